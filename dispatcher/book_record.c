@@ -30,12 +30,6 @@ static struct json_out begin(enum record_kind kind, struct str id, uint64_t at_m
     return o;
 }
 
-static void put_text(struct json_out *o, const char *key, struct str v)
-{
-    json_out_key(o, key);
-    json_out_str(o, v);
-}
-
 void record_group(struct str id, struct str submission, uint64_t at_ms, struct buf *out)
 {
     struct json_out o = begin(RECORD_GROUP, id, at_ms, out);
@@ -51,9 +45,9 @@ void record_claim(struct str id, const struct record_claim *c, uint64_t at_ms, s
 
     json_out_key(&o, "rollout");
     json_out_i64(&o, c->rollout);
-    put_text(&o, "attempt", c->attempt);
-    put_text(&o, "session", c->session);
-    put_text(&o, "executor", c->executor);
+    json_out_member_str(&o, "attempt", c->attempt);
+    json_out_member_str(&o, "session", c->session);
+    json_out_member_str(&o, "executor", c->executor);
     json_out_end_obj(&o);
 }
 
@@ -68,7 +62,7 @@ static void put_raw(struct json_out *o, const char *key, const char *text)
 static void put_word(struct json_out *o, const char *key, const char *text)
 {
     if (text)
-        put_text(o, key, str_cstr(text));
+        json_out_member_str(o, key, str_cstr(text));
 }
 
 void record_end(const struct attempt *a, enum outcome outcome, bool lost, const struct result *r,
@@ -76,8 +70,8 @@ void record_end(const struct attempt *a, enum outcome outcome, bool lost, const 
 {
     struct json_out o = begin(RECORD_END, a->rollout->group->spec.id, at_ms, out);
 
-    put_text(&o, "attempt", str_cstr(a->id));
-    put_text(&o, "outcome", str_cstr(outcome_names[outcome]));
+    json_out_member_str(&o, "attempt", str_cstr(a->id));
+    json_out_member_str(&o, "outcome", str_cstr(outcome_names[outcome]));
     if (lost) {
         json_out_key(&o, "lost");
         json_out_bool(&o, true);

@@ -8,18 +8,6 @@
 
 enum { OFFERED_MS = 60000 }; /* an executor counts as present so long after its last offer */
 
-static void put_text(struct json_out *o, const char *key, struct str v)
-{
-    json_out_key(o, key);
-    json_out_str(o, v);
-}
-
-static void put_count(struct json_out *o, const char *key, uint64_t v)
-{
-    json_out_key(o, key);
-    json_out_i64(o, (int64_t)v);
-}
-
 /* Seconds, as everywhere in the control plane; null when it has not happened. */
 static void put_time(struct json_out *o, const char *key, uint64_t ms)
 {
@@ -54,13 +42,14 @@ static void put_member_values(const struct rollout *r, struct json_out *o)
         json_out_bool(o, v->finished);
     else
         json_out_null(o);
-    put_text(o, "outcome", v->has_outcome ? str_cstr(outcome_names[v->outcome]) : (struct str){0});
-    put_text(o, "reason", str_cstr(v->reason));
-    put_count(o, "trajectories", v->trajectories);
-    put_count(o, "trained_tokens", v->trained_tokens);
+    json_out_member_str(o, "outcome",
+                        v->has_outcome ? str_cstr(outcome_names[v->outcome]) : (struct str){0});
+    json_out_member_str(o, "reason", str_cstr(v->reason));
+    json_out_member_i64(o, "trajectories", v->trajectories);
+    json_out_member_i64(o, "trained_tokens", v->trained_tokens);
     put_raw(o, "timings", v->timings);
-    put_text(o, "log", str_cstr(v->log));
-    put_text(o, "log_tail", str_cstr(v->log_tail));
+    json_out_member_str(o, "log", str_cstr(v->log));
+    json_out_member_str(o, "log_tail", str_cstr(v->log_tail));
 }
 
 static void put_member(const struct group *g, uint32_t k, struct json_out *o)
@@ -71,10 +60,11 @@ static void put_member(const struct group *g, uint32_t k, struct json_out *o)
     bool live = state == ROLLOUT_RUNNING || state == ROLLOUT_SUCCEEDED;
 
     json_out_obj(o);
-    put_count(o, "rollout", k);
-    put_text(o, "state", str_cstr(rollout_state_names[state]));
-    put_text(o, "session_id", r->last && live ? str_cstr(r->last->session) : (struct str){0});
-    put_count(o, "attempts", r->last ? r->last->number : 0);
+    json_out_member_i64(o, "rollout", k);
+    json_out_member_str(o, "state", str_cstr(rollout_state_names[state]));
+    json_out_member_str(o, "session_id",
+                        r->last && live ? str_cstr(r->last->session) : (struct str){0});
+    json_out_member_i64(o, "attempts", r->last ? r->last->number : 0);
     put_member_values(r, o);
     json_out_end_obj(o);
 }
@@ -106,13 +96,13 @@ static void put_versions(const struct group *g, struct json_out *o)
 
 static void put_head(const struct group *g, struct json_out *o)
 {
-    put_text(o, "id", g->spec.id);
-    put_text(o, "state", str_cstr(group_state_names[g->state]));
-    put_text(o, "queue", g->queue ? str_cstr(g->queue->name) : (struct str){0});
-    put_text(o, "runner", str_cstr(g->runner->name));
-    put_count(o, "n", g->spec.n);
-    put_count(o, "succeeded", g->succeeded);
-    put_count(o, "running", g->running);
+    json_out_member_str(o, "id", g->spec.id);
+    json_out_member_str(o, "state", str_cstr(group_state_names[g->state]));
+    json_out_member_str(o, "queue", g->queue ? str_cstr(g->queue->name) : (struct str){0});
+    json_out_member_str(o, "runner", str_cstr(g->runner->name));
+    json_out_member_i64(o, "n", g->spec.n);
+    json_out_member_i64(o, "succeeded", g->succeeded);
+    json_out_member_i64(o, "running", g->running);
     json_out_key(o, "version");
     if (g->spec.has_version)
         json_out_i64(o, g->spec.version);
@@ -121,7 +111,7 @@ static void put_head(const struct group *g, struct json_out *o)
     put_versions(g, o);
     put_time(o, "submitted_at", g->submitted_at_ms);
     put_time(o, "settled_at", g->settled_at_ms);
-    put_count(o, "deliveries", g->deliveries);
+    json_out_member_i64(o, "deliveries", g->deliveries);
 }
 
 void result_write_row(const struct group *g, struct json_out *o)
@@ -185,8 +175,8 @@ static void put_blocked(const struct book *b, const struct queue *q, uint64_t mo
         if (!g)
             continue;
         json_out_obj(o);
-        put_text(o, "runner", str_cstr(r->name));
-        put_text(o, "reason", str_cstr(why));
+        json_out_member_str(o, "runner", str_cstr(r->name));
+        json_out_member_str(o, "reason", str_cstr(why));
         json_out_end_obj(o);
     }
     json_out_end_arr(o);
@@ -211,13 +201,13 @@ void result_write_queue(const struct book *b, struct str name, const struct queu
     const struct queue *c = q ? q : &none;
 
     json_out_obj(o);
-    put_text(o, "queue", name);
-    put_count(o, "waiting", c->n_groups[GROUP_WAITING]);
-    put_count(o, "running", c->n_groups[GROUP_RUNNING]);
-    put_count(o, "rollouts_running", c->rollouts_running);
-    put_count(o, "settled", c->offered);
-    put_count(o, "taken", c->taken);
-    put_count(o, "acked_total", c->acked_total);
+    json_out_member_str(o, "queue", name);
+    json_out_member_i64(o, "waiting", c->n_groups[GROUP_WAITING]);
+    json_out_member_i64(o, "running", c->n_groups[GROUP_RUNNING]);
+    json_out_member_i64(o, "rollouts_running", c->rollouts_running);
+    json_out_member_i64(o, "settled", c->offered);
+    json_out_member_i64(o, "taken", c->taken);
+    json_out_member_i64(o, "acked_total", c->acked_total);
     json_out_key(o, "oldest_s");
     json_out_double(o, q ? oldest_s(q, now_ms) : 0);
     put_blocked(b, q, mono_ms, o);

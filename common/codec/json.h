@@ -171,4 +171,11 @@ void json_out_null(struct json_out *o);
 void json_out_value(struct json_out *o, const struct json *v); /* NULL: null */
 void json_out_raw(struct json_out *o, struct str json_text);   /* already JSON */
 
+/* A member of an object: its key, and its value as above. */
+void json_out_member_str(struct json_out *o, const char *key, struct str v);
+void json_out_member_cstr(struct json_out *o, const char *key, const char *v);
+void json_out_member_i64(struct json_out *o, const char *key, int64_t v);
+void json_out_member_bool(struct json_out *o, const char *key, bool v);
+void json_out_member_seconds(struct json_out *o, const char *key, uint64_t ms);
+
 #endif

@@ -262,3 +262,33 @@ void json_out_raw(struct json_out *o, struct str json_text)
     before_value(o);
     buf_add_str(o->b, json_text);
 }
+
+void json_out_member_str(struct json_out *o, const char *key, struct str v)
+{
+    json_out_key(o, key);
+    json_out_str(o, v);
+}
+
+void json_out_member_cstr(struct json_out *o, const char *key, const char *v)
+{
+    json_out_key(o, key);
+    json_out_cstr(o, v);
+}
+
+void json_out_member_i64(struct json_out *o, const char *key, int64_t v)
+{
+    json_out_key(o, key);
+    json_out_i64(o, v);
+}
+
+void json_out_member_bool(struct json_out *o, const char *key, bool v)
+{
+    json_out_key(o, key);
+    json_out_bool(o, v);
+}
+
+void json_out_member_seconds(struct json_out *o, const char *key, uint64_t ms)
+{
+    json_out_key(o, key);
+    json_out_seconds(o, ms);
+}

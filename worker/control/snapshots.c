@@ -17,12 +17,6 @@
 
 enum { SNAPSHOT_VERSION = 1 };
 
-static void put_number(struct json_out *o, const char *key, int64_t v)
-{
-    json_out_key(o, key);
-    json_out_i64(o, v);
-}
-
 /* Base64 needs no escapes. */
 static void put_records(struct json_out *o, struct buf *frames)
 {
@@ -50,11 +44,11 @@ void control_snapshot(struct service_request *r)
         respond_error(r, NULL, &e);
     } else {
         json_out_obj(&o);
-        put_number(&o, "version", SNAPSHOT_VERSION);
+        json_out_member_i64(&o, "version", SNAPSHOT_VERSION);
         json_out_key(&o, "session_id");
         json_out_str(&o, session_id(s));
-        put_number(&o, "n_records", n);
-        put_number(&o, "crc32c", crc32c(0, frames.p, frames.len));
+        json_out_member_i64(&o, "n_records", n);
+        json_out_member_i64(&o, "crc32c", crc32c(0, frames.p, frames.len));
         put_records(&o, &frames);
         json_out_end_obj(&o);
         respond_json(r, &body);

@@ -13,18 +13,6 @@
 
 static const char VERSION[] = "ATIF-v1.7";
 
-static void put_i64(struct json_out *o, const char *key, int64_t v)
-{
-    json_out_key(o, key);
-    json_out_i64(o, v);
-}
-
-static void put_text(struct json_out *o, const char *key, struct str v)
-{
-    json_out_key(o, key);
-    json_out_str(o, v);
-}
-
 static bool has_role(const struct json *m, const char *role)
 {
     return str_eq_c(json_string(json_get(m, "role")), role);
@@ -37,14 +25,15 @@ static void put_image(struct export *x, const struct json *part, struct json_out
     struct image_part p;
 
     image_part_read(part, &p);
-    put_text(o, "type", STR("image"));
+    json_out_member_str(o, "type", STR("image"));
     json_out_key(o, "source");
     json_out_obj(o);
-    put_text(o, "media_type",
-             arena_printf(&x->scratch, "image/%.*s", (int)p.format.len, p.format.p));
-    put_text(o, "path",
-             arena_printf(&x->scratch, "/sessions/%.*s/media/%.*s", (int)x->session->id.len,
-                          x->session->id.p, (int)p.media.len, p.media.p));
+    json_out_member_str(o, "media_type",
+                        arena_printf(&x->scratch, "image/%.*s", (int)p.format.len, p.format.p));
+    json_out_member_str(o, "path",
+                        arena_printf(&x->scratch, "/sessions/%.*s/media/%.*s",
+                                     (int)x->session->id.len, x->session->id.p, (int)p.media.len,
+                                     p.media.p));
     json_out_end_obj(o);
 }
 
@@ -65,8 +54,8 @@ static void put_content(struct export *x, const struct json *content, struct jso
         } else {
             struct str text = json_string(json_get(part, "text"));
 
-            put_text(o, "type", STR("text"));
-            put_text(o, "text", text.p ? text : STR(""));
+            json_out_member_str(o, "type", STR("text"));
+            json_out_member_str(o, "text", text.p ? text : STR(""));
         }
         json_out_end_obj(o);
     }
@@ -86,7 +75,7 @@ static void put_arguments(struct export *x, struct str text, struct json_out *o)
     }
     json_out_obj(o);
     if (text.len > 0)
-        put_text(o, "arguments", text);
+        json_out_member_str(o, "arguments", text);
     json_out_end_obj(o);
 }
 
@@ -104,8 +93,8 @@ static void put_calls(struct export *x, const struct json *m, struct json_out *o
         struct str name = json_string(json_get(f, "name"));
 
         json_out_obj(o);
-        put_text(o, "tool_call_id", id.p ? id : STR(""));
-        put_text(o, "function_name", name.p ? name : STR(""));
+        json_out_member_str(o, "tool_call_id", id.p ? id : STR(""));
+        json_out_member_str(o, "function_name", name.p ? name : STR(""));
         put_arguments(x, json_string(json_get(f, "arguments")), o);
         json_out_end_obj(o);
     }
@@ -143,7 +132,7 @@ static void put_observation(struct export *x, const struct trajectory *t, uint32
 
         json_out_obj(o);
         if (calls_it(m, id))
-            put_text(o, "source_call_id", id);
+            json_out_member_str(o, "source_call_id", id);
         json_out_key(o, "content");
         put_content(x, json_get(result, "content"), o);
         json_out_end_obj(o);
@@ -161,10 +150,10 @@ static void put_time(struct export *x, uint64_t ms, struct json_out *o)
 
     if (!gmtime_r(&s, &tm))
         return;
-    put_text(o, "timestamp",
-             arena_printf(&x->scratch, "%04d-%02d-%02dT%02d:%02d:%02d.%03uZ", tm.tm_year + 1900,
-                          tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
-                          (unsigned)(ms % 1000)));
+    json_out_member_str(o, "timestamp",
+                        arena_printf(&x->scratch, "%04d-%02d-%02dT%02d:%02d:%02d.%03uZ",
+                                     tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour,
+                                     tm.tm_min, tm.tm_sec, (unsigned)(ms % 1000)));
 }
 
 static void put_metrics(struct export *x, const struct trajectory *t,
@@ -175,11 +164,11 @@ static void put_metrics(struct export *x, const struct trajectory *t,
     json_out_key(o, "metrics");
     json_out_obj(o);
     if (!t->text) {
-        put_i64(o, "prompt_tokens", prompt);
-        put_i64(o, "completion_tokens", n);
+        json_out_member_i64(o, "prompt_tokens", prompt);
+        json_out_member_i64(o, "completion_tokens", n);
     }
     if (turn->checkpoint->cached_told)
-        put_i64(o, "cached_tokens", turn->checkpoint->cached_tokens);
+        json_out_member_i64(o, "cached_tokens", turn->checkpoint->cached_tokens);
     if (!t->text) {
         export_array(x, o, "prompt_token_ids", PIECE_JSON_I32, t->ids, prompt);
         export_array(x, o, "completion_token_ids", PIECE_JSON_I32, t->ids + prompt, n);
@@ -219,14 +208,14 @@ static void put_step(struct export *x, const struct trajectory *t, uint32_t at, 
     bool agent = has_role(m, "assistant");
 
     json_out_obj(o);
-    put_i64(o, "step_id", step);
+    json_out_member_i64(o, "step_id", step);
     if (turn)
         put_time(x, turn->checkpoint->at_ms, o);
-    put_text(o, "source", str_cstr(source_of(m)));
+    json_out_member_str(o, "source", str_cstr(source_of(m)));
     json_out_key(o, "message");
     put_content(x, json_get(m, "content"), o);
     if (agent && thought.len > 0)
-        put_text(o, "reasoning_content", thought);
+        json_out_member_str(o, "reasoning_content", thought);
     if (agent) {
         put_calls(x, m, o);
         put_observation(x, t, at, o);
@@ -241,9 +230,9 @@ static int64_t put_completions(struct export *x, const struct trajectory *t, str
 {
     for (uint32_t i = 0; i < t->n_turns; i++) {
         json_out_obj(o);
-        put_i64(o, "step_id", (int64_t)i + 1);
+        json_out_member_i64(o, "step_id", (int64_t)i + 1);
         put_time(x, t->turns[i].checkpoint->at_ms, o);
-        put_text(o, "source", STR("agent"));
+        json_out_member_str(o, "source", STR("agent"));
         json_out_key(o, "message");
         put_content(x, json_get(t->turns[i].checkpoint->message, "content"), o);
         put_turn(x, t, &t->turns[i], o);
@@ -285,10 +274,10 @@ static void put_agent(const struct export *x, const struct trajectory *t, struct
 
     json_out_key(o, "agent");
     json_out_obj(o);
-    put_text(o, "name", name.len > 0 ? name : STR("unknown"));
-    put_text(o, "version", version.len > 0 ? version : STR("unknown"));
+    json_out_member_str(o, "name", name.len > 0 ? name : STR("unknown"));
+    json_out_member_str(o, "version", version.len > 0 ? version : STR("unknown"));
     if (x->input.model)
-        put_text(o, "model_name", str_cstr(model_info(x->input.model)->name));
+        json_out_member_str(o, "model_name", str_cstr(model_info(x->input.model)->name));
     if (node && node->env->tools) {
         json_out_key(o, "tool_definitions");
         json_out_value(o, node->env->tools);
@@ -310,12 +299,12 @@ static void put_final_metrics(const struct trajectory *t, int64_t steps, struct 
     json_out_key(o, "final_metrics");
     json_out_obj(o);
     if (!t->text) {
-        put_i64(o, "total_prompt_tokens", prompts);
-        put_i64(o, "total_completion_tokens", completions);
+        json_out_member_i64(o, "total_prompt_tokens", prompts);
+        json_out_member_i64(o, "total_completion_tokens", completions);
     }
     if (told)
-        put_i64(o, "total_cached_tokens", cached);
-    put_i64(o, "total_steps", steps);
+        json_out_member_i64(o, "total_cached_tokens", cached);
+    json_out_member_i64(o, "total_steps", steps);
     json_out_end_obj(o);
 }
 
@@ -326,11 +315,11 @@ static void atif_one(struct export *x, const struct trajectory *t)
     int64_t steps;
 
     json_out_obj(&o);
-    put_text(&o, "schema_version", str_cstr(VERSION));
-    put_text(&o, "session_id", x->session->id);
-    put_text(&o, "trajectory_id",
-             arena_printf(&x->scratch, "%.*s-%.*s", (int)x->session->id.len, x->session->id.p,
-                          (int)head.len, head.p));
+    json_out_member_str(&o, "schema_version", str_cstr(VERSION));
+    json_out_member_str(&o, "session_id", x->session->id);
+    json_out_member_str(&o, "trajectory_id",
+                        arena_printf(&x->scratch, "%.*s-%.*s", (int)x->session->id.len,
+                                     x->session->id.p, (int)head.len, head.p));
     put_agent(x, t, &o);
     json_out_key(&o, "steps");
     json_out_arr(&o);
@@ -340,7 +329,7 @@ static void atif_one(struct export *x, const struct trajectory *t)
     json_out_key(&o, "extra");
     json_out_obj(&o);
     group_put(x->session, &o);
-    put_i64(&o, "trajectory_index", (int64_t)t->index);
+    json_out_member_i64(&o, "trajectory_index", (int64_t)t->index);
     native_write_outcome(x, t, &o);
     json_out_end_obj(&o);
     json_out_end_obj(&o);

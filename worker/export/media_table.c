@@ -135,18 +135,6 @@ void media_drop(struct export *x)
     vec_done(&x->media);
 }
 
-static void put_number(struct json_out *o, const char *key, uint64_t v)
-{
-    json_out_key(o, key);
-    json_out_i64(o, (int64_t)v);
-}
-
-static void put_text(struct json_out *o, const char *key, struct str v)
-{
-    json_out_key(o, key);
-    json_out_str(o, v);
-}
-
 static void put_path(struct export *x, const struct export_picture *p, struct json_out *o)
 {
     struct buf url = {0};
@@ -170,12 +158,12 @@ static void put_base64(struct export *x, struct export_picture *p, const char *h
 static void put_row(struct export *x, struct export_picture *p, struct json_out *o)
 {
     json_out_obj(o);
-    put_text(o, "sha256", p->is.media);
-    put_text(o, "format", p->is.format);
-    put_number(o, "width", p->is.width);
-    put_number(o, "height", p->is.height);
-    put_number(o, "bytes", p->is.bytes);
-    put_number(o, "exif_orientation", p->is.orientation);
+    json_out_member_str(o, "sha256", p->is.media);
+    json_out_member_str(o, "format", p->is.format);
+    json_out_member_i64(o, "width", p->is.width);
+    json_out_member_i64(o, "height", p->is.height);
+    json_out_member_i64(o, "bytes", p->is.bytes);
+    json_out_member_i64(o, "exif_orientation", p->is.orientation);
     json_out_key(o, "url");
     put_path(x, p, o);
     if (media_inline(x) && x->format->media_in_table) {

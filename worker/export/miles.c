@@ -9,12 +9,6 @@
 
 static const char KEY_META[] = "meta", META_HEAD[] = "{\"samples\":[";
 
-static void put_i64(struct json_out *o, const char *key, int64_t v)
-{
-    json_out_key(o, key);
-    json_out_i64(o, v);
-}
-
 /* Keys of a sample's metadata that the caller cannot replace. */
 static bool is_ours(struct str key)
 {
@@ -39,7 +33,7 @@ static void put_metadata(struct export *x, const struct trajectory *t, struct js
     }
     json_out_key(o, "leaf");
     json_out_obj(o);
-    put_i64(o, "node_id", head->id);
+    json_out_member_i64(o, "node_id", head->id);
     json_out_key(o, "parent");
     if (head->parent)
         json_out_i64(o, head->parent->id);
@@ -76,37 +70,18 @@ static bool decode_part(struct export *x, const struct trajectory *t)
     return sample_text_part(x, t, text, meta);
 }
 
-/* Its raw pictures: paths of the gateway, or the names of the tensors that hold them. */
-static void put_images(struct export *x, const struct trajectory *t, struct json_out *o)
-{
-    if (t->n_images == 0 || x->options.media == MEDIA_NONE)
-        return;
-    json_out_key(o, "multimodal_inputs");
-    json_out_obj(o);
-    json_out_key(o, "images");
-    json_out_arr(o);
-    for (uint32_t i = 0; i < t->n_images; i++) {
-        if (media_inline(x))
-            json_out_str(o, arena_printf(&x->scratch, "media.%u", t->images[i].place));
-        else
-            media_put_url(x, &t->images[i], o);
-    }
-    json_out_end_arr(o);
-    json_out_end_obj(o);
-}
-
 static void note_sample(struct export *x, const struct trajectory *t)
 {
     struct json_out o = json_out_to(tensors_meta(x, KEY_META));
 
     o.comma = true; /* behind the response */
-    put_i64(&o, "response_length", t->n);
+    json_out_member_i64(&o, "response_length", t->n);
     json_out_key(&o, "status");
     json_out_cstr(&o, sample_status(t));
     sample_put_versions(t, &o);
     sample_put_cache(t, &o);
     put_metadata(x, t, &o);
-    put_images(x, t, &o);
+    sample_put_pictures(x, t, media_inline(x), &o);
     put_reward(x, &o);
     json_out_key(&o, "nulls");
     json_out_arr(&o);
@@ -248,9 +223,9 @@ static void put_session_metadata(struct export *x, struct json_out *o)
     buf_add_c(o->b, ']');
     for (size_t i = 0; i < x->session->forest.checkpoints.n; i++)
         trim = MAX_OF(trim, x->session->forest.checkpoints.at[i]->trim);
-    put_i64(o, "max_trim_tokens", trim);
+    json_out_member_i64(o, "max_trim_tokens", trim);
     if (x->selection.unchosen)
-        put_i64(o, "branches_left_out", (int64_t)x->selection.unchosen);
+        json_out_member_i64(o, "branches_left_out", (int64_t)x->selection.unchosen);
     if (export_lacks_reward(x) || x->unsupported)
         native_write_warnings(x, o);
     json_out_end_obj(o);

@@ -9,18 +9,6 @@
 #include "worker/session/group.h"
 #include "worker/session/reward.h"
 
-static void put_i64(struct json_out *o, const char *key, int64_t v)
-{
-    json_out_key(o, key);
-    json_out_i64(o, v);
-}
-
-static void put_text(struct json_out *o, const char *key, struct str v)
-{
-    json_out_key(o, key);
-    json_out_str(o, v);
-}
-
 void export_array(struct export *x, struct json_out *o, const char *key, enum rope_piece_kind kind,
                   const void *p, size_t n)
 {
@@ -65,9 +53,9 @@ static void put_spans(const struct checkpoint *t, struct json_out *o)
     json_out_arr(o);
     for (uint32_t i = 0; i < t->n_versions; i++) {
         json_out_obj(o);
-        put_text(o, "version", t->versions[i].version);
-        put_i64(o, "start", t->versions[i].start);
-        put_i64(o, "end", t->versions[i].end);
+        json_out_member_str(o, "version", t->versions[i].version);
+        json_out_member_i64(o, "start", t->versions[i].start);
+        json_out_member_i64(o, "end", t->versions[i].end);
         json_out_end_obj(o);
     }
     json_out_end_arr(o);
@@ -90,14 +78,14 @@ static void put_latency(const struct checkpoint *t, struct json_out *o)
  * tell), and those that this session had stored. */
 static void put_basis(const struct checkpoint *t, struct json_out *o)
 {
-    put_text(o, "logprob_basis", t->logprob_basis);
-    put_i64(o, "scored_tokens", t->scored_tokens);
+    json_out_member_str(o, "logprob_basis", t->logprob_basis);
+    json_out_member_i64(o, "scored_tokens", t->scored_tokens);
     json_out_key(o, "cached_tokens");
     if (t->cached_told)
         json_out_i64(o, t->cached_tokens);
     else
         json_out_null(o);
-    put_i64(o, "reused_tokens", t->parent ? t->parent->total - t->trim : 0);
+    json_out_member_i64(o, "reused_tokens", t->parent ? t->parent->total - t->trim : 0);
 }
 
 static void put_place(struct json_out *o, const char *key, uint32_t at, bool text)
@@ -114,21 +102,21 @@ void native_write_turn_members(const struct trajectory *t, const struct trajecto
 {
     const struct reward *reward = trajectory_turn_reward(t->session, x->checkpoint);
 
-    put_text(o, "response_id", x->checkpoint->response_id);
+    json_out_member_str(o, "response_id", x->checkpoint->response_id);
     put_place(o, "start", x->start, t->text);
     put_place(o, "end", x->end, t->text);
     json_out_key(o, "trained");
     json_out_bool(o, x->trained);
-    put_text(o, "finish_reason", x->checkpoint->finish_reason);
+    json_out_member_str(o, "finish_reason", x->checkpoint->finish_reason);
     put_basis(x->checkpoint, o);
     put_spans(x->checkpoint, o);
     put_latency(x->checkpoint, o);
-    put_text(o, "cause", str_cstr(session_cause_name(x->checkpoint->cause)));
-    put_text(o, "role", role_of(x->checkpoint->label));
-    put_text(o, "purpose", str_cstr(purpose_name(purpose_of(x->checkpoint->label))));
-    put_text(o, "label", x->checkpoint->label);
+    json_out_member_str(o, "cause", str_cstr(session_cause_name(x->checkpoint->cause)));
+    json_out_member_str(o, "role", role_of(x->checkpoint->label));
+    json_out_member_str(o, "purpose", str_cstr(purpose_name(purpose_of(x->checkpoint->label))));
+    json_out_member_str(o, "label", x->checkpoint->label);
     if (x->checkpoint->parent_label.p)
-        put_text(o, "parent_label", x->checkpoint->parent_label);
+        json_out_member_str(o, "parent_label", x->checkpoint->parent_label);
     if (x->checkpoint->dropped_fields.p) {
         json_out_key(o, "dropped_fields");
         json_out_raw(o, x->checkpoint->dropped_fields);
@@ -170,12 +158,12 @@ static void put_drift(const struct trajectory *t, struct json_out *o)
         return;
     }
     json_out_obj(o);
-    put_i64(o, "count", t->drift.count);
+    json_out_member_i64(o, "count", t->drift.count);
     json_out_key(o, "first");
     if (t->drift.count) {
         json_out_obj(o);
-        put_text(o, "kind", str_cstr(drift_kind_name(t->drift.first)));
-        put_i64(o, "position", t->drift.position);
+        json_out_member_str(o, "kind", str_cstr(drift_kind_name(t->drift.first)));
+        json_out_member_i64(o, "position", t->drift.position);
         json_out_end_obj(o);
     } else {
         json_out_null(o);
@@ -195,13 +183,13 @@ void native_write_extra_members(const struct trajectory *t, struct json_out *o)
     const char *reason = native_reason(t);
 
     if (t->has_steps) {
-        put_i64(o, "min_global_steps", t->min_step);
-        put_i64(o, "max_global_steps", t->max_step);
+        json_out_member_i64(o, "min_global_steps", t->min_step);
+        json_out_member_i64(o, "max_global_steps", t->max_step);
     }
     if (reason)
-        put_text(o, "materialization_reason", str_cstr(reason));
+        json_out_member_str(o, "materialization_reason", str_cstr(reason));
     put_drift(t, o);
-    put_i64(o, "trimmed_tokens", t->trimmed);
+    json_out_member_i64(o, "trimmed_tokens", t->trimmed);
 }
 
 void native_write_extra(struct export *x, const struct trajectory *t, struct json_out *o)
@@ -226,7 +214,7 @@ void native_write_outcome(struct export *x, const struct trajectory *t, struct j
 void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     group_put(x->session, o);
-    put_i64(o, "num_turns", t->num_turns);
+    json_out_member_i64(o, "num_turns", t->num_turns);
     json_out_key(o, "messages");
     native_write_messages(t, t->messages->n, o);
     images_write(t, o);
@@ -261,7 +249,7 @@ void native_write_experts(struct export *x, const struct trajectory *t, const ch
     json_out_i64(o, t->experts_topk);
     json_out_end_arr(o);
     (void)snprintf(name, sizeof(name), "%s_dtype", key);
-    put_text(o, name, str_cstr(dtype));
+    json_out_member_str(o, name, str_cstr(dtype));
 }
 
 void native_write_arrays(struct export *x, const struct trajectory *t, struct json_out *o)
@@ -284,7 +272,7 @@ void native_write_arrays(struct export *x, const struct trajectory *t, struct js
             json_out_i64(o, (int64_t)v->shape[k]);
         json_out_end_arr(o);
         (void)snprintf(name, sizeof(name), "%s_dtype", v->name);
-        put_text(o, name, v->floats ? STR("float32") : STR("int32"));
+        json_out_member_str(o, name, v->floats ? STR("float32") : STR("int32"));
     }
 }
 
@@ -332,10 +320,10 @@ static void json_one(struct export *x, const struct trajectory *t)
     struct json_out o = {&x->rope.text, t->index > 0};
 
     json_out_obj(&o);
-    put_text(&o, "session_id", x->session->id);
-    put_i64(&o, "trajectory_index", (int64_t)t->index);
+    json_out_member_str(&o, "session_id", x->session->id);
+    json_out_member_i64(&o, "trajectory_index", (int64_t)t->index);
     if (x->options.uid.p)
-        put_text(&o, "uid", x->options.uid);
+        json_out_member_str(&o, "uid", x->options.uid);
     put_tokens(x, t, &o);
     put_versions(x, t, &o);
     native_write_experts(x, t, "routed_experts", &o);
@@ -352,12 +340,12 @@ static void put_dropped(struct export *x, struct json_out *o)
         const struct dropped *d = &x->selection.dropped.at[i];
 
         json_out_obj(o);
-        put_text(o, "response_id", d->head->response_id);
-        put_i64(o, "tokens", d->tokens);
-        put_i64(o, "turns_cut", d->turns_cut);
+        json_out_member_str(o, "response_id", d->head->response_id);
+        json_out_member_i64(o, "tokens", d->tokens);
+        json_out_member_i64(o, "turns_cut", d->turns_cut);
         json_out_key(o, "gone");
         json_out_bool(o, d->gone);
-        put_text(o, "reason", str_cstr(d->reason));
+        json_out_member_str(o, "reason", str_cstr(d->reason));
         json_out_end_obj(o);
     }
     json_out_end_arr(o);
@@ -386,25 +374,25 @@ void native_write_summary(struct export *x, struct json_out *o)
     const struct session *s = x->session;
 
     json_out_obj(o);
-    put_i64(o, "calls", (int64_t)s->forest.calls.n);
-    put_i64(o, "branches", (int64_t)x->selection.tracks.n);
-    put_i64(o, "trained_tokens", (int64_t)x->sums.trained);
-    put_i64(o, "prompt_tokens", (int64_t)x->sums.prompt_tokens);
-    put_i64(o, "rolled_back", s->rollbacks);
-    put_i64(o, "rolled_back_tokens", (int64_t)s->rollback_dropped);
-    put_i64(o, "trimmed_tokens", (int64_t)x->sums.trimmed);
-    put_i64(o, "drift_count", (int64_t)x->sums.drift);
-    put_i64(o, "merge_repaired", x->sums.repaired);
-    put_i64(o, "merge_not_found", x->sums.lost);
+    json_out_member_i64(o, "calls", (int64_t)s->forest.calls.n);
+    json_out_member_i64(o, "branches", (int64_t)x->selection.tracks.n);
+    json_out_member_i64(o, "trained_tokens", (int64_t)x->sums.trained);
+    json_out_member_i64(o, "prompt_tokens", (int64_t)x->sums.prompt_tokens);
+    json_out_member_i64(o, "rolled_back", s->rollbacks);
+    json_out_member_i64(o, "rolled_back_tokens", (int64_t)s->rollback_dropped);
+    json_out_member_i64(o, "trimmed_tokens", (int64_t)x->sums.trimmed);
+    json_out_member_i64(o, "drift_count", (int64_t)x->sums.drift);
+    json_out_member_i64(o, "merge_repaired", x->sums.repaired);
+    json_out_member_i64(o, "merge_not_found", x->sums.lost);
     if (x->sums.has_steps) {
-        put_i64(o, "min_global_steps", x->sums.min_step);
-        put_i64(o, "max_global_steps", x->sums.max_step);
+        json_out_member_i64(o, "min_global_steps", x->sums.min_step);
+        json_out_member_i64(o, "max_global_steps", x->sums.max_step);
     }
     json_out_key(o, "forks_by_cause");
     json_out_obj(o);
     for (int i = 0; i < CAUSE_COUNT; i++)
         if (i != CAUSE_EXTENDED && s->forks[i])
-            put_i64(o, session_cause_name((enum session_cause)i), (int64_t)s->forks[i]);
+            json_out_member_i64(o, session_cause_name((enum session_cause)i), (int64_t)s->forks[i]);
     json_out_end_obj(o);
     put_dropped(x, o);
     media_write(x, o);
@@ -413,7 +401,7 @@ void native_write_summary(struct export *x, struct json_out *o)
         json_out_bool(o, true);
     }
     if (session_adapter(x->session).p)
-        put_text(o, "adapter", session_adapter(x->session));
+        json_out_member_str(o, "adapter", session_adapter(x->session));
     if (x->session->stated || x->session->budget.p) /* the same before and after finalize */
         session_put_stop(x->session, o);
     json_out_key(o, "reward");
@@ -427,8 +415,8 @@ static void json_begin(struct export *x, struct buf *out)
     struct json_out o = json_out_to(out);
 
     json_out_obj(&o);
-    put_text(&o, "session_id", x->session->id);
-    put_text(&o, "phase", str_cstr(session_phase_name(x->session)));
+    json_out_member_str(&o, "session_id", x->session->id);
+    json_out_member_str(&o, "phase", str_cstr(session_phase_name(x->session)));
     group_put(x->session, &o);
     json_out_key(&o, "trajectories");
     json_out_arr(&o);

@@ -25,24 +25,6 @@ const char *const export_media_names[MEDIA_COUNT] = {
     [MEDIA_NONE] = "none",
 };
 
-static void put_bool(struct json_out *o, const char *key, bool v)
-{
-    json_out_key(o, key);
-    json_out_bool(o, v);
-}
-
-static void put_number(struct json_out *o, const char *key, int64_t v)
-{
-    json_out_key(o, key);
-    json_out_i64(o, v);
-}
-
-static void put_name(struct json_out *o, const char *key, const char *v)
-{
-    json_out_key(o, key);
-    json_out_cstr(o, v);
-}
-
 static void put_purposes(struct json_out *o, const char *key, unsigned bits)
 {
     struct buf list = {0};
@@ -63,30 +45,30 @@ void export_options_text(const struct export_options *x, struct buf *ret)
     struct json_out o = json_out_to(ret);
 
     json_out_obj(&o);
-    put_name(&o, "select", export_select_names[x->select]);
-    put_name(&o, "pick", x->drop_retries ? "drop_retries" : "all");
-    put_bool(&o, "train_once", x->train_once);
+    json_out_member_cstr(&o, "select", export_select_names[x->select]);
+    json_out_member_cstr(&o, "pick", x->drop_retries ? "drop_retries" : "all");
+    json_out_member_bool(&o, "train_once", x->train_once);
     put_purposes(&o, "purposes", x->purposes);
     put_purposes(&o, "train_purposes", x->train_purposes);
     if (x->merge_set)
-        put_name(&o, "merge", export_merge_names[x->merge]);
+        json_out_member_cstr(&o, "merge", export_merge_names[x->merge]);
     if (x->ignore_tools_set)
-        put_bool(&o, "ignore_tools", x->ignore_tools);
+        json_out_member_bool(&o, "ignore_tools", x->ignore_tools);
     if (x->max_tokens > 0)
-        put_number(&o, "max_tokens", (int64_t)x->max_tokens);
-    put_bool(&o, "drift", !x->no_drift);
+        json_out_member_i64(&o, "max_tokens", (int64_t)x->max_tokens);
+    json_out_member_bool(&o, "drift", !x->no_drift);
     if (x->collapsed_ids)
-        put_name(&o, "ids", "collapsed");
+        json_out_member_cstr(&o, "ids", "collapsed");
     if (x->media != MEDIA_REFS)
-        put_name(&o, "media", export_media_names[x->media]);
-    put_bool(&o, "mask_unfinished", x->mask_unfinished);
+        json_out_member_cstr(&o, "media", export_media_names[x->media]);
+    json_out_member_bool(&o, "mask_unfinished", x->mask_unfinished);
     if (x->uid.p) {
         json_out_key(&o, "uid");
         json_out_str(&o, x->uid);
     }
     if (x->has_session_index)
-        put_number(&o, "session_index", x->session_index);
+        json_out_member_i64(&o, "session_index", x->session_index);
     if (x->global_steps >= 0)
-        put_number(&o, "global_steps", x->global_steps);
+        json_out_member_i64(&o, "global_steps", x->global_steps);
     json_out_end_obj(&o);
 }

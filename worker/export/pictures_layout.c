@@ -243,18 +243,6 @@ int64_t *images_axes(struct export *x, const struct trajectory *t)
 
 /* --- telling --- */
 
-static void put_number(struct json_out *o, const char *key, uint64_t v)
-{
-    json_out_key(o, key);
-    json_out_i64(o, (int64_t)v);
-}
-
-static void put_text(struct json_out *o, const char *key, struct str v)
-{
-    json_out_key(o, key);
-    json_out_str(o, v);
-}
-
 /* The turn that first saw what stands at `at`; null: none has. */
 static void put_turn(const struct trajectory *t, uint32_t at, struct json_out *o)
 {
@@ -280,10 +268,10 @@ void images_write(const struct trajectory *t, struct json_out *o)
 
         image_part_read(t->images[i].part, &p);
         json_out_obj(o);
-        put_text(o, "media", p.media);
+        json_out_member_str(o, "media", p.media);
         put_turn(t, t->images[i].offset, o);
-        put_number(o, "offset", t->images[i].offset);
-        put_number(o, "length", t->images[i].length);
+        json_out_member_i64(o, "offset", t->images[i].offset);
+        json_out_member_i64(o, "length", t->images[i].length);
         json_out_key(o, "grid_thw");
         json_out_arr(o);
         for (size_t k = 0; k < ARRAY_LEN(p.grid); k++)

@@ -10,16 +10,11 @@
 
 #include <string.h>
 
+#include "worker/export/media_table.h"
 #include "worker/model/model.h"
 #include "worker/tokens/tokenizer.h"
 
 enum { PART_IDS = 4096 };
-
-static void put_i64(struct json_out *o, const char *key, int64_t v)
-{
-    json_out_key(o, key);
-    json_out_i64(o, v);
-}
 
 /* --- the response --- */
 
@@ -125,7 +120,26 @@ void sample_put_cache(const struct trajectory *t, struct json_out *o)
     }
     json_out_key(o, "prefix_cache_info");
     json_out_obj(o);
-    put_i64(o, "cached_tokens", cached);
-    put_i64(o, "total_prompt_tokens", prompts);
+    json_out_member_i64(o, "cached_tokens", cached);
+    json_out_member_i64(o, "total_prompt_tokens", prompts);
+    json_out_end_obj(o);
+}
+
+void sample_put_pictures(struct export *x, const struct trajectory *t, bool tensors,
+                         struct json_out *o)
+{
+    if (t->n_images == 0 || x->options.media == MEDIA_NONE)
+        return;
+    json_out_key(o, "multimodal_inputs");
+    json_out_obj(o);
+    json_out_key(o, "images");
+    json_out_arr(o);
+    for (uint32_t i = 0; i < t->n_images; i++) {
+        if (tensors)
+            json_out_str(o, arena_printf(&x->scratch, "media.%u", t->images[i].place));
+        else
+            media_put_url(x, &t->images[i], o);
+    }
+    json_out_end_arr(o);
     json_out_end_obj(o);
 }

@@ -33,4 +33,10 @@ int32_t *sample_offsets(struct export *x, const struct trajectory *t);
 void sample_put_versions(const struct trajectory *t, struct json_out *o);
 void sample_put_cache(const struct trajectory *t, struct json_out *o);
 
+/* The member multimodal_inputs with its raw pictures in the order of their tokens: paths of the
+ * gateway, or, with `tensors`, the names of the tensors that hold them. Nothing where there are
+ * none, or none are wanted. */
+void sample_put_pictures(struct export *x, const struct trajectory *t, bool tensors,
+                         struct json_out *o);
+
 #endif

@@ -5,12 +5,6 @@
 #include "worker/export/media_table.h"
 #include "worker/export/sample_parts.h"
 
-static void put_i64(struct json_out *o, const char *key, int64_t v)
-{
-    json_out_key(o, key);
-    json_out_i64(o, v);
-}
-
 static void samples_begin(struct export *x, struct buf *out)
 {
     (void)x;
@@ -66,28 +60,13 @@ static void put_top_p(struct export *x, const struct trajectory *t, struct json_
                  t->n + (size_t)1);
 }
 
-/* Its raw pictures, in the order of their tokens. */
-static void put_multimodal(struct export *x, const struct trajectory *t, struct json_out *o)
-{
-    if (t->n_images == 0 || x->options.media == MEDIA_NONE)
-        return;
-    json_out_key(o, "multimodal_inputs");
-    json_out_obj(o);
-    json_out_key(o, "images");
-    json_out_arr(o);
-    for (uint32_t i = 0; i < t->n_images; i++)
-        media_put_url(x, &t->images[i], o);
-    json_out_end_arr(o);
-    json_out_end_obj(o);
-}
-
 static void slime_one(struct export *x, const struct trajectory *t)
 {
     struct json_out o = {&x->rope.text, true}; /* behind the response */
     bool cut = checkpoint_truncated(t->track->head) || t->track->head != t->track->whole;
 
     export_array(x, &o, "tokens", PIECE_JSON_I32, t->ids, t->total);
-    put_i64(&o, "response_length", t->n);
+    json_out_member_i64(&o, "response_length", t->n);
     export_array(x, &o, "loss_mask", PIECE_JSON_BITS, t->mask, t->n);
     if (t->logprobs) {
         export_array(x, &o, "rollout_log_probs", PIECE_JSON_F32, t->logprobs, t->n);
@@ -96,7 +75,7 @@ static void slime_one(struct export *x, const struct trajectory *t)
         json_out_null(&o);
     }
     put_reward(x, &o);
-    put_multimodal(x, t, &o);
+    sample_put_pictures(x, t, false, &o);
     json_out_key(&o, "status");
     json_out_cstr(&o, sample_status(t));
     sample_put_versions(t, &o);
@@ -224,8 +203,8 @@ static void put_refs(struct export *x, const struct trajectory *t, struct json_o
         json_out_obj(o);
         json_out_key(o, "url");
         media_put_url(x, &t->images[i], o);
-        put_i64(o, "offset", t->images[i].offset);
-        put_i64(o, "length", t->images[i].length);
+        json_out_member_i64(o, "offset", t->images[i].offset);
+        json_out_member_i64(o, "length", t->images[i].length);
         json_out_end_obj(o);
     }
     json_out_end_arr(o);

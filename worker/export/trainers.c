@@ -106,20 +106,14 @@ static struct json_out meta_item(struct export *x, const char *key, const struct
     return o;
 }
 
-static void put_i64(struct json_out *o, const char *key, int64_t v)
-{
-    json_out_key(o, key);
-    json_out_i64(o, v);
-}
-
 /* The policy's steps that sampled the row; of the batch's step where no engine told versions: -1
  * would be stale by the whole step number. */
 static void put_steps(const struct export *x, const struct trajectory *t, struct json_out *o)
 {
     int64_t otherwise = x->options.global_steps;
 
-    put_i64(o, "min_global_steps", t->has_steps ? t->min_step : otherwise);
-    put_i64(o, "max_global_steps", t->has_steps ? t->max_step : otherwise);
+    json_out_member_i64(o, "min_global_steps", t->has_steps ? t->min_step : otherwise);
+    json_out_member_i64(o, "max_global_steps", t->has_steps ? t->max_step : otherwise);
 }
 
 static void verl_tag(struct export *x, const struct trajectory *t, struct str uid)
@@ -130,11 +124,11 @@ static void verl_tag(struct export *x, const struct trajectory *t, struct str ui
     json_out_key(&o, "status");
     json_out_cstr(&o, "success");
     if (x->options.global_steps >= 0)
-        put_i64(&o, "global_steps", x->options.global_steps);
+        json_out_member_i64(&o, "global_steps", x->options.global_steps);
     put_steps(x, t, &o);
-    put_i64(&o, "prompt_len", t->n_prompt);
-    put_i64(&o, "response_len", t->n);
-    put_i64(&o, "seq_len", t->total);
+    json_out_member_i64(&o, "prompt_len", t->n_prompt);
+    json_out_member_i64(&o, "response_len", t->n);
+    json_out_member_i64(&o, "seq_len", t->total);
     json_out_key(&o, "uid");
     json_out_str(&o, uid);
     if (native_reason(t)) {
@@ -201,7 +195,7 @@ static void verl_columns(struct export *x, const struct trajectory *t, struct js
     json_out_key(o, "multi_modal_inputs");
     json_out_obj(o);
     json_out_end_obj(o);
-    put_i64(o, "num_turns", t->num_turns);
+    json_out_member_i64(o, "num_turns", t->num_turns);
     json_out_key(o, "reward_score");
     export_put_reward(x, o);
     put_reward_extra(x, o);
@@ -228,9 +222,9 @@ static void verl_notes(struct export *x, const struct trajectory *t)
     json_out_obj(&o);
     json_out_key(&o, "uid");
     json_out_str(&o, uid);
-    put_i64(&o, "session_id", x->options.session_index);
+    json_out_member_i64(&o, "session_id", x->options.session_index);
     if (x->options.global_steps >= 0)
-        put_i64(&o, "global_steps", x->options.global_steps);
+        json_out_member_i64(&o, "global_steps", x->options.global_steps);
     put_steps(x, t, &o);
     verl_columns(x, t, &o);
     json_out_end_obj(&o);

@@ -3,18 +3,6 @@
 #include "worker/model/model.h"
 #include "worker/session/group.h"
 
-static void put_i64(struct json_out *o, const char *key, int64_t v)
-{
-    json_out_key(o, key);
-    json_out_i64(o, v);
-}
-
-static void put_text(struct json_out *o, const char *key, struct str v)
-{
-    json_out_key(o, key);
-    json_out_str(o, v);
-}
-
 static void put_turn(const struct trajectory *t, const struct trajectory_turn *turn,
                      struct json_out *o)
 {
@@ -55,8 +43,9 @@ static void put_trajectory_id(const struct export *x, const struct trajectory *t
 
     json_out_key(o, "trajectory_id");
     json_out_obj(o);
-    put_text(o, "instance_id", x->options.uid.p ? x->options.uid : x->session->id);
-    put_i64(o, "repetition_id", rollout + (int64_t)t->index * MAX_OF(size, rollout + 1));
+    json_out_member_str(o, "instance_id", x->options.uid.p ? x->options.uid : x->session->id);
+    json_out_member_i64(o, "repetition_id",
+                        rollout + (int64_t)t->index * MAX_OF(size, rollout + 1));
     json_out_end_obj(o);
 }
 
@@ -94,7 +83,7 @@ static void put_step(struct export *x, const struct trajectory *t, uint32_t i, s
         json_out_null(o);
     }
     put_rewards(x, n, last, o);
-    put_text(o, "stop_reason", turn->checkpoint->finish_reason);
+    json_out_member_str(o, "stop_reason", turn->checkpoint->finish_reason);
     put_trajectory_id(x, t, o);
     json_out_key(o, "is_last_step");
     json_out_bool(o, last);
@@ -149,7 +138,7 @@ static void put_output_items(const struct checkpoint *checkpoint, struct json_ou
     }
     json_out_end_obj(o);
     json_out_end_arr(o);
-    put_i64(o, "token_item_index", 0);
+    json_out_member_i64(o, "token_item_index", 0);
 }
 
 static void put_record(struct export *x, const struct trajectory *t,
@@ -159,9 +148,9 @@ static void put_record(struct export *x, const struct trajectory *t,
     uint32_t n = turn->end - turn->start;
 
     json_out_obj(o);
-    put_i64(o, "schema_version", TOKEN_ENTRY_VERSION);
-    put_text(o, "rollout_id", x->session->id);
-    put_text(o, "model_call_id", turn->checkpoint->response_id);
+    json_out_member_i64(o, "schema_version", TOKEN_ENTRY_VERSION);
+    json_out_member_str(o, "rollout_id", x->session->id);
+    json_out_member_str(o, "model_call_id", turn->checkpoint->response_id);
     json_out_key(o, "model");
     json_out_cstr(o, x->input.model ? model_info(x->input.model)->name : "");
     export_array(x, o, "prompt_token_ids", PIECE_JSON_I32, t->ids, t->n_prompt + turn->start);

@@ -227,24 +227,6 @@ static void put_value(struct json_out *o, const char *name, const struct json *v
     json_out_value(o, v);
 }
 
-static void put_bool(struct json_out *o, const char *name, bool v)
-{
-    json_out_key(o, name);
-    json_out_bool(o, v);
-}
-
-static void put_count(struct json_out *o, const char *name, uint64_t v)
-{
-    json_out_key(o, name);
-    json_out_i64(o, (int64_t)v);
-}
-
-static void put_name(struct json_out *o, const char *name, const char *v)
-{
-    json_out_key(o, name);
-    json_out_cstr(o, v);
-}
-
 /* All resolved options: what session_options_read gives the same options for, whatever the
  * defaults are by then. */
 void session_options_write(const struct session_options *opt, struct buf *json)
@@ -252,38 +234,38 @@ void session_options_write(const struct session_options *opt, struct buf *json)
     struct json_out o = json_out_to(json);
 
     json_out_obj(&o);
-    put_name(&o, "history", opt->policy->name);
-    put_name(&o, "message_matcher", matcher_name(opt->matcher.kind));
-    put_name(&o, "timeline_compare_level", opt->compare_tokens ? "token" : "text");
-    put_bool(&o, "rollback_last_assistant", opt->rollback_last_assistant);
-    put_bool(&o, "idempotent_retry", opt->idempotent_retry);
-    put_bool(&o, "ignore_tools", opt->ignore_tools);
-    put_bool(&o, "ignore_cch", opt->matcher.ignore_cch);
-    put_bool(&o, "branch_on_rewrite", opt->branch_on_rewrite);
-    put_name(&o, "on_truncated", truncated_names[opt->on_truncated]);
-    put_name(&o, "after_complete", opt->refuse_completed ? "refuse" : "serve");
+    json_out_member_cstr(&o, "history", opt->policy->name);
+    json_out_member_cstr(&o, "message_matcher", matcher_name(opt->matcher.kind));
+    json_out_member_cstr(&o, "timeline_compare_level", opt->compare_tokens ? "token" : "text");
+    json_out_member_bool(&o, "rollback_last_assistant", opt->rollback_last_assistant);
+    json_out_member_bool(&o, "idempotent_retry", opt->idempotent_retry);
+    json_out_member_bool(&o, "ignore_tools", opt->ignore_tools);
+    json_out_member_bool(&o, "ignore_cch", opt->matcher.ignore_cch);
+    json_out_member_bool(&o, "branch_on_rewrite", opt->branch_on_rewrite);
+    json_out_member_cstr(&o, "on_truncated", truncated_names[opt->on_truncated]);
+    json_out_member_cstr(&o, "after_complete", opt->refuse_completed ? "refuse" : "serve");
     if (opt->hold)
-        put_bool(&o, "hold", true);
+        json_out_member_bool(&o, "hold", true);
     if (opt->evaluation)
-        put_bool(&o, "evaluation", true);
+        json_out_member_bool(&o, "evaluation", true);
     if (opt->no_sinks || opt->evaluation)
-        put_bool(&o, "sink", !opt->no_sinks);
+        json_out_member_bool(&o, "sink", !opt->no_sinks);
     if (opt->max_turns)
-        put_count(&o, "max_turns", opt->max_turns);
+        json_out_member_i64(&o, "max_turns", opt->max_turns);
     if (opt->max_total_tokens)
-        put_count(&o, "max_total_tokens", opt->max_total_tokens);
+        json_out_member_i64(&o, "max_total_tokens", opt->max_total_tokens);
     if (opt->wants.support)
-        put_bool(&o, "sampling_support", true);
+        json_out_member_bool(&o, "sampling_support", true);
     if (opt->wants.top_logprobs)
-        put_count(&o, "top_logprobs", opt->wants.top_logprobs);
+        json_out_member_i64(&o, "top_logprobs", opt->wants.top_logprobs);
     if (opt->adapter.p) {
         json_out_key(&o, "adapter");
         json_out_str(&o, opt->adapter);
     }
-    put_count(&o, "prompt_length", opt->prompt_length);
-    put_count(&o, "response_length", opt->response_length);
-    put_count(&o, "ttl_s", opt->ttl_ms / 1000);
-    put_count(&o, "max_nodes", opt->max_nodes);
+    json_out_member_i64(&o, "prompt_length", opt->prompt_length);
+    json_out_member_i64(&o, "response_length", opt->response_length);
+    json_out_member_i64(&o, "ttl_s", opt->ttl_ms / 1000);
+    json_out_member_i64(&o, "max_nodes", opt->max_nodes);
     put_value(&o, "sampling_params", opt->sampling);
     put_value(&o, "lock_sampling", opt->lock_sampling);
     put_value(&o, "labels", opt->labels);

@@ -8,31 +8,6 @@
 #include "worker/session/policy.h"
 #include "worker/session/reward.h"
 
-static void put_count(struct json_out *o, const char *key, uint64_t v)
-{
-    json_out_key(o, key);
-    json_out_i64(o, (int64_t)v);
-}
-
-static void put_text(struct json_out *o, const char *key, struct str v)
-{
-    json_out_key(o, key);
-    json_out_str(o, v);
-}
-
-static void put_bool(struct json_out *o, const char *key, bool v)
-{
-    json_out_key(o, key);
-    json_out_bool(o, v);
-}
-
-/* Seconds, as the clients' own timestamps. */
-static void put_time(struct json_out *o, const char *key, uint64_t ms)
-{
-    json_out_key(o, key);
-    json_out_seconds(o, ms);
-}
-
 const char *session_phase_name(const struct session *s)
 {
     static const char *const names[] = {"open", "completed", "finalized", "aborted"};
@@ -74,7 +49,7 @@ static void put_forks(struct json_out *o, const uint64_t *forks)
     json_out_obj(o);
     for (int i = 0; i < CAUSE_COUNT; i++)
         if (i != CAUSE_EXTENDED && forks[i])
-            put_count(o, session_cause_name((enum session_cause)i), forks[i]);
+            json_out_member_i64(o, session_cause_name((enum session_cause)i), forks[i]);
     json_out_end_obj(o);
 }
 
@@ -98,7 +73,7 @@ struct tree_key {
 static void put_node_head(struct tree *x, uint32_t id, int64_t parent)
 {
     json_out_obj(x->o);
-    put_count(x->o, "id", id);
+    json_out_member_i64(x->o, "id", id);
     json_out_key(x->o, "parent");
     if (parent < 0)
         json_out_null(x->o);
@@ -131,8 +106,8 @@ static int64_t put_structural(struct tree *x, const struct message_node *n,
     *id = x->next++;
     (void)map_set(&x->ids, key, id);
     put_node_head(x, *id, up);
-    put_text(x->o, "role", n->msg.role);
-    put_bool(x->o, "generated", false);
+    json_out_member_str(x->o, "role", n->msg.role);
+    json_out_member_bool(x->o, "generated", false);
     json_out_end_obj(x->o);
     return *id;
 }
@@ -144,10 +119,10 @@ static void put_diff(struct json_out *o, const struct checkpoint *t)
         return;
     json_out_key(o, "diff");
     json_out_obj(o);
-    put_count(o, "message", t->diff_message);
-    put_text(o, "field", t->diff_field);
-    put_text(o, "stored", t->diff_stored);
-    put_text(o, "request", t->diff_request);
+    json_out_member_i64(o, "message", t->diff_message);
+    json_out_member_str(o, "field", t->diff_field);
+    json_out_member_str(o, "stored", t->diff_stored);
+    json_out_member_str(o, "request", t->diff_request);
     json_out_end_obj(o);
 }
 
@@ -159,39 +134,39 @@ static void put_checkpoint(struct tree *x, const struct session *s, const struct
 
     x->checkpoint_ids[t->id] = x->next++;
     put_node_head(x, x->checkpoint_ids[t->id], up);
-    put_count(o, "seq", t->seq);
-    put_text(o, "role", STR("assistant"));
-    put_bool(o, "generated", true);
-    put_bool(o, "truncated", checkpoint_truncated(t));
+    json_out_member_i64(o, "seq", t->seq);
+    json_out_member_str(o, "role", STR("assistant"));
+    json_out_member_bool(o, "generated", true);
+    json_out_member_bool(o, "truncated", checkpoint_truncated(t));
     if (t->copied)
-        put_bool(o, "copied", true);
-    put_time(o, "committed_at", t->at_ms);
+        json_out_member_bool(o, "copied", true);
+    json_out_member_seconds(o, "committed_at", t->at_ms);
     json_out_key(o, "completion_span");
     json_out_arr(o);
     json_out_i64(o, checkpoint_start(t));
     json_out_i64(o, t->total);
     json_out_end_arr(o);
-    put_count(o, "num_tokens", t->total);
-    put_text(o, "response_id", t->response_id);
-    put_text(o, "finish_reason", t->finish_reason);
-    put_text(o, "cause", str_cstr(session_cause_name(t->cause)));
+    json_out_member_i64(o, "num_tokens", t->total);
+    json_out_member_str(o, "response_id", t->response_id);
+    json_out_member_str(o, "finish_reason", t->finish_reason);
+    json_out_member_str(o, "cause", str_cstr(session_cause_name(t->cause)));
     put_diff(o, t);
-    put_text(o, "role", role_of(t->label));
-    put_text(o, "purpose", str_cstr(purpose_name(purpose_of(t->label))));
-    put_text(o, "label", t->label);
-    put_text(o, "parent_label", t->parent_label);
+    json_out_member_str(o, "role", role_of(t->label));
+    json_out_member_str(o, "purpose", str_cstr(purpose_name(purpose_of(t->label))));
+    json_out_member_str(o, "label", t->label);
+    json_out_member_str(o, "parent_label", t->parent_label);
     if (t->dropped_fields.p) {
         json_out_key(o, "dropped_fields");
         json_out_raw(o, t->dropped_fields);
     }
-    put_count(o, "call", s->forest.calls.at[t->call].number);
-    put_count(o, "trimmed", t->trim);
-    put_text(o, "logprob_basis", t->logprob_basis);
-    put_count(o, "scored_tokens", t->scored_tokens);
+    json_out_member_i64(o, "call", s->forest.calls.at[t->call].number);
+    json_out_member_i64(o, "trimmed", t->trim);
+    json_out_member_str(o, "logprob_basis", t->logprob_basis);
+    json_out_member_i64(o, "scored_tokens", t->scored_tokens);
     if (t->cached_told)
-        put_count(o, "cached_tokens", t->cached_tokens);
+        json_out_member_i64(o, "cached_tokens", t->cached_tokens);
     if (t->parse_warning.p)
-        put_text(o, "parse_warning", t->parse_warning);
+        json_out_member_str(o, "parse_warning", t->parse_warning);
     json_out_end_obj(o);
 }
 
@@ -204,7 +179,7 @@ static void put_leaves(struct tree *x, struct branch_vec *leaves)
         struct checkpoint *t = leaves->at[i].head, **path = checkpoint_path(t, &x->arena);
 
         json_out_obj(x->o);
-        put_count(x->o, "node_id", x->checkpoint_ids[t->id]);
+        json_out_member_i64(x->o, "node_id", x->checkpoint_ids[t->id]);
         json_out_key(x->o, "path_node_ids");
         json_out_arr(x->o);
         for (uint32_t k = 0; k < t->depth; k++)
@@ -290,14 +265,14 @@ static void put_request(struct json_out *o, const struct checkpoint *t)
 static void put_answer(struct json_out *o, const struct checkpoint *t)
 {
     json_out_obj(o);
-    put_text(o, "response_id", t->response_id);
-    put_text(o, "finish_reason", t->finish_reason);
+    json_out_member_str(o, "response_id", t->response_id);
+    json_out_member_str(o, "finish_reason", t->finish_reason);
     json_out_key(o, "message");
     json_out_value(o, t->message);
     put_ids(o, "output_ids", checkpoint_ids(t), t->n);
-    put_count(o, "queue_us", t->queue_us);
-    put_count(o, "engine_us", t->engine_us);
-    put_count(o, "gateway_us", t->gateway_us);
+    json_out_member_i64(o, "queue_us", t->queue_us);
+    json_out_member_i64(o, "engine_us", t->engine_us);
+    json_out_member_i64(o, "gateway_us", t->gateway_us);
     json_out_end_obj(o);
 }
 
@@ -327,12 +302,12 @@ static int put_record(struct json_out *o, struct session *s, size_t i, struct er
         c->n_checkpoints ? s->forest.checkpoints.at[c->first_checkpoint] : NULL;
 
     json_out_obj(o);
-    put_count(o, "call", c->number);
-    put_time(o, "timestamp", c->at_ms);
-    put_bool(o, "exhausted", c->exhausted);
-    put_count(o, "prompt_tokens", c->prompt_tokens);
+    json_out_member_i64(o, "call", c->number);
+    json_out_member_seconds(o, "timestamp", c->at_ms);
+    json_out_member_bool(o, "exhausted", c->exhausted);
+    json_out_member_i64(o, "prompt_tokens", c->prompt_tokens);
     if (c->max_tokens)
-        put_count(o, "max_tokens", (uint64_t)c->max_tokens);
+        json_out_member_i64(o, "max_tokens", (uint64_t)c->max_tokens);
     if (put_record_checkpoints(o, s, c, first, e) != 0)
         return -1;
     json_out_end_obj(o);
@@ -344,30 +319,30 @@ static int put_record(struct json_out *o, struct session *s, size_t i, struct er
 /* Members that rows have, too. */
 static void put_head(struct json_out *o, const struct session *s)
 {
-    put_text(o, "session_id", s->id);
-    put_text(o, "phase", str_cstr(session_phase_name(s)));
+    json_out_member_str(o, "session_id", s->id);
+    json_out_member_str(o, "phase", str_cstr(session_phase_name(s)));
     if (session_foreign(s))
-        put_bool(o, "foreign", true);
-    put_text(o, "history", str_cstr(s->options.policy->name));
-    put_text(o, "message_matcher", str_cstr(matcher_name(s->options.matcher.kind)));
-    put_time(o, "created_at", s->created_ms);
-    put_time(o, "updated_at", s->updated_ms);
+        json_out_member_bool(o, "foreign", true);
+    json_out_member_str(o, "history", str_cstr(s->options.policy->name));
+    json_out_member_str(o, "message_matcher", str_cstr(matcher_name(s->options.matcher.kind)));
+    json_out_member_seconds(o, "created_at", s->created_ms);
+    json_out_member_seconds(o, "updated_at", s->updated_ms);
     if (s->exported_ms)
-        put_time(o, "exported_at", s->exported_ms);
+        json_out_member_seconds(o, "exported_at", s->exported_ms);
     if (s->options.evaluation)
-        put_bool(o, "evaluation", true);
+        json_out_member_bool(o, "evaluation", true);
     if (s->options.adapter.p)
-        put_text(o, "adapter", s->options.adapter);
+        json_out_member_str(o, "adapter", s->options.adapter);
     session_put_stop(s, o);
     if (s->forked_from.p)
-        put_text(o, "forked_from", s->forked_from);
+        json_out_member_str(o, "forked_from", s->forked_from);
     if (s->has_finished)
-        put_bool(o, "finished", s->finished);
+        json_out_member_bool(o, "finished", s->finished);
     if (s->complete_reason.p)
-        put_text(o, "reason", s->complete_reason);
+        json_out_member_str(o, "reason", s->complete_reason);
     group_put(s, o);
     if (s->options.reseeded_from.p)
-        put_text(o, "reseeded_from", s->options.reseeded_from);
+        json_out_member_str(o, "reseeded_from", s->options.reseeded_from);
     json_out_key(o, "labels");
     if (s->options.labels)
         json_out_value(o, s->options.labels);
@@ -389,21 +364,21 @@ static void put_counts(struct json_out *o, const struct session *s, size_t branc
         closed += s->chains.at[i]->closed;
     if (s->options.policy == &policy_linear) /* the checkpoints that still count */
         records = s->head ? s->head->depth : 0;
-    put_count(o, "num_calls", s->forest.calls.n);
-    put_count(o, "num_records", records);
-    put_count(o, "num_branches", branches);
-    put_count(o, "num_nodes", s->forest.nodes.n);
-    put_count(o, "num_checkpoints", s->forest.checkpoints.n);
-    put_count(o, "num_tokens", s->forest.tokens);
-    put_count(o, "num_active_chains", s->chains.n - closed);
-    put_count(o, "num_trajectories", closed);
-    put_count(o, "num_inflight_generations", s->inflight);
-    put_count(o, "rollback_count", s->rollbacks);
-    put_count(o, "rollback_dropped_trainable_tokens_total", s->rollback_dropped);
-    put_count(o, "refreshed", s->refreshed);
-    put_count(o, "trimmed_tokens", s->trimmed);
-    put_count(o, "merge_repaired", s->merge_repaired);
-    put_count(o, "merge_not_found", s->merge_lost);
+    json_out_member_i64(o, "num_calls", s->forest.calls.n);
+    json_out_member_i64(o, "num_records", records);
+    json_out_member_i64(o, "num_branches", branches);
+    json_out_member_i64(o, "num_nodes", s->forest.nodes.n);
+    json_out_member_i64(o, "num_checkpoints", s->forest.checkpoints.n);
+    json_out_member_i64(o, "num_tokens", s->forest.tokens);
+    json_out_member_i64(o, "num_active_chains", s->chains.n - closed);
+    json_out_member_i64(o, "num_trajectories", closed);
+    json_out_member_i64(o, "num_inflight_generations", s->inflight);
+    json_out_member_i64(o, "rollback_count", s->rollbacks);
+    json_out_member_i64(o, "rollback_dropped_trainable_tokens_total", s->rollback_dropped);
+    json_out_member_i64(o, "refreshed", s->refreshed);
+    json_out_member_i64(o, "trimmed_tokens", s->trimmed);
+    json_out_member_i64(o, "merge_repaired", s->merge_repaired);
+    json_out_member_i64(o, "merge_not_found", s->merge_lost);
     put_forks(o, s->forks);
 }
 
@@ -490,10 +465,10 @@ void session_write_row(const struct session *s, struct buf *json)
     }
     json_out_obj(&o);
     put_head(&o, s);
-    put_count(&o, "calls", s->forest.calls.n);
-    put_count(&o, "tokens", s->forest.tokens);
-    put_count(&o, "branches", branches);
-    put_count(&o, "inflight", s->inflight);
+    json_out_member_i64(&o, "calls", s->forest.calls.n);
+    json_out_member_i64(&o, "tokens", s->forest.tokens);
+    json_out_member_i64(&o, "branches", branches);
+    json_out_member_i64(&o, "inflight", s->inflight);
     json_out_key(&o, "drift"); /* known once an export has audited a branch */
     if (audited)
         json_out_i64(&o, (int64_t)drift);
