@@ -25,8 +25,19 @@ static void make_grid(const struct vision *v, const struct image_header *h)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct vision qwen = {VISION_QWEN, 16, 2, 2, 65536, 16777216, 1, {1}, 1};
-    static const struct vision glm = {VISION_GLM, 14, 2, 2, 12544, 11760000, 1, {1}, 1};
+    static const struct vision qwen = {.family = VISION_QWEN,
+                                       .patch = 16,
+                                       .merge = 2,
+                                       .min_pixels = 65536,
+                                       .max_pixels = 16777216};
+    static const struct vision glm = {.family = VISION_GLM,
+                                      .patch = 14,
+                                      .merge = 2,
+                                      .temporal = 2,
+                                      .min_pixels = 12544,
+                                      .max_pixels = 11760000};
+    static const struct vision kimi = {
+        .family = VISION_KIMI, .patch = 14, .merge = 2, .max_patches = 16384, .side_patches = 512};
     char *tight = mem_calloc(size ? size : 1, 1); /* a reader beyond its end is seen */
     struct image_header h;
     const char *why;
@@ -43,6 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         CHECK(h.orientation >= 1 && h.orientation <= 8 && h.format < IMAGE_FORMATS);
         make_grid(&qwen, &h);
         make_grid(&glm, &h);
+        make_grid(&kimi, &h);
     }
     free(tight);
     return 0;
