@@ -18,15 +18,28 @@ export function readBranch(buffer) {
   const ids = tensor("ids") || new Int32Array(0);
   const response = tensor("response_mask") || new Uint8Array(0);
   const start = ids.length - response.length;
+  const summary = JSON.parse(meta.summary);
   return {
-    ...rest, ids, start,
-    summary: JSON.parse(meta.summary),
+    ...rest, ids, start, summary,
+    pictures: picturesOf(rest.images || [], summary.media || []),
     mask: spread(response, start, new Uint8Array(ids.length)),
     logprobs: logprobsOf(tensor("response_logprobs"), start, ids.length, response),
     alternatives: alternativesOf(tensor("response_top_ids"), tensor("response_top_logprobs"), response.length),
     vocabulary: readVocabulary(JSON.parse(meta.vocabulary || "{}")),
     ...placesOf(rest.turns, start, ids.length),
   };
+}
+
+// By the position of its first token: {offset, length, row (of the table of pictures)}.
+function picturesOf(images, table) {
+  const rows = new Map(table.map(row => [row.sha256, row]));
+  return new Map(images.filter(i => rows.has(i.media)).map(i => [i.offset, {...i, row: rows.get(i.media)}]));
+}
+
+// The picture that the token at a position is of, or undefined.
+export function pictureAt(branch, at) {
+  for (const picture of branch.pictures.values()) if (at >= picture.offset && at < picture.offset + picture.length) return picture;
+  return undefined;
 }
 
 function spread(values, start, into) {

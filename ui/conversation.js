@@ -1,12 +1,19 @@
 // A branch as a conversation: its messages, with what is known of the turns that the model wrote.
 import {h, foreign, counted, decimal, longText, visible} from "./dom.js";
 import {difference, words} from "./diff.js";
+import {pictureBox} from "./pictures.js";
 
-function contentOf(content) {
+function partOf(part, session) {
+  if (part && typeof part.text === "string") return longText(part.text);
+  if (part && part.type === "image" && /^[0-9a-f]{64}$/.test(part.media)) return pictureBox(session, {...part, sha256: part.media});
+  return longText(JSON.stringify(part, null, 1), "text.data");
+}
+
+function contentOf(content, session) {
   if (content === null || content === undefined) return [];
   if (typeof content === "string") return content ? [longText(content)] : [];
   if (!Array.isArray(content)) return [longText(JSON.stringify(content, null, 1))];
-  return content.map(part => (part && typeof part.text === "string" ? longText(part.text) : longText(JSON.stringify(part, null, 1), "text.data")));
+  return content.map(part => partOf(part, session));
 }
 
 function argumentsOf(text) {
@@ -50,7 +57,7 @@ export function forkOf(node) {
     told.stored !== undefined && textDiff(told.stored ?? "", told.request ?? "")]);
 }
 
-// options: {nodes (of the state, by response id), onJson(title, value), onTokens(turn index)}
+// options: {session (its id), nodes (of the state, by response id), onJson(title, value), onTokens(turn index)}
 export function drawConversation(branch, options) {
   let turn = -1;
   return h("ol.talk", branch.messages.map((message, index) => {
@@ -65,7 +72,7 @@ export function drawConversation(branch, options) {
         h("button.link", {onclick: () => options.onJson(`Message ${index}`, facts ? {message, turn: facts, node} : {message})}, "JSON")),
       own && forkOf(node),
       message.reasoning_content && h("details.reasoning", {open: true}, h("summary", "reasoning"), longText(String(message.reasoning_content))),
-      contentOf(message.content), (message.tool_calls || []).map(callOf), message.tool_call_id && h("div.quiet", "answers ", foreign(message.tool_call_id)),
+      contentOf(message.content, options.session), (message.tool_calls || []).map(callOf), message.tool_call_id && h("div.quiet", "answers ", foreign(message.tool_call_id)),
       facts && h("div.facts-line", turnFacts(facts), node && node.parse_warning && h("span.warning", " parse warning: ", foreign(node.parse_warning))));
   }));
 }

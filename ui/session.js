@@ -1,7 +1,8 @@
 // One session: its forest, one branch of it as a conversation or as tokens, its audit, its files, and what runs now.
 import {h, clear, copyText, counted, number, decimal, ago, clock, foreign, visible, shortId, longText, perFrame, tableHead} from "./dom.js";
 import {sessionState, branchBytes, curl, download, embedded, follow, json, key, keySession, post, saveBlob} from "./api.js";
-import {readBranch, textOf} from "./branch.js";
+import {pictureAt, readBranch, textOf} from "./branch.js";
+import {pictureBox} from "./pictures.js";
 import {drawForest} from "./forest.js";
 import {drawConversation} from "./conversation.js";
 import {TokenGrid, colouringBar, tokenFacts} from "./tokens.js";
@@ -284,7 +285,7 @@ class SessionPage {
   }
 
   conversationTab(branch) {
-    clear(this.body, drawConversation(branch, {nodes: this.nodes, onJson: (title, value) => showJson(title, value), onTokens: turn => {
+    clear(this.body, drawConversation(branch, {session: this.id, nodes: this.nodes, onJson: (title, value) => showJson(title, value), onTokens: turn => {
       this.at = branch.start + branch.turns[turn].start;
       this.tab = "tokens";
       this.drawTabs();
@@ -304,7 +305,8 @@ class SessionPage {
     this.grid = new TokenGrid(branch, {mode: this.mode, drift: branch.drift, onSelect: at => {
       this.at = at;
       this.tell();
-      clear(side, tokenFacts(branch, at), copyButton("Copy its id", String(branch.ids[at])));
+      const picture = pictureAt(branch, at);
+      clear(side, tokenFacts(branch, at), picture && pictureBox(this.id, picture.row), copyButton("Copy its id", String(branch.ids[at])));
     }});
     const bar = colouringBar(this.mode, async mode => {
       this.mode = mode;
@@ -360,7 +362,7 @@ class SessionPage {
   }
 
   jsonTab(branch) {
-    const {ids, mask, logprobs, turnAt, versionAt, vocabulary, drift, ...rest} = branch;
+    const {ids, mask, logprobs, turnAt, versionAt, vocabulary, drift, pictures, ...rest} = branch;
     const shown = {state: this.state, branch: rest};
     clear(this.body, !embedded && h("p", h("button", {onclick: async () => showJson("Records of every call", (await json(`/sessions/${this.id}?records=1`)).records)}, "Show the records of every call")),
       longText(JSON.stringify(shown, (k, v) => (k === "accumulated_token_ids" ? `[${v.length} ids]` : v), 1), "text.data"));

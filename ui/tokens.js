@@ -1,12 +1,14 @@
 // A branch as cells, one a token, drawn on a canvas: only what is in sight is drawn, so 200,000 of them scroll like twenty.
 import {h, clear, number, visible, perFrame, announce} from "./dom.js";
-import {alternativesAt, tokenHex} from "./branch.js";
+import {alternativesAt, pictureAt, tokenHex} from "./branch.js";
+import {bitmapOf, fitted} from "./pictures.js";
 import {COLOURINGS, colour, palette} from "./colours.js";
 
 const CELL_HEIGHT = 24;
 const CELL_PAD = 4;
 const CELL_TEXT_MAX = 48;
 const ALTERNATIVES_SHOWN = 8;
+const PICTURE_WIDTH = 64;
 const CELL_FONT = "13px ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace";
 
 // What stands in a cell: nothing invisible, and never so long that a line cannot hold it.
@@ -20,6 +22,11 @@ export function cellText(entry, id) {
   return shown.length > CELL_TEXT_MAX ? `${shown.slice(0, CELL_TEXT_MAX)}…` : shown;
 }
 
+// How wide a token's cell is: a picture's first token shows the picture.
+function cellWidth(branch, cells, i) {
+  return branch.pictures.has(i) ? PICTURE_WIDTH : cells.get(branch.ids[i]).width;
+}
+
 // Where each cell stands in lines of this width: {x, lineStart (of each line its first token), lines}.
 export function layOut(branch, cells, width) {
   const n = branch.ids.length;
@@ -28,12 +35,13 @@ export function layOut(branch, cells, width) {
   let at = 0;
   for (let i = 0; i < n; i++) {
     const cell = cells.get(branch.ids[i]);
-    if (at > 0 && at + cell.width > width) {
+    const wide = cellWidth(branch, cells, i);
+    if (at > 0 && at + wide > width) {
       starts.push(i);
       at = 0;
     }
     x[i] = at;
-    at += cell.width + 1;
+    at += wide + 1;
     if (cell.breaks && i + 1 < n) {
       starts.push(i + 1);
       at = 0;
@@ -165,22 +173,41 @@ export class TokenGrid {
       const cell = this.cells.get(ids[i]);
       const [ground, ink] = pairs[at[i]];
       const left = 8 + x[i];
+      const wide = cellWidth(this.branch, this.cells, i);
       pen.fillStyle = ground;
-      pen.fillRect(left, y, cell.width, CELL_HEIGHT - 2);
+      pen.fillRect(left, y, wide, CELL_HEIGHT - 2);
       pen.fillStyle = ink;
-      pen.fillText(cell.text, left + CELL_PAD, y + CELL_HEIGHT / 2 - 1);
-      if (turnAt[i]) pen.fillRect(left, y + CELL_HEIGHT - 4, cell.width, 2);
+      if (!this.paintPicture(pen, i, left, y)) pen.fillText(cell.text, left + CELL_PAD, y + CELL_HEIGHT / 2 - 1, wide - CELL_PAD);
+      if (turnAt[i]) pen.fillRect(left, y + CELL_HEIGHT - 4, wide, 2);
       if (cell.special) {
         pen.strokeStyle = ink;
         pen.lineWidth = 1;
-        pen.strokeRect(left + 0.5, y + 0.5, cell.width - 1, CELL_HEIGHT - 3);
+        pen.strokeRect(left + 0.5, y + 0.5, wide - 1, CELL_HEIGHT - 3);
       }
       if (i === this.selected) {
         pen.strokeStyle = mark;
         pen.lineWidth = 3;
-        pen.strokeRect(left, y, cell.width, CELL_HEIGHT - 2);
+        pen.strokeRect(left, y, wide, CELL_HEIGHT - 2);
       }
     }
+  }
+
+  // Whether a picture begins here and is drawn; it is asked for when it comes into sight.
+  paintPicture(pen, i, left, y) {
+    const picture = this.branch.pictures.get(i);
+    if (!picture) return false;
+    if (picture.bitmap === undefined) {
+      picture.bitmap = null;
+      bitmapOf(this.branch.session_id, picture.row).then(bitmap => {
+        picture.bitmap = bitmap;
+        if (bitmap) this.element.dataset.pictures = Number(this.element.dataset.pictures || 0) + 1;
+        this.draw();
+      });
+    }
+    if (!picture.bitmap) return false;
+    const [width, height] = fitted({...picture.row, width: picture.row.width * 2, height: picture.row.height * 2}, CELL_HEIGHT - 4);
+    pen.drawImage(picture.bitmap, left + 2, y + 1, Math.min(width, PICTURE_WIDTH - 4), height);
+    return true;
   }
 
   // The token at a point of the window, or -1.
@@ -192,7 +219,7 @@ export class TokenGrid {
     if (!this.places || line < 0 || line >= this.places.lines) return -1;
     for (let i = this.places.lineStart[line], end = this.lineEnd(line); i < end; i++) {
       const from = this.places.x[i];
-      if (x >= from && x < from + this.cells.get(this.branch.ids[i]).width) return i;
+      if (x >= from && x < from + cellWidth(this.branch, this.cells, i)) return i;
     }
     return -1;
   }
@@ -258,6 +285,7 @@ export function tokenFacts(branch, at) {
   const turn = branch.turnAt[at] ? branch.turns[branch.turnAt[at] - 1] : null;
   const lp = branch.logprobs ? branch.logprobs[at] : NaN;
   const others = alternativesAt(branch, at);
+  const picture = pictureAt(branch, at);
   const facts = [
     ["token", h("code", cellText(entry, id))], ["id", String(id)], ["bytes", tokenHex(entry) || "not known"],
     ["position", `${number(at)} of ${number(branch.ids.length)}`],
@@ -268,6 +296,7 @@ export function tokenFacts(branch, at) {
     turn && ["turn", `${branch.turnAt[at]} (${turn.cause})`],
     branch.versionAt[at] > 0 && ["weight version", visible(branch.versions[branch.versionAt[at] - 1], true)],
     entry && entry.special && ["special", "yes"],
+    picture && ["picture", `token ${number(at - picture.offset + 1)} of ${number(picture.length)}, grid ${picture.grid_thw.join(" × ")}`],
   ];
   return h("dl.facts", facts.filter(Boolean).map(([name, value]) => [h("dt", name), h("dd", value)]));
 }

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 import gateway as g
+import vision_kit as kit
 
 pytestmark = pytest.mark.alone   # Chromium breaks its requests off when another test changes the host's network
 VIEWER = g.ROOT / "tests/viewer"
@@ -163,6 +164,18 @@ def test_hostile_content(start):
     assert answer.status == 200, answer.text
     gateway.post(f"/sessions/{session['session_id']}/complete", {"reason": HOSTILE, "reward_info": {HOSTILE: HOSTILE}})
     play("hostile", {"url": gateway.url, "a": session["session_id"]})
+
+
+def test_pictures(start, tmp_path):
+    """A good one, and one whose bytes end where its header says but hold nothing."""
+    gateway = start(engine="builtin:echo", workers=1, model=kit.model_folder(tmp_path / "model"))
+    sid = kit.session(gateway)
+    broken = kit.jpeg(64, 64)
+    answer = kit.chat(gateway, sid, [kit.user(kit.text("look"), kit.image(kit.png(320, 240, 200)), kit.image(broken, "jpeg"))])
+    assert answer.status == 200, answer.text
+    trajectory, = gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"]
+    first = trajectory["images"][0]
+    play("pictures", {"url": gateway.url, "a": sid, "offset": first["offset"], "length": first["length"], "shade": 200})
 
 
 def test_keys(start, tmp_path):

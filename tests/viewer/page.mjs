@@ -240,6 +240,21 @@ const scenes = {
     check("controls are spelt", /‹U\+202E›/.test(await text(page)) && (await text(page)).includes("␛"));
   },
 
+  // Pictures in messages and where they stand in the tokens; bytes that only begin as one draw nothing.
+  async pictures(browser) {
+    const page = await open(browser, `#/sessions/${told.a}`);
+    await until(page, "the good one is drawn in its message", () => document.querySelectorAll(".message canvas[data-drawn]").length === 1);
+    check("the broken one is told, not drawn", await page.evaluate(() => document.querySelectorAll(".message figure").length === 2 && document.querySelectorAll(".message canvas").length === 1));
+    await page.goto("about:blank");
+    await page.goto(`${told.url}/ui#/sessions/${told.a}?tab=tokens&token=${told.offset + 3}`);
+    await until(page, "it stands in the tokens", () => document.querySelector(".grid")?.dataset.pictures === "1");
+    await until(page, "and beside its token", () => !!document.querySelector(".side canvas[data-drawn]"));
+    check("its token says which", (await text(page, ".side")).includes(`token 4 of ${told.length}`));
+    const [r, g, b] = await page.evaluate(() => [...document.querySelector(".side canvas").getContext("2d").getImageData(20, 20, 1, 1).data]);
+    check("it has its own grey", Math.abs(r - told.shade) < 3 && r === g && g === b);
+    check("no element loads one by its address", (await page.$$("img, object, embed, iframe")).length === 0);
+  },
+
   // A gateway that wants keys.
   async keys(browser) {
     const allow = ["401", "403"];
