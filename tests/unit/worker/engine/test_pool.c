@@ -506,15 +506,17 @@ static void on_drained(void *ctx)
 TEST(engine_pool, a_pause_holds_new_calls_and_tells_when_the_last_has_ended)
 {
     struct client c[2] = {0};
+    uint64_t until_ms;
     int drained = 0;
 
-    rig_open(&(struct engine_options){.queue_timeout_ms = 1}, 1);
+    rig_open(&(struct engine_options){.queue_timeout_ms = 200}, 1);
     ask_of("a", &c[0]);
     expect_attempts(1);
     engine_pool_pause(rig.pool, ENGINE_DRAIN, on_drained, &drained);
     ask_of("b", &c[1]);
-    for (int i = 0; i < 5; i++) /* far beyond its time in the queue, which does not run now */
-        (void)loop_poll(rig.loop, 5);
+    until_ms = clock_ms() + 300; /* beyond its time in the queue, which does not run now */
+    while (clock_ms() < until_ms)
+        (void)loop_poll(rig.loop, 20);
     cr_assert(rig.n == 1 && drained == 0 && c[1].failed == 0);
     answer(0, ENGINE_STOP, out, 1);
     cr_assert_eq(drained, 1);
