@@ -259,6 +259,52 @@ int files_map(int fd, bool now, struct str *ret, struct err *e)
     return 0;
 }
 
+/* Reads up to `want` bytes; how many there are now. -1 with ERR_IO. */
+static ssize_t read_part(int fd, char *to, size_t want, struct err *e)
+{
+    size_t at = 0;
+    struct stat st;
+
+    while (at < want) {
+        ssize_t n = pread(fd, to + at, want - at, (off_t)at);
+
+        if (n < 0)
+            return err_sys(e, ERR_IO, "cannot read a journal file");
+        if (n == 0)
+            break;
+        at += (size_t)n;
+    }
+    if (at == want)
+        return (ssize_t)at;
+    if (fstat(fd, &st)) /* it was cut while it was read */
+        return err_sys(e, ERR_IO, "cannot look at a journal file");
+    return (ssize_t)MIN_OF(at, (size_t)st.st_size);
+}
+
+int files_copy(int fd, struct str *ret, struct err *e)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), kept;
+    struct stat st;
+    ssize_t n;
+    char *p;
+
+    *ret = (struct str){0};
+    if (fstat(fd, &st))
+        return err_sys(e, ERR_IO, "cannot look at a journal file");
+    if (st.st_size == 0)
+        return 0;
+    p = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return err_sys(e, ERR_IO, "cannot make room for a journal file");
+    n = read_part(fd, p, (size_t)st.st_size, e);
+    kept = n > 0 ? ((size_t)n + page - 1) / page * page : 0;
+    if (kept < (size_t)st.st_size)
+        (void)munmap(p + kept, (size_t)st.st_size - kept);
+    if (n > 0)
+        *ret = str_of(p, (size_t)n);
+    return n < 0 ? -1 : 0;
+}
+
 void files_unmap(struct str bytes)
 {
     if (bytes.p)

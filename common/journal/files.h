@@ -52,6 +52,11 @@ void files_remove_segment(int dirfd, uint32_t number);
 /* The whole file in memory (mmap); bytes.p NULL and len 0 for an empty one. `now` reads it at once,
  * else pages come as they are touched. */
 int files_map(int fd, bool now, struct str *ret, struct err *e);
+
+/* A copy of the whole file, for one that another process may cut short at any moment: the pages of
+ * a map would be gone. Ends where the file ends now. Also for files_unmap. -1 with ERR_IO. */
+int files_copy(int fd, struct str *ret, struct err *e);
+
 void files_unmap(struct str bytes);
 
 /* Writes all of the parts at the end of fd. -1 with ERR_STORAGE_FULL or ERR_IO; the file may then

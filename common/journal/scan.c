@@ -1,7 +1,8 @@
 /* Reading a journal without opening it (scan.h): for commands, and safe beside a worker that
- * writes. All segments are opened before the first is read, as a compaction may remove them; the
- * last one may end in a record that is being written, so it is looked at again a few times
- * before its end is called torn. */
+ * writes. All segments are opened before the first is read, as a compaction may remove them, and
+ * copied, not mapped, as it gives the room of dead ones back at once; the last one may end in a
+ * record that is being written, so it is looked at again a few times before its end is called torn.
+ */
 
 #include "common/journal/scan.h"
 
@@ -92,7 +93,7 @@ static int open_segments(int dirfd, struct opened_segments *ret, struct err *e)
 }
 
 /* The last segment of a running gateway may end in a record that is being written. */
-static int map_settled(int fd, uint32_t number, struct str *ret, struct err *e)
+static int copy_settled(int fd, uint32_t number, struct str *ret, struct err *e)
 {
     const struct timespec pause = {.tv_nsec = 20 * 1000000L};
 
@@ -100,7 +101,7 @@ static int map_settled(int fd, uint32_t number, struct str *ret, struct err *e)
         struct segment_reader in;
         struct journal_record rec;
 
-        if (files_map(fd, true, ret, e) || segment_reader_init(&in, *ret, number, e))
+        if (files_copy(fd, ret, e) || segment_reader_init(&in, *ret, number, e))
             return -1;
         while (segment_reader_next(&in, &rec) == 1)
             ;
@@ -143,8 +144,12 @@ int scan_journal(const char *dir, const struct scan_events *events, void *ctx, s
         bool last = i + 1 == v.n;
         struct str bytes = {0};
 
-        rc = live && last ? map_settled(v.at[i].fd, v.at[i].number, &bytes, e)
-                          : files_map(v.at[i].fd, true, &bytes, e);
+        if (!live)
+            rc = files_map(v.at[i].fd, true, &bytes, e);
+        else if (last)
+            rc = copy_settled(v.at[i].fd, v.at[i].number, &bytes, e);
+        else
+            rc = files_copy(v.at[i].fd, &bytes, e);
         if (rc == 0)
             rc = scan_bytes(v.at[i].number, bytes, last, events, ctx, e);
         files_unmap(bytes);

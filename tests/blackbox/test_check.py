@@ -127,12 +127,8 @@ def test_a_call_that_is_read_otherwise(check):
     assert line(told, "verdict") == "append-only; tool calls are NOT read back"
 
 
-REFUSED = [("{% autoescape true %}{{ '<' }}{% endautoescape %}", "autoescape is not supported"),
-           ("{{ '\\N{BULLET}' }}", "\\N{...} in a string is not supported: write the character itself")]
-
-
-@pytest.mark.parametrize("text, said", REFUSED, ids=["autoescape", "names"])
-def test_what_a_template_may_not_use_is_named(tmp_path, text, said):
+def test_what_a_template_may_not_use_is_named(tmp_path):
+    text, said = "{{ '\\N{BULLET}' }}", "\\N{...} in a string is not supported: write the character itself"
     file = tmp_path / "t.jinja"
     file.write_text("{# a line #}\n" + text + template(PLAIN))
     done = subprocess.run([g.BINARY, "check", BYTES, "--chat-template", file], text=True, capture_output=True, check=False,

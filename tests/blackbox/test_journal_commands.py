@@ -42,7 +42,9 @@ def test_a_live_folder_is_read_and_not_compacted(start):
         for _ in range(15):
             said = run("journal", "verify", folder)
             assert said.returncode == 0 and " 0 torn, 0 damaged" in said.stdout, said
-            lines = [json.loads(l) for l in run("journal", "dump", folder).stdout.splitlines()]
+            dumped = run("journal", "dump", folder)
+            assert dumped.returncode == 0, dumped
+            lines = [json.loads(line) for line in dumped.stdout.splitlines()]
             assert len({(l["segment"], l["offset"]) for l in lines}) == len(lines)
             refused = run("journal", "compact", folder)
             assert refused.returncode == 1 and "in use by another process" in refused.stderr, refused

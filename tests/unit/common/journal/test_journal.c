@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
+#include "common/journal/files.h"
 #include "common/os/loop.h"
 #include "testing.h"
 
@@ -399,5 +400,36 @@ TEST(journal, leaves_telling_to_its_caller_where_nothing_is_waited_for)
         journal_close(j);
     }
     loop_free(loop);
+    drop_dir();
+}
+
+/* Of a map of a file that is cut, the pages are gone. */
+TEST(journal, a_copied_file_may_be_cut_by_its_writer)
+{
+    enum { BYTES = 3 * 4096 + 100 };
+
+    char text[BYTES], path[96];
+    struct str copy;
+    struct err e;
+    int fd;
+
+    make_dir();
+    (void)snprintf(path, sizeof(path), "%s/file", dir);
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    cr_assert_eq(files_copy(fd, &copy, &e), 0);
+    cr_assert_null(copy.p);
+    for (size_t i = 0; i < BYTES; i++)
+        text[i] = (char)('a' + i % 23);
+    cr_assert_eq(write(fd, text, BYTES), BYTES);
+    cr_assert_eq(files_copy(fd, &copy, &e), 0, "%s", e.text);
+    cr_assert_eq(ftruncate(fd, 10), 0);
+    cr_assert_eq(copy.len, BYTES);
+    cr_assert_eq(memcmp(copy.p, text, BYTES), 0);
+    files_unmap(copy);
+    cr_assert_eq(files_copy(fd, &copy, &e), 0);
+    cr_assert_eq(copy.len, 10);
+    files_unmap(copy);
+    (void)close(fd);
+    (void)unlink(path);
     drop_dir();
 }

@@ -257,7 +257,7 @@ TEST(round_trip, real_templates)
     size_t n = templates_of(&all, RG_SHARED "/data/templates", paths), exact = 0, n_lost = 0;
 
     if (n == 0)
-        cr_skip_test("no templates in " RG_SHARED);
+        cr_skip_test("no " RG_SHARED "/data/templates");
     for (size_t i = 0; i < n; i++) {
         struct arena a = {0};
         const char *dir;
