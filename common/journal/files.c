@@ -293,6 +293,7 @@ int files_copy(int fd, struct str *ret, struct err *e)
         return err_sys(e, ERR_IO, "cannot look at a journal file");
     if (st.st_size == 0)
         return 0;
+    /* cppcheck-suppress invalidFunctionArg ; -1 goes with MAP_ANONYMOUS */
     p = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return err_sys(e, ERR_IO, "cannot make room for a journal file");
