@@ -8,7 +8,7 @@ import time
 import pytest
 
 import vision_kit as kit
-from gateway import in_parallel, wait_until
+from gateway import BUILD, in_parallel, wait_until
 from vision_kit import GOOD, big, chat, files, image, media, session, text, user
 
 SHOT, OTHER = kit.png(640, 480), kit.png(64, 64)
@@ -157,7 +157,8 @@ def test_a_large_picture_goes_out_in_pieces(vision):
     before = gateway.resident(gateway.child("worker-0"))
     bodies = in_parallel(lambda _: gateway.get(path).body, range(8)).values()
     assert all(b == shot for b in bodies)
-    assert gateway.resident(gateway.child("worker-0")) - before < 16 << 20
+    if "asan" not in str(BUILD):      # its freed memory stays for a while
+        assert gateway.resident(gateway.child("worker-0")) - before < 16 << 20
     started = time.monotonic()
     again = gateway.get(path, headers={"If-None-Match": f'"{kit.sha(shot)}"'})
     assert again.status == 304 and time.monotonic() - started < 5

@@ -57,9 +57,13 @@ enum purpose purpose_of(struct str label)
 
 struct str role_of(struct str label)
 {
-    struct str name = str_sub(label, 0, name_end(label));
-    enum purpose p = word_of(name);
+    struct str name;
+    enum purpose p;
 
+    if (label.len == 0)
+        return STR("main");
+    name = str_sub(label, 0, name_end(label));
+    p = word_of(name);
     return name.len == 0 || (p != PURPOSE_SUB_AGENT && p != PURPOSE_REVIEW) ? STR("main") : name;
 }
 
