@@ -221,12 +221,11 @@ def test_sessions_that_are_deleted_make_room_on_a_full_disk(start, tmp_path):
                         context_length=100_000_000)
         running, large = new(gateway), []
         assert gateway.chat(running, user("at first")).status == 200
-        while gateway.post("/sessions", {}).status == 200 and len(large) < 100:
-            large.append(new(gateway))
+        while (created := gateway.post("/sessions", {})).status == 200 and len(large) < 100:
+            large.append(created.json())
             assert gateway.chat(large[-1], user("word " * 4000), max_tokens=8).status == 200
             pause(0.3, "the disk is looked at once a second")
-        refused = gateway.post("/sessions", {})
-        assert refused.status == 503 and refused.json()["error"]["code"] == "storage_full", refused.text
+        assert created.status == 503 and created.json()["error"]["code"] == "storage_full", created.text
         assert gateway.chat(running, user("still")).status == 200, "who runs goes on"
         for s in large:
             assert gateway.request("DELETE", f"/sessions/{s['session_id']}").status == 204
