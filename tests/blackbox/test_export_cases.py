@@ -13,7 +13,6 @@ from gateway import wait_until
 from stub_engines import StubEngine
 
 END = 257
-FORMATS = ("json", "msgpack", "safetensors", "verl", "miles", "areal", "slime", "prime-rl", "openai-messages")
 
 
 def user(text):

@@ -65,6 +65,16 @@ static void write_usage(struct json_out *o, const struct call_usage *u)
     json_out_end_obj(o);
 }
 
+static void write_head(struct responses_writer *rw, struct json_out *o, const char *object)
+{
+    json_out_key(o, "id");
+    write_id(o, "resp_", rw->w.head.response_id);
+    json_out_key(o, "object");
+    json_out_cstr(o, object);
+    json_out_key(o, "created_at");
+    json_out_i64(o, (int64_t)rw->w.head.created_s);
+}
+
 /* Every member is there even when the request did not have it, then with the API's default. */
 void responses_object(struct responses_writer *rw, struct json_out *o, const char *status,
                       const struct call_usage *usage, const struct err *e)
@@ -72,12 +82,7 @@ void responses_object(struct responses_writer *rw, struct json_out *o, const cha
     bool incomplete = strcmp(status, "incomplete") == 0;
 
     json_out_obj(o);
-    json_out_key(o, "id");
-    write_id(o, "resp_", rw->w.head.response_id);
-    json_out_key(o, "object");
-    json_out_cstr(o, "response");
-    json_out_key(o, "created_at");
-    json_out_i64(o, (int64_t)rw->w.head.created_s);
+    write_head(rw, o, "response");
     json_out_key(o, "status");
     json_out_cstr(o, status);
     json_out_key(o, "model");
@@ -108,12 +113,7 @@ void compaction_object(struct responses_writer *rw, struct json_out *o,
                        const struct call_usage *usage)
 {
     json_out_obj(o);
-    json_out_key(o, "id");
-    write_id(o, "resp_", rw->w.head.response_id);
-    json_out_key(o, "object");
-    json_out_cstr(o, "response.compaction");
-    json_out_key(o, "created_at");
-    json_out_i64(o, (int64_t)rw->w.head.created_s);
+    write_head(rw, o, "response.compaction");
     json_out_key(o, "output");
     json_out_arr(o);
     json_out_raw(o, grown_str(&rw->output));

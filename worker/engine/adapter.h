@@ -24,9 +24,10 @@ struct engine_target {
     const char *logprobs; /* "raw", "temperature", "processed": their basis as the server was set up
                              for; or NULL */
     bool priority;        /* vllm: its scheduler goes by priorities */
-    const char *ids_of;   /* openai: "vllm" or "sglang", whose way to ask for ids; or NULL */
-    uint64_t delay_ms;    /* builtin: before the first token */
-    double tokens_per_s;  /* builtin: 0: all at once */
+    const char
+        *ids_of;       /* openai: "vllm", "sglang" or "sglext", whose way to ask for ids; or NULL */
+    uint64_t delay_ms; /* builtin: before the first token */
+    double tokens_per_s; /* builtin: 0: all at once */
 };
 
 /* How an attempt failed, which decides about another one. */

@@ -15,12 +15,9 @@
 #include "worker/session/policy.h"
 #include "worker/session/record.h"
 
-void record_head(struct buf *b, enum record_type type, struct str id, uint64_t now_ms)
+void record_begin(struct buf *b, enum record_type type, struct str id, uint64_t now_ms)
 {
-    record_put_u(b, type);
-    record_put_u(b, RECORD_VERSION);
-    record_put_str(b, id);
-    record_put_u64(b, now_ms);
+    record_put_head(b, &(struct record_head){type, RECORD_VERSION, id, now_ms});
 }
 
 /* NULL becomes an absent text. */
@@ -364,7 +361,7 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
     if (answers[0].upstream && !p->pub.exhausted)
         settle_upstream(p, answers, n);
     run = p->pub.exhausted ? NULL : shared_run(p, &common);
-    record_head(record, RECORD_COMMIT, s->id, now_ms);
+    record_begin(record, RECORD_COMMIT, s->id, now_ms);
     record_put_u(record, p->pub.call);
     record_put_u64(record, p->body_hash[0]);
     record_put_u64(record, p->body_hash[1]);

@@ -94,6 +94,6 @@ enum commit_duplicate {
 };
 
 /* The part that every record starts with. */
-void record_head(struct buf *b, enum record_type type, struct str id, uint64_t now_ms);
+void record_begin(struct buf *b, enum record_type type, struct str id, uint64_t now_ms);
 
 #endif

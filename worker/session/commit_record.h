@@ -69,7 +69,7 @@ struct commit_answer {
     struct str odds; /* COMMIT_ODDS; absent: none */
 };
 
-/* Reads the body of a commit record (behind record_head's part) to its end. -1: ERR_IO, it has
+/* Reads the body of a commit record (behind its head) to its end. -1: ERR_IO, it has
  * another form. */
 int commit_record_read(struct record_in *r, struct commit_record *ret, struct err *e);
 

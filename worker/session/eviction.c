@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/mem.h"
 #include "worker/session/commit_record.h"
 #include "worker/session/policy.h"
 
@@ -28,6 +29,18 @@ void session_store_source(struct session_store *st, session_source source, void 
 {
     st->source = source;
     st->source_ctx = ctx;
+}
+
+int session_read_records(struct session *s, const struct session_reader *to, struct err *e)
+{
+    uint32_t *numbers = mem_calloc(s->record, sizeof(*numbers));
+    int rc;
+
+    for (uint32_t i = 0; i < s->record; i++)
+        numbers[i] = i;
+    rc = s->store->source(s->store->source_ctx, s->id, numbers, s->record, to, e);
+    free(numbers);
+    return rc;
 }
 
 void session_store_woken(struct session_store *st, uint64_t now_ms)

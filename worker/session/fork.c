@@ -56,40 +56,25 @@ static int take_record(void *ctx, size_t i, struct str record, struct err *e)
 {
     struct fork_copy *c = ctx;
     struct record_in r = record_in_of(record);
-    uint64_t type = record_u(&r), version = record_u(&r), at_ms;
+    struct record_head h;
     struct buf b = {0};
 
-    (void)record_str(&r);
-    at_ms = record_u64(&r);
-    if (r.bad)
+    if (!record_read_head(&r, &h))
         return err_set(e, ERR_IO, "session record: torn");
-    if (type != RECORD_COMMIT && type != RECORD_DROP && type != RECORD_FORK)
+    if (h.type != RECORD_COMMIT && h.type != RECORD_DROP && h.type != RECORD_FORK)
         return 0;
-    record_put_u(&b, type);
-    record_put_u(&b, version);
-    record_put_str(&b, c->fork->id);
-    record_put_u64(&b, at_ms);
-    copy_body(&b, type, r);
+    h.id = c->fork->id;
+    record_put_head(&b, &h);
+    copy_body(&b, h.type, r);
     c->records[i] = arena_str(&c->arena, buf_str(&b));
     buf_done(&b);
     return 0;
 }
 
-static int read_all(struct session *s, struct fork_copy *c, struct err *e)
-{
-    uint32_t *numbers = arena_calloc(&c->arena, s->record, sizeof(*numbers));
-    struct session_reader reader = {take_record, c};
-
-    c->records = arena_calloc(&c->arena, s->record, sizeof(*c->records));
-    for (uint32_t i = 0; i < s->record; i++)
-        numbers[i] = i;
-    return s->store->source(s->store->source_ctx, s->id, numbers, s->record, &reader, e);
-}
-
 static void put_fork(const struct session *s, const struct session_fork *f,
                      const struct checkpoint *t, struct buf *b)
 {
-    record_head(b, RECORD_FORK, f->id, f->now_ms);
+    record_begin(b, RECORD_FORK, f->id, f->now_ms);
     record_put_str(b, s->id);
     record_put_u(b, t->id);
     record_put_u(b, f->train_prefix);
@@ -133,7 +118,8 @@ int session_fork_records(struct session *s, const struct session_fork *f,
 
     if (rc == 0) {
         c.last_call = s->forest.calls.at[t->call].number;
-        rc = read_all(s, &c, e);
+        c.records = arena_calloc(&c.arena, s->record, sizeof(*c.records));
+        rc = session_read_records(s, &(struct session_reader){take_record, &c}, e);
     }
     for (uint32_t i = 0; rc == 0 && i < s->record; i++) {
         if (c.records[i].p)

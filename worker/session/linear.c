@@ -121,7 +121,7 @@ void session_drop_record(struct session_plan *pub, uint64_t now_ms, struct buf *
 {
     const struct plan *p = CONTAINER_OF(pub, struct plan, pub);
 
-    record_head(record, RECORD_DROP, p->session->id, now_ms);
+    record_begin(record, RECORD_DROP, p->session->id, now_ms);
     record_put_u(record, pub->call);
     record_put_u(record, p->session->head->id);
 }

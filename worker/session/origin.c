@@ -32,7 +32,7 @@ static const struct model_fingerprint *own(const struct session_store *st)
 
 void session_origin_record(const struct session *s, uint64_t now_ms, struct buf *record)
 {
-    record_head(record, RECORD_ORIGIN, s->id, now_ms);
+    record_begin(record, RECORD_ORIGIN, s->id, now_ms);
     origin_put(record, own(s->store));
 }
 

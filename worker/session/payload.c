@@ -140,13 +140,12 @@ void recall_path(struct recall *r, const struct checkpoint *t)
 static bool is_its_record(const struct payload *p, struct str record, struct commit_record *ret)
 {
     struct record_in r = record_in_of(record);
-    uint64_t type = record_u(&r), version = record_u(&r);
-    struct str whose = record_str(&r);
+    struct record_head h;
 
-    (void)record_u64(&r); /* its time */
-    return !r.bad && type == RECORD_COMMIT && version >= 1 && version <= RECORD_VERSION &&
-           str_eq(whose, p->session->id) && commit_record_read(&r, ret, NULL) == 0 &&
-           ret->call == p->call && commit_record_bulk(ret, NULL) == p->size;
+    return record_read_head(&r, &h) && h.type == RECORD_COMMIT && h.version >= 1 &&
+           h.version <= RECORD_VERSION && str_eq(h.id, p->session->id) &&
+           commit_record_read(&r, ret, NULL) == 0 && ret->call == p->call &&
+           commit_record_bulk(ret, NULL) == p->size;
 }
 
 /* The bytes, out of the record. */

@@ -118,3 +118,20 @@ const char *record_floats(struct record_in *r, size_t n)
 {
     return take(r, (uint64_t)n * sizeof(float));
 }
+
+bool record_read_head(struct record_in *r, struct record_head *ret)
+{
+    ret->type = record_u(r);
+    ret->version = record_u(r);
+    ret->id = record_str(r);
+    ret->at_ms = record_u64(r);
+    return !r->bad;
+}
+
+void record_put_head(struct buf *b, const struct record_head *h)
+{
+    record_put_u(b, h->type);
+    record_put_u(b, h->version);
+    record_put_str(b, h->id);
+    record_put_u64(b, h->at_ms);
+}

@@ -30,6 +30,17 @@ static inline struct record_in record_in_of(struct str s)
     return (struct record_in){s.p, s.p + s.len, false};
 }
 
+/* What every record begins with. */
+struct record_head {
+    uint64_t type, version;
+    struct str id; /* of its session; borrowed from the record */
+    uint64_t at_ms;
+};
+
+/* Reads the head; r then stands behind it. Returns false if the record is cut. */
+bool record_read_head(struct record_in *r, struct record_head *ret);
+void record_put_head(struct buf *b, const struct record_head *h);
+
 uint64_t record_u(struct record_in *r);
 uint32_t record_u32(struct record_in *r); /* LEB128 that must fit */
 uint64_t record_u64(struct record_in *r);

@@ -168,7 +168,7 @@ void session_score_record(const struct session *s, const struct score *score, ui
 {
     size_t n = score->head->total, tops = n * score->top_k;
 
-    record_head(record, RECORD_SCORE, s->id, now_ms);
+    record_begin(record, RECORD_SCORE, s->id, now_ms);
     record_put_u(record, score->what);
     record_put_str(record, score->engine);
     record_put_u(record, score->top_k);

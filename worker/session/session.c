@@ -31,7 +31,7 @@ int session_create_record(struct session_store *st, struct str id, const struct 
     if (session_options_read(st, options, &o, e) != 0)
         return -1;
     session_options_write(&o, &text);
-    record_head(record, RECORD_CREATE, id, now_ms);
+    record_begin(record, RECORD_CREATE, id, now_ms);
     record_put_str(record, buf_str(&text));
     origin_put(record, &model_info(st->model)->fingerprint);
     buf_done(&text);
@@ -68,7 +68,7 @@ int session_reward_record(struct session *s, const struct json *reward_info, str
     if (response_id.p && !map_get(&s->forest.by_response, response_key(response_id)))
         return err_field(e, "response_id", "this session has no response '%.*s'",
                          (int)MIN_OF(response_id.len, 80), response_id.p);
-    record_head(record, RECORD_REWARD, s->id, now_ms);
+    record_begin(record, RECORD_REWARD, s->id, now_ms);
     record_put_str(record, response_id);
     return put_reward(reward_info, record, e);
 }
@@ -89,7 +89,7 @@ int session_end_record(struct session *s, enum session_end how, const struct jso
     if (!json_is_null(finished))
         flags = json_is_true(finished) ? 3 : 1;
     flags |= (uint64_t)stop_named(json_string(json_get(detail, "stopped_by"))) << STOP_SHIFT;
-    record_head(record, RECORD_END, s->id, now_ms);
+    record_begin(record, RECORD_END, s->id, now_ms);
     record_put_u(record, how == SESSION_END_FINALIZE && s->options.hold ? SESSION_END_HOLD : how);
     record_put_u(record, flags);
     record_put_str(record, json_string(json_get(detail, "reason")));
@@ -105,7 +105,7 @@ int session_end_record(struct session *s, enum session_end how, const struct jso
 void session_sink_record(const struct session *s, enum session_sink state, struct str options,
                          uint64_t now_ms, struct buf *record)
 {
-    record_head(record, RECORD_SINK, s->id, now_ms);
+    record_begin(record, RECORD_SINK, s->id, now_ms);
     record_put_u(record, state);
     record_put_str(record, options);
 }
@@ -123,7 +123,7 @@ enum session_sink session_sink(const struct session *s, struct str *ret_options)
 
 void session_exported_record(struct session *s, uint64_t now_ms, struct buf *record)
 {
-    record_head(record, RECORD_EXPORTED, s->id, now_ms);
+    record_begin(record, RECORD_EXPORTED, s->id, now_ms);
 }
 
 /* --- applying --- */
@@ -349,28 +349,28 @@ static int apply_to(struct session *s, uint64_t type, struct record_in *r, uint6
 int session_apply(struct session_store *st, struct str record, struct err *e)
 {
     struct record_in r = record_in_of(record);
-    uint64_t type = record_u(&r), version = record_u(&r);
-    struct str id = record_str(&r);
-    uint64_t now_ms = record_u64(&r);
+    struct record_head h;
+    bool whole = record_read_head(&r, &h);
     struct session *s;
     int rc;
 
-    if (!r.bad && version > RECORD_VERSION && version < RECORD_VERSION_MAX && type <= RECORD_FORK)
+    if (whole && h.version > RECORD_VERSION && h.version < RECORD_VERSION_MAX &&
+        h.type <= RECORD_FORK)
         return err_set(e, ERR_UNSUPPORTED,
                        "a session's record is of version %u, this program reads %d",
-                       (unsigned)version, RECORD_VERSION);
-    if (r.bad || version == 0 || version > RECORD_VERSION || id.len == 0 || id.len > ID_MAX ||
-        !utf8_valid(id))
+                       (unsigned)h.version, RECORD_VERSION);
+    if (!whole || h.version == 0 || h.version > RECORD_VERSION || h.id.len == 0 ||
+        h.id.len > ID_MAX || !utf8_valid(h.id))
         return err_set(e, ERR_IO, "session record of an unknown form");
-    if (type == RECORD_CREATE)
-        return apply_create(st, id, &r, now_ms, e);
-    s = map_get(&st->sessions, id);
-    if (!s && type == RECORD_END)
-        return apply_lone_end(st, id, &r, now_ms, e);
+    if (h.type == RECORD_CREATE)
+        return apply_create(st, h.id, &r, h.at_ms, e);
+    s = map_get(&st->sessions, h.id);
+    if (!s && h.type == RECORD_END)
+        return apply_lone_end(st, h.id, &r, h.at_ms, e);
     if (!s)
         return err_set(e, ERR_IO, "session record for a session that does not exist");
     session_pin(s);
-    rc = apply_to(s, type, &r, now_ms, e);
+    rc = apply_to(s, h.type, &r, h.at_ms, e);
     if (s->residence == EVICTED)
         s->share.evicted_bytes += record.len;
     else
@@ -388,15 +388,14 @@ bool session_record_commits(struct str record, struct str *ret_id, uint64_t ret_
                             uint64_t *ret_call)
 {
     struct record_in r = record_in_of(record);
-    uint64_t type = record_u(&r);
+    struct record_head h;
 
-    (void)record_u(&r);
-    *ret_id = record_str(&r);
-    (void)record_u64(&r);
+    (void)record_read_head(&r, &h);
+    *ret_id = h.id;
     *ret_call = record_u(&r);
     ret_body_hash[0] = record_u64(&r);
     ret_body_hash[1] = record_u64(&r);
-    return type == RECORD_COMMIT && !r.bad;
+    return h.type == RECORD_COMMIT && !r.bad;
 }
 
 /* --- looking --- */

@@ -1,3 +1,9 @@
+/*
+ * Snapshots. Writing reads the session's records back from the journal and frames those that made
+ * its content. Reading trusts nothing: the frames are split, each record gets the new session's id
+ * and a new time, and all of them are applied to a store of their own that is thrown away; only
+ * records that made a session there are handed to the caller, who journals and applies them.
+ */
 #include "worker/session/snapshot.h"
 
 #include <string.h>
@@ -7,24 +13,6 @@
 #include "worker/session/store.h"
 
 enum { FRAME_HEAD = 4 };
-
-/* The record's head, and what stands behind it. */
-struct record_parts {
-    uint64_t type, version, at_ms;
-    struct str rest;
-};
-
-static int read_head(struct str record, struct record_parts *ret)
-{
-    struct record_in r = record_in_of(record);
-
-    ret->type = record_u(&r);
-    ret->version = record_u(&r);
-    (void)record_str(&r);
-    ret->at_ms = record_u64(&r);
-    ret->rest = str_of(r.p, (size_t)(r.end - r.p));
-    return r.bad ? -1 : 0;
-}
 
 static bool travels(uint64_t type)
 {
@@ -43,24 +31,14 @@ struct snapshot_copy {
 static int take_record(void *ctx, size_t i, struct str record, struct err *e)
 {
     struct snapshot_copy *c = ctx;
-    struct record_parts h;
+    struct record_in r = record_in_of(record);
+    struct record_head h;
 
-    if (read_head(record, &h) != 0)
+    if (!record_read_head(&r, &h))
         return err_set(e, ERR_IO, "session record: torn");
     if (travels(h.type))
         c->records[i] = arena_str(&c->arena, record);
     return 0;
-}
-
-static int read_all(struct session *s, struct snapshot_copy *c, struct err *e)
-{
-    uint32_t *numbers = arena_calloc(&c->arena, s->record, sizeof(*numbers));
-    struct session_reader reader = {take_record, c};
-
-    c->records = arena_calloc(&c->arena, s->record, sizeof(*c->records));
-    for (uint32_t i = 0; i < s->record; i++)
-        numbers[i] = i;
-    return s->store->source(s->store->source_ctx, s->id, numbers, s->record, &reader, e);
 }
 
 int snapshot_write(struct session *s, struct buf *ret, uint32_t *ret_n, struct err *e)
@@ -74,7 +52,8 @@ int snapshot_write(struct session *s, struct buf *ret, uint32_t *ret_n, struct e
                        "without a journal (--durability none) sessions have no snapshots");
     if (s->forest.has_images)
         return err_set(e, ERR_INVALID, "sessions with images have no snapshots");
-    rc = read_all(s, &c, e);
+    c.records = arena_calloc(&c.arena, s->record, sizeof(*c.records));
+    rc = session_read_records(s, &(struct session_reader){take_record, &c}, e);
     for (uint32_t i = 0; rc == 0 && i < s->record; i++) {
         uint32_t n = (uint32_t)c.records[i].len;
 
@@ -107,7 +86,8 @@ static int bad(const struct snapshot_reader *r, size_t i, const char *what)
 static int split(struct snapshot_reader *r, struct str frames)
 {
     for (size_t at = 0, i = 0; at < frames.len; i++) {
-        struct record_parts h;
+        struct record_head h;
+        struct record_in in;
         uint32_t n;
 
         if (frames.len - at < FRAME_HEAD)
@@ -116,7 +96,8 @@ static int split(struct snapshot_reader *r, struct str frames)
         at += FRAME_HEAD;
         if (n > frames.len - at)
             return bad(r, i, "is cut");
-        if (read_head(str_sub(frames, at, n), &h) != 0)
+        in = record_in_of(str_sub(frames, at, n));
+        if (!record_read_head(&in, &h))
             return bad(r, i, "has no head");
         if (!travels(h.type) || (h.type == RECORD_CREATE) != (i == 0))
             return bad(r, i, "is of a type that cannot stand there");
@@ -132,17 +113,15 @@ static int split(struct snapshot_reader *r, struct str frames)
 /* With the new session's id in front, and its time. */
 static void move_over(const struct snapshot_reader *r, struct str *record)
 {
+    struct record_in in = record_in_of(*record);
     struct buf b = {0};
-    struct record_parts h;
-    uint64_t before;
+    struct record_head h;
 
-    (void)read_head(*record, &h);
-    before = MIN_OF(r->newest_ms - h.at_ms, r->to->now_ms);
-    record_put_u(&b, h.type);
-    record_put_u(&b, h.version);
-    record_put_str(&b, r->to->id);
-    record_put_u64(&b, r->to->now_ms - before);
-    buf_add_str(&b, h.rest);
+    (void)record_read_head(&in, &h);
+    h.id = r->to->id;
+    h.at_ms = r->to->now_ms - MIN_OF(r->newest_ms - h.at_ms, r->to->now_ms);
+    record_put_head(&b, &h);
+    buf_add(&b, in.p, (size_t)(in.end - in.p));
     *record = arena_str(r->arena, buf_str(&b));
     buf_done(&b);
 }

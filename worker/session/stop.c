@@ -75,7 +75,7 @@ void session_budget_record(const struct session *s, struct str budget, uint64_t 
 {
     if (s->budget.p || session_has_ended(s))
         return;
-    record_head(record, RECORD_BUDGET, s->id, now_ms);
+    record_begin(record, RECORD_BUDGET, s->id, now_ms);
     record_put_str(record, budget);
 }
 

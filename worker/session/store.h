@@ -265,6 +265,10 @@ struct record_in;
 int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
                    struct err *e);
 
+/* Reads all records of a resident session back from the journal (the store must have a source), in
+ * any order. -1 and e: not all can be read, or the reader said so. */
+int session_read_records(struct session *s, const struct session_reader *to, struct err *e);
+
 /* Finds or makes the reward of a response (absent id: the session's). */
 struct reward *session_reward(struct session *s, struct str response_id);
 

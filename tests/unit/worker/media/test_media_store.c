@@ -159,20 +159,33 @@ static int get(const struct fixture *f, const char *id, const char *media, struc
     return media_store_get(f->store, str_cstr(id), str_cstr(media), out, e);
 }
 
+/* The file of a picture below `folder` of the store gets other bytes; nobody is handed them. */
+static void spoil(const struct fixture *f, const char *folder, const char *media, const char *text)
+{
+    struct buf got = {0};
+    struct err e = {0};
+    char path[256];
+
+    (void)snprintf(path, sizeof(path), "%s/media/%s/%s", f->dir, folder, media);
+    write_file(path, text);
+    cr_assert_eq(get(f, A, media, &got, &e), -1);
+    cr_expect_eq(e.kind, ERR_STORAGE_FAILED);
+    cr_expect_eq(got.len, 0);
+    buf_done(&got);
+}
+
 /* A loss of power leaves files shorter than they were; bytes that come again make them whole. */
 TEST(media_store, what_was_cut_off_is_made_anew)
 {
     struct fixture f;
     struct buf got = {0};
     struct err e = {0};
-    char media[SHA256_HEX_LEN + 1], path[256];
+    char media[SHA256_HEX_LEN + 1], folder[3];
 
     begin(&f, 0);
     put(&f, A, "picture", media);
-    (void)snprintf(path, sizeof(path), "%s/media/%.2s/%s", f.dir, media, media);
-    write_file(path, "pic"); /* the session's, too: it is one file */
-    cr_assert_eq(get(&f, A, media, &got, &e), -1);
-    cr_expect_eq(e.kind, ERR_STORAGE_FAILED);
+    (void)snprintf(folder, sizeof(folder), "%.2s", media);
+    spoil(&f, folder, media, "pic"); /* the session's, too: it is one file */
     put(&f, B, "picture", media);
     cr_assert_eq(get(&f, B, media, &got, &e), 0, "%s", e.text);
     cr_expect_eq(links(&f, media), 2); /* the copy is the new one */
@@ -187,18 +200,12 @@ TEST(media_store, what_was_cut_off_is_made_anew)
 TEST(media_store, other_bytes_of_the_same_length_are_not_handed_out)
 {
     struct fixture f;
-    struct buf got = {0};
-    struct err e = {0};
-    char media[SHA256_HEX_LEN + 1], path[256];
+    char media[SHA256_HEX_LEN + 1], folder[64];
 
     begin(&f, 0);
     put(&f, A, "picture", media);
-    (void)snprintf(path, sizeof(path), "%s/media/sessions/%s/%s", f.dir, A, media);
-    write_file(path, "PICTURE");
-    cr_assert_eq(get(&f, A, media, &got, &e), -1);
-    cr_expect_eq(e.kind, ERR_STORAGE_FAILED);
-    cr_expect_eq(got.len, 0);
-    buf_done(&got);
+    (void)snprintf(folder, sizeof(folder), "sessions/%s", A);
+    spoil(&f, folder, media, "PICTURE");
     end(&f);
 }
 
