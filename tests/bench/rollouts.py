@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """What a rollout costs the gateway, by the dispatcher's own calls over HTTP.
 
-    scripts/bench rollouts [--rollouts 3000] [--waiting 100000] [--runs 3000] [--claims 1000]
+    scripts/bench rollouts [--rollouts 3000] [--waiting 100000] [--runs 3000] [--claims 1000] [--rounds 20]
     scripts/bench rollouts --kill [SECONDS]        while everything is killed: rollouts_kill_kit.py
 
 claim-to-end   rollouts whose agent calls the model once (builtin engine) and that end with a reward: rollouts a
@@ -9,6 +9,8 @@ claim-to-end   rollouts whose agent calls the model once (builtin engine) and th
 runners        attempts of `rollgate runner` whose run is /bin/true, on 32 slots, from the claim to the end: runs a second, CPU
                a run of the executor, of what it forks, and of the gateway
 claims         one executor that claims one attempt at a time of an idle gateway: how long the answer takes
+turns          eight sessions of twenty growing turns, of attempts and (without a dispatcher) of their own, rounds interleaved:
+               CPU of worker, router and dispatcher a turn, and the ratio of neighbouring rounds
 waiting        groups of 1 KB that wait: memory of the dispatcher, and the time and CPU of its replay
 
 CPU is the processes' own clocks, so other work on the machine does not count; the rate is wall time and is bounded by
@@ -19,6 +21,7 @@ import json
 import os
 import re
 import signal
+import statistics
 import threading
 import time
 
@@ -159,7 +162,51 @@ def claims(args, results):
     tell({"scene": "claims", "claims": n, **{f"p{q}_ms": round(took[n * q // 100], 2) for q in (50, 90, 99)}}, results)
 
 
-SCENES = {"claim-to-end": claim_to_end, "runners": runners, "claims": claims, "waiting": waiting}
+def grow(call, sessions, turns):
+    """Every session makes so many turns, each on all that was said before."""
+    said = {s: [] for s in sessions}
+    for turn in range(turns):
+        for s in sessions:
+            said[s].append({"role": "user", "content": f"step {turn}: " + "look at the next file, please. " * 10})
+            answer = call("POST", f"/sessions/{s}/v1/chat/completions", {"messages": said[s]})
+            said[s].append(answer["choices"][0]["message"])
+
+
+def turns(args, results):
+    """The same turns by sessions of attempts, and by sessions of a gateway without a dispatcher; rounds interleaved."""
+    gates = {"on": g.Gateway(workers=1, routers=1).start(), "off": g.Gateway(workers=1, routers=1, dispatcher="off").start()}
+    calls = {name: Caller(gate.port) for name, gate in gates.items()}
+    pids = {name: [p for p in (gate.child("worker-0"), gate.child("router-0"), gate.child("dispatcher")) if p]
+            for name, gate in gates.items()}
+    assert len(pids["on"]) == 3 and len(pids["off"]) == 2, pids
+    each = {"on": [], "off": []}
+    for number in range(args.rounds):
+        for name in ("on", "off") if number % 2 else ("off", "on"):
+            call = calls[name]
+            if name == "on":
+                call("POST", "/groups", {"defaults": {"runner": "r", "n": 8}, "groups": [{"id": f"g{number}"}]})
+                claimed = call("POST", "/attempts/claim", {"executor": "x", "slots": {"r": 8}, "wait_s": 10})["attempts"]
+                sessions = [a["session"]["session_id"] for a in claimed]
+            else:
+                sessions = [call("POST", "/sessions", {})["session_id"] for _ in range(8)]
+            assert len(sessions) == 8
+            before = sum(cpu_s(p) for p in pids[name])
+            grow(call, sessions, 20)
+            each[name].append((sum(cpu_s(p) for p in pids[name]) - before) * 1000 / 160)
+            if name == "on":
+                for a in claimed:
+                    call("POST", f"/attempts/{a['attempt_id']}/end", {"outcome": "ok", "reward_info": {"reward": 1}})
+                take(gates["on"], 1)
+    for gate in gates.values():
+        gate.stop()
+    ratios = sorted(a / b for a, b in zip(each["on"], each["off"]))
+    tell({"scene": "turns", "rounds": args.rounds, "turns": args.rounds * 160,
+          **{f"{name}_ms": round(statistics.median(found), 4) for name, found in each.items()},
+          "ratio_median": round(statistics.median(ratios), 3), "ratio_least": round(ratios[0], 3),
+          "ratio_greatest": round(ratios[-1], 3)}, results)
+
+
+SCENES = {"claim-to-end": claim_to_end, "runners": runners, "claims": claims, "waiting": waiting, "turns": turns}
 
 if __name__ == "__main__":
     p = parser(__doc__, SCENES)
@@ -167,6 +214,7 @@ if __name__ == "__main__":
     p.add_argument("--runs", type=int, default=3000)
     p.add_argument("--claims", type=int, default=1000)
     p.add_argument("--waiting", type=int, default=100000)
+    p.add_argument("--rounds", type=int, default=20)
     p.add_argument("--kill", type=float, nargs="?", const=3600.0)
     p.add_argument("--every", type=float, default=2.0, help="seconds between two kills")
     p.add_argument("--seed", type=int, default=1)

@@ -187,8 +187,7 @@ def test_the_end_waits_for_what_runs():
     submit(gateway, id="short", input=1)
     submit(gateway, id="long", input=600)
     g.wait_until(lambda: len([f for f in os.listdir(gateway.folder) if f.startswith("up-")]) == 2, 30, "both run")
-    at = time.monotonic()
-    assert gateway.stop() == 0 and time.monotonic() - at < 25
+    assert gateway.stop() == 0
     gateway.start()
     assert settled(gateway, "short")["members"][0]["attempts"] == 1
     member = gateway.get("/groups/long").json()["members"][0]
