@@ -120,13 +120,16 @@ def conversations():
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--tokenizer", type=pathlib.Path, nargs="*")
+    p.add_argument("--only", help="the vocabularies whose folders have these names (a,b), of those at hand")
     p.add_argument("--text", type=pathlib.Path)
     p.add_argument("--json", type=pathlib.Path)
     a = p.parse_args()
     found = a.tokenizer or sorted(SHARED.glob("tokenizers/*/tokenizer.json"))
+    if a.only:
+        found = [t for t in found if t.parent.name in a.only.split(",")]
     if not found:
         found = sorted((ROOT / "tests/data/tokens").glob("tiny-qwen3/tokenizer.json"))
-        print("../shared is absent: measuring a tiny vocabulary")
+        print("no such vocabulary at hand: measuring a tiny vocabulary")
     texts = {"own": own_text(), "languages": corpus_text()}
     if a.text:
         texts = {a.text.name: a.text.read_text(encoding="utf-8")}
