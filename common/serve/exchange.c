@@ -214,15 +214,31 @@ static void on_sent(struct server_conn *c, bool delivered)
 
 /* --- who reads how much --- */
 
-/* The owner's unread bytes follow this exchange's. */
+/* What of an answer libh2o has. */
+static struct str flying(const struct exchange *x)
+{
+    return x->shared ? shared_answer_bytes(x->shared) : buf_str(&x->flying);
+}
+
+/* The owner's unread bytes follow this exchange's; memory is counted where it is, once. */
 static void count_waiting(struct exchange *x)
 {
     size_t now = exchange_waiting(x);
+    size_t own = x->waiting.len + (x->sending ? x->flying.len : 0);
 
-    x->conn->server->answer_bytes += now - x->counted;
+    x->conn->server->answer_bytes += own - x->own_counted;
+    x->own_counted = own;
     if (x->account)
         x->account->bytes += now - x->counted;
     x->counted = now;
+}
+
+/* What flew has arrived, or nobody wants it. */
+static void land(struct exchange *x)
+{
+    buf_done(&x->flying);
+    shared_answer_drop(&x->conn->server->answers, x->shared);
+    x->shared = NULL;
 }
 
 /* From now on the answer's unread bytes count for the owner. */
@@ -281,10 +297,10 @@ static void exchange_dispose(void *p)
     x->conn->exchange = NULL;
     tell_closed(x, delivered);
     leave_account(x);
-    x->conn->server->answer_bytes -= x->counted;
+    x->conn->server->answer_bytes -= x->own_counted;
     x->conn->server->body_bytes -= x->body_bytes;
     buf_done(&x->waiting);
-    buf_done(&x->flying);
+    land(x);
     if (x->conn->server->draining)
         server_announce(x->conn);
 }
@@ -304,12 +320,15 @@ static void pump(struct exchange *x)
     }
     if (x->waiting.len == 0 && !x->ending)
         return;
-    buf_done(&x->flying);
+    land(x);
+    if (x->waiting.len >= SHARED_ANSWER_LEAST && x->ending)
+        x->shared = shared_answer_take(&x->conn->server->answers, &x->waiting);
     x->flying = x->waiting;
     x->waiting = empty;
-    v = h2o_iovec_init(x->flying.p, x->flying.len);
+    v = h2o_iovec_init(flying(x).p, flying(x).len);
     x->sending = true;
     x->final = x->ending;
+    count_waiting(x);
     h2o_send(x->req, &v, v.len > 0 ? 1 : 0,
              x->ending ? H2O_SEND_STATE_FINAL : H2O_SEND_STATE_IN_PROGRESS);
 }
@@ -457,7 +476,6 @@ void exchange_reply(struct exchange *x, int status, const char *content_type, st
     if (!empty && !str_eq_c(exchange_method(x), "HEAD"))
         buf_add_str(&x->waiting, body);
     x->ending = true;
-    count_waiting(x);
     pump(x);
 }
 
@@ -469,7 +487,6 @@ void exchange_reply_buf(struct exchange *x, int status, const char *content_type
     x->waiting = *body;
     *body = (struct buf){0};
     x->ending = true;
-    count_waiting(x);
     pump(x);
 }
 
@@ -517,7 +534,7 @@ void exchange_pull(struct exchange *x, exchange_more_fn more, void *ctx)
 
 size_t exchange_waiting(const struct exchange *x)
 {
-    return x->waiting.len + (x->sending ? x->flying.len : 0);
+    return x->waiting.len + (x->sending ? flying(x).len : 0);
 }
 
 void exchange_end(struct exchange *x)

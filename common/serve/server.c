@@ -490,7 +490,8 @@ size_t server_busy(struct server *s)
 
 struct server_bytes server_bytes(const struct server *s)
 {
-    return (struct server_bytes){s->unfinished_bytes + s->body_bytes, s->answer_bytes};
+    return (struct server_bytes){s->unfinished_bytes + s->body_bytes,
+                                 s->answer_bytes + s->answers.bytes};
 }
 
 /* Gives libh2o a few turns to notice that all its connections were shut. */

@@ -11,6 +11,7 @@
 #include "common/base/list.h"
 #include "common/base/map.h"
 #include "common/serve/server.h"
+#include "common/serve/shared_answer.h"
 
 enum { NOTE_ROWS = 256 };
 
@@ -67,7 +68,8 @@ struct server {
     struct list_head noted[NOTE_ROWS]; /* connections with a note, by the start of its key */
     size_t unfinished_bytes;           /* of their requests that have not come whole */
     size_t room_bytes;                 /* made for what has not come yet */
-    size_t body_bytes, answer_bytes;   /* of exchanges */
+    size_t body_bytes, answer_bytes;   /* of exchanges; answers: without the shared ones */
+    struct shared_answers answers;     /* those that fly */
     size_t n_conns;
     struct loop_timer pause; /* of accepting */
     size_t busy;
@@ -87,8 +89,10 @@ struct exchange {
     struct server_conn *conn;
     struct buf waiting;             /* to be sent */
     struct buf flying;              /* libh2o reads from it */
+    struct shared_answer *shared;   /* instead of `flying`, or NULL */
     struct unread_account *account; /* that it counts for, or NULL */
-    size_t counted;                 /* bytes that wait, of server->answer_bytes and the account's */
+    size_t counted;                 /* bytes that wait, of the account's */
+    size_t own_counted;             /* of server->answer_bytes: nobody shares them */
     size_t body_bytes;              /* of server->body_bytes */
     bool begun, sending, ending, failing, final;
     bool held;      /* another thread reads the request */

@@ -142,19 +142,34 @@ def test_bodies_that_come_count(start):
 
 @pytest.mark.alone
 def test_answers_that_nobody_reads_count(start):
-    """One of two megabytes, told forty times; what was held goes back to the system."""
+    """Two megabytes each, and each another; what was held goes back to the system."""
     gateway = start(engine="builtin:echo", workers=1, max_worker_memory="32MiB", context_length=100_000_000)
     session = gateway.post("/sessions").json()
-    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "word " * 400_000}]}).encode()
     pid = gateway.child("worker-0")
     before = gateway.resident(pid)
     with contextlib.ExitStack() as opened:
-        for _ in range(40):
-            s = opened.enter_context(begin(gateway, session, body, more="Idempotency-Key: one\r\n"))
+        for i in range(30):
+            said = [{"role": "user", "content": f"{i} " + "word " * 400_000}]
+            s = opened.enter_context(begin(gateway, session, json.dumps({"model": "m", "messages": said}).encode()))
             s.settimeout(60)
             assert s.recv(12)[9:] in (b"200", b"503")
         full_and_free_again(gateway, "answers", opened.pop_all())
     wait_until(lambda: gateway.resident(pid) < before + peak_allowed(100 * MIB), 20, "the system has it again")
+
+
+@pytest.mark.alone
+def test_one_answer_told_again_and_again_is_held_once(start):
+    """Two megabytes, asked for under one key and never read."""
+    words = "word " * 400_000
+    gateway = start(engine="builtin:echo", workers=1, context_length=100_000_000)
+    session = gateway.post("/sessions").json()
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": words}]}).encode()
+    with contextlib.ExitStack() as opened:
+        for _ in range(30):
+            s = opened.enter_context(begin(gateway, session, body, more="Idempotency-Key: one\r\n"))
+            s.settimeout(60)
+            assert s.recv(12)[9:] == b"200"
+        wait_until(lambda: MIB < held(gateway, "answers") < 8 * MIB, 20, "one answer is held, not thirty")
 
 
 @pytest.mark.alone

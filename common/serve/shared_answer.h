@@ -1,0 +1,36 @@
+/*
+ * struct shared_answers: long answers that wait to be read, one copy of each however many
+ * connections wait for it. A recorded answer that is asked for again and again, and never read,
+ * takes its bytes once. Answers are told by their bytes alone, so that nothing need be known of
+ * where they come from.
+ *
+ * A zeroed struct is an empty set; it is empty again when all answers are dropped.
+ */
+#ifndef RG_SERVE_SHARED_ANSWER_H
+#define RG_SERVE_SHARED_ANSWER_H
+
+#include "common/base/buf.h"
+#include "common/base/map.h"
+#include "common/base/str.h"
+
+/* Shorter ones are not worth the look: it costs about a tenth of a microsecond a kilobyte. */
+enum { SHARED_ANSWER_LEAST = 64 << 10 };
+
+struct shared_answer;
+
+struct shared_answers {
+    struct map by_hash;
+    size_t bytes; /* of all answers, each counted once */
+};
+
+/* Takes what `bytes` holds, which is empty then: an equal answer that is there already is given
+ * instead. The caller has a share in it until shared_answer_drop. */
+struct shared_answer *shared_answer_take(struct shared_answers *all, struct buf *bytes);
+
+/* The last share frees the answer. NULL is accepted. */
+void shared_answer_drop(struct shared_answers *all, struct shared_answer *a);
+
+/* Good as long as the share. */
+struct str shared_answer_bytes(const struct shared_answer *a);
+
+#endif
