@@ -3,9 +3,11 @@
  * one step, into room that it doubles when it is full, copying what is there: of many megabytes
  * each of it takes longer than others should wait. So where the head tells of a long body, reading
  * is taken over from libh2o; with the last byte it goes back, and libh2o finds all in the
- * connection's input.
+ * connection's input. What was read for nothing, because the peer leaves, goes back to the system
+ * in pieces, too: all of it at once takes as long.
  */
 #include <errno.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "common/serve/server_internal.h"
@@ -13,6 +15,7 @@
 enum {
     INTAKE_LEAST = 64 << 10,  /* what has come when we take over */
     INTAKE_PIECE = 256 << 10, /* read at once: new memory costs a microsecond a kilobyte */
+    FADE_PIECE = 1 << 20,     /* given back at once: half a microsecond a kilobyte */
     ROOM_AFTER = 4096,        /* libh2o wants so much before it reads, and makes it otherwise */
 };
 
@@ -68,6 +71,7 @@ void intake_forget(struct server_conn *c)
     c->server->room_bytes -= c->intake.room_bytes;
     c->intake.room_bytes = 0;
     c->intake.whole_bytes = 0;
+    c->intake.left = false;
     loop_task_cancel(c->server->loop, &c->intake.more);
 }
 
@@ -114,6 +118,33 @@ static void on_more(struct loop_task *t)
     intake_read(CONTAINER_OF(t, struct server_conn, intake.more));
 }
 
+/* Gives the pages behind the first `size` bytes of the input back. Nobody reads them again. */
+static void cut_input(h2o_buffer_t *in, size_t size)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)in->bytes + size + page - 1) / page * page;
+    uintptr_t to = ((uintptr_t)in->bytes + in->size) / page * page;
+
+    in->size = size;
+    if (from < to)
+        (void)madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
+/* The peer left in the middle. libh2o sees the same, and frees what is there by then. */
+static void fade(struct server_conn *c)
+{
+    h2o_buffer_t *in = c->sock->input;
+
+    c->intake.left = true;
+    if (in->size <= FADE_PIECE) {
+        intake_give_back(c);
+        return;
+    }
+    cut_input(in, in->size - FADE_PIECE);
+    server_count_input(c);
+    loop_task_post(c->server->loop, &c->intake.more, on_more);
+}
+
 void intake_read(struct server_conn *c)
 {
     ssize_t n;
@@ -121,11 +152,11 @@ void intake_read(struct server_conn *c)
     if (c->intake.whole_bytes == 0 &&
         (c->exchange || c->sock->input->size < INTAKE_LEAST || !take_over(c)))
         return;
-    n = read_piece(c);
+    n = c->intake.left ? 0 : read_piece(c);
     if (n < 0 && errno == EAGAIN)
         return;
-    if (n <= 0) { /* libh2o sees the same */
-        intake_give_back(c);
+    if (n <= 0) {
+        fade(c);
         return;
     }
     server_count_input(c);

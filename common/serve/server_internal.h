@@ -19,6 +19,7 @@ enum { NOTE_ROWS = 256 };
 struct intake {
     size_t whole_bytes;    /* head and body; 0: libh2o reads */
     size_t room_bytes;     /* made for it at once; of server->room_bytes */
+    bool left;             /* the peer will send no more of it */
     h2o_socket_cb had;     /* libh2o's callback for what was read */
     struct loop_task more; /* there is more to read */
 };

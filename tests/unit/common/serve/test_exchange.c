@@ -16,6 +16,8 @@
 #include "common/serve/server.h"
 #include "testing.h"
 
+enum { LEFT_BODY = 24 << 20 };
+
 enum { LOOK_MS = 1, LIMIT_MS = 10000, CHUNK = 64 << 10 };
 
 #define PLAIN "GET /a?b=c HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -73,6 +75,22 @@ static void on_long_request(void *ctx, struct exchange *x)
     while (clock_us() < until_us)
         ;
     exchange_reply(x, 200, "text/plain", STR("x"));
+}
+
+/* Counts turns while more than a megabyte is left. */
+static void on_turn(struct loop_task *t)
+{
+    struct fixture *f = CONTAINER_OF(t, struct fixture, other);
+
+    f->between++;
+    if (server_bytes(f->server).bodies > 0)
+        loop_task_post(f->loop, t, on_turn);
+}
+
+static bool always(const struct fixture *f)
+{
+    (void)f;
+    return true;
 }
 
 static void on_look(struct loop_timer *t)
@@ -291,6 +309,49 @@ TEST(exchange, a_long_body_comes_whole)
     close_all(&f);
 }
 
+static bool has_much(const struct fixture *f)
+{
+    return server_bytes(f->server).bodies > LEFT_BODY - (1 << 20);
+}
+
+static bool has_nothing(const struct fixture *f)
+{
+    return server_bytes(f->server).bodies == 0;
+}
+
+/* It was read a piece a turn, and is given up so: all at once would take milliseconds. */
+TEST(exchange, a_long_body_that_ends_early_is_given_up_in_turns)
+{
+    struct fixture f;
+    char head[128], *body = calloc(1, LEFT_BODY);
+    size_t n = 0;
+    int fd;
+
+    open_all(&f);
+    server_limit_bodies(f.server, 64 << 20, 0);
+    (void)snprintf(head, sizeof(head), "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n",
+                   LEFT_BODY + 1);
+    fd = client(&f, head);
+    f.limit_ms = clock_ms() + LIMIT_MS;
+    while (n < LEFT_BODY && clock_ms() < f.limit_ms) {
+        ssize_t sent = send(fd, body + n, LEFT_BODY - n, MSG_DONTWAIT);
+
+        n += sent > 0 ? (size_t)sent : 0;
+        f.wanted = always;
+        loop_timer_set(f.loop, &f.look, LOOK_MS, on_look);
+        server_run(f.server);
+    }
+    cr_assert_eq(n, LEFT_BODY);
+    run_until(&f, has_much);
+    loop_task_post(f.loop, &f.other, on_turn);
+    close(fd);
+    run_until(&f, has_nothing);
+    cr_assert_geq(f.between, LEFT_BODY / (2 << 20), "given up in %d turns", f.between);
+    loop_task_cancel(f.loop, &f.other);
+    free(body);
+    close_all(&f);
+}
+
 TEST(exchange, a_client_that_leaves_is_seen_while_it_waits)
 {
     struct fixture f;
@@ -360,6 +421,61 @@ TEST(exchange, a_pulled_answer_waits_for_its_reader)
     cr_assert_gt(total, (size_t)64 * CHUNK);
     close(fd);
     close_all(&f);
+}
+
+/* Turns the server until that answer has gone out, and counts what its client hears. */
+static size_t hear_all(struct fixture *f, int fd, int closed)
+{
+    static char heard[1 << 20];
+    size_t total = 0, n;
+
+    while (f->closed < closed) {
+        total += hear(fd, heard, sizeof(heard));
+        loop_timer_set(f->loop, &f->look, LOOK_MS, on_look);
+        f->wanted = two_came; /* true at once: one turn */
+        server_run(f->server);
+    }
+    while ((n = hear(fd, heard, sizeof(heard))) > 0)
+        total += n;
+    return total;
+}
+
+static void answer_with(struct exchange *x, char byte, size_t n)
+{
+    struct buf b = {0};
+
+    memset(buf_reserve(&b, n), byte, n);
+    b.len = n;
+    exchange_reply_buf(x, 200, "text/plain", &b);
+    buf_done(&b);
+}
+
+/* Nobody reads yet; the kernel takes less than half of one. */
+TEST(exchange, equal_answers_wait_as_one)
+{
+    enum { ANSWER = 4 << 20 };
+
+    struct fixture f;
+    int fd[2];
+
+    for (int equal = 0; equal < 2; equal++) {
+        open_all(&f);
+        fd[0] = client(&f, PLAIN);
+        fd[1] = client(&f, PLAIN);
+        run_until(&f, two_came);
+        answer_with(f.x[0], 'a', ANSWER);
+        answer_with(f.x[1], equal ? 'a' : 'b', ANSWER);
+        cr_assert_eq(server_bytes(f.server).answers, (size_t)(equal ? 1 : 2) * ANSWER);
+        cr_assert_eq(exchange_waiting(f.x[1]), ANSWER);
+        cr_assert_gt(hear_all(&f, fd[0], 1), (size_t)ANSWER);
+        cr_assert_eq(server_bytes(f.server).answers, ANSWER, "the other one is still there");
+        cr_assert_gt(hear_all(&f, fd[1], 2), (size_t)ANSWER);
+        cr_assert_eq(f.delivered, 2);
+        cr_assert_eq(server_bytes(f.server).answers, 0);
+        close(fd[0]);
+        close(fd[1]);
+        close_all(&f);
+    }
 }
 
 /* --- notes --- */
