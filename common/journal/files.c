@@ -21,6 +21,7 @@
 
 enum { LOCK_PAUSE_MS = 20 };
 
+#define ROOM_NAME "reserve"
 #define MANIFEST_TITLE "rollgate-journal 1\n"
 
 /* mkdir -p. */
@@ -219,6 +220,25 @@ int files_open_segment(int dirfd, uint32_t number, bool writable, struct err *e)
     if (fd < 0)
         return err_sys(e, ERR_IO, "cannot open journal segment %u", number);
     return fd;
+}
+
+/* A file that nothing is written to. */
+int files_keep_room(int dirfd, size_t bytes)
+{
+    int fd = openat(dirfd, ROOM_NAME, O_WRONLY | O_CREAT | O_CLOEXEC, 0600), rc;
+
+    if (fd < 0)
+        return -1;
+    rc = fallocate(fd, 0, 0, (off_t)bytes);
+    (void)close(fd);
+    if (rc)
+        files_give_room(dirfd);
+    return rc ? -1 : 0;
+}
+
+void files_give_room(int dirfd)
+{
+    (void)unlinkat(dirfd, ROOM_NAME, 0);
 }
 
 /* Gives the disk's room back before anything is written that may need it. */

@@ -30,6 +30,10 @@ enum { READ_STEP = 64 << 10, READ_RUN_MAX = 4 << 20, READ_GAP = 8 << 10 };
 
 enum { WASTED_BYTES = 256 << 10 }; /* of the last segment, before it is left because of them */
 
+/* Kept on the disk for what makes room there: ends of sessions, a manifest, a segment that lives on
+ * in a smaller one. */
+enum { RESERVE_BYTES = 32 << 10 };
+
 struct waiter {
     uint64_t ticket;
     void (*durable)(void *ctx);
@@ -57,7 +61,8 @@ struct journal {
         size_t n, cap;
     } waiting; /* in ticket order */
 
-    bool broken; /* a failed append could not be taken back */
+    bool reserved; /* RESERVE_BYTES are kept */
+    bool broken;   /* a failed append could not be taken back */
 };
 
 static uint32_t last_number(const struct journal *j)
@@ -310,6 +315,23 @@ void journal_close(struct journal *j)
 }
 
 /* --- appending --- */
+
+static void keep_reserve(struct journal *j)
+{
+    if (j->durability != JOURNAL_NONE && !j->reserved)
+        j->reserved = files_keep_room(j->dirfd, RESERVE_BYTES) == 0;
+}
+
+bool journal_give_reserve(struct journal *j)
+{
+    if (!j->reserved)
+        return false;
+    log_warn(NULL, "journal: the disk is full, sessions that end take the reserve",
+             LOG_U("bytes", RESERVE_BYTES));
+    j->reserved = false;
+    files_give_room(j->dirfd);
+    return true;
+}
 
 /* Everything up to that ticket is on the disk: its owners are told, in order. */
 static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
@@ -639,7 +661,7 @@ static bool is_last_wasted(const struct journal *j)
 }
 
 /* 1: more may be done; 0: nothing to do; -1. `thorough` rewrites for any dead byte. */
-int journal_compact(struct journal *j, bool thorough, struct err *e)
+static int compact(struct journal *j, bool thorough, struct err *e)
 {
     if (j->compaction)
         return go_on_compacting(j, e);
@@ -656,6 +678,18 @@ int journal_compact(struct journal *j, bool thorough, struct err *e)
     if (is_last_wasted(j))
         return start_segment(j, e) ? -1 : 1; /* so that it is none that is written to */
     return 0;
+}
+
+/* What is rewritten takes room before it makes some. */
+int journal_compact(struct journal *j, bool thorough, struct err *e)
+{
+    int rc = compact(j, thorough, e);
+
+    if (rc < 0 && e->kind == ERR_STORAGE_FULL && journal_give_reserve(j))
+        rc = compact(j, thorough, e);
+    if (rc == 0)
+        keep_reserve(j);
+    return rc;
 }
 
 size_t journal_table_bytes(const struct journal *j)

@@ -54,6 +54,11 @@ void journal_resize(struct journal *j, uint64_t segment_bytes);
 int journal_append(struct journal *j, struct str session_id, struct str payload,
                    void (*durable)(void *ctx), void *ctx, struct err *e);
 
+/* The disk is full, and what comes next makes room on it: gives the disk back what the journal kept
+ * for that, so that a session can be ended and its segment rewritten. False: there is nothing kept.
+ * journal_compact keeps it again once there is room. */
+bool journal_give_reserve(struct journal *j);
+
 /* Takes back a pending `durable` call (its turn was cancelled). */
 void journal_forget(struct journal *j, void *ctx);
 
@@ -88,7 +93,8 @@ size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct s
 /* One step of compaction, of a millisecond or so: removes a segment that nobody needs, or goes on
  * rewriting one that is mostly (with `thorough`: at all) dead; one that is written to and mostly
  * dead is followed by a new one first. 1: did something, call again; 0:
- * nothing to do; -1: ERR_IO or ERR_STORAGE_FULL, all is as it was. */
+ * nothing to do; -1: ERR_IO or ERR_STORAGE_FULL (the reserve was given already), all is as it
+ * was. */
 int journal_compact(struct journal *j, bool thorough, struct err *e);
 
 struct journal_stats {

@@ -237,3 +237,36 @@ def test_sessions_that_are_deleted_make_room_on_a_full_disk(start, tmp_path):
         assert gateway.stop() == 0
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=False)
+
+
+def test_sessions_are_deleted_on_a_disk_without_a_free_byte(start, tmp_path):
+    """A small tmpfs, filled to the last page: what makes room is written into what the journal kept back for that."""
+    import pytest
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("cannot mount a tmpfs here")
+    try:
+        gateway = start(engine="builtin:echo", workers=1, state_dir=str(disk), journal_min_free="0")
+        gateway.allow("journal")
+        wait_until(lambda: (disk / "worker-0/reserve").exists(), 20, "room is kept back")
+        running, small = new(gateway), [new(gateway) for _ in range(80)]     # their ends are more than a page
+        large = [new(gateway) for _ in range(4)]
+        for s in large:
+            assert gateway.chat(s, user("word " * 4000), max_tokens=4000).status == 200
+        with open(disk / "filler", "wb", buffering=0) as f, pytest.raises(OSError):
+            while f.write(bytes(4096)):
+                pass
+        assert os.statvfs(disk).f_bavail == 0
+        for s in large[:2] + small + large[2:]:
+            a = gateway.request("DELETE", f"/sessions/{s['session_id']}")
+            assert a.status == 204, a.text
+        wait_until(lambda: gateway.chat(running, user("on")).status == 200, 60, "there is room again")
+        wait_until(lambda: (disk / "worker-0/reserve").exists(), 60, "it is kept back again")
+        assert gateway.stop() == 0
+        gateway.start()
+        assert gateway.chat(running, user("and on")).status == 200
+        assert all(gateway.get(f"/sessions/{s['session_id']}").status in (404, 410) for s in small + large)
+        assert gateway.stop() == 0
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=False)

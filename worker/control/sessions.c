@@ -79,6 +79,18 @@ static void end_calls(struct service *a, struct str id)
     engine_pool_end_session(a->calls.engines, id);
 }
 
+/* On a full disk, too, when the end lets the session's records go. */
+static int write_end(struct ledger *l, struct str id, struct str record, enum session_end how,
+                     struct ledger_done done, struct err *e)
+{
+    bool frees = how == SESSION_END_DELETE || how == SESSION_END_ABORT;
+    int rc = ledger_write(l, id, record, done, e);
+
+    if (rc && frees && e->kind == ERR_STORAGE_FULL && ledger_give_reserve(l, id))
+        rc = ledger_write(l, id, record, done, e);
+    return rc;
+}
+
 /* `done` as in ledger_write. */
 int control_end(struct service *a, struct session *s, enum session_end how,
                 const struct json *detail, struct ledger_done done, struct err *e)
@@ -90,7 +102,7 @@ int control_end(struct service *a, struct session *s, enum session_end how,
 
     memcpy(id, sid.p, MIN_OF(sid.len, sizeof(id) - 1)); /* s may be gone after apply */
     if (rc == 0)
-        rc = ledger_write(&a->calls.ledger, str_cstr(id), buf_str(&record), done, e);
+        rc = write_end(&a->calls.ledger, str_cstr(id), buf_str(&record), how, done, e);
     if (rc == 0) {
         if (how != SESSION_END_COMPLETE)
             end_calls(a, str_cstr(id));

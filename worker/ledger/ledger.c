@@ -43,6 +43,11 @@ void ledger_note_deliveries(struct ledger *l)
         note_in(l, p->at[0].journal, UINT32_MAX);
 }
 
+bool ledger_give_reserve(struct ledger *l, struct str session_id)
+{
+    return journal_give_reserve(places_find(&l->residency->places, session_id)->journal);
+}
+
 /* A record that the journal has and that does not apply is a bug: memory would differ from what
  * a replay makes. */
 int ledger_write(struct ledger *l, struct str session_id, struct str record,

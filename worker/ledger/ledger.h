@@ -30,6 +30,10 @@ struct ledger_done {
 int ledger_write(struct ledger *l, struct str session_id, struct str record,
                  struct ledger_done done, struct err *e);
 
+/* After ERR_STORAGE_FULL, before a record that makes room is written once more: the journal gives
+ * the disk what it keeps for that. False: it has given it. */
+bool ledger_give_reserve(struct ledger *l, struct str session_id);
+
 /* Once all records are replayed (origins.c): what becomes of sessions that another model made. With
  * keep_foreign, those of another tokenizer stay, for export only; else open ones are an error
  * (ERR_CONFIG), and nothing was changed. Sessions of an older program, which do not say who made

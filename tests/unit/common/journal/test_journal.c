@@ -270,6 +270,33 @@ TEST(journal, gives_back_what_lies_in_its_last_segment)
     drop_dir();
 }
 
+/* On a full disk it is what ends of sessions are written into. */
+TEST(journal, keeps_room_back_and_gives_it_once)
+{
+    struct buf got = {0};
+    struct err e = {0};
+    struct journal *j;
+
+    make_dir();
+    j = open_journal(0, &got);
+    cr_assert_not(journal_give_reserve(j), "nothing is kept yet");
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(journal_compact(j, false, &e), 0);
+        cr_assert_geq(file_size("reserve"), 16 << 10);
+        cr_assert(journal_give_reserve(j));
+        cr_assert_eq(file_size("reserve"), -1);
+        cr_assert_not(journal_give_reserve(j));
+    }
+    cr_assert_eq(journal_compact(j, false, &e), 0);
+    journal_close(j);
+    j = open_journal(0, &got);
+    cr_assert_eq(journal_compact(j, false, &e), 0);
+    cr_assert(journal_give_reserve(j), "a restart keeps it");
+    journal_close(j);
+    buf_done(&got);
+    drop_dir();
+}
+
 TEST(journal, removes_what_the_manifest_does_not_name)
 {
     struct buf got = {0};
