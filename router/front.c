@@ -21,7 +21,7 @@
 #include "router/clients.h"
 
 enum {
-    ACCEPT_BATCH = 64,
+    ACCEPT_BATCH = 8, /* in a turn: each brings its own work to the next one */
     PAUSE_MS = 100,
     REFUSALS_MAX = 256,       /* connections beyond the limit that are being told so */
     UNSENT_BYTES = 64 * 1024, /* what the kernel may hold unsent for a slow reader */
