@@ -5,8 +5,7 @@
  *   RG_PREVIOUS         the running children: slot, pid, control socket, a worker's places
  *   RG_BINARY           the program's path, remembered because the file may be replaced
  *   RG_BEFORE           a descriptor of the binary before: the way back until all serve
- *   RG_WEIGHT_VERSION   orders of the admin, which outlive a binary
- *   RG_PAUSED
+ *   RG_PAUSED           an order of the admin, which outlives a binary
  *   RG_EXECUTOR         the runner that belongs to this program (local_executor.c)
  *
  * become() sets all of it, executes, and takes everything back when the exec fails: the supervisor
@@ -90,21 +89,15 @@ static void leave_number(const char *name, int n)
     (void)setenv(name, text, 1);
 }
 
-/* A pause and the version of the weights are the admin's orders, not the binary's. */
+/* A pause is the admin's order, not the binary's. */
 static void leave_orders(const struct board *b)
 {
-    char version[BOARD_VERSION_MAX];
-
-    board_version(b, version);
-    if (version[0])
-        (void)setenv("RG_WEIGHT_VERSION", version, 1);
     if (atomic_load(&b->paused))
         (void)setenv("RG_PAUSED", "1", 1);
 }
 
 static void forget_orders(void)
 {
-    (void)unsetenv("RG_WEIGHT_VERSION");
     (void)unsetenv("RG_PAUSED");
 }
 
@@ -252,10 +245,6 @@ void upgrade_init(struct supervisor *s)
 
 void upgrade_take_orders(struct board *b)
 {
-    const char *version = getenv("RG_WEIGHT_VERSION");
-
-    if (version)
-        board_set_version(b, version, strlen(version));
     atomic_store(&b->paused, getenv("RG_PAUSED") != NULL);
     forget_orders();
 }

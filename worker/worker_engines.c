@@ -3,6 +3,7 @@
 
 #include "common/base/log.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/weights_file.h"
 #include "worker/setup.h"
 #include "worker/worker_state.h"
 
@@ -41,6 +42,22 @@ static int open_pool(struct worker_state *w, struct engine_options *o, struct er
     return rc;
 }
 
+/* What the trainer had told before this worker began. */
+static int recall_weights(struct worker_state *w, struct err *e)
+{
+    struct weights_told told;
+
+    w->service.weights_seen = weights_stamp(w->h->state_dir);
+    if (weights_load(w->h->state_dir, &told, e))
+        return -1;
+    if ((told.version.len > 0 || told.loras.n > 0) && w->h->place == 0)
+        log_info(NULL, "versions of weights are those that were told last",
+                 LOG_S("version", buf_str(&told.version)), LOG_U("adapters", told.loras.n));
+    engine_pool_follow(w->service.calls.engines, &told);
+    weights_told_done(&told);
+    return 0;
+}
+
 int worker_engines_open(struct worker_state *w, void (*on_health)(void *ctx), void *ctx,
                         struct err *e)
 {
@@ -55,8 +72,9 @@ int worker_engines_open(struct worker_state *w, void (*on_health)(void *ctx), vo
     w->engine_home = setup_engine_home(w->h);
     a->engine_home = &w->engine_home;
     a->engines_seen = engine_set_stamp(w->h->state_dir);
-    if (open_pool(w, &o, e) || scorers_new(w->loop, (const char *const *)w->h->config->scorer.at,
-                                           w->h->config->scorer.n, &o, &a->scorers, e))
+    if (open_pool(w, &o, e) || recall_weights(w, e) ||
+        scorers_new(w->loop, (const char *const *)w->h->config->scorer.at, w->h->config->scorer.n,
+                    &o, &a->scorers, e))
         return -1;
     worker_engines_changed(w);
     return 0;

@@ -90,6 +90,19 @@ int file_write(const char *path, const char *part, struct str bytes, bool durabl
     return -1;
 }
 
+uint64_t file_stamp(const char *path)
+{
+    struct stat st;
+    uint64_t parts[3];
+
+    if (stat(path, &st))
+        return 0;
+    parts[0] = (uint64_t)st.st_ino;
+    parts[1] = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
+    parts[2] = (uint64_t)st.st_size;
+    return str_hash(str_of((const char *)parts, sizeof(parts)), 1) | 1;
+}
+
 int file_sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), failure = 0;

@@ -5,6 +5,7 @@
 #define RG_OS_FILE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
@@ -18,6 +19,11 @@ int file_read(const char *path, size_t max, struct buf *out, struct err *e);
  * name (that the name is, takes file_sync_folder). Returns 0, or -1 with errno; then `part` is
  * gone. */
 int file_write(const char *path, const char *part, struct str bytes, bool durable);
+
+/* Changes when a file comes to be of that name by file_write: each is another inode. 0: there is
+ * none.
+ */
+uint64_t file_stamp(const char *path);
 
 /* Names in the folder are on the disk when this returns 0; -1 with errno. */
 int file_sync_folder(const char *path);

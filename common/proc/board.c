@@ -1,7 +1,6 @@
 /* The board (board.h): memory that all processes of a gateway share, of atomics only. Each field
  * has one writer, or is a counter; readers take what they find, so nothing on it may need to be
- * consistent with anything else. Where a few bytes must be (the weight version), readers look
- * twice. */
+ * consistent with anything else. */
 
 #include "common/proc/board.h"
 
@@ -101,73 +100,6 @@ int board_resolve(const struct board *b, uint32_t index)
         place = adopter - 1;
     }
     return -1;
-}
-
-static void put_text(_Atomic char *to, size_t max, const char *text, size_t len)
-{
-    for (size_t i = 0; i < max; i++)
-        atomic_store_explicit(&to[i], i < len && i < max - 1 ? text[i] : 0, memory_order_relaxed);
-}
-
-/* Two equal looks: nobody was writing. */
-static void get_text(const _Atomic char *from, size_t max, char *ret)
-{
-    bool same = false;
-
-    memset(ret, 0, max);
-    for (int tries = 0; tries < 1000 && !same; tries++) {
-        same = tries > 0;
-        for (size_t i = 0; i < max; i++) {
-            char c = atomic_load_explicit(&from[i], memory_order_relaxed);
-
-            same = same && ret[i] == c;
-            ret[i] = c;
-        }
-    }
-    ret[max - 1] = 0;
-}
-
-void board_set_version(struct board *b, const char *text, size_t len)
-{
-    put_text(b->weight_version, BOARD_VERSION_MAX, text, len);
-}
-
-void board_version(const struct board *b, char ret[BOARD_VERSION_MAX])
-{
-    get_text(b->weight_version, BOARD_VERSION_MAX, ret);
-}
-
-/* The adapter's place: the one it has, or a free one that is its own from now on. */
-static struct board_lora *lora_place(struct board *b, uint64_t hash)
-{
-    for (size_t i = 0; i < BOARD_LORAS_MAX; i++) {
-        uint64_t had = 0;
-
-        if (atomic_compare_exchange_strong(&b->loras[i].hash, &had, hash) || had == hash)
-            return &b->loras[i];
-    }
-    return NULL;
-}
-
-int board_set_lora(struct board *b, const char *name, size_t name_len, const char *text, size_t len)
-{
-    struct board_lora *l = lora_place(b, str_hash(str_of(name, name_len), 0) | 1);
-
-    if (!l)
-        return -1;
-    put_text(l->name, BOARD_LORA_NAME_MAX, name, name_len);
-    put_text(l->version, BOARD_VERSION_MAX, text, len);
-    return 0;
-}
-
-bool board_lora(const struct board *b, size_t place, char ret_name[BOARD_LORA_NAME_MAX],
-                char ret_version[BOARD_VERSION_MAX])
-{
-    const struct board_lora *l = &b->loras[place];
-
-    get_text(l->name, BOARD_LORA_NAME_MAX, ret_name);
-    get_text(l->version, BOARD_VERSION_MAX, ret_version);
-    return ret_name[0] && ret_version[0];
 }
 
 /* Whether any worker has an engine that answers. */

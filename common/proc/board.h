@@ -4,9 +4,8 @@
  * dispatcher. Slot numbers
  * are the same as those of the metric pages.
  * Writers: the supervisor writes states, pids and adoption; a process writes its own heartbeat,
- * engines_up and last words; workers that obey an order write `paused` and the version of the
- * weights. Everybody reads. Every field stands alone (relaxed atomics), but for that version's
- * text.
+ * engines_up and last words; workers that obey an order write `paused`. Everybody reads. Every
+ * field stands alone (relaxed atomics).
  *
  * A worker is named by its index: worker_base + place. Indexes outside, and those that were
  * retired, resolve through the adoption table (board_resolve) or belong to nobody.
@@ -28,11 +27,8 @@ enum {
     BOARD_DISPATCHER = BOARD_WORKER0 + BOARD_WORKERS_MAX,
     BOARD_SLOTS = BOARD_DISPATCHER + 1,
     BOARD_WORDS_MAX = 256,
-    BOARD_VERSION_MAX = 257, /* a version of weights, with the NUL */
-    BOARD_LORAS_MAX = 64,
-    BOARD_LORA_NAME_MAX = 65, /* with the NUL */
-    BOARD_ENGINES_MAX = 32,   /* further replicas are not counted across workers */
-    BOARD_WORKS_MAX = 16,     /* what further threads of a worker work at is not noted */
+    BOARD_ENGINES_MAX = 32, /* further replicas are not counted across workers */
+    BOARD_WORKS_MAX = 16,   /* what further threads of a worker work at is not noted */
     BOARD_QUARANTINE_MAX = 64,
     BOARD_QUARANTINE_MS = 3600 * 1000, /* who was blamed wrongly is not so for ever */
 };
@@ -60,20 +56,11 @@ struct board_slot {
     char last_words[BOARD_WORDS_MAX]; /* text of a failed CHECK */
 };
 
-/* The version of one LoRA adapter's weights, as the last order gave it; "": none. */
-struct board_lora {
-    _Atomic uint64_t hash; /* of the name; 0: the place is free. Whoever writes it first has it */
-    _Atomic char name[BOARD_LORA_NAME_MAX];
-    _Atomic char version[BOARD_VERSION_MAX];
-};
-
 struct board {
-    char instance[33];         /* this gateway's id: 32 hex */
-    uint32_t worker_base;      /* index of worker place 0 */
-    _Atomic uint32_t draining; /* the whole service is stopping */
-    _Atomic uint32_t paused;   /* the last order was a pause: workers that start hold, too */
-    _Atomic char weight_version[BOARD_VERSION_MAX]; /* the last order; "": none */
-    struct board_lora loras[BOARD_LORAS_MAX];
+    char instance[33];           /* this gateway's id: 32 hex */
+    uint32_t worker_base;        /* index of worker place 0 */
+    _Atomic uint32_t draining;   /* the whole service is stopping */
+    _Atomic uint32_t paused;     /* the last order was a pause: workers that start hold, too */
     _Atomic uint32_t routers;    /* how many there should be */
     _Atomic uint32_t workers;    /* how many there should be */
     _Atomic uint32_t generation; /* counts reloads */
@@ -106,19 +93,6 @@ unsigned board_workers_ready(const struct board *b);
 
 /* How many workers hold their model calls (POST /admin/pause). */
 unsigned board_workers_paused(const struct board *b);
-
-/* The version that the last order gave (what is longer is cut), for workers that start later. Every
- * worker that obeys writes the same. */
-void board_set_version(struct board *b, const char *text, size_t len);
-void board_version(const struct board *b, char ret[BOARD_VERSION_MAX]);
-
-/* The same of one adapter, by a name shorter than BOARD_LORA_NAME_MAX. -1: there is no place. */
-int board_set_lora(struct board *b, const char *name, size_t name_len, const char *text,
-                   size_t len);
-
-/* The adapter at a place below BOARD_LORAS_MAX; false: there is none, or it has no version. */
-bool board_lora(const struct board *b, size_t place, char ret_name[BOARD_LORA_NAME_MAX],
-                char ret_version[BOARD_VERSION_MAX]);
 
 /* No worker works at a body of this hash for BOARD_QUARANTINE_MS from now_ms (clock_ms) on. Any
  * process may say so. 0 is the hash of no body, and ignored. */

@@ -7,11 +7,12 @@ from stub_engines import StubEngine
 
 class AsidesEngine(StubEngine):
     """`asides`: path -> its answer (or a function of the request's body); `asked`: what came, as (path, body);
-    `aside_delay`: of each."""
+    `aside_delay`: of each; `most_asides`: how many it had at once."""
 
     def __init__(self, *args, asides=None, **more):
         super().__init__(*args, **more)
         self.asides, self.asked, self.aside_delay = dict(asides or {}), [], 0.0
+        self.asides_now = self.most_asides = 0
 
     async def one(self, reader, writer):
         head = await reader.readuntil(b"\r\n\r\n")
@@ -24,7 +25,12 @@ class AsidesEngine(StubEngine):
         raw = await reader.readexactly(n)
         body = json.loads(raw) if raw else None
         self.asked.append((path, body))
-        await asyncio.sleep(self.aside_delay)
+        self.asides_now += 1
+        self.most_asides = max(self.most_asides, self.asides_now)
+        try:
+            await asyncio.sleep(self.aside_delay)
+        finally:
+            self.asides_now -= 1
         answer = self.asides[path]
         return await self.reply(writer, 200, json.dumps(answer(body) if callable(answer) else answer).encode())
 

@@ -113,7 +113,7 @@ def test_settings_that_docs_name_exist():
 
 # options of commands and scripts, and of other programs, that pages name
 OTHERS = {"logs", "reconnect", "help", "build", "fast", "json", "check", "dump", "docs", "man", "out", "logprobs-mode",
-          "max-logprobs", "return-sampling-mask", "enable-strict-thinking", "return-sampling-mask-logprobs"}
+          "max-logprobs", "return-sampling-mask", "enable-strict-thinking", "enable-lora", "return-sampling-mask-logprobs"}
 
 
 def test_links_lead_somewhere():

@@ -68,6 +68,67 @@ def test_a_server_that_does_not_answer_the_end_keeps_nothing_up(start):
         talk(engine, gateway, session(gateway))
 
 
+def begun(gateway, engine, n):
+    """So many sessions of one label, each with a turn."""
+    engine.otherwise = lambda body: {"ids": [*b"ok", END], "matched": END}
+    made = gateway.post("/sessions", {"count": n, "labels": {"run": "a"}}).json()["sessions"]
+    for s in made:
+        a = gateway.post(f"/sessions/{s['session_id']}/v1/chat/completions", {"messages": [USER]})
+        assert a.status == 200, a.text
+    return {s["session_id"] for s in made}
+
+
+def closed(engine):
+    return [body["session_id"] for path, body in list(engine.asked) if path == CLOSE]
+
+
+def end_all(gateway, n):
+    a = gateway.post("/sessions/abort", {"labels": {"run": "a"}}, timeout=60)
+    assert a.status == 200 and a.json()["ended"] == n, a.text
+
+
+def test_many_ends_at_once_are_told_few_at_a_time(start):
+    with engine_of(info=SESSIONS) as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        gateway.wait_line("engine told its settings")
+        ids = begun(gateway, engine, 60)
+        engine.aside_delay = 0.05
+        end_all(gateway, 60)
+        wait_until(lambda: len(closed(engine)) == 60, 60, "every end is told")
+        assert set(closed(engine)) == ids and 1 < engine.most_asides <= 8
+        assert gateway.metrics()["rollgate_engine_ends_lost_total"] == 0
+
+
+def test_an_engine_that_was_away_is_told_when_it_is_back(start):
+    engine = engine_of(info=SESSIONS).__enter__()
+    gateway = start(workers=1, engine=engine.setting, engine_health_interval="100ms")
+    gateway.wait_line("engine told its settings")
+    ids = begun(gateway, engine, 5)
+    engine.__exit__()
+    gateway.wait_line("engine is down")
+    end_all(gateway, 5)
+    again = engine_of(info=SESSIONS)
+    again.port = engine.port
+    with again:
+        wait_until(lambda: len(closed(again)) >= 5, 60, "every end is told")
+        assert set(closed(again)) == ids and gateway.metrics()["rollgate_engine_ends_lost_total"] == 0
+
+
+def test_what_an_engine_is_never_told_is_counted(start):
+    with engine_of(info=SESSIONS) as engine, engine_of() as other:
+        gateway = start(workers=1, engine=[f"e={engine.setting}", f"o={other.setting}"])
+        gateway.wait_line("engine told its settings")
+        other.otherwise = lambda body: {"ids": [*b"ok", END], "matched": END}
+        begun(gateway, engine, 20)
+        engine.aside_delay = 3600
+        end_all(gateway, 20)
+        wait_until(lambda: engine.count(CLOSE) >= 8, 20, "as many as may be out")
+        assert gateway.request("DELETE", "/admin/engines?name=e").status == 200
+        gateway.wait_line("engine is gone")
+        wait_until(lambda: gateway.metrics()["rollgate_engine_ends_lost_total"] == 20, 20, "they are counted")
+        assert engine.most_asides <= 8
+
+
 @pytest.mark.parametrize("kind,info,option,want", [
     ("sglang", {"enable_priority_scheduling": True}, "", [0, 1, 2]),
     ("sglang", {"enable_priority_scheduling": True, "schedule_low_priority_values_first": True}, "", [0, -1, -2]),

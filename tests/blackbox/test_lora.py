@@ -1,11 +1,14 @@
 """LoRA adapters: a session samples with one, engines get its name, and turns have its version, not that of the weights below."""
+import asyncio
 import os
 import signal
 import threading
 
 import pytest
 
-from gateway import wait_until
+from asides_engine import AsidesEngine
+from gateway import in_parallel, wait_until
+from scoring_engine import ScoringEngine
 from stub_engines import StubEngine
 from test_dialects import USER
 
@@ -20,9 +23,13 @@ def session(gateway, **options):
     return a.json()["session_id"]
 
 
+def chat(gateway, sid):
+    return gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER]})
+
+
 def ask(engine, gateway, sid, **plan):
     engine.plan.append({"ids": IDS, "version": "base-1", **plan})
-    a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER]})
+    a = chat(gateway, sid)
     assert a.status == 200, a.text
     return engine.requests[-1]["body"]
 
@@ -108,6 +115,162 @@ def test_it_outlives_the_session_in_memory_and_its_fork_has_it(start):
         assert ask(engine, gateway, sid)["lora_path"] == "math"
         fork = gateway.post(f"/sessions/{sid}/fork", {}).json()["session_id"]
         assert ask(engine, gateway, fork)["lora_path"] == "math"
+
+
+@pytest.mark.parametrize("durability", ["process", "power"])
+def test_what_was_told_outlives_a_restart(start, durability):
+    with StubEngine("sglang") as engine:
+        gateway = start(workers=2, engine=engine.setting, durability=durability)
+        tell(gateway, "math", 7)
+        tell(gateway, "other", 1)
+        tell(gateway, "other", None)
+        assert gateway.post("/admin/weight_version", {"version": "step-3"}).status == 200
+        sid = session(gateway, adapter="math")
+        assert gateway.stop() == 0
+        gateway.start()
+        gateway.wait_line("versions of weights are those that were told last .*step-3")
+        for _ in range(4):      # of any worker
+            assert gateway.get("/admin/adapters").json() == {"adapters": [{"name": "math", "version": "7"}]}
+        sent = ask(engine, gateway, sid)
+        assert (sent["lora_path"], sent["extra_key"]) == ("math", "7") and spans(gateway, sid) == [["7", 0, 3]]
+        plain = session(gateway)
+        assert ask(engine, gateway, plain, version="default")["extra_key"] == "step-3"
+        assert spans(gateway, plain) == [["step-3", 0, 3]]
+
+
+def test_an_upgrade_keeps_what_was_told(start):
+    with StubEngine("sglang") as engine:
+        gateway = start(workers=2, engine=engine.setting)
+        tell(gateway, "math", 7)
+        served = gateway.log().count(" serving listen")
+        gateway.signal(signal.SIGUSR2)
+        wait_until(lambda: gateway.log().count(" serving listen") > served, 60, "the next generation serves")
+        wait_until(lambda: gateway.get("/ready").status == 200, 60, what="ready")
+        sid = session(gateway, adapter="math")
+        ask(engine, gateway, sid)
+        assert spans(gateway, sid) == [["7", 0, 3]]
+
+
+def test_orders_at_once_lose_nothing(start):
+    gateway = start(engine="builtin:echo", workers=3)
+    in_parallel(lambda i: tell(gateway, f"a{i}", i), range(12))
+    want = [(f"a{i}", str(i)) for i in range(12)]
+
+    def known():
+        return sorted((x["name"], x["version"]) for x in gateway.get("/admin/adapters").json()["adapters"])
+    for _ in range(6):      # of each worker, which sees the others' orders within a second
+        wait_until(lambda: known() == sorted(want), 20, "every worker knows all of them")
+
+
+def test_a_damaged_book_is_no_silent_beginning(start):
+    gateway = start(workers=1, engine="builtin:echo")
+    tell(gateway, "math", 7)
+    assert gateway.stop() == 0
+    with open(f"{gateway.folder}/state/weights.json", "w") as f:
+        f.write('{"version":"7","adapt')
+    gateway.allow(".*")
+    gateway.start(wait=False)
+    gateway.wait_line("weights.json of the state folder is damaged")
+    gateway.kill()
+
+
+OFF = {"context_length": 4096, "enable_lora": False, "lora_paths": None}
+ON = {"context_length": 4096, "enable_lora": True, "lora_paths": []}
+OLDER = {"context_length": 4096, "lora_paths": {"math": "/x"}}
+
+
+def test_a_server_that_ignores_adapters_is_never_asked_for_one(start):
+    """SGLang without --enable-lora answers with the weights below and says nothing."""
+    with StubEngine("sglang", info=OFF) as off, StubEngine("sglang", info=ON) as on, StubEngine("sglang", info=OLDER) as older:
+        gateway = start(workers=1, engine=[off.setting, on.setting, older.setting])
+        wait_until(lambda: gateway.log().count("engine told its settings") == 3, 20, "the settings")
+        for e in (off, on, older):
+            e.otherwise = lambda body: {"ids": IDS}
+        for _ in range(12):
+            sid = session(gateway, adapter="math")
+            assert chat(gateway, sid).status == 200
+        assert not off.requests and len(on.requests) + len(older.requests) == 12
+        has = {e["engine"]: "adapter" in e["has"] for e in gateway.get("/admin/engines").json()["engines"]}
+        assert has == {off.setting: False, on.setting: True, older.setting: True}
+        assert gateway.request("PUT", "/admin/engines", {"engines": [f"off={off.setting}"]}).status == 200
+        wait_until(lambda: gateway.log().count("engine told its settings") == 4, 20, "the settings")
+        a = gateway.post("/sessions", {"adapter": "math"})
+        assert a.status == 400 and a.json()["error"]["param"] == "adapter" and "--enable-lora" in a.text, a.text
+        a = chat(gateway, sid)
+        assert a.status == 400 and "--enable-lora" in a.text, a.text
+        assert not off.requests and chat(gateway, session(gateway)).status == 200
+
+
+def test_until_a_server_has_told_an_adapter_waits_and_others_do_not(start):
+    held = threading.Event()
+
+    class Slow(AsidesEngine):
+        async def reply(self, writer, status, body, kind="application/json", more=""):
+            while b"enable_lora" in body and not held.is_set():
+                await asyncio.sleep(0.01)
+            return await super().reply(writer, status, body, kind, more)
+    with Slow("sglang", asides={"/server_info": OFF}) as engine:
+        engine.otherwise = lambda body: {"ids": IDS}
+        gateway = start(workers=1, engine=engine.setting)
+        sid, answers = session(gateway, adapter="math"), []
+        t = threading.Thread(target=lambda: answers.append(chat(gateway, sid)))
+        t.start()
+        wait_until(lambda: engine.count("/server_info") > 0, 20, "the question")
+        for _ in range(3):
+            assert chat(gateway, session(gateway)).status == 200
+        assert not answers and all("lora_path" not in r["body"] for r in engine.requests) and len(engine.requests) == 3
+        gateway.allow("engine call failed")
+        held.set()
+        t.join(30)
+        assert answers[0].status == 503 and len(engine.requests) == 3, answers[0].text
+        assert answers[0].headers["x-should-retry"] == "true"
+        a = chat(gateway, sid)
+        assert a.status == 400 and "--enable-lora" in a.text, a.text
+
+
+def test_an_adapter_that_a_vllm_has_not_loaded_is_no_missing_route(start):
+    error = {"message": "The model `math` does not exist.", "type": "NotFoundError", "code": 404}
+    missing = {"status": 404, "body": {"error": error}}
+    with StubEngine("vllm", routes=("generate", "completions")) as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        sid = session(gateway, adapter="math")
+        engine.plan.append(missing)
+        a = chat(gateway, sid)
+        assert a.status == 400 and a.json()["error"]["code"] == "engine_refused" and "math" in a.text, a.text
+        assert len(engine.requests) == 1
+        ask(engine, gateway, session(gateway))
+        ask(engine, gateway, sid)
+        assert [r["path"] for r in engine.requests] == ["/inference/v1/generate"] * 3
+
+
+def test_a_waiting_call_is_not_given_to_an_engine_without_adapters(start):
+    with StubEngine("llamacpp") as llama, StubEngine("sglang") as sglang:
+        for e in (llama, sglang):
+            e.otherwise = lambda body: {"ids": IDS, "matched": 257}
+        gateway = start(workers=1, engine="none")
+        sid, answers = session(gateway, adapter="math"), []
+        t = threading.Thread(target=lambda: answers.append(chat(gateway, sid)))
+        t.start()
+        wait_until(lambda: gateway.metrics()["rollgate_queue_depth"] == 1, what="it waits")
+        gateway.allow("engine call failed")
+        assert gateway.request("PUT", "/admin/engines", {"engines": [llama.setting]}).status == 200
+        t.join(30)
+        assert answers[0].status == 503 and not llama.requests, answers[0].text
+        assert gateway.request("PUT", "/admin/engines", {"engines": [sglang.setting]}).status == 200
+        assert chat(gateway, sid).status == 200
+        assert sglang.requests[0]["body"]["lora_path"] == "math"
+
+
+@pytest.mark.parametrize("kind,field", [("sglang", "lora_path"), ("vllm", "model")])
+def test_scores_of_itself_are_with_its_adapter(start, kind, field):
+    with StubEngine("sglang") as engine, ScoringEngine(kind) as scorer:
+        gateway = start(workers=1, engine=engine.setting, scorer=f"s={scorer.setting}")
+        sid = session(gateway, adapter="math")
+        ask(engine, gateway, sid)
+        score = [{"engine": "s", "what": what} for what in ("teacher", "self")]
+        a = gateway.post(f"/sessions/{sid}/finalize", {"score": score}, timeout=60)
+        assert a.status == 200, a.text
+        assert sorted(r["body"].get(field, "") for r in scorer.requests) == ["", "math"]
 
 
 def test_what_cannot_be_is_said(start):

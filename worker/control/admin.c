@@ -10,6 +10,7 @@
 #include "worker/control/handlers.h"
 #include "worker/control/sibling.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/weights_file.h"
 #include "worker/service/respond.h"
 #include "worker/sink/sink.h"
 
@@ -159,6 +160,36 @@ static void order_give(struct pause_order *o, struct service_request *r)
     order_end(o);
 }
 
+int weights_follow(struct service *a, struct err *e)
+{
+    uint64_t stamp = weights_stamp(a->heritage->state_dir);
+    struct weights_told told;
+
+    if (stamp == a->weights_seen)
+        return 0;
+    a->weights_seen = stamp; /* a file that cannot be read is told once */
+    if (weights_load(a->heritage->state_dir, &told, e))
+        return -1;
+    engine_pool_follow(a->calls.engines, &told);
+    weights_told_done(&told);
+    return 0;
+}
+
+/* Keeps what the trainer tells, but for "?local=1": then another worker has. Obeys it. */
+static int tell_weights(struct service_request *r, struct str adapter, const struct json *version,
+                        struct err *e)
+{
+    const struct heritage *h = r->service->heritage;
+    struct arena a = {0};
+    bool kept = query_get(&a, exchange_query(r->x), "local").p != NULL;
+
+    arena_done(&a);
+    if (!kept && weights_tell(h->state_dir, adapter, json_text(version),
+                              h->config->durability == DURABILITY_POWER, e))
+        return -1;
+    return weights_follow(r->service, e);
+}
+
 /* The version stamps checkpoints that are committed from now on. */
 void admin_weight_version(struct service_request *r)
 {
@@ -170,7 +201,7 @@ void admin_weight_version(struct service_request *r)
     if (control_body(r, &a, &body, &e) == 0) {
         version = json_get(body, "version");
         if (version)
-            engine_pool_set_version(r->service->calls.engines, json_text(version));
+            (void)tell_weights(r, (struct str){0}, version, &e);
         else
             (void)err_field(&e, "version", "version is missing: the version of the weights");
     }
@@ -195,7 +226,7 @@ void admin_adapters(struct service_request *r)
         if (!name.len || !version)
             (void)err_field(&e, name.len ? "version" : "name", "name and version are needed");
         else
-            (void)engine_pool_set_lora(r->service->calls.engines, name, json_text(version), &e);
+            (void)tell_weights(r, name, version, &e);
     }
     if (e.kind != ERR_NONE)
         respond_error(r, NULL, &e);

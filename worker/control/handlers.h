@@ -85,6 +85,11 @@ void session_events_get(struct service_request *r);
 void admin_weight_version(struct service_request *r);
 void admin_adapters(struct service_request *r);
 void admin_adapters_get(struct service_request *r);
+
+/* Obeys what was told of the weights, here or to another worker, if it is new. -1: it cannot be
+ * read. */
+int weights_follow(struct service *a, struct err *e);
+
 void admin_pause(struct service_request *r);
 void admin_resume(struct service_request *r);
 void admin_group_result(struct service_request *r);

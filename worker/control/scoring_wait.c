@@ -122,6 +122,8 @@ static void go_on(struct scoring_wait *w)
     if (rc > 0) {
         q.scorer = w->now.engine;
         q.top_k = w->now.top_k;
+        if (w->now.what == SCORE_SELF) /* others are not the policy, whatever it samples with */
+            q.lora = session_adapter(w->session);
         w->call = scorers_start(w->service->scorers, &q, &events, w);
     }
     arena_done(&ids);

@@ -41,6 +41,8 @@ void control_sweep(struct service *a)
     watch_clock(a, now);
     if (engines_follow(a, &e))
         log_error(NULL, "the new set of engines cannot be obeyed", LOG_T("error", e.text));
+    if (weights_follow(a, &e))
+        log_error(NULL, "what was told of the weights cannot be obeyed", LOG_T("error", e.text));
     for (struct session *s = session_next(env->store, NULL); s && n < EXPIRE_MAX; s = next) {
         next = session_next(env->store, s);
         if (!session_expired(s, now))

@@ -51,6 +51,10 @@ struct engine_attempt_events {
     void (*failed)(void *ctx, const struct err *e, enum engine_failure how);
 };
 
+/* Whether a replica samples with the adapter that a request names. UNTOLD: it has not said yet;
+ * one that ignores the name would sample with the weights below. */
+enum engine_lora { LORA_UNTOLD, LORA_NONE, LORA_TAKEN };
+
 struct engine_adapter {
     const char *kind;
     bool takes_images; /* asked with ids and images, it tells the length of what it made of them */
@@ -94,6 +98,9 @@ struct engine_adapter {
 
     /* The context length that the engine tells, 0: unknown (yet). NULL: never known. */
     uint32_t (*context)(const void *replica);
+
+    /* Whether it samples with adapters. NULL: by its kind, which has lora_field or has not. */
+    enum engine_lora (*lora)(const void *replica);
 
     /* Whether it ends thoughts by sampling.max_thinking_tokens. NULL: never. */
     bool (*budgets)(const void *replica);

@@ -7,8 +7,8 @@
  * yes only if every one can. While there is no replica (--engine none) nothing is refused for what
  * those to come may be able to do.
  *
- * Pause and weight version are on the board, too: a worker that starts later finds there what the
- * admin ordered before (join_pause, join_version).
+ * A pause is on the board, too: a worker that starts later finds there what the admin ordered
+ * before (join_pause). What was told of the weights is in a file (weights_file.h).
  */
 #include "worker/engine/engine.h"
 
@@ -20,6 +20,7 @@
 #include "common/proc/metrics.h"
 #include "worker/engine/engine_target.h"
 #include "worker/engine/pool_internal.h"
+#include "worker/engine/weights_file.h"
 #include "worker/model/model.h"
 
 enum { QUEUE_TIMEOUT_MS = 300000, INTERVAL_MS = 5000, PROBE_TIMEOUT_MS = 20000 };
@@ -84,23 +85,6 @@ static void join_pause(struct engine_pool *p)
     set_pause(p, ENGINE_HOLD);
 }
 
-/* Takes the version over that the other workers stamp. */
-static void join_version(struct engine_pool *p)
-{
-    char version[BOARD_VERSION_MAX];
-
-    if (!p->opt.board)
-        return;
-    board_version(p->opt.board, version);
-    buf_puts(&p->version, version);
-    for (size_t i = 0; i < BOARD_LORAS_MAX; i++) {
-        char name[BOARD_LORA_NAME_MAX];
-
-        if (board_lora(p->opt.board, i, name, version))
-            (void)lora_set(&p->loras, str_cstr(name), str_cstr(version));
-    }
-}
-
 int engine_pool_new(struct loop *loop, const struct engine_options *o, struct engine_pool **ret,
                     struct err *e)
 {
@@ -127,7 +111,6 @@ int engine_pool_new(struct loop *loop, const struct engine_options *o, struct en
     p->edition = o->set ? o->set->edition : 0;
     p->opt.set = NULL; /* it was the caller's */
     join_pause(p);
-    join_version(p);
     *ret = p;
     return 0;
 out:
@@ -225,8 +208,6 @@ void engine_pool_set_version(struct engine_pool *p, struct str version)
 
     buf_clear(&p->version);
     buf_add_str(&p->version, version);
-    if (p->opt.board)
-        board_set_version(p->opt.board, version.p, version.len);
     if (version.len == 0)
         return;
     LIST_EACH(&p->calls, c, struct engine_call, in_pool) {
@@ -235,41 +216,52 @@ void engine_pool_set_version(struct engine_pool *p, struct str version)
     }
 }
 
-int engine_pool_set_lora(struct engine_pool *p, struct str name, struct str version, struct err *e)
+static void set_lora(struct engine_pool *p, struct str name, struct str version)
 {
     struct engine_call *c;
 
-    if (lora_set(&p->loras, name, version) ||
-        (p->opt.board &&
-         board_set_lora(p->opt.board, name.p, name.len, version.p ? version.p : "", version.len)))
-        return err_field(e, "name", "there are %d adapters already", LORAS_MAX);
+    (void)lora_set(&p->loras, name, version); /* the file has no more than the book can have */
     if (version.len == 0)
-        return 0;
+        return;
     LIST_EACH(&p->calls, c, struct engine_call, in_pool) {
         if (str_eq(c->req.lora, name) && (c->state == CALL_RUNNING || c->stamps.n > 0))
             pool_stamp(c);
     }
-    return 0;
+}
+
+/* What is told no more goes first: the book has room for all that the file has. */
+static void follow_loras(struct engine_pool *p, const struct lora_book *told)
+{
+    for (size_t i = p->loras.n; i-- > 0;) {
+        if (!lora_version(told, buf_str(&p->loras.at[i].name)).p)
+            set_lora(p, buf_str(&p->loras.at[i].name), (struct str){0});
+    }
+    for (size_t i = 0; i < told->n; i++) {
+        struct str name = buf_str(&told->at[i].name), version = buf_str(&told->at[i].version);
+
+        if (!str_eq(version, lora_version(&p->loras, name)))
+            set_lora(p, name, version);
+    }
+}
+
+void engine_pool_follow(struct engine_pool *p, const struct weights_told *w)
+{
+    if (!str_eq(buf_str(&w->version), buf_str(&p->version)))
+        engine_pool_set_version(p, buf_str(&w->version));
+    follow_loras(p, &w->loras);
 }
 
 void engine_pool_write_loras(const struct engine_pool *p, struct buf *json)
 {
     struct json_out o = json_out_to(json);
 
-    json_out_arr(&o);
-    for (size_t i = 0; i < p->loras.n; i++) {
-        json_out_obj(&o);
-        json_out_key(&o, "name");
-        json_out_str(&o, buf_str(&p->loras.at[i].name));
-        json_out_key(&o, "version");
-        json_out_str(&o, buf_str(&p->loras.at[i].version));
-        json_out_end_obj(&o);
-    }
-    json_out_end_arr(&o);
+    lora_write(&p->loras, &o);
 }
 
 int engine_pool_takes_lora(const struct engine_pool *p, const struct json *extra, struct err *e)
 {
+    size_t without = 0;
+
     for (size_t i = 0; i < p->replicas.n; i++) {
         const struct engine_adapter *a = p->replicas.at[i]->adapter;
 
@@ -278,17 +270,23 @@ int engine_pool_takes_lora(const struct engine_pool *p, const struct json *extra
         if (json_get(extra, a->lora_field))
             return err_field(e, "adapter", "adapter stands beside engine_extra.%s, which names one",
                              a->lora_field);
+        without += replica_lora(p->replicas.at[i]) == LORA_NONE;
     }
+    if (without > 0 && without == p->replicas.n)
+        return err_field(e, "adapter",
+                         "adapter: no engine was started for adapters (--enable-lora): they would "
+                         "sample with the weights below it");
     return 0;
 }
 
-/* Calls may have gone to any of them: a replica that was busy or down passes them on. */
+/* Calls may have gone to any of them: a replica that was busy or down passes them on. One that is
+ * down now is told when it is back. */
 void engine_pool_end_session(struct engine_pool *p, struct str session_id)
 {
     for (size_t i = 0; i < p->replicas.n; i++) {
         const struct replica *r = p->replicas.at[i];
 
-        if (r->adapter->end_session && r->up)
+        if (r->adapter->end_session)
             r->adapter->end_session(r->impl, session_id);
     }
 }

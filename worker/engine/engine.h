@@ -29,6 +29,7 @@ struct board;
 struct metrics_page;
 struct model;
 struct engine_set;
+struct weights_told;
 
 enum engine_finish {
     ENGINE_STOP,        /* a stop id (it is the last of ids) or the engine's own end */
@@ -276,9 +277,12 @@ void engine_pool_pause(struct engine_pool *p, enum engine_pause mode, void (*dra
 /* Stamps later tokens whose engine reports no version; absent takes it back. */
 void engine_pool_set_version(struct engine_pool *p, struct str version);
 
-/* The same for answers with a LoRA adapter: whatever engines report is of the weights below it. -1
- * ERR_INVALID: there are too many adapters. The book is written as a JSON list. */
-int engine_pool_set_lora(struct engine_pool *p, struct str name, struct str version, struct err *e);
+/* All that was told of the weights (weights_file.h): their version, and those of LoRA adapters,
+ * which stamp answers with an adapter: whatever engines report is of the weights below it. What is
+ * as before stamps nothing. */
+void engine_pool_follow(struct engine_pool *p, const struct weights_told *w);
+
+/* The versions of adapters as a JSON list. */
 void engine_pool_write_loras(const struct engine_pool *p, struct buf *json);
 
 /* Whether every replica can be asked with an adapter, and these fields of the engine's own do not

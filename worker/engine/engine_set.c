@@ -4,8 +4,7 @@
  * win, and the file is left for its next writer.
  *
  * Writers take the lock (engines.lock), read, change, write the whole by way of engines.part, and
- * let go. Readers take no lock. They notice a change by the stamp, a hash of inode, time and size:
- * each file is a new inode.
+ * let go. Readers take no lock. They notice a change by the file's stamp.
  */
 #include "worker/engine/engine_set.h"
 
@@ -15,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/buf.h"
@@ -141,17 +139,10 @@ int engine_set_load(struct engine_set *s, const struct engine_home *h, bool *tol
 uint64_t engine_set_stamp(const char *state_dir)
 {
     char *path = path_of(state_dir, "engines.json");
-    struct stat st;
-    uint64_t parts[3];
-    int rc = stat(path, &st);
+    uint64_t stamp = file_stamp(path);
 
     free(path);
-    if (rc)
-        return 0;
-    parts[0] = (uint64_t)st.st_ino;
-    parts[1] = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
-    parts[2] = (uint64_t)st.st_size;
-    return str_hash(str_of((const char *)parts, sizeof(parts)), 1) | 1;
+    return stamp;
 }
 
 /* --- writing --- */

@@ -51,6 +51,20 @@ int lora_set(struct lora_book *b, struct str name, struct str version)
     return 0;
 }
 
+void lora_write(const struct lora_book *b, struct json_out *o)
+{
+    json_out_arr(o);
+    for (size_t i = 0; i < b->n; i++) {
+        json_out_obj(o);
+        json_out_key(o, "name");
+        json_out_str(o, buf_str(&b->at[i].name));
+        json_out_key(o, "version");
+        json_out_str(o, buf_str(&b->at[i].version));
+        json_out_end_obj(o);
+    }
+    json_out_end_arr(o);
+}
+
 struct str lora_version(const struct lora_book *b, struct str name)
 {
     const struct lora *l = find(b, name);

@@ -7,6 +7,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/str.h"
+#include "common/codec/json.h"
 
 enum { LORA_NAME_MAX = 64, LORAS_MAX = 64 };
 
@@ -23,6 +24,9 @@ void lora_done(struct lora_book *b);
 
 /* An absent or empty version takes the adapter out. -1: the book is full. */
 int lora_set(struct lora_book *b, struct str name, struct str version);
+
+/* Writes [{"name", "version"}, ...]. */
+void lora_write(const struct lora_book *b, struct json_out *o);
 
 /* Absent: nobody told it. */
 struct str lora_version(const struct lora_book *b, struct str name);

@@ -445,6 +445,34 @@ static struct replica *pick(struct engine_call *c)
     return replicas_pick(&c->pool->replicas, &w);
 }
 
+static void on_untold(struct loop_timer *t)
+{
+    struct engine_call *c = CONTAINER_OF(t, struct engine_call, timer);
+    struct err e = {0};
+
+    (void)err_set(&e, ERR_ENGINE_UNAVAILABLE,
+                  "no engine has told within the queue timeout whether it takes adapters");
+    fail_call(c, &e);
+}
+
+/* No engine can take the call, or none has told yet that it can: others must not wait for it. */
+static void set_aside(struct engine_call *c)
+{
+    if (!replicas_suit(&c->pool->replicas, &c->req, true)) {
+        refuse(c, on_unsuited);
+        return;
+    }
+    if (c->lost_us == 0)
+        c->lost_us = clock_us();
+    if (patience_ms(c) == 0) {
+        refuse(c, on_untold);
+        return;
+    }
+    fair_take(&c->pool->queue, &c->item);
+    c->state = CALL_RESTING;
+    loop_timer_set(c->pool->loop, &c->timer, RETRY_MS, on_again);
+}
+
 /* Starts what may start, at the end of a turn of the loop; of very many, some in each turn: long
  * prompts are written out for each. */
 static void run_waiting(struct engine_pool *p)
@@ -456,8 +484,8 @@ static void run_waiting(struct engine_pool *p)
         struct engine_call *c = i ? CONTAINER_OF(i, struct engine_call, item) : NULL;
         struct replica *r = c ? pick(c) : NULL;
 
-        if (c && !r && p->replicas.n > 0 && !replicas_suit(&p->replicas, &c->req)) {
-            refuse(c, on_unsuited);
+        if (c && !r && p->replicas.n > 0 && !replicas_suit(&p->replicas, &c->req, false)) {
+            set_aside(c);
             continue;
         }
         if (!r || !replica_begin(r))

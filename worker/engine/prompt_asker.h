@@ -14,6 +14,7 @@ struct prompt_question {
     struct str session_id;
     struct token_span ids;
     uint32_t top_k;
+    struct str lora; /* empty: none */
 };
 
 /* Exactly one, never from inside prompt_ask. passing: another try may do better. */

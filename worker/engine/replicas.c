@@ -286,24 +286,38 @@ static bool takes_fields(const struct engine_adapter *kind, const struct samplin
     return engine_extra_check(kind, s->engine_extra, NULL) == 0;
 }
 
+enum engine_lora replica_lora(const struct replica *r)
+{
+    if (!r->adapter->lora_field)
+        return LORA_NONE;
+    return r->adapter->lora ? r->adapter->lora(r->impl) : LORA_TAKEN;
+}
+
+static bool takes_lora(const struct replica *r, struct str lora, bool later)
+{
+    enum engine_lora how = lora.len > 0 ? replica_lora(r) : LORA_TAKEN;
+
+    return how == LORA_TAKEN || (later && how == LORA_UNTOLD);
+}
+
 /* Whether the replica can be asked with this request: its kind takes ids or messages, and has a
- * field for every parameter. */
-static bool suits(const struct replica *r, const struct engine_request *q)
+ * field for every parameter. later: or may turn out to take its adapter. */
+static bool suits(const struct replica *r, const struct engine_request *q, bool later)
 {
     const struct engine_adapter *kind = r->adapter;
 
     if (!q)
         return true;
-    if (q->n_images > 0 && !vision_probe_lets(r))
+    if ((q->n_images > 0 && !vision_probe_lets(r)) || !takes_lora(r, q->lora, later))
         return false;
     return kind->passes_request ? q->chat_body != NULL
                                 : !q->text && takes_fields(kind, &q->sampling);
 }
 
-bool replicas_suit(const struct replicas *r, const struct engine_request *q)
+bool replicas_suit(const struct replicas *r, const struct engine_request *q, bool later)
 {
     for (size_t i = 0; i < r->n; i++) {
-        if (suits(r->at[i], q))
+        if (suits(r->at[i], q, later))
             return true;
     }
     return false;
@@ -321,7 +335,7 @@ static struct replica *best(struct replicas *all, const struct replica_wish *w, 
         double s;
 
         if (r == w->avoid || !r->up || (bounded && !within_share(r, &l)) || !has_place(r) ||
-            !suits(r, w->request))
+            !suits(r, w->request, false))
             continue;
         s = score(r, w->session_id);
         if (s > found_score) {

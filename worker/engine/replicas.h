@@ -114,9 +114,13 @@ struct replica_wish {
  * place. */
 struct replica *replicas_pick(struct replicas *r, const struct replica_wish *w);
 
-/* Whether any replica can take the request, now or later: it was prepared for the engines of then,
- * and those of now may be of other kinds. */
-bool replicas_suit(const struct replicas *r, const struct engine_request *q);
+/* Whether any replica can take the request, as far as they have told (later: or may be able to,
+ * once they have): it was prepared for the engines of then, and those of now may be of other kinds.
+ */
+bool replicas_suit(const struct replicas *r, const struct engine_request *q, bool later);
+
+/* Whether it samples with adapters. */
+enum engine_lora replica_lora(const struct replica *r);
 
 /* The basis of its logprobs, as far as is known. */
 enum logprob_basis replica_basis(const struct replica *r);

@@ -34,7 +34,7 @@ struct score_call {
     struct list_item item; /* of scorer->waiting, or none */
     struct list_item in_all;
     struct token_vec ids;
-    struct buf session_id;
+    struct buf session_id, lora;
     uint32_t top_k;
     const struct score_events *events;
     void *ctx;
@@ -130,6 +130,7 @@ static void call_free(struct score_call *c)
     list_remove(&c->in_all);
     vec_done(&c->ids);
     buf_done(&c->session_id);
+    buf_done(&c->lora);
     free(c);
 }
 
@@ -213,7 +214,8 @@ static void run_waiting(struct loop_task *t)
         struct score_call *c;
 
         while (r->running < AT_ONCE && (c = LIST_FIRST_OF(&r->waiting, struct score_call, item))) {
-            struct prompt_question q = {buf_str(&c->session_id), {c->ids.at, c->ids.n}, c->top_k};
+            struct prompt_question q = {
+                buf_str(&c->session_id), {c->ids.at, c->ids.n}, c->top_k, buf_str(&c->lora)};
 
             list_remove(&c->item);
             r->running++;
@@ -242,6 +244,7 @@ struct score_call *scorers_start(struct scorers *s, const struct score_request *
     memcpy(c->ids.at, q->ids.at, q->ids.n * sizeof(*q->ids.at));
     c->ids.n = q->ids.n;
     buf_add_str(&c->session_id, q->session_id);
+    buf_add_str(&c->lora, q->lora);
     list_append(&s->calls, &c->in_all);
     list_append(&c->scorer->waiting, &c->item);
     dispatch(s);

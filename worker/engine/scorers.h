@@ -17,6 +17,7 @@ struct score_request {
     struct str session_id; /* for affinity */
     struct token_span ids; /* copied */
     uint32_t top_k;
+    struct str lora; /* copied: the adapter to score with; absent: the weights alone */
 };
 
 /* Borrowed for the callback: ids.n logprobs, the first 0, and ids.n x top_k alternatives. */

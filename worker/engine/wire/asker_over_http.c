@@ -179,6 +179,7 @@ struct prompt_attempt *prompt_ask(struct prompt_asker *a, const struct prompt_qu
     p->events = events;
     p->ctx = ctx;
     prompt_scores_init(&p->scores, a->kind, q->ids, q->top_k);
+    p->scores.lora = q->lora;
     send_question(p);
     return p;
 }

@@ -128,6 +128,20 @@ static bool refuses_budget(struct engine_attempt *a, struct str text)
     return true;
 }
 
+/* vLLM says of an adapter that it has not loaded that there is no such model: the route is there.
+ */
+static bool lacks_adapter(const struct engine_attempt *a, struct str text, struct err *e)
+{
+    struct str name = a->req->lora;
+
+    if (a->status != 404 || name.len == 0 || str_find(text, name, 0) == SIZE_MAX ||
+        str_find(text, STR("does not exist"), 0) == SIZE_MAX)
+        return false;
+    (void)err_set(e, ERR_ENGINE_REFUSED, "the engine has no adapter \"%.*s\"", (int)name.len,
+                  name.p);
+    return true;
+}
+
 /* The engine answered with another status than 200. */
 static void refused(struct engine_attempt *a)
 {
@@ -137,7 +151,9 @@ static void refused(struct engine_attempt *a)
     struct str text = refusal_text(&arena, buf_str(&a->refusal));
     enum engine_failure how = judge(a, a->status, text, &e);
 
-    if (((a->status == 404 || a->status == 405) && next_route(r)) || refuses_budget(a, text))
+    if (lacks_adapter(a, text, &e))
+        how = ENGINE_BROKE;
+    else if (((a->status == 404 || a->status == 405) && next_route(r)) || refuses_budget(a, text))
         how = ENGINE_ASK_ANEW;
     arena_done(&arena);
     fail(a, &e, how);

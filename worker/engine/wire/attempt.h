@@ -5,6 +5,7 @@
 #define RG_WIRE_ATTEMPT_H
 
 #include "worker/engine/wire/remote.h"
+#include "worker/engine/wire/session_ends.h"
 
 struct aside; /* a small call on the side */
 
@@ -22,7 +23,8 @@ struct remote {
     struct http_client *client;
     struct buf auth;         /* header line with the key, or empty */
     struct list_head asides; /* small calls that are out */
-    unsigned route;          /* of wire->routes, what the engine has */
+    struct session_ends ends;
+    unsigned route; /* of wire->routes, what the engine has */
     bool route_sure;
     bool informed; /* wire->info was answered */
     struct engine_facts facts;

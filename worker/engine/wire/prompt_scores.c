@@ -94,6 +94,10 @@ void prompt_scores_write(const struct prompt_scores *p, unsigned route, struct w
     }
     json_out_key(&o, "stream");
     json_out_bool(&o, false);
+    if (p->lora.len > 0) {
+        json_out_key(&o, p->kind == SCORER_SGLANG ? "lora_path" : "model");
+        json_out_str(&o, p->lora);
+    }
     json_out_end_obj(&o);
 }
 

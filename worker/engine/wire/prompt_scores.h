@@ -15,6 +15,7 @@ struct prompt_scores {
     enum scorer_kind kind;
     struct token_span ids; /* borrowed */
     uint32_t top_k;
+    struct str lora; /* borrowed: the adapter to score with; absent after init */
     struct fields fields;
     bool complete; /* the JSON has its end */
 

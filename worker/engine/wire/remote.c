@@ -31,6 +31,7 @@ struct aside {
     int status;
     void (*answer)(void *ctx, enum engine_health h); /* probe */
     bool info;                                       /* question for facts */
+    bool ends;                                       /* a session's end is told */
     void (*weights)(void *ctx, struct str version);  /* question for the weights' version */
     struct buf text;                                 /* its answer */
     const struct engine_pass_events *pass;           /* forwarded request */
@@ -103,6 +104,7 @@ void remote_close(void *replica)
 
     LIST_EACH_SAFE(&r->asides, a, next, struct aside, item)
         aside_cancel(a);
+    session_ends_done(&r->ends, r->options->metrics);
     http_client_free(r->client);
     buf_done(&r->auth);
     free(r);
@@ -239,6 +241,7 @@ static void take_weights(const struct aside *a, int status)
 }
 
 static void ask_info(struct remote *r);
+static void tell_ends(struct remote *r);
 static void look_for_weights(struct remote *r);
 
 /* A probe was answered. A replica that was away and answers again may be another server, so what it
@@ -272,6 +275,10 @@ static void aside_done(void *ctx)
         ask_info(a.remote); /* on the probe's connection */
     if (a.info)
         take_info(a.remote, a.status, buf_str(&a.text));
+    if (a.ends)
+        session_ends_over(&a.remote->ends, a.status < 500, a.remote->options->metrics);
+    if (a.info || a.ends)
+        tell_ends(a.remote);
     if (a.info && a.remote->wire->weights && !a.remote->tells_weights)
         look_for_weights(a.remote);
     if (a.weights)
@@ -298,6 +305,10 @@ static void aside_failed(void *ctx, const struct err *e, bool began)
         a.answer(a.ctx, e->kind == ERR_ENGINE_TIMEOUT ? ENGINE_SLOW : ENGINE_DOWN);
     if (a.weights)
         a.weights(a.ctx, (struct str){0});
+    if (a.ends) {
+        session_ends_over(&a.remote->ends, false, a.remote->options->metrics);
+        tell_ends(a.remote);
+    }
     if (a.pass)
         a.pass->failed(a.ctx, e);
 }
@@ -395,6 +406,15 @@ bool remote_budgets(const void *replica)
                : r->wire->budget != WIRE_BUDGET_NONE && r->facts.budgets;
 }
 
+enum engine_lora remote_lora(const void *replica)
+{
+    const struct remote *r = replica;
+
+    if (!r->wire->may_ignore_lora)
+        return LORA_TAKEN;
+    return !r->informed ? LORA_UNTOLD : r->facts.lora == LORA_NONE ? LORA_NONE : LORA_TAKEN;
+}
+
 bool remote_gives_budget(const struct remote *r, const struct engine_request *q)
 {
     return q->sampling.max_thinking_tokens && q->thinks && remote_budgets(r) &&
@@ -437,6 +457,7 @@ void remote_describe(const void *replica, struct json_out *o)
         {"priority", r->facts.by_priority || r->target->priority},
         {"max_thinking_tokens", remote_budgets(r)},
         {"weight_info", r->tells_weights},
+        {"adapter", r->facts.lora == LORA_TAKEN},
     };
 
     json_out_key(o, "has");
@@ -455,8 +476,8 @@ void remote_describe(const void *replica, struct json_out *o)
     json_out_end_arr(o);
 }
 
-/* A POST whose answer nobody waits for. */
-static void tell(struct remote *r, struct str session_id, struct wire_send *s)
+/* A POST of whose answer nothing but its coming matters. */
+static void tell(struct remote *r, struct str session_id, struct wire_send *s, bool ends)
 {
     struct buf headers = {0};
     struct http_request h = {.method = "POST", .total_timeout_ms = ABORT_TIMEOUT_MS};
@@ -465,7 +486,7 @@ static void tell(struct remote *r, struct str session_id, struct wire_send *s)
     h.path = str_cstr(s->path);
     h.headers = buf_str(&headers);
     h.body = &s->body;
-    (void)aside_start(r, &h, &(struct aside){0});
+    (void)aside_start(r, &h, &(struct aside){.ends = ends});
     buf_done(&headers);
 }
 
@@ -478,19 +499,37 @@ void remote_abort(struct remote *r, const struct engine_request *q)
         return;
     remote_rid(&rid, q);
     r->wire->abort(buf_str(&rid), &s);
-    tell(r, q->session_id, &s);
+    tell(r, q->session_id, &s, false);
     buf_done(&rid);
+}
+
+/* Not while it is away: what has come back may be another server, and is asked first what it keeps.
+ */
+static void tell_ends(struct remote *r)
+{
+    char *id;
+
+    if (r->away || r->probe_failed || !r->informed)
+        return;
+    if (!r->facts.by_session)
+        session_ends_forget(&r->ends);
+    while ((id = session_ends_next(&r->ends))) {
+        struct wire_send s = {0};
+
+        r->wire->end_session(str_cstr(id), &s);
+        tell(r, str_cstr(id), &s, true);
+        free(id);
+    }
 }
 
 void remote_end_session(void *replica, struct str session_id)
 {
     struct remote *r = replica;
-    struct wire_send s = {0};
 
-    if (!r->wire->end_session || !r->facts.by_session)
+    if (!r->wire->end_session || (r->informed && !r->facts.by_session))
         return;
-    r->wire->end_session(session_id, &s);
-    tell(r, session_id, &s);
+    session_ends_add(&r->ends, session_id, r->options->metrics);
+    tell_ends(r);
 }
 
 void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h), void *ctx)

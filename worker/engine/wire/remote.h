@@ -32,6 +32,7 @@ struct engine_facts {
     bool by_priority;        /* its scheduler goes by priorities, */
     bool low_first;          /* of which the lowest comes first */
     bool budgets;            /* it ends thoughts by their number of tokens */
+    enum engine_lora lora;   /* UNTOLD: nothing, as older ones, which refuse what they cannot do */
 };
 
 /* Whether an engine has a field for max_thinking_tokens: none; one that counts when the server was
@@ -79,6 +80,7 @@ struct wire {
     void (*write_score)(const struct score_ask *ask, struct wire_send *s);
     int (*read_score)(const struct json *doc, const struct score_ask *ask, float *logprob);
 
+    bool may_ignore_lora; /* a server that was not started for adapters ignores their names */
     enum wire_budget budget;
     enum logprob_basis basis; /* what it gives as long as nobody tells otherwise */
     bool experts_in_pieces;   /* each event brings those of what is new in it */
@@ -129,6 +131,7 @@ void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h)
 uint32_t remote_context(const void *replica);
 enum logprob_basis remote_basis(const void *replica);
 bool remote_budgets(const void *replica);
+enum engine_lora remote_lora(const void *replica);
 void remote_describe(const void *replica, struct json_out *o);
 void remote_end_session(void *replica, struct str session_id);
 void *remote_pass(void *replica, const struct engine_pass *p,
@@ -182,6 +185,7 @@ void remote_rid(struct buf *b, const struct engine_request *q);
                                                  .context = remote_context,           \
                                                  .basis = remote_basis,               \
                                                  .budgets = remote_budgets,           \
+                                                 .lora = remote_lora,                 \
                                                  .end_session = remote_end_session,   \
                                                  .describe = remote_describe,         \
                                                  .pass = remote_pass,                 \

@@ -267,6 +267,15 @@ static void write_end_session(struct str session_id, struct wire_send *s)
     json_out_end_obj(&o);
 }
 
+/* A server that has adapters from its start on may not say that it takes them. */
+static enum engine_lora lora_of(const struct json *enabled, const struct json *paths)
+{
+    if (json_is_true(enabled) ||
+        ((json_is(paths, JSON_ARRAY) || json_is(paths, JSON_OBJECT)) && paths->n > 0))
+        return LORA_TAKEN;
+    return enabled || paths ? LORA_NONE : LORA_UNTOLD;
+}
+
 /* Newer servers say incremental_streaming_output, older ones stream_output; max_model_len is what
  * the model can take, context_length what the server was started with. */
 static void take_info(const struct json *info, struct engine_facts *ret)
@@ -282,6 +291,7 @@ static void take_info(const struct json *info, struct engine_facts *ret)
     ret->by_priority = json_is_true(json_get(info, "enable_priority_scheduling"));
     ret->low_first = json_is_true(json_get(info, "schedule_low_priority_values_first"));
     ret->budgets = json_is_true(json_get(info, "enable_strict_thinking"));
+    ret->lora = lora_of(json_get(info, "enable_lora"), json_get(info, "lora_paths"));
     remote_take_context(json_get(info, "max_model_len"), ret);
     remote_take_context(json_get(info, "context_length"), ret);
 }
@@ -298,6 +308,7 @@ static const struct wire wire = {
     .complete = complete,
     .abort = write_abort,
     .end_session = write_end_session,
+    .may_ignore_lora = true,
     .budget = WIRE_BUDGET_TOLD,
     .tells_all = true,
     .basis = BASIS_TEMPERATURE,

@@ -44,26 +44,3 @@ TEST(board, readiness_needs_everybody_and_an_engine)
     cr_assert_str_eq(reason, "draining");
     board_free(b);
 }
-
-TEST(board, a_version_of_weights_is_kept_whole)
-{
-    struct board *b = board_new();
-    char got[BOARD_VERSION_MAX], longest[400];
-
-    board_version(b, got);
-    cr_assert_str_eq(got, "");
-    board_set_version(b, "step-12", 7);
-    board_version(b, got);
-    cr_assert_str_eq(got, "step-12");
-    board_set_version(b, "7", 1);
-    board_version(b, got);
-    cr_assert_str_eq(got, "7");
-    memset(longest, 'x', sizeof(longest));
-    board_set_version(b, longest, sizeof(longest));
-    board_version(b, got);
-    cr_assert_eq(strlen(got), BOARD_VERSION_MAX - 1);
-    board_set_version(b, "", 0);
-    board_version(b, got);
-    cr_assert_str_eq(got, "");
-    board_free(b);
-}
