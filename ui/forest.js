@@ -1,15 +1,15 @@
 // A session's forest, drawn: answers are circles, messages between them squares, time runs to the right. Long stretches
 // without a fork are folded into one mark, so that a thousand turns stay one picture.
-import {h, svg, number, visible} from "./dom.js";
+import {h, svg, counted, number, visible} from "./dom.js";
 
 const STEP = 30;
 const LANE = 30;
 const NODES_MAX = 4000;
 const FOLD = 12;
 
-// Nodes of the state with places: {shown: [{node, x, y, folded}], links: [[from, to]], width, height, cut}.
-export function arrange(tree) {
-  const nodes = tree.nodes.slice(0, NODES_MAX);
+// Nodes of the state, and of calls that run, with places: {shown: [{node, x, y, folded}], links: [[from, to]], width, height, cut}.
+export function arrange(tree, running = []) {
+  const nodes = [...tree.nodes.slice(0, NODES_MAX), ...running];
   const children = new Map(nodes.map(n => [n.id, []]));
   const roots = [];
   for (const n of nodes) {
@@ -39,7 +39,7 @@ export function arrange(tree) {
     const next = children.get(run[run.length - 1].id);
     for (let i = next.length - 1; i >= 0; i--) todo.push({node: next[i], depth: at, from: last, first: i === 0});
   }
-  return {shown, links, width: width * STEP + 20, height: (lane + 1) * LANE + 10, cut: tree.nodes.length - nodes.length};
+  return {shown, links, width: width * STEP + 20 + (running.length ? BAR_MAX : 0), height: (lane + 1) * LANE + 10, cut: Math.max(0, tree.nodes.length - NODES_MAX)};
 }
 
 // The head and the end of a long run stay; what is between becomes one mark.
@@ -47,6 +47,32 @@ function foldRun(run) {
   if (run.length <= FOLD) return run.map(node => ({node}));
   const keep = FOLD / 2;
   return [...run.slice(0, keep).map(node => ({node})), {node: run[keep], folded: run.length - 2 * keep}, ...run.slice(-keep).map(node => ({node}))];
+}
+
+// Running calls as nodes: each below the answer that it goes on from. One whose answer the state does not have yet waits for it.
+function runningNodes(tree, live) {
+  const byResponse = new Map(tree.nodes.filter(n => n.generated).map(n => [n.response_id, n.id]));
+  return live.filter(call => !call.parent || byResponse.has(call.parent))
+    .map(call => ({id: `call-${call.call}`, parent: call.parent ? byResponse.get(call.parent) : null, generated: false, live: call}));
+}
+
+const BAR_MAX = 150;
+
+// The mark of a call that runs: a bar that grows with its tokens, fast at first.
+export class LiveMark {
+  constructor(call) {
+    this.element = svg("g", {class: "livemark", "data-call": call}, this.title = svg("title", {}), svg("circle", {r: 9}),
+      this.bar = svg("rect", {x: 12, y: -5, height: 10, width: 0, rx: 3}), this.text = svg("text", {y: 4}));
+    this.tell(0);
+  }
+
+  tell(tokens) {
+    const wide = Math.min(BAR_MAX - 70, Math.round(4 * Math.sqrt(tokens)));
+    this.bar.setAttribute("width", wide);
+    this.text.setAttribute("x", wide + 16);
+    this.text.textContent = tokens ? number(tokens) : "waits";
+    this.title.textContent = `running, ${counted(tokens, "token")}`;
+  }
 }
 
 const CAUSE_MARKS = {new_root: "R", history_rewritten: "H", resampled: "S", same_answer: "=", assistant_rewritten: "A", tools_changed: "T",
@@ -60,9 +86,9 @@ function describe(place, rewards) {
   return `answer ${n.seq}, ${n.cause}, ${number(n.completion_span[1] - n.completion_span[0])} tokens, ${n.finish_reason}${n.label ? `, ${visible(n.label, true)}` : ""}${reward}`;
 }
 
-// options: {selected (response id), rewards, choose(node)}
+// options: {selected (response id), rewards, choose(node), live: calls that run, each {call, parent (response id), mark (a LiveMark)}}
 export function drawForest(state, options) {
-  const {shown, links, width, height, cut} = arrange(state.tree);
+  const {shown, links, width, height, cut} = arrange(state.tree, runningNodes(state.tree, options.live));
   const x = p => p.x * STEP + 16;
   const y = p => p.y * LANE + 18;
   const path = new Set();
@@ -74,6 +100,10 @@ export function drawForest(state, options) {
   const causeMark = n => (n.cause === "new_root" && n.seq === first ? "" : CAUSE_MARKS[n.cause] || "");    // the first one left nothing
   const mark = p => {
     const n = p.node;
+    if (n.live && !p.folded) {
+      n.live.mark.element.setAttribute("transform", `translate(${x(p)} ${y(p)})`);
+      return n.live.mark.element;
+    }
     const title = describe(p, options.rewards);
     if (p.folded) return svg("text", {x: x(p), y: y(p) + 4, class: "folded", "text-anchor": "middle"}, svg("title", {}, title), `+${p.folded}`);
     if (!n.generated) return svg("rect", {x: x(p) - 4, y: y(p) - 4, width: 8, height: 8, class: `message${path.has(n.id) ? " on" : ""}`}, svg("title", {}, title));
@@ -88,6 +118,6 @@ export function drawForest(state, options) {
   const used = new Set(shown.filter(p => p.node.generated && causeMark(p.node)).map(p => p.node.cause));
   return h("div.forest", h("div.scroll", {tabindex: 0, role: "group", "aria-label": "Forest of the session"},
     svg("svg", {width, height, viewBox: `0 0 ${width} ${height}`}, ...links.map(edge), ...shown.map(mark), ...labels)),
-  h("div.legend", h("span.key", "● answer"), h("span.key", "■ message"), [...used].map(c => h("span.key", `${CAUSE_MARKS[c]} ${c}`)),
+  h("div.legend", h("span.key", "● answer"), h("span.key", "■ message"), options.live.length > 0 && h("span.key", "◌ running, with its tokens so far"), [...used].map(c => h("span.key", `${CAUSE_MARKS[c]} ${c}`)),
     Object.keys(options.rewards).length > 0 && h("span.key", "★ rewarded turn"), cut > 0 && h("span.key", `${number(cut)} more nodes are not drawn`)));
 }

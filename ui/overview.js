@@ -74,12 +74,23 @@ function factRows(m, before, health) {
   ];
 }
 
-function engineTable(engines) {
+// A number of an engine. Its row is what one worker sees; the metrics have the sum of all, by its place, for so many places of their own.
+const OWN_PLACES = 15;
+
+function ofEngine(metrics, e, name, own) {
+  return number(e.place < OWN_PLACES ? sumOf(metrics, name, l => l.engine === String(e.place)) : own);
+}
+
+function engineTable(engines, metrics) {
   if (!engines) return h("p.empty", "Engines are shown to admins.");
-  const names = ["engine", "kind", "state", "running", "requests", "retries", "errors", "latency", "weights", "logprobs"];
-  return h("div.wide", h("table", h("caption.unseen", "Engines"), tableHead(names, ["running", "requests", "retries", "errors", "latency"]),
-    h("tbody", engines.map(e => h("tr", h("td", foreign(e.name)), h("td", e.kind), h("td", h(`span.state.${e.up ? "good" : "bad"}`, e.up ? "up" : "down")),
-      h("td.num", number(e.inflight)), h("td.num", number(e.requests)), h("td.num", number(e.retries)), h("td.num", number(e.errors)),
+  const names = ["engine", "kind", "state", "running", "queue", "requests", "retries", "errors", "latency", "weights", "logprobs"];
+  const state = e => e.state || (e.up ? "up" : "down");
+  return h("div.wide", h("table.engines", h("caption.unseen", "Engines"), tableHead(names, ["running", "queue", "requests", "retries", "errors", "latency"]),
+    h("tbody", engines.map(e => h("tr", h("td", foreign(e.name)), h("td", e.kind), h("td", h(`span.state.${state(e) === "up" ? "good" : "bad"}`, state(e))),
+      h("td.num", ofEngine(metrics, e, "engine_inflight", e.inflight)),
+      h("td.num", {title: "calls that wait for a place and whose session keeps this engine"}, ofEngine(metrics, e, "engine_queued", e.queued)),
+      h("td.num", ofEngine(metrics, e, "engine_requests_total", e.requests)), h("td.num", ofEngine(metrics, e, "engine_retries_total", e.retries)),
+      h("td.num", ofEngine(metrics, e, "engine_errors_total", e.errors)),
       h("td.num", millis(e.latency_ms)), h("td", foreign(e.weight_version ?? "–")),
       h("td", foreign(e.logprobs && (e.logprobs.given || e.logprobs.asked) || "–")))))));
 }
@@ -135,7 +146,7 @@ export function overviewPage(main) {
       const before = takeMetrics(metrics);
       clear(curves, curveTiles());
       clear(facts, factRows(metrics, before, health).map(([k, v]) => [h("dt", k), h("dd", v)]));
-      clear(engines, engineTable(told));
+      clear(engines, engineTable(told, metrics));
       fault.hidden = true;
     } catch (error) {
       if (ended) return;

@@ -3,7 +3,7 @@ import {h, clear, copyText, counted, number, decimal, ago, clock, foreign, visib
 import {sessionState, branchBytes, curl, download, embedded, follow, json, key, keySession, post, saveBlob} from "./api.js";
 import {pictureAt, readBranch, textOf} from "./branch.js";
 import {pictureBox} from "./pictures.js";
-import {drawForest} from "./forest.js";
+import {LiveMark, drawForest} from "./forest.js";
 import {drawConversation} from "./conversation.js";
 import {TokenGrid, colouringBar, tokenFacts} from "./tokens.js";
 import {driftOf} from "./drift.js";
@@ -16,8 +16,10 @@ const LIVE_SHOWN = 20000;
 
 // Tokens of a running call, as its events tell them.
 class LiveCall {
-  constructor(call) {
+  constructor(call, parent) {
     this.call = call;
+    this.parent = parent;      // the response id of the answer that it goes on from, or null
+    this.mark = new LiveMark(call);
     this.samples = new Map();
     this.element = h("li.message.assistant.live", {"data-call": call}, h("div.top", h("span.role", "assistant"), h("span.badge.running", "running"), h("span.spacer"),
       this.count = h("span.quiet", "waits for the engine")), this.body = h("div"));
@@ -41,7 +43,9 @@ class LiveCall {
 
   draw() {
     const all = [...this.samples.values()];
-    clear(this.count, counted(all.reduce((n, s) => n + s.tokens, 0), "token"));
+    const tokens = all.reduce((n, s) => n + s.tokens, 0);
+    this.mark.tell(tokens);
+    clear(this.count, counted(tokens, "token"));
     clear(this.body, all.map(s => h("pre.text", {dir: "auto"}, visible(s.text.slice(-LIVE_SHOWN)))));
   }
 }
@@ -73,7 +77,7 @@ class SessionPage {
     this.body = h("div.body", {role: "tabpanel"});
     this.liveList = h("ol.talk.livelist");
     clear(main, h("div.page", this.head, this.forest, this.tabs, this.body, this.liveList));
-    this.reload = perFrame(() => this.refresh());
+    this.redraw = perFrame(() => !this.ended && this.state && this.drawForest());
   }
 
   close() {
@@ -95,15 +99,17 @@ class SessionPage {
   dropLive() {
     this.live.clear();
     clear(this.liveList);
+    this.redraw();
   }
 
   // An event of the session.
   take(name, data) {
     if (name === "call") {
       if (this.live.has(data.call)) return;
-      const call = new LiveCall(data.call);
+      const call = new LiveCall(data.call, data.parent);
       this.live.set(data.call, call);
       this.liveList.append(call.element);
+      this.redraw();
     } else if (name === "tokens") {
       if (!this.live.has(data.call)) this.take("call", data);
       this.live.get(data.call).take(data);
@@ -111,6 +117,7 @@ class SessionPage {
       const call = this.live.get(data.call);
       this.live.delete(data.call);
       if (call) call.element.remove();
+      this.redraw();
     } else if (name === "session" || name === "reset") {
       if (name === "reset" || !this.state || data.updated_at !== this.state.updated_at) this.later();
     } else if (name === "session_gone") {
@@ -201,14 +208,17 @@ class SessionPage {
   }
 
   drawForest() {
-    if (!this.state.tree.nodes.length) {
+    const live = [...this.live.values()];
+    if (!this.state.tree.nodes.length && !live.length) {
       clear(this.forest, h("p.empty", "No answer has been recorded yet."));
       return;
     }
     const scroll = this.forest.querySelector(".scroll")?.scrollLeft || 0;
-    clear(this.forest, drawForest(this.state, {selected: this.response, rewards: this.rewards(), choose: node => this.choose(node.response_id)}));
+    const focused = this.forest.contains(document.activeElement) && document.activeElement.dataset.response;
+    clear(this.forest, drawForest(this.state, {selected: this.response, rewards: this.rewards(), live, choose: node => this.choose(node.response_id)}));
     const box = this.forest.querySelector(".scroll");
     box.scrollLeft = scroll;
+    if (focused) this.forest.querySelector(`.answer[data-response="${CSS.escape(focused)}"]`)?.focus({preventScroll: true});
   }
 
   // In an exported page only whole branches stand: of an answer within one, its end is shown.

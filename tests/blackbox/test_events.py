@@ -155,7 +155,7 @@ def test_tokens_of_a_call_as_they_come(start, follow):
     assert answer.status == 200
     thread.join()
     call = one.wait("call_end")["call"]
-    assert one.wait("call")["call"] == call
+    assert one.wait("call") == {"call": call, "parent": None}
     (turn,) = gateway.get(path + "/trajectories").json()["trajectories"]
     for follower in [one] + late:
         follower.wait("call_end")
@@ -173,6 +173,10 @@ def test_tokens_of_a_call_as_they_come(start, follow):
         assert all(a is None or a == b for a, b in zip(told, want))
     logprobs = [t[2] for e in one.of("tokens") for t in e["tokens"] if not e.get("so_far")]
     assert logprobs[:5] == pytest.approx(turn["response_logprobs"][:5])
+    body["messages"] += [{"role": "assistant", "content": text}, {"role": "user", "content": "go on"}]
+    assert gateway.post(path + "/v1/chat/completions", body).status == 200
+    stood = gateway.get(path).json()["tree"]["nodes"]
+    assert one.wait("call", lambda d: d["call"] != call)["parent"] == next(n["response_id"] for n in stood if n["generated"])
     one.wait("session", lambda d: d["calls"] == 1 and d["inflight"] == 0)
 
 

@@ -116,16 +116,45 @@ def test_groups(start):
 
 
 def test_a_turn_that_streams(start):
-    gateway = start(engine="builtin:echo,tokens_per_s=12")
+    """The first one; one that goes on from it; one that goes on from the first one otherwise."""
+    gateway = start(engine="builtin:echo,tokens_per_s=6")
     session = gateway.post("/sessions", {}).json()
-    answer = "Grüße 世界, token by token"
+    answers = ["Grüße 世界, token by token", "what was answered goes on", "and goes on otherwise, too"]
     path = f"/sessions/{session['session_id']}/v1/chat/completions"
+    asked = []
 
     def stream():
-        body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": answer}]}
-        assert gateway.post(path, body, timeout=120).status == 200
-    report = play("live", {"url": gateway.url, "a": session["session_id"], "answer": answer}, stream)
-    assert report["steps"] >= 4
+        first = [{"role": role, "content": answers[0]} for role in ("user", "assistant")]
+        messages = (first if asked else []) + [{"role": "user", "content": answers[len(asked)]}]
+        asked.append(messages)
+        assert gateway.post(path, {"model": "m", "stream": True, "messages": messages}, timeout=120).status == 200
+    report = play("live", {"url": gateway.url, "a": session["session_id"], "answers": answers}, stream)
+    assert report["steps"] >= 4 and len(asked) == 3
+
+
+def test_calls_that_wait(start):
+    """Of two workers, each of which knows of its own calls alone."""
+    gateway = start(engine=["a=builtin:echo,tokens_per_s=1", "b=builtin:echo,tokens_per_s=1"], workers=2, engine_max_inflight=1)
+    sessions = [gateway.post("/sessions", {}).json()["session_id"] for _ in range(8)]
+    body = {"model": "m", "messages": [{"role": "user", "content": "a long answer, seen before it ends " * 15}]}
+    calls = [threading.Thread(target=gateway.post, args=(f"/sessions/{s}/v1/chat/completions", body), kwargs={"timeout": 240})
+             for s in sessions]
+    for call in calls:
+        call.start()
+    try:
+        def of(name):
+            return [gateway.metrics().get(f'rollgate_engine_{name}{{engine="{place}"}}', 0) for place in (0, 1)]
+        g.wait_until(lambda: of("inflight") == [1, 1] and sum(of("queued")) == 6, what="two run, six wait")
+        queued = of("queued")
+        play("waiting", {"url": gateway.url, "engines": [["a", 1, int(queued[0])], ["b", 1, int(queued[1])]]})
+        assert gateway.request("DELETE", "/admin/engines?name=b").status == 200
+        g.wait_until(lambda: of("queued") == [6, 0], what="those that waited for the one that goes wait for the other one")
+    finally:
+        for s in sessions:
+            gateway.request("DELETE", f"/sessions/{s}")
+        for call in calls:
+            call.join()
+    g.wait_until(lambda: of("queued") == [0, 0] and of("inflight") == [0, 0], what="nobody waits")
 
 
 def test_changes_without_lists(start):

@@ -109,28 +109,56 @@ const scenes = {
     await until(page, "the group goes", id => !document.querySelector(`a[href="#/groups/${id}"]`), told.group);
   },
 
-  // A turn that streams appears token by token, then in the conversation.
+  // Turns that stream appear token by token, below and in the forest, then in the conversation: the first one, one that goes
+  // on from it, and one beside that.
   async live(browser) {
     const page = await open(browser, `#/sessions/${told.a}`);
     await has(page, ".streaming", "live");
-    console.error("ready");
-    const lengths = new Set();
-    let over = false;
-    const sampler = (async () => {
-      while (!over) {
-        const seen = await page.evaluate(() => document.querySelector("li.live pre")?.textContent ?? null);
-        if (seen) {
-          lengths.add(seen.length);
-          check("the text grows from its beginning", told.answer.startsWith(seen), seen.slice(0, 200));
+    const places = [];
+    for (const answer of told.answers) {
+      const lengths = new Set();
+      const counts = new Set();
+      let place = null;
+      let over = false;
+      console.error("ready");
+      const sampler = (async () => {
+        while (!over) {
+          const seen = await page.evaluate(() => {
+            const mark = document.querySelector(".forest .livemark");
+            const at = document.querySelector(".answer circle");
+            return {text: document.querySelector("li.live pre")?.textContent, count: mark?.querySelector("text").textContent,
+              place: mark && {at: mark.getAttribute("transform").match(/\d+/g).map(Number), from: at && [at.getAttribute("cx"), at.getAttribute("cy")].map(Number)}};
+          });
+          if (seen.text) {
+            lengths.add(seen.text.length);
+            check("the text grows from its beginning", answer.startsWith(seen.text), seen.text.slice(0, 200));
+          }
+          if (seen.count) counts.add(seen.count);
+          place = seen.place || place;
         }
-      }
-    })();
-    await until(page, "the answer is in the conversation", a => [...document.querySelectorAll(".message.own pre")].some(e => e.textContent === a), told.answer);
-    over = true;
-    await sampler;
-    check("it grew in steps", lengths.size >= 4, [...lengths]);
-    await until(page, "nothing runs", () => !document.querySelector("li.live"));
-    tell("steps", lengths.size);
+      })();
+      await until(page, "the answer is in the conversation", a => [...document.querySelectorAll(".message.own pre")].some(e => e.textContent === a), answer);
+      over = true;
+      await sampler;
+      check("it grew in steps", lengths.size >= 4, [...lengths]);
+      check("so did its mark in the forest", counts.size >= 4, [...counts]);
+      await until(page, "nothing runs", () => !document.querySelector("li.live, .livemark"));
+      places.push(place);
+      tell("steps", lengths.size);
+    }
+    const [first, second, third] = places;
+    check("the first one stands alone", first && !first.from, places);
+    check("the second one goes on in its line", second?.at[1] === second?.from[1] && second.at[0] > second.from[0], places);
+    check("the third one is beside it", third?.at[1] > third?.from[1] && third.at[0] > third.from[0], places);
+  },
+
+  // Calls that run and that wait, by engine.
+  async waiting(browser) {
+    const page = await open(browser, "#/");
+    for (const [name, running, queue] of told.engines) {
+      await until(page, `${name} runs ${running}, ${queue} wait`, (...want) => [...document.querySelectorAll("table.engines tbody tr")]
+        .some(row => [0, 3, 4].every((k, i) => row.children[k].innerText === String(want[i]))), name, running, queue);
+    }
   },
 
   // Sessions that come, change and go, without the page asking for lists again.

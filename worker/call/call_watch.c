@@ -7,7 +7,8 @@ void call_watch_call(const struct model_call *t, bool ended)
     const struct call_watch *w = t->env->watch;
 
     if (w && t->head_sent)
-        w->call(w->ctx, t->in.session_id, t->head.call, ended);
+        w->call(w->ctx, t->in.session_id,
+                &(struct call_place){.call = t->head.call, .parent = t->stands_on}, ended);
 }
 
 /* Only the new tokens. */

@@ -102,9 +102,16 @@ struct call_tokens {
     struct str text;       /* where there are no ids */
 };
 
+/* Which call of its session. `parent`: response id of the answer that it goes on from; absent: of
+ * none. */
+struct call_place {
+    uint64_t call;
+    struct str parent;
+};
+
 struct call_watch {
     void *ctx;
-    void (*call)(void *ctx, struct str session_id, uint64_t call, bool ended);
+    void (*call)(void *ctx, struct str session_id, const struct call_place *c, bool ended);
     void (*tokens)(void *ctx, const struct call_tokens *t);
 };
 

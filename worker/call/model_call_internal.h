@@ -81,6 +81,7 @@ struct model_call {
     bool dropping, dropped; /* linear: the drop's record is written; is durable */
     int64_t call;           /* number in the session, -1 before prepare */
     const char *cause;      /* of the attachment, for the log */
+    struct str stands_on;   /* response id of the answer that it goes on from; absent: none */
     struct err err;
     struct answer_head head;
     struct call_usage usage;

@@ -262,6 +262,8 @@ static const struct engine_events engine_events = {on_delta, on_done, on_failed}
 /* Listeners may answer from here on; a join gets it again. */
 static void send_head(struct model_call *t)
 {
+    struct str parent = session_plan_parent(t->plan);
+
     t->head = (struct answer_head){
         .session_id = t->in.session_id,
         .call = t->plan->call,
@@ -270,6 +272,8 @@ static void send_head(struct model_call *t)
         .usage = t->usage,
     };
     t->head_sent = true;
+    if (parent.len > 0)
+        t->stands_on = arena_str(&t->arena, parent);
     call_listeners_sink.head(t, &t->head);
     call_watch_call(t, false);
 }

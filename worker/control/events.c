@@ -115,25 +115,32 @@ static void on_changed(void *ctx, struct str id)
         feed_note(&t->feed, id);
 }
 
-/* A call of the session began or ended. */
-static void put_call(struct session_stream *t, const char *event, uint64_t call)
+/* A call of the session began, and where, or ended. */
+static void put_call(struct session_stream *t, const struct call_place *c, bool ended)
 {
     struct buf json = {0};
+    struct json_out o = json_out_to(&json);
 
-    buf_printf(&json, "{\"call\":%llu}", (unsigned long long)call);
-    feed_event(feed_queue(&t->feed), event, buf_str(&json));
+    json_out_obj(&o);
+    json_out_member_i64(&o, "call", (int64_t)c->call);
+    if (!ended) {
+        json_out_key(&o, "parent");
+        json_out_str(&o, c->parent);
+    }
+    json_out_end_obj(&o);
+    feed_event(feed_queue(&t->feed), ended ? "call_end" : "call", buf_str(&json));
     buf_done(&json);
 }
 
 /* A call began or ended (call hook). */
-static void on_call(void *ctx, struct str id, uint64_t call, bool ended)
+static void on_call(void *ctx, struct str id, const struct call_place *c, bool ended)
 {
     struct watching *w = ctx;
     struct session_stream *t = stream_of(w, id);
 
     feed_note(&w->all, id); /* its row counts calls that run */
     if (t)
-        put_call(t, ended ? "call_end" : "call", call);
+        put_call(t, c, ended);
 }
 
 /* [id, text or null, logprob or null], and the bytes as base64 where they are no text. */

@@ -51,6 +51,7 @@ void pool_changed(void *ctx)
 {
     struct engine_pool *p = ctx;
 
+    pool_count_waiting(p);
     pool_dispatch(p);
     if (p->opt.on_health)
         p->opt.on_health(p->opt.health_ctx);

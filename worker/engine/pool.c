@@ -46,12 +46,45 @@ static void leave_replica(struct engine_call *c)
     pool_dispatch(c->pool);
 }
 
+/* Says where it waits from now on; NULL: nowhere. */
+static void wait_for(struct engine_call *c, struct replica *home)
+{
+    if (c->home)
+        replica_unqueue(c->home);
+    c->home = home;
+    if (home)
+        replica_queue(home);
+}
+
+static void leave_queue(struct engine_call *c)
+{
+    wait_for(c, NULL);
+    fair_take(&c->pool->queue, &c->item);
+}
+
+static struct replica *home_of(struct engine_call *c)
+{
+    struct replica_wish w = {.session_id = c->req.session_id, .request = &c->req};
+
+    return replicas_home(&c->pool->replicas, &w);
+}
+
+void pool_count_waiting(struct engine_pool *p)
+{
+    struct engine_call *c;
+
+    LIST_EACH(&p->calls, c, struct engine_call, in_pool) {
+        if (c->state == CALL_QUEUED)
+            wait_for(c, home_of(c));
+    }
+}
+
 static void unlink_call(struct engine_call *c)
 {
     struct engine_pool *p = c->pool;
 
     loop_timer_stop(p->loop, &c->timer);
-    fair_take(&p->queue, &c->item);
+    leave_queue(c);
     if (c->state == CALL_RUNNING)
         leave_replica(c);
     else
@@ -407,7 +440,7 @@ static void run_call(struct engine_call *c, struct replica *r)
     struct engine_pool *p = c->pool;
     uint64_t now = clock_us();
 
-    fair_take(&p->queue, &c->item);
+    leave_queue(c);
     loop_timer_stop(p->loop, &c->timer);
     c->state = CALL_RUNNING;
     c->replica = r;
@@ -562,6 +595,7 @@ static void requeue(struct engine_call *c)
     c->state = CALL_QUEUED;
     c->queued_us = clock_us();
     fair_push(&p->queue, &c->item, c->req.session_id);
+    wait_for(c, home_of(c));
     loop_timer_set(p->loop, &c->timer, MAX_OF(patience_ms(c), (uint64_t)1), on_deadline);
     pool_dispatch(p);
 }
@@ -569,7 +603,7 @@ static void requeue(struct engine_call *c)
 /* Off the queue, or never on it; its owner is told from the loop. */
 static void refuse(struct engine_call *c, loop_timer_fn on_time)
 {
-    fair_take(&c->pool->queue, &c->item);
+    leave_queue(c);
     c->state = CALL_RESTING;
     loop_timer_set(c->pool->loop, &c->timer, 1, on_time);
 }
@@ -657,6 +691,8 @@ void pool_forget(void *pool, struct replica *r)
             c->avoid = NULL;
         if (c->replica == r)
             c->replica = NULL;
+        if (c->home == r)
+            wait_for(c, NULL);
     }
 }
 

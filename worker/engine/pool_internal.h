@@ -33,6 +33,7 @@ struct engine_call {
     const struct engine_events *events;
     void *ctx;
     struct replica *replica, *avoid;
+    struct replica *home; /* where it is counted while it waits, or NULL */
     void *attempt;
     struct loop_timer timer; /* of the queue, or until the next try */
     struct splice splice;
@@ -76,6 +77,9 @@ struct engine_pool {
 
 /* Lets waiting calls run, at the end of this turn of the loop. */
 void pool_dispatch(struct engine_pool *p);
+
+/* Counts waiting calls where their sessions belong now. */
+void pool_count_waiting(struct engine_pool *p);
 
 /* Ends all calls with ERR_DRAINING. */
 void pool_fail_all(struct engine_pool *p);

@@ -113,6 +113,8 @@ static void put_replica(const struct replica *r, struct json_out *out)
     json_out_str(out, str_cstr(vision_probe_told(r)));
     json_out_key(out, "inflight");
     json_out_i64(out, r->inflight);
+    json_out_key(out, "queued");
+    json_out_i64(out, r->queued);
     json_out_key(out, "requests");
     json_out_i64(out, (int64_t)r->requests);
     json_out_key(out, "retries");

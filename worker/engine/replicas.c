@@ -202,6 +202,18 @@ void replica_end(struct replica *r)
     metrics_move_at(r->all->metrics, METRIC_engine_inflight, label(r), -1);
 }
 
+void replica_queue(struct replica *r)
+{
+    r->queued++;
+    metrics_move_at(r->all->metrics, METRIC_engine_queued, label(r), 1);
+}
+
+void replica_unqueue(struct replica *r)
+{
+    r->queued--;
+    metrics_move_at(r->all->metrics, METRIC_engine_queued, label(r), -1);
+}
+
 /* Whether another request may run there, as far as can be seen now. */
 static bool has_place(const struct replica *r)
 {
@@ -354,6 +366,26 @@ struct replica *replicas_pick(struct replicas *r, const struct replica_wish *w)
     if (!found)
         found = best(r, w, false);
     return found || !w->avoid ? found : best(r, &any, false);
+}
+
+struct replica *replicas_home(const struct replicas *r, const struct replica_wish *w)
+{
+    struct replica *found = NULL;
+    double found_score = -1;
+
+    for (size_t i = 0; i < r->n; i++) {
+        struct replica *one = r->at[i];
+        double s;
+
+        if (!suits(one, w->request, true) || (found && found->up && !one->up))
+            continue;
+        s = r->n > 1 ? score(one, w->session_id) : 0;
+        if (!found || (one->up && !found->up) || s > found_score) {
+            found = one;
+            found_score = s;
+        }
+    }
+    return found;
 }
 
 /* --- life --- */

@@ -38,8 +38,9 @@ struct replica {
     const struct engine_adapter *adapter;
     void *impl;
     uint32_t inflight;
-    bool up;     /* from the start: calls need not wait for the first probe */
-    bool proven; /* it has answered */
+    uint32_t queued; /* calls that wait whose session keeps it */
+    bool up;         /* from the start: calls need not wait for the first probe */
+    bool proven;     /* it has answered */
     bool probing;
     uint8_t bad, good; /* observations in a row */
     uint64_t hash;     /* of its name */
@@ -121,6 +122,14 @@ bool replicas_suit(const struct replicas *r, const struct engine_request *q, boo
 
 /* Whether it samples with adapters. */
 enum engine_lora replica_lora(const struct replica *r);
+
+/* The replica that the session keeps: where the request goes when there is room. Only of those that
+ * are up, while any is. NULL: none can take it. */
+struct replica *replicas_home(const struct replicas *r, const struct replica_wish *w);
+
+/* A call whose session keeps it waits, or waits no more, for load and metrics. */
+void replica_queue(struct replica *r);
+void replica_unqueue(struct replica *r);
 
 /* The basis of its logprobs, as far as is known. */
 enum logprob_basis replica_basis(const struct replica *r);

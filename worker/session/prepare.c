@@ -474,6 +474,13 @@ int session_prepare_begin(struct session *s, struct arena *a, const struct sessi
     return 0;
 }
 
+struct str session_plan_parent(const struct session_plan *pub)
+{
+    const struct plan *p = (const struct plan *)(const void *)pub;
+
+    return p->parent ? p->parent->response_id : (struct str){0};
+}
+
 const struct json *session_plan_messages(const struct session_plan *pub)
 {
     const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */

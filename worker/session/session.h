@@ -334,6 +334,10 @@ int session_prepare_end(struct session_plan *p, const struct session_call_input 
 /* The conversation as it is rendered; NULL: a completion. As long as the plan. */
 const struct json *session_plan_messages(const struct session_plan *p);
 
+/* The response id of the answer that the call goes on from; absent: from none. It lives as long as
+ * the session. */
+struct str session_plan_parent(const struct session_plan *p);
+
 /* About how many bytes render will go over; stops counting at `enough`. */
 size_t session_prompt_bytes(const struct session_plan *p, size_t enough);
 
