@@ -9,8 +9,8 @@
 #include "common/base/str.h"
 
 /* The inside of a quoted literal to its text. -1 for escapes that Python refuses (\x, \u, \U cut
- * short or beyond Unicode) and for \N{...}, whose name table we do not carry. */
-int escape_decode(struct arena *a, struct str raw, struct str *ret);
+ * short or beyond Unicode, \N without a known name); *why says it, a static text. */
+int escape_decode(struct arena *a, struct str raw, struct str *ret, const char **why);
 
 /* Appends s with & < > ' " as markupsafe writes them. */
 void escape_html(struct buf *out, struct str s);

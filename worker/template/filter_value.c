@@ -78,11 +78,26 @@ static struct value f_abs(struct template_run *r, struct value v, struct value *
     return v.t == V_BOOL ? v_int(v.i) : v;
 }
 
+/* round(d, -tens): to a multiple of 10^tens. Printing rounds exactly as long as a digit is left. */
+static double round_tens(double d, int64_t tens)
+{
+    char text[64];
+    int exponent;
+
+    (void)snprintf(text, sizeof(text), "%.17e", d);
+    exponent = atoi(strchr(text, 'e') + 1);
+    if (exponent < tens - 1)
+        return copysign(0, d);
+    if (exponent == tens - 1)
+        return copysign(fabs(d) > 5 * pow(10, exponent) ? pow(10, (double)tens) : 0, d);
+    (void)snprintf(text, sizeof(text), "%.*e", (int)(exponent - tens), d);
+    return strtod(text, NULL);
+}
+
 /* round(d, places), half to even on the exact binary value. */
 static double round_places(double d, int64_t places)
 {
     char text[512];
-    double unit;
 
     if (!isfinite(d) || places > 300)
         return d;
@@ -90,8 +105,27 @@ static double round_places(double d, int64_t places)
         (void)snprintf(text, sizeof(text), "%.*f", (int)MIN_OF(places, 100), d);
         return fabs(d) > 1e300 ? d : strtod(text, NULL);
     }
-    unit = pow(10, (double)-places);
-    return nearbyint(d / unit) * unit;
+    return round_tens(d, -places);
+}
+
+/* An integer to a multiple of 10^places, half to even. */
+static struct value round_whole(struct template_run *r, struct value v, uint64_t places)
+{
+    const struct big *whole = number_to_big(r->a, v), *unit = big_from_i64(r->a, 1), *q, *rest;
+    const struct big *two = big_from_i64(r->a, 2), *one = unit, *ten = big_from_i64(r->a, 10);
+    int c;
+
+    if (places > 9 * ((uint64_t)whole->n + 1))
+        return v_int(0);
+    for (uint64_t i = 0; i < places && unit; i++)
+        unit = big_mul(r->a, unit, ten);
+    if (!unit)
+        return v_int(0);
+    big_divmod(r->a, whole, unit, &q, &rest);
+    c = big_cmp(big_mul(r->a, rest, two), unit);
+    if (c > 0 || (c == 0 && q->n > 0 && q->at[0] % 2 == 1))
+        q = big_add(r->a, q, one, false);
+    return number_of_big(r, big_mul(r->a, q, unit));
 }
 
 /* "common" rounds half to even at `precision` places; "ceil" and "floor" work on the scaled
@@ -113,7 +147,7 @@ static struct value f_round(struct template_run *r, struct value v, struct value
     if (str_eq_c(method, "common")) {
         if (v.t == V_FLOAT)
             return v_float(round_places(v.f, places));
-        return places >= 0 || v.t == V_BIG ? v : v_int((int64_t)round_places((double)v.i, places));
+        return places >= 0 ? v : round_whole(r, v, 0 - (uint64_t)places);
     }
     if (!str_eq_c(method, "ceil") && !str_eq_c(method, "floor"))
         return run_fail(r, "FilterArgumentError", "method must be common, ceil or floor");

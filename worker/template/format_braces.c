@@ -95,8 +95,6 @@ static struct value field_value(struct braces *b, struct str path)
             v = attr_item(b->r, v, is_number(name) ? v_int(to_number(name)) : v_str(name));
         else
             v = attr_get(b->r, v, name);
-        if (v.t == V_UNDEF)
-            v = run_undefined(b->r, v);
     }
     return v;
 }

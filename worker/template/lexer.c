@@ -269,16 +269,15 @@ static int lex_string(struct lexer *x)
 {
     char quote = x->s.p[x->at];
     size_t end = x->at + 1;
+    const char *why = NULL;
     struct str text;
 
     while (end < x->s.len && x->s.p[end] != quote)
         end += x->s.p[end] == '\\' ? 2 : 1;
     if (end >= x->s.len)
         return fail(x, "unexpected char: unterminated string");
-    if (escape_decode(x->a, str_of(x->s.p + x->at + 1, end - x->at - 1), &text) != 0)
-        return fail(x, str_find(str_of(x->s.p + x->at, end - x->at), STR("\\N{"), 0) == SIZE_MAX
-                           ? "invalid escape in a string"
-                           : "\\N{...} in a string is not supported: write the character itself");
+    if (escape_decode(x->a, str_of(x->s.p + x->at + 1, end - x->at - 1), &text, &why) != 0)
+        return fail(x, why);
     push(x, T_STRING, 0, text);
     advance(x, end + 1);
     return 0;

@@ -413,15 +413,16 @@ static struct str parse_dotted(struct template_parser *p)
     return arena_str(p->a, name);
 }
 
-static void unknown(struct template_parser *p, const struct node *n, const char *what)
+/* An error of the whole template, told after all that the parser finds: an `if` behind it may yet
+ * say that the code is perhaps never reached. */
+static void unknown(struct template_parser *p, const struct node *n)
 {
-    if (!p->soft)
-        (void)compile_fail(p->error, n->line, "TemplateAssertionError", "No %s named '%.*s'.", what,
-                           (int)n->val.n, n->val.s);
+    if (!p->soft && !p->unknown)
+        p->unknown = n;
 }
 
-/* One |name(arguments). The filter is looked up now; an unknown one is an error here, unless the
- * code may never be reached (p->soft), when it fails at rendering. */
+/* One |name(arguments). The filter is looked up now; an unknown one is an error of the template,
+ * unless the code may never be reached (p->soft), when it fails at rendering. */
 static struct node *parse_filter(struct template_parser *p, struct node *of)
 {
     struct node *n = node2(p, N_FILTER, of, NULL);
@@ -430,7 +431,7 @@ static struct node *parse_filter(struct template_parser *p, struct node *of)
     n->val = v_str(name);
     n->fn = filter_find(name);
     if (!n->fn)
-        unknown(p, n, "filter");
+        unknown(p, n);
     n->args = at_op(p, '(') ? parse_args(p) : ARENA_NEW(p->a, struct call_args);
     return n;
 }
@@ -467,7 +468,7 @@ static struct node *parse_test(struct template_parser *p, struct node *of)
     n->val = v_str(parse_dotted(p));
     n->fn = test_find(v_bytes(n->val));
     if (!n->fn)
-        unknown(p, n, "test");
+        unknown(p, n);
     if (at_op(p, '(')) {
         n->args = parse_args(p);
     } else {
@@ -729,6 +730,8 @@ static struct node *parse_or(struct template_parser *p)
  * loop's. */
 struct node *parse_expression(struct template_parser *p, bool with_cond)
 {
+    const struct node *unknown_before = p->unknown;
+    bool soft = p->soft;
     struct node *n;
 
     if (p->depth >= PARSE_DEPTH_MAX)
@@ -738,12 +741,15 @@ struct node *parse_expression(struct template_parser *p, bool with_cond)
     while (with_cond && at_name(p, "if") && !p->error->kind) {
         struct node *cond = parse_node(p, N_COND);
 
+        p->unknown = unknown_before;
+        p->soft = true;
         parse_next(p);
         cond->b = n;
         cond->a = parse_or(p);
         cond->c = skip_name(p, "else") ? parse_expression(p, true) : NULL;
         n = cond;
     }
+    p->soft = soft;
     p->depth--;
     return n;
 }

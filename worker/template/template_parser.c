@@ -610,6 +610,10 @@ static struct node *parse_body(struct template_parser *p, const char *const *end
 struct node *parser_run(struct template_parser *p)
 {
     struct node *body = parse_body(p, NULL);
+    const struct node *n = p->unknown;
 
+    if (n && !p->error->kind)
+        (void)compile_fail(p->error, n->line, "TemplateAssertionError", "No %s named '%.*s'.",
+                           n->kind == N_FILTER ? "filter" : "test", (int)n->val.n, n->val.s);
     return p->error->kind ? NULL : body;
 }

@@ -21,6 +21,7 @@ struct template_parser {
     unsigned loops;  /* for statements around, within the same function */
     uint16_t escape; /* NF_ESCAPE, NF_ESCAPE_LATE: of every node that is made */
     bool soft;       /* unknown filters only fail when reached: inside if and inline if */
+    const struct node *unknown; /* the first filter or test that is none, outside of those */
     struct node dummy;
 };
 

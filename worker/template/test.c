@@ -31,8 +31,23 @@ SIMPLE_TEST(t_iterable, v.t == V_STR || v_is_seq(v) || v.t == V_DICT || v.t == V
                             v.t == V_RANGE || v.t == V_GEN || v.t == V_VIEW || v.t == V_LOOP)
 SIMPLE_TEST(t_callable, v.t == V_CALL || v.t == V_LOOP || v.t == V_JOINER || v.t == V_UNDEF)
 SIMPLE_TEST(t_escaped, v.t == V_STR && (v.flags & VF_MARKUP))
-SIMPLE_TEST(t_filter, v.t == V_STR && filter_find(v_bytes(v)) != NULL)
-SIMPLE_TEST(t_test, v.t == V_STR && test_find(v_bytes(v)) != NULL)
+
+/* Whether it is a name in a table: what cannot be a key is an error, as in Python. */
+static int t_filter(struct template_run *r, struct value v, struct value *a)
+{
+    (void)a;
+    if (!value_hashable(r, v))
+        return -1;
+    return v.t == V_STR && filter_find(v_bytes(v)) != NULL;
+}
+
+static int t_test(struct template_run *r, struct value v, struct value *a)
+{
+    (void)a;
+    if (!value_hashable(r, v))
+        return -1;
+    return v.t == V_STR && test_find(v_bytes(v)) != NULL;
+}
 
 static int cased(struct template_run *r, struct value v, const char *what)
 {

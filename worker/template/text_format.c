@@ -254,6 +254,10 @@ bool format_value(struct template_run *r, struct buf *out, struct value v,
     }
     if (!v_is_number(v) || (spec.type && !strchr("bcdoxXn", spec.type)))
         return bad_type(r, &spec, v);
+    if (spec.precision >= 0 && !spec.percent) {
+        (void)run_fail(r, "ValueError", "Precision not allowed in integer format specifier");
+        return false;
+    }
     return format_integer(r, out, v, &spec);
 }
 
@@ -382,7 +386,7 @@ static void read_spec(struct percent *p, struct format_spec *s, bool *left)
 /* One conversion: %[(name)][flags][width][.precision][length]type. Length letters mean nothing. */
 static bool percent_one(struct percent *p, struct buf *out)
 {
-    struct format_spec s = {.width = -1, .precision = -1};
+    struct format_spec s = {.width = -1, .precision = -1, .percent = true};
     struct value v = v_missing();
     bool left = false;
 

@@ -22,6 +22,7 @@ struct format_spec {
     char grouping;   /* , or _ */
     char type;
     bool alternate, zero;
+    bool percent;             /* of text % values: integers take a precision */
     int64_t width, precision; /* -1: not given */
 };
 

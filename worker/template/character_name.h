@@ -1,0 +1,22 @@
+/*
+ * Names of characters, as `\N{NAME}` in the text literals of Python 3.11 (Unicode 14) takes them.
+ * scripts/embed_names.py packs the table into the binary.
+ */
+#ifndef RG_TEMPLATE_CHARACTER_NAME_H
+#define RG_TEMPLATE_CHARACTER_NAME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
+
+/* The code point that the name, or one of Unicode's aliases, stands for; -1: none. The case of
+ * ASCII letters does not matter but, as in Python, in names of Hangul's syllables and of unified
+ * ideographs. The first call unpacks the table, which the process keeps (1.4 MB). Any thread. */
+int32_t character_by_name(struct str name);
+
+/* The packed table: character_names_n lines; see scripts/embed_names.py. */
+extern const unsigned char character_names_packed[];
+extern const size_t character_names_packed_len, character_names_text_len, character_names_n;
+
+#endif
