@@ -202,6 +202,30 @@ static enum step read_quoted(struct parser *p)
     return STEP_MORE;
 }
 
+/* Whether it is an integer and a dot: "3." is the number 3.0 to both engines. */
+static bool is_dotted(struct str word)
+{
+    size_t sign = word.len > 0 && word.p[0] == '-';
+
+    for (size_t i = sign; i + 1 < word.len; i++)
+        if (word.p[i] < '0' || word.p[i] > '9')
+            return false;
+    return str_ends(word, STR(".")) && object_scan_valid(str_sub(word, 0, word.len - 1));
+}
+
+/* A value without marks. One that is nothing is an empty text, as both engines read it. */
+static void write_word(struct buf *out, struct str word)
+{
+    if (word.len == 0) {
+        buf_puts(out, "\"\"");
+    } else if (is_dotted(word)) {
+        buf_add_str(out, word);
+        buf_add_c(out, '0');
+    } else {
+        value_write_loose(out, word, 0);
+    }
+}
+
 static enum step read_word(struct parser *p)
 {
     static const char *const stops[] = {",", "}", "]"};
@@ -211,9 +235,9 @@ static enum step read_word(struct parser *p)
 
     if (r != STEP_YES)
         return r;
-    if (core_all_blank(core_cut(p, c->from, p->pos)))
+    if (c->levels[c->depth - 1] == '[' && core_all_blank(core_cut(p, c->from, p->pos)))
         return STEP_NO;
-    value_write_loose(&c->made, str_trim(core_cut(p, c->from, p->pos)), 0);
+    write_word(&c->made, str_trim(core_cut(p, c->from, p->pos)));
     value_done(p);
     return STEP_YES;
 }

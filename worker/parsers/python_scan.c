@@ -58,6 +58,34 @@ static enum python_step ended(struct python_scan *s)
     return PYTHON_MORE;
 }
 
+/* A number as Python writes it and JSON does not: +2, .5, 3., -.5e3; or as both do. */
+static bool write_number(struct str word, struct buf *out)
+{
+    struct buf text = {0};
+    size_t at = 0;
+    bool digits = false, valid;
+
+    if (word.p[0] == '-')
+        buf_add_c(&text, '-');
+    if (word.p[0] == '-' || word.p[0] == '+')
+        at++;
+    if (at < word.len && word.p[at] == '.')
+        buf_add_c(&text, '0');
+    for (; at < word.len; at++) {
+        bool ends = at + 1 == word.len || (word.p[at + 1] | 32) == 'e';
+
+        digits = digits || (word.p[at] >= '0' && word.p[at] <= '9');
+        buf_add_c(&text, word.p[at]);
+        if (word.p[at] == '.' && ends)
+            buf_add_c(&text, '0');
+    }
+    valid = digits && object_scan_valid(buf_str(&text)) && strchr("-0123456789", text.p[0]);
+    if (valid)
+        buf_add_str(out, buf_str(&text));
+    buf_done(&text);
+    return valid;
+}
+
 /* True, 12, -1.5, None. */
 static bool write_word(struct python_scan *s, struct buf *out)
 {
@@ -71,10 +99,9 @@ static bool write_word(struct python_scan *s, struct buf *out)
             return true;
         }
     }
-    if (!word.len || !object_scan_valid(word))
+    if (!word.len)
         return false;
-    buf_add_str(out, word);
-    return true;
+    return write_number(word, out);
 }
 
 static enum python_step begin_string(struct python_scan *s, char quote, bool key, struct buf *out)
