@@ -22,9 +22,9 @@
 
 enum { EVENTS_PER_TURN = 256, HEAP_WAYS = 4 };
 
-/* What a turn gives descriptors, and tasks: so long, and so many at least. The rest waits for the
- * next. */
-enum { SLICE_US = 1000, SLICE_CALLS = 4 };
+/* What a turn gives descriptors, timers, and tasks: so long each, and one call at least. The rest
+ * waits for the next. */
+enum { SLICE_US = 1000 };
 
 struct loop {
     int epoll_fd;
@@ -249,15 +249,20 @@ void loop_timer_stop(struct loop *l, struct loop_timer *t)
     heap_down(l, last->slot - 1);
 }
 
-/* Fires what is due, puts off what was moved. What callbacks set lies at least 1 ms ahead of the
- * clock read here, so this ends. */
+static bool is_over(int calls, uint64_t until_us)
+{
+    return calls > 0 && clock_us() >= until_us;
+}
+
+/* Fires what is due, or some of it, puts off what was moved. What callbacks set lies at least 1 ms
+ * ahead of the clock read here, so this ends. */
 static int run_timers(struct loop *l)
 {
-    uint64_t now_ms = clock_ms();
+    uint64_t now_us = clock_us(), now_ms = now_us / 1000;
     int calls = 0;
 
     l->now_ms = now_ms;
-    while (l->heap_n > 0 && l->heap[0]->heap_ms <= now_ms) {
+    while (l->heap_n > 0 && l->heap[0]->heap_ms <= now_ms && !is_over(calls, now_us + SLICE_US)) {
         struct loop_timer *t = l->heap[0];
 
         if (t->due_ms > t->heap_ms) {
@@ -290,11 +295,6 @@ void loop_task_cancel(struct loop *l, struct loop_task *t)
 {
     (void)l;
     list_remove(&t->item);
-}
-
-static bool is_over(int calls, uint64_t until_us)
-{
-    return calls >= SLICE_CALLS && clock_us() >= until_us;
 }
 
 /* Runs the tasks posted so far, or some: a marker bounds the batch, since any of them may be

@@ -10,8 +10,9 @@
  *
  * A turn: wait -> descriptor callbacks -> due timers -> tasks posted before this point. Tasks
  * posted by tasks run in the next turn, which then does not wait. Callbacks that have taken a
- * millisecond end their part of the turn, and tasks theirs: the rest comes next, in the same order,
- * and others between (an outer loop's connections, timers).
+ * millisecond end their part of the turn, timers theirs, and tasks theirs: the rest comes next, in
+ * the same order, and others between (an outer loop's connections). So no turn takes longer than
+ * the longest callback of each kind and a millisecond.
  *
  * Alone: loop_run. Inside another loop: loop_embed, then watch loop_fd for readability and call
  * loop_poll(l, 0) each time: due timers and posted tasks make it readable, too.
