@@ -11,6 +11,7 @@
 #include "worker/worker.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -123,15 +124,17 @@ static void on_health(void *ctx)
 }
 
 /* Once a second. */
-static void on_tick(struct loop_timer *t)
+static void on_tick(struct loop_timer *timer)
 {
-    struct worker *w = CONTAINER_OF(t, struct worker, tick);
+    struct worker *w = CONTAINER_OF(timer, struct worker, tick);
+    struct session_totals t;
 
-    loop_timer_set(w->loop, t, TICK_MS, on_tick);
+    loop_timer_set(w->loop, timer, TICK_MS, on_tick);
     control_sweep(&w->state.service);
     worker_state_tick(&w->state);
     publish(w);
-    call_memory_held(&w->state.service.calls, request_bytes(w));
+    session_store_totals(w->state.service.calls.store, &t);
+    call_memory_held(&w->state.service.calls, request_bytes(w) + t.bytes);
 }
 
 /* --- the end --- */
@@ -264,9 +267,11 @@ int worker_run(const struct heritage *h)
     w->h = h;
     w->state.h = h;
     /* A call's arena and buffers are some hundred kilobytes and come and go with every call: taken
-     * from the heap, not mapped anew (page faults were a fifth of a call's time). */
+     * from the heap, not mapped anew (page faults were a fifth of a call's time). What is free
+     * there goes back to the system in a helper (call_memory_held): whoever frees would wait for
+     * it, eight milliseconds for 64 MB. */
     (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);
-    (void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
+    (void)mallopt(M_TRIM_THRESHOLD, INT_MAX);
     (void)signal(SIGPIPE, SIG_IGN);
     make_descriptors(h->control_fd);
     w->loop = loop_new(&e);

@@ -81,7 +81,8 @@ struct call_env {
     struct residency residency;
     atomic_size_t request_bytes; /* of the arenas of requests and calls */
     atomic_size_t export_bytes;  /* that exports hold which are being sent */
-    uint64_t most_bytes;         /* that requests held since memory was given back */
+    uint64_t most_bytes;         /* that were held since memory was given back */
+    unsigned low_calls;          /* of call_memory_held in a row that told of much less */
     struct helper_job *trim;     /* which does that; or NULL */
     struct ledger ledger;
     const struct call_watch *watch; /* NULL: nobody looks */
@@ -211,8 +212,8 @@ int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms
  * leave by _exit and free nothing that a request uses. */
 unsigned call_helpers_end(struct call_env *env);
 
-/* Now and then: so many bytes are held by requests. When much less is held than was before, a
- * helper gives the system back what lies free in the heap. */
+/* Once a second: so many bytes are held by requests and sessions. When much less is held for some
+ * seconds than was before, a helper gives the system back what lies free in the heap. */
 void call_memory_held(struct call_env *env, uint64_t bytes);
 
 #endif

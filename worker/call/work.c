@@ -16,7 +16,7 @@
 
 enum { NICE = 5 };
 
-enum { TRIM_LEAST = 32 << 20 };
+enum { TRIM_LEAST = 32 << 20, TRIM_CALLS = 5 };
 
 #define TRIM STR("trim") /* the key of its jobs */
 
@@ -186,7 +186,8 @@ void work_drop(struct long_work *w)
 
 /* --- memory --- */
 
-/* What requests held and hold no more lies between what others hold. It takes a while. */
+/* What requests held and hold no more lies between what others hold. It takes a while, and the heap
+ * is locked meanwhile. */
 static void run_trim(struct helper_job *j, void *tool)
 {
     (void)j;
@@ -203,8 +204,10 @@ static void on_trimmed(struct helper_job *j, enum helper_end end)
 void call_memory_held(struct call_env *env, uint64_t bytes)
 {
     env->most_bytes = MAX_OF(env->most_bytes, bytes);
-    if (!env->helpers || env->most_bytes - bytes < TRIM_LEAST || helpers_busy(env->helpers, TRIM))
+    env->low_calls = env->most_bytes - bytes < TRIM_LEAST ? 0 : env->low_calls + 1;
+    if (!env->helpers || env->low_calls < TRIM_CALLS || helpers_busy(env->helpers, TRIM))
         return;
+    env->low_calls = 0;
     env->most_bytes = bytes;
     if (!env->trim)
         env->trim = mem_zalloc(sizeof(*env->trim));
