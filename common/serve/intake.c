@@ -14,7 +14,7 @@
 
 enum {
     INTAKE_LEAST = 64 << 10,  /* what has come when we take over */
-    INTAKE_PIECE = 256 << 10, /* read at once: new memory costs a microsecond a kilobyte */
+    INTAKE_PIECE = 128 << 10, /* read at once: new memory costs a microsecond a kilobyte */
     FADE_PIECE = 1 << 20,     /* given back at once: half a microsecond a kilobyte */
     ROOM_AFTER = 4096,        /* libh2o wants so much before it reads, and makes it otherwise */
 };

@@ -6,6 +6,8 @@
 #include "common/os/loop.h"
 #include "worker/engine/builtin_answer.h"
 
+enum { GIVE_MOST = 512 }; /* tokens at once: a stream has an event for each */
+
 struct builtin_replica {
     struct loop *loop;
     const struct engine_target *target;
@@ -61,7 +63,7 @@ static void attempt_free(struct builtin_attempt *a)
     free(a);
 }
 
-/* How many tokens are due by now. */
+/* How many tokens are due by now, in all. */
 static size_t tokens_due(const struct builtin_attempt *a)
 {
     double rate = a->replica->target->tokens_per_s;
@@ -92,6 +94,7 @@ static void attempt_finish(struct builtin_attempt *a)
 }
 
 static void on_timer(struct loop_timer *t);
+static void on_task(struct loop_task *t);
 
 static void give(struct builtin_attempt *a)
 {
@@ -104,7 +107,7 @@ static void give(struct builtin_attempt *a)
     }
     if (a->first_ms == 0)
         a->first_ms = clock_ms();
-    due = tokens_due(a);
+    due = MIN_OF(tokens_due(a), a->sent + GIVE_MOST);
     if (due > a->sent) {
         struct engine_delta d = {
             .ids = {a->answer.ids.at + a->sent, due - a->sent},
@@ -114,12 +117,13 @@ static void give(struct builtin_attempt *a)
         a->sent = due;
         a->events->delta(a->ctx, &d);
     }
-    if (due == a->answer.ids.n) {
+    if (due == a->answer.ids.n)
         attempt_finish(a);
-        return;
-    }
-    loop_timer_set(a->replica->loop, &a->timer,
-                   MAX_OF((uint64_t)(1000.0 / a->replica->target->tokens_per_s), 1), on_timer);
+    else if (due < tokens_due(a))
+        loop_task_post(a->replica->loop, &a->task, on_task);
+    else
+        loop_timer_set(a->replica->loop, &a->timer,
+                       MAX_OF((uint64_t)(1000.0 / a->replica->target->tokens_per_s), 1), on_timer);
 }
 
 static void on_timer(struct loop_timer *t)

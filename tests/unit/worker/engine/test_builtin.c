@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/os/loop.h"
 #include "testing.h"
+#include "worker/engine/adapter.h"
 #include "worker/engine/engine_target.h"
 #include "worker/model/model.h"
 #include "worker/tokens/tokenizer.h"
@@ -151,4 +153,61 @@ TEST(builtin, engine_arguments_come_apart)
     cr_assert_eq(engine_target_parse(&a, "alien:http://x", &t, &e), -1);
     cr_assert_eq(e.kind, ERR_CONFIG);
     arena_done(&a);
+}
+
+/* What an attempt has told. */
+struct heard {
+    size_t n, most;
+    bool done;
+};
+
+static void on_delta(void *ctx, const struct engine_delta *d)
+{
+    struct heard *h = ctx;
+
+    h->n += d->ids.n;
+    h->most = MAX_OF(h->most, d->ids.n);
+}
+
+static void on_done(void *ctx, const struct engine_result *r)
+{
+    struct heard *h = ctx;
+
+    cr_assert_eq(r->ids.n, h->n);
+    h->done = true;
+}
+
+/* A stream has an event for each token: thousands of them in one step would hold the loop. */
+TEST(builtin, a_long_answer_comes_in_pieces)
+{
+    static const struct engine_attempt_events events = {.delta = on_delta, .done = on_done};
+    struct rig r = rig_open("");
+    struct loop *l = loop_new(NULL);
+    struct engine_target target = {.rest = ""};
+    struct token_vec prompt = {0};
+    struct encoder *enc = encoder_new(model_tokenizer(r.model));
+    struct engine_request q = {.session_id = STR("w0-a")};
+    struct heard h = {0};
+    struct buf text = {0};
+    struct err e = {0};
+    void *replica;
+
+    buf_puts(&text, "<|im_start|>user\n");
+    for (int i = 0; i < 2000; i++)
+        buf_add_c(&text, 'x');
+    buf_puts(&text, "<|im_end|>\n<|im_start|>assistant\n");
+    cr_assert_eq(encoder_encode(enc, buf_str(&text), false, &prompt, &e), 0);
+    q.prompt = (struct token_span){prompt.at, prompt.n};
+    cr_assert_eq(engine_builtin.open(l, &target, &r.opt, &replica, &e), 0, "%s", e.text);
+    (void)engine_builtin.start(replica, &q, &events, &h);
+    while (!h.done)
+        cr_assert_geq(loop_poll(l, -1), 0);
+    cr_assert_eq(h.n, 2001);
+    cr_assert_leq(h.most, 512);
+    engine_builtin.close(replica);
+    loop_free(l);
+    buf_done(&text);
+    free(prompt.at);
+    encoder_free(enc);
+    rig_close(&r);
 }
