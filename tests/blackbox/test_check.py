@@ -69,6 +69,23 @@ def test_a_variable_that_makes_it_append_only(check, switch, value):
     assert line(told, "  better with") == f'chat_template_kwargs {{"{switch}": {value}}}: append-only'
 
 
+THINKS = ("{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n"
+          "{% elif not loop.last %}(no thought){% endif %}")
+
+
+@pytest.mark.parametrize("only, verdict", [
+    (THINKS, "append-only"),
+    ("{% if loop.last %}" + THINKS + "{% endif %}",
+     "NOT append-only, rewritten: thought and call, then result; thought, then user")], ids=["kept", "lost"])
+def test_answers_that_are_never_without_a_thought(check, only, verdict):
+    """The prompt opens the thought: what the template makes of answers without one says nothing."""
+    told = check(template(only + PLAIN + HERMES).replace("assistant\\n' }}", "assistant\\n<think>\\n' }}"))
+    assert line(told, "  kept as written").startswith("answer, then user: never without a thought; "
+                                                      "call, then result: never without a thought; thought and call")
+    told_verdict = line(told, "verdict")
+    assert told_verdict.startswith(verdict) and "; answer, then user" not in told_verdict
+
+
 def test_two_variables_that_make_it_append_only_together(check):
     asked = "keep_it is defined and keep_it and not (forget | default(true))"
     told = check(template("{% if loop.last or (" + asked + ") %}" + THOUGHT + "{% endif %}{{ '' if no_use is defined }}"

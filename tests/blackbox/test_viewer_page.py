@@ -8,7 +8,9 @@ import threading
 import pytest
 
 import gateway as g
+import test_odds as odds
 import vision_kit as kit
+from odds_engine import OddsEngine
 
 pytestmark = pytest.mark.alone   # Chromium breaks its requests off when another test changes the host's network
 VIEWER = g.ROOT / "tests/viewer"
@@ -130,6 +132,19 @@ def test_a_turn_that_streams(start):
         assert gateway.post(path, {"model": "m", "stream": True, "messages": messages}, timeout=120).status == 200
     report = play("live", {"url": gateway.url, "a": session["session_id"], "answers": answers}, stream)
     assert report["steps"] >= 4 and len(asked) == 3
+
+
+def test_alternatives(start):
+    with OddsEngine("sglang") as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        session = gateway.post("/sessions", {"top_logprobs": 2}).json()["session_id"]
+        engine.plan.append({"ids": [*b"ok", 257]})
+        chat = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+        assert gateway.post(f"/sessions/{session}/v1/chat/completions", chat).status == 200
+        told, = gateway.get(f"/sessions/{session}/trajectories?format=json").json()["trajectories"]
+        (first, second), (p, q) = (odds.cells(told, f"response_top_{name}")[0] for name in ("ids", "logprobs"))
+        play("alternatives", {"url": gateway.url, "a": session, "at": len(told["prompt_ids"]),
+                              "others": [[first, f"{p:.4f}"], [second, f"{q:.4f}"]]})
 
 
 def test_calls_that_wait(start):

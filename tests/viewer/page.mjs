@@ -152,6 +152,23 @@ const scenes = {
     check("the third one is beside it", third?.at[1] > third?.from[1] && third.at[0] > third.from[0], places);
   },
 
+  // What else could have been sampled, of the chosen token and of the one under the pointer.
+  async alternatives(browser) {
+    const page = await open(browser, `#/sessions/${told.a}?tab=tokens&token=${told.at}`);
+    await has(page, ".side", "alternatives");
+    const side = await text(page, ".side");
+    for (const [id, p] of told.others) check(`${id} is told with its logprob`, side.includes(`${id}, ${p}`), side);
+    const box = await page.evaluate(() => { const b = document.querySelector(".cells").getBoundingClientRect(); return [b.x, b.y, b.width]; });
+    let seen = "";
+    for (let y = box[1] + 14; y < box[1] + 200 && !seen.includes("alternatives"); y += 12) {
+      for (let x = box[0] + 12; x < box[0] + box[2] && !seen.includes("alternatives"); x += 12) {
+        await page.mouse.move(x, y);
+        seen = await text(page, ".tip");
+      }
+    }
+    check("and of the token under the pointer", seen.includes("alternatives"), seen);
+  },
+
   // Calls that run and that wait, by engine.
   async waiting(browser) {
     const page = await open(browser, "#/");

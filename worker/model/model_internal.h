@@ -46,6 +46,9 @@ enum { ROLE_TOOL, ROLE_USER, ROLE_SYSTEM, ROLE_DEVELOPER, ROLE_ASSISTANT };
 
 extern const char *const boundary_roles[5];
 
+/* Whether the generation prompt opens a thought, so that no answer is without one. */
+bool boundaries_think(const struct boundaries *b);
+
 /* Stands inside what looks like a picture's token in somebody's text, while that is rendered:
  * digits, which no template changes. */
 enum { MODEL_GUARD_LEN = 16 };

@@ -422,15 +422,20 @@ static void tell_lead(const struct probe *p)
     buf_done(&text);
 }
 
-/* Templates that open a thought in the generation prompt never see an answer without one. */
-static bool is_append_only(const struct boundaries *b)
+bool boundaries_think(const struct boundaries *b)
 {
     struct str prompt = b->generation_prompt;
-    bool thinks = str_find(prompt, STR("<think>"), 0) != SIZE_MAX &&
-                  str_find(prompt, STR("</think>"), 0) == SIZE_MAX;
+
+    return str_find(prompt, STR("<think>"), 0) != SIZE_MAX &&
+           str_find(prompt, STR("</think>"), 0) == SIZE_MAX;
+}
+
+static bool is_append_only(const struct boundaries *b)
+{
     bool plain = b->append_plain && (b->append_tools || !b->tool_turns);
 
-    return b->append_thought && (b->append_thought_call || !b->tool_turns) && (plain || thinks);
+    return b->append_thought && (b->append_thought_call || !b->tool_turns) &&
+           (plain || boundaries_think(b));
 }
 
 /* --- variables that keep a template append-only --- */

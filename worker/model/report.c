@@ -35,6 +35,12 @@ static const char *yes_no(bool yes)
     return yes ? "yes" : "no";
 }
 
+/* Of what has no thought: a template may rewrite what never comes. */
+static const char *kept_plain(const struct boundaries *b, bool kept)
+{
+    return !kept && boundaries_think(b) ? "never without a thought" : yes_no(kept);
+}
+
 static void report_stops(const struct model *m, struct buf *out)
 {
     buf_printf(out, "%-20s", "stop ids");
@@ -75,8 +81,8 @@ static void report_boundaries(const struct model *m, struct buf *out)
                "%-20s answer, then user: %s; call, then result: %s; "
                "thought and call, then result: %s; thought, then user: %s; "
                "answer, then system: %s\n",
-               "  kept as written", yes_no(b->append_plain),
-               b->tool_turns ? yes_no(b->append_tools) : "not supported",
+               "  kept as written", kept_plain(b, b->append_plain),
+               b->tool_turns ? kept_plain(b, b->append_tools) : "not supported",
                b->tool_turns ? yes_no(b->append_thought_call) : "not supported",
                yes_no(b->append_thought),
                b->roles[ROLE_SYSTEM] ? yes_no(b->append_late) : "not supported");

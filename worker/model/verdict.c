@@ -48,10 +48,10 @@ static enum tool_kind tool_of(const struct model *m)
 static struct standing stand(const struct model *m, struct model_scratch *s)
 {
     const struct boundaries *b = &m->boundaries;
-    bool calls = b->tool_turns, late = b->roles[ROLE_SYSTEM];
+    bool calls = b->tool_turns, late = b->roles[ROLE_SYSTEM], plain = !boundaries_think(b);
     const bool kept[] = {b->append_plain, b->append_tools, b->append_thought_call,
                          b->append_thought, late && b->append_late};
-    const bool seen[] = {b->renders, calls, calls, b->renders, late};
+    const bool seen[] = {b->renders && plain, calls && plain, calls, b->renders, late};
     struct standing ret = {.append_only = m->info.append_only};
 
     for (size_t i = 0; i < ARRAY_LEN(continuations); i++) {
