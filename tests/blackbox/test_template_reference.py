@@ -75,6 +75,23 @@ def test_names_that_are_none():
         assert want is not None or answer["error"] == "TemplateSyntaxError"
 
 
+# --- a final message that is gone on with ---
+
+def test_the_final_message_that_is_continued():
+    """It ends the prompt; a template that alters it is an error in the reference's words."""
+    shown = "{%% for m in messages %%}[{{ m.role }}]{{ m.content%s }}[/]{%% endfor %%}"
+    user, head = {"role": "user", "content": "hi"}, "[user]%s[/][assistant]"
+    cases = [("", "Hello wor", "hi", "Hello wor"), ("|trim", " Hello ", "hi", "Hello"), ("", " Hello ", "hi", " Hello "),
+             ("", "hi", "hi", "hi"), ("|upper", "Hello", "HI", None), ("|replace('o', '0')", "so", "hi", None)]
+    answers = rendered([{"template": shown % form, "context": {"messages": [user, {"role": "assistant", "content": said}]},
+                         "continue_final_message": True} for form, said, *_ in cases])
+    for (_, said, asked, want), answer in zip(cases, answers):
+        if want is None:
+            assert answer["error"] == "ValueError" and "the final message does not appear in the chat" in answer["message"]
+        else:
+            assert answer["text"] == head % asked + want, (said, answer)
+
+
 # --- expressions ---
 
 CONTEXT = {
