@@ -1,16 +1,16 @@
 // Colour scales of tokens. Every pair of ground and ink has a contrast of 4.5 to 1 or more, and the grounds of one scale
-// can be told apart without red and green: lightness steps for amounts, Okabe and Ito's hues for kinds. Shape says the
-// most important thing once more: what the model wrote is underlined, special tokens have a frame.
+// can be told apart without red, green or blue (a test computes how colour-blind eyes see them): steps of lightness for
+// amounts, hues of unlike lightness for kinds. Shape says the most important thing once more: what the model wrote is underlined, special tokens have a frame.
 
 const LIGHT = {
   none: ["#ffffff", "#1c2430"],
   context: ["#eceff3", "#36404d"],
   amounts: [["#fff7d6", "#1c2430"], ["#ffe08a", "#1c2430"], ["#f6b756", "#1c2430"], ["#d97a3a", "#140a00"],
     ["#a8443f", "#ffffff"], ["#6e1d4f", "#ffffff"], ["#2d0b45", "#ffffff"]],
-  kinds: [["#bfe0f5", "#0d2233"], ["#ffdf9e", "#2e1d00"], ["#b5e5d6", "#06281d"], ["#f3cbe0", "#35102a"],
-    ["#f7f2a6", "#2a2800"], ["#cfd3ff", "#15164a"], ["#f8c9b4", "#3a1300"], ["#d6d6d6", "#1f1f1f"]],
+  kinds: [["#22aaff", "#0d1117"], ["#e6aa66", "#0d1117"], ["#88aaaa", "#0d1117"], ["#aaffcc", "#0d1117"],
+    ["#cc88cc", "#0d1117"], ["#ffe688", "#0d1117"], ["#66e6ff", "#0d1117"], ["#aaaa88", "#0d1117"]],
   model: ["#b9dcf7", "#06253f"],
-  untrained: ["#e9d8f6", "#2d1240"],
+  untrained: ["#f0c27a", "#2e1d00"],
   differs: ["#8f3a00", "#ffffff"],
   mark: "#0b4f8a",
 };
@@ -18,12 +18,12 @@ const LIGHT = {
 const DARK = {
   none: ["#12171f", "#e6ebf2"],
   context: ["#232b36", "#c3ccd8"],
-  amounts: [["#27303c", "#e6ebf2"], ["#4a4220", "#fff3c4"], ["#7a5a12", "#fff6e0"], ["#a35c12", "#ffffff"],
+  amounts: [["#364252", "#e6ebf2"], ["#4a4220", "#fff3c4"], ["#7a5a12", "#fff6e0"], ["#c97a2a", "#140a00"],
     ["#f0a04b", "#1f0f00"], ["#ffc983", "#241500"], ["#fff0c9", "#2a2100"]],
-  kinds: [["#0f4468", "#e4f3ff"], ["#5d4300", "#ffefcf"], ["#0c4f3c", "#dcfff2"], ["#5f2247", "#ffe6f4"],
-    ["#4e4a00", "#fffbd0"], ["#303390", "#eceeff"], ["#67280c", "#ffe9df"], ["#454b54", "#f2f2f2"]],
+  kinds: [["#4466aa", "#ffffff"], ["#aa8888", "#0a0a0a"], ["#442266", "#ffffff"], ["#aa4444", "#ffffff"],
+    ["#8888aa", "#0a0a0a"], ["#660000", "#ffffff"], ["#884466", "#ffffff"], ["#666600", "#ffffff"]],
   model: ["#0e4a78", "#e6f4ff"],
-  untrained: ["#4a2a66", "#f5e8ff"],
+  untrained: ["#6b5320", "#fff6e0"],
   differs: ["#ffb27a", "#2a1000"],
   mark: "#7cc4ff",
 };

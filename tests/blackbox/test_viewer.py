@@ -2,7 +2,9 @@
 driven by a browser in test_viewer_page.py."""
 import base64
 import gzip
+import itertools
 import json
+import math
 import re
 import struct
 
@@ -152,10 +154,13 @@ def test_who_may_look_at_tokens(locked):
         assert locked.get(path, headers=bearer(key)).status == 403
 
 
+def linear(v):
+    return v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4
+
+
 def luminance(colour):
-    parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
-    r, g, b = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts)
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+    red, green, blue = (linear(int(colour[i:i + 2], 16) / 255) for i in (1, 3, 5))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def contrast(a, b):
@@ -184,3 +189,34 @@ def test_tokens_have_contrast():
     assert len(pairs) > 30
     for ground, ink in pairs:
         assert contrast(ground, ink) >= 4.5, (ground, ink, contrast(ground, ink))
+
+
+# How eyes without one of the three cones see linear RGB (Machado, Oliveira and Fernandes, 2009).
+EYES = {"all": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+        "no red": ((.152286, 1.052583, -.204868), (.114503, .786281, .099216), (-.003882, -.048116, 1.051998)),
+        "no green": ((.367322, .860646, -.227968), (.280085, .672501, .047413), (-.011820, .042940, .968881)),
+        "no blue": ((1.255528, -.076749, -.178779), (-.078411, .930809, .147602), (.004733, .691367, .303900))}
+XYZ = ((.4124 / .9505, .3576 / .9505, .1805 / .9505), (.2126, .7152, .0722), (.0193 / 1.089, .1192 / 1.089, .9505 / 1.089))
+
+
+def lab(colour, eyes):
+    """CIE L*a*b* of a colour as these eyes see it: 2.3 is a difference that can just be noticed."""
+    rgb = [linear(int(colour[i:i + 2], 16) / 255) for i in (1, 3, 5)]
+    seen = [min(1, max(0, sum(a * b for a, b in zip(row, rgb)))) for row in EYES[eyes]]
+    light = [sum(a * b for a, b in zip(row, seen)) for row in XYZ]
+    x, y, z = (v ** (1 / 3) if v > .008856 else 7.787 * v + 16 / 116 for v in light)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+@pytest.mark.parametrize("theme", ["LIGHT", "DARK"])
+def test_tokens_can_be_told_apart_by_all_eyes(theme):
+    block = re.search(rf"const {theme} = \{{(.*?)\n\}};", (g.ROOT / "ui/colours.js").read_text(), re.S)[1]
+    found = re.findall(r"(\w+): (\[\[.*?\]\]|\[.*?\]),", block, re.S)
+    grounds = {name: re.findall(r'\["(#[0-9a-f]{6})"', value) for name, value in found}
+    assert len(grounds["kinds"]) == 8 and len(grounds["amounts"]) == 7
+    scales = [[ground for name in names for ground in grounds[name]] for names in (
+        ("context", "amounts"), ("context", "kinds"), ("context", "model", "untrained"), ("context", "differs", "none"))]
+    for eyes in EYES:
+        for scale in scales:
+            for a, b in itertools.combinations(scale, 2):
+                assert math.dist(lab(a, eyes), lab(b, eyes)) >= 5, (eyes, a, b)
