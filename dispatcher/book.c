@@ -129,17 +129,19 @@ static struct queue *queue_made(struct book *b, struct str name)
 
 /* --- lanes --- */
 
-static struct lane *lane_of(struct runner *r, int64_t priority)
+static struct lane *lane_of(struct runner *r, int64_t priority, const struct queue *q)
 {
     struct lane *l;
     size_t at = 0;
 
     while (at < r->lanes.n && r->lanes.at[at]->priority > priority)
         at++;
-    if (at < r->lanes.n && r->lanes.at[at]->priority == priority)
-        return r->lanes.at[at];
+    for (; at < r->lanes.n && r->lanes.at[at]->priority == priority; at++)
+        if (r->lanes.at[at]->queue == q)
+            return r->lanes.at[at];
     l = mem_zalloc(sizeof(*l));
     l->priority = priority;
+    l->queue = q;
     (void)vec_push(&r->lanes);
     memmove(&r->lanes.at[at + 1], &r->lanes.at[at], (r->lanes.n - 1 - at) * sizeof(l));
     r->lanes.at[at] = l;
@@ -162,7 +164,7 @@ static void list_by_seq(struct list_head *list, struct group *g)
 /* A group stands in its lane while a rollout of it waits. */
 static void lane_place(struct group *g)
 {
-    struct lane *l = lane_of(g->runner, g->spec.priority);
+    struct lane *l = lane_of(g->runner, g->spec.priority, g->queue);
     bool wanted = g->waiting > 0 && !group_settled(g);
 
     if (!wanted)
@@ -586,25 +588,52 @@ static struct rollout *pick(struct group *g, struct str executor, uint64_t wall_
     return second;
 }
 
+/* The lane's first begun group of which one may be claimed. */
+static struct rollout *pick_begun(const struct lane *l, struct str executor, uint64_t wall_ms)
+{
+    struct group *g;
+
+    LIST_EACH(&l->begun, g, struct group, lane_entry) {
+        struct rollout *m = pick(g, executor, wall_ms);
+
+        if (m)
+            return m;
+    }
+    return NULL;
+}
+
+/* Whichever was submitted first; either may be NULL. */
+static struct group *earlier_group(struct group *a, struct group *b)
+{
+    return !a || (b && b->seq < a->seq) ? b : a;
+}
+
+static struct rollout *earlier_rollout(struct rollout *a, struct rollout *b)
+{
+    return !a || (b && b->group->seq < a->group->seq) ? b : a;
+}
+
 struct rollout *book_next_rollout(struct book *b, struct runner *r, struct str executor,
                                   uint64_t wall_ms, book_closed_fn closed, void *ctx)
 {
     (void)b;
-    for (size_t i = 0; i < r->lanes.n; i++) {
-        struct lane *l = r->lanes.at[i];
-        struct group *g;
+    for (size_t i = 0; i < r->lanes.n;) {
+        int64_t priority = r->lanes.at[i]->priority;
+        struct rollout *begun = NULL;
+        struct group *fresh = NULL;
 
-        LIST_EACH(&l->begun, g, struct group, lane_entry) {
-            struct rollout *m =
-                g->queue && closed(ctx, g->queue) ? NULL : pick(g, executor, wall_ms);
+        for (; i < r->lanes.n && r->lanes.at[i]->priority == priority; i++) {
+            struct lane *l = r->lanes.at[i];
 
-            if (m)
-                return m;
+            if (l->queue && closed(ctx, l->queue))
+                continue;
+            begun = earlier_rollout(begun, pick_begun(l, executor, wall_ms));
+            fresh = earlier_group(fresh, LIST_FIRST_OF(&l->fresh, struct group, lane_entry));
         }
-        LIST_EACH(&l->fresh, g, struct group, lane_entry) {
-            if (!g->queue || !closed(ctx, g->queue))
-                return pick(g, executor, wall_ms);
-        }
+        if (begun)
+            return begun;
+        if (fresh)
+            return pick(fresh, executor, wall_ms);
     }
     return NULL;
 }

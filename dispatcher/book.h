@@ -11,8 +11,8 @@
  * times ("at") are kept in records; leases run on the monotonic clock, so a step of the wall clock
  * ends none.
  *
- *   runner ─ lanes by priority ─┬ begun groups with a waiting rollout   (these go first)
- *                               └ groups not begun, by submission
+ *   runner ─ lanes by priority and queue ─┬ begun groups with a waiting rollout   (these go first)
+ *                                         └ groups not begun, by submission
  *   queue ─┬ all its groups by submission
  *          └ its settled groups by settling
  */
@@ -22,8 +22,11 @@
 #include "common/base/map.h"
 #include "dispatcher/rollouts.h"
 
+/* Groups of one runner, priority and queue with a waiting rollout, by submission. A queue of its
+ * own, so that a closed one costs a look, however many wait in it. */
 struct lane {
     int64_t priority;
+    const struct queue *queue; /* NULL: of no queue */
     struct list_head begun, fresh;
 };
 

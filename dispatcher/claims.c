@@ -113,8 +113,8 @@ static void put_merged(struct json_out *o, const struct json *const all[], size_
 
 static bool set_here(struct str key)
 {
-    return str_eq_c(key, "hold") || str_eq_c(key, "sink") || str_eq_c(key, "metadata") ||
-           str_eq_c(key, "labels") || str_eq_c(key, "sampling_params");
+    return str_eq_c(key, "hold") || str_eq_c(key, "sink") || str_eq_c(key, "dispatched") ||
+           str_eq_c(key, "metadata") || str_eq_c(key, "labels") || str_eq_c(key, "sampling_params");
 }
 
 /* The body of POST /sessions for an attempt. The group's metadata becomes the session's, so that
@@ -166,6 +166,8 @@ static void write_session_options(const struct group *g, const struct claim_item
     json_out_key(&o, "group_size");
     json_out_i64(&o, group_rollouts(g));
     json_out_key(&o, "hold");
+    json_out_bool(&o, true);
+    json_out_key(&o, "dispatched");
     json_out_bool(&o, true);
     json_out_key(&o, "sink"); /* not at its end: once the attempt counts */
     json_out_bool(&o, false);
@@ -364,6 +366,7 @@ static void on_session(void *ctx, int status, struct str body, const struct err 
 
     (void)e;
     it->call = NULL;
+    (void)map_take(&d->claiming, str_cstr(it->attempt));
     if (status == 200 && json_parse(&a, body, &v, &bad) == 0)
         session = json_string(json_get(v, "session_id"));
     if (session.p && session.len < SESSION_ID_MAX) {
@@ -382,6 +385,8 @@ static void on_session(void *ctx, int status, struct str body, const struct err 
         goto out;
     } else {
         d->refused_until_ms = clock_ms() + REFUSED_MS;
+        if (status != 429 && status != 503)
+            sweep_start(d); /* it may have been made, and the answer lost */
     }
     if (r)
         book_release(r);
@@ -458,6 +463,7 @@ static bool claim_look(struct poll *p)
         struct claim_item *it = &c->items[i];
 
         it->claim = c;
+        (void)map_set(&d->claiming, str_cstr(it->attempt), it);
         buf_clear(&body);
         write_session_options(book_group(&d->book, str_cstr(it->group)), it, &body);
         it->call = worker_call(d->workers, (struct str){0}, "POST", STR("/sessions"),

@@ -2,7 +2,10 @@
  * Sessions that are to end: of attempts that failed (aborted), and of groups that were acknowledged
  * (deleted); and what sinks get: the sessions of attempts that count, once their end is recorded,
  * so that no losing attempt is ever delivered. A worker that is away is asked again, until it
- * answers. Behind a restart the sweep asks once more.
+ * answers. The sweep asks once more behind a restart, and finds sessions whose making was not
+ * recorded. Of sessions that are of no known attempt it touches those alone that the dispatcher
+ * made (option `dispatched`): a trainer's own session may have a label `attempt`, and forks and
+ * imports have that of what they come from.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +15,7 @@
 #include "dispatcher/desk.h"
 #include "dispatcher/workers.h"
 
-enum { AGAIN_MS = 500, PAGE = 1000 };
+enum { AGAIN_MS = 500, SWEEP_AGAIN_MS = 2000, PAGE = 1000 };
 
 struct closing {
     struct desk *desk;
@@ -155,6 +158,17 @@ static void on_sweep_again(struct loop_timer *t)
     sweep_ask(CONTAINER_OF(t, struct desk, sweep.again));
 }
 
+static bool is_closing(const struct desk *d, const char *session)
+{
+    const struct closing *c;
+
+    LIST_EACH(&d->closings, c, struct closing, entry) {
+        if (strcmp(c->session, session) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* A session with the label of an attempt: kept while that runs or its group is to be delivered.
  * That of an acknowledged group may not have been given to the sinks yet. */
 static void judge(struct desk *d, const struct json *row)
@@ -168,18 +182,40 @@ static void judge(struct desk *d, const struct json *row)
     char session[SESSION_ID_MAX];
 
     if (label.len != ATTEMPT_ID_LEN || !id.p || id.len >= sizeof(session) ||
-        str_eq_c(phase, "aborted"))
+        str_eq_c(phase, "aborted") || map_get(&d->claiming, label))
         return;
     memcpy(session, id.p, id.len);
     session[id.len] = '\0';
+    if (is_closing(d, session))
+        return;
     if (a && str_eq_c(id, a->session) && !a->ended)
         return;
     if (a && str_eq_c(id, a->session) && a->verdict == ROLLOUT_SUCCEEDED)
         closing_start(d, session, CLOSING_DELIVER, a->rollout->group);
     else if (gone && str_eq_c(id, gone->session))
         closing_start(d, session, CLOSING_FORGET, gone->rollout->group);
-    else
+    else if (json_is_true(json_get(row, "dispatched")))
         closing_start(d, session, over ? CLOSING_FORGET : CLOSING_ABORT, NULL);
+}
+
+static void on_sweep_anew(struct loop_timer *t)
+{
+    struct desk *d = CONTAINER_OF(t, struct desk, sweep.again);
+
+    d->sweep.partial = d->sweep.anew = false;
+    sweep_ask(d);
+}
+
+/* A pass is over. What is gone from the book is needed until one has seen all workers. */
+static void sweep_over(struct desk *d)
+{
+    d->swept = true;
+    if (!d->sweep.partial)
+        book_forget_gone(&d->book);
+    d->sweep.runs = d->sweep.partial || d->sweep.anew;
+    if (d->sweep.runs)
+        loop_timer_set(d->loop, &d->sweep.again, SWEEP_AGAIN_MS, on_sweep_anew);
+    polls_wake(d);
 }
 
 static void on_page(void *ctx, int status, struct str body, const struct err *e)
@@ -200,17 +236,16 @@ static void on_page(void *ctx, int status, struct str body, const struct err *e)
     rows = json_get(page, "sessions");
     for (size_t i = 0; rows && i < rows->n; i++)
         judge(d, json_at(rows, i));
+    if (json_at(json_get(page, "unreachable"), 0))
+        d->sweep.partial = true;
     cursor = json_string(json_get(page, "next_cursor"));
     (void)snprintf(d->sweep.cursor, sizeof(d->sweep.cursor), "%.*s", (int)cursor.len,
                    cursor.p ? cursor.p : "");
     arena_done(&a);
-    if (d->sweep.cursor[0]) {
+    if (d->sweep.cursor[0])
         sweep_ask(d);
-    } else {
-        d->swept = true;
-        book_forget_gone(&d->book);
-    }
-    polls_wake(d);
+    else
+        sweep_over(d);
 }
 
 static void sweep_ask(struct desk *d)
@@ -225,6 +260,11 @@ static void sweep_ask(struct desk *d)
 
 void sweep_start(struct desk *d)
 {
+    if (d->sweep.runs) {
+        d->sweep.anew = true;
+        return;
+    }
+    d->sweep.runs = true;
     sweep_ask(d);
 }
 

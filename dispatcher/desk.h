@@ -53,6 +53,7 @@ struct desk {
     struct loop_task wake;     /* look at the polls again */
     struct list_head closings; /* sessions to be ended */
     struct list_head tellings; /* settled groups for the sinks */
+    struct map claiming;       /* attempts whose session is being made, by id */
     struct map owed;           /* groups of which sinks are to be given something, by id */
     uint64_t refused_until_ms; /* monotonic: the gateway takes no new sessions */
     bool draining, disk_low;
@@ -61,9 +62,10 @@ struct desk {
         struct http_fetch *call;
         struct loop_timer again;
         char cursor[96];
-    } sweep; /* closings.c: looking for sessions of nobody */
+        bool runs, partial, anew; /* a pass; it missed a worker; another one is wanted */
+    } sweep;                      /* closings.c: looking for sessions of nobody */
 
-    bool swept;    /* it is done */
+    bool swept;    /* the first pass is over */
     unsigned busy; /* claims and ends under way */
     struct loop_timer tick, drain;
     uint64_t drain_until_ms;
@@ -208,8 +210,10 @@ void telling_start(struct desk *d, const struct group *g);
 void tellings_resume(struct desk *d);
 void tellings_end(struct desk *d);
 
-/* Looks for sessions of attempts that nobody knows (a crash came between their making and their
- * record, or their group is gone), and ends them. Sets desk->swept once done. */
+/* Looks for sessions that were made for attempts that nobody knows (a crash came between their
+ * making and their record, the answer of their making was lost, or their group is gone), and ends
+ * them. Sets desk->swept after the first pass. Passes are repeated until one has seen all workers;
+ * while one runs, a call asks for another behind it. */
 void sweep_start(struct desk *d);
 void sweep_end(struct desk *d);
 

@@ -31,6 +31,7 @@
 enum {
     TICK_MS = 250,
     DRAIN_TICK_MS = 20,
+    LOST_AGAIN_MS = 1000,
     TICKS_PER_LOOK = 120,  /* at the journal's needs */
     JOURNAL_WAIT_MS = 5000 /* for a dispatcher that is being replaced */
 };
@@ -195,6 +196,7 @@ static void check_leases(struct desk *d, uint64_t now_ms)
             a->lease_due_ms = now_ms + lease_ms; /* after a replay */
         if (a->ending || now_ms < a->lease_due_ms)
             continue;
+        a->lease_due_ms = now_ms + LOST_AGAIN_MS; /* where the end cannot be recorded */
         ends_lost(d, a, "the executor's lease ran out", clock_wall_ms());
         /* From the start: a group that settles ends others, too. */
         next = LIST_FIRST_OF(&d->book.running, struct attempt, entry);
@@ -451,6 +453,7 @@ static void close_all(struct desk *d)
         journal_close(d->journal);
     d->book.events = NULL;
     book_done(&d->book);
+    map_done(&d->claiming);
     map_done(&d->owed); /* closings and tellings, which owed, are over */
     keys_free(d->keys);
     ids_free(d->ids);

@@ -36,8 +36,8 @@ struct next {
     bool submitted;
 };
 
-/* Takes up to `max` groups and writes them. When the trainer has left, the lease brings them back.
- */
+/* Takes up to `max` groups and writes them; an error if there are some and none can be taken. When
+ * the trainer has left, the lease brings them back. */
 static void deliver(struct desk *d, struct exchange *x, const struct next *n)
 {
     struct desk_answer *a = durable_begin(d, x);
@@ -46,11 +46,12 @@ static void deliver(struct desk *d, struct exchange *x, const struct next *n)
     struct buf record = {0};
     struct group *g = NULL;
     struct err e = {0};
+    uint64_t taken = 0;
 
     json_out_obj(&o);
     json_out_key(&o, "groups");
     json_out_arr(&o);
-    for (uint64_t i = 0; i < n->max && q; i++) {
+    for (; taken < n->max && q; taken++) {
         g = book_next_group(q, n->states, n->submitted);
         if (!g)
             break;
@@ -65,7 +66,10 @@ static void deliver(struct desk *d, struct exchange *x, const struct next *n)
     result_write_queue(&d->book, n->queue, q, clock_wall_ms(), clock_ms(), &o);
     json_out_end_obj(&o);
     buf_done(&record);
-    durable_end(a, 200);
+    if (taken == 0 && e.kind != ERR_NONE)
+        durable_fail(a, &e);
+    else
+        durable_end(a, 200);
 }
 
 static bool next_look(struct poll *p)

@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from typing import Any, AsyncIterator, Awaitable, Callable, Optional
 
-from .calls import POLL_S, Call, Calls
+from .calls import POLL_S, Call, Calls, next_cursor
 from .errors import BadAnswer, RollgateError, Unreachable, from_answer
 from .retries import Address, Patience, heads, key_from_environment
 
@@ -179,12 +179,12 @@ class AsyncClient(Calls):
         return await self._poll(lambda s: self.wait_group_once(group_id, s), timeout_s, tell if progress else None)
 
     async def all_sessions(self, **filters: Any) -> AsyncIterator[dict]:
-        """Every session of every page."""
+        """As Client.all_sessions."""
         cursor = None
         while True:
             page = await self.list_sessions(cursor=cursor, **filters)
             for row in page["sessions"]:
                 yield row
-            cursor = page.get("next_cursor")
+            cursor = next_cursor(page)
             if not cursor:
                 return

@@ -9,6 +9,7 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Seque
 from urllib.parse import quote, urlencode
 
 from . import records
+from .errors import Unreachable
 
 POLL_S = 30.0       # one long poll; a wait is made of as many as it needs
 
@@ -73,6 +74,13 @@ def _queue(name: str, tail: str = "") -> str:
     return f"/queues/{quote(name, safe='')}{tail}"
 
 
+def next_cursor(page: Mapping[str, Any]) -> Optional[str]:
+    """Where the next page of sessions begins, or None. Unreachable if a worker's sessions are missing from this one."""
+    if page.get("unreachable"):
+        raise Unreachable(f"the list is not whole: workers {page['unreachable']} did not answer", retry=True)
+    return page.get("next_cursor")
+
+
 class Calls:
     """The methods of both clients. Each raises the class of errors.py that the gateway's answer names."""
 
@@ -98,7 +106,7 @@ class Calls:
 
     def list_sessions(self, *, phase: Optional[str] = None, label: Optional[str] = None, limit: Optional[int] = None,
                       cursor: Optional[str] = None, reseeded: Optional[bool] = None) -> Any:
-        """One page: {"sessions": [...], "next_cursor"}."""
+        """One page: {"sessions": [...], "next_cursor", "unreachable": [indexes of workers that are missing]}."""
         return self._get(query("/sessions", phase=phase, label=label, limit=limit, cursor=cursor, reseeded=reseeded))
 
     def reward(self, session_id: str, reward_info: Any, response_id: Optional[str] = None, *, key: Optional[str] = None) -> Any:

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any, Callable, Iterator, Optional
 
-from .calls import POLL_S, Call, Calls
+from .calls import POLL_S, Call, Calls, next_cursor
 from .errors import BadAnswer, RollgateError, Unreachable, from_answer
 from .retries import Address, Patience, heads, key_from_environment
 
@@ -136,11 +136,11 @@ class Client(Calls):
         return self._poll(lambda s: self.wait_group_once(group_id, s), timeout_s, tell)
 
     def all_sessions(self, **filters: Any) -> Iterator[dict]:
-        """Every session of every page."""
+        """Every session of every page; Unreachable behind the first page that lacks a worker's."""
         cursor = None
         while True:
             page = self.list_sessions(cursor=cursor, **filters)
             yield from page["sessions"]
-            cursor = page.get("next_cursor")
+            cursor = next_cursor(page)
             if not cursor:
                 return

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from gateway import BINARY, stays, wait_until
+from gateway import BINARY, pause, stays, wait_until
 from stub_engines import StubEngine
 
 
@@ -80,8 +80,29 @@ def test_the_list_covers_all_workers_page_by_page(gateway):
     assert sorted(seen) == sorted(ids) and pages >= 4
     odd = gateway.get("/sessions?label=n=1").json()["sessions"]
     assert len(odd) == 5 and all(row["labels"]["n"] == "1" for row in odd)
+    assert page["unreachable"] == []
     assert gateway.get("/sessions?limit=0").status == 400
     assert gateway.get("/sessions?cursor=zz").status == 400
+
+
+def test_a_list_names_the_workers_that_it_lacks(start):
+    """A worker that dies while another one asks it for its part of the page."""
+    gateway = start(workers=2).allow("process died", "did not list")
+    assert new(gateway) and new(gateway)
+
+    def missed():
+        pid = gateway.child("worker-1")
+        os.kill(pid, signal.SIGSTOP)
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            lists = [pool.submit(gateway.get, "/sessions") for _ in range(2)]
+            pause(0.2, "nothing tells that the other worker has asked; if it had not, this is tried again")
+            os.kill(pid, signal.SIGKILL)
+            answers = [a.result() for a in lists]
+        wait_until(lambda: gateway.child("worker-1") not in (None, pid), 20, "the worker is replaced")
+        return [1] in [a.json().get("unreachable") for a in answers]
+    wait_until(missed, 30, "a list says so")
+    page = gateway.get("/sessions").json()
+    assert page["unreachable"] == [] and len(page["sessions"]) == 2
 
 
 def test_rows_tell_the_drift_that_audits_found(gateway):

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -181,6 +182,54 @@ def test_a_disk_that_takes_no_record(faulty, how):
         talk.check()
     assert "torn tail" not in gateway.log()
     gateway.allow("process died")
+
+
+def claim(gateway, wait_s=5):
+    answer = gateway.post("/attempts/claim", {"executor": "x", "slots": {"r": 1}, "wait_s": wait_s})
+    return answer.json()["attempts"] if answer.status == 200 else []
+
+
+def test_a_dispatcher_whose_disk_takes_no_record(faulty):
+    """A lease that runs out and a group that is asked for: told, and done once the disk takes records again."""
+    gateway, inject = faulty(attempt_lease="1s")
+    gateway.allow("journal", "cannot")
+    for name in ("settled", "running"):
+        assert gateway.request("PUT", f"/groups/{name}", {"runner": name[0], "input": 1}).status == 201
+    assert gateway.post("/groups/settled/cancel", {"deliver": True}).status == 200
+    (attempt,) = claim(gateway)
+    inject("where", "dispatcher/seg-")
+    inject("writev", errno.ENOSPC)
+    wait_until(lambda: "a lost lease cannot be recorded" in gateway.log(), 20, "the lease runs out")
+    refused = gateway.get("/queues/train/next")
+    assert refused.status == 503 and refused.json()["error"]["code"] == "storage_full", refused.text
+    assert gateway.get("/groups/running").json()["members"][0]["state"] == "running"
+    inject("writev", None)
+    assert [x["id"] for x in gateway.get("/queues/train/next").json()["groups"]] == ["settled"]
+    wait_until(lambda: gateway.get("/groups/running").json()["members"][0]["outcome"] == "infra", 20, "the lease is lost")
+    assert gateway.post(f"/attempts/{attempt['attempt_id']}/end", {"outcome": "ok"}).status == 410
+
+
+def test_a_session_whose_making_was_not_answered_is_ended(faulty):
+    """The worker dies between its record and its answer: the attempt gets another session, the first one goes."""
+    gateway, inject = faulty(durability="power")
+    gateway.allow("process died", "worker connection")
+    assert gateway.request("PUT", "/groups/g", {"runner": "r", "input": 1}).status == 201
+    pid, got = gateway.child("worker-0"), []
+    inject("where", "worker-0/seg-")
+    inject("hold", 1)
+    thread = threading.Thread(target=lambda: got.extend(claim(gateway, wait_s=20)))
+    thread.start()
+    journal = Path(gateway.folder) / "state/worker-0"
+    wait_until(lambda: any(b"dispatched" in f.read_bytes() for f in journal.glob("seg-*")), 20, "its record is written")
+    os.kill(pid, signal.SIGKILL)
+    inject("hold", None)
+    wait_until(lambda: gateway.child("worker-0") not in (None, pid), 20, "the worker is replaced")
+    while not got:
+        thread.join(30)
+        got.extend(claim(gateway))
+    session = got[0]["session"]["session_id"]
+    wait_until(lambda: [row["session_id"] for row in gateway.get("/sessions?phase=open").json()["sessions"]] == [session], 20,
+               "the session of nobody has ended")
 
 
 def test_a_clock_that_jumps_expires_nothing(faulty):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 import time
+import uuid
 
 import pytest
 
@@ -518,6 +519,36 @@ def test_the_dispatcher_may_die_at_any_time(start):
     assert {x["state"] for x in groups} == {"finished"} and len({x["id"] for x in groups}) == 12
     open_ones = json.loads(gateway.get("/sessions?phase=open").text)["sessions"]
     g.wait_until(lambda: gateway.get("/sessions?phase=open").json()["sessions"] == [], 20, f"no session is left: {open_ones}")
+
+
+def sweep_again(gateway):
+    """Another dispatcher, which has looked for sessions of nobody: claims wait for that."""
+    pid = gateway.child("dispatcher")
+    os.kill(pid, signal.SIGKILL)
+    g.wait_until(lambda: gateway.child("dispatcher") not in (None, pid), 20, "it is replaced")
+    submit(gateway, id=f"after-{pid}", runner="sweep", infra_attempts=1)
+    g.wait_until(lambda: claim(gateway, "sweeper", sweep=1), 20, "it gives attempts")
+
+
+def phase(gateway, session):
+    return gateway.get(f"/sessions/{session['session_id']}").json()["phase"]
+
+
+def test_a_new_dispatcher_ends_its_own_sessions_alone(start):
+    """A trainer's label `attempt` looks like an attempt's id; a fork and an import of an attempt's session keep its labels."""
+    gateway = start(workers=2).allow("process died")
+    mine = gateway.post("/sessions", {"labels": {"attempt": uuid.uuid4().hex}, "hold": True, "sink": False, "group": "own",
+                                      "rollout": 0, "group_size": 1}).json()
+    submit(gateway, id="g", runner="r", reward="external")
+    (attempt,) = claim(gateway, r=1)
+    session = attempt["session"]
+    assert chat(gateway, attempt, "go").status == 200
+    fork = gateway.post(f"/sessions/{session['session_id']}/fork", {}).json()
+    snapshot = gateway.get(f"/sessions/{session['session_id']}/snapshot").json()
+    imported = gateway.post("/sessions/import", snapshot).json()
+    sweep_again(gateway)
+    assert [phase(gateway, s) for s in (mine, fork, imported, session)] == ["open"] * 4
+    assert end(gateway, attempt, outcome="ok").json() == {"rollout": "succeeded"}
 
 
 def test_settled_groups_survive_the_whole_gateway(start):

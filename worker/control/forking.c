@@ -25,7 +25,8 @@ static int write_record(void *ctx, struct str record, struct err *e)
     return ledger_write(&f->service->calls.ledger, f->fork.id, record, (struct ledger_done){0}, e);
 }
 
-/* The options of the session, with those of the request in their place. */
+/* The options of the session, with those of the request in their place. A fork is its caller's:
+ * the dispatcher does not end it with its attempt. */
 static const struct json *options_of(struct arena *a, const struct session *s,
                                      const struct json *body)
 {
@@ -43,7 +44,7 @@ static const struct json *options_of(struct arena *a, const struct session *s,
 
             for (size_t k = 0; k < ARRAY_LEN(ours); k++)
                 given = str_eq_c(name, ours[k]) ? json_get(body, ours[k]) : given;
-            if (json_is_null(given))
+            if (json_is_null(given) && !str_eq_c(name, "dispatched"))
                 json_put(a, o, arena_cstr(a, name), was->members[i].value);
         }
     }

@@ -30,6 +30,7 @@ struct listing {
     struct str after;         /* last id already sent of workers[at]; absent: from the start */
     struct buf rows;          /* JSON objects, comma separated */
     struct buf last;          /* id of the last row */
+    struct buf unreachable;   /* indexes of workers that did not answer, comma separated */
     struct http_fetch *asked; /* the running question */
     struct session_walk walk; /* over this worker's own */
     struct loop_task later;
@@ -44,6 +45,7 @@ static void listing_free(struct listing *v)
     loop_task_cancel(v->service->calls.loop, &v->later);
     buf_done(&v->rows);
     buf_done(&v->last);
+    buf_done(&v->unreachable);
     arena_done(&v->arena);
     free(v);
 }
@@ -176,7 +178,9 @@ static void answer(struct listing *v)
         buf_printf(&body, "\"%u.%.*s\"", v->workers[v->at], (int)v->last.len, v->last.p);
     else
         buf_puts(&body, "null");
-    buf_add_c(&body, '}');
+    buf_puts(&body, ",\"unreachable\":[");
+    buf_add_str(&body, buf_str(&v->unreachable));
+    buf_puts(&body, "]}");
     exchange_watch(v->x, NULL, NULL);
     respond_count(v->service, v->dialect, 200);
     exchange_reply(v->x, 200, "application/json", buf_str(&body));
@@ -195,7 +199,16 @@ static void step(struct listing *v)
     buf_clear(&v->last);
 }
 
-/* A sibling's page. One that cannot be reached is left out: its sessions are not reachable now. */
+static void miss(struct listing *v, int status, const struct err *e)
+{
+    uint32_t index = v->workers[v->at];
+
+    log_warn(NULL, "a worker did not list its sessions", LOG_U("index", index),
+             LOG_I("status", status), LOG_T("error", e->text));
+    buf_printf(&v->unreachable, "%s%u", v->unreachable.len > 0 ? "," : "", index);
+}
+
+/* A sibling's page. One that cannot be reached is left out, and named. */
 static void on_answer(void *ctx, int status, struct str body, const struct err *e)
 {
     struct listing *v = ctx;
@@ -206,8 +219,7 @@ static void on_answer(void *ctx, int status, struct str body, const struct err *
 
     v->asked = NULL;
     if (status != 200 || json_parse(&a, body, &page, &bad))
-        log_warn(NULL, "a worker did not list its sessions", LOG_U("index", v->workers[v->at]),
-                 LOG_I("status", status), LOG_T("error", e->text));
+        miss(v, status, e);
     rows = json_get(page, "sessions");
     for (size_t i = 0; rows && i < rows->n && v->got < v->limit; i++) {
         struct buf text = {0};

@@ -200,6 +200,7 @@ int session_options_read(const struct session_store *st, const struct json *v,
         read_bool(v, "ignore_cch", &ret->matcher.ignore_cch, e) != 0 ||
         read_bool(v, "branch_on_rewrite", &ret->branch_on_rewrite, e) != 0 ||
         read_bool(v, "hold", &ret->hold, e) != 0 ||
+        read_bool(v, "dispatched", &ret->dispatched, e) != 0 ||
         read_bool(v, "evaluation", &ret->evaluation, e) != 0 || read_bool(v, "sink", &sink, e) != 0)
         return -1;
     if (read_count(v, "prompt_length", 1, &ret->prompt_length, e) != 0 ||
@@ -246,6 +247,8 @@ void session_options_write(const struct session_options *opt, struct buf *json)
     json_out_member_cstr(&o, "after_complete", opt->refuse_completed ? "refuse" : "serve");
     if (opt->hold)
         json_out_member_bool(&o, "hold", true);
+    if (opt->dispatched)
+        json_out_member_bool(&o, "dispatched", true);
     if (opt->evaluation)
         json_out_member_bool(&o, "evaluation", true);
     if (opt->no_sinks || opt->evaluation)

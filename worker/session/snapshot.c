@@ -110,6 +110,33 @@ static int split(struct snapshot_reader *r, struct str frames)
     return 0;
 }
 
+/* The options of the new session: the dispatcher does not end it with the attempt of the old one.
+ */
+static void put_options(const struct snapshot_reader *r, struct record_in *in, struct buf *b)
+{
+    struct str given = record_str(in);
+    const struct json *options = NULL;
+    struct buf text = {0};
+
+    if (json_parse(r->arena, given, &options, NULL) == 0 && json_get(options, "dispatched")) {
+        struct json_out o = json_out_to(&text);
+
+        json_out_obj(&o);
+        for (uint32_t i = 0; i < options->n; i++) {
+            struct str name = json_string(&options->members[i].key);
+
+            if (str_eq_c(name, "dispatched"))
+                continue;
+            json_out_key_str(&o, name);
+            json_out_value(&o, &options->members[i].value);
+        }
+        json_out_end_obj(&o);
+        given = arena_str(r->arena, buf_str(&text));
+    }
+    record_put_str(b, given);
+    buf_done(&text);
+}
+
 /* With the new session's id in front, and its time. */
 static void move_over(const struct snapshot_reader *r, struct str *record)
 {
@@ -121,6 +148,8 @@ static void move_over(const struct snapshot_reader *r, struct str *record)
     h.id = r->to->id;
     h.at_ms = r->to->now_ms - MIN_OF(r->newest_ms - h.at_ms, r->to->now_ms);
     record_put_head(&b, &h);
+    if (h.type == RECORD_CREATE)
+        put_options(r, &in, &b);
     buf_add(&b, in.p, (size_t)(in.end - in.p));
     *record = arena_str(r->arena, buf_str(&b));
     buf_done(&b);

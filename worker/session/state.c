@@ -329,6 +329,8 @@ static void put_head(struct json_out *o, const struct session *s)
     json_out_member_seconds(o, "updated_at", s->updated_ms);
     if (s->exported_ms)
         json_out_member_seconds(o, "exported_at", s->exported_ms);
+    if (s->options.dispatched)
+        json_out_member_bool(o, "dispatched", true);
     if (s->options.evaluation)
         json_out_member_bool(o, "evaluation", true);
     if (s->options.adapter.p)

@@ -35,6 +35,7 @@ struct session_options {
     struct str reseeded_from; /* the unknown id of the call that it was made for ("": the call named
                                  none); absent: made by POST /sessions */
     bool hold;                /* finalized, it is kept until it is deleted */
+    bool dispatched;          /* made by the dispatcher; a fork or an import of it is not */
     bool no_sinks;            /* no sink gets it */
     struct session_wants wants;
     struct str adapter; /* of the weights that sample; absent: none */

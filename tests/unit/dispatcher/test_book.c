@@ -25,11 +25,10 @@ static void submit(struct book *b, const char *id, const char *more)
     buf_done(&text);
 }
 
-static bool open_queue(void *ctx, const struct queue *q)
+/* ctx: the name of the queue that is closed, or NULL. */
+static bool closed_queue(void *ctx, const struct queue *q)
 {
-    (void)ctx;
-    (void)q;
-    return false;
+    return ctx && strcmp(q->name, ctx) == 0;
 }
 
 /* Claims the next rollout for an executor; its attempt, or NULL. */
@@ -37,7 +36,7 @@ static struct attempt *claim(struct book *b, const char *executor, uint64_t at_m
 {
     static unsigned n;
     struct runner *r = book_runner_made(b, STR("r"));
-    struct rollout *m = book_next_rollout(b, r, str_cstr(executor), at_ms, open_queue, NULL);
+    struct rollout *m = book_next_rollout(b, r, str_cstr(executor), at_ms, closed_queue, NULL);
     struct buf record = {0};
     char id[ATTEMPT_ID_LEN + 1];
 
@@ -146,7 +145,7 @@ TEST(book, a_replay_gives_the_same_book)
     }
     for (int i = 0; i < 5; i++) {
         struct runner *r = book_runner_made(&first, STR("r"));
-        struct rollout *m = book_next_rollout(&first, r, STR("x"), 1000000, open_queue, NULL);
+        struct rollout *m = book_next_rollout(&first, r, STR("x"), 1000000, closed_queue, NULL);
         char id[ATTEMPT_ID_LEN + 1];
         struct result result = {.has_reward = true, .reward = 0.25};
 
@@ -238,6 +237,39 @@ TEST(book, delivery_by_settling_and_by_submission)
 }
 
 /* What was acknowledged may not have been given to sinks: a start must find it. */
+static const char *next_group(struct book *b, const char *closed)
+{
+    struct runner *r = book_runner_made(b, STR("r"));
+    struct rollout *m =
+        book_next_rollout(b, r, STR("x"), 1000, closed_queue, (void *)(uintptr_t)closed);
+
+    return m ? m->group->spec.id.p : "";
+}
+
+/* Over all queues of one priority: begun groups first, then by submission; a closed one has none.
+ */
+TEST(book, claims_go_by_submission_over_open_queues)
+{
+    struct book b;
+
+    book_init(&b);
+    submit(&b, "a", ",\"queue\":\"train\",\"n\":2");
+    submit(&b, "b", ",\"queue\":\"val\",\"n\":2");
+    submit(&b, "c", ",\"queue\":\"train\"");
+    submit(&b, "d", ",\"queue\":null");
+    submit(&b, "e", ",\"queue\":\"val\",\"priority\":1");
+    cr_expect_str_eq(next_group(&b, NULL), "e");
+    cr_expect_str_eq(next_group(&b, "val"), "a");
+    cr_expect_str_eq(claim(&b, "x", 1000)->rollout->group->spec.id.p, "e");
+    cr_expect_str_eq(next_group(&b, "train"), "b");
+    cr_expect_str_eq(claim(&b, "x", 1000)->rollout->group->spec.id.p, "a");
+    cr_expect_str_eq(next_group(&b, NULL), "a"); /* begun */
+    cr_expect_str_eq(claim(&b, "x", 1000)->rollout->group->spec.id.p, "a");
+    cr_expect_str_eq(next_group(&b, NULL), "b");
+    cr_expect_str_eq(next_group(&b, "val"), "c");
+    book_done(&b);
+}
+
 TEST(book, gone_groups_are_kept_until_they_are_forgotten)
 {
     struct book b;
