@@ -129,6 +129,18 @@ static void allow_sinks(const struct rules *r, const struct config *c)
     }
 }
 
+/* The file that tells the engines, or the key file of the router that does. */
+static void allow_source(const struct rules *r, const char *source)
+{
+    struct str all = str_cstr(source ? source : "");
+    struct str key = option_of(all, STR("key-file="), ',');
+
+    if (str_starts(all, STR("file:")))
+        allow_around(r, str_sub(all, 5, SIZE_MAX), READ);
+    else if (key.len > 0)
+        allow_around(r, key, READ);
+}
+
 /* Files and folders that the settings name. */
 static void allow_settings(const struct rules *r, const struct config *c)
 {
@@ -138,6 +150,7 @@ static void allow_settings(const struct rules *r, const struct config *c)
     allow_file(r, c->engine_ca_file);
     allow_file(r, c->chat_template);
     allow(r, c->model, READ);
+    allow_source(r, c->engine_source);
     for (size_t i = 0; i < c->engine.n; i++) {
         struct str key = option_of(str_cstr(c->engine.at[i]), STR("key-file="), ',');
         struct str script = option_of(str_cstr(c->engine.at[i]), STR("builtin:script:"), ',');

@@ -73,16 +73,16 @@ struct session_defaults setup_sessions(const struct config *c, bool all_text)
     return d;
 }
 
-/* Without --engine the built-in engine serves. */
+/* Without --engine the built-in engine serves, or those that a source tells. */
 struct engine_home setup_engine_home(const struct heritage *h)
 {
-    static const char *const builtin[] = {"builtin:echo"};
+    static const char *const builtin[] = {"builtin:echo"}, *const told[] = {ENGINE_SET_NONE};
     const struct config *c = h->config;
     bool none = c->engine.n == 0;
 
     return (struct engine_home){
         .state_dir = h->state_dir,
-        .settings = none ? builtin : (const char *const *)c->engine.at,
+        .settings = none ? (c->engine_source ? told : builtin) : (const char *const *)c->engine.at,
         .n = none ? 1 : c->engine.n,
     };
 }

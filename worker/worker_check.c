@@ -38,6 +38,17 @@ static void check_engines(const struct config *c, struct buf *mistakes)
     engine_set_done(&set);
 }
 
+/* Who tells the engines. */
+static void check_source(const struct config *c, struct buf *mistakes)
+{
+    struct engine_options o = {.ca_file = c->engine_ca_file,
+                               .insecure_tls = c->engine_insecure_tls};
+    struct err e;
+
+    if (c->engine_source && engine_source_check(c->engine_source, &o, &e))
+        note(mistakes, "engine-source", &e);
+}
+
 /* The target of each sink. */
 static void check_scorers(const struct config *c, struct buf *mistakes)
 {
@@ -116,6 +127,7 @@ void worker_check(const struct config *c, bool model, struct buf *mistakes)
     struct model_options o = setup_model(c);
 
     check_engines(c, mistakes);
+    check_source(c, mistakes);
     check_scorers(c, mistakes);
     check_sinks(c, mistakes);
     check_passthrough(c, mistakes);

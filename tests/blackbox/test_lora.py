@@ -158,8 +158,8 @@ def test_orders_at_once_lose_nothing(start):
 
     def known():
         return sorted((x["name"], x["version"]) for x in gateway.get("/admin/adapters").json()["adapters"])
-    for _ in range(6):      # of each worker, which sees the others' orders within a second
-        wait_until(lambda: known() == sorted(want), 20, "every worker knows all of them")
+    # each worker sees the others' orders within a second
+    wait_until(lambda: all(known() == sorted(want) for _ in range(9)), 20, "every worker knows all of them")
 
 
 def test_a_damaged_book_is_no_silent_beginning(start):

@@ -17,6 +17,7 @@
 #include "worker/control/sibling.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_set.h"
+#include "worker/engine/engine_source.h"
 #include "worker/service/respond.h"
 
 enum { LOOK_MS = 50 };
@@ -35,7 +36,10 @@ struct engine_order {
     uint64_t until_ms; /* when it waits no longer for removed engines to end what they run */
     struct engine_set now, next;
     struct sibling_round *round;
-    size_t failed; /* workers that did not obey */
+    size_t failed;          /* workers that did not obey */
+    engines_taken_fn taken; /* NULL: an order by HTTP */
+    void *taken_ctx;
+    struct buf silent; /* of what a source tells: those that do not answer, left out of `next` */
     struct loop_timer look;
     struct arena arena; /* of the names */
 };
@@ -80,6 +84,7 @@ static void order_free(struct engine_order *o)
     list_remove(&o->item);
     engine_set_done(&o->now);
     engine_set_done(&o->next);
+    buf_done(&o->silent);
     arena_done(&o->arena);
     free(o);
 }
@@ -101,10 +106,27 @@ static void order_fail(struct engine_order *o, const struct err *e)
     struct exchange *x = take_exchange(o);
     struct service *a = o->service;
     unsigned dialect = o->dialect;
+    engines_taken_fn taken = o->taken;
+    void *ctx = o->taken_ctx;
 
     order_free(o);
     if (x)
         respond_error_to(a, x, NULL, dialect, "", e);
+    if (taken)
+        taken(ctx, (struct str){0}, e);
+}
+
+/* What a source tells is obeyed, as far as it can be. */
+static void taken_answer(struct engine_order *o)
+{
+    engines_taken_fn taken = o->taken;
+    void *ctx = o->taken_ctx;
+    struct buf silent = o->silent;
+
+    o->silent = (struct buf){0};
+    order_free(o);
+    taken(ctx, buf_str(&silent), NULL);
+    buf_done(&silent);
 }
 
 /* Names of those of `of` that `other` has not. */
@@ -244,7 +266,42 @@ static void commit(struct engine_order *o)
     a->engines_seen = engine_set_stamp(a->heritage->state_dir);
     (void)close(o->lock_fd);
     o->lock_fd = -1;
-    tell_others(o);
+    if (o->taken)
+        taken_answer(o); /* the others see the file's change */
+    else
+        tell_others(o);
+}
+
+static bool is_as_before(const struct engine_order *o)
+{
+    for (size_t i = 0; i < o->next.n && o->next.n == o->now.n; i++) {
+        if (strcmp(o->next.at[i].text, o->now.at[i].text) != 0)
+            return false;
+    }
+    return o->next.n == o->now.n;
+}
+
+/* Of what a source tells, those that answer come. */
+static void take_answering(struct engine_order *o, struct str silent)
+{
+    struct engine_set kept = {.edition = o->next.edition};
+
+    for (size_t i = 0; i < o->next.n; i++) {
+        const struct engine_entry *entry = &o->next.at[i];
+
+        if (find_text(&o->now, entry->text) ||
+            engine_pool_tried(o->service->calls.engines, entry->text))
+            engine_set_add(&kept, str_cstr(entry->text), entry->place);
+    }
+    engine_set_done(&o->next);
+    o->next = kept;
+    buf_add_str(&o->silent, silent);
+    if (is_as_before(o)) {
+        engine_pool_untry(o->service->calls.engines);
+        taken_answer(o);
+    } else {
+        commit(o);
+    }
 }
 
 static void on_tried(void *ctx, struct str silent)
@@ -253,6 +310,10 @@ static void on_tried(void *ctx, struct str silent)
     struct err e = {0};
 
     o->trying = false;
+    if (o->taken) {
+        take_answering(o, silent);
+        return;
+    }
     if (silent.len == 0) {
         commit(o);
         return;
@@ -378,29 +439,25 @@ static int read_order(struct engine_order *o, struct service_request *r, struct 
     return o->change == CHANGE_LESS ? read_names(o, list, one, e) : read_new(o, list, e);
 }
 
-static bool is_as_before(const struct engine_order *o)
+/* Nobody else changes the set from now on; what it is now is known. */
+static int hold_set(struct engine_order *o, struct err *e)
 {
-    for (size_t i = 0; i < o->next.n && o->next.n == o->now.n; i++) {
-        if (strcmp(o->next.at[i].text, o->now.at[i].text) != 0)
-            return false;
-    }
-    return o->next.n == o->now.n;
+    o->lock_fd = engine_set_lock(o->service->heritage->state_dir, e);
+    return o->lock_fd < 0 || engine_set_load(&o->now, o->service->engine_home, NULL, e) ? -1 : 0;
 }
 
-static void begin(struct engine_order *o, struct service_request *r, struct arena *a)
+/* The order is read: its new engines are tried. */
+static void begin(struct engine_order *o)
 {
     struct engine_pool *pool = o->service->calls.engines;
     struct err e = {0};
 
-    o->lock_fd = engine_set_lock(o->service->heritage->state_dir, &e);
-    if (o->lock_fd < 0 || engine_set_load(&o->now, o->service->engine_home, NULL, &e) ||
-        read_order(o, r, a, &e)) {
-        order_fail(o, &e);
-        return;
-    }
     if (is_as_before(o)) {
         o->next.edition--;
-        order_answer(o);
+        if (o->taken)
+            taken_answer(o);
+        else
+            order_answer(o);
         return;
     }
     if (engine_pool_try(pool, &o->next, on_tried, o, &e)) {
@@ -428,24 +485,69 @@ static void obey(struct service_request *r)
     buf_done(&answer);
 }
 
+static struct engine_order *order_new(struct service *a)
+{
+    struct engine_order *o = mem_zalloc(sizeof(*o));
+
+    o->service = a;
+    o->lock_fd = -1;
+    list_append(&a->engine_orders, &o->item);
+    return o;
+}
+
 static void order(struct service_request *r, enum engine_change change)
 {
+    const char *source = r->service->heritage->config->engine_source;
     struct arena a = {0};
     struct engine_order *o;
+    struct err e = {0};
 
     if (query_get(&a, exchange_query(r->x), "local").p) {
         obey(r);
+    } else if (source && *source) {
+        (void)err_field(&e, "engines",
+                        "the engines are those that --engine-source tells: change them there");
+        respond_error(r, NULL, &e);
     } else {
-        o = mem_zalloc(sizeof(*o));
-        o->service = r->service;
+        o = order_new(r->service);
         o->x = r->x;
         o->dialect = r->dialect;
         o->change = change;
-        list_append(&r->service->engine_orders, &o->item);
         exchange_watch(o->x, on_closed, o);
-        begin(o, r, &a);
+        if (hold_set(o, &e) || read_order(o, r, &a, &e))
+            order_fail(o, &e);
+        else
+            begin(o);
     }
     arena_done(&a);
+}
+
+static int read_told(struct engine_order *o, const struct engine_texts *t, struct err *e)
+{
+    uint64_t edition = engine_pool_edition(o->service->calls.engines);
+
+    o->next.edition = MAX_OF(o->now.edition, edition) + 1;
+    for (size_t i = 0; i < t->n; i++) {
+        if (check_entry(o, (uint32_t)i, str_cstr(t->at[i]), e))
+            return -1;
+        add_entry(o, str_cstr(t->at[i]));
+    }
+    return engine_set_check(&o->next, e);
+}
+
+void engines_take(struct service *a, const struct engine_texts *t, engines_taken_fn taken,
+                  void *ctx)
+{
+    struct engine_order *o = order_new(a);
+    struct err e = {0};
+
+    o->taken = taken;
+    o->taken_ctx = ctx;
+    o->probe = true;
+    if (hold_set(o, &e) || read_told(o, t, &e))
+        order_fail(o, &e);
+    else
+        begin(o);
 }
 
 void admin_engines_put(struct service_request *r)

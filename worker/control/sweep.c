@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/proc/board.h"
 #include "worker/control/control.h"
+#include "worker/control/discovery.h"
 #include "worker/control/events.h"
 #include "worker/control/handlers.h"
 #include "worker/control/sibling.h"
@@ -43,6 +44,7 @@ void control_sweep(struct service *a)
         log_error(NULL, "the new set of engines cannot be obeyed", LOG_T("error", e.text));
     if (weights_follow(a, &e))
         log_error(NULL, "what was told of the weights cannot be obeyed", LOG_T("error", e.text));
+    discovery_look(a);
     for (struct session *s = session_next(env->store, NULL); s && n < EXPIRE_MAX; s = next) {
         next = session_next(env->store, s);
         if (!session_expired(s, now))
@@ -63,6 +65,7 @@ void control_sweep(struct service *a)
 void control_done(struct service *a)
 {
     admin_done(a);
+    discovery_done(a);
     expiring_done(a);
     events_free(a);
     siblings_free(a->siblings);

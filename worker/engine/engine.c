@@ -181,6 +181,7 @@ void engine_pool_free(struct engine_pool *p)
     loop_timer_stop(p->loop, &p->look);
     replicas_close(&p->replicas);
     fair_done(&p->queue);
+    session_homes_done(&p->homes);
     buf_done(&p->version);
     lora_done(&p->loras);
     arena_done(&p->arena);

@@ -189,6 +189,9 @@ void scorers_free(struct scorers *s);
 /* Whether one engine argument could be opened, with o's TLS settings. ERR_CONFIG. */
 int engine_check(const char *text, const struct engine_options *o, struct err *e);
 
+/* The same of --engine-source (engine_source.h). */
+int engine_source_check(const char *text, const struct engine_options *o, struct err *e);
+
 /* Parses the engine arguments and prepares; connects nothing yet. */
 int engine_pool_new(struct loop *loop, const struct engine_options *o, struct engine_pool **ret,
                     struct err *e);
@@ -206,6 +209,9 @@ int engine_pool_set(struct engine_pool *p, const struct engine_set *set, struct 
  * engine_pool_set takes them over. -1: one cannot be opened; `tried` does not come. */
 int engine_pool_try(struct engine_pool *p, const struct engine_set *set,
                     void (*tried)(void *ctx, struct str silent), void *ctx, struct err *e);
+
+/* Whether the new engine of that argument, which engine_pool_try has asked, answers. */
+bool engine_pool_tried(const struct engine_pool *p, const char *text);
 
 /* What engine_pool_try has opened is closed again; `tried` does not come any more. */
 void engine_pool_untry(struct engine_pool *p);

@@ -435,11 +435,33 @@ static struct str told_version(const struct engine_call *c)
                                : buf_str(&c->pool->version);
 }
 
+/* What a session had computed where it was is of no use elsewhere: each move is told, and why. */
+static void note_home(struct engine_call *c, const struct replica *r)
+{
+    struct engine_pool *p = c->pool;
+    struct replica_wish w = {.session_id = c->req.session_id, .avoid = c->avoid};
+    uint64_t before = session_homes_note(&p->homes, c->req.session_id, r->hash);
+    struct log_scope scope = {.session = c->req.session_id};
+    enum replica_move why;
+
+    if (before == 0 || before == r->hash)
+        return;
+    why = replicas_move(&p->replicas, &w, before, r);
+    metrics_count_at(p->opt.metrics, METRIC_session_moves, why, 0, 1);
+    if (why == MOVE_LOAD || why == MOVE_HOME)
+        log_debug(&scope, "session moves to another engine", LOG_T("engine", r->target.name),
+                  LOG_T("reason", replica_move_name(why)));
+    else
+        log_info(&scope, "session moves to another engine", LOG_T("engine", r->target.name),
+                 LOG_T("reason", replica_move_name(why)));
+}
+
 static void run_call(struct engine_call *c, struct replica *r)
 {
     struct engine_pool *p = c->pool;
     uint64_t now = clock_us();
 
+    note_home(c, r);
     leave_queue(c);
     loop_timer_stop(p->loop, &c->timer);
     c->state = CALL_RUNNING;

@@ -8,6 +8,7 @@
 #include "worker/engine/fair_queue.h"
 #include "worker/engine/lora.h"
 #include "worker/engine/replicas.h"
+#include "worker/engine/session_homes.h"
 #include "worker/engine/splice.h"
 
 enum call_state {
@@ -62,6 +63,7 @@ struct engine_pool {
     uint64_t edition; /* of the set */
     void (*tried)(void *ctx, struct str silent);
     void *tried_ctx;
+    struct session_homes homes;
     struct fair_queue queue;
     struct list_head calls; /* newest first */
     size_t n_calls, running;

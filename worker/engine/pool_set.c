@@ -1,4 +1,6 @@
 /* struct engine_pool: its set of engines, and how it changes while calls run. */
+#include <string.h>
+
 #include "common/base/log.h"
 #include "common/proc/board.h"
 #include "worker/engine/pool_internal.h"
@@ -40,6 +42,17 @@ int engine_pool_try(struct engine_pool *p, const struct engine_set *set,
     p->tried_ctx = ctx;
     replicas_try(&p->replicas, on_tried, p);
     return 0;
+}
+
+bool engine_pool_tried(const struct engine_pool *p, const char *text)
+{
+    for (size_t i = 0; i < p->replicas.staged.n; i++) {
+        const struct replica *r = p->replicas.staged.at[i];
+
+        if (strcmp(r->text, text) == 0)
+            return r->proven || !r->adapter->probe;
+    }
+    return false;
 }
 
 void engine_pool_untry(struct engine_pool *p)

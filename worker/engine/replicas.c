@@ -388,6 +388,30 @@ struct replica *replicas_home(const struct replicas *r, const struct replica_wis
     return found;
 }
 
+enum replica_move replicas_move(const struct replicas *r, const struct replica_wish *w,
+                                uint64_t before, const struct replica *now)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        const struct replica *old = r->at[i];
+
+        if (old->hash != before)
+            continue;
+        if (!old->up)
+            return MOVE_DOWN;
+        if (old == w->avoid)
+            return MOVE_FAILED;
+        return score(old, w->session_id) < score(now, w->session_id) ? MOVE_HOME : MOVE_LOAD;
+    }
+    return MOVE_REMOVED;
+}
+
+const char *replica_move_name(enum replica_move m)
+{
+    static const char *const move_names[] = {"removed", "down", "failed", "load", "home"};
+
+    return move_names[m];
+}
+
 /* --- life --- */
 
 static void free_replica(struct replica *r)

@@ -115,6 +115,18 @@ struct replica_wish {
  * place. */
 struct replica *replicas_pick(struct replicas *r, const struct replica_wish *w);
 
+/* Why a session's call goes to another replica than the one before: it was taken out, is down, has
+ * just failed this call, is loaded beyond its share, or is not the session's own (a new one, or one
+ * that is back or free again, is). */
+enum replica_move { MOVE_REMOVED, MOVE_DOWN, MOVE_FAILED, MOVE_LOAD, MOVE_HOME };
+
+/* before: the hash of that one. now: what replicas_pick gave for the wish. */
+enum replica_move replicas_move(const struct replicas *r, const struct replica_wish *w,
+                                uint64_t before, const struct replica *now);
+
+/* "removed", "down", "failed", "load", "home". */
+const char *replica_move_name(enum replica_move m);
+
 /* Whether any replica can take the request, as far as they have told (later: or may be able to,
  * once they have): it was prepared for the engines of then, and those of now may be of other kinds.
  */

@@ -32,6 +32,7 @@ struct service {
         *engine_home;               /* the --engine settings, and where their changes are kept */
     uint64_t engines_seen;          /* stamp of those changes as this worker obeys them */
     uint64_t weights_seen;          /* stamp of what was told of the weights, likewise */
+    struct discovery *discovery;    /* who looks for engines; made on first use */
     struct list_head bulks;         /* orders for sessions by labels under way */
     struct list_head engine_orders; /* changes under way */
     struct list_head expiring;      /* sessions that are scored before they expire */

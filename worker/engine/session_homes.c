@@ -1,0 +1,32 @@
+/* A session has the place that its id's hash names. */
+#include "worker/engine/session_homes.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+
+enum { HOMES = 1 << 16 };
+
+struct session_home {
+    uint64_t session, replica; /* hashes */
+};
+
+uint64_t session_homes_note(struct session_homes *h, struct str session_id, uint64_t replica)
+{
+    uint64_t session = str_hash(session_id, 0);
+    struct session_home *place;
+    uint64_t before;
+
+    if (!h->at)
+        h->at = mem_calloc(HOMES, sizeof(*h->at));
+    place = &h->at[session % HOMES];
+    before = place->session == session ? place->replica : 0;
+    *place = (struct session_home){session, replica};
+    return before;
+}
+
+void session_homes_done(struct session_homes *h)
+{
+    free(h->at);
+    h->at = NULL;
+}
