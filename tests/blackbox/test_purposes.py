@@ -109,3 +109,26 @@ def test_purposes_that_are_none(session, option, value):
     gateway, path = session
     answer = gateway.get(f"{path}?{option}={value}")
     assert answer.status == 400 and answer.json()["error"]["param"] == option, answer.text
+
+
+def test_agents_by_name(session):
+    gateway, path = session
+    say(gateway, path.split("/")[2], "sum the help up", {"x-deepseek-harness-compact": "1", "x-claude-code-agent-id": "a7"})
+    some = gateway.get(path + "?roles=a7").json()
+    assert [t["turns"][0]["label"] for t in some["trajectories"]] == ["a7", "a7:compact"]
+    assert [d["reason"] for d in some["summary"]["dropped"]] == ["role", "role"]
+    both = gateway.get(path + "?roles=a7&purposes=sub_agent").json()["trajectories"]
+    assert [t["turns"][0]["label"] for t in both] == ["a7"]
+    assert gateway.get(path + "?roles=nobody").json()["trajectories"] == []
+    trained = gateway.get(path + "?train_roles=nobody,%20a7").json()["trajectories"]
+    assert [t["turns"][0]["trained"] for t in trained] == [False, False, True, True]
+    kept = gateway.post(path.replace("trajectories", "finalize"), {"roles": "main", "train_roles": "a7"}).json()
+    assert [(t["turns"][0]["role"], t["turns"][0]["trained"]) for t in kept["trajectories"]] == [("main", False)] * 2
+
+
+@pytest.mark.parametrize("option", ["roles", "train_roles"])
+def test_names_that_are_none(session, option):
+    gateway, path = session
+    for value in ("a7,,main", ",", "%20"):
+        answer = gateway.get(f"{path}?{option}={value}")
+        assert answer.status == 400 and answer.json()["error"]["param"] == option, answer.text

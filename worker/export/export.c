@@ -176,6 +176,12 @@ static int read_numbers(struct export_options *o, struct str name, struct str va
     return 0;
 }
 
+static int read_roles(struct str value, const char *name, struct str *ret, struct err *e)
+{
+    *ret = value;
+    return roles_check(value, name, e);
+}
+
 int export_option(struct export_options *o, struct str name, struct str value, struct err *e)
 {
     if (str_eq_c(name, "select"))
@@ -198,6 +204,10 @@ int export_option(struct export_options *o, struct str name, struct str value, s
         return purposes_read(value, "purposes", &o->purposes, e);
     if (str_eq_c(name, "train_purposes"))
         return purposes_read(value, "train_purposes", &o->train_purposes, e);
+    if (str_eq_c(name, "roles"))
+        return read_roles(value, "roles", &o->roles, e);
+    if (str_eq_c(name, "train_roles"))
+        return read_roles(value, "train_roles", &o->train_roles, e);
     if (str_eq_c(name, "ignore_tools")) {
         o->ignore_tools_set = true;
         return read_switch(value, "ignore_tools", &o->ignore_tools, e);
@@ -271,8 +281,9 @@ int export_options_check(const struct export_options *o, struct err *e)
 
 /* --- the object --- */
 
-/* Takes from the session what the request leaves out of its group: uid, index, steps. */
-static void take_group(struct export *x)
+/* Keeps the texts of the request; takes from the session what it leaves out of its group: uid,
+ * index, steps. */
+static void take_texts(struct export *x)
 {
     const struct session *s = x->session;
     struct str uid = x->options.uid.p ? x->options.uid : group_uid(s);
@@ -280,6 +291,10 @@ static void take_group(struct export *x)
 
     if (uid.p)
         x->options.uid = arena_str(&x->arena, uid);
+    if (x->options.roles.p)
+        x->options.roles = arena_str(&x->arena, x->options.roles);
+    if (x->options.train_roles.p)
+        x->options.train_roles = arena_str(&x->arena, x->options.train_roles);
     if (!x->options.has_session_index && s->options.rollout > 0)
         x->options.session_index = (uint32_t)s->options.rollout;
     if (x->options.global_steps < 0 &&
@@ -302,7 +317,7 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
     session_pin(s);
     x->options = *o;
     x->arena.sum = x->scratch.sum = o->held_bytes;
-    take_group(x);
+    take_texts(x);
     x->score_wants = session_score_wants(s);
     if (o->metadata)
         x->options.metadata = message_copy(&x->arena, o->metadata);
@@ -336,6 +351,7 @@ static int choose(struct export *x, struct err *e)
         return 0;
     x->input.owners = x->selection.owners;
     x->input.train_purposes = x->options.train_purposes;
+    x->input.train_roles = x->options.train_roles;
     x->step = EXPORT_BEGIN;
     if (x->options.strict && x->selection.textual > 0)
         return err_set(e, ERR_UNASSEMBLABLE,

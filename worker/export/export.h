@@ -70,9 +70,10 @@ struct export_options {
     enum export_select select;
     bool drop_retries; /* pick=drop_retries */
     bool train_once;
-    unsigned purposes;       /* bits 1 << enum purpose: of a branch's newest turn; 0: any */
-    unsigned train_purposes; /* likewise: of turns with mask 1; 0: any */
-    enum export_merge merge; /* timelines sessions merge by their own level unless set here */
+    unsigned purposes;             /* bits 1 << enum purpose: of a branch's newest turn; 0: any */
+    unsigned train_purposes;       /* likewise: of turns with mask 1; 0: any */
+    struct str roles, train_roles; /* who spoke, names by commas, likewise; absent: any */
+    enum export_merge merge;       /* timelines sessions merge by their own level unless set here */
     bool merge_set;
     bool ignore_tools; /* of merge; default true */
     bool ignore_tools_set;

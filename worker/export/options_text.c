@@ -40,6 +40,14 @@ static void put_purposes(struct json_out *o, const char *key, unsigned bits)
     buf_done(&list);
 }
 
+static void put_text(struct json_out *o, const char *key, struct str text)
+{
+    if (!text.p)
+        return;
+    json_out_key(o, key);
+    json_out_str(o, text);
+}
+
 void export_options_text(const struct export_options *x, struct buf *ret)
 {
     struct json_out o = json_out_to(ret);
@@ -50,6 +58,8 @@ void export_options_text(const struct export_options *x, struct buf *ret)
     json_out_member_bool(&o, "train_once", x->train_once);
     put_purposes(&o, "purposes", x->purposes);
     put_purposes(&o, "train_purposes", x->train_purposes);
+    put_text(&o, "roles", x->roles);
+    put_text(&o, "train_roles", x->train_roles);
     if (x->merge_set)
         json_out_member_cstr(&o, "merge", export_merge_names[x->merge]);
     if (x->ignore_tools_set)
@@ -62,10 +72,7 @@ void export_options_text(const struct export_options *x, struct buf *ret)
     if (x->media != MEDIA_REFS)
         json_out_member_cstr(&o, "media", export_media_names[x->media]);
     json_out_member_bool(&o, "mask_unfinished", x->mask_unfinished);
-    if (x->uid.p) {
-        json_out_key(&o, "uid");
-        json_out_str(&o, x->uid);
-    }
+    put_text(&o, "uid", x->uid);
     if (x->has_session_index)
         json_out_member_i64(&o, "session_index", x->session_index);
     if (x->global_steps >= 0)

@@ -3,7 +3,7 @@
  *
  *   branches of the session (or all checkpoints, or one branch)
  *   merge, or pick=drop_retries
- *   purposes, max_tokens, select=last|longest, drop those captured as text, train_once
+ *   purposes, roles, max_tokens, select=last|longest, drop those captured as text, train_once
  *
  * Each shortens `tracks` in place; what max_tokens, purposes and the format's need for tokens take
  * away is told in `dropped`. A trajectory is cut by moving its head to an earlier checkpoint, so
@@ -286,6 +286,22 @@ static void keep_purposes(struct selection *s, unsigned purposes)
     s->tracks.n = n;
 }
 
+/* Drops those whose newest turn is somebody else's. */
+static void keep_roles(struct selection *s, struct str roles)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->tracks.n; i++) {
+        const struct checkpoint *t = s->tracks.at[i].head;
+
+        if (roles_have(roles, t->label))
+            s->tracks.at[n++] = s->tracks.at[i];
+        else
+            *vec_push(&s->dropped) = (struct dropped){t, t->total, t->depth, true, "role"};
+    }
+    s->tracks.n = n;
+}
+
 /* The steps behind merging, or behind pick where nothing is merged. */
 static void finish(const struct trajectory_input *in, const struct export_options *o,
                    struct selection *ret)
@@ -294,6 +310,8 @@ static void finish(const struct trajectory_input *in, const struct export_option
         sort_by_path(&ret->tracks);
     if (o->purposes)
         keep_purposes(ret, o->purposes);
+    if (o->roles.p)
+        keep_roles(ret, o->roles);
     if (o->has_max_tokens)
         cut(in, ret, o->max_tokens);
     if (ret->tracks.n && (o->select == SELECT_LAST || o->select == SELECT_LONGEST))

@@ -302,7 +302,8 @@ static void fill_mask(const struct trajectory_input *in, struct arena *a, struct
         t->trained =
             (!in->owners || in->owners[t->checkpoint->id] == r->index + 1) &&
             !t->checkpoint->copied &&
-            (!in->train_purposes || in->train_purposes & 1u << purpose_of(t->checkpoint->label));
+            (!in->train_purposes || in->train_purposes & 1u << purpose_of(t->checkpoint->label)) &&
+            roles_have(in->train_roles, t->checkpoint->label);
         if (!t->trained)
             continue;
         memset(r->mask + t->start, 1, t->end - t->start);

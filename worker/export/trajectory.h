@@ -108,7 +108,8 @@ struct trajectory_input {
     const struct model *model; /* NULL: no audit, merges repair by own turns only */
     struct model_scratch *scratch;
     const uint32_t *owners;
-    unsigned train_purposes; /* export.h */
+    unsigned train_purposes; /* export.h, as the next */
+    struct str train_roles;
     bool audit;
     bool text_too;      /* the format holds trajectories without tokens, too */
     struct err *failed; /* what could not be read back; all that was made since is worthless. NULL

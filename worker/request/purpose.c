@@ -81,14 +81,23 @@ static unsigned bit_of(struct str name)
     return 0;
 }
 
+/* The first of a list by commas, taken off it; the list is absent behind the last. */
+static struct str next_name(struct str *left)
+{
+    size_t comma = str_find(*left, STR(","), 0);
+    struct str one = str_trim(str_sub(*left, 0, comma));
+
+    *left = comma == SIZE_MAX ? (struct str){0} : str_sub(*left, comma + 1, SIZE_MAX);
+    return one;
+}
+
 int purposes_read(struct str list, const char *field, unsigned *ret, struct err *e)
 {
     struct str left = list;
 
     *ret = 0;
     do {
-        size_t comma = str_find(left, STR(","), 0);
-        struct str one = str_trim(str_sub(left, 0, comma));
+        struct str one = next_name(&left);
         unsigned bit = bit_of(one);
 
         if (bit == 0)
@@ -97,10 +106,31 @@ int purposes_read(struct str list, const char *field, unsigned *ret, struct err 
                              "memory, review, not \"%.*s\"",
                              field, (int)MIN_OF(one.len, (size_t)80), one.p ? one.p : "");
         *ret |= bit;
-        if (comma == SIZE_MAX)
-            left.p = NULL;
-        else
-            left = str_sub(left, comma + 1, SIZE_MAX);
     } while (left.p);
     return 0;
+}
+
+int roles_check(struct str list, const char *field, struct err *e)
+{
+    struct str left = list;
+
+    do {
+        if (next_name(&left).len == 0)
+            return err_field(e, field,
+                             "%s must be a list by commas of main and names of sub-agents", field);
+    } while (left.p);
+    return 0;
+}
+
+bool roles_have(struct str list, struct str label)
+{
+    struct str role = role_of(label);
+
+    if (!list.p)
+        return true;
+    while (list.p) {
+        if (str_eq(next_name(&list), role))
+            return true;
+    }
+    return false;
 }

@@ -6,6 +6,8 @@
 #ifndef RG_REQUEST_PURPOSE_H
 #define RG_REQUEST_PURPOSE_H
 
+#include <stdbool.h>
+
 #include "common/base/err.h"
 #include "common/base/str.h"
 
@@ -29,5 +31,12 @@ const char *purpose_name(enum purpose p);
 
 /* A list of names by commas as bits 1 << purpose. -1: ERR_INVALID, param is `field`. */
 int purposes_read(struct str list, const char *field, unsigned *ret, struct err *e);
+
+/* A list of roles (role_of) by commas. -1: ERR_INVALID, param is `field`: a name is
+ * empty. */
+int roles_check(struct str list, const char *field, struct err *e);
+
+/* Whether the label's role is among them; an absent list has all. */
+bool roles_have(struct str list, struct str label);
 
 #endif
