@@ -523,7 +523,7 @@ static void set_aside(struct engine_call *c)
         refuse(c, on_untold);
         return;
     }
-    fair_take(&c->pool->queue, &c->item);
+    leave_queue(c);
     c->state = CALL_RESTING;
     loop_timer_set(c->pool->loop, &c->timer, RETRY_MS, on_again);
 }
