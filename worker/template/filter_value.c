@@ -81,15 +81,15 @@ static struct value f_abs(struct template_run *r, struct value v, struct value *
 /* round(d, -tens): to a multiple of 10^tens. Printing rounds exactly as long as a digit is left. */
 static double round_tens(double d, int64_t tens)
 {
-    char text[64];
-    int exponent;
+    char text[512];
+    long exponent;
 
     (void)snprintf(text, sizeof(text), "%.17e", d);
-    exponent = atoi(strchr(text, 'e') + 1);
+    exponent = strtol(strchr(text, 'e') + 1, NULL, 10);
     if (exponent < tens - 1)
         return copysign(0, d);
     if (exponent == tens - 1)
-        return copysign(fabs(d) > 5 * pow(10, exponent) ? pow(10, (double)tens) : 0, d);
+        return copysign(fabs(d) > 5 * pow(10, (double)exponent) ? pow(10, (double)tens) : 0, d);
     (void)snprintf(text, sizeof(text), "%.*e", (int)(exponent - tens), d);
     return strtod(text, NULL);
 }
