@@ -1,9 +1,9 @@
 /*
- * Whether work costs its length and no more: eight times as long, it may cost about eight times the
- * time and the memory. Pairwise work would cost 64 times: that leaves room for caches that eight
- * times as much does not fit in, and for a busy machine that takes them away. The runs take turns,
- * and the best of each counts: what the machine does besides comes and goes, what the work does too
- * much stays.
+ * Whether work costs its length and no more: whenever it is twice as long, it may cost 2.3 times
+ * the time. Eight times as long, that is 12 times; pairwise work would cost 64 times. Memory grows
+ * as much. The runs are short and take turns, and the best of each counts: what the machine does
+ * besides comes and goes, so a run that it leaves alone comes, too; what the work does too much
+ * stays.
  */
 #ifndef RG_UNIT_COSTS_H
 #define RG_UNIT_COSTS_H
@@ -22,9 +22,9 @@ struct cost {
 /* The cost of one run of some work of so many items. */
 typedef struct cost cost_fn(const void *ctx, uint32_t n);
 
-enum { COST_TIMES = 8, COST_ROUNDS = 3, COST_ROUNDS_MAX = 60 };
+enum { COST_TIMES = 8, COST_ROUNDS = 3, COST_ROUNDS_MAX = 300 };
 
-static const double COST_SECONDS_MAX = 20, COST_BYTES_MAX = 12;
+static const double COST_SECONDS_MAX = 2.3 * 2.3 * 2.3, COST_BYTES_MAX = 12;
 
 static inline double cost_now_s(void)
 {
@@ -34,7 +34,7 @@ static inline double cost_now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* n: items of the short run; enough that it takes more than some 100 us. */
+/* n: items of the short run, so that it takes some 10 us to 1 ms. */
 static inline void expect_linear(const char *name, cost_fn *work, const void *ctx, uint32_t n)
 {
     struct cost one = {1e9, 0}, all = {1e9, 0};

@@ -97,5 +97,5 @@ static struct cost feed(const void *ctx, uint32_t n)
 
 TEST(stop_text, many_stops_cost_their_number)
 {
-    expect_linear("stops", feed, NULL, 2000);
+    expect_linear("stops", feed, NULL, 500);
 }

@@ -8,7 +8,7 @@
 #include "worker/dialect/request_members.h"
 #include "worker/dialect/writers.h"
 
-enum { SHORT = 1500, KEEP = 256 << 20 };
+enum { SHORT = 700, KEEP = 256 << 20 };
 
 /* Memory that was touched stays: page faults are no cost of ours. */
 static void keep_memory(void)
