@@ -137,7 +137,7 @@ def test_a_folder_under_a_final_name_stops_its_own_delivery_alone(start, tmp_pat
     gateway.wait_line("a sink does not take this session: it waits, others do not")
     for _ in range(6):
         sid, _ = episode(gateway)
-        g.wait_until(lambda sid=sid: os.path.isfile(f"{tmp_path}/out/{sid}.msgpack"), 3, "the others come at once")
+        g.wait_until(lambda sid=sid: os.path.isfile(f"{tmp_path}/out/{sid}.msgpack"), 20, "the others come all the same")
     g.wait_until(lambda: gateway.metrics()["rollgate_sink_waiting"] == 1)
     os.rmdir(victim)
     g.wait_until(lambda: os.path.isfile(victim), 40, "it comes, too")

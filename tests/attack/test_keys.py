@@ -3,7 +3,6 @@ sessions that have ended, bodies before keys. The router and the worker must jud
 import itertools
 import json
 import socket
-import time
 
 import pytest
 
@@ -197,9 +196,7 @@ def test_a_body_without_a_key_is_not_waited_for(gateway, framing):
         for key in ("", f"x-api-key: {forged(s['api_key'])}\r\n"):
             with socket.create_connection(("127.0.0.1", gateway.port), 30) as c:
                 c.sendall(f"POST {target} HTTP/1.1\r\nHost: x\r\n{key}{framing}\r\n\r\n".encode())
-                began = time.monotonic()
-                answer = c.recv(65536)
+                answer = c.recv(65536)      # before a byte of the body, which never comes: --body-timeout says 408
                 assert answer.startswith(b"HTTP/1.1 401 "), answer
-                assert time.monotonic() - began < 5
     m = gateway.metrics()
     assert sum(v for k, v in m.items() if k.startswith("rollgate_requests_total") and 'status="401"' in k) == 8
