@@ -102,6 +102,23 @@ static int take_caller(struct conn *c, const struct route *route, struct err *e)
     return 0;
 }
 
+/* A call whose client left before it was begun. Nobody would hear the answer, and a worker would
+ * drop it for that when it had read the body; what workers of others would do is theirs to say. */
+static bool is_abandoned(const struct conn *c, const struct http1_head *h)
+{
+    const struct config *config = c->hub->config;
+
+    return c->hup && config->on_disconnect != DISCONNECT_FINISH && config->upstream.n == 0 &&
+           config->peer.n == 0 && gate_dialect(h->target) != METRIC_DIALECT_CONTROL;
+}
+
+static void drop_abandoned(struct conn *c, const struct http1_head *h)
+{
+    metrics_count_at(c->hub->page, METRIC_requests, gate_dialect(h->target), metrics_status(499),
+                     1);
+    conn_close(c);
+}
+
 /* Hands the request to the relay; what came of its body is in `body`. */
 static int start_exchange(struct conn *c, const struct route *route, struct str body, struct err *e)
 {
@@ -118,7 +135,8 @@ static int start_exchange(struct conn *c, const struct route *route, struct str 
     return relay_start(c, upstream, body, e);
 }
 
-/* The head is complete at the start of `bytes`. Returns how many of them are used up. */
+/* The head is complete at the start of `bytes`. Returns how many of them are used up. The
+ * connection may be closed then. */
 static size_t begin_request(struct conn *c, struct str bytes)
 {
     const struct http1_head *h = c->hub->head;
@@ -136,6 +154,10 @@ static size_t begin_request(struct conn *c, struct str bytes)
         r = shown == 0 ? check_request(c, h, &route, &e) : shown;
     if (r == 0)
         r = take_caller(c, &route, &e);
+    if (r == 0 && is_abandoned(c, h)) {
+        drop_abandoned(c, h);
+        return 0;
+    }
     if (r == 0)
         r = start_exchange(c, &route, str_sub(rest, 0, pass), &e);
     if (r != 0)
@@ -178,6 +200,8 @@ static void try_head(struct conn *c, struct str bytes, bool fresh)
         used = begin_request(c, bytes);
     else if (r < 0)
         conn_fail(c, &e);
+    if (c->state == CONN_CLOSED)
+        return;
     if (fresh)
         buf_add(&c->in, bytes.p + used, bytes.len - used);
     else

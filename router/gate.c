@@ -13,8 +13,8 @@ const struct keys *gate_keys(const struct hub *h)
     return h->keys && c->admin_key_file && (alone || c->key_secret_file) ? h->keys : NULL;
 }
 
-/* The label that workers count such a request under. */
-static unsigned dialect_of(struct str target)
+/* Workers count such a request under the same label. */
+unsigned gate_dialect(struct str target)
 {
     static const struct {
         struct str end;
@@ -60,7 +60,7 @@ int gate_check(const struct hub *h, const struct http1_head *head, const struct 
     if (!k || route->open || check(k, head, route, e) == 0)
         return 0;
     metrics_count_at(h->page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
-    metrics_count_at(h->page, METRIC_requests, dialect_of(head->target),
+    metrics_count_at(h->page, METRIC_requests, gate_dialect(head->target),
                      metrics_status(err_status(e)), 1);
     return -1;
 }

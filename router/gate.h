@@ -13,6 +13,10 @@
  * cannot verify all (session keys of other nodes, without --key-secret-file): workers do. */
 const struct keys *gate_keys(const struct hub *h);
 
+/* The METRIC_DIALECT_ label of a request for this target: of a model call or a count of tokens,
+ * else METRIC_DIALECT_CONTROL. */
+unsigned gate_dialect(struct str target);
+
 /* -1 with ERR_MISSING_KEY or ERR_WRONG_SCOPE (counted). */
 int gate_check(const struct hub *h, const struct http1_head *head, const struct route *route,
                struct err *e);

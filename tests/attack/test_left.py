@@ -1,0 +1,40 @@
+"""Who asks and leaves before anybody could have answered costs no worker anything."""
+import json
+import os
+import signal
+import socket
+
+import pytest
+
+from gateway import wait_until
+
+CALL = json.dumps({"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": "hello"}]})
+ASKED = 5
+
+
+def sums(gateway, name, **labels):
+    return sum(value for key, value in gateway.metrics().items() if key.split("{")[0] == "rollgate_" + name
+               and all(f'{k}="{v}"' in key for k, v in labels.items()))
+
+
+@pytest.mark.parametrize("on_disconnect", ["abort", "finish"])
+def test_a_call_whose_client_has_left_is_not_begun(start, on_disconnect):
+    """The router is held until the clients are gone, so that it sees their requests and their ends at once."""
+    gateway = start(engine="builtin:echo", workers=1, routers=1, on_disconnect=on_disconnect)
+    session = gateway.post("/sessions").json()
+    router, before = gateway.child("router-0"), sums(gateway, "relayed_bytes_total", direction="to_worker")
+    os.kill(router, signal.SIGSTOP)
+    try:
+        for _ in range(ASKED):
+            with socket.create_connection(("127.0.0.1", gateway.port), 30) as s:
+                s.sendall((f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+                           f"Content-Length: {len(CALL)}\r\n\r\n{CALL}").encode())
+    finally:
+        os.kill(router, signal.SIGCONT)
+    if on_disconnect == "finish":   # a worker is to answer them all the same
+        wait_until(lambda: gateway.get(f"/sessions/{session['session_id']}").json()["num_calls"] >= 1, 60, "it is answered")
+        assert sums(gateway, "relayed_bytes_total", direction="to_worker") > before
+        return
+    wait_until(lambda: sums(gateway, "requests_total", dialect="chat", status="499") == ASKED, 60, "all are told")
+    assert sums(gateway, "relayed_bytes_total", direction="to_worker") == before
+    assert gateway.chat(session, "hello").status == 200
