@@ -68,7 +68,7 @@ static struct str next_line(struct str *rest)
     size_t end = str_find(*rest, STR("\n"), 0);
     struct str line = str_sub(*rest, 0, end);
 
-    *rest = end == SIZE_MAX ? (struct str){0} : str_sub(*rest, end + 1, rest->len);
+    *rest = end != SIZE_MAX ? str_sub(*rest, end + 1, rest->len) : (struct str){0};
     return str_trim(line);
 }
 

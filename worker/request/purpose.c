@@ -87,7 +87,7 @@ static struct str next_name(struct str *left)
     size_t comma = str_find(*left, STR(","), 0);
     struct str one = str_trim(str_sub(*left, 0, comma));
 
-    *left = comma == SIZE_MAX ? (struct str){0} : str_sub(*left, comma + 1, SIZE_MAX);
+    *left = comma != SIZE_MAX ? str_sub(*left, comma + 1, SIZE_MAX) : (struct str){0};
     return one;
 }
 
