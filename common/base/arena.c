@@ -11,13 +11,23 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 
-enum { ARENA_FIRST = 4096, ARENA_MAX = 1 << 20 };
+enum { ARENA_FIRST = 4096, ARENA_MAX = 1 << 20, ALONE_MAPPED = 128 << 10 };
 
 struct arena_chunk {
     struct arena_chunk *next;
     size_t cap;
+    bool alone;  /* it has one allocation only */
+    bool mapped; /* pages of its own: they go back to the system at once */
     _Alignas(16) char bytes[];
 };
+
+static void chunk_free(struct arena_chunk *c)
+{
+    if (c->mapped)
+        mem_unmap(c, sizeof(*c) + c->cap);
+    else
+        free(c);
+}
 
 /* The size of the next chunk, before the request is looked at. */
 static size_t next_chunk(const struct arena *a)
@@ -49,6 +59,7 @@ void *arena_alloc_slow(struct arena *a, size_t size_bytes)
         cap = need;
     c = mem_alloc(sizeof(*c) + cap);
     c->cap = cap;
+    c->alone = c->mapped = false;
     c->next = a->chunks;
     a->chunks = c;
     a->at = c->bytes + need;
@@ -56,6 +67,41 @@ void *arena_alloc_slow(struct arena *a, size_t size_bytes)
     a->used_bytes += need;
     count_held(a, a->held_bytes, a->held_bytes + sizeof(*c) + cap);
     return c->bytes;
+}
+
+/* Stands behind the newest chunk, which goes on being filled. */
+void *arena_alloc_alone(struct arena *a, size_t size_bytes)
+{
+    bool mapped = size_bytes >= ALONE_MAPPED;
+    struct arena_chunk *c;
+
+    if (!a->chunks)
+        (void)arena_alloc_slow(a, 1);
+    c = mapped ? mem_map(sizeof(*c) + size_bytes) : mem_alloc(sizeof(*c) + size_bytes);
+    c->cap = size_bytes;
+    c->alone = true;
+    c->mapped = mapped;
+    c->next = a->chunks->next;
+    a->chunks->next = c;
+    a->used_bytes += size_bytes;
+    count_held(a, a->held_bytes, a->held_bytes + sizeof(*c) + size_bytes);
+    return c->bytes;
+}
+
+void arena_drop(struct arena *a, const void *p)
+{
+    struct arena_chunk **at = &a->chunks;
+
+    while (*at && (!(*at)->alone || (*at)->bytes != p))
+        at = &(*at)->next;
+    if (*at) {
+        struct arena_chunk *c = *at;
+
+        *at = c->next;
+        a->used_bytes -= c->cap;
+        count_held(a, a->held_bytes, a->held_bytes - sizeof(*c) - c->cap);
+        chunk_free(c);
+    }
 }
 
 void *arena_calloc(struct arena *a, size_t n, size_t size_bytes)
@@ -111,7 +157,7 @@ void arena_reset(struct arena *a)
         struct arena_chunk *c = keep->next;
 
         keep->next = c->next;
-        free(c);
+        chunk_free(c);
     }
     /* One huge request must not pin its memory for the life of the process. */
     if (keep->cap > ARENA_MAX) {
@@ -121,6 +167,7 @@ void arena_reset(struct arena *a)
         *a = empty;
         return;
     }
+    keep->alone = false;
     a->at = keep->bytes;
     a->end = keep->bytes + keep->cap;
     a->used_bytes = 0;
@@ -134,7 +181,7 @@ void arena_done(struct arena *a)
         struct arena_chunk *c = a->chunks;
 
         a->chunks = c->next;
-        free(c);
+        chunk_free(c);
     }
     count_held(a, a->held_bytes, 0);
     *a = (struct arena){0};

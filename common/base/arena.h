@@ -54,7 +54,13 @@ static inline void *arena_alloc(struct arena *a, size_t size_bytes)
     return arena_alloc_slow(a, size_bytes);
 }
 
-/* The same, zeroed. */
+/* Memory that arena_drop may give back before the rest. */
+void *arena_alloc_alone(struct arena *a, size_t size_bytes);
+
+/* Gives back what arena_alloc_alone handed out; NULL, or what it did not, is fine. */
+void arena_drop(struct arena *a, const void *p);
+
+/* As arena_alloc, zeroed. */
 static inline void *arena_zalloc(struct arena *a, size_t size_bytes)
 {
     return memset(arena_alloc(a, size_bytes), 0, size_bytes);

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "common/base/check.h"
 
@@ -45,6 +46,20 @@ void *mem_realloc_array(void *ptr, size_t n, size_t size_bytes)
 
     CHECK(!__builtin_mul_overflow(n, size_bytes, &total));
     return mem_realloc(ptr, total);
+}
+
+void *mem_map(size_t size_bytes)
+{
+    void *p = mmap(NULL, size_bytes ? size_bytes : 1, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    CHECK(p != MAP_FAILED);
+    return p;
+}
+
+void mem_unmap(void *ptr, size_t size_bytes)
+{
+    CHECK(munmap(ptr, size_bytes ? size_bytes : 1) == 0);
 }
 
 char *mem_strndup(const char *s, size_t len)

@@ -21,6 +21,11 @@ void *mem_realloc(void *ptr, size_t size_bytes);
 /* Grows an array to n elements of size_bytes; aborts when the product overflows. */
 void *mem_realloc_array(void *ptr, size_t n, size_t size_bytes);
 
+/* Whole pages of zeroed bytes, which go back to the system as soon as they are given up: for what
+ * is long and short-lived, whoever's heap it would lie in. Given up with mem_unmap. */
+void *mem_map(size_t size_bytes);
+void mem_unmap(void *ptr, size_t size_bytes);
+
 /* A NUL-terminated copy of len bytes. */
 char *mem_strndup(const char *s, size_t len);
 char *mem_strdup(const char *s);

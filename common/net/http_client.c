@@ -15,11 +15,14 @@
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/codec/base64.h"
+#include "common/net/encoded_file.h"
 #include "common/net/http_conn.h"
 
 enum {
     HEAD_MAX = 64 * 1024,
     READS_PER_TURN = 8, /* scratch buffers' worth, then others get their turn */
+    SEND_PER_TURN = 192 * 1024,
     CONNECT_TIMEOUT_MS = 5000,
     IDLE_MAX = 64,
 };
@@ -34,8 +37,11 @@ struct http_call {
     struct buf out; /* the request's head, then its body in `body`, with `inserts` in between */
     struct buf body;
     struct http_insert *inserts;
-    size_t n_inserts, insert; /* the next one to send */
-    size_t sent, inserted;    /* of out, then of body; of that one */
+    size_t n_inserts, insert;  /* the next one to send */
+    size_t sent, inserted;     /* of out, then of body; of that one */
+    struct encoded_file *file; /* the one that is being sent, or NULL */
+    size_t share;              /* bytes that may still go out in this turn */
+    struct loop_task more;     /* goes on sending in the next one */
     struct loop_timer phase_timer, total_timer;
     struct loop_task begin; /* uses a pooled connection on the next turn */
     enum http_phase phase;
@@ -75,6 +81,14 @@ static void idle_add(struct http_conn *n)
 
 /* --- the end of a call --- */
 
+static void file_end(struct http_call *call)
+{
+    if (call->file)
+        encoded_file_close(call->file);
+    free(call->file);
+    call->file = NULL;
+}
+
 /* The connection has another owner by now. */
 static void call_free(struct http_call *call)
 {
@@ -83,6 +97,8 @@ static void call_free(struct http_call *call)
     loop_timer_stop(l, &call->phase_timer);
     loop_timer_stop(l, &call->total_timer);
     loop_task_cancel(l, &call->begin);
+    loop_task_cancel(l, &call->more);
+    file_end(call);
     buf_done(&call->out);
     buf_done(&call->body);
     free(call->inserts);
@@ -171,17 +187,35 @@ static void enter_phase(struct http_call *call, enum http_phase phase)
 
 /* --- sending --- */
 
+static void on_send_more(struct loop_task *t);
+
+/* The connection takes what it can; 0: nothing, or the turn's share is used up. */
+static size_t send_some(struct http_call *call, struct str bytes)
+{
+    ssize_t n;
+
+    if (call->share == 0) {
+        loop_task_post(call->client->loop, &call->more, on_send_more);
+        return 0;
+    }
+    n = http_conn_write(call->conn, bytes);
+    if (n <= 0)
+        return 0;
+    call->share -= MIN_OF(call->share, (size_t)n);
+    return (size_t)n;
+}
+
 /* Sends bytes from *at on; true when all are out. A server may answer before it has read everything
  * and close: the answer, if there is one, is still to be read, so a failed write alone says
  * nothing. */
 static bool send_bytes(struct http_call *call, struct str bytes, size_t *at)
 {
     while (*at < bytes.len) {
-        ssize_t n = http_conn_write(call->conn, str_sub(bytes, *at, bytes.len));
+        size_t n = send_some(call, str_sub(bytes, *at, bytes.len));
 
-        if (n <= 0)
+        if (n == 0)
             return false;
-        *at += (size_t)n;
+        *at += n;
     }
     return true;
 }
@@ -197,25 +231,80 @@ static bool send_head(struct http_call *call)
     return true;
 }
 
-static bool send_body(struct http_call *call)
+/* 1: all of it is out; 0: not yet; -1 with errno. */
+static int send_file(struct http_call *call, const struct http_insert *x)
+{
+    struct str text;
+
+    if (!call->file) {
+        call->file = mem_alloc(sizeof(*call->file));
+        if (encoded_file_open(call->file, x->file, x->file_bytes, x->zero) != 0)
+            return -1;
+    }
+    for (;;) {
+        size_t n = 0;
+
+        if (encoded_file_next(call->file, &text) != 0)
+            return -1;
+        if (text.len == 0)
+            break;
+        if (!send_bytes(call, text, &n)) {
+            encoded_file_take(call->file, n);
+            return 0;
+        }
+        encoded_file_take(call->file, n);
+    }
+    file_end(call);
+    return 1;
+}
+
+/* Results as of send_file. */
+static int send_insert(struct http_call *call, const struct http_insert *x)
+{
+    if (x->file)
+        return send_file(call, x);
+    return send_bytes(call, x->bytes, &call->inserted);
+}
+
+static int send_body(struct http_call *call)
 {
     for (; call->insert < call->n_inserts; call->insert++, call->inserted = 0) {
         const struct http_insert *x = &call->inserts[call->insert];
+        int rc;
 
-        if (!send_bytes(call, str_sub(buf_str(&call->body), 0, x->at), &call->sent) ||
-            !send_bytes(call, x->bytes, &call->inserted))
-            return false;
+        if (!send_bytes(call, str_sub(buf_str(&call->body), 0, x->at), &call->sent))
+            return 0;
+        rc = send_insert(call, x);
+        if (rc <= 0)
+            return rc;
     }
     if (!send_bytes(call, buf_str(&call->body), &call->sent))
-        return false;
+        return 0;
     buf_done(&call->body);
-    return true;
+    return 1;
 }
 
+/* The call may have failed then. */
 static void send_request(struct http_call *call)
 {
-    if (send_head(call) && call->body.len > 0)
-        (void)send_body(call);
+    struct err e = {0};
+
+    call->share = SEND_PER_TURN;
+    if (!send_head(call) || call->body.len == 0 || send_body(call) >= 0)
+        return;
+    (void)err_sys(&e, ERR_STORAGE_FAILED, "a file of the request cannot be read");
+    call_failed(call, &e);
+}
+
+/* Others have had their turn. */
+static void on_send_more(struct loop_task *t)
+{
+    struct http_call *call = CONTAINER_OF(t, struct http_call, more);
+    struct http_conn *n = call->conn;
+
+    http_conn_enter(n);
+    send_request(call);
+    http_conn_leave(n);
 }
 
 /* --- reading the answer --- */
@@ -465,8 +554,11 @@ static size_t body_length(const struct http_request *r)
 {
     size_t n = r->body ? r->body->len : 0;
 
-    for (size_t i = 0; i < r->n_inserts; i++)
-        n += r->inserts[i].bytes.len;
+    for (size_t i = 0; i < r->n_inserts; i++) {
+        const struct http_insert *x = &r->inserts[i];
+
+        n += x->file ? base64_encoded_len((size_t)x->file_bytes + x->zero) : x->bytes.len;
+    }
     return n;
 }
 

@@ -3,7 +3,8 @@
  * TLS) on the process's loop. Answers are streamed: head, runs of body bytes, end. One call per
  * connection at a time, no pipelining; framing is strict (http1.h, chunked.h). Nothing is retried
  * here. Memory per call is bounded: one scratch buffer per client, what a paused call leaves of it,
- * and the request until it is sent.
+ * and the request until it is sent (of files that go with it, a piece). Long requests go out a
+ * share in each turn of the loop.
  *
  * Callbacks may cancel, pause or resume their call and start others. After done or failed the call
  * is gone. No callback is made from inside http_client_start.
@@ -29,13 +30,17 @@ struct http_client_options {
     size_t max_idle;             /* connections kept for later calls; 0: 64 */
 };
 
-/* Timeouts in ms, 0 none. */
-/* Bytes of a body that are not copied into it: they stand before what is at `at` of it. */
+/* What of a body is not copied into it: it stands before what is at `at` of it. The caller's until
+ * the call has ended. */
 struct http_insert {
-    struct str bytes; /* the caller's until the call has ended */
+    struct str bytes;
     size_t at;
+    const char *file; /* its path: base64 of it instead of the bytes, read as it is sent; or NULL */
+    uint64_t file_bytes; /* that it has */
+    bool zero;           /* one byte of zero goes behind them */
 };
 
+/* Timeouts in ms, 0 none. */
 struct http_request {
     const char *method;
     struct str path;             /* behind the URL's prefix; starts with '/' */
@@ -55,8 +60,8 @@ struct http_events {
     void (*body)(void *ctx, struct str bytes);
     void (*done)(void *ctx);
     /* ERR_ENGINE_UNAVAILABLE (no answer; e->sys is set when there was no connection),
-     * ERR_ENGINE_TIMEOUT, ERR_ENGINE_INVALID (bad framing, cut off). `began`: bytes of the answer
-     * had come. */
+     * ERR_ENGINE_TIMEOUT, ERR_ENGINE_INVALID (bad framing, cut off), ERR_STORAGE_FAILED (a file of
+     * the request cannot be read). `began`: bytes of the answer had come. */
     void (*failed)(void *ctx, const struct err *e, bool began);
 };
 

@@ -35,6 +35,10 @@ void exchange_hold(struct exchange *x);
 /* x may be gone then. */
 void exchange_let(struct exchange *x);
 
+/* Gives back memory of a part of the body that nobody reads again; it may read as zeros then.
+ * Whoever holds x may call it, on any thread. */
+void exchange_drop_body(const struct exchange *x, struct str part);
+
 /* A header of the answer, before it starts. The name is a literal, the value is copied. */
 void exchange_set_header(struct exchange *x, const char *name, struct str value);
 

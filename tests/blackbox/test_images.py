@@ -351,6 +351,28 @@ def test_every_format_comes_back_as_what_it_is(vision):
     assert seen == {"png", "jpeg", "webp", "gif", "bmp"}
 
 
+def test_base64_that_is_no_picture_stays_what_it_is(vision):
+    """A long body's pictures are taken out before it is read; what only looks like one goes to the model to the letter."""
+    engine, gateway = vision()
+    sid, shot = session(gateway), kit.big(200)
+    blob = kit.b64(bytes(range(256)) * 100)
+    use = {"type": "tool_use", "id": "call_1", "name": "save", "input": {"data": blob}}
+    body = {"max_tokens": 9, "tools": [{"name": "save", "input_schema": {"type": "object", "properties": {}}}], "messages": [
+        user({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": kit.b64(shot)}}),
+        {"role": "assistant", "content": [use]},
+        user({"type": "tool_result", "tool_use_id": "call_1", "content": "data:text/plain;base64," + blob})]}
+    answer = gateway.post(f"/sessions/{sid}/v1/messages", body)
+    assert answer.status == 200, answer.body
+    ids = engine.requests[0]["body"]["input_ids"]
+    assert ids.count(kit.PAD) == 1 and len(ids) > 2 * len(blob) / 8, "both texts are there"
+    assert [kit.of_data_url(u) for u in engine.requests[0]["body"]["image_data"]] == [shot]
+    for broken in (kit.b64(shot)[:-4] + "@@@@", kit.b64(shot[:-1])):
+        body["messages"][0]["content"][0]["source"]["data"] = broken
+        refused = gateway.post(f"/sessions/{sid}/v1/messages", body)
+        assert refused.status == 400 and "Could not process image" in refused.json()["error"]["message"], refused.body
+        assert "messages[0].content[0]" in refused.json()["error"]["message"]
+
+
 def test_a_picture_of_the_past_comes_from_the_store(vision):
     engine, gateway = vision()
     sid = session(gateway)

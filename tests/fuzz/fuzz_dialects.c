@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                                 &dialect_count_tokens, &dialect_responses,
                                                 &dialect_completions};
     struct arena a = {0};
-    const struct dialect_past earlier = {past, past_message, &a, NULL};
+    const struct dialect_past earlier = {.response = past, .message = past_message, .ctx = &a};
     const struct json *body;
     struct chat_request req;
     struct err e = {0};

@@ -35,12 +35,14 @@ struct api_call {
     uint64_t hash[2];
     struct request_limits limits; /* as they were when it came: helpers read them */
     struct image_rules images;
-    uint64_t number;          /* of the call in its session, once known */
-    bool late;                /* a helper has read it: the session may have changed */
-    bool regroups;            /* calls sent back may be one turn: regroup.h */
-    bool noted;               /* the answer is noted already */
-    bool anew;                /* a new sample, whatever is still under way */
-    struct session *awaiting; /* pinned by api_call_await, or NULL */
+    struct image_lifts *lifts; /* what was taken out of the body, while it is read; or NULL */
+    size_t came_bytes;         /* of that body; 0: nothing was */
+    uint64_t number;           /* of the call in its session, once known */
+    bool late;                 /* a helper has read it: the session may have changed */
+    bool regroups;             /* calls sent back may be one turn: regroup.h */
+    bool noted;                /* the answer is noted already */
+    bool anew;                 /* a new sample, whatever is still under way */
+    struct session *awaiting;  /* pinned by api_call_await, or NULL */
     char request_id[40];
     char id[ID_TEXT_MAX];
 };
@@ -52,7 +54,11 @@ extern const struct answer_sink api_call_sink;
  * and goes on with `ready`; or answers what is wrong with it. */
 void call_read(struct service_request *r, const struct dialect *d, call_ready_fn ready);
 
-/* Reads `body` (in the call's arena) into body and req. */
+/* api_call_body.c: reads the exchange's body into body and req; *ret, in the arena, is what was
+ * read as JSON. */
+int api_call_read_body(struct api_call *c, struct str *ret, struct err *e);
+
+/* Reads `body` (in the call's arena, c->lifts in it) into body and req. */
 int api_call_parse(struct api_call *c, struct str body, struct err *e);
 
 /* Brings what it wants of the model's thought to template and engines. On the loop. */

@@ -17,103 +17,6 @@
 #include "worker/residency/residency.h"
 #include "worker/service/respond.h"
 
-static struct str header_get(const void *ctx, const char *name)
-{
-    return exchange_header(ctx, name);
-}
-
-/* A look into the session for an earlier response. */
-struct past_look {
-    struct api_call *call;
-    struct arena *arena;
-    struct str response_id;
-    const struct json *messages, *asked; /* found, or NULL; messages: or the one message */
-};
-
-/* The conversation up to a stored response; runs on the loop. */
-static void look_back(void *ctx)
-{
-    struct past_look *l = ctx;
-    bool ended = false;
-    struct session *s = session_find(l->call->service->calls.store, str_cstr(l->call->id), &ended);
-    struct session_past_response past;
-
-    if (!s || !session_find_response(s, l->response_id, &past))
-        return;
-    if (past.asked.p && json_parse(l->arena, past.asked, &l->asked, NULL) != 0)
-        l->asked = NULL;
-    l->messages = session_messages(s, l->arena, l->response_id);
-}
-
-/* A helper has the loop look: sessions are the loop's. */
-static void look(struct past_look *l, void (*fn)(void *ctx))
-{
-    struct api_call *c = l->call;
-
-    if (c->reading.helped)
-        (void)helpers_ask(c->service->calls.helpers, fn, l);
-    else
-        fn(l);
-}
-
-/* dialect_past.response: perhaps called in a helper, which then waits for the loop. */
-static const struct json *past_response(void *ctx, struct arena *a, struct str response_id,
-                                        const struct json **ret_asked)
-{
-    struct api_call *c = ctx;
-    struct past_look l = {.call = c, .arena = a, .response_id = response_id};
-
-    look(&l, look_back);
-    *ret_asked = l.asked;
-    return l.messages;
-}
-
-/* One stored message; runs on the loop. */
-static void look_at_one(void *ctx)
-{
-    struct past_look *l = ctx;
-    bool ended = false;
-    const struct session *s =
-        session_find(l->call->service->calls.store, str_cstr(l->call->id), &ended);
-
-    l->messages = s ? session_message(s, l->response_id) : NULL;
-}
-
-static const struct json *past_message(void *ctx, struct str response_id)
-{
-    struct past_look l = {.call = ctx, .response_id = response_id};
-
-    look(&l, look_at_one);
-    return l.messages;
-}
-
-/* Bytes to chat_request, under the request's own limits of memory and list lengths. */
-int api_call_parse(struct api_call *c, struct str body, struct err *e)
-{
-    struct dialect_headers headers = {header_get, c->x};
-    struct dialect_past past = {past_response, past_message, c, &c->images};
-    int rc;
-
-    c->arena.max_bytes = request_limits_budget(&c->limits, body.len);
-    if (json_parse(&c->arena, body, &c->body, e))
-        return e->kind == ERR_BODY_TOO_LARGE ? request_limits_memory(&c->limits, &c->arena, e) : -1;
-    if (!json_is(c->body, JSON_OBJECT))
-        return err_set(e, ERR_INVALID, "the body must be a JSON object");
-    if (request_limits_lists(&c->limits, c->body, e))
-        return -1;
-    c->req = ARENA_NEW(&c->arena, struct chat_request);
-    rc = c->dialect->parse(&c->arena, c->body, &headers, &past, c->req, e);
-    if (rc == 0)
-        request_note_dropped(&c->arena, c->dialect, c->body,
-                             call_upstream_takes(&c->service->calls, c->dialect->name), c->req);
-    if (request_limits_memory(&c->limits, &c->arena, e) || rc)
-        return -1;
-    c->req->id_head = c->dialect->id_head;
-    if (!c->req->model.len)
-        c->req->model = str_cstr(model_info(c->service->calls.model)->name);
-    return 0;
-}
-
 void api_call_settle(struct api_call *c)
 {
     const struct call_env *env = &c->service->calls;
@@ -181,8 +84,7 @@ static int read_request(struct long_work *w, struct work_tools *tools, struct er
 
     if (work_note(tools, w->body_hash, e))
         return -1;
-    body = arena_str(&c->arena, exchange_body(c->x));
-    if (api_call_parse(c, body, e)) {
+    if (api_call_read_body(c, &body, e)) {
         arena_done(&c->arena); /* here: much memory takes long to give back */
         return -1;
     }

@@ -1,26 +1,30 @@
 /*
  * Storing comes first, for the commit record names pictures by their hash: no record may name
  * bytes that nobody has. Gathering walks the messages of the call's path in order, which is the
- * order of the placeholders in the prompt. A picture that this very request brought is taken from
- * it, without reading the disk or encoding base64 anew; all are copied or borrowed for the call's
- * life.
+ * order of the placeholders in the prompt. From then on pictures are files: what the request
+ * brought is given back before the engine is asked, and the engine's request reads them piece by
+ * piece. What the request brought was compared with its file (media_store_put); the others are held
+ * against their hash.
  */
 #include "worker/call/call_images.h"
 
-#include "common/codec/base64.h"
 #include "worker/image/vision.h"
 #include "worker/media/media_store.h"
 #include "worker/model/model.h"
 #include "worker/request/images.h"
 
-int call_images_keep(const struct model_call *t, struct err *e)
+int call_images_keep(struct model_call *t, struct err *e)
 {
     const struct chat_request *req = t->in.req;
 
-    for (uint32_t i = 0; i < req->n_images; i++)
-        if (media_store_put(t->env->media, t->in.session_id, req->images[i].media,
-                            req->images[i].bytes, e) != 0)
+    for (uint32_t i = 0; i < req->n_images; i++) {
+        struct request_image *image = &req->images[i];
+
+        if (media_store_put(t->env->media, t->in.session_id, image->media, image->bytes, e) != 0)
             return -1;
+        arena_drop(&t->arena, image->bytes.p);
+        image->bytes = (struct str){0};
+    }
     return 0;
 }
 
@@ -30,38 +34,30 @@ struct images_gathering {
     int rc;
 };
 
-/* The base64 of a picture that this request brought; absent: it is an earlier one. */
-static struct str sent_base64(const struct chat_request *req, struct str media)
+static bool is_brought(const struct chat_request *req, struct str media)
 {
     for (uint32_t i = 0; i < req->n_images; i++)
         if (str_eq(req->images[i].media, media))
-            return req->images[i].base64;
-    return (struct str){0};
+            return true;
+    return false;
 }
 
-static int stored_base64(struct images_gathering *g, struct str media, struct str *ret)
+/* An earlier picture is still what it was. */
+static int check_stored(const struct model_call *t, struct str media, struct err *e)
 {
-    struct model_call *t = g->call;
-    struct buf bytes = {0};
-    char *text;
-    int rc = media_store_get(t->env->media, t->in.session_id, media, &bytes, g->e);
+    int rc = media_store_check(t->env->media, t->in.session_id, media, e);
 
-    if (rc == 0) {
-        text = arena_alloc(&t->arena, base64_encoded_len(bytes.len) + 1);
-        base64_encode(bytes.p, bytes.len, text);
-        *ret = str_of(text, base64_encoded_len(bytes.len));
-    } else if (g->e->kind == ERR_NOT_FOUND) { /* it is on record, so it was there */
-        rc = err_set(g->e, ERR_STORAGE_FAILED,
-                     "an image of this conversation is gone from the disk");
-    }
-    buf_done(&bytes);
+    if (rc != 0 && e->kind == ERR_NOT_FOUND) /* it is on record, so it was there */
+        return err_set(e, ERR_STORAGE_FAILED,
+                       "an image of this conversation is gone from the disk");
     return rc;
 }
 
 static void take_image(void *ctx, const struct json *part)
 {
     struct images_gathering *g = ctx;
-    struct engine_image *image = &g->call->images[g->call->n_images];
+    struct model_call *t = g->call;
+    struct engine_image *image = &t->images[t->n_images];
     struct image_part p;
 
     if (g->rc != 0)
@@ -69,11 +65,12 @@ static void take_image(void *ctx, const struct json *part)
     image_part_read(part, &p);
     image->format = p.format;
     image->tokens = p.tokens;
-    image->base64 = sent_base64(g->call->in.req, p.media);
-    if (!image->base64.p && stored_base64(g, p.media, &image->base64) != 0)
+    image->bytes = p.bytes;
+    image->file = media_store_path(t->env->media, &t->arena, t->in.session_id, p.media);
+    if (!is_brought(t->in.req, p.media) && check_stored(t, p.media, g->e) != 0)
         g->rc = -1;
     else
-        g->call->n_images++;
+        t->n_images++;
 }
 
 int call_images_gather(struct model_call *t, struct err *e)

@@ -1,15 +1,16 @@
 /*
  * The pictures of a call: what came with the request goes into the media store before anything of
  * the call is on record, and the engine gets the bytes of all that the conversation shows, from the
- * request where it has them, else from the store. Both may run in a helper.
+ * store. Both may run in a helper.
  */
 #ifndef RG_CALL_CALL_IMAGES_H
 #define RG_CALL_CALL_IMAGES_H
 
 #include "worker/call/model_call_internal.h"
 
-/* Stores what the request brought. ERR_STORAGE_FULL and its like: nothing was sent. */
-int call_images_keep(const struct model_call *t, struct err *e);
+/* Stores what the request brought, and gives its memory back. ERR_STORAGE_FULL and its like:
+ * nothing was sent. */
+int call_images_keep(struct model_call *t, struct err *e);
 
 /* Fills t->images, in the call's arena, in the order of the prompt's placeholders. */
 int call_images_gather(struct model_call *t, struct err *e);

@@ -28,6 +28,7 @@ struct dialect_past {
     const struct json *(*message)(void *ctx, struct str response_id);
     void *ctx;
     const struct image_rules *images; /* NULL: the model takes text only */
+    struct image_lifts *lifts;        /* pictures that were taken out of the body; NULL: none */
 };
 
 struct dialect_writer;

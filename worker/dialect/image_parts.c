@@ -4,7 +4,8 @@
  * image_parts_settle then turns each into the normalised part:
  *
  *   find_base64   where the dialect put the data; URLs and file ids are refused, nothing is fetched
- *   decode        base64 -> bytes, within the limit of one picture
+ *   find_bytes    those that were lifted out of the body, else base64 -> bytes, within the limit of
+ *                 one picture
  *   make_part     header -> format and size, family -> grid and tokens, bytes -> SHA-256
  *
  * Texts around pictures are joined afterwards, in messages that have some: clients cut them
@@ -19,6 +20,7 @@
 #include "common/base/check.h"
 #include "common/codec/base64.h"
 #include "common/codec/sha256.h"
+#include "worker/dialect/image_lifts.h"
 #include "worker/image/image_header.h"
 #include "worker/image/vision.h"
 
@@ -41,6 +43,7 @@ struct json image_parts_wait(struct arena *a, const struct json *given, const ch
 struct image_settling {
     struct arena *a;
     const struct image_rules *rules;
+    const struct image_lifts *lifts; /* or NULL */
     struct chat_request *req;
     const char *at; /* of the part at hand */
     struct err *e;
@@ -134,18 +137,30 @@ static int too_large(const struct image_settling *s)
 
 static int decode(const struct image_settling *s, struct str text, struct request_image *ret)
 {
+    struct str base64 = without_blanks(s->a, text);
     char *bytes;
     size_t n;
 
-    ret->base64 = without_blanks(s->a, text);
-    if (base64_room(ret->base64.len) > s->rules->image_bytes + 2)
+    if (base64_room(base64.len) > s->rules->image_bytes + 2)
         return too_large(s);
-    bytes = arena_alloc(s->a, base64_room(ret->base64.len) + 1);
-    if (base64_decode(ret->base64, bytes, &n) != 0)
+    bytes = arena_alloc_alone(s->a, base64_room(base64.len) + 1);
+    if (base64_decode(base64, bytes, &n) != 0)
         return bad_image(s, "its data is not base64");
     if (n > s->rules->image_bytes)
         return too_large(s);
     ret->bytes = str_of(bytes, n);
+    return 0;
+}
+
+/* The picture of a text: lifted before the body was read, or decoded now. */
+static int find_bytes(const struct image_settling *s, struct str text, struct request_image *ret)
+{
+    struct image_lift *lift = image_lifts_find(s->lifts, text);
+
+    if (!lift)
+        return decode(s, text, ret);
+    lift->used = true;
+    *ret = lift->image;
     return 0;
 }
 
@@ -170,15 +185,18 @@ static int make_part(const struct image_settling *s, struct request_image *image
     struct image_header header;
     struct vision_grid grid;
     struct image_part part;
-    char *hex = arena_alloc(s->a, SHA256_HEX_LEN + 1);
     const char *why = image_header_read(image->bytes, &header);
 
     if (!why)
         why = vision_grid(s->rules->vision, header.width, header.height, &grid);
     if (why)
         return bad_image(s, why);
-    sha256_hex(image->bytes, hex);
-    image->media = str_cstr(hex);
+    if (!image->media.p) {
+        char *hex = arena_alloc(s->a, SHA256_HEX_LEN + 1);
+
+        sha256_hex(image->bytes, hex);
+        image->media = str_cstr(hex);
+    }
     part = (struct image_part){
         .media = image->media,
         .format = str_cstr(image_format_name(header.format)),
@@ -211,7 +229,7 @@ static int settle_part(struct image_settling *s, struct json *part)
     if (s->req->n_images >= s->rules->images)
         return err_field(s->e, s->at, "%s: there are more than %u images in the request", s->at,
                          s->rules->images);
-    if (find_base64(s, given, &text) || decode(s, text, &image) || make_part(s, &image, part))
+    if (find_base64(s, given, &text) || find_bytes(s, text, &image) || make_part(s, &image, part))
         return -1;
     keep_image(s, &image);
     return arena_over(s->a) ? err_set(s->e, ERR_BODY_TOO_LARGE, "the images are too large") : 0;
@@ -273,7 +291,8 @@ static struct json *content_of(struct json *message)
 int image_parts_settle(struct arena *a, const struct dialect_past *past, struct chat_request *req,
                        struct err *e)
 {
-    struct image_settling s = {a, past ? past->images : NULL, req, NULL, e};
+    struct image_settling s = {a, past ? past->images : NULL, past ? past->lifts : NULL, req, NULL,
+                               e};
     const struct json *all = req->chat.messages;
 
     for (uint32_t i = 0; all && i < all->n; i++) {

@@ -68,8 +68,10 @@ struct engine_top {
 /* A picture of the prompt, in the order of its placeholders. */
 struct engine_image {
     struct str format; /* "png" ...: image/FORMAT */
-    struct str base64; /* of the file */
+    struct str base64; /* of one that lies in memory, */
     uint32_t tokens;   /* that its placeholder stands for */
+    const char *file;  /* else where it lies; NULL: in memory */
+    uint64_t bytes;    /* of that file */
 };
 
 struct engine_request {

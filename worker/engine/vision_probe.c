@@ -27,6 +27,12 @@ static const char JPEG[] =
 
 static const char *const names[] = {NULL, "exact", "drifts", "none"};
 
+static struct engine_image sample_image(const char *format, const char *base64, uint32_t tokens)
+{
+    return (struct engine_image){
+        .format = str_cstr(format), .base64 = str_cstr(base64), .tokens = tokens};
+}
+
 void vision_sample_make(const struct model *m, struct arena *a, struct vision_sample *ret)
 {
     const struct vision *v = m ? model_info(m)->vision : NULL;
@@ -39,8 +45,8 @@ void vision_sample_make(const struct model *m, struct arena *a, struct vision_sa
         at = arena_alloc(a, ids.n * sizeof(*at));
         memcpy(at, ids.at, ids.n * sizeof(*at));
         ret->prompt = (struct token_span){at, ids.n};
-        ret->images[0] = (struct engine_image){STR("png"), str_cstr(PNG), g.tokens};
-        ret->images[1] = (struct engine_image){STR("jpeg"), str_cstr(JPEG), g.tokens};
+        ret->images[0] = sample_image("png", PNG, g.tokens);
+        ret->images[1] = sample_image("jpeg", JPEG, g.tokens);
         ret->n_images = 2;
         ret->pad = v->pad;
     }

@@ -1,7 +1,7 @@
 /*
  * Putting a picture, step by step:
  *
- *   is it there?        the session's file has all bytes: done
+ *   is it there?        the session's file has these bytes: done
  *   folders, room       made when missing; the session's limit
  *   take_copy           the node has the picture: link it
  *   file_write, share   else write it under the session's name, then link it as the node's copy
@@ -27,7 +27,7 @@
 #include "common/codec/sha256.h"
 #include "common/os/file.h"
 
-enum { MEDIA_PATH_MAX = 4096, MEDIA_READ_MAX = 1 << 30 };
+enum { MEDIA_PATH_MAX = 4096, MEDIA_READ_MAX = 1 << 30, PIECE_BYTES = 64 << 10 };
 
 struct media_store {
     char *root;
@@ -120,16 +120,36 @@ static int sync_place(const struct media_store *m, const struct media_place *p, 
     return 0;
 }
 
-/* Whether the file is there with all its bytes. */
-static bool is_whole(const char *path, size_t bytes)
+/* Whether what is read of the file is what `bytes` has. */
+static bool reads_as(int fd, struct str bytes)
 {
     struct stat st;
+    struct media_file f = {.fd = fd, .left = bytes.len};
+    struct buf piece = {0};
+    bool same = fstat(fd, &st) == 0 && (uint64_t)st.st_size == bytes.len;
 
-    return stat(path, &st) == 0 && (uint64_t)st.st_size == bytes;
+    for (size_t at = 0; same && at < bytes.len; at += piece.len) {
+        buf_clear(&piece);
+        same = media_file_read(&f, PIECE_BYTES, &piece) == 0 &&
+               memcmp(piece.p, bytes.p + at, piece.len) == 0;
+    }
+    buf_done(&piece);
+    return same;
+}
+
+/* Whether the file is there with these bytes: one that was cut off, or has changed, is none. */
+static bool is_whole(const char *path, struct str bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool same = fd >= 0 && reads_as(fd, bytes);
+
+    if (fd >= 0)
+        (void)close(fd);
+    return same;
 }
 
 /* The node's copy, under the session's name as well. */
-static bool take_copy(const struct media_place *p, size_t bytes)
+static bool take_copy(const struct media_place *p, struct str bytes)
 {
     if (!is_whole(p->copy, bytes))
         return false;
@@ -147,7 +167,7 @@ static void put_in_place(const char *from, const char *part, const char *to)
 
 /* Makes it the node's copy, or takes the one that somebody else has put there meanwhile; one that
  * was cut off is replaced. */
-static void share(const struct media_place *p, size_t bytes)
+static void share(const struct media_place *p, struct str bytes)
 {
     if (link(p->own, p->copy) == 0 || errno != EEXIST)
         return; /* without a copy the session's own file serves as well */
@@ -199,14 +219,14 @@ int media_store_put(const struct media_store *m, struct str session_id, struct s
     struct media_place p = {0};
 
     place_of(m, session_id, media, &p);
-    if (is_whole(p.own, bytes.len))
+    if (is_whole(p.own, bytes))
         return 0;
     if (make_folders(m, &p, e) != 0 || check_room(m, &p, bytes.len, e) != 0)
         return -1;
-    if (!take_copy(&p, bytes.len)) {
+    if (!take_copy(&p, bytes)) {
         if (file_write(p.own, p.part, bytes, m->sync) != 0)
             return failed(e);
-        share(&p, bytes.len);
+        share(&p, bytes);
     }
     return settle_place(m, &p, e);
 }
@@ -216,6 +236,11 @@ static int cannot_read(struct err *e)
     if (errno == ENOENT)
         return err_set(e, ERR_NOT_FOUND, "the session has no such image");
     return err_set(e, ERR_STORAGE_FAILED, "an image cannot be read back");
+}
+
+static int changed(struct err *e)
+{
+    return err_set(e, ERR_STORAGE_FAILED, "an image has changed on the disk");
 }
 
 int media_store_get(const struct media_store *m, struct str session_id, struct str media,
@@ -235,7 +260,7 @@ int media_store_get(const struct media_store *m, struct str session_id, struct s
     if (str_eq_c(media, hash))
         return 0;
     out->len = start;
-    return err_set(e, ERR_STORAGE_FAILED, "an image has changed on the disk");
+    return changed(e);
 }
 
 /* --- piece by piece --- */
@@ -279,6 +304,46 @@ void media_file_close(struct media_file *f)
     if (f->fd >= 0)
         (void)close(f->fd);
     f->fd = -1;
+}
+
+/* The hash of what is read; -1 when that ends too soon. */
+static int hash_file(struct media_file *f, char ret[SHA256_HEX_LEN + 1])
+{
+    struct sha256 *h = sha256_begin();
+    struct buf piece = {0};
+    int rc = 0;
+
+    while (rc == 0 && f->left > 0) {
+        buf_clear(&piece);
+        rc = media_file_read(f, PIECE_BYTES, &piece);
+        sha256_add(h, buf_str(&piece));
+    }
+    sha256_end(h, ret);
+    buf_done(&piece);
+    return rc;
+}
+
+int media_store_check(const struct media_store *m, struct str session_id, struct str media,
+                      struct err *e)
+{
+    char hash[SHA256_HEX_LEN + 1];
+    struct media_file f;
+    int rc;
+
+    if (media_store_open(m, session_id, media, &f, e) != 0)
+        return -1;
+    rc = hash_file(&f, hash);
+    media_file_close(&f);
+    return rc == 0 && str_eq_c(media, hash) ? 0 : changed(e);
+}
+
+const char *media_store_path(const struct media_store *m, struct arena *a, struct str session_id,
+                             struct str media)
+{
+    struct media_place p = {0};
+
+    place_of(m, session_id, media, &p);
+    return arena_cstr(a, str_cstr(p.own));
 }
 
 /* Every file of `d`, the folder of session `from`, for session `to` as well. */

@@ -14,6 +14,7 @@
 
 #include <stdint.h>
 
+#include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
 
@@ -29,8 +30,8 @@ struct media_options {
 struct media_store *media_store_new(const struct media_options *o);
 void media_store_free(struct media_store *m); /* NULL is fine */
 
-/* Keeps the bytes for the session under their hash; 0 when they are there already. A file that is
- * shorter than they are (power was lost before it was on the disk) is made anew.
+/* Keeps the bytes for the session under their hash; 0 when they are there already. A file that has
+ * others (power was lost before it was on the disk) is made anew.
  * ERR_STORAGE_FULL, ERR_STORAGE_FAILED, ERR_BODY_TOO_LARGE when the session has no room. */
 int media_store_put(const struct media_store *m, struct str session_id, struct str media,
                     struct str bytes, struct err *e);
@@ -39,6 +40,14 @@ int media_store_put(const struct media_store *m, struct str session_id, struct s
  * the session has none of that hash, ERR_STORAGE_FAILED when it cannot be read or is another. */
 int media_store_get(const struct media_store *m, struct str session_id, struct str media,
                     struct buf *out, struct err *e);
+
+/* Holds the session's picture against its hash, without keeping it. Long work; errors as of get. */
+int media_store_check(const struct media_store *m, struct str session_id, struct str media,
+                      struct err *e);
+
+/* Where a session's picture lies, as a path in the arena. */
+const char *media_store_path(const struct media_store *m, struct arena *a, struct str session_id,
+                             struct str media);
 
 /* A picture that is read piece by piece. */
 struct media_file {

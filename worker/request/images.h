@@ -16,9 +16,8 @@
 
 /* A picture that a request brought, in its arena. */
 struct request_image {
-    struct str media;  /* SHA-256, in hexadecimal digits */
-    struct str bytes;  /* the file */
-    struct str base64; /* the same, as canonical base64 */
+    struct str media; /* SHA-256, in hexadecimal digits */
+    struct str bytes; /* the file, until it is stored: a chunk of its own (arena_alloc_alone) */
 };
 
 /* A picture of a conversation, as its part tells. */

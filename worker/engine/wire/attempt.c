@@ -433,9 +433,9 @@ static void on_failed(void *ctx, const struct err *e, bool began)
     if (e->kind == ERR_ENGINE_TIMEOUT)
         remote_abort(a->remote, a->req);
     fail(a, e,
-         e->kind == ERR_ENGINE_TIMEOUT ? ENGINE_BROKE
-         : began                       ? ENGINE_SAID_5XX
-                                       : ENGINE_NO_ANSWER);
+         e->kind == ERR_ENGINE_TIMEOUT || e->kind == ERR_STORAGE_FAILED ? ENGINE_BROKE
+         : began                                                        ? ENGINE_SAID_5XX
+                                                                        : ENGINE_NO_ANSWER);
 }
 
 static const struct http_events http_events = {on_head, on_body, on_done, on_failed};

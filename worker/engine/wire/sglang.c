@@ -1,6 +1,5 @@
 /* Kind `sglang`: POST /generate, ids in, ids and logprobs out. */
 #include "common/base/vec.h"
-#include "common/codec/base64.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/wire_write.h"
 
@@ -89,36 +88,18 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
     json_out_end_obj(o);
 }
 
-/* A server that decodes JPEG on the GPU cannot say how many tokens one of its pictures has, and
- * makes other ids of the whole prompt; a byte behind the picture's end keeps it from that. What the
- * base64's last four characters become with it; absent: it is no JPEG. */
-static struct str lengthen_jpeg(const struct engine_image *image, char more[8])
-{
-    struct str base64 = image->base64;
-    char last[4];
-    size_t n = 0;
-
-    if (!str_eq_c(image->format, "jpeg") || base64.len < 4)
-        return (struct str){0};
-    if (base64_decode(str_sub(base64, base64.len - 4, base64.len), last, &n) != 0)
-        n = 0; /* it was decoded before: no quad is broken */
-    last[n] = 0;
-    base64_encode(last, n + 1, more);
-    return str_of(more, base64_encoded_len(n + 1));
-}
-
 /* The collapsed form: the server makes runs of the placeholders itself, and tells the ids when it
- * is not a stream (there they would come with every event). */
+ * is not a stream (there they would come with every event). A server that decodes JPEG on the GPU
+ * cannot say how many tokens one of its pictures has, and makes other ids of the whole prompt; a
+ * byte behind the picture's end keeps it from that. */
 static void write_images(struct wire_send *s, struct json_out *o, const struct engine_request *q)
 {
-    char more[8];
-
     if (q->n_images == 0)
         return;
     json_out_key(o, "image_data");
     json_out_arr(o);
     for (size_t i = 0; i < q->n_images; i++)
-        wire_data_url(s, o, &q->images[i], lengthen_jpeg(&q->images[i], more));
+        wire_data_url(s, o, &q->images[i], str_eq_c(q->images[i].format, "jpeg"));
     json_out_end_arr(o);
     if (s->stream)
         return;

@@ -119,7 +119,7 @@ static void write_images(struct wire_send *s, struct json_out *o, const struct e
         json_out_key(o, "image_url");
         json_out_obj(o);
         json_out_key(o, "url");
-        wire_data_url(s, o, &q->images[i], (struct str){0});
+        wire_data_url(s, o, &q->images[i], false);
         json_out_end_obj(o);
         json_out_end_obj(o);
     }

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/codec/base64.h"
+
 /* An id as it stands in a list, ready to be copied as one word of 8 bytes. */
 struct id_word {
     char text[7]; /* digits and the comma behind them */
@@ -121,17 +123,42 @@ void wire_bias(struct json_out *o, const struct engine_request *q)
     json_out_end_obj(o);
 }
 
-void wire_data_url(struct wire_send *s, struct json_out *o, const struct engine_image *image,
-                   struct str more)
+/* What the last four characters of a picture's base64 become with a byte of zero behind it. */
+static struct str lengthen(struct str base64, char more[8])
 {
-    size_t len = image->base64.len - (more.p ? 4 : 0);
+    char last[4];
+    size_t n = 0;
 
+    if (base64_decode(str_sub(base64, base64.len - 4, base64.len), last, &n) != 0)
+        n = 0; /* it was encoded here: no quad is broken */
+    last[n] = 0;
+    base64_encode(last, n + 1, more);
+    return str_of(more, base64_encoded_len(n + 1));
+}
+
+/* One that lies in memory. */
+static void put_base64(struct wire_send *s, struct str base64, bool zero)
+{
+    bool cut = zero && base64.len >= 4;
+    char more[8];
+
+    *vec_push(&s->inserts) = (struct http_insert){
+        .bytes = str_sub(base64, 0, base64.len - (cut ? 4 : 0)), .at = s->body.len};
+    if (cut)
+        buf_add_str(&s->body, lengthen(base64, more));
+}
+
+void wire_data_url(struct wire_send *s, struct json_out *o, const struct engine_image *image,
+                   bool zero)
+{
     json_out_raw(o, STR("\"data:image/"));
     buf_add_str(o->b, image->format);
     buf_puts(o->b, ";base64,");
-    *vec_push(&s->inserts) = (struct http_insert){str_sub(image->base64, 0, len), s->body.len};
-    if (more.p)
-        buf_add_str(o->b, more);
+    if (image->file)
+        *vec_push(&s->inserts) = (struct http_insert){
+            .at = s->body.len, .file = image->file, .file_bytes = image->bytes, .zero = zero};
+    else
+        put_base64(s, image->base64, zero);
     buf_add_c(o->b, '"');
 }
 

@@ -20,10 +20,9 @@ void wire_stop_ids(struct json_out *o, const char *key, const struct engine_requ
 void wire_bias(struct json_out *o, const struct engine_request *q);
 
 /* "data:image/png;base64,...", as a JSON string that o writes to s->body; the picture itself is not
- * copied. `more`: goes on behind it, in the base64 (or absent); it stands for its last four
- * characters. */
+ * copied, but read as it is sent. `zero`: with one byte of zero behind its end. */
 void wire_data_url(struct wire_send *s, struct json_out *o, const struct engine_image *image,
-                   struct str more);
+                   bool zero);
 
 /* The parameters that all engines know by the same name. */
 void wire_sampling(struct json_out *o, const struct sampling *s);

@@ -87,6 +87,36 @@ TEST(arena, is_aligned_and_survives_reset)
 }
 
 /* Each of them once cost a chunk of its own. */
+/* What stands alone goes when it is told to; the rest stays, and goes on being filled. */
+TEST(arena, what_stands_alone_is_given_back)
+{
+    enum { LARGE = 3 << 20 };
+
+    atomic_size_t sum = 0;
+    struct arena a = {.sum = &sum};
+    char *early = arena_alloc_alone(&a, LARGE), *small, *late;
+
+    small = arena_alloc(&a, 16);
+    memset(small, 1, 16);
+    memset(early, 2, LARGE);
+    late = arena_alloc_alone(&a, LARGE);
+    memset(late, 3, LARGE);
+    cr_expect_gt(sum, 2 * LARGE);
+    arena_drop(&a, early);
+    arena_drop(&a, small); /* it does not */
+    arena_drop(&a, NULL);
+    cr_expect_lt(sum, LARGE + 65536);
+    cr_expect_eq(sum, a.held_bytes);
+    cr_expect_lt(a.used_bytes, LARGE + 64);
+    cr_expect_eq(small[15], 1);
+    cr_expect_eq(late[LARGE - 1], 3);
+    cr_expect_eq(arena_alloc(&a, 16), small + 16);
+    arena_reset(&a);
+    memset(arena_alloc(&a, 16), 4, 16);
+    arena_done(&a);
+    cr_expect_eq(sum, 0);
+}
+
 TEST(arena, empty_allocations_cost_next_to_nothing)
 {
     struct arena a = {0};

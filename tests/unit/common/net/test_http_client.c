@@ -15,7 +15,9 @@
 #include <mbedtls/ssl.h>
 #include <mbedtls/ssl_cache.h>
 
+#include "common/base/attrs.h"
 #include "common/base/buf.h"
+#include "common/codec/base64.h"
 #include "testing.h"
 
 enum { PIECES = 8, ANSWERS = 4 };
@@ -408,9 +410,9 @@ TEST(http_client, bytes_that_stand_elsewhere)
     for (size_t i = 0; i < LENGTH; i++)
         large[i] = (char)('a' + i % 23);
     buf_puts(&body, "[,]");
-    inserts[0] = (struct http_insert){STR("first"), 1};
-    inserts[1] = (struct http_insert){str_of(large, LENGTH), 2};
-    inserts[2] = (struct http_insert){str_of(large, LENGTH), 2};
+    inserts[0] = (struct http_insert){.bytes = STR("first"), .at = 1};
+    inserts[1] = (struct http_insert){.bytes = str_of(large, LENGTH), .at = 2};
+    inserts[2] = (struct http_insert){.bytes = str_of(large, LENGTH), .at = 2};
     r.inserts = inserts;
     r.n_inserts = 3;
     buf_puts(&want, "[first,");
@@ -427,6 +429,90 @@ TEST(http_client, bytes_that_stand_elsewhere)
     buf_done(&want);
     free(large);
     rig_stop(&g);
+}
+
+/* A file of n bytes, byte i being i % 251; its path. */
+static void make_file(char path[32], size_t n)
+{
+    struct buf bytes = {0};
+    int fd;
+
+    (void)snprintf(path, 32, "/tmp/rg-insert-XXXXXX");
+    fd = mkstemp(path);
+    cr_assert_geq(fd, 0);
+    for (size_t i = 0; i < n; i++)
+        buf_add_c(&bytes, (char)(i % 251));
+    cr_assert_eq(write(fd, bytes.p ? bytes.p : "", n), (ssize_t)n);
+    (void)close(fd);
+    buf_done(&bytes);
+}
+
+/* What a request with that one file between two brackets comes to. */
+static struct outcome send_file(struct rig *g, const char *path, size_t n, bool zero)
+{
+    struct http_insert *insert = calloc(1, sizeof(*insert));
+    struct buf body = {0};
+    struct outcome o = {.loop = g->loop};
+    struct http_request r = {
+        .method = "POST", .path = STR("/x"), .body = &body, .inserts = insert, .n_inserts = 1};
+
+    buf_puts(&body, "[]");
+    *insert = (struct http_insert){.at = 1, .file = path, .file_bytes = n, .zero = zero};
+    o.call = http_client_start(g->client, &r, &events, &o);
+    while (!o.over)
+        loop_run(g->loop);
+    return o;
+}
+
+/* Files go out as base64, whatever their length, a share in each turn. */
+TEST(http_client, files_go_out_as_base64)
+{
+    static const size_t lengths[] = {0, 1, 2, 3, 49151, 49152, 49153, 100000, 3 << 20};
+
+    for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
+        for (int zero = 0; zero < 2; zero++) {
+            struct rig g = {
+                .server = {.room = 4096, .script = {{HEAD "content-length: 2\r\n\r\nok"}}}};
+            size_t n = lengths[i] + (size_t)zero;
+            struct buf want = {0};
+            char path[32], *bytes = calloc(n + 1, 1);
+            struct outcome o;
+
+            for (size_t k = 0; k < lengths[i]; k++)
+                bytes[k] = (char)(k % 251);
+            buf_puts(&want, "[");
+            base64_encode(bytes, n, buf_reserve(&want, base64_encoded_len(n)));
+            want.len += base64_encoded_len(n);
+            buf_puts(&want, "]");
+            make_file(path, lengths[i]);
+            rig_start(&g, "127.0.0.1", NULL);
+            o = send_file(&g, path, lengths[i], zero);
+            assert_body(&o, "ok");
+            cr_expect(str_ends(buf_str(&g.server.seen), buf_str(&want)), "%zu bytes", n);
+            rig_stop(&g);
+            (void)unlink(path);
+            buf_done(&want);
+            free(bytes);
+        }
+    }
+}
+
+TEST(http_client, a_file_that_is_gone_or_short_ends_the_call)
+{
+    char path[32];
+
+    make_file(path, 100000);
+    for (int gone = 0; gone < 2; gone++) {
+        struct rig g = {.server = {.script = {{HEAD "content-length: 2\r\n\r\nok"}}}};
+        struct outcome o;
+
+        if (gone)
+            (void)unlink(path);
+        rig_start(&g, "127.0.0.1", NULL);
+        o = send_file(&g, path, 100001, false);
+        cr_expect_eq(o.e.kind, ERR_STORAGE_FAILED);
+        rig_stop(&g);
+    }
 }
 
 TEST(http_client, every_byte_by_itself)

@@ -45,7 +45,7 @@ static void check_line(struct str line)
 {
     struct arena a = {0};
     const struct json *row;
-    const struct dialect_past past = {no_past, NULL, NULL, NULL};
+    const struct dialect_past past = {.response = no_past};
     struct chat_request req;
     struct err e = {0};
     const struct dialect *d;

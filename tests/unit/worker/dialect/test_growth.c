@@ -157,7 +157,7 @@ static struct str body_of(struct arena *a, const struct list *l, uint32_t n)
 
 static void take_parse(struct arena *a, const struct dialect *d, struct str text)
 {
-    const struct dialect_past past = {NULL, NULL, NULL, NULL};
+    const struct dialect_past past = {0};
     const struct json *body;
     struct chat_request req;
     struct err e = {0};

@@ -71,7 +71,7 @@ static void check_line(struct str line)
 {
     struct arena a = {0};
     const struct json *row;
-    const struct dialect_past past = {past_r1, message_r1, &a, NULL};
+    const struct dialect_past past = {.response = past_r1, .message = message_r1, .ctx = &a};
     const struct dialect *d;
     struct chat_request req;
     struct err e = {0};

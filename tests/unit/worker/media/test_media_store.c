@@ -79,6 +79,44 @@ TEST(media_store, one_copy_for_all_sessions)
     end(&f);
 }
 
+static void write_own(const struct fixture *f, const char *id, const char *media, const char *text)
+{
+    char path[256];
+    FILE *file;
+
+    (void)snprintf(path, sizeof(path), "%s/media/sessions/%s/%s", f->dir, id, media);
+    file = fopen(path, "w");
+    cr_assert(file);
+    cr_assert_geq(fputs(text, file), 0);
+    cr_assert_eq(fclose(file), 0);
+}
+
+/* A file of the right length with other bytes is told, and made anew when the bytes come again. */
+TEST(media_store, a_file_is_what_its_name_says)
+{
+    struct fixture f;
+    struct arena a = {0};
+    struct err e = {0};
+    char media[SHA256_HEX_LEN + 1];
+    struct stat st;
+
+    begin(&f, 0);
+    put(&f, A, "picture", media);
+    cr_expect_eq(media_store_check(f.store, str_cstr(A), str_cstr(media), &e), 0);
+    cr_expect_eq(stat(media_store_path(f.store, &a, str_cstr(A), str_cstr(media)), &st), 0);
+    write_own(&f, A, media, "pictura");
+    cr_expect_eq(media_store_check(f.store, str_cstr(A), str_cstr(media), &e), -1);
+    cr_expect_eq(e.kind, ERR_STORAGE_FAILED);
+    put(&f, A, "picture", media);
+    cr_expect_eq(media_store_check(f.store, str_cstr(A), str_cstr(media), &e), 0);
+    put(&f, B, "picture", media);
+    cr_expect_eq(media_store_check(f.store, str_cstr(B), str_cstr(media), &e), 0);
+    cr_expect_eq(media_store_check(f.store, str_cstr(B), STR("00"), &e), -1);
+    cr_expect_eq(e.kind, ERR_NOT_FOUND);
+    arena_done(&a);
+    end(&f);
+}
+
 static bool is_ours(void *ctx, struct str id)
 {
     (void)ctx;

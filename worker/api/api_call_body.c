@@ -1,0 +1,153 @@
+/*
+ * The body of a request, read into a chat_request: JSON, then its dialect, under the request's own
+ * limits. A long body's pictures are lifted out before; what was lifted and is no picture is put
+ * back, and all is read again, so errors are those of the body as it came. Perhaps in a helper,
+ * which has the loop look up what a session knows.
+ */
+#include <string.h>
+
+#include "common/serve/exchange.h"
+#include "worker/api/api_call.h"
+#include "worker/dialect/image_lifts.h"
+#include "worker/dialect/request_members.h"
+#include "worker/model/model.h"
+#include "worker/request/request_limits.h"
+
+static struct str header_get(const void *ctx, const char *name)
+{
+    return exchange_header(ctx, name);
+}
+
+/* A look into the session for an earlier response. */
+struct past_look {
+    struct api_call *call;
+    struct arena *arena;
+    struct str response_id;
+    const struct json *messages, *asked; /* found, or NULL; messages: or the one message */
+};
+
+/* The conversation up to a stored response; runs on the loop. */
+static void look_back(void *ctx)
+{
+    struct past_look *l = ctx;
+    bool ended = false;
+    struct session *s = session_find(l->call->service->calls.store, str_cstr(l->call->id), &ended);
+    struct session_past_response past;
+
+    if (!s || !session_find_response(s, l->response_id, &past))
+        return;
+    if (past.asked.p && json_parse(l->arena, past.asked, &l->asked, NULL) != 0)
+        l->asked = NULL;
+    l->messages = session_messages(s, l->arena, l->response_id);
+}
+
+/* A helper has the loop look: sessions are the loop's. */
+static void look(struct past_look *l, void (*fn)(void *ctx))
+{
+    struct api_call *c = l->call;
+
+    if (c->reading.helped)
+        (void)helpers_ask(c->service->calls.helpers, fn, l);
+    else
+        fn(l);
+}
+
+/* dialect_past.response: perhaps called in a helper, which then waits for the loop. */
+static const struct json *past_response(void *ctx, struct arena *a, struct str response_id,
+                                        const struct json **ret_asked)
+{
+    struct api_call *c = ctx;
+    struct past_look l = {.call = c, .arena = a, .response_id = response_id};
+
+    look(&l, look_back);
+    *ret_asked = l.asked;
+    return l.messages;
+}
+
+/* One stored message; runs on the loop. */
+static void look_at_one(void *ctx)
+{
+    struct past_look *l = ctx;
+    bool ended = false;
+    const struct session *s =
+        session_find(l->call->service->calls.store, str_cstr(l->call->id), &ended);
+
+    l->messages = s ? session_message(s, l->response_id) : NULL;
+}
+
+static const struct json *past_message(void *ctx, struct str response_id)
+{
+    struct past_look l = {.call = ctx, .response_id = response_id};
+
+    look(&l, look_at_one);
+    return l.messages;
+}
+
+/* Bytes to chat_request, under the request's own limits of memory and list lengths. */
+int api_call_parse(struct api_call *c, struct str body, struct err *e)
+{
+    struct dialect_headers headers = {header_get, c->x};
+    struct dialect_past past = {past_response, past_message, c, &c->images, c->lifts};
+    int rc;
+
+    c->arena.max_bytes = request_limits_budget(&c->limits, MAX_OF(body.len, c->came_bytes));
+    if (json_parse(&c->arena, body, &c->body, e))
+        return e->kind == ERR_BODY_TOO_LARGE ? request_limits_memory(&c->limits, &c->arena, e) : -1;
+    if (!json_is(c->body, JSON_OBJECT))
+        return err_set(e, ERR_INVALID, "the body must be a JSON object");
+    if (request_limits_lists(&c->limits, c->body, e))
+        return -1;
+    c->req = ARENA_NEW(&c->arena, struct chat_request);
+    rc = c->dialect->parse(&c->arena, c->body, &headers, &past, c->req, e);
+    if (rc == 0)
+        request_note_dropped(&c->arena, c->dialect, c->body,
+                             call_upstream_takes(&c->service->calls, c->dialect->name), c->req);
+    if (request_limits_memory(&c->limits, &c->arena, e) || rc)
+        return -1;
+    c->req->id_head = c->dialect->id_head;
+    if (!c->req->model.len)
+        c->req->model = str_cstr(model_info(c->service->calls.model)->name);
+    return 0;
+}
+
+/* lifts.gone: that part of the body is not looked at again. */
+static void on_gone(void *ctx, struct str part)
+{
+    const struct api_call *c = ctx;
+
+    exchange_drop_body(c->x, part);
+}
+
+/* The body, in the arena: what is long because of pictures, without them. */
+static struct str take_body(struct api_call *c)
+{
+    struct str body = exchange_body(c->x);
+
+    if (body.len <= WORK_JSON_MAX || !c->images.vision)
+        return arena_str(&c->arena, body);
+    c->came_bytes = body.len;
+    *c->lifts = (struct image_lifts){
+        .least = IMAGE_LIFT_LEAST, .max_bytes = c->images.image_bytes, .gone = on_gone, .ctx = c};
+    c->arena.max_bytes = request_limits_budget(&c->limits, body.len);
+    return image_lifts_take(c->lifts, &c->arena, body);
+}
+
+int api_call_read_body(struct api_call *c, struct str *ret, struct err *e)
+{
+    struct image_lifts lifts = {0};
+    struct arena first;
+    int rc;
+
+    c->lifts = &lifts;
+    *ret = take_body(c);
+    rc = api_call_parse(c, *ret, e);
+    c->lifts = NULL;
+    if (lifts.n == 0 || (rc == 0 && image_lifts_used(&lifts)))
+        return rc;
+    first = c->arena;
+    c->arena = (struct arena){.sum = first.sum};
+    *ret = image_lifts_undo(&lifts, &c->arena, *ret);
+    arena_done(&first);
+    *e = (struct err){0};
+    return api_call_parse(c, *ret, e);
+}

@@ -1,0 +1,211 @@
+/*
+ * The body is walked from quote to quote. A string is lifted when it is long, has no escapes, and
+ * is either a data URL (its base64 alone goes) or the value of a member "data" (Messages), and when
+ * its base64 is strict: then the bytes say what the text was, to the letter, and undo can write it
+ * again. Everything else stays, however odd it is. Quotes pair as in JSON; in a body that is no
+ * JSON they may not, and it is put back when it fails to parse.
+ */
+#include "worker/dialect/image_lifts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/attrs.h"
+#include "common/base/mem.h"
+#include "common/codec/base64.h"
+#include "common/codec/sha256.h"
+
+enum { DATA_HEAD_MAX = 128, STAND_IN_LEN = 1 + SHA256_HEX_LEN };
+
+/* --- finding --- */
+
+/* The place of the quote that ends the string which begins at `at`; the body's length: none. */
+static size_t string_end(struct str body, size_t at)
+{
+    for (size_t from = at; from < body.len; from++) {
+        const char *quote = memchr(body.p + from, '"', body.len - from);
+        size_t slashes = 0;
+
+        if (!quote)
+            break;
+        from = (size_t)(quote - body.p);
+        while (from - slashes > at && body.p[from - slashes - 1] == '\\')
+            slashes++;
+        if (slashes % 2 == 0)
+            return from;
+    }
+    return body.len;
+}
+
+/* The place behind the last byte before `at` that is no blank. */
+static size_t behind_blanks(struct str body, size_t at)
+{
+    while (at > 0 && memchr(" \t\r\n", body.p[at - 1], 4))
+        at--;
+    return at;
+}
+
+/* Whether the string whose quote is at `quote` is the value of a member "data". */
+static bool is_data_member(struct str body, size_t quote)
+{
+    static const struct str key = STR_LIT("\"data\"");
+    size_t at = behind_blanks(body, quote);
+
+    if (at == 0 || body.p[at - 1] != ':')
+        return false;
+    at = behind_blanks(body, at - 1);
+    return str_ends(str_sub(body, 0, at), key);
+}
+
+/* Where the base64 begins in a string; SIZE_MAX: it is none that is lifted. */
+static size_t base64_start(struct str body, size_t quote, struct str text)
+{
+    size_t comma;
+
+    if (!str_eq_nocase(str_sub(text, 0, 5), STR("data:")))
+        return is_data_member(body, quote) ? 0 : SIZE_MAX;
+    comma = str_find(str_sub(text, 0, DATA_HEAD_MAX), STR(","), 0);
+    if (comma == SIZE_MAX || comma < 12 ||
+        !str_eq_nocase(str_sub(text, comma - 7, 7), STR(";base64")))
+        return SIZE_MAX;
+    return comma + 1;
+}
+
+/* --- lifting --- */
+
+static struct image_lift *add(struct image_lifts *l, struct arena *a)
+{
+    struct image_lift *all;
+
+    if (l->n == l->cap) {
+        l->cap = l->cap ? l->cap * 2 : 16;
+        all = arena_calloc(a, l->cap, sizeof(*all));
+        if (l->n > 0)
+            memcpy(all, l->all, l->n * sizeof(*all));
+        l->all = all;
+    }
+    return &l->all[l->n++];
+}
+
+/* Decodes a text and notes it; what is not strict base64 stays. */
+static void lift(struct image_lifts *l, struct arena *a, struct str body, struct str text)
+{
+    char *bytes, *hex;
+    size_t n;
+
+    if (text.len < l->least || text.len % 4 != 0 || base64_room(text.len) > l->max_bytes + 2)
+        return;
+    bytes = arena_alloc_alone(a, base64_room(text.len));
+    if (base64_decode(text, bytes, &n) != 0 || n > l->max_bytes) {
+        arena_drop(a, bytes);
+        return;
+    }
+    hex = arena_alloc(a, SHA256_HEX_LEN + 1);
+    sha256_hex(str_of(bytes, n), hex);
+    *add(l, a) = (struct image_lift){
+        .image = {.media = str_of(hex, SHA256_HEX_LEN), .bytes = str_of(bytes, n)},
+        .at = (size_t)(text.p - body.p),
+        .len = text.len,
+    };
+    if (l->gone)
+        l->gone(l->ctx, text);
+}
+
+static void lift_all(struct image_lifts *l, struct arena *a, struct str body)
+{
+    for (size_t at = 0; at < body.len && !arena_over(a); at++) {
+        const char *quote = memchr(body.p + at, '"', body.len - at);
+        struct str text;
+        size_t start, from;
+
+        if (!quote)
+            return;
+        start = (size_t)(quote - body.p);
+        at = string_end(body, start + 1);
+        text = str_sub(body, start + 1, at - start - 1);
+        if (text.len < l->least)
+            continue;
+        from = base64_start(body, start, text);
+        if (from != SIZE_MAX)
+            lift(l, a, body, str_sub(text, from, text.len));
+    }
+}
+
+/* --- the body that is read --- */
+
+static char *put(char *to, struct str text)
+{
+    if (text.len > 0)
+        memcpy(to, text.p, text.len);
+    return to + text.len;
+}
+
+struct str image_lifts_take(struct image_lifts *l, struct arena *a, struct str body)
+{
+    size_t len = body.len, at = 0;
+    char *text, *to;
+
+    lift_all(l, a, body);
+    for (size_t i = 0; i < l->n; i++)
+        len = len - l->all[i].len + STAND_IN_LEN;
+    text = to = arena_alloc(a, len + 1);
+    for (size_t i = 0; i < l->n; i++) {
+        struct image_lift *x = &l->all[i];
+
+        to = put(to, str_sub(body, at, x->at - at));
+        x->stand_in = str_of(to, STAND_IN_LEN);
+        *to++ = '#';
+        to = put(to, x->image.media);
+        at = x->at + x->len;
+    }
+    to = put(to, str_sub(body, at, body.len));
+    *to = 0;
+    return str_of(text, len);
+}
+
+static int by_place(const void *key, const void *lift)
+{
+    const char *at = *(const char *const *)key;
+    const char *place = ((const struct image_lift *)lift)->stand_in.p;
+
+    return (at > place) - (at < place);
+}
+
+struct image_lift *image_lifts_find(const struct image_lifts *l, struct str text)
+{
+    struct image_lift *x = NULL;
+
+    if (l && l->n > 0)
+        x = bsearch(&text.p, l->all, l->n, sizeof(*l->all), by_place);
+    return x && text.len == x->stand_in.len ? x : NULL;
+}
+
+bool image_lifts_used(const struct image_lifts *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (!l->all[i].used)
+            return false;
+    return true;
+}
+
+struct str image_lifts_undo(const struct image_lifts *l, struct arena *a, struct str rest)
+{
+    const char *at = rest.p, *end = rest.p + rest.len;
+    size_t len = rest.len;
+    char *text, *to;
+
+    for (size_t i = 0; i < l->n; i++)
+        len = len - STAND_IN_LEN + l->all[i].len;
+    text = to = arena_alloc(a, len + 1);
+    for (size_t i = 0; i < l->n; i++) {
+        const struct image_lift *x = &l->all[i];
+
+        to = put(to, str_of(at, (size_t)(x->stand_in.p - at)));
+        base64_encode(x->image.bytes.p, x->image.bytes.len, to);
+        to += x->len;
+        at = x->stand_in.p + STAND_IN_LEN;
+    }
+    to = put(to, str_of(at, (size_t)(end - at)));
+    *to = 0;
+    return str_of(text, len);
+}

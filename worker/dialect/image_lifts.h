@@ -1,0 +1,49 @@
+/*
+ * A long body is mostly pictures: before it is read as JSON, their base64 is lifted out of it and
+ * decoded, and a few characters stand in its place. So no copy of the text is made, and who gave it
+ * may drop it as it goes. What was lifted and turns out to be no picture's is put back
+ * (image_lifts_undo), hence the reader of JSON and dialects sees what it would have seen anyway.
+ * Pure.
+ */
+#ifndef RG_DIALECT_IMAGE_LIFTS_H
+#define RG_DIALECT_IMAGE_LIFTS_H
+
+#include "common/base/arena.h"
+#include "worker/request/images.h"
+
+/* One text that was lifted. */
+struct image_lift {
+    struct str stand_in; /* in the body that is read: '#', which is no base64, and the hash */
+    struct request_image image; /* in the arena */
+    size_t at, len;             /* of the text in the body that came */
+    bool used;                  /* it was a picture's */
+};
+
+struct image_lifts {
+    struct image_lift *all; /* in the order of the body */
+    size_t n, cap;
+    size_t least;     /* shorter texts stay where they are, */
+    size_t max_bytes; /* and so do those of more bytes */
+    /* Bytes of the body that came that are not looked at again; may be NULL. */
+    void (*gone)(void *ctx, struct str part);
+    void *ctx;
+};
+
+/* Of base64: worth lifting. */
+enum { IMAGE_LIFT_LEAST = 16 << 10 };
+
+/* The body without its pictures, in the arena; all of it when it has none. `l` has least, max_bytes
+ * and gone. */
+struct str image_lifts_take(struct image_lifts *l, struct arena *a, struct str body);
+
+/* The picture whose stand-in this is, as it lies in the body that was read; NULL: it is another
+ * text. */
+struct image_lift *image_lifts_find(const struct image_lifts *l, struct str text);
+
+/* Whether all that was lifted were pictures. */
+bool image_lifts_used(const struct image_lifts *l);
+
+/* The body as it came, in the arena: what image_lifts_take made of it is `rest`. */
+struct str image_lifts_undo(const struct image_lifts *l, struct arena *a, struct str rest);
+
+#endif
