@@ -1,8 +1,9 @@
 """AReaL: a workflow. `trainer.train(workflow=RollgateWorkflow("swe"), ...)`, or by its import path with workflow_kwargs.
 
-The data set's row is the runner's input. A rollout that failed is None: rejected, the others of its group are trained. Before the first rollout under new
-weights the gateway is told their version, because AReaL's servers tell none. Contract: AReaL 4aef98d, api/workflow_api.py
-(RolloutWorkflow), infra/workflow_executor.py (check_trajectory_format), infra/remote_inf_engine.py (GroupedRolloutWorkflow).
+The data set's row is the runner's input. A rollout that failed is None: rejected, the others of its group are trained. Before
+the first rollout under new weights the gateway is told their version, because AReaL's servers tell none. Contract: AReaL
+4aef98d, api/workflow_api.py (RolloutWorkflow), infra/workflow_executor.py (check_trajectory_format),
+infra/remote_inf_engine.py (GroupedRolloutWorkflow).
 """
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ COLUMNS = ("input_ids", "loss_mask", "logprobs", "versions", "attention_mask", "
 class RollgateWorkflow(RolloutWorkflow):
     """sampling_params: of every rollout, by the gateway's or SGLang's names. group: fields of every group."""
 
-    def __init__(self, runner: str, url: Optional[str] = None, key: Optional[str] = None, group: Optional[Mapping[str, Any]] = None,
-                 sampling_params: Optional[Mapping[str, Any]] = None):
+    def __init__(self, runner: str, url: Optional[str] = None, key: Optional[str] = None,
+                 group: Optional[Mapping[str, Any]] = None, sampling_params: Optional[Mapping[str, Any]] = None):
         if (group or {}).get("reward") == "external":
             raise ValueError("AReaL takes rewards from its workflows: reward: external would leave them unknown")
         self.hook, self.sampling_params, self._version = hooks.Hook(runner, url, key, group), dict(sampling_params or {}), None
@@ -34,8 +35,8 @@ class RollgateWorkflow(RolloutWorkflow):
         return version
 
     async def arun_episode(self, engine: Any, data: dict[str, Any]) -> Optional[dict[str, Any]]:
-        """Of the branch with the most trained tokens, T long: `input_ids` int64, `loss_mask` int32, `logprobs` float32, `versions` int32 and
-        `attention_mask` bool, all [1, T], and `rewards` float32 [1]."""
+        """Of the branch with the most trained tokens, T long: `input_ids` int64, `loss_mask` int32, `logprobs` float32,
+        `versions` int32 and `attention_mask` bool, all [1, T], and `rewards` float32 [1]."""
         import torch
         version = await self._tell_version(engine)
         try:
@@ -44,6 +45,8 @@ class RollgateWorkflow(RolloutWorkflow):
             log.warning("rejected: %s", e)
             return None
         row = (await self.hook.export(member, "areal", select="longest")).row(0)
+        if "image_media" in row:
+            raise ValueError(f"AReaL's workflow takes no images, and session {member['session_id']} shows some")
         if set(row) != set(COLUMNS):
             log.error("rejected: session %s has the columns %s", member["session_id"], sorted(row))
             return None

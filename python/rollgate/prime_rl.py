@@ -60,7 +60,7 @@ class RollgateEnv(vf.Env[RollgateEnvConfig]):
 
     async def run_episode(self, task: Any, ctx: Any, *, on_trace: Optional[Callable[[Any], None]] = None,
                           on_discard: Optional[Callable[[Any], None]] = None) -> Any:
-        """The Episode of one rollout. ValueError: its log-probabilities or ids are not known."""
+        """The Episode of one rollout. ValueError: its log-probabilities or ids are not known, or it shows images."""
         told = vf.TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
         episode = vf.Episode(env=vf.EnvInfo(id=self.config.env_id), task=told)
         try:
@@ -105,6 +105,7 @@ def add_branch(trace: Any, t: Trajectory, model: Optional[str]) -> None:
     """The trajectory as a path of nodes: before each answer the messages since the last one, of which the last has the
     tokens, template and generation prompt included; then the answer with what was sampled. Concatenated they are the
     trajectory's ids."""
+    t.without_images("prime-rl's trace, whose pictures are tensors of its own renderer,")
     if not t.has_tokens or t.response_logprobs is None:
         raise ValueError(f"session {t['session_id']}: the engine told no {'log-probabilities' if t.has_tokens else 'ids'}")
     ids, logprobs = t.ids.tolist(), t.response_logprobs.tolist()

@@ -195,7 +195,8 @@ class Export:
         self.rollout: Optional[int] = document.get("rollout")
         self.group_size: Optional[int] = document.get("group_size")
         self.attempt: Any = document.get("attempt")
-        self.trajectories: list["Trajectory"] = [Trajectory(t) for t in document["trajectories"]]
+        media = self.summary.get("media") or []
+        self.trajectories: list["Trajectory"] = [Trajectory(t, media) for t in document["trajectories"]]
 
     @property
     def warnings(self) -> list[str]:
@@ -232,6 +233,9 @@ def from_json(data: bytes) -> Export:
     for t in document["trajectories"]:
         if isinstance(t.get("routed_experts"), str):
             t["routed_experts"] = base64.b64decode(t["routed_experts"])
+    for row in document["summary"].get("media") or ():
+        if isinstance(row.get("data"), str):
+            row["data"] = base64.b64decode(row["data"])
     return Export(document)
 
 
@@ -253,6 +257,9 @@ def from_safetensors(data: bytes) -> Export:
             t["routed_experts"] = tensors.view(experts)
             t["routed_experts_shape"] = tensors.shape(experts)
             t["routed_experts_dtype"] = {"U8": "uint8", "I16": "int16", "I32": "int32"}[tensors.dtype(experts)]
+    for k, row in enumerate(notes["summary"].get("media") or ()):
+        if f"media.{k}" in tensors:
+            row["data"] = tensors.view(f"media.{k}")
     return Export(notes)
 
 

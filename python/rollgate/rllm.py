@@ -1,11 +1,13 @@
-"""rLLM: its GatewayManager with sessions of our gateway. rLLM has no key for it, so it is put in place before the trainer is made:
+"""rLLM: its GatewayManager with sessions of our gateway. rLLM has no key for it, so it is put in place before the
+trainer is made:
 
     import rollgate.rllm
     rollgate.rllm.install(url="http://gateway:8600")
 
-after which rllm.gateway.manager.GatewayManager is ours. Agents talk to get_session_url(); the engines are the gateway's own (`--engine`). rLLM itself scores, retries
-and counts a remote task that failed as reward 0: that is its rule, not ours. Contract: rLLM 9beb6e0, gateway/manager.py, engine/agentflow_engine.py,
-engine/remote_agent_flow_engine.py, rllm-model-gateway's models.py (TraceRecord).
+after which rllm.gateway.manager.GatewayManager is ours. Agents talk to get_session_url(); the engines are the gateway's own
+(`--engine`). rLLM itself scores, retries and counts a remote task that failed as reward 0: that is its rule, not ours.
+Contract: rLLM 9beb6e0, gateway/manager.py, engine/agentflow_engine.py, engine/remote_agent_flow_engine.py, rllm-model-
+gateway's models.py (TraceRecord).
 """
 from __future__ import annotations
 
@@ -56,7 +58,8 @@ class RollgateGatewayManager:
 
     # --- sessions ---
 
-    def create_session(self, session_id: str, is_validation: bool = False, sampling_params: Optional[Mapping[str, Any]] = None) -> str:
+    def create_session(self, session_id: str, is_validation: bool = False,
+                       sampling_params: Optional[Mapping[str, Any]] = None) -> str:
         """Makes it, or finds it made: rLLM asks for addresses of sessions that it did not create."""
         with self._lock:
             if session_id not in self._ours:
@@ -108,6 +111,8 @@ class RollgateGatewayManager:
 
 def traces(session_id: str, records: Sequence[Mapping[str, Any]], export: Export) -> list[TraceRecord]:
     """The TraceRecords of a session from its records (order, ids, messages) and its trajectories (logprobs, versions)."""
+    for t in export:
+        t.without_images("rLLM's trace")
     turns = {turn["response_id"]: (t, turn) for t in export for turn in t["turns"]}
     out = []
     for record in records:
@@ -119,7 +124,8 @@ def traces(session_id: str, records: Sequence[Mapping[str, Any]], export: Export
             spans = turn["weight_versions"]
             out.append(TraceRecord(
                 trace_id=answer["response_id"], session_id=session_id, messages=record["request"]["messages"],
-                prompt_token_ids=record["prompt_ids"], response_message=answer["message"], completion_token_ids=answer["output_ids"],
+                prompt_token_ids=record["prompt_ids"], response_message=answer["message"],
+                completion_token_ids=answer["output_ids"],
                 logprobs=None if logprobs is None else logprobs[turn["start"]:turn["end"]].tolist(),
                 finish_reason=answer["finish_reason"], weight_version=_number(spans[0]["version"]) if spans else None,
                 latency_ms=turn["latency_ms"],

@@ -23,9 +23,29 @@ def hook_of(args: Any, hooks: dict[tuple, Hook]) -> Hook:
     return hooks[runner, url]
 
 
-def overlay(sample: Any, tensors: Tensors, i: int, meta: Mapping[str, Any]) -> Any:
-    """A copy of the trainer's sample with the fields of sample i of a miles export."""
+def show(out: Any, tensors: Tensors, i: int, names: list[str], processor: Any) -> None:
+    """Puts sample i's pictures (tensors of their files' bytes) into it, and what the model's processor makes of them: from the
+    files as they are, so that each has as many tokens as the engine gave it. ValueError: it makes others, or there is none."""
+    import io
+
+    from PIL import Image
+    if processor is None:
+        raise ValueError(f"a sample shows {len(names)} images, and the trainer has no processor of the model: "
+                         "they would be dropped")
+    images = [Image.open(io.BytesIO(bytes(tensors.view(name)))) for name in names]
+    made = dict(processor.image_processor(images=images, return_tensors="pt"))
+    want = tensors[f"image_grid_thw.{i}"].tolist()
+    if made["image_grid_thw"].tolist() != want:
+        raise ValueError(f"the trainer's processor makes the grids {made['image_grid_thw'].tolist()} of images that the "
+                         f"engine saw as {want}")
+    out.multimodal_inputs, out.multimodal_train_inputs = {"images": images}, made
+
+
+def overlay(sample: Any, tensors: Tensors, i: int, meta: Mapping[str, Any], processor: Any = None) -> Any:
+    """A copy of the trainer's sample with the fields of sample i of a miles export (media=inline)."""
     out = deepcopy(sample)
+    if meta.get("multimodal_inputs"):
+        show(out, tensors, i, meta["multimodal_inputs"]["images"], processor)
     for name in ARRAYS:
         setattr(out, name, tensors[f"{name}.{i}"].tolist() if f"{name}.{i}" in tensors else None)
     experts = f"rollout_routed_experts.{i}"
@@ -48,21 +68,23 @@ def refused(sample: Any, why: str) -> Any:
     return out
 
 
-async def generate(hook: Hook, sample: Any, sampling_params: Mapping[str, Any], evaluation: bool, select: Optional[str]) -> list[Any]:
-    """The samples of one rollout, or the one refused sample."""
+async def generate(hook: Hook, sample: Any, sampling_params: Mapping[str, Any], evaluation: bool, select: Optional[str],
+                   processor: Any = None) -> list[Any]:
+    """The samples of one rollout, or the one refused sample. processor: the model's, where it takes images."""
     task = {"prompt": sample.prompt, "label": sample.label, "metadata": sample.metadata or {}, "evaluation": evaluation}
     labels = {"index": str(sample.index), "group_index": str(sample.group_index)}
     try:
         member = await hook.one(task, sampling_params, labels=labels)
     except RolloutFailed as e:
         return [refused(sample, str(e))]
-    tensors = await hook.export(member, "miles", **({"select": select} if select else {}))
+    tensors = await hook.export(member, "miles", media="inline", **({"select": select} if select else {}))
     metas = tensors_meta(tensors)
     if not metas:
         return [refused(sample, f"session {member['session_id']} has nothing to train")]
     if not hook.external and any(m["reward"] is None for m in metas):
-        raise ValueError(f"session {member['session_id']} has no reward; set rollgate_group.reward to external where the trainer scores")
-    return [overlay(sample, tensors, i, m) for i, m in enumerate(metas)]
+        raise ValueError(f"session {member['session_id']} has no reward; "
+                         "set rollgate_group.reward to external where the trainer scores")
+    return [overlay(sample, tensors, i, m, processor) for i, m in enumerate(metas)]
 
 
 def tensors_meta(tensors: Tensors) -> list[dict[str, Any]]:

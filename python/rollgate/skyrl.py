@@ -16,10 +16,11 @@ from .hooks import Hook
 
 
 class RollgateGenerator(GeneratorInterface):
-    """One rollout, one row, in the order of the batch. SkyRL wants a row for every input and would train a padded one, so a rollout that has
-    failed for good (after its group's attempts) fails the batch: give groups the attempts that they need."""
+    """One rollout, one row, in the order of the batch. SkyRL wants a row for every input and would train a padded one, so a
+    rollout that has failed for good (after its group's attempts) fails the batch: give groups the attempts that they need."""
 
-    def __init__(self, runner: str, url: Optional[str] = None, key: Optional[str] = None, group: Optional[Mapping[str, Any]] = None):
+    def __init__(self, runner: str, url: Optional[str] = None, key: Optional[str] = None,
+                 group: Optional[Mapping[str, Any]] = None):
         if (group or {}).get("reward") == "external":
             raise ValueError("SkyRL takes rewards from its generator: reward: external would leave them unknown")
         self.hook = Hook(runner, url, key, group)
@@ -47,7 +48,9 @@ class RollgateGenerator(GeneratorInterface):
         member = await self.hook.one(task, batch.get("sampling_params") or {}, labels=labels,
                                      version=meta.global_step if meta is not None else None)
         export = await self.hook.export(member, select="longest", require_reward=True)
-        return export.longest(), member
+        longest = export.longest()
+        longest.without_images("SkyRL's generator")
+        return longest, member
 
     def _output(self, rows: list[tuple[Any, Mapping[str, Any]]], trajectory_ids: Any) -> dict[str, Any]:
         all_ = [t for t, _ in rows]

@@ -9,7 +9,8 @@
 One rollout gives one sample, the branch with the most trained tokens: slime's group normalisation counts samples, so several
 of one rollout would shift the baseline of others (slime#1414). A group of which a rollout failed has a sample without a reward,
 which slime cannot train: `complete` keeps it out of the batch, and slime takes another group. --rollout-top-p must be 1: slime
-wants the kept ids of each step, which the gateway has not.
+wants the kept ids of each step, which the gateway has not. Pictures become `multimodal_inputs` and, by the processor of
+slime's own state, `multimodal_train_inputs`.
 Contract: slime 624b824, utils/types.py (Sample), rollout/sglang_rollout.py (generate_and_rm, abort, GenerateState).
 """
 from __future__ import annotations
@@ -39,7 +40,7 @@ async def generate(args: Any, sample: Any, sampling_params: dict[str, Any], eval
                          "the ids that top-p kept at each step")
     given = {k: v for k, v in sampling_params.items() if k != "custom_params"}
     hook, state = samples.hook_of(args, _hooks), GenerateState(args)
-    work = asyncio.ensure_future(samples.generate(hook, sample, given, evaluation, "longest"))
+    work = asyncio.ensure_future(samples.generate(hook, sample, given, evaluation, "longest", getattr(state, "processor", None)))
     try:
         while not work.done():
             await asyncio.wait({work}, timeout=LOOK_S)

@@ -23,8 +23,9 @@ class Trajectory(Mapping[str, Any]):
     properties below. A trajectory captured as text has no arrays: they raise ValueError (`has_tokens` tells).
     """
 
-    def __init__(self, fields: Mapping[str, Any]):
+    def __init__(self, fields: Mapping[str, Any], media: Sequence[Mapping[str, Any]] = ()):
         self._fields = fields
+        self._media = media     # the export's table of pictures
 
     def __getitem__(self, name: str) -> Any:
         return self._fields[name]
@@ -97,6 +98,34 @@ class Trajectory(Mapping[str, Any]):
         import numpy
         return numpy.concatenate([numpy.full(self.prompt_len, fill, response.dtype), response])
 
+    # --- images ---
+
+    @property
+    def images(self) -> list[Mapping[str, Any]]:
+        """The pictures, in the order of their tokens: `media` (SHA-256), `turn`, `offset` and `length` in `ids`, `grid_thw`."""
+        return self._fields.get("images") or []
+
+    def image_files(self) -> list[bytes]:
+        """The bytes of `images`, as the engine saw them. ValueError: the export was asked for without media=inline."""
+        table = {row["sha256"]: row.get("data") for row in self._media}
+        files = [table.get(image["media"]) for image in self.images]
+        if any(data is None for data in files):
+            raise ValueError("the export has places of images and not their bytes: ask for it with media=inline")
+        return [bytes(data) for data in files]
+
+    def pil_images(self) -> list[Any]:
+        """`images` as Pillow opens them: not resized, not turned by EXIF, as engines take them. For the model's own processor.
+        Needs Pillow."""
+        import io
+
+        from PIL import Image
+        return [Image.open(io.BytesIO(data)) for data in self.image_files()]
+
+    def without_images(self, who: str) -> None:
+        """ValueError when there are images: `who` would train their tokens without what they stand for."""
+        if self.images:
+            raise ValueError(f"{who} takes no images, and this trajectory shows {len(self.images)}")
+
     # --- numbers ---
 
     @property
@@ -166,8 +195,8 @@ class Trajectory(Mapping[str, Any]):
 
     def to_torch(self) -> dict[str, Any]:
         """`ids` int64 [T], `loss_mask` int64 [T], `logprobs` float32 [T] or None, `versions` int64 [T] or None,
-        `routed_experts` or None, `reward`: torch tensors of their own memory. Needs torch."""
-        batch = pad([self])
+        `routed_experts` or None, `reward`: torch tensors of their own memory; images are not among them. Needs torch."""
+        batch = pad([self], images="apart")
         out = to_torch(batch)
         one = {k: out[k][0] if k in out else None for k in ("loss_mask", "logprobs", "versions")}
         experts = self.routed_experts
@@ -195,29 +224,35 @@ def _rewards(all_: Sequence[Trajectory]) -> "numpy.ndarray":
     return numpy.array([numpy.nan if i in unknown else t.reward for i, t in enumerate(all_)], "f4")
 
 
-def _checked(trajectories: Iterable[Trajectory], max_len: Optional[int]) -> list[Trajectory]:
+def _checked(trajectories: Iterable[Trajectory], max_len: Optional[int], images: str) -> list[Trajectory]:
     all_ = list(trajectories)
+    if images not in ("refuse", "apart"):
+        raise ValueError(f"images must be refuse or apart, not {images!r}")
     if not all_:
         raise ValueError("a batch of no trajectories")
     for i, t in enumerate(all_):
         if not t.has_tokens:
             raise ValueError(f"trajectory {i} was captured as text: it cannot be batched")
+        if images == "refuse":
+            t.without_images("a batch of ids (unless images='apart')")
         if max_len is not None and t.prompt_len + t.response_len > max_len:
             raise ValueError(f"trajectory {i} has {t.prompt_len + t.response_len} tokens, more than max_len {max_len}; "
                              "finalize with max_tokens cuts by whole turns")
     return all_
 
 
-def pad(trajectories: Iterable[Trajectory], pad_id: int = 0, max_len: Optional[int] = None, left: bool = False) -> dict[str, Any]:
+def pad(trajectories: Iterable[Trajectory], pad_id: int = 0, max_len: Optional[int] = None, left: bool = False,
+        images: str = "refuse") -> dict[str, Any]:
     """One row a trajectory, padded to the longest (or to max_len). Of B rows and length L:
 
     `input_ids` int64 [B, L] (pad_id on pads), `attention_mask` int64 [B, L], `position_ids` int64 [B, L], `loss_mask` int64
     [B, L], `logprobs` float32 [B, L] and `versions` int64 [B, L] (-1) where every trajectory has them, `lengths` int64 [B],
     `rewards` float32 [B]: NaN where unknown, so that nothing trains on it unseen.
-    left: pads come first. ValueError: none, one captured as text, or one longer than max_len.
+    left: pads come first. images: `refuse` trajectories with pictures, or the caller brings them `apart` (and their positions,
+    where the model has others). ValueError: none, one captured as text, with pictures, or longer than max_len.
     """
     import numpy
-    all_ = _checked(trajectories, max_len)
+    all_ = _checked(trajectories, max_len, images)
     lengths = numpy.array([t.prompt_len + t.response_len for t in all_], "i8")
     size = max_len or int(lengths.max())
     fills = {"input_ids": pad_id, "versions": -1}
@@ -234,15 +269,16 @@ def pad(trajectories: Iterable[Trajectory], pad_id: int = 0, max_len: Optional[i
     return {**batch, "lengths": lengths, "rewards": _rewards(all_)}
 
 
-def pack(trajectories: Iterable[Trajectory], max_len: Optional[int] = None) -> list[dict[str, Any]]:
+def pack(trajectories: Iterable[Trajectory], max_len: Optional[int] = None, images: str = "refuse") -> list[dict[str, Any]]:
     """Trajectories end to end, in bins of at most max_len tokens (None: one bin), the longest first into the first
     bin with room. Of a bin with N tokens and S sequences:
 
     `input_ids`, `position_ids` (from 0 in each), `loss_mask` int64 [N]; `logprobs` float32 [N] and `versions` int64 [N] where
     every trajectory has them; `cu_seqlens` int32 [S+1]; `index` int64 [S]: which trajectory each is; `rewards` float32 [S].
+    images: as in pad.
     """
     import numpy
-    all_ = _checked(trajectories, max_len)
+    all_ = _checked(trajectories, max_len, images)
     lengths = [t.prompt_len + t.response_len for t in all_]
     bins: list[list[int]] = []
     room: list[int] = []

@@ -26,7 +26,8 @@ class RollgateGatewayManager:
         self.url, self.key, self.session = url, key, dict(session or {})
         self._ours: dict[str, str] = {}     # the framework's session ids -> the gateway's
 
-    async def create_session(self, session_id: str, sampling_params: Optional[Mapping[str, Any]] = None, **metadata: Any) -> SessionHandle:
+    async def create_session(self, session_id: str, sampling_params: Optional[Mapping[str, Any]] = None,
+                             **metadata: Any) -> SessionHandle:
         given = hooks.sampling(sampling_params or {})
         made = await hooks.connect(self.url, self.key).create_session(**{
             **self.session, "sampling_params": given, "lock_sampling": [k for k in hooks.LOCKED if k in given],
@@ -41,7 +42,7 @@ class RollgateGatewayManager:
 
     async def finalize_session(self, session_id: str) -> list[Trajectory]:
         """Every branch, as uni-agent's own Trajectory: its framework scores, selects and writes them."""
-        export = await hooks.connect(self.url, self.key).finalize(self._id(session_id))
+        export = await hooks.connect(self.url, self.key).finalize(self._id(session_id), media="inline")
         self._ours.pop(session_id)
         return [_trajectory(t) for t in export]
 
@@ -59,10 +60,11 @@ def _trajectory(t: Any) -> Trajectory:
     extra = dict(t["extra_fields"])
     kept = {k: extra[k] for k in ("min_global_steps", "max_global_steps", "materialization_reason") if k in extra}
     logprobs = t.response_logprobs
+    pictures = {"multi_modal_data": {"images": t.pil_images()}} if t.images else {}
     return Trajectory(
         prompt_ids=t.prompt_ids.tolist(), response_ids=t.response_ids.tolist(), response_mask=t.response_mask.tolist(),
         response_logprobs=None if logprobs is None else logprobs.tolist(), reward_info=dict(t["reward_info"] or {}),
-        num_turns=t["num_turns"], routed_experts=_experts(t), extra_fields=kept)
+        num_turns=t["num_turns"], routed_experts=_experts(t), extra_fields=kept, **pictures)
 
 
 def _experts(t: Any) -> Any:

@@ -41,6 +41,7 @@ class RollgateAgentLoop(AgentLoopBase):
     def __init__(self, *args: Any, runner: str, url: Optional[str] = None, key: Optional[str] = None,
                  group: Optional[Mapping[str, Any]] = None, on_failure: str = "raise", select: str = "all", **more: Any):
         super().__init__(*args, **more)
+        self.sees = more.get("processor") is not None
         if on_failure not in ("raise", "drop"):
             raise ValueError(f"on_failure must be raise or drop, not {on_failure!r}")
         self.hook, self.on_failure, self.select = Hook(runner, url, key, group), on_failure, selection(select)
@@ -57,11 +58,13 @@ class RollgateAgentLoop(AgentLoopBase):
             if self.on_failure == "raise":
                 raise
             return []
-        export = await self.hook.export(member, select=self.select)
+        export = await self.hook.export(member, select=self.select, media="inline")
         outputs = [self.output(t, member, sampling_params, steps) for t in export]
         return outputs[0] if len(outputs) == 1 else outputs
 
     def output(self, t: Trajectory, member: Mapping[str, Any], sampling_params: Mapping[str, Any], steps: int) -> AgentLoopOutput:
+        if not self.sees:
+            t.without_images("verl without a processor of the model")
         return output_of(t, member, self.hook.external, bool(sampling_params.get("logprobs")), steps)
 
 
@@ -81,6 +84,8 @@ def output_of(t: Trajectory, member: Mapping[str, Any], external: bool, with_log
         given["routed_experts"] = t.routed_experts.copy()    # torch wants memory that it may write, and no whole answer behind it
     if t.reward is not None:
         given["reward_score"] = t.reward
+    if t.images:
+        given["multi_modal_data"] = {"images": t.pil_images()}
     return AgentLoopOutput(
         prompt_ids=t.prompt_ids.tolist(), response_ids=t.response_ids.tolist(), response_mask=t.response_mask.tolist(),
         num_turns=t["num_turns"], metrics=AgentLoopMetrics(generate_sequences=(member.get("timings") or {}).get("run", 0.0)),

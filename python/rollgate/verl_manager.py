@@ -81,7 +81,9 @@ class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
             await self._agent_loop_postprocess(given, validate, session_id=session_id, **columns)
 
     async def _outputs(self, member: Mapping[str, Any], params: Mapping[str, Any], steps: int) -> list[Any]:
-        export = await self.hook.export(member, select=self.select)
+        export = await self.hook.export(member, select=self.select, media="inline")
+        for t in export if getattr(self, "processor", None) is None else ():
+            t.without_images("verl without a processor of the model")
         return [output_of(t, member, self.hook.external, bool(params.get("logprobs")), steps) for t in export]
 
 
