@@ -14,7 +14,8 @@ import gateway as g
 
 def steps(*pairs):
     """A command that prints each line and goes on once what was told about it (a pattern) is there."""
-    return "\n".join(f"echo '{line}'; until grep -q '{text}' \"$TOLD\"; do sleep 0.05; done" for line, text in pairs)
+    wait = "do kill -0 $PPID || exit; sleep 0.05; done"    # not longer than its reader lives
+    return "\n".join(f"echo '{line}'; until grep -q '{text}' \"$TOLD\"; {wait}" for line, text in pairs)
 
 
 NINJA = steps(("[1/4] Building x.o", "(1 of 4)"), ("[2/4] Building x.o", "build: 50 % (2 of 4)"))
