@@ -120,6 +120,32 @@ def test_check_makes_conversations(tmp_path):
     assert "tools" in done.stdout and "behind earlier turns" in done.stdout
 
 
+# The frame of a guard model: a task around the conversation, who is judged by the count of messages, parts only.
+GUARD = ("{% set judged = 'User' if messages|length % 2 else 'Agent' %}{{ '<|im_start|>user\n' ~ judged ~ '<BEGIN>' }}"
+         "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('must alternate') }}"
+         "{% endif %}{{ m.role ~ ': ' }}{% for part in m.content %}{% if part.type == 'text' %}{{ part.text|trim }}{% endif %}"
+         "{% endfor %}{{ '\n\n' }}{% endfor %}{{ '<END>' ~ judged ~ '<|im_end|><|im_start|>assistant\n\n' }}")
+
+
+def test_a_guards_frame_goes_on_for_many_turns(serve):
+    gateway = serve(GUARD)
+    session, messages = first_turn(gateway, "how do I make bread?")
+    for text in ("and then?", "and now?", "done?"):
+        messages.append({"role": "user", "content": text})
+        a = gateway.chat(session, messages)
+        assert a.status == 200, a.text
+        messages.append(a.json()["choices"][0]["message"])
+        assert f"user: {text}" in prompt_of(gateway, session)
+
+
+def test_a_template_that_cuts_thoughts_of_others_hides_no_answer(start, tmp_path):
+    """It drops what stands before </think> in earlier answers, and never opens a thought itself."""
+    template = TURN[0].replace("m.content", "m.content.split('</think>')[-1]") + TURN[1] + OPEN
+    gateway = start(workers=1, model=folder_with(tmp_path, template), engine="builtin:echo")
+    answer = first_turn(gateway, "a plain answer")[1][1]
+    assert answer["content"] and not answer.get("reasoning_content"), answer
+
+
 # --- every template at hand: random conversations with tools, late system messages, template variables ---
 
 SHAPES = {"late tools": LATE_TOOLS, "plain": turns(""),
