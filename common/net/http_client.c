@@ -284,16 +284,17 @@ static int send_body(struct http_call *call)
     return 1;
 }
 
-/* The call may have failed then. */
-static void send_request(struct http_call *call)
+/* Returns false if the call has failed: it is freed then, and its connection closed. */
+static bool send_request(struct http_call *call)
 {
     struct err e = {0};
 
     call->share = SEND_PER_TURN;
     if (!send_head(call) || call->body.len == 0 || send_body(call) >= 0)
-        return;
+        return true;
     (void)err_sys(&e, ERR_STORAGE_FAILED, "a file of the request cannot be read");
     call_failed(call, &e);
+    return false;
 }
 
 /* Others have had their turn. */
@@ -303,7 +304,7 @@ static void on_send_more(struct loop_task *t)
     struct http_conn *n = call->conn;
 
     http_conn_enter(n);
-    send_request(call);
+    (void)send_request(call);
     http_conn_leave(n);
 }
 
@@ -523,15 +524,16 @@ void http_call_resume(struct http_call *call)
 void http_conn_opened(struct http_conn *n)
 {
     enter_phase(n->call, PHASE_FIRST);
-    send_request(n->call);
+    (void)send_request(n->call);
 }
 
 /* The connection's socket is ready, for a call or in the pool. */
 void http_conn_ready(struct http_conn *n, unsigned events)
 {
     n->hangup = n->hangup || (events & (LOOP_RDHUP | LOOP_HUP | LOOP_ERR));
-    if (n->call && (events & LOOP_OUT) && (n->call->out.len > 0 || n->call->body.len > 0))
-        send_request(n->call);
+    if (n->call && (events & LOOP_OUT) && (n->call->out.len > 0 || n->call->body.len > 0) &&
+        !send_request(n->call))
+        return;
     if (n->call && ((events & ~LOOP_OUT) || n->tls))
         read_answer(n);
     else if (list_holds(&n->item) && (events & LOOP_IN))
