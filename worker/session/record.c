@@ -24,7 +24,8 @@ void record_put_u64(struct buf *b, uint64_t v)
 void record_put_str(struct buf *b, struct str s)
 {
     record_put_u(b, s.p ? s.len + 1 : 0);
-    buf_add_str(b, s);
+    if (s.p)
+        buf_add_str(b, s);
 }
 
 void record_put_ids(struct buf *b, struct token_span ids)
