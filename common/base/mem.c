@@ -50,8 +50,9 @@ void *mem_realloc_array(void *ptr, size_t n, size_t size_bytes)
 
 void *mem_map(size_t size_bytes)
 {
-    void *p = mmap(NULL, size_bytes ? size_bytes : 1, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t n = size_bytes ? size_bytes : 1;
+    /* cppcheck-suppress invalidFunctionArg ; -1 goes with MAP_ANONYMOUS */
+    void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     CHECK(p != MAP_FAILED);
     return p;
