@@ -31,6 +31,7 @@ struct loop {
     int timer_fd; /* -1 unless embedded */
     bool stopped;
     bool in_turn; /* now_ms is fresh */
+    bool whole;   /* descriptors have no share of a turn */
     uint64_t now_ms;
     uint64_t armed_ms; /* what timer_fd is set to; UINT64_MAX: off, 0: at once */
     uint64_t lag_us;
@@ -353,7 +354,7 @@ static int run_events(struct loop *l, uint64_t until_us)
 {
     int calls = 0;
 
-    while (l->event_at < l->event_n && !is_over(calls, until_us)) {
+    while (l->event_at < l->event_n && (l->whole || !is_over(calls, until_us))) {
         struct epoll_event *ev = &l->events[l->event_at++];
         struct loop_io *io = ev->data.ptr;
 
@@ -375,6 +376,11 @@ static void fetch_events(struct loop *l, int timeout_ms)
     n = epoll_wait(l->epoll_fd, l->events, EVENTS_PER_TURN, wait_ms(l, timeout_ms));
     l->event_at = 0;
     l->event_n = n > 0 ? n : 0;
+}
+
+void loop_serve_all(struct loop *l)
+{
+    l->whole = true;
 }
 
 /* When the loop is to be polled again at the latest. */

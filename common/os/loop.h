@@ -12,7 +12,7 @@
  * posted by tasks run in the next turn, which then does not wait. Callbacks that have taken a
  * millisecond end their part of the turn, timers theirs, and tasks theirs: the rest comes next, in
  * the same order, and others between (an outer loop's connections). So no turn takes longer than
- * the longest callback of each kind and a millisecond.
+ * the longest callback of each kind and a millisecond (but see loop_serve_all).
  *
  * Alone: loop_run. Inside another loop: loop_embed, then watch loop_fd for readability and call
  * loop_poll(l, 0) each time: due timers and posted tasks make it readable, too.
@@ -123,6 +123,10 @@ void loop_task_cancel(struct loop *l, struct loop_task *t);
 /* One turn, waiting at most timeout_ms (-1: until something happens; earlier when a timer is due or
  * a task is posted). Returns the number of callbacks made, 0 on EINTR or timeout. */
 int loop_poll(struct loop *l, int timeout_ms);
+
+/* From now on a turn serves all descriptors that are ready, however long their callbacks take: for
+ * who must see an event before an outer loop does. Timers and tasks keep their share. */
+void loop_serve_all(struct loop *l);
 
 /* Turns until loop_stop. */
 void loop_run(struct loop *l);

@@ -457,6 +457,9 @@ void server_drain(struct server *s)
     if (s->draining)
         return;
     s->draining = true;
+    /* A router that confirms closes its connection at once: the confirmation is seen by on_watch,
+     * in the turn in which libh2o sees the end, or never. */
+    loop_serve_all(s->loop);
     s->patience_until_ms = clock_ms() + PATIENCE_MS;
     /* Not h2o_context_request_shutdown: that starts HTTP/2 timers which keep the context busy. */
     s->ctx.shutdown_requested = 1;

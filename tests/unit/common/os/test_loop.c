@@ -284,6 +284,26 @@ TEST(loop, long_callbacks_leave_room_for_others_and_none_is_lost)
     loop_free(l);
 }
 
+TEST(loop, whoever_asks_for_it_has_all_descriptors_served_in_a_turn)
+{
+    struct loop *l = loop_new(NULL);
+    struct probe p[MANY] = {0};
+    int fd[MANY][2];
+
+    loop_serve_all(l);
+    for (int i = 0; i < MANY; i++) {
+        pair(fd[i]);
+        cr_assert_eq(loop_add(l, &p[i].io, fd[i][0], LOOP_IN, on_long_io, NULL), 0);
+        cr_assert_eq(write(fd[i][1], "x", 1), 1);
+    }
+    cr_expect_eq(loop_poll(l, 0), MANY);
+    for (int i = 0; i < MANY; i++) {
+        close(fd[i][0]);
+        close(fd[i][1]);
+    }
+    loop_free(l);
+}
+
 static void on_long_timer(struct loop_timer *t)
 {
     spin();
