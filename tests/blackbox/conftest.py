@@ -6,11 +6,13 @@ import gc
 import os
 import signal
 import socket
+import subprocess
 
 import pytest
 
 import gateway as g
 import vision_kit as kit
+from stub_engines import StubEngine
 
 
 def pytest_configure(config):
@@ -43,6 +45,38 @@ def stub():
     if not g.STUB.exists():
         pytest.skip(f"{g.STUB} is not built")
     return make
+
+
+@pytest.fixture
+def engine():
+    """engine("a", ...) -> a running stub that answers everything; stub=... makes it."""
+    running = []
+
+    def make(*args, stub=StubEngine, **options):
+        e = stub(*args, **options)
+        e.otherwise = lambda body: {"ids": list(b"ok") + [257], "matched": 257}
+        running.append(e.__enter__())
+        return e
+    yield make
+    for e in running:
+        if e.loop.is_running():
+            e.__exit__()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """small_disk("4m") -> a folder that is a file system of its own, of that size; a skip where none can be mounted."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+
+    def make(size):
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk], capture_output=True,
+                          check=False).returncode:
+            pytest.skip("cannot mount a tmpfs here")
+        return disk
+    yield make
+    if disk.is_mount():
+        subprocess.run(["umount", "-l", disk], check=True)
 
 
 @pytest.fixture

@@ -9,26 +9,9 @@ import pytest
 
 import gateway as g
 from gateway import wait_until
-from stub_engines import StubEngine
 
 ASK = {"messages": [{"role": "user", "content": "hi"}]}
 GOOD = {"ids": list(b"ok") + [257], "matched": 257}
-
-
-@pytest.fixture
-def engine():
-    """engine("a") -> a running stub that answers everything."""
-    running = []
-
-    def make(**options):
-        e = StubEngine(**options)
-        e.otherwise = lambda body: GOOD
-        running.append(e.__enter__())
-        return e
-    yield make
-    for e in running:
-        if e.loop.is_running():
-            e.__exit__()
 
 
 def sessions_of_all(gateway, n=8):

@@ -15,21 +15,6 @@ from test_admin_engines import ASK, GOOD, names
 FAST = {"engine_health_interval": "200ms"}
 
 
-@pytest.fixture
-def engine():
-    running = []
-
-    def make(stub=StubEngine, **options):
-        e = stub(**options)
-        e.otherwise = lambda body: GOOD
-        running.append(e.__enter__())
-        return e
-    yield make
-    for e in running:
-        if e.loop.is_running():
-            e.__exit__()
-
-
 def write(path, *lines):
     """As a whole: a reader sees the old file or the new one."""
     part = path.with_suffix(".part")

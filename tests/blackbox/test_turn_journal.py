@@ -4,6 +4,8 @@ import os
 import subprocess
 import threading
 
+import pytest
+
 from gateway import BINARY, pause, wait_until
 from test_streaming import new, user
 
@@ -64,40 +66,32 @@ def test_compaction_keeps_what_lives(start):
     assert gateway.chat(keep, messages).status == 200
 
 
-def test_a_full_disk_refuses_and_harms_nothing(start, tmp_path):
+def test_a_full_disk_refuses_and_harms_nothing(start, small_disk):
     """A journal on a small tmpfs: turns that do not fit fail whole, what was answered stays."""
-    import pytest
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(disk)],
-                      capture_output=True).returncode:
-        pytest.skip("cannot mount a tmpfs here")
-    try:
-        gateway = start(engine="builtin:echo", workers=1, state_dir=str(disk), journal_min_free="10k")
-        gateway.allow("journal")
-        s = new(gateway)
-        messages, answered, failed = user("a" * 2000), 0, None
-        for turn in range(200):
-            a = gateway.chat(s, messages)
-            if a.status != 200:
-                failed = a
-                break
-            answered += 1
-            messages += [a.json()["choices"][0]["message"], *user("b" * 2000)]
-        assert failed is not None and failed.status == 503, failed and failed.text
-        assert failed.json()["error"]["code"] == "storage_full"
-        wait_until(lambda: gateway.post("/sessions", {}).status == 503, 5, "new sessions are refused")
-        state = gateway.get(f"/sessions/{s['session_id']}?records=1").json()
-        assert len(state["records"]) == answered
-        subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
-        wait_until(lambda: gateway.chat(s, messages).status == 200, 5, "the session goes on")
-        wait_until(lambda: gateway.post("/sessions", {}).status == 200, 5, "new sessions are taken")
-        assert gateway.stop() == 0
-        gateway.start()
-        assert len(gateway.get(f"/sessions/{s['session_id']}?records=1").json()["records"]) == answered + 1
-        assert gateway.stop() == 0
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=False)
+    disk = small_disk("300k")
+    gateway = start(engine="builtin:echo", workers=1, state_dir=str(disk), journal_min_free="10k")
+    gateway.allow("journal")
+    s = new(gateway)
+    messages, answered, failed = user("a" * 2000), 0, None
+    for turn in range(200):
+        a = gateway.chat(s, messages)
+        if a.status != 200:
+            failed = a
+            break
+        answered += 1
+        messages += [a.json()["choices"][0]["message"], *user("b" * 2000)]
+    assert failed is not None and failed.status == 503, failed and failed.text
+    assert failed.json()["error"]["code"] == "storage_full"
+    wait_until(lambda: gateway.post("/sessions", {}).status == 503, 5, "new sessions are refused")
+    state = gateway.get(f"/sessions/{s['session_id']}?records=1").json()
+    assert len(state["records"]) == answered
+    subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
+    wait_until(lambda: gateway.chat(s, messages).status == 200, 5, "the session goes on")
+    wait_until(lambda: gateway.post("/sessions", {}).status == 200, 5, "new sessions are taken")
+    assert gateway.stop() == 0
+    gateway.start()
+    assert len(gateway.get(f"/sessions/{s['session_id']}?records=1").json()["records"]) == answered + 1
+    assert gateway.stop() == 0
 
 
 def test_compaction_under_load_keeps_the_disk_bounded(start):
@@ -209,64 +203,50 @@ def test_what_was_deleted_leaves_the_disk(start):
     assert len(gateway.get(f"/sessions/{kept['session_id']}?records=1").json()["records"]) == 2
 
 
-def test_sessions_that_are_deleted_make_room_on_a_full_disk(start, tmp_path):
+def test_sessions_that_are_deleted_make_room_on_a_full_disk(start, small_disk):
     """A small tmpfs: its own journal has filled it nearly; running sessions went on until then, and go on when others go."""
-    import pytest
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], capture_output=True).returncode:
-        pytest.skip("cannot mount a tmpfs here")
-    try:
-        gateway = start(engine="builtin:echo", workers=1, state_dir=str(disk), journal_min_free="1m",
-                        context_length=100_000_000)
-        running, large = new(gateway), []
-        assert gateway.chat(running, user("at first")).status == 200
-        while (created := gateway.post("/sessions", {})).status == 200 and len(large) < 100:
-            large.append(created.json())
-            assert gateway.chat(large[-1], user("word " * 4000), max_tokens=8).status == 200
-            pause(0.3, "the disk is looked at once a second")
-        assert created.status == 503 and created.json()["error"]["code"] == "storage_full", created.text
-        assert gateway.chat(running, user("still")).status == 200, "who runs goes on"
-        for s in large:
-            assert gateway.request("DELETE", f"/sessions/{s['session_id']}").status == 204
-        wait_until(lambda: gateway.post("/sessions", {}).status == 200, 20, "there is room again")
-        assert gateway.chat(running, user("on")).status == 200
-        assert gateway.stop() == 0
-        gateway.start()
-        assert len(gateway.get(f"/sessions/{running['session_id']}?records=1").json()["records"]) == 3
-        assert gateway.stop() == 0
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=False)
+    disk = small_disk("4m")
+    gateway = start(engine="builtin:echo", workers=1, state_dir=str(disk), journal_min_free="1m",
+                    context_length=100_000_000)
+    running, large = new(gateway), []
+    assert gateway.chat(running, user("at first")).status == 200
+    while (created := gateway.post("/sessions", {})).status == 200 and len(large) < 100:
+        large.append(created.json())
+        assert gateway.chat(large[-1], user("word " * 4000), max_tokens=8).status == 200
+        pause(0.3, "the disk is looked at once a second")
+    assert created.status == 503 and created.json()["error"]["code"] == "storage_full", created.text
+    assert gateway.chat(running, user("still")).status == 200, "who runs goes on"
+    for s in large:
+        assert gateway.request("DELETE", f"/sessions/{s['session_id']}").status == 204
+    wait_until(lambda: gateway.post("/sessions", {}).status == 200, 20, "there is room again")
+    assert gateway.chat(running, user("on")).status == 200
+    assert gateway.stop() == 0
+    gateway.start()
+    assert len(gateway.get(f"/sessions/{running['session_id']}?records=1").json()["records"]) == 3
+    assert gateway.stop() == 0
 
 
-def test_sessions_are_deleted_on_a_disk_without_a_free_byte(start, tmp_path):
+def test_sessions_are_deleted_on_a_disk_without_a_free_byte(start, small_disk):
     """A small tmpfs, filled to the last page: what makes room is written into what the journal kept back for that."""
-    import pytest
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True).returncode:
-        pytest.skip("cannot mount a tmpfs here")
-    try:
-        gateway = start(engine="builtin:echo", workers=1, state_dir=str(disk), journal_min_free="0")
-        gateway.allow("journal")
-        wait_until(lambda: (disk / "worker-0/reserve").exists(), 20, "room is kept back")
-        running, small = new(gateway), [new(gateway) for _ in range(80)]     # their ends are more than a page
-        large = [new(gateway) for _ in range(4)]
-        for s in large:
-            assert gateway.chat(s, user("word " * 4000), max_tokens=4000).status == 200
-        with open(disk / "filler", "wb", buffering=0) as f, pytest.raises(OSError):
-            while f.write(bytes(4096)):
-                pass
-        assert os.statvfs(disk).f_bavail == 0
-        for s in large[:2] + small + large[2:]:
-            a = gateway.request("DELETE", f"/sessions/{s['session_id']}")
-            assert a.status == 204, a.text
-        wait_until(lambda: gateway.chat(running, user("on")).status == 200, 60, "there is room again")
-        wait_until(lambda: (disk / "worker-0/reserve").exists(), 60, "it is kept back again")
-        assert gateway.stop() == 0
-        gateway.start()
-        assert gateway.chat(running, user("and on")).status == 200
-        assert all(gateway.get(f"/sessions/{s['session_id']}").status in (404, 410) for s in small + large)
-        assert gateway.stop() == 0
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=False)
+    disk = small_disk("2m")
+    gateway = start(engine="builtin:echo", workers=1, state_dir=str(disk), journal_min_free="0")
+    gateway.allow("journal")
+    wait_until(lambda: (disk / "worker-0/reserve").exists(), 20, "room is kept back")
+    running, small = new(gateway), [new(gateway) for _ in range(80)]     # their ends are more than a page
+    large = [new(gateway) for _ in range(4)]
+    for s in large:
+        assert gateway.chat(s, user("word " * 4000), max_tokens=4000).status == 200
+    with open(disk / "filler", "wb", buffering=0) as f, pytest.raises(OSError):
+        while f.write(bytes(4096)):
+            pass
+    assert os.statvfs(disk).f_bavail == 0
+    for s in large[:2] + small + large[2:]:
+        a = gateway.request("DELETE", f"/sessions/{s['session_id']}")
+        assert a.status == 204, a.text
+    wait_until(lambda: gateway.chat(running, user("on")).status == 200, 60, "there is room again")
+    wait_until(lambda: (disk / "worker-0/reserve").exists(), 60, "it is kept back again")
+    assert gateway.stop() == 0
+    gateway.start()
+    assert gateway.chat(running, user("and on")).status == 200
+    assert all(gateway.get(f"/sessions/{s['session_id']}").status in (404, 410) for s in small + large)
+    assert gateway.stop() == 0
