@@ -5,9 +5,11 @@
  */
 #include "common/base/mem.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "common/base/check.h"
 
@@ -61,6 +63,17 @@ void *mem_map(size_t size_bytes)
 void mem_unmap(void *ptr, size_t size_bytes)
 {
     CHECK(munmap(ptr, size_bytes ? size_bytes : 1) == 0);
+}
+
+void mem_drop_pages(const char *p, size_t size_bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)p + page - 1) & ~(page - 1);
+    uintptr_t to = ((uintptr_t)p + size_bytes) & ~(page - 1);
+
+    if (from < to)
+        (void)madvise((void *)from, to - from, /* NOLINT(performance-no-int-to-ptr) */
+                      MADV_DONTNEED);
 }
 
 char *mem_strndup(const char *s, size_t len)

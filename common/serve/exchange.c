@@ -15,9 +15,7 @@
 
 #include <poll.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "common/base/check.h"
 #include "common/base/clock.h"
@@ -605,13 +603,7 @@ void exchange_let(struct exchange *x)
 /* Whole pages of it: the input is libh2o's, and is freed as one piece. */
 void exchange_drop_body(const struct exchange *x, struct str part)
 {
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t from = ((uintptr_t)part.p + page - 1) & ~(page - 1);
-    uintptr_t to = ((uintptr_t)part.p + part.len) & ~(page - 1);
-
     CHECK(part.p >= x->req->entity.base &&
           part.p + part.len <= x->req->entity.base + x->req->entity.len);
-    if (from < to)
-        (void)madvise((void *)from, to - from,
-                      MADV_DONTNEED); /* NOLINT(performance-no-int-to-ptr) */
+    mem_drop_pages(part.p, part.len);
 }

@@ -7,9 +7,9 @@
  * in pieces, too: all of it at once takes as long.
  */
 #include <errno.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
+#include "common/base/mem.h"
 #include "common/serve/server_internal.h"
 
 enum {
@@ -121,13 +121,8 @@ static void on_more(struct loop_task *t)
 /* Gives the pages behind the first `size` bytes of the input back. Nobody reads them again. */
 static void cut_input(h2o_buffer_t *in, size_t size)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t from = ((uintptr_t)in->bytes + size + page - 1) / page * page;
-    uintptr_t to = ((uintptr_t)in->bytes + in->size) / page * page;
-
+    mem_drop_pages(in->bytes + size, in->size - size);
     in->size = size;
-    if (from < to)
-        (void)madvise((void *)from, to - from, MADV_DONTNEED);
 }
 
 /* The peer left in the middle. libh2o sees the same, and frees what is there by then. */
