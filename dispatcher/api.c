@@ -8,6 +8,7 @@
 #include "common/codec/fields.h"
 #include "common/codec/query.h"
 #include "common/proc/presented.h"
+#include "common/serve/exchange.h"
 #include "dispatcher/desk.h"
 
 enum { SCOPE_A = 1u << KEY_ADMIN, SCOPE_E = 1u << KEY_EXECUTOR };

@@ -9,12 +9,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/cancel.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/fields.h"
 #include "common/proc/board.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
+#include "common/serve/exchange.h"
 #include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
 #include "dispatcher/workers.h"

@@ -21,11 +21,13 @@
 #ifndef RG_DISPATCHER_DESK_H
 #define RG_DISPATCHER_DESK_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
 #include "common/os/loop.h"
 #include "common/proc/child.h"
-#include "common/proc/ids.h"
 #include "common/proc/keys.h"
-#include "common/serve/exchange.h"
 #include "common/serve/feed.h"
 #include "dispatcher/book.h"
 
@@ -37,6 +39,12 @@ struct journal;
 struct poll;
 struct server;
 struct workers;
+struct exchange;
+struct heritage;
+struct ids;
+struct json;
+struct keys;
+struct loop;
 
 struct desk {
     const struct heritage *heritage;

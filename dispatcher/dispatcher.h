@@ -7,7 +7,7 @@
 #ifndef RG_DISPATCHER_DISPATCHER_H
 #define RG_DISPATCHER_DISPATCHER_H
 
-#include "common/proc/heritage.h"
+struct heritage;
 
 /* The body of the dispatcher after the fork: serves until it is told to drain. Returns the exit
  * status. */

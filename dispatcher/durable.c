@@ -8,6 +8,8 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/serve/exchange.h"
+#include "dispatcher/desk.h"
 
 static void on_closed(void *ctx, bool delivered)
 {

@@ -11,7 +11,14 @@
 #ifndef RG_DISPATCHER_DURABLE_H
 #define RG_DISPATCHER_DURABLE_H
 
-#include "dispatcher/desk.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/base/buf.h"
+
+struct desk;
+struct err;
+struct exchange;
 
 struct desk_answer {
     struct desk *desk;

@@ -11,6 +11,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "common/codec/fields.h"
+
 enum option_kind { OPTION_NAME, OPTION_SWITCH, OPTION_INTEGER, OPTION_TEXT, OPTION_OBJECT };
 
 struct option {

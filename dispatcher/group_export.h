@@ -3,7 +3,8 @@
 #ifndef RG_DISPATCHER_GROUP_EXPORT_H
 #define RG_DISPATCHER_GROUP_EXPORT_H
 
-#include "common/codec/fields.h"
+struct err;
+struct json;
 
 /* The names, values and limits of finalize's body (common/codec/exports.def). `body` and `defaults`
  * are submissions; `where` ("groups[3]." or "") stands before the name in the error. -1:

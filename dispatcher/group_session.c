@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/codec/fields.h"
 #include "common/codec/input_value.h"
 #include "common/codec/session_rules.h"
 #include "common/proc/config.h"

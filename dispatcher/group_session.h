@@ -4,9 +4,9 @@
 #ifndef RG_DISPATCHER_GROUP_SESSION_H
 #define RG_DISPATCHER_GROUP_SESSION_H
 
-#include "common/codec/fields.h"
-
 struct config;
+struct err;
+struct json;
 
 /* The names, values and limits of POST /sessions (common/codec/session_options.def), but for
  * those that the group sets itself (group_parse). What is in engine_extra alone is left to the

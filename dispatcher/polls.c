@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/serve/exchange.h"
 #include "dispatcher/desk.h"
 
 static void poll_free(struct poll *p)

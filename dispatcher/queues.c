@@ -5,6 +5,7 @@
 #include "common/base/mem.h"
 #include "common/codec/fields.h"
 #include "dispatcher/book_record.h"
+#include "dispatcher/desk.h"
 #include "dispatcher/durable.h"
 #include "dispatcher/result.h"
 

@@ -6,6 +6,8 @@
  */
 #include "dispatcher/result.h"
 
+#include "dispatcher/book.h"
+
 enum { OFFERED_MS = 60000 }; /* an executor counts as present so long after its last offer */
 
 /* Seconds, as everywhere in the control plane; null when it has not happened. */

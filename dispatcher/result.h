@@ -5,7 +5,14 @@
 #ifndef RG_DISPATCHER_RESULT_H
 #define RG_DISPATCHER_RESULT_H
 
-#include "dispatcher/book.h"
+#include <stdint.h>
+
+struct book;
+struct group;
+struct json_out;
+struct queue;
+struct runner;
+struct str;
 
 /* The whole group with its members. */
 void result_write_group(const struct group *g, struct json_out *o);

@@ -11,7 +11,9 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/net/http_client.h"
 #include "common/proc/board.h"
+#include "common/proc/heritage.h"
 #include "common/proc/ids.h"
 
 enum { ANSWER_TIMEOUT_MS = 120 * 1000, KEY_MAX = 256 };

@@ -6,9 +6,11 @@
 #define RG_DISPATCHER_WORKERS_H
 
 #include "common/net/http_fetch.h"
-#include "common/proc/heritage.h"
-#include "common/proc/keys.h"
 
+struct heritage;
+struct http_fetch;
+struct loop;
+struct str;
 struct workers;
 
 struct workers *workers_new(const struct heritage *h, struct loop *loop);

@@ -12,7 +12,11 @@
 #include <errno.h>
 #include <sys/socket.h>
 
+#include "common/proc/config.h"
+#include "common/proc/metrics.h"
 #include "router/heads.h"
+#include "router/hub.h"
+#include "router/upstreams.h"
 
 /* Stays asked for: TCP tells only after a refusal. */
 static void want_out(struct conn *c)

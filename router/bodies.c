@@ -4,6 +4,11 @@
 
 #include "router/bodies.h"
 
+#include "common/proc/config.h"
+#include "common/proc/metrics.h"
+#include "router/callers.h"
+#include "router/hub.h"
+
 /* A body of the largest size always fits. */
 static uint64_t budget_of(const struct config *config, int64_t set)
 {

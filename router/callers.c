@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 
+#include "common/base/map.h"
 #include "common/base/mem.h"
 
 static struct str name_it(char text[CALLER_NAME_MAX], char kind, const void *bytes, size_t len)

@@ -10,8 +10,10 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#include "common/base/map.h"
 #include "common/proc/ids.h"
+
+struct map;
+struct sockaddr_storage;
 
 enum { CALLER_NAME_MAX = ID_TEXT_MAX + 2 };
 

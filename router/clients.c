@@ -14,11 +14,16 @@
 #include <errno.h>
 #include <sys/socket.h>
 
-#include "common/base/cancel.h"
 #include "common/proc/board.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
+#include "router/callers.h"
 #include "router/gate.h"
+#include "router/hub.h"
 #include "router/local.h"
 #include "router/relay.h"
+#include "router/upstreams.h"
 
 enum { FIRST_REQUEST_MS = 500, NEXT_REQUEST_MS = 5000, IN_READ = 16 * 1024 };
 

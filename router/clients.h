@@ -6,7 +6,11 @@
 #ifndef RG_ROUTER_CLIENTS_H
 #define RG_ROUTER_CLIENTS_H
 
-#include "router/hub.h"
+#include <stdbool.h>
+
+struct err;
+struct hub;
+struct str;
 
 /* Before the first connection: sets hub->run. */
 void clients_init(struct hub *h);

@@ -11,7 +11,12 @@
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/proc/config.h"
+#include "common/proc/metrics.h"
+#include "router/callers.h"
+#include "router/hub.h"
 #include "router/reply.h"
+#include "router/upstreams.h"
 
 enum { LINGER_MS = 2000 };
 

@@ -24,9 +24,17 @@
 #ifndef RG_ROUTER_CONN_H
 #define RG_ROUTER_CONN_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/os/loop.h"
 #include "common/proc/ids.h"
 #include "router/flow.h"
-#include "router/hub.h"
+
+struct caller;
+struct hub;
+struct link;
 
 enum conn_state { CONN_HEAD, CONN_RELAY, CONN_LINGER, CONN_CLOSED };
 

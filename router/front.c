@@ -18,7 +18,12 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/proc/board.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
+#include "router/callers.h"
 #include "router/clients.h"
+#include "router/upstreams.h"
 
 enum {
     ACCEPT_BATCH = 8, /* in a turn: each brings its own work to the next one */

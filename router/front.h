@@ -8,9 +8,11 @@
 #ifndef RG_ROUTER_FRONT_H
 #define RG_ROUTER_FRONT_H
 
+#include "common/os/loop.h"
 #include "common/proc/board.h"
 #include "router/hub.h"
 
+struct err;
 struct front;
 
 struct front_listener {

@@ -3,7 +3,12 @@
 
 #include "router/gate.h"
 
+#include "common/net/http1.h"
+#include "common/proc/config.h"
 #include "common/proc/keys.h"
+#include "common/proc/metrics.h"
+#include "router/hub.h"
+#include "router/route.h"
 
 const struct keys *gate_keys(const struct hub *h)
 {

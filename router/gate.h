@@ -6,8 +6,13 @@
 #ifndef RG_ROUTER_GATE_H
 #define RG_ROUTER_GATE_H
 
-#include "router/hub.h"
-#include "router/route.h"
+#include "common/base/str.h"
+
+struct err;
+struct http1_head;
+struct hub;
+struct keys;
+struct route;
 
 /* The keys that this gateway's requests are held to; NULL: no admin keys are set, or this router
  * cannot verify all (session keys of other nodes, without --key-secret-file): workers do. */

@@ -12,6 +12,9 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/net/http1.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
 
 enum { PIPE_BYTES = 1 << 20, LOGGED_PER_SECOND = 5 };
 

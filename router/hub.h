@@ -7,15 +7,21 @@
 #ifndef RG_ROUTER_HUB_H
 #define RG_ROUTER_HUB_H
 
-#include "common/base/list.h"
-#include "common/net/http1.h"
-#include "common/os/loop.h"
-#include "common/proc/heritage.h"
-#include "router/callers.h"
-#include "router/upstreams.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
+#include "common/base/list.h"
+#include "common/base/map.h"
+
+struct config;
 struct conn;
+struct heritage;
+struct http1_head;
 struct keys;
+struct loop;
+struct metrics_page;
+struct upstreams;
 
 enum {
     HUB_SCRATCH = 256 * 1024, /* the largest single read */

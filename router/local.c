@@ -5,8 +5,14 @@
 
 #include "common/base/cancel.h"
 #include "common/proc/board.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
 #include "common/proc/presented.h"
+#include "router/conn.h"
+#include "router/hub.h"
 #include "router/reply.h"
+#include "router/upstreams.h"
 
 static bool draining(const struct hub *h)
 {

@@ -5,8 +5,10 @@
 #ifndef RG_ROUTER_LOCAL_H
 #define RG_ROUTER_LOCAL_H
 
-#include "router/conn.h"
 #include "router/route.h"
+
+struct conn;
+struct http1_head;
 
 /* Makes the answer the exchange of c. h is the request's head. Returns 0; or -1
  * with *e if the request is refused. c is in state RELAY then. */

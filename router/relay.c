@@ -6,10 +6,14 @@
 #include "router/relay.h"
 
 #include "common/base/check.h"
+#include "common/proc/config.h"
+#include "common/proc/metrics.h"
 #include "router/answer.h"
 #include "router/bodies.h"
 #include "router/heads.h"
+#include "router/hub.h"
 #include "router/upload.h"
+#include "router/upstreams.h"
 
 enum { TRIES_MAX = 3 };
 

@@ -4,8 +4,10 @@
 
 #include "router/route.h"
 
+#include "common/net/http1.h"
 #include "common/proc/ids.h"
 #include "common/proc/keys.h"
+#include "common/proc/presented.h"
 
 /* All keys that the head shows, wherever clients put them. */
 void route_keys(const struct http1_head *h, struct presented *ret)

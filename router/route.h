@@ -17,11 +17,15 @@
 #ifndef RG_ROUTER_ROUTE_H
 #define RG_ROUTER_ROUTE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/str.h"
-#include "common/net/http1.h"
-#include "common/proc/presented.h"
+#include "common/proc/keys.h"
+
+struct http1_head;
+struct keys;
+struct presented;
 
 enum route_kind {
     ROUTE_ANY,

@@ -8,9 +8,12 @@
 #include "common/base/log.h"
 #include "common/proc/board.h"
 #include "common/proc/child.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
 #include "common/proc/keys.h"
 #include "router/clients.h"
 #include "router/front.h"
+#include "router/upstreams.h"
 
 /* One router process. */
 struct router {

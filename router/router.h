@@ -10,7 +10,11 @@
 #ifndef RG_ROUTER_ROUTER_H
 #define RG_ROUTER_ROUTER_H
 
-#include "common/proc/heritage.h"
+#include <stddef.h>
+
+struct buf;
+struct config;
+struct heritage;
 
 /* The body of a router process after the fork: serves h->listen_fd until it is told to drain (see
  * heritage.h), lets running requests finish within the grace time and returns the exit status.

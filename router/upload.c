@@ -9,7 +9,11 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+#include "common/proc/config.h"
+#include "common/proc/metrics.h"
 #include "router/bodies.h"
+#include "router/hub.h"
+#include "router/upstreams.h"
 
 enum {
     SPLICE_MIN = 256 * 1024, /* shorter rests are copied */

@@ -16,11 +16,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/base/buf.h"
 #include "common/base/cancel.h"
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/proc/board.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
 #include "common/proc/ids.h"
 
 enum {

@@ -13,12 +13,19 @@
 #ifndef RG_ROUTER_UPSTREAMS_H
 #define RG_ROUTER_UPSTREAMS_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "common/base/list.h"
 #include "common/os/loop.h"
-#include "common/proc/heritage.h"
 
 struct upstreams;
 struct link;
+struct buf;
+struct config;
+struct heritage;
+struct loop;
 
 /* The owner's callbacks; the loop handle of the link is inside. */
 typedef void (*link_event_fn)(struct link *link, unsigned events);

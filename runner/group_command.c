@@ -8,6 +8,8 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "common/net/http_client.h"
+#include "common/os/loop.h"
 #include "runner/access.h"
 #include "runner/post.h"
 #include "runner/runner.h"

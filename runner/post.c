@@ -5,6 +5,8 @@
  */
 #include "runner/post.h"
 
+#include "common/net/http_client.h"
+
 /* A request has so many parts. NOLINTNEXTLINE(readability-function-size) */
 struct http_fetch *post_request(struct http_client *c, const char *method, const char *path,
                                 const char *key, struct buf *body, uint64_t total_timeout_ms,

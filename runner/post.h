@@ -5,7 +5,11 @@
 #ifndef RG_RUNNER_POST_H
 #define RG_RUNNER_POST_H
 
+#include <stdint.h>
+
 #include "common/net/http_fetch.h"
+
+struct buf;
 
 /* path: behind the client's URL. key: NULL or of the Authorization header. body is taken over.
  * total_timeout_ms 0: none. */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/proc/config.h"
 #include "common/proc/keys.h"
 #include "dispatcher/dispatcher.h"
 #include "router/router.h"

@@ -16,6 +16,7 @@
 
 #include "common/base/mem.h"
 #include "common/base/str.h"
+#include "common/proc/config.h"
 
 /* Rights that newer kernels know than the headers of Debian 12. */
 #define ACCESS_REFER (1ull << 13)

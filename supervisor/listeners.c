@@ -24,8 +24,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/base/buf.h"
 #include "common/base/check.h"
 #include "common/net/resolve.h"
+#include "common/proc/config.h"
 #include "supervisor/user.h"
 
 enum { BACKLOG = 4096, FIRST_GIVEN = 3, NOTSENT_LOWAT = 256 << 10 };

@@ -19,8 +19,9 @@
 
 #include "common/base/err.h"
 #include "common/proc/board.h"
-#include "common/proc/config.h"
 #include "common/proc/heritage.h"
+
+struct config;
 
 struct listeners {
     int routers[BOARD_ROUTERS_MAX]; /* -1: not open */

@@ -21,7 +21,10 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "common/proc/config.h"
 #include "common/proc/keys.h"
+#include "common/proc/metrics.h"
+#include "supervisor/supervisor.h"
 #include "supervisor/supervisor_internal.h"
 #include "supervisor/user.h"
 

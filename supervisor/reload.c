@@ -21,9 +21,12 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/proc/config.h"
 #include "common/proc/keys.h"
 #include "common/proc/logs.h"
+#include "common/proc/metrics.h"
 #include "common/proc/status.h"
+#include "supervisor/supervisor.h"
 #include "supervisor/supervisor_internal.h"
 
 extern char **environ;

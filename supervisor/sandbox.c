@@ -25,6 +25,8 @@
 #include <unistd.h>
 
 #include "common/proc/board.h"
+#include "common/proc/config.h"
+#include "common/proc/metrics.h"
 #include "supervisor/landlock.h"
 
 /* libseccomp's own macros leave the last field out. */

@@ -18,8 +18,12 @@
 #ifndef RG_SUPERVISOR_SANDBOX_H
 #define RG_SUPERVISOR_SANDBOX_H
 
+#include <stddef.h>
+
 #include "common/base/err.h"
-#include "common/proc/heritage.h"
+
+struct config;
+struct heritage;
 
 /* -1 with ERR_UNSUPPORTED when the kernel refuses a part; what it granted stays in force. */
 int sandbox_enter(const struct heritage *h, struct err *e);

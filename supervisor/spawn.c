@@ -24,9 +24,12 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/proc/child.h"
+#include "common/proc/config.h"
 #include "common/proc/logs.h"
+#include "common/proc/metrics.h"
 #include "common/proc/status.h"
 #include "supervisor/sandbox.h"
+#include "supervisor/supervisor.h"
 #include "supervisor/supervisor_internal.h"
 #include "supervisor/user.h"
 

@@ -16,7 +16,10 @@
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
-#include "common/proc/heritage.h"
+
+struct config;
+struct heritage;
+struct model;
 
 struct supervisor_bodies {
     /* Loads what all workers share, before the first fork; appends a remark for the start-up line.

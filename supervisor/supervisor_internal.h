@@ -6,14 +6,23 @@
 #ifndef RG_SUPERVISOR_SUPERVISOR_INTERNAL_H
 #define RG_SUPERVISOR_SUPERVISOR_INTERNAL_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "common/base/vec.h"
 #include "common/os/signals.h"
 #include "supervisor/listeners.h"
 #include "supervisor/local_executor.h"
 #include "supervisor/processes.h"
-#include "supervisor/supervisor.h"
 #include "supervisor/suspects.h"
 #include "supervisor/upgrade.h"
+
+struct config;
+struct loop;
+struct metrics;
+struct metrics_page;
+struct model;
+struct supervisor_bodies;
 
 enum supervisor_phase {
     PHASE_STARTING, /* until every child has reported */

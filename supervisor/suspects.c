@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "common/base/log.h"
+#include "common/proc/board.h"
 
 /* Weights of a death. A kill from outside (an operator, the kernel for want of memory) says little
  * of the request that was there. */

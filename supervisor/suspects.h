@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/proc/board.h"
+struct board;
 
 enum { SUSPECTS_MAX = 256, SUSPECT_MEMORY_MS = 3600 * 1000 };
 

@@ -21,6 +21,7 @@
 #include "common/base/attrs.h"
 #include "common/base/buf.h"
 #include "common/base/vec.h"
+#include "common/proc/config.h"
 #include "supervisor/processes.h"
 
 enum { SAID_MAX = 4096, FOLDERS_OPEN = 16 };

@@ -11,7 +11,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "common/proc/config.h"
+struct config;
+struct err;
 
 enum { TRIAL_SERVED = 86 }; /* exit status */
 

@@ -21,7 +21,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/buf.h"
 #include "common/base/log.h"
+#include "common/proc/config.h"
 #include "supervisor/supervisor_internal.h"
 
 extern char **environ;

@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/proc/config.h"
+
 static int find(const struct config *c, struct passwd *ret, struct err *e)
 {
     /* The supervisor has one thread. */

@@ -6,7 +6,8 @@
 #define RG_SUPERVISOR_USER_H
 
 #include "common/base/err.h"
-#include "common/proc/config.h"
+
+struct config;
 
 /* Whether there is such a user, and we may become it. Nothing set: 0. ERR_CONFIG. */
 int user_check(const struct config *c, struct err *e);

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/proc/config.h"
+#include "worker/model/model.h"
 #include "worker/setup.h"
 #include "worker/tokens/tokenizer.h"
 #include "worker/worker.h"

@@ -5,8 +5,17 @@
 
 #include <stdio.h>
 
-#include "worker/engine/engine.h"
+#include "common/journal/journal.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "worker/call/call_env.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_set.h"
+#include "worker/model/model.h"
+#include "worker/parsers/kinds.h"
+#include "worker/request/request_limits.h"
+#include "worker/residency/residency.h"
+#include "worker/session/session.h"
 
 /* A finalized session that nobody asks about for so long leaves memory; the journal keeps it. */
 enum { EVICT_AFTER_MS = 60 * 1000 };
@@ -163,7 +172,7 @@ void setup_calls(struct call_env *env, const struct config *c, const struct mode
     env->keepalive_ms = (uint64_t)c->keepalive_ms;
     env->nonstream_keepalive_ms = (uint64_t)c->nonstream_keepalive_ms;
     env->rejoin_window_ms = (uint64_t)c->rejoin_window_ms;
-    env->residency.limit = (uint64_t)c->max_worker_memory;
+    env->residency->limit = (uint64_t)c->max_worker_memory;
     env->max_inflight = (uint32_t)c->max_inflight;
     env->limits = (struct request_limits){
         .memory_bytes = (uint64_t)c->max_request_memory,

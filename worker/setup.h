@@ -4,14 +4,19 @@
 #ifndef RG_WORKER_SETUP_H
 #define RG_WORKER_SETUP_H
 
-#include "common/journal/journal.h"
-#include "common/proc/heritage.h"
-#include "worker/call/model_call.h"
-#include "worker/model/model.h"
-#include "worker/session/session.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
+struct call_env;
+struct config;
 struct engine_home;
 struct engine_options;
+struct heritage;
+struct journal_options;
+struct model;
+struct model_options;
+struct session_defaults;
 
 struct model_options setup_model(const struct config *c);
 

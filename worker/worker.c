@@ -23,10 +23,16 @@
 #include "common/base/mem.h"
 #include "common/proc/board.h"
 #include "common/proc/child.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
 #include "common/serve/server.h"
 #include "worker/api/dispatch.h"
+#include "worker/call/model_call.h"
 #include "worker/control/control.h"
-#include "worker/engine/engine.h"
+#include "worker/engine/engine_pool.h"
+#include "worker/residency/residency.h"
+#include "worker/session/session.h"
 #include "worker/worker_state.h"
 
 enum { TICK_MS = 1000, DRAIN_TICK_MS = 20, RESERVED_DESCRIPTORS = 64 };
@@ -227,7 +233,7 @@ static void make_descriptors(int fd)
 /* Listens on the worker's own socket and those of adopted places. */
 static int open_server(struct worker *w, struct err *e)
 {
-    struct residency *r = &w->state.service.calls.residency;
+    struct residency *r = w->state.service.calls.residency;
     struct server_options o = {.max_body_bytes = (size_t)w->h->config->max_body_bytes,
                                .max_connections = connection_limit(),
                                .max_unfinished_bytes = (size_t)w->h->config->max_worker_body_bytes,

@@ -6,10 +6,13 @@
 #ifndef RG_WORKER_WORKER_H
 #define RG_WORKER_WORKER_H
 
+#include <stdbool.h>
+
 #include "common/base/buf.h"
 #include "common/base/err.h"
-#include "common/proc/heritage.h"
 
+struct config;
+struct heritage;
 struct model;
 
 /* Appends a line for each setting that a worker could not start with. The model is loaded to see,

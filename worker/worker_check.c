@@ -2,12 +2,14 @@
  * sinks, passthrough, names of parsers and families, and the model itself. Every mistake is one
  * line, so that an operator sees all of them at once. */
 
+#include "common/proc/config.h"
 #include "worker/engine/doors.h"
-#include "worker/engine/engine.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_set.h"
 #include "worker/evaluation.h"
+#include "worker/model/model.h"
 #include "worker/model/model_family.h"
-#include "worker/parsers/parser.h"
+#include "worker/parsers/kinds.h"
 #include "worker/setup.h"
 #include "worker/sink/sink_target.h"
 #include "worker/worker.h"

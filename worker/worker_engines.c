@@ -2,8 +2,11 @@
  * what follows from which they are. */
 
 #include "common/base/log.h"
-#include "worker/engine/engine.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/weights_file.h"
+#include "worker/session/session.h"
 #include "worker/setup.h"
 #include "worker/worker_state.h"
 

@@ -1,7 +1,11 @@
 /* The pictures of a worker's sessions (worker_state.h): one store below the state folder, and who
  * still needs what lies in it. */
 
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
 #include "worker/media/media_store.h"
+#include "worker/residency/residency.h"
+#include "worker/session/session.h"
 #include "worker/worker_state.h"
 
 void worker_media_open(struct worker_state *w)
@@ -25,7 +29,7 @@ static bool media_is_ours(void *ctx, struct str id)
     const struct worker_state *w = ctx;
     uint32_t index;
 
-    return ids_parse(id, &index) == 0 && places_serve(&w->service.calls.residency.places, index);
+    return ids_parse(id, &index) == 0 && places_serve(&w->service.calls.residency->places, index);
 }
 
 static bool media_is_kept(void *ctx, struct str id)

@@ -18,8 +18,16 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/journal/journal.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
+#include "worker/call/model_call.h"
 #include "worker/control/control.h"
 #include "worker/ledger/delivery.h"
+#include "worker/ledger/ledger.h"
+#include "worker/residency/places.h"
+#include "worker/residency/residency.h"
+#include "worker/session/session.h"
 #include "worker/setup.h"
 #include "worker/sink/sink.h"
 
@@ -50,7 +58,7 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
     uint64_t hash[2], call;
 
     if (str_eq_c(session_id, JOURNAL_NOTE)) {
-        deliveries_replay_note(w->service.calls.ledger.deliveries, payload);
+        deliveries_replay_note(w->service.calls.ledger->deliveries, payload);
         return 0;
     }
     if (session_apply(w->service.calls.store, payload, &bad)) {
@@ -62,7 +70,7 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
         return 0;
     }
     if (session_record_commits(payload, &id, hash, &call))
-        deliveries_open(w->service.calls.ledger.deliveries, id, hash, call);
+        deliveries_open(w->service.calls.ledger->deliveries, id, hash, call);
     return 0;
 }
 
@@ -98,7 +106,7 @@ int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *
     session_store_lazy(env->store, false);
     if (rc)
         return -1;
-    places_add(&env->residency.places, index, j);
+    places_add(&env->residency->places, index, j);
     while (w->orphans.n > 0)
         drop_orphan(w, j, vec_pop(&w->orphans));
     journal_stats(j, &stats);
@@ -141,7 +149,7 @@ static void drop_gone(struct worker_state *w)
     char *id;
 
     while ((id = session_take_gone(env->store))) {
-        journal_drop_earlier(places_find(&env->residency.places, str_cstr(id))->journal,
+        journal_drop_earlier(places_find(&env->residency->places, str_cstr(id))->journal,
                              str_cstr(id));
         free(id);
     }
@@ -151,7 +159,7 @@ static void drop_gone(struct worker_state *w)
 static void on_compact(struct loop_task *t)
 {
     struct worker_state *w = CONTAINER_OF(t, struct worker_state, compact);
-    const struct places *p = &w->service.calls.residency.places;
+    const struct places *p = &w->service.calls.residency->places;
     struct err e = {0};
 
     for (size_t i = 0; i < p->n; i++) {
@@ -173,7 +181,7 @@ static void on_compact(struct loop_task *t)
 static void look_over_journals(struct worker_state *w)
 {
     struct call_env *env = &w->service.calls;
-    const struct places *p = &env->residency.places;
+    const struct places *p = &env->residency->places;
     struct journal_stats s;
     uint64_t disk = 0, live = 0, records = 0, bytes = 0;
 
@@ -199,7 +207,7 @@ static void look_over_journals(struct worker_state *w)
 
 uint64_t worker_state_table_bytes(const struct worker_state *w)
 {
-    const struct places *p = &w->service.calls.residency.places;
+    const struct places *p = &w->service.calls.residency->places;
     uint64_t sum = 0;
 
     for (size_t i = 0; i < p->n; i++)
@@ -211,7 +219,7 @@ uint64_t worker_state_table_bytes(const struct worker_state *w)
 void worker_state_tick(struct worker_state *w)
 {
     w->ticks++;
-    ledger_note_deliveries(&w->service.calls.ledger);
+    ledger_note_deliveries(w->service.calls.ledger);
     look_over_journals(w);
     w->service.disk_low = disk_low(w);
     if (w->ticks % LOOK_OVER_TICKS == 0)
@@ -258,10 +266,11 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
         return -1;
     worker_media_open(w);
     w->service.heritage = w->h;
+    w->service.config = c;
     w->service.keys = w->keys;
     w->service.started_s = clock_wall_ms() / 1000;
     if (worker_engines_open(w, on_health, ctx, e) ||
-        sinks_new(&(struct sinks_env){&env->ledger, env->model, env->scratch, w->media}, c,
+        sinks_new(&(struct sinks_env){env->ledger, env->model, env->scratch, w->media}, c,
                   w->h->state_dir, &w->service.sinks, e) ||
         worker_state_open_place(w, w->h->index, e))
         return -1;
@@ -269,7 +278,7 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
         if (worker_state_open_place(w, w->h->adopted[i].index, e))
             return -1;
     }
-    if (ledger_settle_origins(&env->ledger, env->model, c->foreign_sessions == FOREIGN_EXPORT, e))
+    if (ledger_settle_origins(env->ledger, env->model, c->foreign_sessions == FOREIGN_EXPORT, e))
         return -1;
     session_store_woken(env->store, clock_wall_ms());
     control_sweep(&w->service);
@@ -284,7 +293,7 @@ void worker_state_reload(struct worker_state *w)
     const struct config *now = w->h->config;
     struct call_env *env = &w->service.calls;
     struct session_defaults sessions = setup_sessions(now, w->all_text);
-    const struct places *p = &env->residency.places;
+    const struct places *p = &env->residency->places;
     struct keys *fresh;
     struct err e;
 

@@ -5,6 +5,7 @@
 #ifndef RG_WORKER_WORKER_STATE_H
 #define RG_WORKER_WORKER_STATE_H
 
+#include "common/os/loop.h"
 #include "worker/engine/engine_set.h"
 #include "worker/service/service.h"
 

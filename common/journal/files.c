@@ -18,6 +18,7 @@
 
 #include "common/base/buf.h"
 #include "common/journal/segment.h"
+#include "common/proc/metrics.h"
 
 enum { LOCK_PAUSE_MS = 20 };
 

@@ -12,6 +12,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/os/loop.h"
 
 struct syncer {
     struct loop *loop;

@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
-#include "common/os/loop.h"
 
+struct loop;
 struct syncer;
 
 /* Called on the loop when all that was asked for up to ticket is durable; `failed` != 0 (errno):

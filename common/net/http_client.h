@@ -18,10 +18,10 @@
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
-#include "common/os/loop.h"
 
 struct http_client;
 struct http_call;
+struct loop;
 
 struct http_client_options {
     const char *ca_file; /* for https: NULL or "": the system's */

@@ -8,6 +8,8 @@
 
 #include "common/base/mem.h"
 #include "common/net/http1.h"
+#include "common/net/http_client.h"
+#include "common/os/loop.h"
 
 struct http_fetch {
     struct http_call *call; /* NULL: it is refused, and `later` tells */

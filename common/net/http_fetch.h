@@ -7,7 +7,12 @@
 #define RG_NET_HTTP_FETCH_H
 
 #include "common/base/list.h"
-#include "common/net/http_client.h"
+
+struct err;
+struct http_client;
+struct http_request;
+struct loop;
+struct str;
 
 enum { HTTP_FETCH_MAX_BYTES = 64 << 20 }; /* of an answer's body */
 

@@ -29,6 +29,7 @@
 #include "common/base/clock.h"
 #include "common/base/map.h"
 #include "common/base/mem.h"
+#include "common/os/loop.h"
 
 enum {
     WATCH_PARTS = 4,       /* looks at running jobs so often within their limit */

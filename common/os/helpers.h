@@ -21,11 +21,11 @@
 #include "common/base/err.h"
 #include "common/base/list.h"
 #include "common/base/str.h"
-#include "common/os/loop.h"
 
 struct helpers;
 struct helper_job;
 struct helper_lane;
+struct loop;
 
 enum helper_end {
     HELPER_DONE,      /* run has returned */

@@ -16,7 +16,10 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/proc/board.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
 #include "common/proc/logs.h"
+#include "common/proc/metrics.h"
 #include "common/proc/status.h"
 
 enum { BEAT_MS = 1000, CPU_STEP_US = 500 };

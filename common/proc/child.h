@@ -15,12 +15,17 @@
 #ifndef RG_PROC_CHILD_H
 #define RG_PROC_CHILD_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "common/base/err.h"
 #include "common/os/loop.h"
 #include "common/os/signals.h"
-#include "common/proc/heritage.h"
 
 struct child;
+struct heritage;
+struct heritage_place;
+struct loop;
 typedef void (*child_drain_fn)(struct child *c);
 
 /* The worker gets one more place (heritage.h); listen_fd becomes its own. It answers with

@@ -26,10 +26,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/proc/config.h"
-#include "common/proc/metrics.h"
-
 struct board;
+struct config;
+struct metrics;
+struct metrics_page;
+struct model;
 
 enum heritage_role { ROLE_ROUTER, ROLE_WORKER, ROLE_DISPATCHER };
 

@@ -6,6 +6,8 @@
 #include "common/proc/logs.h"
 
 #include "common/base/log.h"
+#include "common/proc/config.h"
+#include "common/proc/metrics.h"
 
 static void on_suppressed(void *ctx)
 {

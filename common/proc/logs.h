@@ -5,8 +5,8 @@
 #ifndef RG_PROC_LOGS_H
 #define RG_PROC_LOGS_H
 
-#include "common/proc/config.h"
-#include "common/proc/metrics.h"
+struct config;
+struct metrics_page;
 
 /* role is borrowed; page may be NULL. At the start and after a reload. */
 void logs_setup(const char *role, const struct config *c, struct metrics_page *page);

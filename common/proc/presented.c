@@ -4,6 +4,8 @@
 
 #include "common/proc/presented.h"
 
+#include "common/proc/keys.h"
+
 /* The text behind "Bearer", or absent. */
 static struct str bearer_of(struct str value)
 {

@@ -13,7 +13,14 @@
 #ifndef RG_PROC_PRESENTED_H
 #define RG_PROC_PRESENTED_H
 
-#include "common/proc/keys.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/base/str.h"
+
+struct err;
+struct keys;
+struct proof;
 
 enum { PRESENTED_MAX = 8 };
 

@@ -21,6 +21,7 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/net/http1.h"
+#include "common/os/loop.h"
 #include "common/proc/presented.h"
 #include "common/serve/server_internal.h"
 

@@ -10,6 +10,7 @@
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/serve/exchange.h"
 
 /* A tick's work is bounded in both; the rest waits for the next one. */
 enum { TICK_NOTES_MAX = 512, TICK_BYTES_MAX = 512 << 10, ALIVE_MS = 15000 };

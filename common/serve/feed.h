@@ -13,11 +13,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/list.h"
 #include "common/base/map.h"
 #include "common/os/loop.h"
-#include "common/serve/exchange.h"
+
+struct exchange;
+struct loop;
 
 enum { FEED_VIEWERS_MAX = 64, FEED_BEHIND_BYTES = 1 << 20 };
 

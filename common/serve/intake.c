@@ -12,6 +12,8 @@
 #include "common/base/mem.h"
 #include "common/serve/server_internal.h"
 
+#include "common/os/loop.h"
+
 enum {
     INTAKE_LEAST = 64 << 10,  /* what has come when we take over */
     INTAKE_PIECE = 128 << 10, /* read at once: new memory costs a microsecond a kilobyte */

@@ -19,6 +19,8 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/net/http1.h"
+#include "common/os/loop.h"
+#include "common/serve/exchange.h"
 #include "common/serve/server_internal.h"
 
 /* Whoever comes brings work to the next turn: few at a time, so that those who are here wait for

@@ -11,10 +11,13 @@
 #ifndef RG_SERVE_SERVER_H
 #define RG_SERVE_SERVER_H
 
-#include "common/base/err.h"
-#include "common/os/loop.h"
-#include "common/serve/exchange.h"
+#include <stdbool.h>
+#include <stddef.h>
 
+#include "common/base/err.h"
+
+struct exchange;
+struct loop;
 struct server;
 
 struct server_options {

@@ -8,8 +8,11 @@
 
 #include <h2o.h>
 
+#include "common/base/buf.h"
 #include "common/base/list.h"
 #include "common/base/map.h"
+#include "common/os/loop.h"
+#include "common/serve/exchange.h"
 #include "common/serve/server.h"
 #include "common/serve/shared_answer.h"
 

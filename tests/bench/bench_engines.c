@@ -15,13 +15,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "bench_clock.h"
+#include "bench_door.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine.h"
-
-#include "bench_clock.h"
-#include "bench_door.h"
+#include "worker/engine/engine_pool.h"
 
 static struct {
     int sessions, tokens, gap_ms;

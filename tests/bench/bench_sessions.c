@@ -9,12 +9,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "bench_clock.h"
 #include "common/base/check.h"
 #include "tests/model/fake_model.h"
 #include "worker/export/export.h"
+#include "worker/request/chat.h"
 #include "worker/session/session.h"
-
-#include "bench_clock.h"
+#include "worker/session/session_call.h"
 
 static size_t resident_bytes(void)
 {

@@ -24,6 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench_clock.h"
+#include "bench_door.h"
 #include "common/base/attrs.h"
 #include "common/base/buf.h"
 #include "common/base/check.h"
@@ -31,9 +33,7 @@
 #include "common/net/chunked.h"
 #include "common/net/http1.h"
 #include "common/os/loop.h"
-
-#include "bench_clock.h"
-#include "bench_door.h"
+#include "common/proc/metrics.h"
 
 enum {
     CALLS_MAX = 8192,

@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "bench_clock.h"
 #include "common/base/vec.h"
 #include "worker/model/model.h"
-
-#include "bench_clock.h"
+#include "worker/request/chat.h"
 
 static void write_text(struct json_out *o, size_t bytes, unsigned seed)
 {

@@ -23,6 +23,8 @@
 #include "common/codec/base64.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/engine_pool.h"
+#include "worker/engine/passing.h"
 
 enum { ENGINES_MAX = 16 };
 

@@ -32,6 +32,8 @@
 #include "common/os/loop.h"
 #include "common/proc/board.h"
 #include "common/proc/child.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
 #include "supervisor/supervisor.h"
 
 enum { LISTENERS_MAX = 16, REQUEST_MAX = 4096 };

@@ -1,8 +1,10 @@
 /* fuzz: rg_tokens */
 /* Ids (two bytes each) fed one by one with random pauses equal the whole decoding; what comes out
  * of each feed is whole characters. */
+#include "common/base/check.h"
 #include "common/codec/utf8.h"
 #include "tokens_fuzz_kit.h"
+#include "worker/tokens/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

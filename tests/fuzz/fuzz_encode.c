@@ -3,9 +3,12 @@
  * and byte-level ones give the text back. Other bytes are refused. */
 #include <string.h>
 
+#include "common/base/check.h"
 #include "common/base/vec.h"
 #include "common/codec/utf8.h"
 #include "tokens_fuzz_kit.h"
+#include "worker/tokens/span.h"
+#include "worker/tokens/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,6 +4,7 @@
 #include "common/base/check.h"
 #include "common/codec/utf8.h"
 #include "worker/api/inputs.h"
+#include "worker/api/routes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "common/proc/keys.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

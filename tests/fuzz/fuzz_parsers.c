@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
+#include "common/codec/json.h"
 #include "worker/parsers/parser.h"
 
 /*

@@ -12,6 +12,7 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "common/os/loop.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/reading.h"
 

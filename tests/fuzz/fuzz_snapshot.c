@@ -5,8 +5,10 @@
  * Input: the frames; with a first byte of 1 the beginning of a proper session stands in front of
  * them.
  */
+#include "common/base/arena.h"
 #include "common/base/check.h"
 #include "tests/model/fake_model.h"
+#include "worker/session/session.h"
 #include "worker/session/snapshot.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

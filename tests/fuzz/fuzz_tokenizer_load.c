@@ -4,6 +4,7 @@
 #include "common/base/check.h"
 #include "common/base/vec.h"
 #include "common/codec/utf8.h"
+#include "worker/tokens/span.h"
 #include "worker/tokens/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -8,7 +8,9 @@
 #define RG_TESTS_FAKE_MODEL_H
 
 #include "common/base/vec.h"
+#include "common/codec/json.h"
 #include "worker/model/model.h"
+#include "worker/request/chat.h"
 #include "worker/tokens/tokenizer.h"
 
 enum { FAKE_START = 256, FAKE_END = 257, FAKE_EOT = 258 };

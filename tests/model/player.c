@@ -13,7 +13,9 @@
 #include "common/base/check.h"
 #include "tests/model/fake_model.h"
 #include "worker/export/export.h"
+#include "worker/request/chat.h"
 #include "worker/session/session.h"
+#include "worker/session/session_call.h"
 
 enum { CALLS_MAX = 4096 };
 

@@ -17,6 +17,8 @@
  * delivery (ledger/delivery.h) knows which answers are not confirmed yet. */
 #include <stdlib.h>
 
+#include "common/proc/config.h"
+#include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/api/dispatch.h"
@@ -25,7 +27,11 @@
 #include "worker/dialect/writers.h"
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
+#include "worker/request/answer_sink.h"
+#include "worker/request/chat_request.h"
 #include "worker/service/respond.h"
+#include "worker/session/session.h"
+#include "worker/session/session_call.h"
 
 /* --- one HTTP answer of a model call --- */
 
@@ -33,7 +39,7 @@
 bool api_call_await(struct api_call *c, exchange_again_fn again, void *ctx)
 {
     struct exchange_wait w = {.key_start = str_of((const char *)c->hash, sizeof(c->hash)),
-                              .max_ms = (uint64_t)c->service->heritage->config->keepalive_ms,
+                              .max_ms = (uint64_t)c->service->config->keepalive_ms,
                               .again = again,
                               .ctx = ctx};
     bool ended = false;
@@ -84,7 +90,7 @@ static void on_arrived(void *ctx, struct str note)
 
     memcpy(hash, note.p, sizeof(hash));
     memcpy(&number, note.p + sizeof(hash), sizeof(number));
-    deliveries_close(a->calls.ledger.deliveries,
+    deliveries_close(a->calls.ledger->deliveries,
                      str_sub(note, sizeof(hash) + sizeof(number), SIZE_MAX), hash, number);
 }
 
@@ -291,7 +297,7 @@ static enum missing find_missing(const struct api_call *c, const struct session 
     const struct delivery *at = NULL;
     char note[EXCHANGE_NOTE_MAX];
 
-    while (deliveries_missing(c->service->calls.ledger.deliveries, str_cstr(c->id), c->hash, &at,
+    while (deliveries_missing(c->service->calls.ledger->deliveries, str_cstr(c->id), c->hash, &at,
                               ret_call)) {
         had = session_call_key(s, *ret_call);
         if (key.p && had.p && !str_eq(key, had))
@@ -374,7 +380,7 @@ static bool call_repeated(struct api_call *c, const struct call_input *in)
     }
     /* A sample more of what was answered: after a crash it must be known that that one arrived. */
     if (session_find_call(s, c->hash, (struct str){0}, &call))
-        ledger_note_deliveries(&env->ledger);
+        ledger_note_deliveries(env->ledger);
     return false;
 }
 

@@ -6,12 +6,25 @@
 #ifndef RG_API_API_CALL_H
 #define RG_API_API_CALL_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
 #include "common/serve/exchange.h"
+#include "worker/call/model_call.h"
 #include "worker/call/work.h"
-#include "worker/dialect/dialect.h"
+#include "worker/request/request_limits.h"
 #include "worker/service/service.h"
 
+struct answer_sink;
 struct api_call;
+struct chat_request;
+struct dialect;
+struct dialect_writer;
+struct exchange;
+struct json;
+struct session;
+struct token_count;
 
 /* The request has been read, its session is there. */
 typedef void (*call_ready_fn)(struct api_call *c);

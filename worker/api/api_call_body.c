@@ -8,10 +8,14 @@
 
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
+#include "worker/call/upstream.h"
+#include "worker/dialect/dialect.h"
 #include "worker/dialect/image_lifts.h"
 #include "worker/dialect/request_members.h"
 #include "worker/model/model.h"
+#include "worker/request/chat_request.h"
 #include "worker/request/request_limits.h"
+#include "worker/session/session.h"
 
 static struct str header_get(const void *ctx, const char *name)
 {

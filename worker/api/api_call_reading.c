@@ -5,10 +5,13 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/proc/config.h"
+#include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
-#include "worker/api/dispatch.h"
 #include "worker/api/thinking.h"
+#include "worker/call/upstream.h"
+#include "worker/dialect/dialect.h"
 #include "worker/dialect/regroup.h"
 #include "worker/dialect/request_members.h"
 #include "worker/dialect/responses.h"
@@ -16,6 +19,7 @@
 #include "worker/request/request_limits.h"
 #include "worker/residency/residency.h"
 #include "worker/service/respond.h"
+#include "worker/session/session.h"
 
 void api_call_settle(struct api_call *c)
 {
@@ -98,7 +102,7 @@ static int read_request(struct long_work *w, struct work_tools *tools, struct er
 /* Answers that a session's clients do not read wait here: so many, and there are no more. */
 static int refuse_unread(struct api_call *c, struct err *e)
 {
-    uint64_t max = (uint64_t)c->service->heritage->config->max_session_unread_bytes;
+    uint64_t max = (uint64_t)c->service->config->max_session_unread_bytes;
     size_t waiting = exchange_owner_waiting(c->x, str_cstr(c->id));
 
     if (max > 0 && waiting > max) {
@@ -118,7 +122,7 @@ static int find_place(struct api_call *c, struct err *e)
     struct service_request *r = &c->request;
 
     if (c->late && !c->held && r->id_valid &&
-        !residency_ready(&c->service->calls.residency, r->id, false))
+        !residency_ready(c->service->calls.residency, r->id, false))
         return err_set(e, ERR_OVERLOADED, "the session was just made; ask again");
     if (find_session(r, c, e))
         return -1;
@@ -232,7 +236,7 @@ void call_read(struct service_request *r, const struct dialect *d, call_ready_fn
     c->reading.done = on_helped;
     c->reading.drop = on_dropped;
     if (exchange_body(r->x).len > WORK_JSON_MAX &&
-        residency_room(&r->service->calls.residency, c->held, exchange_body(r->x).len, &e)) {
+        residency_room(r->service->calls.residency, c->held, exchange_body(r->x).len, &e)) {
         on_read(c, &e); /* reading it would take more than it is long */
         return;
     }

@@ -9,14 +9,17 @@
  *
  * A part that fails makes the whole request fail; parts that commit nevertheless are replayed
  * when the client asks again, because each has its own hash. */
+#include "common/base/mem.h"
+#include "common/codec/json_build.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
-
-#include <stdlib.h>
-
-#include "common/base/mem.h"
 #include "worker/dialect/request_fields.h"
 #include "worker/ledger/delivery.h"
+#include "worker/ledger/ledger.h"
+#include "worker/request/answer_sink.h"
+#include "worker/request/chat_request.h"
+
+#include <stdlib.h>
 
 struct batch_part {
     struct api_call call; /* first: its listener's ctx */
@@ -97,7 +100,8 @@ static void on_arrived(void *ctx, struct str key)
     (void)key;
     for (uint32_t k = 0; k < r->n_parts; k++) {
         part_hash(r->hash, k, hash);
-        deliveries_close(r->service->calls.ledger.deliveries, str_cstr(r->id), hash, r->numbers[k]);
+        deliveries_close(r->service->calls.ledger->deliveries, str_cstr(r->id), hash,
+                         r->numbers[k]);
     }
 }
 

@@ -12,15 +12,17 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/proc/metrics.h"
 #include "common/proc/presented.h"
+#include "common/serve/exchange.h"
 #include "worker/api/inputs.h"
 #include "worker/api/near_path.h"
 #include "worker/api/routes.h"
 #include "worker/api/ui.h"
-#include "worker/control/handlers.h"
 #include "worker/dialect/dialect.h"
 #include "worker/residency/residency.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
 
 /* Ids that others gave are taken only if they can stand in logs and headers as they are. */
 static bool request_id_fine(struct str id)
@@ -94,7 +96,7 @@ static int check_scope(const struct service_request *r, unsigned scopes, struct 
         return -1;
     if (!(scopes & (1u << r->scope)))
         return err_set(e, ERR_WRONG_SCOPE, "the key does not allow this request");
-    if (!places_serve(&r->service->calls.residency.places, r->proof.index))
+    if (!places_serve(&r->service->calls.residency->places, r->proof.index))
         return err_set(e, ERR_WRONG_SCOPE, "the key belongs to a session of another worker");
     return 0;
 }
@@ -210,7 +212,7 @@ static bool park(struct service_request *r, bool control)
                              str_eq_c(r->rest, "/fork"));
     struct parked_request *p;
 
-    if (!r->id_valid || residency_ready(&r->service->calls.residency, r->id, ended))
+    if (!r->id_valid || residency_ready(r->service->calls.residency, r->id, ended))
         return false;
     p = mem_zalloc(sizeof(*p));
     p->service = r->service;
@@ -219,7 +221,7 @@ static bool park(struct service_request *r, bool control)
     p->waiter.fn = on_back;
     p->waiter.ctx = p;
     memcpy(p->request_id, r->request_id, sizeof(p->request_id));
-    residency_wait(&r->service->calls.residency, r->id, &p->waiter);
+    residency_wait(r->service->calls.residency, r->id, &p->waiter);
     exchange_watch(r->x, on_parked_closed, p);
     return true;
 }

@@ -6,7 +6,10 @@
 #ifndef RG_API_DISPATCH_H
 #define RG_API_DISPATCH_H
 
-#include "worker/service/service.h"
+struct err;
+struct exchange;
+struct service_request;
+struct str;
 
 /* Handles one request (server_handler_fn; ctx is the struct service). */
 void dispatch_request(void *ctx, struct exchange *x);

@@ -14,6 +14,7 @@
 #include "common/base/nearest.h"
 #include "common/codec/fields.h"
 #include "common/codec/query.h"
+#include "worker/api/routes.h"
 
 static const struct input rows[] = {
 #define CREATE INPUT_CREATE

@@ -6,9 +6,13 @@
 #ifndef RG_API_INPUTS_H
 #define RG_API_INPUTS_H
 
+#include <stddef.h>
+
 #include "common/base/err.h"
 #include "common/codec/input_value.h"
-#include "worker/api/routes.h"
+
+struct api_route;
+struct str;
 
 enum input_place { PLACE_BODY = 1, PLACE_QUERY = 2, PLACE_EITHER = 3 };
 

@@ -1,7 +1,10 @@
 /* GET /v1/models and /v1/models/{name}: the one model that is served. */
+#include "common/codec/json.h"
 #include "worker/api/dispatch.h"
+#include "worker/call/call_env.h"
 #include "worker/model/model.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
 
 /* One object that both OpenAI's and Anthropic's clients understand. */
 static void write_model(struct service_request *r, struct json_out *o)

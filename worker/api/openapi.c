@@ -14,7 +14,9 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "worker/api/inputs.h"
 #include "worker/api/openapi_parts.h"
+#include "worker/api/routes.h"
 #include "worker/dialect/dialect.h"
 #include "worker/service/respond.h"
 

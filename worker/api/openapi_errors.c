@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "common/base/attrs.h"
+#include "common/codec/json.h"
+#include "worker/api/routes.h"
 
 #define CONTENT "{\"application/json\":{\"schema\":{\"$ref\":\"#/components/schemas/Error\"}}}"
 

@@ -5,10 +5,12 @@
 #ifndef RG_API_OPENAPI_PARTS_H
 #define RG_API_OPENAPI_PARTS_H
 
-#include "common/codec/json.h"
-#include "worker/api/inputs.h"
+#include <stdbool.h>
 
+struct api_route;
 struct dialect;
+struct input;
+struct json_out;
 
 enum { PATH_MAX_LEN = 96 };
 

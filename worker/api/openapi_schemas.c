@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "common/base/attrs.h"
+#include "common/codec/input_value.h"
 #include "common/codec/sampling.h"
+#include "worker/api/inputs.h"
 #include "worker/dialect/dialect.h"
 #include "worker/dialect/request_members.h"
 

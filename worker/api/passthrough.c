@@ -4,13 +4,17 @@
  * are held (up to HELD_MAX) and sent whole, so that their status is the engine's. */
 
 #include "worker/api/passthrough.h"
-#include "worker/engine/engine.h"
+#include "common/base/mem.h"
+#include "common/proc/config.h"
+#include "common/proc/keys.h"
+#include "common/proc/metrics.h"
+#include "common/serve/exchange.h"
+#include "worker/api/near_path.h"
+#include "worker/engine/passing.h"
+#include "worker/service/respond.h"
+#include "worker/service/service.h"
 
 #include <stdlib.h>
-
-#include "common/base/mem.h"
-#include "worker/api/near_path.h"
-#include "worker/service/respond.h"
 
 enum { HELD_MAX = 16 << 20 };
 
@@ -123,7 +127,7 @@ static int forward(struct service_request *r, struct forward *f, struct err *e)
         .query = exchange_query(r->x),
         .admin = !keyless && r->scope == KEY_ADMIN,
         .keyless = keyless,
-        .setting = r->service->heritage->config->passthrough,
+        .setting = r->service->config->passthrough,
         .content_type = exchange_header(r->x, "content-type"),
         .accept = exchange_header(r->x, "accept"),
     };

@@ -7,7 +7,7 @@
 #ifndef RG_API_PASSTHROUGH_H
 #define RG_API_PASSTHROUGH_H
 
-#include "worker/service/service.h"
+struct service_request;
 
 /* Forwards the request (r->rest and its query) to the session's engine, or refuses it. */
 void passthrough_serve(struct service_request *r);

@@ -3,6 +3,7 @@
  * a broken stream without streaming thus ask for the same answer. The members are cut out of the
  * text; the parsed body only tells where they lie. */
 
+#include "common/codec/json.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 

@@ -6,10 +6,15 @@
  * proves that its session was here, so that it has ended.
  */
 #include "common/base/clock.h"
+#include "common/codec/json.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
-#include "worker/api/dispatch.h"
 #include "worker/ledger/ledger.h"
+#include "worker/residency/residency.h"
+#include "worker/session/session.h"
 
 enum { SHOWN_MAX = 64 };
 
@@ -19,13 +24,13 @@ static bool may_be_ours(const struct service_request *r)
     uint32_t index;
 
     return r->id_valid && ids_parse(r->id, &index) == 0 &&
-           places_serve(&r->service->calls.residency.places, index);
+           places_serve(&r->service->calls.residency->places, index);
 }
 
 /* The error tells what is known of the id: ended, or unknown. */
 static int may_reseed(const struct service_request *r, struct err *e)
 {
-    const struct config *c = r->service->heritage->config;
+    const struct config *c = r->service->config;
     bool keys = keys_required(r->service->keys);
 
     if (keys && r->scope != KEY_ADMIN)
@@ -64,7 +69,7 @@ static int create(struct service_request *r, struct str asked, char *id, struct 
     if (rc == 0)
         rc = session_create_record(env->store, str_cstr(id), options, clock_wall_ms(), &record, e);
     if (rc == 0)
-        rc = ledger_write(&env->ledger, str_cstr(id), buf_str(&record), (struct ledger_done){0}, e);
+        rc = ledger_write(env->ledger, str_cstr(id), buf_str(&record), (struct ledger_done){0}, e);
     buf_done(&record);
     buf_done(&text);
     arena_done(&a);

@@ -4,8 +4,12 @@
 #include "worker/api/dispatch.h"
 #include "worker/call/told.h"
 #include "worker/dialect/responses.h"
+#include "worker/dialect/writers.h"
 #include "worker/model/model.h"
+#include "worker/request/answer_sink.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
+#include "worker/session/session.h"
 
 /* The response in this session; the error tells an ended session from an unknown id. */
 static int find(struct service_request *r, struct str id, struct session_past_response *ret,

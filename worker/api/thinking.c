@@ -11,8 +11,10 @@
 #include "worker/api/thinking.h"
 
 #include "common/codec/json_build.h"
+#include "worker/call/call_env.h"
 #include "worker/dialect/request_members.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/model/thought_switch.h"
 
 /* The client's own arguments of the template win. */

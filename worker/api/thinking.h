@@ -5,7 +5,11 @@
 #ifndef RG_API_THINKING_H
 #define RG_API_THINKING_H
 
-#include "worker/call/model_call.h"
+#include <stdbool.h>
+
+struct arena;
+struct call_env;
+struct chat_request;
 
 /* Fills chat.kwargs, takes back a budget that the engines have no field for, and notes what cannot
  * be obeyed. `passed`: the request itself goes to the engines. On the loop. */

@@ -4,7 +4,11 @@
 
 #include "worker/api/ui.h"
 
+#include "common/base/err.h"
+#include "common/proc/config.h"
+#include "common/serve/exchange.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
 #include "worker/viewer/assets.h"
 
 /* Nothing but the gateway's own files is ever loaded, and no text becomes markup or code. */
@@ -51,7 +55,7 @@ static void send_file(struct service_request *r, const struct viewer_asset *file
 /* An error when the viewer is off or has no such file. */
 static void send_named(struct service_request *r, struct str name)
 {
-    const struct viewer_asset *file = r->service->heritage->config->ui ? viewer_find(name) : NULL;
+    const struct viewer_asset *file = r->service->config->ui ? viewer_find(name) : NULL;
     struct err e = {0};
 
     if (file) {
@@ -59,8 +63,8 @@ static void send_named(struct service_request *r, struct str name)
         return;
     }
     (void)err_set(&e, ERR_NOT_FOUND,
-                  r->service->heritage->config->ui ? "the viewer has no such file"
-                                                   : "the viewer is switched off (--ui)");
+                  r->service->config->ui ? "the viewer has no such file"
+                                         : "the viewer is switched off (--ui)");
     respond_error(r, NULL, &e);
 }
 

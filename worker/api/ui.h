@@ -5,7 +5,10 @@
 #ifndef RG_API_UI_H
 #define RG_API_UI_H
 
-#include "worker/service/service.h"
+#include <stdbool.h>
+
+struct service_request;
+struct str;
 
 /* GET /ui: the page. */
 void ui_page(struct service_request *r);

@@ -3,14 +3,19 @@
 
 #include "common/base/mem.h"
 #include "common/proc/ids.h"
+#include "worker/call/call_env.h"
 #include "worker/call/model_call.h"
 #include "worker/ledger/delivery.h"
+#include "worker/ledger/ledger.h"
 #include "worker/model/model.h"
+#include "worker/residency/residency.h"
+#include "worker/session/session.h"
 #include "worker/tokens/tokenizer.h"
 
 /* Returns -1 and e; what is there by then is for call_env_close. */
 int call_env_open(struct call_env *env, const struct call_env_parts *parts, struct err *e)
 {
+    env->residency = mem_zalloc(sizeof(*env->residency));
     env->ids = ids_new(e);
     if (!env->ids)
         return -1;
@@ -20,30 +25,34 @@ int call_env_open(struct call_env *env, const struct call_env_parts *parts, stru
     env->scratch = model_scratch_new(env->model);
     env->encoder = encoder_new(model_tokenizer(env->model));
     env->store = session_store_new(env->model, parts->defaults);
-    env->residency.loop = env->loop;
-    env->residency.store = env->store;
-    env->residency.page = env->page;
-    env->ledger.residency = &env->residency;
-    env->ledger.deliveries = mem_zalloc(sizeof(*env->ledger.deliveries));
+    env->residency->loop = env->loop;
+    env->residency->store = env->store;
+    env->residency->page = env->page;
+    env->ledger = mem_zalloc(sizeof(*env->ledger));
+    env->ledger->residency = env->residency;
+    env->ledger->deliveries = mem_zalloc(sizeof(*env->ledger->deliveries));
     if (parts->journaled)
-        residency_evicts(&env->residency);
+        residency_evicts(env->residency);
     return 0;
 }
 
 /* In the reverse order; deliveries are noted first. */
 void call_env_close(struct call_env *env, bool keep)
 {
-    if (env->ledger.residency) {
-        ledger_note_deliveries(&env->ledger);
-        residency_done(&env->residency);
-        deliveries_done(env->ledger.deliveries);
-        free(env->ledger.deliveries);
+    if (env->ledger) {
+        ledger_note_deliveries(env->ledger);
+        residency_done(env->residency);
+        deliveries_done(env->ledger->deliveries);
+        free(env->ledger->deliveries);
     }
-    places_done(&env->residency.places);
+    if (env->residency)
+        places_done(&env->residency->places);
     if (keep)
         return;
     if (env->store)
         session_store_free(env->store);
+    free(env->ledger);
+    free(env->residency);
     encoder_free(env->encoder);
     if (env->scratch)
         model_scratch_free(env->scratch);

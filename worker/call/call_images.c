@@ -8,10 +8,19 @@
  */
 #include "worker/call/call_images.h"
 
+#include "common/base/arena.h"
+#include "common/codec/base64.h"
+#include "worker/call/call_env.h"
+#include "worker/call/model_call_internal.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/image/vision.h"
 #include "worker/media/media_store.h"
 #include "worker/model/model.h"
+#include "worker/request/chat_request.h"
 #include "worker/request/images.h"
+#include "worker/request/request_limits.h"
+#include "worker/session/session_call.h"
 
 int call_images_keep(struct model_call *t, struct err *e)
 {

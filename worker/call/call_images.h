@@ -6,7 +6,9 @@
 #ifndef RG_CALL_CALL_IMAGES_H
 #define RG_CALL_CALL_IMAGES_H
 
-#include "worker/call/model_call_internal.h"
+struct engine_request;
+struct err;
+struct model_call;
 
 /* Stores what the request brought, and gives its memory back. ERR_STORAGE_FULL and its like:
  * nothing was sent. */

@@ -1,6 +1,9 @@
 /* Who hears of a call: one HTTP answer as a rule, several after a join. */
-#include "common/base/check.h"
+#include "worker/call/call_listeners.h"
+#include "worker/call/call_env.h"
 #include "worker/call/model_call_internal.h"
+#include "worker/call/sample.h"
+#include "worker/call/sampled_answer.h"
 
 enum { NONSTREAM_SPACE_MS = 30000 };
 

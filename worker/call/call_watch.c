@@ -2,6 +2,11 @@
  */
 #include "worker/call/model_call_internal.h"
 
+#include "worker/call/call_env.h"
+#include "worker/call/call_watch.h"
+#include "worker/call/sample.h"
+#include "worker/engine/engine.h"
+
 void call_watch_call(const struct model_call *t, bool ended)
 {
     const struct call_watch *w = t->env->watch;

@@ -1,5 +1,12 @@
 /* How many tokens a request's prompt has: the first half of a call, and no more. */
-#include "worker/call/model_call_internal.h"
+
+#include "worker/call/call_env.h"
+#include "worker/call/model_call.h"
+#include "worker/call/prepare_input.h"
+#include "worker/call/work.h"
+#include "worker/request/chat_request.h"
+#include "worker/session/session.h"
+#include "worker/session/session_call.h"
 
 struct token_count {
     struct call_env *env;

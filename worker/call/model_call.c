@@ -6,9 +6,18 @@
 #include "worker/call/model_call.h"
 
 #include "common/base/clock.h"
+#include "common/proc/metrics.h"
+#include "worker/call/call_env.h"
+#include "worker/call/call_listeners.h"
+#include "worker/call/call_watch.h"
 #include "worker/call/model_call_internal.h"
+#include "worker/call/sample.h"
+#include "worker/call/sampled_answer.h"
+#include "worker/engine/engine.h"
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
+#include "worker/request/chat_request.h"
+#include "worker/session/session.h"
 
 /* --- life --- */
 
@@ -41,7 +50,7 @@ static void model_call_free(struct model_call *t)
             sampled_answer_done(&t->samples[i].answer);
     }
     if (!t->durable)
-        ledger_forget(&env->ledger, t);
+        ledger_forget(env->ledger, t);
     t->work.drop = on_let_go;
     work_drop(&t->work);
 }
@@ -72,7 +81,7 @@ static void note_budget(struct model_call *t, const struct err *e)
 
     if (s)
         session_budget_record(s, str_cstr(e->param), clock_wall_ms(), &record);
-    if (record.len > 0 && ledger_write(&t->env->ledger, t->in.session_id, buf_str(&record),
+    if (record.len > 0 && ledger_write(t->env->ledger, t->in.session_id, buf_str(&record),
                                        (struct ledger_done){0}, &unwritten))
         log_warn(&t->in.scope, "a spent budget is not on record", LOG_T("error", unwritten.text));
     buf_done(&record);
@@ -119,7 +128,7 @@ enum step_result step_finish(struct model_call *t)
     struct finished_answer *out = arena_calloc(&t->arena, t->n_samples, sizeof(*out));
 
     log_end(t, "ok");
-    deliveries_open(t->env->ledger.deliveries, t->in.session_id, t->in.body_hash,
+    deliveries_open(t->env->ledger->deliveries, t->in.session_id, t->in.body_hash,
                     (uint64_t)t->call);
     for (uint32_t i = 0; i < t->n_samples; i++)
         out[i] = t->samples[i].out;

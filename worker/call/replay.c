@@ -4,11 +4,18 @@
 
 #include "worker/call/replay.h"
 
+#include "common/base/arena.h"
 #include "common/base/clock.h"
+#include "common/codec/json.h"
 #include "common/proc/ids.h"
-#include "worker/call/model_call_internal.h"
+#include "worker/call/call_env.h"
+#include "worker/call/model_call.h"
 #include "worker/call/told.h"
 #include "worker/model/model.h"
+#include "worker/request/answer_sink.h"
+#include "worker/session/session.h"
+#include "worker/session/session_call.h"
+#include "worker/tokens/tokenizer.h"
 
 /* The deltas that the message would have come in, each whole. */
 static void send_deltas(const struct json *m, uint32_t index, const struct call_listener *l)

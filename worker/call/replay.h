@@ -5,7 +5,13 @@
 #ifndef RG_CALL_REPLAY_H
 #define RG_CALL_REPLAY_H
 
-#include "worker/call/model_call.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct arena;
+struct call_env;
+struct call_listener;
+struct session;
 
 /* Sends head, deltas (for streams) and finish of the session's committed call with that number to
  * the listener, at once. False, and nothing sent, when there is none. */

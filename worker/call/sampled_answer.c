@@ -10,6 +10,9 @@
 #include "worker/call/sampled_answer.h"
 
 #include "common/base/vec.h"
+#include "worker/request/answer_sink.h"
+#include "worker/tokens/span.h"
+#include "worker/tokens/tokenizer.h"
 
 /* Room for the n-th call. */
 static struct sampled_call *call_at(struct sampled_answer *a, int n)

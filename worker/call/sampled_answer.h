@@ -10,13 +10,23 @@
 #ifndef RG_CALL_SAMPLED_ANSWER_H
 #define RG_CALL_SAMPLED_ANSWER_H
 
-#include "common/base/arena.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "common/base/buf.h"
 #include "common/base/map.h"
 #include "worker/call/stop_text.h"
 #include "worker/parsers/parser.h"
-#include "worker/request/chat_request.h"
-#include "worker/tokens/tokenizer.h"
+
+struct answer_sink;
+struct arena;
+struct detok;
+struct json;
+struct parser;
+struct stop_tree;
+struct token_span;
+struct tokenizer;
 
 struct sampled_call {
     struct buf id, name, args;

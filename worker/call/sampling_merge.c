@@ -5,6 +5,7 @@
 #include "worker/call/sampling_merge.h"
 
 #include "worker/parsers/tool_grammar.h"
+#include "worker/request/chat_request.h"
 
 /* Under any of the parameter's names. */
 static bool is_locked(const struct json *locked, struct str name)

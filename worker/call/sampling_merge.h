@@ -5,21 +5,17 @@
 #ifndef RG_CALL_SAMPLING_MERGE_H
 #define RG_CALL_SAMPLING_MERGE_H
 
-#include "common/base/arena.h"
-#include "worker/parsers/parser.h"
-#include "worker/request/chat_request.h"
+struct answer_formats;
+struct arena;
+struct chat_request;
+struct err;
+struct json;
+struct sampling;
 
 /* defaults: object or NULL; locked: array of names or NULL. Fields of req->sampling_given are
  * applied last unless locked. -1: a default cannot be used (ERR_INVALID). */
 int merge_sampling(struct arena *a, const struct chat_request *req, const struct json *defaults,
                    const struct json *locked, struct sampling *ret, struct err *e);
-
-/* The formats that an answer of the model comes in. */
-struct answer_formats {
-    enum tool_kind tool;
-    enum reasoning_kind reasoning;
-    enum thought_state thought;
-};
 
 /* tool_choice, the tools allowed, parallel_tool_calls and a JSON response format become one grammar
  * in s, in the model's own formats and behind its thought. A JSON format alone, where no thought

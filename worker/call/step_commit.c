@@ -1,10 +1,18 @@
 /* The last steps but one: what the engine gave becomes a record, in the journal and applied, and as
  * durable as promised before anybody sees the end. */
 #include "common/base/clock.h"
+#include "common/proc/metrics.h"
+#include "worker/call/call_env.h"
 #include "worker/call/model_call_internal.h"
+#include "worker/call/sample.h"
+#include "worker/call/sampled_answer.h"
 #include "worker/call/told.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/ledger/ledger.h"
 #include "worker/model/model.h"
+#include "worker/request/chat_request.h"
+#include "worker/session/session.h"
 
 /* As OpenAI names it. */
 static struct str finish_reason(const struct sample *r)
@@ -144,7 +152,7 @@ static int record_commit(struct model_call *t, const struct session_answer *answ
     int rc = session_commit(t->plan, answers, t->n_samples, clock_wall_ms(), &record, e);
 
     if (rc == 0)
-        rc = ledger_write(&env->ledger, t->in.session_id, buf_str(&record),
+        rc = ledger_write(env->ledger, t->in.session_id, buf_str(&record),
                           (struct ledger_done){on_durable, t}, e);
     if (rc == 0)
         t->plan = NULL;

@@ -8,10 +8,18 @@
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/proc/ids.h"
+#include "worker/call/call_env.h"
 #include "worker/call/call_images.h"
+#include "worker/call/call_listeners.h"
+#include "worker/call/call_watch.h"
 #include "worker/call/model_call_internal.h"
+#include "worker/call/sample.h"
+#include "worker/call/sampled_answer.h"
 #include "worker/call/upstream.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/model/model.h"
+#include "worker/tokens/tokenizer.h"
 
 /* The id of a tool call to which the model gave none. */
 static void fresh_call_id(void *ctx, char *out, size_t size)

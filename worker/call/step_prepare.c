@@ -13,12 +13,21 @@
 
 #include "common/base/clock.h"
 #include "common/base/vec.h"
+#include "common/proc/metrics.h"
+#include "worker/call/call_env.h"
 #include "worker/call/call_images.h"
 #include "worker/call/model_call_internal.h"
+#include "worker/call/prepare_input.h"
 #include "worker/call/sampling_merge.h"
+#include "worker/call/stop_text.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/ledger/ledger.h"
 #include "worker/model/model.h"
+#include "worker/parsers/parser.h"
+#include "worker/request/chat_request.h"
 #include "worker/residency/residency.h"
+#include "worker/session/session.h"
+#include "worker/tokens/tokenizer.h"
 
 enum { PROMPT_TAIL_IDS = 64 }; /* enough to hold a thought's tag */
 
@@ -34,20 +43,6 @@ static struct session *session_of(struct model_call *t)
         (void)err_set(&t->err, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION,
                       ended ? "the session has ended" : "no such session");
     return s;
-}
-
-/* Ids that the model does not have would be refused by some engines and sampled from by others. */
-static int known_ids(const struct call_env *env, struct token_span ids, struct err *e)
-{
-    uint32_t told = model_info(env->model)->vocab_size;
-    uint32_t size = told > 0 ? told : (uint32_t)INT32_MAX;
-
-    for (size_t i = 0; i < ids.n; i++) {
-        if (ids.at[i] < 0 || (uint32_t)ids.at[i] >= size)
-            return err_field(e, "prompt", "prompt[%zu] is %d; this model's ids are 0 to %u", i,
-                             ids.at[i], size - 1);
-    }
-    return 0;
 }
 
 /* The id that entry i of a list of ids, or of an object by id, names; -1: none. */
@@ -86,54 +81,6 @@ static int known_parameters(const struct call_env *env, const struct sampling *s
         }
     }
     return 0;
-}
-
-bool prepare_is_text(const struct chat_request *req)
-{
-    return !req->chat.messages && req->prompt.p;
-}
-
-/* The text as ids, special tokens included, in the arena. */
-int prepare_encode(struct encoder *encoder, struct arena *a, const struct chat_request *req,
-                   struct token_span *ret, struct err *e)
-{
-    struct token_vec ids = {0};
-    int32_t *copy;
-
-    if (encoder_encode(encoder, req->prompt, true, &ids, e)) {
-        vec_done(&ids);
-        return -1;
-    }
-    copy = arena_alloc(a, MAX_OF(ids.n, 1) * sizeof(*copy));
-    if (ids.n > 0)
-        memcpy(copy, ids.at, ids.n * sizeof(*copy));
-    *ret = (struct token_span){copy, ids.n};
-    vec_done(&ids);
-    return 0;
-}
-
-/* What the session must know of the request. The values lie in the request's arena. */
-int prepare_input(struct call_env *env, const struct call_input *in,
-                  const struct sampling *sampling, struct session_call_input *ret, struct err *e)
-{
-    const struct chat_request *req = in->req;
-
-    *ret = (struct session_call_input){
-        .chat = req->chat.messages ? &req->chat : NULL,
-        .label = req->label,
-        .parent_label = req->parent_label,
-        .dropped_fields = req->dropped.names,
-        .body_hash = {in->body_hash[0], in->body_hash[1]},
-        .key = req->idempotency_key,
-        .max_tokens = sampling->max_tokens,
-        .temperature = (float)sampling->temperature,
-        .context_length = call_context_length(env),
-        .now_ms = clock_wall_ms(),
-        .asked = in->asked[0],
-        .text = req->chat.messages && engine_pool_all_text(env->engines),
-        .raw = req->prompt_ids,
-    };
-    return known_ids(env, req->prompt_ids, e);
 }
 
 static int by_id(const void *a, const void *b)
@@ -248,7 +195,7 @@ enum step_result step_prepare(struct model_call *t)
     struct call_env *env = t->env;
     struct session *s = session_of(t);
 
-    if (!s || residency_room(&env->residency, s, t->in.body_bytes + t->arena.held_bytes, &t->err))
+    if (!s || residency_room(env->residency, s, t->in.body_bytes + t->arena.held_bytes, &t->err))
         return STEP_FAILED;
     if (!t->in.req->chat.messages && engine_pool_some_text(env->engines)) {
         (void)err_set(&t->err, ERR_INVALID, "this engine answers chats only");
@@ -449,7 +396,7 @@ enum step_result step_drop(struct model_call *t)
         return STEP_NEXT;
     if (!t->dropping) {
         session_drop_record(t->plan, clock_wall_ms(), &record);
-        rc = ledger_write(&t->env->ledger, t->in.session_id, buf_str(&record),
+        rc = ledger_write(t->env->ledger, t->in.session_id, buf_str(&record),
                           (struct ledger_done){on_dropped, t}, &t->err);
         buf_done(&record);
         if (rc)

@@ -11,7 +11,10 @@
  */
 #include "worker/call/told.h"
 
+#include "common/base/arena.h"
+#include "worker/request/answer_sink.h"
 #include "worker/session/record.h"
+#include "worker/tokens/tokenizer.h"
 
 /* Alternatives of each token, as ids and logprobs. */
 static void put_tops(struct buf *b, const struct token_logprob *lp, size_t n)

@@ -6,9 +6,18 @@
 #ifndef RG_CALL_TOLD_H
 #define RG_CALL_TOLD_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "common/base/buf.h"
-#include "worker/request/chat_request.h"
-#include "worker/tokens/tokenizer.h"
+
+struct answer_head;
+struct arena;
+struct call_usage;
+struct finished_answer;
+struct token_logprob;
+struct tokenizer;
 
 struct told {
     uint64_t created_s;

@@ -6,6 +6,12 @@
 #include "worker/call/upstream.h"
 
 #include "common/base/vec.h"
+#include "common/proc/metrics.h"
+#include "worker/call/call_env.h"
+#include "worker/call/call_listeners.h"
+#include "worker/call/model_call_internal.h"
+#include "worker/call/sample.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/extra.h"
 #include "worker/model/model.h"
 

@@ -6,7 +6,16 @@
 #ifndef RG_CALL_UPSTREAM_H
 #define RG_CALL_UPSTREAM_H
 
-#include "worker/call/model_call_internal.h"
+#include <stdint.h>
+
+#include "worker/request/chat_request.h"
+
+struct arena;
+struct call_env;
+struct engine_result;
+struct json;
+struct model_call;
+struct sample;
 
 /* The request's body in the call's arena. `asked` is the client's and session's max_tokens, 0:
  * none. */
@@ -18,5 +27,9 @@ void upstream_take(struct model_call *t, struct sample *r, const struct engine_r
 
 /* The logprobs of a chunk or of the whole answer ({"content": [...]}) for a client that asked. */
 void upstream_logprobs(struct model_call *t, struct sample *r, const struct json *lps);
+
+/* Which members of a dialect's requests the engines obey, because they get them as they are. NULL:
+ * none. */
+member_taken_fn call_upstream_takes(const struct call_env *env, const char *dialect);
 
 #endif

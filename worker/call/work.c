@@ -9,8 +9,11 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/proc/board.h"
+#include "common/proc/metrics.h"
+#include "worker/call/call_env.h"
 #include "worker/model/model.h"
 #include "worker/tokens/tokenizer.h"
 

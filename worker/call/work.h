@@ -11,9 +11,16 @@
 #ifndef RG_CALL_WORK_H
 #define RG_CALL_WORK_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "common/base/list.h"
 #include "common/os/helpers.h"
-#include "worker/call/model_call.h"
+
+struct board;
+struct call_env;
+struct encoder;
+struct model_scratch;
 
 /* What one thread renders and encodes with. */
 struct work_tools {

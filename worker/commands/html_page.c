@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/base/vec.h"
 #include "common/codec/base64.h"
 #include "worker/export/export.h"
 #include "worker/session/branch.h"

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/codec/json.h"
 #include "common/journal/journal.h"
 #include "common/journal/scan.h"
 #include "common/os/loop.h"

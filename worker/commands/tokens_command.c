@@ -10,6 +10,7 @@
 
 #include "common/base/vec.h"
 #include "common/codec/json.h"
+#include "worker/tokens/span.h"
 #include "worker/tokens/tokenizer.h"
 
 enum { OUT_FLUSH = 1 << 16 };

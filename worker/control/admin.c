@@ -5,13 +5,18 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "common/codec/query.h"
-#include "common/proc/board.h"
+#include "common/os/loop.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/serve/exchange.h"
 #include "worker/control/handlers.h"
 #include "worker/control/sibling.h"
-#include "worker/engine/engine.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/weights_file.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
 #include "worker/sink/sink.h"
 
 enum { DRAIN_DEFAULT_S = 300 };

@@ -9,11 +9,15 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "common/codec/query.h"
+#include "common/serve/exchange.h"
 #include "worker/control/handlers.h"
 #include "worker/control/session_walk.h"
 #include "worker/control/sibling.h"
+#include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
 
 enum { SLICE_MS = 2 };
 
@@ -40,7 +44,7 @@ static void bulk_free(struct bulk_order *b)
 {
     session_walk_done(&b->walk);
     loop_task_cancel(b->service->calls.loop, &b->later);
-    ledger_forget(&b->service->calls.ledger, b);
+    ledger_forget(b->service->calls.ledger, b);
     if (b->x)
         exchange_watch(b->x, NULL, NULL);
     list_remove(&b->item);
@@ -222,7 +226,7 @@ static void look_at(struct bulk_order *b, struct session *s, bool has)
 /* As many as the slice has time for, or until one has to be read back. */
 static void go_on(struct bulk_order *b)
 {
-    struct residency *r = &b->service->calls.residency;
+    struct residency *r = b->service->calls.residency;
     uint64_t end_ms = clock_ms() + SLICE_MS;
     struct buf row = {0};
     struct session *s = next_one(b);

@@ -5,15 +5,20 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/codec/sampling.h"
 #include "common/codec/session_rules.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
+#include "common/serve/exchange.h"
 #include "worker/control/handlers.h"
 #include "worker/control/pending.h"
-#include "worker/engine/engine.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/scorers.h"
 #include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
 #include "worker/session/score.h"
-#include "worker/sink/sink.h"
 
 /* URLs as the client reached us: its Host and, behind a proxy, its scheme. */
 static void write_urls(struct service_request *r, struct str id, struct json_out *o)
@@ -63,7 +68,7 @@ static void set_member(struct json *object, const char *key, struct json value)
 static int add_evaluation(struct service *s, struct arena *a, const struct json **options,
                           struct err *e)
 {
-    const char *text = s->heritage->config->evaluation_sampling;
+    const char *text = s->config->evaluation_sampling;
     const struct json *given = json_get(*options, "sampling_params"), *defaults = NULL;
     struct json *all, *o;
 
@@ -207,7 +212,7 @@ static int create_one(struct service *a, struct str id, const struct json *optio
     int rc = session_create_record(a->calls.store, id, options, now_ms, &record, e);
 
     if (rc == 0)
-        rc = ledger_write(&a->calls.ledger, id, buf_str(&record),
+        rc = ledger_write(a->calls.ledger, id, buf_str(&record),
                           (struct ledger_done){p ? durable_answer_send : NULL, p}, e);
     if (rc == 0)
         metrics_count(a->calls.page, METRIC_sessions_created, 1);
@@ -269,7 +274,7 @@ void control_create(struct service_request *r)
 
     if (control_body(r, &a, &options, &e) || session_rules_lift(&a, options, &options, &e) ||
         add_evaluation(r->service, &a, &options, &e) ||
-        session_rules_nodes(options, r->service->heritage->config->max_nodes, &e) ||
+        session_rules_nodes(options, r->service->config->max_nodes, &e) ||
         check_extra(r->service, options, &e) || check_wants(r->service, options, &e) ||
         read_group(r, options, &g, &e) || service_room(r->service, g.count, &e))
         respond_error(r, NULL, &e);

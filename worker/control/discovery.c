@@ -8,16 +8,24 @@
 
 #include <stdlib.h>
 
+#include "common/base/arena.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "common/codec/json.h"
 #include "common/os/file.h"
 #include "common/proc/board.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "worker/call/call_env.h"
 #include "worker/control/handlers.h"
 #include "worker/engine/adapter.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_source.h"
 #include "worker/engine/engine_target.h"
+#include "worker/engine/passing.h"
+#include "worker/service/service.h"
 
 enum { SOURCE_MAX = 4 << 20 };
 
@@ -95,7 +103,7 @@ static void look_at_file(struct discovery *d, uint64_t now)
     }
     if (stamp != before || (stamp == d->obeyed && (d->whole || now < d->next_ms)))
         return;
-    d->next_ms = now + (uint64_t)d->service->heritage->config->engine_health_interval_ms;
+    d->next_ms = now + (uint64_t)d->service->config->engine_health_interval_ms;
     d->obeyed = stamp;
     d->whole = true;
     if (file_read(d->source.where, SOURCE_MAX, &text, &e) ||
@@ -170,7 +178,7 @@ static void ask_router(struct discovery *d, uint64_t now)
 
     if (now < d->next_ms)
         return;
-    d->next_ms = now + (uint64_t)d->service->heritage->config->engine_health_interval_ms;
+    d->next_ms = now + (uint64_t)d->service->config->engine_health_interval_ms;
     buf_clear(&d->answer);
     d->status = 0;
     d->asked = d->adapter->pass(d->remote, &question, &events, d);
@@ -180,7 +188,7 @@ static void ask_router(struct discovery *d, uint64_t now)
 
 static struct discovery *discovery_new(struct service *a)
 {
-    const struct config *c = a->heritage->config;
+    const struct config *c = a->config;
     struct discovery *d = mem_zalloc(sizeof(*d));
     struct err e = {0};
 
@@ -217,7 +225,7 @@ static bool leads(const struct heritage *h)
 
 void discovery_look(struct service *a)
 {
-    const char *setting = a->heritage->config->engine_source;
+    const char *setting = a->config->engine_source;
     struct discovery *d;
 
     if (!setting || a->draining)

@@ -12,13 +12,19 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "common/codec/query.h"
+#include "common/os/loop.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/serve/exchange.h"
 #include "worker/control/handlers.h"
 #include "worker/control/sibling.h"
-#include "worker/engine/engine.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_set.h"
 #include "worker/engine/engine_source.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
 
 enum { LOOK_MS = 50 };
 
@@ -366,7 +372,7 @@ static void add_entry(struct engine_order *o, struct str text)
 
 static int check_entry(struct engine_order *o, uint32_t i, struct str text, struct err *e)
 {
-    const struct config *c = o->service->heritage->config;
+    const struct config *c = o->service->config;
     struct engine_options with = {.ca_file = c->engine_ca_file,
                                   .insecure_tls = c->engine_insecure_tls};
     struct err why;
@@ -497,7 +503,7 @@ static struct engine_order *order_new(struct service *a)
 
 static void order(struct service_request *r, enum engine_change change)
 {
-    const char *source = r->service->heritage->config->engine_source;
+    const char *source = r->service->config->engine_source;
     struct arena a = {0};
     struct engine_order *o;
     struct err e = {0};

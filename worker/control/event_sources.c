@@ -9,11 +9,14 @@
 #include "common/base/mem.h"
 #include "common/net/http1.h"
 #include "common/net/http_client.h"
+#include "common/os/loop.h"
 #include "common/proc/board.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
 #include "common/proc/presented.h"
 #include "common/serve/exchange.h"
 #include "worker/control/events.h"
-#include "worker/control/sibling.h"
+#include "worker/service/service.h"
 
 enum { AGAIN_MS = 1000, PARTIAL_MAX = 8 << 20, DISPATCHER = BOARD_WORKERS_MAX };
 

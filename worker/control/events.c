@@ -13,15 +13,21 @@
 
 #include <stdlib.h>
 
-#include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/codec/base64.h"
+#include "common/codec/json.h"
 #include "common/codec/query.h"
 #include "common/codec/utf8.h"
+#include "common/proc/ids.h"
+#include "common/serve/exchange.h"
 #include "common/serve/feed.h"
+#include "worker/call/call_env.h"
+#include "worker/call/call_watch.h"
 #include "worker/control/handlers.h"
+#include "worker/ledger/ledger.h"
 #include "worker/model/model.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
 #include "worker/tokens/tokenizer.h"
 
 enum { ALL_TICK_MS = 250, SESSION_TICK_MS = 50 };
@@ -209,8 +215,8 @@ static void set_hooks(struct watching *w)
     bool watched = feed_watched(&w->all) || !list_is_empty(&w->sessions);
 
     env->watch = watched ? &w->calls : NULL;
-    env->ledger.changed = watched ? on_changed : NULL;
-    env->ledger.changed_ctx = w;
+    env->ledger->changed = watched ? on_changed : NULL;
+    env->ledger->changed_ctx = w;
 }
 
 /* --- viewers come and go --- */

@@ -13,8 +13,9 @@
 #ifndef RG_CONTROL_EVENTS_H
 #define RG_CONTROL_EVENTS_H
 
-#include "worker/service/service.h"
-
+struct exchange;
+struct service;
+struct str;
 struct watching;
 
 /* The events of the others, while somebody wants them (event_sources.c). */

@@ -9,9 +9,13 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/proc/ids.h"
+#include "common/proc/metrics.h"
 #include "worker/control/handlers.h"
 #include "worker/engine/scorers.h"
+#include "worker/ledger/ledger.h"
 #include "worker/residency/residency.h"
+#include "worker/service/service.h"
 
 enum { EXPIRING_MAX = 16 };
 
@@ -124,10 +128,10 @@ bool expiring_takes(struct service *a, struct session *s)
     x->waiter.fn = on_ready;
     x->waiter.ctx = x;
     list_append(&a->expiring, &x->item);
-    if (session_resident(s) || residency_ready(&a->calls.residency, id, false))
+    if (session_resident(s) || residency_ready(a->calls.residency, id, false))
         score(x);
     else
-        residency_wait(&a->calls.residency, str_cstr(x->id), &x->waiter);
+        residency_wait(a->calls.residency, str_cstr(x->id), &x->waiter);
     return true;
 }
 

@@ -12,15 +12,23 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/query.h"
+#include "common/os/loop.h"
+#include "common/proc/config.h"
+#include "common/proc/ids.h"
+#include "common/proc/metrics.h"
+#include "common/serve/exchange.h"
+#include "worker/call/call_env.h"
 #include "worker/control/handlers.h"
-#include "worker/engine/engine.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/export/accept.h"
 #include "worker/export/drift.h"
 #include "worker/export/slice.h"
 #include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
 #include "worker/sink/sink.h"
 
 struct exporting {
@@ -67,7 +75,7 @@ static void note_delivery(struct exporting *v)
     if (session_find_any(env->store, id, &ended) != v->s)
         return; /* deleted meanwhile */
     session_exported_record(v->s, clock_wall_ms(), &record);
-    if (ledger_write(&env->ledger, id, buf_str(&record), (struct ledger_done){0}, &e))
+    if (ledger_write(env->ledger, id, buf_str(&record), (struct ledger_done){0}, &e))
         log_warn(&(struct log_scope){.session = id}, "journal: an export was not noted",
                  LOG_T("error", e.text));
     buf_done(&record);
@@ -79,7 +87,7 @@ static void on_closed(void *ctx, bool delivered)
     struct exporting *v = ctx;
 
     if (!v->started)
-        ledger_forget(&v->service->calls.ledger, v);
+        ledger_forget(v->service->calls.ledger, v);
     else if (delivered && v->closes)
         note_delivery(v);
     exporting_free(v);
@@ -221,7 +229,7 @@ static void samples_defaults(const struct service *a, struct export_options *o)
     };
 
     o->drop_retries = o->train_once = o->strict = true;
-    o->select = selects[a->heritage->config->samples_select];
+    o->select = selects[a->config->samples_select];
 }
 
 /* Options from Accept, then query, then body. NULL and answered when they are bad. */

@@ -6,11 +6,15 @@
 #include "common/base/clock.h"
 #include "common/base/vec.h"
 #include "common/codec/json_build.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
 #include "worker/control/handlers.h"
 #include "worker/control/pending.h"
 #include "worker/dialect/responses.h"
+#include "worker/ledger/ledger.h"
 #include "worker/media/media_store.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
 
 struct forking {
     struct service *service;
@@ -22,7 +26,7 @@ static int write_record(void *ctx, struct str record, struct err *e)
 {
     struct forking *f = ctx;
 
-    return ledger_write(&f->service->calls.ledger, f->fork.id, record, (struct ledger_done){0}, e);
+    return ledger_write(f->service->calls.ledger, f->fork.id, record, (struct ledger_done){0}, e);
 }
 
 /* The options of the session, with those of the request in their place. A fork is its caller's:
@@ -110,7 +114,7 @@ static int write_all(struct forking *f, struct arena *a, struct session *s, cons
     for (size_t i = 0; rc == 0 && i + 1 < c.records.n; i++)
         rc = write_record(f, c.records.at[i], e);
     if (rc == 0)
-        rc = ledger_write(&f->service->calls.ledger, f->fork.id, vec_last(&c.records),
+        rc = ledger_write(f->service->calls.ledger, f->fork.id, vec_last(&c.records),
                           (struct ledger_done){durable_answer_send, p}, e);
     vec_done(&c.records);
     return rc;

@@ -5,10 +5,20 @@
 #ifndef RG_CONTROL_HANDLERS_H
 #define RG_CONTROL_HANDLERS_H
 
-#include "worker/ledger/ledger.h"
-#include "worker/service/service.h"
+#include <stdbool.h>
+#include <stdint.h>
 
+#include "worker/session/session.h"
+
+struct arena;
 struct dialect;
+struct err;
+struct json;
+struct json_out;
+struct ledger_done;
+struct service;
+struct service_request;
+struct session;
 
 /* create.c */
 void control_create(struct service_request *r);

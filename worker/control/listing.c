@@ -7,13 +7,18 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "common/codec/query.h"
 #include "common/proc/board.h"
+#include "common/proc/heritage.h"
+#include "common/serve/exchange.h"
 #include "worker/control/handlers.h"
 #include "worker/control/session_walk.h"
 #include "worker/control/sibling.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
 
 enum { LIMIT_DEFAULT = 100, SLICE_MS = 2 };
 
@@ -147,7 +152,7 @@ static void own_rows(struct listing *v)
         bool wanted = may_be_wanted(v, s);
 
         if (wanted &&
-            !session_walk_row(&v->walk, &v->service->calls.residency, s, &row, on_back, v)) {
+            !session_walk_row(&v->walk, v->service->calls.residency, s, &row, on_back, v)) {
             v->waiting = true;
             break;
         }

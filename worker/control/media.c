@@ -5,10 +5,12 @@
 #include "common/base/mem.h"
 #include "common/codec/sha256.h"
 #include "common/os/loop.h"
+#include "common/serve/exchange.h"
 #include "worker/control/handlers.h"
 #include "worker/image/image_header.h"
 #include "worker/media/media_store.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
 
 enum { PIECE_BYTES = 128 << 10 };
 

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/serve/exchange.h"
 #include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
 
 struct durable_answer {
     struct service *service;
@@ -30,7 +32,7 @@ static void on_closed(void *ctx, bool delivered)
     struct durable_answer *p = ctx;
 
     (void)delivered;
-    ledger_forget(&p->service->calls.ledger, p);
+    ledger_forget(p->service->calls.ledger, p);
     pending_free(p);
 }
 

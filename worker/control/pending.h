@@ -6,9 +6,10 @@
 #ifndef RG_CONTROL_PENDING_H
 #define RG_CONTROL_PENDING_H
 
-#include "worker/service/service.h"
-
+struct buf;
 struct durable_answer;
+struct err;
+struct service_request;
 
 /* Takes the exchange over. */
 struct durable_answer *durable_answer_new(struct service_request *r, int status);

@@ -3,10 +3,15 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/os/loop.h"
+#include "common/serve/exchange.h"
 #include "worker/control/handlers.h"
 #include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
+#include "worker/session/telling.h"
 
 enum { SLICE_BYTES = 64 << 10, SLICE_US = 250 };
 

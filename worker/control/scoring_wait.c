@@ -6,8 +6,12 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "common/os/loop.h"
+#include "worker/call/call_env.h"
 #include "worker/engine/scorers.h"
 #include "worker/ledger/ledger.h"
+#include "worker/service/service.h"
 #include "worker/session/score.h"
 
 struct scoring_wait {
@@ -27,7 +31,7 @@ static void wait_free(struct scoring_wait *w)
     struct call_env *env = &w->service->calls;
 
     loop_task_cancel(env->loop, &w->later);
-    ledger_forget(&env->ledger, w);
+    ledger_forget(env->ledger, w);
     scorers_cancel(w->call);
     arena_done(&w->arena);
     free(w);
@@ -80,7 +84,7 @@ static void on_scored(void *ctx, const struct score_result *r)
     w->now.top_logprobs = r->top_logprobs;
     w->durable = w->applied = false;
     session_score_record(w->session, &w->now, clock_wall_ms(), &record);
-    rc = ledger_write(&env->ledger, session_id(w->session), buf_str(&record),
+    rc = ledger_write(env->ledger, session_id(w->session), buf_str(&record),
                       (struct ledger_done){on_durable, w}, &e);
     buf_done(&record);
     if (rc) {

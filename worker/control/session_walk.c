@@ -3,6 +3,8 @@
 
 #include "worker/control/session_walk.h"
 
+#include "worker/session/session.h"
+
 void session_walk_done(struct session_walk *w)
 {
     residency_leave(&w->waiter);

@@ -9,9 +9,14 @@
 #ifndef RG_CONTROL_SESSION_WALK_H
 #define RG_CONTROL_SESSION_WALK_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "common/base/buf.h"
 #include "worker/residency/residency.h"
-#include "worker/session/session.h"
+
+struct session;
+struct session_store;
 
 /* A zeroed one stands before the first session. */
 struct session_walk {

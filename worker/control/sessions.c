@@ -4,14 +4,18 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
-#include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "common/codec/query.h"
+#include "common/proc/ids.h"
+#include "common/serve/exchange.h"
+#include "worker/call/model_call.h"
 #include "worker/control/handlers.h"
 #include "worker/control/pending.h"
 #include "worker/dialect/responses.h"
-#include "worker/engine/engine.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
 #include "worker/sink/sink.h"
 
 /* `reading` also finds finalized sessions, which may be looked at but not changed. */
@@ -102,7 +106,7 @@ int control_end(struct service *a, struct session *s, enum session_end how,
 
     memcpy(id, sid.p, MIN_OF(sid.len, sizeof(id) - 1)); /* s may be gone after apply */
     if (rc == 0)
-        rc = write_end(&a->calls.ledger, str_cstr(id), buf_str(&record), how, done, e);
+        rc = write_end(a->calls.ledger, str_cstr(id), buf_str(&record), how, done, e);
     if (rc == 0) {
         if (how != SESSION_END_COMPLETE)
             end_calls(a, str_cstr(id));
@@ -183,7 +187,7 @@ static int reward_write(struct service_request *r, struct session *s, const stru
     int rc = session_reward_record(s, reward, response_id, clock_wall_ms(), &record, e);
 
     if (rc == 0)
-        rc = ledger_write(&r->service->calls.ledger, r->id, buf_str(&record), done, e);
+        rc = ledger_write(r->service->calls.ledger, r->id, buf_str(&record), done, e);
     buf_done(&record);
     return rc;
 }

@@ -8,9 +8,12 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/net/http_client.h"
 #include "common/proc/board.h"
+#include "common/proc/heritage.h"
 #include "common/proc/presented.h"
 #include "common/serve/exchange.h"
+#include "worker/service/service.h"
 
 enum { ANSWER_TIMEOUT_MS = 3600 * 1000 };
 

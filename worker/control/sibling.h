@@ -5,9 +5,18 @@
 #ifndef RG_CONTROL_SIBLING_H
 #define RG_CONTROL_SIBLING_H
 
-#include "common/net/http_fetch.h"
-#include "worker/service/service.h"
+#include <stddef.h>
+#include <stdint.h>
 
+#include "common/base/str.h"
+#include "common/net/http_fetch.h"
+
+struct exchange;
+struct heritage;
+struct http_fetch;
+struct loop;
+struct service;
+struct sibling_round;
 struct siblings;
 
 /* The way to the other workers; made on first use. */

@@ -10,9 +10,14 @@
 #include "common/base/mem.h"
 #include "common/codec/base64.h"
 #include "common/codec/crc32c.h"
+#include "common/codec/json.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
 #include "worker/control/handlers.h"
 #include "worker/control/pending.h"
+#include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
 #include "worker/session/snapshot.h"
 
 enum { SNAPSHOT_VERSION = 1 };
@@ -90,7 +95,7 @@ static int read_body(struct arena *a, const struct json *body, struct str *ret, 
 static void write_all(struct service_request *r, const struct snapshot_target *to,
                       const struct snapshot_records *records, struct str from)
 {
-    struct ledger *l = &r->service->calls.ledger;
+    struct ledger *l = r->service->calls.ledger;
     struct durable_answer *p = durable_answer_new(r, 200);
     struct json_out o = json_out_to(durable_answer_body(p));
     struct err e = {0};

@@ -4,13 +4,15 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/proc/board.h"
+#include "common/proc/config.h"
+#include "worker/call/call_env.h"
 #include "worker/control/control.h"
 #include "worker/control/discovery.h"
 #include "worker/control/events.h"
 #include "worker/control/handlers.h"
 #include "worker/control/sibling.h"
 #include "worker/residency/residency.h"
+#include "worker/service/service.h"
 #include "worker/session/session.h"
 
 enum { STEP_MIN_MS = 500, EXPIRE_MAX = 1000 /* in one sweep */ };
@@ -33,7 +35,7 @@ void control_sweep(struct service *a)
 {
     struct call_env *env = &a->calls;
     uint64_t now = clock_wall_ms();
-    uint64_t max_tokens = (uint64_t)a->heritage->config->max_live_tokens;
+    uint64_t max_tokens = (uint64_t)a->config->max_live_tokens;
     struct session_totals t;
     struct session *next;
     struct err e = {0};
@@ -59,7 +61,7 @@ void control_sweep(struct service *a)
     session_store_totals(env->store, &t);
     if (t.tokens > max_tokens)
         (void)session_make_room(env->store, t.tokens - max_tokens);
-    residency_watch(&env->residency);
+    residency_watch(env->residency);
 }
 
 void control_done(struct service *a)

@@ -2,13 +2,19 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "common/codec/query.h"
 #include "common/proc/board.h"
+#include "common/proc/heritage.h"
+#include "common/proc/ids.h"
+#include "common/proc/metrics.h"
+#include "common/serve/exchange.h"
 #include "worker/control/control.h"
 #include "worker/control/events.h"
 #include "worker/control/handlers.h"
 #include "worker/residency/residency.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
 
 enum { WAIT_DEFAULT_S = 60 };
 
@@ -161,13 +167,13 @@ void waits_wake(struct service *a, struct str id)
     LIST_EACH_SAFE(&a->waits, w, next, struct wait_entry, item) {
         if (!str_eq(str_cstr(w->id), id) || w->waiter.load)
             continue;
-        if (residency_ready(&a->calls.residency, id, false)) {
+        if (residency_ready(a->calls.residency, id, false)) {
             try_answer(w);
             continue;
         }
         w->waiter.fn = on_back;
         w->waiter.ctx = w;
-        residency_wait(&a->calls.residency, id, &w->waiter);
+        residency_wait(a->calls.residency, id, &w->waiter);
     }
 }
 

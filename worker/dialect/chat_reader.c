@@ -13,7 +13,9 @@
 #include "worker/dialect/request_fields.h"
 
 #include "common/base/attrs.h"
+#include "common/codec/json_build.h"
 #include "worker/dialect/image_parts.h"
+#include "worker/dialect/request_members.h"
 #include "worker/dialect/writers.h"
 
 static const char *const sampling_fields[] = {

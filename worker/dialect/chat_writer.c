@@ -2,6 +2,10 @@
  */
 #include "worker/dialect/writers.h"
 
+#include "common/codec/json.h"
+#include "worker/request/answer_sink.h"
+#include "worker/request/chat_request.h"
+
 /* Events come with ctx = the writer itself. */
 static struct writer *of(void *ctx)
 {

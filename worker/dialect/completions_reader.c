@@ -4,6 +4,7 @@
 #include "worker/dialect/request_fields.h"
 
 #include "common/base/attrs.h"
+#include "worker/dialect/request_members.h"
 #include "worker/dialect/writers.h"
 
 static const char *const sampling_fields[] = {

@@ -3,6 +3,10 @@
  * of the text, as nothing was parsed out of it. */
 #include "worker/dialect/writers.h"
 
+#include "common/codec/json.h"
+#include "worker/request/answer_sink.h"
+#include "worker/request/chat_request.h"
+
 struct completions_writer {
     struct writer w; /* first */
     size_t *offsets; /* n answers: characters of the tokens so far, for text_offset */

@@ -5,6 +5,7 @@
 
 #include "common/base/attrs.h"
 #include "worker/dialect/responses.h"
+#include "worker/dialect/writers.h"
 
 static const struct {
     const char *path;

@@ -6,9 +6,17 @@
 #ifndef RG_DIALECT_DIALECT_H
 #define RG_DIALECT_DIALECT_H
 
-#include "common/base/arena.h"
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "common/base/buf.h"
-#include "worker/request/chat_request.h"
+
+struct answer_sink;
+struct arena;
+struct chat_request;
+struct err;
+struct image_rules;
+struct json;
 
 /* Header look-up of the request at hand; absent when it is not there. Names in lower case. */
 struct dialect_headers {

@@ -19,10 +19,13 @@
 #include "common/base/attrs.h"
 #include "common/base/check.h"
 #include "common/codec/base64.h"
+#include "common/codec/json_build.h"
 #include "common/codec/sha256.h"
 #include "worker/dialect/image_lifts.h"
 #include "worker/image/image_header.h"
 #include "worker/image/vision.h"
+#include "worker/request/chat_request.h"
+#include "worker/request/request_limits.h"
 
 bool image_parts_type(struct str type)
 {

@@ -12,7 +12,9 @@
 #include "worker/dialect/messages.h"
 
 #include "common/base/attrs.h"
+#include "common/codec/json_build.h"
 #include "worker/dialect/image_parts.h"
+#include "worker/dialect/request_members.h"
 
 static const char *const sampling_fields[] = {"temperature",    "top_p",     "top_k",
                                               "min_p",          "seed",      "repetition_penalty",

@@ -7,6 +7,9 @@
 
 #include "worker/dialect/messages.h"
 
+#include "common/codec/json_build.h"
+#include "worker/request/chat_request.h"
+
 /* --- the list of tools --- */
 
 /* Adds one tool of kind custom (the default); other kinds are the vendor's own and skipped. */

@@ -5,6 +5,10 @@
  */
 #include "worker/dialect/writers.h"
 
+#include "common/codec/json.h"
+#include "worker/request/answer_sink.h"
+#include "worker/request/chat_request.h"
+
 enum block { BLOCK_NONE, BLOCK_THINKING, BLOCK_TEXT, BLOCK_TOOL };
 
 struct anthropic_writer {

@@ -1,9 +1,9 @@
 /* Building normalised messages, content and tools: the second half of request_fields.h. */
+#include "common/base/attrs.h"
 #include "common/base/buf.h"
+#include "common/codec/json_build.h"
 #include "worker/dialect/image_parts.h"
 #include "worker/dialect/request_fields.h"
-
-#include "common/base/attrs.h"
 
 /* {"role", "content"}: every normalised message starts so, in this order of members. */
 struct json json_message(struct arena *a, const char *role, struct json content)

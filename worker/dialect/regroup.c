@@ -9,6 +9,7 @@
 #include "worker/dialect/regroup.h"
 
 #include "common/base/check.h"
+#include "common/codec/json_build.h"
 #include "worker/dialect/request_fields.h"
 
 static struct str role_of(const struct json *m)

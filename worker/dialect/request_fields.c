@@ -5,7 +5,9 @@
 #include "worker/dialect/request_fields.h"
 
 #include "common/base/attrs.h"
+#include "common/codec/json_build.h"
 #include "worker/parsers/schema_check.h"
+#include "worker/request/chat_request.h"
 #include "worker/request/purpose.h"
 
 #include <stdarg.h>

@@ -6,12 +6,16 @@
 #ifndef RG_DIALECT_REQUEST_FIELDS_H
 #define RG_DIALECT_REQUEST_FIELDS_H
 
-#include "common/base/arena.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "common/base/lookup.h"
-#include "common/codec/json_build.h"
-#include "worker/dialect/dialect.h"
-#include "worker/dialect/request_members.h"
+#include "common/codec/json.h"
 #include "worker/dialect/writers.h"
+
+struct arena;
+struct chat_request;
 
 enum { FIELD_PATH_MAX = 64, FIELD_N_MAX = 128, FIELD_TOP_LOGPROBS_MAX = 20 };
 

@@ -11,6 +11,7 @@
 
 #include "common/base/attrs.h"
 #include "common/codec/json_build.h"
+#include "worker/dialect/dialect.h"
 
 enum member_use { USE_READ, USE_QUIET, USE_UNUSED, USE_UNKNOWN };
 

@@ -5,7 +5,13 @@
 #ifndef RG_DIALECT_REQUEST_MEMBERS_H
 #define RG_DIALECT_REQUEST_MEMBERS_H
 
-#include "worker/dialect/dialect.h"
+#include <stddef.h>
+
+#include "worker/request/chat_request.h"
+
+struct arena;
+struct dialect;
+struct json;
 
 enum {
     IN_CHAT = 1,

@@ -7,7 +7,19 @@
 #ifndef RG_DIALECT_RESPONSES_H
 #define RG_DIALECT_RESPONSES_H
 
-#include "worker/dialect/writers.h"
+#include <stdbool.h>
+
+#include "common/base/str.h"
+
+struct answer_head;
+struct arena;
+struct buf;
+struct chat_request;
+struct dialect;
+struct dialect_writer;
+struct finished_answer;
+struct json;
+struct str;
 
 /* R of any id that we issued. */
 struct str response_bare_id(struct str id);

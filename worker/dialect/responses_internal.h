@@ -8,6 +8,9 @@
 #include "common/base/attrs.h"
 #include "worker/dialect/responses.h"
 #include "worker/dialect/responses_tools.h"
+#include "worker/dialect/writers.h"
+
+struct call_usage;
 
 enum item {
     ITEM_NONE,

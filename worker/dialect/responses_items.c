@@ -6,6 +6,7 @@
 #include "common/codec/base64.h"
 #include "common/codec/utf8.h"
 #include "worker/dialect/responses_internal.h"
+#include "worker/dialect/writers.h"
 
 /* include: ["reasoning.encrypted_content"]. The value that we give only names the response;
  * clients send it back unread. */

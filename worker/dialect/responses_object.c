@@ -1,6 +1,8 @@
 /* The response object around the items, and what it echoes of its request. */
 #include "worker/dialect/responses_internal.h"
 
+#include "worker/dialect/writers.h"
+
 /* Members of the request that the response object has, too; and what it says without them. */
 static const char *const echoed[][2] = {
     {"instructions", "null"},

@@ -12,7 +12,9 @@
 #include "worker/dialect/request_fields.h"
 
 #include "common/base/attrs.h"
+#include "common/codec/json_build.h"
 #include "worker/dialect/image_parts.h"
+#include "worker/dialect/request_members.h"
 #include "worker/dialect/responses.h"
 #include "worker/dialect/responses_tools.h"
 

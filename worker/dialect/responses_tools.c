@@ -7,6 +7,7 @@
 #include "worker/dialect/responses_tools.h"
 
 #include "common/base/buf.h"
+#include "common/codec/json_build.h"
 #include "worker/dialect/request_fields.h"
 
 static bool is_client_search(const struct json *tool)

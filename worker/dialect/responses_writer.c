@@ -8,6 +8,9 @@
  */
 #include "worker/dialect/responses_internal.h"
 
+#include "worker/dialect/writers.h"
+#include "worker/request/answer_sink.h"
+
 /* --- events --- */
 
 /* Every event's object starts with its type and number. */

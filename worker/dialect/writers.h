@@ -7,6 +7,9 @@
 #define RG_DIALECT_WRITERS_H
 
 #include "worker/dialect/dialect.h"
+#include "worker/request/answer_sink.h"
+
+struct json_out;
 
 /* Text that grows in an arena. */
 struct grown {

@@ -13,6 +13,11 @@
 #include "worker/engine/engine.h"
 #include "worker/engine/extra.h"
 
+struct engine_options;
+struct engine_pass;
+struct engine_pass_events;
+struct loop;
+
 /* One --engine argument, [NAME=]KIND:REST[,name=value]..., taken apart. Lives as long as the pool.
  */
 struct engine_target {

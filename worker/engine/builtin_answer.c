@@ -13,6 +13,7 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/os/file.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/model/model.h"
 #include "worker/parsers/gbnf_sample.h"
 #include "worker/parsers/tool_grammar.h"

@@ -21,6 +21,7 @@
 #include "common/codec/json.h"
 #include "common/codec/json_build.h"
 #include "common/os/file.h"
+#include "worker/engine/adapter.h"
 #include "worker/engine/engine_target.h"
 
 enum { FILE_MAX = 4 << 20 };

@@ -5,9 +5,12 @@
  */
 #include "worker/engine/engine_source.h"
 
+#include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
+#include "worker/engine/adapter.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_set.h"
 #include "worker/engine/engine_target.h"
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/base/nearest.h"
+#include "worker/engine/adapter.h"
 
 enum { NAME_MAX_BYTES = 64 };
 

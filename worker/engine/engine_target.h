@@ -5,8 +5,9 @@
 #ifndef RG_ENGINE_ENGINE_TARGET_H
 #define RG_ENGINE_ENGINE_TARGET_H
 
-#include "common/base/arena.h"
-#include "worker/engine/adapter.h"
+struct arena;
+struct engine_target;
+struct err;
 
 /* Strings live in the arena. ERR_CONFIG names what is wrong with the argument. */
 int engine_target_parse(struct arena *a, const char *text, struct engine_target *ret,

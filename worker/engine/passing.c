@@ -3,6 +3,7 @@
 
 #include "common/base/mem.h"
 #include "worker/engine/doors.h"
+#include "worker/engine/passing.h"
 #include "worker/engine/pool_internal.h"
 
 struct engine_pass_call {

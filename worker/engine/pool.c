@@ -7,6 +7,8 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/proc/metrics.h"
+#include "worker/engine/engine_pool.h"
+#include "worker/engine/pool_call.h"
 #include "worker/engine/pool_internal.h"
 
 enum {

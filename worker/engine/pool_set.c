@@ -3,6 +3,7 @@
 
 #include "common/base/log.h"
 #include "common/proc/board.h"
+#include "worker/engine/engine_set.h"
 #include "worker/engine/pool_internal.h"
 
 int engine_pool_set(struct engine_pool *p, const struct engine_set *set, struct err *e)

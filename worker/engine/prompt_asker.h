@@ -4,11 +4,19 @@
 #ifndef RG_ENGINE_PROMPT_ASKER_H
 #define RG_ENGINE_PROMPT_ASKER_H
 
-#include "worker/engine/adapter.h"
-#include "worker/engine/scorers.h"
+#include <stdbool.h>
+#include <stdint.h>
 
+#include "common/base/str.h"
+#include "worker/tokens/span.h"
+
+struct engine_options;
+struct engine_target;
+struct err;
+struct loop;
 struct prompt_asker;
 struct prompt_attempt;
+struct score_result;
 
 struct prompt_question {
     struct str session_id;

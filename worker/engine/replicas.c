@@ -18,8 +18,11 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/base/vec.h"
 #include "common/proc/board.h"
 #include "common/proc/metrics.h"
+#include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_set.h"
 #include "worker/engine/engine_target.h"
 
 enum { BAD_LIMIT = 3, GOOD_LIMIT = 2, BUSY_MS = 60000, REAP_MS = 1000 };

@@ -15,13 +15,17 @@
 #ifndef RG_ENGINE_REPLICAS_H
 #define RG_ENGINE_REPLICAS_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "common/base/arena.h"
-#include "common/base/vec.h"
 #include "common/os/loop.h"
 #include "worker/engine/adapter.h"
-#include "worker/engine/engine_set.h"
 #include "worker/engine/vision_probe.h"
 
+struct engine_set;
+struct loop;
 struct metrics_page;
 struct replicas;
 

@@ -15,6 +15,8 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/os/loop.h"
+#include "worker/engine/adapter.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_target.h"
 #include "worker/engine/prompt_asker.h"
 

@@ -7,10 +7,15 @@
 #ifndef RG_ENGINE_SCORERS_H
 #define RG_ENGINE_SCORERS_H
 
-#include "worker/engine/engine.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
+#include "worker/tokens/span.h"
 
 struct scorers;
 struct score_call;
+struct err;
 
 struct score_request {
     struct str scorer;     /* its name */

@@ -7,9 +7,14 @@
 #ifndef RG_ENGINE_VISION_PROBE_H
 #define RG_ENGINE_VISION_PROBE_H
 
-#include "common/base/arena.h"
-#include "worker/engine/adapter.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
+#include "worker/engine/engine.h"
+
+struct arena;
+struct model;
 struct replica;
 
 /* VISION_UNPROVEN: not asked yet, or the answer said nothing of it. */

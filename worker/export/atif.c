@@ -6,10 +6,15 @@
 #include <time.h>
 
 #include "common/base/arena.h"
-#include "worker/export/export_reward.h"
+#include "common/codec/json.h"
+#include "worker/export/export_format.h"
+#include "worker/export/trajectory.h"
 #include "worker/model/model.h"
 #include "worker/request/images.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/forest.h"
 #include "worker/session/group.h"
+#include "worker/session/session_view.h"
 
 static const char VERSION[] = "ATIF-v1.7";
 
@@ -32,8 +37,8 @@ static void put_image(struct export *x, const struct json *part, struct json_out
                         arena_printf(&x->scratch, "image/%.*s", (int)p.format.len, p.format.p));
     json_out_member_str(o, "path",
                         arena_printf(&x->scratch, "/sessions/%.*s/media/%.*s",
-                                     (int)x->session->id.len, x->session->id.p, (int)p.media.len,
-                                     p.media.p));
+                                     (int)session_view(x->session).id.len,
+                                     session_view(x->session).id.p, (int)p.media.len, p.media.p));
     json_out_end_obj(o);
 }
 
@@ -269,8 +274,8 @@ static int64_t put_steps(struct export *x, const struct trajectory *t, struct js
 static void put_agent(const struct export *x, const struct trajectory *t, struct json_out *o)
 {
     const struct message_node *node = t->track->head->node;
-    struct str name = json_string(json_get(x->session->options.metadata, "agent_name"));
-    struct str version = json_string(json_get(x->session->options.metadata, "agent_version"));
+    struct str name = json_string(json_get(session_view(x->session).metadata, "agent_name"));
+    struct str version = json_string(json_get(session_view(x->session).metadata, "agent_version"));
 
     json_out_key(o, "agent");
     json_out_obj(o);
@@ -316,10 +321,10 @@ static void atif_one(struct export *x, const struct trajectory *t)
 
     json_out_obj(&o);
     json_out_member_str(&o, "schema_version", str_cstr(VERSION));
-    json_out_member_str(&o, "session_id", x->session->id);
+    json_out_member_str(&o, "session_id", session_view(x->session).id);
     json_out_member_str(&o, "trajectory_id",
-                        arena_printf(&x->scratch, "%.*s-%.*s", (int)x->session->id.len,
-                                     x->session->id.p, (int)head.len, head.p));
+                        arena_printf(&x->scratch, "%.*s-%.*s", (int)session_view(x->session).id.len,
+                                     session_view(x->session).id.p, (int)head.len, head.p));
     put_agent(x, t, &o);
     json_out_key(&o, "steps");
     json_out_arr(&o);

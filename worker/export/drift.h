@@ -6,10 +6,15 @@
 #define RG_EXPORT_DRIFT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#include "worker/model/model.h"
+#include "common/base/buf.h"
 #include "worker/tokens/span.h"
+
+struct chat;
+struct model;
+struct model_scratch;
 
 enum drift_kind {
     DRIFT_SPECIAL_TOKEN_COUNT,

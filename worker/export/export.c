@@ -15,15 +15,18 @@
 
 #include <stdlib.h>
 
-#include "common/base/check.h"
 #include "worker/export/export_format.h"
 #include "worker/export/media_table.h"
 #include "worker/export/options_text.h"
 #include "worker/export/pictures_layout.h"
+#include "worker/export/trajectory.h"
 #include "worker/request/purpose.h"
-#include "worker/session/branch.h"
+#include "worker/session/checkpoint.h"
 #include "worker/session/group.h"
+#include "worker/session/message.h"
 #include "worker/session/reward.h"
+#include "worker/session/session.h"
+#include "worker/session/session_view.h"
 
 static const struct format *const FORMATS[EXPORT_FORMAT_COUNT] = {
     [EXPORT_JSON] = &format_json,
@@ -285,8 +288,8 @@ int export_options_check(const struct export_options *o, struct err *e)
  * index, steps. */
 static void take_texts(struct export *x)
 {
-    const struct session *s = x->session;
-    struct str uid = x->options.uid.p ? x->options.uid : group_uid(s);
+    struct session_view v = session_view(x->session);
+    struct str uid = x->options.uid.p ? x->options.uid : group_uid(x->session);
     int64_t steps;
 
     if (uid.p)
@@ -295,10 +298,10 @@ static void take_texts(struct export *x)
         x->options.roles = arena_str(&x->arena, x->options.roles);
     if (x->options.train_roles.p)
         x->options.train_roles = arena_str(&x->arena, x->options.train_roles);
-    if (!x->options.has_session_index && s->options.rollout > 0)
-        x->options.session_index = (uint32_t)s->options.rollout;
+    if (!x->options.has_session_index && v.rollout > 0)
+        x->options.session_index = (uint32_t)v.rollout;
     if (x->options.global_steps < 0 &&
-        json_to_i64(json_get(s->options.metadata, "global_steps"), &steps) == 0 && steps >= 0)
+        json_to_i64(json_get(v.metadata, "global_steps"), &steps) == 0 && steps >= 0)
         x->options.global_steps = steps;
 }
 
@@ -374,7 +377,7 @@ static void sum_up(struct export *x, const struct trajectory *t)
     for (size_t i = 0; !t->text && i < x->score_wants.n; i++)
         x->unscored = x->unscored || !t->scores[x->score_wants.at[i].what];
     s->trained += t->trained;
-    x->unsupported = x->unsupported || (x->session->options.wants.support && t->trained > 0 &&
+    x->unsupported = x->unsupported || (session_view(x->session).wants_support && t->trained > 0 &&
                                         !t->odds.support.counts);
     s->prompt_tokens += t->n_prompt;
     s->trimmed += t->trimmed;
@@ -471,14 +474,8 @@ static int one(struct export *x, struct buf *out, size_t budget, size_t *done, s
 /* The session knows what merging did; asked again, an export does the same once more. */
 static void tell_merge(struct export *x)
 {
-    struct session *s = x->session;
-
-    if (x->pass > 0)
-        return;
-    x->news[0] = x->sums.repaired - MIN_OF(x->sums.repaired, s->merge_repaired);
-    x->news[1] = x->sums.lost - MIN_OF(x->sums.lost, s->merge_lost);
-    s->merge_repaired += x->news[0];
-    s->merge_lost += x->news[1];
+    if (x->pass == 0)
+        session_note_merge(x->session, x->sums.repaired, x->sums.lost, x->news);
 }
 
 static void end_of_pass(struct export *x, struct buf *out)
@@ -613,6 +610,6 @@ void export_free(struct export *x)
     media_drop(x);
     arena_done(&x->scratch);
     arena_done(&x->arena);
-    session_unpin(x->session->store, x->session);
+    session_let(x->session);
     free(x);
 }

@@ -7,8 +7,17 @@
 #ifndef RG_EXPORT_EXPORT_FORMAT_H
 #define RG_EXPORT_EXPORT_FORMAT_H
 
+#include "common/base/arena.h"
+#include "common/base/err.h"
+#include "common/base/vec.h"
+#include "worker/export/drift.h"
+#include "worker/export/export.h"
 #include "worker/export/rope.h"
 #include "worker/export/select.h"
+#include "worker/export/trajectory.h"
+
+struct json_out;
+struct trajectory_turn;
 
 /* Sums over the trajectories written so far. */
 struct export_sums {

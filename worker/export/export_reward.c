@@ -5,13 +5,18 @@
  */
 #include "worker/export/export_reward.h"
 
+#include "worker/export/export.h"
+#include "worker/export/export_format.h"
+#include "worker/session/checkpoint.h"
 #include "worker/session/reward.h"
+#include "worker/session/session.h"
+#include "worker/session/session_view.h"
 
 static bool known(const struct session *s, const struct export_options *o, double *ret)
 {
     if (o->format == EXPORT_MILES && json_to_double(json_get(o->metadata, "reward"), ret) == 0)
         return true;
-    return reward_number(&s->reward, ret);
+    return reward_number(session_view(s).reward, ret);
 }
 
 bool export_reward(const struct export *x, double *ret)
@@ -31,8 +36,10 @@ void export_put_reward(const struct export *x, struct json_out *o)
 
 static bool any_trained(const struct session *s)
 {
-    for (size_t i = 0; i < s->forest.checkpoints.n; i++)
-        if (!s->forest.checkpoints.at[i]->hidden && s->forest.checkpoints.at[i]->n > 0)
+    struct session_view v = session_view(s);
+
+    for (size_t i = 0; i < v.n_checkpoints; i++)
+        if (!v.checkpoints[i]->hidden && v.checkpoints[i]->n > 0)
             return true;
     return false;
 }
@@ -44,19 +51,19 @@ int export_check_reward(const struct session *s, const struct export_options *o,
     if (o->require_trained && !any_trained(s))
         return err_set(e, ERR_UNASSEMBLABLE,
                        "require_trained: no token of the session %.*s would be trained",
-                       (int)s->id.len, s->id.p);
+                       (int)session_id(s).len, session_id(s).p);
     if (!o->require_reward || known(s, o, &reward))
         return 0;
     return err_set(e, ERR_REWARD_MISSING,
                    "require_reward: the session %.*s has no reward (reward_info needs a number "
                    "`reward` or `score`, or one number only)",
-                   (int)s->id.len, s->id.p);
+                   (int)session_id(s).len, session_id(s).p);
 }
 
 bool export_lacks_reward(const struct export *x)
 {
     double reward;
 
-    return x->format->needs_reward && x->session->forest.checkpoints.n > 0 &&
+    return x->format->needs_reward && session_view(x->session).n_checkpoints > 0 &&
            !export_reward(x, &reward);
 }

@@ -3,7 +3,10 @@
 #ifndef RG_EXPORT_EXPORT_REWARD_H
 #define RG_EXPORT_EXPORT_REWARD_H
 
-#include "worker/export/export_format.h"
+#include <stdbool.h>
+
+struct export;
+struct json_out;
 
 /* What the format gives out: a `reward` in the metadata of the request (miles), else the session's.
  * false: it is unknown. */

@@ -15,7 +15,22 @@
 
 #include "common/base/vec.h"
 #include "common/codec/sha256.h"
+#include "worker/export/export.h"
 #include "worker/export/tensors.h"
+#include "worker/export/trajectory.h"
+#include "worker/media/media_store.h"
+#include "worker/request/images.h"
+#include "worker/session/session_view.h"
+
+/* One of the table. */
+struct export_picture {
+    struct export *x;
+    const struct json *part; /* the session's */
+    struct image_part is;    /* what the part says */
+    struct rope_source source;
+    struct media_file file; /* while it is read: `hash` is there */
+    struct sha256 *hash;
+};
 
 /* --- bytes --- */
 
@@ -37,7 +52,7 @@ static int open_picture(struct export_picture *p, struct err *e)
 
     if (!store)
         return err_set(e, ERR_STORAGE_FAILED, "the images of this session are not at hand");
-    if (media_store_open(store, p->x->session->id, p->is.media, &p->file, e) != 0) {
+    if (media_store_open(store, session_view(p->x->session).id, p->is.media, &p->file, e) != 0) {
         if (e->kind == ERR_NOT_FOUND) /* it is on record, so it was there */
             (void)err_set(e, ERR_STORAGE_FAILED, "an image of this session is gone from the disk");
         return -1;
@@ -139,8 +154,8 @@ static void put_path(struct export *x, const struct export_picture *p, struct js
 {
     struct buf url = {0};
 
-    buf_printf(&url, "/sessions/%.*s/media/%.*s", (int)x->session->id.len, x->session->id.p,
-               (int)p->is.media.len, p->is.media.p);
+    buf_printf(&url, "/sessions/%.*s/media/%.*s", (int)session_view(x->session).id.len,
+               session_view(x->session).id.p, (int)p->is.media.len, p->is.media.p);
     json_out_str(o, buf_str(&url));
     buf_done(&url);
 }
@@ -182,6 +197,18 @@ void media_write(struct export *x, struct json_out *o)
     for (size_t k = 0; k < x->media.n; k++)
         put_row(x, x->media.at[k], o);
     json_out_end_arr(o);
+}
+
+uint64_t media_size(const struct export *x, size_t place)
+{
+    return x->media.at[place]->is.bytes;
+}
+
+void media_put_bytes(struct export *x, size_t place)
+{
+    struct export_picture *p = x->media.at[place];
+
+    rope_add(&x->rope, PIECE_SOURCE, &p->source, p->is.bytes);
 }
 
 void media_put_url(struct export *x, const struct trajectory_image *image, struct json_out *o)

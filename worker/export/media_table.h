@@ -6,18 +6,15 @@
 #ifndef RG_EXPORT_MEDIA_TABLE_H
 #define RG_EXPORT_MEDIA_TABLE_H
 
-#include "worker/export/export_format.h"
-#include "worker/media/media_store.h"
-#include "worker/request/images.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-struct export_picture {
-    struct export *x;
-    const struct json *part; /* the session's */
-    struct image_part is;    /* what the part says */
-    struct rope_source source;
-    struct media_file file; /* while it is read: `hash` is there */
-    struct sha256 *hash;
-};
+struct err;
+struct export;
+struct json_out;
+struct trajectory;
+struct trajectory_image;
 
 /* Adds the pictures of a trajectory that the table lacks, and tells each its place in it. -1: one
  * whose bytes are wanted is not there. */
@@ -32,6 +29,10 @@ bool media_inline(const struct export *x);
 /* Where a picture is found, as a JSON string in the rope's text: a path of the gateway, or with
  * media=inline a data URL. */
 void media_put_url(struct export *x, const struct trajectory_image *image, struct json_out *o);
+
+/* How many bytes the table's picture number `place` has; and puts them behind the rope's text. */
+uint64_t media_size(const struct export *x, size_t place);
+void media_put_bytes(struct export *x, size_t place);
 
 /* Tensors: of each trajectory its pictures' places in the table, in the ids, and their grids; and,
  * at the end of every pass, the bytes. */

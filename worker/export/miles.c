@@ -1,11 +1,16 @@
 /* miles' /samples layout: one safetensors file, masks and logprobs over the response region, the
  * rest as UTF-8 JSON in the tensor "_samples_meta". */
+#include "common/base/vec.h"
+#include "worker/export/export.h"
 #include "worker/export/export_reward.h"
 #include "worker/export/media_table.h"
 #include "worker/export/numbers.h"
 #include "worker/export/sample_parts.h"
 #include "worker/export/tensors.h"
+#include "worker/export/trajectory.h"
 #include "worker/session/branch.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/session_view.h"
 
 static const char KEY_META[] = "meta", META_HEAD[] = "{\"samples\":[";
 
@@ -201,6 +206,7 @@ static void miles_one(struct export *x, const struct trajectory *t)
 
 static void put_session_metadata(struct export *x, struct json_out *o)
 {
+    struct session_view v = session_view(x->session);
     struct branch_vec b = {0};
     uint32_t trim = 0;
 
@@ -221,8 +227,8 @@ static void put_session_metadata(struct export *x, struct json_out *o)
         }
     }
     buf_add_c(o->b, ']');
-    for (size_t i = 0; i < x->session->forest.checkpoints.n; i++)
-        trim = MAX_OF(trim, x->session->forest.checkpoints.at[i]->trim);
+    for (size_t i = 0; i < v.n_checkpoints; i++)
+        trim = MAX_OF(trim, v.checkpoints[i]->trim);
     json_out_member_i64(o, "max_trim_tokens", trim);
     if (x->selection.unchosen)
         json_out_member_i64(o, "branches_left_out", (int64_t)x->selection.unchosen);

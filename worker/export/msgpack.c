@@ -3,9 +3,14 @@
 #include <msgpack.h>
 #include <stdio.h>
 
+#include "common/codec/json.h"
+#include "worker/export/export_format.h"
 #include "worker/export/media_table.h"
+#include "worker/export/trajectory.h"
 #include "worker/session/branch.h"
 #include "worker/session/group.h"
+#include "worker/session/session.h"
+#include "worker/session/session_view.h"
 
 enum { EXT_IDS = 1, EXT_MASK = 2, EXT_FLOATS = 3 };
 
@@ -122,7 +127,7 @@ static void msgpack_begin(struct export *x, struct buf *out)
     msgpack_packer_init(&pk, out, to_buf);
     msgpack_pack_map(&pk, 4 + group->n);
     put_key(&pk, "session_id");
-    put_str(&pk, x->session->id);
+    put_str(&pk, session_view(x->session).id);
     put_key(&pk, "phase");
     put_key(&pk, session_phase_name(x->session));
     put_members(&pk, group);
@@ -227,7 +232,7 @@ static void msgpack_one(struct export *x, const struct trajectory *t)
     msgpack_pack_map(&pk, 8 + (x->options.uid.p ? 1 : 0) + (t->experts.p ? 2 : 0) +
                               2 * t->n_arrays + rest->n);
     put_key(&pk, "session_id");
-    put_str(&pk, x->session->id);
+    put_str(&pk, session_view(x->session).id);
     put_key(&pk, "trajectory_index");
     msgpack_pack_uint64(&pk, t->index);
     if (x->options.uid.p) {
@@ -246,13 +251,11 @@ static void put_media(struct export *x, msgpack_packer *pk, const struct json *t
 {
     msgpack_pack_array(pk, table->n);
     for (uint32_t i = 0; i < table->n; i++) {
-        struct export_picture *p = x->media.at[i];
-
         msgpack_pack_map(pk, (size_t)table->items[i].n + 1);
         put_members(pk, &table->items[i]);
         put_key(pk, "data");
-        msgpack_pack_bin(pk, p->is.bytes);
-        rope_add(&x->rope, PIECE_SOURCE, &p->source, p->is.bytes);
+        msgpack_pack_bin(pk, media_size(x, i));
+        media_put_bytes(x, i);
     }
 }
 

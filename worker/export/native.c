@@ -1,13 +1,18 @@
 /* The native JSON of an export: envelope, trajectories, summary (spec trajectories, section 1). */
 #include <stdio.h>
 
+#include "worker/export/export.h"
+#include "worker/export/export_format.h"
 #include "worker/export/export_reward.h"
 #include "worker/export/media_table.h"
 #include "worker/export/pictures_layout.h"
+#include "worker/export/trajectory.h"
 #include "worker/request/purpose.h"
-#include "worker/session/branch.h"
+#include "worker/session/checkpoint.h"
 #include "worker/session/group.h"
 #include "worker/session/reward.h"
+#include "worker/session/session_view.h"
+#include "worker/session/stop.h"
 
 void export_array(struct export *x, struct json_out *o, const char *key, enum rope_piece_kind kind,
                   const void *p, size_t n)
@@ -203,9 +208,9 @@ void native_write_extra(struct export *x, const struct trajectory *t, struct jso
 void native_write_outcome(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     json_out_key(o, "reward");
-    reward_put(&t->session->reward, o);
+    reward_put(session_view(t->session).reward, o);
     json_out_key(o, "reward_info");
-    native_write_reward(&t->session->reward, o);
+    native_write_reward(session_view(t->session).reward, o);
     put_turn_rewards(t, o);
     json_out_key(o, "extra_fields");
     native_write_extra(x, t, o);
@@ -320,7 +325,7 @@ static void json_one(struct export *x, const struct trajectory *t)
     struct json_out o = {&x->rope.text, t->index > 0};
 
     json_out_obj(&o);
-    json_out_member_str(&o, "session_id", x->session->id);
+    json_out_member_str(&o, "session_id", session_view(x->session).id);
     json_out_member_i64(&o, "trajectory_index", (int64_t)t->index);
     if (x->options.uid.p)
         json_out_member_str(&o, "uid", x->options.uid);
@@ -371,15 +376,15 @@ void native_write_warnings(const struct export *x, struct json_out *o)
 
 void native_write_summary(struct export *x, struct json_out *o)
 {
-    const struct session *s = x->session;
+    struct session_view v = session_view(x->session);
 
     json_out_obj(o);
-    json_out_member_i64(o, "calls", (int64_t)s->forest.calls.n);
+    json_out_member_i64(o, "calls", (int64_t)v.n_calls);
     json_out_member_i64(o, "branches", (int64_t)x->selection.tracks.n);
     json_out_member_i64(o, "trained_tokens", (int64_t)x->sums.trained);
     json_out_member_i64(o, "prompt_tokens", (int64_t)x->sums.prompt_tokens);
-    json_out_member_i64(o, "rolled_back", s->rollbacks);
-    json_out_member_i64(o, "rolled_back_tokens", (int64_t)s->rollback_dropped);
+    json_out_member_i64(o, "rolled_back", v.rollbacks);
+    json_out_member_i64(o, "rolled_back_tokens", (int64_t)v.rollback_dropped);
     json_out_member_i64(o, "trimmed_tokens", (int64_t)x->sums.trimmed);
     json_out_member_i64(o, "drift_count", (int64_t)x->sums.drift);
     json_out_member_i64(o, "merge_repaired", x->sums.repaired);
@@ -391,8 +396,8 @@ void native_write_summary(struct export *x, struct json_out *o)
     json_out_key(o, "forks_by_cause");
     json_out_obj(o);
     for (int i = 0; i < CAUSE_COUNT; i++)
-        if (i != CAUSE_EXTENDED && s->forks[i])
-            json_out_member_i64(o, session_cause_name((enum session_cause)i), (int64_t)s->forks[i]);
+        if (i != CAUSE_EXTENDED && v.forks[i])
+            json_out_member_i64(o, session_cause_name((enum session_cause)i), (int64_t)v.forks[i]);
     json_out_end_obj(o);
     put_dropped(x, o);
     media_write(x, o);
@@ -402,7 +407,7 @@ void native_write_summary(struct export *x, struct json_out *o)
     }
     if (session_adapter(x->session).p)
         json_out_member_str(o, "adapter", session_adapter(x->session));
-    if (x->session->stated || x->session->budget.p) /* the same before and after finalize */
+    if (v.told_stop) /* the same before and after finalize */
         session_put_stop(x->session, o);
     json_out_key(o, "reward");
     export_put_reward(x, o);
@@ -415,7 +420,7 @@ static void json_begin(struct export *x, struct buf *out)
     struct json_out o = json_out_to(out);
 
     json_out_obj(&o);
-    json_out_member_str(&o, "session_id", x->session->id);
+    json_out_member_str(&o, "session_id", session_view(x->session).id);
     json_out_member_str(&o, "phase", str_cstr(session_phase_name(x->session)));
     group_put(x->session, &o);
     json_out_key(&o, "trajectories");

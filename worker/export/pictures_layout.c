@@ -14,11 +14,16 @@
 #include <string.h>
 
 #include "common/base/vec.h"
+#include "worker/export/export_format.h"
+#include "worker/export/track.h"
+#include "worker/export/trajectory.h"
 #include "worker/export/trajectory_odds.h"
 #include "worker/image/vision.h"
 #include "worker/model/model.h"
 #include "worker/request/images.h"
-#include "worker/session/branch.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/forest.h"
+#include "worker/session/session_view.h"
 
 uint64_t track_image_extra(const struct trajectory_input *in, const struct track *t)
 {
@@ -26,7 +31,7 @@ uint64_t track_image_extra(const struct trajectory_input *in, const struct track
     struct arena tmp = {0};
     uint64_t extra = 0;
 
-    if (!in->session->forest.has_images)
+    if (!session_view(in->session).has_images)
         return 0;
     extra = images_sum(node_messages(node, 0, &tmp)).extra;
     arena_done(&tmp);
@@ -163,7 +168,7 @@ int trajectory_expand(const struct trajectory_input *in, bool collapsed, struct 
     const struct vision *v = in->model ? model_info(in->model)->vision : NULL;
     struct images_sum sum = {0};
 
-    if (in->session->forest.has_images && !t->text)
+    if (session_view(in->session).has_images && !t->text)
         sum = images_sum(t->messages);
     if (sum.n == 0)
         return 0;

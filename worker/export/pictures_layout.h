@@ -6,7 +6,16 @@
 #ifndef RG_EXPORT_PICTURES_LAYOUT_H
 #define RG_EXPORT_PICTURES_LAYOUT_H
 
-#include "worker/export/export_format.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct arena;
+struct err;
+struct export;
+struct json_out;
+struct track;
+struct trajectory;
+struct trajectory_input;
 
 /* Finds the pictures of a trajectory (t->images) and, unless the export wants the ids as they were
  * sent, makes runs of their placeholders in every array. The arena must live as long as t.

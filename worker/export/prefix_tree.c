@@ -1,9 +1,12 @@
 /* Format prefix-tree: all trajectories in one file of tensors, each token once (token_tree.h). */
 #include <stdlib.h>
 
+#include "common/base/arena.h"
+#include "common/base/err.h"
 #include "worker/export/export_reward.h"
 #include "worker/export/tensors.h"
 #include "worker/export/token_tree.h"
+#include "worker/export/trajectory.h"
 
 struct prefix_tree {
     struct token_tree tokens;

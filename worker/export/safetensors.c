@@ -1,8 +1,12 @@
 /* The native export as one safetensors file: arrays as tensors, everything else as JSON text in
  * the header's metadata ("trajectories": one object each, "summary"). */
+#include "common/codec/json.h"
 #include "worker/export/media_table.h"
 #include "worker/export/tensors.h"
+#include "worker/export/trajectory.h"
 #include "worker/session/branch.h"
+#include "worker/session/session.h"
+#include "worker/session/session_view.h"
 
 static const char KEY_ROWS[] = "trajectories";
 
@@ -15,7 +19,7 @@ void tensors_note_rest(struct export *x, const struct trajectory *t)
         buf_add_c(o.b, '[');
     json_out_obj(&o);
     json_out_key(&o, "session_id");
-    json_out_str(&o, x->session->id);
+    json_out_str(&o, session_view(x->session).id);
     json_out_key(&o, "trajectory_index");
     json_out_i64(&o, (int64_t)t->index);
     if (x->options.uid.p) {
@@ -82,7 +86,7 @@ void tensors_note_end(struct export *x)
 
     buf_puts(tensors_meta(x, KEY_ROWS), x->selection.tracks.n ? "]" : "[]");
     native_write_summary(x, &o);
-    buf_add_str(tensors_meta(x, "session_id"), x->session->id);
+    buf_add_str(tensors_meta(x, "session_id"), session_view(x->session).id);
     buf_puts(tensors_meta(x, "phase"), session_phase_name(x->session));
 }
 

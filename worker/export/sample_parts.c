@@ -10,8 +10,12 @@
 
 #include <string.h>
 
+#include "worker/export/export.h"
+#include "worker/export/export_format.h"
 #include "worker/export/media_table.h"
+#include "worker/export/trajectory.h"
 #include "worker/model/model.h"
+#include "worker/session/checkpoint.h"
 #include "worker/tokens/tokenizer.h"
 
 enum { PART_IDS = 4096 };

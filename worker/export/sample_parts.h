@@ -5,7 +5,14 @@
 #ifndef RG_EXPORT_SAMPLE_PARTS_H
 #define RG_EXPORT_SAMPLE_PARTS_H
 
-#include "worker/export/export_format.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct buf;
+struct detok;
+struct export;
+struct json_out;
+struct trajectory;
 
 /* The response of the sample at hand on its way into text. Init: zero. */
 struct sample_text {

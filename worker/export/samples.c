@@ -1,9 +1,15 @@
 /* Formats of JSON samples: slime, prime-rl, and messages for supervised training. */
 #include <string.h>
 
+#include "worker/export/export.h"
+#include "worker/export/export_format.h"
 #include "worker/export/export_reward.h"
 #include "worker/export/media_table.h"
 #include "worker/export/sample_parts.h"
+#include "worker/export/trajectory.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/forest.h"
+#include "worker/session/session_view.h"
 
 static void samples_begin(struct export *x, struct buf *out)
 {
@@ -88,7 +94,7 @@ static void slime_one(struct export *x, const struct trajectory *t)
     json_out_key(&o, "metadata");
     json_out_obj(&o);
     json_out_key(&o, "session_id");
-    json_out_str(&o, x->session->id);
+    json_out_str(&o, session_view(x->session).id);
     json_out_key(&o, "truncated");
     json_out_bool(&o, cut);
     native_write_rest(x, t, &o);
@@ -113,7 +119,7 @@ static void put_temperatures(struct export *x, const struct trajectory *t, struc
     for (uint32_t i = 0; i < t->total; i++)
         v[i] = 1;
     for (uint32_t k = 0; k < t->n_turns; k++) {
-        float temperature = x->session->forest.calls.at[t->turns[k].checkpoint->call].temperature;
+        float temperature = checkpoint_temperature(x->session, t->turns[k].checkpoint);
 
         for (uint32_t i = t->turns[k].start; i < t->turns[k].end; i++)
             v[t->n_prompt + i] = temperature;
@@ -125,7 +131,7 @@ static void put_temperatures(struct export *x, const struct trajectory *t, struc
  * who makes sessions hands it on in their metadata. Not known: null. */
 static void put_env_name(const struct export *x, struct json_out *o)
 {
-    struct str name = json_string(json_get(x->session->options.metadata, "env_name"));
+    struct str name = json_string(json_get(session_view(x->session).metadata, "env_name"));
 
     json_out_key(o, "env_name");
     if (name.len > 0)
@@ -237,7 +243,7 @@ static void prime_rl_one(struct export *x, const struct trajectory *t)
     json_out_key(&o, "metadata");
     json_out_obj(&o);
     json_out_key(&o, "session_id");
-    json_out_str(&o, x->session->id);
+    json_out_str(&o, session_view(x->session).id);
     native_write_rest(x, t, &o);
     json_out_end_obj(&o);
     json_out_end_obj(&o);

@@ -14,9 +14,17 @@
 
 #include <stdlib.h>
 
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "worker/export/export.h"
 #include "worker/export/pictures_layout.h"
+#include "worker/export/timeline_merge.h"
+#include "worker/export/trajectory.h"
 #include "worker/request/purpose.h"
 #include "worker/session/branch.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/session.h"
+#include "worker/session/session_view.h"
 
 static void take(const struct branch_vec *b, struct track_vec *out)
 {
@@ -33,8 +41,9 @@ static bool merges(const struct session *s, const struct export_options *o,
                    struct timeline_merge_rule *rule)
 {
     bool timelines = str_eq_c(str_cstr(session_history(s)), "timelines");
+    struct session_view v = session_view(s);
 
-    *rule = (struct timeline_merge_rule){s->options.compare_tokens, s->options.ignore_tools};
+    *rule = (struct timeline_merge_rule){v.compare_tokens, v.ignore_tools};
     if (o->merge_set)
         rule->tokens = o->merge == MERGE_TOKEN;
     if (o->merge_set || o->ignore_tools_set)
@@ -52,7 +61,7 @@ static uint64_t length_of(const struct trajectory_input *in, const struct track 
     struct arena tmp = {0};
     struct trajectory r;
 
-    for (uint32_t i = 0; t->authors && i < t->head->node->depth; i++)
+    for (uint32_t i = 0; t->authors && i < checkpoint_messages(t->head); i++)
         most += t->authors[i] ? t->authors[i]->n : 0;
     if (!t->authors || most <= max)
         return most;
@@ -64,13 +73,13 @@ static uint64_t length_of(const struct trajectory_input *in, const struct track 
 
 static bool is_author(const struct track *t)
 {
-    return !t->authors || t->authors[t->head->node->depth - 1];
+    return !t->authors || t->authors[checkpoint_messages(t->head) - 1];
 }
 
 /* Two trajectories that were cut to the same turn are one. */
 static void cut(const struct trajectory_input *in, struct selection *s, uint64_t max)
 {
-    char *seen = mem_zalloc(in->session->forest.checkpoints.n + 1);
+    char *seen = mem_zalloc(session_view(in->session).n_checkpoints + 1);
     size_t n = 0;
 
     for (size_t i = 0; i < s->tracks.n; i++) {
@@ -111,7 +120,8 @@ static int by_path_length(const void *a, const void *b)
  * turns on the tracks count. */
 static uint8_t *retries(const struct session *session, const struct track_vec *v)
 {
-    size_t turns = session->forest.checkpoints.n;
+    struct session_view all = session_view(session);
+    size_t turns = all.n_checkpoints;
     uint32_t *newest = mem_calloc(turns + 1, sizeof(*newest)); /* child of a turn */
     uint8_t *seen = mem_zalloc(turns + 1);
 
@@ -122,7 +132,7 @@ static uint8_t *retries(const struct session *session, const struct track_vec *v
                 newest[t->parent->id] = t->seq + 1;
         }
     for (size_t i = 0; i < turns; i++) {
-        const struct checkpoint *t = session->forest.checkpoints.at[i];
+        const struct checkpoint *t = all.checkpoints[i];
 
         seen[i] = seen[i] && t->parent && !newest[i] && newest[t->parent->id] > t->seq + 1;
     }
@@ -153,7 +163,7 @@ static uint64_t trained_tokens(const struct track *t)
 {
     uint64_t n = 0;
 
-    for (uint32_t i = 0; t->authors && i < t->head->node->depth; i++)
+    for (uint32_t i = 0; t->authors && i < checkpoint_messages(t->head); i++)
         n += t->authors[i] ? t->authors[i]->n : 0;
     for (const struct checkpoint *x = t->authors ? NULL : t->head; x; x = x->parent)
         n += x->n;
@@ -201,8 +211,7 @@ static void keep_one(struct selection *s, bool longest)
 /* Only the branch that ends at this answer. */
 static void keep_branch(const struct session *session, struct selection *s, struct str response_id)
 {
-    const struct checkpoint *head =
-        map_get(&session->forest.by_response, response_key(response_id));
+    const struct checkpoint *head = session_response(session, response_id);
     size_t n = 0;
 
     for (size_t i = 0; i < s->tracks.n && n == 0; i++)
@@ -230,7 +239,7 @@ static void own(uint32_t *owners, const struct checkpoint *t, uint32_t who)
  * turn that has an owner has owned ancestors. */
 static uint32_t *share(const struct session *session, const struct track_vec *v)
 {
-    uint32_t *owners = mem_calloc(session->forest.checkpoints.n + 1, sizeof(*owners));
+    uint32_t *owners = mem_calloc(session_view(session).n_checkpoints + 1, sizeof(*owners));
     const struct track **order = mem_calloc(v->n + 1, sizeof(*order));
 
     for (size_t i = 0; i < v->n; i++)
@@ -241,7 +250,7 @@ static uint32_t *share(const struct session *session, const struct track_vec *v)
         const struct track *t = order[i];
         uint32_t who = (uint32_t)(t - v->at) + 1;
 
-        for (uint32_t k = 0; t->authors && k < t->head->node->depth; k++)
+        for (uint32_t k = 0; t->authors && k < checkpoint_messages(t->head); k++)
             if (t->authors[k])
                 own(owners, t->authors[k], who);
         for (const struct checkpoint *x = t->authors ? NULL : t->head; x && !owners[x->id];
@@ -374,7 +383,7 @@ void selection_done(struct selection *s)
 
 int selection_check(const struct selection *s, const struct session *session, struct err *e)
 {
-    uint8_t *seen = mem_zalloc(session->forest.checkpoints.n + 1);
+    uint8_t *seen = mem_zalloc(session_view(session).n_checkpoints + 1);
     int rc = 0;
 
     for (size_t i = 0; i < s->tracks.n && rc == 0; i++)
@@ -389,7 +398,7 @@ int selection_check(const struct selection *s, const struct session *session, st
 
 static bool has_logprobs(const struct track *t)
 {
-    for (uint32_t k = 0; t->authors && k < t->head->node->depth; k++)
+    for (uint32_t k = 0; t->authors && k < checkpoint_messages(t->head); k++)
         if (t->authors[k] && !t->authors[k]->has_logprobs)
             return false;
     for (const struct checkpoint *x = t->authors ? NULL : t->head; x; x = x->parent)

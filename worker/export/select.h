@@ -5,8 +5,19 @@
 #ifndef RG_EXPORT_SELECT_H
 #define RG_EXPORT_SELECT_H
 
-#include "worker/export/export.h"
-#include "worker/export/timeline_merge.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker/export/track.h"
+
+struct arena;
+struct checkpoint;
+struct err;
+struct export_options;
+struct session;
+struct timeline_merge;
+struct trajectory_input;
 
 /* A trajectory, or its end, that max_tokens or the format did not let through. */
 struct dropped {

@@ -6,6 +6,7 @@
 #include "worker/export/slice.h"
 
 #include "common/base/clock.h"
+#include "worker/export/export.h"
 
 enum { SLICE_BYTES = 64 << 10, SLICE_US = 250, STEP_BYTES = 4 << 10 };
 

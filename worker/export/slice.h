@@ -3,7 +3,9 @@
 #ifndef RG_EXPORT_SLICE_H
 #define RG_EXPORT_SLICE_H
 
-#include "worker/export/export.h"
+struct buf;
+struct err;
+struct export;
 
 /* Appends to `out` (maybe nothing): as export_next. */
 int export_slice(struct export *x, struct buf *out, struct err *e);

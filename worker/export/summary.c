@@ -1,7 +1,11 @@
 /* Format none: what a session came to, without its trajectories. They are built and checked all the
  * same, so that who closes a session with it knows that every other format can be made. */
+#include "common/codec/json.h"
 #include "worker/export/export_format.h"
 #include "worker/export/export_reward.h"
+#include "worker/session/reward.h"
+#include "worker/session/session_view.h"
+#include "worker/session/stop.h"
 
 static void none_begin(struct export *x, struct buf *out)
 {
@@ -17,11 +21,11 @@ static void none_one(struct export *x, const struct trajectory *t)
 
 static void none_end(struct export *x, struct buf *out)
 {
-    const struct reward *r = &x->session->reward;
+    const struct reward *r = session_view(x->session).reward;
     struct json_out o = json_out_to(out);
 
     json_out_key(&o, "session_id");
-    json_out_str(&o, x->session->id);
+    json_out_str(&o, session_view(x->session).id);
     json_out_key(&o, "phase");
     json_out_cstr(&o, session_phase_name(x->session));
     session_put_stop(x->session, &o);

@@ -19,6 +19,8 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/vec.h"
+#include "common/codec/json.h"
 
 enum { METAS_MAX = 8, CLASSES = 4, PASS_ENTRIES = 1, PASS_DATA = 2, CHUNK_BYTES = 256 << 10 };
 

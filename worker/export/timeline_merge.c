@@ -15,7 +15,17 @@
 
 #include <stdlib.h>
 
+#include "common/base/map.h"
+#include "common/base/vec.h"
+#include "worker/export/track.h"
+#include "worker/export/trajectory.h"
+#include "worker/model/model.h"
+#include "worker/request/chat.h"
 #include "worker/session/branch.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/forest.h"
+#include "worker/session/message.h"
+#include "worker/session/session_view.h"
 
 /* A kept timeline under one of its prefixes. */
 struct prefix_entry {
@@ -245,7 +255,7 @@ struct timeline_merge *merge_new(const struct trajectory_input *in,
     *m = (struct timeline_merge){
         .in = in, .rule = *rule, .arena = a, .by_text = {MATCHER_CANONICAL, false}};
     session_checkpoints(in->session, &all);
-    m->hashes = mem_calloc(in->session->forest.nodes.n + 1, sizeof(*m->hashes));
+    m->hashes = mem_calloc(session_view(in->session).n_nodes + 1, sizeof(*m->hashes));
     m->lines = arena_calloc(a, all.n, sizeof(*m->lines));
     for (size_t i = 0; i < all.n; i++)
         if (!skip || !skip[all.at[i].head->id])

@@ -7,13 +7,12 @@
 #ifndef RG_EXPORT_TIMELINE_MERGE_H
 #define RG_EXPORT_TIMELINE_MERGE_H
 
-#include "common/base/vec.h"
-#include "worker/export/trajectory.h"
+#include <stdbool.h>
+#include <stdint.h>
 
-struct track_vec {
-    struct track *at;
-    size_t n, cap;
-};
+struct arena;
+struct track_vec;
+struct trajectory_input;
 
 struct timeline_merge_rule {
     bool tokens; /* also the ids of each message must be equal */

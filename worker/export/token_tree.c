@@ -15,6 +15,8 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "worker/export/trajectory.h"
+#include "worker/session/checkpoint.h"
 
 enum { NONE = -1 };
 

@@ -7,9 +7,13 @@
 #ifndef RG_EXPORT_TOKEN_TREE_H
 #define RG_EXPORT_TOKEN_TREE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
-#include "worker/export/trajectory.h"
+#include "common/base/vec.h"
+#include "worker/session/score.h"
+
+struct trajectory;
 
 enum { TOKEN_TREE_MAX = INT32_MAX };
 

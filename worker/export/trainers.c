@@ -3,11 +3,16 @@
 
 #include "common/base/attrs.h"
 
+#include "common/codec/json.h"
 #include "worker/export/export_reward.h"
 #include "worker/export/media_table.h"
 #include "worker/export/pictures_layout.h"
 #include "worker/export/tensors.h"
-#include "worker/session/branch.h"
+#include "worker/export/trajectory.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/reward.h"
+#include "worker/session/score.h"
+#include "worker/session/session_view.h"
 
 /* --- scores --- */
 
@@ -25,7 +30,7 @@ static void find_scored(struct export *x)
         for (size_t k = 0; s->by[i] && k < x->selection.tracks.n; k++) {
             const struct track *track = &x->selection.tracks.at[k];
 
-            s->by[i] = !track->authors && !track->tail && !x->session->forest.has_images &&
+            s->by[i] = !track->authors && !track->tail && !session_view(x->session).has_images &&
                        session_score(x->session, track->head, (enum score_what)i, NULL);
         }
     }
@@ -64,20 +69,20 @@ static const char KEY_KEYS[] = "keys", KEY_TAGS[] = "tags", KEY_ROWS[] = "rows",
 /* A column that one row lacks is dropped for all. */
 static void verl_begin(struct export *x, struct buf *out)
 {
-    const struct forest *f = &x->session->forest;
+    struct session_view v = session_view(x->session);
 
     tensors_begin(x, out);
     find_scored(x);
     x->all_logprobs = true;
-    for (size_t i = 0; i < f->checkpoints.n; i++)
+    for (size_t i = 0; i < v.n_checkpoints; i++)
         x->all_logprobs =
-            x->all_logprobs && (f->checkpoints.at[i]->hidden || f->checkpoints.at[i]->has_logprobs);
+            x->all_logprobs && (v.checkpoints[i]->hidden || v.checkpoints[i]->has_logprobs);
 }
 
 /* The trainer groups rows by what stands before the first '_' of the key. */
 static struct str verl_uid(struct export *x)
 {
-    struct str given = x->options.uid.p ? x->options.uid : x->session->id;
+    struct str given = x->options.uid.p ? x->options.uid : session_view(x->session).id;
     char *uid = arena_cstr(&x->scratch, given);
 
     for (size_t i = 0; i < given.len; i++)
@@ -88,11 +93,13 @@ static struct str verl_uid(struct export *x)
 
 static bool unfinished(const struct session *s)
 {
-    if (s->has_finished)
-        return !s->finished;
-    for (size_t i = 0; i < s->reward.members.n; i++)
-        if (str_eq_c(s->reward.members.at[i].key, "finished"))
-            return str_eq_c(s->reward.members.at[i].json, "false");
+    struct session_view v = session_view(s);
+
+    if (v.has_finished)
+        return !v.finished;
+    for (size_t i = 0; i < v.reward->members.n; i++)
+        if (str_eq_c(v.reward->members.at[i].key, "finished"))
+            return str_eq_c(v.reward->members.at[i].json, "false");
     return false;
 }
 
@@ -142,7 +149,7 @@ static void verl_tag(struct export *x, const struct trajectory *t, struct str ui
  * `finished` is none (see mask_unfinished). */
 static void put_reward_extra(const struct export *x, struct json_out *o)
 {
-    const struct reward *r = &x->session->reward;
+    const struct reward *r = session_view(x->session).reward;
 
     json_out_key(o, "reward_extra_info");
     json_out_obj(o);
@@ -185,7 +192,7 @@ static bool is_own_column(struct str name)
  * made with as its metadata. Text sessions have no multi-modal inputs: an empty object. */
 static void verl_columns(struct export *x, const struct trajectory *t, struct json_out *o)
 {
-    const struct json *data = x->session->options.metadata;
+    const struct json *data = session_view(x->session).metadata;
     uint32_t prompt = 0;
 
     while (prompt < t->messages->n && !t->generated[prompt])

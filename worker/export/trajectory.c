@@ -16,10 +16,20 @@
 
 #include <string.h>
 
-#include "common/base/check.h"
+#include "worker/export/track.h"
 #include "worker/export/trajectory_odds.h"
+#include "worker/model/model.h"
+#include "worker/request/chat.h"
 #include "worker/request/purpose.h"
-#include "worker/session/branch.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/forest.h"
+#include "worker/session/recall.h"
+#include "worker/session/session_view.h"
+
+uint32_t track_total(const struct track *t)
+{
+    return t->tail ? t->tail_end : t->head->total;
+}
 
 /* Ends a recall. A failure is noted for the whole export, where the first one stays. */
 static bool recalled(const struct trajectory_input *in, struct recall *r)
@@ -552,7 +562,7 @@ int trajectory_check_turn(const struct session *s, const struct checkpoint *t, s
         return broken(t, "it drops more than the answer before it", e);
     if (t->total != before + t->n_context + t->n)
         return broken(t, "its lengths disagree", e);
-    if (s->forest.calls.at[t->call].prompt_tokens != checkpoint_start(t))
+    if (checkpoint_prompt_tokens(s, t) != checkpoint_start(t))
         return broken(t, "its prompt is not what the engine was asked with", e);
     if (t->parent && t->n_context == 0)
         return broken(t, "nothing stands between it and the answer before", e);
@@ -653,5 +663,5 @@ int trajectory_check(const struct trajectory_input *in, const struct trajectory 
 
 const struct reward *trajectory_turn_reward(const struct session *s, const struct checkpoint *t)
 {
-    return t->response_id.p ? map_get(&s->rewards_by_response, response_key(t->response_id)) : NULL;
+    return session_response_reward(s, t->response_id);
 }

@@ -1,31 +1,28 @@
 /*
- * struct track: one trajectory that an export will hold: which turn it ends in and who wrote its
- * messages. struct trajectory: the same as flat arrays (spec trajectories, section 1), made one at
- * a time in an arena that is reset in between. Formats read struct trajectory and nothing else.
+ * struct trajectory: a track (track.h) as flat arrays (docs/trajectories.md), made one at a time in
+ * an arena that is reset in between. Formats read struct trajectory and nothing else.
  */
 #ifndef RG_EXPORT_TRAJECTORY_H
 #define RG_EXPORT_TRAJECTORY_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
 #include "worker/export/drift.h"
-#include "worker/session/forest.h"
-#include "worker/session/store.h"
+#include "worker/request/odds.h"
+#include "worker/session/score.h"
 
-struct track {
-    struct checkpoint *head;  /* last turn that is kept (max_tokens may have cut some) */
-    struct checkpoint *whole; /* last turn before that */
-    uint32_t seq;
-    const char *reason;      /* materialization_reason, or NULL */
-    struct checkpoint *tail; /* its context follows the head (struct branch), or NULL */
-    uint32_t tail_end;
-    struct checkpoint *
-        *authors; /* merged timelines: by message index, who wrote it here; else NULL */
-};
-
-/* How many ids it has while nothing is merged. */
-static inline uint32_t track_total(const struct track *t)
-{
-    return t->tail ? t->tail_end : t->head->total;
-}
+struct arena;
+struct checkpoint;
+struct err;
+struct json;
+struct model;
+struct model_scratch;
+struct reward;
+struct session;
+struct track;
 
 /* One generated turn inside a trajectory. */
 struct trajectory_turn {

@@ -9,7 +9,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/base/arena.h"
 #include "common/base/check.h"
+#include "worker/export/track.h"
+#include "worker/export/trajectory.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/session_view.h"
 
 void trajectory_add(struct trajectory *r, struct trajectory_array array)
 {
@@ -149,7 +154,7 @@ void trajectory_fill_scores(struct trajectory *r)
     };
 
     /* A scorer is asked with ids alone, and a picture's id stands for what it was not given. */
-    if (r->session->forest.has_images)
+    if (session_view(r->session).has_images)
         return;
     for (int i = 0; i < SCORE_KINDS && r->own && !r->track->tail; i++) {
         const struct score *x = session_score(r->session, r->track->head, (enum score_what)i, NULL);

@@ -5,7 +5,9 @@
 #ifndef RG_EXPORT_TRAJECTORY_ODDS_H
 #define RG_EXPORT_TRAJECTORY_ODDS_H
 
-#include "worker/export/trajectory.h"
+struct arena;
+struct trajectory;
+struct trajectory_array;
 
 /* Fills r->odds and lists its arrays, once turns and mask are known. Each is there for all trained
  * tokens or not at all; payloads must have been recalled. */

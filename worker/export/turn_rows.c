@@ -1,7 +1,12 @@
 /* Formats with a row for every turn: SkyRL's step-wise samples and NeMo Gym's token records. */
+#include "common/codec/json.h"
+#include "worker/export/export_format.h"
 #include "worker/export/export_reward.h"
+#include "worker/export/trajectory.h"
 #include "worker/model/model.h"
+#include "worker/session/checkpoint.h"
 #include "worker/session/group.h"
+#include "worker/session/session_view.h"
 
 static void put_turn(const struct trajectory *t, const struct trajectory_turn *turn,
                      struct json_out *o)
@@ -39,11 +44,12 @@ static void steps_begin(struct export *x, struct buf *out)
 static void put_trajectory_id(const struct export *x, const struct trajectory *t,
                               struct json_out *o)
 {
-    int64_t rollout = x->options.session_index, size = x->session->options.group_size;
+    int64_t rollout = x->options.session_index, size = session_view(x->session).group_size;
 
     json_out_key(o, "trajectory_id");
     json_out_obj(o);
-    json_out_member_str(o, "instance_id", x->options.uid.p ? x->options.uid : x->session->id);
+    json_out_member_str(o, "instance_id",
+                        x->options.uid.p ? x->options.uid : session_view(x->session).id);
     json_out_member_i64(o, "repetition_id",
                         rollout + (int64_t)t->index * MAX_OF(size, rollout + 1));
     json_out_end_obj(o);
@@ -117,7 +123,7 @@ static void records_begin(struct export *x, struct buf *out)
 {
     struct rows *rows = ARENA_NEW(&x->arena, struct rows);
 
-    rows->told = arena_zalloc(&x->arena, x->session->forest.checkpoints.n + 1);
+    rows->told = arena_zalloc(&x->arena, session_view(x->session).n_checkpoints + 1);
     x->own = rows;
     buf_puts(out, "{\"records\":[");
 }
@@ -149,7 +155,7 @@ static void put_record(struct export *x, const struct trajectory *t,
 
     json_out_obj(o);
     json_out_member_i64(o, "schema_version", TOKEN_ENTRY_VERSION);
-    json_out_member_str(o, "rollout_id", x->session->id);
+    json_out_member_str(o, "rollout_id", session_view(x->session).id);
     json_out_member_str(o, "model_call_id", turn->checkpoint->response_id);
     json_out_key(o, "model");
     json_out_cstr(o, x->input.model ? model_info(x->input.model)->name : "");

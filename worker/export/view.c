@@ -5,9 +5,12 @@
  */
 #include <stdlib.h>
 
+#include "common/base/mem.h"
 #include "common/codec/base64.h"
+#include "common/codec/json.h"
 #include "common/codec/utf8.h"
 #include "worker/export/tensors.h"
+#include "worker/export/trajectory.h"
 #include "worker/model/model.h"
 #include "worker/tokens/tokenizer.h"
 

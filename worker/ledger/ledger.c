@@ -9,7 +9,9 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/journal/journal.h"
+#include "common/proc/metrics.h"
 #include "worker/ledger/delivery.h"
+#include "worker/residency/residency.h"
 #include "worker/session/session.h"
 
 void ledger_forget(struct ledger *l, void *ctx)

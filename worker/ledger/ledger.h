@@ -5,11 +5,14 @@
 #ifndef RG_LEDGER_LEDGER_H
 #define RG_LEDGER_LEDGER_H
 
+#include <stdbool.h>
+
 #include "common/base/err.h"
-#include "worker/residency/residency.h"
+#include "common/base/str.h"
 
 struct deliveries;
 struct model;
+struct residency;
 
 struct ledger {
     struct residency *residency;

@@ -5,6 +5,8 @@
 #include "common/base/log.h"
 #include "worker/ledger/ledger.h"
 #include "worker/model/model.h"
+#include "worker/residency/residency.h"
+#include "worker/session/origin.h"
 #include "worker/session/session.h"
 
 static const char *same(uint64_t theirs, uint64_t ours)

@@ -27,6 +27,7 @@
 #include "worker/model/round_trip.h"
 #include "worker/model/standin.h"
 #include "worker/parsers/kinds.h"
+#include "worker/request/chat.h"
 
 static bool given(const char *s)
 {

@@ -11,12 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
-#include "worker/request/chat.h"
 #include "worker/tokens/span.h"
 
+struct chat;
+struct json;
 struct model;
 struct model_scratch;
 struct template;

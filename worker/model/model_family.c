@@ -8,6 +8,8 @@
 
 #include <ctype.h>
 
+#include "worker/template/template.h"
+
 static const struct model_family families[] = {
     {"gpt-oss", {"<|channel|>", "<|start|>"}, {0}, NULL, false, "gpt_oss", "harmony", false},
     {"deepseek-v3.x",

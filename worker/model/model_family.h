@@ -6,8 +6,9 @@
 #define RG_MODEL_MODEL_FAMILY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
-#include "worker/template/template.h"
+struct template;
 
 struct model_family {
     const char *name;

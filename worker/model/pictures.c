@@ -17,6 +17,7 @@
 
 #include "common/base/check.h"
 #include "common/base/vec.h"
+#include "worker/request/chat.h"
 #include "worker/request/images.h"
 
 /* --- the family --- */

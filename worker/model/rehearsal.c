@@ -11,6 +11,7 @@
 
 #include "worker/model/standin.h"
 #include "worker/model/suffix_text.h"
+#include "worker/request/chat.h"
 
 enum { TURNS_MAX = 5, MESSAGES_MAX = TURNS_MAX * 5 + 3, TOOLS_MAX = 3, CALLS_MAX = 2 };
 

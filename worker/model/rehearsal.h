@@ -7,6 +7,7 @@
 #define RG_MODEL_REHEARSAL_H
 
 #include "worker/model/model_internal.h"
+#include "worker/request/chat.h"
 
 /* One conversation; everything lives in the arena. */
 struct trial_talk {

@@ -6,6 +6,7 @@
 
 #include "common/base/vec.h"
 #include "worker/model/pictures.h"
+#include "worker/request/chat.h"
 
 /* The stop token that the turn ended with; NULL when it was cut. */
 static const struct stop *end_of(const struct model *m, const struct model_tail *tail)

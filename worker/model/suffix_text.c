@@ -13,6 +13,7 @@
 #include "worker/model/suffix_text.h"
 
 #include "worker/model/standin.h"
+#include "worker/request/chat.h"
 
 enum { CLOSE_MAX = 128 };
 

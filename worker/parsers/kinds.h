@@ -135,4 +135,18 @@ struct parser_marks {
 struct parser_marks parser_detect(struct str template_source, enum tool_kind *tool,
                                   enum reasoning_kind *reasoning);
 
+/* What a prompt says about the thought. */
+enum thought_state {
+    THOUGHT_MAYBE, /* nothing: the model opens it or not */
+    THOUGHT_OPEN,  /* it is open, or always is */
+    THOUGHT_CLOSED /* the prompt has closed it */
+};
+
+/* The formats that an answer of the model comes in. */
+struct answer_formats {
+    enum tool_kind tool;
+    enum reasoning_kind reasoning;
+    enum thought_state thought;
+};
+
 #endif

@@ -29,8 +29,9 @@
 
 #include "common/base/err.h"
 #include "common/base/str.h"
-#include "common/codec/json.h"
 #include "worker/parsers/kinds.h"
+
+struct json;
 
 enum { PARSER_HOLD_BYTES = 256 }; /* hold_bytes of a streamed reply unless told otherwise */
 
@@ -55,13 +56,6 @@ struct parse_event {
 struct parse_sink {
     void (*on_event)(void *ctx, const struct parse_event *ev);
     void *ctx;
-};
-
-/* What a prompt says about the thought. */
-enum thought_state {
-    THOUGHT_MAYBE, /* nothing: the model opens it or not */
-    THOUGHT_OPEN,  /* it is open, or always is */
-    THOUGHT_CLOSED /* the prompt has closed it */
 };
 
 struct parser_options {

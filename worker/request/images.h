@@ -11,8 +11,13 @@
 #ifndef RG_REQUEST_IMAGES_H
 #define RG_REQUEST_IMAGES_H
 
-#include "common/base/arena.h"
-#include "common/codec/json.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
+
+struct arena;
+struct json;
 
 /* A picture that a request brought, in its arena. */
 struct request_image {

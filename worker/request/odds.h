@@ -29,6 +29,14 @@ struct odds {
     struct odds_support support;
 };
 
+/* Of what a session wants kept of its answers. */
+struct session_wants {
+    uint32_t top_logprobs; /* alternatives of each token; 0: none */
+    bool support;          /* the sampling support */
+};
+
+enum { SESSION_TOP_LOGPROBS_MAX = 128 };
+
 /* Appends the block. */
 void odds_write(const struct odds *o, struct buf *out);
 

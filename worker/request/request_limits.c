@@ -7,6 +7,7 @@
 #include "worker/request/request_limits.h"
 
 #include "common/base/attrs.h"
+#include "common/codec/json.h"
 
 size_t request_limits_budget(const struct request_limits *l, size_t body_bytes)
 {

@@ -1,17 +1,34 @@
 /*
- * Holding a request against its struct request_limits (chat_request.h), whatever its dialect. Lists
+ * struct request_limits, and holding a request against it, whatever its dialect. Lists
  * are counted in the body as it came; memory is counted in the request's arena, whose budget stops
  * the reading (arena_over). A limit of 0 is none.
  */
 #ifndef RG_REQUEST_REQUEST_LIMITS_H
 #define RG_REQUEST_REQUEST_LIMITS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/arena.h"
-#include "common/base/err.h"
-#include "common/codec/json.h"
-#include "worker/request/chat_request.h"
+struct arena;
+struct err;
+struct json;
+struct vision;
+
+/* What of pictures is taken. */
+struct image_rules {
+    const struct vision *vision; /* NULL: none; the model takes text only */
+    uint64_t image_bytes;        /* of one picture */
+    uint32_t images;             /* of one request */
+};
+
+/* How much one request may ask for; 0: no limit. */
+struct request_limits {
+    uint64_t memory_bytes;   /* of the arena of one request */
+    uint32_t growth;         /* bytes of arena for each byte of the body, above some for all */
+    uint64_t schema_bytes;   /* of tools and response formats: keys and values */
+    uint64_t recorded_bytes; /* of metadata, and of template arguments, likewise */
+    uint32_t tools, stops, messages;
+};
 
 /* What every request may take, however short it is: history that it only names is read, too. */
 enum { REQUEST_MEMORY_FREE = 64 << 20 };

@@ -19,6 +19,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/journal/journal.h"
+#include "common/proc/metrics.h"
 #include "worker/session/session.h"
 
 enum { LOAD_SLICE_US = 1000, SPILL_STEP = 64 };

@@ -10,12 +10,16 @@
 #ifndef RG_RESIDENCY_RESIDENCY_H
 #define RG_RESIDENCY_RESIDENCY_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "common/base/err.h"
 #include "common/base/list.h"
 #include "common/os/loop.h"
-#include "common/proc/metrics.h"
 #include "worker/residency/places.h"
 
+struct loop;
+struct metrics_page;
 struct residency_load;
 struct session;
 struct session_store;

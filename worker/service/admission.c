@@ -1,5 +1,8 @@
 /* Whether there is room for more sessions: the same answer for both planes. */
 #include "common/proc/board.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
 #include "worker/residency/residency.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
@@ -15,7 +18,7 @@ bool service_ends(const struct service *a)
 
 int service_room(struct service *a, int64_t count, struct err *e)
 {
-    const struct config *c = a->heritage->config;
+    const struct config *c = a->config;
     struct session_totals t;
 
     if (service_ends(a))
@@ -29,7 +32,7 @@ int service_room(struct service *a, int64_t count, struct err *e)
         return err_set(e, ERR_STORAGE_FULL,
                        "more trajectories wait for the sinks than --sink-max-waiting allows");
     }
-    if (residency_room(&a->calls.residency, NULL, 0, e))
+    if (residency_room(a->calls.residency, NULL, 0, e))
         return -1;
     session_store_totals(a->calls.store, &t);
     if (t.sessions + (uint64_t)count > (uint64_t)c->max_sessions ||

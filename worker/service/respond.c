@@ -7,7 +7,12 @@
  */
 #include "worker/service/respond.h"
 
+#include "common/base/err.h"
+#include "common/proc/config.h"
+#include "common/proc/metrics.h"
+#include "common/serve/exchange.h"
 #include "worker/dialect/writers.h"
+#include "worker/service/service.h"
 
 void respond_count(struct service *a, unsigned dialect, int status)
 {
@@ -43,7 +48,7 @@ void respond_error_to(struct service *a, struct exchange *x, const struct dialec
     int status = err_status(e);
 
     if ((e->kind == ERR_SESSION_ENDED || e->kind == ERR_BUDGET) &&
-        a->heritage->config->ended_status == ENDED_400) {
+        a->config->ended_status == ENDED_400) {
         status = 400;
         shown.status = 400;
     }

@@ -5,10 +5,12 @@
 #ifndef RG_SERVICE_RESPOND_H
 #define RG_SERVICE_RESPOND_H
 
-#include "common/serve/exchange.h"
-#include "worker/service/service.h"
-
+struct buf;
 struct dialect;
+struct err;
+struct exchange;
+struct service;
+struct service_request;
 
 void respond_json(struct service_request *r, const struct buf *body);
 void respond_empty(struct service_request *r, int status);

@@ -5,11 +5,14 @@
 #ifndef RG_SERVICE_SERVICE_H
 #define RG_SERVICE_SERVICE_H
 
-#include "common/base/list.h"
-#include "common/proc/heritage.h"
-#include "common/proc/keys.h"
-#include "worker/call/model_call.h"
+#include <stdbool.h>
+#include <stdint.h>
 
+#include "common/base/list.h"
+#include "common/proc/keys.h"
+#include "worker/call/call_env.h"
+
+struct config;
 struct engine_home;
 struct exchange;
 struct siblings;
@@ -17,10 +20,14 @@ struct scorers;
 struct sinks;
 struct wait_entry;
 struct watching;
+struct heritage;
+struct keys;
+struct pause_order;
 
 struct service {
     struct call_env calls;
     const struct heritage *heritage;
+    const struct config *config; /* the heritage's: what a reload changes is changed in place */
     const struct keys *keys;
     struct siblings *siblings; /* the other workers; made on first use */
     struct sinks *sinks;       /* NULL: none is set */

@@ -12,8 +12,13 @@
  * refused whole (-1 and e), and the session is as it was. */
 #include <string.h>
 
+#include "worker/session/checkpoint.h"
 #include "worker/session/commit_record.h"
+#include "worker/session/payload.h"
+#include "worker/session/plan.h"
 #include "worker/session/policy.h"
+#include "worker/session/recall.h"
+#include "worker/session/store.h"
 
 enum { TOTAL_MAX = INT32_MAX };
 

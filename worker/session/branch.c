@@ -8,6 +8,7 @@
 
 #include "common/base/check.h"
 #include "worker/session/policy.h"
+#include "worker/session/store.h"
 
 static const struct policy *const POLICIES[] = {&policy_tree, &policy_chains, &policy_linear,
                                                 &policy_timelines};

@@ -5,8 +5,13 @@
 #ifndef RG_SESSION_BRANCH_H
 #define RG_SESSION_BRANCH_H
 
-#include "common/base/vec.h"
-#include "worker/session/forest.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker/session/checkpoint.h"
+
+struct checkpoint;
+struct session;
 
 struct branch {
     struct checkpoint *head;

@@ -15,6 +15,11 @@
 
 #include <string.h>
 
+#include "worker/session/checkpoint.h"
+#include "worker/session/forest.h"
+#include "worker/session/plan.h"
+#include "worker/session/store.h"
+
 enum { GATES_TRIED = 16, TURNS_TRIED = 1024 };
 
 static const char *const NAMES[CAUSE_COUNT] = {

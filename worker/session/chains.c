@@ -7,6 +7,11 @@
 
 #include "worker/session/policy.h"
 
+#include "worker/session/branch.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/plan.h"
+#include "worker/session/store.h"
+
 /* Out of one of the two lists; `prev` is where the pointer to this chain stands. */
 static void unlink_from(struct chain ***prev, struct chain *next, struct chain ***next_prev)
 {

@@ -12,8 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/session/checkpoint.h"
+#include "worker/session/plan.h"
 #include "worker/session/policy.h"
+#include "worker/session/recall.h"
 #include "worker/session/record.h"
+#include "worker/session/session.h"
+#include "worker/session/store.h"
 
 void record_begin(struct buf *b, enum record_type type, struct str id, uint64_t now_ms)
 {

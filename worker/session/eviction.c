@@ -8,7 +8,9 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "worker/session/commit_record.h"
+#include "worker/session/payload.h"
 #include "worker/session/policy.h"
+#include "worker/session/store.h"
 
 bool session_resident(const struct session *s)
 {

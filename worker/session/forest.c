@@ -1,4 +1,4 @@
-/* The content of a session (forest.h): environments, the trie of messages, and the tokens.
+/* The content of a session (forest.h): environments and the trie of messages.
  *
  *   env -- "system" -- "user" -- "assistant"   <- checkpoint, older checkpoint
  *                           `--- "assistant"   <- checkpoint
@@ -6,11 +6,7 @@
  * A node is found by parent and message, through one hash table for all nodes of the session
  * (buckets, chained). Equality is the matcher's: two spellings of one message may be one node.
  * An assistant message as a client sends it back may differ from what was parsed; by_echo finds
- * the node then.
- *
- * Tokens of a checkpoint are not stored as one row: its context may begin with another's
- * (context_run, base), so what a hundred calls share is in memory once. Chains of bases are at
- * most RUN_DEPTH_MAX long. */
+ * the node then. The tokens are in checkpoint.c. */
 
 #include "worker/session/forest.h"
 
@@ -19,8 +15,9 @@
 
 #include "common/codec/utf8.h"
 #include "worker/request/images.h"
+#include "worker/session/checkpoint.h"
 
-enum { BUCKETS_FIRST = 64, RUN_DEPTH_MAX = 16 };
+enum { BUCKETS_FIRST = 64 };
 
 void forest_init(struct forest *f, struct matcher mt)
 {
@@ -290,122 +287,4 @@ struct json *node_messages(const struct message_node *node, uint32_t extra, stru
     for (; node && node->depth > 0; node = node->parent)
         v->items[node->depth - 1] = *node->msg.json;
     return v;
-}
-
-/* --- tokens --- */
-
-uint32_t context_run_length(const struct context_run *r)
-{
-    return r->base_n + r->n;
-}
-
-/* The first n ids, from the runs that have them. */
-void context_run_copy(const struct context_run *r, uint32_t n, int32_t *out)
-{
-    while (r && n > 0) {
-        if (n > r->base_n)
-            memcpy(out + r->base_n, payload_bytes(r->payload), (n - r->base_n) * sizeof(*out));
-        n = MIN_OF(n, r->base_n);
-        r = r->base;
-    }
-}
-
-/* By blocks, then id by id. */
-static uint32_t common(const int32_t *a, const int32_t *b, uint32_t n)
-{
-    uint32_t i = 0;
-
-    while (i + 64 <= n && memcmp(a + i, b + i, 64 * sizeof(*a)) == 0)
-        i += 64;
-    while (i < n && a[i] == b[i])
-        i++;
-    return i;
-}
-
-/* Of the run's first `limit` ids. */
-static uint32_t common_within(const struct context_run *r, uint32_t limit, struct token_span ids)
-{
-    uint32_t got = 0, want = MIN_OF(limit, r->base_n);
-
-    if (r->base)
-        got = common_within(r->base, want, ids);
-    if (got < want || limit <= r->base_n || ids.n <= got)
-        return got;
-    return got + common((const int32_t *)(const void *)payload_bytes(r->payload), ids.at + got,
-                        (uint32_t)MIN_OF(MIN_OF(limit - got, r->n), ids.n - got));
-}
-
-uint32_t context_run_common(const struct context_run *r, struct token_span ids)
-{
-    return common_within(r, context_run_length(r), ids);
-}
-
-/* Skips bases that give nothing of their own, so that chains of bases stay short. */
-static const struct context_run *own_base(const struct context_run *base, uint32_t n)
-{
-    while (base && n <= base->base_n)
-        base = base->base;
-    return base;
-}
-
-bool context_run_extends(const struct context_run *base, uint32_t n)
-{
-    base = own_base(base, n);
-    return !base || base->depth < RUN_DEPTH_MAX;
-}
-
-/* Makes the run of base_n ids of `base` and n of its own. Returns how many of the base's must be
- * copied, because the chain of bases is long enough. */
-uint32_t forest_run(struct forest *f, struct context_run *r, const struct context_run *base,
-                    uint32_t base_n, uint32_t n)
-{
-    uint32_t copied = 0;
-
-    base = own_base(base, base_n);
-    if (base && base->depth < RUN_DEPTH_MAX) {
-        *r = (struct context_run){.base = base, .base_n = base_n, .n = n, .depth = base->depth + 1};
-    } else {
-        copied = base_n;
-        *r = (struct context_run){.n = base_n + n};
-    }
-    f->tokens += r->n;
-    return copied;
-}
-
-/* Never 0, which stands for none. */
-uint64_t ids_hash(uint64_t h, const int32_t *ids, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        h = (h ^ (uint32_t)ids[i]) * UINT64_C(0x9e3779b97f4a7c15);
-        h ^= h >> 29;
-    }
-    return h ? h : 1;
-}
-
-/* All t->total ids: context and answers from the root down to t. */
-void checkpoint_copy(const struct checkpoint *t, int32_t *out)
-{
-    uint32_t limit = t->total;
-
-    while (t) {
-        uint32_t start = checkpoint_start(t);
-        uint32_t before = start - t->n_context;
-
-        if (limit > start)
-            memcpy(out + start, checkpoint_ids(t), (limit - start) * sizeof(*out));
-        if (limit > before)
-            context_run_copy(&t->context, MIN_OF(limit, start) - before, out + before);
-        limit = MIN_OF(limit, before);
-        t = t->parent;
-    }
-}
-
-/* From the root to t. */
-struct checkpoint **checkpoint_path(struct checkpoint *t, struct arena *a)
-{
-    struct checkpoint **path = arena_calloc(a, t->depth, sizeof(struct checkpoint *));
-
-    for (; t; t = t->parent)
-        path[t->depth - 1] = t;
-    return path;
 }

@@ -7,9 +7,11 @@
  */
 #include <string.h>
 
+#include "worker/session/checkpoint.h"
 #include "worker/session/commit.h"
 #include "worker/session/policy.h"
 #include "worker/session/record.h"
+#include "worker/session/store.h"
 
 void session_write_options(const struct session *s, struct buf *json)
 {

@@ -4,6 +4,9 @@
 
 #include "worker/session/group.h"
 
+#include "common/codec/json.h"
+#include "worker/session/store.h"
+
 /* 1 to GROUP_ID_MAX characters of A-Z a-z 0-9 . - */
 static bool is_id(struct str s)
 {

@@ -6,7 +6,13 @@
 #ifndef RG_SESSION_GROUP_H
 #define RG_SESSION_GROUP_H
 
-#include "worker/session/store.h"
+#include "common/base/str.h"
+
+struct err;
+struct json;
+struct json_out;
+struct session;
+struct session_options;
 
 enum { GROUP_MAX = 1024, GROUP_ID_MAX = 128 };
 

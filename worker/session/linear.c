@@ -1,8 +1,11 @@
 /* Policy linear: one history. A request extends it or retries from one generated checkpoint back;
  * the first of several overlapping commits wins. */
+#include "worker/session/branch.h"
 #include "worker/session/commit.h"
+#include "worker/session/plan.h"
 #include "worker/session/policy.h"
 #include "worker/session/record.h"
+#include "worker/session/store.h"
 
 enum { ROLLBACK_MAX = 1 };
 

@@ -2,6 +2,8 @@
 #include "common/codec/session_rules.h"
 #include "worker/session/group.h"
 #include "worker/session/policy.h"
+#include "worker/session/score.h"
+#include "worker/session/store.h"
 
 /* *ret, the default, stays if the option is absent. */
 static int read_bool(const struct json *v, const char *name, bool *ret, struct err *e)

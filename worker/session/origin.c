@@ -1,6 +1,7 @@
 /* Which model made a session: its fingerprint comes with the record of its beginning, or, where
  * an older program wrote that, with a record of its own (RECORD_ORIGIN) once a model has adopted
  * it. */
+#include "worker/session/origin.h"
 #include "worker/session/commit.h"
 #include "worker/session/record.h"
 #include "worker/session/store.h"

@@ -1,7 +1,11 @@
 /* Looking back at committed calls: the recorded answer of a repeated request, the conversation
  * behind a response id. */
 #include "common/base/check.h"
+#include "worker/session/checkpoint.h"
 #include "worker/session/policy.h"
+#include "worker/session/recall.h"
+#include "worker/session/session_call.h"
+#include "worker/session/store.h"
 
 /* In the arena. */
 static struct str as_text(const struct json *v, struct arena *a)

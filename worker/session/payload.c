@@ -15,7 +15,9 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "worker/session/checkpoint.h"
 #include "worker/session/commit_record.h"
+#include "worker/session/recall.h"
 #include "worker/session/store.h"
 
 /* --- the order of use --- */

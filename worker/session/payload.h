@@ -2,7 +2,7 @@
  * struct payload: the bulk of one committed call: the context ids that it added, and of each answer
  * ids, logprobs, routed experts and odds. Everything else of a checkpoint always stays in memory
  * while its session does; a payload may be evicted, the least recently used first, because the
- * record that brought it is in the journal. Who needs one asks for it before (struct recall) and
+ * record that brought it is in the journal. Who needs one asks for it before (recall.h) and
  * reads it in the same breath: only the eviction of a later turn of the loop takes it away again,
  * and never from the path of a running call (held).
  *
@@ -17,9 +17,7 @@
 #include <stdint.h>
 
 #include "common/base/check.h"
-#include "common/base/err.h"
 #include "common/base/list.h"
-#include "common/base/vec.h"
 
 struct session;
 struct checkpoint;
@@ -60,25 +58,5 @@ void payloads_free(struct session *s);
  * held: a running call holds its path. t may be NULL. */
 void payload_hold_path(const struct checkpoint *t);
 void payload_let_path(const struct checkpoint *t);
-
-/* What is to be read next, and is to be in memory for that. */
-struct recall {
-    struct session *session;
-    VEC(struct payload *) missing;
-};
-
-/* All that reading t's own context and answer needs. */
-void recall_checkpoint(struct recall *r, const struct checkpoint *t);
-
-/* The same for the whole path that ends in t. */
-void recall_path(struct recall *r, const struct checkpoint *t);
-
-/* Reads what is missing back, all in one go; ends the recall. -1: it cannot be read. */
-int recall_end(struct recall *r, struct err *e);
-
-/* A recall of one: of t's own context and answer, or of the path that ends in it. Returns 0, or -1
- * with *e if the journal cannot give it back. */
-int session_recall_checkpoint(struct session *s, const struct checkpoint *t, struct err *e);
-int session_recall_path(struct session *s, const struct checkpoint *t, struct err *e);
 
 #endif

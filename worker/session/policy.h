@@ -7,8 +7,17 @@
 #ifndef RG_SESSION_POLICY_H
 #define RG_SESSION_POLICY_H
 
-#include "worker/session/branch.h"
-#include "worker/session/store.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
+
+struct branch_vec;
+struct checkpoint;
+struct err;
+struct plan;
+struct record_in;
+struct session;
 
 struct policy {
     const char *name;
@@ -43,7 +52,6 @@ void linear_move(struct session *s, struct checkpoint *head);
 void linear_fork(struct session *s, struct checkpoint *head);
 
 /* linear, the body of a drop record. */
-struct record_in;
 int linear_apply_drop(struct session *s, struct record_in *r, struct err *e);
 
 /* chains, closing without a commit (budget gone); `kept`: its last answer is rolled back, too, and

@@ -16,7 +16,13 @@
 #include "worker/image/vision.h"
 #include "worker/request/images.h"
 #include "worker/session/cause.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/payload.h"
+#include "worker/session/plan.h"
 #include "worker/session/policy.h"
+#include "worker/session/recall.h"
+#include "worker/session/stop.h"
+#include "worker/session/store.h"
 
 /* --- plans --- */
 

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "worker/tokens/span.h"
+
 /* 7 bits a byte, low ones first; the top bit says that more follow. */
 void record_put_u(struct buf *b, uint64_t v)
 {

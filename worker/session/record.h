@@ -12,7 +12,8 @@
 
 #include "common/base/buf.h"
 #include "common/base/str.h"
-#include "worker/tokens/span.h"
+
+struct token_span;
 
 void record_put_u(struct buf *b, uint64_t v); /* LEB128 */
 void record_put_u64(struct buf *b, uint64_t v);

@@ -8,6 +8,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "common/codec/json.h"
+
 enum { NAME_MAX_BYTES = 80 };
 
 /* Exports have float32. */

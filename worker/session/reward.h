@@ -6,7 +6,25 @@
 #ifndef RG_SESSION_REWARD_H
 #define RG_SESSION_REWARD_H
 
-#include "worker/session/store.h"
+#include <stdbool.h>
+
+#include "common/base/str.h"
+#include "common/base/vec.h"
+
+struct err;
+struct json;
+struct json_out;
+struct session;
+
+struct reward_member {
+    struct str key, json;
+};
+
+/* A JSON object kept as members in order, the newest write per key (reward_info). */
+struct reward {
+    struct str response_id; /* absent: the session's */
+    VEC(struct reward_member) members;
+};
 
 /* Whether `info` can be taken as a reward_info: an object whose `reward` and `score` are numbers or
  * null, and none of whose own numbers is beyond what a float32 holds (trainers get it as one).
@@ -22,5 +40,11 @@ bool reward_number(const struct reward *r, double *ret);
 
 /* As the value of a member: the number, or null when it is unknown. */
 void reward_put(const struct reward *r, struct json_out *o);
+
+/* Finds or makes the reward of a response (absent id: the session's). */
+struct reward *session_reward(struct session *s, struct str response_id);
+
+/* Frees the rewards, of the session and of its responses. */
+void session_free_rewards(struct session *s);
 
 #endif

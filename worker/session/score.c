@@ -12,7 +12,9 @@
 #include <string.h>
 
 #include "worker/session/branch.h"
+#include "worker/session/checkpoint.h"
 #include "worker/session/commit.h"
+#include "worker/session/recall.h"
 #include "worker/session/record.h"
 #include "worker/session/store.h"
 

@@ -6,9 +6,19 @@
 #ifndef RG_SESSION_SCORE_H
 #define RG_SESSION_SCORE_H
 
-#include "worker/session/session.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
+#include "common/base/str.h"
+
+struct arena;
+struct buf;
 struct checkpoint;
+struct err;
+struct json;
+struct session;
+struct token_span;
 
 enum score_what { SCORE_TEACHER, SCORE_REFERENCE, SCORE_SELF, SCORE_KINDS };
 

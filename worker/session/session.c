@@ -8,11 +8,13 @@
 #include "common/base/check.h"
 #include "common/base/lookup.h"
 #include "common/codec/utf8.h"
+#include "worker/session/checkpoint.h"
 #include "worker/session/commit.h"
 #include "worker/session/policy.h"
 #include "worker/session/record.h"
 #include "worker/session/reward.h"
 #include "worker/session/stop.h"
+#include "worker/session/store.h"
 
 enum { ID_MAX = 256 };
 

@@ -6,8 +6,16 @@
 #ifndef RG_SESSION_SNAPSHOT_H
 #define RG_SESSION_SNAPSHOT_H
 
+#include <stdint.h>
+
+#include "common/base/str.h"
 #include "common/base/vec.h"
-#include "worker/session/session.h"
+
+struct arena;
+struct buf;
+struct err;
+struct session;
+struct session_store;
 
 /* Appends the frames; *ret_n: how many. -1: the records cannot be read back, or the session has
  * pictures, whose bytes are no records. */

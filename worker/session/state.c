@@ -4,9 +4,15 @@
 #include "common/base/check.h"
 #include "worker/request/purpose.h"
 #include "worker/session/branch.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/forest.h"
 #include "worker/session/group.h"
 #include "worker/session/policy.h"
+#include "worker/session/recall.h"
 #include "worker/session/reward.h"
+#include "worker/session/stop.h"
+#include "worker/session/store.h"
+#include "worker/session/telling.h"
 
 const char *session_phase_name(const struct session *s)
 {

@@ -11,9 +11,11 @@
 #include "worker/session/stop.h"
 
 #include "common/base/attrs.h"
+#include "worker/session/checkpoint.h"
 #include "worker/session/commit.h"
-#include "worker/session/policy.h"
+#include "worker/session/plan.h"
 #include "worker/session/record.h"
+#include "worker/session/store.h"
 
 static const char *const names[] = {[SESSION_STOP_MODEL] = "model",
                                     [SESSION_STOP_BUDGET] = "budget",

@@ -13,6 +13,8 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "worker/session/payload.h"
+#include "worker/session/plan.h"
 #include "worker/session/store.h"
 
 enum { MAX_NODES_DEFAULT = 65536, HOUR_MS = 3600 * 1000 };

@@ -1,27 +1,33 @@
 /*
- * The bodies of struct session, struct session_store and struct plan, for the files of this folder
- * and (reading only) for worker/export. What everybody else may know is in session.h.
+ * The bodies of struct session and struct session_store, for the files of this folder and (reading
+ * only) for those of worker/export that walk a session. What everybody else may know is in
+ * session.h; the body of a plan is in plan.h.
  */
 #ifndef RG_SESSION_STORE_H
 #define RG_SESSION_STORE_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "common/base/list.h"
+#include "common/base/map.h"
+#include "common/base/str.h"
+#include "common/base/vec.h"
 #include "worker/model/model.h"
+#include "worker/request/odds.h"
 #include "worker/session/forest.h"
-#include "worker/session/score.h"
+#include "worker/session/reward.h"
 #include "worker/session/session.h"
 
+struct checkpoint;
+struct json;
+struct json_out;
+struct model;
+struct payload;
+struct plan;
 struct policy;
-
-struct reward_member {
-    struct str key, json;
-};
-
-/* A JSON object kept as members in order, the newest write per key (reward_info). */
-struct reward {
-    struct str response_id; /* absent: the session's */
-    VEC(struct reward_member) members;
-};
+struct record_in;
+struct score;
 
 struct session_options {
     const struct policy *policy;
@@ -159,54 +165,6 @@ struct session_store {
     struct session_totals totals;
 };
 
-/* The private side of a session_plan. */
-struct plan {
-    struct session_plan pub; /* first */
-    struct session *session;
-    struct list_item item; /* of session->plans */
-    struct str session_id;
-
-    /* borrowed from the call's arena */
-    struct chat chat; /* messages NULL: a completion */
-    struct walk walk;
-    struct arena *arena;
-    struct prompt_env *env; /* NULL: a new one */
-    struct str label, parent_label, dropped_fields;
-    uint64_t body_hash[2];
-    struct str key;
-    int64_t max_tokens;
-    float temperature;
-    struct str asked;
-    bool look;        /* no call will follow: nothing is refused */
-    bool text;        /* nothing was rendered */
-    uint32_t max_ids; /* a prompt of more cannot be sent; 0: nothing is refused */
-
-    /* where it stands */
-    struct checkpoint *parent;   /* NULL: full render */
-    struct checkpoint *held;     /* the payloads of its path stay in memory */
-    uint32_t covered;            /* messages inside parent */
-    struct message_node *prompt; /* deepest node of the walk; new messages hang below */
-    struct chain *chain;         /* chains: continued or rolled back, or NULL */
-    bool rollback;               /* chains: the chain's last assistant is dropped */
-    uint64_t head_version;       /* linear */
-    uint32_t n_context, n_close, trim;
-    uint32_t kept; /* exhausted, chains: ids that stay of a chain that is rolled back and closed */
-
-    /* What session_prepare_render works with and makes; nothing else of the plan changes meanwhile,
-     * since other calls of the session look at it. */
-    struct {
-        int32_t *stored;          /* the parent's ids, with room behind them */
-        bool stored_known;        /* the model has every id that the session holds */
-        struct token_span prompt; /* made */
-        size_t reused;
-        uint32_t n_context, n_close, trim;
-        bool audits; /* set before: the suffix is to be held against the whole chat */
-        enum model_audit audit;
-        bool anew;     /* the template rewrites earlier checkpoints: not on the parent */
-        bool exhausts; /* by its bytes alone the prompt is beyond what the session may hold */
-    } made;
-};
-
 static inline bool session_has_ended(const struct session *s)
 {
     return s->phase == SESSION_FINALIZED || s->phase == SESSION_ABORTED;
@@ -232,15 +190,6 @@ void session_rest(struct session *s);
 /* Out of the store; freed when its last holder lets go. */
 void session_unlink(struct session *s);
 
-/* Frees the rewards, of the session and of its responses. */
-void session_free_rewards(struct session *s);
-
-/* Unlinks and frees a plan (after its release or its commit). */
-void plan_free(struct plan *p);
-
-/* The live plan with this call number, or NULL. */
-struct plan *plan_find(struct session *s, uint64_t call);
-
 /* Frees a session whose last holder may just have gone. */
 void session_maybe_free(struct session *s);
 
@@ -262,16 +211,12 @@ void session_note_labels(struct session *s, const struct json *labels);
 void session_account(struct session *s);
 
 /* Takes from a record of an evicted session what stays in memory: phase, times, sums. */
-struct record_in;
 int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
                    struct err *e);
 
 /* Reads all records of a resident session back from the journal (the store must have a source), in
  * any order. -1 and e: not all can be read, or the reader said so. */
 int session_read_records(struct session *s, const struct session_reader *to, struct err *e);
-
-/* Finds or makes the reward of a response (absent id: the session's). */
-struct reward *session_reward(struct session *s, struct str response_id);
 
 /* Parses and checks POST /sessions options (a JSON object, or NULL) over the store's defaults.
  * JSON values stay borrowed. */
@@ -304,19 +249,6 @@ void checkpoint_hide(struct checkpoint *t);
 
 /* Applies the body of RECORD_BUDGET. */
 int session_apply_budget(struct session *s, struct record_in *r, struct err *e);
-
-/* Why the session stopped: who, and a word for it. false: it goes on. The session is filled. */
-bool session_stopped(const struct session *s, enum session_stop *ret_by, const char **ret_reason);
-
-/* Writes the member "stop_reason". */
-void session_put_stop(const struct session *s, struct json_out *o);
-
-/* -1, ERR_BUDGET with the option's name as param: the session may make no further call. */
-int session_check_turns(const struct session *s, struct err *e);
-
-/* The same of a call that adds so many context tokens; *left becomes what its answer may have, if
- * that is less. */
-int session_check_tokens(const struct session *s, uint64_t context, uint64_t *left, struct err *e);
 
 /* Applies the body of a record of the sinks. */
 int session_apply_sink(struct session *s, struct record_in *r, struct err *e);

@@ -3,6 +3,11 @@
 
 #include "worker/session/policy.h"
 
+#include "common/base/vec.h"
+#include "worker/session/branch.h"
+#include "worker/session/plan.h"
+#include "worker/session/store.h"
+
 static void position_deepest(struct plan *p)
 {
     for (uint32_t i = p->walk.n_matched; i-- > 0 && !p->parent;) {

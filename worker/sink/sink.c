@@ -27,10 +27,12 @@
 #include "common/journal/syncer.h"
 #include "common/proc/config.h"
 #include "common/proc/ids.h"
+#include "common/proc/metrics.h"
 #include "worker/export/options_text.h"
 #include "worker/ledger/ledger.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
+#include "worker/sink/sink_target.h"
 #include "worker/sink/spooling.h"
 
 enum { DELAY_MIN_MS = 1000, DELAY_MAX_MS = 30 * 1000, SWEEP_TICKS = 60, AGAIN_TICKS = 10 };

@@ -22,6 +22,7 @@
 #include "common/base/vec.h"
 #include "common/os/file.h"
 #include "common/proc/ids.h"
+#include "common/proc/metrics.h"
 
 enum { DELAY_MIN_MS = 100, DELAY_MAX_MS = 30 * 1000 };
 

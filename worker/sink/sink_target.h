@@ -6,12 +6,18 @@
 #ifndef RG_SINK_SINK_TARGET_H
 #define RG_SINK_SINK_TARGET_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "common/base/buf.h"
 #include "common/base/map.h"
+#include "common/base/vec.h"
 #include "common/os/loop.h"
-#include "common/proc/metrics.h"
 #include "worker/sink/spooled.h"
 
+struct loop;
+struct metrics_page;
 struct target;
 
 /* What every kind needs to know; owned by struct sinks. */

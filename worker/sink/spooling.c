@@ -15,8 +15,10 @@
 #include <unistd.h>
 
 #include "common/journal/syncer.h"
+#include "worker/export/export.h"
 #include "worker/export/slice.h"
 #include "worker/session/session.h"
+#include "worker/sink/sink_target.h"
 
 struct spooling {
     struct spooling_options o;

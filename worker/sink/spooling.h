@@ -5,8 +5,8 @@
 #ifndef RG_SINK_SPOOLING_H
 #define RG_SINK_SPOOLING_H
 
-#include "common/os/loop.h"
-#include "worker/sink/sink_target.h"
+#include <stddef.h>
+#include <stdint.h>
 
 struct model;
 struct media_store;
@@ -15,6 +15,9 @@ struct session;
 struct session_store;
 struct spooling;
 struct syncer;
+struct err;
+struct loop;
+struct target;
 
 struct spooling_options {
     struct loop *loop;

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 
 #include "common/base/vec.h"
+#include "worker/tokens/tokenizer.h"
+#include "worker/tokens/vocab.h"
 
 const struct added_token *added_by_content(const struct added *a, struct str content)
 {

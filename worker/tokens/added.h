@@ -9,11 +9,14 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/base/map.h"
-#include "worker/tokens/tokenizer.h"
 #include "worker/tokens/trie.h"
-#include "worker/tokens/vocab.h"
+
+struct added_token;
+struct err;
+struct vocab;
 
 struct added_pattern {
     struct str content;

@@ -18,7 +18,9 @@
 #include "common/base/cancel.h"
 #include "common/base/vec.h"
 #include "worker/tokens/byte_level.h"
+#include "worker/tokens/span.h"
 #include "worker/tokens/unicode.h"
+#include "worker/tokens/vocab.h"
 
 enum { SHORT_WORD = 48, MERGE_BATCH = 64 };
 

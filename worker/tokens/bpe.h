@@ -15,11 +15,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/str.h"
 #include "worker/tokens/longest.h"
-#include "worker/tokens/span.h"
-#include "worker/tokens/vocab.h"
+#include "worker/tokens/pair_table.h"
+
+struct token_vec;
+struct vocab;
 
 enum { BPE_MERGES_MAX = PAIR_VALUE_MAX, BPE_UNK_NONE = -1, BPE_UNK_ABSENT = -2 };
 

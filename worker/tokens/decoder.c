@@ -18,8 +18,11 @@
 #include "common/base/attrs.h"
 #include "common/base/vec.h"
 #include "common/codec/hex.h"
+#include "common/codec/json.h"
 #include "common/codec/utf8.h"
 #include "worker/tokens/byte_level.h"
+#include "worker/tokens/pattern.h"
+#include "worker/tokens/regex.h"
 #include "worker/tokens/tokenizer_config.h"
 #include "worker/tokens/unicode.h"
 

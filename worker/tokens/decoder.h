@@ -12,11 +12,11 @@
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
-#include "common/codec/json.h"
-#include "worker/tokens/regex.h"
 
 struct decoder_step;
+struct json;
 struct pattern;
+struct regex_scratch;
 
 struct decoder {
     struct decoder_step *at;

@@ -16,6 +16,8 @@
 #include "common/base/cancel.h"
 #include "common/base/vec.h"
 #include "common/codec/utf8.h"
+#include "worker/tokens/regex.h"
+#include "worker/tokens/tokenizer.h"
 #include "worker/tokens/tokenizer_parts.h"
 #include "worker/tokens/unicode.h"
 #include "worker/tokens/word_cache.h"

@@ -3,6 +3,8 @@
  * a tokenizer may drop or join text without limit, the bound is 0. */
 #include "worker/tokens/tokenizer_parts.h"
 
+#include "worker/tokens/tokenizer.h"
+
 /* Characters that become one by composition are at most this many times as long together. */
 enum { COMPOSED_MAX = 4 };
 

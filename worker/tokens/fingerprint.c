@@ -3,6 +3,9 @@
  * in the model) it stays. */
 #include "worker/tokens/tokenizer_parts.h"
 
+#include "common/codec/json.h"
+#include "worker/tokens/tokenizer.h"
+
 static uint64_t mix(uint64_t h, const void *p, size_t n)
 {
     return str_hash(str_of(p, n), h + 1);

@@ -9,6 +9,7 @@
 #include "common/base/cancel.h"
 #include "common/base/check.h"
 #include "worker/tokens/longest_bear.h"
+#include "worker/tokens/pair_table.h"
 
 enum { CANCEL_EVERY = 1 << 14 }; /* tokens between two questions whether to go on */
 

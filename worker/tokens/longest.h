@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "worker/tokens/pair_table.h"
+struct pair_table;
 
 /* How a token comes about. */
 struct token_origin {

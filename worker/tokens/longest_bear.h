@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "worker/tokens/longest.h"
+#include "worker/tokens/pair_table.h"
 
 /* Whether nothing merges across the border of a and b before they are what they
  * are. */

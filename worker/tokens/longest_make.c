@@ -9,6 +9,7 @@
 #include "common/base/mem.h"
 #include "worker/tokens/longest.h"
 #include "worker/tokens/longest_bear.h"
+#include "worker/tokens/pair_table.h"
 
 enum { DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS };
 

@@ -13,10 +13,12 @@
 
 #include "common/base/attrs.h"
 #include "common/base/vec.h"
+#include "common/codec/json.h"
 #include "common/codec/utf8.h"
 #include "worker/tokens/byte_level.h"
 #include "worker/tokens/charsmap.h"
 #include "worker/tokens/normal_form.h"
+#include "worker/tokens/pattern.h"
 #include "worker/tokens/tokenizer_config.h"
 #include "worker/tokens/unicode.h"
 

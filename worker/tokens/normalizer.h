@@ -8,14 +8,15 @@
 #ifndef RG_TOKENS_NORMALIZER_H
 #define RG_TOKENS_NORMALIZER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
-#include "common/codec/json.h"
-#include "worker/tokens/regex.h"
 
+struct json;
 struct normalizer_step;
+struct regex_scratch;
 
 struct normalizer {
     struct normalizer_step *at;

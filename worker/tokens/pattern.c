@@ -11,6 +11,7 @@
 #include "common/base/mem.h"
 #include "worker/tokens/charset.h"
 #include "worker/tokens/onig.h"
+#include "worker/tokens/regex.h"
 #include "worker/tokens/split_family.h"
 #include "worker/tokens/unicode.h"
 

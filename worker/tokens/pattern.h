@@ -13,9 +13,9 @@
 
 #include "common/base/err.h"
 #include "common/base/str.h"
-#include "worker/tokens/regex.h"
 
 struct pattern;
+struct regex_scratch;
 
 struct pattern *pattern_literal(struct str text); /* copies; may be empty */
 struct pattern *pattern_char(uint32_t flags);     /* one character with any of these flags */

@@ -18,7 +18,9 @@
 
 #include "common/base/attrs.h"
 #include "common/base/vec.h"
+#include "common/codec/json.h"
 #include "worker/tokens/byte_level.h"
+#include "worker/tokens/pattern.h"
 #include "worker/tokens/tokenizer_config.h"
 #include "worker/tokens/unicode.h"
 

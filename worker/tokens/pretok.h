@@ -15,10 +15,11 @@
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
-#include "common/codec/json.h"
-#include "worker/tokens/pattern.h"
 
+struct json;
+struct pattern;
 struct pretok_stage;
+struct regex_scratch;
 
 struct pretok {
     struct pretok_stage *at;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "common/base/vec.h"
+#include "worker/tokens/regex.h"
 #include "worker/tokens/tokenizer_parts.h"
 
 struct detok {

@@ -26,11 +26,11 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/str.h"
-#include "worker/tokens/span.h"
 
 struct tokenizer;
 struct encoder;
 struct detok;
+struct token_vec;
 
 /* One entry of "added_tokens", as the library resolved it. */
 struct added_token {

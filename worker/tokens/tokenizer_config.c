@@ -3,6 +3,8 @@
 
 #include "worker/tokens/tokenizer_config.h"
 
+#include "common/codec/json.h"
+#include "worker/tokens/pattern.h"
 #include "worker/tokens/unicode.h"
 
 struct str config_type(const struct json *v)

@@ -10,8 +10,10 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
-#include "common/codec/json.h"
-#include "worker/tokens/pattern.h"
+
+struct json;
+struct pattern;
+struct str;
 
 enum { CONFIG_DEPTH_MAX = 16 }; /* Sequences in Sequences */
 

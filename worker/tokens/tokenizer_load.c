@@ -13,6 +13,9 @@
 #include "common/codec/json.h"
 #include "common/os/file.h"
 #include "worker/tokens/byte_level.h"
+#include "worker/tokens/pattern.h"
+#include "worker/tokens/regex.h"
+#include "worker/tokens/tokenizer.h"
 #include "worker/tokens/tokenizer_config.h"
 #include "worker/tokens/tokenizer_parts.h"
 

@@ -5,13 +5,16 @@
 #ifndef RG_TOKENS_TOKENIZER_PARTS_H
 #define RG_TOKENS_TOKENIZER_PARTS_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "common/base/arena.h"
 #include "worker/tokens/added.h"
 #include "worker/tokens/bpe.h"
 #include "worker/tokens/decoder.h"
 #include "worker/tokens/normalizer.h"
 #include "worker/tokens/pretok.h"
-#include "worker/tokens/tokenizer.h"
 #include "worker/tokens/unigram.h"
 #include "worker/tokens/vocab.h"
 

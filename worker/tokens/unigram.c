@@ -15,6 +15,7 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "worker/tokens/unicode.h"
+#include "worker/tokens/vocab.h"
 
 enum { CANCEL_EVERY = 1 << 16 };
 

@@ -16,9 +16,9 @@
 #include "common/base/err.h"
 #include "common/base/str.h"
 #include "worker/tokens/span.h"
-#include "worker/tokens/vocab.h"
 
 struct unigram_node;
+struct vocab;
 
 struct unigram {
     const struct vocab *vocab;

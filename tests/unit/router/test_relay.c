@@ -1,6 +1,14 @@
 /* One exchange after the other over real sockets: the test is the client and the worker. */
+#include "common/base/clock.h"
+#include "common/base/mem.h"
 #include "common/proc/board.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "router/clients.h"
+#include "router/hub.h"
 #include "router/relay.h"
+#include "router/upstreams.h"
+#include "testing.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,11 +19,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include "common/base/clock.h"
-#include "common/base/mem.h"
-#include "router/clients.h"
-#include "testing.h"
 
 enum { LIMIT_MS = 10000 };
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "common/base/attrs.h"
+#include "common/net/http1.h"
 #include "testing.h"
 
 #define HEX "0123456789abcdef0123456789abcdef"

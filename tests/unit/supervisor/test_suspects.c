@@ -4,6 +4,7 @@
 
 #include "common/base/attrs.h"
 #include "common/base/mem.h"
+#include "common/proc/board.h"
 #include "testing.h"
 
 enum { SLOT = BOARD_WORKER0, KILLER = 7, BYSTANDER = 9, HOUR = SUSPECT_MEMORY_MS };

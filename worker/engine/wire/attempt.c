@@ -20,8 +20,11 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/net/http1.h"
+#include "common/net/http_client.h"
+#include "common/os/loop.h"
 #include "worker/engine/wire/reading.h"
 #include "worker/engine/wire/refusal.h"
+#include "worker/engine/wire/scoring.h"
 
 enum {
     ERROR_BODY_MAX = 16 * 1024,

@@ -4,6 +4,7 @@
 #ifndef RG_WIRE_ATTEMPT_H
 #define RG_WIRE_ATTEMPT_H
 
+#include "common/base/list.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/session_ends.h"
 

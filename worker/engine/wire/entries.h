@@ -11,8 +11,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/codec/json_scan.h"
-
 struct logprob_item {
     int32_t id;    /* -1: none was told */
     float logprob; /* NaN: none was told, or it is no number */

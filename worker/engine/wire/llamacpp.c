@@ -10,6 +10,8 @@
 #include "common/codec/json_number.h"
 #include "worker/engine/wire/processed.h"
 #include "worker/engine/wire/remote.h"
+#include "worker/engine/wire/scoring.h"
+#include "worker/engine/wire/wire_fields.h"
 #include "worker/engine/wire/wire_write.h"
 
 enum {

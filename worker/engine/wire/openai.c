@@ -4,6 +4,7 @@
  */
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/upstream_ids.h"
+#include "worker/engine/wire/upstream_text.h"
 
 /* What asks for ids, and the logprobs that belong to them. SGLang's meta_info does not stream, its
  * sglext does. */

@@ -11,6 +11,9 @@
 
 #include <math.h>
 
+#include "common/codec/sampling.h"
+#include "worker/engine/wire/scoring.h"
+
 #define SURE 1e-5 /* of what is not told, as a part of the whole */
 
 /* The weight that the tokens not told can have at most after temperature, the best one's being 1.

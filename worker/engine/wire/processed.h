@@ -6,9 +6,11 @@
 #ifndef RG_WIRE_PROCESSED_H
 #define RG_WIRE_PROCESSED_H
 
+#include <stdint.h>
+
 #include "common/codec/json_scan.h"
-#include "common/codec/sampling.h"
-#include "worker/engine/wire/scoring.h"
+
+struct sampling;
 
 struct processed {
     const struct sampling *sampling;

@@ -15,6 +15,8 @@
 
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "worker/engine/wire/remote.h"
+#include "worker/engine/wire/wire_reply.h"
 #include "worker/engine/wire/wire_write.h"
 
 enum { TOLD = 1, TOPS, POSITION, ENTRY };

@@ -7,7 +7,13 @@
 #ifndef RG_WIRE_PROMPT_SCORES_H
 #define RG_WIRE_PROMPT_SCORES_H
 
-#include "worker/engine/wire/remote.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker/engine/wire/wire_fields.h"
+#include "worker/tokens/span.h"
+
+struct wire_send;
 
 enum scorer_kind { SCORER_SGLANG, SCORER_VLLM };
 

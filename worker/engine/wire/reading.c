@@ -14,6 +14,7 @@
 #include "worker/engine/wire/reading.h"
 
 #include "common/base/vec.h"
+#include "worker/engine/wire/remote.h"
 
 enum {
     EXPERTS_MAX = 1 << 30,

@@ -7,8 +7,16 @@
 #ifndef RG_WIRE_READING_H
 #define RG_WIRE_READING_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "common/net/sse.h"
-#include "worker/engine/wire/remote.h"
+#include "worker/engine/wire/upstream_text.h"
+#include "worker/engine/wire/wire_fields.h"
+#include "worker/engine/wire/wire_reply.h"
+
+struct remote;
+struct wire;
 
 struct reading {
     const struct remote *remote;

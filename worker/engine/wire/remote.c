@@ -13,12 +13,15 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/str.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "common/net/http1.h"
+#include "common/net/http_client.h"
+#include "worker/engine/passing.h"
 #include "worker/engine/wire/attempt.h"
 
 enum { KEY_MAX = 4096, ABORT_TIMEOUT_MS = 10000, WEIGHTS_TIMEOUT_MS = 5000, INFO_MAX = 4 << 20 };

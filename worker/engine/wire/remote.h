@@ -7,14 +7,23 @@
 #ifndef RG_WIRE_REMOTE_H
 #define RG_WIRE_REMOTE_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "common/base/vec.h"
-#include "common/net/http_client.h"
 #include "worker/engine/adapter.h"
-#include "worker/engine/wire/scoring.h"
-#include "worker/engine/wire/upstream_text.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/wire/wire_reply.h"
 
+struct engine_pass;
+struct engine_pass_events;
+struct field;
+struct http_insert;
+struct loop;
 struct remote;
+struct score_ask;
+struct upstream_text;
 
 /* One request as a wire writes it. */
 struct wire_send {

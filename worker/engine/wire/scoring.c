@@ -18,6 +18,7 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/net/http1.h"
+#include "common/net/http_client.h"
 #include "worker/engine/wire/attempt.h"
 
 enum {

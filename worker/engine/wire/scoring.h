@@ -8,11 +8,17 @@
 #ifndef RG_WIRE_SCORING_H
 #define RG_WIRE_SCORING_H
 
-#include "worker/engine/engine.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker/tokens/span.h"
 
 struct reply;
 struct remote;
 struct scoring;
+struct engine_request;
+struct err;
+struct sampling;
 
 /* One question: what is the logprob of `id` behind `prompt`? */
 struct score_ask {

@@ -1,6 +1,7 @@
 /* Kind `sglang`: POST /generate, ids in, ids and logprobs out. */
 #include "common/base/vec.h"
 #include "worker/engine/wire/remote.h"
+#include "worker/engine/wire/wire_fields.h"
 #include "worker/engine/wire/wire_write.h"
 
 enum {

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/base/vec.h"
+#include "worker/request/odds.h"
 
 void support_done(struct support *s)
 {

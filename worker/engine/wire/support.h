@@ -7,9 +7,14 @@
 #ifndef RG_WIRE_SUPPORT_H
 #define RG_WIRE_SUPPORT_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "common/base/err.h"
 #include "common/codec/json_scan.h"
-#include "worker/request/odds.h"
+
+struct odds_support;
 
 struct support {
     bool wanted; /* else what comes is passed over */

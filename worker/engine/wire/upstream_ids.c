@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "common/base/vec.h"
+#include "worker/engine/wire/wire_reply.h"
 
 static int invalid(struct err *e, const char *what)
 {

@@ -7,7 +7,11 @@
 #ifndef RG_WIRE_UPSTREAM_IDS_H
 #define RG_WIRE_UPSTREAM_IDS_H
 
-#include "worker/engine/wire/wire_reply.h"
+#include <stdbool.h>
+
+struct err;
+struct json;
+struct reply;
 
 /* Takes what a chunk or the whole answer tells. -1 ERR_ENGINE_INVALID when it is misshapen. */
 int upstream_ids_take(struct reply *y, const struct json *doc, struct err *e);

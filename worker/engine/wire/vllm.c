@@ -7,6 +7,7 @@
 #include "common/base/vec.h"
 #include "worker/engine/wire/npy.h"
 #include "worker/engine/wire/remote.h"
+#include "worker/engine/wire/wire_fields.h"
 #include "worker/engine/wire/wire_write.h"
 
 enum { ROUTE_GENERATE, ROUTE_COMPLETIONS, ROUTES };

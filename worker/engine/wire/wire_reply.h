@@ -7,11 +7,14 @@
 #ifndef RG_WIRE_WIRE_REPLY_H
 #define RG_WIRE_WIRE_REPLY_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "common/codec/json_scan.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/wire/entries.h"
 #include "worker/engine/wire/support.h"
-#include "worker/engine/wire/wire_fields.h"
 
 enum reply_finish {
     REPLY_RUNNING,

@@ -12,7 +12,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/vec.h"
 #include "common/codec/base64.h"
+#include "common/codec/json.h"
+#include "common/codec/sampling.h"
+#include "common/net/http_client.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/engine_pool.h"
+#include "worker/engine/wire/remote.h"
+#include "worker/tokens/span.h"
 
 /* An id as it stands in a list, ready to be copied as one word of 8 bytes. */
 struct id_word {

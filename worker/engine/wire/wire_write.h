@@ -5,8 +5,17 @@
 #ifndef RG_WIRE_WIRE_WRITE_H
 #define RG_WIRE_WIRE_WRITE_H
 
-#include "common/codec/json.h"
-#include "worker/engine/wire/remote.h"
+#include <stdbool.h>
+
+struct engine_image;
+struct engine_options;
+struct engine_request;
+struct json;
+struct json_out;
+struct sampling;
+struct str;
+struct token_span;
+struct wire_send;
 
 /* [1,2,...], of ids from 0. On the loop only: it keeps a table. */
 void wire_ids(struct json_out *o, struct token_span ids);

@@ -1,7 +1,10 @@
 /* The client against a server that plays a script: a thread that answers each request with the
  * next pieces of text, waiting a moment between them. */
+#include "common/base/buf.h"
 #include "common/net/http1.h"
 #include "common/net/http_client.h"
+#include "common/os/loop.h"
+#include "testing.h"
 
 #include <netinet/in.h>
 #include <pthread.h>
@@ -16,9 +19,7 @@
 #include <mbedtls/ssl_cache.h>
 
 #include "common/base/attrs.h"
-#include "common/base/buf.h"
 #include "common/codec/base64.h"
-#include "testing.h"
 
 enum { PIECES = 8, ANSWERS = 4 };
 

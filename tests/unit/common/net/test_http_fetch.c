@@ -6,6 +6,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/net/http_client.h"
+#include "common/os/loop.h"
 #include "testing.h"
 
 /* A server on the client's own loop: it reads once and says `says`. */

@@ -9,6 +9,7 @@
 #include "common/base/attrs.h"
 #include "common/base/cancel.h"
 #include "common/base/clock.h"
+#include "common/os/loop.h"
 #include "testing.h"
 
 enum { WAIT_MS = 10000 };

@@ -13,6 +13,7 @@
 
 #include "common/base/clock.h"
 #include "common/net/http1.h"
+#include "common/os/loop.h"
 #include "common/serve/server.h"
 #include "testing.h"
 

@@ -3,6 +3,7 @@
 
 #include "common/base/attrs.h"
 #include "testing.h"
+#include "worker/api/routes.h"
 #include "worker/export/export.h"
 
 static const struct api_route *route(const char *method, const char *path)

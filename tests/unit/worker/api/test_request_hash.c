@@ -1,7 +1,7 @@
+#include "common/codec/json.h"
 #include "common/serve/exchange.h"
-#include "worker/api/api_call.h"
-
 #include "testing.h"
+#include "worker/api/api_call.h"
 
 static void hash_of(const char *body, uint64_t ret[2])
 {

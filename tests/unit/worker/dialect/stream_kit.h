@@ -10,6 +10,7 @@
 
 #include "testing.h"
 #include "worker/dialect/writers.h"
+#include "worker/request/chat_request.h"
 
 enum { KIT_EVENTS_MAX = 4096 };
 

@@ -4,6 +4,7 @@
 
 #include "testing.h"
 #include "worker/dialect/writers.h"
+#include "worker/request/chat_request.h"
 
 static struct str read_file(const char *path)
 {

@@ -1,6 +1,9 @@
 /* The chunk grammar of Chat Completions and Completions. */
 #include "stream_kit.h"
 
+#include "common/codec/json.h"
+#include "worker/dialect/writers.h"
+
 #define CHAT                                                                                    \
     "{\"model\":\"m/x\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true," \
     "\"stream_options\":{\"include_usage\":true}}"

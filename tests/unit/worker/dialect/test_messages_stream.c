@@ -1,6 +1,9 @@
 /* The event grammar of Messages. */
 #include "stream_kit.h"
 
+#include "common/codec/json.h"
+#include "worker/request/answer_sink.h"
+
 #define MESSAGES                                                                               \
     "{\"model\":\"m\",\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]," \
     "\"stream\":true}"

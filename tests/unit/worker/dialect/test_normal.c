@@ -9,6 +9,7 @@
 #include "common/base/attrs.h"
 #include "testing.h"
 #include "worker/dialect/writers.h"
+#include "worker/request/chat_request.h"
 
 static const struct json *past_r1(void *ctx, struct arena *a, struct str id,
                                   const struct json **ret_asked)

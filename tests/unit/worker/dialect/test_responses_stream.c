@@ -1,6 +1,8 @@
 /* The event grammar of Responses, checked as the official SDK's accumulator does. */
 #include "stream_kit.h"
 
+#include "common/codec/json.h"
+
 #define RESPONSES "{\"model\":\"m\",\"input\":\"hi\",\"stream\":true}"
 
 struct seen {

@@ -7,6 +7,7 @@
 #include "common/os/loop.h"
 #include "testing.h"
 #include "worker/engine/adapter.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_target.h"
 #include "worker/model/model.h"
 #include "worker/tokens/tokenizer.h"

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "testing.h"
+#include "worker/engine/adapter.h"
 #include "worker/engine/engine_set.h"
 #include "worker/engine/engine_target.h"
 

@@ -1,6 +1,8 @@
 /* Sets of engines as a file or a router tells them. */
 #include "common/base/vec.h"
+#include "common/codec/json.h"
 #include "testing.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_source.h"
 
 TEST(engine_source, settings)

@@ -2,9 +2,11 @@
 #include <math.h>
 
 #include "common/base/vec.h"
+#include "common/codec/sampling.h"
 #include "testing.h"
 #include "worker/engine/wire/entries.h"
 #include "worker/engine/wire/processed.h"
+#include "worker/engine/wire/scoring.h"
 
 /* The places of entries with these ids (a text of letters) among tokens; "-" for nowhere. */
 static int places(const char *tokens, const char *ids, char *ret)

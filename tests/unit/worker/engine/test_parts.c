@@ -8,6 +8,7 @@
 #include "worker/engine/wire/upstream_text.h"
 #include "worker/engine/wire/wire_fields.h"
 #include "worker/engine/wire/wire_write.h"
+#include "worker/tokens/span.h"
 
 TEST(fair_queue, sessions_take_turns)
 {

@@ -1,7 +1,11 @@
 #include "testing.h"
 #include "worker/export/drift.h"
 #include "worker/export/export.h"
+#include "worker/request/chat.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/payload.h"
 #include "worker/session/session.h"
+#include "worker/session/session_call.h"
 #include "worker/session/store.h"
 
 static char some_model;

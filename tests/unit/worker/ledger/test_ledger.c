@@ -12,6 +12,7 @@
 #include "common/journal/journal.h"
 #include "testing.h"
 #include "worker/ledger/delivery.h"
+#include "worker/residency/residency.h"
 #include "worker/session/session.h"
 
 enum { LIMIT_MS = 10000 };

@@ -10,6 +10,7 @@
 #include "testing.h"
 #include "worker/model/standin.h"
 #include "worker/model/suffix_text.h"
+#include "worker/request/chat.h"
 
 struct kit {
     struct arena a;

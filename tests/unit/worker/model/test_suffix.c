@@ -12,6 +12,7 @@
 #include "talk.h"
 #include "testing.h"
 #include "worker/model/model_internal.h"
+#include "worker/request/chat.h"
 
 struct tally {
     unsigned equal, rewrites, spurious, refused, wrong;

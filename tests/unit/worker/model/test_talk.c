@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
+#include "common/codec/json.h"
 #include "common/codec/utf8.h"
 #include "testing.h"
 

@@ -5,6 +5,7 @@
  * piece of an escape or a number may be missing.
  */
 #include "common/base/arena.h"
+#include "common/codec/json.h"
 #include "testing.h"
 #include "worker/parsers/parser.h"
 

@@ -9,6 +9,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/buf.h"
+#include "common/codec/json.h"
 #include "testing.h"
 #include "worker/parsers/parser.h"
 

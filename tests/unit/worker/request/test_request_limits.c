@@ -1,5 +1,6 @@
 #include "worker/request/request_limits.h"
 
+#include "common/codec/json.h"
 #include "testing.h"
 
 static const struct request_limits LIMITS = {.memory_bytes = 1 << 30,

@@ -2,6 +2,9 @@
 #ifndef RG_UNIT_SESSION_KIT_H
 #define RG_UNIT_SESSION_KIT_H
 
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/base/err.h"
 #include "worker/session/session.h"
 
 struct kit {

@@ -1,6 +1,8 @@
 /* Sessions that leave memory and come back: what must not change by it. */
+#include "common/base/buf.h"
 #include "kit.h"
 #include "testing.h"
+#include "worker/session/session.h"
 
 enum { HOUR = 3600 * 1000 };
 

@@ -3,6 +3,9 @@
 #include <stdlib.h>
 
 #include "testing.h"
+#include "worker/request/chat.h"
+#include "worker/session/session.h"
+#include "worker/session/session_call.h"
 
 static void applied(struct kit *k, struct buf *record)
 {

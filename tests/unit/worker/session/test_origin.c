@@ -5,6 +5,8 @@
 #include "testing.h"
 #include "worker/session/commit.h"
 #include "worker/session/record.h"
+#include "worker/session/session.h"
+#include "worker/session/session_call.h"
 
 #define HELLO "[{\"role\":\"user\",\"content\":\"hello\"}]"
 #define MORE                                                                                  \

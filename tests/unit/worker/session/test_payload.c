@@ -5,6 +5,8 @@
 
 #include "kit.h"
 #include "testing.h"
+#include "worker/session/session.h"
+#include "worker/session/session_call.h"
 
 enum { BRANCHES = 120, ANSWER = 3000 };
 

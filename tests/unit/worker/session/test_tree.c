@@ -1,7 +1,10 @@
 #include <stdio.h>
 
+#include "common/codec/json.h"
 #include "kit.h"
 #include "testing.h"
+#include "worker/session/session.h"
+#include "worker/session/session_call.h"
 
 #define U(t) "{\"role\":\"user\",\"content\":\"" t "\"}"
 #define A(t) "{\"role\":\"assistant\",\"content\":\"" t "\"}"

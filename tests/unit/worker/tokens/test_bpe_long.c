@@ -7,6 +7,8 @@
 #include "testing.h"
 #include "worker/tokens/bpe.h"
 #include "worker/tokens/byte_level.h"
+#include "worker/tokens/span.h"
+#include "worker/tokens/vocab.h"
 
 enum { MODELS = 60, LETTERS = 4, PIECES = 90, MERGES = 400, PIECE_MAX = 40, WORD = 3000 };
 

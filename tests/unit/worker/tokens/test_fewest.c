@@ -1,5 +1,6 @@
 #include "common/base/vec.h"
 #include "testing.h"
+#include "worker/tokens/span.h"
 #include "worker/tokens/tokenizer.h"
 
 /* Never more than there are, and not far below where every byte is a token. */

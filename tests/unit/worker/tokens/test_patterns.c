@@ -2,12 +2,14 @@
  * The hand-written family matchers against PCRE2 with the translated pattern, and corners of the
  * translation against what Oniguruma does (measured through the reference library).
  */
+#include "common/codec/json.h"
 #include "common/codec/utf8.h"
 #include "tokens_kit.h"
 #include "worker/tokens/normal_form.h"
 #include "worker/tokens/normalizer.h"
 #include "worker/tokens/onig.h"
 #include "worker/tokens/pattern.h"
+#include "worker/tokens/regex.h"
 #include "worker/tokens/split_family.h"
 #include "worker/tokens/unicode.h"
 

@@ -2,8 +2,11 @@
  * tests/data/tokens/pipelines.jsonl: what the reference library answered for tokenizers put
  * together at random.
  */
+#include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "tokens_kit.h"
+#include "worker/tokens/span.h"
+#include "worker/tokens/tokenizer.h"
 
 struct models {
     struct arena arena;

@@ -1,6 +1,9 @@
+#include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"
 #include "tokens_kit.h"
+#include "worker/tokens/span.h"
+#include "worker/tokens/tokenizer.h"
 
 #define BYTES \
     "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}"

@@ -9,6 +9,7 @@
 
 #include "common/base/vec.h"
 #include "testing.h"
+#include "worker/tokens/span.h"
 #include "worker/tokens/tokenizer.h"
 
 static inline struct buf kit_file(const char *path)

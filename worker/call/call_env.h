@@ -1,0 +1,110 @@
+/*
+ * struct call_env: what all model calls of a worker process share: the model, the sessions and the
+ * one way to change them, the engines, helper threads, limits, and the calls that run. One a
+ * process; the command-line tools have none.
+ */
+#ifndef RG_CALL_CALL_ENV_H
+#define RG_CALL_CALL_ENV_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/list.h"
+#include "worker/parsers/kinds.h"
+#include "worker/request/request_limits.h"
+
+struct board;
+struct call_watch;
+struct encoder;
+struct engine_pool;
+struct err;
+struct helper_job;
+struct helpers;
+struct ids;
+struct ledger;
+struct loop;
+struct media_store;
+struct metrics_page;
+struct model;
+struct model_scratch;
+struct residency;
+struct session_defaults;
+struct session_store;
+
+struct call_env {
+    struct loop *loop;
+    const struct model *model;
+    struct model_scratch *scratch;
+    struct encoder *encoder;       /* for text completions */
+    struct helpers *helpers;       /* for long work (work.h); NULL: it is done on the spot */
+    struct list_head dropped_work; /* nobody wants it, but a helper still has it */
+    struct board *board;           /* where work is noted (work.h), in this slot; or NULL */
+    unsigned slot;
+    atomic_uint n_tools; /* threads that have tools of their own */
+    struct session_store *store;
+    struct engine_pool *engines;
+    struct ids *ids;
+    struct metrics_page *page;
+    enum tool_kind tool_kind;
+    enum reasoning_kind reasoning_kind;
+    uint32_t context_length; /* 0: unknown */
+    bool model_known;        /* the model was named: it is the engines' */
+    uint64_t keepalive_ms, nonstream_keepalive_ms, rejoin_window_ms;
+    uint32_t max_inflight, max_session_inflight;
+    struct request_limits limits;
+    struct image_rules images;
+    const struct media_store *media; /* NULL: there is none; no picture is taken */
+    bool finish_on_disconnect;
+    bool strict_logprobs; /* logprobs of another distribution than the sampled one are refused */
+    struct residency *residency;
+    atomic_size_t request_bytes; /* of the arenas of requests and calls */
+    atomic_size_t export_bytes;  /* that exports hold which are being sent */
+    uint64_t most_bytes;         /* that were held since memory was given back */
+    unsigned low_calls;          /* of call_memory_held in a row that told of much less */
+    struct helper_job *trim;     /* which does that; or NULL */
+    struct ledger *ledger;
+    const struct call_watch *watch; /* NULL: nobody looks */
+    struct list_head running;       /* model calls, newest first */
+    size_t n_running;
+};
+
+/* What a call_env is made of; all borrowed. */
+struct call_env_parts {
+    struct loop *loop;
+    const struct model *model;
+    struct metrics_page *page;
+    const struct session_defaults *defaults;
+    bool journaled; /* sessions may be evicted: a journal has their records */
+};
+
+/* Makes ids, store, scratch, ledger and residency. Places, engines, helpers and limits are the
+ * caller's to add. -1: call_env_close all the same. */
+int call_env_open(struct call_env *env, const struct call_env_parts *parts, struct err *e);
+
+/* Ends what call_env_open made, and closes the places' journals. No call runs any more. `keep`:
+ * what a lost helper may still use is not freed. */
+void call_env_close(struct call_env *env, bool keep);
+
+/* What pictures a request may bring now: without an engine that can be asked with them, none. */
+struct image_rules call_image_rules(const struct call_env *env);
+
+/* The context length that calls are held to: the model's, else what the engines tell; 0: unknown.
+ */
+uint32_t call_context_length(const struct call_env *env);
+
+/* Helper threads for long work (work.h): with 0 of them all is done on the spot. on_lost (with
+ * env): n threads in all were evicted. */
+int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
+                       void (*on_lost)(void *env, unsigned n), struct err *e);
+
+/* Ends the threads, and drops what was dropped. How many threads do not end: then the process must
+ * leave by _exit and free nothing that a request uses. */
+unsigned call_helpers_end(struct call_env *env);
+
+/* Once a second: so many bytes are held by requests and sessions. When much less is held for some
+ * seconds than was before, a helper gives the system back what lies free in the heap. */
+void call_memory_held(struct call_env *env, uint64_t bytes);
+
+#endif

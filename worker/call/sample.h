@@ -1,0 +1,55 @@
+/*
+ * struct sample: one of the n answers of a model call while the engine makes it.
+ */
+#ifndef RG_CALL_SAMPLE_H
+#define RG_CALL_SAMPLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
+#include "worker/call/sampled_answer.h"
+#include "worker/engine/engine.h"
+#include "worker/request/answer_sink.h"
+#include "worker/tokens/span.h"
+
+struct model_call;
+struct session_version;
+
+/* One of the n engine calls of a call and what it gave. */
+struct sample {
+    struct model_call *model_call;
+    struct engine_call *call; /* NULL: not running */
+    struct sampled_answer answer;
+    bool decoding; /* answer is initialised */
+    bool done;
+    enum engine_finish finish;
+    int32_t *ids; /* in the call's arena, from done on */
+    size_t n_ids;
+    float *logprobs; /* n_ids, or NULL */
+    struct session_version *versions;
+    size_t n_versions;
+    struct str experts, odds, stop_text;
+    uint32_t experts_from, experts_rows;
+    bool unbudgeted;  /* the engine was not given max_thinking_tokens */
+    bool has_support; /* the engine told the sampling support of every token */
+    uint64_t queue_us, engine_us;
+    enum logprob_basis basis;
+    uint32_t scored;
+    int64_t cached_tokens;    /* -1: the engine did not tell */
+    struct token_logprob *lp; /* when the client asked for them */
+    size_t n_lp, cap_lp, lp_sent;
+    struct str response_id;
+    struct finished_answer out;
+
+    /* of an upstream that was asked with messages */
+    bool upstream, filtered;
+    struct token_span prompt_ids;
+    uint32_t prompt_tokens, completion_tokens;
+};
+
+/* Room for more logprobs of the client's. */
+void sample_lp_reserve(struct model_call *t, struct sample *r, size_t more);
+
+#endif

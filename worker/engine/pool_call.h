@@ -1,0 +1,65 @@
+/*
+ * struct engine_call: one sample on its way through queue, replica and retries; pool.c moves it.
+ */
+#ifndef RG_ENGINE_POOL_CALL_H
+#define RG_ENGINE_POOL_CALL_H
+
+#include "common/base/arena.h"
+#include "common/base/list.h"
+#include "common/os/loop.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/fair_queue.h"
+#include "worker/engine/splice.h"
+#include "worker/tokens/span.h"
+
+struct engine_pool;
+struct replica;
+
+enum call_state {
+    CALL_QUEUED,  /* in the queue */
+    CALL_RUNNING, /* at a replica */
+    CALL_RESTING, /* between two tries, or about to be refused */
+};
+
+/* From answer token `start` on the trainer's word for the weights was `version`. */
+struct stamp {
+    struct str version; /* in the call's arena */
+    uint32_t start;
+};
+
+struct engine_call {
+    struct engine_pool *pool;
+    struct list_item in_pool; /* of pool->calls */
+    struct fair_item item;
+    enum call_state state;
+    struct engine_request req; /* strings are copies in `arena`; values of the caller's arena */
+    struct token_vec prompt;   /* with the pieces of a spliced answer; empty: there are none yet */
+    size_t n_prompt;           /* without them */
+    const struct engine_events *events;
+    void *ctx;
+    struct replica *replica, *avoid;
+    struct replica *home; /* where it is counted while it waits, or NULL */
+    void *attempt;
+    struct loop_timer timer; /* of the queue, or until the next try */
+    struct splice splice;
+
+    struct {
+        struct stamp *at;
+        size_t n, cap;
+    } stamps;
+
+    uint32_t given; /* tokens told by deltas */
+    bool told;      /* something was: a repetition would tell it again */
+    uint32_t retries, resumes;
+    uint32_t fruitless;    /* engine-side aborts in a row that brought no token */
+    uint64_t fruitless_us; /* when the first of them came */
+    uint32_t anew;         /* times that an engine wanted to be asked differently */
+    uint64_t lost_us;      /* since when no engine could be reached, 0: the last one could */
+    uint64_t asked_us, queued_us, queue_us, first_us;
+    struct arena arena;
+};
+
+/* Notes that the pool's version holds from the call's next token on. */
+void pool_stamp(struct engine_call *c);
+
+#endif

@@ -1,0 +1,150 @@
+/*
+ * struct checkpoint: one generated answer as stored: the context ids that it added behind its
+ * parent's (a struct context_run, which may begin with another's), the sampled ids, and what the
+ * client was told. forest.h draws how checkpoints stand together. For who reads answers (exports,
+ * replays, scores); only apply.c and the policies write.
+ */
+#ifndef RG_SESSION_CHECKPOINT_H
+#define RG_SESSION_CHECKPOINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
+#include "worker/session/cause.h"
+
+struct arena;
+struct forest;
+struct json;
+struct message_node;
+struct odds;
+struct payload;
+struct token_span;
+
+/* A run of context ids: the first `base_n` of another run, then own ids. Samples of one turn and
+ * retries share a run by basing an empty one on it, so a context of 100,000 ids is stored once. */
+struct context_run {
+    const struct context_run *base;
+    uint32_t base_n;
+    uint32_t n;              /* own */
+    uint32_t depth;          /* bases below; bounded by forest_run */
+    struct payload *payload; /* begins with the own ids */
+};
+
+struct checkpoint_version {
+    struct str version; /* interned in the session's arena */
+    uint32_t start, end;
+};
+
+/* What the drift audit of the path that ends in a turn found: kept by exports, no part of the
+ * session's state. */
+struct checkpoint_audit {
+    bool done, audited;
+    uint8_t first; /* an enum drift_kind */
+    uint32_t count, position;
+};
+
+/* One generated answer. */
+struct checkpoint {
+    uint32_t id;   /* order of commits */
+    uint32_t seq;  /* order of commits and refreshes: the newest wins */
+    uint32_t call; /* index into forest.calls */
+    uint32_t answer;
+    uint32_t depth; /* generated checkpoints on the path, this one included */
+    struct checkpoint *parent;
+    struct message_node *node; /* of the assistant message; NULL: a completion without history */
+    struct checkpoint *older;  /* previous checkpoint at the same node */
+    uint32_t children;         /* checkpoints built on this one */
+    bool hidden;               /* same answer again: another checkpoint stands for it */
+    bool copied;               /* another session's, before it was forked: not trained here */
+    bool cut;                  /* did not end at a stop id */
+    bool text;                 /* it, or a checkpoint it stands on, has no ids: captured as text */
+
+    struct context_run context;
+    uint32_t n_context; /* ids of `context` */
+    uint32_t n_close;   /* the first of them, which only close the answer before */
+    uint32_t trim; /* of the parent's sampled ids, the last, which this one does not stand on */
+    uint32_t at;   /* in the context's payload: the sampled ids, logprobs, experts */
+    uint32_t n;    /* sampled ids */
+    bool has_logprobs, has_experts;
+    uint32_t total; /* tokens up to and including this checkpoint */
+    uint64_t sent;  /* ids_hash of what the engine was asked with; 0: not on record */
+    const struct checkpoint_version *versions;
+    uint32_t n_versions;
+
+    const struct json *message; /* assistant message as the client was told */
+    struct str response_id, finish_reason, parse_warning, told;
+    struct str label, parent_label;
+    struct str dropped_fields; /* of its request, a JSON list; absent: none */
+    enum session_cause cause;
+    uint32_t diff_message;
+    struct str diff_field, diff_stored, diff_request;
+    uint32_t experts_len; /* bytes */
+    uint32_t odds_len;    /* likewise; 0: none */
+    uint32_t experts_from, experts_rows, experts_layers, experts_topk;
+    uint64_t queue_us, engine_us, gateway_us, at_ms;
+    struct str logprob_basis; /* absent: not on record */
+    uint32_t scored_tokens;   /* whose logprob was asked for afterwards */
+    bool cached_told;
+    uint32_t cached_tokens; /* of the prompt, as the engine told */
+    struct checkpoint_audit audit;
+};
+
+/* What was sampled, n of each; its payload must have been recalled. */
+const int32_t *checkpoint_ids(const struct checkpoint *t);
+
+/* Returns the log-probabilities of the sampled ids, one each, or NULL if none were recorded; the
+ * payload must have been recalled. */
+const float *checkpoint_logprobs(const struct checkpoint *t);
+
+/* Returns the routed experts as the engine sent them (experts_rows x layers x topk), or an absent
+ * text; the payload must have been recalled. */
+struct str checkpoint_experts(const struct checkpoint *t);
+
+/* Reads what else could have been sampled; false: none is kept. The payload must have been
+ * recalled, and the arrays are borrowed from it. */
+bool checkpoint_odds(const struct checkpoint *t, struct odds *ret);
+
+/* Cut by length: such an answer may not be extended (tree). Answers cut by a stop string may. */
+static inline bool checkpoint_truncated(const struct checkpoint *t)
+{
+    return str_eq_c(t->finish_reason, "length");
+}
+
+/* Makes *r hold base[0..base_n) and n ids more; base may be NULL. Returns how many of the base's
+ * ids must be copied before the run's own ones (0 unless !context_run_extends): r->n counts them.
+ */
+uint32_t forest_run(struct forest *f, struct context_run *r, const struct context_run *base,
+                    uint32_t base_n, uint32_t n);
+
+/* Whether a run may share the first n ids of this one, or there are too many bases below. */
+bool context_run_extends(const struct context_run *base, uint32_t n);
+
+/* Returns how many leading ids of the span a run holds. */
+uint32_t context_run_common(const struct context_run *r, struct token_span ids);
+
+/* Returns how many ids the run has, those of its bases included. */
+uint32_t context_run_length(const struct context_run *r);
+
+/* Writes the first `n` ids of the run. */
+void context_run_copy(const struct context_run *r, uint32_t n, int32_t *out);
+
+/* Writes the ids of the path that ends in t: t->total of them. */
+void checkpoint_copy(const struct checkpoint *t, int32_t *out);
+
+/* A hash of ids that grows with them: of a + b it is ids_hash(ids_hash(h, a), b). h: IDS_HASH_NONE
+ * for no ids. Never 0. */
+#define IDS_HASH_NONE UINT64_C(0x51ed270b0a1f39c1)
+uint64_t ids_hash(uint64_t h, const int32_t *ids, size_t n);
+
+/* Where the sampled ids of t start, counted over its whole path. */
+static inline uint32_t checkpoint_start(const struct checkpoint *t)
+{
+    return t->total - t->n;
+}
+
+/* The checkpoints of the path, oldest first, in the arena: t->depth of them. */
+struct checkpoint **checkpoint_path(struct checkpoint *t, struct arena *a);
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * struct plan: the body of a session_plan (session_call.h), for the files of this folder: where the
+ * call stands, and what render makes of it.
+ */
+#ifndef RG_SESSION_PLAN_H
+#define RG_SESSION_PLAN_H
+
+#include "common/base/list.h"
+#include "common/base/str.h"
+#include "worker/request/chat.h"
+#include "worker/session/forest.h"
+#include "worker/session/session_call.h"
+#include "worker/tokens/span.h"
+
+struct arena;
+struct chain;
+struct checkpoint;
+struct prompt_env;
+struct session;
+
+/* The private side of a session_plan. */
+struct plan {
+    struct session_plan pub; /* first */
+    struct session *session;
+    struct list_item item; /* of session->plans */
+    struct str session_id;
+
+    /* borrowed from the call's arena */
+    struct chat chat; /* messages NULL: a completion */
+    struct walk walk;
+    struct arena *arena;
+    struct prompt_env *env; /* NULL: a new one */
+    struct str label, parent_label, dropped_fields;
+    uint64_t body_hash[2];
+    struct str key;
+    int64_t max_tokens;
+    float temperature;
+    struct str asked;
+    bool look;        /* no call will follow: nothing is refused */
+    bool text;        /* nothing was rendered */
+    uint32_t max_ids; /* a prompt of more cannot be sent; 0: nothing is refused */
+
+    /* where it stands */
+    struct checkpoint *parent;   /* NULL: full render */
+    struct checkpoint *held;     /* the payloads of its path stay in memory */
+    uint32_t covered;            /* messages inside parent */
+    struct message_node *prompt; /* deepest node of the walk; new messages hang below */
+    struct chain *chain;         /* chains: continued or rolled back, or NULL */
+    bool rollback;               /* chains: the chain's last assistant is dropped */
+    uint64_t head_version;       /* linear */
+    uint32_t n_context, n_close, trim;
+    uint32_t kept; /* exhausted, chains: ids that stay of a chain that is rolled back and closed */
+
+    /* What session_prepare_render works with and makes; nothing else of the plan changes meanwhile,
+     * since other calls of the session look at it. */
+    struct {
+        int32_t *stored;          /* the parent's ids, with room behind them */
+        bool stored_known;        /* the model has every id that the session holds */
+        struct token_span prompt; /* made */
+        size_t reused;
+        uint32_t n_context, n_close, trim;
+        bool audits; /* set before: the suffix is to be held against the whole chat */
+        enum model_audit audit;
+        bool anew;     /* the template rewrites earlier checkpoints: not on the parent */
+        bool exhausts; /* by its bytes alone the prompt is beyond what the session may hold */
+    } made;
+};
+
+/* Unlinks and frees a plan (after its release or its commit). */
+void plan_free(struct plan *p);
+
+/* The live plan with this call number, or NULL. */
+struct plan *plan_find(struct session *s, uint64_t call);
+
+#endif

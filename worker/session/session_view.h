@@ -1,0 +1,59 @@
+/*
+ * struct session_view: what exports may read of a session beyond session.h: the one door for those
+ * who are outside of this folder, where the body of struct session stays. A view is taken anew for
+ * each look: the session may go on between two.
+ */
+#ifndef RG_SESSION_SESSION_VIEW_H
+#define RG_SESSION_SESSION_VIEW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
+
+struct checkpoint;
+struct json;
+struct reward;
+struct session;
+
+/* All borrowed from the session. */
+struct session_view {
+    struct str id;
+    struct checkpoint **checkpoints; /* by id */
+    size_t n_checkpoints;
+    size_t n_calls, n_nodes;           /* committed calls; messages of the trie */
+    const struct json *metadata;       /* or NULL */
+    const struct reward *reward;       /* the session's own */
+    int32_t rollout, group_size;       /* -1, 0: not said */
+    bool has_images;                   /* some message has a picture */
+    bool wants_support;                /* option of the same name */
+    bool compare_tokens, ignore_tools; /* how its timelines merge */
+    bool has_finished, finished;       /* as complete said */
+    bool told_stop;                    /* somebody said who ended it, or a budget refused a call */
+    uint32_t rollbacks;
+    uint64_t rollback_dropped;
+    const uint64_t *forks; /* by enum session_cause */
+};
+
+struct session_view session_view(const struct session *s);
+
+/* Of the call that a checkpoint came with. */
+float checkpoint_temperature(const struct session *s, const struct checkpoint *t);
+uint32_t checkpoint_prompt_tokens(const struct session *s, const struct checkpoint *t);
+
+/* The messages of its path, its own the last; 0: a completion. */
+uint32_t checkpoint_messages(const struct checkpoint *t);
+
+/* The checkpoint of a response, and the response's own reward; NULL: there is none. */
+struct checkpoint *session_response(const struct session *s, struct str response_id);
+const struct reward *session_response_reward(const struct session *s, struct str response_id);
+
+/* An export's merge repaired and lost so many answers: the most that any did is kept. Returns how
+ * many of each are more than before. */
+void session_note_merge(struct session *s, uint32_t repaired, uint32_t lost, uint32_t ret_news[2]);
+
+/* session_unpin, for who does not know the store. */
+void session_let(struct session *s);
+
+#endif
