@@ -3,8 +3,9 @@
 
     scripts/count_tests.py LOG
 
-Read are Criterion's and pytest's closing lines, our own `N passed, N failed`, and the line of each skip. With CI=true a skip
-that tests/skips.txt does not allow counts as a failure, too."""
+Read are Criterion's and pytest's closing lines, our own `N passed, N failed`, the line of each skip, and scripts/test's line of
+each test that passed on its second try: the first one does not count. With CI=true a skip that tests/skips.txt does not allow
+counts as a failure, too."""
 import os
 import re
 import sys
@@ -30,6 +31,8 @@ def count(text):
         if criterion:
             passed += int(criterion[1])
             failed += int(criterion[2]) + int(criterion[3])
+        elif line.startswith("FLAKY "):
+            failed -= 1
         elif skip:
             skips.append(line)
             skipped += int(skip[1] or 1)

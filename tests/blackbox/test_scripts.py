@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -154,3 +155,45 @@ def test_skips_are_counted_and_in_ci_held_to_a_list(tmp_path, ci, counts, said):
                           text=True, check=True)
     assert done.stdout.strip() == counts
     assert [line.split(": ")[-1] for line in done.stderr.splitlines()] == said
+
+
+# --- a second try ---
+
+FIRST_TIME = "from pathlib import Path\nHERE = Path(__file__).parent\ndef first(name):\n    mark = HERE / (name + '.mark')\n" \
+    "    new = not mark.exists()\n    mark.touch()\n    return new\n"
+ONCE = "def test_{0}():\n    assert not first('{0}'), {1!r}\n"
+
+
+def run_of_tests(folder, ci, source):
+    """scripts/test attack, in a tree that has those tests alone and whose build does nothing: (status, what it printed)"""
+    for name in ("scripts/test", "scripts/count_tests.py", "tests/skips.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(g.ROOT / name, folder / name)
+    (folder / "build/dev").mkdir(parents=True)
+    (folder / "build/dev/build.ninja").touch()
+    (folder / "tests/attack").mkdir()
+    (folder / "tests/attack/test_it.py").write_text(FIRST_TIME + source)
+    (folder / "cmake").write_text("#!/bin/sh\n")
+    (folder / "cmake").chmod(0o755)
+    done = subprocess.run([folder / "scripts/test", "attack"], env=dict(os.environ, CI=ci, PATH=f"{folder}:{os.environ['PATH']}"),
+                          capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def test_what_fails_once_in_ci_is_told_and_counted_as_passed(tmp_path):
+    status, said = run_of_tests(tmp_path, "true", ONCE.format("shaky", "the reason") + "def test_good():\n    pass\n")
+    assert status == 0 and said.splitlines()[-1] == "2 passed, 0 failed, 0 skipped", said
+    assert "FLAKY tests/attack/test_it.py::test_shaky: passed on its second try only" in said
+    assert "AssertionError: the reason" in said
+
+
+@pytest.mark.parametrize("ci,source,closing", [
+    ("true", "def test_bad():\n    assert not 'ever'\n", "0 passed, 1 failed, 0 skipped"),
+    ("", ONCE.format("shaky", "here"), "0 passed, 1 failed, 0 skipped"),
+    ("true", ONCE.format("asan", "ERROR: AddressSanitizer: heap-use-after-free"), "0 passed, 1 failed, 0 skipped"),
+    ("true", "".join(ONCE.format(name, "all at once") for name in "abc"), "0 passed, 3 failed, 0 skipped"),
+], ids=["always", "at home", "sanitizer", "three"])
+def test_what_gets_no_second_try_or_fails_it(tmp_path, ci, source, closing):
+    status, said = run_of_tests(tmp_path, ci, source)
+    assert status == 1 and said.splitlines()[-1] == closing, said
+    assert "FLAKY" not in said
