@@ -154,11 +154,11 @@ class StubEngine:
         try:
             work = asyncio.ensure_future(self.answer(writer, route, body, plan))
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                work.cancel()
-                self.left += 1
-                return False
-            return work.result()
+            if work.done() and not isinstance(work.exception(), ConnectionError):   # that: gone before the first byte was sent
+                return work.result()
+            work.cancel()
+            self.left += 1
+            return False
         finally:
             gone.cancel()
             self.running -= 1
