@@ -24,6 +24,7 @@ class AsidesEngine(StubEngine):
         n = int(next((v for k, v in lines if k.lower() == "content-length"), 0))
         raw = await reader.readexactly(n)
         body = json.loads(raw) if raw else None
+        answer = self.asides[path]      # who sees it asked may change what it answers next
         self.asked.append((path, body))
         self.asides_now += 1
         self.most_asides = max(self.most_asides, self.asides_now)
@@ -31,7 +32,6 @@ class AsidesEngine(StubEngine):
             await asyncio.sleep(self.aside_delay)
         finally:
             self.asides_now -= 1
-        answer = self.asides[path]
         return await self.reply(writer, 200, json.dumps(answer(body) if callable(answer) else answer).encode())
 
     def count(self, path):

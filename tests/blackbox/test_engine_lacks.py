@@ -18,10 +18,11 @@ def without(*fields):
     return edit
 
 
-def ask(gateway, stream=False, **options):
-    sid = gateway.post("/sessions", options).json()["session_id"]
-    a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER], "stream": stream})
+def ask(gateway, stream=False, sid=None, message=USER, **options):
+    sid = sid or gateway.post("/sessions", options).json()["session_id"]
+    a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [message], "stream": stream})
     assert a.status == 200, a.text
+    return sid
 
 
 def told(gateway, key):

@@ -206,6 +206,35 @@ def test_versions_that_vllm_tells_beside_its_answers(stream):
             assert check(d.call(stream=stream))["versions"] == [["3", 0, 4]]
 
 
+@pytest.mark.parametrize("before, after, versions", [
+    ("5", "6", []),              # the trainer told 5 long ago: not for all of this answer
+    ("5", None, [["5", 0, 4]]),  # both said 5
+    ("4", None, []), ("default", "6", []), ("6", "5", []), ("5", "default", [["5", 0, 4]]),
+])
+def test_an_old_word_of_the_trainer_is_not_for_weights_that_changed(before, after, versions):
+    with AsidesEngine("vllm", asides={WEIGHTS: {"weight_version": before}}) as engine:
+        with engine_kit.Driver(engine, health_interval=50) as d:
+            tells_weights(d)
+            d.tell(op="version", version="5")
+            held = threading.Event()
+            engine.plan.append({"wait": held})
+            call = d.start()
+            wait_until(lambda: engine.count(WEIGHTS) == 2, 10, "the first question")
+            engine.asides = {WEIGHTS: {"weight_version": after}} if after else {}
+            held.set()
+            assert check(d.end(call))["versions"] == versions
+
+
+def test_an_engine_that_tells_another_version_than_the_trainer_is_named():
+    with StubEngine() as engine, engine_kit.Driver(engine) as d:
+        d.tell(op="version", version="8")
+        for version, words in (("7", 1), ("7", 1), ("8", 1), ("7", 2)):
+            engine.plan.append({"version": version})
+            assert check(d.call())["versions"] == [[version, 0, 4]]
+            wait_until(lambda: sum("another version of its weights" in line for line in d.log) >= words, 5, "the word")
+            assert sum("another version of its weights" in line for line in d.log) == words
+
+
 def test_a_version_question_without_answer_keeps_nothing_up():
     with AsidesEngine("vllm", asides={WEIGHTS: {"weight_version": "5"}}) as engine:
         with engine_kit.Driver(engine, health_interval=50) as d:

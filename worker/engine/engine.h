@@ -119,6 +119,9 @@ struct engine_result {
     uint32_t n_top;
     const struct engine_version *versions; /* sorted, gapless over ids, or n_versions 0 */
     size_t n_versions;
+    /* Where the engine tells no versions of the tokens: what it said before and after them; absent:
+     * nothing. */
+    struct str version_before, version_after;
     struct odds_support support; /* when wanted and given for every token */
     struct str experts;          /* raw little-endian block, absent when not asked or not given */
     uint32_t experts_from, experts_rows;

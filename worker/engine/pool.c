@@ -198,7 +198,12 @@ static int check_experts(struct engine_call *c, struct engine_result *r, struct 
     return rc < 0 ? -1 : 0;
 }
 
-/* Whether the engine reports a version that somebody has set: SGLang calls it "default" before. */
+/* Whether somebody has set the version: engines call it "default" before. */
+static bool is_set(struct str version)
+{
+    return version.len > 0 && !str_eq_c(version, "default");
+}
+
 static bool reports_version(const struct engine_result *r)
 {
     for (size_t i = 0; i < r->n_versions; i++) {
@@ -206,6 +211,43 @@ static bool reports_version(const struct engine_result *r)
             return true;
     }
     return false;
+}
+
+/* What was said around a piece. */
+static void note_heard(struct engine_call *c, const struct engine_result *r)
+{
+    const struct str words[] = {r->version_before, r->version_after};
+
+    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+        if (!is_set(words[i]))
+            continue;
+        c->heard_last = arena_str(&c->arena, words[i]);
+        if (!c->heard_first.p)
+            c->heard_first = c->heard_last;
+    }
+}
+
+/* Whether the engine's words around the answer leave room for the trainer's: who told a version
+ * long ago, and pushes later ones to the engine alone, does not mean this answer with it. */
+static bool stamps_may_hold(const struct engine_call *c, const struct engine_version *v, size_t n)
+{
+    return n == 0 || c->req.lora.len > 0 || !c->heard_first.p ||
+           (str_eq(v[0].version, c->heard_first) && str_eq(v[n - 1].version, c->heard_last));
+}
+
+/* The engine's own word holds over the trainer's: that they differ is told once, until they agree.
+ */
+static void compare_words(const struct engine_call *c, const struct engine_result *r)
+{
+    struct str told = vec_last(&c->stamps).version;
+    struct str reported = r->versions[r->n_versions - 1].version;
+    bool differs = told.len > 0 && reported.len > 0 && !str_eq(told, reported);
+
+    if (differs && !c->replica->contradicts)
+        log_warn(NULL, "an engine tells another version of its weights than the trainer",
+                 LOG_T("engine", c->replica->target.name), LOG_S("told", told),
+                 LOG_S("reported", reported));
+    c->replica->contradicts = differs;
 }
 
 /* Weight versions that the trainer told us, for engines that report none. */
@@ -216,8 +258,12 @@ static void stamp_versions(struct engine_call *c, struct engine_result *r)
 
     if (c->req.lora.len > 0)
         r->n_versions = 0; /* of the weights below the adapter */
-    if (reports_version(r) || c->stamps.n == 0 || r->ids.n == 0)
+    if (c->stamps.n == 0 || r->ids.n == 0)
         return;
+    if (reports_version(r)) {
+        compare_words(c, r);
+        return;
+    }
     v = arena_calloc(&c->arena, c->stamps.n, sizeof(*v));
     for (size_t i = 0; i < c->stamps.n; i++) {
         uint32_t start = i == 0 ? 0 : c->stamps.at[i].start;
@@ -229,7 +275,7 @@ static void stamp_versions(struct engine_call *c, struct engine_result *r)
         v[n++] = (struct engine_version){c->stamps.at[i].version, start, (uint32_t)r->ids.n};
     }
     r->versions = v;
-    r->n_versions = n;
+    r->n_versions = stamps_may_hold(c, v, n) ? n : 0;
 }
 
 static void deliver(struct engine_call *c, struct engine_result *r)
@@ -336,6 +382,7 @@ static void start_over(struct engine_call *c)
         return;
     }
     c->stamps.n = 0;
+    c->heard_first = c->heard_last = (struct str){0};
     c->resumes++;
     again(c, RESUME_MS);
 }
@@ -355,6 +402,7 @@ static void on_done(void *ctx, const struct engine_result *given)
         start_over(c);
         return;
     }
+    note_heard(c, &r);
     if (spliced)
         splice_add(&c->splice, &r);
     if (r.finish == ENGINE_ABORTED && resume(c, &r, &e))

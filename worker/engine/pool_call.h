@@ -48,6 +48,10 @@ struct engine_call {
         size_t n, cap;
     } stamps;
 
+    /* What engines said of their weights around pieces whose tokens they tell no version of: the
+     * first word and the last, in the arena; absent: none. */
+    struct str heard_first, heard_last;
+
     uint32_t given; /* tokens told by deltas */
     bool told;      /* something was: a repetition would tell it again */
     uint32_t retries, resumes;

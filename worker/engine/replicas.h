@@ -52,6 +52,7 @@ struct replica {
     uint64_t requests, errors, retries;
     uint64_t answer_us; /* mean time of the last answers, about eight; 0: none has come */
     struct buf version; /* of the weights, as the last answer that had one told; empty: none had */
+    bool contradicts;   /* its last answer told another version than the trainer */
     struct vision_probe vision;
     struct replicas *all;
 };

@@ -368,6 +368,27 @@ static int choose(struct export *x, struct err *e)
     return selection_check(&x->selection, x->session, e);
 }
 
+static bool is_versioned(const struct checkpoint *c)
+{
+    for (uint32_t i = 0; i < c->n_versions; i++) {
+        if (c->versions[i].version.len == 0)
+            return false;
+    }
+    return c->n_versions > 0;
+}
+
+static void sum_versions(struct export_sums *s, const struct trajectory *t)
+{
+    for (uint32_t i = 0; i < t->n_turns; i++) {
+        const struct trajectory_turn *turn = &t->turns[i];
+
+        if (turn->trained && is_versioned(turn->checkpoint))
+            s->versioned++;
+        else if (turn->trained)
+            s->unversioned++;
+    }
+}
+
 static void sum_up(struct export *x, const struct trajectory *t)
 {
     struct export_sums *s = &x->sums;
@@ -382,6 +403,7 @@ static void sum_up(struct export *x, const struct trajectory *t)
     s->prompt_tokens += t->n_prompt;
     s->trimmed += t->trimmed;
     s->drift += t->drift.count;
+    sum_versions(s, t);
     s->repaired += t->repaired;
     s->lost += t->n_lost;
     for (uint32_t i = 0; i < t->n_lost; i++)

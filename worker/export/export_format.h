@@ -25,6 +25,7 @@ struct export_sums {
     uint32_t repaired, lost; /* by merging */
     bool has_steps;
     int64_t min_step, max_step;
+    uint64_t versioned, unversioned; /* trained turns, by whether all of it has versions */
 };
 
 struct export_picture;

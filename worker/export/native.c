@@ -369,6 +369,9 @@ void native_write_warnings(const struct export *x, struct json_out *o)
     if (x->unsupported)
         json_out_cstr(o, "no sampling support is known for some of the trained tokens: its arrays "
                          "are left out");
+    if (x->sums.versioned > 0 && x->sums.unversioned > 0)
+        json_out_cstr(o, "the version of the weights is known of some trained turns and not of "
+                         "others: their weight_versions are empty");
     if (x->unversioned)
         json_out_cstr(o, "no weight versions are known for some of the tokens: versions -1");
     json_out_end_arr(o);
@@ -386,6 +389,7 @@ void native_write_summary(struct export *x, struct json_out *o)
     json_out_member_i64(o, "rolled_back", v.rollbacks);
     json_out_member_i64(o, "rolled_back_tokens", (int64_t)v.rollback_dropped);
     json_out_member_i64(o, "trimmed_tokens", (int64_t)x->sums.trimmed);
+    json_out_member_i64(o, "unversioned_turns", (int64_t)x->sums.unversioned);
     json_out_member_i64(o, "drift_count", (int64_t)x->sums.drift);
     json_out_member_i64(o, "merge_repaired", x->sums.repaired);
     json_out_member_i64(o, "merge_not_found", x->sums.lost);

@@ -42,10 +42,10 @@ struct engine_attempt {
     void *ctx;
     struct http_call *http; /* NULL: over */
     struct reading reading;
-    struct scoring *scoring; /* of what the answer left out; the answer has ended then */
-    struct aside *look;      /* at the weights' version, which is out; or NULL */
-    struct buf before;       /* that version when the call began */
-    bool looks, ended;       /* the version is asked for; the answer has ended and waits for it */
+    struct scoring *scoring;  /* of what the answer left out; the answer has ended then */
+    struct aside *look;       /* at the weights' version, which is out; or NULL */
+    struct buf before, after; /* that version when the call began, and at its end */
+    bool looks, ended;        /* the version is asked for; the answer has ended and waits for it */
     struct loop_timer late;
     int status;
     bool budgeted;      /* it was asked to end its thought by a budget */
@@ -60,6 +60,7 @@ static void attempt_free(struct engine_attempt *a)
     if (a->look)
         aside_cancel(a->look);
     buf_done(&a->before);
+    buf_done(&a->after);
     reading_done(&a->reading);
     buf_done(&a->refusal);
     free(a);
@@ -230,6 +231,10 @@ static void deliver(struct engine_attempt *a)
         a->remote->given = res.basis;
     res.unbudgeted = a->req->sampling.max_thinking_tokens && a->req->thinks && !a->budgeted &&
                      !a->remote->wire->text;
+    if (res.n_versions == 0) {
+        res.version_before = buf_str(&a->before);
+        res.version_after = buf_str(&a->after);
+    }
     res.first_us = (a->first_us ? a->first_us : now) - a->asked_us;
     res.total_us = now - a->asked_us;
     a->events->done(a->ctx, &res);
@@ -246,6 +251,7 @@ static void on_weights_after(void *ctx, struct str version)
     struct engine_attempt *a = ctx;
 
     a->look = NULL;
+    buf_add_str(&a->after, version);
     if (version.p && a->before.len > 0 && str_eq(version, buf_str(&a->before)))
         reply_set_version(&a->reading.reply, version);
     else
