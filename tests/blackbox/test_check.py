@@ -57,6 +57,13 @@ def test_a_good_template(check):
     assert line(told, "stop ids") == '257 "<|im_end|>", 258 "<|endoftext|>"'
 
 
+def test_a_turn_that_no_stop_id_closes(check):
+    good = template(THOUGHT + PLAIN + HERMES)
+    assert "run on to max_tokens" not in check(good)
+    said = check(good.replace("<|im_end|>", "\\n\\n"))
+    assert "none of them stands where the template closes a turn" in said
+
+
 @pytest.mark.parametrize("switch, value", [("keep_it_all", "true"), ("forget", "false")])
 def test_a_variable_that_makes_it_append_only(check, switch, value):
     """Whatever it is called: the template asks for it by `is defined`, or by a default."""

@@ -43,14 +43,24 @@ static const char *kept_plain(const struct boundaries *b, bool kept)
 
 static void report_stops(const struct model *m, struct buf *out)
 {
+    bool closes = false;
+
     buf_printf(out, "%-20s", "stop ids");
     for (size_t i = 0; i < m->n_stops; i++) {
-        buf_printf(out, "%s %d ", i ? "," : "", m->stops[i].id);
-        json_write_string(out, m->stops[i].text);
-        if (m->stops[i].opener)
+        const struct stop *stop = &m->stops[i];
+
+        buf_printf(out, "%s %d ", i ? "," : "", stop->id);
+        json_write_string(out, stop->text);
+        if (stop->opener)
             buf_puts(out, " (begins the next turn)");
+        closes = closes || stop->opener ||
+                 (stop->text.len && str_find(m->boundaries.close, stop->text, 0) != SIZE_MAX);
     }
     buf_puts(out, m->n_stops ? "\n" : " none\n");
+    if (m->boundaries.renders && !closes)
+        line(out, "",
+             "none of them stands where the template closes a turn: answers may run on to "
+             "max_tokens");
 }
 
 /* Roles whose texts are made lists of parts, or are not shown. */
