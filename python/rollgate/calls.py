@@ -288,9 +288,12 @@ class Calls:
         return self.send(Call(method, "/admin/engines", body, read_json, wait_s=30 + options.get("timeout_s", 0),
                               repeatable=method != "DELETE"))
 
-    def weight_version(self, version: Any) -> Any:
-        """The version of later answers whose engine tells none: an integer from 0, a name, or None."""
-        return self._post("/admin/weight_version", {"version": version})
+    def weight_version(self, version: Any, *, engines: bool = False) -> Any:
+        """The version of later answers whose engine tells none: an integer from 0, a name, or None. With `engines` they
+        are told as well, and the answer's `engines` says which were not, and why."""
+        if not engines:
+            return self._post("/admin/weight_version", {"version": version})
+        return self._post("/admin/weight_version", {"version": version, "engines": True}, wait_s=60)
 
     def adapters(self) -> Any:
         """The LoRA adapters whose version was told."""

@@ -7,11 +7,12 @@ from stub_engines import StubEngine
 
 class AsidesEngine(StubEngine):
     """`asides`: path -> its answer (or a function of the request's body); `asked`: what came, as (path, body);
-    `aside_delay`: of each; `most_asides`: how many it had at once."""
+    `aside_delay`: of each; `aside_held`: an event that each waits for, or None; `most_asides`: how many it had at once."""
 
     def __init__(self, *args, asides=None, **more):
         super().__init__(*args, **more)
         self.asides, self.asked, self.aside_delay = dict(asides or {}), [], 0.0
+        self.aside_held = None
         self.asides_now = self.most_asides = 0
 
     async def one(self, reader, writer):
@@ -30,6 +31,8 @@ class AsidesEngine(StubEngine):
         self.most_asides = max(self.most_asides, self.asides_now)
         try:
             await asyncio.sleep(self.aside_delay)
+            while self.aside_held and not self.aside_held.is_set():
+                await asyncio.sleep(0.01)
         finally:
             self.asides_now -= 1
         return await self.reply(writer, 200, json.dumps(answer(body) if callable(answer) else answer).encode())

@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/codec/query.h"
@@ -14,12 +15,13 @@
 #include "worker/control/handlers.h"
 #include "worker/control/sibling.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/version_round.h"
 #include "worker/engine/weights_file.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
 #include "worker/sink/sink.h"
 
-enum { DRAIN_DEFAULT_S = 300 };
+enum { DRAIN_DEFAULT_S = 300, TELL_DEFAULT_S = 30 };
 
 /* One order on its way: this worker's own part and the others'. */
 struct pause_order {
@@ -30,9 +32,18 @@ struct pause_order {
     unsigned dialect;
     bool draining; /* waits for this worker's own calls */
     bool drained;
-    bool others_busy; /* one of them gave up waiting for its calls */
+    bool others_busy;   /* one of them gave up waiting for its calls */
+    struct buf version; /* that engines are told, */
+    struct buf told;    /* and what came of it, as JSON */
     size_t failed;
 };
+
+static void order_free(struct pause_order *o)
+{
+    buf_done(&o->version);
+    buf_done(&o->told);
+    free(o);
+}
 
 /* Answers the order once both parts are over: this worker's own drain and the others' answers.
  * The order lives until then even when its client has left. */
@@ -45,7 +56,7 @@ static void order_end(struct pause_order *o)
         return;
     loop_timer_stop(o->service->calls.loop, &o->timer);
     if (!o->x) {
-        free(o);
+        order_free(o);
         return;
     }
     exchange_watch(o->x, NULL, NULL);
@@ -53,13 +64,16 @@ static void order_end(struct pause_order *o)
         (void)err_set(&e, ERR_WORKER_UNAVAILABLE, "%zu workers did not obey", o->failed);
         respond_error_to(o->service, o->x, NULL, o->dialect, "", &e);
     } else {
-        buf_printf(&body, "{\"status\":\"ok\",\"drained\":%s}",
+        buf_printf(&body, "{\"status\":\"ok\",\"drained\":%s",
                    o->drained && !o->others_busy ? "true" : "false");
+        if (o->told.len > 0)
+            buf_printf(&body, ",\"engines\":%.*s", (int)o->told.len, o->told.p);
+        buf_add_c(&body, '}');
         respond_count(o->service, o->dialect, 200);
         exchange_reply(o->x, 200, "application/json", buf_str(&body));
     }
     buf_done(&body);
-    free(o);
+    order_free(o);
 }
 
 /* One of the others answered; one that could not drain in time makes the whole answer say so. */
@@ -120,6 +134,7 @@ static void pause_anew(struct service *a, enum engine_pause mode)
 
 void admin_done(struct service *a)
 {
+    version_round_stop(a->calls.engines);
     engines_done(a);
     bulks_done(a);
     if (a->drain)
@@ -180,19 +195,79 @@ int weights_follow(struct service *a, struct err *e)
     return 0;
 }
 
-/* Keeps what the trainer tells, but for "?local=1": then another worker has. Obeys it. */
+static bool is_local(struct service_request *r)
+{
+    struct arena a = {0};
+    bool local = query_get(&a, exchange_query(r->x), "local").p != NULL;
+
+    arena_done(&a);
+    return local;
+}
+
+/* Keeps what the trainer tells, and obeys it. */
+static int keep_weights(struct service *a, struct str adapter, struct str version, struct err *e)
+{
+    const struct heritage *h = a->heritage;
+
+    if (weights_tell(h->state_dir, adapter, version, h->config->durability == DURABILITY_POWER, e))
+        return -1;
+    return weights_follow(a, e);
+}
+
+/* The same, but for "?local=1": then another worker has kept it. */
 static int tell_weights(struct service_request *r, struct str adapter, const struct json *version,
                         struct err *e)
 {
-    const struct heritage *h = r->service->heritage;
-    struct arena a = {0};
-    bool kept = query_get(&a, exchange_query(r->x), "local").p != NULL;
+    return is_local(r) ? weights_follow(r->service, e)
+                       : keep_weights(r->service, adapter, json_text(version), e);
+}
 
-    arena_done(&a);
-    if (!kept && weights_tell(h->state_dir, adapter, json_text(version),
-                              h->config->durability == DURABILITY_POWER, e))
-        return -1;
-    return weights_follow(r->service, e);
+/* The engines have been told, or not: now the gateway is. The other workers read the file, at once
+ * or, when the client has left, as soon as they see its change. */
+static void on_engines_told(void *ctx, struct version_round *round)
+{
+    struct pause_order *o = ctx;
+    struct json_out out = json_out_to(&o->told);
+    struct err e = {0};
+
+    version_round_write(round, &out);
+    if (keep_weights(o->service, (struct str){0}, buf_str(&o->version), &e) == 0) {
+        if (o->x)
+            o->round = sibling_ask_all(
+                siblings_of(o->service),
+                &(struct sibling_question){"POST", STR("/admin/weight_version?local=1"),
+                                           STR("{\"version\":null}"), o->x},
+                &round_fns, o);
+        order_end(o);
+        return;
+    }
+    if (o->x) {
+        exchange_watch(o->x, NULL, NULL);
+        respond_error_to(o->service, o->x, NULL, o->dialect, "", &e);
+    } else {
+        log_error(NULL, "a version of the weights was not kept", LOG_T("error", e.text));
+    }
+    order_free(o);
+}
+
+/* Engines that have a route for it tell the version themselves from then on. */
+static int tell_engines(struct service_request *r, const struct json *body, struct err *e)
+{
+    struct str version = json_text(json_get(body, "version"));
+    double timeout_s = TELL_DEFAULT_S;
+    struct pause_order *o;
+
+    if (version.len == 0)
+        return err_field(e, "version", "version must be one when the engines are told it");
+    (void)json_to_double(json_get(body, "timeout_s"), &timeout_s);
+    o = order_new(r);
+    buf_add_str(&o->version, version);
+    if (version_round_begin(r->service->calls.engines, version, (uint64_t)(timeout_s * 1000),
+                            on_engines_told, o, e) == 0)
+        return 0;
+    exchange_watch(o->x, NULL, NULL);
+    order_free(o);
+    return -1;
 }
 
 /* The version stamps checkpoints that are committed from now on. */
@@ -202,17 +277,21 @@ void admin_weight_version(struct service_request *r)
     struct err e = {0};
     const struct json *body = NULL;
     const struct json *version;
+    bool engines = false;
 
     if (control_body(r, &a, &body, &e) == 0) {
         version = json_get(body, "version");
-        if (version)
-            (void)tell_weights(r, (struct str){0}, version, &e);
-        else
+        engines = json_is_true(json_get(body, "engines")) && !is_local(r);
+        if (!version)
             (void)err_field(&e, "version", "version is missing: the version of the weights");
+        else if (engines)
+            (void)tell_engines(r, body, &e);
+        else
+            (void)tell_weights(r, (struct str){0}, version, &e);
     }
     if (e.kind != ERR_NONE)
         respond_error(r, NULL, &e);
-    else
+    else if (!engines)
         order_give(order_new(r), r);
     arena_done(&a);
 }

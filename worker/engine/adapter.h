@@ -119,6 +119,10 @@ struct engine_adapter {
      * what its answers should tell and do not. NULL: there is nothing to say. */
     void (*describe)(const void *replica, struct json_out *o);
 
+    /* Path that takes {"new_version": TEXT}, the version that its answers tell from then on, and
+     * what stands behind that member, or NULL. version_path NULL: it has none. */
+    const char *version_path, *version_rest;
+
     /* Paths that agents may ask (doors.h): they tell, change nothing and sample nothing. NULL: the
      * kind has no paths, and none of what follows. */
     const char *reads;

@@ -22,6 +22,7 @@
 #include "worker/engine/engine_target.h"
 #include "worker/engine/pool_call.h"
 #include "worker/engine/pool_internal.h"
+#include "worker/engine/version_round.h"
 #include "worker/engine/weights_file.h"
 #include "worker/model/model.h"
 
@@ -178,6 +179,7 @@ void engine_pool_free(struct engine_pool *p)
 {
     if (!p)
         return;
+    version_round_stop(p);
     pool_fail_all(p);
     loop_task_cancel(p->loop, &p->dispatch);
     loop_timer_stop(p->loop, &p->look);

@@ -10,6 +10,7 @@
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/pool_call.h"
 #include "worker/engine/pool_internal.h"
+#include "worker/engine/version_round.h"
 
 enum {
     RETRY_MS = 50,  /* before the first repetition, doubled for each further one */
@@ -758,6 +759,7 @@ void pool_forget(void *pool, struct replica *r)
     struct engine_pool *p = pool;
     struct engine_call *c;
 
+    version_round_forget(p, r);
     LIST_EACH(&p->calls, c, struct engine_call, in_pool) {
         if (c->avoid == r)
             c->avoid = NULL;

@@ -1,6 +1,6 @@
 /*
  * struct engine_pool from the inside, for the files that are the pool: engine.c (as a whole),
- * pool.c (its calls: pool_call.h), pool_set.c and passing.c.
+ * pool.c (its calls: pool_call.h), pool_set.c, passing.c and version_round.c.
  */
 #ifndef RG_ENGINE_POOL_INTERNAL_H
 #define RG_ENGINE_POOL_INTERNAL_H
@@ -18,6 +18,7 @@
 #include "worker/engine/session_homes.h"
 
 struct loop;
+struct version_round;
 
 struct engine_pool {
     struct loop *loop;
@@ -36,7 +37,8 @@ struct engine_pool {
     enum engine_pause pause;
     void (*drained)(void *ctx);
     void *drained_ctx;
-    struct buf version; /* len 0: none */
+    struct buf version;            /* len 0: none */
+    struct version_round *telling; /* engines are told it; or NULL */
     struct lora_book loras;
     struct experts experts;
 };

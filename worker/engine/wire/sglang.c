@@ -309,7 +309,9 @@ static const struct wire wire = {
 
 REMOTE_ADAPTER(sglang, "sglang", &wire, .takes_images = true, .lora_field = "lora_path",
                .cannot_take = "repeat_last_n allowed_token_ids bad_words",
-               .extra = {true, true, OURS, OURS_INNER},
+               .extra = {true, true, OURS, OURS_INNER}, .version_path = "/update_weight_version",
+               /* by itself it ends what runs */
+               .version_rest = ",\"abort_all_requests\":false",
                .reads = "GET /health, GET /ping, GET /model_info, GET /get_model_info, "
                         "GET /get_weight_version, GET /weight_version, POST /tokenize, "
                         "POST /v1/tokenize, POST /detokenize, POST /v1/detokenize");

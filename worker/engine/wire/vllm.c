@@ -341,5 +341,6 @@ static const struct wire wire = {
 
 REMOTE_ADAPTER(vllm, "vllm", &wire, .takes_images = true, .lora_field = "model",
                .cannot_take = "repeat_last_n", .extra = {true, true, OURS, OURS},
+               .version_path = "/update_weight_version",
                .reads = "GET /health, GET /ping, GET /version, GET /load, POST /tokenize, "
                         "POST /detokenize");
