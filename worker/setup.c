@@ -187,7 +187,10 @@ void setup_calls(struct call_env *env, const struct config *c, const struct mode
         .vision = env->media ? info->vision : NULL,
         .image_bytes = (uint64_t)c->max_image_bytes,
         .images = (uint32_t)c->max_images,
+        .fetches = env->web != NULL,
     };
+    env->web_ca_file = c->media_fetch_ca_file;
+    env->fetch_timeout_ms = (uint64_t)c->media_fetch_timeout_ms;
     env->max_session_inflight = (uint32_t)c->max_session_inflight;
     env->finish_on_disconnect = c->on_disconnect == DISCONNECT_FINISH;
     setup_parsers(env, info);

@@ -1,6 +1,7 @@
 /* The pictures of a worker's sessions (worker_state.h): one store below the state folder, and who
  * still needs what lies in it. */
 
+#include "common/net/web_rules.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "worker/media/media_store.h"
@@ -8,7 +9,26 @@
 #include "worker/session/session.h"
 #include "worker/worker_state.h"
 
-void worker_media_open(struct worker_state *w)
+enum { FETCHERS = 8 };
+
+/* From where pictures are fetched, and by which threads: they wait for others, so several at a time
+ * cost little. */
+static int open_web(struct worker_state *w, struct err *e)
+{
+    const struct config *c = w->h->config;
+
+    if (c->media_fetch.n == 0)
+        return 0;
+    if (web_rules_new((const char *const *)c->media_fetch.at, c->media_fetch.n,
+                      (const char *const *)c->media_fetch_address.at, c->media_fetch_address.n,
+                      &w->web, e) ||
+        call_fetchers_begin(&w->service.calls, FETCHERS, e))
+        return -1;
+    w->service.calls.web = w->web;
+    return 0;
+}
+
+int worker_media_open(struct worker_state *w, struct err *e)
 {
     const struct config *c = w->h->config;
 
@@ -17,11 +37,13 @@ void worker_media_open(struct worker_state *w)
                                 .sync = c->durability == DURABILITY_POWER,
                                 .session_bytes = (uint64_t)c->max_session_media_bytes});
     w->service.calls.media = w->media;
+    return open_web(w, e);
 }
 
 void worker_media_close(struct worker_state *w)
 {
     media_store_free(w->media);
+    web_rules_free(w->web);
 }
 
 static bool media_is_ours(void *ctx, struct str id)

@@ -262,9 +262,9 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
     env->board = w->h->board;
     env->slot = w->h->slot;
     if (call_helpers_begin(env, (unsigned)c->helpers, (uint64_t)c->helper_timeout_ms, on_lost, e) ||
-        keys_load(c->admin_key_file, c->key_secret_file, w->h->state_dir, &w->keys, e))
+        keys_load(c->admin_key_file, c->key_secret_file, w->h->state_dir, &w->keys, e) ||
+        worker_media_open(w, e))
         return -1;
-    worker_media_open(w);
     w->service.heritage = w->h;
     w->service.config = c;
     w->service.keys = w->keys;

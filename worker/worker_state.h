@@ -25,7 +25,8 @@ struct worker_state {
     struct {
         char **at;
         size_t n, cap;
-    } orphans; /* their sessions */
+    } orphans;             /* their sessions */
+    struct web_rules *web; /* from where pictures may be fetched; NULL: from nowhere */
     struct media_store *media;
 };
 
@@ -65,8 +66,9 @@ void worker_engines_changed(struct worker_state *w);
 void worker_engines_reload(struct worker_state *w);
 void worker_engines_close(struct worker_state *w);
 
-/* The store of pictures, opened before the engines; sweep drops what no session needs. */
-void worker_media_open(struct worker_state *w);
+/* The store of pictures, and from where they may be fetched: opened before the engines; sweep drops
+ * what no session needs. -1: ERR_CONFIG. */
+int worker_media_open(struct worker_state *w, struct err *e);
 void worker_media_sweep(struct worker_state *w);
 void worker_media_close(struct worker_state *w);
 

@@ -6,6 +6,7 @@
 #include "common/net/resolve.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -16,7 +17,11 @@
 #include <unistd.h>
 
 #include "common/base/attrs.h"
+#include "common/base/cancel.h"
+#include "common/base/clock.h"
 #include "common/base/mem.h"
+
+enum { LOOK_MS = 50 /* who waits in a thread looks whether it still should */ };
 
 /* Shared by the loop's thread and the asking one; the last to leave frees it. */
 struct resolve_job {
@@ -150,34 +155,86 @@ void resolve_done(struct resolve *r)
     free(r->host);
 }
 
+/* For a thread and one who waits; NULL: there are no descriptors. */
+static struct resolve_job *job_new(const char *host, uint16_t port)
+{
+    int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    struct resolve_job *j;
+
+    if (fd < 0)
+        return NULL;
+    j = mem_zalloc(sizeof(*j));
+    *j = (struct resolve_job){.users = 2, .fd = fd, .host = mem_strdup(host), .port = port};
+    return j;
+}
+
+/* False: there is no thread, and the caller is the job's last user. */
+static bool job_start(struct resolve_job *j)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    int rc;
+
+    (void)pthread_attr_init(&attr);
+    (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    rc = pthread_create(&thread, &attr, job_run, j);
+    (void)pthread_attr_destroy(&attr);
+    if (rc != 0)
+        atomic_store(&j->users, 1);
+    return rc == 0;
+}
+
 /* At most one question at a time. */
 void resolve_again(struct resolve *r)
 {
     struct resolve_job *j;
-    pthread_attr_t attr;
-    pthread_t thread;
     struct err e;
-    int fd;
 
     if (r->job || !r->host)
         return;
-    fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (fd < 0)
+    j = job_new(r->host, r->port);
+    if (!j)
         return; /* the next failure asks again */
-    j = mem_zalloc(sizeof(*j));
-    *j = (struct resolve_job){.users = 2, .fd = fd, .host = mem_strdup(r->host), .port = r->port};
     r->job = j;
-    if (loop_add(r->loop, &r->io, fd, LOOP_IN, on_answer, &e) < 0) {
+    if (loop_add(r->loop, &r->io, j->fd, LOOP_IN, on_answer, &e) < 0) {
         atomic_store(&j->users, 1); /* there is no thread */
         job_leave(j);
         r->job = NULL;
         return;
     }
-    (void)pthread_attr_init(&attr);
-    (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    if (pthread_create(&thread, &attr, job_run, j) != 0) {
-        atomic_store(&j->users, 1);
+    if (!job_start(j))
         job_drop(r);
+}
+
+/* --- for threads --- */
+
+/* Whether the answer is there by then. */
+static bool job_answered(const struct resolve_job *j, uint64_t until_us)
+{
+    struct pollfd p = {.fd = j->fd, .events = POLLIN};
+
+    while (clock_us() < until_us && !cancel_wanted())
+        if (poll(&p, 1, LOOK_MS) > 0)
+            return true;
+    return false;
+}
+
+int resolve_wait(const char *host, uint16_t port, uint64_t until_us, struct addrinfo **ret)
+{
+    struct resolve_job *j;
+    bool answered;
+
+    *ret = ask(host, port, AI_NUMERICHOST);
+    if (*ret)
+        return 0;
+    j = job_new(host, port);
+    if (!j)
+        return -1;
+    answered = job_start(j) && job_answered(j, until_us);
+    if (answered) {
+        *ret = j->answer;
+        j->answer = NULL;
     }
-    (void)pthread_attr_destroy(&attr);
+    job_leave(j);
+    return answered ? 0 : -1;
 }

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "common/base/attrs.h"
 #include "common/os/loop.h"
 
 enum { RESOLVE_MAX = 8 };
@@ -19,6 +20,12 @@ enum { RESOLVE_MAX = 8 };
  * /etc/hosts (or its absence) and the name servers say: RFC 6761, 6.3. */
 int resolve_names(const char *host, const char *service, const struct addrinfo *hints,
                   struct addrinfo **ret);
+
+/* The addresses of a host, for a thread that may wait; a name is asked for in a thread of its own,
+ * as the C library's resolver keeps no time. 0: *ret is the caller's (freeaddrinfo), NULL for a
+ * host that does not resolve. -1: not by `until_us` (clock_us), or the caller was cancelled. */
+RG_MUSTCHECK int resolve_wait(const char *host, uint16_t port, uint64_t until_us,
+                              struct addrinfo **ret);
 
 /* "127.0.0.1:80" or "[::1]:80", for messages; "?" when it is none. */
 enum { RESOLVE_TEXT = 72 };

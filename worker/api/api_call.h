@@ -33,8 +33,9 @@ struct api_call {
     struct call_listener listener;
     struct service *service;
     struct service_request request; /* until it is read; strings are the exchange's */
-    struct long_work reading;
+    struct long_work reading, fetching;
     call_ready_fn ready;
+    void (*fetched)(struct api_call *c, const struct err *e);
     struct session *held;         /* pinned while the request is read, or NULL */
     struct token_count *counting; /* or NULL */
     struct exchange *x;
@@ -70,6 +71,10 @@ void call_read(struct service_request *r, const struct dialect *d, call_ready_fn
 /* api_call_body.c: reads the exchange's body into body and req; *ret, in the arena, is what was
  * read as JSON. */
 int api_call_read_body(struct api_call *c, struct str *ret, struct err *e);
+
+/* api_call_pictures.c: has the pictures that its request names by URL fetched; `done` is called on
+ * the loop, with NULL when they are all there, unless the client leaves: then the call is gone. */
+void api_call_fetch(struct api_call *c, void (*done)(struct api_call *c, const struct err *e));
 
 /* Reads `body` (in the call's arena, c->lifts in it) into body and req. */
 int api_call_parse(struct api_call *c, struct str body, struct err *e);

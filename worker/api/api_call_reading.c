@@ -142,7 +142,7 @@ static int find_place(struct api_call *c, struct err *e)
 static void refuse_call(struct api_call *c, const struct err *e)
 {
     respond_error(&c->request, c->dialect, e);
-    if (!c->reading.stuck)
+    if (!c->reading.stuck && !c->fetching.stuck)
         api_call_free(c);
 }
 
@@ -166,7 +166,7 @@ static void tell_dropped(struct api_call *c)
 }
 
 /* The session stays in memory until the call stands somewhere in it. */
-static void on_read(struct api_call *c, const struct err *given)
+static void on_whole(struct api_call *c, const struct err *given)
 {
     struct call_env *env = &c->service->calls;
     struct session *held = c->held;
@@ -184,6 +184,20 @@ static void on_read(struct api_call *c, const struct err *given)
     }
     if (held)
         session_unpin(env->store, held);
+}
+
+static void on_pictures(struct api_call *c, const struct err *e)
+{
+    c->late = true;
+    on_whole(c, e);
+}
+
+static void on_read(struct api_call *c, const struct err *given)
+{
+    if (!given && c->req->n_awaited > 0)
+        api_call_fetch(c, on_pictures);
+    else
+        on_whole(c, given);
 }
 
 /* A helper has read the body. */

@@ -32,6 +32,7 @@ struct model_scratch;
 struct residency;
 struct session_defaults;
 struct session_store;
+struct web_rules;
 
 struct call_env {
     struct loop *loop;
@@ -39,6 +40,7 @@ struct call_env {
     struct model_scratch *scratch;
     struct encoder *encoder;       /* for text completions */
     struct helpers *helpers;       /* for long work (work.h); NULL: it is done on the spot */
+    struct helpers *fetchers;      /* for what waits for the network; NULL: nothing is fetched */
     struct list_head dropped_work; /* nobody wants it, but a helper still has it */
     struct board *board;           /* where work is noted (work.h), in this slot; or NULL */
     unsigned slot;
@@ -55,6 +57,9 @@ struct call_env {
     uint32_t max_inflight, max_session_inflight;
     struct request_limits limits;
     struct image_rules images;
+    const struct web_rules *web; /* from where pictures may be fetched; NULL: from nowhere */
+    const char *web_ca_file;
+    uint64_t fetch_timeout_ms;       /* of all that one request has fetched */
     const struct media_store *media; /* NULL: there is none; no picture is taken */
     bool finish_on_disconnect;
     bool strict_logprobs; /* logprobs of another distribution than the sampled one are refused */
@@ -99,7 +104,10 @@ uint32_t call_context_length(const struct call_env *env);
 int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
                        void (*on_lost)(void *env, unsigned n), struct err *e);
 
-/* Ends the threads, and drops what was dropped. How many threads do not end: then the process must
+/* Threads for work_fetch. */
+int call_fetchers_begin(struct call_env *env, unsigned threads, struct err *e);
+
+/* Ends all threads, and drops what was dropped. How many threads do not end: then the process must
  * leave by _exit and free nothing that a request uses. */
 unsigned call_helpers_end(struct call_env *env);
 

@@ -29,7 +29,9 @@ int call_images_keep(struct model_call *t, struct err *e)
     for (uint32_t i = 0; i < req->n_images; i++) {
         struct request_image *image = &req->images[i];
 
-        if (media_store_put(t->env->media, t->in.session_id, image->media, image->bytes, e) != 0)
+        if (media_store_put(t->env->media, t->in.session_id, image->media, image->bytes, e) != 0 ||
+            (image->url.p &&
+             media_store_pin(t->env->media, t->in.session_id, image->url, image->part, e) != 0))
             return -1;
         arena_drop(&t->arena, image->bytes.p);
         image->bytes = (struct str){0};

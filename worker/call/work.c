@@ -117,7 +117,7 @@ static void count(const struct long_work *w, enum helper_end end)
 {
     struct metrics_page *page = w->env->page;
 
-    if (w->job.began_us == 0)
+    if (w->job.began_us == 0 || w->pool != &w->env->helpers)
         return;
     metrics_observe_us(page, METRIC_helper_wait, w->job.began_us - w->job.pushed_us);
     metrics_observe_us(page, METRIC_helper_work, w->job.ended_us - w->job.began_us);
@@ -155,6 +155,17 @@ static void on_done(struct helper_job *j, enum helper_end end)
     w->done(w, w->rc ? &w->err : NULL);
 }
 
+static void push(struct long_work *w, struct helpers **pool, struct str session_id)
+{
+    w->pool = pool;
+    w->helped = true;
+    w->dropped = false;
+    w->err = (struct err){0};
+    w->job.run = on_run;
+    w->job.done = on_done;
+    helpers_push(*pool, &w->job, session_id);
+}
+
 /* WORK_DONE, WORK_FAILED, or WORK_HELPED: then its end is told later. */
 enum work_state work_begin(struct call_env *env, struct long_work *w, struct str session_id,
                            bool is_short, struct err *e)
@@ -164,13 +175,14 @@ enum work_state work_begin(struct call_env *env, struct long_work *w, struct str
     w->env = env;
     if (!env->helpers || (is_short && !helpers_busy(env->helpers, session_id)))
         return run_noted(w, &own, e) ? WORK_FAILED : WORK_DONE;
-    w->helped = true;
-    w->dropped = false;
-    w->err = (struct err){0};
-    w->job.run = on_run;
-    w->job.done = on_done;
-    helpers_push(env->helpers, &w->job, session_id);
+    push(w, &env->helpers, session_id);
     return WORK_HELPED;
+}
+
+void work_fetch(struct call_env *env, struct long_work *w, struct str session_id)
+{
+    w->env = env;
+    push(w, &env->fetchers, session_id);
 }
 
 /* The work is cancelled; `drop` comes when its helper has let go. */
@@ -178,13 +190,13 @@ void work_drop(struct long_work *w)
 {
     if (w->stuck)
         return;
-    if (!w->helped || !w->env->helpers) { /* none any more: the worker ends */
+    if (!w->helped || !*w->pool) { /* none any more: the worker ends */
         w->drop(w);
         return;
     }
     w->dropped = true;
     list_prepend(&w->env->dropped_work, &w->item);
-    helpers_cancel(w->env->helpers, &w->job);
+    helpers_cancel(*w->pool, &w->job);
 }
 
 /* --- memory --- */
@@ -238,13 +250,27 @@ int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms
     return threads > 0 ? helpers_new(env->loop, &o, &env->helpers, e) : 0;
 }
 
+/* They wait more than they work: what they have to work with is what they fetch into. */
+static void *no_tools(void *ctx)
+{
+    (void)ctx;
+    return mem_zalloc(sizeof(struct work_tools));
+}
+
+int call_fetchers_begin(struct call_env *env, unsigned threads, struct err *e)
+{
+    struct helpers_options o = {.threads = threads, .tool_new = no_tools, .tool_free = free};
+
+    return helpers_new(env->loop, &o, &env->fetchers, e);
+}
+
 /* How many threads did not end. */
 unsigned call_helpers_end(struct call_env *env)
 {
-    unsigned lost = helpers_free(env->helpers);
+    unsigned lost = helpers_free(env->helpers) + helpers_free(env->fetchers);
     struct long_work *w, *next;
 
-    env->helpers = NULL;
+    env->helpers = env->fetchers = NULL;
     if (lost > 0)
         return lost;
     free(env->trim);

@@ -53,6 +53,7 @@ struct long_work {
 
     struct helper_job job;
     struct call_env *env;
+    struct helpers **pool; /* env's that has it */
     struct err err;
     int rc;
     bool dropped;
@@ -69,6 +70,10 @@ enum { WORK_TEXT_MAX = 24 << 10, WORK_JSON_MAX = 192 << 10 };
  * overtake): WORK_DONE, or WORK_FAILED and e. Else WORK_HELPED, and done follows. */
 enum work_state work_begin(struct call_env *env, struct long_work *w, struct str session_id,
                            bool is_short, struct err *e);
+
+/* Work that waits for others over the network: always WORK_HELPED, in a thread of its own kind
+ * (call_fetchers_begin), beside what is done for its session. Its tools have nothing. */
+void work_fetch(struct call_env *env, struct long_work *w, struct str session_id);
 
 /* What work_note knows a body by: all of it up to 4 MiB, else its length, beginning and end, under
  * the board's seed, so that no client makes a body that passes for another's. 0: no board. */

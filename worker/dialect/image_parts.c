@@ -3,10 +3,13 @@
  * sent, "at": its place}, because only the end of a parse knows the whole request;
  * image_parts_settle then turns each into the normalised part:
  *
- *   find_base64   where the dialect put the data; URLs and file ids are refused, nothing is fetched
+ *   find_text     where the dialect put base64 or a URL; file ids are refused
  *   find_bytes    those that were lifted out of the body, else base64 -> bytes, within the limit of
  *                 one picture
  *   make_part     header -> format and size, family -> grid and tokens, bytes -> SHA-256
+ *
+ * Those by http or https stay as they are where such may be fetched at all; image_parts_fetch has
+ * somebody else bring their bytes and goes on with make_part.
  *
  * Texts around pictures are joined afterwards, in messages that have some: clients cut them
  * differently, and equal messages must be equal parts.
@@ -17,7 +20,6 @@
 #include <string.h>
 
 #include "common/base/attrs.h"
-#include "common/base/check.h"
 #include "common/codec/base64.h"
 #include "common/codec/json_build.h"
 #include "common/codec/sha256.h"
@@ -46,7 +48,8 @@ struct json image_parts_wait(struct arena *a, const struct json *given, const ch
 struct image_settling {
     struct arena *a;
     const struct image_rules *rules;
-    const struct image_lifts *lifts; /* or NULL */
+    const struct image_lifts *lifts;   /* or NULL */
+    const struct image_source *source; /* NULL: what is to be fetched stays */
     struct chat_request *req;
     const char *at; /* of the part at hand */
     struct err *e;
@@ -65,16 +68,27 @@ static int refuse_url(const struct image_settling *s, struct str url)
 
     return err_field(s->e, s->at,
                      "%s is an image by '%.*s': only base64 in the request (data:image/...;base64,"
-                     "...) is taken, nothing is fetched",
-                     s->at, (int)MIN_OF(scheme == SIZE_MAX ? url.len : scheme + 1, 40), url.p);
+                     "...) is taken%s",
+                     s->at, (int)MIN_OF(scheme == SIZE_MAX ? url.len : scheme + 1, 40), url.p,
+                     s->rules->fetches ? ", and http(s)" : ", nothing is fetched");
 }
 
-/* The base64 of a data URL. */
+static bool is_fetched(const struct image_settling *s, struct str url)
+{
+    return s->rules->fetches && (str_eq_nocase(str_sub(url, 0, 7), STR("http://")) ||
+                                 str_eq_nocase(str_sub(url, 0, 8), STR("https://")));
+}
+
+/* The base64 of a data URL, or the URL of what is to be fetched. */
 static int of_url(const struct image_settling *s, struct str url, struct str *ret)
 {
     size_t comma = str_find(url, STR(","), 0);
     struct str head = str_sub(url, 0, comma == SIZE_MAX ? url.len : comma);
 
+    if (is_fetched(s, url)) {
+        *ret = url;
+        return 0;
+    }
     if (!str_eq_nocase(str_sub(url, 0, 5), STR("data:")))
         return refuse_url(s, url);
     if (comma == SIZE_MAX || head.len < 7 ||
@@ -86,7 +100,7 @@ static int of_url(const struct image_settling *s, struct str url, struct str *re
 
 /* The text of the picture, from any dialect's shape: {image_url: URL | {url: URL}},
  * {source: {type: base64 | url, data | url}}. */
-static int find_base64(const struct image_settling *s, const struct json *given, struct str *ret)
+static int find_text(const struct image_settling *s, const struct json *given, struct str *ret)
 {
     const struct json *source = json_get(given, "source");
     const struct json *url = json_get(given, "image_url");
@@ -214,28 +228,111 @@ static int make_part(const struct image_settling *s, struct request_image *image
     return 0;
 }
 
+static int check_memory(const struct image_settling *s)
+{
+    return arena_over(s->a) ? err_set(s->e, ERR_BODY_TOO_LARGE, "the images are too large") : 0;
+}
+
 static int settle_part(struct image_settling *s, struct json *part)
 {
     const struct json *given = json_get(part, "given");
-    struct str at = json_string(json_get(part, "at"));
     struct str type = json_string(json_get(given, "type"));
     struct request_image image = {0};
     struct str text = {0};
     char field[FIELD_PATH_MAX];
 
-    CHECK(at.p);
-    s->at = arena_cstr(s->a, at);
     if (!s->rules || !s->rules->vision)
         return err_field(s->e, path_at(field, "%s.type", s->at),
                          "%s.type is '%.*s', but the model takes text only", s->at,
                          (int)MIN_OF(type.len, 60), type.p);
-    if (s->req->n_images >= s->rules->images)
+    if (s->req->n_shown++ >= s->rules->images)
         return err_field(s->e, s->at, "%s: there are more than %u images in the request", s->at,
                          s->rules->images);
-    if (find_base64(s, given, &text) || find_bytes(s, text, &image) || make_part(s, &image, part))
+    if (find_text(s, given, &text))
+        return -1;
+    if (is_fetched(s, text)) {
+        s->req->n_awaited++;
+        return 0;
+    }
+    if (find_bytes(s, text, &image) || make_part(s, &image, part))
         return -1;
     keep_image(s, &image);
-    return arena_over(s->a) ? err_set(s->e, ERR_BODY_TOO_LARGE, "the images are too large") : 0;
+    return check_memory(s);
+}
+
+/* --- by URL --- */
+
+/* It came from the same place earlier in the request; NULL: not. */
+static const struct request_image *find_fetched(const struct image_settling *s, struct str url)
+{
+    for (uint32_t i = 0; i < s->req->n_images; i++)
+        if (s->req->images[i].url.p && str_eq(s->req->images[i].url, url))
+            return &s->req->images[i];
+    return NULL;
+}
+
+/* What stood in the way, in the words of all that is wrong with pictures. */
+static int cannot_fetch(const struct image_settling *s, struct str url)
+{
+    char why[sizeof(s->e->text)];
+
+    (void)snprintf(why, sizeof(why), "%s", s->e->text);
+    if (s->e->kind == ERR_BODY_TOO_LARGE)
+        return too_large(s);
+    if (s->e->kind != ERR_INVALID_IMAGE)
+        return -1;
+    url = str_sub(url, 0, str_find(url, STR("?"), 0)); /* a query may hold a key */
+    (void)err_field(s->e, s->at, "Could not process image: '%.*s%s' was not fetched: %s (%s)",
+                    (int)MIN_OF(url.len, 100), url.p, url.len > 100 ? "..." : "", why, s->at);
+    s->e->kind = ERR_INVALID_IMAGE;
+    return -1;
+}
+
+/* What the session knows from that place, as this model takes it. */
+static int use_pinned(const struct image_settling *s, const struct json *known, struct json *ret)
+{
+    struct image_part part;
+    struct vision_grid grid;
+    const char *why;
+
+    image_part_read(known, &part);
+    why = vision_grid(s->rules->vision, part.width, part.height, &grid);
+    if (why)
+        return bad_image(s, why);
+    part.tokens = grid.tokens;
+    part.grid[0] = 1;
+    part.grid[1] = grid.height;
+    part.grid[2] = grid.width;
+    *ret = image_part_make(s->a, &part);
+    return 0;
+}
+
+static int fetch_part(struct image_settling *s, struct json *part)
+{
+    const struct request_image *same;
+    const struct json *known = NULL;
+    struct request_image image = {0};
+    struct str url = {0};
+    struct json whole;
+
+    if (find_text(s, json_get(part, "given"), &url))
+        return -1;
+    same = find_fetched(s, url);
+    if (same) {
+        image = *same;
+        return make_part(s, &image, part);
+    }
+    if (s->source->get(s->source->ctx, s->a, url, &image, &known, s->e))
+        return cannot_fetch(s, url);
+    if (known)
+        return use_pinned(s, known, part);
+    if (make_part(s, &image, part))
+        return -1;
+    image.url = url;
+    whole = json_text_of(s->a, part);
+    image.part = json_string(&whole);
+    keep_image(s, &image);
+    return check_memory(s);
 }
 
 /* Joins texts that follow each other and drops empty ones, so that the message is the same however
@@ -266,19 +363,23 @@ static void join_texts(struct arena *a, struct json *content)
     *content = list;
 }
 
-/* The content of one message. */
+/* The content of one message. Its texts are joined when the last of its pictures is there. */
 static int settle_content(struct image_settling *s, struct json *content)
 {
+    uint32_t awaited = s->req->n_awaited;
     bool any = false;
 
     for (uint32_t k = 0; k < content->n; k++) {
-        if (!json_get(&content->items[k], "given"))
+        struct json *part = &content->items[k];
+
+        if (!json_get(part, "given"))
             continue;
         any = true;
-        if (settle_part(s, &content->items[k]))
+        s->at = arena_cstr(s->a, json_string(json_get(part, "at")));
+        if (s->source ? fetch_part(s, part) : settle_part(s, part))
             return -1;
     }
-    if (any)
+    if (any && s->req->n_awaited == awaited)
         join_texts(s->a, content);
     return 0;
 }
@@ -291,18 +392,36 @@ static struct json *content_of(struct json *message)
     return NULL;
 }
 
-int image_parts_settle(struct arena *a, const struct dialect_past *past, struct chat_request *req,
-                       struct err *e)
+static int settle_all(struct image_settling *s)
 {
-    struct image_settling s = {a, past ? past->images : NULL, past ? past->lifts : NULL, req, NULL,
-                               e};
-    const struct json *all = req->chat.messages;
+    const struct json *all = s->req->chat.messages;
 
     for (uint32_t i = 0; all && i < all->n; i++) {
         struct json *content = content_of(&all->items[i]);
 
-        if (content && content->kind == JSON_ARRAY && settle_content(&s, content))
+        if (content && content->kind == JSON_ARRAY && settle_content(s, content))
             return -1;
     }
     return 0;
+}
+
+int image_parts_settle(struct arena *a, const struct dialect_past *past, struct chat_request *req,
+                       struct err *e)
+{
+    struct image_settling s = {.a = a, .req = req, .e = e};
+
+    if (past) {
+        s.rules = past->images;
+        s.lifts = past->lifts;
+    }
+    return settle_all(&s);
+}
+
+int image_parts_fetch(struct arena *a, const struct image_rules *rules,
+                      const struct image_source *source, struct chat_request *req, struct err *e)
+{
+    struct image_settling s = {.a = a, .rules = rules, .source = source, .req = req, .e = e};
+
+    req->n_awaited = 0;
+    return settle_all(&s);
 }

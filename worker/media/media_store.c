@@ -337,6 +337,50 @@ int media_store_check(const struct media_store *m, struct str session_id, struct
     return rc == 0 && str_eq_c(media, hash) ? 0 : changed(e);
 }
 
+/* --- what came from URLs --- */
+
+enum { PIN_NAME_MAX = SHA256_HEX_LEN + 5, PIN_READ_MAX = 64 << 10 };
+
+#define PIN_END STR(".url")
+
+/* The note's name, as if it were a picture's. */
+static struct str pin_name(struct str url, char name[PIN_NAME_MAX])
+{
+    sha256_hex(url, name);
+    memcpy(name + SHA256_HEX_LEN, PIN_END.p, PIN_END.len + 1);
+    return str_of(name, SHA256_HEX_LEN + PIN_END.len);
+}
+
+static bool is_pin(struct str name)
+{
+    return str_ends(name, PIN_END) && sha256_is_hex(str_sub(name, 0, name.len - PIN_END.len));
+}
+
+int media_store_pin(const struct media_store *m, struct str session_id, struct str url,
+                    struct str part, struct err *e)
+{
+    char name[PIN_NAME_MAX];
+    struct media_place p = {0};
+
+    place_of(m, session_id, pin_name(url, name), &p);
+    if (access(p.own, F_OK) == 0)
+        return 0;
+    if (file_write(p.own, p.part, part, m->sync) != 0)
+        return failed(e);
+    return settle_place(m, &p, e);
+}
+
+bool media_store_pinned(const struct media_store *m, struct str session_id, struct str url,
+                        struct buf *out)
+{
+    char name[PIN_NAME_MAX];
+    struct media_place p = {0};
+    struct err none;
+
+    place_of(m, session_id, pin_name(url, name), &p);
+    return file_read(p.own, PIN_READ_MAX, out, &none) == 0;
+}
+
 const char *media_store_path(const struct media_store *m, struct arena *a, struct str session_id,
                              struct str media)
 {
@@ -356,7 +400,7 @@ static int lend_all(const struct media_store *m, DIR *d, struct str from, struct
         struct str media = str_cstr(entry->d_name);
         struct media_place old = {0}, new = {0};
 
-        if (!sha256_is_hex(media)) /* . and .., and what is being written */
+        if (!sha256_is_hex(media) && !is_pin(media)) /* . and .., and what is being written */
             continue;
         place_of(m, from, media, &old);
         place_of(m, to, media, &new);

@@ -3,6 +3,7 @@
  *
  *     media/ab/abcd...            the one copy of this node, a hard link
  *     media/sessions/ID/abcd...   the same file, as long as the session is kept
+ *     media/sessions/ID/ef01....url  which picture it has had from a URL of that SHA-256
  *
  * A session's folder is all that says which pictures are its own, whichever worker serves it: an
  * adopted session needs nothing moved, and one that is forgotten takes its links along; the copy
@@ -44,6 +45,15 @@ int media_store_get(const struct media_store *m, struct str session_id, struct s
 /* Holds the session's picture against its hash, without keeping it. Long work; errors as of get. */
 int media_store_check(const struct media_store *m, struct str session_id, struct str media,
                       struct err *e);
+
+/* Notes which picture the session has had from a URL, as its part's JSON; what was noted first
+ * holds. Errors as of put. */
+int media_store_pin(const struct media_store *m, struct str session_id, struct str url,
+                    struct str part, struct err *e);
+
+/* Appends what was noted; false: nothing was. */
+bool media_store_pinned(const struct media_store *m, struct str session_id, struct str url,
+                        struct buf *out);
 
 /* Where a session's picture lies, as a path in the arena. */
 const char *media_store_path(const struct media_store *m, struct arena *a, struct str session_id,

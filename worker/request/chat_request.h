@@ -69,6 +69,8 @@ struct chat_request {
     struct thinking_wish thinking;
     struct request_image *images; /* that came with it, n_images of them */
     uint32_t n_images;
+    uint32_t n_shown;   /* pictures among its messages, those by URL as well */
+    uint32_t n_awaited; /* of them still to be fetched (image_parts_fetch) */
 };
 
 /* tool_choice demands a call. */

@@ -23,6 +23,8 @@ struct json;
 struct request_image {
     struct str media; /* SHA-256, in hexadecimal digits */
     struct str bytes; /* the file, until it is stored: a chunk of its own (arena_alloc_alone) */
+    struct str url;   /* from where it was fetched; absent: it came in the request */
+    struct str part;  /* of a fetched one: image_part_make's, as JSON */
 };
 
 /* A picture of a conversation, as its part tells. */

@@ -6,6 +6,7 @@
 #ifndef RG_REQUEST_REQUEST_LIMITS_H
 #define RG_REQUEST_REQUEST_LIMITS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,7 @@ struct image_rules {
     const struct vision *vision; /* NULL: none; the model takes text only */
     uint64_t image_bytes;        /* of one picture */
     uint32_t images;             /* of one request */
+    bool fetches;                /* http and https addresses may be fetched (--media-fetch) */
 };
 
 /* How much one request may ask for; 0: no limit. */

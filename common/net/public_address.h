@@ -1,0 +1,33 @@
+/*
+ * Which addresses are the public internet's, for who must not reach into its own network at the
+ * wish of others; and struct address_net, a range of addresses. Pure.
+ *
+ * Public is what IANA's registries of special-purpose addresses leave over; an IPv6 address that
+ * stands for an IPv4 one (mapped, NAT64) is what that one is, and what could stand for one in a way
+ * that we cannot see (6to4, Teredo, local NAT64) is not public. Nor are clouds' own services in
+ * public ranges.
+ */
+#ifndef RG_NET_PUBLIC_ADDRESS_H
+#define RG_NET_PUBLIC_ADDRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "common/base/str.h"
+
+/* IPv4 as ::ffff:a.b.c.d. */
+struct address_net {
+    uint8_t bytes[16];
+    unsigned bits; /* of bytes, that addresses of the range have in common */
+};
+
+/* ADDRESS or ADDRESS/BITS, in plain spelling; bits behind BITS must be 0. -1: it is none. */
+int address_net_parse(struct str text, struct address_net *ret);
+
+/* False for families other than IPv4 and IPv6. */
+bool address_net_has(const struct address_net *net, const struct sockaddr *a);
+
+bool address_is_public(const struct sockaddr *a);
+
+#endif

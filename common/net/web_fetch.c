@@ -1,0 +1,412 @@
+/*
+ * One connection a request, waited for with poll in slices, so that the time limit and the caller's
+ * cancelling hold everywhere:
+ *
+ *   hop        URL -> rules -> addresses -> rules -> connection (-> TLS) -> GET -> head
+ *   web_fetch  hops, at most WEB_REDIRECTS_MAX redirections, then the body
+ *
+ * An error says what is wrong and not where: where a redirection led, or what a name stands for, is
+ * not for those who sent the URL.
+ */
+#include "common/net/web_fetch.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/cancel.h"
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/net/chunked.h"
+#include "common/net/http1.h"
+#include "common/net/resolve.h"
+#include "common/net/tls.h"
+#include "common/net/web_rules.h"
+#include "common/net/web_url.h"
+
+enum { PIECE_BYTES = 64 << 10, HEAD_MAX = 64 << 10, LOOK_MS = 50 };
+
+/* One connection, and what was read of it and not taken yet. */
+struct web_line {
+    const struct web_fetch *f;
+    struct err *e;
+    int fd;
+    struct tls_context *context;
+    struct tls *tls;
+    struct buf in;
+};
+
+/* --- waiting --- */
+
+static int too_slow(struct err *e)
+{
+    return err_set(e, ERR_IO, "it takes too long");
+}
+
+/* Until the socket is ready, or a moment has passed (TLS may want either direction). */
+static int wait_a_moment(const struct web_line *l, short events)
+{
+    struct pollfd p = {.fd = l->fd, .events = events};
+
+    if (cancel_wanted())
+        return cancel_fail(l->e);
+    if (clock_us() >= l->f->until_us)
+        return too_slow(l->e);
+    (void)poll(&p, 1, LOOK_MS);
+    return 0;
+}
+
+enum { LINE_ENDED = 0, LINE_BROKEN = -1, LINE_WAITS = -2 };
+
+/* Bytes, or one of the above. */
+static ssize_t receive(const struct web_line *l, char *p, size_t n)
+{
+    ssize_t got;
+
+    if (l->tls) {
+        got = tls_read(l->tls, p, n);
+        if (got == 0)
+            return LINE_WAITS;
+        return got == TLS_CLOSED ? LINE_ENDED : got;
+    }
+    do {
+        got = recv(l->fd, p, n, 0);
+    } while (got < 0 && errno == EINTR);
+    return got < 0 && errno == EAGAIN ? LINE_WAITS : got;
+}
+
+/* 1: there is more in l->in; 0: the other side has ended; -1. */
+static int read_more(struct web_line *l)
+{
+    for (;;) {
+        ssize_t got = receive(l, buf_reserve(&l->in, PIECE_BYTES), PIECE_BYTES);
+
+        if (got > 0) {
+            l->in.len += (size_t)got;
+            return 1;
+        }
+        if (got == LINE_ENDED)
+            return 0;
+        if (got == LINE_BROKEN)
+            return err_set(l->e, ERR_IO, "its connection broke");
+        if (wait_a_moment(l, POLLIN))
+            return -1;
+    }
+}
+
+static ssize_t send_some(const struct web_line *l, struct str bytes)
+{
+    ssize_t sent;
+
+    if (l->tls)
+        return tls_write(l->tls, bytes.p, bytes.len);
+    do {
+        sent = send(l->fd, bytes.p, bytes.len, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    return sent < 0 && errno == EAGAIN ? 0 : sent;
+}
+
+static int send_all(const struct web_line *l, struct str bytes)
+{
+    while (bytes.len > 0) {
+        ssize_t sent = send_some(l, bytes);
+
+        if (sent < 0)
+            return err_set(l->e, ERR_IO, "its connection broke");
+        bytes = str_sub(bytes, (size_t)sent, bytes.len);
+        if (sent == 0 && wait_a_moment(l, POLLOUT))
+            return -1;
+    }
+    return 0;
+}
+
+/* --- connecting --- */
+
+static void line_close(struct web_line *l)
+{
+    tls_free(l->tls);
+    tls_context_free(l->context);
+    if (l->fd >= 0)
+        (void)close(l->fd);
+    buf_done(&l->in);
+    *l = (struct web_line){.f = l->f, .e = l->e, .fd = -1};
+}
+
+/* 1; 0: not this address; -1: given up. */
+static int connect_to(struct web_line *l, const struct addrinfo *a)
+{
+    struct pollfd p;
+    int sys = 0;
+    socklen_t len = sizeof(sys);
+
+    l->fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (l->fd >= 0 && (connect(l->fd, a->ai_addr, a->ai_addrlen) == 0 || errno == EINPROGRESS)) {
+        p = (struct pollfd){.fd = l->fd, .events = POLLOUT};
+        while (poll(&p, 1, 0) <= 0)
+            if (wait_a_moment(l, POLLOUT))
+                return -1;
+        if (getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &sys, &len) == 0 && sys == 0)
+            return 1;
+    }
+    if (l->fd >= 0)
+        (void)close(l->fd);
+    l->fd = -1;
+    return 0;
+}
+
+static int connect_any(struct web_line *l, const struct addrinfo *list)
+{
+    for (const struct addrinfo *a = list; a; a = a->ai_next) {
+        int rc = connect_to(l, a);
+
+        if (rc != 0)
+            return rc < 0 ? -1 : 0;
+    }
+    return err_set(l->e, ERR_IO, "its host cannot be connected to");
+}
+
+/* One address that may not be is enough: a name that has both kinds is a trap. */
+static int check_addresses(const struct web_line *l, const struct addrinfo *list)
+{
+    if (!list)
+        return err_set(l->e, ERR_IO, "its host has no address");
+    for (const struct addrinfo *a = list; a; a = a->ai_next)
+        if (!web_rules_let(l->f->rules, a->ai_addr))
+            return err_set(l->e, ERR_INVALID,
+                           "its host has an address that is not public (--media-fetch-address)");
+    return 0;
+}
+
+static int shake(struct web_line *l, const char *host)
+{
+    struct tls_session *session = NULL;
+    struct err why = {0};
+    int rc;
+
+    if (tls_context_new(l->f->ca_file, false, &l->context, l->e) ||
+        tls_new(l->context, host, l->fd, &l->tls, l->e))
+        return -1;
+    while ((rc = tls_handshake(l->tls, &session, &why)) == 0)
+        if (wait_a_moment(l, POLLIN))
+            break;
+    tls_session_free(session);
+    if (rc < 0)
+        return err_set(l->e, ERR_IO, "%s", why.text);
+    return rc == 1 ? 0 : -1;
+}
+
+static int line_open(struct web_line *l, const struct web_url *u)
+{
+    struct addrinfo *list = NULL;
+    int rc;
+
+    if (resolve_wait(u->host, web_url_port(u), l->f->until_us, &list))
+        return cancel_wanted() ? cancel_fail(l->e) : too_slow(l->e);
+    rc = check_addresses(l, list);
+    if (rc == 0)
+        rc = connect_any(l, list);
+    if (list)
+        freeaddrinfo(list);
+    return rc == 0 && u->tls ? shake(l, u->host) : rc;
+}
+
+/* --- one request --- */
+
+static int ask(const struct web_line *l, const struct web_url *u)
+{
+    struct buf head = {0};
+    int rc;
+
+    buf_puts(&head, "GET ");
+    if (!str_starts(u->target, STR("/")))
+        buf_add_c(&head, '/');
+    buf_add_str(&head, u->target);
+    buf_puts(&head, " HTTP/1.1\r\nHost: ");
+    buf_add_str(&head, u->authority);
+    buf_puts(&head, "\r\nUser-Agent: rollgate\r\nAccept: image/*\r\n"
+                    "Accept-Encoding: identity\r\nConnection: close\r\n\r\n");
+    rc = send_all(l, buf_str(&head));
+    buf_done(&head);
+    return rc;
+}
+
+/* The head of the answer, interim ones skipped; it stands at the start of l->in. */
+static int read_head(struct web_line *l, struct http1_head *h)
+{
+    size_t seen = 0;
+
+    for (;;) {
+        struct err why = {0};
+        int rc = http1_response(h, buf_str(&l->in), seen, HEAD_MAX, false, &why);
+
+        if (rc < 0)
+            return err_set(l->e, ERR_INVALID, "its answer is no HTTP");
+        if (rc > 0 && h->status >= 200)
+            return 0;
+        seen = rc > 0 ? 0 : l->in.len;
+        if (rc > 0) {
+            buf_consume(&l->in, h->len_bytes);
+            continue;
+        }
+        rc = read_more(l);
+        if (rc <= 0)
+            return rc < 0 ? -1 : err_set(l->e, ERR_IO, "its connection ended without an answer");
+    }
+}
+
+static bool is_redirection(int status)
+{
+    return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+}
+
+/* What of the answer's head decides. */
+struct web_answer {
+    enum http1_body framing;
+    uint64_t length;
+};
+
+/* 1: `next` has where to look instead; 0: the file follows; -1. */
+static int judge(const struct web_line *l, const struct web_url *u, const struct http1_head *h,
+                 struct buf *next)
+{
+    struct str location = http1_get(h, STR("location"));
+    struct str coding = http1_get(h, STR("content-encoding"));
+
+    if (is_redirection(h->status) && location.p) {
+        web_url_join(u, location, next);
+        return 1;
+    }
+    if (h->status != 200)
+        return err_set(l->e, ERR_INVALID, "its host answers %d", h->status);
+    if (coding.len > 0 && !str_eq_nocase(coding, STR("identity")))
+        return err_set(l->e, ERR_INVALID, "its answer is compressed");
+    return 0;
+}
+
+/* Results as judge. The head goes off l->in. */
+static int hop(struct web_line *l, struct str url, struct buf *next, struct web_answer *ret)
+{
+    struct http1_head *h;
+    struct web_url u;
+    const char *why = web_url_parse(url, &u);
+    int rc;
+
+    if (!why)
+        why = web_rules_refuse(l->f->rules, &u);
+    if (why)
+        return err_set(l->e, ERR_INVALID, "%s", why);
+    if (line_open(l, &u) || ask(l, &u))
+        return -1;
+    h = mem_alloc(sizeof(*h));
+    rc = read_head(l, h);
+    if (rc == 0)
+        rc = judge(l, &u, h, next);
+    if (rc == 0) {
+        *ret = (struct web_answer){h->body, h->length};
+        buf_consume(&l->in, h->len_bytes);
+    }
+    free(h);
+    return rc;
+}
+
+/* --- the file --- */
+
+static int too_large(const struct web_line *l)
+{
+    return err_set(l->e, ERR_BODY_TOO_LARGE, "it has more than %zu bytes", l->f->max_bytes);
+}
+
+static int cut_off(const struct web_line *l)
+{
+    return err_set(l->e, ERR_IO, "its answer is cut off");
+}
+
+/* What is in l->in goes to out. 1: that was all of it; 0; -1. */
+static int take_chunks(struct web_line *l, struct chunked *c, struct buf *out)
+{
+    struct str in = buf_str(&l->in);
+    int rc = 0;
+
+    while (rc == 0 && in.len > 0) {
+        struct chunked_run run;
+        struct err why = {0};
+
+        rc = chunked_next(c, in, &run, &why);
+        if (rc < 0)
+            return err_set(l->e, ERR_INVALID, "its answer is no HTTP");
+        if (run.kind == CHUNKED_DATA)
+            buf_add(out, in.p, run.len_bytes);
+        in = str_sub(in, run.len_bytes, in.len);
+    }
+    buf_clear(&l->in);
+    return rc;
+}
+
+static int take_length(struct web_line *l, uint64_t left, struct buf *out)
+{
+    buf_add_str(out, str_sub(buf_str(&l->in), 0, (size_t)MIN_OF(left, (uint64_t)l->in.len)));
+    left -= MIN_OF(left, (uint64_t)l->in.len);
+    buf_clear(&l->in);
+    return left == 0;
+}
+
+/* Results as take_chunks; `got`: bytes of the file so far. */
+static int take(struct web_line *l, const struct web_answer *a, struct chunked *c, size_t got,
+                struct buf *out)
+{
+    if (a->framing == HTTP1_CHUNKED)
+        return take_chunks(l, c, out);
+    return take_length(l, a->framing == HTTP1_LENGTH ? a->length - got : UINT64_MAX, out);
+}
+
+static int read_file(struct web_line *l, const struct web_answer *a, struct buf *out)
+{
+    size_t start = out->len;
+    struct chunked c = {0};
+    int rc;
+
+    if (a->framing == HTTP1_NO_BODY)
+        return 0;
+    if (a->framing == HTTP1_LENGTH && a->length > l->f->max_bytes)
+        return too_large(l);
+    while ((rc = take(l, a, &c, out->len - start, out)) == 0) {
+        if (out->len - start > l->f->max_bytes)
+            return too_large(l);
+        rc = read_more(l);
+        if (rc == 0)
+            return a->framing == HTTP1_UNTIL_CLOSE ? 0 : cut_off(l);
+        if (rc < 0)
+            return -1;
+    }
+    if (rc < 0)
+        return -1;
+    return out->len - start > l->f->max_bytes ? too_large(l) : 0;
+}
+
+int web_fetch(const struct web_fetch *f, struct str url, struct buf *out, struct err *e)
+{
+    struct web_line l = {.f = f, .e = e, .fd = -1};
+    struct web_answer answer = {0};
+    struct buf at = {0}, next = {0};
+    int rc = 1;
+
+    buf_add_str(&at, url);
+    for (unsigned hops = 0; rc == 1; hops++) {
+        if (hops > WEB_REDIRECTS_MAX) {
+            rc = err_set(e, ERR_INVALID, "it is redirected more than %d times", WEB_REDIRECTS_MAX);
+            break;
+        }
+        rc = hop(&l, buf_str(&at), &next, &answer);
+        if (rc == 0)
+            rc = read_file(&l, &answer, out);
+        line_close(&l);
+        buf_done(&at);
+        at = next;
+        next = (struct buf){0};
+    }
+    buf_done(&at);
+    buf_done(&next);
+    return rc;
+}

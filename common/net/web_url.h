@@ -1,0 +1,42 @@
+/*
+ * struct web_url: an http or https address that somebody else names, read strictly: what programs
+ * read in more than one way (user names, odd bytes, backslashes, numbers as hosts that are no plain
+ * address) is refused. Pure.
+ */
+#ifndef RG_NET_WEB_URL_H
+#define RG_NET_WEB_URL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/str.h"
+
+enum { WEB_URL_MAX = 8192, WEB_HOST_MAX = 254 };
+
+struct web_url {
+    bool tls;
+    bool bracketed;          /* the host is an IPv6 address */
+    uint16_t port;           /* 0: none was named */
+    char host[WEB_HOST_MAX]; /* in lower case, an IPv6 address without its brackets */
+    struct str authority;    /* as written, in the text */
+    struct str target;       /* path and query, in the text; may lack the slash in front */
+};
+
+/* Whether it says that it is one. */
+bool web_url_is(struct str text);
+
+/* NULL, or what is wrong with it. *ret borrows the text. */
+const char *web_url_parse(struct str text, struct web_url *ret);
+
+/* HOST or HOST:PORT as in a URL; NULL, or what is wrong. Sets host, bracketed, port, authority of
+ * *u. */
+const char *web_authority_parse(struct str text, struct web_url *u);
+
+/* The port that is connected to. */
+uint16_t web_url_port(const struct web_url *u);
+
+/* Where a redirection from u leads: appends its URL, or the location itself when that is none. */
+void web_url_join(const struct web_url *u, struct str location, struct buf *ret);
+
+#endif
