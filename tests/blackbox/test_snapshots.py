@@ -1,5 +1,6 @@
 """Sessions that go on on another gateway, or another day, from a snapshot: token by token; and snapshots that are none."""
 import base64
+import json
 import struct
 
 import pytest
@@ -93,6 +94,44 @@ def test_ended_sessions_and_copies(scene):  # noqa: F811
     s.chat([user("q"), said("one"), user("r"), said("two"), user("s")], "three")
     a = s.gateway.post(s.path + "/v1/chat/completions", {"model": "m", "messages": [user("z")]})
     assert a.status == 410 and a.json()["error"]["code"] == "budget_exhausted"
+
+
+def test_a_long_session_goes_out_in_slices(start):
+    """A reader that takes its time holds nobody up, and gets the session as it was when it asked."""
+    gateway = start(workers=1, engine="builtin:echo")
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    messages = []
+
+    def turn(text):
+        messages.append(user(text))
+        a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"model": "m", "messages": messages})
+        assert a.status == 200, a.text
+        messages.append({"role": "assistant", "content": a.json()["choices"][0]["message"]["content"]})
+
+    turn("first")
+    where = f"/sessions/{sid}/snapshot"
+    assert "Content-Length" in gateway.get(where).headers        # a short one is a plain answer
+    for i in range(12):
+        turn(f"{i}: " + "as long as it takes, " * 1500)
+    before = gateway.get(f"/sessions/{sid}/trajectories").json()
+    c = gateway.connect()
+    c.request("GET", where)
+    answer = c.getresponse()
+    begun = answer.read(1)
+    turn("meanwhile")
+    document = json.loads(begun + answer.read())
+    assert answer.getheader("Transfer-Encoding") == "chunked"
+    assert len(frames(document)) == document["n_records"] and packed(frames(document))["crc32c"] == document["crc32c"]
+    a = gateway.post("/sessions/import", document)
+    assert a.status == 200, a.text
+    assert told(gateway.get(f"/sessions/{a.json()['session_id']}/trajectories").json()) == told(before)
+    # who leaves in the middle leaves nothing behind, and the session can end
+    c = gateway.connect()
+    c.request("GET", where)
+    c.getresponse().read(1)
+    c.close()
+    assert gateway.request("DELETE", f"/sessions/{sid}").status in (200, 204)
+    assert gateway.get(where).status in (404, 410)
 
 
 # --- what is none ---

@@ -1,13 +1,15 @@
 /*
- * Snapshots. Writing reads the session's records back from the journal and frames those that made
- * its content. Reading trusts nothing: the frames are split, each record gets the new session's id
- * and a new time, and all of them are applied to a store of their own that is thrown away; only
- * records that made a session there are handed to the caller, who journals and applies them.
+ * Snapshots. Writing reads the session's records back from the journal, one at a time, and frames
+ * those that made its content. Reading trusts nothing: the frames are split, each record gets the
+ * new session's id and a new time, and all of them are applied to a store of their own that is
+ * thrown away; only records that made a session there are handed to the caller, who journals and
+ * applies them.
  */
 #include "worker/session/snapshot.h"
 
 #include <string.h>
 
+#include "common/codec/crc32c.h"
 #include "worker/session/commit.h"
 #include "worker/session/record.h"
 #include "worker/session/store.h"
@@ -23,48 +25,55 @@ static bool travels(uint64_t type)
 
 /* --- writing --- */
 
-struct snapshot_copy {
-    struct arena arena;
-    struct str *records; /* by number; absent: it stays behind */
-};
-
-static int take_record(void *ctx, size_t i, struct str record, struct err *e)
+int snapshot_begin(struct session *s, struct snapshot_writer *ret, struct err *e)
 {
-    struct snapshot_copy *c = ctx;
-    struct record_in r = record_in_of(record);
-    struct record_head h;
-
-    if (!record_read_head(&r, &h))
-        return err_set(e, ERR_IO, "session record: torn");
-    if (travels(h.type))
-        c->records[i] = arena_str(&c->arena, record);
-    return 0;
-}
-
-int snapshot_write(struct session *s, struct buf *ret, uint32_t *ret_n, struct err *e)
-{
-    struct snapshot_copy c = {0};
-    int rc;
-
-    *ret_n = 0;
     if (!s->store->source)
         return err_set(e, ERR_INVALID,
                        "without a journal (--durability none) sessions have no snapshots");
     if (s->forest.has_images)
         return err_set(e, ERR_INVALID, "sessions with images have no snapshots");
-    c.records = arena_calloc(&c.arena, s->record, sizeof(*c.records));
-    rc = session_read_records(s, &(struct session_reader){take_record, &c}, e);
-    for (uint32_t i = 0; rc == 0 && i < s->record; i++) {
-        uint32_t n = (uint32_t)c.records[i].len;
+    *ret = (struct snapshot_writer){.session = s, .end = s->record};
+    return 0;
+}
 
-        if (!c.records[i].p)
-            continue;
-        buf_add(ret, &n, sizeof(n));
-        buf_add_str(ret, c.records[i]);
-        (*ret_n)++;
-    }
-    arena_done(&c.arena);
-    return rc;
+/* Where a frame goes. */
+struct snapshot_frame {
+    struct snapshot_writer *writer;
+    struct buf *out;
+};
+
+static int take_record(void *ctx, size_t i, struct str record, struct err *e)
+{
+    const struct snapshot_frame *f = ctx;
+    struct snapshot_writer *w = f->writer;
+    struct record_in r = record_in_of(record);
+    struct record_head h;
+    uint32_t n = (uint32_t)record.len;
+
+    (void)i;
+    if (!record_read_head(&r, &h))
+        return err_set(e, ERR_IO, "session record: torn");
+    if (!travels(h.type))
+        return 0;
+    buf_add(f->out, &n, sizeof(n));
+    buf_add_str(f->out, record);
+    w->crc = crc32c(crc32c(w->crc, &n, sizeof(n)), record.p, record.len);
+    w->n++;
+    return 0;
+}
+
+int snapshot_next(struct snapshot_writer *w, struct buf *frames, struct err *e)
+{
+    const struct session_store *st = w->session->store;
+    struct snapshot_frame f = {w, frames};
+
+    if (w->at == w->end)
+        return 1;
+    if (st->source(st->source_ctx, w->session->id, &w->at, 1,
+                   &(struct session_reader){take_record, &f}, e) != 0)
+        return -1;
+    w->at++;
+    return 0;
 }
 
 /* --- reading --- */

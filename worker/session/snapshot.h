@@ -17,9 +17,19 @@ struct err;
 struct session;
 struct session_store;
 
-/* Appends the frames; *ret_n: how many. -1: the records cannot be read back, or the session has
- * pictures, whose bytes are no records. */
-int snapshot_write(struct session *s, struct buf *ret, uint32_t *ret_n, struct err *e);
+/* A session on its way out, record by record: those that it has when that begins. */
+struct snapshot_writer {
+    struct session *session; /* the caller pins it */
+    uint32_t at, end;        /* numbers of records */
+    uint32_t n, crc;         /* frames so far, and the checksum of all their bytes */
+};
+
+/* -1: it has no journal, or pictures, whose bytes are no records. */
+int snapshot_begin(struct session *s, struct snapshot_writer *ret, struct err *e);
+
+/* Appends the next frame, if its record travels. Returns 1 when there are no more, -1 when it
+ * cannot be read back. */
+int snapshot_next(struct snapshot_writer *w, struct buf *frames, struct err *e);
 
 struct snapshot_records {
     VEC(struct str) all; /* in the arena */
