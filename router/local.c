@@ -28,10 +28,11 @@ static int health_body(const struct hub *h, struct buf *body)
     buf_printf(body,
                "{\"status\": \"%s\", \"session_server_instance_id\": \"%s\", \"version\": \"%s\", "
                "\"workers\": {\"total\": %zu, \"ready\": %u}, \"routers\": %u, \"paused\": %u, "
-               "\"engine_answers\": %s}\n",
+               "\"engine_answers\": %s, \"engines_drift\": %u}\n",
                ends ? "draining" : "ok", b->instance, RG_VERSION, upstreams_count(h->upstreams),
                board_workers_ready(b), atomic_load_explicit(&b->routers, memory_order_relaxed),
-               board_workers_paused(b), board_engine_answers(b) ? "true" : "false");
+               board_workers_paused(b), board_engine_answers(b) ? "true" : "false",
+               board_engines_drift(b));
     return ends ? 503 : 200;
 }
 

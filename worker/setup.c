@@ -114,6 +114,7 @@ struct engine_options setup_engines(const struct config *c, const struct model *
         .retry_5xx = c->engine_retry_5xx,
         .routed_experts = c->routed_experts,
         .kv_per_version = c->kv_per_version,
+        .media_drift = c->media_drift == MEDIA_DRIFT_ALLOW,
         .resume_aborts = c->on_engine_abort == ENGINE_ABORT_RESUME,
         .insecure_tls = c->engine_insecure_tls,
         .ca_file = c->engine_ca_file,
@@ -169,6 +170,7 @@ void setup_calls(struct call_env *env, const struct config *c, const struct mode
     env->context_length = info->context_length;
     env->model_known = c->model != NULL;
     env->strict_logprobs = c->strict_logprobs;
+    env->media_drift = c->media_drift == MEDIA_DRIFT_ALLOW;
     env->keepalive_ms = (uint64_t)c->keepalive_ms;
     env->nonstream_keepalive_ms = (uint64_t)c->nonstream_keepalive_ms;
     env->rejoin_window_ms = (uint64_t)c->rejoin_window_ms;

@@ -116,6 +116,8 @@ static void publish(struct worker *w)
     publish_bytes(w);
     atomic_store_explicit(&slot->engines_up, engine_pool_ready(env->engines) ? 1 : 0,
                           memory_order_relaxed);
+    atomic_store_explicit(&slot->engines_drift, engine_pool_drifting(env->engines),
+                          memory_order_relaxed);
     atomic_store_explicit(&slot->waiting, (uint32_t)engine_pool_inflight(env->engines),
                           memory_order_relaxed);
 }

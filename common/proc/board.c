@@ -112,6 +112,19 @@ bool board_engine_answers(const struct board *b)
     return false;
 }
 
+uint32_t board_engines_drift(const struct board *b)
+{
+    uint32_t most = 0;
+
+    for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++) {
+        uint32_t n =
+            atomic_load_explicit(&b->slots[BOARD_WORKER0 + i].engines_drift, memory_order_relaxed);
+
+        most = MAX_OF(most, n);
+    }
+    return most;
+}
+
 /* 0, or -1 and what is missing. */
 int board_check_ready(const struct board *b, const char **ret_reason)
 {

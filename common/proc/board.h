@@ -43,8 +43,9 @@ enum board_state {
 struct board_slot {
     _Atomic uint32_t state; /* enum board_state */
     _Atomic int32_t pid;
-    _Atomic uint64_t beat_ms;    /* monotonic time of the last sign of life; 0: none yet */
-    _Atomic uint32_t engines_up; /* worker: engine replicas it sees healthy */
+    _Atomic uint64_t beat_ms;       /* monotonic time of the last sign of life; 0: none yet */
+    _Atomic uint32_t engines_up;    /* worker: engine replicas it sees healthy */
+    _Atomic uint32_t engines_drift; /* worker: those that make other tokens of images */
     _Atomic uint32_t adopter; /* worker: 1 + place of the worker that has its sessions; 0: none */
     _Atomic uint32_t refused_call; /* 1 + the last system call that the sandbox refused; 0: none */
     _Atomic uint32_t paused;       /* worker: 1 while it holds its model calls */
@@ -104,6 +105,9 @@ void board_forget_works(struct board *b, unsigned slot);
 
 /* Whether any worker sees an engine that answers. */
 bool board_engine_answers(const struct board *b);
+
+/* The most engines that a worker sees make other tokens of images than they are sent. */
+uint32_t board_engines_drift(const struct board *b);
 
 /* The place (0..) of the worker that owns sessions of `index`, adoption followed, or -1 when the
  * index belongs to nobody here. The worker may be starting. */

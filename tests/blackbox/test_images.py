@@ -64,6 +64,48 @@ def test_an_engine_that_drifts_is_not_asked_with_images(start, tmp_path, kind):
         assert len(engine.requests) == 1
 
 
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+def test_an_engine_that_drifts_may_be_used_and_it_is_told(start, tmp_path, kind):
+    with kit.VisionStub(kind) as engine:
+        engine.vision, engine.otherwise = retokenises, lambda body: GOOD
+        gateway = start(workers=1, engine=engine.setting, model=kit.model_folder(tmp_path / "m"), media_drift="allow")
+        wait_until(lambda: vision_of(gateway) == "drifts", what="it is known")
+        wait_until(lambda: gateway.get("/health").json()["engines_drift"] == 1, what="health tells it")
+        sid = session(gateway)
+        assert chat(gateway, sid, [user(text("text"))]).status == 200
+        answer = chat(gateway, sid, [user(kit.image(SHOT))], stream=True)
+        assert answer.status == 200 and b"[DONE]" in answer.body, answer.body
+        engine.vision = kit.expand
+        assert chat(gateway, sid, [user(kit.image(SHOT), text("exact"))]).status == 200
+        assert gateway.metrics()["rollgate_media_drift_total"] == 1
+        made = [None, len(engine.seen[1]), None]
+        assert told_drift(gateway, sid) == made
+        gateway.kill()
+        gateway.start()
+        assert told_drift(gateway, sid) == made
+        ends = gateway.post(f"/sessions/{sid}/finalize", {}).json()["trajectories"]
+        assert sorted((t["turns"][-1].get("media_drift") or 0) for t in ends) == [0, 0, made[1]]
+        wait_until(lambda: vision_of(gateway) == "exact", what="it is asked anew")
+        wait_until(lambda: gateway.get("/health").json()["engines_drift"] == 0, what="health tells it")
+
+
+def told_drift(gateway, sid):
+    """Of the session's answers, in the order of their calls."""
+    nodes = [n for n in gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"] if n.get("generated")]
+    return [n.get("media_drift") for n in sorted(nodes, key=lambda n: n["call"])]
+
+
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+def test_an_engine_without_eyes_is_refused_even_where_drift_is_let(start, tmp_path, kind):
+    with kit.VisionStub(kind) as engine:
+        engine.vision, engine.otherwise = ignores, lambda body: GOOD
+        gateway = start(workers=1, engine=engine.setting, model=kit.model_folder(tmp_path / "m"), media_drift="allow")
+        wait_until(lambda: vision_of(gateway) == "drifts", what="it is known")
+        sid = session(gateway)
+        assert chat(gateway, sid, [user(kit.image(SHOT))]).status == 502
+        assert not [n for n in gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"] if n.get("generated")]
+
+
 def test_an_old_vllm_that_knows_no_pictures_is_refused(start, tmp_path):
     with kit.VisionStub("vllm") as engine:
         engine.knows, engine.otherwise = False, lambda body: GOOD

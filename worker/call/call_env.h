@@ -62,6 +62,7 @@ struct call_env {
     uint64_t fetch_timeout_ms;       /* of all that one request has fetched */
     const struct media_store *media; /* NULL: there is none; no picture is taken */
     bool finish_on_disconnect;
+    bool media_drift;     /* answers to another prompt with images than was sent are taken */
     bool strict_logprobs; /* logprobs of another distribution than the sampled one are refused */
     struct residency *residency;
     atomic_size_t request_bytes; /* of the arenas of requests and calls */

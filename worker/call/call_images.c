@@ -105,6 +105,7 @@ void call_images_put(const struct model_call *t, struct engine_request *er)
     /* A stream tells only how long the prompt was. Until the engines are proven to take pictures
      * exactly the answer is asked for whole, which tells more. */
     er->stream = er->stream && engine_pool_images_proven(t->env->engines);
+    er->media_drift = t->env->media_drift;
     er->banned = (struct token_span){v->banned, v->n_banned};
 }
 

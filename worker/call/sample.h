@@ -36,7 +36,7 @@ struct sample {
     bool has_support; /* the engine told the sampling support of every token */
     uint64_t queue_us, engine_us;
     enum logprob_basis basis;
-    uint32_t scored;
+    uint32_t scored, drifted;
     int64_t cached_tokens;    /* -1: the engine did not tell */
     struct token_logprob *lp; /* when the client asked for them */
     size_t n_lp, cap_lp, lp_sent;

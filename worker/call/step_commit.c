@@ -90,6 +90,7 @@ static void sample_result(struct model_call *t, struct sample *r, struct session
         .experts_topk = m->moe_topk,
         .logprob_basis = r->logprobs ? str_cstr(logprob_basis_name(r->basis)) : (struct str){0},
         .scored_tokens = r->scored,
+        .drifted_tokens = r->drifted,
         .cached_told = r->cached_tokens >= 0,
         .cached_tokens = (uint32_t)MAX_OF(r->cached_tokens, 0),
         .queue_us = r->queue_us,
@@ -100,6 +101,8 @@ static void sample_result(struct model_call *t, struct sample *r, struct session
         .prompt_tokens = r->prompt_tokens,
     };
     check_thought(t, r);
+    if (r->drifted)
+        metrics_count(t->env->page, METRIC_media_drift, 1);
     if (chat_request_needs_call(t->in.req) && r->answer.n_calls == 0)
         sampled_answer_warn(&r->answer,
                             STR("tool_choice demanded a tool call and none was sampled"));

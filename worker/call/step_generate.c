@@ -215,6 +215,7 @@ static void sample_keep(struct model_call *t, struct sample *r, const struct eng
     r->experts_rows = res->experts_rows;
     r->basis = res->basis;
     r->scored = res->scored;
+    r->drifted = res->drifted;
     r->unbudgeted = res->unbudgeted;
     r->cached_tokens = res->cached_tokens;
     r->queue_us = res->queue_us;

@@ -163,6 +163,7 @@ void engine_pool_reload(struct engine_pool *p, const struct engine_options *o)
     mine->retry_5xx = o->retry_5xx;
     mine->routed_experts = o->routed_experts;
     mine->kv_per_version = o->kv_per_version;
+    mine->media_drift = p->replicas.lets_drift = o->media_drift;
     mine->resume_aborts = o->resume_aborts;
     mine->timeout_ms = o->timeout_ms;
     mine->idle_timeout_ms = o->idle_timeout_ms;
@@ -335,6 +336,15 @@ bool engine_pool_images_proven(const struct engine_pool *p)
             return false;
     }
     return true;
+}
+
+uint32_t engine_pool_drifting(const struct engine_pool *p)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < p->replicas.n; i++)
+        n += p->replicas.at[i]->vision.state == VISION_DRIFTS;
+    return n;
 }
 
 int engine_pool_check_images(const struct engine_pool *p, struct err *e)

@@ -88,6 +88,7 @@ struct engine_request {
     const struct engine_image *images;
     size_t n_images;
     int32_t image_pad;            /* the placeholder, when there are images */
+    bool media_drift;             /* the answer may be to other tokens of the images */
     struct token_span banned;     /* must not be sampled */
     const struct json *chat_body; /* what kind `openai` sends, but for `stream`; else unused */
     bool text;                    /* the prompt was not made: only kind `openai` can be asked */
@@ -112,7 +113,9 @@ struct engine_result {
     const float *logprobs;    /* ids.n, or NULL */
     enum logprob_basis basis; /* of the logprobs, of all pieces; pieces that differ: unknown */
     bool unbudgeted;          /* the engine was not given sampling.max_thinking_tokens */
-    uint32_t scored; /* tokens whose logprob was asked for afterwards, in a call of its own */
+    uint32_t drifted; /* tokens of the prompt that the engine made, where they are others than it
+                         was sent with images; 0: they are not */
+    uint32_t scored;  /* tokens whose logprob was asked for afterwards, in a call of its own */
     int64_t
         cached_tokens; /* of the prompt, as the engine tells what it had computed; -1: not told */
     const struct engine_top *top;

@@ -41,6 +41,7 @@ struct engine_options {
     uint32_t retries;
     bool retry_5xx;
     bool routed_experts;
+    bool media_drift;    /* engines that make other tokens of pictures may be asked with them */
     bool kv_per_version; /* what was computed under other weights is not to be used */
     bool resume_aborts;  /* --on-engine-abort=resume */
     bool insecure_tls;
@@ -142,6 +143,9 @@ bool engine_pool_takes_images(const struct engine_pool *p);
 
 /* Whether every replica has been seen to take images exactly. */
 bool engine_pool_images_proven(const struct engine_pool *p);
+
+/* How many replicas make other tokens of images than they are sent. */
+uint32_t engine_pool_drifting(const struct engine_pool *p);
 
 /* Whether a chat with images may be asked of some replica: one whose kind takes them and that has
  * not been seen to make other tokens of them. -1, ERR_INVALID, if of none. */

@@ -576,6 +576,7 @@ int replicas_open(struct replicas *r, const struct engine_options *o, struct err
     int rc;
 
     r->opt = o;
+    r->lets_drift = o->media_drift;
     vision_sample_make(o->model, &r->arena, &r->sample);
     if (o->board)
         board_forget_engines(o->board, o->slot);

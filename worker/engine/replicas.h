@@ -72,6 +72,7 @@ struct replicas {
     void *tried_ctx;
     const struct engine_options *opt;
     struct arena arena;          /* the sample's */
+    bool lets_drift;             /* VISION_DRIFTS does not keep pictures from a replica */
     struct vision_sample sample; /* what engines are asked to see how they take pictures */
     bool held;                   /* model calls are paused: nothing else is asked either */
     struct loop_timer timer, reap, trial;

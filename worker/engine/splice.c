@@ -94,6 +94,8 @@ void splice_add(struct splice *s, const struct engine_result *r)
 
     if (s->pieces++ == 0)
         s->cached_tokens = r->cached_tokens;
+    if (r->drifted)
+        s->drifted = r->drifted;
     if (r->ids.n == 0)
         return;
     s->basis = base == 0 || s->basis == r->basis ? r->basis : BASIS_UNKNOWN;
@@ -129,6 +131,7 @@ void splice_result(struct splice *s, struct engine_result *r)
     if (s->ids.n > 0)
         r->basis = s->basis;
     r->scored = s->scored;
+    r->drifted = s->drifted;
     r->support = support_of_all(s);
     r->cached_tokens = s->cached_tokens;
     r->top = s->tops.n > 0 ? s->tops.at : NULL;

@@ -42,7 +42,7 @@ struct splice {
     struct buf text;                 /* of the versions */
     struct engine_version *versions; /* made by splice_result */
     enum logprob_basis basis;
-    uint32_t scored;
+    uint32_t scored, drifted;
     int64_t cached_tokens; /* of the first piece */
     uint32_t pieces;
 };

@@ -62,8 +62,10 @@ static void settle(struct replica *r, enum vision_state state, const char *why)
     if (state == VISION_EXACT)
         log_info(NULL, "engine takes images exactly", LOG_T("engine", r->target.name));
     else
-        log_warn(NULL, "engine is not asked with images", LOG_T("engine", r->target.name),
-                 LOG_T("vision", names[state]), LOG_T("why", why));
+        log_warn(NULL,
+                 vision_probe_lets(r) ? "engine is asked with images (--media-drift=allow)"
+                                      : "engine is not asked with images",
+                 LOG_T("engine", r->target.name), LOG_T("vision", names[state]), LOG_T("why", why));
 }
 
 static void on_delta(void *ctx, const struct engine_delta *d)
@@ -118,7 +120,8 @@ void vision_probe_begin(struct replica *r)
 bool vision_probe_lets(const struct replica *r)
 {
     return r->adapter->takes_images &&
-           (r->vision.state == VISION_UNPROVEN || r->vision.state == VISION_EXACT);
+           (r->vision.state == VISION_UNPROVEN || r->vision.state == VISION_EXACT ||
+            (r->vision.state == VISION_DRIFTS && r->all->lets_drift));
 }
 
 bool vision_probe_proven(const struct replica *r)

@@ -91,6 +91,8 @@ static void put_basis(const struct checkpoint *t, struct json_out *o)
     else
         json_out_null(o);
     json_out_member_i64(o, "reused_tokens", t->parent ? t->parent->total - t->trim : 0);
+    if (t->drifted_tokens)
+        json_out_member_i64(o, "media_drift", t->drifted_tokens);
 }
 
 static void put_place(struct json_out *o, const char *key, uint32_t at, bool text)

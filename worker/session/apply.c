@@ -170,6 +170,7 @@ static int take_answer(struct forest *f, struct commit *c, uint32_t i,
     if (c->rec.flags & COMMIT_BASIS)
         t->logprob_basis = forest_text(f, a->basis);
     t->scored_tokens = a->scored_tokens;
+    t->drifted_tokens = a->drifted;
     t->cached_told = a->cached > 0;
     t->cached_tokens = a->cached > 0 ? (uint32_t)(a->cached - 1) : 0;
     return 0;

@@ -85,6 +85,7 @@ struct checkpoint {
     uint32_t experts_from, experts_rows, experts_layers, experts_topk;
     uint64_t queue_us, engine_us, gateway_us, at_ms;
     struct str logprob_basis; /* absent: not on record */
+    uint32_t drifted_tokens;  /* of the prompt that the engine made of the images; 0: as sent */
     uint32_t scored_tokens;   /* whose logprob was asked for afterwards */
     bool cached_told;
     uint32_t cached_tokens; /* of the prompt, as the engine told */

@@ -160,6 +160,14 @@ static bool any_odds(const struct session_answer *answers, size_t n)
     return false;
 }
 
+static bool any_drift(const struct session_answer *answers, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (answers[i].drifted_tokens)
+            return true;
+    return false;
+}
+
 /* `alone`: the call's only answer; only such ones are looked up as duplicates. */
 static void put_answer(struct session *s, const struct plan *p, struct buf *b,
                        const struct session_answer *a, bool alone)
@@ -226,12 +234,14 @@ static void put_told(struct buf *b, const struct plan *p, const struct session_a
 }
 
 /* Which optional parts the record has, and of what kind it is. */
-static unsigned flags_of(const struct plan *p, const struct checkpoint *run, bool odds)
+static unsigned flags_of(const struct plan *p, const struct checkpoint *run, bool odds, bool drift)
 {
     unsigned flags = p->pub.exhausted ? 0 : COMMIT_TOLD | COMMIT_BASIS;
 
     if (odds && !p->pub.exhausted)
         flags |= COMMIT_ODDS;
+    if (drift && !p->pub.exhausted)
+        flags |= COMMIT_DRIFT;
     if (p->text)
         flags |= COMMIT_TEXT;
     else if (!p->pub.exhausted)
@@ -357,7 +367,7 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
     struct session *s = p->session;
     struct checkpoint *run;
     uint32_t common = 0;
-    bool odds = any_odds(answers, n);
+    bool odds = any_odds(answers, n), drift = any_drift(answers, n);
 
     if (check(s, p, answers, n, e) != 0)
         return -1;
@@ -372,7 +382,7 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
     record_put_u64(record, p->body_hash[1]);
     record_put_u(record, p->max_tokens > 0 ? (uint64_t)p->max_tokens : 0);
     record_put_floats(record, &p->temperature, 1);
-    record_put_u(record, flags_of(p, run, odds));
+    record_put_u(record, flags_of(p, run, odds, drift));
     record_put_u(record, p->text ? answers[0].prompt_tokens : p->pub.prompt.n);
     if (p->key.p)
         record_put_str(record, p->key);
@@ -395,6 +405,8 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
         put_answer(s, p, record, &answers[i], n == 1);
         if (odds)
             record_put_str(record, answers[i].odds);
+        if (drift)
+            record_put_u(record, answers[i].drifted_tokens);
     }
     put_told(record, p, answers, n);
     return 0;

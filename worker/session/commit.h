@@ -28,6 +28,7 @@
  *       duplicate-mode  duplicate-checkpoint
  *       logprob-basis  scored-tokens  cached-tokens          when COMMIT_BASIS; + 1, 0: not told
  *       odds block                                           when COMMIT_ODDS; may be absent
+ *       drifted-tokens                                       when COMMIT_DRIFT; 0: none
  *     asked: 0 absent | 1 text | 2 + the call with the same  when COMMIT_TOLD
  *     what each answer told                                  when COMMIT_TOLD
  *
@@ -84,6 +85,7 @@ enum {
     COMMIT_BASIS = 8192,    /* what the engine told of each answer's logprobs, and of its cache */
     COMMIT_DROPPED = 16384, /* the request had fields that were dropped */
     COMMIT_ODDS = 32768,    /* what else could have been sampled is kept of some answer */
+    COMMIT_DRIFT = 65536,   /* the engine made other tokens of the images of some answer's prompt */
 };
 
 /* What becomes of an answer whose text the node already holds (idempotent_retry). */

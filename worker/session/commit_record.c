@@ -132,6 +132,8 @@ static void read_answer(struct record_in *r, unsigned flags, struct commit_answe
     }
     if (flags & COMMIT_ODDS)
         a->odds = record_str(r);
+    if (flags & COMMIT_DRIFT)
+        a->drifted = record_u32(r);
 }
 
 /* Each answer is read once to find where it ends; commit_record_answer reads it again. */

@@ -65,8 +65,9 @@ struct commit_answer {
     uint32_t duplicate; /* a checkpoint's id, with a mode */
     struct str basis;   /* COMMIT_BASIS */
     uint32_t scored_tokens;
-    uint64_t cached; /* + 1; 0: not told */
-    struct str odds; /* COMMIT_ODDS; absent: none */
+    uint64_t cached;  /* + 1; 0: not told */
+    struct str odds;  /* COMMIT_ODDS; absent: none */
+    uint32_t drifted; /* COMMIT_DRIFT */
 };
 
 /* Reads the body of a commit record (behind its head) to its end. -1: ERR_IO, it has

@@ -127,7 +127,9 @@ struct session_answer {
     uint32_t experts_from, experts_rows, experts_layers, experts_topk;
     uint64_t queue_us, engine_us, gateway_us;
     struct str
-        logprob_basis;      /* which distribution the logprobs come from; absent: none are there */
+        logprob_basis; /* which distribution the logprobs come from; absent: none are there */
+    uint32_t
+        drifted_tokens;     /* of the prompt that the engine made, others than were sent; 0: none */
     uint32_t scored_tokens; /* whose logprob was asked for afterwards */
     bool cached_told;
     uint32_t cached_tokens; /* of the prompt, as the engine told; when cached_told */

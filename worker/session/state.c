@@ -171,6 +171,8 @@ static void put_checkpoint(struct tree *x, const struct session *s, const struct
     json_out_member_i64(o, "scored_tokens", t->scored_tokens);
     if (t->cached_told)
         json_out_member_i64(o, "cached_tokens", t->cached_tokens);
+    if (t->drifted_tokens)
+        json_out_member_i64(o, "media_drift", t->drifted_tokens);
     if (t->parse_warning.p)
         json_out_member_str(o, "parse_warning", t->parse_warning);
     json_out_end_obj(o);

@@ -242,6 +242,17 @@ static int check_images_told(struct reading *r, int64_t said, struct err *e)
                       "old for them, or takes none");
 }
 
+/* Whether another prompt is let: one with images, where engines may drift. One that is no longer
+ * than what was sent was made without them. */
+static bool note_drift(struct reading *r, int64_t said)
+{
+    if (!r->req->media_drift || r->req->n_images == 0 || said <= (int64_t)r->req->prompt.n ||
+        said > UINT32_MAX)
+        return false;
+    r->drifted = (uint32_t)said;
+    return true;
+}
+
 static int check_prompt(struct reading *r, struct err *e)
 {
     const struct json_ints *echo = &r->reply.event.echo;
@@ -251,8 +262,9 @@ static int check_prompt(struct reading *r, struct err *e)
     if (check_images_told(r, said, e) < 0)
         return -1;
     if (r->reply.event.has_echo && echo->n > 0 && echo->n == length && !is_prompt(r->req, echo))
-        return invalid(e, "it is for another prompt");
-    if (said < 0 || r->reply.finish == REPLY_ABORT || said == (int64_t)length)
+        return note_drift(r, said) ? 0 : invalid(e, "it is for another prompt");
+    if (said < 0 || r->reply.finish == REPLY_ABORT || said == (int64_t)length ||
+        note_drift(r, said))
         return 0;
     return err_set(e, ERR_ENGINE_INVALID,
                    "the engine's answer is invalid: it is for a prompt of %lld tokens, not %zu%s",
@@ -496,6 +508,7 @@ struct engine_result reading_result(struct reading *r, struct engine_version *ve
         .basis = support_decides(&y->support, y->ids.n) ? BASIS_PROCESSED : y->basis,
         .support = support_of(&y->support, y->ids.n),
         .scored = y->scored,
+        .drifted = r->drifted,
         .cached_tokens = y->cached,
         .top = y->n_top ? y->tops.at : NULL,
         .n_top = y->n_top,

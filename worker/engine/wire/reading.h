@@ -33,6 +33,7 @@ struct reading {
     bool json_complete; /* the document has its end */
     bool ended;         /* the last event was there */
     bool prompt_told;   /* asked with images: what they became was held against the formula */
+    uint32_t drifted;   /* tokens that another prompt has, which was let */
     bool all_sent;      /* [DONE] was there */
     struct upstream_text text;
     uint64_t bytes;
