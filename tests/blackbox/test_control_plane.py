@@ -471,7 +471,6 @@ def test_records_of_a_long_session_come_in_pieces(start):
 
     turn("first")
     where = f"/sessions/{session}?records=1"
-    assert "Content-Length" in gateway.get(where).headers        # a short one is a plain answer
     for i in range(1, calls):
         turn(f"{i}: " + "as long as it takes, " * 24)
     c = gateway.connect()

@@ -110,7 +110,7 @@ def test_a_long_session_goes_out_in_slices(start):
 
     turn("first")
     where = f"/sessions/{sid}/snapshot"
-    assert "Content-Length" in gateway.get(where).headers        # a short one is a plain answer
+    assert gateway.get(where).json()["n_records"] >= 2
     for i in range(12):
         turn(f"{i}: " + "as long as it takes, " * 1500)
     before = gateway.get(f"/sessions/{sid}/trajectories").json()
