@@ -212,10 +212,11 @@ void resolve_again(struct resolve *r)
 static bool job_answered(const struct resolve_job *j, uint64_t until_us)
 {
     struct pollfd p = {.fd = j->fd, .events = POLLIN};
+    uint64_t n;
 
     while (clock_us() < until_us && !cancel_wanted())
         if (poll(&p, 1, LOOK_MS) > 0)
-            return true;
+            return read(j->fd, &n, sizeof(n)) == (ssize_t)sizeof(n);
     return false;
 }
 
