@@ -172,6 +172,23 @@ static void on_again(struct loop_timer *t)
     ask(n, n->step);
 }
 
+/* The session's journal has no room: its attempt has not ended, and the executor, which keeps it,
+ * says so again later. */
+static bool is_full(const struct json *v)
+{
+    return str_eq_c(json_string(json_get(json_get(v, "error"), "code")), "storage_full");
+}
+
+static void on_full(struct ending *n, const struct json *v)
+{
+    struct str why = json_string(json_get(json_get(v, "error"), "message"));
+    struct err e;
+
+    (void)err_set(&e, ERR_STORAGE_FULL, "the session's worker: %.*s",
+                  (int)MIN_OF(why.len, (size_t)200), why.p ? why.p : "");
+    ending_fail(n, &e);
+}
+
 /* A worker that is away or busy is asked again; for ever is too long. */
 static void try_again(struct ending *n)
 {
@@ -279,6 +296,8 @@ static void on_answer(void *ctx, int status, struct str body, const struct err *
         on_refused(n, v);
     } else if (status >= 400 && status < 500 && status != 429) {
         on_refusal(n, &arena, v);
+    } else if (is_full(v)) {
+        on_full(n, v);
     } else {
         try_again(n);
     }
