@@ -152,7 +152,7 @@ static bool drains(const struct engine_order *o)
 {
     for (size_t i = 0; i < o->now.n; i++) {
         if (!find_text(&o->next, o->now.at[i].text) &&
-            engine_pool_at_place(o->service->calls.engines, o->now.at[i].place) > 0)
+            engine_pool_at_number(o->service->calls.engines, o->now.at[i].number) > 0)
             return true;
     }
     return false;
@@ -297,7 +297,7 @@ static void take_answering(struct engine_order *o, struct str silent)
 
         if (find_text(&o->now, entry->text) ||
             engine_pool_tried(o->service->calls.engines, entry->text))
-            engine_set_add(&kept, str_cstr(entry->text), entry->place);
+            engine_set_add(&kept, str_cstr(entry->text), entry->number);
     }
     engine_set_done(&o->next);
     o->next = kept;
@@ -344,20 +344,20 @@ static void on_closed(void *ctx, bool delivered)
     order_free(o);
 }
 
-/* The lowest place that no engine of the old set or the new one has, nor one that still drains. */
-static unsigned free_place(const struct engine_order *o)
+/* The lowest number that no engine of the old set or the new one has, nor one that still drains. */
+static unsigned free_number(const struct engine_order *o)
 {
     const struct engine_set *const sets[] = {&o->now, &o->next};
 
-    for (unsigned place = 0;; place++) {
-        bool taken = engine_pool_at_place(o->service->calls.engines, place) > 0;
+    for (unsigned number = 0;; number++) {
+        bool taken = engine_pool_at_number(o->service->calls.engines, number) > 0;
 
         for (size_t k = 0; k < ARRAY_LEN(sets); k++) {
             for (size_t i = 0; i < sets[k]->n; i++)
-                taken = taken || sets[k]->at[i].place == place;
+                taken = taken || sets[k]->at[i].number == number;
         }
         if (!taken)
-            return place;
+            return number;
     }
 }
 
@@ -367,7 +367,7 @@ static void add_entry(struct engine_order *o, struct str text)
     const struct engine_entry *known = find_text(&o->now, copy);
 
     if (!find_text(&o->next, copy))
-        engine_set_add(&o->next, text, known ? known->place : free_place(o));
+        engine_set_add(&o->next, text, known ? known->number : free_number(o));
 }
 
 static int check_entry(struct engine_order *o, uint32_t i, struct str text, struct err *e)
@@ -389,7 +389,7 @@ static int read_new(struct engine_order *o, const struct json *list, struct err 
     if (!json_is(list, JSON_ARRAY))
         return err_field(e, "engines", "engines is missing: a list of [NAME=]KIND:URL");
     for (size_t i = 0; o->change == CHANGE_MORE && i < o->now.n; i++)
-        engine_set_add(&o->next, str_cstr(o->now.at[i].text), o->now.at[i].place);
+        engine_set_add(&o->next, str_cstr(o->now.at[i].text), o->now.at[i].number);
     for (uint32_t i = 0; i < list->n; i++) {
         struct str text = json_string(&list->items[i]);
 
@@ -421,7 +421,7 @@ static int read_names(struct engine_order *o, const struct json *list, struct st
         for (uint32_t i = 0; i < n; i++)
             named = named || find_name(o, json_string(&list->items[i])) == entry;
         if (!named)
-            engine_set_add(&o->next, str_cstr(entry->text), entry->place);
+            engine_set_add(&o->next, str_cstr(entry->text), entry->number);
     }
     return 0;
 }

@@ -101,8 +101,8 @@ void engine_pool_untry(struct engine_pool *p);
 /* Of which edition the pool's set is (engine_set.h). */
 uint64_t engine_pool_edition(const struct engine_pool *p);
 
-/* Requests of all workers at the replica of that place, also one that was taken out. */
-size_t engine_pool_at_place(const struct engine_pool *p, unsigned place);
+/* Requests of all workers at the replica of that number, also one that was taken out. */
+size_t engine_pool_at_number(const struct engine_pool *p, unsigned number);
 
 /* Cancels what is in flight (failed is called with ERR_DRAINING) and frees. */
 void engine_pool_free(struct engine_pool *p);

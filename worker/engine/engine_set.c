@@ -26,9 +26,9 @@
 
 enum { FILE_MAX = 4 << 20 };
 
-void engine_set_add(struct engine_set *s, struct str text, unsigned place)
+void engine_set_add(struct engine_set *s, struct str text, unsigned number)
 {
-    *vec_push(s) = (struct engine_entry){arena_cstr(&s->arena, text), place};
+    *vec_push(s) = (struct engine_entry){arena_cstr(&s->arena, text), number};
 }
 
 void engine_set_of(struct engine_set *s, const char *const *texts, size_t n)
@@ -77,12 +77,12 @@ static int read_entries(struct engine_set *s, const struct json *v)
     s->edition = (uint64_t)edition;
     for (size_t i = 0; i < list->n; i++) {
         struct str text = json_string(json_get(json_at(list, i), "engine"));
-        int64_t place = -1;
+        int64_t number = -1;
 
-        if (!text.p || json_to_i64(json_get(json_at(list, i), "place"), &place) || place < 0 ||
-            place > UINT16_MAX)
+        if (!text.p || json_to_i64(json_get(json_at(list, i), "place"), &number) || number < 0 ||
+            number > UINT16_MAX)
             return -1;
-        engine_set_add(s, text, (unsigned)place);
+        engine_set_add(s, text, (unsigned)number);
     }
     return 0;
 }
@@ -167,7 +167,7 @@ static void write_text(const struct engine_set *s, const struct engine_home *h, 
         json_out_key(&o, "engine");
         json_out_cstr(&o, s->at[i].text);
         json_out_key(&o, "place");
-        json_out_i64(&o, s->at[i].place);
+        json_out_i64(&o, s->at[i].number);
         json_out_end_obj(&o);
     }
     json_out_end_arr(&o);

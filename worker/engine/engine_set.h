@@ -1,5 +1,5 @@
 /*
- * struct engine_set: which engines there are, as arguments of --engine with the place of each, and
+ * struct engine_set: which engines there are, as arguments of --engine with the number of each, and
  * the file that keeps what /admin/engines made of them: STATE_DIR/engines.json. It has the --engine
  * settings that it was made under, and holds only while they are the same: whoever changes them has
  * the newer word. It is replaced whole, so a reader sees the old set or the new one.
@@ -18,7 +18,7 @@
 
 struct engine_entry {
     const char *text; /* the argument */
-    unsigned place;   /* of its counts in metrics and on the board */
+    unsigned number;  /* of its counts in metrics and on the board */
 };
 
 struct engine_set {
@@ -36,7 +36,7 @@ struct engine_home {
 };
 
 /* Adds an engine; the text is copied. */
-void engine_set_add(struct engine_set *s, struct str text, unsigned place);
+void engine_set_add(struct engine_set *s, struct str text, unsigned number);
 
 /* The settings alone, in their order. */
 void engine_set_of(struct engine_set *s, const char *const *texts, size_t n);

@@ -17,7 +17,7 @@
 #include "common/base/mem.h"
 
 struct fair_lane {
-    struct list_item place; /* in queue->row */
+    struct list_item item; /* in queue->row */
     struct list_head items;
     size_t n; /* items */
     size_t len;
@@ -41,7 +41,7 @@ static struct fair_lane *lane_of(struct fair_queue *q, struct str session)
     if (session.len > 0)
         memcpy(l->session, session.p, session.len);
     (void)map_set(&q->lanes, str_of(l->session, l->len), l);
-    list_append(&q->row, &l->place);
+    list_append(&q->row, &l->item);
     q->n_lanes++;
     return l;
 }
@@ -58,7 +58,7 @@ void fair_push(struct fair_queue *q, struct fair_item *i, struct str session)
 
 struct fair_item *fair_first(const struct fair_queue *q)
 {
-    const struct fair_lane *l = LIST_FIRST_OF(&q->row, struct fair_lane, place);
+    const struct fair_lane *l = LIST_FIRST_OF(&q->row, struct fair_lane, item);
 
     return l ? LIST_FIRST_OF(&l->items, struct fair_item, item) : NULL;
 }
@@ -74,12 +74,12 @@ struct fair_item *fair_surplus(const struct fair_queue *q, struct str session, s
 {
     size_t own = fair_waiting(q, session);
     size_t share = capacity / (q->n_lanes + (own == 0));
-    const struct fair_lane *l = LIST_LAST_OF(&q->row, struct fair_lane, place);
+    const struct fair_lane *l = LIST_LAST_OF(&q->row, struct fair_lane, item);
 
     if (own >= share)
         return NULL;
     while (l && l->n <= share)
-        l = LIST_PREV_OF(&q->row, l, struct fair_lane, place);
+        l = LIST_PREV_OF(&q->row, l, struct fair_lane, item);
     return l ? LIST_LAST_OF(&l->items, struct fair_item, item) : NULL;
 }
 
@@ -95,12 +95,12 @@ void fair_take(struct fair_queue *q, struct fair_item *i)
     q->n--;
     l->n--;
     if (l->n == 0) {
-        list_remove(&l->place);
+        list_remove(&l->item);
         q->n_lanes--;
         (void)map_take(&q->lanes, str_of(l->session, l->len));
         free(l);
     } else if (turn) {
-        list_remove(&l->place);
-        list_append(&q->row, &l->place);
+        list_remove(&l->item);
+        list_append(&q->row, &l->item);
     }
 }

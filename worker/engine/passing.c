@@ -1,4 +1,4 @@
-/* Requests for an engine's own paths: through the door, in a place of a replica, and out again. */
+/* Requests for an engine's own paths: through the door, in a slot of a replica, and out again. */
 #include <stdlib.h>
 
 #include "common/base/mem.h"
@@ -14,7 +14,7 @@ struct engine_pass_call {
     void *ctx;
 };
 
-/* Gives the place back; the call is gone. */
+/* Gives the slot back; the call is gone. */
 static void leave(struct engine_pass_call *c)
 {
     replica_end(c->replica);

@@ -40,7 +40,7 @@ static void drained_check(struct engine_pool *p)
     fn(p->drained_ctx);
 }
 
-/* Gives the replica's place back. */
+/* Gives the replica's slot back. */
 static void leave_replica(struct engine_call *c)
 {
     replica_end(c->replica);
@@ -683,7 +683,7 @@ static void refuse(struct engine_call *c, loop_timer_fn on_time)
 
 /* Whether the call may wait. Where the queue is full, sessions with more than their share make room
  * for those with less. */
-static bool find_place(struct engine_call *c)
+static bool find_slot(struct engine_call *c)
 {
     struct engine_pool *p = c->pool;
     struct str session = c->req.session_id;
@@ -718,7 +718,7 @@ struct engine_call *engine_start(struct engine_pool *p, const struct engine_requ
     c->asked_us = clock_us();
     list_prepend(&p->calls, &c->in_pool);
     p->n_calls++;
-    if (find_place(c))
+    if (find_slot(c))
         requeue(c);
     return c;
 }

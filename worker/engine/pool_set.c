@@ -66,14 +66,14 @@ uint64_t engine_pool_edition(const struct engine_pool *p)
     return p->edition;
 }
 
-size_t engine_pool_at_place(const struct engine_pool *p, unsigned place)
+size_t engine_pool_at_number(const struct engine_pool *p, unsigned number)
 {
     size_t n = 0;
 
-    if (p->opt.board && place < BOARD_ENGINES_MAX)
-        return board_engine_inflight(p->opt.board, place);
+    if (p->opt.board && number < BOARD_ENGINES_MAX)
+        return board_engine_inflight(p->opt.board, number);
     for (size_t i = 0; i < p->replicas.out.n; i++)
-        n += p->replicas.out.at[i]->place == place ? p->replicas.out.at[i]->inflight : 0;
+        n += p->replicas.out.at[i]->number == number ? p->replicas.out.at[i]->inflight : 0;
     return n;
 }
 
@@ -109,7 +109,7 @@ static void put_replica(const struct replica *r, struct json_out *out)
     json_out_key(out, "engine");
     json_out_cstr(out, r->text);
     json_out_key(out, "place");
-    json_out_i64(out, r->place);
+    json_out_i64(out, r->number);
     json_out_key(out, "state");
     json_out_cstr(out, state_of(r));
     json_out_key(out, "up");

@@ -1,5 +1,5 @@
 /*
- * Four parts: health (observe counts good and bad answers in a row), load (places are counted on
+ * Four parts: health (observe counts good and bad answers in a row), load (slots are counted on
  * the board for all workers, before they are looked at, so that two workers cannot both take the
  * last), choice, and the life of replicas.
  *
@@ -27,12 +27,13 @@
 
 enum { BAD_LIMIT = 3, GOOD_LIMIT = 2, BUSY_MS = 60000, REAP_MS = 1000 };
 
+/* Why these: replicas.h. */
 static const double load_factor = 1.25;
 static const double load_slack = 8;
 
 static unsigned label(const struct replica *r)
 {
-    return MIN_OF(r->place, (unsigned)METRIC_ENGINE_15);
+    return MIN_OF(r->number, (unsigned)METRIC_ENGINE_15);
 }
 
 static void set_up(struct replica *r, bool up)
@@ -164,13 +165,13 @@ static _Atomic uint32_t *shared(const struct replica *r)
 {
     const struct engine_options *o = r->all->opt;
 
-    return o->board && r->place < BOARD_ENGINES_MAX
-               ? &o->board->slots[o->slot].engine_inflight[r->place]
+    return o->board && r->number < BOARD_ENGINES_MAX
+               ? &o->board->slots[o->slot].engine_inflight[r->number]
                : NULL;
 }
 
-/* Counted before it is looked at, so that two workers cannot both take the last place. */
-static bool take_place(struct replica *r)
+/* Counted before it is looked at, so that two workers cannot both take the last slot. */
+static bool take_slot(struct replica *r)
 {
     uint32_t max = r->all->opt->max_inflight;
     _Atomic uint32_t *mine = shared(r);
@@ -178,7 +179,7 @@ static bool take_place(struct replica *r)
     if (!mine)
         return true;
     atomic_fetch_add(mine, 1);
-    if (max == 0 || board_engine_inflight(r->all->opt->board, r->place) <= max)
+    if (max == 0 || board_engine_inflight(r->all->opt->board, r->number) <= max)
         return true;
     atomic_fetch_sub(mine, 1);
     return false;
@@ -186,7 +187,7 @@ static bool take_place(struct replica *r)
 
 bool replica_begin(struct replica *r)
 {
-    if (!take_place(r))
+    if (!take_slot(r))
         return false;
     r->inflight++;
     r->requests++;
@@ -218,14 +219,14 @@ void replica_unqueue(struct replica *r)
 }
 
 /* Whether another request may run there, as far as can be seen now. */
-static bool has_place(const struct replica *r)
+static bool has_slot(const struct replica *r)
 {
     uint32_t max = r->all->opt->max_inflight;
 
     if (max == 0)
         return true;
     return r->inflight < max &&
-           (!shared(r) || board_engine_inflight(r->all->opt->board, r->place) < max);
+           (!shared(r) || board_engine_inflight(r->all->opt->board, r->number) < max);
 }
 
 void replica_retried(struct replica *r)
@@ -349,7 +350,7 @@ static struct replica *best(struct replicas *all, const struct replica_wish *w, 
         struct replica *r = all->at[i];
         double s;
 
-        if (r == w->avoid || !r->up || (bounded && !within_share(r, &l)) || !has_place(r) ||
+        if (r == w->avoid || !r->up || (bounded && !within_share(r, &l)) || !has_slot(r) ||
             !suits(r, w->request, false))
             continue;
         s = score(r, w->session_id);
@@ -433,7 +434,7 @@ static struct replica *open_one(struct replicas *all, const struct engine_entry 
 
     r->all = all;
     r->text = arena_cstr(&r->arena, str_cstr(entry->text));
-    r->place = entry->place;
+    r->number = entry->number;
     r->stage = REPLICA_STAGED;
     if (engine_target_parse(&r->arena, r->text, &r->target, e) < 0)
         goto out;

@@ -2,15 +2,23 @@
  * struct replicas: the engines that serve one model: which of them a session's calls go to, and
  * which of them are alive. A session keeps its replica (weighted rendezvous hashing) so that its
  * prefix cache hits; when a replica dies only its sessions move, and when it is loaded beyond its
- * share (1.25 times, and 8 more) calls go to the next one in the session's order.
+ * bound calls go to the next one in the session's order. The bound is 1.25 x its share of the calls
+ * that run, + 8: chosen, not measured. It weighs two costs: a call that moves has its prefix
+ * computed once more, a call that stays shares the engine with the others. A quarter above the mean
+ * is what hashing with bounded loads usually allows. The 8 are for few calls: with a share of 2 the
+ * factor alone would let the third call move, though 8 more of them make one batch.
  *
- * Health has hysteresis: 3 bad observations in a row take a replica down, 2 good probes bring it
- * up. Probes run beside the data path; a busy engine that is slow to answer them while tokens
- * still come is not a dead one.
+ * An observation is a probe that ended, a whole answer, or a connection that could not be made.
+ * Health has hysteresis, as being taken down is dear and being waited for is not: a replica that is
+ * down loses all its sessions to others, which compute their prefixes anew. So 3 bad observations
+ * in a row take it down: one may be a lost packet, a second a pause of the engine. 2 good ones
+ * bring it up: one may come from a server that answers while it starts and then falls. They are
+ * counts, not times: --engine-health-interval sets how long either takes. Probes run beside the
+ * data path; a busy engine that is slow to answer them while tokens still come is not a dead one.
  *
  * The set may change while it runs. Who is taken out gets no further call and is closed when those
  * that it runs have ended. Who is new may be opened and probed beside the others first (staged). A
- * replica keeps its place for its life: the number under which all workers count its requests.
+ * replica keeps its number for its life: all workers count its requests under it (API: `place`).
  */
 #ifndef RG_ENGINE_REPLICAS_H
 #define RG_ENGINE_REPLICAS_H
@@ -34,7 +42,7 @@ enum replica_stage { REPLICA_IN, REPLICA_STAGED, REPLICA_OUT };
 
 struct replica {
     const char *text; /* the engine argument */
-    unsigned place;
+    unsigned number;  /* of its counts in metrics and on the board */
     enum replica_stage stage;
     bool rests;         /* out: it was seen without calls */
     struct arena arena; /* text and target */
@@ -118,7 +126,7 @@ struct replica_wish {
 };
 
 /* Where the session's next call goes, or NULL when no replica that is up and can take it has a free
- * place. */
+ * slot. */
 struct replica *replicas_pick(struct replicas *r, const struct replica_wish *w);
 
 /* Why a session's call goes to another replica than the one before: it was taken out, is down, has
@@ -156,7 +164,7 @@ enum logprob_basis replica_basis(const struct replica *r);
 bool replica_serves(const struct replica *r);
 
 /* One of the two ends of a request at a replica, for load and metrics. False: other workers have
- * taken its last place, nothing has begun. */
+ * taken its last slot, nothing has begun. */
 bool replica_begin(struct replica *r);
 void replica_end(struct replica *r);
 

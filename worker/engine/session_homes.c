@@ -1,4 +1,4 @@
-/* A session has the place that its id's hash names. */
+/* A session has the entry that its id's hash names. */
 #include "worker/engine/session_homes.h"
 
 #include <stdlib.h>
@@ -14,14 +14,14 @@ struct session_home {
 uint64_t session_homes_note(struct session_homes *h, struct str session_id, uint64_t replica)
 {
     uint64_t session = str_hash(session_id, 0);
-    struct session_home *place;
+    struct session_home *home;
     uint64_t before;
 
     if (!h->at)
         h->at = mem_calloc(HOMES, sizeof(*h->at));
-    place = &h->at[session % HOMES];
-    before = place->session == session ? place->replica : 0;
-    *place = (struct session_home){session, replica};
+    home = &h->at[session % HOMES];
+    before = home->session == session ? home->replica : 0;
+    *home = (struct session_home){session, replica};
     return before;
 }
 

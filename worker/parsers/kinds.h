@@ -8,8 +8,14 @@
 #include "common/base/str.h"
 
 /*
- * X(KIND, name, other names): --tool-parser. A kind is a way to write calls; the other names are
- * those of models and engines (SGLang's and vLLM's lists) that write them the same way.
+ * X(KIND, name, other names): --tool-parser. A kind is a way to write calls, and has one parser
+ * here. Engines name theirs after models, so they have several names for one way, and two engines
+ * may have different names for it. Each kind has one name of ours (the engines' where they agree);
+ * the other names are what SGLang and vLLM (--tool-call-parser) and models call the same way. So
+ * the name that an engine is started with can be given to rollgate as it is. It need not be:
+ * rollgate asks engines for ids, so their own parsers have no part in it (but for kind openai), and
+ * where nothing is given the template's marks decide (parser_detect). A name of theirs that is in
+ * no row has no parser here: it is refused, never guessed.
  */
 #define TOOL_KINDS(X)                                                         \
     X(NONE, "none", "")                                                       \
@@ -66,7 +72,8 @@
     X(PLAMO3, "plamo3", "")                                                   \
     X(MUSE, "muse_glimmer", "muse")
 
-/* The same of --reasoning-parser: a kind is a pair of marks and a habit. */
+/* The same of --reasoning-parser (the engines' flag has the same name): a kind is a pair of marks
+ * and a habit. */
 #define REASONING_KINDS(X)                                                                       \
     X(NONE, "none", "identity minimax_append_think minimax_m2_append_think")                     \
     X(QWEN3, "qwen3",                                                                            \

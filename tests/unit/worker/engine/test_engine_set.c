@@ -74,14 +74,14 @@ TEST(engine_set, what_is_saved_is_loaded_under_the_same_settings)
 
     cr_assert(home.state_dir && engine_set_stamp(dir) == 0);
     cr_assert_eq(engine_set_load(&got, &home, &told, &e), 0);
-    cr_expect(got.n == 2 && got.edition == 0 && !told && got.at[1].place == 1);
+    cr_expect(got.n == 2 && got.edition == 0 && !told && got.at[1].number == 1);
     engine_set_done(&got);
     set.edition = 7;
     engine_set_add(&set, STR("b=sglang:http://h:2,weight=0.5"), 4);
     cr_assert_eq(engine_set_save(&set, &home, &e), 0, "%s", e.text);
     cr_expect_neq(engine_set_stamp(dir), 0);
     cr_assert_eq(engine_set_load(&got, &home, &told, &e), 0);
-    cr_expect(got.n == 1 && got.edition == 7 && !told && got.at[0].place == 4);
+    cr_expect(got.n == 1 && got.edition == 7 && !told && got.at[0].number == 4);
     cr_expect_str_eq(got.at[0].text, "b=sglang:http://h:2,weight=0.5");
     engine_set_done(&got);
     cr_assert_eq(engine_set_load(&got, &other, &told, &e), 0);
