@@ -7,7 +7,10 @@
 #include "common/base/nearest.h"
 #include "common/codec/fields.h"
 #include "common/codec/query.h"
+#include "common/proc/ids.h"
+#include "common/proc/keys.h"
 #include "common/proc/presented.h"
+#include "common/proc/proof.h"
 #include "common/serve/exchange.h"
 #include "dispatcher/desk.h"
 

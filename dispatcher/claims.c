@@ -16,6 +16,7 @@
 #include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "common/proc/ids.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "dispatcher/book_record.h"

@@ -27,7 +27,7 @@
 #include "common/base/arena.h"
 #include "common/os/loop.h"
 #include "common/proc/child.h"
-#include "common/proc/keys.h"
+#include "common/proc/proof.h"
 #include "common/serve/feed.h"
 #include "dispatcher/book.h"
 

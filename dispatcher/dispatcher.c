@@ -25,6 +25,8 @@
 #include "common/journal/journal.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "common/proc/ids.h"
+#include "common/proc/keys.h"
 #include "common/proc/metrics.h"
 #include "common/serve/server.h"
 #include "dispatcher/book_record.h"

@@ -7,6 +7,7 @@
 #include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "common/proc/keys.h"
 #include "common/proc/metrics.h"
 #include "common/proc/presented.h"
 #include "router/conn.h"

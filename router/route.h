@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 #include "common/base/str.h"
-#include "common/proc/keys.h"
+#include "common/proc/proof.h"
 
 struct http1_head;
 struct keys;

@@ -9,6 +9,7 @@
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "worker/call/call_env.h"
+#include "worker/call/call_rules.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_set.h"
 #include "worker/model/model.h"
@@ -154,12 +155,13 @@ int setup_journal(const struct heritage *h, uint32_t index, char *dir, size_t si
 /* The kind of a parser by the name that the model was given or found to have. */
 static void setup_parsers(struct call_env *env, const struct model_info *info)
 {
-    env->tool_kind = TOOL_NONE;
-    env->reasoning_kind = REASONING_NONE;
+    env->rules->formats.tool = TOOL_NONE;
+    env->rules->formats.reasoning = REASONING_NONE;
     if (info->tool_parser)
-        (void)tool_kind_named(str_cstr(info->tool_parser), &env->tool_kind);
+        (void)tool_kind_named(str_cstr(info->tool_parser), &env->rules->formats.tool);
     if (info->reasoning_parser)
-        (void)reasoning_kind_named(str_cstr(info->reasoning_parser), &env->reasoning_kind);
+        (void)reasoning_kind_named(str_cstr(info->reasoning_parser),
+                                   &env->rules->formats.reasoning);
 }
 
 /* Everything about model calls that a reload may change. */
@@ -176,7 +178,7 @@ void setup_calls(struct call_env *env, const struct config *c, const struct mode
     env->rejoin_window_ms = (uint64_t)c->rejoin_window_ms;
     env->residency->limit = (uint64_t)c->max_worker_memory;
     env->max_inflight = (uint32_t)c->max_inflight;
-    env->limits = (struct request_limits){
+    env->rules->limits = (struct request_limits){
         .memory_bytes = (uint64_t)c->max_request_memory,
         .growth = (uint32_t)c->max_request_growth,
         .recorded_bytes = (uint64_t)c->max_metadata_bytes,
@@ -185,7 +187,7 @@ void setup_calls(struct call_env *env, const struct config *c, const struct mode
         .stops = (uint32_t)c->max_stops,
         .messages = (uint32_t)c->max_messages,
     };
-    env->images = (struct image_rules){
+    env->rules->images = (struct image_rules){
         .vision = env->media ? info->vision : NULL,
         .image_bytes = (uint64_t)c->max_image_bytes,
         .images = (uint32_t)c->max_images,

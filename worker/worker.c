@@ -33,6 +33,7 @@
 #include "worker/engine/engine_pool.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
+#include "worker/session/session_totals.h"
 #include "worker/worker_state.h"
 
 enum { TICK_MS = 1000, DRAIN_TICK_MS = 20, RESERVED_DESCRIPTORS = 64 };

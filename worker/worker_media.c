@@ -4,6 +4,7 @@
 #include "common/net/web_rules.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "common/proc/ids.h"
 #include "worker/media/media_store.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"

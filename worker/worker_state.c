@@ -20,6 +20,7 @@
 #include "common/journal/journal.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "common/proc/keys.h"
 #include "common/proc/metrics.h"
 #include "worker/call/model_call.h"
 #include "worker/control/control.h"

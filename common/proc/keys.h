@@ -19,10 +19,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/buf.h"
-#include "common/base/err.h"
 #include "common/base/str.h"
 #include "common/proc/ids.h"
+#include "common/proc/proof.h"
 
 enum {
     KEY_MAC_LEN = 64,
@@ -30,18 +29,9 @@ enum {
     KEY_TEXT_MAX = 4 + ID_TEXT_MAX + KEY_MAC_LEN + 2, /* with the NUL */
 };
 
-enum key_scope { KEY_NONE, KEY_AGENT, KEY_RUNNER, KEY_ADMIN, KEY_EXECUTOR };
-
+struct buf;
+struct err;
 struct keys;
-
-/* What the one key of a request proves (presented.h). Without keys in use it is what the key says
- * of itself. */
-struct proof {
-    enum key_scope scope; /* KEY_NONE: there is no good key */
-    struct str id;        /* of a session key, else absent; borrows the head */
-    uint32_t index;       /* in the id */
-    bool meant;           /* a session key's form was shown, good or not */
-};
 
 /* Reads the admin keys (NULL: none are needed) and the secret; without secret_file the secret is
  * STATE_DIR/key-secret, made when missing. -1 with ERR_CONFIG (an empty or too short file) or
@@ -83,9 +73,5 @@ bool keys_in_query(const struct keys *k, struct str query);
 /* What a text claims to be, without verifying it: the form of a session key, its id and worker
  * index. For routing only. 0 / -1. */
 int keys_parse(struct str text, enum key_scope *ret_scope, struct str *ret_id, uint32_t *ret_index);
-
-/* Whether the proof, valid or not, may be for a session id: an admin's for every, a session key for
- * its own. -1 with ERR_MISSING_KEY or ERR_WRONG_SCOPE. session absent: any. */
-int proof_covers(const struct proof *p, struct str session, struct err *e);
 
 #endif

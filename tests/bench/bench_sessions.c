@@ -15,7 +15,9 @@
 #include "worker/export/export.h"
 #include "worker/request/chat.h"
 #include "worker/session/session.h"
+#include "worker/session/session_answer.h"
 #include "worker/session/session_call.h"
+#include "worker/session/session_totals.h"
 
 static size_t resident_bytes(void)
 {

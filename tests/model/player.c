@@ -11,10 +11,13 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
+#include "common/base/str.h"
+#include "common/codec/json.h"
 #include "tests/model/fake_model.h"
 #include "worker/export/export.h"
 #include "worker/request/chat.h"
 #include "worker/session/session.h"
+#include "worker/session/session_answer.h"
 #include "worker/session/session_call.h"
 
 enum { CALLS_MAX = 4096 };

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "common/base/arena.h"
+#include "common/proc/ids.h"
 #include "common/serve/exchange.h"
 #include "worker/call/model_call.h"
 #include "worker/call/work.h"
@@ -79,8 +80,24 @@ void api_call_fetch(struct api_call *c, void (*done)(struct api_call *c, const s
 /* Reads `body` (in the call's arena, c->lifts in it) into body and req. */
 int api_call_parse(struct api_call *c, struct str body, struct err *e);
 
-/* Brings what it wants of the model's thought to template and engines. On the loop. */
+/* Reads the exchange's body into body, req and hash. In a helper, when the body is long: see
+ * work.h.
+ */
+int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e);
+
+/* api_call_settle.c, on the loop: brings what it wants of the model's thought to template and
+ * engines. */
 void api_call_settle(struct api_call *c);
+
+/* Brings the history into the session's form, where call ids tell. */
+void api_call_regroup(struct api_call *c);
+
+/* ERR_OVERLOADED when too much waits for this session's clients to read it; else the exchange is
+ * accounted to the session. */
+int api_call_refuse_unread(struct api_call *c, struct err *e);
+
+/* Says what the request brought in vain. */
+void api_call_tell_dropped(struct api_call *c);
 
 /* Has it answered: by a running model call, a recorded answer, or one of its own, which takes the
  * arena. c->listener has sink, ctx (the call) and stream. Events may come from inside. */
@@ -94,6 +111,14 @@ bool api_call_marked(const struct api_call *c);
  * `again` begins with api_call_awaited. */
 bool api_call_await(struct api_call *c, exchange_again_fn again, void *ctx);
 void api_call_awaited(struct api_call *c);
+
+/* api_call_repeat.c: whether the request is a retry that was answered, or will be: it joins the
+ * running call, gets the recorded answer again, or waits to know. */
+bool api_call_repeats(struct api_call *c, const struct call_input *in);
+
+/* api_call_answer.c: what the exchange notes of an answer to call `number` of the session, for
+ * exchange_under_way. */
+struct str api_call_note(const struct api_call *c, uint64_t number, char note[EXCHANGE_NOTE_MAX]);
 
 /* What the writer has made goes out. */
 void api_call_flush(struct api_call *c);

@@ -5,28 +5,14 @@
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "common/proc/config.h"
-#include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
-#include "worker/api/thinking.h"
-#include "worker/call/upstream.h"
-#include "worker/dialect/dialect.h"
-#include "worker/dialect/regroup.h"
-#include "worker/dialect/request_members.h"
-#include "worker/dialect/responses.h"
-#include "worker/model/model.h"
+#include "worker/call/call_rules.h"
+#include "worker/request/chat_request.h"
 #include "worker/request/request_limits.h"
 #include "worker/residency/residency.h"
 #include "worker/service/respond.h"
 #include "worker/session/session.h"
-
-void api_call_settle(struct api_call *c)
-{
-    const struct call_env *env = &c->service->calls;
-
-    api_settle_thinking(env, &c->arena, call_upstream_takes(env, c->dialect->name) != NULL, c->req);
-}
 
 /* The session the call belongs to; a fresh one for an unknown id. c->id is filled. */
 static int find_session(struct service_request *r, struct api_call *c, struct err *e)
@@ -56,7 +42,7 @@ static struct api_call *call_new(struct service_request *r, const struct dialect
     c->request = *r;
     c->x = r->x;
     c->dialect = d;
-    c->limits = r->service->calls.limits;
+    c->limits = r->service->calls.rules->limits;
     c->arena.sum = &r->service->calls.request_bytes;
     c->images = call_image_rules(&r->service->calls);
     c->dialect_label = r->dialect;
@@ -64,60 +50,8 @@ static struct api_call *call_new(struct service_request *r, const struct dialect
     return c;
 }
 
-static struct str owner_of(const void *ctx, struct str call_id)
-{
-    return session_call_owner(ctx, call_id);
-}
-
-/* The history as the session knows it, where call ids tell. */
-static void regroup(struct api_call *c)
-{
-    bool ended = false;
-    const struct session *s = session_find(c->service->calls.store, str_cstr(c->id), &ended);
-
-    if (s && c->regroups)
-        c->req->chat.messages =
-            regroup_calls(&c->arena, c->req->chat.messages, (struct regroup_owner){owner_of, s});
-}
-
-/* In a helper, when the body is long: see work.h. The call's arena is this function's meanwhile. */
-static int read_request(struct long_work *w, struct work_tools *tools, struct err *e)
-{
-    struct api_call *c = CONTAINER_OF(w, struct api_call, reading);
-    struct str body;
-
-    if (work_note(tools, w->body_hash, e))
-        return -1;
-    if (api_call_read_body(c, &body, e)) {
-        arena_done(&c->arena); /* here: much memory takes long to give back */
-        return -1;
-    }
-    request_hash(body, c->body, c->hash);
-    if (c->dialect == &dialect_compact)
-        c->hash[0] = ~c->hash[0]; /* no repetition of what /responses was asked */
-    c->regroups = regroup_wanted(c->req->chat.messages);
-    return 0;
-}
-
-/* Answers that a session's clients do not read wait here: so many, and there are no more. */
-static int refuse_unread(struct api_call *c, struct err *e)
-{
-    uint64_t max = (uint64_t)c->service->config->max_session_unread_bytes;
-    size_t waiting = exchange_owner_waiting(c->x, str_cstr(c->id));
-
-    if (max > 0 && waiting > max) {
-        metrics_count_at(c->service->calls.page, METRIC_refusals, METRIC_REFUSAL_UNREAD, 0, 1);
-        return err_set(e, ERR_OVERLOADED,
-                       "%zu bytes of answers wait for this session's clients to read them, more "
-                       "than --max-session-unread-bytes (%llu)",
-                       waiting, (unsigned long long)max);
-    }
-    exchange_account(c->x, str_cstr(c->id));
-    return 0;
-}
-
 /* What of a request needs its session, after it was read. */
-static int find_place(struct api_call *c, struct err *e)
+static int meet_session(struct api_call *c, struct err *e)
 {
     struct service_request *r = &c->request;
 
@@ -126,9 +60,9 @@ static int find_place(struct api_call *c, struct err *e)
         return err_set(e, ERR_OVERLOADED, "the session was just made; ask again");
     if (find_session(r, c, e))
         return -1;
-    if (refuse_unread(c, e))
+    if (api_call_refuse_unread(c, e))
         return -1;
-    regroup(c);
+    api_call_regroup(c);
     api_call_settle(c);
     if (request_limits_memory(&c->limits, &c->arena, e))
         return -1;
@@ -146,32 +80,13 @@ static void refuse_call(struct api_call *c, const struct err *e)
         api_call_free(c);
 }
 
-/* What the request brought in vain is not refused, as SDKs demand it, but told. */
-static void tell_dropped(struct api_call *c)
-{
-    const struct dropped_fields *d = &c->req->dropped;
-    struct str unobeyed = request_unobeyed(&c->arena, c->req);
-    struct metrics_page *page = c->service->calls.page;
-    struct log_scope scope = {str_cstr(c->id), str_cstr(c->request_id)};
-
-    if (unobeyed.p)
-        exchange_set_header(c->x, "Rollgate-Not-Obeyed", unobeyed);
-    if (!d->names.p)
-        return;
-    metrics_count_at(page, METRIC_dropped_fields, c->dialect_label, METRIC_DROPPED_UNKNOWN,
-                     d->unknown);
-    metrics_count_at(page, METRIC_dropped_fields, c->dialect_label, METRIC_DROPPED_UNUSED,
-                     d->unused);
-    log_debug(&scope, "fields of the request have no effect", LOG_S("fields", d->names));
-}
-
 /* The session stays in memory until the call stands somewhere in it. */
 static void on_whole(struct api_call *c, const struct err *given)
 {
     struct call_env *env = &c->service->calls;
     struct session *held = c->held;
     struct err e = {0};
-    int rc = given ? -1 : find_place(c, &e);
+    int rc = given ? -1 : meet_session(c, &e);
 
     c->held = NULL;
     if (c->id[0])
@@ -179,7 +94,7 @@ static void on_whole(struct api_call *c, const struct err *given)
     if (rc) {
         refuse_call(c, given ? given : &e);
     } else {
-        tell_dropped(c);
+        api_call_tell_dropped(c);
         c->ready(c);
     }
     if (held)
@@ -230,8 +145,8 @@ static void on_left(void *ctx, bool delivered)
 }
 
 /* Reads on the spot when the body is short, else in a helper; `ready` is called on the loop. The
- * session is pinned meanwhile, so it is not evicted between its look-up and the call's place in
- * it. */
+ * session is pinned meanwhile, so it is not evicted between its look-up and the call's position
+ * in it. */
 void call_read(struct service_request *r, const struct dialect *d, call_ready_fn ready)
 {
     struct api_call *c = call_new(r, d);
@@ -246,7 +161,7 @@ void call_read(struct service_request *r, const struct dialect *d, call_ready_fn
         c->held = session_find(r->service->calls.store, str_cstr(c->id), &ended);
     if (c->held)
         session_pin(c->held);
-    c->reading.run = read_request;
+    c->reading.run = api_call_read;
     c->reading.done = on_helped;
     c->reading.drop = on_dropped;
     if (exchange_body(r->x).len > WORK_JSON_MAX &&

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/proc/ids.h"
+#include "common/proc/keys.h"
 #include "common/proc/metrics.h"
 #include "common/proc/presented.h"
 #include "common/serve/exchange.h"

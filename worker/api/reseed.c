@@ -9,6 +9,8 @@
 #include "common/codec/json.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "common/proc/ids.h"
+#include "common/proc/keys.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"

@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-#include "common/proc/keys.h"
+#include "common/proc/proof.h"
 
 struct service_request;
 

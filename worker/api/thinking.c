@@ -12,6 +12,7 @@
 
 #include "common/codec/json_build.h"
 #include "worker/call/call_env.h"
+#include "worker/call/call_rules.h"
 #include "worker/dialect/request_members.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
@@ -54,10 +55,10 @@ static bool settle_mode(const struct call_env *env, struct arena *a, const char 
     if (mode == THINKING_ODD || engine_pool_all_text(env->engines))
         return false;
     if (mode == THINKING_ADAPTIVE)
-        return name || env->reasoning_kind != REASONING_NONE;
+        return name || env->rules->formats.reasoning != REASONING_NONE;
     if (name)
         put_switch(a, name, mode == THINKING_ON, req);
-    return name || (mode == THINKING_ON) == (env->reasoning_kind != REASONING_NONE);
+    return name || (mode == THINKING_ON) == (env->rules->formats.reasoning != REASONING_NONE);
 }
 
 /* Which member to name: one that brought both is named once. */

@@ -4,7 +4,8 @@
 #include "common/base/mem.h"
 #include "common/proc/ids.h"
 #include "worker/call/call_env.h"
-#include "worker/call/model_call.h"
+#include "worker/call/call_rules.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
 #include "worker/model/model.h"
@@ -19,6 +20,7 @@ int call_env_open(struct call_env *env, const struct call_env_parts *parts, stru
     env->ids = ids_new(e);
     if (!env->ids)
         return -1;
+    env->rules = mem_zalloc(sizeof(*env->rules));
     env->loop = parts->loop;
     env->model = parts->model;
     env->page = parts->page;
@@ -51,10 +53,18 @@ void call_env_close(struct call_env *env, bool keep)
         return;
     if (env->store)
         session_store_free(env->store);
+    free(env->rules);
     free(env->ledger);
     free(env->residency);
     encoder_free(env->encoder);
     if (env->scratch)
         model_scratch_free(env->scratch);
     ids_free(env->ids);
+}
+
+uint32_t call_context_length(const struct call_env *env)
+{
+    uint32_t told = engine_pool_context(env->engines), own = env->context_length;
+
+    return told > 0 && (own == 0 || told < own) ? told : own;
 }

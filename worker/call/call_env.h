@@ -12,10 +12,9 @@
 #include <stdint.h>
 
 #include "common/base/list.h"
-#include "worker/parsers/kinds.h"
-#include "worker/request/request_limits.h"
 
 struct board;
+struct call_rules;
 struct call_watch;
 struct encoder;
 struct engine_pool;
@@ -23,6 +22,7 @@ struct err;
 struct helper_job;
 struct helpers;
 struct ids;
+struct image_rules;
 struct ledger;
 struct loop;
 struct media_store;
@@ -49,14 +49,11 @@ struct call_env {
     struct engine_pool *engines;
     struct ids *ids;
     struct metrics_page *page;
-    enum tool_kind tool_kind;
-    enum reasoning_kind reasoning_kind;
     uint32_t context_length; /* 0: unknown */
     bool model_known;        /* the model was named: it is the engines' */
     uint64_t keepalive_ms, nonstream_keepalive_ms, rejoin_window_ms;
     uint32_t max_inflight, max_session_inflight;
-    struct request_limits limits;
-    struct image_rules images;
+    struct call_rules *rules;
     const struct web_rules *web; /* from where pictures may be fetched; NULL: from nowhere */
     const char *web_ca_file;
     uint64_t fetch_timeout_ms;       /* of all that one request has fetched */

@@ -9,8 +9,8 @@
 #include "worker/call/call_images.h"
 
 #include "common/base/arena.h"
-#include "common/codec/base64.h"
 #include "worker/call/call_env.h"
+#include "worker/call/call_rules.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
@@ -111,7 +111,7 @@ void call_images_put(const struct model_call *t, struct engine_request *er)
 
 struct image_rules call_image_rules(const struct call_env *env)
 {
-    struct image_rules rules = env->images;
+    struct image_rules rules = env->rules->images;
 
     if (!engine_pool_takes_images(env->engines))
         rules.vision = NULL;

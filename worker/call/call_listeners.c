@@ -131,8 +131,8 @@ void call_listeners_repeat(struct model_call *t, struct call_listener *l)
 
         if (r->lp_sent > 0)
             l->sink->logprobs(l->ctx, i, r->lp, r->lp_sent);
-        if (r->decoding)
-            sampled_answer_repeat(&r->answer, l->sink, l->ctx);
+        if (r->answer)
+            sampled_answer_repeat(r->answer, l->sink, l->ctx);
     }
 }
 

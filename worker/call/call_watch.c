@@ -5,6 +5,7 @@
 #include "worker/call/call_env.h"
 #include "worker/call/call_watch.h"
 #include "worker/call/sample.h"
+#include "worker/call/sampled_answer.h"
 #include "worker/engine/engine.h"
 
 void call_watch_call(const struct model_call *t, bool ended)
@@ -27,7 +28,7 @@ void call_watch_delta(const struct sample *r, const struct engine_delta *d)
     w->tokens(w->ctx, &(struct call_tokens){
                           .session_id = t->in.session_id,
                           .call = t->head.call,
-                          .index = r->answer.opt.index,
+                          .index = r->answer->opt.index,
                           .n = d->ids.n,
                           .ids = d->ids,
                           .logprobs = d->logprobs,
@@ -41,17 +42,17 @@ static void repeat_sample(const struct model_call *t, const struct sample *r)
     const struct call_watch *w = t->env->watch;
     struct buf text = {0};
 
-    if (!r->decoding)
+    if (!r->answer)
         return;
-    buf_add_str(&text, buf_str(&r->answer.reasoning));
-    buf_add_str(&text, buf_str(&r->answer.text));
-    if (r->answer.fed > 0 || text.len > 0)
+    buf_add_str(&text, buf_str(&r->answer->reasoning));
+    buf_add_str(&text, buf_str(&r->answer->text));
+    if (r->answer->fed > 0 || text.len > 0)
         w->tokens(w->ctx, &(struct call_tokens){
                               .session_id = t->in.session_id,
                               .call = t->head.call,
-                              .index = r->answer.opt.index,
+                              .index = r->answer->opt.index,
                               .so_far = true,
-                              .n = r->answer.fed,
+                              .n = r->answer->fed,
                               .text = buf_str(&text),
                           });
     buf_done(&text);

@@ -1,7 +1,7 @@
 /* The life of a model call (model_call.h): model_call_advance runs the steps of call_steps.def
  * one after the other until one must wait (STEP_WAIT) or fails. Whatever ends a wait (a helper,
- * the engine, the journal) calls model_call_advance again. Listeners come and go at any time;
- * the call goes on for those that are left, and frees itself at its end. */
+ * the engine, the journal) calls model_call_advance again. At its end the call frees itself. Who
+ * starts, joins and leaves calls is in running_calls.c. */
 
 #include "worker/call/model_call.h"
 
@@ -12,11 +12,8 @@
 #include "worker/call/call_watch.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
-#include "worker/call/sampled_answer.h"
-#include "worker/engine/engine.h"
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
-#include "worker/request/chat_request.h"
 #include "worker/session/session.h"
 
 /* --- life --- */
@@ -34,7 +31,7 @@ static void on_let_go(struct long_work *w)
 }
 
 /* A helper that still reads the call's arena frees it when it has let go. */
-static void model_call_free(struct model_call *t)
+void model_call_free(struct model_call *t)
 {
     struct call_env *env = t->env;
 
@@ -44,11 +41,8 @@ static void model_call_free(struct model_call *t)
     metrics_move(env->page, METRIC_calls_inflight, -1);
     loop_timer_stop(env->loop, &t->rejoin);
     loop_task_cancel(env->loop, &t->fail_task);
-    for (uint32_t i = 0; i < t->n_samples; i++) {
-        engine_cancel(t->samples[i].call);
-        if (t->samples[i].decoding)
-            sampled_answer_done(&t->samples[i].answer);
-    }
+    for (uint32_t i = 0; i < t->n_samples; i++)
+        sample_end(&t->samples[i]);
     if (!t->durable)
         ledger_forget(env->ledger, t);
     t->work.drop = on_let_go;
@@ -56,7 +50,7 @@ static void model_call_free(struct model_call *t)
 }
 
 /* One line of debug log for each call. */
-static void log_end(const struct model_call *t, const char *outcome)
+void model_call_log_end(const struct model_call *t, const char *outcome)
 {
     uint64_t total_us = clock_us() - t->started_us;
     const struct sample *r = t->n_samples > 0 ? &t->samples[0] : NULL;
@@ -94,7 +88,7 @@ static void model_call_fail(struct model_call *t)
 
     if (e.kind == ERR_BUDGET)
         note_budget(t, &e);
-    log_end(t, err_code(&e));
+    model_call_log_end(t, err_code(&e));
     call_listeners_fail(t, &e);
     model_call_free(t);
 }
@@ -127,7 +121,7 @@ enum step_result step_finish(struct model_call *t)
 {
     struct finished_answer *out = arena_calloc(&t->arena, t->n_samples, sizeof(*out));
 
-    log_end(t, "ok");
+    model_call_log_end(t, "ok");
     deliveries_open(t->env->ledger->deliveries, t->in.session_id, t->in.body_hash,
                     (uint64_t)t->call);
     for (uint32_t i = 0; i < t->n_samples; i++)
@@ -167,126 +161,4 @@ void model_call_answered(struct model_call *t)
         return;
     t->step = STEP_AT_COMMIT;
     model_call_advance(t);
-}
-
-/* --- the outside --- */
-
-/* The arena, and with it the request, belongs to the call from here on. */
-void model_call_start(struct call_env *env, struct arena *arena, const struct call_input *in,
-                      struct call_listener *l)
-{
-    struct model_call *t = ARENA_NEW(arena, struct model_call);
-
-    t->env = env;
-    t->in = *in;
-    t->call = -1;
-    t->cause = "";
-    t->started_us = clock_us();
-    t->arena = *arena;
-    *arena = (struct arena){0};
-    list_prepend(&env->running, &t->item);
-    env->n_running++;
-    metrics_move(env->page, METRIC_calls_inflight, 1);
-    call_listeners_add(t, l);
-    model_call_advance(t);
-}
-
-/* Same session, same body, and no other key. */
-static bool repeats(const struct model_call *t, const struct call_input *in)
-{
-    struct str key = in->req->idempotency_key, had = t->in.req->idempotency_key;
-
-    return t->in.body_hash[0] == in->body_hash[0] && t->in.body_hash[1] == in->body_hash[1] &&
-           !t->failing && (!key.p || !had.p || str_eq(key, had)) &&
-           str_eq(t->in.session_id, in->session_id);
-}
-
-/* The oldest running call that this request repeats; with `gone`, only one whose listeners are
- * all gone. */
-struct model_call *model_call_find(struct call_env *env, const struct call_input *in,
-                                   bool (*gone)(struct call_listener *l))
-{
-    struct model_call *found = NULL, *t;
-
-    LIST_EACH(&env->running, t, struct model_call, item) {
-        struct call_listener *l = t->listeners;
-
-        if (!repeats(t, in))
-            continue;
-        while (l && gone && gone(l))
-            l = l->next;
-        if (!l || !gone)
-            found = t;
-    }
-    return found;
-}
-
-/* The listener hears first what has come so far. */
-void model_call_join(struct model_call *t, struct call_listener *l)
-{
-    loop_timer_stop(t->env->loop, &t->rejoin);
-    metrics_count(t->env->page, METRIC_joins, 1);
-    call_listeners_add(t, l);
-    call_listeners_repeat(t, l);
-    if (t->step == STEP_AT_GENERATE && t->n_samples > 0 && t->n_done == t->n_samples && !t->failing)
-        model_call_answered(t);
-}
-
-/* Nobody has come back for the answer. */
-static void on_rejoin_over(struct loop_timer *timer)
-{
-    struct model_call *t = CONTAINER_OF(timer, struct model_call, rejoin);
-
-    if (t->step >= STEP_AT_COMMIT) /* joined in time; its client has left once more */
-        return;
-    log_end(t, "client_gone");
-    model_call_free(t);
-}
-
-/* The last listener's leaving starts the time for a retry, or ends the call. */
-void model_call_leave(struct call_listener *l)
-{
-    struct model_call *t = l->model_call;
-
-    if (!t)
-        return;
-    call_listeners_drop(t, l);
-    if (t->listeners || t->env->finish_on_disconnect || t->step >= STEP_AT_COMMIT)
-        return;
-    if (t->step <= STEP_AT_RENDER) { /* a retry that comes loses nothing */
-        log_end(t, "client_gone");
-        model_call_free(t);
-        return;
-    }
-    loop_timer_set(t->env->loop, &t->rejoin, t->env->rejoin_window_ms, on_rejoin_over);
-}
-
-/* The control plane ended the session: its calls fail, except those whose commit is written
- * already. */
-void model_call_end_session(struct call_env *env, struct str session_id)
-{
-    struct model_call *t, *next;
-    struct err e = {0};
-
-    (void)err_set(&e, ERR_SESSION_ENDED, "the session ended during the call");
-    LIST_EACH_SAFE(&env->running, t, next, struct model_call, item) {
-        if (t->step >= STEP_AT_DURABLE || !str_eq(t->in.session_id, session_id))
-            continue;
-        t->err = e;
-        model_call_fail(t);
-    }
-}
-
-/* When the worker ends. */
-void model_call_end_all(struct call_env *env)
-{
-    struct model_call *t;
-    struct err e = {0};
-
-    (void)err_set(&e, ERR_DRAINING, "the gateway is shutting down");
-    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a failed one leaves the list */
-    while ((t = LIST_FIRST_OF(&env->running, struct model_call, item))) {
-        t->err = e;
-        model_call_fail(t);
-    }
 }

@@ -1,6 +1,6 @@
 /*
- * struct model_call's body, for call.c (life), step_prepare.c, step_generate.c and step_commit.c
- * (the steps) and call_listeners.c (who hears of them). Its samples are in sample.h.
+ * struct model_call's body, for model_call.c (life), running_calls.c (who starts and ends it),
+ * the steps (step_*.c) and call_listeners.c (who hears of them). Its samples are in sample.h.
  */
 #ifndef RG_CALL_MODEL_CALL_INTERNAL_H
 #define RG_CALL_MODEL_CALL_INTERNAL_H
@@ -78,6 +78,12 @@ struct model_call {
 /* Goes on from t->step until a step waits, fails or the last is done; t may be gone afterwards. */
 void model_call_advance(struct model_call *t);
 
+/* Ends it without a word: nobody listens any more, or all have heard the end. */
+void model_call_free(struct model_call *t);
+
+/* Writes the call's line of the log. */
+void model_call_log_end(const struct model_call *t, const char *outcome);
+
 /* All its engine calls have ended: goes on to the commit if somebody waits for it. */
 void model_call_answered(struct model_call *t);
 
@@ -86,6 +92,12 @@ void model_call_fail_now(struct model_call *t, const struct err *e);
 
 /* Fails from a place where the call must not go away at once (an engine's callback). */
 void model_call_fail_later(struct model_call *t, const struct err *e);
+
+/* Its session. NULL and t->err: it has ended, or was never there. */
+struct session *model_call_session(struct model_call *t);
+
+/* Makes the grammar that the answer is held to, where one is needed and made here. */
+int model_call_constrain(struct model_call *t, struct err *e);
 
 /* The steps; see call_steps.def. */
 #define X(name, function) enum step_result step_##function(struct model_call *t);

@@ -15,6 +15,7 @@
 #include "worker/request/answer_sink.h"
 #include "worker/session/session.h"
 #include "worker/session/session_call.h"
+#include "worker/session/session_past.h"
 #include "worker/tokens/tokenizer.h"
 
 /* The deltas that the message would have come in, each whole. */

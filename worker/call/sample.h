@@ -9,20 +9,21 @@
 #include <stdint.h>
 
 #include "common/base/str.h"
-#include "worker/call/sampled_answer.h"
 #include "worker/engine/engine.h"
 #include "worker/request/answer_sink.h"
 #include "worker/tokens/span.h"
 
+struct engine_events;
 struct model_call;
+struct sampled_answer;
+struct session_answer;
 struct session_version;
 
 /* One of the n engine calls of a call and what it gave. */
 struct sample {
     struct model_call *model_call;
-    struct engine_call *call; /* NULL: not running */
-    struct sampled_answer answer;
-    bool decoding; /* answer is initialised */
+    struct engine_call *call;      /* NULL: not running */
+    struct sampled_answer *answer; /* in the call's arena, from sample_begin on */
     bool done;
     enum engine_finish finish;
     int32_t *ids; /* in the call's arena, from done on */
@@ -48,6 +49,22 @@ struct sample {
     struct token_span prompt_ids;
     uint32_t prompt_tokens, completion_tokens;
 };
+
+/* The text side begins: ids become text, calls and thought, as the request allows. */
+void sample_begin(struct model_call *t, struct sample *r, uint32_t index);
+
+/* Its engine call is cancelled, if it runs, and its answer let go. */
+void sample_end(struct sample *r);
+
+/* Tells the listeners the logprobs that they have not been told. */
+void sample_tell_logprobs(struct model_call *t, struct sample *r);
+
+/* Takes an engine call's events; ctx is the sample. */
+extern const struct engine_events sample_events;
+
+/* One sample in both forms: for the listeners (r->out) and for the record (*ret, borrowed from the
+ * sample). Its tokens are added to the call's usage. */
+void sample_result(struct model_call *t, struct sample *r, struct session_answer *ret);
 
 /* Room for more logprobs of the client's. */
 void sample_lp_reserve(struct model_call *t, struct sample *r, size_t more);

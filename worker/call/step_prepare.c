@@ -1,40 +1,20 @@
-/* The first steps of a call: what is asked for, where it stands, which exact ids go to the
- * engine.
- *
- *   step_prepare   limits, sampling, position in the session: nothing is changed
- *   step_render    the prompt's ids and the grammar; long ones in a helper, so the session may have
- *                  changed, or ended, when it is through
- *   step_place     the call gets its number and its budget of tokens
- *   step_drop      linear: what a retry discards is given up on the record
- *
- * A text completion takes another way: it is encoded in step_render and positioned in
- * step_place, as a position needs its ids. */
-#include <stdlib.h>
+/* The first step of a call: what is asked for is held against limits, the session and what the
+ * engines can do, and the call finds where it stands in its session. Nothing is changed. A text
+ * completion stands nowhere yet: its position needs its ids (step_place.c). */
 
-#include "common/base/clock.h"
-#include "common/base/vec.h"
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
-#include "worker/call/call_images.h"
+#include "worker/call/call_rules.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/prepare_input.h"
 #include "worker/call/sampling_merge.h"
-#include "worker/call/stop_text.h"
 #include "worker/engine/engine_pool.h"
-#include "worker/ledger/ledger.h"
 #include "worker/model/model.h"
-#include "worker/parsers/parser.h"
 #include "worker/request/chat_request.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
-#include "worker/tokens/tokenizer.h"
 
-enum { PROMPT_TAIL_IDS = 64 }; /* enough to hold a thought's tag */
-
-enum { GRAMMAR_COST = 4, STOP_COST = 8 };
-
-/* NULL and t->err: it has ended, or was never there. */
-static struct session *session_of(struct model_call *t)
+struct session *model_call_session(struct model_call *t)
 {
     bool ended = false;
     struct session *s = session_find(t->env->store, t->in.session_id, &ended);
@@ -83,47 +63,6 @@ static int known_parameters(const struct call_env *env, const struct sampling *s
     return 0;
 }
 
-static int by_id(const void *a, const void *b)
-{
-    const int32_t *x = a, *y = b;
-
-    return (*x > *y) - (*x < *y);
-}
-
-/* The model's stop ids and the request's in one list. */
-static void collect_stop_ids(struct model_call *t)
-{
-    const struct model_info *m = model_info(t->env->model);
-    const struct json *more = t->sampling.stop_token_ids;
-    size_t n_model = t->sampling.ignore_eos ? 0 : m->n_stop_ids;
-
-    t->stop_ids = arena_calloc(&t->arena, n_model + (more ? more->n : 0) + 1, sizeof(int32_t));
-    for (size_t i = 0; i < n_model; i++)
-        t->stop_ids[t->n_stop_ids++] = m->stop_ids[i];
-    for (size_t i = 0; more && i < more->n; i++) {
-        int64_t id = -1;
-
-        if (json_to_i64(json_at(more, i), &id) == 0 && id >= 0 && id <= INT32_MAX)
-            t->stop_ids[t->n_stop_ids++] = (int32_t)id;
-    }
-    qsort(t->stop_ids, t->n_stop_ids, sizeof(*t->stop_ids), by_id);
-}
-
-/* What the prompt says about the thought. */
-static enum thought_state thought_of(const struct model_call *t, struct token_span p)
-{
-    size_t from = p.n > PROMPT_TAIL_IDS ? p.n - PROMPT_TAIL_IDS : 0;
-    struct buf tail = {0};
-    enum thought_state thought;
-
-    if (t->kinds.reasoning == REASONING_NONE)
-        return THOUGHT_MAYBE;
-    tokenizer_decode(model_tokenizer(t->env->model), p.at + from, p.n - from, false, &tail);
-    thought = parser_thought(t->kinds.reasoning, buf_str(&tail));
-    buf_done(&tail);
-    return thought;
-}
-
 /* What the session wants kept; it may have been made for other engines. */
 static int check_wants(struct model_call *t)
 {
@@ -143,8 +82,8 @@ static int check_constraint(struct model_call *t)
     const char *cannot = engine_pool_cannot_take(t->env->engines, &t->sampling);
 
     t->kinds = (struct answer_formats){
-        .tool = t->env->tool_kind,
-        .reasoning = t->in.req->chat.messages ? t->env->reasoning_kind : REASONING_NONE,
+        .tool = t->env->rules->formats.tool,
+        .reasoning = t->in.req->chat.messages ? t->env->rules->formats.reasoning : REASONING_NONE,
     };
     if (check_wants(t) ||
         engine_pool_takes_extra(t->env->engines, t->sampling.engine_extra, &t->err))
@@ -170,14 +109,6 @@ static int check_constraint(struct model_call *t)
     return 0;
 }
 
-static int constrain(struct model_call *t, struct err *e)
-{
-    struct answer_formats m = t->kinds;
-
-    m.thought = t->thought;
-    return t->constrains ? merge_constraint(&t->arena, t->in.req, &m, &t->sampling, e) : 0;
-}
-
 /* Where a chat stands; completions stand nowhere before their ids are known. */
 static int find_position(struct model_call *t, struct session *s)
 {
@@ -193,7 +124,7 @@ static int find_position(struct model_call *t, struct session *s)
 enum step_result step_prepare(struct model_call *t)
 {
     struct call_env *env = t->env;
-    struct session *s = session_of(t);
+    struct session *s = model_call_session(t);
 
     if (!s || residency_room(env->residency, s, t->in.body_bytes + t->arena.held_bytes, &t->err))
         return STEP_FAILED;
@@ -216,199 +147,4 @@ enum step_result step_prepare(struct model_call *t)
     if (t->plan && t->plan->images > 0 && engine_pool_check_images(env->engines, &t->err))
         return STEP_FAILED;
     return check_constraint(t) ? STEP_FAILED : STEP_NEXT;
-}
-
-/* Whether the text of a completion may fit, by its bytes. */
-static int text_may_fit(const struct model_call *t, struct err *e)
-{
-    size_t fewest = tokenizer_fewest(model_tokenizer(t->env->model), t->in.req->prompt);
-    uint32_t max = t->call_input.context_length;
-
-    if (max == 0 || fewest <= max)
-        return 0;
-    return err_set(e, ERR_CONTEXT_LENGTH,
-                   "This model's maximum context length is %u tokens. However, your prompt "
-                   "resulted in at least %zu tokens.",
-                   max, fewest);
-}
-
-/* In a helper, maybe: see work.h. The call's arena is this function's meanwhile. */
-static int render(struct long_work *w, struct work_tools *tools, struct err *e)
-{
-    struct model_call *t = CONTAINER_OF(w, struct model_call, work);
-    struct token_span prompt;
-
-    if (work_note(tools, w->body_hash, e))
-        return -1;
-    t->stops = stop_tree_new(&t->arena, t->sampling.stop);
-    if (prepare_is_text(t->in.req) && text_may_fit(t, e) != 0)
-        return -1;
-    if (prepare_is_text(t->in.req))
-        return prepare_encode(tools->encoder, &t->arena, t->in.req, &t->call_input.raw, e);
-    if (session_prepare_render(t->plan, tools->scratch, &prompt, e))
-        return -1;
-    if (t->plan->images > 0 && (call_images_keep(t, e) || call_images_gather(t, e)))
-        return -1;
-    t->thought = thought_of(t, prompt);
-    return constrain(t, e);
-}
-
-/* What stands in for something was in the prompt: it is said, and nothing is sent. */
-static void note_leak(const struct model_call *t, const struct err *e)
-{
-    if (e->kind != ERR_PROMPT_LEAK)
-        return;
-    metrics_count(t->env->page, METRIC_prompt_leaks, 1);
-    log_error(&t->in.scope, "a prompt with stand-in text was refused",
-              LOG_S("session", t->in.session_id));
-}
-
-/* How the held suffix compared with the whole chat. */
-static void note_audit(const struct model_call *t)
-{
-    enum model_audit audit = t->plan->audit;
-
-    if (audit == MODEL_AUDIT_NONE)
-        return;
-    metrics_count_at(t->env->page, METRIC_suffix_audits,
-                     audit == MODEL_AUDIT_SAME ? METRIC_AUDIT_SAME : METRIC_AUDIT_DIFFERS, 0, 1);
-    if (audit == MODEL_AUDIT_DIFFERS)
-        log_error(
-            NULL,
-            "the text behind a stored turn was not what the template makes of the whole chat: "
-            "earlier turns of this model may hold such",
-            LOG_S("session", t->in.session_id), LOG_U("call", (uint64_t)t->call));
-}
-
-/* A helper is through: the call goes on with the next step. */
-static void on_rendered(struct long_work *w, const struct err *e)
-{
-    struct model_call *t = CONTAINER_OF(w, struct model_call, work);
-
-    if (e) {
-        note_leak(t, e);
-        model_call_fail_now(t, e);
-        return;
-    }
-    t->step++;
-    model_call_advance(t);
-}
-
-/* Bytes of what a grammar is made from; a schema's byte becomes several of a grammar. */
-static size_t constraint_bytes(const struct model_call *t)
-{
-    const struct chat_request *req = t->in.req;
-    bool forced = chat_request_needs_call(req) || t->sampling.grammar;
-
-    return t->constrains && forced ? GRAMMAR_COST * t->in.body_bytes : 0;
-}
-
-/* Bytes of stop strings; of each, a tree gets a node. */
-static size_t stop_bytes(const struct model_call *t)
-{
-    size_t bytes = 0;
-
-    for (size_t i = 0; json_at(t->sampling.stop, i); i++)
-        bytes += json_string(json_at(t->sampling.stop, i)).len;
-    return STOP_COST * bytes;
-}
-
-/* Files are read and written. */
-static bool has_images(const struct model_call *t)
-{
-    return t->plan && t->plan->images > 0;
-}
-
-/* Short work is done on the spot; "short" goes by bytes, as nothing else is known yet. Images make
- * it long. */
-enum step_result step_render(struct model_call *t)
-{
-    size_t bytes = prepare_is_text(t->in.req) ? t->in.req->prompt.len
-                                              : session_prompt_bytes(t->plan, WORK_TEXT_MAX + 1);
-
-    t->work.run = render;
-    t->work.done = on_rendered;
-    t->work.body_hash = t->in.work_hash;
-    switch (work_begin(
-        t->env, &t->work, t->in.session_id,
-        !has_images(t) && bytes + constraint_bytes(t) + stop_bytes(t) <= WORK_TEXT_MAX, &t->err)) {
-    case WORK_DONE:
-        return STEP_NEXT;
-    case WORK_HELPED:
-        return STEP_WAIT;
-    case WORK_FAILED:
-        note_leak(t, &t->err);
-        break;
-    }
-    return STEP_FAILED;
-}
-
-/* A text completion has its ids now. */
-static int place_text(struct model_call *t)
-{
-    struct session *s = session_of(t);
-
-    if (!s || session_prepare(s, t->env->scratch, &t->arena, &t->call_input, &t->plan, &t->err))
-        return -1;
-    t->thought = THOUGHT_MAYBE;
-    return constrain(t, &t->err);
-}
-
-/* From here on the call counts as one of the session's. */
-enum step_result step_place(struct model_call *t)
-{
-    struct call_env *env = t->env;
-
-    if (prepare_is_text(t->in.req) ? place_text(t)
-                                   : session_prepare_end(t->plan, &t->call_input, &t->err))
-        return STEP_FAILED;
-    t->asked_tokens = t->sampling.max_tokens;
-    t->sampling.max_tokens = t->plan->max_tokens;
-    collect_stop_ids(t);
-    t->call = (int64_t)t->plan->call;
-    t->cause = session_cause_name(t->plan->cause);
-    t->usage.prompt_tokens = (uint32_t)(t->plan->prompt.n + t->plan->image_extra);
-    note_audit(t);
-    t->reused_tokens = (uint32_t)t->plan->reused;
-    metrics_count(env->page, METRIC_tokens_prompt, t->usage.prompt_tokens);
-    metrics_count(env->page, METRIC_tokens_reused, t->plan->reused);
-    metrics_count(env->page, METRIC_tokens_encoded, t->plan->prompt.n - t->plan->reused);
-    return STEP_NEXT;
-}
-
-/* The drop's record is as durable as promised; maybe still inside of step_drop. */
-static void on_dropped(void *ctx)
-{
-    struct model_call *t = ctx;
-
-    t->dropped = true;
-    if (t->step == STEP_AT_DROP && t->dropping)
-        model_call_advance(t);
-}
-
-/* Before the engine is asked: a crash from here on must not bring the discarded checkpoint back. */
-enum step_result step_drop(struct model_call *t)
-{
-    struct buf record = {0};
-    int rc;
-
-    if (!t->dropping && !t->plan->drops)
-        return STEP_NEXT;
-    if (!t->dropping) {
-        session_drop_record(t->plan, clock_wall_ms(), &record);
-        rc = ledger_write(t->env->ledger, t->in.session_id, buf_str(&record),
-                          (struct ledger_done){on_dropped, t}, &t->err);
-        buf_done(&record);
-        if (rc)
-            return STEP_FAILED;
-        t->dropping = true;
-    }
-    return t->dropped ? STEP_NEXT : STEP_WAIT;
-}
-
-uint32_t call_context_length(const struct call_env *env)
-{
-    uint32_t told = engine_pool_context(env->engines), own = env->context_length;
-
-    return told > 0 && (own == 0 || told < own) ? told : own;
 }

@@ -30,7 +30,7 @@ struct bulk_order {
     struct arena arena;
     const struct json *labels, *detail;
     struct session_walk walk;
-    uint64_t newest; /* place; sessions made meanwhile are left alone */
+    uint64_t newest; /* serial; sessions made meanwhile are left alone */
     struct loop_task later;
     bool through;     /* all of this worker's were looked at */
     size_t undurable; /* records that are not durable yet */
@@ -200,7 +200,7 @@ static struct session *next_one(struct bulk_order *b)
         session_walk_pass(&b->walk, s);
         s = session_next(st, s);
     }
-    return s && session_place(s) <= b->newest ? s : NULL;
+    return s && session_serial(s) <= b->newest ? s : NULL;
 }
 
 /* Before it is read back: no label is missing for certain. */
@@ -216,7 +216,7 @@ static bool may_have_labels(const struct bulk_order *b, const struct session *s)
 static void look_at(struct bulk_order *b, struct session *s, bool has)
 {
     if (has && b->how == SESSION_END_ABORT)
-        session_walk_leave(&b->walk, session_place(s));
+        session_walk_leave(&b->walk, session_serial(s));
     else
         session_walk_pass(&b->walk, s);
     if (has)
@@ -250,12 +250,12 @@ out:
     bulk_end(b);
 }
 
-static uint64_t newest_place(struct session_store *st)
+static uint64_t newest_serial(struct session_store *st)
 {
     uint64_t newest = 0;
 
     for (struct session *s = session_next(st, NULL); s; s = session_next(st, s))
-        newest = MAX_OF(newest, session_place(s));
+        newest = MAX_OF(newest, session_serial(s));
     return newest;
 }
 
@@ -293,7 +293,7 @@ static void begin(struct service_request *r, enum session_end how)
         bulk_free(b);
         return;
     }
-    b->newest = newest_place(r->service->calls.store);
+    b->newest = newest_serial(r->service->calls.store);
     if (!query_get(&b->arena, exchange_query(r->x), "local").p)
         ask_others(b);
     go_on(b);

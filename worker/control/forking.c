@@ -7,6 +7,7 @@
 #include "common/base/vec.h"
 #include "common/codec/json_build.h"
 #include "common/proc/heritage.h"
+#include "common/proc/ids.h"
 #include "common/proc/metrics.h"
 #include "worker/control/handlers.h"
 #include "worker/control/pending.h"

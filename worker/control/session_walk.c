@@ -18,23 +18,23 @@ struct session *session_walk_next(const struct session_walk *w, struct session_s
     struct session *s =
         w->anchor_id.len > 0 ? session_find_any(st, buf_str(&w->anchor_id), &ended) : NULL;
 
-    if (!s || session_place(s) != w->anchor) /* gone, or back at another place */
+    if (!s || session_serial(s) != w->anchor) /* gone, or back with another serial */
         s = session_next(st, NULL);
-    while (s && session_place(s) <= w->seen)
+    while (s && session_serial(s) <= w->seen)
         s = session_next(st, s);
     return s;
 }
 
 void session_walk_pass(struct session_walk *w, const struct session *s)
 {
-    w->seen = w->anchor = session_place(s);
+    w->seen = w->anchor = session_serial(s);
     buf_clear(&w->anchor_id);
     buf_add_str(&w->anchor_id, session_id(s));
 }
 
-void session_walk_leave(struct session_walk *w, uint64_t place)
+void session_walk_leave(struct session_walk *w, uint64_t serial)
 {
-    w->seen = place;
+    w->seen = serial;
 }
 
 bool session_walk_row(struct session_walk *w, struct residency *r, struct session *s,
@@ -51,7 +51,7 @@ bool session_walk_row(struct session_walk *w, struct residency *r, struct sessio
     }
     w->waiter.fn = fn;
     w->waiter.ctx = ctx;
-    w->awaited = session_place(s);
+    w->awaited = session_serial(s);
     residency_wait(r, session_id(s), &w->waiter);
     return false;
 }

@@ -20,10 +20,10 @@ struct session_store;
 
 /* A zeroed one stands before the first session. */
 struct session_walk {
-    uint64_t seen;        /* place of the last session passed; 0: none yet */
-    uint64_t anchor;      /* place of one that was passed and may still be there ... */
+    uint64_t seen;        /* serial of the last session passed; 0: none yet */
+    uint64_t anchor;      /* serial of one that was passed and may still be there ... */
     struct buf anchor_id; /* ... and its id: from it on the next one is looked for */
-    uint64_t awaited;     /* place of the one that is read back */
+    uint64_t awaited;     /* serial of the one that is read back */
     struct residency_waiter waiter;
 };
 
@@ -36,8 +36,8 @@ struct session *session_walk_next(const struct session_walk *w, struct session_s
 /* Goes past s, which stays in the store for now. */
 void session_walk_pass(struct session_walk *w, const struct session *s);
 
-/* Goes past the place of a session that leaves the store. */
-void session_walk_leave(struct session_walk *w, uint64_t place);
+/* Goes past the serial of a session that leaves the store. */
+void session_walk_leave(struct session_walk *w, uint64_t serial);
 
 /* The row of s in `row`, or false: it is read back, and fn comes. Its error means that it has no
  * row: session_walk_leave(w, w->awaited). */

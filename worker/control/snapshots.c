@@ -15,6 +15,7 @@
 #include "common/codec/json.h"
 #include "common/os/loop.h"
 #include "common/proc/heritage.h"
+#include "common/proc/ids.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/control/handlers.h"

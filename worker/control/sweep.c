@@ -14,6 +14,7 @@
 #include "worker/residency/residency.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
+#include "worker/session/session_totals.h"
 
 enum { STEP_MIN_MS = 500, EXPIRE_MAX = 1000 /* in one sweep */ };
 

@@ -21,6 +21,7 @@
 #include "common/journal/journal.h"
 #include "common/proc/metrics.h"
 #include "worker/session/session.h"
+#include "worker/session/session_totals.h"
 
 enum { LOAD_SLICE_US = 1000, SPILL_STEP = 64 };
 

@@ -6,6 +6,7 @@
 #include "worker/residency/residency.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
+#include "worker/session/session_totals.h"
 #include "worker/sink/sink.h"
 
 bool service_ends(const struct service *a)

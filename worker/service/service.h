@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "common/base/list.h"
-#include "common/proc/keys.h"
+#include "common/proc/proof.h"
 #include "worker/call/call_env.h"
 
 struct config;

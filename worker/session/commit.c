@@ -18,6 +18,7 @@
 #include "worker/session/recall.h"
 #include "worker/session/record.h"
 #include "worker/session/session.h"
+#include "worker/session/session_answer.h"
 #include "worker/session/store.h"
 
 void record_begin(struct buf *b, enum record_type type, struct str id, uint64_t now_ms)

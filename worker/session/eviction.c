@@ -1,4 +1,4 @@
-/* What of the sessions is in memory. A session that is evicted keeps its place: id, phase, times,
+/* What of the sessions is in memory. A session that is evicted keeps its entry: id, phase, times,
  * sums, and the row it showed. Its records tell all else, and are applied once more when it is
  * needed. Of one that stays, the payloads of its calls may be evicted (payload.c). Both go in one
  * order: by the store's clock, which each use of a session moves. */
@@ -10,6 +10,7 @@
 #include "worker/session/commit_record.h"
 #include "worker/session/payload.h"
 #include "worker/session/policy.h"
+#include "worker/session/session_totals.h"
 #include "worker/session/store.h"
 
 bool session_resident(const struct session *s)
@@ -93,7 +94,7 @@ static uint64_t memory_of(const struct session *s)
 /* The store's sums change by what this session's share has changed. */
 static void take_share(struct session *s, struct session_share fresh)
 {
-    struct session_totals *t = &s->store->totals;
+    struct session_totals *t = s->store->totals;
 
     t->nodes += fresh.nodes - s->share.nodes;
     t->tokens += fresh.tokens - s->share.tokens;
@@ -115,7 +116,7 @@ void session_account(struct session *s)
         fresh.evicted_bytes = s->payload_evicted;
     }
     take_share(s, fresh);
-    s->store->totals.evicted += (s->residence != RESIDENT) - s->counted_as_evicted;
+    s->store->totals->evicted += (s->residence != RESIDENT) - s->counted_as_evicted;
     s->counted_as_evicted = s->residence != RESIDENT;
 }
 
@@ -125,7 +126,7 @@ void session_displace(struct session *s)
     list_remove(&s->lru);
     payloads_displace(s);
     take_share(s, (struct session_share){0});
-    s->store->totals.evicted -= s->counted_as_evicted;
+    s->store->totals->evicted -= s->counted_as_evicted;
     s->counted_as_evicted = false;
 }
 
@@ -183,7 +184,7 @@ static void evict(struct session *s)
     s->share.evicted_bytes = s->share.bytes + s->payload_evicted;
     forget_content(s);
     s->residence = EVICTED;
-    s->store->totals.evictions++;
+    s->store->totals->evictions++;
     session_account(s);
 }
 
@@ -210,7 +211,7 @@ size_t session_evict(struct session_store *st, uint64_t bytes, size_t max)
 
     if (st->evicts)
         s = first_idle(LIST_FIRST_OF(&st->lru, struct session, lru));
-    for (; st->evicts && n < max && st->totals.bytes > bytes; n++) {
+    for (; st->evicts && n < max && st->totals->bytes > bytes; n++) {
         struct payload *p = LIST_FIRST_OF(&st->payload_lru, struct payload, lru);
 
         if (p && (!s || p->used < s->used)) {
@@ -364,6 +365,6 @@ int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64
     if (s->next_call <= c.call)
         s->next_call = c.call + 1;
     s->share.tokens += c.tokens;
-    s->store->totals.tokens += c.tokens;
+    s->store->totals->tokens += c.tokens;
     return 0;
 }

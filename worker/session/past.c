@@ -4,7 +4,9 @@
 #include "worker/session/checkpoint.h"
 #include "worker/session/policy.h"
 #include "worker/session/recall.h"
+#include "worker/session/session_answer.h"
 #include "worker/session/session_call.h"
+#include "worker/session/session_past.h"
 #include "worker/session/store.h"
 
 /* In the arena. */

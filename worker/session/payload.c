@@ -18,6 +18,7 @@
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit_record.h"
 #include "worker/session/recall.h"
+#include "worker/session/session_totals.h"
 #include "worker/session/store.h"
 
 /* --- the order of use --- */
@@ -65,7 +66,7 @@ void payload_evict(struct payload *p)
     p->bytes = NULL;
     s->payload_bytes -= p->size;
     s->payload_evicted += p->size;
-    s->store->totals.payload_evictions++;
+    s->store->totals->payload_evictions++;
     session_account(s);
 }
 
@@ -161,7 +162,7 @@ static int fill(struct payload *p, struct str record, struct err *e)
     (void)commit_record_bulk(&c, p->bytes);
     p->session->payload_bytes += p->size;
     p->session->payload_evicted -= p->size;
-    p->session->store->totals.payload_loads++;
+    p->session->store->totals->payload_loads++;
     touch(p);
     return 0;
 }

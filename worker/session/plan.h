@@ -60,7 +60,7 @@ struct plan {
         size_t reused;
         uint32_t n_context, n_close, trim;
         bool audits; /* set before: the suffix is to be held against the whole chat */
-        enum model_audit audit;
+        bool audited, audit_differs; /* as in struct session_plan */
         bool anew;     /* the template rewrites earlier checkpoints: not on the parent */
         bool exhausts; /* by its bytes alone the prompt is beyond what the session may hold */
     } made;

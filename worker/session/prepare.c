@@ -179,7 +179,8 @@ static int prompt_after_parent(struct plan *p, struct model_scratch *scratch, st
     model_scratch_audit(scratch, p->made.audits || AUDITS_ALL);
     rc = model_suffix(s->store->model, scratch, &p->chat, p->covered, &tail, &x, e);
     model_scratch_audit(scratch, false);
-    p->made.audit = x.audit;
+    p->made.audited = x.audit != MODEL_AUDIT_NONE;
+    p->made.audit_differs = x.audit == MODEL_AUDIT_DIFFERS;
     if (rc == 0 && (x.trim > p->parent->n || x.close > x.ids.n))
         rc = err_set(e, ERR_INTERNAL, "the template's suffix trims more than the answer");
     if (!p->chain &&
@@ -202,7 +203,8 @@ static void take_made(struct plan *p)
         p->pub.cause = CAUSE_TEMPLATE_REWRITE;
     }
     p->pub.prompt = p->made.prompt;
-    p->pub.audit = p->made.audit;
+    p->pub.audited = p->made.audited;
+    p->pub.audit_differs = p->made.audit_differs;
     p->pub.reused = p->made.reused;
     p->n_context = p->made.n_context;
     p->n_close = p->made.n_close;

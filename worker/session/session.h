@@ -19,7 +19,6 @@
 #include <stdint.h>
 
 #include "common/base/str.h"
-#include "worker/session/cause.h"
 
 struct arena;
 struct buf;
@@ -102,13 +101,18 @@ uint64_t session_make_room(struct session_store *st, uint64_t tokens);
 
 /* --- memory (eviction.c) ---
  *
- * A session is resident, or only its place in the store is (id, phase, times, sums) and its content
+ * A session is resident, or only its entry in the store is (id, phase, times, sums) and its content
  * is in the records that made it. Between session_load_begin and session_load_end those records are
  * applied once more. Calls, looks and exports need a resident session; ends do not. */
 
 bool session_resident(const struct session *s);
 
-/* With `on`, sessions that records make from now on stay out of memory: for replay. */
+/* With `on` (lazy), sessions that records make from now on are evicted from the start: their
+ * content is never built, only id, phase, times and sums are kept. For the replay at a worker's
+ * start, so that it takes the time and memory of the journal's index and not of all sessions. Lazy
+ * is a way of the store while it replays; evicted is the state of one session, in which those end
+ * up as well as sessions that were in memory and left it. Nothing can tell the two apart
+ * afterwards: both are read back from their records when they are needed. */
 void session_store_lazy(struct session_store *st, bool on);
 
 /* Whether sessions may be evicted at all (a journal has their records). */
@@ -153,7 +157,7 @@ bool session_unlinked(const struct session *s);
  * -1 when it is not resident now. */
 int session_load_end(struct session *s, bool whole, uint64_t now_ms);
 
-/* A finalized session whose place was freed too, but that may still be exported: makes a place for
+/* A finalized session whose entry was freed too, but that may still be exported: makes an entry for
  * it (to be loaded), or NULL. */
 struct session *session_revive(struct session_store *st, struct str id, uint64_t now_ms);
 
@@ -273,10 +277,6 @@ bool session_tells_experts(struct session *s);
 /* As session_tells_basis, for a sampling support that is missing. */
 bool session_tells_support(struct session *s);
 
-/* Why the answer stands where it stands, as its commit found; `otherwise` for unknown ids. */
-enum session_cause session_response_cause(const struct session *s, struct str response_id,
-                                          enum session_cause otherwise);
-
 /* The Idempotency-Key that a committed call came with, or absent. */
 struct str session_call_key(const struct session *s, uint64_t call);
 
@@ -356,24 +356,9 @@ void session_clock_stepped(struct session_store *st, int64_t by_ms);
 void session_store_woken(struct session_store *st, uint64_t now_ms);
 
 /* Its number in the order of session_next, from 1; never given again. */
-uint64_t session_place(const struct session *s);
+uint64_t session_serial(const struct session *s);
 
 /* Calls between prepare and commit / release. */
 uint32_t session_inflight(const struct session *s);
-
-/* Sums for metrics and limits. */
-struct session_totals {
-    uint64_t sessions; /* live */
-    uint64_t phases[SESSION_PHASES];
-    uint64_t nodes, tokens;          /* of all, also of those not in memory (nodes: as last seen) */
-    uint64_t bytes;                  /* of memory */
-    uint64_t evicted, evicted_bytes; /* sessions that are not resident; what they took, or their
-                                  records, and what resident ones evicted */
-    uint64_t evictions;              /* sessions evicted so far */
-    uint64_t payload_evictions, payload_loads; /* bulks of calls evicted and read back so far */
-    uint64_t forks[CAUSE_COUNT];
-};
-
-void session_store_totals(const struct session_store *st, struct session_totals *ret);
 
 #endif

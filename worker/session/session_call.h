@@ -1,7 +1,7 @@
 /*
  * A call of a session, from where it attaches to what it adds: session_prepare makes a plan, the
- * engine answers, session_commit writes the record (session.h has the order); or session_release
- * gives the plan back. And the calls that were committed, for who repeats a request.
+ * engine answers, session_commit (session_answer.h) writes the record (session.h has the order); or
+ * session_release gives the plan back.
  */
 #ifndef RG_SESSION_SESSION_CALL_H
 #define RG_SESSION_SESSION_CALL_H
@@ -11,7 +11,6 @@
 #include <stdint.h>
 
 #include "common/base/str.h"
-#include "worker/model/model.h"
 #include "worker/session/cause.h"
 #include "worker/tokens/span.h"
 
@@ -20,6 +19,7 @@ struct buf;
 struct chat;
 struct err;
 struct json;
+struct model_scratch;
 struct session;
 struct session_store;
 
@@ -53,13 +53,13 @@ struct session_plan {
     uint32_t experts_known;   /* routed experts are stored for so many of them, from the first on */
     uint32_t trimmed;         /* how many stored ones the template's next turn repeats: dropped */
     uint32_t max_tokens;      /* clamped to context and budgets */
-    bool drops;     /* linear: this retry discards the newest checkpoint; session_drop_record
-                       stands in the journal before the engine is asked */
-    bool exhausted; /* budgets leave no room: no engine call; answer 200, finish_reason
-                       "length", empty content, usage prompt.n + 0, and commit one
-                       answer with ids.n == 0 (closes the chain; nothing else is kept) */
-    enum model_audit
-        audit; /* what the comparison with the whole chat's rendering showed, if made */
+    bool drops;         /* linear: this retry discards the newest checkpoint; session_drop_record
+                           stands in the journal before the engine is asked */
+    bool exhausted;     /* budgets leave no room: no engine call; answer 200, finish_reason
+                           "length", empty content, usage prompt.n + 0, and commit one
+                           answer with ids.n == 0 (closes the chain; nothing else is kept) */
+    bool audited;       /* the suffix was compared with the whole chat's rendering, */
+    bool audit_differs; /* and is not what the template makes of it */
     enum session_cause cause;
     uint32_t diff_message; /* where the request left what was stored (cause other than extended) */
     struct str diff_field; /* "content", "role", "tools", ...; absent when it does not apply */
@@ -104,71 +104,5 @@ void session_release(struct session_store *st, struct session_plan *p);
 /* The same for a plan that was only looked at (a token count) and never named to an engine: its
  * number is given to the next call. */
 void session_release_unused(struct session_store *st, struct session_plan *p);
-
-/* Per-token weight version span, text as the engine wrote it. */
-struct session_version {
-    struct str version;
-    uint32_t start, end;
-};
-
-/* One sampled answer. All borrowed for the call. */
-struct session_answer {
-    struct token_span ids;
-    const float *logprobs; /* ids.n or NULL */
-    const struct session_version *versions;
-    size_t n_versions;
-    bool cut;                   /* did not end at a stop id of the model */
-    struct str finish_reason;   /* "stop", "length", "tool_calls" */
-    const struct json *message; /* assistant message, normalised (chat.h), as the client is told */
-    struct str response_id;
-    struct str parse_warning; /* absent when none */
-    struct str odds;          /* a block of odds.h, or absent */
-    struct str experts;       /* raw block or absent */
-    uint32_t experts_from, experts_rows, experts_layers, experts_topk;
-    uint64_t queue_us, engine_us, gateway_us;
-    struct str
-        logprob_basis; /* which distribution the logprobs come from; absent: none are there */
-    uint32_t
-        drifted_tokens;     /* of the prompt that the engine made, others than were sent; 0: none */
-    uint32_t scored_tokens; /* whose logprob was asked for afterwards */
-    bool cached_told;
-    uint32_t cached_tokens; /* of the prompt, as the engine told; when cached_told */
-    struct str told; /* what the client was told besides (opaque here), for replays; or absent */
-
-    /* An upstream that was asked with messages: what stands in the plan's prompt was not sent. Its
-     * ids count when it told its own prompt's, too; else the answer is kept as text alone and its
-     * trajectories have no tokens. */
-    bool upstream;
-    struct token_span prompt;
-    uint32_t prompt_tokens; /* as the upstream counted them */
-};
-
-/* Writes the record that commits n >= 1 answers of one plan (n > 1: siblings). Errors:
- * ERR_SESSION_ENDED, ERR_STATE_CONFLICT; then release the plan. After session_apply of that record
- * the plan is gone. */
-int session_commit(struct session_plan *p, const struct session_answer *answers, size_t n,
-                   uint64_t now_ms, struct buf *record, struct err *e);
-
-/* A committed call with this body hash: its answers' response ids, messages (JSON text), finish
- * reasons and token counts (none: a call without room). ids and logprobs are borrowed until the
- * loop's next turn. NULL when there is none; with e set when it cannot be read back. */
-struct session_past_call {
-    uint64_t call;
-    uint32_t n_answers;
-    uint32_t prompt_tokens, completion_tokens;
-
-    const struct session_past_answer {
-        struct str response_id, message_json, finish_reason, told;
-        struct token_span ids;
-        const float *logprobs;
-    } * answers;
-};
-const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call,
-                                             struct err *e);
-
-/* The newest call with this body hash that a request with this Idempotency-Key (or none) may mean:
- * one with the same key, else one without a key; with no key any. False when there is none. */
-bool session_find_call(const struct session *s, const uint64_t body_hash[2], struct str key,
-                       uint64_t *ret_call);
 
 #endif

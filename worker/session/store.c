@@ -15,6 +15,7 @@
 #include "common/base/check.h"
 #include "worker/session/payload.h"
 #include "worker/session/plan.h"
+#include "worker/session/session_totals.h"
 #include "worker/session/store.h"
 
 enum { MAX_NODES_DEFAULT = 65536, HOUR_MS = 3600 * 1000 };
@@ -61,6 +62,7 @@ struct session_store *session_store_new(const struct model *model, const struct 
 {
     struct session_store *st = mem_zalloc(sizeof(*st));
 
+    st->totals = mem_zalloc(sizeof(*st->totals));
     st->model = model;
     session_store_configure(st, d);
     return st;
@@ -96,7 +98,7 @@ void session_unlink(struct session *s)
 
     if (s->unlinked)
         return;
-    st->totals.phases[s->phase]--;
+    st->totals->phases[s->phase]--;
     session_displace(s);
     s->unlinked = true;
     (void)map_take(&st->sessions, s->id);
@@ -171,6 +173,7 @@ void session_store_free(struct session_store *st)
     map_done(&st->sessions);
     map_done(&st->tombstones);
     free_names(st);
+    free(st->totals);
     free(st);
 }
 
@@ -204,8 +207,8 @@ void session_bury(struct session_store *st, struct str id, uint64_t now_ms)
 
 void session_set_phase(struct session *s, enum session_phase phase)
 {
-    s->store->totals.phases[s->phase]--;
-    s->store->totals.phases[phase]++;
+    s->store->totals->phases[s->phase]--;
+    s->store->totals->phases[phase]++;
     s->phase = phase;
 }
 
@@ -218,9 +221,9 @@ struct session *session_new(struct session_store *st, struct str id, uint64_t no
     memcpy(s->id_text, id.p, id.len);
     s->id = str_of(s->id_text, id.len);
     s->created_ms = s->updated_ms = s->idle_ms = now_ms;
-    s->place = ++st->n_places;
+    s->serial = ++st->n_serials;
     list_append(&st->all, &s->item);
-    st->totals.phases[SESSION_OPEN]++;
+    st->totals->phases[SESSION_OPEN]++;
     (void)map_set(&st->sessions, s->id, s);
     return s;
 }
@@ -290,7 +293,7 @@ static void evict(struct session_store *st, uint64_t now_ms)
 {
     struct session *s, *next;
 
-    if (st->totals.phases[SESSION_FINALIZED] == 0)
+    if (st->totals->phases[SESSION_FINALIZED] == 0)
         return;
     LIST_EACH_SAFE(&st->all, s, next, struct session, item) {
         uint64_t after =
@@ -312,7 +315,7 @@ uint64_t session_make_room(struct session_store *st, uint64_t tokens)
     struct session *s, *next;
     uint64_t freed = 0;
 
-    if (st->totals.phases[SESSION_FINALIZED] == 0)
+    if (st->totals->phases[SESSION_FINALIZED] == 0)
         return 0;
     LIST_EACH_SAFE(&st->all, s, next, struct session, item) {
         if (freed >= tokens)
@@ -345,9 +348,9 @@ void session_sweep(struct session_store *st, uint64_t now_ms)
         drop_oldest_tombstone(st);
 }
 
-uint64_t session_place(const struct session *s)
+uint64_t session_serial(const struct session *s)
 {
-    return s->place;
+    return s->serial;
 }
 
 struct session *session_next(struct session_store *st, const struct session *at)
@@ -377,6 +380,6 @@ void session_clock_stepped(struct session_store *st, int64_t by_ms)
 
 void session_store_totals(const struct session_store *st, struct session_totals *ret)
 {
-    *ret = st->totals;
+    *ret = *st->totals;
     ret->sessions = ret->phases[SESSION_OPEN] + ret->phases[SESSION_COMPLETED];
 }

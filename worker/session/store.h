@@ -15,6 +15,7 @@
 #include "common/base/vec.h"
 #include "worker/model/model.h"
 #include "worker/request/odds.h"
+#include "worker/session/cause.h"
 #include "worker/session/forest.h"
 #include "worker/session/reward.h"
 #include "worker/session/session.h"
@@ -80,7 +81,7 @@ struct session_share {
 
 struct session {
     struct session_store *store;
-    uint64_t place;
+    uint64_t serial;       /* which session of the store it is, from 1 */
     struct list_item item; /* of store->all */
     struct list_item lru;  /* of store->lru; RESIDENT ones that were used are in it */
     enum residence residence;
@@ -159,10 +160,11 @@ struct session_store {
     uint64_t clock;                    /* counts uses */
     session_source source;             /* NULL: payloads stay */
     void *source_ctx;
-    bool lazy, evicts;
-    uint64_t n_places;   /* ever made */
+    bool lazy;           /* sessions that records make are EVICTED from the start: a replay */
+    bool evicts;         /* sessions may leave memory: a journal has their records */
+    uint64_t n_serials;  /* ever made */
     uint64_t n_suffixes; /* turns that were to be built on stored ones */
-    struct session_totals totals;
+    struct session_totals *totals;
 };
 
 static inline bool session_has_ended(const struct session *s)
@@ -172,7 +174,7 @@ static inline bool session_has_ended(const struct session *s)
 
 /* --- store.c --- */
 
-/* A new session with a place in the store and its lists. */
+/* A new session with an entry in the store and its lists. */
 struct session *session_new(struct session_store *st, struct str id, uint64_t now_ms);
 
 /* Changes the phase and the store's counts by phase. Tombstone and waiters are session_finish's. */

@@ -5,6 +5,7 @@
 #include "worker/session/checkpoint.h"
 #include "worker/session/payload.h"
 #include "worker/session/session.h"
+#include "worker/session/session_answer.h"
 #include "worker/session/session_call.h"
 #include "worker/session/store.h"
 

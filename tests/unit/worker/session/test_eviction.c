@@ -3,6 +3,7 @@
 #include "kit.h"
 #include "testing.h"
 #include "worker/session/session.h"
+#include "worker/session/session_totals.h"
 
 enum { HOUR = 3600 * 1000 };
 

@@ -5,6 +5,7 @@
 #include "testing.h"
 #include "worker/request/chat.h"
 #include "worker/session/session.h"
+#include "worker/session/session_answer.h"
 #include "worker/session/session_call.h"
 
 static void applied(struct kit *k, struct buf *record)

@@ -6,6 +6,7 @@
 #include "worker/session/commit.h"
 #include "worker/session/record.h"
 #include "worker/session/session.h"
+#include "worker/session/session_answer.h"
 #include "worker/session/session_call.h"
 
 #define HELLO "[{\"role\":\"user\",\"content\":\"hello\"}]"

@@ -7,6 +7,7 @@
 #include "testing.h"
 #include "worker/session/session.h"
 #include "worker/session/session_call.h"
+#include "worker/session/session_totals.h"
 
 enum { BRANCHES = 120, ANSWER = 3000 };
 

@@ -5,6 +5,7 @@
 #include "testing.h"
 #include "worker/session/session.h"
 #include "worker/session/session_call.h"
+#include "worker/session/session_totals.h"
 
 #define U(t) "{\"role\":\"user\",\"content\":\"" t "\"}"
 #define A(t) "{\"role\":\"assistant\",\"content\":\"" t "\"}"

@@ -1,0 +1,179 @@
+/* One HTTP answer of a model call: its events, through the dialect's writer, to the exchange.
+ * on_finish comes after the commit is durable, so what it sends is never lost. */
+
+#include "common/serve/exchange.h"
+#include "worker/api/api_call.h"
+#include "worker/dialect/dialect.h"
+#include "worker/ledger/delivery.h"
+#include "worker/ledger/ledger.h"
+#include "worker/request/answer_sink.h"
+#include "worker/request/chat_request.h"
+#include "worker/service/respond.h"
+
+/* What on_arrived is told: the hash, the call's number in its session, the session's id. */
+struct str api_call_note(const struct api_call *c, uint64_t number, char note[EXCHANGE_NOTE_MAX])
+{
+    size_t len = strlen(c->id);
+
+    memcpy(note, c->hash, sizeof(c->hash));
+    memcpy(note + sizeof(c->hash), &number, sizeof(number));
+    memcpy(note + sizeof(c->hash) + sizeof(number), c->id, len);
+    return str_of(note, sizeof(c->hash) + sizeof(number) + len);
+}
+
+/* The client has all of the answer: a repeated request is a new call from now on. */
+static void on_arrived(void *ctx, struct str note)
+{
+    struct service *a = ctx;
+    uint64_t hash[2], number;
+
+    memcpy(hash, note.p, sizeof(hash));
+    memcpy(&number, note.p + sizeof(hash), sizeof(number));
+    deliveries_close(a->calls.ledger->deliveries,
+                     str_sub(note, sizeof(hash) + sizeof(number), SIZE_MAX), hash, number);
+}
+
+void api_call_flush(struct api_call *c)
+{
+    if (c->out.len > 0 && exchange_started(c->x))
+        exchange_send(c->x, &c->out);
+}
+
+static void sse_start(struct api_call *c)
+{
+    exchange_set_header(c->x, "Cache-Control", STR("no-cache"));
+    exchange_set_header(c->x, "X-Accel-Buffering", STR("no"));
+    exchange_start(c->x, "text/event-stream; charset=utf-8");
+}
+
+/* The first event. A stream's HTTP head goes out now, so the client sees that the call is
+ * accepted. */
+static void on_head(void *ctx, const struct answer_head *h)
+{
+    struct api_call *c = ctx;
+
+    c->number = h->call;
+    if (c->req->stream && !exchange_started(c->x))
+        sse_start(c);
+    c->writer->sink->head(c->writer, h);
+    api_call_flush(c);
+}
+
+static void on_text(void *ctx, uint32_t index, struct str delta)
+{
+    struct api_call *c = ctx;
+
+    c->writer->sink->text(c->writer, index, delta);
+    api_call_flush(c);
+}
+
+static void on_reasoning(void *ctx, uint32_t index, struct str delta)
+{
+    struct api_call *c = ctx;
+
+    c->writer->sink->reasoning(c->writer, index, delta);
+    api_call_flush(c);
+}
+
+static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
+{
+    struct api_call *c = ctx;
+
+    c->writer->sink->tool_begin(c->writer, index, tool, id, name);
+    api_call_flush(c);
+}
+
+static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str delta)
+{
+    struct api_call *c = ctx;
+
+    c->writer->sink->tool_args(c->writer, index, tool, delta);
+    api_call_flush(c);
+}
+
+static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
+{
+    struct api_call *c = ctx;
+
+    c->writer->sink->tool_end(c->writer, index, tool);
+    api_call_flush(c);
+}
+
+static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp, size_t n)
+{
+    struct api_call *c = ctx;
+
+    c->writer->sink->logprobs(c->writer, index, lp, n);
+    api_call_flush(c);
+}
+
+/* A waiting answer that is no stream commits to 200 and sends spaces before its JSON. */
+static void on_keepalive(void *ctx)
+{
+    struct api_call *c = ctx;
+    struct buf space = {0};
+
+    if (c->req->stream) {
+        c->writer->sink->keepalive(c->writer);
+        api_call_flush(c);
+        return;
+    }
+    if (!exchange_started(c->x))
+        exchange_start(c->x, "application/json");
+    buf_add_c(&space, ' ');
+    exchange_send(c->x, &space);
+    buf_done(&space);
+}
+
+/* The answer is committed and durable. The note for on_arrived is set before the last bytes go
+ * out. */
+static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
+                      const struct call_usage *usage)
+{
+    struct api_call *c = ctx;
+    char note[EXCHANGE_NOTE_MAX];
+    struct buf answer;
+
+    if (!c->noted)
+        exchange_note(c->x, &(struct exchange_note){.key = api_call_note(c, c->number, note),
+                                                    .arrived = on_arrived,
+                                                    .ctx = c->service});
+    c->writer->sink->finish(c->writer, answers, n, usage);
+    respond_count(c->service, c->dialect_label, 200);
+    api_call_flush(c);
+    answer = c->out;
+    c->out = (struct buf){0};
+    arena_done(&c->arena); /* who reads slowly, or never, holds the answer's bytes only */
+    if (exchange_started(c->x)) {
+        buf_done(&answer);
+        exchange_end(c->x);
+    } else {
+        exchange_reply_buf(c->x, 200, "application/json", &answer);
+        buf_done(&answer);
+    }
+}
+
+/* Before the HTTP head an error is a status; afterwards it is an event of the stream, or, where
+ * spaces were sent already, the error's JSON as the body. */
+static void on_failed(void *ctx, const struct err *e)
+{
+    struct api_call *c = ctx;
+    struct err shown = *e;
+    struct log_scope scope = {str_cstr(c->id), str_cstr(c->request_id)};
+
+    if (e->kind == ERR_INTERNAL)
+        log_error(&scope, "call failed", LOG_T("error", e->text));
+    if (!exchange_started(c->x)) {
+        respond_error_to(c->service, c->x, c->dialect, c->dialect_label, c->request_id, &shown);
+        return;
+    }
+    respond_count(c->service, c->dialect_label, err_status(e));
+    if (c->req->stream)
+        c->writer->sink->failed(c->writer, &shown);
+    else
+        c->dialect->error(&shown, str_cstr(c->request_id), &c->out);
+    api_call_flush(c);
+    exchange_end(c->x);
+}
+
+const struct answer_sink api_call_sink = ANSWER_SINK_ON;

@@ -1,0 +1,75 @@
+/* A request that was read meets its session and the settings: calls that the client sent back in
+ * another grouping, what it wants of the thought, answers that nobody reads, and what of it has no
+ * effect. On the loop. */
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/proc/config.h"
+#include "common/proc/metrics.h"
+#include "common/serve/exchange.h"
+#include "worker/api/api_call.h"
+#include "worker/api/thinking.h"
+#include "worker/call/upstream_body.h"
+#include "worker/dialect/dialect.h"
+#include "worker/dialect/regroup.h"
+#include "worker/dialect/request_members.h"
+#include "worker/session/session.h"
+
+void api_call_settle(struct api_call *c)
+{
+    const struct call_env *env = &c->service->calls;
+
+    api_settle_thinking(env, &c->arena, call_upstream_takes(env, c->dialect->name) != NULL, c->req);
+}
+
+static struct str owner_of(const void *ctx, struct str call_id)
+{
+    return session_call_owner(ctx, call_id);
+}
+
+/* The history as the session knows it, where call ids tell. */
+void api_call_regroup(struct api_call *c)
+{
+    bool ended = false;
+    const struct session *s = session_find(c->service->calls.store, str_cstr(c->id), &ended);
+
+    if (s && c->regroups)
+        c->req->chat.messages =
+            regroup_calls(&c->arena, c->req->chat.messages, (struct regroup_owner){owner_of, s});
+}
+
+/* Answers that a session's clients do not read wait here: so many, and there are no more. */
+int api_call_refuse_unread(struct api_call *c, struct err *e)
+{
+    uint64_t max = (uint64_t)c->service->config->max_session_unread_bytes;
+    size_t waiting = exchange_owner_waiting(c->x, str_cstr(c->id));
+
+    if (max > 0 && waiting > max) {
+        metrics_count_at(c->service->calls.page, METRIC_refusals, METRIC_REFUSAL_UNREAD, 0, 1);
+        return err_set(e, ERR_OVERLOADED,
+                       "%zu bytes of answers wait for this session's clients to read them, more "
+                       "than --max-session-unread-bytes (%llu)",
+                       waiting, (unsigned long long)max);
+    }
+    exchange_account(c->x, str_cstr(c->id));
+    return 0;
+}
+
+/* What the request brought in vain is not refused, as SDKs demand it, but told. */
+void api_call_tell_dropped(struct api_call *c)
+{
+    const struct dropped_fields *d = &c->req->dropped;
+    struct str unobeyed = request_unobeyed(&c->arena, c->req);
+    struct metrics_page *page = c->service->calls.page;
+    struct log_scope scope = {str_cstr(c->id), str_cstr(c->request_id)};
+
+    if (unobeyed.p)
+        exchange_set_header(c->x, "Rollgate-Not-Obeyed", unobeyed);
+    if (!d->names.p)
+        return;
+    metrics_count_at(page, METRIC_dropped_fields, c->dialect_label, METRIC_DROPPED_UNKNOWN,
+                     d->unknown);
+    metrics_count_at(page, METRIC_dropped_fields, c->dialect_label, METRIC_DROPPED_UNUSED,
+                     d->unused);
+    log_debug(&scope, "fields of the request have no effect", LOG_S("fields", d->names));
+}

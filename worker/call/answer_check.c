@@ -1,0 +1,94 @@
+/* Whether the engine told all that the session wants of an answer. What is missing is said once a
+ * session, or, with --strict-logprobs, refused. */
+#include "worker/call/answer_check.h"
+#include "worker/call/call_env.h"
+#include "worker/call/model_call_internal.h"
+#include "worker/call/sample.h"
+#include "worker/call/sampled_answer.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/engine_pool.h"
+#include "worker/session/session.h"
+
+enum { THOUGHT_END_TOKENS = 64 }; /* what engines may write to end a thought */
+
+/* Whether the thought was held to its budget; an engine that does not know the field ignores it. */
+void answer_check_thought(const struct model_call *t, struct sample *r)
+{
+    int64_t budget = 0;
+    struct buf text = {0};
+
+    if (json_to_i64(t->sampling.max_thinking_tokens, &budget) || t->plan->exhausted)
+        return;
+    if (r->unbudgeted)
+        buf_puts(&text, "the engine could not be given max_thinking_tokens");
+    else if (r->answer->reasoning_tokens > budget + THOUGHT_END_TOKENS)
+        buf_printf(&text, "the thought has %u tokens, max_thinking_tokens was %lld",
+                   (unsigned)r->answer->reasoning_tokens, (long long)budget);
+    if (text.len)
+        sampled_answer_warn(r->answer, buf_str(&text));
+    buf_done(&text);
+}
+
+/* Whether the trainer gets the policy's own probabilities; it is told of once per session, or the
+ * answer refused. */
+static int check_basis(struct model_call *t)
+{
+    bool ended = false;
+    struct session *s = session_find(t->env->store, t->in.session_id, &ended);
+    const struct sample *r = t->samples;
+
+    if (t->plan->exhausted || (r->logprobs && logprob_basis_is_own(r->basis, &t->sampling)))
+        return 0;
+    if (t->env->strict_logprobs)
+        return err_set(
+            &t->err, ERR_ENGINE_INVALID, "--strict-logprobs: the engine's answer has %s%s",
+            r->logprobs ? "logprobs of another distribution than the sampled one: " : "no logprobs",
+            r->logprobs ? logprob_basis_name(r->basis) : "");
+    if (r->logprobs && s && session_tells_basis(s))
+        log_warn(&t->in.scope, "logprobs are not those of the distribution that was sampled from",
+                 LOG_T("basis", logprob_basis_name(r->basis)));
+    return 0;
+}
+
+/* Whether the sampling support that the session wants has been told; its absence likewise. */
+static int check_support(struct model_call *t)
+{
+    bool ended = false;
+    struct session *s = session_find(t->env->store, t->in.session_id, &ended);
+    const char *what = "the engine's answer has no sampling support, which the session wants";
+    bool all = true;
+
+    for (uint32_t i = 0; i < t->n_samples; i++)
+        all = all && (t->samples[i].has_support || t->samples[i].n_ids == 0);
+    if (!t->wants.support || t->plan->exhausted || all)
+        return 0;
+    if (t->env->strict_logprobs)
+        return err_set(&t->err, ERR_ENGINE_INVALID, "--strict-logprobs: %s", what);
+    if (s && session_tells_support(s))
+        log_warn(&t->in.scope, what);
+    return 0;
+}
+
+/* Whether the routed experts that engines are asked for have come; told once per session. */
+static void check_experts(struct model_call *t)
+{
+    bool ended = false, lost = false;
+    struct session *s = session_find(t->env->store, t->in.session_id, &ended);
+
+    for (uint32_t i = 0; i < t->n_samples; i++) {
+        const struct sample *r = &t->samples[i];
+
+        lost = lost || (!r->experts.p && r->n_ids > 0 && !r->upstream);
+    }
+    if (lost && !t->plan->exhausted && s && engine_pool_asks_experts(t->env->engines) &&
+        session_tells_experts(s))
+        log_warn(&t->in.scope, "the engine's answer has no routed experts, which it was asked for");
+}
+
+int answer_check(struct model_call *t)
+{
+    if (check_basis(t) || check_support(t))
+        return -1;
+    check_experts(t);
+    return 0;
+}

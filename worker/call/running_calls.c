@@ -1,0 +1,128 @@
+/* The model calls that run: they are started, found by a repeated request, joined and left by
+ * listeners, and ended from outside. Listeners come and go at any time; the call goes on for those
+ * that are left. */
+#include "common/base/clock.h"
+#include "common/proc/metrics.h"
+#include "worker/call/call_env.h"
+#include "worker/call/call_listeners.h"
+#include "worker/call/model_call_internal.h"
+#include "worker/call/sample.h"
+#include "worker/request/chat_request.h"
+
+/* The arena, and with it the request, belongs to the call from here on. */
+void model_call_start(struct call_env *env, struct arena *arena, const struct call_input *in,
+                      struct call_listener *l)
+{
+    struct model_call *t = ARENA_NEW(arena, struct model_call);
+
+    t->env = env;
+    t->in = *in;
+    t->call = -1;
+    t->cause = "";
+    t->started_us = clock_us();
+    t->arena = *arena;
+    *arena = (struct arena){0};
+    list_prepend(&env->running, &t->item);
+    env->n_running++;
+    metrics_move(env->page, METRIC_calls_inflight, 1);
+    call_listeners_add(t, l);
+    model_call_advance(t);
+}
+
+/* Same session, same body, and no other key. */
+static bool repeats(const struct model_call *t, const struct call_input *in)
+{
+    struct str key = in->req->idempotency_key, had = t->in.req->idempotency_key;
+
+    return t->in.body_hash[0] == in->body_hash[0] && t->in.body_hash[1] == in->body_hash[1] &&
+           !t->failing && (!key.p || !had.p || str_eq(key, had)) &&
+           str_eq(t->in.session_id, in->session_id);
+}
+
+/* The oldest running call that this request repeats; with `gone`, only one whose listeners are
+ * all gone. */
+struct model_call *model_call_find(struct call_env *env, const struct call_input *in,
+                                   bool (*gone)(struct call_listener *l))
+{
+    struct model_call *found = NULL, *t;
+
+    LIST_EACH(&env->running, t, struct model_call, item) {
+        struct call_listener *l = t->listeners;
+
+        if (!repeats(t, in))
+            continue;
+        while (l && gone && gone(l))
+            l = l->next;
+        if (!l || !gone)
+            found = t;
+    }
+    return found;
+}
+
+/* The listener hears first what has come so far. */
+void model_call_join(struct model_call *t, struct call_listener *l)
+{
+    loop_timer_stop(t->env->loop, &t->rejoin);
+    metrics_count(t->env->page, METRIC_joins, 1);
+    call_listeners_add(t, l);
+    call_listeners_repeat(t, l);
+    if (t->step == STEP_AT_GENERATE && t->n_samples > 0 && t->n_done == t->n_samples && !t->failing)
+        model_call_answered(t);
+}
+
+/* Nobody has come back for the answer. */
+static void on_rejoin_over(struct loop_timer *timer)
+{
+    struct model_call *t = CONTAINER_OF(timer, struct model_call, rejoin);
+
+    if (t->step >= STEP_AT_COMMIT) /* joined in time; its client has left once more */
+        return;
+    model_call_log_end(t, "client_gone");
+    model_call_free(t);
+}
+
+/* The last listener's leaving starts the time for a retry, or ends the call. */
+void model_call_leave(struct call_listener *l)
+{
+    struct model_call *t = l->model_call;
+
+    if (!t)
+        return;
+    call_listeners_drop(t, l);
+    if (t->listeners || t->env->finish_on_disconnect || t->step >= STEP_AT_COMMIT)
+        return;
+    if (t->step <= STEP_AT_RENDER) { /* a retry that comes loses nothing */
+        model_call_log_end(t, "client_gone");
+        model_call_free(t);
+        return;
+    }
+    loop_timer_set(t->env->loop, &t->rejoin, t->env->rejoin_window_ms, on_rejoin_over);
+}
+
+/* The control plane ended the session: its calls fail, except those whose commit is written
+ * already. */
+void model_call_end_session(struct call_env *env, struct str session_id)
+{
+    struct model_call *t, *next;
+    struct err e = {0};
+
+    (void)err_set(&e, ERR_SESSION_ENDED, "the session ended during the call");
+    LIST_EACH_SAFE(&env->running, t, next, struct model_call, item) {
+        if (t->step >= STEP_AT_DURABLE || !str_eq(t->in.session_id, session_id))
+            continue;
+        model_call_fail_now(t, &e);
+    }
+}
+
+/* When the worker ends. */
+void model_call_end_all(struct call_env *env)
+{
+    struct model_call *t;
+    struct err e = {0};
+
+    (void)err_set(&e, ERR_DRAINING, "the gateway is shutting down");
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a failed one leaves the list */
+    while ((t = LIST_FIRST_OF(&env->running, struct model_call, item))) {
+        model_call_fail_now(t, &e);
+    }
+}

@@ -1,0 +1,94 @@
+/* What an answer that is whole becomes: what its listeners are told at the end, and what the
+ * session records. */
+#include "common/base/buf.h"
+#include "common/base/clock.h"
+#include "common/proc/metrics.h"
+#include "worker/call/answer_check.h"
+#include "worker/call/call_env.h"
+#include "worker/call/model_call_internal.h"
+#include "worker/call/sample.h"
+#include "worker/call/sampled_answer.h"
+#include "worker/engine/engine.h"
+#include "worker/model/model.h"
+#include "worker/request/chat_request.h"
+#include "worker/session/session_answer.h"
+
+/* As OpenAI names it. */
+static struct str finish_reason(const struct sample *r)
+{
+    if (r->filtered)
+        return STR("content_filter");
+    if (r->answer->stop.hit.p)
+        return STR("stop");
+    if (r->finish == ENGINE_LENGTH)
+        return STR("length");
+    return r->answer->n_calls > 0 ? STR("tool_calls") : STR("stop");
+}
+
+/* Whether the answer ends at one of the model's own stop ids. */
+static bool sample_closed(const struct model_call *t, const struct sample *r)
+{
+    const struct model_info *m = model_info(t->env->model);
+
+    for (size_t i = 0; r->n_ids > 0 && i < m->n_stop_ids; i++) {
+        if (m->stop_ids[i] == r->ids[r->n_ids - 1])
+            return true;
+    }
+    return false;
+}
+
+/* One sample in both forms: for the listeners (r->out) and for the record (*ret). */
+void sample_result(struct model_call *t, struct sample *r, struct session_answer *ret)
+{
+    const struct model_info *m = model_info(t->env->model);
+    uint64_t total_us = clock_us() - t->started_us;
+    uint64_t away_us = r->queue_us + r->engine_us;
+
+    r->out = (struct finished_answer){
+        .index = r->answer->opt.index,
+        .finish_reason = finish_reason(r),
+        .stop_text = r->answer->stop.hit.p ? r->answer->stop.hit : r->stop_text,
+        .message = sampled_answer_message(r->answer, &t->arena),
+        .logprobs = r->lp,
+        .n_logprobs = r->n_lp,
+    };
+    *ret = (struct session_answer){
+        .ids = {r->ids, r->n_ids},
+        .logprobs = r->logprobs,
+        .versions = r->versions,
+        .n_versions = r->n_versions,
+        .cut = !sample_closed(t, r),
+        .finish_reason = r->out.finish_reason,
+        .message = r->out.message,
+        .response_id = r->response_id,
+        .odds = r->odds,
+        .experts = r->experts,
+        .experts_from = r->experts_from,
+        .experts_rows = r->experts_rows,
+        .experts_layers = m->moe_layers,
+        .experts_topk = m->moe_topk,
+        .logprob_basis = r->logprobs ? str_cstr(logprob_basis_name(r->basis)) : (struct str){0},
+        .scored_tokens = r->scored,
+        .drifted_tokens = r->drifted,
+        .cached_told = r->cached_tokens >= 0,
+        .cached_tokens = (uint32_t)MAX_OF(r->cached_tokens, 0),
+        .queue_us = r->queue_us,
+        .engine_us = r->engine_us,
+        .gateway_us = total_us > away_us ? total_us - away_us : 0,
+        .upstream = r->upstream,
+        .prompt = r->prompt_ids,
+        .prompt_tokens = r->prompt_tokens,
+    };
+    answer_check_thought(t, r);
+    if (r->drifted)
+        metrics_count(t->env->page, METRIC_media_drift, 1);
+    if (chat_request_needs_call(t->in.req) && r->answer->n_calls == 0)
+        sampled_answer_warn(r->answer,
+                            STR("tool_choice demanded a tool call and none was sampled"));
+    if (r->answer->warning.len > 0) {
+        ret->parse_warning = buf_str(&r->answer->warning);
+        metrics_count(t->env->page, METRIC_parse_warnings, 1);
+    }
+    t->usage.completion_tokens += r->upstream ? r->completion_tokens : (uint32_t)r->n_ids;
+    t->usage.reasoning_tokens += r->answer->reasoning_tokens;
+}

@@ -1,0 +1,190 @@
+/* What the engine tells of one sample. Deltas flow to the listeners as they come; the whole answer
+ * (on_done) brings again all ids, and what must outlive the engine's callback is copied into the
+ * call's arena (sample_keep). */
+#include <math.h>
+#include <stdlib.h>
+
+#include "worker/call/call_env.h"
+#include "worker/call/call_watch.h"
+#include "worker/call/model_call_internal.h"
+#include "worker/call/sample.h"
+#include "worker/call/sampled_answer.h"
+#include "worker/call/upstream.h"
+#include "worker/engine/engine.h"
+#include "worker/model/model.h"
+#include "worker/request/chat_request.h"
+#include "worker/session/session_answer.h"
+#include "worker/tokens/tokenizer.h"
+
+/* Adds the logprobs of ids beyond what r->lp has. */
+static void sample_logprobs(struct model_call *t, struct sample *r, struct token_span ids,
+                            const float *logprobs, const struct engine_top *top, uint32_t n_top)
+{
+    const struct tokenizer *tk = model_tokenizer(t->env->model);
+    uint32_t told = MIN_OF(n_top, t->in.req->top_logprobs); /* the session may want more */
+
+    if (!t->in.req->logprobs || !logprobs || ids.n == 0)
+        return;
+    sample_lp_reserve(t, r, ids.n);
+    for (size_t i = 0; i < ids.n; i++) {
+        struct token_logprob *lp = &r->lp[r->n_lp++];
+        struct token_logprob *alt = arena_calloc(&t->arena, told, sizeof(*alt));
+
+        *lp = (struct token_logprob){ids.at[i], logprobs[i], tokenizer_text(tk, ids.at[i]), alt, 0};
+        for (uint32_t k = 0; top && k < told; k++) {
+            const struct engine_top *x = &top[i * n_top + k];
+
+            if (x->id < 0 || isnan(x->logprob))
+                continue; /* the engine told fewer than it was asked for */
+            alt[lp->n_top++] =
+                (struct token_logprob){x->id, x->logprob, tokenizer_text(tk, x->id), NULL, 0};
+        }
+    }
+    sample_tell_logprobs(t, r);
+}
+
+/* Ids, or for kind openai a piece of a message. */
+static void on_delta(void *ctx, const struct engine_delta *d)
+{
+    struct sample *r = ctx;
+
+    call_watch_delta(r, d);
+    if (d->message) {
+        sampled_answer_take(r->answer, d->message);
+        upstream_logprobs(r->model_call, r, d->chat_lps);
+        return;
+    }
+    sample_logprobs(r->model_call, r, d->ids, d->logprobs, d->top, d->n_top);
+    sampled_answer_feed(r->answer, d->ids);
+}
+
+static int by_logprob(const void *a, const void *b)
+{
+    const struct engine_top *x = a, *y = b;
+    bool x_known = x->id >= 0 && !isnan(x->logprob), y_known = y->id >= 0 && !isnan(y->logprob);
+
+    if (x_known != y_known)
+        return y_known ? 1 : -1;
+    return !x_known ? 0 : (x->logprob < y->logprob) - (x->logprob > y->logprob);
+}
+
+/* The best n alternatives of one token, best first: engines list them in orders of their own. */
+static void keep_top(const struct engine_top *told, uint32_t n_told, uint32_t n, int32_t *ids,
+                     float *logprobs, struct engine_top *tmp)
+{
+    if (n_told > 0)
+        memcpy(tmp, told, n_told * sizeof(*tmp));
+    qsort(tmp, n_told, sizeof(*tmp), by_logprob);
+    for (uint32_t k = 0; k < n; k++) {
+        bool known = k < n_told && tmp[k].id >= 0 && !isnan(tmp[k].logprob);
+
+        ids[k] = known ? tmp[k].id : -1;
+        logprobs[k] = known ? tmp[k].logprob : -INFINITY;
+    }
+}
+
+/* What the session wants kept of the odds, as a block. */
+static void keep_odds(struct model_call *t, struct sample *r, const struct engine_result *res)
+{
+    uint32_t n = (uint32_t)res->ids.n, k = t->wants.top_logprobs, told = res->top ? res->n_top : 0;
+    struct odds o = {.n = n, .n_top = k};
+    struct engine_top *tmp;
+    struct buf block = {0};
+    int32_t *ids;
+    float *logprobs;
+
+    if (n == 0 || (k == 0 && !res->support.counts))
+        return;
+    ids = arena_calloc(&t->arena, (size_t)n * k + 1, sizeof(*ids));
+    logprobs = arena_calloc(&t->arena, (size_t)n * k + 1, sizeof(*logprobs));
+    tmp = arena_calloc(&t->arena, told + (size_t)1, sizeof(*tmp));
+    for (size_t i = 0; k > 0 && i < n; i++)
+        keep_top(told ? res->top + i * told : tmp, told, k, ids + i * k, logprobs + i * k, tmp);
+    o.top_ids = ids;
+    o.top_logprobs = logprobs;
+    o.support = res->support;
+    odds_write(&o, &block);
+    r->odds = arena_str(&t->arena, buf_str(&block));
+    buf_done(&block);
+}
+
+/* Takes what must outlive the engine's callback into the call's arena. */
+static void sample_keep(struct model_call *t, struct sample *r, const struct engine_result *res)
+{
+    r->finish = res->finish;
+    r->n_ids = res->ids.n;
+    r->ids = arena_calloc(&t->arena, res->ids.n + 1, sizeof(*r->ids));
+    if (res->ids.n > 0)
+        memcpy(r->ids, res->ids.at, res->ids.n * sizeof(*r->ids));
+    if (res->logprobs) {
+        r->logprobs = arena_calloc(&t->arena, res->ids.n + 1, sizeof(*r->logprobs));
+        if (res->ids.n > 0)
+            memcpy(r->logprobs, res->logprobs, res->ids.n * sizeof(*r->logprobs));
+    }
+    r->versions = arena_calloc(&t->arena, res->n_versions, sizeof(*r->versions));
+    for (size_t i = 0; i < res->n_versions; i++)
+        r->versions[r->n_versions++] =
+            (struct session_version){arena_str(&t->arena, res->versions[i].version),
+                                     res->versions[i].start, res->versions[i].end};
+    if (res->experts.p)
+        r->experts = arena_str(&t->arena, res->experts);
+    if (res->stop_text.p)
+        r->stop_text = arena_str(&t->arena, res->stop_text);
+    keep_odds(t, r, res);
+    r->has_support = res->support.counts != NULL;
+    r->experts_from = res->experts_from;
+    r->experts_rows = res->experts_rows;
+    r->basis = res->basis;
+    r->scored = res->scored;
+    r->drifted = res->drifted;
+    r->unbudgeted = res->unbudgeted;
+    r->cached_tokens = res->cached_tokens;
+    r->queue_us = res->queue_us;
+    r->engine_us = res->total_us;
+}
+
+/* The id by which the engine ended the turn: the one that it names, or an added token, as engines
+ * know ends that the model's folder does not list. -1: none. */
+static int32_t ending_id(const struct model_call *t, const struct engine_result *res)
+{
+    int32_t last = res->ids.n > 0 ? res->ids.at[res->ids.n - 1] : -1;
+
+    if (last < 0 || res->finish != ENGINE_STOP)
+        return -1;
+    return res->stop_id == last || tokenizer_is_added(model_tokenizer(t->env->model), last) ? last
+                                                                                            : -1;
+}
+
+/* One sample is whole. */
+static void on_done(void *ctx, const struct engine_result *res)
+{
+    struct sample *r = ctx;
+    struct model_call *t = r->model_call;
+    size_t known = r->answer->fed;
+
+    r->call = NULL;
+    r->done = true;
+    if (t->failing)
+        return;
+    sample_keep(t, r, res);
+    if (res->openai_body.p) {
+        upstream_take(t, r, res);
+    } else {
+        sample_logprobs(t, r, (struct token_span){r->ids + known, r->n_ids - known},
+                        r->logprobs ? r->logprobs + known : NULL,
+                        res->top ? res->top + known * res->n_top : NULL, res->n_top);
+        sampled_answer_finish(r->answer, (struct token_span){r->ids, r->n_ids}, ending_id(t, res));
+    }
+    if (++t->n_done == t->n_samples)
+        model_call_answered(t);
+}
+
+static void on_failed(void *ctx, const struct err *e)
+{
+    struct sample *r = ctx;
+
+    r->call = NULL;
+    model_call_fail_later(r->model_call, e);
+}
+
+const struct engine_events sample_events = {on_delta, on_done, on_failed};

@@ -1,0 +1,118 @@
+/* The steps between the prompt and the engine: step_place gives the call its number and its budget
+ * of tokens; a text completion is positioned here, as a position needs its ids. step_drop (linear)
+ * puts on record what a retry discards. */
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/proc/metrics.h"
+#include "worker/call/call_env.h"
+#include "worker/call/model_call_internal.h"
+#include "worker/call/prepare_input.h"
+#include "worker/ledger/ledger.h"
+#include "worker/model/model.h"
+
+static int by_id(const void *a, const void *b)
+{
+    const int32_t *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+/* The model's stop ids and the request's in one list. */
+static void collect_stop_ids(struct model_call *t)
+{
+    const struct model_info *m = model_info(t->env->model);
+    const struct json *more = t->sampling.stop_token_ids;
+    size_t n_model = t->sampling.ignore_eos ? 0 : m->n_stop_ids;
+
+    t->stop_ids = arena_calloc(&t->arena, n_model + (more ? more->n : 0) + 1, sizeof(int32_t));
+    for (size_t i = 0; i < n_model; i++)
+        t->stop_ids[t->n_stop_ids++] = m->stop_ids[i];
+    for (size_t i = 0; more && i < more->n; i++) {
+        int64_t id = -1;
+
+        if (json_to_i64(json_at(more, i), &id) == 0 && id >= 0 && id <= INT32_MAX)
+            t->stop_ids[t->n_stop_ids++] = (int32_t)id;
+    }
+    qsort(t->stop_ids, t->n_stop_ids, sizeof(*t->stop_ids), by_id);
+}
+
+/* How the held suffix compared with the whole chat. */
+static void note_audit(const struct model_call *t)
+{
+    bool differs = t->plan->audit_differs;
+
+    if (!t->plan->audited)
+        return;
+    metrics_count_at(t->env->page, METRIC_suffix_audits,
+                     differs ? METRIC_AUDIT_DIFFERS : METRIC_AUDIT_SAME, 0, 1);
+    if (differs)
+        log_error(
+            NULL,
+            "the text behind a stored turn was not what the template makes of the whole chat: "
+            "earlier turns of this model may hold such",
+            LOG_S("session", t->in.session_id), LOG_U("call", (uint64_t)t->call));
+}
+
+/* A text completion has its ids now. */
+static int place_text(struct model_call *t)
+{
+    struct session *s = model_call_session(t);
+
+    if (!s || session_prepare(s, t->env->scratch, &t->arena, &t->call_input, &t->plan, &t->err))
+        return -1;
+    t->thought = THOUGHT_MAYBE;
+    return model_call_constrain(t, &t->err);
+}
+
+/* From here on the call counts as one of the session's. */
+enum step_result step_place(struct model_call *t)
+{
+    struct call_env *env = t->env;
+
+    if (prepare_is_text(t->in.req) ? place_text(t)
+                                   : session_prepare_end(t->plan, &t->call_input, &t->err))
+        return STEP_FAILED;
+    t->asked_tokens = t->sampling.max_tokens;
+    t->sampling.max_tokens = t->plan->max_tokens;
+    collect_stop_ids(t);
+    t->call = (int64_t)t->plan->call;
+    t->cause = session_cause_name(t->plan->cause);
+    t->usage.prompt_tokens = (uint32_t)(t->plan->prompt.n + t->plan->image_extra);
+    note_audit(t);
+    t->reused_tokens = (uint32_t)t->plan->reused;
+    metrics_count(env->page, METRIC_tokens_prompt, t->usage.prompt_tokens);
+    metrics_count(env->page, METRIC_tokens_reused, t->plan->reused);
+    metrics_count(env->page, METRIC_tokens_encoded, t->plan->prompt.n - t->plan->reused);
+    return STEP_NEXT;
+}
+
+/* The drop's record is as durable as promised; maybe still inside of step_drop. */
+static void on_dropped(void *ctx)
+{
+    struct model_call *t = ctx;
+
+    t->dropped = true;
+    if (t->step == STEP_AT_DROP && t->dropping)
+        model_call_advance(t);
+}
+
+/* Before the engine is asked: a crash from here on must not bring the discarded checkpoint back. */
+enum step_result step_drop(struct model_call *t)
+{
+    struct buf record = {0};
+    int rc;
+
+    if (!t->dropping && !t->plan->drops)
+        return STEP_NEXT;
+    if (!t->dropping) {
+        session_drop_record(t->plan, clock_wall_ms(), &record);
+        rc = ledger_write(t->env->ledger, t->in.session_id, buf_str(&record),
+                          (struct ledger_done){on_dropped, t}, &t->err);
+        buf_done(&record);
+        if (rc)
+            return STEP_FAILED;
+        t->dropping = true;
+    }
+    return t->dropped ? STEP_NEXT : STEP_WAIT;
+}

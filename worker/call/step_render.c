@@ -1,0 +1,150 @@
+/* The step that makes the exact ids of the prompt, the grammar and the tree of stop strings. Long
+ * ones are made in a helper (work.h), so the session may have changed, or ended, when it is
+ * through. A text completion is encoded here. */
+
+#include "common/proc/metrics.h"
+#include "worker/call/call_env.h"
+#include "worker/call/call_images.h"
+#include "worker/call/model_call_internal.h"
+#include "worker/call/prepare_input.h"
+#include "worker/call/sampling_merge.h"
+#include "worker/call/stop_text.h"
+#include "worker/model/model.h"
+#include "worker/parsers/parser.h"
+#include "worker/request/chat_request.h"
+#include "worker/tokens/tokenizer.h"
+
+enum { PROMPT_TAIL_IDS = 64 }; /* enough to hold a thought's tag */
+
+enum { GRAMMAR_COST = 4, STOP_COST = 8 };
+
+/* What the prompt says about the thought. */
+static enum thought_state thought_of(const struct model_call *t, struct token_span p)
+{
+    size_t from = p.n > PROMPT_TAIL_IDS ? p.n - PROMPT_TAIL_IDS : 0;
+    struct buf tail = {0};
+    enum thought_state thought;
+
+    if (t->kinds.reasoning == REASONING_NONE)
+        return THOUGHT_MAYBE;
+    tokenizer_decode(model_tokenizer(t->env->model), p.at + from, p.n - from, false, &tail);
+    thought = parser_thought(t->kinds.reasoning, buf_str(&tail));
+    buf_done(&tail);
+    return thought;
+}
+
+int model_call_constrain(struct model_call *t, struct err *e)
+{
+    struct answer_formats m = t->kinds;
+
+    m.thought = t->thought;
+    return t->constrains ? merge_constraint(&t->arena, t->in.req, &m, &t->sampling, e) : 0;
+}
+
+/* Whether the text of a completion may fit, by its bytes. */
+static int text_may_fit(const struct model_call *t, struct err *e)
+{
+    size_t fewest = tokenizer_fewest(model_tokenizer(t->env->model), t->in.req->prompt);
+    uint32_t max = t->call_input.context_length;
+
+    if (max == 0 || fewest <= max)
+        return 0;
+    return err_set(e, ERR_CONTEXT_LENGTH,
+                   "This model's maximum context length is %u tokens. However, your prompt "
+                   "resulted in at least %zu tokens.",
+                   max, fewest);
+}
+
+/* In a helper, maybe: see work.h. The call's arena is this function's meanwhile. */
+static int render(struct long_work *w, struct work_tools *tools, struct err *e)
+{
+    struct model_call *t = CONTAINER_OF(w, struct model_call, work);
+    struct token_span prompt;
+
+    if (work_note(tools, w->body_hash, e))
+        return -1;
+    t->stops = stop_tree_new(&t->arena, t->sampling.stop);
+    if (prepare_is_text(t->in.req) && text_may_fit(t, e) != 0)
+        return -1;
+    if (prepare_is_text(t->in.req))
+        return prepare_encode(tools->encoder, &t->arena, t->in.req, &t->call_input.raw, e);
+    if (session_prepare_render(t->plan, tools->scratch, &prompt, e))
+        return -1;
+    if (t->plan->images > 0 && (call_images_keep(t, e) || call_images_gather(t, e)))
+        return -1;
+    t->thought = thought_of(t, prompt);
+    return model_call_constrain(t, e);
+}
+
+/* What stands in for something was in the prompt: it is said, and nothing is sent. */
+static void note_leak(const struct model_call *t, const struct err *e)
+{
+    if (e->kind != ERR_PROMPT_LEAK)
+        return;
+    metrics_count(t->env->page, METRIC_prompt_leaks, 1);
+    log_error(&t->in.scope, "a prompt with stand-in text was refused",
+              LOG_S("session", t->in.session_id));
+}
+
+/* A helper is through: the call goes on with the next step. */
+static void on_rendered(struct long_work *w, const struct err *e)
+{
+    struct model_call *t = CONTAINER_OF(w, struct model_call, work);
+
+    if (e) {
+        note_leak(t, e);
+        model_call_fail_now(t, e);
+        return;
+    }
+    t->step++;
+    model_call_advance(t);
+}
+
+/* Bytes of what a grammar is made from; a schema's byte becomes several of a grammar. */
+static size_t constraint_bytes(const struct model_call *t)
+{
+    const struct chat_request *req = t->in.req;
+    bool forced = chat_request_needs_call(req) || t->sampling.grammar;
+
+    return t->constrains && forced ? GRAMMAR_COST * t->in.body_bytes : 0;
+}
+
+/* Bytes of stop strings; of each, a tree gets a node. */
+static size_t stop_bytes(const struct model_call *t)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; json_at(t->sampling.stop, i); i++)
+        bytes += json_string(json_at(t->sampling.stop, i)).len;
+    return STOP_COST * bytes;
+}
+
+/* Files are read and written. */
+static bool has_images(const struct model_call *t)
+{
+    return t->plan && t->plan->images > 0;
+}
+
+/* Short work is done on the spot; "short" goes by bytes, as nothing else is known yet. Images make
+ * it long. */
+enum step_result step_render(struct model_call *t)
+{
+    size_t bytes = prepare_is_text(t->in.req) ? t->in.req->prompt.len
+                                              : session_prompt_bytes(t->plan, WORK_TEXT_MAX + 1);
+
+    t->work.run = render;
+    t->work.done = on_rendered;
+    t->work.body_hash = t->in.work_hash;
+    switch (work_begin(
+        t->env, &t->work, t->in.session_id,
+        !has_images(t) && bytes + constraint_bytes(t) + stop_bytes(t) <= WORK_TEXT_MAX, &t->err)) {
+    case WORK_DONE:
+        return STEP_NEXT;
+    case WORK_HELPED:
+        return STEP_WAIT;
+    case WORK_FAILED:
+        note_leak(t, &t->err);
+        break;
+    }
+    return STEP_FAILED;
+}

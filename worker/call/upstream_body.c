@@ -1,0 +1,269 @@
+/* The request's body for engines that are asked with messages (kind openai) instead of ids. A chat
+ * request is handed on with the client's own fields that say what to answer; requests of other
+ * dialects are rewritten as chat. */
+#include "worker/call/upstream_body.h"
+#include "common/proc/metrics.h"
+#include "worker/call/call_env.h"
+#include "worker/call/model_call_internal.h"
+#include "worker/call/sample.h"
+#include "worker/engine/engine_pool.h"
+#include "worker/engine/extra.h"
+#include "worker/request/chat_request.h"
+
+/* Sampling that is not as the API has it by default; temperature and top_p always. */
+static void write_numbers(struct json_out *o, const struct sampling *s)
+{
+    const struct {
+        const char *name;
+        double value, plain;
+    } all[] = {
+        {"temperature", s->temperature, -1},
+        {"top_p", s->top_p, -1},
+        {"min_p", s->min_p, 0},
+        {"presence_penalty", s->presence_penalty, 0},
+        {"frequency_penalty", s->frequency_penalty, 0},
+        {"repetition_penalty", s->repetition_penalty, 1},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        if (all[i].value < all[i].plain || all[i].value > all[i].plain) {
+            json_out_key(o, all[i].name);
+            json_out_double(o, all[i].value);
+        }
+    }
+    if (s->top_k > 0) {
+        json_out_key(o, "top_k");
+        json_out_i64(o, s->top_k);
+    }
+    if (s->has_seed) {
+        json_out_key(o, "seed");
+        json_out_i64(o, s->seed);
+    }
+    if (s->ignore_eos) {
+        json_out_key(o, "ignore_eos");
+        json_out_bool(o, true);
+    }
+}
+
+static void write_value(struct json_out *o, const char *key, const struct json *v)
+{
+    if (!v)
+        return;
+    json_out_key(o, key);
+    json_out_value(o, v);
+}
+
+/* Merged sampling, by the API's names. */
+static void write_sampling(struct json_out *o, const struct model_call *t, int64_t max_tokens)
+{
+    const struct sampling *s = &t->sampling;
+    bool newer = json_get(t->in.body, "max_completion_tokens") != NULL;
+
+    write_numbers(o, s);
+    if (max_tokens > 0) {
+        json_out_key(o, newer ? "max_completion_tokens" : "max_tokens");
+        json_out_i64(o, max_tokens);
+    }
+    write_value(o, "stop", s->stop);
+    write_value(o, "stop_token_ids", s->stop_token_ids);
+    write_value(o, "min_tokens", s->min_tokens);
+    write_value(o, "repeat_last_n", s->repeat_last_n);
+    write_value(o, "allowed_token_ids", s->allowed_token_ids);
+    write_value(o, "bad_words", s->bad_words);
+    write_value(o, "max_thinking_tokens", s->max_thinking_tokens);
+    write_value(o, "logit_bias", s->logit_bias);
+    write_value(o, "response_format", t->format); /* tool_choice goes as itself */
+}
+
+/* Whether the list has the name. */
+static bool is_one_of(struct str name, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (str_eq_c(name, names[i]))
+            return true;
+    }
+    return false;
+}
+
+/* An upstream serves others, too: of a request that an agent's code wrote it gets what says what to
+ * answer, beside sampling. Not whose call it is (priority, rid), with which weights or template, or
+ * where to connect to. */
+static bool passes(struct str name)
+{
+    static const char *const fields[] = {
+        "model",
+        "messages",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "functions",
+        "function_call",
+        "logprobs",
+        "top_logprobs",
+        "reasoning",
+        "reasoning_effort",
+        "thinking",
+        "enable_thinking",
+        "verbosity",
+        "chat_template_kwargs",
+        "min_tokens",
+        "skip_special_tokens",
+        "separate_reasoning",
+        "stream_reasoning",
+        "include_reasoning",
+        "return_token_ids",
+        "return_meta_info",
+        "return_prompt_token_ids",
+        "return_input_ids_in_sglext",
+        "return_output_ids_in_sglext",
+        "user",
+        "metadata",
+    };
+
+    return is_one_of(name, fields, ARRAY_LEN(fields));
+}
+
+member_taken_fn call_upstream_takes(const struct call_env *env, const char *dialect)
+{
+    return strcmp(dialect, "chat") == 0 && engine_pool_all_text(env->engines) ? passes : NULL;
+}
+
+/* Engines take the template itself from among its arguments. */
+static void write_kwargs(struct json_out *o, const struct json *kwargs)
+{
+    static const char *const never[] = {"chat_template", "tokenize", "return_dict",
+                                        "return_tensors"};
+
+    json_out_obj(o);
+    for (size_t i = 0; json_is(kwargs, JSON_OBJECT) && i < kwargs->n; i++) {
+        struct str name = json_string(&kwargs->members[i].key);
+
+        if (is_one_of(name, never, ARRAY_LEN(never)))
+            continue;
+        json_out_key_str(o, name);
+        json_out_value(o, &kwargs->members[i].value);
+    }
+    json_out_end_obj(o);
+}
+
+/* The client's own fields, but for those that the trainer sets; how many were left out. */
+static size_t write_passed(struct json_out *o, const struct json *body, const struct json *extra)
+{
+    static const char *const ours[] = {"stream", "stream_options", "n"};
+    size_t dropped = 0;
+
+    for (size_t i = 0; i < body->n; i++) {
+        const struct json_member *m = &body->members[i];
+        struct str name = json_string(&m->key);
+
+        if (sampling_known(name) || is_one_of(name, ours, ARRAY_LEN(ours)))
+            continue;
+        if (!passes(name) || json_get_str(extra, name)) {
+            dropped++;
+            continue;
+        }
+        json_out_key_str(o, name);
+        if (str_eq_c(name, "chat_template_kwargs"))
+            write_kwargs(o, &m->value);
+        else
+            json_out_value(o, &m->value);
+    }
+    return dropped;
+}
+
+/* One function by its name. */
+static void write_function(struct json_out *o, struct str name)
+{
+    json_out_obj(o);
+    json_out_key(o, "type");
+    json_out_cstr(o, "function");
+    json_out_key(o, "function");
+    json_out_obj(o);
+    json_out_key(o, "name");
+    json_out_str(o, name);
+    json_out_end_obj(o);
+    json_out_end_obj(o);
+}
+
+/* A choice among some tools. */
+static void write_allowed(struct json_out *o, const struct chat_request *req)
+{
+    json_out_obj(o);
+    json_out_key(o, "type");
+    json_out_cstr(o, "allowed_tools");
+    json_out_key(o, "allowed_tools");
+    json_out_obj(o);
+    json_out_key(o, "mode");
+    json_out_cstr(o, req->tool_choice == CHOICE_REQUIRED ? "required" : "auto");
+    json_out_key(o, "tools");
+    json_out_arr(o);
+    for (size_t i = 0; json_at(req->tool_allowed, i); i++)
+        write_function(o, json_string(json_at(req->tool_allowed, i)));
+    json_out_end_arr(o);
+    json_out_end_obj(o);
+    json_out_end_obj(o);
+}
+
+/* tool_choice in Chat Completions' form. */
+static void write_choice(struct json_out *o, const struct chat_request *req)
+{
+    json_out_key(o, "tool_choice");
+    if (req->tool_choice == CHOICE_FUNCTION) {
+        write_function(o, req->tool_function);
+    } else if (req->tool_allowed) {
+        write_allowed(o, req);
+    } else {
+        json_out_cstr(o, req->tool_choice == CHOICE_NONE       ? "none"
+                         : req->tool_choice == CHOICE_REQUIRED ? "required"
+                                                               : "auto");
+    }
+}
+
+/* A request of another dialect, as chat. */
+static void write_as_chat(struct json_out *o, const struct chat_request *req)
+{
+    json_out_key(o, "model");
+    json_out_str(o, req->model);
+    write_value(o, "messages", req->chat.messages);
+    if (req->chat.tools && req->chat.tools->n > 0) {
+        write_value(o, "tools", req->chat.tools);
+        write_choice(o, req);
+        if (!req->parallel_tool_calls) {
+            json_out_key(o, "parallel_tool_calls");
+            json_out_bool(o, false);
+        }
+    }
+    if (req->chat.kwargs) {
+        json_out_key(o, "chat_template_kwargs");
+        write_kwargs(o, req->chat.kwargs);
+    }
+    if (req->logprobs) {
+        json_out_key(o, "logprobs");
+        json_out_bool(o, true);
+        json_out_key(o, "top_logprobs");
+        json_out_i64(o, req->top_logprobs);
+    }
+}
+
+/* The request's body as JSON, in the arena. */
+const struct json *upstream_body(const struct model_call *t, int64_t asked, struct arena *a)
+{
+    struct buf text = {0};
+    struct json_out o = json_out_to(&text);
+    const struct json *extra = t->sampling.engine_extra;
+    const struct json *body = NULL;
+    struct err e;
+
+    json_out_obj(&o);
+    if (str_eq_c(str_cstr(t->in.dialect), "chat"))
+        metrics_count(t->env->page, METRIC_upstream_dropped, write_passed(&o, t->in.body, extra));
+    else
+        write_as_chat(&o, t->in.req);
+    write_sampling(&o, t, asked);
+    engine_extra_write(&o, extra);
+    json_out_end_obj(&o);
+    if (json_parse(a, arena_str(a, buf_str(&text)), &body, &e))
+        body = NULL;
+    buf_done(&text);
+    return body;
+}

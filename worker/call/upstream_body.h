@@ -1,0 +1,26 @@
+/*
+ * The body that goes out to upstreams that are asked with messages (engine kind `openai`). The
+ * client's own request goes out as it is where the dialect is chat, but the session's sampling
+ * holds.
+ */
+#ifndef RG_CALL_UPSTREAM_BODY_H
+#define RG_CALL_UPSTREAM_BODY_H
+
+#include <stdint.h>
+
+#include "worker/request/chat_request.h"
+
+struct arena;
+struct call_env;
+struct json;
+struct model_call;
+
+/* The request's body in the call's arena. `asked` is the client's and session's max_tokens, 0:
+ * none. */
+const struct json *upstream_body(const struct model_call *t, int64_t asked, struct arena *a);
+
+/* Which members of a dialect's requests the engines obey, because they get them as they are. NULL:
+ * none. */
+member_taken_fn call_upstream_takes(const struct call_env *env, const char *dialect);
+
+#endif

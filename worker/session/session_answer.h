@@ -1,0 +1,69 @@
+/*
+ * What a call adds to its session: session_commit writes the record of one plan's answers.
+ */
+#ifndef RG_SESSION_SESSION_ANSWER_H
+#define RG_SESSION_SESSION_ANSWER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
+#include "worker/session/cause.h"
+#include "worker/tokens/span.h"
+
+struct buf;
+struct err;
+struct json;
+struct session;
+struct session_plan;
+
+/* Per-token weight version span, text as the engine wrote it. */
+struct session_version {
+    struct str version;
+    uint32_t start, end;
+};
+
+/* One sampled answer. All borrowed for the call. */
+struct session_answer {
+    struct token_span ids;
+    const float *logprobs; /* ids.n or NULL */
+    const struct session_version *versions;
+    size_t n_versions;
+    bool cut;                   /* did not end at a stop id of the model */
+    struct str finish_reason;   /* "stop", "length", "tool_calls" */
+    const struct json *message; /* assistant message, normalised (chat.h), as the client is told */
+    struct str response_id;
+    struct str parse_warning; /* absent when none */
+    struct str odds;          /* a block of odds.h, or absent */
+    struct str experts;       /* raw block or absent */
+    uint32_t experts_from, experts_rows, experts_layers, experts_topk;
+    uint64_t queue_us, engine_us, gateway_us;
+    struct str
+        logprob_basis; /* which distribution the logprobs come from; absent: none are there */
+    uint32_t
+        drifted_tokens;     /* of the prompt that the engine made, others than were sent; 0: none */
+    uint32_t scored_tokens; /* whose logprob was asked for afterwards */
+    bool cached_told;
+    uint32_t cached_tokens; /* of the prompt, as the engine told; when cached_told */
+    struct str told; /* what the client was told besides (opaque here), for replays; or absent */
+
+    /* An upstream that was asked with messages: what stands in the plan's prompt was not sent. Its
+     * ids count when it told its own prompt's, too; else the answer is kept as text alone and its
+     * trajectories have no tokens. */
+    bool upstream;
+    struct token_span prompt;
+    uint32_t prompt_tokens; /* as the upstream counted them */
+};
+
+/* Writes the record that commits n >= 1 answers of one plan (n > 1: siblings). Errors:
+ * ERR_SESSION_ENDED, ERR_STATE_CONFLICT; then release the plan. After session_apply of that record
+ * the plan is gone. */
+int session_commit(struct session_plan *p, const struct session_answer *answers, size_t n,
+                   uint64_t now_ms, struct buf *record, struct err *e);
+
+/* Why the answer stands where it stands, as its commit found; `otherwise` for unknown ids. */
+enum session_cause session_response_cause(const struct session *s, struct str response_id,
+                                          enum session_cause otherwise);
+
+#endif

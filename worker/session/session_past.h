@@ -1,0 +1,39 @@
+/*
+ * The calls of a session that were committed, for who repeats a request.
+ */
+#ifndef RG_SESSION_SESSION_PAST_H
+#define RG_SESSION_SESSION_PAST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
+#include "worker/tokens/span.h"
+
+struct arena;
+struct err;
+struct session;
+
+/* A committed call with this body hash: its answers' response ids, messages (JSON text), finish
+ * reasons and token counts (none: a call without room). ids and logprobs are borrowed until the
+ * loop's next turn. NULL when there is none; with e set when it cannot be read back. */
+struct session_past_call {
+    uint64_t call;
+    uint32_t n_answers;
+    uint32_t prompt_tokens, completion_tokens;
+
+    const struct session_past_answer {
+        struct str response_id, message_json, finish_reason, told;
+        struct token_span ids;
+        const float *logprobs;
+    } * answers;
+};
+const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call,
+                                             struct err *e);
+
+/* The newest call with this body hash that a request with this Idempotency-Key (or none) may mean:
+ * one with the same key, else one without a key; with no key any. False when there is none. */
+bool session_find_call(const struct session *s, const uint64_t body_hash[2], struct str key,
+                       uint64_t *ret_call);
+
+#endif
