@@ -373,6 +373,50 @@ def test_ten_turns_with_a_new_picture_each(vision):
         assert got.headers["content-type"] == "image/png" and "immutable" in got.headers["cache-control"]
 
 
+def test_every_branch_has_its_own_pictures(vision):
+    engine, gateway = vision()
+    sid = session(gateway)
+    shots = [kit.png(320 + 32 * i, 240, i) for i in range(4)]
+    first = [user(text("look"), kit.image(shots[0]))]
+    said = chat(gateway, sid, first).json()["choices"][0]["message"]
+    engine.plan.append({"ids": [74, 73, kit.IM_END], "matched": kit.IM_END})
+    assert chat(gateway, sid, first, temperature=0.5).status == 200                               # sampled once more
+    for shot in shots[1:3]:                                                                       # gone on, then taken back
+        assert chat(gateway, sid, first + [said, user(kit.image(shot), text("and this"))]).status == 200
+    apart = [{"role": "system", "content": "a helper"}, user(kit.image(shots[3]), kit.image(shots[0]))]
+    assert chat(gateway, sid, apart).status == 200
+    collapsed = gateway.get(f"/sessions/{sid}/trajectories?ids=collapsed").json()["trajectories"]
+    done = gateway.post(f"/sessions/{sid}/finalize", {}).json()["trajectories"]
+    shown = [[shots.index(p) for p in rows_agree(t, shots, c)[1]] for t, c in zip(done, collapsed)]
+    assert sorted(shown) == [[0], [0, 1], [0, 2], [3, 0]]
+    for t in done:
+        ids = t["prompt_ids"] + t["response_ids"]
+        for turn in t["turns"]:
+            assert ids[:len(t["prompt_ids"]) + turn["start"]] in engine.seen
+    assert files(gateway) == {kit.sha(s): 1 for s in shots}
+
+
+def test_who_may_read_a_picture(vision, tmp_path):
+    """The admin, and the session's own runner; a session that does not show it has none of that name."""
+    (tmp_path / "keys").write_text("the-admin\n")
+    _, gateway = vision(admin_key_file=str(tmp_path / "keys"))
+
+    def by(key):
+        return {"headers": {"Authorization": f"Bearer {key}"}}
+    mine, other = (gateway.post("/sessions", {}, **by("the-admin")).json() for _ in range(2))
+    for s, shot in ((mine, SHOT), (other, kit.png(64, 64))):
+        assert gateway.post(f"/sessions/{s['session_id']}/v1/chat/completions", {"messages": [user(kit.image(shot))]},
+                            **by(s["api_key"])).status == 200
+    at = f"/sessions/{mine['session_id']}/media/"
+    for key, status in (("the-admin", 200), (mine["runner_key"], 200), (mine["api_key"], 403), (other["runner_key"], 403),
+                        (other["api_key"], 403)):
+        answer = gateway.get(at + kit.sha(SHOT), **by(key))
+        assert answer.status == status and (status != 200 or answer.body == SHOT), (key, answer.status)
+    assert gateway.get(at + kit.sha(SHOT)).status == 401
+    for name in (kit.sha(kit.png(64, 64)), kit.sha(b""), "0" * 63, "..%2f..%2fsessions"):
+        assert gateway.get(at + name, **by("the-admin")).status == 404, name
+
+
 def test_every_format_comes_back_as_what_it_is(vision):
     engine, gateway = vision()
     sid = session(gateway)
