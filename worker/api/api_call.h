@@ -80,8 +80,8 @@ void api_call_fetch(struct api_call *c, void (*done)(struct api_call *c, const s
 /* Reads `body` (in the call's arena, c->lifts in it) into body and req. */
 int api_call_parse(struct api_call *c, struct str body, struct err *e);
 
-/* Reads the exchange's body into body, req and hash. In a helper, when the body is long: see
- * work.h.
+/* api_call_read.c: reads the exchange's body into body, req and hash. In a helper, when the body is
+ * long: see work.h.
  */
 int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e);
 
@@ -92,12 +92,11 @@ void api_call_settle(struct api_call *c);
 /* Brings the history into the session's form, where call ids tell. */
 void api_call_regroup(struct api_call *c);
 
-/* ERR_OVERLOADED when too much waits for this session's clients to read it; else the exchange is
- * accounted to the session. */
-int api_call_refuse_unread(struct api_call *c, struct err *e);
-
 /* Says what the request brought in vain. */
 void api_call_tell_dropped(struct api_call *c);
+
+/* A request that was read begins: one model call, or, with several prompts, a batch. */
+void api_call_begin(struct api_call *c);
 
 /* Has it answered: by a running model call, a recorded answer, or one of its own, which takes the
  * arena. c->listener has sink, ctx (the call) and stream. Events may come from inside. */
@@ -111,6 +110,13 @@ bool api_call_marked(const struct api_call *c);
  * `again` begins with api_call_awaited. */
 bool api_call_await(struct api_call *c, exchange_again_fn again, void *ctx);
 void api_call_awaited(struct api_call *c);
+
+/* What the model call is told; texts are copied into the arena, because the call outlives this
+ * request. */
+struct call_input api_call_input(struct api_call *c);
+
+/* api_call_count.c: answers how many tokens the prompt has. */
+void api_call_count(struct api_call *c);
 
 /* api_call_repeat.c: whether the request is a retry that was answered, or will be: it joins the
  * running call, gets the recorded answer again, or waits to know. */
@@ -133,6 +139,12 @@ int call_reseed(struct service_request *r, char ret_id[ID_TEXT_MAX], struct err 
  * and replay; their answers are one HTTP answer, the choices of prompt k at index k * n. The
  * prepared call becomes the front: exchange, writer, output. */
 void batch_begin(struct api_call *front);
+
+/* batch_part.c: the request with the k-th prompt only, as text in the arena. */
+struct str batch_part_body(struct arena *a, const struct json *body, uint32_t k);
+
+/* An answer's text, which is copied, as the assistant's message. */
+const struct json *batch_message(struct arena *a, struct str text);
 
 /* 128 bits over the body without its "stream" and "stream_options" members: clients that lost a
  * stream repeat the request without one, and mean the same call. parsed: what json_parse made of

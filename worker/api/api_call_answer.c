@@ -1,6 +1,7 @@
 /* One HTTP answer of a model call: its events, through the dialect's writer, to the exchange.
  * on_finish comes after the commit is durable, so what it sends is never lost. */
 
+#include "common/base/log.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/dialect/dialect.h"

@@ -6,14 +6,14 @@
  */
 #include <string.h>
 
+#include "common/os/helpers.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/call/upstream_body.h"
+#include "worker/call/work.h"
 #include "worker/dialect/dialect.h"
 #include "worker/dialect/image_lifts.h"
-#include "worker/dialect/regroup.h"
 #include "worker/dialect/request_members.h"
-#include "worker/dialect/responses.h"
 #include "worker/model/model.h"
 #include "worker/request/chat_request.h"
 #include "worker/request/request_limits.h"
@@ -156,23 +156,4 @@ int api_call_read_body(struct api_call *c, struct str *ret, struct err *e)
     arena_done(&first);
     *e = (struct err){0};
     return api_call_parse(c, *ret, e);
-}
-
-/* In a helper, when the body is long: see work.h. The call's arena is this function's meanwhile. */
-int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
-{
-    struct api_call *c = CONTAINER_OF(w, struct api_call, reading);
-    struct str body;
-
-    if (work_note(tools, w->body_hash, e))
-        return -1;
-    if (api_call_read_body(c, &body, e)) {
-        arena_done(&c->arena); /* here: much memory takes long to give back */
-        return -1;
-    }
-    request_hash(body, c->body, c->hash);
-    if (c->dialect == &dialect_compact)
-        c->hash[0] = ~c->hash[0]; /* no repetition of what /responses was asked */
-    c->regroups = regroup_wanted(c->req->chat.messages);
-    return 0;
 }

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/proc/config.h"
+#include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/call/call_rules.h"
@@ -50,6 +52,23 @@ static struct api_call *call_new(struct service_request *r, const struct dialect
     return c;
 }
 
+/* Answers that a session's clients do not read wait here: so many, and there are no more. */
+static int refuse_unread(struct api_call *c, struct err *e)
+{
+    uint64_t max = (uint64_t)c->service->config->max_session_unread_bytes;
+    size_t waiting = exchange_owner_waiting(c->x, str_cstr(c->id));
+
+    if (max > 0 && waiting > max) {
+        metrics_count_at(c->service->calls.page, METRIC_refusals, METRIC_REFUSAL_UNREAD, 0, 1);
+        return err_set(e, ERR_OVERLOADED,
+                       "%zu bytes of answers wait for this session's clients to read them, more "
+                       "than --max-session-unread-bytes (%llu)",
+                       waiting, (unsigned long long)max);
+    }
+    exchange_account(c->x, str_cstr(c->id));
+    return 0;
+}
+
 /* What of a request needs its session, after it was read. */
 static int meet_session(struct api_call *c, struct err *e)
 {
@@ -60,7 +79,7 @@ static int meet_session(struct api_call *c, struct err *e)
         return err_set(e, ERR_OVERLOADED, "the session was just made; ask again");
     if (find_session(r, c, e))
         return -1;
-    if (api_call_refuse_unread(c, e))
+    if (refuse_unread(c, e))
         return -1;
     api_call_regroup(c);
     api_call_settle(c);

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "common/proc/config.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
@@ -36,23 +35,6 @@ void api_call_regroup(struct api_call *c)
     if (s && c->regroups)
         c->req->chat.messages =
             regroup_calls(&c->arena, c->req->chat.messages, (struct regroup_owner){owner_of, s});
-}
-
-/* Answers that a session's clients do not read wait here: so many, and there are no more. */
-int api_call_refuse_unread(struct api_call *c, struct err *e)
-{
-    uint64_t max = (uint64_t)c->service->config->max_session_unread_bytes;
-    size_t waiting = exchange_owner_waiting(c->x, str_cstr(c->id));
-
-    if (max > 0 && waiting > max) {
-        metrics_count_at(c->service->calls.page, METRIC_refusals, METRIC_REFUSAL_UNREAD, 0, 1);
-        return err_set(e, ERR_OVERLOADED,
-                       "%zu bytes of answers wait for this session's clients to read them, more "
-                       "than --max-session-unread-bytes (%llu)",
-                       waiting, (unsigned long long)max);
-    }
-    exchange_account(c->x, str_cstr(c->id));
-    return 0;
 }
 
 /* What the request brought in vain is not refused, as SDKs demand it, but told. */

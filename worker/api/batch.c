@@ -10,10 +10,9 @@
  * A part that fails makes the whole request fail; parts that commit nevertheless are replayed
  * when the client asks again, because each has its own hash. */
 #include "common/base/mem.h"
-#include "common/codec/json_build.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
-#include "worker/dialect/request_fields.h"
+#include "worker/dialect/dialect.h"
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
 #include "worker/request/answer_sink.h"
@@ -220,7 +219,7 @@ static void keep(struct batch_part *p, const struct finished_answer *t)
     *kept = (struct finished_answer){
         .index = p->k * p->batch->n + t->index,
         .finish_reason = arena_str(a, t->finish_reason),
-        .message = json_keep(a, json_message(a, "assistant", json_make_string(arena_str(a, text)))),
+        .message = batch_message(a, text),
         .logprobs = copy_logprobs(a, t->logprobs, t->n_logprobs),
         .n_logprobs = t->n_logprobs,
     };
@@ -273,24 +272,6 @@ static const struct answer_sink part_sink = ANSWER_SINK_ON;
 
 /* --- begin --- */
 
-/* The request with the k-th prompt only, as text in the arena. */
-static struct str part_body(struct arena *a, const struct json *body, uint32_t k)
-{
-    struct json all = json_empty(JSON_OBJECT);
-    struct json text;
-
-    for (uint32_t i = 0; i < body->n; i++) {
-        struct str key = json_string(&body->members[i].key);
-        const struct json *v = &body->members[i].value;
-        const struct json *own = str_eq_c(key, "prompt") ? json_at(v, k) : v;
-
-        if (own)
-            json_put(a, &all, arena_cstr(a, key), *own);
-    }
-    text = json_text_of(a, &all);
-    return json_string(&text);
-}
-
 /* Makes the part's api_call from the front and reads its body, which holds one prompt. */
 static int part_read(struct batch_part *p, struct err *e)
 {
@@ -308,7 +289,7 @@ static int part_read(struct batch_part *p, struct err *e)
     memcpy(c->id, front->id, sizeof(c->id));
     part_hash(front->hash, p->k, c->hash);
     c->reading.body_hash = front->reading.body_hash;
-    if (api_call_parse(c, part_body(&c->arena, front->body, p->k), e))
+    if (api_call_parse(c, batch_part_body(&c->arena, front->body, p->k), e))
         return -1;
     api_call_settle(c);
     c->arena.max_bytes = 0; /* as the front's */

@@ -14,7 +14,7 @@ struct str;
 /* Handles one request (server_handler_fn; ctx is the struct service). */
 void dispatch_request(void *ctx, struct exchange *x);
 
-/* api_call.c: the data plane; r->rest is the path, with or without /v1. */
+/* api_call_entry.c: the data plane; r->rest is the path, with or without /v1. */
 void api_call_handle(struct service_request *r);
 
 /* The same path's refusal, in its dialect's shape. */

@@ -6,6 +6,7 @@
  * proves that its session was here, so that it has ended.
  */
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/codec/json.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"

@@ -1,6 +1,7 @@
 /* Whether the engine told all that the session wants of an answer. What is missing is said once a
  * session, or, with --strict-logprobs, refused. */
 #include "worker/call/answer_check.h"
+#include "common/base/log.h"
 #include "worker/call/call_env.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
@@ -45,7 +46,7 @@ static int check_basis(struct model_call *t)
             r->logprobs ? "logprobs of another distribution than the sampled one: " : "no logprobs",
             r->logprobs ? logprob_basis_name(r->basis) : "");
     if (r->logprobs && s && session_tells_basis(s))
-        log_warn(&t->in.scope, "logprobs are not those of the distribution that was sampled from",
+        log_warn(t->in.scope, "logprobs are not those of the distribution that was sampled from",
                  LOG_T("basis", logprob_basis_name(r->basis)));
     return 0;
 }
@@ -65,7 +66,7 @@ static int check_support(struct model_call *t)
     if (t->env->strict_logprobs)
         return err_set(&t->err, ERR_ENGINE_INVALID, "--strict-logprobs: %s", what);
     if (s && session_tells_support(s))
-        log_warn(&t->in.scope, what);
+        log_warn(t->in.scope, what);
     return 0;
 }
 
@@ -82,7 +83,7 @@ static void check_experts(struct model_call *t)
     }
     if (lost && !t->plan->exhausted && s && engine_pool_asks_experts(t->env->engines) &&
         session_tells_experts(s))
-        log_warn(&t->in.scope, "the engine's answer has no routed experts, which it was asked for");
+        log_warn(t->in.scope, "the engine's answer has no routed experts, which it was asked for");
 }
 
 int answer_check(struct model_call *t)

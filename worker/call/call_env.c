@@ -1,6 +1,7 @@
 /* What all calls of one worker share: made before the first call, ended behind the last. */
 #include <stdlib.h>
 
+#include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/proc/ids.h"
 #include "worker/call/call_env.h"
@@ -67,4 +68,24 @@ uint32_t call_context_length(const struct call_env *env)
     uint32_t told = engine_pool_context(env->engines), own = env->context_length;
 
     return told > 0 && (own == 0 || told < own) ? told : own;
+}
+
+struct answer_formats call_formats(const struct call_env *env)
+{
+    return env->rules->formats;
+}
+
+/* The id of a tool call to which the model gave none. */
+void call_fresh_id(void *ctx, char *out, size_t size)
+{
+    struct call_env *env = ctx;
+
+    CHECK(size > 5 + 24);
+    if (env->rules->formats.tool == TOOL_MISTRAL) {
+        ids_hex(env->ids, out, 5);
+        out[9] = '\0'; /* its templates refuse ids of any other length */
+        return;
+    }
+    memcpy(out, "call_", 5);
+    ids_hex(env->ids, out + 5, 12);
 }

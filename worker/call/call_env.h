@@ -13,6 +13,7 @@
 
 #include "common/base/list.h"
 
+struct answer_formats;
 struct board;
 struct call_rules;
 struct call_watch;
@@ -92,6 +93,12 @@ void call_env_close(struct call_env *env, bool keep);
 
 /* What pictures a request may bring now: without an engine that can be asked with them, none. */
 struct image_rules call_image_rules(const struct call_env *env);
+
+/* The formats that the model's answers come in; the thought is each prompt's. */
+struct answer_formats call_formats(const struct call_env *env);
+
+/* Writes a fresh id of a tool call to which the model gave none; ctx: the call_env. */
+void call_fresh_id(void *ctx, char *out, size_t size);
 
 /* The context length that calls are held to: the model's, else what the engines tell; 0: unknown.
  */

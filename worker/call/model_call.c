@@ -6,13 +6,14 @@
 #include "worker/call/model_call.h"
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
 #include "worker/call/call_watch.h"
+#include "worker/call/call_work.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
-#include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
 #include "worker/session/session.h"
 
@@ -21,7 +22,7 @@
 /* No helper reads it any more. */
 static void on_let_go(struct long_work *w)
 {
-    struct model_call *t = CONTAINER_OF(w, struct model_call, work);
+    struct model_call *t = CONTAINER_OF(w, struct call_work, work)->call;
     struct arena arena = t->arena; /* t itself lies in it */
 
     if (t->pinned)
@@ -45,8 +46,8 @@ void model_call_free(struct model_call *t)
         sample_end(&t->samples[i]);
     if (!t->durable)
         ledger_forget(env->ledger, t);
-    t->work.drop = on_let_go;
-    work_drop(&t->work);
+    t->work->work.drop = on_let_go;
+    work_drop(&t->work->work);
 }
 
 /* One line of debug log for each call. */
@@ -55,7 +56,7 @@ void model_call_log_end(const struct model_call *t, const char *outcome)
     uint64_t total_us = clock_us() - t->started_us;
     const struct sample *r = t->n_samples > 0 ? &t->samples[0] : NULL;
 
-    log_info(&t->in.scope, "call", LOG_T("dialect", t->in.dialect), LOG_T("outcome", outcome),
+    log_info(t->in.scope, "call", LOG_T("dialect", t->in.dialect), LOG_T("outcome", outcome),
              LOG_I("call", t->call), LOG_T("cause", t->cause),
              LOG_U("prompt_tokens", t->usage.prompt_tokens),
              LOG_U("reused_tokens", t->reused_tokens),
@@ -77,7 +78,7 @@ static void note_budget(struct model_call *t, const struct err *e)
         session_budget_record(s, str_cstr(e->param), clock_wall_ms(), &record);
     if (record.len > 0 && ledger_write(t->env->ledger, t->in.session_id, buf_str(&record),
                                        (struct ledger_done){0}, &unwritten))
-        log_warn(&t->in.scope, "a spent budget is not on record", LOG_T("error", unwritten.text));
+        log_warn(t->in.scope, "a spent budget is not on record", LOG_T("error", unwritten.text));
     buf_done(&record);
 }
 
@@ -115,20 +116,6 @@ void model_call_fail_later(struct model_call *t, const struct err *e)
 }
 
 /* --- the steps --- */
-
-/* The end of the answer, to all listeners. */
-enum step_result step_finish(struct model_call *t)
-{
-    struct finished_answer *out = arena_calloc(&t->arena, t->n_samples, sizeof(*out));
-
-    model_call_log_end(t, "ok");
-    deliveries_open(t->env->ledger->deliveries, t->in.session_id, t->in.body_hash,
-                    (uint64_t)t->call);
-    for (uint32_t i = 0; i < t->n_samples; i++)
-        out[i] = t->samples[i].out;
-    call_listeners_finish(t, out, t->n_samples);
-    return STEP_NEXT;
-}
 
 static enum step_result (*const steps[STEP_COUNT])(struct model_call *t) = {
 

@@ -32,7 +32,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/os/loop.h"
 
@@ -42,6 +41,7 @@ struct call_env;
 struct chat_request;
 struct err;
 struct json;
+struct log_scope;
 struct model_call;
 struct token_count;
 
@@ -61,8 +61,8 @@ struct call_input {
     const struct json *body;        /* the client's own request, in the arena */
     uint64_t body_hash[2];
     uint64_t body_bytes;
-    uint64_t work_hash;     /* of the body as it came: work_note */
-    struct log_scope scope; /* strings in the arena */
+    uint64_t work_hash;            /* of the body as it came: work_note */
+    const struct log_scope *scope; /* in the arena */
     const char *dialect;
     struct str asked[2]; /* for session_call_input.asked and told.asked; opaque */
 };

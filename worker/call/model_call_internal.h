@@ -12,13 +12,13 @@
 #include "common/base/arena.h"
 #include "common/codec/sampling.h"
 #include "worker/call/model_call.h"
-#include "worker/call/work.h"
 #include "worker/parsers/kinds.h"
 #include "worker/request/answer_sink.h"
 #include "worker/request/odds.h"
 #include "worker/session/session_call.h"
 
 struct call_env;
+struct call_work;
 struct engine_image;
 struct json;
 struct sample;
@@ -48,7 +48,7 @@ struct model_call {
     enum thought_state thought; /* of the prompt */
     struct session_call_input call_input; /* of the plan */
     struct session_plan *plan;
-    struct long_work work;       /* the step RENDER */
+    struct call_work *work;      /* the step RENDER */
     struct session *pinned;      /* of a text completion, which has no plan until it is encoded */
     struct answer_formats kinds; /* as they were when the call came */
     struct engine_image *images; /* of the prompt, n_images of them, from RENDER on */

@@ -5,6 +5,7 @@
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
+#include "worker/call/call_work.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/request/chat_request.h"
@@ -15,6 +16,8 @@ void model_call_start(struct call_env *env, struct arena *arena, const struct ca
 {
     struct model_call *t = ARENA_NEW(arena, struct model_call);
 
+    t->work = ARENA_NEW(arena, struct call_work);
+    t->work->call = t;
     t->env = env;
     t->in = *in;
     t->call = -1;

@@ -1,31 +1,16 @@
 /* One of a call's answers from its beginning to its end: how its text is read, and the row of
  * logprobs that the client asked for. What the engine tells is taken by sample_take.c. */
-#include "worker/call/sample.h"
-#include "common/base/check.h"
-#include "common/proc/ids.h"
+#include <math.h>
+
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
-#include "worker/call/call_rules.h"
 #include "worker/call/model_call_internal.h"
+#include "worker/call/sample.h"
 #include "worker/call/sampled_answer.h"
 #include "worker/engine/engine.h"
 #include "worker/model/model.h"
 #include "worker/request/chat_request.h"
-
-/* The id of a tool call to which the model gave none. */
-static void fresh_call_id(void *ctx, char *out, size_t size)
-{
-    struct call_env *env = ctx;
-
-    CHECK(size > 5 + 24);
-    if (env->rules->formats.tool == TOOL_MISTRAL) {
-        ids_hex(env->ids, out, 5);
-        out[9] = '\0'; /* its templates refuse ids of any other length */
-        return;
-    }
-    memcpy(out, "call_", 5);
-    ids_hex(env->ids, out + 5, 12);
-}
+#include "worker/tokens/tokenizer.h"
 
 static bool may_call(const struct chat_request *req)
 {
@@ -38,8 +23,8 @@ static struct parser_options parser_of(const struct model_call *t)
     const struct chat_request *req = t->in.req;
 
     return (struct parser_options){
-        .tool = may_call(req) ? t->env->rules->formats.tool : TOOL_NONE,
-        .reasoning = req->chat.messages ? t->env->rules->formats.reasoning : REASONING_NONE,
+        .tool = may_call(req) ? call_formats(t->env).tool : TOOL_NONE,
+        .reasoning = req->chat.messages ? call_formats(t->env).reasoning : REASONING_NONE,
         .thought = t->thought,
         .call_closes = chat_request_needs_call(req),
         .hold_bytes = req->stream ? PARSER_HOLD_BYTES : SIZE_MAX,
@@ -58,12 +43,12 @@ void sample_begin(struct model_call *t, struct sample *r, uint32_t index)
         .n_stop_ids = t->n_stop_ids,
         .stops = t->stops,
         .one_call = !t->in.req->parallel_tool_calls,
-        .keep_special = may_call(t->in.req) && t->env->rules->formats.tool == TOOL_NONE,
+        .keep_special = may_call(t->in.req) && call_formats(t->env).tool == TOOL_NONE,
         .parser = parser,
         .sink = &call_listeners_sink,
         .sink_ctx = t,
         .history = t->in.req->chat.messages,
-        .fresh_id = fresh_call_id,
+        .fresh_id = call_fresh_id,
         .fresh_ctx = t->env,
     };
 
@@ -96,4 +81,31 @@ void sample_tell_logprobs(struct model_call *t, struct sample *r)
 {
     call_listeners_sink.logprobs(t, r->answer->opt.index, r->lp + r->lp_sent, r->n_lp - r->lp_sent);
     r->lp_sent = r->n_lp;
+}
+
+/* Adds the logprobs of ids beyond what r->lp has. */
+void sample_logprobs(struct model_call *t, struct sample *r, struct token_span ids,
+                     const float *logprobs, const struct engine_top *top, uint32_t n_top)
+{
+    const struct tokenizer *tk = model_tokenizer(t->env->model);
+    uint32_t told = MIN_OF(n_top, t->in.req->top_logprobs); /* the session may want more */
+
+    if (!t->in.req->logprobs || !logprobs || ids.n == 0)
+        return;
+    sample_lp_reserve(t, r, ids.n);
+    for (size_t i = 0; i < ids.n; i++) {
+        struct token_logprob *lp = &r->lp[r->n_lp++];
+        struct token_logprob *alt = arena_calloc(&t->arena, told, sizeof(*alt));
+
+        *lp = (struct token_logprob){ids.at[i], logprobs[i], tokenizer_text(tk, ids.at[i]), alt, 0};
+        for (uint32_t k = 0; top && k < told; k++) {
+            const struct engine_top *x = &top[i * n_top + k];
+
+            if (x->id < 0 || isnan(x->logprob))
+                continue; /* the engine told fewer than it was asked for */
+            alt[lp->n_top++] =
+                (struct token_logprob){x->id, x->logprob, tokenizer_text(tk, x->id), NULL, 0};
+        }
+    }
+    sample_tell_logprobs(t, r);
 }

@@ -14,6 +14,7 @@
 #include "worker/tokens/span.h"
 
 struct engine_events;
+struct engine_top;
 struct model_call;
 struct sampled_answer;
 struct session_answer;
@@ -65,6 +66,10 @@ extern const struct engine_events sample_events;
 /* One sample in both forms: for the listeners (r->out) and for the record (*ret, borrowed from the
  * sample). Its tokens are added to the call's usage. */
 void sample_result(struct model_call *t, struct sample *r, struct session_answer *ret);
+
+/* Keeps and tells the logprobs of ids, behind those it has, when the client asked for them. */
+void sample_logprobs(struct model_call *t, struct sample *r, struct token_span ids,
+                     const float *logprobs, const struct engine_top *top, uint32_t n_top);
 
 /* Room for more logprobs of the client's. */
 void sample_lp_reserve(struct model_call *t, struct sample *r, size_t more);

@@ -2,7 +2,6 @@
  * session records. */
 #include "common/base/buf.h"
 #include "common/base/clock.h"
-#include "common/proc/metrics.h"
 #include "worker/call/answer_check.h"
 #include "worker/call/call_env.h"
 #include "worker/call/model_call_internal.h"
@@ -80,15 +79,11 @@ void sample_result(struct model_call *t, struct sample *r, struct session_answer
         .prompt_tokens = r->prompt_tokens,
     };
     answer_check_thought(t, r);
-    if (r->drifted)
-        metrics_count(t->env->page, METRIC_media_drift, 1);
     if (chat_request_needs_call(t->in.req) && r->answer->n_calls == 0)
         sampled_answer_warn(r->answer,
                             STR("tool_choice demanded a tool call and none was sampled"));
-    if (r->answer->warning.len > 0) {
+    if (r->answer->warning.len > 0)
         ret->parse_warning = buf_str(&r->answer->warning);
-        metrics_count(t->env->page, METRIC_parse_warnings, 1);
-    }
     t->usage.completion_tokens += r->upstream ? r->completion_tokens : (uint32_t)r->n_ids;
     t->usage.reasoning_tokens += r->answer->reasoning_tokens;
 }

@@ -12,36 +12,8 @@
 #include "worker/call/upstream.h"
 #include "worker/engine/engine.h"
 #include "worker/model/model.h"
-#include "worker/request/chat_request.h"
 #include "worker/session/session_answer.h"
 #include "worker/tokens/tokenizer.h"
-
-/* Adds the logprobs of ids beyond what r->lp has. */
-static void sample_logprobs(struct model_call *t, struct sample *r, struct token_span ids,
-                            const float *logprobs, const struct engine_top *top, uint32_t n_top)
-{
-    const struct tokenizer *tk = model_tokenizer(t->env->model);
-    uint32_t told = MIN_OF(n_top, t->in.req->top_logprobs); /* the session may want more */
-
-    if (!t->in.req->logprobs || !logprobs || ids.n == 0)
-        return;
-    sample_lp_reserve(t, r, ids.n);
-    for (size_t i = 0; i < ids.n; i++) {
-        struct token_logprob *lp = &r->lp[r->n_lp++];
-        struct token_logprob *alt = arena_calloc(&t->arena, told, sizeof(*alt));
-
-        *lp = (struct token_logprob){ids.at[i], logprobs[i], tokenizer_text(tk, ids.at[i]), alt, 0};
-        for (uint32_t k = 0; top && k < told; k++) {
-            const struct engine_top *x = &top[i * n_top + k];
-
-            if (x->id < 0 || isnan(x->logprob))
-                continue; /* the engine told fewer than it was asked for */
-            alt[lp->n_top++] =
-                (struct token_logprob){x->id, x->logprob, tokenizer_text(tk, x->id), NULL, 0};
-        }
-    }
-    sample_tell_logprobs(t, r);
-}
 
 /* Ids, or for kind openai a piece of a message. */
 static void on_delta(void *ctx, const struct engine_delta *d)

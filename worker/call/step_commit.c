@@ -4,9 +4,11 @@
 #include "common/proc/metrics.h"
 #include "worker/call/answer_check.h"
 #include "worker/call/call_env.h"
+#include "worker/call/call_listeners.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/call/told.h"
+#include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
 #include "worker/session/session.h"
 #include "worker/session/session_answer.h"
@@ -101,8 +103,11 @@ enum step_result step_commit(struct model_call *t)
 
     if (answer_check(t))
         return STEP_FAILED;
-    for (uint32_t i = 0; i < t->n_samples; i++)
+    for (uint32_t i = 0; i < t->n_samples; i++) {
         sample_result(t, &t->samples[i], &answers[i]);
+        metrics_count(t->env->page, METRIC_parse_warnings, answers[i].parse_warning.len > 0);
+        metrics_count(t->env->page, METRIC_media_drift, answers[i].drifted_tokens > 0);
+    }
     settle_cached(t);
     keep_told(t, answers);
     if (record_commit(t, answers, &t->err))
@@ -120,4 +125,18 @@ enum step_result step_commit(struct model_call *t)
 enum step_result step_durable(struct model_call *t)
 {
     return t->durable ? STEP_NEXT : STEP_WAIT;
+}
+
+/* The end of the answer, to all listeners. */
+enum step_result step_finish(struct model_call *t)
+{
+    struct finished_answer *out = arena_calloc(&t->arena, t->n_samples, sizeof(*out));
+
+    model_call_log_end(t, "ok");
+    deliveries_open(t->env->ledger->deliveries, t->in.session_id, t->in.body_hash,
+                    (uint64_t)t->call);
+    for (uint32_t i = 0; i < t->n_samples; i++)
+        out[i] = t->samples[i].out;
+    call_listeners_finish(t, out, t->n_samples);
+    return STEP_NEXT;
 }

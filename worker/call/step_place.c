@@ -4,10 +4,12 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/prepare_input.h"
+#include "worker/call/sampling_merge.h"
 #include "worker/ledger/ledger.h"
 #include "worker/model/model.h"
 
@@ -52,6 +54,14 @@ static void note_audit(const struct model_call *t)
             "the text behind a stored turn was not what the template makes of the whole chat: "
             "earlier turns of this model may hold such",
             LOG_S("session", t->in.session_id), LOG_U("call", (uint64_t)t->call));
+}
+
+int model_call_constrain(struct model_call *t, struct err *e)
+{
+    struct answer_formats m = t->kinds;
+
+    m.thought = t->thought;
+    return t->constrains ? merge_constraint(&t->arena, t->in.req, &m, &t->sampling, e) : 0;
 }
 
 /* A text completion has its ids now. */

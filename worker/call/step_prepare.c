@@ -4,7 +4,6 @@
 
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
-#include "worker/call/call_rules.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/prepare_input.h"
 #include "worker/call/sampling_merge.h"
@@ -82,8 +81,8 @@ static int check_constraint(struct model_call *t)
     const char *cannot = engine_pool_cannot_take(t->env->engines, &t->sampling);
 
     t->kinds = (struct answer_formats){
-        .tool = t->env->rules->formats.tool,
-        .reasoning = t->in.req->chat.messages ? t->env->rules->formats.reasoning : REASONING_NONE,
+        .tool = call_formats(t->env).tool,
+        .reasoning = t->in.req->chat.messages ? call_formats(t->env).reasoning : REASONING_NONE,
     };
     if (check_wants(t) ||
         engine_pool_takes_extra(t->env->engines, t->sampling.engine_extra, &t->err))

@@ -2,12 +2,13 @@
  * ones are made in a helper (work.h), so the session may have changed, or ended, when it is
  * through. A text completion is encoded here. */
 
+#include "common/base/log.h"
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_images.h"
+#include "worker/call/call_work.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/prepare_input.h"
-#include "worker/call/sampling_merge.h"
 #include "worker/call/stop_text.h"
 #include "worker/model/model.h"
 #include "worker/parsers/parser.h"
@@ -33,14 +34,6 @@ static enum thought_state thought_of(const struct model_call *t, struct token_sp
     return thought;
 }
 
-int model_call_constrain(struct model_call *t, struct err *e)
-{
-    struct answer_formats m = t->kinds;
-
-    m.thought = t->thought;
-    return t->constrains ? merge_constraint(&t->arena, t->in.req, &m, &t->sampling, e) : 0;
-}
-
 /* Whether the text of a completion may fit, by its bytes. */
 static int text_may_fit(const struct model_call *t, struct err *e)
 {
@@ -58,7 +51,7 @@ static int text_may_fit(const struct model_call *t, struct err *e)
 /* In a helper, maybe: see work.h. The call's arena is this function's meanwhile. */
 static int render(struct long_work *w, struct work_tools *tools, struct err *e)
 {
-    struct model_call *t = CONTAINER_OF(w, struct model_call, work);
+    struct model_call *t = CONTAINER_OF(w, struct call_work, work)->call;
     struct token_span prompt;
 
     if (work_note(tools, w->body_hash, e))
@@ -82,14 +75,14 @@ static void note_leak(const struct model_call *t, const struct err *e)
     if (e->kind != ERR_PROMPT_LEAK)
         return;
     metrics_count(t->env->page, METRIC_prompt_leaks, 1);
-    log_error(&t->in.scope, "a prompt with stand-in text was refused",
+    log_error(t->in.scope, "a prompt with stand-in text was refused",
               LOG_S("session", t->in.session_id));
 }
 
 /* A helper is through: the call goes on with the next step. */
 static void on_rendered(struct long_work *w, const struct err *e)
 {
-    struct model_call *t = CONTAINER_OF(w, struct model_call, work);
+    struct model_call *t = CONTAINER_OF(w, struct call_work, work)->call;
 
     if (e) {
         note_leak(t, e);
@@ -129,14 +122,15 @@ static bool has_images(const struct model_call *t)
  * it long. */
 enum step_result step_render(struct model_call *t)
 {
+    struct long_work *w = &t->work->work;
     size_t bytes = prepare_is_text(t->in.req) ? t->in.req->prompt.len
                                               : session_prompt_bytes(t->plan, WORK_TEXT_MAX + 1);
 
-    t->work.run = render;
-    t->work.done = on_rendered;
-    t->work.body_hash = t->in.work_hash;
+    w->run = render;
+    w->done = on_rendered;
+    w->body_hash = t->in.work_hash;
     switch (work_begin(
-        t->env, &t->work, t->in.session_id,
+        t->env, w, t->in.session_id,
         !has_images(t) && bytes + constraint_bytes(t) + stop_bytes(t) <= WORK_TEXT_MAX, &t->err)) {
     case WORK_DONE:
         return STEP_NEXT;

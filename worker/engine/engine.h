@@ -14,8 +14,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/buf.h"
-#include "common/base/err.h"
 #include "common/base/str.h"
 #include "common/codec/sampling.h"
 #include "worker/request/odds.h"

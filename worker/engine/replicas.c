@@ -620,3 +620,8 @@ void replicas_close(struct replicas *r)
     r->n = 0;
     arena_done(&r->arena);
 }
+
+enum logprob_basis replica_basis(const struct replica *r)
+{
+    return r->adapter->basis ? r->adapter->basis(r->impl) : BASIS_PROCESSED;
+}

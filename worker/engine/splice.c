@@ -7,7 +7,18 @@
  */
 #include "worker/engine/splice.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "common/codec/json_scan.h"
+
+/* The sampling support of all pieces. */
+struct splice_support {
+    struct json_ints counts, ids;
+    struct json_floats logprobs;
+};
 
 void splice_done(struct splice *s)
 {
@@ -15,9 +26,13 @@ void splice_done(struct splice *s)
     vec_done(&s->logprobs);
     vec_done(&s->tops);
     vec_done(&s->spans);
-    vec_done(&s->support.counts);
-    vec_done(&s->support.ids);
-    vec_done(&s->support.logprobs);
+    if (s->support) {
+        vec_done(&s->support->counts);
+        vec_done(&s->support->ids);
+        vec_done(&s->support->logprobs);
+        free(s->support);
+        s->support = NULL;
+    }
     buf_done(&s->text);
     free(s->versions);
 }
@@ -63,29 +78,31 @@ static void add_ints(struct json_ints *to, const int32_t *p, size_t n)
 
 static void add_support(struct splice *s, const struct odds_support *p, size_t n)
 {
-    struct json_floats *to = &s->support.logprobs;
+    struct splice_support *to = s->support;
 
-    s->support.lost = s->support.lost || !p->counts;
-    if (s->support.lost)
+    s->support_lost = s->support_lost || !p->counts;
+    if (s->support_lost)
         return;
-    add_ints(&s->support.counts, p->counts, n);
-    add_ints(&s->support.ids, p->ids, p->n_ids);
+    if (!to)
+        to = s->support = mem_zalloc(sizeof(*to));
+    add_ints(&to->counts, p->counts, n);
+    add_ints(&to->ids, p->ids, p->n_ids);
     if (!p->logprobs)
         return;
-    vec_reserve(to, p->n_ids);
-    memcpy(to->at + to->n, p->logprobs, p->n_ids * sizeof(float));
-    to->n += p->n_ids;
+    vec_reserve(&to->logprobs, p->n_ids);
+    memcpy(to->logprobs.at + to->logprobs.n, p->logprobs, p->n_ids * sizeof(float));
+    to->logprobs.n += p->n_ids;
 }
 
 static struct odds_support support_of_all(const struct splice *s)
 {
-    const struct json_ints *ids = &s->support.ids;
+    const struct splice_support *all = s->support;
 
-    if (s->support.lost || s->ids.n == 0)
+    if (s->support_lost || s->ids.n == 0 || !all)
         return (struct odds_support){0};
-    return (struct odds_support){s->support.counts.at, ids->at,
-                                 s->support.logprobs.n == ids->n ? s->support.logprobs.at : NULL,
-                                 ids->n};
+    return (struct odds_support){all->counts.at, all->ids.at,
+                                 all->logprobs.n == all->ids.n ? all->logprobs.at : NULL,
+                                 all->ids.n};
 }
 
 void splice_add(struct splice *s, const struct engine_result *r)

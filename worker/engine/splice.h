@@ -7,8 +7,9 @@
 #define RG_ENGINE_SPLICE_H
 
 #include "common/base/buf.h"
-#include "common/codec/json_scan.h"
 #include "worker/engine/engine.h"
+
+struct splice_support;
 
 struct splice_span {
     size_t text_at, text_len;
@@ -33,11 +34,8 @@ struct splice {
         size_t n, cap;
     } spans;
 
-    struct {
-        struct json_ints counts, ids;
-        struct json_floats logprobs;
-        bool lost; /* a piece told none */
-    } support;
+    struct splice_support *support; /* NULL: none has come */
+    bool support_lost;              /* a piece told none */
 
     struct buf text;                 /* of the versions */
     struct engine_version *versions; /* made by splice_result */

@@ -18,7 +18,6 @@
 #include "worker/session/plan.h"
 #include "worker/session/policy.h"
 #include "worker/session/recall.h"
-#include "worker/session/session_totals.h"
 #include "worker/session/store.h"
 
 enum { TOTAL_MAX = INT32_MAX };
@@ -390,7 +389,7 @@ static int link_checkpoint(struct session *s, const struct commit *c, uint32_t i
     }
     s->forks[t->cause]++;
     if (s->residence == RESIDENT)
-        s->store->totals->forks[t->cause]++;
+        session_count_fork(s->store, t->cause);
     if (!prompt || !s->options.policy->commit)
         return 0;
     /* Further answers of one call start chains of their own. */

@@ -383,3 +383,8 @@ void session_store_totals(const struct session_store *st, struct session_totals 
     *ret = *st->totals;
     ret->sessions = ret->phases[SESSION_OPEN] + ret->phases[SESSION_COMPLETED];
 }
+
+void session_count_fork(struct session_store *st, enum session_cause cause)
+{
+    st->totals->forks[cause]++;
+}

@@ -174,6 +174,9 @@ static inline bool session_has_ended(const struct session *s)
 
 /* --- store.c --- */
 
+/* Counts an answer by its cause, for the sums. */
+void session_count_fork(struct session_store *st, enum session_cause cause);
+
 /* A new session with an entry in the store and its lists. */
 struct session *session_new(struct session_store *st, struct str id, uint64_t now_ms);
 

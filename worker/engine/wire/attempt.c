@@ -19,11 +19,9 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
-#include "common/net/http1.h"
 #include "common/net/http_client.h"
 #include "common/os/loop.h"
 #include "worker/engine/wire/reading.h"
-#include "worker/engine/wire/refusal.h"
 #include "worker/engine/wire/scoring.h"
 
 enum {
@@ -87,79 +85,13 @@ static void drop(struct engine_attempt *a, const struct err *e)
 
 /* --- the engine's own errors --- */
 
-/* Its own words about a failure of its own are for the log only: they may hold exceptions. */
-static void log_words(const struct engine_attempt *a, int64_t status, struct str text)
-{
-    log_warn(NULL, "an engine reports a failure", LOG_T("engine", a->remote->target->name),
-             LOG_I("status", status), LOG_S("text", str_sub(text, 0, 300)));
-}
-
-static enum engine_failure judge(const struct engine_attempt *a, int64_t status, struct str text,
-                                 struct err *e)
-{
-    enum engine_failure how = refusal_of(status, text, e);
-
-    if (e->kind == ERR_ENGINE_INVALID || e->kind == ERR_ENGINE_UNAVAILABLE)
-        log_words(a, status, text);
-    return how;
-}
-
-/* The engine does not have the route that it was asked by: false when it has none. One that had it
- * was replaced by another version. */
-static bool next_route(struct remote *r)
-{
-    bool more = r->route_sure ? r->wire->routes > 1 : r->route + 1 < r->wire->routes;
-
-    r->route = more ? (r->route + 1) % r->wire->routes : 0;
-    r->route_sure = false;
-    if (more)
-        log_info(NULL, "engine lacks a route, trying the next", LOG_T("engine", r->target->name),
-                 LOG_U("route", r->route));
-    return more;
-}
-
-/* A server that was not started for budgets says so by the field's name. */
-static bool refuses_budget(struct engine_attempt *a, struct str text)
-{
-    struct remote *r = a->remote;
-
-    if (!a->budgeted || str_find(text, STR("thinking_token_budget"), 0) == SIZE_MAX)
-        return false;
-    if (!r->refuses_budgets)
-        log_warn(NULL, "an engine refuses max_thinking_tokens: it is asked without",
-                 LOG_T("engine", r->target->name), LOG_S("text", str_sub(text, 0, 300)));
-    r->refuses_budgets = true;
-    return true;
-}
-
-/* vLLM says of an adapter that it has not loaded that there is no such model: the route is there.
- */
-static bool lacks_adapter(const struct engine_attempt *a, struct str text, struct err *e)
-{
-    struct str name = a->req->lora;
-
-    if (a->status != 404 || name.len == 0 || str_find(text, name, 0) == SIZE_MAX ||
-        str_find(text, STR("does not exist"), 0) == SIZE_MAX)
-        return false;
-    (void)err_set(e, ERR_ENGINE_REFUSED, "the engine has no adapter \"%.*s\"", (int)name.len,
-                  name.p);
-    return true;
-}
-
 /* The engine answered with another status than 200. */
 static void refused(struct engine_attempt *a)
 {
-    struct remote *r = a->remote;
-    struct arena arena = {0};
     struct err e = {0};
-    struct str text = refusal_text(&arena, buf_str(&a->refusal));
-    enum engine_failure how = judge(a, a->status, text, &e);
+    enum engine_failure how =
+        remote_refused(a->remote, a->req, a->status, buf_str(&a->refusal), a->budgeted, &e);
 
-    if (lacks_adapter(a, text, &e))
-        how = ENGINE_BROKE;
-    else if (((a->status == 404 || a->status == 405) && next_route(r)) || refuses_budget(a, text))
-        how = ENGINE_ASK_ANEW;
-    arena_done(&arena);
     fail(a, &e, how);
 }
 
@@ -169,7 +101,7 @@ static void reported(struct engine_attempt *a)
     struct err e = {0};
     const struct reply *y = &a->reading.reply;
     int64_t status = y->status >= 400 && y->status < 600 ? y->status : 500;
-    enum engine_failure how = judge(a, status, buf_str(&y->message), &e);
+    enum engine_failure how = remote_judge(a->remote, status, buf_str(&y->message), &e);
 
     if (a->http)
         http_call_cancel(a->http);
@@ -334,7 +266,7 @@ static void finish(struct engine_attempt *a)
     int rc = reading_end(&a->reading, &e);
 
     if (rc < 0 && y->finish == REPLY_BROKEN)
-        log_words(a, y->status, buf_str(&y->message));
+        remote_log_words(a->remote, y->status, buf_str(&y->message));
     if (rc == 0 && y->lacks.n > 0)
         score(a);
     else if (rc == 0)
@@ -365,38 +297,14 @@ static void on_delta(void *ctx, const struct engine_delta *d)
     a->events->delta(a->ctx, d);
 }
 
-/* The way that the engine was asked is one that it has. */
-static void settle_route(struct remote *r)
-{
-    if (!r->route_sure && r->wire->routes > 1)
-        log_info(NULL, "engine is asked by a route that it has", LOG_T("engine", r->target->name),
-                 LOG_U("route", r->route));
-    r->route_sure = true;
-}
-
-/* Whether a Content-Type is of that media type, whatever its parameters. */
-static bool is_type(struct str type, struct str wanted)
-{
-    return str_eq_nocase(str_sub(type, 0, wanted.len), wanted);
-}
-
 static void on_head(void *ctx, const struct http1_head *h)
 {
     struct engine_attempt *a = ctx;
-    struct str type = http1_get(h, STR("content-type"));
     struct err e = {0};
 
-    a->status = h->status;
-    if (h->status != 200)
-        return;
-    a->reading.events = is_type(type, STR("text/event-stream"));
-    if (a->reading.events || is_type(type, STR("application/json"))) {
-        settle_route(a->remote);
-        return;
-    }
-    (void)err_set(&e, ERR_ENGINE_INVALID, "the engine's answer is of type \"%.*s\"",
-                  (int)MIN_OF(type.len, (size_t)60), type.p ? type.p : "");
-    drop(a, &e);
+    a->status = remote_status(a->remote, h, &a->reading.events, &e);
+    if (e.kind != ERR_NONE)
+        drop(a, &e);
 }
 
 static void on_body(void *ctx, struct str bytes)

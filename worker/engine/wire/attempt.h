@@ -6,8 +6,9 @@
 
 #include "common/base/list.h"
 #include "worker/engine/wire/remote.h"
-#include "worker/engine/wire/session_ends.h"
 
+struct http1_head;
+struct session_ends;
 struct aside; /* a small call on the side */
 
 /* Where the routed experts are missing that were asked for. */
@@ -22,10 +23,10 @@ struct remote {
     const struct engine_target *target;
     const struct engine_options *options;
     struct http_client *client;
-    struct buf auth;         /* header line with the key, or empty */
-    struct list_head asides; /* small calls that are out */
-    struct session_ends ends;
-    unsigned route; /* of wire->routes, what the engine has */
+    struct buf auth;           /* header line with the key, or empty */
+    struct list_head asides;   /* small calls that are out */
+    struct session_ends *ends; /* that are to be told */
+    unsigned route;            /* of wire->routes, what the engine has */
     bool route_sure;
     bool informed; /* wire->info was answered */
     struct engine_facts facts;
@@ -49,6 +50,22 @@ void remote_note_lacks(struct remote *r, unsigned lacks);
 
 /* Ends a small call on the side; its owner hears nothing. */
 void aside_cancel(struct aside *a);
+
+/* attempt_status.c: the status of an answer's head. Of 200, *ret_events tells an event stream from
+ * a document, and e (ERR_ENGINE_INVALID) another type; the route is known to be there. */
+int remote_status(struct remote *r, const struct http1_head *h, bool *ret_events, struct err *e);
+
+/* What a further try is worth behind an answer of that status, not 200; e says what was wrong. The
+ * replica is asked by another route, or without a budget, from then on where that is the reason. */
+enum engine_failure remote_refused(struct remote *r, const struct engine_request *q, int status,
+                                   struct str body, bool budgeted, struct err *e);
+
+/* The same by status and words alone. */
+enum engine_failure remote_judge(const struct remote *r, int64_t status, struct str text,
+                                 struct err *e);
+
+/* Notes an engine's own words in the log. */
+void remote_log_words(const struct remote *r, int64_t status, struct str text);
 
 /* Header lines every request to the replica has; absent values are left out. */
 void remote_headers(const struct remote *r, struct buf *b, struct str session_id,

@@ -23,6 +23,7 @@
 #include "common/net/http_client.h"
 #include "worker/engine/passing.h"
 #include "worker/engine/wire/attempt.h"
+#include "worker/engine/wire/session_ends.h"
 
 enum { KEY_MAX = 4096, ABORT_TIMEOUT_MS = 10000, WEIGHTS_TIMEOUT_MS = 5000, INFO_MAX = 4 << 20 };
 
@@ -92,6 +93,7 @@ int remote_open(const struct wire *w, struct loop *loop, const struct engine_tar
         goto out;
     if (http_client_new(loop, t->rest, &h, &r->client, e) < 0)
         goto out;
+    r->ends = mem_zalloc(sizeof(*r->ends));
     *ret = r;
     return 0;
 out:
@@ -107,7 +109,8 @@ void remote_close(void *replica)
 
     LIST_EACH_SAFE(&r->asides, a, next, struct aside, item)
         aside_cancel(a);
-    session_ends_done(&r->ends, r->options->metrics);
+    session_ends_done(r->ends, r->options->metrics);
+    free(r->ends);
     http_client_free(r->client);
     buf_done(&r->auth);
     free(r);
@@ -279,7 +282,7 @@ static void aside_done(void *ctx)
     if (a.info)
         take_info(a.remote, a.status, buf_str(&a.text));
     if (a.ends)
-        session_ends_over(&a.remote->ends, a.status < 500, a.remote->options->metrics);
+        session_ends_over(a.remote->ends, a.status < 500, a.remote->options->metrics);
     if (a.info || a.ends)
         tell_ends(a.remote);
     if (a.info && a.remote->wire->weights && !a.remote->tells_weights)
@@ -309,7 +312,7 @@ static void aside_failed(void *ctx, const struct err *e, bool began)
     if (a.weights)
         a.weights(a.ctx, (struct str){0});
     if (a.ends) {
-        session_ends_over(&a.remote->ends, false, a.remote->options->metrics);
+        session_ends_over(a.remote->ends, false, a.remote->options->metrics);
         tell_ends(a.remote);
     }
     if (a.pass)
@@ -515,8 +518,8 @@ static void tell_ends(struct remote *r)
     if (r->away || r->probe_failed || !r->informed)
         return;
     if (!r->facts.by_session)
-        session_ends_forget(&r->ends);
-    while ((id = session_ends_next(&r->ends))) {
+        session_ends_forget(r->ends);
+    while ((id = session_ends_next(r->ends))) {
         struct wire_send s = {0};
 
         r->wire->end_session(str_cstr(id), &s);
@@ -531,7 +534,7 @@ void remote_end_session(void *replica, struct str session_id)
 
     if (!r->wire->end_session || (r->informed && !r->facts.by_session))
         return;
-    session_ends_add(&r->ends, session_id, r->options->metrics);
+    session_ends_add(r->ends, session_id, r->options->metrics);
     tell_ends(r);
 }
 

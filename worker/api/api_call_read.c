@@ -1,0 +1,27 @@
+/* One request is read, on the loop or in a helper: body, hash, and whether the calls in its history
+ * may be one answer's. */
+#include <string.h>
+
+#include "worker/api/api_call.h"
+#include "worker/dialect/regroup.h"
+#include "worker/dialect/responses.h"
+#include "worker/request/chat_request.h"
+
+/* In a helper, when the body is long: see work.h. The call's arena is this function's meanwhile. */
+int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
+{
+    struct api_call *c = CONTAINER_OF(w, struct api_call, reading);
+    struct str body;
+
+    if (work_note(tools, w->body_hash, e))
+        return -1;
+    if (api_call_read_body(c, &body, e)) {
+        arena_done(&c->arena); /* here: much memory takes long to give back */
+        return -1;
+    }
+    request_hash(body, c->body, c->hash);
+    if (c->dialect == &dialect_compact)
+        c->hash[0] = ~c->hash[0]; /* no repetition of what /responses was asked */
+    c->regroups = regroup_wanted(c->req->chat.messages);
+    return 0;
+}

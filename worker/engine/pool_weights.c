@@ -1,0 +1,61 @@
+/* What was told of the weights (weights_file.h): their version and those of adapters, which stamp
+ * the answers that are under way. */
+#include "worker/engine/pool_call.h"
+#include "worker/engine/pool_internal.h"
+#include "worker/engine/weights_file.h"
+
+void engine_pool_set_version(struct engine_pool *p, struct str version)
+{
+    struct engine_call *c;
+
+    buf_clear(&p->version);
+    buf_add_str(&p->version, version);
+    if (version.len == 0)
+        return;
+    LIST_EACH(&p->calls, c, struct engine_call, in_pool) {
+        if (c->req.lora.len == 0 && (c->state == CALL_RUNNING || c->stamps.n > 0))
+            pool_stamp(c);
+    }
+}
+
+static void set_lora(struct engine_pool *p, struct str name, struct str version)
+{
+    struct engine_call *c;
+
+    (void)lora_set(&p->loras, name, version); /* the file has no more than the book can have */
+    if (version.len == 0)
+        return;
+    LIST_EACH(&p->calls, c, struct engine_call, in_pool) {
+        if (str_eq(c->req.lora, name) && (c->state == CALL_RUNNING || c->stamps.n > 0))
+            pool_stamp(c);
+    }
+}
+
+/* What is told no more goes first: the book has room for all that the file has. */
+static void follow_loras(struct engine_pool *p, const struct lora_book *told)
+{
+    for (size_t i = p->loras.n; i-- > 0;) {
+        if (!lora_version(told, buf_str(&p->loras.at[i].name)).p)
+            set_lora(p, buf_str(&p->loras.at[i].name), (struct str){0});
+    }
+    for (size_t i = 0; i < told->n; i++) {
+        struct str name = buf_str(&told->at[i].name), version = buf_str(&told->at[i].version);
+
+        if (!str_eq(version, lora_version(&p->loras, name)))
+            set_lora(p, name, version);
+    }
+}
+
+void engine_pool_follow(struct engine_pool *p, const struct weights_told *w)
+{
+    if (!str_eq(buf_str(&w->version), buf_str(&p->version)))
+        engine_pool_set_version(p, buf_str(&w->version));
+    follow_loras(p, &w->loras);
+}
+
+void engine_pool_write_loras(const struct engine_pool *p, struct buf *json)
+{
+    struct json_out o = json_out_to(json);
+
+    lora_write(&p->loras, &o);
+}

@@ -1,0 +1,109 @@
+/* What the status of an engine's answer says: by which route it can be asked, what it refuses, and
+ * what a further try is worth. Its own words about a failure of its own are for the log only. */
+#include "common/base/arena.h"
+#include "common/base/log.h"
+#include "common/net/http1.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/wire/attempt.h"
+#include "worker/engine/wire/refusal.h"
+
+/* Its own words about a failure of its own are for the log only: they may hold exceptions. */
+void remote_log_words(const struct remote *r, int64_t status, struct str text)
+{
+    log_warn(NULL, "an engine reports a failure", LOG_T("engine", r->target->name),
+             LOG_I("status", status), LOG_S("text", str_sub(text, 0, 300)));
+}
+
+enum engine_failure remote_judge(const struct remote *r, int64_t status, struct str text,
+                                 struct err *e)
+{
+    enum engine_failure how = refusal_of(status, text, e);
+
+    if (e->kind == ERR_ENGINE_INVALID || e->kind == ERR_ENGINE_UNAVAILABLE)
+        remote_log_words(r, status, text);
+    return how;
+}
+
+/* The engine does not have the route that it was asked by: false when it has none. One that had it
+ * was replaced by another version. */
+static bool next_route(struct remote *r)
+{
+    bool more = r->route_sure ? r->wire->routes > 1 : r->route + 1 < r->wire->routes;
+
+    r->route = more ? (r->route + 1) % r->wire->routes : 0;
+    r->route_sure = false;
+    if (more)
+        log_info(NULL, "engine lacks a route, trying the next", LOG_T("engine", r->target->name),
+                 LOG_U("route", r->route));
+    return more;
+}
+
+/* A server that was not started for budgets says so by the field's name. */
+static bool refuses_budget(struct remote *r, bool budgeted, struct str text)
+{
+    if (!budgeted || str_find(text, STR("thinking_token_budget"), 0) == SIZE_MAX)
+        return false;
+    if (!r->refuses_budgets)
+        log_warn(NULL, "an engine refuses max_thinking_tokens: it is asked without",
+                 LOG_T("engine", r->target->name), LOG_S("text", str_sub(text, 0, 300)));
+    r->refuses_budgets = true;
+    return true;
+}
+
+/* vLLM says of an adapter that it has not loaded that there is no such model: the route is there.
+ */
+static bool lacks_adapter(int status, struct str name, struct str text, struct err *e)
+{
+    if (status != 404 || name.len == 0 || str_find(text, name, 0) == SIZE_MAX ||
+        str_find(text, STR("does not exist"), 0) == SIZE_MAX)
+        return false;
+    (void)err_set(e, ERR_ENGINE_REFUSED, "the engine has no adapter \"%.*s\"", (int)name.len,
+                  name.p);
+    return true;
+}
+
+/* Whether a Content-Type is of that media type, whatever its parameters. */
+static bool is_type(struct str type, struct str wanted)
+{
+    return str_eq_nocase(str_sub(type, 0, wanted.len), wanted);
+}
+
+/* The way that the engine was asked is one that it has. */
+static void settle_route(struct remote *r)
+{
+    if (!r->route_sure && r->wire->routes > 1)
+        log_info(NULL, "engine is asked by a route that it has", LOG_T("engine", r->target->name),
+                 LOG_U("route", r->route));
+    r->route_sure = true;
+}
+
+enum engine_failure remote_refused(struct remote *r, const struct engine_request *q, int status,
+                                   struct str body, bool budgeted, struct err *e)
+{
+    struct arena arena = {0};
+    struct str text = refusal_text(&arena, body);
+    enum engine_failure how = remote_judge(r, status, text, e);
+
+    if (lacks_adapter(status, q->lora, text, e))
+        how = ENGINE_BROKE;
+    else if (((status == 404 || status == 405) && next_route(r)) ||
+             refuses_budget(r, budgeted, text))
+        how = ENGINE_ASK_ANEW;
+    arena_done(&arena);
+    return how;
+}
+
+int remote_status(struct remote *r, const struct http1_head *h, bool *ret_events, struct err *e)
+{
+    struct str type = http1_get(h, STR("content-type"));
+
+    if (h->status != 200)
+        return h->status;
+    *ret_events = is_type(type, STR("text/event-stream"));
+    if (*ret_events || is_type(type, STR("application/json")))
+        settle_route(r);
+    else
+        (void)err_set(e, ERR_ENGINE_INVALID, "the engine's answer is of type \"%.*s\"",
+                      (int)MIN_OF(type.len, (size_t)60), type.p ? type.p : "");
+    return h->status;
+}
