@@ -20,6 +20,14 @@ static bool draining(const struct hub *h)
     return h->draining || atomic_load_explicit(&h->heritage->board->draining, memory_order_relaxed);
 }
 
+/* How new sessions wait for room in KV caches. */
+static const char *kv_admission(const struct hub *h)
+{
+    if (h->config->kv_admission == 0)
+        return "off";
+    return board_kv_untold(h->heritage->board) ? "untold" : "on";
+}
+
 /* Writes the body and returns the status: 200, or 503 while the gateway drains. */
 static int health_body(const struct hub *h, struct buf *body)
 {
@@ -29,11 +37,11 @@ static int health_body(const struct hub *h, struct buf *body)
     buf_printf(body,
                "{\"status\": \"%s\", \"session_server_instance_id\": \"%s\", \"version\": \"%s\", "
                "\"workers\": {\"total\": %zu, \"ready\": %u}, \"routers\": %u, \"paused\": %u, "
-               "\"engine_answers\": %s, \"engines_drift\": %u}\n",
+               "\"engine_answers\": %s, \"engines_drift\": %u, \"kv_admission\": \"%s\"}\n",
                ends ? "draining" : "ok", b->instance, RG_VERSION, upstreams_count(h->upstreams),
                board_workers_ready(b), atomic_load_explicit(&b->routers, memory_order_relaxed),
                board_workers_paused(b), board_engine_answers(b) ? "true" : "false",
-               board_engines_drift(b));
+               board_engines_drift(b), kv_admission(h));
     return ends ? 503 : 200;
 }
 

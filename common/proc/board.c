@@ -162,4 +162,47 @@ void board_forget_engines(struct board *b, unsigned slot)
     atomic_store_explicit(&b->slots[slot].paused, 0, memory_order_relaxed);
     for (unsigned i = 0; i < BOARD_ENGINES_MAX; i++)
         atomic_store(&b->slots[slot].engine_inflight[i], 0);
+    for (unsigned i = 0; i < BOARD_ENGINES_MAX; i++)
+        atomic_store(&b->slots[slot].kv_leased[i], 0);
+    atomic_store(&b->slots[slot].kv_held_since_us, 0);
+    atomic_store(&b->slots[slot].kv_held, 0);
+    atomic_store(&b->slots[slot].kv_untold, 0);
+}
+
+uint64_t board_kv_leased(const struct board *b, unsigned engine)
+{
+    uint64_t n = 0;
+
+    for (unsigned i = BOARD_WORKER0; i < BOARD_DISPATCHER; i++)
+        n += atomic_load(&b->slots[i].kv_leased[engine]);
+    return n;
+}
+
+uint32_t board_kv_held(const struct board *b)
+{
+    uint32_t n = 0;
+
+    for (unsigned i = BOARD_WORKER0; i < BOARD_DISPATCHER; i++)
+        n += atomic_load(&b->slots[i].kv_held);
+    return n;
+}
+
+bool board_kv_older(const struct board *b, unsigned slot, uint64_t since_us)
+{
+    for (unsigned i = BOARD_WORKER0; i < BOARD_DISPATCHER; i++) {
+        uint64_t theirs = atomic_load(&b->slots[i].kv_held_since_us);
+
+        if (i != slot && theirs > 0 && theirs < since_us)
+            return true;
+    }
+    return false;
+}
+
+bool board_kv_untold(const struct board *b)
+{
+    for (unsigned i = BOARD_WORKER0; i < BOARD_DISPATCHER; i++) {
+        if (atomic_load_explicit(&b->slots[i].kv_untold, memory_order_relaxed) > 0)
+            return true;
+    }
+    return false;
 }

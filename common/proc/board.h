@@ -52,6 +52,12 @@ struct board_slot {
     _Atomic uint32_t waiting;      /* worker: calls running or queued, for `rollgate top` */
     /* worker: its requests at each engine replica; the limit is one for all workers */
     _Atomic uint32_t engine_inflight[BOARD_ENGINES_MAX];
+    /* worker, with --kv-admission: tokens that its sessions hold of each replica's KV cache; how
+     * many new sessions it holds back, since when the oldest (clock_us; 0: none); replicas that do
+     * not tell of their cache */
+    _Atomic uint64_t kv_leased[BOARD_ENGINES_MAX];
+    _Atomic uint64_t kv_held_since_us;
+    _Atomic uint32_t kv_held, kv_untold;
     /* worker: hashes of the request bodies that its threads work at, the loop's first; 0: none */
     _Atomic uint64_t works[BOARD_WORKS_MAX];
     char last_words[BOARD_WORDS_MAX]; /* text of a failed CHECK */
@@ -86,7 +92,19 @@ static inline bool board_ready(const struct board *b, unsigned slot)
 /* Requests of all workers at an engine replica (its place in the configuration). */
 uint32_t board_engine_inflight(const struct board *b, unsigned engine);
 
-/* A worker that is no more, or not yet, has none, and is not paused. */
+/* Tokens that sessions of all workers hold of a replica's KV cache. */
+uint64_t board_kv_leased(const struct board *b, unsigned engine);
+
+/* New sessions that all workers hold back for want of room in a KV cache. */
+uint32_t board_kv_held(const struct board *b);
+
+/* Whether another worker than that of the slot holds a session back for longer than since_us. */
+bool board_kv_older(const struct board *b, unsigned slot, uint64_t since_us);
+
+/* Whether a worker sees a replica that does not tell of its KV cache. */
+bool board_kv_untold(const struct board *b);
+
+/* A worker that is no more, or not yet, has none, holds nothing, and is not paused. */
 void board_forget_engines(struct board *b, unsigned slot);
 
 /* How many workers serve. (After scaling their places need not be 0..n-1.) */

@@ -6,8 +6,9 @@ from stub_engines import StubEngine
 
 
 class AsidesEngine(StubEngine):
-    """`asides`: path -> its answer (or a function of the request's body); `asked`: what came, as (path, body);
-    `aside_delay`: of each; `aside_held`: an event that each waits for, or None; `most_asides`: how many it had at once."""
+    """`asides`: path -> its answer (or a function of the request's body), bytes as they are; `asked`: what came,
+    as (path, body); `aside_delay`: of each; `aside_held`: an event that each waits for, or None; `most_asides`: how many it had
+    at once."""
 
     def __init__(self, *args, asides=None, **more):
         super().__init__(*args, **more)
@@ -35,7 +36,8 @@ class AsidesEngine(StubEngine):
                 await asyncio.sleep(0.01)
         finally:
             self.asides_now -= 1
-        return await self.reply(writer, 200, json.dumps(answer(body) if callable(answer) else answer).encode())
+        answer = answer(body) if callable(answer) else answer
+        return await self.reply(writer, 200, answer if isinstance(answer, bytes) else json.dumps(answer).encode())
 
     def count(self, path):
         return sum(p == path for p, _ in self.asked)

@@ -60,6 +60,13 @@ struct engine_attempt_events {
  * one that ignores the name would sample with the weights below. */
 enum engine_lora { LORA_UNTOLD, LORA_NONE, LORA_TAKEN };
 
+/* What an engine tells of its KV cache, in tokens. */
+struct engine_kv {
+    uint64_t capacity; /* 0: it does not tell */
+    uint64_t used;     /* by what runs; 0 where it does not tell that */
+    uint64_t unit;     /* no session takes less */
+};
+
 struct engine_adapter {
     const char *kind;
     bool takes_images; /* asked with ids and images, it tells the length of what it made of them */
@@ -100,6 +107,11 @@ struct engine_adapter {
 
     /* One health probe; `answer` is called once, later. NULL: always up. */
     void (*probe)(void *replica, void (*answer)(void *ctx, enum engine_health h), void *ctx);
+
+    /* Asks for the state of the KV cache; `told` is called once, maybe at once. NULL: the kind has
+     * none that can be asked for. */
+    void (*look_at_kv)(void *replica, void (*told)(void *ctx, const struct engine_kv *kv),
+                       void *ctx);
 
     /* The context length that the engine tells, 0: unknown (yet). NULL: never known. */
     uint32_t (*context)(const void *replica);

@@ -87,6 +87,7 @@ int engine_pool_new(struct loop *loop, const struct engine_options *o, struct en
     p->opt = *o;
     p->opt.ca_file = o->ca_file && *o->ca_file ? arena_cstr(&p->arena, str_cstr(o->ca_file)) : NULL;
     set_defaults(&p->opt);
+    admission_open(p);
     if (info)
         p->experts.row_bytes = (size_t)info->moe_layers * info->moe_topk * sizeof(int32_t);
     p->replicas = (struct replicas){.loop = loop,
@@ -172,6 +173,7 @@ void engine_pool_free(struct engine_pool *p)
     pool_fail_all(p);
     loop_task_cancel(p->loop, &p->dispatch);
     loop_timer_stop(p->loop, &p->look);
+    admission_done(p);
     replicas_close(&p->replicas);
     fair_done(&p->queue);
     session_homes_done(&p->homes);
@@ -201,6 +203,8 @@ void engine_pool_pause(struct engine_pool *p, enum engine_pause mode, void (*dra
  * down now is told when it is back. */
 void engine_pool_end_session(struct engine_pool *p, struct str session_id)
 {
+    if (p->admission)
+        admission_end_session(p, session_id);
     for (size_t i = 0; i < p->replicas.n; i++) {
         const struct replica *r = p->replicas.at[i];
 

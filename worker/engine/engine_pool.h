@@ -41,9 +41,12 @@ struct engine_options {
     uint32_t retries;
     bool retry_5xx;
     bool routed_experts;
-    bool media_drift;    /* engines that make other tokens of pictures may be asked with them */
-    bool kv_per_version; /* what was computed under other weights is not to be used */
-    bool resume_aborts;  /* --on-engine-abort=resume */
+    bool media_drift;      /* engines that make other tokens of pictures may be asked with them */
+    bool kv_per_version;   /* what was computed under other weights is not to be used */
+    uint32_t kv_admission; /* percent of a KV cache that sessions may hold; 0: no admission */
+    uint64_t kv_session_tokens; /* that a session is expected to grow to; 0: learned */
+    uint64_t kv_hold_ms, kv_lease_idle_ms;
+    bool resume_aborts; /* --on-engine-abort=resume */
     bool insecure_tls;
     const char *ca_file;
     struct metrics_page *metrics; /* this process's, or NULL */

@@ -8,6 +8,7 @@
 #include "common/base/vec.h"
 #include "common/proc/metrics.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/kv_admission.h"
 #include "worker/engine/pool_call.h"
 #include "worker/engine/pool_internal.h"
 #include "worker/engine/version_round.h"
@@ -67,7 +68,9 @@ static void leave_queue(struct engine_call *c)
 
 static struct replica *home_of(struct engine_call *c)
 {
-    struct replica_wish w = {.session_id = c->req.session_id, .request = &c->req};
+    struct replica_wish w = {.session_id = c->req.session_id,
+                             .kept = admission_home(c->pool, c->req.session_id),
+                             .request = &c->req};
 
     return replicas_home(&c->pool->replicas, &w);
 }
@@ -88,6 +91,8 @@ static void unlink_call(struct engine_call *c)
 
     loop_timer_stop(p->loop, &c->timer);
     leave_queue(c);
+    if (p->admission)
+        admission_left(c);
     if (c->state == CALL_RUNNING)
         leave_replica(c);
     else
@@ -114,7 +119,7 @@ static void log_failure(const struct engine_call *c, const struct err *e)
              LOG_T("code", err_code(e)), LOG_T("why", e->text), LOG_U("retries", c->retries));
 }
 
-static void fail_call(struct engine_call *c, const struct err *e)
+void pool_fail(struct engine_call *c, const struct err *e)
 {
     struct engine_pool *p = c->pool;
 
@@ -292,6 +297,8 @@ static void deliver(struct engine_call *c, struct engine_result *r)
     r->retries = c->retries;
     r->resumes = c->resumes;
     replica_answered(c->replica, r);
+    if (p->admission)
+        admission_answered(c, r);
     unlink_call(c);
     c->events->done(c->ctx, r);
     free_call(c);
@@ -379,7 +386,7 @@ static void start_over(struct engine_call *c)
     if (!c->pool->opt.resume_aborts || c->req.stream) {
         (void)err_set(&e, ERR_ENGINE_UNAVAILABLE,
                       "the engine aborted a generation that is bound to a grammar");
-        fail_call(c, &e);
+        pool_fail(c, &e);
         return;
     }
     c->stamps.n = 0;
@@ -396,7 +403,7 @@ static void on_done(void *ctx, const struct engine_result *given)
     bool spliced = c->splice.pieces > 0 || r.finish == ENGINE_ABORTED;
 
     if (check_piece(c, &r, &e) < 0) {
-        fail_call(c, &e);
+        pool_fail(c, &e);
         return;
     }
     if (must_start_over(c, &r)) {
@@ -411,7 +418,7 @@ static void on_done(void *ctx, const struct engine_result *given)
     if (e.kind == ERR_NONE)
         (void)check_experts(c, &r, &e);
     if (e.kind != ERR_NONE) {
-        fail_call(c, &e);
+        pool_fail(c, &e);
         return;
     }
     if (spliced)
@@ -472,7 +479,7 @@ static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
     if (lost(c, e, how) || (repeatable && c->retries < p->opt.retries))
         repeat(c);
     else
-        fail_call(c, e);
+        pool_fail(c, e);
 }
 
 static const struct engine_attempt_events attempt_events = {on_delta, on_done, on_failed};
@@ -513,6 +520,8 @@ static void run_call(struct engine_call *c, struct replica *r)
     uint64_t now = clock_us();
 
     note_home(c, r);
+    if (p->admission)
+        admission_runs(c, r);
     leave_queue(c);
     loop_timer_stop(p->loop, &c->timer);
     c->state = CALL_RUNNING;
@@ -538,7 +547,7 @@ static void on_unsuited(struct loop_timer *t)
     (void)err_set(&e, ERR_ENGINE_UNAVAILABLE,
                   "the engines have changed, and none of them can take this call as it was made "
                   "for those before: send it again");
-    fail_call(c, &e);
+    pool_fail(c, &e);
 }
 
 static void refuse(struct engine_call *c, loop_timer_fn on_time);
@@ -548,6 +557,7 @@ static struct replica *pick(struct engine_call *c)
     struct replica_wish w = {
         .session_id = c->req.session_id, .avoid = c->avoid, .request = &c->req};
 
+    w.kept = admission_home(c->pool, c->req.session_id);
     return replicas_pick(&c->pool->replicas, &w);
 }
 
@@ -558,7 +568,7 @@ static void on_untold(struct loop_timer *t)
 
     (void)err_set(&e, ERR_ENGINE_UNAVAILABLE,
                   "no engine has told within the queue timeout whether it takes adapters");
-    fail_call(c, &e);
+    pool_fail(c, &e);
 }
 
 /* No engine can take the call, or none has told yet that it can: others must not wait for it. */
@@ -636,7 +646,7 @@ static void on_deadline(struct loop_timer *t)
     else
         (void)err_set(&e, ERR_ENGINE_UNAVAILABLE,
                       "no engine answers, and none came back within the queue timeout");
-    fail_call(c, &e);
+    pool_fail(c, &e);
 }
 
 static void on_refused(struct loop_timer *t)
@@ -646,7 +656,7 @@ static void on_refused(struct loop_timer *t)
 
     metrics_count_at(c->pool->opt.metrics, METRIC_refusals, METRIC_REFUSAL_QUEUE, 0, 1);
     (void)err_set(&e, ERR_OVERLOADED, "the engine queue is full");
-    fail_call(c, &e);
+    pool_fail(c, &e);
 }
 
 static void on_session_full(struct loop_timer *t)
@@ -658,7 +668,7 @@ static void on_session_full(struct loop_timer *t)
     (void)err_set(&e, ERR_OVERLOADED,
                   "%u answers of this session wait for an engine already (--max-session-queue)",
                   c->pool->opt.max_session_queue);
-    fail_call(c, &e);
+    pool_fail(c, &e);
 }
 
 static void requeue(struct engine_call *c)
@@ -703,6 +713,12 @@ static bool find_slot(struct engine_call *c)
 
 /* --- what turn calls --- */
 
+void pool_queue(struct engine_call *c)
+{
+    if (find_slot(c))
+        requeue(c);
+}
+
 struct engine_call *engine_start(struct engine_pool *p, const struct engine_request *r,
                                  const struct engine_events *events, void *ctx)
 {
@@ -718,8 +734,8 @@ struct engine_call *engine_start(struct engine_pool *p, const struct engine_requ
     c->asked_us = clock_us();
     list_prepend(&p->calls, &c->in_pool);
     p->n_calls++;
-    if (find_slot(c))
-        requeue(c);
+    if (!p->admission || !admission_holds(c))
+        pool_queue(c);
     return c;
 }
 
@@ -750,7 +766,7 @@ void pool_fail_all(struct engine_pool *p)
     while ((c = LIST_FIRST_OF(&p->calls, struct engine_call, in_pool))) {
         if (c->state == CALL_RUNNING)
             c->replica->adapter->cancel(c->attempt);
-        fail_call(c, &e);
+        pool_fail(c, &e);
     }
 }
 
@@ -768,6 +784,7 @@ void pool_forget(void *pool, struct replica *r)
         if (c->home == r)
             wait_for(c, NULL);
     }
+    admission_forget(p, r);
 }
 
 void pool_stamp(struct engine_call *c)

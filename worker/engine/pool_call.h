@@ -13,12 +13,14 @@
 #include "worker/tokens/span.h"
 
 struct engine_pool;
+struct err;
 struct replica;
+struct ticket;
 
 enum call_state {
     CALL_QUEUED,  /* in the queue */
     CALL_RUNNING, /* at a replica */
-    CALL_RESTING, /* between two tries, or about to be refused */
+    CALL_RESTING, /* between two tries, held, or about to be refused */
 };
 
 /* From answer token `start` on the trainer's word for the weights was `version`. */
@@ -31,6 +33,9 @@ struct engine_call {
     struct engine_pool *pool;
     struct list_item in_pool; /* of pool->calls */
     struct fair_item item;
+    struct list_item held; /* of its ticket (kv_admission.h) */
+    struct ticket *ticket; /* while it is held, or NULL */
+    bool leased;           /* its session's lease counts it */
     enum call_state state;
     struct engine_request req; /* strings are copies in `arena`; values of the caller's arena */
     struct token_vec prompt;   /* with the pieces of a spliced answer; empty: there are none yet */
@@ -62,6 +67,12 @@ struct engine_call {
     uint64_t asked_us, queued_us, queue_us, first_us;
     struct arena arena;
 };
+
+/* Lets the call wait for a replica, or refuses it, soon, when the queue is full. */
+void pool_queue(struct engine_call *c);
+
+/* Ends the call; its owner is told at once, so not from inside engine_start. */
+void pool_fail(struct engine_call *c, const struct err *e);
 
 /* Notes that the pool's version holds from the call's next token on. */
 void pool_stamp(struct engine_call *c);

@@ -18,6 +18,7 @@
 #include "worker/engine/replicas.h"
 #include "worker/engine/session_homes.h"
 
+struct admission;
 struct loop;
 struct version_round;
 
@@ -31,7 +32,8 @@ struct engine_pool {
     void *tried_ctx;
     struct session_homes homes;
     struct fair_queue queue;
-    struct list_head calls; /* newest first */
+    struct admission *admission; /* NULL: off */
+    struct list_head calls;      /* newest first */
     size_t n_calls, running;
     struct loop_task dispatch;
     struct loop_timer look; /* for places that other workers give back */
@@ -55,6 +57,12 @@ void pool_fail_all(struct engine_pool *p);
 
 /* What the pool (ctx) has to offer may have changed: waiting calls and the health hook are told. */
 void pool_changed(void *ctx);
+
+/* Which new sessions may begin (kv_admission.h): made where the options say so, and ended when no
+ * call is held any more; a session has ended. */
+void admission_open(struct engine_pool *p);
+void admission_done(struct engine_pool *p);
+void admission_end_session(struct engine_pool *p, struct str session);
 
 /* Calls forget a replica that is about to be freed; none runs there. */
 void pool_forget(void *pool, struct replica *r);

@@ -4,6 +4,7 @@
 #include "common/base/log.h"
 #include "common/proc/board.h"
 #include "worker/engine/engine_set.h"
+#include "worker/engine/kv_room.h"
 #include "worker/engine/pool_internal.h"
 
 int engine_pool_set(struct engine_pool *p, const struct engine_set *set, struct err *e)
@@ -92,6 +93,28 @@ static void put_answers(const struct replica *r, struct json_out *o)
         json_out_null(o);
 }
 
+/* null: sessions do not wait for room. */
+static void put_kv(const struct replica *r, struct json_out *o)
+{
+    json_out_key(o, "kv");
+    if (r->all->opt->kv_admission == 0) {
+        json_out_null(o);
+        return;
+    }
+    json_out_obj(o);
+    json_out_key(o, "state");
+    json_out_cstr(o, kv_state_name(r));
+    json_out_key(o, "capacity");
+    json_out_i64(o, (int64_t)r->kv.told.capacity);
+    json_out_key(o, "limit");
+    json_out_i64(o, (int64_t)kv_limit(r));
+    json_out_key(o, "used");
+    json_out_i64(o, (int64_t)r->kv.told.used);
+    json_out_key(o, "leased");
+    json_out_i64(o, (int64_t)kv_leased(r));
+    json_out_end_obj(o);
+}
+
 static const char *state_of(const struct replica *r)
 {
     if (r->stage == REPLICA_OUT)
@@ -136,6 +159,7 @@ static void put_replica(const struct replica *r, struct json_out *out)
     json_out_key(out, "errors");
     json_out_i64(out, (int64_t)r->errors);
     put_answers(r, out);
+    put_kv(r, out);
     json_out_end_obj(out);
 }
 

@@ -10,6 +10,7 @@
  * or goes thus moves only the sessions that it wins or loses.
  */
 #include "worker/engine/replicas.h"
+#include "worker/engine/kv_room.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -95,14 +96,18 @@ static void on_answer(void *ctx, enum engine_health h)
     r->probing = false;
     if (h != ENGINE_SLOW || !busy)
         observe(r, h == ENGINE_UP);
-    if (h == ENGINE_UP)
+    if (h == ENGINE_UP) {
         vision_probe_begin(r);
+        kv_look(r);
+    }
     if (r->stage == REPLICA_STAGED && r->all->on_trial > 0)
         trial_look(r->all, r->all->on_trial - 1);
 }
 
 static void probe(struct replica *r)
 {
+    if (!r->adapter->probe && r->kv.state == KV_ASKED)
+        kv_look(r); /* for nothing tells when it is up */
     if (!r->adapter->probe || r->probing)
         return;
     r->probing = true;
@@ -330,6 +335,11 @@ static bool suits(const struct replica *r, const struct engine_request *q, bool 
                                 : !q->text && takes_fields(kind, &q->sampling);
 }
 
+bool replica_suits(const struct replica *r, const struct engine_request *q)
+{
+    return suits(r, q, false);
+}
+
 bool replicas_suit(const struct replicas *r, const struct engine_request *q, bool later)
 {
     for (size_t i = 0; i < r->n; i++) {
@@ -362,11 +372,33 @@ static struct replica *best(struct replicas *all, const struct replica_wish *w, 
     return found;
 }
 
+/* The one that the session's lease is on, when it is up and takes the request. */
+static struct replica *lease_home(const struct replicas *all, const struct replica_wish *w)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        struct replica *r = all->at[i];
+
+        if (r == w->kept && r != w->avoid && r->up && suits(r, w->request, false))
+            return r;
+    }
+    return NULL;
+}
+
+/* The same, when it has a free place, too. */
+static struct replica *keep(const struct replicas *all, const struct replica_wish *w)
+{
+    struct replica *r = lease_home(all, w);
+
+    return r && has_slot(r) ? r : NULL;
+}
+
 struct replica *replicas_pick(struct replicas *r, const struct replica_wish *w)
 {
     struct replica_wish any = {.session_id = w->session_id, .request = w->request};
-    struct replica *found = best(r, w, true);
+    struct replica *found = w->kept ? keep(r, w) : NULL;
 
+    if (!found)
+        found = best(r, w, true);
     if (!found)
         found = best(r, w, false);
     return found || !w->avoid ? found : best(r, &any, false);
@@ -374,9 +406,11 @@ struct replica *replicas_pick(struct replicas *r, const struct replica_wish *w)
 
 struct replica *replicas_home(const struct replicas *r, const struct replica_wish *w)
 {
-    struct replica *found = NULL;
+    struct replica *found = w->kept ? lease_home(r, w) : NULL;
     double found_score = -1;
 
+    if (found)
+        return found;
     for (size_t i = 0; i < r->n; i++) {
         struct replica *one = r->at[i];
         double s;

@@ -40,6 +40,17 @@ struct replicas;
 /* in: calls may go there; staged: on trial beside the set; out: it ends what it runs. */
 enum replica_stage { REPLICA_IN, REPLICA_STAGED, REPLICA_OUT };
 
+/* ASKED: nothing came yet. UNTOLD: it does not tell, there is always room. */
+enum kv_state { KV_ASKED, KV_UNTOLD, KV_TOLD };
+
+struct kv_room {
+    enum kv_state state;
+    struct engine_kv told;
+    uint64_t others; /* tokens in use that are no leases' */
+    uint64_t leased; /* of this worker */
+    bool asking;
+};
+
 struct replica {
     const char *text; /* the engine argument */
     unsigned number;  /* of its counts in metrics and on the board */
@@ -62,6 +73,7 @@ struct replica {
     struct buf version; /* of the weights, as the last answer that had one told; empty: none had */
     bool contradicts;   /* its last answer told another version than the trainer */
     struct vision_probe vision;
+    struct kv_room kv;
     struct replicas *all;
 };
 
@@ -121,6 +133,7 @@ bool replicas_any_up(const struct replicas *r);
 /* Where a request of the session may go. */
 struct replica_wish {
     struct str session_id;
+    const struct replica *kept;           /* the first choice while it is up, or NULL */
     const struct replica *avoid;          /* taken only when there is no other; or NULL */
     const struct engine_request *request; /* some kinds cannot take it; NULL: any can */
 };
@@ -145,6 +158,9 @@ const char *replica_move_name(enum replica_move m);
  * once they have): it was prepared for the engines of then, and those of now may be of other kinds.
  */
 bool replicas_suit(const struct replicas *r, const struct engine_request *q, bool later);
+
+/* Whether this one can, as far as it has told. */
+bool replica_suits(const struct replica *r, const struct engine_request *q);
 
 /* Whether it samples with adapters. */
 enum engine_lora replica_lora(const struct replica *r);

@@ -36,8 +36,11 @@ struct remote {
     bool tells_weights;   /* wire->weights was answered */
     bool refuses_budgets; /* it has refused max_thinking_tokens, which is in the log */
     bool scores;          /* it has left logprobs out, which is in the log */
-    bool away;            /* the last probe's answer was an error */
-    bool probe_failed;    /* the last one; its reason is in the log */
+    /* Who asked for the KV cache before wire->info was answered, or NULL. */
+    void (*kv_told)(void *ctx, const struct engine_kv *kv);
+    void *kv_ctx;
+    bool away;         /* the last probe's answer was an error */
+    bool probe_failed; /* the last one; its reason is in the log */
 };
 
 /* Asks for the version of the weights, when the engine tells it; `told` comes once, later, with an

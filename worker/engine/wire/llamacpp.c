@@ -301,7 +301,14 @@ static int read_score(const struct json *doc, const struct score_ask *ask, float
 /* The context of one slot. */
 static void take_info(const struct json *info, struct engine_facts *ret)
 {
+    int64_t slots = 0;
+
     remote_take_context(json_get(json_get(info, "default_generation_settings"), "n_ctx"), ret);
+    if (json_to_i64(json_get(info, "total_slots"), &slots) == 0 && slots > 0 &&
+        slots <= UINT16_MAX) {
+        ret->kv_unit = ret->context_length; /* a slot holds one session */
+        ret->kv_capacity = ret->kv_unit * (uint64_t)slots;
+    }
 }
 
 static const struct wire wire = {

@@ -23,6 +23,7 @@
 #include "common/net/http_client.h"
 #include "worker/engine/passing.h"
 #include "worker/engine/wire/attempt.h"
+#include "worker/engine/wire/kv_told.h"
 #include "worker/engine/wire/session_ends.h"
 
 enum { KEY_MAX = 4096, ABORT_TIMEOUT_MS = 10000, WEIGHTS_TIMEOUT_MS = 5000, INFO_MAX = 4 << 20 };
@@ -33,12 +34,13 @@ struct aside {
     struct list_item item; /* of remote->asides */
     struct http_call *http;
     int status;
-    void (*answer)(void *ctx, enum engine_health h); /* probe */
-    bool info;                                       /* question for facts */
-    bool ends;                                       /* a session's end is told */
-    void (*weights)(void *ctx, struct str version);  /* question for the weights' version */
-    struct buf text;                                 /* its answer */
-    const struct engine_pass_events *pass;           /* forwarded request */
+    void (*answer)(void *ctx, enum engine_health h);   /* probe */
+    bool info;                                         /* question for facts */
+    bool ends;                                         /* a session's end is told */
+    void (*weights)(void *ctx, struct str version);    /* question for the weights' version */
+    void (*kv)(void *ctx, const struct engine_kv *kv); /* question for the KV cache */
+    struct buf text;                                   /* its answer */
+    const struct engine_pass_events *pass;             /* forwarded request */
     void *ctx;
 };
 
@@ -203,7 +205,7 @@ static void aside_body(void *ctx, struct str bytes)
 {
     struct aside *a = ctx;
 
-    if (a->info || a->weights)
+    if (a->info || a->weights || a->kv)
         buf_add_str(&a->text, str_sub(bytes, 0, INFO_MAX - MIN_OF(a->text.len, (size_t)INFO_MAX)));
     if (a->pass)
         a->pass->body(a->ctx, bytes);
@@ -246,7 +248,24 @@ static void take_weights(const struct aside *a, int status)
     arena_done(&arena);
 }
 
+/* What its settings tell stands where its metrics do not say. */
+static void take_kv(const struct remote *r, int status, struct str text,
+                    void (*told)(void *ctx, const struct engine_kv *kv), void *ctx)
+{
+    struct engine_kv kv = {0};
+
+    if (status == 200)
+        kv_told_read(text, &kv);
+    if (kv.capacity == 0)
+        kv.capacity = r->facts.kv_capacity;
+    kv.unit = r->facts.kv_unit;
+    told(ctx, &kv);
+}
+
 static void ask_info(struct remote *r);
+static void ask_kv(struct remote *r, void (*told)(void *ctx, const struct engine_kv *kv),
+                   void *ctx);
+static void kv_waited(struct remote *r);
 static void tell_ends(struct remote *r);
 static void look_for_weights(struct remote *r);
 
@@ -279,6 +298,8 @@ static void aside_done(void *ctx)
         a.answer(a.ctx, a.status < 500 ? ENGINE_UP : ENGINE_DOWN);
     if (a.answer && a.status == 200 && a.remote->wire->info && !a.remote->informed)
         ask_info(a.remote); /* on the probe's connection */
+    else if (a.answer)
+        kv_waited(a.remote);
     if (a.info)
         take_info(a.remote, a.status, buf_str(&a.text));
     if (a.ends)
@@ -289,6 +310,10 @@ static void aside_done(void *ctx)
         look_for_weights(a.remote);
     if (a.weights)
         take_weights(&a, a.status);
+    if (a.info)
+        kv_waited(a.remote);
+    if (a.kv)
+        take_kv(a.remote, a.status, buf_str(&a.text), a.kv, a.ctx);
     buf_done(&a.text);
     if (a.pass)
         a.pass->done(a.ctx);
@@ -311,6 +336,10 @@ static void aside_failed(void *ctx, const struct err *e, bool began)
         a.answer(a.ctx, e->kind == ERR_ENGINE_TIMEOUT ? ENGINE_SLOW : ENGINE_DOWN);
     if (a.weights)
         a.weights(a.ctx, (struct str){0});
+    if (a.info)
+        kv_waited(a.remote);
+    if (a.kv)
+        take_kv(a.remote, 0, (struct str){0}, a.kv, a.ctx);
     if (a.ends) {
         session_ends_over(a.remote->ends, false, a.remote->options->metrics);
         tell_ends(a.remote);
@@ -363,6 +392,46 @@ static struct aside *ask_weights(struct remote *r, void (*told)(void *ctx, struc
     a = aside_start(r, &h, &(struct aside){.weights = told, .ctx = ctx});
     buf_done(&headers);
     return a;
+}
+
+static void ask_kv(struct remote *r, void (*told)(void *ctx, const struct engine_kv *kv), void *ctx)
+{
+    struct http_request h = {.method = "GET", .total_timeout_ms = r->options->health_timeout_ms};
+    struct buf headers = {0};
+
+    if (!r->wire->kv) {
+        take_kv(r, 0, (struct str){0}, told, ctx);
+        return;
+    }
+    remote_headers(r, &headers, (struct str){0}, (struct str){0}, (struct str){0});
+    h.path = str_cstr(r->wire->kv);
+    h.headers = buf_str(&headers);
+    (void)aside_start(r, &h, &(struct aside){.kv = told, .ctx = ctx});
+    buf_done(&headers);
+}
+
+static void kv_waited(struct remote *r)
+{
+    void (*told)(void *ctx, const struct engine_kv *kv) = r->kv_told;
+
+    r->kv_told = NULL;
+    if (told)
+        ask_kv(r, told, r->kv_ctx);
+}
+
+/* Its settings, which a probe that went well asks for, may tell what its metrics do not: they come
+ * first. The first of those that asked is the one that is told; a probe follows it. */
+void remote_look_at_kv(void *replica, void (*told)(void *ctx, const struct engine_kv *kv),
+                       void *ctx)
+{
+    struct remote *r = replica;
+
+    if (r->wire->info && !r->informed) {
+        r->kv_told = told;
+        r->kv_ctx = ctx;
+        return;
+    }
+    ask_kv(r, told, ctx);
 }
 
 static void on_weights(void *ctx, struct str version)

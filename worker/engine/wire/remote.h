@@ -37,6 +37,8 @@ struct wire_send {
 struct engine_facts {
     enum reply_mode mode;    /* of its streams */
     uint32_t context_length; /* 0: not told */
+    uint64_t kv_capacity;    /* tokens of its KV cache, 0: not told here; */
+    uint64_t kv_unit;        /* of which a session takes no less than so many */
     bool by_session;         /* it keeps what it computed by sessions */
     bool by_priority;        /* its scheduler goes by priorities, */
     bool low_first;          /* of which the lowest comes first */
@@ -60,6 +62,9 @@ struct wire {
 
     /* Path that tells {"weight_version"} of what samples now, where answers do not. NULL: none. */
     const char *weights;
+
+    /* Path that tells of the KV cache in Prometheus' text (kv_told.h). NULL: the facts have it. */
+    const char *kv;
 
     /* Fills s; route is what `choose_route` settled on. */
     void (*write)(const struct remote *r, const struct engine_request *q, struct wire_send *s);
@@ -137,6 +142,8 @@ void *remote_start(void *replica, const struct engine_request *q,
                    const struct engine_attempt_events *events, void *ctx);
 void remote_cancel(void *attempt);
 void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h), void *ctx);
+void remote_look_at_kv(void *replica, void (*told)(void *ctx, const struct engine_kv *kv),
+                       void *ctx);
 uint32_t remote_context(const void *replica);
 enum logprob_basis remote_basis(const void *replica);
 bool remote_budgets(const void *replica);
@@ -191,6 +198,7 @@ void remote_rid(struct buf *b, const struct engine_request *q);
                                                  .start = remote_start,               \
                                                  .cancel = remote_cancel,             \
                                                  .probe = remote_probe,               \
+                                                 .look_at_kv = remote_look_at_kv,     \
                                                  .context = remote_context,           \
                                                  .basis = remote_basis,               \
                                                  .budgets = remote_budgets,           \

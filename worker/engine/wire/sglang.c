@@ -258,6 +258,19 @@ static enum engine_lora lora_of(const struct json *enabled, const struct json *p
     return enabled || paths ? LORA_NONE : LORA_UNTOLD;
 }
 
+/* Of all its data-parallel ranks, each of which has a cache; 0: not told. */
+static uint64_t kv_capacity_of(const struct json *info)
+{
+    int64_t tokens = 0, ranks = 1;
+
+    if (json_to_i64(json_get(info, "max_total_num_tokens"), &tokens) || tokens <= 0 ||
+        tokens > INT32_MAX)
+        return 0;
+    if (json_to_i64(json_get(info, "dp_size"), &ranks) || ranks < 1 || ranks > UINT16_MAX)
+        ranks = 1;
+    return (uint64_t)(tokens * ranks);
+}
+
 /* Newer servers say incremental_streaming_output, older ones stream_output; max_model_len is what
  * the model can take, context_length what the server was started with. */
 static void take_info(const struct json *info, struct engine_facts *ret)
@@ -273,6 +286,7 @@ static void take_info(const struct json *info, struct engine_facts *ret)
     ret->by_priority = json_is_true(json_get(info, "enable_priority_scheduling"));
     ret->low_first = json_is_true(json_get(info, "schedule_low_priority_values_first"));
     ret->budgets = json_is_true(json_get(info, "enable_strict_thinking"));
+    ret->kv_capacity = kv_capacity_of(info);
     ret->lora = lora_of(json_get(info, "enable_lora"), json_get(info, "lora_paths"));
     remote_take_context(json_get(info, "max_model_len"), ret);
     remote_take_context(json_get(info, "context_length"), ret);
@@ -283,6 +297,7 @@ static const struct wire wire = {
     .fields = fields,
     .n_fields = ARRAY_LEN(fields),
     .health = "/health",
+    .kv = "/metrics",
     .info = "/server_info",
     .take_info = take_info,
     .write = write_request,

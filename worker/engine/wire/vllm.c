@@ -316,6 +316,7 @@ static const struct wire wire = {
     .info = "/v1/models",
     .take_info = take_info,
     .weights = "/weight_info",
+    .kv = "/metrics",
     .fields = fields,
     .n_fields = ARRAY_LEN(fields),
     .health = "/health",

@@ -1,0 +1,344 @@
+/* New sessions wait for room in a KV cache: two pools, as two workers have them, share a board and
+ * one engine, a stand-in that answers when the tests say so. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/proc/board.h"
+#include "testing.h"
+#include "worker/engine/kv_admission.h"
+#include "worker/engine/kv_room.h"
+#include "worker/engine/pool_internal.h"
+
+enum { POOLS = 2, RUNS_MAX = 32, LONG_MS = 3600000, WAIT_MS = 20000 };
+
+/* A call that the stand-in has. */
+struct running {
+    struct str session;
+    const struct engine_attempt_events *events;
+    void *ctx;
+    bool over;
+};
+
+struct node {
+    struct loop *loop;
+    struct board *board;
+    struct engine_pool *pools[POOLS];
+    struct running runs[RUNS_MAX];
+    size_t n;
+    struct engine_kv kv;
+};
+
+static struct node node;
+
+struct asker {
+    int done, failed;
+    struct err why;
+};
+
+static void *stand_start(void *replica, const struct engine_request *q,
+                         const struct engine_attempt_events *events, void *ctx)
+{
+    struct running *r = &node.runs[node.n++];
+
+    (void)replica;
+    cr_assert_leq(node.n, RUNS_MAX);
+    *r = (struct running){.session = q->session_id, .events = events, .ctx = ctx};
+    return r;
+}
+
+static void stand_cancel(void *attempt)
+{
+    ((struct running *)attempt)->over = true;
+}
+
+static void stand_close(void *replica)
+{
+    (void)replica;
+}
+
+static void stand_kv(void *replica, void (*told)(void *ctx, const struct engine_kv *kv), void *ctx)
+{
+    (void)replica;
+    told(ctx, &node.kv);
+}
+
+static const struct engine_adapter standing = {.kind = "stand-in",
+                                               .start = stand_start,
+                                               .cancel = stand_cancel,
+                                               .close = stand_close,
+                                               .look_at_kv = stand_kv};
+
+static void open_node(const struct engine_options *wanted, uint64_t capacity)
+{
+    static const char *const engines[] = {"vllm:http://127.0.0.1:1"};
+    struct engine_options o = *wanted;
+    struct err e = {0};
+
+    node = (struct node){.loop = loop_new(&e), .board = board_new(), .kv = {.capacity = capacity}};
+    o.engines = engines;
+    o.n_engines = 1;
+    o.kv_admission = 100;
+    o.board = node.board;
+    o.kv_lease_idle_ms = o.kv_lease_idle_ms ? o.kv_lease_idle_ms : LONG_MS;
+    o.kv_hold_ms = o.kv_hold_ms ? o.kv_hold_ms : LONG_MS;
+    for (unsigned i = 0; i < POOLS; i++) {
+        struct replica *r;
+
+        o.slot = BOARD_WORKER0 + i;
+        cr_assert_eq(engine_pool_new(node.loop, &o, &node.pools[i], &e), 0, "%s", e.text);
+        r = node.pools[i]->replicas.at[0];
+        r->adapter->close(r->impl);
+        r->adapter = &standing;
+        r->impl = r;
+        kv_look(r);
+    }
+}
+
+static void close_node(void)
+{
+    for (size_t i = 0; i < POOLS; i++)
+        engine_pool_free(node.pools[i]);
+    cr_expect_eq(board_kv_leased(node.board, 0), 0, "all is given back");
+    loop_free(node.loop);
+    board_free(node.board);
+}
+
+static void told_done(void *ctx, const struct engine_result *r)
+{
+    (void)r;
+    ((struct asker *)ctx)->done++;
+}
+
+static void told_failed(void *ctx, const struct err *e)
+{
+    ((struct asker *)ctx)->failed++;
+    ((struct asker *)ctx)->why = *e;
+}
+
+static const int32_t long_prompt[64] = {1};
+
+static struct engine_call *begin(size_t pool, const char *session, uint64_t call, struct asker *a)
+{
+    static const struct engine_events events = {NULL, told_done, told_failed};
+    struct engine_request q = {.session_id = str_cstr(session),
+                               .call = call,
+                               .prompt = {long_prompt, 10},
+                               .sampling = SAMPLING_DEFAULTS};
+
+    q.sampling.max_tokens = 10;
+    return engine_start(node.pools[pool], &q, &events, a);
+}
+
+/* Turns of the loop until n calls have been begun; then some more, in which no other may begin. */
+static void expect_runs(size_t n)
+{
+    uint64_t end_ms = clock_ms() + WAIT_MS;
+
+    while (node.n < n && clock_ms() < end_ms)
+        (void)loop_poll(node.loop, 10);
+    for (int i = 0; i < 5; i++)
+        (void)loop_poll(node.loop, 10);
+    cr_assert_eq(node.n, n, "%zu calls run, not %zu", node.n, n);
+}
+
+static void finish(size_t run, size_t n_ids)
+{
+    struct running *a = &node.runs[run];
+    struct engine_result r = {
+        .finish = ENGINE_STOP, .stop_id = -1, .ids = {long_prompt, n_ids}, .cached_tokens = -1};
+
+    cr_assert(run < node.n && !a->over);
+    a->over = true;
+    a->events->done(a->ctx, &r);
+}
+
+static void await(const int *counter)
+{
+    uint64_t end_ms = clock_ms() + WAIT_MS;
+
+    while (*counter == 0 && clock_ms() < end_ms)
+        (void)loop_poll(node.loop, 10);
+    cr_assert_eq(*counter, 1);
+}
+
+/* From now on is later than what was. */
+static void other_time(void)
+{
+    uint64_t now = clock_us();
+
+    while (clock_us() == now)
+        (void)loop_poll(node.loop, 0);
+}
+
+TEST(admission, the_oldest_of_all_workers_comes_first)
+{
+    struct asker a = {0}, b = {0}, c = {0}, d = {0};
+
+    open_node(&(struct engine_options){.kv_session_tokens = 60}, 100);
+    begin(0, "a", 0, &a);
+    expect_runs(1);
+    begin(1, "b", 0, &b);
+    other_time();
+    begin(0, "c", 0, &c);
+    begin(0, "a", 1, &d);
+    expect_runs(2);
+    cr_assert(str_eq_c(node.runs[1].session, "a"), "who runs does not wait");
+    cr_assert_eq(board_kv_held(node.board), 2);
+    finish(0, 5);
+    finish(1, 5);
+    expect_runs(2);
+    engine_pool_end_session(node.pools[0], STR("a"));
+    expect_runs(3);
+    cr_assert(str_eq_c(node.runs[2].session, "b"));
+    finish(2, 5);
+    engine_pool_end_session(node.pools[1], STR("b"));
+    expect_runs(4);
+    cr_assert(str_eq_c(node.runs[3].session, "c"));
+    finish(3, 5);
+    close_node();
+    cr_assert(a.done == 1 && b.done == 1 && c.done == 1 && d.done == 1);
+}
+
+TEST(admission, one_that_waited_is_refused_with_its_place_and_keeps_it)
+{
+    struct asker a = {0}, b = {0}, c = {0}, again = {0};
+
+    open_node(&(struct engine_options){.kv_session_tokens = 60, .kv_hold_ms = 50}, 100);
+    begin(0, "a", 0, &a);
+    expect_runs(1);
+    begin(0, "b", 0, &b);
+    await(&b.failed);
+    cr_assert_eq(b.why.kind, ERR_OVERLOADED);
+    cr_assert_not_null(strstr(b.why.text, "place 1 of 1 "), "%s", b.why.text);
+    node.pools[0]->opt.kv_hold_ms = LONG_MS;
+    begin(0, "c", 0, &c);
+    begin(0, "b", 0, &again);
+    finish(0, 1);
+    engine_pool_end_session(node.pools[0], STR("a"));
+    expect_runs(2);
+    cr_assert(str_eq_c(node.runs[1].session, "b"), "it came before c");
+    finish(1, 1);
+    close_node();
+    cr_assert(again.done == 1 && c.failed == 1 && c.why.kind == ERR_DRAINING);
+}
+
+TEST(admission, a_lease_grows_with_its_session_and_the_next_ones_are_expected_to)
+{
+    struct asker a = {0}, b = {0};
+
+    open_node(&(struct engine_options){0}, 1600);
+    begin(0, "a", 0, &a);
+    expect_runs(1);
+    cr_assert_eq(board_kv_leased(node.board, 0), 20, "its prompt and the answer that it may have");
+    finish(0, 40);
+    cr_assert_eq(board_kv_leased(node.board, 0), 50);
+    engine_pool_end_session(node.pools[0], STR("a"));
+    cr_assert_eq(board_kv_leased(node.board, 0), 0);
+    begin(0, "b", 0, &b);
+    expect_runs(2);
+    cr_assert_eq(board_kv_leased(node.board, 0), 50);
+    finish(1, 1);
+    close_node();
+}
+
+TEST(admission, what_is_larger_than_every_cache_is_refused)
+{
+    struct asker a = {0}, ran = {0};
+
+    open_node(&(struct engine_options){0}, 10);
+    begin(0, "a", 0, &a);
+    await(&a.failed);
+    cr_assert_eq(a.why.kind, ERR_CONTEXT_LENGTH);
+    cr_assert_not_null(strstr(a.why.text, "has 10 tokens"), "%s", a.why.text);
+    begin(0, "b", 3, &ran); /* the engine's own word, as ever */
+    expect_runs(1);
+    finish(0, 1);
+    close_node();
+}
+
+/* Calls that come and go all the time must not keep the look at those that are held off. */
+TEST(admission, other_calls_do_not_put_off_the_look_at_the_held)
+{
+    struct asker a = {0}, b = {0}, c = {0};
+    uint64_t at_ms, came_ms;
+
+    open_node(&(struct engine_options){.kv_session_tokens = 60}, 100);
+    begin(0, "a", 0, &a);
+    expect_runs(1);
+    begin(0, "b", 0, &b);
+    at_ms = node.pools[0]->admission->tick_ms;
+    came_ms = clock_ms();
+    cr_assert_gt(at_ms, 0);
+    while (clock_ms() < came_ms + 2)
+        ;
+    engine_cancel(begin(0, "c", 0, &c));
+    begin(0, "c", 0, &c);
+    cr_assert_eq(node.pools[0]->admission->tick_ms, at_ms);
+    finish(0, 1);
+    engine_pool_end_session(node.pools[0], STR("a"));
+    expect_runs(2);
+    finish(1, 1);
+    close_node();
+}
+
+TEST(admission, a_cancelled_call_leaves_nothing)
+{
+    struct asker a = {0}, b = {0}, c = {0};
+    struct engine_call *held;
+
+    open_node(&(struct engine_options){.kv_session_tokens = 60}, 100);
+    begin(0, "a", 0, &a);
+    expect_runs(1);
+    held = begin(0, "b", 0, &b);
+    begin(0, "c", 0, &c);
+    cr_assert_eq(node.pools[0]->admission->n_sessions, 2);
+    engine_cancel(held);
+    cr_assert_eq(node.pools[0]->admission->n_sessions, 1);
+    engine_pool_end_session(node.pools[0], STR("b"));
+    finish(0, 1);
+    engine_pool_end_session(node.pools[0], STR("a"));
+    expect_runs(2);
+    cr_assert(str_eq_c(node.runs[1].session, "c"));
+    finish(1, 1);
+    close_node();
+    cr_assert_eq(b.done + b.failed, 0);
+}
+
+TEST(admission, an_idle_session_gives_its_room_back_and_comes_back_at_once)
+{
+    struct asker a = {0}, b = {0}, back = {0};
+
+    open_node(&(struct engine_options){.kv_session_tokens = 60, .kv_lease_idle_ms = 30}, 100);
+    begin(0, "a", 0, &a);
+    expect_runs(1);
+    begin(0, "b", 0, &b);
+    expect_runs(1); /* a runs, however long */
+    finish(0, 1);
+    expect_runs(2);
+    begin(0, "a", 1, &back);
+    expect_runs(3);
+    cr_assert_eq(board_kv_leased(node.board, 0), 120, "more than there should be, and true");
+    finish(1, 1);
+    finish(2, 1);
+    close_node();
+}
+
+TEST(admission, where_an_engine_tells_nothing_nobody_waits)
+{
+    struct asker a[4] = {0};
+    char name[] = "s0";
+
+    open_node(&(struct engine_options){.kv_session_tokens = 60}, 0);
+    cr_assert(board_kv_untold(node.board));
+    for (size_t i = 0; i < 4; i++, name[1]++)
+        begin(i % POOLS, name, 0, &a[i]);
+    expect_runs(4);
+    node.kv.capacity = 100; /* it was started anew, and tells */
+    kv_look(node.pools[0]->replicas.at[0]);
+    kv_look(node.pools[1]->replicas.at[0]);
+    cr_assert(!board_kv_untold(node.board));
+    for (size_t i = 0; i < 4; i++)
+        finish(i, 1);
+    close_node();
+}

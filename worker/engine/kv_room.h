@@ -1,0 +1,41 @@
+/*
+ * struct kv_room: the KV cache of one replica, as it tells and as sessions hold it (leases.h), for
+ * --kv-admission.
+ *
+ *   |<------------------------ limit: capacity x --kv-admission percent ------------------>|
+ *   |  leases of all workers (board)  |  used beyond them, by others  |       room         |
+ *
+ * The part of others is what the engine's own figure has above all leases at the moment it came:
+ * ends of our sessions since then make room at once. Part of struct replica.
+ */
+#ifndef RG_ENGINE_KV_ROOM_H
+#define RG_ENGINE_KV_ROOM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct replica;
+
+/* Asks the engine, when admission is on and no question is out. */
+void kv_look(struct replica *r);
+
+/* "untold", "told", "asked". */
+const char *kv_state_name(const struct replica *r);
+
+/* Tokens that sessions may hold; 0: as many as they like. */
+uint64_t kv_limit(const struct replica *r);
+
+/* Tokens that sessions of all workers hold. */
+uint64_t kv_leased(const struct replica *r);
+
+/* Tokens that are free; 0 also where it does not tell. */
+uint64_t kv_free(const struct replica *r);
+
+/* Takes room for a session. False: there is none, nothing is taken. A session that would be alone
+ * always has room. */
+bool kv_take(struct replica *r, uint64_t tokens);
+
+/* Takes (or gives back, below 0) tokens whether there is room or not. */
+void kv_move(struct replica *r, int64_t tokens);
+
+#endif

@@ -1,0 +1,67 @@
+/*
+ * struct leases: what this worker's sessions hold of the replicas' KV caches (kv_room.h). A session
+ * has at most one lease, on the replica that its calls go to; it moves with them. Between calls it
+ * stays: what was computed for the session is to be there for its next turn. It ends with the
+ * session, or when no call has run for long (leases_sweep).
+ */
+#ifndef RG_ENGINE_LEASES_H
+#define RG_ENGINE_LEASES_H
+
+#include <stdint.h>
+
+#include "common/base/list.h"
+#include "common/base/map.h"
+#include "common/base/str.h"
+
+struct replica;
+
+struct lease {
+    struct list_item by_use;
+    struct replica *at; /* NULL: it was taken out of the set */
+    uint64_t tokens;    /* held there */
+    uint64_t size;      /* of the longest prompt with its answer so far */
+    uint64_t used_ms;   /* end of the last call */
+    uint32_t calls;     /* running or waiting */
+    size_t len;
+    char session[];
+};
+
+/* Zeroed: there are none. */
+struct leases {
+    struct map by_session;
+    struct list_head by_use; /* without calls, least recently used first */
+    size_t n;
+};
+
+/* The session's, or NULL. */
+struct lease *lease_of(const struct leases *l, struct str session);
+
+/* The session has none. Its tokens are counted at the replica already (kv_take), or are now. */
+struct lease *lease_new(struct leases *l, struct str session, struct replica *at, uint64_t tokens,
+                        uint64_t now_ms);
+struct lease *lease_force(struct leases *l, struct str session, struct replica *at, uint64_t tokens,
+                          uint64_t now_ms);
+
+/* The session's calls go to another replica now. */
+void lease_to(struct lease *s, struct replica *at);
+
+/* The session has been seen to have so many tokens. */
+void lease_grow(struct lease *s, uint64_t size);
+
+/* One of the two ends of a call. */
+void lease_begin(struct lease *s);
+void lease_end(struct leases *l, struct lease *s, uint64_t now_ms);
+
+/* Gives all back. The size that it had. */
+uint64_t lease_drop(struct leases *l, struct lease *s);
+
+/* Drops those without a call since before_ms. */
+void leases_sweep(struct leases *l, uint64_t before_ms);
+
+/* The replica is about to be freed. */
+void leases_forget(struct leases *l, const struct replica *r);
+
+/* Drops all. */
+void leases_done(struct leases *l);
+
+#endif

@@ -1,0 +1,145 @@
+/* A line is NAME{label="value",...} NUMBER, with or without labels; what is none is passed over.
+ * Ranks of one copy of the model (tensor and pipeline parallel) each tell of the same tokens, so
+ * only the first of them counts; copies (data parallel, vLLM's engines) are summed. */
+#include "worker/engine/wire/kv_told.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "worker/engine/adapter.h"
+
+enum { NUMBER_MAX = 64 };
+
+static const double tokens_max = 1e15;
+
+/* One line, taken apart. */
+struct told_line {
+    struct str name, labels; /* labels: without the braces */
+    double value;
+};
+
+struct sums {
+    double capacity, used; /* as SGLang tells them */
+    double blocks;         /* vLLM's capacity */
+    double usage, old_usage;
+    unsigned n_usage, n_old_usage;
+};
+
+/* A number that can be one of tokens; -1: it is none. */
+static double number(struct str s)
+{
+    char text[NUMBER_MAX], *end;
+    double v;
+
+    if (s.len == 0 || s.len >= sizeof(text))
+        return -1;
+    memcpy(text, s.p, s.len);
+    text[s.len] = '\0';
+    v = strtod(text, &end);
+    return *end || !isfinite(v) || v < 0 || v > tokens_max ? -1 : v;
+}
+
+/* The value of a label; absent: there is none of that name. */
+static struct str label(struct str labels, const char *name)
+{
+    size_t at = 0;
+
+    while (at < labels.len) {
+        size_t eq = str_find(labels, STR("=\""), at);
+        size_t end = str_find(labels, STR("\""), MIN_OF(eq, labels.len) + 2);
+
+        if (eq >= labels.len || end >= labels.len)
+            break;
+        if (str_eq_c(str_trim(str_sub(labels, at, eq - at)), name))
+            return str_sub(labels, eq + 2, end - eq - 2);
+        at = end + 1;
+        at += at < labels.len && labels.p[at] == ',';
+    }
+    return (struct str){0};
+}
+
+static bool first_rank(struct str labels, const char *name)
+{
+    struct str rank = label(labels, name);
+
+    return !rank.p || str_eq_c(rank, "0");
+}
+
+static bool take_apart(struct str line, struct told_line *ret)
+{
+    size_t brace = str_find(line, STR("{"), 0), close = str_find(line, STR("} "), 0);
+    size_t blank = str_find(line, STR(" "), 0);
+    struct str rest;
+
+    *ret = (struct told_line){0};
+    if (brace < blank) {
+        if (close >= line.len || close < brace)
+            return false;
+        ret->labels = str_sub(line, brace + 1, close - brace - 1);
+        blank = close + 1;
+    }
+    if (blank >= line.len)
+        return false;
+    ret->name = str_sub(line, 0, MIN_OF(brace, blank));
+    rest = str_trim(str_sub(line, blank, line.len - blank));
+    ret->value = number(str_sub(rest, 0, MIN_OF(str_find(rest, STR(" "), 0), rest.len)));
+    return ret->value >= 0 && first_rank(ret->labels, "tp_rank") &&
+           first_rank(ret->labels, "pp_rank");
+}
+
+static double capacity_of(struct str labels)
+{
+    double tokens = number(label(labels, "kv_cache_size_tokens"));
+    double blocks = number(label(labels, "num_gpu_blocks"));
+    double each = number(label(labels, "block_size"));
+
+    if (tokens > 0)
+        return tokens;
+    return blocks > 0 && each > 0 ? blocks * each : 0;
+}
+
+static void take(const struct told_line *s, struct sums *t)
+{
+    if (str_eq_c(s->name, "sglang:max_total_num_tokens")) {
+        t->capacity += s->value;
+    } else if (str_eq_c(s->name, "sglang:num_used_tokens")) {
+        t->used += s->value;
+    } else if (str_eq_c(s->name, "vllm:cache_config_info")) {
+        t->blocks += capacity_of(s->labels);
+    } else if (str_eq_c(s->name, "vllm:kv_cache_usage_perc")) {
+        t->usage += s->value;
+        t->n_usage++;
+    } else if (str_eq_c(s->name, "vllm:gpu_cache_usage_perc")) {
+        t->old_usage += s->value;
+        t->n_old_usage++;
+    }
+}
+
+static double vllm_used(const struct sums *t)
+{
+    if (t->n_usage > 0)
+        return t->blocks * t->usage / t->n_usage;
+    return t->n_old_usage > 0 ? t->blocks * t->old_usage / t->n_old_usage : 0;
+}
+
+void kv_told_read(struct str text, struct engine_kv *ret)
+{
+    struct sums t = {0};
+    struct told_line s;
+    double capacity, used;
+
+    for (size_t at = 0; at < text.len;) {
+        size_t end = MIN_OF(str_find(text, STR("\n"), at), text.len);
+
+        if (take_apart(str_trim(str_sub(text, at, end - at)), &s))
+            take(&s, &t);
+        at = end + 1;
+    }
+    capacity = MIN_OF(t.capacity > 0 ? t.capacity : t.blocks, tokens_max);
+    used = t.capacity > 0 ? t.used : vllm_used(&t);
+    ret->capacity = (uint64_t)capacity;
+    ret->used = (uint64_t)MIN_OF(used, capacity);
+}
