@@ -1,5 +1,6 @@
 /*
- * struct engine_call: one sample on its way through queue, replica and retries; pool.c moves it.
+ * struct engine_call: one sample on its way through queue, replica and retries; pool.c moves it,
+ * pool_answers.c hears what the replica says of it.
  */
 #ifndef RG_ENGINE_POOL_CALL_H
 #define RG_ENGINE_POOL_CALL_H
@@ -73,6 +74,18 @@ void pool_queue(struct engine_call *c);
 
 /* Ends the call; its owner is told at once, so not from inside engine_start. */
 void pool_fail(struct engine_call *c, const struct err *e);
+
+/* Ends the call with its answer; as pool_fail. */
+void pool_delivered(struct engine_call *c, const struct engine_result *r);
+
+/* Takes a running call off its replica; it is queued again after delay_ms (0: at once). */
+void pool_again(struct engine_call *c, uint64_t delay_ms);
+
+/* What is left of the time that a call waits for an engine: all of it while one can be reached. */
+uint64_t pool_patience_ms(const struct engine_call *c);
+
+/* How the pool hears of an attempt; their ctx is the call. */
+extern const struct engine_attempt_events pool_answer_events;
 
 /* Notes that the pool's version holds from the call's next token on. */
 void pool_stamp(struct engine_call *c);

@@ -1,7 +1,7 @@
 /*
  * struct engine_pool from the inside, for the files that are the pool: engine.c (as a whole),
- * pool.c (its calls: pool_call.h), pool_abilities.c, pool_weights.c, pool_set.c, passing.c and
- * version_round.c.
+ * pool.c and pool_answers.c (its calls: pool_call.h), pool_abilities.c, pool_weights.c, pool_set.c,
+ * passing.c and version_round.c.
  */
 #ifndef RG_ENGINE_POOL_INTERNAL_H
 #define RG_ENGINE_POOL_INTERNAL_H
