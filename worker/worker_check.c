@@ -2,6 +2,8 @@
  * sinks, passthrough, names of parsers and families, and the model itself. Every mistake is one
  * line, so that an operator sees all of them at once. */
 
+#include "common/net/tls.h"
+#include "common/net/web_rules.h"
 #include "common/proc/config.h"
 #include "worker/engine/doors.h"
 #include "worker/engine/engine_pool.h"
@@ -123,6 +125,29 @@ static void check_passthrough(const struct config *c, struct buf *mistakes)
         note(mistakes, "passthrough", &e);
 }
 
+/* From where images are fetched, and the certificates that are asked for. */
+static void check_web(const struct config *c, struct buf *mistakes)
+{
+    struct tls_context *context = NULL;
+    struct web_rules *rules = NULL;
+    struct err e;
+
+    for (size_t i = 0; i < c->media_fetch.n + c->media_fetch_address.n; i++) {
+        size_t n_hosts = i < c->media_fetch.n;
+        const struct config_list *list = n_hosts ? &c->media_fetch : &c->media_fetch_address;
+        const char *one = list->at[n_hosts ? i : i - c->media_fetch.n];
+
+        if (web_rules_new(&one, n_hosts, &one, 1 - n_hosts, &rules, &e))
+            buf_printf(mistakes, "--%s\n", e.text);
+        else
+            web_rules_free(rules);
+    }
+    if (c->media_fetch_ca_file && *c->media_fetch_ca_file &&
+        tls_context_new(c->media_fetch_ca_file, false, &context, &e))
+        note(mistakes, "media-fetch-ca-file", &e);
+    tls_context_free(context);
+}
+
 /* The model takes seconds to load: only when asked for, or when something is wrong already. */
 void worker_check(const struct config *c, bool model, struct buf *mistakes)
 {
@@ -134,6 +159,7 @@ void worker_check(const struct config *c, bool model, struct buf *mistakes)
     check_sinks(c, mistakes);
     check_passthrough(c, mistakes);
     check_evaluation(c, mistakes);
+    check_web(c, mistakes);
     check_names(&o, mistakes);
     if (model || mistakes->len > 0)
         load_model(&o, mistakes);

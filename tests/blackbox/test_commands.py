@@ -108,6 +108,7 @@ WRONG = {
     "sink": ["ftp:x", "redis:x", "redis://127.0.0.1?password_file=/no/password"],
     "tool-parser": ["none-such-tools"], "reasoning-parser": ["none-such-thoughts"], "tito-family": ["none-such-family"],
     "model": ["/no/model"], "admin-key-file": ["/no/admins"], "key-secret-file": ["/no/secret"],
+    "media-fetch": ["ftp://a", "a.example,b c"], "media-fetch-address": ["10.0.0.1/8"], "media-fetch-ca-file": ["/no/ca.pem"],
     "passthrough": ["perhaps"], "workers": ["many"],
 }
 
