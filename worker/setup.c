@@ -24,6 +24,14 @@ enum { EVICT_AFTER_MS = 60 * 1000 };
 /* A worker that was replaced may take a moment to be gone. */
 enum { JOURNAL_WAIT_MS = 5000 };
 
+/* What came is read and hashed besides, which may take as long as other work. */
+uint64_t setup_fetch_limit(const struct config *c)
+{
+    return c->helper_timeout_ms
+               ? (uint64_t)c->media_fetch_timeout_ms + (uint64_t)c->helper_timeout_ms
+               : 0;
+}
+
 /* Which model, and what the operator says about it. */
 struct model_options setup_model(const struct config *c)
 {
@@ -199,6 +207,7 @@ void setup_calls(struct call_env *env, const struct config *c, const struct mode
     };
     env->web_ca_file = c->media_fetch_ca_file;
     env->fetch_timeout_ms = (uint64_t)c->media_fetch_timeout_ms;
+    call_fetchers_limit(env, setup_fetch_limit(c));
     env->max_session_inflight = (uint32_t)c->max_session_inflight;
     env->finish_on_disconnect = c->on_disconnect == DISCONNECT_FINISH;
     setup_parsers(env, info);

@@ -37,4 +37,8 @@ int setup_journal(const struct heritage *h, uint32_t index, char *dir, size_t si
 /* The settings among env's fields; called again after a reload. */
 void setup_calls(struct call_env *env, const struct config *c, const struct model *m);
 
+/* Milliseconds that a thread may take for what one request has fetched: it looks at its own time
+ * limit, this one is for what does not. 0: for ever. */
+uint64_t setup_fetch_limit(const struct config *c);
+
 #endif

@@ -8,13 +8,14 @@
 #include "worker/media/media_store.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
+#include "worker/setup.h"
 #include "worker/worker_state.h"
 
 enum { FETCHERS = 8 };
 
 /* From where pictures are fetched, and by which threads: they wait for others, so several at a time
  * cost little. */
-static int open_web(struct worker_state *w, struct err *e)
+static int open_web(struct worker_state *w, void (*on_lost)(void *env, unsigned n), struct err *e)
 {
     const struct config *c = w->h->config;
 
@@ -23,13 +24,13 @@ static int open_web(struct worker_state *w, struct err *e)
     if (web_rules_new((const char *const *)c->media_fetch.at, c->media_fetch.n,
                       (const char *const *)c->media_fetch_address.at, c->media_fetch_address.n,
                       &w->web, e) ||
-        call_fetchers_begin(&w->service.calls, FETCHERS, e))
+        call_fetchers_begin(&w->service.calls, FETCHERS, setup_fetch_limit(c), on_lost, e))
         return -1;
     w->service.calls.web = w->web;
     return 0;
 }
 
-int worker_media_open(struct worker_state *w, struct err *e)
+int worker_media_open(struct worker_state *w, void (*on_lost)(void *env, unsigned n), struct err *e)
 {
     const struct config *c = w->h->config;
 
@@ -38,7 +39,7 @@ int worker_media_open(struct worker_state *w, struct err *e)
                                 .sync = c->durability == DURABILITY_POWER,
                                 .session_bytes = (uint64_t)c->max_session_media_bytes});
     w->service.calls.media = w->media;
-    return open_web(w, e);
+    return open_web(w, on_lost, e);
 }
 
 void worker_media_close(struct worker_state *w)

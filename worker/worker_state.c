@@ -264,7 +264,7 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
     env->slot = w->h->slot;
     if (call_helpers_begin(env, (unsigned)c->helpers, (uint64_t)c->helper_timeout_ms, on_lost, e) ||
         keys_load(c->admin_key_file, c->key_secret_file, w->h->state_dir, &w->keys, e) ||
-        worker_media_open(w, e))
+        worker_media_open(w, on_lost, e))
         return -1;
     w->service.heritage = w->h;
     w->service.config = c;

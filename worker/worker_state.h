@@ -67,8 +67,9 @@ void worker_engines_reload(struct worker_state *w);
 void worker_engines_close(struct worker_state *w);
 
 /* The store of pictures, and from where they may be fetched: opened before the engines; sweep drops
- * what no session needs. -1: ERR_CONFIG. */
-int worker_media_open(struct worker_state *w, struct err *e);
+ * what no session needs. on_lost: call_fetchers_begin's. -1: ERR_CONFIG. */
+int worker_media_open(struct worker_state *w, void (*on_lost)(void *env, unsigned n),
+                      struct err *e);
 void worker_media_sweep(struct worker_state *w);
 void worker_media_close(struct worker_state *w);
 

@@ -6,8 +6,10 @@
 #include "common/net/resolve.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <resolv.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +31,13 @@ struct resolve_job {
     int fd; /* eventfd: the answer is there */
     char *host;
     uint16_t port;
+    bool counted; /* in n_waits, until its thread has asked */
     struct addrinfo *answer;
 };
+
+/* Names that are asked for at the wish of others (resolve_wait): threads that nobody waits for any
+ * more are among them. */
+static atomic_uint n_waits;
 
 /* "localhost" and names below it mean this machine, whatever a name server says. */
 static bool is_localhost(const char *host)
@@ -104,13 +111,25 @@ static void job_leave(struct resolve_job *j)
     free(j);
 }
 
+/* For this thread: no domain of resolv.conf is put behind names. Unlike a dot behind the name this
+ * leaves /etc/hosts as it is. */
+static void ask_for_name_itself(void)
+{
+    if (res_init() == 0)
+        _res.options &= ~(unsigned long)(RES_DEFNAMES | RES_DNSRCH);
+}
+
 /* In the thread. */
 static void *job_run(void *arg)
 {
     struct resolve_job *j = arg;
     uint64_t one = 1;
 
+    if (j->counted)
+        ask_for_name_itself();
     j->answer = ask(j->host, j->port, 0);
+    if (j->counted)
+        (void)atomic_fetch_sub(&n_waits, 1);
     (void)!write(j->fd, &one, sizeof(one));
     job_leave(j);
     return NULL;
@@ -220,6 +239,23 @@ static bool job_answered(const struct resolve_job *j, uint64_t until_us)
     return false;
 }
 
+/* A job that runs; NULL: there are too many, or there is no thread or descriptor for it. */
+static struct resolve_job *job_counted(const char *host, uint16_t port)
+{
+    struct resolve_job *j = NULL;
+
+    if (atomic_fetch_add(&n_waits, 1) < RESOLVE_WAITS_MAX)
+        j = job_new(host, port);
+    if (j) {
+        j->counted = true;
+        if (job_start(j))
+            return j;
+        job_leave(j);
+    }
+    (void)atomic_fetch_sub(&n_waits, 1);
+    return NULL;
+}
+
 int resolve_wait(const char *host, uint16_t port, uint64_t until_us, struct addrinfo **ret)
 {
     struct resolve_job *j;
@@ -228,10 +264,10 @@ int resolve_wait(const char *host, uint16_t port, uint64_t until_us, struct addr
     *ret = ask(host, port, AI_NUMERICHOST);
     if (*ret)
         return 0;
-    j = job_new(host, port);
+    j = job_counted(host, port);
     if (!j)
-        return -1;
-    answered = job_start(j) && job_answered(j, until_us);
+        return RESOLVE_BUSY;
+    answered = job_answered(j, until_us);
     if (answered) {
         *ret = j->answer;
         j->answer = NULL;

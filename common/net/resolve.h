@@ -22,8 +22,13 @@ int resolve_names(const char *host, const char *service, const struct addrinfo *
                   struct addrinfo **ret);
 
 /* The addresses of a host, for a thread that may wait; a name is asked for in a thread of its own,
- * as the C library's resolver keeps no time. 0: *ret is the caller's (freeaddrinfo), NULL for a
- * host that does not resolve. -1: not by `until_us` (clock_us), or the caller was cancelled. */
+ * as the C library's resolver keeps no time, and as it is: the domains that resolv.conf would put
+ * behind it are left out. 0: *ret is the caller's (freeaddrinfo), NULL for a host that does not
+ * resolve. -1: not by `until_us` (clock_us), or the caller was cancelled. RESOLVE_BUSY: so many
+ * names are being asked for (by callers that gave up, too) that this one is not, or there is no
+ * thread or descriptor for it. */
+enum { RESOLVE_BUSY = -2, RESOLVE_WAITS_MAX = 16 };
+
 RG_MUSTCHECK int resolve_wait(const char *host, uint16_t port, uint64_t until_us,
                               struct addrinfo **ret);
 

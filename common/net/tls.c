@@ -16,6 +16,8 @@
 #include <mbedtls/ssl.h>
 #include <mbedtls/x509_crt.h>
 
+#include "common/base/cancel.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 
@@ -39,7 +41,9 @@ struct tls {
     char *host;
     bool by_address; /* host is an address: checked by us, mbedTLS knows names only */
     bool offered;    /* a session was offered */
+    bool refused;    /* the certificate was */
     int fd;
+    uint64_t until_us; /* nothing is read later; 0: no limit */
 };
 
 static int fail(struct err *e, enum err_kind kind, const char *what, int code)
@@ -137,12 +141,16 @@ static int on_send(void *ctx, const unsigned char *p, size_t n)
     return errno == EAGAIN || errno == EINTR ? MBEDTLS_ERR_SSL_WANT_WRITE : -1;
 }
 
-/* mbedTLS's way from the socket. */
+/* mbedTLS's way from the socket. mbedTLS passes over some alerts without returning, hence the limit
+ * is looked at here. */
 static int on_receive(void *ctx, unsigned char *p, size_t n)
 {
     const struct tls *t = ctx;
-    ssize_t got = recv(t->fd, p, n, 0);
+    ssize_t got;
 
+    if (t->until_us && (cancel_wanted() || clock_us() >= t->until_us))
+        return MBEDTLS_ERR_SSL_WANT_READ;
+    got = recv(t->fd, p, n, 0);
     if (got >= 0)
         return (int)got;
     return errno == EAGAIN || errno == EINTR ? MBEDTLS_ERR_SSL_WANT_READ : -1;
@@ -180,6 +188,16 @@ int tls_new(struct tls_context *c, const char *host, int fd, struct tls **ret, s
     return 0;
 }
 
+void tls_limit(struct tls *t, uint64_t until_us)
+{
+    t->until_us = until_us;
+}
+
+bool tls_refused(const struct tls *t)
+{
+    return t->refused;
+}
+
 /* NULL is allowed; says nothing to the peer. */
 void tls_free(struct tls *t)
 {
@@ -204,7 +222,7 @@ static bool address_named(const mbedtls_x509_crt *cert, const char *host)
 }
 
 /* A failed handshake in plain words: which check of the certificate failed, if one did. */
-static int handshake_failed(const struct tls *t, int code, struct err *e)
+static int handshake_failed(struct tls *t, int code, struct err *e)
 {
     uint32_t flags = mbedtls_ssl_get_verify_result(&t->ssl);
     char why[256];
@@ -213,6 +231,7 @@ static int handshake_failed(const struct tls *t, int code, struct err *e)
         return fail(e, ERR_ENGINE_UNAVAILABLE, t->host, code);
     if (mbedtls_x509_crt_verify_info(why, sizeof(why), "", flags) > 0)
         why[strcspn(why, "\n")] = 0;
+    t->refused = true;
     return err_set(e, ERR_ENGINE_UNAVAILABLE, "TLS: %s: certificate refused: %s", t->host, why);
 }
 
@@ -248,9 +267,11 @@ int tls_handshake(struct tls *t, struct tls_session **session, struct err *e)
         return handshake_failed(t, rc, e);
     }
     cert = mbedtls_ssl_get_peer_cert(&t->ssl);
-    if (t->by_address && !t->context->insecure && !(cert && address_named(cert, t->host)))
+    if (t->by_address && !t->context->insecure && !(cert && address_named(cert, t->host))) {
+        t->refused = true;
         return err_set(e, ERR_ENGINE_UNAVAILABLE,
                        "TLS: %s: certificate refused: it does not name this address", t->host);
+    }
     renew_session(t, session);
     return 1;
 }

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "common/base/err.h"
@@ -25,6 +26,13 @@ void tls_context_free(struct tls_context *c);
  * the certificate. *session, when not NULL, is offered; tls_handshake renews it. */
 int tls_new(struct tls_context *c, const char *host, int fd, struct tls **ret, struct err *e);
 void tls_free(struct tls *t);
+
+/* For who waits in a thread: after until_us (clock_us), or when the thread's work is cancelled,
+ * nothing is read any more; what needs bytes returns 0. */
+void tls_limit(struct tls *t, uint64_t until_us);
+
+/* Whether the handshake failed by the certificate. */
+bool tls_refused(const struct tls *t);
 
 void tls_session_free(struct tls_session *s);
 

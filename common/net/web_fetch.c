@@ -26,14 +26,19 @@
 #include "common/net/web_rules.h"
 #include "common/net/web_url.h"
 
-enum { PIECE_BYTES = 64 << 10, HEAD_MAX = 64 << 10, LOOK_MS = 50 };
+enum {
+    PIECE_BYTES = 64 << 10,
+    HEADS_MAX = 64 << 10, /* bytes of all heads of one answer */
+    INTERIM_MAX = 8,      /* heads before the one that counts */
+    LOOK_MS = 50,
+    CONNECT_MS = 3000, /* one address; another one may answer */
+};
 
 /* One connection, and what was read of it and not taken yet. */
 struct web_line {
     const struct web_fetch *f;
     struct err *e;
     int fd;
-    struct tls_context *context;
     struct tls *tls;
     struct buf in;
 };
@@ -45,17 +50,21 @@ static int too_slow(struct err *e)
     return err_set(e, ERR_IO, "it takes too long");
 }
 
+/* Asked before every step, also when bytes are there: a server that never pauses must not outlast
+ * the limits. */
+static int may_go_on(const struct web_line *l)
+{
+    if (cancel_wanted())
+        return cancel_fail(l->e);
+    return clock_us() >= l->f->until_us ? too_slow(l->e) : 0;
+}
+
 /* Until the socket is ready, or a moment has passed (TLS may want either direction). */
-static int wait_a_moment(const struct web_line *l, short events)
+static void wait_a_moment(const struct web_line *l, short events)
 {
     struct pollfd p = {.fd = l->fd, .events = events};
 
-    if (cancel_wanted())
-        return cancel_fail(l->e);
-    if (clock_us() >= l->f->until_us)
-        return too_slow(l->e);
     (void)poll(&p, 1, LOOK_MS);
-    return 0;
 }
 
 enum { LINE_ENDED = 0, LINE_BROKEN = -1, LINE_WAITS = -2 };
@@ -80,7 +89,7 @@ static ssize_t receive(const struct web_line *l, char *p, size_t n)
 /* 1: there is more in l->in; 0: the other side has ended; -1. */
 static int read_more(struct web_line *l)
 {
-    for (;;) {
+    while (may_go_on(l) == 0) {
         ssize_t got = receive(l, buf_reserve(&l->in, PIECE_BYTES), PIECE_BYTES);
 
         if (got > 0) {
@@ -91,9 +100,9 @@ static int read_more(struct web_line *l)
             return 0;
         if (got == LINE_BROKEN)
             return err_set(l->e, ERR_IO, "its connection broke");
-        if (wait_a_moment(l, POLLIN))
-            return -1;
+        wait_a_moment(l, POLLIN);
     }
+    return -1;
 }
 
 static ssize_t send_some(const struct web_line *l, struct str bytes)
@@ -111,13 +120,16 @@ static ssize_t send_some(const struct web_line *l, struct str bytes)
 static int send_all(const struct web_line *l, struct str bytes)
 {
     while (bytes.len > 0) {
-        ssize_t sent = send_some(l, bytes);
+        ssize_t sent;
 
+        if (may_go_on(l))
+            return -1;
+        sent = send_some(l, bytes);
         if (sent < 0)
             return err_set(l->e, ERR_IO, "its connection broke");
         bytes = str_sub(bytes, (size_t)sent, bytes.len);
-        if (sent == 0 && wait_a_moment(l, POLLOUT))
-            return -1;
+        if (sent == 0)
+            wait_a_moment(l, POLLOUT);
     }
     return 0;
 }
@@ -127,27 +139,48 @@ static int send_all(const struct web_line *l, struct str bytes)
 static void line_close(struct web_line *l)
 {
     tls_free(l->tls);
-    tls_context_free(l->context);
     if (l->fd >= 0)
         (void)close(l->fd);
     buf_done(&l->in);
     *l = (struct web_line){.f = l->f, .e = l->e, .fd = -1};
 }
 
+/* When another of its addresses is to be tried; the last one has all the time. */
+static uint64_t connect_until(const struct web_line *l, bool is_last)
+{
+    uint64_t now = clock_us(), left = l->f->until_us > now ? l->f->until_us - now : 0;
+
+    return now + (is_last ? left : MIN_OF(left / 2, (uint64_t)CONNECT_MS * 1000));
+}
+
+/* 1; 0: it does not connect by then. */
+static int wait_connected(const struct web_line *l, uint64_t until_us)
+{
+    struct pollfd p = {.fd = l->fd, .events = POLLOUT};
+
+    while (poll(&p, 1, 0) <= 0) {
+        if (may_go_on(l))
+            return -1;
+        if (clock_us() >= until_us)
+            return 0;
+        wait_a_moment(l, POLLOUT);
+    }
+    return 1;
+}
+
 /* 1; 0: not this address; -1: given up. */
 static int connect_to(struct web_line *l, const struct addrinfo *a)
 {
-    struct pollfd p;
-    int sys = 0;
+    uint64_t until_us = connect_until(l, a->ai_next == NULL);
+    int rc, sys = 0;
     socklen_t len = sizeof(sys);
 
     l->fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (l->fd >= 0 && (connect(l->fd, a->ai_addr, a->ai_addrlen) == 0 || errno == EINPROGRESS)) {
-        p = (struct pollfd){.fd = l->fd, .events = POLLOUT};
-        while (poll(&p, 1, 0) <= 0)
-            if (wait_a_moment(l, POLLOUT))
-                return -1;
-        if (getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &sys, &len) == 0 && sys == 0)
+        rc = wait_connected(l, until_us);
+        if (rc < 0)
+            return -1;
+        if (rc > 0 && getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &sys, &len) == 0 && sys == 0)
             return 1;
     }
     if (l->fd >= 0)
@@ -167,34 +200,52 @@ static int connect_any(struct web_line *l, const struct addrinfo *list)
     return err_set(l->e, ERR_IO, "its host cannot be connected to");
 }
 
-/* One address that may not be is enough: a name that has both kinds is a trap. */
+/* One address that may not be is enough: a name that has both kinds is a trap. Which names of the
+ * operator's network exist is nobody's business, so no address and a forbidden one are told alike.
+ */
 static int check_addresses(const struct web_line *l, const struct addrinfo *list)
 {
-    if (!list)
-        return err_set(l->e, ERR_IO, "its host has no address");
+    bool lets = list != NULL;
+
     for (const struct addrinfo *a = list; a; a = a->ai_next)
-        if (!web_rules_let(l->f->rules, a->ai_addr))
-            return err_set(l->e, ERR_INVALID,
-                           "its host has an address that is not public (--media-fetch-address)");
+        lets = lets && web_rules_let(l->f->rules, a->ai_addr);
+    return lets ? 0
+                : err_set(l->e, ERR_INVALID,
+                          "its host has no address, or one that is not public "
+                          "(--media-fetch-address)");
+}
+
+/* The thread's context, made when it is first needed. What is wrong with it, a path maybe, is for
+ * the operator, who is told when the gateway starts. */
+static int tls_begin(struct web_line *l, const char *host)
+{
+    struct tls_context **context = l->f->tls;
+
+    if ((!*context && tls_context_new(l->f->ca_file, false, context, NULL)) ||
+        tls_new(*context, host, l->fd, &l->tls, NULL))
+        return err_set(l->e, ERR_WORKER_UNAVAILABLE, "the gateway cannot check certificates now");
+    tls_limit(l->tls, l->f->until_us);
     return 0;
 }
 
 static int shake(struct web_line *l, const char *host)
 {
     struct tls_session *session = NULL;
-    struct err why = {0};
-    int rc;
+    int rc = 0;
 
-    if (tls_context_new(l->f->ca_file, false, &l->context, l->e) ||
-        tls_new(l->context, host, l->fd, &l->tls, l->e))
+    if (tls_begin(l, host))
         return -1;
-    while ((rc = tls_handshake(l->tls, &session, &why)) == 0)
-        if (wait_a_moment(l, POLLIN))
-            break;
+    while (rc == 0 && may_go_on(l) == 0) {
+        rc = tls_handshake(l->tls, &session, NULL);
+        if (rc == 0)
+            wait_a_moment(l, POLLIN);
+    }
     tls_session_free(session);
     if (rc < 0)
-        return err_set(l->e, ERR_IO, "%s", why.text);
-    return rc == 1 ? 0 : -1;
+        return err_set(l->e, ERR_IO, "%s",
+                       tls_refused(l->tls) ? "its host's certificate was refused"
+                                           : "its host does not speak TLS as it should");
+    return rc > 0 ? 0 : -1;
 }
 
 static int line_open(struct web_line *l, const struct web_url *u)
@@ -202,7 +253,10 @@ static int line_open(struct web_line *l, const struct web_url *u)
     struct addrinfo *list = NULL;
     int rc;
 
-    if (resolve_wait(u->host, web_url_port(u), l->f->until_us, &list))
+    rc = resolve_wait(u->host, web_url_port(u), l->f->until_us, &list);
+    if (rc == RESOLVE_BUSY)
+        return err_set(l->e, ERR_OVERLOADED, "too many hosts are being looked up: try again later");
+    if (rc < 0)
         return cancel_wanted() ? cancel_fail(l->e) : too_slow(l->e);
     rc = check_addresses(l, list);
     if (rc == 0)
@@ -235,11 +289,12 @@ static int ask(const struct web_line *l, const struct web_url *u)
 /* The head of the answer, interim ones skipped; it stands at the start of l->in. */
 static int read_head(struct web_line *l, struct http1_head *h)
 {
-    size_t seen = 0;
+    size_t seen = 0, skipped = 0;
+    unsigned interim = 0;
 
     for (;;) {
         struct err why = {0};
-        int rc = http1_response(h, buf_str(&l->in), seen, HEAD_MAX, false, &why);
+        int rc = http1_response(h, buf_str(&l->in), seen, HEADS_MAX - skipped, false, &why);
 
         if (rc < 0)
             return err_set(l->e, ERR_INVALID, "its answer is no HTTP");
@@ -247,6 +302,9 @@ static int read_head(struct web_line *l, struct http1_head *h)
             return 0;
         seen = rc > 0 ? 0 : l->in.len;
         if (rc > 0) {
+            skipped += h->len_bytes;
+            if (++interim > INTERIM_MAX || skipped >= HEADS_MAX)
+                return err_set(l->e, ERR_INVALID, "its host sends interim answers and no other");
             buf_consume(&l->in, h->len_bytes);
             continue;
         }

@@ -14,20 +14,23 @@
 #include "common/base/str.h"
 
 struct buf;
+struct tls_context;
 struct web_rules;
 
 enum { WEB_REDIRECTS_MAX = 3 };
 
 struct web_fetch {
     const struct web_rules *rules;
-    const char *ca_file; /* NULL or "": the system's */
-    size_t max_bytes;    /* of the file */
-    uint64_t until_us;   /* clock_us: when it must be there */
+    const char *ca_file;      /* NULL or "": the system's */
+    struct tls_context **tls; /* the thread's own, made with ca_file when NULL is there; the
+                                 caller's to free */
+    size_t max_bytes;         /* of the file */
+    uint64_t until_us;        /* clock_us: when it must be there */
 };
 
 /* Appends the file to `out`. -1: ERR_INVALID (the rules, or the answer, say no), ERR_IO (no answer,
- * or none in time), ERR_BODY_TOO_LARGE, ERR_CANCELLED. The text names no address but what `url`
- * has. */
+ * or none in time), ERR_BODY_TOO_LARGE, ERR_CANCELLED; ERR_OVERLOADED and ERR_WORKER_UNAVAILABLE,
+ * which may be otherwise in a moment. The text names no host, no address and no path. */
 RG_MUSTCHECK int web_fetch(const struct web_fetch *f, struct str url, struct buf *out,
                            struct err *e);
 

@@ -495,6 +495,11 @@ static void on_watch(struct loop_timer *timer)
         h->opt.on_lost(h->opt.ctx, h->n_lost);
 }
 
+void helpers_lengthen(struct helpers *h, uint64_t limit_ms)
+{
+    h->opt.limit_ms = MAX_OF(h->opt.limit_ms, limit_ms);
+}
+
 /* The job is the pool's until done() is called. */
 void helpers_push(struct helpers *h, struct helper_job *j, struct str key)
 {

@@ -74,6 +74,10 @@ RG_MUSTCHECK int helpers_new(struct loop *l, const struct helpers_options *o, st
  * by _exit. NULL is accepted. */
 unsigned helpers_free(struct helpers *h);
 
+/* Jobs may take so long from now on, those that run included; nothing happens when they may
+ * already. */
+void helpers_lengthen(struct helpers *h, uint64_t limit_ms);
+
 /* The job waits for a thread; key is copied. */
 void helpers_push(struct helpers *h, struct helper_job *j, struct str key);
 

@@ -169,7 +169,7 @@ def test_redirections_are_held_to_the_same_rules(vision, web):
     assert chat(gateway, session(gateway), [user(by(web.at("/3")))]).status == 200
     assert sent(engine) == [SHOT] and web.asked[-1][0] == "/a?b"
     refused(gateway, web.at("/4"), "redirected more than 3 times")
-    seen, public = len(web.asked), "address that is not public"
+    seen, public = len(web.asked), "one that is not public"
     for n, (location, words) in enumerate((
             (web.at("/a", "127.0.0.2"), public), (web.at("/a", "localhost"), public), (web.at("/a", "169.254.169.254"), public),
             (web.at("/a", "[::1]"), "not one that images"), ("http://127.0.0.1:1/a", "another scheme or port"),
@@ -290,8 +290,8 @@ def test_a_worker_ends_in_the_middle_of_a_fetch(vision, web):
     c.close()
 
 
-@pytest.mark.parametrize("name,words", [("good", None), ("other", "certificate refused"), ("expired", "certificate refused")])
-def test_certificates_are_checked(vision, name, words):
+@pytest.mark.parametrize("name,is_good", [("good", True), ("other", False), ("expired", False)])
+def test_certificates_are_checked(vision, name, is_good):
     folder = Path(__file__).parents[1] / "data/tls"
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
@@ -299,14 +299,31 @@ def test_certificates_are_checked(vision, name, words):
     try:
         engine, gateway = vision(media_fetch=f"127.0.0.1:{web.port}", media_fetch_ca_file=folder / "ca.pem", **HERE)
         web.pages["/a"] = page(SHOT)
-        if words:
-            refused(gateway, web.at("/a", scheme="https"), words)
+        if not is_good:
+            refused(gateway, web.at("/a", scheme="https"), "certificate was refused")
             return
         assert chat(gateway, session(gateway), [user(by(web.at("/a", scheme="https")))]).status == 200
         assert sent(engine) == [SHOT]
         refused(gateway, web.at("/a"), "another scheme or port")
     finally:
         web.close()
+
+
+@pytest.mark.parametrize("name", ["other", "expired"])
+def test_whose_certificate_was_refused_is_not_told_after_a_redirection(vision, web, name):
+    folder = Path(__file__).parents[1] / "data/tls"
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
+    inner = Web(tls)
+    try:
+        _, gateway = vision(media_fetch=[*hosts(web, "localhost"), f"127.0.0.1:{inner.port}"],
+                            media_fetch_ca_file=folder / "ca.pem", **{**HERE, "media_fetch_address": ["127.0.0.1", "::1"]})
+        web.pages["/r"] = to(inner.at("/a", scheme="https"))
+        said = refused(gateway, web.at("/r", "localhost"), "certificate was refused")
+        assert "127.0.0.1" not in said and str(inner.port) not in said and "expired" not in said, said
+        assert not inner.asked
+    finally:
+        inner.close()
 
 
 def test_limits_count_pictures_by_url_too(vision, web):

@@ -18,6 +18,7 @@
 struct picture_look {
     const struct api_call *call;
     uint64_t until_us;
+    struct tls_context **tls; /* of the thread */
 };
 
 /* The part that is on record; NULL: none that can be read. */
@@ -39,7 +40,8 @@ static int get(void *ctx, struct arena *a, struct str url, struct request_image 
 {
     const struct picture_look *l = ctx;
     const struct call_env *env = &l->call->service->calls;
-    struct web_fetch f = {env->web, env->web_ca_file, l->call->images.image_bytes, l->until_us};
+    struct web_fetch f = {env->web, env->web_ca_file, l->tls, l->call->images.image_bytes,
+                          l->until_us};
     struct buf file = {0};
     char *bytes;
     int rc;
@@ -52,7 +54,7 @@ static int get(void *ctx, struct arena *a, struct str url, struct request_image 
         bytes = arena_alloc_alone(a, file.len + 1);
         memcpy(bytes, file.p ? file.p : "", file.len);
         ret->bytes = str_of(bytes, file.len);
-    } else if (e->kind != ERR_BODY_TOO_LARGE && e->kind != ERR_CANCELLED) {
+    } else if (e->kind == ERR_INVALID || e->kind == ERR_IO) {
         e->kind = ERR_INVALID_IMAGE;
     }
     buf_done(&file);
@@ -62,10 +64,10 @@ static int get(void *ctx, struct arena *a, struct str url, struct request_image 
 static int fetch_all(struct long_work *w, struct work_tools *tools, struct err *e)
 {
     struct api_call *c = CONTAINER_OF(w, struct api_call, fetching);
-    struct picture_look l = {c, clock_us() + c->service->calls.fetch_timeout_ms * 1000};
+    struct picture_look l = {c, clock_us() + c->service->calls.fetch_timeout_ms * 1000,
+                             &tools->tls};
     const struct image_source source = {get, &l};
 
-    (void)tools;
     c->arena.max_bytes = c->limits.memory_bytes; /* the body's length says nothing here */
     return image_parts_fetch(&c->arena, &c->images, &source, c->req, e);
 }

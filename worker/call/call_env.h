@@ -109,8 +109,12 @@ uint32_t call_context_length(const struct call_env *env);
 int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
                        void (*on_lost)(void *env, unsigned n), struct err *e);
 
-/* Threads for work_fetch. */
-int call_fetchers_begin(struct call_env *env, unsigned threads, struct err *e);
+/* Threads for work_fetch, of which there is at least one; limit_ms and on_lost as above. */
+int call_fetchers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
+                        void (*on_lost)(void *env, unsigned n), struct err *e);
+
+/* They may take so long from now on; a shorter time is not taken, as it would hit what runs. */
+void call_fetchers_limit(struct call_env *env, uint64_t limit_ms);
 
 /* Ends all threads, and drops what was dropped. How many threads do not end: then the process must
  * leave by _exit and free nothing that a request uses. */

@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/net/tls.h"
 #include "common/proc/board.h"
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
@@ -170,7 +171,7 @@ static void push(struct long_work *w, struct helpers **pool, struct str session_
 enum work_state work_begin(struct call_env *env, struct long_work *w, struct str session_id,
                            bool is_short, struct err *e)
 {
-    struct work_tools own = {env->scratch, env->encoder, env->board, note_of(env, 0)};
+    struct work_tools own = {env->scratch, env->encoder, env->board, note_of(env, 0), NULL};
 
     w->env = env;
     if (!env->helpers || (is_short && !helpers_busy(env->helpers, session_id)))
@@ -257,11 +258,34 @@ static void *no_tools(void *ctx)
     return mem_zalloc(sizeof(struct work_tools));
 }
 
-int call_fetchers_begin(struct call_env *env, unsigned threads, struct err *e)
+static void no_tools_free(void *p)
 {
-    struct helpers_options o = {.threads = threads, .tool_new = no_tools, .tool_free = free};
+    struct work_tools *tools = p;
+
+    tls_context_free(tools->tls);
+    free(tools);
+}
+
+int call_fetchers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
+                        void (*on_lost)(void *env, unsigned n), struct err *e)
+{
+    struct helpers_options o = {
+        .threads = threads,
+        .limit_ms = limit_ms,
+        .tool_new = no_tools,
+        .tool_free = no_tools_free,
+        .ctx = env,
+        .on_lost = on_lost,
+        .nice = NICE,
+    };
 
     return helpers_new(env->loop, &o, &env->fetchers, e);
+}
+
+void call_fetchers_limit(struct call_env *env, uint64_t limit_ms)
+{
+    if (env->fetchers)
+        helpers_lengthen(env->fetchers, limit_ms);
 }
 
 /* How many threads did not end. */

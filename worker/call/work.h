@@ -21,6 +21,7 @@ struct board;
 struct call_env;
 struct encoder;
 struct model_scratch;
+struct tls_context;
 
 /* What one thread renders and encodes with. */
 struct work_tools {
@@ -28,6 +29,7 @@ struct work_tools {
     struct encoder *encoder;
     const struct board *board; /* or NULL */
     _Atomic uint64_t *note;    /* what this thread works at; or NULL */
+    struct tls_context *tls;   /* a fetching thread's, NULL until it is needed */
 };
 
 struct long_work;
@@ -72,7 +74,7 @@ enum work_state work_begin(struct call_env *env, struct long_work *w, struct str
                            bool is_short, struct err *e);
 
 /* Work that waits for others over the network: always WORK_HELPED, in a thread of its own kind
- * (call_fetchers_begin), beside what is done for its session. Its tools have nothing. */
+ * (call_fetchers_begin), beside what is done for its session. Of its tools there is `tls` alone. */
 void work_fetch(struct call_env *env, struct long_work *w, struct str session_id);
 
 /* What work_note knows a body by: all of it up to 4 MiB, else its length, beginning and end, under
