@@ -9,6 +9,8 @@
 #include <arpa/inet.h>
 #include <string.h>
 
+#include "common/codec/utf8.h"
+
 enum { LABEL_MAX = 63 };
 
 static bool starts_nocase(struct str text, struct str head)
@@ -154,6 +156,24 @@ const char *web_url_parse(struct str text, struct web_url *ret)
     if (str_find(str_sub(rest, 0, end), STR("@"), 0) != SIZE_MAX)
         return "it has a user name";
     return web_authority_parse(str_sub(rest, 0, end), ret);
+}
+
+void web_url_show(struct str url, struct buf *ret)
+{
+    struct str bare = str_sub(url, 0, first_of(url, "?#"));
+    size_t slashes = str_find(bare, STR("//"), 0), from = ret->len, most;
+    size_t host = slashes == SIZE_MAX ? 0 : slashes + 2;
+    size_t name = host + first_of(str_sub(bare, host, bare.len), "/");
+
+    while (name > host && bare.p[name - 1] != '@')
+        name--;
+    buf_add_str(ret, str_sub(bare, 0, host));
+    buf_add_str(ret, str_sub(bare, name, bare.len));
+    most = utf8_valid_len(str_sub(buf_str(ret), from, WEB_SHOWN_MAX));
+    if (ret->len - from > most) {
+        ret->len = from + most;
+        buf_puts(ret, "...");
+    }
 }
 
 uint16_t web_url_port(const struct web_url *u)

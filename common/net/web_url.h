@@ -33,6 +33,13 @@ const char *web_url_parse(struct str text, struct web_url *ret);
  * *u. */
 const char *web_authority_parse(struct str text, struct web_url *u);
 
+/* For people: appends scheme, host and path, without user name, query and fragment (they may hold
+ * keys). More than WEB_SHOWN_MAX bytes are cut at a character's end, and "..." follows. `url` need
+ * be no good one. */
+enum { WEB_SHOWN_MAX = 100 };
+
+void web_url_show(struct str url, struct buf *ret);
+
 /* The port that is connected to. */
 uint16_t web_url_port(const struct web_url *u);
 

@@ -198,7 +198,8 @@ def test_redirections_are_held_to_the_same_rules(vision, web):
 ])
 def test_the_table_of_addresses(vision, web, url, words):
     engine, gateway = vision(media_fetch=f"http://*:{web.port}", **HERE)
-    refused(gateway, url.format(port=web.port), words)
+    said = refused(gateway, url.format(port=web.port) + "#part", words)
+    assert "u:p" not in said and "#part" not in said, said
     assert not web.asked and not engine.requests and not files(gateway)
 
 

@@ -23,6 +23,7 @@
 #include "common/codec/base64.h"
 #include "common/codec/json_build.h"
 #include "common/codec/sha256.h"
+#include "common/net/web_url.h"
 #include "worker/dialect/image_lifts.h"
 #include "worker/image/image_header.h"
 #include "worker/image/vision.h"
@@ -275,15 +276,17 @@ static const struct request_image *find_fetched(const struct image_settling *s, 
 static int cannot_fetch(const struct image_settling *s, struct str url)
 {
     char why[sizeof(s->e->text)];
+    struct buf shown = {0};
 
     (void)snprintf(why, sizeof(why), "%s", s->e->text);
     if (s->e->kind == ERR_BODY_TOO_LARGE)
         return too_large(s);
     if (s->e->kind != ERR_INVALID_IMAGE)
         return -1;
-    url = str_sub(url, 0, str_find(url, STR("?"), 0)); /* a query may hold a key */
-    (void)err_field(s->e, s->at, "Could not process image: '%.*s%s' was not fetched: %s (%s)",
-                    (int)MIN_OF(url.len, 100), url.p, url.len > 100 ? "..." : "", why, s->at);
+    web_url_show(url, &shown);
+    (void)err_field(s->e, s->at, "Could not process image: '%.*s' was not fetched: %s (%s)",
+                    (int)shown.len, shown.p, why, s->at);
+    buf_done(&shown);
     s->e->kind = ERR_INVALID_IMAGE;
     return -1;
 }

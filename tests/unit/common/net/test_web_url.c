@@ -118,3 +118,41 @@ TEST(web_url, redirections)
         buf_done(&to);
     }
 }
+
+#define A23 "aaaaaaaaaaaaaaaaaaaaaaa"
+#define A92 A23 A23 A23 A23
+
+static void shown(struct str url, const char *text)
+{
+    struct buf b = {0};
+
+    buf_puts(&b, "<");
+    web_url_show(url, &b);
+    cr_assert(str_eq_c(str_sub(buf_str(&b), 1, b.len), text), "%.*s", (int)b.len, b.p);
+    buf_done(&b);
+}
+
+TEST(web_url, shown_without_what_may_be_a_key)
+{
+    shown(STR("https://a.example:1/b/@c.png?key=1#2"), "https://a.example:1/b/@c.png");
+    shown(STR("http://user:pass@x/a#key"), "http://x/a");
+    shown(STR("http://user:p@ss@x"), "http://x");
+    shown(STR("http://u:p\\@x/"), "http://x/");
+    shown(STR("http://x#u@y/"), "http://x");
+    shown(STR("http://"), "http://");
+}
+
+TEST(web_url, shown_up_to_the_end_of_a_character)
+{
+    struct buf url = {0};
+
+    buf_puts(&url, "http://");
+    while (url.len < WEB_SHOWN_MAX - 1)
+        buf_add_c(&url, 'a');
+    buf_add_c(&url, 0);
+    url.len--;
+    shown(buf_str(&url), url.p);
+    buf_puts(&url, "\xc3\xa9");
+    shown(buf_str(&url), "http://" A92 "...");
+    buf_done(&url);
+}
