@@ -333,3 +333,195 @@ def test_limits_count_pictures_by_url_too(vision, web):
     answer = chat(gateway, session(gateway), [user(by(web.at("/a")), by(kit.url(OTHER)), by(web.at("/a")))])
     assert answer.status == 400 and "more than 2 images" in answer.json()["error"]["message"]
     assert not web.asked and not engine.requests
+
+
+def changing(web, at="/a", gate=None):
+    """Another picture each time; the first waits for the gate."""
+    made = []
+
+    def answer(h):
+        made.append(kit.png(64 + 32 * len(made), 64))
+        data = made[-1]
+        if gate and len(made) == 1:
+            gate.wait(60)
+        page(data)(h)
+    web.pages[at] = answer
+    return made
+
+
+def in_thread(call):
+    ret = []
+    t = threading.Thread(target=lambda: ret.append(call()))
+    t.start()
+    return t, ret
+
+
+def test_calls_at_the_same_time_see_one_picture(vision, web):
+    engine, gateway = vision(media_fetch=hosts(web), **HERE)
+    gate = threading.Event()
+    made = changing(web, gate=gate)
+    sid, url = session(gateway), web.at("/a")
+    calls = [in_thread(lambda n=n: chat(gateway, sid, [user(text(f"call {n}"), by(url))])) for n in range(6)]
+    wait_until(lambda: web.asked, what="it is fetched")
+    gate.set()
+    for t, _ in calls:
+        t.join()
+    assert [a.status for _, (a,) in calls] == [200] * 6, [a.body for _, (a,) in calls]
+    assert len(made) == 1
+    assert [sent(engine, n) for n in range(6)] == [[made[0]]] * 6
+    assert files(gateway) == {kit.sha(made[0]): 1}
+
+
+def test_tokens_are_counted_of_the_picture_that_the_call_gets(vision, web):
+    engine, gateway = vision(media_fetch=hosts(web), **HERE)
+    made = []
+
+    def answer(h):
+        made.append(kit.png(640 * (1 + len(made)), 480))
+        page(made[-1])(h)
+    web.pages["/a"] = answer
+    sid = session(gateway)
+    body = {"max_tokens": 9, "messages": [user(text("look"), {"type": "image", "source": {"type": "url", "url": web.at("/a")}})]}
+    count = gateway.post(f"/sessions/{sid}/v1/messages/count_tokens", body).json()["input_tokens"]
+    assert gateway.post(f"/sessions/{sid}/v1/messages", body).json()["usage"]["input_tokens"] == count
+    assert gateway.post(f"/sessions/{sid}/v1/messages/count_tokens", body).json()["input_tokens"] == count
+    assert len(made) == 1 and sent(engine) == made
+
+
+def note_of(gateway, sid):
+    found = list((kit.media(gateway) / "sessions" / sid).glob("*.url"))
+    assert len(found) == 1, found
+    return found[0]
+
+
+@pytest.mark.parametrize("torn", [b"", b"\0" * 200, b'{"type":"image","med', b"{}"])
+def test_a_note_that_was_cut_off_is_made_again(vision, web, torn):
+    engine, gateway = vision(media_fetch=hosts(web), **HERE)
+    web.pages["/a"] = page(SHOT)
+    sid, messages = session(gateway), [user(text("a"), by(web.at("/a")))]
+    assert chat(gateway, sid, messages).status == 200
+    note = note_of(gateway, sid)
+    note.write_bytes(torn)
+    for _ in range(3):
+        assert chat(gateway, sid, messages + [user(text("more"))]).status == 200
+    assert len(web.asked) == 2 and sent(engine) == [SHOT]
+    assert json.loads(note.read_bytes())["media"] == kit.sha(SHOT)
+
+
+def test_nothing_is_fetched_when_nobody_knows_what_the_session_had(vision, web):
+    engine, gateway = vision(media_fetch=hosts(web), **HERE)
+    web.pages["/a"] = page(SHOT)
+    sid, messages = session(gateway), [user(text("a"), by(web.at("/a")))]
+    assert chat(gateway, sid, messages).status == 200
+    note = note_of(gateway, sid)
+    whole = note.read_bytes()
+    note.unlink()
+    note.mkdir()
+    answer = chat(gateway, sid, messages + [user(text("more"))])
+    assert (answer.status, answer.json()["error"]["code"]) == (503, "storage_failed"), answer.body
+    assert answer.headers["x-should-retry"] == "true" and len(web.asked) == 1 and len(engine.requests) == 1
+    note.rmdir()
+    note.write_bytes(whole)
+    assert chat(gateway, sid, messages + [user(text("more"))]).status == 200 and len(web.asked) == 1
+
+
+def test_a_session_takes_pictures_from_so_many_urls(vision, web):
+    engine, gateway = vision(media_fetch=hosts(web), **HERE)
+    web.pages.update({"/a": page(SHOT), "/b": page(OTHER)})
+    sid, messages = session(gateway), [user(text("a"), by(web.at("/a")))]
+    assert chat(gateway, sid, messages).status == 200
+    whole = note_of(gateway, sid)
+    for n in range(4095):
+        whole.with_name(f"{n:064x}.url").write_text("{}")
+    answer = chat(gateway, sid, messages + [user(by(web.at("/b")))])
+    assert answer.status == 413 and "4096 URLs" in answer.json()["error"]["message"], answer.body
+    assert len(web.asked) == 1 and len(engine.requests) == 1
+    assert chat(gateway, sid, messages + [user(text("more"))]).status == 200
+
+
+def test_nothing_is_fetched_for_sessions_that_are_no_more(vision, web):
+    engine, gateway = vision(media_fetch=hosts(web), **HERE)
+    web.pages["/a"] = page(SHOT)
+    sid, messages = session(gateway), [user(text("a"), by(web.at("/a")))]
+    gateway.post(f"/sessions/{sid}/finalize", {})
+    unknown = sid[:-8] + ("0" * 8 if sid[-8:] != "0" * 8 else "1" * 8)
+    for one, status in ((sid, 410), (unknown, 404)):
+        answer = chat(gateway, one, messages)
+        assert answer.status == status, answer.body
+    assert not web.asked and not engine.requests
+
+
+def test_a_new_session_of_a_call_keeps_what_was_fetched(vision, web):
+    engine, gateway = vision(media_fetch=hosts(web), **HERE)
+    made = changing(web)
+    messages = [user(text("a"), by(web.at("/a")))]
+    answer = gateway.post("/v1/chat/completions", {"messages": messages})
+    assert answer.status == 200, answer.body
+    sid = answer.headers["rollgate-session"]
+    assert chat(gateway, sid, messages + [user(text("more"))]).status == 200
+    assert len(made) == 1 and sent(engine) == made
+
+
+def results(gateway):
+    head = 'rollgate_fetches_total{result="'
+    return {k[len(head):-2]: v for k, v in gateway.metrics().items() if k.startswith(head) and v}
+
+
+def test_who_waits_for_a_thread_is_told_to_ask_again(vision, web):
+    """Threads that others' slow servers hold are our shortage, not the picture's fault. A machine that is slow to send the
+    calls spreads their times out, so that none has waited long: then once more."""
+    engine, gateway = vision(media_fetch=hosts(web), **{**HERE, "media_fetch_timeout": "4s"})
+    web.pages["/slow"] = stall(web)
+    sessions = [session(gateway) for _ in range(24)]
+    for _ in range(8):
+        calls = [in_thread(lambda sid=sid: chat(gateway, sid, [user(by(web.at("/slow")))])) for sid in sessions]
+        for t, _ in calls:
+            t.join()
+        answers = [a for _, (a,) in calls]
+        assert {a.status for a in answers} <= {400, 503}, [a.body for a in answers]
+        busy = [a for a in answers if a.status == 503]
+        if busy:
+            break
+    assert {a.json()["error"]["code"] for a in busy} == {"overloaded"} and {a.headers["x-should-retry"] for a in busy} == {"true"}
+    assert not engine.requests
+
+
+def test_base64_that_reads_like_a_url_is_not_fetched(vision, web):
+    engine, gateway = vision(media_fetch=hosts(web), **HERE)
+    web.pages["/a"] = page(SHOT)
+    source = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": web.at("/a")}}
+    answer = gateway.post(f"/sessions/{session(gateway)}/v1/messages", {"max_tokens": 9, "messages": [user(source)]})
+    assert answer.status == 400 and "not base64" in answer.json()["error"]["message"], answer.body
+    answer = chat(gateway, session(gateway), [user(by("data:;base64," + web.at("/a")))])
+    assert answer.status == 400 and "not base64" in answer.json()["error"]["message"], answer.body
+    assert not web.asked and not engine.requests
+
+
+def test_fetches_are_counted_and_what_was_refused_is_in_the_log(vision, web):
+    _, gateway = vision(media_fetch=f"http://*:{web.port}", max_image_bytes="65536", **HERE)
+    web.pages.update({"/a": page(SHOT), "/large": page(b"x" * 70000), "/shut": lambda h: None})
+    sid = session(gateway)
+    for n in range(2):
+        assert chat(gateway, sid, [user(text(f"call {n}"), by(web.at("/a")))]).status == 200
+    refused(gateway, web.at("/a?key=secret", "127.0.0.2"), "not public")
+    refused(gateway, web.at("/large"), "65536 bytes", 413, "body_too_large")
+    refused(gateway, web.at("/shut"), "without an answer")
+    assert results(gateway) == {"fetched": 1, "recorded": 1, "refused": 1, "too_large": 1, "failed": 1}
+    wait_until(lambda: "127.0.0.2" in gateway.log(), what="the host is in the log")
+    assert "secret" not in gateway.log()
+
+
+def test_pictures_that_are_fetched_have_so_much_memory(vision, web):
+    """The first may always be fetched; others only while there is room beside it."""
+    engine, gateway = vision(media_fetch=hosts(web), max_request_memory="1m", **{**HERE, "media_fetch_timeout": "1h"})
+    web.pages.update({"/slow": stall(web), "/a": page(SHOT)})
+    c = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=60)
+    c.request("POST", f"/sessions/{session(gateway)}/v1/chat/completions", json.dumps({"messages": [user(by(web.at("/slow")))]}))
+    wait_until(lambda: web.asked, what="it is fetched")
+    sid = session(gateway)
+    answer = chat(gateway, sid, [user(by(web.at("/a")))])
+    assert (answer.status, answer.json()["error"]["code"]) == (503, "memory_full"), answer.body
+    assert answer.headers["x-should-retry"] == "true"
+    c.close()
+    wait_until(lambda: results(gateway).get("cancelled"), what="the slow one is given up")
+    assert chat(gateway, sid, [user(by(web.at("/a")))]).status == 200 and sent(engine) == [SHOT]

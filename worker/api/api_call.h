@@ -24,6 +24,7 @@ struct dialect;
 struct dialect_writer;
 struct exchange;
 struct json;
+struct picture_fetch;
 struct session;
 struct token_count;
 
@@ -37,8 +38,9 @@ struct api_call {
     struct long_work reading, fetching;
     call_ready_fn ready;
     void (*fetched)(struct api_call *c, const struct err *e);
-    struct session *held;         /* pinned while the request is read, or NULL */
-    struct token_count *counting; /* or NULL */
+    struct picture_fetch *pictures; /* while they are fetched, or NULL */
+    struct session *held;           /* pinned while the request is read, or NULL */
+    struct token_count *counting;   /* or NULL */
     struct exchange *x;
     const struct dialect *dialect;
     unsigned dialect_label;
@@ -73,8 +75,9 @@ void call_read(struct service_request *r, const struct dialect *d, call_ready_fn
  * read as JSON. */
 int api_call_read_body(struct api_call *c, struct str *ret, struct err *e);
 
-/* api_call_pictures.c: has the pictures that its request names by URL fetched; `done` is called on
- * the loop, with NULL when they are all there, unless the client leaves: then the call is gone. */
+/* api_call_pictures.c: has the pictures that its request names by URL fetched, and kept when its
+ * session is c->held; `done` is called on the loop, perhaps at once, with NULL when they are all
+ * there, unless the client leaves: then the call is gone. */
 void api_call_fetch(struct api_call *c, void (*done)(struct api_call *c, const struct err *e));
 
 /* Reads `body` (in the call's arena, c->lifts in it) into body and req. */
@@ -134,6 +137,9 @@ void api_call_free(struct api_call *c);
 /* reseed.c: a fresh session for a call whose own is not here, where that may be; its id. -1 and e:
  * ERR_UNKNOWN_SESSION, ERR_SESSION_ENDED, or there is no room. */
 int call_reseed(struct service_request *r, char ret_id[ID_TEXT_MAX], struct err *e);
+
+/* What call_reseed would refuse, before anything is done. */
+int call_may_reseed(const struct service_request *r, struct err *e);
 
 /* batch.c: a completion with several prompts. Each is a call of its own, with its own commit, hash
  * and replay; their answers are one HTTP answer, the choices of prompt k at index k * n. The

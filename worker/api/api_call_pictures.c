@@ -1,81 +1,58 @@
-/*
- * Pictures that a request names by URL: fetched in a thread that may wait, one after the other,
- * within one time limit. What the session has had from a URL stays what it was, whatever lies there
- * now: a history that is sent again must be the same history. So what is on record for the session
- * comes first, and nothing is fetched for it.
- */
+/* Pictures that a request names by URL: a thread fetches them (picture_fetch.c) while the request
+ * waits. What came of it is counted and logged here, on the loop. */
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "common/net/web_fetch.h"
-#include "common/net/web_url.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
-#include "worker/dialect/image_parts.h"
-#include "worker/media/media_store.h"
-#include "worker/request/chat_request.h"
+#include "worker/api/picture_fetch.h"
 
-struct picture_look {
-    const struct api_call *call;
-    uint64_t until_us;
-    struct tls_context **tls; /* of the thread */
-};
-
-/* The part that is on record; NULL: none that can be read. */
-static const struct json *look_up(const struct api_call *c, struct arena *a, struct str url)
-{
-    struct buf text = {0};
-    const struct json *part = NULL;
-
-    if (media_store_pinned(c->service->calls.media, str_cstr(c->id), url, &text) &&
-        (json_parse(a, arena_str(a, buf_str(&text)), &part, NULL) != 0 || !image_part_is(part)))
-        part = NULL;
-    buf_done(&text);
-    return part;
-}
-
-/* image_source.get, in a thread. */
-static int get(void *ctx, struct arena *a, struct str url, struct request_image *ret,
-               const struct json **ret_part, struct err *e)
-{
-    const struct picture_look *l = ctx;
-    const struct call_env *env = &l->call->service->calls;
-    struct web_fetch f = {env->web, env->web_ca_file, l->tls, l->call->images.image_bytes,
-                          l->until_us};
-    struct buf file = {0};
-    char *bytes;
-    int rc;
-
-    *ret_part = look_up(l->call, a, url);
-    if (*ret_part)
-        return 0;
-    rc = web_fetch(&f, url, &file, e);
-    if (rc == 0) {
-        bytes = arena_alloc_alone(a, file.len + 1);
-        memcpy(bytes, file.p ? file.p : "", file.len);
-        ret->bytes = str_of(bytes, file.len);
-    } else if (e->kind == ERR_INVALID || e->kind == ERR_IO) {
-        e->kind = ERR_INVALID_IMAGE;
-    }
-    buf_done(&file);
-    return rc;
-}
+/* Requests that wait or are fetched for; above, they are sent away. */
+enum { FETCHING_MAX = 256 };
 
 static int fetch_all(struct long_work *w, struct work_tools *tools, struct err *e)
 {
     struct api_call *c = CONTAINER_OF(w, struct api_call, fetching);
-    struct picture_look l = {c, clock_us() + c->service->calls.fetch_timeout_ms * 1000,
-                             &tools->tls};
-    const struct image_source source = {get, &l};
+    int rc;
 
+    c->pictures->tls = &tools->tls;
     c->arena.max_bytes = c->limits.memory_bytes; /* the body's length says nothing here */
-    return image_parts_fetch(&c->arena, &c->images, &source, c->req, e);
+    rc = picture_fetch_run(c->pictures, &c->arena, c->req, e);
+    if (rc)
+        arena_done(&c->arena); /* here: much memory takes long to give back */
+    return rc;
+}
+
+static void tell(const struct api_call *c, const struct picture_fetch *f)
+{
+    struct log_scope scope = {str_cstr(c->id), str_cstr(c->request_id)};
+
+    for (unsigned i = 0; i < FETCH_RESULTS; i++)
+        if (f->counts[i] > 0)
+            metrics_count_at(c->service->calls.page, METRIC_fetches, i, 0, f->counts[i]);
+    if (f->why.kind)
+        log_warn(&scope, "an image by URL was not fetched", LOG_T("host", f->host),
+                 LOG_T("why", f->why.text));
+}
+
+/* The thread has let go. What it fetched belongs to the call from here on. */
+static void end(struct api_call *c)
+{
+    c->service->calls.n_fetching--;
+    if (c->fetching.stuck)
+        return;
+    tell(c, c->pictures);
+    picture_fetch_free(c->pictures);
+    c->pictures = NULL;
 }
 
 static void on_fetched(struct long_work *w, const struct err *e)
 {
     struct api_call *c = CONTAINER_OF(w, struct api_call, fetching);
 
+    end(c);
     exchange_watch(c->x, NULL, NULL);
     exchange_let(c->x);
     c->fetched(c, e);
@@ -87,6 +64,7 @@ static void on_dropped(struct long_work *w)
     struct api_call *c = CONTAINER_OF(w, struct api_call, fetching);
     struct exchange *x = c->x;
 
+    end(c);
     api_call_free(c);
     exchange_let(x);
 }
@@ -99,13 +77,44 @@ static void on_left(void *ctx, bool delivered)
     work_drop(&c->fetching);
 }
 
+static struct picture_fetch *begin(const struct api_call *c)
+{
+    struct call_env *env = &c->service->calls;
+    struct picture_fetch *f = mem_zalloc(sizeof(*f));
+
+    f->web = env->web;
+    f->media = env->media;
+    if (c->held)
+        f->session_id = str_cstr(c->id);
+    f->rules = c->images;
+    f->memory_bytes = c->limits.memory_bytes;
+    f->sum = &env->fetch_bytes;
+    f->limit_us = env->fetch_timeout_ms * 1000;
+    f->until_us = clock_us() + f->limit_us;
+    if (env->web_ca_file)
+        f->ca_file = mem_strndup(env->web_ca_file, strlen(env->web_ca_file));
+    return f;
+}
+
 void api_call_fetch(struct api_call *c, void (*done)(struct api_call *c, const struct err *e))
 {
+    struct call_env *env = &c->service->calls;
+    struct err e = {0};
+
+    if (env->n_fetching >= FETCHING_MAX) {
+        metrics_count_at(env->page, METRIC_fetches, METRIC_FETCH_UNAVAILABLE, 0, 1);
+        (void)err_set(&e, ERR_OVERLOADED, "too many requests wait for images by URL; ask again");
+        e.status = 503;
+        done(c, &e);
+        return;
+    }
+    env->n_fetching++;
+    c->pictures = begin(c);
     c->fetched = done;
     c->fetching.run = fetch_all;
     c->fetching.done = on_fetched;
     c->fetching.drop = on_dropped;
-    work_fetch(&c->service->calls, &c->fetching, str_cstr(c->id));
+    work_fetch(env, &c->fetching, str_cstr(c->held ? c->id : c->request_id));
     exchange_hold(c->x);
     exchange_watch(c->x, on_left, c);
 }

@@ -65,8 +65,23 @@ static int refuse_unread(struct api_call *c, struct err *e)
                        "than --max-session-unread-bytes (%llu)",
                        waiting, (unsigned long long)max);
     }
-    exchange_account(c->x, str_cstr(c->id));
     return 0;
+}
+
+/* What meet_session would refuse is refused before the network is used for it. Nothing is made. */
+static int judge_session(struct api_call *c, struct err *e)
+{
+    const struct service_request *r = &c->request;
+    const struct session *s = NULL;
+    bool ended = false;
+
+    if (r->id_valid)
+        s = session_find(r->service->calls.store, r->id, &ended);
+    if (s)
+        return session_refuse_foreign(s, e) || refuse_unread(c, e) ? -1 : 0;
+    if (ended)
+        return err_set(e, ERR_SESSION_ENDED, "the session has ended");
+    return call_may_reseed(r, e);
 }
 
 /* What of a request needs its session, after it was read. */
@@ -81,6 +96,7 @@ static int meet_session(struct api_call *c, struct err *e)
         return -1;
     if (refuse_unread(c, e))
         return -1;
+    exchange_account(c->x, str_cstr(c->id));
     api_call_regroup(c);
     api_call_settle(c);
     if (request_limits_memory(&c->limits, &c->arena, e))
@@ -128,10 +144,16 @@ static void on_pictures(struct api_call *c, const struct err *e)
 
 static void on_read(struct api_call *c, const struct err *given)
 {
-    if (!given && c->req->n_awaited > 0)
-        api_call_fetch(c, on_pictures);
-    else
+    struct err e = {0};
+
+    if (given || c->req->n_awaited == 0)
         on_whole(c, given);
+    else if (judge_session(c, &e) ||
+             residency_room(c->service->calls.residency, c->held,
+                            exchange_body(c->x).len + c->arena.held_bytes, &e))
+        on_whole(c, &e);
+    else
+        api_call_fetch(c, on_pictures);
 }
 
 /* A helper has read the body. */

@@ -31,7 +31,7 @@ static bool may_be_ours(const struct service_request *r)
 }
 
 /* The error tells what is known of the id: ended, or unknown. */
-static int may_reseed(const struct service_request *r, struct err *e)
+int call_may_reseed(const struct service_request *r, struct err *e)
 {
     const struct config *c = r->service->config;
     bool keys = keys_required(r->service->keys);
@@ -86,7 +86,7 @@ int call_reseed(struct service_request *r, char ret_id[ID_TEXT_MAX], struct err 
     char text[SHOWN_MAX];
     struct str asked = shown_id(r, text);
 
-    if (may_reseed(r, e) || create(r, asked, ret_id, e))
+    if (call_may_reseed(r, e) || create(r, asked, ret_id, e))
         return -1;
     scope.session = str_cstr(ret_id);
     log_warn(&scope, "a call on an unknown session got a fresh one", LOG_S("asked", asked));

@@ -58,6 +58,8 @@ struct call_env {
     const struct web_rules *web; /* from where pictures may be fetched; NULL: from nowhere */
     const char *web_ca_file;
     uint64_t fetch_timeout_ms;       /* of all that one request has fetched */
+    unsigned n_fetching;             /* requests that are in work_fetch */
+    atomic_size_t fetch_bytes;       /* that fetched pictures take, or may, until they are kept */
     const struct media_store *media; /* NULL: there is none; no picture is taken */
     bool finish_on_disconnect;
     bool media_drift;     /* answers to another prompt with images than was sent are taken */

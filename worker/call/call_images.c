@@ -8,6 +8,8 @@
  */
 #include "worker/call/call_images.h"
 
+#include <string.h>
+
 #include "common/base/arena.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_rules.h"
@@ -22,6 +24,26 @@
 #include "worker/request/request_limits.h"
 #include "worker/session/session_call.h"
 
+/* A note is never cut off where it is made first. */
+static bool is_note(struct str text)
+{
+    return text.len > 0 && memchr(text.p, '\0', text.len) == NULL;
+}
+
+/* One that was fetched before the call had a session: what is noted, if anything, must be that. */
+static int pin(const struct model_call *t, const struct request_image *image, struct err *e)
+{
+    struct media_pin of = {t->in.session_id, image->url, is_note};
+    struct buf held = {0};
+    int rc = media_store_pin(t->env->media, &of, image->part, &held, e);
+
+    if (rc == 1 && !str_eq(buf_str(&held), image->part))
+        rc = err_set(e, ERR_OVERLOADED,
+                     "the session was given another image from a URL meanwhile; ask again");
+    buf_done(&held);
+    return rc < 0 ? -1 : 0;
+}
+
 int call_images_keep(struct model_call *t, struct err *e)
 {
     const struct chat_request *req = t->in.req;
@@ -30,8 +52,7 @@ int call_images_keep(struct model_call *t, struct err *e)
         struct request_image *image = &req->images[i];
 
         if (media_store_put(t->env->media, t->in.session_id, image->media, image->bytes, e) != 0 ||
-            (image->url.p &&
-             media_store_pin(t->env->media, t->in.session_id, image->url, image->part, e) != 0))
+            (image->url.p && pin(t, image, e) != 0))
             return -1;
         arena_drop(&t->arena, image->bytes.p);
         image->bytes = (struct str){0};

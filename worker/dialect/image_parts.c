@@ -53,6 +53,7 @@ struct image_settling {
     const struct image_source *source; /* NULL: what is to be fetched stays */
     struct chat_request *req;
     const char *at; /* of the part at hand */
+    bool by_url;    /* what find_text found is to be fetched */
     struct err *e;
 };
 
@@ -80,13 +81,14 @@ static bool is_fetched(const struct image_settling *s, struct str url)
                                  str_eq_nocase(str_sub(url, 0, 8), STR("https://")));
 }
 
-/* The base64 of a data URL, or the URL of what is to be fetched. */
-static int of_url(const struct image_settling *s, struct str url, struct str *ret)
+/* The base64 of a data URL, or the URL of what is to be fetched: s->by_url. */
+static int of_url(struct image_settling *s, struct str url, struct str *ret)
 {
     size_t comma = str_find(url, STR(","), 0);
     struct str head = str_sub(url, 0, comma == SIZE_MAX ? url.len : comma);
 
     if (is_fetched(s, url)) {
+        s->by_url = true;
         *ret = url;
         return 0;
     }
@@ -101,12 +103,13 @@ static int of_url(const struct image_settling *s, struct str url, struct str *re
 
 /* The text of the picture, from any dialect's shape: {image_url: URL | {url: URL}},
  * {source: {type: base64 | url, data | url}}. */
-static int find_text(const struct image_settling *s, const struct json *given, struct str *ret)
+static int find_text(struct image_settling *s, const struct json *given, struct str *ret)
 {
     const struct json *source = json_get(given, "source");
     const struct json *url = json_get(given, "image_url");
     struct str kind = json_string(json_get(source, "type"));
 
+    s->by_url = false;
     if (str_eq_c(kind, "base64") && json_is(json_get(source, "data"), JSON_STRING)) {
         *ret = json_string(json_get(source, "data"));
         return 0;
@@ -251,7 +254,7 @@ static int settle_part(struct image_settling *s, struct json *part)
                          s->rules->images);
     if (find_text(s, given, &text))
         return -1;
-    if (is_fetched(s, text)) {
+    if (s->by_url) {
         s->req->n_awaited++;
         return 0;
     }
@@ -281,8 +284,6 @@ static int cannot_fetch(const struct image_settling *s, struct str url)
     (void)snprintf(why, sizeof(why), "%s", s->e->text);
     if (s->e->kind == ERR_BODY_TOO_LARGE)
         return too_large(s);
-    if (s->e->kind != ERR_INVALID_IMAGE)
-        return -1;
     web_url_show(url, &shown);
     (void)err_field(s->e, s->at, "Could not process image: '%.*s' was not fetched: %s (%s)",
                     (int)shown.len, shown.p, why, s->at);
@@ -317,6 +318,7 @@ static int fetch_part(struct image_settling *s, struct json *part)
     struct request_image image = {0};
     struct str url = {0};
     struct json whole;
+    int rc;
 
     if (find_text(s, json_get(part, "given"), &url))
         return -1;
@@ -325,8 +327,9 @@ static int fetch_part(struct image_settling *s, struct json *part)
         image = *same;
         return make_part(s, &image, part);
     }
-    if (s->source->get(s->source->ctx, s->a, url, &image, &known, s->e))
-        return cannot_fetch(s, url);
+    rc = s->source->get(s->source->ctx, s->a, url, &image, &known, s->e);
+    if (rc)
+        return rc == IMAGE_AT_FAULT ? cannot_fetch(s, url) : -1;
     if (known)
         return use_pinned(s, known, part);
     if (make_part(s, &image, part))
@@ -334,7 +337,12 @@ static int fetch_part(struct image_settling *s, struct json *part)
     image.url = url;
     whole = json_text_of(s->a, part);
     image.part = json_string(&whole);
-    keep_image(s, &image);
+    if (s->source->keep(s->source->ctx, s->a, &image, &known, s->e))
+        return -1;
+    if (known)
+        return use_pinned(s, known, part);
+    if (image.bytes.p)
+        keep_image(s, &image);
     return check_memory(s);
 }
 

@@ -18,12 +18,19 @@ bool image_parts_type(struct str type);
 struct json image_parts_wait(struct arena *a, const struct json *given, const char *at);
 
 /* Who brings pictures by their URL. */
+enum { IMAGE_AT_FAULT = -2 };
+
 struct image_source {
     /* The bytes, in the arena (arena_alloc_alone), or, of one that the session has had from there,
-     * the part (image_part_make) and no bytes. -1: ERR_INVALID_IMAGE, ERR_BODY_TOO_LARGE,
-     * ERR_CANCELLED; the text says why alone. */
+     * the part (image_part_make) and no bytes. IMAGE_AT_FAULT: ERR_INVALID_IMAGE or
+     * ERR_BODY_TOO_LARGE, the text says why alone. -1: any other error. */
     int (*get)(void *ctx, struct arena *a, struct str url, struct request_image *ret,
                const struct json **ret_part, struct err *e);
+    /* Stores it for the session, where there is one yet, and gives its bytes back: image->bytes is
+     * absent then. *ret_part: another that the session was given from there meanwhile, to be shown
+     * instead. */
+    int (*keep)(void *ctx, struct arena *a, struct request_image *image,
+                const struct json **ret_part, struct err *e);
     void *ctx;
 };
 

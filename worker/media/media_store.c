@@ -62,7 +62,7 @@ void media_store_free(struct media_store *m)
 struct media_place {
     char folder[MEDIA_PATH_MAX]; /* the session's */
     char own[MEDIA_PATH_MAX];    /* in it */
-    char part[MEDIA_PATH_MAX];   /* the same, while it is written */
+    char part[MEDIA_PATH_MAX];   /* the same, while this thread writes it */
     char shelf[MEDIA_PATH_MAX];  /* media/ab */
     char copy[MEDIA_PATH_MAX];   /* the node's */
 };
@@ -75,8 +75,8 @@ static void place_of(const struct media_store *m, struct str id, struct str medi
     (void)snprintf(ret->folder, MEDIA_PATH_MAX, "%s/sessions/%.*s", m->root, (int)id.len, id.p);
     (void)snprintf(ret->own, MEDIA_PATH_MAX, "%s/sessions/%.*s/%.*s", m->root, (int)id.len, id.p, n,
                    media.p);
-    (void)snprintf(ret->part, MEDIA_PATH_MAX, "%s/sessions/%.*s/%.*s.part", m->root, (int)id.len,
-                   id.p, n, media.p);
+    (void)snprintf(ret->part, MEDIA_PATH_MAX, "%s/sessions/%.*s/%.*s.%d.part", m->root, (int)id.len,
+                   id.p, n, media.p, (int)gettid());
     (void)snprintf(ret->shelf, MEDIA_PATH_MAX, "%s/%.2s", m->root, media.p);
     (void)snprintf(ret->copy, MEDIA_PATH_MAX, "%s/%.2s/%.*s", m->root, media.p, n, media.p);
 }
@@ -148,21 +148,21 @@ static bool is_whole(const char *path, struct str bytes)
     return same;
 }
 
-/* The node's copy, under the session's name as well. */
-static bool take_copy(const struct media_place *p, struct str bytes)
+/* Puts `from` in the place of `to`, by way of `part`; whether it is there. */
+static bool put_in_place(const char *from, const char *part, const char *to)
 {
-    if (!is_whole(p->copy, bytes))
-        return false;
-    (void)unlink(p->own); /* one that was cut off */
-    return link(p->copy, p->own) == 0;
+    bool done;
+
+    (void)unlink(part); /* of somebody who was killed */
+    done = link(from, part) == 0 && rename(part, to) == 0;
+    (void)unlink(part); /* rename leaves it when both are one file */
+    return done;
 }
 
-/* Puts `from` in the place of `to`, by way of `part`. */
-static void put_in_place(const char *from, const char *part, const char *to)
+/* The node's copy, under the session's name as well, in place of one that was cut off. */
+static bool take_copy(const struct media_place *p, struct str bytes)
 {
-    (void)unlink(part); /* of somebody who was killed */
-    if (link(from, part) == 0 && rename(part, to) != 0)
-        (void)unlink(part);
+    return is_whole(p->copy, bytes) && put_in_place(p->copy, p->part, p->own);
 }
 
 /* Makes it the node's copy, or takes the one that somebody else has put there meanwhile; one that
@@ -172,9 +172,9 @@ static void share(const struct media_place *p, struct str bytes)
     if (link(p->own, p->copy) == 0 || errno != EEXIST)
         return; /* without a copy the session's own file serves as well */
     if (is_whole(p->copy, bytes))
-        put_in_place(p->copy, p->part, p->own);
+        (void)put_in_place(p->copy, p->part, p->own);
     else
-        put_in_place(p->own, p->part, p->copy);
+        (void)put_in_place(p->own, p->part, p->copy);
 }
 
 /* Bytes of all pictures of a session. */
@@ -356,29 +356,80 @@ static bool is_pin(struct str name)
     return str_ends(name, PIN_END) && sha256_is_hex(str_sub(name, 0, name.len - PIN_END.len));
 }
 
-int media_store_pin(const struct media_store *m, struct str session_id, struct str url,
-                    struct str part, struct err *e)
+int media_store_pinned(const struct media_store *m, const struct media_pin *pin, struct buf *out,
+                       struct err *e)
 {
     char name[PIN_NAME_MAX];
     struct media_place p = {0};
+    struct err why = {0};
+    size_t start = out->len;
 
-    place_of(m, session_id, pin_name(url, name), &p);
-    if (access(p.own, F_OK) == 0)
-        return 0;
-    if (file_write(p.own, p.part, part, m->sync) != 0)
-        return failed(e);
-    return settle_place(m, &p, e);
+    place_of(m, pin->session_id, pin_name(pin->url, name), &p);
+    if (file_read(p.own, PIN_READ_MAX, out, &why) == 0 &&
+        pin->is_whole(str_sub(buf_str(out), start, out->len)))
+        return 1;
+    out->len = start;
+    if (why.kind == ERR_IO && why.sys != ENOENT)
+        return err_set(e, ERR_STORAGE_FAILED,
+                       "what the session has had from an image's URL cannot be read back");
+    return 0;
 }
 
-bool media_store_pinned(const struct media_store *m, struct str session_id, struct str url,
-                        struct buf *out)
+int media_store_pin_room(const struct media_store *m, struct str session_id, struct err *e)
+{
+    struct media_place p = {0};
+    const struct dirent *entry;
+    unsigned n = 0;
+    DIR *d;
+
+    place_of(m, session_id, STR("00"), &p);
+    d = opendir(p.folder);
+    if (!d)
+        return 0;
+    while ((entry = readdir(d)))
+        n += is_pin(str_cstr(entry->d_name));
+    (void)closedir(d);
+    return n < MEDIA_PINS_MAX ? 0
+                              : err_set(e, ERR_BODY_TOO_LARGE,
+                                        "the session has had images from %d URLs, and takes none "
+                                        "from more",
+                                        MEDIA_PINS_MAX);
+}
+
+/* What is written becomes the note, unless there is one that can be read: 1. */
+static int claim_pin(const struct media_store *m, const struct media_pin *pin,
+                     const struct media_place *p, struct buf *out, struct err *e)
+{
+    int rc;
+
+    if (link(p->part, p->own) == 0)
+        return 0;
+    if (errno != EEXIST)
+        return failed(e);
+    rc = media_store_pinned(m, pin, out, e);
+    if (rc != 0)
+        return rc;
+    return rename(p->part, p->own) == 0 ? 0 : failed(e); /* in place of what cannot be read */
+}
+
+int media_store_pin(const struct media_store *m, const struct media_pin *pin, struct str part,
+                    struct buf *out, struct err *e)
 {
     char name[PIN_NAME_MAX];
     struct media_place p = {0};
-    struct err none;
+    int rc;
 
-    place_of(m, session_id, pin_name(url, name), &p);
-    return file_read(p.own, PIN_READ_MAX, out, &none) == 0;
+    place_of(m, pin->session_id, pin_name(pin->url, name), &p);
+    if (file_write(p.part, p.part, part, m->sync) != 0)
+        return failed(e);
+    rc = claim_pin(m, pin, &p, out, e);
+    (void)unlink(p.part);
+    if (rc == 0 && m->sync && file_sync_folder(p.folder) != 0) {
+        (void)failed(e);
+        (void)unlink(p.own);
+        return -1;
+    }
+    return rc;
 }
 
 const char *media_store_path(const struct media_store *m, struct arena *a, struct str session_id,

@@ -46,14 +46,28 @@ int media_store_get(const struct media_store *m, struct str session_id, struct s
 int media_store_check(const struct media_store *m, struct str session_id, struct str media,
                       struct err *e);
 
-/* Notes which picture the session has had from a URL, as its part's JSON; what was noted first
- * holds. Errors as of put. */
-int media_store_pin(const struct media_store *m, struct str session_id, struct str url,
-                    struct str part, struct err *e);
+/* Which picture a session has had from a URL: noted as its part's JSON, after the picture was put.
+ */
+struct media_pin {
+    struct str session_id, url;
+    bool (*is_whole)(struct str text); /* no: power was lost while it was written, it is none */
+};
 
-/* Appends what was noted; false: nothing was. */
-bool media_store_pinned(const struct media_store *m, struct str session_id, struct str url,
-                        struct buf *out);
+/* URLs of one session. */
+enum { MEDIA_PINS_MAX = 4096 };
+
+/* ERR_BODY_TOO_LARGE when the session has as many as that. Asked before a new one is fetched. */
+int media_store_pin_room(const struct media_store *m, struct str session_id, struct err *e);
+
+/* Notes `part`: 0. 1: what somebody else noted before holds, and was appended to `out`. -1: as of
+ * put and pinned. */
+int media_store_pin(const struct media_store *m, const struct media_pin *pin, struct str part,
+                    struct buf *out, struct err *e);
+
+/* Appends what was noted: 1; 0: nothing was, or nothing whole. -1: ERR_STORAGE_FAILED, nobody knows
+ * whether there is one. */
+int media_store_pinned(const struct media_store *m, const struct media_pin *pin, struct buf *out,
+                       struct err *e);
 
 /* Where a session's picture lies, as a path in the arena. */
 const char *media_store_path(const struct media_store *m, struct arena *a, struct str session_id,

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -52,6 +53,114 @@ static void put(const struct fixture *f, const char *id, const char *bytes,
     cr_assert_eq(
         media_store_put(f->store, str_cstr(id), str_of(media, SHA256_HEX_LEN), str_cstr(bytes), &e),
         0, "%s", e.text);
+}
+
+static bool is_object(struct str text)
+{
+    return str_starts(text, STR("{")) && str_ends(text, STR("}"));
+}
+
+static const struct media_pin PIN = {{A, sizeof(A) - 1}, {"http://x/a", 10}, is_object};
+
+static void pin_path(const struct fixture *f, char path[256])
+{
+    char name[SHA256_HEX_LEN + 1];
+
+    sha256_hex(PIN.url, name);
+    (void)snprintf(path, 256, "%s/media/sessions/%s/%s.url", f->dir, A, name);
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+
+    cr_assert(file);
+    (void)fputs(text, file);
+    cr_assert_eq(fclose(file), 0);
+}
+
+TEST(media_store, the_first_note_of_a_url_holds)
+{
+    struct fixture f;
+    struct buf got = {0};
+    struct err e = {0};
+    char media[SHA256_HEX_LEN + 1];
+
+    begin(&f, 0);
+    cr_assert_eq(media_store_pinned(f.store, &PIN, &got, &e), 0);
+    put(&f, A, "one", media);
+    cr_assert_eq(media_store_pin(f.store, &PIN, STR("{1}"), &got, &e), 0, "%s", e.text);
+    cr_assert_eq(got.len, 0);
+    cr_assert_eq(media_store_pin(f.store, &PIN, STR("{2}"), &got, &e), 1, "%s", e.text);
+    cr_assert(str_eq_c(buf_str(&got), "{1}"));
+    buf_clear(&got);
+    cr_assert_eq(media_store_pinned(f.store, &PIN, &got, &e), 1);
+    cr_assert(str_eq_c(buf_str(&got), "{1}"));
+    buf_done(&got);
+    end(&f);
+}
+
+TEST(media_store, a_note_that_was_cut_off_is_none_and_is_replaced)
+{
+    static const char *const torn[] = {"", "{1", "junk"};
+    struct err e = {0};
+
+    for (size_t i = 0; i < sizeof(torn) / sizeof(*torn); i++) {
+        struct fixture f;
+        struct buf got = {0};
+        char media[SHA256_HEX_LEN + 1], path[256];
+
+        begin(&f, 0);
+        put(&f, A, "one", media);
+        pin_path(&f, path);
+        write_text(path, torn[i]);
+        cr_assert_eq(media_store_pinned(f.store, &PIN, &got, &e), 0);
+        cr_assert_eq(media_store_pin(f.store, &PIN, STR("{2}"), &got, &e), 0, "%s", e.text);
+        cr_assert_eq(got.len, 0);
+        cr_assert_eq(media_store_pinned(f.store, &PIN, &got, &e), 1);
+        cr_assert(str_eq_c(buf_str(&got), "{2}"));
+        buf_done(&got);
+        end(&f);
+    }
+}
+
+TEST(media_store, a_note_that_cannot_be_read_is_an_error)
+{
+    struct fixture f;
+    struct buf got = {0};
+    struct err e = {0};
+    char media[SHA256_HEX_LEN + 1], path[256];
+
+    begin(&f, 0);
+    put(&f, A, "one", media);
+    pin_path(&f, path);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    cr_assert_eq(media_store_pinned(f.store, &PIN, &got, &e), -1);
+    cr_assert_eq(e.kind, ERR_STORAGE_FAILED);
+    cr_assert_eq(media_store_pin(f.store, &PIN, STR("{2}"), &got, &e), -1);
+    buf_done(&got);
+    end(&f);
+}
+
+TEST(media_store, a_session_has_images_from_so_many_urls)
+{
+    struct fixture f;
+    struct err e = {0};
+    char media[SHA256_HEX_LEN + 1], path[256];
+
+    begin(&f, 0);
+    cr_assert_eq(media_store_pin_room(f.store, STR("w0-0"), &e), 0);
+    put(&f, A, "one", media);
+    for (unsigned i = 0; i < MEDIA_PINS_MAX; i++) {
+        if (i == MEDIA_PINS_MAX - 1)
+            cr_assert_eq(media_store_pin_room(f.store, PIN.session_id, &e), 0, "%s", e.text);
+        (void)snprintf(path, sizeof(path), "%s/media/sessions/%s/%064x.url", f.dir, A, i);
+        write_text(path, "{}");
+    }
+    cr_assert_eq(media_store_pin_room(f.store, PIN.session_id, &e), -1);
+    cr_assert_eq(e.kind, ERR_BODY_TOO_LARGE);
+    cr_assert(strstr(e.text, "4096 URLs"));
+    end(&f);
 }
 
 TEST(media_store, one_copy_for_all_sessions)
