@@ -279,11 +279,13 @@ TEST(web_fetch, alerts_of_tls_outlast_no_limit)
 
     server_open(&s, "127.0.0.1");
     (void)snprintf(rule, sizeof(rule), "127.0.0.1:%u", s.port);
-    fixture_open(&x, rule, 1000 * 1000);
-    cr_assert_eq(fetch(&x, "https", "127.0.0.1", s.port), -1);
-    cr_assert_not_null(strstr(x.e.text, "takes too long"), "%s", x.e.text);
+    fixture_open(&x, rule, 0);
+    for (uint64_t us = 500 * 1000; !x.tls; us *= 2) { /* so long that it comes to TLS */
+        x.f.until_us = clock_us() + us;
+        cr_assert_eq(fetch(&x, "https", "127.0.0.1", s.port), -1);
+        cr_assert_not_null(strstr(x.e.text, "takes too long"), "%s", x.e.text);
+    }
     context = x.tls;
-    cr_assert_not_null(context);
     x.f.until_us = clock_us() + 100 * 1000;
     cr_assert_eq(fetch(&x, "https", "127.0.0.1", s.port), -1);
     cr_assert_eq(x.tls, context, "the certificates are read once");
@@ -413,7 +415,7 @@ TEST(resolve_wait, asks_for_a_name_as_it_is)
 TEST(resolve_wait, names_under_way_are_limited)
 {
     struct addrinfo *list = NULL;
-    sem_t held;
+    static sem_t held; /* threads may be in it when the test ends */
     int rc;
 
     cr_assert_eq(sem_init(&held, 0, 0), 0);

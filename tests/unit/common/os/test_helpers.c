@@ -305,6 +305,20 @@ TEST(helpers, a_job_beyond_its_time_is_cancelled)
     close_pool(h);
 }
 
+TEST(helpers, jobs_may_be_given_more_time_and_never_less)
+{
+    struct helpers *h = pool((struct helpers_options){.threads = 1, .limit_ms = 20});
+    struct work w = {.spin_us = 300 * 1000};
+
+    push(h, &w, "a");
+    helpers_lengthen(h, 3600 * 1000);
+    helpers_lengthen(h, 1);
+    until_told(1);
+    cr_assert_eq(w.end, HELPER_DONE);
+    cr_assert_not(w.saw_cancel);
+    close_pool(h);
+}
+
 /* Nor may the machine stand still so long while the job behind it runs. */
 TEST(helpers, a_deaf_job_is_given_up)
 {
