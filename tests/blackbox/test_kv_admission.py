@@ -84,6 +84,7 @@ def test_a_new_session_waits_until_another_has_ended(start):
 
 
 ENDS = {"abort": lambda g, sid: g.post(f"/sessions/{sid}/abort", {}),
+        "complete": lambda g, sid: g.post(f"/sessions/{sid}/complete", {}),
         "delete": lambda g, sid: g.request("DELETE", f"/sessions/{sid}"), "idle": None}
 
 
@@ -145,6 +146,19 @@ def test_what_can_never_fit_is_refused_with_its_figures(start):
         assert refused.status == 400 and refused.json()["error"]["code"] == "context_length_exceeded", refused.text
         assert "has 200" in text and "KV cache" in text and not engine.requests
         Talk(gateway, b).good()     # expected to hold more than there is, and alone
+
+
+def test_a_session_whose_first_call_failed_is_still_new(start):
+    with told(CachingEngine(1000)) as engine:
+        gateway = begin(start, engine)
+        a, b = sessions(gateway, 2)
+        refused = Talk(gateway, b, [{"role": "user", "content": "x" * 2000}]).end()
+        assert refused.status == 400, refused.text
+        Talk(gateway, a).good()
+        waiting = Talk(gateway, b)
+        wait_until(lambda: held(gateway) == 1, 30, "it is held")
+        assert gateway.post(f"/sessions/{a}/finalize", {}).status == 200
+        waiting.good()
 
 
 @pytest.mark.parametrize("kind,info,metrics,most", [

@@ -62,6 +62,7 @@ enum step_result step_generate(struct model_call *t)
         struct engine_request er = {
             .session_id = t->in.session_id,
             .call = t->plan->call,
+            .ran = t->plan->ran,
             .answer = i,
             .prompt = t->plan->prompt,
             .sampling = t->sampling,

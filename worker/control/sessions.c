@@ -110,6 +110,8 @@ int control_end(struct service *a, struct session *s, enum session_end how,
     if (rc == 0) {
         if (how != SESSION_END_COMPLETE)
             end_calls(a, str_cstr(id));
+        else
+            engine_pool_complete_session(a->calls.engines, str_cstr(id));
         waits_wake(a, str_cstr(id));
     }
     buf_done(&record);

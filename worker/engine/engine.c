@@ -213,6 +213,12 @@ void engine_pool_end_session(struct engine_pool *p, struct str session_id)
     }
 }
 
+void engine_pool_complete_session(struct engine_pool *p, struct str session_id)
+{
+    if (p->admission)
+        admission_complete_session(p, session_id);
+}
+
 bool engine_pool_ready(const struct engine_pool *p)
 {
     for (size_t i = 0; i < p->replicas.n; i++) {

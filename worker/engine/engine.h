@@ -71,6 +71,7 @@ struct engine_request {
     struct str
         session_id;   /* affinity, X-SMG-Routing-Key, and the head of the engine's request id */
     uint64_t call;    /* call number within the session */
+    bool ran;         /* the session had an answer before: it is not new */
     uint32_t answer;  /* which of the call's n answers this is, from 0 */
     uint32_t attempt; /* which try; the pool's */
     struct token_span prompt;

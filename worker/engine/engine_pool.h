@@ -113,6 +113,10 @@ void engine_pool_free(struct engine_pool *p);
 /* The session has ended: engines that keep what they computed for it may let it go. */
 void engine_pool_end_session(struct engine_pool *p, struct str session_id);
 
+/* The session was said to be complete: calls may still come, but none is to be expected. What was
+ * kept of a KV cache for its next one is given back when no call of it is in the pool. */
+void engine_pool_complete_session(struct engine_pool *p, struct str session_id);
+
 /* Weight updates: hold stops starting engine calls (callers wait, --queue-timeout does not run);
  * drain also waits: `drained` is called once nothing is in flight. A pool that is made while the
  * board says so holds from the start. */

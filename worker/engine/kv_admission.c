@@ -55,6 +55,14 @@ static uint64_t need(const struct engine_call *c, const struct replica *r)
     return MAX_OF(MAX_OF(prompt, expected), MAX_OF(r->kv.told.unit, (uint64_t)1));
 }
 
+/* From here to admission_left the lease is one that is used. */
+static void join(struct engine_call *c, struct lease *lease)
+{
+    if (!c->leased)
+        lease_begin(lease);
+    c->leased = true;
+}
+
 /* Whether the session's lease is made. */
 static bool take(struct engine_call *c, struct replica *r)
 {
@@ -62,7 +70,7 @@ static bool take(struct engine_call *c, struct replica *r)
 
     if (!r->up || !replica_suits(r, &c->req) || !kv_take(r, tokens))
         return false;
-    (void)lease_new(&c->pool->admission->leases, c->req.session_id, r, tokens, clock_ms());
+    join(c, lease_new(&c->pool->admission->leases, c->req.session_id, r, tokens, clock_ms()));
     return true;
 }
 
@@ -80,15 +88,33 @@ static struct replica *roomiest(const struct engine_pool *p, const struct engine
     return found;
 }
 
+/* Whether engines for the call are there, but all of them are down or have not told their caches
+ * yet: that is no want of room, so other sessions do not stand behind it. */
+static bool stands_aside(const struct engine_call *c)
+{
+    const struct replicas *all = &c->pool->replicas;
+
+    for (size_t i = 0; i < all->n; i++) {
+        const struct replica *r = all->at[i];
+
+        if (r->up && r->kv.state != KV_ASKED && replica_suits(r, &c->req))
+            return false;
+    }
+    return replicas_any_up(all) && replicas_suit(all, &c->req, false);
+}
+
 /* The session's own replica first, for it may know its prompt, then the one with most room, then
- * any. Where none is up, the queue is where calls wait. */
+ * any. Where none is up, the queue is where calls wait, and where those are told that no engine
+ * takes. */
 static bool admit(struct engine_call *c)
 {
     struct engine_pool *p = c->pool;
     struct replica_wish w = {.session_id = c->req.session_id, .request = &c->req};
     struct replica *r = replicas_home(&p->replicas, &w);
 
-    if (!replicas_any_up(&p->replicas) || !r || take(c, r))
+    if (!replicas_any_up(&p->replicas) || !replicas_suit(&p->replicas, &c->req, false))
+        return true;
+    if (r && take(c, r))
         return true;
     r = roomiest(p, c);
     if (r && take(c, r))
@@ -148,16 +174,21 @@ static bool waits(const struct ticket *t)
     return !list_is_empty(&t->calls);
 }
 
-/* The oldest that waits; those whose clients have not come back in time are dropped. */
+static struct engine_call *first_call(const struct ticket *t)
+{
+    return LIST_FIRST_OF(&t->calls, struct engine_call, held);
+}
+
+/* The oldest that waits for room; those whose clients have not come back in time are dropped. */
 static struct ticket *oldest(struct admission *a)
 {
     uint64_t now = clock_ms();
     struct ticket *t, *next;
 
     LIST_EACH_SAFE(&a->row, t, next, struct ticket, place) {
-        if (waits(t))
+        if (waits(t) && !stands_aside(first_call(t)))
             return t;
-        if (now - t->left_ms > TICKET_KEPT_MS)
+        if (!waits(t) && now - t->left_ms > TICKET_KEPT_MS)
             drop_ticket(a, t);
     }
     return NULL;
@@ -198,10 +229,16 @@ static void let_go(struct engine_call *c)
 /* All calls of the ticket go to the queue. */
 static void let_in(struct engine_pool *p, struct ticket *t)
 {
+    struct lease *lease = lease_of(&p->admission->leases, str_of(t->session, t->len));
     struct engine_call *c;
 
+    LIST_EACH(&t->calls, c, struct engine_call, held) {
+        if (lease)
+            join(c, lease);
+    }
+
     metrics_observe_us(p->opt.metrics, METRIC_kv_hold, clock_us() - t->since_us);
-    while ((c = LIST_FIRST_OF(&t->calls, struct engine_call, held))) {
+    while ((c = first_call(t))) {
         let_go(c);
         c->queue_us += clock_us() - c->queued_us;
         loop_timer_stop(p->loop, &c->timer);
@@ -221,7 +258,7 @@ static void on_tick(struct loop_timer *timer)
     if (now > idle)
         leases_sweep(&a->leases, now - idle);
     while (p->pause == ENGINE_RUN && (t = oldest(a)) && !older_elsewhere(p, t->since_us) &&
-           admit(LIST_FIRST_OF(&t->calls, struct engine_call, held)))
+           admit(first_call(t)))
         let_in(p, t);
     publish(p);
     tick(p);
@@ -271,6 +308,13 @@ static void on_held_long(struct loop_timer *timer)
         return;
     }
     metrics_count_at(p->opt.metrics, METRIC_refusals, METRIC_REFUSAL_KV, 0, 1);
+    if (stands_aside(c)) {
+        (void)err_set(&e, ERR_ENGINE_UNAVAILABLE,
+                      "none of the engines that take this call is up and has told its KV cache "
+                      "(--kv-admission): send it again");
+        pool_fail(c, &e);
+        return;
+    }
     (void)err_set(&e, ERR_OVERLOADED,
                   "the engines' KV caches are full of running sessions (--kv-admission): this new "
                   "session has place %zu of %zu that wait at its worker, of %zu on the node; the "
@@ -329,7 +373,9 @@ bool admission_holds(struct engine_call *c)
     struct lease *lease = lease_of(&a->leases, session);
     struct ticket *t = lease ? NULL : map_get(&a->tickets, session);
 
-    if (lease || (c->req.call > 0 && !t)) /* it runs, or ran before */
+    if (lease)
+        join(c, lease);
+    if (lease || c->req.ran)
         return false;
     if (too_large(c)) {
         c->state = CALL_RESTING;
@@ -347,6 +393,13 @@ bool admission_holds(struct engine_call *c)
     return true;
 }
 
+/* The last one weighs an eighth. */
+static void note_size(struct admission *a, uint64_t size)
+{
+    if (size > 0)
+        a->mean_size = a->mean_size == 0 ? size : a->mean_size - a->mean_size / 8 + size / 8;
+}
+
 void admission_left(struct engine_call *c)
 {
     struct admission *a = c->pool->admission;
@@ -360,8 +413,11 @@ void admission_left(struct engine_call *c)
         return;
     c->leased = false;
     lease = lease_of(&a->leases, c->req.session_id);
-    if (lease)
-        lease_end(&a->leases, lease, clock_ms());
+    if (!lease)
+        return;
+    lease_end(&a->leases, lease, clock_ms());
+    if (lease->calls == 0 && (lease->over || lease->size == 0)) /* 0: none ever ran */
+        note_size(a, lease_drop(&a->leases, lease));
 }
 
 void admission_runs(struct engine_call *c, struct replica *r)
@@ -372,9 +428,7 @@ void admission_runs(struct engine_call *c, struct replica *r)
     if (!lease) /* of a session that ran before, or that no engine was up for */
         lease = lease_force(l, c->req.session_id, r, need(c, r), clock_ms());
     lease_to(lease, r);
-    if (!c->leased)
-        lease_begin(lease);
-    c->leased = true;
+    join(c, lease);
     lease_grow(lease, prompt_tokens(&c->req));
     tick(c->pool);
 }
@@ -394,11 +448,16 @@ struct replica *admission_home(const struct engine_pool *p, struct str session)
     return lease ? lease->at : NULL;
 }
 
-/* The last one weighs an eighth. */
-static void note_size(struct admission *a, uint64_t size)
+void admission_complete_session(struct engine_pool *p, struct str session)
 {
-    if (size > 0)
-        a->mean_size = a->mean_size == 0 ? size : a->mean_size - a->mean_size / 8 + size / 8;
+    struct admission *a = p->admission;
+    struct lease *lease = lease_of(&a->leases, session);
+
+    if (!lease)
+        return;
+    lease->over = true;
+    if (lease->calls == 0)
+        note_size(a, lease_drop(&a->leases, lease));
 }
 
 void admission_end_session(struct engine_pool *p, struct str session)

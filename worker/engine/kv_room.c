@@ -117,7 +117,8 @@ bool kv_take(struct replica *r, uint64_t tokens)
         return false;
     count(r, (int64_t)tokens);
     all = kv_leased(r) + r->kv.others;
-    if (r->kv.state == KV_UNTOLD || all <= kv_limit(r) || all <= tokens) {
+    if (r->kv.state == KV_UNTOLD || all <= kv_limit(r) ||
+        (tokens >= kv_limit(r) && kv_leased(r) <= tokens)) {
         show(r, (int64_t)tokens);
         return true;
     }

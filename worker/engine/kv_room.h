@@ -31,8 +31,8 @@ uint64_t kv_leased(const struct replica *r);
 /* Tokens that are free; 0 also where it does not tell. */
 uint64_t kv_free(const struct replica *r);
 
-/* Takes room for a session. False: there is none, nothing is taken. A session that would be alone
- * always has room. */
+/* Takes room for a session. False: there is none, nothing is taken. A session that wants
+ * all of it or more has room when no other session holds any, whatever others use. */
 bool kv_take(struct replica *r, uint64_t tokens);
 
 /* Takes (or gives back, below 0) tokens whether there is room or not. */

@@ -60,6 +60,7 @@ void lease_grow(struct lease *s, uint64_t size)
 void lease_begin(struct lease *s)
 {
     list_remove(&s->by_use);
+    s->over = false;
     s->calls++;
 }
 

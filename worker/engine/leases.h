@@ -7,6 +7,7 @@
 #ifndef RG_ENGINE_LEASES_H
 #define RG_ENGINE_LEASES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/list.h"
@@ -22,6 +23,7 @@ struct lease {
     uint64_t size;      /* of the longest prompt with its answer so far */
     uint64_t used_ms;   /* end of the last call */
     uint32_t calls;     /* running or waiting */
+    bool over;          /* the session was said to be complete: no call is to be expected */
     size_t len;
     char session[];
 };

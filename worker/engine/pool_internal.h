@@ -59,10 +59,11 @@ void pool_fail_all(struct engine_pool *p);
 void pool_changed(void *ctx);
 
 /* Which new sessions may begin (kv_admission.h): made where the options say so, and ended when no
- * call is held any more; a session has ended. */
+ * call is held any more; a session has ended, or is complete. */
 void admission_open(struct engine_pool *p);
 void admission_done(struct engine_pool *p);
 void admission_end_session(struct engine_pool *p, struct str session);
+void admission_complete_session(struct engine_pool *p, struct str session);
 
 /* Calls forget a replica that is about to be freed; none runs there. */
 void pool_forget(void *pool, struct replica *r);

@@ -69,29 +69,40 @@ static const struct engine_adapter standing = {.kind = "stand-in",
                                                .close = stand_close,
                                                .look_at_kv = stand_kv};
 
+/* Takes requests as they came, and nothing else. */
+static const struct engine_adapter passing = {.kind = "passing stand-in",
+                                              .start = stand_start,
+                                              .cancel = stand_cancel,
+                                              .close = stand_close,
+                                              .look_at_kv = stand_kv,
+                                              .passes_request = true};
+
+static void stand_in(struct replica *r, const struct engine_adapter *kind)
+{
+    r->adapter->close(r->impl);
+    r->adapter = kind;
+    r->impl = r;
+    kv_look(r);
+}
+
 static void open_node(const struct engine_options *wanted, uint64_t capacity)
 {
-    static const char *const engines[] = {"vllm:http://127.0.0.1:1"};
+    static const char *const engines[] = {"vllm:http://127.0.0.1:1", "vllm:http://127.0.0.1:2"};
     struct engine_options o = *wanted;
     struct err e = {0};
 
     node = (struct node){.loop = loop_new(&e), .board = board_new(), .kv = {.capacity = capacity}};
     o.engines = engines;
-    o.n_engines = 1;
+    o.n_engines = MAX_OF(wanted->n_engines, (size_t)1);
     o.kv_admission = 100;
     o.board = node.board;
     o.kv_lease_idle_ms = o.kv_lease_idle_ms ? o.kv_lease_idle_ms : LONG_MS;
     o.kv_hold_ms = o.kv_hold_ms ? o.kv_hold_ms : LONG_MS;
     for (unsigned i = 0; i < POOLS; i++) {
-        struct replica *r;
-
         o.slot = BOARD_WORKER0 + i;
         cr_assert_eq(engine_pool_new(node.loop, &o, &node.pools[i], &e), 0, "%s", e.text);
-        r = node.pools[i]->replicas.at[0];
-        r->adapter->close(r->impl);
-        r->adapter = &standing;
-        r->impl = r;
-        kv_look(r);
+        for (size_t j = 0; j < o.n_engines; j++)
+            stand_in(node.pools[i]->replicas.at[j], j == 0 ? &standing : &passing);
     }
 }
 
@@ -118,16 +129,22 @@ static void told_failed(void *ctx, const struct err *e)
 
 static const int32_t long_prompt[64] = {1};
 
-static struct engine_call *begin(size_t pool, const char *session, uint64_t call, struct asker *a)
+static struct engine_call *ask(size_t pool, struct engine_request q, struct asker *a)
 {
     static const struct engine_events events = {NULL, told_done, told_failed};
-    struct engine_request q = {.session_id = str_cstr(session),
-                               .call = call,
-                               .prompt = {long_prompt, 10},
-                               .sampling = SAMPLING_DEFAULTS};
 
+    q.prompt = (struct token_span){long_prompt, 10};
+    q.sampling = (struct sampling)SAMPLING_DEFAULTS;
     q.sampling.max_tokens = 10;
     return engine_start(node.pools[pool], &q, &events, a);
+}
+
+/* Those before it had answers. */
+static struct engine_call *begin(size_t pool, const char *session, uint64_t call, struct asker *a)
+{
+    return ask(
+        pool,
+        (struct engine_request){.session_id = str_cstr(session), .call = call, .ran = call > 0}, a);
 }
 
 /* Turns of the loop until n calls have been begun; then some more, in which no other may begin. */
@@ -340,5 +357,122 @@ TEST(admission, where_an_engine_tells_nothing_nobody_waits)
     cr_assert(!board_kv_untold(node.board));
     for (size_t i = 0; i < 4; i++)
         finish(i, 1);
+    close_node();
+}
+
+/* Its first calls failed, and its ticket is gone: the number of the call says nothing. */
+TEST(admission, a_session_without_an_answer_is_new_whatever_its_call)
+{
+    struct asker a = {0}, b = {0};
+
+    open_node(&(struct engine_options){.kv_session_tokens = 60}, 100);
+    begin(0, "a", 0, &a);
+    expect_runs(1);
+    ask(0, (struct engine_request){.session_id = STR("b"), .call = 1}, &b);
+    expect_runs(1);
+    finish(0, 1);
+    engine_pool_end_session(node.pools[0], STR("a"));
+    expect_runs(2);
+    finish(1, 1);
+    close_node();
+    cr_assert(a.done == 1 && b.done == 1);
+}
+
+TEST(admission, who_wants_a_whole_cache_has_it_alone_whatever_others_use)
+{
+    struct asker a = {0}, b = {0}, c = {0};
+
+    open_node(&(struct engine_options){.kv_session_tokens = 150}, 100);
+    node.kv.used = 30;
+    kv_look(node.pools[0]->replicas.at[0]);
+    cr_assert_eq(node.pools[0]->replicas.at[0]->kv.others, 30);
+    begin(0, "a", 0, &a);
+    expect_runs(1);
+    begin(0, "b", 0, &b);
+    expect_runs(1);
+    finish(0, 1);
+    engine_pool_end_session(node.pools[0], STR("a"));
+    expect_runs(2);
+    finish(1, 1);
+    engine_pool_end_session(node.pools[0], STR("b"));
+    node.pools[0]->opt.kv_session_tokens = 80;
+    begin(0, "c", 0, &c);
+    expect_runs(2);
+    close_node();
+    cr_assert(a.done == 1 && b.done == 1 && c.failed == 1);
+}
+
+/* The one engine that takes the oldest is down: that is no want of room. */
+TEST(admission, nobody_stands_behind_who_waits_for_an_engine_that_is_down)
+{
+    static const struct json body = {0};
+    struct asker a = {0}, b = {0}, c = {0}, late = {0};
+    struct engine_request text = {.session_id = STR("a"), .text = true, .chat_body = &body};
+    struct replica *down;
+
+    open_node(&(struct engine_options){.kv_session_tokens = 60, .n_engines = 2}, 100);
+    down = node.pools[0]->replicas.at[1];
+    down->up = false;
+    ask(0, text, &a);
+    other_time();
+    begin(0, "b", 0, &b);
+    expect_runs(1);
+    cr_assert(str_eq_c(node.runs[0].session, "b"));
+    finish(0, 1);
+    engine_pool_end_session(node.pools[0], STR("b"));
+    begin(1, "c", 0, &c);
+    expect_runs(2);
+    finish(1, 1);
+    node.pools[0]->opt.kv_hold_ms = 1;
+    text.session_id = STR("late");
+    ask(0, text, &late);
+    await(&late.failed);
+    cr_assert_eq(late.why.kind, ERR_ENGINE_UNAVAILABLE, "%s", late.why.text);
+    down->up = true;
+    expect_runs(3);
+    cr_assert(str_eq_c(node.runs[2].session, "a"));
+    finish(2, 1);
+    close_node();
+    cr_assert(a.done == 1 && b.done == 1 && c.done == 1);
+}
+
+TEST(admission, room_that_no_call_came_to_use_is_given_back)
+{
+    struct asker a = {0}, b = {0};
+    struct engine_call *admitted;
+
+    open_node(&(struct engine_options){.kv_session_tokens = 60, .kv_lease_idle_ms = 1}, 100);
+    admitted = begin(0, "a", 0, &a); /* the loop has not run: it is in the queue */
+    cr_assert_eq(board_kv_leased(node.board, 0), 60);
+    leases_sweep(&node.pools[0]->admission->leases, UINT64_MAX);
+    cr_assert_eq(board_kv_leased(node.board, 0), 60, "a call waits with it");
+    engine_cancel(admitted);
+    cr_assert_eq(board_kv_leased(node.board, 0), 0);
+    begin(0, "b", 0, &b);
+    expect_runs(1);
+    finish(0, 1);
+    close_node();
+}
+
+TEST(admission, a_complete_session_gives_its_room_back)
+{
+    struct asker a = {0}, b = {0}, back = {0};
+
+    open_node(&(struct engine_options){.kv_session_tokens = 60}, 100);
+    begin(0, "a", 0, &a);
+    expect_runs(1);
+    begin(0, "b", 0, &b);
+    engine_pool_complete_session(node.pools[0], STR("a"));
+    expect_runs(1); /* it still runs */
+    finish(0, 1);
+    expect_runs(2);
+    cr_assert(str_eq_c(node.runs[1].session, "b"));
+    begin(0, "a", 1, &back);
+    expect_runs(3);
+    cr_assert_eq(board_kv_leased(node.board, 0), 120);
+    finish(2, 1);
+    engine_pool_complete_session(node.pools[0], STR("a"));
+    cr_assert_eq(board_kv_leased(node.board, 0), 60);
+    finish(1, 1);
     close_node();
 }
