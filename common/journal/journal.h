@@ -19,8 +19,8 @@ struct metrics_page;
 
 enum journal_durability { JOURNAL_NONE, JOURNAL_PROCESS, JOURNAL_POWER };
 
-/* Records under this id are notes beside the sessions (turn/delivery.h): replayed like the others,
- * but they alone keep no segment alive. */
+/* Records under this id are notes beside the sessions (worker/ledger/delivery.h): replayed like the
+ * others, but they alone keep no segment alive. */
 #define JOURNAL_NOTE "~"
 
 struct journal_options {

@@ -1,7 +1,7 @@
 /*
- * struct exchange: one HTTP request and its answer. Made by the server, given to the handler, and
- * dead as soon as the answer was ended (reply, end, fail) or `closed` was called, whichever comes
- * first; only `closed` may follow after an end. Answers are sent with backpressure: bytes that the
+ * struct exchange: one HTTP request and its answer. Made by the server and given to the handler,
+ * who may use it until he has ended the answer (reply, end, fail) or `closed` was called; behind an
+ * end only `closed` still comes, once. Answers are sent with backpressure: bytes that the
  * client does not take yet wait here, exchange_waiting tells how many.
  */
 #ifndef RG_SERVE_EXCHANGE_H
@@ -28,8 +28,8 @@ struct str exchange_header(const struct exchange *x, const char *name); /* absen
 /* Adds the keys that the request shows. */
 void exchange_keys(const struct exchange *x, struct presented *to);
 
-/* Another thread reads the request: it stays where it is until it is let go, also when its peer
- * leaves, which `closed` tells at once. Hold once. */
+/* Keeps x and its request in memory for another thread until exchange_let, also when the peer
+ * leaves (`closed` says so at once). Holds do not nest. */
 void exchange_hold(struct exchange *x);
 
 /* x may be gone then. */

@@ -67,7 +67,7 @@ struct call_env {
     struct residency *residency;
     atomic_size_t request_bytes; /* of the arenas of requests and calls */
     atomic_size_t export_bytes;  /* that exports hold which are being sent */
-    uint64_t most_bytes;         /* that were held since memory was given back */
+    uint64_t most_bytes;         /* the peak since memory was last given back */
     unsigned low_calls;          /* of call_memory_held in a row that told of much less */
     struct helper_job *trim;     /* which does that; or NULL */
     struct ledger *ledger;
@@ -107,7 +107,7 @@ void call_fresh_id(void *ctx, char *out, size_t size);
 uint32_t call_context_length(const struct call_env *env);
 
 /* Helper threads for long work (work.h): with 0 of them all is done on the spot. on_lost (with
- * env): n threads in all were evicted. */
+ * env): n threads in all were given up as lost. */
 int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
                        void (*on_lost)(void *env, unsigned n), struct err *e);
 

@@ -18,8 +18,8 @@
  *        the end of the answer, to all listeners <-- FINISH <-- DURABLE <-----'
  *
  * A client that leaves before RENDER is through ends the call; later the call waits
- * --rejoin-window for a retry, or runs to its end (--on-disconnect). From COMMIT on nothing stops
- * it: what was sampled is on record before anybody is told.
+ * --rejoin-window for a retry, or runs to its end (--on-disconnect). From COMMIT on only a
+ * bad answer or a full disk stops it: what was sampled is on record before the end is told.
  *
  * A call owns itself: it ends after finish or failed went to every listener, or silently when it
  * was abandoned. Nothing of it is in the session before the commit's record was applied.

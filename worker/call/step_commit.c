@@ -94,7 +94,8 @@ static void count_causes(const struct model_call *t, enum session_cause planned)
     }
 }
 
-/* From here on nothing stops the call: what was sampled is on record before anybody is told. */
+/* From here on no client that leaves stops the call, only a bad answer or a full disk does: what
+ * was sampled is on record before the end of the answer is told. */
 enum step_result step_commit(struct model_call *t)
 {
     struct session_answer *answers = arena_calloc(&t->arena, t->n_samples, sizeof(*answers));

@@ -10,8 +10,8 @@ struct json;
 struct model_call;
 struct sample;
 
-/* Takes the whole answer over into the run: its message unless the deltas told it, ids, counts.
- * The run's ids and logprobs are filled already. */
+/* Takes the whole answer over into the sample: its message unless the deltas told it, ids, counts.
+ * The sample's ids and logprobs are filled already. */
 void upstream_take(struct model_call *t, struct sample *r, const struct engine_result *res);
 
 /* The logprobs of a chunk or of the whole answer ({"content": [...]}) for a client that asked. */

@@ -9,8 +9,9 @@
  *          call 1           for a while)
  *
  * Room goes to the oldest of the node (board), whatever its size: a large session is not overtaken
- * for ever. A call that has waited for --kv-hold is refused with the session's place; the ticket
- * stays for TICKET_KEPT_MS, so who comes back does not begin anew.
+ * for ever. A tick every 10 ms lets in who has room; a call that has waited for --kv-hold is
+ * refused with the session's place; the ticket stays for TICKET_KEPT_MS, so who comes back does not
+ * begin anew.
  */
 #ifndef RG_ENGINE_KV_ADMISSION_H
 #define RG_ENGINE_KV_ADMISSION_H

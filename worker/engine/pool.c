@@ -394,7 +394,7 @@ static bool find_slot(struct engine_call *c)
     return surplus != NULL;
 }
 
-/* --- what turn calls --- */
+/* --- what model calls call --- */
 
 void pool_queue(struct engine_call *c)
 {

@@ -1,6 +1,7 @@
 /*
  * The one way by which lasting change gets into the sessions: record, journal, apply, in this
- * order, so that nothing is in memory that a crash would lose.
+ * order. Nothing is applied that the journal refused. With the durability `power` a record is
+ * applied before it is on the disk: who needs more than that waits for `done`.
  */
 #ifndef RG_LEDGER_LEDGER_H
 #define RG_LEDGER_LEDGER_H

@@ -158,8 +158,9 @@ struct model_suffix {
  * `covered` of them are inside the checkpoint and the last covered one is an assistant turn the
  * model wrote. ids: close of that turn + rendering of messages[covered..] + generation prompt.
  * With covered == n nothing but the close and the generation prompt follows. Cost depends on the
- * new messages only, never on the history. The caller decides by --on-template-rewrite what to do
- * when ret->rewrites. ERR_PROMPT_LEAK: text that stood in would be in ids; nothing may be sent.
+ * new messages only, not on the history, unless model_renders_all. The caller decides by
+ * --on-template-rewrite what to do when ret->rewrites. ERR_PROMPT_LEAK: text that stood in would be
+ * in ids; nothing may be sent.
  */
 int model_suffix(const struct model *m, struct model_scratch *s, const struct chat *chat,
                  size_t covered, const struct model_tail *tail, struct model_suffix *ret,

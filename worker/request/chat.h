@@ -1,6 +1,6 @@
 /*
  * struct chat: one conversation as every layer above the dialects sees it. All values are JSON
- * values in somebody's arena (a turn's, usually); this struct borrows them.
+ * values in somebody's arena (a call's, usually); this struct borrows them.
  *
  * `messages` is an array of objects in normalised form, whatever dialect they came in:
  *   role              "system" | "developer" | "user" | "assistant" | "tool" | other text
@@ -10,9 +10,12 @@
  *   reasoning_content string, optional, assistant only
  *   tool_calls        array of {"id","type":"function","function":{"name","arguments"}}, optional,
  *                     never empty; `arguments` is a STRING as the wire has it (the model layer
- * turns it into an object for the template) tool_call_id      string, role tool name string,
- * optional `tools` is an array in OpenAI form ({"type":"function","function":{...}}) as the client
- * sent it, or NULL. `kwargs` is an object (effective chat_template_kwargs) or NULL.
+ *                     turns it into an object for the template)
+ *   tool_call_id      string, role tool
+ *   name              string, optional
+ *
+ * `tools` is an array in OpenAI form ({"type":"function","function":{...}}) as the client sent it,
+ * or NULL. `kwargs` is an object (effective chat_template_kwargs) or NULL.
  */
 #ifndef RG_REQUEST_CHAT_H
 #define RG_REQUEST_CHAT_H

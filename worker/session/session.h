@@ -37,7 +37,7 @@ enum { SESSION_PHASES = 4 };
  */
 enum session_truncated {
     TRUNCATED_AUTO,     /* of the process: continue; tree with the matcher strict: refuse */
-    TRUNCATED_CONTINUE, /* the stored ids, closed as the template closes a checkpoint, mask 0 */
+    TRUNCATED_CONTINUE, /* the stored ids, closed as the template closes an answer, mask 0 */
     TRUNCATED_BRANCH,   /* tree, timelines: stands on the checkpoint before; the cut answer is
                            rendered as the client sent it, and its own checkpoint stays a leaf */
     TRUNCATED_REFUSE    /* 409 truncated_generation */
@@ -187,7 +187,6 @@ int session_create_record(struct session_store *st, struct str id, const struct 
 int session_reward_record(struct session *s, const struct json *reward_info, struct str response_id,
                           uint64_t now_ms, struct buf *record, struct err *e);
 
-/* complete / finalize / abort / delete / expire. `detail` is complete's body or NULL. */
 enum session_end {
     SESSION_END_COMPLETE,
     SESSION_END_FINALIZE,
@@ -234,6 +233,7 @@ int session_fork_records(struct session *s, const struct session_fork *f,
                          int (*each)(void *ctx, struct str record, struct err *e), void *ctx,
                          struct err *e);
 
+/* complete / finalize / abort / delete / expire. `detail` is complete's body or NULL. */
 int session_end_record(struct session *s, enum session_end how, const struct json *detail,
                        uint64_t now_ms, struct buf *record, struct err *e);
 
