@@ -22,7 +22,7 @@ PROXY = {"http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9",
 class Web:
     """A web server: `pages` has a function of the request's handler a path. `asked` has paths and headers."""
 
-    def __init__(self, tls=None):
+    def __init__(self, tls=None, host="127.0.0.1"):
         web = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -37,7 +37,7 @@ class Web:
                 pass
 
         self.pages, self.asked, self.over = {}, [], threading.Event()
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer((host, 0), Handler)
         self.server.daemon_threads = True
         if tls:
             self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
@@ -311,19 +311,20 @@ def test_certificates_are_checked(vision, name, is_good):
 
 
 @pytest.mark.parametrize("name", ["other", "expired"])
-def test_whose_certificate_was_refused_is_not_told_after_a_redirection(vision, web, name):
+def test_whose_certificate_was_refused_is_not_told_after_a_redirection(vision, name):
     folder = Path(__file__).parents[1] / "data/tls"
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
-    inner = Web(tls)
+    outer, inner = Web(host="127.0.0.3"), Web(tls)
     try:
-        _, gateway = vision(media_fetch=[*hosts(web, "localhost"), f"127.0.0.1:{inner.port}"],
-                            media_fetch_ca_file=folder / "ca.pem", **{**HERE, "media_fetch_address": ["127.0.0.1", "::1"]})
-        web.pages["/r"] = to(inner.at("/a", scheme="https"))
-        said = refused(gateway, web.at("/r", "localhost"), "certificate was refused")
+        _, gateway = vision(media_fetch=[*hosts(outer, "127.0.0.3"), f"127.0.0.1:{inner.port}"],
+                            media_fetch_ca_file=folder / "ca.pem", **{**HERE, "media_fetch_address": ["127.0.0.1", "127.0.0.3"]})
+        outer.pages["/r"] = to(inner.at("/a", scheme="https"))
+        said = refused(gateway, outer.at("/r", "127.0.0.3"), "certificate was refused")
         assert "127.0.0.1" not in said and str(inner.port) not in said and "expired" not in said, said
         assert not inner.asked
     finally:
+        outer.close()
         inner.close()
 
 
