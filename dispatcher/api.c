@@ -6,6 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/nearest.h"
 #include "common/codec/fields.h"
+#include "common/codec/json.h"
 #include "common/codec/query.h"
 #include "common/proc/ids.h"
 #include "common/proc/keys.h"
@@ -202,22 +203,17 @@ static int check_key(struct desk_request *r, unsigned scopes, struct err *e)
     struct presented shown = {.n = 0};
     struct proof proof;
 
-    r->scope = KEY_ADMIN;
     exchange_keys(r->x, &shown);
     if (presented_prove(&shown, r->desk->keys, &proof, e))
         return -1;
     if (!keys_required(r->desk->keys))
         return 0;
-    r->scope = proof.scope;
-    r->executor = proof.id;
-    if (keys_in_query(r->desk->keys, exchange_query(r->x)))
-        r->scope = KEY_NONE;
-    if (r->scope == KEY_NONE)
+    if (keys_in_query(r->desk->keys, exchange_query(r->x)) || proof.scope == KEY_NONE)
         return err_set(e, ERR_MISSING_KEY, "this request needs a valid key");
-    if (!(scopes & 1u << r->scope))
+    if (!(scopes & 1u << proof.scope))
         return err_set(e, ERR_WRONG_SCOPE, "the key does not allow this request");
-    if (r->scope != KEY_EXECUTOR)
-        r->executor = (struct str){0};
+    if (proof.scope == KEY_EXECUTOR)
+        r->executor = proof.id;
     return 0;
 }
 

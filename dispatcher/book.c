@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
+#include "common/codec/json.h"
 #include "dispatcher/book_record.h"
 
 enum { BACKOFF_FIRST_MS = 1000, BACKOFF_MAX_MS = 60000 };

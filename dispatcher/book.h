@@ -22,6 +22,8 @@
 #include "common/base/map.h"
 #include "dispatcher/rollouts.h"
 
+struct err;
+
 /* Groups of one runner, priority and queue with a waiting rollout, by submission. A queue of its
  * own, so that a closed one costs a look, however many wait in it. */
 struct lane {

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 
 static const char *const kinds[RECORD_KINDS] = {"group", "claim",    "end",   "deadline", "cancel",
                                                 "taken", "returned", "acked", "told"};

@@ -18,6 +18,8 @@
 
 #include "dispatcher/rollouts.h"
 
+struct json;
+
 enum record_kind {
     RECORD_GROUP,
     RECORD_CLAIM,

@@ -3,8 +3,6 @@
  * of its own, made by a worker before the claim is recorded, so that a claim always has one. The
  * steps of one attempt: reserve its rollout, make the session, record the claim, answer. Whatever
  * fails between leaves the rollout waiting; a session without a claim is aborted.
- *
- * POST /attempts/renew: the executor lives; it hears which of its attempts it is to end.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,62 +11,20 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/fields.h"
-#include "common/proc/board.h"
-#include "common/proc/config.h"
+#include "common/codec/json.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
+#include "dispatcher/executor_name.h"
 #include "dispatcher/workers.h"
 
 enum {
     SLOTS_MAX = 1024, /* attempts in one answer */
-    EXECUTOR_MAX = 128,
-    WAIT_MAX_S = 55, /* well below every proxy's patience, and OFFERED_MS in result.c */
-    REFUSED_MS = 1000,
-    PROBE_MS = 60000,
-    ATTEMPTS_MAX = 10000
+    REFUSED_MS = 1000
 };
-
-/* --- choosing --- */
-
-bool claims_closed(void *desk, const struct queue *q)
-{
-    struct desk *d = desk;
-
-    return q->offered + q->taken >= (uint64_t)d->heritage->config->queue_max_settled;
-}
-
-/* The breaker: a runner that only fails gets a probe a minute. */
-static bool breaker_lets(struct desk *d, struct runner *r)
-{
-    uint64_t now = clock_ms();
-    uint32_t limit = (uint32_t)d->heritage->config->runner_breaker;
-
-    if (limit == 0 || r->failures < limit) {
-        r->blocked = false;
-        return true;
-    }
-    if (!r->blocked) {
-        r->blocked = true;
-        r->probe_ms = now + PROBE_MS;
-        log_error(NULL, "a runner's attempts fail one after the other: probes only",
-                  LOG_T("runner", r->name), LOG_U("failures", r->failures));
-        return false;
-    }
-    if (now < r->probe_ms)
-        return false;
-    r->probe_ms = now + PROBE_MS;
-    return true;
-}
-
-static bool pool_closed(struct desk *d)
-{
-    return d->draining || !d->swept || clock_ms() < d->refused_until_ms ||
-           atomic_load_explicit(&d->heritage->board->paused, memory_order_relaxed);
-}
 
 /* --- one claim --- */
 
@@ -222,7 +178,7 @@ static void write_item(struct desk *d, const struct claim_item *it, struct json_
     json_out_key(o, "deadline");
     json_out_double(o, until);
     json_out_key(o, "lease_s");
-    json_out_double(o, (double)d->heritage->config->attempt_lease_ms / 1000);
+    json_out_double(o, (double)desk_lease_ms(d) / 1000);
     json_out_end_obj(o);
     arena_done(&arena);
 }
@@ -312,7 +268,7 @@ static int record_item(struct claim_item *it, struct rollout *r, struct str sess
     a = book_attempt(&d->book, str_cstr(it->attempt));
     if (!a)
         return rc;
-    a->lease_due_ms = clock_ms() + (uint64_t)d->heritage->config->attempt_lease_ms;
+    a->lease_due_ms = clock_ms() + desk_lease_ms(d);
     if (a->number == 1 && a->claimed_at_ms > r->group->submitted_at_ms)
         metrics_observe_us(d->heritage->page, METRIC_claim_wait,
                            (a->claimed_at_ms - r->group->submitted_at_ms) * 1000);
@@ -428,7 +384,7 @@ static void choose(struct claim *c, const struct offer *o)
     struct desk *d = c->desk;
     uint64_t wall_ms = clock_wall_ms();
 
-    for (size_t i = 0; i < o->n && !pool_closed(d); i++) {
+    for (size_t i = 0; i < o->n && !claims_paused(d); i++) {
         struct runner *runner = book_runner_made(&d->book, str_cstr(o->at[i].name));
         uint64_t got = 0;
         struct rollout *r;
@@ -437,7 +393,7 @@ static void choose(struct claim *c, const struct offer *o)
         while (got < o->at[i].slots && c->n < SLOTS_MAX) {
             r = book_next_rollout(&d->book, runner, str_cstr(o->executor), wall_ms, claims_closed,
                                   d);
-            if (!r || !breaker_lets(d, runner))
+            if (!r || !claims_runner_lets(d, runner))
                 break;
             add_item(c, r);
             got++;
@@ -507,28 +463,6 @@ static void claim_drop(struct poll *p)
     offer_free(p->ctx);
 }
 
-/* The executor's name: the one in its key, or one that begins with it and a '/': several processes
- * may share a key. */
-static int read_executor(struct desk_request *r, char ret[EXECUTOR_MAX + 1], struct err *e)
-{
-    struct field_reader f = {.body = r->body, .e = e};
-    struct str name = {0};
-
-    if (fields_text(&f, "executor", EXECUTOR_MAX, &name))
-        return -1;
-    if (!name.p)
-        name = r->executor;
-    if (!name.p || name.len == 0)
-        return err_field(e, "executor", "executor must be a string of 1 to %d bytes", EXECUTOR_MAX);
-    if (r->executor.p && !str_eq(name, r->executor) &&
-        !(str_starts(name, r->executor) && name.len > r->executor.len &&
-          name.p[r->executor.len] == '/'))
-        return err_set(e, ERR_WRONG_SCOPE, "the key belongs to another executor");
-    memcpy(ret, name.p, name.len);
-    ret[name.len] = '\0';
-    return 0;
-}
-
 static int read_offer(struct desk_request *r, struct offer *o, uint64_t *wait_ms, struct err *e)
 {
     static const char *const names[] = {"executor", "slots", "wait_s"};
@@ -536,8 +470,8 @@ static int read_offer(struct desk_request *r, struct offer *o, uint64_t *wait_ms
     const struct json *slots = json_get(r->body, "slots");
     double wait_s = 30;
 
-    if (fields_known(&f, "", names, ARRAY_LEN(names)) || read_executor(r, o->executor, e) ||
-        fields_number(&f, "wait_s", 0, WAIT_MAX_S, &wait_s))
+    if (fields_known(&f, "", names, ARRAY_LEN(names)) || executor_name_read(r, o->executor, e) ||
+        fields_number(&f, "wait_s", 0, EXECUTOR_WAIT_MAX_S, &wait_s))
         return -1;
     *wait_ms = (uint64_t)(wait_s * 1000);
     if (!json_is(slots, JSON_OBJECT) || slots->n == 0 || slots->n > 256)
@@ -571,122 +505,4 @@ void attempts_claim(struct desk_request *r)
     }
     count_slots(r->desk, o, true);
     poll_start(r->desk, r->x, &claiming, o, wait_ms);
-}
-
-/* --- renew --- */
-
-struct renewal {
-    char executor[EXECUTOR_MAX + 1];
-    size_t n;
-    char (*ids)[ATTEMPT_ID_LEN + 1];
-};
-
-/* Why the executor is to end the attempt, or NULL. */
-static const char *kill_reason(const struct desk *d, const struct renewal *r, const char *id)
-{
-    const struct attempt *a = book_attempt(&d->book, str_cstr(id));
-
-    if (!a || strcmp(a->executor, r->executor) != 0)
-        return "unknown";
-    if (a->lost)
-        return "lease_lost";
-    if (a->ended)
-        return "cancelled";
-    return a->kill;
-}
-
-static bool renew_answer(struct poll *p, bool empty_too)
-{
-    const struct renewal *r = p->ctx;
-    struct buf body = {0};
-    struct json_out o = json_out_to(&body);
-    size_t n = 0;
-
-    json_out_obj(&o);
-    json_out_key(&o, "kill");
-    json_out_arr(&o);
-    for (size_t i = 0; i < r->n; i++) {
-        const char *why = kill_reason(p->desk, r, r->ids[i]);
-
-        if (!why)
-            continue;
-        json_out_obj(&o);
-        json_out_key(&o, "attempt_id");
-        json_out_cstr(&o, r->ids[i]);
-        json_out_key(&o, "reason");
-        json_out_cstr(&o, why);
-        json_out_end_obj(&o);
-        n++;
-    }
-    json_out_end_arr(&o);
-    json_out_end_obj(&o);
-    if (n > 0 || empty_too)
-        desk_json(p->x, 200, &body);
-    buf_done(&body);
-    return n > 0 || empty_too;
-}
-
-static bool renew_look(struct poll *p)
-{
-    return renew_answer(p, false);
-}
-
-static void renew_over(struct poll *p)
-{
-    (void)renew_answer(p, true);
-}
-
-static void renew_drop(struct poll *p)
-{
-    struct renewal *r = p->ctx;
-
-    free(r->ids);
-    free(r);
-}
-
-static int read_renewal(struct desk_request *r, struct renewal *n, uint64_t *wait_ms, struct err *e)
-{
-    static const char *const names[] = {"executor", "attempts", "wait_s"};
-    struct field_reader f = {.body = r->body, .e = e};
-    const struct json *ids = json_get(r->body, "attempts");
-    double wait_s = 0;
-
-    if (fields_known(&f, "", names, ARRAY_LEN(names)) || read_executor(r, n->executor, e) ||
-        fields_number(&f, "wait_s", 0, WAIT_MAX_S, &wait_s))
-        return -1;
-    *wait_ms = (uint64_t)(wait_s * 1000);
-    if (!json_is(ids, JSON_ARRAY) || ids->n > ATTEMPTS_MAX)
-        return err_field(e, "attempts", "attempts must be a list of at most %d ids", ATTEMPTS_MAX);
-    n->ids = mem_calloc(ids->n + 1, sizeof(*n->ids));
-    for (uint32_t i = 0; i < ids->n; i++) {
-        struct str id = json_string(json_at(ids, i));
-
-        if (id.len != ATTEMPT_ID_LEN)
-            return err_field(e, "attempts", "attempts[%u] is no attempt's id", i);
-        memcpy(n->ids[n->n++], id.p, id.len);
-    }
-    return 0;
-}
-
-void attempts_renew(struct desk_request *r)
-{
-    static const struct poll_kind kind = {renew_look, renew_over, renew_drop};
-    struct renewal *n = mem_zalloc(sizeof(*n));
-    struct err e = {0};
-    uint64_t wait_ms = 0;
-
-    if (read_renewal(r, n, &wait_ms, &e)) {
-        free(n->ids);
-        free(n);
-        desk_error(r->x, &e);
-        return;
-    }
-    for (size_t i = 0; i < n->n; i++) {
-        struct attempt *a = book_attempt(&r->desk->book, str_cstr(n->ids[i]));
-
-        if (a && !a->ended && strcmp(a->executor, n->executor) == 0)
-            a->lease_due_ms =
-                clock_ms() + wait_ms + (uint64_t)r->desk->heritage->config->attempt_lease_ms;
-    }
-    poll_start(r->desk, r->x, &kind, n, wait_ms);
 }

@@ -12,6 +12,7 @@
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "dispatcher/desk.h"

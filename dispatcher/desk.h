@@ -2,18 +2,25 @@
  * struct desk: what the parts of the dispatcher share: the book, its journal, the server, the way
  * to the workers, and what is under way.
  *
- *   api.c        which route a request has, whether its key allows it
- *   groups.c     submit, show, list, wait, cancel
- *   queues.c     counts, next, acknowledge, return, cancel
- *   claims.c     an executor takes attempts: their sessions are made
- *   running.c    what runs
- *   ends.c       an attempt ends: its session is completed and finalized, or aborted
- *   durable.c    answers that wait until their records are durable
- *   closings.c   sessions that are to be aborted, deleted or given to sinks, until that is done
- *   tellings.c   settled groups on their way to the Redis sinks
- *   polls.c      requests that wait for a change of the book
- *   workers.c    HTTP to the workers
- *   dispatcher.c start, clock, end
+ *   api.c            which route a request has, whether its key allows it
+ *   groups.c         submit, show, list, wait, cancel
+ *   queues.c         counts, next, acknowledge, return, cancel
+ *   claims.c         an executor takes attempts: their sessions are made
+ *   renewals.c       an executor lives: the leases of its attempts go on
+ *   back_pressure.c  whether attempts may begin
+ *   running.c        what runs
+ *   ends.c           an attempt ends: its session is completed and finalized, or aborted
+ *   due.c            leases, deadlines, deliveries: what the clock says
+ *   desk_keys.c      which keys are good
+ *   desk_journal.c   every change: into the journal, the book, to who follows
+ *   desk_metrics.c   metrics
+ *   desk_events.c    GET /events
+ *   durable.c        answers that wait until their records are durable
+ *   closings.c       sessions that are to be aborted, deleted or given to sinks, until that is done
+ *   tellings.c       settled groups on their way to the Redis sinks
+ *   polls.c          requests that wait for a change of the book
+ *   workers.c        HTTP to the workers
+ *   dispatcher.c     start, clock, end
  *
  * The order of a change is: journal_append, book_apply, then the answer once the record is as
  * durable as --durability promises (desk_write).
@@ -26,9 +33,6 @@
 
 #include "common/base/arena.h"
 #include "common/os/loop.h"
-#include "common/proc/child.h"
-#include "common/proc/proof.h"
-#include "common/serve/feed.h"
 #include "dispatcher/book.h"
 
 struct closing;
@@ -40,6 +44,7 @@ struct poll;
 struct server;
 struct workers;
 struct exchange;
+struct feed;
 struct heritage;
 struct ids;
 struct json;
@@ -48,7 +53,6 @@ struct loop;
 
 struct desk {
     const struct heritage *heritage;
-    struct child child;
     struct loop *loop;
     struct server *server;
     struct keys *keys;
@@ -56,7 +60,7 @@ struct desk {
     struct journal *journal;
     struct workers *workers;
     struct book book;
-    struct feed events; /* who follows /events */
+    struct feed *events; /* who follows /events; from desk_events_init on */
     struct list_head polls;
     struct loop_task wake;     /* look at the polls again */
     struct list_head closings; /* sessions to be ended */
@@ -83,14 +87,13 @@ struct desk {
 struct desk_request {
     struct desk *desk;
     struct exchange *x;
-    struct arena arena; /* of the handler */
-    enum key_scope scope;
+    struct arena arena;      /* of the handler */
     struct str executor;     /* the name in an executor's key, or absent */
     struct str name;         /* what stands for {id} or {queue} in the path, or absent */
     const struct json *body; /* NULL: none */
 };
 
-/* --- writing --- */
+/* --- writing (desk_journal.c) --- */
 
 /* Appends the record and applies it. As journal_append, it returns 1 if the record is as durable as
  * promised already: `done` is never called then; 0 if `done` (may be NULL) is called later, from
@@ -102,6 +105,36 @@ int desk_write(struct desk *d, struct str group, struct str record, void (*done)
  * acknowledged, until as many desk_paid have said that they have it. */
 void desk_owe(struct desk *d, struct str group);
 void desk_paid(struct desk *d, struct str group);
+
+/* Opens the journal and fills the book from it; the book has no events yet. -1: ERR_CONFIG,
+ * ERR_IO, or what a record says that is not ours to drop. */
+int desk_open_journal(struct desk *d, struct err *e);
+
+/* Now and then: sets disk_low, drops records that nobody needs, compacts. */
+void desk_look_after_journal(struct desk *d);
+
+/* --- keys (desk_keys.c) --- */
+
+/* Reads the keys, anew when they were read before. -1: those are unchanged. */
+int desk_open_keys(struct desk *d, struct err *e);
+void desk_close_keys(struct desk *d);
+
+/* --- the clock (due.c) --- */
+
+/* Ends attempts whose lease has run out. */
+void desk_check_leases(struct desk *d, uint64_t now_ms);
+
+/* Deadlines, deliveries whose lease is over, and settled groups of no queue that nobody removes. */
+void desk_check_groups(struct desk *d, uint64_t now_ms, uint64_t wall_ms);
+
+/* --- metrics (desk_metrics.c) --- */
+
+/* An attempt has ended; a group was settled. */
+void desk_count_attempt(struct desk *d, const struct attempt *a);
+void desk_count_settled(struct desk *d, const struct group *g);
+
+/* Shows what is under way, by queue and runner. */
+void desk_publish(struct desk *d);
 
 /* --- answers (api.c) --- */
 
@@ -138,8 +171,8 @@ void queues_ack(struct desk_request *r);
 void queues_return(struct desk_request *r);
 void queues_cancel(struct desk_request *r);
 
-/* claims.c, ends.c: what an executor does: it takes attempts for free slots, keeps their leases by
- * renewing them, and tells what each came to. */
+/* claims.c, renewals.c, ends.c: what an executor does: it takes attempts for free slots, keeps
+ * their leases by renewing them, and tells what each came to. */
 void attempts_claim(struct desk_request *r);
 void attempts_renew(struct desk_request *r);
 void attempts_end(struct desk_request *r);
@@ -153,6 +186,13 @@ void attempts_list(struct desk_request *r);
 /* --- events (desk_events.c) --- */
 
 void desk_events_init(struct desk *d);
+
+/* Ends the answers of all who follow. Frees the feed, which has ended or was never followed. */
+void desk_events_end(struct desk *d);
+void desk_events_done(struct desk *d);
+
+/* Tells followers of the group of that id, where there is one: before and behind a record of it. */
+void desk_events_note(struct desk *d, struct str group);
 
 /* Tells followers of /events that the group, and with it its queue and runner, have changed or are
  * about to. Costs one comparison when nobody follows. */
@@ -195,8 +235,23 @@ void polls_end(struct desk *d);
 
 /* --- claims, ends, closings --- */
 
-/* Whether no attempt of this queue may begin now: back-pressure. For book_next_rollout. */
+/* back_pressure.c: whether no attempt of this queue may begin now, as its settled groups are not
+ * taken. For book_next_rollout. */
 bool claims_closed(void *desk, const struct queue *q);
+
+/* The breaker: whether an attempt of the runner may begin. One that only fails gets a probe a
+ * minute: a true is to be followed by an attempt. */
+bool claims_runner_lets(struct desk *d, struct runner *r);
+
+/* Whether no attempt at all may begin: the gateway or the dispatcher takes no new sessions. */
+bool claims_paused(struct desk *d);
+
+/* How long an attempt is its executor's without a renewal (--attempt-lease). */
+uint64_t desk_lease_ms(const struct desk *d);
+
+/* Seconds that an executor's request may wait: well below every proxy's patience, and OFFERED_MS
+ * in result.c. */
+enum { EXECUTOR_WAIT_MAX_S = 55 };
 
 /* Ends an attempt that its executor does not have, or is not heard of any more; why is shown to the
  * trainer. */

@@ -2,7 +2,12 @@
  * GET /events of the dispatcher: groups, queues and runners that change, for the workers, which
  * pass it on to whoever follows theirs. Keys of the feed: a letter (g, q, r) before the name.
  */
+#include <stdlib.h>
+
 #include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "common/serve/feed.h"
 #include "dispatcher/desk.h"
 #include "dispatcher/result.h"
 
@@ -76,9 +81,20 @@ static void write_key(void *ctx, struct str key, struct buf *out)
 
 void desk_events_init(struct desk *d)
 {
-    feed_init(&d->events, d->loop, EVENTS_TICK_MS);
-    d->events.write = write_key;
-    d->events.ctx = d;
+    d->events = mem_zalloc(sizeof(*d->events));
+    feed_init(d->events, d->loop, EVENTS_TICK_MS);
+    d->events->write = write_key;
+    d->events->ctx = d;
+}
+
+void desk_events_end(struct desk *d)
+{
+    feed_end(d->events);
+}
+
+void desk_events_done(struct desk *d)
+{
+    free(d->events);
 }
 
 static void note(struct desk *d, char letter, struct str name)
@@ -87,24 +103,32 @@ static void note(struct desk *d, char letter, struct str name)
 
     buf_add_c(&key, letter);
     buf_add_str(&key, name);
-    feed_note(&d->events, buf_str(&key));
+    feed_note(d->events, buf_str(&key));
     buf_done(&key);
 }
 
 void desk_events_runner(struct desk *d, const struct runner *r)
 {
-    if (feed_watched(&d->events))
+    if (feed_watched(d->events))
         note(d, 'r', str_cstr(r->name));
 }
 
 void desk_events_group(struct desk *d, const struct group *g)
 {
-    if (!feed_watched(&d->events))
+    if (!feed_watched(d->events))
         return;
     note(d, 'g', g->spec.id);
     if (g->queue)
         note(d, 'q', str_cstr(g->queue->name));
     note(d, 'r', str_cstr(g->runner->name));
+}
+
+void desk_events_note(struct desk *d, struct str group)
+{
+    const struct group *g = feed_watched(d->events) ? book_group(&d->book, group) : NULL;
+
+    if (g)
+        desk_events_group(d, g);
 }
 
 /* A key's events now. */
@@ -132,7 +156,7 @@ void desk_events_get(struct desk_request *r)
     if (d->draining)
         (void)err_set(&e, ERR_DRAINING, "the dispatcher ends: ask again");
     else
-        (void)feed_join(&d->events, r->x, false, buf_str(&first), &e);
+        (void)feed_join(d->events, r->x, false, buf_str(&first), &e);
     if (e.kind != ERR_NONE)
         desk_error(r->x, &e);
     buf_done(&first);

@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/fields.h"
+#include "common/codec/json.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"

@@ -8,6 +8,7 @@
 
 #include "common/codec/fields.h"
 #include "common/codec/input_value.h"
+#include "common/codec/json.h"
 #include "common/codec/session_rules.h"
 #include "common/proc/config.h"
 

@@ -6,6 +6,7 @@
  */
 #include "dispatcher/result.h"
 
+#include "common/codec/json.h"
 #include "dispatcher/book.h"
 
 enum { OFFERED_MS = 60000 }; /* an executor counts as present so long after its last offer */

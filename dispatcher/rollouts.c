@@ -16,6 +16,7 @@
 
 #include "common/base/attrs.h"
 #include "common/codec/fields.h"
+#include "common/codec/json.h"
 
 enum { INPUT_MAX = 16 << 20, NAME_MAX_LEN = 128, SECONDS_MAX = 366 * 86400 };
 

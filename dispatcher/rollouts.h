@@ -21,7 +21,9 @@
 #include "common/base/list.h"
 #include "common/base/str.h"
 #include "common/base/vec.h"
-#include "common/codec/json.h"
+
+struct err;
+struct json;
 
 enum {
     GROUP_ID_MAX = 128,

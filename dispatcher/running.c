@@ -1,5 +1,6 @@
 /* GET /attempts: what runs, the oldest first. */
 #include "common/base/clock.h"
+#include "common/codec/json.h"
 #include "dispatcher/desk.h"
 
 enum { RUNNING_DEFAULT = 100, RUNNING_MAX = 1000 };

@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "dispatcher/book_record.h"

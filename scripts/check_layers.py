@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Who may include whom. One matrix, one table of third-party owners; also fails on include
-cycles, on a .c that reaches more than 33 own headers, and on a header that does not compile
+cycles, on a .c that reaches more than 30 own headers, and on a header that does not compile
 alone (--headers, needs the compiler). See ARCHITECTURE.md, "Who may include whom"."""
 import os
 import re
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-REACH_MAX = 33
+REACH_MAX = 30
 COMMON = ["common/base", "common/codec", "common/os", "common/net", "common/proc", "common/journal",
           "common/serve"]
 PURE = ["worker/tokens", "worker/template", "worker/parsers", "worker/image"]
@@ -19,20 +19,21 @@ MATRIX.update({room: COMMON for room in PURE})
 MATRIX["worker/request"] = ["worker/tokens", "worker/image"] + COMMON
 MATRIX["worker/dialect"] = ["worker/request", "worker/parsers", "worker/tokens", "worker/image"] + COMMON
 MATRIX["worker/media"] = ["worker/image"] + COMMON
+MATRIX["worker/trace"] = COMMON
 MATRIX["worker/model"] = ["worker/request"] + PURE + COMMON
 MATRIX.update({room: ["worker/model"] + MATRIX["worker/model"] for room in STORES})
 MATRIX["worker/engine/wire"] = ["worker/engine"] + MATRIX["worker/engine"]
 MATRIX["worker/export"] = ["worker/media"] + STORES + MATRIX["worker/engine/wire"]
 MATRIX["worker/residency"] = ["worker/session"] + MATRIX["worker/session"]
 MATRIX["worker/ledger"] = ["worker/residency"] + MATRIX["worker/residency"]
-MATRIX["worker/call"] = ["worker/ledger", "worker/engine", "worker/media"] + MATRIX["worker/ledger"]
+MATRIX["worker/call"] = ["worker/ledger", "worker/engine", "worker/media", "worker/trace"] + MATRIX["worker/ledger"]
 MATRIX["worker/sink"] = ["worker/export", "worker/ledger"] + MATRIX["worker/ledger"]
 MATRIX["worker/viewer"] = COMMON
 MATRIX["worker/service"] = ["worker/viewer", "worker/sink", "worker/media", "worker/call", "worker/dialect", "worker/engine"] + \
     MATRIX["worker/sink"]
 MATRIX["worker/control"] = ["worker/service"] + MATRIX["worker/service"]
 MATRIX["worker/api"] = ["worker/control"] + MATRIX["worker/control"]
-MATRIX["worker"] = ["worker/api"] + MATRIX["worker/api"]
+MATRIX["worker"] = ["worker/api", "worker/trace"] + MATRIX["worker/api"]
 MATRIX["worker/commands"] = MATRIX["worker/api"]
 MATRIX["router"] = COMMON
 MATRIX["dispatcher"] = COMMON
@@ -44,7 +45,8 @@ LENT = {
     "worker/tokens/span.h": ["worker/session", "worker/engine"],
 }
 # Headers with the bodies of a room's structs: nobody outside of the room, whatever the matrix says.
-PRIVATE = ["worker/session/store.h", "worker/session/plan.h"]
+PRIVATE = ["worker/session/store.h", "worker/session/plan.h", "worker/engine/pool_internal.h",
+           "worker/engine/kv_admission_internal.h", "common/journal/journal_internal.h"]
 # third-party header (prefix) -> the files that own it
 OWNERS = {
     "h2o": ["common/os/loop", "common/serve/", "worker/worker"],

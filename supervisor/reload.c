@@ -1,10 +1,7 @@
 /* SIGHUP: the settings are read again, checked, applied and told to the children, and the number
  * of routers and workers is brought to what they say.
  *
- * Scaling down never loses a session: a place (a worker index with its socket and journal, or a
- * router's socket) is given to another process of the role, which adopts it. The supervisor
- * notes who has which place (adopter), so that successors inherit it. Journals that are found at
- * the start beyond the number of workers are given away in the same manner. */
+ * Scaling down never loses a session: places are given to other processes (adoption.c). */
 
 #include <dirent.h>
 #include <errno.h>
@@ -22,131 +19,14 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/proc/config.h"
-#include "common/proc/keys.h"
 #include "common/proc/logs.h"
 #include "common/proc/metrics.h"
 #include "common/proc/status.h"
+#include "supervisor/key_files.h"
 #include "supervisor/supervisor.h"
 #include "supervisor/supervisor_internal.h"
 
 extern char **environ;
-
-static struct process *worker_at(struct supervisor *s, unsigned place)
-{
-    return &s->processes[BOARD_WORKER0 + place];
-}
-
-/* --- places: who serves which --- */
-
-/* The process of the role that stays and has the fewest places so far; NULL when none stays. */
-static struct process *choose_adopter(struct supervisor *s, enum heritage_role role)
-{
-    struct process *best = NULL;
-
-    for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
-        struct process *p = &s->processes[slot];
-
-        if (p->wanted && p->heritage.role == role &&
-            (!best || p->heritage.n_adopted < best->heritage.n_adopted))
-            best = p;
-    }
-    return best;
-}
-
-/* From now on `to` serves the place: its successors inherit it, the living process is told. */
-static void give(struct supervisor *s, struct process *to, unsigned place)
-{
-    bool router = to->heritage.role == ROLE_ROUTER;
-    struct heritage_place given = {.place = place,
-                                   .index = router ? place : s->board->worker_base + place,
-                                   .listen_fd = router ? s->listeners.routers[place]
-                                                       : s->listeners.workers[place]};
-    struct order order = {.kind = ORDER_ADOPT, .place = place};
-    struct err e;
-
-    if (place == to->heritage.place || !process_add_place(to, &given))
-        return;
-    if (!router)
-        atomic_store_explicit(&s->board->slots[BOARD_WORKER0 + place].adopter,
-                              1 + to->heritage.place, memory_order_relaxed);
-    log_info(NULL, "place handed over", LOG_T("kind", router ? "router" : "worker"),
-             LOG_U("index", given.index), LOG_T("to", to->heritage.name));
-    /* A process that cannot take the order is about to be replaced by one that inherits the place.
-     */
-    if (to->pid && order_send(to->control_fd, &order, given.listen_fd, &e)) {
-        log_warn(NULL, "order not taken, replacing the process",
-                 LOG_T("process", to->heritage.name), LOG_T("reason", e.text));
-        (void)kill(to->pid, SIGKILL);
-    }
-}
-
-/* Gives a process's own place and those that it had adopted to one other process. */
-static void give_all(struct supervisor *s, struct process *from)
-{
-    struct process *to = choose_adopter(s, from->heritage.role);
-
-    if (!to)
-        return;
-    give(s, to, from->heritage.place);
-    for (size_t i = 0; i < from->heritage.n_adopted; i++)
-        give(s, to, from->heritage.adopted[i].place);
-}
-
-/* After a retired worker has ended: its journal is closed now. */
-void reload_give_place(struct supervisor *s, unsigned slot)
-{
-    struct process *from = &s->processes[slot];
-
-    if (from->heritage.role == ROLE_WORKER)
-        give_all(s, from);
-    process_done(from);
-}
-
-/* "worker-12" -> place 12 - base; -1 when the name is something else or beyond our range. */
-static int place_of_folder(const struct supervisor *s, const char *name)
-{
-    static const struct str head = STR_LIT("worker-");
-    struct str text = str_cstr(name);
-    uint64_t index;
-
-    if (!str_starts(text, head) || str_to_u64(str_sub(text, head.len, SIZE_MAX), 999999, &index))
-        return -1;
-    if (index < s->board->worker_base || index - s->board->worker_base >= BOARD_WORKERS_MAX)
-        return -1;
-    return (int)(index - s->board->worker_base);
-}
-
-/* Folders of journals that no wanted worker has. */
-int reload_adopt_leftovers(struct supervisor *s, struct err *e)
-{
-    DIR *d = opendir(s->config->state_dir);
-    struct dirent *entry;
-    int rc = 0;
-
-    while (d && rc == 0 && (entry = readdir(d))) {
-        int place = place_of_folder(s, entry->d_name);
-
-        if (place < 0 || worker_at(s, (unsigned)place)->wanted)
-            continue;
-        rc = listeners_worker(&s->listeners, s->config, (unsigned)place, e);
-        if (rc == 0)
-            give(s, choose_adopter(s, ROLE_WORKER), (unsigned)place);
-    }
-    if (d)
-        (void)closedir(d);
-    return rc;
-}
-
-/* More given sockets than routers: the others are served by those that run. */
-int reload_serve_given(struct supervisor *s, struct err *e)
-{
-    for (unsigned i = (unsigned)s->config->routers; i < s->listeners.n_given; i++) {
-        if (listeners_router(&s->listeners, s->config, i, e))
-            return -1;
-        give(s, choose_adopter(s, ROLE_ROUTER), i);
-    }
-    return 0;
-}
 
 /* --- scaling --- */
 
@@ -163,12 +43,12 @@ static void retire(struct supervisor *s, unsigned slot)
      * kernel queues there at that moment: another router accepts on it from now on. A worker's goes
      * on when its journal is closed. */
     if (p->heritage.role == ROLE_ROUTER)
-        give_all(s, p);
+        adoption_give_all(s, p);
     if (p->pid) {
         (void)kill(p->pid, SIGTERM);
     } else {
         atomic_store_explicit(&s->board->slots[slot].state, BOARD_EMPTY, memory_order_relaxed);
-        reload_give_place(s, slot);
+        adoption_give_place(s, slot);
     }
 }
 
@@ -240,26 +120,13 @@ static void tell_children(struct supervisor *s)
     }
 }
 
-/* A reload may change keys, never take them away: the port may be reachable from anywhere. */
-static void check_keys(const struct config *old, const struct config *fresh, struct buf *mistakes)
-{
-    struct keys *keys = NULL;
-    struct err e;
-
-    if (old->admin_key_file && !fresh->admin_key_file)
-        buf_puts(mistakes, "admin-key-file: keys cannot be switched off while the service runs\n");
-    if (keys_load(fresh->admin_key_file, fresh->key_secret_file, fresh->state_dir, &keys, &e))
-        buf_printf(mistakes, "%s\n", e.text);
-    keys_free(keys);
-}
-
 /* NULL when anything is wrong: then nothing at all changes. */
 static struct config *load_fresh(struct supervisor *s, struct buf *mistakes)
 {
     struct config *fresh = config_load_again(s->config, mistakes);
 
     if (fresh && s->config->upstream.n == 0)
-        check_keys(s->config, fresh, mistakes);
+        key_files_check_change(s->config, fresh, mistakes);
     if (fresh && s->bodies->check)
         s->bodies->check(fresh, mistakes);
     if (mistakes->len == 0)

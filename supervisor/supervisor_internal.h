@@ -1,7 +1,7 @@
 /*
- * What the files of the supervisor share. supervisor.c starts, reacts to signals and ends;
- * spawn.c forks and reaps; reload.c scales and reloads; upgrade.c
- * becomes a new binary.
+ * What the files of the supervisor share. start.c starts; supervisor.c reacts to signals and ends;
+ * spawn.c forks, reap.c buries; reload.c reads the settings again and scales, adoption.c says who
+ * serves which place; upgrade.c becomes a new binary.
  */
 #ifndef RG_SUPERVISOR_SUPERVISOR_INTERNAL_H
 #define RG_SUPERVISOR_SUPERVISOR_INTERNAL_H
@@ -14,7 +14,6 @@
 #include "supervisor/listeners.h"
 #include "supervisor/local_executor.h"
 #include "supervisor/processes.h"
-#include "supervisor/suspects.h"
 #include "supervisor/upgrade.h"
 
 struct config;
@@ -23,6 +22,7 @@ struct metrics;
 struct metrics_page;
 struct model;
 struct supervisor_bodies;
+struct suspects;
 
 enum supervisor_phase {
     PHASE_STARTING, /* until every child has reported */
@@ -54,8 +54,8 @@ struct supervisor {
     int64_t watchdog_next; /* loop clock */
     struct upgrade upgrade;
     struct local_executor executor;
-    struct suspects suspects;
-    VEC(int64_t) deaths; /* loop clock of the crashes within the window */
+    struct suspects *suspects; /* own */
+    VEC(int64_t) deaths;       /* loop clock of the crashes within the window */
     struct process processes[BOARD_SLOTS];
 };
 
@@ -65,19 +65,54 @@ struct supervisor {
 void spawn_prepare(struct supervisor *s, unsigned slot);
 void spawn_start(struct supervisor *s, unsigned slot);
 
-/* Reaps all that ended. */
-void spawn_reap(struct supervisor *s);
+/* Starts it again after a pause that grows while it dies soon: it has lived for lived_ms. */
+void spawn_later(struct supervisor *s, struct process *p, int64_t lived_ms);
 
-/* Reads the status pipe. */
-void spawn_take_reports(struct supervisor *s);
-
-/* Kills children that are stuck or never reported. */
-void spawn_check(struct supervisor *s);
+/* What the board says of the slot. */
+void spawn_set_state(struct supervisor *s, unsigned slot, enum board_state state);
+enum board_state spawn_state(const struct supervisor *s, unsigned slot);
 
 /* Sends a signal to the living children of a role (or all: -1). Returns how many there are. */
 unsigned spawn_signal(struct supervisor *s, int role, int signo);
 
+/* child_body.c: what is left of the way from fork to the role's main: signals, log, user, sandbox.
+ */
+RG_NORETURN void spawn_be_child(struct supervisor *s, struct process *p, pid_t parent);
+
+/* --- reap.c --- */
+
+/* Takes all deaths that have happened. */
+void reap_all(struct supervisor *s);
+
+/* Reads the status pipe. */
+void reap_take_reports(struct supervisor *s);
+
+/* Every tick: kills children that are stuck or never reported. */
+void reap_stuck(struct supervisor *s);
+
+/* --- start.c --- */
+
+/* From the settings to the first children. -1: it cannot start. */
+int supervisor_start(struct supervisor *s, struct err *e);
+
+/* take_place.c: folders, keys, sockets. */
+int supervisor_take_place(struct supervisor *s, struct err *e);
+
+/* announcement.c: one line with all that one asks first when something is odd. remark: the model's.
+ */
+void supervisor_announce(const struct supervisor *s, uint64_t descriptors, struct str remark);
+
+/* Shows the configured limits among the metrics, so that a graph can show figures against them. */
+void supervisor_tell_limits(struct supervisor *s);
+
 /* --- supervisor.c --- */
+
+/* Makes the loop, with signals and the status pipe. */
+int supervisor_open_loop(struct supervisor *s, struct err *e);
+
+/* In a child that ends: frees what the parent made and the child inherited, so that leak checks
+ * mean something. */
+void supervisor_forget(struct supervisor *s);
 
 /* Begins the end: drain, with this exit status. Does nothing when it has begun. */
 void supervisor_stop(struct supervisor *s, int exit_status);
@@ -91,18 +126,21 @@ void supervisor_advance(struct supervisor *s);
 /* --- reload.c --- */
 void reload_config(struct supervisor *s);
 
-/* Shows the configured limits among the metrics. */
-void supervisor_tell_limits(struct supervisor *s);
+/* --- adoption.c --- */
 
-/* A retiring worker has ended: its place goes to its adopter, at once or when that serves. */
-void reload_give_place(struct supervisor *s, unsigned slot);
+/* Gives a process's own place and those that it had adopted to one other process, if one stays. */
+void adoption_give_all(struct supervisor *s, struct process *from);
+
+/* The slot's process, which retires, has ended: a worker's journal is closed now, and its places go
+ * to its adopter. */
+void adoption_give_place(struct supervisor *s, unsigned slot);
 
 /* Gives the places whose journals lie in the state folder, but whose workers are not wanted any
  * more, to those that are. */
-int reload_adopt_leftovers(struct supervisor *s, struct err *e);
+int adoption_take_leftovers(struct supervisor *s, struct err *e);
 
 /* Given sockets beyond the number of routers (an upgrade after a scale-down): the kernel sends
  * connections to each of them, so somebody must accept there. */
-int reload_serve_given(struct supervisor *s, struct err *e);
+int adoption_serve_given(struct supervisor *s, struct err *e);
 
 #endif

@@ -86,7 +86,7 @@ function engineTable(engines, metrics) {
   const names = ["engine", "kind", "state", "running", "queue", "requests", "retries", "errors", "latency", "weights", "logprobs"];
   const state = e => e.state || (e.up ? "up" : "down");
   return h("div.wide", h("table.engines", h("caption.unseen", "Engines"), tableHead(names, ["running", "queue", "requests", "retries", "errors", "latency"]),
-    h("tbody", engines.map(e => h("tr", h("td", foreign(e.name)), h("td", e.kind), h("td", h(`span.state.${state(e) === "up" ? "good" : "bad"}`, state(e))),
+    h("tbody", engines.map(e => h("tr", h("td", foreign(e.name)), h("td", e.pool && e.pool !== "policy" ? `${e.kind}, pool ${e.pool}` : e.kind), h("td", h(`span.state.${state(e) === "up" ? "good" : "bad"}`, state(e))),
       h("td.num", ofEngine(metrics, e, "engine_inflight", e.inflight)),
       h("td.num", {title: "calls that wait for a place and whose session keeps this engine"}, ofEngine(metrics, e, "engine_queued", e.queued)),
       h("td.num", ofEngine(metrics, e, "engine_requests_total", e.requests)), h("td.num", ofEngine(metrics, e, "engine_retries_total", e.retries)),

@@ -2,6 +2,7 @@
 #include "worker/evaluation.h"
 
 #include "common/codec/input_value.h"
+#include "common/codec/json.h"
 
 static const struct input_rule sampling = {.name = "--evaluation-sampling",
                                            .kind = INPUT_KIND_SAMPLING};

@@ -21,7 +21,6 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
-#include "common/proc/board.h"
 #include "common/proc/child.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
@@ -30,10 +29,10 @@
 #include "worker/api/dispatch.h"
 #include "worker/call/model_call.h"
 #include "worker/control/control.h"
-#include "worker/engine/engine_pool.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
 #include "worker/session/session_totals.h"
+#include "worker/worker_figures.h"
 #include "worker/worker_state.h"
 
 enum { TICK_MS = 1000, DRAIN_TICK_MS = 20, RESERVED_DESCRIPTORS = 64 };
@@ -76,51 +75,12 @@ static uint64_t request_bytes(void *ctx)
 
     return b.bodies + b.answers + atomic_load_explicit(&env->request_bytes, memory_order_relaxed) +
            atomic_load_explicit(&env->export_bytes, memory_order_relaxed) +
-           worker_state_table_bytes(&w->state);
+           dispatch_held_bytes(&w->state.service) + worker_state_table_bytes(&w->state);
 }
 
-static void publish_bytes(const struct worker *w)
-{
-    const struct call_env *env = &w->state.service.calls;
-    struct server_bytes b = server_bytes(w->server);
-
-    metrics_set_at(env->page, METRIC_request_memory, METRIC_REQUEST_BODIES, b.bodies);
-    metrics_set_at(env->page, METRIC_request_memory, METRIC_REQUEST_ARENAS,
-                   atomic_load_explicit(&env->request_bytes, memory_order_relaxed));
-    metrics_set_at(env->page, METRIC_request_memory, METRIC_REQUEST_ANSWERS, b.answers);
-    metrics_set_at(env->page, METRIC_request_memory, METRIC_REQUEST_EXPORTS,
-                   atomic_load_explicit(&env->export_bytes, memory_order_relaxed));
-    metrics_set_at(env->page, METRIC_request_memory, METRIC_REQUEST_JOURNALS,
-                   worker_state_table_bytes(&w->state));
-}
-
-/* Figures for metrics, and for the board that routers and /ready read. */
 static void publish(struct worker *w)
 {
-    static const unsigned phases[] = {
-        [SESSION_OPEN] = METRIC_PHASE_OPEN,
-        [SESSION_COMPLETED] = METRIC_PHASE_COMPLETED,
-        [SESSION_FINALIZED] = METRIC_PHASE_FINALIZED,
-        [SESSION_ABORTED] = METRIC_PHASE_ABORTED,
-    };
-    struct call_env *env = &w->state.service.calls;
-    struct board_slot *slot = &w->h->board->slots[w->h->slot];
-    struct session_totals t;
-
-    session_store_totals(env->store, &t);
-    for (int phase = 0; phase < SESSION_PHASES; phase++)
-        metrics_set_at(env->page, METRIC_sessions, phases[phase], t.phases[phase]);
-    metrics_set(env->page, METRIC_live_tokens, t.tokens);
-    metrics_set(env->page, METRIC_session_bytes, t.bytes);
-    metrics_set(env->page, METRIC_spilled_bytes, t.evicted_bytes);
-    metrics_set(env->page, METRIC_sessions_away, t.evicted);
-    publish_bytes(w);
-    atomic_store_explicit(&slot->engines_up, engine_pool_ready(env->engines) ? 1 : 0,
-                          memory_order_relaxed);
-    atomic_store_explicit(&slot->engines_drift, engine_pool_drifting(env->engines),
-                          memory_order_relaxed);
-    atomic_store_explicit(&slot->waiting, (uint32_t)engine_pool_inflight(env->engines),
-                          memory_order_relaxed);
+    worker_figures_publish(&w->state, server_bytes(w->server));
 }
 
 /* /ready follows the engines at once. */
@@ -233,6 +193,12 @@ static void make_descriptors(int fd)
         (void)close(last);
 }
 
+/* Calls of models have the pictures; the control plane's bodies are read on the loop. */
+static bool packs(struct str request_line)
+{
+    return str_find(request_line, STR("/v1/"), 0) != SIZE_MAX;
+}
+
 /* Listens on the worker's own socket and those of adopted places. */
 static int open_server(struct worker *w, struct err *e)
 {
@@ -240,6 +206,7 @@ static int open_server(struct worker *w, struct err *e)
     struct server_options o = {.max_body_bytes = (size_t)w->h->config->max_body_bytes,
                                .max_connections = connection_limit(),
                                .max_unfinished_bytes = (size_t)w->h->config->max_worker_body_bytes,
+                               .packs = packs,
                                .on_unfinished = on_unfinished};
 
     if (server_new(w->loop, &o, dispatch_request, &w->state.service, &w->server, e))
@@ -262,6 +229,8 @@ static unsigned close_all(struct worker *w)
     lost = worker_state_stop(&w->state);
     server_free(w->server);
     worker_state_close(&w->state, lost > 0);
+    if (lost == 0)
+        dispatch_done(&w->state.service);
     return lost;
 }
 

@@ -14,6 +14,7 @@
 #include "worker/parsers/kinds.h"
 #include "worker/setup.h"
 #include "worker/sink/sink_target.h"
+#include "worker/trace/span_exporter.h"
 #include "worker/worker.h"
 
 static void note(struct buf *mistakes, const char *flag, const struct err *e)
@@ -51,6 +52,15 @@ static void check_source(const struct config *c, struct buf *mistakes)
 
     if (c->engine_source && engine_source_check(c->engine_source, &o, &e))
         note(mistakes, "engine-source", &e);
+}
+
+static void check_traces(const struct config *c, struct buf *mistakes)
+{
+    struct err e;
+
+    if (c->otlp_endpoint && c->otlp_endpoint[0] &&
+        span_exporter_check(c->otlp_endpoint, c->otlp_headers_file, &e))
+        note(mistakes, "otlp-endpoint", &e);
 }
 
 /* The target of each sink. */
@@ -156,6 +166,7 @@ void worker_check(const struct config *c, bool model, struct buf *mistakes)
     check_engines(c, mistakes);
     check_source(c, mistakes);
     check_scorers(c, mistakes);
+    check_traces(c, mistakes);
     check_sinks(c, mistakes);
     check_passthrough(c, mistakes);
     check_evaluation(c, mistakes);

@@ -1,10 +1,14 @@
 /* A worker's engines (worker_state.h): those of the settings, or of the last /admin/engines, and
  * what follows from which they are. */
 
+#include <stdlib.h>
+
 #include "common/base/log.h"
+#include "common/base/mem.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_set.h"
 #include "worker/engine/weights_file.h"
 #include "worker/session/session.h"
 #include "worker/setup.h"
@@ -30,7 +34,7 @@ static int open_pool(struct worker_state *w, struct engine_options *o, struct er
     bool told = false;
     int rc;
 
-    if (engine_set_load(&set, &w->engine_home, &told, e))
+    if (engine_set_load(&set, w->engine_home, &told, e))
         return -1;
     if (told && w->h->place == 0)
         log_warn(NULL, "--engine is not what it was when /admin/engines changed the engines: "
@@ -38,6 +42,12 @@ static int open_pool(struct worker_state *w, struct engine_options *o, struct er
     if (set.edition > 0 && w->h->place == 0)
         log_info(NULL, "engines are those of the last /admin/engines",
                  LOG_U("edition", set.edition), LOG_U("engines", set.n));
+    for (size_t i = 0; w->h->place == 0 && i < set.pools.n; i++)
+        log_info(NULL, "engines of this name are a pool of their own, which is never trained",
+                 LOG_T("pool", set.pools.at[i]));
+    if (w->h->place == 0 && engine_set_keep_pools(&set, w->engine_home, e))
+        log_warn(NULL, "the names of pools are not kept for the next start",
+                 LOG_T("error", e->text));
     o->set = &set;
     rc = engine_pool_new(w->loop, o, &w->service.calls.engines, e);
     o->set = NULL;
@@ -72,8 +82,9 @@ int worker_engines_open(struct worker_state *w, void (*on_health)(void *ctx), vo
     o.slot = w->h->slot;
     o.on_health = on_health;
     o.health_ctx = ctx;
-    w->engine_home = setup_engine_home(w->h);
-    a->engine_home = &w->engine_home;
+    w->engine_home = mem_zalloc(sizeof(*w->engine_home));
+    *w->engine_home = setup_engine_home(w->h);
+    a->engine_home = w->engine_home;
     a->engines_seen = engine_set_stamp(w->h->state_dir);
     if (open_pool(w, &o, e) || recall_weights(w, e) ||
         scorers_new(w->loop, (const char *const *)w->h->config->scorer.at, w->h->config->scorer.n,
@@ -94,4 +105,5 @@ void worker_engines_close(struct worker_state *w)
 {
     engine_pool_free(w->service.calls.engines);
     scorers_free(w->service.scorers);
+    free(w->engine_home);
 }

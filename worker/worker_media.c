@@ -5,6 +5,7 @@
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
+#include "worker/control/handlers.h"
 #include "worker/media/media_store.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
@@ -60,7 +61,7 @@ static bool media_is_kept(void *ctx, struct str id)
 {
     const struct worker_state *w = ctx;
 
-    return session_is_kept(w->service.calls.store, id);
+    return session_is_kept(w->service.calls.store, id) || control_imports(&w->service, id);
 }
 
 void worker_media_sweep(struct worker_state *w)

@@ -1,236 +1,48 @@
 /* What a worker owns besides its sockets (worker_state.h): journals with the sessions replayed
- * from them, engines, keys, sinks, helpers.
+ * from them (worker_journals.c), engines, keys, sinks, helpers.
  *
- * Opening a place replays its journal: every record is checked and applied; content that nobody
- * asks for is not kept (session_store_lazy). A record of a newer program stops the start; one
- * that does not fit is skipped and said. Closing goes in the reverse order; when helpers do not
+ * Closing goes in the reverse order; when helpers do not
  * come back, what they may still use is leaked on purpose (keep). */
 
 #include "worker/worker_state.h"
 
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/journal/journal.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/keys.h"
-#include "common/proc/metrics.h"
 #include "worker/call/model_call.h"
 #include "worker/control/control.h"
-#include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
-#include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
 #include "worker/setup.h"
 #include "worker/sink/sink.h"
 
-enum { LOOK_OVER_TICKS = 30, LOST_MAX = 4 /* helper threads */ };
-
-/* --- places and their journals --- */
-
-/* A record that does not fit: the rest of a session whose beginning was compacted away already
- * (said once, dropped below), or is damaged. */
-static void replay_skip(struct worker_state *w, struct str session_id, const struct err *why)
-{
-    bool ended = false;
-
-    w->skipped++;
-    if (session_find_any(w->service.calls.store, session_id, &ended) || ended)
-        log_error(&(struct log_scope){.session = session_id}, "journal: record does not apply",
-                  LOG_T("error", why->text));
-    else
-        *vec_push(&w->orphans) = mem_strndup(session_id.p, session_id.len);
-}
-
-/* A record from the journal; notes tell which answers had arrived. */
-static int on_replayed(void *ctx, struct str session_id, struct str payload, struct err *e)
-{
-    struct worker_state *w = ctx;
-    struct err bad = {0};
-    struct str id;
-    uint64_t hash[2], call;
-
-    if (str_eq_c(session_id, JOURNAL_NOTE)) {
-        deliveries_replay_note(w->service.calls.ledger->deliveries, payload);
-        return 0;
-    }
-    if (session_apply(w->service.calls.store, payload, &bad)) {
-        if (bad.kind == ERR_UNSUPPORTED) { /* a newer program's: not ours to drop */
-            *e = bad;
-            return -1;
-        }
-        replay_skip(w, session_id, &bad);
-        return 0;
-    }
-    if (session_record_commits(payload, &id, hash, &call))
-        deliveries_open(w->service.calls.ledger->deliveries, id, hash, call);
-    return 0;
-}
-
-/* The rest of a session goes; of one that was deleted its end stays, and nothing was lost. */
-static void drop_orphan(struct worker_state *w, struct journal *j, char *id)
-{
-    bool ended = false;
-
-    (void)session_find_any(w->service.calls.store, str_cstr(id), &ended);
-    w->skipped -= ended;
-    if (ended)
-        journal_drop_earlier(j, str_cstr(id));
-    else
-        journal_drop_session(j, str_cstr(id));
-    free(id);
-}
-
-/* Journal, sessions, then the sinks' spool of that place, which needs the sessions. */
-int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *e)
-{
-    struct call_env *env = &w->service.calls;
-    struct journal_options o;
-    struct journal_stats stats;
-    struct journal *j = NULL;
-    char dir[4096];
-    uint64_t start_ms = clock_ms();
-    int rc;
-
-    if (setup_journal(w->h, index, dir, sizeof(dir), &o))
-        return err_set(e, ERR_CONFIG, "the state folder's path is too long");
-    session_store_lazy(env->store, true);
-    rc = journal_open(w->loop, &o, on_replayed, w, &j, e);
-    session_store_lazy(env->store, false);
-    if (rc)
-        return -1;
-    places_add(&env->residency->places, index, j);
-    while (w->orphans.n > 0)
-        drop_orphan(w, j, vec_pop(&w->orphans));
-    journal_stats(j, &stats);
-    if (w->skipped > 0)
-        log_warn(NULL, "journal: records skipped", LOG_U("records", w->skipped));
-    w->skipped = 0;
-    metrics_count(env->page, METRIC_journal_replayed, stats.replayed);
-    metrics_count(env->page, METRIC_journal_repairs, stats.repairs);
-    metrics_count(env->page, METRIC_journal_replay_us, (clock_ms() - start_ms) * 1000);
-    if (stats.replayed > 0)
-        log_info(NULL, "journal replayed", LOG_U("index", index), LOG_U("records", stats.replayed),
-                 LOG_U("ms", clock_ms() - start_ms));
-    return sinks_open_place(w->service.sinks, env->store, w->h->state_dir, index, e);
-}
-
-/* --- once a second --- */
-
-/* Whether the journal's disk has less room than --journal-min-free. */
-static bool disk_low(const struct worker_state *w)
-{
-    const struct config *c = w->h->config;
-    struct statvfs v;
-
-    if (c->durability == DURABILITY_NONE || statvfs(w->h->state_dir, &v))
-        return false;
-    return (uint64_t)v.f_bavail * v.f_frsize < (uint64_t)c->journal_min_free;
-}
-
-static bool session_needed(void *ctx, struct str id)
-{
-    bool ended = false;
-
-    return session_find_any(ctx, id, &ended) || ended;
-}
-
-/* What was deleted and aborted needs its end only. */
-static void drop_gone(struct worker_state *w)
-{
-    struct call_env *env = &w->service.calls;
-    char *id;
-
-    while ((id = session_take_gone(env->store))) {
-        journal_drop_earlier(places_find(&env->residency->places, str_cstr(id))->journal,
-                             str_cstr(id));
-        free(id);
-    }
-}
-
-/* One step in every turn of the loop, until no journal needs one. */
-static void on_compact(struct loop_task *t)
-{
-    struct worker_state *w = CONTAINER_OF(t, struct worker_state, compact);
-    const struct places *p = &w->service.calls.residency->places;
-    struct err e = {0};
-
-    for (size_t i = 0; i < p->n; i++) {
-        int rc = journal_compact(p->at[i].journal, false, &e);
-
-        if (rc < 0) {
-            log_warn(NULL, "journal: compaction failed", LOG_T("error", e.text));
-            w->compact_after = w->ticks + LOOK_OVER_TICKS;
-            return;
-        }
-        if (rc > 0) {
-            loop_task_post(w->loop, t, on_compact);
-            return;
-        }
-    }
-}
-
-/* Adds the journals' figures up for metrics and sets compaction off. */
-static void look_over_journals(struct worker_state *w)
-{
-    struct call_env *env = &w->service.calls;
-    const struct places *p = &env->residency->places;
-    struct journal_stats s;
-    uint64_t disk = 0, live = 0, records = 0, bytes = 0;
-
-    drop_gone(w);
-    for (size_t i = 0; i < p->n; i++) {
-        if (w->ticks % LOOK_OVER_TICKS == 0)
-            (void)journal_drop_absent(p->at[i].journal, session_needed, env->store);
-        journal_stats(p->at[i].journal, &s);
-        disk += s.disk_bytes;
-        live += s.live_bytes;
-        records += s.records;
-        bytes += s.bytes;
-    }
-    metrics_count(env->page, METRIC_journal_records, records - w->told_records);
-    metrics_count(env->page, METRIC_journal_bytes, bytes - w->told_bytes);
-    w->told_records = records;
-    w->told_bytes = bytes;
-    metrics_set(env->page, METRIC_journal_disk, disk);
-    metrics_set(env->page, METRIC_journal_live, live);
-    if (w->ticks >= w->compact_after)
-        loop_task_post(w->loop, &w->compact, on_compact);
-}
-
-uint64_t worker_state_table_bytes(const struct worker_state *w)
-{
-    const struct places *p = &w->service.calls.residency->places;
-    uint64_t sum = 0;
-
-    for (size_t i = 0; i < p->n; i++)
-        sum += journal_table_bytes(p->at[i].journal);
-    return sum;
-}
+enum { LOST_MAX = 4 /* helper threads */ };
 
 /* Once a second. */
 void worker_state_tick(struct worker_state *w)
 {
     w->ticks++;
     ledger_note_deliveries(w->service.calls.ledger);
-    look_over_journals(w);
-    w->service.disk_low = disk_low(w);
-    if (w->ticks % LOOK_OVER_TICKS == 0)
+    worker_journals_look_over(w);
+    w->service.disk_low = worker_disk_low(w);
+    if (w->ticks % WORKER_LOOK_OVER_TICKS == 0)
         worker_media_sweep(w);
     sinks_tick(w->service.sinks);
 }
 
-bool worker_state_idle(const struct worker_state *w, bool late)
+bool worker_state_idle(struct worker_state *w, bool late)
 {
-    return (late || !sinks_busy(w->service.sinks)) && w->service.calls.n_running == 0;
+    return (late || !sinks_busy(w->service.sinks)) && w->service.calls.n_running == 0 &&
+           (late || worker_trace_idle(w));
 }
 
 /* --- start, reload, end --- */
@@ -264,7 +76,7 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
     env->slot = w->h->slot;
     if (call_helpers_begin(env, (unsigned)c->helpers, (uint64_t)c->helper_timeout_ms, on_lost, e) ||
         keys_load(c->admin_key_file, c->key_secret_file, w->h->state_dir, &w->keys, e) ||
-        worker_media_open(w, on_lost, e))
+        worker_media_open(w, on_lost, e) || worker_trace_open(w, e))
         return -1;
     w->service.heritage = w->h;
     w->service.config = c;
@@ -284,7 +96,7 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
     session_store_woken(env->store, clock_wall_ms());
     control_sweep(&w->service);
     worker_media_sweep(w);
-    w->service.disk_low = disk_low(w);
+    w->service.disk_low = worker_disk_low(w);
     return 0;
 }
 
@@ -329,6 +141,7 @@ void worker_state_close(struct worker_state *w, bool keep)
     sinks_free(w->service.sinks);
     control_done(&w->service);
     worker_engines_close(w);
+    worker_trace_close(w);
     call_env_close(env, keep);
     vec_done(&w->orphans);
     if (keep)

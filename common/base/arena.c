@@ -21,6 +21,12 @@ struct arena_chunk {
     _Alignas(16) char bytes[];
 };
 
+struct arena_held {
+    struct arena_held *next;
+    void (*let)(void *thing);
+    void *thing;
+};
+
 static void chunk_free(struct arena_chunk *c)
 {
     if (c->mapped)
@@ -146,11 +152,32 @@ struct str arena_printf(struct arena *a, const char *fmt, ...)
     return str_of(p, (size_t)n);
 }
 
+/* Its room is not the budget's. */
+void arena_hold(struct arena *a, void (*let)(void *thing), void *thing)
+{
+    struct arena_held *h = mem_alloc(sizeof(*h));
+
+    *h = (struct arena_held){a->held, let, thing};
+    a->held = h;
+}
+
+static void let_all(struct arena *a)
+{
+    while (a->held) {
+        struct arena_held *h = a->held;
+
+        a->held = h->next;
+        h->let(h->thing);
+        free(h);
+    }
+}
+
 /* Keeps the oldest chunk for the next use; everything handed out before is gone. */
 void arena_reset(struct arena *a)
 {
     struct arena_chunk *keep = a->chunks;
 
+    let_all(a);
     if (!keep)
         return;
     while (keep->next) {
@@ -177,6 +204,7 @@ void arena_reset(struct arena *a)
 /* The arena is empty again and may be used on. */
 void arena_done(struct arena *a)
 {
+    let_all(a);
     while (a->chunks) {
         struct arena_chunk *c = a->chunks;
 

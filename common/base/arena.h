@@ -1,7 +1,8 @@
 /*
  * struct arena: memory of one lifetime (a turn, a compiled template). Allocation is a pointer
  * bump; everything is given back at once by arena_reset (keeps the newest chunk for reuse) or
- * arena_done. Nothing in an arena has a destructor. Returned memory is 16-byte aligned.
+ * arena_done. Nothing in an arena has a destructor, but it may hold what its values point into
+ * (arena_hold). Returned memory is 16-byte aligned.
  * A zeroed struct is a valid empty arena.
  */
 #ifndef RG_BASE_ARENA_H
@@ -18,11 +19,13 @@
 #include "common/base/str.h"
 
 struct arena_chunk;
+struct arena_held;
 
 struct arena {
     char *at;  /* next free byte of the current chunk */
     char *end; /* its end */
     struct arena_chunk *chunks;
+    struct arena_held *held;
     size_t used_bytes;  /* handed out since the last reset, for budgets and metrics */
     size_t held_bytes;  /* of all chunks: what the process pays for */
     size_t max_bytes;   /* a budget for used_bytes, set by the owner; 0: none */
@@ -74,6 +77,10 @@ void *arena_calloc(struct arena *a, size_t n, size_t size_bytes);
 /* Copies the bytes; the copy is NUL-terminated (len excludes the NUL). */
 struct str arena_str(struct arena *a, struct str s);
 char *arena_cstr(struct arena *a, struct str s);
+
+/* Has `let` called with `thing` once the arena's memory is given back, on whatever thread that is.
+ */
+void arena_hold(struct arena *a, void (*let)(void *thing), void *thing);
 
 /* Formats into the arena. */
 struct str arena_printf(struct arena *a, const char *fmt, ...) RG_PRINTF(2, 3);

@@ -59,7 +59,7 @@ static inline void buf_add_str(struct buf *b, struct str s)
 
 static inline void buf_add_c(struct buf *b, char c)
 {
-    *buf_reserve(b, 1) = c;
+    *(RG_LIKELY(b->len < b->cap) ? b->p + b->len : buf_reserve(b, 1)) = c;
     b->len++;
 }
 

@@ -76,6 +76,22 @@ void mem_drop_pages(const char *p, size_t size_bytes)
                       MADV_DONTNEED);
 }
 
+void *mem_to_large_pages(void *p, size_t size_bytes)
+{
+    const size_t page = (size_t)2 << 20;
+    size_t room = (size_bytes + page - 1) / page * page;
+    void *q;
+
+    if (size_bytes < page / 2)
+        return p;
+    q = aligned_alloc(page, room);
+    CHECK(q != NULL);
+    (void)madvise(q, room, MADV_HUGEPAGE); /* a wish: small pages do as well, slower */
+    memcpy(q, p, size_bytes);
+    free(p);
+    return q;
+}
+
 char *mem_strndup(const char *s, size_t len)
 {
     char *p = mem_alloc(len + 1);

@@ -30,6 +30,11 @@ void mem_unmap(void *ptr, size_t size_bytes);
  * and stay with their owner. */
 void mem_drop_pages(const char *p, size_t size_bytes);
 
+/* Moves a table that is read all over, for as long as the process lives, into large pages where
+ * the kernel gives some: what is looked up there is found without walks through page tables.
+ * Returns its new place, freed with free(); p itself if the table is small. */
+void *mem_to_large_pages(void *p, size_t size_bytes);
+
 /* A NUL-terminated copy of len bytes. */
 char *mem_strndup(const char *s, size_t len);
 char *mem_strdup(const char *s);

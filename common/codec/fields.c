@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "common/base/nearest.h"
+#include "common/codec/json.h"
 #include "common/codec/utf8.h"
 
 enum { SHOWN_BYTES = 48 };

@@ -14,7 +14,9 @@
 
 #include "common/base/attrs.h"
 #include "common/base/err.h"
-#include "common/codec/json.h"
+#include "common/base/str.h"
+
+struct json;
 
 struct field_reader {
     const struct json *body;

@@ -8,6 +8,7 @@
 #include "common/base/attrs.h"
 #include "common/base/nearest.h"
 #include "common/codec/fields.h"
+#include "common/codec/json.h"
 #include "common/codec/sampling.h"
 
 enum { VERSION_MAX = 256 };
@@ -271,6 +272,8 @@ int input_value_check(struct arena *a, const struct input_rule *in, const struct
     case INPUT_KIND_LOCKS:
         return check_locks(in, v, e);
     case INPUT_KIND_SCORES:
+    case INPUT_KIND_PICTURES:
+    case INPUT_KIND_URLS:
         return json_is(v, JSON_ARRAY) ? 0 : field_bad(in->name, v, "a list of objects", e);
     case INPUT_KIND_LABELS:
         return check_labels(in, v, e);

@@ -9,7 +9,8 @@
 
 #include "common/base/arena.h"
 #include "common/base/err.h"
-#include "common/codec/json.h"
+
+struct json;
 
 enum input_kind {
     INPUT_KIND_BOOL,      /* true, false */
@@ -21,6 +22,8 @@ enum input_kind {
     INPUT_KIND_OBJECT,    /* any members */
     INPUT_KIND_LOCKS,     /* a list of names of sampling parameters */
     INPUT_KIND_SCORES,    /* a list of objects (worker/session/score.h reads them) */
+    INPUT_KIND_PICTURES,  /* a list of objects (worker/control/import_pictures.h reads them) */
+    INPUT_KIND_URLS,      /* the same */
     INPUT_KIND_LABELS,    /* an object of texts and numbers */
     INPUT_KIND_SAMPLING,  /* an object of sampling parameters */
     INPUT_KIND_PARAMETER, /* a sampling parameter, which its own name says */

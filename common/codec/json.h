@@ -158,7 +158,6 @@ void json_out_obj(struct json_out *o);
 void json_out_end_obj(struct json_out *o);
 void json_out_arr(struct json_out *o);
 void json_out_end_arr(struct json_out *o);
-void json_out_key(struct json_out *o, const char *key);
 void json_out_key_str(struct json_out *o, struct str key);
 void json_out_str(struct json_out *o, struct str s); /* absent str: null */
 void json_out_cstr(struct json_out *o, const char *s);
@@ -171,11 +170,42 @@ void json_out_null(struct json_out *o);
 void json_out_value(struct json_out *o, const struct json *v); /* NULL: null */
 void json_out_raw(struct json_out *o, struct str json_text);   /* already JSON */
 
+/* The functions below are inline for their keys, which are literals mostly: the compiler counts
+ * their length. */
+static inline void json_out_key(struct json_out *o, const char *key)
+{
+    json_out_key_str(o, str_cstr(key));
+}
+
 /* A member of an object: its key, and its value as above. */
-void json_out_member_str(struct json_out *o, const char *key, struct str v);
-void json_out_member_cstr(struct json_out *o, const char *key, const char *v);
-void json_out_member_i64(struct json_out *o, const char *key, int64_t v);
-void json_out_member_bool(struct json_out *o, const char *key, bool v);
-void json_out_member_seconds(struct json_out *o, const char *key, uint64_t ms);
+static inline void json_out_member_str(struct json_out *o, const char *key, struct str v)
+{
+    json_out_key(o, key);
+    json_out_str(o, v);
+}
+
+static inline void json_out_member_cstr(struct json_out *o, const char *key, const char *v)
+{
+    json_out_key(o, key);
+    json_out_cstr(o, v);
+}
+
+static inline void json_out_member_i64(struct json_out *o, const char *key, int64_t v)
+{
+    json_out_key(o, key);
+    json_out_i64(o, v);
+}
+
+static inline void json_out_member_bool(struct json_out *o, const char *key, bool v)
+{
+    json_out_key(o, key);
+    json_out_bool(o, v);
+}
+
+static inline void json_out_member_seconds(struct json_out *o, const char *key, uint64_t ms)
+{
+    json_out_key(o, key);
+    json_out_seconds(o, ms);
+}
 
 #endif

@@ -13,23 +13,36 @@
 #include <emmintrin.h>
 #endif
 
+#ifdef __SSE2__
+/* One bit for each byte of c that may need an escape (0xed starts surrogates). */
+static unsigned special_bytes(__m128i c)
+{
+    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\');
+    const __m128i control = _mm_set1_epi8(0x1f), ed = _mm_set1_epi8((char)0xed);
+    __m128i hit = _mm_or_si128(_mm_cmpeq_epi8(c, quote), _mm_cmpeq_epi8(c, slash));
+
+    hit = _mm_or_si128(hit, _mm_cmpeq_epi8(_mm_min_epu8(c, control), c));
+    return (unsigned)_mm_movemask_epi8(_mm_or_si128(hit, _mm_cmpeq_epi8(c, ed)));
+}
+#endif
+
 /* The first byte at or after p that may need an escape (0xed starts surrogates), or end. */
 static const char *plain_run(const char *p, const char *end)
 {
 #ifdef __SSE2__
-    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\');
-    const __m128i control = _mm_set1_epi8(0x1f), ed = _mm_set1_epi8((char)0xed);
+    for (; end - p >= 16; p += 16) {
+        unsigned special = special_bytes(_mm_loadu_si128((const __m128i *)(const void *)p));
 
-    while (end - p >= 16) {
-        __m128i c = _mm_loadu_si128((const __m128i *)(const void *)p);
-        __m128i hit = _mm_or_si128(_mm_cmpeq_epi8(c, quote), _mm_cmpeq_epi8(c, slash));
-        int mask;
+        if (special)
+            return p + __builtin_ctz(special);
+    }
+    if (end - p >= 8) {
+        /* the upper half is zeros, which need an escape */
+        unsigned special = special_bytes(_mm_loadl_epi64((const __m128i *)(const void *)p));
 
-        hit = _mm_or_si128(hit, _mm_cmpeq_epi8(_mm_min_epu8(c, control), c));
-        mask = _mm_movemask_epi8(_mm_or_si128(hit, _mm_cmpeq_epi8(c, ed)));
-        if (mask)
-            return p + __builtin_ctz((unsigned)mask);
-        p += 16;
+        p += __builtin_ctz(special);
+        if (special != 0xff00)
+            return p;
     }
 #endif
     while (p < end && *p != '"' && *p != '\\' && (uint8_t)*p >= 0x20 && (uint8_t)*p != 0xed)
@@ -62,20 +75,12 @@ static void add_control(struct buf *b, char c)
     }
 }
 
-/* In quotes. */
-void json_write_string(struct buf *b, struct str s)
+/* The string's bytes from its first one that may need an escape on. */
+static void add_escaped(struct buf *b, const char *p, const char *end)
 {
-    const char *p = s.p, *end = s.p + s.len;
+    while (p < end) {
+        const char *run;
 
-    buf_reserve(b, s.len + 2);
-    buf_add_c(b, '"');
-    while (s.len > 0) {
-        const char *run = p;
-
-        p = plain_run(p, end);
-        buf_add(b, run, (size_t)(p - run));
-        if (p == end)
-            break;
         if ((uint8_t)*p != 0xed) {
             add_control(b, *p++);
         } else if (end - p >= 3 && (uint8_t)p[1] >= 0xa0) {
@@ -84,7 +89,22 @@ void json_write_string(struct buf *b, struct str s)
         } else {
             buf_add_c(b, *p++);
         }
+        run = p;
+        p = plain_run(p, end);
+        buf_add(b, run, (size_t)(p - run));
     }
+}
+
+/* In quotes. Most strings need no escape: they are copied whole. */
+void json_write_string(struct buf *b, struct str s)
+{
+    const char *end = s.p + s.len, *plain = plain_run(s.p, end);
+
+    buf_reserve(b, s.len + 2);
+    buf_add_c(b, '"');
+    buf_add(b, s.p, (size_t)(plain - s.p));
+    if (plain < end)
+        add_escaped(b, plain, end);
     buf_add_c(b, '"');
 }
 
@@ -144,11 +164,6 @@ void json_out_key_str(struct json_out *o, struct str key)
     json_write_string(o->b, key);
     buf_add_c(o->b, ':');
     o->comma = false;
-}
-
-void json_out_key(struct json_out *o, const char *key)
-{
-    json_out_key_str(o, str_cstr(key));
 }
 
 /* An absent str is null. */
@@ -261,34 +276,4 @@ void json_out_raw(struct json_out *o, struct str json_text)
 {
     before_value(o);
     buf_add_str(o->b, json_text);
-}
-
-void json_out_member_str(struct json_out *o, const char *key, struct str v)
-{
-    json_out_key(o, key);
-    json_out_str(o, v);
-}
-
-void json_out_member_cstr(struct json_out *o, const char *key, const char *v)
-{
-    json_out_key(o, key);
-    json_out_cstr(o, v);
-}
-
-void json_out_member_i64(struct json_out *o, const char *key, int64_t v)
-{
-    json_out_key(o, key);
-    json_out_i64(o, v);
-}
-
-void json_out_member_bool(struct json_out *o, const char *key, bool v)
-{
-    json_out_key(o, key);
-    json_out_bool(o, v);
-}
-
-void json_out_member_seconds(struct json_out *o, const char *key, uint64_t ms)
-{
-    json_out_key(o, key);
-    json_out_seconds(o, ms);
 }

@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "common/base/attrs.h"
+#include "common/codec/json.h"
 
 enum sampling_type {
     FIELD_DOUBLE,

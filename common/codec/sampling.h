@@ -12,7 +12,10 @@
 
 #include "common/base/arena.h"
 #include "common/base/err.h"
-#include "common/codec/json.h"
+
+struct buf;
+struct json;
+struct json_out;
 
 /* What sessions may give in their sampling_params beside the parameters, and requests may not. */
 #define SAMPLING_ENGINE_EXTRA "engine_extra"

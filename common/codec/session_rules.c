@@ -4,6 +4,7 @@
 
 #include "common/base/attrs.h"
 #include "common/codec/input_value.h"
+#include "common/codec/json.h"
 #include "common/codec/sampling.h"
 
 static const struct input_rule rows[] = {

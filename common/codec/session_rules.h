@@ -10,7 +10,8 @@
 
 #include "common/base/arena.h"
 #include "common/base/err.h"
-#include "common/codec/json.h"
+
+struct json;
 
 /* on_truncated "branch" needs a history that has branches; `history` is what is in force. 0, or -1
  * and ERR_INVALID. */

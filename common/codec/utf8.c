@@ -73,11 +73,12 @@ static int multibyte(const uint8_t *p, const uint8_t *end, uint32_t *cp)
 size_t utf8_valid_len(struct str s)
 {
     const uint8_t *start = (const uint8_t *)s.p;
-    const uint8_t *p = start, *end = start + s.len;
+    const uint8_t *p = start, *end;
     uint32_t cp;
 
-    if (s.len == 0)
+    if (s.len == 0) /* an absent text has no place to count from */
         return 0;
+    end = start + s.len;
     for (;;) {
         if (p < end && *p < 0x80)
             p = skip_ascii(p, end);

@@ -19,51 +19,17 @@
 #include "common/base/mem.h"
 #include "common/journal/compaction.h"
 #include "common/journal/files.h"
-#include "common/journal/liveness.h"
+#include "common/journal/journal_internal.h"
 #include "common/journal/segment.h"
 #include "common/journal/syncer.h"
 #include "common/os/loop.h"
 #include "common/proc/metrics.h"
-
-/* Of reading back: a step of a whole session, one read, and what is rather read than skipped. */
-enum { READ_STEP = 64 << 10, READ_RUN_MAX = 4 << 20, READ_GAP = 8 << 10 };
 
 enum { WASTED_BYTES = 256 << 10 }; /* of the last segment, before it is left because of them */
 
 /* Kept on the disk for what makes room there: ends of sessions, a manifest, a segment that lives on
  * in a smaller one. */
 enum { RESERVE_BYTES = 32 << 10 };
-
-struct waiter {
-    uint64_t ticket;
-    void (*durable)(void *ctx);
-    void *ctx;
-};
-
-struct journal {
-    struct loop *loop;
-    struct metrics_page *metrics;
-    enum journal_durability durability;
-    uint64_t segment_bytes;
-    struct journal_stats stats;
-    int dirfd;
-    int fd;          /* the last segment */
-    uint64_t length; /* of the last segment */
-    uint32_t next_number;
-    struct liveness live;
-    struct syncer *syncer;
-    struct compaction *compaction; /* under way, or NULL */
-    int read_fd;                   /* of the segment that journal_read used last; -1: none */
-    uint32_t read_number;
-
-    struct {
-        struct waiter *at;
-        size_t n, cap;
-    } waiting; /* in ticket order */
-
-    bool reserved; /* RESERVE_BYTES are kept */
-    bool broken;   /* a failed append could not be taken back */
-};
 
 static uint32_t last_number(const struct journal *j)
 {
@@ -345,7 +311,7 @@ static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
     if (failed)
         sync_failed(failed);
     while (j->waiting.n > 0 && j->waiting.at[0].ticket <= ticket) {
-        struct waiter w = j->waiting.at[0];
+        struct journal_waiter w = j->waiting.at[0];
 
         j->waiting.n--;
         memmove(j->waiting.at, j->waiting.at + 1, j->waiting.n * sizeof(w));
@@ -390,7 +356,7 @@ int journal_append(struct journal *j, struct str session_id, struct str payload,
         uint64_t ticket = syncer_ask(j->syncer, j->fd);
 
         if (durable)
-            *vec_push(&j->waiting) = (struct waiter){ticket, durable, ctx};
+            *vec_push(&j->waiting) = (struct journal_waiter){ticket, durable, ctx};
         return 0;
     }
     return 1;
@@ -418,145 +384,6 @@ void journal_drop_session(struct journal *j, struct str session_id)
 void journal_drop_earlier(struct journal *j, struct str session_id)
 {
     liveness_drop_earlier(&j->live, session_id);
-}
-
-/* --- reading back --- */
-
-/* The segment is kept open for the next read. */
-static int read_fd(struct journal *j, uint32_t number, struct err *e)
-{
-    if (j->read_fd >= 0 && j->read_number == number)
-        return j->read_fd;
-    if (j->read_fd >= 0)
-        (void)close(j->read_fd);
-    j->read_fd = files_open_segment(j->dirfd, number, false, e);
-    j->read_number = number;
-    return j->read_fd;
-}
-
-/* A record that is to be read: its place, and what the reader calls it. */
-struct wanted {
-    struct record_place at;
-    size_t name;
-};
-
-/* Places in the order of the disk. */
-static int by_place(const void *a, const void *b)
-{
-    const struct record_place *x = &((const struct wanted *)a)->at,
-                              *y = &((const struct wanted *)b)->at;
-
-    if (x->number != y->number)
-        return x->number < y->number ? -1 : 1;
-    return (x->offset > y->offset) - (x->offset < y->offset);
-}
-
-/* How many of them, from the first on, one read takes: they stand behind each other with little
- * between. */
-static size_t run_of(const struct wanted *w, size_t n, size_t *ret_bytes)
-{
-    uint64_t from = w->at.offset, end = from + w->at.size;
-    size_t k = 1;
-
-    for (; k < n; k++) {
-        const struct record_place *p = &w[k].at;
-
-        if (p->number != w->at.number || p->offset < end || p->offset - end > READ_GAP ||
-            p->offset + p->size - from > READ_RUN_MAX)
-            break;
-        end = p->offset + p->size;
-    }
-    *ret_bytes = (size_t)(end - from);
-    return k;
-}
-
-/* One read of neighbouring records. */
-static int read_run(struct journal *j, const struct wanted *w, size_t bytes, struct buf *into,
-                    struct err *e)
-{
-    int fd = read_fd(j, w->at.number, e);
-    size_t got = 0;
-
-    if (fd < 0)
-        return -1;
-    buf_clear(into);
-    buf_reserve(into, bytes);
-    while (got < bytes) {
-        ssize_t n = pread(fd, into->p + got, bytes - got, (off_t)(w->at.offset + got));
-
-        j->stats.reads++;
-        if (n <= 0)
-            return err_sys(e, ERR_IO, "cannot read journal segment %u", w->at.number);
-        got += (size_t)n;
-    }
-    j->stats.read_bytes += bytes;
-    return 0;
-}
-
-/* Reads and checks each record: its checksum, and that it is this session's. */
-static int read_wanted(struct journal *j, struct str session_id, const struct wanted *w, size_t n,
-                       const struct journal_reader *reader, struct err *e)
-{
-    struct buf bytes = {0};
-    size_t size = 0, k = 0;
-    int rc = 0;
-
-    for (; n > 0 && rc == 0; w += k, n -= k) {
-        k = run_of(w, n, &size);
-        rc = read_run(j, w, size, &bytes, e);
-        for (size_t i = 0; i < k && rc == 0; i++) {
-            struct str all = str_of(bytes.p + (w[i].at.offset - w->at.offset), w[i].at.size);
-            struct journal_record rec;
-
-            if (segment_record(all, &rec) || !str_eq(rec.id, session_id))
-                rc = err_set(e, ERR_IO, "journal segment %u is damaged at %llu", w[i].at.number,
-                             (unsigned long long)w[i].at.offset);
-            else
-                rc = reader->each(reader->ctx, w[i].name, rec.payload, e) ? -1 : 0;
-        }
-    }
-    buf_done(&bytes);
-    return rc;
-}
-
-/* 1: a step of the session's records was read; 0: there are none left; -1. */
-int journal_read(struct journal *j, struct str session_id, size_t *at,
-                 const struct journal_reader *reader, struct err *e)
-{
-    VEC(struct wanted) v = {0};
-    struct wanted w = {.name = *at};
-    size_t bytes = 0;
-    int rc;
-
-    while (bytes < READ_STEP && liveness_place(&j->live, session_id, w.name, &w.at)) {
-        *vec_push(&v) = w;
-        bytes += w.at.size;
-        w.name++;
-    }
-    rc = read_wanted(j, session_id, v.at, v.n, reader, e);
-    *at = w.name;
-    vec_done(&v);
-    return rc ? -1 : bytes > 0;
-}
-
-/* The records by their numbers within the session, read in the order of the disk. */
-int journal_read_some(struct journal *j, struct str session_id, const uint32_t *records, size_t n,
-                      const struct journal_reader *reader, struct err *e)
-{
-    struct wanted *w = mem_calloc(n, sizeof(*w));
-    int rc = 0;
-
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        w[i].name = i;
-        if (!liveness_place(&j->live, session_id, records[i], &w[i].at))
-            rc = err_set(e, ERR_IO, "the journal has no such record of the session");
-    }
-    if (rc == 0 && n > 0) {
-        qsort(w, n, sizeof(*w), by_place);
-        rc = read_wanted(j, session_id, w, n, reader, e);
-    }
-    free(w);
-    return rc;
 }
 
 /* How many sessions were dropped. */

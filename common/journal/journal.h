@@ -59,7 +59,7 @@ int journal_append(struct journal *j, struct str session_id, struct str payload,
  * journal_compact keeps it again once there is room. */
 bool journal_give_reserve(struct journal *j);
 
-/* Takes back a pending `durable` call (its turn was cancelled). */
+/* Takes back a pending `durable` call (its owner is gone). */
 void journal_forget(struct journal *j, void *ctx);
 
 /* Records of this session are no longer needed (ended and delivered): compacted away later. */

@@ -101,12 +101,18 @@ static const struct {
     unsigned n; /* values that can be named: all but the last */
 } named[METRIC_NAMES] = {{&label_RUNNER, METRIC_RUNNER_OTHER}, {&label_QUEUE, METRIC_QUEUE_OTHER}};
 
+/* The slots that have a name, in the order of their naming. The supervisor adds, all read. */
+struct named_slots {
+    _Atomic uint32_t n;
+    uint16_t at[];
+};
+
 struct metrics {
     size_t slots;
     size_t stride;
     size_t total;
     char *base;                          /* the pages */
-    _Atomic uint8_t *used;               /* per slot; shared too, in front of the pages */
+    struct named_slots *in_use;          /* shared too, in front of the pages */
     struct name_row (*names)[NAMED_MAX]; /* shared too, behind them */
 };
 
@@ -117,11 +123,17 @@ static size_t page_up(size_t n)
     return (n + page - 1) / page * page;
 }
 
+/* What stands in front of the pages. */
+static size_t head_size(size_t slots)
+{
+    return page_up(sizeof(struct named_slots) + slots * sizeof(uint16_t));
+}
+
 /* Made before the first fork: all children share it. */
 struct metrics *metrics_new(size_t slots)
 {
     struct metrics *m = mem_zalloc(sizeof(*m));
-    size_t head = page_up(slots);
+    size_t head = head_size(slots);
     char *map;
 
     m->slots = slots;
@@ -130,7 +142,7 @@ struct metrics *metrics_new(size_t slots)
     map = mmap(NULL, m->total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE,
                -1, 0);
     CHECK(map != MAP_FAILED);
-    m->used = (_Atomic uint8_t *)(void *)map;
+    m->in_use = (struct named_slots *)(void *)map;
     m->base = map + head;
     m->names = (struct name_row(*)[NAMED_MAX])(void *)(m->base + slots * m->stride);
     return m;
@@ -140,7 +152,7 @@ void metrics_free(struct metrics *m)
 {
     if (!m)
         return;
-    (void)munmap(m->base - page_up(m->slots), m->total);
+    (void)munmap(m->base - head_size(m->slots), m->total);
     free(m);
 }
 
@@ -149,16 +161,27 @@ static struct metrics_page *page_at(const struct metrics *m, size_t slot)
     return (struct metrics_page *)(void *)(m->base + slot * m->stride);
 }
 
+static void put_to_use(struct named_slots *in_use, size_t slot)
+{
+    uint32_t n = atomic_load_explicit(&in_use->n, memory_order_relaxed);
+
+    for (uint32_t i = 0; i < n; i++)
+        if (in_use->at[i] == slot)
+            return;
+    in_use->at[n] = (uint16_t)slot;
+    atomic_store_explicit(&in_use->n, n + 1, memory_order_release);
+}
+
 /* The slot's page; a name puts it to use. */
 struct metrics_page *metrics_page(struct metrics *m, size_t slot, const char *name)
 {
     struct metrics_page *page;
 
-    CHECK(slot < m->slots);
+    CHECK(slot < m->slots && slot <= UINT16_MAX);
     page = page_at(m, slot);
     if (name) {
         (void)snprintf(page->name, sizeof(page->name), "%s", name);
-        atomic_store_explicit(&m->used[slot], 1, memory_order_release);
+        put_to_use(m->in_use, slot);
     }
     return page;
 }
@@ -268,14 +291,13 @@ enum metric_label_STATUS metrics_status(int status)
 /* The sum over pages; *ret_set tells whether any page ever set the gauge. */
 static uint64_t sum_cell(const struct metrics *m, unsigned cell, bool *ret_set)
 {
+    uint32_t n = atomic_load_explicit(&m->in_use->n, memory_order_acquire);
     uint64_t sum = 0;
 
-    for (size_t slot = 0; slot < m->slots; slot++) {
-        uint64_t v;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t v =
+            atomic_load_explicit(&page_at(m, m->in_use->at[i])->cells[cell], memory_order_relaxed);
 
-        if (!atomic_load_explicit(&m->used[slot], memory_order_acquire))
-            continue;
-        v = atomic_load_explicit(&page_at(m, slot)->cells[cell], memory_order_relaxed);
         if (v & GAUGE_SET)
             *ret_set = true;
         sum += v & ~GAUGE_SET;
@@ -360,13 +382,12 @@ static void render_sums(const struct metrics *m, enum metric id, struct buf *out
 /* One line for each process. */
 static void render_processes(const struct metrics *m, enum metric id, struct buf *out)
 {
-    for (size_t slot = 0; slot < m->slots; slot++) {
-        const struct metrics_page *page = page_at(m, slot);
-        uint64_t v;
+    uint32_t n = atomic_load_explicit(&m->in_use->n, memory_order_acquire);
 
-        if (!atomic_load_explicit(&m->used[slot], memory_order_acquire))
-            continue;
-        v = atomic_load_explicit(&page->cells[offsets[id]], memory_order_relaxed);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct metrics_page *page = page_at(m, m->in_use->at[i]);
+        uint64_t v = atomic_load_explicit(&page->cells[offsets[id]], memory_order_relaxed);
+
         if (!(v & GAUGE_SET))
             continue;
         buf_printf(out, "%s{process=\"%s\"} ", rows[id].name, page->name);

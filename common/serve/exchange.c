@@ -52,9 +52,22 @@ struct str exchange_query(const struct exchange *x)
     return str_sub(path, x->req->input.query_at + 1, SIZE_MAX);
 }
 
-struct str exchange_body(const struct exchange *x)
+struct str exchange_closed_body(const struct exchange *x)
 {
     return x->req->entity.base ? str_of_iovec(x->req->entity) : STR("");
+}
+
+void exchange_open_body(const struct exchange *x, struct str part)
+{
+    packed_input_open(&x->conn->packed, part);
+}
+
+struct str exchange_body(const struct exchange *x)
+{
+    struct str body = exchange_closed_body(x);
+
+    exchange_open_body(x, body);
+    return body;
 }
 
 struct str exchange_authority(const struct exchange *x)
@@ -296,6 +309,7 @@ static void exchange_dispose(void *p)
     if (sent)
         on_sent(x->conn, delivered);
     x->conn->exchange = NULL;
+    packed_input_done(&x->conn->packed);
     tell_closed(x, delivered);
     leave_account(x);
     x->conn->server->answer_bytes -= x->own_counted;
@@ -394,7 +408,7 @@ struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
         .conn = conn,
     };
     conn->exchange = x;
-    x->body_bytes = exchange_body(x).len;
+    x->body_bytes = exchange_closed_body(x).len;
     conn->server->body_bytes += x->body_bytes;
     server_count_unfinished(conn, 0);
     server_settle(conn, conn->sent); /* a next request: the last answer had arrived */

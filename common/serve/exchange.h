@@ -19,11 +19,16 @@ struct presented;
 
 /* All borrowed until the answer has ended. Header names in lower case. */
 struct str exchange_method(const struct exchange *x);
-struct str exchange_path(const struct exchange *x);  /* raw bytes, without the query */
-struct str exchange_query(const struct exchange *x); /* behind the '?', may be empty */
-struct str exchange_body(const struct exchange *x);
-struct str exchange_authority(const struct exchange *x);                /* the Host header */
+struct str exchange_path(const struct exchange *x);      /* raw bytes, without the query */
+struct str exchange_query(const struct exchange *x);     /* behind the '?', may be empty */
+struct str exchange_body(const struct exchange *x);      /* opens all of it */
+struct str exchange_authority(const struct exchange *x); /* the Host header */
 struct str exchange_header(const struct exchange *x, const char *name); /* absent: p NULL */
+
+/* The body, of which no byte may be read before exchange_open_body was called with its place: a
+ * long one is packed where it is base64. Whoever holds x may call both, on any thread. */
+struct str exchange_closed_body(const struct exchange *x);
+void exchange_open_body(const struct exchange *x, struct str part);
 
 /* Adds the keys that the request shows. */
 void exchange_keys(const struct exchange *x, struct presented *to);

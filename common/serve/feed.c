@@ -16,9 +16,9 @@
 enum { TICK_NOTES_MAX = 512, TICK_BYTES_MAX = 512 << 10, ALIVE_MS = 15000 };
 
 /* Behind a tick with many notes the next one waits for PAUSE_TIMES the processor time that it
- * took, for all viewers together: telling what changes all the time takes a 500th of a core,
+ * took, for all viewers together: telling what changes all the time takes a thousandth of a core,
  * whatever changes and whoever looks, and is at most PAUSE_MS_MAX older. */
-enum { TICK_NOTES_MANY = 16, PAUSE_TIMES = 500, PAUSE_MS_MAX = 2000 };
+enum { TICK_NOTES_MANY = 16, PAUSE_TIMES = 1000, PAUSE_MS_MAX = 2000 };
 
 struct feed_viewer {
     struct feed *feed;

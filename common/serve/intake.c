@@ -4,11 +4,13 @@
  * each of it takes longer than others should wait. So where the head tells of a long body, reading
  * is taken over from libh2o; with the last byte it goes back, and libh2o finds all in the
  * connection's input. What was read for nothing, because the peer leaves, goes back to the system
- * in pieces, too: all of it at once takes as long.
+ * in pieces, too: all of it at once takes as long. What has come is packed meanwhile
+ * (packed_input.h).
  */
 #include <errno.h>
 #include <unistd.h>
 
+#include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/serve/server_internal.h"
 
@@ -60,12 +62,16 @@ static void make_room(struct server_conn *c)
 {
     struct server *s = c->server;
     size_t all = c->intake.whole_bytes - c->sock->input->size + ROOM_AFTER;
+    struct str input;
 
     if (s->opt.max_unfinished_bytes > 0 && s->room_bytes + all > s->opt.max_unfinished_bytes)
         return;
     s->room_bytes += all;
     c->intake.room_bytes = all;
     (void)h2o_buffer_reserve(&c->sock->input, all);
+    input = str_of(c->sock->input->bytes, c->sock->input->size);
+    if (s->opt.packs && s->opt.packs(str_sub(input, 0, str_find(input, STR("\r\n"), 1))))
+        packed_input_begin(&c->packed, c->sock->input->bytes, c->intake.whole_bytes);
 }
 
 void intake_forget(struct server_conn *c)
@@ -88,6 +94,7 @@ static bool take_over(struct server_conn *c)
     c->intake.whole_bytes = whole;
     c->intake.had = sock->_cb.read;
     h2o_socket_read_stop(sock);
+    packed_input_done(&c->packed);
     make_room(c);
     return true;
 }
@@ -98,6 +105,15 @@ void intake_give_back(struct server_conn *c)
         return;
     intake_forget(c);
     h2o_socket_read_start(c->sock, c->intake.had);
+}
+
+/* Where it stands it stays: packed_input_begin is called once there is room for all of it. */
+static void pack(struct server_conn *c)
+{
+    const h2o_buffer_t *in = c->sock->input;
+
+    CHECK(!c->packed.base || c->packed.base == in->bytes);
+    packed_input_add(&c->packed, in->bytes + in->size);
 }
 
 static ssize_t read_piece(struct server_conn *c)
@@ -112,6 +128,7 @@ static ssize_t read_piece(struct server_conn *c)
     } while (n < 0 && errno == EINTR);
     if (n > 0)
         (*in)->size += (size_t)n;
+    pack(c);
     return n;
 }
 

@@ -246,6 +246,7 @@ static void on_conn_closed(void *data)
 
     loop_forget(c->server->loop, &c->watch);
     intake_forget(c);
+    packed_input_done(&c->packed);
     server_settle(c, false);
     server_count_unfinished(c, 0);
     c->server->n_conns--;

@@ -15,6 +15,7 @@
 #include <stddef.h>
 
 #include "common/base/err.h"
+#include "common/base/str.h"
 
 struct exchange;
 struct loop;
@@ -25,6 +26,8 @@ struct server_options {
     size_t max_connections;      /* more wait in the socket's queue */
     size_t max_unfinished_bytes; /* of all bodies that are not complete; 0: any. Over it, the
                                     largest is answered 429 and its connection closed */
+    bool (*packs)(struct str request_line); /* whether it is worth it (packed_input.h), because
+                                               helpers read the body; NULL: never */
     void (*on_unfinished)(void *ctx, size_t bytes, bool refused); /* their sum has changed */
 };
 

@@ -13,6 +13,7 @@
 #include "common/base/map.h"
 #include "common/os/loop.h"
 #include "common/serve/exchange.h"
+#include "common/serve/packed_input.h"
 #include "common/serve/server.h"
 #include "common/serve/shared_answer.h"
 
@@ -37,13 +38,14 @@ struct server_conn {
     h2o_socket_t *sock;      /* libh2o's; its input holds what of a request was read so far */
     size_t unfinished_bytes; /* of them, as counted last */
     struct intake intake;
-    bool refused;              /* it had most of what is too much */
-    bool gone;                 /* the peer will send no more */
-    bool announced;            /* told that the server drains */
-    bool shut;                 /* we read no more: the server drains */
-    bool confirms;             /* the peer says what its client has been given */
-    bool sent;                 /* the last answer went out to its last byte */
-    struct exchange_note note; /* of the last answer */
+    struct packed_input packed; /* of the request at hand, or that comes */
+    bool refused;               /* it had most of what is too much */
+    bool gone;                  /* the peer will send no more */
+    bool announced;             /* told that the server drains */
+    bool shut;                  /* we read no more: the server drains */
+    bool confirms;              /* the peer says what its client has been given */
+    bool sent;                  /* the last answer went out to its last byte */
+    struct exchange_note note;  /* of the last answer */
     char note_key[EXCHANGE_NOTE_MAX];
     struct exchange *exchange; /* the request at hand, or NULL */
 };

@@ -9,6 +9,7 @@
 
 #include "bench_clock.h"
 #include "common/base/vec.h"
+#include "common/codec/json.h"
 #include "worker/model/model.h"
 #include "worker/request/chat.h"
 

@@ -81,7 +81,7 @@ def small_disk(tmp_path):
 
 @pytest.fixture
 def vision(start, tmp_path):
-    """vision(**settings) -> engine and gateway of a model that takes images."""
+    """vision(**settings) -> engine and gateway of a model that takes images; vision.engines: all so far."""
     engines = []
 
     def make(kind="sglang", stub=None, processor=kit.PROCESSOR, made_by=kit.VisionStub, **settings):
@@ -96,6 +96,7 @@ def vision(start, tmp_path):
         if kind != "llamacpp" and processor == kit.PROCESSOR and "routed_experts" not in settings:
             g.wait_until(lambda: len(engine.looks) >= settings["workers"], what="every worker asks how the engine takes images")
         return engine, gateway
+    make.engines = engines
     yield make
     for e in engines:
         e.__exit__()

@@ -21,6 +21,7 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/base64.h"
+#include "common/codec/json.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"

@@ -12,11 +12,16 @@ PLAYER = g.ROOT / "tests/blackbox/golden_player.py"
 MODELS = {"tree": "chatml-bytes", "chains": "chatml-bytes", "linear": "chatml-bytes", "timelines": "chatml-drift"}
 
 
+# Bodies are read from where earlier ones of their session began alike, or whole.
+KNOWN = {"known": {"known_bodies_least": 1}, "whole": {"known_bodies_memory": 0}}
+
+
+@pytest.mark.parametrize("known", KNOWN)
 @pytest.mark.parametrize("policy", MODELS)
-def test_golden(start, policy):
+def test_golden(start, policy, known):
     engine = g.free_port()
     gateway = start(engine=f"sglang:http://127.0.0.1:{engine}", model=g.MODELS / MODELS[policy],
-                    tool_parser="none", reasoning_parser="none")
+                    tool_parser="none", reasoning_parser="none", **KNOWN[known])
     run = subprocess.run([sys.executable, PLAYER, "--url", gateway.url, "--engine-port", str(engine),
                           g.ROOT / f"tests/data/golden/{policy}.jsonl.xz"], capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stdout[-4000:]
@@ -25,8 +30,9 @@ def test_golden(start, policy):
 
 
 # 909198: two weight versions over one token; 31: chains that a call without room rolls back and closes
+@pytest.mark.parametrize("known", KNOWN)
 @pytest.mark.parametrize("policy,seed", [*((policy, None) for policy in MODELS), ("timelines", 909198), ("chains", 31)])
-def test_random_scenarios(start, tmp_path, policy, seed):
+def test_random_scenarios(start, tmp_path, policy, seed, known):
     """What the reference model of tests/model expects of random sessions, through a whole gateway."""
     engine, seed = g.free_port(), seed or random.randrange(10**6)
     print("seed", seed)
@@ -35,7 +41,7 @@ def test_random_scenarios(start, tmp_path, policy, seed):
     file = tmp_path / "random.jsonl"
     file.write_text(made.stdout)
     gateway = start(engine=f"sglang:http://127.0.0.1:{engine}", model=g.MODELS / MODELS[policy],
-                    tool_parser="none", reasoning_parser="none")
+                    tool_parser="none", reasoning_parser="none", **KNOWN[known])
     run = subprocess.run([sys.executable, PLAYER, "--url", gateway.url, "--engine-port", str(engine), str(file)],
                          capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stdout[-4000:]

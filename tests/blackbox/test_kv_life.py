@@ -169,3 +169,46 @@ def test_weights_do_not_share_what_was_computed(start, kind, routes, key):
         gateway = start(workers=1, engine=engine.setting, kv_per_version="off")
         assert gateway.post("/admin/weight_version", {"version": "step-7"}).status == 200
         assert key not in talk(engine, gateway, session(gateway))[0]
+
+
+def ranked(asked):
+    """A server of four ranks as the newest: it answers from the rank that it is asked for."""
+    def edit(docs):
+        for d in docs:
+            d["meta_info"]["dp_rank"] = asked["body"].get("routed_dp_rank")
+        return docs
+    return edit
+
+
+def test_a_session_keeps_its_rank(start):
+    with engine_of(info={"context_length": 4096, "dp_size": 4}) as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        wait_until(lambda: "engine told its settings" in gateway.log(), 20, "the settings")
+        engine.otherwise = lambda body: {"ids": [*b"ok", END], "matched": END, "edit": ranked({"body": body})}
+        ranks = []
+        for _ in range(24):
+            sid, messages, mine = session(gateway), [USER], set()
+            for _ in range(2):
+                a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": messages})
+                assert a.status == 200, a.text
+                messages = messages + [a.json()["choices"][0]["message"], USER]
+                mine.add(engine.requests[-1]["body"]["routed_dp_rank"])
+            assert len(mine) == 1
+            ranks += mine
+        assert set(ranks) <= set(range(4)) and len(set(ranks)) > 1
+        [e] = gateway.get("/admin/engines").json()["engines"]
+        assert "dp_rank" in e["has"] and "dp_rank" not in e["lacks"]
+        own = session(gateway, sampling_params={"engine_extra": {"routed_dp_rank": 3}})
+        assert talk(engine, gateway, own)[0]["routed_dp_rank"] == 3
+
+
+def test_a_server_that_ignores_the_rank_is_told(start):
+    infos = [{"context_length": 4096, "dp_size": n} for n in (2, 1)]
+    with engine_of(info=infos[0]) as old, engine_of(info=infos[1]) as one:
+        gateway = start(workers=1, engine=old.setting)
+        wait_until(lambda: "engine told its settings" in gateway.log(), 20, "the settings")
+        assert "routed_dp_rank" in talk(old, gateway, session(gateway))[0]
+        assert gateway.get("/admin/engines").json()["engines"][0]["lacks"] == ["dp_rank"]
+        plain = start(workers=1, engine=one.setting)
+        wait_until(lambda: "engine told its settings" in plain.log(), 20, "the settings")
+        assert "routed_dp_rank" not in talk(one, plain, session(plain))[0]

@@ -133,7 +133,8 @@ while not os.path.exists("{gateway.folder}/go"):
     assert settled(gateway, "c")["state"] == "finished"
     open(f"{gateway.folder}/go", "w").close()
     assert [m["reward"] for m in settled(gateway, "a")["members"]] == [1]
-    assert gateway.get("/groups/d").json()["state"] == "waiting"
+    # The dispatcher may have given d to the claim of before, in the moment in which that was withdrawn: the attempt is lost then.
+    g.wait_until(lambda: gateway.get("/groups/d").json()["state"] == "waiting", 90, "nobody runs it")
 
 
 @pytest.mark.alone

@@ -4,6 +4,7 @@
 #include "dispatcher/book.h"
 
 #include "common/base/check.h"
+#include "common/base/err.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

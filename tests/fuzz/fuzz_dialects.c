@@ -1,5 +1,6 @@
 /* fuzz: rg_worker */
 #include "common/base/check.h"
+#include "common/codec/json.h"
 #include "worker/dialect/request_members.h"
 #include "worker/dialect/writers.h"
 

@@ -44,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     session_defaults_init(&d);
     st = session_store_new(NULL, &d);
-    to.store = st;
+    to.trial = snapshot_trial(st);
     if (data[0] == 1)
         add_beginning(st, &frames);
     buf_add(&frames, data + 1, size - 1);
@@ -56,6 +56,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         CHECK(e.text[0] && (e.kind == ERR_FOREIGN || str_eq_c(str_cstr(e.param), "records")));
     }
     vec_done(&records.all);
+    vec_done(&records.images);
+    session_store_free(to.trial);
     arena_done(&a);
     buf_done(&frames);
     buf_done(&state);

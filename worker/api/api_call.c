@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
+#include "worker/api/known_bodies.h"
 #include "worker/dialect/dialect.h"
 #include "worker/request/chat_request.h"
 #include "worker/session/session.h"
@@ -15,6 +16,7 @@ void api_call_free(struct api_call *c)
     api_call_awaited(c);
     if (c->held)
         session_unpin(c->service->calls.store, c->held);
+    known_reading_free(c->known);
     buf_done(&c->out);
     arena_done(&c->arena);
     free(c);
@@ -43,12 +45,16 @@ struct call_input api_call_input(struct api_call *c)
         .req = c->req,
         .body = c->body,
         .body_hash = {c->hash[0], c->hash[1]},
-        .body_bytes = exchange_body(c->x).len,
+        .body_bytes = exchange_closed_body(c->x).len,
         .work_hash = c->reading.body_hash,
         .scope = scope,
         .dialect = c->dialect->name,
     };
 
+    if (c->service->calls.tracer) {
+        in.traceparent = arena_str(a, exchange_header(c->x, "traceparent"));
+        in.tracestate = arena_str(a, exchange_header(c->x, "tracestate"));
+    }
     *scope = (struct log_scope){in.session_id, arena_str(a, str_cstr(c->request_id))};
     if (c->dialect->asked)
         c->dialect->asked(a, c->req, c->body, in.asked);

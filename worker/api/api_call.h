@@ -24,6 +24,7 @@ struct dialect;
 struct dialect_writer;
 struct exchange;
 struct json;
+struct known_reading;
 struct picture_fetch;
 struct session;
 struct token_count;
@@ -52,14 +53,15 @@ struct api_call {
     uint64_t hash[2];
     struct request_limits limits; /* as they were when it came: helpers read them */
     struct image_rules images;
-    struct image_lifts *lifts; /* what was taken out of the body, while it is read; or NULL */
-    size_t came_bytes;         /* of that body; 0: nothing was */
-    uint64_t number;           /* of the call in its session, once known */
-    bool late;                 /* a helper has read it: the session may have changed */
-    bool regroups;             /* calls sent back may be one turn: regroup.h */
-    bool noted;                /* the answer is noted already */
-    bool anew;                 /* a new sample, whatever is still under way */
-    struct session *awaiting;  /* pinned by api_call_await, or NULL */
+    struct image_lifts *lifts;   /* what was taken out of the body, while it is read; or NULL */
+    size_t came_bytes;           /* of that body; 0: nothing was */
+    struct known_reading *known; /* what is known of the body, while it is read; or NULL */
+    uint64_t number;             /* of the call in its session, once known */
+    bool late;                   /* a helper has read it: the session may have changed */
+    bool regroups;               /* calls sent back may be one turn: regroup.h */
+    bool noted;                  /* the answer is noted already */
+    bool anew;                   /* a new sample, whatever is still under way */
+    struct session *awaiting;    /* pinned by api_call_await, or NULL */
     char request_id[40];
     char id[ID_TEXT_MAX];
 };
@@ -71,9 +73,17 @@ extern const struct answer_sink api_call_sink;
  * and goes on with `ready`; or answers what is wrong with it. */
 void call_read(struct service_request *r, const struct dialect *d, call_ready_fn ready);
 
-/* api_call_body.c: reads the exchange's body into body and req; *ret, in the arena, is what was
- * read as JSON. */
-int api_call_read_body(struct api_call *c, struct str *ret, struct err *e);
+/* A body, and where what was read of it lies. */
+struct body_text {
+    struct str whole;
+    struct str tail; /* in the request's arena: its end, from byte tail_at on */
+    size_t tail_at;
+    struct str head;      /* its beginning, when that was known (known_bodies.h) */
+    const uint64_t *hash; /* str_hash128 of whole; 0, 0 or NULL: not computed yet */
+};
+
+/* api_call_body.c: reads the exchange's body into body and req; *ret is what was read as JSON. */
+int api_call_read_body(struct api_call *c, struct body_text *ret, struct err *e);
 
 /* api_call_pictures.c: has the pictures that its request names by URL fetched, and kept when its
  * session is c->held; `done` is called on the loop, perhaps at once, with NULL when they are all
@@ -81,7 +91,7 @@ int api_call_read_body(struct api_call *c, struct str *ret, struct err *e);
 void api_call_fetch(struct api_call *c, void (*done)(struct api_call *c, const struct err *e));
 
 /* Reads `body` (in the call's arena, c->lifts in it) into body and req. */
-int api_call_parse(struct api_call *c, struct str body, struct err *e);
+int api_call_parse(struct api_call *c, const struct body_text *body, struct err *e);
 
 /* api_call_read.c: reads the exchange's body into body, req and hash. In a helper, when the body is
  * long: see work.h.
@@ -154,7 +164,7 @@ const struct json *batch_message(struct arena *a, struct str text);
 
 /* 128 bits over the body without its "stream" and "stream_options" members: clients that lost a
  * stream repeat the request without one, and mean the same call. parsed: what json_parse made of
- * body (its keys lie in it). */
-void request_hash(struct str body, const struct json *parsed, uint64_t ret[2]);
+ * it (its keys lie in the text). */
+void request_hash(const struct body_text *text, const struct json *parsed, uint64_t ret[2]);
 
 #endif

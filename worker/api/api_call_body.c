@@ -6,9 +6,12 @@
  */
 #include <string.h>
 
+#include "common/codec/json.h"
 #include "common/os/helpers.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
+#include "worker/api/known_bodies.h"
+#include "worker/call/call_env.h"
 #include "worker/call/upstream_body.h"
 #include "worker/call/work.h"
 #include "worker/dialect/dialect.h"
@@ -30,6 +33,7 @@ struct past_look {
     struct arena *arena;
     struct str response_id;
     const struct json *messages, *asked; /* found, or NULL; messages: or the one message */
+    member_taken_fn takes;               /* what the engines obey by themselves */
 };
 
 /* The conversation up to a stored response; runs on the loop. */
@@ -56,6 +60,18 @@ static void look(struct past_look *l, void (*fn)(void *ctx))
         (void)helpers_ask(c->service->calls.helpers, fn, l);
     else
         fn(l);
+}
+
+/* Who answers it, by its model and its session; runs on the loop. */
+static void look_at_engines(void *ctx)
+{
+    struct past_look *l = ctx;
+    const struct call_env *env = &l->call->service->calls;
+    bool ended = false;
+    const struct engine_pool *p = call_engines(
+        env, l->call->req->model, session_find(env->store, str_cstr(l->call->id), &ended));
+
+    l->takes = p ? call_upstream_takes(p, l->call->dialect->name) : NULL;
 }
 
 /* dialect_past.response: perhaps called in a helper, which then waits for the loop. */
@@ -90,24 +106,28 @@ static const struct json *past_message(void *ctx, struct str response_id)
 }
 
 /* Bytes to chat_request, under the request's own limits of memory and list lengths. */
-int api_call_parse(struct api_call *c, struct str body, struct err *e)
+int api_call_parse(struct api_call *c, const struct body_text *body, struct err *e)
 {
     struct dialect_headers headers = {header_get, c->x};
-    struct dialect_past past = {past_response, past_message, c, &c->images, c->lifts};
+    struct past_look engines = {.call = c};
+    struct dialect_past past = {past_response, past_message, c, &c->images, c->lifts, NULL};
     int rc;
 
-    c->arena.max_bytes = request_limits_budget(&c->limits, MAX_OF(body.len, c->came_bytes));
-    if (json_parse(&c->arena, body, &c->body, e))
+    c->arena.max_bytes = request_limits_budget(&c->limits, MAX_OF(body->whole.len, c->came_bytes));
+    if (c->known ? known_reading_parse(c->known, &c->arena, body, &c->body, e)
+                 : json_parse(&c->arena, body->whole, &c->body, e))
         return e->kind == ERR_BODY_TOO_LARGE ? request_limits_memory(&c->limits, &c->arena, e) : -1;
     if (!json_is(c->body, JSON_OBJECT))
         return err_set(e, ERR_INVALID, "the body must be a JSON object");
     if (request_limits_lists(&c->limits, c->body, e))
         return -1;
     c->req = ARENA_NEW(&c->arena, struct chat_request);
+    past.known = c->known ? known_reading_messages(c->known) : NULL;
     rc = c->dialect->parse(&c->arena, c->body, &headers, &past, c->req, e);
-    if (rc == 0)
-        request_note_dropped(&c->arena, c->dialect, c->body,
-                             call_upstream_takes(&c->service->calls, c->dialect->name), c->req);
+    if (rc == 0) {
+        look(&engines, look_at_engines);
+        request_note_dropped(&c->arena, c->dialect, c->body, engines.takes, c->req);
+    }
     if (request_limits_memory(&c->limits, &c->arena, e) || rc)
         return -1;
     c->req->id_head = c->dialect->id_head;
@@ -124,21 +144,43 @@ static void on_gone(void *ctx, struct str part)
     exchange_drop_body(c->x, part);
 }
 
-/* The body, in the arena: what is long because of pictures, without them. */
-static struct str take_body(struct api_call *c)
+/* lifts.reach: that part is looked at now. */
+static void on_reach(void *ctx, struct str part)
 {
-    struct str body = exchange_body(c->x);
+    const struct api_call *c = ctx;
 
-    if (body.len <= WORK_JSON_MAX || !c->images.vision)
-        return arena_str(&c->arena, body);
-    c->came_bytes = body.len;
-    *c->lifts = (struct image_lifts){
-        .least = IMAGE_LIFT_LEAST, .max_bytes = c->images.image_bytes, .gone = on_gone, .ctx = c};
-    c->arena.max_bytes = request_limits_budget(&c->limits, body.len);
-    return image_lifts_take(c->lifts, &c->arena, body);
+    exchange_open_body(c->x, part);
 }
 
-int api_call_read_body(struct api_call *c, struct str *ret, struct err *e)
+static struct body_text whole_text(struct str body)
+{
+    return (struct body_text){.whole = body, .tail = body};
+}
+
+/* The body, in the arena: what is long because of pictures, without them; of what is known only
+ * what follows it. */
+static struct body_text take_body(struct api_call *c)
+{
+    struct str body = exchange_closed_body(c->x);
+    struct body_text text;
+
+    if (c->known) {
+        known_reading_begin(c->known, c->dialect, exchange_body(c->x), &c->arena, &text);
+        return text;
+    }
+    if (body.len <= WORK_JSON_MAX || !c->images.vision)
+        return whole_text(arena_str(&c->arena, exchange_body(c->x)));
+    c->came_bytes = body.len;
+    *c->lifts = (struct image_lifts){.least = IMAGE_LIFT_LEAST,
+                                     .max_bytes = c->images.image_bytes,
+                                     .reach = on_reach,
+                                     .gone = on_gone,
+                                     .ctx = c};
+    c->arena.max_bytes = request_limits_budget(&c->limits, body.len);
+    return whole_text(image_lifts_take(c->lifts, &c->arena, body));
+}
+
+int api_call_read_body(struct api_call *c, struct body_text *ret, struct err *e)
 {
     struct image_lifts lifts = {0};
     struct arena first;
@@ -146,14 +188,14 @@ int api_call_read_body(struct api_call *c, struct str *ret, struct err *e)
 
     c->lifts = &lifts;
     *ret = take_body(c);
-    rc = api_call_parse(c, *ret, e);
+    rc = api_call_parse(c, ret, e);
     c->lifts = NULL;
     if (lifts.n == 0 || (rc == 0 && image_lifts_used(&lifts)))
         return rc;
     first = c->arena;
     c->arena = (struct arena){.sum = first.sum};
-    *ret = image_lifts_undo(&lifts, &c->arena, *ret);
+    *ret = whole_text(image_lifts_undo(&lifts, &c->arena, ret->whole));
     arena_done(&first);
     *e = (struct err){0};
-    return api_call_parse(c, *ret, e);
+    return api_call_parse(c, ret, e);
 }

@@ -2,7 +2,9 @@
  * may be one answer's. */
 #include <string.h>
 
+#include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
+#include "worker/api/known_bodies.h"
 #include "worker/dialect/regroup.h"
 #include "worker/dialect/responses.h"
 #include "worker/request/chat_request.h"
@@ -11,15 +13,21 @@
 int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
 {
     struct api_call *c = CONTAINER_OF(w, struct api_call, reading);
-    struct str body;
+    struct body_text body;
+    int rc;
 
     if (work_note(tools, w->body_hash, e))
         return -1;
-    if (api_call_read_body(c, &body, e)) {
+    rc = api_call_read_body(c, &body, e);
+    body.hash = c->came_bytes ? NULL : c->hash; /* pictures were looked for: another text, maybe */
+    if (rc == 0)
+        request_hash(&body, c->body, c->hash);
+    if (c->known)
+        known_reading_end(c->known, exchange_body(c->x), rc == 0 && c->req->n_shown == 0);
+    if (rc) {
         arena_done(&c->arena); /* here: much memory takes long to give back */
         return -1;
     }
-    request_hash(body, c->body, c->hash);
     if (c->dialect == &dialect_compact)
         c->hash[0] = ~c->hash[0]; /* no repetition of what /responses was asked */
     c->regroups = regroup_wanted(c->req->chat.messages);

@@ -9,7 +9,8 @@
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
-#include "worker/call/call_rules.h"
+#include "worker/api/known_bodies.h"
+#include "worker/dialect/dialect.h"
 #include "worker/request/chat_request.h"
 #include "worker/request/request_limits.h"
 #include "worker/residency/residency.h"
@@ -44,7 +45,7 @@ static struct api_call *call_new(struct service_request *r, const struct dialect
     c->request = *r;
     c->x = r->x;
     c->dialect = d;
-    c->limits = r->service->calls.rules->limits;
+    c->limits = call_request_limits(&r->service->calls);
     c->arena.sum = &r->service->calls.request_bytes;
     c->images = call_image_rules(&r->service->calls);
     c->dialect_label = r->dialect;
@@ -130,6 +131,8 @@ static void on_whole(struct api_call *c, const struct err *given)
         refuse_call(c, given ? given : &e);
     } else {
         api_call_tell_dropped(c);
+        if (c->known)
+            known_bodies_note(c->service, str_cstr(c->id), c->known);
         c->ready(c);
     }
     if (held)
@@ -150,7 +153,7 @@ static void on_read(struct api_call *c, const struct err *given)
         on_whole(c, given);
     else if (judge_session(c, &e) ||
              residency_room(c->service->calls.residency, c->held,
-                            exchange_body(c->x).len + c->arena.held_bytes, &e))
+                            exchange_closed_body(c->x).len + c->arena.held_bytes, &e))
         on_whole(c, &e);
     else
         api_call_fetch(c, on_pictures);
@@ -185,6 +188,27 @@ static void on_left(void *ctx, bool delivered)
     work_drop(&c->reading);
 }
 
+/* What earlier requests of the session began with. Where pictures are lifted out of a body, it is
+ * another text that is read. */
+static void know_body(struct api_call *c)
+{
+    size_t bytes = exchange_closed_body(c->x).len;
+
+    if (c->held && c->dialect->list && (bytes <= WORK_JSON_MAX || !c->images.vision))
+        c->known = known_bodies_look(c->service, str_cstr(c->id), bytes);
+}
+
+/* The body, and what work_hash reads of it is open. */
+static struct str open_ends(const struct exchange *x)
+{
+    struct str body = exchange_closed_body(x);
+    size_t tail = body.len > WORK_HASHED_BYTES ? body.len - WORK_HASHED_BYTES : 0;
+
+    exchange_open_body(x, str_sub(body, 0, WORK_HASHED_BYTES));
+    exchange_open_body(x, str_sub(body, tail, body.len));
+    return body;
+}
+
 /* Reads on the spot when the body is short, else in a helper; `ready` is called on the loop. The
  * session is pinned meanwhile, so it is not evicted between its look-up and the call's position
  * in it. */
@@ -202,17 +226,18 @@ void call_read(struct service_request *r, const struct dialect *d, call_ready_fn
         c->held = session_find(r->service->calls.store, str_cstr(c->id), &ended);
     if (c->held)
         session_pin(c->held);
+    know_body(c);
     c->reading.run = api_call_read;
     c->reading.done = on_helped;
     c->reading.drop = on_dropped;
-    if (exchange_body(r->x).len > WORK_JSON_MAX &&
-        residency_room(r->service->calls.residency, c->held, exchange_body(r->x).len, &e)) {
+    if (exchange_closed_body(r->x).len > WORK_JSON_MAX &&
+        residency_room(r->service->calls.residency, c->held, exchange_closed_body(r->x).len, &e)) {
         on_read(c, &e); /* reading it would take more than it is long */
         return;
     }
-    c->reading.body_hash = work_hash(&r->service->calls, exchange_body(r->x));
+    c->reading.body_hash = work_hash(&r->service->calls, open_ends(r->x), c->hash);
     state = work_begin(&r->service->calls, &c->reading, str_cstr(c->id),
-                       exchange_body(r->x).len <= WORK_JSON_MAX, &e);
+                       exchange_closed_body(r->x).len <= WORK_JSON_MAX, &e);
     if (state != WORK_HELPED) {
         on_read(c, state == WORK_FAILED ? &e : NULL);
         return;

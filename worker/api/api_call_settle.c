@@ -8,7 +8,7 @@
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/api/thinking.h"
-#include "worker/call/upstream_body.h"
+#include "worker/call/call_env.h"
 #include "worker/dialect/dialect.h"
 #include "worker/dialect/regroup.h"
 #include "worker/dialect/request_members.h"
@@ -17,8 +17,12 @@
 void api_call_settle(struct api_call *c)
 {
     const struct call_env *env = &c->service->calls;
+    bool ended = false;
+    const struct engine_pool *p =
+        call_engines(env, c->req->model, session_find(env->store, str_cstr(c->id), &ended));
 
-    api_settle_thinking(env, &c->arena, call_upstream_takes(env, c->dialect->name) != NULL, c->req);
+    if (p)
+        api_settle_thinking(env, p, &c->arena, c->dialect->name, c->req);
 }
 
 static struct str owner_of(const void *ctx, struct str call_id)

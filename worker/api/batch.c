@@ -10,6 +10,7 @@
  * A part that fails makes the whole request fail; parts that commit nevertheless are replayed
  * when the client asks again, because each has its own hash. */
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/dialect/dialect.h"
@@ -277,6 +278,7 @@ static int part_read(struct batch_part *p, struct err *e)
 {
     const struct api_call *front = p->batch->front;
     struct api_call *c = &p->call;
+    struct body_text text = {0};
 
     c->service = front->service;
     c->x = front->x;
@@ -289,7 +291,8 @@ static int part_read(struct batch_part *p, struct err *e)
     memcpy(c->id, front->id, sizeof(c->id));
     part_hash(front->hash, p->k, c->hash);
     c->reading.body_hash = front->reading.body_hash;
-    if (api_call_parse(c, batch_part_body(&c->arena, front->body, p->k), e))
+    text.whole = text.tail = batch_part_body(&c->arena, front->body, p->k);
+    if (api_call_parse(c, &text, e))
         return -1;
     api_call_settle(c);
     c->arena.max_bytes = 0; /* as the front's */

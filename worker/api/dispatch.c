@@ -26,6 +26,12 @@
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
 
+/* The key that is shown, and whose it is: KEY_ADMIN when none is needed. */
+struct shown_key {
+    struct proof proof;
+    enum key_scope scope;
+};
+
 /* Ids that others gave are taken only if they can stand in logs and headers as they are. */
 static bool request_id_fine(struct str id)
 {
@@ -66,7 +72,7 @@ static bool is_of_many(struct str path)
 }
 
 /* Splits the path: /sessions/{id}{rest}; a session key names its session for other paths. */
-static void place_request(struct service_request *r)
+static void place_request(struct service_request *r, const struct shown_key *k)
 {
     struct str path = exchange_path(r->x);
     struct str head = STR("/sessions/");
@@ -81,24 +87,25 @@ static void place_request(struct service_request *r)
 
         r->id = str_sub(tail, 0, slash == SIZE_MAX ? tail.len : slash);
         r->rest = str_sub(tail, r->id.len, SIZE_MAX);
-    } else if (r->proof.id.p) {
-        r->id = r->proof.id;
+    } else if (k->proof.id.p) {
+        r->id = k->proof.id;
     }
     r->id_valid = r->id.p && ids_parse(r->id, &index) == 0;
 }
 
 /* The key must be of a kind that the route admits, and for this session. SCOPE_P is public. */
-static int check_scope(const struct service_request *r, unsigned scopes, struct err *e)
+static int check_scope(const struct service_request *r, const struct shown_key *k, unsigned scopes,
+                       struct err *e)
 {
     if (scopes & SCOPE_P)
         return 0;
-    if (r->scope == KEY_ADMIN && (scopes & SCOPE_A))
+    if (r->admin && (scopes & SCOPE_A))
         return 0;
-    if (proof_covers(&r->proof, r->id, e))
+    if (proof_covers(&k->proof, r->id, e))
         return -1;
-    if (!(scopes & (1u << r->scope)))
+    if (!(scopes & (1u << k->scope)))
         return err_set(e, ERR_WRONG_SCOPE, "the key does not allow this request");
-    if (!places_serve(&r->service->calls.residency->places, r->proof.index))
+    if (!places_serve(&r->service->calls.residency->places, k->proof.index))
         return err_set(e, ERR_WRONG_SCOPE, "the key belongs to a session of another worker");
     return 0;
 }
@@ -229,10 +236,11 @@ static bool park(struct service_request *r, bool control)
 }
 
 /* No route of the control plane, and not the data plane's either. */
-static void refuse_place(struct service_request *r, const struct routes *routes, struct err *e)
+static void refuse_place(struct service_request *r, const struct shown_key *k,
+                         const struct routes *routes, struct err *e)
 {
-    if (r->scope == KEY_NONE)
-        (void)proof_covers(&r->proof, (struct str){0}, e);
+    if (k->scope == KEY_NONE)
+        (void)proof_covers(&k->proof, (struct str){0}, e);
     else if (e->kind == ERR_METHOD)
         name_methods(r->x, routes, r->rest);
     else
@@ -252,7 +260,7 @@ static void handle_route(struct service_request *r, const struct api_route *rout
 }
 
 /* Route, scope, inputs, session; see the head of this file. */
-static void dispatch(struct service_request *r)
+static void dispatch(struct service_request *r, const struct shown_key *k)
 {
     struct err e = {0};
     const struct routes *routes = in_session(r) ? &routes_session : &routes_global;
@@ -265,10 +273,10 @@ static void dispatch(struct service_request *r)
         return;
     }
     if (!route && !is_data_plane(r, &e)) {
-        refuse_place(r, routes, &e);
+        refuse_place(r, k, routes, &e);
         return;
     }
-    if (check_scope(r, route ? route->scopes : SCOPE_A | SCOPE_G, &e)) {
+    if (check_scope(r, k, route ? route->scopes : SCOPE_A | SCOPE_G, &e)) {
         metrics_count_at(r->service->calls.page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
         if (route)
             respond_error(r, NULL, &e);
@@ -282,18 +290,18 @@ static void dispatch(struct service_request *r)
         api_call_handle(r);
 }
 
-/* The key that is shown, and whose it is: KEY_ADMIN when none is needed. */
-static int read_key(struct service_request *r, struct err *e)
+static int read_key(struct service_request *r, struct shown_key *ret, struct err *e)
 {
     const struct keys *k = r->service->keys;
     struct presented shown = {.n = 0};
 
     exchange_keys(r->x, &shown);
-    if (presented_prove(&shown, k, &r->proof, e))
+    if (presented_prove(&shown, k, &ret->proof, e))
         return -1;
     if (keys_required(k) && keys_in_query(k, exchange_query(r->x)))
-        r->proof = (struct proof){0};
-    r->scope = keys_required(k) ? r->proof.scope : KEY_ADMIN;
+        ret->proof = (struct proof){0};
+    ret->scope = keys_required(k) ? ret->proof.scope : KEY_ADMIN;
+    r->admin = ret->scope == KEY_ADMIN;
     return 0;
 }
 
@@ -302,14 +310,15 @@ void dispatch_request(void *ctx, struct exchange *x)
 {
     struct service *a = ctx;
     struct service_request r = {.service = a, .x = x, .dialect = METRIC_DIALECT_CONTROL};
+    struct shown_key key = {0};
     struct err e = {0};
     int rc;
 
     name_request(&r);
-    rc = read_key(&r, &e);
-    place_request(&r);
+    rc = read_key(&r, &key, &e);
+    place_request(&r, &key);
     if (rc == 0)
-        dispatch(&r);
+        dispatch(&r, &key);
     else
         api_call_refuse(&r, &e);
 }

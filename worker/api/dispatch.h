@@ -6,8 +6,11 @@
 #ifndef RG_API_DISPATCH_H
 #define RG_API_DISPATCH_H
 
+#include <stddef.h>
+
 struct err;
 struct exchange;
+struct service;
 struct service_request;
 struct str;
 
@@ -25,5 +28,10 @@ void models_get(struct service_request *r, struct str name);
 
 /* stored.c: a response by its id. */
 void stored_get(struct service_request *r, struct str id);
+
+/* known_bodies.c: bytes that the data plane holds beside requests, and their end: no request is
+ * left. */
+size_t dispatch_held_bytes(const struct service *a);
+void dispatch_done(struct service *a);
 
 #endif

@@ -1,17 +1,17 @@
-/* GET /v1/models and /v1/models/{name}: the one model that is served. */
+/* GET /v1/models and /v1/models/{name}: the model that is served, and the pools of other engines.
+ */
 #include "common/codec/json.h"
 #include "worker/api/dispatch.h"
 #include "worker/call/call_env.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/model/model.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
 
 /* One object that both OpenAI's and Anthropic's clients understand. */
-static void write_model(struct service_request *r, struct json_out *o)
+static void write_model(struct service_request *r, const char *name, uint32_t context,
+                        struct json_out *o)
 {
-    uint32_t context = call_context_length(&r->service->calls);
-    const char *name = model_info(r->service->calls.model)->name;
-
     json_out_obj(o);
     json_out_key(o, "id");
     json_out_cstr(o, name);
@@ -34,26 +34,55 @@ static void write_model(struct service_request *r, struct json_out *o)
     json_out_end_obj(o);
 }
 
+static const char *own_name(const struct service_request *r)
+{
+    return model_info(r->service->calls.model)->name;
+}
+
+/* The model of the policy's engines. */
+static void write_own(struct service_request *r, struct json_out *o)
+{
+    write_model(r, own_name(r), call_context_length(&r->service->calls), o);
+}
+
+struct pools_list {
+    struct service_request *r;
+    struct json_out *o;
+};
+
+static void write_pool(void *ctx, const char *name)
+{
+    const struct pools_list *l = ctx;
+
+    write_model(l->r, name, 0, l->o);
+}
+
 /* `name` is what stands behind /models: empty, "/", or "/NAME". */
 void models_get(struct service_request *r, struct str name)
 {
     struct buf body = {0};
     struct json_out o = json_out_to(&body);
+    struct engine_pool *engines = r->service->calls.engines, *pool;
+    struct str asked = str_sub(name, 1, SIZE_MAX);
     struct err e = {0};
 
+    pool = engine_pool_named(engines, asked);
     if (name.len <= 1) {
         json_out_obj(&o);
         json_out_key(&o, "object");
         json_out_cstr(&o, "list");
         json_out_key(&o, "data");
         json_out_arr(&o);
-        write_model(r, &o);
+        write_own(r, &o);
+        engine_pool_each_name(engines, write_pool, &(struct pools_list){r, &o});
         json_out_end_arr(&o);
         json_out_key(&o, "has_more");
         json_out_bool(&o, false);
         json_out_end_obj(&o);
-    } else if (str_eq_c(str_sub(name, 1, SIZE_MAX), model_info(r->service->calls.model)->name)) {
-        write_model(r, &o);
+    } else if (str_eq_c(asked, own_name(r))) {
+        write_own(r, &o);
+    } else if (pool && engine_pool_name(pool)) {
+        write_model(r, engine_pool_name(pool), 0, &o);
     } else {
         (void)err_set(&e, ERR_NOT_FOUND, "no such model");
     }

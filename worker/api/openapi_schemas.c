@@ -6,6 +6,7 @@
 
 #include "common/base/attrs.h"
 #include "common/codec/input_value.h"
+#include "common/codec/json.h"
 #include "common/codec/sampling.h"
 #include "worker/api/inputs.h"
 #include "worker/dialect/dialect.h"
@@ -111,6 +112,17 @@ static const char *fixed_schema(enum input_kind kind)
                "\"minLength\":1},"
                "\"top_k\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":128},"
                "\"what\":{\"type\":\"string\",\"enum\":[\"teacher\",\"reference\",\"self\"]}}}";
+    case INPUT_KIND_PICTURES:
+        return "\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"sha256\","
+               "\"data\"],"
+               "\"additionalProperties\":false,\"properties\":{\"sha256\":{\"type\":\"string\","
+               "\"pattern\":\"^[0-9a-f]{64}$\"},\"data\":{\"type\":\"string\"}}}";
+    case INPUT_KIND_URLS:
+        return "\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"url\",\"sha256\"]"
+               ","
+               "\"additionalProperties\":false,\"properties\":{\"url\":{\"type\":\"string\","
+               "\"pattern\":\"^[0-9a-f]{64}$\"},\"sha256\":{\"type\":\"string\","
+               "\"pattern\":\"^[0-9a-f]{64}$\"}}}";
     case INPUT_KIND_WEIGHTS:
         return "\"anyOf\":[{\"type\":\"integer\",\"minimum\":0},"
                "{\"type\":\"string\",\"minLength\":1,\"maxLength\":256},{\"type\":\"null\"}]";

@@ -125,7 +125,7 @@ static int forward(struct service_request *r, struct forward *f, struct err *e)
         .method = name,
         .path = r->rest,
         .query = exchange_query(r->x),
-        .admin = !keyless && r->scope == KEY_ADMIN,
+        .admin = !keyless && r->admin,
         .keyless = keyless,
         .setting = r->service->config->passthrough,
         .content_type = exchange_header(r->x, "content-type"),

@@ -40,7 +40,7 @@ static bool is_note(struct str text)
 
 static struct media_pin pin_of(const struct picture_fetch *f, struct str url)
 {
-    return (struct media_pin){f->session_id, url, is_note};
+    return (struct media_pin){.session_id = f->session_id, .url = url, .is_whole = is_note};
 }
 
 /* The part of a note, in the arena. */

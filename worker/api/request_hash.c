@@ -3,6 +3,8 @@
  * a broken stream without streaming thus ask for the same answer. The members are cut out of the
  * text; the parsed body only tells where they lie. */
 
+#include <string.h>
+
 #include "common/codec/json.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
@@ -31,18 +33,25 @@ static size_t value_end(struct str s, size_t at)
     return end == SIZE_MAX ? at : end + 1;
 }
 
+static bool lies_in(struct str text, const char *p)
+{
+    return text.p && p > text.p && p < text.p + text.len;
+}
+
 /* Where member m of the body lies in its text: from its quote to its value's end. False when it is
  * none of those that say how the answer is sent (or is spelled with escapes). */
-static bool is_about_sending(struct str body, const struct json_member *m, size_t *from, size_t *to)
+static bool is_about_sending(const struct body_text *text, const struct json_member *m,
+                             size_t *from, size_t *to)
 {
-    struct str key = json_string(&m->key);
+    struct str key = json_string(&m->key), body = text->whole;
     size_t at;
 
     if (!str_eq_c(key, "stream") && !str_eq_c(key, "stream_options"))
         return false;
-    if (key.p <= body.p || key.p >= body.p + body.len)
+    if (!lies_in(text->tail, key.p) && !lies_in(text->head, key.p))
         return false;
-    *from = (size_t)(key.p - body.p) - 1;
+    *from = lies_in(text->tail, key.p) ? text->tail_at + (size_t)(key.p - text->tail.p) - 1
+                                       : (size_t)(key.p - text->head.p) - 1;
     at = skip(body, *from + key.len + 2);
     if (at >= body.len || body.p[at] != ':')
         return false;
@@ -59,14 +68,15 @@ static void drop_last_comma(struct buf *b)
 }
 
 /* The usual body has neither member cut: then its bytes are hashed as they are. */
-void request_hash(struct str body, const struct json *parsed, uint64_t ret[2])
+void request_hash(const struct body_text *text, const struct json *parsed, uint64_t ret[2])
 {
+    struct str body = text->whole;
     struct buf rest = {0};
-    struct str text = body;
+    struct str hashed = body;
     size_t at = 0, from, to;
 
     for (uint32_t i = 0; json_is(parsed, JSON_OBJECT) && i < parsed->n; i++) {
-        if (!is_about_sending(body, &parsed->members[i], &from, &to) || from < at)
+        if (!is_about_sending(text, &parsed->members[i], &from, &to) || from < at)
             continue;
         buf_add_str(&rest, str_sub(body, at, from - at));
         at = skip(body, to);
@@ -77,8 +87,11 @@ void request_hash(struct str body, const struct json *parsed, uint64_t ret[2])
     }
     if (at > 0) {
         buf_add_str(&rest, str_sub(body, at, SIZE_MAX));
-        text = buf_str(&rest);
+        hashed = buf_str(&rest);
     }
-    str_hash128(text, ret);
+    if (at == 0 && text->hash && (text->hash[0] | text->hash[1]))
+        memcpy(ret, (const uint64_t[]){text->hash[0], text->hash[1]}, 2 * sizeof(*ret));
+    else
+        str_hash128(hashed, ret);
     buf_done(&rest);
 }

@@ -36,7 +36,7 @@ int call_may_reseed(const struct service_request *r, struct err *e)
     const struct config *c = r->service->config;
     bool keys = keys_required(r->service->keys);
 
-    if (keys && r->scope != KEY_ADMIN)
+    if (keys && !r->admin)
         return err_set(e, ERR_SESSION_ENDED, "the session has ended");
     if (!c->reseed || (r->id.p && keys) || (may_be_ours(r) && c->durability != DURABILITY_NONE))
         return err_set(e, ERR_UNKNOWN_SESSION, "no such session");

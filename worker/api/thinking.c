@@ -13,6 +13,7 @@
 #include "common/codec/json_build.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_rules.h"
+#include "worker/call/upstream_body.h"
 #include "worker/dialect/request_members.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
@@ -47,12 +48,12 @@ static void settle_effort(const struct call_env *env, struct arena *a, const cha
 }
 
 /* Whether the model thinks as it is asked to. */
-static bool settle_mode(const struct call_env *env, struct arena *a, const char *name,
-                        struct chat_request *req)
+static bool settle_mode(const struct call_env *env, const struct engine_pool *engines,
+                        struct arena *a, const char *name, struct chat_request *req)
 {
     enum thinking_mode mode = req->thinking.mode;
 
-    if (mode == THINKING_ODD || engine_pool_all_text(env->engines))
+    if (mode == THINKING_ODD || engine_pool_all_text(engines))
         return false;
     if (mode == THINKING_ADAPTIVE)
         return name || env->rules->formats.reasoning != REASONING_NONE;
@@ -76,20 +77,20 @@ static void note(struct arena *a, bool mode_lost, bool budget_lost, struct chat_
         request_note_unobeyed(a, budget, req);
 }
 
-void api_settle_thinking(const struct call_env *env, struct arena *a, bool passed,
-                         struct chat_request *req)
+void api_settle_thinking(const struct call_env *env, const struct engine_pool *engines,
+                         struct arena *a, const char *dialect, struct chat_request *req)
 {
     const struct thinking_wish *w = &req->thinking;
     const char *name;
     bool mode_lost, budget_lost;
 
-    if (passed ||
+    if (call_upstream_takes(engines, dialect) ||
         (w->mode == THINKING_UNSAID && !w->effort_field && !req->sampling.max_thinking_tokens))
         return;
     name = model_thinking_switch(env->model, req->chat.tools != NULL);
     settle_effort(env, a, name, req);
-    mode_lost = w->mode != THINKING_UNSAID && !settle_mode(env, a, name, req);
-    budget_lost = req->sampling.max_thinking_tokens && !engine_pool_budgets_thinking(env->engines);
+    mode_lost = w->mode != THINKING_UNSAID && !settle_mode(env, engines, a, name, req);
+    budget_lost = req->sampling.max_thinking_tokens && !engine_pool_budgets_thinking(engines);
     if (budget_lost)
         req->sampling.max_thinking_tokens = NULL;
     note(a, mode_lost, budget_lost, req);

@@ -5,15 +5,14 @@
 #ifndef RG_API_THINKING_H
 #define RG_API_THINKING_H
 
-#include <stdbool.h>
-
 struct arena;
 struct call_env;
 struct chat_request;
+struct engine_pool;
 
-/* Fills chat.kwargs, takes back a budget that the engines have no field for, and notes what cannot
- * be obeyed. `passed`: the request itself goes to the engines. On the loop. */
-void api_settle_thinking(const struct call_env *env, struct arena *a, bool passed,
-                         struct chat_request *req);
+/* Fills chat.kwargs, takes back a budget that these engines have no field for, and notes what
+ * cannot be obeyed. Nothing is done where the request itself goes to them. On the loop. */
+void api_settle_thinking(const struct call_env *env, const struct engine_pool *engines,
+                         struct arena *a, const char *dialect, struct chat_request *req);
 
 #endif

@@ -2,6 +2,7 @@
  * session, or, with --strict-logprobs, refused. */
 #include "worker/call/answer_check.h"
 #include "common/base/log.h"
+#include "common/codec/json.h"
 #include "worker/call/call_env.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
@@ -9,6 +10,7 @@
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/session/session.h"
+#include "worker/session/session_call.h"
 
 enum { THOUGHT_END_TOKENS = 64 }; /* what engines may write to end a thought */
 
@@ -81,13 +83,15 @@ static void check_experts(struct model_call *t)
 
         lost = lost || (!r->experts.p && r->n_ids > 0 && !r->upstream);
     }
-    if (lost && !t->plan->exhausted && s && engine_pool_asks_experts(t->env->engines) &&
+    if (lost && !t->plan->exhausted && s && engine_pool_asks_experts(t->engines) &&
         session_tells_experts(s))
         log_warn(t->in.scope, "the engine's answer has no routed experts, which it was asked for");
 }
 
 int answer_check(struct model_call *t)
 {
+    if (engine_pool_name(t->engines))
+        return 0; /* it is never trained */
     if (check_basis(t) || check_support(t))
         return -1;
     check_experts(t);

@@ -70,6 +70,17 @@ uint32_t call_context_length(const struct call_env *env)
     return told > 0 && (own == 0 || told < own) ? told : own;
 }
 
+struct engine_pool *call_engines(const struct call_env *env, struct str model,
+                                 const struct session *s)
+{
+    struct engine_pool *named = engine_pool_named(env->engines, model);
+    struct str own = s ? session_pool(s) : (struct str){0};
+
+    if (named)
+        return named;
+    return own.len ? engine_pool_named(env->engines, own) : env->engines;
+}
+
 struct answer_formats call_formats(const struct call_env *env)
 {
     return env->rules->formats;
@@ -88,4 +99,9 @@ void call_fresh_id(void *ctx, char *out, size_t size)
     }
     memcpy(out, "call_", 5);
     ids_hex(env->ids, out + 5, 12);
+}
+
+struct request_limits call_request_limits(const struct call_env *env)
+{
+    return env->rules->limits;
 }

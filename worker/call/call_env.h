@@ -12,10 +12,12 @@
 #include <stdint.h>
 
 #include "common/base/list.h"
+#include "common/base/str.h"
 
 struct answer_formats;
 struct board;
 struct call_rules;
+struct call_tracer;
 struct call_watch;
 struct encoder;
 struct engine_pool;
@@ -30,7 +32,9 @@ struct media_store;
 struct metrics_page;
 struct model;
 struct model_scratch;
+struct request_limits;
 struct residency;
+struct session;
 struct session_defaults;
 struct session_store;
 struct web_rules;
@@ -71,6 +75,7 @@ struct call_env {
     unsigned low_calls;          /* of call_memory_held in a row that told of much less */
     struct helper_job *trim;     /* which does that; or NULL */
     struct ledger *ledger;
+    struct call_tracer *tracer;     /* NULL: no spans are made */
     const struct call_watch *watch; /* NULL: nobody looks */
     struct list_head running;       /* model calls, newest first */
     size_t n_running;
@@ -92,6 +97,15 @@ int call_env_open(struct call_env *env, const struct call_env_parts *parts, stru
 /* Ends what call_env_open made, and closes the places' journals. No call runs any more. `keep`:
  * what a lost helper may still use is not freed. */
 void call_env_close(struct call_env *env, bool keep);
+
+/* The engines that a request of the session (NULL: not known here) with this `model` goes to: those
+ * of the pool that it names, else of the session's own, else the policy's. NULL: the session's own
+ * is not among the engines (a gateway with others made it). */
+struct engine_pool *call_engines(const struct call_env *env, struct str model,
+                                 const struct session *s);
+
+/* What a request is held to now. */
+struct request_limits call_request_limits(const struct call_env *env);
 
 /* What pictures a request may bring now: without an engine that can be asked with them, none. */
 struct image_rules call_image_rules(const struct call_env *env);

@@ -33,7 +33,7 @@ static bool is_note(struct str text)
 /* One that was fetched before the call had a session: what is noted, if anything, must be that. */
 static int pin(const struct model_call *t, const struct request_image *image, struct err *e)
 {
-    struct media_pin of = {t->in.session_id, image->url, is_note};
+    struct media_pin of = {.session_id = t->in.session_id, .url = image->url, .is_whole = is_note};
     struct buf held = {0};
     int rc = media_store_pin(t->env->media, &of, image->part, &held, e);
 
@@ -125,7 +125,7 @@ void call_images_put(const struct model_call *t, struct engine_request *er)
     er->image_pad = v->pad;
     /* A stream tells only how long the prompt was. Until the engines are proven to take pictures
      * exactly the answer is asked for whole, which tells more. */
-    er->stream = er->stream && engine_pool_images_proven(t->env->engines);
+    er->stream = er->stream && engine_pool_images_proven(t->engines);
     er->media_drift = t->env->media_drift;
     er->banned = (struct token_span){v->banned, v->n_banned};
 }

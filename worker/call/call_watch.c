@@ -2,6 +2,7 @@
  */
 #include "worker/call/model_call_internal.h"
 
+#include "common/codec/json.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_watch.h"
 #include "worker/call/sample.h"

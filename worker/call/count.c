@@ -4,6 +4,7 @@
 #include "worker/call/model_call.h"
 #include "worker/call/prepare_input.h"
 #include "worker/call/work.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/request/chat_request.h"
 #include "worker/session/session.h"
 #include "worker/session/session_call.h"
@@ -80,12 +81,18 @@ static int begin(struct token_count *c, struct err *e)
     const struct chat_request *req = c->in.req;
     bool ended = false;
     struct session *s = session_find(env->store, c->in.session_id, &ended);
+    const struct engine_pool *engines;
     enum work_state state;
     size_t bytes = req->prompt.len;
 
     if (!s)
         return err_set(e, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION, "no such session");
-    if (prepare_input(env, &c->in, &req->sampling, &c->input, e))
+    engines = call_engines(env, req->model, s);
+    if (!engines || engine_pool_name(engines))
+        return err_field(e, "model",
+                         "model: the engines of this pool have a model of their own, whose tokens "
+                         "cannot be counted here");
+    if (prepare_input(env, engines, &c->in, &req->sampling, &c->input, e))
         return -1;
     session_pin(s);
     c->session = s;

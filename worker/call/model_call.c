@@ -10,19 +10,20 @@
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
+#include "worker/call/call_trace.h"
 #include "worker/call/call_watch.h"
 #include "worker/call/call_work.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/ledger/ledger.h"
 #include "worker/session/session.h"
+#include "worker/session/session_call.h"
 
 /* --- life --- */
 
 /* No helper reads it any more. */
-static void on_let_go(struct long_work *w)
+static void on_let_go(struct model_call *t)
 {
-    struct model_call *t = CONTAINER_OF(w, struct call_work, work)->call;
     struct arena arena = t->arena; /* t itself lies in it */
 
     if (t->pinned)
@@ -37,6 +38,8 @@ void model_call_free(struct model_call *t)
     struct call_env *env = t->env;
 
     call_watch_call(t, true);
+    if (t->trace)
+        call_trace_end(t);
     list_remove(&t->item);
     env->n_running--;
     metrics_move(env->page, METRIC_calls_inflight, -1);
@@ -46,16 +49,16 @@ void model_call_free(struct model_call *t)
         sample_end(&t->samples[i]);
     if (!t->durable)
         ledger_forget(env->ledger, t);
-    t->work->work.drop = on_let_go;
-    work_drop(&t->work->work);
+    call_work_drop(t->work, on_let_go);
 }
 
 /* One line of debug log for each call. */
-void model_call_log_end(const struct model_call *t, const char *outcome)
+void model_call_log_end(struct model_call *t, const char *outcome)
 {
     uint64_t total_us = clock_us() - t->started_us;
     const struct sample *r = t->n_samples > 0 ? &t->samples[0] : NULL;
 
+    t->outcome = outcome;
     log_info(t->in.scope, "call", LOG_T("dialect", t->in.dialect), LOG_T("outcome", outcome),
              LOG_I("call", t->call), LOG_T("cause", t->cause),
              LOG_U("prompt_tokens", t->usage.prompt_tokens),
@@ -146,6 +149,16 @@ void model_call_answered(struct model_call *t)
 {
     if (!t->listeners && !t->env->finish_on_disconnect)
         return;
+    call_trace_mark(t, CALL_ANSWERED);
     t->step = STEP_AT_COMMIT;
     model_call_advance(t);
+}
+
+void model_call_note_leak(const struct model_call *t, const struct err *e)
+{
+    if (e->kind != ERR_PROMPT_LEAK)
+        return;
+    metrics_count(t->env->page, METRIC_prompt_leaks, 1);
+    log_error(t->in.scope, "a prompt with stand-in text was refused",
+              LOG_S("session", t->in.session_id));
 }

@@ -64,7 +64,8 @@ struct call_input {
     uint64_t work_hash;            /* of the body as it came: work_note */
     const struct log_scope *scope; /* in the arena */
     const char *dialect;
-    struct str asked[2]; /* for session_call_input.asked and told.asked; opaque */
+    struct str traceparent, tracestate; /* headers, where there is a tracer; else absent */
+    struct str asked[2];                /* for session_call_input.asked and told.asked; opaque */
 };
 
 /* Starts a call; the arena becomes the call's. Events may come from inside this call. */

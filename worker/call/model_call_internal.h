@@ -15,14 +15,17 @@
 #include "worker/parsers/kinds.h"
 #include "worker/request/answer_sink.h"
 #include "worker/request/odds.h"
-#include "worker/session/session_call.h"
 
 struct call_env;
+struct call_trace;
 struct call_work;
 struct engine_image;
+struct engine_pool;
 struct json;
 struct sample;
 struct session;
+struct session_call_input;
+struct session_plan;
 struct stop_tree;
 
 enum call_step {
@@ -41,12 +44,13 @@ struct model_call {
     struct arena arena;
     struct call_input in;
     enum call_step step;
+    struct engine_pool *engines; /* that answer: the policy's, or another pool's */
     struct sampling sampling;
     struct session_wants wants; /* the session's */
     struct str lora;            /* the session's adapter, in the arena; absent: none */
     const struct json *format;  /* response_format, before it became a grammar; NULL: none */
     enum thought_state thought; /* of the prompt */
-    struct session_call_input call_input; /* of the plan */
+    struct session_call_input *call_input; /* of the plan, in the arena, from PREPARE on */
     struct session_plan *plan;
     struct call_work *work;      /* the step RENDER */
     struct session *pinned;      /* of a text completion, which has no plan until it is encoded */
@@ -60,10 +64,12 @@ struct model_call {
     struct loop_timer rejoin;
     struct loop_task fail_task;
     bool head_sent, durable, failing;
-    bool dropping, dropped; /* linear: the drop's record is written; is durable */
-    int64_t call;           /* number in the session, -1 before prepare */
-    const char *cause;      /* of the attachment, for the log */
-    struct str stands_on;   /* response id of the answer that it goes on from; absent: none */
+    bool dropping, dropped;   /* linear: the drop's record is written; is durable */
+    int64_t call;             /* number in the session, -1 before prepare */
+    const char *cause;        /* of the attachment, for the log */
+    const char *outcome;      /* for the log and the spans; from its end on */
+    struct call_trace *trace; /* NULL: no spans are made */
+    struct str stands_on;     /* response id of the answer that it goes on from; absent: none */
     struct err err;
     struct answer_head head;
     struct call_usage usage;
@@ -82,7 +88,11 @@ void model_call_advance(struct model_call *t);
 void model_call_free(struct model_call *t);
 
 /* Writes the call's line of the log. */
-void model_call_log_end(const struct model_call *t, const char *outcome);
+void model_call_log_end(struct model_call *t, const char *outcome);
+
+/* What stands in for something was in the prompt (ERR_PROMPT_LEAK): it is said and counted. Does
+ * nothing for another error. */
+void model_call_note_leak(const struct model_call *t, const struct err *e);
 
 /* All its engine calls have ended: goes on to the commit if somebody waits for it. */
 void model_call_answered(struct model_call *t);

@@ -53,10 +53,12 @@ int prepare_encode(struct encoder *encoder, struct arena *a, const struct chat_r
 }
 
 /* What the session must know of the request. The values lie in the request's arena. */
-int prepare_input(struct call_env *env, const struct call_input *in,
-                  const struct sampling *sampling, struct session_call_input *ret, struct err *e)
+int prepare_input(struct call_env *env, const struct engine_pool *engines,
+                  const struct call_input *in, const struct sampling *sampling,
+                  struct session_call_input *ret, struct err *e)
 {
     const struct chat_request *req = in->req;
+    const char *pool = engine_pool_name(engines);
 
     *ret = (struct session_call_input){
         .chat = req->chat.messages ? &req->chat : NULL,
@@ -67,10 +69,11 @@ int prepare_input(struct call_env *env, const struct call_input *in,
         .key = req->idempotency_key,
         .max_tokens = sampling->max_tokens,
         .temperature = (float)sampling->temperature,
-        .context_length = call_context_length(env),
+        .pool = pool ? str_cstr(pool) : (struct str){0},
+        .context_length = pool ? 0 : call_context_length(env), /* of another model */
         .now_ms = clock_wall_ms(),
         .asked = in->asked[0],
-        .text = req->chat.messages && engine_pool_all_text(env->engines),
+        .text = req->chat.messages && engine_pool_all_text(engines),
         .raw = req->prompt_ids,
     };
     return known_ids(env, req->prompt_ids, e);

@@ -11,6 +11,7 @@ struct call_env;
 struct call_input;
 struct chat_request;
 struct encoder;
+struct engine_pool;
 struct err;
 struct sampling;
 struct session_call_input;
@@ -23,8 +24,9 @@ bool prepare_is_text(const struct chat_request *req);
 int prepare_encode(struct encoder *encoder, struct arena *a, const struct chat_request *req,
                    struct token_span *ret, struct err *e);
 
-/* What the session is asked with: all but those ids. */
-int prepare_input(struct call_env *env, const struct call_input *in,
-                  const struct sampling *sampling, struct session_call_input *ret, struct err *e);
+/* What the session is asked with, all but those ids, for an answer by these engines. */
+int prepare_input(struct call_env *env, const struct engine_pool *engines,
+                  const struct call_input *in, const struct sampling *sampling,
+                  struct session_call_input *ret, struct err *e);
 
 #endif

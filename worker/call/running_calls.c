@@ -5,6 +5,7 @@
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
+#include "worker/call/call_trace.h"
 #include "worker/call/call_work.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
@@ -16,18 +17,19 @@ void model_call_start(struct call_env *env, struct arena *arena, const struct ca
 {
     struct model_call *t = ARENA_NEW(arena, struct model_call);
 
-    t->work = ARENA_NEW(arena, struct call_work);
-    t->work->call = t;
+    t->work = call_work_new(arena, t);
     t->env = env;
     t->in = *in;
     t->call = -1;
     t->cause = "";
     t->started_us = clock_us();
     t->arena = *arena;
+    t->outcome = "";
     *arena = (struct arena){0};
     list_prepend(&env->running, &t->item);
     env->n_running++;
     metrics_move(env->page, METRIC_calls_inflight, 1);
+    call_trace_begin(t);
     call_listeners_add(t, l);
     model_call_advance(t);
 }

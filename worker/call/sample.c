@@ -2,6 +2,7 @@
  * logprobs that the client asked for. What the engine tells is taken by sample_take.c. */
 #include <math.h>
 
+#include "common/codec/json.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
 #include "worker/call/model_call_internal.h"

@@ -11,6 +11,7 @@
 #include "worker/call/sampled_answer.h"
 #include "worker/call/upstream.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/model/model.h"
 #include "worker/session/session_answer.h"
 #include "worker/tokens/tokenizer.h"
@@ -127,6 +128,22 @@ static int32_t ending_id(const struct model_call *t, const struct engine_result 
                                                                                             : -1;
 }
 
+/* Ids that an upstream of another pool tells are another vocabulary's. */
+static const struct engine_result *without_ids(struct model_call *t,
+                                               const struct engine_result *res)
+{
+    struct engine_result *text = ARENA_NEW(&t->arena, struct engine_result);
+
+    *text = *res;
+    text->ids = text->prompt_ids = (struct token_span){0};
+    text->logprobs = NULL;
+    text->top = NULL;
+    text->n_versions = 0;
+    text->support = (struct odds_support){0};
+    text->experts = (struct str){0};
+    return text;
+}
+
 /* One sample is whole. */
 static void on_done(void *ctx, const struct engine_result *res)
 {
@@ -138,6 +155,8 @@ static void on_done(void *ctx, const struct engine_result *res)
     r->done = true;
     if (t->failing)
         return;
+    if (engine_pool_name(t->engines) && res->openai_body.p)
+        res = without_ids(t, res);
     sample_keep(t, r, res);
     if (res->openai_body.p) {
         upstream_take(t, r, res);

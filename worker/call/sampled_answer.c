@@ -10,6 +10,7 @@
 #include "worker/call/sampled_answer.h"
 
 #include "common/base/vec.h"
+#include "common/codec/json.h"
 #include "worker/request/answer_sink.h"
 #include "worker/tokens/span.h"
 #include "worker/tokens/tokenizer.h"

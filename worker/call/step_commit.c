@@ -1,17 +1,18 @@
 /* The last steps but one: what the engine gave becomes a record, in the journal and applied, and as
  * durable as promised before anybody sees the end. */
 #include "common/base/clock.h"
-#include "common/proc/metrics.h"
 #include "worker/call/answer_check.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
+#include "worker/call/call_trace.h"
+#include "worker/call/commit_counts.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/call/told.h"
-#include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
 #include "worker/session/session.h"
 #include "worker/session/session_answer.h"
+#include "worker/session/session_call.h"
 
 /* Of n answers to one prompt, counted once: what the engine had for all of them. */
 static void settle_cached(struct model_call *t)
@@ -62,38 +63,6 @@ static int record_commit(struct model_call *t, const struct session_answer *answ
     return rc;
 }
 
-/* A span without a version, or none at all. */
-static bool is_versioned(const struct sample *r)
-{
-    for (size_t i = 0; i < r->n_versions; i++) {
-        if (r->versions[i].version.len == 0)
-            return false;
-    }
-    return r->n_versions > 0 || r->n_ids == 0;
-}
-
-static void count_unversioned(const struct model_call *t)
-{
-    for (uint32_t i = 0; i < t->n_samples; i++) {
-        if (!is_versioned(&t->samples[i]))
-            metrics_count(t->env->page, METRIC_unversioned_answers, 1);
-    }
-}
-
-/* The commit may have found the same answer once more. */
-static void count_causes(const struct model_call *t, enum session_cause planned)
-{
-    bool ended = false;
-    const struct session *s = session_find(t->env->store, t->in.session_id, &ended);
-
-    for (uint32_t i = 0; i < t->n_samples; i++) {
-        enum session_cause c =
-            s ? session_response_cause(s, t->samples[i].response_id, planned) : planned;
-
-        metrics_count_at(t->env->page, METRIC_forks, (unsigned)c, 0, 1);
-    }
-}
-
 /* From here on no client that leaves stops the call, only a bad answer or a full disk does: what
  * was sampled is on record before the end of the answer is told. */
 enum step_result step_commit(struct model_call *t)
@@ -104,22 +73,15 @@ enum step_result step_commit(struct model_call *t)
 
     if (answer_check(t))
         return STEP_FAILED;
-    for (uint32_t i = 0; i < t->n_samples; i++) {
+    for (uint32_t i = 0; i < t->n_samples; i++)
         sample_result(t, &t->samples[i], &answers[i]);
-        metrics_count(t->env->page, METRIC_parse_warnings, answers[i].parse_warning.len > 0);
-        metrics_count(t->env->page, METRIC_media_drift, answers[i].drifted_tokens > 0);
-    }
+    commit_count_answers(t, answers);
     settle_cached(t);
     keep_told(t, answers);
     if (record_commit(t, answers, &t->err))
         return STEP_FAILED;
-    metrics_count(t->env->page, METRIC_tokens_generated, t->usage.completion_tokens);
-    metrics_count(t->env->page, METRIC_tokens_trimmed, trimmed);
-    count_unversioned(t);
-    count_causes(t, cause);
-    metrics_observe_us(t->env->page, METRIC_turn_queue, answers[0].queue_us);
-    metrics_observe_us(t->env->page, METRIC_turn_engine, answers[0].engine_us);
-    metrics_observe_us(t->env->page, METRIC_turn_gateway, answers[0].gateway_us);
+    call_trace_mark(t, CALL_COMMITTED);
+    commit_count(t, answers, cause, trimmed);
     return STEP_NEXT;
 }
 
@@ -134,8 +96,7 @@ enum step_result step_finish(struct model_call *t)
     struct finished_answer *out = arena_calloc(&t->arena, t->n_samples, sizeof(*out));
 
     model_call_log_end(t, "ok");
-    deliveries_open(t->env->ledger->deliveries, t->in.session_id, t->in.body_hash,
-                    (uint64_t)t->call);
+    ledger_open_delivery(t->env->ledger, t->in.session_id, t->in.body_hash, (uint64_t)t->call);
     for (uint32_t i = 0; i < t->n_samples; i++)
         out[i] = t->samples[i].out;
     call_listeners_finish(t, out, t->n_samples);

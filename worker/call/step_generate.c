@@ -7,6 +7,7 @@
 #include "worker/call/call_env.h"
 #include "worker/call/call_images.h"
 #include "worker/call/call_listeners.h"
+#include "worker/call/call_trace.h"
 #include "worker/call/call_watch.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
@@ -14,6 +15,7 @@
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/request/chat_request.h"
+#include "worker/session/session_call.h"
 
 /* Listeners may answer from here on; a join gets it again. */
 static void send_head(struct model_call *t)
@@ -56,8 +58,9 @@ enum step_result step_generate(struct model_call *t)
             t->samples[i].finish = ENGINE_LENGTH;
         return STEP_NEXT;
     }
-    if (engine_pool_some_text(t->env->engines))
+    if (engine_pool_some_text(t->engines))
         body = upstream_body(t, t->asked_tokens, &t->arena);
+    call_trace_mark(t, CALL_ASKED);
     for (uint32_t i = 0; i < t->n_samples; i++) {
         struct engine_request er = {
             .session_id = t->in.session_id,
@@ -74,11 +77,12 @@ enum step_result step_generate(struct model_call *t)
             .experts_from = t->plan->experts_known,
             .reused = (uint32_t)t->plan->reused,
             .chat_body = body,
-            .text = t->call_input.text,
+            .text = t->call_input->text,
+            .trace = call_trace_headers(t, i),
         };
 
         call_images_put(t, &er);
-        t->samples[i].call = engine_start(t->env->engines, &er, &sample_events, &t->samples[i]);
+        t->samples[i].call = engine_start(t->engines, &er, &sample_events, &t->samples[i]);
     }
     return STEP_WAIT;
 }

@@ -5,13 +5,16 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/codec/json.h"
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
+#include "worker/call/call_trace.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/prepare_input.h"
 #include "worker/call/sampling_merge.h"
 #include "worker/ledger/ledger.h"
 #include "worker/model/model.h"
+#include "worker/session/session_call.h"
 
 static int by_id(const void *a, const void *b)
 {
@@ -69,7 +72,7 @@ static int place_text(struct model_call *t)
 {
     struct session *s = model_call_session(t);
 
-    if (!s || session_prepare(s, t->env->scratch, &t->arena, &t->call_input, &t->plan, &t->err))
+    if (!s || session_prepare(s, t->env->scratch, &t->arena, t->call_input, &t->plan, &t->err))
         return -1;
     t->thought = THOUGHT_MAYBE;
     return model_call_constrain(t, &t->err);
@@ -80,8 +83,9 @@ enum step_result step_place(struct model_call *t)
 {
     struct call_env *env = t->env;
 
+    call_trace_mark(t, CALL_RENDERED);
     if (prepare_is_text(t->in.req) ? place_text(t)
-                                   : session_prepare_end(t->plan, &t->call_input, &t->err))
+                                   : session_prepare_end(t->plan, t->call_input, &t->err))
         return STEP_FAILED;
     t->asked_tokens = t->sampling.max_tokens;
     t->sampling.max_tokens = t->plan->max_tokens;

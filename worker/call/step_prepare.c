@@ -2,6 +2,7 @@
  * engines can do, and the call finds where it stands in its session. Nothing is changed. A text
  * completion stands nowhere yet: its position needs its ids (step_place.c). */
 
+#include "common/codec/json.h"
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/model_call_internal.h"
@@ -12,6 +13,7 @@
 #include "worker/request/chat_request.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
+#include "worker/session/session_call.h"
 
 struct session *model_call_session(struct model_call *t)
 {
@@ -65,7 +67,7 @@ static int known_parameters(const struct call_env *env, const struct sampling *s
 /* What the session wants kept; it may have been made for other engines. */
 static int check_wants(struct model_call *t)
 {
-    const struct engine_pool *p = t->env->engines;
+    const struct engine_pool *p = t->engines;
 
     if (t->wants.support && engine_pool_tells(p, "sampling_support", &t->err))
         return -1;
@@ -78,22 +80,22 @@ static int check_wants(struct model_call *t)
 static int check_constraint(struct model_call *t)
 {
     struct str type = json_string(json_get(t->sampling.grammar, "type"));
-    const char *cannot = engine_pool_cannot_take(t->env->engines, &t->sampling);
+    const char *cannot = engine_pool_cannot_take(t->engines, &t->sampling);
 
     t->kinds = (struct answer_formats){
         .tool = call_formats(t->env).tool,
         .reasoning = t->in.req->chat.messages ? call_formats(t->env).reasoning : REASONING_NONE,
     };
-    if (check_wants(t) ||
-        engine_pool_takes_extra(t->env->engines, t->sampling.engine_extra, &t->err))
+    if (check_wants(t) || engine_pool_takes_extra(t->engines, t->sampling.engine_extra, &t->err))
         return -1; /* the session was made for other engines */
-    t->constrains = !t->call_input.text && engine_pool_constrains(t->env->engines);
+    t->constrains = !t->call_input->text && engine_pool_constrains(t->engines);
     if (!t->constrains)
         return 0; /* the request itself goes on */
     if (known_parameters(t->env, &t->sampling, &t->err))
         return -1;
-    if (t->env->strict_logprobs && !t->wants.support && /* which brings logprobs of its own */
-        !engine_pool_logprobs_own(t->env->engines, &t->sampling))
+    if (t->env->strict_logprobs && !engine_pool_name(t->engines) &&
+        !t->wants.support && /* which brings logprobs of its own */
+        !engine_pool_logprobs_own(t->engines, &t->sampling))
         return err_set(
             &t->err, ERR_INVALID,
             "--strict-logprobs: with these sampling parameters the engine's logprobs are "
@@ -101,7 +103,7 @@ static int check_constraint(struct model_call *t)
     if (cannot)
         return err_field(&t->err, cannot, "the engine has no field for %s, which would be ignored",
                          cannot);
-    if (!engine_pool_enforces(t->env->engines, type))
+    if (!engine_pool_enforces(t->engines, type))
         return err_field(&t->err, "response_format.type",
                          "the engine cannot enforce response_format.type %s",
                          arena_cstr(&t->arena, type));
@@ -116,7 +118,44 @@ static int find_position(struct model_call *t, struct session *s)
         session_pin(s);
         return 0;
     }
-    return session_prepare_begin(s, &t->arena, &t->call_input, &t->plan, &t->err);
+    return session_prepare_begin(s, &t->arena, t->call_input, &t->plan, &t->err);
+}
+
+/* Which engines answer, and whether they can be asked so. */
+static int choose_engines(struct model_call *t, const struct session *s)
+{
+    struct str own = session_pool(s);
+
+    t->engines = call_engines(t->env, t->in.req->model, s);
+    if (!t->engines)
+        return err_set(&t->err, ERR_ENGINE_UNAVAILABLE,
+                       "model: this session's pool \"%.*s\" is not among this gateway's engines "
+                       "(--engine, /admin/engines)",
+                       (int)own.len, own.p);
+    if (engine_pool_check_manned(t->engines, &t->err))
+        return -1;
+    if (t->in.req->chat.messages)
+        return 0;
+    if (engine_pool_name(t->engines))
+        return err_field(&t->err, "model", "model: the pool \"%s\" answers chats only",
+                         engine_pool_name(t->engines));
+    return engine_pool_some_text(t->engines)
+               ? err_set(&t->err, ERR_INVALID, "this engine answers chats only")
+               : 0;
+}
+
+/* What the trainer set holds for the session's own engines: others have other parameters. */
+static int merge(struct model_call *t, const struct session *s)
+{
+    const char *pool = engine_pool_name(t->engines);
+    bool own = pool ? str_eq_c(session_pool(s), pool) : !session_pool(s).len;
+
+    if (own && !pool) {
+        t->wants = session_wants(s);
+        t->lora = session_adapter(s).len ? arena_str(&t->arena, session_adapter(s)) : t->lora;
+    }
+    return merge_sampling(&t->arena, t->in.req, own ? session_sampling(s) : NULL,
+                          own ? session_lock_sampling(s) : NULL, &t->sampling, &t->err);
 }
 
 /* Refusals of this step change nothing and cost no rendering. */
@@ -127,23 +166,20 @@ enum step_result step_prepare(struct model_call *t)
 
     if (!s || residency_room(env->residency, s, t->in.body_bytes + t->arena.held_bytes, &t->err))
         return STEP_FAILED;
-    if (!t->in.req->chat.messages && engine_pool_some_text(env->engines)) {
-        (void)err_set(&t->err, ERR_INVALID, "this engine answers chats only");
+    if (choose_engines(t, s))
         return STEP_FAILED;
-    }
     if (session_inflight(s) >= env->max_session_inflight || env->n_running > env->max_inflight) {
         metrics_count_at(env->page, METRIC_refusals, METRIC_REFUSAL_INFLIGHT, 0, 1);
         (void)err_set(&t->err, ERR_OVERLOADED, "too many calls are running");
         return STEP_FAILED;
     }
-    if (merge_sampling(&t->arena, t->in.req, session_sampling(s), session_lock_sampling(s),
-                       &t->sampling, &t->err) ||
-        prepare_input(env, &t->in, &t->sampling, &t->call_input, &t->err) || find_position(t, s))
+    t->call_input = ARENA_NEW(&t->arena, struct session_call_input);
+    if (merge(t, s) ||
+        prepare_input(env, t->engines, &t->in, &t->sampling, t->call_input, &t->err) ||
+        find_position(t, s))
         return STEP_FAILED;
     t->format = t->sampling.grammar;
-    t->wants = session_wants(s);
-    t->lora = session_adapter(s).len ? arena_str(&t->arena, session_adapter(s)) : (struct str){0};
-    if (t->plan && t->plan->images > 0 && engine_pool_check_images(env->engines, &t->err))
+    if (t->plan && t->plan->images > 0 && engine_pool_check_images(t->engines, &t->err))
         return STEP_FAILED;
     return check_constraint(t) ? STEP_FAILED : STEP_NEXT;
 }

@@ -2,50 +2,45 @@
  * ones are made in a helper (work.h), so the session may have changed, or ended, when it is
  * through. A text completion is encoded here. */
 
-#include "common/base/log.h"
-#include "common/proc/metrics.h"
-#include "worker/call/call_env.h"
+#include "common/codec/json.h"
 #include "worker/call/call_images.h"
 #include "worker/call/call_work.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/prepare_input.h"
+#include "worker/call/prompt_look.h"
 #include "worker/call/stop_text.h"
-#include "worker/model/model.h"
-#include "worker/parsers/parser.h"
+#include "worker/call/work.h"
 #include "worker/request/chat_request.h"
-#include "worker/tokens/tokenizer.h"
-
-enum { PROMPT_TAIL_IDS = 64 }; /* enough to hold a thought's tag */
+#include "worker/session/session_call.h"
 
 enum { GRAMMAR_COST = 4, STOP_COST = 8 };
 
-/* What the prompt says about the thought. */
-static enum thought_state thought_of(const struct model_call *t, struct token_span p)
-{
-    size_t from = p.n > PROMPT_TAIL_IDS ? p.n - PROMPT_TAIL_IDS : 0;
-    struct buf tail = {0};
-    enum thought_state thought;
+struct call_work {
+    struct long_work work;
+    struct model_call *call;
+    void (*let_go)(struct model_call *t);
+};
 
-    if (t->kinds.reasoning == REASONING_NONE)
-        return THOUGHT_MAYBE;
-    tokenizer_decode(model_tokenizer(t->env->model), p.at + from, p.n - from, false, &tail);
-    thought = parser_thought(t->kinds.reasoning, buf_str(&tail));
-    buf_done(&tail);
-    return thought;
+struct call_work *call_work_new(struct arena *arena, struct model_call *t)
+{
+    struct call_work *w = ARENA_NEW(arena, struct call_work);
+
+    w->call = t;
+    return w;
 }
 
-/* Whether the text of a completion may fit, by its bytes. */
-static int text_may_fit(const struct model_call *t, struct err *e)
+static void on_drop(struct long_work *w)
 {
-    size_t fewest = tokenizer_fewest(model_tokenizer(t->env->model), t->in.req->prompt);
-    uint32_t max = t->call_input.context_length;
+    struct call_work *c = CONTAINER_OF(w, struct call_work, work);
 
-    if (max == 0 || fewest <= max)
-        return 0;
-    return err_set(e, ERR_CONTEXT_LENGTH,
-                   "This model's maximum context length is %u tokens. However, your prompt "
-                   "resulted in at least %zu tokens.",
-                   max, fewest);
+    c->let_go(c->call);
+}
+
+void call_work_drop(struct call_work *w, void (*let_go)(struct model_call *t))
+{
+    w->let_go = let_go;
+    w->work.drop = on_drop;
+    work_drop(&w->work);
 }
 
 /* In a helper, maybe: see work.h. The call's arena is this function's meanwhile. */
@@ -57,26 +52,16 @@ static int render(struct long_work *w, struct work_tools *tools, struct err *e)
     if (work_note(tools, w->body_hash, e))
         return -1;
     t->stops = stop_tree_new(&t->arena, t->sampling.stop);
-    if (prepare_is_text(t->in.req) && text_may_fit(t, e) != 0)
+    if (prepare_is_text(t->in.req) && prompt_may_fit(t, e) != 0)
         return -1;
     if (prepare_is_text(t->in.req))
-        return prepare_encode(tools->encoder, &t->arena, t->in.req, &t->call_input.raw, e);
+        return prepare_encode(tools->encoder, &t->arena, t->in.req, &t->call_input->raw, e);
     if (session_prepare_render(t->plan, tools->scratch, &prompt, e))
         return -1;
     if (t->plan->images > 0 && (call_images_keep(t, e) || call_images_gather(t, e)))
         return -1;
-    t->thought = thought_of(t, prompt);
+    t->thought = prompt_thought(t, prompt);
     return model_call_constrain(t, e);
-}
-
-/* What stands in for something was in the prompt: it is said, and nothing is sent. */
-static void note_leak(const struct model_call *t, const struct err *e)
-{
-    if (e->kind != ERR_PROMPT_LEAK)
-        return;
-    metrics_count(t->env->page, METRIC_prompt_leaks, 1);
-    log_error(t->in.scope, "a prompt with stand-in text was refused",
-              LOG_S("session", t->in.session_id));
 }
 
 /* A helper is through: the call goes on with the next step. */
@@ -85,7 +70,7 @@ static void on_rendered(struct long_work *w, const struct err *e)
     struct model_call *t = CONTAINER_OF(w, struct call_work, work)->call;
 
     if (e) {
-        note_leak(t, e);
+        model_call_note_leak(t, e);
         model_call_fail_now(t, e);
         return;
     }
@@ -137,7 +122,7 @@ enum step_result step_render(struct model_call *t)
     case WORK_HELPED:
         return STEP_WAIT;
     case WORK_FAILED:
-        note_leak(t, &t->err);
+        model_call_note_leak(t, &t->err);
         break;
     }
     return STEP_FAILED;

@@ -5,6 +5,8 @@
 
 #include "worker/call/stop_text.h"
 
+#include "common/codec/json.h"
+
 enum { ROOT, NO_STOP = -1 };
 
 /* A node is a beginning of some stop strings. */

@@ -12,8 +12,8 @@
 
 #include "common/base/arena.h"
 #include "common/base/buf.h"
-#include "common/codec/json.h"
 
+struct json;
 struct stop_tree;
 
 /* stops: an array of non-empty strings, borrowed, or NULL. Returns NULL if there are none. */

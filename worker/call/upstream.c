@@ -4,6 +4,7 @@
 #include "worker/call/upstream.h"
 
 #include "common/base/vec.h"
+#include "common/codec/json.h"
 #include "worker/call/call_env.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"

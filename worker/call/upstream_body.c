@@ -2,12 +2,15 @@
  * request is handed on with the client's own fields that say what to answer; requests of other
  * dialects are rewritten as chat. */
 #include "worker/call/upstream_body.h"
+#include "common/codec/json.h"
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_set.h"
 #include "worker/engine/extra.h"
+#include "worker/model/model.h"
 #include "worker/request/chat_request.h"
 
 /* Sampling that is not as the API has it by default; temperature and top_p always. */
@@ -123,9 +126,9 @@ static bool passes(struct str name)
     return is_one_of(name, fields, ARRAY_LEN(fields));
 }
 
-member_taken_fn call_upstream_takes(const struct call_env *env, const char *dialect)
+member_taken_fn call_upstream_takes(const struct engine_pool *engines, const char *dialect)
 {
-    return strcmp(dialect, "chat") == 0 && engine_pool_all_text(env->engines) ? passes : NULL;
+    return strcmp(dialect, "chat") == 0 && engine_pool_all_text(engines) ? passes : NULL;
 }
 
 /* Engines take the template itself from among its arguments. */
@@ -146,9 +149,23 @@ static void write_kwargs(struct json_out *o, const struct json *kwargs)
     json_out_end_obj(o);
 }
 
-/* The client's own fields, but for those that the trainer sets; how many were left out. */
-static size_t write_passed(struct json_out *o, const struct json *body, const struct json *extra)
+/* `policy` chooses engines here; upstreams know the model by its served name. */
+static struct str upstream_model(const struct model_call *t)
 {
+    bool chosen = str_eq_c(t->in.req->model, ENGINE_POOL_POLICY);
+
+    return chosen ? str_cstr(model_info(t->env->model)->name) : t->in.req->model;
+}
+
+static bool names_model(const struct json_member *m)
+{
+    return json_is(&m->value, JSON_STRING) && str_eq_c(json_string(&m->key), "model");
+}
+
+/* The client's own fields, but for those that the trainer sets; how many were left out. */
+static size_t write_passed(struct json_out *o, const struct model_call *t)
+{
+    const struct json *body = t->in.body, *extra = t->sampling.engine_extra;
     static const char *const ours[] = {"stream", "stream_options", "n"};
     size_t dropped = 0;
 
@@ -165,6 +182,8 @@ static size_t write_passed(struct json_out *o, const struct json *body, const st
         json_out_key_str(o, name);
         if (str_eq_c(name, "chat_template_kwargs"))
             write_kwargs(o, &m->value);
+        else if (names_model(m))
+            json_out_str(o, upstream_model(t));
         else
             json_out_value(o, &m->value);
     }
@@ -220,10 +239,12 @@ static void write_choice(struct json_out *o, const struct chat_request *req)
 }
 
 /* A request of another dialect, as chat. */
-static void write_as_chat(struct json_out *o, const struct chat_request *req)
+static void write_as_chat(struct json_out *o, const struct model_call *t)
 {
+    const struct chat_request *req = t->in.req;
+
     json_out_key(o, "model");
-    json_out_str(o, req->model);
+    json_out_str(o, upstream_model(t));
     write_value(o, "messages", req->chat.messages);
     if (req->chat.tools && req->chat.tools->n > 0) {
         write_value(o, "tools", req->chat.tools);
@@ -256,9 +277,9 @@ const struct json *upstream_body(const struct model_call *t, int64_t asked, stru
 
     json_out_obj(&o);
     if (str_eq_c(str_cstr(t->in.dialect), "chat"))
-        metrics_count(t->env->page, METRIC_upstream_dropped, write_passed(&o, t->in.body, extra));
+        metrics_count(t->env->page, METRIC_upstream_dropped, write_passed(&o, t));
     else
-        write_as_chat(&o, t->in.req);
+        write_as_chat(&o, t);
     write_sampling(&o, t, asked);
     engine_extra_write(&o, extra);
     json_out_end_obj(&o);

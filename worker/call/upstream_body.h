@@ -11,7 +11,7 @@
 #include "worker/request/chat_request.h"
 
 struct arena;
-struct call_env;
+struct engine_pool;
 struct json;
 struct model_call;
 
@@ -19,8 +19,8 @@ struct model_call;
  * none. */
 const struct json *upstream_body(const struct model_call *t, int64_t asked, struct arena *a);
 
-/* Which members of a dialect's requests the engines obey, because they get them as they are. NULL:
- * none. */
-member_taken_fn call_upstream_takes(const struct call_env *env, const char *dialect);
+/* Which members of a dialect's requests these engines obey, because they get them as they are.
+ * NULL: none. */
+member_taken_fn call_upstream_takes(const struct engine_pool *engines, const char *dialect);
 
 #endif

@@ -24,8 +24,6 @@ enum { TRIM_LEAST = 32 << 20, TRIM_CALLS = 5 };
 
 #define TRIM STR("trim") /* the key of its jobs */
 
-enum { HASHED_BYTES = 2 << 20 }; /* at each end of a body: the loop does it, in 0.5 ms at most */
-
 /* --- in a helper --- */
 
 /* The place of the n-th thread's note, the loop's being the first. */
@@ -57,26 +55,30 @@ static void tools_free(void *p)
     free(tools);
 }
 
-static uint64_t hash_part(struct str part, uint64_t seed)
+/* str_hash128 has four lanes: several times as fast as str_hash on long texts. */
+static uint64_t hash_part(struct str part, uint64_t seed, uint64_t both[2])
 {
-    uint64_t both[2];
-
-    str_hash128(part, both); /* four lanes: several times as fast as str_hash on long texts */
-    return str_hash(str_of((const char *)both, sizeof(both)), seed);
+    str_hash128(part, both);
+    return str_hash(str_of((const char *)both, 2 * sizeof(*both)), seed);
 }
 
 /* Bodies up to 4 MiB are hashed whole, longer ones by their length, their beginning and their
  * end. 0: there is no board. */
-uint64_t work_hash(const struct call_env *env, struct str body)
+uint64_t work_hash(const struct call_env *env, struct str body, uint64_t whole[2])
 {
-    uint64_t head;
+    uint64_t head, end[2], own[2];
 
+    whole = whole ? whole : own;
+    whole[0] = whole[1] = 0;
     if (!env->board)
         return 0;
-    head = hash_part(str_sub(body, 0, HASHED_BYTES), env->board->hash_seed ^ body.len);
-    if (body.len <= HASHED_BYTES)
+    head = hash_part(str_sub(body, 0, WORK_HASHED_BYTES), env->board->hash_seed ^ body.len, whole);
+    if (body.len <= WORK_HASHED_BYTES)
         return head | 1;
-    return hash_part(str_sub(body, MAX_OF(body.len - HASHED_BYTES, HASHED_BYTES), body.len), head) |
+    whole[0] = whole[1] = 0;
+    return hash_part(
+               str_sub(body, MAX_OF(body.len - WORK_HASHED_BYTES, WORK_HASHED_BYTES), body.len),
+               head, end) |
            1;
 }
 

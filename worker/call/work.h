@@ -77,9 +77,12 @@ enum work_state work_begin(struct call_env *env, struct long_work *w, struct str
  * (call_fetchers_begin), beside what is done for its session. Of its tools there is `tls` alone. */
 void work_fetch(struct call_env *env, struct long_work *w, struct str session_id);
 
+enum { WORK_HASHED_BYTES = 2 << 20 }; /* at each end: the loop does it, in 0.5 ms at most */
+
 /* What work_note knows a body by: all of it up to 4 MiB, else its length, beginning and end, under
- * the board's seed, so that no client makes a body that passes for another's. 0: no board. */
-uint64_t work_hash(const struct call_env *env, struct str body);
+ * the board's seed, so that no client makes a body that passes for another's. 0: no board. `whole`
+ * becomes the body's str_hash128 where that was computed on the way, else 0, 0; or NULL. */
+uint64_t work_hash(const struct call_env *env, struct str body, uint64_t whole[2]);
 
 /* To be called first by `run`: on the board stands what is worked at, for the supervisor to know
  * should the process die of it. -1 and ERR_INTERNAL when processes did before (struct board's

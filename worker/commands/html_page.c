@@ -9,6 +9,7 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/base64.h"
+#include "common/codec/json.h"
 #include "worker/export/export.h"
 #include "worker/session/branch.h"
 #include "worker/viewer/assets.h"

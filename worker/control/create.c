@@ -5,46 +5,23 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "common/codec/sampling.h"
 #include "common/codec/session_rules.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
-#include "common/proc/keys.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/control/handlers.h"
 #include "worker/control/pending.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_set.h"
 #include "worker/engine/scorers.h"
 #include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
 #include "worker/session/score.h"
-
-/* URLs as the client reached us: its Host and, behind a proxy, its scheme. */
-static void write_urls(struct service_request *r, struct str id, struct json_out *o)
-{
-    struct str host = exchange_authority(r->x);
-    struct str proto = exchange_header(r->x, "x-forwarded-proto");
-    const char *scheme = str_eq_c(proto, "https") ? "https" : "http";
-    static const char *const names[][2] = {
-        {"base_url", "/v1"},
-        {"anthropic_base_url", ""},
-        {"reward_info_url", "/reward_info"},
-        {"complete_url", "/complete"},
-    };
-    struct buf url = {0};
-
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        buf_clear(&url);
-        buf_printf(&url, "%s://%.*s/sessions/%.*s%s", scheme, (int)host.len, host.p, (int)id.len,
-                   id.p, names[i][1]);
-        json_out_key(o, names[i][0]);
-        json_out_str(o, buf_str(&url));
-    }
-    buf_done(&url);
-}
 
 /* Sessions that are made together: samples of one task. */
 struct minted_group {
@@ -148,27 +125,6 @@ static void write_group(const struct minted_group *g, int64_t n, struct json_out
     json_out_i64(o, g->count);
 }
 
-void control_put_created(struct service_request *r, struct str id, uint64_t now_ms,
-                         struct json_out *o)
-{
-    const struct keys *k = r->service->keys;
-    char key[KEY_TEXT_MAX];
-
-    json_out_key(o, "session_id");
-    json_out_str(o, id);
-    write_urls(r, id, o);
-    keys_make(k, KEY_AGENT, id, key);
-    json_out_key(o, "api_key");
-    json_out_cstr(o, key);
-    keys_make(k, KEY_RUNNER, id, key);
-    json_out_key(o, "runner_key");
-    json_out_cstr(o, key);
-    json_out_key(o, "worker_index");
-    json_out_i64(o, r->service->heritage->index);
-    json_out_key(o, "created_at");
-    json_out_double(o, (double)now_ms / 1000.0);
-}
-
 static void write_created(struct service_request *r, struct str id, const struct minted_group *g,
                           int64_t n, uint64_t now_ms, struct json_out *o)
 {
@@ -178,24 +134,77 @@ static void write_created(struct service_request *r, struct str id, const struct
     json_out_end_obj(o);
 }
 
+static void add_name(void *ctx, const char *name)
+{
+    buf_printf(ctx, ", %.64s", name);
+}
+
+/* The engines that the session's calls go to unless they name others. */
+static int find_engines(struct service *a, const struct json *options, struct engine_pool **ret,
+                        struct err *e)
+{
+    struct str name = json_string(json_get(options, "model"));
+    struct buf known = {0};
+
+    *ret = name.p ? engine_pool_named(a->calls.engines, name) : a->calls.engines;
+    if (*ret)
+        return 0;
+    buf_puts(&known, ENGINE_POOL_POLICY);
+    engine_pool_each_name(a->calls.engines, add_name, &known);
+    (void)err_field(e, "model", "model: no pool of engines is called \"%.*s\"; there are: %.*s",
+                    (int)MIN_OF(name.len, (size_t)64), name.p, (int)MIN_OF(known.len, (size_t)400),
+                    known.p);
+    buf_done(&known);
+    return -1;
+}
+
+/* What only the policy's engines are asked for, whatever kinds a pool has now or later. */
+static int check_pool_options(const struct engine_pool *engines, const struct json *options,
+                              struct err *e)
+{
+    const char *pool = engine_pool_name(engines), *field = NULL;
+    int64_t top = 0;
+
+    (void)json_to_i64(json_get(options, "top_logprobs"), &top);
+    if (json_string(json_get(options, "adapter")).len)
+        field = "adapter";
+    else if (json_is_true(json_get(options, "sampling_support")))
+        field = "sampling_support";
+    else if (top > 0)
+        field = "top_logprobs";
+    if (!pool || !field)
+        return 0;
+    return err_field(e, field,
+                     "%s is the policy's alone, and this session is made for the pool \"%s\" "
+                     "(model)",
+                     field, pool);
+}
+
 static int check_extra(struct service *a, const struct json *options, struct err *e)
 {
+    struct engine_pool *engines;
+
     const struct json *sampling = json_get(options, "sampling_params");
 
-    if (json_string(json_get(options, "adapter")).len &&
-        engine_pool_takes_lora(a->calls.engines, json_get(sampling, SAMPLING_ENGINE_EXTRA), e))
+    if (find_engines(a, options, &engines, e) || check_pool_options(engines, options, e))
         return -1;
-    return engine_pool_takes_extra(a->calls.engines, json_get(sampling, SAMPLING_ENGINE_EXTRA), e);
+    if (json_string(json_get(options, "adapter")).len &&
+        engine_pool_takes_lora(engines, json_get(sampling, SAMPLING_ENGINE_EXTRA), e))
+        return -1;
+    return engine_pool_takes_extra(engines, json_get(sampling, SAMPLING_ENGINE_EXTRA), e);
 }
 
 /* What is to be kept of answers the engines have to tell. */
 static int check_wants(struct service *a, const struct json *options, struct err *e)
 {
+    struct engine_pool *engines;
     struct score_wants scores;
     int64_t top = 0;
 
+    if (find_engines(a, options, &engines, e))
+        return -1;
     if (json_is_true(json_get(options, "sampling_support")) &&
-        engine_pool_tells(a->calls.engines, "sampling_support", e))
+        engine_pool_tells(engines, "sampling_support", e))
         return -1;
     if (score_wants_read(json_get(options, "score"), &scores, e))
         return -1;
@@ -203,7 +212,7 @@ static int check_wants(struct service *a, const struct json *options, struct err
         if (scorers_find(a->scorers, scores.at[i].engine, e))
             return -1;
     (void)json_to_i64(json_get(options, "top_logprobs"), &top);
-    return top > 0 ? engine_pool_tells(a->calls.engines, "top_logprobs", e) : 0;
+    return top > 0 ? engine_pool_tells(engines, "top_logprobs", e) : 0;
 }
 
 /* Makes one session; `durable` comes for the record. */

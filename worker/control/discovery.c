@@ -15,9 +15,7 @@
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "common/os/file.h"
-#include "common/proc/board.h"
 #include "common/proc/config.h"
-#include "common/proc/heritage.h"
 #include "worker/call/call_env.h"
 #include "worker/control/handlers.h"
 #include "worker/engine/adapter.h"
@@ -213,16 +211,6 @@ static struct discovery *discovery_new(struct service *a)
     return d;
 }
 
-/* Of the workers that serve, the first. */
-static bool leads(const struct heritage *h)
-{
-    for (unsigned place = 0; place < h->place; place++) {
-        if (board_ready(h->board, BOARD_WORKER0 + place))
-            return false;
-    }
-    return board_ready(h->board, BOARD_WORKER0 + h->place);
-}
-
 void discovery_look(struct service *a)
 {
     const char *setting = a->config->engine_source;
@@ -230,7 +218,7 @@ void discovery_look(struct service *a)
 
     if (!setting || a->draining)
         return;
-    if (!leads(a->heritage)) {
+    if (!siblings_lead(a->heritage)) {
         if (a->discovery)
             a->discovery->obeyed = 0; /* who leads may have changed the set */
         return;

@@ -54,7 +54,7 @@ struct engine_order {
 
 static const char *name_of(struct engine_order *o, const char *text)
 {
-    return engine_set_name(&o->arena, text);
+    return engine_set_name(o->next.pools.n > 0 ? &o->next : &o->now, &o->arena, text);
 }
 
 static const struct engine_entry *find_text(const struct engine_set *s, const char *text)
@@ -66,16 +66,23 @@ static const struct engine_entry *find_text(const struct engine_set *s, const ch
     return NULL;
 }
 
-/* By its name, or by the whole argument. */
-static const struct engine_entry *find_name(struct engine_order *o, struct str name)
+/* By its name, by that of its pool, or by the whole argument. */
+static bool is_called(struct engine_order *o, const struct engine_entry *entry, struct str name)
+{
+    const char *known = engine_set_name(&o->now, &o->arena, entry->text);
+    const char *pool = engine_set_pool_of(&o->now, &o->arena, entry->text);
+
+    return (known && str_eq_c(name, known)) || (pool && str_eq_c(name, pool)) ||
+           str_eq_c(name, entry->text);
+}
+
+static bool is_any_called(struct engine_order *o, struct str name)
 {
     for (size_t i = 0; i < o->now.n; i++) {
-        const char *known = name_of(o, o->now.at[i].text);
-
-        if ((known && str_eq_c(name, known)) || str_eq_c(name, o->now.at[i].text))
-            return &o->now.at[i];
+        if (is_called(o, &o->now.at[i], name))
+            return true;
     }
-    return NULL;
+    return false;
 }
 
 /* --- the end of an order --- */
@@ -284,7 +291,7 @@ static bool is_as_before(const struct engine_order *o)
         if (strcmp(o->next.at[i].text, o->now.at[i].text) != 0)
             return false;
     }
-    return o->next.n == o->now.n;
+    return o->next.n == o->now.n && o->next.pools.n == o->now.pools.n;
 }
 
 /* Of what a source tells, those that answer come. */
@@ -299,6 +306,7 @@ static void take_answering(struct engine_order *o, struct str silent)
             engine_pool_tried(o->service->calls.engines, entry->text))
             engine_set_add(&kept, str_cstr(entry->text), entry->number);
     }
+    (void)engine_set_follow(&kept, &o->next, NULL); /* pools are as if all did */
     engine_set_done(&o->next);
     o->next = kept;
     buf_add_str(&o->silent, silent);
@@ -382,6 +390,26 @@ static int check_entry(struct engine_order *o, uint32_t i, struct str text, stru
     return err_field(e, "engines", "engines[%u]: %s", i, why.text);
 }
 
+static bool has_policy(struct engine_order *o, const struct engine_set *s)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        if (!engine_set_pool_of(s, &o->arena, s->at[i].text))
+            return true;
+    }
+    return false;
+}
+
+/* Where names are those of pools, a new set whose engines all have some has none for the policy. */
+static int check_policy(struct engine_order *o, struct err *e)
+{
+    if (o->change != CHANGE_ALL || o->next.n == 0 || has_policy(o, &o->next) ||
+        !has_policy(o, &o->now))
+        return 0;
+    return err_field(e, "engines",
+                     "none of these engines is the policy's: each has the name of a pool. Call the "
+                     "policy's policy=KIND:URL or leave the name out; DELETE takes engines out");
+}
+
 static int read_new(struct engine_order *o, const struct json *list, struct err *e)
 {
     struct err why;
@@ -397,7 +425,9 @@ static int read_new(struct engine_order *o, const struct json *list, struct err 
             return -1;
         add_entry(o, text);
     }
-    return engine_set_check(&o->next, &why) ? err_field(e, "engines", "%s", why.text) : 0;
+    return engine_set_follow(&o->next, &o->now, &why) || engine_set_check(&o->next, &why)
+               ? err_field(e, "engines", "%s", why.text)
+               : check_policy(o, e);
 }
 
 static int read_names(struct engine_order *o, const struct json *list, struct str one,
@@ -410,20 +440,20 @@ static int read_names(struct engine_order *o, const struct json *list, struct st
     for (uint32_t i = 0; i < n + (one.p ? 1 : 0); i++) {
         struct str name = i < n ? json_string(&list->items[i]) : one;
 
-        if (!find_name(o, name))
+        if (!is_any_called(o, name))
             return err_set(e, ERR_NOT_FOUND, "no engine is called \"%.*s\"",
                            (int)MIN_OF(name.len, (size_t)200), name.p);
     }
     for (size_t k = 0; k < o->now.n; k++) {
         const struct engine_entry *entry = &o->now.at[k];
-        bool named = one.p && find_name(o, one) == entry;
+        bool named = one.p && is_called(o, entry, one);
 
         for (uint32_t i = 0; i < n; i++)
-            named = named || find_name(o, json_string(&list->items[i])) == entry;
+            named = named || is_called(o, entry, json_string(&list->items[i]));
         if (!named)
             engine_set_add(&o->next, str_cstr(entry->text), entry->number);
     }
-    return 0;
+    return engine_set_follow(&o->next, &o->now, e);
 }
 
 static int read_order(struct engine_order *o, struct service_request *r, struct arena *a,
@@ -538,7 +568,7 @@ static int read_told(struct engine_order *o, const struct engine_texts *t, struc
             return -1;
         add_entry(o, str_cstr(t->at[i]));
     }
-    return engine_set_check(&o->next, e);
+    return engine_set_follow(&o->next, &o->now, e) ? -1 : engine_set_check(&o->next, e);
 }
 
 void engines_take(struct service *a, const struct engine_texts *t, engines_taken_fn taken,

@@ -14,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "common/codec/query.h"
 #include "common/os/loop.h"
 #include "common/proc/config.h"

@@ -13,6 +13,7 @@
 struct arena;
 struct dialect;
 struct err;
+struct heritage;
 struct json;
 struct json_out;
 struct ledger_done;
@@ -26,9 +27,14 @@ void control_create(struct service_request *r);
 /* forking.c: a new session that goes on from an answer of this one. */
 void control_fork(struct service_request *r);
 
-/* snapshots.c: a whole session to take away, and a new one that goes on from it. */
+/* snapshots.c: a whole session to take away. */
 void control_snapshot(struct service_request *r);
+
+/* importing.c: a new session that goes on from a snapshot. */
 void control_import(struct service_request *r);
+
+/* Whether an import under way is to have that id: its pictures are there before the session. */
+bool control_imports(const struct service *a, struct str id);
 
 /* What the client learns of a new session: its id, its URLs and its keys, as members. */
 void control_put_created(struct service_request *r, struct str id, uint64_t now_ms,
@@ -103,6 +109,9 @@ int weights_follow(struct service *a, struct err *e);
 void admin_pause(struct service_request *r);
 void admin_resume(struct service_request *r);
 void admin_group_result(struct service_request *r);
+
+/* sibling.c: whether this worker is the first of those that serve. */
+bool siblings_lead(const struct heritage *h);
 
 /* engines.c: the set of engines, and its changes, which all workers obey and the state folder
  * keeps.

@@ -13,6 +13,7 @@
 #include "common/proc/heritage.h"
 #include "common/proc/presented.h"
 #include "common/serve/exchange.h"
+#include "worker/control/handlers.h"
 #include "worker/service/service.h"
 
 enum { ANSWER_TIMEOUT_MS = 3600 * 1000 };
@@ -158,4 +159,13 @@ struct siblings *siblings_of(struct service *a)
     if (!a->siblings)
         a->siblings = siblings_new(a->heritage, a->calls.loop);
     return a->siblings;
+}
+
+bool siblings_lead(const struct heritage *h)
+{
+    for (unsigned place = 0; place < h->place; place++) {
+        if (board_ready(h->board, BOARD_WORKER0 + place))
+            return false;
+    }
+    return board_ready(h->board, BOARD_WORKER0 + h->place);
 }

@@ -1,32 +1,24 @@
 /*
- * GET /sessions/{id}/snapshot and POST /sessions/import: a whole session as one JSON object, and a
- * new session that goes on from it. An object is made and sent in slices, as its reader takes them,
- * with its checksum at its end. The import is answered when its last record is durable; a
- * crash before that leaves a session that nobody knows of, which expires.
+ * GET /sessions/{id}/snapshot: a whole session as one JSON object, for POST /sessions/import. It is
+ * made and sent in slices, as its reader takes them: the records, the pictures that they name, and
+ * the records' checksum at the end.
  */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/base64.h"
-#include "common/codec/crc32c.h"
 #include "common/codec/json.h"
 #include "common/os/loop.h"
-#include "common/proc/heritage.h"
-#include "common/proc/ids.h"
-#include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/control/handlers.h"
-#include "worker/control/pending.h"
-#include "worker/ledger/ledger.h"
+#include "worker/control/snapshot_pictures.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
 #include "worker/session/snapshot.h"
 
 enum {
-    SNAPSHOT_VERSION = 1,
     STEP_BYTES = 24 << 10, /* encoded at once, */
     SLICE_BYTES = 64 << 10,
     SLICE_US = 250, /* and sent at once */
@@ -38,6 +30,8 @@ struct snapshot_sending {
     struct snapshot_writer writer;
     struct buf frames; /* read back, not yet written: less than a record and two bytes */
     size_t at;         /* in them */
+    struct snapshot_pictures *pictures; /* NULL: there are none */
+    bool told_records;
     struct buf out;
     struct loop_task later; /* the next slice, after everybody else had a turn */
 };
@@ -48,6 +42,7 @@ static void sending_free(struct snapshot_sending *v)
     struct call_env *env = &v->request.service->calls;
 
     loop_task_cancel(env->loop, &v->later);
+    snapshot_pictures_free(v->pictures);
     session_unpin(env->store, v->writer.session);
     buf_done(&v->frames);
     buf_done(&v->out);
@@ -75,14 +70,13 @@ static void put_end(struct snapshot_sending *v)
 {
     struct json_out o = {&v->out, true};
 
-    buf_add_c(&v->out, '"');
     json_out_member_i64(&o, "n_records", v->writer.n);
     json_out_member_i64(&o, "crc32c", v->writer.crc);
     buf_add_c(&v->out, '}');
 }
 
-/* Some bytes more. 1: that was all. */
-static int make_step(struct snapshot_sending *v, struct err *e)
+/* Some bytes of the records more. 1: that was all. */
+static int put_records(struct snapshot_sending *v, struct err *e)
 {
     int rc = 0;
 
@@ -94,6 +88,24 @@ static int make_step(struct snapshot_sending *v, struct err *e)
     if (rc < 0)
         return -1;
     put_bytes(v, rc == 1);
+    if (rc == 1)
+        buf_add_c(&v->out, '"');
+    return rc;
+}
+
+/* Some bytes more. 1: that was all. */
+static int make_step(struct snapshot_sending *v, struct err *e)
+{
+    int rc;
+
+    if (v->told_records) {
+        rc = snapshot_pictures_next(v->pictures, &v->out, e);
+    } else {
+        rc = put_records(v, e);
+        v->told_records = rc == 1;
+        if (rc == 1 && v->pictures)
+            return 0;
+    }
     if (rc == 1)
         put_end(v);
     return rc;
@@ -174,6 +186,7 @@ void control_snapshot(struct service_request *r)
     v = mem_zalloc(sizeof(*v));
     v->request = *r;
     v->writer = writer;
+    v->pictures = snapshot_pictures_new(r->service->calls.media, s);
     session_pin(s);
     put_head(v);
     rc = make_slice(v, &e);
@@ -186,80 +199,4 @@ void control_snapshot(struct service_request *r)
     else
         respond_json(r, &v->out);
     sending_free(v);
-}
-
-/* --- import --- */
-
-static int64_t number_of(const struct json *body, const char *name)
-{
-    int64_t v = -1;
-
-    (void)json_to_i64(json_get(body, name), &v);
-    return v;
-}
-
-/* The frames, in the arena. */
-static int read_body(struct arena *a, const struct json *body, struct str *ret, struct err *e)
-{
-    struct str text = json_string(json_get(body, "records"));
-    size_t n = 0;
-    char *p;
-
-    if (number_of(body, "version") != SNAPSHOT_VERSION)
-        return err_field(e, "version", "version must be %d", SNAPSHOT_VERSION);
-    if (!text.p)
-        return err_field(e, "records", "records is required: a snapshot's, as GET told it");
-    p = arena_alloc(a, text.len + 1);
-    if (base64_decode(text, p, &n) != 0)
-        return err_field(e, "records", "records must be base64");
-    if (number_of(body, "crc32c") != (int64_t)crc32c(0, p, n))
-        return err_field(e, "crc32c", "crc32c is not that of the records (%u)", crc32c(0, p, n));
-    *ret = str_of(p, n);
-    return 0;
-}
-
-static void write_all(struct service_request *r, const struct snapshot_target *to,
-                      const struct snapshot_records *records, struct str from)
-{
-    struct ledger *l = r->service->calls.ledger;
-    struct durable_answer *p = durable_answer_new(r, 200);
-    struct json_out o = json_out_to(durable_answer_body(p));
-    struct err e = {0};
-    int rc = 0;
-
-    json_out_obj(&o);
-    control_put_created(r, to->id, to->now_ms, &o);
-    json_out_key(&o, "imported_from");
-    json_out_str(&o, from);
-    json_out_end_obj(&o);
-    metrics_count(r->service->calls.page, METRIC_sessions_created, 1);
-    for (size_t i = 0; rc == 0 && i < records->all.n; i++) {
-        bool last = i + 1 == records->all.n;
-
-        rc = ledger_write(
-            l, to->id, records->all.at[i],
-            last ? (struct ledger_done){durable_answer_send, p} : (struct ledger_done){0}, &e);
-    }
-    if (rc != 0)
-        durable_answer_fail(p, &e);
-}
-
-void control_import(struct service_request *r)
-{
-    char id[ID_TEXT_MAX];
-    struct snapshot_target to = {.store = r->service->calls.store, .now_ms = clock_wall_ms()};
-    struct snapshot_records records = {0};
-    struct arena a = {0};
-    struct err e = {0};
-    const struct json *body = NULL;
-    struct str frames = {0};
-
-    to.id = str_of(id, ids_session(r->service->calls.ids, r->service->heritage->index, id));
-    if (control_body(r, &a, &body, &e) || read_body(&a, body, &frames, &e) ||
-        service_room(r->service, 1, &e) || snapshot_read(&to, frames, &a, &records, &e))
-        respond_error(r, NULL, &e);
-    else
-        write_all(r, &to, &records, json_string(json_get(body, "session_id")));
-    vec_done(&records.all);
-    arena_done(&a);
 }

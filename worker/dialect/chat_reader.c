@@ -15,6 +15,7 @@
 #include "common/base/attrs.h"
 #include "common/codec/json_build.h"
 #include "worker/dialect/image_parts.h"
+#include "worker/dialect/known_body.h"
 #include "worker/dialect/request_members.h"
 #include "worker/dialect/writers.h"
 
@@ -217,18 +218,25 @@ static int read_message(struct arena *a, const struct json *v, uint32_t at, stru
     return r;
 }
 
-/* messages: a non-empty list. */
-static int read_messages(struct arena *a, const struct json *body, struct chat_request *req,
+/* messages: a non-empty list. Those that are known take of the arena's budget what making them
+ * took. */
+static int read_messages(struct arena *a, const struct json *body,
+                         const struct known_messages *known, struct chat_request *req,
                          struct err *e)
 {
     const struct json *list;
     struct json messages = json_empty(JSON_ARRAY);
+    uint32_t n_known = known ? known->n : 0;
 
     if (field_kind(body, "messages", JSON_ARRAY, &list, e))
         return -1;
     if (!list || list->n == 0)
         return err_field(e, "messages", "messages must be a non-empty list");
-    for (uint32_t i = 0; i < list->n; i++) {
+    for (uint32_t i = 0; i < n_known; i++) {
+        a->used_bytes += known->made_bytes[i];
+        json_push(a, &messages, known->made[i]);
+    }
+    for (uint32_t i = n_known; i < list->n; i++) {
         struct json m = json_empty(JSON_NULL);
 
         if (read_message(a, &list->items[i], i, &m, e))
@@ -444,8 +452,9 @@ static int chat_parse(struct arena *a, const struct json *body,
 {
     const struct json *store;
 
-    if (request_begin(a, body, headers, ret, e) || read_messages(a, body, ret, e) ||
-        read_tools(a, body, ret, e) || read_choice(a, body, ret, e) ||
+    if (request_begin(a, body, headers, ret, e) ||
+        read_messages(a, body, past ? past->known : NULL, ret, e) || read_tools(a, body, ret, e) ||
+        read_choice(a, body, ret, e) ||
         request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
         request_format(a, json_get(body, "response_format"), "response_format", ret, e) ||
         request_kwargs(a, body, json_get(body, "reasoning_effort"), "reasoning_effort", ret, e) ||
@@ -461,6 +470,8 @@ static int chat_parse(struct arena *a, const struct json *body,
 const struct dialect dialect_chat = {.name = "chat",
                                      .id_head = "chatcmpl-",
                                      .members = IN_CHAT,
+                                     .list = "messages",
+                                     .message = read_message,
                                      .parse = chat_parse,
                                      .writer = chat_writer_new,
                                      .error = openai_write_error};

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/base/buf.h"
 
@@ -17,6 +18,7 @@ struct chat_request;
 struct err;
 struct image_rules;
 struct json;
+struct known_messages;
 
 /* Header look-up of the request at hand; absent when it is not there. Names in lower case. */
 struct dialect_headers {
@@ -35,8 +37,9 @@ struct dialect_past {
     /* That response's own message alone, as it stands in the session; NULL: unknown id. */
     const struct json *(*message)(void *ctx, struct str response_id);
     void *ctx;
-    const struct image_rules *images; /* NULL: the model takes text only */
-    struct image_lifts *lifts;        /* pictures that were taken out of the body; NULL: none */
+    const struct image_rules *images;   /* NULL: the model takes text only */
+    struct image_lifts *lifts;          /* pictures that were taken out of the body; NULL: none */
+    const struct known_messages *known; /* the first of its messages, made already; or NULL */
 };
 
 struct dialect_writer;
@@ -45,6 +48,12 @@ struct dialect {
     const char *name;    /* label in metrics: "chat", "messages", "responses", "completions" */
     const char *id_head; /* of the ids of its responses; NULL: it makes none */
     unsigned members;    /* its rows in request_members.def (IN_...); 0: none */
+    const char *list;    /* the member that has the conversation (known_body.h); NULL: none */
+
+    /* Makes the message of one item of that list, its place being `at`, or what is wrong with it.
+     * NULL: messages do not follow from one item each. */
+    int (*message)(struct arena *a, const struct json *item, uint32_t at, struct json *ret,
+                   struct err *e);
 
     /* body is a JSON object. Bad input: ERR_INVALID with e->param naming the field. Unknown fields
      * are accepted. *ret is filled with defaults first. */

@@ -15,20 +15,44 @@
 #include "common/codec/base64.h"
 #include "common/codec/sha256.h"
 
-enum { DATA_HEAD_MAX = 128, STAND_IN_LEN = 1 + SHA256_HEX_LEN };
+enum { DATA_HEAD_MAX = 128, STAND_IN_LEN = 1 + SHA256_HEX_LEN, LOOK_BYTES = 256 << 10 };
 
 /* --- finding --- */
 
+static void reach(struct image_lifts *l, struct str body, size_t end)
+{
+    if (end <= l->reached)
+        return;
+    if (l->reach)
+        l->reach(l->ctx, str_sub(body, l->reached, end - l->reached));
+    l->reached = end;
+}
+
+/* The place of the first quote from `at` on; the body's length: none. */
+static size_t find_quote(struct image_lifts *l, struct str body, size_t at)
+{
+    while (at < body.len) {
+        size_t end = MIN_OF(body.len, at + LOOK_BYTES);
+        const char *quote;
+
+        reach(l, body, end);
+        quote = memchr(body.p + at, '"', end - at);
+        if (quote)
+            return (size_t)(quote - body.p);
+        at = end;
+    }
+    return body.len;
+}
+
 /* The place of the quote that ends the string which begins at `at`; the body's length: none. */
-static size_t string_end(struct str body, size_t at)
+static size_t string_end(struct image_lifts *l, struct str body, size_t at)
 {
     for (size_t from = at; from < body.len; from++) {
-        const char *quote = memchr(body.p + from, '"', body.len - from);
         size_t slashes = 0;
 
-        if (!quote)
+        from = find_quote(l, body, from);
+        if (from == body.len)
             break;
-        from = (size_t)(quote - body.p);
         while (from - slashes > at && body.p[from - slashes - 1] == '\\')
             slashes++;
         if (slashes % 2 == 0)
@@ -114,14 +138,12 @@ static void lift(struct image_lifts *l, struct arena *a, struct str body, struct
 static void lift_all(struct image_lifts *l, struct arena *a, struct str body)
 {
     for (size_t at = 0; at < body.len && !arena_over(a); at++) {
-        const char *quote = memchr(body.p + at, '"', body.len - at);
+        size_t start = find_quote(l, body, at), from;
         struct str text;
-        size_t start, from;
 
-        if (!quote)
+        if (start == body.len)
             return;
-        start = (size_t)(quote - body.p);
-        at = string_end(body, start + 1);
+        at = string_end(l, body, start + 1);
         text = str_sub(body, start + 1, at - start - 1);
         if (text.len < l->least)
             continue;
@@ -146,6 +168,7 @@ struct str image_lifts_take(struct image_lifts *l, struct arena *a, struct str b
     char *text, *to;
 
     lift_all(l, a, body);
+    reach(l, body, body.len);
     for (size_t i = 0; i < l->n; i++)
         len = len - l->all[i].len + STAND_IN_LEN;
     text = to = arena_alloc(a, len + 1);

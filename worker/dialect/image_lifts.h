@@ -24,7 +24,10 @@ struct image_lifts {
     size_t n, cap;
     size_t least;     /* shorter texts stay where they are, */
     size_t max_bytes; /* and so do those of more bytes */
-    /* Bytes of the body that came that are not looked at again; may be NULL. */
+    size_t reached;   /* of the body that came, so far */
+    /* Bytes of it that are looked at now for the first time, in order; may be NULL. */
+    void (*reach)(void *ctx, struct str part);
+    /* Bytes of it that are not looked at again; may be NULL. */
     void (*gone)(void *ctx, struct str part);
     void *ctx;
 };
@@ -32,8 +35,8 @@ struct image_lifts {
 /* Of base64: worth lifting. */
 enum { IMAGE_LIFT_LEAST = 16 << 10 };
 
-/* The body without its pictures, in the arena; all of it when it has none. `l` has least, max_bytes
- * and gone. */
+/* The body without its pictures, in the arena; all of it when it has none. `l` has least,
+ * max_bytes, reach and gone. */
 struct str image_lifts_take(struct image_lifts *l, struct arena *a, struct str body);
 
 /* The picture whose stand-in this is, as it lies in the body that was read; NULL: it is another

@@ -416,6 +416,7 @@ static int count_parse(struct arena *a, const struct json *body,
 const struct dialect dialect_messages = {.name = "messages",
                                          .id_head = "msg_",
                                          .members = IN_MESSAGES,
+                                         .list = "messages",
                                          .parse = messages_parse,
                                          .writer = anthropic_writer_new,
                                          .error = anthropic_write_error};

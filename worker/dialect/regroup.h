@@ -6,7 +6,8 @@
 #define RG_DIALECT_REGROUP_H
 
 #include "common/base/arena.h"
-#include "common/codec/json.h"
+
+struct json;
 
 /* What names the answer that issued the call; absent when it is not known. */
 struct regroup_owner {

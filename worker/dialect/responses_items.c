@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/codec/base64.h"
+#include "common/codec/json.h"
 #include "common/codec/utf8.h"
 #include "worker/dialect/responses_internal.h"
 #include "worker/dialect/writers.h"

@@ -1,6 +1,7 @@
 /* The response object around the items, and what it echoes of its request. */
 #include "worker/dialect/responses_internal.h"
 
+#include "common/codec/json.h"
 #include "worker/dialect/writers.h"
 
 /* Members of the request that the response object has, too; and what it says without them. */

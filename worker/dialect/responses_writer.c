@@ -8,6 +8,7 @@
  */
 #include "worker/dialect/responses_internal.h"
 
+#include "common/codec/json.h"
 #include "worker/dialect/writers.h"
 #include "worker/request/answer_sink.h"
 

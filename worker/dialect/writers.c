@@ -3,6 +3,7 @@
 
 #include "worker/dialect/writers.h"
 
+#include "common/codec/json.h"
 #include "common/codec/utf8.h"
 #include "worker/dialect/responses.h"
 #include "worker/dialect/responses_tools.h"

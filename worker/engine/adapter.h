@@ -16,14 +16,21 @@
 struct engine_options;
 struct engine_pass;
 struct engine_pass_events;
+struct json_out;
 struct loop;
 
 /* One --engine argument, [NAME=]KIND:REST[,name=value]..., taken apart. Lives as long as the pool.
- */
+ * Whether NAME is a pool's is for the whole set to say (engine_set.h). */
 struct engine_target {
     const char *kind;
-    const char *rest; /* URL, or the mode of `builtin` */
-    const char *name; /* for records and logs: its own, or the argument without options */
+    const char *rest;  /* URL, or the mode of `builtin` */
+    const char *name;  /* for records and logs: its own, or the argument without options */
+    const char *whole; /* the argument without options */
+    const char *label; /* NAME; or NULL */
+    const char *own;   /* option name=; or NULL */
+    const char *pool;  /* asked with messages, as it has a model of its own; NULL: the policy's */
+    const char *model; /* that it is asked for; NULL: the pool's name, or what the client said */
+    uint32_t max_inflight; /* 0: --engine-max-inflight */
     double weight;
     const char *key_file; /* or NULL */
     const char *logprobs; /* "raw", "temperature", "processed": their basis as the server was set up

@@ -77,16 +77,20 @@ static void join_pause(struct engine_pool *p)
     set_pause(p, ENGINE_HOLD);
 }
 
-int engine_pool_new(struct loop *loop, const struct engine_options *o, struct engine_pool **ret,
-                    struct err *e)
+/* All of the pool but its engines. */
+static struct engine_pool *make(struct loop *loop, const struct engine_options *o)
 {
     struct engine_pool *p = mem_zalloc(sizeof(*p));
     const struct model_info *info = o->model ? model_info(o->model) : NULL;
 
     p->loop = loop;
     p->opt = *o;
+    p->opt.set = NULL; /* it is the caller's */
+    p->opt.pool = o->pool ? arena_cstr(&p->arena, str_cstr(o->pool)) : NULL;
     p->opt.ca_file = o->ca_file && *o->ca_file ? arena_cstr(&p->arena, str_cstr(o->ca_file)) : NULL;
     set_defaults(&p->opt);
+    pool_moves_init(p);
+    pool_weights_init(p);
     admission_open(p);
     if (info)
         p->experts.row_bytes = (size_t)info->moe_layers * info->moe_topk * sizeof(int32_t);
@@ -95,20 +99,54 @@ int engine_pool_new(struct loop *loop, const struct engine_options *o, struct en
                                     .forget = pool_forget,
                                     .ctx = p,
                                     .metrics = o->metrics};
+    return p;
+}
+
+int engine_pool_new(struct loop *loop, const struct engine_options *o, struct engine_pool **ret,
+                    struct err *e)
+{
+    struct engine_pool *p = make(loop, o);
+    struct engine_set all = {0};
+    int rc;
+
+    p->first = p;
+    p->known = true;
     if (!o->set && o->n_engines == 0) {
-        (void)err_set(e, ERR_CONFIG, "no engine is configured");
-        goto out;
+        engine_pool_free(p);
+        return err_set(e, ERR_CONFIG, "no engine is configured");
     }
-    if (replicas_open(&p->replicas, &p->opt, e) < 0)
-        goto out;
-    p->edition = o->set ? o->set->edition : 0;
-    p->opt.set = NULL; /* it was the caller's */
+    engine_set_of(&all, o->engines, o->set ? 0 : o->n_engines);
+    replicas_begin(&p->replicas, &p->opt);
+    rc = pools_set(p, o->set ? o->set : &all, e);
+    engine_set_done(&all);
+    if (rc) {
+        engine_pool_free(p);
+        return -1;
+    }
     join_pause(p);
     *ret = p;
     return 0;
-out:
-    engine_pool_free(p);
-    return -1;
+}
+
+/* Of the policy's model it has nothing: engines of a pool have a model of their own. */
+struct engine_pool *pool_open_beside(struct engine_pool *first, const char *name)
+{
+    struct engine_options o = first->opt;
+    struct engine_pool *p;
+
+    o.pool = name;
+    o.vocab_size = 0;
+    o.context_length = 0;
+    o.routed_experts = o.kv_per_version = false;
+    o.kv_admission = 0;
+    o.on_health = NULL;
+    p = make(first->loop, &o);
+    p->experts = (struct experts){0};
+    p->first = first;
+    p->next = first->next;
+    first->next = p;
+    replicas_begin(&p->replicas, &p->opt);
+    return p;
 }
 
 static int check_target(const struct engine_target *t, const struct engine_options *o,
@@ -141,7 +179,7 @@ int engine_check(const char *text, const struct engine_options *o, struct err *e
     return rc;
 }
 
-void engine_pool_reload(struct engine_pool *p, const struct engine_options *o)
+static void reload_one(struct engine_pool *p, const struct engine_options *o)
 {
     struct engine_options *mine = &p->opt;
 
@@ -150,8 +188,8 @@ void engine_pool_reload(struct engine_pool *p, const struct engine_options *o)
     mine->max_session_queue = o->max_session_queue;
     mine->retries = o->retries;
     mine->retry_5xx = o->retry_5xx;
-    mine->routed_experts = o->routed_experts;
-    mine->kv_per_version = o->kv_per_version;
+    mine->routed_experts = o->routed_experts && !mine->pool;
+    mine->kv_per_version = o->kv_per_version && !mine->pool;
     mine->media_drift = p->replicas.lets_drift = o->media_drift;
     mine->resume_aborts = o->resume_aborts;
     mine->timeout_ms = o->timeout_ms;
@@ -165,10 +203,14 @@ void engine_pool_reload(struct engine_pool *p, const struct engine_options *o)
     pool_dispatch(p);
 }
 
-void engine_pool_free(struct engine_pool *p)
+void engine_pool_reload(struct engine_pool *p, const struct engine_options *o)
 {
-    if (!p)
-        return;
+    for (; p; p = p->next)
+        reload_one(p, o);
+}
+
+static void free_one(struct engine_pool *p)
+{
     version_round_stop(p);
     pool_fail_all(p);
     loop_task_cancel(p->loop, &p->dispatch);
@@ -176,11 +218,21 @@ void engine_pool_free(struct engine_pool *p)
     admission_done(p);
     replicas_close(&p->replicas);
     fair_done(&p->queue);
-    session_homes_done(&p->homes);
+    pool_moves_done(p);
     buf_done(&p->version);
-    lora_done(&p->loras);
+    pool_weights_done(p);
     arena_done(&p->arena);
     free(p);
+}
+
+void engine_pool_free(struct engine_pool *p)
+{
+    while (p) {
+        struct engine_pool *next = p->next;
+
+        free_one(p);
+        p = next;
+    }
 }
 
 void engine_pool_pause(struct engine_pool *p, enum engine_pause mode, void (*drained)(void *ctx),
@@ -230,5 +282,9 @@ bool engine_pool_ready(const struct engine_pool *p)
 
 size_t engine_pool_inflight(const struct engine_pool *p)
 {
-    return p->n_calls;
+    size_t n = 0;
+
+    for (; p; p = p->next)
+        n += p->n_calls;
+    return n;
 }

@@ -1,7 +1,10 @@
 /*
  * struct engine_pool: the replicas of one model that this worker may ask, of whatever kind
  * (sglang, vllm, llamacpp, openai, builtin), and the calls in flight to them (engine.h). One per
- * worker process, on its event loop; no threads.
+ * worker process for the policy, on its event loop; no threads. It owns those of other pools (a
+ * judge's, a user simulator's), which have queues of their own and are asked with messages: sets,
+ * trials, reloads and numbers are of all pools; pauses, versions, what engines can do, and being
+ * ready are the policy's alone.
  */
 #ifndef RG_ENGINE_ENGINE_POOL_H
 #define RG_ENGINE_ENGINE_POOL_H
@@ -41,6 +44,7 @@ struct engine_options {
     uint32_t retries;
     bool retry_5xx;
     bool routed_experts;
+    const char *pool;      /* of these engines, which are asked with messages; NULL: the policy's */
     bool media_drift;      /* engines that make other tokens of pictures may be asked with them */
     bool kv_per_version;   /* what was computed under other weights is not to be used */
     uint32_t kv_admission; /* percent of a KV cache that sessions may hold; 0: no admission */
@@ -106,6 +110,20 @@ uint64_t engine_pool_edition(const struct engine_pool *p);
 
 /* Requests of all workers at the replica of that number, also one that was taken out. */
 size_t engine_pool_at_number(const struct engine_pool *p, unsigned number);
+
+/* The pool of that name beside this one, which is the policy's, or this one by the policy's name;
+ * NULL: there is none. One whose engines were all taken out is still there. */
+struct engine_pool *engine_pool_named(struct engine_pool *p, struct str name);
+
+/* NULL: it is the policy's. */
+const char *engine_pool_name(const struct engine_pool *p);
+
+/* ERR_ENGINE_UNAVAILABLE when it is another pool than the policy's, and has no engine. */
+int engine_pool_check_manned(const struct engine_pool *p, struct err *e);
+
+/* The names of the pools beside the policy's, each once: fn is called for each. */
+void engine_pool_each_name(const struct engine_pool *p, void (*fn)(void *ctx, const char *name),
+                           void *ctx);
 
 /* Cancels what is in flight (failed is called with ERR_DRAINING) and frees. */
 void engine_pool_free(struct engine_pool *p);

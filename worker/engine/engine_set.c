@@ -1,7 +1,7 @@
 /*
  * The file: {"edition": n, "settings": [--engine ...], "engines": [{"engine": text, "place": n},
- * ...]}. Reading compares `settings` with those of this run first; a difference makes the settings
- * win, and the file is left for its next writer.
+ * ...], "pools": [name ...]}. Reading compares `settings` with those of this run first; a
+ * difference makes the settings win but for `pools`, and the file is left for its next writer.
  *
  * Writers take the lock (engines.lock), read, change, write the whole by way of engines.part, and
  * let go. Readers take no lock. They notice a change by the file's stamp.
@@ -37,11 +37,13 @@ void engine_set_of(struct engine_set *s, const char *const *texts, size_t n)
         if (strcmp(texts[i], ENGINE_SET_NONE) != 0)
             engine_set_add(s, str_cstr(texts[i]), (unsigned)i);
     }
+    (void)engine_set_follow(s, NULL, NULL); /* there is nobody who could change pools */
 }
 
 void engine_set_done(struct engine_set *s)
 {
     vec_done(s);
+    vec_done(&s->pools);
     arena_done(&s->arena);
     *s = (struct engine_set){0};
 }
@@ -52,6 +54,114 @@ static char *path_of(const char *state_dir, const char *name)
 
     buf_printf(&path, "%s/%s", state_dir, name);
     return buf_take(&path);
+}
+
+/* --- pools --- */
+
+static bool knows_pool(const struct engine_set *s, const char *name)
+{
+    for (size_t i = 0; i < s->pools.n; i++) {
+        if (strcmp(s->pools.at[i], name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void know_pool(struct engine_set *s, struct str name)
+{
+    const char *copy = arena_cstr(&s->arena, name);
+
+    if (!knows_pool(s, copy))
+        *vec_push(&s->pools) = copy;
+}
+
+static bool is_policy_name(const char *name)
+{
+    return strcmp(name, ENGINE_POOL_POLICY) == 0;
+}
+
+static bool is_policy(const struct engine_target *t)
+{
+    return !t->label || is_policy_name(t->label);
+}
+
+const char *engine_set_pool(const struct engine_set *s, const struct engine_target *t)
+{
+    return !is_policy(t) && knows_pool(s, t->label) ? t->label : NULL;
+}
+
+const char *engine_set_pool_of(const struct engine_set *s, struct arena *a, const char *text)
+{
+    struct engine_target t;
+
+    return engine_target_parse(a, text, &t, NULL) ? NULL : engine_set_pool(s, &t);
+}
+
+/* Whether names are those of pools. */
+static bool has_pools(const struct engine_set *s, struct arena *a)
+{
+    struct engine_target t;
+
+    for (size_t i = 0; i < s->n; i++) {
+        if (engine_target_parse(a, s->at[i].text, &t, NULL) == 0 && is_policy(&t))
+            return true;
+    }
+    return s->pools.n > 0;
+}
+
+/* Who stays must stay in its pool: what it sampled so far was another model's. */
+static int check_staying(const struct engine_set *s, const struct engine_set *now, struct arena *a,
+                         struct err *e)
+{
+    struct engine_target t;
+
+    for (size_t i = 0; now && i < s->n; i++) {
+        bool stays = false;
+
+        for (size_t k = 0; k < now->n; k++)
+            stays = stays || strcmp(now->at[k].text, s->at[i].text) == 0;
+        if (stays && engine_target_parse(a, s->at[i].text, &t, NULL) == 0 &&
+            !engine_set_pool(s, &t) != !engine_set_pool(now, &t))
+            return err_set(e, ERR_CONFIG,
+                           "engine \"%.100s\" is the policy's, and would become the pool \"%s\" "
+                           "beside engines without a name: give those a name, too, or take it "
+                           "out and bring it back as the policy's (option name=%s)",
+                           t.name, t.label, t.label);
+    }
+    return 0;
+}
+
+int engine_set_follow(struct engine_set *s, const struct engine_set *now, struct err *e)
+{
+    struct arena a = {0};
+    struct engine_target t;
+    int rc;
+
+    for (size_t i = 0; now && i < now->pools.n; i++)
+        know_pool(s, str_cstr(now->pools.at[i]));
+    for (size_t i = 0; has_pools(s, &a) && i < s->n; i++) {
+        if (engine_target_parse(&a, s->at[i].text, &t, NULL) == 0 && !is_policy(&t))
+            know_pool(s, str_cstr(t.label));
+    }
+    rc = check_staying(s, now, &a, e);
+    arena_done(&a);
+    return rc;
+}
+
+void engine_set_part(const struct engine_set *s, const char *pool, struct engine_set *ret)
+{
+    struct arena a = {0};
+    struct engine_target t;
+
+    *ret = (struct engine_set){.edition = s->edition};
+    for (size_t i = 0; i < s->n; i++) {
+        const char *of =
+            engine_target_parse(&a, s->at[i].text, &t, NULL) ? NULL : engine_set_pool(s, &t);
+
+        if (pool && of ? strcmp(pool, of) == 0 : !pool && !of)
+            engine_set_add(ret, str_cstr(s->at[i].text), s->at[i].number);
+    }
+    arena_done(&a);
 }
 
 /* --- reading --- */
@@ -67,12 +177,23 @@ static bool same_settings(const struct json *v, const struct engine_home *h)
     return n == h->n;
 }
 
-static int read_entries(struct engine_set *s, const struct json *v)
+/* Names that were pools once, whatever the settings are now. */
+static int read_pools(struct engine_set *s, const struct json *list)
+{
+    for (size_t i = 0; json_is(list, JSON_ARRAY) && i < list->n; i++) {
+        if (!json_string(json_at(list, i)).len)
+            return -1;
+        know_pool(s, json_string(json_at(list, i)));
+    }
+    s->kept_pools = s->pools.n;
+    return 0;
+}
+
+static int read_entries(struct engine_set *s, const struct json *v, int64_t edition)
 {
     const struct json *list = json_get(v, "engines");
-    int64_t edition = 0;
 
-    if (!json_is(list, JSON_ARRAY) || json_to_i64(json_get(v, "edition"), &edition) || edition < 1)
+    if (!json_is(list, JSON_ARRAY))
         return -1;
     s->edition = (uint64_t)edition;
     for (size_t i = 0; i < list->n; i++) {
@@ -84,7 +205,7 @@ static int read_entries(struct engine_set *s, const struct json *v)
             return -1;
         engine_set_add(s, text, (unsigned)number);
     }
-    return 0;
+    return engine_set_follow(s, NULL, NULL);
 }
 
 /* 1: there is no file. */
@@ -100,16 +221,19 @@ static int take_text(struct engine_set *s, const struct engine_home *h, struct s
 {
     struct arena a = {0};
     const struct json *v = NULL;
+    int64_t edition = -1;
     int rc = 0;
 
-    if (json_parse(&a, text, &v, NULL) || !json_is(v, JSON_OBJECT)) {
+    if (json_parse(&a, text, &v, NULL) || !json_is(v, JSON_OBJECT) ||
+        json_to_i64(json_get(v, "edition"), &edition) || edition < 0 ||
+        read_pools(s, json_get(v, "pools"))) {
         rc = -1;
     } else if (!same_settings(json_get(v, "settings"), h)) {
         if (told)
-            *told = true;
+            *told = edition > 0;
         engine_set_of(s, h->settings, h->n);
     } else {
-        rc = read_entries(s, v);
+        rc = read_entries(s, v, edition);
     }
     if (rc)
         (void)err_set(e, ERR_CONFIG,
@@ -171,6 +295,11 @@ static void write_text(const struct engine_set *s, const struct engine_home *h, 
         json_out_end_obj(&o);
     }
     json_out_end_arr(&o);
+    json_out_key(&o, "pools");
+    json_out_arr(&o);
+    for (size_t i = 0; i < s->pools.n; i++)
+        json_out_cstr(&o, s->pools.at[i]);
+    json_out_end_arr(&o);
     json_out_end_obj(&o);
 }
 
@@ -187,6 +316,20 @@ int engine_set_save(const struct engine_set *s, const struct engine_home *h, str
     buf_done(&text);
     free(part);
     free(whole);
+    return rc;
+}
+
+int engine_set_keep_pools(const struct engine_set *s, const struct engine_home *h, struct err *e)
+{
+    int fd, rc;
+
+    if (s->pools.n == s->kept_pools)
+        return 0;
+    fd = engine_set_lock(h->state_dir, e);
+    if (fd < 0)
+        return -1;
+    rc = engine_set_save(s, h, e);
+    (void)close(fd);
     return rc;
 }
 
@@ -211,11 +354,62 @@ int engine_set_lock(const char *state_dir, struct err *e)
 
 /* --- names --- */
 
-const char *engine_set_name(struct arena *a, const char *text)
+static const char *name_of(const struct engine_set *s, const struct engine_target *t)
+{
+    struct arena a = {0};
+    struct engine_target other;
+    size_t n = 0;
+
+    if (t->own || !engine_set_pool(s, t))
+        return t->name;
+    for (size_t i = 0; i < s->n; i++)
+        n += engine_target_parse(&a, s->at[i].text, &other, NULL) == 0 && other.label &&
+             strcmp(other.label, t->label) == 0;
+    arena_done(&a);
+    return n > 1 ? t->whole : t->name;
+}
+
+const char *engine_set_name(const struct engine_set *s, struct arena *a, const char *text)
 {
     struct engine_target t;
 
-    return engine_target_parse(a, text, &t, NULL) ? NULL : t.name;
+    return engine_target_parse(a, text, &t, NULL) ? NULL : name_of(s, &t);
+}
+
+/* A pool's engines are asked with messages for a model of their own. */
+static int check_options(const struct engine_set *s, const struct engine_target *t, struct err *e)
+{
+    const char *pool = engine_set_pool(s, t);
+    const char *idle = t->ids_of     ? "token-ids"
+                       : t->logprobs ? "logprobs"
+                       : t->priority ? "priority"
+                                     : NULL;
+    bool builtin = strcmp(t->kind, "builtin") == 0;
+
+    if (pool && idle)
+        return err_set(e, ERR_CONFIG,
+                       "engine option %s of \"%.100s\" means nothing in the pool \"%s\", which is "
+                       "asked with messages and has no token ids",
+                       idle, t->name, pool);
+    if (t->model && (pool ? builtin : strcmp(t->kind, "openai") != 0))
+        return err_set(e, ERR_CONFIG,
+                       "engine option model says what an upstream that is asked with messages is "
+                       "asked for (a pool's, or kind openai); \"%.100s\" is not",
+                       t->name);
+    return 0;
+}
+
+/* An engine's own name that is also a pool's would name both. */
+static int check_own(const struct engine_set *s, const struct engine_target *t, struct err *e)
+{
+    const char *pool = engine_set_pool(s, t);
+
+    if (!t->own || (pool && strcmp(t->name, pool) == 0) || (!pool && is_policy_name(t->name)) ||
+        (!is_policy_name(t->name) && !knows_pool(s, t->name)))
+        return 0;
+    return err_set(e, ERR_CONFIG,
+                   "engine option name=%.100s is the name of a pool that this engine is not in",
+                   t->name);
 }
 
 int engine_set_check(const struct engine_set *s, struct err *e)
@@ -226,12 +420,16 @@ int engine_set_check(const struct engine_set *s, struct err *e)
 
     for (size_t i = 0; rc == 0 && i < s->n; i++) {
         rc = engine_target_parse(&a, s->at[i].text, &one, e);
+        if (rc == 0)
+            rc = check_options(s, &one, e);
+        if (rc == 0)
+            rc = check_own(s, &one, e);
         for (size_t j = 0; rc == 0 && j < i; j++) {
             rc = engine_target_parse(&a, s->at[j].text, &other, e);
-            if (rc == 0 && strcmp(one.name, other.name) == 0)
+            if (rc == 0 && strcmp(name_of(s, &one), name_of(s, &other)) == 0)
                 rc = err_set(e, ERR_CONFIG,
                              "two engines are called \"%.100s\": give them names, NAME=KIND:URL",
-                             one.name);
+                             name_of(s, &one));
         }
     }
     arena_done(&a);

@@ -3,8 +3,8 @@
  * a known name, then NAME= in front, then the kind up to the first ':'. What is left is the rest,
  * a URL or a script's path, whatever it holds. From the end, because a path may have commas and a
  * URL '=' of its own; for the same reason an unknown name behind a script's path is an error only
- * if it is nearly a known one. Without a NAME the argument without its options is the engine's
- * name.
+ * if it is nearly a known one. Without NAME= and name= the argument without its options is the
+ * engine's name.
  */
 #include "worker/engine/engine_target.h"
 
@@ -13,6 +13,7 @@
 
 #include "common/base/nearest.h"
 #include "worker/engine/adapter.h"
+#include "worker/engine/engine_set.h"
 
 enum { NAME_MAX_BYTES = 64 };
 
@@ -29,8 +30,9 @@ static int number_of(struct str value, double *ret)
     return *end == '\0' && *ret >= 0 && *ret <= 1e9 ? 0 : -1;
 }
 
-static const char *const options[] = {"weight",   "key-file", "token-ids",   "logprobs",
-                                      "priority", "delay_ms", "tokens_per_s"};
+static const char *const options[] = {"weight",   "key-file",    "token-ids", "logprobs",
+                                      "priority", "name",        "model",     "max-inflight",
+                                      "delay_ms", "tokens_per_s"};
 
 static bool option_known(struct str name)
 {
@@ -75,16 +77,53 @@ static int check_unknown(struct str rest, struct str name, struct err *e)
         return 0;
     return err_set(e, ERR_CONFIG,
                    "unknown engine option \"%.*s\"%s%s%s; known: weight, key-file, token-ids, "
-                   "logprobs, priority, delay_ms, tokens_per_s",
+                   "logprobs, priority, name, model, max-inflight, delay_ms, tokens_per_s",
                    (int)MIN_OF(name.len, (size_t)40), name.p, near.name ? ", did you mean \"" : "",
                    near.name ? near.name : "", near.name ? "\"?" : "");
+}
+
+static int read_inflight(struct str value, struct engine_target *t, struct err *e)
+{
+    uint64_t n = 0;
+
+    if (str_to_u64(value, UINT32_MAX, &n) || n == 0)
+        return err_set(e, ERR_CONFIG,
+                       "engine option max-inflight must be a number from 1 to %u, not \"%.*s\"",
+                       UINT32_MAX, (int)MIN_OF(value.len, (size_t)40), value.p);
+    t->max_inflight = (uint32_t)n;
+    return 0;
+}
+
+static int read_name(struct arena *a, struct str name, const char **ret, struct err *e)
+{
+    if (!is_name(name) || name.len > NAME_MAX_BYTES)
+        return err_set(e, ERR_CONFIG,
+                       "an engine's name is 1 to %d of A-Z a-z 0-9 _ - . not \"%.*s\"",
+                       NAME_MAX_BYTES, (int)MIN_OF(name.len, (size_t)80), name.p);
+    *ret = arena_cstr(a, name);
+    return 0;
+}
+
+static int number_set(struct str name, struct str value, struct engine_target *t, struct err *e)
+{
+    double number = 0;
+
+    if (number_of(value, &number))
+        return err_set(e, ERR_CONFIG,
+                       "engine option %.*s must be a number from 0 to 1e9, not \"%.*s\"",
+                       (int)name.len, name.p, (int)MIN_OF(value.len, (size_t)40), value.p);
+    if (str_eq_c(name, "weight"))
+        t->weight = number;
+    else if (str_eq_c(name, "delay_ms"))
+        t->delay_ms = (uint64_t)number;
+    else
+        t->tokens_per_s = number;
+    return 0;
 }
 
 static int option_set(struct arena *a, struct str name, struct str value, struct engine_target *t,
                       struct err *e)
 {
-    double number = 0;
-
     if (str_eq_c(name, "key-file")) {
         t->key_file = arena_cstr(a, value);
         return 0;
@@ -111,17 +150,15 @@ static int option_set(struct arena *a, struct str name, struct str value, struct
                    ? 0
                    : err_set(e, ERR_CONFIG, "engine option priority is on or off");
     }
-    if (number_of(value, &number))
-        return err_set(e, ERR_CONFIG,
-                       "engine option %.*s must be a number from 0 to 1e9, not \"%.*s\"",
-                       (int)name.len, name.p, (int)MIN_OF(value.len, (size_t)40), value.p);
-    if (str_eq_c(name, "weight"))
-        t->weight = number;
-    else if (str_eq_c(name, "delay_ms"))
-        t->delay_ms = (uint64_t)number;
-    else
-        t->tokens_per_s = number;
-    return 0;
+    if (str_eq_c(name, "name"))
+        return read_name(a, value, &t->own, e);
+    if (str_eq_c(name, "model")) {
+        t->model = arena_cstr(a, value);
+        return value.len ? 0 : err_set(e, ERR_CONFIG, "engine option model is empty");
+    }
+    if (str_eq_c(name, "max-inflight"))
+        return read_inflight(value, t, e);
+    return number_set(name, value, t, e);
 }
 
 /* Cuts known options off the end of *rest, last first. */
@@ -149,20 +186,14 @@ static int take_options(struct arena *a, struct str *rest, struct engine_target 
 }
 
 /* NAME= in front of the kind: a '=' before the first ':', for a URL may have others. */
-static int take_name(struct arena *a, struct str *rest, const char **ret, struct err *e)
+static int take_name(struct arena *a, struct str *rest, struct engine_target *t, struct err *e)
 {
     size_t eq = str_find(*rest, STR("="), 0);
     size_t colon = str_find(*rest, STR(":"), 0);
-    struct str name;
-
     if (eq == SIZE_MAX || eq > colon)
         return 0;
-    name = str_sub(*rest, 0, eq);
-    if (!is_name(name) || name.len > NAME_MAX_BYTES)
-        return err_set(e, ERR_CONFIG,
-                       "an engine's name is 1 to %d of A-Z a-z 0-9 _ - . not \"%.*s\"",
-                       NAME_MAX_BYTES, (int)MIN_OF(name.len, (size_t)80), name.p);
-    *ret = arena_cstr(a, name);
+    if (read_name(a, str_sub(*rest, 0, eq), &t->label, e))
+        return -1;
     *rest = str_sub(*rest, eq + 1, SIZE_MAX);
     return 0;
 }
@@ -177,9 +208,13 @@ int engine_target_parse(struct arena *a, const char *text, struct engine_target 
     *ret = (struct engine_target){.weight = 1.0};
     if (take_options(a, &rest, ret, e))
         return -1;
-    ret->name = arena_cstr(a, rest);
-    if (take_name(a, &rest, &ret->name, e))
+    ret->name = ret->whole = arena_cstr(a, rest);
+    if (take_name(a, &rest, ret, e))
         return -1;
+    if (ret->own)
+        ret->name = ret->own;
+    else if (ret->label && strcmp(ret->label, ENGINE_POOL_POLICY) != 0)
+        ret->name = ret->label;
     colon = str_find(rest, STR(":"), 0);
     ret->kind = arena_cstr(a, str_sub(rest, 0, colon == SIZE_MAX ? rest.len : colon));
     ret->rest = colon == SIZE_MAX ? "" : arena_cstr(a, str_sub(rest, colon + 1, SIZE_MAX));

@@ -1,6 +1,6 @@
 /*
- * Takes --engine arguments apart: [NAME=]KIND:REST[,name=value]... into struct engine_target.
- * Values only, nothing is opened. `builtin` alone means `builtin:echo`.
+ * Takes --engine arguments apart: [NAME=]KIND:REST[,name=value]... into struct
+ * engine_target. Values only, nothing is opened. `builtin` alone means `builtin:echo`.
  */
 #ifndef RG_ENGINE_ENGINE_TARGET_H
 #define RG_ENGINE_ENGINE_TARGET_H

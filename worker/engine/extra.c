@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "common/base/attrs.h"
+#include "common/codec/json.h"
 #include "worker/engine/adapter.h"
 
 #define INNER "sampling_params"

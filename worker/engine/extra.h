@@ -6,9 +6,10 @@
 #define RG_ENGINE_EXTRA_H
 
 #include "common/base/err.h"
-#include "common/codec/json.h"
 
 struct engine_adapter;
+struct json;
+struct json_out;
 
 /* What a kind of engine makes of such fields. Lists are blank-separated. */
 struct engine_extra {

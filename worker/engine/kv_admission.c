@@ -5,8 +5,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
-#include "common/proc/board.h"
 #include "common/proc/metrics.h"
+#include "worker/engine/kv_admission_internal.h"
 #include "worker/engine/kv_room.h"
 #include "worker/engine/pool_call.h"
 #include "worker/engine/pool_internal.h"
@@ -18,10 +18,10 @@ enum {
 };
 
 struct ticket {
-    struct list_item place; /* in admission->row */
-    struct list_head calls; /* engine_call.held */
-    uint64_t since_us;      /* when the session came first */
-    uint64_t left_ms;       /* when its last call left */
+    struct list_item in_row; /* of admission->row */
+    struct list_head calls;  /* engine_call.held */
+    uint64_t since_us;       /* when the session came first */
+    uint64_t left_ms;        /* when its last call left */
     size_t len;
     char session[];
 };
@@ -158,13 +158,13 @@ static struct ticket *ticket_of(struct admission *a, struct str session)
     if (session.len > 0)
         memcpy(t->session, session.p, session.len);
     (void)map_set(&a->tickets, str_of(t->session, t->len), t);
-    list_append(&a->row, &t->place);
+    list_append(&a->row, &t->in_row);
     return t;
 }
 
 static void drop_ticket(struct admission *a, struct ticket *t)
 {
-    list_remove(&t->place);
+    list_remove(&t->in_row);
     (void)map_take(&a->tickets, str_of(t->session, t->len));
     free(t);
 }
@@ -185,7 +185,7 @@ static struct ticket *oldest(struct admission *a)
     uint64_t now = clock_ms();
     struct ticket *t, *next;
 
-    LIST_EACH_SAFE(&a->row, t, next, struct ticket, place) {
+    LIST_EACH_SAFE(&a->row, t, next, struct ticket, in_row) {
         if (waits(t) && !stands_aside(first_call(t)))
             return t;
         if (!waits(t) && now - t->left_ms > TICKET_KEPT_MS)
@@ -197,19 +197,14 @@ static struct ticket *oldest(struct admission *a)
 /* Tells the other workers and the metrics. */
 static void publish(struct engine_pool *p)
 {
-    struct admission *a = p->admission;
-    const struct ticket *first = oldest(a);
+    const struct ticket *first = oldest(p->admission);
 
-    metrics_set(p->opt.metrics, METRIC_kv_held, a->n_sessions);
-    if (!p->opt.board)
-        return;
-    atomic_store(&p->opt.board->slots[p->opt.slot].kv_held, (uint32_t)a->n_sessions);
-    atomic_store(&p->opt.board->slots[p->opt.slot].kv_held_since_us, first ? first->since_us : 0);
+    kv_tell_held(&p->opt, p->admission->n_sessions, first ? first->since_us : 0);
 }
 
 static bool older_elsewhere(const struct engine_pool *p, uint64_t since_us)
 {
-    return p->opt.board && board_kv_older(p->opt.board, p->opt.slot, since_us);
+    return kv_older_held(&p->opt, since_us);
 }
 
 /* Off its ticket. */
@@ -282,17 +277,17 @@ static void tick(struct engine_pool *p)
 /* --- refusals --- */
 
 /* From 1, among the held sessions of this worker. */
-static size_t place_of(const struct admission *a, const struct ticket *own)
+static size_t rank_of(const struct admission *a, const struct ticket *own)
 {
     const struct ticket *t;
-    size_t place = 1;
+    size_t rank = 1;
 
-    LIST_EACH(&a->row, t, struct ticket, place) {
+    LIST_EACH(&a->row, t, struct ticket, in_row) {
         if (t == own)
             break;
-        place += waits(t);
+        rank += waits(t);
     }
-    return place;
+    return rank;
 }
 
 static void on_held_long(struct loop_timer *timer)
@@ -300,7 +295,7 @@ static void on_held_long(struct loop_timer *timer)
     struct engine_call *c = CONTAINER_OF(timer, struct engine_call, timer);
     struct engine_pool *p = c->pool;
     const struct admission *a = p->admission;
-    size_t node = p->opt.board ? board_kv_held(p->opt.board) : a->n_sessions;
+    size_t node = kv_count_held(&p->opt, a->n_sessions);
     struct err e = {0};
 
     if (p->pause != ENGINE_RUN) { /* as long as it lasts, and anew afterwards */
@@ -319,7 +314,7 @@ static void on_held_long(struct loop_timer *timer)
                   "the engines' KV caches are full of running sessions (--kv-admission): this new "
                   "session has place %zu of %zu that wait at its worker, of %zu on the node; the "
                   "place is kept for %d s: send it again",
-                  place_of(a, c->ticket), a->n_sessions, MAX_OF(node, a->n_sessions),
+                  rank_of(a, c->ticket), a->n_sessions, MAX_OF(node, a->n_sessions),
                   TICKET_KEPT_MS / 1000);
     pool_fail(c, &e);
 }
@@ -494,7 +489,7 @@ void admission_done(struct engine_pool *p)
     if (!a)
         return;
     loop_timer_stop(p->loop, &a->tick);
-    LIST_EACH_SAFE(&a->row, t, next, struct ticket, place)
+    LIST_EACH_SAFE(&a->row, t, next, struct ticket, in_row)
         drop_ticket(a, t);
     publish(p);
     map_done(&a->tickets);

@@ -20,11 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/list.h"
-#include "common/base/map.h"
 #include "common/base/str.h"
-#include "common/os/loop.h"
-#include "worker/engine/leases.h"
 
 struct engine_call;
 struct engine_pool;
@@ -32,17 +28,6 @@ struct engine_result;
 struct replica;
 
 enum { TICKET_KEPT_MS = 30000 };
-
-struct admission {
-    struct engine_pool *pool;
-    struct leases leases;
-    struct map tickets; /* session -> struct ticket */
-    struct list_head row;
-    size_t n_sessions, n_calls; /* held: sessions with calls, their calls */
-    uint64_t mean_size;         /* of the last sessions when they ended, about eight; 0: none has */
-    struct loop_timer tick;
-    uint64_t tick_ms; /* when it comes; 0: it is not set */
-};
 
 /* Whether the new call was held, or refused: then it is not to be queued. Admission is on. */
 bool admission_holds(struct engine_call *c);

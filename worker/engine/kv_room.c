@@ -125,3 +125,22 @@ bool kv_take(struct replica *r, uint64_t tokens)
     count(r, -(int64_t)tokens);
     return false;
 }
+
+void kv_tell_held(const struct engine_options *o, size_t n, uint64_t since_us)
+{
+    metrics_set(o->metrics, METRIC_kv_held, n);
+    if (!o->board)
+        return;
+    atomic_store(&o->board->slots[o->slot].kv_held, (uint32_t)n);
+    atomic_store(&o->board->slots[o->slot].kv_held_since_us, since_us);
+}
+
+bool kv_older_held(const struct engine_options *o, uint64_t since_us)
+{
+    return o->board && board_kv_older(o->board, o->slot, since_us);
+}
+
+size_t kv_count_held(const struct engine_options *o, size_t own)
+{
+    return o->board ? board_kv_held(o->board) : own;
+}

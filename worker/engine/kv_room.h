@@ -12,8 +12,10 @@
 #define RG_ENGINE_KV_ROOM_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+struct engine_options;
 struct replica;
 
 /* Asks the engine, when admission is on and no question is out. */
@@ -37,5 +39,12 @@ bool kv_take(struct replica *r, uint64_t tokens);
 
 /* Takes (or gives back, below 0) tokens whether there is room or not. */
 void kv_move(struct replica *r, int64_t tokens);
+
+/* The sessions that wait for room (kv_admission.h), as the node's workers tell each other on the
+ * board: this one has n, the oldest since since_us (0: none); whether another has an older one; how
+ * many all have, of which `own` are this worker's. */
+void kv_tell_held(const struct engine_options *o, size_t n, uint64_t since_us);
+bool kv_older_held(const struct engine_options *o, uint64_t since_us);
+size_t kv_count_held(const struct engine_options *o, size_t own);
 
 #endif

@@ -6,6 +6,7 @@
 #include "worker/engine/lora.h"
 
 #include "common/base/vec.h"
+#include "common/codec/json.h"
 
 static struct lora *find(const struct lora_book *b, struct str name)
 {

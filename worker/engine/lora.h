@@ -7,7 +7,8 @@
 
 #include "common/base/buf.h"
 #include "common/base/str.h"
-#include "common/codec/json.h"
+
+struct json_out;
 
 enum { LORA_NAME_MAX = 64, LORAS_MAX = 64 };
 

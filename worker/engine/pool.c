@@ -169,40 +169,12 @@ uint64_t pool_patience_ms(const struct engine_call *c)
     return spent < all ? all - spent : 0;
 }
 
-/* The trainer's word for the weights that the call is sampled with; absent or empty: none. */
-static struct str told_version(const struct engine_call *c)
-{
-    return c->req.lora.len > 0 ? lora_version(&c->pool->loras, c->req.lora)
-                               : buf_str(&c->pool->version);
-}
-
-/* What a session had computed where it was is of no use elsewhere: each move is told, and why. */
-static void note_home(struct engine_call *c, const struct replica *r)
-{
-    struct engine_pool *p = c->pool;
-    struct replica_wish w = {.session_id = c->req.session_id, .avoid = c->avoid};
-    uint64_t before = session_homes_note(&p->homes, c->req.session_id, r->hash);
-    struct log_scope scope = {.session = c->req.session_id};
-    enum replica_move why;
-
-    if (before == 0 || before == r->hash)
-        return;
-    why = replicas_move(&p->replicas, &w, before, r);
-    metrics_count_at(p->opt.metrics, METRIC_session_moves, why, 0, 1);
-    if (why == MOVE_LOAD || why == MOVE_HOME)
-        log_debug(&scope, "session moves to another engine", LOG_T("engine", r->target.name),
-                  LOG_T("reason", replica_move_name(why)));
-    else
-        log_info(&scope, "session moves to another engine", LOG_T("engine", r->target.name),
-                 LOG_T("reason", replica_move_name(why)));
-}
-
 static void run_call(struct engine_call *c, struct replica *r)
 {
     struct engine_pool *p = c->pool;
     uint64_t now = clock_us();
 
-    note_home(c, r);
+    pool_note_home(c, r);
     if (p->admission)
         admission_runs(c, r);
     leave_queue(c);
@@ -214,10 +186,10 @@ static void run_call(struct engine_call *c, struct replica *r)
     /* Whether a part was sent shows in its size only: the size of a row must be known. */
     if (p->experts.row_bytes == 0)
         c->req.experts_from = 0;
-    if (c->stamps.n == 0 && told_version(c).len > 0)
+    if (c->stamps.n == 0 && pool_told_version(c).len > 0)
         pool_stamp(c);
-    c->req.kv_salt = p->opt.kv_per_version && told_version(c).len > 0
-                         ? arena_str(&c->arena, told_version(c))
+    c->req.kv_salt = p->opt.kv_per_version && pool_told_version(c).len > 0
+                         ? arena_str(&c->arena, pool_told_version(c))
                          : (struct str){0};
     c->attempt = r->adapter->start(r->impl, &c->req, &pool_answer_events, c);
 }
@@ -254,6 +226,17 @@ static void on_untold(struct loop_timer *t)
     pool_fail(c, &e);
 }
 
+static void on_unmanned(struct loop_timer *t)
+{
+    struct engine_call *c = CONTAINER_OF(t, struct engine_call, timer);
+    struct err e = {0};
+
+    if (engine_pool_check_manned(c->pool, &e))
+        pool_fail(c, &e);
+    else
+        requeue(c);
+}
+
 /* No engine can take the call, or none has told yet that it can: others must not wait for it. */
 static void set_aside(struct engine_call *c)
 {
@@ -283,6 +266,10 @@ static void run_waiting(struct engine_pool *p)
         struct engine_call *c = i ? CONTAINER_OF(i, struct engine_call, item) : NULL;
         struct replica *r = c ? pick(c) : NULL;
 
+        if (c && p->opt.pool && p->replicas.n == 0) {
+            refuse(c, on_unmanned);
+            continue;
+        }
         if (c && !r && p->replicas.n > 0 && !replicas_suit(&p->replicas, &c->req, false)) {
             set_aside(c);
             continue;
@@ -310,7 +297,18 @@ static void run_queue(struct loop_task *t)
     run_waiting(p);
     if (p->opt.board && p->queue.n > 0 && p->pause == ENGINE_RUN && replicas_any_up(&p->replicas))
         loop_timer_set(p->loop, &p->look, LOOK_MS, on_look);
-    metrics_set(p->opt.metrics, METRIC_queue_depth, p->queue.n);
+    metrics_move(p->opt.metrics, METRIC_queue_depth, (int64_t)p->queue.n - (int64_t)p->queue_told);
+    p->queue_told = p->queue.n;
+}
+
+static const char *of_pool(const struct engine_call *c)
+{
+    return c->pool->opt.pool ? " of pool " : "";
+}
+
+static const char *pool_name(const struct engine_call *c)
+{
+    return c->pool->opt.pool ? c->pool->opt.pool : "";
 }
 
 static void on_deadline(struct loop_timer *t)
@@ -325,10 +323,12 @@ static void on_deadline(struct loop_timer *t)
     }
     metrics_count_at(c->pool->opt.metrics, METRIC_refusals, METRIC_REFUSAL_QUEUE_TIME, 0, 1);
     if (replicas_any_up(&c->pool->replicas))
-        (void)err_set(&e, ERR_OVERLOADED, "no engine was free within the queue timeout");
+        (void)err_set(&e, ERR_OVERLOADED, "no engine%s%s was free within the queue timeout",
+                      of_pool(c), pool_name(c));
     else
         (void)err_set(&e, ERR_ENGINE_UNAVAILABLE,
-                      "no engine answers, and none came back within the queue timeout");
+                      "no engine%s%s answers, and none came back within the queue timeout",
+                      of_pool(c), pool_name(c));
     pool_fail(c, &e);
 }
 
@@ -338,7 +338,7 @@ static void on_refused(struct loop_timer *t)
     struct err e = {0};
 
     metrics_count_at(c->pool->opt.metrics, METRIC_refusals, METRIC_REFUSAL_QUEUE, 0, 1);
-    (void)err_set(&e, ERR_OVERLOADED, "the engine queue is full");
+    (void)err_set(&e, ERR_OVERLOADED, "the engine queue%s%s is full", of_pool(c), pool_name(c));
     pool_fail(c, &e);
 }
 
@@ -468,16 +468,4 @@ void pool_forget(void *pool, struct replica *r)
             wait_for(c, NULL);
     }
     admission_forget(p, r);
-}
-
-void pool_stamp(struct engine_call *c)
-{
-    uint32_t start = c->req.stream ? c->given : (uint32_t)c->splice.ids.n;
-    struct str version = arena_str(&c->arena, told_version(c));
-
-    /* Nothing was written since the last one: it never applied. */
-    if (c->stamps.n > 0 && vec_last(&c->stamps).start >= start)
-        vec_last(&c->stamps).version = version;
-    else
-        *vec_push(&c->stamps) = (struct stamp){version, start};
 }

@@ -2,7 +2,9 @@
  * question is answered for all replicas together, since a call may end at any of them: mostly yes
  * only if every one can. While there is no replica (--engine none) nothing is refused for what
  * those to come may be able to do. */
+#include "common/codec/json.h"
 #include "worker/engine/pool_internal.h"
+#include "worker/engine/vision_probe.h"
 
 int engine_pool_takes_lora(const struct engine_pool *p, const struct json *extra, struct err *e)
 {
@@ -70,7 +72,7 @@ uint32_t engine_pool_drifting(const struct engine_pool *p)
     uint32_t n = 0;
 
     for (size_t i = 0; i < p->replicas.n; i++)
-        n += p->replicas.at[i]->vision.state == VISION_DRIFTS;
+        n += p->replicas.at[i]->vision->state == VISION_DRIFTS;
     return n;
 }
 
@@ -81,7 +83,7 @@ int engine_pool_check_images(const struct engine_pool *p, struct err *e)
     for (size_t i = 0; i < p->replicas.n; i++) {
         if (vision_probe_lets(p->replicas.at[i]))
             return 0;
-        drifts = drifts || p->replicas.at[i]->vision.state == VISION_DRIFTS;
+        drifts = drifts || p->replicas.at[i]->vision->state == VISION_DRIFTS;
     }
     if (p->replicas.n == 0)
         return 0; /* those to come */

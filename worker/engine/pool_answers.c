@@ -7,6 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/vec.h"
+#include "common/codec/json.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/kv_admission.h"
 #include "worker/engine/pool_call.h"

@@ -87,6 +87,14 @@ uint64_t pool_patience_ms(const struct engine_call *c);
 /* How the pool hears of an attempt; their ctx is the call. */
 extern const struct engine_attempt_events pool_answer_events;
 
+/* pool_weights.c: the trainer's word for the weights that the call is sampled with; absent or
+ * empty: none. */
+struct str pool_told_version(const struct engine_call *c);
+
+/* pool_moves.c: what a session had computed where it was is of no use elsewhere: each move is told,
+ * and why. The call is about to run at r. */
+void pool_note_home(struct engine_call *c, const struct replica *r);
+
 /* Notes that the pool's version holds from the call's next token on. */
 void pool_stamp(struct engine_call *c);
 

@@ -1,6 +1,7 @@
 /*
  * struct engine_pool from the inside, for the files that are the pool: engine.c (as a whole),
- * pool.c and pool_answers.c (its calls: pool_call.h), pool_abilities.c, pool_weights.c, pool_set.c,
+ * pool.c, pool_moves.c and pool_answers.c (its calls: pool_call.h), pool_abilities.c,
+ * pool_weights.c, pool_set.c,
  * passing.c and version_round.c.
  */
 #ifndef RG_ENGINE_POOL_INTERNAL_H
@@ -14,12 +15,13 @@
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/experts.h"
 #include "worker/engine/fair_queue.h"
-#include "worker/engine/lora.h"
 #include "worker/engine/replicas.h"
-#include "worker/engine/session_homes.h"
 
 struct admission;
+struct engine_call;
 struct loop;
+struct lora_book;
+struct session_homes;
 struct version_round;
 
 struct engine_pool {
@@ -27,10 +29,15 @@ struct engine_pool {
     struct engine_options opt;
     struct arena arena; /* of the options */
     struct replicas replicas;
-    uint64_t edition; /* of the set */
+    struct engine_pool *next; /* another pool; the policy's is the first */
+    struct engine_pool *first;
+    bool known;        /* some set had it; the policy's always is */
+    size_t on_trial;   /* of the first: pools whose trial is not over */
+    size_t queue_told; /* to the metrics */
+    uint64_t edition;  /* of the set */
     void (*tried)(void *ctx, struct str silent);
     void *tried_ctx;
-    struct session_homes homes;
+    struct session_homes *homes; /* own: pool_moves.c */
     struct fair_queue queue;
     struct admission *admission; /* NULL: off */
     struct list_head calls;      /* newest first */
@@ -42,9 +49,15 @@ struct engine_pool {
     void *drained_ctx;
     struct buf version;            /* len 0: none */
     struct version_round *telling; /* engines are told it; or NULL */
-    struct lora_book loras;
+    struct lora_book *loras;       /* own: pool_weights.c */
     struct experts experts;
 };
+
+/* A pool beside the first: known only once a set has it. */
+struct engine_pool *pool_open_beside(struct engine_pool *first, const char *name);
+
+/* The set becomes that of the first pool and all beside it. -1: nothing has changed. */
+int pools_set(struct engine_pool *first, const struct engine_set *set, struct err *e);
 
 /* Lets waiting calls run, at the end of this turn of the loop. */
 void pool_dispatch(struct engine_pool *p);
@@ -64,6 +77,13 @@ void admission_open(struct engine_pool *p);
 void admission_done(struct engine_pool *p);
 void admission_end_session(struct engine_pool *p, struct str session);
 void admission_complete_session(struct engine_pool *p, struct str session);
+
+/* What sessions' calls were sent where (pool_moves.c), and which weights were told of
+ * (pool_weights.c): made with the pool, ended with it. */
+void pool_moves_init(struct engine_pool *p);
+void pool_moves_done(struct engine_pool *p);
+void pool_weights_init(struct engine_pool *p);
+void pool_weights_done(struct engine_pool *p);
 
 /* Calls forget a replica that is about to be freed; none runs there. */
 void pool_forget(void *pool, struct replica *r);

@@ -1,65 +1,203 @@
-/* struct engine_pool: its set of engines, and how it changes while calls run. */
+/* struct engine_pool: the pools beside the policy's, the set of engines of them all, and how it
+ * changes while calls run. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "common/proc/board.h"
 #include "worker/engine/engine_set.h"
 #include "worker/engine/kv_room.h"
 #include "worker/engine/pool_internal.h"
+#include "worker/engine/vision_probe.h"
+#include "worker/model/model.h"
 
-int engine_pool_set(struct engine_pool *p, const struct engine_set *set, struct err *e)
+/* --- pools --- */
+
+struct engine_pool *engine_pool_named(struct engine_pool *p, struct str name)
 {
-    if (replicas_set(&p->replicas, set, e))
+    if (!name.len)
+        return NULL;
+    if (str_eq_c(name, ENGINE_POOL_POLICY))
+        return p->first;
+    for (p = p->first->next; p; p = p->next) {
+        if (p->known && str_eq_c(name, p->opt.pool))
+            return p;
+    }
+    return NULL;
+}
+
+const char *engine_pool_name(const struct engine_pool *p)
+{
+    return p->opt.pool;
+}
+
+int engine_pool_check_manned(const struct engine_pool *p, struct err *e)
+{
+    if (!p->opt.pool || p->replicas.n > 0)
+        return 0;
+    return err_set(e, ERR_ENGINE_UNAVAILABLE,
+                   "model: the pool \"%s\" has no engine: all were taken out (/admin/engines)",
+                   p->opt.pool);
+}
+
+void engine_pool_each_name(const struct engine_pool *p, void (*fn)(void *ctx, const char *name),
+                           void *ctx)
+{
+    for (p = p->first->next; p; p = p->next) {
+        if (p->known)
+            fn(ctx, p->opt.pool);
+    }
+}
+
+static struct engine_pool *find_pool(struct engine_pool *first, const char *name)
+{
+    for (struct engine_pool *p = first->next; p; p = p->next) {
+        if (strcmp(p->opt.pool, name) == 0)
+            return p;
+    }
+    return NULL;
+}
+
+static bool has_pool(const struct engine_set *set, const char *name)
+{
+    for (size_t i = 0; i < set->pools.n; i++) {
+        if (strcmp(set->pools.at[i], name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Agents name the served model: that must be the policy's. */
+static int check_served(const struct engine_pool *first, const struct engine_set *set,
+                        struct err *e)
+{
+    const char *served = first->opt.model ? model_info(first->opt.model)->name : NULL;
+
+    if (served && set->pools.n > 0 && strcmp(served, ENGINE_POOL_POLICY) == 0)
+        return err_field(e, "served_model_name",
+                         "served_model_name: \"%s\" is what sessions of a pool ask the policy by: "
+                         "where there are pools, serve the model by another name",
+                         served);
+    if (!served || !has_pool(set, served))
+        return 0;
+    return err_field(e, "engines",
+                     "engines: the pool \"%s\" has the name of the served model, which is the "
+                     "policy's: give the pool another one",
+                     served);
+}
+
+/* Of what the set has of each pool; those that it is the first to name are made. -1: what was
+ * staged is not any more. */
+static int stage_all(struct engine_pool *first, const struct engine_set *set, struct err *e)
+{
+    int rc = check_served(first, set, e);
+
+    for (size_t i = 0; rc == 0 && i < set->pools.n; i++) {
+        if (!find_pool(first, set->pools.at[i]))
+            (void)pool_open_beside(first, set->pools.at[i]);
+    }
+    for (struct engine_pool *p = first; rc == 0 && p; p = p->next) {
+        struct engine_set part;
+
+        engine_set_part(set, p->opt.pool, &part);
+        rc = replicas_stage(&p->replicas, &part, e);
+        engine_set_done(&part);
+    }
+    if (rc)
+        engine_pool_untry(first);
+    return rc;
+}
+
+int pools_set(struct engine_pool *first, const struct engine_set *set, struct err *e)
+{
+    if (stage_all(first, set, e))
         return -1;
-    p->edition = set->edition;
-    log_info(NULL, "the set of engines has changed", LOG_U("edition", set->edition),
-             LOG_U("engines", set->n));
-    pool_changed(p);
+    for (struct engine_pool *p = first; p; p = p->next) {
+        struct engine_set part;
+
+        engine_set_part(set, p->opt.pool, &part);
+        if (replicas_set(&p->replicas, &part, e)) /* all are staged: nothing is left to fail */
+            log_error(NULL, "an engine cannot be opened", LOG_T("error", e->text));
+        engine_set_done(&part);
+        p->edition = set->edition;
+        p->known = !p->opt.pool || has_pool(set, p->opt.pool);
+    }
     return 0;
 }
 
-static void on_tried(void *ctx)
+int engine_pool_set(struct engine_pool *p, const struct engine_set *set, struct err *e)
 {
-    struct engine_pool *p = ctx;
-    struct buf silent = {0};
+    if (pools_set(p, set, e))
+        return -1;
+    log_info(NULL, "the set of engines has changed", LOG_U("edition", set->edition),
+             LOG_U("engines", set->n), LOG_U("pools", set->pools.n + 1));
+    for (; p; p = p->next)
+        pool_changed(p);
+    return 0;
+}
 
+/* --- trials --- */
+
+static void put_silent(const struct engine_pool *p, struct buf *silent)
+{
     for (size_t i = 0; i < p->replicas.staged.n; i++) {
         const struct replica *r = p->replicas.staged.at[i];
 
         if (!r->adapter->probe || r->proven)
             continue;
-        buf_puts(&silent, silent.len > 0 ? ", " : "");
-        buf_puts(&silent, r->target.name);
+        buf_puts(silent, silent->len > 0 ? ", " : "");
+        buf_puts(silent, r->target.name);
     }
-    p->tried(p->tried_ctx, buf_str(&silent));
+}
+
+/* The trial of one pool is over. */
+static void on_tried(void *ctx)
+{
+    struct engine_pool *first = ((struct engine_pool *)ctx)->first;
+    struct buf silent = {0};
+
+    if (--first->on_trial > 0)
+        return;
+    for (const struct engine_pool *p = first; p; p = p->next)
+        put_silent(p, &silent);
+    first->tried(first->tried_ctx, buf_str(&silent));
     buf_done(&silent);
 }
 
 int engine_pool_try(struct engine_pool *p, const struct engine_set *set,
                     void (*tried)(void *ctx, struct str silent), void *ctx, struct err *e)
 {
-    if (replicas_stage(&p->replicas, set, e))
+    if (stage_all(p, set, e))
         return -1;
     p->tried = tried;
     p->tried_ctx = ctx;
-    replicas_try(&p->replicas, on_tried, p);
+    p->on_trial = 0;
+    for (struct engine_pool *one = p; one; one = one->next) {
+        p->on_trial++;
+        replicas_try(&one->replicas, on_tried, one);
+    }
     return 0;
 }
 
 bool engine_pool_tried(const struct engine_pool *p, const char *text)
 {
-    for (size_t i = 0; i < p->replicas.staged.n; i++) {
-        const struct replica *r = p->replicas.staged.at[i];
+    for (; p; p = p->next) {
+        for (size_t i = 0; i < p->replicas.staged.n; i++) {
+            const struct replica *r = p->replicas.staged.at[i];
 
-        if (strcmp(r->text, text) == 0)
-            return r->proven || !r->adapter->probe;
+            if (strcmp(r->text, text) == 0)
+                return r->proven || !r->adapter->probe;
+        }
     }
     return false;
 }
 
 void engine_pool_untry(struct engine_pool *p)
 {
-    replicas_unstage(&p->replicas);
+    for (; p; p = p->next)
+        replicas_unstage(&p->replicas);
 }
 
 uint64_t engine_pool_edition(const struct engine_pool *p)
@@ -73,8 +211,10 @@ size_t engine_pool_at_number(const struct engine_pool *p, unsigned number)
 
     if (p->opt.board && number < BOARD_ENGINES_MAX)
         return board_engine_inflight(p->opt.board, number);
-    for (size_t i = 0; i < p->replicas.out.n; i++)
-        n += p->replicas.out.at[i]->number == number ? p->replicas.out.at[i]->inflight : 0;
+    for (; p; p = p->next) {
+        for (size_t i = 0; i < p->replicas.out.n; i++)
+            n += p->replicas.out.at[i]->number == number ? p->replicas.out.at[i]->inflight : 0;
+    }
     return n;
 }
 
@@ -122,11 +262,22 @@ static const char *state_of(const struct replica *r)
     return r->up ? "up" : "down";
 }
 
+/* As engine_set_name has it: one that is alone in its pool is called as the pool is. */
+static const char *shown_name(const struct replica *r)
+{
+    const struct replicas *all = r->all;
+
+    return r->target.pool && !r->target.own && all->n == 1 && all->at[0] == r ? r->target.pool
+                                                                              : r->target.name;
+}
+
 static void put_replica(const struct replica *r, struct json_out *out)
 {
     json_out_obj(out);
     json_out_key(out, "name");
-    json_out_cstr(out, r->target.name);
+    json_out_cstr(out, shown_name(r));
+    json_out_key(out, "pool");
+    json_out_cstr(out, r->target.pool ? r->target.pool : ENGINE_POOL_POLICY);
     json_out_key(out, "kind");
     json_out_cstr(out, r->target.kind);
     json_out_key(out, "engine");
@@ -163,14 +314,38 @@ static void put_replica(const struct replica *r, struct json_out *out)
     json_out_end_obj(out);
 }
 
+/* The next live replica over all pools, by number where pools differ. */
+static const struct replica *next_replica(const struct engine_pool *first, size_t *at)
+{
+    const struct replica *found = NULL;
+    size_t k = 0, of = 0;
+
+    for (const struct engine_pool *p = first; p; p = p->next, k++) {
+        if (at[k] < p->replicas.n && (!found || p->replicas.at[at[k]]->number < found->number)) {
+            found = p->replicas.at[at[k]];
+            of = k;
+        }
+    }
+    at[of]++;
+    return found;
+}
+
 void engine_pool_write(const struct engine_pool *p, struct buf *json)
 {
     struct json_out o = json_out_to(json);
+    const struct replica *r;
+    size_t n = 0, *at;
 
+    for (const struct engine_pool *one = p; one; one = one->next)
+        n++;
+    at = mem_calloc(n, sizeof(*at));
     json_out_arr(&o);
-    for (size_t i = 0; i < p->replicas.n; i++)
-        put_replica(p->replicas.at[i], &o);
-    for (size_t i = 0; i < p->replicas.out.n; i++)
-        put_replica(p->replicas.out.at[i], &o);
+    while ((r = next_replica(p, at)))
+        put_replica(r, &o);
+    free(at);
+    for (; p; p = p->next) {
+        for (size_t i = 0; i < p->replicas.out.n; i++)
+            put_replica(p->replicas.out.at[i], &o);
+    }
     json_out_end_arr(&o);
 }

@@ -25,6 +25,7 @@
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_set.h"
 #include "worker/engine/engine_target.h"
+#include "worker/engine/vision_probe.h"
 
 enum { BAD_LIMIT = 3, GOOD_LIMIT = 2, BUSY_MS = 60000, REAP_MS = 1000 };
 
@@ -175,10 +176,16 @@ static _Atomic uint32_t *shared(const struct replica *r)
                : NULL;
 }
 
+/* How many requests of all workers it may run; 0: no limit. */
+static uint32_t limit_of(const struct replica *r)
+{
+    return r->target.max_inflight > 0 ? r->target.max_inflight : r->all->opt->max_inflight;
+}
+
 /* Counted before it is looked at, so that two workers cannot both take the last slot. */
 static bool take_slot(struct replica *r)
 {
-    uint32_t max = r->all->opt->max_inflight;
+    uint32_t max = limit_of(r);
     _Atomic uint32_t *mine = shared(r);
 
     if (!mine)
@@ -226,7 +233,7 @@ void replica_unqueue(struct replica *r)
 /* Whether another request may run there, as far as can be seen now. */
 static bool has_slot(const struct replica *r)
 {
-    uint32_t max = r->all->opt->max_inflight;
+    uint32_t max = limit_of(r);
 
     if (max == 0)
         return true;
@@ -470,9 +477,16 @@ static struct replica *open_one(struct replicas *all, const struct engine_entry 
     r->text = arena_cstr(&r->arena, str_cstr(entry->text));
     r->number = entry->number;
     r->stage = REPLICA_STAGED;
+    r->vision = ARENA_NEW(&r->arena, struct vision_probe);
     if (engine_target_parse(&r->arena, r->text, &r->target, e) < 0)
         goto out;
     r->adapter = engine_adapter_find(r->target.kind);
+    if (all->opt->pool) {
+        r->target.pool = arena_cstr(&r->arena, str_cstr(all->opt->pool));
+        r->target.name = r->target.own ? r->target.own : r->target.whole;
+        if (r->adapter != &engine_builtin) /* all servers have it; ids are another model's */
+            r->adapter = &engine_openai;
+    }
     if (r->adapter->open(all->loop, &r->target, all->opt, &r->impl, e) < 0)
         goto out;
     r->hash = str_hash(str_cstr(r->target.name), 0);
@@ -605,22 +619,16 @@ int replicas_set(struct replicas *r, const struct engine_set *set, struct err *e
     return 0;
 }
 
-int replicas_open(struct replicas *r, const struct engine_options *o, struct err *e)
+void replicas_begin(struct replicas *r, const struct engine_options *o)
 {
-    struct engine_set set = {0};
-    int rc;
-
     r->opt = o;
     r->lets_drift = o->media_drift;
-    vision_sample_make(o->model, &r->arena, &r->sample);
+    r->sample = ARENA_NEW(&r->arena, struct vision_sample);
+    if (o->pool) /* not shown pictures */
+        return;
+    vision_sample_make(o->model, &r->arena, r->sample);
     if (o->board)
         board_forget_engines(o->board, o->slot);
-    if (o->set)
-        return replicas_set(r, o->set, e);
-    engine_set_of(&set, o->engines, o->n_engines);
-    rc = replicas_set(r, &set, e);
-    engine_set_done(&set);
-    return rc;
 }
 
 static void reload_list(struct replica *const *at, size_t n)

@@ -30,12 +30,13 @@
 #include "common/base/arena.h"
 #include "common/os/loop.h"
 #include "worker/engine/adapter.h"
-#include "worker/engine/vision_probe.h"
 
 struct engine_set;
 struct loop;
 struct metrics_page;
 struct replicas;
+struct vision_probe;
+struct vision_sample;
 
 /* in: calls may go there; staged: on trial beside the set; out: it ends what it runs. */
 enum replica_stage { REPLICA_IN, REPLICA_STAGED, REPLICA_OUT };
@@ -72,7 +73,7 @@ struct replica {
     uint64_t answer_us; /* mean time of the last answers, about eight; 0: none has come */
     struct buf version; /* of the weights, as the last answer that had one told; empty: none had */
     bool contradicts;   /* its last answer told another version than the trainer */
-    struct vision_probe vision;
+    struct vision_probe *vision; /* in the arena */
     struct kv_room kv;
     struct replicas *all;
 };
@@ -91,10 +92,11 @@ struct replicas {
     void (*tried)(void *ctx); /* it is over */
     void *tried_ctx;
     const struct engine_options *opt;
-    struct arena arena;          /* the sample's */
-    bool lets_drift;             /* VISION_DRIFTS does not keep pictures from a replica */
-    struct vision_sample sample; /* what engines are asked to see how they take pictures */
-    bool held;                   /* model calls are paused: nothing else is asked either */
+    struct arena arena;           /* the sample's */
+    bool lets_drift;              /* VISION_DRIFTS does not keep pictures from a replica */
+    struct vision_sample *sample; /* what engines are asked to see how they take pictures; in the
+                                     arena, from replicas_begin on */
+    bool held;                    /* model calls are paused: nothing else is asked either */
     struct loop_timer timer, reap, trial;
     void (*changed)(void *ctx);                   /* one began or ceased to serve */
     void (*forget)(void *ctx, struct replica *r); /* it is about to be freed */
@@ -102,8 +104,8 @@ struct replicas {
     struct metrics_page *metrics;
 };
 
-/* Opens the engines of the options and starts probing. */
-int replicas_open(struct replicas *r, const struct engine_options *o, struct err *e);
+/* There are none yet: replicas_set opens them and starts probing. The options are borrowed. */
+void replicas_begin(struct replicas *r, const struct engine_options *o);
 
 /* From now on these engines are the set, in their order: those of the same argument go on as they
  * are, others come (staged ones as they are) or go. -1: one cannot be opened, nothing has changed.
@@ -120,7 +122,7 @@ void replicas_try(struct replicas *r, void (*tried)(void *ctx), void *ctx);
 /* Closes what is staged; `tried` is not called any more. */
 void replicas_unstage(struct replicas *r);
 
-/* The options given to replicas_open have changed. */
+/* The options given to replicas_begin have changed. */
 void replicas_reload(struct replicas *r);
 
 /* No call may be running. */

@@ -57,8 +57,8 @@ void vision_sample_make(const struct model *m, struct arena *a, struct vision_sa
 
 static void settle(struct replica *r, enum vision_state state, const char *why)
 {
-    r->vision.attempt = NULL;
-    r->vision.state = state;
+    r->vision->attempt = NULL;
+    r->vision->state = state;
     if (state == VISION_EXACT)
         log_info(NULL, "engine takes images exactly", LOG_T("engine", r->target.name));
     else
@@ -84,7 +84,7 @@ static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
 {
     struct replica *r = ctx;
 
-    r->vision.attempt = NULL;
+    r->vision->attempt = NULL;
     if (how == ENGINE_ASK_ANEW)
         return;
     if (e->kind == ERR_ENGINE_INVALID)
@@ -99,8 +99,8 @@ static const struct engine_attempt_events events = {on_delta, on_done, on_failed
 
 void vision_probe_begin(struct replica *r)
 {
-    const struct vision_sample *s = &r->all->sample;
-    struct vision_probe *p = &r->vision;
+    const struct vision_sample *s = r->all->sample;
+    struct vision_probe *p = r->vision;
 
     if (s->n_images == 0 || !r->adapter->takes_images || r->all->held || p->attempt ||
         p->state != VISION_UNPROVEN)
@@ -120,28 +120,28 @@ void vision_probe_begin(struct replica *r)
 bool vision_probe_lets(const struct replica *r)
 {
     return r->adapter->takes_images &&
-           (r->vision.state == VISION_UNPROVEN || r->vision.state == VISION_EXACT ||
-            (r->vision.state == VISION_DRIFTS && r->all->lets_drift));
+           (r->vision->state == VISION_UNPROVEN || r->vision->state == VISION_EXACT ||
+            (r->vision->state == VISION_DRIFTS && r->all->lets_drift));
 }
 
 bool vision_probe_proven(const struct replica *r)
 {
-    return r->adapter->takes_images && (!r->adapter->probe || r->vision.state == VISION_EXACT);
+    return r->adapter->takes_images && (!r->adapter->probe || r->vision->state == VISION_EXACT);
 }
 
 const char *vision_probe_told(const struct replica *r)
 {
-    if (r->all->sample.n_images == 0)
+    if (r->all->sample->n_images == 0)
         return NULL;
     if (!r->adapter->takes_images)
         return names[VISION_NONE];
-    return names[vision_probe_proven(r) ? VISION_EXACT : r->vision.state];
+    return names[vision_probe_proven(r) ? VISION_EXACT : r->vision->state];
 }
 
 void vision_probe_forget(struct replica *r)
 {
-    if (r->vision.attempt)
-        r->adapter->cancel(r->vision.attempt);
-    r->vision.attempt = NULL;
-    r->vision.state = VISION_UNPROVEN;
+    if (r->vision->attempt)
+        r->adapter->cancel(r->vision->attempt);
+    r->vision->attempt = NULL;
+    r->vision->state = VISION_UNPROVEN;
 }

@@ -8,6 +8,7 @@
 #include "common/base/arena.h"
 #include "common/codec/json.h"
 #include "worker/export/export_format.h"
+#include "worker/export/track.h"
 #include "worker/export/trajectory.h"
 #include "worker/model/model.h"
 #include "worker/request/images.h"

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "common/base/vec.h"
+#include "worker/export/drift_audit.h"
 #include "worker/model/model.h"
 
 const char *drift_kind_name(enum drift_kind k)

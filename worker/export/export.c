@@ -15,12 +15,13 @@
 
 #include <stdlib.h>
 
+#include "common/codec/json.h"
+#include "worker/export/drift_audit.h"
 #include "worker/export/export_format.h"
 #include "worker/export/media_table.h"
-#include "worker/export/options_text.h"
 #include "worker/export/pictures_layout.h"
+#include "worker/export/select.h"
 #include "worker/export/trajectory.h"
-#include "worker/request/purpose.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/group.h"
 #include "worker/session/message.h"
@@ -28,261 +29,8 @@
 #include "worker/session/session.h"
 #include "worker/session/session_view.h"
 
-static const struct format *const FORMATS[EXPORT_FORMAT_COUNT] = {
-    [EXPORT_JSON] = &format_json,
-    [EXPORT_MSGPACK] = &format_msgpack,
-    [EXPORT_SAFETENSORS] = &format_safetensors,
-    [EXPORT_VERL] = &format_verl,
-    [EXPORT_MILES] = &format_miles,
-    [EXPORT_AREAL] = &format_areal,
-    [EXPORT_SLIME] = &format_slime,
-    [EXPORT_PRIME_RL] = &format_prime_rl,
-    [EXPORT_OPENAI_MESSAGES] = &format_openai_messages,
-    [EXPORT_PREFIX_TREE] = &format_prefix_tree,
-    [EXPORT_SKYRL] = &format_skyrl,
-    [EXPORT_NEMO_GYM] = &format_nemo_gym,
-    [EXPORT_ATIF] = &format_atif,
-    [EXPORT_NONE] = &format_none,
-    [EXPORT_VIEW] = &format_view,
-};
-
 /* What a step of the selection and a format's part of a trajectory count as, in bytes. */
 enum { SELECT_WORK = 16 << 10, PART_WORK = 16 << 10 };
-
-/* --- options --- */
-
-void export_options_init(struct export_options *o)
-{
-    *o = (struct export_options){.ignore_tools = true, .global_steps = -1};
-}
-
-static int bad(struct err *e, const char *name, const char *values)
-{
-    return err_field(e, name, "%s must be one of %s", name, values);
-}
-
-static int read_switch(struct str v, const char *name, bool *ret, struct err *e)
-{
-    if (str_eq_c(v, "on") || str_eq_c(v, "true") || str_eq_c(v, "1"))
-        *ret = true;
-    else if (str_eq_c(v, "off") || str_eq_c(v, "false") || str_eq_c(v, "0"))
-        *ret = false;
-    else
-        return bad(e, name, "on, off");
-    return 0;
-}
-
-static int read_count(struct str v, const char *name, uint64_t max, uint64_t *ret, struct err *e)
-{
-    if (str_to_u64(v, max, ret) != 0)
-        return err_field(e, name, "%s must be an integer from 0 to %llu", name,
-                         (unsigned long long)max);
-    return 0;
-}
-
-/* Nothing fits into no tokens: 0 is a mistake, not a limit. */
-static int read_limit(struct export_options *o, struct str v, const char *name, struct err *e)
-{
-    if (str_to_u64(v, UINT32_MAX, &o->max_tokens) != 0 || o->max_tokens == 0)
-        return err_field(e, name, "%s must be an integer from 1 to %u", name, UINT32_MAX);
-    o->has_max_tokens = true;
-    return 0;
-}
-
-static int read_select(struct export_options *o, struct str v, struct err *e)
-{
-    for (size_t i = 0; i < SELECT_COUNT; i++)
-        if (str_eq_c(v, export_select_names[i])) {
-            o->select = (enum export_select)i;
-            return 0;
-        }
-    return bad(e, "select", "leaves, all_checkpoints, last, longest");
-}
-
-static int read_pick(struct export_options *o, struct str v, struct err *e)
-{
-    if (!str_eq_c(v, "all") && !str_eq_c(v, "drop_retries"))
-        return bad(e, "pick", "all, drop_retries");
-    o->drop_retries = str_eq_c(v, "drop_retries");
-    return 0;
-}
-
-static int read_merge(struct export_options *o, struct str v, struct err *e)
-{
-    for (size_t i = 0; i < MERGE_COUNT; i++)
-        if (str_eq_c(v, export_merge_names[i])) {
-            o->merge = (enum export_merge)i;
-            o->merge_set = true;
-            return 0;
-        }
-    return bad(e, "merge", "none, text, token");
-}
-
-static int read_format(struct export_options *o, struct str v, struct err *e)
-{
-    for (int i = 0; i < EXPORT_FORMAT_COUNT; i++)
-        if (!FORMATS[i]->hidden && str_eq_c(v, FORMATS[i]->name)) {
-            o->format = (enum export_format)i;
-            return 0;
-        }
-    return bad(e, "format",
-               "json, msgpack, safetensors, verl, miles, areal, slime, prime-rl, openai-messages, "
-               "prefix-tree, skyrl, nemo-gym, atif, none");
-}
-
-static int read_drift(struct export_options *o, struct str v, struct err *e)
-{
-    bool on = true;
-
-    if (read_switch(v, "drift", &on, e) != 0)
-        return -1;
-    o->no_drift = !on;
-    return 0;
-}
-
-static int read_ids(struct export_options *o, struct str v, struct err *e)
-{
-    if (!str_eq_c(v, "expanded") && !str_eq_c(v, "collapsed"))
-        return bad(e, "ids", "expanded, collapsed");
-    o->collapsed_ids = str_eq_c(v, "collapsed");
-    return 0;
-}
-
-static int read_media(struct export_options *o, struct str v, struct err *e)
-{
-    for (size_t i = 0; i < MEDIA_COUNT; i++)
-        if (str_eq_c(v, export_media_names[i])) {
-            o->media = (enum export_media)i;
-            return 0;
-        }
-    return bad(e, "media", "refs, inline, none");
-}
-
-static int read_numbers(struct export_options *o, struct str name, struct str value, struct err *e)
-{
-    uint64_t n = 0;
-
-    if (str_eq_c(name, "max_tokens"))
-        return read_limit(o, value, "max_tokens", e);
-    if (str_eq_c(name, "max_seq_len"))
-        return read_limit(o, value, "max_seq_len", e);
-    if (str_eq_c(name, "session_index")) {
-        if (read_count(value, "session_index", UINT32_MAX, &n, e) != 0)
-            return -1;
-        o->session_index = (uint32_t)n;
-        o->has_session_index = true;
-    } else if (str_eq_c(name, "global_steps")) {
-        if (read_count(value, "global_steps", INT64_MAX, &n, e) != 0)
-            return -1;
-        o->global_steps = (int64_t)n;
-    }
-    return 0;
-}
-
-static int read_roles(struct str value, const char *name, struct str *ret, struct err *e)
-{
-    *ret = value;
-    return roles_check(value, name, e);
-}
-
-int export_option(struct export_options *o, struct str name, struct str value, struct err *e)
-{
-    if (str_eq_c(name, "select"))
-        return read_select(o, value, e);
-    if (str_eq_c(name, "pick"))
-        return read_pick(o, value, e);
-    if (str_eq_c(name, "merge"))
-        return read_merge(o, value, e);
-    if (str_eq_c(name, "format"))
-        return read_format(o, value, e);
-    if (str_eq_c(name, "ids"))
-        return read_ids(o, value, e);
-    if (str_eq_c(name, "media"))
-        return read_media(o, value, e);
-    if (str_eq_c(name, "drift"))
-        return read_drift(o, value, e);
-    if (str_eq_c(name, "train_once"))
-        return read_switch(value, "train_once", &o->train_once, e);
-    if (str_eq_c(name, "purposes"))
-        return purposes_read(value, "purposes", &o->purposes, e);
-    if (str_eq_c(name, "train_purposes"))
-        return purposes_read(value, "train_purposes", &o->train_purposes, e);
-    if (str_eq_c(name, "roles"))
-        return read_roles(value, "roles", &o->roles, e);
-    if (str_eq_c(name, "train_roles"))
-        return read_roles(value, "train_roles", &o->train_roles, e);
-    if (str_eq_c(name, "ignore_tools")) {
-        o->ignore_tools_set = true;
-        return read_switch(value, "ignore_tools", &o->ignore_tools, e);
-    }
-    if (str_eq_c(name, "mask_unfinished"))
-        return read_switch(value, "mask_unfinished", &o->mask_unfinished, e);
-    if (str_eq_c(name, "require_trained"))
-        return read_switch(value, "require_trained", &o->require_trained, e);
-    if (str_eq_c(name, "require_reward"))
-        return read_switch(value, "require_reward", &o->require_reward, e);
-    if (str_eq_c(name, "uid")) {
-        if (value.len == 0)
-            return err_field(e, "uid", "uid must be a text that is not empty");
-        o->uid = value;
-    }
-    return read_numbers(o, name, value, e);
-}
-
-static int read_member(struct export_options *o, const struct json_member *m, struct err *e)
-{
-    struct str name = json_string(&m->key), text = json_text(&m->value);
-
-    switch ((enum json_kind)m->value.kind) {
-    case JSON_NULL:
-        return 0;
-    case JSON_BOOL:
-        text = json_is_true(&m->value) ? STR("true") : STR("false");
-        break;
-    case JSON_ARRAY:
-    case JSON_OBJECT:
-        text = STR(""); /* no option reads it; the answer names the values it takes */
-        break;
-    default:
-        break;
-    }
-    if (str_eq_c(name, "score"))
-        return 0; /* of finalize, which has read it */
-    if (str_eq_c(name, "metadata")) {
-        if (m->value.kind != JSON_OBJECT)
-            return err_field(e, "metadata", "metadata must be an object");
-        o->metadata = &m->value;
-        return reward_check_value(json_get(o->metadata, "reward"), "metadata.reward", e);
-    }
-    return export_option(o, name, text, e);
-}
-
-int export_options_json(struct export_options *o, const struct json *body, struct err *e)
-{
-    if (json_is_null(body))
-        return 0;
-    if (body->kind != JSON_OBJECT)
-        return err_set(e, ERR_INVALID, "export options must be an object");
-    for (uint32_t i = 0; i < body->n; i++)
-        if (read_member(o, &body->members[i], e) != 0)
-            return -1;
-    return 0;
-}
-
-int export_options_check(const struct export_options *o, struct err *e)
-{
-    if (o->merge_set && o->merge != MERGE_NONE && o->select == SELECT_ALL_CHECKPOINTS)
-        return err_field(e, "select",
-                         "select=all_checkpoints keeps every answer apart and merge=%s joins them: "
-                         "use one of the two (merge=none, or select=leaves, last, longest)",
-                         export_merge_names[o->merge]);
-    if (o->media == MEDIA_INLINE && FORMATS[o->format]->no_media)
-        return err_field(e, "media", "media=inline: the %s format holds no images",
-                         FORMATS[o->format]->name);
-    return 0;
-}
-
-/* --- the object --- */
 
 /* Keeps the texts of the request; takes from the session what it leaves out of its group: uid,
  * index, steps. */
@@ -324,14 +72,16 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
     x->score_wants = session_score_wants(s);
     if (o->metadata)
         x->options.metadata = message_copy(&x->arena, o->metadata);
-    x->format = FORMATS[o->format];
+    x->format = export_format_of(o->format);
     x->input = (struct trajectory_input){.session = s,
                                          .model = m,
                                          .scratch = scratch,
                                          .audit = m && !o->no_drift,
                                          .text_too = x->format->text_too,
                                          .failed = &x->failed};
-    selection_start(&x->input, &x->options, &x->arena, &x->selection);
+    x->selection = arena_calloc(&x->arena, 1, sizeof(*x->selection));
+    x->audit = arena_calloc(&x->arena, 1, sizeof(*x->audit));
+    selection_start(&x->input, &x->options, &x->arena, x->selection);
     *ret = x;
     return 0;
 }
@@ -350,22 +100,22 @@ static int choose(struct export *x, struct err *e)
 {
     size_t without;
 
-    if (selection_next(&x->input, &x->options, &x->selection))
+    if (selection_next(&x->input, &x->options, x->selection))
         return 0;
-    x->input.owners = x->selection.owners;
+    x->input.owners = x->selection->owners;
     x->input.train_purposes = x->options.train_purposes;
     x->input.train_roles = x->options.train_roles;
     x->step = EXPORT_BEGIN;
-    if (x->options.strict && x->selection.textual > 0)
+    if (x->options.strict && x->selection->textual > 0)
         return err_set(e, ERR_UNASSEMBLABLE,
                        "the session cannot be assembled: %u of its trajectories were captured as "
                        "text, without token ids",
-                       x->selection.textual);
-    without = x->format->needs_logprobs ? selection_without_logprobs(&x->selection)
-                                        : x->selection.tracks.n;
-    if (without < x->selection.tracks.n)
+                       x->selection->textual);
+    without = x->format->needs_logprobs ? selection_without_logprobs(x->selection)
+                                        : x->selection->tracks.n;
+    if (without < x->selection->tracks.n)
         return no_logprobs(x, without, e);
-    return selection_check(&x->selection, x->session, e);
+    return selection_check(x->selection, x->session, e);
 }
 
 static bool is_versioned(const struct checkpoint *c)
@@ -407,7 +157,7 @@ static void sum_up(struct export *x, const struct trajectory *t)
     s->repaired += t->repaired;
     s->lost += t->n_lost;
     for (uint32_t i = 0; i < t->n_lost; i++)
-        *vec_push(&x->selection.dropped) =
+        *vec_push(&x->selection->dropped) =
             (struct dropped){t->lost[i], t->lost[i]->n, 1, false, "merge_not_found"};
     if (t->has_steps) {
         s->min_step = !s->has_steps || t->min_step < s->min_step ? t->min_step : s->min_step;
@@ -430,21 +180,21 @@ static int check(const struct export *x, struct err *e)
 /* Begins the next trajectory; returns the bytes that took. */
 static size_t build(struct export *x)
 {
-    trajectory_build(&x->input, &x->selection.tracks.at[x->at], x->at, &x->scratch, &x->t);
+    trajectory_build(&x->input, &x->selection->tracks.at[x->at], x->at, &x->scratch, &x->t);
     x->building = true;
     x->auditing =
-        !trajectory_audit_kept(&x->input, &x->t) && trajectory_audit(&x->input, &x->t, &x->audit);
+        !trajectory_audit_kept(&x->input, &x->t) && trajectory_audit(&x->input, &x->t, x->audit);
     return (size_t)x->t.total * sizeof(int32_t);
 }
 
 static size_t audit(struct export *x)
 {
-    size_t before = x->audit.at, work;
+    size_t before = x->audit->at, work;
 
-    x->auditing = drift_next(&x->audit);
-    work = x->audit.at - before;
+    x->auditing = drift_next(x->audit);
+    work = x->audit->at - before;
     if (!x->auditing) {
-        trajectory_audited(&x->audit, &x->scratch, &x->t);
+        trajectory_audited(x->audit, &x->scratch, &x->t);
         if (x->t.drift.count)
             x->drifted[x->t.drift.first]++;
     }
@@ -506,7 +256,7 @@ static void end_of_pass(struct export *x, struct buf *out)
     if (x->format->end)
         x->format->end(x, out);
     x->pass++;
-    x->at = x->format->takes_once ? x->selection.tracks.n : 0;
+    x->at = x->format->takes_once ? x->selection->tracks.n : 0;
     x->input.audit = false; /* once is enough */
     x->step = x->pass < x->format->passes ? EXPORT_MIDDLE : EXPORT_DONE;
 }
@@ -577,7 +327,7 @@ static int some(struct export *x, struct buf *out, size_t budget_bytes, struct e
 
             rope_drain(&x->rope, out, budget_bytes - done);
             done += out->len - before;
-        } else if (x->step == EXPORT_MIDDLE && x->at < x->selection.tracks.n) {
+        } else if (x->step == EXPORT_MIDDLE && x->at < x->selection->tracks.n) {
             if (one(x, out, budget_bytes - done, &done, e) != 0)
                 return -1;
         } else {
@@ -597,6 +347,11 @@ int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct e
 
     count_texts(x);
     return rc;
+}
+
+size_t export_branches(const struct export *x)
+{
+    return x->selection->tracks.n;
 }
 
 const uint32_t *export_drifted(const struct export *x)
@@ -620,9 +375,9 @@ void export_free(struct export *x)
         return;
     if (x->format->drop)
         x->format->drop(x);
-    drift_drop(&x->audit);
+    drift_drop(x->audit);
     rope_done(&x->rope);
-    selection_done(&x->selection);
+    selection_done(x->selection);
     for (size_t i = x->part; i < x->parts.n; i++)
         buf_done(&x->parts.at[i]);
     x->part_bytes = 0;

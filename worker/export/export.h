@@ -19,9 +19,9 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/str.h"
-#include "common/codec/json.h"
 
 struct export;
+struct json;
 struct media_store;
 struct model;
 struct model_scratch;

@@ -13,10 +13,11 @@
 #include "worker/export/drift.h"
 #include "worker/export/export.h"
 #include "worker/export/rope.h"
-#include "worker/export/select.h"
 #include "worker/export/trajectory.h"
 
+struct drift_audit;
 struct json_out;
+struct selection;
 struct trajectory_turn;
 
 /* Sums over the trajectories written so far. */
@@ -35,15 +36,15 @@ struct export
     struct session *session; /* pinned */
     struct export_options options;
     struct trajectory_input input;
-    struct err failed;    /* input.failed: what could not be read back */
-    struct arena arena;   /* of the export */
-    struct arena scratch; /* of the trajectory at hand */
-    struct trajectory t;  /* the one at hand, while `building` */
-    struct drift_audit audit;
+    struct err failed;         /* input.failed: what could not be read back */
+    struct arena arena;        /* of the export */
+    struct arena scratch;      /* of the trajectory at hand */
+    struct trajectory t;       /* the one at hand, while `building` */
+    struct drift_audit *audit; /* in the export's arena */
     bool building, auditing, writing;
     struct rope rope;                   /* of the trajectory at hand */
     uint32_t drifted[DRIFT_KIND_COUNT]; /* newly audited ones, by their first mismatch */
-    struct selection selection;
+    struct selection *selection;        /* likewise */
     struct export_sums sums;
     VEC(struct export_picture *) media; /* of all trajectories, each once: media_table.h */
     uint32_t news[2]; /* repaired, lost: more than any export of the session had before */
@@ -89,6 +90,12 @@ struct format {
     /* Frees what begin made outside the arena; NULL: nothing. */
     void (*drop)(struct export *x);
 };
+
+/* By its name in the options. */
+const struct format *export_format_of(enum export_format f);
+
+/* How many trajectories it holds. */
+size_t export_branches(const struct export *x);
 
 /* Takes the bytes over, to be handed out before anything else; `b` is empty afterwards. */
 void export_defer(struct export *x, struct buf *b);

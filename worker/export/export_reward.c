@@ -5,6 +5,7 @@
  */
 #include "worker/export/export_reward.h"
 
+#include "common/codec/json.h"
 #include "worker/export/export.h"
 #include "worker/export/export_format.h"
 #include "worker/session/checkpoint.h"
@@ -39,7 +40,8 @@ static bool any_trained(const struct session *s)
     struct session_view v = session_view(s);
 
     for (size_t i = 0; i < v.n_checkpoints; i++)
-        if (!v.checkpoints[i]->hidden && v.checkpoints[i]->n > 0)
+        if (!v.checkpoints[i]->hidden && v.checkpoints[i]->n > 0 &&
+            !checkpoint_pool(v.checkpoints[i]).len)
             return true;
     return false;
 }

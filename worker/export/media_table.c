@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "common/base/vec.h"
+#include "common/codec/json.h"
 #include "common/codec/sha256.h"
 #include "worker/export/export.h"
 #include "worker/export/tensors.h"

@@ -1,11 +1,13 @@
 /* miles' /samples layout: one safetensors file, masks and logprobs over the response region, the
  * rest as UTF-8 JSON in the tensor "_samples_meta". */
 #include "common/base/vec.h"
+#include "common/codec/json.h"
 #include "worker/export/export.h"
 #include "worker/export/export_reward.h"
 #include "worker/export/media_table.h"
 #include "worker/export/numbers.h"
 #include "worker/export/sample_parts.h"
+#include "worker/export/select.h"
 #include "worker/export/tensors.h"
 #include "worker/export/trajectory.h"
 #include "worker/session/branch.h"
@@ -230,8 +232,8 @@ static void put_session_metadata(struct export *x, struct json_out *o)
     for (size_t i = 0; i < v.n_checkpoints; i++)
         trim = MAX_OF(trim, v.checkpoints[i]->trim);
     json_out_member_i64(o, "max_trim_tokens", trim);
-    if (x->selection.unchosen)
-        json_out_member_i64(o, "branches_left_out", (int64_t)x->selection.unchosen);
+    if (x->selection->unchosen)
+        json_out_member_i64(o, "branches_left_out", (int64_t)x->selection->unchosen);
     if (export_lacks_reward(x) || x->unsupported)
         native_write_warnings(x, o);
     json_out_end_obj(o);
@@ -243,17 +245,17 @@ static void end_meta(struct export *x)
 {
     struct json_out o = json_out_to(tensors_meta(x, KEY_META));
 
-    if (x->selection.tracks.n == 0)
+    if (x->selection->tracks.n == 0)
         buf_puts(o.b, META_HEAD);
     buf_add_c(o.b, ']');
     o.comma = true;
     put_session_metadata(x, &o);
     json_out_key(&o, "empty_reason");
-    if (x->selection.tracks.n)
+    if (x->selection->tracks.n)
         json_out_null(&o);
     else
-        json_out_cstr(&o, x->selection.dropped.n > x->selection.textual ? "all_truncated"
-                                                                        : "no_records");
+        json_out_cstr(&o, x->selection->dropped.n > x->selection->textual ? "all_truncated"
+                                                                          : "no_records");
     json_out_end_obj(&o);
 }
 

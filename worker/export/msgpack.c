@@ -132,7 +132,7 @@ static void msgpack_begin(struct export *x, struct buf *out)
     put_key(&pk, session_phase_name(x->session));
     put_members(&pk, group);
     put_key(&pk, "trajectories");
-    msgpack_pack_array(&pk, x->selection.tracks.n);
+    msgpack_pack_array(&pk, export_branches(x));
     buf_done(&text);
 }
 

@@ -1,11 +1,13 @@
 /* The native JSON of an export: envelope, trajectories, summary (spec trajectories, section 1). */
 #include <stdio.h>
 
+#include "common/codec/json.h"
 #include "worker/export/export.h"
 #include "worker/export/export_format.h"
 #include "worker/export/export_reward.h"
 #include "worker/export/media_table.h"
 #include "worker/export/pictures_layout.h"
+#include "worker/export/select.h"
 #include "worker/export/trajectory.h"
 #include "worker/request/purpose.h"
 #include "worker/session/checkpoint.h"
@@ -114,6 +116,8 @@ void native_write_turn_members(const struct trajectory *t, const struct trajecto
     put_place(o, "end", x->end, t->text);
     json_out_key(o, "trained");
     json_out_bool(o, x->trained);
+    if (checkpoint_pool(x->checkpoint).len)
+        json_out_member_str(o, "pool", checkpoint_pool(x->checkpoint));
     json_out_member_str(o, "finish_reason", x->checkpoint->finish_reason);
     put_basis(x->checkpoint, o);
     put_spans(x->checkpoint, o);
@@ -343,8 +347,8 @@ static void put_dropped(struct export *x, struct json_out *o)
 {
     json_out_key(o, "dropped");
     json_out_arr(o);
-    for (size_t i = 0; i < x->selection.dropped.n; i++) {
-        const struct dropped *d = &x->selection.dropped.at[i];
+    for (size_t i = 0; i < x->selection->dropped.n; i++) {
+        const struct dropped *d = &x->selection->dropped.at[i];
 
         json_out_obj(o);
         json_out_member_str(o, "response_id", d->head->response_id);
@@ -385,7 +389,7 @@ void native_write_summary(struct export *x, struct json_out *o)
 
     json_out_obj(o);
     json_out_member_i64(o, "calls", (int64_t)v.n_calls);
-    json_out_member_i64(o, "branches", (int64_t)x->selection.tracks.n);
+    json_out_member_i64(o, "branches", (int64_t)x->selection->tracks.n);
     json_out_member_i64(o, "trained_tokens", (int64_t)x->sums.trained);
     json_out_member_i64(o, "prompt_tokens", (int64_t)x->sums.prompt_tokens);
     json_out_member_i64(o, "rolled_back", v.rollbacks);
@@ -411,6 +415,8 @@ void native_write_summary(struct export *x, struct json_out *o)
         json_out_key(o, "evaluation");
         json_out_bool(o, true);
     }
+    if (session_pool(x->session).len)
+        json_out_member_str(o, "model", session_pool(x->session));
     if (session_adapter(x->session).p)
         json_out_member_str(o, "adapter", session_adapter(x->session));
     if (v.told_stop) /* the same before and after finalize */

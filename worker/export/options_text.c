@@ -4,6 +4,7 @@
  * So what was left open stays out: the session's own rule of merging then holds as it does now.
  */
 #include "worker/export/options_text.h"
+#include "common/codec/json.h"
 #include "worker/request/purpose.h"
 
 const char *const export_select_names[SELECT_COUNT] = {

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "common/base/vec.h"
+#include "common/codec/json.h"
 #include "worker/export/export_format.h"
 #include "worker/export/track.h"
 #include "worker/export/trajectory.h"

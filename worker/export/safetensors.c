@@ -84,7 +84,7 @@ void tensors_note_end(struct export *x)
 {
     struct json_out o = json_out_to(tensors_meta(x, "summary"));
 
-    buf_puts(tensors_meta(x, KEY_ROWS), x->selection.tracks.n ? "]" : "[]");
+    buf_puts(tensors_meta(x, KEY_ROWS), export_branches(x) ? "]" : "[]");
     native_write_summary(x, &o);
     buf_add_str(tensors_meta(x, "session_id"), session_view(x->session).id);
     buf_puts(tensors_meta(x, "phase"), session_phase_name(x->session));

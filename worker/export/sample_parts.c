@@ -10,9 +10,11 @@
 
 #include <string.h>
 
+#include "common/codec/json.h"
 #include "worker/export/export.h"
 #include "worker/export/export_format.h"
 #include "worker/export/media_table.h"
+#include "worker/export/track.h"
 #include "worker/export/trajectory.h"
 #include "worker/model/model.h"
 #include "worker/session/checkpoint.h"

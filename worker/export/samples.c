@@ -1,11 +1,13 @@
 /* Formats of JSON samples: slime, prime-rl, and messages for supervised training. */
 #include <string.h>
 
+#include "common/codec/json.h"
 #include "worker/export/export.h"
 #include "worker/export/export_format.h"
 #include "worker/export/export_reward.h"
 #include "worker/export/media_table.h"
 #include "worker/export/sample_parts.h"
+#include "worker/export/track.h"
 #include "worker/export/trajectory.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/forest.h"

@@ -26,15 +26,34 @@
 #include "worker/session/session.h"
 #include "worker/session/session_view.h"
 
-static void take(const struct branch_vec *b, struct track_vec *out)
+/* `all`: what other pools than the session's answered, too. */
+static void take(const struct session *s, const struct branch_vec *b, bool all,
+                 struct track_vec *out)
 {
-    for (size_t i = 0; i < b->n; i++)
+    for (size_t i = 0; i < b->n; i++) {
+        if (!all && !session_keeps_pool(s, b->at[i].head))
+            continue;
         *vec_push(out) = (struct track){.head = b->at[i].head,
                                         .whole = b->at[i].head,
                                         .seq = b->at[i].seq,
                                         .reason = b->at[i].reason,
                                         .tail = b->at[i].tail,
                                         .tail_end = b->at[i].tail_end};
+    }
+}
+
+/* Tells of the branches that other pools answered, of which no export is made unless it names one.
+ */
+static void tell_pools(const struct session *s, struct selection *out)
+{
+    struct session_view v = session_view(s);
+
+    for (size_t i = 0; i < v.n_checkpoints; i++) {
+        const struct checkpoint *t = v.checkpoints[i];
+
+        if (!t->hidden && t->children == 0 && !session_keeps_pool(s, t))
+            *vec_push(&out->dropped) = (struct dropped){t, t->total, t->depth, true, "pool"};
+    }
 }
 
 static bool merges(const struct session *s, const struct export_options *o,
@@ -342,7 +361,9 @@ void selection_start(const struct trajectory_input *in, const struct export_opti
         session_checkpoints(in->session, &b);
     else
         session_branches(in->session, &b);
-    take(&b, &ret->tracks);
+    take(in->session, &b, o->branch.p != NULL, &ret->tracks);
+    if (!o->branch.p)
+        tell_pools(in->session, ret);
     vec_done(&b);
     if (o->branch.p)
         keep_branch(in->session, ret, o->branch);

@@ -39,7 +39,7 @@ struct selection {
     struct dropped_vec dropped;
     uint32_t textual; /* of them, those that were captured as text */
     size_t unchosen;  /* branches that select=last or longest left out */
-    uint32_t *owners; /* by turn id, for train_once; else NULL */
+    uint32_t *owners; /* by checkpoint id, for train_once; else NULL */
 };
 
 /* Begins. A long merge is made in steps: selection_next until it says false; only then the rest of
@@ -51,8 +51,8 @@ bool selection_next(const struct trajectory_input *in, const struct export_optio
                     struct selection *s);
 void selection_done(struct selection *s);
 
-/* Whether every turn of the selection was asked for with the ids that stand before it, as far as
- * counts tell; ERR_UNASSEMBLABLE. */
+/* Whether every checkpoint of the selection was asked for with the ids that stand before it, as far
+ * as counts tell; ERR_UNASSEMBLABLE. */
 int selection_check(const struct selection *s, const struct session *session, struct err *e);
 
 /* The first of its branches that has an answer without logprobs, from 0; tracks.n: none has. */

@@ -17,6 +17,7 @@
 
 #include "common/base/map.h"
 #include "common/base/vec.h"
+#include "common/codec/json.h"
 #include "worker/export/track.h"
 #include "worker/export/trajectory.h"
 #include "worker/model/model.h"
@@ -258,7 +259,7 @@ struct timeline_merge *merge_new(const struct trajectory_input *in,
     m->hashes = mem_calloc(session_view(in->session).n_nodes + 1, sizeof(*m->hashes));
     m->lines = arena_calloc(a, all.n, sizeof(*m->lines));
     for (size_t i = 0; i < all.n; i++)
-        if (!skip || !skip[all.at[i].head->id])
+        if ((!skip || !skip[all.at[i].head->id]) && session_keeps_pool(in->session, all.at[i].head))
             m->lines[m->n++].track = (struct track){
                 .head = all.at[i].head, .whole = all.at[i].head, .seq = all.at[i].seq};
     m->left = m->n;

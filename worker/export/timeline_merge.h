@@ -21,9 +21,9 @@ struct timeline_merge_rule {
 
 struct timeline_merge;
 
-/* skip, when given: by turn id, answers that are no timelines (given up by a retry). The authors of
- * what survives live in the arena, and so does the merge. in->model may be NULL when not by
- * tokens. */
+/* skip, when given: by checkpoint id, answers that are no timelines (given up by a retry). The
+ * authors of what survives live in the arena, and so does the merge. in->model may be NULL when not
+ * by tokens. */
 struct timeline_merge *merge_new(const struct trajectory_input *in,
                                  const struct timeline_merge_rule *rule, const uint8_t *skip,
                                  struct arena *a);

@@ -27,7 +27,7 @@ struct token_tree {
     float *logprobs;    /* 0 where nothing is trained */
     int64_t *versions;  /* -1 likewise */
     float *scores[SCORE_KINDS];
-    int32_t *authors;         /* the turn that sampled it, or -1 */
+    int32_t *authors;         /* id of the checkpoint whose answer it is of, or -1 */
     int32_t *first, *sibling; /* of its children; the next child of its parent; -1: none */
     int32_t roots;            /* the first one; n > 0 only */
     VEC(int64_t) ends;        /* per trajectory its last token */

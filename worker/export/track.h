@@ -1,6 +1,6 @@
 /*
- * struct track: one trajectory that an export will hold: which turn it ends in and who wrote its
- * messages. trajectory.h makes the arrays of it.
+ * struct track: one trajectory that an export will hold: which checkpoint it ends in and who wrote
+ * its messages. trajectory.h makes the arrays of it.
  */
 #ifndef RG_EXPORT_TRACK_H
 #define RG_EXPORT_TRACK_H
@@ -11,8 +11,8 @@
 struct checkpoint;
 
 struct track {
-    struct checkpoint *head;  /* last turn that is kept (max_tokens may have cut some) */
-    struct checkpoint *whole; /* last turn before that */
+    struct checkpoint *head;  /* the last that is kept (max_tokens may have cut some) */
+    struct checkpoint *whole; /* the last before that */
     uint32_t seq;
     const char *reason;      /* materialization_reason, or NULL */
     struct checkpoint *tail; /* its context follows the head (struct branch), or NULL */

@@ -7,6 +7,7 @@
 #include "worker/export/export_reward.h"
 #include "worker/export/media_table.h"
 #include "worker/export/pictures_layout.h"
+#include "worker/export/select.h"
 #include "worker/export/tensors.h"
 #include "worker/export/trajectory.h"
 #include "worker/session/checkpoint.h"
@@ -27,8 +28,8 @@ static void find_scored(struct export *x)
 
     for (int i = 0; i < SCORE_KINDS; i++) {
         s->by[i] = true;
-        for (size_t k = 0; s->by[i] && k < x->selection.tracks.n; k++) {
-            const struct track *track = &x->selection.tracks.at[k];
+        for (size_t k = 0; s->by[i] && k < x->selection->tracks.n; k++) {
+            const struct track *track = &x->selection->tracks.at[k];
 
             s->by[i] = !track->authors && !track->tail && !session_view(x->session).has_images &&
                        session_score(x->session, track->head, (enum score_what)i, NULL);
@@ -66,7 +67,7 @@ static void *shifted(struct export *x, enum tensor_type type, const void *rows, 
 static const char KEY_KEYS[] = "keys", KEY_TAGS[] = "tags", KEY_ROWS[] = "rows",
                   KEY_NATIVE[] = "native";
 
-/* A column that one row lacks is dropped for all. */
+/* A column that one row lacks is dropped for all. What other pools answered has no row. */
 static void verl_begin(struct export *x, struct buf *out)
 {
     struct session_view v = session_view(x->session);
@@ -76,7 +77,8 @@ static void verl_begin(struct export *x, struct buf *out)
     x->all_logprobs = true;
     for (size_t i = 0; i < v.n_checkpoints; i++)
         x->all_logprobs =
-            x->all_logprobs && (v.checkpoints[i]->hidden || v.checkpoints[i]->has_logprobs);
+            x->all_logprobs && (v.checkpoints[i]->hidden || checkpoint_pool(v.checkpoints[i]).len ||
+                                v.checkpoints[i]->has_logprobs);
 }
 
 /* The trainer groups rows by what stands before the first '_' of the key. */
@@ -344,7 +346,7 @@ static void verl_one(struct export *x, const struct trajectory *t)
 
 static void close_list(struct export *x, const char *key)
 {
-    buf_puts(tensors_meta(x, key), x->selection.tracks.n ? "]" : "[]");
+    buf_puts(tensors_meta(x, key), export_branches(x) ? "]" : "[]");
 }
 
 static void verl_end(struct export *x, struct buf *out)

@@ -13,9 +13,11 @@
  * the engine was sent.
  */
 #include "worker/export/trajectory.h"
+#include "worker/export/drift_audit.h"
 
 #include <string.h>
 
+#include "common/codec/json.h"
 #include "worker/export/track.h"
 #include "worker/export/trajectory_odds.h"
 #include "worker/model/model.h"
@@ -311,7 +313,7 @@ static void fill_mask(const struct trajectory_input *in, struct arena *a, struct
         logprobs = logprobs && t->checkpoint->has_logprobs;
         t->trained =
             (!in->owners || in->owners[t->checkpoint->id] == r->index + 1) &&
-            !t->checkpoint->copied &&
+            !t->checkpoint->copied && !checkpoint_pool(t->checkpoint).len &&
             (!in->train_purposes || in->train_purposes & 1u << purpose_of(t->checkpoint->label)) &&
             roles_have(in->train_roles, t->checkpoint->label);
         if (!t->trained)

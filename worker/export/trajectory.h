@@ -16,6 +16,7 @@
 
 struct arena;
 struct checkpoint;
+struct drift_audit;
 struct err;
 struct json;
 struct model;
@@ -98,7 +99,7 @@ struct trajectory {
     unsigned n_arrays;
 };
 
-/* Who trains a completion that several tracks share: by turn id, the track's index + 1. NULL:
+/* Who trains a completion that several tracks share: by checkpoint id, the track's index + 1. NULL:
  * everybody. */
 struct trajectory_input {
     struct session *session;
@@ -113,7 +114,7 @@ struct trajectory_input {
                            where nothing is ever given up */
 };
 
-/* Reads back what t and, with `path`, the turns before it hold. false: input.failed tells. */
+/* Reads back what t and, with `path`, the checkpoints before it hold. false: input.failed tells. */
 bool trajectory_recall(const struct trajectory_input *in, const struct checkpoint *t, bool path);
 
 /* Builds track number `index` in the arena, its drift not yet audited. */
@@ -131,12 +132,12 @@ bool trajectory_audit_kept(const struct trajectory_input *in, struct trajectory 
 void trajectory_audited(struct drift_audit *audit, struct arena *a, struct trajectory *r);
 
 /* The invariants of the spec (trajectories, section 1) on one that is built: lengths, whose ids a
- * mask-1 run holds, and that every turn was asked for with exactly the ids that stand before it.
+ * mask-1 run holds, and that every answer was asked for with exactly the ids that stand before it.
  * ERR_UNASSEMBLABLE when one does not hold; another one when the turns cannot be read back. */
 int trajectory_check(const struct trajectory_input *in, const struct trajectory *r, struct err *e);
 
-/* What can be told of one turn without building: its prompt is what its parent left and its own
- * context, as long as the one that was sent, and something stands between two answers. */
+/* What can be told of one checkpoint without building: its prompt is what its parent left and its
+ * own context, as long as the one that was sent, and something stands between two answers. */
 int trajectory_check_turn(const struct session *s, const struct checkpoint *t, struct err *e);
 
 /* The reward of one response, or NULL. */

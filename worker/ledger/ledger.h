@@ -49,6 +49,10 @@ int ledger_settle_origins(struct ledger *l, const struct model *m, bool keep_for
  * takes what is not there for not delivered: a repeated request gets the answer there is. */
 void ledger_note_deliveries(struct ledger *l);
 
+/* The answer of this call is committed and not (yet) delivered (delivery.h). */
+void ledger_open_delivery(struct ledger *l, struct str session_id, const uint64_t hash[2],
+                          uint64_t call);
+
 /* Takes back what is pending for ctx. */
 void ledger_forget(struct ledger *l, void *ctx);
 

@@ -344,9 +344,12 @@ enum { PIN_NAME_MAX = SHA256_HEX_LEN + 5, PIN_READ_MAX = 64 << 10 };
 #define PIN_END STR(".url")
 
 /* The note's name, as if it were a picture's. */
-static struct str pin_name(struct str url, char name[PIN_NAME_MAX])
+static struct str pin_name(const struct media_pin *pin, char name[PIN_NAME_MAX])
 {
-    sha256_hex(url, name);
+    if (pin->hash.p)
+        memcpy(name, pin->hash.p, SHA256_HEX_LEN);
+    else
+        sha256_hex(pin->url, name);
     memcpy(name + SHA256_HEX_LEN, PIN_END.p, PIN_END.len + 1);
     return str_of(name, SHA256_HEX_LEN + PIN_END.len);
 }
@@ -364,7 +367,7 @@ int media_store_pinned(const struct media_store *m, const struct media_pin *pin,
     struct err why = {0};
     size_t start = out->len;
 
-    place_of(m, pin->session_id, pin_name(pin->url, name), &p);
+    place_of(m, pin->session_id, pin_name(pin, name), &p);
     if (file_read(p.own, PIN_READ_MAX, out, &why) == 0 &&
         pin->is_whole(str_sub(buf_str(out), start, out->len)))
         return 1;
@@ -419,7 +422,7 @@ int media_store_pin(const struct media_store *m, const struct media_pin *pin, st
     struct media_place p = {0};
     int rc;
 
-    place_of(m, pin->session_id, pin_name(pin->url, name), &p);
+    place_of(m, pin->session_id, pin_name(pin, name), &p);
     if (file_write(p.part, p.part, part, m->sync) != 0)
         return failed(e);
     rc = claim_pin(m, pin, &p, out, e);
@@ -430,6 +433,52 @@ int media_store_pin(const struct media_store *m, const struct media_pin *pin, st
         return -1;
     }
     return rc;
+}
+
+int media_store_pins(const struct media_store *m, struct str session_id, struct media_pins *ret,
+                     struct err *e)
+{
+    struct media_place p = {0};
+
+    place_of(m, session_id, STR("00"), &p);
+    ret->dir = opendir(p.folder);
+    return ret->dir || errno == ENOENT ? 0 : cannot_read(e);
+}
+
+/* A file beside others, from its beginning to its end. */
+static int read_beside(DIR *d, const char *name, struct buf *out)
+{
+    struct media_file f = {.fd = openat(dirfd(d), name, O_RDONLY | O_CLOEXEC)};
+    struct stat st;
+    int rc = -1;
+
+    if (f.fd >= 0 && fstat(f.fd, &st) == 0 && st.st_size <= PIN_READ_MAX) {
+        f.left = (uint64_t)st.st_size;
+        rc = media_file_read(&f, PIN_READ_MAX, out);
+    }
+    media_file_close(&f);
+    return rc;
+}
+
+int media_pins_next(struct media_pins *p, char url[MEDIA_HASH_MAX], struct buf *out, struct err *e)
+{
+    const struct dirent *entry;
+
+    while (p->dir && (entry = readdir(p->dir))) {
+        if (!is_pin(str_cstr(entry->d_name)))
+            continue;
+        memcpy(url, entry->d_name, SHA256_HEX_LEN);
+        url[SHA256_HEX_LEN] = 0;
+        return read_beside(p->dir, entry->d_name, out) == 0 ? 1 : cannot_read(e);
+    }
+    return 0;
+}
+
+void media_pins_close(struct media_pins *p)
+{
+    if (p->dir)
+        (void)closedir(p->dir);
+    p->dir = NULL;
 }
 
 const char *media_store_path(const struct media_store *m, struct arena *a, struct str session_id,
@@ -490,20 +539,20 @@ static void drop_copy(const char *copy)
         (void)unlink(copy);
 }
 
-static void drop_session(const struct media_store *m, const char *id)
+void media_store_drop(const struct media_store *m, struct str session_id)
 {
     struct media_place p = {0};
     const struct dirent *entry;
     DIR *d;
 
-    place_of(m, str_cstr(id), STR("00"), &p);
+    place_of(m, session_id, STR("00"), &p);
     d = opendir(p.folder);
     if (!d)
         return;
     while ((entry = readdir(d))) {
         if (entry->d_name[0] == '.')
             continue;
-        place_of(m, str_cstr(id), str_cstr(entry->d_name), &p);
+        place_of(m, session_id, str_cstr(entry->d_name), &p);
         (void)unlink(p.own);
         drop_copy(p.copy);
     }
@@ -527,7 +576,7 @@ size_t media_store_sweep(const struct media_store *m, const struct media_sweep *
 
         if (entry->d_name[0] == '.' || !w->ours(w->ctx, id) || w->kept(w->ctx, id))
             continue;
-        drop_session(m, entry->d_name);
+        media_store_drop(m, id);
         n++;
     }
     (void)closedir(d);

@@ -51,6 +51,7 @@ int media_store_check(const struct media_store *m, struct str session_id, struct
 struct media_pin {
     struct str session_id, url;
     bool (*is_whole)(struct str text); /* no: power was lost while it was written, it is none */
+    struct str hash; /* the URL's SHA-256, where the URL itself is not known; else absent */
 };
 
 /* URLs of one session. */
@@ -68,6 +69,22 @@ int media_store_pin(const struct media_store *m, const struct media_pin *pin, st
  * whether there is one. */
 int media_store_pinned(const struct media_store *m, const struct media_pin *pin, struct buf *out,
                        struct err *e);
+
+/* A session's notes, one after the other. */
+struct media_pins {
+    void *dir; /* NULL: there are none */
+};
+
+int media_store_pins(const struct media_store *m, struct str session_id, struct media_pins *ret,
+                     struct err *e);
+
+enum { MEDIA_HASH_MAX = 65 };
+
+/* Appends the next one's text, and tells the SHA-256 of its URL: 1; 0: there is none more. -1:
+ * ERR_STORAGE_FAILED. */
+int media_pins_next(struct media_pins *p, char url[MEDIA_HASH_MAX], struct buf *out, struct err *e);
+
+void media_pins_close(struct media_pins *p);
 
 /* Where a session's picture lies, as a path in the arena. */
 const char *media_store_path(const struct media_store *m, struct arena *a, struct str session_id,
@@ -90,6 +107,9 @@ void media_file_close(struct media_file *f);
 
 /* Gives a new session the pictures that another has: links, no copies. Errors as of put. */
 int media_store_lend(const struct media_store *m, struct str from, struct str to, struct err *e);
+
+/* Drops all pictures of a session, and what it has had from URLs. */
+void media_store_drop(const struct media_store *m, struct str session_id);
 
 /* Drops the pictures of sessions that are no more: of those that are `ours`, all that are not
  * `kept`. Returns how many sessions were dropped. */

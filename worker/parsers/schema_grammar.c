@@ -17,7 +17,7 @@
 #include "common/base/vec.h"
 #include "worker/parsers/number_grammar.h"
 #include "worker/parsers/param_value.h"
-#include "worker/parsers/pattern_grammar.h"
+#include "worker/parsers/schema_literal.h"
 
 struct schema_ref {
     const struct json *schema;
@@ -66,17 +66,6 @@ void schema_grammar_done(struct schema_grammar *s)
     map_done(s->targets);
     map_done(s->refs);
     arena_done(&s->arena);
-}
-
-/* A lexical rule, by the flavour's name. */
-static void word(const struct schema_grammar *s, const char *name, struct buf *x)
-{
-    static const char *const both[] = {"integer", "number", "ws", "natural"};
-    bool plain = !s->python;
-
-    for (size_t i = 0; i < ARRAY_LEN(both); i++)
-        plain = plain || strcmp(name, both[i]) == 0;
-    buf_printf(x, "%s%s ", plain ? "" : "py", name);
 }
 
 /* --- $ref --- */
@@ -135,167 +124,6 @@ const struct json *schema_deref(const struct schema_grammar *s, const struct jso
     return schema;
 }
 
-/* --- values given literally --- */
-
-static void write_text(const struct schema_grammar *s, struct str text, struct buf *x)
-{
-    struct buf quoted = {0};
-
-    if (s->quote) {
-        gbnf_lit(x, str_cstr(s->quote));
-        gbnf_lit(x, text);
-        gbnf_lit(x, str_cstr(s->quote));
-        return;
-    }
-    buf_add_c(&quoted, '"');
-    value_escape(&quoted, text);
-    buf_add_c(&quoted, '"');
-    gbnf_lit(x, buf_str(&quoted));
-    if (s->python && str_find(text, STR("'"), 0) == SIZE_MAX) { /* the other quotes do as well */
-        quoted.p[0] = quoted.p[quoted.len - 1] = '\'';
-        buf_puts(x, "| ");
-        gbnf_lit(x, buf_str(&quoted));
-    }
-    buf_done(&quoted);
-}
-
-static void write_const(const struct schema_grammar *s, const struct json *v, struct buf *x);
-
-/* An array or an object that may be nothing but this one, with blanks where JSON allows them. */
-static void write_const_list(const struct schema_grammar *s, const struct json *v, struct buf *x)
-{
-    bool object = v->kind == JSON_OBJECT;
-
-    gbnf_lit(x, object ? STR("{") : STR("["));
-    for (uint32_t i = 0; i < v->n; i++) {
-        buf_puts(x, i ? "ws \",\" ws " : "ws ");
-        if (object) {
-            write_const(s, &v->members[i].key, x);
-            buf_puts(x, "ws \":\" ws ");
-        }
-        write_const(s, object ? &v->members[i].value : &v->items[i], x);
-    }
-    buf_puts(x, "ws ");
-    gbnf_lit(x, object ? STR("}") : STR("]"));
-}
-
-static void write_const(const struct schema_grammar *s, const struct json *v, struct buf *x)
-{
-    switch ((enum json_kind)v->kind) {
-    case JSON_NULL:
-        gbnf_lit(x, s->python ? STR("None") : STR("null"));
-        break;
-    case JSON_BOOL:
-        if (s->python)
-            gbnf_lit(x, json_is_true(v) ? STR("True") : STR("False"));
-        else
-            gbnf_lit(x, json_is_true(v) ? STR("true") : STR("false"));
-        break;
-    case JSON_NUMBER:
-        gbnf_lit(x, json_text(v));
-        break;
-    case JSON_STRING:
-        buf_puts(x, "( ");
-        write_text(s, json_string(v), x);
-        buf_puts(x, ") ");
-        break;
-    case JSON_ARRAY:
-    case JSON_OBJECT:
-        write_const_list(s, v, x);
-    }
-}
-
-static void write_enum(const struct schema_grammar *s, const struct json *list, struct buf *x)
-{
-    buf_puts(x, "( ");
-    for (uint32_t i = 0; i < list->n; i++) {
-        buf_puts(x, i ? "| " : "");
-        write_const(s, &list->items[i], x);
-    }
-    buf_puts(x, ") ");
-}
-
-/* --- scalars --- */
-
-/* A bound that is worth counting out, else `otherwise`. */
-static uint64_t bound(const struct json *schema, const char *name, uint64_t otherwise)
-{
-    int64_t n;
-
-    if (json_to_i64(json_get(schema, name), &n) || n < 0 || n > SCHEMA_REPEAT_MAX)
-        return otherwise;
-    return (uint64_t)n;
-}
-
-/* {min,max}, {min,} or * behind what was written. */
-static void write_times(uint64_t min, uint64_t max, struct buf *x)
-{
-    if (min == 0 && max == UINT64_MAX)
-        buf_puts(x, "* ");
-    else if (max == UINT64_MAX)
-        buf_printf(x, "{%llu,} ", (unsigned long long)min);
-    else
-        buf_printf(x, "{%llu,%llu} ", (unsigned long long)min, (unsigned long long)max);
-}
-
-static bool write_pattern(struct str pattern, struct buf *x)
-{
-    size_t start = x->len;
-
-    buf_puts(x, "\"\\\"\" ");
-    if (!pattern_grammar(pattern, x)) {
-        x->len = start;
-        return false;
-    }
-    buf_puts(x, "\"\\\"\" ");
-    return true;
-}
-
-static void write_string(const struct schema_grammar *s, const struct json *schema, struct buf *x)
-{
-#define DATE "[0-9]{4} \"-\" [0-1] [0-9] \"-\" [0-3] [0-9] "
-#define CLOCK                                                                        \
-    "[0-2] [0-9] \":\" [0-5] [0-9] \":\" [0-6] [0-9] ( \".\" [0-9]{1,9} )? ( \"Z\" " \
-    "| ( \"+\" | \"-\" ) [0-2] [0-9] \":\" [0-5] [0-9] )? "
-    static const char *const formats[][2] = {
-        {"date", DATE},
-        {"time", CLOCK},
-        {"date-time", DATE "\"T\" " CLOCK},
-        {"ipv4", "[0-9]{1,3} ( \".\" [0-9]{1,3} ){3,3} "},
-        {"ipv6", "[0-9a-fA-F:.]{2,45} "},
-        {"uuid", "hex{8} \"-\" hex{4} \"-\" hex{4} \"-\" hex{4} \"-\" hex{12} "},
-    };
-    struct str format = json_string(json_get(schema, "format"));
-    struct str pattern = json_string(json_get(schema, "pattern"));
-    uint64_t min = bound(schema, "minLength", 0);
-    uint64_t max = bound(schema, "maxLength", UINT64_MAX);
-
-    if (s->quote) {
-        gbnf_lit(x, str_cstr(s->quote));
-        gbnf_ref(x, s->text);
-        gbnf_lit(x, str_cstr(s->quote));
-        return;
-    }
-    /* Python's literals may be written in too many ways. */
-    if (pattern.p && !s->python && write_pattern(pattern, x))
-        return;
-    for (size_t i = 0; format.p && i < ARRAY_LEN(formats); i++) {
-        if (str_eq_c(format, formats[i][0])) {
-            buf_printf(x, "\"\\\"\" %s\"\\\"\" ", formats[i][1]);
-            return;
-        }
-    }
-    if ((min == 0 && max == UINT64_MAX) || min > max) {
-        word(s, "string", x);
-        return;
-    }
-    buf_printf(x, "\"\\\"\" %s", s->python ? "pychar" : "char");
-    write_times(min, max, x);
-    buf_puts(x, "\"\\\"\" ");
-#undef DATE
-#undef CLOCK
-}
-
 /* --- arrays --- */
 
 static unsigned value_rule(struct schema_grammar *s, const struct json *schema, unsigned depth)
@@ -314,8 +142,8 @@ static void write_array(struct schema_grammar *s, const struct json *schema, uns
 {
     const struct json *first = json_get(schema, "prefixItems");
     const struct json *items = json_get(schema, "items");
-    uint64_t min = bound(schema, "minItems", 0);
-    uint64_t max = bound(schema, "maxItems", UINT64_MAX);
+    uint64_t min = schema_bound(schema, "minItems", 0);
+    uint64_t max = schema_bound(schema, "maxItems", UINT64_MAX);
     bool ends = json_is(items, JSON_BOOL) && !json_is_true(items);
     unsigned rule;
 
@@ -334,7 +162,7 @@ static void write_array(struct schema_grammar *s, const struct json *schema, uns
         return;
     }
     if (min > max || (!json_is(items, JSON_OBJECT) && min == 0 && max == UINT64_MAX)) {
-        word(s, "array", x);
+        schema_word(s, "array", x);
         return;
     }
     if (max == 0) {
@@ -348,7 +176,7 @@ static void write_array(struct schema_grammar *s, const struct json *schema, uns
     buf_puts(x, "( ws \",\" ws ");
     gbnf_ref(x, rule);
     buf_puts(x, ")");
-    write_times(min > 1 ? min - 1 : 0, max == UINT64_MAX ? max : max - 1, x);
+    schema_times(min > 1 ? min - 1 : 0, max == UINT64_MAX ? max : max - 1, x);
     buf_puts(x, min == 0 ? "ws )? \"]\" " : "ws \"]\" ");
 }
 
@@ -477,7 +305,7 @@ static struct rest rest_last(struct schema_grammar *s, const struct json *more, 
     unsigned pair = 0;
 
     if (open) {
-        word(s, "string", &x);
+        schema_word(s, "string", &x);
         buf_puts(&x, "ws \":\" ws ");
         write_value(s, more, depth, &x);
         pair = gbnf_rule(s->g, &x);
@@ -543,7 +371,7 @@ static void python_key(struct buf *x, struct str key)
     const struct schema_grammar s = {.python = true};
 
     buf_puts(x, "( ");
-    write_text(&s, key, x);
+    schema_text(&s, key, x);
     buf_puts(x, ") ws \":\" ws ");
 }
 
@@ -562,7 +390,7 @@ static void write_object(struct schema_grammar *s, const struct json *schema, un
     properties_of(s, schema, &p);
     open = p.more ? p.more->kind == JSON_OBJECT || json_is_true(p.more) : !p.any;
     if (p.list.n == 0 && open && !json_is(p.more, JSON_OBJECT)) {
-        word(s, "object", x);
+        schema_word(s, "object", x);
     } else {
         buf_puts(x, "\"{\" ws ");
         write_members(s, &p, open, depth,
@@ -640,12 +468,12 @@ static void write_ref(struct schema_grammar *s, const struct json *schema, unsig
     bool fresh;
 
     if (!json_is(to, JSON_OBJECT) || json_get(to, "$ref")) {
-        word(s, "value", x);
+        schema_word(s, "value", x);
         return;
     }
     r = ref_to(s, to, &fresh);
     if (!may_begin(s, r)) {
-        word(s, "value", x);
+        schema_word(s, "value", x);
         return;
     }
     if (fresh) {
@@ -697,13 +525,13 @@ static void write_type(struct schema_grammar *s, const struct json *schema, stru
             write_array(s, schema, depth, x);
         s->current = was;
     } else if (str_eq_c(type, "string")) {
-        write_string(s, schema, x);
+        schema_string(s, schema, x);
     } else if (str_eq_c(type, "integer") || str_eq_c(type, "number")) {
         number_grammar(schema, str_eq_c(type, "integer"), x);
     } else if (str_eq_c(type, "boolean") || str_eq_c(type, "null")) {
-        word(s, str_eq_c(type, "null") ? "null" : "boolean", x);
+        schema_word(s, str_eq_c(type, "null") ? "null" : "boolean", x);
     } else {
-        word(s, "value", x);
+        schema_word(s, "value", x);
     }
 }
 
@@ -755,13 +583,13 @@ static void write_value(struct schema_grammar *s, const struct json *schema, uns
     const struct json *values = json_get(schema, "enum");
 
     if (!json_is(schema, JSON_OBJECT) || depth > SCHEMA_DEPTH_MAX || gbnf_too_big(s->g))
-        word(s, "value", x);
+        schema_word(s, "value", x);
     else if (json_get(schema, "$ref"))
         write_ref(s, schema, depth + 1, x);
     else if (json_get(schema, "const"))
-        write_const(s, json_get(schema, "const"), x);
+        schema_const(s, json_get(schema, "const"), x);
     else if (json_is(values, JSON_ARRAY) && values->n > 0)
-        write_enum(s, values, x);
+        schema_enum(s, values, x);
     else if (branches(schema))
         write_union(s, branches(schema), depth + 1, x);
     else if (json_is(all, JSON_ARRAY) && all->n == 1 && !json_get(schema, "properties"))

@@ -20,7 +20,7 @@
 #ifndef RG_REQUEST_CHAT_H
 #define RG_REQUEST_CHAT_H
 
-#include "common/codec/json.h"
+struct json;
 
 struct chat {
     const struct json *messages;

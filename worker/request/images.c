@@ -6,6 +6,8 @@
  */
 #include "worker/request/images.h"
 
+#include <string.h>
+
 #include "common/base/attrs.h"
 #include "common/codec/json_build.h"
 
@@ -60,6 +62,13 @@ void image_part_read(const struct json *part, struct image_part *ret)
     };
     for (size_t i = 0; i < ARRAY_LEN(ret->grid); i++)
         ret->grid[i] = (uint32_t)number_of(json_at(grid, i));
+}
+
+bool image_part_equal(const struct image_part *a, const struct image_part *b)
+{
+    return str_eq(a->media, b->media) && str_eq(a->format, b->format) && a->bytes == b->bytes &&
+           a->width == b->width && a->height == b->height && a->orientation == b->orientation &&
+           a->tokens == b->tokens && memcmp(a->grid, b->grid, sizeof(a->grid)) == 0;
 }
 
 void images_each(const struct json *messages, uint32_t from,

@@ -44,6 +44,9 @@ bool image_part_is(const struct json *part);
 /* Reads one that image_part_is. What is missing is 0. */
 void image_part_read(const struct json *part, struct image_part *ret);
 
+/* Whether two parts say the same. */
+bool image_part_equal(const struct image_part *a, const struct image_part *b);
+
 /* Calls `each` for the pictures of messages [from, n), in order. */
 void images_each(const struct json *messages, uint32_t from,
                  void (*each)(void *ctx, const struct json *part), void *ctx);

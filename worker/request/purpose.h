@@ -1,6 +1,6 @@
 /*
- * What a turn is for and who spoke, by the label that its request came with: NAME, PURPOSE, or
- * NAME:PURPOSE (a sub-agent's own compaction). The one table of purposes as agents spell them.
+ * What a model call is for and who spoke, by the label that its request came with: NAME, PURPOSE,
+ * or NAME:PURPOSE (a sub-agent's own compaction). The one table of purposes as agents spell them.
  * Which headers give the label is the dialects' to say (request_fields.c). Pure.
  */
 #ifndef RG_REQUEST_PURPOSE_H

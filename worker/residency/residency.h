@@ -56,7 +56,7 @@ void residency_evicts(struct residency *r);
 
 /* Whether the session is in memory (or is none at all, so that nothing is to be waited for). false:
  * it is being read, and residency_wait tells when it is through. With `ended`, finalized ones whose
- * place was freed are brought back, too. */
+ * memory was freed are brought back, too. */
 bool residency_ready(struct residency *r, struct str session_id, bool ended);
 
 /* Waits for a session that is being read. The caller has set fn and ctx. */

@@ -47,3 +47,8 @@ int service_room(struct service *a, int64_t count, struct err *e)
     }
     return 0;
 }
+
+int service_body_room(struct service *a, uint64_t own_bytes, struct err *e)
+{
+    return residency_room(a->calls.residency, NULL, own_bytes, e);
+}

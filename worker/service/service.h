@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "common/base/list.h"
-#include "common/proc/proof.h"
+#include "common/base/str.h"
 #include "worker/call/call_env.h"
 
 struct config;
@@ -22,6 +22,7 @@ struct wait_entry;
 struct watching;
 struct heritage;
 struct keys;
+struct known_bodies;
 struct pause_order;
 
 struct service {
@@ -29,12 +30,13 @@ struct service {
     const struct heritage *heritage;
     const struct config *config; /* the heritage's: what a reload changes is changed in place */
     const struct keys *keys;
-    struct siblings *siblings; /* the other workers; made on first use */
-    struct sinks *sinks;       /* NULL: none is set */
-    struct scorers *scorers;   /* engines that score, maybe none */
-    struct list_head waits;    /* long polls */
-    struct watching *watching; /* who follows events; made on first use */
-    struct pause_order *drain; /* a pause that waits for running calls, or NULL */
+    struct siblings *siblings;  /* the other workers; made on first use */
+    struct sinks *sinks;        /* NULL: none is set */
+    struct scorers *scorers;    /* engines that score, maybe none */
+    struct list_head waits;     /* long polls */
+    struct watching *watching;  /* who follows events; made on first use */
+    struct known_bodies *known; /* what requests began with; made on first use */
+    struct pause_order *drain;  /* a pause that waits for running calls, or NULL */
     const struct engine_home
         *engine_home;               /* the --engine settings, and where their changes are kept */
     uint64_t engines_seen;          /* stamp of those changes as this worker obeys them */
@@ -42,6 +44,7 @@ struct service {
     struct discovery *discovery;    /* who looks for engines; made on first use */
     struct list_head bulks;         /* orders for sessions by labels under way */
     struct list_head engine_orders; /* changes under way */
+    struct list_head imports;       /* of snapshots, under way */
     struct list_head expiring;      /* sessions that are scored before they expire */
     bool draining;                  /* the worker ends */
     bool disk_low;                  /* less than --journal-min-free is left: no new sessions */
@@ -59,11 +62,10 @@ bool service_ends(const struct service *a);
 struct service_request {
     struct service *service;
     struct exchange *x;
-    struct str id;        /* session id of the path or of the key; absent when there is none */
-    struct str rest;      /* the path below the session, or the whole path */
-    bool id_valid;        /* well-formed */
-    struct proof proof;   /* of the key that was shown */
-    enum key_scope scope; /* the proof's; KEY_ADMIN when no keys are needed */
+    struct str id;   /* session id of the path or of the key; absent when there is none */
+    struct str rest; /* the path below the session, or the whole path */
+    bool id_valid;   /* well-formed */
+    bool admin;      /* the key shown is an admin's, or none is needed */
     char request_id[40];
     unsigned dialect; /* metric label */
 };
@@ -71,5 +73,9 @@ struct service_request {
 /* Refuses, with e, when there is no room for so many more sessions: the service ends, the journal's
  * disk or the sinks' spool is full, or a limit of sessions, tokens or memory is reached. */
 int service_room(struct service *a, int64_t count, struct err *e);
+
+/* Refuses, with e, a new session that a request of so many bytes brings along, when memory has no
+ * room for it. */
+int service_body_room(struct service *a, uint64_t own_bytes, struct err *e);
 
 #endif

@@ -12,10 +12,10 @@
  * refused whole (-1 and e), and the session is as it was. */
 #include <string.h>
 
+#include "common/codec/json.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit_record.h"
 #include "worker/session/payload.h"
-#include "worker/session/plan.h"
 #include "worker/session/policy.h"
 #include "worker/session/recall.h"
 #include "worker/session/store.h"
@@ -69,7 +69,9 @@ static int find_env(struct forest *f, struct arena *tmp, struct commit *c, struc
         if (read_json(c->rec.tools, tmp, true, &c->tools, e) != 0 ||
             read_json(c->rec.kwargs, tmp, true, &c->kwargs, e) != 0)
             return -1;
-        return forest_env(f, c->tools, c->kwargs) ? bad(e, "a new environment is not new") : 0;
+        return forest_env(f, c->tools, c->kwargs, c->rec.pool)
+                   ? bad(e, "a new environment is not new")
+                   : 0;
     }
     if (c->rec.env >= f->envs.n)
         return bad(e, "unknown environment");
@@ -280,7 +282,7 @@ static int take_commit(struct session *s, struct arena *tmp, struct commit *c, s
 /* The node of the last message; missing ones are made. */
 static struct message_node *make_place(struct forest *f, const struct commit *c)
 {
-    struct prompt_env *g = c->env ? c->env : forest_env_add(f, c->tools, c->kwargs);
+    struct prompt_env *g = c->env ? c->env : forest_env_add(f, c->tools, c->kwargs, c->rec.pool);
     struct message_node *at = c->base ? c->base : &g->root;
 
     for (uint32_t i = 0; i < c->rec.n_messages; i++)
@@ -390,7 +392,7 @@ static int link_checkpoint(struct session *s, const struct commit *c, uint32_t i
     s->forks[t->cause]++;
     if (s->residence == RESIDENT)
         session_count_fork(s->store, t->cause);
-    if (!prompt || !s->options.policy->commit)
+    if (!prompt || prompt->env->pool.len || !s->options.policy->commit)
         return 0;
     /* Further answers of one call start chains of their own. */
     return s->options.policy->commit(s, t, i == 0 ? c->rec.chain : UINT32_MAX,
@@ -527,11 +529,9 @@ static int apply_answers(struct session *s, struct commit *c, uint64_t now_ms, s
     return rc;
 }
 
-/* A call that is under way here (its plan) is over with its record. */
 int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e)
 {
     struct commit c = {0};
-    struct plan *p;
 
     if (commit_record_read(r, &c.rec, e) != 0)
         return -1;
@@ -549,8 +549,6 @@ int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms
     s->updated_ms = now_ms;
     if (s->residence != LOADING)
         s->idle_ms = now_ms;
-    p = plan_find(s, c.call.number);
-    if (p)
-        plan_free(p);
+    session_call_recorded(s, c.call.number);
     return 0;
 }

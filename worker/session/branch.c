@@ -61,13 +61,45 @@ static void add_shown(const struct session *s, struct branch_vec *out)
     }
 }
 
+bool session_keeps_pool(const struct session *s, const struct checkpoint *t)
+{
+    struct str pool = checkpoint_pool(t);
+
+    return !pool.len || str_eq(pool, s->options.pool);
+}
+
+/* What other pools than the session's answered is beside its history. */
+static void leave_pools(const struct session *s, struct branch_vec *v)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < v->n; i++)
+        if (session_keeps_pool(s, v->at[i].head))
+            v->at[n++] = v->at[i];
+    v->n = n;
+}
+
+/* What the session's own pool answered is a tree under every policy (prepare.c): its leaves. */
+static void add_own_pool(const struct session *s, struct branch_vec *out)
+{
+    for (size_t i = 0; s->options.pool.len && i < s->forest.checkpoints.n; i++) {
+        struct checkpoint *t = s->forest.checkpoints.at[i];
+
+        if (!t->hidden && t->children == 0 && str_eq(checkpoint_pool(t), s->options.pool))
+            *vec_push(out) = (struct branch){.head = t, .seq = t->seq};
+    }
+}
+
 /* All branches, by the order of their heads' recording. The session must be in memory. */
 void session_branches(struct session *s, struct branch_vec *out)
 {
     CHECK(s->residence == RESIDENT);
     s->options.policy->branches(s, out);
-    if (!has_forest_branches(s))
+    leave_pools(s, out);
+    if (!has_forest_branches(s)) {
         add_completions(s, out);
+        add_own_pool(s, out);
+    }
     sort(out);
 }
 

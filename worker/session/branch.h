@@ -5,6 +5,7 @@
 #ifndef RG_SESSION_BRANCH_H
 #define RG_SESSION_BRANCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,10 @@ struct branch_vec {
     struct branch *at;
     size_t n, cap;
 };
+
+/* Whether the answer is of the session's own history: the policy's, or of the pool that the session
+ * was made for. What others answered (a judge that its agent asked) is in no branch. */
+bool session_keeps_pool(const struct session *s, const struct checkpoint *t);
 
 /* How many ids it has. */
 static inline uint32_t branch_total(const struct branch *b)

@@ -15,6 +15,7 @@
 
 #include <string.h>
 
+#include "common/codec/json.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/forest.h"
 #include "worker/session/plan.h"
@@ -62,7 +63,7 @@ static struct prompt_env *known_elsewhere(struct session *s, struct plan *p, uin
     for (size_t i = s->forest.envs.n, tried = 0; i-- > 0 && tried < GATES_TRIED; tried++) {
         struct prompt_env *g = s->forest.envs.at[i];
 
-        if (g == p->env)
+        if (g == p->env || !str_eq(g->pool, p->pool))
             continue;
         forest_walk(&s->forest, g, p->chat.messages, p->arena, &w);
         if (!p->prompt && w.n_matched == w.n)

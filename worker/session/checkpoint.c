@@ -160,6 +160,11 @@ void checkpoint_copy(const struct checkpoint *t, int32_t *out)
 }
 
 /* From the root to t. */
+struct str checkpoint_pool(const struct checkpoint *t)
+{
+    return t->node ? t->node->env->pool : (struct str){0};
+}
+
 struct checkpoint **checkpoint_path(struct checkpoint *t, struct arena *a)
 {
     struct checkpoint **path = arena_calloc(a, t->depth, sizeof(struct checkpoint *));

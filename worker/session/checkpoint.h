@@ -22,7 +22,7 @@ struct odds;
 struct payload;
 struct token_span;
 
-/* A run of context ids: the first `base_n` of another run, then own ids. Samples of one turn and
+/* A run of context ids: the first `base_n` of another run, then own ids. Samples of one call and
  * retries share a run by basing an empty one on it, so a context of 100,000 ids is stored once. */
 struct context_run {
     const struct context_run *base;
@@ -37,7 +37,7 @@ struct checkpoint_version {
     uint32_t start, end;
 };
 
-/* What the drift audit of the path that ends in a turn found: kept by exports, no part of the
+/* What the drift audit of the path that ends in a checkpoint found: kept by exports, no part of the
  * session's state. */
 struct checkpoint_audit {
     bool done, audited;
@@ -106,6 +106,10 @@ struct str checkpoint_experts(const struct checkpoint *t);
 /* Reads what else could have been sampled; false: none is kept. The payload must have been
  * recalled, and the arrays are borrowed from it. */
 bool checkpoint_odds(const struct checkpoint *t, struct odds *ret);
+
+/* The pool of engines that answered; absent: the policy's. What another pool answered is never
+ * trained. */
+struct str checkpoint_pool(const struct checkpoint *t);
 
 /* Cut by length: such an answer may not be extended (tree). Answers cut by a stop string may. */
 static inline bool checkpoint_truncated(const struct checkpoint *t)

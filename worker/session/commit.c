@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/codec/json.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/plan.h"
 #include "worker/session/policy.h"
@@ -66,6 +67,8 @@ static void put_place(struct buf *b, const struct plan *p)
     } else {
         put_json(b, p->chat.tools);
         put_json(b, p->chat.kwargs);
+        if (p->pool.len)
+            record_put_str(b, p->pool);
     }
     if (p->prompt)
         record_put_u(b, p->prompt->id);
@@ -264,7 +267,7 @@ static unsigned flags_of(const struct plan *p, const struct checkpoint *run, boo
     if (p->chain)
         flags |= COMMIT_CHAIN;
     if (p->chat.messages && !p->env)
-        flags |= COMMIT_NEW_ENV;
+        flags |= p->pool.len ? COMMIT_NEW_ENV | COMMIT_POOL : COMMIT_NEW_ENV;
     if (p->prompt)
         flags |= COMMIT_BASE;
     if (run)
@@ -283,7 +286,7 @@ static int check(const struct session *s, const struct plan *p,
     for (size_t i = 0; i < n && !p->pub.exhausted; i++)
         if (answers[i].ids.n == 0 && !answers[i].upstream)
             return err_set(e, ERR_ENGINE_INVALID, "the engine answered without a token");
-    return s->options.policy->check && p->chat.messages ? s->options.policy->check(s, p, e) : 0;
+    return plan_policy(p)->check && p->chat.messages ? plan_policy(p)->check(s, p, e) : 0;
 }
 
 /* --- answers of upstreams that were asked with messages --- */
@@ -307,7 +310,7 @@ static bool starts_with(struct token_span ids, const struct checkpoint *t)
  * can place them. */
 static bool has_ids(const struct plan *p, const struct session_answer *answers, size_t n)
 {
-    const struct policy *policy = p->session->options.policy;
+    const struct policy *policy = plan_policy(p);
     struct token_span prompt = answers[0].prompt;
 
     for (size_t i = 0; i < n; i++)
@@ -346,7 +349,7 @@ static void renew_walk(struct plan *p)
     if (!p->chat.messages)
         return;
     if (!p->env)
-        p->env = forest_env(f, p->chat.tools, p->chat.kwargs);
+        p->env = forest_env(f, p->chat.tools, p->chat.kwargs, p->pool);
     while (p->env && w->n_matched < w->n) {
         struct message_node *at = p->prompt ? p->prompt : &p->env->root;
         struct message m;

@@ -8,6 +8,7 @@
  *     COMMIT_EXHAUSTED:   chain                              when COMMIT_CHAIN
  *                         ids that stay of it                when COMMIT_KEPT; nothing else
  *     not COMMIT_RAW:     tools kwargs | env                 COMMIT_NEW_ENV | else
+ *                         pool of engines                    when COMMIT_POOL, of a new environment
  *                         base node                          when COMMIT_BASE; else the env's root
  *                         n, n messages (JSON)               hung below it
  *     parent checkpoint                                      when COMMIT_PARENT
@@ -85,6 +86,7 @@ enum {
     COMMIT_BASIS = 8192,    /* what the engine told of each answer's logprobs, and of its cache */
     COMMIT_DROPPED = 16384, /* the request had fields that were dropped */
     COMMIT_ODDS = 32768,    /* what else could have been sampled is kept of some answer */
+    COMMIT_POOL = 131072,   /* the new environment is another pool's than the policy's */
     COMMIT_DRIFT = 65536,   /* the engine made other tokens of the images of some answer's prompt */
 };
 

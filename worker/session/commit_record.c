@@ -43,6 +43,8 @@ static int read_place(struct record_in *r, struct commit_record *c, struct err *
     if (c->flags & COMMIT_NEW_ENV) {
         c->tools = record_str(r);
         c->kwargs = record_str(r);
+        if (c->flags & COMMIT_POOL)
+            c->pool = record_str(r);
     } else {
         c->env = record_u32(r);
     }

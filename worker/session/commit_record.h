@@ -23,6 +23,7 @@ struct commit_record {
     uint32_t kept;  /* COMMIT_EXHAUSTED with COMMIT_KEPT; nothing below is there then */
 
     struct str tools, kwargs;  /* JSON or absent: COMMIT_NEW_ENV */
+    struct str pool;           /* absent without COMMIT_POOL */
     uint32_t env;              /* else */
     uint32_t base;             /* COMMIT_BASE */
     uint32_t n_messages;       /* 0 with COMMIT_RAW */

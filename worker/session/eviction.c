@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "worker/session/commit_record.h"
 #include "worker/session/payload.h"
 #include "worker/session/policy.h"
@@ -136,7 +137,7 @@ void session_forget_options(struct session *s)
 {
     s->options.sampling = s->options.lock_sampling = NULL;
     s->options.labels = s->options.metadata = s->options.score = NULL;
-    s->options.group = (struct str){0};
+    s->options.group = s->options.adapter = s->options.pool = (struct str){0};
     s->options.reseeded_from = (struct str){0};
 }
 
@@ -258,7 +259,7 @@ bool session_may_have_label(const struct session *s, struct str name)
 
 /* --- coming back --- */
 
-/* An ended session whose place was given up comes back as an evicted one, while it may still be
+/* An ended session whose entry was given up comes back as an evicted one, while it may still be
  * exported. NULL: it is not kept any more. */
 struct session *session_revive(struct session_store *st, struct str id, uint64_t now_ms)
 {
@@ -341,7 +342,7 @@ static int absorb_end(struct session *s, struct record_in *r, uint64_t now_ms, s
     return 0;
 }
 
-/* A record of a session that is not in memory: what its place, times and sums need is taken; the
+/* A record of a session that is not in memory: what its entry, times and sums need is taken; the
  * rest is read with the others when it comes back. */
 int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
                    struct err *e)

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/codec/json.h"
 #include "common/codec/utf8.h"
 #include "worker/request/images.h"
 #include "worker/session/checkpoint.h"
@@ -82,14 +83,15 @@ static const struct json *meaningful(const struct json *v)
 }
 
 /* NULL: not known yet. */
-struct prompt_env *forest_env(struct forest *f, const struct json *tools, const struct json *kwargs)
+struct prompt_env *forest_env(struct forest *f, const struct json *tools, const struct json *kwargs,
+                              struct str pool)
 {
     tools = meaningful(tools);
     kwargs = meaningful(kwargs);
     for (size_t i = f->envs.n; i-- > 0;) { /* the newest is the likely one */
         struct prompt_env *g = f->envs.at[i];
 
-        if (same_value(g->tools, tools) && same_value(g->kwargs, kwargs))
+        if (same_value(g->tools, tools) && same_value(g->kwargs, kwargs) && str_eq(g->pool, pool))
             return g;
     }
     return NULL;
@@ -97,13 +99,14 @@ struct prompt_env *forest_env(struct forest *f, const struct json *tools, const 
 
 /* The caller knows that it is new. */
 struct prompt_env *forest_env_add(struct forest *f, const struct json *tools,
-                                  const struct json *kwargs)
+                                  const struct json *kwargs, struct str pool)
 {
     struct prompt_env *g = ARENA_NEW(&f->arena, struct prompt_env);
 
     g->id = (uint32_t)f->envs.n;
     g->tools = meaningful(tools) ? message_copy(&f->arena, tools) : NULL;
     g->kwargs = meaningful(kwargs) ? message_copy(&f->arena, kwargs) : NULL;
+    g->pool = pool.len ? forest_text(f, pool) : (struct str){0};
     g->root.env = g;
     g->root.id = UINT32_MAX;
     *vec_push(&f->envs) = g;

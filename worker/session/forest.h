@@ -1,9 +1,9 @@
 /*
  * struct forest: what one session remembers. Two structures over one arena:
  *
- * - a trie of messages (struct message_node), one per environment (tools + chat-template kwargs,
- * which must be equal for a checkpoint to be reusable), keyed by (parent, message key): a request
- * is matched in one walk whatever the number of branches;
+ * - a trie of messages (struct message_node), one per environment (tools, chat-template kwargs and
+ * the pool of engines that answers, which must be equal for a checkpoint to be reusable), keyed by
+ * (parent, message key): a request is matched in one walk whatever the number of branches;
  * - checkpoints (struct checkpoint): one generated answer each, hanging at the node of their
  * assistant message, linked to the checkpoint they were built on. A checkpoint stores only what it
  * added after its parent's tokens (after dropping `trim` of them): `context` (mask 0) and the
@@ -78,6 +78,7 @@ struct prompt_env {
     uint32_t id;
     const struct json *tools;  /* or NULL */
     const struct json *kwargs; /* or NULL */
+    struct str pool;           /* of engines; absent: the policy's */
     struct message_node root;
 };
 
@@ -126,13 +127,13 @@ void forest_init(struct forest *f, struct matcher mt);
 /* Frees all of it; payloads are the session's. */
 void forest_done(struct forest *f);
 
-/* Returns the environment with equal tools and kwargs (each may be NULL), or NULL. */
-struct prompt_env *forest_env(struct forest *f, const struct json *tools,
-                              const struct json *kwargs);
+/* Returns the environment with equal tools and kwargs (each may be NULL) and pool, or NULL. */
+struct prompt_env *forest_env(struct forest *f, const struct json *tools, const struct json *kwargs,
+                              struct str pool);
 
 /* Adds one; the values are copied into the forest's arena. There must be none that is equal. */
 struct prompt_env *forest_env_add(struct forest *f, const struct json *tools,
-                                  const struct json *kwargs);
+                                  const struct json *kwargs, struct str pool);
 
 /* One walk of a request through an environment. */
 struct walk {

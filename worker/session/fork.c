@@ -89,7 +89,8 @@ static const struct checkpoint *find_answer(const struct session *s, const struc
     if (f->response_id.p)
         return map_get(&s->forest.by_response, response_key(f->response_id));
     for (size_t i = s->forest.checkpoints.n; i > 0 && !t; i--) {
-        if (!s->forest.checkpoints.at[i - 1]->hidden)
+        if (!s->forest.checkpoints.at[i - 1]->hidden &&
+            !checkpoint_pool(s->forest.checkpoints.at[i - 1]).len)
             t = s->forest.checkpoints.at[i - 1];
     }
     return t;
@@ -101,6 +102,11 @@ static int check_fork(const struct session *s, const struct checkpoint *t, struc
         return -1;
     if (!t || t->hidden)
         return err_field(e, "response_id", "the session has no answer with this response id");
+    if (checkpoint_pool(t).len)
+        return err_field(e, "response_id",
+                         "this answer is another pool's than the policy's: what engines of pool "
+                         "\"%.*s\" said cannot be forked",
+                         (int)checkpoint_pool(t).len, checkpoint_pool(t).p);
     if (s->options.policy == &policy_chains)
         return err_set(e, ERR_INVALID, "sessions with history chains cannot be forked");
     if (!s->store->source)

@@ -1,5 +1,6 @@
 /* Policy linear: one history. A request extends it or retries from one generated checkpoint back;
  * the first of several overlapping commits wins. */
+#include "common/codec/json.h"
 #include "worker/session/branch.h"
 #include "worker/session/commit.h"
 #include "worker/session/plan.h"

@@ -16,6 +16,8 @@
 
 #include <string.h>
 
+#include "common/codec/json.h"
+
 static const char *const NAMES[MATCHER_COUNT] = {"canonical", "strict", "loose_tool_call",
                                                  "role_content_only"};
 

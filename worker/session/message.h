@@ -13,7 +13,8 @@
 
 #include "common/base/arena.h"
 #include "common/base/str.h"
-#include "common/codec/json.h"
+
+struct json;
 
 enum matcher_kind {
     MATCHER_CANONICAL,

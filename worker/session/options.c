@@ -1,4 +1,5 @@
 /* POST /sessions options: read, checked, resolved over the process's defaults, written back. */
+#include "common/codec/json.h"
 #include "common/codec/session_rules.h"
 #include "worker/session/group.h"
 #include "worker/session/policy.h"
@@ -217,6 +218,9 @@ int session_options_read(const struct session_store *st, const struct json *v,
     ret->max_turns = (uint32_t)MIN_OF(max_turns, UINT32_MAX);
     ret->max_nodes = (uint32_t)MIN_OF(max_nodes, d->max_nodes);
     ret->adapter = json_string(json_get(v, "adapter"));
+    ret->pool = json_string(json_get(v, "model"));
+    if (str_eq_c(ret->pool, "policy"))
+        ret->pool = (struct str){0};
     read_origin(v, ret);
     ret->no_sinks = !sink;
     return 0;
@@ -266,6 +270,10 @@ void session_options_write(const struct session_options *opt, struct buf *json)
     if (opt->adapter.p) {
         json_out_key(&o, "adapter");
         json_out_str(&o, opt->adapter);
+    }
+    if (opt->pool.len) {
+        json_out_key(&o, "model");
+        json_out_str(&o, opt->pool);
     }
     json_out_member_i64(&o, "prompt_length", opt->prompt_length);
     json_out_member_i64(&o, "response_length", opt->response_length);

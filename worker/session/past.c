@@ -1,6 +1,7 @@
 /* Looking back at committed calls: the recorded answer of a repeated request, the conversation
  * behind a response id. */
 #include "common/base/check.h"
+#include "common/codec/json.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/policy.h"
 #include "worker/session/recall.h"

@@ -15,6 +15,8 @@
 struct arena;
 struct chain;
 struct checkpoint;
+struct err;
+struct policy;
 struct prompt_env;
 struct session;
 
@@ -31,6 +33,7 @@ struct plan {
     struct arena *arena;
     struct prompt_env *env; /* NULL: a new one */
     struct str label, parent_label, dropped_fields;
+    struct str pool; /* of engines; absent: the policy's */
     uint64_t body_hash[2];
     struct str key;
     int64_t max_tokens;
@@ -66,7 +69,26 @@ struct plan {
     } made;
 };
 
-/* Unlinks and frees a plan (after its release or its commit). */
+/* How the call attaches: what another pool than the policy's answers is a tree beside the session's
+ * history, whatever the session's own policy is. */
+const struct policy *plan_policy(const struct plan *p);
+
+/* plan.c: a new one, of the session's. No number yet: a call gets it in session_prepare_end. */
+struct plan *plan_new(struct session *s, struct arena *a, const struct session_call_input *in);
+
+/* The payloads of the path of p->held stay in memory as long as the plan lives. */
+void plan_hold(struct plan *p);
+
+/* plan_images.c: counts the pictures of the conversation as it will be rendered. -1 ERR_INVALID:
+ * the model takes none, or not as they are asked for. */
+int plan_count_images(struct plan *p, struct err *e);
+
+/* Each picture is one placeholder of the made prompt, in order: engines and exports make runs of
+ * them by that. -1 ERR_INVALID if the template makes others. */
+int plan_check_images(const struct plan *p, struct err *e);
+
+/* Unlinks and frees a plan (after its release or its commit). It gives back what it has
+ * reserved and held. */
 void plan_free(struct plan *p);
 
 /* The live plan with this call number, or NULL. */

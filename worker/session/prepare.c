@@ -13,94 +13,14 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "worker/image/vision.h"
-#include "worker/request/images.h"
+#include "common/codec/json.h"
 #include "worker/session/cause.h"
 #include "worker/session/checkpoint.h"
-#include "worker/session/payload.h"
 #include "worker/session/plan.h"
 #include "worker/session/policy.h"
 #include "worker/session/recall.h"
 #include "worker/session/stop.h"
 #include "worker/session/store.h"
-
-/* --- plans --- */
-
-/* No number yet: a call gets it in session_prepare_end. */
-static struct plan *plan_new(struct session *s, struct arena *a,
-                             const struct session_call_input *in)
-{
-    struct plan *p = mem_zalloc(sizeof(*p));
-
-    p->session = s;
-    p->arena = a;
-    if (in->chat)
-        p->chat = *in->chat;
-    p->label = in->label;
-    p->parent_label = in->parent_label;
-    p->dropped_fields = in->dropped_fields;
-    p->body_hash[0] = in->body_hash[0];
-    p->body_hash[1] = in->body_hash[1];
-    p->key = in->key;
-    p->max_tokens = in->max_tokens;
-    p->temperature = in->temperature;
-    p->asked = in->asked;
-    p->look = in->look;
-    p->max_ids = in->look ? 0 : in->context_length; /* counting refuses nothing */
-    p->text = in->text;
-    p->pub.call = UINT64_MAX; /* none yet */
-    list_prepend(&s->plans, &p->item);
-    s->inflight++;
-    return p;
-}
-
-/* Gives back what the plan has reserved and held. */
-void plan_free(struct plan *p)
-{
-    struct session *s = p->session;
-
-    if (p->chain && p->chain->reserved == p)
-        p->chain->reserved = NULL;
-    payload_let_path(p->held);
-    list_remove(&p->item);
-    s->inflight--;
-    free(p);
-}
-
-/* The plan of the call with that number, or NULL. */
-struct plan *plan_find(struct session *s, uint64_t call)
-{
-    struct plan *p;
-
-    LIST_EACH(&s->plans, p, struct plan, item)
-        if (p->pub.call == call)
-            break;
-    return p;
-}
-
-/* NULL is allowed. The session goes, too, if it only waited for this. */
-void session_release(struct session_store *st, struct session_plan *pub)
-{
-    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
-    struct session *s;
-
-    (void)st;
-    if (!pub)
-        return;
-    s = p->session;
-    plan_free(p);
-    session_maybe_free(s);
-}
-
-/* As session_release; the number is given back if none was given out since. */
-void session_release_unused(struct session_store *st, struct session_plan *pub)
-{
-    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
-
-    if (pub->call != UINT64_MAX && p->session->next_call == pub->call + 1)
-        p->session->next_call = pub->call;
-    session_release(st, pub);
-}
 
 /* --- the prompt --- */
 
@@ -274,7 +194,7 @@ static int clamp(struct plan *p, const struct session_call_input *in, struct err
 
     if (p->look)
         return 0;
-    if (o->prompt_length && o->response_length) {
+    if (o->prompt_length && o->response_length && !p->pool.len) {
         uint64_t capacity = o->prompt_length + o->response_length;
 
         if (used >= capacity)
@@ -315,33 +235,14 @@ static int check_ids(const struct plan *p, struct err *e)
                    ids.at[i], size - 1);
 }
 
-/* Each picture is one placeholder, in order: engines and exports make runs of them by that. */
-static int check_images(const struct plan *p, struct err *e)
-{
-    const struct vision *v = model_info(p->session->store->model)->vision;
-    struct token_span ids = p->made.prompt;
-    uint32_t n = 0;
-
-    if (p->pub.images == 0)
-        return 0;
-    for (size_t i = 0; i < ids.n; i++)
-        n += ids.at[i] == v->pad;
-    if (n == p->pub.images)
-        return 0;
-    return err_field(e, "messages",
-                     "the chat template makes %u placeholders of this conversation's %u images: it "
-                     "does not show them where they stand",
-                     n, p->pub.images);
-}
-
 /* --- prepare --- */
 
 /* Checkpoints that were captured as text have no tokens to build on: rendered anew. */
-static int leave_text(const struct session *s, struct plan *p, struct err *e)
+static int leave_text(struct plan *p, struct err *e)
 {
     if (!p->parent || !p->parent->text)
         return 0;
-    if (s->options.policy != &policy_tree && s->options.policy != &policy_timelines)
+    if (plan_policy(p) != &policy_tree && plan_policy(p) != &policy_timelines)
         return err_set(e, ERR_STATE_CONFLICT,
                        "this history was captured as text; tokens cannot continue it");
     p->parent = NULL;
@@ -376,7 +277,7 @@ static int position(struct session *s, struct plan *p, struct err *e)
 {
     bool branches;
 
-    p->env = forest_env(&s->forest, p->chat.tools, p->chat.kwargs);
+    p->env = forest_env(&s->forest, p->chat.tools, p->chat.kwargs, p->pool);
     if (p->env) {
         forest_walk(&s->forest, p->env, p->chat.messages, p->arena, &p->walk);
     } else {
@@ -387,9 +288,9 @@ static int position(struct session *s, struct plan *p, struct err *e)
     }
     if (p->walk.n_matched)
         p->prompt = p->walk.path[p->walk.n_matched - 1];
-    if (check_nodes(s, p, e) != 0 || s->options.policy->position(s, p, e) != 0)
+    if (check_nodes(s, p, e) != 0 || plan_policy(p)->position(s, p, e) != 0)
         return -1;
-    if (!p->text && leave_text(s, p, e) != 0)
+    if (!p->text && leave_text(p, e) != 0)
         return -1;
     if (meet_truncated(s, p, &branches, e) != 0)
         return -1;
@@ -408,27 +309,8 @@ static bool audit_is_due(struct session_store *st)
     return every > 0 && ++st->n_suffixes % every == 0;
 }
 
-/* The pictures of the conversation as it will be rendered. */
-static int count_images(struct plan *p, struct err *e)
-{
-    struct images_sum sum = images_sum(p->chat.messages);
-
-    p->pub.images = sum.n;
-    p->pub.image_extra = sum.extra;
-    if (sum.n == 0)
-        return 0;
-    if (p->text || !model_info(p->session->store->model)->vision)
-        return err_field(e, "messages",
-                         "this conversation has images, and the model takes text only");
-    if (json_is_true(json_get(p->chat.kwargs, "add_vision_id")))
-        return err_field(e, "chat_template_kwargs",
-                         "add_vision_id numbers images over the whole chat, which is not rendered "
-                         "as a whole here");
-    return 0;
-}
-
 /* Where the call stands. What rendering reads of the session is held. */
-static int place(struct session *s, struct plan *p, const struct session_call_input *in,
+static int stand(struct session *s, struct plan *p, const struct session_call_input *in,
                  struct err *e)
 {
     if (!p->chat.messages) {
@@ -439,11 +321,11 @@ static int place(struct session *s, struct plan *p, const struct session_call_in
     }
     if (!json_is(p->chat.messages, JSON_ARRAY) || p->chat.messages->n == 0)
         return err_field(e, "messages", "messages must be a non-empty array");
-    if (position(s, p, e) != 0 || count_images(p, e) != 0 ||
+    if (position(s, p, e) != 0 || plan_count_images(p, e) != 0 ||
         (p->parent && session_recall_path(s, p->parent, e) != 0))
         return -1;
     p->held = p->parent;
-    payload_hold_path(p->held);
+    plan_hold(p);
     if (p->parent && !p->text) {
         p->made.stored = arena_alloc(p->arena, ((size_t)p->parent->total + SUFFIX_ROOM) *
                                                    sizeof(*p->made.stored));
@@ -474,7 +356,7 @@ int session_prepare_begin(struct session *s, struct arena *a, const struct sessi
         return -1;
     p = plan_new(s, a, in);
     session_use(s);
-    if (place(s, p, in, e) != 0) {
+    if (stand(s, p, in, e) != 0) {
         plan_free(p);
         return -1;
     }
@@ -532,7 +414,7 @@ static int make_prompt(struct plan *p, struct model_scratch *scratch, struct err
     p->made.exhausts = rc != 0 && e->kind == ERR_CONTEXT_LENGTH && is_exhausted(p);
     if (p->made.exhausts)
         return 0;
-    return rc == 0 && check_ids(p, e) == 0 ? check_images(p, e) : -1;
+    return rc == 0 && check_ids(p, e) == 0 ? plan_check_images(p, e) : -1;
 }
 
 /* Of a completion and a text capture nothing is rendered. */

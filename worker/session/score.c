@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "common/codec/json.h"
 #include "worker/session/branch.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit.h"

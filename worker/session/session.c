@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/base/lookup.h"
+#include "common/codec/json.h"
 #include "common/codec/utf8.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit.h"
@@ -443,6 +444,11 @@ bool session_tells_basis(struct session *s)
 struct session_wants session_wants(const struct session *s)
 {
     return s->options.wants;
+}
+
+struct str session_pool(const struct session *s)
+{
+    return s->options.pool;
 }
 
 struct str session_adapter(const struct session *s)

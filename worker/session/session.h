@@ -271,6 +271,9 @@ struct session_wants session_wants(const struct session *s);
 /* The LoRA adapter that its answers are sampled with; absent: none. */
 struct str session_adapter(const struct session *s);
 
+/* The pool of engines that its calls go to unless they name one; absent: the policy's. */
+struct str session_pool(const struct session *s);
+
 /* As session_tells_basis, for routed experts that are missing. */
 bool session_tells_experts(struct session *s);
 

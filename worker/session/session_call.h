@@ -28,6 +28,7 @@ struct session_call_input {
     struct token_span raw;     /* the prompt of such a completion */
     struct str label;          /* x-claude-code-agent-id and the like, or absent */
     struct str parent_label;   /* x-parent-session-id, or absent */
+    struct str pool;           /* of engines that answers; absent: the policy's */
     struct str dropped_fields; /* names that the request brought in vain, a JSON list, or absent */
     uint64_t body_hash[2];     /* of the request body, for retries */
     struct str key;            /* Idempotency-Key, or absent */
@@ -52,15 +53,15 @@ struct session_plan {
     uint32_t images;          /* pictures in the prompt; each is one id of it */
     uint64_t image_extra;     /* how many ids more the engine makes of them all */
     uint32_t experts_known;   /* routed experts are stored for so many of them, from the first on */
-    uint32_t trimmed;         /* how many stored ones the template's next turn repeats: dropped */
-    uint32_t max_tokens;      /* clamped to context and budgets */
-    bool drops;         /* linear: this retry discards the newest checkpoint; session_drop_record
-                           stands in the journal before the engine is asked */
-    bool exhausted;     /* budgets leave no room: no engine call; answer 200, finish_reason
-                           "length", empty content, usage prompt.n + 0, and commit one
-                           answer with ids.n == 0 (closes the chain; nothing else is kept) */
-    bool audited;       /* the suffix was compared with the whole chat's rendering, */
-    bool audit_differs; /* and is not what the template makes of it */
+    uint32_t trimmed;    /* how many stored ones the template's next message repeats: dropped */
+    uint32_t max_tokens; /* clamped to context and budgets */
+    bool drops;          /* linear: this retry discards the newest checkpoint; session_drop_record
+                            stands in the journal before the engine is asked */
+    bool exhausted;      /* budgets leave no room: no engine call; answer 200, finish_reason
+                            "length", empty content, usage prompt.n + 0, and commit one
+                            answer with ids.n == 0 (closes the chain; nothing else is kept) */
+    bool audited;        /* the suffix was compared with the whole chat's rendering, */
+    bool audit_differs;  /* and is not what the template makes of it */
     enum session_cause cause;
     uint32_t diff_message; /* where the request left what was stored (cause other than extended) */
     struct str diff_field; /* "content", "role", "tools", ...; absent when it does not apply */

@@ -3,13 +3,17 @@
  * those that made its content. Reading trusts nothing: the frames are split, each record gets the
  * new session's id and a new time, and all of them are applied to a store of their own that is
  * thrown away; only records that made a session there are handed to the caller, who journals and
- * applies them.
+ * applies them, when he has seen the pictures that they name.
  */
 #include "worker/session/snapshot.h"
 
 #include <string.h>
 
+#include "common/base/cancel.h"
+#include "common/base/lookup.h"
 #include "common/codec/crc32c.h"
+#include "common/codec/json.h"
+#include "worker/request/images.h"
 #include "worker/session/commit.h"
 #include "worker/session/record.h"
 #include "worker/session/store.h"
@@ -30,8 +34,6 @@ int snapshot_begin(struct session *s, struct snapshot_writer *ret, struct err *e
     if (!s->store->source)
         return err_set(e, ERR_INVALID,
                        "without a journal (--durability none) sessions have no snapshots");
-    if (s->forest.has_images)
-        return err_set(e, ERR_INVALID, "sessions with images have no snapshots");
     *ret = (struct snapshot_writer){.session = s, .end = s->record};
     return 0;
 }
@@ -172,8 +174,6 @@ static int check_session(const struct snapshot_reader *r, struct session_store *
 
     if (!s || session_has_ended(s))
         return err_field(r->e, "records", "records: they make no session that can go on");
-    if (s->forest.has_images)
-        return err_field(r->e, "records", "records: sessions with images have no snapshots");
     if (session_unclaimed(s))
         return err_field(r->e, "records", "records: they do not tell the tokenizer of their ids");
     return session_refuse_foreign(s, r->e);
@@ -184,25 +184,84 @@ static int apply_all(const struct snapshot_reader *r, struct session_store *tria
     for (size_t i = 0; i < r->records->all.n; i++) {
         struct err why = {0};
 
+        if (cancel_wanted())
+            return cancel_fail(r->e);
         if (session_apply(trial, r->records->all.at[i], &why) != 0)
             return err_field(r->e, "records", "records: record %zu does not fit: %s", i, why.text);
     }
     return check_session(r, trial);
 }
 
+/* --- pictures --- */
+
+void snapshot_images(const struct session *s,
+                     void (*each)(void *ctx, const struct image_part *image), void *ctx)
+{
+    const struct forest *f = &s->forest;
+
+    for (size_t i = 0; f->has_images && i < f->nodes.n; i++) {
+        const struct json *content = json_get(f->nodes.at[i]->msg.json, "content");
+
+        for (uint32_t k = 0; json_is(content, JSON_ARRAY) && k < content->n; k++) {
+            struct image_part image;
+
+            if (!image_part_is(&content->items[k]))
+                continue;
+            image_part_read(&content->items[k], &image);
+            each(ctx, &image);
+        }
+    }
+}
+
+struct image_listing {
+    const struct snapshot_reader *reader;
+    struct lookup places; /* in records->images, by hash */
+    int rc;
+};
+
+/* The gateway makes a picture's part of its bytes alone: two that differ are none of its. */
+static void list_image(void *ctx, const struct image_part *image)
+{
+    struct image_listing *l = ctx;
+    struct snapshot_records *all = l->reader->records;
+    uint32_t place = lookup_get(&l->places, image->media);
+    struct image_part own = *image;
+
+    if (place != LOOKUP_NONE) {
+        if (l->rc == 0 && !image_part_equal(image, &all->images.at[place]))
+            l->rc =
+                err_field(l->reader->e, "records", "records: the image %.*s is told in two ways",
+                          (int)MIN_OF(image->media.len, 64), image->media.p);
+        return;
+    }
+    own.media = arena_str(l->reader->arena, image->media);
+    own.format = arena_str(l->reader->arena, image->format);
+    (void)lookup_add(&l->places, own.media, (uint32_t)all->images.n);
+    *vec_push(&all->images) = own;
+}
+
+static int list_images(const struct snapshot_reader *r)
+{
+    struct image_listing l = {.reader = r, .places = {.arena = r->arena}};
+    bool ended;
+
+    snapshot_images(session_find_any(r->to->trial, r->to->id, &ended), list_image, &l);
+    return l.rc;
+}
+
+struct session_store *snapshot_trial(const struct session_store *to)
+{
+    return session_store_new(to->model, &to->defaults);
+}
+
 int snapshot_read(const struct snapshot_target *to, struct str frames, struct arena *a,
                   struct snapshot_records *ret, struct err *e)
 {
     struct snapshot_reader r = {.to = to, .arena = a, .records = ret, .e = e};
-    struct session_store *trial;
-    int rc;
 
     if (split(&r, frames) != 0)
         return -1;
     for (size_t i = 0; i < ret->all.n; i++)
         move_over(&r, &ret->all.at[i]);
-    trial = session_store_new(to->store->model, &to->store->defaults);
-    rc = apply_all(&r, trial);
-    session_store_free(trial);
-    return rc;
+    return apply_all(&r, to->trial) != 0 || list_images(&r) != 0 ? -1 : 0;
 }

@@ -146,6 +146,8 @@ static void put_checkpoint(struct tree *x, const struct session *s, const struct
     json_out_member_bool(o, "truncated", checkpoint_truncated(t));
     if (t->copied)
         json_out_member_bool(o, "copied", true);
+    if (checkpoint_pool(t).len)
+        json_out_member_str(o, "pool", checkpoint_pool(t));
     json_out_member_seconds(o, "committed_at", t->at_ms);
     json_out_key(o, "completion_span");
     json_out_arr(o);
@@ -343,6 +345,8 @@ static void put_head(struct json_out *o, const struct session *s)
         json_out_member_bool(o, "evaluation", true);
     if (s->options.adapter.p)
         json_out_member_str(o, "adapter", s->options.adapter);
+    if (s->options.pool.len)
+        json_out_member_str(o, "model", s->options.pool);
     session_put_stop(s, o);
     if (s->forked_from.p)
         json_out_member_str(o, "forked_from", s->forked_from);
@@ -467,7 +471,7 @@ void session_write_row(const struct session *s, struct buf *json)
     for (size_t i = 0; i < s->forest.checkpoints.n; i++) {
         const struct checkpoint *t = s->forest.checkpoints.at[i];
 
-        if (t->children > 0 || t->hidden)
+        if (t->children > 0 || t->hidden || !session_keeps_pool(s, t))
             continue;
         branches++;
         audited = audited || (t->audit.done && t->audit.audited);

@@ -11,6 +11,8 @@
 #include "worker/session/stop.h"
 
 #include "common/base/attrs.h"
+#include "common/codec/json.h"
+#include "worker/session/branch.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit.h"
 #include "worker/session/plan.h"
@@ -108,7 +110,8 @@ static struct verdict_of_stop by_last_answer(const struct session *s)
     if (n > 0 && s->forest.calls.at[n - 1].exhausted)
         return (struct verdict_of_stop){SESSION_STOP_BUDGET, "max_trajectory_length"};
     for (size_t i = s->forest.checkpoints.n; i > 0 && !last; i--) {
-        if (!s->forest.checkpoints.at[i - 1]->hidden)
+        if (!s->forest.checkpoints.at[i - 1]->hidden &&
+            session_keeps_pool(s, s->forest.checkpoints.at[i - 1]))
             last = s->forest.checkpoints.at[i - 1];
     }
     if (!last)

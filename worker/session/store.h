@@ -46,6 +46,7 @@ struct session_options {
     bool no_sinks;            /* no sink gets it */
     struct session_wants wants;
     struct str adapter; /* of the weights that sample; absent: none */
+    struct str pool;    /* of engines that answers unless a request names one; absent: policy's */
     uint32_t max_nodes;
     bool evaluation;             /* its samples are not for training */
     uint32_t max_turns;          /* calls that are recorded; 0: no limit */
@@ -163,7 +164,7 @@ struct session_store {
     bool lazy;           /* sessions that records make are EVICTED from the start: a replay */
     bool evicts;         /* sessions may leave memory: a journal has their records */
     uint64_t n_serials;  /* ever made */
-    uint64_t n_suffixes; /* turns that were to be built on stored ones */
+    uint64_t n_suffixes; /* prompts that were to be built on stored ones */
     struct session_totals *totals;
 };
 
@@ -197,6 +198,11 @@ void session_unlink(struct session *s);
 
 /* Frees a session whose last holder may just have gone. */
 void session_maybe_free(struct session *s);
+
+/* --- plan.c --- */
+
+/* The call of that number, if it is under way here, is over with its record: its plan goes. */
+void session_call_recorded(struct session *s, uint64_t call);
 
 /* --- eviction.c --- */
 

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/codec/json.h"
 #include "common/journal/syncer.h"
 #include "worker/export/export.h"
 #include "worker/export/slice.h"

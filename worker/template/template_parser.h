@@ -54,6 +54,16 @@ static inline void parse_next(struct template_parser *p)
 }
 
 /* --- expressions --- */
+
+/* A node of the current line with two children. */
+struct node *parse_node2(struct template_parser *p, enum node_kind kind, struct node *a,
+                         struct node *b);
+
+/* A name, a literal, or something in brackets; what follows it; its filters and tests. */
+struct node *parse_primary(struct template_parser *p);
+struct node *parse_postfix(struct template_parser *p, struct node *n);
+struct node *parse_filter_expr(struct template_parser *p, struct node *n);
+
 struct node *parse_expression(struct template_parser *p, bool with_cond);
 
 /* Whether jinja2 computes it while it compiles. Filters only where they know whether they escape.

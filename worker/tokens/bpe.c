@@ -168,6 +168,7 @@ void bpe_seal(struct bpe *b)
         b->bytes[i] = vocab_id(b->vocab, buf_str(&piece));
         buf_done(&piece);
     }
+    pair_table_seal(&b->ranks);
     b->splits_at_space = splits_at_space(b);
     if (b->byte_level)
         longest_init(&b->longest, &(struct longest_merges){.ranks = &b->ranks,

@@ -33,7 +33,10 @@ static inline int32_t longest_at(const struct longest *l, const char *text, size
     uint32_t node = n > 1 ? l->twos[first << 8 | (uint8_t)text[1]] : 0;
 
     for (size_t i = 2; node; i++) {
-        best = l->nodes[node].token >= 0 ? l->nodes[node].token : best;
+        if (l->nodes[node].token >= 0) {
+            best = l->nodes[node].token;
+            __builtin_prefetch(&l->origins[best]); /* looked into next */
+        }
         node = i < n ? step(l, node, text[i]) : 0;
     }
     return best;

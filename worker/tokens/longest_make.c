@@ -243,6 +243,9 @@ static void make_nodes(struct longest_making *m)
     for (uint32_t i = 0; i < 256; i++)
         for (uint32_t k = m->l->nodes[i].longer; k < m->l->nodes[i + 1].longer; k++)
             m->l->twos[i << 8 | m->l->last[k]] = k;
+    m->l->nodes = mem_to_large_pages(m->l->nodes, (g.n + 1) * sizeof(*m->l->nodes));
+    m->l->origins =
+        mem_to_large_pages(m->l->origins, (m->merges->id_count + 1) * sizeof(*m->l->origins));
     free(g.ranges);
 }
 

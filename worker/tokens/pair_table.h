@@ -40,6 +40,12 @@ static inline void pair_table_init(struct pair_table *t, size_t n)
     t->filter = mem_calloc((t->mask + 1) / 16, sizeof(*t->filter));
 }
 
+/* Call it once all pairs are in. */
+static inline void pair_table_seal(struct pair_table *t)
+{
+    t->slots = mem_to_large_pages(t->slots, (t->mask + 1) * sizeof(*t->slots));
+}
+
 static inline void pair_table_done(struct pair_table *t)
 {
     free(t->slots);

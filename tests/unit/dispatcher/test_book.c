@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/codec/json.h"
 #include "dispatcher/book.h"
 #include "dispatcher/book_record.h"
 #include "dispatcher/result.h"

@@ -12,6 +12,7 @@
 #include "common/base/mem.h"
 #include "common/net/http1.h"
 #include "common/net/http_client.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/scorers.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/prompt_scores.h"

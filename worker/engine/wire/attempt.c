@@ -17,7 +17,6 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/net/http_client.h"
 #include "common/os/loop.h"
@@ -110,55 +109,13 @@ static void reported(struct engine_attempt *a)
 
 /* --- the end --- */
 
-/* Some servers leave them out of streams alone; such are asked for whole answers from then on. */
-static void note_experts(struct engine_attempt *a)
-{
-    struct remote *r = a->remote;
-    const struct reply *y = &a->reading.reply;
-    bool stream = a->reading.events && r->wire->experts_in_pieces;
-
-    if (!r->options->routed_experts || y->ids.n == 0 || y->finish == REPLY_ABORT || r->wire->text)
-        return;
-    if (y->has_experts)
-        r->experts_lost = stream ? EXPERTS_COME : r->experts_lost;
-    else if (r->experts_lost == EXPERTS_COME || !stream) {
-        enum experts_lost lost = stream ? EXPERTS_LOST_BY_STREAMS : EXPERTS_LOST;
-
-        if (r->experts_lost != lost)
-            log_warn(NULL, "an engine tells no routed experts", LOG_T("engine", r->target->name),
-                     LOG_T("of", stream ? "streams: it is asked for whole answers" : "any answer"));
-        r->experts_lost = lost;
-    }
-}
-
-/* What a whole answer of this kind should have told. */
-static void note_lacks(struct engine_attempt *a)
-{
-    const struct reply *y = &a->reading.reply;
-    const struct engine_request *q = a->req;
-    unsigned lacks = 0;
-
-    if (!a->remote->wire->tells_all || y->ids.n == 0 || y->finish == REPLY_ABORT)
-        return;
-    if (y->spans.n == 0)
-        lacks |= LACKS_VERSION;
-    if (y->cached < 0)
-        lacks |= LACKS_CACHED;
-    if (a->remote->options->routed_experts && !y->has_experts)
-        lacks |= LACKS_EXPERTS;
-    if (q->support && !support_of(&y->support, y->ids.n).counts)
-        lacks |= LACKS_SUPPORT;
-    remote_note_lacks(a->remote, lacks);
-}
-
 static void deliver(struct engine_attempt *a)
 {
     struct engine_version *versions = mem_calloc(a->reading.reply.spans.n + 1, sizeof(*versions));
     struct engine_result res = reading_result(&a->reading, versions);
     uint64_t now = clock_us();
 
-    note_experts(a);
-    note_lacks(a);
+    remote_note_answer(a->remote, a->req, &a->reading.reply, a->reading.events);
     if (a->remote->wire->tells_basis && !a->reading.reply.lowered)
         a->remote->given = res.basis;
     res.unbudgeted = a->req->sampling.max_thinking_tokens && a->req->thinks && !a->budgeted &&
@@ -187,9 +144,7 @@ static void on_weights_after(void *ctx, struct str version)
     if (version.p && a->before.len > 0 && str_eq(version, buf_str(&a->before)))
         reply_set_version(&a->reading.reply, version);
     else
-        log_warn(NULL, "an answer's weight version is not known",
-                 LOG_T("engine", a->remote->target->name), LOG_S("before", buf_str(&a->before)),
-                 LOG_S("after", version));
+        remote_note_versionless(a->remote, buf_str(&a->before), version);
     deliver(a);
 }
 
@@ -249,11 +204,7 @@ static void score(struct engine_attempt *a)
     struct remote *r = a->remote;
 
     loop_timer_stop(r->loop, &a->late);
-    if (!r->scores)
-        log_warn(NULL, "an engine leaves logprobs out: they are asked for one by one",
-                 LOG_T("engine", r->target->name), LOG_U("tokens", a->reading.reply.ids.n),
-                 LOG_U("left_out", a->reading.reply.lacks.n));
-    r->scores = true;
+    remote_note_scoring(r, &a->reading.reply);
     a->scoring = scoring_new(r, a->req, &a->reading.reply, on_scored, a);
     scoring_begin(a->scoring);
 }
@@ -370,7 +321,7 @@ void *remote_start(void *replica, const struct engine_request *q,
     struct remote *r = replica;
     struct engine_attempt *a = mem_zalloc(sizeof(*a));
     struct wire_send s = {.stream = q->stream};
-    struct http_request h = {.method = "POST", .total_timeout_ms = r->options->timeout_ms};
+    struct http_request h = {.method = "POST"};
     struct buf headers = {0};
 
     a->remote = r;
@@ -383,18 +334,19 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->reading.ctx = a;
     a->reading.reply.told = r->facts.mode;
     a->reading.reply.basis = r->wire->tells_basis ? r->wire->basis : remote_basis(r);
-    if (!r->options->routed_experts && !q->support)
+    if (!remote_asks_experts(r) && !q->support)
         a->reading.max_bytes = body_max(q);
     a->budgeted = remote_gives_budget(r, q);
     r->wire->write(r, q, &s);
     remote_headers(r, &headers, q->session_id, STR("application/json"),
                    s.stream ? STR("text/event-stream") : STR("application/json"));
+    buf_add_str(&headers, q->trace);
     h.path = str_cstr(s.path);
     h.headers = buf_str(&headers);
     h.body = &s.body;
     h.inserts = s.inserts.at;
     h.n_inserts = s.inserts.n;
-    h.idle_timeout_ms = r->options->idle_timeout_ms;
+    remote_patience(r, &h);
     h.first_timeout_ms = s.stream ? h.idle_timeout_ms : 0; /* the whole begins at its end */
     a->http = http_client_start(r->client, &h, &http_events, a);
     a->look = remote_ask_weights(r, on_weights_before, a);

@@ -7,7 +7,9 @@
 #include "common/base/list.h"
 #include "worker/engine/wire/remote.h"
 
+struct engine_options;
 struct http1_head;
+struct http_request;
 struct session_ends;
 struct aside; /* a small call on the side */
 
@@ -15,7 +17,7 @@ struct aside; /* a small call on the side */
 enum experts_lost { EXPERTS_COME, EXPERTS_LOST_BY_STREAMS, EXPERTS_LOST };
 
 /* What whole answers should tell and have not told. */
-enum { LACKS_VERSION = 1, LACKS_CACHED = 2, LACKS_EXPERTS = 4, LACKS_SUPPORT = 8 };
+enum { LACKS_VERSION = 1, LACKS_CACHED = 2, LACKS_EXPERTS = 4, LACKS_SUPPORT = 8, LACKS_RANK = 16 };
 
 struct remote {
     const struct wire *wire;
@@ -50,6 +52,24 @@ struct aside *remote_ask_weights(struct remote *r, void (*told)(void *ctx, struc
 
 /* Notes what an answer lacks, and says so when it is new. */
 void remote_note_lacks(struct remote *r, unsigned lacks);
+
+/* attempt_notes.c: notes what a whole answer should have told and did not. events: it came as an
+ * event stream. */
+void remote_note_answer(struct remote *r, const struct engine_request *q, const struct reply *y,
+                        bool events);
+
+/* The same when the versions before and after an answer are not one. */
+void remote_note_versionless(const struct remote *r, struct str before, struct str after);
+
+/* The same when logprobs that the answer left out are to be asked for. */
+void remote_note_scoring(struct remote *r, const struct reply *y);
+
+/* Says in the log what the engine has told of itself, if it has told anything. */
+void remote_note_facts(const struct remote *r);
+
+/* Whether the settings ask for routed experts, and how long they let a request take. */
+bool remote_asks_experts(const struct remote *r);
+void remote_patience(const struct remote *r, struct http_request *h);
 
 /* Ends a small call on the side; its owner hears nothing. */
 void aside_cancel(struct aside *a);

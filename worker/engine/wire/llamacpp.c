@@ -12,6 +12,7 @@
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/scoring.h"
 #include "worker/engine/wire/wire_fields.h"
+#include "worker/engine/wire/wire_reply.h"
 #include "worker/engine/wire/wire_write.h"
 
 enum {

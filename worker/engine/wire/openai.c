@@ -5,6 +5,7 @@
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/upstream_ids.h"
 #include "worker/engine/wire/upstream_text.h"
+#include "worker/engine/wire/wire_reply.h"
 
 /* What asks for ids, and the logprobs that belong to them. SGLang's meta_info does not stream, its
  * sglext does. */
@@ -35,23 +36,30 @@ static bool is_among(struct str key, const char *const *names)
     return false;
 }
 
-/* The request's fields in their order; ours replace theirs. */
+/* The request's fields in their order; ours replace theirs. The model is the upstream's own name
+ * for it: a pool's name means nothing there. */
 static void write_request(const struct remote *r, const struct engine_request *q,
                           struct wire_send *send)
 {
     static const char *const ours[] = {"stream", "stream_options", "n", NULL};
     const char *const *asks = asks_of(r);
+    const struct engine_target *t = remote_target(r);
+    const char *model = t->model ? t->model : t->pool;
     struct json_out o = json_out_to(&send->body);
 
     /* Addresses of such servers are usually given with their /v1. */
     send->path = remote_has_v1(r) ? "/chat/completions" : "/v1/chat/completions";
     send->stream = send->stream && asks != asks_sglang;
     json_out_obj(&o);
+    if (model) {
+        json_out_key(&o, "model");
+        json_out_cstr(&o, model);
+    }
     for (size_t i = 0; json_is(q->chat_body, JSON_OBJECT) && i < q->chat_body->n; i++) {
         const struct json_member *m = &q->chat_body->members[i];
         struct str key = json_string(&m->key);
 
-        if (is_among(key, ours) || is_among(key, asks))
+        if (is_among(key, ours) || is_among(key, asks) || (model && str_eq_c(key, "model")))
             continue;
         json_out_key_str(&o, key);
         json_out_value(&o, &m->value);

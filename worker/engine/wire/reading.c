@@ -13,8 +13,13 @@
  */
 #include "worker/engine/wire/reading.h"
 
+#include <stdlib.h>
+
+#include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "common/net/sse.h"
 #include "worker/engine/wire/remote.h"
+#include "worker/engine/wire/upstream_text.h"
 
 enum {
     EXPERTS_MAX = 1 << 30,
@@ -309,7 +314,7 @@ static int take_text(struct reading *r, struct err *e)
         (void)unreadable(e, e);
         goto out;
     }
-    if (r->wire->text(y, &r->text, doc, r->events, &d, e) < 0)
+    if (r->wire->text(y, r->text, doc, r->events, &d, e) < 0)
         goto out;
     reply_note_version(y);
     rc = y->failed ? READING_TOLD : READING_MORE;
@@ -388,7 +393,7 @@ static int take_events(struct reading *r, struct str bytes, struct err *e)
     int rc = READING_MORE;
 
     while (rc == READING_MORE) {
-        int item = sse_next(&r->sse, &bytes, &data, e);
+        int item = sse_next(r->sse, &bytes, &data, e);
 
         if (item == SSE_MORE)
             return READING_MORE;
@@ -405,7 +410,9 @@ void reading_init(struct reading *r, const struct remote *remote, const struct w
                   const struct engine_request *q)
 {
     *r = (struct reading){.remote = remote, .wire = wire, .req = q};
-    r->sse.max_event = wire->text ? TEXT_EVENT_MAX : EVENT_MAX;
+    r->text = wire->text ? mem_zalloc(sizeof(*r->text)) : NULL;
+    r->sse = mem_zalloc(sizeof(*r->sse));
+    r->sse->max_event = wire->text ? TEXT_EVENT_MAX : EVENT_MAX;
     reply_init(&r->reply, q->top_logprobs);
     r->reply.support.wanted = q->support;
     fields_init(&r->fields, wire->fields, wire->n_fields, &sink, r);
@@ -416,7 +423,10 @@ void reading_done(struct reading *r)
     reply_done(&r->reply);
     fields_done(&r->fields);
     buf_done(&r->word);
-    upstream_text_done(&r->text);
+    if (r->text)
+        upstream_text_done(r->text);
+    free(r->text);
+    free(r->sse);
 }
 
 int reading_feed(struct reading *r, struct str bytes, struct err *e)
@@ -460,7 +470,7 @@ int reading_end(struct reading *r, struct err *e)
         return -1;
     if (r->wire->text && r->events) {
         buf_clear(&r->word);
-        upstream_text_write(&r->text, &r->word);
+        upstream_text_write(r->text, &r->word);
     }
     return 0;
 }

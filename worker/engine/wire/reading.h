@@ -10,12 +10,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/net/sse.h"
-#include "worker/engine/wire/upstream_text.h"
 #include "worker/engine/wire/wire_fields.h"
 #include "worker/engine/wire/wire_reply.h"
 
 struct remote;
+struct sse;
+struct upstream_text;
 struct wire;
 
 struct reading {
@@ -26,7 +26,7 @@ struct reading {
     void *ctx;
     struct reply reply;
     struct fields fields;
-    struct sse sse;
+    struct sse *sse;    /* own */
     bool events;        /* an event stream, else one document */
     struct buf word;    /* kinds of text: the document; else an event that is no JSON */
     bool in_json;       /* inside an event that is JSON */
@@ -35,7 +35,7 @@ struct reading {
     bool prompt_told;   /* asked with images: what they became was held against the formula */
     uint32_t drifted;   /* tokens that another prompt has, which was let */
     bool all_sent;      /* [DONE] was there */
-    struct upstream_text text;
+    struct upstream_text *text; /* kinds of text: its own; else NULL */
     uint64_t bytes;
     uint64_t max_bytes; /* of one document, or of all events of a kind of text; 0: no limit */
 };

@@ -21,6 +21,7 @@
 #include "common/codec/json.h"
 #include "common/net/http1.h"
 #include "common/net/http_client.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/passing.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/kv_told.h"
@@ -220,12 +221,7 @@ static void take_info(struct remote *r, int status, struct str text)
     r->informed = status < 500; /* one that has no such path will not have it later */
     if (status == 200 && json_parse(&arena, text, &v, &e) == 0)
         r->wire->take_info(v, &r->facts);
-    if (r->facts.context_length > 0 || r->facts.mode != REPLY_UNKNOWN)
-        log_info(NULL, "engine told its settings", LOG_T("engine", r->target->name),
-                 LOG_U("context_length", r->facts.context_length),
-                 LOG_T("stream", r->facts.mode == REPLY_UNKNOWN      ? "unknown"
-                                 : r->facts.mode == REPLY_CUMULATIVE ? "cumulative"
-                                                                     : "incremental"));
+    remote_note_facts(r);
     arena_done(&arena);
 }
 
@@ -496,13 +492,23 @@ bool remote_gives_budget(const struct remote *r, const struct engine_request *q)
            !(r->wire->budget == WIRE_BUDGET_TOLD && q->sampling.grammar);
 }
 
+int64_t remote_rank_of(const struct remote *r, const struct engine_request *q)
+{
+    const struct json *extra = q->sampling.engine_extra;
+
+    if (r->facts.ranks < 2 || json_get(extra, "routed_dp_rank") ||
+        json_get(extra, "data_parallel_rank"))
+        return -1;
+    return (int64_t)(str_hash(q->session_id, 0) % r->facts.ranks);
+}
+
 uint32_t remote_context(const void *replica)
 {
     return ((const struct remote *)replica)->facts.context_length;
 }
 
 static const char *const lack_names[] = {"weight_version", "cached_tokens", "routed_experts",
-                                         "sampling_mask"};
+                                         "sampling_mask", "dp_rank"};
 
 void remote_note_lacks(struct remote *r, unsigned lacks)
 {
@@ -533,6 +539,7 @@ void remote_describe(const void *replica, struct json_out *o)
         {"max_thinking_tokens", remote_budgets(r)},
         {"weight_info", r->tells_weights},
         {"adapter", r->facts.lora == LORA_TAKEN},
+        {"dp_rank", r->facts.ranks > 1},
     };
 
     json_out_key(o, "has");

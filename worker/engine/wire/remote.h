@@ -13,15 +13,16 @@
 
 #include "common/base/vec.h"
 #include "worker/engine/adapter.h"
-#include "worker/engine/engine_pool.h"
-#include "worker/engine/wire/wire_reply.h"
 
 struct engine_pass;
 struct engine_pass_events;
 struct field;
 struct http_insert;
+struct json;
+struct json_scan;
 struct loop;
 struct remote;
+struct reply;
 struct score_ask;
 struct upstream_text;
 
@@ -35,10 +36,11 @@ struct wire_send {
 
 /* What an engine tells of itself. */
 struct engine_facts {
-    enum reply_mode mode;    /* of its streams */
+    uint8_t mode;            /* of its streams: enum reply_mode (wire_reply.h) */
     uint32_t context_length; /* 0: not told */
     uint64_t kv_capacity;    /* tokens of its KV cache, 0: not told here; */
     uint64_t kv_unit;        /* of which a session takes no less than so many */
+    uint32_t ranks;          /* copies of the model in it, each with a cache; 0: one, or not told */
     bool by_session;         /* it keeps what it computed by sessions */
     bool by_priority;        /* its scheduler goes by priorities, */
     bool low_first;          /* of which the lowest comes first */
@@ -168,6 +170,10 @@ bool remote_streams_lose_experts(const struct remote *r);
 
 /* What the engine has told of itself. */
 const struct engine_facts *remote_facts(const struct remote *r);
+
+/* Which of the engine's data-parallel ranks keeps the session; -1: it has no several, or the
+ * session says itself. */
+int64_t remote_rank_of(const struct remote *r, const struct engine_request *q);
 
 /* Whether a request's max_thinking_tokens goes along: there is one, a thought that it can end, and
  * an engine that would. */

@@ -19,7 +19,9 @@
 #include "common/base/vec.h"
 #include "common/net/http1.h"
 #include "common/net/http_client.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/wire/attempt.h"
+#include "worker/engine/wire/wire_reply.h"
 
 enum {
     CALLS_MAX = 8192,      /* tokens of one answer that are asked for */

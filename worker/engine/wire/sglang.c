@@ -1,7 +1,9 @@
 /* Kind `sglang`: POST /generate, ids in, ids and logprobs out. */
 #include "common/base/vec.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/wire_fields.h"
+#include "worker/engine/wire/wire_reply.h"
 #include "worker/engine/wire/wire_write.h"
 
 enum {
@@ -9,6 +11,7 @@ enum {
     FINISH_MESSAGE,
     FINISH_STATUS,
     VERSION,
+    DP_RANK,
     SPAN_VERSION,
     SPAN_START,
     SPAN_END,
@@ -25,6 +28,7 @@ static const struct field fields[] = {
     FIELD("meta_info.output_token_sampling_logprobs[][]", FIELD_SCALAR, FIELD_ID_SUPPORT_LOGPROB),
     FIELD("meta_info.prompt_tokens", FIELD_SCALAR, FIELD_ID_PROMPT_TOKENS),
     FIELD("meta_info.cached_tokens", FIELD_SCALAR, FIELD_ID_CACHED),
+    FIELD("meta_info.dp_rank", FIELD_SCALAR, DP_RANK),
     FIELD("meta_info.completion_tokens", FIELD_SCALAR, FIELD_ID_COMPLETION_TOKENS),
     FIELD("meta_info.finish_reason", FIELD_SCALAR, FIELD_ID_FINISH),
     FIELD("meta_info.finish_reason.type", FIELD_SCALAR, FIELD_ID_FINISH),
@@ -114,6 +118,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
     const struct engine_options *opt = remote_options(r);
     const struct engine_facts *facts = remote_facts(r);
     struct json_out o = json_out_to(&send->body);
+    int64_t rank = remote_rank_of(r, q);
     struct buf rid = {0};
 
     send->path = "/generate";
@@ -152,6 +157,10 @@ static void write_request(const struct remote *r, const struct engine_request *q
         json_out_str(&o, q->lora);
     }
     wire_scheduling(&o, q, "extra_key", !facts->by_priority ? 0 : facts->low_first ? -1 : 1);
+    if (rank >= 0) {
+        json_out_key(&o, "routed_dp_rank");
+        json_out_i64(&o, rank);
+    }
     if (facts->by_session) {
         json_out_key(&o, "session_id");
         json_out_str(&o, q->session_id);
@@ -207,6 +216,9 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
     case VERSION:
         reply_text(&y->version, s);
         break;
+    case DP_RANK:
+        y->dp_rank = reply_int(s);
+        break;
     default:
         take_span(y, id, s);
     }
@@ -258,17 +270,24 @@ static enum engine_lora lora_of(const struct json *enabled, const struct json *p
     return enabled || paths ? LORA_NONE : LORA_UNTOLD;
 }
 
+static uint32_t ranks_of(const struct json *info)
+{
+    int64_t ranks = 1;
+
+    if (json_to_i64(json_get(info, "dp_size"), &ranks) || ranks < 1 || ranks > UINT16_MAX)
+        ranks = 1;
+    return (uint32_t)ranks;
+}
+
 /* Of all its data-parallel ranks, each of which has a cache; 0: not told. */
 static uint64_t kv_capacity_of(const struct json *info)
 {
-    int64_t tokens = 0, ranks = 1;
+    int64_t tokens = 0;
 
     if (json_to_i64(json_get(info, "max_total_num_tokens"), &tokens) || tokens <= 0 ||
         tokens > INT32_MAX)
         return 0;
-    if (json_to_i64(json_get(info, "dp_size"), &ranks) || ranks < 1 || ranks > UINT16_MAX)
-        ranks = 1;
-    return (uint64_t)(tokens * ranks);
+    return (uint64_t)tokens * ranks_of(info);
 }
 
 /* Newer servers say incremental_streaming_output, older ones stream_output; max_model_len is what
@@ -286,6 +305,7 @@ static void take_info(const struct json *info, struct engine_facts *ret)
     ret->by_priority = json_is_true(json_get(info, "enable_priority_scheduling"));
     ret->low_first = json_is_true(json_get(info, "schedule_low_priority_values_first"));
     ret->budgets = json_is_true(json_get(info, "enable_strict_thinking"));
+    ret->ranks = ranks_of(info);
     ret->kv_capacity = kv_capacity_of(info);
     ret->lora = lora_of(json_get(info, "enable_lora"), json_get(info, "lora_paths"));
     remote_take_context(json_get(info, "max_model_len"), ret);

@@ -7,6 +7,7 @@
 #include "worker/engine/wire/upstream_text.h"
 
 #include "common/base/vec.h"
+#include "common/codec/json.h"
 
 enum { CALLS_MAX = 256 };
 

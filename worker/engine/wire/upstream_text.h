@@ -7,7 +7,8 @@
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
-#include "common/codec/json.h"
+
+struct json;
 
 struct upstream_call {
     struct buf id, name, arguments;

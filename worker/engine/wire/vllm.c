@@ -5,9 +5,11 @@
  */
 #include "common/base/log.h"
 #include "common/base/vec.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/wire/npy.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/wire_fields.h"
+#include "worker/engine/wire/wire_reply.h"
 #include "worker/engine/wire/wire_write.h"
 
 enum { ROUTE_GENERATE, ROUTE_COMPLETIONS, ROUTES };

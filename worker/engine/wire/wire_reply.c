@@ -18,7 +18,7 @@
 
 void reply_init(struct reply *y, uint32_t n_top)
 {
-    *y = (struct reply){.n_top = n_top, .stop_id = -1, .cached = -1};
+    *y = (struct reply){.n_top = n_top, .stop_id = -1, .cached = -1, .dp_rank = -1};
     reply_begin_event(y);
 }
 

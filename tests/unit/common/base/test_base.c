@@ -1,6 +1,7 @@
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
+#include "common/base/mem.h"
 #include "common/base/str.h"
 #include "common/base/vec.h"
 #include "testing.h"
@@ -185,6 +186,29 @@ TEST(err, carries_status_and_retry)
 }
 
 /* What stays long wastes at most a fifth; what goes soon has few chunks. */
+static void let(void *thing)
+{
+    (*(int *)thing)++;
+}
+
+TEST(arena, holds_what_its_values_point_into_until_it_is_given_back)
+{
+    struct arena a = {0};
+    int one = 0, two = 0;
+
+    arena_hold(&a, let, &one);
+    arena_hold(&a, let, &two);
+    cr_assert_eq(a.used_bytes, 0);
+    (void)arena_alloc(&a, 10);
+    cr_assert(one == 0 && two == 0);
+    arena_reset(&a);
+    cr_assert(one == 1 && two == 1);
+    arena_hold(&a, let, &one);
+    arena_done(&a);
+    arena_done(&a);
+    cr_assert(one == 2 && two == 1);
+}
+
 TEST(arena, tight_holds_little_more_than_it_gave)
 {
     struct arena tight = {.tight = true}, wide = {0};
@@ -198,4 +222,22 @@ TEST(arena, tight_holds_little_more_than_it_gave)
     cr_expect_eq(tight.used_bytes, wide.used_bytes);
     arena_done(&tight);
     arena_done(&wide);
+}
+
+/* Small tables stay where they are, large ones move with what they hold. */
+TEST(mem, a_table_in_large_pages_keeps_what_it_holds)
+{
+    enum { N = 700000 };
+
+    uint32_t *small = mem_alloc(100), *large = mem_alloc(N * sizeof(*large)), *moved;
+
+    for (uint32_t i = 0; i < N; i++)
+        large[i] = i * 7;
+    cr_assert_eq(mem_to_large_pages(small, 100), small);
+    moved = mem_to_large_pages(large, N * sizeof(*large));
+    cr_assert_eq((uintptr_t)moved % ((uintptr_t)2 << 20), 0);
+    for (uint32_t i = 0; i < N; i++)
+        cr_assert_eq(moved[i], i * 7);
+    free(small);
+    free(moved);
 }

@@ -1,4 +1,5 @@
 #include "common/codec/fields.h"
+#include "common/codec/json.h"
 
 #include "testing.h"
 

@@ -381,6 +381,41 @@ TEST(json, writes_without_a_tree)
     buf_done(&b);
 }
 
+/* One special byte at each place of strings of each length: the writer looks at 16, 8 and single
+ * bytes at a time. */
+TEST(json_write, a_special_byte_at_each_place_of_strings_of_each_length)
+{
+    static const struct {
+        const char *from, *to;
+    } cases[] = {{"\"", "\\\""},
+                 {"\\", "\\\\"},
+                 {"\n", "\\n"},
+                 {"\x1f", "\\u001f"},
+                 {"\x7f", "\x7f"},
+                 {"\xed\xa0\x80", "\\ud800"},
+                 {"\xed\x9f\xbf", "\xed\x9f\xbf"}};
+    struct buf in = {0}, want = {0}, out = {0};
+
+    for (size_t try = 0; try < 40 * 40 * ARRAY_LEN(cases); try++) {
+        size_t i = try % ARRAY_LEN(cases), at = try / ARRAY_LEN(cases) % 40;
+        size_t n = try / ARRAY_LEN(cases) / 40;
+
+        buf_clear(&in), buf_clear(&want), buf_clear(&out);
+        buf_add_c(&want, '"');
+        for (size_t k = 0; k < n; k++) {
+            buf_puts(&in, k == at ? cases[i].from : "x");
+            buf_puts(&want, k == at ? cases[i].to : "x");
+        }
+        buf_add_c(&want, '"');
+        json_write_string(&out, buf_str(&in));
+        cr_assert(str_eq(buf_str(&out), buf_str(&want)), "length %zu, place %zu: %.*s", n, at,
+                  (int)out.len, out.p);
+    }
+    buf_done(&in);
+    buf_done(&want);
+    buf_done(&out);
+}
+
 TEST(json_write, seconds_are_spelt_as_their_double)
 {
     static const uint64_t ms[] = {0,

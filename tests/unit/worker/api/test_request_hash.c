@@ -10,7 +10,7 @@ static void hash_of(const char *body, uint64_t ret[2])
     struct err e = {0};
 
     cr_assert_eq(json_parse(&a, str_cstr(body), &parsed, &e), 0, "%s", e.text);
-    request_hash(str_cstr(body), parsed, ret);
+    request_hash(&(struct body_text){.whole = str_cstr(body), .tail = str_cstr(body)}, parsed, ret);
     arena_done(&a);
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "common/base/arena.h"
+#include "common/codec/json.h"
 #include "costs.h"
 #include "testing.h"
 

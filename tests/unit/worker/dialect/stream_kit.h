@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/codec/json.h"
 #include "testing.h"
 #include "worker/dialect/writers.h"
 #include "worker/request/chat_request.h"

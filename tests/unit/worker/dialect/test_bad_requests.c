@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/codec/json.h"
 #include "testing.h"
 #include "worker/dialect/writers.h"
 #include "worker/request/chat_request.h"

@@ -2,6 +2,7 @@
 #include <malloc.h>
 
 #include "common/base/attrs.h"
+#include "common/codec/json.h"
 #include "costs.h"
 #include "testing.h"
 #include "worker/dialect/regroup.h"

@@ -15,6 +15,21 @@ struct gone {
     size_t n, bytes;
 };
 
+/* Bytes are the other way round until they are reached. */
+static void turn(struct str part)
+{
+    char *p = (char *)(uintptr_t)part.p;
+
+    for (size_t i = 0; i < part.len; i++)
+        p[i] = (char)~p[i];
+}
+
+static void on_reach(void *ctx, struct str part)
+{
+    (void)ctx;
+    turn(part);
+}
+
 static void on_gone(void *ctx, struct str part)
 {
     struct gone *g = ctx;
@@ -52,14 +67,18 @@ static void make_body(struct buf *b, const char *text, size_t n)
 static size_t lifted(const char *text, size_t n)
 {
     struct gone gone = {0};
-    struct image_lifts l = {
-        .least = IMAGE_LIFT_LEAST, .max_bytes = 1 << 20, .gone = on_gone, .ctx = &gone};
+    struct image_lifts l = {.least = IMAGE_LIFT_LEAST,
+                            .max_bytes = 1 << 20,
+                            .reach = on_reach,
+                            .gone = on_gone,
+                            .ctx = &gone};
     struct arena a = {0}, b = {0};
     struct buf body = {0}, copy = {0};
     struct str rest;
 
     make_body(&body, text, n);
     buf_add_str(&copy, buf_str(&body));
+    turn(buf_str(&copy));
     rest = image_lifts_take(&l, &a, buf_str(&copy));
     cr_expect_eq(gone.n, l.n);
     cr_expect_eq(rest.len + gone.bytes, body.len + l.n * (1 + SHA256_HEX_LEN));

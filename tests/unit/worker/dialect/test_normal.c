@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
+#include "common/codec/json.h"
 #include "testing.h"
 #include "worker/dialect/writers.h"
 #include "worker/request/chat_request.h"

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/codec/json.h"
 #include "common/os/loop.h"
 #include "testing.h"
 #include "worker/engine/adapter.h"

@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/codec/json.h"
 #include "common/proc/board.h"
 #include "testing.h"
 #include "worker/engine/kv_admission.h"
+#include "worker/engine/kv_admission_internal.h"
 #include "worker/engine/kv_room.h"
 #include "worker/engine/pool_internal.h"
 

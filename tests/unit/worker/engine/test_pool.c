@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/codec/json.h"
 #include "testing.h"
 #include "worker/engine/pool_internal.h"
 

@@ -1,5 +1,7 @@
+#include "common/codec/json.h"
 #include "testing.h"
 #include "worker/export/drift.h"
+#include "worker/export/drift_audit.h"
 #include "worker/export/export.h"
 #include "worker/request/chat.h"
 #include "worker/session/checkpoint.h"

@@ -60,7 +60,8 @@ static bool is_object(struct str text)
     return str_starts(text, STR("{")) && str_ends(text, STR("}"));
 }
 
-static const struct media_pin PIN = {{A, sizeof(A) - 1}, {"http://x/a", 10}, is_object};
+static const struct media_pin PIN = {
+    .session_id = {A, sizeof(A) - 1}, .url = {"http://x/a", 10}, .is_whole = is_object};
 
 static void pin_path(const struct fixture *f, char path[256])
 {

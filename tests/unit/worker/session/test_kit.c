@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "common/codec/json.h"
 #include "testing.h"
 #include "worker/request/chat.h"
 #include "worker/session/session.h"

@@ -1,3 +1,4 @@
+#include "common/codec/json.h"
 #include "testing.h"
 #include "worker/session/message.h"
 

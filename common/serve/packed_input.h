@@ -1,0 +1,44 @@
+/*
+ * struct packed_input: a long request takes less memory while it comes and waits to be read, for
+ * most of one is pictures in base64. A block of it that is nothing but base64 is decoded in place,
+ * and the pages behind go back; opened again it is the same text to the byte. So addresses and
+ * lengths stay, and nobody needs to know what the text means. The ends of a request are never
+ * packed: they are looked at first.
+ *
+ * One thread at a time: the loop, until it has lent the request to another (exchange_hold).
+ */
+#ifndef RG_SERVE_PACKED_INPUT_H
+#define RG_SERVE_PACKED_INPUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
+
+enum {
+    PACKED_BLOCK = 64 << 10, /* whole pages, and the pages of its fourth quarter, too */
+    PACKED_LEAST = 8 << 20,  /* shorter requests stay as they are */
+    PACKED_ENDS = (2 << 20) + (64 << 10), /* of a request, at each end: never packed */
+};
+
+/* A zeroed one has no blocks. */
+struct packed_input {
+    char *base;   /* of the request; NULL: there are no blocks */
+    char *blocks; /* the first, at the start of a page */
+    size_t n_blocks;
+    size_t seen;     /* blocks that were looked at */
+    uint8_t *packed; /* a byte a block: 1 while it is packed; ours */
+};
+
+/* A request of `whole_bytes` comes to stand at `base`, and stays there; what was before is over. */
+void packed_input_begin(struct packed_input *p, char *base, size_t whole_bytes);
+
+/* It has come up to `end`: packs what can be, of the blocks that are whole since. */
+void packed_input_add(struct packed_input *p, const char *end);
+
+/* Makes the part of the request readable: opens the blocks that it touches. */
+void packed_input_open(const struct packed_input *p, struct str part);
+
+void packed_input_done(struct packed_input *p);
+
+#endif

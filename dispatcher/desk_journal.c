@@ -1,0 +1,135 @@
+/*
+ * The dispatcher's journal: opened and replayed, looked after, and the one way to change the book:
+ * a record is journaled, applied, and told to who follows. A group's records stay in the journal
+ * while the book has it or sinks are owed some of it
+ * (`owed`).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/journal/journal.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
+#include "dispatcher/desk.h"
+
+enum { JOURNAL_WAIT_MS = 5000 /* for a dispatcher that is being replaced */ };
+
+/* How many things of a group sinks still have to get: sessions (closings.c), its entry
+ * (tellings.c). Its records are kept until then. */
+struct debt {
+    size_t n;
+    size_t len;
+    char group[];
+};
+
+void desk_owe(struct desk *d, struct str group)
+{
+    struct debt *debt = map_get(&d->owed, group);
+
+    if (!debt) {
+        debt = mem_zalloc(sizeof(*debt) + group.len);
+        debt->len = group.len;
+        memcpy(debt->group, group.p, group.len);
+        (void)map_set(&d->owed, str_of(debt->group, debt->len), debt);
+    }
+    debt->n++;
+}
+
+void desk_paid(struct desk *d, struct str group)
+{
+    struct debt *debt = map_get(&d->owed, group);
+
+    if (debt && --debt->n == 0)
+        free(map_take(&d->owed, group));
+}
+
+static bool group_needed(void *ctx, struct str id)
+{
+    const struct desk *d = ctx;
+
+    return book_group(&d->book, id) || book_gone_group(&d->book, id) || map_get(&d->owed, id);
+}
+
+int desk_write(struct desk *d, struct str group, struct str record, void (*done)(void *ctx),
+               void *ctx, struct err *e)
+{
+    char id[GROUP_ID_MAX + 1] = "";
+    struct err bad;
+    int rc;
+
+    memcpy(id, group.p, group.len); /* the group may be gone once the record is applied */
+    rc = journal_append(d->journal, group, record, done, ctx, e);
+    if (rc < 0)
+        return -1;
+    desk_events_note(d, str_cstr(id));
+    if (book_apply(&d->book, record, &bad)) /* a bug: what was written is not what is there */
+        log_error(NULL, "a record does not apply", LOG_T("group", id), LOG_T("error", bad.text));
+    if (!group_needed(d, str_cstr(id)))
+        journal_drop_session(d->journal, str_cstr(id));
+    desk_events_note(d, str_cstr(id)); /* a group that was not there before */
+    return rc;
+}
+
+static int on_replayed(void *ctx, struct str id, struct str payload, struct err *e)
+{
+    struct desk *d = ctx;
+    struct err bad;
+
+    if (book_apply(&d->book, payload, &bad) == 0)
+        return 0;
+    if (bad.kind == ERR_UNSUPPORTED) { /* a newer program's: not ours to drop */
+        *e = bad;
+        return -1;
+    }
+    log_warn(NULL, "journal: record does not apply", LOG_S("group", id), LOG_T("error", bad.text));
+    return 0;
+}
+
+int desk_open_journal(struct desk *d, struct err *e)
+{
+    static const enum journal_durability levels[] = {
+        [DURABILITY_NONE] = JOURNAL_NONE,
+        [DURABILITY_PROCESS] = JOURNAL_PROCESS,
+        [DURABILITY_POWER] = JOURNAL_POWER,
+    };
+    const struct heritage *h = d->heritage;
+    char dir[4096];
+    struct journal_options o = {.dir = dir,
+                                .durability = levels[h->config->durability],
+                                .segment_bytes = (uint64_t)h->config->journal_segment_bytes,
+                                .wait_ms = JOURNAL_WAIT_MS,
+                                .metrics = h->page};
+    uint64_t start_ms = clock_ms();
+    int n = snprintf(dir, sizeof(dir), "%s/dispatcher", h->state_dir);
+
+    if (n < 0 || (size_t)n >= sizeof(dir))
+        return err_set(e, ERR_CONFIG, "the state folder's path is too long");
+    if (journal_open(d->loop, &o, on_replayed, d, &d->journal, e))
+        return -1;
+    if (d->book.next_seq > 1)
+        log_info(NULL, "groups replayed", LOG_U("groups", d->book.groups.n),
+                 LOG_U("ms", clock_ms() - start_ms));
+    return 0;
+}
+
+void desk_look_after_journal(struct desk *d)
+{
+    struct journal_stats s;
+    struct statvfs v;
+    struct err e;
+
+    d->disk_low =
+        statvfs(d->heritage->state_dir, &v) == 0 &&
+        (uint64_t)v.f_bavail * v.f_frsize < (uint64_t)d->heritage->config->journal_min_free;
+    (void)journal_drop_absent(d->journal, group_needed, d);
+    while (journal_compact(d->journal, false, &e) > 0)
+        ;
+    journal_stats(d->journal, &s);
+    metrics_set(d->heritage->page, METRIC_dispatcher_journal, s.disk_bytes);
+}

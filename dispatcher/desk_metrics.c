@@ -1,0 +1,106 @@
+/* The dispatcher's metrics: what has ended is counted, what is under way is shown every second. */
+#include "common/base/clock.h"
+#include "common/codec/json.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
+#include "dispatcher/desk.h"
+
+static unsigned queue_label(const struct desk *d, const struct queue *q)
+{
+    return metrics_name(d->heritage->metrics, METRIC_NAMES_QUEUE,
+                        q ? str_cstr(q->name) : STR("(none)"));
+}
+
+static unsigned runner_label(const struct desk *d, const struct runner *r)
+{
+    return metrics_name(d->heritage->metrics, METRIC_NAMES_RUNNER, str_cstr(r->name));
+}
+
+/* The seconds that an executor told for a part of its attempt. */
+static void observe_timing(struct desk *d, const struct json *timings, const char *name,
+                           enum metric id)
+{
+    double s = 0;
+
+    if (json_to_double(json_get(timings, name), &s) == 0 && s > 0 && s < 1e9)
+        metrics_observe_us(d->heritage->page, id, (uint64_t)(s * 1e6));
+}
+
+void desk_count_attempt(struct desk *d, const struct attempt *a)
+{
+    const char *text = a->rollout->result.timings;
+    struct arena arena = {0};
+    const struct json *timings = NULL;
+    struct err e;
+
+    metrics_count_at(d->heritage->page, METRIC_attempts, runner_label(d, a->rollout->group->runner),
+                     a->outcome, 1);
+    if (text && json_parse(&arena, str_cstr(text), &timings, &e) == 0) {
+        observe_timing(d, timings, "run", METRIC_attempt_run);
+        observe_timing(d, timings, "score", METRIC_attempt_score);
+    }
+    arena_done(&arena);
+}
+
+void desk_count_settled(struct desk *d, const struct group *g)
+{
+    metrics_count_at(d->heritage->page, METRIC_groups_settled, queue_label(d, g->queue),
+                     g->state - GROUP_FINISHED, 1);
+    if (g->first_end_at_ms)
+        metrics_observe_us(d->heritage->page, METRIC_group_tail,
+                           (g->settled_at_ms - g->first_end_at_ms) * 1000);
+}
+
+/* Names beyond the label's last value share it: their sum is shown. */
+static void publish_queues(struct desk *d)
+{
+    uint64_t n[METRIC_QUEUE_VALUES][GROUP_STATES] = {0};
+    bool shown[METRIC_QUEUE_VALUES] = {false};
+    const struct group *g;
+
+    for (size_t i = 0; i < d->book.queues.n; i++) {
+        const struct queue *q = d->book.queues.at[i];
+        unsigned v = queue_label(d, q);
+
+        shown[v] = true;
+        for (int s = 0; s < GROUP_STATES; s++)
+            n[v][s] += q->n_groups[s];
+    }
+    for (unsigned v = 0; v < METRIC_QUEUE_VALUES; v++)
+        for (unsigned s = 0; shown[v] && s < GROUP_STATES; s++)
+            metrics_set_cell(d->heritage->page, METRIC_groups, v, s, n[v][s]);
+    g = LIST_FIRST_OF(&d->book.all, struct group, all_entry);
+    metrics_set(d->heritage->page, METRIC_queue_oldest,
+                g && clock_wall_ms() > g->submitted_at_ms
+                    ? (clock_wall_ms() - g->submitted_at_ms) * 1000
+                    : 0);
+}
+
+static void publish_runners(struct desk *d)
+{
+    uint64_t running[METRIC_RUNNER_VALUES] = {0}, slots[METRIC_RUNNER_VALUES] = {0};
+    bool shown[METRIC_RUNNER_VALUES] = {false}, open[METRIC_RUNNER_VALUES] = {false};
+
+    for (size_t i = 0; i < d->book.runners.n; i++) {
+        const struct runner *r = d->book.runners.at[i];
+        unsigned v = runner_label(d, r);
+
+        shown[v] = true;
+        running[v] += r->running;
+        slots[v] += r->slots;
+        open[v] |= r->blocked;
+    }
+    for (unsigned v = 0; v < METRIC_RUNNER_VALUES; v++) {
+        if (!shown[v])
+            continue;
+        metrics_set_at(d->heritage->page, METRIC_attempts_running, v, running[v]);
+        metrics_set_at(d->heritage->page, METRIC_slots, v, slots[v]);
+        metrics_set_at(d->heritage->page, METRIC_breaker_open, v, open[v]);
+    }
+}
+
+void desk_publish(struct desk *d)
+{
+    publish_queues(d);
+    publish_runners(d);
+}

@@ -1,0 +1,65 @@
+/* What is due by the clock: leases that have run out, deadlines, deliveries nobody acknowledged. */
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
+#include "dispatcher/book_record.h"
+#include "dispatcher/desk.h"
+
+enum { LOST_AGAIN_MS = 1000 };
+
+uint64_t desk_lease_ms(const struct desk *d)
+{
+    return (uint64_t)d->heritage->config->attempt_lease_ms;
+}
+
+void desk_check_leases(struct desk *d, uint64_t now_ms)
+{
+    uint64_t lease_ms = desk_lease_ms(d);
+    struct attempt *a, *next;
+
+    for (a = LIST_FIRST_OF(&d->book.running, struct attempt, entry); a; a = next) {
+        next = LIST_NEXT_OF(&d->book.running, a, struct attempt, entry);
+        if (a->lease_due_ms == 0)
+            a->lease_due_ms = now_ms + lease_ms; /* after a replay */
+        if (a->ending || now_ms < a->lease_due_ms)
+            continue;
+        a->lease_due_ms = now_ms + LOST_AGAIN_MS; /* where the end cannot be recorded */
+        ends_lost(d, a, "the executor's lease ran out", clock_wall_ms());
+        /* From the start: a group that settles ends others, too. */
+        next = LIST_FIRST_OF(&d->book.running, struct attempt, entry);
+    }
+}
+
+static void write_plain(struct desk *d, enum record_kind kind, struct group *g)
+{
+    struct buf record = {0};
+    struct err e;
+
+    record_plain(kind, g->spec.id, clock_wall_ms(), &record);
+    if (desk_write(d, g->spec.id, buf_str(&record), NULL, NULL, &e) < 0)
+        log_warn(NULL, "a change cannot be recorded", LOG_T("error", e.text));
+    buf_done(&record);
+    polls_wake(d);
+}
+
+void desk_check_groups(struct desk *d, uint64_t now_ms, uint64_t wall_ms)
+{
+    uint64_t keep_ms = (uint64_t)d->heritage->config->export_retention_ms;
+    struct group *g, *next;
+
+    LIST_EACH_SAFE(&d->book.all, g, next, struct group, all_entry) {
+        if (g->delivery == DELIVERY_TAKEN && g->taken_until_ms == 0)
+            g->taken_until_ms = now_ms + g->lease_ms; /* after a replay */
+        if (g->delivery == DELIVERY_TAKEN && now_ms >= g->taken_until_ms) {
+            metrics_count(d->heritage->page, METRIC_redelivered, 1);
+            write_plain(d, RECORD_RETURNED, g);
+        } else if (!group_settled(g) && g->spec.deadline_ms && !g->overdue &&
+                   wall_ms >= g->submitted_at_ms + g->spec.deadline_ms) {
+            write_plain(d, RECORD_DEADLINE, g);
+        } else if (group_settled(g) && !g->queue && wall_ms >= g->settled_at_ms + keep_ms) {
+            write_plain(d, RECORD_ACKED, g);
+        }
+    }
+}

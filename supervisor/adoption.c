@@ -1,0 +1,124 @@
+/*
+ * Who serves which place. A place (a worker index with its socket and journal, or a router's
+ * socket) whose process ends for good is given to another process of the role, which adopts it. The
+ * board notes by whom (adopter), so that successors inherit it. Journals that are found at the
+ * start beyond the number of workers are given away in the same manner.
+ */
+#include <dirent.h>
+#include <signal.h>
+
+#include "common/base/log.h"
+#include "common/proc/config.h"
+#include "common/proc/status.h"
+#include "supervisor/supervisor_internal.h"
+
+static struct process *worker_at(struct supervisor *s, unsigned place)
+{
+    return &s->processes[BOARD_WORKER0 + place];
+}
+
+/* The process of the role that stays and has the fewest places so far; NULL when none stays. */
+static struct process *choose_adopter(struct supervisor *s, enum heritage_role role)
+{
+    struct process *best = NULL;
+
+    for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
+        struct process *p = &s->processes[slot];
+
+        if (p->wanted && p->heritage.role == role &&
+            (!best || p->heritage.n_adopted < best->heritage.n_adopted))
+            best = p;
+    }
+    return best;
+}
+
+/* From now on `to` serves the place: its successors inherit it, the living process is told. */
+static void give(struct supervisor *s, struct process *to, unsigned place)
+{
+    bool router = to->heritage.role == ROLE_ROUTER;
+    struct heritage_place given = {.place = place,
+                                   .index = router ? place : s->board->worker_base + place,
+                                   .listen_fd = router ? s->listeners.routers[place]
+                                                       : s->listeners.workers[place]};
+    struct order order = {.kind = ORDER_ADOPT, .place = place};
+    struct err e;
+
+    if (place == to->heritage.place || !process_add_place(to, &given))
+        return;
+    if (!router)
+        atomic_store_explicit(&s->board->slots[BOARD_WORKER0 + place].adopter,
+                              1 + to->heritage.place, memory_order_relaxed);
+    log_info(NULL, "place handed over", LOG_T("kind", router ? "router" : "worker"),
+             LOG_U("index", given.index), LOG_T("to", to->heritage.name));
+    /* A process that cannot take the order is about to be replaced by one that inherits the place.
+     */
+    if (to->pid && order_send(to->control_fd, &order, given.listen_fd, &e)) {
+        log_warn(NULL, "order not taken, replacing the process",
+                 LOG_T("process", to->heritage.name), LOG_T("reason", e.text));
+        (void)kill(to->pid, SIGKILL);
+    }
+}
+
+void adoption_give_all(struct supervisor *s, struct process *from)
+{
+    struct process *to = choose_adopter(s, from->heritage.role);
+
+    if (!to)
+        return;
+    give(s, to, from->heritage.place);
+    for (size_t i = 0; i < from->heritage.n_adopted; i++)
+        give(s, to, from->heritage.adopted[i].place);
+}
+
+void adoption_give_place(struct supervisor *s, unsigned slot)
+{
+    struct process *from = &s->processes[slot];
+
+    if (from->heritage.role == ROLE_WORKER)
+        adoption_give_all(s, from);
+    process_done(from);
+}
+
+/* "worker-12" -> place 12 - base; -1 when the name is something else or beyond our range. */
+static int place_of_folder(const struct supervisor *s, const char *name)
+{
+    static const struct str head = STR_LIT("worker-");
+    struct str text = str_cstr(name);
+    uint64_t index;
+
+    if (!str_starts(text, head) || str_to_u64(str_sub(text, head.len, SIZE_MAX), 999999, &index))
+        return -1;
+    if (index < s->board->worker_base || index - s->board->worker_base >= BOARD_WORKERS_MAX)
+        return -1;
+    return (int)(index - s->board->worker_base);
+}
+
+int adoption_take_leftovers(struct supervisor *s, struct err *e)
+{
+    DIR *d = opendir(s->config->state_dir);
+    struct dirent *entry;
+    int rc = 0;
+
+    while (d && rc == 0 && (entry = readdir(d))) {
+        int place = place_of_folder(s, entry->d_name);
+
+        if (place < 0 || worker_at(s, (unsigned)place)->wanted)
+            continue;
+        rc = listeners_worker(&s->listeners, s->config, (unsigned)place, e);
+        if (rc == 0)
+            give(s, choose_adopter(s, ROLE_WORKER), (unsigned)place);
+    }
+    if (d)
+        (void)closedir(d);
+    return rc;
+}
+
+int adoption_serve_given(struct supervisor *s, struct err *e)
+{
+    for (unsigned i = (unsigned)s->config->routers; i < s->listeners.n_given; i++) {
+        if (listeners_router(&s->listeners, s->config, i, e))
+            return -1;
+        give(s, choose_adopter(s, ROLE_ROUTER), i);
+    }
+    return 0;
+}

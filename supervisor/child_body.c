@@ -1,0 +1,142 @@
+/* A forked child on its way to its role's main: what it closes, gives up and is limited to. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/proc/child.h"
+#include "common/proc/config.h"
+#include "common/proc/logs.h"
+#include "supervisor/sandbox.h"
+#include "supervisor/supervisor.h"
+#include "supervisor/supervisor_internal.h"
+#include "supervisor/user.h"
+
+/* Whether the process accepts on the descriptor. */
+static bool is_served(const struct heritage *h, int fd)
+{
+    bool mine = fd == h->listen_fd;
+
+    for (size_t i = 0; i < h->n_adopted; i++)
+        mine |= fd == h->adopted[i].listen_fd;
+    return mine;
+}
+
+/* In the child: closes what belongs to the supervisor or to other children. */
+static void close_inherited(struct supervisor *s, const struct process *own)
+{
+    const struct heritage *h = &own->heritage;
+
+    if (h->role == ROLE_ROUTER)
+        s->listeners.n_also = 0; /* it accepts on them */
+
+    for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
+        if (is_served(h, s->listeners.routers[i]))
+            s->listeners.routers[i] = -1;
+    }
+    for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++) {
+        if (is_served(h, s->listeners.workers[i]))
+            s->listeners.workers[i] = -1;
+    }
+    if (is_served(h, s->listeners.dispatcher))
+        s->listeners.dispatcher = -1;
+    listeners_close(&s->listeners);
+    for (unsigned i = 0; i < BOARD_SLOTS; i++) {
+        if (s->processes[i].pid && s->processes[i].control_fd >= 0)
+            close(s->processes[i].control_fd);
+    }
+    for (size_t i = 0; i < s->upgrade.previous.n; i++)
+        close(s->upgrade.previous.at[i].control_fd);
+    if (s->upgrade.trial.pid)
+        close(s->upgrade.trial.said_fd);
+    upgrade_done(s);
+    close(s->status_fds[0]);
+    close(s->signals.io.fd);
+    loop_free(s->loop);
+}
+
+/* SIGCHLD is for those who have children; the rest stays blocked until struct child asks for it, so
+ * that a SIGTERM sent meanwhile waits instead of being lost or killing a half-made process. */
+static void reset_signals(void)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    (void)sigprocmask(SIG_UNBLOCK, &set, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+}
+
+/* A worker whose memory ran away is to die before the supervisor and the routers: its sessions are
+ * in the journal. Never lowers what the service was started with, which would take a privilege. */
+static void be_first_to_die(void)
+{
+    enum { WORKER_OOM_SCORE = 500 };
+
+    FILE *f = fopen("/proc/self/oom_score_adj", "r+e");
+    char had[16] = "";
+
+    if (!f)
+        return; /* no /proc here: the kernel chooses */
+    if (fgets(had, sizeof(had), f) && strtol(had, NULL, 10) < WORKER_OOM_SCORE) {
+        rewind(f);
+        (void)fprintf(f, "%d", WORKER_OOM_SCORE);
+    }
+    if (fclose(f))
+        log_warn(NULL, "oom_score_adj cannot be set, ignoring", LOG_T("reason", strerror(errno)));
+}
+
+static int (*body_of(const struct supervisor_bodies *b,
+                     enum heritage_role role))(const struct heritage *h)
+{
+    if (role == ROLE_DISPATCHER)
+        return b->dispatcher;
+    return role == ROLE_ROUTER ? b->router : b->worker;
+}
+
+/* Workers only; a limit for machines where one worker must not eat all memory. */
+static void limit_address_space(const struct config *c)
+{
+    const struct rlimit r = {(rlim_t)c->worker_address_space, (rlim_t)c->worker_address_space};
+
+    if (c->worker_address_space > 0 && setrlimit(RLIMIT_AS, &r))
+        log_warn(NULL, "--worker-address-space cannot be set, ignoring",
+                 LOG_T("reason", strerror(errno)));
+}
+
+void spawn_be_child(struct supervisor *s, struct process *p, pid_t parent)
+{
+    struct heritage *h = &p->heritage;
+    struct board_slot *slot = &s->board->slots[h->slot];
+    struct err e;
+    int rc;
+
+    if (h->role == ROLE_WORKER)
+        be_first_to_die();
+    rc = user_become(s->config, &e);
+    /* Follows the thread that forked: the supervisor has only one. Another user loses it. */
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    close_inherited(s, p);
+    reset_signals();
+    logs_setup(h->name, s->config, h->page);
+    check_set_last_words(slot->last_words, sizeof(slot->last_words));
+    if (rc) {
+        child_failed(h, e.text);
+        _exit(1);
+    }
+    if (h->role == ROLE_WORKER)
+        limit_address_space(s->config);
+    if (s->config->sandbox && sandbox_enter(h, &e))
+        log_warn(NULL, "the sandbox is not complete, ignoring", LOG_T("reason", e.text));
+    rc = body_of(s->bodies, h->role)(h);
+    supervisor_forget(s);
+    exit(rc);
+}

@@ -1,0 +1,107 @@
+/* The supervisor's start: board, metrics, model, and the first children. */
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/proc/config.h"
+#include "common/proc/ids.h"
+#include "common/proc/logs.h"
+#include "common/proc/metrics.h"
+#include "supervisor/supervisor.h"
+#include "supervisor/supervisor_internal.h"
+
+/* The soft limit of descriptors is a default for programs that use select(); ours is the hard one.
+ */
+static uint64_t raise_descriptors(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return 0;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    return limit.rlim_cur;
+}
+
+/* A random name of this run, by which metrics and logs of restarts are told apart. */
+static int make_instance(struct supervisor *s, struct err *e)
+{
+    struct ids *ids = ids_new(e);
+
+    if (!ids)
+        return -1;
+    ids_hex(ids, s->board->instance, 16);
+    ids_free(ids);
+    return 0;
+}
+
+/* Routers over given upstreams: these stand in the workers' slots, always ready. */
+static void fill_upstreams(struct supervisor *s)
+{
+    for (size_t i = 0; i < s->config->upstream.n && i < BOARD_WORKERS_MAX; i++) {
+        atomic_store(&s->board->slots[BOARD_WORKER0 + i].state, BOARD_READY);
+        atomic_store(&s->board->slots[BOARD_WORKER0 + i].engines_up, 1);
+    }
+    atomic_store(&s->board->workers, (uint32_t)s->config->upstream.n);
+}
+
+/* Fills the process table; nothing is started. */
+static void want_children(struct supervisor *s)
+{
+    s->board->worker_base = (uint32_t)s->config->worker_base;
+    atomic_store(&s->board->routers, (uint32_t)s->config->routers);
+    for (unsigned i = 0; i < (unsigned)s->config->routers; i++)
+        spawn_prepare(s, BOARD_ROUTER0 + i);
+    if (s->config->upstream.n) {
+        fill_upstreams(s);
+        return;
+    }
+    atomic_store(&s->board->workers, (uint32_t)s->config->workers);
+    for (unsigned i = 0; i < (unsigned)s->config->workers; i++)
+        spawn_prepare(s, BOARD_WORKER0 + i);
+    if (s->config->dispatcher && s->bodies->dispatcher)
+        spawn_prepare(s, BOARD_DISPATCHER);
+}
+
+/* The order: board and metrics, loop, sockets, model, process table, adopted places, then the
+ * children, workers before routers. */
+int supervisor_start(struct supervisor *s, struct err *e)
+{
+    uint64_t descriptors = raise_descriptors();
+    const char *usec = getenv("WATCHDOG_USEC");
+    struct buf remark = {0};
+    uint64_t watchdog = 0;
+    int rc = -1;
+
+    (void)signal(SIGPIPE, SIG_IGN);
+    s->board = board_new();
+    upgrade_take_orders(s->board);
+    s->metrics = metrics_new(BOARD_SLOTS);
+    s->page = metrics_page(s->metrics, BOARD_SUPERVISOR, "supervisor");
+    logs_setup("supervisor", s->config, s->page);
+    supervisor_tell_limits(s);
+    if (usec && !str_to_u64(str_cstr(usec), INT64_MAX, &watchdog))
+        s->watchdog_ms = (int64_t)(watchdog / 1000);
+    if (supervisor_open_loop(s, e) || make_instance(s, e) || supervisor_take_place(s, e))
+        goto out;
+    if (s->bodies->load && s->bodies->load(s->config, &s->model, &remark, e))
+        goto out;
+    supervisor_announce(s, descriptors, buf_str(&remark));
+    want_children(s);
+    if (adoption_serve_given(s, e))
+        goto out;
+    if (s->config->durability != DURABILITY_NONE && s->config->upstream.n == 0 &&
+        adoption_take_leftovers(s, e))
+        goto out;
+    (void)spawn_signal(s, -1, SIGTERM);                          /* those of before an upgrade */
+    for (unsigned slot = BOARD_SLOTS; slot-- > BOARD_ROUTER0;) { /* workers before routers */
+        if (s->processes[slot].wanted)
+            spawn_start(s, slot);
+    }
+    rc = 0;
+out:
+    buf_done(&remark);
+    return rc;
+}

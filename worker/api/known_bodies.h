@@ -1,0 +1,51 @@
+/*
+ * struct known_bodies: per session what its last requests began with (known_body.h), for the next
+ * to be read from there. A worker keeps as much of them as --known-bodies-memory allows (0: none),
+ * the sessions used last; nothing depends on what is kept.
+ *
+ *   known_bodies_look     on the loop: what is known of the session is held for one reading
+ *   known_reading_begin   in the reading, on whatever thread: the one that has most of the body
+ *   known_reading_parse   the rest is read
+ *   known_reading_keep    and taken note of
+ *   known_bodies_note     on the loop: kept for the next request
+ *   known_reading_free    on the loop, at any time but while the reading runs
+ */
+#ifndef RG_API_KNOWN_BODIES_H
+#define RG_API_KNOWN_BODIES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/base/str.h"
+
+struct arena;
+struct body_text;
+struct dialect;
+struct err;
+struct json;
+struct known_messages;
+struct known_reading;
+struct service;
+
+/* For a request of that length; NULL: it is short, or there is no room. */
+struct known_reading *known_bodies_look(struct service *a, struct str session_id, size_t bytes);
+
+/* Fills *ret with what is known of the body and with the rest, which is copied to the arena; the
+ * arena's used bytes are those of the whole. It holds what values point into. */
+void known_reading_begin(struct known_reading *r, const struct dialect *d, struct str body,
+                         struct arena *a, struct body_text *ret);
+
+/* As json_parse of the whole. */
+int known_reading_parse(struct known_reading *r, struct arena *a, const struct body_text *body,
+                        const struct json **ret, struct err *e);
+
+/* The messages that are made already, or NULL. */
+const struct known_messages *known_reading_messages(const struct known_reading *r);
+
+/* The reading is over. `keeps`: it went well, and what it has read may be known. */
+void known_reading_end(struct known_reading *r, struct str body, bool keeps);
+
+void known_bodies_note(struct service *a, struct str session_id, struct known_reading *r);
+void known_reading_free(struct known_reading *r);
+
+#endif

@@ -1,0 +1,61 @@
+#include "worker/call/commit_counts.h"
+
+#include "common/proc/metrics.h"
+#include "worker/call/call_env.h"
+#include "worker/call/model_call_internal.h"
+#include "worker/call/sample.h"
+#include "worker/engine/engine_pool.h"
+#include "worker/session/session.h"
+#include "worker/session/session_answer.h"
+
+/* A span without a version, or none at all. */
+static bool is_versioned(const struct sample *r)
+{
+    for (size_t i = 0; i < r->n_versions; i++) {
+        if (r->versions[i].version.len == 0)
+            return false;
+    }
+    return r->n_versions > 0 || r->n_ids == 0;
+}
+
+static void count_unversioned(const struct model_call *t)
+{
+    for (uint32_t i = 0; !engine_pool_name(t->engines) && i < t->n_samples; i++) {
+        if (!is_versioned(&t->samples[i]))
+            metrics_count(t->env->page, METRIC_unversioned_answers, 1);
+    }
+}
+
+/* The commit may have found the same answer once more. */
+static void count_causes(const struct model_call *t, enum session_cause planned)
+{
+    bool ended = false;
+    const struct session *s = session_find(t->env->store, t->in.session_id, &ended);
+
+    for (uint32_t i = 0; i < t->n_samples; i++) {
+        enum session_cause c =
+            s ? session_response_cause(s, t->samples[i].response_id, planned) : planned;
+
+        metrics_count_at(t->env->page, METRIC_forks, (unsigned)c, 0, 1);
+    }
+}
+
+void commit_count_answers(const struct model_call *t, const struct session_answer *answers)
+{
+    for (uint32_t i = 0; i < t->n_samples; i++) {
+        metrics_count(t->env->page, METRIC_parse_warnings, answers[i].parse_warning.len > 0);
+        metrics_count(t->env->page, METRIC_media_drift, answers[i].drifted_tokens > 0);
+    }
+}
+
+void commit_count(const struct model_call *t, const struct session_answer *answers,
+                  enum session_cause planned, uint32_t trimmed)
+{
+    metrics_count(t->env->page, METRIC_tokens_generated, t->usage.completion_tokens);
+    metrics_count(t->env->page, METRIC_tokens_trimmed, trimmed);
+    count_unversioned(t);
+    count_causes(t, planned);
+    metrics_observe_us(t->env->page, METRIC_turn_queue, answers[0].queue_us);
+    metrics_observe_us(t->env->page, METRIC_turn_engine, answers[0].engine_us);
+    metrics_observe_us(t->env->page, METRIC_turn_gateway, answers[0].gateway_us);
+}

@@ -1,0 +1,97 @@
+/* The frames are decoded beside the body, which is dropped picture by picture (import_pictures.c).
+ */
+#include "worker/control/import_reading.h"
+
+#include "common/base/clock.h"
+#include "common/codec/base64.h"
+#include "common/codec/crc32c.h"
+#include "common/codec/json.h"
+#include "common/proc/heritage.h"
+#include "common/serve/exchange.h"
+#include "worker/call/call_rules.h"
+#include "worker/model/model.h"
+#include "worker/service/service.h"
+#include "worker/session/session.h"
+
+void import_reading_begin(struct import_reading *r, const struct service_request *request)
+{
+    const struct call_env *env = &request->service->calls;
+    uint32_t index = request->service->heritage->index;
+
+    r->x = request->x;
+    r->limits = env->rules->limits;
+    r->to = (struct snapshot_target){.trial = snapshot_trial(env->store),
+                                     .id = str_of(r->id, ids_session(env->ids, index, r->id)),
+                                     .now_ms = clock_wall_ms()};
+    r->pictures = (struct import_pictures){.store = env->media,
+                                           .x = request->x,
+                                           .session_id = r->to.id,
+                                           .vision = model_info(env->model)->vision,
+                                           .image_bytes = env->rules->images.image_bytes};
+}
+
+void import_reading_end(struct import_reading *r)
+{
+    session_store_free(r->to.trial);
+    vec_done(&r->records.all);
+    vec_done(&r->records.images);
+    arena_done(&r->arena);
+}
+
+static int64_t number_of(const struct json *body, const char *name)
+{
+    int64_t v = -1;
+
+    (void)json_to_i64(json_get(body, name), &v);
+    return v;
+}
+
+/* The frames, in the arena. */
+static int read_records(struct import_reading *r, const struct json *body, struct str *ret,
+                        struct err *e)
+{
+    struct str text = json_string(json_get(body, "records"));
+    size_t n = 0;
+    char *p;
+
+    if (number_of(body, "version") != SNAPSHOT_VERSION)
+        return err_field(e, "version", "version must be %d", SNAPSHOT_VERSION);
+    if (!text.p)
+        return err_field(e, "records", "records is required: a snapshot's, as GET told it");
+    p = arena_alloc_alone(&r->arena, base64_room(text.len) + 1);
+    if (base64_decode(text, p, &n) != 0)
+        return err_field(e, "records", "records must be base64");
+    if (number_of(body, "crc32c") != (int64_t)crc32c(0, p, n))
+        return err_field(e, "crc32c", "crc32c is not that of the records (%u)", crc32c(0, p, n));
+    *ret = str_of(p, n);
+    return 0;
+}
+
+/* The body as an object, within the limits of a request; NULL when there is none. What it may hold
+ * was looked at before (worker/api/inputs.h). */
+static int parse(struct import_reading *r, const struct json **ret, struct err *e)
+{
+    struct str body = str_trim(exchange_body(r->x));
+
+    if (body.len == 0)
+        return 0;
+    r->arena.max_bytes = request_limits_budget(&r->limits, body.len);
+    if (json_parse(&r->arena, body, ret, e) != 0)
+        return e->kind == ERR_BODY_TOO_LARGE ? request_limits_memory(&r->limits, &r->arena, e) : -1;
+    r->arena.max_bytes = 0;
+    return 0;
+}
+
+int import_reading_run(struct import_reading *r, struct err *e)
+{
+    const struct json *body = NULL;
+    struct str frames = {0};
+
+    if (parse(r, &body, e) || read_records(r, body, &frames, e) ||
+        snapshot_read(&r->to, frames, &r->arena, &r->records, e))
+        return -1;
+    r->from = json_string(json_get(body, "session_id"));
+    r->pictures.images = r->records.images.at;
+    r->pictures.n = r->records.images.n;
+    return import_pictures(&r->pictures, &r->arena, body, e);
+}

@@ -1,0 +1,69 @@
+/*
+ * struct known_body: what a request's body began with, as bytes and as what was read from them, for
+ * the next body of the conversation, which begins alike: up to the last message that both have, it
+ * is compared and not read. What is known follows from those bytes alone (json_trace.h), and from
+ * the dialect, which makes each message of its item without looking at others; so a request that is
+ * read with its help is the same, to the used bytes of its arena.
+ *
+ * Several may hold one: its memory goes with the last, on any thread. One reading at a time works
+ * with it (known_body_begin); values that a reading took from it stay as they are.
+ */
+#ifndef RG_DIALECT_KNOWN_BODY_H
+#define RG_DIALECT_KNOWN_BODY_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/codec/json_trace.h"
+
+struct dialect;
+struct known_body;
+
+/* The messages of a body that are known, as the dialect made them. */
+struct known_messages {
+    const struct json *made;
+    const uint32_t *made_bytes; /* that making each took of the arena */
+    uint32_t n;
+};
+
+/* What one reading goes on from. Zeroed: from nothing. */
+struct known_part {
+    struct json_known state;
+    struct known_messages messages; /* n 0: the dialect makes none by itself */
+    struct str head;                /* in which the members before the list lie, from byte 0 on */
+};
+
+/* The caller's alone; `sum` counts its memory, beside others'. */
+struct known_body *known_body_new(const struct dialect *d, atomic_size_t *sum);
+
+void known_body_hold(struct known_body *k);
+
+/* `known`: a struct known_body, or NULL. Fits arena_hold. */
+void known_body_let(void *known);
+
+/* False: another reading works with it. */
+bool known_body_begin(struct known_body *k);
+void known_body_end(struct known_body *k);
+
+/* How many items of the body's list are known. Compares bytes. */
+size_t known_body_match(const struct known_body *k, const struct dialect *d, struct str body);
+
+/* The state behind the first n items, n > 0. Arrays are borrowed until known_body_keep. */
+void known_body_part(const struct known_body *k, size_t n, struct known_part *ret);
+
+/* What came of known_body_keep. */
+struct known_kept {
+    struct known_body *body; /* held once more; NULL: nothing */
+    size_t bytes;            /* of memory that it takes */
+    bool replaces;           /* it stands for the one that was given, which is no more of use */
+};
+
+/* Takes note of a body that was read well, of which the first n items were known by k (NULL: by
+ * nobody) and `trace` has the others. It has no pictures. */
+struct known_kept known_body_keep(struct known_body *k, size_t n, const struct dialect *d,
+                                  struct str body, const struct json_trace *trace,
+                                  atomic_size_t *sum);
+
+#endif

@@ -1,0 +1,88 @@
+/* What is noted of an engine as its answers show it: what they should tell and do not. */
+#include "common/base/log.h"
+#include "common/net/http_client.h"
+#include "worker/engine/engine_pool.h"
+#include "worker/engine/wire/attempt.h"
+#include "worker/engine/wire/wire_reply.h"
+
+/* Some servers leave them out of streams alone; such are asked for whole answers from then on. */
+static void note_experts(struct remote *r, const struct reply *y, bool events)
+{
+    bool stream = events && r->wire->experts_in_pieces;
+
+    if (!r->options->routed_experts || y->ids.n == 0 || y->finish == REPLY_ABORT || r->wire->text)
+        return;
+    if (y->has_experts)
+        r->experts_lost = stream ? EXPERTS_COME : r->experts_lost;
+    else if (r->experts_lost == EXPERTS_COME || !stream) {
+        enum experts_lost lost = stream ? EXPERTS_LOST_BY_STREAMS : EXPERTS_LOST;
+
+        if (r->experts_lost != lost)
+            log_warn(NULL, "an engine tells no routed experts", LOG_T("engine", r->target->name),
+                     LOG_T("of", stream ? "streams: it is asked for whole answers" : "any answer"));
+        r->experts_lost = lost;
+    }
+}
+
+/* What a whole answer of this kind should have told. */
+static void note_lacks(struct remote *r, const struct engine_request *q, const struct reply *y)
+{
+    unsigned lacks = 0;
+
+    if (!r->wire->tells_all || y->ids.n == 0 || y->finish == REPLY_ABORT)
+        return;
+    if (y->spans.n == 0)
+        lacks |= LACKS_VERSION;
+    if (y->cached < 0)
+        lacks |= LACKS_CACHED;
+    if (r->options->routed_experts && !y->has_experts)
+        lacks |= LACKS_EXPERTS;
+    if (q->support && !support_of(&y->support, y->ids.n).counts)
+        lacks |= LACKS_SUPPORT;
+    if (remote_rank_of(r, q) >= 0 && y->dp_rank != remote_rank_of(r, q))
+        lacks |= LACKS_RANK;
+    remote_note_lacks(r, lacks);
+}
+
+void remote_note_answer(struct remote *r, const struct engine_request *q, const struct reply *y,
+                        bool events)
+{
+    note_experts(r, y, events);
+    note_lacks(r, q, y);
+}
+
+void remote_note_versionless(const struct remote *r, struct str before, struct str after)
+{
+    log_warn(NULL, "an answer's weight version is not known", LOG_T("engine", r->target->name),
+             LOG_S("before", before), LOG_S("after", after));
+}
+
+void remote_note_scoring(struct remote *r, const struct reply *y)
+{
+    if (!r->scores)
+        log_warn(NULL, "an engine leaves logprobs out: they are asked for one by one",
+                 LOG_T("engine", r->target->name), LOG_U("tokens", y->ids.n),
+                 LOG_U("left_out", y->lacks.n));
+    r->scores = true;
+}
+
+void remote_note_facts(const struct remote *r)
+{
+    if (r->facts.context_length > 0 || r->facts.mode != REPLY_UNKNOWN)
+        log_info(NULL, "engine told its settings", LOG_T("engine", r->target->name),
+                 LOG_U("context_length", r->facts.context_length),
+                 LOG_T("stream", r->facts.mode == REPLY_UNKNOWN      ? "unknown"
+                                 : r->facts.mode == REPLY_CUMULATIVE ? "cumulative"
+                                                                     : "incremental"));
+}
+
+bool remote_asks_experts(const struct remote *r)
+{
+    return r->options->routed_experts;
+}
+
+void remote_patience(const struct remote *r, struct http_request *h)
+{
+    h->total_timeout_ms = r->options->timeout_ms;
+    h->idle_timeout_ms = r->options->idle_timeout_ms;
+}

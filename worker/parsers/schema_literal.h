@@ -1,0 +1,34 @@
+/*
+ * The leaves of a schema's grammar (schema_grammar.h): values that are given literally, strings
+ * with their formats and lengths, and how often something stands. Each appends to an expression.
+ */
+#ifndef RG_PARSERS_SCHEMA_LITERAL_H
+#define RG_PARSERS_SCHEMA_LITERAL_H
+
+#include <stdint.h>
+
+struct buf;
+struct json;
+struct schema_grammar;
+struct str;
+
+/* A lexical rule ("string", "ws", ...), by its name in the grammar's flavour. */
+void schema_word(const struct schema_grammar *s, const char *name, struct buf *x);
+
+/* A text in quotes, written as the flavour does. */
+void schema_text(const struct schema_grammar *s, struct str text, struct buf *x);
+
+/* Nothing but this value; nothing but one of the list. */
+void schema_const(const struct schema_grammar *s, const struct json *v, struct buf *x);
+void schema_enum(const struct schema_grammar *s, const struct json *list, struct buf *x);
+
+/* A string as the schema's pattern, format, minLength and maxLength want it. */
+void schema_string(const struct schema_grammar *s, const struct json *schema, struct buf *x);
+
+/* The schema's bound of that name, if it is worth counting out, else `otherwise`. */
+uint64_t schema_bound(const struct json *schema, const char *name, uint64_t otherwise);
+
+/* {min,max}, {min,} (max UINT64_MAX) or * behind what was written. */
+void schema_times(uint64_t min, uint64_t max, struct buf *x);
+
+#endif

@@ -1,0 +1,100 @@
+/* A plan's life: made when a call begins, freed with its record or its release. */
+#include "worker/session/plan.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "worker/session/payload.h"
+#include "worker/session/policy.h"
+#include "worker/session/store.h"
+
+struct plan *plan_new(struct session *s, struct arena *a, const struct session_call_input *in)
+{
+    struct plan *p = mem_zalloc(sizeof(*p));
+
+    p->session = s;
+    p->arena = a;
+    if (in->chat)
+        p->chat = *in->chat;
+    p->label = in->label;
+    p->parent_label = in->parent_label;
+    p->dropped_fields = in->dropped_fields;
+    p->pool = in->pool;
+    p->body_hash[0] = in->body_hash[0];
+    p->body_hash[1] = in->body_hash[1];
+    p->key = in->key;
+    p->max_tokens = in->max_tokens;
+    p->temperature = in->temperature;
+    p->asked = in->asked;
+    p->look = in->look;
+    p->max_ids = in->look ? 0 : in->context_length; /* counting refuses nothing */
+    p->text = in->text;
+    p->pub.call = UINT64_MAX; /* none yet */
+    list_prepend(&s->plans, &p->item);
+    s->inflight++;
+    return p;
+}
+
+void plan_free(struct plan *p)
+{
+    struct session *s = p->session;
+
+    if (p->chain && p->chain->reserved == p)
+        p->chain->reserved = NULL;
+    payload_let_path(p->held);
+    list_remove(&p->item);
+    s->inflight--;
+    free(p);
+}
+
+const struct policy *plan_policy(const struct plan *p)
+{
+    return p->pool.len ? &policy_tree : p->session->options.policy;
+}
+
+struct plan *plan_find(struct session *s, uint64_t call)
+{
+    struct plan *p;
+
+    LIST_EACH(&s->plans, p, struct plan, item)
+        if (p->pub.call == call)
+            break;
+    return p;
+}
+
+/* NULL is allowed. The session goes, too, if it only waited for this. */
+void session_release(struct session_store *st, struct session_plan *pub)
+{
+    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
+    struct session *s;
+
+    (void)st;
+    if (!pub)
+        return;
+    s = p->session;
+    plan_free(p);
+    session_maybe_free(s);
+}
+
+/* As session_release; the number is given back if none was given out since. */
+void session_release_unused(struct session_store *st, struct session_plan *pub)
+{
+    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
+
+    if (pub->call != UINT64_MAX && p->session->next_call == pub->call + 1)
+        p->session->next_call = pub->call;
+    session_release(st, pub);
+}
+
+void plan_hold(struct plan *p)
+{
+    payload_hold_path(p->held);
+}
+
+void session_call_recorded(struct session *s, uint64_t call)
+{
+    struct plan *p = plan_find(s, call);
+
+    if (p)
+        plan_free(p);
+}

@@ -1,0 +1,50 @@
+/*
+ * struct span: one piece of work, written as JSON of OTLP (ExportTraceServiceRequest's Span by
+ * protobuf's JSON mapping, with ids in hexadecimal digits as OTLP wants them). Pure.
+ *
+ *     span_open(&out, &s); span_text(&out, "key", value); ...; span_close(&out, error);
+ */
+#ifndef RG_TRACE_TRACE_SPAN_H
+#define RG_TRACE_TRACE_SPAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
+#include "worker/trace/trace_context.h"
+
+struct buf;
+
+enum span_kind { SPAN_INTERNAL = 1, SPAN_SERVER = 2, SPAN_CLIENT = 3 }; /* OTLP's numbers */
+
+struct span {
+    struct trace_context at;
+    uint8_t parent[SPAN_ID_BYTES]; /* zeros: it is a root */
+    bool remote_parent;            /* which another program made */
+    struct str state;              /* tracestate, or absent */
+    struct str name;
+    enum span_kind kind;
+    uint64_t start_ns, end_ns; /* since 1970 */
+};
+
+void span_open(struct buf *out, const struct span *s);
+
+/* Attributes. An absent text is left out. */
+void span_text(struct buf *out, const char *key, struct str value);
+void span_number(struct buf *out, const char *key, int64_t value);
+void span_real(struct buf *out, const char *key, double value);
+void span_bool(struct buf *out, const char *key, bool value);
+void span_texts(struct buf *out, const char *key, const struct str *values, size_t n);
+
+/* error: a short name of what went wrong; absent: nothing did. */
+void span_close(struct buf *out, struct str error);
+
+/* The beginning and the end of a request, around spans with commas between. */
+struct span_source {
+    struct str version, instance, host; /* of the program; of the process */
+};
+
+void span_request_open(struct buf *out, const struct span_source *from);
+void span_request_close(struct buf *out);
+
+#endif
