@@ -180,20 +180,25 @@ void config_docs(struct buf *out)
     }
 }
 
-/* roff reads a leading dot or quote and backslashes as its own. */
+/* roff reads a leading dot or quote and backslashes as its own. A line may be broken before each
+ * bracket. */
 static void roff_text(const char *s, struct buf *out)
 {
     if (*s == '.' || *s == '\'')
         buf_puts(out, "\\&");
     for (; *s; s++)
-        buf_puts(out, *s == '\\' ? "\\e" : *s == '-' ? "\\-" : (const char[]){*s, 0});
+        buf_puts(out, *s == '\\'  ? "\\e"
+                      : *s == '-' ? "\\-"
+                      : *s == '[' ? "\\:["
+                                  : (const char[]){*s, 0});
 }
 
-/* As roff. */
+/* As roff: ragged at the right, since values such as [,key-file=F][,name=OWN] have no space to be
+ * stretched. */
 void config_manual(struct buf *out)
 {
     buf_puts(out,
-             ".TH ROLLGATE 8 \"\" \"rollgate " RG_VERSION "\"\n.SH NAME\n"
+             ".TH ROLLGATE 8 \"\" \"rollgate " RG_VERSION "\"\n.ad l\n.nh\n.SH NAME\n"
              "rollgate \\- session gateway for agentic reinforcement learning\n"
              ".SH SYNOPSIS\n.B rollgate serve\n[\\fIsettings\\fR]\n.SH SETTINGS\n"
              "Flags win over the environment (ROLLGATE_...), the environment over the file.\n");

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import gateway as g
 from gateway import wait_until
 from stub_engines import StubEngine
 
@@ -51,6 +52,11 @@ OWN = {
 }
 # What is no fault.
 ODDITIES = [{"coalesce": True}, {"split": 1}, {"split": 7}, {"chunk": 1}, {"drop": {"done"}}, {"pad": 2_000_000}, {"gap_s": 0.05}]
+
+
+# Long enough for every answer that is no fault, of a build with sanitizers too.
+PATIENCE = {"engine_timeout": "4s", "engine_idle_timeout": "3s"} if "san" in str(g.BUILD) else {
+    "engine_timeout": "900ms", "engine_idle_timeout": "600ms"}
 
 
 def good(kind, prompt=(3, 1, 4), **more):
@@ -106,7 +112,7 @@ class Scene:
 def test_faults(start, name, stream):
     kind, stub, options = KINDS[name]
     with StubEngine(kind, **stub) as engine:
-        gateway = start(workers=1, engine=engine.setting + options, engine_retries=0, engine_timeout="900ms", engine_idle_timeout="600ms")
+        gateway = start(workers=1, engine=engine.setting + options, engine_retries=0, **PATIENCE)
         gateway.allow(".*")
         s = Scene(engine, gateway, stream)
         s.works(kind)
