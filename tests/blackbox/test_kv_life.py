@@ -1,5 +1,7 @@
 """What engines keep of a session: told whose it is, when it has ended, how urgent its next turn is, and what must not be
 shared."""
+import json
+
 import pytest
 
 from asides_engine import AsidesEngine
@@ -212,3 +214,42 @@ def test_a_server_that_ignores_the_rank_is_told(start):
         plain = start(workers=1, engine=one.setting)
         wait_until(lambda: "engine told its settings" in plain.log(), 20, "the settings")
         assert "routed_dp_rank" not in talk(one, plain, session(plain))[0]
+
+
+HEADER = "x-data-parallel-rank"
+
+
+@pytest.mark.parametrize("route", ["generate", "completions"])
+def test_a_vllm_of_several_ranks_keeps_a_session_at_one(start, route):
+    with engine_of("vllm", routes=(route,)) as engine:
+        gateway = start(workers=1, engine=engine.setting + ",dp-ranks=4")
+        ranks = []
+        for _ in range(24):
+            before = len(engine.requests)
+            bodies = talk(engine, gateway, session(gateway), 2)
+            mine = {r["headers"].get(HEADER) for r in engine.requests[before:]}
+            assert len(mine) == 1 and not any("dp_rank" in json.dumps(b) for b in bodies)
+            ranks += mine
+        assert set(ranks) <= set("0123") and len(set(ranks)) > 1
+        assert "dp_rank" in gateway.get("/admin/engines").json()["engines"][0]["has"]
+
+
+@pytest.mark.parametrize("option", ["", ",dp-ranks=1"])
+def test_a_vllm_of_one_rank_is_never_told_any(start, option):
+    with engine_of("vllm") as engine:
+        gateway = start(workers=1, engine=engine.setting + option)
+        talk(engine, gateway, session(gateway), 2)
+        assert len(engine.requests) == 2 and not any(HEADER in r["headers"] for r in engine.requests)
+        assert "dp_rank" not in gateway.get("/admin/engines").json()["engines"][0]["has"]
+
+
+def test_a_rank_that_a_vllm_does_not_have_costs_no_call(start):
+    why = {"error": {"message": "data_parallel_rank 1 is out of range [0, 1).", "type": "BadRequestError", "code": 400}}
+    with engine_of("vllm") as engine:
+        gateway = start(workers=1, engine=engine.setting + ",dp-ranks=2")
+        engine.plan.append({"status": 400, "body": why})
+        talk(engine, gateway, session(gateway), 2)      # each turn brings a plan of its own
+        assert [HEADER in r["headers"] for r in engine.requests] == [True, False, False]
+        assert gateway.log().count("refuses a data-parallel rank") == 1
+        [e] = gateway.get("/admin/engines").json()["engines"]
+        assert e["lacks"] == ["dp_rank"] and "dp_rank" not in e["has"]

@@ -36,6 +36,7 @@ struct engine_target {
     const char *logprobs; /* "raw", "temperature", "processed": their basis as the server was set up
                              for; or NULL */
     bool priority;        /* vllm: its scheduler goes by priorities */
+    uint32_t dp_ranks;    /* vllm: data-parallel ranks behind its address; 0: not said */
     const char
         *ids_of;       /* openai: "vllm", "sglang" or "sglext", whose way to ask for ids; or NULL */
     uint64_t delay_ms; /* builtin: before the first token */

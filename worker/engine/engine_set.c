@@ -383,6 +383,7 @@ static int check_options(const struct engine_set *s, const struct engine_target 
     const char *idle = t->ids_of     ? "token-ids"
                        : t->logprobs ? "logprobs"
                        : t->priority ? "priority"
+                       : t->dp_ranks ? "dp-ranks"
                                      : NULL;
     bool builtin = strcmp(t->kind, "builtin") == 0;
 

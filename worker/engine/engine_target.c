@@ -30,9 +30,9 @@ static int number_of(struct str value, double *ret)
     return *end == '\0' && *ret >= 0 && *ret <= 1e9 ? 0 : -1;
 }
 
-static const char *const options[] = {"weight",   "key-file",    "token-ids", "logprobs",
-                                      "priority", "name",        "model",     "max-inflight",
-                                      "delay_ms", "tokens_per_s"};
+static const char *const options[] = {"weight",   "key-file",     "token-ids",   "logprobs",
+                                      "priority", "dp-ranks",     "name",        "model",
+                                      "delay_ms", "max-inflight", "tokens_per_s"};
 
 static bool option_known(struct str name)
 {
@@ -77,20 +77,22 @@ static int check_unknown(struct str rest, struct str name, struct err *e)
         return 0;
     return err_set(e, ERR_CONFIG,
                    "unknown engine option \"%.*s\"%s%s%s; known: weight, key-file, token-ids, "
-                   "logprobs, priority, name, model, max-inflight, delay_ms, tokens_per_s",
+                   "logprobs, priority, dp-ranks, name, model, max-inflight, delay_ms, "
+                   "tokens_per_s",
                    (int)MIN_OF(name.len, (size_t)40), name.p, near.name ? ", did you mean \"" : "",
                    near.name ? near.name : "", near.name ? "\"?" : "");
 }
 
-static int read_inflight(struct str value, struct engine_target *t, struct err *e)
+static int read_count(const char *name, struct str value, uint32_t max, uint32_t *ret,
+                      struct err *e)
 {
     uint64_t n = 0;
 
-    if (str_to_u64(value, UINT32_MAX, &n) || n == 0)
+    if (str_to_u64(value, max, &n) || n == 0)
         return err_set(e, ERR_CONFIG,
-                       "engine option max-inflight must be a number from 1 to %u, not \"%.*s\"",
-                       UINT32_MAX, (int)MIN_OF(value.len, (size_t)40), value.p);
-    t->max_inflight = (uint32_t)n;
+                       "engine option %s must be a number from 1 to %u, not \"%.*s\"", name, max,
+                       (int)MIN_OF(value.len, (size_t)40), value.p);
+    *ret = (uint32_t)n;
     return 0;
 }
 
@@ -157,7 +159,9 @@ static int option_set(struct arena *a, struct str name, struct str value, struct
         return value.len ? 0 : err_set(e, ERR_CONFIG, "engine option model is empty");
     }
     if (str_eq_c(name, "max-inflight"))
-        return read_inflight(value, t, e);
+        return read_count("max-inflight", value, UINT32_MAX, &t->max_inflight, e);
+    if (str_eq_c(name, "dp-ranks"))
+        return read_count("dp-ranks", value, UINT16_MAX, &t->dp_ranks, e);
     return number_set(name, value, t, e);
 }
 
@@ -224,9 +228,9 @@ int engine_target_parse(struct arena *a, const char *text, struct engine_target 
                        "unknown engine kind \"%.40s\"; known: sglang, vllm, llamacpp, openai "
                        "(KIND:URL), builtin",
                        ret->kind);
-    if (ret->priority && strcmp(ret->kind, "vllm") != 0)
-        return err_set(e, ERR_CONFIG,
-                       "engine option priority says what a vllm does not tell; %s %s", ret->kind,
+    if ((ret->priority || ret->dp_ranks) && strcmp(ret->kind, "vllm") != 0)
+        return err_set(e, ERR_CONFIG, "engine option %s says what a vllm does not tell; %s %s",
+                       ret->priority ? "priority" : "dp-ranks", ret->kind,
                        strcmp(ret->kind, "sglang") == 0 ? "tells it by itself" : "has none");
     if (ret->logprobs && (adapter->asks_basis || !adapter->basis))
         return err_set(e, ERR_CONFIG,

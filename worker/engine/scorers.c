@@ -67,10 +67,10 @@ static int parse(struct arena *a, const char *text, struct scorer *ret, struct e
     ret->name = arena_str(a, str_sub(all, 0, sign));
     if (engine_target_parse(a, text + sign + 1, &ret->target, e))
         return -1;
-    if (ret->target.own || ret->target.model || ret->target.max_inflight)
+    if (ret->target.own || ret->target.model || ret->target.max_inflight || ret->target.dp_ranks)
         return err_set(e, ERR_CONFIG,
-                       "scorer \"%s\": options name, model and max-inflight are for engines that "
-                       "answer (--engine)",
+                       "scorer \"%s\": options name, model, max-inflight and dp-ranks are for "
+                       "engines that answer (--engine)",
                        text);
     if (strcmp(ret->target.kind, "sglang") != 0 && strcmp(ret->target.kind, "vllm") != 0)
         return err_set(e, ERR_CONFIG, "scorer \"%s\": kinds that score prompts are sglang and vllm",

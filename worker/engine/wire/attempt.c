@@ -7,7 +7,7 @@
  *
  * It ends by exactly one of `done` and `failed`, and frees itself just before (fail) or after
  * (deliver) that call. `failed` says what a further try is worth: ENGINE_ASK_ANEW (another
- * route, or without the budget), ENGINE_NO_ANSWER and ENGINE_SAID_5XX (elsewhere), ENGINE_BROKE
+ * route, or without budget or rank), ENGINE_NO_ANSWER and ENGINE_SAID_5XX (elsewhere), ENGINE_BROKE
  * (none). The end of the connection does not matter once the answer has its finish; a server that
  * holds it open is cut off. An engine that tells the version of its weights only when it is asked
  * is asked beside the call and once more behind it; the result waits for that.
@@ -45,7 +45,7 @@ struct engine_attempt {
     bool looks, ended;        /* the version is asked for; the answer has ended and waits for it */
     struct loop_timer late;
     int status;
-    bool budgeted;      /* it was asked to end its thought by a budget */
+    struct asked_by by; /* what it was asked by */
     struct buf refusal; /* the body of another status than 200 */
     uint64_t asked_us, first_us;
 };
@@ -89,7 +89,7 @@ static void refused(struct engine_attempt *a)
 {
     struct err e = {0};
     enum engine_failure how =
-        remote_refused(a->remote, a->req, a->status, buf_str(&a->refusal), a->budgeted, &e);
+        remote_refused(a->remote, a->req, a->status, buf_str(&a->refusal), a->by, &e);
 
     fail(a, &e, how);
 }
@@ -118,7 +118,7 @@ static void deliver(struct engine_attempt *a)
     remote_note_answer(a->remote, a->req, &a->reading.reply, a->reading.events);
     if (a->remote->wire->tells_basis && !a->reading.reply.lowered)
         a->remote->given = res.basis;
-    res.unbudgeted = a->req->sampling.max_thinking_tokens && a->req->thinks && !a->budgeted &&
+    res.unbudgeted = a->req->sampling.max_thinking_tokens && a->req->thinks && !a->by.budget &&
                      !a->remote->wire->text;
     if (res.n_versions == 0) {
         res.version_before = buf_str(&a->before);
@@ -315,6 +315,16 @@ static uint64_t body_max(const struct engine_request *q)
     return BODY_BASE + (uint64_t)tokens * (BODY_PER_TOKEN + q->top_logprobs * BODY_PER_TOP);
 }
 
+/* The header that names the session's rank, where the kind has one: whether it was added. */
+static bool add_rank(const struct remote *r, const struct engine_request *q, struct buf *headers)
+{
+    int64_t rank = r->wire->rank_header ? remote_rank_of(r, q) : -1;
+
+    if (rank >= 0)
+        buf_printf(headers, "%s%lld\r\n", r->wire->rank_header, (long long)rank);
+    return rank >= 0;
+}
+
 void *remote_start(void *replica, const struct engine_request *q,
                    const struct engine_attempt_events *events, void *ctx)
 {
@@ -336,10 +346,11 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->reading.reply.basis = r->wire->tells_basis ? r->wire->basis : remote_basis(r);
     if (!remote_asks_experts(r) && !q->support)
         a->reading.max_bytes = body_max(q);
-    a->budgeted = remote_gives_budget(r, q);
+    a->by.budget = remote_gives_budget(r, q);
     r->wire->write(r, q, &s);
     remote_headers(r, &headers, q->session_id, STR("application/json"),
                    s.stream ? STR("text/event-stream") : STR("application/json"));
+    a->by.rank = add_rank(r, q, &headers);
     buf_add_str(&headers, q->trace);
     h.path = str_cstr(s.path);
     h.headers = buf_str(&headers);

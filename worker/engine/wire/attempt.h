@@ -19,6 +19,12 @@ enum experts_lost { EXPERTS_COME, EXPERTS_LOST_BY_STREAMS, EXPERTS_LOST };
 /* What whole answers should tell and have not told. */
 enum { LACKS_VERSION = 1, LACKS_CACHED = 2, LACKS_EXPERTS = 4, LACKS_SUPPORT = 8, LACKS_RANK = 16 };
 
+/* What of a request an engine may refuse, and is then asked without. */
+struct asked_by {
+    bool budget; /* to end its thought by */
+    bool rank;   /* by a header */
+};
+
 struct remote {
     const struct wire *wire;
     struct loop *loop;
@@ -37,6 +43,7 @@ struct remote {
     unsigned lacks;       /* LACKS_*; each is in the log once */
     bool tells_weights;   /* wire->weights was answered */
     bool refuses_budgets; /* it has refused max_thinking_tokens, which is in the log */
+    bool refuses_ranks;   /* it has refused a data-parallel rank, likewise */
     bool scores;          /* it has left logprobs out, which is in the log */
     /* Who asked for the KV cache before wire->info was answered, or NULL. */
     void (*kv_told)(void *ctx, const struct engine_kv *kv);
@@ -79,9 +86,10 @@ void aside_cancel(struct aside *a);
 int remote_status(struct remote *r, const struct http1_head *h, bool *ret_events, struct err *e);
 
 /* What a further try is worth behind an answer of that status, not 200; e says what was wrong. The
- * replica is asked by another route, or without a budget, from then on where that is the reason. */
+ * replica is asked by another route, or without what it was asked by (budget, rank), from then on
+ * where that is the reason. */
 enum engine_failure remote_refused(struct remote *r, const struct engine_request *q, int status,
-                                   struct str body, bool budgeted, struct err *e);
+                                   struct str body, struct asked_by by, struct err *e);
 
 /* The same by status and words alone. */
 enum engine_failure remote_judge(const struct remote *r, int64_t status, struct str text,

@@ -50,6 +50,19 @@ static bool refuses_budget(struct remote *r, bool budgeted, struct str text)
     return true;
 }
 
+/* A server with fewer ranks than the settings say names the one that it was asked for. */
+static bool refuses_rank(struct remote *r, bool ranked, struct str text)
+{
+    if (!ranked || str_find(text, STR("data_parallel_rank"), 0) == SIZE_MAX)
+        return false;
+    if (!r->refuses_ranks)
+        log_warn(NULL, "an engine refuses a data-parallel rank: it is asked without",
+                 LOG_T("engine", r->target->name), LOG_S("text", str_sub(text, 0, 300)));
+    r->refuses_ranks = true;
+    remote_note_lacks(r, LACKS_RANK);
+    return true;
+}
+
 /* vLLM says of an adapter that it has not loaded that there is no such model: the route is there.
  */
 static bool lacks_adapter(int status, struct str name, struct str text, struct err *e)
@@ -78,7 +91,7 @@ static void settle_route(struct remote *r)
 }
 
 enum engine_failure remote_refused(struct remote *r, const struct engine_request *q, int status,
-                                   struct str body, bool budgeted, struct err *e)
+                                   struct str body, struct asked_by by, struct err *e)
 {
     struct arena arena = {0};
     struct str text = refusal_text(&arena, body);
@@ -87,7 +100,7 @@ enum engine_failure remote_refused(struct remote *r, const struct engine_request
     if (lacks_adapter(status, q->lora, text, e))
         how = ENGINE_BROKE;
     else if (((status == 404 || status == 405) && next_route(r)) ||
-             refuses_budget(r, budgeted, text))
+             refuses_budget(r, by.budget, text) || refuses_rank(r, by.rank, text))
         how = ENGINE_ASK_ANEW;
     arena_done(&arena);
     return how;

@@ -271,7 +271,7 @@ static void note_probe(struct remote *r, bool well)
 {
     if (well && (r->away || r->probe_failed)) {
         r->informed = false;
-        r->refuses_budgets = false;
+        r->refuses_budgets = r->refuses_ranks = false;
         r->experts_lost = EXPERTS_COME;
         r->tells_weights = false;
         r->lacks = 0;
@@ -492,14 +492,20 @@ bool remote_gives_budget(const struct remote *r, const struct engine_request *q)
            !(r->wire->budget == WIRE_BUDGET_TOLD && q->sampling.grammar);
 }
 
+/* What it tells, or else is said to have. */
+static uint32_t ranks_of(const struct remote *r)
+{
+    return r->refuses_ranks ? 0 : r->facts.ranks ? r->facts.ranks : r->target->dp_ranks;
+}
+
 int64_t remote_rank_of(const struct remote *r, const struct engine_request *q)
 {
     const struct json *extra = q->sampling.engine_extra;
 
-    if (r->facts.ranks < 2 || json_get(extra, "routed_dp_rank") ||
+    if (ranks_of(r) < 2 || json_get(extra, "routed_dp_rank") ||
         json_get(extra, "data_parallel_rank"))
         return -1;
-    return (int64_t)(str_hash(q->session_id, 0) % r->facts.ranks);
+    return (int64_t)(str_hash(q->session_id, 0) % ranks_of(r));
 }
 
 uint32_t remote_context(const void *replica)
@@ -539,7 +545,7 @@ void remote_describe(const void *replica, struct json_out *o)
         {"max_thinking_tokens", remote_budgets(r)},
         {"weight_info", r->tells_weights},
         {"adapter", r->facts.lora == LORA_TAKEN},
-        {"dp_rank", r->facts.ranks > 1},
+        {"dp_rank", ranks_of(r) > 1},
     };
 
     json_out_key(o, "has");

@@ -96,6 +96,9 @@ struct wire {
     void (*write_score)(const struct score_ask *ask, struct wire_send *s);
     int (*read_score)(const struct json *doc, const struct score_ask *ask, float *logprob);
 
+    /* Header that names the data-parallel rank of a call: "name: ". NULL: `write` does. */
+    const char *rank_header;
+
     bool may_ignore_lora; /* a server that was not started for adapters ignores their names */
     enum wire_budget budget;
     enum logprob_basis basis; /* what it gives as long as nobody tells otherwise */
@@ -171,8 +174,8 @@ bool remote_streams_lose_experts(const struct remote *r);
 /* What the engine has told of itself. */
 const struct engine_facts *remote_facts(const struct remote *r);
 
-/* Which of the engine's data-parallel ranks keeps the session; -1: it has no several, or the
- * session says itself. */
+/* Which of the engine's data-parallel ranks keeps the session; -1: it has no several, has refused
+ * one, or the session says itself. */
 int64_t remote_rank_of(const struct remote *r, const struct engine_request *q);
 
 /* Whether a request's max_thinking_tokens goes along: there is one, a thought that it can end, and

@@ -322,6 +322,7 @@ static const struct wire wire = {
     .fields = fields,
     .n_fields = ARRAY_LEN(fields),
     .health = "/health",
+    .rank_header = "x-data-parallel-rank: ",
     .write = write_request,
     .scalar = take_scalar,
     .end_event = end_event,

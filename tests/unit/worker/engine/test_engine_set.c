@@ -46,6 +46,9 @@ TEST(engine_target, names_that_are_none)
         "builtin:echo,name=",
         "openai:http://a,model=",
         "builtin:echo,max-inflight=0",
+        "vllm:http://a,dp-ranks=0",
+        "vllm:http://a,dp-ranks=65536",
+        "sglang:http://a,dp-ranks=2",
         "a2345678901234567890123456789012345678901234567890123456789012345=builtin"};
     struct arena a = {0};
     struct engine_target t;
@@ -275,8 +278,10 @@ TEST(engine_set, options_that_mean_nothing_in_a_pool)
 {
     static const char *const bad[] = {"judge=openai:http://h:2,token-ids=vllm",
                                       "judge=vllm:http://h:2,priority=on",
+                                      "judge=vllm:http://h:2,dp-ranks=2",
                                       "judge=sglang:http://h:2,logprobs=raw",
-                                      "judge=builtin:echo,model=x", "vllm:http://h:2,model=x"};
+                                      "judge=builtin:echo,model=x",
+                                      "vllm:http://h:2,model=x"};
     struct engine_set s = {0};
     struct err e = {0};
 
