@@ -281,3 +281,52 @@ def test_a_client_that_leaves_holds_nobody_up(start):
         assert gateway.post(f"/sessions/{a}/abort", {}).status == 204
         waiting.good()
         stays(lambda: held(gateway) == 0 and leased(gateway) == 1000, 0.2, "nothing of it is left")
+
+
+def forked(gateway, sid):
+    return gateway.post(f"/sessions/{sid}/fork", {})
+
+
+def imported(gateway, sid):
+    return gateway.post("/sessions/import", gateway.get(f"/sessions/{sid}/snapshot").json())
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["at once", "after a restart"])
+@pytest.mark.parametrize("copied", [forked, imported])
+def test_a_copy_of_a_session_waits_as_a_new_one(start, copied, restart):
+    with told(CachingEngine(1000)) as engine:
+        gateway = begin(start, engine)
+        a, = sessions(gateway, 1)
+        first = Talk(gateway, a).good()
+        made = copied(gateway, a)
+        assert made.status == 200, made.text
+        copy = made.json()["session_id"]
+        if restart:
+            gateway.kill()
+            gateway.start()
+            wait_until(lambda: gateway.get("/admin/engines").json()["engines"][0]["kv"]["state"] == "told", 30, "its cache")
+            Talk(gateway, a, [USER, first, USER]).good()
+        asked = len(engine.requests)
+        waiting = Talk(gateway, copy, [USER, first, USER])
+        wait_until(lambda: held(gateway) == 1, 30, "it is held")
+        assert gateway.post(f"/sessions/{a}/finalize", {}).status == 200
+        second = waiting.good()
+        assert len(engine.requests) == asked + 1
+        b, = sessions(gateway, 1)
+        new = Talk(gateway, b)
+        wait_until(lambda: held(gateway) == 1, 30, "it is held")
+        Talk(gateway, copy, [USER, first, USER, second, USER]).good()   # it has an answer of its own now
+        assert gateway.post(f"/sessions/{copy}/abort", {}).status == 204
+        new.good()
+
+
+def test_all_answers_of_a_call_are_counted(start):
+    with told(CachingEngine(4000), 100) as engine:
+        gateway = begin(start, engine, kv_session_tokens=1)
+        a, = sessions(gateway, 1)
+        one = Talk(gateway, a).end()
+        alone = leased(gateway)
+        b, = sessions(gateway, 1)
+        several = Talk(gateway, b, n=4).end()
+        assert one.status == several.status == 200 and len(several.json()["choices"]) == 4
+        assert leased(gateway) - alone == alone + 3 * 101

@@ -67,6 +67,7 @@ enum step_result step_generate(struct model_call *t)
             .call = t->plan->call,
             .ran = t->plan->ran,
             .answer = i,
+            .answers = t->n_samples,
             .prompt = t->plan->prompt,
             .sampling = t->sampling,
             .top_logprobs = MAX_OF(req->logprobs ? req->top_logprobs : 0, t->wants.top_logprobs),

@@ -71,8 +71,9 @@ struct engine_request {
     struct str
         session_id;   /* affinity, X-SMG-Routing-Key, and the head of the engine's request id */
     uint64_t call;    /* call number within the session */
-    bool ran;         /* the session had an answer before: it is not new */
-    uint32_t answer;  /* which of the call's n answers this is, from 0 */
+    bool ran;         /* the session had an answer of its own before: it is not new */
+    uint32_t answer;  /* which of the call's n answers this is, from 0, */
+    uint32_t answers; /* of so many; 0: one */
     uint32_t attempt; /* which try; the pool's */
     struct token_span prompt;
     struct sampling sampling; /* max_tokens > 0, already clamped */

@@ -40,6 +40,17 @@ static uint64_t prompt_tokens(const struct engine_request *q)
     return n;
 }
 
+static uint64_t answers(const struct engine_call *c)
+{
+    return MAX_OF(c->req.answers, 1u);
+}
+
+/* What all answers of the call may have. */
+static uint64_t wanted_tokens(const struct engine_call *c)
+{
+    return (uint64_t)MAX_OF(c->req.sampling.max_tokens, 0) * answers(c);
+}
+
 /* What the session is expected to hold there. */
 static uint64_t need(const struct engine_call *c, const struct replica *r)
 {
@@ -50,9 +61,15 @@ static uint64_t need(const struct engine_call *c, const struct replica *r)
     if (expected == 0)
         expected = p->admission->mean_size;
     if (expected == 0)
-        expected = MIN_OF(prompt + (uint64_t)MAX_OF(c->req.sampling.max_tokens, 0),
-                          kv_limit(r) / GUESS_SHARE);
+        expected = MIN_OF(prompt + wanted_tokens(c), kv_limit(r) / GUESS_SHARE);
     return MAX_OF(MAX_OF(prompt, expected), MAX_OF(r->kv.told.unit, (uint64_t)1));
+}
+
+/* What it holds besides while the call runs: each answer has a slot of its own where there are
+ * slots. */
+static uint64_t besides(const struct engine_call *c, const struct replica *r)
+{
+    return r->kv.told.unit * (answers(c) - 1);
 }
 
 /* From here to admission_left the lease is one that is used. */
@@ -66,11 +83,12 @@ static void join(struct engine_call *c, struct lease *lease)
 /* Whether the session's lease is made. */
 static bool take(struct engine_call *c, struct replica *r)
 {
-    uint64_t tokens = need(c, r);
+    uint64_t tokens = need(c, r), extra = besides(c, r);
 
-    if (!r->up || !replica_suits(r, &c->req) || !kv_take(r, tokens))
+    if (!r->up || !replica_suits(r, &c->req) || !kv_take(r, tokens + extra))
         return false;
-    join(c, lease_new(&c->pool->admission->leases, c->req.session_id, r, tokens, clock_ms()));
+    join(c,
+         lease_new(&c->pool->admission->leases, c->req.session_id, r, tokens, extra, clock_ms()));
     return true;
 }
 
@@ -424,6 +442,7 @@ void admission_runs(struct engine_call *c, struct replica *r)
         lease = lease_force(l, c->req.session_id, r, need(c, r), clock_ms());
     lease_to(lease, r);
     join(c, lease);
+    lease_stretch(lease, besides(c, r));
     lease_grow(lease, prompt_tokens(&c->req));
     tick(c->pool);
 }
@@ -431,9 +450,12 @@ void admission_runs(struct engine_call *c, struct replica *r)
 void admission_answered(struct engine_call *c, const struct engine_result *answer)
 {
     struct lease *lease = lease_of(&c->pool->admission->leases, c->req.session_id);
+    uint64_t tokens = answer->ids.n;
 
+    if (lease && answers(c) > 1)
+        tokens = lease_answered(lease, c->req.call, tokens);
     if (lease)
-        lease_grow(lease, prompt_tokens(&c->req) + answer->ids.n);
+        lease_grow(lease, prompt_tokens(&c->req) + tokens);
 }
 
 struct replica *admission_home(const struct engine_pool *p, struct str session)

@@ -8,18 +8,24 @@
 #include "worker/engine/kv_room.h"
 #include "worker/engine/replicas.h"
 
+static int64_t held(const struct lease *s)
+{
+    return (int64_t)(s->tokens + s->extra);
+}
+
 struct lease *lease_of(const struct leases *l, struct str session)
 {
     return l->n > 0 ? map_get(&l->by_session, session) : NULL;
 }
 
 struct lease *lease_new(struct leases *l, struct str session, struct replica *at, uint64_t tokens,
-                        uint64_t now_ms)
+                        uint64_t extra, uint64_t now_ms)
 {
     struct lease *s = mem_zalloc(sizeof(*s) + session.len);
 
     s->at = at;
     s->tokens = tokens;
+    s->extra = extra;
     s->used_ms = now_ms;
     s->len = session.len;
     if (session.len > 0)
@@ -34,7 +40,7 @@ struct lease *lease_force(struct leases *l, struct str session, struct replica *
                           uint64_t now_ms)
 {
     kv_move(at, (int64_t)tokens);
-    return lease_new(l, session, at, tokens, now_ms);
+    return lease_new(l, session, at, tokens, 0, now_ms);
 }
 
 void lease_to(struct lease *s, struct replica *at)
@@ -42,9 +48,9 @@ void lease_to(struct lease *s, struct replica *at)
     if (s->at == at)
         return;
     if (s->at)
-        kv_move(s->at, -(int64_t)s->tokens);
+        kv_move(s->at, -held(s));
     s->at = at;
-    kv_move(at, (int64_t)s->tokens);
+    kv_move(at, held(s));
 }
 
 void lease_grow(struct lease *s, uint64_t size)
@@ -55,6 +61,23 @@ void lease_grow(struct lease *s, uint64_t size)
     if (s->at)
         kv_move(s->at, (int64_t)(s->size - s->tokens));
     s->tokens = s->size;
+}
+
+void lease_stretch(struct lease *s, uint64_t extra)
+{
+    if (extra <= s->extra)
+        return;
+    if (s->at)
+        kv_move(s->at, (int64_t)(extra - s->extra));
+    s->extra = extra;
+}
+
+uint64_t lease_answered(struct lease *s, uint64_t call, uint64_t tokens)
+{
+    if (s->call != call)
+        s->answered = 0;
+    s->call = call;
+    return s->answered += tokens;
 }
 
 void lease_begin(struct lease *s)
@@ -68,6 +91,9 @@ void lease_end(struct leases *l, struct lease *s, uint64_t now_ms)
 {
     if (s->calls == 0 || --s->calls > 0)
         return;
+    if (s->at)
+        kv_move(s->at, -(int64_t)s->extra);
+    s->extra = 0;
     s->used_ms = now_ms;
     list_append(&l->by_use, &s->by_use);
 }
@@ -77,7 +103,7 @@ uint64_t lease_drop(struct leases *l, struct lease *s)
     uint64_t size = s->size;
 
     if (s->at)
-        kv_move(s->at, -(int64_t)s->tokens);
+        kv_move(s->at, -held(s));
     list_remove(&s->by_use);
     (void)map_take(&l->by_session, str_of(s->session, s->len));
     l->n--;
@@ -102,7 +128,7 @@ void leases_forget(struct leases *l, const struct replica *r)
 
         if (s->at != r)
             continue;
-        kv_move(s->at, -(int64_t)s->tokens); /* its place may be another's next */
+        kv_move(s->at, -held(s)); /* its place may be another's next */
         s->at = NULL;
     }
 }

@@ -19,8 +19,11 @@ struct replica;
 struct lease {
     struct list_item by_use;
     struct replica *at; /* NULL: it was taken out of the set */
-    uint64_t tokens;    /* held there */
-    uint64_t size;      /* of the longest prompt with its answer so far */
+    uint64_t tokens;    /* held there, */
+    uint64_t extra;     /* and so many more while calls run or wait */
+    uint64_t size;      /* of the longest prompt with its answers so far */
+    uint64_t call;      /* the last one that had an answer of several, */
+    uint64_t answered;  /* and the tokens of those it has had */
     uint64_t used_ms;   /* end of the last call */
     uint32_t calls;     /* running or waiting */
     bool over;          /* the session was said to be complete: no call is to be expected */
@@ -38,9 +41,10 @@ struct leases {
 /* The session's, or NULL. */
 struct lease *lease_of(const struct leases *l, struct str session);
 
-/* The session has none. Its tokens are counted at the replica already (kv_take), or are now. */
+/* The session has none. Its tokens, and extra ones, are counted at the replica already (kv_take);
+ * or its tokens are now. */
 struct lease *lease_new(struct leases *l, struct str session, struct replica *at, uint64_t tokens,
-                        uint64_t now_ms);
+                        uint64_t extra, uint64_t now_ms);
 struct lease *lease_force(struct leases *l, struct str session, struct replica *at, uint64_t tokens,
                           uint64_t now_ms);
 
@@ -49,6 +53,13 @@ void lease_to(struct lease *s, struct replica *at);
 
 /* The session has been seen to have so many tokens. */
 void lease_grow(struct lease *s, uint64_t size);
+
+/* Until no call runs or waits the session holds at least so many tokens more. */
+void lease_stretch(struct lease *s, uint64_t extra);
+
+/* Another answer of a call of several has come. Returns the tokens of those that it has had; of two
+ * such calls at a time, since the other's last. */
+uint64_t lease_answered(struct lease *s, uint64_t call, uint64_t tokens);
 
 /* One of the two ends of a call. */
 void lease_begin(struct lease *s);

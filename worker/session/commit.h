@@ -43,6 +43,7 @@
  * RECORD_BUDGET (a call was refused for it first), behind the head: the option's name.
  * RECORD_FORK (what came before was copied from another session), behind the head: that session's
  * id, the checkpoint that the fork goes on from, whether what was copied is trained here.
+ * RECORD_IMPORT (what came before was a snapshot's), behind the head: nothing.
  * RECORD_SINK (an export is owed to the sinks, or is in their spool), behind the head: state,
  * options.
  */
@@ -63,7 +64,8 @@ enum record_type {
     RECORD_ORIGIN,
     RECORD_SCORE,
     RECORD_BUDGET,
-    RECORD_FORK
+    RECORD_FORK,
+    RECORD_IMPORT
 };
 
 /* Version 2: RECORD_CREATE ends with the model's fingerprint. */

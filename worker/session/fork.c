@@ -172,6 +172,7 @@ int session_apply_fork(struct session *s, struct record_in *r, struct err *e)
     if (s->options.policy == &policy_linear)
         linear_fork(s, t);
     s->forked_from = forest_text(f, from);
+    s->copied_calls = f->calls.n;
     arena_done(&tmp);
     return 0;
 }

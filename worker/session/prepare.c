@@ -446,7 +446,7 @@ int session_prepare_end(struct session_plan *pub, const struct session_call_inpu
             return -1;
     }
     p->pub.call = s->next_call++;
-    p->pub.ran = s->forest.calls.n > 0;
+    p->pub.ran = s->forest.calls.n > s->copied_calls;
     s->updated_ms = s->idle_ms = in->now_ms;
     return 0;
 }

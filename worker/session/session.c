@@ -340,6 +340,9 @@ static int apply_to(struct session *s, uint64_t type, struct record_in *r, uint6
         return session_apply_score(s, r, e);
     case RECORD_FORK:
         return session_apply_fork(s, r, e);
+    case RECORD_IMPORT:
+        s->copied_calls = s->forest.calls.n;
+        return 0;
     case RECORD_BUDGET:
         return session_apply_budget(s, r, e);
     default:
@@ -358,7 +361,7 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     int rc;
 
     if (whole && h.version > RECORD_VERSION && h.version < RECORD_VERSION_MAX &&
-        h.type <= RECORD_FORK)
+        h.type <= RECORD_IMPORT)
         return err_set(e, ERR_UNSUPPORTED,
                        "a session's record is of version %u, this program reads %d",
                        (unsigned)h.version, RECORD_VERSION);

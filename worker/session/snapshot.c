@@ -166,6 +166,16 @@ static void move_over(const struct snapshot_reader *r, struct str *record)
     buf_done(&b);
 }
 
+/* What comes behind it is the new session's own. */
+static void put_import(const struct snapshot_reader *r)
+{
+    struct buf b = {0};
+
+    record_begin(&b, RECORD_IMPORT, r->to->id, r->to->now_ms);
+    *vec_push(&r->records->all) = arena_str(r->arena, buf_str(&b));
+    buf_done(&b);
+}
+
 /* What the records make of a session, in a store of their own. */
 static int check_session(const struct snapshot_reader *r, struct session_store *trial)
 {
@@ -263,5 +273,6 @@ int snapshot_read(const struct snapshot_target *to, struct str frames, struct ar
         return -1;
     for (size_t i = 0; i < ret->all.n; i++)
         move_over(&r, &ret->all.at[i]);
+    put_import(&r);
     return apply_all(&r, to->trial) != 0 || list_images(&r) != 0 ? -1 : 0;
 }

@@ -123,6 +123,7 @@ struct session {
     struct map rewards_by_response;
     enum session_stop stated;    /* who ended it, as complete or abort said */
     struct str forked_from;      /* the session that its beginning was copied from, or absent */
+    size_t copied_calls;         /* the first of forest.calls, which a fork or an import brought */
     struct str budget;           /* the budget that refused a call first, or absent */
     bool has_finished, finished; /* of complete */
     struct str complete_reason;

@@ -478,3 +478,58 @@ TEST(admission, a_complete_session_gives_its_room_back)
     finish(1, 1);
     close_node();
 }
+
+static void begin_several(struct engine_request q, uint32_t n, struct asker *a)
+{
+    for (q.answer = 0, q.answers = n; q.answer < n; q.answer++)
+        ask(0, q, a);
+}
+
+/* 10 tokens of prompt, and at most 10 of each answer. */
+TEST(admission, a_lease_counts_all_answers_of_a_call)
+{
+    struct asker a = {0}, b = {0};
+
+    open_node(&(struct engine_options){0}, 1600);
+    begin_several((struct engine_request){.session_id = STR("a")}, 3, &a);
+    expect_runs(3);
+    cr_assert_eq(board_kv_leased(node.board, 0), 40);
+    for (size_t i = 0; i < 3; i++)
+        finish(i, 20);
+    cr_assert_eq(board_kv_leased(node.board, 0), 70);
+    begin_several((struct engine_request){.session_id = STR("a"), .call = 1, .ran = true}, 2, &b);
+    expect_runs(5);
+    finish(3, 20);
+    finish(4, 20);
+    cr_assert_eq(board_kv_leased(node.board, 0), 70, "the first call's are not counted again");
+    close_node();
+    cr_assert(a.done == 3 && b.done == 2);
+}
+
+TEST(admission, answers_of_one_call_take_a_slot_each_while_they_run)
+{
+    struct asker a = {0}, b = {0}, again = {0};
+
+    open_node(&(struct engine_options){0}, 300);
+    node.kv.unit = 100;
+    kv_look(node.pools[0]->replicas.at[0]);
+    begin_several((struct engine_request){.session_id = STR("a")}, 2, &a);
+    expect_runs(2);
+    cr_assert_eq(board_kv_leased(node.board, 0), 200);
+    begin_several((struct engine_request){.session_id = STR("b")}, 2, &b);
+    expect_runs(2);
+    finish(0, 1);
+    cr_assert_eq(board_kv_leased(node.board, 0), 200, "the other one runs");
+    finish(1, 1);
+    expect_runs(4);
+    cr_assert_eq(board_kv_leased(node.board, 0), 300, "one of a, two of b");
+    begin_several((struct engine_request){.session_id = STR("a"), .call = 1, .ran = true}, 3,
+                  &again);
+    expect_runs(7);
+    cr_assert_eq(board_kv_leased(node.board, 0), 500, "who runs does not wait");
+    for (size_t i = 2; i < 7; i++)
+        finish(i, 1);
+    cr_assert_eq(board_kv_leased(node.board, 0), 200);
+    close_node();
+    cr_assert(a.done == 2 && b.done == 2 && again.done == 3);
+}
