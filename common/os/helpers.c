@@ -102,6 +102,9 @@ struct helpers {
     struct list_head done; /* jobs that have ended */
 };
 
+/* The job that this thread runs, or NULL. */
+static _Thread_local struct helper_job *job_here;
+
 static void lock(struct helpers *h)
 {
     CHECK(pthread_mutex_lock(&h->lock) == 0);
@@ -221,11 +224,14 @@ static bool run_job(struct thread *t, struct helper_job *j, void **tool)
     job_unqueue(j);
     t->job = j;
     j->began_us = clock_us();
+    atomic_store_explicit(&j->step_us, j->began_us, memory_order_relaxed);
     unlock(h);
     if (!*tool && h->opt.tool_new)
         *tool = h->opt.tool_new(h->opt.ctx);
     cancel_flag = &j->cancel;
+    job_here = j;
     j->run(j, *tool);
+    job_here = NULL;
     cancel_flag = NULL;
     lock(h);
     if (t->lost)
@@ -242,6 +248,12 @@ static bool run_job(struct thread *t, struct helper_job *j, void **tool)
     wake(h);
     lock(h);
     return true;
+}
+
+void helpers_step(void)
+{
+    if (job_here)
+        atomic_store_explicit(&job_here->step_us, clock_us(), memory_order_relaxed);
 }
 
 /* False: the pool ends, nobody will answer. */
@@ -466,7 +478,8 @@ static void thread_lose(struct helpers *h, struct thread *t)
 static void on_watch(struct loop_timer *timer)
 {
     struct helpers *h = CONTAINER_OF(timer, struct helpers, watch);
-    uint64_t limit_us = h->opt.limit_ms * 1000, now_us = clock_us();
+    int64_t limit_us = (int64_t)h->opt.limit_ms * 1000, took_us; /* less than 0: just begun */
+    uint64_t now_us = clock_us();
     unsigned before = h->n_lost;
     struct thread *next;
     bool busy;
@@ -481,9 +494,10 @@ static void on_watch(struct loop_timer *timer)
         if (!t->job || t->lost)
             continue;
         busy = true;
-        if (now_us - t->job->began_us > 2 * limit_us)
+        took_us = (int64_t)(now_us - atomic_load_explicit(&t->job->step_us, memory_order_relaxed));
+        if (took_us > 2 * limit_us)
             thread_lose(h, t);
-        else if (now_us - t->job->began_us > limit_us)
+        else if (took_us > limit_us)
             atomic_store_explicit(&t->job->cancel, true, memory_order_relaxed);
     }
     unlock(h);

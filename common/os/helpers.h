@@ -8,8 +8,8 @@
  * process, no log. Long work asks cancel_wanted() (common/base/cancel.h) now and then, and returns
  * early when it is.
  *
- * All functions but helpers_ask are the loop's thread's. Threads come to be in helpers_new: after a
- * fork, not before.
+ * All functions but helpers_ask and helpers_step are the loop's thread's. Threads come to be in
+ * helpers_new: after a fork, not before.
  */
 #ifndef RG_OS_HELPERS_H
 #define RG_OS_HELPERS_H
@@ -46,6 +46,7 @@ struct helper_job {
     helper_run_fn run;
     helper_done_fn done;
     uint64_t pushed_us, began_us, ended_us; /* on clock_us; began 0: it has not run */
+    _Atomic uint64_t step_us;               /* since when its limit counts */
     struct helper_lane *lane;
     struct list_item item, told; /* of its lane while it waits; of those to be told */
     struct list_item later;      /* of those that the loop has cancelled since it had the lock */
@@ -56,8 +57,8 @@ struct helper_job {
 
 struct helpers_options {
     unsigned threads;  /* 1.. */
-    uint64_t limit_ms; /* for one job; it is cancelled then, and stuck when it goes on as long
-                          again; 0: none */
+    uint64_t limit_ms; /* for one job, or one step of it (helpers_step); it is cancelled then, and
+                          stuck when it goes on as long again; 0: none */
     void *(*tool_new)(void *ctx); /* what each thread works with, made in it; or NULL */
     void (*tool_free)(void *tool);
     void (*on_lost)(void *ctx, unsigned n); /* n threads in all are lost to stuck jobs; or NULL */
@@ -87,6 +88,10 @@ bool helpers_busy(const struct helpers *h, struct str key);
 /* From within run: calls fn on the loop and waits for it. What a job needs of the loop's own is
  * fetched so. False: it was not called, the pool ends. */
 bool helpers_ask(struct helpers *h, void (*fn)(void *ctx), void *ctx);
+
+/* From within run: a step of the job is over, and the limit counts anew for the next. For jobs of
+ * many steps that wait for a disk each. Does nothing outside of a job. */
+void helpers_step(void);
 
 /* Nobody wants the job's result any more: done follows, soon when its work asks cancel_wanted. */
 void helpers_cancel(struct helpers *h, struct helper_job *j);

@@ -20,6 +20,7 @@ struct work {
     uint64_t spin_us;
     atomic_bool *gate; /* or NULL: it returns when this is set */
     bool deaf;         /* does not ask whether it is cancelled */
+    int steps;         /* it spins once more for each */
     atomic_bool began;
     bool saw_cancel;
     void *tool;
@@ -67,6 +68,11 @@ static void run(struct helper_job *j, void *tool)
         if (!w->deaf && cancel_wanted()) {
             w->saw_cancel = true;
             return;
+        }
+        if (w->steps > 0 && clock_us() >= until) {
+            w->steps--;
+            until += w->spin_us;
+            helpers_step();
         }
     }
 }
@@ -313,6 +319,18 @@ TEST(helpers, jobs_may_be_given_more_time_and_never_less)
     push(h, &w, "a");
     helpers_lengthen(h, 3600 * 1000);
     helpers_lengthen(h, 1);
+    until_told(1);
+    cr_assert_eq(w.end, HELPER_DONE);
+    cr_assert_not(w.saw_cancel);
+    close_pool(h);
+}
+
+TEST(helpers, a_job_of_steps_has_the_time_for_each)
+{
+    struct helpers *h = pool((struct helpers_options){.threads = 1, .limit_ms = 400});
+    struct work w = {.spin_us = 50 * 1000, .steps = 20};
+
+    push(h, &w, "a");
     until_told(1);
     cr_assert_eq(w.end, HELPER_DONE);
     cr_assert_not(w.saw_cancel);
