@@ -7,7 +7,8 @@
  *   file_write, share   else write it under the session's name, then link it as the node's copy
  *   settle_place        names are on the disk, where that is promised; else the name is taken back
  *
- * Workers of a node put at the same time and share no lock. link() lets one of them win, and
+ * Workers of a node put at the same time and share no lock; threads of one count a session's notes
+ * under one, so that no session has more than MEDIA_PINS_MAX. link() lets one of them win, and
  * rename() of a second link replaces a file that a power cut had left short. A file has as many
  * links as sessions and one more, hence the copy whose link count has come down to 1 is nobody's
  * (drop_copy).
@@ -17,12 +18,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/codec/sha256.h"
 #include "common/os/file.h"
@@ -33,6 +36,7 @@ struct media_store {
     char *root;
     bool sync;
     uint64_t session_bytes;
+    pthread_mutex_t *pinning; /* from a count of notes to the next note */
 };
 
 struct media_store *media_store_new(const struct media_options *o)
@@ -44,6 +48,8 @@ struct media_store *media_store_new(const struct media_options *o)
     m->root = mem_strndup(root.p, root.len);
     m->sync = o->sync;
     m->session_bytes = o->session_bytes;
+    m->pinning = mem_zalloc(sizeof(*m->pinning));
+    CHECK(pthread_mutex_init(m->pinning, NULL) == 0);
     buf_done(&root);
     return m;
 }
@@ -52,6 +58,8 @@ void media_store_free(struct media_store *m)
 {
     if (!m)
         return;
+    (void)pthread_mutex_destroy(m->pinning);
+    free(m->pinning);
     free(m->root);
     free(m);
 }
@@ -213,6 +221,20 @@ static int settle_place(const struct media_store *m, const struct media_place *p
     return -1;
 }
 
+/* All but the last step. */
+static int place_picture(const struct media_store *m, const struct media_place *p, struct str bytes,
+                         struct err *e)
+{
+    if (make_folders(m, p, e) != 0 || check_room(m, p, bytes.len, e) != 0)
+        return -1;
+    if (take_copy(p, bytes))
+        return 0;
+    if (file_write(p->own, p->part, bytes, m->sync) != 0)
+        return failed(e);
+    share(p, bytes);
+    return 0;
+}
+
 int media_store_put(const struct media_store *m, struct str session_id, struct str media,
                     struct str bytes, struct err *e)
 {
@@ -221,14 +243,24 @@ int media_store_put(const struct media_store *m, struct str session_id, struct s
     place_of(m, session_id, media, &p);
     if (is_whole(p.own, bytes))
         return 0;
-    if (make_folders(m, &p, e) != 0 || check_room(m, &p, bytes.len, e) != 0)
-        return -1;
-    if (!take_copy(&p, bytes)) {
-        if (file_write(p.own, p.part, bytes, m->sync) != 0)
-            return failed(e);
-        share(&p, bytes);
-    }
-    return settle_place(m, &p, e);
+    return place_picture(m, &p, bytes, e) == 0 ? settle_place(m, &p, e) : -1;
+}
+
+int media_store_bring(const struct media_store *m, struct str session_id, struct str media,
+                      struct str bytes, struct err *e)
+{
+    struct media_place p = {0};
+
+    place_of(m, session_id, media, &p);
+    return place_picture(m, &p, bytes, e);
+}
+
+int media_store_settle(const struct media_store *m, struct str session_id, struct err *e)
+{
+    struct media_place p = {0};
+
+    place_of(m, session_id, STR("00"), &p);
+    return sync_place(m, &p, e);
 }
 
 static int cannot_read(struct err *e)
@@ -378,15 +410,12 @@ int media_store_pinned(const struct media_store *m, const struct media_pin *pin,
     return 0;
 }
 
-int media_store_pin_room(const struct media_store *m, struct str session_id, struct err *e)
+static int check_pins(const struct media_place *p, struct err *e)
 {
-    struct media_place p = {0};
     const struct dirent *entry;
     unsigned n = 0;
-    DIR *d;
+    DIR *d = opendir(p->folder);
 
-    place_of(m, session_id, STR("00"), &p);
-    d = opendir(p.folder);
     if (!d)
         return 0;
     while ((entry = readdir(d)))
@@ -399,12 +428,22 @@ int media_store_pin_room(const struct media_store *m, struct str session_id, str
                                         MEDIA_PINS_MAX);
 }
 
+int media_store_pin_room(const struct media_store *m, struct str session_id, struct err *e)
+{
+    struct media_place p = {0};
+
+    place_of(m, session_id, STR("00"), &p);
+    return check_pins(&p, e);
+}
+
 /* What is written becomes the note, unless there is one that can be read: 1. */
 static int claim_pin(const struct media_store *m, const struct media_pin *pin,
                      const struct media_place *p, struct buf *out, struct err *e)
 {
     int rc;
 
+    if (access(p->own, F_OK) != 0 && check_pins(p, e) != 0)
+        return -1;
     if (link(p->part, p->own) == 0)
         return 0;
     if (errno != EEXIST)
@@ -415,6 +454,31 @@ static int claim_pin(const struct media_store *m, const struct media_pin *pin,
     return rename(p->part, p->own) == 0 ? 0 : failed(e); /* in place of what cannot be read */
 }
 
+/* All but the last step. */
+static int place_pin(const struct media_store *m, const struct media_pin *pin,
+                     const struct media_place *p, struct str part, struct buf *out, struct err *e)
+{
+    int rc;
+
+    if (file_write(p->part, p->part, part, m->sync) != 0)
+        return failed(e);
+    CHECK(pthread_mutex_lock(m->pinning) == 0);
+    rc = claim_pin(m, pin, p, out, e);
+    CHECK(pthread_mutex_unlock(m->pinning) == 0);
+    (void)unlink(p->part);
+    return rc;
+}
+
+int media_store_bring_pin(const struct media_store *m, const struct media_pin *pin, struct str part,
+                          struct buf *out, struct err *e)
+{
+    char name[PIN_NAME_MAX];
+    struct media_place p = {0};
+
+    place_of(m, pin->session_id, pin_name(pin, name), &p);
+    return place_pin(m, pin, &p, part, out, e);
+}
+
 int media_store_pin(const struct media_store *m, const struct media_pin *pin, struct str part,
                     struct buf *out, struct err *e)
 {
@@ -423,10 +487,7 @@ int media_store_pin(const struct media_store *m, const struct media_pin *pin, st
     int rc;
 
     place_of(m, pin->session_id, pin_name(pin, name), &p);
-    if (file_write(p.part, p.part, part, m->sync) != 0)
-        return failed(e);
-    rc = claim_pin(m, pin, &p, out, e);
-    (void)unlink(p.part);
+    rc = place_pin(m, pin, &p, part, out, e);
     if (rc == 0 && m->sync && file_sync_folder(p.folder) != 0) {
         (void)failed(e);
         (void)unlink(p.own);

@@ -37,6 +37,13 @@ void media_store_free(struct media_store *m); /* NULL is fine */
 int media_store_put(const struct media_store *m, struct str session_id, struct str media,
                     struct str bytes, struct err *e);
 
+/* The same for one of many: the names of all that a session is brought are on the disk when
+ * media_store_settle has returned 0, by one write for all of them. After its error the caller drops
+ * what it brought (media_store_drop). */
+int media_store_bring(const struct media_store *m, struct str session_id, struct str media,
+                      struct str bytes, struct err *e);
+int media_store_settle(const struct media_store *m, struct str session_id, struct err *e);
+
 /* Appends a session's picture, held against its hash: long work, for helpers. ERR_NOT_FOUND when
  * the session has none of that hash, ERR_STORAGE_FAILED when it cannot be read or is another. */
 int media_store_get(const struct media_store *m, struct str session_id, struct str media,
@@ -54,16 +61,20 @@ struct media_pin {
     struct str hash; /* the URL's SHA-256, where the URL itself is not known; else absent */
 };
 
-/* URLs of one session. */
+/* URLs of one session, whoever notes them at the same time. */
 enum { MEDIA_PINS_MAX = 4096 };
 
 /* ERR_BODY_TOO_LARGE when the session has as many as that. Asked before a new one is fetched. */
 int media_store_pin_room(const struct media_store *m, struct str session_id, struct err *e);
 
 /* Notes `part`: 0. 1: what somebody else noted before holds, and was appended to `out`. -1: as of
- * put and pinned. */
+ * put, pin_room and pinned. */
 int media_store_pin(const struct media_store *m, const struct media_pin *pin, struct str part,
                     struct buf *out, struct err *e);
+
+/* The same for one of many, as media_store_bring. */
+int media_store_bring_pin(const struct media_store *m, const struct media_pin *pin, struct str part,
+                          struct buf *out, struct err *e);
 
 /* Appends what was noted: 1; 0: nothing was, or nothing whole. -1: ERR_STORAGE_FAILED, nobody knows
  * whether there is one. */

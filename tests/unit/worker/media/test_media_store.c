@@ -148,6 +148,7 @@ TEST(media_store, a_session_has_images_from_so_many_urls)
     struct fixture f;
     struct err e = {0};
     char media[SHA256_HEX_LEN + 1], path[256];
+    struct buf got = {0};
 
     begin(&f, 0);
     cr_assert_eq(media_store_pin_room(f.store, STR("w0-0"), &e), 0);
@@ -161,6 +162,13 @@ TEST(media_store, a_session_has_images_from_so_many_urls)
     cr_assert_eq(media_store_pin_room(f.store, PIN.session_id, &e), -1);
     cr_assert_eq(e.kind, ERR_BODY_TOO_LARGE);
     cr_assert(strstr(e.text, "4096 URLs"));
+    /* who had room when it asked, and was not the only one */
+    cr_assert_eq(media_store_pin(f.store, &PIN, STR("{1}"), &got, &e), -1);
+    cr_assert_eq(e.kind, ERR_BODY_TOO_LARGE);
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(media_store_pin(f.store, &PIN, STR("{1}"), &got, &e), 0, "%s", e.text);
+    cr_assert_eq(media_store_pin(f.store, &PIN, STR("{2}"), &got, &e), 1, "it is there");
+    buf_done(&got);
     end(&f);
 }
 
