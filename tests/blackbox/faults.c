@@ -3,12 +3,12 @@
  * file of one of these names is in it,
  *   fdatasync   fails with the errno that stands in the file
  *   hold        fdatasync waits until the file is gone
- *   writev      fails with the errno in the file, after half of the bytes were written ("5 half")
- *   clock       CLOCK_REALTIME is so many seconds ahead
- *   stick       localtime_r waits in threads beside the first until the file is gone: a helper that
- *               renders does not come back
- *   where       what is hurt: descriptors whose name has this text, instead of "/seg-" (journal
- *               segments); then hold holds these only
+ *   pictures    fsync of what lies among the pictures ("/media/") takes so many milliseconds;
+ * "hold": until the file is gone writev      fails with the errno in the file, after half of the
+ * bytes were written ("5 half"), or from the third write on ("5 after 2") clock CLOCK_REALTIME is
+ * so many seconds ahead stick       localtime_r waits in threads beside the first until the file is
+ * gone: a helper that renders does not come back where       what is hurt: descriptors whose name
+ * has this text, instead of "/seg-" (journal segments); then hold holds these only
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -69,15 +69,34 @@ int fdatasync(int fd)
     return real(fd);
 }
 
+int fsync(int fd)
+{
+    static int (*real)(int);
+    char text[64];
+
+    if (!real)
+        *(void **)(&real) = dlsym(RTLD_NEXT, "fsync");
+    if (is_hurt(fd, "/media/") && fault("pictures", text, sizeof(text)))
+        (void)usleep((useconds_t)strtol(text, NULL, 10) * 1000);
+    while (is_hurt(fd, "/media/") && fault("pictures", text, sizeof(text)) &&
+           strcmp(text, "hold") == 0)
+        (void)usleep(2000);
+    return real(fd);
+}
+
 ssize_t writev(int fd, const struct iovec *parts, int n)
 {
     static ssize_t (*real)(int, const struct iovec *, int);
+    static int seen; /* since the fault began; journals are their loop's */
     char text[64];
+    const char *after;
     int saved = errno;
 
     if (!real)
         *(void **)(&real) = dlsym(RTLD_NEXT, "writev");
-    if (is_hurt(fd, "/seg-") && fault("writev", text, sizeof(text))) {
+    if (!is_hurt(fd, "/seg-") || !fault("writev", text, sizeof(text))) {
+        seen = 0;
+    } else if (!(after = strstr(text, "after")) || seen++ >= (int)strtol(after + 5, NULL, 10)) {
         if (strstr(text, "half"))
             (void)!write(fd, parts[0].iov_base, parts[0].iov_len / 2);
         errno = (int)strtol(text, NULL, 10);

@@ -45,7 +45,7 @@ def faulty(start, tmp_path):
         # in the sandbox a worker may not read the folder
         return start(env=env, workers=1, sandbox=False, **{"engine": "builtin:echo", **settings}), inject
     yield make
-    for name in ("fdatasync", "hold", "writev", "clock", "where", "stick"):
+    for name in ("fdatasync", "hold", "writev", "clock", "where", "stick", "pictures"):
         inject(name, None)
 
 

@@ -11,6 +11,7 @@ from test_snapshots import frames, packed, told
 from vision_kit import big, chat, files, image, media, session, text, user
 
 OTHER = kit.png(32, 32)
+DOTS = b"." * 12
 SHOTS = [kit.png(640, 480, 1), kit.jpeg(320, 256), kit.png(64, 64, 3)]
 
 
@@ -19,7 +20,7 @@ def talk(gateway, sid, shots=SHOTS):
     messages = []
     for i, shot in enumerate(shots):
         again = [image(shots[0])] if i == len(shots) - 1 else []
-        messages.append(user(text(f"look {i}"), image(shot, kind(shot)), *again))
+        messages.append(user(text(f"look {i} {2 * DOTS.decode()}"), image(shot, kind(shot)), *again))
         answer = chat(gateway, sid, messages)
         assert answer.status == 200, answer.body
         messages.append(answer.json()["choices"][0]["message"])
@@ -147,6 +148,26 @@ def swapped(document, old, new):
     return {**document, **packed([f.replace(old, new) for f in frames(document)])}
 
 
+def resized(document, old, new):
+    """The same by more bytes or fewer, for which the text in front of the picture has fewer or more: its length stays."""
+    more, made = len(new) - len(old), frames(document)
+    for i, f in enumerate(made):
+        while old in f:
+            at = f.index(old)
+            dots = f.rindex(DOTS, 0, at)
+            f = f[:dots] + b"-" * (len(DOTS) - more) + f[dots + len(DOTS):at] + new + f[at + len(old):]
+        made[i] = f
+    assert made != frames(document)
+    return {**document, **packed(made)}
+
+
+def cut(document, shot, n):
+    """A picture without its end, which the records name by what it is now."""
+    left = shot[:-n]
+    named = swapped(document, kit.sha(shot).encode(), kit.sha(left).encode())
+    return {**named, "media": [row(left) if r["sha256"] == kit.sha(shot) else r for r in document["media"]]}
+
+
 def row(data, named=None):
     return {"sha256": named or kit.sha(data), "data": kit.b64(data)}
 
@@ -167,14 +188,30 @@ HOSTILE = {
     "capitals": (lambda d: at(d, 0, sha256=d["media"][0]["sha256"].upper()), 400, "media[0]", "hexadecimal"),
     "nobody names it": (lambda d: {**d, "media": [*d["media"], row(OTHER)]}, 400, "media[3]", "no record names"),
     "twice": (lambda d: {**d, "media": [*d["media"], d["media"][0]]}, 400, "media[3]", "twice"),
-    "another width": (lambda d: swapped(d, b'"width":320', b'"width":321'), 400, "media[1]", "another format, size"),
-    "another format": (lambda d: swapped(d, b'"format":"jpeg"', b'"format":"webp"'), 400, "media[1]", "another format"),
+    "another width": (lambda d: swapped(d, b'"width":320', b'"width":321'), 400, "media[1]", "width is 321 in the records, 320 in the image"),
+    "another format": (lambda d: swapped(d, b'"format":"jpeg"', b'"format":"webp"'), 400, "media[1]", "format is webp in the records, jpeg in the image"),
     "other tokens": (lambda d: swapped(d, b'"tokens":300', b'"tokens":301'), 400, "media[0]", "301 tokens"),
+    "tokens that would be cut": (lambda d: resized(d, b'"tokens":300', b'"tokens":4294967596'), 400, "records",
+                                 "tokens must be an integer from 0 to 4294967295, not 4294967596"),
+    "a width that would be cut": (lambda d: resized(d, b'"width":320', b'"width":4294967616'), 400, "records",
+                                  "width must be an integer from 0 to 4294967295, not 4294967616"),
+    "less than nothing": (lambda d: resized(d, b'"height":256', b'"height":-256'), 400, "records", "not -256"),
+    "a number that is none": (lambda d: resized(d, b'"tokens":300', b'"tokens":"300"'), 400, "records", "tokens must be"),
+    "no tokens": (lambda d: swapped(d, b'"tokens":300', b'"tokenz":300'), 400, "records", "tokenz"),
+    "a grid that would be cut": (lambda d: resized(d, b'"grid":[1,', b'"grid":[4294967297,'), 400, "records",
+                                 "grid must be a list of integers from 0 to 4294967295, not 4294967297"),
+    "a flat grid": (lambda d: resized(d, b'"grid":[1,', b'"grid":['), 400, "records", "grid must be a list of 3 integers"),
+    "an image without bytes": (lambda d: swapped(d, b'"media":', b'"medio":'), 400, "records", "medio"),
+    "a cut picture": (lambda d: cut(d, SHOTS[0], 8), 400, "media[0]", "cut off"),
+    "another length": (lambda d: swapped(d, b'"bytes":%d,' % len(SHOTS[0]), b'"bytes":9999,'), 400, "media[0]",
+                       f"bytes is 9999 in the records, {len(SHOTS[0])} in the image"),
+    "a picture cut in its head": (lambda d: cut(d, SHOTS[0], len(SHOTS[0]) - 20), 400, "media[0]", ""),
     "two ways": (lambda d: {**d, **packed([f.replace(b'"tokens":300', b'"tokens":301') if i == 1 else f
                                            for i, f in enumerate(frames(d))])}, 400, "records", "two ways"),
-    "a path": (lambda d: swapped(d, kit.sha(SHOTS[2]).encode(), b"../" * 21 + b"x"), 400, "media[2]", "no record names"),
+    "a path": (lambda d: swapped(d, kit.sha(SHOTS[2]).encode(), b"../" * 21 + b"x"), 400, "records",
+               "media must be a SHA-256"),
     "a path, and no picture": (lambda d: {**swapped(d, kit.sha(SHOTS[2]).encode(), b"../" * 21 + b"x"), "media": d["media"][:2]},
-                               400, "records", "no SHA-256"),
+                               400, "records", "media must be a SHA-256"),
     "too large": (lambda d: {**d, "media": [*d["media"][:2], row(big(1100), d["media"][2]["sha256"])]}, 413, "media[2]",
                   "--max-image-bytes"),
     "truncated": (lambda d: json.dumps(d)[:-40].encode(), 400, None, ""),

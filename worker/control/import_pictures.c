@@ -14,6 +14,7 @@
 #include "common/codec/fields.h"
 #include "common/codec/json_build.h"
 #include "common/codec/sha256.h"
+#include "common/os/helpers.h"
 #include "common/serve/exchange.h"
 #include "worker/image/image_header.h"
 #include "worker/image/vision.h"
@@ -107,32 +108,53 @@ static int check_grid(const struct import_list *l, const struct image_part *imag
         return bad(l, why);
     if (grid.tokens != image->tokens || image->grid[0] != 1 || image->grid[1] != grid.height ||
         image->grid[2] != grid.width)
-        return err_field(
-            l->e, l->at,
-            "%s: the records have the image as %u tokens, the model here makes %u of it", l->at,
-            image->tokens, grid.tokens);
+        return err_field(l->e, l->at,
+                         "%s: the records have the image as %u tokens in a grid of %u x %u x %u, "
+                         "the model here makes %u of it in one of 1 x %u x %u",
+                         l->at, image->tokens, image->grid[0], image->grid[1], image->grid[2],
+                         grid.tokens, grid.height, grid.width);
     return 0;
+}
+
+/* A number of the picture, as the records tell it and as it is. */
+static int same(const struct import_list *l, const char *name, uint64_t told, uint64_t real)
+{
+    return told == real
+               ? 0
+               : err_field(l->e, l->at, "%s: %s is %llu in the records, %llu in the image", l->at,
+                           name, (unsigned long long)told, (unsigned long long)real);
+}
+
+/* Format, size and orientation. */
+static int check_header(const struct import_list *l, struct str bytes,
+                        const struct image_part *image)
+{
+    struct image_header h;
+    const char *why = image_header_read(bytes, &h), *format;
+    struct field_shown shown = {0};
+
+    if (why)
+        return bad(l, why);
+    format = image_format_name(h.format);
+    if (!str_eq_c(image->format, format))
+        return err_field(l->e, l->at, "%s: format is %s in the records, %s in the image", l->at,
+                         field_show_name(image->format, &shown), format);
+    if (same(l, "bytes", image->bytes, bytes.len) || same(l, "width", image->width, h.width) ||
+        same(l, "height", image->height, h.height))
+        return -1;
+    return same(l, "orientation", image->orientation, h.orientation);
 }
 
 /* What the bytes are is what the records say. */
 static int check(const struct import_list *l, struct str bytes, const struct image_part *image)
 {
     char hash[SHA256_HEX_LEN + 1];
-    struct image_header h;
-    const char *why;
 
     sha256_hex(bytes, hash);
     if (!str_eq_c(image->media, hash))
         return err_field(l->e, l->at, "%s: the SHA-256 of its data is %s, not %.*s", l->at, hash,
                          SHA256_HEX_LEN, image->media.p);
-    why = image_header_read(bytes, &h);
-    if (why)
-        return bad(l, why);
-    if (bytes.len != image->bytes || h.width != image->width || h.height != image->height ||
-        h.orientation != image->orientation ||
-        !str_eq_c(image->format, image_format_name(h.format)))
-        return bad(l, "the records tell another format, size or orientation than the image has");
-    return check_grid(l, image);
+    return check_header(l, bytes, image) == 0 ? check_grid(l, image) : -1;
 }
 
 /* Its text is not read again. A text with escapes is a copy, which is no part of the body. */
@@ -163,7 +185,7 @@ static int take_picture(struct import_list *l, const struct json *item)
     if (rc == 0) {
         drop_text(l, texts[1]);
         p->stored = true;
-        rc = media_store_put(p->store, p->session_id, texts[0], bytes, l->e);
+        rc = media_store_bring(p->store, p->session_id, texts[0], bytes, l->e);
     }
     arena_drop(l->arena, bytes.p);
     return rc;
@@ -195,7 +217,7 @@ static int take_url(struct import_list *l, const struct json *item)
     pin.hash = texts[0];
     part = image_part_make(l->arena, image_at(l, place));
     text = json_text_of(l->arena, &part);
-    rc = media_store_pin(p->store, &pin, json_string(&text), &held, l->e);
+    rc = media_store_bring_pin(p->store, &pin, json_string(&text), &held, l->e);
     buf_done(&held);
     return rc > 0 ? bad(l, "the URL stands twice") : rc;
 }
@@ -214,6 +236,7 @@ static int take_list(struct import_list *l, const struct json *body, const char 
     for (uint32_t i = 0; i < list->n; i++) {
         if (cancel_wanted())
             return cancel_fail(l->e);
+        helpers_step(); /* each waits for the disk */
         (void)snprintf(l->at, sizeof(l->at), "%s[%u]", name, i);
         if (take(l, &list->items[i]) != 0)
             return -1;
@@ -221,23 +244,13 @@ static int take_list(struct import_list *l, const struct json *body, const char 
     return 0;
 }
 
-/* The records may name anything as a picture's hash. */
-static int is_missing(const struct import_list *l, struct str media)
-{
-    struct field_shown shown = {0};
-
-    if (!sha256_is_hex(media))
-        return err_field(l->e, "records", "records: they name the image %s, which is no SHA-256",
-                         field_show_name(media, &shown));
-    return err_field(l->e, "media", "media: the image %.*s, which the records name, is missing",
-                     SHA256_HEX_LEN, media.p);
-}
-
 static int check_all_came(const struct import_list *l)
 {
     for (uint32_t i = 0; i < l->pictures->n; i++)
         if (!l->came[i])
-            return is_missing(l, image_at(l, i)->media);
+            return err_field(l->e, "media",
+                             "media: the image %.*s, which the records name, is missing",
+                             SHA256_HEX_LEN, image_at(l, i)->media.p);
     return 0;
 }
 
@@ -252,5 +265,8 @@ int import_pictures(struct import_pictures *p, struct arena *a, const struct jso
     /* one that stands twice is told as such: the list may be longer than what the records name */
     if (take_list(&l, body, "media", SIZE_MAX, take_picture) != 0 || check_all_came(&l) != 0)
         return -1;
-    return take_list(&l, body, "media_urls", MEDIA_PINS_MAX, take_url);
+    if (take_list(&l, body, "media_urls", MEDIA_PINS_MAX, take_url) != 0)
+        return -1;
+    helpers_step();
+    return p->stored ? media_store_settle(p->store, p->session_id, e) : 0;
 }

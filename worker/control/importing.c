@@ -60,7 +60,7 @@ static int import_run(struct long_work *w, struct work_tools *tools, struct err 
 
 /* --- writing --- */
 
-/* Nothing of it stays. */
+/* Nothing of it stays; but a session that cannot be taken back has its pictures. */
 static void take_back(struct importing *v)
 {
     struct service *a = v->request.service;
@@ -73,7 +73,7 @@ static void take_back(struct importing *v)
         log_warn(&(struct log_scope){.session = id},
                  "a session that was imported in part stays until it expires",
                  LOG_T("error", e.text));
-    if (v->reading.pictures.stored)
+    if (v->reading.pictures.stored && !session_is_kept(a->calls.store, id))
         media_store_drop(a->calls.media, id);
 }
 

@@ -9,7 +9,11 @@
 #include <string.h>
 
 #include "common/base/attrs.h"
+#include "common/codec/fields.h"
 #include "common/codec/json_build.h"
+#include "common/codec/sha256.h"
+
+#define BYTES_MAX ((int64_t)1 << 53) /* what every reader of JSON can tell */
 
 static void put_number(struct arena *a, struct json *o, const char *key, uint64_t v)
 {
@@ -38,6 +42,53 @@ bool image_part_is(const struct json *part)
 {
     return json_is(part, JSON_OBJECT) && str_eq_c(json_string(json_get(part, "type")), "image") &&
            json_is(json_get(part, "media"), JSON_STRING);
+}
+
+/* A number that must be there. */
+static int check_number(struct field_reader *f, const char *name, int64_t max)
+{
+    int64_t v = -1;
+
+    if (fields_integer(f, name, 0, max, &v) != 0)
+        return -1;
+    return v >= 0 ? 0
+                  : fields_fault(f, name, "is required: an integer from 0 to %lld", (long long)max);
+}
+
+static int check_grid(struct field_reader *f)
+{
+    const struct json *grid = json_get(f->body, "grid");
+
+    if (!json_is(grid, JSON_ARRAY) || grid->n != 3)
+        return field_bad("grid", grid, "a list of 3 integers", f->e);
+    for (uint32_t i = 0; i < grid->n; i++) {
+        int64_t v = -1;
+
+        if (json_to_i64(&grid->items[i], &v) != 0 || v < 0 || v > UINT32_MAX)
+            return field_bad("grid", &grid->items[i], "a list of integers from 0 to 4294967295",
+                             f->e);
+    }
+    return 0;
+}
+
+int image_part_check(const struct json *part, struct err *e)
+{
+    static const char *const names[] = {"type",   "media",       "format", "bytes", "width",
+                                        "height", "orientation", "grid",   "tokens"};
+    static const char *const sizes[] = {"width", "height", "orientation", "tokens"};
+    struct field_reader f = {.body = part, .e = e};
+    const struct json *media = json_get(part, "media");
+
+    if (fields_known(&f, "image", names, ARRAY_LEN(names)) != 0)
+        return -1;
+    if (!json_is(media, JSON_STRING) || !sha256_is_hex(json_string(media)))
+        return field_bad("media", media, "a SHA-256, 64 hexadecimal digits", e);
+    if (!json_is(json_get(part, "format"), JSON_STRING))
+        return field_bad("format", json_get(part, "format"), "a text", e);
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+        if (check_number(&f, sizes[i], UINT32_MAX) != 0)
+            return -1;
+    return check_number(&f, "bytes", BYTES_MAX) != 0 ? -1 : check_grid(&f);
 }
 
 static uint64_t number_of(const struct json *v)

@@ -17,6 +17,7 @@
 #include "common/base/str.h"
 
 struct arena;
+struct err;
 struct json;
 
 /* A picture that a request brought, in its arena. */
@@ -40,6 +41,11 @@ struct json image_part_make(struct arena *a, const struct image_part *p);
 
 /* Whether a content's part is a picture's. */
 bool image_part_is(const struct json *part);
+
+/* Whether a part of type "image" from outside is as image_part_make makes them: these members and
+ * no others, numbers within what struct image_part holds. -1 and ERR_INVALID with field, value and
+ * limit. */
+int image_part_check(const struct json *part, struct err *e);
 
 /* Reads one that image_part_is. What is missing is 0. */
 void image_part_read(const struct json *part, struct image_part *ret);

@@ -223,6 +223,32 @@ void snapshot_images(const struct session *s,
     }
 }
 
+/* A part that says it is a picture. Who made it is not known: a number that would be cut to what it
+ * fits in, or a picture without bytes, is none that this gateway made. */
+static int check_part(const struct snapshot_reader *r, const struct json *part)
+{
+    struct err why = {0};
+
+    if (!str_eq_c(json_string(json_get(part, "type")), "image") ||
+        image_part_check(part, &why) == 0)
+        return 0;
+    return err_field(r->e, "records", "records: they have an image that is none: %s", why.text);
+}
+
+static int check_parts(const struct snapshot_reader *r, const struct session *s)
+{
+    const struct forest *f = &s->forest;
+
+    for (size_t i = 0; i < f->nodes.n; i++) {
+        const struct json *content = json_get(f->nodes.at[i]->msg.json, "content");
+
+        for (uint32_t k = 0; json_is(content, JSON_ARRAY) && k < content->n; k++)
+            if (check_part(r, &content->items[k]) != 0)
+                return -1;
+    }
+    return 0;
+}
+
 struct image_listing {
     const struct snapshot_reader *reader;
     struct lookup places; /* in records->images, by hash */
@@ -254,8 +280,11 @@ static int list_images(const struct snapshot_reader *r)
 {
     struct image_listing l = {.reader = r, .places = {.arena = r->arena}};
     bool ended;
+    const struct session *s = session_find_any(r->to->trial, r->to->id, &ended);
 
-    snapshot_images(session_find_any(r->to->trial, r->to->id, &ended), list_image, &l);
+    if (check_parts(r, s) != 0)
+        return -1;
+    snapshot_images(s, list_image, &l);
     return l.rc;
 }
 
