@@ -505,3 +505,50 @@ def test_a_pool_with_the_served_models_name(start, engine, judge):
     assert a.status == 400 and "the name of the served model" in why(a), a.text
     said(ask(gateway, session(gateway), model=served))
     assert len(policy.requests) == 1 and not other.requests
+
+
+def test_a_session_asks_the_pools_that_it_may(start, engine, judge):
+    policy, other, user = engine(), judge(), judge()
+    settings = dict(workers=1, engine=[policy.setting, f"judge={other.setting}", f"user={user.setting}"])
+    gateway = start(**settings)
+    s = session(gateway, pools=["user"])
+    first = said(ask(gateway, s))
+    said(ask(gateway, s, RATE, model="user"))
+    talk = [*ASK["messages"], first, {"role": "user", "content": "on"}]
+    said(ask(gateway, s, talk, model="gpt-5"))
+    for sid in (s, gateway.post(f"/sessions/{s}/fork", {}).json()["session_id"],
+                gateway.post("/sessions/import", gateway.get(f"/sessions/{s}/snapshot").json()).json()["session_id"]):
+        bad = ask(gateway, sid, RATE, model="judge")
+        assert bad.status == 403 and 'may not ask the pool "judge"' in why(bad), bad.text
+        assert bad.json()["error"]["code"] == "wrong_scope" and bad.json()["error"]["param"] == "model"
+        said(ask(gateway, sid, [*RATE, {"role": "user", "content": "again"}], model="user"))
+        assert gateway.get(f"/sessions/{sid}").json()["pools"] == ["user"]
+    gateway.stop()
+    gateway.start()
+    assert ask(gateway, s, RATE, model="judge").status == 403 and not other.requests
+    bad = gateway.post(f"/sessions/{s}/v1/messages", {"model": "judge", "max_tokens": 9, "messages": ASK["messages"]})
+    assert bad.status == 403 and bad.json()["error"]["type"] == "permission_error", bad.text
+    free = session(gateway)
+    said(ask(gateway, free, RATE, model="judge"))
+    assert "pools" not in gateway.get(f"/sessions/{free}").json()
+
+
+@pytest.mark.parametrize("model,pools,may", [
+    (None, [], "policy"), (None, ["judge", "user"], "policy judge user"), ("judge", [], "judge"),
+    ("judge", ["policy"], "judge policy"), ("policy", ["policy", "user", "user"], "policy user")], ids=str)
+def test_the_own_pool_needs_no_leave(start, engine, judge, model, pools, may):
+    gateway = start(workers=1, engine=[engine().setting, f"judge={judge().setting}", f"user={judge().setting}"])
+    s = session(gateway, pools=pools, **({"model": model} if model else {}))
+    said(ask(gateway, s))
+    for i, name in enumerate(("policy", "judge", "user")):
+        assert ask(gateway, s, [{"role": "user", "content": str(i)}], model=name).status == (200 if name in may.split() else 403)
+
+
+def test_a_list_of_pools_that_are_none(start, engine, judge):
+    gateway = start(workers=1, engine=[engine().setting, f"judge={judge().setting}"])
+    bad = gateway.post("/sessions", {"pools": ["judge", "jugde"]})
+    assert bad.status == 400 and bad.json()["error"]["param"] == "pools", bad.text
+    assert 'called "jugde"' in why(bad) and "there are: policy, judge" in why(bad)
+    for value in ("judge", [1], [""], {"judge": True}):
+        bad = gateway.post("/sessions", {"pools": value})
+        assert bad.status == 400 and bad.json()["error"]["param"] == "pools", bad.text

@@ -9,6 +9,7 @@
 #include "worker/call/prepare_input.h"
 #include "worker/call/sampling_merge.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_set.h"
 #include "worker/model/model.h"
 #include "worker/request/chat_request.h"
 #include "worker/residency/residency.h"
@@ -121,6 +122,19 @@ static int find_position(struct model_call *t, struct session *s)
     return session_prepare_begin(s, &t->arena, t->call_input, &t->plan, &t->err);
 }
 
+/* The request named a pool that the trainer did not list. */
+static int check_allowed(struct model_call *t, const struct session *s)
+{
+    const char *pool = engine_pool_name(t->engines);
+
+    if (session_may_ask(s, pool ? str_cstr(pool) : (struct str){0}))
+        return 0;
+    (void)err_field(&t->err, "model", "model: this session may not ask the pool \"%s\" (its pools)",
+                    pool ? pool : ENGINE_POOL_POLICY);
+    t->err.kind = ERR_WRONG_SCOPE;
+    return -1;
+}
+
 /* Which engines answer, and whether they can be asked so. */
 static int choose_engines(struct model_call *t, const struct session *s)
 {
@@ -132,7 +146,7 @@ static int choose_engines(struct model_call *t, const struct session *s)
                        "model: this session's pool \"%.*s\" is not among this gateway's engines "
                        "(--engine, /admin/engines)",
                        (int)own.len, own.p);
-    if (engine_pool_check_manned(t->engines, &t->err))
+    if (check_allowed(t, s) || engine_pool_check_manned(t->engines, &t->err))
         return -1;
     if (t->in.req->chat.messages)
         return 0;

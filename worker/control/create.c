@@ -139,23 +139,44 @@ static void add_name(void *ctx, const char *name)
     buf_printf(ctx, ", %.64s", name);
 }
 
+/* The pool that the option's value names. */
+static int find_pool(struct service *a, const char *option, struct str name,
+                     struct engine_pool **ret, struct err *e)
+{
+    struct buf known = {0};
+
+    *ret = engine_pool_named(a->calls.engines, name);
+    if (*ret)
+        return 0;
+    buf_puts(&known, ENGINE_POOL_POLICY);
+    engine_pool_each_name(a->calls.engines, add_name, &known);
+    (void)err_field(e, option, "%s: no pool of engines is called \"%.*s\"; there are: %.*s", option,
+                    (int)MIN_OF(name.len, (size_t)64), name.p, (int)MIN_OF(known.len, (size_t)400),
+                    known.p);
+    buf_done(&known);
+    return -1;
+}
+
 /* The engines that the session's calls go to unless they name others. */
 static int find_engines(struct service *a, const struct json *options, struct engine_pool **ret,
                         struct err *e)
 {
     struct str name = json_string(json_get(options, "model"));
-    struct buf known = {0};
 
-    *ret = name.p ? engine_pool_named(a->calls.engines, name) : a->calls.engines;
-    if (*ret)
-        return 0;
-    buf_puts(&known, ENGINE_POOL_POLICY);
-    engine_pool_each_name(a->calls.engines, add_name, &known);
-    (void)err_field(e, "model", "model: no pool of engines is called \"%.*s\"; there are: %.*s",
-                    (int)MIN_OF(name.len, (size_t)64), name.p, (int)MIN_OF(known.len, (size_t)400),
-                    known.p);
-    buf_done(&known);
-    return -1;
+    *ret = a->calls.engines;
+    return name.p ? find_pool(a, "model", name, ret, e) : 0;
+}
+
+/* A name that is no pool would allow nothing, and say nothing. */
+static int check_pools(struct service *a, const struct json *options, struct err *e)
+{
+    const struct json *pools = json_get(options, "pools");
+    struct engine_pool *found;
+
+    for (uint32_t i = 0; json_is(pools, JSON_ARRAY) && i < pools->n; i++)
+        if (find_pool(a, "pools", json_string(&pools->items[i]), &found, e))
+            return -1;
+    return 0;
 }
 
 /* What only the policy's engines are asked for, whatever kinds a pool has now or later. */
@@ -186,7 +207,8 @@ static int check_extra(struct service *a, const struct json *options, struct err
 
     const struct json *sampling = json_get(options, "sampling_params");
 
-    if (find_engines(a, options, &engines, e) || check_pool_options(engines, options, e))
+    if (find_engines(a, options, &engines, e) || check_pools(a, options, e) ||
+        check_pool_options(engines, options, e))
         return -1;
     if (json_string(json_get(options, "adapter")).len &&
         engine_pool_takes_lora(engines, json_get(sampling, SAMPLING_ENGINE_EXTRA), e))

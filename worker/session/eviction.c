@@ -135,7 +135,7 @@ void session_displace(struct session *s)
 
 void session_forget_options(struct session *s)
 {
-    s->options.sampling = s->options.lock_sampling = NULL;
+    s->options.sampling = s->options.lock_sampling = s->options.pools = NULL;
     s->options.labels = s->options.metadata = s->options.score = NULL;
     s->options.group = s->options.adapter = s->options.pool = (struct str){0};
     s->options.reseeded_from = (struct str){0};

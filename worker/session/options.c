@@ -49,6 +49,18 @@ static int read_kind(const struct json *v, const char *name, enum json_kind kind
     return 0;
 }
 
+/* A list of strings. */
+static int read_names(const struct json *v, const char *name, const char *what,
+                      const struct json **ret, struct err *e)
+{
+    if (read_kind(v, name, JSON_ARRAY, ret, e) != 0)
+        return -1;
+    for (uint32_t i = 0; *ret && i < (*ret)->n; i++)
+        if ((*ret)->items[i].kind != JSON_STRING)
+            return err_field(e, name, "%s must hold %s", name, what);
+    return 0;
+}
+
 /* The text of a string option, or the default. */
 static int read_name(const struct json *v, const char *name, const char *otherwise, struct str *ret,
                      struct err *e)
@@ -144,19 +156,14 @@ static void read_origin(const struct json *v, struct session_options *o)
 /* Options that are kept as JSON. Sampling parameters are not looked at here. */
 static int read_values(const struct json *v, struct session_options *o, struct err *e)
 {
-    const struct json *lock;
-
     if (read_kind(v, "sampling_params", JSON_OBJECT, &o->sampling, e) != 0 ||
         read_kind(v, "labels", JSON_OBJECT, &o->labels, e) != 0 ||
         read_kind(v, "metadata", JSON_OBJECT, &o->metadata, e) != 0 ||
         read_kind(v, "score", JSON_ARRAY, &o->score, e) != 0 ||
         score_wants_read(o->score, &(struct score_wants){0}, e) != 0 ||
-        read_kind(v, "lock_sampling", JSON_ARRAY, &o->lock_sampling, e) != 0)
+        read_names(v, "lock_sampling", "parameter names", &o->lock_sampling, e) != 0 ||
+        read_names(v, "pools", "names of pools", &o->pools, e) != 0)
         return -1;
-    lock = o->lock_sampling;
-    for (uint32_t i = 0; lock && i < lock->n; i++)
-        if (lock->items[i].kind != JSON_STRING)
-            return err_field(e, "lock_sampling", "lock_sampling must hold parameter names");
     return 0;
 }
 
@@ -281,6 +288,7 @@ void session_options_write(const struct session_options *opt, struct buf *json)
     json_out_member_i64(&o, "max_nodes", opt->max_nodes);
     put_value(&o, "sampling_params", opt->sampling);
     put_value(&o, "lock_sampling", opt->lock_sampling);
+    put_value(&o, "pools", opt->pools);
     put_value(&o, "labels", opt->labels);
     put_value(&o, "metadata", opt->metadata);
     put_value(&o, "score", opt->score);

@@ -454,6 +454,19 @@ struct str session_pool(const struct session *s)
     return s->options.pool;
 }
 
+bool session_may_ask(const struct session *s, struct str pool)
+{
+    const struct json *pools = s->options.pools;
+    struct str name = pool.len ? pool : STR("policy");
+
+    if (!pools || str_eq(pool, s->options.pool))
+        return true;
+    for (uint32_t i = 0; i < pools->n; i++)
+        if (str_eq(json_string(&pools->items[i]), name))
+            return true;
+    return false;
+}
+
 struct str session_adapter(const struct session *s)
 {
     return s->options.adapter;

@@ -274,6 +274,10 @@ struct str session_adapter(const struct session *s);
 /* The pool of engines that its calls go to unless they name one; absent: the policy's. */
 struct str session_pool(const struct session *s);
 
+/* Whether its calls may name that pool (absent: the policy's): its own, and those of its option
+ * `pools`, which without that are all. */
+bool session_may_ask(const struct session *s, struct str pool);
+
 /* As session_tells_basis, for routed experts that are missing. */
 bool session_tells_experts(struct session *s);
 

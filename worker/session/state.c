@@ -347,6 +347,10 @@ static void put_head(struct json_out *o, const struct session *s)
         json_out_member_str(o, "adapter", s->options.adapter);
     if (s->options.pool.len)
         json_out_member_str(o, "model", s->options.pool);
+    if (s->options.pools) {
+        json_out_key(o, "pools");
+        json_out_value(o, s->options.pools);
+    }
     session_put_stop(s, o);
     if (s->forked_from.p)
         json_out_member_str(o, "forked_from", s->forked_from);

@@ -37,7 +37,8 @@ struct session_options {
     bool compare_tokens; /* timeline_compare_level == "token" */
     uint64_t prompt_length, response_length, ttl_ms;
     const struct json *sampling, *lock_sampling, *labels, *metadata, *score; /* or NULL */
-    enum session_truncated on_truncated;                                     /* not AUTO */
+    const struct json *pools;            /* names that its calls may ask by model; NULL: all */
+    enum session_truncated on_truncated; /* not AUTO */
     bool refuse_completed;
     struct str reseeded_from; /* the unknown id of the call that it was made for ("": the call named
                                  none); absent: made by POST /sessions */
