@@ -100,6 +100,7 @@ static void on_tick(struct loop_timer *timer)
 
     loop_timer_set(w->loop, timer, TICK_MS, on_tick);
     control_sweep(&w->state.service);
+    dispatch_sweep(&w->state.service);
     worker_state_tick(&w->state);
     publish(w);
     session_store_totals(w->state.service.calls.store, &t);

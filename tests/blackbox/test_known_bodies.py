@@ -4,6 +4,7 @@ every body whole: answers, errors, records and exports are the same."""
 import json
 import random
 import re
+import signal
 
 import pytest
 
@@ -280,3 +281,34 @@ def test_what_is_held_stays_below_its_limit(start):
             assert gateway.chat(s, [user("go"), said("w " * 40000 + "é" * n), user("on")]).status == 200
     g.wait_until(lambda: known_bytes(gateway) > 0, what="something is known")
     assert known_bytes(gateway) <= 2 << 20
+
+
+def taught(gateway):
+    """A session of which something is known."""
+    session = gateway.post("/sessions", {}).json()
+    assert gateway.chat(session, [user("go"), said("w " * 20000), user("on")]).status == 200
+    g.wait_until(lambda: known_bytes(gateway) > 0, what="something is known")
+    return session
+
+
+@pytest.mark.parametrize("end", ["finalize", "abort", "delete"])
+def test_an_ended_session_leaves_its_room_to_others(start, end):
+    gateway = start(engine="builtin:echo", workers=1)
+    path = f"/sessions/{taught(gateway)['session_id']}"
+    a = gateway.request("DELETE", path) if end == "delete" else gateway.post(f"{path}/{end}", {})
+    assert a.status < 300, a.text
+    g.wait_until(lambda: known_bytes(gateway) == 0, what="nothing is known any more")
+
+
+def test_a_reload_that_takes_the_room_away_is_obeyed_at_once(start, tmp_path):
+    """Not with the next request of whoever it is: there may be none."""
+    path = tmp_path / "rollgate.yaml"
+    path.write_text("")
+    gateway = start(engine="builtin:echo", workers=1, config=path)
+    session = taught(gateway)
+    path.write_text("known-bodies-memory: 0\n")
+    gateway.signal(signal.SIGHUP)
+    gateway.wait_line("configuration reloaded")
+    g.wait_until(lambda: known_bytes(gateway) == 0, what="nothing is known any more")
+    assert gateway.chat(session, [user("go"), said("w " * 20000), user("on")]).status == 200
+    assert known_bytes(gateway) == 0

@@ -25,6 +25,8 @@ void alone_check(bool holds, const char *what, const char *file, int line);
 #define cr_assert(holds, ...) alone_check((holds), #holds, __FILE__, __LINE__)
 #define cr_assert_not(holds, ...) cr_assert(!(holds))
 #define cr_assert_eq(a, b, ...) cr_assert((a) == (b))
+#define cr_assert_gt(a, b, ...) cr_assert((a) > (b))
+#define cr_assert_leq(a, b, ...) cr_assert((a) <= (b))
 #define cr_assert_null(p, ...) cr_assert((p) == NULL)
 #define cr_assert_not_null(p, ...) cr_assert((p) != NULL)
 

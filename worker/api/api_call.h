@@ -19,6 +19,7 @@
 
 struct answer_sink;
 struct api_call;
+struct body_text;
 struct chat_request;
 struct dialect;
 struct dialect_writer;
@@ -72,15 +73,6 @@ extern const struct answer_sink api_call_sink;
 /* api_call_reading.c: reads the request, in a helper when it is long, finds or makes its session,
  * and goes on with `ready`; or answers what is wrong with it. */
 void call_read(struct service_request *r, const struct dialect *d, call_ready_fn ready);
-
-/* A body, and where what was read of it lies. */
-struct body_text {
-    struct str whole;
-    struct str tail; /* in the request's arena: its end, from byte tail_at on */
-    size_t tail_at;
-    struct str head;      /* its beginning, when that was known (known_bodies.h) */
-    const uint64_t *hash; /* str_hash128 of whole; 0, 0 or NULL: not computed yet */
-};
 
 /* api_call_body.c: reads the exchange's body into body and req; *ret is what was read as JSON. */
 int api_call_read_body(struct api_call *c, struct body_text *ret, struct err *e);

@@ -29,9 +29,10 @@ void models_get(struct service_request *r, struct str name);
 /* stored.c: a response by its id. */
 void stored_get(struct service_request *r, struct str id);
 
-/* known_bodies.c: bytes that the data plane holds beside requests, and their end: no request is
- * left. */
+/* known_bodies.c: bytes that the data plane holds beside requests; once a second, those of sessions
+ * that are here no more and what is above the limit go; and their end: no request is left. */
 size_t dispatch_held_bytes(const struct service *a);
+void dispatch_sweep(struct service *a);
 void dispatch_done(struct service *a);
 
 #endif

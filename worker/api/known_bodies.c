@@ -2,13 +2,16 @@
  * What sessions' requests began with (known_bodies.h): a table by session, in the order of use. A
  * session has a few, as agents that share it take turns, the newest first. When all is taken, a
  * session makes room that nobody asked for some time: requests that come round in turn would only
- * push each other out.
+ * push each other out. A reading makes a body longer, whatever comes of its request: the sweep
+ * counts that.
  */
 #include "worker/api/known_bodies.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/base/arena.h"
 #include "common/base/clock.h"
 #include "common/base/list.h"
 #include "common/base/map.h"
@@ -16,12 +19,12 @@
 #include "common/proc/config.h"
 #include "common/proc/ids.h"
 #include "common/proc/metrics.h"
-#include "worker/api/api_call.h"
 #include "worker/api/dispatch.h"
 #include "worker/dialect/dialect.h"
 #include "worker/dialect/known_body.h"
 #include "worker/residency/residency.h"
 #include "worker/service/service.h"
+#include "worker/session/session.h"
 
 enum {
     TIPS = 4,        /* of one session */
@@ -117,13 +120,16 @@ static size_t limit_of(const struct service *a)
     return (size_t)(all ? MIN_OF(most, all / LIMIT_PART) : most);
 }
 
-/* Sessions that rest go, the oldest first, until there is room for so many bytes more. */
+/* Sessions that rest go, the oldest first, until there is room for so many bytes more; none for
+ * what would not fit alone. */
 static bool make_room(struct service *a, size_t bytes)
 {
     struct known_bodies *all = known_of(a);
     size_t limit = limit_of(a);
     uint64_t now = clock_ms();
 
+    if (bytes > limit)
+        return false;
     for (;;) {
         struct known_session *s = LIST_FIRST_OF(&all->all, struct known_session, item);
 
@@ -144,10 +150,15 @@ static struct known_session *session_of(struct known_bodies *all, struct str id)
         memcpy(s->id, id.p, id.len);
         (void)map_set(&all->by_id, str_cstr(s->id), s);
     }
+    return s;
+}
+
+/* It is the last to go now. */
+static void use_session(struct known_bodies *all, struct known_session *s)
+{
     list_remove(&s->item);
     list_append(&all->all, &s->item);
     s->used_ms = clock_ms();
-    return s;
 }
 
 /* --- one reading --- */
@@ -250,24 +261,60 @@ static void drop_replaced(struct known_bodies *all, struct known_session *s,
             drop_tip(all, s, i);
 }
 
-void known_bodies_note(struct service *a, struct str session_id, struct known_reading *r)
+/* What its bodies take by now. */
+static void weigh_session(struct known_bodies *all, struct known_session *s)
 {
-    struct known_bodies *all = known_of(a);
-    struct known_session *s;
+    for (size_t i = 0; i < s->n; i++) {
+        size_t bytes = known_body_bytes(s->tips[i].body);
 
-    metrics_count(a->calls.page, METRIC_known_bytes, r->part.state.bytes);
-    if (!r->kept.body)
-        return;
-    s = session_of(all, session_id);
+        all->bytes += bytes - s->tips[i].bytes;
+        s->tips[i].bytes = bytes;
+    }
+}
+
+/* The one that the reading has made, the newest of its session's. */
+static void add_tip(struct known_bodies *all, struct known_session *s, struct known_reading *r)
+{
     drop_replaced(all, s, r->kept.body);
     if (r->kept.replaces)
         drop_replaced(all, s, r->best);
     if (s->n == TIPS)
         drop_tip(all, s, TIPS - 1);
     memmove(&s->tips[1], &s->tips[0], s->n * sizeof(s->tips[0]));
-    s->tips[0] = (struct tip){r->kept.body, r->kept.bytes};
+    s->tips[0] = (struct tip){.body = r->kept.body};
     s->n++;
-    all->bytes += r->kept.bytes;
     r->kept.body = NULL; /* the table's now */
+}
+
+void known_bodies_note(struct service *a, struct str session_id, struct known_reading *r)
+{
+    struct known_bodies *all = known_of(a);
+    struct known_session *s =
+        r->kept.body ? session_of(all, session_id) : map_get(&all->by_id, session_id);
+
+    metrics_count(a->calls.page, METRIC_known_bytes, r->part.state.bytes);
+    if (!s)
+        return;
+    use_session(all, s);
+    if (r->kept.body)
+        add_tip(all, s, r);
+    weigh_session(all, s);
+    (void)make_room(a, 0);
+}
+
+void dispatch_sweep(struct service *a)
+{
+    struct known_bodies *all = a->known;
+    struct known_session *s, *next;
+    bool ended = false;
+
+    if (!all)
+        return;
+    LIST_EACH_SAFE(&all->all, s, next, struct known_session, item) {
+        if (session_find(a->calls.store, str_cstr(s->id), &ended))
+            weigh_session(all, s);
+        else
+            drop_session(all, s);
+    }
     (void)make_room(a, 0);
 }

@@ -15,17 +15,26 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/base/str.h"
 
 struct arena;
-struct body_text;
 struct dialect;
 struct err;
 struct json;
 struct known_messages;
 struct known_reading;
 struct service;
+
+/* A body, and where what was read of it lies. */
+struct body_text {
+    struct str whole;
+    struct str tail; /* in the request's arena: its end, from byte tail_at on */
+    size_t tail_at;
+    struct str head;      /* its beginning, when that was known */
+    const uint64_t *hash; /* str_hash128 of whole; 0, 0 or NULL: not computed yet */
+};
 
 /* For a request of that length; NULL: it is short, or there is no room. */
 struct known_reading *known_bodies_look(struct service *a, struct str session_id, size_t bytes);

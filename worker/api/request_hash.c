@@ -8,6 +8,7 @@
 #include "common/codec/json.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
+#include "worker/api/known_bodies.h"
 
 /* Behind blanks. */
 static size_t skip(struct str s, size_t at)

@@ -24,6 +24,7 @@ struct known_piece {
 struct known_body {
     atomic_uint holders;
     atomic_bool busy;
+    atomic_size_t bytes; /* of memory */
     const struct dialect *dialect;
     struct arena arena;
     struct json list_key;
@@ -243,11 +244,19 @@ static bool is_worn(const struct known_body *k)
     return k->arena.used_bytes / WORN_FACTOR > known_bytes(k) + WORN_FREE / WORN_FACTOR;
 }
 
-static size_t memory_of(const struct known_body *k)
+static void weigh(struct known_body *k)
 {
-    return sizeof(*k) + k->arena.held_bytes + k->members.cap * sizeof(struct json) +
-           k->pieces.cap * sizeof(struct known_piece) +
-           k->marks.cap * (sizeof(struct json_mark) + 2 * sizeof(struct json) + sizeof(uint32_t));
+    size_t bytes =
+        sizeof(*k) + k->arena.held_bytes + k->members.cap * sizeof(struct json) +
+        k->pieces.cap * sizeof(struct known_piece) +
+        k->marks.cap * (sizeof(struct json_mark) + 2 * sizeof(struct json) + sizeof(uint32_t));
+
+    atomic_store_explicit(&k->bytes, bytes, memory_order_relaxed);
+}
+
+size_t known_body_bytes(const struct known_body *k)
+{
+    return atomic_load_explicit(&k->bytes, memory_order_relaxed);
 }
 
 /* Begins one for the body. */
@@ -260,7 +269,8 @@ static struct known_kept keep_anew(const struct dialect *d, struct str raw, atom
         known_body_let(k);
         return (struct known_kept){0};
     }
-    return (struct known_kept){k, memory_of(k), replaces};
+    weigh(k);
+    return (struct known_kept){k, replaces};
 }
 
 /* One that shares less than half of what is known is another conversation's. */
@@ -270,6 +280,7 @@ struct known_kept known_body_keep(struct known_body *k, size_t n, const struct d
 {
     size_t known = k && n ? k->marks.at[n - 1].end : 0;
     struct str raw;
+    int rc;
 
     if (trace->marks.n == 0)
         return (struct known_kept){0};
@@ -277,10 +288,12 @@ struct known_kept known_body_keep(struct known_body *k, size_t n, const struct d
     if (known == 0 || known < known_bytes(k) / 2 || is_worn(k))
         return keep_anew(d, raw, sum, known > 0 && is_worn(k));
     cut(k, n);
-    if (add_more(k, str_sub(raw, known, SIZE_MAX), trace)) {
+    rc = add_more(k, str_sub(raw, known, SIZE_MAX), trace);
+    if (rc)
         cut(k, n);
+    weigh(k);
+    if (rc)
         return (struct known_kept){0};
-    }
     known_body_hold(k);
-    return (struct known_kept){k, memory_of(k), true};
+    return (struct known_kept){k, true};
 }

@@ -53,10 +53,12 @@ size_t known_body_match(const struct known_body *k, const struct dialect *d, str
 /* The state behind the first n items, n > 0. Arrays are borrowed until known_body_keep. */
 void known_body_part(const struct known_body *k, size_t n, struct known_part *ret);
 
+/* Bytes of memory that it takes, as of the last known_body_keep. Asked on any thread. */
+size_t known_body_bytes(const struct known_body *k);
+
 /* What came of known_body_keep. */
 struct known_kept {
     struct known_body *body; /* held once more; NULL: nothing */
-    size_t bytes;            /* of memory that it takes */
     bool replaces;           /* it stands for the one that was given, which is no more of use */
 };
 

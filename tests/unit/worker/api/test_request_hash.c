@@ -2,6 +2,7 @@
 #include "common/serve/exchange.h"
 #include "testing.h"
 #include "worker/api/api_call.h"
+#include "worker/api/known_bodies.h"
 
 static void hash_of(const char *body, uint64_t ret[2])
 {
