@@ -13,6 +13,7 @@
 #include "common/codec/json.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
+#include "worker/api/known_bodies.h"
 #include "worker/dialect/dialect.h"
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
