@@ -6,6 +6,7 @@ import pytest
 from asides_engine import AsidesEngine
 from caching_engine import CachingEngine
 from gateway import stays, wait_until
+from stub_engines import StubEngine
 from test_dialects import USER
 
 END = 257
@@ -54,13 +55,13 @@ def leased(gateway):
     return sum(v for k, v in gateway.metrics().items() if k.startswith("rollgate_kv_leased_tokens"))
 
 
-def begin(start, *engines, **more):
-    """A gateway whose engines have told; each of their sessions is expected to hold 1,000 tokens."""
+def begin(start, *engines, judge=None, **more):
+    """A gateway whose engines have told; each of their sessions is expected to hold 1,000 tokens. judge: of a pool beside them."""
     options = {"workers": 1, "kv_admission": 100, "kv_session_tokens": 1000, "engine_health_interval": "50ms", **more}
-    gateway = start(engine=[e.setting for e in engines], **options)
+    gateway = start(engine=[e.setting for e in engines] + ([f"judge={judge.setting}"] if judge else []), **options)
 
     def asked():
-        return any(e["kv"]["state"] == "asked" for e in gateway.get("/admin/engines").json()["engines"])
+        return any(e["kv"] and e["kv"]["state"] == "asked" for e in gateway.get("/admin/engines").json()["engines"])
     wait_until(lambda: not asked(), 30, "what caches they have")
     return gateway
 
@@ -330,3 +331,23 @@ def test_all_answers_of_a_call_are_counted(start):
         several = Talk(gateway, b, n=4).end()
         assert one.status == several.status == 200 and len(several.json()["choices"]) == 4
         assert leased(gateway) - alone == alone + 3 * 101
+
+
+def test_a_session_that_asked_a_judge_alone_is_still_new(start):
+    with told(CachingEngine(1000)) as engine, StubEngine("openai") as judge:
+        judge.otherwise = lambda body: {"text": "7 of 10"}
+        gateway = begin(start, engine, judge=judge)
+        a, b = sessions(gateway, 2)
+        Talk(gateway, a).good()
+        assert Talk(gateway, b, model="judge").good()["content"] == "7 of 10"
+        waiting = Talk(gateway, b)
+        wait_until(lambda: held(gateway) == 1, 30, "it is held")
+        assert gateway.post(f"/sessions/{a}/finalize", {}).status == 200
+        first = waiting.good()
+        assert Talk(gateway, b, [USER, USER], model="judge").good()["content"] == "7 of 10"
+        c, = sessions(gateway, 1)
+        new = Talk(gateway, c)
+        wait_until(lambda: held(gateway) == 1, 30, "it is held")
+        Talk(gateway, b, [USER, first, USER]).good()
+        assert gateway.post(f"/sessions/{b}/abort", {}).status == 204
+        new.good()

@@ -428,6 +428,21 @@ int session_prepare_render(struct session_plan *pub, struct model_scratch *scrat
     return rc;
 }
 
+/* Whether the policy's engines have answered the session itself: not the one that it was copied
+ * from, and not other pools alone. The newest first: mostly it is one of theirs. */
+static bool has_run(const struct session *s)
+{
+    const struct forest *f = &s->forest;
+
+    for (size_t i = f->calls.n; i > s->copied_calls; i--) {
+        const struct call_record *c = &f->calls.at[i - 1];
+
+        if (c->n_checkpoints > 0 && !checkpoint_pool(f->checkpoints.at[c->first_checkpoint]).len)
+            return true;
+    }
+    return false;
+}
+
 /* Session and parent may have changed: commit.c looks again. */
 int session_prepare_end(struct session_plan *pub, const struct session_call_input *in,
                         struct err *e)
@@ -446,7 +461,7 @@ int session_prepare_end(struct session_plan *pub, const struct session_call_inpu
             return -1;
     }
     p->pub.call = s->next_call++;
-    p->pub.ran = s->forest.calls.n > s->copied_calls;
+    p->pub.ran = has_run(s);
     s->updated_ms = s->idle_ms = in->now_ms;
     return 0;
 }

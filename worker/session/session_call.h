@@ -47,7 +47,7 @@ struct session_call_input {
  * session_commit's session_apply or session_release, never both. */
 struct session_plan {
     uint64_t call;            /* number of this call in its session, from 0 */
-    bool ran;                 /* the session has a committed call of its own already */
+    bool ran;                 /* the policy's engines have answered the session itself */
     struct token_span prompt; /* exact ids to send; lives as long as the plan */
     size_t reused;            /* how many of them were stored before */
     uint32_t images;          /* pictures in the prompt; each is one id of it */
