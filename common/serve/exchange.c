@@ -481,11 +481,37 @@ static void begin(struct exchange *x, int status, const char *content_type)
     h2o_start_response(x->req, &x->generator);
 }
 
+/* libh2o would free the request behind its answer. */
+static void reply_stranded(struct exchange *x, int status, const char *content_type,
+                           struct str body)
+{
+    const h2o_headers_t *all = &x->req->res.headers;
+    struct buf answer = {0};
+
+    buf_printf(&answer, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n", status,
+               reason_of(status), content_type, body.len);
+    for (size_t i = 0; i < all->size; i++) {
+        buf_add_str(&answer, str_of_iovec(*all->entries[i].name));
+        buf_puts(&answer, ": ");
+        buf_add_str(&answer, str_of_iovec(all->entries[i].value));
+        buf_puts(&answer, "\r\n");
+    }
+    buf_puts(&answer, "Connection: close\r\n\r\n");
+    buf_add_str(&answer, body);
+    (void)send(x->conn->fd, answer.p, answer.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)shutdown(x->conn->fd, SHUT_WR);
+    buf_done(&answer);
+}
+
 /* A whole answer; the body is copied. */
 void exchange_reply(struct exchange *x, int status, const char *content_type, struct str body)
 {
     bool empty = status == 204 || status == 304;
 
+    if (x->stranded) {
+        reply_stranded(x, status, content_type, body);
+        return;
+    }
     x->req->res.content_length = empty ? SIZE_MAX : body.len;
     begin(x, status, empty ? NULL : content_type);
     if (!empty && !str_eq_c(exchange_method(x), "HEAD"))
@@ -613,6 +639,16 @@ void exchange_let(struct exchange *x)
     x->held = false;
     if (x->abandoned)
         end_lonely(x);
+}
+
+void exchange_strand(struct exchange *x)
+{
+    CHECK(x->held && !x->begun);
+    x->stranded = true;
+    x->closed = NULL;
+    forget_awaiting(x);
+    loop_forget(x->conn->server->loop, &x->conn->watch);
+    x->conn->server->busy--;
 }
 
 /* Whole pages of it: the input is libh2o's, and is freed as one piece. */

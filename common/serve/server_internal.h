@@ -103,6 +103,7 @@ struct exchange {
     bool begun, sending, ending, failing, final;
     bool held;      /* another thread reads the request */
     bool abandoned; /* meanwhile */
+    bool stranded;  /* for ever: exchange_strand */
     exchange_closed_fn closed;
     void *closed_ctx;
     exchange_more_fn more;

@@ -4,19 +4,26 @@
  *   fdatasync   fails with the errno that stands in the file
  *   hold        fdatasync waits until the file is gone
  *   pictures    fsync of what lies among the pictures ("/media/") takes so many milliseconds;
- * "hold": until the file is gone writev      fails with the errno in the file, after half of the
- * bytes were written ("5 half"), or from the third write on ("5 after 2") clock CLOCK_REALTIME is
- * so many seconds ahead stick       localtime_r waits in threads beside the first until the file is
- * gone: a helper that renders does not come back where       what is hurt: descriptors whose name
- * has this text, instead of "/seg-" (journal segments); then hold holds these only
+ *               "hold": until the file is gone
+ *   writev      fails with the errno in the file, after half of the bytes were written ("5 half"),
+ *               or from the third write on ("5 after 2")
+ *   clock       CLOCK_REALTIME is so many seconds ahead
+ *   stick       localtime_r waits in threads beside the first until the file is gone: a helper that
+ *               renders does not come back
+ *   keep        madvise and getaddrinfo wait in threads beside the first until the file is gone: a
+ *               helper that reads pictures, or a thread that fetches some, does not come back
+ *   where       what is hurt: descriptors whose name has this text, instead of "/seg-" (journal
+ *               segments); then hold holds these only
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -120,14 +127,42 @@ int clock_gettime(clockid_t id, struct timespec *t)
     return rc;
 }
 
+/* In threads beside the first, while there is such a fault. */
+static void wait_beside(const char *name)
+{
+    char text[64];
+
+    while (gettid() != getpid() && fault(name, text, sizeof(text)))
+        (void)usleep(2000);
+}
+
 struct tm *localtime_r(const time_t *t, struct tm *ret)
 {
     static struct tm *(*real)(const time_t *, struct tm *);
-    char text[64];
 
     if (!real)
         *(void **)(&real) = dlsym(RTLD_NEXT, "localtime_r");
-    while (gettid() != getpid() && fault("stick", text, sizeof(text)))
-        (void)usleep(2000);
+    wait_beside("stick");
     return real(t, ret);
+}
+
+int madvise(void *at, size_t size, int advice)
+{
+    static int (*real)(void *, size_t, int);
+
+    if (!real)
+        *(void **)(&real) = dlsym(RTLD_NEXT, "madvise");
+    wait_beside("keep");
+    return real(at, size, advice);
+}
+
+int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                struct addrinfo **ret)
+{
+    static int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+
+    if (!real)
+        *(void **)(&real) = dlsym(RTLD_NEXT, "getaddrinfo");
+    wait_beside("keep");
+    return real(host, service, hints, ret);
 }

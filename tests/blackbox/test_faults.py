@@ -43,9 +43,10 @@ def faulty(start, tmp_path):
     def make(**settings):
         env = {"LD_PRELOAD": f"{sanitizer()} {SHIM}", "RG_FAULTS": str(folder)}
         # in the sandbox a worker may not read the folder
-        return start(env=env, workers=1, sandbox=False, **{"engine": "builtin:echo", **settings}), inject
+        return start(env={**env, **settings.pop("env", {})}, workers=1, sandbox=False,
+                     **{"engine": "builtin:echo", **settings}), inject
     yield make
-    for name in ("fdatasync", "hold", "writev", "clock", "where", "stick", "pictures"):
+    for name in ("fdatasync", "hold", "writev", "clock", "where", "stick", "pictures", "keep"):
         inject(name, None)
 
 

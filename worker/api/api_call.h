@@ -136,6 +136,12 @@ void api_call_flush(struct api_call *c);
 
 void api_call_free(struct api_call *c);
 
+/* A helper is stuck in it: it must not be freed, nor its session leave memory. */
+bool api_call_stuck(const struct api_call *c);
+
+/* A helper is through with the exchange, or will never be: then an error can still be answered. */
+void api_call_let(struct api_call *c);
+
 /* reseed.c: a fresh session for a call whose own is not here, where that may be; its id. -1 and e:
  * ERR_UNKNOWN_SESSION, ERR_SESSION_ENDED, or there is no room. */
 int call_reseed(struct service_request *r, char ret_id[ID_TEXT_MAX], struct err *e);

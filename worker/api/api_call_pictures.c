@@ -53,8 +53,7 @@ static void on_fetched(struct long_work *w, const struct err *e)
     struct api_call *c = CONTAINER_OF(w, struct api_call, fetching);
 
     end(c);
-    exchange_watch(c->x, NULL, NULL);
-    exchange_let(c->x);
+    api_call_let(c);
     c->fetched(c, e);
 }
 

@@ -109,10 +109,11 @@ static int meet_session(struct api_call *c, struct err *e)
     return 0;
 }
 
+/* Nothing that a stuck helper may still read is freed. */
 static void refuse_call(struct api_call *c, const struct err *e)
 {
     respond_error(&c->request, c->dialect, e);
-    if (!c->reading.stuck && !c->fetching.stuck)
+    if (!api_call_stuck(c))
         api_call_free(c);
 }
 
@@ -120,11 +121,12 @@ static void refuse_call(struct api_call *c, const struct err *e)
 static void on_whole(struct api_call *c, const struct err *given)
 {
     struct call_env *env = &c->service->calls;
-    struct session *held = c->held;
+    struct session *held = api_call_stuck(c) ? NULL : c->held; /* what is stuck keeps it */
     struct err e = {0};
     int rc = given ? -1 : meet_session(c, &e);
 
-    c->held = NULL;
+    if (held)
+        c->held = NULL;
     if (c->id[0])
         exchange_set_header(c->x, "Rollgate-Session", str_cstr(c->id));
     if (rc) {
@@ -164,8 +166,7 @@ static void on_helped(struct long_work *w, const struct err *e)
 {
     struct api_call *c = CONTAINER_OF(w, struct api_call, reading);
 
-    exchange_watch(c->x, NULL, NULL);
-    exchange_let(c->x);
+    api_call_let(c);
     c->late = true;
     on_read(c, e);
 }

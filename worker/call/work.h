@@ -38,7 +38,8 @@ struct long_work;
 typedef int (*work_run_fn)(struct long_work *w, struct work_tools *tools, struct err *e);
 
 /* On the loop, after work that a helper did; e NULL: run returned 0. With w->stuck the helper is
- * still at it: nothing that it uses may be freed, by nobody, ever. */
+ * still at it: nothing that it uses may be freed, by nobody, ever; the request may be answered when
+ * its exchange was stranded (exchange_strand). */
 typedef void (*work_done_fn)(struct long_work *w, const struct err *e);
 
 /* The owner gave it up: frees what run used. Not called when that is stuck. */

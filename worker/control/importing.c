@@ -137,9 +137,12 @@ static void on_read(struct long_work *w, const struct err *e)
     struct importing *v = CONTAINER_OF(w, struct importing, work);
     struct exchange *x = v->request.x;
 
-    if (w->stuck) /* the helper may still read the body, which ends with the answer: none is sent */
-        return;
     exchange_watch(x, NULL, NULL);
+    if (w->stuck) { /* the helper may still read all of it, and store pictures */
+        exchange_strand(x);
+        respond_error(&v->request, NULL, e);
+        return;
+    }
     end(v, e);
     exchange_let(x);
 }

@@ -17,7 +17,7 @@
 #include "common/serve/server.h"
 #include "testing.h"
 
-enum { LEFT_BODY = 24 << 20 };
+enum { LEFT_BODY = 24 << 20, PACKED_BODY = 12 << 20 };
 
 enum { LOOK_MS = 1, LIMIT_MS = 10000, CHUNK = 64 << 10 };
 
@@ -114,9 +114,9 @@ static void run_until(struct fixture *f, bool (*wanted)(const struct fixture *f)
     cr_assert(wanted(f), "it did not come to pass");
 }
 
-static void open_for(struct fixture *f, server_handler_fn handler)
+static void open_with(struct fixture *f, server_handler_fn handler, bool (*packs)(struct str line))
 {
-    struct server_options o = {.max_body_bytes = 1 << 20, .max_connections = 16};
+    struct server_options o = {.max_body_bytes = 1 << 20, .max_connections = 16, .packs = packs};
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     struct err e;
 
@@ -131,6 +131,11 @@ static void open_for(struct fixture *f, server_handler_fn handler)
     f->loop = loop_new(&e);
     cr_assert_eq(server_new(f->loop, &o, handler, f, &f->server, &e), 0, "%s", e.text);
     server_listen(f->server, f->listen_fd);
+}
+
+static void open_for(struct fixture *f, server_handler_fn handler)
+{
+    open_with(f, handler, NULL);
 }
 
 static void open_all(struct fixture *f)
@@ -257,57 +262,118 @@ TEST(exchange, long_requests_leave_room_for_others)
     close_all(&f);
 }
 
-static size_t body_seen;
+static size_t body_seen, body_packed;
+
+static char letter(size_t i)
+{
+    return (char)('a' + i % 23);
+}
 
 static void on_body(void *ctx, struct exchange *x)
 {
-    struct str body = exchange_body(x);
+    struct str body = exchange_closed_body(x);
 
     on_request(ctx, x);
     body_seen = body.len;
     for (size_t i = 0; i < body.len; i++)
-        cr_assert_eq(body.p[i], (char)('a' + i % 23));
+        body_packed += body.p[i] != letter(i);
+    body = exchange_body(x);
+    for (size_t i = 0; i < body.len; i++)
+        cr_assert_eq(body.p[i], letter(i));
     exchange_reply(x, 200, "text/plain", STR("x"));
+}
+
+/* A request of so many letters comes in pieces, and is answered. */
+static void come_whole(struct fixture *f, size_t size)
+{
+    enum { PIECE = 100000 };
+
+    uint64_t limit_ms = clock_ms() + LIMIT_MS;
+    char *body = malloc(size);
+    char head[128];
+    size_t n = 0;
+    int fd;
+
+    for (size_t i = 0; i < size; i++)
+        body[i] = letter(i);
+    (void)snprintf(head, sizeof(head),
+                   "POST /a?b HTTP/1.1\r\nHost: h\r\ncontent-LENGTH:  %zu\r\n\r\n", size);
+    fd = client(f, head);
+    body_seen = body_packed = 0;
+    while (n < size || body_seen == 0) {
+        size_t piece = size - n < PIECE ? size - n : PIECE;
+        ssize_t sent = n < size ? send(fd, body + n, piece, MSG_DONTWAIT) : 0;
+
+        n += sent > 0 ? (size_t)sent : 0;
+        f->n = 0;
+        f->wanted = one_came;
+        f->limit_ms = clock_ms() + 2;
+        loop_timer_set(f->loop, &f->look, LOOK_MS, on_look);
+        server_run(f->server);
+        cr_assert(clock_ms() < limit_ms);
+    }
+    cr_assert_eq(body_seen, size);
+    close(fd);
+    free(body);
 }
 
 /* Room is made for all of it when a part has come. */
 TEST(exchange, a_long_body_comes_whole)
 {
-    enum { BODY = 900000, PIECE = 100000 };
-
-    char *body = malloc(BODY);
     struct fixture f;
-    char head[128];
 
-    for (size_t i = 0; i < BODY; i++)
-        body[i] = (char)('a' + i % 23);
     open_for(&f, on_body);
-    (void)snprintf(head, sizeof(head), "POST /a HTTP/1.1\r\nHost: h\r\ncontent-LENGTH:  %d\r\n\r\n",
-                   BODY);
-    for (int round = 1; round <= 2; round++) {
-        int fd = client(&f, head), n = 0;
-        uint64_t limit_ms = clock_ms() + LIMIT_MS;
-
-        body_seen = 0;
-        while (n < BODY || body_seen == 0) {
-            ssize_t sent = n < BODY
-                               ? send(fd, body + n, (size_t)(BODY - n < PIECE ? BODY - n : PIECE),
-                                      MSG_DONTWAIT)
-                               : 0;
-
-            n += sent > 0 ? (int)sent : 0;
-            f.n = 0;
-            f.wanted = one_came;
-            f.limit_ms = clock_ms() + 2;
-            loop_timer_set(f.loop, &f.look, LOOK_MS, on_look);
-            server_run(f.server);
-            cr_assert(clock_ms() < limit_ms);
-        }
-        cr_assert_eq(body_seen, BODY);
-        close(fd);
-    }
-    free(body);
+    come_whole(&f, 900000);
+    come_whole(&f, 900000);
     close_all(&f);
+}
+
+static bool packs(struct str request_line)
+{
+    cr_assert(str_eq_c(request_line, "POST /a?b HTTP/1.1"));
+    return true;
+}
+
+TEST(exchange, a_long_body_lies_packed_until_it_is_read)
+{
+    struct fixture f;
+
+    open_with(&f, on_body, packs);
+    server_limit_bodies(f.server, (size_t)2 * PACKED_BODY, 0);
+    come_whole(&f, PACKED_BODY);
+    cr_assert_gt(body_packed, PACKED_BODY / 4);
+    come_whole(&f, 900000); /* too short for it */
+    cr_assert_eq(body_packed, 0);
+    close_all(&f);
+}
+
+/* What a lost thread may read stays, also behind the server's end. */
+static struct exchange *stranded;
+
+TEST(exchange, a_stranded_one_is_answered_and_kept)
+{
+    struct fixture f;
+    char heard[4096];
+    int fd;
+
+    open_all(&f);
+    fd = client(&f, PLAIN);
+    run_until(&f, one_came);
+    stranded = f.x[0];
+    exchange_hold(stranded);
+    exchange_set_header(stranded, "X-A", STR("b"));
+    exchange_strand(stranded);
+    exchange_reply(stranded, 500, "text/plain", STR("gone\n"));
+    cr_assert_gt(hear(fd, heard, sizeof(heard)), 0);
+    cr_assert_str_eq(heard, "HTTP/1.1 500 Internal Server Error\r\nContent-Type: text/plain\r\n"
+                            "Content-Length: 5\r\nX-A: b\r\nConnection: close\r\n\r\ngone\n");
+    cr_assert_eq(recv(fd, heard, 1, 0), 0);
+    close(fd);
+    run_until(&f, always);
+    cr_assert_eq(server_busy(f.server), 0);
+    close_all(&f);
+    cr_assert_eq(f.closed, 0);
+    cr_assert(str_eq_c(exchange_query(stranded), "b=c"));
 }
 
 static bool has_much(const struct fixture *f)

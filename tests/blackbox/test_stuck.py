@@ -1,0 +1,78 @@
+"""Requests whose helper comes back much later, or never: each is answered, and what it may still touch stays."""
+import os
+
+import pytest
+
+import vision_kit as kit
+from gateway import wait_until
+from test_faults import faulty  # noqa: F401, a fixture
+from test_images_fetch import HERE, by, hosts, page, web  # noqa: F401
+from vision_kit import big, chat, image, session, text, user
+
+SHOT = big(200)
+
+
+@pytest.fixture
+def stuck(faulty, tmp_path):  # noqa: F811
+    """stuck(**settings) -> gateway and inject, of a model that takes images, with little patience."""
+    def make(**settings):
+        folder = tmp_path / "vision-model"
+        if not folder.exists():
+            kit.model_folder(folder)
+        gateway, inject = faulty(model=folder, helper_timeout="500ms", grace="1s", **settings)
+        gateway.allow("its thread is given up", "call failed")
+        return gateway, inject
+    return make
+
+
+def threads(gateway):
+    return len(os.listdir(f"/proc/{gateway.child('worker-0')}/task"))
+
+
+def look(gateway, sid):
+    return chat(gateway, sid, [user(text("look"), image(SHOT))])
+
+
+def goes_on(gateway, inject, ask):
+    """The request's thread is lost and its client told; then it comes back, and touches all that it had."""
+    pid, before = gateway.child("worker-0"), threads(gateway)
+    inject("keep", "1")
+    a = ask()
+    assert a.status == 500 and "took too long to prepare and was given up" in a.json()["error"]["message"], a.text
+    assert a.headers["Rollgate-Request-Id"] and threads(gateway) == before + 1
+    inject("keep", None)
+    wait_until(lambda: threads(gateway) == before, what="the lost thread has come back, and ended")
+    assert gateway.chat({"session_id": session(gateway)}, "still here").status == 200
+    assert gateway.child("worker-0") == pid
+    assert gateway.stop() == 0
+
+
+def test_the_body_of_a_call(stuck):
+    gateway, inject = stuck()
+    goes_on(gateway, inject, lambda: look(gateway, session(gateway)))
+
+
+def test_the_session_of_a_call_that_is_removed_meanwhile(stuck):
+    gateway, inject = stuck()
+    sid = session(gateway)
+
+    def ask():
+        a = look(gateway, sid)
+        assert gateway.request("DELETE", f"/sessions/{sid}").status == 204
+        return a
+    goes_on(gateway, inject, ask)
+
+
+def test_an_import(stuck, vision):
+    _, there = vision()
+    sid = session(there)
+    assert look(there, sid).status == 200
+    document = there.get(f"/sessions/{sid}/snapshot").json()
+    gateway, inject = stuck()
+    goes_on(gateway, inject, lambda: gateway.post("/sessions/import", document))
+
+
+def test_the_fetch_of_a_picture(stuck, web):  # noqa: F811
+    web.pages["/a"] = page(SHOT)
+    gateway, inject = stuck(media_fetch=hosts(web), **{**HERE, "media_fetch_timeout": "500ms"})
+    goes_on(gateway, inject, lambda: chat(gateway, session(gateway), [user(text("look"), by(web.at("/a")))]))
