@@ -194,12 +194,6 @@ static void make_descriptors(int fd)
         (void)close(last);
 }
 
-/* Calls of models have the pictures; the control plane's bodies are read on the loop. */
-static bool packs(struct str request_line)
-{
-    return str_find(request_line, STR("/v1/"), 0) != SIZE_MAX;
-}
-
 /* Listens on the worker's own socket and those of adopted places. */
 static int open_server(struct worker *w, struct err *e)
 {
@@ -207,7 +201,7 @@ static int open_server(struct worker *w, struct err *e)
     struct server_options o = {.max_body_bytes = (size_t)w->h->config->max_body_bytes,
                                .max_connections = connection_limit(),
                                .max_unfinished_bytes = (size_t)w->h->config->max_worker_body_bytes,
-                               .packs = packs,
+                               .packs = dispatch_packs,
                                .on_unfinished = on_unfinished};
 
     if (server_new(w->loop, &o, dispatch_request, &w->state.service, &w->server, e))

@@ -62,15 +62,17 @@ static void make_room(struct server_conn *c)
 {
     struct server *s = c->server;
     size_t all = c->intake.whole_bytes - c->sock->input->size + ROOM_AFTER;
+    h2o_iovec_t room;
     struct str input;
 
     if (s->opt.max_unfinished_bytes > 0 && s->room_bytes + all > s->opt.max_unfinished_bytes)
         return;
     s->room_bytes += all;
     c->intake.room_bytes = all;
-    (void)h2o_buffer_reserve(&c->sock->input, all);
+    room = h2o_buffer_reserve(&c->sock->input, all);
     input = str_of(c->sock->input->bytes, c->sock->input->size);
-    if (s->opt.packs && s->opt.packs(str_sub(input, 0, str_find(input, STR("\r\n"), 1))))
+    if (room.len >= all && s->opt.packs &&
+        s->opt.packs(str_sub(input, 0, str_find(input, STR("\r\n"), 1))))
         packed_input_begin(&c->packed, c->sock->input->bytes, c->intake.whole_bytes);
 }
 

@@ -301,7 +301,6 @@ static void start_call(struct call *c, const struct json *v)
 
 static void start_pass(struct call *c, const struct json *v)
 {
-    struct buf body = {0};
     struct str target = json_string(json_get(v, "path"));
     size_t query_at = str_find(target, STR("?"), 0);
     struct engine_pass p = {
@@ -311,17 +310,13 @@ static void start_pass(struct call *c, const struct json *v)
         .query = query_at == SIZE_MAX ? (struct str){0} : str_sub(target, query_at + 1, SIZE_MAX),
         .setting = arena_cstr(&c->arena, json_string(json_get(v, "passthrough"))),
         .content_type = json_string(json_get(v, "type")),
+        .body = json_string(json_get(v, "body")),
     };
     struct err e;
 
-    if (json_get(v, "body")) {
-        buf_add_str(&body, json_string(json_get(v, "body")));
-        p.body = &body;
-    }
     c->pass = engine_pass(driver.pool, &p, &pass_events, c, &e);
     if (!c->pass)
         on_failed(c, &e);
-    buf_done(&body);
 }
 
 static void cancel_call(int64_t id)

@@ -71,26 +71,38 @@ static bool is_of_many(struct str path)
     return false;
 }
 
-/* Splits the path: /sessions/{id}{rest}; a session key names its session for other paths. */
+/* /sessions/{id}{rest}: what follows the id, which becomes *id; any other path as it is. */
+static struct str behind_session(struct str path, struct str *id)
+{
+    struct str head = STR("/sessions/"), tail = str_sub(path, head.len, SIZE_MAX);
+    size_t slash = str_find(tail, STR("/"), 0);
+
+    if (!str_starts(path, head) || is_of_many(path))
+        return path;
+    *id = str_sub(tail, 0, slash == SIZE_MAX ? tail.len : slash);
+    return str_sub(tail, id->len, SIZE_MAX);
+}
+
+/* Splits the path; a session key names its session for those without one. */
 static void place_request(struct service_request *r, const struct shown_key *k)
 {
     struct str path = exchange_path(r->x);
-    struct str head = STR("/sessions/");
     uint32_t index;
 
-    r->rest = path;
-    if (is_of_many(path))
-        return;
-    if (str_starts(path, head)) {
-        struct str tail = str_sub(path, head.len, SIZE_MAX);
-        size_t slash = str_find(tail, STR("/"), 0);
-
-        r->id = str_sub(tail, 0, slash == SIZE_MAX ? tail.len : slash);
-        r->rest = str_sub(tail, r->id.len, SIZE_MAX);
-    } else if (k->proof.id.p) {
+    r->rest = behind_session(path, &r->id);
+    if (!r->id.p && !is_of_many(path))
         r->id = k->proof.id;
-    }
     r->id_valid = r->id.p && ids_parse(r->id, &index) == 0;
+}
+
+bool dispatch_packs(struct str request_line)
+{
+    size_t at = str_find(request_line, STR(" "), 0);
+    struct str path = str_trim(str_sub(request_line, at, SIZE_MAX)), id = {0};
+
+    path = str_sub(path, 0, str_find(path, STR(" "), 0));
+    path = str_sub(path, 0, str_find(path, STR("?"), 0));
+    return dialect_for_path(dialect_path(behind_session(path, &id))) != NULL;
 }
 
 /* The key must be of a kind that the route admits, and for this session. SCOPE_P is public. */

@@ -6,6 +6,7 @@
 #ifndef RG_API_DISPATCH_H
 #define RG_API_DISPATCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct err;
@@ -16,6 +17,10 @@ struct str;
 
 /* Handles one request (server_handler_fn; ctx is the struct service). */
 void dispatch_request(void *ctx, struct exchange *x);
+
+/* Whether the body of a request that begins so may be packed while it comes: it is a model call's,
+ * so there may be pictures in it, and helpers read it. */
+bool dispatch_packs(struct str request_line);
 
 /* api_call_entry.c: the data plane; r->rest is the path, with or without /v1. */
 void api_call_handle(struct service_request *r);

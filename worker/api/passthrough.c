@@ -119,7 +119,6 @@ static int forward(struct service_request *r, struct forward *f, struct err *e)
     struct str method = exchange_method(r->x);
     bool keyless = !keys_required(r->service->keys);
     char name[16] = "";
-    struct buf body = {0};
     struct engine_pass p = {
         .session_id = r->id,
         .method = name,
@@ -130,13 +129,11 @@ static int forward(struct service_request *r, struct forward *f, struct err *e)
         .setting = r->service->config->passthrough,
         .content_type = exchange_header(r->x, "content-type"),
         .accept = exchange_header(r->x, "accept"),
+        .body = exchange_body(r->x),
     };
 
     memcpy(name, method.p, MIN_OF(method.len, sizeof(name) - 1));
-    buf_add_str(&body, exchange_body(r->x));
-    p.body = body.len > 0 ? &body : NULL;
     f->call = engine_pass(r->service->calls.engines, &p, &events, f, e);
-    buf_done(&body);
     return f->call ? 0 : -1;
 }
 

@@ -8,7 +8,6 @@
 
 #include "common/base/str.h"
 
-struct buf;
 struct engine_pool;
 struct err;
 
@@ -24,7 +23,7 @@ struct engine_pass {
     const char *setting;     /* --passthrough */
     struct str content_type; /* absent: none */
     struct str accept;
-    struct buf *body; /* taken over; NULL: none */
+    struct str body; /* copied once the door is open; empty: none */
 };
 
 struct engine_pass_events {

@@ -139,7 +139,7 @@ static void ask(struct version_word *w, struct str version)
     json_out_end_obj(&o);
     buf_puts(&w->why, "no answer in time");
     q.path = str_cstr(adapter->version_path);
-    q.body = &body;
+    q.body = buf_str(&body);
     w->round->out++;
     w->passed = adapter->pass(w->replica->impl, &q, &on_pass, w);
     buf_done(&body);

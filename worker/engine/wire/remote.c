@@ -638,12 +638,14 @@ void *remote_pass(void *replica, const struct engine_pass *p,
 {
     struct remote *r = replica;
     struct http_request h = {.method = p->method,
-                             .body = p->body,
                              .idle_timeout_ms = r->options->idle_timeout_ms,
                              .total_timeout_ms = r->options->timeout_ms};
-    struct buf headers = {0}, path = {0};
+    struct buf headers = {0}, path = {0}, body = {0};
     struct aside *a;
 
+    buf_add_str(&body, p->body);
+    if (body.len > 0)
+        h.body = &body;
     buf_add_str(&path, p->path);
     if (p->query.len > 0)
         buf_printf(&path, "?%.*s", (int)p->query.len, p->query.p);
@@ -651,6 +653,7 @@ void *remote_pass(void *replica, const struct engine_pass *p,
     h.path = buf_str(&path);
     h.headers = buf_str(&headers);
     a = aside_start(r, &h, &(struct aside){.pass = events, .ctx = ctx});
+    buf_done(&body);
     buf_done(&path);
     buf_done(&headers);
     return a;
