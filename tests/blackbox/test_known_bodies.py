@@ -5,10 +5,12 @@ import json
 import random
 import re
 import signal
+import threading
 
 import pytest
 
 import gateway as g
+from stub_engines import StubEngine
 
 KNOWS = {"known_bodies_least": 1}
 WHOLE = {"known_bodies_memory": 0}
@@ -312,3 +314,29 @@ def test_a_reload_that_takes_the_room_away_is_obeyed_at_once(start, tmp_path):
     g.wait_until(lambda: known_bytes(gateway) == 0, what="nothing is known any more")
     assert gateway.chat(session, [user("go"), said("w " * 20000), user("on")]).status == 200
     assert known_bytes(gateway) == 0
+
+
+def test_a_long_answer_does_not_hold_what_its_request_did_not_begin_with(start, tmp_path):
+    """Its reading had a look at what the session's other agent said; that may go while the engine answers."""
+    path = tmp_path / "rollgate.yaml"
+    path.write_text("")
+    done = {"ids": list(b"ok") + [257], "matched": 257}
+    with StubEngine() as engine:
+        gateway = start(engine=engine.setting, workers=1, config=path)
+        engine.plan.append(done)
+        session = taught(gateway)
+        go, answers = threading.Event(), []
+        engine.plan.append({**done, "wait": go})
+        other = [user("another agent"), said("v " * 20000), user("on")]
+        thread = threading.Thread(target=lambda: answers.append(gateway.chat(session, other)))
+        thread.start()
+        g.wait_until(lambda: engine.running == 1, what="the engine is asked")
+        path.write_text("known-bodies-memory: 0\n")
+        gateway.signal(signal.SIGHUP)
+        gateway.wait_line("configuration reloaded")
+        try:
+            g.wait_until(lambda: known_bytes(gateway) == 0, what="nothing is known any more")
+        finally:
+            go.set()
+            thread.join()
+        assert answers[0].status == 200

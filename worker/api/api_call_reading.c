@@ -117,6 +117,14 @@ static void refuse_call(struct api_call *c, const struct err *e)
         api_call_free(c);
 }
 
+/* It is over: it would hold what others of the session know as long as the answer takes. */
+static void note_body(struct api_call *c)
+{
+    known_bodies_note(c->service, str_cstr(c->id), c->known);
+    known_reading_free(c->known);
+    c->known = NULL;
+}
+
 /* The session stays in memory until the call stands somewhere in it. */
 static void on_whole(struct api_call *c, const struct err *given)
 {
@@ -134,7 +142,7 @@ static void on_whole(struct api_call *c, const struct err *given)
     } else {
         api_call_tell_dropped(c);
         if (c->known)
-            known_bodies_note(c->service, str_cstr(c->id), c->known);
+            note_body(c);
         c->ready(c);
     }
     if (held)
