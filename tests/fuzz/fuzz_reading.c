@@ -13,6 +13,7 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/os/loop.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/reading.h"
 
