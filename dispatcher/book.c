@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
+#include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "dispatcher/book_record.h"
 

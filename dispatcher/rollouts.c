@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
+#include "common/base/mem.h"
 #include "common/codec/fields.h"
 #include "common/codec/json.h"
 

@@ -20,6 +20,7 @@
 
 #include "common/base/attrs.h"
 #include "common/base/buf.h"
+#include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/proc/config.h"
 #include "supervisor/processes.h"

@@ -5,9 +5,8 @@
 #ifndef RG_BASE_VEC_H
 #define RG_BASE_VEC_H
 
+#include <stdbool.h>
 #include <stdlib.h>
-
-#include "common/base/mem.h"
 
 #define VEC(type)      \
     struct {           \
@@ -16,26 +15,18 @@
     }
 
 /* Makes room for `more` elements behind n. */
-#define vec_reserve(v, more)                                                   \
-    do {                                                                       \
-        if ((v)->cap - (v)->n < (size_t)(more)) {                              \
-            size_t vec_want_ = (v)->cap ? (v)->cap * 2 : 8;                    \
-            while (vec_want_ - (v)->n < (size_t)(more))                        \
-                vec_want_ *= 2;                                                \
-            (v)->at = mem_realloc_array((v)->at, vec_want_, sizeof(*(v)->at)); \
-            (v)->cap = vec_want_;                                              \
-        }                                                                      \
-    } while (0)
+#define vec_reserve(v, more) \
+    ((void)((v)->at = vec_grow((v)->at, &(v)->cap, (v)->n, (more), sizeof(*(v)->at))))
 
 /* Pointer to a new last element (uninitialised). */
-#define vec_push(v) (vec_grow_one_((v)), &(v)->at[(v)->n++])
-#define vec_grow_one_(v)                                                \
-    ((v)->n < (v)->cap ? (void)0                                        \
-                       : (void)((v)->cap = (v)->cap ? (v)->cap * 2 : 8, \
-                                (v)->at = mem_realloc_array((v)->at, (v)->cap, sizeof(*(v)->at))))
+#define vec_push(v) ((v)->n < (v)->cap ? (void)0 : vec_reserve(v, 1), &(v)->at[(v)->n++])
 #define vec_pop(v) ((v)->at[--(v)->n])
 #define vec_last(v) ((v)->at[(v)->n - 1])
 #define vec_clear(v) ((void)((v)->n = 0))
 #define vec_done(v) (free((v)->at), (v)->at = NULL, (v)->n = (v)->cap = 0)
+
+/* Of the macros above: an array of *cap elements of size_bytes, n of them in use, with room for
+ * `more` behind these; doubled as often as it takes, *cap told. Out of memory aborts (mem.h). */
+void *vec_grow(void *at, size_t *cap, size_t n, size_t more, size_t size_bytes);
 
 #endif

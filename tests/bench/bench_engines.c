@@ -17,11 +17,14 @@
 
 #include "bench_clock.h"
 #include "bench_door.h"
+#include "common/base/buf.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_request.h"
+#include "worker/engine/engine_result.h"
 
 static struct {
     int sessions, tokens, gap_ms;

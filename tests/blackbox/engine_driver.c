@@ -22,10 +22,14 @@
 #include "common/base/vec.h"
 #include "common/codec/base64.h"
 #include "common/codec/json.h"
+#include "common/codec/sampling.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_request.h"
+#include "worker/engine/engine_result.h"
 #include "worker/engine/passing.h"
+#include "worker/tokens/span.h"
 
 enum { ENGINES_MAX = 16 };
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
+#include "common/base/mem.h"
 #include "common/base/str.h"
 #include "common/codec/json.h"
 #include "tests/model/fake_model.h"

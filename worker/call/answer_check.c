@@ -63,7 +63,7 @@ static int check_support(struct model_call *t)
 
     for (uint32_t i = 0; i < t->n_samples; i++)
         all = all && (t->samples[i].has_support || t->samples[i].n_ids == 0);
-    if (!t->wants.support || t->plan->exhausted || all)
+    if (!t->wants_support || t->plan->exhausted || all)
         return 0;
     if (t->env->strict_logprobs)
         return err_set(&t->err, ERR_ENGINE_INVALID, "--strict-logprobs: %s", what);

@@ -16,6 +16,7 @@
 #include "worker/call/model_call_internal.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_request.h"
 #include "worker/image/vision.h"
 #include "worker/media/media_store.h"
 #include "worker/model/model.h"

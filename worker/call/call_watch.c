@@ -7,7 +7,7 @@
 #include "worker/call/call_watch.h"
 #include "worker/call/sample.h"
 #include "worker/call/sampled_answer.h"
-#include "worker/engine/engine.h"
+#include "worker/engine/engine_result.h"
 
 void call_watch_call(const struct model_call *t, bool ended)
 {

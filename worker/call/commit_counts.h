@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "worker/session/cause.h"
+#include "worker/session/session.h"
 
 struct model_call;
 struct session_answer;

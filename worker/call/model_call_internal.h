@@ -14,7 +14,6 @@
 #include "worker/call/model_call.h"
 #include "worker/parsers/kinds.h"
 #include "worker/request/answer_sink.h"
-#include "worker/request/odds.h"
 
 struct call_env;
 struct call_trace;
@@ -46,7 +45,8 @@ struct model_call {
     enum call_step step;
     struct engine_pool *engines; /* that answer: the policy's, or another pool's */
     struct sampling sampling;
-    struct session_wants wants; /* the session's */
+    uint32_t wants_top_logprobs; /* struct session_wants of its session */
+    bool wants_support;
     struct str lora;            /* the session's adapter, in the arena; absent: none */
     const struct json *format;  /* response_format, before it became a grammar; NULL: none */
     enum thought_state thought; /* of the prompt */

@@ -12,7 +12,9 @@
 #include "worker/call/upstream.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_result.h"
 #include "worker/model/model.h"
+#include "worker/request/odds.h"
 #include "worker/session/session_answer.h"
 #include "worker/tokens/tokenizer.h"
 
@@ -59,7 +61,7 @@ static void keep_top(const struct engine_top *told, uint32_t n_told, uint32_t n,
 /* What the session wants kept of the odds, as a block. */
 static void keep_odds(struct model_call *t, struct sample *r, const struct engine_result *res)
 {
-    uint32_t n = (uint32_t)res->ids.n, k = t->wants.top_logprobs, told = res->top ? res->n_top : 0;
+    uint32_t n = (uint32_t)res->ids.n, k = t->wants_top_logprobs, told = res->top ? res->n_top : 0;
     struct odds o = {.n = n, .n_top = k};
     struct engine_top *tmp;
     struct buf block = {0};

@@ -9,6 +9,7 @@
 
 #include "worker/call/sampled_answer.h"
 
+#include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "worker/request/answer_sink.h"

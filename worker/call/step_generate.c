@@ -14,6 +14,7 @@
 #include "worker/call/upstream_body.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_request.h"
 #include "worker/request/chat_request.h"
 #include "worker/session/session_call.h"
 
@@ -70,8 +71,8 @@ enum step_result step_generate(struct model_call *t)
             .answers = t->n_samples,
             .prompt = t->plan->prompt,
             .sampling = t->sampling,
-            .top_logprobs = MAX_OF(req->logprobs ? req->top_logprobs : 0, t->wants.top_logprobs),
-            .support = t->wants.support,
+            .top_logprobs = MAX_OF(req->logprobs ? req->top_logprobs : 0, t->wants_top_logprobs),
+            .support = t->wants_support,
             .lora = t->lora,
             .thinks = t->thought != THOUGHT_CLOSED,
             .stream = req->stream,

@@ -70,11 +70,11 @@ static int check_wants(struct model_call *t)
 {
     const struct engine_pool *p = t->engines;
 
-    if (t->wants.support && engine_pool_tells(p, "sampling_support", &t->err))
+    if (t->wants_support && engine_pool_tells(p, "sampling_support", &t->err))
         return -1;
     if (t->lora.len && engine_pool_takes_lora(p, t->sampling.engine_extra, &t->err))
         return -1;
-    return t->wants.top_logprobs > 0 ? engine_pool_tells(p, "top_logprobs", &t->err) : 0;
+    return t->wants_top_logprobs > 0 ? engine_pool_tells(p, "top_logprobs", &t->err) : 0;
 }
 
 /* Whether a grammar is to be made here; -1: what is asked for cannot be sent, or enforced. */
@@ -95,7 +95,7 @@ static int check_constraint(struct model_call *t)
     if (known_parameters(t->env, &t->sampling, &t->err))
         return -1;
     if (t->env->strict_logprobs && !engine_pool_name(t->engines) &&
-        !t->wants.support && /* which brings logprobs of its own */
+        !t->wants_support && /* which brings logprobs of its own */
         !engine_pool_logprobs_own(t->engines, &t->sampling))
         return err_set(
             &t->err, ERR_INVALID,
@@ -165,7 +165,10 @@ static int merge(struct model_call *t, const struct session *s)
     bool own = pool ? str_eq_c(session_pool(s), pool) : !session_pool(s).len;
 
     if (own && !pool) {
-        t->wants = session_wants(s);
+        struct session_wants wants = session_wants(s);
+
+        t->wants_top_logprobs = wants.top_logprobs;
+        t->wants_support = wants.support;
         t->lora = session_adapter(s).len ? arena_str(&t->arena, session_adapter(s)) : t->lora;
     }
     return merge_sampling(&t->arena, t->in.req, own ? session_sampling(s) : NULL,

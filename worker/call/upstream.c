@@ -9,6 +9,7 @@
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/call/sampled_answer.h"
+#include "worker/engine/engine_result.h"
 #include "worker/model/model.h"
 #include "worker/request/chat_request.h"
 

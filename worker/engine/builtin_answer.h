@@ -13,6 +13,7 @@
 #define RG_ENGINE_BUILTIN_ANSWER_H
 
 #include "worker/engine/adapter.h"
+#include "worker/tokens/span.h"
 
 struct builtin;
 

@@ -5,6 +5,8 @@
 #include "common/base/vec.h"
 #include "common/os/loop.h"
 #include "worker/engine/builtin_answer.h"
+#include "worker/engine/engine_request.h"
+#include "worker/engine/engine_result.h"
 
 enum { GIVE_MOST = 512 }; /* tokens at once: a stream has an event for each */
 

@@ -10,6 +10,7 @@
 
 #include "common/base/attrs.h"
 #include "common/codec/json.h"
+#include "common/codec/sampling.h"
 #include "worker/engine/adapter.h"
 
 #define INNER "sampling_params"

@@ -6,6 +6,8 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/proc/metrics.h"
+#include "worker/engine/engine_request.h"
+#include "worker/engine/engine_result.h"
 #include "worker/engine/kv_admission_internal.h"
 #include "worker/engine/kv_room.h"
 #include "worker/engine/pool_call.h"

@@ -3,6 +3,7 @@
  * only if every one can. While there is no replica (--engine none) nothing is refused for what
  * those to come may be able to do. */
 #include "common/codec/json.h"
+#include "common/codec/sampling.h"
 #include "worker/engine/pool_internal.h"
 #include "worker/engine/vision_probe.h"
 

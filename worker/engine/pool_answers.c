@@ -9,6 +9,7 @@
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_result.h"
 #include "worker/engine/kv_admission.h"
 #include "worker/engine/pool_call.h"
 #include "worker/engine/pool_internal.h"

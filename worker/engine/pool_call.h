@@ -9,6 +9,7 @@
 #include "common/base/list.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/engine_request.h"
 #include "worker/engine/fair_queue.h"
 #include "worker/engine/splice.h"
 #include "worker/tokens/span.h"

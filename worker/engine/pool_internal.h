@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/buf.h"
 #include "common/base/list.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine_pool.h"

@@ -10,6 +10,9 @@
  * or goes thus moves only the sessions that it wins or loses.
  */
 #include "worker/engine/replicas.h"
+#include "common/codec/sampling.h"
+#include "worker/engine/engine_request.h"
+#include "worker/engine/engine_result.h"
 #include "worker/engine/kv_room.h"
 
 #include <math.h>

@@ -28,6 +28,7 @@
 #include <stdint.h>
 
 #include "common/base/arena.h"
+#include "common/base/buf.h"
 #include "common/os/loop.h"
 #include "worker/engine/adapter.h"
 

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/arena.h"
+#include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/list.h"
 #include "common/base/log.h"

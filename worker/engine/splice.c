@@ -13,6 +13,9 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/json_scan.h"
+#include "worker/engine/engine_result.h"
+#include "worker/request/odds.h"
+#include "worker/tokens/span.h"
 
 /* The sampling support of all pieces. */
 struct splice_support {

@@ -8,6 +8,7 @@
 
 #include "common/base/buf.h"
 #include "worker/engine/engine.h"
+#include "worker/tokens/span.h"
 
 struct splice_support;
 

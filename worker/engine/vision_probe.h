@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "worker/engine/engine.h"
+#include "worker/engine/engine_request.h"
 
 struct arena;
 struct model;

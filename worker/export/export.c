@@ -15,6 +15,7 @@
 
 #include <stdlib.h>
 
+#include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "worker/export/drift_audit.h"
 #include "worker/export/export_format.h"

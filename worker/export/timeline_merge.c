@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 #include "common/base/map.h"
+#include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "worker/export/track.h"

@@ -6,7 +6,6 @@
 #ifndef RG_REQUEST_ODDS_H
 #define RG_REQUEST_ODDS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,14 +27,6 @@ struct odds {
     const float *top_logprobs; /* n x n_top; -inf where the id is -1 */
     struct odds_support support;
 };
-
-/* Of what a session wants kept of its answers. */
-struct session_wants {
-    uint32_t top_logprobs; /* alternatives of each token; 0: none */
-    bool support;          /* the sampling support */
-};
-
-enum { SESSION_TOP_LOGPROBS_MAX = 128 };
 
 /* Appends the block. */
 void odds_write(const struct odds *o, struct buf *out);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/codec/json.h"
+#include "worker/request/odds.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit_record.h"
 #include "worker/session/payload.h"

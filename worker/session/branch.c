@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
+#include "common/base/mem.h"
 #include "worker/session/policy.h"
 #include "worker/session/store.h"
 

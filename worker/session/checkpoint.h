@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "common/base/str.h"
-#include "worker/session/cause.h"
+#include "worker/session/session.h"
 
 struct arena;
 struct forest;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/plan.h"

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"
 #include "worker/request/images.h"

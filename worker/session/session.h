@@ -27,7 +27,6 @@ struct json;
 struct model;
 struct session;
 struct session_store;
-struct session_wants;
 
 enum session_phase { SESSION_OPEN, SESSION_COMPLETED, SESSION_FINALIZED, SESSION_ABORTED };
 
@@ -42,6 +41,31 @@ enum session_truncated {
                            rendered as the client sent it, and its own checkpoint stays a leaf */
     TRUNCATED_REFUSE    /* 409 truncated_generation */
 };
+
+/* Why a call stands where it stands (docs/sessions.md). */
+enum session_cause {
+    CAUSE_EXTENDED,
+    CAUSE_NEW_ROOT,
+    CAUSE_HISTORY_REWRITTEN,
+    CAUSE_RESAMPLED,
+    CAUSE_SAME_ANSWER,
+    CAUSE_ASSISTANT_REWRITTEN,
+    CAUSE_TOOLS_CHANGED,
+    CAUSE_KWARGS_CHANGED,
+    CAUSE_TEMPLATE_REWRITE,
+    CAUSE_TRUNCATED,
+    CAUSE_COUNT
+};
+
+const char *session_cause_name(enum session_cause c);
+
+/* Of what a session wants kept of its answers. */
+struct session_wants {
+    uint32_t top_logprobs; /* alternatives of each token; 0: none */
+    bool support;          /* the sampling support */
+};
+
+enum { SESSION_TOP_LOGPROBS_MAX = 128 };
 
 /* Process-wide defaults; a session's own options override them (POST /sessions). */
 struct session_defaults {

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "common/base/str.h"
-#include "worker/session/cause.h"
+#include "worker/session/session.h"
 #include "worker/tokens/span.h"
 
 struct arena;

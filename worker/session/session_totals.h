@@ -6,7 +6,6 @@
 
 #include <stdint.h>
 
-#include "worker/session/cause.h"
 #include "worker/session/session.h"
 
 struct session_totals {

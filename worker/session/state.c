@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
+#include "common/base/mem.h"
 #include "worker/request/purpose.h"
 #include "worker/session/branch.h"
 #include "worker/session/checkpoint.h"

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/mem.h"
 #include "worker/session/payload.h"
 #include "worker/session/plan.h"
 #include "worker/session/session_totals.h"

@@ -14,8 +14,6 @@
 #include "common/base/str.h"
 #include "common/base/vec.h"
 #include "worker/model/model.h"
-#include "worker/request/odds.h"
-#include "worker/session/cause.h"
 #include "worker/session/forest.h"
 #include "worker/session/reward.h"
 #include "worker/session/session.h"

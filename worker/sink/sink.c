@@ -24,6 +24,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/mem.h"
 #include "common/journal/syncer.h"
 #include "common/proc/config.h"
 #include "common/proc/ids.h"

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/journal/syncer.h"
 #include "worker/export/export.h"

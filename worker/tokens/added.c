@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+#include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "worker/tokens/tokenizer.h"
 #include "worker/tokens/vocab.h"

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
+#include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"

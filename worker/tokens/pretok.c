@@ -17,6 +17,7 @@
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
+#include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "worker/tokens/byte_level.h"

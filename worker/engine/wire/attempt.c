@@ -20,6 +20,8 @@
 #include "common/base/mem.h"
 #include "common/net/http_client.h"
 #include "common/os/loop.h"
+#include "worker/engine/engine_request.h"
+#include "worker/engine/engine_result.h"
 #include "worker/engine/wire/reading.h"
 #include "worker/engine/wire/scoring.h"
 

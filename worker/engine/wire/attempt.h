@@ -4,6 +4,7 @@
 #ifndef RG_WIRE_ATTEMPT_H
 #define RG_WIRE_ATTEMPT_H
 
+#include "common/base/buf.h"
 #include "common/base/list.h"
 #include "worker/engine/wire/remote.h"
 

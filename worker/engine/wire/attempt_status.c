@@ -3,7 +3,7 @@
 #include "common/base/arena.h"
 #include "common/base/log.h"
 #include "common/net/http1.h"
-#include "worker/engine/engine.h"
+#include "worker/engine/engine_request.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/refusal.h"
 

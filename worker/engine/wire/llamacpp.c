@@ -8,6 +8,8 @@
 
 #include "common/base/vec.h"
 #include "common/codec/json_number.h"
+#include "common/codec/sampling.h"
+#include "worker/engine/engine_request.h"
 #include "worker/engine/wire/processed.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/scoring.h"

@@ -2,6 +2,8 @@
  * Kind `openai`: POST /v1/chat/completions upstream, the client's request as it is but for `stream`
  * and `n`. Text in, text out; ids and logprobs are taken where the upstream gives them.
  */
+#include "worker/engine/engine_request.h"
+#include "worker/engine/engine_result.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/upstream_ids.h"
 #include "worker/engine/wire/upstream_text.h"

@@ -18,8 +18,11 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/net/sse.h"
+#include "worker/engine/engine_request.h"
+#include "worker/engine/engine_result.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/upstream_text.h"
+#include "worker/request/odds.h"
 
 enum {
     EXPERTS_MAX = 1 << 30,

@@ -22,6 +22,7 @@
 #include "common/net/http1.h"
 #include "common/net/http_client.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_request.h"
 #include "worker/engine/passing.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/kv_told.h"

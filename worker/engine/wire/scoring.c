@@ -17,9 +17,11 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "common/codec/sampling.h"
 #include "common/net/http1.h"
 #include "common/net/http_client.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_request.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/wire_reply.h"
 

@@ -1,6 +1,8 @@
 /* Kind `sglang`: POST /generate, ids in, ids and logprobs out. */
 #include "common/base/vec.h"
+#include "common/codec/sampling.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_request.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/wire_fields.h"
 #include "worker/engine/wire/wire_reply.h"

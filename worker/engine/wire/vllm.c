@@ -5,7 +5,9 @@
  */
 #include "common/base/log.h"
 #include "common/base/vec.h"
+#include "common/codec/sampling.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_request.h"
 #include "worker/engine/wire/npy.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/wire_fields.h"

@@ -19,6 +19,7 @@
 #include "common/net/http_client.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_request.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/tokens/span.h"
 

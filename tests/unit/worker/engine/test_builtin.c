@@ -9,6 +9,8 @@
 #include "testing.h"
 #include "worker/engine/adapter.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_request.h"
+#include "worker/engine/engine_result.h"
 #include "worker/engine/engine_target.h"
 #include "worker/model/model.h"
 #include "worker/tokens/tokenizer.h"

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/base/buf.h"
 #include "testing.h"
 #include "worker/engine/adapter.h"
 #include "worker/engine/engine_set.h"

@@ -6,6 +6,8 @@
 #include "common/base/clock.h"
 #include "common/codec/json.h"
 #include "testing.h"
+#include "worker/engine/engine_request.h"
+#include "worker/engine/engine_result.h"
 #include "worker/engine/pool_internal.h"
 
 enum { ATTEMPTS_MAX = 16, PATIENCE_MS = 5000 };

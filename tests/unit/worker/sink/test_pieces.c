@@ -1,3 +1,4 @@
+#include "common/base/mem.h"
 #include "worker/sink/pieces.h"
 
 #include "common/base/buf.h"

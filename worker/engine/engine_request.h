@@ -1,0 +1,46 @@
+/*
+ * struct engine_request: what a call asks of an engine. Plain data; engine.h starts calls.
+ */
+#ifndef RG_ENGINE_ENGINE_REQUEST_H
+#define RG_ENGINE_ENGINE_REQUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
+#include "common/codec/sampling.h"
+#include "worker/tokens/span.h"
+
+struct engine_image;
+struct json;
+
+struct engine_request {
+    struct str
+        session_id;   /* affinity, X-SMG-Routing-Key, and the head of the engine's request id */
+    uint64_t call;    /* call number within the session */
+    bool ran;         /* the session had an answer of its own before: it is not new */
+    uint32_t answer;  /* which of the call's n answers this is, from 0, */
+    uint32_t answers; /* of so many; 0: one */
+    uint32_t attempt; /* which try; the pool's */
+    struct token_span prompt;
+    struct sampling sampling; /* max_tokens > 0, already clamped */
+    uint32_t top_logprobs;    /* 0: only the sampled token's */
+    bool support;             /* the sampling support is wanted */
+    struct str lora;          /* the adapter of the weights; absent: none */
+    struct str kv_salt;       /* what may share computed prompts; absent: all. The pool's */
+    bool thinks;              /* the prompt lets the model think */
+    bool stream;              /* deltas are wanted as they come */
+    uint32_t reused;          /* ids at its start that the session had before */
+    uint32_t experts_from;    /* routed experts are known for this many prompt ids */
+    const struct engine_image *images;
+    size_t n_images;
+    int32_t image_pad;            /* the placeholder, when there are images */
+    bool media_drift;             /* the answer may be to other tokens of the images */
+    struct token_span banned;     /* must not be sampled */
+    const struct json *chat_body; /* what kind `openai` sends, but for `stream`; else unused */
+    struct str trace;             /* header lines for it, each with CRLF; absent: none */
+    bool text;                    /* the prompt was not made: only kind `openai` can be asked */
+};
+
+#endif

@@ -1,0 +1,65 @@
+/*
+ * What an engine answers, while it comes (struct engine_delta) and whole (struct engine_result).
+ * Plain data, made by the adapters and the pool, read by the calls.
+ */
+#ifndef RG_ENGINE_ENGINE_RESULT_H
+#define RG_ENGINE_ENGINE_RESULT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
+#include "worker/engine/engine.h"
+#include "worker/request/odds.h"
+#include "worker/tokens/span.h"
+
+struct json;
+
+/* What came since the last delta. Borrowed for the callback. */
+struct engine_delta {
+    struct token_span ids;
+    const float *logprobs;        /* ids.n of them, or NULL (kind openai) */
+    const struct engine_top *top; /* ids.n x n_top, or NULL */
+    uint32_t n_top;
+    const struct json *message;  /* kind openai: the chunk's delta object; ids are empty then */
+    const struct json *chat_lps; /* kind openai: its `logprobs`, or NULL */
+};
+
+/* The whole answer. Borrowed for the callback. */
+struct engine_result {
+    enum engine_finish finish;
+    int32_t stop_id;          /* the stop id that ended it, or -1 */
+    struct str stop_text;     /* the stop string that ended it, or absent */
+    struct token_span ids;    /* all of them, the stop id included where the engine includes it */
+    const float *logprobs;    /* ids.n, or NULL */
+    enum logprob_basis basis; /* of the logprobs, of all pieces; pieces that differ: unknown */
+    bool unbudgeted;          /* the engine was not given sampling.max_thinking_tokens */
+    uint32_t drifted; /* tokens of the prompt that the engine made, where they are others than it
+                         was sent with images; 0: they are not */
+    uint32_t scored;  /* tokens whose logprob was asked for afterwards, in a call of its own */
+    int64_t
+        cached_tokens; /* of the prompt, as the engine tells what it had computed; -1: not told */
+    const struct engine_top *top;
+    uint32_t n_top;
+    const struct engine_version *versions; /* sorted, gapless over ids, or n_versions 0 */
+    size_t n_versions;
+    /* Where the engine tells no versions of the tokens: what it said before and after them; absent:
+     * nothing. */
+    struct str version_before, version_after;
+    struct odds_support support; /* when wanted and given for every token */
+    struct str experts;          /* raw little-endian block, absent when not asked or not given */
+    uint32_t experts_from, experts_rows;
+    const char *replica;    /* name for records and logs */
+    uint64_t queue_us;      /* waited for a slot */
+    uint64_t first_us;      /* asked until first token */
+    uint64_t total_us;      /* asked until the end */
+    uint32_t retries;       /* before the first byte */
+    uint32_t resumes;       /* engine-side aborts spliced */
+    struct str openai_body; /* kind openai: the upstream's whole answer; ids and logprobs may then
+                               be empty and NULL: it tells text alone */
+    struct token_span prompt_ids; /* kind openai: the prompt as the upstream rendered it, when told
+                                   */
+};
+
+#endif
