@@ -6,6 +6,7 @@ import pytest
 import vision_kit as kit
 from gateway import wait_until
 from test_faults import faulty  # noqa: F401, a fixture
+from test_helpers import LONG
 from test_images_fetch import HERE, by, hosts, page, web  # noqa: F401
 from vision_kit import big, chat, image, session, text, user
 
@@ -33,18 +34,26 @@ def look(gateway, sid):
     return chat(gateway, sid, [user(text("look"), image(SHOT))])
 
 
-def goes_on(gateway, inject, ask):
+def goes_on(gateway, inject, ask, fault="keep"):
     """The request's thread is lost and its client told; then it comes back, and touches all that it had."""
     pid, before = gateway.child("worker-0"), threads(gateway)
-    inject("keep", "1")
+    inject(fault, "1")
     a = ask()
     assert a.status == 500 and "took too long to prepare and was given up" in a.json()["error"]["message"], a.text
     assert a.headers["Rollgate-Request-Id"] and threads(gateway) == before + 1
-    inject("keep", None)
+    inject(fault, None)
     wait_until(lambda: threads(gateway) == before, what="the lost thread has come back, and ended")
     assert gateway.chat({"session_id": session(gateway)}, "still here").status == 200
     assert gateway.child("worker-0") == pid
     assert gateway.stop() == 0
+
+
+@pytest.mark.parametrize("path, body", [("chat/completions", {}), ("messages", {"max_tokens": 9}), ("messages/count_tokens", {})])
+def test_the_rendering(faulty, path, body):  # noqa: F811
+    gateway, inject = faulty(helper_timeout="500ms", grace="1s")
+    gateway.allow("its thread is given up", "call failed")
+    whole = {"model": "m", "messages": [user(text(LONG))], **body}
+    goes_on(gateway, inject, lambda: gateway.post(f"/sessions/{session(gateway)}/v1/{path}", whole), "stick")
 
 
 def test_the_body_of_a_call(stuck):
