@@ -249,12 +249,5 @@ ssize_t http_conn_read(struct http_conn *n, char *p, size_t len)
 /* 0: the socket is full; -1: an error. */
 ssize_t http_conn_write(struct http_conn *n, struct str bytes)
 {
-    ssize_t sent;
-
-    if (n->tls)
-        return tls_write(n->tls, bytes.p, bytes.len);
-    do {
-        sent = send(n->fd, bytes.p, bytes.len, MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    return sent < 0 && errno == EAGAIN ? 0 : sent;
+    return tls_or_plain_write(n->tls, n->fd, bytes);
 }

@@ -288,14 +288,25 @@ ssize_t tls_read(struct tls *t, void *p, size_t n)
     return rc == MBEDTLS_ERR_SSL_PEER_CLOSE_NOTIFY ? TLS_CLOSED : -1;
 }
 
-/* 0: the socket is full; -1. */
-ssize_t tls_write(struct tls *t, const void *p, size_t n)
+static ssize_t tls_write(struct tls *t, struct str bytes)
 {
-    int rc = mbedtls_ssl_write(&t->ssl, p, n);
+    int rc = mbedtls_ssl_write(&t->ssl, (const unsigned char *)bytes.p, bytes.len);
 
     if (rc > 0)
         return rc;
     return rc == MBEDTLS_ERR_SSL_WANT_READ || rc == MBEDTLS_ERR_SSL_WANT_WRITE ? 0 : -1;
+}
+
+ssize_t tls_or_plain_write(struct tls *t, int fd, struct str bytes)
+{
+    ssize_t sent;
+
+    if (t)
+        return tls_write(t, bytes);
+    do {
+        sent = send(fd, bytes.p, bytes.len, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    return sent < 0 && errno == EAGAIN ? 0 : sent;
 }
 
 void tls_close(struct tls *t)

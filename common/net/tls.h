@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include "common/base/err.h"
+#include "common/base/str.h"
 
 struct tls_context;
 struct tls;
@@ -45,7 +46,10 @@ int tls_handshake(struct tls *t, struct tls_session **session, struct err *e);
 enum { TLS_CLOSED = -2 };
 
 ssize_t tls_read(struct tls *t, void *p, size_t n);
-ssize_t tls_write(struct tls *t, const void *p, size_t n);
+
+/* Sends through t, or without one (NULL) through the socket itself. Bytes moved; 0 when the socket
+ * has to become ready first; -1 failed. */
+ssize_t tls_or_plain_write(struct tls *t, int fd, struct str bytes);
 
 /* Tells the peer that nothing more follows; best effort. */
 void tls_close(struct tls *t);

@@ -105,18 +105,6 @@ static int read_more(struct web_line *l)
     return -1;
 }
 
-static ssize_t send_some(const struct web_line *l, struct str bytes)
-{
-    ssize_t sent;
-
-    if (l->tls)
-        return tls_write(l->tls, bytes.p, bytes.len);
-    do {
-        sent = send(l->fd, bytes.p, bytes.len, MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    return sent < 0 && errno == EAGAIN ? 0 : sent;
-}
-
 static int send_all(const struct web_line *l, struct str bytes)
 {
     while (bytes.len > 0) {
@@ -124,7 +112,7 @@ static int send_all(const struct web_line *l, struct str bytes)
 
         if (may_go_on(l))
             return -1;
-        sent = send_some(l, bytes);
+        sent = tls_or_plain_write(l->tls, l->fd, bytes);
         if (sent < 0)
             return err_set(l->e, ERR_IO, "its connection broke");
         bytes = str_sub(bytes, (size_t)sent, bytes.len);
