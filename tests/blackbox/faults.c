@@ -3,10 +3,11 @@
  * file of one of these names is in it,
  *   fdatasync   fails with the errno that stands in the file
  *   hold        fdatasync waits until the file is gone
- *   pictures    fsync of what lies among the pictures ("/media/") takes so many milliseconds;
- *               "hold": until the file is gone
+ *   pictures    fsync of what lies below "/media/" takes so many milliseconds more; with "hold" it
+ *               waits until the file is gone
  *   writev      fails with the errno in the file, after half of the bytes were written ("5 half"),
  *               or from the third write on ("5 after 2")
+ *   slow        writev takes so many milliseconds more
  *   clock       CLOCK_REALTIME is so many seconds ahead
  *   stick       localtime_r waits in threads beside the first until the file is gone: a helper that
  *               renders does not come back
@@ -101,6 +102,8 @@ ssize_t writev(int fd, const struct iovec *parts, int n)
 
     if (!real)
         *(void **)(&real) = dlsym(RTLD_NEXT, "writev");
+    if (is_hurt(fd, "/seg-") && fault("slow", text, sizeof(text)))
+        (void)usleep((useconds_t)strtol(text, NULL, 10) * 1000);
     if (!is_hurt(fd, "/seg-") || !fault("writev", text, sizeof(text))) {
         seen = 0;
     } else if (!(after = strstr(text, "after")) || seen++ >= (int)strtol(after + 5, NULL, 10)) {

@@ -1,5 +1,6 @@
 """Imports of snapshots on a bad day: a disk that is slow or stands still, a journal that takes no more."""
 import json
+import threading
 
 import pytest
 
@@ -13,15 +14,36 @@ from vision_kit import chat, files, image, media, session, text, user
 
 @pytest.fixture
 def there(vision, faulty, tmp_path):  # noqa: F811
-    """there(**settings) -> a snapshot with pictures, a gateway that can take it, and inject (test_faults.py)."""
+    """there(rewards, **settings) -> a snapshot with pictures and so many rewards, a gateway that can take it, and inject (test_faults.py)."""
     _, here = vision()
-    sid = session(here)
+    sid = session(here, labels={"task": "4"})
     talk(here, sid)
-    document = taken(here, sid)
 
-    def make(**settings):
-        return document, *faulty(model=tmp_path / "vision-model", durability="power", **settings)
+    def make(rewards=0, **settings):
+        for i in range(rewards):
+            assert here.post(f"/sessions/{sid}/reward_info", {"reward_info": {"score": i}}).status == 200
+        return taken(here, sid), *faulty(model=tmp_path / "vision-model", durability="power", **settings)
     return make
+
+
+def folders(gateway):
+    return [p.name for p in media(gateway).glob("sessions/*")]
+
+
+def written(gateway):
+    """Bytes of records in the worker's journal."""
+    return gateway.metrics()["rollgate_journal_written_bytes_total"]
+
+
+def beside(gateway, document):
+    """The import, by a client of its own: its thread and its answer."""
+    answers = []
+
+    def run():
+        answers.append(gateway.post("/sessions/import", document))
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, answers
 
 
 def test_a_slow_disk_has_the_time_for_each_picture(there):
@@ -51,7 +73,7 @@ def test_a_disk_that_stands_still_takes_no_worker_along(there):
     gateway.kill()
     gateway.start()
     wait_until(lambda: files(gateway) == {kit.sha(s): 1 for s in SHOTS}, what="what was stored for nobody is gone")
-    assert [p.name for p in media(gateway).glob("sessions/*")] == [new]
+    assert folders(gateway) == [new]
 
 
 def test_who_leaves_while_a_picture_is_written_leaves_nothing(there):
@@ -62,7 +84,7 @@ def test_who_leaves_while_a_picture_is_written_leaves_nothing(there):
     wait_until(lambda: list(media(gateway).glob("sessions/*/*.part")), what="the first picture is written")
     c.close()
     inject("pictures", None)
-    wait_until(lambda: not files(gateway) and not list(media(gateway).glob("sessions/*")), what="its pictures are dropped")
+    wait_until(lambda: not files(gateway) and not folders(gateway), what="its pictures are dropped")
     assert gateway.get("/sessions").json()["sessions"] == []
 
 
@@ -79,6 +101,77 @@ def test_a_session_that_cannot_be_taken_back_keeps_its_pictures(there):
     assert gateway.get(f"/sessions/{sid}/media/{kit.sha(SHOTS[2])}").body == SHOTS[2]
     assert gateway.request("DELETE", f"/sessions/{sid}").status == 204
     brought(gateway, document)
+
+
+def test_a_long_body_is_checked_beside_the_loop(start):
+    """By a helper, which is counted; a short one is not worth the way."""
+    gateway = start(workers=1, engine="builtin:echo")
+    for size, helped in ((1, 0), (1 << 20, 1), (12 << 20, 1)):
+        before = gateway.metrics()["rollgate_helper_work_seconds_count"]
+        a = gateway.post("/sessions/import", {"records": "A" * size, "recordz": 1})
+        assert a.status == 400 and "did you mean" in a.text, a.text
+        assert gateway.metrics()["rollgate_helper_work_seconds_count"] == before + helped
+    a = gateway.post("/sessions", {"metadata": {"text": "x" * (1 << 20)}, "labels": {"a": "b"}})
+    assert a.status == 200 and gateway.get("/sessions?label=a=b").json()["sessions"], a.text
+    c = gateway.connect()
+    c.request("POST", "/sessions/import", json.dumps({"records": "A" * (12 << 20)}), {"Content-Type": "application/json"})
+    c.close()
+    assert gateway.post("/sessions", {}).status == 200
+
+
+def test_however_pictures_are_spelled_they_are_written_beside_the_loop(there):
+    document, gateway, inject = there()
+    body = json.dumps(document).replace('"media":', '"m\\u0065dia":').encode()
+    inject("pictures", "hold")
+    thread, answers = beside(gateway, body)
+    wait_until(lambda: list(media(gateway).glob("sessions/*/*.part")), what="the first picture is written")
+    try:
+        assert gateway.post("/sessions", {}).status == 200 and not answers
+    finally:
+        inject("pictures", None)
+    thread.join(20)
+    assert answers[0].status == 200, answers
+    assert files(gateway) == {kit.sha(s): 1 for s in SHOTS}
+
+
+def test_records_are_written_in_slices(there):
+    """Between two of them others have their turn, and nobody finds half a session, or ends it."""
+    document, gateway, inject = there(rewards=100)
+    inject("slow", "20")
+    before, seen = written(gateway), 0
+    thread, answers = beside(gateway, document)
+    wait_until(lambda: written(gateway) > before, what="the first record is written")
+    while not answers:
+        name, = folders(gateway)
+        state, rows = gateway.get(f"/sessions/{name}").status, gateway.get("/sessions").json()["sessions"]
+        ended = gateway.post("/sessions/abort", {"labels": {"task": "4"}}).json()["ended"] if seen < 3 else 0
+        if rows:        # the last one is written, and waits for the disk
+            assert [r["reward_info"] for r in rows] == [{"score": 99}]
+            break
+        assert (state, ended) == (404, 0)
+        seen += 1
+    inject("slow", None)
+    thread.join(20)
+    assert answers[0].status == 200, answers
+    assert seen >= 5, "others waited for all of it"
+    assert [s["session_id"] for s in gateway.get("/sessions").json()["sessions"]] == folders(gateway)
+    assert taken(gateway, folders(gateway)[0])["n_records"] == document["n_records"]
+
+
+def test_who_leaves_between_two_slices_leaves_nothing(there):
+    document, gateway, inject = there(rewards=100)
+    inject("slow", "20")
+    before = written(gateway)
+    c = gateway.connect()
+    c.request("POST", "/sessions/import", json.dumps(document).encode(), {"Content-Type": "application/json"})
+    wait_until(lambda: written(gateway) > before, what="the first record is written")
+    c.close()
+    wait_until(lambda: not files(gateway) and not folders(gateway), 60, "its pictures are dropped")
+    inject("slow", None)
+    assert gateway.get("/sessions").json()["sessions"] == []
+    gateway.kill()
+    gateway.start()
+    assert gateway.get("/sessions").json()["sessions"] == [] and not files(gateway)
 
 
 def test_no_session_has_more_urls_than_can_be_imported(vision, web):  # noqa: F811

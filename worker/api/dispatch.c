@@ -17,10 +17,11 @@
 #include "common/proc/metrics.h"
 #include "common/proc/presented.h"
 #include "common/serve/exchange.h"
-#include "worker/api/inputs.h"
+#include "worker/api/check_inputs.h"
 #include "worker/api/near_path.h"
 #include "worker/api/routes.h"
 #include "worker/api/ui.h"
+#include "worker/control/handlers.h"
 #include "worker/dialect/dialect.h"
 #include "worker/residency/residency.h"
 #include "worker/service/respond.h"
@@ -260,15 +261,28 @@ static void refuse_place(struct service_request *r, const struct shown_key *k,
     respond_error(r, NULL, e);
 }
 
-/* The control plane takes what inputs.def lists and nothing else. */
-static void handle_route(struct service_request *r, const struct api_route *route)
+/* The control plane takes what inputs.def lists and nothing else; this request has passed. */
+static void call_handler(struct service_request *r, const struct api_route *route)
 {
-    struct err e = {0};
-
-    if (inputs_check(route, exchange_query(r->x), exchange_body(r->x), &e))
-        respond_error(r, NULL, &e);
-    else if (!park(r, true))
+    if (!park(r, true))
         route->handler(r);
+}
+
+/* A session that an import has not written to its end is not there yet, whoever guesses its id. */
+static int check_born(const struct service_request *r, struct err *e)
+{
+    if (!r->id_valid || !control_imports(r->service, r->id))
+        return 0;
+    return err_set(e, ERR_UNKNOWN_SESSION, "no such session");
+}
+
+/* As the plane does whose path it is. */
+static void refuse(struct service_request *r, const struct api_route *route, const struct err *e)
+{
+    if (route)
+        respond_error(r, NULL, e);
+    else
+        api_call_refuse(r, e);
 }
 
 /* Route, scope, inputs, session; see the head of this file. */
@@ -290,14 +304,13 @@ static void dispatch(struct service_request *r, const struct shown_key *k)
     }
     if (check_scope(r, k, route ? route->scopes : SCOPE_A | SCOPE_G, &e)) {
         metrics_count_at(r->service->calls.page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
-        if (route)
-            respond_error(r, NULL, &e);
-        else
-            api_call_refuse(r, &e);
+        refuse(r, route, &e);
         return;
     }
-    if (route)
-        handle_route(r, route);
+    if (check_born(r, &e) != 0)
+        refuse(r, route, &e);
+    else if (route)
+        check_inputs(r, route, call_handler);
     else if (!park(r, false))
         api_call_handle(r);
 }

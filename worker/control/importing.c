@@ -1,20 +1,22 @@
 /*
  * POST /sessions/import: a new session that goes on from a snapshot.
  *
- *   import_reading_run   reads and checks it, and stores its pictures. In a helper, unless it is
- *                        short and has none.
- *   write_all            on the loop, in one step: the records into journal and store. The answer
+ *   import_reading_run   in a helper: reads and checks it, and stores its pictures.
+ *   write_slice          on the loop, in slices: the records into journal and store. The answer
  *                        goes out when the last is durable; a crash before that leaves a session
  *                        that nobody knows of, which expires.
  *
- * Pictures are stored before there is a session. Until then service.imports says that they are
- * wanted (control_imports), and whatever goes wrong drops them.
+ * Pictures are stored before there is a session. Until its last record is written service.imports
+ * says that they are wanted, and that the session is not there yet (control_imports); whatever goes
+ * wrong drops both.
  */
 #include <stdlib.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "common/os/loop.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/call/work.h"
@@ -26,11 +28,16 @@
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
 
+enum { SLICE_US = 250 };
+
 struct importing {
     struct long_work work;
     struct service_request request; /* strings are the exchange's */
     struct list_item item;          /* of service->imports */
     struct import_reading reading;
+    struct session *session; /* pinned, once it has its first record */
+    size_t written;          /* records */
+    struct loop_task later;  /* the next slice, after everybody else had a turn */
 };
 
 bool control_imports(const struct service *a, struct str id)
@@ -46,6 +53,11 @@ bool control_imports(const struct service *a, struct str id)
 /* Not when a helper is stuck in it. */
 static void importing_free(struct importing *v)
 {
+    struct call_env *env = &v->request.service->calls;
+
+    loop_task_cancel(env->loop, &v->later);
+    if (v->session)
+        session_unpin(env->store, v->session);
     list_remove(&v->item);
     import_reading_end(&v->reading);
     free(v);
@@ -88,46 +100,89 @@ static void put_answer(struct importing *v, struct buf *body)
     json_out_end_obj(&o);
 }
 
-static void write_all(struct importing *v)
+/* Who hears of an error finds nothing of it. */
+static void fail(struct importing *v, const struct err *e)
 {
-    struct service *a = v->request.service;
+    exchange_watch(v->request.x, NULL, NULL);
+    take_back(v);
+    respond_error(&v->request, NULL, e);
+    importing_free(v);
+}
+
+/* The last record, and behind it the answer. */
+static void write_last(struct importing *v)
+{
+    struct call_env *env = &v->request.service->calls;
     struct durable_answer *p = durable_answer_new(&v->request, 200);
-    const struct snapshot_records *records = &v->reading.records;
     struct err e = {0};
-    int rc = 0;
 
     put_answer(v, durable_answer_body(p));
-    for (size_t i = 0; rc == 0 && i < records->all.n; i++) {
-        bool last = i + 1 == records->all.n;
-
-        rc = ledger_write(
-            a->calls.ledger, v->reading.to.id, records->all.at[i],
-            last ? (struct ledger_done){durable_answer_send, p} : (struct ledger_done){0}, &e);
-    }
-    if (rc == 0) {
-        metrics_count(a->calls.page, METRIC_sessions_created, 1);
+    if (ledger_write(env->ledger, v->reading.to.id, v->reading.records.all.at[v->written],
+                     (struct ledger_done){durable_answer_send, p}, &e) == 0) {
+        metrics_count(env->page, METRIC_sessions_created, 1);
     } else {
         take_back(v);
         durable_answer_fail(p, &e);
     }
+    importing_free(v);
 }
 
-/* There may be no room any more that was there when it began. Who hears of an error finds nothing
- * of it. */
+/* One that others follow. The session stays in memory until they are there. */
+static int write_next(struct importing *v, struct err *e)
+{
+    struct call_env *env = &v->request.service->calls;
+    bool ended;
+
+    if (ledger_write(env->ledger, v->reading.to.id, v->reading.records.all.at[v->written],
+                     (struct ledger_done){0}, e) != 0)
+        return -1;
+    if (v->written++ == 0) {
+        v->session = session_find(env->store, v->reading.to.id, &ended);
+        session_pin(v->session);
+    }
+    return 0;
+}
+
+static void write_slice(struct loop_task *t)
+{
+    struct importing *v = CONTAINER_OF(t, struct importing, later);
+    uint64_t end_us = clock_us() + SLICE_US;
+    struct err e = {0};
+
+    while (v->written + 1 < v->reading.records.all.n) {
+        if (write_next(v, &e) != 0) {
+            fail(v, &e);
+            return;
+        }
+        if (clock_us() >= end_us) {
+            loop_task_post(v->request.service->calls.loop, &v->later, write_slice);
+            return;
+        }
+    }
+    write_last(v);
+}
+
+/* The client left between two slices. */
+static void on_left_writing(void *ctx, bool delivered)
+{
+    struct importing *v = ctx;
+
+    (void)delivered;
+    take_back(v);
+    importing_free(v);
+}
+
+/* There may be no room any more that was there when it began. */
 static void end(struct importing *v, const struct err *given)
 {
     struct err e = {0};
 
-    if (given) {
-        e = *given;
-    } else if (service_room(v->request.service, 1, &e) == 0) {
-        write_all(v);
-        importing_free(v);
+    if (given || service_room(v->request.service, 1, &e) != 0) {
+        fail(v, given ? given : &e);
         return;
     }
-    take_back(v);
-    respond_error(&v->request, NULL, &e);
-    importing_free(v);
+    exchange_watch(v->request.x, on_left_writing, v);
+    write_slice(&v->later);
 }
 
 /* --- life --- */
@@ -143,8 +198,8 @@ static void on_read(struct long_work *w, const struct err *e)
         respond_error(&v->request, NULL, e);
         return;
     }
-    end(v, e);
     exchange_let(x);
+    end(v, e);
 }
 
 /* The client left, and the helper has let go. */
@@ -184,18 +239,17 @@ static struct importing *importing_new(struct service_request *r)
 
 void control_import(struct service_request *r)
 {
-    struct str body = exchange_body(r->x);
-    bool is_short = body.len <= WORK_JSON_MAX && str_find(body, STR("\"media\""), 0) == SIZE_MAX;
     struct importing *v;
     enum work_state state;
     struct err e = {0};
 
-    if (service_room(r->service, 1, &e) || service_body_room(r->service, body.len, &e)) {
+    if (service_room(r->service, 1, &e) ||
+        service_body_room(r->service, exchange_closed_body(r->x).len, &e)) {
         respond_error(r, NULL, &e);
         return;
     }
     v = importing_new(r);
-    state = work_begin(&r->service->calls, &v->work, v->reading.to.id, is_short, &e);
+    state = work_begin(&r->service->calls, &v->work, v->reading.to.id, false, &e);
     if (state != WORK_HELPED) {
         end(v, state == WORK_FAILED ? &e : NULL);
         return;

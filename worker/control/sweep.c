@@ -50,7 +50,7 @@ void control_sweep(struct service *a)
     discovery_look(a);
     for (struct session *s = session_next(env->store, NULL); s && n < EXPIRE_MAX; s = next) {
         next = session_next(env->store, s);
-        if (!session_expired(s, now))
+        if (!session_expired(s, now) || control_imports(a, session_id(s)))
             continue;
         n++;
         if (!expiring_takes(a, s) && control_expire(a, s, &e) != 0) {

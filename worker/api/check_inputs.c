@@ -1,0 +1,111 @@
+/* A long check has a place of its own among the helpers' jobs (its request's id), for no session
+ * waits for it. The exchange is held while a helper reads its body; the handler that comes next may
+ * hold it anew. */
+#include "worker/api/check_inputs.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "common/serve/exchange.h"
+#include "worker/api/inputs.h"
+#include "worker/call/work.h"
+#include "worker/service/respond.h"
+#include "worker/service/service.h"
+
+struct input_check {
+    struct long_work work;
+    struct service_request request; /* strings are the exchange's */
+    const struct api_route *route;
+    inputs_passed_fn passed;
+};
+
+static int check_run(struct long_work *w, struct work_tools *tools, struct err *e)
+{
+    const struct input_check *v = CONTAINER_OF(w, struct input_check, work);
+    const struct exchange *x = v->request.x;
+
+    if (work_note(tools, w->body_hash, e))
+        return -1;
+    return inputs_check(v->route, exchange_query(x), exchange_body(x), e);
+}
+
+static void end(struct input_check *v, const struct err *e)
+{
+    if (e)
+        respond_error(&v->request, NULL, e);
+    else
+        v->passed(&v->request, v->route);
+    free(v);
+}
+
+static void on_checked(struct long_work *w, const struct err *e)
+{
+    struct input_check *v = CONTAINER_OF(w, struct input_check, work);
+    struct exchange *x = v->request.x;
+
+    exchange_watch(x, NULL, NULL);
+    if (w->stuck) { /* the helper may still read all of it */
+        exchange_strand(x);
+        respond_error(&v->request, NULL, e);
+        return;
+    }
+    exchange_let(x);
+    end(v, e);
+}
+
+/* The client left, and the helper has let go. */
+static void on_dropped(struct long_work *w)
+{
+    struct input_check *v = CONTAINER_OF(w, struct input_check, work);
+    struct exchange *x = v->request.x;
+
+    free(v);
+    exchange_let(x);
+}
+
+static void on_left(void *ctx, bool delivered)
+{
+    struct input_check *v = ctx;
+
+    (void)delivered;
+    work_drop(&v->work);
+}
+
+static void check_here(struct service_request *r, const struct api_route *route,
+                       inputs_passed_fn passed)
+{
+    struct err e = {0};
+
+    if (inputs_check(route, exchange_query(r->x), exchange_body(r->x), &e))
+        respond_error(r, NULL, &e);
+    else
+        passed(r, route);
+}
+
+void check_inputs(struct service_request *r, const struct api_route *route, inputs_passed_fn passed)
+{
+    struct call_env *env = &r->service->calls;
+    struct input_check *v;
+    enum work_state state;
+    struct err e = {0};
+
+    if (exchange_body(r->x).len <= WORK_JSON_MAX) {
+        check_here(r, route, passed);
+        return;
+    }
+    v = mem_zalloc(sizeof(*v));
+    v->request = *r;
+    v->route = route;
+    v->passed = passed;
+    v->work.run = check_run;
+    v->work.done = on_checked;
+    v->work.drop = on_dropped;
+    v->work.body_hash = work_hash(env, exchange_body(r->x), NULL);
+    state = work_begin(env, &v->work, str_cstr(v->request.request_id), false, &e);
+    if (state != WORK_HELPED) {
+        end(v, state == WORK_FAILED ? &e : NULL);
+        return;
+    }
+    exchange_hold(r->x);
+    exchange_watch(r->x, on_left, v);
+}

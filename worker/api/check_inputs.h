@@ -1,0 +1,19 @@
+/*
+ * What a control-plane request holds, held against inputs.def: a short body on the spot, a long one
+ * in a helper thread, so that nobody else waits while it is read.
+ */
+#ifndef RG_API_CHECK_INPUTS_H
+#define RG_API_CHECK_INPUTS_H
+
+struct api_route;
+struct service_request;
+
+/* The request as it was given, on the loop. */
+typedef void (*inputs_passed_fn)(struct service_request *r, const struct api_route *route);
+
+/* Takes the exchange over: calls `passed`, maybe before it returns, or answers what inputs_check
+ * says. `r` is copied where that comes later. */
+void check_inputs(struct service_request *r, const struct api_route *route,
+                  inputs_passed_fn passed);
+
+#endif
