@@ -82,13 +82,24 @@ static int parse(struct import_reading *r, const struct json **ret, struct err *
     return 0;
 }
 
+/* Applies the records. What they were tried on is given back here: on the loop that would take as
+ * long as they are many. */
+static int apply(struct import_reading *r, struct str frames, struct err *e)
+{
+    int rc = snapshot_read(&r->to, frames, &r->arena, &r->records, e);
+
+    session_store_free(r->to.trial);
+    r->to.trial = NULL;
+    arena_drop(&r->arena, frames.p); /* the records are copies, with the new id */
+    return rc;
+}
+
 int import_reading_run(struct import_reading *r, struct err *e)
 {
     const struct json *body = NULL;
     struct str frames = {0};
 
-    if (parse(r, &body, e) || read_records(r, body, &frames, e) ||
-        snapshot_read(&r->to, frames, &r->arena, &r->records, e))
+    if (parse(r, &body, e) || read_records(r, body, &frames, e) || apply(r, frames, e))
         return -1;
     r->from = json_string(json_get(body, "session_id"));
     r->pictures.images = r->records.images.at;
