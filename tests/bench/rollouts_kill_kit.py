@@ -136,7 +136,7 @@ class Trainer:
 def kill(args, results):
     chaos = Chaos(args.seed)
     trainer = Trainer(chaos)
-    thread = threading.Thread(target=chaos.run, args=(args.every, 10))
+    thread = threading.Thread(target=chaos.run, args=(args.every, min(10, max(2, int(args.kill / args.every / 4)))))
     thread.start()
     end = time.monotonic() + args.kill
     try:

@@ -236,6 +236,7 @@ class Gateway:
                 pass
         if self.process:
             self.process.wait(10)
+        wait_until(lambda: not self.leftovers(), 10, "all of it is gone, and its port free")
 
     def destroy(self):
         if self.process and self.process.poll() is None:

@@ -330,7 +330,7 @@ def test_counting_and_looking_do_not_end_it_early(start):
 
 
 def test_retention_and_tombstones(start):
-    gateway = start(engine="builtin:echo", workers=1, export_retention="1s", tombstone_ttl="3s", reseed=False)
+    gateway = start(engine="builtin:echo", workers=1, export_retention="1s", tombstone_ttl="8s", reseed=False)
     s, t = new(gateway), new(gateway)
     gateway.chat(s, "x")
     assert gateway.post(path(s, "/finalize")).status == 200
@@ -338,7 +338,7 @@ def test_retention_and_tombstones(start):
     wait_until(lambda: gateway.post(path(s, "/finalize")).status == 410, 6, "the retention ends")
     assert_ended(gateway.chat(s, "x"))
     for x in (s, t):
-        wait_until(lambda: gateway.chat(x, "x").status == 404, 8, "the tombstone goes")
+        wait_until(lambda: gateway.chat(x, "x").status == 404, 20, "the tombstone goes")
 
 
 # --- memory ---

@@ -36,6 +36,16 @@ export async function newPage(browser, origin, {width = 1280, height = 800, dark
   await page.setViewport({width, height});
   await page.emulateMediaFeatures([{name: "prefers-color-scheme", value: dark ? "dark" : "light"}]);
   page.setDefaultTimeout(60000);
+  const click = page.click.bind(page);
+  page.click = async selector => {  // an event may draw the element anew between its being found and its being clicked
+    for (;;) {
+      try {
+        return await click(selector);
+      } catch (error) {
+        if (!/detached/.test(error.message)) throw error;
+      }
+    }
+  };
   page.on("pageerror", e => check("no exception in the page", false, String(e)));
   page.on("console", m => {
     if (m.type() === "error" && !allow.some(a => m.text().includes(a))) check("no error in the console", false, m.text());
