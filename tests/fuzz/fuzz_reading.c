@@ -14,6 +14,8 @@
 #include "common/base/vec.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_request.h"
+#include "worker/engine/engine_result.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/reading.h"
 
