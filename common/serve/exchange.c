@@ -647,7 +647,7 @@ void exchange_strand(struct exchange *x)
     x->stranded = true;
     x->closed = NULL;
     forget_awaiting(x);
-    loop_forget(x->conn->server->loop, &x->conn->watch);
+    loop_del(x->conn->server->loop, &x->conn->watch);
     x->conn->server->busy--;
 }
 

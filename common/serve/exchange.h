@@ -42,8 +42,8 @@ void exchange_let(struct exchange *x);
 
 /* Instead of exchange_let: the other thread is stuck, and may read the request for ever. So x, its
  * request and its connection stay in memory until the process ends, and x counts as over: `closed`
- * is not called. An answer by exchange_reply follows at once; it goes past libh2o, as far as the
- * socket takes it now, and ends the connection. */
+ * is not called. An answer by exchange_reply follows at once, unless the peer has left; it goes
+ * past libh2o, as far as the socket takes it now, and ends the connection. */
 void exchange_strand(struct exchange *x);
 
 /* Gives back memory of a part of the body that nobody reads again; it may read as zeros then.

@@ -1,4 +1,6 @@
 """Requests whose helper comes back much later, or never: each is answered, and what it may still touch stays."""
+import contextlib
+import json
 import os
 
 import pytest
@@ -20,7 +22,7 @@ def stuck(faulty, tmp_path):  # noqa: F811
         folder = tmp_path / "vision-model"
         if not folder.exists():
             kit.model_folder(folder)
-        gateway, inject = faulty(model=folder, helper_timeout="500ms", grace="1s", **settings)
+        gateway, inject = faulty(model=folder, helper_timeout="500ms", **{"grace": "1s", **settings})
         gateway.allow("its thread is given up", "call failed")
         return gateway, inject
     return make
@@ -28,6 +30,10 @@ def stuck(faulty, tmp_path):  # noqa: F811
 
 def threads(gateway):
     return len(os.listdir(f"/proc/{gateway.child('worker-0')}/task"))
+
+
+def call(content):
+    return {"model": "m", "messages": [user(text("look"), content)]}
 
 
 def look(gateway, sid):
@@ -85,3 +91,24 @@ def test_the_fetch_of_a_picture(stuck, web):  # noqa: F811
     web.pages["/a"] = page(SHOT)
     gateway, inject = stuck(media_fetch=hosts(web), **{**HERE, "media_fetch_timeout": "500ms"})
     goes_on(gateway, inject, lambda: chat(gateway, session(gateway), [user(text("look"), by(web.at("/a")))]))
+
+
+@pytest.mark.parametrize("what", ["body", "import", "fetch"])
+def test_who_has_left_before_keeps_no_worker_from_ending(stuck, vision, web, tmp_path, what):  # noqa: F811
+    """Its thread is lost after its client left: a worker that is to end waits for neither."""
+    web.pages["/a"] = page(SHOT)
+    settings = {"media_fetch": hosts(web), **HERE, "media_fetch_timeout": "500ms"} if what == "fetch" else {}
+    gateway, inject = stuck(grace="90s", **settings)
+    path = f"/sessions/{session(gateway)}/v1/chat/completions"
+    body = call(by(web.at("/a")) if what == "fetch" else image(SHOT))
+    if what == "import":
+        _, there = vision()
+        sid = session(there)
+        assert look(there, sid).status == 200
+        path, body = "/sessions/import", there.get(f"/sessions/{sid}/snapshot").json()
+    inject("keep", "1")
+    with contextlib.closing(gateway.connect()) as c:
+        c.request("POST", path, json.dumps(body))
+        wait_until((tmp_path / "faults/waits").exists, what="a thread is at it")
+    gateway.wait_line("its thread is given up")
+    assert gateway.stop() == 0 and not gateway.has_line("killed what did not end")

@@ -68,6 +68,15 @@ static void on_dropped(struct long_work *w)
     exchange_let(x);
 }
 
+/* The client left, and the thread never lets go. */
+static void on_lost(struct long_work *w)
+{
+    struct api_call *c = CONTAINER_OF(w, struct api_call, fetching);
+
+    end(c);
+    exchange_strand(c->x);
+}
+
 static void on_left(void *ctx, bool delivered)
 {
     struct api_call *c = ctx;
@@ -113,6 +122,7 @@ void api_call_fetch(struct api_call *c, void (*done)(struct api_call *c, const s
     c->fetching.run = fetch_all;
     c->fetching.done = on_fetched;
     c->fetching.drop = on_dropped;
+    c->fetching.lost = on_lost;
     work_fetch(env, &c->fetching, str_cstr(c->held ? c->id : c->request_id));
     exchange_hold(c->x);
     exchange_watch(c->x, on_left, c);

@@ -189,6 +189,12 @@ static void on_dropped(struct long_work *w)
     exchange_let(x);
 }
 
+/* The client left, and the helper never lets go. */
+static void on_lost(struct long_work *w)
+{
+    exchange_strand(CONTAINER_OF(w, struct api_call, reading)->x);
+}
+
 static void on_left(void *ctx, bool delivered)
 {
     struct api_call *c = ctx;
@@ -239,6 +245,7 @@ void call_read(struct service_request *r, const struct dialect *d, call_ready_fn
     c->reading.run = api_call_read;
     c->reading.done = on_helped;
     c->reading.drop = on_dropped;
+    c->reading.lost = on_lost;
     if (exchange_closed_body(r->x).len > WORK_JSON_MAX &&
         residency_room(r->service->calls.residency, c->held, exchange_closed_body(r->x).len, &e)) {
         on_read(c, &e); /* reading it would take more than it is long */

@@ -63,6 +63,12 @@ static void on_dropped(struct long_work *w)
     exchange_let(x);
 }
 
+/* The client left, and the helper never lets go. */
+static void on_lost(struct long_work *w)
+{
+    exchange_strand(CONTAINER_OF(w, struct input_check, work)->request.x);
+}
+
 static void on_left(void *ctx, bool delivered)
 {
     struct input_check *v = ctx;
@@ -100,6 +106,7 @@ void check_inputs(struct service_request *r, const struct api_route *route, inpu
     v->work.run = check_run;
     v->work.done = on_checked;
     v->work.drop = on_dropped;
+    v->work.lost = on_lost;
     v->work.body_hash = work_hash(env, exchange_body(r->x), NULL);
     state = work_begin(env, &v->work, str_cstr(v->request.request_id), false, &e);
     if (state != WORK_HELPED) {

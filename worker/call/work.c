@@ -143,6 +143,8 @@ static void on_done(struct helper_job *j, enum helper_end end)
         list_remove(&w->item);
         if (!w->stuck)
             w->drop(w);
+        else if (w->lost)
+            w->lost(w);
         return;
     }
     if (w->stuck) {

@@ -45,11 +45,16 @@ typedef void (*work_done_fn)(struct long_work *w, const struct err *e);
 /* The owner gave it up: frees what run used. Not called when that is stuck. */
 typedef void (*work_drop_fn)(struct long_work *w);
 
-/* Embedded in its owner, zeroed; the owner sets run, done and drop. */
+/* The owner gave it up, and the helper is stuck: nothing that it uses is freed, but who counts on
+ * its end is told (exchange_strand). */
+typedef void (*work_lost_fn)(struct long_work *w);
+
+/* Embedded in its owner, zeroed; the owner sets run, done and drop, and lost where it has to. */
 struct long_work {
     work_run_fn run;
     work_done_fn done;
     work_drop_fn drop;
+    work_lost_fn lost;  /* or NULL */
     uint64_t body_hash; /* of the request, for the log when it is stuck; 0: not known */
     bool helped;        /* a helper has it, or had it: done was or will be called */
     bool stuck;

@@ -213,6 +213,12 @@ static void on_dropped(struct long_work *w)
     exchange_let(x);
 }
 
+/* The client left, and the helper never lets go. */
+static void on_lost(struct long_work *w)
+{
+    exchange_strand(CONTAINER_OF(w, struct importing, work)->request.x);
+}
+
 static void on_left(void *ctx, bool delivered)
 {
     struct importing *v = ctx;
@@ -232,6 +238,7 @@ static struct importing *importing_new(struct service_request *r)
     v->work.run = import_run;
     v->work.done = on_read;
     v->work.drop = on_dropped;
+    v->work.lost = on_lost;
     v->work.body_hash = work_hash(env, exchange_body(r->x), NULL);
     list_append(&r->service->imports, &v->item);
     return v;
