@@ -35,6 +35,12 @@ uint64_t setup_fetch_limit(const struct config *c)
 /* Which model, and what the operator says about it. */
 struct model_options setup_model(const struct config *c)
 {
+    static const char *const tool_images[] = {
+        [TOOL_IMAGES_AUTO] = NULL,
+        [TOOL_IMAGES_INLINE] = "inline",
+        [TOOL_IMAGES_USER] = "user",
+    };
+
     return (struct model_options){
         .dir = c->model,
         .chat_template_file = c->chat_template,
@@ -42,6 +48,7 @@ struct model_options setup_model(const struct config *c)
         .tool_parser = c->tool_parser,
         .reasoning_parser = c->reasoning_parser,
         .tito_family = c->tito_family,
+        .tool_images = tool_images[c->tool_images],
         .context_length = (uint32_t)c->context_length,
     };
 }

@@ -22,7 +22,8 @@ static int usage(void)
 {
     (void)fprintf(stderr, "usage: rollgate check [DIR] [--chat-template FILE] [--tool-parser NAME]"
                           " [--reasoning-parser NAME]\n                      "
-                          "[--tito-family NAME] [--context-length N] [--trials N] [--seed N]\n");
+                          "[--tito-family NAME] [--tool-images inline|user]\n                      "
+                          "[--context-length N] [--trials N] [--seed N]\n");
     return 2;
 }
 
@@ -34,11 +35,9 @@ static bool take_text(struct check_args *args, const char *flag, const char *val
     const struct {
         const char *flag;
         const char **value;
-    } flags[] = {{"--chat-template", &o->chat_template_file},
-                 {"--tool-parser", &o->tool_parser},
-                 {"--reasoning-parser", &o->reasoning_parser},
-                 {"--tito-family", &o->tito_family},
-                 {"--model", &o->dir}};
+    } flags[] = {{"--chat-template", &o->chat_template_file},  {"--tool-parser", &o->tool_parser},
+                 {"--reasoning-parser", &o->reasoning_parser}, {"--tito-family", &o->tito_family},
+                 {"--tool-images", &o->tool_images},           {"--model", &o->dir}};
 
     for (size_t k = 0; k < ARRAY_LEN(flags); k++) {
         if (strcmp(flag, flags[k].flag) == 0) {

@@ -10,6 +10,7 @@
  *   choose_family     named, or known by its template                     (model_family.c)
  *   choose_parsers    named, the family's, or found by the template's marks
  *   model_probe       what the template does, found by rendering          (probe.c)
+ *   tool_images       where pictures of tools' results are shown          (tool_images.c)
  *
  * It runs before the workers are forked; a model is immutable after that, and shared by all
  * threads. What a thread writes to is its model_scratch. */
@@ -26,6 +27,7 @@
 #include "worker/model/pictures.h"
 #include "worker/model/round_trip.h"
 #include "worker/model/standin.h"
+#include "worker/model/tool_images.h"
 #include "worker/parsers/kinds.h"
 #include "worker/request/chat.h"
 
@@ -332,6 +334,9 @@ static void take_fingerprint(struct model *m)
         .special = hash_special(m),
         .template = str_hash(tools, str_hash(template_source(m->template_default), 0)),
     };
+    if (m->tool_images_unlike)
+        m->info.fingerprint.template =
+            str_hash(str_cstr(m->info.tool_images), m->info.fingerprint.template);
 }
 
 /* --- life --- */
@@ -343,6 +348,7 @@ static int load(struct model *m, const struct model_options *o, struct err *e)
     struct folder f;
     struct stat st;
     struct model_scratch *s;
+    int rc;
 
     if (dir && (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode)))
         return err_set(e, ERR_CONFIG, "the model folder %s does not exist", dir);
@@ -363,12 +369,13 @@ static int load(struct model *m, const struct model_options *o, struct err *e)
     s = model_scratch_new(m);
     model_probe(m, s);
     pictures_probe(m, s);
+    rc = tool_images_choose(m, s, given(o->tool_images) ? o->tool_images : NULL, e);
     if (!given(o->tool_parser) && !m->family->tool_parser)
         round_trip_choose(m, s);
     model_scratch_free(s);
     mark_special(m);
     take_fingerprint(m);
-    return 0;
+    return rc;
 }
 
 /* Returns -1 and e with the file or the setting that is wrong. */

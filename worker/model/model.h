@@ -31,6 +31,7 @@ struct model_options {
     const char *tool_parser;
     const char *reasoning_parser;
     const char *tito_family;
+    const char *tool_images; /* where pictures of tools' results stand: "inline" or "user" */
     uint32_t context_length; /* 0: from config.json / tokenizer_config.json */
 };
 
@@ -59,6 +60,7 @@ struct model_info {
     bool append_only;                /* earlier turns are never rewritten by the template */
     bool content_lists;              /* the template handles content as a list of parts */
     const struct vision *vision;     /* how pictures become tokens; NULL: text only */
+    const char *tool_images;         /* "inline", "user"; NULL: the template takes none of tools */
     uint32_t moe_layers;             /* routed experts: rows x layers x topk; 0: unknown */
     uint32_t moe_topk;
     struct model_fingerprint fingerprint;

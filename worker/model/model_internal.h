@@ -62,6 +62,8 @@ struct model {
     struct model_info info;
     struct vision vision;
     struct str media_texts[4]; /* of vision.banned */
+    bool tool_images_apart;    /* --tool-images user (tool_images.h) */
+    bool tool_images_unlike;   /* that is not what the template alone would have */
     struct tokenizer *tokenizer;
     struct template *template_default;
     struct template *template_tools; /* named "tool_use"; NULL: the default serves */
@@ -122,5 +124,7 @@ struct json make_object(struct arena *a, uint32_t n);
 void object_put(struct json *object, const char *key, struct json value); /* room was made */
 struct json make_text(struct arena *a, const char *key1, const char *value1, const char *key2,
                       const char *value2); /* {key1: value1, key2: value2} */
+struct json copy_with(struct arena *a, const struct json *from, const char *key,
+                      struct json value); /* shallow, with another member `key` */
 
 #endif

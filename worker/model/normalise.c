@@ -3,6 +3,7 @@
 
 #include "common/base/check.h"
 #include "worker/model/pictures.h"
+#include "worker/model/tool_images.h"
 
 struct json make_object(struct arena *a, uint32_t n)
 {
@@ -28,9 +29,7 @@ struct json make_text(struct arena *a, const char *key1, const char *value1, con
     return o;
 }
 
-/* A shallow copy whose member `key` can be replaced. */
-static struct json copy_with(struct arena *a, const struct json *from, const char *key,
-                             struct json value)
+struct json copy_with(struct arena *a, const struct json *from, const char *key, struct json value)
 {
     struct json o = make_object(a, from->n + 1);
     bool found = false;
@@ -189,12 +188,13 @@ static int build_context(const struct model *m, struct arena *a, const struct re
 {
     uint32_t n_kwargs = json_is(in->kwargs, JSON_OBJECT) ? in->kwargs->n : 0;
     struct json messages = {.kind = JSON_ARRAY, .n = in->n};
+    const struct json *shown = tool_images_place(m, a, in->messages, &messages.n);
     struct json none = {.kind = JSON_NULL};
     bool tools = json_is(in->tools, JSON_ARRAY) && in->tools->n > 0;
 
-    messages.items = arena_alloc(a, in->n * sizeof(*messages.items));
-    for (uint32_t i = 0; i < in->n; i++)
-        messages.items[i] = normalise_message(m, a, &in->messages[i]);
+    messages.items = arena_alloc(a, messages.n * sizeof(*messages.items));
+    for (uint32_t i = 0; i < messages.n; i++)
+        messages.items[i] = normalise_message(m, a, &shown[i]);
     *ret = make_object(a, 5 + m->special.n + n_kwargs);
     object_put(ret, "messages", messages);
     object_put(ret, "tools", tools ? pictures_guard(m, a, in->tools) : none);

@@ -132,8 +132,9 @@ void pictures_load(struct model *m, const struct folder *f)
 
 /* --- the template --- */
 
-static size_t count_text(struct str text, struct str what)
+size_t pictures_shown(const struct model *m, struct str text)
 {
+    struct str what = m->media_texts[0];
     size_t n = 0;
 
     for (size_t at = str_find(text, what, 0); at != SIZE_MAX;
@@ -178,8 +179,7 @@ void pictures_probe(struct model *m, struct model_scratch *s)
         messages[r.n++] = make_text(&s->arena, "role", "system", "content", "x");
     messages[r.n++] = sample_message(&s->arena);
     buf_clear(&s->a);
-    if (model_text(m, &s->arena, &r, &s->a, NULL) == 0 &&
-        count_text(buf_str(&s->a), m->media_texts[0]) == 2 &&
+    if (model_text(m, &s->arena, &r, &s->a, NULL) == 0 && pictures_shown(m, buf_str(&s->a)) == 2 &&
         str_find(buf_str(&s->a), STR("RGPART"), 0) != SIZE_MAX) {
         buf_printf(&m->notes, "images: a user's picture becomes %.*s, of %ux%u pixels a token\n",
                    (int)m->media_texts[0].len, m->media_texts[0].p,

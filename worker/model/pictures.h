@@ -19,6 +19,9 @@ void pictures_load(struct model *m, const struct folder *f);
 /* Takes info.vision back where the template does not show one placeholder a picture. */
 void pictures_probe(struct model *m, struct model_scratch *s);
 
+/* How many placeholders of pictures a rendered text has. */
+size_t pictures_shown(const struct model *m, struct str text);
+
 /* The value, or a copy in the arena with the guard inside what spells a picture's token. */
 struct json pictures_guard(const struct model *m, struct arena *a, const struct json *v);
 
