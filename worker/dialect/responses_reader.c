@@ -176,7 +176,73 @@ static int read_call(struct responses_reader *r, const struct json *item, bool c
     return 0;
 }
 
+/* What the model did at the computer that the client drives: one action, or a list of them. */
+static int read_computer_call(struct responses_reader *r, const struct json *item)
+{
+    static const struct {
+        const char *name, *must;
+        enum json_kind kind;
+    } all[] = {{"action", "an object", JSON_OBJECT}, {"actions", "a list", JSON_ARRAY}};
+    struct str id = json_string(json_get(item, "call_id"));
+    struct json arguments = json_empty(JSON_OBJECT), text;
+
+    if (!id.len)
+        return bad_item(r, "call_id", "a non-empty string");
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        const struct json *v = json_get(item, all[i].name);
+
+        if (json_is_null(v))
+            continue;
+        if (!json_is(v, all[i].kind))
+            return bad_item(r, all[i].name, all[i].must);
+        json_put(r->a, &arguments, all[i].name, *v);
+    }
+    if (!arguments.n)
+        return bad_item(r, "action", "an object, or actions a list");
+    text = json_text_of(r->a, &arguments);
+    json_push(r->a, &r->spoken.calls,
+              tool_call_json(r->a, id, STR("computer"), json_string(&text)));
+    r->spoken.any = true;
+    return 0;
+}
+
 /* --- other items --- */
+
+/* Ends the turn that made the call. */
+static void push_result(struct responses_reader *r, struct str id, struct json content)
+{
+    struct json m;
+
+    spoken_flush(r->a, &r->spoken, r->messages);
+    m = json_message(r->a, "tool", content);
+    json_put(r->a, &m, "tool_call_id", json_make_string(id));
+    json_push(r->a, r->messages, m);
+}
+
+/* The picture of the computer's screen after a computer_call. Who has acknowledged which of its
+ * checks is between the client and who made them: the model reads nothing of it. */
+static int read_screenshot(struct responses_reader *r, const struct json *item)
+{
+    struct str id = json_string(json_get(item, "call_id"));
+    const struct json *output = json_get(item, "output");
+    const struct json *checks = json_get(item, "acknowledged_safety_checks");
+    struct str type = json_string(json_get(output, "type"));
+    struct json content = json_empty(JSON_ARRAY);
+    char path[FIELD_PATH_MAX];
+
+    if (!id.len)
+        return bad_item(r, "call_id", "a non-empty string");
+    if (!json_is(output, JSON_OBJECT))
+        return bad_item(r, "output", "an object of type computer_screenshot");
+    if (!str_eq_c(type, "computer_screenshot") && !str_eq_c(type, "input_image"))
+        return bad_item(r, "output.type", "computer_screenshot");
+    if (!json_is_null(checks) && checks->kind != JSON_ARRAY)
+        return bad_item(r, "acknowledged_safety_checks", "a list");
+    path_at(path, "input[%u].output", r->at);
+    json_push(r->a, &content, image_parts_wait(r->a, output, path));
+    push_result(r, id, content);
+    return 0;
+}
 
 /* The result of a call. */
 static int read_output(struct responses_reader *r, const struct json *item)
@@ -184,7 +250,6 @@ static int read_output(struct responses_reader *r, const struct json *item)
     struct str id = json_string(json_get(item, "call_id"));
     const struct json *output = json_get(item, "output");
     struct json content;
-    struct json m;
     char path[FIELD_PATH_MAX];
 
     if (!id.len)
@@ -194,11 +259,7 @@ static int read_output(struct responses_reader *r, const struct json *item)
     path_at(path, "input[%u].output", r->at);
     if (content_text(r->a, output, path, false, &content, r->e))
         return -1;
-    content = content_alone(content);
-    spoken_flush(r->a, &r->spoken, r->messages);
-    m = json_message(r->a, "tool", content);
-    json_put(r->a, &m, "tool_call_id", json_make_string(id));
-    json_push(r->a, r->messages, m);
+    push_result(r, id, content_alone(content));
     return 0;
 }
 
@@ -267,16 +328,13 @@ static int read_search(struct responses_reader *r, const struct json *item)
 static int read_found(struct responses_reader *r, const struct json *item)
 {
     struct str id = json_string(json_get(item, "call_id"));
-    struct json text, m;
+    struct json text;
 
     if (!id.len)
         return bad_item(r, "call_id", "a non-empty string");
     if (responses_tools_text(r->a, &r->tools, item, r->at, &text, r->e))
         return -1;
-    spoken_flush(r->a, &r->spoken, r->messages);
-    m = json_message(r->a, "tool", text);
-    json_put(r->a, &m, "tool_call_id", json_make_string(id));
-    json_push(r->a, r->messages, m);
+    push_result(r, id, text);
     return 0;
 }
 
@@ -348,6 +406,10 @@ static int read_item(struct responses_reader *r, const struct json *item)
         return read_call(r, item, true);
     if (str_eq_c(type, "function_call_output") || str_eq_c(type, "custom_tool_call_output"))
         return read_output(r, item);
+    if (str_eq_c(type, "computer_call"))
+        return read_computer_call(r, item);
+    if (str_eq_c(type, "computer_call_output"))
+        return read_screenshot(r, item);
     if (str_eq_c(type, "reasoning"))
         return read_reasoning(r, item);
     if (str_eq_c(type, "item_reference"))
