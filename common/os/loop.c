@@ -5,15 +5,14 @@
  *
  * A timer that is put off stays where it is in the heap (heap_ms); only when its old time comes
  * is it moved to the new one (due_ms). Timeouts that are pushed back on every byte therefore
- * cost two stores. Inside of another loop (loop_embed) a timerfd in the epoll set wakes that
- * loop when something is due. */
+ * cost two stores. Inside of another loop (loop_embed) that one waits no longer than until the next
+ * timer, and is told of tasks; a timerfd would do as well, at a system call for each task and two
+ * interrupts. */
 
 #include "common/os/loop.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/check.h"
@@ -28,15 +27,15 @@ enum { SLICE_US = 1000 };
 
 struct loop {
     int epoll_fd;
-    int timer_fd; /* -1 unless embedded */
     bool stopped;
     bool in_turn; /* now_ms is fresh */
     bool whole;   /* descriptors have no share of a turn */
     uint64_t now_ms;
-    uint64_t armed_ms; /* what timer_fd is set to; UINT64_MAX: off, 0: at once */
     uint64_t lag_us;
     loop_hold_fn on_hold; /* or NULL */
     void *hold_ctx;
+    loop_wanted_fn wanted; /* NULL unless embedded */
+    void *wanted_ctx;
 
     struct epoll_event events[EVENTS_PER_TURN];
     int event_at, event_n; /* [event_at, event_n) are still to be delivered */
@@ -54,8 +53,6 @@ struct loop *loop_new(struct err *e)
 {
     struct loop *l = mem_zalloc(sizeof(*l));
 
-    l->timer_fd = -1;
-    l->armed_ms = UINT64_MAX;
     l->now_ms = clock_ms();
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (l->epoll_fd < 0) {
@@ -71,8 +68,6 @@ void loop_free(struct loop *l)
 {
     if (l == NULL)
         return;
-    if (l->timer_fd >= 0)
-        close(l->timer_fd);
     close(l->epoll_fd);
     free(l->heap);
     free(l);
@@ -196,21 +191,6 @@ static void heap_down(struct loop *l, size_t i)
     heap_put(l, i, t);
 }
 
-/* Sets the timerfd to an absolute time; 0 makes it readable at once. */
-static void arm(struct loop *l, uint64_t at_ms)
-{
-    struct itimerspec when = {0};
-
-    if (l->timer_fd < 0 || l->armed_ms == at_ms)
-        return;
-    l->armed_ms = at_ms;
-    if (at_ms != UINT64_MAX) {
-        when.it_value.tv_sec = (time_t)(at_ms / 1000);
-        when.it_value.tv_nsec = (long)(at_ms % 1000) * 1000000 + (at_ms == 0);
-    }
-    CHECK(timerfd_settime(l->timer_fd, TFD_TIMER_ABSTIME, &when, NULL) == 0);
-}
-
 /* At least 1 ms ahead, so that a timer that sets itself cannot spin within a turn. */
 void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms, loop_timer_fn fn)
 {
@@ -229,8 +209,6 @@ void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms, loo
         heap_put(l, l->heap_n++, t);
     }
     heap_up(l, t->slot - 1);
-    if (due_ms < l->armed_ms)
-        arm(l, due_ms);
 }
 
 /* A timer that is not set is left alone. */
@@ -282,6 +260,13 @@ static int run_timers(struct loop *l)
 
 /* ------------------------------------------------------------------ tasks */
 
+/* An outer loop comes back for what is left; within a turn it is told at its end. */
+static void tell_wanted(struct loop *l)
+{
+    if (l->wanted && !l->in_turn)
+        l->wanted(l->wanted_ctx);
+}
+
 /* A task that is posted already keeps its place. */
 void loop_task_post(struct loop *l, struct loop_task *t, loop_task_fn fn)
 {
@@ -289,7 +274,7 @@ void loop_task_post(struct loop *l, struct loop_task *t, loop_task_fn fn)
     if (list_holds(&t->item))
         return;
     list_append(&l->tasks, &t->item);
-    arm(l, 0);
+    tell_wanted(l);
 }
 
 void loop_task_cancel(struct loop *l, struct loop_task *t)
@@ -383,22 +368,12 @@ void loop_serve_all(struct loop *l)
     l->whole = true;
 }
 
-/* When the loop is to be polled again at the latest. */
-static uint64_t next_ms(const struct loop *l)
+/* A turn without the wait. */
+static int run_turn(struct loop *l)
 {
-    if (!list_is_empty(&l->tasks) || l->event_at < l->event_n)
-        return 0;
-    return l->heap_n == 0 ? UINT64_MAX : l->heap[0]->heap_ms;
-}
-
-/* One turn; how many callbacks were called. */
-int loop_poll(struct loop *l, int timeout_ms)
-{
-    uint64_t start_us, took_us;
+    uint64_t start_us = clock_us(), took_us;
     int calls;
 
-    fetch_events(l, timeout_ms);
-    start_us = clock_us();
     l->now_ms = start_us / 1000;
     l->in_turn = true;
     calls = run_events(l, start_us + SLICE_US);
@@ -408,11 +383,23 @@ int loop_poll(struct loop *l, int timeout_ms)
     took_us = clock_us() - start_us;
     if (took_us > l->lag_us)
         l->lag_us = took_us;
-    if (l->timer_fd >= 0)
-        arm(l, next_ms(l));
-    else if (calls > 0)
+    if (!l->wanted && calls > 0)
         loop_held(l, took_us);
+    if (!list_is_empty(&l->tasks) || l->event_at < l->event_n)
+        tell_wanted(l);
     return calls;
+}
+
+/* One turn; how many callbacks were called. */
+int loop_poll(struct loop *l, int timeout_ms)
+{
+    fetch_events(l, timeout_ms);
+    return run_turn(l);
+}
+
+int loop_poll_due(struct loop *l)
+{
+    return run_turn(l);
 }
 
 void loop_run(struct loop *l)
@@ -429,26 +416,10 @@ void loop_stop(struct loop *l)
 
 /* ------------------------------------------------------------------ inside another loop */
 
-/* From here on the epoll descriptor is readable whenever the loop has work. */
-int loop_embed(struct loop *l, struct err *e)
+void loop_embed(struct loop *l, loop_wanted_fn wanted, void *ctx)
 {
-    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = NULL};
-    int fd;
-
-    CHECK(l->timer_fd < 0);
-    fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    if (fd < 0)
-        return err_sys(e, ERR_IO, "cannot open a timer descriptor");
-    /* Level-triggered and never read: setting it anew ends its readability. */
-    if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0) {
-        err_sys(e, ERR_IO, "cannot watch a timer descriptor");
-        close(fd);
-        return -1;
-    }
-    l->timer_fd = fd;
-    l->armed_ms = UINT64_MAX;
-    arm(l, next_ms(l));
-    return 0;
+    l->wanted = wanted;
+    l->wanted_ctx = ctx;
 }
 
 void loop_on_hold(struct loop *l, loop_hold_fn fn, void *ctx)

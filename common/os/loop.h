@@ -15,7 +15,7 @@
  * the longest callback of each kind and a millisecond (but see loop_serve_all).
  *
  * Alone: loop_run. Inside another loop: loop_embed, then watch loop_fd for readability and call
- * loop_poll(l, 0) each time: due timers and posted tasks make it readable, too.
+ * loop_poll(l, 0) each time; timers and tasks do not make it readable (loop_embed).
  *
  * One thread only. Does not own descriptors, does not handle signals (see signals.h).
  */
@@ -135,9 +135,14 @@ void loop_stop(struct loop *l);
 /* Milliseconds to the next timer (0 when a task or a callback waits), -1 when there is none. */
 int64_t loop_next_timeout_ms(const struct loop *l);
 
-/* Prepares the use inside another loop: a timerfd joins the epoll set, so that loop_fd becomes
- * readable when a timer is due or a task posted. */
-RG_MUSTCHECK int loop_embed(struct loop *l, struct err *e);
+/* Makes it part of another loop, which waits for loop_fd, no longer than loop_next_timeout_ms, and
+ * then calls loop_poll_due. `wanted` tells that this has become 0: a task was posted outside of a
+ * turn, or a turn has left something. NULL: it is alone again. */
+typedef void (*loop_wanted_fn)(void *ctx);
+void loop_embed(struct loop *l, loop_wanted_fn wanted, void *ctx);
+
+/* As loop_poll, without a look at descriptors: for an outer loop that sees when one is ready. */
+int loop_poll_due(struct loop *l);
 
 /* The epoll descriptor; the loop's. */
 int loop_fd(const struct loop *l);

@@ -3,6 +3,7 @@
  *
  *   libh2o's loop:  connections -> on_request -> handler (at once, or on_begin_late)
  *                   our loop's descriptor -> on_inner -> loop_poll -> engines, timers, tasks
+ *                   nothing of these      -> on_due -> timers and tasks, in the same turn
  *
  * Each connection is also watched by our loop (on_watch), as libh2o does not read while a
  * request is being answered: that shows when the peer leaves, when a router confirms a delivery,
@@ -320,14 +321,36 @@ static void on_accept(h2o_socket_t *listener, const char *err)
     }
 }
 
-/* Something is due in our loop. */
+/* Descriptors of our loop are ready. */
 static void on_inner(h2o_socket_t *sock, const char *err)
 {
     struct server *s = sock->data;
 
     (void)err;
     note_turn(s);
+    h2o_timeout_unlink(&s->due);
     (void)loop_poll(s->loop, 0);
+}
+
+/* Timers are due in our loop, or tasks. */
+static void on_due(h2o_timeout_entry_t *t)
+{
+    struct server *s = CONTAINER_OF(t, struct server, due);
+
+    note_turn(s);
+    (void)loop_poll_due(s->loop);
+}
+
+/* Our loop has something to do: in this turn of libh2o's, unless that has taken long already. What
+ * is linked without delay runs before the turn ends, also what such a callback links. */
+static void on_wanted(void *ctx)
+{
+    struct server *s = ctx;
+
+    if (s->turn_us > 0 && clock_us() - s->turn_us >= BEGIN_SLICE_US)
+        return; /* turn() comes back */
+    if (!h2o_timeout_is_linked(&s->due))
+        h2o_timeout_link(s->evloop, &s->ctx.zero_timeout, &s->due);
 }
 
 /* libh2o's settings: nothing is written to disk, and time is left to the router. */
@@ -355,9 +378,10 @@ int server_new(struct loop *loop, const struct server_options *o, server_handler
                void *ctx, struct server **ret, struct err *e)
 {
     struct server *s;
+    int fd = dup(loop_fd(loop));
 
-    if (loop_embed(loop, e))
-        return -1;
+    if (fd < 0)
+        return err_sys(e, ERR_IO, "cannot watch the loop");
     s = mem_zalloc(sizeof(*s));
     s->loop = loop;
     s->opt = *o;
@@ -367,9 +391,11 @@ int server_new(struct loop *loop, const struct server_options *o, server_handler
     s->evloop = h2o_evloop_create();
     h2o_context_init(&s->ctx, s->evloop, &s->conf);
     s->accept = (h2o_accept_ctx_t){.ctx = &s->ctx, .hosts = s->conf.hosts};
-    s->inner = h2o_evloop_socket_create(s->evloop, dup(loop_fd(loop)), H2O_SOCKET_FLAG_DONT_READ);
+    s->inner = h2o_evloop_socket_create(s->evloop, fd, H2O_SOCKET_FLAG_DONT_READ);
     s->inner->data = s;
     h2o_socket_read_start(s->inner, on_inner);
+    s->due.cb = on_due;
+    loop_embed(loop, on_wanted, s);
     *ret = s;
     return 0;
 }
@@ -410,14 +436,25 @@ static uint64_t held_us(const struct server *s, uint64_t called_us)
     return seen_us;
 }
 
+/* One of both loops. Timers that come due end the wait, and fire in the turn after it. */
+static void turn(struct server *s, int32_t max_wait_ms)
+{
+    int64_t wait_ms = loop_next_timeout_ms(s->loop);
+
+    s->turn_us = 0;
+    if (wait_ms == 0)
+        on_wanted(s);
+    (void)h2o_evloop_run(s->evloop,
+                         wait_ms < 0 || wait_ms > max_wait_ms ? max_wait_ms : (int32_t)wait_ms);
+}
+
 /* Until server_stop. The loop is told how long libh2o has held the thread. */
 void server_run(struct server *s)
 {
     while (!s->stop) {
         uint64_t called_us = clock_us(), us;
 
-        s->turn_us = 0;
-        (void)h2o_evloop_run(s->evloop, INT32_MAX);
+        turn(s, INT32_MAX);
         us = held_us(s, called_us);
         if (us > 0)
             loop_held(s->loop, us);
@@ -510,7 +547,7 @@ static void close_all(struct server *s)
         intake_give_back(c);
     }
     for (int i = 0; i < 8 && !list_is_empty(&s->conns); i++)
-        (void)h2o_evloop_run(s->evloop, 1);
+        turn(s, 1);
 }
 
 /* After a drain, or at once. */
@@ -522,6 +559,8 @@ void server_free(struct server *s)
         return;
     server_drain(s);
     close_all(s);
+    loop_embed(s->loop, NULL, NULL);
+    h2o_timeout_unlink(&s->due);
     h2o_socket_close(s->inner);
     (void)h2o_evloop_run(s->evloop, 0);
     loop_task_cancel(s->loop, &s->settled);

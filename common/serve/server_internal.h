@@ -70,6 +70,7 @@ struct server {
     h2o_socket_t **listeners;
     size_t n_listeners;
     h2o_socket_t *inner;
+    h2o_timeout_entry_t due; /* linked: our loop has timers or tasks for this turn */
     struct list_head conns;
     struct list_head noted[NOTE_ROWS]; /* connections with a note, by the start of its key */
     size_t unfinished_bytes;           /* of their requests that have not come whole */

@@ -224,17 +224,24 @@ TEST(loop, tasks_run_once_per_turn)
     loop_free(l);
 }
 
+/* An outer loop: how often it was told to come back. */
+static void on_wanted(void *ctx)
+{
+    ++*(int *)ctx;
+}
+
 TEST(loop, long_tasks_leave_room_for_others_and_keep_their_order)
 {
     struct loop *l = loop_new(NULL);
     struct probe p[MANY] = {0};
-    int turns = 0, n;
+    int turns = 0, wanted = 0, n;
 
-    cr_assert_eq(loop_embed(l, NULL), 0);
+    loop_embed(l, on_wanted, &wanted);
     for (int i = 0; i < MANY; i++)
         loop_task_post(l, &p[i].task, on_long_task);
     for (; p[MANY - 1].tasks == 0; turns++) {
         cr_assert_eq(loop_next_timeout_ms(l), 0);
+        cr_assert_eq(wanted, MANY + turns, "an outer loop hears that there is more");
         n = loop_poll(l, 0);
         cr_assert_eq(n, 1, "%d at once", n);
         for (int i = 1; i < MANY; i++)
@@ -251,18 +258,18 @@ TEST(loop, long_callbacks_leave_room_for_others_and_none_is_lost)
     struct probe p[MANY] = {0};
     int fd[MANY][2], turns = 0, calls = 0;
     struct probe *last = NULL;
+    int wanted = 0;
 
-    cr_assert_eq(loop_embed(l, NULL), 0);
+    loop_embed(l, on_wanted, &wanted);
     for (int i = 0; i < MANY; i++) {
         pair(fd[i]);
         cr_assert_eq(loop_add(l, &p[i].io, fd[i][0], LOOP_IN, on_long_io, NULL), 0);
         cr_assert_eq(write(fd[i][1], "x", 1), 1);
     }
     for (; calls < MANY - 1; turns++) {
-        struct pollfd ready = {.fd = loop_fd(l), .events = POLLIN};
         int n;
 
-        cr_assert_eq(poll(&ready, 1, 0), 1, "an outer loop sees that there is more");
+        cr_assert_eq(wanted, turns, "an outer loop hears that there is more");
         n = loop_poll(l, 0);
         cr_assert_eq(n, 1, "%d at once", n);
         calls += n;
@@ -335,22 +342,45 @@ static bool readable(int fd, int timeout_ms)
     return poll(&p, 1, timeout_ms) == 1;
 }
 
-TEST(loop, embedded_loop_becomes_readable_for_timers_and_tasks)
+TEST(loop, embedded_loop_asks_for_turns)
+{
+    struct loop *l = loop_new(NULL);
+    struct probe p = {.loop = l}, again = {.loop = l, .again_now = true};
+    int wanted = 0;
+
+    loop_embed(l, on_wanted, &wanted);
+    loop_timer_set(l, &p.timer, 1, on_timer);
+    cr_assert_eq(wanted, 0, "the outer loop asks for timers");
+    while (loop_next_timeout_ms(l) != 0)
+        ;
+    cr_assert_eq(loop_poll_due(l), 1);
+    cr_assert_eq(p.timers, 1);
+    loop_task_post(l, &p.task, on_task);
+    cr_assert_eq(wanted, 1);
+    cr_assert_eq(loop_poll_due(l), 1);
+    cr_assert_eq(wanted, 1, "nothing is left");
+    loop_task_post(l, &again.task, on_task);
+    cr_assert_eq(loop_poll_due(l), 1);
+    cr_assert_eq(wanted, 3, "told at the end of the turn that posted");
+    loop_embed(l, NULL, NULL);
+    cr_assert_eq(loop_poll(l, -1), 1);
+    cr_assert_eq(wanted, 3);
+    loop_free(l);
+}
+
+TEST(loop, turn_for_what_is_due_leaves_descriptors)
 {
     struct loop *l = loop_new(NULL);
     struct probe p = {.loop = l};
+    int fd[2];
 
-    cr_assert_eq(loop_embed(l, NULL), 0);
-    cr_assert(!readable(loop_fd(l), 0));
-    loop_timer_set(l, &p.timer, 5, on_timer);
-    cr_assert(readable(loop_fd(l), -1));
-    while (p.timers == 0)
-        loop_poll(l, 0);
-    cr_assert(!readable(loop_fd(l), 0), "quiet after the timer fired");
-    loop_task_post(l, &p.task, on_task);
+    pair(fd);
+    cr_assert_eq(loop_add(l, &p.io, fd[0], LOOP_IN, on_long_io, NULL), 0);
+    cr_assert_eq(write(fd[1], "x", 1), 1);
+    cr_assert_eq(loop_poll_due(l), 0);
     cr_assert(readable(loop_fd(l), 0));
-    loop_poll(l, 0);
-    cr_assert_eq(p.tasks, 1);
-    cr_assert(!readable(loop_fd(l), 0));
+    cr_assert_eq(loop_poll(l, 0), 1);
     loop_free(l);
+    close(fd[0]);
+    close(fd[1]);
 }
