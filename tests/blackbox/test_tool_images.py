@@ -1,5 +1,6 @@
 """Where pictures of tools' results stand in prompts: `--tool-images` (docs/multimodal.md, 2)."""
 import json
+import random
 import re
 import subprocess
 
@@ -312,3 +313,38 @@ def test_kimi_k2_shows_tools_pictures_to_the_model(serve, shared):
     behind = [answer.json()["choices"][0]["message"], calls("c2"), result("c2", kit.image(SHOT)), {"role": "user", "content": "and?"}]
     assert chat(gateway, sid, body["messages"] + behind, tools=TOOLS).status == 200
     assert append_only(engine) and len(engine.requests[-1]["body"]["image_data"]) == 2
+
+
+def random_results(rng, made, step):
+    """Results of most of the calls, in any order; maybe a question behind, always where there are none."""
+    shown = [("plain",), (kit.image(kit.png(64 + 32 * rng.randrange(5), 64, step)),), (text("a"), kit.image(SHOT), text("b")),
+             (kit.image(SHOT), kit.image(OTHER))]
+    new = [result(c["id"], *rng.choice(shown)) for c in rng.sample(made, len(made)) if rng.random() < 0.9]
+    if not new or rng.random() < 0.3:
+        new.append(rng.choice([{"role": "user", "content": "and?"}, user(text("see"), kit.image(OTHER))]))
+    return new
+
+
+@pytest.mark.parametrize("template", [DROPS, FORGETS, kit.TEMPLATE], ids=["dropped", "thoughts", "told"])
+def test_random_trees_only_append(serve, template):
+    """Whatever is sent behind whichever answer: the stored ids come first, and the text behind is the whole chat's."""
+    engine, gateway = serve(template, tool_images="user")
+    rng, sid, n = random.Random(7), session(gateway), 40
+    leaves = [([{"role": "user", "content": "begin"}], [])]
+    for step in range(n):
+        messages, stored = rng.choice(leaves[-4:])
+        made = "".join('\n<tool_call>\n{"name": "shot", "arguments": {}}\n</tool_call>' for _ in range(rng.choice([0, 1, 1, 2, 3])))
+        thought = rng.choice(["", "<think>well</think>"]) if template == FORGETS else ""
+        ids = encoded(f"{thought}answer {step}{made}", gateway.settings["model"])
+        engine.plan.append({"ids": ids + [kit.IM_END], "matched": kit.IM_END})
+        answer = chat(gateway, sid, messages, tools=TOOLS)
+        assert answer.status == 200 and engine.seen[-1][:len(stored)] == stored, answer.body
+        said = answer.json()["choices"][0]["message"]
+        assert len(said.get("tool_calls") or []) == made.count("<tool_call>")
+        leaves.append(([*messages, said, *random_results(rng, said.get("tool_calls") or [], step)], engine.seen[-1] + ids))
+    audits = {k: v for k, v in gateway.metrics().items() if k.startswith("rollgate_suffix_audits_total")}
+    assert [v for k, v in audits.items() if "differs" in k] == [0] and sum(audits.values()) > n // 2, audits
+    for t in gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"]:
+        ids = t["prompt_ids"] + t["response_ids"]
+        assert sum(i["length"] for i in t.get("images") or []) == ids.count(kit.PAD)
+        assert all(ids[:len(t["prompt_ids"]) + turn["start"]] in engine.seen for turn in t["turns"])
