@@ -1,5 +1,6 @@
 """Imports of snapshots on a bad day: a disk that is slow or stands still, a journal that takes no more."""
 import json
+import subprocess
 import threading
 
 import pytest
@@ -88,19 +89,60 @@ def test_who_leaves_while_a_picture_is_written_leaves_nothing(there):
     assert gateway.get("/sessions").json()["sessions"] == []
 
 
-def test_a_session_that_cannot_be_taken_back_keeps_its_pictures(there):
-    """The journal takes the first records and no more, the session's end neither: what is there is whole."""
+def test_a_session_that_cannot_be_taken_back_goes_later(there):
+    """The journal takes the first records and no more, the session's end neither: nobody finds it, and it goes once the journal takes its end."""
     document, gateway, inject = there()
-    gateway.allow("journal", "cannot", "imported in part")
+    gateway.allow("journal", "cannot", "imported in part", "copied in part")
     inject("writev", "5 after 2")
     a = gateway.post("/sessions/import", document)
-    inject("writev", None)
     assert a.status in (500, 503), a.text
-    sid, = (s["session_id"] for s in gateway.get("/sessions").json()["sessions"])
-    assert files(gateway) == {kit.sha(s): 1 for s in SHOTS}
-    assert gateway.get(f"/sessions/{sid}/media/{kit.sha(SHOTS[2])}").body == SHOTS[2]
-    assert gateway.request("DELETE", f"/sessions/{sid}").status == 204
-    brought(gateway, document)
+    sid, = folders(gateway)
+    assert gateway.get("/sessions").json()["sessions"] == []
+    assert gateway.get(f"/sessions/{sid}").status == 404
+    assert gateway.post("/sessions/finalize", {"labels": {"task": "4"}}).json()["ended"] == 0
+    inject("writev", None)
+    new = brought(gateway, document)
+    wait_until(lambda: gateway.metrics()['rollgate_sessions{phase="open"}'] == 1, what="what was there in part is deleted")
+    gateway.kill()
+    gateway.start()
+    wait_until(lambda: folders(gateway) == [new], what="its pictures are gone")
+
+
+def test_a_crash_in_the_middle_of_an_import_leaves_nothing(there, tmp_path):
+    """Neither a session in part, which an order by labels could take for a whole one, nor its pictures."""
+    document, gateway, inject = there(rewards=100)
+    gateway.allow("process died", "restarts")
+    inject("slow", "20")
+    before = written(gateway)
+    c = gateway.connect()
+    c.request("POST", "/sessions/import", json.dumps(document).encode(), {"Content-Type": "application/json"})
+    wait_until(lambda: written(gateway) > before, what="some records are written")
+    gateway.kill()
+    c.close()
+    told = subprocess.run([str(gateway.binary), "export", str(media(gateway).parent / "worker-0"), "--model", tmp_path / "vision-model"],
+                          capture_output=True, text=True, timeout=60)
+    assert (told.returncode, told.stdout) == (0, ""), told
+    inject("slow", None)
+    gateway.start()
+    assert gateway.get("/sessions").json()["sessions"] == []
+    assert gateway.post("/sessions/finalize", {"labels": {"task": "4"}}).json()["ended"] == 0
+    wait_until(lambda: not folders(gateway) and not files(gateway), what="its pictures are gone")
+
+
+def test_a_fork_that_is_not_written_to_its_end_is_not_there(faulty):  # noqa: F811
+    gateway, inject = faulty(durability="power")
+    gateway.allow("journal", "cannot", "copied in part")
+    first = gateway.post("/sessions", {"labels": {"task": "4"}}).json()
+    assert gateway.chat(first, "one").status == 200
+    inject("writev", "5 after 2")
+    assert gateway.post(f"/sessions/{first['session_id']}/fork", {"labels": {"task": "4"}}).status in (500, 503)
+    assert [s["session_id"] for s in gateway.get("/sessions").json()["sessions"]] == [first["session_id"]]
+    inject("writev", None)
+    gateway.kill()
+    gateway.start()
+    assert [s["session_id"] for s in gateway.get("/sessions").json()["sessions"]] == [first["session_id"]]
+    fork = gateway.post(f"/sessions/{first['session_id']}/fork", {"labels": {"task": "4"}})
+    assert fork.status == 200 and gateway.get(f"/sessions/{fork.json()['session_id']}").status == 200, fork.text
 
 
 def test_a_long_body_is_checked_beside_the_loop(start):

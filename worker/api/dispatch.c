@@ -268,12 +268,16 @@ static void call_handler(struct service_request *r, const struct api_route *rout
         route->handler(r);
 }
 
-/* A session that an import has not written to its end is not there yet, whoever guesses its id. */
+/* A session that is not written to its end is not there yet, whoever guesses its id. */
 static int check_born(const struct service_request *r, struct err *e)
 {
-    if (!r->id_valid || !control_imports(r->service, r->id))
-        return 0;
-    return err_set(e, ERR_UNKNOWN_SESSION, "no such session");
+    bool ended;
+    const struct session *s =
+        r->id_valid ? session_find(r->service->calls.store, r->id, &ended) : NULL;
+
+    if (r->id_valid && (control_imports(r->service, r->id) || (s && session_copying(s))))
+        return err_set(e, ERR_UNKNOWN_SESSION, "no such session");
+    return 0;
 }
 
 /* As the plane does whose path it is. */

@@ -103,8 +103,10 @@ static int export_all(const struct export_request *q, struct replayed *r,
 {
     int status = 0;
 
-    for (struct session *s = session_next(r->store, NULL); s; s = session_next(r->store, s))
-        status |= export_one(q, r, scratch, s);
+    for (struct session *s = session_next(r->store, NULL); s; s = session_next(r->store, s)) {
+        if (!session_copying(s))
+            status |= export_one(q, r, scratch, s);
+    }
     return status;
 }
 
@@ -171,7 +173,7 @@ static int run(struct export_request *q)
         status = export_all(q, &r, scratch);
     } else {
         s = session_find_any(r.store, str_cstr(q->session), &ended);
-        if (s)
+        if (s && !session_copying(s))
             status = export_one(q, &r, scratch, s);
         else
             fprintf(stderr, "%s: no such session in %s\n", q->session, q->dir);

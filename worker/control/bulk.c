@@ -233,7 +233,7 @@ static void go_on(struct bulk_order *b)
 
     b->undurable++; /* nothing that comes at once ends the order meanwhile */
     while (s && clock_ms() < end_ms) {
-        bool may = may_have_labels(b, s) && !control_imports(b->service, session_id(s));
+        bool may = may_have_labels(b, s) && !session_copying(s);
 
         if (may && !session_walk_row(&b->walk, r, s, &row, on_back, b))
             goto out;

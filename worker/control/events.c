@@ -80,6 +80,8 @@ static void write_session(void *ctx, struct str id, struct buf *out)
         put_gone(id, ended, out);
         return;
     }
+    if (session_copying(s))
+        return; /* its last record tells of it */
     if (session_resident(s))
         session_write_row(s, &row);
     else if (session_kept_row(s).p)

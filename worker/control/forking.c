@@ -1,7 +1,8 @@
 /*
  * POST /sessions/{id}/fork: a new session with copies of the records that led to one answer, and
  * links to the session's pictures. The answer with its id and keys is sent when the last record is
- * durable; a crash before that leaves a session that nobody knows of, which expires.
+ * durable. A copy that was not written to its end (the journal refused, or a crash) is hidden, and
+ * deleted by the next sweep.
  */
 #include "common/base/clock.h"
 #include "common/base/vec.h"
@@ -73,14 +74,18 @@ static void write_answer(struct service_request *r, const struct forking *f, str
     json_out_end_obj(&o);
 }
 
-/* The fork's beginning; what the request says is checked by it. */
+/* The fork's beginning, and how much belongs to it; what the request says is checked by it. */
 static int write_beginning(struct forking *f, struct arena *a, const struct session *s,
-                           const struct json *body, struct err *e)
+                           const struct json *body, size_t n_copies, struct err *e)
 {
     struct buf record = {0};
     int rc = session_create_record(f->service->calls.store, f->fork.id, options_of(a, s, body),
                                    f->fork.now_ms, &record, e);
 
+    if (rc == 0)
+        rc = write_record(f, buf_str(&record), e);
+    buf_clear(&record);
+    session_copying_record(f->fork.id, n_copies, f->fork.now_ms, &record);
     if (rc == 0)
         rc = write_record(f, buf_str(&record), e);
     buf_done(&record);
@@ -111,7 +116,7 @@ static int write_all(struct forking *f, struct arena *a, struct session *s, cons
     if (rc == 0)
         rc = media_store_lend(f->service->calls.media, session_id(s), f->fork.id, e);
     if (rc == 0)
-        rc = write_beginning(f, a, s, body, e);
+        rc = write_beginning(f, a, s, body, c.records.n, e);
     for (size_t i = 0; rc == 0 && i + 1 < c.records.n; i++)
         rc = write_record(f, c.records.at[i], e);
     if (rc == 0)

@@ -3,8 +3,8 @@
  *
  *   import_reading_run   in a helper: reads and checks it, and stores its pictures.
  *   write_slice          on the loop, in slices: the records into journal and store. The answer
- *                        goes out when the last is durable; a crash before that leaves a session
- *                        that nobody knows of, which expires.
+ *                        goes out when the last is durable. A copy that was not written to its
+ *                        end is hidden (session_copying), and deleted by the next sweep.
  *
  * Pictures are stored before there is a session. Until its last record is written service.imports
  * says that they are wanted, and that the session is not there yet (control_imports); whatever goes
@@ -83,7 +83,7 @@ static void take_back(struct importing *v)
 
     if (s && control_end(a, s, SESSION_END_DELETE, NULL, (struct ledger_done){0}, &e) != 0)
         log_warn(&(struct log_scope){.session = id},
-                 "a session that was imported in part stays until it expires",
+                 "a session that was imported in part stays until the journal takes its end",
                  LOG_T("error", e.text));
     if (v->reading.pictures.stored && !session_is_kept(a->calls.store, id))
         media_store_drop(a->calls.media, id);
@@ -154,7 +154,8 @@ static void write_slice(struct loop_task *t)
             fail(v, &e);
             return;
         }
-        if (clock_us() >= end_us) {
+        /* Beginning and count go together: a crash between them would leave an empty session. */
+        if (v->written > 1 && clock_us() >= end_us) {
             loop_task_post(v->request.service->calls.loop, &v->later, write_slice);
             return;
         }

@@ -149,7 +149,7 @@ static void own_rows(struct listing *v)
         const struct json *parsed = NULL;
         struct err e = {0};
 
-        bool wanted = may_be_wanted(v, s) && !control_imports(v->service, session_id(s));
+        bool wanted = may_be_wanted(v, s) && !session_copying(s);
 
         if (wanted &&
             !session_walk_row(&v->walk, v->service->calls.residency, s, &row, on_back, v)) {

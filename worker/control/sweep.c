@@ -11,6 +11,7 @@
 #include "worker/control/events.h"
 #include "worker/control/handlers.h"
 #include "worker/control/sibling.h"
+#include "worker/ledger/ledger.h"
 #include "worker/residency/residency.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
@@ -29,6 +30,18 @@ static void watch_clock(struct service *a, uint64_t now_ms)
         session_clock_stepped(a->calls.store, step_ms);
     }
     a->clock_ahead_ms = ahead_ms;
+}
+
+/* A copy that will not be whole any more (its last record was refused, or the program died): nobody
+ * was told of it. */
+static void drop_copy(struct service *a, struct session *s)
+{
+    struct err e = {0};
+
+    if (control_imports(a, session_id(s)))
+        return;
+    if (control_end(a, s, SESSION_END_DELETE, NULL, (struct ledger_done){0}, &e) != 0)
+        log_warn(NULL, "cannot delete a session that was copied in part", LOG_T("error", e.text));
 }
 
 /* See the head of this file; called by the worker's timer and once before it serves. */
@@ -50,7 +63,11 @@ void control_sweep(struct service *a)
     discovery_look(a);
     for (struct session *s = session_next(env->store, NULL); s && n < EXPIRE_MAX; s = next) {
         next = session_next(env->store, s);
-        if (!session_expired(s, now) || control_imports(a, session_id(s)))
+        if (session_copying(s)) {
+            drop_copy(a, s);
+            continue;
+        }
+        if (!session_expired(s, now))
             continue;
         n++;
         if (!expiring_takes(a, s) && control_expire(a, s, &e) != 0) {

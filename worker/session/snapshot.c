@@ -166,6 +166,19 @@ static void move_over(const struct snapshot_reader *r, struct str *record)
     buf_done(&b);
 }
 
+/* Behind the session's beginning: until the last of them is written nobody finds it. */
+static void put_copying(const struct snapshot_reader *r)
+{
+    struct buf b = {0};
+
+    session_copying_record(r->to->id, r->records->all.n - 1, r->to->now_ms, &b);
+    (void)vec_push(&r->records->all);
+    memmove(r->records->all.at + 2, r->records->all.at + 1,
+            (r->records->all.n - 2) * sizeof(*r->records->all.at));
+    r->records->all.at[1] = arena_str(r->arena, buf_str(&b));
+    buf_done(&b);
+}
+
 /* What comes behind it is the new session's own. */
 static void put_import(const struct snapshot_reader *r)
 {
@@ -303,5 +316,6 @@ int snapshot_read(const struct snapshot_target *to, struct str frames, struct ar
     for (size_t i = 0; i < ret->all.n; i++)
         move_over(&r, &ret->all.at[i]);
     put_import(&r);
+    put_copying(&r);
     return apply_all(&r, to->trial) != 0 || list_images(&r) != 0 ? -1 : 0;
 }

@@ -120,10 +120,11 @@ struct session {
     struct reward reward;
     VEC(struct reward *) checkpoint_rewards;
     struct map rewards_by_response;
-    enum session_stop stated;    /* who ended it, as complete or abort said */
-    struct str forked_from;      /* the session that its beginning was copied from, or absent */
-    size_t copied_calls;         /* the first of forest.calls, which a fork or an import brought */
-    struct str budget;           /* the budget that refused a call first, or absent */
+    enum session_stop stated; /* who ended it, as complete or abort said */
+    struct str forked_from;   /* the session that its beginning was copied from, or absent */
+    size_t copied_calls;      /* the first of forest.calls, which a fork or an import brought */
+    uint32_t copying;         /* records that a fork or an import still owes it; 0: it is whole */
+    struct str budget;        /* the budget that refused a call first, or absent */
     bool has_finished, finished; /* of complete */
     struct str complete_reason;
 
