@@ -16,6 +16,7 @@
 #include "common/proc/metrics.h"
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
+#include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
 #include "worker/setup.h"
@@ -93,7 +94,7 @@ int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *
     session_store_lazy(env->store, false);
     if (rc)
         return -1;
-    places_add(&env->residency->places, index, j);
+    places_add(env->residency->places, index, j);
     while (w->orphans.n > 0)
         drop_orphan(w, j, vec_pop(&w->orphans));
     journal_stats(j, &stats);
@@ -135,7 +136,7 @@ static void drop_gone(struct worker_state *w)
     char *id;
 
     while ((id = session_take_gone(env->store))) {
-        journal_drop_earlier(places_find(&env->residency->places, str_cstr(id))->journal,
+        journal_drop_earlier(places_find(env->residency->places, str_cstr(id))->journal,
                              str_cstr(id));
         free(id);
     }
@@ -145,7 +146,7 @@ static void drop_gone(struct worker_state *w)
 static void on_compact(struct loop_task *t)
 {
     struct worker_state *w = CONTAINER_OF(t, struct worker_state, compact);
-    const struct places *p = &w->service.calls.residency->places;
+    const struct places *p = w->service.calls.residency->places;
     struct err e = {0};
 
     for (size_t i = 0; i < p->n; i++) {
@@ -166,7 +167,7 @@ static void on_compact(struct loop_task *t)
 void worker_journals_look_over(struct worker_state *w)
 {
     struct call_env *env = &w->service.calls;
-    const struct places *p = &env->residency->places;
+    const struct places *p = env->residency->places;
     struct journal_stats s;
     uint64_t disk = 0, live = 0, records = 0, bytes = 0;
 
@@ -192,7 +193,7 @@ void worker_journals_look_over(struct worker_state *w)
 
 uint64_t worker_state_table_bytes(const struct worker_state *w)
 {
-    const struct places *p = &w->service.calls.residency->places;
+    const struct places *p = w->service.calls.residency->places;
     uint64_t sum = 0;
 
     for (size_t i = 0; i < p->n; i++)

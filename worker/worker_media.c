@@ -7,6 +7,7 @@
 #include "common/proc/ids.h"
 #include "worker/control/handlers.h"
 #include "worker/media/media_store.h"
+#include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
 #include "worker/setup.h"
@@ -54,7 +55,7 @@ static bool media_is_ours(void *ctx, struct str id)
     const struct worker_state *w = ctx;
     uint32_t index;
 
-    return ids_parse(id, &index) == 0 && places_serve(&w->service.calls.residency->places, index);
+    return ids_parse(id, &index) == 0 && places_serve(w->service.calls.residency->places, index);
 }
 
 static bool media_is_kept(void *ctx, struct str id)

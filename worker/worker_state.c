@@ -20,6 +20,7 @@
 #include "worker/call/model_call.h"
 #include "worker/control/control.h"
 #include "worker/ledger/ledger.h"
+#include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
 #include "worker/setup.h"
@@ -106,7 +107,7 @@ void worker_state_reload(struct worker_state *w)
     const struct config *now = w->h->config;
     struct call_env *env = &w->service.calls;
     struct session_defaults sessions = setup_sessions(now, w->all_text);
-    const struct places *p = &env->residency->places;
+    const struct places *p = env->residency->places;
     struct keys *fresh;
     struct err e;
 

@@ -20,6 +20,7 @@
 #include "common/base/buf.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/codec/sampling.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
@@ -194,18 +195,19 @@ static void run_sessions(struct engine_pool *pool)
 {
     static const struct engine_events events = {on_delta, on_done, on_failed};
     struct session *sessions = mem_calloc((size_t)bench.sessions, sizeof(*sessions));
+    struct sampling sampling = SAMPLING_DEFAULTS;
     int32_t *ids = mem_calloc((size_t)bench.sessions, sizeof(*ids));
 
+    sampling.max_tokens = bench.tokens;
     for (int i = 0; i < bench.sessions; i++) {
         char name[32];
         struct engine_request r = {.session_id = {name, 0},
                                    .call = 1,
                                    .prompt = {&ids[i], 1},
-                                   .sampling = SAMPLING_DEFAULTS,
+                                   .sampling = &sampling,
                                    .stream = true};
 
         ids[i] = i;
-        r.sampling.max_tokens = bench.tokens;
         r.session_id.len = (size_t)snprintf(name, sizeof(name), "session-%d", i);
         sessions[i].index = i;
         (void)engine_start(pool, &r, &events, &sessions[i]);

@@ -283,6 +283,7 @@ static void start_call(struct call *c, const struct json *v)
 {
     const struct json *ids = json_get(v, "prompt");
     int32_t *prompt = arena_calloc(&c->arena, ids ? ids->n : 0, sizeof(*prompt));
+    struct sampling *sampling = arena_alloc(&c->arena, sizeof(*sampling));
     struct engine_request r = {
         .session_id = json_string(json_get(v, "session")),
         .call = (uint64_t)int_of(v, "call", c->id),
@@ -299,7 +300,8 @@ static void start_call(struct call *c, const struct json *v)
         prompt[i] = (int32_t)id;
     }
     r.prompt = (struct token_span){prompt, ids ? ids->n : 0};
-    set_sampling(c, &r.sampling, v);
+    set_sampling(c, sampling, v);
+    r.sampling = sampling;
     c->engine = engine_start(driver.pool, &r, &events, c);
 }
 

@@ -12,6 +12,7 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "common/codec/sampling.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_request.h"
@@ -116,7 +117,8 @@ static void compare(const struct reply *a, const struct reply *b)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const int32_t prompt[256];
-    struct engine_request q = {.sampling.max_tokens = 64};
+    const struct sampling sampling = {.max_tokens = 64};
+    struct engine_request q = {.sampling = &sampling};
     struct reading whole, cut;
     struct told of_whole = {.r = &whole}, of_cut = {.r = &cut};
     const struct remote *r;

@@ -23,6 +23,7 @@
 #include "worker/api/ui.h"
 #include "worker/control/handlers.h"
 #include "worker/dialect/dialect.h"
+#include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
@@ -118,7 +119,7 @@ static int check_scope(const struct service_request *r, const struct shown_key *
         return -1;
     if (!(scopes & (1u << k->scope)))
         return err_set(e, ERR_WRONG_SCOPE, "the key does not allow this request");
-    if (!places_serve(&r->service->calls.residency->places, k->proof.index))
+    if (!places_serve(r->service->calls.residency->places, k->proof.index))
         return err_set(e, ERR_WRONG_SCOPE, "the key belongs to a session of another worker");
     return 0;
 }

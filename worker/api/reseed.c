@@ -16,6 +16,7 @@
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/ledger/ledger.h"
+#include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
 
@@ -27,7 +28,7 @@ static bool may_be_ours(const struct service_request *r)
     uint32_t index;
 
     return r->id_valid && ids_parse(r->id, &index) == 0 &&
-           places_serve(&r->service->calls.residency->places, index);
+           places_serve(r->service->calls.residency->places, index);
 }
 
 /* The error tells what is known of the id: ended, or unknown. */

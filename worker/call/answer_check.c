@@ -3,6 +3,7 @@
 #include "worker/call/answer_check.h"
 #include "common/base/log.h"
 #include "common/codec/json.h"
+#include "common/codec/sampling.h"
 #include "worker/call/call_env.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
@@ -20,7 +21,7 @@ void answer_check_thought(const struct model_call *t, struct sample *r)
     int64_t budget = 0;
     struct buf text = {0};
 
-    if (json_to_i64(t->sampling.max_thinking_tokens, &budget) || t->plan->exhausted)
+    if (json_to_i64(t->sampling->max_thinking_tokens, &budget) || t->plan->exhausted)
         return;
     if (r->unbudgeted)
         buf_puts(&text, "the engine could not be given max_thinking_tokens");
@@ -40,7 +41,7 @@ static int check_basis(struct model_call *t)
     struct session *s = session_find(t->env->store, t->in.session_id, &ended);
     const struct sample *r = t->samples;
 
-    if (t->plan->exhausted || (r->logprobs && logprob_basis_is_own(r->basis, &t->sampling)))
+    if (t->plan->exhausted || (r->logprobs && logprob_basis_is_own(r->basis, t->sampling)))
         return 0;
     if (t->env->strict_logprobs)
         return err_set(

@@ -10,6 +10,7 @@
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
 #include "worker/model/model.h"
+#include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
 #include "worker/tokens/tokenizer.h"
@@ -18,6 +19,7 @@
 int call_env_open(struct call_env *env, const struct call_env_parts *parts, struct err *e)
 {
     env->residency = mem_zalloc(sizeof(*env->residency));
+    env->residency->places = mem_zalloc(sizeof(*env->residency->places));
     env->ids = ids_new(e);
     if (!env->ids)
         return -1;
@@ -49,13 +51,15 @@ void call_env_close(struct call_env *env, bool keep)
         free(env->ledger->deliveries);
     }
     if (env->residency)
-        places_done(&env->residency->places);
+        places_done(env->residency->places);
     if (keep)
         return;
     if (env->store)
         session_store_free(env->store);
     free(env->rules);
     free(env->ledger);
+    if (env->residency)
+        free(env->residency->places);
     free(env->residency);
     encoder_free(env->encoder);
     if (env->scratch)

@@ -1,11 +1,20 @@
 /* Who hears of a call: one HTTP answer as a rule, several after a join. */
-#include "worker/call/call_listeners.h"
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "common/os/loop.h"
 #include "worker/call/call_env.h"
+#include "worker/call/call_listeners.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/call/sampled_answer.h"
 
 enum { NONSTREAM_SPACE_MS = 30000 };
+
+struct listener_beat {
+    struct call_listener *listener;
+    struct loop_timer timer;
+};
 
 static void on_keepalive(struct loop_timer *timer);
 
@@ -22,12 +31,12 @@ static void arm(struct call_listener *l, bool first)
             ms = MIN_OF(ms, NONSTREAM_SPACE_MS);
     }
     if (ms > 0)
-        loop_timer_set(env->loop, &l->keepalive, ms, on_keepalive);
+        loop_timer_set(env->loop, &l->beat->timer, ms, on_keepalive);
 }
 
 static void on_keepalive(struct loop_timer *timer)
 {
-    struct call_listener *l = CONTAINER_OF(timer, struct call_listener, keepalive);
+    struct call_listener *l = CONTAINER_OF(timer, struct listener_beat, timer)->listener;
 
     arm(l, false);
     l->sink->keepalive(l->ctx);
@@ -36,6 +45,8 @@ static void on_keepalive(struct loop_timer *timer)
 void call_listeners_add(struct model_call *t, struct call_listener *l)
 {
     l->model_call = t;
+    l->beat = mem_zalloc(sizeof(*l->beat));
+    l->beat->listener = l;
     l->next = t->listeners;
     t->listeners = l;
     arm(l, true);
@@ -50,7 +61,9 @@ void call_listeners_drop(struct model_call *t, struct call_listener *l)
         at = &(*at)->next;
     if (*at)
         *at = l->next;
-    loop_timer_stop(t->env->loop, &l->keepalive);
+    loop_timer_stop(t->env->loop, &l->beat->timer);
+    free(l->beat);
+    l->beat = NULL;
     l->model_call = NULL;
 }
 

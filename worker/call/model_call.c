@@ -10,6 +10,7 @@
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
+#include "worker/call/call_timers.h"
 #include "worker/call/call_trace.h"
 #include "worker/call/call_watch.h"
 #include "worker/call/call_work.h"
@@ -43,8 +44,8 @@ void model_call_free(struct model_call *t)
     list_remove(&t->item);
     env->n_running--;
     metrics_move(env->page, METRIC_calls_inflight, -1);
-    loop_timer_stop(env->loop, &t->rejoin);
-    loop_task_cancel(env->loop, &t->fail_task);
+    loop_timer_stop(env->loop, &t->timers->rejoin);
+    loop_task_cancel(env->loop, &t->timers->fail);
     for (uint32_t i = 0; i < t->n_samples; i++)
         sample_end(&t->samples[i]);
     if (!t->durable)
@@ -105,7 +106,7 @@ void model_call_fail_now(struct model_call *t, const struct err *e)
 
 static void on_fail_task(struct loop_task *task)
 {
-    model_call_fail(CONTAINER_OF(task, struct model_call, fail_task));
+    model_call_fail(CONTAINER_OF(task, struct call_timers, fail)->model_call);
 }
 
 /* From inside of callbacks that still use the call. */
@@ -115,7 +116,7 @@ void model_call_fail_later(struct model_call *t, const struct err *e)
         return;
     t->failing = true;
     t->err = *e;
-    loop_task_post(t->env->loop, &t->fail_task, on_fail_task);
+    loop_task_post(t->env->loop, &t->timers->fail, on_fail_task);
 }
 
 /* --- the steps --- */

@@ -33,7 +33,6 @@
 #include <stdint.h>
 
 #include "common/base/str.h"
-#include "common/os/loop.h"
 
 struct answer_sink;
 struct arena;
@@ -41,6 +40,7 @@ struct call_env;
 struct chat_request;
 struct err;
 struct json;
+struct listener_beat;
 struct log_scope;
 struct model_call;
 struct token_count;
@@ -52,7 +52,7 @@ struct call_listener {
     bool stream;
     struct model_call *model_call; /* NULL: not attached (any more) */
     struct call_listener *next;
-    struct loop_timer keepalive;
+    struct listener_beat *beat; /* own, while it is attached: signs of life */
 };
 
 struct call_input {

@@ -10,18 +10,21 @@
 #include <stdint.h>
 
 #include "common/base/arena.h"
-#include "common/codec/sampling.h"
+#include "common/base/err.h"
+#include "common/base/list.h"
 #include "worker/call/model_call.h"
 #include "worker/parsers/kinds.h"
 #include "worker/request/answer_sink.h"
 
 struct call_env;
+struct call_timers;
 struct call_trace;
 struct call_work;
 struct engine_image;
 struct engine_pool;
 struct json;
 struct sample;
+struct sampling;
 struct session;
 struct session_call_input;
 struct session_plan;
@@ -44,7 +47,7 @@ struct model_call {
     struct call_input in;
     enum call_step step;
     struct engine_pool *engines; /* that answer: the policy's, or another pool's */
-    struct sampling sampling;
+    struct sampling *sampling;   /* in the arena */
     uint32_t wants_top_logprobs; /* struct session_wants of its session */
     bool wants_support;
     struct str lora;            /* the session's adapter, in the arena; absent: none */
@@ -61,8 +64,7 @@ struct model_call {
     struct sample *samples;
     uint32_t n_samples, n_done;
     struct call_listener *listeners;
-    struct loop_timer rejoin;
-    struct loop_task fail_task;
+    struct call_timers *timers; /* in the arena */
     bool head_sent, durable, failing;
     bool dropping, dropped;   /* linear: the drop's record is written; is durable */
     int64_t call;             /* number in the session, -1 before prepare */

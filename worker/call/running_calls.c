@@ -2,9 +2,11 @@
  * listeners, and ended from outside. Listeners come and go at any time; the call goes on for those
  * that are left. */
 #include "common/base/clock.h"
+#include "common/codec/sampling.h"
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
+#include "worker/call/call_timers.h"
 #include "worker/call/call_trace.h"
 #include "worker/call/call_work.h"
 #include "worker/call/model_call_internal.h"
@@ -18,6 +20,9 @@ void model_call_start(struct call_env *env, struct arena *arena, const struct ca
     struct model_call *t = ARENA_NEW(arena, struct model_call);
 
     t->work = call_work_new(arena, t);
+    t->timers = ARENA_NEW(arena, struct call_timers);
+    t->timers->model_call = t;
+    t->sampling = ARENA_NEW(arena, struct sampling);
     t->env = env;
     t->in = *in;
     t->call = -1;
@@ -67,7 +72,7 @@ struct model_call *model_call_find(struct call_env *env, const struct call_input
 /* The listener hears first what has come so far. */
 void model_call_join(struct model_call *t, struct call_listener *l)
 {
-    loop_timer_stop(t->env->loop, &t->rejoin);
+    loop_timer_stop(t->env->loop, &t->timers->rejoin);
     metrics_count(t->env->page, METRIC_joins, 1);
     call_listeners_add(t, l);
     call_listeners_repeat(t, l);
@@ -78,7 +83,7 @@ void model_call_join(struct model_call *t, struct call_listener *l)
 /* Nobody has come back for the answer. */
 static void on_rejoin_over(struct loop_timer *timer)
 {
-    struct model_call *t = CONTAINER_OF(timer, struct model_call, rejoin);
+    struct model_call *t = CONTAINER_OF(timer, struct call_timers, rejoin)->model_call;
 
     if (t->step >= STEP_AT_COMMIT) /* joined in time; its client has left once more */
         return;
@@ -101,7 +106,7 @@ void model_call_leave(struct call_listener *l)
         model_call_free(t);
         return;
     }
-    loop_timer_set(t->env->loop, &t->rejoin, t->env->rejoin_window_ms, on_rejoin_over);
+    loop_timer_set(t->env->loop, &t->timers->rejoin, t->env->rejoin_window_ms, on_rejoin_over);
 }
 
 /* The control plane ended the session: its calls fail, except those whose commit is written

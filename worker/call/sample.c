@@ -10,6 +10,7 @@
 #include "worker/call/sampled_answer.h"
 #include "worker/engine/engine.h"
 #include "worker/model/model.h"
+#include "worker/parsers/parser.h"
 #include "worker/request/chat_request.h"
 #include "worker/tokens/tokenizer.h"
 
@@ -36,7 +37,7 @@ static struct parser_options parser_of(const struct model_call *t)
 /* The text side of one sample. */
 void sample_begin(struct model_call *t, struct sample *r, uint32_t index)
 {
-    struct parser_options parser = parser_of(t);
+    struct parser_options *parser = ARENA_NEW(&t->arena, struct parser_options);
     struct sampled_answer_options o = {
         .index = index,
         .tokenizer = model_tokenizer(t->env->model),
@@ -53,6 +54,7 @@ void sample_begin(struct model_call *t, struct sample *r, uint32_t index)
         .fresh_ctx = t->env,
     };
 
+    *parser = parser_of(t);
     r->answer = arena_calloc(&t->arena, 1, sizeof(*r->answer));
     sampled_answer_init(r->answer, &o);
 }

@@ -17,7 +17,7 @@ static struct str finish_reason(const struct sample *r)
 {
     if (r->filtered)
         return STR("content_filter");
-    if (r->answer->stop.hit.p)
+    if (sampled_answer_stop(r->answer).p)
         return STR("stop");
     if (r->finish == ENGINE_LENGTH)
         return STR("length");
@@ -42,11 +42,12 @@ void sample_result(struct model_call *t, struct sample *r, struct session_answer
     const struct model_info *m = model_info(t->env->model);
     uint64_t total_us = clock_us() - t->started_us;
     uint64_t away_us = r->queue_us + r->engine_us;
+    struct str stop = sampled_answer_stop(r->answer);
 
     r->out = (struct finished_answer){
         .index = r->answer->opt.index,
         .finish_reason = finish_reason(r),
-        .stop_text = r->answer->stop.hit.p ? r->answer->stop.hit : r->stop_text,
+        .stop_text = stop.p ? stop : r->stop_text,
         .message = sampled_answer_message(r->answer, &t->arena),
         .logprobs = r->lp,
         .n_logprobs = r->n_lp,

@@ -9,9 +9,12 @@
 
 #include "worker/call/sampled_answer.h"
 
+#include "common/base/map.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
+#include "worker/call/stop_text.h"
+#include "worker/parsers/parser.h"
 #include "worker/request/answer_sink.h"
 #include "worker/tokens/span.h"
 #include "worker/tokens/tokenizer.h"
@@ -32,22 +35,29 @@ static struct sampled_call *call_at(struct sampled_answer *a, int n)
 static void take_id(struct sampled_answer *a, struct str id)
 {
     if (id.p)
-        (void)map_set(&a->taken_ids, id, a);
+        (void)map_set(a->taken_ids, id, a);
 }
 
-/* Whether a call of the history, or of this answer, has that id: models count from 0 again. */
-static bool id_taken(struct sampled_answer *a, struct str id)
+/* The ids of the history's calls, and of those that came so far. */
+static void know_ids(struct sampled_answer *a)
 {
-    for (size_t i = 0; !a->taken_ids_known && json_at(a->opt.history, i); i++) {
+    a->taken_ids = mem_zalloc(sizeof(*a->taken_ids));
+    for (size_t i = 0; json_at(a->opt.history, i); i++) {
         const struct json *calls = json_get(json_at(a->opt.history, i), "tool_calls");
 
         for (size_t k = 0; json_at(calls, k); k++)
             take_id(a, json_string(json_get(json_at(calls, k), "id")));
     }
-    for (size_t i = 0; !a->taken_ids_known && i < a->n_calls; i++)
+    for (size_t i = 0; i < a->n_calls; i++)
         take_id(a, buf_str(&a->calls[i].id));
-    a->taken_ids_known = true;
-    return map_get(&a->taken_ids, id) != NULL;
+}
+
+/* Whether a call of the history, or of this answer, has that id: models count from 0 again. */
+static bool id_taken(struct sampled_answer *a, struct str id)
+{
+    if (!a->taken_ids)
+        know_ids(a);
+    return map_get(a->taken_ids, id) != NULL;
 }
 
 /* A call's name is known. Its id is the model's own if no other call has it, else a fresh one. */
@@ -80,6 +90,11 @@ static bool withhold(struct sampled_answer *a, const struct parse_event *ev)
     if (ev->kind == PARSE_CALL_BEGIN)
         a->withheld++;
     return true;
+}
+
+struct str sampled_answer_stop(const struct sampled_answer *a)
+{
+    return a->stop->hit;
 }
 
 void sampled_answer_warn(struct sampled_answer *a, struct str text)
@@ -132,10 +147,11 @@ static void on_event(void *ctx, const struct parse_event *ev)
 void sampled_answer_init(struct sampled_answer *a, const struct sampled_answer_options *o)
 {
     *a = (struct sampled_answer){
-        .opt = *o, .held_id = -1, .thinking = o->parser.thought == THOUGHT_OPEN};
+        .opt = *o, .held_id = -1, .thinking = o->parser->thought == THOUGHT_OPEN};
     a->detok = detok_new(o->tokenizer, false);
-    a->parser = parser_new(&o->parser, (struct parse_sink){on_event, a});
-    stop_text_init(&a->stop, o->stops);
+    a->parser = parser_new(o->parser, (struct parse_sink){on_event, a});
+    a->stop = mem_alloc(sizeof(*a->stop));
+    stop_text_init(a->stop, o->stops);
 }
 
 /* Frees what the stages hold. */
@@ -143,7 +159,8 @@ void sampled_answer_done(struct sampled_answer *a)
 {
     detok_free(a->detok);
     parser_free(a->parser);
-    stop_text_done(&a->stop);
+    stop_text_done(a->stop);
+    free(a->stop);
     buf_done(&a->piece);
     buf_done(&a->clean);
     buf_done(&a->text);
@@ -155,7 +172,9 @@ void sampled_answer_done(struct sampled_answer *a)
         buf_done(&a->calls[i].args);
     }
     free(a->calls);
-    map_done(&a->taken_ids);
+    if (a->taken_ids)
+        map_done(a->taken_ids);
+    free(a->taken_ids);
 }
 
 /* Whether the id is one that ends the model's turn. */
@@ -180,7 +199,7 @@ static void flush_piece(struct sampled_answer *a)
     if (a->piece.len == 0)
         return;
     buf_clear(&a->clean);
-    stop_text_feed(&a->stop, buf_str(&a->piece), &a->clean);
+    stop_text_feed(a->stop, buf_str(&a->piece), &a->clean);
     buf_clear(&a->piece);
     if (a->clean.len > 0)
         parser_feed(a->parser, buf_str(&a->clean));
@@ -188,7 +207,7 @@ static void flush_piece(struct sampled_answer *a)
 
 static bool is_mark(const struct sampled_answer *a, int32_t id)
 {
-    return parser_reads(&a->opt.parser, tokenizer_piece(a->opt.tokenizer, id));
+    return parser_reads(a->opt.parser, tokenizer_piece(a->opt.tokenizer, id));
 }
 
 static void feed_id(struct sampled_answer *a, int32_t id)
@@ -226,7 +245,7 @@ void sampled_answer_feed(struct sampled_answer *a, struct token_span ids)
         else
             feed_id(a, ids.at[i]);
         /* One by one where there may be thoughts: their tokens are counted. */
-        if (a->opt.parser.reasoning != REASONING_NONE || a->piece.len >= 4096)
+        if (a->opt.parser->reasoning != REASONING_NONE || a->piece.len >= 4096)
             flush_piece(a);
     }
     a->fed += ids.n;
@@ -247,7 +266,7 @@ void sampled_answer_finish(struct sampled_answer *a, struct token_span all, int3
     detok_finish(a->detok, &a->piece);
     flush_piece(a);
     buf_clear(&a->clean);
-    stop_text_finish(&a->stop, &a->clean);
+    stop_text_finish(a->stop, &a->clean);
     if (a->clean.len > 0)
         parser_feed(a->parser, buf_str(&a->clean));
     parser_finish(a->parser);

@@ -15,15 +15,16 @@
 #include <stdint.h>
 
 #include "common/base/buf.h"
-#include "common/base/map.h"
-#include "worker/call/stop_text.h"
-#include "worker/parsers/parser.h"
+#include "common/base/str.h"
 
 struct answer_sink;
 struct arena;
 struct detok;
 struct json;
+struct map;
 struct parser;
+struct parser_options;
+struct stop_text;
 struct stop_tree;
 struct token_span;
 struct tokenizer;
@@ -45,7 +46,7 @@ struct sampled_answer_options {
     bool one_call;     /* of several calls only the first is told (parallel_tool_calls: false) */
     bool keep_special; /* special tokens are text, but for what ends the turn: nobody reads calls
                           here, and whoever does must see their marks */
-    struct parser_options parser;
+    const struct parser_options *parser;
     const struct answer_sink *sink; /* gets text, reasoning, tool_* */
     void *sink_ctx;
     const struct json *history; /* the request's messages, or NULL: ids in it are taken */
@@ -57,21 +58,22 @@ struct sampled_answer {
     struct sampled_answer_options opt;
     struct detok *detok;
     struct parser *parser;
-    struct stop_text stop;
+    struct stop_text *stop;
     struct buf piece, clean; /* scratch */
     int32_t held_id;         /* an id that may only end the turn; -1 */
     size_t fed;              /* ids taken so far */
     struct buf text, reasoning, warning;
     struct sampled_call *calls;
     size_t n_calls, cap_calls;
-    struct map taken_ids; /* ids of the history's calls and of its own, once a model names one */
-    bool taken_ids_known;
-    size_t withheld; /* calls that were sampled but not told: opt.one_call */
-    bool thinking;   /* the last event was reasoning */
-    bool taken;      /* told by sampled_answer_take */
+    struct map *taken_ids; /* ids of the history's calls and of its own; NULL before a model names
+                              one */
+    size_t withheld;       /* calls that were sampled but not told: opt.one_call */
+    bool thinking;         /* the last event was reasoning */
+    bool taken;            /* told by sampled_answer_take */
     uint32_t reasoning_tokens;
 };
 
+/* What the options point to is borrowed until sampled_answer_done. */
 void sampled_answer_init(struct sampled_answer *a, const struct sampled_answer_options *o);
 void sampled_answer_done(struct sampled_answer *a);
 
@@ -87,6 +89,9 @@ void sampled_answer_finish(struct sampled_answer *a, struct token_span all, int3
  * object with content, reasoning_content, tool_calls). Not together with the two above. */
 void sampled_answer_take(struct sampled_answer *a, const struct json *message);
 void sampled_answer_take_end(struct sampled_answer *a);
+
+/* The stop string that ended it, or absent. */
+struct str sampled_answer_stop(const struct sampled_answer *a);
 
 /* One more sentence of the call's parse_warning. */
 void sampled_answer_warn(struct sampled_answer *a, struct str text);

@@ -6,6 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/codec/json.h"
+#include "common/codec/sampling.h"
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_trace.h"
@@ -27,8 +28,8 @@ static int by_id(const void *a, const void *b)
 static void collect_stop_ids(struct model_call *t)
 {
     const struct model_info *m = model_info(t->env->model);
-    const struct json *more = t->sampling.stop_token_ids;
-    size_t n_model = t->sampling.ignore_eos ? 0 : m->n_stop_ids;
+    const struct json *more = t->sampling->stop_token_ids;
+    size_t n_model = t->sampling->ignore_eos ? 0 : m->n_stop_ids;
 
     t->stop_ids = arena_calloc(&t->arena, n_model + (more ? more->n : 0) + 1, sizeof(int32_t));
     for (size_t i = 0; i < n_model; i++)
@@ -64,7 +65,7 @@ int model_call_constrain(struct model_call *t, struct err *e)
     struct answer_formats m = t->kinds;
 
     m.thought = t->thought;
-    return t->constrains ? merge_constraint(&t->arena, t->in.req, &m, &t->sampling, e) : 0;
+    return t->constrains ? merge_constraint(&t->arena, t->in.req, &m, t->sampling, e) : 0;
 }
 
 /* A text completion has its ids now. */
@@ -87,8 +88,8 @@ enum step_result step_place(struct model_call *t)
     if (prepare_is_text(t->in.req) ? place_text(t)
                                    : session_prepare_end(t->plan, t->call_input, &t->err))
         return STEP_FAILED;
-    t->asked_tokens = t->sampling.max_tokens;
-    t->sampling.max_tokens = t->plan->max_tokens;
+    t->asked_tokens = t->sampling->max_tokens;
+    t->sampling->max_tokens = t->plan->max_tokens;
     collect_stop_ids(t);
     t->call = (int64_t)t->plan->call;
     t->cause = session_cause_name(t->plan->cause);

@@ -3,6 +3,7 @@
  * completion stands nowhere yet: its position needs its ids (step_place.c). */
 
 #include "common/codec/json.h"
+#include "common/codec/sampling.h"
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/model_call_internal.h"
@@ -72,7 +73,7 @@ static int check_wants(struct model_call *t)
 
     if (t->wants_support && engine_pool_tells(p, "sampling_support", &t->err))
         return -1;
-    if (t->lora.len && engine_pool_takes_lora(p, t->sampling.engine_extra, &t->err))
+    if (t->lora.len && engine_pool_takes_lora(p, t->sampling->engine_extra, &t->err))
         return -1;
     return t->wants_top_logprobs > 0 ? engine_pool_tells(p, "top_logprobs", &t->err) : 0;
 }
@@ -80,23 +81,23 @@ static int check_wants(struct model_call *t)
 /* Whether a grammar is to be made here; -1: what is asked for cannot be sent, or enforced. */
 static int check_constraint(struct model_call *t)
 {
-    struct str type = json_string(json_get(t->sampling.grammar, "type"));
-    const char *cannot = engine_pool_cannot_take(t->engines, &t->sampling);
+    struct str type = json_string(json_get(t->sampling->grammar, "type"));
+    const char *cannot = engine_pool_cannot_take(t->engines, t->sampling);
 
     t->kinds = (struct answer_formats){
         .tool = call_formats(t->env).tool,
         .reasoning = t->in.req->chat.messages ? call_formats(t->env).reasoning : REASONING_NONE,
     };
-    if (check_wants(t) || engine_pool_takes_extra(t->engines, t->sampling.engine_extra, &t->err))
+    if (check_wants(t) || engine_pool_takes_extra(t->engines, t->sampling->engine_extra, &t->err))
         return -1; /* the session was made for other engines */
     t->constrains = !t->call_input->text && engine_pool_constrains(t->engines);
     if (!t->constrains)
         return 0; /* the request itself goes on */
-    if (known_parameters(t->env, &t->sampling, &t->err))
+    if (known_parameters(t->env, t->sampling, &t->err))
         return -1;
     if (t->env->strict_logprobs && !engine_pool_name(t->engines) &&
         !t->wants_support && /* which brings logprobs of its own */
-        !engine_pool_logprobs_own(t->engines, &t->sampling))
+        !engine_pool_logprobs_own(t->engines, t->sampling))
         return err_set(
             &t->err, ERR_INVALID,
             "--strict-logprobs: with these sampling parameters the engine's logprobs are "
@@ -172,7 +173,7 @@ static int merge(struct model_call *t, const struct session *s)
         t->lora = session_adapter(s).len ? arena_str(&t->arena, session_adapter(s)) : t->lora;
     }
     return merge_sampling(&t->arena, t->in.req, own ? session_sampling(s) : NULL,
-                          own ? session_lock_sampling(s) : NULL, &t->sampling, &t->err);
+                          own ? session_lock_sampling(s) : NULL, t->sampling, &t->err);
 }
 
 /* Refusals of this step change nothing and cost no rendering. */
@@ -192,10 +193,10 @@ enum step_result step_prepare(struct model_call *t)
     }
     t->call_input = ARENA_NEW(&t->arena, struct session_call_input);
     if (merge(t, s) ||
-        prepare_input(env, t->engines, &t->in, &t->sampling, t->call_input, &t->err) ||
+        prepare_input(env, t->engines, &t->in, t->sampling, t->call_input, &t->err) ||
         find_position(t, s))
         return STEP_FAILED;
-    t->format = t->sampling.grammar;
+    t->format = t->sampling->grammar;
     if (t->plan && t->plan->images > 0 && engine_pool_check_images(t->engines, &t->err))
         return STEP_FAILED;
     return check_constraint(t) ? STEP_FAILED : STEP_NEXT;

@@ -3,6 +3,7 @@
  * through. A text completion is encoded here. */
 
 #include "common/codec/json.h"
+#include "common/codec/sampling.h"
 #include "worker/call/call_images.h"
 #include "worker/call/call_work.h"
 #include "worker/call/model_call_internal.h"
@@ -51,7 +52,7 @@ static int render(struct long_work *w, struct work_tools *tools, struct err *e)
 
     if (work_note(tools, w->body_hash, e))
         return -1;
-    t->stops = stop_tree_new(&t->arena, t->sampling.stop);
+    t->stops = stop_tree_new(&t->arena, t->sampling->stop);
     if (prepare_is_text(t->in.req) && prompt_may_fit(t, e) != 0)
         return -1;
     if (prepare_is_text(t->in.req))
@@ -82,7 +83,7 @@ static void on_rendered(struct long_work *w, const struct err *e)
 static size_t constraint_bytes(const struct model_call *t)
 {
     const struct chat_request *req = t->in.req;
-    bool forced = chat_request_needs_call(req) || t->sampling.grammar;
+    bool forced = chat_request_needs_call(req) || t->sampling->grammar;
 
     return t->constrains && forced ? GRAMMAR_COST * t->in.body_bytes : 0;
 }
@@ -92,8 +93,8 @@ static size_t stop_bytes(const struct model_call *t)
 {
     size_t bytes = 0;
 
-    for (size_t i = 0; json_at(t->sampling.stop, i); i++)
-        bytes += json_string(json_at(t->sampling.stop, i)).len;
+    for (size_t i = 0; json_at(t->sampling->stop, i); i++)
+        bytes += json_string(json_at(t->sampling->stop, i)).len;
     return STOP_COST * bytes;
 }
 

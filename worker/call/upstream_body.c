@@ -3,6 +3,7 @@
  * dialects are rewritten as chat. */
 #include "worker/call/upstream_body.h"
 #include "common/codec/json.h"
+#include "common/codec/sampling.h"
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/model_call_internal.h"
@@ -59,7 +60,7 @@ static void write_value(struct json_out *o, const char *key, const struct json *
 /* Merged sampling, by the API's names. */
 static void write_sampling(struct json_out *o, const struct model_call *t, int64_t max_tokens)
 {
-    const struct sampling *s = &t->sampling;
+    const struct sampling *s = t->sampling;
     bool newer = json_get(t->in.body, "max_completion_tokens") != NULL;
 
     write_numbers(o, s);
@@ -165,7 +166,7 @@ static bool names_model(const struct json_member *m)
 /* The client's own fields, but for those that the trainer sets; how many were left out. */
 static size_t write_passed(struct json_out *o, const struct model_call *t)
 {
-    const struct json *body = t->in.body, *extra = t->sampling.engine_extra;
+    const struct json *body = t->in.body, *extra = t->sampling->engine_extra;
     static const char *const ours[] = {"stream", "stream_options", "n"};
     size_t dropped = 0;
 
@@ -271,7 +272,7 @@ const struct json *upstream_body(const struct model_call *t, int64_t asked, stru
 {
     struct buf text = {0};
     struct json_out o = json_out_to(&text);
-    const struct json *extra = t->sampling.engine_extra;
+    const struct json *extra = t->sampling->engine_extra;
     const struct json *body = NULL;
     struct err e;
 

@@ -10,8 +10,10 @@
 #ifndef RG_ENGINE_ADAPTER_H
 #define RG_ENGINE_ADAPTER_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "worker/engine/engine.h"
-#include "worker/engine/extra.h"
 
 struct engine_options;
 struct engine_pass;
@@ -73,6 +75,15 @@ struct engine_kv {
     uint64_t capacity; /* 0: it does not tell */
     uint64_t used;     /* by what runs; 0 where it does not tell that */
     uint64_t unit;     /* no session takes less */
+};
+
+/* What a kind of engine makes of the fields of sampling_params.engine_extra. Lists are
+ * blank-separated. */
+struct engine_extra {
+    bool taken; /* false: it has no request of its own */
+    bool inner; /* the request has an object "sampling_params", which takes fields as well */
+    /* Names that are ours in the request, or would change what is asked or how it is answered. */
+    const char *ours, *ours_inner;
 };
 
 struct engine_adapter {

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "common/base/attrs.h"
 #include "worker/engine/adapter.h"
 
 static const struct engine_adapter *const engine_adapters[] = {

@@ -165,8 +165,8 @@ static void random_text(const struct builtin *b, const struct engine_request *r,
     uint64_t x = str_hash(r->session_id, b->seed) ^ (r->call * 0x9e3779b97f4a7c15ULL) ^ r->answer;
     size_t n;
 
-    if (r->sampling.has_seed)
-        x ^= (uint64_t)r->sampling.seed << 32;
+    if (r->sampling->has_seed)
+        x ^= (uint64_t)r->sampling->seed << 32;
     x = str_hash(str_of((const char *)&x, sizeof(x)), b->seed) | 1;
     n = RANDOM_MIN + x % RANDOM_SPAN;
     for (size_t i = 0; i < n; i++) {
@@ -213,7 +213,7 @@ static void answer_text(const struct builtin *b, const struct engine_request *r,
 {
     struct err e = {0};
 
-    if (cut_at_stop(&r->sampling, text, &ret->stop_text)) {
+    if (cut_at_stop(r->sampling, text, &ret->stop_text)) {
         ret->finish = ENGINE_STOP_STRING;
         cut = true;
     }
@@ -226,15 +226,15 @@ static void answer_text(const struct builtin *b, const struct engine_request *r,
 /* Whether the request's grammar leaves no room for an answer of our own. */
 static bool is_forced(const struct engine_request *r)
 {
-    const struct json *grammar = r->sampling.grammar;
+    const struct json *grammar = r->sampling->grammar;
 
     return grammar && !json_is_true(json_get(grammar, "text_too"));
 }
 
 static int forced_text(const struct engine_request *r, struct buf *out, struct err *e)
 {
-    struct tool_grammar f = {.json = true, .schema = sampling_schema(&r->sampling)};
-    struct str ebnf = json_string(json_get(r->sampling.grammar, "ebnf"));
+    struct tool_grammar f = {.json = true, .schema = sampling_schema(r->sampling)};
+    struct str ebnf = json_string(json_get(r->sampling->grammar, "ebnf"));
     struct buf made = {0};
     int rc = 0;
 
@@ -284,10 +284,10 @@ static int fill(const struct builtin *b, const struct engine_request *r, struct 
 static void clip(const struct builtin *b, const struct engine_request *r,
                  struct builtin_answer *ret)
 {
-    size_t max = r->sampling.max_tokens > 0 ? (size_t)r->sampling.max_tokens : SIZE_MAX;
+    size_t max = r->sampling->max_tokens > 0 ? (size_t)r->sampling->max_tokens : SIZE_MAX;
 
     for (size_t i = 0; i < ret->ids.n && i < max; i++) {
-        if (is_stop(b, &r->sampling, ret->ids.at[i])) {
+        if (is_stop(b, r->sampling, ret->ids.at[i])) {
             ret->ids.n = i + 1;
             ret->stop_id = ret->ids.at[i];
             ret->finish = ENGINE_STOP;

@@ -17,6 +17,7 @@
 #include "worker/engine/engine_set.h"
 #include "worker/engine/engine_target.h"
 #include "worker/engine/pool_internal.h"
+#include "worker/engine/replicas.h"
 #include "worker/engine/version_round.h"
 #include "worker/model/model.h"
 
@@ -62,7 +63,7 @@ static void set_defaults(struct engine_options *o)
 static void set_pause(struct engine_pool *p, enum engine_pause mode)
 {
     p->pause = mode;
-    p->replicas.held = mode != ENGINE_RUN;
+    p->replicas->held = mode != ENGINE_RUN;
     metrics_set(p->opt.metrics, METRIC_workers_paused, mode != ENGINE_RUN);
     if (p->opt.board)
         atomic_store_explicit(&p->opt.board->slots[p->opt.slot].paused, mode != ENGINE_RUN,
@@ -94,12 +95,13 @@ static struct engine_pool *make(struct loop *loop, const struct engine_options *
     pool_weights_init(p);
     admission_open(p);
     if (info)
-        p->experts.row_bytes = (size_t)info->moe_layers * info->moe_topk * sizeof(int32_t);
-    p->replicas = (struct replicas){.loop = loop,
-                                    .changed = pool_changed,
-                                    .forget = pool_forget,
-                                    .ctx = p,
-                                    .metrics = o->metrics};
+        p->expert_row_bytes = (size_t)info->moe_layers * info->moe_topk * sizeof(int32_t);
+    p->replicas = mem_alloc(sizeof(*p->replicas));
+    *p->replicas = (struct replicas){.loop = loop,
+                                     .changed = pool_changed,
+                                     .forget = pool_forget,
+                                     .ctx = p,
+                                     .metrics = o->metrics};
     return p;
 }
 
@@ -117,7 +119,7 @@ int engine_pool_new(struct loop *loop, const struct engine_options *o, struct en
         return err_set(e, ERR_CONFIG, "no engine is configured");
     }
     engine_set_of(&all, o->engines, o->set ? 0 : o->n_engines);
-    replicas_begin(&p->replicas, &p->opt);
+    replicas_begin(p->replicas, &p->opt);
     rc = pools_set(p, o->set ? o->set : &all, e);
     engine_set_done(&all);
     if (rc) {
@@ -142,11 +144,11 @@ struct engine_pool *pool_open_beside(struct engine_pool *first, const char *name
     o.kv_admission = 0;
     o.on_health = NULL;
     p = make(first->loop, &o);
-    p->experts = (struct experts){0};
+    p->expert_row_bytes = 0;
     p->first = first;
     p->next = first->next;
     first->next = p;
-    replicas_begin(&p->replicas, &p->opt);
+    replicas_begin(p->replicas, &p->opt);
     return p;
 }
 
@@ -191,7 +193,7 @@ static void reload_one(struct engine_pool *p, const struct engine_options *o)
     mine->retry_5xx = o->retry_5xx;
     mine->routed_experts = o->routed_experts && !mine->pool;
     mine->kv_per_version = o->kv_per_version && !mine->pool;
-    mine->media_drift = p->replicas.lets_drift = o->media_drift;
+    mine->media_drift = p->replicas->lets_drift = o->media_drift;
     mine->resume_aborts = o->resume_aborts;
     mine->timeout_ms = o->timeout_ms;
     mine->idle_timeout_ms = o->idle_timeout_ms;
@@ -200,7 +202,7 @@ static void reload_one(struct engine_pool *p, const struct engine_options *o)
     mine->health_interval_ms = o->health_interval_ms;
     mine->health_timeout_ms = o->health_timeout_ms;
     set_defaults(mine);
-    replicas_reload(&p->replicas);
+    replicas_reload(p->replicas);
     pool_dispatch(p);
 }
 
@@ -217,7 +219,8 @@ static void free_one(struct engine_pool *p)
     loop_task_cancel(p->loop, &p->dispatch);
     loop_timer_stop(p->loop, &p->look);
     admission_done(p);
-    replicas_close(&p->replicas);
+    replicas_close(p->replicas);
+    free(p->replicas);
     fair_done(&p->queue);
     pool_moves_done(p);
     buf_done(&p->version);
@@ -258,8 +261,8 @@ void engine_pool_end_session(struct engine_pool *p, struct str session_id)
 {
     if (p->admission)
         admission_end_session(p, session_id);
-    for (size_t i = 0; i < p->replicas.n; i++) {
-        const struct replica *r = p->replicas.at[i];
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        const struct replica *r = p->replicas->at[i];
 
         if (r->adapter->end_session)
             r->adapter->end_session(r->impl, session_id);
@@ -274,8 +277,8 @@ void engine_pool_complete_session(struct engine_pool *p, struct str session_id)
 
 bool engine_pool_ready(const struct engine_pool *p)
 {
-    for (size_t i = 0; i < p->replicas.n; i++) {
-        if (replica_serves(p->replicas.at[i]))
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        if (replica_serves(p->replicas->at[i]))
             return true;
     }
     return false;

@@ -9,11 +9,11 @@
 #include <stdint.h>
 
 #include "common/base/str.h"
-#include "common/codec/sampling.h"
 #include "worker/tokens/span.h"
 
 struct engine_image;
 struct json;
+struct sampling;
 
 struct engine_request {
     struct str
@@ -24,15 +24,15 @@ struct engine_request {
     uint32_t answers; /* of so many; 0: one */
     uint32_t attempt; /* which try; the pool's */
     struct token_span prompt;
-    struct sampling sampling; /* max_tokens > 0, already clamped */
-    uint32_t top_logprobs;    /* 0: only the sampled token's */
-    bool support;             /* the sampling support is wanted */
-    struct str lora;          /* the adapter of the weights; absent: none */
-    struct str kv_salt;       /* what may share computed prompts; absent: all. The pool's */
-    bool thinks;              /* the prompt lets the model think */
-    bool stream;              /* deltas are wanted as they come */
-    uint32_t reused;          /* ids at its start that the session had before */
-    uint32_t experts_from;    /* routed experts are known for this many prompt ids */
+    const struct sampling *sampling; /* max_tokens > 0, already clamped */
+    uint32_t top_logprobs;           /* 0: only the sampled token's */
+    bool support;                    /* the sampling support is wanted */
+    struct str lora;                 /* the adapter of the weights; absent: none */
+    struct str kv_salt;              /* what may share computed prompts; absent: all. The pool's */
+    bool thinks;                     /* the prompt lets the model think */
+    bool stream;                     /* deltas are wanted as they come */
+    uint32_t reused;                 /* ids at its start that the session had before */
+    uint32_t experts_from;           /* routed experts are known for this many prompt ids */
     const struct engine_image *images;
     size_t n_images;
     int32_t image_pad;            /* the placeholder, when there are images */

@@ -8,18 +8,18 @@
 
 #include <stdbool.h>
 
-static bool fits(const struct experts *x, size_t bytes, size_t rows)
+static bool fits(size_t row_bytes, size_t bytes, size_t rows)
 {
     if (rows == 0)
         return bytes == 0;
-    return x->row_bytes ? bytes == rows * x->row_bytes : bytes % (rows * sizeof(int32_t)) == 0;
+    return row_bytes ? bytes == rows * row_bytes : bytes % (rows * sizeof(int32_t)) == 0;
 }
 
-int experts_check(struct experts *x, struct experts_block *b, struct err *e)
+int experts_check(size_t *row_bytes, struct experts_block *b, struct err *e)
 {
     size_t whole = b->tokens > 0 ? b->tokens - 1 : 0;
     size_t rest = whole > b->from ? whole - b->from : 0;
-    bool is_whole = fits(x, b->bytes, whole), is_rest = fits(x, b->bytes, rest);
+    bool is_whole = fits(*row_bytes, b->bytes, whole), is_rest = fits(*row_bytes, b->bytes, rest);
 
     if (!is_whole && !is_rest)
         return err_set(e, ERR_ENGINE_INVALID,
@@ -30,8 +30,8 @@ int experts_check(struct experts *x, struct experts_block *b, struct err *e)
     if (b->from == 0 || is_whole) {
         b->from = 0;
         b->rows = (uint32_t)whole;
-        if (x->row_bytes == 0 && whole > 0)
-            x->row_bytes = b->bytes / whole;
+        if (*row_bytes == 0 && whole > 0)
+            *row_bytes = b->bytes / whole;
         return 0;
     }
     b->rows = (uint32_t)rest;

@@ -12,10 +12,6 @@
 
 #include "common/base/err.h"
 
-struct experts {
-    size_t row_bytes; /* 0: unknown; learned from a block that can only be whole */
-};
-
 struct experts_block {
     size_t bytes;
     size_t tokens;       /* of prompt and answer */
@@ -23,7 +19,8 @@ struct experts_block {
 };
 
 /* 0 and b->from, b->rows; -1 ERR_ENGINE_INVALID when the size fits neither; 1 when it cannot be
- * told which it is (the block is of no use then). */
-int experts_check(struct experts *x, struct experts_block *b, struct err *e);
+ * told which it is (the block is of no use then). *row_bytes is the size of a row; 0: unknown, and
+ * learned here from a block that can only be whole. */
+int experts_check(size_t *row_bytes, struct experts_block *b, struct err *e);
 
 #endif

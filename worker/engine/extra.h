@@ -1,6 +1,6 @@
 /*
  * sampling_params.engine_extra: fields that a trainer gives for the engine's own requests, as they
- * are. Which ones each kind refuses stands with its adapter; here is the check. Pure.
+ * are. Which ones each kind refuses stands with its adapter (adapter.h); here is the check. Pure.
  */
 #ifndef RG_ENGINE_EXTRA_H
 #define RG_ENGINE_EXTRA_H
@@ -10,14 +10,6 @@
 struct engine_adapter;
 struct json;
 struct json_out;
-
-/* What a kind of engine makes of such fields. Lists are blank-separated. */
-struct engine_extra {
-    bool taken; /* false: it has no request of its own */
-    bool inner; /* the request has an object "sampling_params", which takes fields as well */
-    /* Names that are ours in the request, or would change what is asked or how it is answered. */
-    const char *ours, *ours_inner;
-};
 
 /* Whether requests of this kind can have the fields of `extra` (NULL: there are none). -1:
  * ERR_INVALID, e->param names the field. */

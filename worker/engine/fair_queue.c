@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
+#include "common/base/map.h"
 #include "common/base/mem.h"
 
 struct fair_lane {
@@ -27,20 +28,31 @@ struct fair_lane {
 void fair_done(struct fair_queue *q)
 {
     CHECK(q->n == 0);
-    map_done(&q->lanes);
+    if (q->lanes)
+        map_done(q->lanes);
+    free(q->lanes);
+    q->lanes = NULL;
+}
+
+/* NULL: nothing of the session waits. */
+static struct fair_lane *lane_find(const struct fair_queue *q, struct str session)
+{
+    return q->lanes ? map_get(q->lanes, session) : NULL;
 }
 
 static struct fair_lane *lane_of(struct fair_queue *q, struct str session)
 {
-    struct fair_lane *l = map_get(&q->lanes, session);
+    struct fair_lane *l = lane_find(q, session);
 
     if (l)
         return l;
+    if (!q->lanes)
+        q->lanes = mem_zalloc(sizeof(*q->lanes));
     l = mem_zalloc(sizeof(*l) + session.len);
     l->len = session.len;
     if (session.len > 0)
         memcpy(l->session, session.p, session.len);
-    (void)map_set(&q->lanes, str_of(l->session, l->len), l);
+    (void)map_set(q->lanes, str_of(l->session, l->len), l);
     list_append(&q->row, &l->item);
     q->n_lanes++;
     return l;
@@ -65,7 +77,7 @@ struct fair_item *fair_first(const struct fair_queue *q)
 
 size_t fair_waiting(const struct fair_queue *q, struct str session)
 {
-    const struct fair_lane *l = map_get(&q->lanes, session);
+    const struct fair_lane *l = lane_find(q, session);
 
     return l ? l->n : 0;
 }
@@ -97,7 +109,7 @@ void fair_take(struct fair_queue *q, struct fair_item *i)
     if (l->n == 0) {
         list_remove(&l->item);
         q->n_lanes--;
-        (void)map_take(&q->lanes, str_of(l->session, l->len));
+        (void)map_take(q->lanes, str_of(l->session, l->len));
         free(l);
     } else if (turn) {
         list_remove(&l->item);

@@ -7,10 +7,10 @@
 #define RG_ENGINE_FAIR_QUEUE_H
 
 #include "common/base/list.h"
-#include "common/base/map.h"
 #include "common/base/str.h"
 
 struct fair_lane;
+struct map;
 
 /* A zeroed item waits nowhere. */
 struct fair_item {
@@ -19,7 +19,7 @@ struct fair_item {
 };
 
 struct fair_queue {
-    struct map lanes;     /* session id -> lane, those with items only */
+    struct map *lanes;    /* session id -> lane, those with items only; NULL: none ever had */
     struct list_head row; /* lanes; the first has the turn */
     size_t n, n_lanes;    /* items; sessions with items */
 };

@@ -5,6 +5,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/codec/sampling.h"
 #include "common/proc/metrics.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/engine_result.h"
@@ -12,6 +13,7 @@
 #include "worker/engine/kv_room.h"
 #include "worker/engine/pool_call.h"
 #include "worker/engine/pool_internal.h"
+#include "worker/engine/replicas.h"
 
 enum {
     HELD_TICK_MS = 10, /* other workers give room back, and engines tell, without a word */
@@ -50,7 +52,7 @@ static uint64_t answers(const struct engine_call *c)
 /* What all answers of the call may have. */
 static uint64_t wanted_tokens(const struct engine_call *c)
 {
-    return (uint64_t)MAX_OF(c->req.sampling.max_tokens, 0) * answers(c);
+    return (uint64_t)MAX_OF(c->req.sampling->max_tokens, 0) * answers(c);
 }
 
 /* What the session is expected to hold there. */
@@ -99,8 +101,8 @@ static struct replica *roomiest(const struct engine_pool *p, const struct engine
 {
     struct replica *found = NULL;
 
-    for (size_t i = 0; i < p->replicas.n; i++) {
-        struct replica *r = p->replicas.at[i];
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        struct replica *r = p->replicas->at[i];
 
         if (r->up && replica_suits(r, &c->req) && (!found || kv_free(r) > kv_free(found)))
             found = r;
@@ -112,7 +114,7 @@ static struct replica *roomiest(const struct engine_pool *p, const struct engine
  * yet: that is no want of room, so other sessions do not stand behind it. */
 static bool stands_aside(const struct engine_call *c)
 {
-    const struct replicas *all = &c->pool->replicas;
+    const struct replicas *all = c->pool->replicas;
 
     for (size_t i = 0; i < all->n; i++) {
         const struct replica *r = all->at[i];
@@ -130,17 +132,17 @@ static bool admit(struct engine_call *c)
 {
     struct engine_pool *p = c->pool;
     struct replica_wish w = {.session_id = c->req.session_id, .request = &c->req};
-    struct replica *r = replicas_home(&p->replicas, &w);
+    struct replica *r = replicas_home(p->replicas, &w);
 
-    if (!replicas_any_up(&p->replicas) || !replicas_suit(&p->replicas, &c->req, false))
+    if (!replicas_any_up(p->replicas) || !replicas_suit(p->replicas, &c->req, false))
         return true;
     if (r && take(c, r))
         return true;
     r = roomiest(p, c);
     if (r && take(c, r))
         return true;
-    for (size_t i = 0; i < p->replicas.n; i++) {
-        if (take(c, p->replicas.at[i]))
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        if (take(c, p->replicas->at[i]))
             return true;
     }
     return false;
@@ -152,8 +154,8 @@ static uint64_t largest(const struct engine_call *c)
     const struct engine_pool *p = c->pool;
     uint64_t most = 0;
 
-    for (size_t i = 0; i < p->replicas.n; i++) {
-        const struct replica *r = p->replicas.at[i];
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        const struct replica *r = p->replicas->at[i];
 
         if (!replica_suits(r, &c->req))
             continue;

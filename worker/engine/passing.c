@@ -5,6 +5,7 @@
 #include "worker/engine/doors.h"
 #include "worker/engine/passing.h"
 #include "worker/engine/pool_internal.h"
+#include "worker/engine/replicas.h"
 
 struct engine_pass_call {
     struct engine_pool *pool;
@@ -59,7 +60,7 @@ struct engine_pass_call *engine_pass(struct engine_pool *p, const struct engine_
                                      struct err *e)
 {
     struct replica *replica =
-        replicas_pick(&p->replicas, &(struct replica_wish){.session_id = r->session_id});
+        replicas_pick(p->replicas, &(struct replica_wish){.session_id = r->session_id});
     struct door_request door = {.method = str_cstr(r->method),
                                 .path = r->path,
                                 .admin = r->admin,
@@ -67,11 +68,11 @@ struct engine_pass_call *engine_pass(struct engine_pool *p, const struct engine_
                                 .setting = r->setting};
     struct engine_pass_call *c;
 
-    if (p->replicas.n > 0)
-        door.reads = (replica ? replica : p->replicas.at[0])->adapter->reads;
-    if (p->replicas.n > 0 && door_check(&door, e))
+    if (p->replicas->n > 0)
+        door.reads = (replica ? replica : p->replicas->at[0])->adapter->reads;
+    if (p->replicas->n > 0 && door_check(&door, e))
         return NULL;
-    if (!replicas_any_up(&p->replicas)) {
+    if (!replicas_any_up(p->replicas)) {
         (void)err_set(e, ERR_ENGINE_UNAVAILABLE, "no engine answers");
         return NULL;
     }

@@ -5,11 +5,14 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "common/codec/sampling.h"
 #include "common/proc/metrics.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/kv_admission.h"
 #include "worker/engine/pool_call.h"
 #include "worker/engine/pool_internal.h"
+#include "worker/engine/replicas.h"
+#include "worker/engine/splice.h"
 #include "worker/engine/version_round.h"
 
 enum {
@@ -68,7 +71,7 @@ static struct replica *home_of(struct engine_call *c)
                              .kept = admission_home(c->pool, c->req.session_id),
                              .request = &c->req};
 
-    return replicas_home(&c->pool->replicas, &w);
+    return replicas_home(c->pool->replicas, &w);
 }
 
 void pool_count_waiting(struct engine_pool *p)
@@ -101,7 +104,7 @@ static void free_call(struct engine_call *c)
 {
     vec_done(&c->prompt);
     vec_done(&c->stamps);
-    splice_done(&c->splice);
+    splice_done(c->splice);
     arena_done(&c->arena);
     free(c);
 }
@@ -184,7 +187,7 @@ static void run_call(struct engine_call *c, struct replica *r)
     c->queue_us += now - c->queued_us;
     p->running++;
     /* Whether a part was sent shows in its size only: the size of a row must be known. */
-    if (p->experts.row_bytes == 0)
+    if (p->expert_row_bytes == 0)
         c->req.experts_from = 0;
     if (c->stamps.n == 0 && pool_told_version(c).len > 0)
         pool_stamp(c);
@@ -213,7 +216,7 @@ static struct replica *pick(struct engine_call *c)
         .session_id = c->req.session_id, .avoid = c->avoid, .request = &c->req};
 
     w.kept = admission_home(c->pool, c->req.session_id);
-    return replicas_pick(&c->pool->replicas, &w);
+    return replicas_pick(c->pool->replicas, &w);
 }
 
 static void on_untold(struct loop_timer *t)
@@ -240,7 +243,7 @@ static void on_unmanned(struct loop_timer *t)
 /* No engine can take the call, or none has told yet that it can: others must not wait for it. */
 static void set_aside(struct engine_call *c)
 {
-    if (!replicas_suit(&c->pool->replicas, &c->req, true)) {
+    if (!replicas_suit(c->pool->replicas, &c->req, true)) {
         refuse(c, on_unsuited);
         return;
     }
@@ -266,11 +269,11 @@ static void run_waiting(struct engine_pool *p)
         struct engine_call *c = i ? CONTAINER_OF(i, struct engine_call, item) : NULL;
         struct replica *r = c ? pick(c) : NULL;
 
-        if (c && p->opt.pool && p->replicas.n == 0) {
+        if (c && p->opt.pool && p->replicas->n == 0) {
             refuse(c, on_unmanned);
             continue;
         }
-        if (c && !r && p->replicas.n > 0 && !replicas_suit(&p->replicas, &c->req, false)) {
+        if (c && !r && p->replicas->n > 0 && !replicas_suit(p->replicas, &c->req, false)) {
             set_aside(c);
             continue;
         }
@@ -295,7 +298,7 @@ static void run_queue(struct loop_task *t)
     struct engine_pool *p = CONTAINER_OF(t, struct engine_pool, dispatch);
 
     run_waiting(p);
-    if (p->opt.board && p->queue.n > 0 && p->pause == ENGINE_RUN && replicas_any_up(&p->replicas))
+    if (p->opt.board && p->queue.n > 0 && p->pause == ENGINE_RUN && replicas_any_up(p->replicas))
         loop_timer_set(p->loop, &p->look, LOOK_MS, on_look);
     metrics_move(p->opt.metrics, METRIC_queue_depth, (int64_t)p->queue.n - (int64_t)p->queue_told);
     p->queue_told = p->queue.n;
@@ -322,7 +325,7 @@ static void on_deadline(struct loop_timer *t)
         return;
     }
     metrics_count_at(c->pool->opt.metrics, METRIC_refusals, METRIC_REFUSAL_QUEUE_TIME, 0, 1);
-    if (replicas_any_up(&c->pool->replicas))
+    if (replicas_any_up(c->pool->replicas))
         (void)err_set(&e, ERR_OVERLOADED, "no engine%s%s was free within the queue timeout",
                       of_pool(c), pool_name(c));
     else
@@ -409,6 +412,9 @@ struct engine_call *engine_start(struct engine_pool *p, const struct engine_requ
 
     c->pool = p;
     c->req = *r;
+    c->req.sampling = c->sampling = arena_alloc(&c->arena, sizeof(*c->sampling));
+    *c->sampling = *r->sampling;
+    c->splice = ARENA_NEW(&c->arena, struct splice);
     c->req.session_id = arena_str(&c->arena, r->session_id);
     c->req.lora = r->lora.len ? arena_str(&c->arena, r->lora) : (struct str){0};
     c->n_prompt = r->prompt.n;

@@ -4,24 +4,26 @@
  * those to come may be able to do. */
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
+#include "worker/engine/extra.h"
 #include "worker/engine/pool_internal.h"
+#include "worker/engine/replicas.h"
 #include "worker/engine/vision_probe.h"
 
 int engine_pool_takes_lora(const struct engine_pool *p, const struct json *extra, struct err *e)
 {
     size_t without = 0;
 
-    for (size_t i = 0; i < p->replicas.n; i++) {
-        const struct engine_adapter *a = p->replicas.at[i]->adapter;
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        const struct engine_adapter *a = p->replicas->at[i]->adapter;
 
         if (!a->lora_field)
             return err_field(e, "adapter", "adapter: engines of kind %s have none", a->kind);
         if (json_get(extra, a->lora_field))
             return err_field(e, "adapter", "adapter stands beside engine_extra.%s, which names one",
                              a->lora_field);
-        without += replica_lora(p->replicas.at[i]) == LORA_NONE;
+        without += replica_lora(p->replicas->at[i]) == LORA_NONE;
     }
-    if (without > 0 && without == p->replicas.n)
+    if (without > 0 && without == p->replicas->n)
         return err_field(e, "adapter",
                          "adapter: no engine was started for adapters (--enable-lora): they would "
                          "sample with the weights below it");
@@ -32,8 +34,8 @@ static size_t count_text(const struct engine_pool *p)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < p->replicas.n; i++)
-        n += p->replicas.at[i]->adapter == &engine_openai;
+    for (size_t i = 0; i < p->replicas->n; i++)
+        n += p->replicas->at[i]->adapter == &engine_openai;
     return n;
 }
 
@@ -44,7 +46,7 @@ bool engine_pool_some_text(const struct engine_pool *p)
 
 bool engine_pool_all_text(const struct engine_pool *p)
 {
-    return p->replicas.n > 0 && count_text(p) == p->replicas.n;
+    return p->replicas->n > 0 && count_text(p) == p->replicas->n;
 }
 
 bool engine_pool_takes_images(const struct engine_pool *p)
@@ -52,17 +54,17 @@ bool engine_pool_takes_images(const struct engine_pool *p)
     /* Routed experts come with a row for each token that the engine saw. */
     if (p->opt.routed_experts)
         return false;
-    for (size_t i = 0; i < p->replicas.n; i++) {
-        if (p->replicas.at[i]->adapter->takes_images)
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        if (p->replicas->at[i]->adapter->takes_images)
             return true;
     }
-    return p->replicas.n == 0; /* those to come */
+    return p->replicas->n == 0; /* those to come */
 }
 
 bool engine_pool_images_proven(const struct engine_pool *p)
 {
-    for (size_t i = 0; i < p->replicas.n; i++) {
-        if (!vision_probe_proven(p->replicas.at[i]))
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        if (!vision_probe_proven(p->replicas->at[i]))
             return false;
     }
     return true;
@@ -72,8 +74,8 @@ uint32_t engine_pool_drifting(const struct engine_pool *p)
 {
     uint32_t n = 0;
 
-    for (size_t i = 0; i < p->replicas.n; i++)
-        n += p->replicas.at[i]->vision->state == VISION_DRIFTS;
+    for (size_t i = 0; i < p->replicas->n; i++)
+        n += p->replicas->at[i]->vision->state == VISION_DRIFTS;
     return n;
 }
 
@@ -81,12 +83,12 @@ int engine_pool_check_images(const struct engine_pool *p, struct err *e)
 {
     bool drifts = false;
 
-    for (size_t i = 0; i < p->replicas.n; i++) {
-        if (vision_probe_lets(p->replicas.at[i]))
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        if (vision_probe_lets(p->replicas->at[i]))
             return 0;
-        drifts = drifts || p->replicas.at[i]->vision->state == VISION_DRIFTS;
+        drifts = drifts || p->replicas->at[i]->vision->state == VISION_DRIFTS;
     }
-    if (p->replicas.n == 0)
+    if (p->replicas->n == 0)
         return 0; /* those to come */
     return err_field(e, "messages",
                      drifts
@@ -99,8 +101,8 @@ uint32_t engine_pool_context(const struct engine_pool *p)
 {
     uint32_t least = 0;
 
-    for (size_t i = 0; i < p->replicas.n; i++) {
-        const struct replica *r = p->replicas.at[i];
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        const struct replica *r = p->replicas->at[i];
         uint32_t n = r->adapter->context ? r->adapter->context(r->impl) : 0;
 
         if (n > 0 && (least == 0 || n < least))
@@ -111,16 +113,16 @@ uint32_t engine_pool_context(const struct engine_pool *p)
 
 bool engine_pool_constrains(const struct engine_pool *p)
 {
-    for (size_t i = 0; i < p->replicas.n; i++)
-        if (!p->replicas.at[i]->adapter->passes_request)
+    for (size_t i = 0; i < p->replicas->n; i++)
+        if (!p->replicas->at[i]->adapter->passes_request)
             return true;
-    return p->replicas.n == 0; /* those to come */
+    return p->replicas->n == 0; /* those to come */
 }
 
 bool engine_pool_logprobs_own(const struct engine_pool *p, const struct sampling *s)
 {
-    for (size_t i = 0; i < p->replicas.n; i++) {
-        const struct replica *r = p->replicas.at[i];
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        const struct replica *r = p->replicas->at[i];
 
         if (!r->adapter->passes_request && !logprob_basis_is_own(replica_basis(r), s))
             return false;
@@ -130,8 +132,8 @@ bool engine_pool_logprobs_own(const struct engine_pool *p, const struct sampling
 
 static bool lacks_field(const struct engine_pool *p, const char *name)
 {
-    for (size_t i = 0; i < p->replicas.n; i++) {
-        const char *cannot = p->replicas.at[i]->adapter->cannot_take;
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        const char *cannot = p->replicas->at[i]->adapter->cannot_take;
 
         if (cannot && str_find(str_cstr(cannot), str_cstr(name), 0) != SIZE_MAX)
             return true;
@@ -152,8 +154,8 @@ const char *engine_pool_cannot_take(const struct engine_pool *p, const struct sa
 
 bool engine_pool_asks_experts(const struct engine_pool *p)
 {
-    for (size_t i = 0; p->opt.routed_experts && i < p->replicas.n; i++) {
-        if (p->replicas.at[i]->adapter->probe)
+    for (size_t i = 0; p->opt.routed_experts && i < p->replicas->n; i++) {
+        if (p->replicas->at[i]->adapter->probe)
             return true;
     }
     return false;
@@ -161,8 +163,8 @@ bool engine_pool_asks_experts(const struct engine_pool *p)
 
 bool engine_pool_budgets_thinking(const struct engine_pool *p)
 {
-    for (size_t i = 0; i < p->replicas.n; i++) {
-        const struct replica *r = p->replicas.at[i];
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        const struct replica *r = p->replicas->at[i];
 
         if (!r->adapter->budgets || !r->adapter->budgets(r->impl))
             return false;
@@ -172,8 +174,8 @@ bool engine_pool_budgets_thinking(const struct engine_pool *p)
 
 int engine_pool_tells(const struct engine_pool *p, const char *what, struct err *e)
 {
-    for (size_t i = 0; i < p->replicas.n; i++) {
-        const struct engine_adapter *a = p->replicas.at[i]->adapter;
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        const struct engine_adapter *a = p->replicas->at[i]->adapter;
 
         if (a->cannot_tell && str_find(str_cstr(a->cannot_tell), str_cstr(what), 0) != SIZE_MAX)
             return err_field(e, what, "%s: engines of kind %s do not tell it", what, a->kind);
@@ -183,8 +185,8 @@ int engine_pool_tells(const struct engine_pool *p, const char *what, struct err 
 
 int engine_pool_takes_extra(const struct engine_pool *p, const struct json *extra, struct err *e)
 {
-    for (size_t i = 0; i < p->replicas.n; i++) {
-        if (engine_extra_check(p->replicas.at[i]->adapter, extra, e))
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        if (engine_extra_check(p->replicas->at[i]->adapter, extra, e))
             return -1;
     }
     return 0;
@@ -192,8 +194,8 @@ int engine_pool_takes_extra(const struct engine_pool *p, const struct json *extr
 
 bool engine_pool_enforces(const struct engine_pool *p, struct str type)
 {
-    for (size_t i = 0; type.len && i < p->replicas.n; i++) {
-        const char *cannot = p->replicas.at[i]->adapter->cannot_enforce;
+    for (size_t i = 0; type.len && i < p->replicas->n; i++) {
+        const char *cannot = p->replicas->at[i]->adapter->cannot_enforce;
 
         if (cannot && str_find(str_cstr(cannot), type, 0) != SIZE_MAX)
             return false;

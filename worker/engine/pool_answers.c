@@ -8,11 +8,15 @@
 #include "common/base/log.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
+#include "common/codec/sampling.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_result.h"
+#include "worker/engine/experts.h"
 #include "worker/engine/kv_admission.h"
 #include "worker/engine/pool_call.h"
 #include "worker/engine/pool_internal.h"
+#include "worker/engine/replicas.h"
+#include "worker/engine/splice.h"
 
 enum {
     RETRY_MS = 50,  /* before the first repetition, doubled for each further one */
@@ -75,14 +79,14 @@ static int check_piece(const struct engine_call *c, const struct engine_result *
 static int check_experts(struct engine_call *c, struct engine_result *r, struct err *e)
 {
     struct experts_block b = {.bytes = r->experts.len,
-                              .tokens =
-                                  c->n_prompt + (c->splice.pieces > 0 ? c->splice.ids.n : r->ids.n),
+                              .tokens = c->n_prompt +
+                                        (c->splice->pieces > 0 ? c->splice->ids.n : r->ids.n),
                               .from = c->req.experts_from};
     int rc;
 
     if (!r->experts.p)
         return 0;
-    rc = experts_check(&c->pool->experts, &b, e);
+    rc = experts_check(&c->pool->expert_row_bytes, &b, e);
     if (rc > 0)
         r->experts = (struct str){0};
     r->experts_from = b.from;
@@ -208,8 +212,8 @@ static bool resume(struct engine_call *c, struct engine_result *r, struct err *e
     }
     add_to_prompt(c, (struct token_span){c->req.prompt.at, c->prompt.n > 0 ? 0 : c->n_prompt});
     add_to_prompt(c, r->ids);
-    c->req.sampling.max_tokens -= (int64_t)r->ids.n;
-    if (c->req.sampling.max_tokens <= 0) {
+    c->sampling->max_tokens -= (int64_t)r->ids.n;
+    if (c->sampling->max_tokens <= 0) {
         r->finish = ENGINE_LENGTH;
         return false;
     }
@@ -234,7 +238,7 @@ static bool resume(struct engine_call *c, struct engine_result *r, struct err *e
  * with; a grammar that allows any text as well does not mind. */
 static bool must_start_over(const struct engine_call *c, const struct engine_result *r)
 {
-    const struct json *grammar = c->req.sampling.grammar;
+    const struct json *grammar = c->req.sampling->grammar;
 
     return r->finish == ENGINE_ABORTED && r->ids.n > 0 && grammar &&
            !json_is_true(json_get(grammar, "text_too"));
@@ -262,7 +266,7 @@ static void on_done(void *ctx, const struct engine_result *given)
     struct engine_call *c = ctx;
     struct engine_result r = *given;
     struct err e = {0};
-    bool spliced = c->splice.pieces > 0 || r.finish == ENGINE_ABORTED;
+    bool spliced = c->splice->pieces > 0 || r.finish == ENGINE_ABORTED;
 
     if (check_piece(c, &r, &e) < 0) {
         pool_fail(c, &e);
@@ -274,7 +278,7 @@ static void on_done(void *ctx, const struct engine_result *given)
     }
     note_heard(c, &r);
     if (spliced)
-        splice_add(&c->splice, &r);
+        splice_add(c->splice, &r);
     if (r.finish == ENGINE_ABORTED && resume(c, &r, &e))
         return;
     if (e.kind == ERR_NONE)
@@ -284,7 +288,7 @@ static void on_done(void *ctx, const struct engine_result *given)
         return;
     }
     if (spliced)
-        splice_result(&c->splice, &r);
+        splice_result(c->splice, &r);
     deliver(c, &r);
 }
 
@@ -294,7 +298,7 @@ static bool lost(struct engine_call *c, const struct err *e, enum engine_failure
 {
     bool unreachable = e->sys != 0 && e->sys != ECONNRESET && e->sys != EPIPE;
 
-    if (how != ENGINE_NO_ANSWER || !(unreachable || !replicas_any_up(&c->pool->replicas))) {
+    if (how != ENGINE_NO_ANSWER || !(unreachable || !replicas_any_up(c->pool->replicas))) {
         c->lost_us = 0;
         return false;
     }

@@ -11,12 +11,13 @@
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/fair_queue.h"
-#include "worker/engine/splice.h"
 #include "worker/tokens/span.h"
 
 struct engine_pool;
 struct err;
 struct replica;
+struct sampling;
+struct splice;
 struct ticket;
 
 enum call_state {
@@ -39,6 +40,7 @@ struct engine_call {
     struct ticket *ticket; /* while it is held, or NULL */
     bool leased;           /* its session's lease counts it */
     enum call_state state;
+    struct sampling *sampling; /* req.sampling: its own copy, in the arena */
     struct engine_request req; /* strings are copies in `arena`; values of the caller's arena */
     struct token_vec prompt;   /* with the pieces of a spliced answer; empty: there are none yet */
     size_t n_prompt;           /* without them */
@@ -48,7 +50,7 @@ struct engine_call {
     struct replica *home; /* where it is counted while it waits, or NULL */
     void *attempt;
     struct loop_timer timer; /* of the queue, or until the next try */
-    struct splice splice;
+    struct splice *splice;   /* in the arena */
 
     struct {
         struct stamp *at;

@@ -10,27 +10,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/base/list.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine_pool.h"
-#include "worker/engine/experts.h"
 #include "worker/engine/fair_queue.h"
-#include "worker/engine/replicas.h"
 
 struct admission;
 struct engine_call;
 struct loop;
 struct lora_book;
+struct replica;
+struct replicas;
 struct session_homes;
 struct version_round;
 
 struct engine_pool {
     struct loop *loop;
     struct engine_options opt;
-    struct arena arena; /* of the options */
-    struct replicas replicas;
-    struct engine_pool *next; /* another pool; the policy's is the first */
+    struct arena arena;        /* of the options */
+    struct replicas *replicas; /* own */
+    struct engine_pool *next;  /* another pool; the policy's is the first */
     struct engine_pool *first;
     bool known;        /* some set had it; the policy's always is */
     size_t on_trial;   /* of the first: pools whose trial is not over */
@@ -51,7 +52,7 @@ struct engine_pool {
     struct buf version;            /* len 0: none */
     struct version_round *telling; /* engines are told it; or NULL */
     struct lora_book *loras;       /* own: pool_weights.c */
-    struct experts experts;
+    size_t expert_row_bytes;       /* of routed experts (experts.h); 0: unknown */
 };
 
 /* A pool beside the first: known only once a set has it. */

@@ -6,6 +6,7 @@
 #include "common/proc/metrics.h"
 #include "worker/engine/pool_call.h"
 #include "worker/engine/pool_internal.h"
+#include "worker/engine/replicas.h"
 #include "worker/engine/session_homes.h"
 
 void pool_moves_init(struct engine_pool *p)
@@ -29,7 +30,7 @@ void pool_note_home(struct engine_call *c, const struct replica *r)
 
     if (before == 0 || before == r->hash)
         return;
-    why = replicas_move(&p->replicas, &w, before, r);
+    why = replicas_move(p->replicas, &w, before, r);
     metrics_count_at(p->opt.metrics, METRIC_session_moves, why, 0, 1);
     if (why == MOVE_LOAD || why == MOVE_HOME)
         log_debug(&scope, "session moves to another engine", LOG_T("engine", r->target.name),

@@ -10,6 +10,7 @@
 #include "worker/engine/engine_set.h"
 #include "worker/engine/kv_room.h"
 #include "worker/engine/pool_internal.h"
+#include "worker/engine/replicas.h"
 #include "worker/engine/vision_probe.h"
 #include "worker/model/model.h"
 
@@ -35,7 +36,7 @@ const char *engine_pool_name(const struct engine_pool *p)
 
 int engine_pool_check_manned(const struct engine_pool *p, struct err *e)
 {
-    if (!p->opt.pool || p->replicas.n > 0)
+    if (!p->opt.pool || p->replicas->n > 0)
         return 0;
     return err_set(e, ERR_ENGINE_UNAVAILABLE,
                    "model: the pool \"%s\" has no engine: all were taken out (/admin/engines)",
@@ -102,7 +103,7 @@ static int stage_all(struct engine_pool *first, const struct engine_set *set, st
         struct engine_set part;
 
         engine_set_part(set, p->opt.pool, &part);
-        rc = replicas_stage(&p->replicas, &part, e);
+        rc = replicas_stage(p->replicas, &part, e);
         engine_set_done(&part);
     }
     if (rc)
@@ -118,7 +119,7 @@ int pools_set(struct engine_pool *first, const struct engine_set *set, struct er
         struct engine_set part;
 
         engine_set_part(set, p->opt.pool, &part);
-        if (replicas_set(&p->replicas, &part, e)) /* all are staged: nothing is left to fail */
+        if (replicas_set(p->replicas, &part, e)) /* all are staged: nothing is left to fail */
             log_error(NULL, "an engine cannot be opened", LOG_T("error", e->text));
         engine_set_done(&part);
         p->edition = set->edition;
@@ -142,8 +143,8 @@ int engine_pool_set(struct engine_pool *p, const struct engine_set *set, struct 
 
 static void put_silent(const struct engine_pool *p, struct buf *silent)
 {
-    for (size_t i = 0; i < p->replicas.staged.n; i++) {
-        const struct replica *r = p->replicas.staged.at[i];
+    for (size_t i = 0; i < p->replicas->staged.n; i++) {
+        const struct replica *r = p->replicas->staged.at[i];
 
         if (!r->adapter->probe || r->proven)
             continue;
@@ -176,7 +177,7 @@ int engine_pool_try(struct engine_pool *p, const struct engine_set *set,
     p->on_trial = 0;
     for (struct engine_pool *one = p; one; one = one->next) {
         p->on_trial++;
-        replicas_try(&one->replicas, on_tried, one);
+        replicas_try(one->replicas, on_tried, one);
     }
     return 0;
 }
@@ -184,8 +185,8 @@ int engine_pool_try(struct engine_pool *p, const struct engine_set *set,
 bool engine_pool_tried(const struct engine_pool *p, const char *text)
 {
     for (; p; p = p->next) {
-        for (size_t i = 0; i < p->replicas.staged.n; i++) {
-            const struct replica *r = p->replicas.staged.at[i];
+        for (size_t i = 0; i < p->replicas->staged.n; i++) {
+            const struct replica *r = p->replicas->staged.at[i];
 
             if (strcmp(r->text, text) == 0)
                 return r->proven || !r->adapter->probe;
@@ -197,7 +198,7 @@ bool engine_pool_tried(const struct engine_pool *p, const char *text)
 void engine_pool_untry(struct engine_pool *p)
 {
     for (; p; p = p->next)
-        replicas_unstage(&p->replicas);
+        replicas_unstage(p->replicas);
 }
 
 uint64_t engine_pool_edition(const struct engine_pool *p)
@@ -212,8 +213,8 @@ size_t engine_pool_at_number(const struct engine_pool *p, unsigned number)
     if (p->opt.board && number < BOARD_ENGINES_MAX)
         return board_engine_inflight(p->opt.board, number);
     for (; p; p = p->next) {
-        for (size_t i = 0; i < p->replicas.out.n; i++)
-            n += p->replicas.out.at[i]->number == number ? p->replicas.out.at[i]->inflight : 0;
+        for (size_t i = 0; i < p->replicas->out.n; i++)
+            n += p->replicas->out.at[i]->number == number ? p->replicas->out.at[i]->inflight : 0;
     }
     return n;
 }
@@ -321,8 +322,8 @@ static const struct replica *next_replica(const struct engine_pool *first, size_
     size_t k = 0, of = 0;
 
     for (const struct engine_pool *p = first; p; p = p->next, k++) {
-        if (at[k] < p->replicas.n && (!found || p->replicas.at[at[k]]->number < found->number)) {
-            found = p->replicas.at[at[k]];
+        if (at[k] < p->replicas->n && (!found || p->replicas->at[at[k]]->number < found->number)) {
+            found = p->replicas->at[at[k]];
             of = k;
         }
     }
@@ -344,8 +345,8 @@ void engine_pool_write(const struct engine_pool *p, struct buf *json)
         put_replica(r, &o);
     free(at);
     for (; p; p = p->next) {
-        for (size_t i = 0; i < p->replicas.out.n; i++)
-            put_replica(p->replicas.out.at[i], &o);
+        for (size_t i = 0; i < p->replicas->out.n; i++)
+            put_replica(p->replicas->out.at[i], &o);
     }
     json_out_end_arr(&o);
 }

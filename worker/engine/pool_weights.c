@@ -8,6 +8,7 @@
 #include "worker/engine/lora.h"
 #include "worker/engine/pool_call.h"
 #include "worker/engine/pool_internal.h"
+#include "worker/engine/splice.h"
 #include "worker/engine/weights_file.h"
 
 void pool_weights_init(struct engine_pool *p)
@@ -29,7 +30,7 @@ struct str pool_told_version(const struct engine_call *c)
 
 void pool_stamp(struct engine_call *c)
 {
-    uint32_t start = c->req.stream ? c->given : (uint32_t)c->splice.ids.n;
+    uint32_t start = c->req.stream ? c->given : (uint32_t)c->splice->ids.n;
     struct str version = arena_str(&c->arena, pool_told_version(c));
 
     /* Nothing was written since the last one: it never applied. */

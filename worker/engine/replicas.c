@@ -13,6 +13,7 @@
 #include "common/codec/sampling.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/engine_result.h"
+#include "worker/engine/extra.h"
 #include "worker/engine/kv_room.h"
 
 #include <math.h>
@@ -342,7 +343,7 @@ static bool suits(const struct replica *r, const struct engine_request *q, bool 
     if ((q->n_images > 0 && !vision_probe_lets(r)) || !takes_lora(r, q->lora, later))
         return false;
     return kind->passes_request ? q->chat_body != NULL
-                                : !q->text && takes_fields(kind, &q->sampling);
+                                : !q->text && takes_fields(kind, q->sampling);
 }
 
 bool replica_suits(const struct replica *r, const struct engine_request *q)

@@ -14,6 +14,7 @@
 #include "worker/engine/adapter.h"
 #include "worker/engine/passing.h"
 #include "worker/engine/pool_internal.h"
+#include "worker/engine/replicas.h"
 
 enum { ANSWER_MAX = 4096, MESSAGE_MAX = 300, OK = 200, NOT_FOUND = 404, NO_METHOD = 405 };
 
@@ -154,13 +155,13 @@ int version_round_begin(struct engine_pool *p, struct str version, uint64_t time
         return err_set(e, ERR_STATE_CONFLICT,
                        "the engines are being told another version of their weights: ask again");
     r = mem_zalloc(sizeof(*r));
-    *r = (struct version_round){.pool = p, .told = told, .ctx = ctx, .n = p->replicas.n};
+    *r = (struct version_round){.pool = p, .told = told, .ctx = ctx, .n = p->replicas->n};
     r->words = mem_calloc(r->n + 1, sizeof(*r->words));
     p->telling = r;
     for (size_t i = 0; i < r->n; i++) {
         struct version_word *w = &r->words[i];
 
-        *w = (struct version_word){.round = r, .replica = p->replicas.at[i]};
+        *w = (struct version_word){.round = r, .replica = p->replicas->at[i]};
         buf_puts(&w->name, w->replica->target.name);
         if (w->replica->adapter->version_path)
             ask(w, version);

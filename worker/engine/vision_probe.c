@@ -10,6 +10,7 @@
 
 #include "common/base/log.h"
 #include "common/base/vec.h"
+#include "common/codec/sampling.h"
 #include "worker/engine/replicas.h"
 #include "worker/image/vision.h"
 #include "worker/model/model.h"
@@ -38,9 +39,12 @@ void vision_sample_make(const struct model *m, struct arena *a, struct vision_sa
     const struct vision *v = m ? model_info(m)->vision : NULL;
     struct token_vec ids = {0};
     struct vision_grid g;
+    struct sampling *one = arena_alloc(a, sizeof(*one));
     int32_t *at;
 
-    *ret = (struct vision_sample){0};
+    *one = (struct sampling)SAMPLING_DEFAULTS;
+    one->max_tokens = 1;
+    *ret = (struct vision_sample){.sampling = one};
     if (v && !vision_grid(v, SAMPLE_SIDE, SAMPLE_SIDE, &g) && model_vision_sample(m, &ids) == 0) {
         at = arena_alloc(a, ids.n * sizeof(*at));
         memcpy(at, ids.at, ids.n * sizeof(*at));
@@ -108,12 +112,11 @@ void vision_probe_begin(struct replica *r)
     p->req = (struct engine_request){
         .session_id = STR("vision-probe"),
         .prompt = s->prompt,
-        .sampling = SAMPLING_DEFAULTS,
+        .sampling = s->sampling,
         .images = s->images,
         .n_images = s->n_images,
         .image_pad = s->pad,
     };
-    p->req.sampling.max_tokens = 1;
     p->attempt = r->adapter->start(r->impl, &p->req, &events, r);
 }
 

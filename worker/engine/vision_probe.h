@@ -17,6 +17,7 @@
 struct arena;
 struct model;
 struct replica;
+struct sampling;
 
 /* VISION_UNPROVEN: not asked yet, or the answer said nothing of it. */
 enum vision_state { VISION_UNPROVEN, VISION_EXACT, VISION_DRIFTS, VISION_NONE };
@@ -27,6 +28,7 @@ struct vision_sample {
     struct engine_image images[2];
     size_t n_images;
     int32_t pad;
+    const struct sampling *sampling; /* of one token */
 };
 
 /* Makes it for the model, in the arena. */

@@ -11,12 +11,13 @@
 #include "common/journal/journal.h"
 #include "common/proc/metrics.h"
 #include "worker/ledger/delivery.h"
+#include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
 
 void ledger_forget(struct ledger *l, void *ctx)
 {
-    const struct places *p = &l->residency->places;
+    const struct places *p = l->residency->places;
 
     for (size_t i = 0; i < p->n; i++)
         journal_forget(p->at[i].journal, ctx);
@@ -43,7 +44,7 @@ void ledger_open_delivery(struct ledger *l, struct str session_id, const uint64_
 /* One note in each place's journal, and the rest in the worker's own. */
 void ledger_note_deliveries(struct ledger *l)
 {
-    const struct places *p = &l->residency->places;
+    const struct places *p = l->residency->places;
 
     for (size_t i = 0; i < p->n && l->deliveries->notes.len > 0; i++)
         note_in(l, p->at[i].journal, p->at[i].index);
@@ -53,7 +54,7 @@ void ledger_note_deliveries(struct ledger *l)
 
 bool ledger_give_reserve(struct ledger *l, struct str session_id)
 {
-    return journal_give_reserve(places_find(&l->residency->places, session_id)->journal);
+    return journal_give_reserve(places_find(l->residency->places, session_id)->journal);
 }
 
 /* A record that the journal has and that does not apply is a bug: memory would differ from what
@@ -63,7 +64,7 @@ int ledger_write(struct ledger *l, struct str session_id, struct str record,
 {
     struct residency *r = l->residency;
     struct err applied = {0};
-    int rc = journal_append(places_find(&r->places, session_id)->journal, session_id, record,
+    int rc = journal_append(places_find(r->places, session_id)->journal, session_id, record,
                             done.fn, done.ctx, e);
 
     if (rc < 0) {

@@ -20,6 +20,7 @@
 #include "common/base/mem.h"
 #include "common/journal/journal.h"
 #include "common/proc/metrics.h"
+#include "worker/residency/places.h"
 #include "worker/session/session.h"
 #include "worker/session/session_totals.h"
 
@@ -127,7 +128,7 @@ static int all_read(struct residency_load *l)
 static void read_slice(struct residency_load *l)
 {
     struct str id = session_id(l->s);
-    struct journal *j = places_find(&l->residency->places, id)->journal;
+    struct journal *j = places_find(l->residency->places, id)->journal;
     struct journal_reader reader = {on_record, l};
     uint64_t end_us = clock_us() + LOAD_SLICE_US;
     int rc = 0;
@@ -266,7 +267,7 @@ static int read_back(void *ctx, struct str session_id, const uint32_t *records, 
     struct residency *r = ctx;
     uint64_t start_us = clock_us();
     struct journal_reader reader = {to->each, to->ctx};
-    struct journal *j = places_find(&r->places, session_id)->journal;
+    struct journal *j = places_find(r->places, session_id)->journal;
     int rc = journal_read_some(j, session_id, records, n, &reader, e);
 
     if (rc)

@@ -15,11 +15,12 @@
 
 #include "common/base/err.h"
 #include "common/base/list.h"
+#include "common/base/str.h"
 #include "common/os/loop.h"
-#include "worker/residency/places.h"
 
 struct loop;
 struct metrics_page;
+struct places;
 struct residency_load;
 struct session;
 struct session_store;
@@ -28,7 +29,7 @@ struct residency {
     struct loop *loop;
     struct session_store *store;
     struct metrics_page *page;
-    struct places places;            /* where sessions are read back from */
+    struct places *places;           /* where sessions are read back from */
     uint64_t limit;                  /* bytes of sessions and requests; 0: none */
     uint64_t (*requests)(void *ctx); /* bytes that requests hold; or NULL */
     void *requests_ctx;

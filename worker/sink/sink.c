@@ -31,6 +31,7 @@
 #include "common/proc/metrics.h"
 #include "worker/export/options_text.h"
 #include "worker/ledger/ledger.h"
+#include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
 #include "worker/sink/sink_target.h"
@@ -303,7 +304,7 @@ static void note_spooled(struct sinks *k, struct str id)
     struct err e = {0};
 
     for (size_t i = 0; i < k->targets.n; i++)
-        target_add(k->targets.at[i], places_find(&k->residency->places, id)->index, id);
+        target_add(k->targets.at[i], places_find(k->residency->places, id)->index, id);
     if (write_spooled(k, id, &e) == 0)
         return;
     log_warn(&(struct log_scope){.session = id},
@@ -415,7 +416,7 @@ static void spool_next(struct sinks *k)
         residency_wait(k->residency, id, &k->waiter);
         return;
     }
-    o.place = places_find(&k->residency->places, id)->index;
+    o.place = places_find(k->residency->places, id)->index;
     k->spooling = spooling_start(&o, s);
 }
 
@@ -463,7 +464,7 @@ bool sinks_wait_for(const struct sinks *k, const struct session *s)
 /* A settled group, to the targets that take groups. */
 int sinks_give_group(struct sinks *k, struct str group, struct str entry, struct err *e)
 {
-    uint32_t index = k ? places_find(&k->residency->places, STR(""))->index : 0;
+    uint32_t index = k ? places_find(k->residency->places, STR(""))->index : 0;
 
     for (size_t i = 0; k && i < k->targets.n; i++) {
         struct target *t = k->targets.at[i];

@@ -18,6 +18,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/codec/sampling.h"
 #include "common/net/http_client.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine_request.h"
@@ -120,7 +121,7 @@ static void deliver(struct engine_attempt *a)
     remote_note_answer(a->remote, a->req, &a->reading.reply, a->reading.events);
     if (a->remote->wire->tells_basis && !a->reading.reply.lowered)
         a->remote->given = res.basis;
-    res.unbudgeted = a->req->sampling.max_thinking_tokens && a->req->thinks && !a->by.budget &&
+    res.unbudgeted = a->req->sampling->max_thinking_tokens && a->req->thinks && !a->by.budget &&
                      !a->remote->wire->text;
     if (res.n_versions == 0) {
         res.version_before = buf_str(&a->before);
@@ -312,7 +313,7 @@ static const struct http_events http_events = {on_head, on_body, on_done, on_fai
 
 static uint64_t body_max(const struct engine_request *q)
 {
-    int64_t tokens = q->sampling.max_tokens > 0 ? q->sampling.max_tokens : BODY_TOKENS;
+    int64_t tokens = q->sampling->max_tokens > 0 ? q->sampling->max_tokens : BODY_TOKENS;
 
     return BODY_BASE + (uint64_t)tokens * (BODY_PER_TOKEN + q->top_logprobs * BODY_PER_TOP);
 }

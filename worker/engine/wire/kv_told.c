@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/attrs.h"
 #include "common/base/mem.h"
 #include "worker/engine/adapter.h"
 

@@ -10,6 +10,7 @@
 #include "common/codec/json_number.h"
 #include "common/codec/sampling.h"
 #include "worker/engine/engine_request.h"
+#include "worker/engine/extra.h"
 #include "worker/engine/wire/processed.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/scoring.h"
@@ -82,7 +83,7 @@ static void write_sampling(struct json_out *o, const struct sampling *s)
 static void write_request(const struct remote *r, const struct engine_request *q,
                           struct wire_send *send)
 {
-    const struct sampling *s = &q->sampling;
+    const struct sampling *s = q->sampling;
     struct json_out o = json_out_to(&send->body);
     const struct json *schema = sampling_schema(s);
     struct str grammar = wire_grammar(s, "ebnf");

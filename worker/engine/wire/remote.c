@@ -19,6 +19,7 @@
 #include "common/base/str.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
+#include "common/codec/sampling.h"
 #include "common/net/http1.h"
 #include "common/net/http_client.h"
 #include "worker/engine/engine_pool.h"
@@ -489,8 +490,8 @@ enum engine_lora remote_lora(const void *replica)
 
 bool remote_gives_budget(const struct remote *r, const struct engine_request *q)
 {
-    return q->sampling.max_thinking_tokens && q->thinks && remote_budgets(r) &&
-           !(r->wire->budget == WIRE_BUDGET_TOLD && q->sampling.grammar);
+    return q->sampling->max_thinking_tokens && q->thinks && remote_budgets(r) &&
+           !(r->wire->budget == WIRE_BUDGET_TOLD && q->sampling->grammar);
 }
 
 /* What it tells, or else is said to have. */
@@ -501,7 +502,7 @@ static uint32_t ranks_of(const struct remote *r)
 
 int64_t remote_rank_of(const struct remote *r, const struct engine_request *q)
 {
-    const struct json *extra = q->sampling.engine_extra;
+    const struct json *extra = q->sampling->engine_extra;
 
     if (ranks_of(r) < 2 || json_get(extra, "routed_dp_rank") ||
         json_get(extra, "data_parallel_rank"))

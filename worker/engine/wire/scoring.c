@@ -251,10 +251,10 @@ struct scoring *scoring_new(struct remote *r, const struct engine_request *q, st
         *vec_push(&s->ids) = q->prompt.at[i];
     for (size_t i = 0; i < y->ids.n; i++)
         *vec_push(&s->ids) = y->ids.at[i];
-    if (y->basis != BASIS_RAW && sampling_bends_logits(&q->sampling))
+    if (y->basis != BASIS_RAW && sampling_bends_logits(q->sampling))
         lower(y);
-    s->ask.sampling = &q->sampling;
-    s->ask.raw = y->basis == BASIS_RAW || sampling_changes_nothing(&q->sampling);
+    s->ask.sampling = q->sampling;
+    s->ask.raw = y->basis == BASIS_RAW || sampling_changes_nothing(q->sampling);
     return s;
 }
 

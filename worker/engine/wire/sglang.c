@@ -3,6 +3,7 @@
 #include "common/codec/sampling.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_request.h"
+#include "worker/engine/extra.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/wire_fields.h"
 #include "worker/engine/wire/wire_reply.h"
@@ -50,7 +51,7 @@ static const struct field fields[] = {
 static void write_sampling(struct json_out *o, const struct engine_request *q,
                            const struct engine_options *opt)
 {
-    const struct sampling *s = &q->sampling;
+    const struct sampling *s = q->sampling;
     const struct json *schema = sampling_schema(s);
     struct str regex = wire_grammar(s, "regex"), ebnf = wire_grammar(s, "ebnf");
     struct str tag = wire_grammar(s, "structural_tag");
@@ -168,11 +169,11 @@ static void write_request(const struct remote *r, const struct engine_request *q
         json_out_str(&o, q->session_id);
     }
     if (remote_gives_budget(r, q)) {
-        wire_given(&o, "max_thinking_tokens", q->sampling.max_thinking_tokens);
+        wire_given(&o, "max_thinking_tokens", q->sampling->max_thinking_tokens);
         json_out_key(&o, "require_reasoning");
         json_out_bool(&o, true);
     }
-    engine_extra_write(&o, q->sampling.engine_extra);
+    engine_extra_write(&o, q->sampling->engine_extra);
     json_out_end_obj(&o);
     buf_done(&rid);
 }
@@ -228,7 +229,7 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
 
 static int complete(struct reply *y, const struct engine_request *q, struct err *e)
 {
-    if (q->sampling.grammar)
+    if (q->sampling->grammar)
         y->stop_id = -1; /* a grammar that is through "matches" its last token, whatever that is */
     if (y->finish == REPLY_STOP && str_eq_c(buf_str(&y->stop_text), "NaN happened"))
         return err_set(e, ERR_ENGINE_INVALID, "the engine's logits were NaN");

@@ -8,6 +8,7 @@
 #include "common/codec/sampling.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_request.h"
+#include "worker/engine/extra.h"
 #include "worker/engine/wire/npy.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/wire_fields.h"
@@ -84,7 +85,7 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
                            const struct remote *r)
 {
     const struct engine_options *opt = remote_options(r);
-    const struct sampling *s = &q->sampling;
+    const struct sampling *s = q->sampling;
 
     json_out_key(o, "max_tokens");
     json_out_i64(o, s->max_tokens);
@@ -159,9 +160,9 @@ static void write_generate(struct wire_send *s, struct json_out *o, const struct
     write_sampling(o, q, r);
     /* Without text there are no stop strings. */
     json_out_key(o, "detokenize");
-    json_out_bool(o, q->sampling.stop != NULL);
+    json_out_bool(o, q->sampling->stop != NULL);
     write_experts(o, q, remote_options(r));
-    engine_extra_write_inner(o, q->sampling.engine_extra);
+    engine_extra_write_inner(o, q->sampling->engine_extra);
     json_out_end_obj(o);
     buf_done(&rid);
 }
@@ -179,7 +180,7 @@ static void write_completions(struct json_out *o, const struct engine_request *q
     json_out_key(o, "skip_special_tokens");
     json_out_bool(o, false);
     write_experts(o, q, remote_options(r));
-    engine_extra_write_inner(o, q->sampling.engine_extra);
+    engine_extra_write_inner(o, q->sampling->engine_extra);
 }
 
 /* The default server's logprobs are taken before temperature; nothing in its answers tells. */
@@ -188,7 +189,7 @@ static void warn_of_raw_logprobs(const struct remote *r, const struct engine_req
     static bool warned;
 
     if (warned || remote_basis(r) == BASIS_PROCESSED ||
-        (q->sampling.temperature > 0.999 && q->sampling.temperature < 1.001))
+        (q->sampling->temperature > 0.999 && q->sampling->temperature < 1.001))
         return;
     warned = true;
     log_warn(NULL, "vllm: logprobs are those of temperature 1 unless the server runs with "
@@ -224,7 +225,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
         json_out_str(&o, q->lora);
     }
     wire_scheduling(&o, q, "cache_salt", remote_target(r)->priority ? -1 : 0);
-    engine_extra_write(&o, q->sampling.engine_extra);
+    engine_extra_write(&o, q->sampling->engine_extra);
     json_out_end_obj(&o);
 }
 

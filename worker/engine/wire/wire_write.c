@@ -84,9 +84,9 @@ void wire_ids(struct json_out *o, struct token_span ids)
 void wire_stop_ids(struct json_out *o, const char *key, const struct engine_request *q,
                    const struct engine_options *opt)
 {
-    const struct json *given = q->sampling.stop_token_ids;
+    const struct json *given = q->sampling->stop_token_ids;
 
-    if (q->sampling.ignore_eos || (!json_is(given, JSON_ARRAY) && opt->n_stop_ids == 0))
+    if (q->sampling->ignore_eos || (!json_is(given, JSON_ARRAY) && opt->n_stop_ids == 0))
         return;
     json_out_key(o, key);
     json_out_arr(o);
@@ -109,7 +109,7 @@ static bool is_banned_key(const struct engine_request *q, struct str key)
 
 void wire_bias(struct json_out *o, const struct engine_request *q)
 {
-    const struct json *given = q->sampling.logit_bias;
+    const struct json *given = q->sampling->logit_bias;
     char key[16];
 
     if (!given && q->banned.n == 0)
@@ -218,7 +218,7 @@ struct str wire_grammar(const struct sampling *s, const char *kind)
 void wire_scheduling(struct json_out *o, const struct engine_request *q, const char *salt_key,
                      int priority)
 {
-    const struct json *extra = q->sampling.engine_extra;
+    const struct json *extra = q->sampling->engine_extra;
 
     if (q->kv_salt.len > 0 && !json_get(extra, salt_key)) {
         json_out_key(o, salt_key);

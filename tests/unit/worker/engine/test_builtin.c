@@ -1,3 +1,4 @@
+#include "common/codec/sampling.h"
 #include "worker/engine/builtin_answer.h"
 
 #include <stdio.h>
@@ -67,7 +68,8 @@ TEST(builtin, echoes_the_last_user_turn)
     struct rig r = rig_open("");
     struct token_vec prompt = {0};
     struct encoder *enc = encoder_new(model_tokenizer(r.model));
-    struct engine_request q = {.session_id = STR("w0-a")};
+    struct sampling s = {0};
+    struct engine_request q = {.session_id = STR("w0-a"), .sampling = &s};
     struct buf out = {0};
     struct err e = {0};
 
@@ -79,7 +81,7 @@ TEST(builtin, echoes_the_last_user_turn)
     q.prompt = (struct token_span){prompt.at, prompt.n};
     ask(&r, &q, &out);
     check(&out, "stop:hello\nyou<|im_end|>");
-    q.sampling.max_tokens = 3;
+    s.max_tokens = 3;
     ask(&r, &q, &out);
     check(&out, "length:hel");
     buf_done(&out);
@@ -95,7 +97,8 @@ TEST(builtin, reads_scripts_by_call_number)
     int fd = mkstemp(path);
     const char *text = "[\"one STOP two\", {\"text\": \"cut\", \"finish\": \"length\"}, "
                        "{\"ids\": [104, 105, 257, 120]}]";
-    struct engine_request q = {.session_id = STR("w0-a")};
+    struct sampling s = {0};
+    struct engine_request q = {.session_id = STR("w0-a"), .sampling = &s};
     struct json stop_item = json_make_string(STR("STOP"));
     struct json stops = {.kind = JSON_ARRAY, .n = 1, .items = &stop_item};
     struct buf out = {0};
@@ -108,7 +111,7 @@ TEST(builtin, reads_scripts_by_call_number)
     (void)unlink(path);
     ask(&r, &q, &out);
     check(&out, "stop:one STOP two<|im_end|>");
-    q.sampling.stop = &stops;
+    s.stop = &stops;
     ask(&r, &q, &out);
     check(&out, "stop_string:one STOP");
     q.call = 1;
@@ -125,7 +128,8 @@ TEST(builtin, reads_scripts_by_call_number)
 TEST(builtin, random_answers_differ_by_call_and_repeat_by_seed)
 {
     struct rig r = rig_open("random:7");
-    struct engine_request q = {.session_id = STR("w0-a")};
+    struct sampling s = {0};
+    struct engine_request q = {.session_id = STR("w0-a"), .sampling = &s};
     struct buf a = {0};
     struct buf b = {0};
 
@@ -190,7 +194,8 @@ TEST(builtin, a_long_answer_comes_in_pieces)
     struct engine_target target = {.rest = ""};
     struct token_vec prompt = {0};
     struct encoder *enc = encoder_new(model_tokenizer(r.model));
-    struct engine_request q = {.session_id = STR("w0-a")};
+    struct sampling s = {0};
+    struct engine_request q = {.session_id = STR("w0-a"), .sampling = &s};
     struct heard h = {0};
     struct buf text = {0};
     struct err e = {0};

@@ -5,6 +5,7 @@
 
 #include "common/base/clock.h"
 #include "common/codec/json.h"
+#include "common/codec/sampling.h"
 #include "common/proc/board.h"
 #include "testing.h"
 #include "worker/engine/engine_request.h"
@@ -13,6 +14,7 @@
 #include "worker/engine/kv_admission_internal.h"
 #include "worker/engine/kv_room.h"
 #include "worker/engine/pool_internal.h"
+#include "worker/engine/replicas.h"
 #include "worker/tokens/span.h"
 
 enum { POOLS = 2, RUNS_MAX = 32, LONG_MS = 3600000, WAIT_MS = 20000 };
@@ -107,7 +109,7 @@ static void open_node(const struct engine_options *wanted, uint64_t capacity)
         o.slot = BOARD_WORKER0 + i;
         cr_assert_eq(engine_pool_new(node.loop, &o, &node.pools[i], &e), 0, "%s", e.text);
         for (size_t j = 0; j < o.n_engines; j++)
-            stand_in(node.pools[i]->replicas.at[j], j == 0 ? &standing : &passing);
+            stand_in(node.pools[i]->replicas->at[j], j == 0 ? &standing : &passing);
     }
 }
 
@@ -137,10 +139,11 @@ static const int32_t long_prompt[64] = {1};
 static struct engine_call *ask(size_t pool, struct engine_request q, struct asker *a)
 {
     static const struct engine_events events = {NULL, told_done, told_failed};
+    static const struct sampling sampling = {
+        .temperature = 1, .top_p = 1, .repetition_penalty = 1, .top_k = -1, .max_tokens = 10};
 
     q.prompt = (struct token_span){long_prompt, 10};
-    q.sampling = (struct sampling)SAMPLING_DEFAULTS;
-    q.sampling.max_tokens = 10;
+    q.sampling = &sampling;
     return engine_start(node.pools[pool], &q, &events, a);
 }
 
@@ -357,8 +360,8 @@ TEST(admission, where_an_engine_tells_nothing_nobody_waits)
         begin(i % POOLS, name, 0, &a[i]);
     expect_runs(4);
     node.kv.capacity = 100; /* it was started anew, and tells */
-    kv_look(node.pools[0]->replicas.at[0]);
-    kv_look(node.pools[1]->replicas.at[0]);
+    kv_look(node.pools[0]->replicas->at[0]);
+    kv_look(node.pools[1]->replicas->at[0]);
     cr_assert(!board_kv_untold(node.board));
     for (size_t i = 0; i < 4; i++)
         finish(i, 1);
@@ -389,8 +392,8 @@ TEST(admission, who_wants_a_whole_cache_has_it_alone_whatever_others_use)
 
     open_node(&(struct engine_options){.kv_session_tokens = 150}, 100);
     node.kv.used = 30;
-    kv_look(node.pools[0]->replicas.at[0]);
-    cr_assert_eq(node.pools[0]->replicas.at[0]->kv.others, 30);
+    kv_look(node.pools[0]->replicas->at[0]);
+    cr_assert_eq(node.pools[0]->replicas->at[0]->kv.others, 30);
     begin(0, "a", 0, &a);
     expect_runs(1);
     begin(0, "b", 0, &b);
@@ -416,7 +419,7 @@ TEST(admission, nobody_stands_behind_who_waits_for_an_engine_that_is_down)
     struct replica *down;
 
     open_node(&(struct engine_options){.kv_session_tokens = 60, .n_engines = 2}, 100);
-    down = node.pools[0]->replicas.at[1];
+    down = node.pools[0]->replicas->at[1];
     down->up = false;
     ask(0, text, &a);
     other_time();
@@ -515,7 +518,7 @@ TEST(admission, answers_of_one_call_take_a_slot_each_while_they_run)
 
     open_node(&(struct engine_options){0}, 300);
     node.kv.unit = 100;
-    kv_look(node.pools[0]->replicas.at[0]);
+    kv_look(node.pools[0]->replicas->at[0]);
     begin_several((struct engine_request){.session_id = STR("a")}, 2, &a);
     expect_runs(2);
     cr_assert_eq(board_kv_leased(node.board, 0), 200);

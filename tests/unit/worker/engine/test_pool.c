@@ -5,10 +5,13 @@
 
 #include "common/base/clock.h"
 #include "common/codec/json.h"
+#include "common/codec/sampling.h"
 #include "testing.h"
+#include "worker/engine/adapter.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/engine_result.h"
 #include "worker/engine/pool_internal.h"
+#include "worker/engine/replicas.h"
 
 enum { ATTEMPTS_MAX = 16, PATIENCE_MS = 5000 };
 
@@ -78,7 +81,7 @@ static void rig_open(const struct engine_options *wanted, size_t n_engines)
     cr_assert_not_null(rig.loop);
     cr_assert_eq(engine_pool_new(rig.loop, &o, &rig.pool, &e), 0, "%s", e.text);
     for (size_t i = 0; i < n_engines; i++) {
-        struct replica *r = rig.pool->replicas.at[i];
+        struct replica *r = rig.pool->replicas->at[i];
 
         r->adapter->close(r->impl);
         r->adapter = &stand_in;
@@ -142,13 +145,13 @@ static void on_failed(void *ctx, const struct err *e)
 
 static const int32_t prompt[] = {1, 2, 3};
 
+static const struct sampling ten_tokens = {
+    .temperature = 1, .top_p = 1, .repetition_penalty = 1, .top_k = -1, .max_tokens = 10};
+
 static struct engine_request request(const char *session)
 {
-    struct engine_request r = {
-        .session_id = str_cstr(session), .prompt = {prompt, 3}, .sampling = SAMPLING_DEFAULTS};
-
-    r.sampling.max_tokens = 10;
-    return r;
+    return (struct engine_request){
+        .session_id = str_cstr(session), .prompt = {prompt, 3}, .sampling = &ten_tokens};
 }
 
 static struct engine_call *ask(const struct engine_request *r, struct client *c)
@@ -210,9 +213,9 @@ TEST(engine_pool, a_call_begins_in_the_loop_and_ends_once)
     answer(0, ENGINE_STOP, out, 4);
     cr_assert_eq(c.done, 1);
     cr_assert_str_eq(c.answer, "7 8 9 10 ");
-    cr_assert_str_eq(c.result.replica, rig.pool->replicas.at[0]->target.name);
+    cr_assert_str_eq(c.result.replica, rig.pool->replicas->at[0]->target.name);
     cr_assert_eq(engine_pool_inflight(rig.pool), 0);
-    cr_assert_eq(rig.pool->replicas.at[0]->inflight, 0);
+    cr_assert_eq(rig.pool->replicas->at[0]->inflight, 0);
     rig_close();
     cr_assert_eq(c.failed, 0);
 }
@@ -457,7 +460,7 @@ TEST(engine_pool, an_aborted_answer_is_gone_on_with)
     again = rig.attempts[1].req;
     cr_assert_eq(again->prompt.n, 5);
     cr_assert_eq(memcmp(again->prompt.at, with_piece, sizeof(with_piece)), 0);
-    cr_assert_eq(again->sampling.max_tokens, 8);
+    cr_assert_eq(again->sampling->max_tokens, 8);
     answer(1, ENGINE_STOP, out + 2, 2);
     cr_assert_str_eq(c.answer, "7 8 9 10 ");
     cr_assert_eq(c.result.resumes, 1);
@@ -479,11 +482,13 @@ TEST(engine_pool, an_aborted_answer_is_a_failure_where_the_settings_say_so)
 TEST(engine_pool, under_a_grammar_the_answer_starts_over)
 {
     struct json grammar = {.kind = JSON_OBJECT};
+    struct sampling held = ten_tokens;
     struct engine_request r = request("a");
     struct client c[2] = {0};
 
     rig_open(&(struct engine_options){.resume_aborts = true}, 1);
-    r.sampling.grammar = &grammar;
+    held.grammar = &grammar;
+    r.sampling = &held;
     ask(&r, &c[0]);
     expect_attempts(1);
     answer(0, ENGINE_ABORTED, out, 2);

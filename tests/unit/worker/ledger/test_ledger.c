@@ -12,6 +12,7 @@
 #include "common/journal/journal.h"
 #include "testing.h"
 #include "worker/ledger/delivery.h"
+#include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
 
@@ -19,6 +20,7 @@ enum { LIMIT_MS = 10000 };
 
 struct fixture {
     struct loop *loop;
+    struct places places;
     struct residency residency;
     struct deliveries deliveries;
     struct ledger ledger;
@@ -45,10 +47,11 @@ static void open_journal(struct fixture *f, enum journal_durability durability)
 
     session_defaults_init(&d);
     f->residency.loop = f->loop;
+    f->residency.places = &f->places;
     f->residency.store = session_store_new(NULL, &d);
     f->ledger = (struct ledger){.residency = &f->residency, .deliveries = &f->deliveries};
     cr_assert_eq(journal_open(f->loop, &o, on_replayed, f, &f->journal, &e), 0, "%s", e.text);
-    places_add(&f->residency.places, 0, f->journal);
+    places_add(&f->places, 0, f->journal);
 }
 
 static void open_all(struct fixture *f, enum journal_durability durability)
@@ -65,7 +68,7 @@ static void open_all(struct fixture *f, enum journal_durability durability)
 static void close_journal(struct fixture *f)
 {
     residency_done(&f->residency);
-    places_done(&f->residency.places); /* it closes the journal */
+    places_done(&f->places); /* it closes the journal */
     session_store_free(f->residency.store);
 }
 
