@@ -70,7 +70,7 @@ static uint64_t need(const struct engine_call *c, const struct replica *r)
 }
 
 /* What it holds besides while the call runs: each answer has a slot of its own where there are
- * slots. */
+ * slots, and the first one's is the session's. */
 static uint64_t besides(const struct engine_call *c, const struct replica *r)
 {
     return r->kv.told.unit * (answers(c) - 1);
@@ -88,11 +88,13 @@ static void join(struct engine_call *c, struct lease *lease)
 static bool take(struct engine_call *c, struct replica *r)
 {
     uint64_t tokens = need(c, r), extra = besides(c, r);
+    struct lease *lease;
 
     if (!r->up || !replica_suits(r, &c->req) || !kv_take(r, tokens + extra))
         return false;
-    join(c,
-         lease_new(&c->pool->admission->leases, c->req.session_id, r, tokens, extra, clock_ms()));
+    lease = lease_new(&c->pool->admission->leases, c->req.session_id, r, tokens, extra, clock_ms());
+    lease->first = c->req.call;
+    join(c, lease);
     return true;
 }
 
@@ -432,6 +434,8 @@ void admission_left(struct engine_call *c)
     lease = lease_of(&a->leases, c->req.session_id);
     if (!lease)
         return;
+    lease_shrink(lease, c->stretch);
+    c->stretch = 0;
     lease_end(&a->leases, lease, clock_ms());
     if (lease->calls == 0 && (lease->over || lease->size == 0)) /* 0: none ever ran */
         note_size(a, lease_drop(&a->leases, lease));
@@ -446,7 +450,10 @@ void admission_runs(struct engine_call *c, struct replica *r)
         lease = lease_force(l, c->req.session_id, r, need(c, r), clock_ms());
     lease_to(lease, r);
     join(c, lease);
-    lease_stretch(lease, besides(c, r));
+    if (c->stretch == 0 && c->req.answer > 0) {
+        c->stretch = r->kv.told.unit;
+        lease_stretch(lease, c->req.call, c->stretch);
+    }
     lease_grow(lease, prompt_tokens(&c->req));
     tick(c->pool);
 }

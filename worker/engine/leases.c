@@ -25,7 +25,7 @@ struct lease *lease_new(struct leases *l, struct str session, struct replica *at
 
     s->at = at;
     s->tokens = tokens;
-    s->extra = extra;
+    s->extra = s->promised = extra;
     s->used_ms = now_ms;
     s->len = session.len;
     if (session.len > 0)
@@ -63,13 +63,22 @@ void lease_grow(struct lease *s, uint64_t size)
     s->tokens = s->size;
 }
 
-void lease_stretch(struct lease *s, uint64_t extra)
+void lease_stretch(struct lease *s, uint64_t call, uint64_t extra)
 {
-    if (extra <= s->extra)
-        return;
+    uint64_t had = call == s->first ? MIN_OF(extra, s->promised) : 0;
+
+    s->promised -= had;
     if (s->at)
-        kv_move(s->at, (int64_t)(extra - s->extra));
-    s->extra = extra;
+        kv_move(s->at, (int64_t)(extra - had));
+    s->extra += extra - had;
+}
+
+void lease_shrink(struct lease *s, uint64_t extra)
+{
+    extra = MIN_OF(extra, s->extra - s->promised);
+    if (s->at)
+        kv_move(s->at, -(int64_t)extra);
+    s->extra -= extra;
 }
 
 uint64_t lease_answered(struct lease *s, uint64_t call, uint64_t tokens)
@@ -93,7 +102,7 @@ void lease_end(struct leases *l, struct lease *s, uint64_t now_ms)
         return;
     if (s->at)
         kv_move(s->at, -(int64_t)s->extra);
-    s->extra = 0;
+    s->extra = s->promised = 0;
     s->used_ms = now_ms;
     list_append(&l->by_use, &s->by_use);
 }

@@ -20,7 +20,9 @@ struct lease {
     struct list_item by_use;
     struct replica *at; /* NULL: it was taken out of the set */
     uint64_t tokens;    /* held there, */
-    uint64_t extra;     /* and so many more while calls run or wait */
+    uint64_t extra;     /* and so many more while calls run or wait: */
+    uint64_t promised;  /* of them no answer has yet, but call number */
+    uint64_t first;     /* `first` will */
     uint64_t size;      /* of the longest prompt with its answers so far */
     uint64_t call;      /* the last one that had an answer of several, */
     uint64_t answered;  /* and the tokens of those it has had */
@@ -54,8 +56,10 @@ void lease_to(struct lease *s, struct replica *at);
 /* The session has been seen to have so many tokens. */
 void lease_grow(struct lease *s, uint64_t size);
 
-/* Until no call runs or waits the session holds at least so many tokens more. */
-void lease_stretch(struct lease *s, uint64_t extra);
+/* Call number `call` holds so many tokens more, until it gives them back by lease_shrink; those
+ * that the lease was made with (lease_new's extra, for its first call) are taken of first. */
+void lease_stretch(struct lease *s, uint64_t call, uint64_t extra);
+void lease_shrink(struct lease *s, uint64_t extra);
 
 /* Another answer of a call of several has come. Returns the tokens of those that it has had; of two
  * such calls at a time, since the other's last. */

@@ -38,7 +38,8 @@ struct engine_call {
     struct fair_item item;
     struct list_item held; /* of its ticket (kv_admission.h) */
     struct ticket *ticket; /* while it is held, or NULL */
-    bool leased;           /* its session's lease counts it */
+    bool leased;           /* its session's lease counts it, */
+    uint64_t stretch;      /* with so many tokens more */
     enum call_state state;
     struct sampling *sampling; /* req.sampling: its own copy, in the arena */
     struct engine_request req; /* strings are copies in `arena`; values of the caller's arena */

@@ -539,3 +539,29 @@ TEST(admission, answers_of_one_call_take_a_slot_each_while_they_run)
     close_node();
     cr_assert(a.done == 2 && b.done == 2 && again.done == 3);
 }
+
+TEST(admission, calls_that_run_at_once_take_all_of_their_slots)
+{
+    struct asker a = {0}, b = {0}, c = {0};
+
+    open_node(&(struct engine_options){0}, 1600);
+    node.kv.unit = 100;
+    kv_look(node.pools[0]->replicas->at[0]);
+    begin_several((struct engine_request){.session_id = STR("a")}, 2, &a);
+    expect_runs(2);
+    begin_several((struct engine_request){.session_id = STR("a"), .call = 1, .ran = true}, 3, &b);
+    expect_runs(5);
+    cr_assert_eq(board_kv_leased(node.board, 0), 400, "the session's, one and two more");
+    for (size_t i = 2; i < 5; i++)
+        finish(i, 1);
+    cr_assert_eq(board_kv_leased(node.board, 0), 200, "the second call has given its back");
+    begin_several((struct engine_request){.session_id = STR("a"), .call = 2, .ran = true}, 2, &c);
+    expect_runs(7);
+    cr_assert_eq(board_kv_leased(node.board, 0), 300);
+    for (size_t i = 0; i < 7; i++)
+        if (i < 2 || i > 4)
+            finish(i, 1);
+    cr_assert_eq(board_kv_leased(node.board, 0), 100);
+    close_node();
+    cr_assert(a.done == 2 && b.done == 3 && c.done == 2);
+}
