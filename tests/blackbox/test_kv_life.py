@@ -253,3 +253,17 @@ def test_a_rank_that_a_vllm_does_not_have_costs_no_call(start):
         assert gateway.log().count("refuses a data-parallel rank") == 1
         [e] = gateway.get("/admin/engines").json()["engines"]
         assert e["lacks"] == ["dp_rank"] and "dp_rank" not in e["has"]
+
+
+def test_an_error_that_names_a_rank_is_no_refusal(start):
+    """A crash that has the rank in its words: the rank was not what is wrong, and stays."""
+    with engine_of("vllm") as engine:
+        gateway = start(workers=1, engine=engine.setting + ",dp-ranks=2", engine_retries=0)
+        sid = session(gateway)
+        engine.plan.append({"status": 500, "body": {"error": {"message": "EngineDeadError: data_parallel_rank 1 is gone"}}})
+        a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]})
+        assert a.status == 502, a.text
+        talk(engine, gateway, sid)
+        assert all(HEADER in r["headers"] for r in engine.requests) and len(engine.requests) == 2
+        assert gateway.get("/admin/engines").json()["engines"][0]["lacks"] == []
+        assert "refuses a data-parallel rank" not in gateway.log()

@@ -39,9 +39,10 @@ static bool next_route(struct remote *r)
 }
 
 /* A server that was not started for budgets says so by the field's name. */
-static bool refuses_budget(struct remote *r, bool budgeted, struct str text)
+static bool refuses_budget(struct remote *r, bool budgeted, int status, struct str text)
 {
-    if (!budgeted || str_find(text, STR("thinking_token_budget"), 0) == SIZE_MAX)
+    if (!budgeted || (status != 400 && status != 422) ||
+        str_find(text, STR("thinking_token_budget"), 0) == SIZE_MAX)
         return false;
     if (!r->refuses_budgets)
         log_warn(NULL, "an engine refuses max_thinking_tokens: it is asked without",
@@ -51,9 +52,10 @@ static bool refuses_budget(struct remote *r, bool budgeted, struct str text)
 }
 
 /* A server with fewer ranks than the settings say names the one that it was asked for. */
-static bool refuses_rank(struct remote *r, bool ranked, struct str text)
+static bool refuses_rank(struct remote *r, bool ranked, int status, struct str text)
 {
-    if (!ranked || str_find(text, STR("data_parallel_rank"), 0) == SIZE_MAX)
+    if (!ranked || (status != 400 && status != 422) ||
+        str_find(text, STR("data_parallel_rank"), 0) == SIZE_MAX)
         return false;
     if (!r->refuses_ranks)
         log_warn(NULL, "an engine refuses a data-parallel rank: it is asked without",
@@ -100,7 +102,7 @@ enum engine_failure remote_refused(struct remote *r, const struct engine_request
     if (lacks_adapter(status, q->lora, text, e))
         how = ENGINE_BROKE;
     else if (((status == 404 || status == 405) && next_route(r)) ||
-             refuses_budget(r, by.budget, text) || refuses_rank(r, by.rank, text))
+             refuses_budget(r, by.budget, status, text) || refuses_rank(r, by.rank, status, text))
         how = ENGINE_ASK_ANEW;
     arena_done(&arena);
     return how;
