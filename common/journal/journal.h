@@ -17,6 +17,9 @@ struct journal;
 struct loop;
 struct metrics_page;
 
+/* Bytes of a record at most. */
+enum { JOURNAL_RECORD_MAX = (1 << 30) - 4096 };
+
 enum journal_durability { JOURNAL_NONE, JOURNAL_PROCESS, JOURNAL_POWER };
 
 /* Records under this id are notes beside the sessions (worker/ledger/delivery.h): replayed like the

@@ -64,8 +64,14 @@ int ledger_write(struct ledger *l, struct str session_id, struct str record,
 {
     struct residency *r = l->residency;
     struct err applied = {0};
-    int rc = journal_append(places_find(r->places, session_id)->journal, session_id, record,
-                            done.fn, done.ctx, e);
+    int rc;
+
+    if (record.len > JOURNAL_RECORD_MAX)
+        return err_set(e, ERR_ENGINE_INVALID,
+                       "what is to be recorded has %zu bytes; a record has at most %d", record.len,
+                       JOURNAL_RECORD_MAX);
+    rc = journal_append(places_find(r->places, session_id)->journal, session_id, record, done.fn,
+                        done.ctx, e);
 
     if (rc < 0) {
         metrics_count(r->page, METRIC_journal_errors, 1);
