@@ -129,6 +129,7 @@ struct engine_options setup_engines(const struct config *c, const struct model *
         .retries = (uint32_t)c->engine_retries,
         .retry_5xx = c->engine_retry_5xx,
         .routed_experts = c->routed_experts,
+        .indexer_max = (uint64_t)c->indexer_topk_max,
         .kv_per_version = c->kv_per_version,
         .media_drift = c->media_drift == MEDIA_DRIFT_ALLOW,
         .kv_admission = (uint32_t)c->kv_admission,

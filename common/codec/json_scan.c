@@ -445,9 +445,38 @@ static int enter_string(struct json_scan *s, struct err *e)
     return 1;
 }
 
-/* Decodes a string of base64 as it arrives. */
-int json_scan_base64(struct json_scan *s, size_t max, struct buf *out, bool *ret_null,
-                     struct err *e)
+/* Keeps of what was appended behind `before` the part that is inside of the window. */
+static void keep_window(struct base64_window *w, struct buf *out, size_t before)
+{
+    uint64_t got = out->len - before, skip = w->seen < w->from ? w->from - w->seen : 0;
+
+    skip = MIN_OF(skip, got);
+    w->seen += got;
+    if (skip > 0)
+        memmove(out->p + before, out->p + before + skip, got - skip);
+    out->len -= skip;
+    if (w->over || out->len > w->max) {
+        w->over = true;
+        buf_done(out);
+    }
+}
+
+/* Decodes a piece; with a window it takes what it wants of it. */
+static int take_base64(struct json_scan *s, struct base64_window *w, struct str piece,
+                       struct buf *out)
+{
+    size_t before = out->len;
+
+    if (base64_feed(&s->base64, piece, out) < 0)
+        return -1;
+    if (w)
+        keep_window(w, out, before);
+    return 0;
+}
+
+/* Decodes a string of base64 as it arrives; w may be NULL, max is an error's limit. */
+static int scan_base64(struct json_scan *s, size_t max, struct base64_window *w, struct buf *out,
+                       bool *ret_null, struct err *e)
 {
     int rc = enter_string(s, e);
 
@@ -458,9 +487,9 @@ int json_scan_base64(struct json_scan *s, size_t max, struct buf *out, bool *ret
         const char *p = skip_plain(s->at, s->end, true);
         struct str run = str_of(s->at, (size_t)(p - s->at));
 
-        if (out->len + base64_room(run.len) > max)
+        if (!w && out->len + base64_room(run.len) > max)
             return json_scan_fail(s, e, "base64 text too long");
-        if (base64_feed(&s->base64, run, out) < 0)
+        if (take_base64(s, w, run, out) < 0)
             return json_scan_fail(s, e, "bad base64 text");
         advance(s, run.len);
         if (s->at == s->end || (*s->at == '\\' && s->end - s->at < 2))
@@ -468,7 +497,7 @@ int json_scan_base64(struct json_scan *s, size_t max, struct buf *out, bool *ret
         if (*s->at == '"')
             break;
         /* Some writers escape the slash. */
-        if (s->at[1] != '/' || base64_feed(&s->base64, STR("/"), out) < 0)
+        if (s->at[1] != '/' || take_base64(s, w, STR("/"), out) < 0)
             return json_scan_fail(s, e, "bad base64 text");
         advance(s, 2);
     }
@@ -478,4 +507,16 @@ int json_scan_base64(struct json_scan *s, size_t max, struct buf *out, bool *ret
     s->bulk = 0;
     after_value(s);
     return 1;
+}
+
+int json_scan_base64(struct json_scan *s, size_t max, struct buf *out, bool *ret_null,
+                     struct err *e)
+{
+    return scan_base64(s, max, NULL, out, ret_null, e);
+}
+
+int json_scan_base64_window(struct json_scan *s, struct base64_window *w, struct buf *out,
+                            bool *ret_null, struct err *e)
+{
+    return scan_base64(s, 0, w, out, ret_null, e);
 }

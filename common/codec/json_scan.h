@@ -110,4 +110,15 @@ int json_scan_triples(struct json_scan *s, size_t from, struct json_floats *logp
 int json_scan_base64(struct json_scan *s, size_t max, struct buf *out, bool *ret_null,
                      struct err *e);
 
+/* Of a base64 string of which a part is wanted: the bytes from `from` on, at most `max` of them. */
+struct base64_window {
+    uint64_t from, max;
+    uint64_t seen; /* bytes so far; the owner sets it to 0 */
+    bool over;     /* there are more than max: none are kept */
+};
+
+/* The same of a part; what is outside of the window is decoded, counted and forgotten. */
+int json_scan_base64_window(struct json_scan *s, struct base64_window *w, struct buf *out,
+                            bool *ret_null, struct err *e);
+
 #endif

@@ -50,6 +50,11 @@ def overlay(sample: Any, tensors: Tensors, i: int, meta: Mapping[str, Any], proc
         setattr(out, name, tensors[f"{name}.{i}"].tolist() if f"{name}.{i}" in tensors else None)
     experts = f"rollout_routed_experts.{i}"
     out.rollout_routed_experts = tensors[experts].copy() if experts in tensors else None
+    indexer = f"rollout_indexer_topk.{i}"
+    if hasattr(out, "rollout_indexer_topk"):
+        out.rollout_indexer_topk = tensors[indexer].copy() if indexer in tensors else None
+    elif indexer in tensors:
+        raise ValueError("the session kept indexer_topk, and the trainer's samples have no place for it")
     out.response, out.response_length = meta["response"], meta["response_length"]
     out.status = type(out).Status(meta["status"])
     out.weight_versions = list(meta["weight_versions"])

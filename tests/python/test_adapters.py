@@ -445,6 +445,23 @@ def miles(monkeypatch, place):
     return module, generate, args
 
 
+def test_indexer_topk_of_samples():
+    """miles' samples have a place for it; where there is none it is not dropped without a word."""
+    numpy = pytest.importorskip("numpy")
+    from rollgate.samples import overlay
+    rows = numpy.arange(12, dtype="int32").reshape(2, 2, 3)
+    tensors = {"tokens.0": numpy.array([1, 2, 3]), "loss_mask.0": numpy.array([1]), "rollout_indexer_topk.0": rows}
+    meta = {"response": "x", "response_length": 1, "status": "completed", "weight_versions": [], "prefix_cache_info": {}, "metadata": {}, "reward": None}
+    with pytest.raises(ValueError, match="indexer_topk"):
+        overlay(Sample(), tensors, 0, meta)
+    place = dataclasses.make_dataclass("Sample", [("rollout_indexer_topk", object, None)], bases=(Sample,))
+    assert (overlay(place(), tensors, 0, meta).rollout_indexer_topk == rows).all()
+    del tensors["rollout_indexer_topk.0"]
+    assert overlay(place(), tensors, 0, meta).rollout_indexer_topk is None
+    overlay(Sample(), tensors, 0, meta)
+
+
+
 def test_miles(miles):
     _, generate, _ = miles
     (one,) = run(generate(sample_of("x"))).samples

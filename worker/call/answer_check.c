@@ -48,7 +48,7 @@ static int check_basis(struct model_call *t)
             &t->err, ERR_ENGINE_INVALID, "--strict-logprobs: the engine's answer has %s%s",
             r->logprobs ? "logprobs of another distribution than the sampled one: " : "no logprobs",
             r->logprobs ? logprob_basis_name(r->basis) : "");
-    if (r->logprobs && s && session_tells_basis(s))
+    if (r->logprobs && s && session_tells(s, LACK_BASIS))
         log_warn(t->in.scope, "logprobs are not those of the distribution that was sampled from",
                  LOG_T("basis", logprob_basis_name(r->basis)));
     return 0;
@@ -68,7 +68,7 @@ static int check_support(struct model_call *t)
         return 0;
     if (t->env->strict_logprobs)
         return err_set(&t->err, ERR_ENGINE_INVALID, "--strict-logprobs: %s", what);
-    if (s && session_tells_support(s))
+    if (s && session_tells(s, LACK_SUPPORT))
         log_warn(t->in.scope, what);
     return 0;
 }
@@ -82,11 +82,32 @@ static void check_experts(struct model_call *t)
     for (uint32_t i = 0; i < t->n_samples; i++) {
         const struct sample *r = &t->samples[i];
 
-        lost = lost || (!r->experts.p && r->n_ids > 0 && !r->upstream);
+        lost = lost || (!r->rows[ROWS_EXPERTS].block.p && r->n_ids > 0 && !r->upstream);
     }
     if (lost && !t->plan->exhausted && s && engine_pool_asks_experts(t->engines) &&
-        session_tells_experts(s))
+        session_tells(s, LACK_EXPERTS))
         log_warn(t->in.scope, "the engine's answer has no routed experts, which it was asked for");
+}
+
+/* The same for the indexer's top-k, which the session wants. */
+static void check_indexer(struct model_call *t)
+{
+    bool ended = false, lost = false, large = false;
+    struct session *s = session_find(t->env->store, t->in.session_id, &ended);
+
+    for (uint32_t i = 0; i < t->n_samples; i++) {
+        const struct sample *r = &t->samples[i];
+
+        large = large || r->indexer_large;
+        lost = lost || (!r->rows[ROWS_INDEXER].block.p && !r->indexer_large && r->n_ids > 0);
+    }
+    if (!t->wants_indexer || t->plan->exhausted || !s)
+        return;
+    if (large && session_tells(s, LACK_INDEXER_ROOM))
+        log_warn(t->in.scope,
+                 "the indexer's top-k is larger than what is kept: --indexer-topk-max");
+    if (lost && session_tells(s, LACK_INDEXER))
+        log_warn(t->in.scope, "the engine's answer has no indexer top-k, which the session wants");
 }
 
 int answer_check(struct model_call *t)
@@ -96,5 +117,6 @@ int answer_check(struct model_call *t)
     if (check_basis(t) || check_support(t))
         return -1;
     check_experts(t);
+    check_indexer(t);
     return 0;
 }

@@ -49,7 +49,7 @@ struct model_call {
     struct engine_pool *engines; /* that answer: the policy's, or another pool's */
     struct sampling *sampling;   /* in the arena */
     uint32_t wants_top_logprobs; /* struct session_wants of its session */
-    bool wants_support;
+    bool wants_support, wants_indexer;
     struct str lora;            /* the session's adapter, in the arena; absent: none */
     const struct json *format;  /* response_format, before it became a grammar; NULL: none */
     enum thought_state thought; /* of the prompt */

@@ -11,6 +11,7 @@
 #include "common/base/str.h"
 #include "worker/engine/engine.h"
 #include "worker/request/answer_sink.h"
+#include "worker/request/token_rows.h"
 #include "worker/tokens/span.h"
 
 struct engine_events;
@@ -32,10 +33,11 @@ struct sample {
     float *logprobs; /* n_ids, or NULL */
     struct session_version *versions;
     size_t n_versions;
-    struct str experts, odds, stop_text;
-    uint32_t experts_from, experts_rows;
+    struct token_rows rows[ROWS_KINDS];
+    struct str odds, stop_text;
     bool unbudgeted;  /* the engine was not given max_thinking_tokens */
     bool has_support; /* the engine told the sampling support of every token */
+    bool indexer_large;
     uint64_t queue_us, engine_us;
     enum logprob_basis basis;
     uint32_t scored, drifted;

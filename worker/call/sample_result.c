@@ -36,6 +36,20 @@ static bool sample_closed(const struct model_call *t, const struct sample *r)
     return false;
 }
 
+/* The indexer's rows with their layers and top-k: as the engine tells, else by what the model's
+ * configuration has of them. */
+static struct token_rows shaped_indexer(const struct model_info *m, struct token_rows r)
+{
+    uint32_t cells = r.block.p && r.rows ? (uint32_t)(r.block.len / r.rows / sizeof(int32_t)) : 0;
+
+    if (r.layers == 0 && m->indexer_topk && cells % m->indexer_topk == 0)
+        r.layers = cells / m->indexer_topk;
+    if (r.layers == 0 && m->layers && cells % m->layers == 0)
+        r.layers = m->layers;
+    r.topk = r.layers ? cells / r.layers : 0;
+    return r;
+}
+
 /* One sample in both forms: for the listeners (r->out) and for the record (*ret). */
 void sample_result(struct model_call *t, struct sample *r, struct session_answer *ret)
 {
@@ -62,11 +76,7 @@ void sample_result(struct model_call *t, struct sample *r, struct session_answer
         .message = r->out.message,
         .response_id = r->response_id,
         .odds = r->odds,
-        .experts = r->experts,
-        .experts_from = r->experts_from,
-        .experts_rows = r->experts_rows,
-        .experts_layers = m->moe_layers,
-        .experts_topk = m->moe_topk,
+        .rows = {r->rows[ROWS_EXPERTS], shaped_indexer(m, r->rows[ROWS_INDEXER])},
         .logprob_basis = r->logprobs ? str_cstr(logprob_basis_name(r->basis)) : (struct str){0},
         .scored_tokens = r->scored,
         .drifted_tokens = r->drifted,
@@ -79,6 +89,8 @@ void sample_result(struct model_call *t, struct sample *r, struct session_answer
         .prompt = r->prompt_ids,
         .prompt_tokens = r->prompt_tokens,
     };
+    ret->rows[ROWS_EXPERTS].layers = m->moe_layers;
+    ret->rows[ROWS_EXPERTS].topk = m->moe_topk;
     answer_check_thought(t, r);
     if (chat_request_needs_call(t->in.req) && r->answer->n_calls == 0)
         sampled_answer_warn(r->answer,

@@ -83,6 +83,19 @@ static void keep_odds(struct model_call *t, struct sample *r, const struct engin
     buf_done(&block);
 }
 
+/* What came with a row for each token. */
+static void keep_rows(struct model_call *t, struct sample *r, const struct engine_result *res)
+{
+    r->rows[ROWS_EXPERTS] =
+        (struct token_rows){.from = res->experts_from, .rows = res->experts_rows};
+    r->rows[ROWS_INDEXER] = (struct token_rows){
+        .from = res->indexer_from, .rows = res->indexer_rows, .layers = res->indexer_layers};
+    if (res->experts.p)
+        r->rows[ROWS_EXPERTS].block = arena_str(&t->arena, res->experts);
+    if (res->indexer.p)
+        r->rows[ROWS_INDEXER].block = arena_str(&t->arena, res->indexer);
+}
+
 /* Takes what must outlive the engine's callback into the call's arena. */
 static void sample_keep(struct model_call *t, struct sample *r, const struct engine_result *res)
 {
@@ -101,14 +114,12 @@ static void sample_keep(struct model_call *t, struct sample *r, const struct eng
         r->versions[r->n_versions++] =
             (struct session_version){arena_str(&t->arena, res->versions[i].version),
                                      res->versions[i].start, res->versions[i].end};
-    if (res->experts.p)
-        r->experts = arena_str(&t->arena, res->experts);
+    keep_rows(t, r, res);
+    r->indexer_large = res->indexer_large;
     if (res->stop_text.p)
         r->stop_text = arena_str(&t->arena, res->stop_text);
     keep_odds(t, r, res);
     r->has_support = res->support.counts != NULL;
-    r->experts_from = res->experts_from;
-    r->experts_rows = res->experts_rows;
     r->basis = res->basis;
     r->scored = res->scored;
     r->drifted = res->drifted;
@@ -142,7 +153,7 @@ static const struct engine_result *without_ids(struct model_call *t,
     text->top = NULL;
     text->n_versions = 0;
     text->support = (struct odds_support){0};
-    text->experts = (struct str){0};
+    text->experts = text->indexer = (struct str){0};
     return text;
 }
 

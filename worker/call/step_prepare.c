@@ -73,6 +73,13 @@ static int check_wants(struct model_call *t)
 
     if (t->wants_support && engine_pool_tells(p, "sampling_support", &t->err))
         return -1;
+    if (t->wants_indexer && engine_pool_tells(p, "indexer_topk", &t->err))
+        return -1;
+    if (t->wants_indexer && t->plan && t->plan->images > 0)
+        return err_field(
+            &t->err, "messages",
+            "the chat has images, and this session keeps the indexer's top-k of every "
+            "token (indexer_topk), which engines tell of what they make of images, too");
     if (t->lora.len && engine_pool_takes_lora(p, t->sampling->engine_extra, &t->err))
         return -1;
     return t->wants_top_logprobs > 0 ? engine_pool_tells(p, "top_logprobs", &t->err) : 0;
@@ -170,6 +177,7 @@ static int merge(struct model_call *t, const struct session *s)
 
         t->wants_top_logprobs = wants.top_logprobs;
         t->wants_support = wants.support;
+        t->wants_indexer = wants.indexer;
         t->lora = session_adapter(s).len ? arena_str(&t->arena, session_adapter(s)) : t->lora;
     }
     return merge_sampling(&t->arena, t->in.req, own ? session_sampling(s) : NULL,

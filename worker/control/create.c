@@ -191,6 +191,8 @@ static int check_pool_options(const struct engine_pool *engines, const struct js
         field = "adapter";
     else if (json_is_true(json_get(options, "sampling_support")))
         field = "sampling_support";
+    else if (json_is_true(json_get(options, "indexer_topk")))
+        field = "indexer_topk";
     else if (top > 0)
         field = "top_logprobs";
     if (!pool || !field)
@@ -227,6 +229,9 @@ static int check_wants(struct service *a, const struct json *options, struct err
         return -1;
     if (json_is_true(json_get(options, "sampling_support")) &&
         engine_pool_tells(engines, "sampling_support", e))
+        return -1;
+    if (json_is_true(json_get(options, "indexer_topk")) &&
+        engine_pool_tells(engines, "indexer_topk", e))
         return -1;
     if (score_wants_read(json_get(options, "score"), &scores, e))
         return -1;

@@ -144,7 +144,7 @@ struct engine_pool *pool_open_beside(struct engine_pool *first, const char *name
     o.kv_admission = 0;
     o.on_health = NULL;
     p = make(first->loop, &o);
-    p->expert_row_bytes = 0;
+    p->expert_row_bytes = p->indexer_row_bytes = 0;
     p->first = first;
     p->next = first->next;
     first->next = p;
@@ -192,6 +192,7 @@ static void reload_one(struct engine_pool *p, const struct engine_options *o)
     mine->retries = o->retries;
     mine->retry_5xx = o->retry_5xx;
     mine->routed_experts = o->routed_experts && !mine->pool;
+    mine->indexer_max = o->indexer_max;
     mine->kv_per_version = o->kv_per_version && !mine->pool;
     mine->media_drift = p->replicas->lets_drift = o->media_drift;
     mine->resume_aborts = o->resume_aborts;

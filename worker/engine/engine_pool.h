@@ -44,6 +44,7 @@ struct engine_options {
     uint32_t retries;
     bool retry_5xx;
     bool routed_experts;
+    uint64_t indexer_max;  /* bytes of a branch's indexer top-k; a larger one is not kept */
     const char *pool;      /* of these engines, which are asked with messages; NULL: the policy's */
     bool media_drift;      /* engines that make other tokens of pictures may be asked with them */
     bool kv_per_version;   /* what was computed under other weights is not to be used */
@@ -202,7 +203,8 @@ bool engine_pool_asks_experts(const struct engine_pool *p);
 bool engine_pool_budgets_thinking(const struct engine_pool *p);
 
 /* Whether every replica's kind can tell what a session wants kept of each answer
- * ("sampling_support" or "top_logprobs"). Returns -1, ERR_INVALID with that field, if one cannot.
+ * ("sampling_support", "indexer_topk" or "top_logprobs"). Returns -1, ERR_INVALID with that field,
+ * if one cannot.
  */
 int engine_pool_tells(const struct engine_pool *p, const char *what, struct err *e);
 

@@ -15,6 +15,16 @@ struct engine_image;
 struct json;
 struct sampling;
 
+/* The indexer's top-k, where the session wants it: engines tell it from the first row on, and what
+ * is kept begins at row `from`. */
+struct indexer_ask {
+    bool wanted;
+    uint32_t from;
+    uint64_t row_bytes; /* of the rows before; 0 with from == 0 */
+    uint64_t max_bytes; /* kept of one answer, and */
+    uint64_t all_bytes; /* told in it; the pool's, as the one before */
+};
+
 struct engine_request {
     struct str
         session_id;   /* affinity, X-SMG-Routing-Key, and the head of the engine's request id */
@@ -33,6 +43,7 @@ struct engine_request {
     bool stream;                     /* deltas are wanted as they come */
     uint32_t reused;                 /* ids at its start that the session had before */
     uint32_t experts_from;           /* routed experts are known for this many prompt ids */
+    struct indexer_ask indexer;
     const struct engine_image *images;
     size_t n_images;
     int32_t image_pad;            /* the placeholder, when there are images */

@@ -50,14 +50,20 @@ struct engine_result {
     struct odds_support support; /* when wanted and given for every token */
     struct str experts;          /* raw little-endian block, absent when not asked or not given */
     uint32_t experts_from, experts_rows;
-    const char *replica;    /* name for records and logs */
-    uint64_t queue_us;      /* waited for a slot */
-    uint64_t first_us;      /* asked until first token */
-    uint64_t total_us;      /* asked until the end */
-    uint32_t retries;       /* before the first byte */
-    uint32_t resumes;       /* engine-side aborts spliced */
-    struct str openai_body; /* kind openai: the upstream's whole answer; ids and logprobs may then
-                               be empty and NULL: it tells text alone */
+    struct str indexer; /* the same of the indexer, from the first row on that was wanted; absent
+                           as well when it is too large */
+    uint32_t indexer_from, indexer_rows;
+    uint32_t indexer_layers; /* as the engine tells; 0: it does not */
+    uint64_t indexer_bytes;  /* that it told, from its first row on */
+    bool indexer_large;      /* more than are kept */
+    const char *replica;     /* name for records and logs */
+    uint64_t queue_us;       /* waited for a slot */
+    uint64_t first_us;       /* asked until first token */
+    uint64_t total_us;       /* asked until the end */
+    uint32_t retries;        /* before the first byte */
+    uint32_t resumes;        /* engine-side aborts spliced */
+    struct str openai_body;  /* kind openai: the upstream's whole answer; ids and logprobs may then
+                                be empty and NULL: it tells text alone */
     struct token_span prompt_ids; /* kind openai: the prompt as the upstream rendered it, when told
                                    */
 };

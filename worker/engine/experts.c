@@ -15,7 +15,7 @@ static bool fits(size_t row_bytes, size_t bytes, size_t rows)
     return row_bytes ? bytes == rows * row_bytes : bytes % (rows * sizeof(int32_t)) == 0;
 }
 
-int experts_check(size_t *row_bytes, struct experts_block *b, struct err *e)
+int experts_check(size_t *row_bytes, struct experts_block *b, const char *what, struct err *e)
 {
     size_t whole = b->tokens > 0 ? b->tokens - 1 : 0;
     size_t rest = whole > b->from ? whole - b->from : 0;
@@ -23,8 +23,8 @@ int experts_check(size_t *row_bytes, struct experts_block *b, struct err *e)
 
     if (!is_whole && !is_rest)
         return err_set(e, ERR_ENGINE_INVALID,
-                       "the engine's answer is invalid: %zu bytes of routed experts for %zu tokens",
-                       b->bytes, b->tokens);
+                       "the engine's answer is invalid: %zu bytes of %s for %zu tokens", b->bytes,
+                       what, b->tokens);
     if (b->from > 0 && is_whole && is_rest)
         return 1;
     if (b->from == 0 || is_whole) {

@@ -19,6 +19,7 @@ enum {
     UNTOLD_MS = 50, /* until a call is looked at again that no engine has said it takes */
     LOOK_MS = 5,
     START_SLICE_US = 1000,
+    INDEXER_CALL_MAX = 1 << 29, /* bytes of a call's indexer top-k: it is in one record */
 };
 
 static void run_queue(struct loop_task *t);
@@ -189,6 +190,9 @@ static void run_call(struct engine_call *c, struct replica *r)
     /* Whether a part was sent shows in its size only: the size of a row must be known. */
     if (p->expert_row_bytes == 0)
         c->req.experts_from = 0;
+    c->req.indexer.all_bytes = p->opt.indexer_max;
+    c->req.indexer.max_bytes =
+        MIN_OF(p->opt.indexer_max, (uint64_t)INDEXER_CALL_MAX) / MAX_OF(c->req.answers, 1u);
     if (c->stamps.n == 0 && pool_told_version(c).len > 0)
         pool_stamp(c);
     c->req.kv_salt = p->opt.kv_per_version && pool_told_version(c).len > 0

@@ -74,24 +74,56 @@ static int check_piece(const struct engine_call *c, const struct engine_result *
     return 0;
 }
 
+/* Tokens of prompt and answer. */
+static size_t all_tokens(const struct engine_call *c, const struct engine_result *r)
+{
+    return c->n_prompt + (c->splice->pieces > 0 ? c->splice->ids.n : r->ids.n);
+}
+
 /* The block of the last piece counts for the whole answer: it was asked for from the call's own
  * start. */
 static int check_experts(struct engine_call *c, struct engine_result *r, struct err *e)
 {
-    struct experts_block b = {.bytes = r->experts.len,
-                              .tokens = c->n_prompt +
-                                        (c->splice->pieces > 0 ? c->splice->ids.n : r->ids.n),
-                              .from = c->req.experts_from};
+    struct experts_block b = {
+        .bytes = r->experts.len, .tokens = all_tokens(c, r), .from = c->req.experts_from};
     int rc;
 
     if (!r->experts.p)
         return 0;
-    rc = experts_check(&c->pool->expert_row_bytes, &b, e);
+    rc = experts_check(&c->pool->expert_row_bytes, &b, "routed experts", e);
     if (rc > 0)
         r->experts = (struct str){0};
     r->experts_from = b.from;
     r->experts_rows = b.rows;
     return rc < 0 ? -1 : 0;
+}
+
+/* The same for the indexer's top-k, which is told from the first row on, and kept from the first
+ * that the session does not have. */
+static int check_indexer(struct engine_call *c, struct engine_result *r, struct err *e)
+{
+    const struct indexer_ask *ask = &c->req.indexer;
+    struct experts_block b = {.bytes = r->indexer_bytes, .tokens = all_tokens(c, r)};
+    uint64_t row;
+
+    if (r->indexer_bytes == 0) {
+        r->indexer = (struct str){0};
+        return 0;
+    }
+    if (experts_check(&c->pool->indexer_row_bytes, &b, "indexer top-k", e) < 0)
+        return -1;
+    row = b.rows > 0 ? r->indexer_bytes / b.rows : 0;
+    if (b.rows <= ask->from || (ask->from > 0 && row != ask->row_bytes) ||
+        (r->indexer_layers > 0 && row % (r->indexer_layers * sizeof(int32_t)) != 0))
+        return err_set(e, ERR_ENGINE_INVALID,
+                       "the engine's answer is invalid: a row of indexer top-k has %llu bytes",
+                       (unsigned long long)row);
+    r->indexer_from = ask->from;
+    r->indexer_rows = b.rows - ask->from;
+    r->indexer_large = !r->indexer.p || r->indexer_bytes > ask->all_bytes;
+    if (r->indexer_large)
+        r->indexer = (struct str){0};
+    return 0;
 }
 
 /* Whether somebody has set the version: engines call it "default" before. */
@@ -283,6 +315,8 @@ static void on_done(void *ctx, const struct engine_result *given)
         return;
     if (e.kind == ERR_NONE)
         (void)check_experts(c, &r, &e);
+    if (e.kind == ERR_NONE)
+        (void)check_indexer(c, &r, &e);
     if (e.kind != ERR_NONE) {
         pool_fail(c, &e);
         return;

@@ -52,7 +52,8 @@ struct engine_pool {
     struct buf version;            /* len 0: none */
     struct version_round *telling; /* engines are told it; or NULL */
     struct lora_book *loras;       /* own: pool_weights.c */
-    size_t expert_row_bytes;       /* of routed experts (experts.h); 0: unknown */
+    size_t expert_row_bytes;       /* of routed experts (experts.h); 0: unknown; */
+    size_t indexer_row_bytes;      /* the same of the indexer's top-k */
 };
 
 /* A pool beside the first: known only once a set has it. */

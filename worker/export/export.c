@@ -78,6 +78,7 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
                                          .model = m,
                                          .scratch = scratch,
                                          .audit = m && !o->no_drift,
+                                         .indexer = x->format->indexer,
                                          .text_too = x->format->text_too,
                                          .failed = &x->failed};
     x->selection = arena_calloc(&x->arena, 1, sizeof(*x->selection));
@@ -151,6 +152,8 @@ static void sum_up(struct export *x, const struct trajectory *t)
     s->trained += t->trained;
     x->unsupported = x->unsupported || (session_view(x->session).wants_support && t->trained > 0 &&
                                         !t->odds.support.counts);
+    x->unindexed = x->unindexed ||
+                   (session_view(x->session).wants_indexer && t->trained > 0 && !t->has_indexer);
     s->prompt_tokens += t->n_prompt;
     s->trimmed += t->trimmed;
     s->drift += t->drift.count;

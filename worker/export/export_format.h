@@ -55,6 +55,7 @@ struct export
     struct score_wants score_wants; /* the session's own */
     bool unscored;                  /* one of them is not known of some trajectory */
     bool unsupported;      /* a sampling support was wanted, and some trained token has none */
+    bool unindexed;        /* the indexer's top-k was wanted, and some trajectory has none */
     bool unversioned;      /* areal: some trajectory has no weight versions, told as -1 */
     VEC(struct buf) parts; /* made, but not yet handed out (a header), in order */
     size_t part_bytes;     /* of them, and */
@@ -72,6 +73,7 @@ struct format {
     const char *content_type;
     unsigned passes;
     bool hidden;         /* the gateway's own: no client names it */
+    bool indexer;        /* it has a place for the indexer's rows */
     bool text_too;       /* trajectories without tokens, too */
     bool takes_once;     /* it takes all it needs of the trajectories in the first pass */
     bool needs_reward;   /* its trainer reads one number */

@@ -96,7 +96,8 @@ static void note_sample(struct export *x, const struct trajectory *t)
         json_out_cstr(&o, "rollout_log_probs");
     if (!t->experts.p)
         json_out_cstr(&o, "rollout_routed_experts");
-    json_out_cstr(&o, "rollout_indexer_topk");
+    if (!t->indexer.block.p)
+        json_out_cstr(&o, "rollout_indexer_topk");
     json_out_end_arr(&o);
     json_out_end_obj(&o);
 }
@@ -200,6 +201,10 @@ static void miles_one(struct export *x, const struct trajectory *t)
         tensors_add(x, "rollout_routed_experts", t->index, TENSOR_I32,
                     SHAPE3(t->experts_rows, t->experts_layers, t->experts_topk),
                     CELLS(RAW, tensors_want(x, TENSOR_I32) ? wide_experts(x, t) : NULL));
+    if (t->indexer.block.p)
+        tensors_add(x, "rollout_indexer_topk", t->index, TENSOR_I32,
+                    SHAPE3(t->indexer.rows, t->indexer.layers, t->indexer.topk),
+                    CELLS(RAW, t->indexer.block.p));
     put_odds(x, t);
     put_teacher(x, t);
     if (media_inline(x))
@@ -234,7 +239,7 @@ static void put_session_metadata(struct export *x, struct json_out *o)
     json_out_member_i64(o, "max_trim_tokens", trim);
     if (x->selection->unchosen)
         json_out_member_i64(o, "branches_left_out", (int64_t)x->selection->unchosen);
-    if (export_lacks_reward(x) || x->unsupported)
+    if (export_lacks_reward(x) || x->unsupported || x->unindexed)
         native_write_warnings(x, o);
     json_out_end_obj(o);
     vec_done(&b);
@@ -260,28 +265,36 @@ static void end_meta(struct export *x)
 }
 
 /* As miles: a gap in the replay is no sample, whatever else it holds. */
-static int miles_check(const struct export *x, const struct trajectory *t, struct err *e)
+static int check_rows(const struct trajectory *t, enum rows_kind kind, const char *what,
+                      struct err *e)
 {
     const struct checkpoint *with = NULL, *without = NULL;
 
-    if (!x->options.strict || t->experts.p || !t->own)
-        return 0;
     for (uint32_t i = 0; i < t->n_turns; i++) {
         const struct checkpoint *checkpoint = t->turns[i].checkpoint;
+        const struct checkpoint_rows *r = &checkpoint->rows[kind];
 
-        if (checkpoint->has_experts && checkpoint->experts_layers && checkpoint->experts_topk)
+        if (r->has && r->layers && r->topk)
             with = checkpoint;
-        else if (!checkpoint->has_experts && !without)
+        else if (!r->has && !without)
             without = checkpoint;
     }
     if (!with)
         return 0;
     without = without ? without : with;
     return err_set(e, ERR_UNASSEMBLABLE,
-                   "the sample cannot be assembled: routed experts do not cover it (turn %u of %u, "
-                   "%.*s)",
+                   "the sample cannot be assembled: %s not cover it (turn %u of %u, %.*s)", what,
                    without->depth, t->track->head->depth, (int)without->response_id.len,
                    without->response_id.p);
+}
+
+static int miles_check(const struct export *x, const struct trajectory *t, struct err *e)
+{
+    if (!x->options.strict || !t->own)
+        return 0;
+    if (!t->experts.p && check_rows(t, ROWS_EXPERTS, "routed experts do", e) != 0)
+        return -1;
+    return t->has_indexer ? 0 : check_rows(t, ROWS_INDEXER, "indexer top-k does", e);
 }
 
 static void miles_end(struct export *x, struct buf *out)
@@ -309,6 +322,7 @@ static void miles_drop(struct export *x)
 const struct format format_miles = {.name = "miles",
                                     .content_type = "application/octet-stream",
                                     .needs_reward = true,
+                                    .indexer = true,
                                     .passes = TENSOR_PASSES,
                                     .begin = miles_begin,
                                     .check = miles_check,

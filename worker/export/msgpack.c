@@ -176,7 +176,7 @@ static void put_arrays(struct export *x, msgpack_packer *pk, const struct trajec
 
     for (unsigned i = 0; i < t->n_arrays; i++) {
         const struct trajectory_array *v = &t->arrays[i];
-        size_t cells = v->shape[0] * (v->dims > 1 ? v->shape[1] : 1);
+        size_t cells = trajectory_cells(v);
 
         put_key(pk, v->name);
         put_ext(x, pk, v->floats ? EXT_FLOATS : EXT_IDS, v->cells, cells * 4);
@@ -289,6 +289,7 @@ static void msgpack_end(struct export *x, struct buf *out)
 
 const struct format format_msgpack = {.name = "msgpack",
                                       .content_type = "application/msgpack",
+                                      .indexer = true,
                                       .passes = 1,
                                       .text_too = true,
                                       .begin = msgpack_begin,

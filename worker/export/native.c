@@ -269,7 +269,7 @@ void native_write_arrays(struct export *x, const struct trajectory *t, struct js
 
     for (unsigned i = 0; i < t->n_arrays; i++) {
         const struct trajectory_array *v = &t->arrays[i];
-        size_t cells = v->shape[0] * (v->dims > 1 ? v->shape[1] : 1);
+        size_t cells = trajectory_cells(v);
 
         json_out_key(o, v->name);
         o->comma = true;
@@ -375,6 +375,10 @@ void native_write_warnings(const struct export *x, struct json_out *o)
     if (x->unsupported)
         json_out_cstr(o, "no sampling support is known for some of the trained tokens: its arrays "
                          "are left out");
+    if (x->unindexed)
+        json_out_cstr(o,
+                      "no indexer top-k is known for all of the tokens of some trajectory: it is "
+                      "left out");
     if (x->sums.versioned > 0 && x->sums.unversioned > 0)
         json_out_cstr(o, "the version of the weights is known of some trained turns and not of "
                          "others: their weight_versions are empty");
@@ -454,6 +458,7 @@ const struct format format_json = {.name = "json",
                                    .content_type = "application/json",
                                    .text_too = true,
                                    .media_in_table = true,
+                                   .indexer = true,
                                    .passes = 1,
                                    .begin = json_begin,
                                    .one = json_one,

@@ -54,7 +54,7 @@ void tensors_put_arrays(struct export *x, const struct trajectory *t)
 {
     for (unsigned i = 0; i < t->n_arrays; i++) {
         const struct trajectory_array *v = &t->arrays[i];
-        struct shape s = {{v->shape[0], v->shape[1]}, v->dims};
+        struct shape s = {{v->shape[0], v->shape[1], v->shape[2]}, v->dims};
 
         tensors_add(x, v->name, t->index, v->floats ? TENSOR_F32 : TENSOR_I32, s,
                     CELLS(RAW, v->cells));
@@ -100,6 +100,7 @@ static void safetensors_end(struct export *x, struct buf *out)
 
 const struct format format_safetensors = {.name = "safetensors",
                                           .content_type = "application/octet-stream",
+                                          .indexer = true,
                                           .passes = TENSOR_PASSES,
                                           .begin = tensors_begin,
                                           .one = safetensors_one,

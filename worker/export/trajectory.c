@@ -20,6 +20,7 @@
 #include "common/codec/json.h"
 #include "worker/export/track.h"
 #include "worker/export/trajectory_odds.h"
+#include "worker/export/trajectory_rows.h"
 #include "worker/model/model.h"
 #include "worker/request/chat.h"
 #include "worker/request/purpose.h"
@@ -409,48 +410,7 @@ static void fill_messages(struct arena *a, struct trajectory *r)
     }
 }
 
-/* --- routed experts --- */
-
-static uint64_t row_bytes(const struct checkpoint *t)
-{
-    return t->experts_rows ? t->experts_len / t->experts_rows : 0;
-}
-
-/* All rows of the path, or nothing: half of a replay is worse than none. */
-static void fill_experts(struct arena *a, struct trajectory *r)
-{
-    const struct checkpoint *last = r->n_turns ? r->turns[r->n_turns - 1].checkpoint : NULL;
-    uint64_t row = last ? row_bytes(last) : 0;
-    uint32_t rows = r->total - 1, known = 0;
-    uint64_t cells;
-    char *out;
-
-    if (!row || !last->experts_layers || !last->experts_topk || !r->own)
-        return;
-    cells = (uint64_t)last->experts_layers * last->experts_topk;
-    out = arena_alloc(a, rows * row);
-    for (uint32_t i = 0; i <= r->n_turns; i++) {
-        const struct checkpoint *t = i < r->n_turns ? r->turns[i].checkpoint : r->track->tail;
-        uint32_t n = t ? t->experts_rows : 0;
-
-        if (!t || !t->has_experts)
-            continue; /* a later block may cover it */
-        if (row_bytes(t) != row || t->experts_from > known)
-            return;
-        if (t->experts_from >= rows)
-            continue;
-        n = MIN_OF(n, rows - t->experts_from);
-        memcpy(out + t->experts_from * row, checkpoint_experts(t).p, n * row);
-        known = MAX_OF(known, t->experts_from + n);
-    }
-    if (known < rows || row % cells)
-        return;
-    r->experts = str_of(out, rows * row);
-    r->experts_rows = rows;
-    r->experts_layers = last->experts_layers;
-    r->experts_topk = last->experts_topk;
-    r->experts_item = (uint32_t)(row / cells);
-}
+/* --- the audit --- */
 
 bool trajectory_audit(const struct trajectory_input *in, const struct trajectory *r,
                       struct drift_audit *ret)
@@ -539,8 +499,9 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
     fill_mask(in, a, ret);
     fill_versions(a, ret);
     fill_messages(a, ret);
-    fill_experts(a, ret);
+    trajectory_fill_experts(a, ret);
     trajectory_fill_odds(a, ret);
+    trajectory_fill_indexer(in->indexer, a, ret);
     trajectory_fill_scores(ret);
     for (const struct checkpoint *t = last; t; t = t->parent)
         ret->trimmed += t->trim;

@@ -12,6 +12,7 @@
 #include "common/base/str.h"
 #include "worker/export/drift.h"
 #include "worker/request/odds.h"
+#include "worker/request/token_rows.h"
 #include "worker/session/score.h"
 
 struct arena;
@@ -43,7 +44,7 @@ struct trajectory_image {
 struct trajectory_array {
     const char *name;
     bool floats; /* float32, else int32 */
-    uint64_t shape[2];
+    uint64_t shape[3];
     unsigned dims;
     const void *cells;
 };
@@ -57,6 +58,16 @@ struct trajectory_odds {
 };
 
 enum { TRAJECTORY_ARRAYS_MAX = 16 };
+
+/* How many numbers it has. */
+static inline size_t trajectory_cells(const struct trajectory_array *v)
+{
+    size_t n = 1;
+
+    for (unsigned i = 0; i < v->dims; i++)
+        n *= v->shape[i];
+    return n;
+}
 
 struct trajectory {
     struct session *session;
@@ -92,6 +103,9 @@ struct trajectory {
 
     struct str experts; /* rows of total - 1, or absent */
     uint32_t experts_rows, experts_layers, experts_topk, experts_item; /* bytes an element */
+    struct token_rows indexer; /* the same of the indexer, where the format has a place for it:
+                                  int32; among the arrays, too */
+    bool has_indexer;          /* its rows are known */
 
     struct trajectory_odds odds;
     const struct score *scores[SCORE_KINDS]; /* of all its ids, or NULL */
@@ -109,6 +123,7 @@ struct trajectory_input {
     unsigned train_purposes; /* export.h, as the next */
     struct str train_roles;
     bool audit;
+    bool indexer;       /* the format has a place for the indexer's rows */
     bool text_too;      /* the format holds trajectories without tokens, too */
     struct err *failed; /* what could not be read back; all that was made since is worthless. NULL
                            where nothing is ever given up */

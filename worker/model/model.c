@@ -180,6 +180,7 @@ static void load_facts(struct model *m, const struct model_options *o, const str
                                           "max_sequence_length", "n_positions", NULL};
     static const char *const topk[] = {"num_experts_per_tok", "num_experts_per_token", "moe_topk",
                                        "moe_k", NULL};
+    static const char *const indexer[] = {"index_topk", NULL};
     static const char *const layers[] = {"num_hidden_layers", "n_layer", NULL};
     uint32_t ids = (uint32_t)tokenizer_vocab_size(m->tokenizer);
     int64_t n;
@@ -193,8 +194,10 @@ static void load_facts(struct model *m, const struct model_options *o, const str
         n < INT32_MAX)
         m->info.context_length = (uint32_t)n;
     m->info.moe_topk = config_number(f, topk, 1024);
+    m->info.layers = config_number(f, layers, 4096);
     if (m->info.moe_topk)
-        m->info.moe_layers = config_number(f, layers, 4096);
+        m->info.moe_layers = m->info.layers;
+    m->info.indexer_topk = config_number(f, indexer, 1 << 20);
 }
 
 /* The last part of the path names the model. */

@@ -63,6 +63,8 @@ struct model_info {
     const char *tool_images;         /* "inline", "user"; NULL: the template takes none of tools */
     uint32_t moe_layers;             /* routed experts: rows x layers x topk; 0: unknown */
     uint32_t moe_topk;
+    uint32_t layers;       /* of the model; 0: unknown */
+    uint32_t indexer_topk; /* positions that an indexer chooses of each; 0: there is none */
     struct model_fingerprint fingerprint;
 };
 

@@ -124,6 +124,8 @@ void model_report(const struct model *m, struct buf *out)
     if (i->moe_topk)
         buf_printf(out, "%-20s %u layers, %u experts a token\n", "routed experts", i->moe_layers,
                    i->moe_topk);
+    if (i->indexer_topk)
+        buf_printf(out, "%-20s %u positions\n", "indexer top-k", i->indexer_topk);
     report_boundaries(m, out);
     report_stops(m, out);
     line(out, "content lists", i->content_lists ? "read by the template" : "joined to one text");

@@ -154,13 +154,13 @@ static int take_answer(struct forest *f, struct commit *c, uint32_t i,
     t->finish_reason = forest_text(f, a->finish_reason);
     t->response_id = forest_text(f, a->response_id);
     t->parse_warning = forest_text(f, a->parse_warning);
-    t->has_experts = a->experts.p != NULL;
-    t->experts_len = (uint32_t)a->experts.len;
     t->odds_len = (uint32_t)a->odds.len;
-    t->experts_from = a->experts_from;
-    t->experts_rows = a->experts_rows;
-    t->experts_layers = a->experts_layers;
-    t->experts_topk = a->experts_topk;
+    for (int k = 0; k < ROWS_KINDS; k++) {
+        const struct token_rows *x = &a->rows[k];
+
+        t->rows[k] = (struct checkpoint_rows){
+            x->block.p != NULL, (uint32_t)x->block.len, x->from, x->rows, x->layers, x->topk};
+    }
     t->queue_us = a->queue_us;
     t->engine_us = a->engine_us;
     t->gateway_us = a->gateway_us;
@@ -434,8 +434,8 @@ static int make_payload(struct session *s, struct commit *c, struct context_run 
         t->context = *run;
         t->at = (uint32_t)at;
         note_top(&s->forest, checkpoint_ids(t), t->n);
-        at += (size_t)t->n * (t->has_logprobs ? 8 : 4) + payload_padded(t->experts_len) +
-              payload_padded(t->odds_len);
+        at += (size_t)t->n * (t->has_logprobs ? 8 : 4) + payload_padded(t->odds_len) +
+              payload_padded(t->rows[ROWS_EXPERTS].len) + payload_padded(t->rows[ROWS_INDEXER].len);
     }
     return 0;
 }

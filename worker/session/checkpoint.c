@@ -110,25 +110,31 @@ const float *checkpoint_logprobs(const struct checkpoint *t)
                : NULL;
 }
 
-struct str checkpoint_experts(const struct checkpoint *t)
+/* Where a part of the answer begins, behind the sampled ids and logprobs and these bytes. */
+static const char *part(const struct checkpoint *t, size_t behind)
 {
-    const char *p;
+    return payload_bytes(t->context.payload) + t->at + (size_t)t->n * (t->has_logprobs ? 8 : 4) +
+           behind;
+}
 
-    if (!t->has_experts)
-        return (struct str){0};
-    p = payload_bytes(t->context.payload) + t->at;
-    return str_of(p + (size_t)t->n * (t->has_logprobs ? 8 : 4), t->experts_len);
+static size_t padded(size_t n)
+{
+    return (n + 3) & ~(size_t)3;
+}
+
+struct str checkpoint_block(const struct checkpoint *t, enum rows_kind kind)
+{
+    size_t behind =
+        kind == ROWS_EXPERTS ? 0 : padded(t->rows[ROWS_EXPERTS].len) + padded(t->odds_len);
+
+    return t->rows[kind].has ? str_of(part(t, behind), t->rows[kind].len) : (struct str){0};
 }
 
 bool checkpoint_odds(const struct checkpoint *t, struct odds *ret)
 {
-    const char *p;
-
-    if (t->odds_len == 0)
-        return false;
-    p = payload_bytes(t->context.payload) + t->at;
-    p += (size_t)t->n * (t->has_logprobs ? 8 : 4) + (((size_t)t->experts_len + 3) & ~(size_t)3);
-    return odds_read(str_of(p, t->odds_len), t->n, ret) == 0;
+    return t->odds_len > 0 &&
+           odds_read(str_of(part(t, padded(t->rows[ROWS_EXPERTS].len)), t->odds_len), t->n, ret) ==
+               0;
 }
 
 /* Never 0, which stands for none. */

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "common/base/str.h"
+#include "worker/request/token_rows.h"
 #include "worker/session/session.h"
 
 struct arena;
@@ -45,6 +46,13 @@ struct checkpoint_audit {
     uint32_t count, position;
 };
 
+/* A struct token_rows whose block is in the payload. */
+struct checkpoint_rows {
+    bool has;
+    uint32_t len; /* bytes */
+    uint32_t from, n, layers, topk;
+};
+
 /* One generated answer. */
 struct checkpoint {
     uint32_t id;   /* order of commits */
@@ -67,7 +75,8 @@ struct checkpoint {
     uint32_t trim; /* of the parent's sampled ids, the last, which this one does not stand on */
     uint32_t at;   /* in the context's payload: the sampled ids, logprobs, experts */
     uint32_t n;    /* sampled ids */
-    bool has_logprobs, has_experts;
+    bool has_logprobs;
+    struct checkpoint_rows rows[ROWS_KINDS];
     uint32_t total; /* tokens up to and including this checkpoint */
     uint64_t sent;  /* ids_hash of what the engine was asked with; 0: not on record */
     const struct checkpoint_version *versions;
@@ -80,9 +89,7 @@ struct checkpoint {
     enum session_cause cause;
     uint32_t diff_message;
     struct str diff_field, diff_stored, diff_request;
-    uint32_t experts_len; /* bytes */
-    uint32_t odds_len;    /* likewise; 0: none */
-    uint32_t experts_from, experts_rows, experts_layers, experts_topk;
+    uint32_t odds_len; /* bytes; 0: none */
     uint64_t queue_us, engine_us, gateway_us, at_ms;
     struct str logprob_basis; /* absent: not on record */
     uint32_t drifted_tokens;  /* of the prompt that the engine made of the images; 0: as sent */
@@ -99,9 +106,15 @@ const int32_t *checkpoint_ids(const struct checkpoint *t);
  * payload must have been recalled. */
 const float *checkpoint_logprobs(const struct checkpoint *t);
 
-/* Returns the routed experts as the engine sent them (experts_rows x layers x topk), or an absent
- * text; the payload must have been recalled. */
-struct str checkpoint_experts(const struct checkpoint *t);
+/* Returns a block of rows as the engine sent them (rows x layers x topk), or an absent text; the
+ * payload must have been recalled. */
+struct str checkpoint_block(const struct checkpoint *t, enum rows_kind kind);
+
+/* Bytes of one row of a kind; 0: there is none. */
+static inline uint32_t checkpoint_row_bytes(const struct checkpoint *t, enum rows_kind kind)
+{
+    return t->rows[kind].n ? t->rows[kind].len / t->rows[kind].n : 0;
+}
 
 /* Reads what else could have been sampled; false: none is kept. The payload must have been
  * recalled, and the arrays are borrowed from it. */

@@ -157,20 +157,29 @@ static enum commit_duplicate find_duplicate(struct session *s, const struct plan
 
 /* --- answers --- */
 
-static bool any_odds(const struct session_answer *answers, size_t n)
+/* Which optional parts some answer has. */
+static unsigned parts_of(const struct session_answer *answers, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
+    unsigned parts = 0;
+
+    for (size_t i = 0; i < n; i++) {
         if (answers[i].odds.p)
-            return true;
-    return false;
+            parts |= COMMIT_ODDS;
+        if (answers[i].drifted_tokens)
+            parts |= COMMIT_DRIFT;
+        if (answers[i].rows[ROWS_INDEXER].block.p)
+            parts |= COMMIT_INDEXER;
+    }
+    return parts;
 }
 
-static bool any_drift(const struct session_answer *answers, size_t n)
+static void put_rows(struct buf *b, const struct token_rows *r)
 {
-    for (size_t i = 0; i < n; i++)
-        if (answers[i].drifted_tokens)
-            return true;
-    return false;
+    record_put_str(b, r->block);
+    record_put_u(b, r->from);
+    record_put_u(b, r->rows);
+    record_put_u(b, r->layers);
+    record_put_u(b, r->topk);
 }
 
 /* `alone`: the call's only answer; only such ones are looked up as duplicates. */
@@ -196,11 +205,7 @@ static void put_answer(struct session *s, const struct plan *p, struct buf *b,
     put_json(b, a->message);
     record_put_str(b, a->response_id);
     record_put_str(b, a->parse_warning);
-    record_put_str(b, a->experts);
-    record_put_u(b, a->experts_from);
-    record_put_u(b, a->experts_rows);
-    record_put_u(b, a->experts_layers);
-    record_put_u(b, a->experts_topk);
+    put_rows(b, &a->rows[ROWS_EXPERTS]);
     record_put_u(b, a->queue_us);
     record_put_u(b, a->engine_us);
     record_put_u(b, a->gateway_us);
@@ -239,14 +244,12 @@ static void put_told(struct buf *b, const struct plan *p, const struct session_a
 }
 
 /* Which optional parts the record has, and of what kind it is. */
-static unsigned flags_of(const struct plan *p, const struct checkpoint *run, bool odds, bool drift)
+static unsigned flags_of(const struct plan *p, const struct checkpoint *run, unsigned parts)
 {
     unsigned flags = p->pub.exhausted ? 0 : COMMIT_TOLD | COMMIT_BASIS;
 
-    if (odds && !p->pub.exhausted)
-        flags |= COMMIT_ODDS;
-    if (drift && !p->pub.exhausted)
-        flags |= COMMIT_DRIFT;
+    if (!p->pub.exhausted)
+        flags |= parts;
     if (p->text)
         flags |= COMMIT_TEXT;
     else if (!p->pub.exhausted)
@@ -372,7 +375,7 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
     struct session *s = p->session;
     struct checkpoint *run;
     uint32_t common = 0;
-    bool odds = any_odds(answers, n), drift = any_drift(answers, n);
+    unsigned parts = parts_of(answers, n);
 
     if (check(s, p, answers, n, e) != 0)
         return -1;
@@ -387,7 +390,7 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
     record_put_u64(record, p->body_hash[1]);
     record_put_u(record, p->max_tokens > 0 ? (uint64_t)p->max_tokens : 0);
     record_put_floats(record, &p->temperature, 1);
-    record_put_u(record, flags_of(p, run, odds, drift));
+    record_put_u(record, flags_of(p, run, parts));
     record_put_u(record, p->text ? answers[0].prompt_tokens : p->pub.prompt.n);
     if (p->key.p)
         record_put_str(record, p->key);
@@ -408,10 +411,12 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
     record_put_u(record, n);
     for (size_t i = 0; i < n; i++) {
         put_answer(s, p, record, &answers[i], n == 1);
-        if (odds)
+        if (parts & COMMIT_ODDS)
             record_put_str(record, answers[i].odds);
-        if (drift)
+        if (parts & COMMIT_DRIFT)
             record_put_u(record, answers[i].drifted_tokens);
+        if (parts & COMMIT_INDEXER)
+            put_rows(record, &answers[i].rows[ROWS_INDEXER]);
     }
     put_told(record, p, answers, n);
     return 0;

@@ -30,6 +30,7 @@
  *       logprob-basis  scored-tokens  cached-tokens          when COMMIT_BASIS; + 1, 0: not told
  *       odds block                                           when COMMIT_ODDS; may be absent
  *       drifted-tokens                                       when COMMIT_DRIFT; 0: none
+ *       indexer block  from  rows  layers  topk              when COMMIT_INDEXER; may be absent
  *     asked: 0 absent | 1 text | 2 + the call with the same  when COMMIT_TOLD
  *     what each answer told                                  when COMMIT_TOLD
  *
@@ -89,11 +90,12 @@ enum {
     COMMIT_KEY = 1024,
     COMMIT_KEPT = 2048, /* the chain that is closed loses its last answer */
     COMMIT_SENT = 4096,
-    COMMIT_BASIS = 8192,    /* what the engine told of each answer's logprobs, and of its cache */
-    COMMIT_DROPPED = 16384, /* the request had fields that were dropped */
-    COMMIT_ODDS = 32768,    /* what else could have been sampled is kept of some answer */
-    COMMIT_POOL = 131072,   /* the new environment is another pool's than the policy's */
-    COMMIT_DRIFT = 65536,   /* the engine made other tokens of the images of some answer's prompt */
+    COMMIT_BASIS = 8192,     /* what the engine told of each answer's logprobs, and of its cache */
+    COMMIT_DROPPED = 16384,  /* the request had fields that were dropped */
+    COMMIT_ODDS = 32768,     /* what else could have been sampled is kept of some answer */
+    COMMIT_INDEXER = 262144, /* the indexer's top-k is kept of some answer */
+    COMMIT_POOL = 131072,    /* the new environment is another pool's than the policy's */
+    COMMIT_DRIFT = 65536, /* the engine made other tokens of the images of some answer's prompt */
 };
 
 /* What becomes of an answer whose text the node already holds (idempotent_retry). */

@@ -101,6 +101,17 @@ static void read_sampled(struct record_in *r, struct commit_answer *a)
     }
 }
 
+static struct token_rows read_rows(struct record_in *r)
+{
+    struct token_rows x = {.block = record_str(r)};
+
+    x.from = record_u32(r);
+    x.rows = record_u32(r);
+    x.layers = record_u32(r);
+    x.topk = record_u32(r);
+    return x;
+}
+
 /* All fields of one answer, in put_answer's order. */
 static void read_answer(struct record_in *r, unsigned flags, struct commit_answer *a)
 {
@@ -113,11 +124,7 @@ static void read_answer(struct record_in *r, unsigned flags, struct commit_answe
     a->message = record_str(r);
     a->response_id = record_str(r);
     a->parse_warning = record_str(r);
-    a->experts = record_str(r);
-    a->experts_from = record_u32(r);
-    a->experts_rows = record_u32(r);
-    a->experts_layers = record_u32(r);
-    a->experts_topk = record_u32(r);
+    a->rows[ROWS_EXPERTS] = read_rows(r);
     a->queue_us = record_u(r);
     a->engine_us = record_u(r);
     a->gateway_us = record_u(r);
@@ -136,6 +143,8 @@ static void read_answer(struct record_in *r, unsigned flags, struct commit_answe
         a->odds = record_str(r);
     if (flags & COMMIT_DRIFT)
         a->drifted = record_u32(r);
+    if (flags & COMMIT_INDEXER)
+        a->rows[ROWS_INDEXER] = read_rows(r);
 }
 
 /* Each answer is read once to find where it ends; commit_record_answer reads it again. */
@@ -202,8 +211,8 @@ static void put(char *to, size_t *at, const char *p, size_t n)
     *at += payload_padded(n);
 }
 
-/* Copies the bulk (context ids, then each answer's ids, logprobs, experts) to `to`, each padded;
- * with NULL only counts. Returns the bytes. */
+/* Copies the bulk (context ids, then each answer's ids, logprobs, experts, odds, indexer's rows) to
+ * `to`, each padded; with NULL only counts. Returns the bytes. */
 size_t commit_record_bulk(const struct commit_record *c, char *to)
 {
     struct record_in r = c->answers;
@@ -217,8 +226,9 @@ size_t commit_record_bulk(const struct commit_record *c, char *to)
         put(to, &at, a.ids, a.n * sizeof(int32_t));
         if (a.has_logprobs)
             put(to, &at, a.logprobs, a.n * sizeof(float));
-        put(to, &at, a.experts.p, a.experts.len);
+        put(to, &at, a.rows[ROWS_EXPERTS].block.p, a.rows[ROWS_EXPERTS].block.len);
         put(to, &at, a.odds.p, a.odds.len);
+        put(to, &at, a.rows[ROWS_INDEXER].block.p, a.rows[ROWS_INDEXER].block.len);
     }
     return at;
 }

@@ -8,6 +8,7 @@
 #define RG_SESSION_COMMIT_RECORD_H
 
 #include "common/base/err.h"
+#include "worker/request/token_rows.h"
 #include "worker/session/commit.h"
 #include "worker/session/record.h"
 
@@ -59,8 +60,7 @@ struct commit_answer {
     struct record_in versions; /* text, start, end each: record_str, record_u32 twice */
     bool cut;
     struct str finish_reason, message, response_id, parse_warning;
-    struct str experts; /* absent: none */
-    uint32_t experts_from, experts_rows, experts_layers, experts_topk;
+    struct token_rows rows[ROWS_KINDS]; /* the indexer's with COMMIT_INDEXER */
     uint64_t queue_us, engine_us, gateway_us;
     enum commit_duplicate mode;
     uint32_t duplicate; /* a checkpoint's id, with a mode */

@@ -172,6 +172,7 @@ static int read_wants(const struct json *v, struct session_wants *ret, struct er
     uint64_t top = 0;
 
     if (read_bool(v, "sampling_support", &ret->support, e) != 0 ||
+        read_bool(v, "indexer_topk", &ret->indexer, e) != 0 ||
         read_count(v, "top_logprobs", 1, &top, e) != 0)
         return -1;
     if (top > SESSION_TOP_LOGPROBS_MAX)
@@ -272,6 +273,8 @@ void session_options_write(const struct session_options *opt, struct buf *json)
         json_out_member_i64(&o, "max_total_tokens", opt->max_total_tokens);
     if (opt->wants.support)
         json_out_member_bool(&o, "sampling_support", true);
+    if (opt->wants.indexer)
+        json_out_member_bool(&o, "indexer_topk", true);
     if (opt->wants.top_logprobs)
         json_out_member_i64(&o, "top_logprobs", opt->wants.top_logprobs);
     if (opt->adapter.p) {

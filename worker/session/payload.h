@@ -1,13 +1,14 @@
 /*
  * struct payload: the bulk of one committed call: the context ids that it added, and of each answer
- * ids, logprobs, routed experts and odds. Everything else of a checkpoint always stays in memory
- * while its session does; a payload may be evicted, the least recently used first, because the
- * record that brought it is in the journal. Who needs one asks for it before (recall.h) and
- * reads it in the same breath: only the eviction of a later turn of the loop takes it away again,
- * and never from the path of a running call (held).
+ * ids, logprobs, routed experts, odds and indexer's rows. Everything else of a checkpoint always
+ * stays in memory while its session does; a payload may be evicted, the least recently used first,
+ * because the record that brought it is in the journal. Who needs one asks for it before (recall.h)
+ * and reads it in the same breath: only the eviction of a later turn of the loop takes it away
+ * again, and never from the path of a running call (held).
  *
- * Layout: context ids, then each answer's ids, logprobs, experts, odds, each at a multiple of 4
- * bytes. Owned by its session (session.payloads); the bytes are its own, so that they can go.
+ * Layout: context ids, then each answer's ids, logprobs, experts, odds, indexer's rows, each at
+ * a multiple of 4 bytes. Owned by its session (session.payloads); the bytes are its own, so that
+ * they can go.
  */
 #ifndef RG_SESSION_PAYLOAD_H
 #define RG_SESSION_PAYLOAD_H

@@ -131,21 +131,21 @@ static void take_made(struct plan *p)
     p->trim = p->pub.trimmed = p->made.trim;
 }
 
-/* Rows of routed experts that the path has without a gap. What a trim drops was forwarded under
- * other tokens. */
-static uint32_t experts_known(const struct plan *p)
+/* Rows that the path has without a gap, of the last answer's size. What a trim drops was forwarded
+ * under other tokens. */
+static uint32_t rows_known(const struct plan *p, enum rows_kind kind)
 {
     struct checkpoint **path;
     uint32_t known = 0;
 
-    if (!p->parent || !p->parent->has_experts)
+    if (!p->parent || !p->parent->rows[kind].has)
         return 0;
     path = checkpoint_path(p->parent, p->arena);
     for (uint32_t i = 0; i < p->parent->depth; i++) {
-        const struct checkpoint *t = path[i];
+        const struct checkpoint_rows *r = &path[i]->rows[kind];
 
-        if (t->has_experts && t->experts_from <= known)
-            known = MAX_OF(known, t->experts_from + t->experts_rows);
+        if (r->has && r->from <= known)
+            known = MAX_OF(known, r->from + r->n);
     }
     return (uint32_t)MIN_OF((size_t)known, p->pub.reused);
 }
@@ -456,7 +456,10 @@ int session_prepare_end(struct session_plan *pub, const struct session_call_inpu
     if (p->text) {
         p->pub.max_tokens = in->max_tokens > 0 ? (uint32_t)MIN_OF(in->max_tokens, UINT32_MAX) : 0;
     } else {
-        p->pub.experts_known = p->chat.messages ? experts_known(p) : 0;
+        for (int k = 0; p->chat.messages && k < ROWS_KINDS; k++)
+            p->pub.rows_known[k] = rows_known(p, (enum rows_kind)k);
+        if (p->parent && p->pub.rows_known[ROWS_INDEXER])
+            p->pub.indexer_row = checkpoint_row_bytes(p->parent, ROWS_INDEXER);
         if (p->made.exhausts ? exhaust(p, e) != 0 : clamp(p, in, e) != 0)
             return -1;
     }

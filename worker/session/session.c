@@ -452,11 +452,11 @@ uint32_t session_inflight(const struct session *s)
     return s->inflight;
 }
 
-bool session_tells_basis(struct session *s)
+bool session_tells(struct session *s, enum session_lack what)
 {
-    bool first = !s->told_basis;
+    bool first = !(s->told_lacks & 1u << what);
 
-    s->told_basis = true;
+    s->told_lacks |= 1u << what;
     return first;
 }
 
@@ -486,20 +486,4 @@ bool session_may_ask(const struct session *s, struct str pool)
 struct str session_adapter(const struct session *s)
 {
     return s->options.adapter;
-}
-
-bool session_tells_experts(struct session *s)
-{
-    bool first = !s->told_experts;
-
-    s->told_experts = true;
-    return first;
-}
-
-bool session_tells_support(struct session *s)
-{
-    bool first = !s->told_support;
-
-    s->told_support = true;
-    return first;
 }

@@ -63,6 +63,7 @@ const char *session_cause_name(enum session_cause c);
 struct session_wants {
     uint32_t top_logprobs; /* alternatives of each token; 0: none */
     bool support;          /* the sampling support */
+    bool indexer;          /* the top-k of the indexer */
 };
 
 enum { SESSION_TOP_LOGPROBS_MAX = 128 };
@@ -292,9 +293,17 @@ int session_apply(struct session_store *st, struct str record, struct err *e);
 
 /* --- a call: prepare and commit are in session_call.h --- */
 
-/* Whether the warning is due that logprobs are not of the distribution that was sampled from: true
- * once for each session of this process. */
-bool session_tells_basis(struct session *s);
+/* What engines may leave out of answers, or tell otherwise than it is wanted. */
+enum session_lack {
+    LACK_BASIS, /* logprobs are not of the distribution that was sampled from */
+    LACK_SUPPORT,
+    LACK_EXPERTS,
+    LACK_INDEXER,
+    LACK_INDEXER_ROOM, /* the indexer's top-k is larger than what is kept */
+};
+
+/* Whether the warning about it is due: true once for each session of this process. */
+bool session_tells(struct session *s, enum session_lack what);
 
 /* What is to be kept of answers besides ids and logprobs. */
 struct session_wants session_wants(const struct session *s);
@@ -308,12 +317,6 @@ struct str session_pool(const struct session *s);
 /* Whether its calls may name that pool (absent: the policy's): its own, and those of its option
  * `pools`, which without that are all. */
 bool session_may_ask(const struct session *s, struct str pool);
-
-/* As session_tells_basis, for routed experts that are missing. */
-bool session_tells_experts(struct session *s);
-
-/* As session_tells_basis, for a sampling support that is missing. */
-bool session_tells_support(struct session *s);
 
 /* The Idempotency-Key that a committed call came with, or absent. */
 struct str session_call_key(const struct session *s, uint64_t call);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "common/base/str.h"
+#include "worker/request/token_rows.h"
 #include "worker/session/session.h"
 #include "worker/tokens/span.h"
 
@@ -36,8 +37,7 @@ struct session_answer {
     struct str response_id;
     struct str parse_warning; /* absent when none */
     struct str odds;          /* a block of odds.h, or absent */
-    struct str experts;       /* raw block or absent */
-    uint32_t experts_from, experts_rows, experts_layers, experts_topk;
+    struct token_rows rows[ROWS_KINDS];
     uint64_t queue_us, engine_us, gateway_us;
     struct str
         logprob_basis; /* which distribution the logprobs come from; absent: none are there */

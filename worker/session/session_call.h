@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "common/base/str.h"
+#include "worker/request/token_rows.h"
 #include "worker/session/session.h"
 #include "worker/tokens/span.h"
 
@@ -46,13 +47,14 @@ struct session_call_input {
 /* The position of one call. Fields are the caller's to read; the struct is freed by
  * session_commit's session_apply or session_release, never both. */
 struct session_plan {
-    uint64_t call;            /* number of this call in its session, from 0 */
-    bool ran;                 /* the policy's engines have answered the session itself */
-    struct token_span prompt; /* exact ids to send; lives as long as the plan */
-    size_t reused;            /* how many of them were stored before */
-    uint32_t images;          /* pictures in the prompt; each is one id of it */
-    uint64_t image_extra;     /* how many ids more the engine makes of them all */
-    uint32_t experts_known;   /* routed experts are stored for so many of them, from the first on */
+    uint64_t call;                   /* number of this call in its session, from 0 */
+    bool ran;                        /* the policy's engines have answered the session itself */
+    struct token_span prompt;        /* exact ids to send; lives as long as the plan */
+    size_t reused;                   /* how many of them were stored before */
+    uint32_t images;                 /* pictures in the prompt; each is one id of it */
+    uint64_t image_extra;            /* how many ids more the engine makes of them all */
+    uint32_t rows_known[ROWS_KINDS]; /* that are stored, from the first position on, */
+    uint32_t indexer_row;            /* and the bytes of one, where there are any of the indexer */
     uint32_t trimmed;    /* how many stored ones the template's next message repeats: dropped */
     uint32_t max_tokens; /* clamped to context and budgets */
     bool drops;          /* linear: this retry discards the newest checkpoint; session_drop_record

@@ -19,6 +19,7 @@ struct session_view session_view(const struct session *s)
         .group_size = s->options.group_size,
         .has_images = s->forest.has_images,
         .wants_support = s->options.wants.support,
+        .wants_indexer = s->options.wants.indexer,
         .compare_tokens = s->options.compare_tokens,
         .ignore_tools = s->options.ignore_tools,
         .has_finished = s->has_finished,

@@ -27,7 +27,8 @@ struct session_view {
     const struct reward *reward;       /* the session's own */
     int32_t rollout, group_size;       /* -1, 0: not said */
     bool has_images;                   /* some message has a picture */
-    bool wants_support;                /* option of the same name */
+    bool wants_support;                /* options sampling_support and */
+    bool wants_indexer;                /* indexer_topk */
     bool compare_tokens, ignore_tools; /* how its timelines merge */
     bool has_finished, finished;       /* as complete said */
     bool told_stop;                    /* somebody said who ended it, or a budget refused a call */

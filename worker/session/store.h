@@ -92,9 +92,7 @@ struct session {
     uint64_t label_names; /* a bit for each label, by its name's hash; all: they are not known */
     struct str id;        /* at id_text */
     enum session_phase phase;
-    bool told_basis;      /* that logprobs are not of what was sampled from is in the log */
-    bool told_experts;    /* that an engine told no routed experts, likewise */
-    bool told_support;    /* that an engine told no sampling support, likewise */
+    unsigned told_lacks;  /* a bit for each enum session_lack that is in the log */
     bool expired, filled; /* filled: its content is (being put) in memory */
     bool held;            /* finalized, with the option hold */
     uint64_t idle_ms;     /* nothing has happened since then: for the TTL */

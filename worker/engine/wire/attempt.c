@@ -347,7 +347,7 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->reading.ctx = a;
     a->reading.reply.told = r->facts.mode;
     a->reading.reply.basis = r->wire->tells_basis ? r->wire->basis : remote_basis(r);
-    if (!remote_asks_experts(r) && !q->support)
+    if (!remote_asks_experts(r) && !q->support && !q->indexer.wanted)
         a->reading.max_bytes = body_max(q);
     a->by.budget = remote_gives_budget(r, q);
     r->wire->write(r, q, &s);

@@ -18,7 +18,14 @@ struct aside; /* a small call on the side */
 enum experts_lost { EXPERTS_COME, EXPERTS_LOST_BY_STREAMS, EXPERTS_LOST };
 
 /* What whole answers should tell and have not told. */
-enum { LACKS_VERSION = 1, LACKS_CACHED = 2, LACKS_EXPERTS = 4, LACKS_SUPPORT = 8, LACKS_RANK = 16 };
+enum {
+    LACKS_VERSION = 1,
+    LACKS_CACHED = 2,
+    LACKS_EXPERTS = 4,
+    LACKS_SUPPORT = 8,
+    LACKS_RANK = 16,
+    LACKS_INDEXER = 32
+};
 
 /* What of a request an engine may refuse, and is then asked without. */
 struct asked_by {

@@ -41,6 +41,8 @@ static void note_lacks(struct remote *r, const struct engine_request *q, const s
         lacks |= LACKS_EXPERTS;
     if (q->support && !support_of(&y->support, y->ids.n).counts)
         lacks |= LACKS_SUPPORT;
+    if (q->indexer.wanted && !y->has_indexer)
+        lacks |= LACKS_INDEXER;
     if (remote_rank_of(r, q) >= 0 && y->dp_rank != remote_rank_of(r, q))
         lacks |= LACKS_RANK;
     remote_note_lacks(r, lacks);

@@ -97,9 +97,19 @@ static void on_scalar(void *ctx, int id, const struct json_scan *s, struct str k
         y->event.logprobs_seen++;
         *vec_push(&y->event.logprobs) = reply_float(s);
         break;
+    case FIELD_ID_INDEXER_LAYERS:
+        y->indexer_layers = reply_int(s);
+        break;
     default:
         r->wire->scalar(y, id, s, key);
     }
+}
+
+/* All is passed over where nobody asked. */
+static struct base64_window indexer_window(const struct indexer_ask *ask)
+{
+    return (struct base64_window){.from = (uint64_t)ask->from * ask->row_bytes,
+                                  .max = ask->wanted ? ask->max_bytes : 0};
 }
 
 static void on_target(void *ctx, int id, struct field_target *t)
@@ -135,6 +145,11 @@ static void on_target(void *ctx, int id, struct field_target *t)
     case FIELD_ID_PROMPT_ECHO:
         vec_clear(&y->event.echo);
         *t = (struct field_target){.ints = &y->event.echo};
+        break;
+    case FIELD_ID_INDEXER:
+        buf_clear(&y->indexer);
+        y->indexer_window = indexer_window(&r->req->indexer);
+        *t = (struct field_target){.bytes = &y->indexer, .window = &y->indexer_window};
         break;
     default:
         if (!r->wire->experts_in_pieces)
@@ -187,6 +202,9 @@ static void on_bulk(void *ctx, int id, size_t items, bool null)
         y->event.has_echo = !null;
         if (!null)
             y->event.prompt_tokens = (int64_t)items;
+        break;
+    case FIELD_ID_INDEXER:
+        y->has_indexer = r->req->indexer.wanted && !null;
         break;
     default:
         y->has_experts = !null || (y->has_experts && r->wire->experts_in_pieces);
@@ -416,6 +434,8 @@ void reading_init(struct reading *r, const struct remote *remote, const struct w
     r->text = wire->text ? mem_zalloc(sizeof(*r->text)) : NULL;
     r->sse = mem_zalloc(sizeof(*r->sse));
     r->sse->max_event = wire->text ? TEXT_EVENT_MAX : EVENT_MAX;
+    if (q->indexer.wanted)
+        r->sse->max_event = SIZE_MAX; /* what is kept of it is bounded */
     reply_init(&r->reply, q->top_logprobs);
     r->reply.support.wanted = q->support;
     fields_init(&r->fields, wire->fields, wire->n_fields, &sink, r);
@@ -528,6 +548,10 @@ struct engine_result reading_result(struct reading *r, struct engine_version *ve
         .versions = versions,
         .n_versions = make_versions(y, versions),
         .experts = y->has_experts ? buf_str(&y->experts) : (struct str){0},
+        .indexer =
+            y->has_indexer && !y->indexer_window.over ? buf_str(&y->indexer) : (struct str){0},
+        .indexer_layers = (uint32_t)MIN_OF(MAX_OF(y->indexer_layers, 0), (int64_t)UINT16_MAX),
+        .indexer_bytes = y->has_indexer ? y->indexer_window.seen : 0,
         .openai_body = r->wire->text ? buf_str(&r->word) : (struct str){0},
         .prompt_ids = {y->prompt_ids.at, y->prompt_ids.n},
     };

@@ -516,7 +516,7 @@ uint32_t remote_context(const void *replica)
 }
 
 static const char *const lack_names[] = {"weight_version", "cached_tokens", "routed_experts",
-                                         "sampling_mask", "dp_rank"};
+                                         "sampling_mask",  "dp_rank",       "indexer_topk"};
 
 void remote_note_lacks(struct remote *r, unsigned lacks)
 {

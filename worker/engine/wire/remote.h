@@ -114,10 +114,12 @@ struct wire {
 /* Field ids that remote handles for every wire (arrays go to their places in struct reply). */
 enum {
     FIELD_ID_IDS = 1,
-    FIELD_ID_TRIPLES,          /* logprobs with ids */
-    FIELD_ID_TOPS,             /* triples of one position's alternatives */
-    FIELD_ID_POSITION,         /* mark: alternatives that come are those of another position */
-    FIELD_ID_EXPERTS,          /* base64 */
+    FIELD_ID_TRIPLES,  /* logprobs with ids */
+    FIELD_ID_TOPS,     /* triples of one position's alternatives */
+    FIELD_ID_POSITION, /* mark: alternatives that come are those of another position */
+    FIELD_ID_EXPERTS,  /* base64 */
+    FIELD_ID_INDEXER,  /* base64 */
+    FIELD_ID_INDEXER_LAYERS,
     FIELD_ID_SUPPORT,          /* ids: the sampling support of one token */
     FIELD_ID_SUPPORT_LOGPROBS, /* theirs, one by one or as an array for each token */
     FIELD_ID_SUPPORT_LOGPROB,

@@ -26,6 +26,8 @@ static const struct field fields[] = {
     FIELD("meta_info.output_token_logprobs", FIELD_TRIPLES, FIELD_ID_TRIPLES),
     FIELD("meta_info.output_top_logprobs[]", FIELD_TRIPLES, FIELD_ID_TOPS),
     FIELD("meta_info.routed_experts", FIELD_BASE64, FIELD_ID_EXPERTS),
+    FIELD("meta_info.indexer_topk", FIELD_BASE64, FIELD_ID_INDEXER),
+    FIELD("meta_info.indexer_topk_num_layers", FIELD_SCALAR, FIELD_ID_INDEXER_LAYERS),
     FIELD("meta_info.output_token_sampling_mask[]", FIELD_INTS, FIELD_ID_SUPPORT),
     FIELD("meta_info.output_token_sampling_logprobs[]", FIELD_SCALAR, FIELD_ID_SUPPORT_SAMPLED),
     FIELD("meta_info.output_token_sampling_logprobs[][]", FIELD_SCALAR, FIELD_ID_SUPPORT_LOGPROB),
@@ -148,6 +150,10 @@ static void write_request(const struct remote *r, const struct engine_request *q
         json_out_bool(&o, true);
         json_out_key(&o, "routed_experts_start_len");
         json_out_i64(&o, q->experts_from);
+    }
+    if (q->indexer.wanted) {
+        json_out_key(&o, "return_indexer_topk");
+        json_out_bool(&o, true);
     }
     if (q->support) {
         json_out_key(&o, "return_sampling_mask");

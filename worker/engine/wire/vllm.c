@@ -347,7 +347,7 @@ static const struct wire wire = {
     "content_parts features skip_special_tokens echo suffix output_kind flat_logprobs"
 
 REMOTE_ADAPTER(vllm, "vllm", &wire, .takes_images = true, .lora_field = "model",
-               .cannot_take = "repeat_last_n", .extra = {true, true, OURS, OURS},
-               .version_path = "/update_weight_version",
+               .cannot_take = "repeat_last_n", .cannot_tell = "indexer_topk",
+               .extra = {true, true, OURS, OURS}, .version_path = "/update_weight_version",
                .reads = "GET /health, GET /ping, GET /version, GET /load, POST /tokenize, "
                         "POST /detokenize");

@@ -148,6 +148,8 @@ static int take_bulk(struct fields *f, struct err *e)
         rc = json_scan_floats(s, f->target.from, f->target.floats, e);
     else if (f->value->type == FIELD_TRIPLES)
         rc = json_scan_triples(s, f->target.from, f->target.floats, f->target.ints, e);
+    else if (f->target.window)
+        rc = json_scan_base64_window(s, f->target.window, f->target.bytes, &null, e);
     else
         rc = json_scan_base64(s, f->target.max_bytes, f->target.bytes, &null, e);
     if (rc <= 0)

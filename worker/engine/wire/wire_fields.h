@@ -36,8 +36,9 @@ struct field_target {
     struct json_ints *ints;
     struct json_floats *floats;
     struct buf *bytes;
-    size_t from;      /* items before this one are only counted */
-    size_t max_bytes; /* base64 */
+    size_t from;                  /* items before this one are only counted */
+    size_t max_bytes;             /* base64: more are an error, */
+    struct base64_window *window; /* unless a part is wanted; NULL: all */
 };
 
 struct field_sink {

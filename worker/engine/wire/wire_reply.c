@@ -18,7 +18,8 @@
 
 void reply_init(struct reply *y, uint32_t n_top)
 {
-    *y = (struct reply){.n_top = n_top, .stop_id = -1, .cached = -1, .dp_rank = -1};
+    *y = (struct reply){
+        .n_top = n_top, .stop_id = -1, .cached = -1, .dp_rank = -1, .indexer_layers = -1};
     reply_begin_event(y);
 }
 
@@ -43,6 +44,7 @@ void reply_done(struct reply *y)
     buf_done(&y->version_text);
     buf_done(&y->seen_text);
     buf_done(&y->experts);
+    buf_done(&y->indexer);
     vec_done(&y->prompt_ids);
     vec_done(&y->entries);
     vec_done(&y->lacks);

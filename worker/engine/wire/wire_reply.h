@@ -82,6 +82,10 @@ struct reply {
     struct reply_spans seen;
     struct buf experts;
     bool has_experts;
+    struct buf indexer; /* top-k of the indexer: the part that was asked for (indexer_window) */
+    struct base64_window indexer_window;
+    bool has_indexer;
+    int64_t indexer_layers;   /* as the engine tells; -1: it does not */
     bool truncated;           /* the engine had no room for more, or dropped part of the prompt */
     struct entries entries;   /* wires with entries: as they came */
     struct reply_lacks lacks; /* to be scored; their logprobs are NaN until then */

@@ -205,6 +205,56 @@ TEST(json_scan, bulk_values_for_every_piece_size)
     }
 }
 
+/* Of the bytes 0 to 8 a part, whatever the pieces; a backslash before the slash that is none. */
+TEST(json_scan, a_window_of_base64)
+{
+    static const char text[] = "{\"a\":\"AAECAwQFBgcI\",\"b\":null,\"c\":\"\\/\\/8=\"}";
+
+    static const struct {
+        uint64_t from, max;
+        struct str want;
+        bool over;
+    } cases[] = {
+        {0, 9, STR_LIT("\0\1\2\3\4\5\6\7\10"), false},
+        {4, 9, STR_LIT("\4\5\6\7\10"), false},
+        {4, 5, STR_LIT("\4\5\6\7\10"), false},
+        {4, 4, STR_LIT(""), true},
+        {9, 0, STR_LIT(""), false},
+        {100, 0, STR_LIT(""), false},
+        {0, 0, STR_LIT(""), true},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        for (size_t step = 0; step < sizeof(text); step++) {
+            struct feeder f = {.text = str_cstr(text), .step = step};
+            struct base64_window w = {.from = cases[i].from, .max = cases[i].max};
+            struct base64_window none = {0}, slash = {.max = 2};
+            struct json_scan s;
+            struct buf a = {0}, b = {0}, c = {0};
+            struct err e = {0};
+            bool null = true;
+
+            json_scan_init(&s, 256);
+            cr_assert_eq(DRIVE(&f, &s, json_scan_next(&s, &e)), 1);
+            cr_assert_eq(DRIVE(&f, &s, json_scan_next(&s, &e)), 1);
+            cr_assert_eq(DRIVE(&f, &s, json_scan_base64_window(&s, &w, &a, &null, &e)), 1);
+            cr_assert(!null && w.seen == 9 && w.over == cases[i].over);
+            cr_assert(str_eq(buf_str(&a), cases[i].want), "case %zu, step %zu", i, step);
+            cr_assert_eq(DRIVE(&f, &s, json_scan_next(&s, &e)), 1);
+            cr_assert_eq(DRIVE(&f, &s, json_scan_base64_window(&s, &none, &b, &null, &e)), 1);
+            cr_assert(null && b.len == 0 && !none.over);
+            cr_assert_eq(DRIVE(&f, &s, json_scan_next(&s, &e)), 1);
+            cr_assert_eq(DRIVE(&f, &s, json_scan_base64_window(&s, &slash, &c, &null, &e)), 1);
+            cr_assert(str_eq(buf_str(&c), STR("\xff\xff")));
+            buf_done(&a);
+            buf_done(&b);
+            buf_done(&c);
+            json_scan_done(&s);
+            free(f.piece);
+        }
+    }
+}
+
 static int ints_of(const char *text, size_t step)
 {
     struct feeder f = {.text = str_cstr(text), .step = step};

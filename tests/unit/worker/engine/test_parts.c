@@ -94,18 +94,18 @@ TEST(experts, whole_rest_or_neither)
     struct err e;
     struct experts_block b = {.bytes = 240, .tokens = 11, .from = 4};
 
-    cr_assert_eq(experts_check(&row, &b, &e), 1, "24 bytes a row or 40: cannot be told");
+    cr_assert_eq(experts_check(&row, &b, "rows", &e), 1, "24 bytes a row or 40: cannot be told");
     b = (struct experts_block){.bytes = 240, .tokens = 11};
-    cr_assert_eq(experts_check(&row, &b, &e), 0);
+    cr_assert_eq(experts_check(&row, &b, "rows", &e), 0);
     cr_assert(b.from == 0 && b.rows == 10 && row == 24);
     b = (struct experts_block){.bytes = 144, .tokens = 11, .from = 4};
-    cr_assert_eq(experts_check(&row, &b, &e), 0);
+    cr_assert_eq(experts_check(&row, &b, "rows", &e), 0);
     cr_assert(b.from == 4 && b.rows == 6);
     b = (struct experts_block){.bytes = 240, .tokens = 11, .from = 4};
-    cr_assert_eq(experts_check(&row, &b, &e), 0);
+    cr_assert_eq(experts_check(&row, &b, "rows", &e), 0);
     cr_assert(b.from == 0 && b.rows == 10);
     b = (struct experts_block){.bytes = 168, .tokens = 11, .from = 4};
-    cr_assert_eq(experts_check(&row, &b, &e), -1);
+    cr_assert_eq(experts_check(&row, &b, "rows", &e), -1);
     cr_assert_eq(e.kind, ERR_ENGINE_INVALID);
 }
 

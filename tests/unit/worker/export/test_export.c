@@ -99,11 +99,8 @@ static void turn(struct world *w, const char *messages, const char *answer, bool
 
         for (uint32_t i = 0; i < rows * experts; i++)
             block[i] = (char)(from + i / experts);
-        a.experts = str_of(block, (size_t)rows * experts);
-        a.experts_from = from;
-        a.experts_rows = rows;
-        a.experts_layers = 1;
-        a.experts_topk = experts;
+        a.rows[ROWS_EXPERTS] =
+            (struct token_rows){str_of(block, (size_t)rows * experts), from, rows, 1, experts};
     }
     cr_assert_eq(session_commit(p, &a, 1, 2, &record, &e), 0, "%s", e.text);
     apply(w, &record);
