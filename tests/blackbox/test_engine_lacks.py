@@ -64,3 +64,37 @@ def test_what_an_engine_has(start):
         gateway = start(workers=1, engine=engine.setting + ",priority=on")
         wait_until(lambda: "weight_info" in told(gateway, "has"), 20, "what it has")
         assert told(gateway, "has") == ["priority", "max_thinking_tokens", "weight_info"]
+
+
+def test_half_of_a_split_is_named(start):
+    """A server of a prefill and decode split does nothing by itself: the log says so at the start, and the call says what it said."""
+    for half in ("prefill", "decode"):
+        with StubEngine("sglang", info={"context_length": 4096, "disaggregation_mode": half}) as engine:
+            gateway = start(workers=1, engine=engine.setting)
+            gateway.wait_line("one half of a split")
+            wait_until(lambda: told(gateway, "has"), 20, "what it is")
+            assert told(gateway, "has") == [half + "_half"] and f"half={half}" in gateway.log()
+            words = "Invalid request: Disaggregated request received without bootstrap room id."
+            engine.plan.append({"status": 400, "body": {"error": {"message": words}}})
+            sid = gateway.post("/sessions", {}).json()["session_id"]
+            a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER]})
+            assert a.status == 400 and "bootstrap room id" in a.text, a.text
+            # Their router tells the same of itself, and answers.
+            engine.plan.append({"ids": IDS})
+            ask(gateway, sid=sid)
+            assert gateway.log().count("one half of a split") == 1
+    with StubEngine("sglang", info={"context_length": 4096, "disaggregation_mode": "null"}) as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        gateway.wait_line("engine told its settings")
+        assert told(gateway, "has") == [] and "one half of a split" not in gateway.log()
+
+
+def test_fields_of_a_split_are_no_session_s(start):
+    """A room or a place of blocks is one request's: shared by a session's calls it would mix their caches."""
+    for kind, fields in (("sglang", ("bootstrap_host", "bootstrap_port", "bootstrap_room", "bootstrap_pair_key", "disagg_prefill_dp_rank")),
+                         ("vllm", ("kv_transfer_params",))):
+        with StubEngine(kind) as engine:
+            gateway = start(workers=1, engine=engine.setting)
+            for field in fields:
+                a = gateway.post("/sessions", {"sampling_params": {"engine_extra": {field: 1}}})
+                assert a.status == 400 and field in a.json()["error"]["param"], (field, a.text)

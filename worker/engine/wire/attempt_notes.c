@@ -78,6 +78,12 @@ void remote_note_facts(const struct remote *r)
                  LOG_T("stream", r->facts.mode == REPLY_UNKNOWN      ? "unknown"
                                  : r->facts.mode == REPLY_CUMULATIVE ? "cumulative"
                                                                      : "incremental"));
+    if (r->facts.half)
+        log_warn(
+            NULL,
+            "an engine is one half of a split of prefill and decode: by itself it refuses every "
+            "call; unless it is their router, name that instead",
+            LOG_T("engine", r->target->name), LOG_T("half", r->facts.half));
 }
 
 bool remote_asks_experts(const struct remote *r)

@@ -548,6 +548,8 @@ void remote_describe(const void *replica, struct json_out *o)
         {"weight_info", r->tells_weights},
         {"adapter", r->facts.lora == LORA_TAKEN},
         {"dp_rank", ranks_of(r) > 1},
+        {"prefill_half", r->facts.half && strcmp(r->facts.half, "prefill") == 0},
+        {"decode_half", r->facts.half && strcmp(r->facts.half, "decode") == 0},
     };
 
     json_out_key(o, "has");

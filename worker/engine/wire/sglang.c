@@ -299,6 +299,19 @@ static uint64_t kv_capacity_of(const struct json *info)
     return (uint64_t)tokens * ranks_of(info);
 }
 
+/* Such a server does its part of requests alone that their router has sent to both sides. */
+static const char *half_of(const struct json *info)
+{
+    static const char *const halves[] = {"prefill", "decode"};
+    struct str mode = json_string(json_get(info, "disaggregation_mode"));
+
+    for (size_t i = 0; i < ARRAY_LEN(halves); i++) {
+        if (str_eq_c(mode, halves[i]))
+            return halves[i];
+    }
+    return NULL;
+}
+
 /* Newer servers say incremental_streaming_output, older ones stream_output; max_model_len is what
  * the model can take, context_length what the server was started with. */
 static void take_info(const struct json *info, struct engine_facts *ret)
@@ -314,6 +327,7 @@ static void take_info(const struct json *info, struct engine_facts *ret)
     ret->by_priority = json_is_true(json_get(info, "enable_priority_scheduling"));
     ret->low_first = json_is_true(json_get(info, "schedule_low_priority_values_first"));
     ret->budgets = json_is_true(json_get(info, "enable_strict_thinking"));
+    ret->half = half_of(info);
     ret->ranks = ranks_of(info);
     ret->kv_capacity = kv_capacity_of(info);
     ret->lora = lora_of(json_get(info, "enable_lora"), json_get(info, "lora_paths"));
@@ -347,7 +361,8 @@ static const struct wire wire = {
     "return_sampling_mask sampling_logprobs_mode return_prompt_token_ids input_embeds image_data " \
     "video_data audio_data session_params "                                                        \
     "session_id require_reasoning return_indexer_topk return_hidden_states return_entropy "        \
-    "return_flat_raw_output_top_logprobs return_outputs_via_store token_ids_logprob"
+    "return_flat_raw_output_top_logprobs return_outputs_via_store token_ids_logprob "              \
+    "bootstrap_host bootstrap_port bootstrap_room bootstrap_pair_key disagg_prefill_dp_rank"
 #define OURS_INNER \
     "max_new_tokens skip_special_tokens sampling_seed json_schema regex ebnf structural_tag n"
 

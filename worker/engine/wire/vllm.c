@@ -344,7 +344,8 @@ static const struct wire wire = {
     "max_tokens logprobs structured_outputs detokenize routed_experts_prompt_start n best_of " \
     "use_beam_search truncate_prompt_tokens return_token_ids return_tokens_as_token_ids "      \
     "prompt_logprobs logprob_token_ids return_prompt_text "                                    \
-    "content_parts features skip_special_tokens echo suffix output_kind flat_logprobs"
+    "content_parts features skip_special_tokens echo suffix output_kind flat_logprobs "        \
+    "kv_transfer_params"
 
 REMOTE_ADAPTER(vllm, "vllm", &wire, .takes_images = true, .lora_field = "model",
                .cannot_take = "repeat_last_n", .cannot_tell = "indexer_topk",
