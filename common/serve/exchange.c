@@ -411,6 +411,7 @@ struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
     x->body_bytes = exchange_closed_body(x).len;
     conn->server->body_bytes += x->body_bytes;
     server_count_unfinished(conn, 0);
+    intake_forget(conn);
     server_settle(conn, conn->sent); /* a next request: the last answer had arrived */
     conn->sent = false;
     conn->confirms = exchange_header(x, HTTP1_CONFIRMS).p != NULL;

@@ -1,10 +1,13 @@
 /*
- * Long request bodies are read here, a piece in each turn. libh2o reads all that a socket has in
- * one step, into room that it doubles when it is full, copying what is there: of many megabytes
- * each of it takes longer than others should wait. So where the head tells of a long body, reading
- * is taken over from libh2o; with the last byte it goes back, and libh2o finds all in the
- * connection's input. What was read for nothing, because the peer leaves, goes back to the system
- * in pieces, too: all of it at once takes as long. What has come is packed meanwhile
+ * Requests come into room of their own length. libh2o reads all that a socket has in one step, into
+ * room that it doubles when it is full, copying what is there. So the first bytes of a request are
+ * read here, before libh2o sees that there are any: their head tells how long it is, and room is
+ * made for all of it, into which libh2o reads the rest.
+ *
+ * Of many megabytes one step takes longer than others should wait. So of a long request reading is
+ * taken over from libh2o, a piece a turn; with the last byte it goes back, and libh2o finds all in
+ * the connection's input. What was read for nothing, because the peer leaves, goes back to the
+ * system in pieces, too: all of it at once takes as long. What has come is packed meanwhile
  * (packed_input.h).
  */
 #include <errno.h>
@@ -17,7 +20,9 @@
 #include "common/os/loop.h"
 
 enum {
-    INTAKE_LEAST = 64 << 10,  /* what has come when we take over */
+    FIRST_ROOM = 4096,        /* for the first bytes of a request, at least */
+    INTAKE_LONG = 1 << 20,    /* we take over requests of more, */
+    INTAKE_LEAST = 64 << 10,  /* when so much has come */
     INTAKE_PIECE = 128 << 10, /* read at once: new memory costs a microsecond a kilobyte */
     FADE_PIECE = 1 << 20,     /* given back at once: half a microsecond a kilobyte */
     ROOM_AFTER = 4096,        /* libh2o wants so much before it reads, and makes it otherwise */
@@ -56,22 +61,34 @@ static size_t told_bytes(struct str input)
     return told;
 }
 
-/* For all of it at once, so that nothing is copied. It is address space only until it is read into;
- * of that, too, clients may claim as much as they may send. */
-static void make_room(struct server_conn *c)
+static struct str input_of(const struct server_conn *c)
+{
+    return str_of(c->sock->input->bytes, c->sock->input->size);
+}
+
+/* For the rest of so long a request at once, so that nothing is copied. It is address space only
+ * until it is read into; of that, too, clients may claim as much as they may send. */
+static void make_room(struct server_conn *c, size_t whole_bytes)
 {
     struct server *s = c->server;
-    size_t all = c->intake.whole_bytes - c->sock->input->size + ROOM_AFTER;
-    h2o_iovec_t room;
-    struct str input;
+    size_t all = whole_bytes - c->sock->input->size + ROOM_AFTER;
 
-    if (s->opt.max_unfinished_bytes > 0 && s->room_bytes + all > s->opt.max_unfinished_bytes)
+    if (c->intake.room_bytes > 0 ||
+        (s->opt.max_unfinished_bytes > 0 && s->room_bytes + all > s->opt.max_unfinished_bytes))
         return;
     s->room_bytes += all;
     c->intake.room_bytes = all;
-    room = h2o_buffer_reserve(&c->sock->input, all);
-    input = str_of(c->sock->input->bytes, c->sock->input->size);
-    if (room.len >= all && s->opt.packs &&
+    (void)h2o_buffer_reserve(&c->sock->input, all);
+}
+
+/* In its place it stays. */
+static void begin_packing(struct server_conn *c)
+{
+    const struct server *s = c->server;
+    struct str input = input_of(c);
+
+    packed_input_done(&c->packed);
+    if (c->intake.room_bytes > 0 && s->opt.packs &&
         s->opt.packs(str_sub(input, 0, str_find(input, STR("\r\n"), 1))))
         packed_input_begin(&c->packed, c->sock->input->bytes, c->intake.whole_bytes);
 }
@@ -89,16 +106,40 @@ static bool take_over(struct server_conn *c)
 {
     h2o_socket_t *sock = c->sock;
     size_t max = c->server->conf.max_request_entity_size, had = sock->input->size;
-    size_t whole = told_bytes(str_of(sock->input->bytes, had));
+    size_t whole = told_bytes(input_of(c));
 
-    if (whole <= had || whole > max || !sock->_cb.read)
+    if (whole <= MAX_OF(had, (size_t)INTAKE_LONG) || whole > max || !sock->_cb.read)
         return false;
     c->intake.whole_bytes = whole;
     c->intake.had = sock->_cb.read;
     h2o_socket_read_stop(sock);
-    packed_input_done(&c->packed);
-    make_room(c);
+    make_room(c, whole);
+    begin_packing(c);
     return true;
+}
+
+/* The first bytes of a request, while libh2o has not looked. c may be gone then. */
+static void begin(struct server_conn *c)
+{
+    h2o_socket_t *sock = c->sock;
+    h2o_iovec_t room;
+    size_t whole;
+    ssize_t n;
+
+    if (c->refused || c->intake.room_bytes > 0 || !sock->_cb.read)
+        return;
+    room = h2o_buffer_reserve(&sock->input, FIRST_ROOM);
+    do {
+        n = read(c->fd, room.base, room.len);
+    } while (n < 0 && errno == EINTR);
+    if (n <= 0)
+        return; /* libh2o sees the same */
+    sock->input->size += (size_t)n;
+    whole = told_bytes(input_of(c));
+    if (whole > sock->input->size && whole <= c->server->conf.max_request_entity_size)
+        make_room(c, whole);
+    server_count_input(c);
+    sock->_cb.read(sock, NULL); /* c may be gone */
 }
 
 void intake_give_back(struct server_conn *c)
@@ -165,8 +206,11 @@ void intake_read(struct server_conn *c)
 {
     ssize_t n;
 
-    if (c->intake.whole_bytes == 0 &&
-        (c->exchange || c->sock->input->size < INTAKE_LEAST || !take_over(c)))
+    if (c->intake.whole_bytes == 0 && c->sock->input->size < INTAKE_LEAST) {
+        begin(c);
+        return;
+    }
+    if (c->intake.whole_bytes == 0 && !take_over(c))
         return;
     n = c->intake.left ? 0 : read_piece(c);
     if (n < 0 && errno == EAGAIN)

@@ -19,10 +19,10 @@
 
 enum { NOTE_ROWS = 256 };
 
-/* A long request of which libh2o has read the head and some of the body: we read the rest. */
+/* A request that comes; a long one, of which libh2o has the head, we read to its end. */
 struct intake {
     size_t whole_bytes;    /* head and body; 0: libh2o reads */
-    size_t room_bytes;     /* made for it at once; of server->room_bytes */
+    size_t room_bytes;     /* made for it at once; 0: none. Of server->room_bytes */
     bool left;             /* the peer will send no more of it */
     h2o_socket_cb had;     /* libh2o's callback for what was read */
     struct loop_task more; /* there is more to read */
@@ -143,10 +143,11 @@ void server_settle(struct server_conn *c, bool arrived);
 /* Settles it if a peer that confirms has done so. */
 void server_look(struct server_conn *c);
 
-/* intake.c: reads more of a long request, or begins to. */
+/* intake.c: bytes may have come, and no request is at hand: reads the first of one, or more of a
+ * long one. c may be gone then. */
 void intake_read(struct server_conn *c);
 
-/* The connection is no more. */
+/* The request is at hand, or the connection is no more. */
 void intake_forget(struct server_conn *c);
 
 /* libh2o reads on. */

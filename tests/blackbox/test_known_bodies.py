@@ -258,6 +258,27 @@ def test_long_bodies_by_pieces_and_agents_in_turn(pair):
     check_known(twin.pair)
 
 
+def test_a_long_body_of_which_little_is_new_is_read_on_the_spot(start):
+    """A helper is there for long work: comparing is none. Without what is known, or with much that is new, it reads."""
+    gateway = start(engine="builtin:echo", workers=1)
+    session = gateway.post("/sessions", {}).json()
+    turns = [user("w " * 150000), said("so"), user("on")]
+
+    def helped(turns):
+        before = gateway.metrics()["rollgate_helper_work_seconds_count"]
+        answer = gateway.chat(session, turns)
+        assert answer.status == 200, answer.text
+        turns += [answer.json()["choices"][0]["message"], user("more")]
+        return gateway.metrics()["rollgate_helper_work_seconds_count"] - before
+
+    assert helped(turns) > 0
+    assert helped(turns) == 0
+    turns[-1:] = [user("x " * 150000), said("so"), user("on")]
+    assert helped(turns) > 0
+    assert helped(turns) == 0
+    assert helped([user("v " * 150000), said("so"), user("on")]) > 0
+
+
 def test_nothing_of_it_outlives_a_session_in_memory(pair):
     """Sessions leave memory and workers die between turns: what is known was bytes only."""
     gateways = pair(max_worker_memory="4MiB")

@@ -224,6 +224,16 @@ static struct str open_ends(const struct exchange *x)
     return body;
 }
 
+/* Whether the loop reads it: a short body, or one of which little is new. */
+static bool is_short(struct api_call *c)
+{
+    size_t bytes = exchange_closed_body(c->x).len;
+
+    if (bytes <= WORK_JSON_MAX || !c->known || bytes > WORK_KNOWN_MAX)
+        return bytes <= WORK_JSON_MAX;
+    return known_reading_work(c->known, c->dialect, exchange_body(c->x)) <= WORK_JSON_MAX;
+}
+
 /* Reads on the spot when the body is short, else in a helper; `ready` is called on the loop. The
  * session is pinned meanwhile, so it is not evicted between its look-up and the call's position
  * in it. */
@@ -252,8 +262,7 @@ void call_read(struct service_request *r, const struct dialect *d, call_ready_fn
         return;
     }
     c->reading.body_hash = work_hash(&r->service->calls, open_ends(r->x), c->hash);
-    state = work_begin(&r->service->calls, &c->reading, str_cstr(c->id),
-                       exchange_closed_body(r->x).len <= WORK_JSON_MAX, &e);
+    state = work_begin(&r->service->calls, &c->reading, str_cstr(c->id), is_short(c), &e);
     if (state != WORK_HELPED) {
         on_read(c, state == WORK_FAILED ? &e : NULL);
         return;

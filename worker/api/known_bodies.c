@@ -31,6 +31,9 @@ enum {
     REST_MS = 30000, /* so long nobody asked: it may go for others */
     ROOM_FACTOR = 3, /* bytes of memory for each of a body, about */
     LIMIT_PART = 16, /* of --max-worker-memory at most that part */
+
+    BYTES_FACTOR = 8, /* that are known, to the work of one that is not */
+    ITEM_WORK = 32,   /* of an item that is known, beside its bytes */
 };
 
 struct tip {
@@ -58,6 +61,8 @@ struct known_reading {
     struct known_body *tips[TIPS]; /* held */
     size_t n;
     struct known_body *best; /* of them; this reading works with it; or NULL */
+    bool looked;             /* for the best */
+    bool works;              /* known_body_begin of it, and not its end */
     size_t n_items;          /* of the body, that it knows */
     const struct dialect *dialect;
     struct known_part part;
@@ -199,18 +204,45 @@ static void try_tip(struct known_reading *r, struct known_body *k, struct str bo
     r->n_items = n;
 }
 
+/* Once. */
+static void look(struct known_reading *r, const struct dialect *d, struct str body)
+{
+    if (r->looked)
+        return;
+    r->looked = true;
+    r->dialect = d;
+    for (size_t i = 0; i < r->n; i++)
+        try_tip(r, r->tips[i], body);
+    r->works = r->best != NULL;
+    if (r->best)
+        known_body_part(r->best, r->n_items, &r->part);
+}
+
+static void stop_work(struct known_reading *r)
+{
+    if (r->works)
+        known_body_end(r->best);
+    r->works = false;
+}
+
+size_t known_reading_work(struct known_reading *r, const struct dialect *d, struct str body)
+{
+    size_t known;
+
+    look(r, d, body);
+    known = r->part.state.bytes;
+    return body.len - known + known / BYTES_FACTOR + r->n_items * ITEM_WORK;
+}
+
 void known_reading_begin(struct known_reading *r, const struct dialect *d, struct str body,
                          struct arena *a, struct body_text *ret)
 {
     size_t used = a->used_bytes;
 
-    r->dialect = d;
+    look(r, d, body);
     r->trace.key = str_cstr(d->list);
-    for (size_t i = 0; i < r->n; i++)
-        try_tip(r, r->tips[i], body);
     *ret = (struct body_text){.whole = body};
     if (r->best) {
-        known_body_part(r->best, r->n_items, &r->part);
         known_body_hold(r->best);
         arena_hold(a, known_body_let, r->best);
         ret->head = r->part.head;
@@ -235,14 +267,14 @@ void known_reading_end(struct known_reading *r, struct str body, bool keeps)
 {
     if (keeps)
         r->kept = known_body_keep(r->best, r->n_items, r->dialect, body, &r->trace, r->held);
-    if (r->best)
-        known_body_end(r->best);
+    stop_work(r);
 }
 
 void known_reading_free(struct known_reading *r)
 {
     if (!r)
         return;
+    stop_work(r); /* its request was given up before it was read */
     for (size_t i = 0; i < r->n; i++)
         known_body_let(r->tips[i]);
     known_body_let(r->kept.body);

@@ -4,6 +4,7 @@
  * the sessions used last; nothing depends on what is kept.
  *
  *   known_bodies_look     on the loop: what is known of the session is held for one reading
+ *   known_reading_work    there as well, if wanted: how much there is to read
  *   known_reading_begin   in the reading, on whatever thread: the one that has most of the body
  *   known_reading_parse   the rest is read
  *   known_reading_keep    and taken note of
@@ -38,6 +39,10 @@ struct body_text {
 
 /* For a request of that length; NULL: it is short, or there is no room. */
 struct known_reading *known_bodies_look(struct service *a, struct str session_id, size_t bytes);
+
+/* About how long reading the body will take, as bytes of one of which nothing is known. Compares
+ * all of it. `d` is the same for known_reading_begin. */
+size_t known_reading_work(struct known_reading *r, const struct dialect *d, struct str body);
 
 /* Fills *ret with what is known of the body and with the rest, which is copied to the arena; the
  * arena's used bytes are those of the whole. It holds what values point into. */

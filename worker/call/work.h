@@ -71,8 +71,9 @@ struct long_work {
 enum work_state { WORK_DONE, WORK_FAILED, WORK_HELPED };
 
 /* Bytes of text that are rendered and encoded on the spot, and bytes of JSON that are read so:
- * about a millisecond of either. */
-enum { WORK_TEXT_MAX = 24 << 10, WORK_JSON_MAX = 192 << 10 };
+ * about a millisecond of either. Of JSON that may be known the loop compares so many, in a tenth of
+ * that. */
+enum { WORK_TEXT_MAX = 24 << 10, WORK_JSON_MAX = 192 << 10, WORK_KNOWN_MAX = 1 << 20 };
 
 /* Does it: at once when it is short (and nothing of its session is in a helper, which it must not
  * overtake): WORK_DONE, or WORK_FAILED and e. Else WORK_HELPED, and done follows. */

@@ -189,6 +189,11 @@ static bool two_came(const struct fixture *f)
     return f->n == 2;
 }
 
+static bool four_came(const struct fixture *f)
+{
+    return f->n == 4;
+}
+
 static bool one_closed(const struct fixture *f)
 {
     return f->closed == 1;
@@ -325,6 +330,44 @@ TEST(exchange, a_long_body_comes_whole)
     open_for(&f, on_body);
     come_whole(&f, 900000);
     come_whole(&f, 900000);
+    close_all(&f);
+}
+
+/* A short one, one for which room is made, and one that is read past libh2o, by the same server. */
+TEST(exchange, bodies_of_all_lengths_come_whole)
+{
+    struct fixture f;
+
+    open_for(&f, on_body);
+    server_limit_bodies(f.server, 4 << 20, 0);
+    come_whole(&f, 10);
+    come_whole(&f, 3 << 20);
+    come_whole(&f, 40000);
+    server_limit_bodies(f.server, 4 << 20, 100000); /* too little to make room of */
+    come_whole(&f, 3 << 20);
+    come_whole(&f, 400000);
+    close_all(&f);
+}
+
+/* Whoever reads the first bytes of one may have the next in hand as well, or half a line. */
+TEST(exchange, requests_come_in_one_piece_or_by_bytes)
+{
+    static const char body[] = "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
+    struct fixture f;
+    int fd;
+
+    open_for(&f, on_long_request);
+    fd = client(&f, PLAIN "\r\n" PLAIN "POST /a HTTP/1.1\r\nHost: h\r\n");
+    run_until(&f, two_came);
+    say(fd, "Content-Length: 1\r\n\r\na");
+    run_until(&f, all_are_answered);
+    for (size_t i = 0; i < sizeof(body) - 1; i++) {
+        cr_assert_eq(f.n, 3);
+        cr_assert_eq(send(fd, body + i, 1, MSG_NOSIGNAL), 1);
+        run_until(&f, always);
+    }
+    run_until(&f, four_came);
+    close(fd);
     close_all(&f);
 }
 
