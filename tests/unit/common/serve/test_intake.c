@@ -1,0 +1,226 @@
+/* Requests as they come: in pieces, long ones, several at once. Server and clients share one
+ * thread. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/os/loop.h"
+#include "common/serve/exchange.h"
+#include "common/serve/server.h"
+#include "testing.h"
+
+enum { PACKED_BODY = 12 << 20, LIMIT_MS = 10000 };
+
+#define PLAIN "GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
+
+struct rig {
+    struct loop *loop;
+    struct server *server;
+    char folder[64], path[96];
+    int listen_fd;
+    struct loop_timer looking;
+    int n; /* requests that came */
+};
+
+static void count(struct rig *r)
+{
+    r->n++;
+}
+
+static void on_request(void *ctx, struct exchange *x)
+{
+    count(ctx);
+    exchange_reply(x, 200, "text/plain", STR("x"));
+}
+
+static void begin(struct rig *r, server_handler_fn handler, bool (*packs)(struct str line))
+{
+    struct server_options o = {.max_body_bytes = 1 << 20, .max_connections = 16, .packs = packs};
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    struct err e;
+
+    (void)signal(SIGPIPE, SIG_IGN);
+    *r = (struct rig){.folder = "/tmp/rg_intake_XXXXXX"};
+    cr_assert_not_null(mkdtemp(r->folder));
+    (void)snprintf(r->path, sizeof(r->path), "%s/s", r->folder);
+    (void)snprintf(at.sun_path, sizeof(at.sun_path), "%s", r->path);
+    r->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    cr_assert_eq(bind(r->listen_fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    cr_assert_eq(listen(r->listen_fd, 8), 0);
+    r->loop = loop_new(&e);
+    cr_assert_eq(server_new(r->loop, &o, handler, r, &r->server, &e), 0, "%s", e.text);
+    server_listen(r->server, r->listen_fd);
+}
+
+static void end(struct rig *r)
+{
+    server_free(r->server);
+    loop_free(r->loop);
+    close(r->listen_fd);
+    (void)unlink(r->path);
+    (void)rmdir(r->folder);
+}
+
+static void on_look(struct loop_timer *t)
+{
+    server_stop(CONTAINER_OF(t, struct rig, looking)->server);
+}
+
+/* The server runs for a moment. */
+static void look(struct rig *r)
+{
+    loop_timer_set(r->loop, &r->looking, 1, on_look);
+    server_run(r->server);
+}
+
+static void wait_for(struct rig *r, int n)
+{
+    uint64_t limit_ms = clock_ms() + LIMIT_MS;
+
+    while (r->n < n) {
+        look(r);
+        cr_assert(clock_ms() < limit_ms);
+    }
+    cr_assert_eq(r->n, n);
+}
+
+static int client(const struct rig *r)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+    (void)snprintf(at.sun_path, sizeof(at.sun_path), "%s", r->path);
+    cr_assert_eq(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    return fd;
+}
+
+static void say(int fd, const char *text)
+{
+    cr_assert_eq(send(fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
+}
+
+static size_t body_seen, body_packed;
+
+static char letter(size_t i)
+{
+    return (char)('a' + i % 23);
+}
+
+static void on_body(void *ctx, struct exchange *x)
+{
+    struct str body = exchange_closed_body(x);
+
+    count(ctx);
+    body_seen = body.len;
+    for (size_t i = 0; i < body.len; i++)
+        body_packed += body.p[i] != letter(i);
+    body = exchange_body(x);
+    for (size_t i = 0; i < body.len; i++)
+        cr_assert_eq(body.p[i], letter(i));
+    exchange_reply(x, 200, "text/plain", STR("x"));
+}
+
+/* A request of so many letters comes in pieces, and is answered. */
+static void come_whole(struct rig *r, size_t size)
+{
+    enum { PIECE = 100000 };
+
+    uint64_t limit_ms = clock_ms() + LIMIT_MS;
+    char *body = malloc(size);
+    char head[128];
+    size_t n = 0;
+    int fd;
+
+    for (size_t i = 0; i < size; i++)
+        body[i] = letter(i);
+    (void)snprintf(head, sizeof(head),
+                   "POST /a?b HTTP/1.1\r\nHost: h\r\ncontent-LENGTH:  %zu\r\n\r\n", size);
+    fd = client(r);
+    say(fd, head);
+    body_seen = body_packed = 0;
+    while (n < size || body_seen == 0) {
+        size_t piece = size - n < PIECE ? size - n : PIECE;
+        ssize_t sent = n < size ? send(fd, body + n, piece, MSG_DONTWAIT) : 0;
+
+        n += sent > 0 ? (size_t)sent : 0;
+        look(r);
+        cr_assert(clock_ms() < limit_ms);
+    }
+    cr_assert_eq(body_seen, size);
+    close(fd);
+    free(body);
+}
+
+/* Room is made for all of it when a part has come. */
+TEST(intake, a_long_body_comes_whole)
+{
+    struct rig r;
+
+    begin(&r, on_body, NULL);
+    come_whole(&r, 900000);
+    come_whole(&r, 900000);
+    end(&r);
+}
+
+/* A short one, one for which room is made, and one that is read past libh2o, by the same server. */
+TEST(intake, bodies_of_all_lengths_come_whole)
+{
+    struct rig r;
+
+    begin(&r, on_body, NULL);
+    server_limit_bodies(r.server, 4 << 20, 0);
+    come_whole(&r, 10);
+    come_whole(&r, 3 << 20);
+    come_whole(&r, 40000);
+    server_limit_bodies(r.server, 4 << 20, 100000); /* too little to make room of */
+    come_whole(&r, 3 << 20);
+    come_whole(&r, 400000);
+    end(&r);
+}
+
+static bool packs(struct str request_line)
+{
+    cr_assert(str_eq_c(request_line, "POST /a?b HTTP/1.1"));
+    return true;
+}
+
+TEST(intake, a_long_body_lies_packed_until_it_is_read)
+{
+    struct rig r;
+
+    begin(&r, on_body, packs);
+    server_limit_bodies(r.server, (size_t)2 * PACKED_BODY, 0);
+    come_whole(&r, PACKED_BODY);
+    cr_assert_gt(body_packed, PACKED_BODY / 4);
+    come_whole(&r, 900000); /* too short for it */
+    cr_assert_eq(body_packed, 0);
+    end(&r);
+}
+
+/* Whoever reads the first bytes of one may have the next in hand as well, or half a line. */
+TEST(intake, requests_come_in_one_piece_or_by_bytes)
+{
+    static const char body[] = "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
+    struct rig r;
+    int fd;
+
+    begin(&r, on_request, NULL);
+    fd = client(&r);
+    say(fd, PLAIN "\r\n" PLAIN "POST /a HTTP/1.1\r\nHost: h\r\n");
+    wait_for(&r, 2);
+    say(fd, "Content-Length: 1\r\n\r\na");
+    wait_for(&r, 3);
+    for (size_t i = 0; i < sizeof(body) - 1; i++) {
+        cr_assert_eq(r.n, 3);
+        cr_assert_eq(send(fd, body + i, 1, MSG_NOSIGNAL), 1);
+        look(&r);
+    }
+    wait_for(&r, 4);
+    close(fd);
+    end(&r);
+}
