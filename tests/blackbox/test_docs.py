@@ -113,7 +113,8 @@ def test_settings_that_docs_name_exist():
 
 # options of commands and scripts, and of other programs, that pages name
 OTHERS = {"logs", "reconnect", "help", "build", "fast", "json", "check", "dump", "docs", "man", "out", "logprobs-mode",
-          "max-logprobs", "return-sampling-mask", "enable-strict-thinking", "enable-lora", "return-sampling-mask-logprobs"}
+          "max-logprobs", "return-sampling-mask", "enable-strict-thinking", "enable-lora", "return-sampling-mask-logprobs",
+          "enable-return-indexer-topk", "pd-disaggregation"}
 
 
 def test_links_lead_somewhere():

@@ -259,3 +259,28 @@ def test_images_are_refused(vision):
     sid = kit.session(gateway, indexer_topk=True)
     a = kit.chat(gateway, sid, [kit.user(kit.text("look"), kit.image(kit.png(56, 56)))])
     assert a.status == 400 and "indexer_topk" in a.text and not engine.requests
+
+
+def test_rows_leave_memory_and_come_back(start):
+    """Of a session in use and of idle ones: exports are what they are without a ceiling."""
+    with IndexerEngine(layers=8, k=512) as engine:
+        gateway = start(workers=1, engine=engine.setting, max_worker_memory="4m")
+        made = [session(gateway) for _ in range(8)]
+        for sid in made:
+            turns(gateway, engine, sid, 3)
+        for sid in made:
+            check_all(gateway, engine, sid)
+        m = gateway.metrics()
+        assert m["rollgate_session_spills_total"] + m["rollgate_payload_spills_total"] > 0, m
+        assert m["rollgate_session_loads_total"] + m["rollgate_payload_loads_total"] > 0, m
+
+
+def test_formats_without_a_place_stay_as_they_are(start):
+    with IndexerEngine() as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        sid = session(gateway)
+        turns(gateway, engine, sid)
+        gateway.post(f"/sessions/{sid}/reward", {"reward": 1})
+        for name in ("slime", "prime-rl", "skyrl", "atif", "verl", "areal"):
+            a = gateway.get(f"/sessions/{sid}/trajectories?format={name}")
+            assert a.status == 200 and b"indexer_topk" not in a.body, name

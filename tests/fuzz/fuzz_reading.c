@@ -111,6 +111,10 @@ static void compare(const struct reply *a, const struct reply *b)
     CHECK(a->ids.n == 0 || memcmp(a->ids.at, b->ids.at, a->ids.n * sizeof(*a->ids.at)) == 0);
     CHECK(a->prompt_ids.n == b->prompt_ids.n && a->tops.n == b->tops.n);
     CHECK(str_eq(buf_str(&a->experts), buf_str(&b->experts)));
+    CHECK(a->has_indexer == b->has_indexer && a->indexer_layers == b->indexer_layers);
+    CHECK(str_eq(buf_str(&a->indexer), buf_str(&b->indexer)) && a->indexer.len <= 16);
+    CHECK(a->indexer_window.seen == b->indexer_window.seen &&
+          a->indexer_window.over == b->indexer_window.over);
     CHECK(a->support.lost == b->support.lost && a->support.ids.n == b->support.ids.n);
 }
 
@@ -133,6 +137,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     q.stream = data[1] & 1;
     q.top_logprobs = data[1] & 2 ? 2 : 0;
     q.support = data[1] & 16;
+    q.indexer = (struct indexer_ask){
+        .wanted = data[1] & 32, .from = data[1] & 64 ? 2 : 0, .row_bytes = 4, .max_bytes = 16};
     q.prompt = (struct token_span){prompt, data[3]};
     body = str_of((const char *)data + 4, size - 4);
     reading_init(&whole, r, r->wire, &q);

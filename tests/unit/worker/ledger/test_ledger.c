@@ -123,6 +123,21 @@ TEST(ledger, applies_before_it_tells)
     close_all(&f);
 }
 
+TEST(ledger, what_is_too_large_for_a_record_is_an_error)
+{
+    struct fixture f;
+    struct err e = {0};
+
+    open_all(&f, JOURNAL_PROCESS);
+    create(&f, "w0-1");
+    cr_assert_eq(ledger_write(&f.ledger, STR("w0-1"), str_of("x", JOURNAL_RECORD_MAX + (size_t)1),
+                              (struct ledger_done){on_done, &f}, &e),
+                 -1);
+    cr_assert(e.kind == ERR_ENGINE_INVALID && strstr(e.text, "a record has at most"));
+    cr_assert_eq(f.told, 1);
+    close_all(&f);
+}
+
 TEST(ledger, with_power_it_tells_when_the_disk_has_it)
 {
     uint64_t until_ms = clock_ms() + LIMIT_MS;
