@@ -66,6 +66,40 @@ def test_what_an_engine_has(start):
         assert told(gateway, "has") == ["priority", "max_thinking_tokens", "weight_info"]
 
 
+RUST = {"model_path": "m", "served_model_name": "m", "tokenizer_path": "m", "max_context_length": 4096, "max_total_num_tokens": 8192,
+        "version": "0.6.0", "internal_states": [{"last_gen_throughput": 1.5}]}
+
+
+def test_the_rust_front_is_named_at_the_start(start):
+    """Before any session: it is asked for a token, and its answer shows what it leaves out."""
+    with StubEngine("sglang", info=RUST) as engine:
+        missing = without("weight_version", "cached_tokens", "dp_rank", "num_retractions", "reasoning_tokens")
+        engine.otherwise = lambda body: {"ids": [65] if body["sampling_params"]["max_new_tokens"] == 1 else IDS, "finish": "length", "edit": missing}
+        gateway = start(workers=1, engine=engine.setting, routed_experts="on")
+        wait_until(lambda: told(gateway, "lacks"), 20, "what it lacks")
+        assert told(gateway, "lacks") == ["weight_version", "cached_tokens", "routed_experts"]
+        assert gateway.log().count(WARNING) == 1 and "context_length=4096" in gateway.log()
+        assert len(engine.requests) == 1 and engine.requests[0]["body"]["rid"].startswith("form-probe:")
+        ask(gateway)
+        assert gateway.log().count(WARNING) == 1 and len(engine.requests) == 2
+        assert gateway.get("/sessions").json()["sessions"][0]["calls"] == 1
+    with StubEngine("sglang", info=RUST) as engine:      # a later one, that tells all; one that refuses
+        gateway = start(workers=1, engine=engine.setting)
+        wait_until(lambda: engine.requests, 20, "the question")
+        ask(gateway)
+        assert told(gateway, "lacks") == [] and WARNING not in gateway.log()
+    with StubEngine("sglang", info=RUST) as engine:
+        engine.plan.append({"status": 400, "body": {"error": {"message": "no"}}})
+        gateway = start(workers=1, engine=engine.setting)
+        gateway.wait_line("did not show what its answers have")
+        ask(gateway)
+    with StubEngine("sglang", info={"context_length": None, "max_context_length": 4096}) as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        wait_until(lambda: "engine told its settings" in gateway.log(), 20, "the settings")
+        ask(gateway)
+        assert len(engine.requests) == 1
+
+
 def test_half_of_a_split_is_named(start):
     """A server of a prefill and decode split does nothing by itself: the log says so at the start, and the call says what it said."""
     for half in ("prefill", "decode"):

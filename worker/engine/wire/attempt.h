@@ -13,6 +13,7 @@ struct http1_head;
 struct http_request;
 struct session_ends;
 struct aside; /* a small call on the side */
+struct form_probe;
 
 /* Where the routed experts are missing that were asked for. */
 enum experts_lost { EXPERTS_COME, EXPERTS_LOST_BY_STREAMS, EXPERTS_LOST };
@@ -42,6 +43,7 @@ struct remote {
     struct buf auth;           /* header line with the key, or empty */
     struct list_head asides;   /* small calls that are out */
     struct session_ends *ends; /* that are to be told */
+    struct form_probe *form;   /* under way, or NULL: form_probe.h */
     unsigned route;            /* of wire->routes, what the engine has */
     bool route_sure;
     bool informed; /* wire->info was answered */

@@ -26,6 +26,7 @@
 #include "worker/engine/engine_request.h"
 #include "worker/engine/passing.h"
 #include "worker/engine/wire/attempt.h"
+#include "worker/engine/wire/form_probe.h"
 #include "worker/engine/wire/kv_told.h"
 #include "worker/engine/wire/session_ends.h"
 
@@ -112,6 +113,7 @@ void remote_close(void *replica)
     struct aside *a, *next;
     struct remote *r = replica;
 
+    form_probe_cancel(r);
     LIST_EACH_SAFE(&r->asides, a, next, struct aside, item)
         aside_cancel(a);
     session_ends_done(r->ends, r->options->metrics);
@@ -224,6 +226,8 @@ static void take_info(struct remote *r, int status, struct str text)
     if (status == 200 && json_parse(&arena, text, &v, &e) == 0)
         r->wire->take_info(v, &r->facts);
     remote_note_facts(r);
+    if (r->facts.rust_front)
+        form_probe_begin(r);
     arena_done(&arena);
 }
 

@@ -46,6 +46,7 @@ struct engine_facts {
     bool by_priority;        /* its scheduler goes by priorities, */
     bool low_first;          /* of which the lowest comes first */
     bool budgets;            /* it ends thoughts by their number of tokens */
+    bool rust_front;         /* its answers may leave out what its kind tells */
     const char *half;        /* "prefill" or "decode": it is one side of a split; NULL: whole */
     enum engine_lora lora;   /* UNTOLD: nothing, as older ones, which refuse what they cannot do */
 };

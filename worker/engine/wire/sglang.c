@@ -331,6 +331,9 @@ static void take_info(const struct json *info, struct engine_facts *ret)
     ret->ranks = ranks_of(info);
     ret->kv_capacity = kv_capacity_of(info);
     ret->lora = lora_of(json_get(info, "enable_lora"), json_get(info, "lora_paths"));
+    /* Its newer Rust front tells less, and under another name. */
+    ret->rust_front = json_get(info, "max_context_length") && !json_get(info, "context_length");
+    remote_take_context(json_get(info, "max_context_length"), ret);
     remote_take_context(json_get(info, "max_model_len"), ret);
     remote_take_context(json_get(info, "context_length"), ret);
 }
