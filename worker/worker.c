@@ -21,6 +21,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/os/loop.h"
 #include "common/proc/child.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"

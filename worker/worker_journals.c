@@ -11,6 +11,7 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/journal/journal.h"
+#include "common/os/loop.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"

@@ -3,6 +3,7 @@
 #include "common/codec/json.h"
 #include "worker/dialect/request_members.h"
 #include "worker/dialect/writers.h"
+#include "worker/request/chat.h"
 
 /* Byte 0 picks the dialect; the rest is a request body. It is parsed or refused with a field and a
  * text, and what is accepted has messages or a prompt, and a bounded list of what it drops. */
@@ -64,8 +65,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (all[data[0] % 5]->parse(&a, body, NULL, &earlier, &req, &e) != 0) {
             CHECK(e.kind == ERR_INVALID && e.param[0] && e.text[0]);
         } else {
-            CHECK(req.chat.messages ? req.chat.messages->n > 0
-                                    : req.prompt.len > 0 || req.prompt_ids.n > 0);
+            CHECK(req.chat->messages ? req.chat->messages->n > 0
+                                     : req.prompt.len > 0 || req.prompt_ids.n > 0);
             CHECK(req.n >= 1);
             check_dropped(&a, all[data[0] % 5], body, &req);
         }

@@ -9,6 +9,7 @@
 #include "common/codec/json.h"
 #include "worker/dialect/known_body.h"
 #include "worker/dialect/writers.h"
+#include "worker/request/chat.h"
 #include "worker/request/chat_request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -103,7 +104,7 @@ static void same(const struct reading *whole, const struct reading *known)
     CHECK(whole->arena.used_bytes == known->arena.used_bytes);
     same_value(whole->body, known->body);
     if (json_is(whole->body, JSON_OBJECT))
-        same_value(whole->req.chat.messages, known->req.chat.messages);
+        same_value(whole->req.chat->messages, known->req.chat->messages);
 }
 
 static void done(struct reading *r)

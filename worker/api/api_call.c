@@ -27,15 +27,6 @@ bool api_call_stuck(const struct api_call *c)
     return c->reading.stuck || c->fetching.stuck;
 }
 
-void api_call_let(struct api_call *c)
-{
-    exchange_watch(c->x, NULL, NULL);
-    if (api_call_stuck(c))
-        exchange_strand(c->x);
-    else
-        exchange_let(c->x);
-}
-
 /* The client left, or the answer is out; either way this request is over. */
 static void on_closed(void *ctx, bool delivered)
 {

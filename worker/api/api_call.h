@@ -10,7 +10,6 @@
 #include <stdint.h>
 
 #include "common/base/arena.h"
-#include "common/proc/ids.h"
 #include "common/serve/exchange.h"
 #include "worker/call/model_call.h"
 #include "worker/call/work.h"
@@ -64,7 +63,8 @@ struct api_call {
     bool anew;                   /* a new sample, whatever is still under way */
     struct session *awaiting;    /* pinned by api_call_await, or NULL */
     char request_id[40];
-    char id[ID_TEXT_MAX];
+    char *id; /* of its session, "" before it is known: ID_TEXT_MAX bytes behind the call, or the
+                 front's of its batch */
 };
 
 /* Events for a call that is a model call's only listener here; ctx is the call. */
@@ -138,16 +138,6 @@ void api_call_free(struct api_call *c);
 
 /* A helper is stuck in it: it must not be freed, nor its session leave memory. */
 bool api_call_stuck(const struct api_call *c);
-
-/* A helper is through with the exchange, or will never be: then an error can still be answered. */
-void api_call_let(struct api_call *c);
-
-/* reseed.c: a fresh session for a call whose own is not here, where that may be; its id. -1 and e:
- * ERR_UNKNOWN_SESSION, ERR_SESSION_ENDED, or there is no room. */
-int call_reseed(struct service_request *r, char ret_id[ID_TEXT_MAX], struct err *e);
-
-/* What call_reseed would refuse, before anything is done. */
-int call_may_reseed(const struct service_request *r, struct err *e);
 
 /* batch.c: a completion with several prompts. Each is a call of its own, with its own commit, hash
  * and replay; their answers are one HTTP answer, the choices of prompt k at index k * n. The

@@ -53,7 +53,6 @@ static void on_fetched(struct long_work *w, const struct err *e)
     struct api_call *c = CONTAINER_OF(w, struct api_call, fetching);
 
     end(c);
-    api_call_let(c);
     c->fetched(c, e);
 }
 
@@ -61,28 +60,15 @@ static void on_fetched(struct long_work *w, const struct err *e)
 static void on_dropped(struct long_work *w)
 {
     struct api_call *c = CONTAINER_OF(w, struct api_call, fetching);
-    struct exchange *x = c->x;
 
     end(c);
     api_call_free(c);
-    exchange_let(x);
 }
 
 /* The client left, and the thread never lets go. */
 static void on_lost(struct long_work *w)
 {
-    struct api_call *c = CONTAINER_OF(w, struct api_call, fetching);
-
-    end(c);
-    exchange_strand(c->x);
-}
-
-static void on_left(void *ctx, bool delivered)
-{
-    struct api_call *c = ctx;
-
-    (void)delivered;
-    work_drop(&c->fetching);
+    end(CONTAINER_OF(w, struct api_call, fetching));
 }
 
 static struct picture_fetch *begin(const struct api_call *c)
@@ -123,7 +109,6 @@ void api_call_fetch(struct api_call *c, void (*done)(struct api_call *c, const s
     c->fetching.done = on_fetched;
     c->fetching.drop = on_dropped;
     c->fetching.lost = on_lost;
+    c->fetching.exchange = c->x;
     work_fetch(env, &c->fetching, str_cstr(c->held ? c->id : c->request_id));
-    exchange_hold(c->x);
-    exchange_watch(c->x, on_left, c);
 }

@@ -7,6 +7,7 @@
 #include "worker/api/known_bodies.h"
 #include "worker/dialect/regroup.h"
 #include "worker/dialect/responses.h"
+#include "worker/request/chat.h"
 #include "worker/request/chat_request.h"
 
 /* In a helper, when the body is long: see work.h. The call's arena is this function's meanwhile. */
@@ -30,6 +31,6 @@ int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
     }
     if (c->dialect == &dialect_compact)
         c->hash[0] = ~c->hash[0]; /* no repetition of what /responses was asked */
-    c->regroups = regroup_wanted(c->req->chat.messages);
+    c->regroups = regroup_wanted(c->req->chat->messages);
     return 0;
 }

@@ -6,10 +6,12 @@
 
 #include "common/base/mem.h"
 #include "common/proc/config.h"
+#include "common/proc/ids.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/api/known_bodies.h"
+#include "worker/api/reseed.h"
 #include "worker/dialect/dialect.h"
 #include "worker/request/chat_request.h"
 #include "worker/request/request_limits.h"
@@ -39,8 +41,9 @@ static int find_session(struct service_request *r, struct api_call *c, struct er
 /* An api_call before anything is read; the limits are a copy, as settings may change meanwhile. */
 static struct api_call *call_new(struct service_request *r, const struct dialect *d)
 {
-    struct api_call *c = mem_zalloc(sizeof(*c));
+    struct api_call *c = mem_zalloc(sizeof(*c) + ID_TEXT_MAX);
 
+    c->id = (char *)(c + 1);
     c->service = r->service;
     c->request = *r;
     c->x = r->x;
@@ -174,7 +177,6 @@ static void on_helped(struct long_work *w, const struct err *e)
 {
     struct api_call *c = CONTAINER_OF(w, struct api_call, reading);
 
-    api_call_let(c);
     c->late = true;
     on_read(c, e);
 }
@@ -182,25 +184,7 @@ static void on_helped(struct long_work *w, const struct err *e)
 /* The client left while a helper read the body; the helper has let go now. */
 static void on_dropped(struct long_work *w)
 {
-    struct api_call *c = CONTAINER_OF(w, struct api_call, reading);
-    struct exchange *x = c->x;
-
-    api_call_free(c);
-    exchange_let(x);
-}
-
-/* The client left, and the helper never lets go. */
-static void on_lost(struct long_work *w)
-{
-    exchange_strand(CONTAINER_OF(w, struct api_call, reading)->x);
-}
-
-static void on_left(void *ctx, bool delivered)
-{
-    struct api_call *c = ctx;
-
-    (void)delivered;
-    work_drop(&c->reading);
+    api_call_free(CONTAINER_OF(w, struct api_call, reading));
 }
 
 /* What earlier requests of the session began with. Where pictures are lifted out of a body, it is
@@ -245,7 +229,7 @@ void call_read(struct service_request *r, const struct dialect *d, call_ready_fn
     enum work_state state;
 
     c->ready = ready;
-    if (r->id_valid && r->id.len < sizeof(c->id))
+    if (r->id_valid && r->id.len < ID_TEXT_MAX)
         memcpy(c->id, r->id.p, r->id.len); /* for previous responses; find_session decides */
     if (c->id[0])
         c->held = session_find(r->service->calls.store, str_cstr(c->id), &ended);
@@ -255,7 +239,7 @@ void call_read(struct service_request *r, const struct dialect *d, call_ready_fn
     c->reading.run = api_call_read;
     c->reading.done = on_helped;
     c->reading.drop = on_dropped;
-    c->reading.lost = on_lost;
+    c->reading.exchange = c->x;
     if (exchange_closed_body(r->x).len > WORK_JSON_MAX &&
         residency_room(r->service->calls.residency, c->held, exchange_closed_body(r->x).len, &e)) {
         on_read(c, &e); /* reading it would take more than it is long */
@@ -263,10 +247,6 @@ void call_read(struct service_request *r, const struct dialect *d, call_ready_fn
     }
     c->reading.body_hash = work_hash(&r->service->calls, open_ends(r->x), c->hash);
     state = work_begin(&r->service->calls, &c->reading, str_cstr(c->id), is_short(c), &e);
-    if (state != WORK_HELPED) {
+    if (state != WORK_HELPED)
         on_read(c, state == WORK_FAILED ? &e : NULL);
-        return;
-    }
-    exchange_hold(c->x);
-    exchange_watch(c->x, on_left, c);
 }

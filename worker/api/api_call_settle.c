@@ -12,6 +12,7 @@
 #include "worker/dialect/dialect.h"
 #include "worker/dialect/regroup.h"
 #include "worker/dialect/request_members.h"
+#include "worker/request/chat.h"
 #include "worker/session/session.h"
 
 void api_call_settle(struct api_call *c)
@@ -37,8 +38,8 @@ void api_call_regroup(struct api_call *c)
     const struct session *s = session_find(c->service->calls.store, str_cstr(c->id), &ended);
 
     if (s && c->regroups)
-        c->req->chat.messages =
-            regroup_calls(&c->arena, c->req->chat.messages, (struct regroup_owner){owner_of, s});
+        c->req->chat->messages =
+            regroup_calls(&c->arena, c->req->chat->messages, (struct regroup_owner){owner_of, s});
 }
 
 /* What the request brought in vain is not refused, as SDKs demand it, but told. */

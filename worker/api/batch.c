@@ -11,6 +11,7 @@
  * when the client asks again, because each has its own hash. */
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "common/proc/ids.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/api/known_bodies.h"
@@ -289,7 +290,7 @@ static int part_read(struct batch_part *p, struct err *e)
     c->dialect = front->dialect;
     c->dialect_label = front->dialect_label;
     memcpy(c->request_id, front->request_id, sizeof(c->request_id));
-    memcpy(c->id, front->id, sizeof(c->id));
+    c->id = front->id;
     part_hash(front->hash, p->k, c->hash);
     c->reading.body_hash = front->reading.body_hash;
     text.whole = text.tail = batch_part_body(&c->arena, front->body, p->k);

@@ -1,6 +1,5 @@
 /* A long check has a place of its own among the helpers' jobs (its request's id), for no session
- * waits for it. The exchange is held while a helper reads its body; the handler that comes next may
- * hold it anew. */
+ * waits for it. */
 #include "worker/api/check_inputs.h"
 
 #include <stdlib.h>
@@ -41,40 +40,17 @@ static void end(struct input_check *v, const struct err *e)
 static void on_checked(struct long_work *w, const struct err *e)
 {
     struct input_check *v = CONTAINER_OF(w, struct input_check, work);
-    struct exchange *x = v->request.x;
 
-    exchange_watch(x, NULL, NULL);
-    if (w->stuck) { /* the helper may still read all of it */
-        exchange_strand(x);
+    if (w->stuck) /* the helper may still read all of it */
         respond_error(&v->request, NULL, e);
-        return;
-    }
-    exchange_let(x);
-    end(v, e);
+    else
+        end(v, e);
 }
 
 /* The client left, and the helper has let go. */
 static void on_dropped(struct long_work *w)
 {
-    struct input_check *v = CONTAINER_OF(w, struct input_check, work);
-    struct exchange *x = v->request.x;
-
-    free(v);
-    exchange_let(x);
-}
-
-/* The client left, and the helper never lets go. */
-static void on_lost(struct long_work *w)
-{
-    exchange_strand(CONTAINER_OF(w, struct input_check, work)->request.x);
-}
-
-static void on_left(void *ctx, bool delivered)
-{
-    struct input_check *v = ctx;
-
-    (void)delivered;
-    work_drop(&v->work);
+    free(CONTAINER_OF(w, struct input_check, work));
 }
 
 static void check_here(struct service_request *r, const struct api_route *route,
@@ -106,13 +82,9 @@ void check_inputs(struct service_request *r, const struct api_route *route, inpu
     v->work.run = check_run;
     v->work.done = on_checked;
     v->work.drop = on_dropped;
-    v->work.lost = on_lost;
+    v->work.exchange = r->x;
     v->work.body_hash = work_hash(env, exchange_body(r->x), NULL);
     state = work_begin(env, &v->work, str_cstr(v->request.request_id), false, &e);
-    if (state != WORK_HELPED) {
+    if (state != WORK_HELPED)
         end(v, state == WORK_FAILED ? &e : NULL);
-        return;
-    }
-    exchange_hold(r->x);
-    exchange_watch(r->x, on_left, v);
 }

@@ -27,6 +27,7 @@
 #include "worker/residency/residency.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
+#include "worker/session/session.h"
 
 /* The key that is shown, and whose it is: KEY_ADMIN when none is needed. */
 struct shown_key {

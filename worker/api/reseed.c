@@ -5,6 +5,7 @@
  * id), or where nothing is kept (--durability none), and never for a key: one that is valid
  * proves that its session was here, so that it has ended.
  */
+#include "worker/api/reseed.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/codec/json.h"
@@ -14,10 +15,11 @@
 #include "common/proc/keys.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
-#include "worker/api/api_call.h"
+#include "worker/call/call_env.h"
 #include "worker/ledger/ledger.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
+#include "worker/service/service.h"
 #include "worker/session/session.h"
 
 enum { SHOWN_MAX = 64 };
@@ -81,7 +83,7 @@ static int create(struct service_request *r, struct str asked, char *id, struct 
 }
 
 /* Writes the new id to ret_id, warns, and tells the client by a header. */
-int call_reseed(struct service_request *r, char ret_id[ID_TEXT_MAX], struct err *e)
+int call_reseed(struct service_request *r, char *ret_id, struct err *e)
 {
     struct log_scope scope = {.request = str_cstr(r->request_id)};
     char text[SHOWN_MAX];

@@ -11,6 +11,7 @@
 #include "worker/api/thinking.h"
 
 #include "common/codec/json_build.h"
+#include "common/codec/sampling.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_rules.h"
 #include "worker/call/upstream_body.h"
@@ -18,11 +19,12 @@
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/model/thought_switch.h"
+#include "worker/request/chat.h"
 
 /* The client's own arguments of the template win. */
 static void put_switch(struct arena *a, const char *name, bool on, struct chat_request *req)
 {
-    const struct json *old = req->chat.kwargs;
+    const struct json *old = req->chat->kwargs;
     struct json all = json_empty(JSON_OBJECT);
 
     if (json_get(old, name))
@@ -30,16 +32,16 @@ static void put_switch(struct arena *a, const char *name, bool on, struct chat_r
     for (uint32_t i = 0; old && i < old->n; i++)
         json_put(a, &all, arena_cstr(a, json_string(&old->members[i].key)), old->members[i].value);
     json_put(a, &all, name, json_make_bool(on));
-    req->chat.kwargs = json_keep(a, all);
+    req->chat->kwargs = json_keep(a, all);
 }
 
 /* An effort always reaches the template; one of "none" is also what a switch can do. */
 static void settle_effort(const struct call_env *env, struct arena *a, const char *name,
                           struct chat_request *req)
 {
-    struct str effort = json_string(json_get(req->chat.kwargs, "reasoning_effort"));
+    struct str effort = json_string(json_get(req->chat->kwargs, "reasoning_effort"));
 
-    if (!req->thinking.effort_field || model_knows_effort(env->model, req->chat.tools != NULL))
+    if (!req->thinking.effort_field || model_knows_effort(env->model, req->chat->tools != NULL))
         return;
     if (name && str_eq_c(effort, "none"))
         put_switch(a, name, false, req);
@@ -85,13 +87,13 @@ void api_settle_thinking(const struct call_env *env, const struct engine_pool *e
     bool mode_lost, budget_lost;
 
     if (call_upstream_takes(engines, dialect) ||
-        (w->mode == THINKING_UNSAID && !w->effort_field && !req->sampling.max_thinking_tokens))
+        (w->mode == THINKING_UNSAID && !w->effort_field && !req->sampling->max_thinking_tokens))
         return;
-    name = model_thinking_switch(env->model, req->chat.tools != NULL);
+    name = model_thinking_switch(env->model, req->chat->tools != NULL);
     settle_effort(env, a, name, req);
     mode_lost = w->mode != THINKING_UNSAID && !settle_mode(env, engines, a, name, req);
-    budget_lost = req->sampling.max_thinking_tokens && !engine_pool_budgets_thinking(engines);
+    budget_lost = req->sampling->max_thinking_tokens && !engine_pool_budgets_thinking(engines);
     if (budget_lost)
-        req->sampling.max_thinking_tokens = NULL;
+        req->sampling->max_thinking_tokens = NULL;
     note(a, mode_lost, budget_lost, req);
 }

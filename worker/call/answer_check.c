@@ -10,6 +10,7 @@
 #include "worker/call/sampled_answer.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/parsers/kinds.h"
 #include "worker/session/session.h"
 #include "worker/session/session_call.h"
 

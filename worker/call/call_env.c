@@ -10,6 +10,7 @@
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
 #include "worker/model/model.h"
+#include "worker/parsers/kinds.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"

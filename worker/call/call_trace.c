@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+#include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/map.h"

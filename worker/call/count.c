@@ -1,5 +1,6 @@
 /* How many tokens a request's prompt has: the first half of a call, and no more. */
 
+#include "common/base/arena.h"
 #include "worker/call/call_env.h"
 #include "worker/call/model_call.h"
 #include "worker/call/prepare_input.h"
@@ -92,7 +93,7 @@ static int begin(struct token_count *c, struct err *e)
         return err_field(e, "model",
                          "model: the engines of this pool have a model of their own, whose tokens "
                          "cannot be counted here");
-    if (prepare_input(env, engines, &c->in, &req->sampling, &c->input, e))
+    if (prepare_input(env, engines, &c->in, req->sampling, &c->input, e))
         return -1;
     session_pin(s);
     c->session = s;

@@ -7,6 +7,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/os/loop.h"
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"

@@ -13,9 +13,9 @@
 #include "common/base/err.h"
 #include "common/base/list.h"
 #include "worker/call/model_call.h"
-#include "worker/parsers/kinds.h"
 #include "worker/request/answer_sink.h"
 
+struct answer_formats;
 struct call_env;
 struct call_timers;
 struct call_trace;
@@ -50,15 +50,15 @@ struct model_call {
     struct sampling *sampling;   /* in the arena */
     uint32_t wants_top_logprobs; /* struct session_wants of its session */
     bool wants_support, wants_indexer;
-    struct str lora;            /* the session's adapter, in the arena; absent: none */
-    const struct json *format;  /* response_format, before it became a grammar; NULL: none */
-    enum thought_state thought; /* of the prompt */
+    struct str lora;           /* the session's adapter, in the arena; absent: none */
+    const struct json *format; /* response_format, before it became a grammar; NULL: none */
     struct session_call_input *call_input; /* of the plan, in the arena, from PREPARE on */
     struct session_plan *plan;
-    struct call_work *work;      /* the step RENDER */
-    struct session *pinned;      /* of a text completion, which has no plan until it is encoded */
-    struct answer_formats kinds; /* as they were when the call came */
-    struct engine_image *images; /* of the prompt, n_images of them, from RENDER on */
+    struct call_work *work;       /* the step RENDER */
+    struct session *pinned;       /* of a text completion, which has no plan until it is encoded */
+    struct answer_formats *kinds; /* as they were when the call came; the thought is the prompt's.
+                                     In the arena */
+    struct engine_image *images;  /* of the prompt, n_images of them, from RENDER on */
     size_t n_images;
     bool constrains; /* RENDER makes a grammar, where one is needed */
     struct sample *samples;

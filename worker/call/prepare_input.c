@@ -6,10 +6,12 @@
 #include "common/base/arena.h"
 #include "common/base/clock.h"
 #include "common/base/vec.h"
+#include "common/codec/sampling.h"
 #include "worker/call/call_env.h"
 #include "worker/call/model_call.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/model/model.h"
+#include "worker/request/chat.h"
 #include "worker/request/chat_request.h"
 #include "worker/session/session_call.h"
 #include "worker/tokens/tokenizer.h"
@@ -30,7 +32,7 @@ static int known_ids(const struct call_env *env, struct token_span ids, struct e
 
 bool prepare_is_text(const struct chat_request *req)
 {
-    return !req->chat.messages && req->prompt.p;
+    return !req->chat->messages && req->prompt.p;
 }
 
 /* The text as ids, special tokens included, in the arena. */
@@ -61,7 +63,7 @@ int prepare_input(struct call_env *env, const struct engine_pool *engines,
     const char *pool = engine_pool_name(engines);
 
     *ret = (struct session_call_input){
-        .chat = req->chat.messages ? &req->chat : NULL,
+        .chat = req->chat->messages ? req->chat : NULL,
         .label = req->label,
         .parent_label = req->parent_label,
         .dropped_fields = req->dropped.names,
@@ -73,7 +75,7 @@ int prepare_input(struct call_env *env, const struct engine_pool *engines,
         .context_length = pool ? 0 : call_context_length(env), /* of another model */
         .now_ms = clock_wall_ms(),
         .asked = in->asked[0],
-        .text = req->chat.messages && engine_pool_all_text(engines),
+        .text = req->chat->messages && engine_pool_all_text(engines),
         .raw = req->prompt_ids,
     };
     return known_ids(env, req->prompt_ids, e);

@@ -16,10 +16,10 @@ enum thought_state prompt_thought(const struct model_call *t, struct token_span 
     struct buf tail = {0};
     enum thought_state thought;
 
-    if (t->kinds.reasoning == REASONING_NONE)
+    if (t->kinds->reasoning == REASONING_NONE)
         return THOUGHT_MAYBE;
     tokenizer_decode(model_tokenizer(t->env->model), p.at + from, p.n - from, false, &tail);
-    thought = parser_thought(t->kinds.reasoning, buf_str(&tail));
+    thought = parser_thought(t->kinds->reasoning, buf_str(&tail));
     buf_done(&tail);
     return thought;
 }

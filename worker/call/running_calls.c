@@ -3,6 +3,7 @@
  * that are left. */
 #include "common/base/clock.h"
 #include "common/codec/sampling.h"
+#include "common/os/loop.h"
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
@@ -11,6 +12,7 @@
 #include "worker/call/call_work.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
+#include "worker/parsers/kinds.h"
 #include "worker/request/chat_request.h"
 
 /* The arena, and with it the request, belongs to the call from here on. */
@@ -22,6 +24,7 @@ void model_call_start(struct call_env *env, struct arena *arena, const struct ca
     t->work = call_work_new(arena, t);
     t->timers = ARENA_NEW(arena, struct call_timers);
     t->timers->model_call = t;
+    t->kinds = ARENA_NEW(arena, struct answer_formats);
     t->sampling = ARENA_NEW(arena, struct sampling);
     t->env = env;
     t->in = *in;

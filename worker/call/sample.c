@@ -11,6 +11,7 @@
 #include "worker/engine/engine.h"
 #include "worker/model/model.h"
 #include "worker/parsers/parser.h"
+#include "worker/request/chat.h"
 #include "worker/request/chat_request.h"
 #include "worker/tokens/tokenizer.h"
 
@@ -26,8 +27,8 @@ static struct parser_options parser_of(const struct model_call *t)
 
     return (struct parser_options){
         .tool = may_call(req) ? call_formats(t->env).tool : TOOL_NONE,
-        .reasoning = req->chat.messages ? call_formats(t->env).reasoning : REASONING_NONE,
-        .thought = t->thought,
+        .reasoning = req->chat->messages ? call_formats(t->env).reasoning : REASONING_NONE,
+        .thought = t->kinds->thought,
         .call_closes = chat_request_needs_call(req),
         .hold_bytes = req->stream ? PARSER_HOLD_BYTES : SIZE_MAX,
         .tools = req->callable,
@@ -49,7 +50,7 @@ void sample_begin(struct model_call *t, struct sample *r, uint32_t index)
         .parser = parser,
         .sink = &call_listeners_sink,
         .sink_ctx = t,
-        .history = t->in.req->chat.messages,
+        .history = t->in.req->chat->messages,
         .fresh_id = call_fresh_id,
         .fresh_ctx = t->env,
     };

@@ -10,6 +10,7 @@
 #include "worker/engine/engine.h"
 #include "worker/model/model.h"
 #include "worker/request/chat_request.h"
+#include "worker/request/odds.h"
 #include "worker/session/session_answer.h"
 
 /* As OpenAI names it. */

@@ -68,7 +68,7 @@ static void keep_odds(struct model_call *t, struct sample *r, const struct engin
     int32_t *ids;
     float *logprobs;
 
-    if (n == 0 || (k == 0 && !res->support.counts))
+    if (n == 0 || (k == 0 && !res->support))
         return;
     ids = arena_calloc(&t->arena, (size_t)n * k + 1, sizeof(*ids));
     logprobs = arena_calloc(&t->arena, (size_t)n * k + 1, sizeof(*logprobs));
@@ -77,7 +77,8 @@ static void keep_odds(struct model_call *t, struct sample *r, const struct engin
         keep_top(told ? res->top + i * told : tmp, told, k, ids + i * k, logprobs + i * k, tmp);
     o.top_ids = ids;
     o.top_logprobs = logprobs;
-    o.support = res->support;
+    if (res->support)
+        o.support = *res->support;
     odds_write(&o, &block);
     r->odds = arena_str(&t->arena, buf_str(&block));
     buf_done(&block);
@@ -119,7 +120,7 @@ static void sample_keep(struct model_call *t, struct sample *r, const struct eng
     if (res->stop_text.p)
         r->stop_text = arena_str(&t->arena, res->stop_text);
     keep_odds(t, r, res);
-    r->has_support = res->support.counts != NULL;
+    r->has_support = res->support != NULL;
     r->basis = res->basis;
     r->scored = res->scored;
     r->drifted = res->drifted;
@@ -152,7 +153,7 @@ static const struct engine_result *without_ids(struct model_call *t,
     text->logprobs = NULL;
     text->top = NULL;
     text->n_versions = 0;
-    text->support = (struct odds_support){0};
+    text->support = NULL;
     text->experts = text->indexer = (struct str){0};
     return text;
 }

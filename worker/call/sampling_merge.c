@@ -4,6 +4,7 @@
 
 #include "worker/call/sampling_merge.h"
 
+#include "common/codec/sampling.h"
 #include "worker/parsers/tool_grammar.h"
 #include "worker/request/chat_request.h"
 
@@ -67,7 +68,7 @@ static void take_back(struct sampling *s, struct str name)
 int merge_sampling(struct arena *a, const struct chat_request *req, const struct json *defaults,
                    const struct json *locked, struct sampling *ret, struct err *e)
 {
-    *ret = req->sampling;
+    *ret = *req->sampling;
     for (size_t i = 0; json_is(locked, JSON_ARRAY) && i < locked->n; i++)
         take_back(ret, json_string(json_at(locked, i)));
     for (size_t i = 0; json_is(defaults, JSON_OBJECT) && i < defaults->n; i++) {

@@ -15,6 +15,7 @@
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_request.h"
+#include "worker/parsers/kinds.h"
 #include "worker/request/chat_request.h"
 #include "worker/session/session_call.h"
 
@@ -74,7 +75,7 @@ enum step_result step_generate(struct model_call *t)
             .top_logprobs = MAX_OF(req->logprobs ? req->top_logprobs : 0, t->wants_top_logprobs),
             .support = t->wants_support,
             .lora = t->lora,
-            .thinks = t->thought != THOUGHT_CLOSED,
+            .thinks = t->kinds->thought != THOUGHT_CLOSED,
             .stream = req->stream,
             .experts_from = t->plan->rows_known[ROWS_EXPERTS],
             .indexer = {t->wants_indexer, t->plan->rows_known[ROWS_INDEXER], t->plan->indexer_row,

@@ -15,6 +15,7 @@
 #include "worker/call/sampling_merge.h"
 #include "worker/ledger/ledger.h"
 #include "worker/model/model.h"
+#include "worker/parsers/kinds.h"
 #include "worker/session/session_call.h"
 
 static int by_id(const void *a, const void *b)
@@ -62,10 +63,7 @@ static void note_audit(const struct model_call *t)
 
 int model_call_constrain(struct model_call *t, struct err *e)
 {
-    struct answer_formats m = t->kinds;
-
-    m.thought = t->thought;
-    return t->constrains ? merge_constraint(&t->arena, t->in.req, &m, t->sampling, e) : 0;
+    return t->constrains ? merge_constraint(&t->arena, t->in.req, t->kinds, t->sampling, e) : 0;
 }
 
 /* A text completion has its ids now. */
@@ -75,7 +73,7 @@ static int place_text(struct model_call *t)
 
     if (!s || session_prepare(s, t->env->scratch, &t->arena, t->call_input, &t->plan, &t->err))
         return -1;
-    t->thought = THOUGHT_MAYBE;
+    t->kinds->thought = THOUGHT_MAYBE;
     return model_call_constrain(t, &t->err);
 }
 

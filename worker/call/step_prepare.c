@@ -12,6 +12,8 @@
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_set.h"
 #include "worker/model/model.h"
+#include "worker/parsers/kinds.h"
+#include "worker/request/chat.h"
 #include "worker/request/chat_request.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
@@ -91,9 +93,9 @@ static int check_constraint(struct model_call *t)
     struct str type = json_string(json_get(t->sampling->grammar, "type"));
     const char *cannot = engine_pool_cannot_take(t->engines, t->sampling);
 
-    t->kinds = (struct answer_formats){
+    *t->kinds = (struct answer_formats){
         .tool = call_formats(t->env).tool,
-        .reasoning = t->in.req->chat.messages ? call_formats(t->env).reasoning : REASONING_NONE,
+        .reasoning = t->in.req->chat->messages ? call_formats(t->env).reasoning : REASONING_NONE,
     };
     if (check_wants(t) || engine_pool_takes_extra(t->engines, t->sampling->engine_extra, &t->err))
         return -1; /* the session was made for other engines */
@@ -156,7 +158,7 @@ static int choose_engines(struct model_call *t, const struct session *s)
                        (int)own.len, own.p);
     if (check_allowed(t, s) || engine_pool_check_manned(t->engines, &t->err))
         return -1;
-    if (t->in.req->chat.messages)
+    if (t->in.req->chat->messages)
         return 0;
     if (engine_pool_name(t->engines))
         return err_field(&t->err, "model", "model: the pool \"%s\" answers chats only",

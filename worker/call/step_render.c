@@ -11,6 +11,7 @@
 #include "worker/call/prompt_look.h"
 #include "worker/call/stop_text.h"
 #include "worker/call/work.h"
+#include "worker/parsers/kinds.h"
 #include "worker/request/chat_request.h"
 #include "worker/session/session_call.h"
 
@@ -61,7 +62,7 @@ static int render(struct long_work *w, struct work_tools *tools, struct err *e)
         return -1;
     if (t->plan->images > 0 && (call_images_keep(t, e) || call_images_gather(t, e)))
         return -1;
-    t->thought = prompt_thought(t, prompt);
+    t->kinds->thought = prompt_thought(t, prompt);
     return model_call_constrain(t, e);
 }
 

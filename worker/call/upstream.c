@@ -11,6 +11,7 @@
 #include "worker/call/sampled_answer.h"
 #include "worker/engine/engine_result.h"
 #include "worker/model/model.h"
+#include "worker/request/chat.h"
 #include "worker/request/chat_request.h"
 
 /* One token of the answer's logprobs. */
@@ -65,8 +66,8 @@ static void render_prompt(struct model_call *t, struct sample *r)
     struct token_vec ids = {0};
     struct err e;
 
-    if (env->model_known && t->in.req->chat.messages &&
-        model_prompt(env->model, env->scratch, &t->in.req->chat, &ids, &e) == 0 &&
+    if (env->model_known && t->in.req->chat->messages &&
+        model_prompt(env->model, env->scratch, t->in.req->chat, &ids, &e) == 0 &&
         ids.n == r->prompt_tokens) {
         int32_t *copy = arena_calloc(&t->arena, ids.n + 1, sizeof(*copy));
 

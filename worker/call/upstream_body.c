@@ -12,6 +12,7 @@
 #include "worker/engine/engine_set.h"
 #include "worker/engine/extra.h"
 #include "worker/model/model.h"
+#include "worker/request/chat.h"
 #include "worker/request/chat_request.h"
 
 /* Sampling that is not as the API has it by default; temperature and top_p always. */
@@ -246,18 +247,18 @@ static void write_as_chat(struct json_out *o, const struct model_call *t)
 
     json_out_key(o, "model");
     json_out_str(o, upstream_model(t));
-    write_value(o, "messages", req->chat.messages);
-    if (req->chat.tools && req->chat.tools->n > 0) {
-        write_value(o, "tools", req->chat.tools);
+    write_value(o, "messages", req->chat->messages);
+    if (req->chat->tools && req->chat->tools->n > 0) {
+        write_value(o, "tools", req->chat->tools);
         write_choice(o, req);
         if (!req->parallel_tool_calls) {
             json_out_key(o, "parallel_tool_calls");
             json_out_bool(o, false);
         }
     }
-    if (req->chat.kwargs) {
+    if (req->chat->kwargs) {
         json_out_key(o, "chat_template_kwargs");
-        write_kwargs(o, req->chat.kwargs);
+        write_kwargs(o, req->chat->kwargs);
     }
     if (req->logprobs) {
         json_out_key(o, "logprobs");

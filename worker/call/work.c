@@ -12,13 +12,21 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/net/tls.h"
+#include "common/os/helpers.h"
 #include "common/proc/board.h"
 #include "common/proc/metrics.h"
+#include "common/serve/exchange.h"
 #include "worker/call/call_env.h"
 #include "worker/model/model.h"
 #include "worker/tokens/tokenizer.h"
 
 enum { NICE = 5 };
+
+/* Work as a helper's job. */
+struct work_job {
+    struct helper_job job;
+    struct long_work *work;
+};
 
 enum { TRIM_LEAST = 32 << 20, TRIM_CALLS = 5 };
 
@@ -108,7 +116,7 @@ static int run_noted(struct long_work *w, struct work_tools *tools, struct err *
 
 static void on_run(struct helper_job *j, void *tool)
 {
-    struct long_work *w = CONTAINER_OF(j, struct long_work, job);
+    struct long_work *w = CONTAINER_OF(j, struct work_job, job)->work;
 
     w->rc = run_noted(w, tool, &w->err);
 }
@@ -119,34 +127,66 @@ static void on_run(struct helper_job *j, void *tool)
 static void count(const struct long_work *w, enum helper_end end)
 {
     struct metrics_page *page = w->env->page;
+    const struct helper_job *j = &w->job->job;
 
-    if (w->job.began_us == 0 || w->pool != &w->env->helpers)
+    if (j->began_us == 0 || w->pool != &w->env->helpers)
         return;
-    metrics_observe_us(page, METRIC_helper_wait, w->job.began_us - w->job.pushed_us);
-    metrics_observe_us(page, METRIC_helper_work, w->job.ended_us - w->job.began_us);
+    metrics_observe_us(page, METRIC_helper_wait, j->began_us - j->pushed_us);
+    metrics_observe_us(page, METRIC_helper_work, j->ended_us - j->began_us);
     if (end == HELPER_STUCK)
         metrics_count(page, METRIC_helper_stuck, 1);
+}
+
+/* The helper has let go of the request, or never will. */
+static void let_exchange(struct exchange *x, bool stuck)
+{
+    if (x && stuck)
+        exchange_strand(x);
+    else if (x)
+        exchange_let(x);
+}
+
+/* Nobody wants what it made. */
+static void end_dropped(struct long_work *w)
+{
+    struct exchange *x = w->exchange;
+    bool stuck = w->stuck;
+
+    if (!stuck)
+        w->drop(w);
+    else if (w->lost)
+        w->lost(w);
+    let_exchange(x, stuck);
+}
+
+/* A stuck helper still has the job. */
+static void forget_job(struct long_work *w)
+{
+    if (!w->stuck)
+        free(w->job);
+    w->job = NULL;
 }
 
 /* On the loop: the work's end is told, or dropped. */
 static void on_done(struct helper_job *j, enum helper_end end)
 {
-    struct long_work *w = CONTAINER_OF(j, struct long_work, job);
+    struct long_work *w = CONTAINER_OF(j, struct work_job, job)->work;
 
     w->helped = false;
     w->stuck = end == HELPER_STUCK;
     count(w, end);
+    forget_job(w);
     if (w->stuck)
         log_error(NULL, "a request's work does not end, its thread is given up",
                   LOG_U("body_hash", w->body_hash));
     if (w->dropped) {
         list_remove(&w->item);
-        if (!w->stuck)
-            w->drop(w);
-        else if (w->lost)
-            w->lost(w);
+        end_dropped(w);
         return;
     }
+    if (w->exchange)
+        exchange_watch(w->exchange, NULL, NULL);
+    let_exchange(w->exchange, w->stuck);
     if (w->stuck) {
         struct err e = {0};
 
@@ -160,15 +200,46 @@ static void on_done(struct helper_job *j, enum helper_end end)
     w->done(w, w->rc ? &w->err : NULL);
 }
 
+/* The work is cancelled; `drop` comes when its helper has let go. */
+void work_drop(struct long_work *w)
+{
+    if (w->stuck)
+        return;
+    if (!w->helped) {
+        w->drop(w);
+        return;
+    }
+    if (!*w->pool) { /* none any more: the worker ends */
+        forget_job(w);
+        end_dropped(w);
+        return;
+    }
+    w->dropped = true;
+    list_prepend(&w->env->dropped_work, &w->item);
+    helpers_cancel(*w->pool, &w->job->job);
+}
+
+static void on_left(void *ctx, bool delivered)
+{
+    (void)delivered;
+    work_drop(ctx);
+}
+
 static void push(struct long_work *w, struct helpers **pool, struct str session_id)
 {
+    w->job = mem_zalloc(sizeof(*w->job));
+    w->job->work = w;
+    w->job->job.run = on_run;
+    w->job->job.done = on_done;
     w->pool = pool;
     w->helped = true;
     w->dropped = false;
     w->err = (struct err){0};
-    w->job.run = on_run;
-    w->job.done = on_done;
-    helpers_push(*pool, &w->job, session_id);
+    helpers_push(*pool, &w->job->job, session_id);
+    if (!w->exchange)
+        return;
+    exchange_hold(w->exchange);
+    exchange_watch(w->exchange, on_left, w);
 }
 
 /* WORK_DONE, WORK_FAILED, or WORK_HELPED: then its end is told later. */
@@ -188,20 +259,6 @@ void work_fetch(struct call_env *env, struct long_work *w, struct str session_id
 {
     w->env = env;
     push(w, &env->fetchers, session_id);
-}
-
-/* The work is cancelled; `drop` comes when its helper has let go. */
-void work_drop(struct long_work *w)
-{
-    if (w->stuck)
-        return;
-    if (!w->helped || !*w->pool) { /* none any more: the worker ends */
-        w->drop(w);
-        return;
-    }
-    w->dropped = true;
-    list_prepend(&w->env->dropped_work, &w->item);
-    helpers_cancel(*w->pool, &w->job);
 }
 
 /* --- memory --- */
@@ -305,7 +362,8 @@ unsigned call_helpers_end(struct call_env *env)
     env->trim = NULL;
     LIST_EACH_SAFE(&env->dropped_work, w, next, struct long_work, item) {
         list_remove(&w->item);
-        w->drop(w);
+        forget_job(w);
+        end_dropped(w);
     }
     return 0;
 }

@@ -14,14 +14,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/err.h"
 #include "common/base/list.h"
-#include "common/os/helpers.h"
+#include "common/base/str.h"
 
 struct board;
 struct call_env;
 struct encoder;
+struct exchange;
+struct helpers;
 struct model_scratch;
 struct tls_context;
+struct work_job;
 
 /* What one thread renders and encodes with. */
 struct work_tools {
@@ -37,29 +41,36 @@ struct long_work;
 /* 0, or -1 and e. */
 typedef int (*work_run_fn)(struct long_work *w, struct work_tools *tools, struct err *e);
 
-/* On the loop, after work that a helper did; e NULL: run returned 0. With w->stuck the helper is
- * still at it: nothing that it uses may be freed, by nobody, ever; the request may be answered when
- * its exchange was stranded (exchange_strand). */
+/* On the loop, after work that a helper did; e NULL: run returned 0. The work's exchange, if it has
+ * one, is neither held nor watched any more. With w->stuck the helper is still at it: nothing that
+ * it uses may be freed, by nobody, ever; the exchange was stranded (exchange_strand), and e is
+ * still to be answered. */
 typedef void (*work_done_fn)(struct long_work *w, const struct err *e);
 
-/* The owner gave it up: frees what run used. Not called when that is stuck. */
+/* The owner gave it up, or the client left: frees what run used, the work itself as well; the
+ * exchange is let go of afterwards. Not called when run is stuck. */
 typedef void (*work_drop_fn)(struct long_work *w);
 
-/* The owner gave it up, and the helper is stuck: nothing that it uses is freed, but who counts on
- * its end is told (exchange_strand). */
+/* As work_drop_fn, but the helper is stuck: nothing that it uses is freed, but who counts on its
+ * end may be told. The exchange is stranded afterwards. */
 typedef void (*work_lost_fn)(struct long_work *w);
 
-/* Embedded in its owner, zeroed; the owner sets run, done and drop, and lost where it has to. */
+/* Embedded in its owner, zeroed; the owner sets run, done and drop, and lost where it has to.
+ *
+ * Work that reads the body of an exchange names it in `exchange`, and has no more to do with it:
+ * while a helper has the work the exchange is held (exchange_hold), so that its body stays, and
+ * watched, so that a client who leaves ends the work as work_drop does. */
 struct long_work {
     work_run_fn run;
     work_done_fn done;
     work_drop_fn drop;
-    work_lost_fn lost;  /* or NULL */
-    uint64_t body_hash; /* of the request, for the log when it is stuck; 0: not known */
-    bool helped;        /* a helper has it, or had it: done was or will be called */
+    work_lost_fn lost;         /* or NULL */
+    struct exchange *exchange; /* whose body run reads; or NULL */
+    uint64_t body_hash;        /* of the request, for the log when it is stuck; 0: not known */
+    bool helped;               /* a helper has it, or had it: done was or will be called */
     bool stuck;
 
-    struct helper_job job;
+    struct work_job *job; /* own, while a helper has it */
     struct call_env *env;
     struct helpers **pool; /* env's that has it */
     struct err err;

@@ -11,13 +11,16 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/codec/query.h"
+#include "common/os/loop.h"
 #include "common/serve/exchange.h"
+#include "worker/control/ending.h"
 #include "worker/control/handlers.h"
 #include "worker/control/session_walk.h"
 #include "worker/control/sibling.h"
 #include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
+#include "worker/session/session.h"
 
 enum { SLICE_MS = 2 };
 

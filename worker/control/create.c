@@ -22,6 +22,7 @@
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
 #include "worker/session/score.h"
+#include "worker/session/session.h"
 
 /* Sessions that are made together: samples of one task. */
 struct minted_group {

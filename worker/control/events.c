@@ -18,6 +18,7 @@
 #include "common/codec/json.h"
 #include "common/codec/query.h"
 #include "common/codec/utf8.h"
+#include "common/os/loop.h"
 #include "common/proc/ids.h"
 #include "common/serve/exchange.h"
 #include "common/serve/feed.h"
@@ -28,6 +29,7 @@
 #include "worker/model/model.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
+#include "worker/session/session.h"
 #include "worker/tokens/tokenizer.h"
 
 enum { ALL_TICK_MS = 250, SESSION_TICK_MS = 50 };

@@ -11,11 +11,13 @@
 #include "common/base/mem.h"
 #include "common/proc/ids.h"
 #include "common/proc/metrics.h"
+#include "worker/control/ending.h"
 #include "worker/control/handlers.h"
 #include "worker/engine/scorers.h"
 #include "worker/ledger/ledger.h"
 #include "worker/residency/residency.h"
 #include "worker/service/service.h"
+#include "worker/session/session.h"
 
 enum { EXPIRING_MAX = 16 };
 

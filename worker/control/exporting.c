@@ -22,6 +22,7 @@
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/call/call_env.h"
+#include "worker/control/ending.h"
 #include "worker/control/handlers.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/export/accept.h"
@@ -30,6 +31,7 @@
 #include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
+#include "worker/session/session.h"
 #include "worker/sink/sink.h"
 
 struct exporting {

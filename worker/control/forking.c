@@ -17,6 +17,7 @@
 #include "worker/media/media_store.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
+#include "worker/session/session.h"
 
 struct forking {
     struct service *service;

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "worker/session/session.h"
+#include "common/base/str.h"
 
 struct arena;
 struct dialect;
@@ -55,20 +55,9 @@ void control_finalize_many(struct service_request *r);
 /* The worker ends: orders of bulk.c that wait are forgotten; what they have ended stays ended. */
 void bulks_done(struct service *a);
 
-/* Ends a session as asked: record, running calls, long polls. `detail` is the request's body or
- * NULL. */
-int control_end(struct service *a, struct session *s, enum session_end how,
-                const struct json *detail, struct ledger_done done, struct err *e);
-
 /* The body as an object, or NULL when there is none. -1 and e: it is something else. */
 int control_body(struct service_request *r, struct arena *a, const struct json **ret,
                  struct err *e);
-
-/* The same for FINALIZE and EXPIRE: the sinks are promised the session's export, made with these
- * options (NULL: the defaults), and get it. */
-struct export_options;
-int control_close(struct service *a, struct session *s, enum session_end how,
-                  const struct export_options *o, struct ledger_done done, struct err *e);
 
 /* media.c */
 void media_get(struct service_request *r);

@@ -20,6 +20,7 @@
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/call/work.h"
+#include "worker/control/ending.h"
 #include "worker/control/handlers.h"
 #include "worker/control/import_reading.h"
 #include "worker/control/pending.h"
@@ -27,6 +28,7 @@
 #include "worker/media/media_store.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
+#include "worker/session/session.h"
 
 enum { SLICE_US = 250 };
 
@@ -191,41 +193,20 @@ static void end(struct importing *v, const struct err *given)
 static void on_read(struct long_work *w, const struct err *e)
 {
     struct importing *v = CONTAINER_OF(w, struct importing, work);
-    struct exchange *x = v->request.x;
 
-    exchange_watch(x, NULL, NULL);
-    if (w->stuck) { /* the helper may still read all of it, and store pictures */
-        exchange_strand(x);
+    if (w->stuck) /* the helper may still read all of it, and store pictures */
         respond_error(&v->request, NULL, e);
-        return;
-    }
-    exchange_let(x);
-    end(v, e);
+    else
+        end(v, e);
 }
 
 /* The client left, and the helper has let go. */
 static void on_dropped(struct long_work *w)
 {
     struct importing *v = CONTAINER_OF(w, struct importing, work);
-    struct exchange *x = v->request.x;
 
     take_back(v);
     importing_free(v);
-    exchange_let(x);
-}
-
-/* The client left, and the helper never lets go. */
-static void on_lost(struct long_work *w)
-{
-    exchange_strand(CONTAINER_OF(w, struct importing, work)->request.x);
-}
-
-static void on_left(void *ctx, bool delivered)
-{
-    struct importing *v = ctx;
-
-    (void)delivered;
-    work_drop(&v->work);
 }
 
 static struct importing *importing_new(struct service_request *r)
@@ -239,7 +220,7 @@ static struct importing *importing_new(struct service_request *r)
     v->work.run = import_run;
     v->work.done = on_read;
     v->work.drop = on_dropped;
-    v->work.lost = on_lost;
+    v->work.exchange = r->x;
     v->work.body_hash = work_hash(env, exchange_body(r->x), NULL);
     list_append(&r->service->imports, &v->item);
     return v;
@@ -258,10 +239,6 @@ void control_import(struct service_request *r)
     }
     v = importing_new(r);
     state = work_begin(&r->service->calls, &v->work, v->reading.to.id, false, &e);
-    if (state != WORK_HELPED) {
+    if (state != WORK_HELPED)
         end(v, state == WORK_FAILED ? &e : NULL);
-        return;
-    }
-    exchange_hold(r->x);
-    exchange_watch(r->x, on_left, v);
 }

@@ -11,6 +11,7 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/codec/query.h"
+#include "common/os/loop.h"
 #include "common/proc/board.h"
 #include "common/proc/heritage.h"
 #include "common/serve/exchange.h"
@@ -19,6 +20,7 @@
 #include "worker/control/sibling.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
+#include "worker/session/session.h"
 
 enum { LIMIT_DEFAULT = 100, SLICE_MS = 2 };
 

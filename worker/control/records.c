@@ -11,6 +11,7 @@
 #include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
+#include "worker/session/session.h"
 #include "worker/session/telling.h"
 
 enum { SLICE_BYTES = 64 << 10, SLICE_US = 250 };

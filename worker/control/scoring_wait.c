@@ -13,6 +13,7 @@
 #include "worker/ledger/ledger.h"
 #include "worker/service/service.h"
 #include "worker/session/score.h"
+#include "worker/session/session.h"
 
 struct scoring_wait {
     struct service *service;

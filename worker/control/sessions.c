@@ -9,6 +9,7 @@
 #include "common/proc/ids.h"
 #include "common/serve/exchange.h"
 #include "worker/call/model_call.h"
+#include "worker/control/ending.h"
 #include "worker/control/handlers.h"
 #include "worker/control/pending.h"
 #include "worker/dialect/responses.h"
@@ -16,6 +17,7 @@
 #include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
+#include "worker/session/session.h"
 #include "worker/sink/sink.h"
 
 /* `reading` also finds finalized sessions, which may be looked at but not changed. */

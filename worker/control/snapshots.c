@@ -16,6 +16,7 @@
 #include "worker/control/snapshot_pictures.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
+#include "worker/session/session.h"
 #include "worker/session/snapshot.h"
 
 enum {

@@ -8,6 +8,7 @@
 #include "worker/call/call_env.h"
 #include "worker/control/control.h"
 #include "worker/control/discovery.h"
+#include "worker/control/ending.h"
 #include "worker/control/events.h"
 #include "worker/control/handlers.h"
 #include "worker/control/sibling.h"

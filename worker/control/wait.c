@@ -4,6 +4,7 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/codec/query.h"
+#include "common/os/loop.h"
 #include "common/proc/board.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
@@ -15,6 +16,7 @@
 #include "worker/residency/residency.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
+#include "worker/session/session.h"
 
 enum { WAIT_DEFAULT_S = 60 };
 

@@ -18,6 +18,7 @@
 #include "worker/dialect/known_body.h"
 #include "worker/dialect/request_members.h"
 #include "worker/dialect/writers.h"
+#include "worker/request/chat.h"
 
 static const char *const sampling_fields[] = {
     "temperature",
@@ -243,7 +244,7 @@ static int read_messages(struct arena *a, const struct json *body,
             return -1;
         json_push(a, &messages, m);
     }
-    req->chat.messages = json_keep(a, messages);
+    req->chat->messages = json_keep(a, messages);
     return 0;
 }
 
@@ -327,7 +328,7 @@ static int read_tools(struct arena *a, const struct json *body, struct chat_requ
         if (read_tool_def(&list->items[i], i, &tools, e))
             return -1;
     if (tools.all.n)
-        req->callable = req->chat.tools = json_keep(a, tools.all);
+        req->callable = req->chat->tools = json_keep(a, tools.all);
     return 0;
 }
 
@@ -342,7 +343,7 @@ static int read_functions(struct arena *a, const struct json *body, struct chat_
 
     if (field_kind(body, "functions", JSON_ARRAY, &list, e))
         return -1;
-    if (!list || req->chat.tools)
+    if (!list || req->chat->tools)
         return 0;
     for (uint32_t i = 0; i < list->n; i++) {
         const struct json *f = &list->items[i];
@@ -354,7 +355,7 @@ static int read_functions(struct arena *a, const struct json *body, struct chat_
         tools_add(&tools, name, json_get(f, "description"), json_get(f, "parameters"));
     }
     if (tools.all.n)
-        req->callable = req->chat.tools = json_keep(a, tools.all);
+        req->callable = req->chat->tools = json_keep(a, tools.all);
     req->parallel_tool_calls = false;
     if (json_is_null(choice) || str_eq_c(json_string(choice), "auto"))
         return 0;

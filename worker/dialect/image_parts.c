@@ -27,6 +27,7 @@
 #include "worker/dialect/image_lifts.h"
 #include "worker/image/image_header.h"
 #include "worker/image/vision.h"
+#include "worker/request/chat.h"
 #include "worker/request/chat_request.h"
 #include "worker/request/request_limits.h"
 
@@ -405,7 +406,7 @@ static struct json *content_of(struct json *message)
 
 static int settle_all(struct image_settling *s)
 {
-    const struct json *all = s->req->chat.messages;
+    const struct json *all = s->req->chat->messages;
 
     for (uint32_t i = 0; all && i < all->n; i++) {
         struct json *content = content_of(&all->items[i]);

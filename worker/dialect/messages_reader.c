@@ -15,6 +15,7 @@
 #include "common/codec/json_build.h"
 #include "worker/dialect/image_parts.h"
 #include "worker/dialect/request_members.h"
+#include "worker/request/chat.h"
 
 static const char *const sampling_fields[] = {"temperature",    "top_p",     "top_k",
                                               "min_p",          "seed",      "repetition_penalty",
@@ -331,9 +332,9 @@ static int parse_both(struct arena *a, const struct json *body,
     if (request_begin(a, body, headers, ret, e) || anthropic_read_tools(a, body, &r.tools, e) ||
         read_messages(&r, body))
         return -1;
-    ret->chat.messages = json_keep(a, r.messages);
+    ret->chat->messages = json_keep(a, r.messages);
     if (r.tools.shown.all.n)
-        ret->callable = ret->chat.tools = json_keep(a, r.tools.shown.all);
+        ret->callable = ret->chat->tools = json_keep(a, r.tools.shown.all);
     if (r.tools.hidden.all.n)
         ret->callable = anthropic_all_tools(a, &r.tools);
     if (anthropic_read_choice(body, ret, e) || check_thinking(body, e) ||

@@ -6,7 +6,9 @@
 
 #include "common/base/attrs.h"
 #include "common/codec/json_build.h"
+#include "common/codec/sampling.h"
 #include "worker/parsers/schema_check.h"
+#include "worker/request/chat.h"
 #include "worker/request/chat_request.h"
 #include "worker/request/purpose.h"
 
@@ -215,8 +217,11 @@ int request_begin(struct arena *a, const struct json *body, const struct dialect
     const struct json *metadata;
     struct str user = {0};
 
-    *ret =
-        (struct chat_request){.sampling = SAMPLING_DEFAULTS, .parallel_tool_calls = true, .n = 1};
+    *ret = (struct chat_request){.chat = ARENA_NEW(a, struct chat),
+                                 .sampling = ARENA_NEW(a, struct sampling),
+                                 .parallel_tool_calls = true,
+                                 .n = 1};
+    *ret->sampling = (struct sampling)SAMPLING_DEFAULTS;
     ret->sampling_given = json_keep(a, json_empty(JSON_OBJECT));
     read_headers(a, headers, ret);
     if (field_str(body, "model", &ret->model, e) || field_str(body, "user", &user, e) ||
@@ -236,7 +241,7 @@ static int request_sampling_as(struct arena *a, const char *name, const struct j
 
     if (json_is_null(v))
         return 0;
-    if (sampling_set(a, &req->sampling, str_cstr(name), v, e))
+    if (sampling_set(a, req->sampling, str_cstr(name), v, e))
         return -1;
     *all = json_empty(JSON_OBJECT);
     for (uint32_t i = 0; i < req->sampling_given->n; i++) {
@@ -329,7 +334,7 @@ int request_kwargs(struct arena *a, const struct json *body, const struct json *
     if (field_kind(body, "chat_template_kwargs", JSON_OBJECT, &kwargs, e))
         return -1;
     if (json_is_null(effort)) {
-        req->chat.kwargs = kwargs;
+        req->chat->kwargs = kwargs;
         return 0;
     }
     if (effort->kind != JSON_STRING)
@@ -339,7 +344,7 @@ int request_kwargs(struct arena *a, const struct json *body, const struct json *
                  kwargs->members[i].value);
     if (!json_get(kwargs, "reasoning_effort"))
         json_put(a, &all, "reasoning_effort", *effort);
-    req->chat.kwargs = json_keep(a, all);
+    req->chat->kwargs = json_keep(a, all);
     req->thinking.effort_field = effort_path;
     return 0;
 }
@@ -369,7 +374,7 @@ int request_thinking(struct arena *a, const struct json *body, struct chat_reque
     struct thinking_wish *w = &req->thinking;
     struct err inner = {0};
 
-    if (req->sampling.max_thinking_tokens)
+    if (req->sampling->max_thinking_tokens)
         w->budget_field =
             given(body, "max_thinking_tokens") ? "max_thinking_tokens" : "thinking_token_budget";
     if (on && !v) {
@@ -382,7 +387,7 @@ int request_thinking(struct arena *a, const struct json *body, struct chat_reque
         return 0;
     w->mode_field = "thinking";
     w->mode = thinking_mode_of(json_string(given(v, "type")));
-    if (!budget || w->mode == THINKING_OFF || req->sampling.max_thinking_tokens)
+    if (!budget || w->mode == THINKING_OFF || req->sampling->max_thinking_tokens)
         return 0;
     w->budget_field = "thinking.budget_tokens";
     if (request_sampling_as(a, "max_thinking_tokens", budget, req, &inner))

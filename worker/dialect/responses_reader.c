@@ -17,6 +17,7 @@
 #include "worker/dialect/request_members.h"
 #include "worker/dialect/responses.h"
 #include "worker/dialect/responses_tools.h"
+#include "worker/request/chat.h"
 
 static const char *const sampling_fields[] = {
     "temperature",
@@ -529,7 +530,7 @@ static int read_messages(struct arena *a, const struct json *body, const struct 
         return err_field(e, "input", "input must not be empty");
     if (r.compacts || compact)
         ask_for_summary(&r, req);
-    req->chat.messages = json_keep(a, messages);
+    req->chat->messages = json_keep(a, messages);
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "common/base/buf.h"
 #include "common/codec/json_build.h"
 #include "worker/dialect/request_fields.h"
+#include "worker/request/chat.h"
 
 static bool is_client_search(const struct json *tool)
 {
@@ -177,7 +178,7 @@ int responses_read_tools(struct arena *a, const struct json *body, struct chat_r
         if (read_item(&l, json_at(input, i), i))
             return -1;
     if (all->n)
-        req->callable = req->chat.tools = json_keep(a, *all);
+        req->callable = req->chat->tools = json_keep(a, *all);
     for (; json_at(input, i); i++)
         if (brings_tools(json_at(input, i)) && read_item(&l, json_at(input, i), i))
             return -1;

@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/sampling.h"
+#include "common/os/loop.h"
 #include "common/proc/board.h"
 #include "common/proc/metrics.h"
 #include "worker/engine/engine_set.h"

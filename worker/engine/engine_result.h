@@ -11,10 +11,10 @@
 
 #include "common/base/str.h"
 #include "worker/engine/engine.h"
-#include "worker/request/odds.h"
 #include "worker/tokens/span.h"
 
 struct json;
+struct odds_support;
 
 /* What came since the last delta. Borrowed for the callback. */
 struct engine_delta {
@@ -47,8 +47,8 @@ struct engine_result {
     /* Where the engine tells no versions of the tokens: what it said before and after them; absent:
      * nothing. */
     struct str version_before, version_after;
-    struct odds_support support; /* when wanted and given for every token */
-    struct str experts;          /* raw little-endian block, absent when not asked or not given */
+    const struct odds_support *support; /* when wanted and given for every token, else NULL */
+    struct str experts; /* raw little-endian block, absent when not asked or not given */
     uint32_t experts_from, experts_rows;
     struct str indexer; /* the same of the indexer, from the first row on that was wanted; absent
                            as well when it is too large */

@@ -6,6 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/codec/sampling.h"
+#include "common/os/loop.h"
 #include "common/proc/metrics.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/engine_result.h"

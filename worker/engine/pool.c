@@ -6,6 +6,7 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/sampling.h"
+#include "common/os/loop.h"
 #include "common/proc/metrics.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/kv_admission.h"

@@ -11,6 +11,7 @@
  */
 #include "worker/engine/replicas.h"
 #include "common/codec/sampling.h"
+#include "common/os/loop.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/engine_result.h"
 #include "worker/engine/extra.h"

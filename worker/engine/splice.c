@@ -21,6 +21,7 @@
 struct splice_support {
     struct json_ints counts, ids;
     struct json_floats logprobs;
+    struct odds_support whole; /* of all that is here */
 };
 
 void splice_done(struct splice *s)
@@ -83,7 +84,7 @@ static void add_support(struct splice *s, const struct odds_support *p, size_t n
 {
     struct splice_support *to = s->support;
 
-    s->support_lost = s->support_lost || !p->counts;
+    s->support_lost = s->support_lost || !p;
     if (s->support_lost)
         return;
     if (!to)
@@ -97,15 +98,17 @@ static void add_support(struct splice *s, const struct odds_support *p, size_t n
     to->logprobs.n += p->n_ids;
 }
 
-static struct odds_support support_of_all(const struct splice *s)
+/* NULL: not known of all pieces. */
+static const struct odds_support *support_of_all(const struct splice *s)
 {
-    const struct splice_support *all = s->support;
+    struct splice_support *all = s->support;
 
     if (s->support_lost || s->ids.n == 0 || !all)
-        return (struct odds_support){0};
-    return (struct odds_support){all->counts.at, all->ids.at,
-                                 all->logprobs.n == all->ids.n ? all->logprobs.at : NULL,
-                                 all->ids.n};
+        return NULL;
+    all->whole =
+        (struct odds_support){all->counts.at, all->ids.at,
+                              all->logprobs.n == all->ids.n ? all->logprobs.at : NULL, all->ids.n};
+    return &all->whole;
 }
 
 void splice_add(struct splice *s, const struct engine_result *r)
@@ -127,7 +130,7 @@ void splice_add(struct splice *s, const struct engine_result *r)
         add_logprobs(s, r->logprobs, r->ids.n);
     if (r->top && r->n_top > 0)
         add_tops(s, r->top, r->ids.n * r->n_top);
-    add_support(s, &r->support, r->ids.n);
+    add_support(s, r->support, r->ids.n);
     for (size_t i = 0; i < r->n_versions; i++)
         add_span(s, r->versions[i].version, base + r->versions[i].start, base + r->versions[i].end);
     if (r->n_versions == 0)

@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "common/os/loop.h"
 #include "worker/engine/adapter.h"
 #include "worker/engine/passing.h"
 #include "worker/engine/pool_internal.h"

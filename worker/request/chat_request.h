@@ -11,12 +11,12 @@
 
 #include "common/base/err.h"
 #include "common/base/str.h"
-#include "common/codec/sampling.h"
-#include "worker/request/chat.h"
 #include "worker/tokens/span.h"
 
+struct chat;
 struct json;
 struct request_image;
+struct sampling;
 
 /* Whether somebody else than its dialect obeys a member of a request. */
 typedef bool (*member_taken_fn)(struct str name);
@@ -43,14 +43,14 @@ enum tool_choice { CHOICE_AUTO, CHOICE_NONE, CHOICE_REQUIRED, CHOICE_FUNCTION };
 struct chat_request {
     struct str model;                  /* as the client named it; echoed in the answer */
     const char *id_head;               /* what its dialect's response ids begin with, or NULL */
-    struct chat chat;                  /* messages, tools, kwargs; messages NULL for completions */
+    struct chat *chat;                 /* messages, tools, kwargs; messages NULL for completions */
     const struct json *callable;       /* the tools that calls may name: chat.tools, or more that
                                           only messages tell of; NULL: none */
     struct str prompt;                 /* text completion; absent otherwise */
     struct token_span prompt_ids;      /* token-id completion; n == 0 otherwise */
     uint32_t n_prompts;                /* of a completion; above 1 each is a call of its own, and
                                           prompt or prompt_ids is the first */
-    struct sampling sampling;          /* defaults filled in */
+    struct sampling *sampling;         /* defaults filled in */
     const struct json *sampling_given; /* object: only the fields the client really sent */
     enum tool_choice tool_choice;
     struct str tool_function;        /* for CHOICE_FUNCTION */

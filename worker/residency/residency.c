@@ -19,6 +19,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/journal/journal.h"
+#include "common/os/loop.h"
 #include "common/proc/metrics.h"
 #include "worker/residency/places.h"
 #include "worker/session/session.h"
@@ -40,6 +41,21 @@ struct residency_load {
     struct list_head waiters; /* in the order of their coming */
     struct list_item item;    /* of residency->loads */
 };
+
+/* What it does when nobody else has anything to do. */
+struct residency_tasks {
+    struct residency *of;
+    struct loop_task evict, load;
+};
+
+static struct residency_tasks *tasks_of(struct residency *r)
+{
+    if (!r->tasks) {
+        r->tasks = mem_zalloc(sizeof(*r->tasks));
+        r->tasks->of = r;
+    }
+    return r->tasks;
+}
 
 /* --- reading --- */
 
@@ -153,7 +169,7 @@ static void load_end(struct residency_load *l)
 
     list_remove(&l->item);
     if (!list_is_empty(&r->loads))
-        loop_task_post(r->loop, &r->load, on_load);
+        loop_task_post(r->loop, &tasks_of(r)->load, on_load);
     metrics_count(r->page, METRIC_session_loads, 1);
     if (l->rc < 0)
         log_error(&(struct log_scope){.session = session_id(l->s)}, "a session cannot be read back",
@@ -172,14 +188,14 @@ static void load_end(struct residency_load *l)
 /* The first load of the queue goes on. */
 static void on_load(struct loop_task *t)
 {
-    struct residency *r = CONTAINER_OF(t, struct residency, load);
+    struct residency *r = CONTAINER_OF(t, struct residency_tasks, load)->of;
     struct residency_load *l = LIST_FIRST_OF(&r->loads, struct residency_load, item);
 
     CHECK(l);
     if (l->rc == 0)
         read_slice(l);
     if (l->rc == 0)
-        loop_task_post(r->loop, &r->load, on_load);
+        loop_task_post(r->loop, &tasks_of(r)->load, on_load);
     else
         load_end(l);
 }
@@ -236,7 +252,7 @@ bool residency_ready(struct residency *r, struct str session_id, bool ended)
         return true;
     }
     if (first)
-        loop_task_post(r->loop, &r->load, on_load);
+        loop_task_post(r->loop, &tasks_of(r)->load, on_load);
     return false;
 }
 
@@ -290,7 +306,7 @@ void residency_evicts(struct residency *r)
 /* Some steps, then others get their turn. */
 static void on_evict(struct loop_task *t)
 {
-    struct residency *r = CONTAINER_OF(t, struct residency, evict);
+    struct residency *r = CONTAINER_OF(t, struct residency_tasks, evict)->of;
     size_t n = evict(r);
 
     count(r);
@@ -316,7 +332,7 @@ void residency_watch(struct residency *r)
         return;
     }
     r->watching = true;
-    loop_task_post(r->loop, &r->evict, on_evict);
+    loop_task_post(r->loop, &tasks_of(r)->evict, on_evict);
 }
 
 /* Refuses a call while memory is full. One of a session that is here may go an eighth beyond the
@@ -344,8 +360,12 @@ void residency_done(struct residency *r)
 {
     struct residency_load *l, *next;
 
-    loop_task_cancel(r->loop, &r->evict);
-    loop_task_cancel(r->loop, &r->load);
+    if (r->tasks) {
+        loop_task_cancel(r->loop, &r->tasks->evict);
+        loop_task_cancel(r->loop, &r->tasks->load);
+        free(r->tasks);
+        r->tasks = NULL;
+    }
     LIST_EACH_SAFE(&r->loads, l, next, struct residency_load, item) {
         list_remove(&l->item);
         (void)session_load_end(l->s, false, 0);

@@ -16,12 +16,12 @@
 #include "common/base/err.h"
 #include "common/base/list.h"
 #include "common/base/str.h"
-#include "common/os/loop.h"
 
 struct loop;
 struct metrics_page;
 struct places;
 struct residency_load;
+struct residency_tasks;
 struct session;
 struct session_store;
 
@@ -33,9 +33,9 @@ struct residency {
     uint64_t limit;                  /* bytes of sessions and requests; 0: none */
     uint64_t (*requests)(void *ctx); /* bytes that requests hold; or NULL */
     void *requests_ctx;
-    bool full;     /* at the limit, and nothing can be evicted */
-    bool watching; /* the task is posted */
-    struct loop_task evict, load;
+    bool full;                     /* at the limit, and nothing can be evicted */
+    bool watching;                 /* the task is posted */
+    struct residency_tasks *tasks; /* own; made on first use */
 
     struct { /* in the metrics so far */
         uint64_t evictions, payload_evictions, payload_loads;

@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/journal/syncer.h"
+#include "common/os/loop.h"
 #include "worker/sink/sink_target.h"
 
 enum { COPY_STEP = 1 << 20 };

@@ -20,6 +20,7 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/net/resolve.h"
+#include "common/os/loop.h"
 #include "worker/sink/redis_url.h"
 #include "worker/sink/sink_target.h"
 

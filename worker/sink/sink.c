@@ -26,6 +26,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/journal/syncer.h"
+#include "common/os/loop.h"
 #include "common/proc/config.h"
 #include "common/proc/ids.h"
 #include "common/proc/metrics.h"

@@ -21,6 +21,7 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/os/file.h"
+#include "common/os/loop.h"
 #include "common/proc/ids.h"
 #include "common/proc/metrics.h"
 

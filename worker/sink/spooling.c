@@ -17,6 +17,7 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/journal/syncer.h"
+#include "common/os/loop.h"
 #include "worker/export/export.h"
 #include "worker/export/slice.h"
 #include "worker/session/session.h"

@@ -18,6 +18,7 @@
 #include "common/base/cancel.h"
 #include "common/base/vec.h"
 #include "worker/tokens/byte_level.h"
+#include "worker/tokens/longest.h"
 #include "worker/tokens/span.h"
 #include "worker/tokens/unicode.h"
 #include "worker/tokens/vocab.h"
@@ -38,7 +39,9 @@ void bpe_init(struct bpe *b, const struct vocab *vocab, size_t merges)
 
 void bpe_done(struct bpe *b)
 {
-    longest_done(&b->longest);
+    if (b->longest)
+        longest_done(b->longest);
+    free(b->longest);
     pair_table_done(&b->ranks);
     free(b->merged);
     *b = (struct bpe){0};
@@ -170,12 +173,14 @@ void bpe_seal(struct bpe *b)
     }
     pair_table_seal(&b->ranks);
     b->splits_at_space = splits_at_space(b);
-    if (b->byte_level)
-        longest_init(&b->longest, &(struct longest_merges){.ranks = &b->ranks,
-                                                           .merged = b->merged,
-                                                           .n = b->merge_count,
-                                                           .id_count = b->vocab->id_count,
-                                                           .bytes = b->bytes});
+    if (!b->byte_level)
+        return;
+    b->longest = mem_zalloc(sizeof(*b->longest));
+    longest_init(b->longest, &(struct longest_merges){.ranks = &b->ranks,
+                                                      .merged = b->merged,
+                                                      .n = b->merge_count,
+                                                      .id_count = b->vocab->id_count,
+                                                      .bytes = b->bytes});
 }
 
 /* Room for n symbols in the caller's scratch. */
@@ -514,7 +519,7 @@ static int encode_longest(const struct bpe *b, struct bpe_scratch *s, struct str
                           struct token_vec *out, struct err *e)
 {
     struct longest_room room = {s->id, s->span};
-    size_t n = longest_encode(&b->longest, word.p, word.len, room);
+    size_t n = longest_encode(b->longest, word.p, word.len, room);
 
     if (n == 0)
         return cancel_fail(e);
@@ -552,7 +557,7 @@ int bpe_encode(const struct bpe *b, struct bpe_scratch *s, struct str word, stru
     if (word.len >= INT32_MAX / 2)
         return err_set(e, ERR_INVALID, "a word of %zu bytes is too long", word.len);
     reserve(s, word.len + b->suffix.len + b->prefix.len * word.len + 1);
-    if (b->longest.origins)
+    if (b->longest && b->longest->origins)
         return encode_longest(b, s, word, out, e);
     rc = b->byte_level ? byte_symbols(b, &y, word, e) : char_symbols(b, &y, word, e);
     if (rc < 0)

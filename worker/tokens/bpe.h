@@ -18,9 +18,9 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/str.h"
-#include "worker/tokens/longest.h"
 #include "worker/tokens/pair_table.h"
 
+struct longest;
 struct token_vec;
 struct vocab;
 
@@ -35,12 +35,12 @@ struct bpe {
     bool byte_fallback;
     bool fuse_unk;
     bool ignore_merges;
-    int32_t unk;          /* id or BPE_UNK_ */
-    int32_t bytes[256];   /* byte_level: a byte's id; else of "<0xNN>"; -1 when absent */
-    struct str prefix;    /* continuing_subword_prefix, or empty; borrowed */
-    struct str suffix;    /* end_of_word_suffix, or empty; borrowed */
-    bool splits_at_space; /* no merge crosses into U+2581 from another character */
-    struct longest longest;
+    int32_t unk;             /* id or BPE_UNK_ */
+    int32_t bytes[256];      /* byte_level: a byte's id; else of "<0xNN>"; -1 when absent */
+    struct str prefix;       /* continuing_subword_prefix, or empty; borrowed */
+    struct str suffix;       /* end_of_word_suffix, or empty; borrowed */
+    bool splits_at_space;    /* no merge crosses into U+2581 from another character */
+    struct longest *longest; /* own, from bpe_seal on */
 };
 
 /* Symbols being merged: a linked list, and a queue of the pairs in it. */

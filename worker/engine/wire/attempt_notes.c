@@ -39,7 +39,7 @@ static void note_lacks(struct remote *r, const struct engine_request *q, const s
         lacks |= LACKS_CACHED;
     if (r->options->routed_experts && !y->has_experts)
         lacks |= LACKS_EXPERTS;
-    if (q->support && !support_of(&y->support, y->ids.n).counts)
+    if (q->support && !support_known(&y->support, y->ids.n))
         lacks |= LACKS_SUPPORT;
     if (q->indexer.wanted && !y->has_indexer)
         lacks |= LACKS_INDEXER;

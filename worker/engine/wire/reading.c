@@ -539,7 +539,7 @@ struct engine_result reading_result(struct reading *r, struct engine_version *ve
         .ids = {y->ids.at, y->ids.n},
         .logprobs = r->wire->text && y->logprobs.n == 0 ? NULL : logprobs,
         .basis = support_decides(&y->support, y->ids.n) ? BASIS_PROCESSED : y->basis,
-        .support = support_of(&y->support, y->ids.n),
+        .support = support_of(&r->reply.support, y->ids.n),
         .scored = y->scored,
         .drifted = r->drifted,
         .cached_tokens = y->cached,

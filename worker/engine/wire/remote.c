@@ -29,6 +29,7 @@
 #include "worker/engine/wire/form_probe.h"
 #include "worker/engine/wire/kv_told.h"
 #include "worker/engine/wire/session_ends.h"
+#include "worker/request/odds.h"
 
 enum { KEY_MAX = 4096, ABORT_TIMEOUT_MS = 10000, WEIGHTS_TIMEOUT_MS = 5000, INFO_MAX = 4 << 20 };
 

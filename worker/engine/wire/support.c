@@ -12,11 +12,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "worker/request/odds.h"
 
 void support_done(struct support *s)
 {
+    free(s->told);
+    s->told = NULL;
     vec_done(&s->rows);
     vec_done(&s->row_counts);
     vec_done(&s->row_logprobs);
@@ -125,12 +128,20 @@ int support_take(struct support *s, const struct support_tokens *t, struct err *
     return rc < 0 ? -1 : 0;
 }
 
-struct odds_support support_of(const struct support *s, size_t n)
+bool support_known(const struct support *s, size_t n)
 {
-    if (!s->wanted || s->lost || n == 0 || s->counts.n != n)
-        return (struct odds_support){0};
-    return (struct odds_support){s->counts.at, s->ids.at,
-                                 s->logprobs.n == s->ids.n ? s->logprobs.at : NULL, s->ids.n};
+    return s->wanted && !s->lost && n > 0 && s->counts.n == n;
+}
+
+const struct odds_support *support_of(struct support *s, size_t n)
+{
+    if (!support_known(s, n))
+        return NULL;
+    if (!s->told)
+        s->told = mem_alloc(sizeof(*s->told));
+    *s->told = (struct odds_support){s->counts.at, s->ids.at,
+                                     s->logprobs.n == s->ids.n ? s->logprobs.at : NULL, s->ids.n};
+    return s->told;
 }
 
 bool support_decides(const struct support *s, size_t n)

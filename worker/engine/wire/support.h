@@ -26,7 +26,8 @@ struct support {
     /* Of the answer. */
     struct json_ints ids, counts;
     struct json_floats logprobs;
-    size_t own; /* tokens whose logprob is that of the support */
+    size_t own;                /* tokens whose logprob is that of the support */
+    struct odds_support *told; /* own; what support_of tells of */
 };
 
 void support_done(struct support *s);
@@ -45,8 +46,11 @@ struct support_tokens {
 /* Keeps the rows of n new tokens. Returns -1, ERR_ENGINE_INVALID, if they do not fit. */
 int support_take(struct support *s, const struct support_tokens *t, struct err *e);
 
-/* What is known of the n tokens of the answer; counts NULL: nothing, or not of all. */
-struct odds_support support_of(const struct support *s, size_t n);
+/* Whether something is known of all n tokens of the answer. */
+bool support_known(const struct support *s, size_t n);
+
+/* What is known of them, borrowed from s; NULL: nothing, or not of all. */
+const struct odds_support *support_of(struct support *s, size_t n);
 
 /* Whether the logprobs of all n tokens became those of the support. */
 bool support_decides(const struct support *s, size_t n);

@@ -12,6 +12,7 @@
 #include "worker/api/dispatch.h"
 #include "worker/dialect/dialect.h"
 #include "worker/dialect/writers.h"
+#include "worker/request/chat.h"
 #include "worker/request/chat_request.h"
 #include "worker/request/request_limits.h"
 #include "worker/residency/residency.h"
@@ -83,7 +84,7 @@ static void write_request(const struct request *q, struct buf *b)
     if (q->rc || !q->body)
         return;
     json_write(b, q->body);
-    json_write(b, q->req.chat.messages);
+    json_write(b, q->req.chat->messages);
 }
 
 static int parse(struct request *q, const struct body_text *text, struct known_reading *k)

@@ -10,6 +10,7 @@
 #include "common/codec/json.h"
 #include "testing.h"
 #include "worker/dialect/writers.h"
+#include "worker/request/chat.h"
 #include "worker/request/chat_request.h"
 
 static const struct json *past_r1(void *ctx, struct arena *a, struct str id,
@@ -82,10 +83,10 @@ static void check_line(struct str line)
     d = dialect_named(json_string(json_get(row, "dialect")));
     cr_assert_not_null(d);
     if (d->parse(&a, json_get(row, "body"), NULL, &past, &req, &e) == 0) {
-        expect(&a, row, "messages", req.chat.messages);
-        expect(&a, row, "tools", req.chat.tools);
+        expect(&a, row, "messages", req.chat->messages);
+        expect(&a, row, "tools", req.chat->tools);
         expect(&a, row, "callable", req.callable);
-        expect(&a, row, "kwargs", req.chat.kwargs);
+        expect(&a, row, "kwargs", req.chat->kwargs);
         expect(&a, row, "sampling", req.sampling_given);
     } else {
         cr_expect(false, "%.*s\n%s", (int)line.len, line.p, e.text);

@@ -2,6 +2,7 @@
 #include "stream_kit.h"
 
 #include "common/codec/json.h"
+#include "worker/request/chat.h"
 
 #define RESPONSES "{\"model\":\"m\",\"input\":\"hi\",\"stream\":true}"
 
@@ -124,7 +125,7 @@ TEST(responses_stream, custom_tools_and_namespaces)
              "{\"type\":\"namespace\",\"name\":\"ns\",\"tools\":[{\"type\":\"function\",\"name\":"
              "\"g\"}]},{\"type\":\"web_search\"}]}",
              1);
-    cr_assert_eq(k.req.chat.tools->n, 2);
+    cr_assert_eq(k.req.chat->tools->n, 2);
     kit_head(&k);
     k.w->sink->tool_begin(k.w, 0, 0, STR("call_1"), STR("patch"));
     kit_pieces(&k, STR("{\"input\": \"a\\nb\"}"), kit_args0);

@@ -1,4 +1,5 @@
 /* The one way to change a session: record, append, apply, then the answer. */
+#include "common/os/loop.h"
 #include "worker/ledger/ledger.h"
 
 #include <errno.h>
