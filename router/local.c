@@ -28,6 +28,22 @@ static const char *kv_admission(const struct hub *h)
     return board_kv_untold(h->heritage->board) ? "untold" : "on";
 }
 
+/* The bases of the logprobs that engines give, as a JSON list. */
+static void put_bases(const struct board *b, struct buf *body)
+{
+    const char *comma = "", *name;
+    bool given;
+
+    buf_puts(body, ", \"logprobs\": [");
+    for (unsigned i = 0; (name = board_engines_basis(b, i, &given)); i++) {
+        if (given) {
+            buf_printf(body, "%s\"%s\"", comma, name);
+            comma = ", ";
+        }
+    }
+    buf_puts(body, "]}\n");
+}
+
 /* Writes the body and returns the status: 200, or 503 while the gateway drains. */
 static int health_body(const struct hub *h, struct buf *body)
 {
@@ -37,11 +53,12 @@ static int health_body(const struct hub *h, struct buf *body)
     buf_printf(body,
                "{\"status\": \"%s\", \"session_server_instance_id\": \"%s\", \"version\": \"%s\", "
                "\"workers\": {\"total\": %zu, \"ready\": %u}, \"routers\": %u, \"paused\": %u, "
-               "\"engine_answers\": %s, \"engines_drift\": %u, \"kv_admission\": \"%s\"}\n",
+               "\"engine_answers\": %s, \"engines_drift\": %u, \"kv_admission\": \"%s\"",
                ends ? "draining" : "ok", b->instance, RG_VERSION, upstreams_count(h->upstreams),
                board_workers_ready(b), atomic_load_explicit(&b->routers, memory_order_relaxed),
                board_workers_paused(b), board_engine_answers(b) ? "true" : "false",
                board_engines_drift(b), kv_admission(h));
+    put_bases(b, body);
     return ends ? 503 : 200;
 }
 

@@ -46,6 +46,7 @@ struct board_slot {
     _Atomic uint64_t beat_ms;       /* monotonic time of the last sign of life; 0: none yet */
     _Atomic uint32_t engines_up;    /* worker: engine replicas it sees healthy */
     _Atomic uint32_t engines_drift; /* worker: those that make other tokens of images */
+    _Atomic uint32_t engines_basis; /* worker: a bit for each basis of logprobs that they give */
     _Atomic uint32_t adopter; /* worker: 1 + place of the worker that has its sessions; 0: none */
     _Atomic uint32_t refused_call; /* 1 + the last system call that the sandbox refused; 0: none */
     _Atomic uint32_t paused;       /* worker: 1 while it holds its model calls */
@@ -126,6 +127,10 @@ bool board_engine_answers(const struct board *b);
 
 /* The most engines that a worker sees make other tokens of images than they are sent. */
 uint32_t board_engines_drift(const struct board *b);
+
+/* Which distributions the engines' logprobs come from, in the order of enum logprob_basis (worker).
+ * Returns the name of number i, NULL behind the last, and whether some worker's engine gives it. */
+const char *board_engines_basis(const struct board *b, unsigned i, bool *ret_given);
 
 /* The place (0..) of the worker that owns sessions of `index`, adoption followed, or -1 when the
  * index belongs to nobody here. The worker may be starting. */

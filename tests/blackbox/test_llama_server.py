@@ -300,6 +300,7 @@ def test_the_basis_of_every_kind(start, kind, settings, basis, params, own):
             assert gateway.log().count("not those of the distribution that was sampled") == (1 if not own and not strict else 0)
             asked = "processed" if kind == "llamacpp" else None
             assert gateway.get("/admin/engines").json()["engines"][0]["logprobs"] == {"asked": asked, "given": basis}
+            wait_until(lambda: gateway.get("/health").json()["logprobs"] == [basis], 20, "health tells it")
             if own or not strict:
                 assert trajectory(gateway, sid)["turns"][0]["logprob_basis"] == basis
 

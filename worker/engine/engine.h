@@ -40,7 +40,7 @@ enum logprob_basis {
     BASIS_PROCESSED,   /* after all of them */
 };
 
-/* "raw", "temperature", "processed", "unknown". */
+/* "raw", "temperature", "processed", "unknown"; in /health, too (board_engines_basis). */
 const char *logprob_basis_name(enum logprob_basis b);
 
 /* Whether logprobs of that basis are those of the distribution that is sampled from. */

@@ -173,6 +173,9 @@ bool engine_pool_images_proven(const struct engine_pool *p);
 /* How many replicas make other tokens of images than they are sent. */
 uint32_t engine_pool_drifting(const struct engine_pool *p);
 
+/* The bases of the replicas' logprobs: a bit for each enum logprob_basis. */
+uint32_t engine_pool_bases(const struct engine_pool *p);
+
 /* Whether a chat with images may be asked of some replica: one whose kind takes them and that has
  * not been seen to make other tokens of them. -1, ERR_INVALID, if of none. */
 int engine_pool_check_images(const struct engine_pool *p, struct err *e);

@@ -79,6 +79,15 @@ uint32_t engine_pool_drifting(const struct engine_pool *p)
     return n;
 }
 
+uint32_t engine_pool_bases(const struct engine_pool *p)
+{
+    uint32_t bits = 0;
+
+    for (size_t i = 0; i < p->replicas->n; i++)
+        bits |= 1u << replica_basis(p->replicas->at[i]);
+    return bits;
+}
+
 int engine_pool_check_images(const struct engine_pool *p, struct err *e)
 {
     bool drifts = false;
