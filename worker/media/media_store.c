@@ -417,7 +417,7 @@ static int check_pins(const struct media_place *p, struct err *e)
     DIR *d = opendir(p->folder);
 
     if (!d)
-        return 0;
+        return errno == ENOENT ? 0 : failed(e); /* it has had no image yet */
     while ((entry = readdir(d)))
         n += is_pin(str_cstr(entry->d_name));
     (void)closedir(d);

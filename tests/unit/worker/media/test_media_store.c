@@ -143,6 +143,23 @@ TEST(media_store, a_note_that_cannot_be_read_is_an_error)
     end(&f);
 }
 
+TEST(media_store, notes_that_cannot_be_counted_are_an_error)
+{
+    struct fixture f;
+    struct err e = {0};
+    char media[SHA256_HEX_LEN + 1], path[256];
+
+    begin(&f, 0);
+    put(&f, A, "one", media);
+    (void)snprintf(path, sizeof(path), "%s/media/sessions/w0-file", f.dir);
+    write_text(path, "no folder");
+    cr_assert_eq(media_store_pin_room(f.store, STR("w0-file"), &e), -1);
+    cr_assert_eq(e.kind, ERR_STORAGE_FAILED);
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(media_store_pin_room(f.store, STR("w0-file"), &e), 0);
+    end(&f);
+}
+
 TEST(media_store, a_session_has_images_from_so_many_urls)
 {
     struct fixture f;
