@@ -194,9 +194,12 @@ struct parked_request {
     struct service *service;
     struct exchange *x;
     struct residency_waiter waiter;
+    bool control;                  /* the control plane's: its inputs were checked */
     const struct dialect *dialect; /* of errors; NULL: the control plane's */
     char request_id[40];
 };
+
+static void enter(struct service *a, struct exchange *x, bool checked);
 
 /* The client left while its session was being read back. */
 static void on_parked_closed(void *ctx, bool delivered)
@@ -208,12 +211,14 @@ static void on_parked_closed(void *ctx, bool delivered)
     free(p);
 }
 
-/* The session is back: the request begins anew. */
+/* The session is back: the request begins anew, for its key may have gone meanwhile. What it holds
+ * is as it was. */
 static void on_back(void *ctx, const struct err *e)
 {
     struct parked_request *p = ctx;
     struct exchange *x = p->x;
     struct service *a = p->service;
+    bool control = p->control;
     struct err told = {0};
 
     exchange_watch(x, NULL, NULL);
@@ -223,7 +228,7 @@ static void on_back(void *ctx, const struct err *e)
     }
     free(p);
     if (!e)
-        dispatch_request(a, x);
+        enter(a, x, control);
 }
 
 /* Whether the request must wait for its session's content. Only looks, exports and deletions bring
@@ -241,6 +246,7 @@ static bool park(struct service_request *r, bool control)
     p = mem_zalloc(sizeof(*p));
     p->service = r->service;
     p->x = r->x;
+    p->control = control;
     p->dialect = control ? NULL : dialect_for_path(dialect_path(r->rest));
     p->waiter.fn = on_back;
     p->waiter.ctx = p;
@@ -315,6 +321,8 @@ static void dispatch(struct service_request *r, const struct shown_key *k)
     }
     if (check_born(r, &e) != 0)
         refuse(r, route, &e);
+    else if (route && r->checked)
+        call_handler(r, route);
     else if (route)
         check_inputs(r, route, call_handler);
     else if (!park(r, false))
@@ -336,11 +344,11 @@ static int read_key(struct service_request *r, struct shown_key *ret, struct err
     return 0;
 }
 
-/* The server's callback for a request whose body is complete. */
-void dispatch_request(void *ctx, struct exchange *x)
+/* `checked`: its inputs have passed. */
+static void enter(struct service *a, struct exchange *x, bool checked)
 {
-    struct service *a = ctx;
-    struct service_request r = {.service = a, .x = x, .dialect = METRIC_DIALECT_CONTROL};
+    struct service_request r = {
+        .service = a, .x = x, .checked = checked, .dialect = METRIC_DIALECT_CONTROL};
     struct shown_key key = {0};
     struct err e = {0};
     int rc;
@@ -352,4 +360,10 @@ void dispatch_request(void *ctx, struct exchange *x)
         dispatch(&r, &key);
     else
         api_call_refuse(&r, &e);
+}
+
+/* The server's callback for a request whose body is complete. */
+void dispatch_request(void *ctx, struct exchange *x)
+{
+    enter(ctx, x, false);
 }

@@ -66,6 +66,7 @@ struct service_request {
     struct str rest; /* the path below the session, or the whole path */
     bool id_valid;   /* well-formed */
     bool admin;      /* the key shown is an admin's, or none is needed */
+    bool checked;    /* its inputs are, since before it was parked */
     char request_id[40];
     unsigned dialect; /* metric label */
 };
