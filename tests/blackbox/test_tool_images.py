@@ -120,6 +120,17 @@ def test_other_messages_behind_results_stay_where_they_are(serve):
     assert asked(engine, gateway, stray) == asked(engine, gateway, by_hand)
 
 
+def test_a_result_without_an_id_names_no_tool(serve):
+    """Some harnesses leave ids out: nobody says that it is the first call's."""
+    engine, gateway = serve(DROPS)
+    bare = [{"type": "function", "function": {"name": name, "arguments": "{}"}} for name in ("look", "shot")]
+    begin = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "", "tool_calls": bare}]
+    given = begin + [{"role": "tool", "content": [kit.image(s)]} for s in (SHOT, OTHER)]
+    by_hand = begin + [{"role": "tool", "content": ALONE}] * 2 + [user(text("Image output of a tool:\n"), kit.image(SHOT),
+                                                                      text("\nImage output of a tool:\n"), kit.image(OTHER))]
+    assert asked(engine, gateway, given) == asked(engine, gateway, by_hand)
+
+
 def test_a_call_that_spells_a_placeholder_makes_none(serve):
     engine, gateway = serve(DROPS)
     odd = f"a{kit.PAD_TEXT}b"

@@ -52,12 +52,13 @@ static void show_text(struct placing *p, struct str text)
     json_push(p->a, &p->shown, part);
 }
 
-/* The function that a call names; absent: the assistant made no such call. */
+/* The function that a call names; absent: the assistant made no such call, or nobody knows which.
+ */
 static struct str called_name(const struct json *caller, struct str id)
 {
     const struct json *calls = json_get(caller, "tool_calls");
 
-    for (size_t i = 0; json_at(calls, i); i++)
+    for (size_t i = 0; id.len && json_at(calls, i); i++)
         if (str_eq(json_string(json_get(json_at(calls, i), "id")), id))
             return json_string(json_get(json_get(json_at(calls, i), "function"), "name"));
     return (struct str){0};
