@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 import gateway as g
+from test_faults import faulty  # noqa: F401
 
 BYTES = g.MODELS / "chatml-bytes"
 
@@ -129,6 +130,22 @@ def test_what_is_no_tokenizer_is_said_and_goes_on(made, tmp_path, change, said):
     talk(gateway, session, messages + user("again"))
     after = gateway.get(f"/sessions/{session['session_id']}").json()
     assert after["accumulated_token_ids"][:len(before)] == before and "foreign" not in after
+
+
+def test_a_copy_that_was_cut_off_is_nobodys(faulty, tmp_path):  # noqa: F811
+    """It is hidden, so nobody could end it: it refuses no start, and goes."""
+    gateway, inject = faulty(model=BYTES, durability="process")
+    gateway.allow("journal", "cannot", "copied in part")
+    session = gateway.post("/sessions", {}).json()
+    talk(gateway, session, user("Hello"))
+    inject("writev", "5 after 2")
+    assert gateway.post(f"/sessions/{session['session_id']}/fork", {}).status in (500, 503)
+    inject("writev", None)
+    assert gateway.request("DELETE", f"/sessions/{session['session_id']}").status == 204
+    gateway.kill()
+    serve(gateway, copy_of(tmp_path, "other", tokenizer=one_more_token))
+    g.wait_until(lambda: gateway.metrics()['rollgate_sessions{phase="open"}'] == 0, what="it is deleted")
+    assert gateway.get("/sessions").json()["sessions"] == []
 
 
 def test_a_file_written_anew_is_the_same_tokenizer(made, tmp_path):

@@ -89,11 +89,12 @@ def test_who_leaves_while_a_picture_is_written_leaves_nothing(there):
     assert gateway.get("/sessions").json()["sessions"] == []
 
 
-def test_a_session_that_cannot_be_taken_back_goes_later(there):
+@pytest.mark.parametrize("taken_records", [1, 2])
+def test_a_session_that_cannot_be_taken_back_goes_later(there, taken_records):
     """The journal takes the first records and no more, the session's end neither: nobody finds it, and it goes once the journal takes its end."""
     document, gateway, inject = there()
     gateway.allow("journal", "cannot", "imported in part", "copied in part")
-    inject("writev", "5 after 2")
+    inject("writev", f"5 after {taken_records}")
     a = gateway.post("/sessions/import", document)
     assert a.status in (500, 503), a.text
     sid, = folders(gateway)
@@ -129,12 +130,13 @@ def test_a_crash_in_the_middle_of_an_import_leaves_nothing(there, tmp_path):
     wait_until(lambda: not folders(gateway) and not files(gateway), what="its pictures are gone")
 
 
-def test_a_fork_that_is_not_written_to_its_end_is_not_there(faulty):  # noqa: F811
+@pytest.mark.parametrize("taken_records", [1, 2])
+def test_a_fork_that_is_not_written_to_its_end_is_not_there(faulty, taken_records):  # noqa: F811
     gateway, inject = faulty(durability="power")
     gateway.allow("journal", "cannot", "copied in part")
     first = gateway.post("/sessions", {"labels": {"task": "4"}}).json()
     assert gateway.chat(first, "one").status == 200
-    inject("writev", "5 after 2")
+    inject("writev", f"5 after {taken_records}")
     assert gateway.post(f"/sessions/{first['session_id']}/fork", {"labels": {"task": "4"}}).status in (500, 503)
     assert [s["session_id"] for s in gateway.get("/sessions").json()["sessions"]] == [first["session_id"]]
     inject("writev", None)
@@ -143,6 +145,41 @@ def test_a_fork_that_is_not_written_to_its_end_is_not_there(faulty):  # noqa: F8
     assert [s["session_id"] for s in gateway.get("/sessions").json()["sessions"]] == [first["session_id"]]
     fork = gateway.post(f"/sessions/{first['session_id']}/fork", {"labels": {"task": "4"}})
     assert fork.status == 200 and gateway.get(f"/sessions/{fork.json()['session_id']}").status == 200, fork.text
+
+
+def test_copies_of_copies_are_there(start):
+    """Each begins with its own count of records, not with the one of what it was made of; so after a start that reads them back, too."""
+    gateway = start(workers=1, engine="builtin:echo", durability="process")
+    first = gateway.post("/sessions", {}).json()
+    ids = [first["session_id"]]
+    assert gateway.chat(first, "one").status == 200
+    for step in ("fork", "import", "fork", "import"):
+        path, body = f"/sessions/{ids[-1]}/fork", {}
+        if step == "import":
+            path, body = "/sessions/import", gateway.get(f"/sessions/{ids[-1]}/snapshot").json()
+        made = gateway.post(path, body)
+        assert made.status == 200, made.text
+        ids.append(made.json()["session_id"])
+        assert gateway.chat(made.json(), step).status == 200
+    for _ in range(2):
+        assert {s["session_id"] for s in gateway.get("/sessions").json()["sessions"]} == set(ids)
+        assert all(gateway.get(f"/sessions/{i}").status == 200 for i in ids)
+        gateway.kill()
+        gateway.start()
+
+
+def test_the_inputs_of_a_call_that_waits_for_its_session_are_checked_once(start):
+    """A long body is checked by a helper; then the session is read back in slices, and the request goes on as it was checked."""
+    gateway = start(workers=1, engine="builtin:echo", durability="process")
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    for i in range(60):
+        assert gateway.post(f"/sessions/{sid}/reward_info", {"reward_info": {"text": f"{i}" * 90000}}).status == 200
+    gateway.kill()
+    gateway.start()
+    before = gateway.metrics()["rollgate_helper_work_seconds_count"]
+    a = gateway.post(f"/sessions/{sid}/reward_info", {"reward_info": {"text": "x" * (1 << 20)}})
+    assert a.status == 200, a.text
+    assert gateway.metrics()["rollgate_helper_work_seconds_count"] == before + 1
 
 
 def test_a_long_body_is_checked_beside_the_loop(start):

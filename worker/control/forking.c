@@ -32,10 +32,10 @@ static int write_record(void *ctx, struct str record, struct err *e)
     return ledger_write(f->service->calls.ledger, f->fork.id, record, (struct ledger_done){0}, e);
 }
 
-/* The options of the session, with those of the request in their place. A fork is its caller's:
- * the dispatcher does not end it with its attempt. */
+/* The options of the session, with those of the request in their place, and how many records make
+ * the copy. A fork is its caller's: the dispatcher does not end it with its attempt. */
 static const struct json *options_of(struct arena *a, const struct session *s,
-                                     const struct json *body)
+                                     const struct json *body, size_t n_copies)
 {
     static const char *const ours[] = {"labels", "metadata", "sampling_params"};
     struct buf text = {0};
@@ -59,6 +59,7 @@ static const struct json *options_of(struct arena *a, const struct session *s,
         if (!json_is_null(json_get(body, ours[k])))
             json_put(a, o, ours[k], *json_get(body, ours[k]));
     }
+    json_put(a, o, "copies", json_make_i64(a, (int64_t)n_copies));
     buf_done(&text);
     return o;
 }
@@ -75,18 +76,14 @@ static void write_answer(struct service_request *r, const struct forking *f, str
     json_out_end_obj(&o);
 }
 
-/* The fork's beginning, and how much belongs to it; what the request says is checked by it. */
+/* The fork's beginning; what the request says is checked by it. */
 static int write_beginning(struct forking *f, struct arena *a, const struct session *s,
                            const struct json *body, size_t n_copies, struct err *e)
 {
     struct buf record = {0};
-    int rc = session_create_record(f->service->calls.store, f->fork.id, options_of(a, s, body),
-                                   f->fork.now_ms, &record, e);
+    int rc = session_create_record(f->service->calls.store, f->fork.id,
+                                   options_of(a, s, body, n_copies), f->fork.now_ms, &record, e);
 
-    if (rc == 0)
-        rc = write_record(f, buf_str(&record), e);
-    buf_clear(&record);
-    session_copying_record(f->fork.id, n_copies, f->fork.now_ms, &record);
     if (rc == 0)
         rc = write_record(f, buf_str(&record), e);
     buf_done(&record);

@@ -156,8 +156,7 @@ static void write_slice(struct loop_task *t)
             fail(v, &e);
             return;
         }
-        /* Beginning and count go together: a crash between them would leave an empty session. */
-        if (v->written > 1 && clock_us() >= end_us) {
+        if (clock_us() >= end_us) {
             loop_task_post(v->request.service->calls.loop, &v->later, write_slice);
             return;
         }

@@ -45,9 +45,6 @@
  * RECORD_FORK (what came before was copied from another session), behind the head: that session's
  * id, the checkpoint that the fork goes on from, whether what was copied is trained here.
  * RECORD_IMPORT (what came before was a snapshot's), behind the head: nothing.
- * RECORD_COPYING (second of a session that is copied from another or from a snapshot), behind the
- * head: how many records follow that belong to the copy. Before the last of them nobody may find
- * the session; one whose records end earlier (a crash) is deleted at the next start.
  * RECORD_SINK (an export is owed to the sinks, or is in their spool), behind the head: state,
  * options.
  */
@@ -69,8 +66,7 @@ enum record_type {
     RECORD_SCORE,
     RECORD_BUDGET,
     RECORD_FORK,
-    RECORD_IMPORT,
-    RECORD_COPYING
+    RECORD_IMPORT
 };
 
 /* Version 2: RECORD_CREATE ends with the model's fingerprint. */

@@ -144,12 +144,6 @@ int session_fork_records(struct session *s, const struct session_fork *f,
     return rc;
 }
 
-void session_copying_record(struct str id, size_t n, uint64_t now_ms, struct buf *record)
-{
-    record_begin(record, RECORD_COPYING, id, now_ms);
-    record_put_u(record, n);
-}
-
 bool session_copying(const struct session *s)
 {
     return s->copying > 0;

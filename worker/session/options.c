@@ -147,10 +147,17 @@ static int read_ends(const struct session_store *st, const struct json *v,
     return 0;
 }
 
-/* Not an option of POST /sessions: calls with an unknown id write it. */
-static void read_origin(const struct json *v, struct session_options *o)
+/* No options of POST /sessions: calls with an unknown id write the first, forks and imports the
+ * other. */
+static int read_origin(const struct json *v, struct session_options *o, struct err *e)
 {
+    uint64_t copies = 0;
+
     o->reseeded_from = json_string(json_get(v, "reseeded_from"));
+    if (read_count(v, "copies", 1, &copies, e) != 0)
+        return -1;
+    o->copies = (uint32_t)MIN_OF(copies, UINT32_MAX);
+    return 0;
 }
 
 /* Options that are kept as JSON. Sampling parameters are not looked at here. */
@@ -221,7 +228,7 @@ int session_options_read(const struct session_store *st, const struct json *v,
         read_count(v, "max_turns", 1, &max_turns, e) != 0 ||
         read_count(v, "max_total_tokens", 1, &ret->max_total_tokens, e) != 0)
         return -1;
-    if (read_wants(v, &ret->wants, e) != 0)
+    if (read_wants(v, &ret->wants, e) != 0 || read_origin(v, ret, e) != 0)
         return -1;
     ret->max_turns = (uint32_t)MIN_OF(max_turns, UINT32_MAX);
     ret->max_nodes = (uint32_t)MIN_OF(max_nodes, d->max_nodes);
@@ -229,7 +236,6 @@ int session_options_read(const struct session_store *st, const struct json *v,
     ret->pool = json_string(json_get(v, "model"));
     if (str_eq_c(ret->pool, "policy"))
         ret->pool = (struct str){0};
-    read_origin(v, ret);
     ret->no_sinks = !sink;
     return 0;
 }
@@ -300,5 +306,7 @@ void session_options_write(const struct session_options *opt, struct buf *json)
         json_out_key(&o, "reseeded_from");
         json_out_str(&o, opt->reseeded_from);
     }
+    if (opt->copies)
+        json_out_member_i64(&o, "copies", opt->copies);
     json_out_end_obj(&o);
 }

@@ -58,10 +58,12 @@ int session_refuse_foreign(const struct session *s, struct err *e)
 
 bool session_unclaimed(const struct session *s)
 {
-    return !s->origin.tokenizer && own(s->store)->tokenizer && !session_has_ended(s);
+    return !s->origin.tokenizer && own(s->store)->tokenizer && !session_has_ended(s) &&
+           !session_copying(s);
 }
 
-/* Counts of sessions that have not ended, by what this model would make of them. */
+/* Counts of sessions that have not ended, by what this model would make of them; copies that a
+ * crash cut off are not there. */
 void session_store_origins(const struct session_store *st, struct session_origins *ret)
 {
     const struct session *s;
@@ -70,7 +72,7 @@ void session_store_origins(const struct session_store *st, struct session_origin
     LIST_EACH(&st->all, s, struct session, item) {
         const struct model_fingerprint *f = &s->origin;
 
-        if (session_has_ended(s) || !own(st)->tokenizer)
+        if (session_has_ended(s) || session_copying(s) || !own(st)->tokenizer)
             continue;
         if (!f->tokenizer) {
             ret->unclaimed++;

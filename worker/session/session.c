@@ -249,6 +249,9 @@ static int apply_create(struct session_store *st, struct str id, struct record_i
         fill(s, &o, v, now_ms);
         s->record++;
     }
+    if (s->residence != LOADING) /* a copy that is there is read back as it is: whole */
+        s->copying = o.copies;
+    s->options.copies = 0;
     session_account(s);
     session_touch(s);
     arena_done(&tmp);
@@ -306,26 +309,12 @@ static int apply_lone_end(struct session_store *st, struct str id, struct record
     return 0;
 }
 
-/* It counts itself, too. A copy that is there is read back as it is: whole. */
-static int apply_copying(struct session *s, struct record_in *r, struct err *e)
-{
-    uint64_t n = record_u(r);
-
-    if (r->bad || r->p != r->end || n == 0 || n >= UINT32_MAX)
-        return err_set(e, ERR_IO, "session record: torn copying");
-    if (s->residence != LOADING)
-        s->copying = (uint32_t)n + 1;
-    return 0;
-}
-
 /* One record of a session that exists. An evicted one takes only what its place needs. */
 static int apply_to(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
                     struct err *e)
 {
     struct str response_id;
 
-    if (type == RECORD_COPYING)
-        return apply_copying(s, r, e);
     if (s->residence == EVICTED)
         return session_absorb(s, type, r, now_ms, e);
     if (!s->filled)
@@ -375,7 +364,7 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     int rc;
 
     if (whole && h.version > RECORD_VERSION && h.version < RECORD_VERSION_MAX &&
-        h.type <= RECORD_COPYING)
+        h.type <= RECORD_IMPORT)
         return err_set(e, ERR_UNSUPPORTED,
                        "a session's record is of version %u, this program reads %d",
                        (unsigned)h.version, RECORD_VERSION);

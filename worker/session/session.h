@@ -258,11 +258,8 @@ int session_fork_records(struct session *s, const struct session_fork *f,
                          int (*each)(void *ctx, struct str record, struct err *e), void *ctx,
                          struct err *e);
 
-/* Of a session that is a copy, right behind session_create_record's: n records follow that make it.
- */
-void session_copying_record(struct str id, size_t n, uint64_t now_ms, struct buf *record);
-
-/* Whether some of the records that make the copy are not there yet (or will never be). */
+/* Whether some of the records that make the copy, which its first record counts, are not there yet
+ * (or will never be): then nobody may find it. */
 bool session_copying(const struct session *s);
 
 /* complete / finalize / abort / delete / expire. `detail` is complete's body or NULL. */

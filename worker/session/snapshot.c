@@ -121,30 +121,33 @@ static int split(struct snapshot_reader *r, struct str frames)
     return 0;
 }
 
-/* The options of the new session: the dispatcher does not end it with the attempt of the old one.
- */
+/* The options of the new session: the dispatcher does not end it with the attempt of the old one,
+ * and all records behind this one (the import's own, too) make it. What is no object stays, and is
+ * refused when it is applied. */
 static void put_options(const struct snapshot_reader *r, struct record_in *in, struct buf *b)
 {
     struct str given = record_str(in);
     const struct json *options = NULL;
     struct buf text = {0};
+    struct json_out o = json_out_to(&text);
 
-    if (json_parse(r->arena, given, &options, NULL) == 0 && json_get(options, "dispatched")) {
-        struct json_out o = json_out_to(&text);
-
-        json_out_obj(&o);
-        for (uint32_t i = 0; i < options->n; i++) {
-            struct str name = json_string(&options->members[i].key);
-
-            if (str_eq_c(name, "dispatched"))
-                continue;
-            json_out_key_str(&o, name);
-            json_out_value(&o, &options->members[i].value);
-        }
-        json_out_end_obj(&o);
-        given = arena_str(r->arena, buf_str(&text));
+    if (json_parse(r->arena, given, &options, NULL) != 0 ||
+        (!json_is_null(options) && options->kind != JSON_OBJECT)) {
+        record_put_str(b, given);
+        return;
     }
-    record_put_str(b, given);
+    json_out_obj(&o);
+    for (uint32_t i = 0; json_is(options, JSON_OBJECT) && i < options->n; i++) {
+        struct str name = json_string(&options->members[i].key);
+
+        if (str_eq_c(name, "dispatched") || str_eq_c(name, "copies"))
+            continue;
+        json_out_key_str(&o, name);
+        json_out_value(&o, &options->members[i].value);
+    }
+    json_out_member_i64(&o, "copies", (int64_t)r->records->all.n);
+    json_out_end_obj(&o);
+    record_put_str(b, buf_str(&text));
     buf_done(&text);
 }
 
@@ -163,19 +166,6 @@ static void move_over(const struct snapshot_reader *r, struct str *record)
         put_options(r, &in, &b);
     buf_add(&b, in.p, (size_t)(in.end - in.p));
     *record = arena_str(r->arena, buf_str(&b));
-    buf_done(&b);
-}
-
-/* Behind the session's beginning: until the last of them is written nobody finds it. */
-static void put_copying(const struct snapshot_reader *r)
-{
-    struct buf b = {0};
-
-    session_copying_record(r->to->id, r->records->all.n - 1, r->to->now_ms, &b);
-    (void)vec_push(&r->records->all);
-    memmove(r->records->all.at + 2, r->records->all.at + 1,
-            (r->records->all.n - 2) * sizeof(*r->records->all.at));
-    r->records->all.at[1] = arena_str(r->arena, buf_str(&b));
     buf_done(&b);
 }
 
@@ -316,6 +306,5 @@ int snapshot_read(const struct snapshot_target *to, struct str frames, struct ar
     for (size_t i = 0; i < ret->all.n; i++)
         move_over(&r, &ret->all.at[i]);
     put_import(&r);
-    put_copying(&r);
     return apply_all(&r, to->trial) != 0 || list_images(&r) != 0 ? -1 : 0;
 }

@@ -52,6 +52,8 @@ struct session_options {
     uint64_t max_total_tokens;   /* stored, of all branches; 0: no limit */
     struct str group;            /* absent: none (group.h) */
     int32_t rollout, group_size; /* -1, 0: not said */
+    uint32_t copies; /* of a create record only: how many records follow that make the copy, which
+                        is what it begins (session_copying); 0: it is no copy */
 };
 
 /* policy chains: one append-only chain; its checkpoints are the path of `head`. */
