@@ -69,6 +69,7 @@ static void call_begin(struct sampled_answer *a, const struct parse_event *ev)
 
     if (own) {
         buf_add_str(&c->id, ev->id);
+        take_id(a, buf_str(&c->id));
     } else {
         a->opt.fresh_id(a->opt.fresh_ctx, fresh, sizeof(fresh));
         buf_puts(&c->id, fresh);
