@@ -58,7 +58,7 @@ struct api_call {
     struct known_reading *known; /* what is known of the body, while it is read; or NULL */
     uint64_t number;             /* of the call in its session, once known */
     bool late;                   /* a helper has read it: the session may have changed */
-    bool regroups;               /* calls sent back may be one turn: regroup.h */
+    bool regroups;               /* calls sent back may be one answer: regroup.h */
     bool noted;                  /* the answer is noted already */
     bool anew;                   /* a new sample, whatever is still under way */
     struct session *awaiting;    /* pinned by api_call_await, or NULL */

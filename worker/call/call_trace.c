@@ -23,7 +23,7 @@
 
 enum { GAPS_MAX = 65536, NAME_MAX_BYTES = 256 };
 
-/* A session between two turns. */
+/* A session between two calls. */
 struct session_gap {
     struct list_item item; /* of tracer->quiet, while nothing runs */
     struct str id;         /* behind it */
@@ -44,8 +44,8 @@ struct call_trace {
     struct session_gap *gap;
     uint64_t gap_us; /* when it began; 0: none is known */
     bool has_parent;
-    struct trace_context parent, turn; /* the client's span; this call's */
-    struct str state;                  /* the client's tracestate, or absent */
+    struct trace_context parent, own; /* the client's span; this call's */
+    struct str state;                 /* the client's tracestate, or absent */
     uint64_t at_us[CALL_MARKS];
     uint8_t (*engines)[SPAN_ID_BYTES]; /* one for each sample that an engine was asked for */
 };
@@ -131,13 +131,13 @@ void call_trace_begin(struct model_call *t)
     c->tracer = tracer;
     c->has_parent = trace_parent_read(t->in.traceparent, &c->parent) == 0;
     if (c->has_parent) {
-        c->turn = c->parent;
+        c->own = c->parent;
         c->state = trace_state_valid(t->in.tracestate) ? t->in.tracestate : (struct str){0};
     } else {
-        trace_of_session(t->in.session_id, c->turn.trace_id);
-        c->turn.flags = TRACE_SAMPLED;
+        trace_of_session(t->in.session_id, c->own.trace_id);
+        c->own.flags = TRACE_SAMPLED;
     }
-    ids_random(t->env->ids, c->turn.span_id, SPAN_ID_BYTES);
+    ids_random(t->env->ids, c->own.span_id, SPAN_ID_BYTES);
     c->gap = gap_leave(tracer, t->in.session_id, &c->gap_us);
     t->trace = c;
 }
@@ -158,7 +158,7 @@ struct str call_trace_headers(struct model_call *t, uint32_t i)
     if (!c->engines)
         c->engines = arena_calloc(&t->arena, t->n_samples, sizeof(*c->engines));
     ids_random(t->env->ids, c->engines[i], SPAN_ID_BYTES);
-    engine = c->turn;
+    engine = c->own;
     memcpy(engine.span_id, c->engines[i], SPAN_ID_BYTES);
     trace_parent_write(&engine, parent);
     if (!c->state.p)
@@ -194,10 +194,10 @@ static void send(const struct call_spans *s, struct str error)
 static void open_part(const struct call_spans *s, const char *name, enum span_kind kind,
                       uint64_t from_us, uint64_t to_us)
 {
-    struct span span = {.at = s->trace->turn, .state = s->trace->state, .name = str_cstr(name)};
+    struct span span = {.at = s->trace->own, .state = s->trace->state, .name = str_cstr(name)};
 
     ids_random(s->call->env->ids, span.at.span_id, SPAN_ID_BYTES);
-    memcpy(span.parent, s->trace->turn.span_id, SPAN_ID_BYTES);
+    memcpy(span.parent, s->trace->own.span_id, SPAN_ID_BYTES);
     span.kind = kind;
     span.start_ns = held_us(s, from_us) * 1000 + s->ahead_ns;
     span.end_ns = MAX_OF(span.start_ns, held_us(s, to_us) * 1000 + s->ahead_ns);
@@ -230,7 +230,7 @@ static void put_plain(const struct call_spans *s, const char *name, uint64_t fro
 
 static void open_engine(const struct call_spans *s, uint32_t i, uint64_t from_us, uint64_t to_us)
 {
-    struct span span = {.at = s->trace->turn,
+    struct span span = {.at = s->trace->own,
                         .state = s->trace->state,
                         .name = STR("engine"),
                         .kind = SPAN_CLIENT,
@@ -238,7 +238,7 @@ static void open_engine(const struct call_spans *s, uint32_t i, uint64_t from_us
                         .end_ns = held_us(s, to_us) * 1000 + s->ahead_ns};
 
     memcpy(span.at.span_id, s->trace->engines[i], SPAN_ID_BYTES);
-    memcpy(span.parent, s->trace->turn.span_id, SPAN_ID_BYTES);
+    memcpy(span.parent, s->trace->own.span_id, SPAN_ID_BYTES);
     span_open(s->out, &span);
 }
 
@@ -266,7 +266,7 @@ static void put_sample(const struct call_spans *s, uint32_t i)
 
 static void put_gap(const struct call_spans *s)
 {
-    struct span span = {.at = s->trace->turn,
+    struct span span = {.at = s->trace->own,
                         .remote_parent = s->trace->has_parent,
                         .state = s->trace->state,
                         .name = STR("tool gap"),
@@ -284,7 +284,7 @@ static void put_gap(const struct call_spans *s)
     send(s, (struct str){0});
 }
 
-/* --- the turn --- */
+/* --- the span of the call --- */
 
 /* Names are clients': they may be of any length. */
 static struct str short_name(struct str name)
@@ -329,12 +329,12 @@ static void put_request(const struct call_spans *s, struct str operation)
     span_bool(s->out, "rollgate.stream", req->stream);
 }
 
-static void put_turn(const struct call_spans *s)
+static void put_call(const struct call_spans *s)
 {
     const struct model_call *t = s->call;
     struct str operation = prepare_is_text(t->in.req) ? STR("text_completion") : STR("chat");
     struct str model = short_name(t->in.req->model);
-    struct span span = {.at = s->trace->turn,
+    struct span span = {.at = s->trace->own,
                         .remote_parent = s->trace->has_parent,
                         .state = s->trace->state,
                         .kind = SPAN_SERVER,
@@ -374,7 +374,7 @@ static void put_all(const struct call_spans *s)
         open_part(s, "commit", SPAN_INTERNAL, at[CALL_COMMITTED], s->end_us);
         send(s, error_of(s->call, true));
     }
-    put_turn(s);
+    put_call(s);
 }
 
 void call_trace_end(struct model_call *t)
@@ -383,7 +383,7 @@ void call_trace_end(struct model_call *t)
     struct call_spans s = {.call = t, .trace = c, .out = &c->tracer->span, .end_us = clock_us()};
 
     s.ahead_ns = (clock_read_us(CLOCK_REALTIME) - s.end_us) * 1000;
-    if (c->turn.flags & TRACE_SAMPLED)
+    if (c->own.flags & TRACE_SAMPLED)
         put_all(&s);
     gap_enter(c->tracer, c->gap, s.end_us);
     t->trace = NULL;

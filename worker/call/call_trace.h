@@ -1,5 +1,5 @@
 /*
- * Spans of model calls (--otlp-endpoint). A turn's span has the spans of its parts below it:
+ * Spans of model calls (--otlp-endpoint). A call's span has the spans of its parts below it:
  *
  *   [tool gap]  [chat MODEL .................................................]
  *               [render][queue][engine ....................][parse][commit]

@@ -146,7 +146,7 @@ int merge_constraint(struct arena *a, const struct chat_request *req,
         .tools = calls ? req->callable : NULL,
         .allowed = names_of(a, req),
         .required = chat_request_needs_call(req),
-        /* A turn of gpt-oss ends behind its call by itself. */
+        /* An answer of gpt-oss ends behind its call by itself. */
         .single = !req->parallel_tool_calls && m->tool != TOOL_GPT_OSS,
         .json = schema || str_eq_c(type, "json_object"),
         .schema = schema ? sampling_schema(s) : NULL,

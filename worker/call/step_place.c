@@ -56,8 +56,8 @@ static void note_audit(const struct model_call *t)
     if (differs)
         log_error(
             NULL,
-            "the text behind a stored turn was not what the template makes of the whole chat: "
-            "earlier turns of this model may hold such",
+            "the text behind a stored answer was not what the template makes of the whole chat: "
+            "earlier answers of this model may hold such",
             LOG_S("session", t->in.session_id), LOG_U("call", (uint64_t)t->call));
 }
 
