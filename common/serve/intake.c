@@ -22,8 +22,9 @@
 enum {
     FIRST_ROOM = 4096,        /* for the first bytes of a request, at least */
     INTAKE_LONG = 1 << 20,    /* we take over requests of more, */
-    INTAKE_LEAST = 64 << 10,  /* when so much has come */
+    INTAKE_LEAST = 64 << 10,  /* or, if the head came in parts, when so much has come */
     INTAKE_PIECE = 128 << 10, /* read at once: new memory costs a microsecond a kilobyte */
+    PACK_AT_ONCE = 6,         /* blocks; a piece is two, and the first may begin a page later */
     FADE_PIECE = 1 << 20,     /* given back at once: half a microsecond a kilobyte */
     ROOM_AFTER = 4096,        /* libh2o wants so much before it reads, and makes it otherwise */
 };
@@ -118,6 +119,11 @@ static bool take_over(struct server_conn *c)
     return true;
 }
 
+static void on_more(struct loop_task *t)
+{
+    intake_read(CONTAINER_OF(t, struct server_conn, intake.more));
+}
+
 /* The first bytes of a request, while libh2o has not looked. c may be gone then. */
 static void begin(struct server_conn *c)
 {
@@ -135,10 +141,14 @@ static void begin(struct server_conn *c)
     if (n <= 0)
         return; /* libh2o sees the same */
     sock->input->size += (size_t)n;
+    server_count_input(c);
+    if (take_over(c)) {
+        loop_task_post(c->server->loop, &c->intake.more, on_more);
+        return;
+    }
     whole = told_bytes(input_of(c));
     if (whole > sock->input->size && whole <= c->server->conf.max_request_entity_size)
         make_room(c, whole);
-    server_count_input(c);
     sock->_cb.read(sock, NULL); /* c may be gone */
 }
 
@@ -150,13 +160,18 @@ void intake_give_back(struct server_conn *c)
     h2o_socket_read_start(c->sock, c->intake.had);
 }
 
-/* Where it stands it stays: packed_input_begin is called once there is room for all of it. */
+/* Where it stands it stays: packed_input_begin is called once there is room for all of it. What
+ * came before we took over is packed some blocks at a time. */
 static void pack(struct server_conn *c)
 {
+    const struct packed_input *p = &c->packed;
     const h2o_buffer_t *in = c->sock->input;
+    size_t most = PACKED_ENDS + (p->seen + PACK_AT_ONCE) * PACKED_BLOCK;
 
-    CHECK(!c->packed.base || c->packed.base == in->bytes);
-    packed_input_add(&c->packed, in->bytes + in->size);
+    if (!p->base)
+        return;
+    CHECK(p->base == in->bytes);
+    packed_input_add(&c->packed, in->bytes + MIN_OF(in->size, most));
 }
 
 static ssize_t read_piece(struct server_conn *c)
@@ -173,11 +188,6 @@ static ssize_t read_piece(struct server_conn *c)
         (*in)->size += (size_t)n;
     pack(c);
     return n;
-}
-
-static void on_more(struct loop_task *t)
-{
-    intake_read(CONTAINER_OF(t, struct server_conn, intake.more));
 }
 
 /* Gives the pages behind the first `size` bytes of the input back. Nobody reads them again. */
