@@ -160,7 +160,7 @@ static void forget_content(struct session *s)
     session_forget_options(s);
     s->filled = false;
     s->has_finished = s->finished = false;
-    s->complete_reason = s->sink_options = (struct str){0};
+    s->complete_reason = s->sink_options = s->budget = s->forked_from = (struct str){0};
     s->head = NULL;
     s->next_seq = s->rollbacks = s->record = 0;
     s->exported_ms = 0;

@@ -1,9 +1,12 @@
 /* Sessions that leave memory and come back: what must not change by it. */
+#include <string.h>
+
 #include "common/base/buf.h"
 #include "kit.h"
 #include "testing.h"
 #include "worker/session/session.h"
 #include "worker/session/session_totals.h"
+#include "worker/session/stop.h"
 
 enum { HOUR = 3600 * 1000 };
 
@@ -80,6 +83,25 @@ TEST(spill, coming_back_is_no_step_back_in_time)
     come_back(&k);
     cr_assert(!session_expired(k.s, k.now + HOUR / 2));
     cr_assert(session_expired(k.s, k.now + HOUR));
+    kit_done(&k);
+}
+
+/* The text is the content's, which goes. */
+TEST(spill, the_budget_that_stopped_it_is_read_anew)
+{
+    enum session_stop by;
+    const char *reason;
+    struct kit k;
+
+    two_turns(&k, "{\"max_turns\":2}");
+    session_budget_record(k.s, STR("max_turns"), k.now, &k.journal[k.n_journal++]);
+    cr_assert_eq(session_apply(k.store, buf_str(&k.journal[k.n_journal - 1]), &k.err), 0);
+    give_up(&k);
+    cr_assert(!session_stopped(k.s, &by, &reason));
+    come_back(&k);
+    cr_assert(session_stopped(k.s, &by, &reason));
+    cr_assert_eq(by, SESSION_STOP_BUDGET);
+    cr_assert_eq(strcmp(reason, "max_turns"), 0);
     kit_done(&k);
 }
 
