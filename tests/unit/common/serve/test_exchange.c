@@ -17,7 +17,7 @@
 #include "common/serve/server.h"
 #include "testing.h"
 
-enum { LEFT_BODY = 24 << 20, PACKED_BODY = 12 << 20 };
+enum { LEFT_BODY = 24 << 20 };
 
 enum { LOOK_MS = 1, LIMIT_MS = 10000, CHUNK = 64 << 10 };
 
