@@ -21,6 +21,9 @@ static bool fake_rewrites; /* as if the template rewrote earlier turns */
 static const int32_t fake_stops[] = {FAKE_END, FAKE_EOT};
 static const int32_t fake_lead[] = {'\n', FAKE_START, 'a', 's', 's', 'i',
                                     's',  't',        'a', 'n', 't', '\n'};
+/* The same text with the merges of fake_drift: 's', 't' are one id. */
+static const int32_t fake_lead_drift[] = {'\n', FAKE_START, 'a', 's', 's', 'i',
+                                          260,  'a',        'n', 't', '\n'};
 static const struct model_info fake_info = {.name = "fake",
                                             .vocab_size = 269,
                                             .stop_ids = fake_stops,
@@ -29,6 +32,14 @@ static const struct model_info fake_info = {.name = "fake",
                                             .n_lead_ids = 12,
                                             .family = "chatml",
                                             .append_only = true};
+static const struct model_info fake_info_drift = {.name = "fake",
+                                                  .vocab_size = 269,
+                                                  .stop_ids = fake_stops,
+                                                  .n_stop_ids = 2,
+                                                  .lead_ids = fake_lead_drift,
+                                                  .n_lead_ids = 11,
+                                                  .family = "chatml",
+                                                  .append_only = true};
 
 static void fake_text(struct token_vec *v, struct str s)
 {
@@ -149,7 +160,7 @@ static void fake_render(const struct chat *chat, size_t from, bool prompt, struc
 const struct model_info *model_info(const struct model *m)
 {
     (void)m;
-    return &fake_info;
+    return fake_drift ? &fake_info_drift : &fake_info;
 }
 
 /* There is no tokenizer behind it; weak, so that programs with one may link both. */

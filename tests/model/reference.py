@@ -446,7 +446,7 @@ class Chains:
                     # What the caller is charged with: the chain as it stands, without the request's suffix and
                     # without the answer that was rolled back, its generation prompt and the line feed before.
                     if back:
-                        lead = encode("\n<|im_start|>assistant\n")
+                        lead = self.encode("\n<|im_start|>assistant\n")
                         c.update(tokens=c["tokens"].cut(last["start"] - len(lead)), messages=c["messages"][:last["at"]], turns=turns)
                         self.rollbacks += 1
                         self.dropped += drop
