@@ -107,7 +107,13 @@ def rollgate(folder, port, unix=True, routers=1, workers=WORKERS):
     return command
 
 
+def relay(folder, port):
+    """No router, but the least that any relay in a process costs; scenes whose requests are small."""
+    return [str(BUILD / "tests/bench/bench_relay"), str(port), str(folder)]
+
+
 PEERS = {
+    "relay": relay,
     "rollgate": lambda folder, port: rollgate(folder, port),
     "rollgate-tcp": lambda folder, port: rollgate(folder, port, False),
     "nginx-unix-128k": lambda folder, port: nginx(folder, port, True, True),
@@ -356,6 +362,20 @@ def measure(args, folder, results, names):
             peer.stop()
 
 
+def peers_here(ap, names):
+    """Those of the names whose program is here; the others are told."""
+    out = []
+    for name in names:
+        if name not in PEERS:
+            ap.error(f"--peers: {name} is none of {', '.join(PEERS)}")
+        program = name.split("-")[0]
+        if program in ("rollgate", "relay") or shutil.which(program):
+            out.append(name)
+        else:
+            print(f"not measured: {name} ({program} is not installed)", file=sys.stderr)
+    return out
+
+
 def main():
     global LOAD, STUB
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -365,7 +385,7 @@ def main():
     ap.add_argument("--port", type=int, default=8610)
     ap.add_argument("--json")
     args = ap.parse_args()
-    names = [n for n in args.peers.split(",") if n.startswith("rollgate") or shutil.which(n.split("-")[0])]
+    names = peers_here(ap, args.peers.split(","))
     args.scenes = args.scenes.split(",")
     sticky = "sticky" in args.scenes
     args.scenes = [s for s in args.scenes if s != "sticky"]
