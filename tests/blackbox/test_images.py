@@ -201,6 +201,8 @@ def test_tool_results_hold_pictures(vision):
     assert all(r["body"]["input_ids"].count(kit.PAD) == 1 and len(r["body"]["image_data"]) == 1 for r in engine.requests)
     assert len({tuple(r["body"]["input_ids"]) for r in engine.requests}) == 1
     assert files(gateway) == {kit.sha(SHOT): 1}
+    nodes = gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"]
+    assert len([n for n in nodes if n["role"] == "tool"]) == 1, nodes
 
 
 @pytest.mark.parametrize("part,status,code,words", [
@@ -289,11 +291,14 @@ def test_an_engine_that_tells_no_length_is_refused(vision):
     assert answer.status == 502 and "too old" in answer.json()["error"]["message"]
 
 
-def test_a_sampled_placeholder_is_the_engines_fault(vision):
-    engine, gateway = vision()
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+def test_a_sampled_placeholder_is_the_engines_fault(vision, kind, stream):
+    engine, gateway = vision(kind)
     sid = session(gateway)
     engine.plan.append({"ids": [72, kit.PAD, kit.IM_END], "matched": kit.IM_END})
-    assert chat(gateway, sid, [user(kit.image(SHOT))]).status == 502
+    answer = chat(gateway, sid, [user(kit.image(SHOT))], stream=stream)
+    assert b"engine_invalid" in answer.body and (stream or answer.status == 502), answer.body
     assert chat(gateway, sid, [user(kit.image(SHOT))]).status == 200
     assert gateway.post(f"/sessions/{sid}/finalize", {}).json()["summary"]["calls"] == 1
 

@@ -190,19 +190,20 @@ def test_turns_only_append_and_exports_know_every_place(serve, template, setting
     """Each turn's prompt begins with the one before; the same text as the whole chat's rendering (audit_every=1)."""
     engine, gateway = serve(template, **settings)
     sid = session(gateway)
-    messages, shots = work(engine, gateway, sid, 4, "<think>well</think>" if template == FORGETS else "")
-    assert append_only(engine) and len(engine.seen) == 5
-    assert [[kit.of_data_url(u) for u in r["body"].get("image_data") or []] for r in engine.requests] == [shots[:i] for i in range(5)]
+    messages, shots = work(engine, gateway, sid, 10, "<think>well</think>" if template == FORGETS else "")
+    assert append_only(engine) and len(engine.seen) == 11
+    assert [[kit.of_data_url(u) for u in r["body"].get("image_data") or []] for r in engine.requests] == [shots[:i] for i in range(11)]
+    assert kit.files(gateway) == {kit.sha(s): 1 for s in shots}
     whole = held(gateway, sid, engine, shots)
-    assert [i["turn"] for i in whole["images"]] == [1, 2, 3, 4]
+    assert [i["turn"] for i in whole["images"]] == list(range(1, 11))
     audits = {k: v for k, v in gateway.metrics().items() if k.startswith("rollgate_suffix_audits_total")}
-    assert [v for k, v in audits.items() if "differs" in k] == [0] and sum(audits.values()) == 4, audits
+    assert [v for k, v in audits.items() if "differs" in k] == [0] and sum(audits.values()) == 10, audits
     gateway.kill()
     gateway.start()
     fork = gateway.post(f"/sessions/{sid}/fork", {}).json()["session_id"]
     wait_until(lambda: len(engine.looks) > 1, what="it is asked anew")
     for each in (sid, fork):
-        engine.seen[:] = engine.seen[:5]
+        engine.seen[:] = engine.seen[:11]
         answer = chat(gateway, each, messages + [{"role": "user", "content": "more"}], tools=TOOLS)
         assert answer.status == 200 and append_only(engine), answer.body
         held(gateway, each, engine, shots)
