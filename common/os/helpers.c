@@ -530,11 +530,16 @@ void helpers_push(struct helpers *h, struct helper_job *j, struct str key)
         loop_timer_set(h->loop, &h->watch, h->opt.limit_ms / WATCH_PARTS + 1, on_watch);
 }
 
-bool helpers_busy(const struct helpers *h, struct str key)
+unsigned helpers_jobs(const struct helpers *h, struct str key)
 {
     const struct helper_lane *l = map_get(&h->lanes, key);
 
-    return l && l->untold > 0;
+    return l ? l->untold : 0;
+}
+
+bool helpers_busy(const struct helpers *h, struct str key)
+{
+    return helpers_jobs(h, key) > 0;
 }
 
 /* A job that waits ends at once; one that runs notices by itself (cancel_wanted). */

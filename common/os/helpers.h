@@ -82,7 +82,10 @@ void helpers_lengthen(struct helpers *h, uint64_t limit_ms);
 /* The job waits for a thread; key is copied. */
 void helpers_push(struct helpers *h, struct helper_job *j, struct str key);
 
-/* Whether the key has jobs whose end was not told yet: what must come after them is pushed, too. */
+/* How many jobs of the key there are whose end was not told yet. */
+unsigned helpers_jobs(const struct helpers *h, struct str key);
+
+/* Whether there are any: what must come after them is pushed, too. */
 bool helpers_busy(const struct helpers *h, struct str key);
 
 /* From within run: calls fn on the loop and waits for it. What a job needs of the loop's own is

@@ -2,6 +2,7 @@
 import gzip
 import http.client
 import json
+import select
 import socket
 import ssl
 import threading
@@ -526,3 +527,26 @@ def test_pictures_that_are_fetched_have_so_much_memory(vision, web):
     c.close()
     wait_until(lambda: results(gateway).get("cancelled"), what="the slow one is given up")
     assert chat(gateway, sid, [user(by(web.at("/a")))]).status == 200 and sent(engine) == [SHOT]
+
+
+def test_one_session_leaves_places_for_the_others(vision, web):
+    """Its requests wait for a server that says nothing: of the 256 places of a worker they get half, and a thread."""
+    engine, gateway = vision(media_fetch=hosts(web), **{**HERE, "media_fetch_timeout": "1h"})
+    web.pages.update({"/slow": stall(web), "/a": page(SHOT)})
+    sid, other = session(gateway), session(gateway)
+    body = json.dumps({"messages": [user(by(web.at("/slow")))]})
+    calls = [http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=60) for _ in range(140)]
+    for n, c in enumerate(calls):
+        c.request("POST", f"/sessions/{sid}/v1/chat/completions", body.replace("slow", f"slow?{n}"))
+    wait_until(lambda: results(gateway).get("unavailable") == 12, what="those beyond are sent away")
+    answered = [c.getresponse() for c in calls if select.select([c.sock], [], [], 0)[0]]
+    for a in answered:
+        error = json.loads(a.read())["error"]
+        assert (a.status, error["code"], a.headers["x-should-retry"]) == (503, "overloaded", "true"), error
+        assert "of this session" in error["message"]
+    assert len(answered) == 12 and len(web.asked) == 1
+    assert chat(gateway, other, [user(by(web.at("/a")))]).status == 200 and sent(engine) == [SHOT]
+    for c in calls:
+        c.close()
+    wait_until(lambda: results(gateway).get("cancelled"), what="they are given up")
+    assert chat(gateway, sid, [user(by(web.at("/a")))]).status == 200

@@ -9,7 +9,7 @@
 #include "worker/api/api_call.h"
 #include "worker/api/picture_fetch.h"
 
-/* Requests that wait or are fetched for; above, they are sent away. */
+/* Places: requests that wait or are fetched for; those beyond are sent away. */
 enum { FETCHING_MAX = 256 };
 
 static int fetch_all(struct long_work *w, struct work_tools *tools, struct err *e)
@@ -90,14 +90,29 @@ static struct picture_fetch *begin(const struct api_call *c)
     return f;
 }
 
+/* A session may have as many places as are free beside it, so one alone has half of them, and who
+ * has none finds one as long as there is any. */
+static const char *no_place(const struct call_env *env, struct str session_id)
+{
+    unsigned left = FETCHING_MAX - MIN_OF(env->n_fetching, (unsigned)FETCHING_MAX);
+
+    if (left == 0)
+        return "too many requests wait for images by URL; ask again";
+    return work_fetches(env, session_id) < left
+               ? NULL
+               : "too many requests of this session wait for images by URL; ask again";
+}
+
 void api_call_fetch(struct api_call *c, void (*done)(struct api_call *c, const struct err *e))
 {
     struct call_env *env = &c->service->calls;
+    struct str key = str_cstr(c->held ? c->id : c->request_id);
+    const char *why = no_place(env, key);
     struct err e = {0};
 
-    if (env->n_fetching >= FETCHING_MAX) {
+    if (why) {
         metrics_count_at(env->page, METRIC_fetches, METRIC_FETCH_UNAVAILABLE, 0, 1);
-        (void)err_set(&e, ERR_OVERLOADED, "too many requests wait for images by URL; ask again");
+        (void)err_set(&e, ERR_OVERLOADED, "%s", why);
         e.status = 503;
         done(c, &e);
         return;
@@ -110,5 +125,5 @@ void api_call_fetch(struct api_call *c, void (*done)(struct api_call *c, const s
     c->fetching.drop = on_dropped;
     c->fetching.lost = on_lost;
     c->fetching.exchange = c->x;
-    work_fetch(env, &c->fetching, str_cstr(c->held ? c->id : c->request_id));
+    work_fetch(env, &c->fetching, key);
 }

@@ -261,6 +261,11 @@ void work_fetch(struct call_env *env, struct long_work *w, struct str session_id
     push(w, &env->fetchers, session_id);
 }
 
+unsigned work_fetches(const struct call_env *env, struct str session_id)
+{
+    return helpers_jobs(env->fetchers, session_id);
+}
+
 /* --- memory --- */
 
 /* What requests held and hold no more lies between what others hold. It takes a while, and the heap

@@ -95,6 +95,9 @@ enum work_state work_begin(struct call_env *env, struct long_work *w, struct str
  * (call_fetchers_begin), beside what is done for its session. Of its tools there is `tls` alone. */
 void work_fetch(struct call_env *env, struct long_work *w, struct str session_id);
 
+/* How much such work of the session waits or is done. */
+unsigned work_fetches(const struct call_env *env, struct str session_id);
+
 enum { WORK_HASHED_BYTES = 2 << 20 }; /* at each end: the loop does it, in 0.5 ms at most */
 
 /* What work_note knows a body by: all of it up to 4 MiB, else its length, beginning and end, under

@@ -143,6 +143,7 @@ TEST(helpers, a_job_runs_and_is_told_on_the_loop)
 
     push(h, &w, "a");
     cr_assert(helpers_busy(h, STR("a")));
+    cr_assert_eq(helpers_jobs(h, STR("a")), 1);
     cr_assert_not(helpers_busy(h, STR("b")));
     until_told(1);
     cr_assert_eq(w.end, HELPER_DONE);
