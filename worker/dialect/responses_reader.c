@@ -16,6 +16,7 @@
 #include "worker/dialect/image_parts.h"
 #include "worker/dialect/request_members.h"
 #include "worker/dialect/responses.h"
+#include "worker/dialect/responses_client_tools.h"
 #include "worker/dialect/responses_tools.h"
 #include "worker/request/chat.h"
 
@@ -177,32 +178,14 @@ static int read_call(struct responses_reader *r, const struct json *item, bool c
     return 0;
 }
 
-/* What the model did at the computer that the client drives: one action, or a list of them. */
-static int read_computer_call(struct responses_reader *r, const struct json *item)
+/* A call of a tool that the API knows by name and the client runs. */
+static int read_client_call(struct responses_reader *r, const struct json *item)
 {
-    static const struct {
-        const char *name, *must;
-        enum json_kind kind;
-    } all[] = {{"action", "an object", JSON_OBJECT}, {"actions", "a list", JSON_ARRAY}};
-    struct str id = json_string(json_get(item, "call_id"));
-    struct json arguments = json_empty(JSON_OBJECT), text;
+    struct json call = json_empty(JSON_NULL);
 
-    if (!id.len)
-        return bad_item(r, "call_id", "a non-empty string");
-    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        const struct json *v = json_get(item, all[i].name);
-
-        if (json_is_null(v))
-            continue;
-        if (!json_is(v, all[i].kind))
-            return bad_item(r, all[i].name, all[i].must);
-        json_put(r->a, &arguments, all[i].name, *v);
-    }
-    if (!arguments.n)
-        return bad_item(r, "action", "an object, or actions a list");
-    text = json_text_of(r->a, &arguments);
-    json_push(r->a, &r->spoken.calls,
-              tool_call_json(r->a, id, STR("computer"), json_string(&text)));
+    if (responses_read_client_call(r->a, item, r->at, &call, r->e))
+        return -1;
+    json_push(r->a, &r->spoken.calls, call);
     r->spoken.any = true;
     return 0;
 }
@@ -220,27 +203,13 @@ static void push_result(struct responses_reader *r, struct str id, struct json c
     json_push(r->a, r->messages, m);
 }
 
-/* The picture of the computer's screen after a computer_call. Who has acknowledged which of its
- * checks is between the client and who made them: the model reads nothing of it. */
-static int read_screenshot(struct responses_reader *r, const struct json *item)
+static int read_client_result(struct responses_reader *r, const struct json *item)
 {
-    struct str id = json_string(json_get(item, "call_id"));
-    const struct json *output = json_get(item, "output");
-    const struct json *checks = json_get(item, "acknowledged_safety_checks");
-    struct str type = json_string(json_get(output, "type"));
-    struct json content = json_empty(JSON_ARRAY);
-    char path[FIELD_PATH_MAX];
+    struct json content = json_empty(JSON_NULL);
+    struct str id = {0};
 
-    if (!id.len)
-        return bad_item(r, "call_id", "a non-empty string");
-    if (!json_is(output, JSON_OBJECT))
-        return bad_item(r, "output", "an object of type computer_screenshot");
-    if (!str_eq_c(type, "computer_screenshot") && !str_eq_c(type, "input_image"))
-        return bad_item(r, "output.type", "computer_screenshot");
-    if (!json_is_null(checks) && checks->kind != JSON_ARRAY)
-        return bad_item(r, "acknowledged_safety_checks", "a list");
-    path_at(path, "input[%u].output", r->at);
-    json_push(r->a, &content, image_parts_wait(r->a, output, path));
+    if (responses_read_client_result(r->a, item, r->at, &id, &content, r->e))
+        return -1;
     push_result(r, id, content);
     return 0;
 }
@@ -407,10 +376,10 @@ static int read_item(struct responses_reader *r, const struct json *item)
         return read_call(r, item, true);
     if (str_eq_c(type, "function_call_output") || str_eq_c(type, "custom_tool_call_output"))
         return read_output(r, item);
-    if (str_eq_c(type, "computer_call"))
-        return read_computer_call(r, item);
-    if (str_eq_c(type, "computer_call_output"))
-        return read_screenshot(r, item);
+    if (responses_client_call(type))
+        return read_client_call(r, item);
+    if (responses_client_result(type))
+        return read_client_result(r, item);
     if (str_eq_c(type, "reasoning"))
         return read_reasoning(r, item);
     if (str_eq_c(type, "item_reference"))
