@@ -155,3 +155,70 @@ def test_json_bodies_without_a_dropped_field_are_not_touched(start):
                                 "modalities": ["text"], "parallel_tool_calls": True, "response_format": {"type": "text"},
                                 "reasoning_effort": "low", "chat_template_kwargs": {"a": 1}})
     assert json.dumps(generated(gateway, sid)).count("dropped") == 0
+
+
+SKIPPED = {
+    "responses": ({"input": [
+        USER,
+        {"type": "web_search_call", "id": "ws", "action": {"type": "search", "query": "q"}, "status": "completed"},
+        {"type": "web_search_call", "id": "ws2", "action": {"type": "search", "query": "r"}, "status": "completed"},
+        {"type": "file_search_call", "id": "fs", "queries": ["q"], "status": "completed"},
+        {"type": "code_interpreter_call", "id": "ci", "code": "1", "container_id": "c", "outputs": None, "status": "completed"},
+        {"type": "image_generation_call", "id": "ig", "result": "AAAA", "status": "completed"},
+        {"type": "mcp_list_tools", "id": "ml", "server_label": "s", "tools": []},
+        {"type": "mcp_call", "id": "mc", "server_label": "s", "name": "f", "arguments": "{}", "output": "x"},
+        {"type": "mcp_approval_response", "approval_request_id": "a", "approve": True},
+        {"type": "tool_search_call", "call_id": None, "execution": "server", "arguments": {}},
+        {"type": "configuration_update", "reasoning": {"effort": "high"}},
+        {"type": "compaction", "id": "cmp", "encrypted_content": "sealed elsewhere"},
+        {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "sealed elsewhere"},
+        {"type": "additional_tools", "role": "developer", "tools": [
+            {"type": "file_search"}, {"type": "namespace", "name": "n", "tools": [{"type": "mcp"}, {"type": "namespace", "name": "m"}]}]},
+        USER], "tools": [{"type": "namespace", "name": "o", "tools": [{"type": "shell"}]}]},
+        ["input.code_interpreter_call", "input.compaction", "input.configuration_update", "input.file_search_call",
+         "input.image_generation_call", "input.mcp_approval_response", "input.mcp_call", "input.mcp_list_tools", "input.reasoning",
+         "input.tool_search_call", "input.web_search_call", "tools.file_search", "tools.mcp", "tools.namespace", "tools.shell"], 16),
+    "messages": ({"messages": [
+        USER,
+        {"role": "assistant", "content": [
+            {"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "so"},
+            {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+            {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+            {"type": "mcp_tool_use", "id": "m", "name": "f", "server_name": "x", "input": {}},
+            {"type": "mcp_tool_result", "tool_use_id": "m", "content": []}]},
+        USER]},
+        ["messages.mcp_tool_result", "messages.mcp_tool_use", "messages.redacted_thinking", "messages.server_tool_use",
+         "messages.web_search_tool_result"], 5),
+}
+
+
+@pytest.mark.parametrize("dialect", SKIPPED)
+def test_items_that_no_model_reads_are_told(start, dialect):
+    """Items of a history that another server made: left out of the prompt, as ever, and named in each answer."""
+    gateway = start(engine="builtin:echo", workers=1)
+    more, names, n = SKIPPED[dialect]
+    path, body = PLAIN[dialect]
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    for turn in (1, 2):
+        answer = gateway.post(f"/sessions/{sid}{path}", {**body, **more})
+        assert answer.status == 200, answer.text
+        assert sorted(answer.headers["rollgate-not-obeyed"].split(", ")) == names
+        assert count(gateway, dialect, "unused") == turn * n and not count(gateway, dialect, "unknown")
+    turns = generated(gateway, sid)
+    assert turns and all(sorted(t["dropped_fields"]) == names for t in turns)
+    roles = [t["role"] for t in gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"] if not t["generated"]]
+    assert "tool" not in roles
+
+
+def test_what_has_its_own_words_is_not_told_as_skipped(start):
+    """Notes to oneself, thoughts in the clear or of ours, calls that the client ran."""
+    gateway = start(engine="builtin:echo", workers=1)
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    items = [USER, {"type": "ghost_snapshot", "ghost_commit": {"id": "g"}},
+             {"type": "reasoning", "summary": [{"type": "summary_text", "text": "t"}], "encrypted_content": "sealed elsewhere"},
+             {"type": "reasoning", "summary": [], "encrypted_content": "rollgate-r1"},
+             {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}},
+             {"type": "shell_call_output", "call_id": "c", "output": []}, USER]
+    answer = gateway.post(f"/sessions/{sid}/v1/responses", {"input": items})
+    assert answer.status == 200 and "rollgate-not-obeyed" not in answer.headers, answer.headers
+    assert [n["role"] for n in gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"]].count("tool") == 1

@@ -116,6 +116,24 @@ static int read_content(struct arena *a, const struct json *content, uint32_t at
     return content_text(a, content, path_at(path, "messages[%u].content", at), joined, ret, e);
 }
 
+/* Of an assistant's message what stands beside its content: a refusal is what was said, and what
+ * was spoken cannot be read here. */
+static int read_beside(struct arena *a, const struct json *v, uint32_t at, struct json *content,
+                       struct err *e)
+{
+    struct str refusal = json_string(json_get(v, "refusal"));
+    struct str text = json_string(content);
+    char path[FIELD_PATH_MAX];
+
+    if (!json_is_null(json_get(v, "audio")))
+        return err_field(e, path_at(path, "messages[%u].audio", at),
+                         "messages[%u].audio cannot be read: the model takes text only", at);
+    if (refusal.len)
+        *content = json_make_string(
+            arena_printf(a, "%.*s%.*s", (int)text.len, text.p, (int)refusal.len, refusal.p));
+    return 0;
+}
+
 /* The thought may stand in reasoning_content or in reasoning; function_call is read when there
  * are no tool_calls. */
 static int read_assistant(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
@@ -126,7 +144,8 @@ static int read_assistant(struct arena *a, const struct json *v, uint32_t at, st
     struct json content;
     char path[FIELD_PATH_MAX];
 
-    if (read_content(a, json_get(v, "content"), at, true, &content, e))
+    if (read_content(a, json_get(v, "content"), at, true, &content, e) ||
+        read_beside(a, v, at, &content, e))
         return -1;
     *ret = json_message(a, "assistant", content);
     if (!json_is(thought, JSON_STRING))
@@ -298,8 +317,10 @@ static int read_tool_def(const struct json *v, uint32_t i, struct tool_list *too
         const struct json *custom = json_get(v, "custom");
 
         name = json_string(json_get(custom, "name"));
-        if (name.len)
-            tools_add_freeform(tools, name, json_get(custom, "description"));
+        if (!name.len)
+            return err_field(e, path_at(path, "tools[%u].custom.name", i),
+                             "tools[%u].custom.name must be a non-empty string", i);
+        tools_add_freeform(tools, name, json_get(custom, "description"));
         return 0;
     }
     if (!str_eq_c(type, "function"))

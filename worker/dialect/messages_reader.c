@@ -30,6 +30,7 @@ struct messages_reader {
     struct arena *a;
     struct anthropic_tools tools;
     struct json messages;
+    struct chat_request *req;
     struct err *e;
 };
 
@@ -189,10 +190,26 @@ static int read_use(struct arena *a, const struct json *block, struct block_plac
     return 0;
 }
 
-/* Adds a block to the turn. */
-static int read_assistant_block(struct arena *a, const struct json *block, struct block_place at,
-                                struct spoken *s, struct err *e)
+/* A summary in place of what went before: the history that this one stands for was never seen
+ * here, so it cannot be left out. */
+static int refuse_summary(struct block_place at, struct err *e)
 {
+    char path[FIELD_PATH_MAX];
+
+    path_at(path, "messages[%u].content[%u].type", at.message, at.block);
+    return err_field(e, path,
+                     "%s is 'compaction': a summary that another server made is not taken, send "
+                     "it as a user's text",
+                     path);
+}
+
+/* Adds a block to the turn. Others (redacted_thinking, server_tool_use ...) are nothing that a
+ * model here wrote or can read. */
+static int read_assistant_block(struct messages_reader *r, const struct json *block,
+                                struct block_place at, struct spoken *s)
+{
+    struct arena *a = r->a;
+    struct err *e = r->e;
     struct str type = json_string(json_get(block, "type"));
 
     if (!type.p)
@@ -211,8 +228,11 @@ static int read_assistant_block(struct arena *a, const struct json *block, struc
         if (!text.p)
             return bad_block(at, "thinking", e);
         grown_add(a, &s->thought, text);
+    } else if (str_eq_c(type, "compaction")) {
+        return refuse_summary(at, e);
+    } else {
+        request_note_skipped(a, "messages", type, r->req);
     }
-    /* Others (redacted_thinking, server_tool_use ...) are nothing that our model wrote. */
     return 0;
 }
 
@@ -235,7 +255,7 @@ static int read_assistant(struct messages_reader *r, const struct json *content,
         if (!json_is(&content->items[i], JSON_OBJECT))
             return err_field(e, path_at(path, "messages[%u].content[%u]", message, i),
                              "messages[%u].content[%u] must be an object", message, i);
-        if (read_assistant_block(a, &content->items[i], (struct block_place){message, i}, &s, e))
+        if (read_assistant_block(r, &content->items[i], (struct block_place){message, i}, &s))
             return -1;
     }
     spoken_flush(a, &s, &r->messages);
@@ -325,7 +345,7 @@ static int parse_both(struct arena *a, const struct json *body,
                       const struct dialect_headers *headers, struct chat_request *ret,
                       struct err *e)
 {
-    struct messages_reader r = {.a = a, .messages = json_empty(JSON_ARRAY), .e = e};
+    struct messages_reader r = {.a = a, .messages = json_empty(JSON_ARRAY), .req = ret, .e = e};
 
     if (!json_is_null(json_get(body, "thread")))
         return err_field(e, "thread", "threads are not supported: send the whole history");

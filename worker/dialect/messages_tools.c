@@ -154,12 +154,19 @@ static bool put_added(struct buf *b, const struct json *block, struct anthropic_
     return true;
 }
 
-static void put_texts(struct buf *b, const struct json *content)
+/* False: something in it is no text. */
+static bool put_texts(struct buf *b, const struct json *content)
 {
     if (json_is(content, JSON_STRING))
         buf_add_str(b, json_string(content));
-    for (size_t i = 0; json_at(content, i); i++)
-        buf_add_str(b, json_string(json_get(json_at(content, i), "text")));
+    for (size_t i = 0; json_at(content, i); i++) {
+        struct str text = json_string(json_get(json_at(content, i), "text"));
+
+        if (!text.p)
+            return false;
+        buf_add_str(b, text);
+    }
+    return true;
 }
 
 /* Titles are lines of their own. */
@@ -173,8 +180,7 @@ static bool put_source(struct buf *b, const struct json *block, const struct jso
         buf_add_str(b, title);
         buf_add_c(b, '\n');
     }
-    put_texts(b, content);
-    return true;
+    return put_texts(b, content);
 }
 
 /* The text that stands for the block; false: it has none, or is text already. */

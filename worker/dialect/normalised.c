@@ -29,11 +29,12 @@ static bool is_text_part(struct str type)
     return false;
 }
 
-/* The text of one part; absent for a refusal, which is no text of the model. */
+/* The text of one part. A refusal is what was said, under a name of its own. */
 static int part_text(const struct json *part, const char *path, uint32_t i, struct str *ret,
                      struct err *e)
 {
     struct str type = json_string(json_get(part, "type"));
+    bool refusal = str_eq_c(type, "refusal");
     char at[FIELD_PATH_MAX];
 
     *ret = (struct str){0};
@@ -42,16 +43,14 @@ static int part_text(const struct json *part, const char *path, uint32_t i, stru
     if (!type.p)
         return err_field(e, path_at(at, "%s[%u].type", path, i), "%s[%u].type must be a string",
                          path, i);
-    if (str_eq_c(type, "refusal"))
-        return 0;
-    if (!is_text_part(type))
+    if (!refusal && !is_text_part(type))
         return err_field(e, path_at(at, "%s[%u].type", path, i),
                          "%s[%u].type is '%.*s', but the model takes text only", path, i,
                          (int)MIN_OF(type.len, 60), type.p);
-    *ret = json_string(json_get(part, "text"));
+    *ret = json_string(json_get(part, refusal ? "refusal" : "text"));
     if (!ret->p)
-        return err_field(e, path_at(at, "%s[%u].text", path, i), "%s[%u].text must be a string",
-                         path, i);
+        return err_field(e, path_at(at, "%s[%u].%s", path, i, refusal ? "refusal" : "text"),
+                         "%s[%u].%s must be a string", path, i, refusal ? "refusal" : "text");
     return 0;
 }
 
@@ -106,8 +105,6 @@ int content_text(struct arena *a, const struct json *v, const char *path, bool j
         }
         if (part_text(&v->items[i], path, i, &text, e))
             goto out;
-        if (!text.p)
-            continue;
         json_push(a, &list, text_part(a, text));
         buf_add_str(&all, text);
     }

@@ -94,10 +94,10 @@ struct dropping {
 };
 
 /* Whether the name was noted before. */
-static bool is_listed(const struct dropping *d, struct str name)
+static bool is_listed(const struct json *names, struct str name)
 {
-    for (uint32_t i = 0; i < d->names.n; i++) {
-        if (str_eq(json_string(&d->names.items[i]), name))
+    for (uint32_t i = 0; i < names->n; i++) {
+        if (str_eq(json_string(&names->items[i]), name))
             return true;
     }
     return false;
@@ -115,17 +115,13 @@ static struct str shortened(struct str name)
     return str_sub(name, 0, n);
 }
 
-/* Counts a dropped member and notes its name while there is room. */
-static void drop(struct dropping *d, struct str object, struct str name, enum member_use use)
+/* Adds a name, or object.name, to the list while there is room, each once. */
+static void list_name(struct arena *a, struct json *names, struct str object, struct str name)
 {
     struct buf path = {0};
     struct str text;
 
-    if (use == USE_UNUSED)
-        d->to->unused++;
-    else
-        d->to->unknown++;
-    if (d->names.n >= DROPPED_NAMES_MAX)
+    if (names->n >= DROPPED_NAMES_MAX)
         return;
     if (object.len) {
         buf_add_str(&path, object);
@@ -133,9 +129,30 @@ static void drop(struct dropping *d, struct str object, struct str name, enum me
     }
     buf_add_str(&path, name);
     text = shortened(buf_str(&path));
-    if (!is_listed(d, text))
-        json_push(d->a, &d->names, json_make_string(arena_str(d->a, text)));
+    if (!is_listed(names, text))
+        json_push(a, names, json_make_string(arena_str(a, text)));
     buf_done(&path);
+}
+
+void request_note_skipped(struct arena *a, const char *list, struct str kind,
+                          struct chat_request *req)
+{
+    if (!req->skipped) {
+        req->skipped = ARENA_NEW(a, struct json);
+        *req->skipped = json_empty(JSON_ARRAY);
+    }
+    req->dropped.unused++;
+    list_name(a, req->skipped, str_cstr(list), kind);
+}
+
+/* Counts a dropped member and notes its name. */
+static void drop(struct dropping *d, struct str object, struct str name, enum member_use use)
+{
+    if (use == USE_UNUSED)
+        d->to->unused++;
+    else
+        d->to->unknown++;
+    list_name(d->a, &d->names, object, name);
 }
 
 /* The members of an object that the table knows by its parts. */
@@ -184,14 +201,19 @@ static bool is_offered(unsigned dialects, const struct json *tool, struct str ty
              str_eq_c(json_string(json_get(tool, "execution")), "client")));
 }
 
-/* Tools of kinds that the reader skips are noted as "tools.KIND". */
-static void look_at_tools(struct dropping *d, const struct json *tools)
+/* Tools of kinds that the reader skips are noted as "tools.KIND". A namespace has no other in it.
+ */
+static void look_at_tools(struct dropping *d, const struct json *tools, bool inner)
 {
     for (uint32_t i = 0; json_is(tools, JSON_ARRAY) && i < tools->n; i++) {
-        struct str type = json_string(json_get(&tools->items[i], "type"));
+        const struct json *tool = &tools->items[i];
+        struct str type = json_string(json_get(tool, "type"));
+        bool space = str_eq_c(type, "namespace");
 
-        if (!is_offered(d->dialects, &tools->items[i], type))
+        if (!is_offered(d->dialects, tool, type) || (space && inner))
             drop(d, STR("tools"), type, USE_UNUSED);
+        else if (space && (d->dialects & IN_RESPONSES))
+            look_at_tools(d, json_get(tool, "tools"), true);
     }
 }
 
@@ -206,13 +228,16 @@ void request_note_dropped(struct arena *a, const struct dialect *d, const struct
                          .to = &req->dropped,
                          .names = json_empty(JSON_ARRAY)};
 
-    req->dropped = (struct dropped_fields){0};
-    if (!d->members)
+    if (!d->members) {
+        req->dropped = (struct dropped_fields){0};
         return;
+    }
+    for (uint32_t i = 0; req->skipped && i < req->skipped->n; i++)
+        json_push(a, &x.names, req->skipped->items[i]);
     for (uint32_t i = 0; i < body->n; i++)
         look_at(&x, &body->members[i]);
     if (!taken && !(d->members & IN_COMPLETIONS))
-        look_at_tools(&x, json_get(body, "tools"));
+        look_at_tools(&x, json_get(body, "tools"), false);
     if (x.names.n) {
         struct json text = json_text_of(a, &x.names);
 

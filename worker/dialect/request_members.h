@@ -23,10 +23,17 @@ enum {
 
 enum { DROPPED_NAMES_MAX = 16, DROPPED_NAME_MAX = 64 };
 
-/* Fills req->dropped from the body (a JSON object) of a request of that dialect: members that are
- * not null and not read, as "name" or "object.name", and tools of kinds that nobody runs here, as
- * "tools.KIND". `taken`, or NULL: names that somebody else obeys. The dialect's own names are
- * looked up once for each member; without a dropped one nothing is allocated. */
+/* A reader tells of an item of `list` (the member that it stands in) of which no model reads
+ * anything: what another server sealed, or did. Counted as dropped each time, and named once, as
+ * "list.KIND". */
+void request_note_skipped(struct arena *a, const char *list, struct str kind,
+                          struct chat_request *req);
+
+/* Fills req->dropped from the body (a JSON object) of a request of that dialect, which its reader
+ * has read: what the reader skipped, members that are not null and not read, as "name" or
+ * "object.name", and tools of kinds that nobody runs here, as "tools.KIND". `taken`, or NULL: names
+ * that somebody else obeys. The dialect's own names are looked up once for each member; without a
+ * dropped one nothing is allocated. */
 void request_note_dropped(struct arena *a, const struct dialect *d, const struct json *body,
                           member_taken_fn taken, struct chat_request *req);
 

@@ -21,6 +21,9 @@ struct finished_answer;
 struct json;
 struct str;
 
+/* What encrypted_content of our thoughts begins with: R follows, for nothing is sealed. */
+#define RESPONSES_THOUGHT_SEAL "rollgate-"
+
 /* R of any id that we issued. */
 struct str response_bare_id(struct str id);
 

@@ -71,7 +71,7 @@ static void write_reasoning_item(struct responses_writer *rw, struct json_out *o
     json_out_end_arr(o);
     if (wants_encrypted(rw)) {
         json_out_key(o, "encrypted_content");
-        write_id(o, "rollgate-", rw->w.head.response_id);
+        write_id(o, RESPONSES_THOUGHT_SEAL, rw->w.head.response_id);
     }
     json_out_end_obj(o);
 }

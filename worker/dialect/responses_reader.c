@@ -38,6 +38,7 @@ struct responses_reader {
     struct arena *a;
     const struct dialect_past *past;
     struct json *messages;
+    struct chat_request *req;
     const struct json *asked;    /* of the previous response */
     struct response_tools tools; /* all that the request brings */
     uint32_t n_leading;          /* items in front that only bring tools */
@@ -132,6 +133,22 @@ static int read_reference(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
+/* An item of which the model reads nothing: the answer tells. */
+static int skip(struct responses_reader *r, const struct json *item)
+{
+    request_note_skipped(r->a, "input", json_string(json_get(item, "type")), r->req);
+    return 0;
+}
+
+/* A thought that another server sealed, and gave no word of. Ours have their text, or the session
+ * has it. */
+static bool is_sealed(const struct json *item)
+{
+    struct str sealed = json_string(json_get(item, "encrypted_content"));
+
+    return sealed.len && !str_starts(sealed, STR(RESPONSES_THOUGHT_SEAL));
+}
+
 /* A thought: its content, or its summary when there is no content. */
 static int read_reasoning(struct responses_reader *r, const struct json *item)
 {
@@ -146,7 +163,7 @@ static int read_reasoning(struct responses_reader *r, const struct json *item)
     }
     grown_add(r->a, &r->spoken.thought, json_string(&text));
     r->spoken.any = true;
-    return 0;
+    return text.n || !is_sealed(item) ? 0 : skip(r, item);
 }
 
 /* A call that the model made. The text of a custom tool is wrapped into arguments again, as the
@@ -315,12 +332,19 @@ static int read_agent(struct responses_reader *r, const struct json *item)
     static const char *const keys[] = {"text", "encrypted_content"};
     const struct json *content = json_get(item, "content");
     struct grown text = {0};
+    char path[FIELD_PATH_MAX];
 
     if (json_is(content, JSON_STRING))
         grown_add(r->a, &text, json_string(content));
-    for (size_t i = 0; json_at(content, i); i++)
-        for (size_t k = 0; k < ARRAY_LEN(keys); k++)
-            grown_add(r->a, &text, json_string(json_get(json_at(content, i), keys[k])));
+    for (size_t i = 0; json_at(content, i); i++) {
+        struct str part = {0};
+
+        for (size_t k = 0; k < ARRAY_LEN(keys) && !part.p; k++)
+            part = json_string(json_get(json_at(content, i), keys[k]));
+        if (!part.p)
+            return bad_item(r, path_at(path, "content[%zu]", i), "a part with a text");
+        grown_add(r->a, &text, part);
+    }
     spoken_flush(r->a, &r->spoken, r->messages);
     if (text.len)
         json_push(r->a, r->messages,
@@ -329,13 +353,13 @@ static int read_agent(struct responses_reader *r, const struct json *item)
 }
 
 /* What a compaction left of the conversation: the model reads it as a user's message. One that
- * another server sealed cannot be read. */
+ * another server sealed cannot be read, and is told as skipped. */
 static int read_compaction(struct responses_reader *r, const struct json *item)
 {
     struct str text = compaction_open(r->a, json_string(json_get(item, "encrypted_content")));
 
     if (!text.p)
-        return 0;
+        return skip(r, item);
     spoken_flush(r->a, &r->spoken, r->messages);
     text = arena_printf(r->a, "%s\n\n%.*s", compacted, (int)text.len, text.p);
     json_push(r->a, r->messages, json_message(r->a, "user", json_make_string(text)));
@@ -350,12 +374,12 @@ static int read_trigger(struct responses_reader *r, const struct json *input)
     return 0;
 }
 
-/* Traces of tools that only the vendor's server runs: nothing that our model saw or wrote. */
+/* Traces of tools that only the vendor's server runs, and what is said to that server alone:
+ * nothing that our model saw or wrote. */
 static bool is_foreign(struct str type)
 {
     return str_ends(type, STR("_call")) || str_ends(type, STR("_output")) ||
-           str_starts(type, STR("mcp_")) || str_eq_c(type, "ghost_snapshot") ||
-           str_eq_c(type, "configuration_update");
+           str_starts(type, STR("mcp_")) || str_eq_c(type, "configuration_update");
 }
 
 /* One item by its type; an item without a type is a message. */
@@ -394,8 +418,10 @@ static int read_item(struct responses_reader *r, const struct json *item)
         return read_search(r, item);
     if (r->tools.client_search && str_eq_c(type, "tool_search_output"))
         return read_found(r, item);
-    if (is_foreign(type))
+    if (str_eq_c(type, "ghost_snapshot")) /* Codex' note to itself, for its undo */
         return 0;
+    if (is_foreign(type))
+        return skip(r, item);
     return bad_item(r, "type", "a known kind of item");
 }
 
@@ -487,7 +513,7 @@ static int read_messages(struct arena *a, const struct json *body, const struct 
                          bool compact, struct chat_request *req, struct err *e)
 {
     struct json messages = json_empty(JSON_ARRAY);
-    struct responses_reader r = {.a = a, .past = past, .messages = &messages, .e = e};
+    struct responses_reader r = {.a = a, .past = past, .messages = &messages, .req = req, .e = e};
 
     spoken_init(&r.spoken);
     r.n_leading = responses_leading_tools(body);

@@ -9,6 +9,7 @@
 #include "common/base/buf.h"
 #include "common/codec/json_build.h"
 #include "worker/dialect/request_fields.h"
+#include "worker/dialect/request_members.h"
 #include "worker/request/chat.h"
 
 static bool is_client_search(const struct json *tool)
@@ -21,11 +22,12 @@ static bool is_client_search(const struct json *tool)
 struct tools_reader {
     const struct response_tools *given;
     struct tool_list list;
+    struct chat_request *told; /* of kinds that are skipped; NULL: the body's own list tells */
     struct err *e;
 };
 
 /* Adds a tool, or those of a namespace one level deep, by its flat name. Kinds that only the
- * vendor's server runs are skipped. */
+ * vendor's server runs are skipped, and so is a namespace in a namespace. */
 static int read_tool(struct tools_reader *l, const struct json *v, const char *path,
                      struct str space)
 {
@@ -44,27 +46,34 @@ static int read_tool(struct tools_reader *l, const struct json *v, const char *p
         return err_field(e, path_at(at, "%s.name", path),
                          "%s.name has %zu bytes, but a name may have %d at most", path, name.len,
                          TOOL_NAME_MAX);
-    for (uint32_t i = 0; str_eq_c(type, "namespace") && json_at(inner, i); i++) {
-        path_at(at, "%s.tools[%u]", path, i);
-        if (!str_eq_c(json_string(json_get(json_at(inner, i), "type")), "namespace") &&
-            read_tool(l, json_at(inner, i), at, name))
-            return -1;
-    }
-    if (str_eq_c(type, "custom") && name.len)
-        tools_add_freeform(&l->list, responses_flat_name(l->given, space, name),
-                           json_get(v, "description"));
-    if (is_client_search(v))
-        tools_add(&l->list, STR("tool_search"), json_get(v, "description"), parameters);
-    if (!str_eq_c(type, "function"))
+    if (str_eq_c(type, "namespace") && !space.p) {
+        for (uint32_t i = 0; json_at(inner, i); i++) {
+            path_at(at, "%s.tools[%u]", path, i);
+            if (read_tool(l, json_at(inner, i), at, name.p ? name : STR("")))
+                return -1;
+        }
         return 0;
+    }
+    if (is_client_search(v)) {
+        tools_add(&l->list, STR("tool_search"), json_get(v, "description"), parameters);
+        return 0;
+    }
+    if (!str_eq_c(type, "function") && !str_eq_c(type, "custom")) {
+        if (l->told)
+            request_note_skipped(l->list.names.arena, "tools", type, l->told);
+        return 0;
+    }
     if (!name.len)
         return err_field(e, path_at(at, "%s.name", path), "%s.name must be a non-empty string",
                          path);
     if (!json_is_null(parameters) && parameters->kind != JSON_OBJECT)
         return err_field(e, path_at(at, "%s.parameters", path), "%s.parameters must be an object",
                          path);
-    tools_add(&l->list, responses_flat_name(l->given, space, name), json_get(v, "description"),
-              parameters);
+    name = responses_flat_name(l->given, space, name);
+    if (str_eq_c(type, "custom"))
+        tools_add_freeform(&l->list, name, json_get(v, "description"));
+    else
+        tools_add(&l->list, name, json_get(v, "description"), parameters);
     return 0;
 }
 
@@ -174,6 +183,7 @@ int responses_read_tools(struct arena *a, const struct json *body, struct chat_r
     response_tools_read(&given, a, body);
     if (read_list(&l, json_get(body, "tools"), "tools"))
         return -1;
+    l.told = req;
     for (; i < n_leading; i++)
         if (read_item(&l, json_at(input, i), i))
             return -1;
