@@ -534,6 +534,9 @@ def test_budgets_are_those_of_the_expanded_prompt(vision):
     assert engine.requests[0]["body"]["sampling_params"]["max_new_tokens"] == 400 - count
     answer = chat(gateway, sid, [user(kit.image(SHOT), kit.image(kit.png(512, 512)))])
     assert answer.status == 400 and answer.json()["error"]["code"] == "context_length_exceeded"
+    long = chat(gateway, sid, [user(text("word " * 400))])
+    assert (long.status, long.json()["error"]["code"], long.json()["error"]["type"]) == (400, *(answer.json()["error"][k] for k in ("code", "type")))
+    assert len(engine.requests) == 1
     t = gateway.get(f"/sessions/{sid}/trajectories?max_tokens=100").json()
     assert not t["trajectories"] and t["summary"]["dropped"][0]["tokens"] > 256
 

@@ -129,7 +129,9 @@ def test_positions_of_verl_are_those_of_the_model(vision):
     t = get("json").json()["trajectories"][0]
     tensors, _ = read_safetensors(get("verl").body)
     ids = t["prompt_ids"] + t["response_ids"]
-    want = kit.position_ids(ids, [i["grid_thw"] for i in t["images"]])
+    grids = [list(kit.grid(*kit.size_of(s))) for s in SHOTS]
+    assert tensors["image_grid_thw.0"][2] == [n for grid in grids for n in grid]
+    want = kit.position_ids(ids, grids)
     assert tensors["position_ids.0"][1:] == ([4, len(ids)], [n for row in want for n in row])
     collapsed, _ = read_safetensors(get("verl&ids=collapsed").body)
     n = len(collapsed["input_ids.0"][2])
