@@ -36,7 +36,7 @@ uint64_t setup_fetch_limit(const struct config *c)
 struct model_options setup_model(const struct config *c)
 {
     static const char *const tool_images[] = {
-        [TOOL_IMAGES_AUTO] = NULL,
+        [TOOL_IMAGES_AUTO] = "auto",
         [TOOL_IMAGES_INLINE] = "inline",
         [TOOL_IMAGES_USER] = "user",
     };

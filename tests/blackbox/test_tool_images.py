@@ -271,8 +271,16 @@ def test_a_form_that_is_not_shown_is_refused_at_the_start(tmp_path, template, va
                                            (NEITHER, "results of tools can have none")], ids=["inline", "user", "none"])
 def test_check_tells_the_form(tmp_path, template, said):
     folder = kit.model_folder(tmp_path / "m", template=template)
-    done = subprocess.run([BINARY, "check", folder, "--trials", "0"], capture_output=True, text=True, timeout=60, check=True)
-    assert said in done.stdout, done.stdout
+    for more in ([], ["--tool-images", "auto"]):
+        done = subprocess.run([BINARY, "check", folder, "--trials", "0", *more], capture_output=True, text=True, timeout=60, check=True)
+        assert said in done.stdout and "as told" not in done.stdout, done.stdout
+
+
+def test_auto_is_no_word_to_a_model_of_text(tmp_path):
+    folder = kit.model_folder(tmp_path / "m", None)
+    for command in (["check", folder, "--trials", "0"], ["config", "--check", "--model", folder]):
+        done = subprocess.run([BINARY, *command, "--tool-images", "auto"], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
 
 
 def test_a_template_that_shows_them_nowhere_is_refused_by_call(serve):

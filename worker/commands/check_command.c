@@ -20,10 +20,11 @@ struct check_args {
 
 static int usage(void)
 {
-    (void)fprintf(stderr, "usage: rollgate check [DIR] [--chat-template FILE] [--tool-parser NAME]"
-                          " [--reasoning-parser NAME]\n                      "
-                          "[--tito-family NAME] [--tool-images inline|user]\n                      "
-                          "[--context-length N] [--trials N] [--seed N]\n");
+    (void)fprintf(stderr,
+                  "usage: rollgate check [DIR] [--chat-template FILE] [--tool-parser NAME]"
+                  " [--reasoning-parser NAME]\n                      "
+                  "[--tito-family NAME] [--tool-images auto|inline|user]\n                      "
+                  "[--context-length N] [--trials N] [--seed N]\n");
     return 2;
 }
 

@@ -31,7 +31,7 @@ struct model_options {
     const char *tool_parser;
     const char *reasoning_parser;
     const char *tito_family;
-    const char *tool_images; /* where pictures of tools' results stand: "inline" or "user" */
+    const char *tool_images; /* where pictures of tools' results stand: "auto", "inline", "user" */
     uint32_t context_length; /* 0: from config.json / tokenizer_config.json */
 };
 

@@ -249,11 +249,15 @@ int tool_images_choose(struct model *m, struct model_scratch *s, const char *tol
     static const char *const lacks[FORMS] = {
         "the chat template shows no image in a tool's message",
         "the chat template shows no user's message with images behind a tool's"};
-    int form = told ? form_named(told) : -1, best = FORMS;
+    int form, best = FORMS;
     bool shows[FORMS];
 
+    if (told && str_eq_c(str_cstr(told), "auto"))
+        told = NULL;
+    form = told ? form_named(told) : -1;
     if (told && form < 0)
-        return err_set(e, ERR_CONFIG, "unknown --tool-images %.64s; known: inline, user", told);
+        return err_set(e, ERR_CONFIG, "unknown --tool-images %.64s; known: auto, inline, user",
+                       told);
     if (!m->info.vision)
         return told ? err_set(e, ERR_CONFIG, "--tool-images %s: this model takes no images", told)
                     : 0;
