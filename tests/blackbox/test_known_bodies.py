@@ -10,6 +10,7 @@ import threading
 import pytest
 
 import gateway as g
+import vision_kit as kit
 from stub_engines import StubEngine
 
 KNOWS = {"known_bodies_least": 1}
@@ -277,6 +278,43 @@ def test_a_long_body_of_which_little_is_new_is_read_on_the_spot(start):
     assert helped(turns) > 0
     assert helped(turns) == 0
     assert helped([user("v " * 150000), said("so"), user("on")]) > 0
+
+
+def helper_works(gateway):
+    return gateway.metrics()["rollgate_helper_work_seconds_count"]
+
+
+def test_a_long_body_of_a_model_that_sees(pair, tmp_path):
+    """Its pictures are lifted out of what is new of it; texts that only look like some are none. A turn of texts is read as where
+    the model sees nothing."""
+    gateways = pair(model=kit.model_folder(tmp_path / "m"), audit_every=1000, context_length=4000000)
+    twin, small, large, blob = Twin(gateways), kit.png(64, 64), kit.big(40), kit.b64(bytes(range(256)) * 56)
+    turns = [user("w " * 150000), said("so")]
+    picture = {"type": "image_url", "image_url": {"url": kit.url(large)}}
+    news = ["text", "more", blob, f'"data":"{blob}"', [kit.text("see"), kit.image(small)], "text", "data:image/png;base64," + blob, "text",
+            [picture, kit.text("and")], "text", [picture], [kit.text("x " * 150000)], "text"]
+    helped = []
+    for new in news:
+        turns.append({"role": "user", "content": new})
+        before = helper_works(gateways[0])
+        answer = twin.call("chat", chat(turns))[0]
+        assert answer.status == 200, (new[:50], answer.text)
+        turns.append(answer.json()["choices"][0]["message"])
+        helped.append(helper_works(gateways[0]) - before)
+    assert helped[0] > 0 and not any(helped[1:4]) and all(helped[4:]), helped
+    broken = kit.image(large[:-9])
+    for bad in (broken, {"type": "image_url", "image_url": {"url": kit.url(large)[:-8] + "@@@@@@@@"}}):
+        assert twin.call("chat", chat(turns + [{"role": "user", "content": [bad]}]))[0].status == 400
+    twin.end()
+    check_known(gateways)
+    other = Twin(gateways)
+    turns = [user("w " * 150000), said("so"), user("on")]
+    for n in range(3):
+        before = helper_works(gateways[0])
+        answer = other.call("messages", json.dumps({"max_tokens": 9, "messages": turns}))[0].json()
+        assert (helper_works(gateways[0]) > before) == (n == 0)
+        turns += [{"role": "assistant", "content": answer["content"]}, user(f"turn {n}")]
+    other.end()
 
 
 def test_nothing_of_it_outlives_a_session_in_memory(pair):

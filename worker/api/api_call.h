@@ -56,6 +56,7 @@ struct api_call {
     struct image_lifts *lifts;   /* what was taken out of the body, while it is read; or NULL */
     size_t came_bytes;           /* of that body; 0: nothing was */
     struct known_reading *known; /* what is known of the body, while it is read; or NULL */
+    bool knows;                  /* it is read with that */
     uint64_t number;             /* of the call in its session, once known */
     bool late;                   /* a helper has read it: the session may have changed */
     bool regroups;               /* calls sent back may be one answer: regroup.h */
@@ -81,6 +82,10 @@ int api_call_read_body(struct api_call *c, struct body_text *ret, struct err *e)
  * session is c->held; `done` is called on the loop, perhaps at once, with NULL when they are all
  * there, unless the client leaves: then the call is gone. */
 void api_call_fetch(struct api_call *c, void (*done)(struct api_call *c, const struct err *e));
+
+/* Whether what is to be read of the body (c->known knows the rest) may have pictures that are
+ * lifted out of it. */
+bool api_call_may_lift(const struct api_call *c);
 
 /* Reads `body` (in the call's arena, c->lifts in it) into body and req. */
 int api_call_parse(struct api_call *c, const struct body_text *body, struct err *e);

@@ -114,7 +114,7 @@ int api_call_parse(struct api_call *c, const struct body_text *body, struct err 
     int rc;
 
     c->arena.max_bytes = request_limits_budget(&c->limits, MAX_OF(body->whole.len, c->came_bytes));
-    if (c->known ? known_reading_parse(c->known, &c->arena, body, &c->body, e)
+    if (c->knows ? known_reading_parse(c->known, &c->arena, body, &c->body, e)
                  : json_parse(&c->arena, body->whole, &c->body, e))
         return e->kind == ERR_BODY_TOO_LARGE ? request_limits_memory(&c->limits, &c->arena, e) : -1;
     if (!json_is(c->body, JSON_OBJECT))
@@ -122,7 +122,7 @@ int api_call_parse(struct api_call *c, const struct body_text *body, struct err 
     if (request_limits_lists(&c->limits, c->body, e))
         return -1;
     c->req = ARENA_NEW(&c->arena, struct chat_request);
-    past.known = c->known ? known_reading_messages(c->known) : NULL;
+    past.known = c->knows ? known_reading_messages(c->known) : NULL;
     rc = c->dialect->parse(&c->arena, c->body, &headers, &past, c->req, e);
     if (rc == 0) {
         look(&engines, look_at_engines);
@@ -157,18 +157,30 @@ static struct body_text whole_text(struct str body)
     return (struct body_text){.whole = body, .tail = body};
 }
 
+bool api_call_may_lift(const struct api_call *c)
+{
+    struct str body = exchange_closed_body(c->x);
+
+    if (body.len <= WORK_JSON_MAX || !c->images.vision)
+        return false;
+    return !c->known || body.len > WORK_KNOWN_MAX ||
+           image_lifts_any(body, known_reading_from(c->known, c->dialect, exchange_body(c->x)));
+}
+
 /* The body, in the arena: what is long because of pictures, without them; of what is known only
  * what follows it. */
 static struct body_text take_body(struct api_call *c)
 {
     struct str body = exchange_closed_body(c->x);
+    bool lifts = api_call_may_lift(c);
     struct body_text text;
 
-    if (c->known) {
+    c->knows = c->known && !lifts;
+    if (c->knows) {
         known_reading_begin(c->known, c->dialect, exchange_body(c->x), &c->arena, &text);
         return text;
     }
-    if (body.len <= WORK_JSON_MAX || !c->images.vision)
+    if (!lifts)
         return whole_text(arena_str(&c->arena, exchange_body(c->x)));
     c->came_bytes = body.len;
     *c->lifts = (struct image_lifts){.least = IMAGE_LIFT_LEAST,

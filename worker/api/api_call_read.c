@@ -23,7 +23,7 @@ int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
     body.hash = c->came_bytes ? NULL : c->hash; /* pictures were looked for: another text, maybe */
     if (rc == 0)
         request_hash(&body, c->body, c->hash);
-    if (c->known)
+    if (c->knows)
         known_reading_end(c->known, exchange_body(c->x), rc == 0 && c->req->n_shown == 0);
     if (rc) {
         arena_done(&c->arena); /* here: much memory takes long to give back */

@@ -123,7 +123,8 @@ static void refuse_call(struct api_call *c, const struct err *e)
 /* It is over: it would hold what others of the session know as long as the answer takes. */
 static void note_body(struct api_call *c)
 {
-    known_bodies_note(c->service, str_cstr(c->id), c->known);
+    if (c->knows)
+        known_bodies_note(c->service, str_cstr(c->id), c->known);
     known_reading_free(c->known);
     c->known = NULL;
 }
@@ -188,12 +189,12 @@ static void on_dropped(struct long_work *w)
 }
 
 /* What earlier requests of the session began with. Where pictures are lifted out of a body, it is
- * another text that is read. */
+ * another text that is read: longer ones of a model that sees are looked through for them. */
 static void know_body(struct api_call *c)
 {
     size_t bytes = exchange_closed_body(c->x).len;
 
-    if (c->held && c->dialect->list && (bytes <= WORK_JSON_MAX || !c->images.vision))
+    if (c->held && c->dialect->list && (bytes <= WORK_KNOWN_MAX || !c->images.vision))
         c->known = known_bodies_look(c->service, str_cstr(c->id), bytes);
 }
 
@@ -215,7 +216,8 @@ static bool is_short(struct api_call *c)
 
     if (bytes <= WORK_JSON_MAX || !c->known || bytes > WORK_KNOWN_MAX)
         return bytes <= WORK_JSON_MAX;
-    return known_reading_work(c->known, c->dialect, exchange_body(c->x)) <= WORK_JSON_MAX;
+    return known_reading_work(c->known, c->dialect, exchange_body(c->x)) <= WORK_JSON_MAX &&
+           !api_call_may_lift(c);
 }
 
 /* Reads on the spot when the body is short, else in a helper; `ready` is called on the loop. The

@@ -234,6 +234,12 @@ size_t known_reading_work(struct known_reading *r, const struct dialect *d, stru
     return body.len - known + known / BYTES_FACTOR + r->n_items * ITEM_WORK;
 }
 
+size_t known_reading_from(struct known_reading *r, const struct dialect *d, struct str body)
+{
+    look(r, d, body);
+    return r->part.state.bytes;
+}
+
 void known_reading_begin(struct known_reading *r, const struct dialect *d, struct str body,
                          struct arena *a, struct body_text *ret)
 {

@@ -5,6 +5,7 @@
  *
  *   known_bodies_look     on the loop: what is known of the session is held for one reading
  *   known_reading_work    there as well, if wanted: how much there is to read
+ *   known_reading_from    in the reading, if wanted: where that begins
  *   known_reading_begin   in the reading, on whatever thread: the one that has most of the body
  *   known_reading_parse   the rest is read
  *   known_reading_keep    and taken note of
@@ -43,6 +44,9 @@ struct known_reading *known_bodies_look(struct service *a, struct str session_id
 /* About how long reading the body will take, as bytes of one of which nothing is known. Compares
  * all of it. `d` is the same for known_reading_begin. */
 size_t known_reading_work(struct known_reading *r, const struct dialect *d, struct str body);
+
+/* From which byte on the body is to be read; as of known_reading_work. */
+size_t known_reading_from(struct known_reading *r, const struct dialect *d, struct str body);
 
 /* Fills *ret with what is known of the body and with the rest, which is copied to the arena; the
  * arena's used bytes are those of the whole. It holds what values point into. */

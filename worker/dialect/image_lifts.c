@@ -95,6 +95,37 @@ static size_t base64_start(struct str body, size_t quote, struct str text)
     return comma + 1;
 }
 
+/* The next string from *at on that is long enough and may be a picture's: *ret is its base64, *at
+ * the quote behind it. */
+static bool next_text(struct image_lifts *l, struct str body, size_t *at, struct str *ret)
+{
+    while (*at < body.len) {
+        size_t start = find_quote(l, body, *at), end, from;
+
+        if (start == body.len)
+            break;
+        end = string_end(l, body, start + 1);
+        *ret = str_sub(body, start + 1, end - start - 1);
+        *at = end + 1;
+        if (ret->len < l->least)
+            continue;
+        from = base64_start(body, start, *ret);
+        if (from == SIZE_MAX)
+            continue;
+        *ret = str_sub(*ret, from, ret->len);
+        return true;
+    }
+    return false;
+}
+
+bool image_lifts_any(struct str body, size_t at)
+{
+    struct image_lifts l = {.least = IMAGE_LIFT_LEAST};
+    struct str text;
+
+    return next_text(&l, body, &at, &text);
+}
+
 /* --- lifting --- */
 
 static struct image_lift *add(struct image_lifts *l, struct arena *a)
@@ -137,20 +168,11 @@ static void lift(struct image_lifts *l, struct arena *a, struct str body, struct
 
 static void lift_all(struct image_lifts *l, struct arena *a, struct str body)
 {
-    for (size_t at = 0; at < body.len && !arena_over(a); at++) {
-        size_t start = find_quote(l, body, at), from;
-        struct str text;
+    struct str text;
+    size_t at = 0;
 
-        if (start == body.len)
-            return;
-        at = string_end(l, body, start + 1);
-        text = str_sub(body, start + 1, at - start - 1);
-        if (text.len < l->least)
-            continue;
-        from = base64_start(body, start, text);
-        if (from != SIZE_MAX)
-            lift(l, a, body, str_sub(text, from, text.len));
-    }
+    while (!arena_over(a) && next_text(l, body, &at, &text))
+        lift(l, a, body, text);
 }
 
 /* --- the body that is read --- */

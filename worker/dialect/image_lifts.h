@@ -35,6 +35,9 @@ struct image_lifts {
 /* Of base64: worth lifting. */
 enum { IMAGE_LIFT_LEAST = 16 << 10 };
 
+/* Whether there may be pictures worth lifting from byte `at` on, which is in no string. */
+bool image_lifts_any(struct str body, size_t at);
+
 /* The body without its pictures, in the arena; all of it when it has none. `l` has least,
  * max_bytes, reach and gone. */
 struct str image_lifts_take(struct image_lifts *l, struct arena *a, struct str body);

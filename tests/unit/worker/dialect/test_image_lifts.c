@@ -81,6 +81,7 @@ static size_t lifted(const char *text, size_t n)
     turn(buf_str(&copy));
     rest = image_lifts_take(&l, &a, buf_str(&copy));
     cr_expect_eq(gone.n, l.n);
+    cr_expect(l.n == 0 || image_lifts_any(buf_str(&body), 0), "%s", text);
     cr_expect_eq(rest.len + gone.bytes, body.len + l.n * (1 + SHA256_HEX_LEN));
     cr_expect(str_eq(image_lifts_undo(&l, &b, rest), buf_str(&body)), "%s", text);
     arena_done(&a);
@@ -118,6 +119,20 @@ TEST(image_lifts, what_is_lifted)
     cr_expect_eq(lifted("{\"url\":\"data:image/png;base64,@\"}", 300), 0, "short ones stay");
     cr_expect_eq(lifted("{\"url\":\"data:image/png;base64,@\"}", 2 << 20), 0,
                  "so do too long ones");
+}
+
+TEST(image_lifts, may_be_looked_for_behind_a_place)
+{
+    struct buf body = {0};
+    size_t last;
+
+    make_body(&body, "[{\"data\":\"@\"},{\"url\":\"data:;base64,@\"},{\"date\":\"@\"}]", BYTES);
+    last = str_find(buf_str(&body), STR(",{\"date\""), 0);
+    cr_expect(image_lifts_any(buf_str(&body), 0));
+    cr_expect(image_lifts_any(buf_str(&body), str_find(buf_str(&body), STR(",{\"url"), 0)));
+    cr_expect_not(image_lifts_any(buf_str(&body), last));
+    cr_expect_not(image_lifts_any(buf_str(&body), body.len));
+    buf_done(&body);
 }
 
 TEST(image_lifts, are_known_by_where_they_stand)
