@@ -113,6 +113,16 @@ def descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
+def is_free(port):
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            s.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 def check(gateway):
     """All that is wrong with one gateway at the end of a test."""
     faults = []
@@ -128,12 +138,10 @@ def check(gateway):
         faults.append(f"processes left: {gateway.leftovers()}")
         for pid in gateway.leftovers():
             os.kill(pid, signal.SIGKILL)
-    with socket.socket() as s:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            s.bind(("127.0.0.1", gateway.port))
-        except OSError as e:
-            faults.append(f"port {gateway.port} is still taken: {e}")
+    try:  # a killed process gives its memory back before its sockets: it has no name then, but its port
+        g.wait_until(lambda: is_free(gateway.port), 10, "the port is free")
+    except AssertionError:
+        faults.append(f"port {gateway.port} is still taken")
     faults += [f"log: {line}" for line in gateway.unasked_errors()]
     return faults
 

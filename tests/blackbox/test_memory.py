@@ -134,7 +134,9 @@ def test_many_wait_for_one_large_session(start):
     talk = user("go")
     for turn in range(120):
         talk = say(gateway, session, talk) + user(f"{turn} " + "y" * 4000)
-    small = new(gateway)
+    made = []  # while the large one is being written out there is no room for another
+    wait_until(lambda: made.append(gateway.post("/sessions", {})) or made[-1].status == 200, 20, "a second one is made")
+    small = made[-1].json()
     wait_until(lambda: gateway.metrics()["rollgate_sessions_spilled"] > 0, 5, "it is spilled")
     asked = [lambda: gateway.get(f"{path}/trajectories").json()["trajectories"][0]["response_ids"]] * 4
 

@@ -134,7 +134,8 @@ static void pause_anew(struct service *a, enum engine_pause mode)
 
 void admin_done(struct service *a)
 {
-    version_round_stop(a->calls.engines);
+    if (a->calls.engines) /* a worker that could not start has none */
+        version_round_stop(a->calls.engines);
     engines_done(a);
     bulks_done(a);
     if (a->drain)
