@@ -316,6 +316,7 @@ static void exchange_dispose(void *p)
     x->conn->server->body_bytes -= x->body_bytes;
     buf_done(&x->waiting);
     land(x);
+    server_rest(x->conn);
     if (x->conn->server->draining)
         server_announce(x->conn);
 }

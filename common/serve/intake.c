@@ -1,14 +1,20 @@
 /*
- * Requests come into room of their own length. libh2o reads all that a socket has in one step, into
- * room that it doubles when it is full, copying what is there. So the first bytes of a request are
- * read here, before libh2o sees that there are any: their head tells how long it is, and room is
- * made for all of it, into which libh2o reads the rest.
+ * We read what comes on a connection, and libh2o does not: it would read all that a socket has in
+ * one step, as long as the peer writes more, into room that it doubles when it is full, copying
+ * what is there. So whenever libh2o begins to read (at accept, and after each answer) its reading
+ * is stopped in the same turn, before it can wait for anything (intake_take), and our watch on the
+ * connection tells when there are bytes (intake_read).
  *
- * Of many megabytes one step takes longer than others should wait. So of a long request reading is
- * taken over from libh2o, a piece a turn; with the last byte it goes back, and libh2o finds all in
- * the connection's input. What was read for nothing, because the peer leaves, goes back to the
- * system in pieces, too: all of it at once takes as long. What has come is packed meanwhile
- * (packed_input.h).
+ * The head of a request tells how long it is: room is made for all of it, and libh2o is called
+ * when all of it lies in the connection's input, or with each piece if the head tells no length. A
+ * long request is read a piece a turn, since of many megabytes one step takes longer than others
+ * should wait. What was read for nothing, because the peer leaves, goes back to the system in
+ * pieces, too: all of it at once takes as long. Of a long request what has come is packed
+ * meanwhile (packed_input.h).
+ *
+ * The watch tells each arrival once. What it tells while a request is answered, and what a read
+ * that was filled may have left in the socket, is kept in `unread` and looked for afterwards. The
+ * end of the peer's bytes is libh2o's to see: it gets its reading back, and closes.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -21,8 +27,7 @@
 
 enum {
     FIRST_ROOM = 4096,        /* for the first bytes of a request, at least */
-    INTAKE_LONG = 1 << 20,    /* we take over requests of more, */
-    INTAKE_LEAST = 64 << 10,  /* or, if the head came in parts, when so much has come */
+    INTAKE_LONG = 1 << 20,    /* requests of more are read in pieces */
     INTAKE_PIECE = 128 << 10, /* read at once: new memory costs a microsecond a kilobyte */
     PACK_AT_ONCE = 6,         /* blocks; a piece is two, and the first may begin a page later */
     FADE_PIECE = 1 << 20,     /* given back at once: half a microsecond a kilobyte */
@@ -100,64 +105,54 @@ void intake_forget(struct server_conn *c)
     c->intake.room_bytes = 0;
     c->intake.whole_bytes = 0;
     c->intake.left = false;
+    c->intake.had = NULL;
     loop_task_cancel(c->server->loop, &c->intake.more);
 }
 
-static bool take_over(struct server_conn *c)
+void intake_take(struct server_conn *c)
 {
-    h2o_socket_t *sock = c->sock;
-    size_t max = c->server->conf.max_request_entity_size, had = sock->input->size;
-    size_t whole = told_bytes(input_of(c));
-
-    if (whole <= MAX_OF(had, (size_t)INTAKE_LONG) || whole > max || !sock->_cb.read)
-        return false;
-    c->intake.whole_bytes = whole;
-    c->intake.had = sock->_cb.read;
-    h2o_socket_read_stop(sock);
-    make_room(c, whole);
-    begin_packing(c);
-    return true;
-}
-
-static void on_more(struct loop_task *t)
-{
-    intake_read(CONTAINER_OF(t, struct server_conn, intake.more));
-}
-
-/* The first bytes of a request, while libh2o has not looked. c may be gone then. */
-static void begin(struct server_conn *c)
-{
-    h2o_socket_t *sock = c->sock;
-    h2o_iovec_t room;
-    size_t whole;
-    ssize_t n;
-
-    if (c->refused || c->intake.room_bytes > 0 || !sock->_cb.read)
+    if (!c->sock->_cb.read)
         return;
-    room = h2o_buffer_reserve(&sock->input, FIRST_ROOM);
-    do {
-        n = read(c->fd, room.base, room.len);
-    } while (n < 0 && errno == EINTR);
-    if (n <= 0)
-        return; /* libh2o sees the same */
-    sock->input->size += (size_t)n;
-    server_count_input(c);
-    if (take_over(c)) {
-        loop_task_post(c->server->loop, &c->intake.more, on_more);
-        return;
-    }
-    whole = told_bytes(input_of(c));
-    if (whole > sock->input->size && whole <= c->server->conf.max_request_entity_size)
-        make_room(c, whole);
-    sock->_cb.read(sock, NULL); /* c may be gone */
+    c->intake.had = c->sock->_cb.read;
+    h2o_socket_read_stop(c->sock);
 }
 
 void intake_give_back(struct server_conn *c)
 {
-    if (c->intake.whole_bytes == 0)
+    h2o_socket_cb had = c->intake.had;
+
+    if (!had)
         return;
     intake_forget(c);
-    h2o_socket_read_start(c->sock, c->intake.had);
+    h2o_socket_read_start(c->sock, had);
+}
+
+/* The request at hand is answered, or other work was first. */
+static void on_more(struct loop_task *t)
+{
+    struct server_conn *c = CONTAINER_OF(t, struct server_conn, intake.more);
+
+    if (!c->exchange)
+        intake_read(c);
+}
+
+static void read_later(struct server_conn *c)
+{
+    loop_task_post(c->server->loop, &c->intake.more, on_more);
+}
+
+/* What libh2o refuses for its length it gets as it comes. */
+static void look_at_head(struct server_conn *c)
+{
+    size_t whole = told_bytes(input_of(c));
+
+    if (whole > c->server->conf.max_request_entity_size)
+        return;
+    c->intake.whole_bytes = whole;
+    if (whole > c->sock->input->size)
+        make_room(c, whole);
+    if (whole > MAX_OF(c->sock->input->size, (size_t)INTAKE_LONG))
+        begin_packing(c);
 }
 
 /* Where it stands it stays: packed_input_begin is called once there is room for all of it. What
@@ -174,18 +169,40 @@ static void pack(struct server_conn *c)
     packed_input_add(&c->packed, in->bytes + MIN_OF(in->size, most));
 }
 
+/* How much to ask the socket for. Of a request of known length that is not long: all, and some
+ * more, so that a read that is not filled shows that nothing is left. */
+static size_t next_piece(const struct server_conn *c, size_t room)
+{
+    size_t whole = c->intake.whole_bytes, had = c->sock->input->size;
+
+    if (whole > INTAKE_LONG)
+        return MIN_OF(whole - had, (size_t)INTAKE_PIECE);
+    return whole > 0 ? room : MIN_OF(room, (size_t)INTAKE_PIECE);
+}
+
+/* Behind the last bytes comes the end, of which the watch has told with them. */
+static bool ends(const struct server_conn *c)
+{
+    return c->gone || c->shut || c->refused;
+}
+
+/* As read(2). */
 static ssize_t read_piece(struct server_conn *c)
 {
     h2o_buffer_t **in = &c->sock->input;
-    size_t piece = MIN_OF(c->intake.whole_bytes - (*in)->size, (size_t)INTAKE_PIECE);
-    h2o_iovec_t room = h2o_buffer_reserve(in, piece + ROOM_AFTER);
+    size_t whole = c->intake.whole_bytes;
+    size_t rest = whole > (*in)->size ? whole - (*in)->size : 0, piece;
+    size_t least = MIN_OF(rest, whole > INTAKE_LONG ? (size_t)INTAKE_PIECE : rest);
+    h2o_iovec_t room = h2o_buffer_reserve(in, MAX_OF(least + ROOM_AFTER, (size_t)FIRST_ROOM));
     ssize_t n;
 
+    piece = next_piece(c, room.len);
     do {
         n = read(c->fd, room.base, piece);
     } while (n < 0 && errno == EINTR);
     if (n > 0)
         (*in)->size += (size_t)n;
+    c->intake.unread = n > 0 && ((size_t)n == piece || ends(c));
     pack(c);
     return n;
 }
@@ -209,31 +226,51 @@ static void fade(struct server_conn *c)
     }
     cut_input(in, in->size - FADE_PIECE);
     server_count_input(c);
-    loop_task_post(c->server->loop, &c->intake.more, on_more);
+    read_later(c);
+}
+
+/* False if nothing came: there is nothing now, or the peer has left. */
+static bool read_some(struct server_conn *c)
+{
+    ssize_t n = c->intake.left ? 0 : read_piece(c);
+
+    if (n < 0 && errno == EAGAIN)
+        return false;
+    if (n <= 0) {
+        fade(c);
+        return false;
+    }
+    server_count_input(c);
+    if (c->intake.whole_bytes == 0)
+        look_at_head(c);
+    return true;
+}
+
+/* Whether the rest of the request is read in this turn as well. */
+static bool reads_on(const struct server_conn *c)
+{
+    return c->intake.unread && c->intake.whole_bytes <= INTAKE_LONG &&
+           c->intake.whole_bytes > c->sock->input->size;
 }
 
 void intake_read(struct server_conn *c)
 {
-    ssize_t n;
+    h2o_socket_cb had;
 
-    if (c->intake.whole_bytes == 0 && c->sock->input->size < INTAKE_LEAST) {
-        begin(c);
+    intake_take(c);
+    had = c->intake.had;
+    if (!had)
+        return;
+    if (h2o_socket_is_writing(c->sock)) { /* "100 Continue" */
+        read_later(c);
         return;
     }
-    if (c->intake.whole_bytes == 0 && !take_over(c))
-        return;
-    n = c->intake.left ? 0 : read_piece(c);
-    if (n < 0 && errno == EAGAIN)
-        return;
-    if (n <= 0) {
-        fade(c);
-        return;
-    }
-    server_count_input(c);
-    if (c->intake.whole_bytes > c->sock->input->size) {
-        loop_task_post(c->server->loop, &c->intake.more, on_more);
-        return;
-    }
-    intake_give_back(c);
-    c->intake.had(c->sock, NULL); /* c may be gone */
+    do {
+        if (!read_some(c))
+            return;
+    } while (reads_on(c));
+    if (c->intake.unread)
+        read_later(c); /* unless this begins an exchange */
+    if (c->intake.whole_bytes <= c->sock->input->size)
+        had(c->sock, NULL); /* c may be gone */
 }

@@ -5,10 +5,10 @@
  *                   our loop's descriptor -> on_inner -> loop_poll -> engines, timers, tasks
  *                   nothing of these      -> on_due -> timers and tasks, in the same turn
  *
- * Each connection is also watched by our loop (on_watch), as libh2o does not read while a
- * request is being answered: that shows when the peer leaves, when a router confirms a delivery,
- * and how much of an unfinished body has come. A retiring worker announces 199 on connections
- * without an answer under way, serves what still comes, and after PATIENCE_MS shuts the rest. */
+ * Each connection is watched by our loop (on_watch): we read requests for libh2o (intake.c), and
+ * see when the peer leaves, when a router confirms a delivery, and how much of an unfinished body
+ * has come. A retiring worker announces 199 on connections without an answer under way, serves
+ * what still comes, and after PATIENCE_MS shuts the rest. */
 
 #include "common/serve/server.h"
 
@@ -234,10 +234,30 @@ static void on_watch(struct loop_io *io, unsigned events)
     /* Shut by ourselves: requests that lay in the socket are still served. */
     left = (events & (LOOP_RDHUP | LOOP_HUP | LOOP_ERR)) && !c->gone && !c->shut;
     c->gone = c->gone || left;
+    c->intake.unread = true;
     if (!c->exchange)
         intake_read(c); /* c may be gone now */
     else if (left)
         exchange_abandon(c->exchange); /* the same */
+}
+
+/* In the turn in which an exchange has ended; libh2o has begun to read, but not waited yet. */
+static void on_rest(h2o_timeout_entry_t *t)
+{
+    struct server_conn *c = CONTAINER_OF(t, struct server_conn, intake.rest);
+
+    note_turn(c->server);
+    intake_take(c);
+    if (!c->exchange && (c->intake.unread || c->refused))
+        intake_read(c); /* c may be gone */
+}
+
+void server_rest(struct server_conn *c)
+{
+    struct server *s = c->server;
+
+    if (!h2o_timeout_is_linked(&c->intake.rest))
+        h2o_timeout_link(s->evloop, &s->ctx.zero_timeout, &c->intake.rest);
 }
 
 /* libh2o has closed the descriptor (so the kernel has dropped the watch as well). */
@@ -247,12 +267,21 @@ static void on_conn_closed(void *data)
 
     loop_forget(c->server->loop, &c->watch);
     intake_forget(c);
+    h2o_timeout_unlink(&c->intake.rest);
     packed_input_done(&c->packed);
     server_settle(c, false);
     server_count_unfinished(c, 0);
     c->server->n_conns--;
     list_remove(&c->item);
     free(c);
+}
+
+/* Nobody would tell us of what comes: the peer is turned away, and libh2o sees the end. */
+static void refuse_unwatched(struct server_conn *c, const struct err *e)
+{
+    log_warn(NULL, "cannot watch a connection", LOG_T("error", e->text));
+    c->refused = true;
+    (void)shutdown(c->fd, SHUT_RDWR);
 }
 
 /* Lives until libh2o closes the socket. */
@@ -268,9 +297,12 @@ static void conn_open(struct server *s, h2o_socket_t *sock)
     s->n_conns++;
     sock->on_close.cb = on_conn_closed;
     sock->on_close.data = c;
-    if (loop_add(s->loop, &c->watch, c->fd, LOOP_IN | LOOP_RDHUP, on_watch, &e))
-        log_warn(NULL, "cannot watch a connection", LOG_T("error", e.text));
+    c->intake.rest.cb = on_rest;
     h2o_accept(&s->accept, sock);
+    if (loop_add(s->loop, &c->watch, c->fd, LOOP_IN | LOOP_RDHUP, on_watch, &e))
+        refuse_unwatched(c, &e);
+    else
+        intake_take(c);
 }
 
 static void on_accept(h2o_socket_t *listener, const char *err);

@@ -19,13 +19,15 @@
 
 enum { NOTE_ROWS = 256 };
 
-/* A request that comes; a long one, of which libh2o has the head, we read to its end. */
+/* What comes on a connection while no request is answered (intake.c). */
 struct intake {
-    size_t whole_bytes;    /* head and body; 0: libh2o reads */
-    size_t room_bytes;     /* made for it at once; 0: none. Of server->room_bytes */
-    bool left;             /* the peer will send no more of it */
-    h2o_socket_cb had;     /* libh2o's callback for what was read */
-    struct loop_task more; /* there is more to read */
+    size_t whole_bytes;       /* head and body of the request; 0: its head does not tell (yet) */
+    size_t room_bytes;        /* made for it at once; 0: none. Of server->room_bytes */
+    bool left;                /* the peer will send no more of it */
+    bool unread;              /* the socket may have bytes that our watch tells no more of */
+    h2o_socket_cb had;        /* libh2o's callback for what was read; NULL: it reads, or nobody */
+    struct loop_task more;    /* there is more to read */
+    h2o_timeout_entry_t rest; /* linked: an exchange has ended in this turn */
 };
 
 /* One accepted connection; lives from accept to the close of its descriptor. */
@@ -143,8 +145,11 @@ void server_settle(struct server_conn *c, bool arrived);
 /* Settles it if a peer that confirms has done so. */
 void server_look(struct server_conn *c);
 
-/* intake.c: bytes may have come, and no request is at hand: reads the first of one, or more of a
- * long one. c may be gone then. */
+/* intake.c: stops libh2o's reading, if it reads; from now on we read for it. */
+void intake_take(struct server_conn *c);
+
+/* Bytes may have come, and no request is at hand: reads the first of one, or more of it. c may be
+ * gone then. */
 void intake_read(struct server_conn *c);
 
 /* The request is at hand, or the connection is no more. */
@@ -152,6 +157,10 @@ void intake_forget(struct server_conn *c);
 
 /* libh2o reads on. */
 void intake_give_back(struct server_conn *c);
+
+/* server.c: an exchange of c ends; what lies unread in the socket is read once libh2o has let go
+ * of its request. */
+void server_rest(struct server_conn *c);
 
 /* What of c's request has come counts for --max-worker-body-bytes; over it, somebody is refused. */
 void server_count_input(struct server_conn *c);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/mem.h"
 #include "common/os/loop.h"
 #include "common/serve/exchange.h"
 #include "common/serve/server.h"
@@ -25,6 +26,8 @@ struct rig {
     int listen_fd;
     struct loop_timer looking;
     int n; /* requests that came */
+    struct exchange *kept;
+    size_t unfinished_bytes, largest_step; /* of what came of a request */
 };
 
 static void count(struct rig *r)
@@ -38,9 +41,22 @@ static void on_request(void *ctx, struct exchange *x)
     exchange_reply(x, 200, "text/plain", STR("x"));
 }
 
+static void on_unfinished(void *ctx, size_t bytes, bool refused)
+{
+    struct rig *r = ctx;
+
+    cr_assert_not(refused);
+    if (bytes > r->unfinished_bytes)
+        r->largest_step = MAX_OF(r->largest_step, bytes - r->unfinished_bytes);
+    r->unfinished_bytes = bytes;
+}
+
 static void begin(struct rig *r, server_handler_fn handler, bool (*packs)(struct str line))
 {
-    struct server_options o = {.max_body_bytes = 1 << 20, .max_connections = 16, .packs = packs};
+    struct server_options o = {.max_body_bytes = 1 << 20,
+                               .max_connections = 16,
+                               .packs = packs,
+                               .on_unfinished = on_unfinished};
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     struct err e;
 
@@ -223,4 +239,115 @@ TEST(intake, requests_come_in_one_piece_or_by_bytes)
     wait_for(&r, 4);
     close(fd);
     end(&r);
+}
+
+static void keep(void *ctx, struct exchange *x)
+{
+    struct rig *r = ctx;
+
+    count(r);
+    r->kept = x;
+}
+
+/* The kernel tells once that bytes have come; these come while nobody may read them. */
+TEST(intake, a_request_that_came_during_an_answer_is_found_after_it)
+{
+    struct rig r;
+    int fd;
+
+    begin(&r, keep, NULL);
+    fd = client(&r);
+    say(fd, PLAIN);
+    for (int i = 1; i < 5; i++) {
+        wait_for(&r, i);
+        say(fd, PLAIN);
+        look(&r);
+        cr_assert_eq(r.n, i, "one at a time");
+        exchange_reply(r.kept, 200, "text/plain", STR("x"));
+    }
+    wait_for(&r, 5);
+    exchange_reply(r.kept, 200, "text/plain", STR("x"));
+    look(&r);
+    close(fd);
+    end(&r);
+}
+
+/* A read that is filled leaves the next request in the socket, and nothing tells of it again. */
+TEST(intake, a_request_behind_one_that_fills_a_read_is_found)
+{
+    static const size_t wholes[] = {4096, 8192, 131072, 1 << 20};
+    struct rig r;
+    int n = 0;
+
+    begin(&r, on_request, NULL);
+    server_limit_bodies(r.server, 4 << 20, 0);
+    for (size_t i = 0; i < sizeof(wholes) / sizeof(wholes[0]); i++) {
+        for (size_t whole = wholes[i] - 2; whole <= wholes[i] + 2; whole++) {
+            uint64_t limit_ms = clock_ms() + LIMIT_MS;
+            char *all = malloc(whole + sizeof(PLAIN));
+            size_t len = whole + sizeof(PLAIN) - 1, sent = 0;
+            int fd = client(&r), head;
+
+            memset(all, 'x', whole);
+            head = snprintf(
+                all, 128, "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: %7zu\r\n\r\n",
+                whole - strlen("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1234567\r\n\r\n"));
+            all[head] = 'x';
+            memcpy(all + whole, PLAIN, sizeof(PLAIN));
+            while (sent < len) {
+                ssize_t some = send(fd, all + sent, len - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+                sent += some > 0 ? (size_t)some : 0;
+                look(&r);
+                cr_assert(clock_ms() < limit_ms);
+            }
+            n += 2;
+            wait_for(&r, n);
+            close(fd);
+            free(all);
+        }
+    }
+    end(&r);
+}
+
+/* Of a body without a length, and of a long one with it, a turn reads a piece, however much lies in
+ * the socket. */
+TEST(intake, no_turn_reads_all_that_a_peer_has_sent)
+{
+    enum { PIECE = 128 << 10, IN_SOCKET = 200 << 10, WHOLE = 3 << 20 };
+
+    static const char *const heads[] = {
+        "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n300000\r\n",
+        "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3145728\r\n\r\n"};
+    static const char *const tails[] = {"\r\n0\r\n\r\n", ""};
+    char *body = malloc(WHOLE);
+
+    memset(body, 'x', WHOLE);
+    for (int i = 0; i < 2; i++) {
+        uint64_t limit_ms = clock_ms() + LIMIT_MS;
+        int size = IN_SOCKET * 2, fd;
+        size_t sent = 0;
+        struct rig r;
+
+        begin(&r, on_request, NULL);
+        server_limit_bodies(r.server, 4 << 20, 0);
+        fd = client(&r);
+        (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+        say(fd, heads[i]);
+        while (sent < WHOLE) {
+            ssize_t some = send(fd, body + sent, WHOLE - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+            if (some > 0)
+                sent += (size_t)some;
+            else
+                look(&r);
+            cr_assert(clock_ms() < limit_ms);
+        }
+        say(fd, tails[i]);
+        wait_for(&r, 1);
+        cr_assert_leq(r.largest_step, PIECE);
+        close(fd);
+        end(&r);
+    }
+    free(body);
 }
