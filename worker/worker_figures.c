@@ -40,6 +40,7 @@ void worker_figures_publish(const struct worker_state *w, struct server_bytes b)
     session_store_totals(env->store, &t);
     for (int phase = 0; phase < SESSION_PHASES; phase++)
         metrics_set_at(env->page, METRIC_sessions, phases[phase], t.phases[phase]);
+    metrics_set_at(env->page, METRIC_sessions, METRIC_PHASE_COPYING, t.copying);
     metrics_set(env->page, METRIC_live_tokens, t.tokens);
     metrics_set(env->page, METRIC_session_bytes, t.bytes);
     metrics_set(env->page, METRIC_spilled_bytes, t.evicted_bytes);

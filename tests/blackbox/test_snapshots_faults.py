@@ -7,6 +7,7 @@ import pytest
 
 import vision_kit as kit
 from gateway import in_parallel, wait_until
+from test_events import follow  # noqa: F401
 from test_faults import faulty  # noqa: F401
 from test_images_fetch import HERE, by, hosts, page, web  # noqa: F401
 from test_snapshots_images import SHOTS, brought, taken, talk
@@ -29,6 +30,11 @@ def there(vision, faulty, tmp_path):  # noqa: F811
 
 def folders(gateway):
     return [p.name for p in media(gateway).glob("sessions/*")]
+
+
+def sessions_by_phase(gateway):
+    found = {name.split('"')[1]: n for name, n in gateway.metrics().items() if name.startswith("rollgate_sessions{")}
+    return {phase: n for phase, n in found.items() if n}
 
 
 def written(gateway):
@@ -103,7 +109,7 @@ def test_a_session_that_cannot_be_taken_back_goes_later(there, taken_records):
     assert gateway.post("/sessions/finalize", {"labels": {"task": "4"}}).json()["ended"] == 0
     inject("writev", None)
     new = brought(gateway, document)
-    wait_until(lambda: gateway.metrics()['rollgate_sessions{phase="open"}'] == 1, what="what was there in part is deleted")
+    wait_until(lambda: sessions_by_phase(gateway) == {"open": 1}, what="what was there in part is deleted")
     gateway.kill()
     gateway.start()
     wait_until(lambda: folders(gateway) == [new], what="its pictures are gone")
@@ -228,6 +234,7 @@ def test_records_are_written_in_slices(there):
             assert [r["reward_info"] for r in rows] == [{"score": 99}]
             break
         assert (state, ended) == (404, 0)
+        wait_until(lambda: answers or sessions_by_phase(gateway) == {"copying": 1}, what="it is counted as what it is")
         seen += 1
     inject("slow", None)
     thread.join(20)
@@ -235,10 +242,13 @@ def test_records_are_written_in_slices(there):
     assert seen >= 5, "others waited for all of it"
     assert [s["session_id"] for s in gateway.get("/sessions").json()["sessions"]] == folders(gateway)
     assert taken(gateway, folders(gateway)[0])["n_records"] == document["n_records"]
+    wait_until(lambda: sessions_by_phase(gateway) == {"open": 1}, what="it is open")
 
 
-def test_who_leaves_between_two_slices_leaves_nothing(there):
+def test_who_leaves_between_two_slices_leaves_nothing(there, follow):  # noqa: F811
+    """Nor is a word of it told to who follows the sessions: it was never shown."""
     document, gateway, inject = there(rewards=100)
+    follower = follow(gateway, "/events")
     inject("slow", "20")
     before = written(gateway)
     c = gateway.connect()
@@ -248,6 +258,11 @@ def test_who_leaves_between_two_slices_leaves_nothing(there):
     wait_until(lambda: not files(gateway) and not folders(gateway), 60, "its pictures are dropped")
     inject("slow", None)
     assert gateway.get("/sessions").json()["sessions"] == []
+    own = gateway.post("/sessions", {}).json()["session_id"]
+    follower.wait("session", lambda d: d["session_id"] == own)      # told in the order of the changes
+    assert {d["session_id"] for name in ("session", "session_gone") for d in follower.of(name)} == {own}
+    gateway.request("DELETE", f"/sessions/{own}")
+    follower.wait("session_gone", lambda d: d["session_id"] == own)
     gateway.kill()
     gateway.start()
     assert gateway.get("/sessions").json()["sessions"] == [] and not files(gateway)

@@ -57,6 +57,25 @@ bool ledger_give_reserve(struct ledger *l, struct str session_id)
     return journal_give_reserve(places_find(l->residency->places, session_id)->journal);
 }
 
+/* Whether nobody may find it yet. */
+static bool is_hidden(const struct ledger *l, struct str id, bool *ret_there)
+{
+    bool ended;
+    const struct session *s = session_find_any(l->residency->store, id, &ended);
+
+    *ret_there = s != NULL;
+    return s && session_copying(s);
+}
+
+/* A copy that was never whole was never shown: neither what it is made of nor its end is told. */
+static void tell_changed(const struct ledger *l, struct str id, bool was_hidden)
+{
+    bool there, hidden = is_hidden(l, id, &there);
+
+    if (!hidden && (there || !was_hidden))
+        l->changed(l->changed_ctx, id);
+}
+
 /* A record that the journal has and that does not apply is a bug: memory would differ from what
  * a replay makes. */
 int ledger_write(struct ledger *l, struct str session_id, struct str record,
@@ -64,6 +83,7 @@ int ledger_write(struct ledger *l, struct str session_id, struct str record,
 {
     struct residency *r = l->residency;
     struct err applied = {0};
+    bool there, was_hidden = l->changed && is_hidden(l, session_id, &there);
     int rc;
 
     if (record.len > JOURNAL_RECORD_MAX)
@@ -81,7 +101,7 @@ int ledger_write(struct ledger *l, struct str session_id, struct str record,
     }
     CHECK(session_apply(r->store, record, &applied) == 0);
     if (l->changed)
-        l->changed(l->changed_ctx, session_id);
+        tell_changed(l, session_id, was_hidden);
     residency_watch(r);
     if (rc > 0 && done.fn)
         done.fn(done.ctx);

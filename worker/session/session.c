@@ -250,7 +250,7 @@ static int apply_create(struct session_store *st, struct str id, struct record_i
         s->record++;
     }
     if (s->residence != LOADING) /* a copy that is there is read back as it is: whole */
-        s->copying = o.copies;
+        session_set_copying(s, o.copies);
     s->options.copies = 0;
     session_account(s);
     session_touch(s);
@@ -381,7 +381,7 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     session_pin(s);
     rc = apply_to(s, h.type, &r, h.at_ms, e);
     if (rc == 0 && s->copying > 0 && s->residence != LOADING)
-        s->copying--;
+        session_set_copying(s, s->copying - 1);
     if (s->residence == EVICTED)
         s->share.evicted_bytes += record.len;
     else

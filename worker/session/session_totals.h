@@ -11,6 +11,7 @@
 struct session_totals {
     uint64_t sessions; /* live */
     uint64_t phases[SESSION_PHASES];
+    uint64_t copying;                /* of no phase yet: nobody finds them (session_copying) */
     uint64_t nodes, tokens;          /* of all, also of those not in memory (nodes: as last seen) */
     uint64_t bytes;                  /* of memory */
     uint64_t evicted, evicted_bytes; /* sessions that are not resident; what they took, or their

@@ -92,6 +92,14 @@ static void session_free(struct session *s)
     free(s);
 }
 
+/* The sum that it is one of. */
+static uint64_t *counted_as(const struct session *s)
+{
+    struct session_totals *t = s->store->totals;
+
+    return s->copying > 0 ? &t->copying : &t->phases[s->phase];
+}
+
 /* Out of the store's list and map; nobody finds it any more. */
 void session_unlink(struct session *s)
 {
@@ -99,7 +107,7 @@ void session_unlink(struct session *s)
 
     if (s->unlinked)
         return;
-    st->totals->phases[s->phase]--;
+    (*counted_as(s))--;
     session_displace(s);
     s->unlinked = true;
     (void)map_take(&st->sessions, s->id);
@@ -208,9 +216,18 @@ void session_bury(struct session_store *st, struct str id, uint64_t now_ms)
 
 void session_set_phase(struct session *s, enum session_phase phase)
 {
-    s->store->totals->phases[s->phase]--;
-    s->store->totals->phases[phase]++;
+    (*counted_as(s))--;
     s->phase = phase;
+    (*counted_as(s))++;
+}
+
+void session_set_copying(struct session *s, uint32_t records)
+{
+    if (!s->unlinked)
+        (*counted_as(s))--;
+    s->copying = records;
+    if (!s->unlinked)
+        (*counted_as(s))++;
 }
 
 /* An open session without content. */
@@ -382,7 +399,7 @@ void session_clock_stepped(struct session_store *st, int64_t by_ms)
 void session_store_totals(const struct session_store *st, struct session_totals *ret)
 {
     *ret = *st->totals;
-    ret->sessions = ret->phases[SESSION_OPEN] + ret->phases[SESSION_COMPLETED];
+    ret->sessions = ret->phases[SESSION_OPEN] + ret->phases[SESSION_COMPLETED] + ret->copying;
 }
 
 void session_count_fork(struct session_store *st, enum session_cause cause)

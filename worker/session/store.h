@@ -185,6 +185,9 @@ struct session *session_new(struct session_store *st, struct str id, uint64_t no
 /* Changes the phase and the store's counts by phase. Tombstone and waiters are session_finish's. */
 void session_set_phase(struct session *s, enum session_phase phase);
 
+/* So many records of a copy are still to come. */
+void session_set_copying(struct session *s, uint32_t records);
+
 /* The tombstone of a session whose end is all that the journal has. */
 void session_bury(struct session_store *st, struct str id, uint64_t now_ms);
 
