@@ -23,7 +23,7 @@
 #include "worker/tokens/unicode.h"
 #include "worker/tokens/vocab.h"
 
-enum { SHORT_WORD = 48, MERGE_BATCH = 64 };
+enum { SHORT_WORD = 48, MERGE_BATCH = 64, QUICK_LEN = 3 };
 
 enum { WINDOW = 384, WINDOW_TAIL = 32 }; /* symbols of a long word that are merged at a time */
 
@@ -181,6 +181,7 @@ void bpe_seal(struct bpe *b)
                                                       .n = b->merge_count,
                                                       .id_count = b->vocab->id_count,
                                                       .bytes = b->bytes});
+    b->quick_len = b->longest->origins && !b->ignore_merges ? QUICK_LEN : 0;
 }
 
 /* Room for n symbols in the caller's scratch. */

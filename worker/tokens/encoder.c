@@ -83,14 +83,15 @@ static int run_model(struct encoder *enc, struct str word, struct err *e)
     return bpe_encode(&enc->t->bpe, &enc->bpe, word, enc->out, e);
 }
 
-/* By the cache when the word fits into a line of it, else by the model. */
+/* By the cache when the word fits into a line of it and takes longer to encode than to look up,
+ * else by the model. */
 static int encode_word(struct encoder *enc, struct str word, struct err *e)
 {
     const struct word_line *line;
     struct word_line *set;
     size_t before = enc->out->n;
 
-    if (word.len > WORD_CACHE_KEY_MAX)
+    if (word.len > WORD_CACHE_KEY_MAX || word.len <= enc->t->bpe.quick_len)
         return run_model(enc, word, e);
     set = word_cache_set(&enc->cache, word);
     line = word_cache_get(set, word);
