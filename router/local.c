@@ -28,20 +28,20 @@ static const char *kv_admission(const struct hub *h)
     return board_kv_untold(h->heritage->board) ? "untold" : "on";
 }
 
-/* The bases of the logprobs that engines give, as a JSON list. */
-static void put_bases(const struct board *b, struct buf *body)
+/* The bases of the logprobs that engines give, or are asked for, as a JSON list. */
+static void put_bases(const struct board *b, const char *key, bool asked, struct buf *body)
 {
     const char *comma = "", *name;
-    bool given;
+    bool some;
 
-    buf_puts(body, ", \"logprobs\": [");
-    for (unsigned i = 0; (name = board_engines_basis(b, i, &given)); i++) {
-        if (given) {
+    buf_printf(body, ", \"%s\": [", key);
+    for (unsigned i = 0; (name = board_engines_basis(b, i, asked, &some)); i++) {
+        if (some) {
             buf_printf(body, "%s\"%s\"", comma, name);
             comma = ", ";
         }
     }
-    buf_puts(body, "]}\n");
+    buf_puts(body, "]");
 }
 
 /* Writes the body and returns the status: 200, or 503 while the gateway drains. */
@@ -58,7 +58,9 @@ static int health_body(const struct hub *h, struct buf *body)
                board_workers_ready(b), atomic_load_explicit(&b->routers, memory_order_relaxed),
                board_workers_paused(b), board_engine_answers(b) ? "true" : "false",
                board_engines_drift(b), kv_admission(h));
-    put_bases(b, body);
+    put_bases(b, "logprobs_asked", true, body);
+    put_bases(b, "logprobs", false, body);
+    buf_puts(body, "}\n");
     return ends ? 503 : 200;
 }
 

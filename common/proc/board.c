@@ -112,17 +112,17 @@ bool board_engine_answers(const struct board *b)
     return false;
 }
 
-const char *board_engines_basis(const struct board *b, unsigned i, bool *ret_given)
+const char *board_engines_basis(const struct board *b, unsigned i, bool asked, bool *ret_some)
 {
     static const char *const names[] = {"unknown", "raw", "temperature", "processed"};
 
-    *ret_given = false;
+    *ret_some = false;
     for (unsigned w = 0; w < BOARD_WORKERS_MAX; w++) {
         const struct board_slot *slot = &b->slots[BOARD_WORKER0 + w];
         uint32_t bits = atomic_load_explicit(&slot->engines_basis, memory_order_relaxed);
 
-        if (board_ready(b, BOARD_WORKER0 + w) && (bits >> i & 1))
-            *ret_given = true;
+        if (board_ready(b, BOARD_WORKER0 + w) && (bits >> (asked ? BOARD_BASIS_ASKED + i : i) & 1))
+            *ret_some = true;
     }
     return i < ARRAY_LEN(names) ? names[i] : NULL;
 }

@@ -29,6 +29,7 @@ enum {
     BOARD_WORDS_MAX = 256,
     BOARD_ENGINES_MAX = 32, /* further replicas are not counted across workers */
     BOARD_WORKS_MAX = 16,   /* what further threads of a worker work at is not noted */
+    BOARD_BASIS_ASKED = 16, /* the first bit of engines_basis that tells of what is asked for */
     BOARD_QUARANTINE_MAX = 64,
     BOARD_QUARANTINE_MS = 3600 * 1000, /* who was blamed wrongly is not so for ever */
 };
@@ -46,7 +47,8 @@ struct board_slot {
     _Atomic uint64_t beat_ms;       /* monotonic time of the last sign of life; 0: none yet */
     _Atomic uint32_t engines_up;    /* worker: engine replicas it sees healthy */
     _Atomic uint32_t engines_drift; /* worker: those that make other tokens of images */
-    _Atomic uint32_t engines_basis; /* worker: a bit for each basis of logprobs that they give */
+    _Atomic uint32_t engines_basis; /* worker: a bit for each basis of logprobs that they give, and
+                                     * from BOARD_BASIS_ASKED on that they are asked for */
     _Atomic uint32_t adopter; /* worker: 1 + place of the worker that has its sessions; 0: none */
     _Atomic uint32_t refused_call; /* 1 + the last system call that the sandbox refused; 0: none */
     _Atomic uint32_t paused;       /* worker: 1 while it holds its model calls */
@@ -129,8 +131,9 @@ bool board_engine_answers(const struct board *b);
 uint32_t board_engines_drift(const struct board *b);
 
 /* Which distributions the engines' logprobs come from, in the order of enum logprob_basis (worker).
- * Returns the name of number i, NULL behind the last, and whether some worker's engine gives it. */
-const char *board_engines_basis(const struct board *b, unsigned i, bool *ret_given);
+ * Returns the name of number i, NULL behind the last, and whether some worker's engine gives it, or
+ * (asked) is asked for it. */
+const char *board_engines_basis(const struct board *b, unsigned i, bool asked, bool *ret_some);
 
 /* The place (0..) of the worker that owns sessions of `index`, adoption followed, or -1 when the
  * index belongs to nobody here. The worker may be starting. */

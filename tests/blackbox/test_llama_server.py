@@ -227,7 +227,11 @@ def test_an_old_server_gives_raw_logprobs(server):
     engine.plan.append({"ids": list(b"ok") + [END]})
     sid = session(gateway)
     assert chat(gateway, sid).status == 200
-    assert trajectory(gateway, sid)["turns"][0]["logprob_basis"] == "raw"
+    turn = trajectory(gateway, sid)["turns"][0]
+    assert (turn["logprob_basis"], turn["logprob_asked"]) == ("raw", "processed")
+    gateway.kill()
+    gateway.start()
+    assert trajectory(gateway, sid)["turns"][0] == turn
 
 
 def test_the_edge_of_the_context(server):
@@ -301,8 +305,10 @@ def test_the_basis_of_every_kind(start, kind, settings, basis, params, own):
             asked = "processed" if kind == "llamacpp" else None
             assert gateway.get("/admin/engines").json()["engines"][0]["logprobs"] == {"asked": asked, "given": basis}
             wait_until(lambda: gateway.get("/health").json()["logprobs"] == [basis], 20, "health tells it")
+            assert gateway.get("/health").json()["logprobs_asked"] == ([asked] if asked else [])
             if own or not strict:
-                assert trajectory(gateway, sid)["turns"][0]["logprob_basis"] == basis
+                turn = trajectory(gateway, sid)["turns"][0]
+                assert (turn["logprob_basis"], turn["logprob_asked"]) == (basis, asked)
 
 
 def test_an_old_server_is_refused_when_strict(server):

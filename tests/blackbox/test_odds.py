@@ -87,6 +87,7 @@ def test_the_support_is_kept(start, variant, stream):
         # Logprobs over the support are those of what was sampled from, whatever the engine's others are.
         own = has or engine.kind == "sglang"
         assert t["turns"][0]["logprob_basis"] == ("processed" if own else "raw")
+        assert t["turns"][0]["logprob_asked"] == ("processed" if engine.kind == "sglang" else None)
         want = engine.sampled(IDS, rows, lps) if own else engine.numbers({"ids": IDS})[1]
         assert t["response_logprobs"] == pytest.approx(want, abs=1e-6)
 

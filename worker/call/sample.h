@@ -39,7 +39,7 @@ struct sample {
     bool has_support; /* the engine told the sampling support of every token */
     bool indexer_large;
     uint64_t queue_us, engine_us;
-    enum logprob_basis basis;
+    enum logprob_basis basis, asked; /* as of the engine's result */
     uint32_t scored, drifted;
     int64_t cached_tokens;    /* -1: the engine did not tell */
     struct token_logprob *lp; /* when the client asked for them */

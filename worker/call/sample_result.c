@@ -51,6 +51,14 @@ static struct token_rows shaped_indexer(const struct model_info *m, struct token
     return r;
 }
 
+/* Absent: the engine was asked for none. */
+static struct str basis_asked(const struct sample *r)
+{
+    if (r->asked == BASIS_UNKNOWN)
+        return (struct str){0};
+    return str_cstr(logprob_basis_name(r->asked));
+}
+
 /* One sample in both forms: for the listeners (r->out) and for the record (*ret). */
 void sample_result(struct model_call *t, struct sample *r, struct session_answer *ret)
 {
@@ -79,6 +87,7 @@ void sample_result(struct model_call *t, struct sample *r, struct session_answer
         .odds = r->odds,
         .rows = {r->rows[ROWS_EXPERTS], shaped_indexer(m, r->rows[ROWS_INDEXER])},
         .logprob_basis = r->logprobs ? str_cstr(logprob_basis_name(r->basis)) : (struct str){0},
+        .asked_basis = basis_asked(r),
         .scored_tokens = r->scored,
         .drifted_tokens = r->drifted,
         .cached_told = r->cached_tokens >= 0,

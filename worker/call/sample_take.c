@@ -122,6 +122,7 @@ static void sample_keep(struct model_call *t, struct sample *r, const struct eng
     keep_odds(t, r, res);
     r->has_support = res->support != NULL;
     r->basis = res->basis;
+    r->asked = res->asked;
     r->scored = res->scored;
     r->drifted = res->drifted;
     r->unbudgeted = res->unbudgeted;

@@ -141,9 +141,10 @@ struct engine_adapter {
     /* Whether it ends thoughts by sampling.max_thinking_tokens. NULL: never. */
     bool (*budgets)(const void *replica);
 
-    /* The basis of its logprobs that a request asks for, NULL: no field; and the one that it gives,
-     * as it was told, as its last answer told, or as the kind is known. NULL: BASIS_PROCESSED. */
-    const char *asks_basis;
+    /* The basis of its logprobs that a request asks for, unknown: no field; and the one that it
+     * gives, as it was told, as its last answer told, or as the kind is known. NULL:
+     * BASIS_PROCESSED. */
+    enum logprob_basis asks_basis;
     enum logprob_basis (*basis)(const void *replica);
 
     /* Writes two lists of names: `has`, what the engine said that it was started for, and `lacks`,

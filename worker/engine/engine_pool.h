@@ -173,7 +173,8 @@ bool engine_pool_images_proven(const struct engine_pool *p);
 /* How many replicas make other tokens of images than they are sent. */
 uint32_t engine_pool_drifting(const struct engine_pool *p);
 
-/* The bases of the replicas' logprobs: a bit for each enum logprob_basis. */
+/* The bases of the replicas' logprobs: a bit for each enum logprob_basis that they give, and behind
+ * BOARD_BASIS_ASKED one for each that they are asked for. */
 uint32_t engine_pool_bases(const struct engine_pool *p);
 
 /* Whether a chat with images may be asked of some replica: one whose kind takes them and that has

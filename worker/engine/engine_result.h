@@ -34,6 +34,7 @@ struct engine_result {
     struct token_span ids;    /* all of them, the stop id included where the engine includes it */
     const float *logprobs;    /* ids.n, or NULL */
     enum logprob_basis basis; /* of the logprobs, of all pieces; pieces that differ: unknown */
+    enum logprob_basis asked; /* the one that the engine was asked for; unknown: it has no field */
     bool unbudgeted;          /* the engine was not given sampling.max_thinking_tokens */
     uint32_t drifted; /* tokens of the prompt that the engine made, where they are others than it
                          was sent with images; 0: they are not */

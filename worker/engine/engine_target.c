@@ -232,7 +232,7 @@ int engine_target_parse(struct arena *a, const char *text, struct engine_target 
         return err_set(e, ERR_CONFIG, "engine option %s says what a vllm does not tell; %s %s",
                        ret->priority ? "priority" : "dp-ranks", ret->kind,
                        strcmp(ret->kind, "sglang") == 0 ? "tells it by itself" : "has none");
-    if (ret->logprobs && (adapter->asks_basis || !adapter->basis))
+    if (ret->logprobs && (adapter->asks_basis != BASIS_UNKNOWN || !adapter->basis))
         return err_set(e, ERR_CONFIG,
                        "engine option logprobs says what no answer tells (sglang, vllm, openai); "
                        "%s tells it by itself",

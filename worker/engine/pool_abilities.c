@@ -4,6 +4,7 @@
  * those to come may be able to do. */
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
+#include "common/proc/board.h"
 #include "worker/engine/extra.h"
 #include "worker/engine/pool_internal.h"
 #include "worker/engine/replicas.h"
@@ -83,8 +84,13 @@ uint32_t engine_pool_bases(const struct engine_pool *p)
 {
     uint32_t bits = 0;
 
-    for (size_t i = 0; i < p->replicas->n; i++)
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        enum logprob_basis asked = p->replicas->at[i]->adapter->asks_basis;
+
         bits |= 1u << replica_basis(p->replicas->at[i]);
+        if (asked != BASIS_UNKNOWN)
+            bits |= 1u << (BOARD_BASIS_ASKED + asked);
+    }
     return bits;
 }
 

@@ -292,7 +292,9 @@ static void put_replica(const struct replica *r, struct json_out *out)
     json_out_key(out, "logprobs");
     json_out_obj(out);
     json_out_key(out, "asked");
-    json_out_str(out, r->adapter->asks_basis ? str_cstr(r->adapter->asks_basis) : (struct str){0});
+    json_out_str(out, r->adapter->asks_basis == BASIS_UNKNOWN
+                          ? (struct str){0}
+                          : str_cstr(logprob_basis_name(r->adapter->asks_basis)));
     json_out_key(out, "given");
     json_out_cstr(out, logprob_basis_name(replica_basis(r)));
     json_out_end_obj(out);

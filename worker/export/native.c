@@ -81,11 +81,12 @@ static void put_latency(const struct checkpoint *t, struct json_out *o)
     json_out_end_obj(o);
 }
 
-/* Where its logprobs come from; prompt tokens that the engine had in its cache (null: it did not
- * tell), and those that this session had stored. */
+/* Where its logprobs come from, and where they were asked to; prompt tokens that the engine had in
+ * its cache (null: it did not tell), and those that this session had stored. */
 static void put_basis(const struct checkpoint *t, struct json_out *o)
 {
     json_out_member_str(o, "logprob_basis", t->logprob_basis);
+    json_out_member_str(o, "logprob_asked", t->asked_basis);
     json_out_member_i64(o, "scored_tokens", t->scored_tokens);
     json_out_key(o, "cached_tokens");
     if (t->cached_told)

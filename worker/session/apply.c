@@ -172,6 +172,8 @@ static int take_answer(struct forest *f, struct commit *c, uint32_t i,
     }
     if (c->rec.flags & COMMIT_BASIS)
         t->logprob_basis = forest_text(f, a->basis);
+    if (c->rec.flags & COMMIT_ASKED)
+        t->asked_basis = forest_text(f, a->asked);
     t->scored_tokens = a->scored_tokens;
     t->drifted_tokens = a->drifted;
     t->cached_told = a->cached > 0;

@@ -92,6 +92,7 @@ struct checkpoint {
     uint32_t odds_len; /* bytes; 0: none */
     uint64_t queue_us, engine_us, gateway_us, at_ms;
     struct str logprob_basis; /* absent: not on record */
+    struct str asked_basis;   /* absent: the engine has no field for it */
     uint32_t drifted_tokens;  /* of the prompt that the engine made of the images; 0: as sent */
     uint32_t scored_tokens;   /* whose logprob was asked for afterwards */
     bool cached_told;

@@ -169,6 +169,8 @@ static unsigned parts_of(const struct session_answer *answers, size_t n)
             parts |= COMMIT_DRIFT;
         if (answers[i].rows[ROWS_INDEXER].block.p)
             parts |= COMMIT_INDEXER;
+        if (answers[i].asked_basis.p)
+            parts |= COMMIT_ASKED;
     }
     return parts;
 }
@@ -417,6 +419,8 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
             record_put_u(record, answers[i].drifted_tokens);
         if (parts & COMMIT_INDEXER)
             put_rows(record, &answers[i].rows[ROWS_INDEXER]);
+        if (parts & COMMIT_ASKED)
+            record_put_str(record, answers[i].asked_basis);
     }
     put_told(record, p, answers, n);
     return 0;

@@ -31,6 +31,7 @@
  *       odds block                                           when COMMIT_ODDS; may be absent
  *       drifted-tokens                                       when COMMIT_DRIFT; 0: none
  *       indexer block  from  rows  layers  topk              when COMMIT_INDEXER; may be absent
+ *       asked-basis                                          when COMMIT_ASKED; may be absent
  *     asked: 0 absent | 1 text | 2 + the call with the same  when COMMIT_TOLD
  *     what each answer told                                  when COMMIT_TOLD
  *
@@ -89,6 +90,7 @@ enum {
     COMMIT_BASIS = 8192,     /* what the engine told of each answer's logprobs, and of its cache */
     COMMIT_DROPPED = 16384,  /* the request had fields that were dropped */
     COMMIT_ODDS = 32768,     /* what else could have been sampled is kept of some answer */
+    COMMIT_ASKED = 524288,   /* some answer's engine was asked for a basis of its logprobs */
     COMMIT_INDEXER = 262144, /* the indexer's top-k is kept of some answer */
     COMMIT_POOL = 131072,    /* the new environment is another pool's than the policy's */
     COMMIT_DRIFT = 65536, /* the engine made other tokens of the images of some answer's prompt */

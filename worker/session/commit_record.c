@@ -145,6 +145,8 @@ static void read_answer(struct record_in *r, unsigned flags, struct commit_answe
         a->drifted = record_u32(r);
     if (flags & COMMIT_INDEXER)
         a->rows[ROWS_INDEXER] = read_rows(r);
+    if (flags & COMMIT_ASKED)
+        a->asked = record_str(r);
 }
 
 /* Each answer is read once to find where it ends; commit_record_answer reads it again. */

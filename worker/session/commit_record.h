@@ -69,6 +69,7 @@ struct commit_answer {
     uint64_t cached;  /* + 1; 0: not told */
     struct str odds;  /* COMMIT_ODDS; absent: none */
     uint32_t drifted; /* COMMIT_DRIFT */
+    struct str asked; /* COMMIT_ASKED; absent: no basis was */
 };
 
 /* Reads the body of a commit record (behind its head) to its end. -1: ERR_IO, it has

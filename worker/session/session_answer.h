@@ -41,6 +41,8 @@ struct session_answer {
     uint64_t queue_us, engine_us, gateway_us;
     struct str
         logprob_basis; /* which distribution the logprobs come from; absent: none are there */
+    struct str
+        asked_basis; /* the one that the engine was asked for; absent: it has no such field */
     uint32_t
         drifted_tokens;     /* of the prompt that the engine made, others than were sent; 0: none */
     uint32_t scored_tokens; /* whose logprob was asked for afterwards */

@@ -171,6 +171,7 @@ static void put_checkpoint(struct tree *x, const struct session *s, const struct
     json_out_member_i64(o, "call", s->forest.calls.at[t->call].number);
     json_out_member_i64(o, "trimmed", t->trim);
     json_out_member_str(o, "logprob_basis", t->logprob_basis);
+    json_out_member_str(o, "logprob_asked", t->asked_basis);
     json_out_member_i64(o, "scored_tokens", t->scored_tokens);
     if (t->cached_told)
         json_out_member_i64(o, "cached_tokens", t->cached_tokens);

@@ -328,7 +328,8 @@ static const struct wire wire = {
     .complete = complete,
     .write_score = write_score,
     .read_score = read_score,
-    .basis = BASIS_PROCESSED, /* asked for */
+    .basis = BASIS_PROCESSED,
+    .asks = BASIS_PROCESSED,
     .tells_basis = true,
     .routes = 1,
 };
@@ -340,7 +341,7 @@ static const struct wire wire = {
     "sampling_params"
 
 REMOTE_ADAPTER(llamacpp, "llamacpp", &wire, .cannot_enforce = "regex structural_tag",
-               .extra = {true, false, OURS, NULL}, .asks_basis = "processed",
+               .extra = {true, false, OURS, NULL}, .asks_basis = BASIS_PROCESSED,
                .cannot_tell = "sampling_support indexer_topk",
                .cannot_take = "stop_token_ids min_tokens allowed_token_ids bad_words "
                               "max_thinking_tokens",

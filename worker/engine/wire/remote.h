@@ -105,12 +105,15 @@ struct wire {
     bool may_ignore_lora; /* a server that was not started for adapters ignores their names */
     enum wire_budget budget;
     enum logprob_basis basis; /* what it gives as long as nobody tells otherwise */
-    bool experts_in_pieces;   /* each event brings those of what is new in it */
-    bool echoes_images;       /* asked with images it echoes the prompt's ids */
-    bool tells_all;           /* answers have the weights' version and cached tokens */
-    bool tells_basis;         /* its answers do: the setting does not count */
-    bool silent_abort;        /* a stream that ends properly without a finish was aborted */
-    unsigned routes;          /* ways to ask, tried in turn when one is not found (404, 405) */
+    /* What requests ask for by a field of their own, and those that want the support; unknown:
+     * there is no such field. */
+    enum logprob_basis asks, asks_of_support;
+    bool experts_in_pieces; /* each event brings those of what is new in it */
+    bool echoes_images;     /* asked with images it echoes the prompt's ids */
+    bool tells_all;         /* answers have the weights' version and cached tokens */
+    bool tells_basis;       /* its answers do: the setting does not count */
+    bool silent_abort;      /* a stream that ends properly without a finish was aborted */
+    unsigned routes;        /* ways to ask, tried in turn when one is not found (404, 405) */
 };
 
 /* Field ids that remote handles for every wire (arrays go to their places in struct reply). */

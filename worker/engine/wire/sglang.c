@@ -355,6 +355,7 @@ static const struct wire wire = {
     .budget = WIRE_BUDGET_TOLD,
     .tells_all = true,
     .basis = BASIS_TEMPERATURE,
+    .asks_of_support = BASIS_PROCESSED,
     .routes = 1,
 };
 
