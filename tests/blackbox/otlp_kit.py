@@ -95,12 +95,12 @@ class Span:
 
 
 class Collector:
-    """`plan`: answers before the good ones, (status, headers, body) each. `spans`: what was taken with 200; `asked`: headers and
+    """`plan`: answers before the good ones, (status, headers, body) each. `spans`: what was taken with 200, `bodies`: as it came; `asked`: headers and
     numbers of spans of all requests; `wrong`: what no collector would read."""
 
     def __init__(self, listens=True):
         collector = self
-        self.plan, self.spans, self.asked, self.wrong = [], [], [], []
+        self.plan, self.spans, self.bodies, self.asked, self.wrong = [], [], [], [], []
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -142,6 +142,7 @@ class Collector:
             if self.plan:
                 return self.plan.pop(0)
             self.spans += spans
+            self.bodies.append(raw)
             return 200, {}, b"{}"
 
     def close(self):

@@ -1,11 +1,14 @@
 """--otlp-endpoint: spans of every call. There is no collector in Debian 12 or npm; otlp_kit has one that takes what the protobuf
-definition allows and nothing else."""
+definition allows and nothing else, and OpenTelemetry's own messages (npm, tests/traces) read the same bodies."""
+import json
 import re
+import shutil
+import subprocess
 import time
 
 import pytest
 
-from gateway import wait_until
+from gateway import ROOT, wait_until
 from otlp_kit import Collector
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -172,6 +175,48 @@ def test_what_fails_says_so(start, engine, collector):
     both = [s for s in parts(collector, good) if s.name == "engine"]
     assert [s.has["rollgate.choice"] for s in both] == [0, 1] and good.has["gen_ai.request.choice.count"] == 2
     assert good.has["gen_ai.response.finish_reasons"] == ["stop", "stop"]
+
+
+MESSAGES = ROOT / "tests/traces"
+
+
+@pytest.fixture(scope="module")
+def messages():
+    """messages(file of bodies, a line each): what OpenTelemetry's own messages make of them."""
+    if not shutil.which("npm"):
+        pytest.skip("npm is absent: scripts/setup installs it")
+    if not (MESSAGES / "node_modules/@opentelemetry").exists():
+        done = subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=MESSAGES, capture_output=True,
+                              text=True, timeout=600)
+        if done.returncode != 0:
+            pytest.skip("npm ci failed: " + done.stderr[-300:])
+
+    def read(file):
+        done = subprocess.run(["node", str(MESSAGES / "otlp.mjs"), str(file)], capture_output=True, text=True, timeout=120)
+        assert done.stdout, done.stderr[-2000:]
+        return json.loads(done.stdout)
+    return read
+
+
+def test_opentelemetrys_own_messages_hold_all_of_it(start, engine, collector, messages, tmp_path):
+    """Every body, of good and failed calls, streams, several answers and gaps, becomes protobuf and comes back as it was."""
+    e = engine("sglang")
+    gateway = start(workers=1, engine=e.setting, otlp_endpoint=collector.url)
+    sid = session(gateway)
+    assert chat(gateway, sid, "one", {"traceparent": CLIENTS, "tracestate": "congo=t61rcWkgMzE"}, max_tokens=40, temperature=0.5).status == 200
+    assert chat(gateway, sid, "two", n=2, stream=True).status == 200
+    e.plan.append({"status": 400, "body": {"error": {"message": "no \u00e4\n\"way\""}}})
+    assert chat(gateway, sid, "three").status >= 400
+    turns(collector, 3)
+    wait_until(lambda: metric(gateway, "sent") == len(collector.spans), what="all are told")
+    file = tmp_path / "bodies"
+    file.write_bytes(b"\n".join(collector.bodies))
+    report = messages(file)
+    assert report["ok"] and report["spans"] == len(collector.spans) >= 17, report
+    for spelled, wrong in ((b'"endTimeUnixNano":', b'"endTime":'), (b'"kind":2', b'"kind":"server"'), (b'"intValue":"', b'"intValue":"x')):
+        assert spelled in collector.bodies[0]
+        file.write_bytes(collector.bodies[0].replace(spelled, wrong))
+        assert not messages(file)["ok"], wrong
 
 
 def test_a_busy_collector_is_asked_again(start, collector):
