@@ -286,7 +286,7 @@ def test_server_info_that_says_nothing(info):
     {"lp_extra": 2}, {"lp_extra": -1}, {"lp_null": True}, {"lp_ids_wrong": True}, {"drop": {"logprobs"}},
     {"drop": {"ids"}}, {"drop": {"finish"}},
     {"count_wrong": True}, {"prompt_tokens": 99}, {"truncate": True}, {"type": "text/html"}, {"cut": "close"}, {"cut": "reset"},
-    {"ids": [1, 60000, 2]},
+    {"ids": [1, 60000, 2]}, {"logprobs": [-0.5, 3.25, -0.1, -0.2]},
 ], ids=str)
 def test_invalid_answers(plan, stream):
     with StubEngine() as engine, engine_kit.Driver(engine, vocab=50000) as d:
@@ -298,13 +298,23 @@ def test_invalid_answers(plan, stream):
 
 @pytest.mark.parametrize("kind,plan", [("vllm", {"lp_extra": -1}), ("vllm", {"drop": {"logprobs"}}), ("vllm", {"drop": {"ids"}}),
                                        ("vllm", {"drop": {"finish"}}),
-                                       ("vllm", {"lp_null": True}), ("vllm", {"cut": "close"}), ("vllm", {"truncate": True}),
+                                       ("vllm", {"lp_null": True}), ("vllm", {"logprobs": [21.5, 18.0, 3.25, 9.0]}), ("vllm", {"cut": "close"}), ("vllm", {"truncate": True}),
                                        ("llamacpp", {"drop": {"logprobs"}}), ("llamacpp", {"drop": {"ids"}}),
                                        ("llamacpp", {"prompt_tokens": 99}),
                                        ("llamacpp", {"truncated": True}), ("llamacpp", {"cut": "reset"})], ids=str)
 def test_invalid_answers_of_others(kind, plan):
     with StubEngine(kind) as engine, engine_kit.Driver(engine) as d:
         fails(d, engine, "engine_invalid", 502, plan=plan)
+
+
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+def test_logits_are_no_logprobs(kind):
+    """A vLLM of --logprobs-mode raw_logits or processed_logits answers with logits in the same fields. What a sum's rounding lifts is a logprob."""
+    with StubEngine(kind) as engine, engine_kit.Driver(engine) as d:
+        e = fails(d, engine, "engine_invalid", 502, plan={"logprobs": [-0.5, -3.0, 0.02, -0.2]})
+        assert "above 0" in e["text"], e
+        engine.plan.append({"logprobs": [-0.5, 0.0, 1e-6, -0.2]})
+        assert d.call()["event"] == "done"
 
 
 def test_stream_faults():

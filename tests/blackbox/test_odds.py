@@ -242,7 +242,8 @@ def test_strict_logprobs_are_served_by_the_support(start):
     ({"support": [[111], [1, 2], [END]]}, "not in its own sampling support"),
     ({"support_logprobs": [[-0.1, -1], [-0.1, -1, -2], [None] * 4]}, "null or out of range"),
     ({"support_logprobs": [[-0.1], [-0.1], [-1]]}, "differ in number"),
-], ids=["rows", "foreign", "null", "short"])
+    ({"support_logprobs": [[-0.1, -1], [5.5, 4, 3], [9] * 4]}, "above 0"),
+], ids=["rows", "foreign", "null", "short", "logits"])
 @pytest.mark.parametrize("variant", ["sglang", "vllm"])
 def test_a_wrong_support_is_refused(start, variant, plan, why):
     with made(variant) as engine:

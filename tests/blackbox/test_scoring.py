@@ -131,8 +131,9 @@ def test_failures_that_pass_are_asked_again(serve):
     ({"scores": lambda p: p[:-1]}, 502, "another number of tokens"),
     ({"scores": lambda p: [[x[0] + 1, *x[1:]] for x in p]}, 502, "another prompt"),
     ({"scores": lambda p: [[t, None, b] for t, _, b in p]}, 502, "missing or out of range"),
+    ({"scores": lambda p: [[t, 12.5, b] for t, _, b in p]}, 502, "above 0"),
     ({"truncate": True}, 502, "ends inside"),
-], ids=["refused", "short", "foreign", "null", "torn"])
+], ids=["refused", "short", "foreign", "null", "logits", "torn"])
 def test_what_cannot_be_scored_leaves_the_session_open(serve, plan, status, why):
     gateway, _, teacher = serve({"big": "sglang"})
     sid = session(gateway)

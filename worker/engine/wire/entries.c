@@ -6,6 +6,8 @@
  */
 #include "worker/engine/wire/entries.h"
 
+#include <math.h>
+
 /* The leftmost place of each, in order; -1 when one has none. */
 static int place_left(struct entries *e, const int32_t *ids, size_t n)
 {
@@ -41,4 +43,17 @@ int entries_align(struct entries *e, const int32_t *ids, size_t n)
 bool entry_computed(const struct logprob_item *e)
 {
     return e->listed ? e->n_top > 0 : e->valued && e->logprob != 0;
+}
+
+/* Sums of floats end a little above 0; servers that are set up to tell logits tell them in the same
+ * fields, and no other sign shows it. */
+const char *logprob_fault(float logprob)
+{
+    static const float most = 0.01F;
+
+    if (isnan(logprob))
+        return "a logprob is null";
+    if (isinf(logprob))
+        return "a logprob is out of range";
+    return logprob > most ? "a logprob is above 0, as logits are" : NULL;
 }

@@ -36,4 +36,7 @@ int entries_align(struct entries *e, const int32_t *ids, size_t n);
  * tells that it did not, and 0 without any list is no value either. */
 bool entry_computed(const struct logprob_item *e);
 
+/* What is wrong with the logprob of a token that an engine told; NULL: nothing. */
+const char *logprob_fault(float logprob);
+
 #endif

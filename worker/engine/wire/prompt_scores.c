@@ -262,6 +262,8 @@ int prompt_scores_end(struct prompt_scores *p, struct err *e)
             return invalid(e, "it is for another prompt");
         if (i > 0 && !isfinite(p->logprobs.at[i]))
             return invalid(e, "a logprob is missing or out of range");
+        if (i > 0 && logprob_fault(p->logprobs.at[i]))
+            return invalid(e, logprob_fault(p->logprobs.at[i]));
     }
     if (p->ids.n > 0)
         p->logprobs.at[0] = 0;

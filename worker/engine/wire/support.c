@@ -14,6 +14,7 @@
 
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "worker/engine/wire/entries.h"
 #include "worker/request/odds.h"
 
 void support_done(struct support *s)
@@ -105,6 +106,8 @@ static int take_row(struct support *s, const struct support_tokens *t, size_t i,
     t->logprobs[i] = own_logprob(s, t, i, at, place);
     if (!isfinite(t->logprobs[i]))
         return invalid(e, "a logprob of its sampling support is null or out of range");
+    if (logprob_fault(t->logprobs[i]))
+        return invalid(e, logprob_fault(t->logprobs[i]));
     s->own += s->sampled.n > 0 || s->row_logprobs.n > 0;
     keep_row(s, at, n);
     return 0;

@@ -168,10 +168,10 @@ static int check_logprobs(const struct reply *y, bool asked, struct err *e)
     if (y->logprobs.n > 0 && y->logprobs.n != y->ids.n)
         return invalid(e, "the numbers of tokens and logprobs differ");
     for (size_t i = 0; i < y->logprobs.n; i++) {
-        if (isnan(y->logprobs.at[i]))
-            return invalid(e, "a logprob is null");
-        if (isinf(y->logprobs.at[i]))
-            return invalid(e, "a logprob is out of range");
+        const char *fault = logprob_fault(y->logprobs.at[i]);
+
+        if (fault)
+            return invalid(e, fault);
     }
     return 0;
 }

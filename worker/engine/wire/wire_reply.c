@@ -135,11 +135,10 @@ static int check_new(const struct reply *y, const struct cut *c, struct err *e)
 
     for (size_t i = 0; i < c->n; i++) {
         float logprob = v->logprobs.at[c->logprobs + i];
+        const char *fault = logprob_fault(logprob);
 
-        if (isnan(logprob) && y->lacks.n == 0)
-            return invalid(e, "a logprob is null");
-        if (isinf(logprob))
-            return invalid(e, "a logprob is out of range");
+        if (fault && (!isnan(logprob) || y->lacks.n == 0))
+            return invalid(e, fault);
         if (v->has_logprob_ids && v->logprob_ids.at[c->logprobs + i] != v->ids.at[c->ids + i])
             return invalid(e, "a logprob belongs to another token");
     }
