@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/buf.h"
 #include "common/proc/config.h"
 #include "supervisor/commands.h"
 

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/buf.h"
 #include "common/base/mem.h"
 #include "common/proc/config_internal.h"
 

@@ -12,8 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/buf.h"
 #include "common/base/err.h"
+#include "common/base/str.h"
+
+struct buf;
 
 /* DURABILITY_PROCESS, HISTORY_TREE ... */
 #define V(value, text) value,

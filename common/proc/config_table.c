@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/buf.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/base/nearest.h"

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "common/base/buf.h"
 #include "common/proc/config_internal.h"
 
 static const char *const type_names[] = {

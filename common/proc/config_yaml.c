@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <yaml.h>
 
+#include "common/base/buf.h"
 #include "common/base/mem.h"
 #include "common/proc/config_internal.h"
 

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "common/base/buf.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
 

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/buf.h"
+#include "common/base/str.h"
 
 enum metric {
 
@@ -28,6 +28,7 @@ enum metric {
 #define L(label, name, values) enum metric_label_##label{values METRIC_##label##_VALUES};
 #include "common/proc/metrics.def"
 
+struct buf;
 struct metrics;
 struct metrics_page;
 

@@ -5,6 +5,7 @@
 
 #include "worker/call/model_call.h"
 
+#include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/os/loop.h"

@@ -27,6 +27,7 @@
 #include "worker/session/group.h"
 #include "worker/session/message.h"
 #include "worker/session/reward.h"
+#include "worker/session/score.h"
 #include "worker/session/session.h"
 #include "worker/session/session_view.h"
 
@@ -57,6 +58,7 @@ static void take_texts(struct export *x)
 int export_new(struct session *s, const struct model *m, struct model_scratch *scratch,
                const struct export_options *o, struct export **ret, struct err *e)
 {
+    struct score_wants *wants;
     struct export *x;
 
     *ret = NULL;
@@ -70,7 +72,9 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
     x->options = *o;
     x->arena.sum = x->scratch.sum = o->held_bytes;
     take_texts(x);
-    x->score_wants = session_score_wants(s);
+    wants = arena_alloc(&x->arena, sizeof(*wants));
+    *wants = session_score_wants(s);
+    x->score_wants = wants;
     if (o->metadata)
         x->options.metadata = message_copy(&x->arena, o->metadata);
     x->format = export_format_of(o->format);
@@ -147,11 +151,11 @@ static void sum_up(struct export *x, const struct trajectory *t)
 
     if (x->pass > 0)
         return;
-    for (size_t i = 0; !t->text && i < x->score_wants.n; i++)
-        x->unscored = x->unscored || !t->scores[x->score_wants.at[i].what];
+    for (size_t i = 0; !t->text && i < x->score_wants->n; i++)
+        x->unscored = x->unscored || !t->scores[x->score_wants->at[i].what];
     s->trained += t->trained;
-    x->unsupported = x->unsupported || (session_view(x->session).wants_support && t->trained > 0 &&
-                                        !t->odds.support.counts);
+    x->unsupported = x->unsupported ||
+                     (session_view(x->session).wants_support && t->trained > 0 && !t->odds.support);
     x->unindexed = x->unindexed ||
                    (session_view(x->session).wants_indexer && t->trained > 0 && !t->has_indexer);
     s->prompt_tokens += t->n_prompt;

@@ -17,6 +17,7 @@
 
 struct drift_audit;
 struct json_out;
+struct score_wants;
 struct selection;
 struct trajectory_turn;
 
@@ -52,8 +53,8 @@ struct export
     void *state;       /* the format's, in the arena */
     void *own;         /* beside a file of tensors: what its format keeps, in the arena */
     bool all_logprobs; /* verl: every row has them */
-    struct score_wants score_wants; /* the session's own */
-    bool unscored;                  /* one of them is not known of some trajectory */
+    const struct score_wants *score_wants; /* the session's own; in the arena */
+    bool unscored;                         /* one of them is not known of some trajectory */
     bool unsupported;      /* a sampling support was wanted, and some trained token has none */
     bool unindexed;        /* the indexer's top-k was wanted, and some trajectory has none */
     bool unversioned;      /* areal: some trajectory has no weight versions, told as -1 */

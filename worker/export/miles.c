@@ -10,8 +10,10 @@
 #include "worker/export/select.h"
 #include "worker/export/tensors.h"
 #include "worker/export/trajectory.h"
+#include "worker/request/odds.h"
 #include "worker/session/branch.h"
 #include "worker/session/checkpoint.h"
+#include "worker/session/score.h"
 #include "worker/session/session_view.h"
 
 static const char KEY_META[] = "meta", META_HEAD[] = "{\"samples\":[";
@@ -132,7 +134,7 @@ struct miles_mask {
 
 static struct miles_mask mask_of(struct export *x, const struct trajectory *t)
 {
-    const struct odds_support *s = &t->odds.support;
+    const struct odds_support *s = t->odds.support;
     size_t most = s->n_ids + t->n, from = 0;
     struct miles_mask m = {.ids = arena_alloc(&x->scratch, most * sizeof(int32_t)),
                            .logprobs = arena_calloc(&x->scratch, most, sizeof(float)),
@@ -165,14 +167,14 @@ static void put_odds(struct export *x, const struct trajectory *t)
         tensors_add(x, "rollout_topk_log_probs", t->index, TENSOR_F32, tops,
                     CELLS(RAW, o->top_logprobs));
     }
-    if (!o->support.counts)
+    if (!o->support)
         return;
     m = mask_of(x, t);
     tensors_add(x, "rollout_sampling_mask_ids", t->index, TENSOR_I32, SHAPE1(m.n_ids),
                 CELLS(RAW, m.ids));
     tensors_add(x, "rollout_sampling_mask_offsets", t->index, TENSOR_I64,
                 SHAPE1(t->n + (uint64_t)1), CELLS(RAW, m.offsets));
-    if (o->support.logprobs)
+    if (o->support->logprobs)
         tensors_add(x, "rollout_sampling_mask_log_probs", t->index, TENSOR_F32, SHAPE1(m.n_ids),
                     CELLS(RAW, m.logprobs));
 }

@@ -24,6 +24,7 @@
 #include "worker/request/images.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/forest.h"
+#include "worker/session/score.h"
 #include "worker/session/session_view.h"
 
 uint64_t track_image_extra(const struct trajectory_input *in, const struct track *t)
@@ -150,7 +151,7 @@ static void spread_all(struct trajectory *t, struct arena *a)
     t->n = total - begin;
     t->n_arrays = 0; /* made anew, by the turns' places here */
     t->odds = (struct trajectory_odds){0};
-    memset(t->scores, 0, sizeof(t->scores)); /* nobody scores pictures */
+    memset(t->scores, 0, SCORE_KINDS * sizeof(t->scores[0])); /* nobody scores pictures */
     trajectory_fill_odds(a, t);
 }
 

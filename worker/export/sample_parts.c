@@ -17,6 +17,7 @@
 #include "worker/export/track.h"
 #include "worker/export/trajectory.h"
 #include "worker/model/model.h"
+#include "worker/request/odds.h"
 #include "worker/session/checkpoint.h"
 #include "worker/tokens/tokenizer.h"
 
@@ -97,7 +98,7 @@ int32_t *sample_offsets(struct export *x, const struct trajectory *t)
     int32_t *at = arena_calloc(&x->scratch, t->n + (size_t)1, sizeof(*at));
 
     for (uint32_t i = 0; i < t->n; i++)
-        at[i + 1] = at[i] + t->odds.support.counts[i];
+        at[i + 1] = at[i] + t->odds.support->counts[i];
     return at;
 }
 

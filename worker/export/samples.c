@@ -9,8 +9,10 @@
 #include "worker/export/sample_parts.h"
 #include "worker/export/track.h"
 #include "worker/export/trajectory.h"
+#include "worker/request/odds.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/forest.h"
+#include "worker/session/score.h"
 #include "worker/session/session_view.h"
 
 static void samples_begin(struct export *x, struct buf *out)
@@ -59,9 +61,9 @@ static void slime_drop(struct export *x)
 /* Its name for the sampling support: ids in ragged rows, which are empty between answers. */
 static void put_top_p(struct export *x, const struct trajectory *t, struct json_out *o)
 {
-    const struct odds_support *s = &t->odds.support;
+    const struct odds_support *s = t->odds.support;
 
-    if (!s->counts)
+    if (!s)
         return;
     export_array(x, o, "rollout_top_p_token_ids", PIECE_JSON_I32, s->ids, s->n_ids);
     export_array(x, o, "rollout_top_p_token_offsets", PIECE_JSON_I32, sample_offsets(x, t),
@@ -176,10 +178,10 @@ static void put_base64(struct export *x, struct json_out *o, const char *key, co
 /* Its SamplingMask: a count for each token of the whole, 0 where nothing was sampled. */
 static void put_sampling_mask(struct export *x, const struct trajectory *t, struct json_out *o)
 {
-    const struct odds_support *s = &t->odds.support;
+    const struct odds_support *s = t->odds.support;
     int32_t *counts;
 
-    if (!s->counts)
+    if (!s)
         return;
     counts = arena_calloc(&x->scratch, t->total, sizeof(*counts));
     memcpy(counts + t->n_prompt, s->counts, t->n * sizeof(*counts));

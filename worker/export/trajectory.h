@@ -11,9 +11,7 @@
 
 #include "common/base/str.h"
 #include "worker/export/drift.h"
-#include "worker/request/odds.h"
 #include "worker/request/token_rows.h"
-#include "worker/session/score.h"
 
 struct arena;
 struct checkpoint;
@@ -22,7 +20,9 @@ struct err;
 struct json;
 struct model;
 struct model_scratch;
+struct odds_support;
 struct reward;
+struct score;
 struct session;
 struct track;
 
@@ -54,7 +54,7 @@ struct trajectory_odds {
     uint32_t n_top;
     int32_t *top_ids; /* n x n_top, -1 where nothing is known, or was sampled */
     float *top_logprobs;
-    struct odds_support support; /* counts are 0 where nothing was sampled */
+    const struct odds_support *support; /* NULL: none; counts are 0 where nothing was sampled */
 };
 
 enum { TRAJECTORY_ARRAYS_MAX = 16 };
@@ -108,7 +108,7 @@ struct trajectory {
     bool has_indexer;          /* its rows are known */
 
     struct trajectory_odds odds;
-    const struct score *scores[SCORE_KINDS]; /* of all its ids, or NULL */
+    const struct score **scores; /* by enum score_what: of all its ids, or NULL */
     struct trajectory_array arrays[TRAJECTORY_ARRAYS_MAX];
     unsigned n_arrays;
 };

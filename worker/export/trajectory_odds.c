@@ -13,7 +13,9 @@
 #include "common/base/check.h"
 #include "worker/export/track.h"
 #include "worker/export/trajectory.h"
+#include "worker/request/odds.h"
 #include "worker/session/checkpoint.h"
+#include "worker/session/score.h"
 #include "worker/session/session_view.h"
 
 void trajectory_add(struct trajectory *r, struct trajectory_array array)
@@ -103,6 +105,7 @@ static bool sum_support(const struct trajectory *r, size_t *ret_ids, bool *ret_l
 
 static void fill_support(struct arena *a, struct trajectory *r)
 {
+    struct odds_support *support;
     bool has_logprobs;
     size_t n_ids, at = 0;
     int32_t *counts, *ids;
@@ -128,7 +131,9 @@ static void fill_support(struct arena *a, struct trajectory *r)
             memcpy(logprobs + at, o.support.logprobs, n * sizeof(*logprobs));
         at += n;
     }
-    r->odds.support = (struct odds_support){counts, ids, logprobs, n_ids};
+    support = arena_alloc(a, sizeof(*support));
+    *support = (struct odds_support){counts, ids, logprobs, n_ids};
+    r->odds.support = support;
     trajectory_add(r,
                    (struct trajectory_array){"response_support_counts", false, {r->n}, 1, counts});
     trajectory_add(r, (struct trajectory_array){"response_support_ids", false, {n_ids}, 1, ids});
@@ -145,7 +150,7 @@ void trajectory_fill_odds(struct arena *a, struct trajectory *r)
 
 /* --- what other engines make of it --- */
 
-void trajectory_fill_scores(struct trajectory *r)
+void trajectory_fill_scores(struct arena *a, struct trajectory *r)
 {
     static const char *const arrays[SCORE_KINDS][3] = {
         [SCORE_TEACHER] = {"teacher_logprobs", "teacher_top_ids", "teacher_top_logprobs"},
@@ -153,6 +158,7 @@ void trajectory_fill_scores(struct trajectory *r)
         [SCORE_SELF] = {"self_logprobs", "self_top_ids", "self_top_logprobs"},
     };
 
+    r->scores = arena_calloc(a, SCORE_KINDS, sizeof(const struct score *));
     /* A scorer is asked with ids alone, and a picture's id stands for what it was not given. */
     if (session_view(r->session).has_images)
         return;

@@ -13,8 +13,8 @@ struct trajectory_array;
  * tokens or not at all; payloads must have been recalled. */
 void trajectory_fill_odds(struct arena *a, struct trajectory *r);
 
-/* Fills r->scores and lists their arrays. */
-void trajectory_fill_scores(struct trajectory *r);
+/* Makes and fills r->scores, and lists their arrays. */
+void trajectory_fill_scores(struct arena *a, struct trajectory *r);
 
 /* Lists an array among those of r. */
 void trajectory_add(struct trajectory *r, struct trajectory_array array);

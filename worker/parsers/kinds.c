@@ -9,6 +9,7 @@
 #include <ctype.h>
 
 #include "common/base/attrs.h"
+#include "common/base/buf.h"
 
 struct names {
     const char *name;

@@ -4,8 +4,9 @@
 #ifndef RG_PARSERS_KINDS_H
 #define RG_PARSERS_KINDS_H
 
-#include "common/base/buf.h"
 #include "common/base/str.h"
+
+struct buf;
 
 /*
  * X(KIND, name, other names): --tool-parser. A kind is a way to write calls, and has one parser

@@ -23,6 +23,7 @@
 #include "common/os/loop.h"
 #include "worker/sink/redis_url.h"
 #include "worker/sink/sink_target.h"
+#include "worker/sink/spooled.h"
 
 enum { WINDOW_BYTES = 8 << 20, STALL_MS = 30 * 1000, PASSWORD_MAX = 4096, ENTRY_ARGS = 32 };
 
@@ -258,7 +259,7 @@ static void on_added(redisAsyncContext *ac, void *reply, void *ctx)
         fail(r, "XADD was not answered with an id");
         return;
     }
-    r->window -= MIN_OF(spooled_piece(&r->target->open, r->acked).len, r->target->env->inline_max);
+    r->window -= MIN_OF(spooled_piece(r->target->open, r->acked).len, r->target->env->inline_max);
     r->acked++;
     loop_timer_set(r->target->env->loop, &r->stall, STALL_MS, on_stall);
     pump(r);
@@ -399,7 +400,7 @@ static int add_group(struct redis *r)
 
     put_field(&en, "XADD", arena_printf(&a, "%s:groups", r->url.stream).p);
     put(&en, STR("*"));
-    (void)json_parse(&a, t->open.bytes, &v, &e);
+    (void)json_parse(&a, t->open->bytes, &v, &e);
     for (uint32_t i = 0; json_is(v, JSON_OBJECT) && i < v->n && en.n + 2 <= ENTRY_ARGS; i++) {
         struct buf text = {0};
 
@@ -421,7 +422,7 @@ static int add_group(struct redis *r)
 static int add_trajectory(struct redis *r, size_t i)
 {
     const struct target *t = r->target;
-    struct str piece = spooled_piece(&t->open, i);
+    struct str piece = spooled_piece(t->open, i);
     struct buf key = {0}, file = {0}, uid = {0}, notes[ARRAY_LEN(NOTES)] = {0};
     char index[24], total[24], offset[24], length[24];
     struct stream_entry en = {.n = 0};
@@ -429,8 +430,8 @@ static int add_trajectory(struct redis *r, size_t i)
 
     buf_printf(&key, "%s/%zu", t->first->session_id, i);
     (void)snprintf(index, sizeof(index), "%zu", i);
-    (void)snprintf(total, sizeof(total), "%zu", t->open.pieces.n);
-    (void)snprintf(offset, sizeof(offset), "%zu", t->open.pieces.at[i].start);
+    (void)snprintf(total, sizeof(total), "%zu", t->open->pieces.n);
+    (void)snprintf(offset, sizeof(offset), "%zu", t->open->pieces.at[i].start);
     (void)snprintf(length, sizeof(length), "%zu", piece.len);
     put_field(&en, "XADD", r->url.stream);
     put(&en, STR("*"));
@@ -439,7 +440,7 @@ static int add_trajectory(struct redis *r, size_t i)
     put_field(&en, "trajectory_index", index);
     put_field(&en, "trajectories", total);
     put_field(&en, "format", "msgpack");
-    put_notes(&en, t->open.bytes, notes);
+    put_notes(&en, t->open->bytes, notes);
     if (pieces_note(piece, "uid", &uid)) {
         put(&en, STR("uid"));
         put(&en, buf_str(&uid));
@@ -470,15 +471,15 @@ static void pump(struct redis *r)
 {
     struct target *t = r->target;
 
-    while (r->next < t->open.pieces.n && (r->window < WINDOW_BYTES || r->next == r->acked)) {
+    while (r->next < t->open->pieces.n && (r->window < WINDOW_BYTES || r->next == r->acked)) {
         if (t->first->group ? add_group(r) : add_trajectory(r, r->next)) {
             fail(r, strerror(errno));
             return;
         }
-        r->window += MIN_OF(spooled_piece(&t->open, r->next).len, t->env->inline_max);
+        r->window += MIN_OF(spooled_piece(t->open, r->next).len, t->env->inline_max);
         r->next++;
     }
-    if (r->acked < t->open.pieces.n)
+    if (r->acked < t->open->pieces.n)
         return;
     loop_timer_stop(t->env->loop, &r->stall);
     free(r->session_id);

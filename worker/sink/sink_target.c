@@ -7,6 +7,7 @@
  *                                                   `-> target_postpone: to the end */
 
 #include "worker/sink/sink_target.h"
+#include "worker/sink/spooled.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -69,11 +70,13 @@ int target_new(const struct target_env *env, const char *setting, struct target 
     t->kind = kind;
     t->env = env;
     t->end = &t->first;
+    t->open = mem_zalloc(sizeof(*t->open));
     t->delay_ms = DELAY_MIN_MS;
     buf_printf(&folder, "%s-%08x", t->kind->name, (unsigned)str_hash(str_cstr(setting), 0));
     t->name = buf_take(&folder);
     if (kind->open(t, spec, e)) {
         free(t->name);
+        free(t->open);
         free(t);
         return -1;
     }
@@ -86,7 +89,8 @@ void target_free(struct target *t)
 {
     loop_timer_stop(t->env->loop, &t->retry);
     t->kind->close(t);
-    spooled_close(&t->open);
+    spooled_close(t->open);
+    free(t->open);
     for (struct parcel *p = t->first, *next; p; p = next) {
         next = p->next;
         free(p);
@@ -197,7 +201,7 @@ static void send_first(struct target *t)
     if (!t->first || t->sending)
         return;
     parcel_path(t, t->first, &path);
-    if ((t->first->group ? spooled_open_whole : spooled_open)(path.p, &t->open, &e) == 0) {
+    if ((t->first->group ? spooled_open_whole : spooled_open)(path.p, t->open, &e) == 0) {
         t->sending = true;
         t->kind->send(t, path.p);
     } else if (e.kind == ERR_IO) { /* no descriptor, no memory: later, and others first */
@@ -214,10 +218,10 @@ void target_done(struct target *t, const struct err *why)
 {
     struct buf path = {0};
 
-    size_t trajectories = t->open.pieces.n;
+    size_t trajectories = t->open->pieces.n;
 
     t->sending = false;
-    spooled_close(&t->open);
+    spooled_close(t->open);
     if (why) {
         not_taken(t, why);
         return;
@@ -238,7 +242,7 @@ void target_done(struct target *t, const struct err *why)
 void target_postpone(struct target *t, const struct err *why)
 {
     t->sending = false;
-    spooled_close(&t->open);
+    spooled_close(t->open);
     if (!t->first->postponed) {
         metrics_count(t->env->page, METRIC_sink_errors, 1);
         log_warn(&(struct log_scope){.session = str_cstr(t->first->session_id)},

@@ -14,10 +14,10 @@
 #include "common/base/map.h"
 #include "common/base/vec.h"
 #include "common/os/loop.h"
-#include "worker/sink/spooled.h"
 
 struct loop;
 struct metrics_page;
+struct spooled;
 struct target;
 
 /* What every kind needs to know; owned by struct sinks. */
@@ -72,8 +72,8 @@ struct target {
     VEC(uint32_t) places;
     uint64_t pointed_bytes; /* files that entries already sent point to */
     bool sending, down;
-    uint64_t reason;     /* hash of why it is down */
-    struct spooled open; /* what is being sent */
+    uint64_t reason;      /* hash of why it is down */
+    struct spooled *open; /* what is being sent; own */
     uint64_t delay_ms;
     struct loop_timer retry;
 };

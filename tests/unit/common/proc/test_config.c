@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/base/buf.h"
 #include "testing.h"
 
 static struct config *load(struct buf *mistakes, char *const *argv)

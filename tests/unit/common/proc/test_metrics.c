@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/base/buf.h"
 #include "testing.h"
 
 static bool has(const struct buf *b, const char *line)
