@@ -267,3 +267,19 @@ def test_an_error_that_names_a_rank_is_no_refusal(start):
         assert all(HEADER in r["headers"] for r in engine.requests) and len(engine.requests) == 2
         assert gateway.get("/admin/engines").json()["engines"][0]["lacks"] == []
         assert "refuses a data-parallel rank" not in gateway.log()
+
+
+def test_a_refusal_of_something_else_that_names_a_rank(start):
+    """The call is asked without any, is refused alike, and so the rank was not what was wrong: later calls have theirs."""
+    other = {"status": 400, "body": {"error": {"message": "stop must not be empty, got ['data_parallel_rank', '']"}}}
+    with engine_of("vllm") as engine:
+        gateway = start(workers=1, engine=engine.setting + ",dp-ranks=2")
+        sid = session(gateway)
+        engine.plan.extend([other, other])
+        a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]})
+        assert a.status == 400 and "must not be empty" in a.text, a.text
+        assert [HEADER in r["headers"] for r in engine.requests] == [True, False]
+        talk(engine, gateway, sid)
+        assert HEADER in engine.requests[-1]["headers"] and len(engine.requests) == 3
+        [e] = gateway.get("/admin/engines").json()["engines"]
+        assert e["lacks"] == [] and "dp_rank" in e["has"]

@@ -150,6 +150,20 @@ def test_a_server_that_refuses_budgets_is_asked_without(gateway_for, status):
         assert gateway.log().count("refuses max_thinking_tokens") == 1
 
 
+def test_a_refusal_of_something_else_that_names_the_budget(gateway_for):
+    """It is refused without the budget as well: later calls have theirs."""
+    other = {"status": 400, "body": {"error": {"message": "stop must not be empty, got ['thinking_token_budget', '']"}}}
+    with StubEngine("vllm") as engine:
+        gateway = gateway_for(engine.setting)
+        engine.plan += [other, other]
+        sid = gateway.post("/sessions", {}).json()["session_id"]
+        a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER], "max_thinking_tokens": 7})
+        assert a.status == 400 and "must not be empty" in a.text, a.text
+        engine.plan.append({"ids": IDS})
+        _, header = ask(gateway, "chat", {"max_thinking_tokens": 7})
+        assert header is None and WAYS["generate"](engine) == 7
+
+
 def test_an_old_engine_that_ignores_the_budget_is_told_of(gateway_for):
     thought = [*b"<think>", *b"x" * 200, *b"</think>", *b"ok", END]
     with StubEngine("vllm") as engine:

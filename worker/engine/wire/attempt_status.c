@@ -38,11 +38,18 @@ static bool next_route(struct remote *r)
     return more;
 }
 
+/* What such refusals have in them. */
+static const char budget_field[] = "thinking_token_budget", rank_field[] = "data_parallel_rank";
+
+static bool refuses(int status, struct str text, const char *field)
+{
+    return (status == 400 || status == 422) && str_find(text, str_cstr(field), 0) != SIZE_MAX;
+}
+
 /* A server that was not started for budgets says so by the field's name. */
 static bool refuses_budget(struct remote *r, bool budgeted, int status, struct str text)
 {
-    if (!budgeted || (status != 400 && status != 422) ||
-        str_find(text, STR("thinking_token_budget"), 0) == SIZE_MAX)
+    if (!budgeted || !refuses(status, text, budget_field))
         return false;
     if (!r->refuses_budgets)
         log_warn(NULL, "an engine refuses max_thinking_tokens: it is asked without",
@@ -54,8 +61,7 @@ static bool refuses_budget(struct remote *r, bool budgeted, int status, struct s
 /* A server with fewer ranks than the settings say names the one that it was asked for. */
 static bool refuses_rank(struct remote *r, bool ranked, int status, struct str text)
 {
-    if (!ranked || (status != 400 && status != 422) ||
-        str_find(text, STR("data_parallel_rank"), 0) == SIZE_MAX)
+    if (!ranked || !refuses(status, text, rank_field))
         return false;
     if (!r->refuses_ranks)
         log_warn(NULL, "an engine refuses a data-parallel rank: it is asked without",
@@ -63,6 +69,23 @@ static bool refuses_rank(struct remote *r, bool ranked, int status, struct str t
     r->refuses_ranks = true;
     remote_note_lacks(r, LACKS_RANK);
     return true;
+}
+
+/* The words name a field that this call did not have, so they are about something else (a stop
+ * string, say), and may have been when the field was turned off: it is sent again. */
+static void reconsider(struct remote *r, struct asked_by by, int status, struct str text)
+{
+    bool ranks = r->refuses_ranks && !by.rank && refuses(status, text, rank_field);
+    bool budgets = r->refuses_budgets && !by.budget && refuses(status, text, budget_field);
+
+    if (!ranks && !budgets)
+        return;
+    log_info(NULL, "an engine refused something else: it is asked with the field again",
+             LOG_T("engine", r->target->name), LOG_T("field", ranks ? rank_field : budget_field));
+    r->refuses_ranks = r->refuses_ranks && !ranks;
+    r->refuses_budgets = r->refuses_budgets && !budgets;
+    if (ranks)
+        r->lacks &= ~(unsigned)LACKS_RANK;
 }
 
 /* vLLM says of an adapter that it has not loaded that there is no such model: the route is there.
@@ -99,6 +122,7 @@ enum engine_failure remote_refused(struct remote *r, const struct engine_request
     struct str text = refusal_text(&arena, body);
     enum engine_failure how = remote_judge(r, status, text, e);
 
+    reconsider(r, by, status, text);
     if (lacks_adapter(status, q->lora, text, e))
         how = ENGINE_BROKE;
     else if (((status == 404 || status == 405) && next_route(r)) ||
