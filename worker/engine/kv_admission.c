@@ -436,6 +436,8 @@ void admission_left(struct engine_call *c)
     if (!lease)
         return;
     lease_shrink(lease, c->stretch);
+    if (c->req.answer == 0 && c->stretch == 0)
+        lease_unbear(lease, c->req.call);
     c->stretch = 0;
     lease_end(&a->leases, lease, clock_ms());
     if (lease->calls == 0 && (lease->over || lease->size == 0)) /* 0: none ever ran */
@@ -451,7 +453,7 @@ void admission_runs(struct engine_call *c, struct replica *r)
         lease = lease_force(l, c->req.session_id, r, need(c, r), clock_ms());
     lease_to(lease, r);
     join(c, lease);
-    if (c->stretch == 0 && c->req.answer > 0) {
+    if (c->stretch == 0 && (c->req.answer > 0 || !lease_bears(lease, c->req.call))) {
         c->stretch = r->kv.told.unit;
         lease_stretch(lease, c->req.call, c->stretch);
     }

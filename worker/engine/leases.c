@@ -81,6 +81,20 @@ void lease_shrink(struct lease *s, uint64_t extra)
     s->extra -= extra;
 }
 
+bool lease_bears(struct lease *s, uint64_t call)
+{
+    if (!s->bears)
+        s->borne = call;
+    s->bears = true;
+    return s->borne == call;
+}
+
+void lease_unbear(struct lease *s, uint64_t call)
+{
+    if (s->borne == call)
+        s->bears = false;
+}
+
 uint64_t lease_answered(struct lease *s, uint64_t call, uint64_t tokens)
 {
     if (s->call != call)

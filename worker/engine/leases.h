@@ -27,6 +27,8 @@ struct lease {
     uint64_t call;      /* the last one that had an answer of several, */
     uint64_t answered;  /* and the tokens of those it has had */
     uint64_t used_ms;   /* end of the last call */
+    uint64_t borne;     /* the call for whose first answer `tokens` stand, */
+    bool bears;         /* if there is one */
     uint32_t calls;     /* running or waiting */
     bool over;          /* the session was said to be complete: no call is to be expected */
     size_t len;
@@ -60,6 +62,11 @@ void lease_grow(struct lease *s, uint64_t size);
  * that the lease was made with (lease_new's extra, for its first call) are taken of first. */
 void lease_stretch(struct lease *s, uint64_t call, uint64_t extra);
 void lease_shrink(struct lease *s, uint64_t extra);
+
+/* Whether the session's own tokens stand for the first answer of the call, which runs now: they do
+ * for one call at a time, until lease_unbear of it. */
+bool lease_bears(struct lease *s, uint64_t call);
+void lease_unbear(struct lease *s, uint64_t call);
 
 /* Another answer of a call of several has come. Returns the tokens of those that it has had; of two
  * such calls at a time, since the other's last. */

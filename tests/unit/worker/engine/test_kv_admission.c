@@ -551,17 +551,51 @@ TEST(admission, calls_that_run_at_once_take_all_of_their_slots)
     expect_runs(2);
     begin_several((struct engine_request){.session_id = STR("a"), .call = 1, .ran = true}, 3, &b);
     expect_runs(5);
-    cr_assert_eq(board_kv_leased(node.board, 0), 400, "the session's, one and two more");
+    cr_assert_eq(board_kv_leased(node.board, 0), 500, "the session's, one and three more");
     for (size_t i = 2; i < 5; i++)
         finish(i, 1);
     cr_assert_eq(board_kv_leased(node.board, 0), 200, "the second call has given its back");
     begin_several((struct engine_request){.session_id = STR("a"), .call = 2, .ran = true}, 2, &c);
     expect_runs(7);
-    cr_assert_eq(board_kv_leased(node.board, 0), 300);
+    cr_assert_eq(board_kv_leased(node.board, 0), 400);
     for (size_t i = 0; i < 7; i++)
         if (i < 2 || i > 4)
             finish(i, 1);
     cr_assert_eq(board_kv_leased(node.board, 0), 100);
     close_node();
     cr_assert(a.done == 2 && b.done == 3 && c.done == 2);
+}
+
+/* As those of an agent and of its sub-agents, which share a session. */
+TEST(admission, calls_of_one_answer_that_run_at_once_take_a_slot_each)
+{
+    struct asker a[5] = {0};
+
+    open_node(&(struct engine_options){0}, 1600);
+    node.kv.unit = 100;
+    kv_look(node.pools[0]->replicas->at[0]);
+    (void)begin(0, "a", 0, &a[0]);
+    expect_runs(1);
+    cr_assert_eq(board_kv_leased(node.board, 0), 100);
+    (void)begin(0, "a", 1, &a[1]);
+    (void)begin(0, "a", 2, &a[2]);
+    expect_runs(3);
+    cr_assert_eq(board_kv_leased(node.board, 0), 300);
+    finish(0, 1);
+    cr_assert_eq(board_kv_leased(node.board, 0), 300, "the session keeps its own");
+    (void)begin(0, "a", 3, &a[3]);
+    expect_runs(4);
+    cr_assert_eq(board_kv_leased(node.board, 0), 300, "which the next one takes");
+    finish(1, 1);
+    cr_assert_eq(board_kv_leased(node.board, 0), 200);
+    finish(3, 1);
+    finish(2, 1);
+    cr_assert_eq(board_kv_leased(node.board, 0), 100);
+    (void)begin(0, "a", 4, &a[4]);
+    expect_runs(5);
+    cr_assert_eq(board_kv_leased(node.board, 0), 100);
+    finish(4, 1);
+    close_node();
+    for (size_t i = 0; i < 5; i++)
+        cr_assert_eq(a[i].done, 1);
 }
