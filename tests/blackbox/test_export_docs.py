@@ -5,7 +5,11 @@ import re
 import pytest
 
 import gateway as g
-from export_readers import check_atif, turn_of
+import test_odds as odds
+from export_readers import check_atif, read_safetensors, turn_of
+from indexer_engine import IndexerEngine
+from odds_engine import OddsEngine
+from scoring_engine import ScoringEngine
 from test_export_cases import branched, scene  # noqa: F401
 from test_gateway_upstream import USER, ask, pair  # noqa: F401
 from test_gateway_upstream import session as new_session
@@ -86,3 +90,44 @@ def test_a_text_capture(pair):  # noqa: F811
             assert b"no_token_ids" in a.body
         else:
             assert [d["reason"] for d in a.json()["summary"]["dropped"]] == ["no_token_ids"]
+
+class Everything(OddsEngine, IndexerEngine):
+    """A server that tells all that a session can ask for."""
+
+
+def arrays_of(form):
+    """The text that says which tensors a format has."""
+    text = (g.ROOT / "docs/trajectories.md").read_text()
+    if form == "safetensors":
+        return text[text.index("`safetensors` holds the same as tensors"):text.index("A reader of any file of tensors")]
+    return re.search(rf"^### `{form}`.*?(?=^### |^## )", text, re.M | re.S)[0]
+
+
+def test_every_array_stands_with_its_type_and_shape(start):
+    """Of each format of tensors, and of the native one: its name, and behind it the type that it has."""
+    with Everything("sglang") as policy, ScoringEngine("sglang") as other:
+        gateway = start(workers=1, engine=policy.setting, scorer=[f"other={other.setting}"])
+        score = [{"engine": "other", "what": what, "top_k": 2} for what in ("teacher", "reference", "self")]
+        sid = odds.session(gateway, sampling_support=True, top_logprobs=2, indexer_topk=True, score=score)
+        policy.plan.append({"ids": odds.IDS, "version": "3"})
+        assert odds.ask(gateway, sid).status == 200
+        assert gateway.post(f"/sessions/{sid}/reward_info", {"reward_info": {"reward": 1}}).status == 200
+        native = gateway.post(f"/sessions/{sid}/finalize", {"format": "json"}).json()["trajectories"][0]
+        rows = (g.ROOT / "docs/trajectories.md").read_text().split("\n")
+        told = [name.removesuffix("_dtype") for name in native if name.endswith("_dtype")]
+        assert len(told) == 5 + 1 + 9, told
+        for name in told:
+            row, = [r for r in rows if r.startswith("| `") and f"`{name}`" in r.split("|")[1]]
+            shape = re.search(r"\[(.*?)\]", row)[1].split(", ")
+            assert len(shape) == len(native[name + "_shape"]) and native[name + "_dtype"] in row, (name, row)
+        seen = 0
+        for form in ("safetensors", "verl", "miles", "areal", "prefix-tree"):
+            tensors, _ = read_safetensors(gateway.get(f"/sessions/{sid}/trajectories?format={form}").body)
+            text = arrays_of(form)
+            for name, (kind, *_) in tensors.items():
+                name = name.removesuffix(".0")
+                at = [m.end() for m in re.finditer(rf"`{re.escape(name)}(\.{{i}})?`", text)]
+                kinds = [re.search(r"\b(U8|I16|I32|I64|F32|F64|BOOL)\b", text[i:]) for i in at]
+                assert kind in [m[1] for m in kinds if m], (form, name, kind)
+                seen += 1
+        assert seen > 50
