@@ -431,6 +431,28 @@ def test_cancel(stream):
         check(d.call(stream=stream))
 
 
+@pytest.mark.parametrize("route, dev", [("generate", True), ("generate", False), ("completions", True)])
+def test_a_vllm_in_its_developers_mode_is_told_by_name(route, dev):
+    """Something between us and it may not pass the closing of a connection on. One without that mode has no such route."""
+    told = {"/abort_requests": {"status": "aborted", "aborted": 1}}
+    with AsidesEngine("vllm", routes=(route,), asides={**told, **({"/weight_info": {"weight_version": "1"}} if dev else {})}) as engine:
+        with engine_kit.Driver(engine, health_interval=50) as d:
+            if dev:
+                wait_until(lambda: any("tells the version of its weights" in line for line in d.log), 10, "its version")
+            check(d.call())     # the route is known
+            engine.plan.append({"delay_s": 30})
+            call = d.start()
+            wait_until(lambda: engine.running == 1, 5, "the request")
+            asked = engine.requests[-1]["body"]
+            d.tell(op="cancel", id=call)
+            wait_until(lambda: engine.left == 1, 5, "the closed connection")
+            if route == "generate" and dev:
+                wait_until(lambda: engine.count("/abort_requests") == 1, 5, "the word")
+                assert ("/abort_requests", {"request_ids": ["generate-tokens-" + asked["request_id"]]}) in engine.asked
+            check(d.call())
+            assert engine.count("/abort_requests") == (route == "generate" and dev)
+
+
 def test_cancel_while_waiting():
     with StubEngine() as engine, engine_kit.Driver(engine, max_inflight=1) as d:
         go = threading.Event()

@@ -592,7 +592,8 @@ void remote_abort(struct remote *r, const struct engine_request *q)
     struct wire_send s = {0};
     struct buf rid = {0};
 
-    if (!r->wire->abort)
+    if (!r->wire->abort ||
+        (r->wire->aborts_in_dev_mode && (!r->tells_weights || !r->route_sure || r->route != 0)))
         return;
     remote_rid(&rid, q);
     r->wire->abort(buf_str(&rid), &s);

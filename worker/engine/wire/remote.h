@@ -102,7 +102,8 @@ struct wire {
     /* Header that names the data-parallel rank of a call: "name: ". NULL: `write` does. */
     const char *rank_header;
 
-    bool may_ignore_lora; /* a server that was not started for adapters ignores their names */
+    bool aborts_in_dev_mode; /* by its first route alone, where it tells its weights' version */
+    bool may_ignore_lora;    /* a server that was not started for adapters ignores their names */
     enum wire_budget budget;
     enum logprob_basis basis; /* what it gives as long as nobody tells otherwise */
     /* What requests ask for by a field of their own, and those that want the support; unknown:

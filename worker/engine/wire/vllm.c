@@ -308,6 +308,25 @@ static int complete(struct reply *y, const struct engine_request *q, struct err 
     return 0;
 }
 
+/* By the name that the server gives a request of ours. The older route has no name of ours, and a
+ * list of none would end all. */
+static void write_abort(struct str rid, struct wire_send *s)
+{
+    struct json_out o = json_out_to(&s->body);
+    struct buf name = {0};
+
+    s->path = "/abort_requests";
+    buf_puts(&name, "generate-tokens-");
+    buf_add_str(&name, rid);
+    json_out_obj(&o);
+    json_out_key(&o, "request_ids");
+    json_out_arr(&o);
+    json_out_str(&o, buf_str(&name));
+    json_out_end_arr(&o);
+    json_out_end_obj(&o);
+    buf_done(&name);
+}
+
 /* The list of models; the server has one. */
 static void take_info(const struct json *info, struct engine_facts *ret)
 {
@@ -330,6 +349,8 @@ static const struct wire wire = {
     .scalar = take_scalar,
     .end_event = end_event,
     .complete = complete,
+    .abort = write_abort,
+    .aborts_in_dev_mode = true,
     .budget = WIRE_BUDGET_TRIED,
     .basis = BASIS_RAW, /* the server's default */
     .echoes_images = true,
