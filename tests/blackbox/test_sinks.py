@@ -22,7 +22,7 @@ class Redis:
     def start(self):
         self.process = subprocess.Popen(
             ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder,
-             "--appendonly", "yes", "--save", "", *self.options],
+             "--appendonly", "yes", "--appendfsync", "always", "--save", "", *self.options],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         g.wait_until(self.answers, 20, "redis answers")
         return self
