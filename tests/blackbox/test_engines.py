@@ -812,6 +812,17 @@ def test_experts_of_vllm_become_int32(dtype):
             fails(d, engine, "engine_invalid", plan={"experts": bad})
 
 
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+@pytest.mark.parametrize("stream", STREAMS)
+def test_experts_that_nobody_asked_for_are_passed_over(kind, stream):
+    """A vLLM that was started for them tells them whoever asks: they are neither held nor looked at."""
+    with StubEngine(kind) as engine, engine_kit.Driver(engine) as d:
+        for told in (b"nonsense", block(6), npy_of(6)):
+            engine.plan.append({"experts": told})
+            assert check(d.call(stream=stream)).get("experts") is None
+            assert "return_routed_experts" not in engine.requests[-1]["body"]
+
+
 def npy_of(rows, base=0):
     head = f"{{'descr': '<i4', 'fortran_order': False, 'shape': ({rows}, 2, 3), }}".encode().ljust(117) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + block(rows, base)

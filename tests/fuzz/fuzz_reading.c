@@ -41,7 +41,7 @@ static void open_remotes(void)
         {.kind = "vllm"},
     };
     static struct engine_target open[ARRAY_LEN(targets)];
-    static const struct engine_options options;
+    static const struct engine_options options = {.routed_experts = true};
     struct err e = {0};
     struct loop *loop = loop_new(&e);
 

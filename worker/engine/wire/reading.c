@@ -20,6 +20,7 @@
 #include "common/net/sse.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/engine_result.h"
+#include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/upstream_text.h"
 #include "worker/request/odds.h"
@@ -112,6 +113,21 @@ static struct base64_window indexer_window(const struct indexer_ask *ask)
                                   .max = ask->wanted ? ask->max_bytes : 0};
 }
 
+/* A server that was started for them may tell them whoever asks: they are passed over then. */
+static void experts_target(struct reading *r, struct field_target *t)
+{
+    struct reply *y = &r->reply;
+
+    if (!remote_asks_experts(r->remote)) {
+        y->passed_over = (struct base64_window){0};
+        *t = (struct field_target){.bytes = &y->experts, .window = &y->passed_over};
+        return;
+    }
+    if (!r->wire->experts_in_pieces)
+        buf_clear(&y->experts);
+    *t = (struct field_target){.bytes = &y->experts, .max_bytes = EXPERTS_MAX};
+}
+
 static void on_target(void *ctx, int id, struct field_target *t)
 {
     struct reading *r = ctx;
@@ -152,9 +168,7 @@ static void on_target(void *ctx, int id, struct field_target *t)
         *t = (struct field_target){.bytes = &y->indexer, .window = &y->indexer_window};
         break;
     default:
-        if (!r->wire->experts_in_pieces)
-            buf_clear(&y->experts);
-        *t = (struct field_target){.bytes = &y->experts, .max_bytes = EXPERTS_MAX};
+        experts_target(r, t);
     }
 }
 
@@ -207,7 +221,8 @@ static void on_bulk(void *ctx, int id, size_t items, bool null)
         y->has_indexer = r->req->indexer.wanted && !null;
         break;
     default:
-        y->has_experts = !null || (y->has_experts && r->wire->experts_in_pieces);
+        y->has_experts = remote_asks_experts(r->remote) &&
+                         (!null || (y->has_experts && r->wire->experts_in_pieces));
     }
 }
 

@@ -83,7 +83,7 @@ struct reply {
     struct buf experts;
     bool has_experts;
     struct buf indexer; /* top-k of the indexer: the part that was asked for (indexer_window) */
-    struct base64_window indexer_window;
+    struct base64_window indexer_window, passed_over;
     bool has_indexer;
     int64_t indexer_layers;   /* as the engine tells; -1: it does not */
     bool truncated;           /* the engine had no room for more, or dropped part of the prompt */
