@@ -68,7 +68,7 @@ def test_two_turns_in_every_format(start, incremental, stream):
         sid = session(gateway)
         turns(gateway, engine, sid, 3, stream)
         assert all(r["body"]["return_indexer_topk"] is True for r in engine.requests)
-        gateway.post(f"/sessions/{sid}/reward", {"reward": 1})
+        assert gateway.post(f"/sessions/{sid}/reward_info", {"reward_info": {"reward": 1}}).status == 200
         t = check_all(gateway, engine, sid)["trajectories"][0]
         assert t["routed_experts"] is None
         want, shape = numbers(t), t["indexer_topk_shape"]
@@ -280,7 +280,7 @@ def test_formats_without_a_place_stay_as_they_are(start):
         gateway = start(workers=1, engine=engine.setting)
         sid = session(gateway)
         turns(gateway, engine, sid)
-        gateway.post(f"/sessions/{sid}/reward", {"reward": 1})
+        assert gateway.post(f"/sessions/{sid}/reward_info", {"reward_info": {"reward": 1}}).status == 200
         for name in ("slime", "prime-rl", "skyrl", "atif", "verl", "areal"):
             a = gateway.get(f"/sessions/{sid}/trajectories?format={name}")
             assert a.status == 200 and b"indexer_topk" not in a.body, name

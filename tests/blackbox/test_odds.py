@@ -118,7 +118,7 @@ def test_two_turns_in_every_format(start, variant):
             engine.plan.append({"ids": IDS})
             assert gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": messages}).status == 200
             messages = [*messages, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "more"}]
-        gateway.post(f"/sessions/{sid}/reward", {"reward": 1})
+        assert gateway.post(f"/sessions/{sid}/reward_info", {"reward_info": {"reward": 1}}).status == 200
         t = trajectory_of(gateway, sid)
         rows, lps = engine.support({}, IDS)
         between = len(t["response_ids"]) - 2 * len(IDS)

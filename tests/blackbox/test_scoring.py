@@ -51,7 +51,7 @@ def test_each_branch_is_scored_once(serve, kind, k):
     gateway, _, teacher = serve({"big": kind})
     sid = session(gateway)
     talk(gateway, sid, 2)
-    gateway.post(f"/sessions/{sid}/reward", {"reward": 1})
+    assert gateway.post(f"/sessions/{sid}/reward_info", {"reward_info": {"reward": 1}}).status == 200
     a = finalize(gateway, sid, score=[{"engine": "big", "top_k": k}])
     assert a.status == 200, a.text
     t = a.json()["trajectories"][0]
