@@ -442,7 +442,7 @@ def test_a_vllm_in_its_developers_mode_is_told_by_name(route, dev):
             check(d.call())     # the route is known
             engine.plan.append({"delay_s": 30})
             call = d.start()
-            wait_until(lambda: engine.running == 1, 5, "the request")
+            wait_until(lambda: len(engine.requests) == 2, 5, "the request")
             asked = engine.requests[-1]["body"]
             d.tell(op="cancel", id=call)
             wait_until(lambda: engine.left == 1, 5, "the closed connection")
