@@ -148,7 +148,7 @@ def test_two_ends_at_once(start, first, second):
             held = threading.Event()
             engine.plan.append({"wait": held})
             call, t = in_thread(lambda: gateway.chat(s, "x"))
-            wait_until(lambda: inflight(gateway, s) == 1, 5, "the call runs")
+            wait_until(lambda: inflight(gateway, s) == 1 and not engine.plan, 5, "the engine has the call")
             a, ta = in_thread(lambda: end(gateway, s, first))
             b, tb = in_thread(lambda: end(gateway, s, second))
             for thread in (ta, tb, t):
