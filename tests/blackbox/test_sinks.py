@@ -357,6 +357,13 @@ def cut_off_last_records(gw, sid):
         f.truncate(text.rindex(sid.encode(), 0, text.rindex(sid.encode())) + 3)
 
 
+def stop_with_both_records(gw, sid):
+    """For cut_off_last_records."""
+    gw.wait_line("a sink takes nothing")
+    g.wait_until(lambda: "exported_at" in gw.get(f"/sessions/{sid}").json(), 10, "the export has reached the client")
+    assert gw.stop() == 0
+
+
 def folder_of(gw, kind):
     spool = f"{gw.folder}/state/worker-0/spool"
     return [f"{spool}/{n}" for n in os.listdir(spool) if n.startswith(kind)][0]
@@ -368,8 +375,7 @@ def test_an_export_made_twice_is_queued_once(start, server):
     r.stop()
     gw = start(sink=f"redis:redis://127.0.0.1:{r.port}", workers=1)
     sid, native = episode(gw)
-    gw.wait_line("a sink takes nothing")
-    assert gw.stop() == 0
+    stop_with_both_records(gw, sid)
     cut_off_last_records(gw, sid)
     with open(f"{gw.folder}/state/worker-0/spool/left.part", "w") as f:
         f.write("cut sho")
@@ -390,8 +396,7 @@ def test_an_export_made_twice_is_queued_once(start, server):
 def test_what_waits_for_sinks_of_the_past_is_said(start, tmp_path, other):
     gw = start(sink=f"redis:redis://127.0.0.1:{g.free_port()}", workers=1)
     sid, _ = episode(gw)
-    gw.wait_line("a sink takes nothing")
-    assert gw.stop() == 0
+    stop_with_both_records(gw, sid)
     if not other:
         cut_off_last_records(gw, sid)
     gw.settings["sink"] = [f"file:{tmp_path}/out"] if other else []
