@@ -1,5 +1,6 @@
 """A small vision model's folder, pictures made without a library, and the published formula in plain Python."""
 import base64
+import contextlib
 import hashlib
 import json
 import math
@@ -222,8 +223,12 @@ def text(t):
 
 
 def files(gateway):
-    """Every picture of the node by its name: how many sessions have it."""
-    return {p.name: p.stat().st_nlink - 1 for p in media(gateway).glob("??/*")}
+    """Every picture of the node by its name: how many sessions have it. One may be dropped while this looks."""
+    found = {}
+    for p in media(gateway).glob("??/*"):
+        with contextlib.suppress(FileNotFoundError):
+            found[p.name] = p.stat().st_nlink - 1
+    return found
 
 
 def media(gateway):

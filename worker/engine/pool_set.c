@@ -272,6 +272,16 @@ static const char *shown_name(const struct replica *r)
                                                                               : r->target.name;
 }
 
+/* The name of the basis of logprobs that its adapter asks for; none where the engine has no field
+ * for that. */
+static struct str asked_basis(const struct replica *r)
+{
+    enum logprob_basis asked = r->adapter->asks_basis;
+    struct str none = {0};
+
+    return asked == BASIS_UNKNOWN ? none : str_cstr(logprob_basis_name(asked));
+}
+
 static void put_replica(const struct replica *r, struct json_out *out)
 {
     json_out_obj(out);
@@ -292,9 +302,7 @@ static void put_replica(const struct replica *r, struct json_out *out)
     json_out_key(out, "logprobs");
     json_out_obj(out);
     json_out_key(out, "asked");
-    json_out_str(out, r->adapter->asks_basis == BASIS_UNKNOWN
-                          ? (struct str){0}
-                          : str_cstr(logprob_basis_name(r->adapter->asks_basis)));
+    json_out_str(out, asked_basis(r));
     json_out_key(out, "given");
     json_out_cstr(out, logprob_basis_name(replica_basis(r)));
     json_out_end_obj(out);
