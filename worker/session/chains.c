@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "worker/model/model.h"
 #include "worker/session/policy.h"
 
 #include "worker/session/branch.h"

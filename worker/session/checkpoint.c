@@ -5,10 +5,12 @@
  */
 #include "worker/session/checkpoint.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/arena.h"
 #include "common/base/attrs.h"
+#include "common/base/mem.h"
 #include "worker/request/odds.h"
 #include "worker/session/forest.h"
 #include "worker/session/payload.h"
@@ -165,12 +167,26 @@ void checkpoint_copy(const struct checkpoint *t, int32_t *out)
     }
 }
 
-/* From the root to t. */
+bool checkpoint_begins(const struct checkpoint *t, const int32_t *ids, size_t n)
+{
+    int32_t *stored;
+    bool same;
+
+    if (t->text || t->total > n)
+        return false;
+    stored = mem_calloc(t->total + (size_t)1, sizeof(*stored));
+    checkpoint_copy(t, stored);
+    same = memcmp(stored, ids, t->total * sizeof(*stored)) == 0;
+    free(stored);
+    return same;
+}
+
 struct str checkpoint_pool(const struct checkpoint *t)
 {
     return t->node ? t->node->env->pool : (struct str){0};
 }
 
+/* From the root to t. */
 struct checkpoint **checkpoint_path(struct checkpoint *t, struct arena *a)
 {
     struct checkpoint **path = arena_calloc(a, t->depth, sizeof(struct checkpoint *));

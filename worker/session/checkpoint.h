@@ -152,6 +152,9 @@ void context_run_copy(const struct context_run *r, uint32_t n, int32_t *out);
 /* Writes the ids of the path that ends in t: t->total of them. */
 void checkpoint_copy(const struct checkpoint *t, int32_t *out);
 
+/* Returns true if the n ids begin with those of the path that ends in t, which has ids. */
+bool checkpoint_begins(const struct checkpoint *t, const int32_t *ids, size_t n);
+
 /* A hash of ids that grows with them: of a + b it is ids_hash(ids_hash(h, a), b). h: IDS_HASH_NONE
  * for no ids. Never 0. */
 #define IDS_HASH_NONE UINT64_C(0x51ed270b0a1f39c1)

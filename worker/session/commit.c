@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/plan.h"
@@ -297,21 +296,6 @@ static int check(const struct session *s, const struct plan *p,
 
 /* --- answers of upstreams that were asked with messages --- */
 
-/* Whether the ids begin with the whole context up to t and its answer. */
-static bool starts_with(struct token_span ids, const struct checkpoint *t)
-{
-    int32_t *stored;
-    bool same;
-
-    if (t->text || t->total > ids.n)
-        return false;
-    stored = mem_calloc(t->total + (size_t)1, sizeof(*stored));
-    checkpoint_copy(t, stored);
-    same = memcmp(stored, ids.at, t->total * sizeof(*stored)) == 0;
-    free(stored);
-    return same;
-}
-
 /* Whether the answers' ids can be kept: their prompt's are known and one for all, and the policy
  * can place them. */
 static bool has_ids(const struct plan *p, const struct session_answer *answers, size_t n)
@@ -323,8 +307,9 @@ static bool has_ids(const struct plan *p, const struct session_answer *answers, 
         if (answers[i].ids.n == 0 || answers[i].prompt.n != prompt.n ||
             memcmp(answers[i].prompt.at, prompt.at, prompt.n * sizeof(*prompt.at)) != 0)
             return false;
-    return prompt.n > 0 && ((p->parent && starts_with(prompt, p->parent)) || !p->chat.messages ||
-                            policy == &policy_tree || policy == &policy_timelines);
+    return prompt.n > 0 &&
+           ((p->parent && checkpoint_begins(p->parent, prompt.at, prompt.n)) || !p->chat.messages ||
+            policy == &policy_tree || policy == &policy_timelines);
 }
 
 /* The upstream rendered the prompt: the answer stands on stored tokens when its prompt starts with
@@ -339,7 +324,7 @@ static void settle_upstream(struct plan *p, const struct session_answer *answers
     p->n_context = (uint32_t)p->pub.prompt.n;
     if (p->text || !p->parent)
         return;
-    if (starts_with(p->pub.prompt, p->parent))
+    if (checkpoint_begins(p->parent, p->pub.prompt.at, p->pub.prompt.n))
         p->n_context -= p->parent->total;
     else
         p->parent = NULL;

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "common/base/err.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit.h"
 #include "worker/session/policy.h"

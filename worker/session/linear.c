@@ -1,6 +1,7 @@
 /* Policy linear: one history. A request extends it or retries from one generated checkpoint back;
  * the first of several overlapping commits wins. */
 #include "common/codec/json.h"
+#include "worker/model/model.h"
 #include "worker/session/branch.h"
 #include "worker/session/commit.h"
 #include "worker/session/plan.h"

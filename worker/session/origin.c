@@ -2,12 +2,23 @@
  * an older program wrote that, with a record of its own (RECORD_ORIGIN) once a model has adopted
  * it. */
 #include "worker/session/origin.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
 #include "worker/session/commit.h"
 #include "worker/session/record.h"
 #include "worker/session/store.h"
 
-void origin_put(struct buf *record, const struct model_fingerprint *f)
+static const struct model_fingerprint *own(const struct session_store *st)
 {
+    return &model_info(st->model)->fingerprint;
+}
+
+void origin_put(struct buf *record, const struct session_store *st)
+{
+    const struct model_fingerprint *f = own(st);
+
     record_put_u64(record, f->tokenizer);
     record_put_u64(record, f->special);
     record_put_u64(record, f->template);
@@ -23,23 +34,38 @@ int origin_read(struct record_in *r, struct model_fingerprint *ret)
 
 int session_apply_origin(struct session *s, struct record_in *r, struct err *e)
 {
-    return origin_read(r, &s->origin) == 0 ? 0 : err_set(e, ERR_IO, "session record: torn origin");
+    struct model_fingerprint f;
+
+    if (origin_read(r, &f) != 0)
+        return err_set(e, ERR_IO, "session record: torn origin");
+    session_set_origin(s, &f);
+    return 0;
 }
 
-static const struct model_fingerprint *own(const struct session_store *st)
+void session_set_origin(struct session *s, const struct model_fingerprint *f)
 {
-    return &model_info(st->model)->fingerprint;
+    free(s->origin);
+    s->origin = NULL;
+    if (!f || !f->tokenizer)
+        return;
+    s->origin = mem_alloc(sizeof(*s->origin));
+    *s->origin = *f;
+}
+
+static uint64_t tokenizer_of(const struct session *s)
+{
+    return s->origin ? s->origin->tokenizer : 0;
 }
 
 void session_origin_record(const struct session *s, uint64_t now_ms, struct buf *record)
 {
     record_begin(record, RECORD_ORIGIN, s->id, now_ms);
-    origin_put(record, own(s->store));
+    origin_put(record, s->store);
 }
 
 bool session_foreign(const struct session *s)
 {
-    uint64_t theirs = s->origin.tokenizer, ours = own(s->store)->tokenizer;
+    uint64_t theirs = tokenizer_of(s), ours = own(s->store)->tokenizer;
 
     return theirs && ours && theirs != ours;
 }
@@ -52,14 +78,13 @@ int session_refuse_foreign(const struct session *s, struct err *e)
     return err_set(e, ERR_FOREIGN,
                    "this session was made with another tokenizer (%016llx; this gateway's is "
                    "%016llx): it can be exported and ended, not continued",
-                   (unsigned long long)s->origin.tokenizer,
+                   (unsigned long long)tokenizer_of(s),
                    (unsigned long long)own(s->store)->tokenizer);
 }
 
 bool session_unclaimed(const struct session *s)
 {
-    return !s->origin.tokenizer && own(s->store)->tokenizer && !session_has_ended(s) &&
-           !session_copying(s);
+    return !s->origin && own(s->store)->tokenizer && !session_has_ended(s) && !session_copying(s);
 }
 
 /* Counts of sessions that have not ended, by what this model would make of them; copies that a
@@ -70,11 +95,11 @@ void session_store_origins(const struct session_store *st, struct session_origin
 
     *ret = (struct session_origins){0};
     LIST_EACH(&st->all, s, struct session, item) {
-        const struct model_fingerprint *f = &s->origin;
+        const struct model_fingerprint *f = s->origin;
 
         if (session_has_ended(s) || session_copying(s) || !own(st)->tokenizer)
             continue;
-        if (!f->tokenizer) {
+        if (!f) {
             ret->unclaimed++;
         } else if (f->tokenizer != own(st)->tokenizer) {
             ret->first_foreign = ret->foreign ? ret->first_foreign : *f;

@@ -18,6 +18,7 @@
 #include "worker/session/recall.h"
 #include "worker/session/record.h"
 #include "worker/session/store.h"
+#include "worker/tokens/span.h"
 
 static const char *const names[SCORE_KINDS] = {
     [SCORE_TEACHER] = "teacher", [SCORE_REFERENCE] = "reference", [SCORE_SELF] = "self"};

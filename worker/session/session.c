@@ -9,6 +9,7 @@
 #include "common/base/lookup.h"
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"
+#include "worker/model/model.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit.h"
 #include "worker/session/policy.h"
@@ -36,7 +37,7 @@ int session_create_record(struct session_store *st, struct str id, const struct 
     session_options_write(&o, &text);
     record_begin(record, RECORD_CREATE, id, now_ms);
     record_put_str(record, buf_str(&text));
-    origin_put(record, &model_info(st->model)->fingerprint);
+    origin_put(record, st);
     buf_done(&text);
     return 0;
 }
@@ -244,7 +245,7 @@ static int apply_create(struct session_store *st, struct str id, struct record_i
     }
     session_note_labels(s, o.labels);
     if (origin.tokenizer) /* a later adoption stays, while an older beginning is read back */
-        s->origin = origin;
+        session_set_origin(s, &origin);
     if (s->residence != EVICTED) {
         fill(s, &o, v, now_ms);
         s->record++;

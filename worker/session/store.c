@@ -89,6 +89,7 @@ static void session_free(struct session *s)
     payloads_free(s);
     forest_done(&s->forest);
     free((char *)(uintptr_t)s->row.p);
+    session_set_origin(s, NULL);
     free(s);
 }
 

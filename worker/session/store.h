@@ -13,7 +13,6 @@
 #include "common/base/map.h"
 #include "common/base/str.h"
 #include "common/base/vec.h"
-#include "worker/model/model.h"
 #include "worker/session/forest.h"
 #include "worker/session/reward.h"
 #include "worker/session/session.h"
@@ -22,6 +21,7 @@ struct checkpoint;
 struct json;
 struct json_out;
 struct model;
+struct model_fingerprint;
 struct payload;
 struct plan;
 struct policy;
@@ -108,9 +108,9 @@ struct session {
     struct forest forest;
     VEC(struct payload *) payloads;
     uint64_t payload_bytes, payload_evicted; /* in memory; evicted */
-    uint32_t record;                 /* number of its next one in the journal; not EVICTED */
-    uint64_t used;                   /* the store's clock at its last use */
-    struct model_fingerprint origin; /* tokenizer 0: not known */
+    uint32_t record;                  /* number of its next one in the journal; not EVICTED */
+    uint64_t used;                    /* the store's clock at its last use */
+    struct model_fingerprint *origin; /* what made it, own; NULL: not known */
     uint64_t next_call;
     uint32_t next_seq;
     uint32_t inflight, pins;
@@ -244,11 +244,14 @@ void session_options_write(const struct session_options *o, struct buf *json);
 /* Applies the body of one commit record (apply.c). */
 int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e);
 
-/* Appends a model's fingerprint to a record: it is the last of it. */
-void origin_put(struct buf *record, const struct model_fingerprint *f);
+/* Appends the fingerprint of the store's model to a record: it is the last of it. */
+void origin_put(struct buf *record, const struct session_store *st);
 
-/* Reads it. Returns -1 if the record is torn. */
+/* Reads one. Returns -1 if the record is torn. */
 int origin_read(struct record_in *r, struct model_fingerprint *ret);
+
+/* From now on a copy of f is what made the session; NULL, or without a tokenizer: not known. */
+void session_set_origin(struct session *s, const struct model_fingerprint *f);
 
 /* Applies the body of RECORD_ORIGIN. */
 int session_apply_origin(struct session *s, struct record_in *r, struct err *e);
