@@ -110,3 +110,12 @@ struct request_limits call_request_limits(const struct call_env *env)
 {
     return env->rules->limits;
 }
+
+struct image_rules call_image_rules(const struct call_env *env)
+{
+    struct image_rules rules = env->rules->images;
+
+    if (!engine_pool_takes_images(env->engines))
+        rules.vision = NULL;
+    return rules;
+}

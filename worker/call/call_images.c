@@ -12,7 +12,6 @@
 
 #include "common/base/arena.h"
 #include "worker/call/call_env.h"
-#include "worker/call/call_rules.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
@@ -22,7 +21,6 @@
 #include "worker/model/model.h"
 #include "worker/request/chat_request.h"
 #include "worker/request/images.h"
-#include "worker/request/request_limits.h"
 #include "worker/session/session_call.h"
 
 /* A note is never cut off where it is made first. */
@@ -129,13 +127,4 @@ void call_images_put(const struct model_call *t, struct engine_request *er)
     er->stream = er->stream && engine_pool_images_proven(t->engines);
     er->media_drift = t->env->media_drift;
     er->banned = (struct token_span){v->banned, v->n_banned};
-}
-
-struct image_rules call_image_rules(const struct call_env *env)
-{
-    struct image_rules rules = env->rules->images;
-
-    if (!engine_pool_takes_images(env->engines))
-        rules.vision = NULL;
-    return rules;
 }

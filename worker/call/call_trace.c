@@ -12,7 +12,6 @@
 #include "common/base/log.h"
 #include "common/base/map.h"
 #include "common/base/mem.h"
-#include "common/codec/utf8.h"
 #include "common/proc/ids.h"
 #include "worker/call/call_env.h"
 #include "worker/call/prepare_input.h"
@@ -21,7 +20,7 @@
 #include "worker/trace/span_exporter.h"
 #include "worker/trace/trace_span.h"
 
-enum { GAPS_MAX = 65536, NAME_MAX_BYTES = 256 };
+enum { GAPS_MAX = 65536 };
 
 /* A session between two calls. */
 struct session_gap {
@@ -286,14 +285,6 @@ static void put_gap(const struct call_spans *s)
 
 /* --- the span of the call --- */
 
-/* Names are clients': they may be of any length. */
-static struct str short_name(struct str name)
-{
-    name.len = MIN_OF(name.len, (size_t)NAME_MAX_BYTES);
-    name.len = utf8_valid_len(name);
-    return name;
-}
-
 static void put_answers(const struct call_spans *s)
 {
     const struct model_call *t = s->call;
@@ -316,10 +307,10 @@ static void put_request(const struct call_spans *s, struct str operation)
 
     span_text(s->out, "gen_ai.operation.name", operation);
     span_text(s->out, "gen_ai.provider.name", STR("rollgate"));
-    span_text(s->out, "gen_ai.request.model", short_name(req->model));
+    span_text(s->out, "gen_ai.request.model", span_name(req->model));
     span_text(s->out, "gen_ai.conversation.id", t->in.session_id);
     if (req->label.len > 0)
-        span_text(s->out, "gen_ai.agent.name", short_name(req->label));
+        span_text(s->out, "gen_ai.agent.name", span_name(req->label));
     if (req->n > 1)
         span_number(s->out, "gen_ai.request.choice.count", req->n);
     if (t->asked_tokens > 0)
@@ -333,7 +324,7 @@ static void put_call(const struct call_spans *s)
 {
     const struct model_call *t = s->call;
     struct str operation = prepare_is_text(t->in.req) ? STR("text_completion") : STR("chat");
-    struct str model = short_name(t->in.req->model);
+    struct str model = span_name(t->in.req->model);
     struct span span = {.at = s->trace->own,
                         .remote_parent = s->trace->has_parent,
                         .state = s->trace->state,

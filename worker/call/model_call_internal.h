@@ -92,6 +92,9 @@ void model_call_free(struct model_call *t);
 /* Writes the call's line of the log. */
 void model_call_log_end(struct model_call *t, const char *outcome);
 
+/* Notes in the session, and so on record, which of its budgets (e->param) refused the call. */
+void model_call_note_budget(struct model_call *t, const struct err *e);
+
 /* What stands in for something was in the prompt (ERR_PROMPT_LEAK): it is said and counted. Does
  * nothing for another error. */
 void model_call_note_leak(const struct model_call *t, const struct err *e);

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "common/codec/json.h"
+#include "common/proc/ids.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
 #include "worker/call/model_call_internal.h"
@@ -35,7 +36,7 @@ static struct parser_options parser_of(const struct model_call *t)
     };
 }
 
-/* The text side of one sample. */
+/* Its response id, and its text side. */
 void sample_begin(struct model_call *t, struct sample *r, uint32_t index)
 {
     struct parser_options *parser = ARENA_NEW(&t->arena, struct parser_options);
@@ -54,7 +55,12 @@ void sample_begin(struct model_call *t, struct sample *r, uint32_t index)
         .fresh_id = call_fresh_id,
         .fresh_ctx = t->env,
     };
+    char hex[33];
 
+    ids_hex(t->env->ids, hex, 16);
+    r->model_call = t;
+    r->response_id =
+        arena_printf(&t->arena, "%s%.32s", t->in.req->id_head ? t->in.req->id_head : "", hex);
     *parser = parser_of(t);
     r->answer = arena_calloc(&t->arena, 1, sizeof(*r->answer));
     sampled_answer_init(r->answer, &o);

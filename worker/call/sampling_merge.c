@@ -5,6 +5,8 @@
 #include "worker/call/sampling_merge.h"
 
 #include "common/codec/sampling.h"
+#include "worker/call/call_env.h"
+#include "worker/model/model.h"
 #include "worker/parsers/tool_grammar.h"
 #include "worker/request/chat_request.h"
 
@@ -164,5 +166,41 @@ int merge_constraint(struct arena *a, const struct chat_request *req,
         return 0;
     if (make_grammar(a, &f, s, &why))
         return err_field(e, f.required ? "tool_choice" : "response_format", "%s", why.text);
+    return 0;
+}
+
+/* The id that entry i of a list of ids, or of an object by id, names; -1: none. */
+static int64_t id_at(const struct json *v, uint32_t i)
+{
+    int64_t id = -1;
+    uint64_t key;
+
+    if (json_is(v, JSON_ARRAY))
+        return json_to_i64(&v->items[i], &id) ? -1 : id;
+    return str_to_u64(json_string(&v->members[i].key), INT64_MAX, &key) ? -1 : (int64_t)key;
+}
+
+int sampling_check_ids(const struct call_env *env, const struct sampling *s, struct err *e)
+{
+    uint32_t size = model_info(env->model)->vocab_size;
+
+    const struct {
+        const char *name;
+        const struct json *ids;
+    } all[] = {
+        {"stop_token_ids", s->stop_token_ids},
+        {"allowed_token_ids", s->allowed_token_ids},
+        {"logit_bias", s->logit_bias},
+    };
+
+    for (size_t k = 0; env->model_known && size > 0 && k < ARRAY_LEN(all); k++) {
+        for (uint32_t i = 0; all[k].ids && i < all[k].ids->n; i++) {
+            int64_t id = id_at(all[k].ids, i);
+
+            if (id >= size)
+                return err_field(e, all[k].name, "%s has the id %lld; this model's ids are 0 to %u",
+                                 all[k].name, (long long)id, size - 1);
+        }
+    }
     return 0;
 }

@@ -7,6 +7,7 @@
 
 struct answer_formats;
 struct arena;
+struct call_env;
 struct chat_request;
 struct err;
 struct json;
@@ -16,6 +17,11 @@ struct sampling;
  * applied last unless locked. -1: a default cannot be used (ERR_INVALID). */
 int merge_sampling(struct arena *a, const struct chat_request *req, const struct json *defaults,
                    const struct json *locked, struct sampling *ret, struct err *e);
+
+/* Returns -1 and e (ERR_INVALID) if an id among the parameters (stop_token_ids, allowed_token_ids,
+ * logit_bias) is none of the model's. A model that was not named is not the engine's: then any is
+ * taken. */
+int sampling_check_ids(const struct call_env *env, const struct sampling *s, struct err *e);
 
 /* tool_choice, the tools allowed, parallel_tool_calls and a JSON response format become one grammar
  * in s, in the model's own formats and behind its thought. A JSON format alone, where no thought

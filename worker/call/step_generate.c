@@ -3,7 +3,6 @@
  * lets the call go on (model_call_answered). */
 
 #include "common/base/clock.h"
-#include "common/proc/ids.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_images.h"
 #include "worker/call/call_listeners.h"
@@ -43,15 +42,10 @@ enum step_result step_generate(struct model_call *t)
 {
     const struct chat_request *req = t->in.req;
     const struct json *body = NULL;
-    char hex[33];
 
     t->n_samples = MAX_OF(req->n, 1);
     t->samples = arena_calloc(&t->arena, t->n_samples, sizeof(*t->samples));
     for (uint32_t i = 0; i < t->n_samples; i++) {
-        t->samples[i].model_call = t;
-        ids_hex(t->env->ids, hex, 16);
-        t->samples[i].response_id =
-            arena_printf(&t->arena, "%s%.32s", req->id_head ? req->id_head : "", hex);
         sample_begin(t, &t->samples[i], i);
     }
     send_head(t);

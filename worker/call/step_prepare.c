@@ -11,7 +11,6 @@
 #include "worker/call/sampling_merge.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_set.h"
-#include "worker/model/model.h"
 #include "worker/parsers/kinds.h"
 #include "worker/request/chat.h"
 #include "worker/request/chat_request.h"
@@ -28,44 +27,6 @@ struct session *model_call_session(struct model_call *t)
         (void)err_set(&t->err, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION,
                       ended ? "the session has ended" : "no such session");
     return s;
-}
-
-/* The id that entry i of a list of ids, or of an object by id, names; -1: none. */
-static int64_t id_at(const struct json *v, uint32_t i)
-{
-    int64_t id = -1;
-    uint64_t key;
-
-    if (json_is(v, JSON_ARRAY))
-        return json_to_i64(&v->items[i], &id) ? -1 : id;
-    return str_to_u64(json_string(&v->members[i].key), INT64_MAX, &key) ? -1 : (int64_t)key;
-}
-
-/* The same of the ids among the sampling parameters; a model that was not named is not the
- * engine's. */
-static int known_parameters(const struct call_env *env, const struct sampling *s, struct err *e)
-{
-    uint32_t size = model_info(env->model)->vocab_size;
-
-    const struct {
-        const char *name;
-        const struct json *ids;
-    } all[] = {
-        {"stop_token_ids", s->stop_token_ids},
-        {"allowed_token_ids", s->allowed_token_ids},
-        {"logit_bias", s->logit_bias},
-    };
-
-    for (size_t k = 0; env->model_known && size > 0 && k < ARRAY_LEN(all); k++) {
-        for (uint32_t i = 0; all[k].ids && i < all[k].ids->n; i++) {
-            int64_t id = id_at(all[k].ids, i);
-
-            if (id >= size)
-                return err_field(e, all[k].name, "%s has the id %lld; this model's ids are 0 to %u",
-                                 all[k].name, (long long)id, size - 1);
-        }
-    }
-    return 0;
 }
 
 /* What the session wants kept; it may have been made for other engines. */
@@ -102,7 +63,7 @@ static int check_constraint(struct model_call *t)
     t->constrains = !t->call_input->text && engine_pool_constrains(t->engines);
     if (!t->constrains)
         return 0; /* the request itself goes on */
-    if (known_parameters(t->env, t->sampling, &t->err))
+    if (sampling_check_ids(t->env, t->sampling, &t->err))
         return -1;
     if (t->env->strict_logprobs && !engine_pool_name(t->engines) &&
         !t->wants_support && /* which brings logprobs of its own */

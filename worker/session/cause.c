@@ -11,8 +11,6 @@
  * where those are compared (prepare.c, apply.c). The search is bounded (GATES_TRIED,
  * TURNS_TRIED): a cause is a help for people and decides nothing. */
 
-#include "worker/session/cause.h"
-
 #include <string.h>
 
 #include "common/codec/json.h"

@@ -87,6 +87,9 @@ int plan_count_images(struct plan *p, struct err *e);
  * them by that. -1 ERR_INVALID if the template makes others. */
 int plan_check_images(const struct plan *p, struct err *e);
 
+/* cause.c: fills cause and diff_* of a plan whose walk and position are known. */
+void cause_find(struct session *s, struct plan *p);
+
 /* Unlinks and frees a plan (after its release or its commit). It gives back what it has
  * reserved and held. */
 void plan_free(struct plan *p);

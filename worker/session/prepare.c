@@ -15,7 +15,6 @@
 #include "common/base/check.h"
 #include "common/codec/json.h"
 #include "worker/model/model.h"
-#include "worker/session/cause.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/plan.h"
 #include "worker/session/policy.h"

@@ -3,11 +3,22 @@
 
 #include <inttypes.h>
 
+#include "common/base/attrs.h"
 #include "common/base/buf.h"
 #include "common/codec/json.h"
+#include "common/codec/utf8.h"
 
 /* Bits of Span.flags beside W3C's: whether the parent is remote is known; and is so. */
 enum { HAS_IS_REMOTE = 0x100, IS_REMOTE = 0x200 };
+
+enum { NAME_MAX_BYTES = 256 };
+
+struct str span_name(struct str name)
+{
+    name.len = MIN_OF(name.len, (size_t)NAME_MAX_BYTES);
+    name.len = utf8_valid_len(name);
+    return name;
+}
 
 static void put_hex(struct buf *out, const char *key, const uint8_t *bytes, size_t n)
 {

@@ -36,6 +36,9 @@ void span_real(struct buf *out, const char *key, double value);
 void span_bool(struct buf *out, const char *key, bool value);
 void span_texts(struct buf *out, const char *key, const struct str *values, size_t n);
 
+/* A client's name for use in a span, of any length: its first 256 bytes, whole characters. */
+struct str span_name(struct str name);
+
 /* error: a short name of what went wrong; absent: nothing did. */
 void span_close(struct buf *out, struct str error);
 
