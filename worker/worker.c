@@ -32,7 +32,6 @@
 #include "worker/control/control.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
-#include "worker/session/session_totals.h"
 #include "worker/worker_figures.h"
 #include "worker/worker_state.h"
 
@@ -97,15 +96,12 @@ static void on_health(void *ctx)
 static void on_tick(struct loop_timer *timer)
 {
     struct worker *w = CONTAINER_OF(timer, struct worker, tick);
-    struct session_totals t;
-
     loop_timer_set(w->loop, timer, TICK_MS, on_tick);
     control_sweep(&w->state.service);
     dispatch_sweep(&w->state.service);
     worker_state_tick(&w->state);
     publish(w);
-    session_store_totals(w->state.service.calls.store, &t);
-    call_memory_held(&w->state.service.calls, request_bytes(w) + t.bytes);
+    call_memory_held(&w->state.service.calls, request_bytes(w));
 }
 
 /* --- the end --- */

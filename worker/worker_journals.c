@@ -201,3 +201,11 @@ uint64_t worker_state_table_bytes(const struct worker_state *w)
         sum += journal_table_bytes(p->at[i].journal);
     return sum;
 }
+
+void worker_journals_reload(struct worker_state *w)
+{
+    const struct places *p = w->service.calls.residency->places;
+
+    for (size_t i = 0; i < p->n; i++)
+        journal_resize(p->at[i].journal, (uint64_t)w->h->config->journal_segment_bytes);
+}

@@ -13,7 +13,6 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/vec.h"
-#include "common/journal/journal.h"
 #include "common/os/helpers.h"
 #include "common/os/loop.h"
 #include "common/proc/config.h"
@@ -22,7 +21,6 @@
 #include "worker/call/model_call.h"
 #include "worker/control/control.h"
 #include "worker/ledger/ledger.h"
-#include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
 #include "worker/setup.h"
@@ -109,15 +107,13 @@ void worker_state_reload(struct worker_state *w)
     const struct config *now = w->h->config;
     struct call_env *env = &w->service.calls;
     struct session_defaults sessions = setup_sessions(now, w->all_text);
-    const struct places *p = env->residency->places;
     struct keys *fresh;
     struct err e;
 
     worker_engines_reload(w);
     setup_calls(env, now, w->h->model);
     session_store_configure(env->store, &sessions);
-    for (size_t i = 0; i < p->n; i++)
-        journal_resize(p->at[i].journal, (uint64_t)now->journal_segment_bytes);
+    worker_journals_reload(w);
     sinks_configure(w->service.sinks, now);
     if (keys_load(now->admin_key_file, now->key_secret_file, w->h->state_dir, &fresh, &e)) {
         log_error(NULL, "keys are unchanged", LOG_T("reason", e.text));

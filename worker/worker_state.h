@@ -66,6 +66,9 @@ enum { WORKER_LOOK_OVER_TICKS = 30 };
 /* Once a second: drops what nobody needs, compacts, adds the journals' figures up for metrics. */
 void worker_journals_look_over(struct worker_state *w);
 
+/* The settings of journals have changed. */
+void worker_journals_reload(struct worker_state *w);
+
 /* Whether the journals' disk has less room than --journal-min-free. */
 bool worker_disk_low(const struct worker_state *w);
 

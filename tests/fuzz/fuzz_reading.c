@@ -18,7 +18,7 @@
 #include "worker/engine/engine_request.h"
 #include "worker/engine/engine_result.h"
 #include "worker/engine/wire/attempt.h"
-#include "worker/engine/wire/reading.h"
+#include "worker/engine/wire/reading_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -71,11 +71,11 @@ static void on_delta(void *ctx, const struct engine_delta *d)
 
 static void check_result(struct reading *r, const struct told *t)
 {
-    struct engine_version *versions = mem_calloc(r->reply.spans.n + 1, sizeof(*versions));
-    struct engine_result x = reading_result(r, versions);
+    struct engine_result x;
+    size_t told, unknown = 0;
 
-    size_t told = r->events || x.finish == ENGINE_ABORTED ? x.ids.n : 0, unknown = 0;
-
+    reading_result(r, &x);
+    told = r->events || x.finish == ENGINE_ABORTED ? x.ids.n : 0;
     CHECK(x.n_versions <= r->reply.spans.n + 1);
     CHECK(r->wire->text || t->n == (r->reply.lacks.n > 0 ? 0 : told));
     CHECK(r->wire->text || x.logprobs);
@@ -84,22 +84,20 @@ static void check_result(struct reading *r, const struct told *t)
     CHECK(unknown == r->reply.lacks.n);
     for (size_t i = 0; i < r->reply.lacks.n; i++)
         CHECK(isnan(x.logprobs[r->reply.lacks.at[i].at]));
-    free(versions);
 }
 
-static int run(struct reading *r, struct told *told, struct str body, size_t step)
+static int run(struct reading *r, const struct told *told, struct str body, size_t step)
 {
     struct err e = {0};
     int rc = READING_MORE;
 
-    r->delta = on_delta;
-    r->ctx = told;
     for (size_t at = 0; at < body.len && rc == READING_MORE; at += step)
         rc = reading_feed(r, str_sub(body, at, step), &e);
     if (rc == READING_MORE)
         rc = reading_end(r, &e);
     CHECK(rc >= 0 || (e.kind == ERR_ENGINE_INVALID && e.text[0]));
-    if (rc == 0)
+    CHECK((rc == READING_LACKS) == (rc >= 0 && rc != READING_TOLD && r->reply.lacks.n > 0));
+    if (rc == READING_MORE || rc == READING_LACKS)
         check_result(r, told);
     return rc;
 }
@@ -123,8 +121,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const int32_t prompt[256];
     const struct sampling sampling = {.max_tokens = 64};
     struct engine_request q = {.sampling = &sampling};
-    struct reading whole, cut;
-    struct told of_whole = {.r = &whole}, of_cut = {.r = &cut};
+    struct told of_whole = {0}, of_cut = {0};
+    struct reading *whole, *cut;
     const struct remote *r;
     struct str body;
     int rc;
@@ -141,17 +139,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .wanted = data[1] & 32, .from = data[1] & 64 ? 2 : 0, .row_bytes = 4, .max_bytes = 16};
     q.prompt = (struct token_span){prompt, data[3]};
     body = str_of((const char *)data + 4, size - 4);
-    reading_init(&whole, r, r->wire, &q);
-    reading_init(&cut, r, r->wire, &q);
-    whole.events = cut.events = q.stream;
-    whole.reply.told = cut.reply.told = data[1] & 4   ? REPLY_CUMULATIVE
-                                        : data[1] & 8 ? REPLY_INCREMENTAL
-                                                      : REPLY_UNKNOWN;
-    rc = run(&whole, &of_whole, body, MAX_OF(body.len, (size_t)1));
-    CHECK(run(&cut, &of_cut, body, data[2] % 16 + 1) == rc);
-    if (rc == 0)
-        compare(&whole.reply, &cut.reply);
-    reading_done(&whole);
-    reading_done(&cut);
+    of_whole.r = whole = reading_new(r, &q, on_delta, &of_whole);
+    of_cut.r = cut = reading_new(r, &q, on_delta, &of_cut);
+    reading_expect_events(whole, q.stream);
+    reading_expect_events(cut, q.stream);
+    whole->reply.told = cut->reply.told = data[1] & 4   ? REPLY_CUMULATIVE
+                                          : data[1] & 8 ? REPLY_INCREMENTAL
+                                                        : REPLY_UNKNOWN;
+    rc = run(whole, &of_whole, body, MAX_OF(body.len, (size_t)1));
+    CHECK(run(cut, &of_cut, body, data[2] % 16 + 1) == rc);
+    if (rc == READING_MORE || rc == READING_LACKS)
+        compare(&whole->reply, &cut->reply);
+    reading_free(whole);
+    reading_free(cut);
     return 0;
 }

@@ -136,8 +136,9 @@ void call_fetchers_limit(struct call_env *env, uint64_t limit_ms);
  * leave by _exit and free nothing that a request uses. */
 unsigned call_helpers_end(struct call_env *env);
 
-/* Once a second: so many bytes are held by requests and sessions. When much less is held for some
- * seconds than was before, a helper gives the system back what lies free in the heap. */
-void call_memory_held(struct call_env *env, uint64_t bytes);
+/* Once a second: so many bytes are held by requests, beside the sessions. When much less is held in
+ * all for some seconds than was before, a helper gives the system back what lies free in the heap.
+ */
+void call_memory_held(struct call_env *env, uint64_t request_bytes);
 
 #endif

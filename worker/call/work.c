@@ -18,6 +18,7 @@
 #include "common/serve/exchange.h"
 #include "worker/call/call_env.h"
 #include "worker/model/model.h"
+#include "worker/session/session_totals.h"
 #include "worker/tokens/tokenizer.h"
 
 enum { NICE = 5 };
@@ -283,8 +284,13 @@ static void on_trimmed(struct helper_job *j, enum helper_end end)
     (void)end;
 }
 
-void call_memory_held(struct call_env *env, uint64_t bytes)
+void call_memory_held(struct call_env *env, uint64_t request_bytes)
 {
+    struct session_totals t;
+    uint64_t bytes;
+
+    session_store_totals(env->store, &t);
+    bytes = request_bytes + t.bytes;
     env->most_bytes = MAX_OF(env->most_bytes, bytes);
     env->low_calls = env->most_bytes - bytes < TRIM_LEAST ? 0 : env->low_calls + 1;
     if (!env->helpers || env->low_calls < TRIM_CALLS || helpers_busy(env->helpers, TRIM))

@@ -106,3 +106,15 @@ void engine_extra_write_inner(struct json_out *o, const struct json *extra)
 {
     write_members(o, json_get(extra, INNER), NULL);
 }
+
+bool engine_takes_fields(const struct engine_adapter *kind, const struct sampling *s)
+{
+    const char *name = "";
+
+    for (size_t i = 0; kind->cannot_take && name; i++) {
+        if (sampling_extra(s, i, &name) &&
+            str_find(str_cstr(kind->cannot_take), str_cstr(name), 0) != SIZE_MAX)
+            return false;
+    }
+    return engine_extra_check(kind, s->engine_extra, NULL) == 0;
+}

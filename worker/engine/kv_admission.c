@@ -5,7 +5,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
-#include "common/codec/sampling.h"
 #include "common/os/loop.h"
 #include "common/proc/metrics.h"
 #include "worker/engine/engine_request.h"
@@ -53,7 +52,7 @@ static uint64_t answers(const struct engine_call *c)
 /* What all answers of the call may have. */
 static uint64_t wanted_tokens(const struct engine_call *c)
 {
-    return (uint64_t)MAX_OF(c->req.sampling->max_tokens, 0) * answers(c);
+    return pool_answer_tokens(c) * answers(c);
 }
 
 /* What the session is expected to hold there. */

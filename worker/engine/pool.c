@@ -120,6 +120,11 @@ static void log_failure(const struct engine_call *c, const struct err *e)
              LOG_T("code", err_code(e)), LOG_T("why", e->text), LOG_U("retries", c->retries));
 }
 
+uint64_t pool_answer_tokens(const struct engine_call *c)
+{
+    return (uint64_t)MAX_OF(c->req.sampling->max_tokens, 0);
+}
+
 void pool_fail(struct engine_call *c, const struct err *e)
 {
     struct engine_pool *p = c->pool;

@@ -76,6 +76,9 @@ struct engine_call {
 /* Lets the call wait for a replica, or refuses it, soon, when the queue is full. */
 void pool_queue(struct engine_call *c);
 
+/* How many tokens each of its answers may have. */
+uint64_t pool_answer_tokens(const struct engine_call *c);
+
 /* Ends the call; its owner is told at once, so not from inside engine_start. */
 void pool_fail(struct engine_call *c, const struct err *e);
 

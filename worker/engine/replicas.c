@@ -10,7 +10,6 @@
  * or goes thus moves only the sessions that it wins or loses.
  */
 #include "worker/engine/replicas.h"
-#include "common/codec/sampling.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/engine_result.h"
@@ -307,18 +306,6 @@ static bool within_share(const struct replica *r, const struct load *l)
     return r->inflight < load_factor * share + load_slack;
 }
 
-static bool takes_fields(const struct engine_adapter *kind, const struct sampling *s)
-{
-    const char *name = "";
-
-    for (size_t i = 0; kind->cannot_take && name; i++) {
-        if (sampling_extra(s, i, &name) &&
-            str_find(str_cstr(kind->cannot_take), str_cstr(name), 0) != SIZE_MAX)
-            return false;
-    }
-    return engine_extra_check(kind, s->engine_extra, NULL) == 0;
-}
-
 enum engine_lora replica_lora(const struct replica *r)
 {
     if (!r->adapter->lora_field)
@@ -344,7 +331,7 @@ static bool suits(const struct replica *r, const struct engine_request *q, bool 
     if ((q->n_images > 0 && !vision_probe_lets(r)) || !takes_lora(r, q->lora, later))
         return false;
     return kind->passes_request ? q->chat_body != NULL
-                                : !q->text && takes_fields(kind, q->sampling);
+                                : !q->text && engine_takes_fields(kind, q->sampling);
 }
 
 bool replica_suits(const struct replica *r, const struct engine_request *q)

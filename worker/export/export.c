@@ -16,44 +16,18 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
-#include "common/codec/json.h"
 #include "worker/export/drift_audit.h"
 #include "worker/export/export_format.h"
 #include "worker/export/media_table.h"
 #include "worker/export/pictures_layout.h"
 #include "worker/export/select.h"
 #include "worker/export/trajectory.h"
-#include "worker/session/checkpoint.h"
-#include "worker/session/group.h"
-#include "worker/session/message.h"
-#include "worker/session/reward.h"
 #include "worker/session/score.h"
 #include "worker/session/session.h"
 #include "worker/session/session_view.h"
 
 /* What a step of the selection and a format's part of a trajectory count as, in bytes. */
 enum { SELECT_WORK = 16 << 10, PART_WORK = 16 << 10 };
-
-/* Keeps the texts of the request; takes from the session what it leaves out of its group: uid,
- * index, steps. */
-static void take_texts(struct export *x)
-{
-    struct session_view v = session_view(x->session);
-    struct str uid = x->options.uid.p ? x->options.uid : group_uid(x->session);
-    int64_t steps;
-
-    if (uid.p)
-        x->options.uid = arena_str(&x->arena, uid);
-    if (x->options.roles.p)
-        x->options.roles = arena_str(&x->arena, x->options.roles);
-    if (x->options.train_roles.p)
-        x->options.train_roles = arena_str(&x->arena, x->options.train_roles);
-    if (!x->options.has_session_index && v.rollout > 0)
-        x->options.session_index = (uint32_t)v.rollout;
-    if (x->options.global_steps < 0 &&
-        json_to_i64(json_get(v.metadata, "global_steps"), &steps) == 0 && steps >= 0)
-        x->options.global_steps = steps;
-}
 
 int export_new(struct session *s, const struct model *m, struct model_scratch *scratch,
                const struct export_options *o, struct export **ret, struct err *e)
@@ -69,14 +43,11 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
     x = mem_zalloc(sizeof(*x));
     x->session = s;
     session_pin(s);
-    x->options = *o;
     x->arena.sum = x->scratch.sum = o->held_bytes;
-    take_texts(x);
+    export_take_options(x, o);
     wants = arena_alloc(&x->arena, sizeof(*wants));
     *wants = session_score_wants(s);
     x->score_wants = wants;
-    if (o->metadata)
-        x->options.metadata = message_copy(&x->arena, o->metadata);
     x->format = export_format_of(o->format);
     x->input = (struct trajectory_input){.session = s,
                                          .model = m,
@@ -122,56 +93,6 @@ static int choose(struct export *x, struct err *e)
     if (without < x->selection->tracks.n)
         return no_logprobs(x, without, e);
     return selection_check(x->selection, x->session, e);
-}
-
-static bool is_versioned(const struct checkpoint *c)
-{
-    for (uint32_t i = 0; i < c->n_versions; i++) {
-        if (c->versions[i].version.len == 0)
-            return false;
-    }
-    return c->n_versions > 0;
-}
-
-static void sum_versions(struct export_sums *s, const struct trajectory *t)
-{
-    for (uint32_t i = 0; i < t->n_turns; i++) {
-        const struct trajectory_turn *turn = &t->turns[i];
-
-        if (turn->trained && is_versioned(turn->checkpoint))
-            s->versioned++;
-        else if (turn->trained)
-            s->unversioned++;
-    }
-}
-
-static void sum_up(struct export *x, const struct trajectory *t)
-{
-    struct export_sums *s = &x->sums;
-
-    if (x->pass > 0)
-        return;
-    for (size_t i = 0; !t->text && i < x->score_wants->n; i++)
-        x->unscored = x->unscored || !t->scores[x->score_wants->at[i].what];
-    s->trained += t->trained;
-    x->unsupported = x->unsupported ||
-                     (session_view(x->session).wants_support && t->trained > 0 && !t->odds.support);
-    x->unindexed = x->unindexed ||
-                   (session_view(x->session).wants_indexer && t->trained > 0 && !t->has_indexer);
-    s->prompt_tokens += t->n_prompt;
-    s->trimmed += t->trimmed;
-    s->drift += t->drift.count;
-    sum_versions(s, t);
-    s->repaired += t->repaired;
-    s->lost += t->n_lost;
-    for (uint32_t i = 0; i < t->n_lost; i++)
-        *vec_push(&x->selection->dropped) =
-            (struct dropped){t->lost[i], t->lost[i]->n, 1, false, "merge_not_found"};
-    if (t->has_steps) {
-        s->min_step = !s->has_steps || t->min_step < s->min_step ? t->min_step : s->min_step;
-        s->max_step = !s->has_steps || t->max_step > s->max_step ? t->max_step : s->max_step;
-        s->has_steps = true;
-    }
 }
 
 static int check(const struct export *x, struct err *e)
@@ -239,7 +160,7 @@ static int one(struct export *x, struct buf *out, size_t budget, size_t *done, s
             trajectory_expand(&x->input, x->options.collapsed_ids, &x->scratch, &x->t, e) != 0 ||
             media_note(x, &x->t, e) != 0)
             return -1;
-        sum_up(x, &x->t);
+        export_sum_up(x, &x->t);
         x->format->one(x, &x->t);
         x->writing = true;
     } else {

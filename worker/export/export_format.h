@@ -97,6 +97,13 @@ struct format {
 /* By its name in the options. */
 const struct format *export_format_of(enum export_format f);
 
+/* export_sums.c: adds a trajectory that is whole to x->sums; in the first pass only. */
+void export_sum_up(struct export *x, const struct trajectory *t);
+
+/* export_options.c: keeps the options, with what they borrow, and takes from the session what they
+ * leave out of its group: uid, index, steps. */
+void export_take_options(struct export *x, const struct export_options *o);
+
 /* How many trajectories it holds. */
 size_t export_branches(const struct export *x);
 

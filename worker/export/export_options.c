@@ -3,7 +3,10 @@
 #include "worker/export/export_format.h"
 #include "worker/export/options_text.h"
 #include "worker/request/purpose.h"
+#include "worker/session/group.h"
+#include "worker/session/message.h"
 #include "worker/session/reward.h"
+#include "worker/session/session_view.h"
 
 void export_options_init(struct export_options *o)
 {
@@ -238,3 +241,25 @@ int export_options_check(const struct export_options *o, struct err *e)
 }
 
 /* --- the object --- */
+
+void export_take_options(struct export *x, const struct export_options *o)
+{
+    struct session_view v = session_view(x->session);
+    struct str uid = o->uid.p ? o->uid : group_uid(x->session);
+    int64_t steps;
+
+    x->options = *o;
+    if (uid.p)
+        x->options.uid = arena_str(&x->arena, uid);
+    if (x->options.roles.p)
+        x->options.roles = arena_str(&x->arena, x->options.roles);
+    if (x->options.train_roles.p)
+        x->options.train_roles = arena_str(&x->arena, x->options.train_roles);
+    if (!x->options.has_session_index && v.rollout > 0)
+        x->options.session_index = (uint32_t)v.rollout;
+    if (x->options.global_steps < 0 &&
+        json_to_i64(json_get(v.metadata, "global_steps"), &steps) == 0 && steps >= 0)
+        x->options.global_steps = steps;
+    if (o->metadata)
+        x->options.metadata = message_copy(&x->arena, o->metadata);
+}

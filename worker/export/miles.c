@@ -5,13 +5,11 @@
 #include "worker/export/export.h"
 #include "worker/export/export_reward.h"
 #include "worker/export/media_table.h"
-#include "worker/export/numbers.h"
 #include "worker/export/sample_parts.h"
 #include "worker/export/select.h"
 #include "worker/export/tensors.h"
 #include "worker/export/trajectory.h"
 #include "worker/request/odds.h"
-#include "worker/session/branch.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/score.h"
 #include "worker/session/session_view.h"
@@ -216,26 +214,11 @@ static void miles_one(struct export *x, const struct trajectory *t)
 static void put_session_metadata(struct export *x, struct json_out *o)
 {
     struct session_view v = session_view(x->session);
-    struct branch_vec b = {0};
     uint32_t trim = 0;
 
-    session_branches(x->session, &b);
     json_out_key(o, "session_metadata");
     json_out_obj(o);
-    json_out_key(o, "accumulated_token_ids");
-    o->comma = true;
-    buf_add_c(o->b, '[');
-    if (b.n) {
-        const struct branch *newest = &b.at[b.n - 1];
-        const struct checkpoint *t = newest->tail ? newest->tail : newest->head;
-        int32_t *ids = arena_alloc(&x->scratch, t->total * sizeof(*ids));
-
-        if (trajectory_recall(&x->input, t, true)) {
-            checkpoint_copy(t, ids);
-            numbers_i32(o->b, ids, branch_total(newest));
-        }
-    }
-    buf_add_c(o->b, ']');
+    sample_put_newest_ids(x, o);
     for (size_t i = 0; i < v.n_checkpoints; i++)
         trim = MAX_OF(trim, v.checkpoints[i]->trim);
     json_out_member_i64(o, "max_trim_tokens", trim);
@@ -244,7 +227,6 @@ static void put_session_metadata(struct export *x, struct json_out *o)
     if (export_lacks_reward(x) || x->unsupported || x->unindexed)
         native_write_warnings(x, o);
     json_out_end_obj(o);
-    vec_done(&b);
 }
 
 /* Behind the samples. */

@@ -29,8 +29,8 @@ uint64_t track_image_extra(const struct trajectory_input *in, const struct track
 /* The member `images` of a trajectory that has some. */
 void images_write(const struct trajectory *t, struct json_out *o);
 
-/* Whether the model places pictures in rows and columns (mRoPE of the Qwen family), and the ids are
- * those that it sees. */
+/* pictures_axes.c: whether the model places pictures in rows and columns (mRoPE of the Qwen
+ * family), and the ids are those that it sees. */
 bool images_have_axes(const struct export *x);
 
 /* Positions of all ids, in the scratch arena: [4, total], text, time, row, column. */

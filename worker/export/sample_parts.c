@@ -10,14 +10,17 @@
 
 #include <string.h>
 
+#include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "worker/export/export.h"
 #include "worker/export/export_format.h"
 #include "worker/export/media_table.h"
+#include "worker/export/numbers.h"
 #include "worker/export/track.h"
 #include "worker/export/trajectory.h"
 #include "worker/model/model.h"
 #include "worker/request/odds.h"
+#include "worker/session/branch.h"
 #include "worker/session/checkpoint.h"
 #include "worker/tokens/tokenizer.h"
 
@@ -149,4 +152,26 @@ void sample_put_pictures(struct export *x, const struct trajectory *t, bool tens
     }
     json_out_end_arr(o);
     json_out_end_obj(o);
+}
+
+void sample_put_newest_ids(struct export *x, struct json_out *o)
+{
+    struct branch_vec b = {0};
+
+    session_branches(x->session, &b);
+    json_out_key(o, "accumulated_token_ids");
+    o->comma = true;
+    buf_add_c(o->b, '[');
+    if (b.n) {
+        const struct branch *newest = &b.at[b.n - 1];
+        const struct checkpoint *t = newest->tail ? newest->tail : newest->head;
+        int32_t *ids = arena_alloc(&x->scratch, t->total * sizeof(*ids));
+
+        if (trajectory_recall(&x->input, t, true)) {
+            checkpoint_copy(t, ids);
+            numbers_i32(o->b, ids, branch_total(newest));
+        }
+    }
+    buf_add_c(o->b, ']');
+    vec_done(&b);
 }

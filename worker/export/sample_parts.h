@@ -40,6 +40,9 @@ int32_t *sample_offsets(struct export *x, const struct trajectory *t);
 void sample_put_versions(const struct trajectory *t, struct json_out *o);
 void sample_put_cache(const struct trajectory *t, struct json_out *o);
 
+/* The member accumulated_token_ids: the ids of the session's newest branch. */
+void sample_put_newest_ids(struct export *x, struct json_out *o);
+
 /* The member multimodal_inputs with its raw pictures in the order of their tokens: paths of the
  * gateway, or, with `tensors`, the names of the tensors that hold them. Nothing where there are
  * none, or none are wanted. */

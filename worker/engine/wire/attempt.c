@@ -41,7 +41,8 @@ struct engine_attempt {
     const struct engine_attempt_events *events;
     void *ctx;
     struct http_call *http; /* NULL: over */
-    struct reading reading;
+    struct reading *reading;
+    bool streams;             /* it comes as an event stream */
     struct scoring *scoring;  /* of what the answer left out; the answer has ended then */
     struct aside *look;       /* at the weights' version, which is out; or NULL */
     struct buf before, after; /* that version when the call began, and at its end */
@@ -61,7 +62,7 @@ static void attempt_free(struct engine_attempt *a)
         aside_cancel(a->look);
     buf_done(&a->before);
     buf_done(&a->after);
-    reading_done(&a->reading);
+    reading_free(a->reading);
     buf_done(&a->refusal);
     free(a);
 }
@@ -101,9 +102,10 @@ static void refused(struct engine_attempt *a)
 static void reported(struct engine_attempt *a)
 {
     struct err e = {0};
-    const struct reply *y = &a->reading.reply;
-    int64_t status = y->status >= 400 && y->status < 600 ? y->status : 500;
-    enum engine_failure how = remote_judge(a->remote, status, buf_str(&y->message), &e);
+    int64_t told;
+    struct str words = reading_words(a->reading, &told);
+    int64_t status = told >= 400 && told < 600 ? told : 500;
+    enum engine_failure how = remote_judge(a->remote, status, words, &e);
 
     if (a->http)
         http_call_cancel(a->http);
@@ -114,13 +116,11 @@ static void reported(struct engine_attempt *a)
 
 static void deliver(struct engine_attempt *a)
 {
-    struct engine_version *versions = mem_calloc(a->reading.reply.spans.n + 1, sizeof(*versions));
-    struct engine_result res = reading_result(&a->reading, versions);
+    struct engine_result res;
     uint64_t now = clock_us();
 
-    remote_note_answer(a->remote, a->req, &a->reading.reply, a->reading.events);
-    if (a->remote->wire->tells_basis && !a->reading.reply.lowered)
-        a->remote->given = res.basis;
+    reading_result(a->reading, &res);
+    remote_note_answer(a->remote, a->req, reading_reply(a->reading), res.basis, a->streams);
     res.unbudgeted = a->req->sampling->max_thinking_tokens && a->req->thinks && !a->by.budget &&
                      !a->remote->wire->text;
     if (res.n_versions == 0) {
@@ -130,7 +130,6 @@ static void deliver(struct engine_attempt *a)
     res.first_us = (a->first_us ? a->first_us : now) - a->asked_us;
     res.total_us = now - a->asked_us;
     a->events->done(a->ctx, &res);
-    free(versions);
     attempt_free(a);
 }
 
@@ -145,7 +144,7 @@ static void on_weights_after(void *ctx, struct str version)
     a->look = NULL;
     buf_add_str(&a->after, version);
     if (version.p && a->before.len > 0 && str_eq(version, buf_str(&a->before)))
-        reply_set_version(&a->reading.reply, version);
+        reading_set_version(a->reading, version);
     else
         remote_note_versionless(a->remote, buf_str(&a->before), version);
     deliver(a);
@@ -170,7 +169,7 @@ static void on_weights_before(void *ctx, struct str version)
 
 static void give_result(struct engine_attempt *a)
 {
-    if (!a->looks || a->reading.reply.spans.n > 0 || a->reading.reply.ids.n == 0) {
+    if (!a->looks || reading_versioned(a->reading)) {
         deliver(a);
         return;
     }
@@ -207,25 +206,26 @@ static void score(struct engine_attempt *a)
     struct remote *r = a->remote;
 
     loop_timer_stop(r->loop, &a->late);
-    remote_note_scoring(r, &a->reading.reply);
-    a->scoring = scoring_new(r, a->req, &a->reading.reply, on_scored, a);
+    remote_note_scoring(r, reading_reply(a->reading));
+    a->scoring = scoring_new(r, a->req, reading_reply(a->reading), on_scored, a);
     scoring_begin(a->scoring);
 }
 
 /* The body is complete or its end does not matter. */
 static void finish(struct engine_attempt *a)
 {
-    struct reply *y = &a->reading.reply;
     struct err e = {0};
-    int rc = reading_end(&a->reading, &e);
+    int rc = reading_end(a->reading, &e);
+    int64_t status;
+    struct str words = reading_words(a->reading, &status);
 
-    if (rc < 0 && y->finish == REPLY_BROKEN)
-        remote_log_words(a->remote, y->status, buf_str(&y->message));
-    if (rc == 0 && y->lacks.n > 0)
+    if (rc < 0 && words.p)
+        remote_log_words(a->remote, status, words);
+    if (rc == READING_LACKS)
         score(a);
-    else if (rc == 0)
+    else if (rc == READING_MORE)
         give_result(a);
-    else if (rc < 0 && reading_cut(&a->reading))
+    else if (rc < 0 && reading_cut(a->reading))
         fail(a, &e, ENGINE_SAID_5XX);
     else
         judge_reading(a, rc, &e);
@@ -256,7 +256,8 @@ static void on_head(void *ctx, const struct http1_head *h)
     struct engine_attempt *a = ctx;
     struct err e = {0};
 
-    a->status = remote_status(a->remote, h, &a->reading.events, &e);
+    a->status = remote_status(a->remote, h, &a->streams, &e);
+    reading_expect_events(a->reading, a->streams);
     if (e.kind != ERR_NONE)
         drop(a, &e);
 }
@@ -273,10 +274,10 @@ static void on_body(void *ctx, struct str bytes)
             str_sub(bytes, 0, ERROR_BODY_MAX - MIN_OF(a->refusal.len, (size_t)ERROR_BODY_MAX)));
         return;
     }
-    rc = reading_feed(&a->reading, bytes, &e);
+    rc = reading_feed(a->reading, bytes, &e);
     if (rc != READING_MORE)
         judge_reading(a, rc, &e);
-    else if (a->reading.ended)
+    else if (reading_ended(a->reading))
         loop_timer_set(a->remote->loop, &a->late, LATE_END_MS, on_late);
 }
 
@@ -296,7 +297,7 @@ static void on_failed(void *ctx, const struct err *e, bool began)
     struct engine_attempt *a = ctx;
 
     /* All of it had come: how the connection ended does not matter. */
-    if (a->reading.ended) {
+    if (reading_ended(a->reading)) {
         a->http = NULL;
         finish(a);
         return;
@@ -342,13 +343,9 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->events = events;
     a->ctx = ctx;
     a->asked_us = clock_us();
-    reading_init(&a->reading, r, r->wire, q);
-    a->reading.delta = on_delta;
-    a->reading.ctx = a;
-    a->reading.reply.told = r->facts.mode;
-    a->reading.reply.basis = r->wire->tells_basis ? r->wire->basis : remote_basis(r);
+    a->reading = reading_new(r, q, on_delta, a);
     if (!remote_asks_experts(r) && !q->support && !q->indexer.wanted)
-        a->reading.max_bytes = body_max(q);
+        reading_limit(a->reading, body_max(q));
     a->by.budget = remote_gives_budget(r, q);
     r->wire->write(r, q, &s);
     remote_headers(r, &headers, q->session_id, STR("application/json"),

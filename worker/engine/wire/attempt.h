@@ -70,10 +70,10 @@ struct aside *remote_ask_weights(struct remote *r, void (*told)(void *ctx, struc
 /* Notes what an answer lacks, and says so when it is new. */
 void remote_note_lacks(struct remote *r, unsigned lacks);
 
-/* attempt_notes.c: notes what a whole answer should have told and did not. events: it came as an
- * event stream. */
+/* attempt_notes.c: notes the basis of a whole answer's logprobs, and what it should have told and
+ * did not. events: it came as an event stream. */
 void remote_note_answer(struct remote *r, const struct engine_request *q, const struct reply *y,
-                        bool events);
+                        enum logprob_basis basis, bool events);
 
 /* The same when the versions before and after an answer are not one. */
 void remote_note_versionless(const struct remote *r, struct str before, struct str after);
@@ -104,6 +104,9 @@ enum engine_failure remote_refused(struct remote *r, const struct engine_request
 /* The same by status and words alone. */
 enum engine_failure remote_judge(const struct remote *r, int64_t status, struct str text,
                                  struct err *e);
+
+/* Notes that it refuses to score a token (scoring.h), with the status and the words. */
+void remote_note_score_refused(const struct remote *r, int64_t status, struct str text);
 
 /* Notes an engine's own words in the log. */
 void remote_log_words(const struct remote *r, int64_t status, struct str text);

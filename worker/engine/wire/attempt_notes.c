@@ -49,8 +49,10 @@ static void note_lacks(struct remote *r, const struct engine_request *q, const s
 }
 
 void remote_note_answer(struct remote *r, const struct engine_request *q, const struct reply *y,
-                        bool events)
+                        enum logprob_basis basis, bool events)
 {
+    if (r->wire->tells_basis && !y->lowered)
+        r->given = basis;
     note_experts(r, y, events);
     note_lacks(r, q, y);
 }
@@ -68,6 +70,12 @@ void remote_note_scoring(struct remote *r, const struct reply *y)
                  LOG_T("engine", r->target->name), LOG_U("tokens", y->ids.n),
                  LOG_U("left_out", y->lacks.n));
     r->scores = true;
+}
+
+void remote_note_score_refused(const struct remote *r, int64_t status, struct str text)
+{
+    log_warn(NULL, "an engine refuses to score a token", LOG_T("engine", r->target->name),
+             LOG_I("status", status), LOG_S("text", str_sub(text, 0, 300)));
 }
 
 void remote_note_facts(const struct remote *r)

@@ -11,7 +11,7 @@
  * a delta. Kinds of text take each document whole instead (take_text), as their messages go on as
  * JSON.
  */
-#include "worker/engine/wire/reading.h"
+#include "worker/engine/wire/reading_internal.h"
 
 #include <stdlib.h>
 
@@ -23,7 +23,6 @@
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/upstream_text.h"
-#include "worker/request/odds.h"
 
 enum {
     EXPERTS_MAX = 1 << 30,
@@ -442,10 +441,13 @@ static int take_events(struct reading *r, struct str bytes, struct err *e)
 
 /* --- life --- */
 
-void reading_init(struct reading *r, const struct remote *remote, const struct wire *wire,
-                  const struct engine_request *q)
+struct reading *reading_new(const struct remote *remote, const struct engine_request *q,
+                            void (*delta)(void *ctx, const struct engine_delta *d), void *ctx)
 {
-    *r = (struct reading){.remote = remote, .wire = wire, .req = q};
+    struct reading *r = mem_zalloc(sizeof(*r));
+    const struct wire *wire = remote->wire;
+
+    *r = (struct reading){.remote = remote, .wire = wire, .req = q, .delta = delta, .ctx = ctx};
     r->text = wire->text ? mem_zalloc(sizeof(*r->text)) : NULL;
     r->sse = mem_zalloc(sizeof(*r->sse));
     r->sse->max_event = wire->text ? TEXT_EVENT_MAX : EVENT_MAX;
@@ -453,11 +455,16 @@ void reading_init(struct reading *r, const struct remote *remote, const struct w
         r->sse->max_event = SIZE_MAX; /* what is kept of it is bounded */
     reply_init(&r->reply, q->top_logprobs);
     r->reply.support.wanted = q->support;
+    r->reply.told = remote->facts.mode;
+    r->reply.basis = wire->tells_basis ? wire->basis : remote_basis(remote);
     fields_init(&r->fields, wire->fields, wire->n_fields, &sink, r);
+    return r;
 }
 
-void reading_done(struct reading *r)
+void reading_free(struct reading *r)
 {
+    if (!r)
+        return;
     reply_done(&r->reply);
     fields_done(&r->fields);
     buf_done(&r->word);
@@ -465,6 +472,18 @@ void reading_done(struct reading *r)
         upstream_text_done(r->text);
     free(r->text);
     free(r->sse);
+    free(r->versions);
+    free(r);
+}
+
+void reading_limit(struct reading *r, uint64_t max_bytes)
+{
+    r->max_bytes = max_bytes;
+}
+
+void reading_expect_events(struct reading *r, bool events)
+{
+    r->events = events;
 }
 
 int reading_feed(struct reading *r, struct str bytes, struct err *e)
@@ -510,12 +529,43 @@ int reading_end(struct reading *r, struct err *e)
         buf_clear(&r->word);
         upstream_text_write(r->text, &r->word);
     }
-    return 0;
+    return y->lacks.n > 0 ? READING_LACKS : READING_MORE;
+}
+
+bool reading_ended(const struct reading *r)
+{
+    return r->ended;
 }
 
 bool reading_cut(const struct reading *r)
 {
     return r->events ? !r->ended : !r->wire->text && !r->json_complete;
+}
+
+struct str reading_words(const struct reading *r, int64_t *ret_status)
+{
+    const struct reply *y = &r->reply;
+    bool told = y->failed || (y->finish == REPLY_ABORT && y->status >= 400);
+
+    *ret_status = y->status;
+    if (!told && y->finish != REPLY_BROKEN)
+        return (struct str){0};
+    return y->message.len > 0 ? buf_str(&y->message) : STR("");
+}
+
+bool reading_versioned(const struct reading *r)
+{
+    return r->reply.spans.n > 0 || r->reply.ids.n == 0;
+}
+
+void reading_set_version(struct reading *r, struct str version)
+{
+    reply_set_version(&r->reply, version);
+}
+
+struct reply *reading_reply(struct reading *r)
+{
+    return &r->reply;
 }
 
 /* --- the result --- */
@@ -541,13 +591,15 @@ static enum engine_finish finish_of(const struct reply *y)
     return y->stop_text.len > 0 ? ENGINE_STOP_STRING : ENGINE_STOP;
 }
 
-struct engine_result reading_result(struct reading *r, struct engine_version *versions)
+void reading_result(struct reading *r, struct engine_result *ret)
 {
     static const float nothing; /* an empty answer has logprobs, too: none */
     const struct reply *y = &r->reply;
     const float *logprobs = y->ids.n > 0 ? y->logprobs.at : &nothing;
 
-    return (struct engine_result){
+    free(r->versions);
+    r->versions = mem_calloc(y->spans.n + 1, sizeof(*r->versions));
+    *ret = (struct engine_result){
         .finish = finish_of(y),
         .stop_id = (int32_t)y->stop_id,
         .stop_text = y->stop_text.len ? buf_str(&y->stop_text) : (struct str){0},
@@ -561,8 +613,8 @@ struct engine_result reading_result(struct reading *r, struct engine_version *ve
         .cached_tokens = y->cached,
         .top = y->n_top ? y->tops.at : NULL,
         .n_top = y->n_top,
-        .versions = versions,
-        .n_versions = make_versions(y, versions),
+        .versions = r->versions,
+        .n_versions = make_versions(y, r->versions),
         .experts = y->has_experts ? buf_str(&y->experts) : (struct str){0},
         .indexer =
             y->has_indexer && !y->indexer_window.over ? buf_str(&y->indexer) : (struct str){0},

@@ -3,6 +3,8 @@
  * The body is one JSON document or an event stream of them; a wire's table says which fields
  * matter, and no tree is built. Kinds of text (wire->text) get each document whole. Pure but for
  * the delta callback: no connection, no log, no clock.
+ *
+ *   reading_new -> reading_feed ... -> reading_end -> reading_result -> reading_free
  */
 #ifndef RG_WIRE_READING_H
 #define RG_WIRE_READING_H
@@ -10,53 +12,59 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "worker/engine/wire/wire_fields.h"
-#include "worker/engine/wire/wire_reply.h"
+#include "common/base/err.h"
+#include "common/base/str.h"
 
+struct engine_delta;
+struct engine_request;
+struct engine_result;
+struct reading;
 struct remote;
-struct sse;
-struct upstream_text;
-struct wire;
+struct reply;
 
-struct reading {
-    const struct remote *remote;
-    const struct wire *wire; /* the remote's */
-    const struct engine_request *req;
-    void (*delta)(void *ctx, const struct engine_delta *d);
-    void *ctx;
-    struct reply reply;
-    struct fields fields;
-    struct sse *sse;    /* own */
-    bool events;        /* an event stream, else one document */
-    struct buf word;    /* kinds of text: the document; else an event that is no JSON */
-    bool in_json;       /* inside an event that is JSON */
-    bool json_complete; /* the document has its end */
-    bool ended;         /* the last event was there */
-    bool prompt_told;   /* asked with images: what they became was held against the formula */
-    uint32_t drifted;   /* tokens that another prompt has, which was let */
-    bool all_sent;      /* [DONE] was there */
-    struct upstream_text *text; /* kinds of text: its own; else NULL */
-    uint64_t bytes;
-    uint64_t max_bytes; /* of one document, or of all events of a kind of text; 0: no limit */
-};
+/* MORE: all is well. TOLD: the answer reports an error (reading_words). LACKS: all is there but
+ * logprobs that the engine left out (reply.lacks), which are to be asked for. */
+enum { READING_MORE, READING_TOLD, READING_LACKS };
 
-enum { READING_MORE, READING_TOLD /* the answer reports an error: reply.status and .message */ };
+/* The remote and the request outlive it. `delta` hears of tokens as they come. */
+struct reading *reading_new(const struct remote *remote, const struct engine_request *q,
+                            void (*delta)(void *ctx, const struct engine_delta *d), void *ctx);
 
-void reading_init(struct reading *r, const struct remote *remote, const struct wire *wire,
-                  const struct engine_request *q);
-void reading_done(struct reading *r);
+/* NULL is fine. */
+void reading_free(struct reading *r);
 
-/* The next bytes: a READING_ value, or -1 ERR_ENGINE_INVALID that says what is wrong. */
+/* One document, or all events of a kind of text, may have so many bytes; 0: no limit. */
+void reading_limit(struct reading *r, uint64_t max_bytes);
+
+/* Before the first byte: the body is an event stream, else it is one document. */
+void reading_expect_events(struct reading *r, bool events);
+
+/* The next bytes: MORE or TOLD, or -1 ERR_ENGINE_INVALID that says what is wrong. */
 int reading_feed(struct reading *r, struct str bytes, struct err *e);
 
-/* No more bytes come: 0 with the whole answer in r->reply, else as reading_feed. */
+/* No more bytes come: as reading_feed, or LACKS. With MORE the whole answer is in the reply. */
 int reading_end(struct reading *r, struct err *e);
+
+/* Whether the last event was there: what follows does not matter. */
+bool reading_ended(const struct reading *r);
 
 /* After reading_end failed: whether the end of the answer is what is missing. */
 bool reading_cut(const struct reading *r);
 
-/* The answer as the pool hears of it, borrowed from r. `versions` has room for one more than
- * reply.spans.n; times are not filled. */
-struct engine_result reading_result(struct reading *r, struct engine_version *versions);
+/* After TOLD, or when the engine says that it went wrong: its words, and its status in *ret_status
+ * (0: none). Absent when it said nothing of the kind. */
+struct str reading_words(const struct reading *r, int64_t *ret_status);
+
+/* Whether the answer needs no version of the weights from elsewhere: it tells one, or no token. */
+bool reading_versioned(const struct reading *r);
+
+/* All of it was sampled under this version; after reading_end. */
+void reading_set_version(struct reading *r, struct str version);
+
+/* What was received; the reading's own. */
+struct reply *reading_reply(struct reading *r);
+
+/* Fills *ret with the answer as the pool hears of it, borrowed from r; times are not filled. */
+void reading_result(struct reading *r, struct engine_result *ret);
 
 #endif

@@ -14,7 +14,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/sampling.h"
@@ -181,9 +180,7 @@ static void on_done(void *ctx)
 
     s->http = NULL;
     if (s->status != 200) {
-        log_warn(NULL, "an engine refuses to score a token",
-                 LOG_T("engine", s->remote->target->name), LOG_I("status", s->status),
-                 LOG_S("text", str_sub(buf_str(&s->text), 0, 300)));
+        remote_note_score_refused(s->remote, s->status, buf_str(&s->text));
         give_up(s);
         return;
     }

@@ -1,0 +1,43 @@
+/*
+ * struct reading from the inside (reading.h): for reading.c and its fuzzer.
+ */
+#ifndef RG_WIRE_READING_INTERNAL_H
+#define RG_WIRE_READING_INTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker/engine/wire/reading.h"
+#include "worker/engine/wire/wire_fields.h"
+#include "worker/engine/wire/wire_reply.h"
+
+struct engine_version;
+struct remote;
+struct sse;
+struct upstream_text;
+struct wire;
+
+struct reading {
+    const struct remote *remote;
+    const struct wire *wire; /* the remote's */
+    const struct engine_request *req;
+    void (*delta)(void *ctx, const struct engine_delta *d);
+    void *ctx;
+    struct reply reply;
+    struct fields fields;
+    struct sse *sse;    /* own */
+    bool events;        /* an event stream, else one document */
+    struct buf word;    /* kinds of text: the document; else an event that is no JSON */
+    bool in_json;       /* inside an event that is JSON */
+    bool json_complete; /* the document has its end */
+    bool ended;         /* the last event was there */
+    bool prompt_told;   /* asked with images: what they became was held against the formula */
+    uint32_t drifted;   /* tokens that another prompt has, which was let */
+    bool all_sent;      /* [DONE] was there */
+    struct upstream_text *text;      /* kinds of text: its own; else NULL */
+    struct engine_version *versions; /* of the result; own */
+    uint64_t bytes;
+    uint64_t max_bytes; /* of one document, or of all events of a kind of text; 0: no limit */
+};
+
+#endif
