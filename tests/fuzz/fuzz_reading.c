@@ -123,6 +123,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct engine_request q = {.sampling = &sampling};
     struct told of_whole = {0}, of_cut = {0};
     struct reading *whole, *cut;
+    enum reply_mode mode;
     const struct remote *r;
     struct str body;
     int rc;
@@ -139,13 +140,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .wanted = data[1] & 32, .from = data[1] & 64 ? 2 : 0, .row_bytes = 4, .max_bytes = 16};
     q.prompt = (struct token_span){prompt, data[3]};
     body = str_of((const char *)data + 4, size - 4);
-    of_whole.r = whole = reading_new(r, &q, on_delta, &of_whole);
-    of_cut.r = cut = reading_new(r, &q, on_delta, &of_cut);
+    of_whole.r = whole = reading_new(r, r->wire, &q, on_delta, &of_whole);
+    of_cut.r = cut = reading_new(r, r->wire, &q, on_delta, &of_cut);
     reading_expect_events(whole, q.stream);
     reading_expect_events(cut, q.stream);
-    whole->reply.told = cut->reply.told = data[1] & 4   ? REPLY_CUMULATIVE
-                                          : data[1] & 8 ? REPLY_INCREMENTAL
-                                                        : REPLY_UNKNOWN;
+    mode = data[1] & 4 ? REPLY_CUMULATIVE : data[1] & 8 ? REPLY_INCREMENTAL : REPLY_UNKNOWN;
+    reading_expect(whole, mode, BASIS_UNKNOWN, true);
+    reading_expect(cut, mode, BASIS_UNKNOWN, true);
     rc = run(whole, &of_whole, body, MAX_OF(body.len, (size_t)1));
     CHECK(run(cut, &of_cut, body, data[2] % 16 + 1) == rc);
     if (rc == READING_MORE || rc == READING_LACKS)

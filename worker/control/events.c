@@ -14,23 +14,20 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
-#include "common/codec/base64.h"
-#include "common/codec/json.h"
 #include "common/codec/query.h"
-#include "common/codec/utf8.h"
 #include "common/os/loop.h"
 #include "common/proc/ids.h"
 #include "common/serve/exchange.h"
 #include "common/serve/feed.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_watch.h"
+#include "worker/control/event_texts.h"
 #include "worker/control/handlers.h"
 #include "worker/ledger/ledger.h"
 #include "worker/model/model.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
-#include "worker/tokens/tokenizer.h"
 
 enum { ALL_TICK_MS = 250, SESSION_TICK_MS = 50 };
 
@@ -53,22 +50,6 @@ struct watching {
 
 /* --- what is told --- */
 
-/* The session is not here any more. */
-static void put_gone(struct str id, bool ended, struct buf *out)
-{
-    struct buf json = {0};
-    struct json_out o = json_out_to(&json);
-
-    json_out_obj(&o);
-    json_out_key(&o, "session_id");
-    json_out_str(&o, id);
-    json_out_key(&o, "ended");
-    json_out_bool(&o, ended);
-    json_out_end_obj(&o);
-    feed_event(out, "session_gone", buf_str(&json));
-    buf_done(&json);
-}
-
 /* The session's row, as GET /sessions lists it. One that is neither in memory nor has a row was
  * changed without being looked into: it is told when it is. */
 static void write_session(void *ctx, struct str id, struct buf *out)
@@ -79,7 +60,7 @@ static void write_session(void *ctx, struct str id, struct buf *out)
     struct buf row = {0};
 
     if (!s) {
-        put_gone(id, ended, out);
+        event_put_gone(id, ended, out);
         return;
     }
     if (session_copying(s))
@@ -125,23 +106,6 @@ static void on_changed(void *ctx, struct str id)
         feed_note(&t->feed, id);
 }
 
-/* A call of the session began, and where, or ended. */
-static void put_call(struct session_stream *t, const struct call_place *c, bool ended)
-{
-    struct buf json = {0};
-    struct json_out o = json_out_to(&json);
-
-    json_out_obj(&o);
-    json_out_member_i64(&o, "call", (int64_t)c->call);
-    if (!ended) {
-        json_out_key(&o, "parent");
-        json_out_str(&o, c->parent);
-    }
-    json_out_end_obj(&o);
-    feed_event(feed_queue(&t->feed), ended ? "call_end" : "call", buf_str(&json));
-    buf_done(&json);
-}
-
 /* A call began or ended (call hook). */
 static void on_call(void *ctx, struct str id, const struct call_place *c, bool ended)
 {
@@ -150,31 +114,7 @@ static void on_call(void *ctx, struct str id, const struct call_place *c, bool e
 
     feed_note(&w->all, id); /* its row counts calls that run */
     if (t)
-        put_call(t, c, ended);
-}
-
-/* [id, text or null, logprob or null], and the bytes as base64 where they are no text. */
-static void put_token(struct watching *w, const struct call_tokens *k, size_t i, struct json_out *o)
-{
-    struct str bytes = tokenizer_text(model_tokenizer(w->service->calls.model), k->ids.at[i]);
-    bool text = bytes.p && utf8_valid(bytes);
-
-    json_out_arr(o);
-    json_out_i64(o, k->ids.at[i]);
-    json_out_str(o, text ? bytes : (struct str){0});
-    if (k->logprobs)
-        json_out_double(o, (double)k->logprobs[i]);
-    else
-        json_out_null(o);
-    if (bytes.p && !text) {
-        size_t n = base64_encoded_len(bytes.len);
-        char *spelt = mem_calloc(n + 1, 1);
-
-        base64_encode(bytes.p, bytes.len, spelt);
-        json_out_str(o, str_of(spelt, n));
-        free(spelt);
-    }
-    json_out_end_arr(o);
+        event_put_call(c, ended, feed_queue(&t->feed));
 }
 
 /* New tokens of a sample, or, for one who came late, all so far. */
@@ -182,34 +122,9 @@ static void on_tokens(void *ctx, const struct call_tokens *k)
 {
     struct watching *w = ctx;
     struct session_stream *t = stream_of(w, k->session_id);
-    struct buf json = {0};
-    struct json_out o = json_out_to(&json);
 
-    if (!t)
-        return;
-    json_out_obj(&o);
-    json_out_key(&o, "call");
-    json_out_i64(&o, (int64_t)k->call);
-    json_out_key(&o, "index");
-    json_out_i64(&o, k->index);
-    json_out_key(&o, "n");
-    json_out_i64(&o, (int64_t)k->n);
-    if (k->text.p) {
-        json_out_key(&o, "text");
-        json_out_str(&o, k->text);
-    }
-    if (k->so_far) {
-        json_out_key(&o, "so_far");
-        json_out_bool(&o, true);
-    }
-    json_out_key(&o, "tokens");
-    json_out_arr(&o);
-    for (size_t i = 0; i < k->ids.n; i++)
-        put_token(w, k, i, &o);
-    json_out_end_arr(&o);
-    json_out_end_obj(&o);
-    feed_event(feed_queue(&t->feed), "tokens", buf_str(&json));
-    buf_done(&json);
+    if (t)
+        event_put_tokens(model_tokenizer(w->service->calls.model), k, feed_queue(&t->feed));
 }
 
 /* Hooks cost something only while somebody looks. */

@@ -14,19 +14,16 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
-#include "common/codec/json.h"
-#include "common/codec/query.h"
 #include "common/os/loop.h"
-#include "common/proc/config.h"
 #include "common/proc/ids.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/call/call_env.h"
 #include "worker/control/ending.h"
+#include "worker/control/exporting_options.h"
 #include "worker/control/handlers.h"
-#include "worker/engine/engine_pool.h"
-#include "worker/export/accept.h"
 #include "worker/export/drift.h"
+#include "worker/export/export.h"
 #include "worker/export/slice.h"
 #include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
@@ -44,7 +41,8 @@ struct exporting {
     char request_id[40];
     char id[ID_TEXT_MAX];
     struct export_options options;
-    struct arena arena;           /* what options borrow */
+    struct arena arena;           /* what options and `score` borrow */
+    const struct json *score;     /* the body's member; NULL: there is none */
     struct scoring_wait *scoring; /* finalize: what other engines have to tell first, or NULL */
     struct loop_task later;       /* the next slice, after everybody else had a turn */
     bool started;
@@ -184,18 +182,12 @@ static void on_more(void *ctx)
     loop_task_post(v->service->calls.loop, &v->later, on_later);
 }
 
-/* Whether ids are those of a model that is not at hand: nothing here can encode or decode them. */
-static bool ids_are_strange(const struct service *a)
-{
-    return !a->calls.model_known && engine_pool_all_text(a->calls.engines);
-}
-
 /* Fixes the branches and begins. */
 static void send_export(struct exporting *v)
 {
     struct call_env *env = &v->service->calls;
     struct err e = {0};
-    bool strange = v->options.format == EXPORT_VIEW && ids_are_strange(v->service);
+    bool strange = v->options.format == EXPORT_VIEW && exporting_strange_ids(v->service);
 
     v->options.store = env->media;
     v->options.held_bytes = &env->export_bytes;
@@ -209,41 +201,12 @@ static void send_export(struct exporting *v)
     }
 }
 
-/* Options in the query, by the export's own names. */
-static int query_options(struct exporting *v, struct err *e)
-{
-    struct str left = exchange_query(v->x), name, value;
-
-    while (query_next(&v->arena, &left, &name, &value)) {
-        if (export_option(&v->options, name, value, e))
-            return -1;
-    }
-    return 0;
-}
-
-/* What miles' own session server hands out. A client of its version 1 asks for nothing, and takes
- * exactly one sample: that is the gateway's setting. */
-static void samples_defaults(const struct service *a, struct export_options *o)
-{
-    static const enum export_select selects[] = {
-        [SAMPLES_LEAVES] = SELECT_LEAVES,
-        [SAMPLES_LAST] = SELECT_LAST,
-        [SAMPLES_LONGEST] = SELECT_LONGEST,
-    };
-
-    o->drop_retries = o->train_once = o->strict = true;
-    o->select = selects[a->config->samples_select];
-}
-
-/* Options from Accept, then query, then body. NULL and answered when they are bad. */
+/* With the options of the request. NULL and answered when they are bad. */
 static struct exporting *exporting_new(struct service_request *r, struct session *s,
                                        enum export_format otherwise)
 {
     struct exporting *v = mem_zalloc(sizeof(*v));
     struct err e = {0};
-    struct str accept = exchange_header(r->x, "accept");
-    struct str body = str_trim(arena_str(&v->arena, exchange_body(r->x)));
-    const struct json *given = NULL;
 
     v->service = r->service;
     v->x = r->x;
@@ -252,27 +215,12 @@ static struct exporting *exporting_new(struct service_request *r, struct session
     v->dialect = r->dialect;
     memcpy(v->request_id, r->request_id, sizeof(v->request_id));
     memcpy(v->id, r->id.p, r->id.len);
-    export_options_init(&v->options);
-    v->options.no_drift = ids_are_strange(r->service);
     v->samples = otherwise == EXPORT_MILES;
-    if (v->samples)
-        samples_defaults(r->service, &v->options);
-    v->options.format = otherwise == EXPORT_MILES ? otherwise : accept_format(accept, otherwise);
     exchange_watch(v->x, on_closed, v);
-    if (query_options(v, &e) || (body.len > 0 && json_parse(&v->arena, body, &given, &e))) {
-        fail(v, &e);
-        return NULL;
-    }
-    if (given && !json_is(given, JSON_OBJECT) && !json_is_null(given)) {
-        (void)err_set(&e, ERR_INVALID, "the body must be a JSON object");
-        fail(v, &e);
-        return NULL;
-    }
-    if (export_options_json(&v->options, given, &e) || export_options_check(&v->options, &e)) {
-        fail(v, &e);
-        return NULL;
-    }
-    return v;
+    if (exporting_options(r, otherwise, &v->arena, &v->options, &v->score, &e) == 0)
+        return v;
+    fail(v, &e);
+    return NULL;
 }
 
 /* The session is there to be read, or the error is answered. */
@@ -312,18 +260,12 @@ void exporting_tokens(struct service_request *r)
     struct session *s = find_or_reply(r);
     struct exporting *v = s ? exporting_new(r, s, EXPORT_VIEW) : NULL;
     struct session_past_response past;
-    struct str branch;
     struct err e = {0};
 
     if (!v)
         return;
-    v->options.format = EXPORT_VIEW; /* whatever Accept says */
-    v->options.select = SELECT_LAST;
-    if (!query_get(&v->arena, exchange_query(r->x), "drift").p)
-        v->options.no_drift = true; /* it takes long: who looks asks for it */
-    branch = query_get(&v->arena, exchange_query(r->x), "branch");
-    v->options.branch = branch;
-    if (branch.p && !session_find_response(s, branch, &past)) {
+    exporting_view_options(r, &v->arena, &v->options);
+    if (v->options.branch.p && !session_find_response(s, v->options.branch, &past)) {
         (void)err_field(&e, "branch", "the session has no answer with this response id");
         fail(v, &e);
         return;
@@ -369,14 +311,11 @@ static void on_scored(void *ctx, const struct err *e)
 }
 
 /* Other engines' logprobs come first, where they are wanted. */
-static int begin_scoring(struct exporting *v, struct str body, struct err *e)
+static int begin_scoring(struct exporting *v, struct err *e)
 {
-    const struct json *given = NULL;
-    int rc = body.len > 0 ? json_parse(&v->arena, body, &given, e) : 0;
+    int rc = scoring_wait_begin(v->service, v->s, v->score, (struct scoring_done){on_scored, v},
+                                &v->scoring, e);
 
-    if (rc == 0)
-        rc = scoring_wait_begin(v->service, v->s, json_get(given, "score"),
-                                (struct scoring_done){on_scored, v}, &v->scoring, e);
     if (rc > 0)
         close_session(v);
     return rc < 0 ? -1 : 0;
@@ -395,7 +334,7 @@ void exporting_finalize(struct service_request *r)
         fail(v, &e);
         return;
     }
-    if (begin_scoring(v, arena_str(&v->arena, str_trim(exchange_body(r->x))), &e))
+    if (begin_scoring(v, &e))
         fail(v, &e);
 }
 

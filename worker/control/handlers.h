@@ -24,6 +24,10 @@ struct session;
 /* create.c */
 void control_create(struct service_request *r);
 
+/* create_checks.c: whether the engines of now can do what the options of a new session ask of them.
+ * -1: e names the option. */
+int control_check_engines(struct service *a, const struct json *options, struct err *e);
+
 /* forking.c: a new session that goes on from an answer of this one. */
 void control_fork(struct service_request *r);
 

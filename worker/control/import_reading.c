@@ -2,40 +2,93 @@
  */
 #include "worker/control/import_reading.h"
 
-#include "common/base/clock.h"
+#include <stdlib.h>
+
+#include "common/base/arena.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
 #include "common/codec/base64.h"
 #include "common/codec/crc32c.h"
 #include "common/codec/json.h"
 #include "common/proc/heritage.h"
+#include "common/proc/ids.h"
 #include "common/serve/exchange.h"
 #include "worker/call/call_rules.h"
+#include "worker/control/import_pictures.h"
 #include "worker/model/model.h"
+#include "worker/request/request_limits.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
+#include "worker/session/snapshot.h"
 
-void import_reading_begin(struct import_reading *r, const struct service_request *request)
+struct import_reading {
+    struct exchange *x; /* whose body it is */
+    struct arena arena;
+    struct request_limits limits;
+    struct snapshot_target to; /* its id and time are the session's that is to be */
+    struct snapshot_records records;
+    struct import_pictures pictures;
+    struct str from; /* which session it is of, or absent; in the body */
+    char id[ID_TEXT_MAX];
+};
+
+struct import_reading *import_reading_new(const struct service_request *request, uint64_t now_ms)
 {
-    const struct call_env *env = &request->service->calls;
+    struct import_reading *r = mem_zalloc(sizeof(*r));
+    struct call_env *env = &request->service->calls;
     uint32_t index = request->service->heritage->index;
 
+    r->arena.sum = &env->request_bytes;
     r->x = request->x;
     r->limits = env->rules->limits;
     r->to = (struct snapshot_target){.trial = snapshot_trial(env->store),
                                      .id = str_of(r->id, ids_session(env->ids, index, r->id)),
-                                     .now_ms = clock_wall_ms()};
+                                     .now_ms = now_ms};
     r->pictures = (struct import_pictures){.store = env->media,
                                            .x = request->x,
                                            .session_id = r->to.id,
                                            .vision = model_info(env->model)->vision,
                                            .image_bytes = env->rules->images.image_bytes};
+    return r;
 }
 
-void import_reading_end(struct import_reading *r)
+void import_reading_free(struct import_reading *r)
 {
     session_store_free(r->to.trial);
     vec_done(&r->records.all);
     vec_done(&r->records.images);
     arena_done(&r->arena);
+    free(r);
+}
+
+struct str import_reading_id(const struct import_reading *r)
+{
+    return r->to.id;
+}
+
+uint64_t import_reading_now_ms(const struct import_reading *r)
+{
+    return r->to.now_ms;
+}
+
+struct str import_reading_from(const struct import_reading *r)
+{
+    return r->from;
+}
+
+size_t import_reading_records(const struct import_reading *r)
+{
+    return r->records.all.n;
+}
+
+struct str import_reading_record(const struct import_reading *r, size_t i)
+{
+    return r->records.all.at[i];
+}
+
+bool import_reading_stored(const struct import_reading *r)
+{
+    return r->pictures.stored;
 }
 
 static int64_t number_of(const struct json *body, const char *name)

@@ -36,10 +36,10 @@ struct importing {
     struct long_work work;
     struct service_request request; /* strings are the exchange's */
     struct list_item item;          /* of service->imports */
-    struct import_reading reading;
-    struct session *session; /* pinned, once it has its first record */
-    size_t written;          /* records */
-    struct loop_task later;  /* the next slice, after everybody else had a turn */
+    struct import_reading *reading; /* own */
+    struct session *session;        /* pinned, once it has its first record */
+    size_t written;                 /* records */
+    struct loop_task later;         /* the next slice, after everybody else had a turn */
 };
 
 bool control_imports(const struct service *a, struct str id)
@@ -47,7 +47,7 @@ bool control_imports(const struct service *a, struct str id)
     const struct importing *v;
 
     LIST_EACH(&a->imports, v, struct importing, item)
-        if (str_eq(v->reading.to.id, id))
+        if (str_eq(import_reading_id(v->reading), id))
             return true;
     return false;
 }
@@ -61,7 +61,7 @@ static void importing_free(struct importing *v)
     if (v->session)
         session_unpin(env->store, v->session);
     list_remove(&v->item);
-    import_reading_end(&v->reading);
+    import_reading_free(v->reading);
     free(v);
 }
 
@@ -69,7 +69,7 @@ static int import_run(struct long_work *w, struct work_tools *tools, struct err 
 {
     struct importing *v = CONTAINER_OF(w, struct importing, work);
 
-    return work_note(tools, w->body_hash, e) ? -1 : import_reading_run(&v->reading, e);
+    return work_note(tools, w->body_hash, e) ? -1 : import_reading_run(v->reading, e);
 }
 
 /* --- writing --- */
@@ -78,7 +78,7 @@ static int import_run(struct long_work *w, struct work_tools *tools, struct err 
 static void take_back(struct importing *v)
 {
     struct service *a = v->request.service;
-    struct str id = v->reading.to.id;
+    struct str id = import_reading_id(v->reading);
     bool ended;
     struct session *s = session_find(a->calls.store, id, &ended);
     struct err e = {0};
@@ -87,7 +87,7 @@ static void take_back(struct importing *v)
         log_warn(&(struct log_scope){.session = id},
                  "a session that was imported in part stays until the journal takes its end",
                  LOG_T("error", e.text));
-    if (v->reading.pictures.stored && !session_is_kept(a->calls.store, id))
+    if (import_reading_stored(v->reading) && !session_is_kept(a->calls.store, id))
         media_store_drop(a->calls.media, id);
 }
 
@@ -96,9 +96,10 @@ static void put_answer(struct importing *v, struct buf *body)
     struct json_out o = json_out_to(body);
 
     json_out_obj(&o);
-    control_put_created(&v->request, v->reading.to.id, v->reading.to.now_ms, &o);
+    control_put_created(&v->request, import_reading_id(v->reading),
+                        import_reading_now_ms(v->reading), &o);
     json_out_key(&o, "imported_from");
-    json_out_str(&o, v->reading.from);
+    json_out_str(&o, import_reading_from(v->reading));
     json_out_end_obj(&o);
 }
 
@@ -119,7 +120,8 @@ static void write_last(struct importing *v)
     struct err e = {0};
 
     put_answer(v, durable_answer_body(p));
-    if (ledger_write(env->ledger, v->reading.to.id, v->reading.records.all.at[v->written],
+    if (ledger_write(env->ledger, import_reading_id(v->reading),
+                     import_reading_record(v->reading, v->written),
                      (struct ledger_done){durable_answer_send, p}, &e) == 0) {
         metrics_count(env->page, METRIC_sessions_created, 1);
     } else {
@@ -135,11 +137,12 @@ static int write_next(struct importing *v, struct err *e)
     struct call_env *env = &v->request.service->calls;
     bool ended;
 
-    if (ledger_write(env->ledger, v->reading.to.id, v->reading.records.all.at[v->written],
-                     (struct ledger_done){0}, e) != 0)
+    if (ledger_write(env->ledger, import_reading_id(v->reading),
+                     import_reading_record(v->reading, v->written), (struct ledger_done){0},
+                     e) != 0)
         return -1;
     if (v->written++ == 0) {
-        v->session = session_find(env->store, v->reading.to.id, &ended);
+        v->session = session_find(env->store, import_reading_id(v->reading), &ended);
         session_pin(v->session);
     }
     return 0;
@@ -151,7 +154,7 @@ static void write_slice(struct loop_task *t)
     uint64_t end_us = clock_us() + SLICE_US;
     struct err e = {0};
 
-    while (v->written + 1 < v->reading.records.all.n) {
+    while (v->written + 1 < import_reading_records(v->reading)) {
         if (write_next(v, &e) != 0) {
             fail(v, &e);
             return;
@@ -214,8 +217,7 @@ static struct importing *importing_new(struct service_request *r)
     struct importing *v = mem_zalloc(sizeof(*v));
 
     v->request = *r;
-    v->reading.arena.sum = &env->request_bytes;
-    import_reading_begin(&v->reading, r);
+    v->reading = import_reading_new(r, clock_wall_ms());
     v->work.run = import_run;
     v->work.done = on_read;
     v->work.drop = on_dropped;
@@ -237,7 +239,7 @@ void control_import(struct service_request *r)
         return;
     }
     v = importing_new(r);
-    state = work_begin(&r->service->calls, &v->work, v->reading.to.id, false, &e);
+    state = work_begin(&r->service->calls, &v->work, import_reading_id(v->reading), false, &e);
     if (state != WORK_HELPED)
         end(v, state == WORK_FAILED ? &e : NULL);
 }

@@ -343,7 +343,9 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->events = events;
     a->ctx = ctx;
     a->asked_us = clock_us();
-    a->reading = reading_new(r, q, on_delta, a);
+    a->reading = reading_new(r, r->wire, q, on_delta, a);
+    reading_expect(a->reading, r->facts.mode,
+                   r->wire->tells_basis ? r->wire->basis : remote_basis(r), remote_asks_experts(r));
     if (!remote_asks_experts(r) && !q->support && !q->indexer.wanted)
         reading_limit(a->reading, body_max(q));
     a->by.budget = remote_gives_budget(r, q);

@@ -20,7 +20,6 @@
 #include "common/net/sse.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/engine_result.h"
-#include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/upstream_text.h"
 
@@ -117,7 +116,7 @@ static void experts_target(struct reading *r, struct field_target *t)
 {
     struct reply *y = &r->reply;
 
-    if (!remote_asks_experts(r->remote)) {
+    if (!r->experts) {
         y->passed_over = (struct base64_window){0};
         *t = (struct field_target){.bytes = &y->experts, .window = &y->passed_over};
         return;
@@ -220,8 +219,7 @@ static void on_bulk(void *ctx, int id, size_t items, bool null)
         y->has_indexer = r->req->indexer.wanted && !null;
         break;
     default:
-        y->has_experts = remote_asks_experts(r->remote) &&
-                         (!null || (y->has_experts && r->wire->experts_in_pieces));
+        y->has_experts = r->experts && (!null || (y->has_experts && r->wire->experts_in_pieces));
     }
 }
 
@@ -441,11 +439,11 @@ static int take_events(struct reading *r, struct str bytes, struct err *e)
 
 /* --- life --- */
 
-struct reading *reading_new(const struct remote *remote, const struct engine_request *q,
+struct reading *reading_new(const struct remote *remote, const struct wire *wire,
+                            const struct engine_request *q,
                             void (*delta)(void *ctx, const struct engine_delta *d), void *ctx)
 {
     struct reading *r = mem_zalloc(sizeof(*r));
-    const struct wire *wire = remote->wire;
 
     *r = (struct reading){.remote = remote, .wire = wire, .req = q, .delta = delta, .ctx = ctx};
     r->text = wire->text ? mem_zalloc(sizeof(*r->text)) : NULL;
@@ -455,10 +453,15 @@ struct reading *reading_new(const struct remote *remote, const struct engine_req
         r->sse->max_event = SIZE_MAX; /* what is kept of it is bounded */
     reply_init(&r->reply, q->top_logprobs);
     r->reply.support.wanted = q->support;
-    r->reply.told = remote->facts.mode;
-    r->reply.basis = wire->tells_basis ? wire->basis : remote_basis(remote);
     fields_init(&r->fields, wire->fields, wire->n_fields, &sink, r);
     return r;
+}
+
+void reading_expect(struct reading *r, uint8_t mode, enum logprob_basis basis, bool experts)
+{
+    r->reply.told = mode;
+    r->reply.basis = basis;
+    r->experts = experts;
 }
 
 void reading_free(struct reading *r)

@@ -14,6 +14,7 @@
 
 #include "common/base/err.h"
 #include "common/base/str.h"
+#include "worker/engine/engine.h"
 
 struct engine_delta;
 struct engine_request;
@@ -21,14 +22,22 @@ struct engine_result;
 struct reading;
 struct remote;
 struct reply;
+struct wire;
 
 /* MORE: all is well. TOLD: the answer reports an error (reading_words). LACKS: all is there but
  * logprobs that the engine left out (reply.lacks), which are to be asked for. */
 enum { READING_MORE, READING_TOLD, READING_LACKS };
 
-/* The remote and the request outlive it. `delta` hears of tokens as they come. */
-struct reading *reading_new(const struct remote *remote, const struct engine_request *q,
+/* All outlive it; the remote is what the wire's functions are called with. `delta` hears of tokens
+ * as they come. */
+struct reading *reading_new(const struct remote *remote, const struct wire *wire,
+                            const struct engine_request *q,
                             void (*delta)(void *ctx, const struct engine_delta *d), void *ctx);
+
+/* Before the first byte: what the engine is known to tell. mode: how its streams count (enum
+ * reply_mode); basis: of its logprobs, where the answer does not say; experts: routed experts are
+ * asked for. */
+void reading_expect(struct reading *r, uint8_t mode, enum logprob_basis basis, bool experts);
 
 /* NULL is fine. */
 void reading_free(struct reading *r);

@@ -26,6 +26,7 @@ struct reading {
     struct reply reply;
     struct fields fields;
     struct sse *sse;    /* own */
+    bool experts;       /* routed experts are asked for */
     bool events;        /* an event stream, else one document */
     struct buf word;    /* kinds of text: the document; else an event that is no JSON */
     bool in_json;       /* inside an event that is JSON */
