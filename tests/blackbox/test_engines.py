@@ -317,6 +317,39 @@ def test_logits_are_no_logprobs(kind):
         assert d.call()["event"] == "done"
 
 
+LEAST = -3.4028234663852886e38  # llama.cpp's for -inf
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("none", [-9999.0, LEAST])
+def test_what_an_engine_writes_for_no_logprob_is_none(kind, none):
+    """A token that was sampled had a probability: -9999 (vLLM, whose NaN it is, too) and the least float are no logprobs."""
+    with StubEngine(kind) as engine, engine_kit.Driver(engine) as d:
+        engine.old = True  # llama-server: of the logits, which are told as logarithms
+        e = fails(d, engine, "engine_invalid", 502, plan={"logprobs": [-0.5, none, -0.1, -0.2]})
+        assert "for none" in e["text"], e
+        engine.plan.append({"logprobs": [-0.5, -9998.5, -0.1, -0.2]})
+        assert d.call()["event"] == "done"
+
+
+@pytest.mark.parametrize("how", ["one entry", "two entries", "alternatives"])
+def test_llamacpp_values_of_two_forms_are_refused(how):
+    """One answer has one basis: probabilities after sampling beside logprobs of the logits are no form that is known."""
+    def both(docs):
+        first, second = docs[0]["completion_probabilities"][:2]
+        if how == "one entry":
+            first["logprob"] = -0.5
+        elif how == "two entries":
+            second["logprob"] = -0.5
+            del second["prob"]
+        else:
+            first["top_logprobs"] = [{"id": 1, "token": "x", "bytes": [120], "logprob": -0.5}]
+        return docs
+    with StubEngine("llamacpp") as engine, engine_kit.Driver(engine) as d:
+        e = fails(d, engine, "engine_invalid", 502, plan={"edit": both})
+        assert "both probabilities and logprobs" in e["text"], e
+
+
 def test_stream_faults():
     with StubEngine() as engine, engine_kit.Driver(engine) as d:
         fails(d, engine, "engine_invalid", plan={"shrink": True, "chunk": 1}, stream=True)

@@ -288,3 +288,20 @@ def test_alternatives_of_the_policy(start, kind, routes, stream):
         assert cells(t, "response_top_ids") == [[i, i + 1, i + 2] for i in IDS]
         assert cells(t, "response_top_logprobs") == [f32([p, p - 1, p - 2]) for p in lps]
         assert json.dumps(t["turns"][0])
+
+
+def test_an_alternative_that_cannot_be_sampled_is_left_out(start):
+    """vLLM writes -9999 for -inf: that is no logprob of an alternative either."""
+    def unlikely(docs):
+        for doc in docs:
+            for entry in (doc["choices"][0].get("logprobs") or {}).get("content", []) if doc.get("choices") else []:
+                entry["top_logprobs"][2]["logprob"] = -9999.0
+        return docs
+    with made("vllm") as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        sid = session(gateway, top_logprobs=3)
+        engine.plan.append({"ids": IDS, "matched": None, "edit": unlikely})
+        assert ask(gateway, sid).status == 200
+        t = trajectory_of(gateway, sid)
+        assert [(row[1] >= 0, row[2]) for row in cells(t, "response_top_ids")] == [(True, -1)] * len(IDS)
+        assert all(math.isfinite(row[1]) and row[2] == -math.inf for row in cells(t, "response_top_logprobs"))

@@ -150,6 +150,25 @@ def test_a_server_that_refuses_budgets_is_asked_without(gateway_for, status):
         assert gateway.log().count("refuses max_thinking_tokens") == 1
 
 
+def test_a_refused_value_of_the_budget_is_that_value_alone(gateway_for):
+    """Calls of other values have theirs; the refused one is told, and not tried twice."""
+    refusal = {"status": 400, "body": {"error": {"message": "thinking_token_budget must be at most 32768, got 99999."}}}
+    with StubEngine("vllm") as engine:
+        gateway = gateway_for(engine.setting)
+        engine.plan += [refusal, {"ids": IDS}]
+        sid, header = ask(gateway, "chat", {"max_thinking_tokens": 99999})
+        assert len(engine.requests) == 2 and "thinking" not in json.dumps(engine.requests[-1]["body"])
+        assert "max_thinking_tokens" in turn(gateway, sid)["parse_warning"] and header is None
+        engine.plan.append({"ids": IDS})
+        sid, header = ask(gateway, "chat", {"max_thinking_tokens": 7})
+        assert WAYS["generate"](engine) == 7 and header is None and "parse_warning" not in turn(gateway, sid)
+        engine.plan.append({"ids": IDS})
+        sid, _ = ask(gateway, "chat", {"max_thinking_tokens": 99999})
+        assert len(engine.requests) == 4 and "max_thinking_tokens" in turn(gateway, sid)["parse_warning"]
+        assert gateway.log().count("refuses a value of max_thinking_tokens") == 1
+        assert "refuses max_thinking_tokens" not in gateway.log()
+
+
 def test_a_refusal_of_something_else_that_names_the_budget(gateway_for):
     """It is refused without the budget as well: later calls have theirs."""
     other = {"status": 400, "body": {"error": {"message": "stop must not be empty, got ['thinking_token_budget', '']"}}}

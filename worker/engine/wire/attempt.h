@@ -50,17 +50,21 @@ struct remote {
     struct engine_facts facts;
     enum logprob_basis given; /* the basis that the last answer told; BASIS_UNKNOWN: none did */
     enum experts_lost experts_lost;
-    unsigned lacks;       /* LACKS_*; each is in the log once */
-    bool tells_weights;   /* wire->weights was answered */
-    bool refuses_budgets; /* it has refused max_thinking_tokens, which is in the log */
-    bool refuses_ranks;   /* it has refused a data-parallel rank, likewise */
-    bool scores;          /* it has left logprobs out, which is in the log */
+    unsigned lacks;         /* LACKS_*; each is in the log once */
+    bool tells_weights;     /* wire->weights was answered */
+    bool refuses_budgets;   /* it has refused max_thinking_tokens, which is in the log */
+    int64_t refused_budget; /* a max_thinking_tokens that it has refused for its value; -1: none */
+    bool refuses_ranks;     /* it has refused a data-parallel rank, likewise */
+    bool scores;            /* it has left logprobs out, which is in the log */
     /* Who asked for the KV cache before wire->info was answered, or NULL. */
     void (*kv_told)(void *ctx, const struct engine_kv *kv);
     void *kv_ctx;
     bool away;         /* the last probe's answer was an error */
     bool probe_failed; /* the last one; its reason is in the log */
 };
+
+/* A request's max_thinking_tokens; -1: it has none. */
+int64_t remote_budget_of(const struct engine_request *q);
 
 /* Asks for the version of the weights, when the engine tells it; `told` comes once, later, with an
  * absent version when there was no answer. NULL: it does not tell. */

@@ -46,15 +46,41 @@ static bool refuses(int status, struct str text, const char *field)
     return (status == 400 || status == 422) && str_find(text, str_cstr(field), 0) != SIZE_MAX;
 }
 
-/* A server that was not started for budgets says so by the field's name. */
-static bool refuses_budget(struct remote *r, bool budgeted, int status, struct str text)
+/* Whether the words are about the field itself: the server was not started for it, or does not know
+ * it. Others are about the value that it had. */
+static bool about_field(struct str text)
 {
+    static const char *const words[] = {"reasoning_config", "--reasoning-", "not permitted",
+                                        "not supported",    "unsupported",  "unexpected",
+                                        "unknown",          "unrecognized"};
+
+    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+        if (str_find(text, str_cstr(words[i]), 0) != SIZE_MAX)
+            return true;
+    }
+    return false;
+}
+
+/* A server that was not started for budgets says so by the field's name, and is asked without from
+ * then on. One that refuses a value is asked without for calls of that value alone. */
+static bool refuses_budget(struct remote *r, const struct engine_request *q, bool budgeted,
+                           int status, struct str text)
+{
+    bool all = about_field(text);
+
     if (!budgeted || !refuses(status, text, budget_field))
         return false;
-    if (!r->refuses_budgets)
-        log_warn(NULL, "an engine refuses max_thinking_tokens: it is asked without",
-                 LOG_T("engine", r->target->name), LOG_S("text", str_sub(text, 0, 300)));
-    r->refuses_budgets = true;
+    if (all ? !r->refuses_budgets : r->refused_budget != remote_budget_of(q))
+        log_warn(NULL,
+                 all ? "an engine refuses max_thinking_tokens: it is asked without"
+                     : "an engine refuses a value of max_thinking_tokens: calls of that value are "
+                       "asked without",
+                 LOG_T("engine", r->target->name), LOG_I("value", remote_budget_of(q)),
+                 LOG_S("text", str_sub(text, 0, 300)));
+    if (all)
+        r->refuses_budgets = true;
+    else
+        r->refused_budget = remote_budget_of(q);
     return true;
 }
 
@@ -76,7 +102,8 @@ static bool refuses_rank(struct remote *r, bool ranked, int status, struct str t
 static void reconsider(struct remote *r, struct asked_by by, int status, struct str text)
 {
     bool ranks = r->refuses_ranks && !by.rank && refuses(status, text, rank_field);
-    bool budgets = r->refuses_budgets && !by.budget && refuses(status, text, budget_field);
+    bool budgets = (r->refuses_budgets || r->refused_budget >= 0) && !by.budget &&
+                   refuses(status, text, budget_field);
 
     if (!ranks && !budgets)
         return;
@@ -84,6 +111,7 @@ static void reconsider(struct remote *r, struct asked_by by, int status, struct 
              LOG_T("engine", r->target->name), LOG_T("field", ranks ? rank_field : budget_field));
     r->refuses_ranks = r->refuses_ranks && !ranks;
     r->refuses_budgets = r->refuses_budgets && !budgets;
+    r->refused_budget = budgets ? -1 : r->refused_budget;
     if (ranks)
         r->lacks &= ~(unsigned)LACKS_RANK;
 }
@@ -126,7 +154,8 @@ enum engine_failure remote_refused(struct remote *r, const struct engine_request
     if (lacks_adapter(status, q->lora, text, e))
         how = ENGINE_BROKE;
     else if (((status == 404 || status == 405) && next_route(r)) ||
-             refuses_budget(r, by.budget, status, text) || refuses_rank(r, by.rank, status, text))
+             refuses_budget(r, q, by.budget, status, text) ||
+             refuses_rank(r, by.rank, status, text))
         how = ENGINE_ASK_ANEW;
     arena_done(&arena);
     return how;

@@ -45,6 +45,13 @@ bool entry_computed(const struct logprob_item *e)
     return e->listed ? e->n_top > 0 : e->valued && e->logprob != 0;
 }
 
+bool logprob_stands_in(float logprob)
+{
+    static const float vllm = -9999.0F, llamacpp = -1e38F;
+
+    return logprob == vllm || logprob <= llamacpp;
+}
+
 /* Sums of floats end a little above 0; servers that are set up to tell logits tell them in the same
  * fields, and no other sign shows it. */
 const char *logprob_fault(float logprob)
@@ -55,5 +62,7 @@ const char *logprob_fault(float logprob)
         return "a logprob is null";
     if (isinf(logprob))
         return "a logprob is out of range";
+    if (logprob_stands_in(logprob))
+        return "a logprob is what the engine writes for none";
     return logprob > most ? "a logprob is above 0, as logits are" : NULL;
 }

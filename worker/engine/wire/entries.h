@@ -36,6 +36,10 @@ int entries_align(struct entries *e, const int32_t *ids, size_t n);
  * tells that it did not, and 0 without any list is no value either. */
 bool entry_computed(const struct logprob_item *e);
 
+/* Whether it is what an engine writes where it has no finite logprob: -9999 (vLLM) and the least
+ * float (llama.cpp). JSON has no -inf. */
+bool logprob_stands_in(float logprob);
+
 /* What is wrong with the logprob of a token that an engine told; NULL: nothing. */
 const char *logprob_fault(float logprob);
 

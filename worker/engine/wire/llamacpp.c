@@ -145,6 +145,17 @@ static float log_of(const struct json_scan *s)
     return (float)log(p);
 }
 
+/* All values of an answer are of one form, for they have one basis. */
+static void note_form(struct reply *y, bool prob)
+{
+    enum logprob_basis basis = prob ? BASIS_PROCESSED : BASIS_RAW;
+
+    if (y->basis_told && y->basis != basis)
+        y->event.misfit = "it has both probabilities and logprobs";
+    y->basis = basis;
+    y->basis_told = true;
+}
+
 /* The value of an entry, in either form. */
 static void take_value(struct reply *y, const struct json_scan *s, bool prob)
 {
@@ -152,13 +163,14 @@ static void take_value(struct reply *y, const struct json_scan *s, bool prob)
 
     x->logprob = prob ? log_of(s) : reply_float(s);
     x->valued = true;
-    y->basis = prob ? BASIS_PROCESSED : BASIS_RAW;
+    note_form(y, prob);
 }
 
 /* An alternative's value; its id comes before or behind it. What cannot be sampled is left out by
  * its NaN. */
 static void take_top(struct reply *y, const struct json_scan *s, bool prob)
 {
+    note_form(y, prob);
     *vec_push(&y->event.top_logprobs) = prob ? log_of(s) : reply_float(s);
     vec_last(&y->entries).n_top++;
     while (y->event.top_ids.n < y->event.top_logprobs.n - 1)
@@ -288,6 +300,8 @@ static int read_score(const struct json *doc, const struct score_ask *ask, float
     own = logprob_of(entry, tops, ask->id);
     if (isnan(own))
         return SCORE_WIDER;
+    if (logprob_stands_in((float)own))
+        return SCORE_NONE;
     *logprob = (float)own;
     if (ask->raw)
         return SCORE_FOUND;

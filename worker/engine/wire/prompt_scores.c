@@ -209,7 +209,8 @@ static void keep_best(struct prompt_scores *p, size_t from, size_t n)
     size_t known = 0;
 
     for (size_t i = from; i < from + n; i++)
-        if (p->entry_ids.at[i] >= 0 && !isnan(p->entry_logprobs.at[i]))
+        if (p->entry_ids.at[i] >= 0 && !isnan(p->entry_logprobs.at[i]) &&
+            !logprob_stands_in(p->entry_logprobs.at[i]))
             all[known++] = (struct entry){p->entry_ids.at[i], p->entry_logprobs.at[i]};
     qsort(all, known, sizeof(*all), best_first);
     for (size_t k = 0; k < p->top_k; k++) {

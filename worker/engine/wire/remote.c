@@ -95,7 +95,7 @@ int remote_open(const struct wire *w, struct loop *loop, const struct engine_tar
                                     .max_idle = o->max_inflight};
     struct remote *r = mem_zalloc(sizeof(*r));
 
-    *r = (struct remote){.wire = w, .loop = loop, .target = t, .options = o};
+    *r = (struct remote){.wire = w, .loop = loop, .target = t, .options = o, .refused_budget = -1};
     if (t->key_file && read_key(t->key_file, &r->auth, e) < 0)
         goto out;
     if (http_client_new(loop, t->rest, &h, &r->client, e) < 0)
@@ -279,6 +279,7 @@ static void note_probe(struct remote *r, bool well)
     if (well && (r->away || r->probe_failed)) {
         r->informed = false;
         r->refuses_budgets = r->refuses_ranks = false;
+        r->refused_budget = -1;
         r->experts_lost = EXPERTS_COME;
         r->tells_weights = false;
         r->lacks = 0;
@@ -493,9 +494,17 @@ enum engine_lora remote_lora(const void *replica)
     return !r->informed ? LORA_UNTOLD : r->facts.lora == LORA_NONE ? LORA_NONE : LORA_TAKEN;
 }
 
+int64_t remote_budget_of(const struct engine_request *q)
+{
+    int64_t budget;
+
+    return json_to_i64(q->sampling->max_thinking_tokens, &budget) == 0 ? budget : -1;
+}
+
 bool remote_gives_budget(const struct remote *r, const struct engine_request *q)
 {
     return q->sampling->max_thinking_tokens && q->thinks && remote_budgets(r) &&
+           !(r->refused_budget >= 0 && r->refused_budget == remote_budget_of(q)) &&
            !(r->wire->budget == WIRE_BUDGET_TOLD && q->sampling->grammar);
 }
 

@@ -150,14 +150,15 @@ static int check_new(const struct reply *y, const struct cut *c, struct err *e)
 }
 
 /* Alternatives of n positions of the event, from `skip` on; positions without any (a wire that left
- * them out) are filled with NaN. */
+ * them out) are filled with NaN, and so are alternatives that could not be sampled. */
 static void add_tops(struct reply *y, size_t skip, size_t n)
 {
     const struct reply_event *v = &y->event;
     size_t k = y->n_top;
 
     for (size_t i = 0; i < n * k; i++) {
-        bool there = skip * k + i < v->top_ids.n;
+        bool there =
+            skip * k + i < v->top_ids.n && !logprob_stands_in(v->top_logprobs.at[skip * k + i]);
 
         *vec_push(&y->tops) = there ? (struct engine_top){v->top_ids.at[skip * k + i],
                                                           v->top_logprobs.at[skip * k + i]}

@@ -92,6 +92,7 @@ struct reply {
     bool lowered;    /* all are scored, as raw ones: what lacks could not be told otherwise */
     uint32_t scored; /* how many were */
     enum logprob_basis basis; /* of the logprobs, when the answer tells; else BASIS_UNKNOWN */
+    bool basis_told;          /* a wire with two forms of entries has met one of them */
     int64_t dp_rank;          /* that answered; -1: not told */
     int64_t cached;           /* prompt tokens that the engine had computed before; -1: not told */
     struct json_ints prompt_ids; /* kind openai: as the upstream told them */
