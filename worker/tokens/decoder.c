@@ -263,16 +263,12 @@ static void write_lossy(struct str *s, bool all, struct buf *out)
     }
 }
 
-/* Whole characters go on at once; the usual token, valid UTF-8 with nothing held, is not copied. */
+/* Whole characters go on at once (decoding_feed passes the usual token by). */
 static void byte_level(struct decoding *g, size_t at, struct str token)
 {
     struct decoding_step *step = &g->steps[at];
     struct str rest;
 
-    if (g->decoder->byte_level && step->held.len == 0 && utf8_valid(token)) {
-        put(g, at + 1, token);
-        return;
-    }
     if (g->decoder->byte_level)
         buf_add_str(&step->held, token);
     else
@@ -525,7 +521,11 @@ static void end_step(struct decoding *g, size_t at)
 void decoding_feed(struct decoding *g, struct str token, struct buf *out)
 {
     g->out = out;
-    put(g, 0, token);
+    /* The usual token of the usual decoder: whole characters, and none held. */
+    if (g->decoder->byte_level && g->steps[0].held.len == 0 && utf8_valid(token))
+        buf_add_str(out, token);
+    else
+        put(g, 0, token);
 }
 
 void decoding_finish(struct decoding *g, struct buf *out)
