@@ -10,17 +10,37 @@
 
 enum { PROMPT_TAIL_IDS = 64 }; /* enough to hold a thought's tag */
 
+/* In most prompts these few are enough: what they say, trimmed, is longer than every tag (27 bytes
+ * at most) and the up to three signs that stand for a character cut off at their front. */
+enum { PROMPT_END_IDS = 12, PROMPT_END_BYTES = 40 };
+
+/* The text of the last n ids. */
+static struct str tail_text(const struct tokenizer *tok, struct token_span p, size_t n,
+                            struct buf *out)
+{
+    size_t from = p.n > n ? p.n - n : 0;
+
+    buf_clear(out);
+    tokenizer_decode(tok, p.at + from, p.n - from, false, out);
+    return buf_str(out);
+}
+
 enum thought_state prompt_thought(const struct model_call *t, struct token_span p)
 {
-    size_t from = p.n > PROMPT_TAIL_IDS ? p.n - PROMPT_TAIL_IDS : 0;
-    struct buf tail = {0};
+    const struct tokenizer *tok = model_tokenizer(t->env->model);
+    struct buf room = {0};
+    struct str tail = {0};
     enum thought_state thought;
 
     if (t->kinds->reasoning == REASONING_NONE)
         return THOUGHT_MAYBE;
-    tokenizer_decode(model_tokenizer(t->env->model), p.at + from, p.n - from, false, &tail);
-    thought = parser_thought(t->kinds->reasoning, buf_str(&tail));
-    buf_done(&tail);
+    /* Bytes alone decode alike wherever one begins; other decoders may look at what came before. */
+    if (tokenizer_byte_level(tok))
+        tail = tail_text(tok, p, PROMPT_END_IDS, &room);
+    if (str_trim(tail).len < PROMPT_END_BYTES)
+        tail = tail_text(tok, p, PROMPT_TAIL_IDS, &room);
+    thought = parser_thought(t->kinds->reasoning, tail);
+    buf_done(&room);
     return thought;
 }
 
