@@ -10,9 +10,9 @@
 
 enum { PROMPT_TAIL_IDS = 64 }; /* enough to hold a thought's tag */
 
-/* In most prompts these few are enough: what they say, trimmed, is longer than every tag (27 bytes
- * at most) and the up to three signs that stand for a character cut off at their front. */
-enum { PROMPT_END_IDS = 12, PROMPT_END_BYTES = 40 };
+/* In most prompts these few are enough: what they say, trimmed, is longer than every tag and the up
+ * to three U+FFFD that stand for a character cut off at their front. */
+enum { PROMPT_END_IDS = 16, PROMPT_END_BYTES = PARSER_TAG_MAX + 3 * 3 };
 
 /* The text of the last n ids. */
 static struct str tail_text(const struct tokenizer *tok, struct token_span p, size_t n,

@@ -84,6 +84,9 @@ void parser_feed(struct parser *p, struct str text);
 /* The text has ended: what was held back is decided. Call once, feed no more. */
 void parser_finish(struct parser *p);
 
+/* No tag around a thought is longer, in bytes; nor need `tail` below be, once trimmed. */
+enum { PARSER_TAG_MAX = 40 };
+
 /* The state that a prompt which ends with `tail` leaves: the start or end tag is the last thing in
  * it but white space, or the kind's thoughts are always open. */
 enum thought_state parser_thought(enum reasoning_kind kind, struct str tail);

@@ -4,6 +4,7 @@
 #include "common/base/attrs.h"
 #include "common/base/buf.h"
 #include "testing.h"
+#include "worker/parsers/core.h"
 #include "worker/parsers/parser.h"
 
 TEST(kinds, names_of_engines_are_known)
@@ -33,6 +34,19 @@ TEST(kinds, names_of_engines_are_known)
 
         cr_assert_eq(reasoning_kind_named(str_cstr(name), &reasoning), 0);
         cr_assert_eq((int)reasoning, k);
+    }
+}
+
+/* The end of a prompt is looked for tags in so many bytes (prompt_look.c). */
+TEST(kinds, no_tag_of_a_thought_is_too_long)
+{
+    for (int k = 0; k < REASONING_KIND_COUNT; k++) {
+        const struct think_tags *t = think_tags_of((enum reasoning_kind)k);
+
+        for (size_t i = 0; i < ARRAY_LEN(t->start) && t->start[i]; i++)
+            cr_assert_leq(strlen(t->start[i]), PARSER_TAG_MAX, "%s", t->start[i]);
+        for (size_t i = 0; i < ARRAY_LEN(t->end) && t->end[i]; i++)
+            cr_assert_leq(strlen(t->end[i]), PARSER_TAG_MAX, "%s", t->end[i]);
     }
 }
 
