@@ -250,6 +250,37 @@ static void put_value(struct json_out *o, const char *name, const struct json *v
 
 /* All resolved options: what session_options_read gives the same options for, whatever the
  * defaults are by then. */
+/* Those that are written only where they are set. */
+static void write_set(const struct session_options *opt, struct json_out *o)
+{
+    if (opt->hold)
+        json_out_member_bool(o, "hold", true);
+    if (opt->dispatched)
+        json_out_member_bool(o, "dispatched", true);
+    if (opt->evaluation)
+        json_out_member_bool(o, "evaluation", true);
+    if (opt->no_sinks || opt->evaluation)
+        json_out_member_bool(o, "sink", !opt->no_sinks);
+    if (opt->max_turns)
+        json_out_member_i64(o, "max_turns", opt->max_turns);
+    if (opt->max_total_tokens)
+        json_out_member_i64(o, "max_total_tokens", opt->max_total_tokens);
+    if (opt->wants.support)
+        json_out_member_bool(o, "sampling_support", true);
+    if (opt->wants.indexer)
+        json_out_member_bool(o, "indexer_topk", true);
+    if (opt->wants.top_logprobs)
+        json_out_member_i64(o, "top_logprobs", opt->wants.top_logprobs);
+    if (opt->adapter.p) {
+        json_out_key(o, "adapter");
+        json_out_str(o, opt->adapter);
+    }
+    if (opt->pool.len) {
+        json_out_key(o, "model");
+        json_out_str(o, opt->pool);
+    }
+}
+
 void session_options_write(const struct session_options *opt, struct buf *json)
 {
     struct json_out o = json_out_to(json);
@@ -265,32 +296,7 @@ void session_options_write(const struct session_options *opt, struct buf *json)
     json_out_member_bool(&o, "branch_on_rewrite", opt->branch_on_rewrite);
     json_out_member_cstr(&o, "on_truncated", truncated_names[opt->on_truncated]);
     json_out_member_cstr(&o, "after_complete", opt->refuse_completed ? "refuse" : "serve");
-    if (opt->hold)
-        json_out_member_bool(&o, "hold", true);
-    if (opt->dispatched)
-        json_out_member_bool(&o, "dispatched", true);
-    if (opt->evaluation)
-        json_out_member_bool(&o, "evaluation", true);
-    if (opt->no_sinks || opt->evaluation)
-        json_out_member_bool(&o, "sink", !opt->no_sinks);
-    if (opt->max_turns)
-        json_out_member_i64(&o, "max_turns", opt->max_turns);
-    if (opt->max_total_tokens)
-        json_out_member_i64(&o, "max_total_tokens", opt->max_total_tokens);
-    if (opt->wants.support)
-        json_out_member_bool(&o, "sampling_support", true);
-    if (opt->wants.indexer)
-        json_out_member_bool(&o, "indexer_topk", true);
-    if (opt->wants.top_logprobs)
-        json_out_member_i64(&o, "top_logprobs", opt->wants.top_logprobs);
-    if (opt->adapter.p) {
-        json_out_key(&o, "adapter");
-        json_out_str(&o, opt->adapter);
-    }
-    if (opt->pool.len) {
-        json_out_key(&o, "model");
-        json_out_str(&o, opt->pool);
-    }
+    write_set(opt, &o);
     json_out_member_i64(&o, "prompt_length", opt->prompt_length);
     json_out_member_i64(&o, "response_length", opt->response_length);
     json_out_member_i64(&o, "ttl_s", opt->ttl_ms / 1000);

@@ -117,6 +117,27 @@ static void write_images(struct wire_send *s, struct json_out *o, const struct e
     json_out_bool(o, true);
 }
 
+/* What is to be told of each token besides its logprob. */
+static void write_rows(struct json_out *o, const struct engine_request *q, bool experts)
+{
+    if (experts) {
+        json_out_key(o, "return_routed_experts");
+        json_out_bool(o, true);
+        json_out_key(o, "routed_experts_start_len");
+        json_out_i64(o, q->experts_from);
+    }
+    if (q->indexer.wanted) {
+        json_out_key(o, "return_indexer_topk");
+        json_out_bool(o, true);
+    }
+    if (q->support) {
+        json_out_key(o, "return_sampling_mask");
+        json_out_bool(o, true);
+        json_out_key(o, "sampling_logprobs_mode");
+        json_out_cstr(o, "support");
+    }
+}
+
 static void write_request(const struct remote *r, const struct engine_request *q,
                           struct wire_send *send)
 {
@@ -145,22 +166,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
     json_out_bool(&o, false);
     json_out_key(&o, "stream");
     json_out_bool(&o, send->stream);
-    if (opt->routed_experts) {
-        json_out_key(&o, "return_routed_experts");
-        json_out_bool(&o, true);
-        json_out_key(&o, "routed_experts_start_len");
-        json_out_i64(&o, q->experts_from);
-    }
-    if (q->indexer.wanted) {
-        json_out_key(&o, "return_indexer_topk");
-        json_out_bool(&o, true);
-    }
-    if (q->support) {
-        json_out_key(&o, "return_sampling_mask");
-        json_out_bool(&o, true);
-        json_out_key(&o, "sampling_logprobs_mode");
-        json_out_cstr(&o, "support");
-    }
+    write_rows(&o, q, opt->routed_experts);
     if (q->lora.len > 0) {
         json_out_key(&o, "lora_path");
         json_out_str(&o, q->lora);
