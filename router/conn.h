@@ -8,9 +8,9 @@
  *                 any of them --------+----------------> CLOSED <----------------'
  *
  *     HEAD    waiting for (the rest of) a request head
- *     RELAY   an exchange: request flowing up, answer flowing down; or an answer of ours flowing
- * down LINGER  the answer is out but the client still sends: read and drop for at most 2 s, so that
- *             it sees the answer and not a reset
+ *     RELAY   an exchange: the request flows up, the answer flows down; or our own answer does
+ *     LINGER  the answer is out but the client still sends: its bytes are read and dropped for at
+ *             most 2 s, so that it sees the answer and not a reset
  *     CLOSED  descriptors closed; the memory goes at the end of the turn
  *
  * A conn owns its link while an exchange needs it. Who does what, each using those below it only:
