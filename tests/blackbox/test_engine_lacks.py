@@ -105,22 +105,22 @@ def test_half_of_a_split_is_named(start):
     for half in ("prefill", "decode"):
         with StubEngine("sglang", info={"context_length": 4096, "disaggregation_mode": half}) as engine:
             gateway = start(workers=1, engine=engine.setting)
-            gateway.wait_line("one half of a split")
+            gateway.wait_line("alone it refuses")
             wait_until(lambda: told(gateway, "has"), 20, "what it is")
             assert told(gateway, "has") == [half + "_half"] and f"half={half}" in gateway.log()
             words = "Invalid request: Disaggregated request received without bootstrap room id."
-            engine.plan.append({"status": 400, "body": {"error": {"message": words}}})
+            engine.otherwise = lambda body: {"status": 400, "body": {"error": {"message": words}}}
             sid = gateway.post("/sessions", {}).json()["session_id"]
             a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER]})
-            assert a.status == 400 and "bootstrap room id" in a.text, a.text
+            assert a.status == 503 and "bootstrap room id" in a.text, a.text
             # Their router tells the same of itself, and answers.
             engine.plan.append({"ids": IDS})
             ask(gateway, sid=sid)
-            assert gateway.log().count("one half of a split") == 1
+            assert gateway.log().count("alone it refuses") == 1
     with StubEngine("sglang", info={"context_length": 4096, "disaggregation_mode": "null"}) as engine:
         gateway = start(workers=1, engine=engine.setting)
         gateway.wait_line("engine told its settings")
-        assert told(gateway, "has") == [] and "one half of a split" not in gateway.log()
+        assert told(gateway, "has") == [] and "alone it refuses" not in gateway.log()
 
 
 def test_fields_of_a_split_are_no_session_s(start):

@@ -16,6 +16,7 @@
 #include "worker/engine/engine.h"
 
 struct engine_options;
+struct engine_pairing;
 struct engine_pass;
 struct engine_pass_events;
 struct json_out;
@@ -69,6 +70,9 @@ struct engine_attempt_events {
 /* Whether a replica samples with the adapter that a request names. UNTOLD: it has not said yet;
  * one that ignores the name would sample with the weights below. */
 enum engine_lora { LORA_UNTOLD, LORA_NONE, LORA_TAKEN };
+
+/* Which part of a request a replica does. UNTOLD: it has not said yet. */
+enum engine_half { HALF_UNTOLD, HALF_WHOLE, HALF_PREFILL, HALF_DECODE };
 
 /* What an engine tells of its KV cache, in tokens. */
 struct engine_kv {
@@ -137,6 +141,11 @@ struct engine_adapter {
 
     /* Whether it samples with adapters. NULL: by its kind, which has lora_field or has not. */
     enum engine_lora (*lora)(const void *replica);
+
+    /* Its half, and where a decode half finds it, which is a prefill half (room 0; the host is the
+     * replica's). NULL: whole. */
+    enum engine_half (*half)(const void *replica);
+    struct engine_pairing (*pairing)(const void *replica, const struct engine_request *q);
 
     /* Whether it ends thoughts by sampling.max_thinking_tokens. NULL: never. */
     bool (*budgets)(const void *replica);

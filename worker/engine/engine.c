@@ -14,6 +14,7 @@
 #include "common/codec/sampling.h"
 #include "common/os/loop.h"
 #include "common/proc/board.h"
+#include "common/proc/ids.h"
 #include "common/proc/metrics.h"
 #include "worker/engine/engine_set.h"
 #include "worker/engine/engine_target.h"
@@ -227,6 +228,7 @@ static void free_one(struct engine_pool *p)
     pool_moves_done(p);
     buf_done(&p->version);
     pool_weights_done(p);
+    ids_free(p->ids);
     arena_done(&p->arena);
     free(p);
 }
@@ -279,11 +281,7 @@ void engine_pool_complete_session(struct engine_pool *p, struct str session_id)
 
 bool engine_pool_ready(const struct engine_pool *p)
 {
-    for (size_t i = 0; i < p->replicas->n; i++) {
-        if (replica_serves(p->replicas->at[i]))
-            return true;
-    }
-    return false;
+    return replicas_any_serves(p->replicas);
 }
 
 size_t engine_pool_inflight(const struct engine_pool *p)

@@ -25,6 +25,15 @@ struct indexer_ask {
     uint64_t all_bytes; /* told in it; the pool's, as the one before */
 };
 
+/* The two halves of a split meet by it: where the prefill half waits, and a number of this request
+ * alone. */
+struct engine_pairing {
+    struct str host; /* of the prefill half's own address */
+    uint16_t port;
+    int64_t rank;  /* of the prefill half's data-parallel ranks; -1: it chooses */
+    uint64_t room; /* 63 bits */
+};
+
 struct engine_request {
     struct str
         session_id;   /* affinity, X-SMG-Routing-Key, and the head of the engine's request id */
@@ -34,15 +43,16 @@ struct engine_request {
     uint32_t answers; /* of so many; 0: one */
     uint32_t attempt; /* which try; the pool's */
     struct token_span prompt;
-    const struct sampling *sampling; /* max_tokens > 0, already clamped */
-    uint32_t top_logprobs;           /* 0: only the sampled token's */
-    bool support;                    /* the sampling support is wanted */
-    struct str lora;                 /* the adapter of the weights; absent: none */
-    struct str kv_salt;              /* what may share computed prompts; absent: all. The pool's */
-    bool thinks;                     /* the prompt lets the model think */
-    bool stream;                     /* deltas are wanted as they come */
-    uint32_t reused;                 /* ids at its start that the session had before */
-    uint32_t experts_from;           /* routed experts are known for this many prompt ids */
+    const struct sampling *sampling;   /* max_tokens > 0, already clamped */
+    uint32_t top_logprobs;             /* 0: only the sampled token's */
+    bool support;                      /* the sampling support is wanted */
+    const struct engine_pairing *pair; /* NULL: the engine does all of it. The pool's */
+    struct str lora;                   /* the adapter of the weights; absent: none */
+    struct str kv_salt;    /* what may share computed prompts; absent: all. The pool's */
+    bool thinks;           /* the prompt lets the model think */
+    bool stream;           /* deltas are wanted as they come */
+    uint32_t reused;       /* ids at its start that the session had before */
+    uint32_t experts_from; /* routed experts are known for this many prompt ids */
     struct indexer_ask indexer;
     const struct engine_image *images;
     size_t n_images;

@@ -45,6 +45,7 @@ static void drained_check(struct engine_pool *p)
 /* Gives the replica's slot back. */
 static void leave_replica(struct engine_call *c)
 {
+    halves_end(c);
     replica_end(c->replica);
     c->pool->running--;
     c->attempt = NULL;
@@ -205,6 +206,7 @@ static void run_call(struct engine_call *c, struct replica *r)
                          ? arena_str(&c->arena, pool_told_version(c))
                          : (struct str){0};
     c->attempt = r->adapter->start(r->impl, &c->req, &pool_answer_events, c);
+    halves_start(c);
 }
 
 static void on_unsuited(struct loop_timer *t)
@@ -268,6 +270,17 @@ static void set_aside(struct engine_call *c)
     loop_timer_set(c->pool->loop, &c->timer, UNTOLD_MS, on_again);
 }
 
+/* Takes the places that the call needs: one, or one at each half. */
+static bool begin(struct engine_call *c, struct replica *r)
+{
+    if (!replica_begin(r))
+        return false;
+    if (!halves_wanted(c, r) || halves_reserve(c))
+        return true;
+    replica_unbegin(r);
+    return false;
+}
+
 /* Starts what may start, at the end of a turn of the loop; of very many, some in each turn: long
  * prompts are written out for each. */
 static void run_waiting(struct engine_pool *p)
@@ -287,7 +300,7 @@ static void run_waiting(struct engine_pool *p)
             set_aside(c);
             continue;
         }
-        if (!r || !replica_begin(r))
+        if (!r || !begin(c, r))
             return;
         run_call(c, r);
         if (clock_us() >= until_us) {
@@ -482,6 +495,7 @@ void pool_forget(void *pool, struct replica *r)
             c->replica = NULL;
         if (c->home == r)
             wait_for(c, NULL);
+        halves_forget(c, r);
     }
     admission_forget(p, r);
 }

@@ -211,6 +211,7 @@ static void deliver(struct engine_call *c, struct engine_result *r)
     struct engine_pool *p = c->pool;
     uint64_t now = clock_us();
 
+    halves_compare(c, r);
     stamp_versions(c, r);
     r->replica = c->replica->target.name;
     r->queue_us = c->queue_us;
@@ -342,19 +343,20 @@ static bool lost(struct engine_call *c, const struct err *e, enum engine_failure
 }
 
 /* To another replica, or to the same one when there is no other. */
-static void repeat(struct engine_call *c)
+static void repeat(struct engine_call *c, struct replica *at)
 {
     uint64_t base = (uint64_t)RETRY_MS << MIN_OF(c->retries, 6u);
 
     c->retries++;
-    replica_retried(c->replica);
-    c->avoid = c->replica;
+    replica_retried(at);
+    if (at == c->replica)
+        c->avoid = at;
     pool_again(c, base / 2 + str_hash(c->req.session_id, clock_us()) % base);
 }
 
-static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
+void pool_failed_at(struct engine_call *c, struct replica *at, const struct err *e,
+                    enum engine_failure how)
 {
-    struct engine_call *c = ctx;
     struct engine_pool *p = c->pool;
     bool repeatable =
         how == ENGINE_NO_ANSWER || (how == ENGINE_SAID_5XX && p->opt.retry_5xx && !c->told);
@@ -366,11 +368,18 @@ static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
     }
     /* One request that makes an engine hang up says little about the others. */
     if (how == ENGINE_NO_ANSWER && e->sys != 0)
-        replica_unreachable(c->replica);
+        replica_unreachable(at);
     if (lost(c, e, how) || (repeatable && c->retries < p->opt.retries))
-        repeat(c);
+        repeat(c, at);
     else
         pool_fail(c, e);
+}
+
+static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
+{
+    struct engine_call *c = ctx;
+
+    pool_failed_at(c, c->replica, e, how);
 }
 
 const struct engine_attempt_events pool_answer_events = {on_delta, on_done, on_failed};

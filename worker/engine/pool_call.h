@@ -8,12 +8,14 @@
 #include "common/base/arena.h"
 #include "common/base/list.h"
 #include "common/os/loop.h"
+#include "worker/engine/adapter.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/fair_queue.h"
 #include "worker/tokens/span.h"
 
 struct engine_pool;
+struct engine_result;
 struct err;
 struct replica;
 struct sampling;
@@ -50,6 +52,15 @@ struct engine_call {
     struct replica *replica, *avoid;
     struct replica *home; /* where it is counted while it waits, or NULL */
     void *attempt;
+
+    struct {
+        struct replica *replica; /* NULL: it has none */
+        struct replica *avoid;
+        void *attempt; /* NULL: over */
+        struct engine_pairing pair;
+        struct str version;  /* of its weights, in the arena */
+        uint32_t given;      /* tokens of the call when it began */
+    } half;                  /* its companion: halves.c */
     struct loop_timer timer; /* of the queue, or until the next try */
     struct splice *splice;   /* in the arena */
 
@@ -91,6 +102,11 @@ void pool_again(struct engine_call *c, uint64_t delay_ms);
 /* What is left of the time that a call waits for an engine: all of it while one can be reached. */
 uint64_t pool_patience_ms(const struct engine_call *c);
 
+/* The call's attempt is over without an answer, for what happened at that replica: its own, or its
+ * companion's. */
+void pool_failed_at(struct engine_call *c, struct replica *at, const struct err *e,
+                    enum engine_failure how);
+
 /* How the pool hears of an attempt; their ctx is the call. */
 extern const struct engine_attempt_events pool_answer_events;
 
@@ -104,5 +120,30 @@ void pool_note_home(struct engine_call *c, const struct replica *r);
 
 /* Notes that the pool's version holds from the call's next token on. */
 void pool_stamp(struct engine_call *c);
+
+/* halves.c: SGLang servers may each do one part of a request, prefill or decode. A call runs at a
+ * decode half, as at any replica, and beside it, at once, at a prefill half of the same pool: its
+ * companion. Both get the same request with the same pairing. The answer is the decode half's; the
+ * companion's only says whether it failed. It has a slot of its replica of its own, so that load,
+ * metrics and draining count it. */
+
+/* Whether a call that runs at r needs a companion. */
+bool halves_wanted(const struct engine_call *c, const struct replica *r);
+
+/* Takes a slot of a prefill half for the call and a pairing of its own. False: none has room. */
+bool halves_reserve(struct engine_call *c);
+
+/* The call has started at its replica: so does its companion, if it has one. */
+void halves_start(struct engine_call *c);
+
+/* The call leaves its replica: what still runs of its companion is given up, the slot given back.
+ */
+void halves_end(struct engine_call *c);
+
+/* Tells when the two sides of an answer have been computed under different weights. */
+void halves_compare(struct engine_call *c, const struct engine_result *r);
+
+/* The replica is about to be freed; nothing runs there. */
+void halves_forget(struct engine_call *c, const struct replica *r);
 
 #endif

@@ -20,6 +20,7 @@
 struct admission;
 struct engine_call;
 struct loop;
+struct ids;
 struct lora_book;
 struct replica;
 struct replicas;
@@ -52,6 +53,7 @@ struct engine_pool {
     struct buf version;            /* len 0: none */
     struct version_round *telling; /* engines are told it; or NULL */
     struct lora_book *loras;       /* own: pool_weights.c */
+    struct ids *ids;               /* own: of rooms (halves.c); NULL: none was needed */
     size_t expert_row_bytes;       /* of routed experts (experts.h); 0: unknown; */
     size_t indexer_row_bytes;      /* the same of the indexer's top-k */
 };

@@ -260,7 +260,9 @@ static const char *state_of(const struct replica *r)
 {
     if (r->stage == REPLICA_OUT)
         return "draining";
-    return r->up ? "up" : "down";
+    if (!r->up)
+        return "down";
+    return replica_unpaired(r) ? "unpaired" : "up";
 }
 
 /* As engine_set_name has it: one that is alone in its pool is called as the pool is. */

@@ -105,6 +105,7 @@ static void on_answer(void *ctx, enum engine_health h)
         vision_probe_begin(r);
         kv_look(r);
     }
+    replicas_note_halves(r->all);
     if (r->stage == REPLICA_STAGED && r->all->on_trial > 0)
         trial_look(r->all, r->all->on_trial - 1);
 }
@@ -125,6 +126,7 @@ static void on_timer(struct loop_timer *t)
 
     for (size_t i = 0; i < all->n; i++)
         probe(all->at[i]);
+    replicas_note_halves(all);
     loop_timer_set(all->loop, &all->timer, all->opt->health_interval_ms, on_timer);
 }
 
@@ -222,6 +224,12 @@ void replica_end(struct replica *r)
     metrics_move_at(r->all->metrics, METRIC_engine_inflight, label(r), -1);
 }
 
+void replica_unbegin(struct replica *r)
+{
+    replica_end(r);
+    r->requests--;
+}
+
 void replica_queue(struct replica *r)
 {
     r->queued++;
@@ -235,7 +243,7 @@ void replica_unqueue(struct replica *r)
 }
 
 /* Whether another request may run there, as far as can be seen now. */
-static bool has_slot(const struct replica *r)
+bool replica_has_slot(const struct replica *r)
 {
     uint32_t max = limit_of(r);
 
@@ -265,7 +273,7 @@ void replica_aborted(struct replica *r)
 /* --- choice --- */
 
 /* Highest wins. With u uniform in (0, 1), -weight / ln(u) gives each replica its share. */
-static double score(const struct replica *r, struct str session_id)
+double replica_score(const struct replica *r, struct str session_id)
 {
     uint64_t bits = str_hash(session_id, r->hash) >> 11;
     double u = ((double)bits + 0.5) / 9007199254740992.0;
@@ -276,15 +284,6 @@ static double score(const struct replica *r, struct str session_id)
 struct load {
     double total, weights;
 };
-
-bool replicas_any_up(const struct replicas *r)
-{
-    for (size_t i = 0; i < r->n; i++) {
-        if (r->at[i]->up)
-            return true;
-    }
-    return false;
-}
 
 static struct load load_of(const struct replicas *r)
 {
@@ -353,16 +352,19 @@ static struct replica *best(struct replicas *all, const struct replica_wish *w, 
 {
     struct load l = load_of(all);
     struct replica *found = NULL;
+    bool split = replicas_split(all);
     double found_score = -1;
 
     for (size_t i = 0; i < all->n; i++) {
         struct replica *r = all->at[i];
         double s;
 
-        if (r == w->avoid || !r->up || (bounded && !within_share(r, &l)) || !has_slot(r) ||
+        if (split && replica_half(r) == HALF_PREFILL)
+            continue;
+        if (r == w->avoid || !r->up || (bounded && !within_share(r, &l)) || !replica_has_slot(r) ||
             !suits(r, w->request, false))
             continue;
-        s = score(r, w->session_id);
+        s = replica_score(r, w->session_id);
         if (s > found_score) {
             found = r;
             found_score = s;
@@ -388,7 +390,7 @@ static struct replica *keep(const struct replicas *all, const struct replica_wis
 {
     struct replica *r = lease_home(all, w);
 
-    return r && has_slot(r) ? r : NULL;
+    return r && replica_has_slot(r) ? r : NULL;
 }
 
 struct replica *replicas_pick(struct replicas *r, const struct replica_wish *w)
@@ -407,6 +409,7 @@ struct replica *replicas_home(const struct replicas *r, const struct replica_wis
 {
     struct replica *found = w->kept ? lease_home(r, w) : NULL;
     double found_score = -1;
+    bool split = replicas_split(r);
 
     if (found)
         return found;
@@ -414,9 +417,11 @@ struct replica *replicas_home(const struct replicas *r, const struct replica_wis
         struct replica *one = r->at[i];
         double s;
 
+        if (split && replica_half(one) == HALF_PREFILL)
+            continue;
         if (!suits(one, w->request, true) || (found && found->up && !one->up))
             continue;
-        s = r->n > 1 ? score(one, w->session_id) : 0;
+        s = r->n > 1 ? replica_score(one, w->session_id) : 0;
         if (!found || (one->up && !found->up) || s > found_score) {
             found = one;
             found_score = s;
@@ -437,7 +442,8 @@ enum replica_move replicas_move(const struct replicas *r, const struct replica_w
             return MOVE_DOWN;
         if (old == w->avoid)
             return MOVE_FAILED;
-        return score(old, w->session_id) < score(now, w->session_id) ? MOVE_HOME : MOVE_LOAD;
+        return replica_score(old, w->session_id) < replica_score(now, w->session_id) ? MOVE_HOME
+                                                                                     : MOVE_LOAD;
     }
     return MOVE_REMOVED;
 }

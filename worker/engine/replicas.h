@@ -62,6 +62,7 @@ struct replica {
     struct engine_target target;
     const struct engine_adapter *adapter;
     void *impl;
+    enum engine_half half; /* as it last told */
     uint32_t inflight;
     uint32_t queued; /* calls that wait whose session keeps it */
     bool up;         /* from the start: calls need not wait for the first probe */
@@ -97,6 +98,7 @@ struct replicas {
     bool lets_drift;              /* VISION_DRIFTS does not keep pictures from a replica */
     struct vision_sample *sample; /* what engines are asked to see how they take pictures; in the
                                      arena, from replicas_begin on */
+    enum engine_half missing;     /* the half of a split of which none is up, or UNTOLD */
     bool held;                    /* model calls are paused: nothing else is asked either */
     struct loop_timer timer, reap, trial;
     void (*changed)(void *ctx);                   /* one began or ceased to serve */
@@ -133,6 +135,9 @@ void replicas_close(struct replicas *r);
  * it is back. */
 bool replicas_any_up(const struct replicas *r);
 
+/* The same, of replicas that serve (replica_serves). */
+bool replicas_any_serves(const struct replicas *r);
+
 /* Where a request of the session may go. */
 struct replica_wish {
     struct str session_id;
@@ -140,6 +145,25 @@ struct replica_wish {
     const struct replica *avoid;          /* taken only when there is no other; or NULL */
     const struct engine_request *request; /* some kinds cannot take it; NULL: any can */
 };
+
+/* Which half it last told to be. A replica that comes back is taken for what it was until it tells
+ * anew. */
+enum engine_half replica_half(const struct replica *r);
+
+/* Notes what they tell of it now. Logs when there is no half of one kind that is up, and when there
+ * is one again. */
+void replicas_note_halves(struct replicas *r);
+
+/* Whether it is a half of a split of which no other half is up: by itself it answers nothing. */
+bool replica_unpaired(const struct replica *r);
+
+/* Whether the set has both halves of a split: a single kind may be a router, which tells what a
+ * server behind it is. */
+bool replicas_split(const struct replicas *r);
+
+/* The prefill half for a call: of those that are up, have room and suit the request, the one with
+ * the least calls for its weight; among equals the session's. NULL: none. */
+struct replica *replicas_prefill(const struct replicas *all, const struct replica_wish *w);
 
 /* Where the session's next call goes, or NULL when no replica that is up and can take it has a free
  * slot. */
@@ -186,6 +210,14 @@ bool replica_serves(const struct replica *r);
  * taken its last slot, nothing has begun. */
 bool replica_begin(struct replica *r);
 void replica_end(struct replica *r);
+
+/* Whether another request may run there, as far as can be seen now; what of the session it keeps,
+ * as a number: the highest of a set is the session's own. */
+bool replica_has_slot(const struct replica *r);
+double replica_score(const struct replica *r, struct str session_id);
+
+/* As if replica_begin had not been: no request was sent. */
+void replica_unbegin(struct replica *r);
 
 /* For the metrics: a request that this replica did not answer is sent again. */
 void replica_retried(struct replica *r);

@@ -87,11 +87,10 @@ void remote_note_facts(const struct remote *r)
                                  : r->facts.mode == REPLY_CUMULATIVE ? "cumulative"
                                                                      : "incremental"));
     if (r->facts.half)
-        log_warn(
-            NULL,
-            "an engine is one half of a split of prefill and decode: by itself it refuses every "
-            "call; unless it is their router, name that instead",
-            LOG_T("engine", r->target->name), LOG_T("half", r->facts.half));
+        log_info(NULL,
+                 "an engine is one half of a split of prefill and decode: with a half of the other "
+                 "kind in its set it takes calls, alone it refuses each, unless it is their router",
+                 LOG_T("engine", r->target->name), LOG_T("half", r->facts.half));
 }
 
 bool remote_asks_experts(const struct remote *r)

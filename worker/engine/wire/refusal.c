@@ -27,6 +27,11 @@ enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
         (void)err_set(e, ERR_ENGINE_UNAVAILABLE, "the engine still has a request of this id");
         return ENGINE_ASK_ANEW;
     }
+    if (status == 400 && mentions(text, "bootstrap room")) {
+        (void)err_set(e, ERR_ENGINE_UNAVAILABLE,
+                      "the engine is one half of a split of prefill and decode: %.*s", len, text.p);
+        return ENGINE_NO_ANSWER;
+    }
     if (status == 400 && (mentions(text, "context length") || mentions(text, "context size") ||
                           mentions(text, "maximum allowed length"))) {
         (void)err_set(e, ERR_CONTEXT_LENGTH, "engine: %.*s", len, text.p);

@@ -48,6 +48,7 @@ struct engine_facts {
     bool budgets;            /* it ends thoughts by their number of tokens */
     bool rust_front;         /* its answers may leave out what its kind tells */
     const char *half;        /* "prefill" or "decode": it is one side of a split; NULL: whole */
+    uint16_t bootstrap_port; /* where a prefill half waits for the other */
     enum engine_lora lora;   /* UNTOLD: nothing, as older ones, which refuse what they cannot do */
 };
 
@@ -162,6 +163,8 @@ uint32_t remote_context(const void *replica);
 enum logprob_basis remote_basis(const void *replica);
 bool remote_budgets(const void *replica);
 enum engine_lora remote_lora(const void *replica);
+enum engine_half remote_half(const void *replica);
+struct engine_pairing remote_pairing(const void *replica, const struct engine_request *q);
 void remote_describe(const void *replica, struct json_out *o);
 void remote_end_session(void *replica, struct str session_id);
 void *remote_pass(void *replica, const struct engine_pass *p,
@@ -221,6 +224,8 @@ void remote_rid(struct buf *b, const struct engine_request *q);
                                                  .basis = remote_basis,               \
                                                  .budgets = remote_budgets,           \
                                                  .lora = remote_lora,                 \
+                                                 .half = remote_half,                 \
+                                                 .pairing = remote_pairing,           \
                                                  .end_session = remote_end_session,   \
                                                  .describe = remote_describe,         \
                                                  .pass = remote_pass,                 \

@@ -138,6 +138,22 @@ static void write_rows(struct json_out *o, const struct engine_request *q, bool 
     }
 }
 
+/* How the two halves find each other. Which of its ranks the prefill half takes is for the other to
+ * know. */
+static void write_pairing(struct json_out *o, const struct engine_pairing *pair, const char *half)
+{
+    json_out_key(o, "bootstrap_host");
+    json_out_str(o, pair->host);
+    json_out_key(o, "bootstrap_port");
+    json_out_i64(o, pair->port);
+    json_out_key(o, "bootstrap_room");
+    json_out_i64(o, (int64_t)pair->room);
+    if (pair->rank >= 0 && half && strcmp(half, "decode") == 0) {
+        json_out_key(o, "disagg_prefill_dp_rank");
+        json_out_i64(o, pair->rank);
+    }
+}
+
 static void write_request(const struct remote *r, const struct engine_request *q,
                           struct wire_send *send)
 {
@@ -176,6 +192,8 @@ static void write_request(const struct remote *r, const struct engine_request *q
         json_out_key(&o, "routed_dp_rank");
         json_out_i64(&o, rank);
     }
+    if (q->pair)
+        write_pairing(&o, q->pair, facts->half);
     if (facts->by_session) {
         json_out_key(&o, "session_id");
         json_out_str(&o, q->session_id);
@@ -318,6 +336,16 @@ static const char *half_of(const struct json *info)
     return NULL;
 }
 
+static uint16_t bootstrap_port_of(const struct json *info)
+{
+    int64_t port = 0;
+
+    if (json_to_i64(json_get(info, "disaggregation_bootstrap_port"), &port) || port <= 0 ||
+        port > UINT16_MAX)
+        return 8998; /* the server's default */
+    return (uint16_t)port;
+}
+
 /* Newer servers say incremental_streaming_output, older ones stream_output; max_model_len is what
  * the model can take, context_length what the server was started with. */
 static void take_info(const struct json *info, struct engine_facts *ret)
@@ -334,6 +362,7 @@ static void take_info(const struct json *info, struct engine_facts *ret)
     ret->low_first = json_is_true(json_get(info, "schedule_low_priority_values_first"));
     ret->budgets = json_is_true(json_get(info, "enable_strict_thinking"));
     ret->half = half_of(info);
+    ret->bootstrap_port = bootstrap_port_of(info);
     ret->ranks = ranks_of(info);
     ret->kv_capacity = kv_capacity_of(info);
     ret->lora = lora_of(json_get(info, "enable_lora"), json_get(info, "lora_paths"));
