@@ -1,5 +1,7 @@
 /* Every list that a client can send, in every dialect, costs its length. */
 #include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "common/base/attrs.h"
 #include "common/codec/json.h"
@@ -20,137 +22,53 @@ static void keep_memory(void)
 
 TestSuite(growth, .init = keep_memory, .timeout = 60);
 
+/* A body with a part that may be repeated. */
 struct list {
     const char *name;
     const struct dialect *dialect;
-    const char *before, *item, *after; /* item: %u is its place, maybe several times */
+    struct str before, item, after; /* item: %u is its place, maybe several times */
 };
 
-#define CHAT "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
-#define RESPONSES "{\"input\":\"x\","
-#define MESSAGES "{\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
-#define FUNCTION "{\"type\":\"function\",\"function\":{\"name\":\"t%u\"}}"
+/* A line of lists.txt; the list borrows it. */
+static struct list list_of(struct str line)
+{
+    static const struct dialect *const dialects[] = {&dialect_chat, &dialect_messages,
+                                                     &dialect_responses, &dialect_completions};
+    const struct str open = STR("«"), close = STR("»");
+    size_t blank = str_find(line, STR(" "), 0), at = str_find(line, open, 0),
+           end = str_find(line, close, 0);
+    struct list ret = {.name = line.p};
 
-static const struct list LISTS[] = {
-    {"chat tools", &dialect_chat, CHAT "\"tools\":[", FUNCTION, "]}"},
-    {"chat custom tools", &dialect_chat, CHAT "\"tools\":[",
-     "{\"type\":\"custom\",\"custom\":{\"name\":\"t%u\"}}", "]}"},
-    {"chat functions", &dialect_chat, CHAT "\"functions\":[", "{\"name\":\"t%u\"}", "]}"},
-    {"chat messages", &dialect_chat, "{\"messages\":[",
-     "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c%u\",\"function\":{"
-     "\"name\":\"f\",\"arguments\":\"{}\"}}]}",
-     "]}"},
-    {"chat parts", &dialect_chat, "{\"messages\":[{\"role\":\"user\",\"content\":[",
-     "{\"type\":\"text\",\"text\":\"%u\"}", "]}]}"},
-    {"chat stops", &dialect_chat, CHAT "\"stop\":[", "\"s%u\"", "]}"},
-    {"chat bias", &dialect_chat, CHAT "\"logit_bias\":{", "\"%u\":1", "}}"},
-    {"chat kwargs", &dialect_chat, CHAT "\"reasoning_effort\":\"low\",\"chat_template_kwargs\":{",
-     "\"k%u\":1", "}}"},
-    {"messages tools", &dialect_messages, MESSAGES "\"tools\":[",
-     "{\"name\":\"t%u\",\"input_schema\":{}}", "]}"},
-    {"messages deferred tools", &dialect_messages,
-     MESSAGES "\"tools\":[{\"name\":\"a\","
-              "\"input_schema\":{}}",
-     ",{\"name\":\"t%u\",\"input_schema\":{},\"defer_loading\":true}", "]}"},
-    {"messages references", &dialect_messages,
-     "{\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":[",
-     "{\"type\":\"tool_reference\",\"tool_name\":\"t%u\"}", "]}]}"},
-    {"messages added tools", &dialect_messages,
-     "{\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":[",
-     "{\"type\":\"tool_addition\",\"tool\":{\"definition\":{\"name\":\"t%u\",\"input_schema\":{}}}"
-     "}",
-     "]}]}"},
-    {"messages uses", &dialect_messages,
-     "{\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":"
-     "\"assistant\","
-     "\"content\":[",
-     "{\"type\":\"tool_use\",\"id\":\"c%u\",\"name\":\"f\",\"input\":{}}", "]}]}"},
-    {"messages results", &dialect_messages,
-     "{\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":[",
-     "{\"type\":\"tool_result\",\"tool_use_id\":\"c%u\",\"content\":\"x\"}", "]}]}"},
-    {"messages stops", &dialect_messages, MESSAGES "\"stop_sequences\":[", "\"s%u\"", "]}"},
-    {"responses tools", &dialect_responses, RESPONSES "\"tools\":[",
-     "{\"type\":\"function\",\"name\":\"t%u\"}", "]}"},
-    {"responses namespaces", &dialect_responses, RESPONSES "\"tools\":[",
-     "{\"type\":\"namespace\",\"name\":\"n%u\",\"tools\":[{\"type\":\"function\",\"name\":\"t\"}]}",
-     "]}"},
-    {"responses one namespace", &dialect_responses,
-     RESPONSES "\"tools\":[{\"type\":\"namespace\",\"name\":\"n\",\"tools\":[",
-     "{\"type\":\"function\",\"name\":\"t%u\"}", "]}]}"},
-    {"responses custom tools", &dialect_responses, RESPONSES "\"tools\":[",
-     "{\"type\":\"custom\",\"name\":\"t%u\"}", "]}"},
-    {"responses calls", &dialect_responses, "{\"input\":[",
-     "{\"type\":\"function_call\",\"call_id\":\"c%u\",\"namespace\":\"n\",\"name\":\"f%u\","
-     "\"arguments\":\"{}\"}",
-     "]}"},
-    {"responses outputs", &dialect_responses, "{\"input\":[",
-     "{\"type\":\"function_call_output\",\"call_id\":\"c%u\",\"output\":\"x\"}", "]}"},
-    {"responses brought tools", &dialect_responses, "{\"input\":[",
-     "{\"type\":\"additional_tools\",\"tools\":[{\"type\":\"function\",\"name\":\"t%u\"}]}",
-     ",{\"role\":\"user\",\"content\":\"x\"}]}"},
-    {"chat results", &dialect_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},",
-     "{\"role\":\"tool\",\"tool_call_id\":\"c%u\",\"content\":\"x\"}", "]}"},
-    {"chat calls of one message", &dialect_chat,
-     "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[",
-     "{\"id\":\"c%u\",\"type\":\"function\",\"function\":{\"name\":\"f%u\",\"arguments\":\"{}\"}}",
-     "]}]}"},
-    {"chat arguments of a call", &dialect_chat,
-     "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c\","
-     "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{",
-     "\\\"k%u\\\":1", "}\"}}]}]}"},
-    {"chat metadata", &dialect_chat, CHAT "\"metadata\":{", "\"k%u\":\"v\"", "}}"},
-    {"chat unknown members", &dialect_chat, CHAT, "\"x%u\":1", "}"},
-    {"messages of messages", &dialect_messages, "{\"max_tokens\":9,\"messages\":[",
-     "{\"role\":\"user\",\"content\":\"%u\"},{\"role\":\"assistant\",\"content\":\"y\"}",
-     ",{\"role\":\"user\",\"content\":\"x\"}]}"},
-    {"messages system", &dialect_messages, MESSAGES "\"system\":[",
-     "{\"type\":\"text\",\"text\":\"%u\"}", "]}"},
-    {"messages parts", &dialect_messages,
-     "{\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":[",
-     "{\"type\":\"text\",\"text\":\"%u\"}", "]}]}"},
-    {"messages thoughts", &dialect_messages,
-     "{\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":"
-     "\"assistant\",\"content\":[",
-     "{\"type\":\"thinking\",\"thinking\":\"%u\",\"signature\":\"s\"}",
-     ",{\"type\":\"text\",\"text\":\"y\"}]},{\"role\":\"user\",\"content\":\"x\"}]}"},
-    {"messages unknown members", &dialect_messages, MESSAGES, "\"x%u\":1", "}"},
-    {"responses messages", &dialect_responses, "{\"input\":[",
-     "{\"role\":\"user\",\"content\":\"%u\"}", "]}"},
-    {"responses parts", &dialect_responses, "{\"input\":[{\"role\":\"user\",\"content\":[",
-     "{\"type\":\"input_text\",\"text\":\"%u\"}", "]}]}"},
-    {"responses custom calls", &dialect_responses, "{\"input\":[",
-     "{\"type\":\"custom_tool_call\",\"call_id\":\"c%u\",\"name\":\"f\",\"input\":\"x\"}", "]}"},
-    {"responses metadata", &dialect_responses, RESPONSES "\"metadata\":{", "\"k%u\":\"v\"", "}}"},
-    {"responses include", &dialect_responses, RESPONSES "\"include\":[",
-     "\"message.output_text.logprobs\"", "]}"},
-    {"responses unknown members", &dialect_responses, RESPONSES, "\"x%u\":1", "}"},
-    {"completions ids", &dialect_completions, "{\"prompt\":[", "%u", "]}"},
-    {"completions stops", &dialect_completions, "{\"prompt\":\"x\",\"stop\":[", "\"s%u\"", "]}"},
-    {"completions bias", &dialect_completions, "{\"prompt\":\"x\",\"logit_bias\":{", "\"%u\":1",
-     "}}"},
-    {"responses reasoning", &dialect_responses, "{\"input\":[",
-     "{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"%u\"}]}", "]}"},
-};
+    cr_assert(blank < at && at < end && end < line.len, "%s", line.p);
+    for (size_t i = 0; i < ARRAY_LEN(dialects); i++)
+        if (str_eq(str_cstr(dialects[i]->name), str_sub(line, 0, blank)))
+            ret.dialect = dialects[i];
+    cr_assert_not_null(ret.dialect, "%s", line.p);
+    ret.before = str_sub(line, blank + 1, at - blank - 1);
+    ret.item = str_sub(line, at + open.len, end - at - open.len);
+    ret.after = str_sub(line, end + close.len, line.len);
+    return ret;
+}
 
 static struct str body_of(struct arena *a, const struct list *l, uint32_t n)
 {
     struct buf b = {0};
     struct str ret;
 
-    buf_puts(&b, l->before);
+    buf_add_str(&b, l->before);
     for (uint32_t i = 0; i < n; i++) {
-        if (i && l->item[0] != ',')
+        if (i && l->item.p[0] != ',')
             buf_add_c(&b, ',');
-        for (const char *p = l->item; *p; p++) {
-            if (str_starts(str_cstr(p), STR("%u"))) {
+        for (size_t k = 0; k < l->item.len; k++) {
+            if (str_starts(str_sub(l->item, k, l->item.len), STR("%u"))) {
                 buf_printf(&b, "%u", 100000 + i);
-                p++;
+                k++;
             } else {
-                buf_add_c(&b, *p);
+                buf_add_c(&b, l->item.p[k]);
             }
         }
     }
-    buf_puts(&b, l->after);
+    buf_add_str(&b, l->after);
     ret = arena_str(a, buf_str(&b));
     buf_done(&b);
     return ret;
@@ -188,24 +106,40 @@ static struct cost read_list(const void *ctx, uint32_t n)
 
 Test(growth, every_list_costs_its_length)
 {
-    for (size_t i = 0; i < ARRAY_LEN(LISTS); i++)
-        expect_linear(LISTS[i].name, read_list, &LISTS[i], SHORT);
+    FILE *f = fopen(RG_TEST_DATA "/dialect/lists.txt", "re");
+    char *line = NULL;
+    size_t room = 0, lists = 0;
+    ssize_t n;
+
+    cr_assert_not_null(f);
+    while ((n = getline(&line, &room, f)) > 0) {
+        struct list l;
+
+        if (line[0] == '#')
+            continue;
+        line[n - 1] = '\0';
+        l = list_of(str_of(line, (size_t)n - 1));
+        expect_linear(l.name, read_list, &l, SHORT);
+        lists++;
+    }
+    cr_assert_gt(lists, 100);
+    free(line);
+    (void)fclose(f);
 }
 
 /* All tools are there, and allowed. */
 static struct cost read_allowed(const void *ctx, uint32_t n)
 {
-    static const struct list allowed = {
-        "allowed", &dialect_chat,
-        CHAT "\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\","
-             "\"tools\":[",
-        FUNCTION, "]}},\"tools\":["};
+    const struct list allowed =
+        list_of(STR("chat {\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tool_choice\":"
+                    "{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\",\"tools\":["
+                    "«{\"type\":\"function\",\"function\":{\"name\":\"t%u\"}}»]}},\"tools\":["));
     struct arena texts = {0};
-    struct list all = {"tools", &dialect_chat, "", FUNCTION, "]}"};
+    struct list all = {"tools", &dialect_chat, body_of(&texts, &allowed, n), allowed.item,
+                       STR("]}")};
     struct cost ret;
 
     (void)ctx;
-    all.before = arena_cstr(&texts, body_of(&texts, &allowed, n));
     ret = read_list(&all, n);
     arena_done(&texts);
     return ret;
@@ -245,5 +179,9 @@ static struct cost regroup(const void *ctx, uint32_t n)
 /* All calls of one answer, sent back one by one. */
 Test(growth, regrouped_calls)
 {
-    expect_linear("regrouped calls", regroup, &LISTS[3], SHORT);
+    const struct list calls = list_of(
+        STR("chat {\"messages\":[«{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{"
+            "\"id\":\"c%u\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}»]}"));
+
+    expect_linear("regrouped calls", regroup, &calls, SHORT);
 }
