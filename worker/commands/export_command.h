@@ -1,7 +1,7 @@
 /*
  * `rollgate export`: trajectories straight from a journal, without a running gateway.
  *   rollgate export DIR [--session ID] [--model DIR] [--format F] [--out DIR] [OPTION=VALUE ...]
- * DIR is a worker's folder (STATE_DIR/worker-0). Without --session every session that has a turn
+ * DIR is a worker's folder (STATE_DIR/worker-0). Without --session every session that has an answer
  * goes out; without --out to stdout (one JSON line per session, or the one session's bytes), else
  * into files DIR/<session id>.<format>. Options are those of GET /trajectories (select=all ...).
  */

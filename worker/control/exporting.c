@@ -279,7 +279,7 @@ static void on_begin(struct loop_task *t)
 }
 
 /* The record is applied, and as durable as it is to be. Not from inside of control_close, which
- * still ends the calls that run: on the next turn. */
+ * still ends the calls that run: on the next turn of the loop. */
 static void on_finalized(void *ctx)
 {
     struct exporting *v = ctx;

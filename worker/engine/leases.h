@@ -1,7 +1,7 @@
 /*
  * struct leases: what this worker's sessions hold of the replicas' KV caches (kv_room.h). A session
  * has at most one lease, on the replica that its calls go to; it moves with them. Between calls it
- * stays: what was computed for the session is to be there for its next turn. It ends with the
+ * stays: what was computed for the session is to be there for its next call. It ends with the
  * session, or when no call has run for long (leases_sweep).
  */
 #ifndef RG_ENGINE_LEASES_H

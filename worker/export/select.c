@@ -95,7 +95,7 @@ static bool is_author(const struct track *t)
     return !t->authors || t->authors[checkpoint_messages(t->head) - 1];
 }
 
-/* Two trajectories that were cut to the same turn are one. */
+/* Two trajectories that were cut to the same checkpoint are one. */
 static void cut(const struct trajectory_input *in, struct selection *s, uint64_t max)
 {
     char *seen = mem_zalloc(session_view(in->session).n_checkpoints + 1);
@@ -103,7 +103,7 @@ static void cut(const struct trajectory_input *in, struct selection *s, uint64_t
 
     for (size_t i = 0; i < s->tracks.n; i++) {
         struct track t = s->tracks.at[i];
-        uint32_t turns = t.head->depth,
+        uint32_t depth = t.head->depth,
                  tokens = track_total(&t) + (uint32_t)track_image_extra(in, &t);
         bool gone, tail = t.tail && tokens > max;
 
@@ -114,7 +114,7 @@ static void cut(const struct trajectory_input *in, struct selection *s, uint64_t
         gone = !t.head || seen[t.head->id];
         if (t.head != t.whole || tail)
             *vec_push(&s->dropped) = (struct dropped){
-                t.whole, tokens, turns - (t.head ? t.head->depth : 0), gone, "max_tokens"};
+                t.whole, tokens, depth - (t.head ? t.head->depth : 0), gone, "max_tokens"};
         if (gone)
             continue;
         seen[t.head->id] = 1;
@@ -135,14 +135,14 @@ static int by_path_length(const void *a, const void *b)
     return (x->seq < y->seq) - (x->seq > y->seq);
 }
 
-/* By turn id: a leaf with a later sibling under the same turn was a try that was given up. Only
- * turns on the tracks count. */
+/* By a checkpoint's id: whether it is a leaf with a later sibling, that is a try that was given up.
+ * Only checkpoints on the tracks count. The caller frees it. */
 static uint8_t *retries(const struct session *session, const struct track_vec *v)
 {
     struct session_view all = session_view(session);
-    size_t turns = all.n_checkpoints;
-    uint32_t *newest = mem_calloc(turns + 1, sizeof(*newest)); /* child of a turn */
-    uint8_t *seen = mem_zalloc(turns + 1);
+    size_t n = all.n_checkpoints;
+    uint32_t *newest = mem_calloc(n + 1, sizeof(*newest)); /* child of a checkpoint */
+    uint8_t *seen = mem_zalloc(n + 1);
 
     for (size_t i = 0; i < v->n; i++)
         for (const struct checkpoint *t = v->at[i].whole; t && !seen[t->id]; t = t->parent) {
@@ -150,7 +150,7 @@ static uint8_t *retries(const struct session *session, const struct track_vec *v
             if (t->parent && t->seq + 1 > newest[t->parent->id])
                 newest[t->parent->id] = t->seq + 1;
         }
-    for (size_t i = 0; i < turns; i++) {
+    for (size_t i = 0; i < n; i++) {
         const struct checkpoint *t = all.checkpoints[i];
 
         seen[i] = seen[i] && t->parent && !newest[i] && newest[t->parent->id] > t->seq + 1;
@@ -255,7 +255,7 @@ static void own(uint32_t *owners, const struct checkpoint *t, uint32_t who)
 }
 
 /* The earliest committed of the tracks that hold a completion trains it. Taken in that order, a
- * turn that has an owner has owned ancestors. */
+ * checkpoint that has an owner has owned ancestors. */
 static uint32_t *share(const struct session *session, const struct track_vec *v)
 {
     uint32_t *owners = mem_calloc(session_view(session).n_checkpoints + 1, sizeof(*owners));
@@ -298,7 +298,7 @@ static void drop_text(struct selection *s)
     s->tracks.n = n;
 }
 
-/* Drops trajectories whose newest turn has none of the purposes. */
+/* Drops trajectories whose newest checkpoint has none of the purposes. */
 static void keep_purposes(struct selection *s, unsigned purposes)
 {
     size_t n = 0;
@@ -314,7 +314,7 @@ static void keep_purposes(struct selection *s, unsigned purposes)
     s->tracks.n = n;
 }
 
-/* Drops those whose newest turn is somebody else's. */
+/* Drops those whose newest checkpoint is somebody else's. */
 static void keep_roles(struct selection *s, struct str roles)
 {
     size_t n = 0;

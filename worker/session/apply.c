@@ -273,7 +273,7 @@ static int take_commit(struct session *s, struct arena *tmp, struct commit *c, s
     if (c->rec.flags & COMMIT_PARENT) {
         c->parent = find_checkpoint(f, c->rec.parent);
         if (!c->parent || !c->parent->node || (c->rec.flags & COMMIT_RAW))
-            return bad(e, "stands on a turn that does not exist");
+            return bad(e, "stands on a checkpoint that does not exist");
     }
     if (take_context(f, c, e) != 0 || take_answers(f, tmp, c, e) != 0)
         return -1;

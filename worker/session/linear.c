@@ -139,7 +139,7 @@ int linear_apply_drop(struct session *s, struct record_in *r, struct err *e)
 
     if (r->bad || r->p != r->end || s->options.policy != &policy_linear || !s->head ||
         s->head->id != checkpoint)
-        return err_set(e, ERR_IO, "session record: drops what is not the newest turn");
+        return err_set(e, ERR_IO, "session record: drops what is not the newest checkpoint");
     linear_move(s, s->head->parent);
     s->head_version++;
     p = plan_find(s, call);

@@ -1,7 +1,7 @@
 /*
  * What is wanted is options, what is known is a list of scores, in the order of their records; the
  * newest that fits is found from its end. A score of a path is one of each path that it begins
- * with, as long as no turn in between dropped ids (covers), so a session that went on is not
+ * with, as long as no checkpoint in between dropped ids (covers), so a session that went on is not
  * scored twice for what it had.
  *
  * The record names the head by its number in the forest and repeats its length; applying it copies
@@ -98,7 +98,7 @@ struct score_wants session_score_wants(const struct session *s)
 /* --- what is known --- */
 
 /* Whether the path that ends in `head` is how the path of the score begins: nothing that a later
- * turn dropped. */
+ * checkpoint dropped. */
 static bool covers(const struct score *x, const struct checkpoint *head)
 {
     const struct checkpoint *t = x->head;

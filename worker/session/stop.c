@@ -49,7 +49,7 @@ static int spent(const char *option, uint64_t limit, struct err *e)
     return -1;
 }
 
-/* Calls that run count: each of them will be a turn, or make room when it fails. */
+/* Calls that run count: each of them will be recorded, or make room when it fails. */
 int session_check_turns(const struct session *s, struct err *e)
 {
     uint64_t turns = s->forest.calls.n;

@@ -51,7 +51,7 @@ struct redis_wire {
     unsigned mask;
 };
 
-/* One thing a turn: either may free the wire. What is left is reported again. */
+/* One thing in each turn of the loop: either may free the wire. What is left is reported again. */
 static void on_wire(struct loop_io *io, unsigned events)
 {
     struct redis_wire *w = CONTAINER_OF(io, struct redis_wire, io);

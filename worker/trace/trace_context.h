@@ -32,7 +32,7 @@ void trace_parent_write(const struct trace_context *c, char ret[TRACE_PARENT_LEN
  * bytes, no key twice. */
 bool trace_state_valid(struct str text);
 
-/* The trace of a session whose clients name none: the same for all its turns, whichever worker of
+/* The trace of a session whose clients name none: the same for all its calls, whichever worker of
  * whichever life serves them. */
 void trace_of_session(struct str session_id, uint8_t ret[TRACE_ID_BYTES]);
 
