@@ -676,8 +676,8 @@ def test_sessions_stay_and_only_a_dead_replicas_move():
     try:
         with engine_kit.Driver(*engines, health_interval=100) as d:
             def round_of_calls():
-                ids = {s: d.start(session=f"session-{s}") for s in range(60)}
-                return {s: check(d.end(i))["replica"] for s, i in ids.items()}
+                """One after the other: of many at once the load bound sends some elsewhere."""
+                return {s: check(d.end(d.start(session=f"session-{s}")))["replica"] for s in range(60)}
             homes = round_of_calls()
             assert len(set(homes.values())) == 4
             for _ in range(3):
