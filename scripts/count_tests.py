@@ -4,8 +4,9 @@
     scripts/count_tests.py LOG
 
 Read are Criterion's and pytest's closing lines, our own `N passed, N failed`, the line of each skip, and scripts/test's line of
-each test that passed on its second try: the first one does not count. With CI=true a skip that tests/skips.txt does not allow
-counts as a failure, too."""
+each test that passed on its second try: its first one does not count, whether the test failed, its teardown, or both. With
+CI=true a skip that tests/skips.txt does not allow counts as a failure, too."""
+import collections
 import os
 import re
 import sys
@@ -14,6 +15,8 @@ from pathlib import Path
 ALLOWED = Path(__file__).resolve().parents[1] / "tests/skips.txt"
 CRITERION = re.compile(r"\[====\] Synthesis: Tested: \d+ \| Passing: (\d+) \| Failing: (\d+) \| Crashing: (\d+)")
 CLOSING = re.compile(r"(=+ )?\d+ \w+.* in [\d.]+s|.*\d+ passed, \d+ failed(, \d+ skipped)?$")
+TROUBLE = re.compile(r"(?:FAILED|ERROR) (tests.*)$")
+FLAKY = re.compile(r"FLAKY (tests.*): passed on its second try only$")
 SKIP = re.compile(r"SKIPPED \[(\d+)\] |\[SKIP\] ")
 
 
@@ -25,14 +28,16 @@ def allowed():
 def count(text):
     """(passed, failed, skipped, lines of skips)"""
     passed = failed = skipped = 0
-    skips = []
+    skips, troubles = [], collections.Counter()
     for line in text.split("\n"):
-        criterion, skip = CRITERION.search(line), SKIP.match(line)
+        criterion, skip, trouble, flaky = CRITERION.search(line), SKIP.match(line), TROUBLE.match(line), FLAKY.match(line)
         if criterion:
             passed += int(criterion[1])
             failed += int(criterion[2]) + int(criterion[3])
-        elif line.startswith("FLAKY "):
-            failed -= 1
+        elif trouble:
+            troubles[trouble[1].split(" - ")[0]] += 1
+        elif flaky:
+            failed -= troubles.pop(flaky[1])
         elif skip:
             skips.append(line)
             skipped += int(skip[1] or 1)

@@ -161,6 +161,7 @@ def test_skips_are_counted_and_in_ci_held_to_a_list(tmp_path, ci, counts, said):
 
 FIRST_TIME = "from pathlib import Path\nHERE = Path(__file__).parent\ndef first(name):\n    mark = HERE / (name + '.mark')\n" \
     "    new = not mark.exists()\n    mark.touch()\n    return new\n"
+LEAKY = "import pytest\n@pytest.fixture(autouse=True)\ndef tidy():\n    yield\n    assert not first('tidy'), 'a leak'\n"
 ONCE = "def test_{0}():\n    assert not first('{0}'), {1!r}\n"
 
 
@@ -185,6 +186,13 @@ def test_what_fails_once_in_ci_is_told_and_counted_as_passed(tmp_path):
     assert status == 0 and said.splitlines()[-1] == "2 passed, 0 failed, 0 skipped", said
     assert "FLAKY tests/attack/test_it.py::test_shaky: passed on its second try only" in said
     assert "AssertionError: the reason" in said
+
+
+def test_a_first_try_that_fails_in_its_teardown_as_well_counts_once(tmp_path):
+    """What a failed test holds open is an error of its teardown."""
+    status, said = run_of_tests(tmp_path, "true", LEAKY + ONCE.format("shaky", "the reason"))
+    assert status == 0 and said.splitlines()[-1] == "1 passed, 0 failed, 0 skipped", said
+    assert "1 failed, 1 error" in said and said.count("FLAKY") == 1, said
 
 
 @pytest.mark.parametrize("ci,source,closing", [
