@@ -1,20 +1,44 @@
 /*
- * Walks the schema along the words that hold other schemas, and keeps the way to where it is as
- * text, for the error. A word that it does not know is passed over, and so is what stands deeper
- * than 64 levels: the check finds slips, it does not judge schemas.
+ * Walks the schema along the words that hold other schemas. Each level knows its place in the level
+ * above; the way from the top becomes text only for an error, since schemas have thousands of
+ * places and clients send them with every request. A word that it does not know is passed over, and
+ * so is what stands deeper than 64 levels: the check finds slips, it does not judge schemas.
  */
 #include "worker/parsers/schema_check.h"
 
-#include <stdio.h>
-
 #include "common/base/attrs.h"
+#include "common/base/buf.h"
 
-enum { PATH_MAX_BYTES = 256, DEPTH_MAX = 64, SHOWN = 40 };
+enum { DEPTH_MAX = 64, NAME_SHOWN = 40, WAY_SHOWN = 255 };
+
+/* Where a schema stands in the schema above: "word", "word.name" or "word[index]". */
+struct place {
+    const struct place *above; /* NULL: above is the schema that was given */
+    const char *word;
+    struct str name; /* of "word.name"; absent: another form */
+    bool listed;     /* "word[index]" */
+    uint32_t index;
+    unsigned depth; /* how many places stand above it */
+};
 
 struct check {
-    char path[PATH_MAX_BYTES];
+    const char *path; /* of the schema that was given */
     struct err *e;
 };
+
+static void print_way(struct buf *to, const struct check *c, const struct place *at)
+{
+    if (!at) {
+        buf_printf(to, "%s", c->path);
+        return;
+    }
+    print_way(to, c, at->above);
+    buf_printf(to, ".%s", at->word);
+    if (at->name.p)
+        buf_printf(to, ".%.*s", (int)at->name.len, at->name.p);
+    if (at->listed)
+        buf_printf(to, "[%u]", at->index);
+}
 
 static bool type_known(struct str name)
 {
@@ -28,90 +52,94 @@ static bool type_known(struct str name)
     return false;
 }
 
-static int bad_type(const struct check *c, const struct json *type)
+static int bad_type(const struct check *c, const struct place *at, const struct json *type)
 {
-    struct str shown = str_sub(json_text(type), 0, SHOWN);
+    struct str shown = str_sub(json_text(type), 0, NAME_SHOWN);
+    struct buf way = {0};
+    int rc;
 
-    return err_field(c->e, c->path,
-                     "%s.type must be object, array, string, number, integer, boolean, null or a "
-                     "list of these, not %s%.*s%s",
-                     c->path, shown.p ? "\"" : "another value", (int)shown.len,
-                     shown.p ? shown.p : "", shown.p ? "\"" : "");
+    print_way(&way, c, at);
+    way.len = MIN_OF(way.len, WAY_SHOWN);
+    buf_add_c(&way, '\0');
+    rc = err_field(c->e, way.p,
+                   "%s.type must be object, array, string, number, integer, boolean, null or a "
+                   "list of these, not %s%.*s%s",
+                   way.p, shown.p ? "\"" : "another value", (int)shown.len, shown.p ? shown.p : "",
+                   shown.p ? "\"" : "");
+    buf_done(&way);
+    return rc;
 }
 
-static int check_type(const struct check *c, const struct json *type)
+static int check_type(const struct check *c, const struct place *at, const struct json *type)
 {
     if (!type || (json_is(type, JSON_STRING) && type_known(json_string(type))))
         return 0;
     if (!json_is(type, JSON_ARRAY) || type->n == 0)
-        return bad_type(c, type);
+        return bad_type(c, at, type);
     for (uint32_t i = 0; i < type->n; i++) {
         if (!type_known(json_string(&type->items[i])))
-            return bad_type(c, &type->items[i]);
+            return bad_type(c, at, &type->items[i]);
     }
     return 0;
 }
 
-static int check_schema(struct check *c, const struct json *schema, unsigned depth);
+static int check_schema(const struct check *c, const struct json *schema, const struct place *at);
 
-/* The schema below the place "word", "word.name" or "word[3]" of this one. */
-static int check_below(struct check *c, const struct json *schema, const char *place,
-                       unsigned depth)
+static struct place place_below(const struct place *above, const char *word)
 {
-    size_t before = strlen(c->path);
-    int rc;
-
-    (void)snprintf(c->path + before, sizeof(c->path) - before, ".%s", place);
-    rc = check_schema(c, schema, depth + 1);
-    c->path[before] = '\0';
-    return rc;
+    return (struct place){.above = above, .word = word, .depth = above ? above->depth + 1 : 1};
 }
 
-static int check_named(struct check *c, const struct json *all, const char *word, unsigned depth)
+static int check_named(const struct check *c, const struct json *all, const char *word,
+                       const struct place *above)
 {
+    struct place at = place_below(above, word);
+
     for (uint32_t i = 0; json_is(all, JSON_OBJECT) && i < all->n; i++) {
-        struct str name = str_sub(json_string(&all->members[i].key), 0, SHOWN);
-        char place[80];
-
-        (void)snprintf(place, sizeof(place), "%s.%.*s", word, (int)name.len, name.p);
-        if (check_below(c, &all->members[i].value, place, depth))
+        at.name = str_sub(json_string(&all->members[i].key), 0, NAME_SHOWN);
+        if (check_schema(c, &all->members[i].value, &at))
             return -1;
     }
     return 0;
 }
 
-static int check_listed(struct check *c, const struct json *all, const char *word, unsigned depth)
+static int check_listed(const struct check *c, const struct json *all, const char *word,
+                        const struct place *above)
 {
-    for (uint32_t i = 0; json_is(all, JSON_ARRAY) && i < all->n; i++) {
-        char place[80];
+    struct place at = place_below(above, word);
 
-        (void)snprintf(place, sizeof(place), "%s[%u]", word, i);
-        if (check_below(c, &all->items[i], place, depth))
+    at.listed = true;
+    for (uint32_t i = 0; json_is(all, JSON_ARRAY) && i < all->n; i++) {
+        at.index = i;
+        if (check_schema(c, &all->items[i], &at))
             return -1;
     }
     return 0;
 }
 
-static int check_schema(struct check *c, const struct json *schema, unsigned depth)
+/* at NULL: the schema that was given. */
+static int check_schema(const struct check *c, const struct json *schema, const struct place *at)
 {
     static const char *const one[] = {"items", "additionalProperties", "not", "contains"};
     static const char *const named[] = {"properties", "patternProperties", "$defs", "definitions"};
     static const char *const listed[] = {"anyOf", "oneOf", "allOf", "prefixItems", "items"};
 
-    if (!json_is(schema, JSON_OBJECT) || depth > DEPTH_MAX)
+    if (!json_is(schema, JSON_OBJECT) || (at && at->depth > DEPTH_MAX))
         return 0;
-    if (check_type(c, json_get(schema, "type")))
+    if (check_type(c, at, json_get(schema, "type")))
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(one); i++) {
-        if (check_below(c, json_get(schema, one[i]), one[i], depth))
+        struct place below = place_below(at, one[i]);
+
+        if (check_schema(c, json_get(schema, one[i]), &below))
             return -1;
     }
     for (size_t i = 0; i < ARRAY_LEN(named); i++) {
-        if (check_named(c, json_get(schema, named[i]), named[i], depth))
+        if (check_named(c, json_get(schema, named[i]), named[i], at))
             return -1;
     }
     for (size_t i = 0; i < ARRAY_LEN(listed); i++) {
-        if (check_listed(c, json_get(schema, listed[i]), listed[i], depth))
+        if (check_listed(c, json_get(schema, listed[i]), listed[i], at))
             return -1;
     }
     return 0;
@@ -119,8 +147,7 @@ static int check_schema(struct check *c, const struct json *schema, unsigned dep
 
 int schema_check(const struct json *schema, const char *path, struct err *e)
 {
-    struct check c = {.e = e};
+    const struct check c = {.path = path, .e = e};
 
-    (void)snprintf(c.path, sizeof(c.path), "%s", path);
-    return check_schema(&c, schema, 0);
+    return check_schema(&c, schema, NULL);
 }
