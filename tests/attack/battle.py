@@ -32,8 +32,11 @@ def new_session(gateway):
 
 
 def fight(name, agents, stop, pipe, nice):
-    """In a process of its own: four connections at it."""
-    os.nice(nice)
+    """In a process of its own: four connections at it. With nice they stand for other machines: they get what processor time
+    gateway and turns leave."""
+    if nice:
+        os.nice(nice)
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     seen, lock = Counter(), threading.Lock()
 
     def count(what):
