@@ -1,6 +1,7 @@
 /* The event loop (loop.h): one epoll descriptor, a heap of timers, a list of tasks. A turn is:
  * wait, deliver the events of ready descriptors, fire timers that are due, run the tasks posted
- * so far. What a callback removes is not delivered any more in the same turn (loop_forget goes
+ * so far. When its time is over in the middle of this, the next turn begins with the kind that had
+ * none. What a callback removes is not delivered any more in the same turn (loop_forget goes
  * through the events that are left).
  *
  * A timer that is put off stays where it is in the heap (heap_ms); only when its old time comes
@@ -21,15 +22,19 @@
 
 enum { EVENTS_PER_TURN = 256, HEAP_WAYS = 4 };
 
-/* What a turn gives descriptors, timers, and tasks: so long each, and one call at least. The rest
- * waits for the next. */
+/* What a turn gives to all its callbacks: so long, and one call at least. The rest waits for the
+ * next. */
 enum { SLICE_US = 1000 };
+
+/* The kinds of callbacks, in the order of a turn. */
+enum { EVENTS, TIMERS, TASKS, KINDS };
 
 struct loop {
     int epoll_fd;
     bool stopped;
     bool in_turn; /* now_ms is fresh */
-    bool whole;   /* descriptors have no share of a turn */
+    bool whole;   /* every kind has its call in every turn, descriptors all of theirs */
+    int first;    /* the kind that the next turn begins with */
     uint64_t now_ms;
     uint64_t lag_us;
     loop_hold_fn on_hold; /* or NULL */
@@ -235,13 +240,13 @@ static bool is_over(int calls, uint64_t until_us)
 
 /* Fires what is due, or some of it, puts off what was moved. What callbacks set lies at least 1 ms
  * ahead of the clock read here, so this ends. */
-static int run_timers(struct loop *l)
+static int run_timers(struct loop *l, uint64_t until_us)
 {
-    uint64_t now_us = clock_us(), now_ms = now_us / 1000;
+    uint64_t now_ms = clock_ms();
     int calls = 0;
 
     l->now_ms = now_ms;
-    while (l->heap_n > 0 && l->heap[0]->heap_ms <= now_ms && !is_over(calls, now_us + SLICE_US)) {
+    while (l->heap_n > 0 && l->heap[0]->heap_ms <= now_ms && !is_over(calls, until_us)) {
         struct loop_timer *t = l->heap[0];
 
         if (t->due_ms > t->heap_ms) {
@@ -285,15 +290,13 @@ void loop_task_cancel(struct loop *l, struct loop_task *t)
 
 /* Runs the tasks posted so far, or some: a marker bounds the batch, since any of them may be
  * cancelled. */
-static int run_tasks(struct loop *l)
+static int run_tasks(struct loop *l, uint64_t until_us)
 {
     struct loop_task marker = {0}, *t;
-    uint64_t until_us;
     int calls = 0;
 
     if (list_is_empty(&l->tasks))
         return 0;
-    until_us = clock_us() + SLICE_US;
     loop_task_post(l, &marker, NULL);
     for (;;) {
         t = LIST_FIRST_OF(&l->tasks, struct loop_task, item);
@@ -368,6 +371,36 @@ void loop_serve_all(struct loop *l)
     l->whole = true;
 }
 
+static int run_kind(struct loop *l, int kind, uint64_t until_us)
+{
+    switch (kind) {
+    case EVENTS:
+        return run_events(l, until_us);
+    case TIMERS:
+        return run_timers(l, until_us);
+    default:
+        return run_tasks(l, until_us);
+    }
+}
+
+/* One after the other until time is over. Whoever has had no time is first in the next turn. */
+static int run_kinds(struct loop *l, uint64_t until_us)
+{
+    int first = l->first, calls = 0;
+
+    l->first = EVENTS;
+    for (int i = 0; i < KINDS; i++) {
+        int kind = (first + i) % KINDS;
+
+        if (!l->whole && is_over(calls, until_us)) {
+            l->first = kind;
+            break;
+        }
+        calls += run_kind(l, kind, until_us);
+    }
+    return calls;
+}
+
 /* A turn without the wait. */
 static int run_turn(struct loop *l)
 {
@@ -376,9 +409,7 @@ static int run_turn(struct loop *l)
 
     l->now_ms = start_us / 1000;
     l->in_turn = true;
-    calls = run_events(l, start_us + SLICE_US);
-    calls += run_timers(l);
-    calls += run_tasks(l);
+    calls = run_kinds(l, start_us + SLICE_US);
     l->in_turn = false;
     took_us = clock_us() - start_us;
     if (took_us > l->lag_us)

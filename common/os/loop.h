@@ -10,9 +10,9 @@
  *
  * A turn: wait -> descriptor callbacks -> due timers -> tasks posted before this point. Tasks
  * posted by tasks run in the next turn, which then does not wait. Callbacks that have taken a
- * millisecond end their part of the turn, timers theirs, and tasks theirs: the rest comes next, in
- * the same order, and others between (an outer loop's connections). So no turn takes longer than
- * the longest callback of each kind and a millisecond (but see loop_serve_all).
+ * millisecond end the turn: the next begins with the kind that had no time, and others come between
+ * (an outer loop's connections). Those of one kind keep their order. So no turn takes longer than a
+ * millisecond and the longest callback (but see loop_serve_all).
  *
  * Alone: loop_run. Inside another loop: loop_embed, then watch loop_fd for readability and call
  * loop_poll(l, 0) each time; timers and tasks do not make it readable (loop_embed).
@@ -125,7 +125,7 @@ void loop_task_cancel(struct loop *l, struct loop_task *t);
 int loop_poll(struct loop *l, int timeout_ms);
 
 /* From now on a turn serves all descriptors that are ready, however long their callbacks take: for
- * who must see an event before an outer loop does. Timers and tasks keep their share. */
+ * who must see an event before an outer loop does. Timers and tasks have one call at least. */
 void loop_serve_all(struct loop *l);
 
 /* Turns until loop_stop. */

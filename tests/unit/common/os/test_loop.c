@@ -335,6 +335,33 @@ TEST(loop, long_timers_leave_room_for_others_and_all_fire)
     loop_free(l);
 }
 
+/* Ready at all times: a turn of each kind comes in every three. */
+TEST(loop, long_callbacks_of_one_kind_leave_the_next_turn_to_the_others)
+{
+    enum { ROUNDS = 4 };
+    struct loop *l = loop_new(NULL);
+    struct probe p = {.loop = l};
+    int fd[2];
+
+    pair(fd);
+    cr_assert_eq(write(fd[1], "x", 1), 1);
+    cr_assert_eq(loop_add(l, &p.io, fd[0], LOOP_IN | LOOP_LEVEL, on_long_io, NULL), 0);
+    for (int i = 1; i <= ROUNDS; i++) {
+        loop_timer_set(l, &p.timer, 1, on_long_timer);
+        loop_task_post(l, &p.task, on_long_task);
+        while (clock_ms() <= p.timer.due_ms)
+            ;
+        for (int kinds = 0; kinds < 3; kinds++)
+            cr_assert_eq(loop_poll(l, 0), 1, "one at once");
+        cr_assert_eq(p.calls, i);
+        cr_assert_eq(p.timers, i);
+        cr_assert_eq(p.tasks, i);
+    }
+    loop_free(l);
+    close(fd[0]);
+    close(fd[1]);
+}
+
 static bool readable(int fd, int timeout_ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
