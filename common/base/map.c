@@ -6,6 +6,10 @@
  * Removal leaves no marks. It moves later entries of the same row back into the hole, each only if
  * its home does not lie behind the hole; else a search would stop at the hole and miss it.
  *
+ * A table of many slots that is full is not moved at once. Each map_set moves a few of its slots to
+ * the new one, and more until a row ends: a row is either there whole or gone whole, so what is
+ * left can still be searched and removed from as above. New entries go to the new table alone.
+ *
  * The hash is seeded, by a number that is chance for each process, so that clients cannot prepare
  * keys that collide.
  */
@@ -15,42 +19,120 @@
 
 #include "common/base/mem.h"
 
+/* Tables up to so many slots are moved at once; others by so many a call. With two or more the old
+ * table is empty before the new one is full. */
+enum { AT_ONCE = 2048, STEP = 8 };
+
+struct map_leaving {
+    struct map_table table;
+    size_t at;   /* the next slot to move; the one before it is free */
+    size_t left; /* slots to move */
+};
+
+static void leaving_free(struct map *m)
+{
+    if (!m->leaving)
+        return;
+    free(m->leaving->table.slots);
+    free(m->leaving);
+    m->leaving = NULL;
+}
+
 void map_done(struct map *m)
 {
-    free(m->slots);
+    leaving_free(m);
+    free(m->table.slots);
     *m = (struct map){.seed = m->seed};
 }
 
-/* The slot that holds key, or the free slot where it belongs. */
-static struct map_slot *find(const struct map *m, struct str key, uint64_t hash)
+size_t map_bytes(const struct map *m)
 {
-    size_t mask = m->cap - 1;
+    return (m->table.cap + (m->leaving ? m->leaving->table.cap : 0)) * sizeof(*m->table.slots);
+}
+
+/* The slot that holds key, or the free slot where it belongs. */
+static struct map_slot *find(const struct map_table *t, struct str key, uint64_t hash)
+{
+    size_t mask = t->cap - 1;
     size_t i = (size_t)hash & mask;
 
-    while (m->slots[i].value && !(m->slots[i].hash == hash && str_eq(m->slots[i].key, key)))
+    while (t->slots[i].value && !(t->slots[i].hash == hash && str_eq(t->slots[i].key, key)))
         i = (i + 1) & mask;
-    return &m->slots[i];
+    return &t->slots[i];
+}
+
+/* Frees the slot, closing the gap: an entry moves back unless it already sits between its home and
+ * the hole. Returns what stood there. */
+static void *vacate(struct map_table *t, struct map_slot *s)
+{
+    size_t mask = t->cap - 1, hole = (size_t)(s - t->slots);
+    void *value = s->value;
+
+    for (size_t i = (hole + 1) & mask; t->slots[i].value; i = (i + 1) & mask) {
+        size_t home = (size_t)t->slots[i].hash & mask;
+
+        if (((i - home) & mask) >= ((i - hole) & mask)) {
+            t->slots[hole] = t->slots[i];
+            hole = i;
+        }
+    }
+    t->slots[hole] = (struct map_slot){0};
+    return value;
 }
 
 void *map_get(const struct map *m, struct str key)
 {
-    return m->n ? find(m, key, str_hash(key, m->seed))->value : NULL;
+    uint64_t hash;
+    void *value;
+
+    if (!m->n)
+        return NULL;
+    hash = str_hash(key, m->seed);
+    value = find(&m->table, key, hash)->value;
+    if (!value && m->leaving)
+        value = find(&m->leaving->table, key, hash)->value;
+    return value;
 }
 
+/* Moves so many slots of the old table, and on to the end of a row; frees it after its last. */
+static void move(struct map *m, size_t n)
+{
+    struct map_leaving *o = m->leaving;
+
+    for (; o->left > 0 && (n > 0 || o->table.slots[o->at].value); o->left--) {
+        struct map_slot *s = &o->table.slots[o->at];
+
+        if (s->value)
+            *find(&m->table, s->key, s->hash) = *s;
+        s->value = NULL;
+        o->at = (o->at + 1) & (o->table.cap - 1);
+        n -= n > 0;
+    }
+    if (o->left == 0)
+        leaving_free(m);
+}
+
+/* Makes a table twice as large, and begins to empty the one before behind a free slot of it. */
 static void grow(struct map *m)
 {
-    struct map_slot *old = m->slots;
-    size_t old_cap = m->cap;
+    struct map_leaving *o;
 
-    if (!old_cap)
+    if (!m->table.cap) {
         m->seed = str_seed();
-    m->cap = old_cap ? old_cap * 2 : 16;
-    m->slots = mem_calloc(m->cap, sizeof(*m->slots));
-    for (size_t i = 0; i < old_cap; i++) {
-        if (old[i].value)
-            *find(m, old[i].key, old[i].hash) = old[i];
+        m->table = (struct map_table){mem_calloc(16, sizeof(*m->table.slots)), 16};
+        return;
     }
-    free(old);
+    if (m->leaving)
+        move(m, m->leaving->left);
+    o = m->leaving = mem_zalloc(sizeof(*o));
+    o->table = m->table;
+    o->left = o->table.cap;
+    while (o->table.slots[o->at].value)
+        o->at++;
+    m->table.cap *= 2;
+    m->table.slots = mem_calloc(m->table.cap, sizeof(*m->table.slots));
+    if (o->table.cap <= AT_ONCE)
+        move(m, o->left);
 }
 
 void *map_set(struct map *m, struct str key, void *value)
@@ -59,48 +141,53 @@ void *map_set(struct map *m, struct str key, void *value)
     uint64_t hash;
     void *before;
 
-    if ((m->n + 1) * 4 > m->cap * 3)
+    if ((m->n + 1) * 4 > m->table.cap * 3)
         grow(m);
+    if (m->leaving)
+        move(m, STEP);
     hash = str_hash(key, m->seed);
-    s = find(m, key, hash);
+    s = find(&m->table, key, hash);
     before = s->value;
-    if (!before)
-        m->n++;
+    if (!before && m->leaving) {
+        struct map_slot *o = find(&m->leaving->table, key, hash);
+
+        if (o->value)
+            before = vacate(&m->leaving->table, o);
+    }
+    m->n += !before;
     *s = (struct map_slot){key, hash, value};
     return before;
 }
 
 void *map_take(struct map *m, struct str key)
 {
+    struct map_table *t = &m->table;
     struct map_slot *s;
-    size_t mask = m->cap - 1, hole, i;
-    void *value;
+    uint64_t hash;
 
     if (!m->n)
         return NULL;
-    s = find(m, key, str_hash(key, m->seed));
-    value = s->value;
-    if (!value)
-        return NULL;
-    /* Close the gap: an entry moves back unless it already sits between its home and the hole. */
-    hole = (size_t)(s - m->slots);
-    for (i = (hole + 1) & mask; m->slots[i].value; i = (i + 1) & mask) {
-        size_t home = (size_t)m->slots[i].hash & mask;
-
-        if (((i - home) & mask) >= ((i - hole) & mask)) {
-            m->slots[hole] = m->slots[i];
-            hole = i;
-        }
+    hash = str_hash(key, m->seed);
+    s = find(t, key, hash);
+    if (!s->value && m->leaving) {
+        t = &m->leaving->table;
+        s = find(t, key, hash);
     }
-    m->slots[hole] = (struct map_slot){0};
+    if (!s->value)
+        return NULL;
     m->n--;
-    return value;
+    return vacate(t, s);
 }
 
+/* The old table's places come behind the new one's. */
 struct map_slot *map_next(const struct map *m, size_t *at)
 {
-    while (*at < m->cap) {
-        struct map_slot *s = &m->slots[(*at)++];
+    size_t end = m->table.cap + (m->leaving ? m->leaving->table.cap : 0);
+
+    while (*at < end) {
+        size_t i = (*at)++;
+        struct map_slot *s =
+            i < m->table.cap ? &m->table.slots[i] : &m->leaving->table.slots[i - m->table.cap];
 
         if (s->value)
             return s;

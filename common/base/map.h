@@ -1,7 +1,8 @@
 /*
  * struct map: bytes -> pointer, open addressing, linear probing. Keys are borrowed: they must
  * outlive their entry (usually they sit inside the value). Values are never NULL.
- * A zeroed struct is an empty map. Iterate with map_next; removing while iterating is not allowed.
+ * A zeroed struct is an empty map. Iterate with map_next; setting and removing while iterating are
+ * not allowed. A large map grows in steps: no call takes longer because there are many entries.
  */
 #ifndef RG_BASE_MAP_H
 #define RG_BASE_MAP_H
@@ -17,10 +18,16 @@ struct map_slot {
     void *value; /* NULL: free */
 };
 
-struct map {
+/* One table of slots. */
+struct map_table {
     struct map_slot *slots;
-    size_t n;
     size_t cap; /* power of two or 0 */
+};
+
+struct map {
+    struct map_table table;
+    struct map_leaving *leaving; /* the table before, while it is being emptied; else NULL */
+    size_t n;                    /* entries, in both */
     uint64_t seed;
 };
 
@@ -38,5 +45,8 @@ void *map_take(struct map *m, struct str key);
 
 /* Walks all entries: start with *at = 0; NULL at the end. Order is arbitrary. */
 struct map_slot *map_next(const struct map *m, size_t *at);
+
+/* What its tables take, in bytes; keys and values are others'. */
+size_t map_bytes(const struct map *m);
 
 #endif

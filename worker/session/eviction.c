@@ -83,10 +83,9 @@ static uint64_t memory_of(const struct session *s)
     const struct forest *f = &s->forest;
 
     return sizeof(*s) + s->id.len + s->row.len + f->arena.held_bytes + s->payload_bytes +
-           (f->by_response.cap + f->by_hash.cap + f->by_echo.cap + f->by_call.cap +
-            s->rewards_by_response.cap) *
-               sizeof(struct map_slot) +
-           (s->payloads.cap + f->envs.cap + f->nodes.cap + f->checkpoints.cap + f->n_buckets +
+           map_bytes(&f->by_response) + map_bytes(&f->by_hash) + map_bytes(&f->by_echo) +
+           map_bytes(&f->by_call) + map_bytes(&s->rewards_by_response) +
+           (s->payloads.cap + f->envs.cap + f->nodes.cap + f->checkpoints.cap + f->buckets_room +
             s->chains.cap) *
                sizeof(void *) +
            f->calls.cap * sizeof(struct call_record);

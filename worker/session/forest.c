@@ -123,6 +123,15 @@ static uint64_t key_of(const struct message_node *parent, uint64_t message)
     return h ^ (h >> 31);
 }
 
+/* Where the nodes with this hash are chained: a place that is not there yet has them in the one
+ * that it will be split from. */
+static struct message_node **bucket_of(const struct forest *f, uint64_t hash)
+{
+    size_t i = hash & (f->buckets_room - 1);
+
+    return &f->buckets[i < f->n_buckets ? i : i - f->buckets_room / 2];
+}
+
 /* By hash first: comparing messages is dear. */
 static struct message_node *look_up(const struct forest *f, const struct message_node *parent,
                                     uint64_t hash, const struct message *m)
@@ -131,7 +140,7 @@ static struct message_node *look_up(const struct forest *f, const struct message
 
     if (!f->n_buckets)
         return NULL;
-    for (n = f->buckets[hash & (f->n_buckets - 1)]; n; n = n->chained)
+    for (n = *bucket_of(f, hash); n; n = n->chained)
         if (n->hash == hash && n->parent == parent && message_equal(&n->msg, m, &f->matcher))
             return n;
     return NULL;
@@ -194,21 +203,35 @@ void forest_note_echo(struct forest *f, struct message_node *n)
     n->echoed = map_set(&f->by_echo, str_of((const char *)&n->echo, sizeof(n->echo)), n);
 }
 
-/* All nodes find their new buckets by the hash that they keep. */
+/* Room for one node more, by one bucket more: it gets its nodes out of the one that had them. So a
+ * node costs the same in a large forest (linear hashing: Litwin, VLDB 1980). */
 static void grow(struct forest *f)
 {
-    uint32_t n = f->n_buckets ? f->n_buckets * 2 : BUCKETS_FIRST;
-    struct message_node **fresh = mem_calloc(n, sizeof(struct message_node *));
+    struct message_node **from, **fresh;
 
-    for (size_t i = 0; i < f->nodes.n; i++) {
-        struct message_node *node = f->nodes.at[i];
-
-        node->chained = fresh[node->hash & (n - 1)];
-        fresh[node->hash & (n - 1)] = node;
+    if (f->n_buckets == 0) {
+        f->buckets = mem_calloc(BUCKETS_FIRST, sizeof(struct message_node *));
+        f->n_buckets = f->buckets_room = BUCKETS_FIRST;
+        return;
     }
-    free(f->buckets);
-    f->buckets = fresh;
-    f->n_buckets = n;
+    if (f->n_buckets == f->buckets_room) {
+        f->buckets_room *= 2;
+        f->buckets = mem_realloc_array(f->buckets, f->buckets_room, sizeof(struct message_node *));
+    }
+    from = &f->buckets[f->n_buckets - f->buckets_room / 2];
+    fresh = &f->buckets[f->n_buckets++];
+    *fresh = NULL;
+    while (*from) {
+        struct message_node *n = *from;
+
+        if (bucket_of(f, n->hash) == fresh) {
+            *from = n->chained;
+            n->chained = *fresh;
+            *fresh = n;
+        } else {
+            from = &n->chained;
+        }
+    }
 }
 
 static bool shows_images(const struct message *m)
@@ -242,8 +265,8 @@ static struct message_node *child(struct forest *f, struct message_node *parent,
         if (f->nodes.n >= f->n_buckets)
             grow(f);
         *vec_push(&f->nodes) = n;
-        n->chained = f->buckets[n->hash & (f->n_buckets - 1)];
-        f->buckets[n->hash & (f->n_buckets - 1)] = n;
+        n->chained = *bucket_of(f, n->hash);
+        *bucket_of(f, n->hash) = n;
         parent->recent = n;
     }
     parent->latest = n;

@@ -110,8 +110,8 @@ struct forest {
     VEC(struct message_node *) nodes;     /* by id */
     VEC(struct checkpoint *) checkpoints; /* by id */
     VEC(struct call_record) calls;
-    struct message_node **buckets;
-    uint32_t n_buckets; /* power of two */
+    struct message_node **buckets; /* the nodes by their hash */
+    uint32_t n_buckets, buckets_room;
     struct map by_response;
     struct map by_call; /* id of a tool call -> the newest checkpoint that issued it */
     struct map by_echo; /* node.echo -> the newest generated message with that key */

@@ -36,3 +36,82 @@ TEST(map, agrees_with_a_plain_table)
     cr_assert_eq(m.n, count);
     map_done(&m);
 }
+
+static size_t count_all(const struct map *m)
+{
+    size_t at = 0, n = 0;
+
+    while (map_next(m, &at))
+        n++;
+    return n;
+}
+
+/* While it grows in steps: what is set, replaced, removed and looked up lies in either table. */
+TEST(map, agrees_with_a_plain_table_while_it_grows_in_steps)
+{
+    enum { KEYS = 40000 };
+
+    static char names[KEYS][8];
+    static int values[2];
+    static int *stored[KEYS];
+    struct map m = {0};
+    unsigned rng = 11;
+    size_t count = 0, in_steps = 0;
+
+    for (int i = 0; i < KEYS; i++)
+        (void)snprintf(names[i], sizeof(names[i]), "k%d", i);
+    for (size_t fresh = 0; fresh < KEYS; fresh++) {
+        for (int i = 0; i < 3; i++) {
+            size_t k;
+
+            rng = rng * 1664525u + 1013904223u;
+            k = (rng >> 8) % (fresh + 1);
+            cr_assert_eq(map_get(&m, str_cstr(names[k])), stored[k]);
+            if (i == 0 || (rng & 0x80)) {
+                int *value = &values[rng & 1];
+
+                k = i == 0 ? fresh : k;
+                count += stored[k] == NULL;
+                cr_assert_eq(map_set(&m, str_cstr(names[k]), value), stored[k]);
+                stored[k] = value;
+            } else if ((rng & 0x60) == 0) {
+                count -= stored[k] != NULL;
+                cr_assert_eq(map_take(&m, str_cstr(names[k])), stored[k]);
+                stored[k] = NULL;
+            }
+        }
+        cr_assert_eq(m.n, count);
+        in_steps += m.leaving != NULL;
+        if (fresh % 997 == 0)
+            cr_assert_eq(count_all(&m), count);
+    }
+    cr_assert(in_steps > 1000, "it grew in steps for %zu entries", in_steps);
+    for (size_t k = 0; k < KEYS; k++)
+        cr_assert_eq(map_get(&m, str_cstr(names[k])), stored[k]);
+    cr_assert_eq(count_all(&m), count);
+    map_done(&m);
+    cr_assert(map_bytes(&m) == 0 && m.n == 0);
+}
+
+TEST(map, is_freed_in_the_middle_of_its_growth)
+{
+    enum { KEYS = 1600 };
+
+    static char names[KEYS][8];
+    struct map m = {0};
+
+    for (int i = 0; i < KEYS; i++) {
+        (void)snprintf(names[i], sizeof(names[i]), "k%d", i);
+        (void)map_set(&m, str_cstr(names[i]), names[i]);
+    }
+    while (!m.leaving) { /* the next growth: with entries that replace nothing */
+        static char more[KEYS * 4][8];
+        size_t i = m.n;
+
+        (void)snprintf(more[i], sizeof(more[i]), "m%zu", i);
+        (void)map_set(&m, str_cstr(more[i]), more[i]);
+    }
+    cr_assert_eq(count_all(&m), m.n);
+    map_done(&m);
+    cr_assert_eq(map_get(&m, str_cstr("k1")), NULL);
+}
