@@ -30,12 +30,15 @@ void record_begin(struct buf *b, enum record_type type, struct str id, uint64_t 
 /* NULL becomes an absent text. */
 static void put_json(struct buf *b, const struct json *v)
 {
-    struct buf text = {0};
+    size_t from;
 
-    if (v)
-        json_write(&text, v);
-    record_put_str(b, v ? buf_str(&text) : (struct str){0});
-    buf_done(&text);
+    if (!v) {
+        record_put_str(b, (struct str){0});
+        return;
+    }
+    from = record_open_str(b);
+    json_write(b, v);
+    record_close_str(b, from);
 }
 
 /* The checkpoint whose context this one's starts with, or NULL. */

@@ -8,14 +8,24 @@
 
 #include "worker/tokens/span.h"
 
-/* 7 bits a byte, low ones first; the top bit says that more follow. */
+enum { U_BYTES = 10 }; /* of a number at most */
+
+/* 7 bits a byte, low ones first; the top bit says that more follow. Returns how many bytes. */
+static size_t write_u(char at[U_BYTES], uint64_t v)
+{
+    size_t n = 0;
+
+    for (; v >= 0x80; v >>= 7)
+        at[n++] = (char)(v | 0x80);
+    at[n++] = (char)v;
+    return n;
+}
+
 void record_put_u(struct buf *b, uint64_t v)
 {
-    while (v >= 0x80) {
-        buf_add_c(b, (char)(v | 0x80));
-        v >>= 7;
-    }
-    buf_add_c(b, (char)v);
+    char at[U_BYTES];
+
+    buf_add(b, at, write_u(at, v));
 }
 
 void record_put_u64(struct buf *b, uint64_t v)
@@ -28,6 +38,25 @@ void record_put_str(struct buf *b, struct str s)
     record_put_u(b, s.p ? s.len + 1 : 0);
     if (s.p)
         buf_add_str(b, s);
+}
+
+/* One byte is kept for the length, which is enough for most texts. */
+size_t record_open_str(struct buf *b)
+{
+    buf_add_c(b, 0);
+    return b->len;
+}
+
+void record_close_str(struct buf *b, size_t from)
+{
+    size_t len = b->len - from, n;
+    char length[U_BYTES];
+
+    n = write_u(length, len + 1);
+    (void)buf_reserve(b, n - 1);
+    memmove(b->p + from + n - 1, b->p + from, len);
+    memcpy(b->p + from - 1, length, n);
+    b->len += n - 1;
 }
 
 void record_put_ids(struct buf *b, struct token_span ids)

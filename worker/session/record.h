@@ -18,6 +18,13 @@ struct token_span;
 void record_put_u(struct buf *b, uint64_t v); /* LEB128 */
 void record_put_u64(struct buf *b, uint64_t v);
 void record_put_str(struct buf *b, struct str s); /* absent stays absent */
+
+/* Write a text right into the record: record_open_str returns where it begins, then its bytes are
+ * appended to b, then record_close_str puts their number before them. The record is the same as
+ * with record_put_str. */
+size_t record_open_str(struct buf *b);
+void record_close_str(struct buf *b, size_t from);
+
 void record_put_ids(struct buf *b, struct token_span ids);
 void record_put_floats(struct buf *b, const float *v, size_t n);
 
