@@ -92,20 +92,6 @@ void *mem_to_large_pages(void *p, size_t size_bytes)
     return q;
 }
 
-/* The heap grows by as much, and has it free afterwards. */
-void mem_heap_to_large_pages(size_t size_bytes)
-{
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    void *p = malloc(size_bytes);
-    uintptr_t from = ((uintptr_t)p + page - 1) & ~(page - 1);
-    uintptr_t to = ((uintptr_t)p + size_bytes) & ~(page - 1);
-
-    if (p && from < to)
-        (void)madvise((void *)from, to - from, /* NOLINT(performance-no-int-to-ptr) */
-                      MADV_HUGEPAGE);
-    free(p);
-}
-
 char *mem_strndup(const char *s, size_t len)
 {
     char *p = mem_alloc(len + 1);

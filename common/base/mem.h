@@ -35,11 +35,6 @@ void mem_drop_pages(const char *p, size_t size_bytes);
  * Returns its new place, freed with free(); p itself if the table is small. */
 void *mem_to_large_pages(void *p, size_t size_bytes);
 
-/* Asks for large pages for the next size_bytes that the calling thread takes from the heap (less
- * than M_MMAP_THRESHOLD). Memory that is touched for the first time then costs a page fault for
- * every 2 MiB, not for every 4 KiB. Kernels that give none leave all as it is. */
-void mem_heap_to_large_pages(size_t size_bytes);
-
 /* A NUL-terminated copy of len bytes. */
 char *mem_strndup(const char *s, size_t len);
 char *mem_strdup(const char *s);

@@ -136,13 +136,6 @@ void call_fetchers_limit(struct call_env *env, uint64_t limit_ms);
  * leave by _exit and free nothing that a request uses. */
 unsigned call_helpers_end(struct call_env *env);
 
-/* Sets how this process takes memory from the system: once, at its start. */
-void call_memory_begin(void);
-
-/* Asks for large pages for what calls take next: once, when the model and the sessions are there. A
- * first message of 1 MiB held the loop for 8 ms, most of it page faults. */
-void call_memory_ahead(void);
-
 /* Once a second: so many bytes are held by requests, beside the sessions. When much less is held in
  * all for some seconds than was before, a helper gives the system back what lies free in the heap.
  */

@@ -5,7 +5,6 @@
 
 #include "worker/call/work.h"
 
-#include <limits.h>
 #include <malloc.h>
 #include <stdlib.h>
 
@@ -31,10 +30,6 @@ struct work_job {
 };
 
 enum { TRIM_LEAST = 32 << 20, TRIM_CALLS = 5 };
-
-/* Pieces from the former on are mapped, outside of the heap; so much of the heap as the latter lies
- * in large pages. The kernel may fill again what was given back of such pages: hence not all. */
-enum { MAPPED_FROM = 32 << 20, HEAP_AHEAD = 31 << 20 };
 
 #define TRIM STR("trim") /* the key of its jobs */
 
@@ -274,20 +269,6 @@ unsigned work_fetches(const struct call_env *env, struct str session_id)
 
 /* --- memory --- */
 
-/* A call's arena and buffers are some hundred kilobytes and come and go with every call: taken from
- * the heap, not mapped anew (page faults were a fifth of a call's time). What is free there goes
- * back to the system in a helper: whoever frees would wait for it, eight milliseconds for 64 MB. */
-void call_memory_begin(void)
-{
-    (void)mallopt(M_MMAP_THRESHOLD, MAPPED_FROM);
-    (void)mallopt(M_TRIM_THRESHOLD, INT_MAX);
-}
-
-void call_memory_ahead(void)
-{
-    mem_heap_to_large_pages(HEAP_AHEAD);
-}
-
 /* What requests held and hold no more lies between what others hold. It takes a while, and the heap
  * is locked meanwhile. */
 static void run_trim(struct helper_job *j, void *tool)
@@ -301,7 +282,6 @@ static void on_trimmed(struct helper_job *j, enum helper_end end)
 {
     (void)j;
     (void)end;
-    call_memory_ahead(); /* the heap's free end went, too */
 }
 
 void call_memory_held(struct call_env *env, uint64_t request_bytes)
