@@ -4,6 +4,7 @@
 #include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "door.h"
 #include "router/clients.h"
 #include "router/hub.h"
 #include "router/relay.h"
@@ -28,35 +29,32 @@ struct fixture {
     struct config config;
     struct heritage heritage;
     struct hub hub;
-    char folder[64], path[100];
-    int listen_fd; /* the worker's */
-    int client;    /* our end of the client's connection */
-    int worker;    /* our end of the router's link; -1: none */
+    struct door door; /* the worker's */
+    int client;       /* our end of the client's connection */
+    int worker;       /* our end of the router's link; -1: none */
     char text[8192];
 };
 
 static void open_all(struct fixture *f)
 {
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
     struct loop *l;
     struct err e;
 
     (void)signal(SIGPIPE, SIG_IGN);
-    *f = (struct fixture){.folder = "/tmp/rg_relay_XXXXXX", .client = -1, .worker = -1};
-    cr_assert_not_null(mkdtemp(f->folder));
+    *f = (struct fixture){.client = -1, .worker = -1};
+    door_folder(&f->door);
     f->config.max_body_bytes = 1 << 20;
     f->config.max_header_bytes = 1 << 16;
     f->config.idle_timeout_ms = f->config.header_timeout_ms = f->config.body_timeout_ms =
         f->config.send_timeout_ms = 60000;
-    f->heritage = (struct heritage){
-        .config = &f->config, .board = board_new(), .run_dir = f->folder, .state_dir = f->folder};
+    f->heritage = (struct heritage){.config = &f->config,
+                                    .board = board_new(),
+                                    .run_dir = f->door.folder,
+                                    .state_dir = f->door.folder};
     f->heritage.board->workers = 1;
     f->heritage.board->slots[BOARD_WORKER0].state = BOARD_READY;
-    cr_assert_eq(heritage_socket_path(f->folder, 0, f->path, sizeof(f->path)), 0);
-    (void)snprintf(at.sun_path, sizeof(at.sun_path), "%s", f->path);
-    f->listen_fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    cr_assert_eq(bind(f->listen_fd, (struct sockaddr *)&at, sizeof(at)), 0);
-    cr_assert_eq(listen(f->listen_fd, 8), 0);
+    cr_assert_eq(heritage_socket_path(f->door.folder, 0, f->door.path, sizeof(f->door.path)), 0);
+    door_listen(&f->door);
     l = loop_new(&e);
     hub_init(&f->hub, &f->heritage, l, upstreams_new(&f->heritage, l, &e));
     cr_assert_not_null(f->hub.upstreams, "%s", e.text);
@@ -91,9 +89,7 @@ static void close_all(struct fixture *f)
     board_free(f->heritage.board);
     drop(&f->client);
     drop(&f->worker);
-    drop(&f->listen_fd);
-    (void)unlink(f->path);
-    (void)rmdir(f->folder);
+    door_close(&f->door);
 }
 
 static void say(int fd, const char *text)
@@ -133,8 +129,8 @@ static const char *hear(struct fixture *f, int fd, const char *end)
 static const char *worker_hears(struct fixture *f, const char *end)
 {
     if (f->worker < 0) {
-        wait_for(f, f->listen_fd);
-        f->worker = accept(f->listen_fd, NULL, NULL);
+        wait_for(f, f->door.fd);
+        f->worker = accept(f->door.fd, NULL, NULL);
         cr_assert_geq(f->worker, 0);
     }
     return hear(f, f->worker, end);
@@ -143,6 +139,15 @@ static const char *worker_hears(struct fixture *f, const char *end)
 static void worker_closes(struct fixture *f)
 {
     drop(&f->worker);
+}
+
+/* The worker has the head of a first client's request. */
+static void open_asked(struct fixture *f)
+{
+    open_all(f);
+    client_comes(f);
+    say(f->client, GET);
+    worker_hears(f, "\r\n\r\n");
 }
 
 TEST(relay, requests_share_a_link_and_hop_by_hop_lines_end)
@@ -174,10 +179,7 @@ TEST(relay, what_cannot_have_been_acted_on_is_sent_again_once)
 {
     struct fixture f;
 
-    open_all(&f);
-    client_comes(&f);
-    say(f.client, GET);
-    worker_hears(&f, "\r\n\r\n");
+    open_asked(&f);
     say(f.worker, "HTTP/1.1 199 Retiring\r\n\r\n");
     worker_closes(&f);
     cr_assert(strstr(worker_hears(&f, "\r\n\r\n"), "GET /v1/models"));
@@ -192,10 +194,7 @@ TEST(relay, a_worker_that_may_have_acted_is_not_asked_again)
 {
     struct fixture f;
 
-    open_all(&f);
-    client_comes(&f);
-    say(f.client, GET);
-    worker_hears(&f, "\r\n\r\n");
+    open_asked(&f);
     worker_closes(&f);
     hear(&f, f.client, "\r\n\r\n");
     cr_assert(strstr(f.text, "HTTP/1.1 503 ") == f.text, "%s", f.text);
@@ -206,10 +205,7 @@ TEST(relay, an_answer_that_breaks_off_has_no_end)
 {
     struct fixture f;
 
-    open_all(&f);
-    client_comes(&f);
-    say(f.client, GET);
-    worker_hears(&f, "\r\n\r\n");
+    open_asked(&f);
     say(f.worker, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
     hear(&f, f.client, "abc");
     worker_closes(&f);
@@ -222,10 +218,7 @@ TEST(relay, a_malformed_answer_is_the_workers_fault)
 {
     struct fixture f;
 
-    open_all(&f);
-    client_comes(&f);
-    say(f.client, GET);
-    worker_hears(&f, "\r\n\r\n");
+    open_asked(&f);
     say(f.worker, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab");
     hear(&f, f.client, "\r\n\r\n");
     cr_assert(strstr(f.text, "HTTP/1.1 502 ") == f.text && strstr(f.text, "worker_invalid"), "%s",
@@ -258,10 +251,7 @@ TEST(relay, a_client_that_leaves_takes_its_link_along)
 {
     struct fixture f;
 
-    open_all(&f);
-    client_comes(&f);
-    say(f.client, GET);
-    worker_hears(&f, "\r\n\r\n");
+    open_asked(&f);
     drop(&f.client);
     hear(&f, f.worker, NULL); /* it hears the end */
     cr_assert_eq(f.hub.conn_count, 0u);

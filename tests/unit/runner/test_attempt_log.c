@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "file_text.h"
 #include "runner/attempt_log.h"
 
 /* Writes n bytes, byte i being 'a' + i % 23, in pieces; returns the file. */
@@ -11,8 +12,6 @@ static struct buf written(uint64_t n, size_t piece, struct buf *tail)
     char dir[] = "/tmp/attempt-log-XXXXXX", *bytes = malloc(piece);
     struct attempt_log l;
     struct buf out = {0};
-    size_t got;
-    FILE *f;
 
     cr_assert(mkdtemp(dir));
     attempt_log_open(&l, dir, STR("g"), 0, 1);
@@ -25,11 +24,7 @@ static struct buf written(uint64_t n, size_t piece, struct buf *tail)
     }
     attempt_log_close(&l);
     attempt_log_tail(&l, tail);
-    f = fopen(l.path, "rb");
-    cr_assert(f);
-    while ((got = fread(buf_reserve(&out, 65536), 1, 65536, f)) > 0)
-        out.len += got;
-    fclose(f);
+    cr_assert(file_bytes(l.path, &out));
     unlink(l.path);
     *strrchr(l.path, '/') = '\0';
     rmdir(l.path);

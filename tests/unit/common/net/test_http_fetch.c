@@ -8,6 +8,7 @@
 
 #include "common/net/http_client.h"
 #include "common/os/loop.h"
+#include "door.h"
 #include "testing.h"
 
 /* A server on the client's own loop: it reads once and says `says`. */
@@ -15,8 +16,8 @@ struct fixture {
     struct loop *loop;
     struct http_client *client;
     struct list_head among;
-    char folder[64], path[96];
-    int listen_fd, conn_fd;
+    struct door door;
+    int conn_fd;
     struct loop_io listener, conn;
     const char *says;
     char heard[4096];
@@ -45,7 +46,7 @@ static void on_connection(struct loop_io *io, unsigned events)
     struct err e;
 
     (void)events;
-    f->conn_fd = accept(f->listen_fd, NULL, NULL);
+    f->conn_fd = accept(f->door.fd, NULL, NULL);
     cr_assert_geq(f->conn_fd, 0);
     cr_assert_eq(loop_add(f->loop, &f->conn, f->conn_fd, LOOP_IN | LOOP_LEVEL, on_request, &e), 0);
 }
@@ -53,21 +54,15 @@ static void on_connection(struct loop_io *io, unsigned events)
 static void open_all(struct fixture *f, const char *says)
 {
     struct http_client_options o = {0};
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
     char url[128];
     struct err e;
 
-    *f = (struct fixture){.says = says, .conn_fd = -1, .folder = "/tmp/rg_fetch_XXXXXX"};
-    cr_assert_not_null(mkdtemp(f->folder));
-    (void)snprintf(f->path, sizeof(f->path), "%s/s", f->folder);
-    (void)snprintf(at.sun_path, sizeof(at.sun_path), "%s", f->path);
-    f->listen_fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    cr_assert_eq(bind(f->listen_fd, (struct sockaddr *)&at, sizeof(at)), 0);
-    cr_assert_eq(listen(f->listen_fd, 8), 0);
+    *f = (struct fixture){.says = says, .conn_fd = -1};
+    door_open(&f->door);
     f->loop = loop_new(&e);
     cr_assert_eq(
-        loop_add(f->loop, &f->listener, f->listen_fd, LOOP_IN | LOOP_LEVEL, on_connection, &e), 0);
-    (void)snprintf(url, sizeof(url), "unix:%s", f->path);
+        loop_add(f->loop, &f->listener, f->door.fd, LOOP_IN | LOOP_LEVEL, on_connection, &e), 0);
+    (void)snprintf(url, sizeof(url), "unix:%s", f->door.path);
     cr_assert_eq(http_client_new(f->loop, url, &o, &f->client, &e), 0, "%s", e.text);
 }
 
@@ -77,11 +72,9 @@ static void close_all(struct fixture *f)
     loop_del(f->loop, &f->listener);
     loop_del(f->loop, &f->conn);
     loop_free(f->loop);
-    close(f->listen_fd);
     if (f->conn_fd >= 0)
         close(f->conn_fd);
-    (void)unlink(f->path);
-    (void)rmdir(f->folder);
+    door_close(&f->door);
 }
 
 static void on_answer(void *ctx, int status, struct str body, const struct err *e)

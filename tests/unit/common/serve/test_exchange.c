@@ -15,6 +15,7 @@
 #include "common/net/http1.h"
 #include "common/os/loop.h"
 #include "common/serve/server.h"
+#include "door.h"
 #include "testing.h"
 
 enum { LEFT_BODY = 24 << 20 };
@@ -27,8 +28,7 @@ enum { LOOK_MS = 1, LIMIT_MS = 10000, CHUNK = 64 << 10 };
 struct fixture {
     struct loop *loop;
     struct server *server;
-    char folder[64], path[96];
-    int listen_fd;
+    struct door door;
     struct loop_timer look;
     bool (*wanted)(const struct fixture *f);
     uint64_t limit_ms;
@@ -117,20 +117,14 @@ static void run_until(struct fixture *f, bool (*wanted)(const struct fixture *f)
 static void open_with(struct fixture *f, server_handler_fn handler, bool (*packs)(struct str line))
 {
     struct server_options o = {.max_body_bytes = 1 << 20, .max_connections = 16, .packs = packs};
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
     struct err e;
 
     (void)signal(SIGPIPE, SIG_IGN); /* as every process of ours does */
-    *f = (struct fixture){.folder = "/tmp/rg_serve_XXXXXX"};
-    cr_assert_not_null(mkdtemp(f->folder));
-    (void)snprintf(f->path, sizeof(f->path), "%s/s", f->folder);
-    (void)snprintf(at.sun_path, sizeof(at.sun_path), "%s", f->path);
-    f->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    cr_assert_eq(bind(f->listen_fd, (struct sockaddr *)&at, sizeof(at)), 0);
-    cr_assert_eq(listen(f->listen_fd, 8), 0);
+    *f = (struct fixture){0};
+    door_open(&f->door);
     f->loop = loop_new(&e);
     cr_assert_eq(server_new(f->loop, &o, handler, f, &f->server, &e), 0, "%s", e.text);
-    server_listen(f->server, f->listen_fd);
+    server_listen(f->server, f->door.fd);
 }
 
 static void open_for(struct fixture *f, server_handler_fn handler)
@@ -147,9 +141,7 @@ static void close_all(struct fixture *f)
 {
     server_free(f->server);
     loop_free(f->loop);
-    close(f->listen_fd);
-    (void)unlink(f->path);
-    (void)rmdir(f->folder);
+    door_close(&f->door);
 }
 
 static void say(int fd, const char *text)
@@ -160,11 +152,8 @@ static void say(int fd, const char *text)
 /* A client that has sent its request. */
 static int client(const struct fixture *f, const char *request)
 {
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
-    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    int fd = door_connect(&f->door);
 
-    (void)snprintf(at.sun_path, sizeof(at.sun_path), "%s", f->path);
-    cr_assert_eq(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
     say(fd, request);
     return fd;
 }
@@ -209,6 +198,17 @@ static bool asked_again(const struct fixture *f)
     return f->again == 1;
 }
 
+/* One plain request has come, and waits for its answer. */
+static int open_asked(struct fixture *f)
+{
+    int fd;
+
+    open_all(f);
+    fd = client(f, PLAIN);
+    run_until(f, one_came);
+    return fd;
+}
+
 /* --- answers --- */
 
 TEST(exchange, a_reply_is_delivered)
@@ -217,9 +217,7 @@ TEST(exchange, a_reply_is_delivered)
     struct fixture f;
     int fd;
 
-    open_all(&f);
-    fd = client(&f, PLAIN);
-    run_until(&f, one_came);
+    fd = open_asked(&f);
     cr_assert(str_eq_c(exchange_method(f.x[0]), "GET") && str_eq_c(exchange_path(f.x[0]), "/a") &&
               str_eq_c(exchange_query(f.x[0]), "b=c"));
     exchange_set_header(f.x[0], "x-one", STR("1"));
@@ -271,9 +269,7 @@ TEST(exchange, a_stranded_one_is_answered_and_kept)
     char heard[4096];
     int fd;
 
-    open_all(&f);
-    fd = client(&f, PLAIN);
-    run_until(&f, one_came);
+    fd = open_asked(&f);
     stranded = f.x[0];
     exchange_hold(stranded);
     exchange_set_header(stranded, "X-A", STR("b"));
@@ -339,9 +335,7 @@ TEST(exchange, a_client_that_leaves_is_seen_while_it_waits)
     struct fixture f;
     int fd;
 
-    open_all(&f);
-    fd = client(&f, PLAIN);
-    run_until(&f, one_came);
+    fd = open_asked(&f);
     cr_assert_not(exchange_peer_gone(f.x[0]));
     close(fd);
     cr_assert(exchange_peer_gone(f.x[0]), "the kernel knows at once");
@@ -383,9 +377,7 @@ TEST(exchange, a_pulled_answer_waits_for_its_reader)
     struct fixture f;
     int fd;
 
-    open_all(&f);
-    fd = client(&f, PLAIN);
-    run_until(&f, one_came);
+    fd = open_asked(&f);
     exchange_start(f.x[0], "text/plain");
     exchange_pull(f.x[0], give, &f);
     run_until(&f, stalled);
@@ -488,9 +480,7 @@ TEST(exchange, without_confirmations_the_kernel_is_believed)
     struct fixture f;
     int fd;
 
-    open_all(&f);
-    fd = client(&f, PLAIN);
-    run_until(&f, one_came);
+    fd = open_asked(&f);
     note(&f, f.x[0]);
     cr_assert(exchange_under_way(f.x[0], str_cstr(key_a)));
     cr_assert_not(exchange_under_way(f.x[0], str_cstr(key_b)));
@@ -591,9 +581,7 @@ TEST(exchange, nobody_waits_longer_than_the_limit)
     struct fixture f;
     int fd;
 
-    open_all(&f);
-    fd = client(&f, PLAIN);
-    run_until(&f, one_came);
+    fd = open_asked(&f);
     cr_assert(wait_for(&f, f.x[0], key_a, 5));
     run_until(&f, asked_again);
     cr_assert_not(wait_for(&f, f.x[0], key_a, 5), "it has waited that long in all");

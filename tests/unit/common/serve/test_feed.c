@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "common/serve/exchange.h"
 #include "common/serve/server.h"
+#include "door.h"
 #include "testing.h"
 
 enum { TICK_MS = 5, LOOK_EACH_MS = 1, LOOK_LIMIT_MS = 20000, VIEWERS_MAX = FEED_VIEWERS_MAX + 1 };
@@ -19,8 +20,7 @@ enum { TICK_MS = 5, LOOK_EACH_MS = 1, LOOK_LIMIT_MS = 20000, VIEWERS_MAX = FEED_
 struct feed_room {
     struct loop *loop;
     struct server *server;
-    char folder[64], path[96];
-    int listen_fd;
+    struct door door;
     struct loop_timer look;
     bool (*wanted)(const struct feed_room *r);
     uint64_t limit_ms;
@@ -96,20 +96,14 @@ static void room_until(struct feed_room *r, bool (*wanted)(const struct feed_roo
 static void room_open(struct feed_room *r)
 {
     struct server_options o = {.max_body_bytes = 1 << 20, .max_connections = VIEWERS_MAX + 8};
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
     struct err e;
 
     (void)signal(SIGPIPE, SIG_IGN);
-    *r = (struct feed_room){.folder = "/tmp/rg_feed_XXXXXX"};
-    cr_assert_not_null(mkdtemp(r->folder));
-    (void)snprintf(r->path, sizeof(r->path), "%s/s", r->folder);
-    (void)snprintf(at.sun_path, sizeof(at.sun_path), "%s", r->path);
-    r->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    cr_assert_eq(bind(r->listen_fd, (struct sockaddr *)&at, sizeof(at)), 0);
-    cr_assert_eq(listen(r->listen_fd, 8), 0);
+    *r = (struct feed_room){0};
+    door_open(&r->door);
     r->loop = loop_new(&e);
     cr_assert_eq(server_new(r->loop, &o, room_request, r, &r->server, &e), 0, "%s", e.text);
-    server_listen(r->server, r->listen_fd);
+    server_listen(r->server, r->door.fd);
     feed_init(&r->feed, r->loop, TICK_MS);
     r->feed.write = room_writes;
     r->feed.left = room_left;
@@ -126,9 +120,7 @@ static void room_close(struct feed_room *r)
             close(r->fd[i]);
         buf_done(&r->heard[i]);
     }
-    close(r->listen_fd);
-    (void)unlink(r->path);
-    (void)rmdir(r->folder);
+    door_close(&r->door);
 }
 
 static bool all_came(const struct feed_room *r)
@@ -145,12 +137,9 @@ static bool awaited_is_heard(const struct feed_room *r)
 static int room_ask(struct feed_room *r)
 {
     static const char request[] = "GET /events HTTP/1.1\r\nHost: h\r\n\r\n";
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
     int i = r->n;
 
-    (void)snprintf(at.sun_path, sizeof(at.sun_path), "%s", r->path);
-    r->fd[i] = socket(AF_UNIX, SOCK_STREAM, 0);
-    cr_assert_eq(connect(r->fd[i], (struct sockaddr *)&at, sizeof(at)), 0);
+    r->fd[i] = door_connect(&r->door);
     cr_assert_eq(send(r->fd[i], request, sizeof(request) - 1, MSG_NOSIGNAL),
                  (ssize_t)sizeof(request) - 1);
     while (r->n == i)

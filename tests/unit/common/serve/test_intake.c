@@ -13,6 +13,7 @@
 #include "common/os/loop.h"
 #include "common/serve/exchange.h"
 #include "common/serve/server.h"
+#include "door.h"
 #include "testing.h"
 
 enum { PACKED_BODY = 12 << 20, LIMIT_MS = 10000 };
@@ -22,8 +23,7 @@ enum { PACKED_BODY = 12 << 20, LIMIT_MS = 10000 };
 struct rig {
     struct loop *loop;
     struct server *server;
-    char folder[64], path[96];
-    int listen_fd;
+    struct door door;
     struct loop_timer looking;
     int n; /* requests that came */
     struct exchange *kept;
@@ -57,29 +57,21 @@ static void begin(struct rig *r, server_handler_fn handler, bool (*packs)(struct
                                .max_connections = 16,
                                .packs = packs,
                                .on_unfinished = on_unfinished};
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
     struct err e;
 
     (void)signal(SIGPIPE, SIG_IGN);
-    *r = (struct rig){.folder = "/tmp/rg_intake_XXXXXX"};
-    cr_assert_not_null(mkdtemp(r->folder));
-    (void)snprintf(r->path, sizeof(r->path), "%s/s", r->folder);
-    (void)snprintf(at.sun_path, sizeof(at.sun_path), "%s", r->path);
-    r->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    cr_assert_eq(bind(r->listen_fd, (struct sockaddr *)&at, sizeof(at)), 0);
-    cr_assert_eq(listen(r->listen_fd, 8), 0);
+    *r = (struct rig){0};
+    door_open(&r->door);
     r->loop = loop_new(&e);
     cr_assert_eq(server_new(r->loop, &o, handler, r, &r->server, &e), 0, "%s", e.text);
-    server_listen(r->server, r->listen_fd);
+    server_listen(r->server, r->door.fd);
 }
 
 static void end(struct rig *r)
 {
     server_free(r->server);
     loop_free(r->loop);
-    close(r->listen_fd);
-    (void)unlink(r->path);
-    (void)rmdir(r->folder);
+    door_close(&r->door);
 }
 
 static void on_look(struct loop_timer *t)
@@ -103,16 +95,6 @@ static void wait_for(struct rig *r, int n)
         cr_assert(clock_ms() < limit_ms);
     }
     cr_assert_eq(r->n, n);
-}
-
-static int client(const struct rig *r)
-{
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
-    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-
-    (void)snprintf(at.sun_path, sizeof(at.sun_path), "%s", r->path);
-    cr_assert_eq(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
-    return fd;
 }
 
 static void say(int fd, const char *text)
@@ -156,7 +138,7 @@ static void come_whole(struct rig *r, size_t size)
         body[i] = letter(i);
     (void)snprintf(head, sizeof(head),
                    "POST /a?b HTTP/1.1\r\nHost: h\r\ncontent-LENGTH:  %zu\r\n\r\n", size);
-    fd = client(r);
+    fd = door_connect(&r->door);
     say(fd, head);
     body_seen = body_packed = 0;
     while (n < size || body_seen == 0) {
@@ -226,7 +208,7 @@ TEST(intake, requests_come_in_one_piece_or_by_bytes)
     int fd;
 
     begin(&r, on_request, NULL);
-    fd = client(&r);
+    fd = door_connect(&r.door);
     say(fd, PLAIN "\r\n" PLAIN "POST /a HTTP/1.1\r\nHost: h\r\n");
     wait_for(&r, 2);
     say(fd, "Content-Length: 1\r\n\r\na");
@@ -256,7 +238,7 @@ TEST(intake, a_request_that_came_during_an_answer_is_found_after_it)
     int fd;
 
     begin(&r, keep, NULL);
-    fd = client(&r);
+    fd = door_connect(&r.door);
     say(fd, PLAIN);
     for (int i = 1; i < 5; i++) {
         wait_for(&r, i);
@@ -286,7 +268,7 @@ TEST(intake, a_request_behind_one_that_fills_a_read_is_found)
             uint64_t limit_ms = clock_ms() + LIMIT_MS;
             char *all = malloc(whole + sizeof(PLAIN));
             size_t len = whole + sizeof(PLAIN) - 1, sent = 0;
-            int fd = client(&r), head;
+            int fd = door_connect(&r.door), head;
 
             memset(all, 'x', whole);
             head = snprintf(
@@ -331,7 +313,7 @@ TEST(intake, no_turn_reads_all_that_a_peer_has_sent)
 
         begin(&r, on_request, NULL);
         server_limit_bodies(r.server, 4 << 20, 0);
-        fd = client(&r);
+        fd = door_connect(&r.door);
         (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
         say(fd, heads[i]);
         while (sent < WHOLE) {

@@ -1,27 +1,9 @@
 /* tests/data/api/bad_requests.jsonl: every one is refused, and the error names the field. */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "common/codec/json.h"
+#include "file_text.h"
 #include "testing.h"
 #include "worker/dialect/writers.h"
 #include "worker/request/chat_request.h"
-
-static struct str read_file(const char *path)
-{
-    struct buf b = {0};
-    FILE *f = fopen(path, "rb");
-    size_t n;
-
-    cr_assert_not_null(f, "%s", path);
-    do {
-        n = fread(buf_reserve(&b, 65536), 1, 65536, f);
-        b.len += n;
-    } while (n);
-    fclose(f);
-    n = b.len;
-    return str_of(buf_take(&b), n);
-}
 
 static const struct dialect *dialect_named(struct str name)
 {
@@ -69,8 +51,8 @@ static void check_line(struct str line)
 
 TEST(bad_requests, each_names_its_field)
 {
-    struct str text = read_file(RG_TEST_DATA "/api/bad_requests.jsonl");
-    struct str rest = text;
+    struct arena a = {0};
+    struct str rest = file_text(&a, RG_TEST_DATA "/api/bad_requests.jsonl");
     int n = 0;
 
     while (rest.len) {
@@ -81,5 +63,5 @@ TEST(bad_requests, each_names_its_field)
         n++;
     }
     cr_assert_geq(n, 120);
-    free((void *)(uintptr_t)text.p);
+    arena_done(&a);
 }

@@ -34,7 +34,4 @@ const struct json *talk_tools(struct arena *a);
 const char *talk_folder(struct arena *a, struct str template_text, const struct json *special);
 void talk_remove(const char *dir);
 
-/* A file's bytes in the arena; absent when there is none. */
-struct str talk_read(struct arena *a, const char *path);
-
 #endif

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "file_text.h"
 #include "talk.h"
 #include "testing.h"
 #include "worker/model/model_internal.h"
@@ -167,7 +168,7 @@ static struct model *load(struct arena *a, const char *path, const char *tool, c
     struct model *m = NULL;
     struct err e = {0};
 
-    *dir = talk_folder(a, talk_read(a, path),
+    *dir = talk_folder(a, file_text(a, path),
                        parsed(a, "{\"bos_token\":\"<s>\",\"eos_token\":\"<|turn_end|>\"}"));
     if (model_load(&(struct model_options){.dir = *dir, .tool_parser = tool}, &m, &e) != 0)
         m = NULL;
@@ -230,7 +231,7 @@ TEST(round_trip, every_familys_own_calls_are_read_back)
             expect_calls(paths[i], &s, talks[k]);
             seen_done(&s);
         }
-        if (str_find(talk_read(&a, paths[i]), STR("reasoning_content"), 0) != SIZE_MAX) {
+        if (str_find(file_text(&a, paths[i]), STR("reasoning_content"), 0) != SIZE_MAX) {
             struct seen s = {.n = 0};
 
             read_answer(m, &a, talks[0], "Look it up.", &s);

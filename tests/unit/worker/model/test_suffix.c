@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "common/base/vec.h"
+#include "file_text.h"
 #include "talk.h"
 #include "testing.h"
 #include "worker/model/model_internal.h"
@@ -192,7 +193,7 @@ static void one_template(const char *name, const struct json *specials, struct t
     struct err e;
 
     (void)snprintf(path, sizeof(path), "%s/data/templates/%s.jinja", RG_SHARED, name);
-    o.dir = talk_folder(&a, talk_read(&a, path), json_get(specials, name));
+    o.dir = talk_folder(&a, file_text(&a, path), json_get(specials, name));
     cr_assert_eq(model_load(&o, &m, &e), 0, "%s: %s", name, e.text);
     t = talk_with(m, 160, 11);
     if (t.wrong) /* some templates print the time: a second that passed between is no fault */
@@ -216,7 +217,7 @@ TEST(suffix, every_real_template_keeps_the_law)
     struct tally sum = {0};
     struct arena a = {0};
     const struct json *specials = NULL;
-    struct str text = talk_read(&a, RG_SHARED "/data/corpus/render.special_tokens.json");
+    struct str text = file_text(&a, RG_SHARED "/data/corpus/render.special_tokens.json");
     int n = scandir(RG_SHARED "/data/templates", &list, NULL, alphasort);
 
     if (n <= 0 || !text.p) {

@@ -315,20 +315,3 @@ void talk_remove(const char *dir)
     }
     (void)rmdir(dir);
 }
-
-struct str talk_read(struct arena *a, const char *path)
-{
-    FILE *f = fopen(path, "rb");
-    struct buf b = {0};
-    struct str ret;
-    size_t n;
-
-    if (!f)
-        return (struct str){0};
-    while ((n = fread(buf_reserve(&b, 65536), 1, 65536, f)) > 0)
-        b.len += n;
-    (void)fclose(f);
-    ret = arena_str(a, buf_str(&b));
-    buf_done(&b);
-    return ret;
-}

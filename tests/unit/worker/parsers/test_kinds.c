@@ -3,6 +3,7 @@
 
 #include "common/base/attrs.h"
 #include "common/base/buf.h"
+#include "file_text.h"
 #include "testing.h"
 #include "worker/parsers/core.h"
 #include "worker/parsers/parser.h"
@@ -152,14 +153,10 @@ TEST(kinds, real_templates)
     for (size_t i = 0; i < ARRAY_LEN(want); i++) {
         struct buf b = {0};
         char path[400];
-        FILE *f;
 
         snprintf(path, sizeof(path), "%s/data/templates/%s.jinja", RG_SHARED, want[i].file);
-        f = fopen(path, "rb");
-        if (!f)
+        if (!file_bytes(path, &b))
             cr_skip_test("no %s", path);
-        b.len = fread(buf_reserve(&b, 1 << 20), 1, 1 << 20, f);
-        fclose(f);
         parser_detect(buf_str(&b), &tool, &reasoning);
         cr_expect_eq(tool, want[i].tool, "%s: %s", want[i].file, tool_kind_name(tool));
         cr_expect_eq(reasoning, want[i].reasoning, "%s: %s", want[i].file,

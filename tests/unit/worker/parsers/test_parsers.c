@@ -10,6 +10,7 @@
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/codec/json.h"
+#include "file_text.h"
 #include "testing.h"
 #include "worker/parsers/parser.h"
 
@@ -300,22 +301,6 @@ static void check_file(const char *name, struct str text)
     }
 }
 
-static struct str read_file(const char *path)
-{
-    struct buf b = {0};
-    FILE *f = fopen(path, "rb");
-    size_t n;
-
-    cr_assert_not_null(f, "%s", path);
-    do {
-        n = fread(buf_reserve(&b, 65536), 1, 65536, f);
-        b.len += n;
-    } while (n);
-    fclose(f);
-    n = b.len;
-    return str_of(buf_take(&b), n);
-}
-
 /* One test per file, so that Criterion runs them side by side. */
 static void run_file(const char *name)
 {
@@ -323,13 +308,11 @@ static void run_file(const char *name)
     char path[512];
     struct str text, tools_text;
 
-    tools_text = read_file(RG_TEST_DATA "/parsers/tools.json");
+    tools_text = file_text(&a, RG_TEST_DATA "/parsers/tools.json");
     cr_assert_eq(json_parse(&a, tools_text, &tools, NULL), 0);
     snprintf(path, sizeof(path), "%s/parsers/%s.txt", RG_TEST_DATA, name);
-    text = read_file(path);
+    text = file_text(&a, path);
     check_file(name, text);
-    free((void *)(uintptr_t)text.p);
-    free((void *)(uintptr_t)tools_text.p);
     arena_done(&a);
 }
 

@@ -4,28 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "file_text.h"
 #include "testing.h"
-
-static struct str read_file(struct arena *a, const char *path)
-{
-    FILE *f = fopen(path, "rb");
-    struct buf b = {0};
-    struct str ret;
-    size_t n;
-
-    if (!f)
-        return (struct str){0};
-    while ((n = fread(buf_reserve(&b, 65536), 1, 65536, f)) > 0)
-        b.len += n;
-    (void)fclose(f);
-    ret = arena_str(a, buf_str(&b));
-    buf_done(&b);
-    return ret;
-}
 
 static const struct json *read_json(struct arena *a, const char *path)
 {
-    struct str text = read_file(a, path);
+    struct str text = file_text(a, path);
     const struct json *ret = NULL;
 
     if (text.p)
@@ -100,7 +84,7 @@ static bool line_holds(struct arena *a, const struct json *line, const struct js
 static void run_lines(const char *cases, const char *context)
 {
     struct arena files = {0};
-    struct str rest = read_file(&files, cases), line;
+    struct str rest = file_text(&files, cases), line;
     const struct json *dflt = read_json(&files, context);
     unsigned n = 0, bad = 0;
 
@@ -201,9 +185,9 @@ static unsigned run_corpus(const char *name, const struct json *convs, const str
     unsigned bad = 0;
 
     (void)snprintf(path, sizeof(path), "%s/data/templates/%s.jinja", RG_SHARED, name);
-    source = read_file(&files, path);
+    source = file_text(&files, path);
     (void)snprintf(path, sizeof(path), "%s/data/corpus/render/%s.jsonl", RG_SHARED, name);
-    rest = read_file(&files, path);
+    rest = file_text(&files, path);
     while (next_line(&rest, &line)) {
         struct arena a = {0};
         const struct json *c;

@@ -8,20 +8,16 @@
 #include <stdlib.h>
 
 #include "common/base/vec.h"
+#include "file_text.h"
 #include "testing.h"
 #include "worker/tokens/span.h"
 #include "worker/tokens/tokenizer.h"
 
 static inline struct buf kit_file(const char *path)
 {
-    FILE *f = fopen(path, "rb");
     struct buf b = {0};
-    size_t n;
 
-    cr_assert(f, "%s", path);
-    while ((n = fread(buf_reserve(&b, 65536), 1, 65536, f)) > 0)
-        b.len += n;
-    fclose(f);
+    cr_assert(file_bytes(path, &b), "%s", path);
     return b;
 }
 
