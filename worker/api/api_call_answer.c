@@ -1,5 +1,6 @@
 /* One HTTP answer of a model call: its events, through the dialect's writer, to the exchange.
- * on_finish comes after the commit is durable, so what it sends is never lost. */
+ * on_finish comes when the commit is as durable as --durability promises; a stream's deltas came
+ * before. */
 
 #include "common/base/log.h"
 #include "common/serve/exchange.h"

@@ -1,5 +1,5 @@
-/* The last steps but one: what the engine gave becomes a record, in the journal and applied, and as
- * durable as promised before anybody sees the end. */
+/* The steps COMMIT, DURABLE and FINISH: what the engine gave becomes a record, in the journal and
+ * applied, and as durable as promised before anybody sees the end. */
 #include "common/base/clock.h"
 #include "worker/call/answer_check.h"
 #include "worker/call/call_env.h"

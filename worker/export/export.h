@@ -1,6 +1,6 @@
 /*
- * struct export: one session's trajectories on their way out, in one of the formats of the spec
- * (trajectories, section 2). It pins the session, fixes which branches go out when it is made, and
+ * struct export: one session's trajectories on their way out, in one of the formats of
+ * docs/trajectories.md. It pins the session, fixes which branches go out when it is made, and
  * then yields bytes in slices, so that ten thousand trajectories never hold the loop: pull with
  * export_next until it says 1. One export of a session may run beside its live calls; what is
  * committed meanwhile is not in it.
@@ -129,8 +129,9 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
                const struct export_options *o, struct export **ret, struct err *e);
 
 /* Appends the next bytes, stopping soon after `budget_bytes` of output or of work: 1 done, 0 more
- * (it may have appended nothing yet), -1 ERR_UNASSEMBLABLE: a trajectory breaks an invariant of the
- * spec, or (strict) cannot be a sample as it was captured. */
+ * (it may have appended nothing yet), -1 ERR_UNASSEMBLABLE: a trajectory breaks what
+ * always holds (docs/trajectories.md, section 2), or (strict) cannot be a sample as it was
+ * captured. */
 int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct err *e);
 
 /* What merging did beyond any export of the session before, known at the end: answers put in place

@@ -1,4 +1,4 @@
-/* The native JSON of an export: envelope, trajectories, summary (spec trajectories, section 1). */
+/* The native JSON of an export: envelope, trajectories, summary (docs/trajectories.md). */
 #include <stdio.h>
 
 #include "common/codec/json.h"

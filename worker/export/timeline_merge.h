@@ -1,8 +1,8 @@
 /*
- * Timelines merged (spec sessions, 5.4): every answer of the session is a timeline, its messages
- * and itself. From the newest to the oldest, one is absorbed by the newest kept one whose first
- * messages equal all of its own; where it wrote a message that the keeper only saw, the keeper
- * takes author, ids and logprobs.
+ * Timelines merged (docs/sessions.md, section 3): every answer of the session is a timeline, its
+ * messages and itself. From the newest to the oldest, one is absorbed by the newest kept one whose
+ * first messages equal all of its own; where it wrote a message that the keeper only saw, the
+ * keeper takes author, ids and logprobs.
  */
 #ifndef RG_EXPORT_TIMELINE_MERGE_H
 #define RG_EXPORT_TIMELINE_MERGE_H

@@ -146,9 +146,10 @@ bool trajectory_audit_kept(const struct trajectory_input *in, struct trajectory 
 /* Fills r->drift from the audit when drift_next has had its end, and keeps it for later exports. */
 void trajectory_audited(struct drift_audit *audit, struct arena *a, struct trajectory *r);
 
-/* The invariants of the spec (trajectories, section 1) on one that is built: lengths, whose ids a
- * mask-1 run holds, and that every answer was asked for with exactly the ids that stand before it.
- * ERR_UNASSEMBLABLE when one does not hold; another one when the turns cannot be read back. */
+/* Checks what always holds (docs/trajectories.md, section 2) on one that is built: lengths, whose
+ * ids a mask-1 run holds, and that every answer was asked for with exactly the ids that stand
+ * before it. ERR_UNASSEMBLABLE when one does not hold; another one when the turns cannot be read
+ * back. */
 int trajectory_check(const struct trajectory_input *in, const struct trajectory *r, struct err *e);
 
 /* What can be told of one checkpoint without building: its prompt is what its parent left and its

@@ -137,7 +137,7 @@ int model_canonical_part(struct model_scratch *s, struct str text, size_t *at,
 
 /* How the checkpoint that is built on ended. */
 struct model_tail {
-    struct token_span last; /* its last ids, at least the last 8 when it has them */
+    struct token_span last; /* its last ids; only the last one is looked at */
     bool cut;               /* the turn did not end at one of the model's stop ids */
 };
 

@@ -8,6 +8,9 @@
  *   residency_watch -> on_evict -> session_evict                    (out)
  *   residency_ready -> read_slice -> on_record -> session_apply     (back; on_load goes on)
  *
+ * What is read back may push others out (read_slice -> make_room). Finalized sessions leave
+ * besides, when nobody has read them for a while (session_sweep in session/store.c).
+ *
  * Payloads of sessions in memory come back at once, within the step that needs them (read_back). */
 
 #include "worker/residency/residency.h"
@@ -89,7 +92,7 @@ static uint64_t held(const struct residency *r)
 }
 
 /* Some of the sessions, until they fit beside the requests. */
-static size_t evict(struct residency *r)
+static size_t evict_some(struct residency *r)
 {
     uint64_t room = r->limit - r->limit / 8, others = held_by_requests(r);
 
@@ -109,7 +112,7 @@ static size_t make_room(struct residency *r)
 
     if (!r->limit || held(r) < high_water(r))
         return 0;
-    n = evict(r);
+    n = evict_some(r);
     count(r);
     return n;
 }
@@ -307,7 +310,7 @@ void residency_evicts(struct residency *r)
 static void on_evict(struct loop_task *t)
 {
     struct residency *r = CONTAINER_OF(t, struct residency_tasks, evict)->of;
-    size_t n = evict(r);
+    size_t n = evict_some(r);
 
     count(r);
     if (n == SPILL_STEP) {

@@ -55,11 +55,11 @@ struct checkpoint_rows {
 
 /* One generated answer. */
 struct checkpoint {
-    uint32_t id;   /* order of commits */
-    uint32_t seq;  /* order of commits and refreshes: the newest wins */
-    uint32_t call; /* index into forest.calls */
-    uint32_t answer;
-    uint32_t depth; /* generated checkpoints on the path, this one included */
+    uint32_t id;     /* order of commits */
+    uint32_t seq;    /* order of commits and refreshes: the newest wins */
+    uint32_t call;   /* index into forest.calls */
+    uint32_t answer; /* which of its call's, from 0 */
+    uint32_t depth;  /* generated checkpoints on the path, this one included */
     struct checkpoint *parent;
     struct message_node *node; /* of the assistant message; NULL: a completion without history */
     struct checkpoint *older;  /* previous checkpoint at the same node */

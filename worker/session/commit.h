@@ -37,6 +37,8 @@
  *
  * RECORD_CREATE, behind the head: options (JSON); from version 2 on the fingerprint of the model:
  * tokenizer(8) special(8) template(8).
+ * RECORD_REWARD, behind the head: response-id (absent: the session's own reward), reward (JSON).
+ * RECORD_END, behind the head: how flags reason head reward (JSON, may be absent).
  * RECORD_ORIGIN (a session of version 1 was adopted), behind the head: a fingerprint.
  * RECORD_SCORE, behind the head: what engine top-k checkpoint n, n floats, ids of the alternatives
  * (n x top-k), as many floats.
@@ -87,13 +89,13 @@ enum {
     COMMIT_KEY = 1024,
     COMMIT_KEPT = 2048, /* the chain that is closed loses its last answer */
     COMMIT_SENT = 4096,
-    COMMIT_BASIS = 8192,     /* what the engine told of each answer's logprobs, and of its cache */
-    COMMIT_DROPPED = 16384,  /* the request had fields that were dropped */
-    COMMIT_ODDS = 32768,     /* what else could have been sampled is kept of some answer */
-    COMMIT_ASKED = 524288,   /* some answer's engine was asked for a basis of its logprobs */
+    COMMIT_BASIS = 8192,    /* what the engine told of each answer's logprobs, and of its cache */
+    COMMIT_DROPPED = 16384, /* the request had fields that were dropped */
+    COMMIT_ODDS = 32768,    /* what else could have been sampled is kept of some answer */
+    COMMIT_DRIFT = 65536,   /* the engine made other tokens of the images of some answer's prompt */
+    COMMIT_POOL = 131072,   /* the new environment is another pool's than the policy's */
     COMMIT_INDEXER = 262144, /* the indexer's top-k is kept of some answer */
-    COMMIT_POOL = 131072,    /* the new environment is another pool's than the policy's */
-    COMMIT_DRIFT = 65536, /* the engine made other tokens of the images of some answer's prompt */
+    COMMIT_ASKED = 524288,   /* some answer's engine was asked for a basis of its logprobs */
 };
 
 /* What becomes of an answer whose text the node already holds (idempotent_retry). */

@@ -173,7 +173,7 @@ static bool may_go(const struct session *s)
 }
 
 /* The row is what lists show while it is away. */
-static void evict(struct session *s)
+static void evict_content(struct session *s)
 {
     struct buf row = {0};
 
@@ -191,7 +191,7 @@ static void evict(struct session *s)
 void session_rest(struct session *s)
 {
     if (s->store->evicts && s->residence == RESIDENT && may_go(s))
-        evict(s);
+        evict_content(s);
 }
 
 /* The first one from `s` (or NULL) on, in the order of use, that may be evicted. */
@@ -219,7 +219,7 @@ size_t session_evict(struct session_store *st, uint64_t bytes, size_t max)
         } else if (s) {
             struct session *next = first_idle(LIST_NEXT_OF(&st->lru, s, struct session, lru));
 
-            evict(s);
+            evict_content(s);
             s = next;
         } else {
             break;

@@ -5,7 +5,8 @@
  * the pool of engines that answers, which must be equal for a checkpoint to be reusable), keyed by
  * (parent, message key): a request is matched in one walk whatever the number of branches;
  * - checkpoints (struct checkpoint): one generated answer each, hanging at the node of their
- * assistant message, linked to the checkpoint they were built on. A checkpoint stores only what it
+ * assistant message (at none for a completion, which has no messages), linked to the checkpoint
+ * they were built on. A checkpoint stores only what it
  * added after its parent's tokens (after dropping `trim` of them): `context` (mask 0) and the
  * sampled ids. Context that another checkpoint already has is shared, not copied (struct
  * context_run). Ids, logprobs and experts lie in payloads, which may be out of memory (payload.h).
@@ -82,7 +83,7 @@ struct prompt_env {
     struct message_node root;
 };
 
-/* One committed call. */
+/* One committed call; its answers are checkpoints, none when it was exhausted. */
 struct call_record {
     uint64_t number;
     uint64_t body_hash[2];

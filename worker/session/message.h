@@ -1,6 +1,6 @@
 /*
- * struct message: one chat message prepared for comparing under a matcher (spec sessions,
- * section 3). It borrows from the JSON value it was read from; texts that must be put together
+ * struct message: one chat message prepared for comparing under a matcher (docs/sessions.md,
+ * section 2). It borrows from the JSON value it was read from; texts that must be put together
  * (lists of parts, --ignore-cch) are made in the given arena. What is compared is not what is
  * stored, sent or exported: that stays `json`.
  */

@@ -46,7 +46,7 @@ struct plan {
     /* where it stands */
     struct checkpoint *parent;   /* NULL: full render */
     struct checkpoint *held;     /* the payloads of its path stay in memory */
-    uint32_t covered;            /* messages inside parent */
+    uint32_t covered;            /* first messages of the request that parent's ids hold */
     struct message_node *prompt; /* deepest node of the walk; new messages hang below */
     struct chain *chain;         /* chains: continued or rolled back, or NULL */
     bool rollback;               /* chains: the chain's last assistant is dropped */

@@ -1,5 +1,5 @@
 /*
- * struct policy: how requests attach to what a session remembers (spec sessions, section 5). A
+ * struct policy: how requests attach to what a session remembers (docs/sessions.md, section 3). A
  * policy chooses the position of a plan, says at commit time whether that position still holds,
  * books a committed checkpoint, and names the branches of an export. It knows the forest; it does
  * not know HTTP, the engine, records or formats.

@@ -1,5 +1,5 @@
 /* The first half of a call: where it stands, which ids go to the engine, how long it may get.
- * What is found out is kept in a plan (policy.h), which the second half (commit.c) records.
+ * What is found out is kept in a plan (plan.h), which the second half (commit.c) records.
  *
  *   session_prepare_begin    on the loop: position (walk, policy, cause), stored ids are copied
  *   session_prepare_render   on the loop or in a helper: the prompt, from the model's template

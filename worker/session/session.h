@@ -2,8 +2,9 @@
  * Sessions of one worker: what is remembered, where a request attaches, what a commit adds.
  * Single-threaded, no I/O, no clock (times are arguments), no HTTP, no engine.
  *
- * Life of a call:   session_prepare -> (engine) -> session_commit -> journal -> session_apply
- *                                        \-> session_release (error, cancel, client gone)
+ * Life of a call:   session_prepare_begin, _render, _end (session_prepare: all three at once)
+ *                     -> (engine) -> session_commit -> journal -> session_apply
+ *                           \-> session_release (error, cancel, client gone)
  * All lasting change goes through records: session_commit and the other *_record functions only
  * WRITE a record (bytes for the journal) and change nothing; session_apply is the one mutator,
  * used live and in replay alike, so a replayed session cannot differ from the live one. Caller's

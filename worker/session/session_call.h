@@ -1,7 +1,8 @@
 /*
- * A call of a session, from where it attaches to what it adds: session_prepare makes a plan, the
- * engine answers, session_commit (session_answer.h) writes the record (session.h has the order); or
- * session_release gives the plan back.
+ * A call of a session, from where it attaches to what it adds: session_prepare_begin makes a plan,
+ * session_prepare_render and session_prepare_end complete it (session_prepare: all three at once),
+ * the engine answers, session_commit (session_answer.h) writes the record (session.h has the
+ * order); or session_release gives the plan back.
  */
 #ifndef RG_SESSION_SESSION_CALL_H
 #define RG_SESSION_SESSION_CALL_H

@@ -306,9 +306,10 @@ static void leave(struct session *s)
     session_maybe_free(s);
 }
 
-/* Finalized sessions leave memory soon where a journal has them for whoever asks again; without
- * one they stay as long as an idle session would. */
-static void evict(struct session_store *st, uint64_t now_ms)
+/* Finalized sessions that nobody has read for a while leave: soon where a journal has them for
+ * whoever asks again (session_revive), else as late as an idle session ends. With the option `hold`
+ * the session keeps its entry and loses its content. */
+static void evict_finalized(struct session_store *st, uint64_t now_ms)
 {
     struct session *s, *next;
 
@@ -350,7 +351,7 @@ uint64_t session_make_room(struct session_store *st, uint64_t tokens)
 /* Once in a while: who has been kept long enough goes. */
 void session_sweep(struct session_store *st, uint64_t now_ms)
 {
-    evict(st, now_ms);
+    evict_finalized(st, now_ms);
     /* Sessions end in the order of their tombstones, so the queue's front tells both. */
     for (const struct tombstone *t = st->oldest; t; t = t->next) {
         struct session *s = map_get(&st->sessions, t->id);
