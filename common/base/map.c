@@ -25,7 +25,7 @@ enum { AT_ONCE = 2048, STEP = 8 };
 
 struct map_leaving {
     struct map_table table;
-    size_t at;   /* the next slot to move; the one before it is free */
+    size_t at;   /* the next slot to move; it is free, so no row goes across it */
     size_t left; /* slots to move */
 };
 
@@ -112,7 +112,7 @@ static void move(struct map *m, size_t n)
         leaving_free(m);
 }
 
-/* Makes a table twice as large, and begins to empty the one before behind a free slot of it. */
+/* Makes a table twice as large, and begins to empty the one before at a free slot of it. */
 static void grow(struct map *m)
 {
     struct map_leaving *o;
