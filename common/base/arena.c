@@ -152,6 +152,32 @@ struct str arena_printf(struct arena *a, const char *fmt, ...)
     return str_of(p, (size_t)n);
 }
 
+/* The newest chunk of an arena is the one that is filled: of both, the one with more room left. */
+void arena_take(struct arena *to, struct arena *from)
+{
+    struct arena_chunk *last = from->chunks;
+    bool fills = !to->chunks || from->end - from->at > to->end - to->at;
+
+    CHECK(!from->held);
+    if (!last)
+        return;
+    while (last->next)
+        last = last->next;
+    if (fills) {
+        last->next = to->chunks;
+        to->chunks = from->chunks;
+        to->at = from->at;
+        to->end = from->end;
+    } else {
+        last->next = to->chunks->next;
+        to->chunks->next = from->chunks;
+    }
+    to->used_bytes += from->used_bytes;
+    count_held(to, to->held_bytes, to->held_bytes + from->held_bytes);
+    count_held(from, from->held_bytes, 0);
+    *from = (struct arena){0};
+}
+
 /* Its room is not the budget's. */
 void arena_hold(struct arena *a, void (*let)(void *thing), void *thing)
 {

@@ -82,6 +82,10 @@ char *arena_cstr(struct arena *a, struct str s);
  */
 void arena_hold(struct arena *a, void (*let)(void *thing), void *thing);
 
+/* What `from` has handed out becomes part of `to`, which gives it back with the rest; nothing is
+ * copied or moved. `from` is empty afterwards, and holds nothing before (arena_hold). */
+void arena_take(struct arena *to, struct arena *from);
+
 /* Formats into the arena. */
 struct str arena_printf(struct arena *a, const char *fmt, ...) RG_PRINTF(2, 3);
 

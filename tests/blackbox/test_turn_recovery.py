@@ -1,11 +1,13 @@
 """A worker that dies loses nothing that was answered: sessions go on from the journal with their
 exact tokens; torn tails are cut; durability levels."""
+import json
 import os
 import signal
+import subprocess
 
 import pytest
 
-from gateway import pause, wait_until
+from gateway import BINARY, pause, wait_until
 from test_streaming import new, open_chat, user
 from test_turn_cancel import inflight
 
@@ -41,6 +43,43 @@ def test_sessions_go_on_with_exact_tokens_after_kill_9(start, durability):
     assert usage["prompt_tokens_details"]["cached_tokens"] == len(before["accumulated_token_ids"])
     known = before["accumulated_token_ids"]
     assert records(gateway, s)["records"][-1]["prompt_ids"][:len(known)] == known
+
+
+def kinds(gateway, session):
+    """Of the session's records in the journal."""
+    dumped = subprocess.run([str(BINARY), "journal", "dump", f"{gateway.folder}/state/worker-0"], capture_output=True, text=True,
+                            timeout=60, check=True).stdout
+    return [json.loads(line)["kind"] for line in dumped.splitlines() if session["session_id"] in line]
+
+
+@pytest.mark.parametrize("durability", ["process", "power", "none"])
+def test_long_new_texts_are_recorded_in_parts(start, durability):
+    """Before their commit; they are whole after kill -9, in a fork and in a snapshot."""
+    gateway = start(engine="builtin:echo,delay_ms=1", workers=1, durability=durability, context_length=4_000_000)
+    s = new(gateway)
+    messages = [{"role": "system", "content": "\u00e9\"\n" + "0123456789 " * 30_000}, *user("abc " * 100_000)]
+    for turn in range(2):
+        a = gateway.chat(s, messages, max_tokens=8)
+        assert a.status == 200, a.text
+        messages = [*messages, a.json()["choices"][0]["message"], *user(f"{turn} " * 200_000)]
+    whole = records(gateway, s)
+    stored = gateway.get(f"/sessions/{s['session_id']}/trajectories").json()["trajectories"][0]["messages"]
+    assert [m["content"] for m in stored] == [m["content"] for m in messages[:-1]]
+    if durability == "none":
+        return
+    # 730 KB of new texts, then 400 KB
+    assert kinds(gateway, s) == ["create", "texts", "texts", "texts", "commit", "texts", "texts", "commit"]
+    kill_worker(gateway)
+    assert records(gateway, s) == whole
+    fork = gateway.post(f"/sessions/{s['session_id']}/fork", {}).json()
+    snapshot = gateway.get(f"/sessions/{s['session_id']}/snapshot").json()
+    copy = gateway.post("/sessions/import", snapshot).json()
+    for one in (s, fork, copy):
+        told = gateway.get(f"/sessions/{one['session_id']}/trajectories").json()["trajectories"][0]
+        assert [m["content"] for m in told["messages"]] == [m["content"] for m in messages[:-1]]
+        a = gateway.chat(one, messages, max_tokens=8)
+        cached = a.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+        assert a.status == 200 and cached == len(whole["accumulated_token_ids"])
 
 
 def test_ended_sessions_stay_ended_and_exports_stay(start):

@@ -44,6 +44,7 @@ void model_call_free(struct model_call *t)
     env->n_running--;
     metrics_move(env->page, METRIC_calls_inflight, -1);
     loop_timer_stop(env->loop, &t->timers->rejoin);
+    loop_task_cancel(env->loop, &t->timers->texts);
     loop_task_cancel(env->loop, &t->timers->fail);
     for (uint32_t i = 0; i < t->n_samples; i++)
         sample_end(&t->samples[i]);
@@ -117,6 +118,6 @@ void model_call_answered(struct model_call *t)
     if (!t->listeners && !t->env->finish_on_disconnect)
         return;
     call_trace_mark(t, CALL_ANSWERED);
-    t->step = STEP_AT_COMMIT;
+    t->step = STEP_AT_TEXTS;
     model_call_advance(t);
 }

@@ -1,5 +1,5 @@
-/* The steps COMMIT, DURABLE and FINISH: what the engine gave becomes a record, in the journal and
- * applied, and as durable as promised before anybody sees the end. */
+/* The steps COMMIT, DURABLE and FINISH: what the engine gave becomes a record, in the
+ * journal and applied, and as durable as promised before anybody sees the end. */
 #include "common/base/clock.h"
 #include "worker/call/answer_check.h"
 #include "worker/call/call_env.h"
@@ -63,8 +63,6 @@ static int record_commit(struct model_call *t, const struct session_answer *answ
     return rc;
 }
 
-/* From here on no client that leaves stops the call, only a bad answer or a full disk does: what
- * was sampled is on record before the end of the answer is told. */
 enum step_result step_commit(struct model_call *t)
 {
     struct session_answer *answers = arena_calloc(&t->arena, t->n_samples, sizeof(*answers));

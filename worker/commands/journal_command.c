@@ -15,6 +15,7 @@
 #include "common/os/loop.h"
 #include "common/proc/config.h"
 #include "worker/commands/replayed.h"
+#include "worker/session/session.h"
 
 struct journal_tally {
     const char *dir;
@@ -25,11 +26,8 @@ struct journal_tally {
 /* Counts the record; dump prints one line of JSON for it. */
 static void on_record(void *ctx, const struct scan_record *r)
 {
-    static const char *const kinds[] = {"?",   "create", "commit", "reward",
-                                        "end", "drop",   "sink",   "exported"};
     struct journal_tally *v = ctx;
     bool note = str_eq_c(r->id, JOURNAL_NOTE);
-    unsigned kind = r->payload.len > 0 ? (unsigned char)r->payload.p[0] : 0;
     struct buf line = {0};
     struct json_out o = json_out_to(&line);
 
@@ -49,7 +47,7 @@ static void on_record(void *ctx, const struct scan_record *r)
     else
         json_out_str(&o, r->id);
     json_out_key(&o, "kind");
-    json_out_cstr(&o, note ? "deliveries" : kinds[kind < ARRAY_LEN(kinds) ? kind : 0]);
+    json_out_cstr(&o, note ? "deliveries" : session_record_kind(r->payload));
     json_out_key(&o, "bytes");
     json_out_i64(&o, (int64_t)r->payload.len);
     json_out_end_obj(&o);

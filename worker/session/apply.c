@@ -30,7 +30,9 @@ struct commit {
     struct prompt_env *env;
     const struct json *tools, *kwargs;
     struct message_node *base;
-    const struct json **messages;
+    const struct json **messages; /* NULL: `ready` has them */
+    struct new_messages *ready;   /* of the call that is recorded: the very texts that it has
+                                     recorded, read and copied. A replay has none */
     struct checkpoint *parent;
     struct checkpoint *run;
     struct checkpoint *answers; /* in the forest's arena, without links */
@@ -81,8 +83,9 @@ static int find_env(struct forest *f, struct arena *tmp, struct commit *c, struc
 }
 
 /* Environment, node that the messages hang below, and the messages that are new. */
-static int find_place(struct forest *f, struct arena *tmp, struct commit *c, struct err *e)
+static int find_place(struct session *s, struct arena *tmp, struct commit *c, struct err *e)
 {
+    struct forest *f = &s->forest;
     struct record_in texts = c->rec.messages;
 
     if (find_env(f, tmp, c, e) != 0)
@@ -92,6 +95,12 @@ static int find_place(struct forest *f, struct arena *tmp, struct commit *c, str
             return bad(e, "unknown node");
         c->base = f->nodes.at[c->rec.base];
     }
+    c->ready = session_new_messages(s, c->rec.call);
+    if (c->ready)
+        return 0;
+    if (c->rec.flags & COMMIT_AHEAD &&
+        session_texts_ahead(s, c->rec.call, c->rec.n_messages, &texts, e) != 0)
+        return -1;
     c->messages = arena_calloc(tmp, c->rec.n_messages, sizeof(*c->messages));
     for (uint32_t i = 0; i < c->rec.n_messages; i++)
         if (read_json(record_str(&texts), tmp, false, &c->messages[i], e) != 0)
@@ -268,7 +277,7 @@ static int take_commit(struct session *s, struct arena *tmp, struct commit *c, s
 {
     struct forest *f = &s->forest;
 
-    if (!(c->rec.flags & COMMIT_RAW) && find_place(f, tmp, c, e) != 0)
+    if (!(c->rec.flags & COMMIT_RAW) && find_place(s, tmp, c, e) != 0)
         return -1;
     if (c->rec.flags & COMMIT_PARENT) {
         c->parent = find_checkpoint(f, c->rec.parent);
@@ -288,6 +297,8 @@ static struct message_node *make_place(struct forest *f, const struct commit *c)
     struct prompt_env *g = c->env ? c->env : forest_env_add(f, c->tools, c->kwargs, c->rec.pool);
     struct message_node *at = c->base ? c->base : &g->root;
 
+    if (c->ready)
+        return new_messages_hang(c->ready, c->rec.n_messages, f, at);
     for (uint32_t i = 0; i < c->rec.n_messages; i++)
         at = forest_child(f, at, c->messages[i]);
     return at;
@@ -549,6 +560,7 @@ int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms
                                         : apply_answers(s, &c, now_ms, e)) != 0)
         return -1;
     add_call(s, &c.call);
+    session_drop_texts(s, c.call.number);
     s->updated_ms = now_ms;
     if (s->residence != LOADING)
         s->idle_ms = now_ms;

@@ -76,6 +76,12 @@ static void put_place(struct buf *b, const struct plan *p)
     if (p->prompt)
         record_put_u(b, p->prompt->id);
     record_put_u(b, n);
+    if (plan_texts_ahead(p))
+        return;
+    if (plan_new_texts(p).p) {
+        buf_add_str(b, plan_new_texts(p));
+        return;
+    }
     for (uint32_t i = p->walk.n_matched; i < p->walk.n; i++)
         put_json(b, &p->chat.messages->items[i]);
 }
@@ -262,6 +268,8 @@ static unsigned flags_of(const struct plan *p, const struct checkpoint *run, uns
         flags |= COMMIT_KEY;
     if (p->dropped_fields.p && !p->pub.exhausted)
         flags |= COMMIT_DROPPED;
+    if (plan_texts_ahead(p) && !p->pub.exhausted)
+        flags |= COMMIT_AHEAD;
     if (!p->chat.messages)
         flags |= COMMIT_RAW;
     if (p->rollback)
@@ -346,10 +354,12 @@ static void renew_walk(struct plan *p)
         p->env = forest_env(f, p->chat.tools, p->chat.kwargs, p->pool);
     while (p->env && w->n_matched < w->n) {
         struct message_node *at = p->prompt ? p->prompt : &p->env->root;
+        const struct message *ready = plan_new_message(p);
         struct message m;
 
-        message_read(&m, &p->chat.messages->items[w->n_matched], &f->matcher, p->arena);
-        at = forest_find_echo(f, at, &m);
+        if (!ready)
+            message_read(&m, &p->chat.messages->items[w->n_matched], &f->matcher, p->arena);
+        at = forest_find_echo(f, at, ready ? ready : &m);
         if (!at)
             return;
         w->path[w->n_matched++] = p->prompt = at;

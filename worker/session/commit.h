@@ -10,11 +10,9 @@
  *     not COMMIT_RAW:     tools kwargs | env                 COMMIT_NEW_ENV | else
  *                         pool of engines                    when COMMIT_POOL, of a new environment
  *                         base node                          when COMMIT_BASE; else the env's root
- *                         n, n messages (JSON)               hung below it
- *     parent checkpoint                                      when COMMIT_PARENT
- *     chain                                                  when COMMIT_CHAIN
- *     trim close
- *     hash (8) of the ids that were sent                     when COMMIT_SENT
+ *                         n, n messages (JSON)               hung below it; with COMMIT_AHEAD n
+ * alone: they stand in RECORD_TEXTS before parent checkpoint when COMMIT_PARENT chain when
+ * COMMIT_CHAIN trim close hash (8) of the ids that were sent                     when COMMIT_SENT
  *     run checkpoint, common                                 when COMMIT_RUN: context starts as its
  *     context ids                                            the rest
  *     cause diff-message diff-field diff-stored diff-request label parent-label
@@ -48,6 +46,9 @@
  * RECORD_FORK (what came before was copied from another session), behind the head: that session's
  * id, the checkpoint that the fork goes on from, whether what was copied is trained here.
  * RECORD_IMPORT (what came before was a snapshot's), behind the head: nothing.
+ * RECORD_TEXTS (long new messages of a call, in parts, before its commit), behind the head: call,
+ * bytes before, then bytes to the end: the parts in one are messages as a commit has them, the last
+ * n of which its commit names.
  * RECORD_SINK (an export is owed to the sinks, or is in their spool), behind the head: state,
  * options.
  */
@@ -69,7 +70,8 @@ enum record_type {
     RECORD_SCORE,
     RECORD_BUDGET,
     RECORD_FORK,
-    RECORD_IMPORT
+    RECORD_IMPORT,
+    RECORD_TEXTS
 };
 
 /* Version 2: RECORD_CREATE ends with the model's fingerprint. */
@@ -96,6 +98,7 @@ enum {
     COMMIT_POOL = 131072,   /* the new environment is another pool's than the policy's */
     COMMIT_INDEXER = 262144, /* the indexer's top-k is kept of some answer */
     COMMIT_ASKED = 524288,   /* some answer's engine was asked for a basis of its logprobs */
+    COMMIT_AHEAD = 1048576,  /* the new messages stand in records before this one */
 };
 
 /* What becomes of an answer whose text the node already holds (idempotent_retry). */

@@ -40,6 +40,8 @@ static void read_head(struct record_in *r, struct commit_record *c)
 /* Environment and new messages. */
 static int read_place(struct record_in *r, struct commit_record *c, struct err *e)
 {
+    bool ahead = c->flags & COMMIT_AHEAD;
+
     if (c->flags & COMMIT_NEW_ENV) {
         c->tools = record_str(r);
         c->kwargs = record_str(r);
@@ -51,11 +53,12 @@ static int read_place(struct record_in *r, struct commit_record *c, struct err *
     if (c->flags & COMMIT_BASE)
         c->base = record_u32(r);
     c->n_messages = record_u32(r);
-    if (c->n_messages > MESSAGES_MAX || c->n_messages > (size_t)(r->end - r->p) ||
-        (!(c->flags & COMMIT_BASE) && c->n_messages == 0))
+    if (c->n_messages > MESSAGES_MAX || (!ahead && c->n_messages > (size_t)(r->end - r->p)) ||
+        ((ahead || !(c->flags & COMMIT_BASE)) && c->n_messages == 0))
         return bad(e, "impossible number of messages");
     c->messages = *r;
-    skip_strs(r, c->n_messages);
+    if (!ahead)
+        skip_strs(r, c->n_messages);
     return 0;
 }
 

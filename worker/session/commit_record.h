@@ -28,7 +28,7 @@ struct commit_record {
     uint32_t env;              /* else */
     uint32_t base;             /* COMMIT_BASE */
     uint32_t n_messages;       /* 0 with COMMIT_RAW */
-    struct record_in messages; /* JSON each: record_str */
+    struct record_in messages; /* JSON each: record_str; none with COMMIT_AHEAD (texts_ahead.c) */
 
     uint32_t parent; /* COMMIT_PARENT */
     uint32_t trim, close;

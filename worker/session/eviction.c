@@ -83,8 +83,8 @@ static uint64_t memory_of(const struct session *s)
     const struct forest *f = &s->forest;
 
     return sizeof(*s) + s->id.len + s->row.len + f->arena.held_bytes + s->payload_bytes +
-           map_bytes(&f->by_response) + map_bytes(&f->by_hash) + map_bytes(&f->by_echo) +
-           map_bytes(&f->by_call) + map_bytes(&s->rewards_by_response) +
+           session_texts_bytes(s) + map_bytes(&f->by_response) + map_bytes(&f->by_hash) +
+           map_bytes(&f->by_echo) + map_bytes(&f->by_call) + map_bytes(&s->rewards_by_response) +
            (s->payloads.cap + f->envs.cap + f->nodes.cap + f->checkpoints.cap + f->buckets_room +
             s->chains.cap) *
                sizeof(void *) +
@@ -153,6 +153,7 @@ static void forget_content(struct session *s)
     s->reward = (struct reward){0};
     vec_done(&s->chains);
     vec_done(&s->scores);
+    session_free_texts(s);
     payloads_free(s);
     forest_done(&s->forest);
     forest_init(&s->forest, s->options.matcher);
@@ -306,6 +307,7 @@ int session_load_end(struct session *s, bool whole, uint64_t now_ms)
 {
     bool there = whole && s->filled;
 
+    session_free_texts(s); /* of calls that were never recorded */
     if (there) {
         drop_row(s);
         s->residence = RESIDENT;

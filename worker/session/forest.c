@@ -242,6 +242,39 @@ static bool shows_images(const struct message *m)
     return false;
 }
 
+/* There is none that is equal. */
+static struct message_node *add(struct forest *f, struct message_node *parent,
+                                const struct message *own)
+{
+    struct message_node *n = ARENA_NEW(&f->arena, struct message_node);
+
+    n->id = (uint32_t)f->nodes.n;
+    n->depth = parent->depth + 1;
+    n->parent = parent;
+    n->env = parent->env;
+    n->msg = *own;
+    f->has_images = f->has_images || shows_images(own);
+    n->hash = key_of(parent, message_hash(own, &f->matcher));
+    if (f->nodes.n >= f->n_buckets)
+        grow(f);
+    *vec_push(&f->nodes) = n;
+    n->chained = *bucket_of(f, n->hash);
+    *bucket_of(f, n->hash) = n;
+    parent->recent = n;
+    return n;
+}
+
+struct message_node *forest_child_read(struct forest *f, struct message_node *parent,
+                                       const struct message *own)
+{
+    struct message_node *n = forest_find_child(f, parent, own);
+
+    if (!n)
+        n = add(f, parent, own);
+    parent->latest = n;
+    return n;
+}
+
 /* Finds or makes it. `own`: the message lies in the forest's arena already. */
 static struct message_node *child(struct forest *f, struct message_node *parent,
                                   const struct json *message, bool own)
@@ -253,21 +286,8 @@ static struct message_node *child(struct forest *f, struct message_node *parent,
     message_read(&m, message, &f->matcher, &tmp);
     n = forest_find_child(f, parent, &m);
     if (!n) {
-        n = ARENA_NEW(&f->arena, struct message_node);
-        n->id = (uint32_t)f->nodes.n;
-        n->depth = parent->depth + 1;
-        n->parent = parent;
-        n->env = parent->env;
-        message_read(&n->msg, own ? message : message_copy(&f->arena, message), &f->matcher,
-                     &f->arena);
-        f->has_images = f->has_images || shows_images(&n->msg);
-        n->hash = key_of(parent, message_hash(&n->msg, &f->matcher));
-        if (f->nodes.n >= f->n_buckets)
-            grow(f);
-        *vec_push(&f->nodes) = n;
-        n->chained = *bucket_of(f, n->hash);
-        *bucket_of(f, n->hash) = n;
-        parent->recent = n;
+        message_read(&m, own ? message : message_copy(&f->arena, message), &f->matcher, &f->arena);
+        n = add(f, parent, &m);
     }
     parent->latest = n;
     arena_done(&tmp);

@@ -54,6 +54,7 @@
 struct chain;
 struct checkpoint;
 struct json;
+struct new_messages;
 struct prompt_env;
 
 struct message_node {
@@ -155,6 +156,16 @@ struct message_node *forest_child(struct forest *f, struct message_node *parent,
 /* The same for a message that lies in the forest's arena: it is not copied again. */
 struct message_node *forest_child_of_own(struct forest *f, struct message_node *parent,
                                          const struct json *message);
+
+/* The same for one that was read for the forest's matcher and lies in its arena with all that it
+ * was read into. */
+struct message_node *forest_child_read(struct forest *f, struct message_node *parent,
+                                       const struct message *own);
+
+/* Hangs the last n of what is ready (new_messages.h) below `at`, one below the other, and returns
+ * the last one's node. The forest takes over their memory. */
+struct message_node *new_messages_hang(struct new_messages *m, uint32_t n, struct forest *f,
+                                       struct message_node *at);
 
 /* The child that matches, or NULL; tmp is for prepared texts. */
 struct message_node *forest_find_child(struct forest *f, struct message_node *parent,

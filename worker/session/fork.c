@@ -64,7 +64,8 @@ static int take_record(void *ctx, size_t i, struct str record, struct err *e)
 
     if (!record_read_head(&r, &h))
         return err_set(e, ERR_IO, "session record: torn");
-    if (h.type != RECORD_COMMIT && h.type != RECORD_DROP && h.type != RECORD_FORK)
+    if (h.type != RECORD_COMMIT && h.type != RECORD_DROP && h.type != RECORD_FORK &&
+        h.type != RECORD_TEXTS)
         return 0;
     h.id = c->fork->id;
     record_put_head(&b, &h);
@@ -179,6 +180,7 @@ int session_apply_fork(struct session *s, struct record_in *r, struct err *e)
         linear_fork(s, t);
     s->forked_from = forest_text(f, from);
     s->copied_calls = f->calls.n;
+    session_free_texts(s);
     arena_done(&tmp);
     return 0;
 }

@@ -315,6 +315,8 @@ uint64_t message_hash(const struct message *m, const struct matcher *mt)
 {
     uint64_t h = str_hash(m->role, 5);
 
+    if (m->hash)
+        return m->hash;
     h = mixed(h, m->list ? value_hash(m->list) : str_hash(m->content, 6));
     h = mixed(h, str_hash(m->name, 7));
     h = mixed(h, str_hash(m->reasoning, 8));

@@ -38,6 +38,7 @@ struct message {
     struct str role, content, reasoning, name;
     const struct json *list;  /* content that stays a list under this matcher, or NULL */
     const struct json *calls; /* non-empty array or NULL */
+    uint64_t hash;            /* message_hash of it, where that was asked before; 0: not known */
 };
 
 void message_read(struct message *m, const struct json *json, const struct matcher *mt,
@@ -45,7 +46,7 @@ void message_read(struct message *m, const struct json *json, const struct match
 
 bool message_equal(const struct message *a, const struct message *b, const struct matcher *mt);
 
-/* Equal messages have equal hashes. Stable across processes. */
+/* Equal messages have equal hashes; m->hash, if it is set. Stable across processes. */
 uint64_t message_hash(const struct message *m, const struct matcher *mt);
 
 /* Whether an assistant message is `stored`, which was generated here, in the way that some clients

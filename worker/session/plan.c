@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "worker/session/new_messages.h"
 #include "worker/session/payload.h"
 #include "worker/session/policy.h"
 #include "worker/session/store.h"
@@ -44,12 +46,64 @@ void plan_free(struct plan *p)
     payload_let_path(p->held);
     list_remove(&p->item);
     s->inflight--;
+    new_messages_free(p->made.messages);
     free(p);
 }
 
 const struct policy *plan_policy(const struct plan *p)
 {
     return p->pool.len ? &policy_tree : p->session->options.policy;
+}
+
+/* Fewer bytes of new messages than this are written and read where they are recorded. */
+enum { NEW_MESSAGES_MIN = 64 << 10 };
+
+void plan_make_messages(struct plan *p, bool always)
+{
+    const struct json *all = p->chat.messages;
+    size_t bytes = 0;
+
+    if (p->look || p->walk.n_matched == p->walk.n)
+        return;
+    for (uint32_t i = p->walk.n_matched; i < all->n && bytes < NEW_MESSAGES_MIN; i++)
+        bytes += json_text_bytes(&all->items[i], NEW_MESSAGES_MIN - bytes);
+    if (always || bytes >= NEW_MESSAGES_MIN)
+        p->made.messages =
+            new_messages_make(all, p->walk.n_matched, &p->session->forest.matcher, p->arena->sum);
+}
+
+/* Some may be in the forest by now. */
+static const struct new_messages *ready(const struct plan *p)
+{
+    return p->walk.n_matched < p->walk.n ? p->made.messages : NULL;
+}
+
+struct str plan_new_texts(const struct plan *p)
+{
+    const struct new_messages *m = ready(p);
+
+    return m ? new_messages_texts(m, p->walk.n - p->walk.n_matched) : (struct str){0};
+}
+
+const struct message *plan_new_message(const struct plan *p)
+{
+    const struct new_messages *m = ready(p);
+
+    return m ? &m->read[p->walk.n_matched - m->from] : NULL;
+}
+
+bool plan_texts_ahead(const struct plan *p)
+{
+    const struct new_messages *m = ready(p);
+
+    return m && m->ahead > 0;
+}
+
+struct new_messages *session_new_messages(struct session *s, uint64_t call)
+{
+    const struct plan *p = plan_find(s, call);
+
+    return p ? p->made.messages : NULL;
 }
 
 struct plan *plan_find(struct session *s, uint64_t call)

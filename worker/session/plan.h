@@ -16,6 +16,7 @@ struct arena;
 struct chain;
 struct checkpoint;
 struct err;
+struct new_messages;
 struct policy;
 struct prompt_env;
 struct session;
@@ -64,7 +65,8 @@ struct plan {
         uint32_t n_context, n_close, trim;
         bool audits; /* set before: the suffix is to be held against the whole chat */
         bool audited, audit_differs; /* as in struct session_plan */
-        bool anew;     /* the template rewrites earlier checkpoints: not on the parent */
+        bool anew; /* the template rewrites earlier checkpoints: not on the parent */
+        struct new_messages *messages; /* those behind the walk when they are long, else NULL */
         bool exhausts; /* by its bytes alone the prompt is beyond what the session may hold */
     } made;
 };
@@ -93,6 +95,20 @@ void cause_find(struct session *s, struct plan *p);
 /* Unlinks and frees a plan (after its release or its commit). It gives back what it has
  * reserved and held. */
 void plan_free(struct plan *p);
+
+/* Part of render: makes the new messages ready for the record when they are long, or `always`
+ * (new_messages.h). */
+void plan_make_messages(struct plan *p, bool always);
+
+/* Of the request's messages that the forest lacks: the texts as a record has them. Absent: there
+ * are no such messages, or none were made ready. */
+struct str plan_new_texts(const struct plan *p);
+
+/* The first of them, ready to be compared; NULL as above. Lives as long as the plan. */
+const struct message *plan_new_message(const struct plan *p);
+
+/* Whether their texts stand in records before the commit (texts_ahead.c). */
+bool plan_texts_ahead(const struct plan *p);
 
 /* The live plan with this call number, or NULL. */
 struct plan *plan_find(struct session *s, uint64_t call);

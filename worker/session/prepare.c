@@ -81,7 +81,7 @@ static void prompt_append(struct plan *p, const struct model_suffix *x)
     p->made.trim = x->trim;
 }
 
-/* Debug builds compare every suffix. */
+/* Debug builds compare every suffix, and make the new messages of every second request ready. */
 #ifdef NDEBUG
 enum { AUDITS_ALL = 0 };
 #else
@@ -378,18 +378,23 @@ const struct json *session_plan_messages(const struct session_plan *pub)
     return p->chat.messages;
 }
 
-/* About how much text rendering reads, counted up to `enough`: decides whether a helper does it. */
+/* About how much text session_prepare_render reads, counted up to `enough`: decides whether a
+ * helper does it. Of a text capture it is what is new. */
 size_t session_prompt_bytes(const struct session_plan *pub, size_t enough)
 {
     const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */
     const struct json *all = p->chat.messages;
     bool whole = !p->parent || p->made.audits || model_renders_all(p->session->store->model);
-    size_t n;
+    uint32_t from = whole ? 0 : p->covered;
+    size_t n = 0;
 
-    if (p->text || !all)
+    if (!all)
         return 0;
-    n = json_text_bytes(p->chat.tools, enough) + json_text_bytes(p->chat.kwargs, enough);
-    for (uint32_t i = whole ? 0 : p->covered; i < all->n && n < enough; i++)
+    if (p->text)
+        from = p->walk.n_matched;
+    else
+        n = json_text_bytes(p->chat.tools, enough) + json_text_bytes(p->chat.kwargs, enough);
+    for (uint32_t i = from; i < all->n && n < enough; i++)
         n += json_text_bytes(&all->items[i], enough - n);
     return n;
 }
@@ -424,6 +429,8 @@ int session_prepare_render(struct session_plan *pub, struct model_scratch *scrat
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
     int rc = p->chat.messages && !p->text ? make_prompt(p, scratch, e) : 0;
 
+    if (rc == 0 && p->chat.messages)
+        plan_make_messages(p, AUDITS_ALL && p->walk.n % 2);
     *ret = p->made.prompt;
     return rc;
 }

@@ -4,13 +4,15 @@
  *
  * Life of a call:   session_prepare_begin, _render, _end (session_prepare: all three at once)
  *                     -> (engine) -> session_commit -> journal -> session_apply
+ *                          (long new texts before that: session_texts_record, the same way)
  *                           \-> session_release (error, cancel, client gone)
  * All lasting change goes through records: session_commit and the other *_record functions only
  * WRITE a record (bytes for the journal) and change nothing; session_apply is the one mutator,
  * used live and in replay alike, so a replayed session cannot differ from the live one. Caller's
  * order: record, journal append, apply, then let the client see the end of its answer.
  *
- * Nothing from a call's arena is kept: the record is the crossing.
+ * Nothing from a call's arena is kept: the record is the crossing. (What a plan has made ready of
+ * new messages, new_messages.h, is read back from the record's own texts.)
  */
 #ifndef RG_SESSION_SESSION_H
 #define RG_SESSION_SESSION_H
@@ -281,6 +283,9 @@ enum session_sink session_sink(const struct session *s, struct str *ret_options)
 
 /* The export that closed the session has reached its client whole. */
 void session_exported_record(struct session *s, uint64_t now_ms, struct buf *record);
+
+/* What a record is, for people: "create", "commit" ...; "?" if it is none of a session's. */
+const char *session_record_kind(struct str record);
 
 /* Whether the record commits a call, and then whose, of which request body and which number. */
 bool session_record_commits(struct str record, struct str *ret_id, uint64_t ret_body_hash[2],

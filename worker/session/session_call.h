@@ -1,8 +1,9 @@
 /*
  * A call of a session, from where it attaches to what it adds: session_prepare_begin makes a plan,
  * session_prepare_render and session_prepare_end complete it (session_prepare: all three at once),
- * the engine answers, session_commit (session_answer.h) writes the record (session.h has the
- * order); or session_release gives the plan back.
+ * the engine answers, session_texts_record writes long new texts, session_commit
+ * (session_answer.h) the call's record (session.h has the order); or session_release gives the plan
+ * back.
  */
 #ifndef RG_SESSION_SESSION_CALL_H
 #define RG_SESSION_SESSION_CALL_H
@@ -101,6 +102,12 @@ size_t session_prompt_bytes(const struct session_plan *p, size_t enough);
 /* Writes the record of what a plan with `drops` discards. Once applied, the checkpoint is gone from
  * the history whatever becomes of the call; its tokens stay on record. */
 void session_drop_record(struct session_plan *p, uint64_t now_ms, struct buf *record);
+
+/* New messages of more than max_bytes in all are recorded before the commit, in parts of so many
+ * bytes at most: writes the record of the next part, to be journaled and applied. Returns false if
+ * there is none (left), or the session has ended. max_bytes is the same in all calls. */
+bool session_texts_record(struct session_plan *p, size_t max_bytes, uint64_t now_ms,
+                          struct buf *record);
 
 /* Gives the plan back without a trace (it is not in any trajectory; an applied drop stays); safe
  * after the session ended. NULL is fine. */

@@ -22,11 +22,13 @@ struct json;
 struct json_out;
 struct model;
 struct model_fingerprint;
+struct new_messages;
 struct payload;
 struct plan;
 struct policy;
 struct record_in;
 struct score;
+struct texts_ahead;
 
 struct session_options {
     const struct policy *policy;
@@ -132,6 +134,7 @@ struct session {
     uint64_t head_version;   /* changes with every commit and rollback */
     VEC(struct chain *) chains;
     VEC(struct score) scores;
+    VEC(struct texts_ahead) texts_ahead; /* that no commit has named yet, from records read back */
     uint32_t rollbacks;
     uint64_t rollback_dropped;
 
@@ -208,6 +211,10 @@ void session_maybe_free(struct session *s);
 /* The call of that number, if it is under way here, is over with its record: its plan goes. */
 void session_call_recorded(struct session *s, uint64_t call);
 
+/* What that call, if it is under way here, has made ready of its request's new messages, or NULL.
+ */
+struct new_messages *session_new_messages(struct session *s, uint64_t call);
+
 /* --- eviction.c --- */
 
 /* Notes a use of the session and begins another one: payloads that were used before are older. */
@@ -261,6 +268,25 @@ int session_apply_score(struct session *s, struct record_in *r, struct err *e);
 
 /* Applies the body of RECORD_FORK. */
 int session_apply_fork(struct session *s, struct record_in *r, struct err *e);
+
+/* --- texts_ahead.c --- */
+
+/* Applies the body of RECORD_TEXTS. -1: it does not follow the parts before it. */
+int session_apply_texts(struct session *s, struct record_in *r, struct err *e);
+
+/* The last n messages of that call's texts ahead, each to be read by record_str, borrowed. -1:
+ * there are not so many, or they are torn. */
+int session_texts_ahead(const struct session *s, uint64_t call, uint32_t n, struct record_in *ret,
+                        struct err *e);
+
+/* The call is recorded: what is kept of its texts ahead is freed. */
+void session_drop_texts(struct session *s, uint64_t call);
+
+/* Frees what is kept of all calls'. */
+void session_free_texts(struct session *s);
+
+/* Memory that they take. */
+uint64_t session_texts_bytes(const struct session *s);
 
 /* Takes a checkpoint out of its message: it is on record, and on no branch any more. */
 void checkpoint_hide(struct checkpoint *t);

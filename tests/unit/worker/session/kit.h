@@ -11,7 +11,7 @@ struct kit {
     struct session_store *store;
     struct session *s;
     struct arena arena;
-    struct buf journal[256]; /* every record that was applied */
+    struct buf journal[1024]; /* every record that was applied */
     size_t n_journal;
     uint64_t now;
     unsigned answers;
@@ -19,6 +19,7 @@ struct kit {
     int64_t max_tokens;
     uint32_t context;
     uint64_t body_hash;
+    size_t part_bytes; /* of new texts that are recorded ahead; at first so few that most are */
 };
 
 void kit_init(struct kit *k, const char *options);

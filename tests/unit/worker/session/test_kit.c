@@ -12,7 +12,7 @@
 static void applied(struct kit *k, struct buf *record)
 {
     cr_assert_eq(session_apply(k->store, buf_str(record), &k->err), 0, "%s", k->err.text);
-    cr_assert_lt(k->n_journal, 256);
+    cr_assert_lt(k->n_journal, 1024);
     k->journal[k->n_journal++] = *record;
     *record = (struct buf){0};
 }
@@ -31,7 +31,7 @@ void kit_defaults(struct kit *k, const struct session_defaults *d, const char *o
     struct buf record = {0};
     bool ended;
 
-    *k = (struct kit){.now = 1000};
+    *k = (struct kit){.now = 1000, .part_bytes = 48};
     k->store = session_store_new(NULL, d);
     cr_assert_eq(session_create_record(k->store, STR("w0-1"), options ? kit_json(k, options) : NULL,
                                        k->now, &record, &k->err),
@@ -111,6 +111,8 @@ int kit_answer(struct kit *k, struct session_plan *p, const char *text, bool cut
         ids[i] = (unsigned char)text[i];
     ids[n] = 257;
     k->err = (struct err){0};
+    while (session_texts_record(p, k->part_bytes, ++k->now, &record))
+        applied(k, &record);
     if (session_commit(p, &a, 1, ++k->now, &record, &k->err) != 0) {
         session_release(k->store, p);
         buf_done(&record);

@@ -1,0 +1,242 @@
+
+#include "common/codec/json.h"
+#include "kit.h"
+#include "testing.h"
+#include "worker/session/commit.h"
+#include "worker/session/record.h"
+#include "worker/session/session.h"
+#include "worker/session/session_call.h"
+#include "worker/session/store.h"
+
+enum { LONG = 100 << 10 };
+
+/* One message of so many bytes of text, behind the others; other texts with another seed. */
+static void add_long(struct buf *b, size_t bytes, unsigned seed)
+{
+    if (b->len > 1)
+        buf_add_c(b, ',');
+    buf_printf(b, "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"\\u00e9\\n%u ",
+               seed);
+    for (size_t i = 0; i < bytes; i++)
+        buf_add_c(b, (char)('a' + (i * 7 + i / 26 + seed) % 26));
+    buf_puts(b, "\"},{\"type\":\"text\",\"text\":\"!\"}]}");
+}
+
+static const char *conversation(struct kit *k, unsigned seed, unsigned n)
+{
+    struct buf b = {0};
+    const char *text;
+
+    buf_add_c(&b, '[');
+    for (unsigned i = 0; i < n; i++)
+        add_long(&b, LONG, seed + i);
+    buf_add_c(&b, ']');
+    text = arena_str(&k->arena, buf_str(&b)).p;
+    buf_done(&b);
+    return text;
+}
+
+static size_t of_type(const struct kit *k, enum record_type type)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < k->n_journal; i++) {
+        struct record_in r = record_in_of(buf_str(&k->journal[i]));
+        struct record_head h;
+
+        cr_assert(record_read_head(&r, &h));
+        n += h.type == type;
+    }
+    return n;
+}
+
+/* Parts of the size that is used for an ordinary call, not of the kit's few bytes. */
+static size_t in_parts(struct kit *k, struct session_plan *p, size_t max_bytes)
+{
+    struct buf record = {0};
+    size_t n = 0;
+
+    k->part_bytes = max_bytes;
+    for (; session_texts_record(p, max_bytes, ++k->now, &record); n++) {
+        cr_assert_lt(record.len, max_bytes + 64);
+        cr_assert_eq(session_apply(k->store, buf_str(&record), &k->err), 0, "%s", k->err.text);
+        k->journal[k->n_journal++] = record;
+        record = (struct buf){0};
+    }
+    return n;
+}
+
+/* A store with what the records make. */
+static struct session *replayed(struct kit *k, struct session_store **ret)
+{
+    struct session_defaults d;
+    bool ended;
+
+    session_defaults_init(&d);
+    *ret = session_store_new(NULL, &d);
+    for (size_t i = 0; i < k->n_journal; i++)
+        cr_assert_eq(session_apply(*ret, buf_str(&k->journal[i]), &k->err), 0, "record %zu: %s", i,
+                     k->err.text);
+    return session_find(*ret, STR("w0-1"), &ended);
+}
+
+static void assert_same_messages(const struct session *a, const struct session *b)
+{
+    cr_assert_eq(a->forest.nodes.n, b->forest.nodes.n);
+    cr_assert_eq(a->forest.top_id, b->forest.top_id);
+    for (size_t i = 0; i < a->forest.nodes.n; i++) {
+        const struct message_node *x = a->forest.nodes.at[i], *y = b->forest.nodes.at[i];
+
+        cr_assert(json_equal(x->msg.json, y->msg.json), "message %zu", i);
+        cr_assert(str_eq(x->msg.content, y->msg.content), "message %zu", i);
+        cr_assert_eq(x->hash, y->hash, "message %zu", i);
+    }
+}
+
+static void assert_replays(struct kit *k)
+{
+    struct session_store *again;
+    struct session *s = replayed(k, &again);
+    struct buf live = {0}, made = {0};
+
+    assert_same_messages(k->s, s);
+    cr_assert_eq(session_write_state(k->s, true, &live, &k->err), 0);
+    cr_assert_eq(session_write_state(s, true, &made, &k->err), 0);
+    cr_assert(str_eq(buf_str(&live), buf_str(&made)), "%.*s\n%.*s", (int)live.len, live.p,
+              (int)made.len, made.p);
+    cr_assert_eq(session_texts_bytes(k->s), 0, "a call that runs here has its texts itself");
+    buf_done(&live);
+    buf_done(&made);
+    session_store_free(again);
+}
+
+TEST(texts_ahead, what_is_recorded_in_parts_is_what_was_asked)
+{
+    struct kit k;
+    struct session_plan *p;
+
+    kit_init(&k, NULL);
+    p = kit_ask(&k, conversation(&k, 1, 3), NULL);
+    cr_assert_eq(in_parts(&k, p, 64 << 10), 5);
+    cr_assert_eq(kit_answer(&k, p, "A", false), 0);
+    cr_assert_eq(of_type(&k, RECORD_TEXTS), 5);
+    cr_assert_lt(k.journal[k.n_journal - 1].len, 4 * 3 * (LONG + 100) + 1000, "ids, but no texts");
+    assert_replays(&k);
+    cr_assert_geq(kit_turn(&k, conversation(&k, 1, 4), "B"), 0);
+    cr_assert_eq(k.s->forest.nodes.n, 6, "one message and one answer more");
+    assert_replays(&k);
+    kit_done(&k);
+}
+
+TEST(texts_ahead, texts_that_fit_one_part_stand_in_the_commit)
+{
+    struct kit k;
+    struct session_plan *p;
+
+    kit_init(&k, NULL);
+    p = kit_ask(&k, conversation(&k, 1, 1), NULL);
+    cr_assert_eq(in_parts(&k, p, 2 * LONG), 0);
+    session_release(k.store, p);
+    kit_done(&k);
+}
+
+/* Both asked before either was recorded; the second one's first messages are there by then. */
+TEST(texts_ahead, messages_that_another_call_has_recorded_meanwhile_are_not_recorded_twice)
+{
+    struct kit k;
+    struct session_plan *p, *q;
+
+    kit_init(&k, NULL);
+    p = kit_ask(&k, conversation(&k, 1, 2), NULL);
+    q = kit_ask(&k, conversation(&k, 1, 4), NULL);
+    cr_assert_eq(in_parts(&k, q, 64 << 10), 7);
+    cr_assert_eq(kit_answer(&k, p, "A", false), 0);
+    cr_assert_eq(kit_answer(&k, q, "B", false), 0);
+    cr_assert_eq(k.s->forest.nodes.n, 6);
+    assert_replays(&k);
+    kit_done(&k);
+}
+
+/* The same call number again, as after a crash before the commit. */
+TEST(texts_ahead, parts_of_a_call_that_was_never_recorded_are_forgotten)
+{
+    struct kit k;
+    struct session_plan *p;
+
+    kit_init(&k, NULL);
+    p = kit_ask(&k, conversation(&k, 1, 2), NULL);
+    cr_assert_eq(in_parts(&k, p, 64 << 10), 4);
+    session_release_unused(k.store, p);
+    p = kit_ask(&k, conversation(&k, 7, 3), NULL);
+    cr_assert_eq(in_parts(&k, p, 64 << 10), 5);
+    cr_assert_eq(kit_answer(&k, p, "A", false), 0);
+    assert_replays(&k);
+    kit_done(&k);
+}
+
+TEST(texts_ahead, what_no_commit_names_leaves_memory_when_reading_ends)
+{
+    struct kit k;
+    struct session_plan *p;
+
+    kit_init(&k, NULL);
+    session_store_evicts(k.store, true);
+    cr_assert_geq(kit_turn(&k, "[{\"role\":\"user\",\"content\":\"a\"}]", "A"), 0);
+    p = kit_ask(&k, conversation(&k, 1, 2), NULL);
+    cr_assert_eq(in_parts(&k, p, 64 << 10), 4);
+    session_release(k.store, p);
+    cr_assert_gt(session_evict(k.store, 0, SIZE_MAX), 0);
+    session_load_begin(k.s);
+    for (size_t i = 0; i < k.n_journal; i++)
+        cr_assert_eq(session_apply(k.store, buf_str(&k.journal[i]), &k.err), 0);
+    cr_assert_geq(session_texts_bytes(k.s), 2 * LONG);
+    cr_assert_eq(session_load_end(k.s, true, k.now), 0);
+    cr_assert_eq(session_texts_bytes(k.s), 0);
+    kit_done(&k);
+}
+
+TEST(texts_ahead, an_ended_session_takes_no_parts)
+{
+    struct kit k;
+    struct session_plan *p;
+    struct buf record = {0};
+
+    kit_init(&k, NULL);
+    p = kit_ask(&k, conversation(&k, 1, 2), NULL);
+    cr_assert_eq(kit_end(&k, SESSION_END_ABORT), 0);
+    cr_assert_not(session_texts_record(p, 1000, k.now, &record));
+    cr_assert_eq(record.len, 0);
+    session_release(k.store, p);
+    kit_done(&k);
+}
+
+/* All parts missing, or one at the front, in the middle, at the end. */
+TEST(texts_ahead, a_commit_without_all_its_parts_is_refused_whole)
+{
+    struct kit k;
+    struct session_plan *p;
+
+    kit_init(&k, NULL);
+    p = kit_ask(&k, conversation(&k, 1, 2), NULL);
+    cr_assert_eq(in_parts(&k, p, 64 << 10), 4);
+    cr_assert_eq(kit_answer(&k, p, "A", false), 0);
+    for (size_t missing = 0; missing <= 4; missing++) {
+        struct session_defaults d;
+        struct session_store *st;
+        struct session *s;
+        bool ended;
+        int rc = 0;
+
+        session_defaults_init(&d);
+        st = session_store_new(NULL, &d);
+        for (size_t i = 0; i < k.n_journal; i++)
+            if (i == 0 || i + 1 == k.n_journal || (missing > 0 && i != missing))
+                rc = session_apply(st, buf_str(&k.journal[i]), &k.err);
+        cr_assert_eq(rc, -1, "without %zu", missing);
+        s = session_find(st, STR("w0-1"), &ended);
+        cr_assert_eq(s->forest.nodes.n, 0);
+        cr_assert_eq(s->forest.calls.n, 0);
+        session_store_free(st);
+    }
+    kit_done(&k);
+}

@@ -1,0 +1,40 @@
+/* The step TEXTS: long new texts go into the journal before the commit that names them, a part in
+ * each turn of the loop, so that other sessions' turns come between. */
+#include "common/base/buf.h"
+#include "common/base/clock.h"
+#include "common/os/loop.h"
+#include "worker/call/call_env.h"
+#include "worker/call/call_timers.h"
+#include "worker/call/model_call_internal.h"
+#include "worker/ledger/ledger.h"
+#include "worker/session/session_call.h"
+
+/* One write of this size holds the loop for a quarter of a millisecond, for one where the machine
+ * has yet to find the pages. */
+enum { TEXTS_PART = 256 << 10 };
+
+static void on_texts_task(struct loop_task *task)
+{
+    model_call_advance(CONTAINER_OF(task, struct call_timers, texts)->model_call);
+}
+
+/* From here on no client that leaves stops the call, only a bad answer or a full disk does: what
+ * was sampled is on record before the end of the answer is told. */
+enum step_result step_texts(struct model_call *t)
+{
+    struct call_env *env = t->env;
+    struct buf record = {0};
+    int rc = 0;
+    bool more = session_texts_record(t->plan, TEXTS_PART, clock_wall_ms(), &record);
+
+    if (more)
+        rc = ledger_write(env->ledger, t->in.session_id, buf_str(&record), (struct ledger_done){0},
+                          &t->err);
+    buf_done(&record);
+    if (rc)
+        return STEP_FAILED;
+    if (!more)
+        return STEP_NEXT;
+    loop_task_post(env->loop, &t->timers->texts, on_texts_task);
+    return STEP_WAIT;
+}

@@ -1,0 +1,87 @@
+/* The new messages of a long request, in the two forms in which its session keeps them
+ * (new_messages.h). */
+#include "worker/session/new_messages.h"
+
+#include <stdlib.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "worker/session/forest.h"
+#include "worker/session/record.h"
+
+static void count(atomic_size_t *sum, size_t bytes)
+{
+    if (sum)
+        atomic_fetch_add_explicit(sum, bytes, memory_order_relaxed);
+}
+
+/* The text of one, and the copy that is read back from it. */
+static int make_one(struct new_messages *m, const struct json *given, const struct matcher *mt,
+                    struct message *ret)
+{
+    struct arena tmp = {.sum = m->sum};
+    size_t cap = m->texts.cap, from = record_open_str(&m->texts);
+    const struct json *parsed;
+    struct err e;
+    int rc;
+
+    json_write(&m->texts, given);
+    rc = json_parse(&tmp, str_sub(buf_str(&m->texts), from, SIZE_MAX), &parsed, &e);
+    if (rc == 0) {
+        message_read(ret, message_copy(&m->copy, parsed), mt, &m->copy);
+        ret->hash = message_hash(ret, mt);
+    }
+    record_close_str(&m->texts, from);
+    count(m->sum, m->texts.cap - cap);
+    arena_done(&tmp);
+    return rc;
+}
+
+struct new_messages *new_messages_make(const struct json *messages, uint32_t from,
+                                       const struct matcher *mt, atomic_size_t *sum)
+{
+    struct new_messages *m = mem_zalloc(sizeof(*m));
+
+    *m = (struct new_messages){
+        .from = from, .n = messages->n - from, .copy = {.tight = true, .sum = sum}, .sum = sum};
+    m->read = mem_calloc(m->n, sizeof(*m->read));
+    count(sum, m->n * sizeof(*m->read));
+    for (uint32_t i = 0; i < m->n; i++)
+        if (make_one(m, &messages->items[from + i], mt, &m->read[i]) != 0) {
+            new_messages_free(m);
+            return NULL;
+        }
+    return m;
+}
+
+struct str new_messages_texts(const struct new_messages *m, uint32_t k)
+{
+    struct record_in r = record_in_of(buf_str(&m->texts));
+
+    for (uint32_t i = k; i < m->n; i++)
+        (void)record_str(&r);
+    return str_of(r.p, (size_t)(r.end - r.p));
+}
+
+struct message_node *new_messages_hang(struct new_messages *m, uint32_t n, struct forest *f,
+                                       struct message_node *at)
+{
+    CHECK(n <= m->n);
+    if (n > 0)
+        arena_take(&f->arena, &m->copy);
+    for (uint32_t i = m->n - n; i < m->n; i++)
+        at = forest_child_read(f, at, &m->read[i]);
+    return at;
+}
+
+void new_messages_free(struct new_messages *m)
+{
+    if (!m)
+        return;
+    count(m->sum, 0 - (m->texts.cap + m->n * sizeof(*m->read)));
+    buf_done(&m->texts);
+    arena_done(&m->copy);
+    free(m->read);
+    free(m);
+}

@@ -1,0 +1,42 @@
+/*
+ * struct new_messages: what a long request adds to a session's messages, made ready before its call
+ * is recorded, maybe in a helper: their texts as the commit record has them (commit.h), and the
+ * forest's copies of them. So the loop, on which the record is written and applied, neither writes
+ * JSON nor reads it for them. The copies are made from the texts, thus are what a replay of the
+ * record makes.
+ */
+#ifndef RG_SESSION_NEW_MESSAGES_H
+#define RG_SESSION_NEW_MESSAGES_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "worker/session/message.h"
+
+struct json;
+
+struct new_messages {
+    uint32_t from, n;  /* messages [from, from + n) of the request */
+    struct buf texts;  /* n of them, as record_put_str writes them */
+    size_t ahead;      /* bytes of them that stand in records before the commit (texts_ahead.c) */
+    struct arena copy; /* what the forest takes over (arena_take) with `read` in use */
+    struct message *read; /* n of them, of what lies in `copy`, with their hashes */
+    atomic_size_t *sum;   /* where the memory of all this is counted, as arena.sum; or NULL */
+};
+
+/* Makes those of messages (a JSON array) from number `from` on, to be compared by `mt`. Touches
+ * nothing else. NULL if one cannot be read back from its text, which its commit will say. The
+ * caller frees it. */
+struct new_messages *new_messages_make(const struct json *messages, uint32_t from,
+                                       const struct matcher *mt, atomic_size_t *sum);
+
+/* The texts of the last k of them. */
+struct str new_messages_texts(const struct new_messages *m, uint32_t k);
+
+/* NULL is fine. */
+void new_messages_free(struct new_messages *m);
+
+#endif

@@ -1,0 +1,116 @@
+/* Texts ahead: new messages that are long are recorded in parts before the commit of their call
+ * (RECORD_TEXTS, commit.h), so that no step of the loop writes them all. The commit then says how
+ * many there are (COMMIT_AHEAD). The call's own worker has them ready (new_messages.h) and keeps
+ * nothing of these records; a session that is read back keeps their bytes here until the commit.
+ * Parts whose call failed before its commit are dropped when the reading ends. */
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/base/mem.h"
+#include "worker/session/commit.h"
+#include "worker/session/new_messages.h"
+#include "worker/session/plan.h"
+#include "worker/session/record.h"
+#include "worker/session/store.h"
+
+struct texts_ahead {
+    uint64_t call;    /* its number */
+    struct buf texts; /* the parts so far, in one */
+};
+
+/* A session that has ended takes no more records; its commit says so. */
+bool session_texts_record(struct session_plan *pub, size_t max_bytes, uint64_t now_ms,
+                          struct buf *record)
+{
+    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
+    struct new_messages *m = p->made.messages;
+    struct str part;
+
+    if (!m || m->texts.len <= max_bytes || pub->exhausted || p->session->unlinked ||
+        session_has_ended(p->session))
+        return false;
+    part = str_sub(buf_str(&m->texts), m->ahead, max_bytes);
+    if (part.len == 0)
+        return false;
+    record_begin(record, RECORD_TEXTS, p->session->id, now_ms);
+    record_put_u(record, pub->call);
+    record_put_u(record, m->ahead);
+    buf_add_str(record, part);
+    mem_drop_pages(part.p, part.len); /* all at once at the end they would take a while */
+    m->ahead += part.len;
+    return true;
+}
+
+static struct texts_ahead *find(const struct session *s, uint64_t call)
+{
+    for (size_t i = 0; i < s->texts_ahead.n; i++)
+        if (s->texts_ahead.at[i].call == call)
+            return &s->texts_ahead.at[i];
+    return NULL;
+}
+
+/* Parts from byte 0 on begin anew: a call that failed may have left some under its number. */
+int session_apply_texts(struct session *s, struct record_in *r, struct err *e)
+{
+    uint64_t call = record_u(r), before = record_u(r);
+    const struct plan *p = plan_find(s, call);
+    struct texts_ahead *t = find(s, call);
+
+    if (r->bad)
+        return err_set(e, ERR_IO, "session record: torn texts");
+    if (p && p->made.messages) /* it is this call that is being recorded */
+        return 0;
+    if (!t && before == 0) {
+        *vec_push(&s->texts_ahead) = (struct texts_ahead){.call = call};
+        t = &s->texts_ahead.at[s->texts_ahead.n - 1];
+    }
+    if (t && before == 0)
+        buf_clear(&t->texts);
+    if (!t || t->texts.len != before)
+        return err_set(e, ERR_IO, "session record: texts without those before them");
+    buf_add(&t->texts, r->p, (size_t)(r->end - r->p));
+    return 0;
+}
+
+/* They are counted first: which are the last ones is not known before. */
+int session_texts_ahead(const struct session *s, uint64_t call, uint32_t n, struct record_in *ret,
+                        struct err *e)
+{
+    const struct texts_ahead *t = find(s, call);
+    struct record_in r = record_in_of(t ? buf_str(&t->texts) : STR(""));
+    size_t all = 0;
+
+    *ret = r;
+    for (; !r.bad && r.p < r.end; all++)
+        (void)record_str(&r);
+    if (r.bad || all < n)
+        return err_set(e, ERR_IO, "session record: the texts before it are torn");
+    for (; all > n; all--)
+        (void)record_str(ret);
+    return 0;
+}
+
+void session_drop_texts(struct session *s, uint64_t call)
+{
+    struct texts_ahead *t = find(s, call);
+
+    if (!t)
+        return;
+    buf_done(&t->texts);
+    *t = vec_pop(&s->texts_ahead);
+}
+
+void session_free_texts(struct session *s)
+{
+    for (size_t i = 0; i < s->texts_ahead.n; i++)
+        buf_done(&s->texts_ahead.at[i].texts);
+    vec_done(&s->texts_ahead);
+}
+
+uint64_t session_texts_bytes(const struct session *s)
+{
+    uint64_t bytes = s->texts_ahead.cap * sizeof(struct texts_ahead);
+
+    for (size_t i = 0; i < s->texts_ahead.n; i++)
+        bytes += s->texts_ahead.at[i].texts.cap;
+    return bytes;
+}
