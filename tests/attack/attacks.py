@@ -282,6 +282,7 @@ ATTACKS = {
     "letters by chance, 1 MiB": says(lambda: drawn(string.ascii_lowercase, MIB)),
     "signs by chance, 1 MiB": says(lambda: drawn("!\"#$%&'()*+,-./:;<=>?@[]^_`{|}~", MIB)),
     "spaces, 1 MiB": says(lambda: " " * MIB),
+    "spaces, 3 MiB": says(lambda: " " * (3 * MIB)),
     "line breaks, 1 MiB": says(lambda: "\n" * MIB),
     "combining marks, 600 KB": says(lambda: "a" + "\u0301" * 100_000),
     "control tokens, 1 MiB": says(lambda: "<|im_start|>" * (MIB // 12)),
