@@ -242,26 +242,21 @@ static bool shows_images(const struct message *m)
     return false;
 }
 
-/* There is none that is equal. */
-static struct message_node *add(struct forest *f, struct message_node *parent,
-                                const struct message *own)
+/* A node with its message set becomes the newest child; there is none that is equal. */
+static void hang(struct forest *f, struct message_node *parent, struct message_node *n)
 {
-    struct message_node *n = ARENA_NEW(&f->arena, struct message_node);
-
     n->id = (uint32_t)f->nodes.n;
     n->depth = parent->depth + 1;
     n->parent = parent;
     n->env = parent->env;
-    n->msg = *own;
-    f->has_images = f->has_images || shows_images(own);
-    n->hash = key_of(parent, message_hash(own, &f->matcher));
+    f->has_images = f->has_images || shows_images(&n->msg);
+    n->hash = key_of(parent, message_hash(&n->msg, &f->matcher));
     if (f->nodes.n >= f->n_buckets)
         grow(f);
     *vec_push(&f->nodes) = n;
     n->chained = *bucket_of(f, n->hash);
     *bucket_of(f, n->hash) = n;
     parent->recent = n;
-    return n;
 }
 
 struct message_node *forest_child_read(struct forest *f, struct message_node *parent,
@@ -269,13 +264,17 @@ struct message_node *forest_child_read(struct forest *f, struct message_node *pa
 {
     struct message_node *n = forest_find_child(f, parent, own);
 
-    if (!n)
-        n = add(f, parent, own);
+    if (!n) {
+        n = ARENA_NEW(&f->arena, struct message_node);
+        n->msg = *own;
+        hang(f, parent, n);
+    }
     parent->latest = n;
     return n;
 }
 
-/* Finds or makes it. `own`: the message lies in the forest's arena already. */
+/* Finds or makes it. `own`: the message lies in the forest's arena already. A new node lies right
+ * before its text: a walk that compares them goes through memory in one direction. */
 static struct message_node *child(struct forest *f, struct message_node *parent,
                                   const struct json *message, bool own)
 {
@@ -286,8 +285,10 @@ static struct message_node *child(struct forest *f, struct message_node *parent,
     message_read(&m, message, &f->matcher, &tmp);
     n = forest_find_child(f, parent, &m);
     if (!n) {
-        message_read(&m, own ? message : message_copy(&f->arena, message), &f->matcher, &f->arena);
-        n = add(f, parent, &m);
+        n = ARENA_NEW(&f->arena, struct message_node);
+        message_read(&n->msg, own ? message : message_copy(&f->arena, message), &f->matcher,
+                     &f->arena);
+        hang(f, parent, n);
     }
     parent->latest = n;
     arena_done(&tmp);
