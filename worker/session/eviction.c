@@ -83,8 +83,9 @@ static uint64_t memory_of(const struct session *s)
     const struct forest *f = &s->forest;
 
     return sizeof(*s) + s->id.len + s->row.len + f->arena.held_bytes + s->payload_bytes +
-           session_texts_bytes(s) + map_bytes(&f->by_response) + map_bytes(&f->by_hash) +
-           map_bytes(&f->by_echo) + map_bytes(&f->by_call) + map_bytes(&s->rewards_by_response) +
+           s->texts_bytes + map_bytes(&s->texts_ahead) + map_bytes(&f->by_response) +
+           map_bytes(&f->by_hash) + map_bytes(&f->by_echo) + map_bytes(&f->by_call) +
+           map_bytes(&s->rewards_by_response) +
            (s->payloads.cap + f->envs.cap + f->nodes.cap + f->checkpoints.cap + f->buckets_room +
             s->chains.cap) *
                sizeof(void *) +

@@ -28,7 +28,6 @@ struct plan;
 struct policy;
 struct record_in;
 struct score;
-struct texts_ahead;
 
 struct session_options {
     const struct policy *policy;
@@ -134,7 +133,8 @@ struct session {
     uint64_t head_version;   /* changes with every commit and rollback */
     VEC(struct chain *) chains;
     VEC(struct score) scores;
-    VEC(struct texts_ahead) texts_ahead; /* that no commit has named yet, from records read back */
+    struct map texts_ahead; /* by call: that no commit has named yet, of records read back */
+    uint64_t texts_bytes;   /* that they take, but for the map */
     uint32_t rollbacks;
     uint64_t rollback_dropped;
 
@@ -284,9 +284,6 @@ void session_drop_texts(struct session *s, uint64_t call);
 
 /* Frees what is kept of all calls'. */
 void session_free_texts(struct session *s);
-
-/* Memory that they take. */
-uint64_t session_texts_bytes(const struct session *s);
 
 /* Takes a checkpoint out of its message: it is on record, and on no branch any more. */
 void checkpoint_hide(struct checkpoint *t);

@@ -3,8 +3,11 @@
  * many there are (COMMIT_AHEAD). The call's own worker has them ready (new_messages.h) and keeps
  * nothing of these records; a session that is read back keeps their bytes here until the commit.
  * Parts whose call failed before its commit are dropped when the reading ends. */
+#include <stdlib.h>
+
 #include "common/base/buf.h"
 #include "common/base/err.h"
+#include "common/base/map.h"
 #include "common/base/mem.h"
 #include "worker/session/commit.h"
 #include "worker/session/new_messages.h"
@@ -40,34 +43,48 @@ bool session_texts_record(struct session_plan *pub, size_t max_bytes, uint64_t n
     return true;
 }
 
-static struct texts_ahead *find(const struct session *s, uint64_t call)
+static struct str key_of(const uint64_t *call)
 {
-    for (size_t i = 0; i < s->texts_ahead.n; i++)
-        if (s->texts_ahead.at[i].call == call)
-            return &s->texts_ahead.at[i];
-    return NULL;
+    return str_of((const char *)call, sizeof(*call));
+}
+
+/* Some more or fewer bytes are kept. */
+static void count(struct session *s, const struct texts_ahead *t, size_t before)
+{
+    s->texts_bytes += sizeof(*t) + t->texts.cap - before;
+}
+
+static struct texts_ahead *first_part(struct session *s, uint64_t call)
+{
+    struct texts_ahead *t = map_get(&s->texts_ahead, key_of(&call));
+
+    if (!t) {
+        t = mem_zalloc(sizeof(*t));
+        t->call = call;
+        (void)map_set(&s->texts_ahead, key_of(&t->call), t);
+        count(s, t, 0);
+    }
+    buf_clear(&t->texts);
+    return t;
 }
 
 /* Parts from byte 0 on begin anew: a call that failed may have left some under its number. */
 int session_apply_texts(struct session *s, struct record_in *r, struct err *e)
 {
     uint64_t call = record_u(r), before = record_u(r);
-    const struct plan *p = plan_find(s, call);
-    struct texts_ahead *t = find(s, call);
+    struct texts_ahead *t;
+    size_t had;
 
     if (r->bad)
         return err_set(e, ERR_IO, "session record: torn texts");
-    if (p && p->made.messages) /* it is this call that is being recorded */
+    if (session_new_messages(s, call)) /* it is this call that is being recorded */
         return 0;
-    if (!t && before == 0) {
-        *vec_push(&s->texts_ahead) = (struct texts_ahead){.call = call};
-        t = &s->texts_ahead.at[s->texts_ahead.n - 1];
-    }
-    if (t && before == 0)
-        buf_clear(&t->texts);
+    t = before == 0 ? first_part(s, call) : map_get(&s->texts_ahead, key_of(&call));
     if (!t || t->texts.len != before)
         return err_set(e, ERR_IO, "session record: texts without those before them");
+    had = sizeof(*t) + t->texts.cap;
     buf_add(&t->texts, r->p, (size_t)(r->end - r->p));
+    count(s, t, had);
     return 0;
 }
 
@@ -75,7 +92,7 @@ int session_apply_texts(struct session *s, struct record_in *r, struct err *e)
 int session_texts_ahead(const struct session *s, uint64_t call, uint32_t n, struct record_in *ret,
                         struct err *e)
 {
-    const struct texts_ahead *t = find(s, call);
+    const struct texts_ahead *t = map_get(&s->texts_ahead, key_of(&call));
     struct record_in r = record_in_of(t ? buf_str(&t->texts) : STR(""));
     size_t all = 0;
 
@@ -89,28 +106,29 @@ int session_texts_ahead(const struct session *s, uint64_t call, uint32_t n, stru
     return 0;
 }
 
+static void free_one(struct texts_ahead *t)
+{
+    buf_done(&t->texts);
+    free(t);
+}
+
 void session_drop_texts(struct session *s, uint64_t call)
 {
-    struct texts_ahead *t = find(s, call);
+    struct texts_ahead *t = map_take(&s->texts_ahead, key_of(&call));
 
     if (!t)
         return;
-    buf_done(&t->texts);
-    *t = vec_pop(&s->texts_ahead);
+    s->texts_bytes -= sizeof(*t) + t->texts.cap;
+    free_one(t);
 }
 
 void session_free_texts(struct session *s)
 {
-    for (size_t i = 0; i < s->texts_ahead.n; i++)
-        buf_done(&s->texts_ahead.at[i].texts);
-    vec_done(&s->texts_ahead);
-}
+    struct map_slot *slot;
+    size_t at = 0;
 
-uint64_t session_texts_bytes(const struct session *s)
-{
-    uint64_t bytes = s->texts_ahead.cap * sizeof(struct texts_ahead);
-
-    for (size_t i = 0; i < s->texts_ahead.n; i++)
-        bytes += s->texts_ahead.at[i].texts.cap;
-    return bytes;
+    while ((slot = map_next(&s->texts_ahead, &at)))
+        free_one(slot->value);
+    map_done(&s->texts_ahead);
+    s->texts_bytes = 0;
 }
