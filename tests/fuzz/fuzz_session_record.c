@@ -3,11 +3,13 @@
  * session_apply on arbitrary records never crashes, and whatever it accepted can be looked at and
  * exported, and is the same after the session left memory and was read back; so it does in a store
  * that reads sessions when they are needed. Input: chunks of a type byte, a 16-bit length and
- * bytes; types 1..7 get a proper record head in front, others are records as they are.
+ * bytes; chunks of a record's type (commit.h) get its head in front, of type 0 they are records as
+ * they are. The seeds (-runs=0) must make answers: else they are of another form than this reads.
  *
  * Exports in all formats would take most of a run. So the seeds (-runs=0) are exported
  * in each of them, and what the fuzzer tries in one, which its bytes choose.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
@@ -17,17 +19,24 @@
 #include "worker/session/commit.h"
 #include "worker/session/record.h"
 #include "worker/session/session.h"
+#include "worker/session/store.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static bool every_format;
+static size_t n_answers; /* of all inputs */
+
+static void check_answers(void)
+{
+    CHECK(n_answers > 0);
+}
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     for (int i = 1; i < *argc; i++)
         every_format = every_format || strcmp((*argv)[i], "-runs=0") == 0;
-    return 0;
+    return every_format && atexit(check_answers) != 0;
 }
 
 static const struct str ID = STR_LIT("w0-0123456789abcdef0123456789abcdef");
@@ -200,6 +209,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     s = session_find_any(st, ID, &ended);
     if (s) {
         CHECK(session_write_state(s, true, &state, &e) == 0);
+        n_answers += s->forest.checkpoints.n;
         check_spill(st, &r, buf_str(&state));
         export_some(st, &r, str_of((const char *)data, size));
     }

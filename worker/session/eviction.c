@@ -308,7 +308,8 @@ int session_load_end(struct session *s, bool whole, uint64_t now_ms)
 {
     bool there = whole && s->filled;
 
-    session_free_texts(s); /* of calls that were never recorded */
+    if (s->copying == 0) /* of calls that were never recorded */
+        session_free_texts(s);
     if (there) {
         drop_row(s);
         s->residence = RESIDENT;
