@@ -165,6 +165,18 @@ def packed(records, tail=b""):
     return {"version": 1, "records": base64.b64encode(raw).decode(), "crc32c": crc32c(raw)}
 
 
+def record(like, kind, body):
+    """One of that session, of that kind."""
+    return bytes([kind, 3]) + like[2:2 + like[2] + 8] + body    # behind kind and version: id with its length + 1, time
+
+
+def numbered(commit, call):
+    """The commit of another call, whose own number has one byte."""
+    at = 2 + commit[2] + 8
+    return commit[:at] + call + commit[at + 1:]
+
+
+TEXTS, LARGE = 13, b"\xff" * 8 + b"\x7f"     # 2^63 - 1
 HOSTILE = {
     "no body": (lambda d, f: {}, "version"),
     "version": (lambda d, f: {**d, "version": 2}, "version"),
@@ -182,6 +194,13 @@ HOSTILE = {
     "cut body": (lambda d, f: packed(f, b"\xff\0\0\0x"), "records"),
     "an end": (lambda d, f: packed([*f, b"\x04" + f[-1][1:]]), "records"),
     "an empty record": (lambda d, f: packed([*f, b""]), "records"),
+    "texts that no commit names": (lambda d, f: packed([*f, record(f[-1], TEXTS, b"\x09\0" + b"abc")]), None),
+    "texts of many calls": (lambda d, f: packed([*f, *(record(f[-1], TEXTS, bytes([i & 127 | 128, i >> 7]) + b"\0x")
+                                                       for i in range(1, 16384))]), None),
+    "texts without those before": (lambda d, f: packed([*f, record(f[-1], TEXTS, b"\x09\x03" + b"abc")]), "records"),
+    "half of texts": (lambda d, f: packed([*f, record(f[-1], TEXTS, b"\x89")]), "records"),
+    "a call's number that leaves none": (lambda d, f: packed([*f[:-1], numbered(f[-1], LARGE)]), "records"),
+    "texts of such a call": (lambda d, f: packed([*f, record(f[-1], TEXTS, LARGE + b"\0abc")]), "records"),
     "half a record": (lambda d, f: packed([f[0], f[1][:len(f[1]) // 2]]), "records"),
 }
 

@@ -118,6 +118,6 @@ void model_call_answered(struct model_call *t)
     if (!t->listeners && !t->env->finish_on_disconnect)
         return;
     call_trace_mark(t, CALL_ANSWERED);
-    t->step = STEP_AT_TEXTS;
+    t->step = STEP_AT_CHECK;
     model_call_advance(t);
 }

@@ -88,7 +88,7 @@ static void on_rejoin_over(struct loop_timer *timer)
 {
     struct model_call *t = CONTAINER_OF(timer, struct call_timers, rejoin)->model_call;
 
-    if (t->step >= STEP_AT_TEXTS) /* joined in time; its client has left once more */
+    if (t->step >= STEP_AT_CHECK) /* joined in time; its client has left once more */
         return;
     model_call_log_end(t, "client_gone");
     model_call_free(t);
@@ -102,7 +102,7 @@ void model_call_leave(struct call_listener *l)
     if (!t)
         return;
     call_listeners_drop(t, l);
-    if (t->listeners || t->env->finish_on_disconnect || t->step >= STEP_AT_TEXTS)
+    if (t->listeners || t->env->finish_on_disconnect || t->step >= STEP_AT_CHECK)
         return;
     if (t->step <= STEP_AT_RENDER) { /* a retry that comes loses nothing */
         model_call_log_end(t, "client_gone");

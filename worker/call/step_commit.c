@@ -1,4 +1,4 @@
-/* The steps COMMIT, DURABLE and FINISH: what the engine gave becomes a record, in the
+/* The steps CHECK, COMMIT, DURABLE and FINISH: what the engine gave becomes a record, in the
  * journal and applied, and as durable as promised before anybody sees the end. */
 #include "common/base/clock.h"
 #include "worker/call/answer_check.h"
@@ -63,14 +63,19 @@ static int record_commit(struct model_call *t, const struct session_answer *answ
     return rc;
 }
 
+/* From here on no client that leaves stops the call, only a bad answer or a full disk does: what
+ * was sampled is on record before the end of the answer is told. */
+enum step_result step_check(struct model_call *t)
+{
+    return answer_check(t) || session_check_commit(t->plan, &t->err) ? STEP_FAILED : STEP_NEXT;
+}
+
 enum step_result step_commit(struct model_call *t)
 {
     struct session_answer *answers = arena_calloc(&t->arena, t->n_samples, sizeof(*answers));
     enum session_cause cause = t->plan->cause;
     uint32_t trimmed = t->plan->trimmed;
 
-    if (answer_check(t))
-        return STEP_FAILED;
     for (uint32_t i = 0; i < t->n_samples; i++)
         sample_result(t, &t->samples[i], &answers[i]);
     commit_count_answers(t, answers);

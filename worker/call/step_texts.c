@@ -18,8 +18,6 @@ static void on_texts_task(struct loop_task *task)
     model_call_advance(CONTAINER_OF(task, struct call_timers, texts)->model_call);
 }
 
-/* From here on no client that leaves stops the call, only a bad answer or a full disk does: what
- * was sampled is on record before the end of the answer is told. */
 enum step_result step_texts(struct model_call *t)
 {
     struct call_env *env = t->env;

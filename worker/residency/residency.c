@@ -127,7 +127,7 @@ static int on_record(void *ctx, size_t record, struct str payload, struct err *e
     if (session_unlinked(l->s))
         return 0;
     session_load_at(l->s, record);
-    /* One that does not fit was skipped when it was replayed, too: damage stood before it. */
+    /* Damage stood before one that does not fit: a replay skipped it, too, or counted it unread. */
     if (session_apply(l->residency->store, payload, &bad))
         log_error(&(struct log_scope){.session = session_id(l->s)},
                   "journal: record does not apply", LOG_T("error", bad.text));

@@ -2,10 +2,10 @@
  * Nothing changes here: the record is journaled first (ledger_write), then applied.
  *
  * The plan of a call was made before the engine was asked; while it generated, other calls may
- * have been recorded. What they stored is taken notice of (renew_walk), and a policy may refuse
- * the commit (check). Large things are told by reference: known messages by their node, context
- * that another checkpoint begins with by that checkpoint (shared_run), what was asked by an
- * earlier call (put_asked). */
+ * have been recorded. What they stored is taken notice of (plan_renew), and a policy may refuse
+ * the commit (session_check_commit). Large things are told by reference: known messages by their
+ * node, context that another checkpoint begins with by that checkpoint (shared_run), what was asked
+ * by an earlier call (put_asked). */
 
 #include "worker/session/commit.h"
 
@@ -24,7 +24,9 @@
 
 void record_begin(struct buf *b, enum record_type type, struct str id, uint64_t now_ms)
 {
-    record_put_head(b, &(struct record_head){type, RECORD_VERSION, id, now_ms});
+    uint64_t version = type == RECORD_TEXTS ? RECORD_VERSION : RECORD_VERSION_USUAL;
+
+    record_put_head(b, &(struct record_head){type, version, id, now_ms});
 }
 
 /* NULL becomes an absent text. */
@@ -292,17 +294,25 @@ static unsigned flags_of(const struct plan *p, const struct checkpoint *run, uns
 }
 
 /* The session may have ended meanwhile, or a policy's head moved. */
-static int check(const struct session *s, const struct plan *p,
-                 const struct session_answer *answers, size_t n, struct err *e)
+int session_check_commit(const struct session_plan *pub, struct err *e)
 {
+    const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */
+    const struct session *s = p->session;
+
     if (s->phase == SESSION_FINALIZED || s->phase == SESSION_ABORTED)
         return err_set(e, ERR_SESSION_ENDED, "the session ended during the call");
+    return plan_policy(p)->check && p->chat.messages ? plan_policy(p)->check(s, p, e) : 0;
+}
+
+static int check_answers(const struct plan *p, const struct session_answer *answers, size_t n,
+                         struct err *e)
+{
     if (n == 0)
         return err_set(e, ERR_ENGINE_INVALID, "the engine gave no answer");
     for (size_t i = 0; i < n && !p->pub.exhausted; i++)
         if (answers[i].ids.n == 0 && !answers[i].upstream)
             return err_set(e, ERR_ENGINE_INVALID, "the engine answered without a token");
-    return plan_policy(p)->check && p->chat.messages ? plan_policy(p)->check(s, p, e) : 0;
+    return 0;
 }
 
 /* --- answers of upstreams that were asked with messages --- */
@@ -341,9 +351,18 @@ static void settle_upstream(struct plan *p, const struct session_answer *answers
         p->parent = NULL;
 }
 
+static void put_head(const struct plan *p, struct buf *record, uint64_t now_ms)
+{
+    struct record_head h = {RECORD_COMMIT, RECORD_VERSION_USUAL, p->session->id, now_ms};
+
+    if (flags_of(p, NULL, 0) & COMMIT_AHEAD)
+        h.version = RECORD_VERSION;
+    record_put_head(record, &h);
+}
+
 /* What other calls stored since the plan was made: the same new environment, the same new messages.
  * The checkpoint it stands on does not change. */
-static void renew_walk(struct plan *p)
+void plan_renew(struct plan *p)
 {
     struct forest *f = &p->session->forest;
     struct walk *w = &p->walk;
@@ -366,6 +385,15 @@ static void renew_walk(struct plan *p)
     }
 }
 
+/* Of a call without room, its chain alone. */
+static void put_exhausted(struct buf *b, const struct plan *p)
+{
+    if (p->chain)
+        record_put_u(b, p->chain->id);
+    if (p->kept)
+        record_put_u(b, p->kept);
+}
+
 /* Appends the record of the call. Returns -1 and e if it cannot be recorded; then the call has
  * failed. */
 int session_commit(struct session_plan *pub, const struct session_answer *answers, size_t n,
@@ -377,14 +405,14 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
     uint32_t common = 0;
     unsigned parts = parts_of(answers, n);
 
-    if (check(s, p, answers, n, e) != 0)
+    if (check_answers(p, answers, n, e) != 0 || session_check_commit(pub, e) != 0)
         return -1;
-    renew_walk(p);
+    plan_renew(p);
     p->text = false;
     if (answers[0].upstream && !p->pub.exhausted)
         settle_upstream(p, answers, n);
     run = p->pub.exhausted ? NULL : shared_run(p, &common);
-    record_begin(record, RECORD_COMMIT, s->id, now_ms);
+    put_head(p, record, now_ms);
     record_put_u(record, p->pub.call);
     record_put_u64(record, p->body_hash[0]);
     record_put_u64(record, p->body_hash[1]);
@@ -395,10 +423,7 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
     if (p->key.p)
         record_put_str(record, p->key);
     if (p->pub.exhausted) {
-        if (p->chain)
-            record_put_u(record, p->chain->id);
-        if (p->kept)
-            record_put_u(record, p->kept);
+        put_exhausted(record, p);
         return 0;
     }
     if (p->chat.messages)

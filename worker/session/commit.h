@@ -10,9 +10,12 @@
  *     not COMMIT_RAW:     tools kwargs | env                 COMMIT_NEW_ENV | else
  *                         pool of engines                    when COMMIT_POOL, of a new environment
  *                         base node                          when COMMIT_BASE; else the env's root
- *                         n, n messages (JSON)               hung below it; with COMMIT_AHEAD n
- * alone: they stand in RECORD_TEXTS before parent checkpoint when COMMIT_PARENT chain when
- * COMMIT_CHAIN trim close hash (8) of the ids that were sent                     when COMMIT_SENT
+ *                         n                                  new messages, hung below it
+ *                         n messages (JSON)                  unless COMMIT_AHEAD (RECORD_TEXTS)
+ *     parent checkpoint                                      when COMMIT_PARENT
+ *     chain                                                  when COMMIT_CHAIN
+ *     trim close
+ *     hash (8) of the ids that were sent                     when COMMIT_SENT
  *     run checkpoint, common                                 when COMMIT_RUN: context starts as its
  *     context ids                                            the rest
  *     cause diff-message diff-field diff-stored diff-request label parent-label
@@ -74,8 +77,10 @@ enum record_type {
     RECORD_TEXTS
 };
 
-/* Version 2: RECORD_CREATE ends with the model's fingerprint. */
-enum { RECORD_VERSION = 2, RECORD_VERSION_MAX = 100 };
+/* Version 2: RECORD_CREATE ends with the model's fingerprint. Version 3: RECORD_TEXTS, and commits
+ * with COMMIT_AHEAD; all others are still written as version 2, so that an older program reads the
+ * sessions that have none of them, and says that it cannot read the others. */
+enum { RECORD_VERSION = 3, RECORD_VERSION_USUAL = 2, RECORD_VERSION_MAX = 100 };
 
 enum {
     COMMIT_RAW = 1,

@@ -21,6 +21,7 @@ struct json;
 struct new_messages {
     uint32_t from, n;  /* messages [from, from + n) of the request */
     struct buf texts;  /* n of them, as record_put_str writes them */
+    size_t ahead_from; /* those before this byte have become the forest's meanwhile */
     size_t ahead;      /* bytes of them that stand in records before the commit (texts_ahead.c) */
     struct arena copy; /* what the forest takes over (arena_take) with `read` in use */
     struct message *read; /* n of them, of what lies in `copy`, with their hashes */

@@ -96,6 +96,9 @@ void cause_find(struct session *s, struct plan *p);
  * reserved and held. */
 void plan_free(struct plan *p);
 
+/* commit.c: what other calls stored since the plan was made is not new any more. */
+void plan_renew(struct plan *p);
+
 /* Part of render: makes the new messages ready for the record when they are long, or `always`
  * (new_messages.h). */
 void plan_make_messages(struct plan *p, bool always);

@@ -5,10 +5,10 @@
  *   session_prepare_render   on the loop or in a helper: the prompt, from the model's template
  *   session_prepare_end      on the loop: limits, the call's number
  *
- * render reads nothing of the session but the plan, so the session may change meanwhile;
- * payloads of the path are held. A prompt is the stored ids of the parent and a suffix for the
- * new messages (prompt_append), so stored tokens are never encoded again; without a parent the
- * whole chat is rendered (prompt_full). */
+ * render reads nothing of the session but the plan and what never changes (its options and
+ * matcher), so the session may change meanwhile; payloads of the path are held. A prompt is the
+ * stored ids of the parent and a suffix for the new messages (prompt_append), so stored tokens are
+ * never encoded again; without a parent the whole chat is rendered (prompt_full). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -103,9 +103,14 @@ size_t session_prompt_bytes(const struct session_plan *p, size_t enough);
  * the history whatever becomes of the call; its tokens stay on record. */
 void session_drop_record(struct session_plan *p, uint64_t now_ms, struct buf *record);
 
+/* Whether the session would still take the call's commit: -1 and ERR_SESSION_ENDED, or what its
+ * policy says (ERR_STATE_CONFLICT). session_commit asks the same. */
+int session_check_commit(const struct session_plan *p, struct err *e);
+
 /* New messages of more than max_bytes in all are recorded before the commit, in parts of so many
  * bytes at most: writes the record of the next part, to be journaled and applied. Returns false if
- * there is none (left), or the session has ended. max_bytes is the same in all calls. */
+ * there is none (left), the session has ended, or the call is exhausted, which stores no messages.
+ * max_bytes is the same in all calls. */
 bool session_texts_record(struct session_plan *p, size_t max_bytes, uint64_t now_ms,
                           struct buf *record);
 

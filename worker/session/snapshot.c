@@ -20,6 +20,9 @@
 
 enum { FRAME_HEAD = 4 };
 
+/* So that calls which follow have numbers, too. */
+static const uint64_t CALL_MAX = (uint64_t)1 << 48;
+
 static bool travels(uint64_t type)
 {
     return type == RECORD_CREATE || type == RECORD_COMMIT || type == RECORD_REWARD ||
@@ -112,6 +115,9 @@ static int split(struct snapshot_reader *r, struct str frames)
             return bad(r, i, "has no head");
         if (!travels(h.type) || (h.type == RECORD_CREATE) != (i == 0))
             return bad(r, i, "is of a type that cannot stand there");
+        if ((h.type == RECORD_COMMIT || h.type == RECORD_DROP || h.type == RECORD_TEXTS) &&
+            record_u(&in) > CALL_MAX)
+            return bad(r, i, "has a call's number above 2^48");
         r->newest_ms = MAX_OF(r->newest_ms, h.at_ms);
         *vec_push(&r->records->all) = str_sub(frames, at, n);
         at += n;

@@ -26,13 +26,17 @@ bool session_texts_record(struct session_plan *pub, size_t max_bytes, uint64_t n
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
     struct new_messages *m = p->made.messages;
-    struct str part;
+    struct str all, part;
 
-    if (!m || m->texts.len <= max_bytes || pub->exhausted || p->session->unlinked ||
-        session_has_ended(p->session))
+    if (!m || pub->exhausted || p->session->unlinked || session_has_ended(p->session))
         return false;
-    part = str_sub(buf_str(&m->texts), m->ahead, max_bytes);
-    if (part.len == 0)
+    if (m->ahead == 0) {
+        plan_renew(p);
+        m->ahead_from = m->texts.len - plan_new_texts(p).len;
+    }
+    all = str_sub(buf_str(&m->texts), m->ahead_from, SIZE_MAX);
+    part = str_sub(all, m->ahead, max_bytes);
+    if (all.len <= max_bytes || part.len == 0)
         return false;
     record_begin(record, RECORD_TEXTS, p->session->id, now_ms);
     record_put_u(record, pub->call);
