@@ -87,7 +87,6 @@ TEST(arena, is_aligned_and_survives_reset)
     arena_done(&a);
 }
 
-/* Each of them once cost a chunk of its own. */
 /* What stands alone goes when it is told to; the rest stays, and goes on being filled. */
 TEST(arena, what_stands_alone_is_given_back)
 {
@@ -118,6 +117,42 @@ TEST(arena, what_stands_alone_is_given_back)
     cr_expect_eq(sum, 0);
 }
 
+/* The one with more room left goes on being filled, whichever it is. */
+TEST(arena, one_takes_over_what_another_has)
+{
+    atomic_size_t sum_to = 0, sum_from = 0;
+
+    for (size_t n = 0; n < 4; n++) {
+        struct arena to = {.sum = &sum_to}, from = {.sum = &sum_from, .tight = true};
+        char *a = n & 1 ? arena_cstr(&to, STR("to")) : NULL;
+        char *b = n & 2 ? arena_cstr(&from, STR("from")) : NULL, *large = NULL;
+        size_t held, used;
+
+        if (n == 3) {
+            large = memset(arena_alloc(&from, 100000), 'x', 100000); /* no room is left behind it */
+            (void)arena_alloc(&to, 100);
+        }
+        held = to.held_bytes + from.held_bytes;
+        used = to.used_bytes + from.used_bytes;
+        arena_take(&to, &from);
+        cr_assert_eq(to.held_bytes, held);
+        cr_assert_eq(to.used_bytes, used);
+        cr_assert_eq(from.held_bytes, 0);
+        cr_assert_null(from.chunks);
+        cr_assert_eq(atomic_load(&sum_to), held);
+        cr_assert_eq(atomic_load(&sum_from), 0);
+        for (unsigned i = 0; i < 1000; i++)
+            memset(arena_alloc(&to, 64), 0, 64);
+        cr_assert(!a || strcmp(a, "to") == 0);
+        cr_assert(!b || strcmp(b, "from") == 0);
+        cr_assert(!large || (large[0] == 'x' && large[99999] == 'x'));
+        arena_done(&from);
+        arena_done(&to);
+        cr_assert_eq(atomic_load(&sum_to), 0);
+    }
+}
+
+/* Each of them once cost a chunk of its own. */
 TEST(arena, empty_allocations_cost_next_to_nothing)
 {
     struct arena a = {0};

@@ -29,6 +29,9 @@ void kit_done(struct kit *k);
 /* Prepares a call; NULL and k->err when it is refused. tools: JSON text or NULL. */
 struct session_plan *kit_ask(struct kit *k, const char *messages, const char *tools);
 
+/* Records the call's new texts ahead, where they are more than k->part_bytes; in how many parts. */
+size_t kit_texts(struct kit *k, struct session_plan *p);
+
 /* Commits an answer of bytes and <|im_end|> (none when cut by length). 0 / -1 with k->err. */
 int kit_answer(struct kit *k, struct session_plan *p, const char *text, bool cut);
 

@@ -92,6 +92,18 @@ static const struct json *message(struct kit *k, const char *text)
     return v;
 }
 
+size_t kit_texts(struct kit *k, struct session_plan *p)
+{
+    struct buf record = {0};
+    size_t n = 0;
+
+    for (; session_texts_record(p, k->part_bytes, ++k->now, &record); n++) {
+        cr_assert_lt(record.len, k->part_bytes + 64, "a head and a part");
+        applied(k, &record);
+    }
+    return n;
+}
+
 int kit_answer(struct kit *k, struct session_plan *p, const char *text, bool cut)
 {
     size_t n = strlen(text);
@@ -111,8 +123,7 @@ int kit_answer(struct kit *k, struct session_plan *p, const char *text, bool cut
         ids[i] = (unsigned char)text[i];
     ids[n] = 257;
     k->err = (struct err){0};
-    while (session_texts_record(p, k->part_bytes, ++k->now, &record))
-        applied(k, &record);
+    (void)kit_texts(k, p);
     if (session_commit(p, &a, 1, ++k->now, &record, &k->err) != 0) {
         session_release(k->store, p);
         buf_done(&record);

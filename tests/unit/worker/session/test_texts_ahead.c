@@ -1,4 +1,3 @@
-
 #include "common/codec/json.h"
 #include "kit.h"
 #include "testing.h"
@@ -36,34 +35,29 @@ static const char *conversation(struct kit *k, unsigned seed, unsigned n)
     return text;
 }
 
+static struct record_head head_of(const struct kit *k, size_t record)
+{
+    struct record_in r = record_in_of(buf_str(&k->journal[record]));
+    struct record_head h;
+
+    cr_assert(record_read_head(&r, &h));
+    return h;
+}
+
 static size_t of_type(const struct kit *k, enum record_type type)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < k->n_journal; i++) {
-        struct record_in r = record_in_of(buf_str(&k->journal[i]));
-        struct record_head h;
-
-        cr_assert(record_read_head(&r, &h));
-        n += h.type == type;
-    }
+    for (size_t i = 0; i < k->n_journal; i++)
+        n += head_of(k, i).type == type;
     return n;
 }
 
-/* Parts of the size that is used for an ordinary call, not of the kit's few bytes. */
-static size_t in_parts(struct kit *k, struct session_plan *p, size_t max_bytes)
+/* With parts of the size that is used for an ordinary call, not of the kit's few bytes. */
+static void init(struct kit *k)
 {
-    struct buf record = {0};
-    size_t n = 0;
-
-    k->part_bytes = max_bytes;
-    for (; session_texts_record(p, max_bytes, ++k->now, &record); n++) {
-        cr_assert_lt(record.len, max_bytes + 64);
-        cr_assert_eq(session_apply(k->store, buf_str(&record), &k->err), 0, "%s", k->err.text);
-        k->journal[k->n_journal++] = record;
-        record = (struct buf){0};
-    }
-    return n;
+    kit_init(k, NULL);
+    k->part_bytes = 64 << 10;
 }
 
 /* A store with what the records make. */
@@ -115,9 +109,9 @@ TEST(texts_ahead, what_is_recorded_in_parts_is_what_was_asked)
     struct kit k;
     struct session_plan *p;
 
-    kit_init(&k, NULL);
+    init(&k);
     p = kit_ask(&k, conversation(&k, 1, 3), NULL);
-    cr_assert_eq(in_parts(&k, p, 64 << 10), 5);
+    cr_assert_eq(kit_texts(&k, p), 5);
     cr_assert_eq(kit_answer(&k, p, "A", false), 0);
     cr_assert_eq(of_type(&k, RECORD_TEXTS), 5);
     cr_assert_lt(k.journal[k.n_journal - 1].len, 4 * 3 * (LONG + 100) + 1000, "ids, but no texts");
@@ -133,23 +127,24 @@ TEST(texts_ahead, texts_that_fit_one_part_stand_in_the_commit)
     struct kit k;
     struct session_plan *p;
 
-    kit_init(&k, NULL);
+    init(&k);
+    k.part_bytes = 2 * LONG;
     p = kit_ask(&k, conversation(&k, 1, 1), NULL);
-    cr_assert_eq(in_parts(&k, p, 2 * LONG), 0);
+    cr_assert_eq(kit_texts(&k, p), 0);
     session_release(k.store, p);
     kit_done(&k);
 }
 
 /* Both asked before either was recorded; the second one's first messages are there by then. */
-TEST(texts_ahead, messages_that_another_call_has_recorded_meanwhile_are_not_recorded_twice)
+TEST(texts_ahead, messages_that_another_call_has_recorded_meanwhile_are_stored_once)
 {
     struct kit k;
     struct session_plan *p, *q;
 
-    kit_init(&k, NULL);
+    init(&k);
     p = kit_ask(&k, conversation(&k, 1, 2), NULL);
     q = kit_ask(&k, conversation(&k, 1, 4), NULL);
-    cr_assert_eq(in_parts(&k, q, 64 << 10), 7);
+    cr_assert_eq(kit_texts(&k, q), 7);
     cr_assert_eq(kit_answer(&k, p, "A", false), 0);
     cr_assert_eq(kit_answer(&k, q, "B", false), 0);
     cr_assert_eq(k.s->forest.nodes.n, 6);
@@ -163,18 +158,17 @@ TEST(texts_ahead, parts_begin_behind_what_other_calls_have_recorded)
     struct kit k;
     struct session_plan *p, *q;
 
-    kit_init(&k, NULL);
-    k.part_bytes = 64 << 10;
+    init(&k);
     p = kit_ask(&k, conversation(&k, 1, 2), NULL);
     q = kit_ask(&k, conversation(&k, 1, 4), NULL);
     cr_assert_eq(kit_answer(&k, p, "A", false), 0);
     cr_assert_eq(of_type(&k, RECORD_TEXTS), 4);
-    cr_assert_eq(in_parts(&k, q, 64 << 10), 4);
+    cr_assert_eq(kit_texts(&k, q), 4);
     cr_assert_eq(kit_answer(&k, q, "B", false), 0);
     cr_assert_eq(k.s->forest.nodes.n, 6);
     assert_replays(&k);
     p = kit_ask(&k, conversation(&k, 1, 4), NULL);
-    cr_assert_eq(in_parts(&k, p, 64 << 10), 0);
+    cr_assert_eq(kit_texts(&k, p), 0);
     session_release(k.store, p);
     kit_done(&k);
 }
@@ -185,18 +179,12 @@ TEST(texts_ahead, only_sessions_with_parts_need_a_newer_program)
     struct kit k;
     struct session_plan *p;
 
-    kit_init(&k, NULL);
-    k.part_bytes = 64 << 10;
+    init(&k);
     cr_assert_geq(kit_turn(&k, "[{\"role\":\"user\",\"content\":\"a\"}]", "A"), 0);
     p = kit_ask(&k, conversation(&k, 1, 2), NULL);
     cr_assert_eq(kit_answer(&k, p, "B", false), 0);
-    for (size_t i = 0; i < k.n_journal; i++) {
-        struct record_in r = record_in_of(buf_str(&k.journal[i]));
-        struct record_head h;
-
-        cr_assert(record_read_head(&r, &h));
-        cr_assert_eq(h.version, i < 2 ? 2 : 3, "record %zu", i);
-    }
+    for (size_t i = 0; i < k.n_journal; i++)
+        cr_assert_eq(head_of(&k, i).version, i < 2 ? 2 : 3, "record %zu", i);
     kit_done(&k);
 }
 
@@ -206,12 +194,12 @@ TEST(texts_ahead, parts_of_a_call_that_was_never_recorded_are_forgotten)
     struct kit k;
     struct session_plan *p;
 
-    kit_init(&k, NULL);
+    init(&k);
     p = kit_ask(&k, conversation(&k, 1, 2), NULL);
-    cr_assert_eq(in_parts(&k, p, 64 << 10), 4);
+    cr_assert_eq(kit_texts(&k, p), 4);
     session_release_unused(k.store, p);
     p = kit_ask(&k, conversation(&k, 7, 3), NULL);
-    cr_assert_eq(in_parts(&k, p, 64 << 10), 5);
+    cr_assert_eq(kit_texts(&k, p), 5);
     cr_assert_eq(kit_answer(&k, p, "A", false), 0);
     assert_replays(&k);
     kit_done(&k);
@@ -222,11 +210,11 @@ TEST(texts_ahead, what_no_commit_names_leaves_memory_when_reading_ends)
     struct kit k;
     struct session_plan *p;
 
-    kit_init(&k, NULL);
+    init(&k);
     session_store_evicts(k.store, true);
     cr_assert_geq(kit_turn(&k, "[{\"role\":\"user\",\"content\":\"a\"}]", "A"), 0);
     p = kit_ask(&k, conversation(&k, 1, 2), NULL);
-    cr_assert_eq(in_parts(&k, p, 64 << 10), 4);
+    cr_assert_eq(kit_texts(&k, p), 4);
     session_release(k.store, p);
     cr_assert_gt(session_evict(k.store, 0, SIZE_MAX), 0);
     session_load_begin(k.s);
@@ -244,7 +232,7 @@ TEST(texts_ahead, an_ended_session_takes_no_parts)
     struct session_plan *p;
     struct buf record = {0};
 
-    kit_init(&k, NULL);
+    init(&k);
     p = kit_ask(&k, conversation(&k, 1, 2), NULL);
     cr_assert_eq(kit_end(&k, SESSION_END_ABORT), 0);
     cr_assert_not(session_texts_record(p, 1000, k.now, &record));
@@ -259,9 +247,9 @@ TEST(texts_ahead, a_commit_without_all_its_parts_is_refused_whole)
     struct kit k;
     struct session_plan *p;
 
-    kit_init(&k, NULL);
+    init(&k);
     p = kit_ask(&k, conversation(&k, 1, 2), NULL);
-    cr_assert_eq(in_parts(&k, p, 64 << 10), 4);
+    cr_assert_eq(kit_texts(&k, p), 4);
     cr_assert_eq(kit_answer(&k, p, "A", false), 0);
     for (size_t missing = 0; missing <= 4; missing++) {
         struct session_defaults d;
