@@ -70,6 +70,8 @@ enum step_result step_check(struct model_call *t)
     return answer_check(t) || session_check_commit(t->plan, &t->err) ? STEP_FAILED : STEP_NEXT;
 }
 
+/* The record of all answers in one; session_commit asks the session once more, for it may have
+ * changed while texts were written. */
 enum step_result step_commit(struct model_call *t)
 {
     struct session_answer *answers = arena_calloc(&t->arena, t->n_samples, sizeof(*answers));

@@ -66,6 +66,7 @@ static struct checkpoint *shared_run(const struct plan *p, uint32_t *ret_n)
 static void put_place(struct buf *b, const struct plan *p)
 {
     uint32_t n = p->walk.n - p->walk.n_matched;
+    struct str ready;
 
     if (p->env) {
         record_put_u(b, p->env->id);
@@ -80,8 +81,9 @@ static void put_place(struct buf *b, const struct plan *p)
     record_put_u(b, n);
     if (plan_texts_ahead(p))
         return;
-    if (plan_new_texts(p).p) {
-        buf_add_str(b, plan_new_texts(p));
+    ready = plan_new_texts(p);
+    if (ready.p) {
+        buf_add_str(b, ready);
         return;
     }
     for (uint32_t i = p->walk.n_matched; i < p->walk.n; i++)
@@ -270,7 +272,7 @@ static unsigned flags_of(const struct plan *p, const struct checkpoint *run, uns
         flags |= COMMIT_KEY;
     if (p->dropped_fields.p && !p->pub.exhausted)
         flags |= COMMIT_DROPPED;
-    if (plan_texts_ahead(p) && !p->pub.exhausted)
+    if (plan_texts_ahead(p))
         flags |= COMMIT_AHEAD;
     if (!p->chat.messages)
         flags |= COMMIT_RAW;
@@ -293,7 +295,7 @@ static unsigned flags_of(const struct plan *p, const struct checkpoint *run, uns
     return flags;
 }
 
-/* The session may have ended meanwhile, or a policy's head moved. */
+/* The session may have ended since the plan was made, or a policy's head moved. */
 int session_check_commit(const struct session_plan *pub, struct err *e)
 {
     const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */
@@ -351,11 +353,12 @@ static void settle_upstream(struct plan *p, const struct session_answer *answers
         p->parent = NULL;
 }
 
+/* A commit that names texts ahead is of the version that knows them. */
 static void put_head(const struct plan *p, struct buf *record, uint64_t now_ms)
 {
     struct record_head h = {RECORD_COMMIT, RECORD_VERSION_USUAL, p->session->id, now_ms};
 
-    if (flags_of(p, NULL, 0) & COMMIT_AHEAD)
+    if (plan_texts_ahead(p))
         h.version = RECORD_VERSION;
     record_put_head(record, &h);
 }

@@ -110,7 +110,8 @@ struct str plan_new_texts(const struct plan *p);
 /* The first of them, ready to be compared; NULL as above. Lives as long as the plan. */
 const struct message *plan_new_message(const struct plan *p);
 
-/* Whether their texts stand in records before the commit (texts_ahead.c). */
+/* Whether their texts stand in records before the commit (texts_ahead.c). Never those of an
+ * exhausted call. */
 bool plan_texts_ahead(const struct plan *p);
 
 /* The live plan with this call number, or NULL. */

@@ -429,7 +429,7 @@ int session_prepare_render(struct session_plan *pub, struct model_scratch *scrat
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
     int rc = p->chat.messages && !p->text ? make_prompt(p, scratch, e) : 0;
 
-    if (rc == 0 && p->chat.messages)
+    if (rc == 0 && p->chat.messages && !p->made.exhausts)
         plan_make_messages(p, AUDITS_ALL && p->walk.n % 2);
     *ret = p->made.prompt;
     return rc;

@@ -269,6 +269,15 @@ int session_apply_score(struct session *s, struct record_in *r, struct err *e);
 /* Applies the body of RECORD_FORK. */
 int session_apply_fork(struct session *s, struct record_in *r, struct err *e);
 
+/* Takes a checkpoint out of its message: it is on record, and on no branch any more. */
+void checkpoint_hide(struct checkpoint *t);
+
+/* Applies the body of RECORD_BUDGET. */
+int session_apply_budget(struct session *s, struct record_in *r, struct err *e);
+
+/* Applies the body of a record of the sinks. */
+int session_apply_sink(struct session *s, struct record_in *r, struct err *e);
+
 /* --- texts_ahead.c --- */
 
 /* Applies the body of RECORD_TEXTS. -1: it does not follow the parts before it. */
@@ -284,14 +293,5 @@ void session_drop_texts(struct session *s, uint64_t call);
 
 /* Frees what is kept of all calls'. */
 void session_free_texts(struct session *s);
-
-/* Takes a checkpoint out of its message: it is on record, and on no branch any more. */
-void checkpoint_hide(struct checkpoint *t);
-
-/* Applies the body of RECORD_BUDGET. */
-int session_apply_budget(struct session *s, struct record_in *r, struct err *e);
-
-/* Applies the body of a record of the sinks. */
-int session_apply_sink(struct session *s, struct record_in *r, struct err *e);
 
 #endif
