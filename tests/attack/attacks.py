@@ -322,6 +322,12 @@ ATTACKS = {
     "alternatives": schema(alternatives),
     "128 answers": repeat(CHAT, lambda: {
         "model": "m", "n": 128, "max_tokens": 64, "messages": [{"role": "user", "content": "word " * 60}]}),
+    "128 answers with logprobs": repeat(CHAT, lambda: {
+        "model": "m", "n": 128, "max_tokens": 200, "logprobs": True, "top_logprobs": 5,
+        "messages": [{"role": "user", "content": "word " * 200}]}),
+    "replays with logprobs": repeat(CHAT, lambda: {
+        "model": "m", "n": 128, "max_tokens": 200, "logprobs": True, "messages": [{"role": "user", "content": "word " * 200}]},
+        more="Idempotency-Key: one\r\n"),
     "bodies that never end": unfinished_bodies,
     "bodies that trickle": trickled_bodies,
     "heads that trickle": trickled_heads,
@@ -336,4 +342,4 @@ ATTACKS = {
 }
 
 # Those that need answers as long as what they say.
-ECHOED = {"128 answers", "streams that nobody reads", "replays that nobody reads"}
+ECHOED = {"128 answers", "128 answers with logprobs", "replays with logprobs", "streams that nobody reads", "replays that nobody reads"}

@@ -13,6 +13,8 @@
  *               renders does not come back
  *   keep        madvise and getaddrinfo wait in threads beside the first until the file is gone: a
  *               helper that reads pictures, or a thread that fetches some, does not come back
+ *   print       strtod waits in threads beside the first until the file is gone: a helper that
+ *               writes logprobs does not come back
  *   where       what is hurt: descriptors whose name has this text, instead of "/seg-" (journal
  *               segments); then hold holds these only
  */
@@ -153,6 +155,16 @@ struct tm *localtime_r(const time_t *t, struct tm *ret)
         *(void **)(&real) = dlsym(RTLD_NEXT, "localtime_r");
     wait_beside("stick");
     return real(t, ret);
+}
+
+double strtod(const char *text, char **end)
+{
+    static double (*real)(const char *, char **);
+
+    if (!real)
+        *(void **)(&real) = dlsym(RTLD_NEXT, "strtod");
+    wait_beside("print");
+    return real(text, end);
 }
 
 int madvise(void *at, size_t size, int advice)

@@ -10,9 +10,13 @@
 #include "worker/request/chat_request.h"
 #include "worker/session/session.h"
 
-/* Lets the session go and frees what the request still owns. */
+/* Lets the session go and frees what the request still owns; never what a stuck helper uses. */
 void api_call_free(struct api_call *c)
 {
+    if (!api_call_written(c)) {
+        api_call_drop_writing(c);
+        return;
+    }
     api_call_awaited(c);
     if (c->held)
         session_unpin(c->service->calls.store, c->held);

@@ -18,11 +18,14 @@
 
 struct answer_sink;
 struct api_call;
+struct api_writing;
 struct body_text;
 struct chat_request;
 struct dialect;
+struct call_usage;
 struct dialect_writer;
 struct exchange;
+struct finished_answer;
 struct json;
 struct known_reading;
 struct picture_fetch;
@@ -60,6 +63,7 @@ struct api_call {
     uint64_t number;             /* of the call in its session, once known */
     bool late;                   /* a helper has read it: the session may have changed */
     bool regroups;               /* calls sent back may be one answer: regroup.h */
+    struct api_writing *writing; /* what writes a long answer, in the arena; or NULL */
     bool noted;                  /* the answer is noted already */
     bool anew;                   /* a new sample, whatever is still under way */
     struct session *awaiting;    /* pinned by api_call_await, or NULL */
@@ -139,6 +143,30 @@ struct str api_call_note(const struct api_call *c, uint64_t number, char note[EX
 /* What the writer has made goes out. */
 void api_call_flush(struct api_call *c);
 
+/* Before it is written: who asks for the same waits from now on until it has arrived or is lost. */
+void api_call_note_answer(struct api_call *c);
+
+/* The answer is written: it goes out, and the exchange ends. c may be gone then. */
+void api_call_end(struct api_call *c);
+
+/* The same with an error, where a stuck helper may still write the answer. */
+void api_call_fail_stuck(struct api_call *c, const struct err *e);
+
+/* api_call_write.c: writes the end of the answer and ends the exchange, maybe later: a helper does
+ * it when it is long. `answers` lie in the memory of c->listener.told_by, or in c's. */
+void api_call_write(struct api_call *c, const struct finished_answer *answers, size_t n,
+                    const struct call_usage *usage);
+
+/* Answers with the recorded answer of that call of the session, likewise. False: there is none, and
+ * nothing was done. */
+bool api_call_replay(struct api_call *c, struct session *s, uint64_t number);
+
+/* No helper is writing its answer. Else it must not be freed; with api_call_drop_writing it is
+ * when the helper lets go. */
+bool api_call_written(const struct api_call *c);
+void api_call_drop_writing(struct api_call *c);
+
+/* Frees it, maybe later: when no helper writes its answer any more. */
 void api_call_free(struct api_call *c);
 
 /* A helper is stuck in it: it must not be freed, nor its session leave memory. */

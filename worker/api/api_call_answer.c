@@ -127,20 +127,31 @@ static void on_keepalive(void *ctx)
     buf_done(&space);
 }
 
-/* The answer is committed and durable. The note for on_arrived is set before the last bytes go
- * out. */
-static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
-                      const struct call_usage *usage)
+void api_call_note_answer(struct api_call *c)
 {
-    struct api_call *c = ctx;
     char note[EXCHANGE_NOTE_MAX];
-    struct buf answer;
 
     if (!c->noted)
         exchange_note(c->x, &(struct exchange_note){.key = api_call_note(c, c->number, note),
                                                     .arrived = on_arrived,
                                                     .ctx = c->service});
-    c->writer->sink->finish(c->writer, answers, n, usage);
+    c->noted = true;
+}
+
+/* The answer is committed and durable. */
+static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
+                      const struct call_usage *usage)
+{
+    api_call_note_answer(ctx);
+    api_call_write(ctx, answers, n, usage);
+}
+
+void api_call_end(struct api_call *c)
+{
+    struct buf answer;
+
+    if (c->req->stream && !exchange_started(c->x))
+        sse_start(c);
     respond_count(c->service, c->dialect_label, 200);
     api_call_flush(c);
     answer = c->out;
@@ -176,6 +187,16 @@ static void on_failed(void *ctx, const struct err *e)
         c->dialect->error(&shown, str_cstr(c->request_id), &c->out);
     api_call_flush(c);
     exchange_end(c->x);
+}
+
+void api_call_fail_stuck(struct api_call *c, const struct err *e)
+{
+    if (!exchange_started(c->x)) {
+        respond_error_to(c->service, c->x, c->dialect, c->dialect_label, c->request_id, e);
+        return;
+    }
+    respond_count(c->service, c->dialect_label, err_status(e));
+    exchange_fail(c->x);
 }
 
 const struct answer_sink api_call_sink = ANSWER_SINK_ON;

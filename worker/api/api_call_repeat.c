@@ -6,7 +6,6 @@
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
-#include "worker/call/replay.h"
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
 #include "worker/request/chat_request.h"
@@ -141,7 +140,7 @@ bool api_call_repeats(struct api_call *c, const struct call_input *in)
     if (found == MISSING_SURELY) {
         exchange_set_header(c->x, "Rollgate-Replayed", STR("1"));
         metrics_count(env->page, METRIC_replays, 1);
-        return replay_send(env, s, &c->arena, call, &c->listener);
+        return api_call_replay(c, s, call);
     }
     /* A sample more of what was answered: after a crash it must be known that that one arrived. */
     if (session_find_call(s, c->hash, (struct str){0}, &call))

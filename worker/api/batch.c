@@ -33,7 +33,7 @@ struct batch_part {
 
 struct batch {
     struct api_call *front;
-    struct chat_request req; /* the front's, with the answers of all parts */
+    struct chat_request *req; /* the front's, with the answers of all parts; in its arena */
     uint32_t n, n_parts, n_checked, n_over;
     bool begun, failed;
     bool starting, closed;           /* closed while it starts: freed then */
@@ -384,9 +384,10 @@ static struct batch *batch_new(struct api_call *front)
     b->front = front;
     b->n = front->req->n;
     b->n_parts = front->req->n_prompts;
-    b->req = *front->req;
-    b->req.n = b->n * b->n_parts;
-    b->answers = arena_calloc(&front->arena, b->req.n, sizeof(*b->answers));
+    b->req = ARENA_NEW(&front->arena, struct chat_request);
+    *b->req = *front->req;
+    b->req->n = b->n * b->n_parts;
+    b->answers = arena_calloc(&front->arena, b->req->n, sizeof(*b->answers));
     b->parts = mem_calloc(b->n_parts, sizeof(*b->parts));
     for (uint32_t k = 0; k < b->n_parts; k++) {
         b->parts[k].batch = b;
@@ -417,7 +418,7 @@ void batch_begin(struct api_call *front)
 {
     struct batch *b = batch_new(front);
 
-    front->writer = front->dialect->writer(&front->arena, &b->req, front->body, &front->out);
+    front->writer = front->dialect->writer(&front->arena, b->req, front->body, &front->out);
     exchange_watch(front->x, on_closed, b);
     batch_start(b);
 }

@@ -21,15 +21,33 @@
 
 /* --- life --- */
 
-/* No helper reads it any more. */
-static void on_let_go(struct model_call *t)
+static void end_memory(struct model_call *t)
 {
     struct arena arena = t->arena; /* t itself lies in it */
 
+    arena_done(&arena);
+}
+
+/* The helper of its step RENDER reads it no more. */
+static void on_let_go(struct model_call *t)
+{
     if (t->pinned)
         session_unpin(t->env->store, t->pinned);
     session_release(t->env->store, t->plan);
-    arena_done(&arena);
+    t->over = true;
+    if (t->n_held == 0)
+        end_memory(t);
+}
+
+void model_call_hold(struct model_call *t)
+{
+    t->n_held++;
+}
+
+void model_call_let(struct model_call *t)
+{
+    if (--t->n_held == 0 && t->over)
+        end_memory(t);
 }
 
 /* A helper that still reads the call's arena frees it when it has let go. */

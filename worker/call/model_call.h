@@ -22,8 +22,9 @@
  * bad answer or a full disk stops it: what was sampled is on record before the end is told.
  *
  * A call owns itself: it ends after finish or failed went to every listener, or silently when it
- * was abandoned. Nothing of it is in the session before the commit's record was applied.
- * One struct call_env (call_env.h) per worker process holds what all calls share.
+ * was abandoned. Its memory stays for who still writes the end (model_call_hold). Nothing of it is
+ * in the session before the commit's record was applied. One struct call_env (call_env.h) per
+ * worker process holds what all calls share.
  */
 #ifndef RG_CALL_MODEL_CALL_H
 #define RG_CALL_MODEL_CALL_H
@@ -51,6 +52,8 @@ struct call_listener {
     void *ctx;
     bool stream;
     struct model_call *model_call; /* NULL: not attached (any more) */
+    struct model_call *told_by;    /* finish: whose memory the answers lie in (model_call_hold);
+                                      NULL: in the listener's own */
     struct call_listener *next;
     struct listener_beat *beat; /* own, while it is attached: signs of life */
 };
@@ -83,6 +86,11 @@ void model_call_join(struct model_call *t, struct call_listener *l);
 
 /* The listener's client has left. Not attached: nothing. */
 void model_call_leave(struct call_listener *l);
+
+/* What the call tells at its end stays in memory until model_call_let, also when the call is over.
+ */
+void model_call_hold(struct model_call *t);
+void model_call_let(struct model_call *t);
 
 /* The session was ended: its calls fail with ERR_SESSION_ENDED, their engine requests are
  * aborted. */

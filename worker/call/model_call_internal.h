@@ -66,6 +66,8 @@ struct model_call {
     struct call_listener *listeners;
     struct call_timers *timers; /* in the arena */
     bool head_sent, durable, failing;
+    bool over;                /* ended; only its memory is still held */
+    unsigned n_held;          /* by whom: model_call_hold */
     bool dropping, dropped;   /* linear: the drop's record is written; is durable */
     int64_t call;             /* number in the session, -1 before prepare */
     const char *cause;        /* of the attachment, for the log */

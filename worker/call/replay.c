@@ -4,22 +4,105 @@
 
 #include "worker/call/replay.h"
 
+#include <string.h>
+
 #include "common/base/arena.h"
 #include "common/base/clock.h"
 #include "common/codec/json.h"
 #include "common/proc/ids.h"
 #include "worker/call/call_env.h"
-#include "worker/call/model_call.h"
 #include "worker/call/told.h"
 #include "worker/model/model.h"
 #include "worker/request/answer_sink.h"
 #include "worker/session/session.h"
-#include "worker/session/session_call.h"
 #include "worker/session/session_past.h"
 #include "worker/tokens/tokenizer.h"
 
+struct recorded_call {
+    struct arena *arena;
+    const struct tokenizer *tokenizer;
+    const struct session_past_call *call;
+    struct session_past_answer *answers; /* the call's, with ids and logprobs of their own */
+    struct answer_head head;
+};
+
+/* --- on the loop --- */
+
+/* The session may give its own up while a helper reads them. */
+static void copy_sampled(struct session_past_answer *p, struct arena *a)
+{
+    int32_t *ids = arena_calloc(a, p->ids.n, sizeof(*ids));
+    float *logprobs;
+
+    if (p->ids.n > 0)
+        memcpy(ids, p->ids.at, p->ids.n * sizeof(*ids));
+    p->ids.at = ids;
+    if (!p->logprobs)
+        return;
+    logprobs = arena_calloc(a, p->ids.n, sizeof(*logprobs));
+    if (p->ids.n > 0)
+        memcpy(logprobs, p->logprobs, p->ids.n * sizeof(*logprobs));
+    p->logprobs = logprobs;
+}
+
+/* A call without room got an empty answer that nobody generated: it has a fresh id each time. */
+static void head_of_exhausted(struct call_env *env, struct recorded_call *r)
+{
+    char hex[33];
+
+    ids_hex(env->ids, hex, 16);
+    r->head.response_id = arena_str(r->arena, str_of(hex, 32));
+    r->head.created_s = clock_wall_ms() / 1000;
+}
+
+struct recorded_call *replay_gather(struct call_env *env, struct session *s, struct arena *a,
+                                    uint64_t call, struct err *e)
+{
+    const struct session_past_call *past = session_past(s, a, call, e);
+    struct recorded_call *r;
+
+    if (!past)
+        return NULL;
+    r = ARENA_NEW(a, struct recorded_call);
+    *r = (struct recorded_call){.arena = a, .tokenizer = model_tokenizer(env->model), .call = past};
+    r->head = (struct answer_head){.session_id = arena_str(a, session_id(s)),
+                                   .call = call,
+                                   .usage = {.prompt_tokens = past->prompt_tokens}};
+    if (past->n_answers == 0)
+        head_of_exhausted(env, r);
+    r->answers = arena_calloc(a, past->n_answers, sizeof(*r->answers));
+    for (uint32_t i = 0; i < past->n_answers; i++) {
+        r->answers[i] = past->answers[i];
+        copy_sampled(&r->answers[i], a);
+    }
+    return r;
+}
+
+size_t replay_tokens(const struct recorded_call *r)
+{
+    return r->call->completion_tokens;
+}
+
+size_t replay_text_bytes(const struct recorded_call *r, size_t enough)
+{
+    size_t bytes = 0;
+
+    for (uint32_t i = 0; i < r->call->n_answers && bytes < enough; i++)
+        bytes += json_text_bytes(r->answers[i].message, enough - bytes);
+    return bytes;
+}
+
+/* --- maybe in a helper --- */
+
+/* Who hears it. */
+struct hearer {
+    const struct answer_sink *sink;
+    void *ctx;
+    bool stream;
+};
+
 /* The deltas that the message would have come in, each whole. */
-static void send_deltas(const struct json *m, uint32_t index, const struct call_listener *l)
+static void send_deltas(const struct json *m, uint32_t index, const struct hearer *l)
 {
     const struct json *calls = json_get(m, "tool_calls");
     struct str reasoning = json_string(json_get(m, "reasoning_content"));
@@ -41,103 +124,76 @@ static void send_deltas(const struct json *m, uint32_t index, const struct call_
 }
 
 /* Logprobs with the alternatives that the client was told, or NULL. */
-static const struct token_logprob *logprobs_of(const struct call_env *env, struct arena *a,
+static const struct token_logprob *logprobs_of(const struct recorded_call *r,
                                                const struct session_past_answer *p,
                                                const struct told *told)
 {
-    const struct tokenizer *tk = model_tokenizer(env->model);
     struct token_logprob *lp;
 
     if (!p->logprobs)
         return NULL;
-    lp = arena_calloc(a, p->ids.n, sizeof(*lp));
+    lp = arena_calloc(r->arena, p->ids.n, sizeof(*lp));
     for (size_t i = 0; i < p->ids.n; i++)
         lp[i] = (struct token_logprob){
             .id = p->ids.at[i],
             .logprob = p->logprobs[i],
-            .bytes = tokenizer_text(tk, p->ids.at[i]),
+            .bytes = tokenizer_text(r->tokenizer, p->ids.at[i]),
         };
-    told_tops(told, a, tk, lp, p->ids.n);
+    told_tops(told, r->arena, r->tokenizer, lp, p->ids.n);
     return lp;
 }
 
-/* A call without room got an empty answer that nobody generated. */
-static void send_exhausted(struct call_env *env, struct arena *a,
-                           const struct session_past_call *call, struct answer_head *head,
-                           struct call_listener *l)
+static void send_exhausted(const struct recorded_call *r, const struct hearer *l)
 {
-    struct call_usage usage = {.prompt_tokens = call->prompt_tokens};
     struct finished_answer out = {.finish_reason = STR_LIT("length")};
-    char hex[33];
 
-    ids_hex(env->ids, hex, 16);
-    head->response_id = arena_str(a, str_of(hex, 32));
-    head->created_s = clock_wall_ms() / 1000;
-    head->usage = usage;
-    if (json_parse(a, STR("{\"role\":\"assistant\",\"content\":\"\"}"), &out.message, NULL))
+    if (json_parse(r->arena, STR("{\"role\":\"assistant\",\"content\":\"\"}"), &out.message, NULL))
         return;
-    l->sink->head(l->ctx, head);
-    l->sink->finish(l->ctx, &out, 1, &usage);
+    l->sink->head(l->ctx, &r->head);
+    l->sink->finish(l->ctx, &out, 1, &r->head.usage);
 }
 
-/* Deltas if the listener streams, then the end with all answers. */
-static void send_answers(struct call_env *env, struct arena *a,
-                         const struct session_past_call *call, struct answer_head *head,
-                         struct call_listener *l)
+/* Deltas if the hearer streams, then the end with all answers. */
+static void send_answers(const struct recorded_call *r, const struct hearer *l)
 {
-    struct call_usage usage = {.prompt_tokens = call->prompt_tokens};
-    struct finished_answer *out = arena_calloc(a, call->n_answers, sizeof(*out));
+    struct answer_head head = r->head;
+    struct finished_answer *out = arena_calloc(r->arena, r->call->n_answers, sizeof(*out));
     struct told told;
-    struct err e = {0};
 
-    (void)told_read(call->answers[0].told, &told);
-    usage.cached_tokens = told.cached_tokens;
-    head->response_id = arena_str(a, call->answers[0].response_id);
-    head->created_s = told.created_s;
-    head->usage = usage;
-    usage.completion_tokens = call->completion_tokens;
-    usage.reasoning_tokens = told.reasoning_tokens;
-    l->sink->head(l->ctx, head);
-    for (uint32_t i = 0; i < call->n_answers; i++) {
-        const struct session_past_answer *p = &call->answers[i];
-        const struct json *message = NULL;
+    (void)told_read(r->answers[0].told, &told);
+    head.usage.cached_tokens = told.cached_tokens;
+    head.response_id = r->answers[0].response_id;
+    head.created_s = told.created_s;
+    l->sink->head(l->ctx, &head);
+    head.usage.completion_tokens = r->call->completion_tokens;
+    head.usage.reasoning_tokens = told.reasoning_tokens;
+    for (uint32_t i = 0; i < r->call->n_answers; i++) {
+        const struct session_past_answer *p = &r->answers[i];
 
         (void)told_read(p->told, &told);
-        if (json_parse(a, arena_str(a, p->message_json), &message, &e)) {
-            l->sink->failed(l->ctx, &e);
-            return;
-        }
         out[i] = (struct finished_answer){
             .index = i,
-            .finish_reason = arena_str(a, p->finish_reason),
+            .finish_reason = p->finish_reason,
             .stop_text = told.stop_text,
-            .message = message,
-            .logprobs = logprobs_of(env, a, p, &told),
+            .message = p->message,
+            .logprobs = logprobs_of(r, p, &told),
         };
         out[i].n_logprobs = out[i].logprobs ? p->ids.n : 0;
         if (l->stream) {
             l->sink->logprobs(l->ctx, i, out[i].logprobs, out[i].n_logprobs);
-            send_deltas(message, i, l);
+            send_deltas(out[i].message, i, l);
         }
     }
-    l->sink->finish(l->ctx, out, call->n_answers, &usage);
+    l->sink->finish(l->ctx, out, r->call->n_answers, &head.usage);
 }
 
-/* Returns false if the session has no such call; then nothing was sent. */
-bool replay_send(struct call_env *env, struct session *s, struct arena *a, uint64_t call,
-                 struct call_listener *l)
+void replay_tell(const struct recorded_call *r, const struct answer_sink *sink, void *ctx,
+                 bool stream)
 {
-    struct err e = {0};
-    const struct session_past_call *past = session_past(s, a, call, &e);
-    struct answer_head head = {.session_id = arena_str(a, session_id(s)), .call = call};
+    const struct hearer l = {sink, ctx, stream};
 
-    if (!past && e.kind != ERR_NONE)
-        l->sink->failed(l->ctx, &e);
-    if (!past)
-        return e.kind != ERR_NONE;
-    if (past->n_answers > 0)
-        send_answers(env, a, past, &head, l);
+    if (r->call->n_answers > 0)
+        send_answers(r, &l);
     else
-        send_exhausted(env, a, past, &head, l);
-    return true;
+        send_exhausted(r, &l);
 }

@@ -6,16 +6,29 @@
 #define RG_CALL_REPLAY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+struct answer_sink;
 struct arena;
 struct call_env;
-struct call_listener;
+struct err;
+struct recorded_call;
 struct session;
 
-/* Sends head, deltas (for streams) and finish of the session's committed call with that number to
- * the listener, at once. False, and nothing sent, when there is none. */
-bool replay_send(struct call_env *env, struct session *s, struct arena *a, uint64_t call,
-                 struct call_listener *l);
+/* Gathers what the session's committed call with that number told. What is gathered lies in the
+ * arena and borrows texts of the session, which is to be pinned until it was told. NULL: there is
+ * no such call; with e set: it cannot be read back. */
+struct recorded_call *replay_gather(struct call_env *env, struct session *s, struct arena *a,
+                                    uint64_t call, struct err *e);
+
+/* Sampled tokens and bytes of text that it tells, both of all answers. */
+size_t replay_tokens(const struct recorded_call *r);
+size_t replay_text_bytes(const struct recorded_call *r, size_t enough);
+
+/* Tells head, deltas (for streams) and finish, at once. Pure: a helper may do it, which has the
+ * arena for itself meanwhile. */
+void replay_tell(const struct recorded_call *r, const struct answer_sink *sink, void *ctx,
+                 bool stream);
 
 #endif

@@ -2,6 +2,7 @@
  */
 #include "worker/dialect/writers.h"
 
+#include "common/base/cancel.h"
 #include "common/codec/json.h"
 #include "worker/request/answer_sink.h"
 #include "worker/request/chat_request.h"
@@ -187,13 +188,13 @@ static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
     (void)ctx, (void)index, (void)tool;
 }
 
-/* The logprobs object of a chunk or of a whole choice. */
+/* The logprobs object of a chunk or of a whole choice; cut short when nobody wants it any more. */
 static void write_logprobs(struct json_out *o, const struct token_logprob *lp, size_t n)
 {
     json_out_obj(o);
     json_out_key(o, "content");
     json_out_arr(o);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && !cancel_wanted(); i++)
         logprob_entry(o, &lp[i]);
     json_out_end_arr(o);
     json_out_key(o, "refusal");

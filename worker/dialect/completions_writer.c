@@ -3,6 +3,7 @@
  * of the text, as nothing was parsed out of it. */
 #include "worker/dialect/writers.h"
 
+#include "common/base/cancel.h"
 #include "common/codec/json.h"
 #include "worker/request/answer_sink.h"
 #include "worker/request/chat_request.h"
@@ -36,24 +37,25 @@ static size_t characters(struct str s)
     return n;
 }
 
-/* Parallel lists: tokens, their logprobs, a map of alternatives for each, and offsets. */
+/* Parallel lists: tokens, their logprobs, a map of alternatives for each, and offsets; cut short
+ * when nobody wants them any more. */
 static void write_logprobs(struct completions_writer *cw, struct json_out *o, uint32_t index,
                            const struct token_logprob *lp, size_t n)
 {
     json_out_obj(o);
     json_out_key(o, "tokens");
     json_out_arr(o);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && !cancel_wanted(); i++)
         logprob_token(o, &lp[i]);
     json_out_end_arr(o);
     json_out_key(o, "token_logprobs");
     json_out_arr(o);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && !cancel_wanted(); i++)
         json_out_double(o, (double)lp[i].logprob);
     json_out_end_arr(o);
     json_out_key(o, "top_logprobs");
     json_out_arr(o);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && !cancel_wanted(); i++) {
         json_out_obj(o);
         for (uint32_t k = 0; k < lp[i].n_top; k++) {
             struct buf key = {0};
@@ -68,7 +70,7 @@ static void write_logprobs(struct completions_writer *cw, struct json_out *o, ui
     json_out_end_arr(o);
     json_out_key(o, "text_offset");
     json_out_arr(o);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && !cancel_wanted(); i++) {
         json_out_i64(o, (int64_t)cw->offsets[index]);
         cw->offsets[index] += characters(lp[i].bytes);
     }

@@ -8,6 +8,7 @@
  */
 #include "worker/dialect/responses_internal.h"
 
+#include "common/base/cancel.h"
 #include "common/codec/json.h"
 #include "worker/dialect/writers.h"
 #include "worker/request/answer_sink.h"
@@ -280,7 +281,7 @@ static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *l
     struct responses_writer *rw = ctx;
 
     (void)index;
-    for (size_t i = 0; i < n && rw->w.req->logprobs; i++) {
+    for (size_t i = 0; i < n && rw->w.req->logprobs && !cancel_wanted(); i++) {
         struct buf b = {0};
         struct json_out o = json_out_to(&b);
 

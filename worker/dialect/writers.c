@@ -149,6 +149,10 @@ void logprob_token(struct json_out *o, const struct token_logprob *lp)
 {
     struct buf clean = {0};
 
+    if (utf8_valid_len(lp->bytes) == lp->bytes.len) {
+        json_out_str(o, lp->bytes.p ? lp->bytes : STR(""));
+        return;
+    }
     logprob_text(&clean, lp);
     json_out_str(o, buf_str(&clean));
     buf_done(&clean);

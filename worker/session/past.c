@@ -10,18 +10,6 @@
 #include "worker/session/session_past.h"
 #include "worker/session/store.h"
 
-/* In the arena. */
-static struct str as_text(const struct json *v, struct arena *a)
-{
-    struct buf b = {0};
-    struct str s;
-
-    json_write(&b, v);
-    s = arena_str(a, buf_str(&b));
-    buf_done(&b);
-    return s;
-}
-
 /* The newest call with that body. With a key, the one with that key, else a call without one. */
 bool session_find_call(const struct session *s, const uint64_t body_hash[2], struct str key,
                        uint64_t *ret_call)
@@ -93,7 +81,7 @@ const struct session_past_call *session_past(struct session *s, struct arena *a,
 
         ret->completion_tokens += t->n;
         answers[i].response_id = t->response_id;
-        answers[i].message_json = as_text(t->message, a);
+        answers[i].message = t->message;
         answers[i].finish_reason = t->finish_reason;
         answers[i].told = t->told;
         answers[i].ids = (struct token_span){checkpoint_ids(t), t->n};

@@ -12,18 +12,21 @@
 
 struct arena;
 struct err;
+struct json;
 struct session;
 
-/* A committed call with this body hash: its answers' response ids, messages (JSON text), finish
- * reasons and token counts (none: a call without room). ids and logprobs are borrowed until the
- * loop's next turn. NULL when there is none; with e set when it cannot be read back. */
+/* A committed call with this number: its answers' response ids, messages, finish reasons and token
+ * counts (none: a call without room). They are borrowed as long as the session is pinned, ids and
+ * logprobs until the loop's next turn. NULL when there is none; with e set when it cannot be read
+ * back. */
 struct session_past_call {
     uint64_t call;
     uint32_t n_answers;
     uint32_t prompt_tokens, completion_tokens;
 
     const struct session_past_answer {
-        struct str response_id, message_json, finish_reason, told;
+        struct str response_id, finish_reason, told;
+        const struct json *message;
         struct token_span ids;
         const float *logprobs;
     } * answers;

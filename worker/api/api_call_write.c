@@ -1,0 +1,208 @@
+/* An answer's text: written on the spot when it is short, else by a helper. Logprobs make a long
+ * text of few tokens, and n answers are written at once.
+ *
+ *   on_finish        (api_call_answer.c) api_call_write   -> the end of a model call
+ *   api_call_repeats (api_call_repeat.c) api_call_replay  -> all of a recorded one
+ *     write_answer   the dialect's writer; maybe in a helper
+ *     end            the exchange gets what was written
+ *
+ * A helper touches nothing of the exchange, so the client may leave: then the call is freed when
+ * the helper lets go (api_call_free). */
+#include "common/base/cancel.h"
+#include "common/codec/json.h"
+#include "common/serve/exchange.h"
+#include "worker/api/api_call.h"
+#include "worker/call/replay.h"
+#include "worker/dialect/dialect.h"
+#include "worker/request/answer_sink.h"
+#include "worker/request/chat_request.h"
+#include "worker/session/session.h"
+
+struct api_writing {
+    struct long_work work;
+    struct api_call *call;
+
+    /* the end of a model call: its answers, in told_by's memory, or in the call's */
+    const struct finished_answer *answers;
+    size_t n;
+    struct call_usage usage;
+    struct model_call *told_by; /* held; or NULL */
+
+    /* or a recorded one, borrowed from its session */
+    struct recorded_call *replay;
+    struct session *session; /* pinned; or NULL */
+};
+
+/* What the loop writes, in half a millisecond: so many bytes of text, and so many logprobs. Debug
+ * builds leave more of these to helpers, so that all tests see it. */
+enum { TEXT_MAX = 1 << 20 };
+#ifdef NDEBUG
+enum { LOGPROBS_MAX = 1 << 10 };
+#else
+enum { LOGPROBS_MAX = 0 };
+#endif
+
+static bool is_short(const struct api_call *c, size_t tokens, size_t text_bytes)
+{
+    size_t each = c->req->logprobs ? 1 + (size_t)c->req->top_logprobs : 0;
+
+    return tokens * each <= LOGPROBS_MAX && text_bytes <= TEXT_MAX;
+}
+
+static bool answers_are_short(const struct api_call *c, const struct finished_answer *answers,
+                              size_t n)
+{
+    size_t tokens = 0, bytes = 0;
+
+    for (size_t i = 0; i < n && bytes <= TEXT_MAX; i++) {
+        tokens += answers[i].n_logprobs;
+        bytes += json_text_bytes(answers[i].message, TEXT_MAX + 1 - bytes);
+    }
+    return is_short(c, tokens, bytes);
+}
+
+/* Maybe in a helper. */
+static int write_answer(struct long_work *work, struct work_tools *tools, struct err *e)
+{
+    struct api_writing *w = CONTAINER_OF(work, struct api_writing, work);
+    struct dialect_writer *to = w->call->writer;
+
+    if (work_note(tools, work->body_hash, e))
+        return -1;
+    if (w->replay)
+        replay_tell(w->replay, to->sink, to, w->call->req->stream);
+    else
+        to->sink->finish(to, w->answers, w->n, &w->usage);
+    return cancel_wanted() ? cancel_fail(e) : 0;
+}
+
+/* What was borrowed for it. */
+static void let_go(struct api_writing *w)
+{
+    if (w->told_by)
+        model_call_let(w->told_by);
+    if (w->session)
+        session_unpin(w->call->service->calls.store, w->session);
+    w->told_by = NULL;
+    w->session = NULL;
+}
+
+/* w, in the call's arena, is gone then. What is stuck keeps all that it reads, and where it
+ * writes. */
+static void end(struct api_writing *w, const struct err *e)
+{
+    struct api_call *c = w->call;
+
+    if (!w->work.stuck) {
+        let_go(w);
+        c->writing = NULL;
+    }
+    if (!e)
+        api_call_end(c);
+    else if (w->work.stuck)
+        api_call_fail_stuck(c, e);
+    else
+        api_call_sink.failed(c, e);
+}
+
+static void on_written(struct long_work *work, const struct err *e)
+{
+    struct api_writing *w = CONTAINER_OF(work, struct api_writing, work);
+
+    if (e && !work->stuck)
+        buf_clear(&w->call->out);
+    end(w, e);
+}
+
+/* The client left, and the helper has let go. */
+static void on_dropped(struct long_work *work)
+{
+    struct api_writing *w = CONTAINER_OF(work, struct api_writing, work);
+
+    let_go(w);
+    api_call_free(w->call);
+}
+
+bool api_call_written(const struct api_call *c)
+{
+    return !c->writing || !(c->writing->work.helped || c->writing->work.stuck);
+}
+
+void api_call_drop_writing(struct api_call *c)
+{
+    work_drop(&c->writing->work);
+}
+
+static struct api_writing *writing_new(struct api_call *c)
+{
+    struct api_writing *w = ARENA_NEW(&c->arena, struct api_writing);
+
+    w->call = c;
+    w->work.run = write_answer;
+    w->work.done = on_written;
+    w->work.drop = on_dropped;
+    w->work.body_hash = c->reading.body_hash;
+    c->writing = w;
+    return w;
+}
+
+static void begin(struct api_writing *w, bool short_one)
+{
+    struct api_call *c = w->call;
+    struct err e = {0};
+    enum work_state state =
+        work_begin(&c->service->calls, &w->work, str_cstr(c->id), short_one, &e);
+
+    if (state != WORK_HELPED)
+        on_written(&w->work, state == WORK_FAILED ? &e : NULL);
+}
+
+void api_call_write(struct api_call *c, const struct finished_answer *answers, size_t n,
+                    const struct call_usage *usage)
+{
+    struct api_writing *w;
+
+    if (answers_are_short(c, answers, n)) {
+        c->writer->sink->finish(c->writer, answers, n, usage);
+        api_call_end(c);
+        return;
+    }
+    w = writing_new(c);
+    w->answers = answers;
+    w->n = n;
+    w->usage = *usage;
+    w->told_by = c->listener.told_by;
+    if (w->told_by)
+        model_call_hold(w->told_by);
+    begin(w, false);
+}
+
+/* A part of a batch has no writer: its answers are kept until the others are there. */
+static void tell_part(struct api_call *c, const struct recorded_call *r)
+{
+    replay_tell(r, c->listener.sink, c->listener.ctx, c->listener.stream);
+}
+
+bool api_call_replay(struct api_call *c, struct session *s, uint64_t number)
+{
+    struct err e = {0};
+    struct recorded_call *r = replay_gather(&c->service->calls, s, &c->arena, number, &e);
+    struct api_writing *w;
+
+    if (!r && e.kind == ERR_NONE)
+        return false;
+    if (!r) {
+        c->listener.sink->failed(c->listener.ctx, &e);
+    } else if (!c->writer) {
+        tell_part(c, r);
+    } else {
+        c->number = number;
+        api_call_note_answer(c);
+        w = writing_new(c);
+        w->replay = r;
+        w->session = s;
+        session_pin(s);
+        begin(w, is_short(c, replay_tokens(r), replay_text_bytes(r, TEXT_MAX + 1)));
+    }
+    return true;
+}
