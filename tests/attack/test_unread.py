@@ -13,8 +13,8 @@ WORDS = 400_000
 MIB = 1 << 20
 
 
-def request(session):
-    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "word " * WORDS}]})
+def request(session, words=WORDS, **more):
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "word " * words}], **more})
     return (f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.1\r\nHost: x\r\nIdempotency-Key: one\r\n"
             f"Content-Length: {len(body)}\r\n\r\n{body}").encode()
 
@@ -47,3 +47,19 @@ def test_replays_that_nobody_reads_are_bounded(start):
         refusals = {k: v for k, v in gateway.metrics().items() if k.startswith("rollgate_refusals") and "unread_answers" in k}
         assert sum(refusals.values()) >= 30, refusals
     wait_until(lambda: gateway.chat(session, "hello").status == 200, 30, "those who left count no more")
+
+
+def test_replays_that_helpers_write_are_bounded_too(start):
+    """All are asked for before the first is written, so none of them waits yet."""
+    gateway = start(engine="builtin:echo", workers=1, context_length=100_000_000, max_session_unread_bytes="8MiB")
+    session, other = gateway.post("/sessions").json(), gateway.post("/sessions").json()
+    data, pid = request(session, WORDS // 10, logprobs=True), gateway.child("worker-0")
+    with contextlib.closing(begin(gateway, data)) as first:
+        assert status(first) == 200
+    before = gateway.resident(pid)
+    with contextlib.ExitStack() as held:
+        asked = [held.enter_context(begin(gateway, data)) for _ in range(20)]
+        seen = [status(a) for a in asked]
+        assert set(seen) == {200, 429} and seen.count(200) <= 3, seen
+        assert gateway.resident(pid) < before + peak_allowed(300 * MIB)
+        assert gateway.chat(other, "hello").status == 200

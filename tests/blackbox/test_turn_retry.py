@@ -37,6 +37,40 @@ def test_a_join_may_ask_for_a_stream(start):
     assert branches(gateway, s) == 1
 
 
+def pieces(a):
+    """Of a stream of chat: what each answer was told, as (text, tokens of its logprobs), and how it ended."""
+    told = {}
+    for line in a.text.splitlines():
+        if not line.startswith("data: {"):
+            continue
+        for choice in json.loads(line[6:])["choices"]:
+            text, tokens, ends = told.setdefault(choice["index"], ([], [], []))
+            text.append(choice["delta"].get("content") or "")
+            tokens.extend(p["token"] for p in (choice.get("logprobs") or {}).get("content", []))
+            ends.append(choice["finish_reason"])
+    return {k: ("".join(text), tokens, ends[-1]) for k, (text, tokens, ends) in told.items()}
+
+
+def test_who_joins_a_long_stream_hears_all_of_it_once(start):
+    """More than one step tells (call_listeners.c), while it goes on."""
+    said = "word " * 100
+    gateway = start(engine="builtin:echo,tokens_per_s=400", workers=1)
+    s = new(gateway)
+    body = {"model": "m", "messages": user(said), "n": 5, "logprobs": True, "stream": True}
+
+    def ask(k):
+        if k:
+            wait_until(lambda: inflight(gateway, s) == 1, 5, "the call runs")
+            pause(0.3 * k, "they join one after the other, in the middle")
+        return gateway.post(f"/sessions/{s['session_id']}/v1/chat/completions", body,
+                            headers={"x-stainless-retry-count": "1"} if k else {})
+    answers = in_parallel(ask, range(4))
+    told = [pieces(a) for a in answers.values()]
+    assert all(t == told[0] for t in told) and len(told[0]) == 5 and gateway.metrics()["rollgate_joins_total"] == 3
+    assert all(text == said.strip() or text == said for text, _, _ in told[0].values())
+    assert all(len(tokens) > 450 and end == "stop" for _, tokens, end in told[0].values())
+
+
 def test_an_answer_that_was_not_delivered_is_replayed(start):
     gateway = start(engine="builtin:random:1,delay_ms=300", on_disconnect="finish", workers=1)
     s = new(gateway)

@@ -79,6 +79,10 @@ extern const struct answer_sink api_call_sink;
  * and goes on with `ready`; or answers what is wrong with it. */
 void call_read(struct service_request *r, const struct dialect *d, call_ready_fn ready);
 
+/* -1 and ERR_OVERLOADED: so much of the session's answers waits to be read that there are no more.
+ */
+int api_call_refuse_unread(const struct api_call *c, struct err *e);
+
 /* api_call_body.c: reads the exchange's body into body and req; *ret is what was read as JSON. */
 int api_call_read_body(struct api_call *c, struct body_text *ret, struct err *e);
 

@@ -57,7 +57,7 @@ static struct api_call *call_new(struct service_request *r, const struct dialect
 }
 
 /* Answers that a session's clients do not read wait here: so many, and there are no more. */
-static int refuse_unread(struct api_call *c, struct err *e)
+int api_call_refuse_unread(const struct api_call *c, struct err *e)
 {
     uint64_t max = (uint64_t)c->service->config->max_session_unread_bytes;
     size_t waiting = exchange_owner_waiting(c->x, str_cstr(c->id));
@@ -82,7 +82,7 @@ static int judge_session(struct api_call *c, struct err *e)
     if (r->id_valid)
         s = session_find(r->service->calls.store, r->id, &ended);
     if (s)
-        return session_refuse_foreign(s, e) || refuse_unread(c, e) ? -1 : 0;
+        return session_refuse_foreign(s, e) || api_call_refuse_unread(c, e) ? -1 : 0;
     if (ended)
         return err_set(e, ERR_SESSION_ENDED, "the session has ended");
     return call_may_reseed(r, e);
@@ -98,7 +98,7 @@ static int meet_session(struct api_call *c, struct err *e)
         return err_set(e, ERR_OVERLOADED, "the session was just made; ask again");
     if (find_session(r, c, e))
         return -1;
-    if (refuse_unread(c, e))
+    if (api_call_refuse_unread(c, e))
         return -1;
     exchange_account(c->x, str_cstr(c->id));
     api_call_regroup(c);

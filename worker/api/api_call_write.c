@@ -92,10 +92,16 @@ static void let_go(struct api_writing *w)
 static void end(struct api_writing *w, const struct err *e)
 {
     struct api_call *c = w->call;
+    bool replay = w->replay != NULL;
+    struct err full = {0};
 
     if (!w->work.stuck) {
         let_go(w);
         c->writing = NULL;
+    }
+    if (!e && replay && api_call_refuse_unread(c, &full) != 0) {
+        buf_clear(&c->out); /* others were written since it was asked for */
+        e = &full;
     }
     if (!e)
         api_call_end(c);

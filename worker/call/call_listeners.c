@@ -5,9 +5,11 @@
 #include "common/os/loop.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
+#include "worker/call/call_timers.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/call/sampled_answer.h"
+#include "worker/request/chat_request.h"
 
 enum { NONSTREAM_SPACE_MS = 30000 };
 
@@ -67,6 +69,12 @@ void call_listeners_drop(struct model_call *t, struct call_listener *l)
     l->model_call = NULL;
 }
 
+/* Whether it hears what comes of this answer now, or later with what came before. */
+static bool hears(const struct call_listener *l, uint32_t index)
+{
+    return l->stream && !(l->behind && index >= l->at_sample);
+}
+
 /* A delta goes to those who stream; it counts as a sign of life. */
 #define EACH_STREAM(call)                                             \
     do {                                                              \
@@ -74,7 +82,7 @@ void call_listeners_drop(struct model_call *t, struct call_listener *l)
         struct call_listener *next_;                                  \
         for (struct call_listener *l = t_->listeners; l; l = next_) { \
             next_ = l->next;                                          \
-            if (!l->stream)                                           \
+            if (!hears(l, index))                                     \
                 continue;                                             \
             arm(l, false);                                            \
             call;                                                     \
@@ -133,20 +141,83 @@ const struct answer_sink call_listeners_sink = {
     .logprobs = to_logprobs,
 };
 
-/* What the others have heard so far. */
+/* --- what the others have heard before --- */
+
+/* What one step tells, in about a millisecond: so many logprobs; each answer's text counts as some
+ * besides. */
+enum { REPEAT_MAX = 1 << 10, REPEAT_ANSWER = 1 << 6 };
+
+/* Of the answer that is next. False: there is more. */
+static bool repeat_logprobs(const struct sample *r, struct call_listener *l, size_t *room)
+{
+    size_t each = 1 + (size_t)r->model_call->in.req->top_logprobs;
+    size_t n = MIN_OF(r->lp_sent - l->at_logprob, 1 + *room / each);
+
+    if (n > 0)
+        l->sink->logprobs(l->ctx, l->at_sample, r->lp + l->at_logprob, n);
+    l->at_logprob += n;
+    *room -= MIN_OF(*room, n * each);
+    return l->at_logprob == r->lp_sent;
+}
+
+/* Some more for one that is behind. */
+static void repeat_some(const struct model_call *t, struct call_listener *l)
+{
+    size_t room = REPEAT_MAX;
+
+    while (room > 0 && l->at_sample < t->n_samples) {
+        const struct sample *r = &t->samples[l->at_sample];
+
+        if (!repeat_logprobs(r, l, &room))
+            return;
+        if (r->answer)
+            sampled_answer_repeat(r->answer, l->sink, l->ctx);
+        room -= MIN_OF(room, REPEAT_ANSWER);
+        l->at_sample++;
+        l->at_logprob = 0;
+    }
+    l->behind = l->at_sample < t->n_samples;
+}
+
+static struct call_listener *first_behind(const struct model_call *t)
+{
+    struct call_listener *l = t->listeners;
+
+    while (l && !l->behind)
+        l = l->next;
+    return l;
+}
+
+bool call_listeners_behind(const struct model_call *t)
+{
+    return first_behind(t) != NULL;
+}
+
+static void on_repeat(struct loop_task *task)
+{
+    struct model_call *t = CONTAINER_OF(task, struct call_timers, repeat)->model_call;
+    struct call_listener *l = first_behind(t);
+
+    if (l)
+        repeat_some(t, l);
+    if (call_listeners_behind(t))
+        loop_task_post(t->env->loop, task, on_repeat);
+    else if (t->step == STEP_AT_FINISH)
+        model_call_advance(t);
+}
+
+/* Its head at once, the rest in steps between which others have their turns. */
 void call_listeners_repeat(struct model_call *t, struct call_listener *l)
 {
     if (!t->head_sent)
         return;
     l->sink->head(l->ctx, &t->head);
-    for (uint32_t i = 0; l->stream && i < t->n_samples; i++) {
-        struct sample *r = &t->samples[i];
-
-        if (r->lp_sent > 0)
-            l->sink->logprobs(l->ctx, i, r->lp, r->lp_sent);
-        if (r->answer)
-            sampled_answer_repeat(r->answer, l->sink, l->ctx);
-    }
+    if (!l->stream)
+        return;
+    l->behind = true;
+    repeat_some(t, l);
+    if (l->behind)
+        loop_task_post(t->env->loop, &t->timers->repeat, on_repeat);
 }
 
 /* All of them; the list is empty afterwards. */

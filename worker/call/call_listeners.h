@@ -4,6 +4,7 @@
 #ifndef RG_CALL_CALL_LISTENERS_H
 #define RG_CALL_CALL_LISTENERS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct answer_sink;
@@ -16,7 +17,12 @@ struct model_call;
 extern const struct answer_sink call_listeners_sink;
 
 void call_listeners_add(struct model_call *t, struct call_listener *l);
+
+/* Tells a new one what the others have heard before: at once, or in some turns of the loop if it is
+ * much. The call does not tell its end before; FINISH goes on then. */
 void call_listeners_repeat(struct model_call *t, struct call_listener *l);
+bool call_listeners_behind(const struct model_call *t);
+
 void call_listeners_drop(struct model_call *t, struct call_listener *l);
 
 /* Ends all listeners with failed / finish; they are detached first. */

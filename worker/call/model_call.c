@@ -63,6 +63,7 @@ void model_call_free(struct model_call *t)
     metrics_move(env->page, METRIC_calls_inflight, -1);
     loop_timer_stop(env->loop, &t->timers->rejoin);
     loop_task_cancel(env->loop, &t->timers->texts);
+    loop_task_cancel(env->loop, &t->timers->repeat);
     loop_task_cancel(env->loop, &t->timers->fail);
     for (uint32_t i = 0; i < t->n_samples; i++)
         sample_end(&t->samples[i]);

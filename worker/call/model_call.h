@@ -54,6 +54,9 @@ struct call_listener {
     struct model_call *model_call; /* NULL: not attached (any more) */
     struct model_call *told_by;    /* finish: whose memory the answers lie in (model_call_hold);
                                       NULL: in the listener's own */
+    bool behind;        /* a stream that joined, and has not been told all that came before: of */
+    uint32_t at_sample; /* this answer, and all behind it, it hears nothing new yet */
+    size_t at_logprob;  /* of that answer: the first that it was not told */
     struct call_listener *next;
     struct listener_beat *beat; /* own, while it is attached: signs of life */
 };

@@ -95,11 +95,14 @@ enum step_result step_durable(struct model_call *t)
     return t->durable ? STEP_NEXT : STEP_WAIT;
 }
 
-/* The end of the answer, to all listeners. */
+/* The end of the answer, to all listeners, when each has been told what comes before. */
 enum step_result step_finish(struct model_call *t)
 {
-    struct finished_answer *out = arena_calloc(&t->arena, t->n_samples, sizeof(*out));
+    struct finished_answer *out;
 
+    if (call_listeners_behind(t))
+        return STEP_WAIT;
+    out = arena_calloc(&t->arena, t->n_samples, sizeof(*out));
     model_call_log_end(t, "ok");
     ledger_open_delivery(t->env->ledger, t->in.session_id, t->in.body_hash, (uint64_t)t->call);
     for (uint32_t i = 0; i < t->n_samples; i++)
