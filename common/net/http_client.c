@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/codec/base64.h"
 #include "common/net/encoded_file.h"
@@ -21,7 +22,7 @@
 
 enum {
     HEAD_MAX = 64 * 1024,
-    READS_PER_TURN = 8, /* scratch buffers' worth, then others get their turn */
+    READ_TURN_US = 1000, /* then others get their turn; what a piece means takes its own time */
     SEND_PER_TURN = 192 * 1024,
     CONNECT_TIMEOUT_MS = 5000,
     IDLE_MAX = 64,
@@ -467,7 +468,7 @@ static bool take_parked(struct http_conn *n)
 /* Reads until the socket is empty, the call paused or gone, or the turn's share used up. */
 static void read_answer(struct http_conn *n)
 {
-    unsigned reads = 0;
+    uint64_t until_us = clock_us() + READ_TURN_US;
 
     if (!n->call || n->call->paused || !take_parked(n))
         return;
@@ -476,10 +477,6 @@ static void read_answer(struct http_conn *n)
 
         if (n->call->paused)
             return;
-        if (reads++ == READS_PER_TURN) {
-            loop_task_post(n->client->loop, &n->again, on_read_again);
-            return;
-        }
         got = http_conn_read(n, n->client->scratch, SCRATCH_BYTES);
         if (got < 0)
             input_end(n);
@@ -488,6 +485,10 @@ static void read_answer(struct http_conn *n)
         /* A short read has emptied a plain socket: the next bytes make a new event. */
         if (!n->tls && got < SCRATCH_BYTES && !n->hangup)
             return;
+        if (clock_us() >= until_us) {
+            loop_task_post(n->client->loop, &n->again, on_read_again);
+            return;
+        }
     }
 }
 

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from gateway import stays, wait_until
+from stub_engines import StubEngine
 from test_faults import faulty  # noqa: F401, a fixture
 from test_helpers import helped
 from test_streaming import new, user
@@ -57,6 +58,38 @@ def test_a_helper_writes_what_the_loop_would_have_written(start, path, body):
         assert branches(gateway, s) == len(body.get("prompt", [0])) * body.get("n", 1)
     assert got[0] == got[1]
     assert helped(gateways[0]) == 0 and helped(gateways[1]) > 0
+
+
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+def test_a_long_answer_in_one_piece_is_taken_as_its_stream_is(start, kind):
+    """A piece a turn of the loop: the same text, logprobs and alternatives, and the same tokens on record."""
+    ids = [97 + k % 26 if k % 7 else 32 for k in range(5999)] + [257]
+    with StubEngine(kind) as engine:
+        gateway, got = start(engine=engine.setting, workers=1, context_length=100_000), []
+        engine.plan.extend([{"ids": ids, "finish": "stop", "matched": 257, "chunk": 500}] * 4)
+        for stream in (False, True):
+            s = new(gateway)
+            a = gateway.chat(s, "go on", n=2, logprobs=True, top_logprobs=2, max_tokens=20_000, stream=stream)
+            assert a.status == 200, a.text
+            trajectories = gateway.get(f"/sessions/{s['session_id']}/trajectories").json()["trajectories"]
+            got.append((chosen(a), [(t["response_ids"], t["response_logprobs"]) for t in trajectories]))
+    assert got[0] == got[1]
+    (text, tokens, ends), rows = got[0][0][1], got[0][1]
+    assert len(text) == 5999 and len(tokens) >= 5999 and ends == "stop"
+    assert [r[0] for r in rows] == [ids, ids]
+
+
+def chosen(a):
+    """Of a chat answer in either form: each choice's text, its tokens with logprobs and alternatives, and its end."""
+    if a.headers["Content-Type"].startswith("application/json"):
+        return {c["index"]: (c["message"]["content"], c["logprobs"]["content"], c["finish_reason"]) for c in a.json()["choices"]}
+    whole = {}
+    for event in told(a):
+        for c in event["choices"]:
+            text, tokens, _ = whole.get(c["index"], ("", [], None))
+            whole[c["index"]] = (text + (c["delta"].get("content") or ""),
+                                 tokens + (c.get("logprobs") or {}).get("content", []), c["finish_reason"])
+    return whole
 
 
 class Held:

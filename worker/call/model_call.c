@@ -62,6 +62,7 @@ void model_call_free(struct model_call *t)
     env->n_running--;
     metrics_move(env->page, METRIC_calls_inflight, -1);
     loop_timer_stop(env->loop, &t->timers->rejoin);
+    loop_task_cancel(env->loop, &t->timers->take);
     loop_task_cancel(env->loop, &t->timers->texts);
     loop_task_cancel(env->loop, &t->timers->repeat);
     loop_task_cancel(env->loop, &t->timers->fail);

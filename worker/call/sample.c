@@ -73,7 +73,7 @@ void sample_end(struct sample *r)
         sampled_answer_done(r->answer);
 }
 
-/* Grows in the arena; the old row is left there. */
+/* Grows in the arena; the old row is left there. What is not used yet is not touched. */
 void sample_lp_reserve(struct model_call *t, struct sample *r, size_t more)
 {
     struct token_logprob *grown;
@@ -81,7 +81,7 @@ void sample_lp_reserve(struct model_call *t, struct sample *r, size_t more)
     if (r->n_lp + more <= r->cap_lp)
         return;
     r->cap_lp = MAX_OF(r->cap_lp * 2, r->n_lp + more);
-    grown = arena_calloc(&t->arena, r->cap_lp, sizeof(*grown));
+    grown = arena_alloc(&t->arena, r->cap_lp * sizeof(*grown));
     if (r->n_lp > 0)
         memcpy(grown, r->lp, r->n_lp * sizeof(*grown));
     r->lp = grown;
@@ -99,13 +99,15 @@ void sample_logprobs(struct model_call *t, struct sample *r, struct token_span i
 {
     const struct tokenizer *tk = model_tokenizer(t->env->model);
     uint32_t told = MIN_OF(n_top, t->in.req->top_logprobs); /* the session may want more */
+    struct token_logprob *alt = NULL;                       /* told of each id */
 
     if (!t->in.req->logprobs || !logprobs || ids.n == 0)
         return;
     sample_lp_reserve(t, r, ids.n);
+    if (top && told > 0)
+        alt = arena_calloc(&t->arena, ids.n * told, sizeof(*alt));
     for (size_t i = 0; i < ids.n; i++) {
         struct token_logprob *lp = &r->lp[r->n_lp++];
-        struct token_logprob *alt = arena_calloc(&t->arena, told, sizeof(*alt));
 
         *lp = (struct token_logprob){ids.at[i], logprobs[i], tokenizer_text(tk, ids.at[i]), alt, 0};
         for (uint32_t k = 0; top && k < told; k++) {
@@ -116,6 +118,7 @@ void sample_logprobs(struct model_call *t, struct sample *r, struct token_span i
             alt[lp->n_top++] =
                 (struct token_logprob){x->id, x->logprob, tokenizer_text(tk, x->id), NULL, 0};
         }
+        alt += alt ? told : 0;
     }
     sample_tell_logprobs(t, r);
 }

@@ -26,7 +26,8 @@ struct sample {
     struct model_call *model_call;
     struct engine_call *call;      /* NULL: not running */
     struct sampled_answer *answer; /* in the call's arena, from sample_begin on */
-    bool done;
+    bool done;                     /* the engine has told all, */
+    bool taken;                    /* which is taken: text, logprobs, calls */
     enum engine_finish finish;
     int32_t *ids; /* in the call's arena, from done on */
     size_t n_ids;
@@ -41,7 +42,10 @@ struct sample {
     uint64_t queue_us, engine_us;
     enum logprob_basis basis, asked; /* as of the engine's result */
     uint32_t scored, drifted;
-    int64_t cached_tokens;    /* -1: the engine did not tell */
+    int64_t cached_tokens;        /* -1: the engine did not tell */
+    int32_t end_id;               /* by which the engine ended the turn, -1: none; from done on */
+    const struct engine_top *top; /* n_top a token, as long as the end of a long answer is taken */
+    uint32_t n_top;
     struct token_logprob *lp; /* when the client asked for them */
     size_t n_lp, cap_lp, lp_sent;
     struct str response_id;

@@ -4,7 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "common/os/loop.h"
 #include "worker/call/call_env.h"
+#include "worker/call/call_timers.h"
 #include "worker/call/call_watch.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
@@ -14,6 +16,7 @@
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_result.h"
 #include "worker/model/model.h"
+#include "worker/request/chat_request.h"
 #include "worker/request/odds.h"
 #include "worker/session/session_answer.h"
 #include "worker/tokens/tokenizer.h"
@@ -159,12 +162,89 @@ static const struct engine_result *without_ids(struct model_call *t,
     return text;
 }
 
+/* --- the end of an answer, whose ids are all there --- */
+
+enum { TAKE_MAX = 4096 }; /* tokens and their alternatives at a time: in about a millisecond */
+
+/* Alternatives of a long answer outlive the engine's callback. */
+static void keep_top_for_later(struct model_call *t, struct sample *r,
+                               const struct engine_result *res)
+{
+    size_t n = res->ids.n * res->n_top;
+    struct engine_top *copy = arena_alloc(&t->arena, n * sizeof(*copy));
+
+    memcpy(copy, res->top, n * sizeof(*copy));
+    r->top = copy;
+}
+
+/* Takes the next n ids, or what is left with the answer's end. */
+static void take_ids(struct model_call *t, struct sample *r, size_t n)
+{
+    size_t from = r->answer->fed;
+    bool last = r->n_ids - from <= n;
+    struct token_span next = {r->ids + from, last ? r->n_ids - from : n};
+
+    sample_logprobs(t, r, next, r->logprobs ? r->logprobs + from : NULL,
+                    r->top ? r->top + from * r->n_top : NULL, r->n_top);
+    if (!last) {
+        sampled_answer_feed(r->answer, next);
+        return;
+    }
+    sampled_answer_finish(r->answer, (struct token_span){r->ids, r->n_ids}, r->end_id);
+    r->taken = true;
+}
+
+/* t may be gone then. */
+static void go_on(struct model_call *t)
+{
+    if (t->n_done == t->n_samples && t->step == STEP_AT_GENERATE && !t->failing)
+        model_call_answered(t);
+}
+
+/* Some of the first long answer that is there; the call goes on in the turn after the last. */
+static void on_take(struct loop_task *task)
+{
+    struct model_call *t = CONTAINER_OF(task, struct call_timers, take)->model_call;
+    struct sample *r = t->samples, *end = r + t->n_samples;
+
+    while (r < end && (!r->done || r->taken))
+        r++;
+    if (r == end) {
+        go_on(t);
+        return;
+    }
+    take_ids(t, r, TAKE_MAX / (1 + r->n_top));
+    t->n_done += r->taken;
+    loop_task_post(t->env->loop, task, on_take);
+}
+
+/* Ids that came as deltas are taken already; what is new of a long answer is taken in steps. */
+static void take_end(struct model_call *t, struct sample *r, const struct engine_result *res)
+{
+    size_t new = r->n_ids - r->answer->fed;
+
+    r->end_id = ending_id(t, res);
+    r->top = t->in.req->logprobs ? res->top : NULL;
+    r->n_top = r->top ? res->n_top : 0;
+    if (new *(1 + r->n_top) <= TAKE_MAX) {
+        take_ids(t, r, new);
+        r->top = NULL;
+        t->n_done++;
+        go_on(t);
+        return;
+    }
+    if (r->top)
+        keep_top_for_later(t, r, res);
+    if (t->in.req->logprobs && r->logprobs)
+        sample_lp_reserve(t, r, new);
+    loop_task_post(t->env->loop, &t->timers->take, on_take);
+}
+
 /* One sample is whole. */
 static void on_done(void *ctx, const struct engine_result *res)
 {
     struct sample *r = ctx;
     struct model_call *t = r->model_call;
-    size_t known = r->answer->fed;
 
     r->call = NULL;
     r->done = true;
@@ -173,16 +253,14 @@ static void on_done(void *ctx, const struct engine_result *res)
     if (engine_pool_name(t->engines) && res->openai_body.p)
         res = without_ids(t, res);
     sample_keep(t, r, res);
-    if (res->openai_body.p) {
-        upstream_take(t, r, res);
-    } else {
-        sample_logprobs(t, r, (struct token_span){r->ids + known, r->n_ids - known},
-                        r->logprobs ? r->logprobs + known : NULL,
-                        res->top ? res->top + known * res->n_top : NULL, res->n_top);
-        sampled_answer_finish(r->answer, (struct token_span){r->ids, r->n_ids}, ending_id(t, res));
+    if (!res->openai_body.p) {
+        take_end(t, r, res);
+        return;
     }
-    if (++t->n_done == t->n_samples)
-        model_call_answered(t);
+    upstream_take(t, r, res);
+    r->taken = true;
+    t->n_done++;
+    go_on(t);
 }
 
 static void on_failed(void *ctx, const struct err *e)
