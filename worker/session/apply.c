@@ -4,6 +4,7 @@
  *
  *   commit_record_read    bytes -> struct commit_record       (commit_record.c)
  *   take_commit           what it means in this session: environment, node, parent, answers
+ *                         (take_answer.c, or answers_ahead.c has them)
  *   check_chain           a chain's continuation must fit the chain
  *   carry_out             payload, message nodes, checkpoints, the policy's own books
  *   add_call              the call itself, found again by the hash of its body
@@ -13,13 +14,13 @@
 #include <string.h>
 
 #include "common/codec/json.h"
-#include "worker/request/odds.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit_record.h"
 #include "worker/session/payload.h"
 #include "worker/session/policy.h"
 #include "worker/session/recall.h"
 #include "worker/session/store.h"
+#include "worker/session/take_answer.h"
 
 enum { TOTAL_MAX = INT32_MAX };
 
@@ -35,7 +36,7 @@ struct commit {
                                      recorded, read and copied. A replay has none */
     struct checkpoint *parent;
     struct checkpoint *run;
-    struct checkpoint *answers; /* in the forest's arena, without links */
+    struct checkpoint **answers; /* in the forest's arena (or to be), without links */
     struct checkpoint **duplicates;
     enum commit_duplicate *modes;
     struct checkpoint shared; /* fields that all answers have in common */
@@ -108,88 +109,6 @@ static int find_place(struct session *s, struct arena *tmp, struct commit *c, st
     return 0;
 }
 
-/* An engine may name more versions than it sampled tokens: their spans are empty. */
-static int take_versions(struct forest *f, const struct commit_answer *a, struct checkpoint *t,
-                         struct err *e)
-{
-    struct checkpoint_version *v = arena_calloc(&f->arena, a->n_versions, sizeof(*v));
-    struct record_in r = a->versions;
-    uint32_t at = 0;
-
-    for (uint32_t i = 0; i < a->n_versions; i++) {
-        v[i].version = forest_text(f, record_str(&r));
-        v[i].start = record_u32(&r);
-        v[i].end = record_u32(&r);
-        if (v[i].start < at || v[i].end < v[i].start || v[i].end > t->n || !v[i].version.p)
-            return bad(e, "a version span outside the answer");
-        at = v[i].end;
-    }
-    t->n_versions = a->n_versions;
-    t->versions = v;
-    return 0;
-}
-
-/* The arena of the forest gets a copy of its own. */
-static int take_message(struct forest *f, struct str text, struct checkpoint *t, struct err *e)
-{
-    struct arena tmp = {0};
-    const struct json *message;
-    int rc = read_json(text, &tmp, false, &message, e);
-
-    if (rc == 0)
-        t->message = message_copy(&f->arena, message);
-    arena_done(&tmp);
-    return rc;
-}
-
-/* Fields of one answer, besides tokens, which make_payload takes. */
-static int take_answer(struct forest *f, struct commit *c, uint32_t i,
-                       const struct commit_answer *a, struct err *e)
-{
-    struct checkpoint *t = &c->answers[i];
-    struct odds odds;
-    bool text = c->rec.flags & COMMIT_TEXT;
-
-    *t = c->shared;
-    t->n = a->n;
-    t->has_logprobs = a->has_logprobs;
-    if ((t->n == 0) != text)
-        return bad(e, text ? "a text with tokens" : "an answer without tokens");
-    if (a->odds.p && odds_read(a->odds, a->n, &odds) != 0)
-        return bad(e, "odds of another answer");
-    if (take_versions(f, a, t, e) != 0 || take_message(f, a->message, t, e) != 0)
-        return -1;
-    t->cut = a->cut;
-    t->finish_reason = forest_text(f, a->finish_reason);
-    t->response_id = forest_text(f, a->response_id);
-    t->parse_warning = forest_text(f, a->parse_warning);
-    t->odds_len = (uint32_t)a->odds.len;
-    for (int k = 0; k < ROWS_KINDS; k++) {
-        const struct token_rows *x = &a->rows[k];
-
-        t->rows[k] = (struct checkpoint_rows){
-            x->block.p != NULL, (uint32_t)x->block.len, x->from, x->rows, x->layers, x->topk};
-    }
-    t->queue_us = a->queue_us;
-    t->engine_us = a->engine_us;
-    t->gateway_us = a->gateway_us;
-    if (a->mode != DUPLICATE_NONE) {
-        c->modes[i] = a->mode;
-        c->duplicates[i] = find_checkpoint(f, a->duplicate);
-        if (!c->duplicates[i])
-            return bad(e, "torn answer");
-    }
-    if (c->rec.flags & COMMIT_BASIS)
-        t->logprob_basis = forest_text(f, a->basis);
-    if (c->rec.flags & COMMIT_ASKED)
-        t->asked_basis = forest_text(f, a->asked);
-    t->scored_tokens = a->scored_tokens;
-    t->drifted_tokens = a->drifted;
-    t->cached_told = a->cached > 0;
-    t->cached_tokens = a->cached > 0 ? (uint32_t)(a->cached - 1) : 0;
-    return 0;
-}
-
 /* Sums of tokens: they must fit the checkpoint that is stood on, and an int32. */
 static int check_context(struct commit *c, struct err *e)
 {
@@ -247,28 +166,48 @@ static int take_told(struct forest *f, struct commit *c, struct err *e)
         c->call.asked = f->calls.at[asked - 2].asked;
     else if (asked > 0)
         return bad(e, "asks what no call asked");
-    for (uint32_t i = 0; i < c->rec.n_answers; i++)
-        c->answers[i].told = forest_str(f, record_str(&told));
+    for (uint32_t i = 0; i < c->rec.n_here; i++)
+        c->answers[i]->told = forest_str(f, record_str(&told));
+    return 0;
+}
+
+/* Those that the record itself has. */
+static int take_here(struct forest *f, struct arena *tmp, struct commit *c, struct err *e)
+{
+    struct checkpoint *all = arena_calloc(&f->arena, c->rec.n_here, sizeof(*all));
+    struct record_in at = c->rec.answers;
+
+    c->answers = arena_calloc(tmp, c->rec.n_here, sizeof(struct checkpoint *));
+    for (uint32_t i = 0; i < c->rec.n_here; i++) {
+        struct commit_answer a;
+
+        c->answers[i] = &all[i];
+        commit_record_answer(&c->rec, &at, &a);
+        if (take_answer(&all[i], &a, c->rec.flags, &f->arena, e) != 0)
+            return -1;
+        if (a.mode == DUPLICATE_NONE)
+            continue;
+        c->modes[i] = a.mode;
+        c->duplicates[i] = find_checkpoint(f, a.duplicate);
+        if (!c->duplicates[i])
+            return bad(e, "torn answer");
+    }
     return 0;
 }
 
 /* The checkpoints, not linked yet. */
-static int take_answers(struct forest *f, struct arena *tmp, struct commit *c, struct err *e)
+static int take_answers(struct session *s, struct arena *tmp, struct commit *c, struct err *e)
 {
-    struct record_in at = c->rec.answers;
+    bool ahead = c->rec.flags & COMMIT_ANSWERS_AHEAD;
 
-    c->answers = arena_calloc(&f->arena, c->rec.n_answers, sizeof(*c->answers));
     c->duplicates = arena_calloc(tmp, c->rec.n_answers, sizeof(struct checkpoint *));
     c->modes = arena_calloc(tmp, c->rec.n_answers, sizeof(*c->modes));
-    for (uint32_t i = 0; i < c->rec.n_answers; i++) {
-        struct commit_answer a;
-
-        commit_record_answer(&c->rec, &at, &a);
-        if (take_answer(f, c, i, &a, e) != 0)
-            return -1;
-        if ((uint64_t)c->shared.total + a.n > TOTAL_MAX)
+    if ((ahead ? session_answers_ahead(s, &c->rec, &c->answers, e)
+               : take_here(&s->forest, tmp, c, e)) != 0)
+        return -1;
+    for (uint32_t i = 0; i < c->rec.n_answers; i++)
+        if ((uint64_t)c->shared.total + c->answers[i]->n > TOTAL_MAX)
             return bad(e, "too many tokens");
-    }
     return 0;
 }
 
@@ -284,7 +223,7 @@ static int take_commit(struct session *s, struct arena *tmp, struct commit *c, s
         if (!c->parent || !c->parent->node || (c->rec.flags & COMMIT_RAW))
             return bad(e, "stands on a checkpoint that does not exist");
     }
-    if (take_context(f, c, e) != 0 || take_answers(f, tmp, c, e) != 0)
+    if (take_context(f, c, e) != 0 || take_answers(s, tmp, c, e) != 0)
         return -1;
     return c->rec.flags & COMMIT_TOLD ? take_told(f, c, e) : 0;
 }
@@ -385,7 +324,7 @@ static int link_checkpoint(struct session *s, const struct commit *c, uint32_t i
                            struct message_node *prompt, struct err *e)
 {
     struct forest *f = &s->forest;
-    struct checkpoint *t = &c->answers[i], *duplicate = c->duplicates[i];
+    struct checkpoint *t = c->answers[i], *duplicate = c->duplicates[i];
 
     t->id = (uint32_t)f->checkpoints.n;
     t->answer = i;
@@ -413,19 +352,11 @@ static int link_checkpoint(struct session *s, const struct commit *c, uint32_t i
                                      i == 0 && (c->rec.flags & COMMIT_ROLLBACK), e);
 }
 
-/* The largest id that the session holds (the width of exported columns). */
-static void note_top(struct forest *f, const int32_t *ids, size_t n)
-{
-    uint32_t top = f->top_id;
-
-    for (size_t i = 0; i < n; i++)
-        top = MAX_OF(top, (uint32_t)ids[i]);
-    f->top_id = top;
-}
-
-/* The bulk of the call: out of the record, and before that what the run cannot share. */
+/* The bulk of the call: out of the record, and before that what the run cannot share. Answers of
+ * records before have theirs. */
 static int make_payload(struct session *s, struct commit *c, struct context_run *run, struct err *e)
 {
+    struct forest *f = &s->forest;
     const struct context_run *base = c->run ? &c->run->context : NULL;
     bool copies = base && !context_run_extends(base, c->rec.common);
     size_t bulk = commit_record_bulk(&c->rec, NULL), before, at;
@@ -434,22 +365,19 @@ static int make_payload(struct session *s, struct commit *c, struct context_run 
         return -1;
     if (bulk + (uint64_t)c->rec.common * sizeof(int32_t) > UINT32_MAX)
         return bad(e, "too large");
-    before = forest_run(&s->forest, run, base, c->rec.common, c->rec.n_context) * sizeof(int32_t);
-    run->payload = payload_new(s, c->call.number, before + bulk, copies);
+    before = forest_run(f, run, base, c->rec.common, c->rec.n_context) * sizeof(int32_t);
+    run->payload = payload_new(s, &f->arena, c->call.number, before + bulk, copies);
     if (before > 0)
         context_run_copy(base, c->rec.common, (int32_t *)(void *)run->payload->bytes);
     (void)commit_record_bulk(&c->rec, run->payload->bytes + before);
     at = run->n * sizeof(int32_t);
-    note_top(&s->forest, (const int32_t *)(const void *)run->payload->bytes, run->n);
-    for (uint32_t i = 0; i < c->rec.n_answers; i++) {
-        struct checkpoint *t = &c->answers[i];
-
-        t->context = *run;
-        t->at = (uint32_t)at;
-        note_top(&s->forest, checkpoint_ids(t), t->n);
-        at += (size_t)t->n * (t->has_logprobs ? 8 : 4) + payload_padded(t->odds_len) +
-              payload_padded(t->rows[ROWS_EXPERTS].len) + payload_padded(t->rows[ROWS_INDEXER].len);
+    f->top_id = take_top(f->top_id, (const int32_t *)(const void *)run->payload->bytes, run->n);
+    for (uint32_t i = 0; i < c->rec.n_here; i++) {
+        at = take_bulk(c->answers[i], run->payload, at);
+        f->top_id = take_top(f->top_id, checkpoint_ids(c->answers[i]), c->answers[i]->n);
     }
+    for (uint32_t i = 0; i < c->rec.n_answers; i++)
+        c->answers[i]->context = *run;
     return 0;
 }
 
@@ -462,12 +390,14 @@ static int carry_out(struct session *s, struct commit *c, struct err *e)
 
     if (make_payload(s, c, &run, e) != 0)
         return -1;
+    if (c->rec.flags & COMMIT_ANSWERS_AHEAD)
+        session_take_answers(s, c->rec.call);
     prompt = c->rec.flags & COMMIT_RAW ? NULL : make_place(f, c);
     c->call.first_checkpoint = (uint32_t)f->checkpoints.n;
     c->call.n_checkpoints = c->rec.n_answers;
     s->trimmed += c->shared.trim;
     for (uint32_t i = 0; i < c->rec.n_answers; i++) {
-        c->answers[i].call = (uint32_t)f->calls.n;
+        c->answers[i]->call = (uint32_t)f->calls.n;
         if (link_checkpoint(s, c, i, prompt, e) != 0)
             return -1;
     }
@@ -524,6 +454,28 @@ static int close_chain(struct session *s, struct commit *c, struct err *e)
     return c->rec.flags & COMMIT_CHAIN ? chains_close(s, c->rec.chain, c->rec.kept, e) : 0;
 }
 
+/* What the answers have in common; its total is that of the ids before them (link_checkpoint). */
+static void share(struct checkpoint *t, const struct commit *c, uint64_t now_ms)
+{
+    const struct checkpoint *shared = &c->shared;
+
+    t->n_context = shared->n_context;
+    t->n_close = shared->n_close;
+    t->trim = shared->trim;
+    t->sent = shared->sent;
+    t->label = shared->label;
+    t->parent_label = shared->parent_label;
+    t->dropped_fields = shared->dropped_fields;
+    t->cause = shared->cause;
+    t->diff_message = shared->diff_message;
+    t->diff_field = shared->diff_field;
+    t->diff_stored = shared->diff_stored;
+    t->diff_request = shared->diff_request;
+    t->parent = c->parent;
+    t->depth = c->parent ? c->parent->depth + 1 : 1;
+    t->at_ms = now_ms;
+}
+
 /* The record of a call with answers. */
 static int apply_answers(struct session *s, struct commit *c, uint64_t now_ms, struct err *e)
 {
@@ -532,11 +484,8 @@ static int apply_answers(struct session *s, struct commit *c, uint64_t now_ms, s
 
     if (rc == 0)
         rc = check_chain(s, c, e);
-    for (uint32_t i = 0; rc == 0 && i < c->rec.n_answers; i++) {
-        c->answers[i].parent = c->parent;
-        c->answers[i].depth = c->parent ? c->parent->depth + 1 : 1;
-        c->answers[i].at_ms = now_ms;
-    }
+    for (uint32_t i = 0; rc == 0 && i < c->rec.n_answers; i++)
+        share(c->answers[i], c, now_ms);
     if (rc == 0)
         rc = carry_out(s, c, e);
     arena_done(&tmp);
@@ -561,6 +510,7 @@ int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms
         return -1;
     add_call(s, &c.call);
     session_drop_texts(s, c.call.number);
+    session_drop_answers(s, c.call.number);
     s->updated_ms = now_ms;
     if (s->residence != LOADING)
         s->idle_ms = now_ms;

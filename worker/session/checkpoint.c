@@ -102,20 +102,20 @@ uint32_t forest_run(struct forest *f, struct context_run *r, const struct contex
 
 const int32_t *checkpoint_ids(const struct checkpoint *t)
 {
-    return (const int32_t *)(const void *)(payload_bytes(t->context.payload) + t->at);
+    return (const int32_t *)(const void *)(payload_bytes(t->payload) + t->at);
 }
 
 const float *checkpoint_logprobs(const struct checkpoint *t)
 {
     return t->has_logprobs
-               ? (const float *)(const void *)(payload_bytes(t->context.payload) + t->at) + t->n
+               ? (const float *)(const void *)(payload_bytes(t->payload) + t->at) + t->n
                : NULL;
 }
 
 /* Where a part of the answer begins, behind the sampled ids and logprobs and these bytes. */
 static const char *part(const struct checkpoint *t, size_t behind)
 {
-    return payload_bytes(t->context.payload) + t->at + (size_t)t->n * (t->has_logprobs ? 8 : 4) +
+    return payload_bytes(t->payload) + t->at + (size_t)t->n * (t->has_logprobs ? 8 : 4) +
            behind;
 }
 

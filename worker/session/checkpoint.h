@@ -73,8 +73,10 @@ struct checkpoint {
     uint32_t n_context; /* ids of `context` */
     uint32_t n_close;   /* the first of them, which only close the answer before */
     uint32_t trim; /* of the parent's sampled ids, the last, which this one does not stand on */
-    uint32_t at;   /* in the context's payload: the sampled ids, logprobs, experts */
-    uint32_t n;    /* sampled ids */
+    struct payload *payload; /* its call's, as the context's; or, of an answer that was recorded
+                                before its commit, that record's (answers_ahead.c) */
+    uint32_t at;             /* in it: the sampled ids, logprobs, experts */
+    uint32_t n;              /* sampled ids */
     bool has_logprobs;
     struct checkpoint_rows rows[ROWS_KINDS];
     uint32_t total; /* tokens up to and including this checkpoint */

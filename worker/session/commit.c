@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/check.h"
 #include "common/codec/json.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/plan.h"
@@ -24,7 +25,7 @@
 
 void record_begin(struct buf *b, enum record_type type, struct str id, uint64_t now_ms)
 {
-    uint64_t version = type == RECORD_TEXTS ? RECORD_VERSION : RECORD_VERSION_USUAL;
+    uint64_t version = type >= RECORD_TEXTS ? RECORD_VERSION : RECORD_VERSION_USUAL;
 
     record_put_head(b, &(struct record_head){type, version, id, now_ms});
 }
@@ -196,13 +197,14 @@ static void put_rows(struct buf *b, const struct token_rows *r)
     record_put_u(b, r->topk);
 }
 
-/* `alone`: the call's only answer; only such ones are looked up as duplicates. */
-static void put_answer(struct session *s, const struct plan *p, struct buf *b,
-                       const struct session_answer *a, bool alone)
+/* `alone`: the call's only answer; only such ones are looked up as duplicates. parts: the optional
+ * ones. */
+static void put_answer(const struct plan *p, struct buf *b, const struct session_answer *a,
+                       unsigned parts, bool alone)
 {
     struct checkpoint *duplicate = NULL;
     enum commit_duplicate mode =
-        alone ? find_duplicate(s, p, a->message, &duplicate) : DUPLICATE_NONE;
+        alone ? find_duplicate(p->session, p, a->message, &duplicate) : DUPLICATE_NONE;
 
     record_put_ids(b, a->ids);
     record_put_u(b, a->logprobs != NULL);
@@ -229,6 +231,38 @@ static void put_answer(struct session *s, const struct plan *p, struct buf *b,
     record_put_str(b, a->logprob_basis);
     record_put_u(b, a->scored_tokens);
     record_put_u(b, a->cached_told ? (uint64_t)a->cached_tokens + 1 : 0);
+    if (parts & COMMIT_ODDS)
+        record_put_str(b, a->odds);
+    if (parts & COMMIT_DRIFT)
+        record_put_u(b, a->drifted_tokens);
+    if (parts & COMMIT_INDEXER)
+        put_rows(b, &a->rows[ROWS_INDEXER]);
+    if (parts & COMMIT_ASKED)
+        record_put_str(b, a->asked_basis);
+}
+
+/* About what an answer takes in a record. */
+static size_t answer_bytes(const struct session_answer *a)
+{
+    return a->ids.n * (sizeof(*a->ids.at) + (a->logprobs ? sizeof(*a->logprobs) : 0)) +
+           a->rows[ROWS_EXPERTS].block.len + a->rows[ROWS_INDEXER].block.len + a->odds.len +
+           a->told.len + json_text_bytes(a->message, SIZE_MAX);
+}
+
+/* How many of n answers have up to so many bytes, at least one; and how many they have. */
+static size_t answers_within(const struct session_answer *answers, size_t n, size_t max_bytes,
+                             size_t *ret_bytes)
+{
+    size_t k = 0;
+
+    for (*ret_bytes = 0; k < n; k++) {
+        size_t more = answer_bytes(&answers[k]);
+
+        if (k > 0 && *ret_bytes + more > max_bytes)
+            break;
+        *ret_bytes += more;
+    }
+    return k;
 }
 
 enum { ASKED_LOOKED_AT = 32 }; /* so many calls back: agents of a session take turns */
@@ -249,11 +283,22 @@ static void put_asked(struct buf *b, const struct forest *f, struct str asked)
         record_put_str(b, asked);
 }
 
-static void put_told(struct buf *b, const struct plan *p, const struct session_answer *answers,
-                     size_t n)
+/* The answers and what they told; of those that stand in records before how many there are. */
+static void put_answers(struct buf *b, const struct plan *p, const struct session_answer *answers,
+                        size_t n, unsigned parts)
 {
+    uint64_t tokens = 0;
+
+    record_put_u(b, n);
+    for (size_t i = 0; i < n; i++) {
+        tokens += answers[i].ids.n;
+        if (!p->answers_ahead)
+            put_answer(p, b, &answers[i], parts, n == 1);
+    }
+    if (p->answers_ahead)
+        record_put_u(b, tokens);
     put_asked(b, &p->session->forest, p->asked);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && !p->answers_ahead; i++)
         record_put_str(b, answers[i].told);
 }
 
@@ -274,6 +319,8 @@ static unsigned flags_of(const struct plan *p, const struct checkpoint *run, uns
         flags |= COMMIT_DROPPED;
     if (plan_texts_ahead(p))
         flags |= COMMIT_AHEAD;
+    if (p->answers_ahead)
+        flags |= COMMIT_ANSWERS_AHEAD;
     if (!p->chat.messages)
         flags |= COMMIT_RAW;
     if (p->rollback)
@@ -353,12 +400,12 @@ static void settle_upstream(struct plan *p, const struct session_answer *answers
         p->parent = NULL;
 }
 
-/* A commit that names texts ahead is of the version that knows them. */
+/* A commit that names records before it is of the version that knows them. */
 static void put_head(const struct plan *p, struct buf *record, uint64_t now_ms)
 {
     struct record_head h = {RECORD_COMMIT, RECORD_VERSION_USUAL, p->session->id, now_ms};
 
-    if (plan_texts_ahead(p))
+    if (plan_texts_ahead(p) || p->answers_ahead)
         h.version = RECORD_VERSION;
     record_put_head(record, &h);
 }
@@ -388,6 +435,19 @@ void plan_renew(struct plan *p)
     }
 }
 
+/* Room for a record at once: one that grows is moved, and its pages are asked for again. */
+static void reserve(struct buf *record, const struct plan *p, const struct session_answer *answers,
+                    size_t n, uint32_t common)
+{
+    enum { BESIDES = 512 };
+
+    size_t bytes = 0;
+
+    if (!p->answers_ahead)
+        (void)answers_within(answers, n, SIZE_MAX, &bytes);
+    (void)buf_reserve(record, bytes + (p->n_context - common) * sizeof(int32_t) + BESIDES);
+}
+
 /* Of a call without room, its chain alone. */
 static void put_exhausted(struct buf *b, const struct plan *p)
 {
@@ -397,24 +457,67 @@ static void put_exhausted(struct buf *b, const struct plan *p)
         record_put_u(b, p->kept);
 }
 
+/* Whether the answers have ids to keep. The same however often it is asked, for nothing but an
+ * upstream's answers moves what a plan stands on. */
+static void settle(struct plan *p, const struct session_answer *answers, size_t n)
+{
+    p->text = false;
+    if (answers[0].upstream && !p->pub.exhausted)
+        settle_upstream(p, answers, n);
+}
+
+/* Several answers of one part in all, or a single one, stand in the commit. The commit finds the
+ * rest once more: `text` is settled with the first part, and what is checked may have changed. */
+int session_answers_record(struct session_plan *pub, const struct session_answer *answers, size_t n,
+                           size_t max_bytes, uint64_t now_ms, struct buf *record, struct err *e)
+{
+    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
+    size_t from = p->answers_ahead, bytes, k;
+    unsigned parts;
+
+    if (n < 2 || from == n || pub->exhausted)
+        return 0;
+    k = answers_within(answers + from, n - from, max_bytes, &bytes);
+    if (from == 0 && k == n)
+        return 0;
+    if (check_answers(p, answers, n, e) != 0 || session_check_commit(pub, e) != 0)
+        return -1;
+    if (from == 0)
+        settle(p, answers, n);
+    parts = parts_of(answers, n) | COMMIT_TOLD | COMMIT_BASIS | (p->text ? COMMIT_TEXT : 0);
+    (void)buf_reserve(record, bytes + bytes / 8);
+    record_begin(record, RECORD_ANSWERS, p->session->id, now_ms);
+    record_put_u(record, pub->call);
+    record_put_u(record, from);
+    record_put_u(record, parts);
+    record_put_u(record, k);
+    for (size_t i = from; i < from + k; i++)
+        put_answer(p, record, &answers[i], parts, false);
+    for (size_t i = from; i < from + k; i++)
+        record_put_str(record, answers[i].told);
+    p->answers_ahead += (uint32_t)k;
+    return 1;
+}
+
 /* Appends the record of the call. Returns -1 and e if it cannot be recorded; then the call has
  * failed. */
 int session_commit(struct session_plan *pub, const struct session_answer *answers, size_t n,
                    uint64_t now_ms, struct buf *record, struct err *e)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
-    struct session *s = p->session;
     struct checkpoint *run;
     uint32_t common = 0;
     unsigned parts = parts_of(answers, n);
 
     if (check_answers(p, answers, n, e) != 0 || session_check_commit(pub, e) != 0)
         return -1;
+    CHECK(!p->answers_ahead || p->answers_ahead == n);
     plan_renew(p);
-    p->text = false;
-    if (answers[0].upstream && !p->pub.exhausted)
-        settle_upstream(p, answers, n);
+    settle(p, answers, n);
     run = p->pub.exhausted ? NULL : shared_run(p, &common);
+    if (!run)
+        common = 0;
+    reserve(record, p, answers, n, common);
     put_head(p, record, now_ms);
     record_put_u(record, p->pub.call);
     record_put_u64(record, p->body_hash[0]);
@@ -435,19 +538,7 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
         record_put_u(record, p->parent->id);
     if (p->chain)
         record_put_u(record, p->chain->id);
-    put_context(record, p, run, run ? common : 0);
-    record_put_u(record, n);
-    for (size_t i = 0; i < n; i++) {
-        put_answer(s, p, record, &answers[i], n == 1);
-        if (parts & COMMIT_ODDS)
-            record_put_str(record, answers[i].odds);
-        if (parts & COMMIT_DRIFT)
-            record_put_u(record, answers[i].drifted_tokens);
-        if (parts & COMMIT_INDEXER)
-            put_rows(record, &answers[i].rows[ROWS_INDEXER]);
-        if (parts & COMMIT_ASKED)
-            record_put_str(record, answers[i].asked_basis);
-    }
-    put_told(record, p, answers, n);
+    put_context(record, p, run, common);
+    put_answers(record, p, answers, n, parts);
     return 0;
 }

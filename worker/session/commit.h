@@ -20,7 +20,8 @@
  *     context ids                                            the rest
  *     cause diff-message diff-field diff-stored diff-request label parent-label
  *     names of dropped fields (JSON)                         when COMMIT_DROPPED
- *     n answers, each:
+ *     n answers, each:                                       COMMIT_ANSWERS_AHEAD: n, then how many
+ *                                                            ids all have (RECORD_ANSWERS)
  *       ids                                                  none when COMMIT_TEXT
  *       logprobs                                             float32 run, may be absent
  *       n versions, each: text start end                     weights, by token
@@ -34,7 +35,7 @@
  *       indexer block  from  rows  layers  topk              when COMMIT_INDEXER; may be absent
  *       asked-basis                                          when COMMIT_ASKED; may be absent
  *     asked: 0 absent | 1 text | 2 + the call with the same  when COMMIT_TOLD
- *     what each answer told                                  when COMMIT_TOLD
+ *     what each answer told                                  when COMMIT_TOLD; as the answers
  *
  * RECORD_CREATE, behind the head: options (JSON); from version 2 on the fingerprint of the model:
  * tokenizer(8) special(8) template(8).
@@ -52,6 +53,9 @@
  * RECORD_TEXTS (long new messages of a call, in parts, before its commit), behind the head: call,
  * bytes before, then bytes to the end: the parts in one are messages as a commit has them, the last
  * n of which its commit names.
+ * RECORD_ANSWERS (some of the answers of a call with large ones, before its commit), behind the
+ * head: call, how many of its answers came before, flags (those of COMMIT_ANSWER_PARTS that the
+ * commit has), n answers as a commit has them, what each told when COMMIT_TOLD.
  * RECORD_SINK (an export is owed to the sinks, or is in their spool), behind the head: state,
  * options.
  */
@@ -74,12 +78,14 @@ enum record_type {
     RECORD_BUDGET,
     RECORD_FORK,
     RECORD_IMPORT,
-    RECORD_TEXTS
+    RECORD_TEXTS,
+    RECORD_ANSWERS
 };
 
-/* Version 2: RECORD_CREATE ends with the model's fingerprint. Version 3: RECORD_TEXTS, and commits
- * with COMMIT_AHEAD; all others are still written as version 2, so that an older program reads the
- * sessions that have none of them, and says that it cannot read the others. */
+/* Version 2: RECORD_CREATE ends with the model's fingerprint. Version 3: RECORD_TEXTS,
+ * RECORD_ANSWERS, and commits with COMMIT_AHEAD or COMMIT_ANSWERS_AHEAD; all others are still
+ * written as version 2, so that an older program reads the sessions that have none of them, and
+ * says that it cannot read the others. */
 enum { RECORD_VERSION = 3, RECORD_VERSION_USUAL = 2, RECORD_VERSION_MAX = 100 };
 
 enum {
@@ -101,9 +107,14 @@ enum {
     COMMIT_ODDS = 32768,    /* what else could have been sampled is kept of some answer */
     COMMIT_DRIFT = 65536,   /* the engine made other tokens of the images of some answer's prompt */
     COMMIT_POOL = 131072,   /* the new environment is another pool's than the policy's */
-    COMMIT_INDEXER = 262144, /* the indexer's top-k is kept of some answer */
-    COMMIT_ASKED = 524288,   /* some answer's engine was asked for a basis of its logprobs */
-    COMMIT_AHEAD = 1048576,  /* the new messages stand in records before this one */
+    COMMIT_INDEXER = 262144,        /* the indexer's top-k is kept of some answer */
+    COMMIT_ASKED = 524288,          /* some answer's engine was asked for a basis of its logprobs */
+    COMMIT_AHEAD = 1048576,         /* the new messages stand in records before this one */
+    COMMIT_ANSWERS_AHEAD = 2097152, /* so do all answers and what they told */
+
+    /* what is told of each answer */
+    COMMIT_ANSWER_PARTS = COMMIT_TOLD | COMMIT_TEXT | COMMIT_BASIS | COMMIT_ODDS | COMMIT_DRIFT |
+                          COMMIT_INDEXER | COMMIT_ASKED
 };
 
 /* What becomes of an answer whose text the node already holds (idempotent_retry). */
@@ -113,7 +124,7 @@ enum commit_duplicate {
     DUPLICATE_KEEP,    /* others were built on that one: it stays, this one is only on record */
 };
 
-/* The part that every record starts with. */
+/* The part that every record starts with: of the version that knows its type. */
 void record_begin(struct buf *b, enum record_type type, struct str id, uint64_t now_ms);
 
 #endif

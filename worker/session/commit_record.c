@@ -153,14 +153,13 @@ static void read_answer(struct record_in *r, unsigned flags, struct commit_answe
 }
 
 /* Each answer is read once to find where it ends; commit_record_answer reads it again. */
-static int read_answers(struct record_in *r, struct commit_record *c, struct err *e)
+static int read_here(struct record_in *r, struct commit_record *c, struct err *e)
 {
-    c->n_answers = record_u32(r);
-    if (r->bad || c->n_answers == 0 || c->n_answers > (size_t)(r->end - r->p))
+    if (c->n_answers > (size_t)(r->end - r->p))
         return bad(e, "impossible number of answers");
+    c->n_here = c->n_answers;
     c->answers = *r;
-    c->tokens = c->n_context;
-    for (uint32_t i = 0; i < c->n_answers; i++) {
+    for (uint32_t i = 0; i < c->n_here; i++) {
         struct commit_answer a;
 
         read_answer(r, c->flags, &a);
@@ -168,14 +167,40 @@ static int read_answers(struct record_in *r, struct commit_record *c, struct err
             return bad(e, "torn answer");
         c->tokens += a.n;
     }
+    return 0;
+}
+
+static void read_told(struct record_in *r, struct commit_record *c)
+{
+    c->told = *r;
+    skip_strs(r, c->n_here);
+}
+
+/* Those of a commit, and what was asked. */
+static int read_answers(struct record_in *r, struct commit_record *c, struct err *e)
+{
+    bool ahead = c->flags & COMMIT_ANSWERS_AHEAD;
+
+    c->n_answers = record_u32(r);
+    if (r->bad || c->n_answers == 0)
+        return bad(e, "impossible number of answers");
+    c->tokens = c->n_context;
+    if (ahead)
+        c->tokens += record_u(r);
+    else if (read_here(r, c, e) != 0)
+        return -1;
     if (!(c->flags & COMMIT_TOLD))
         return 0;
     c->asked = record_u(r);
     if (c->asked == 1)
         c->asked_text = record_str(r);
-    c->told = *r;
-    skip_strs(r, c->n_answers);
+    read_told(r, c);
     return 0;
+}
+
+static int at_end(const struct record_in *r, struct err *e)
+{
+    return !r->bad && r->p == r->end ? 0 : bad(e, r->bad ? "torn" : "bytes behind the record");
 }
 
 /* Returns -1 and e on a torn record, one with impossible numbers, or with bytes behind it. */
@@ -200,7 +225,25 @@ int commit_record_read(struct record_in *r, struct commit_record *ret, struct er
         if (read_context(r, c, e) != 0 || read_answers(r, c, e) != 0)
             return -1;
     }
-    return !r->bad && r->p == r->end ? 0 : bad(e, r->bad ? "torn" : "bytes behind the record");
+    return at_end(r, e);
+}
+
+int commit_record_read_answers(struct record_in *r, struct commit_record *ret, struct err *e)
+{
+    struct commit_record *c = ret;
+
+    *c = (struct commit_record){.chain = UINT32_MAX};
+    c->call = record_u(r);
+    c->before = record_u32(r);
+    c->flags = (unsigned)record_u32(r);
+    c->n_answers = record_u32(r);
+    if (r->bad || c->n_answers == 0 || c->flags & ~(unsigned)COMMIT_ANSWER_PARTS)
+        return bad(e, "answers of an unknown form");
+    if (read_here(r, c, e) != 0)
+        return -1;
+    if (c->flags & COMMIT_TOLD)
+        read_told(r, c);
+    return at_end(r, e);
 }
 
 void commit_record_answer(const struct commit_record *c, struct record_in *at,
@@ -211,9 +254,13 @@ void commit_record_answer(const struct commit_record *c, struct record_in *at,
 
 static void put(char *to, size_t *at, const char *p, size_t n)
 {
-    if (to && n > 0)
+    size_t all = payload_padded(n);
+
+    if (to && n > 0) {
         memcpy(to + *at, p, n);
-    *at += payload_padded(n);
+        memset(to + *at + n, 0, all - n);
+    }
+    *at += all;
 }
 
 /* Copies the bulk (context ids, then each answer's ids, logprobs, experts, odds, indexer's rows) to
@@ -224,7 +271,7 @@ size_t commit_record_bulk(const struct commit_record *c, char *to)
     size_t at = 0;
 
     put(to, &at, c->context, c->n_context * sizeof(int32_t));
-    for (uint32_t i = 0; i < c->n_answers; i++) {
+    for (uint32_t i = 0; i < c->n_here; i++) {
         struct commit_answer a;
 
         read_answer(&r, c->flags, &a);

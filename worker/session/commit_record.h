@@ -1,5 +1,6 @@
 /*
- * struct commit_record: the one decoder of a commit record (drawn in commit.h). Everything borrows
+ * struct commit_record: the one decoder of a commit record (drawn in commit.h), and of answers that
+ * stand in records before theirs. Everything borrows
  * the record's bytes and nothing is allocated, so that applying it, summing it up and copying its
  * bulk out read the same thing. It holds the record to its form: every length fits, nothing is
  * behind its end. Whether it makes sense in its session is apply.c's to say.
@@ -43,10 +44,12 @@ struct commit_record {
     struct str dropped_fields; /* COMMIT_DROPPED */
 
     uint32_t n_answers;       /* 1 .. */
-    struct record_in answers; /* commit_record_answer */
+    uint32_t n_here;          /* of them in this record: all; none with COMMIT_ANSWERS_AHEAD */
+    uint32_t before;          /* RECORD_ANSWERS: those in records before */
+    struct record_in answers; /* n_here of them: commit_record_answer */
     uint64_t asked;           /* 0 without COMMIT_TOLD */
     struct str asked_text;    /* asked == 1 */
-    struct record_in told;    /* COMMIT_TOLD: what each answer told, record_str */
+    struct record_in told;    /* COMMIT_TOLD: what each answer here told, record_str */
 
     uint64_t tokens; /* context and answers */
 };
@@ -75,6 +78,10 @@ struct commit_answer {
 /* Reads the body of a commit record (behind its head) to its end. -1: ERR_IO, it has
  * another form. */
 int commit_record_read(struct record_in *r, struct commit_record *ret, struct err *e);
+
+/* The same of RECORD_ANSWERS: call, flags, before, the answers and what they told, and their
+ * tokens; all else is empty. */
+int commit_record_read_answers(struct record_in *r, struct commit_record *ret, struct err *e);
 
 /* The next answer of c->answers, of a record that was read. */
 void commit_record_answer(const struct commit_record *c, struct record_in *at,

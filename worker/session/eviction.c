@@ -83,7 +83,8 @@ static uint64_t memory_of(const struct session *s)
     const struct forest *f = &s->forest;
 
     return sizeof(*s) + s->id.len + s->row.len + f->arena.held_bytes + s->payload_bytes +
-           s->texts_bytes + map_bytes(&s->texts_ahead) + map_bytes(&f->by_response) +
+           s->texts_bytes + map_bytes(&s->texts_ahead) + s->answers_bytes +
+           map_bytes(&s->answers_ahead) + map_bytes(&f->by_response) +
            map_bytes(&f->by_hash) + map_bytes(&f->by_echo) + map_bytes(&f->by_call) +
            map_bytes(&s->rewards_by_response) +
            (s->payloads.cap + f->envs.cap + f->nodes.cap + f->checkpoints.cap + f->buckets_room +
@@ -155,6 +156,7 @@ static void forget_content(struct session *s)
     vec_done(&s->chains);
     vec_done(&s->scores);
     session_free_texts(s);
+    session_free_answers(s);
     payloads_free(s);
     forest_done(&s->forest);
     forest_init(&s->forest, s->options.matcher);
@@ -308,8 +310,10 @@ int session_load_end(struct session *s, bool whole, uint64_t now_ms)
 {
     bool there = whole && s->filled;
 
-    if (s->copying == 0) /* of calls that were never recorded */
+    if (s->copying == 0) { /* of calls that were never recorded */
         session_free_texts(s);
+        session_free_answers(s);
+    }
     if (there) {
         drop_row(s);
         s->residence = RESIDENT;

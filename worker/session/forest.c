@@ -41,23 +41,33 @@ void forest_done(struct forest *f)
     arena_done(&f->arena);
 }
 
+struct str forest_str_in(struct arena *a, struct str s)
+{
+    return s.p ? arena_str(a, s) : s;
+}
+
 struct str forest_str(struct forest *f, struct str s)
 {
-    return s.p ? arena_str(&f->arena, s) : s;
+    return forest_str_in(&f->arena, s);
 }
 
 /* A copy in the arena; bytes that are no UTF-8 become '?', as it goes into JSON. */
-struct str forest_text(struct forest *f, struct str s)
+struct str forest_text_in(struct arena *a, struct str s)
 {
     char *copy;
 
     if (!s.p || utf8_valid(s))
-        return forest_str(f, s);
-    copy = arena_cstr(&f->arena, s);
+        return forest_str_in(a, s);
+    copy = arena_cstr(a, s);
     for (size_t i = 0; i < s.len; i++)
         if ((unsigned char)copy[i] >= 0x80)
             copy[i] = '?';
     return str_of(copy, s.len);
+}
+
+struct str forest_text(struct forest *f, struct str s)
+{
+    return forest_text_in(&f->arena, s);
 }
 
 /* The part behind the last '-' or '_': clients write the prefix in their own way. */

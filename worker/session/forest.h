@@ -191,4 +191,8 @@ struct str forest_str(struct forest *f, struct str s);
  */
 struct str forest_text(struct forest *f, struct str s);
 
+/* The same two in another arena, which the forest may take over. */
+struct str forest_str_in(struct arena *a, struct str s);
+struct str forest_text_in(struct arena *a, struct str s);
+
 #endif

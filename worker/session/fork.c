@@ -65,7 +65,7 @@ static int take_record(void *ctx, size_t i, struct str record, struct err *e)
     if (!record_read_head(&r, &h))
         return err_set(e, ERR_IO, "session record: torn");
     if (h.type != RECORD_COMMIT && h.type != RECORD_DROP && h.type != RECORD_FORK &&
-        h.type != RECORD_TEXTS)
+        h.type != RECORD_TEXTS && h.type != RECORD_ANSWERS)
         return 0;
     h.id = c->fork->id;
     record_put_head(&b, &h);
@@ -181,6 +181,7 @@ int session_apply_fork(struct session *s, struct record_in *r, struct err *e)
     s->forked_from = forest_text(f, from);
     s->copied_calls = f->calls.n;
     session_free_texts(s);
+    session_free_answers(s);
     arena_done(&tmp);
     return 0;
 }

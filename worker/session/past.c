@@ -67,8 +67,7 @@ const struct session_past_call *session_past(struct session *s, struct arena *a,
     struct session_past_call *ret;
 
     CHECK(s->residence == RESIDENT);
-    if (!c || (c->n_checkpoints && /* one record, one payload */
-               session_recall_checkpoint(s, s->forest.checkpoints.at[c->first_checkpoint], e) != 0))
+    if (!c || session_recall_call(s, c, e) != 0)
         return NULL;
     ret = ARENA_NEW(a, struct session_past_call);
     answers = arena_calloc(a, c->n_checkpoints, sizeof(*answers));

@@ -1,6 +1,6 @@
 /* The bulk of calls (payload.h): context ids, answers' ids, logprobs, experts, in one block for
- * each call. It is most of a session's memory, and can be evicted while the session stays: its
- * bytes are in the journal, in the commit record that made it.
+ * each record. It is most of a session's memory, and can be evicted while the session stays: its
+ * bytes are in the journal, in the record that made it.
  *
  *   payload_new -> in memory  --payload_evict-->  bytes NULL
  *                      ^                               |
@@ -38,13 +38,15 @@ static void touch(struct payload *p)
 /* --- life --- */
 
 /* `fixed`: what is in it cannot be read back from its record alone. */
-struct payload *payload_new(struct session *s, uint64_t call, size_t size, bool fixed)
+struct payload *payload_new(struct session *s, struct arena *a, uint64_t call, size_t size,
+                            bool fixed)
 {
-    struct payload *p = ARENA_NEW(&s->forest.arena, struct payload);
+    struct payload *p = ARENA_NEW(a, struct payload);
 
     p->session = s;
-    p->bytes = mem_zalloc(MAX_OF(size, 1));
+    p->bytes = mem_alloc(MAX_OF(size, 1));
     p->call = call;
+    p->place = s->payloads.n;
     p->size = (uint32_t)size;
     p->record = s->record;
     p->fixed = fixed || size == 0;
@@ -70,6 +72,20 @@ void payload_evict(struct payload *p)
     session_account(s);
 }
 
+/* The last of the session's takes its place there. */
+void payload_drop(struct payload *p)
+{
+    struct session *s = p->session;
+    struct payload *last = vec_pop(&s->payloads);
+
+    list_remove(&p->lru);
+    *(p->bytes ? &s->payload_bytes : &s->payload_evicted) -= p->size;
+    free(p->bytes);
+    last->place = p->place;
+    if (last != p)
+        s->payloads.at[p->place] = last;
+}
+
 void payloads_displace(struct session *s)
 {
     for (size_t i = 0; i < s->payloads.n; i++)
@@ -89,47 +105,73 @@ void payloads_free(struct session *s)
 
 /* --- running calls --- */
 
-/* The payloads that hold the context of t and its answer. */
+/* The payloads that hold the context of t; its answer's may be another one (lies_apart). */
 #define EACH_RUN(run, t) for (const struct context_run *run = &(t)->context; run; run = run->base)
+
+static bool lies_apart(const struct checkpoint *t)
+{
+    return t->payload != t->context.payload;
+}
+
+static void hold(struct payload *p)
+{
+    p->held++;
+    list_remove(&p->lru);
+}
+
+static void let(struct payload *p)
+{
+    p->held--;
+    touch(p);
+}
 
 /* All payloads of the path stay until payload_let_path. */
 void payload_hold_path(const struct checkpoint *t)
 {
-    for (; t; t = t->parent)
+    for (; t; t = t->parent) {
+        if (lies_apart(t))
+            hold(t->payload);
         EACH_RUN(run, t)
         {
-            run->payload->held++;
-            list_remove(&run->payload->lru);
+            hold(run->payload);
         }
+    }
 }
 
 /* NULL is no path. */
 void payload_let_path(const struct checkpoint *t)
 {
-    for (; t; t = t->parent)
+    for (; t; t = t->parent) {
+        if (lies_apart(t))
+            let(t->payload);
         EACH_RUN(run, t)
         {
-            run->payload->held--;
-            touch(run->payload);
+            let(run->payload);
         }
+    }
 }
 
 /* --- coming back --- */
 
-/* Notes which payloads are missing; each once. */
+/* Notes it if it is missing, once. */
+static void recall_one(struct recall *r, struct payload *p)
+{
+    if (p->bytes) {
+        if (list_holds(&p->lru))
+            touch(p);
+    } else if (!p->wanted) {
+        p->wanted = true;
+        *vec_push(&r->missing) = p;
+    }
+}
+
 void recall_checkpoint(struct recall *r, const struct checkpoint *t)
 {
+    if (lies_apart(t))
+        recall_one(r, t->payload);
     EACH_RUN(run, t)
     {
-        struct payload *p = run->payload;
-
-        if (p->bytes) {
-            if (list_holds(&p->lru))
-                touch(p);
-        } else if (!p->wanted) {
-            p->wanted = true;
-            *vec_push(&r->missing) = p;
-        }
+        recall_one(r, run->payload);
     }
 }
 
@@ -144,11 +186,16 @@ static bool is_its_record(const struct payload *p, struct str record, struct com
 {
     struct record_in r = record_in_of(record);
     struct record_head h;
+    int rc = -1;
 
-    return record_read_head(&r, &h) && h.type == RECORD_COMMIT && h.version >= 1 &&
-           h.version <= RECORD_VERSION && str_eq(h.id, p->session->id) &&
-           commit_record_read(&r, ret, NULL) == 0 && ret->call == p->call &&
-           commit_record_bulk(ret, NULL) == p->size;
+    if (!record_read_head(&r, &h) || h.version < 1 || h.version > RECORD_VERSION ||
+        !str_eq(h.id, p->session->id))
+        return false;
+    if (h.type == RECORD_COMMIT)
+        rc = commit_record_read(&r, ret, NULL);
+    if (h.type == RECORD_ANSWERS)
+        rc = commit_record_read_answers(&r, ret, NULL);
+    return rc == 0 && ret->call == p->call && commit_record_bulk(ret, NULL) == p->size;
 }
 
 /* The bytes, out of the record. */
@@ -158,7 +205,7 @@ static int fill(struct payload *p, struct str record, struct err *e)
 
     if (!is_its_record(p, record, &c))
         return err_set(e, ERR_IO, "the journal has something else where a call was recorded");
-    p->bytes = mem_zalloc(p->size);
+    p->bytes = mem_alloc(p->size);
     (void)commit_record_bulk(&c, p->bytes);
     p->session->payload_bytes += p->size;
     p->session->payload_evicted -= p->size;
@@ -207,6 +254,15 @@ int session_recall_checkpoint(struct session *s, const struct checkpoint *t, str
     struct recall r = {.session = s};
 
     recall_checkpoint(&r, t);
+    return recall_end(&r, e);
+}
+
+int session_recall_call(struct session *s, const struct call_record *c, struct err *e)
+{
+    struct recall r = {.session = s};
+
+    for (uint32_t i = 0; i < c->n_checkpoints; i++)
+        recall_checkpoint(&r, s->forest.checkpoints.at[c->first_checkpoint + i]);
     return recall_end(&r, e);
 }
 

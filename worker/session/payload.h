@@ -1,6 +1,7 @@
 /*
- * struct payload: the bulk of one committed call: the context ids that it added, and of each answer
- * ids, logprobs, routed experts, odds and indexer's rows. Everything else of a checkpoint always
+ * struct payload: the bulk of one record: of a committed call's the context ids that it added, and
+ * of each answer ids, logprobs, routed experts, odds and indexer's rows; or these alone, of answers
+ * that were recorded before their call (answers_ahead.c). Everything else of a checkpoint always
  * stays in memory while its session does; a payload may be evicted, the least recently used first,
  * because the record that brought it is in the journal. Who needs one asks for it before (recall.h)
  * and reads it in the same breath: only the eviction of a later turn of the loop takes it away
@@ -20,8 +21,9 @@
 #include "common/base/check.h"
 #include "common/base/list.h"
 
-struct session;
+struct arena;
 struct checkpoint;
+struct session;
 
 struct payload {
     struct session *session;
@@ -29,6 +31,7 @@ struct payload {
     char *bytes;          /* NULL: evicted */
     uint64_t used;        /* session_store.clock then */
     uint64_t call;        /* its number: the record must say the same */
+    size_t place;         /* in session.payloads */
     uint32_t size;
     uint32_t record; /* which one of its session's */
     uint32_t held;   /* by running calls */
@@ -43,8 +46,13 @@ static inline const char *payload_bytes(const struct payload *p)
     return p->bytes;
 }
 
-/* A payload of so many bytes, to be filled in; of the record that the session applies now. */
-struct payload *payload_new(struct session *s, uint64_t call, size_t size, bool fixed);
+/* A payload of so many bytes, all of which the caller fills in; of the record that the session
+ * applies now. The struct lies in the arena. */
+struct payload *payload_new(struct session *s, struct arena *a, uint64_t call, size_t size,
+                            bool fixed);
+
+/* Gives up one that no checkpoint of the forest has; its struct is the arena's. */
+void payload_drop(struct payload *p);
 
 /* Evicts it; it is in the store's order, so nobody holds it. */
 void payload_evict(struct payload *p);
@@ -52,7 +60,7 @@ void payload_evict(struct payload *p);
 /* Takes all payloads of the session out of the order of use. */
 void payloads_displace(struct session *s);
 
-/* Frees the bytes of all; the structs lie in the forest's arena. */
+/* Frees the bytes of all; the structs lie in arenas. */
 void payloads_free(struct session *s);
 
 /* Those of the path that ends in t stay in memory until they are let go, as often as they were

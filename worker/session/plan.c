@@ -44,6 +44,8 @@ void plan_free(struct plan *p)
     if (p->chain && p->chain->reserved == p)
         p->chain->reserved = NULL;
     payload_let_path(p->held);
+    if (p->answers_ahead)
+        session_drop_answers(s, p->pub.call);
     list_remove(&p->item);
     s->inflight--;
     new_messages_free(p->made.messages);
@@ -121,12 +123,16 @@ void session_release(struct session_store *st, struct session_plan *pub)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
     struct session *s;
+    bool ahead;
 
     (void)st;
     if (!pub)
         return;
     s = p->session;
+    ahead = p->answers_ahead;
     plan_free(p);
+    if (ahead && !s->unlinked)
+        session_account(s);
     session_maybe_free(s);
 }
 

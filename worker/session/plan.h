@@ -53,6 +53,7 @@ struct plan {
     bool rollback;               /* chains: the chain's last assistant is dropped */
     uint64_t head_version;       /* linear */
     uint32_t n_context, n_close, trim;
+    uint32_t answers_ahead; /* of its answers, that stand in records before the commit */
     uint32_t kept; /* exhausted, chains: ids that stay of a chain that is rolled back and closed */
 
     /* What session_prepare_render works with and makes; nothing else of the plan changes meanwhile,

@@ -7,6 +7,7 @@
 
 #include "common/base/vec.h"
 
+struct call_record;
 struct checkpoint;
 struct err;
 struct payload;
@@ -27,9 +28,10 @@ void recall_path(struct recall *r, const struct checkpoint *t);
 /* Reads what is missing back, all in one go; ends the recall. -1: it cannot be read. */
 int recall_end(struct recall *r, struct err *e);
 
-/* A recall of one: of t's own context and answer, or of the path that ends in it. Returns 0, or -1
- * with *e if the journal cannot give it back. */
+/* A recall of one: of t's own context and answer, of all answers of a call, or of the path that
+ * ends in t. Returns 0, or -1 with *e if the journal cannot give it back. */
 int session_recall_checkpoint(struct session *s, const struct checkpoint *t, struct err *e);
+int session_recall_call(struct session *s, const struct call_record *c, struct err *e);
 int session_recall_path(struct session *s, const struct checkpoint *t, struct err *e);
 
 #endif

@@ -295,7 +295,8 @@ static int put_record_checkpoints(struct json_out *o, struct session *s,
 {
     if (first) {
         put_request(o, first);
-        if (put_path_ids(o, s, "prompt_ids", first, checkpoint_start(first), e) != 0)
+        if (put_path_ids(o, s, "prompt_ids", first, checkpoint_start(first), e) != 0 ||
+            session_recall_call(s, c, e) != 0)
             return -1;
     }
     json_out_key(o, "answers");

@@ -87,6 +87,7 @@ static void session_free(struct session *s)
     vec_done(&s->chains);
     vec_done(&s->scores);
     session_free_texts(s);
+    session_free_answers(s);
     payloads_free(s);
     forest_done(&s->forest);
     free((char *)(uintptr_t)s->row.p);

@@ -18,6 +18,7 @@
 #include "worker/session/session.h"
 
 struct checkpoint;
+struct commit_record;
 struct json;
 struct json_out;
 struct model;
@@ -133,8 +134,10 @@ struct session {
     uint64_t head_version;   /* changes with every commit and rollback */
     VEC(struct chain *) chains;
     VEC(struct score) scores;
-    struct map texts_ahead; /* by call: that no commit has named yet, of records read back */
-    uint64_t texts_bytes;   /* that they take, but for the map */
+    struct map texts_ahead;   /* by call: that no commit has named yet, of records read back */
+    uint64_t texts_bytes;     /* that they take, but for the map */
+    struct map answers_ahead; /* by call: that no commit has named yet */
+    uint64_t answers_bytes;   /* that they take, but for the map and their payloads */
     uint32_t rollbacks;
     uint64_t rollback_dropped;
 
@@ -293,5 +296,24 @@ void session_drop_texts(struct session *s, uint64_t call);
 
 /* Frees what is kept of all calls'. */
 void session_free_texts(struct session *s);
+
+/* --- answers_ahead.c --- */
+
+/* Applies the body of RECORD_ANSWERS. -1: it does not follow those before it, or makes no sense. */
+int session_apply_answers(struct session *s, struct record_in *r, struct err *e);
+
+/* *ret: the answers of that call that stand in records before its commit, as checkpoints without
+ * links and without what they have in common; until they are dropped. -1: they are not those that
+ * the commit names. */
+int session_answers_ahead(const struct session *s, const struct commit_record *commit,
+                          struct checkpoint ***ret, struct err *e);
+
+/* The forest takes them over, with their payloads. */
+void session_take_answers(struct session *s, uint64_t call);
+
+/* What is kept of that call's, or of all calls', is freed; and their payloads, unless they were
+ * taken over. */
+void session_drop_answers(struct session *s, uint64_t call);
+void session_free_answers(struct session *s);
 
 #endif
