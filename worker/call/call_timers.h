@@ -13,7 +13,7 @@ struct call_timers {
     struct model_call *model_call;
     struct loop_timer rejoin; /* nobody listens: the time for a retry */
     struct loop_task take;    /* more of answers that came whole is to be taken */
-    struct loop_task texts;   /* the next part of the new texts is to be journaled */
+    struct loop_task part;    /* a step of many parts goes on with the next one */
     struct loop_task repeat;  /* a listener that joined is to be told more of what came before */
     struct loop_task fail;    /* it has failed, and is told so at the end of the turn of the loop */
 };

@@ -63,7 +63,7 @@ void model_call_free(struct model_call *t)
     metrics_move(env->page, METRIC_calls_inflight, -1);
     loop_timer_stop(env->loop, &t->timers->rejoin);
     loop_task_cancel(env->loop, &t->timers->take);
-    loop_task_cancel(env->loop, &t->timers->texts);
+    loop_task_cancel(env->loop, &t->timers->part);
     loop_task_cancel(env->loop, &t->timers->repeat);
     loop_task_cancel(env->loop, &t->timers->fail);
     for (uint32_t i = 0; i < t->n_samples; i++)
@@ -130,6 +130,18 @@ void model_call_advance(struct model_call *t)
         t->step++;
     }
     model_call_free(t);
+}
+
+static void on_part_task(struct loop_task *task)
+{
+    model_call_advance(CONTAINER_OF(task, struct call_timers, part)->model_call);
+}
+
+/* Other sessions' turns come between. */
+enum step_result model_call_next_part(struct model_call *t)
+{
+    loop_task_post(t->env->loop, &t->timers->part, on_part_task);
+    return STEP_WAIT;
 }
 
 /* A call whose client is gone commits nothing, unless a retry joins it in time. */

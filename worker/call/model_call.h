@@ -13,8 +13,9 @@
  *                                                                             |         request
  *        deltas to the listeners, checked and parsed as they come <-----------|         joins here
  *                                                                             v
- *                                                             COMMIT  record, journal, session
- *                                                                             |
+ *                                               what is long, in parts; then COMMIT  record,
+ *                                                                             |      journal,
+ *                                                                             |      session
  *        the end of the answer, to all listeners <-- FINISH <-- DURABLE <-----'
  *
  * A client that leaves before RENDER is through ends the call; later the call waits

@@ -26,6 +26,7 @@ struct json;
 struct sample;
 struct sampling;
 struct session;
+struct session_answer;
 struct session_call_input;
 struct session_plan;
 struct stop_tree;
@@ -63,6 +64,8 @@ struct model_call {
     bool constrains; /* RENDER makes a grammar, where one is needed */
     struct sample *samples;
     uint32_t n_samples, n_done;
+    struct session_answer *answers; /* n_samples, for the record; from RESULTS on, in the arena */
+    uint32_t n_results, n_told;     /* of them that are made, that have what they told */
     struct call_listener *listeners;
     struct call_timers *timers; /* in the arena */
     bool head_sent, durable, failing;
@@ -87,6 +90,9 @@ struct model_call {
 
 /* Goes on from t->step until a step waits, fails or the last is done; t may be gone afterwards. */
 void model_call_advance(struct model_call *t);
+
+/* A step that has done a part of its work waits for the loop's next turn: STEP_WAIT. */
+enum step_result model_call_next_part(struct model_call *t);
 
 /* Ends it without a word: nobody listens any more, or all have heard the end. */
 void model_call_free(struct model_call *t);

@@ -1,5 +1,6 @@
 /* The steps CHECK, COMMIT, DURABLE and FINISH: what the engine gave becomes a record, in the
  * journal and applied, and as durable as promised before anybody sees the end. */
+#include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "worker/call/answer_check.h"
 #include "worker/call/call_env.h"
@@ -8,34 +9,10 @@
 #include "worker/call/commit_counts.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
-#include "worker/call/told.h"
 #include "worker/ledger/ledger.h"
 #include "worker/session/session.h"
 #include "worker/session/session_answer.h"
 #include "worker/session/session_call.h"
-
-/* Of n answers to one prompt, counted once: what the engine had for all of them. */
-static void settle_cached(struct model_call *t)
-{
-    int64_t least = INT64_MAX;
-
-    for (uint32_t i = 0; i < t->n_samples; i++)
-        least = MIN_OF(least, MAX_OF(t->samples[i].cached_tokens, 0));
-    t->usage.cached_tokens = (uint32_t)MIN_OF(least, (int64_t)t->usage.prompt_tokens);
-}
-
-/* What the answers tell besides, for replays; the strings lie in the arena. */
-static void keep_told(struct model_call *t, struct session_answer *answers)
-{
-    struct buf told = {0};
-
-    for (uint32_t i = 0; i < t->n_samples; i++) {
-        buf_clear(&told);
-        told_write(&told, &t->head, &t->usage, &t->samples[i].out, t->in.asked[1]);
-        answers[i].told = arena_str(&t->arena, buf_str(&told));
-    }
-    buf_done(&told);
-}
 
 /* Maybe still inside of step_commit; then step_durable finds it so. */
 static void on_durable(void *ctx)
@@ -48,11 +25,11 @@ static void on_durable(void *ctx)
 }
 
 /* The record is written, journaled and applied; the plan is used up. */
-static int record_commit(struct model_call *t, const struct session_answer *answers, struct err *e)
+static int record_commit(struct model_call *t, struct err *e)
 {
     struct call_env *env = t->env;
     struct buf record = {0};
-    int rc = session_commit(t->plan, answers, t->n_samples, clock_wall_ms(), &record, e);
+    int rc = session_commit(t->plan, t->answers, t->n_samples, clock_wall_ms(), &record, e);
 
     if (rc == 0)
         rc = ledger_write(env->ledger, t->in.session_id, buf_str(&record),
@@ -70,23 +47,17 @@ enum step_result step_check(struct model_call *t)
     return answer_check(t) || session_check_commit(t->plan, &t->err) ? STEP_FAILED : STEP_NEXT;
 }
 
-/* The record of all answers in one; session_commit asks the session once more, for it may have
- * changed while texts were written. */
+/* The record of the call; session_commit asks the session once more, for it may have changed while
+ * texts and answers were written. */
 enum step_result step_commit(struct model_call *t)
 {
-    struct session_answer *answers = arena_calloc(&t->arena, t->n_samples, sizeof(*answers));
     enum session_cause cause = t->plan->cause;
     uint32_t trimmed = t->plan->trimmed;
 
-    for (uint32_t i = 0; i < t->n_samples; i++)
-        sample_result(t, &t->samples[i], &answers[i]);
-    commit_count_answers(t, answers);
-    settle_cached(t);
-    keep_told(t, answers);
-    if (record_commit(t, answers, &t->err))
+    if (record_commit(t, &t->err))
         return STEP_FAILED;
     call_trace_mark(t, CALL_COMMITTED);
-    commit_count(t, answers, cause, trimmed);
+    commit_count(t, t->answers, cause, trimmed);
     return STEP_NEXT;
 }
 

@@ -2,9 +2,7 @@
  * each turn of the loop, so that other sessions' turns come between. */
 #include "common/base/buf.h"
 #include "common/base/clock.h"
-#include "common/os/loop.h"
 #include "worker/call/call_env.h"
-#include "worker/call/call_timers.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/ledger/ledger.h"
 #include "worker/session/session_call.h"
@@ -12,11 +10,6 @@
 /* One write of this size holds the loop for a tenth of a millisecond, on a virtual machine that has
  * yet to find the pages for up to 0.9 (measured: 0.4 and up to 3.4 ms a MiB). */
 enum { TEXTS_PART = 256 << 10 };
-
-static void on_texts_task(struct loop_task *task)
-{
-    model_call_advance(CONTAINER_OF(task, struct call_timers, texts)->model_call);
-}
 
 enum step_result step_texts(struct model_call *t)
 {
@@ -31,8 +24,5 @@ enum step_result step_texts(struct model_call *t)
     buf_done(&record);
     if (rc)
         return STEP_FAILED;
-    if (!more)
-        return STEP_NEXT;
-    loop_task_post(env->loop, &t->timers->texts, on_texts_task);
-    return STEP_WAIT;
+    return more ? model_call_next_part(t) : STEP_NEXT;
 }

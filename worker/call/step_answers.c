@@ -1,0 +1,81 @@
+/* The steps RESULTS and ANSWERS: what the engine gave takes the form of the record, and several
+ * large answers go into the journal before the commit that names them, both a part in each turn of
+ * the loop, so that other sessions' turns come between. An ordinary call passes at once. */
+#include "common/base/buf.h"
+#include "common/base/clock.h"
+#include "worker/call/call_env.h"
+#include "worker/call/commit_counts.h"
+#include "worker/call/model_call_internal.h"
+#include "worker/call/sample.h"
+#include "worker/call/told.h"
+#include "worker/ledger/ledger.h"
+#include "worker/session/session_answer.h"
+
+/* So many tokens, an alternative as much as a sampled one, are made ready in about half a
+ * millisecond; a record of such a size is written, journaled and read in about one (step_texts.c).
+ */
+enum { RESULTS_TOKENS = 32 << 10, ANSWERS_PART = 256 << 10 };
+
+/* Of n answers to one prompt, counted once: what the engine had for all of them. */
+static void settle_cached(struct model_call *t)
+{
+    int64_t least = INT64_MAX;
+
+    for (uint32_t i = 0; i < t->n_samples; i++)
+        least = MIN_OF(least, MAX_OF(t->samples[i].cached_tokens, 0));
+    t->usage.cached_tokens = (uint32_t)MIN_OF(least, (int64_t)t->usage.prompt_tokens);
+}
+
+/* What the next answer tells besides, for replays; the text lies in the arena. Returns how many
+ * tokens it is made of. */
+static size_t keep_told(struct model_call *t)
+{
+    const struct sample *r = &t->samples[t->n_told];
+    size_t tops = r->n_lp > 0 ? r->lp[0].n_top : 0;
+    struct buf told = {0};
+
+    told_write(&told, &t->head, &t->usage, &r->out, t->in.asked[1]);
+    t->answers[t->n_told++].told = arena_str(&t->arena, buf_str(&told));
+    buf_done(&told);
+    return r->n_lp * tops;
+}
+
+/* What the answers tell has the sums of all of them in it. */
+enum step_result step_results(struct model_call *t)
+{
+    size_t work = 0;
+
+    if (!t->answers)
+        t->answers = arena_calloc(&t->arena, t->n_samples, sizeof(*t->answers));
+    for (; t->n_results < t->n_samples && work < RESULTS_TOKENS; t->n_results++) {
+        struct sample *r = &t->samples[t->n_results];
+
+        sample_result(t, r, &t->answers[t->n_results]);
+        work += MAX_OF(r->n_ids, r->completion_tokens);
+    }
+    if (t->n_results < t->n_samples)
+        return model_call_next_part(t);
+    settle_cached(t);
+    while (t->n_told < t->n_samples && work < RESULTS_TOKENS)
+        work += keep_told(t);
+    if (t->n_told < t->n_samples)
+        return model_call_next_part(t);
+    commit_count_answers(t, t->answers);
+    return STEP_NEXT;
+}
+
+enum step_result step_answers(struct model_call *t)
+{
+    struct buf record = {0};
+    int more = session_answers_record(t->plan, t->answers, t->n_samples, ANSWERS_PART,
+                                      clock_wall_ms(), &record, &t->err);
+    int rc = 0;
+
+    if (more > 0)
+        rc = ledger_write(t->env->ledger, t->in.session_id, buf_str(&record),
+                          (struct ledger_done){0}, &t->err);
+    buf_done(&record);
+    if (more < 0 || rc)
+        return STEP_FAILED;
+    return more ? model_call_next_part(t) : STEP_NEXT;
+}
