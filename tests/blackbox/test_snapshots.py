@@ -176,7 +176,13 @@ def numbered(commit, call):
     return commit[:at] + call + commit[at + 1:]
 
 
-TEXTS, LARGE = 13, b"\xff" * 8 + b"\x7f"     # 2^63 - 1
+def answers(n_before, n=1, flags=0, mode=0, message=b"\x03{}"):
+    """Behind the call's number; each has one id and nothing else (commit.h)."""
+    one = b"\x01\x41\0\0\0" + b"\0\0\0\0" + message + b"\0\0" + bytes(5) + bytes(3) + (bytes([mode, 0]) if mode else b"\0")
+    return bytes([n_before, flags, n]) + one * n
+
+
+TEXTS, ANSWERS, LARGE = 13, 14, b"\xff" * 8 + b"\x7f"     # 2^63 - 1
 HOSTILE = {
     "no body": (lambda d, f: {}, "version"),
     "version": (lambda d, f: {**d, "version": 2}, "version"),
@@ -201,6 +207,21 @@ HOSTILE = {
     "half of texts": (lambda d, f: packed([*f, record(f[-1], TEXTS, b"\x89")]), "records"),
     "a call's number that leaves none": (lambda d, f: packed([*f[:-1], numbered(f[-1], LARGE)]), "records"),
     "texts of such a call": (lambda d, f: packed([*f, record(f[-1], TEXTS, LARGE + b"\0abc")]), "records"),
+    "answers that no commit names": (lambda d, f: packed([*f, record(f[-1], ANSWERS, b"\x09" + answers(0, 3)),
+                                                          record(f[-1], ANSWERS, b"\x09" + answers(3)),
+                                                          record(f[-1], ANSWERS, b"\x09" + answers(0))]), "taken"),
+    "answers of many calls": (lambda d, f: packed([*f, *(record(f[-1], ANSWERS, bytes([i & 127 | 128, i >> 7]) + answers(0))
+                                                         for i in range(1, 16384))]), "taken"),
+    "answers without those before": (lambda d, f: packed([*f, record(f[-1], ANSWERS, b"\x09" + answers(3))]), "records"),
+    "answers behind others than those": (lambda d, f: packed([*f, record(f[-1], ANSWERS, b"\x09" + answers(0, 2)),
+                                                              record(f[-1], ANSWERS, b"\x09" + answers(1))]), "records"),
+    "no answers": (lambda d, f: packed([*f, record(f[-1], ANSWERS, b"\x09" + answers(0, 0))]), "records"),
+    "half of answers": (lambda d, f: packed([*f, record(f[-1], ANSWERS, b"\x09" + answers(0, 2)[:-9])]), "records"),
+    "more behind answers": (lambda d, f: packed([*f, record(f[-1], ANSWERS, b"\x09" + answers(0) + b"\0")]), "records"),
+    "answers with a commit's flags": (lambda d, f: packed([*f, record(f[-1], ANSWERS, b"\x09" + answers(0, flags=1))]), "records"),
+    "answers that are others": (lambda d, f: packed([*f, record(f[-1], ANSWERS, b"\x09" + answers(0, mode=1))]), "records"),
+    "answers of no JSON": (lambda d, f: packed([*f, record(f[-1], ANSWERS, b"\x09" + answers(0, message=b"\x03{{"))]), "records"),
+    "answers of such a call": (lambda d, f: packed([*f, record(f[-1], ANSWERS, LARGE + answers(0))]), "records"),
     "half a record": (lambda d, f: packed([f[0], f[1][:len(f[1]) // 2]]), "records"),
 }
 

@@ -4,7 +4,8 @@
  *
  * Life of a call:   session_prepare_begin, _render, _end (session_prepare: all three at once)
  *                     -> (engine) -> session_commit -> journal -> session_apply
- *                          (long new texts before that: session_texts_record, the same way)
+ *                          (long new texts and answers before that: session_texts_record,
+ *                          session_answers_record, the same way)
  *                           \-> session_release (error, cancel, client gone)
  * All lasting change goes through records: session_commit and the other *_record functions only
  * WRITE a record (bytes for the journal) and change nothing; session_apply is the one mutator,
