@@ -67,15 +67,15 @@ enum step_result step_results(struct model_call *t)
 enum step_result step_answers(struct model_call *t)
 {
     struct buf record = {0};
-    int more = session_answers_record(t->plan, t->answers, t->n_samples, ANSWERS_PART,
-                                      clock_wall_ms(), &record, &t->err);
+    bool more = session_answers_record(t->plan, t->answers, t->n_samples, ANSWERS_PART,
+                                       clock_wall_ms(), &record);
     int rc = 0;
 
-    if (more > 0)
+    if (more)
         rc = ledger_write(t->env->ledger, t->in.session_id, buf_str(&record),
                           (struct ledger_done){0}, &t->err);
     buf_done(&record);
-    if (more < 0 || rc)
+    if (rc)
         return STEP_FAILED;
     return more ? model_call_next_part(t) : STEP_NEXT;
 }

@@ -107,16 +107,14 @@ const int32_t *checkpoint_ids(const struct checkpoint *t)
 
 const float *checkpoint_logprobs(const struct checkpoint *t)
 {
-    return t->has_logprobs
-               ? (const float *)(const void *)(payload_bytes(t->payload) + t->at) + t->n
-               : NULL;
+    return t->has_logprobs ? (const float *)(const void *)(payload_bytes(t->payload) + t->at) + t->n
+                           : NULL;
 }
 
 /* Where a part of the answer begins, behind the sampled ids and logprobs and these bytes. */
 static const char *part(const struct checkpoint *t, size_t behind)
 {
-    return payload_bytes(t->payload) + t->at + (size_t)t->n * (t->has_logprobs ? 8 : 4) +
-           behind;
+    return payload_bytes(t->payload) + t->at + (size_t)t->n * (t->has_logprobs ? 8 : 4) + behind;
 }
 
 static size_t padded(size_t n)

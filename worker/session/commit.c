@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/check.h"
 #include "common/codec/json.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/plan.h"
@@ -466,22 +465,22 @@ static void settle(struct plan *p, const struct session_answer *answers, size_t 
         settle_upstream(p, answers, n);
 }
 
-/* Several answers of one part in all, or a single one, stand in the commit. The commit finds the
- * rest once more: `text` is settled with the first part, and what is checked may have changed. */
-int session_answers_record(struct session_plan *pub, const struct session_answer *answers, size_t n,
-                           size_t max_bytes, uint64_t now_ms, struct buf *record, struct err *e)
+/* Several answers of one part in all, or a single one, stand in the commit. `text` is settled with
+ * the first part, which tells it. */
+bool session_answers_record(struct session_plan *pub, const struct session_answer *answers,
+                            size_t n, size_t max_bytes, uint64_t now_ms, struct buf *record)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
     size_t from = p->answers_ahead, bytes, k;
     unsigned parts;
+    struct err why;
 
     if (n < 2 || from == n || pub->exhausted)
-        return 0;
+        return false;
     k = answers_within(answers + from, n - from, max_bytes, &bytes);
-    if (from == 0 && k == n)
-        return 0;
-    if (check_answers(p, answers, n, e) != 0 || session_check_commit(pub, e) != 0)
-        return -1;
+    if ((from == 0 && k == n) || check_answers(p, answers, n, &why) != 0 ||
+        session_check_commit(pub, &why) != 0)
+        return false;
     if (from == 0)
         settle(p, answers, n);
     parts = parts_of(answers, n) | COMMIT_TOLD | COMMIT_BASIS | (p->text ? COMMIT_TEXT : 0);
@@ -496,7 +495,7 @@ int session_answers_record(struct session_plan *pub, const struct session_answer
     for (size_t i = from; i < from + k; i++)
         record_put_str(record, answers[i].told);
     p->answers_ahead += (uint32_t)k;
-    return 1;
+    return true;
 }
 
 /* Appends the record of the call. Returns -1 and e if it cannot be recorded; then the call has
@@ -511,7 +510,6 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
 
     if (check_answers(p, answers, n, e) != 0 || session_check_commit(pub, e) != 0)
         return -1;
-    CHECK(!p->answers_ahead || p->answers_ahead == n);
     plan_renew(p);
     settle(p, answers, n);
     run = p->pub.exhausted ? NULL : shared_run(p, &common);

@@ -61,10 +61,10 @@ struct session_answer {
 
 /* Several answers of more than max_bytes in all are recorded before the commit, whole ones, as many
  * in a record as have about so many bytes: writes the record of the next ones, to be journaled and
- * applied. Returns 1, or 0 if there are none (left); or -1 and e, as session_commit, which then
- * takes the same answers. max_bytes is the same in all calls. */
-int session_answers_record(struct session_plan *p, const struct session_answer *answers, size_t n,
-                           size_t max_bytes, uint64_t now_ms, struct buf *record, struct err *e);
+ * applied. Returns false if there are none (left), or session_commit would refuse them; it comes
+ * next, with the same answers. max_bytes is the same in all calls. */
+bool session_answers_record(struct session_plan *p, const struct session_answer *answers, size_t n,
+                            size_t max_bytes, uint64_t now_ms, struct buf *record);
 
 /* Writes the record that commits n >= 1 answers of one plan (n > 1: siblings). Errors:
  * ERR_SESSION_ENDED, ERR_STATE_CONFLICT; then release the plan. After session_apply of that record

@@ -1,4 +1,6 @@
 /* Several large answers of a call that are recorded before its commit. */
+#include <string.h>
+
 #include "kit.h"
 #include "testing.h"
 #include "worker/session/checkpoint.h"
@@ -64,14 +66,12 @@ static size_t put_parts(struct kit *k, struct session_plan *p, const struct sess
 {
     struct buf record = {0};
     size_t parts = 0;
-    int rc;
 
-    while ((rc = session_answers_record(p, answers, n, PART, ++k->now, &record, &k->err)) > 0) {
+    while (session_answers_record(p, answers, n, PART, ++k->now, &record)) {
         cr_assert_lt(record.len, PART + MAX_OF(PART, 10 * answers[0].ids.n));
         apply(k, &record);
         parts++;
     }
-    cr_assert_eq(rc, 0, "%s", k->err.text);
     return parts;
 }
 
@@ -312,9 +312,9 @@ TEST(answers_ahead, parts_of_calls_that_run_at_once_are_kept_apart)
     a = answers_of(&k, 8, IDS, 1);
     b = answers_of(&k, 8, IDS, 2);
     for (int i = 0; i < 2; i++) {
-        cr_assert_eq(session_answers_record(p, a, 8, PART, ++k.now, &record, &k.err), 1);
+        cr_assert(session_answers_record(p, a, 8, PART, ++k.now, &record));
         apply(&k, &record);
-        cr_assert_eq(session_answers_record(q, b, 8, PART, ++k.now, &record, &k.err), 1);
+        cr_assert(session_answers_record(q, b, 8, PART, ++k.now, &record));
         apply(&k, &record);
     }
     put_commit(&k, q, b, 8);
@@ -480,20 +480,100 @@ TEST(answers_ahead, payloads_may_leave_before_the_commit)
     kit_done(&k);
 }
 
+/* Of an upstream that tells no ids, and of one whose prompt is not what is stored. */
+TEST(answers_ahead, upstreams_answers_are_settled_before_their_first_part)
+{
+    static const int32_t other[] = {7, 7, 7};
+    struct kit k;
+    struct session_answer *answers;
+    struct session_plan *p;
+    char *text;
+
+    init(&k, NULL);
+    cr_assert_geq(kit_turn(&k, ASK, "A"), 0);
+    text = arena_zalloc(&k.arena, 9000);
+    memset(text, 'x', 8999);
+    for (int with_ids = 0; with_ids < 2; with_ids++) {
+        size_t first = k.s->forest.checkpoints.n;
+
+        p = kit_ask(&k,
+                    "[{\"role\":\"user\",\"content\":\"a\"},"
+                    "{\"role\":\"assistant\",\"content\":\"A\"},"
+                    "{\"role\":\"user\",\"content\":\"b\"}]",
+                    NULL);
+        answers = answers_of(&k, 12, IDS, 1 + (unsigned)with_ids);
+        for (int i = 0; i < 12; i++) {
+            answers[i].upstream = true;
+            answers[i].told = str_cstr(text);
+            answers[i].prompt_tokens = 9;
+            answers[i].rows[ROWS_EXPERTS] = (struct token_rows){0};
+            if (with_ids)
+                answers[i].prompt = (struct token_span){other, 3};
+            else
+                answers[i].ids.n = 0;
+        }
+        cr_assert_eq(put_parts(&k, p, answers, 12), with_ids ? 6 : 3);
+        put_commit(&k, p, answers, 12);
+        for (size_t i = first; i < first + 12; i++) {
+            const struct checkpoint *t = k.s->forest.checkpoints.at[i];
+
+            cr_assert_eq(t->text, !with_ids);
+            cr_assert_eq(t->parent, with_ids ? NULL : k.s->forest.checkpoints.at[0]);
+        }
+        if (with_ids)
+            assert_same_answers(k.s, answers, 12, first);
+        assert_replays(&k);
+    }
+    kit_done(&k);
+}
+
+/* Further answers stand beside the one history or chain. */
+TEST(answers_ahead, every_policy_takes_them)
+{
+    static const char *const options[] = {"{\"history\":\"chains\"}", "{\"history\":\"linear\"}",
+                                          "{\"history\":\"timelines\"}"};
+
+    for (size_t i = 0; i < ARRAY_LEN(options); i++) {
+        struct kit k;
+        struct session_store *again;
+        struct session *s;
+        struct buf live = {0}, made = {0};
+
+        init(&k, options[i]);
+        cr_assert_eq(turn(&k, ASK, 8, IDS, 1), 2);
+        cr_assert_geq(kit_turn(&k,
+                               "[{\"role\":\"user\",\"content\":\"a\"},"
+                               "{\"role\":\"assistant\",\"content\":\"answer 0 of 1\"},"
+                               "{\"role\":\"user\",\"content\":\"b\"}]",
+                               "B"),
+                      0);
+        cr_assert_eq(k.s->forest.checkpoints.at[8]->parent, k.s->forest.checkpoints.at[0]);
+        state_of(k.s, &live);
+        again = replayed(&k, false, &s);
+        state_of(s, &made);
+        cr_assert(str_eq(buf_str(&live), buf_str(&made)));
+        session_store_free(again);
+        buf_done(&live);
+        buf_done(&made);
+        kit_done(&k);
+    }
+}
+
 TEST(answers_ahead, an_ended_session_takes_no_parts)
 {
     struct kit k;
+    struct session_answer *a;
     struct session_plan *p;
     struct buf record = {0};
 
     init(&k, NULL);
     p = kit_ask(&k, ASK, NULL);
-    cr_assert_eq(
-        session_answers_record(p, answers_of(&k, 8, IDS, 1), 8, PART, k.now, &record, &k.err), 1);
+    a = answers_of(&k, 8, IDS, 1);
+    cr_assert(session_answers_record(p, a, 8, PART, k.now, &record));
     apply(&k, &record);
     cr_assert_eq(kit_end(&k, SESSION_END_ABORT), 0);
-    cr_assert_eq(
-        session_answers_record(p, answers_of(&k, 8, IDS, 1), 8, PART, k.now, &record, &k.err), -1);
+    cr_assert_not(session_answers_record(p, a, 8, PART, k.now, &record));
+    cr_assert_eq(session_commit(p, a, 8, k.now, &record, &k.err), -1);
     cr_assert_eq(k.err.kind, ERR_SESSION_ENDED);
     cr_assert_eq(record.len, 0);
     session_release(k.store, p);
