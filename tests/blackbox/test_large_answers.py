@@ -99,12 +99,14 @@ def test_a_worker_that_dies_among_the_parts(start, large):
     segment = f"{gateway.folder}/state/worker-0/seg-00000001"
     size = os.path.getsize(segment)
     answer(gateway, s, messages)
-    full = os.path.getsize(segment)
+    with open(segment, "rb") as f:
+        journal, sid = f.read(), s["session_id"].encode()
+    commit = journal.index(bytes([2, 3, len(sid) + 1]) + sid)    # of version 3: type, version, id with its length + 1
     n_parts = parts_of(gateway, s).count("answers")
     assert n_parts >= 3
     assert gateway.stop() == 0
     gateway.allow("torn tail")
-    for cut in sorted({full - 1, *(size + (full - size) * i // 8 for i in range(1, 8))}, reverse=True):
+    for cut in [commit + 40, commit, *(size + (commit - size) * i // 8 for i in range(7, 0, -1))]:
         os.truncate(segment, cut)
         gateway.start()
         assert records(gateway, s)["records"] == before["records"]
