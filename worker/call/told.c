@@ -28,24 +28,33 @@ static void put_tops(struct buf *b, const struct token_logprob *lp, size_t n)
     }
 }
 
+/* As a text within the others, or an absent one. */
+static void put_tops_text(struct buf *out, const struct finished_answer *answer)
+{
+    bool any = false;
+    size_t from;
+
+    for (size_t i = 0; i < answer->n_logprobs && !any; i++)
+        any = answer->logprobs[i].n_top > 0;
+    if (!any) {
+        record_put_str(out, (struct str){0});
+        return;
+    }
+    from = record_open_str(out);
+    put_tops(out, answer->logprobs, answer->n_logprobs);
+    record_close_str(out, from);
+}
+
 /* Varints and texts in a fixed order, as told_read expects them. */
 void told_write(struct buf *out, const struct answer_head *head, const struct call_usage *usage,
                 const struct finished_answer *answer, struct str asked)
 {
-    struct buf tops = {0};
-    bool any = false;
-
-    for (size_t i = 0; i < answer->n_logprobs && !any; i++)
-        any = answer->logprobs[i].n_top > 0;
-    if (any)
-        put_tops(&tops, answer->logprobs, answer->n_logprobs);
     record_put_u(out, head->created_s);
     record_put_u(out, usage->cached_tokens);
     record_put_u(out, usage->reasoning_tokens);
     record_put_str(out, answer->stop_text);
-    record_put_str(out, any ? buf_str(&tops) : (struct str){0});
+    put_tops_text(out, answer);
     record_put_str(out, asked);
-    buf_done(&tops);
 }
 
 /* Returns false on an absent or torn text; what is missing stays zero. */
