@@ -58,7 +58,7 @@ enum step_result step_results(struct model_call *t)
     settle_cached(t);
     while (t->n_told < t->n_samples && work < RESULTS_TOKENS)
         work += keep_told(t);
-    if (t->n_told < t->n_samples)
+    if (t->n_told < t->n_samples || work >= RESULTS_TOKENS) /* the record is a turn's work, too */
         return model_call_next_part(t);
     commit_count_answers(t, t->answers);
     return STEP_NEXT;
