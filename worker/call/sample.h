@@ -15,6 +15,7 @@
 #include "worker/tokens/span.h"
 
 struct engine_events;
+struct engine_result;
 struct engine_top;
 struct model_call;
 struct sampled_answer;
@@ -59,6 +60,13 @@ struct sample {
 
 /* The text side begins: ids become text, calls and thought, as the request allows. */
 void sample_begin(struct model_call *t, struct sample *r, uint32_t index);
+
+/* Takes what the engine told at the end and has not told before, maybe over some turns of the loop.
+ * When all answers are taken, the call goes on. r->ids and r->logprobs are set. */
+void sample_take_end(struct sample *r, const struct engine_result *res);
+
+/* All of it was taken at once: the same, then. */
+void sample_taken(struct sample *r);
 
 /* Its engine call is cancelled, if it runs, and its answer let go. */
 void sample_end(struct sample *r);

@@ -4,9 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/os/loop.h"
 #include "worker/call/call_env.h"
-#include "worker/call/call_timers.h"
 #include "worker/call/call_watch.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
@@ -16,7 +14,6 @@
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_result.h"
 #include "worker/model/model.h"
-#include "worker/request/chat_request.h"
 #include "worker/request/odds.h"
 #include "worker/session/session_answer.h"
 #include "worker/tokens/tokenizer.h"
@@ -134,18 +131,6 @@ static void sample_keep(struct model_call *t, struct sample *r, const struct eng
     r->engine_us = res->total_us;
 }
 
-/* The id by which the engine ended the turn: the one that it names, or an added token, as engines
- * know ends that the model's folder does not list. -1: none. */
-static int32_t ending_id(const struct model_call *t, const struct engine_result *res)
-{
-    int32_t last = res->ids.n > 0 ? res->ids.at[res->ids.n - 1] : -1;
-
-    if (last < 0 || res->finish != ENGINE_STOP)
-        return -1;
-    return res->stop_id == last || tokenizer_is_added(model_tokenizer(t->env->model), last) ? last
-                                                                                            : -1;
-}
-
 /* Ids that an upstream of another pool tells are another vocabulary's. */
 static const struct engine_result *without_ids(struct model_call *t,
                                                const struct engine_result *res)
@@ -162,84 +147,6 @@ static const struct engine_result *without_ids(struct model_call *t,
     return text;
 }
 
-/* --- the end of an answer, whose ids are all there --- */
-
-enum { TAKE_MAX = 4096 }; /* tokens and their alternatives at a time: in about a millisecond */
-
-/* Alternatives of a long answer outlive the engine's callback. */
-static void keep_top_for_later(struct model_call *t, struct sample *r,
-                               const struct engine_result *res)
-{
-    size_t n = res->ids.n * res->n_top;
-    struct engine_top *copy = arena_alloc(&t->arena, n * sizeof(*copy));
-
-    memcpy(copy, res->top, n * sizeof(*copy));
-    r->top = copy;
-}
-
-/* Takes the next n ids, or what is left with the answer's end. */
-static void take_ids(struct model_call *t, struct sample *r, size_t n)
-{
-    size_t from = r->answer->fed;
-    bool last = r->n_ids - from <= n;
-    struct token_span next = {r->ids + from, last ? r->n_ids - from : n};
-
-    sample_logprobs(t, r, next, r->logprobs ? r->logprobs + from : NULL,
-                    r->top ? r->top + from * r->n_top : NULL, r->n_top);
-    if (!last) {
-        sampled_answer_feed(r->answer, next);
-        return;
-    }
-    sampled_answer_finish(r->answer, (struct token_span){r->ids, r->n_ids}, r->end_id);
-    r->taken = true;
-}
-
-/* t may be gone then. */
-static void go_on(struct model_call *t)
-{
-    if (t->n_done == t->n_samples && t->step == STEP_AT_GENERATE && !t->failing)
-        model_call_answered(t);
-}
-
-/* Some of the first long answer that is there; the call goes on in the turn after the last. */
-static void on_take(struct loop_task *task)
-{
-    struct model_call *t = CONTAINER_OF(task, struct call_timers, take)->model_call;
-    struct sample *r = t->samples, *end = r + t->n_samples;
-
-    while (r < end && (!r->done || r->taken))
-        r++;
-    if (r == end) {
-        go_on(t);
-        return;
-    }
-    take_ids(t, r, TAKE_MAX / (1 + r->n_top));
-    t->n_done += r->taken;
-    loop_task_post(t->env->loop, task, on_take);
-}
-
-/* Ids that came as deltas are taken already; what is new of a long answer is taken in steps. */
-static void take_end(struct model_call *t, struct sample *r, const struct engine_result *res)
-{
-    size_t new = r->n_ids - r->answer->fed;
-
-    r->end_id = ending_id(t, res);
-    r->top = t->in.req->logprobs ? res->top : NULL;
-    r->n_top = r->top ? res->n_top : 0;
-    if (new *(1 + r->n_top) <= TAKE_MAX) {
-        take_ids(t, r, new);
-        r->top = NULL;
-        t->n_done++;
-        go_on(t);
-        return;
-    }
-    if (r->top)
-        keep_top_for_later(t, r, res);
-    if (t->in.req->logprobs && r->logprobs)
-        sample_lp_reserve(t, r, new);
-    loop_task_post(t->env->loop, &t->timers->take, on_take);
-}
-
 /* One sample is whole. */
 static void on_done(void *ctx, const struct engine_result *res)
 {
@@ -254,13 +161,11 @@ static void on_done(void *ctx, const struct engine_result *res)
         res = without_ids(t, res);
     sample_keep(t, r, res);
     if (!res->openai_body.p) {
-        take_end(t, r, res);
+        sample_take_end(r, res);
         return;
     }
     upstream_take(t, r, res);
-    r->taken = true;
-    t->n_done++;
-    go_on(t);
+    sample_taken(r);
 }
 
 static void on_failed(void *ctx, const struct err *e)

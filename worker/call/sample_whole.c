@@ -1,0 +1,112 @@
+/* The end of an answer, whose ids are all there: what is new of it becomes text, logprobs and
+ * calls, some in each turn of the loop where it is long. The call goes on when all of its answers
+ * are taken. */
+#include <string.h>
+
+#include "common/base/arena.h"
+#include "common/os/loop.h"
+#include "worker/call/call_env.h"
+#include "worker/call/call_timers.h"
+#include "worker/call/model_call_internal.h"
+#include "worker/call/sample.h"
+#include "worker/call/sampled_answer.h"
+#include "worker/engine/engine_result.h"
+#include "worker/model/model.h"
+#include "worker/request/chat_request.h"
+#include "worker/tokens/tokenizer.h"
+
+/* The id by which the engine ended the turn: the one that it names, or an added token, as engines
+ * know ends that the model's folder does not list. -1: none. */
+static int32_t ending_id(const struct model_call *t, const struct engine_result *res)
+{
+    int32_t last = res->ids.n > 0 ? res->ids.at[res->ids.n - 1] : -1;
+
+    if (last < 0 || res->finish != ENGINE_STOP)
+        return -1;
+    return res->stop_id == last || tokenizer_is_added(model_tokenizer(t->env->model), last) ? last
+                                                                                            : -1;
+}
+
+enum { TAKE_MAX = 4096 }; /* tokens and their alternatives at a time: in about a millisecond */
+
+/* Alternatives of a long answer outlive the engine's callback. */
+static void keep_top_for_later(struct model_call *t, struct sample *r,
+                               const struct engine_result *res)
+{
+    size_t n = res->ids.n * res->n_top;
+    struct engine_top *copy = arena_alloc(&t->arena, n * sizeof(*copy));
+
+    memcpy(copy, res->top, n * sizeof(*copy));
+    r->top = copy;
+}
+
+/* Takes the next n ids, or what is left with the answer's end. */
+static void take_ids(struct model_call *t, struct sample *r, size_t n)
+{
+    size_t from = r->answer->fed;
+    bool last = r->n_ids - from <= n;
+    struct token_span next = {r->ids + from, last ? r->n_ids - from : n};
+
+    sample_logprobs(t, r, next, r->logprobs ? r->logprobs + from : NULL,
+                    r->top ? r->top + from * r->n_top : NULL, r->n_top);
+    if (!last) {
+        sampled_answer_feed(r->answer, next);
+        return;
+    }
+    sampled_answer_finish(r->answer, (struct token_span){r->ids, r->n_ids}, r->end_id);
+    r->taken = true;
+}
+
+/* t may be gone then. */
+static void go_on(struct model_call *t)
+{
+    if (t->n_done == t->n_samples && t->step == STEP_AT_GENERATE && !t->failing)
+        model_call_answered(t);
+}
+
+/* Some of the first long answer that is there; the call goes on in the turn after the last. */
+static void on_take(struct loop_task *task)
+{
+    struct model_call *t = CONTAINER_OF(task, struct call_timers, take)->model_call;
+    struct sample *r = t->samples, *end = r + t->n_samples;
+
+    while (r < end && (!r->done || r->taken))
+        r++;
+    if (r == end) {
+        go_on(t);
+        return;
+    }
+    take_ids(t, r, TAKE_MAX / (1 + r->n_top));
+    t->n_done += r->taken;
+    loop_task_post(t->env->loop, task, on_take);
+}
+
+/* Ids that came as deltas are taken already; what is new of a long answer is taken in steps. */
+void sample_take_end(struct sample *r, const struct engine_result *res)
+{
+    struct model_call *t = r->model_call;
+    size_t new = r->n_ids - r->answer->fed;
+
+    r->end_id = ending_id(t, res);
+    r->top = t->in.req->logprobs ? res->top : NULL;
+    r->n_top = r->top ? res->n_top : 0;
+    if (new *(1 + r->n_top) <= TAKE_MAX) {
+        take_ids(t, r, new);
+        r->top = NULL;
+        t->n_done++;
+        go_on(t);
+        return;
+    }
+    if (r->top)
+        keep_top_for_later(t, r, res);
+    if (t->in.req->logprobs && r->logprobs)
+        sample_lp_reserve(t, r, new);
+    loop_task_post(t->env->loop, &t->timers->take, on_take);
+}
+
+void sample_taken(struct sample *r)
+{
+    r->taken = true;
+    r->model_call->n_done++;
+    go_on(r->model_call);
+}
