@@ -18,6 +18,7 @@
 #include "common/serve/exchange.h"
 #include "worker/call/call_env.h"
 #include "worker/model/model.h"
+#include "worker/residency/residency.h"
 #include "worker/session/session_totals.h"
 #include "worker/tokens/tokenizer.h"
 
@@ -320,7 +321,10 @@ int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms
         .nice = NICE,
     };
 
-    return threads > 0 ? helpers_new(env->loop, &o, &env->helpers, e) : 0;
+    if (threads > 0 && helpers_new(env->loop, &o, &env->helpers, e))
+        return -1;
+    env->residency->helpers = env->helpers;
+    return 0;
 }
 
 /* They wait more than they work: what they have to work with is what they fetch into. */
@@ -367,6 +371,8 @@ unsigned call_helpers_end(struct call_env *env)
     struct long_work *w, *next;
 
     env->helpers = env->fetchers = NULL;
+    if (env->residency)
+        residency_helpers_end(env->residency, lost > 0);
     if (lost > 0)
         return lost;
     free(env->trim);

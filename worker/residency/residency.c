@@ -3,10 +3,14 @@
  * some at a time, until an eighth of the limit is free. The way back: a request finds that its
  * session is not in memory (residency_ready), a load is queued, on_load reads its records in
  * slices of LOAD_SLICE_US and applies each with session_apply, as a replay does; then the
- * waiters are told.
+ * waiters are told. Where a commit with long new messages comes, the load stops before it: a helper
+ * makes them ready, and others are read meanwhile.
  *
  *   residency_watch -> on_evict -> session_evict                    (out)
  *   residency_ready -> read_slice -> on_record -> session_apply     (back; on_load goes on)
+ *                                        |
+ *                                        '-> stop_for_texts -> helper: session_texts_make
+ *                                            on_load (from the same record on) <- on_texts
  *
  * What is read back may push others out (read_slice -> make_room). Finalized sessions leave
  * besides, when nobody has read them for a while (session_sweep in session/store.c).
@@ -22,10 +26,12 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/journal/journal.h"
+#include "common/os/helpers.h"
 #include "common/os/loop.h"
 #include "common/proc/metrics.h"
 #include "worker/residency/places.h"
 #include "worker/session/session.h"
+#include "worker/session/session_texts.h"
 #include "worker/session/session_totals.h"
 
 enum { LOAD_SLICE_US = 1000, SPILL_STEP = 64 };
@@ -33,13 +39,26 @@ enum { LOAD_SLICE_US = 1000, SPILL_STEP = 64 };
 /* What requests may hold without being counted: also below a small limit calls come through. */
 enum { REQUESTS_FREE = 16 << 20 };
 
+/* So many loads may wait for helpers at a time: each holds the texts of a call, and no session that
+ * is being read can be evicted. */
+enum { HELPED_MAX = 4 };
+
+/* What a helper does for a load. Apart from it, for it is lost with a helper that is stuck. */
+struct text_job {
+    struct helper_job job;
+    struct residency_load *load;
+    struct session_texts *texts;
+};
+
 /* One session that is being read. */
 struct residency_load {
     struct residency *residency;
-    struct session *s; /* pinned */
-    size_t record;     /* next */
-    bool revived;      /* only its tombstone was left */
-    int rc;            /* of the last slice: 1 all is read, 0, -1 and err */
+    struct session *s;    /* pinned */
+    size_t record;        /* next */
+    struct text_job *job; /* a helper has the texts of the next record: nothing is read; or NULL */
+    size_t looked;        /* records before this number were looked at for their texts */
+    bool revived;         /* only its tombstone was left */
+    int rc;               /* of the last slice: 1 all is read, 0, -1 and err */
     struct err err;
     struct list_head waiters; /* in the order of their coming */
     struct list_item item;    /* of residency->loads */
@@ -88,7 +107,8 @@ static uint64_t held(const struct residency *r)
     struct session_totals t;
 
     session_store_totals(r->store, &t);
-    return t.bytes + held_by_requests(r);
+    return t.bytes + atomic_load_explicit(&r->texts_bytes, memory_order_relaxed) +
+           held_by_requests(r);
 }
 
 /* Some of the sessions, until they fit beside the requests. */
@@ -117,7 +137,74 @@ static size_t make_room(struct residency *r)
     return n;
 }
 
-/* One record of the session that is being read. */
+static void on_load(struct loop_task *t);
+
+/* The first of the queue that waits for no helper; NULL: nothing can be read now. */
+static struct residency_load *next_load(const struct residency *r)
+{
+    struct residency_load *l;
+    unsigned helped = 0;
+
+    LIST_EACH(&r->loads, l, struct residency_load, item) {
+        if (!l->job)
+            return l;
+        if (++helped == HELPED_MAX)
+            break;
+    }
+    return NULL;
+}
+
+/* The queue goes on, if any of it can. */
+static void go_on(struct residency *r)
+{
+    if (next_load(r))
+        loop_task_post(r->loop, &tasks_of(r)->load, on_load);
+}
+
+/* In a helper. */
+static void run_texts(struct helper_job *j, void *tool)
+{
+    (void)tool;
+    session_texts_make(CONTAINER_OF(j, struct text_job, job)->texts);
+}
+
+/* Texts that a helper was not given the time for are read with their record, on the loop. One that
+ * is stuck keeps them, and its job. */
+static void on_texts(struct helper_job *j, enum helper_end end)
+{
+    struct text_job *t = CONTAINER_OF(j, struct text_job, job);
+    struct residency_load *l = t->load;
+
+    l->job = NULL;
+    if (end == HELPER_STUCK) {
+        l->rc = err_set(&l->err, ERR_INTERNAL, "a helper is stuck in its messages");
+    } else {
+        session_texts_give(l->s, t->texts);
+        free(t);
+    }
+    go_on(l->residency);
+}
+
+/* Whether a helper is to make the record's long new messages ready before it is applied. Each
+ * record is looked at once: it is read again behind that. */
+static bool stop_for_texts(struct residency_load *l, size_t record, struct str payload)
+{
+    struct residency *r = l->residency;
+    struct session_texts *texts;
+
+    if (!r->helpers || record < l->looked)
+        return false;
+    l->looked = record + 1;
+    texts = session_texts_take(l->s, payload, &r->texts_bytes);
+    if (!texts)
+        return false;
+    l->job = mem_zalloc(sizeof(*l->job));
+    *l->job = (struct text_job){{.run = run_texts, .done = on_texts}, l, texts};
+    helpers_push(r->helpers, &l->job->job, session_id(l->s));
+    return true;
+}
+
+/* One record of the session that is being read. -1: a helper comes first. */
 static int on_record(void *ctx, size_t record, struct str payload, struct err *e)
 {
     struct residency_load *l = ctx;
@@ -126,11 +213,14 @@ static int on_record(void *ctx, size_t record, struct str payload, struct err *e
     (void)e;
     if (session_unlinked(l->s))
         return 0;
+    if (stop_for_texts(l, record, payload))
+        return -1;
     session_load_at(l->s, record);
     /* Damage stood before one that does not fit: a replay skipped it, too, or counted it unread. */
     if (session_apply(l->residency->store, payload, &bad))
         log_error(&(struct log_scope){.session = session_id(l->s)},
                   "journal: record does not apply", LOG_T("error", bad.text));
+    session_texts_end(l->s);
     return 0;
 }
 
@@ -143,7 +233,7 @@ static int all_read(struct residency_load *l)
     return err_set(&l->err, ERR_IO, "the journal has no records of it");
 }
 
-/* Until the slice is over or nothing is left. */
+/* Until the slice is over, a helper comes first, or nothing is left. */
 static void read_slice(struct residency_load *l)
 {
     struct str id = session_id(l->s);
@@ -156,23 +246,24 @@ static void read_slice(struct residency_load *l)
         if (session_unlinked(l->s)) /* its time was over while it was read */
             break;
         rc = journal_read(j, id, &l->record, &reader, &l->err);
+        if (l->job) { /* of what was read it is the last, and the next */
+            l->record = l->looked - 1;
+            rc = 1;
+        }
         make_room(l->residency); /* of a large one, what was read first may have to go again */
-    } while (rc == 1 && clock_us() < end_us);
+    } while (rc == 1 && !l->job && clock_us() < end_us);
     session_load_at(l->s, l->record);
     l->rc = rc == 0 ? all_read(l) : rc == 1 ? 0 : -1;
 }
 
-static void on_load(struct loop_task *t);
-
-/* The first in the queue is through: its waiters are told. */
+/* It is through: its waiters are told. */
 static void load_end(struct residency_load *l)
 {
     struct residency *r = l->residency;
     struct residency_waiter *w;
 
     list_remove(&l->item);
-    if (!list_is_empty(&r->loads))
-        loop_task_post(r->loop, &tasks_of(r)->load, on_load);
+    go_on(r);
     metrics_count(r->page, METRIC_session_loads, 1);
     if (l->rc < 0)
         log_error(&(struct log_scope){.session = session_id(l->s)}, "a session cannot be read back",
@@ -188,17 +279,18 @@ static void load_end(struct residency_load *l)
     residency_watch(r);
 }
 
-/* The first load of the queue goes on. */
+/* The first load of the queue that can goes on. */
 static void on_load(struct loop_task *t)
 {
     struct residency *r = CONTAINER_OF(t, struct residency_tasks, load)->of;
-    struct residency_load *l = LIST_FIRST_OF(&r->loads, struct residency_load, item);
+    struct residency_load *l = next_load(r);
 
-    CHECK(l);
+    if (!l) /* it ended, or stopped, within residency_ready */
+        return;
     if (l->rc == 0)
         read_slice(l);
     if (l->rc == 0)
-        loop_task_post(r->loop, &tasks_of(r)->load, on_load);
+        go_on(r);
     else
         load_end(l);
 }
@@ -232,7 +324,7 @@ bool residency_ready(struct residency *r, struct str session_id, bool ended)
 {
     struct residency_load *l;
     struct session *s;
-    bool gone, revived, first;
+    bool gone, revived;
 
     s = session_find_any(r->store, session_id, &gone);
     revived = !s && ended;
@@ -247,15 +339,13 @@ bool residency_ready(struct residency *r, struct str session_id, bool ended)
         return false;
     l = load_begin(r, s);
     l->revived = revived;
-    first = l == LIST_FIRST_OF(&r->loads, struct residency_load, item);
-    if (first)
+    if (l == next_load(r))
         read_slice(l);
     if (l->rc == 1) {
         load_end(l);
         return true;
     }
-    if (first)
-        loop_task_post(r->loop, &tasks_of(r)->load, on_load);
+    go_on(r);
     return false;
 }
 
@@ -356,6 +446,23 @@ int residency_room(struct residency *r, const struct session *called, uint64_t o
     return err_set(e, ERR_MEMORY_FULL,
                    "sessions and requests of this worker take all of its memory "
                    "(--max-worker-memory)");
+}
+
+void residency_helpers_end(struct residency *r, bool lost)
+{
+    struct residency_load *l;
+
+    r->helpers = NULL;
+    LIST_EACH(&r->loads, l, struct residency_load, item) {
+        if (!l->job)
+            continue;
+        if (!lost) {
+            session_texts_free(l->job->texts);
+            free(l->job);
+        }
+        l->job = NULL;
+        l->rc = err_set(&l->err, ERR_INTERNAL, "the worker ends");
+    }
 }
 
 /* Drops the loads that wait; nobody is told. */

@@ -1,7 +1,8 @@
 /*
  * Which sessions are in memory: the least recently used are evicted when all together come near
  * --max-worker-memory, since the journal has them, and read back when somebody needs them. Reading
- * is done in slices of a millisecond; who needs the session waits and is told. Of sessions in use,
+ * is done in slices of a millisecond, long new messages are read by a helper (session_texts.h); who
+ * needs the session waits and is told. Of sessions in use,
  * the ids, logprobs and experts of calls on branches not used lately are evicted, too; those are
  * read back within the step that needs them, a path at a time. Without a journal nothing can be
  * evicted: the limit then only refuses. What requests hold (bodies, arenas, answers that wait) is
@@ -10,6 +11,7 @@
 #ifndef RG_RESIDENCY_RESIDENCY_H
 #define RG_RESIDENCY_RESIDENCY_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -17,6 +19,7 @@
 #include "common/base/list.h"
 #include "common/base/str.h"
 
+struct helpers;
 struct loop;
 struct metrics_page;
 struct places;
@@ -30,6 +33,7 @@ struct residency {
     struct session_store *store;
     struct metrics_page *page;
     struct places *places;           /* where sessions are read back from */
+    struct helpers *helpers;         /* for long texts that are read back; NULL: none */
     uint64_t limit;                  /* bytes of sessions and requests; 0: none */
     uint64_t (*requests)(void *ctx); /* bytes that requests hold; or NULL */
     void *requests_ctx;
@@ -40,7 +44,8 @@ struct residency {
     struct { /* in the metrics so far */
         uint64_t evictions, payload_evictions, payload_loads;
     } told;
-    struct list_head loads; /* being read, one after the other */
+    struct list_head loads;    /* being read: the first that waits for no helper */
+    atomic_size_t texts_bytes; /* that helpers have of them, and what they make */
 };
 
 /* Somebody who waits for a session. Embedded in its owner. */
@@ -76,7 +81,11 @@ void residency_watch(struct residency *r);
 int residency_room(struct residency *r, const struct session *called, uint64_t own_bytes,
                    struct err *e);
 
-/* Ends all reading; nobody is told. */
+/* The helpers have ended, all but lost ones: what these may still use is not freed. Loads that wait
+ * for a helper can only be dropped from now on. */
+void residency_helpers_end(struct residency *r, bool lost);
+
+/* Ends all reading; nobody is told. The helpers have ended. */
 void residency_done(struct residency *r);
 
 #endif

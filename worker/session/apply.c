@@ -32,8 +32,8 @@ struct commit {
     const struct json *tools, *kwargs;
     struct message_node *base;
     const struct json **messages; /* NULL: `ready` has them */
-    struct new_messages *ready;   /* of the call that is recorded: the very texts that it has
-                                     recorded, read and copied. A replay has none */
+    struct new_messages *ready;   /* of the call that is recorded, or of a long record that is read
+                                     back: the very texts of the record, read and copied */
     struct checkpoint *parent;
     struct checkpoint *run;
     struct checkpoint **answers; /* in the forest's arena (or to be), without links */

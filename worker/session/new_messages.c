@@ -16,42 +16,78 @@ static void count(atomic_size_t *sum, size_t bytes)
         atomic_fetch_add_explicit(sum, bytes, memory_order_relaxed);
 }
 
-/* The text of one, and the copy that is read back from it. */
-static int make_one(struct new_messages *m, const struct json *given, const struct matcher *mt,
+static struct new_messages *begin(uint32_t from, uint32_t n, atomic_size_t *sum)
+{
+    struct new_messages *m = mem_zalloc(sizeof(*m));
+
+    *m = (struct new_messages){
+        .from = from, .n = n, .copy = {.tight = true, .sum = sum}, .sum = sum};
+    m->read = mem_calloc(n, sizeof(*m->read));
+    count(sum, n * sizeof(*m->read));
+    return m;
+}
+
+/* The copy of one, read from its text. */
+static int read_one(struct new_messages *m, struct str text, const struct matcher *mt,
                     struct message *ret)
 {
     struct arena tmp = {.sum = m->sum};
-    size_t cap = m->texts.cap, from = record_open_str(&m->texts);
     const struct json *parsed;
     struct err e;
-    int rc;
+    int rc = json_parse(&tmp, text, &parsed, &e);
 
-    json_write(&m->texts, given);
-    rc = json_parse(&tmp, str_sub(buf_str(&m->texts), from, SIZE_MAX), &parsed, &e);
     if (rc == 0) {
         message_read(ret, message_copy(&m->copy, parsed), mt, &m->copy);
         ret->hash = message_hash(ret, mt);
     }
+    arena_done(&tmp);
+    return rc;
+}
+
+/* The text of one, and the copy that is read back from it. */
+static int make_one(struct new_messages *m, const struct json *given, const struct matcher *mt,
+                    struct message *ret)
+{
+    size_t cap = m->texts.cap, from = record_open_str(&m->texts);
+    int rc;
+
+    json_write(&m->texts, given);
+    rc = read_one(m, str_sub(buf_str(&m->texts), from, SIZE_MAX), mt, ret);
     record_close_str(&m->texts, from);
     count(m->sum, m->texts.cap - cap);
-    arena_done(&tmp);
     return rc;
 }
 
 struct new_messages *new_messages_make(const struct json *messages, uint32_t from,
                                        const struct matcher *mt, atomic_size_t *sum)
 {
-    struct new_messages *m = mem_zalloc(sizeof(*m));
+    struct new_messages *m = begin(from, messages->n - from, sum);
 
-    *m = (struct new_messages){
-        .from = from, .n = messages->n - from, .copy = {.tight = true, .sum = sum}, .sum = sum};
-    m->read = mem_calloc(m->n, sizeof(*m->read));
-    count(sum, m->n * sizeof(*m->read));
     for (uint32_t i = 0; i < m->n; i++)
         if (make_one(m, &messages->items[from + i], mt, &m->read[i]) != 0) {
             new_messages_free(m);
             return NULL;
         }
+    return m;
+}
+
+struct new_messages *new_messages_read(struct str texts, uint32_t n, const struct matcher *mt,
+                                       atomic_size_t *sum)
+{
+    struct record_in at;
+    struct new_messages *m;
+
+    if (!record_last_strs(texts, n, &at))
+        return NULL;
+    m = begin(0, n, sum);
+    for (uint32_t i = 0; i < n; i++) {
+        struct str text = record_str(&at);
+
+        if (!text.p || read_one(m, text, mt, &m->read[i]) != 0) {
+            new_messages_free(m);
+            return NULL;
+        }
+    }
     return m;
 }
 

@@ -3,7 +3,7 @@
  * is recorded, maybe in a helper: their texts as the commit record has them (commit.h), and the
  * forest's copies of them. So the loop, on which the record is written and applied, neither writes
  * JSON nor reads it for them. The copies are made from the texts, thus are what a replay of the
- * record makes.
+ * record makes. Of a long record that is read back the same copies are made from its texts.
  */
 #ifndef RG_SESSION_NEW_MESSAGES_H
 #define RG_SESSION_NEW_MESSAGES_H
@@ -17,6 +17,9 @@
 #include "worker/session/message.h"
 
 struct json;
+
+/* Fewer bytes of new messages than this are written and read where they are recorded. */
+enum { NEW_MESSAGES_MIN = 64 << 10 };
 
 struct new_messages {
     uint32_t from, n;  /* messages [from, from + n) of the request */
@@ -33,6 +36,11 @@ struct new_messages {
  * caller frees it. */
 struct new_messages *new_messages_make(const struct json *messages, uint32_t from,
                                        const struct matcher *mt, atomic_size_t *sum);
+
+/* The last n of texts as a commit record has them, for a record that is read back: `texts` stays
+ * empty. NULL if one cannot be read, there are not so many, or the thread's job is cancelled. */
+struct new_messages *new_messages_read(struct str texts, uint32_t n, const struct matcher *mt,
+                                       atomic_size_t *sum);
 
 /* The texts of the last k of them. */
 struct str new_messages_texts(const struct new_messages *m, uint32_t k);

@@ -57,9 +57,6 @@ const struct policy *plan_policy(const struct plan *p)
     return p->pool.len ? &policy_tree : p->session->options.policy;
 }
 
-/* Fewer bytes of new messages than this are written and read where they are recorded. */
-enum { NEW_MESSAGES_MIN = 64 << 10 };
-
 void plan_make_messages(struct plan *p, bool always)
 {
     const struct json *all = p->chat.messages;
@@ -105,7 +102,9 @@ struct new_messages *session_new_messages(struct session *s, uint64_t call)
 {
     const struct plan *p = plan_find(s, call);
 
-    return p ? p->made.messages : NULL;
+    if (p)
+        return p->made.messages;
+    return s->ready_call == call ? s->read_ready : NULL;
 }
 
 struct plan *plan_find(struct session *s, uint64_t call)

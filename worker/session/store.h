@@ -17,6 +17,7 @@
 #include "worker/session/reward.h"
 #include "worker/session/session.h"
 
+struct buf;
 struct checkpoint;
 struct commit_record;
 struct json;
@@ -29,6 +30,7 @@ struct plan;
 struct policy;
 struct record_in;
 struct score;
+struct text_parts;
 
 struct session_options {
     const struct policy *policy;
@@ -134,10 +136,12 @@ struct session {
     uint64_t head_version;   /* changes with every commit and rollback */
     VEC(struct chain *) chains;
     VEC(struct score) scores;
-    struct map texts_ahead;   /* by call: that no commit has named yet, of records read back */
-    uint64_t texts_bytes;     /* that they take, but for the map */
-    struct map answers_ahead; /* by call: that no commit has named yet */
-    uint64_t answers_bytes;   /* that they take, but for the map and their payloads */
+    struct map texts_ahead; /* by call: that no commit has named yet, of records read back */
+    uint64_t texts_bytes;   /* that they take, but for the map */
+    struct new_messages *read_ready; /* of the commit that is read back next, or NULL */
+    uint64_t ready_call;             /* its call (session_texts.h) */
+    struct map answers_ahead;        /* by call: that no commit has named yet */
+    uint64_t answers_bytes;          /* that they take, but for the map and their payloads */
     uint32_t rollbacks;
     uint64_t rollback_dropped;
 
@@ -214,8 +218,8 @@ void session_maybe_free(struct session *s);
 /* The call of that number, if it is under way here, is over with its record: its plan goes. */
 void session_call_recorded(struct session *s, uint64_t call);
 
-/* What that call, if it is under way here, has made ready of its request's new messages, or NULL.
- */
+/* What that call, if it is under way here, has made ready of its request's new messages, or what
+ * was made ready of its record, which is read back; or NULL. */
 struct new_messages *session_new_messages(struct session *s, uint64_t call);
 
 /* --- eviction.c --- */
@@ -288,8 +292,13 @@ int session_apply_texts(struct session *s, struct record_in *r, struct err *e);
 
 /* The last n messages of that call's texts ahead, each to be read by record_str, borrowed. -1:
  * there are not so many, or they are torn. */
-int session_texts_ahead(const struct session *s, uint64_t call, uint32_t n, struct record_in *ret,
+int session_texts_ahead(struct session *s, uint64_t call, uint32_t n, struct record_in *ret,
                         struct err *e);
+
+/* All bytes of that call's texts ahead, none or some, become the caller's; and back again, before
+ * any other record is applied. */
+struct text_parts session_lend_texts(struct session *s, uint64_t call);
+void session_return_texts(struct session *s, uint64_t call, struct text_parts *texts);
 
 /* The call is recorded: what is kept of its texts ahead is freed. */
 void session_drop_texts(struct session *s, uint64_t call);

@@ -1,11 +1,13 @@
 /* Texts ahead: new messages that are long are recorded in parts before the commit of their call
  * (RECORD_TEXTS, commit.h), so that no step of the loop writes them all. The commit then says how
  * many there are (COMMIT_AHEAD). The call's own worker has them ready (new_messages.h) and keeps
- * nothing of these records; a session that is read back keeps their bytes here until the commit.
- * Parts whose call failed before its commit are dropped when the reading ends. */
+ * nothing of these records; a session that is read back keeps their bytes here until the commit,
+ * for which a helper reads them (session_texts.h). Parts whose call failed before its commit are
+ * dropped when the reading ends. */
 #include <stdlib.h>
 
 #include "common/base/buf.h"
+#include "common/base/check.h"
 #include "common/base/err.h"
 #include "common/base/map.h"
 #include "common/base/mem.h"
@@ -13,11 +15,13 @@
 #include "worker/session/new_messages.h"
 #include "worker/session/plan.h"
 #include "worker/session/record.h"
+#include "worker/session/session_texts.h"
 #include "worker/session/store.h"
+#include "worker/session/text_parts.h"
 
 struct texts_ahead {
-    uint64_t call;    /* its number */
-    struct buf texts; /* the parts so far, in one */
+    uint64_t call;           /* its number */
+    struct text_parts texts; /* so far */
 };
 
 /* A session that has ended takes no more records; its commit says so. */
@@ -55,7 +59,7 @@ static struct str key_of(const uint64_t *call)
 /* Some more or fewer bytes are kept. */
 static void count(struct session *s, const struct texts_ahead *t, size_t before)
 {
-    s->texts_bytes += sizeof(*t) + t->texts.cap - before;
+    s->texts_bytes += sizeof(*t) + t->texts.bytes - before;
 }
 
 static struct texts_ahead *first_part(struct session *s, uint64_t call)
@@ -68,7 +72,8 @@ static struct texts_ahead *first_part(struct session *s, uint64_t call)
         (void)map_set(&s->texts_ahead, key_of(&t->call), t);
         count(s, t, 0);
     }
-    buf_clear(&t->texts);
+    s->texts_bytes -= t->texts.bytes;
+    text_parts_done(&t->texts);
     return t;
 }
 
@@ -86,33 +91,50 @@ int session_apply_texts(struct session *s, struct record_in *r, struct err *e)
     t = before == 0 ? first_part(s, call) : map_get(&s->texts_ahead, key_of(&call));
     if (!t || t->texts.len != before)
         return err_set(e, ERR_IO, "session record: texts without those before them");
-    had = sizeof(*t) + t->texts.cap;
-    buf_add(&t->texts, r->p, (size_t)(r->end - r->p));
+    had = sizeof(*t) + t->texts.bytes;
+    text_parts_add(&t->texts, str_of(r->p, (size_t)(r->end - r->p)));
     count(s, t, had);
     return 0;
 }
 
-/* They are counted first: which are the last ones is not known before. */
-int session_texts_ahead(const struct session *s, uint64_t call, uint32_t n, struct record_in *ret,
+int session_texts_ahead(struct session *s, uint64_t call, uint32_t n, struct record_in *ret,
                         struct err *e)
 {
-    const struct texts_ahead *t = map_get(&s->texts_ahead, key_of(&call));
-    struct record_in r = record_in_of(t ? buf_str(&t->texts) : STR(""));
-    size_t all = 0;
+    struct texts_ahead *t = map_get(&s->texts_ahead, key_of(&call));
+    size_t had = t ? sizeof(*t) + t->texts.bytes : 0;
+    struct str all = t ? text_parts_whole(&t->texts) : STR("");
 
-    *ret = r;
-    for (; !r.bad && r.p < r.end; all++)
-        (void)record_str(&r);
-    if (r.bad || all < n)
+    if (t)
+        count(s, t, had);
+    if (!record_last_strs(all, n, ret))
         return err_set(e, ERR_IO, "session record: the texts before it are torn");
-    for (; all > n; all--)
-        (void)record_str(ret);
     return 0;
+}
+
+struct text_parts session_lend_texts(struct session *s, uint64_t call)
+{
+    struct texts_ahead *t = map_get(&s->texts_ahead, key_of(&call));
+    struct text_parts texts = t ? t->texts : (struct text_parts){0};
+
+    if (t)
+        t->texts = (struct text_parts){0};
+    s->texts_bytes -= texts.bytes;
+    return texts;
+}
+
+void session_return_texts(struct session *s, uint64_t call, struct text_parts *texts)
+{
+    struct texts_ahead *t = map_get(&s->texts_ahead, key_of(&call));
+
+    CHECK(t && t->texts.blocks.n == 0);
+    t->texts = *texts;
+    *texts = (struct text_parts){0};
+    s->texts_bytes += t->texts.bytes;
 }
 
 static void free_one(struct texts_ahead *t)
 {
-    buf_done(&t->texts);
+    text_parts_done(&t->texts);
     free(t);
 }
 
@@ -122,7 +144,7 @@ void session_drop_texts(struct session *s, uint64_t call)
 
     if (!t)
         return;
-    s->texts_bytes -= sizeof(*t) + t->texts.cap;
+    s->texts_bytes -= sizeof(*t) + t->texts.bytes;
     free_one(t);
 }
 
@@ -135,4 +157,5 @@ void session_free_texts(struct session *s)
         free_one(slot->value);
     map_done(&s->texts_ahead);
     s->texts_bytes = 0;
+    session_texts_end(s);
 }

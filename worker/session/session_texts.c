@@ -1,0 +1,139 @@
+/* The new messages of a commit that is read back, made ready beside the loop (session_texts.h). */
+#include "worker/session/session_texts.h"
+
+#include <stdlib.h>
+
+#include "common/base/err.h"
+#include "common/base/mem.h"
+#include "worker/session/commit_record.h"
+#include "worker/session/new_messages.h"
+#include "worker/session/store.h"
+#include "worker/session/text_parts.h"
+
+/* Debug builds make those of every second call ready, however short. */
+#ifdef NDEBUG
+enum { TAKES_SHORT = 0 };
+#else
+enum { TAKES_SHORT = 1 };
+#endif
+
+struct session_texts {
+    uint64_t call;
+    uint32_t n;
+    bool ahead; /* the bytes are the session's texts ahead */
+    struct matcher matcher;
+    struct text_parts texts; /* the last n in it; none any more once they are made */
+    struct new_messages *made;
+    atomic_size_t *sum;
+};
+
+static void count(const struct session_texts *t, size_t bytes)
+{
+    atomic_fetch_add_explicit(t->sum, bytes, memory_order_relaxed);
+}
+
+static void drop_texts(struct session_texts *t)
+{
+    count(t, 0 - t->texts.bytes);
+    text_parts_done(&t->texts);
+}
+
+/* The bytes of n texts in a row. */
+static struct str span_of(struct record_in at, uint32_t n)
+{
+    const char *from = at.p;
+
+    for (uint32_t i = 0; i < n; i++)
+        (void)record_str(&at);
+    return str_of(from, (size_t)(at.p - from));
+}
+
+/* Whether so many bytes of that call's are worth another thread. */
+static bool is_long(size_t bytes, uint64_t call)
+{
+    return bytes >= NEW_MESSAGES_MIN || (TAKES_SHORT && call % 2);
+}
+
+/* Its texts: out of the session those ahead, a copy of those inside the record, which stays the
+ * reader's. False: they are short. */
+static bool take(struct session *s, const struct commit_record *c, struct text_parts *ret)
+{
+    struct str inside;
+
+    if (c->flags & COMMIT_AHEAD) {
+        *ret = session_lend_texts(s, c->call);
+        if (ret->len > 0 && is_long(ret->len, c->call))
+            return true;
+        if (ret->blocks.n > 0)
+            session_return_texts(s, c->call, ret);
+        return false;
+    }
+    inside = span_of(c->messages, c->n_messages);
+    if (is_long(inside.len, c->call))
+        text_parts_add(ret, inside);
+    return ret->len > 0;
+}
+
+struct session_texts *session_texts_take(struct session *s, struct str record, atomic_size_t *sum)
+{
+    struct record_in r = record_in_of(record);
+    struct session_texts *t;
+    struct record_head h;
+    struct commit_record c;
+    struct text_parts texts = {0};
+    struct err e;
+
+    if (!s->filled || (record.len < NEW_MESSAGES_MIN && s->texts_bytes == 0 && !TAKES_SHORT))
+        return NULL;
+    if (!record_read_head(&r, &h) || h.type != RECORD_COMMIT || h.version > RECORD_VERSION ||
+        commit_record_read(&r, &c, &e) != 0 || c.n_messages == 0 || !take(s, &c, &texts))
+        return NULL;
+    t = mem_zalloc(sizeof(*t));
+    t->call = c.call;
+    t->n = c.n_messages;
+    t->ahead = c.flags & COMMIT_AHEAD;
+    t->matcher = s->forest.matcher;
+    t->texts = texts;
+    t->sum = sum;
+    count(t, texts.bytes);
+    if (!s->unlinked)
+        session_account(s);
+    return t;
+}
+
+void session_texts_make(struct session_texts *t)
+{
+    size_t had = t->texts.bytes;
+    struct str all = text_parts_whole(&t->texts);
+
+    count(t, t->texts.bytes - had);
+    t->made = new_messages_read(all, t->n, &t->matcher, t->sum);
+    if (t->made)
+        drop_texts(t);
+}
+
+void session_texts_give(struct session *s, struct session_texts *t)
+{
+    if (t->made) {
+        s->read_ready = t->made;
+        s->ready_call = t->call;
+        t->made = NULL;
+    } else if (t->ahead) {
+        count(t, 0 - t->texts.bytes);
+        session_return_texts(s, t->call, &t->texts);
+    }
+    session_texts_free(t);
+}
+
+void session_texts_end(struct session *s)
+{
+    new_messages_free(s->read_ready);
+    s->read_ready = NULL;
+}
+
+void session_texts_free(struct session_texts *t)
+{
+    new_messages_free(t->made);
+    drop_texts(t);
+    free(t);
+}
