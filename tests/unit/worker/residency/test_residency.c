@@ -1,0 +1,379 @@
+/* Sessions of long texts on their way back, with helpers that come in time, late, or not. */
+#include "worker/residency/residency.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/base/cancel.h"
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/journal/journal.h"
+#include "common/os/helpers.h"
+#include "common/os/loop.h"
+#include "testing.h"
+#include "worker/residency/places.h"
+#include "worker/session/kit.h"
+#include "worker/session/session.h"
+#include "worker/session/session_texts.h"
+
+enum { SESSIONS_MAX = 12, LIMIT_MS = 10000, LONG = 200 << 10 };
+
+struct fixture {
+    char folder[64], journal_dir[128];
+    struct loop *loop;
+    struct places places;
+    struct residency residency;
+    struct journal *journal;
+    struct helpers *helpers;
+    size_t n;
+    struct str ids[SESSIONS_MAX];
+    struct buf states[SESSIONS_MAX];
+    struct residency_waiter waiters[SESSIONS_MAX];
+    unsigned told, failed;
+    struct kit kits[SESSIONS_MAX];
+};
+
+/* --- what helpers do (the linker puts this between) --- */
+
+void __real_session_texts_make(struct session_texts *t);
+void __wrap_session_texts_make(struct session_texts *t);
+
+static atomic_bool held;   /* they wait until this is not set, or */
+static atomic_bool obeys;  /* until they are cancelled */
+static atomic_uint n_made; /* that have begun */
+
+void __wrap_session_texts_make(struct session_texts *t)
+{
+    (void)atomic_fetch_add(&n_made, 1);
+    while (atomic_load(&held) && !(atomic_load(&obeys) && cancel_wanted()))
+        (void)usleep(500);
+    __real_session_texts_make(t);
+}
+
+/* --- sessions in a journal --- */
+
+static int no_replay(void *ctx, struct str id, struct str payload, struct err *e)
+{
+    (void)ctx, (void)id, (void)payload, (void)e;
+    return 0;
+}
+
+static void open_all(struct fixture *f)
+{
+    struct session_defaults d;
+    struct err e;
+
+    (void)snprintf(f->folder, sizeof(f->folder), "/tmp/rg_residency_XXXXXX");
+    cr_assert_not_null(mkdtemp(f->folder));
+    (void)snprintf(f->journal_dir, sizeof(f->journal_dir), "%s/j", f->folder);
+    f->loop = loop_new(&e);
+    cr_assert_eq(journal_open(f->loop,
+                              &(struct journal_options){.dir = f->journal_dir,
+                                                        .durability = JOURNAL_PROCESS,
+                                                        .segment_bytes = 1 << 20,
+                                                        .wait_ms = 1000},
+                              no_replay, NULL, &f->journal, &e),
+                 0, "%s", e.text);
+    places_add(&f->places, 0, f->journal);
+    session_defaults_init(&d);
+    f->residency.loop = f->loop;
+    f->residency.places = &f->places;
+    f->residency.store = session_store_new(NULL, &d);
+    residency_evicts(&f->residency);
+}
+
+static void begin_helpers(struct fixture *f, unsigned threads, uint64_t limit_ms)
+{
+    struct err e;
+
+    cr_assert_eq(helpers_new(f->loop,
+                             &(struct helpers_options){.threads = threads, .limit_ms = limit_ms},
+                             &f->helpers, &e),
+                 0, "%s", e.text);
+    f->residency.helpers = f->helpers;
+}
+
+/* As when a worker ends. */
+static void end_helpers(struct fixture *f)
+{
+    unsigned lost = helpers_free(f->helpers);
+
+    f->helpers = NULL;
+    residency_helpers_end(&f->residency, lost > 0);
+    cr_assert_eq(lost, 0);
+}
+
+static void close_all(struct fixture *f)
+{
+    char command[160];
+
+    if (f->helpers)
+        end_helpers(f);
+    residency_done(&f->residency);
+    places_done(&f->places);
+    session_store_free(f->residency.store);
+    for (size_t i = 0; i < f->n; i++) {
+        kit_done(&f->kits[i]);
+        buf_done(&f->states[i]);
+    }
+    loop_free(f->loop);
+    (void)snprintf(command, sizeof(command), "rm -r '%s'", f->folder);
+    cr_assert_eq(system(command), 0); /* NOLINT(cert-env33-c): a folder of our own */
+    free(f);
+}
+
+static const char *messages(struct kit *k, unsigned n, size_t bytes)
+{
+    struct buf b = {0};
+    const char *text;
+
+    for (unsigned i = 0; i < n; i++) {
+        buf_printf(&b, "%s{\"role\":\"user\",\"content\":\"%u ", i ? "," : "[", i);
+        for (size_t at = 0; at < bytes; at++)
+            buf_add_c(&b, (char)('a' + (at * 7 + at / 26 + i) % 26));
+        buf_puts(&b, "\"}");
+    }
+    buf_add_c(&b, ']');
+    text = arena_str(&k->arena, buf_str(&b)).p;
+    buf_done(&b);
+    return text;
+}
+
+/* A session of two calls in the journal, not in memory. The kit's store makes its records. */
+static void add(struct fixture *f, size_t bytes)
+{
+    struct kit *k = &f->kits[f->n];
+    struct buf id = {0};
+    struct err e;
+
+    kit_init(k, NULL);
+    k->part_bytes = 64 << 10;
+    cr_assert_geq(kit_turn(k, messages(k, 2, bytes), "A"), 0);
+    cr_assert_geq(kit_turn(k, messages(k, 5, bytes), "B"), 0);
+    cr_assert_eq(session_write_state(k->s, true, &f->states[f->n], &e), 0);
+    buf_printf(&id, "w0-%c", (char)('a' + f->n));
+    f->ids[f->n] = arena_str(&k->arena, buf_str(&id));
+    buf_done(&id);
+    session_store_lazy(f->residency.store, true);
+    for (size_t i = 0; i < k->n_journal; i++) {
+        char *record = mem_strndup(k->journal[i].p, k->journal[i].len);
+
+        record[3 + 3] = f->ids[f->n].p[3]; /* type, version, length of the id, "w0-1" */
+        cr_assert_geq(journal_append(f->journal, f->ids[f->n], str_of(record, k->journal[i].len),
+                                     NULL, NULL, &e),
+                      0);
+        cr_assert_eq(session_apply(f->residency.store, str_of(record, k->journal[i].len), &e), 0,
+                     "%s", e.text);
+        free(record);
+    }
+    session_store_lazy(f->residency.store, false);
+    f->n++;
+}
+
+static struct session *session_at(struct fixture *f, size_t i)
+{
+    bool ended;
+
+    return session_find(f->residency.store, f->ids[i], &ended);
+}
+
+static void assert_back(struct fixture *f, size_t i)
+{
+    struct buf state = {0};
+    struct err e;
+
+    cr_assert(session_resident(session_at(f, i)));
+    cr_assert_eq(session_write_state(session_at(f, i), true, &state, &e), 0);
+    for (size_t at = 0; at + 4 <= state.len; at++) /* it has another id there */
+        if (memcmp(state.p + at, f->ids[i].p, 4) == 0)
+            state.p[at + 3] = '1';
+    cr_assert(str_eq(buf_str(&state), buf_str(&f->states[i])), "%.*s", (int)state.len, state.p);
+    buf_done(&state);
+}
+
+static void on_back(void *ctx, const struct err *e)
+{
+    struct fixture *f = ctx;
+
+    f->told++;
+    f->failed += e != NULL;
+}
+
+/* Asks for the session; false: it is being read, and somebody waits for it. */
+static bool ask(struct fixture *f, size_t i)
+{
+    if (residency_ready(&f->residency, f->ids[i], false))
+        return true;
+    if (!f->waiters[i].load) {
+        f->waiters[i] = (struct residency_waiter){.fn = on_back, .ctx = f};
+        residency_wait(&f->residency, f->ids[i], &f->waiters[i]);
+    }
+    return false;
+}
+
+static void until_told(struct fixture *f, unsigned n)
+{
+    uint64_t end_ms = clock_ms() + LIMIT_MS;
+
+    while (f->told < n && clock_ms() < end_ms)
+        (void)loop_poll(f->loop, 50);
+    cr_assert_eq(f->told, n);
+}
+
+static void until_made(struct fixture *f, unsigned n)
+{
+    uint64_t end_ms = clock_ms() + LIMIT_MS;
+
+    while (atomic_load(&n_made) < n && clock_ms() < end_ms)
+        (void)loop_poll(f->loop, 1);
+    cr_assert_geq(atomic_load(&n_made), n);
+}
+
+static struct fixture *fixture(void)
+{
+    struct fixture *f = mem_zalloc(sizeof(*f));
+
+    open_all(f);
+    return f;
+}
+
+TEST(residency, long_texts_are_read_by_a_helper)
+{
+    struct fixture *f = fixture();
+
+    add(f, LONG);
+    begin_helpers(f, 1, 0);
+    cr_assert_not(ask(f, 0));
+    cr_assert_not(ask(f, 0), "others wait, too");
+    until_told(f, 1);
+    cr_assert_eq(f->failed, 0);
+    assert_back(f, 0);
+    cr_assert_eq(atomic_load(&f->residency.texts_bytes), 0);
+    close_all(f);
+}
+
+/* Four wait for helpers at most, and what is short comes back meanwhile. */
+TEST(residency, others_are_read_while_helpers_work)
+{
+    struct fixture *f = fixture();
+    bool at_once;
+
+    for (size_t i = 0; i < SESSIONS_MAX; i++)
+        add(f, i == 3 ? 0 : LONG);
+    begin_helpers(f, 8, 0);
+    atomic_store(&held, true);
+    for (size_t i = 0; i < 3; i++)
+        cr_assert_not(ask(f, i));
+    until_made(f, 3);
+    at_once = ask(f, 3);
+    for (size_t i = 4; i < SESSIONS_MAX; i++)
+        cr_assert_not(ask(f, i));
+    until_made(f, 4);
+    for (int i = 0; i < 20; i++)
+        (void)loop_poll(f->loop, 1);
+    cr_assert_eq(atomic_load(&n_made), 4);
+    cr_assert_eq(f->told, 0);
+    atomic_store(&held, false);
+    until_told(f, SESSIONS_MAX - at_once);
+    cr_assert_eq(f->failed, 0);
+    for (size_t i = 0; i < SESSIONS_MAX; i++)
+        assert_back(f, i);
+    close_all(f);
+}
+
+TEST(residency, without_helpers_the_loop_reads_them)
+{
+    struct fixture *f = fixture();
+
+    add(f, LONG);
+    if (!ask(f, 0))
+        until_told(f, 1);
+    assert_back(f, 0);
+    close_all(f);
+}
+
+/* What its helper holds is lost; the next time it comes back. */
+TEST(residency, a_session_whose_helper_is_stuck_comes_back_another_time)
+{
+    struct fixture *f = fixture();
+
+    add(f, LONG);
+    begin_helpers(f, 1, 10);
+    atomic_store(&held, true);
+    cr_assert_not(ask(f, 0));
+    until_told(f, 1);
+    cr_assert_eq(f->failed, 1);
+    cr_assert_not(session_resident(session_at(f, 0)));
+    helpers_lengthen(f->helpers, LIMIT_MS);
+    atomic_store(&held, false);
+    cr_assert_not(ask(f, 0));
+    until_told(f, 2);
+    cr_assert_eq(f->failed, 1);
+    assert_back(f, 0);
+    close_all(f);
+}
+
+/* The loop reads what the helper did not. */
+TEST(residency, a_helper_that_takes_too_long_fails_no_session)
+{
+    struct fixture *f = fixture();
+
+    add(f, LONG);
+    begin_helpers(f, 1, 200);
+    atomic_store(&held, true);
+    atomic_store(&obeys, true);
+    cr_assert_not(ask(f, 0));
+    until_told(f, 1);
+    cr_assert_eq(f->failed, 0);
+    assert_back(f, 0);
+    cr_assert_eq(atomic_load(&f->residency.texts_bytes), 0);
+    close_all(f);
+}
+
+TEST(residency, a_worker_that_ends_while_a_helper_works_leaves_nothing)
+{
+    struct fixture *f = fixture();
+
+    for (size_t i = 0; i < 6; i++)
+        add(f, 4 * LONG);
+    begin_helpers(f, 2, 0);
+    atomic_store(&held, true);
+    atomic_store(&obeys, true);
+    for (size_t i = 0; i < 6; i++)
+        (void)ask(f, i);
+    until_made(f, 2);
+    end_helpers(f);
+    cr_assert_eq(f->told, 0);
+    close_all(f);
+}
+
+/* Nobody is told of it any more but those who wait. */
+TEST(residency, a_session_that_is_removed_while_a_helper_works_is_gone)
+{
+    struct fixture *f = fixture();
+    struct buf record = {0};
+    struct session *s;
+    struct err e;
+
+    add(f, 4 * LONG);
+    begin_helpers(f, 1, 0);
+    s = session_at(f, 0);
+    cr_assert_eq(session_end_record(s, SESSION_END_FINALIZE, NULL, clock_wall_ms(), &record, &e), 0,
+                 "%s", e.text);
+    cr_assert_geq(journal_append(f->journal, f->ids[0], buf_str(&record), NULL, NULL, &e), 0);
+    cr_assert_eq(session_apply(f->residency.store, buf_str(&record), &e), 0);
+    atomic_store(&held, true);
+    cr_assert_not(ask(f, 0));
+    until_made(f, 1);
+    session_sweep(f->residency.store, clock_wall_ms() + (UINT64_C(1) << 40)); /* its time is over */
+    cr_assert_null(session_at(f, 0));
+    atomic_store(&held, false);
+    until_told(f, 1);
+    cr_assert_eq(f->failed, 0);
+    cr_assert_eq(atomic_load(&f->residency.texts_bytes), 0);
+    buf_done(&record);
+    close_all(f);
+}
