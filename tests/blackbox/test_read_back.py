@@ -3,11 +3,10 @@ nothing of it shows in any result."""
 import os
 import signal
 import threading
-import time
 
 import pytest
 
-from gateway import in_parallel, wait_until
+from gateway import in_parallel, pause, wait_until
 from test_memory import say
 from test_streaming import new, user
 from test_turn_recovery import kill_worker, records
@@ -102,13 +101,13 @@ def test_who_asks_may_leave_and_others_may_end_it(start):
         if n % 3 == 0:
             leaver = gateway.connect()
             leaver.request("GET", path)
-            time.sleep(0.004 * n)
+            pause(0.004 * n, "it is read for a moment")
             leaver.close()
             return {200}
         asked = []
         reader = threading.Thread(target=lambda: asked.append(gateway.get(path).status))
         reader.start()
-        time.sleep(0.004 * n)
+        pause(0.004 * n, "it is read for a moment")
         if n % 3 == 1:
             asked.append(gateway.request("DELETE", path).status)
         else:
@@ -123,6 +122,35 @@ def test_who_asks_may_leave_and_others_may_end_it(start):
     assert whole(gateway, made[-1]) == kept
 
 
+@pytest.mark.parametrize("history", ["tree", "linear"])
+def test_orders_by_labels_meet_sessions_that_are_being_read(start, history):
+    """Lists know them by the rows that they had; what ends them meanwhile comes behind what is being read."""
+    gateway = start(max_worker_memory="1m", **SETTINGS)
+    made = [new(gateway, labels={"n": str(n)}, history=history) for n in range(10)]
+    talks = [long_talk(gateway, s, (MIB, 90_000, 10)) for s in made]
+    paths = [f"/sessions/{s['session_id']}" for s in made]
+    wait_until(lambda: gateway.metrics()["rollgate_sessions_spilled"] >= 10, what="all are evicted")
+
+    def visit(n):
+        asked = []
+        readers = [threading.Thread(target=lambda p=paths[n - more]: asked.append(gateway.get(p).status)) for more in (0, 1)]
+        for reader in readers:
+            reader.start()
+        pause(0.002 * n, "it is read for a moment")
+        a = gateway.post("/sessions/abort" if n % 4 == 1 else "/sessions/finalize", {"labels": {"n": str(n)}})
+        for reader in readers:
+            reader.join()
+        assert a.status == 200, a.text
+        return set(asked)
+    for n in range(1, 10, 2):
+        assert visit(n) <= {200, 404, 410}
+    for n in range(10):
+        a = gateway.get(f"{paths[n]}/trajectories")
+        assert a.status == (410 if n % 4 == 1 else 200), (n, a.text[:300])
+        if a.status == 200:
+            assert [m["content"] for m in a.json()["trajectories"][0]["messages"]] == [m["content"] for m in talks[n]]
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_the_worker_ends_while_it_reads(start, how):
     gateway = start(**SETTINGS)
@@ -135,7 +163,7 @@ def test_the_worker_ends_while_it_reads(start, how):
         asked = []
         reader = threading.Thread(target=lambda: asked.append(gateway.get(f"/sessions/{session['session_id']}").status))
         reader.start()
-        time.sleep(0.01 * n)
+        pause(0.01 * n, "it is read for a moment")
         old = gateway.child("worker-0")
         os.kill(old, how)
         wait_until(lambda: gateway.child("worker-0") != old, 20, "the worker is replaced")
@@ -155,7 +183,7 @@ def test_the_gateway_stops_while_it_reads(start):
         asked = []
         reader = threading.Thread(target=lambda: asked.append(gateway.get(f"/sessions/{session['session_id']}").status))
         reader.start()
-        time.sleep(0.01 * n)
+        pause(0.01 * n, "it is read for a moment")
         assert gateway.stop() == 0
         reader.join()
         gateway.start()

@@ -4,7 +4,8 @@
  * session is not in memory (residency_ready), a load is queued, on_load reads its records in
  * slices of LOAD_SLICE_US and applies each with session_apply, as a replay does; then the
  * waiters are told. Where a commit with long new messages comes, the load stops before it: a helper
- * makes them ready, and others are read meanwhile.
+ * makes them ready, and others are read meanwhile. Records that come to a session between slices
+ * are in its journal, and read with the rest; what ends it is noted at once (session_load_rests).
  *
  *   residency_watch -> on_evict -> session_evict                    (out)
  *   residency_ready -> read_slice -> on_record -> session_apply     (back; on_load goes on)
@@ -253,6 +254,7 @@ static void read_slice(struct residency_load *l)
         make_room(l->residency); /* of a large one, what was read first may have to go again */
     } while (rc == 1 && !l->job && clock_us() < end_us);
     session_load_at(l->s, l->record);
+    session_load_rests(l->s);
     l->rc = rc == 0 ? all_read(l) : rc == 1 ? 0 : -1;
 }
 
@@ -314,6 +316,7 @@ static struct residency_load *load_begin(struct residency *r, struct session *s)
     l->residency = r;
     l->s = s;
     session_load_begin(s);
+    session_load_rests(s);
     list_append(&r->loads, &l->item);
     return l;
 }

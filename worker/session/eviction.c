@@ -291,6 +291,12 @@ void session_load_begin(struct session *s)
 void session_load_at(struct session *s, size_t record)
 {
     s->record = (uint32_t)record;
+    s->rests = false;
+}
+
+void session_load_rests(struct session *s)
+{
+    s->rests = true;
 }
 
 bool session_filled(const struct session *s)
@@ -309,6 +315,7 @@ int session_load_end(struct session *s, bool whole, uint64_t now_ms)
 {
     bool there = whole && s->filled;
 
+    s->rests = false;
     if (s->copying == 0) { /* of calls that were never recorded */
         session_free_texts(s);
         session_free_answers(s);
@@ -334,7 +341,7 @@ int session_load_end(struct session *s, bool whole, uint64_t now_ms)
 
 /* --- records that come meanwhile --- */
 
-/* An evicted session ends. */
+/* A session ends that is not in memory, or not all of it. */
 static int absorb_end(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e)
 {
     uint64_t how = record_u(r);

@@ -20,7 +20,7 @@
 
 enum { ID_MAX = 256 };
 
-/* An end of a linear session that is not in memory: its head is where its records left it. */
+/* An end of a linear session that is not in memory: its head is where its records leave it. */
 #define HEAD_AS_IT_WAS ((uint64_t)1 << 32)
 
 /* --- records --- */
@@ -98,7 +98,9 @@ int session_end_record(struct session *s, enum session_end how, const struct jso
     record_put_u(record, flags);
     record_put_str(record, json_string(json_get(detail, "reason")));
     /* linear: where the history ends. */
-    record_put_u(record, !s->filled ? HEAD_AS_IT_WAS : s->head ? s->head->id + (uint64_t)1 : 0);
+    record_put_u(record, s->residence != RESIDENT ? HEAD_AS_IT_WAS
+                         : s->head                ? s->head->id + (uint64_t)1
+                                                  : 0);
     if (json_is_null(reward)) {
         record_put_str(record, (struct str){0});
         return 0;
@@ -141,7 +143,7 @@ int session_apply_sink(struct session *s, struct record_in *r, struct err *e)
     if (r->bad || (state != SESSION_SINK_DUE && state != SESSION_SINK_SPOOLED))
         return err_set(e, ERR_IO, "session record of a sink of an unknown form");
     s->sink = (enum session_sink)state;
-    if (state == SESSION_SINK_DUE && s->residence != EVICTED)
+    if (state == SESSION_SINK_DUE && !session_absorbs(s))
         s->sink_options = options.p ? forest_text(&s->forest, options) : options;
     return 0;
 }
@@ -310,13 +312,13 @@ static int apply_lone_end(struct session_store *st, struct str id, struct record
     return 0;
 }
 
-/* One record of a session that exists. An evicted one takes only what its place needs. */
+/* One record of a session that exists. One that is not in memory takes only what its place needs. */
 static int apply_to(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
                     struct err *e)
 {
     struct str response_id;
 
-    if (s->residence == EVICTED)
+    if (session_absorbs(s))
         return session_absorb(s, type, r, now_ms, e);
     if (!s->filled)
         return err_set(e, ERR_IO, "session record before the session's beginning");
@@ -389,7 +391,7 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     rc = apply_to(s, h.type, &r, h.at_ms, e);
     if (rc == 0 && s->copying > 0 && s->residence != LOADING)
         session_set_copying(s, s->copying - 1);
-    if (s->residence == EVICTED)
+    if (session_absorbs(s))
         s->share.evicted_bytes += record.len;
     else
         s->record++;

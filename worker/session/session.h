@@ -170,11 +170,15 @@ void session_touch(struct session *s);
 size_t session_evict(struct session_store *st, uint64_t bytes, size_t max);
 
 /* Pins the session; then session_apply takes its records, all that there are. Until
- * session_load_end no new one is written for it. */
+ * session_load_end no new call is written for it. */
 void session_load_begin(struct session *s);
 
 /* The record that is applied next is this one of the session's, from 0. */
 void session_load_at(struct session *s, size_t record);
+
+/* Records that are applied next, until session_load_at, are new ones: as while it was evicted their
+ * ends and times are taken, and all of them are to be read with the others. */
+void session_load_rests(struct session *s);
 
 /* Whether records that made its content were there. */
 bool session_filled(const struct session *s);

@@ -279,14 +279,14 @@ void session_finish(struct session *s, enum session_end how, uint64_t now_ms)
     bool drop = how == SESSION_END_ABORT || how == SESSION_END_DELETE;
     struct session_store *st = s->store;
 
-    if (s->residence != LOADING) {
+    if (!session_reads(s)) {
         bury(st, s->id, now_ms)->exportable = !drop;
     }
     session_set_phase(s, drop ? SESSION_ABORTED : SESSION_FINALIZED);
     s->expired = how == SESSION_END_EXPIRE;
     s->held = how == SESSION_END_HOLD;
     s->ended_ms = s->read_ms = now_ms;
-    if (s->residence != LOADING && (drop || (st->defaults.export_retention_ms == 0 && !s->held)))
+    if (!session_reads(s) && (drop || (st->defaults.export_retention_ms == 0 && !s->held)))
         session_unlink(s);
 }
 

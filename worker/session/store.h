@@ -105,6 +105,7 @@ struct session {
     uint64_t read_ms;     /* finalized: kept since then */
     uint64_t exported_ms; /* delivered whole; 0: not yet */
     uint64_t kept_ms;     /* LOADING: what updated_ms was */
+    bool rests;           /* LOADING: nothing is being read, records that come are new */
     enum session_sink sink;
     struct str sink_options; /* while resident */
     uint64_t created_ms, updated_ms, ended_ms;
@@ -178,6 +179,18 @@ struct session_store {
     uint64_t n_suffixes; /* prompts that were to be built on stored ones */
     struct session_totals *totals;
 };
+
+/* Whether the record that is applied now is one that is read back. */
+static inline bool session_reads(const struct session *s)
+{
+    return s->residence == LOADING && !s->rests;
+}
+
+/* Whether the record that is applied now is not for its content, which is not there. */
+static inline bool session_absorbs(const struct session *s)
+{
+    return s->residence == EVICTED || s->rests;
+}
 
 static inline bool session_has_ended(const struct session *s)
 {

@@ -180,6 +180,13 @@ static struct session *session_at(struct fixture *f, size_t i)
     return session_find(f->residency.store, f->ids[i], &ended);
 }
 
+static struct session *any_session_at(struct fixture *f, size_t i)
+{
+    bool gone;
+
+    return session_find_any(f->residency.store, f->ids[i], &gone);
+}
+
 static void assert_back(struct fixture *f, size_t i)
 {
     struct buf state = {0};
@@ -350,6 +357,46 @@ TEST(residency, a_worker_that_ends_while_a_helper_works_leaves_nothing)
     close_all(f);
 }
 
+/* What comes to a session that is being read is in its journal, and read with the rest. */
+static void end_meanwhile(enum session_end how, bool stays)
+{
+    struct fixture *f = fixture();
+    struct buf record = {0};
+    struct session *s;
+    struct err e;
+
+    add(f, LONG);
+    begin_helpers(f, 1, 0);
+    atomic_store(&held, true);
+    cr_assert_not(ask(f, 0));
+    until_made(f, 1);
+    cr_assert_eq(session_end_record(session_at(f, 0), how, NULL, clock_wall_ms(), &record, &e), 0,
+                 "%s", e.text);
+    cr_assert_geq(journal_append(f->journal, f->ids[0], buf_str(&record), NULL, NULL, &e), 0);
+    cr_assert_eq(session_apply(f->residency.store, buf_str(&record), &e), 0, "%s", e.text);
+    atomic_store(&held, false);
+    until_told(f, 1);
+    cr_assert_eq(f->failed, 0);
+    s = any_session_at(f, 0);
+    cr_assert_eq(s != NULL, stays);
+    if (s) {
+        cr_assert(session_resident(s));
+        cr_assert_eq(session_phase(s),
+                     how == SESSION_END_COMPLETE ? SESSION_COMPLETED : SESSION_FINALIZED);
+    }
+    buf_done(&record);
+    close_all(f);
+}
+
+TEST(residency, ends_that_come_while_a_helper_works)
+{
+    end_meanwhile(SESSION_END_COMPLETE, true);
+    atomic_store(&n_made, 0);
+    end_meanwhile(SESSION_END_FINALIZE, true);
+    atomic_store(&n_made, 0);
+    end_meanwhile(SESSION_END_ABORT, false);
+}
+
 /* Nobody is told of it any more but those who wait. */
 TEST(residency, a_session_that_is_removed_while_a_helper_works_is_gone)
 {
@@ -369,7 +416,7 @@ TEST(residency, a_session_that_is_removed_while_a_helper_works_is_gone)
     cr_assert_not(ask(f, 0));
     until_made(f, 1);
     session_sweep(f->residency.store, clock_wall_ms() + (UINT64_C(1) << 40)); /* its time is over */
-    cr_assert_null(session_at(f, 0));
+    cr_assert_null(any_session_at(f, 0));
     atomic_store(&held, false);
     until_told(f, 1);
     cr_assert_eq(f->failed, 0);
