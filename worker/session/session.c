@@ -312,7 +312,7 @@ static int apply_lone_end(struct session_store *st, struct str id, struct record
     return 0;
 }
 
-/* One record of a session that exists. One that is not in memory takes only what its place needs. */
+/* One record of a session that exists. One that is not in memory takes what its place needs. */
 static int apply_to(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
                     struct err *e)
 {
