@@ -159,11 +159,11 @@ def test_the_worker_ends_while_it_reads(start, how):
     long_talk(gateway, session, (6 * MIB,))
     before = whole(gateway, session)
     kill_worker(gateway)
-    for n in range(6):
+    for n in range(3):
         asked = []
         reader = threading.Thread(target=lambda: asked.append(gateway.get(f"/sessions/{session['session_id']}").status))
         reader.start()
-        pause(0.01 * n, "it is read for a moment")
+        pause(0.03 * n, "it is read for a moment")
         old = gateway.child("worker-0")
         os.kill(old, how)
         wait_until(lambda: gateway.child("worker-0") != old, 20, "the worker is replaced")
