@@ -21,6 +21,8 @@ void api_call_free(struct api_call *c)
     if (c->held)
         session_unpin(c->service->calls.store, c->held);
     known_reading_free(c->known);
+    if (c->written)
+        c->written(c->written_ctx);
     buf_done(&c->out);
     arena_done(&c->arena);
     free(c);

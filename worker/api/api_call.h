@@ -67,6 +67,9 @@ struct api_call {
     bool noted;                  /* the answer is noted already */
     bool anew;                   /* a new sample, whatever is still under way */
     struct session *awaiting;    /* pinned by api_call_await, or NULL */
+    void (*written)(void *ctx);  /* or NULL: called when its answer is written, for what it was made
+                                    of may go, and when it is freed */
+    void *written_ctx;
     char request_id[40];
     char *id; /* of its session, "" before it is known: ID_TEXT_MAX bytes behind the call, or the
                  front's of its batch */

@@ -156,6 +156,8 @@ void api_call_end(struct api_call *c)
     api_call_flush(c);
     answer = c->out;
     c->out = (struct buf){0};
+    if (c->written)
+        c->written(c->written_ctx);
     arena_done(&c->arena); /* who reads slowly, or never, holds the answer's bytes only */
     if (exchange_started(c->x)) {
         buf_done(&answer);

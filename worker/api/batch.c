@@ -28,6 +28,7 @@ struct batch_part {
     struct batch *batch;
     uint32_t k;
     struct token_count *counting; /* or NULL */
+    struct model_call *answered;  /* held: its logprobs are told with the others'; or NULL */
     bool over;                    /* its answer is there */
 };
 
@@ -50,16 +51,31 @@ static void part_hash(const uint64_t base[2], uint32_t k, uint64_t ret[2])
 
 /* --- life --- */
 
-/* When the exchange is closed and nothing of the batch is on the stack. */
+/* The answer of all parts is written, or never will be. */
+static void on_written(void *ctx)
+{
+    struct batch *b = ctx;
+
+    for (uint32_t k = 0; k < b->n_parts; k++) {
+        struct batch_part *p = &b->parts[k];
+
+        if (p->answered)
+            model_call_let(p->answered);
+        p->answered = NULL;
+        buf_done(&p->call.out);
+        arena_done(&p->call.arena);
+    }
+    if (!b->closed)
+        return;
+    free(b->parts);
+    free(b);
+}
+
+/* When the exchange is closed and nothing of the batch is on the stack. A helper may still write:
+ * b goes with the front. */
 static void batch_free(struct batch *b)
 {
-    for (uint32_t k = 0; k < b->n_parts; k++) {
-        buf_done(&b->parts[k].call.out);
-        arena_done(&b->parts[k].call.arena);
-    }
-    free(b->parts);
     api_call_free(b->front);
-    free(b);
 }
 
 static void leave_all(struct batch *b)
@@ -199,20 +215,8 @@ static void on_keepalive(void *ctx)
         api_call_sink.keepalive(p->batch->front);
 }
 
-/* The part's memory goes with its call, so what is kept is copied. */
-static const struct token_logprob *copy_logprobs(struct arena *a, const struct token_logprob *lp,
-                                                 size_t n)
-{
-    struct token_logprob *copy = arena_calloc(a, n, sizeof(*copy));
-
-    for (size_t i = 0; i < n; i++) {
-        copy[i] = lp[i];
-        copy[i].top = lp[i].n_top ? copy_logprobs(a, lp[i].top, lp[i].n_top) : NULL;
-    }
-    return copy;
-}
-
-/* What a part answered, kept until the others have. */
+/* What a part answered, kept until the others have. Its logprobs stay where they are: in the call
+ * that is held, or, of a recorded answer, in the part's own arena. */
 static void keep(struct batch_part *p, const struct finished_answer *t)
 {
     struct arena *a = &p->batch->front->arena;
@@ -223,7 +227,7 @@ static void keep(struct batch_part *p, const struct finished_answer *t)
         .index = p->k * p->batch->n + t->index,
         .finish_reason = arena_str(a, t->finish_reason),
         .message = batch_message(a, text),
-        .logprobs = copy_logprobs(a, t->logprobs, t->n_logprobs),
+        .logprobs = t->logprobs,
         .n_logprobs = t->n_logprobs,
     };
 }
@@ -247,6 +251,9 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
 
     if (b->failed)
         return;
+    p->answered = p->call.listener.told_by;
+    if (p->answered)
+        model_call_hold(p->answered);
     for (size_t i = 0; i < n; i++)
         keep(p, &answers[i]);
     b->usage.prompt_tokens += usage->prompt_tokens;
@@ -382,6 +389,8 @@ static struct batch *batch_new(struct api_call *front)
     struct batch *b = mem_zalloc(sizeof(*b));
 
     b->front = front;
+    front->written = on_written;
+    front->written_ctx = b;
     b->n = front->req->n;
     b->n_parts = front->req->n_prompts;
     b->req = ARENA_NEW(&front->arena, struct chat_request);
