@@ -61,7 +61,7 @@ static inline struct str str_sub(struct str s, size_t from, size_t len)
         from = s.len;
     if (len > s.len - from)
         len = s.len - from;
-    return (struct str){s.p + from, len};
+    return (struct str){from > 0 ? s.p + from : s.p, len}; /* s may be absent */
 }
 
 /* Order by bytes, then by length; for sorting. */
