@@ -40,9 +40,10 @@ enum { LOAD_SLICE_US = 1000, SPILL_STEP = 64 };
 /* What requests may hold without being counted: also below a small limit calls come through. */
 enum { REQUESTS_FREE = 16 << 20 };
 
-/* So many loads may wait for helpers at a time: each holds the texts of a call, and no session that
- * is being read can be evicted. */
-enum { HELPED_MAX = 4 };
+/* So many helpers have texts at a time: each holds those of a call. Loads that come to long texts
+ * then are stopped before them; with so many of both kinds no further one is begun, for no session
+ * that is being read can be evicted. */
+enum { HELPED_MAX = 4, STOPPED_MAX = 20 };
 
 /* What a helper does for a load. Apart from it, for it is lost with a helper that is stuck. */
 struct text_job {
@@ -57,6 +58,7 @@ struct residency_load {
     struct session *s;    /* pinned */
     size_t record;        /* next */
     struct text_job *job; /* a helper has the texts of the next record: nothing is read; or NULL */
+    bool parked;          /* it would want one: nothing is read before one of the others is done */
     size_t looked;        /* records before this number were looked at for their texts */
     bool revived;         /* only its tombstone was left */
     int rc;               /* of the last slice: 1 all is read, 0, -1 and err */
@@ -140,19 +142,36 @@ static size_t make_room(struct residency *r)
 
 static void on_load(struct loop_task *t);
 
+static bool is_stopped(const struct residency_load *l)
+{
+    return l->job || l->parked;
+}
+
 /* The first of the queue that waits for no helper; NULL: nothing can be read now. */
 static struct residency_load *next_load(const struct residency *r)
 {
     struct residency_load *l;
-    unsigned helped = 0;
+    unsigned stopped = 0;
 
     LIST_EACH(&r->loads, l, struct residency_load, item) {
-        if (!l->job)
+        if (!is_stopped(l))
             return l;
-        if (++helped == HELPED_MAX)
+        if (++stopped == STOPPED_MAX)
             break;
     }
     return NULL;
+}
+
+/* A helper is free for the one that has waited longest. */
+static void unpark(struct residency *r)
+{
+    struct residency_load *l;
+
+    LIST_EACH(&r->loads, l, struct residency_load, item)
+        if (l->parked)
+            break;
+    if (l)
+        l->parked = false;
 }
 
 /* The queue goes on, if any of it can. */
@@ -169,6 +188,16 @@ static void run_texts(struct helper_job *j, void *tool)
     session_texts_make(CONTAINER_OF(j, struct text_job, job)->texts);
 }
 
+static void count_help(struct metrics_page *page, const struct helper_job *j, enum helper_end end)
+{
+    if (j->began_us == 0)
+        return;
+    metrics_observe_us(page, METRIC_helper_wait, j->began_us - j->pushed_us);
+    metrics_observe_us(page, METRIC_helper_work, j->ended_us - j->began_us);
+    if (end == HELPER_STUCK)
+        metrics_count(page, METRIC_helper_stuck, 1);
+}
+
 /* Texts that a helper was not given the time for are read with their record, on the loop. One that
  * is stuck keeps them, and its job. */
 static void on_texts(struct helper_job *j, enum helper_end end)
@@ -176,7 +205,10 @@ static void on_texts(struct helper_job *j, enum helper_end end)
     struct text_job *t = CONTAINER_OF(j, struct text_job, job);
     struct residency_load *l = t->load;
 
+    count_help(l->residency->page, j, end);
     l->job = NULL;
+    l->residency->n_helped--;
+    unpark(l->residency);
     if (end == HELPER_STUCK) {
         l->rc = err_set(&l->err, ERR_INTERNAL, "a helper is stuck in its messages");
     } else {
@@ -195,12 +227,18 @@ static bool stop_for_texts(struct residency_load *l, size_t record, struct str p
 
     if (!r->helpers || record < l->looked)
         return false;
+    if (r->n_helped == HELPED_MAX && session_texts_wait(l->s, payload)) {
+        l->looked = record; /* once more, then */
+        l->parked = true;
+        return true;
+    }
     l->looked = record + 1;
     texts = session_texts_take(l->s, payload, &r->texts_bytes);
     if (!texts)
         return false;
     l->job = mem_zalloc(sizeof(*l->job));
     *l->job = (struct text_job){{.run = run_texts, .done = on_texts}, l, texts};
+    r->n_helped++;
     helpers_push(r->helpers, &l->job->job, session_id(l->s));
     return true;
 }
@@ -247,12 +285,12 @@ static void read_slice(struct residency_load *l)
         if (session_unlinked(l->s)) /* its time was over while it was read */
             break;
         rc = journal_read(j, id, &l->record, &reader, &l->err);
-        if (l->job) { /* of what was read it is the last, and the next */
-            l->record = l->looked - 1;
+        if (is_stopped(l)) { /* of what was read it is the last, and the next */
+            l->record = l->parked ? l->looked : l->looked - 1;
             rc = 1;
         }
         make_room(l->residency); /* of a large one, what was read first may have to go again */
-    } while (rc == 1 && !l->job && clock_us() < end_us);
+    } while (rc == 1 && !is_stopped(l) && clock_us() < end_us);
     session_load_at(l->s, l->record);
     session_load_rests(l->s);
     l->rc = rc == 0 ? all_read(l) : rc == 1 ? 0 : -1;
@@ -456,7 +494,9 @@ void residency_helpers_end(struct residency *r, bool lost)
     struct residency_load *l;
 
     r->helpers = NULL;
+    r->n_helped = 0;
     LIST_EACH(&r->loads, l, struct residency_load, item) {
+        l->parked = false;
         if (!l->job)
             continue;
         if (!lost) {

@@ -45,6 +45,7 @@ struct residency {
         uint64_t evictions, payload_evictions, payload_loads;
     } told;
     struct list_head loads;    /* being read: the first that waits for no helper */
+    unsigned n_helped;         /* of them a helper has the texts */
     atomic_size_t texts_bytes; /* that helpers have of them, and what they make */
 };
 

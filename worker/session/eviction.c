@@ -366,7 +366,7 @@ int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64
         return session_apply_origin(s, r, e);
     drop_row(s);
     if (type != RECORD_EXPORTED)
-        s->updated_ms = now_ms;
+        s->updated_ms = s->kept_ms = now_ms; /* kept: also if reading it back fails */
     if (type == RECORD_END)
         return absorb_end(s, r, now_ms, e);
     if (type == RECORD_SINK)

@@ -74,19 +74,39 @@ static bool take(struct session *s, const struct commit_record *c, struct text_p
     return ret->len > 0;
 }
 
-struct session_texts *session_texts_take(struct session *s, struct str record, atomic_size_t *sum)
+/* Whether it is a commit with new messages. */
+static bool is_commit(const struct session *s, struct str record, struct commit_record *ret)
 {
     struct record_in r = record_in_of(record);
-    struct session_texts *t;
     struct record_head h;
-    struct commit_record c;
-    struct text_parts texts = {0};
     struct err e;
 
     if (!s->filled || (record.len < NEW_MESSAGES_MIN && s->texts_bytes == 0 && !TAKES_SHORT))
-        return NULL;
-    if (!record_read_head(&r, &h) || h.type != RECORD_COMMIT || h.version > RECORD_VERSION ||
-        commit_record_read(&r, &c, &e) != 0 || c.n_messages == 0 || !take(s, &c, &texts))
+        return false;
+    return record_read_head(&r, &h) && h.type == RECORD_COMMIT && h.version <= RECORD_VERSION &&
+           commit_record_read(&r, ret, &e) == 0 && ret->n_messages > 0;
+}
+
+bool session_texts_wait(struct session *s, struct str record)
+{
+    struct text_parts texts = {0};
+    struct commit_record c;
+
+    if (!is_commit(s, record, &c) || !take(s, &c, &texts))
+        return false;
+    if (c.flags & COMMIT_AHEAD)
+        session_return_texts(s, c.call, &texts);
+    text_parts_done(&texts);
+    return true;
+}
+
+struct session_texts *session_texts_take(struct session *s, struct str record, atomic_size_t *sum)
+{
+    struct text_parts texts = {0};
+    struct session_texts *t;
+    struct commit_record c;
+
+    if (!is_commit(s, record, &c) || !take(s, &c, &texts))
         return NULL;
     t = mem_zalloc(sizeof(*t));
     t->call = c.call;

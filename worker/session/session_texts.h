@@ -15,6 +15,7 @@
 #define RG_SESSION_SESSION_TEXTS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "common/base/str.h"
 
@@ -24,6 +25,9 @@ struct session_texts;
 /* Of the record that is applied next to a session that is being loaded; NULL: it is short, or no
  * commit. Memory is counted in `sum`, which must live as long as what the session gets. */
 struct session_texts *session_texts_take(struct session *s, struct str record, atomic_size_t *sum);
+
+/* Whether there would be any. Changes nothing. */
+bool session_texts_wait(struct session *s, struct str record);
 
 /* In a helper. Does nothing when the job is cancelled, or the texts cannot be read: applying the
  * record says why. */

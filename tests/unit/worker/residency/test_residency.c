@@ -142,7 +142,8 @@ static const char *messages(struct kit *k, unsigned n, size_t bytes)
     return text;
 }
 
-/* A session of two calls in the journal, not in memory. The kit's store makes its records. */
+/* A session of two calls in the journal, not in memory; with no bytes of one, which no helper gets,
+ * either, where debug builds give them every second. The kit's store makes its records. */
 static void add(struct fixture *f, size_t bytes)
 {
     struct kit *k = &f->kits[f->n];
@@ -152,7 +153,8 @@ static void add(struct fixture *f, size_t bytes)
     kit_init(k, NULL);
     k->part_bytes = 64 << 10;
     cr_assert_geq(kit_turn(k, messages(k, 2, bytes), "A"), 0);
-    cr_assert_geq(kit_turn(k, messages(k, 5, bytes), "B"), 0);
+    if (bytes > 0)
+        cr_assert_geq(kit_turn(k, messages(k, 5, bytes), "B"), 0);
     cr_assert_eq(session_write_state(k->s, true, &f->states[f->n], &e), 0);
     buf_printf(&id, "w0-%c", (char)('a' + f->n));
     f->ids[f->n] = arena_str(&k->arena, buf_str(&id));
@@ -262,27 +264,29 @@ TEST(residency, long_texts_are_read_by_a_helper)
     close_all(f);
 }
 
-/* Four wait for helpers at most, and what is short comes back meanwhile. */
+/* Four helpers have texts at most, and what is short comes back meanwhile, also then. */
 TEST(residency, others_are_read_while_helpers_work)
 {
     struct fixture *f = fixture();
-    bool at_once;
+    size_t at_once;
 
     for (size_t i = 0; i < SESSIONS_MAX; i++)
-        add(f, i == 3 ? 0 : LONG);
+        add(f, i == 3 || i == SESSIONS_MAX - 1 ? 0 : LONG);
     begin_helpers(f, 8, 0);
     atomic_store(&held, true);
     for (size_t i = 0; i < 3; i++)
         cr_assert_not(ask(f, i));
     until_made(f, 3);
     at_once = ask(f, 3);
-    for (size_t i = 4; i < SESSIONS_MAX; i++)
+    for (size_t i = 4; i < SESSIONS_MAX - 1; i++)
         cr_assert_not(ask(f, i));
     until_made(f, 4);
     for (int i = 0; i < 20; i++)
         (void)loop_poll(f->loop, 1);
     cr_assert_eq(atomic_load(&n_made), 4);
-    cr_assert_eq(f->told, 0);
+    cr_assert(at_once, "the first short one");
+    at_once += ask(f, SESSIONS_MAX - 1);
+    until_told(f, 2 - (unsigned)at_once);
     atomic_store(&held, false);
     until_told(f, SESSIONS_MAX - at_once);
     cr_assert_eq(f->failed, 0);
