@@ -38,11 +38,11 @@ static void chunk_free(struct arena_chunk *c)
 /* The size of the next chunk, before the request is looked at. */
 static size_t next_chunk(const struct arena *a)
 {
-    size_t cap = ARENA_FIRST;
+    size_t least = a->first_bytes ? a->first_bytes : ARENA_FIRST, cap = least;
 
     if (a->chunks)
         cap = a->tight ? a->held_bytes / 4 : a->chunks->cap * 2;
-    return MIN_OF(MAX_OF(cap, (size_t)ARENA_FIRST), (size_t)ARENA_MAX);
+    return MIN_OF(MAX_OF(cap, least), (size_t)ARENA_MAX);
 }
 
 /* Chunks came or went. */

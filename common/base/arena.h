@@ -31,6 +31,7 @@ struct arena {
     size_t max_bytes;   /* a budget for used_bytes, set by the owner; 0: none */
     atomic_size_t *sum; /* of many arenas' held_bytes, on any thread; the owner's, or NULL */
     bool tight; /* it stays long: each chunk is a quarter of what is held, not twice the last */
+    unsigned first_bytes; /* of its first chunk, where there are many small ones; 0: the usual */
 };
 
 /* Whether the budget is spent. Memory is given all the same: who fills the arena from outside's

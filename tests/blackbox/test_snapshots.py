@@ -182,6 +182,17 @@ def answers(n_before, n=1, flags=0, mode=0, message=b"\x03{}"):
     return bytes([n_before, flags, n]) + one * n
 
 
+def number(n):
+    """As records have them: seven bits a byte, low ones first."""
+    return bytes([n & 127 | 128]) + number(n >> 7) if n > 127 else bytes([n])
+
+
+def counting(n):
+    """The body of a completion's commit that says that n answers, of n tokens, stand before it."""
+    raw_and_ahead = number(1 | 2097152)
+    return b"\x09" + bytes(16) + b"\0" + bytes(4) + raw_and_ahead + b"\0" + b"\0\0" + b"\0" + b"\0\0" + bytes(5) + number(n) + number(n)
+
+
 TEXTS, ANSWERS, LARGE = 13, 14, b"\xff" * 8 + b"\x7f"     # 2^63 - 1
 HOSTILE = {
     "no body": (lambda d, f: {}, "version"),
@@ -222,6 +233,8 @@ HOSTILE = {
     "answers that are others": (lambda d, f: packed([*f, record(f[-1], ANSWERS, b"\x09" + answers(0, mode=1))]), "records"),
     "answers of no JSON": (lambda d, f: packed([*f, record(f[-1], ANSWERS, b"\x09" + answers(0, message=b"\x03{{"))]), "records"),
     "answers of such a call": (lambda d, f: packed([*f, record(f[-1], ANSWERS, LARGE + answers(0))]), "records"),
+    "more answers than there are": (lambda d, f: packed([*f, record(f[-1], ANSWERS, b"\x09" + answers(0)),
+                                                         record(f[-1], 2, counting(2**32 - 1))]), "records"),
     "half a record": (lambda d, f: packed([f[0], f[1][:len(f[1]) // 2]]), "records"),
 }
 
@@ -243,6 +256,23 @@ def test_what_is_refused_names_the_field(scene, kind):  # noqa: F811
         assert a.status == 400 and a.json()["error"]["param"] == param, a.text
         assert len(s.gateway.get("/sessions").json()["sessions"]) == 1
     s.chat([user("q"), said("one"), user("r"), said("two"), user("s")], "three")
+
+
+def peak_bytes(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        return next(int(line.split()[1]) << 10 for line in f if line.startswith("VmHWM"))
+
+
+def test_answers_of_many_calls_take_memory_by_their_bytes(scene):  # noqa: F811
+    s = scene().new()
+    s.chat([user("q")], "one")
+    f = frames(snapshot(s))
+    document = packed([*f, *(record(f[-1], ANSWERS, number(9 + i) + answers(0)) for i in range(20_000))])
+    pid = s.gateway.child("worker-0")
+    before = peak_bytes(pid)
+    assert s.gateway.post("/sessions/import", document).status == 200
+    allowed = 40 * (4 if "san" in str(g.BUILD) else 1)    # of the bytes; a sanitizer's are more
+    assert peak_bytes(pid) - before < allowed * len(document["records"])
 
 
 def test_every_byte_may_be_wrong(scene):  # noqa: F811

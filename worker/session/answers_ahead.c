@@ -16,6 +16,9 @@
 #include "worker/session/store.h"
 #include "worker/session/take_answer.h"
 
+/* A snapshot may have records of one word each, for as many calls. */
+enum { FIRST_BYTES = 1024 };
+
 struct answers_ahead {
     uint64_t call;  /* its number */
     unsigned flags; /* COMMIT_ANSWER_PARTS of its records */
@@ -97,7 +100,7 @@ static void add(struct session *s, struct answers_ahead *a, const struct commit_
 
 int session_apply_answers(struct session *s, struct record_in *r, struct err *e)
 {
-    struct arena own = {.tight = true};
+    struct arena own = {.tight = true, .first_bytes = FIRST_BYTES};
     struct checkpoint *answers;
     struct answers_ahead *a;
     struct commit_record c;

@@ -200,10 +200,12 @@ static int take_answers(struct session *s, struct arena *tmp, struct commit *c, 
 {
     bool ahead = c->rec.flags & COMMIT_ANSWERS_AHEAD;
 
+    /* before anything is made for as many as it says */
+    if (ahead && session_answers_ahead(s, &c->rec, &c->answers, e) != 0)
+        return -1;
     c->duplicates = arena_calloc(tmp, c->rec.n_answers, sizeof(struct checkpoint *));
     c->modes = arena_calloc(tmp, c->rec.n_answers, sizeof(*c->modes));
-    if ((ahead ? session_answers_ahead(s, &c->rec, &c->answers, e)
-               : take_here(&s->forest, tmp, c, e)) != 0)
+    if (!ahead && take_here(&s->forest, tmp, c, e) != 0)
         return -1;
     for (uint32_t i = 0; i < c->rec.n_answers; i++)
         if ((uint64_t)c->shared.total + c->answers[i]->n > TOTAL_MAX)
