@@ -179,13 +179,15 @@ static void repeat_some(const struct model_call *t, struct call_listener *l)
     l->behind = l->at_sample < t->n_samples;
 }
 
+/* The one that has waited longest: new ones stand in front. */
 static struct call_listener *first_behind(const struct model_call *t)
 {
-    struct call_listener *l = t->listeners;
+    struct call_listener *first = NULL;
 
-    while (l && !l->behind)
-        l = l->next;
-    return l;
+    for (struct call_listener *l = t->listeners; l; l = l->next)
+        if (l->behind)
+            first = l;
+    return first;
 }
 
 bool call_listeners_behind(const struct model_call *t)

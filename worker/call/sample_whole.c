@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/arena.h"
+#include "common/base/check.h"
 #include "common/os/loop.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_timers.h"
@@ -45,6 +46,8 @@ static void take_ids(struct model_call *t, struct sample *r, size_t n)
 {
     size_t from = r->answer->fed;
     bool last = r->n_ids - from <= n;
+
+    CHECK(from <= r->n_ids);
     struct token_span next = {r->ids + from, last ? r->n_ids - from : n};
 
     sample_logprobs(t, r, next, r->logprobs ? r->logprobs + from : NULL,
@@ -70,6 +73,8 @@ static void on_take(struct loop_task *task)
     struct model_call *t = CONTAINER_OF(task, struct call_timers, take)->model_call;
     struct sample *r = t->samples, *end = r + t->n_samples;
 
+    if (t->failing) /* what came since is not kept */
+        return;
     while (r < end && (!r->done || r->taken))
         r++;
     if (r == end) {
