@@ -470,6 +470,11 @@ void exchange_note(struct exchange *x, const struct exchange_note *note)
     list_append(server_notes(c->server, c->note.key), &c->noted);
 }
 
+void exchange_unnote(struct exchange *x)
+{
+    server_settle(x->conn, false);
+}
+
 /* Status line and headers; nothing can be refused any more. */
 static void begin(struct exchange *x, int status, const char *content_type)
 {

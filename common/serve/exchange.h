@@ -73,6 +73,9 @@ struct exchange_note {
 /* Before the end of the answer. */
 void exchange_note(struct exchange *x, const struct exchange_note *note);
 
+/* Takes the note back: the answer does not go out, another one does. Who awaits it goes on. */
+void exchange_unnote(struct exchange *x);
+
 /* Tells now of answers whose key begins so (EXCHANGE_NOTE_START bytes or more) and that have
  * arrived though the loop has not come to it. x is any exchange of the server. Looks at the notes
  * with that start, not at all connections. */

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from gateway import stays, wait_until
+from gateway import pause, stays, wait_until
 from stub_engines import StubEngine
 from test_faults import faulty  # noqa: F401, a fixture
 from test_helpers import helped
@@ -200,6 +200,22 @@ def test_a_worker_ends_though_the_helper_does_not(faulty, tmp_path):  # noqa: F8
     assert a.headers["Rollgate-Replayed"] == "1" and len(a.json()["choices"]) == 4
 
 
+def test_a_worker_whose_grace_is_over_ends_before_the_helper(faulty, tmp_path):  # noqa: F811
+    """Its client is still there; the helper lets go while the worker waits for its threads."""
+    held = Held(faulty, grace="500ms")
+    held.hold(tmp_path)
+    with contextlib.closing(held.gateway.connect()) as c:
+        c.request("POST", url(held.session), json.dumps(held.body))
+        held.until_written()
+        worker = held.gateway.child("worker-0")
+        os.kill(worker, signal.SIGTERM)
+        pause(2.2, "its grace, and a second for its answers, are over")
+        held.go_on()
+        wait_until(lambda: held.gateway.child("worker-0") not in (None, worker), 20, "its successor serves")
+    a = held.gateway.post(url(held.session), held.body)
+    assert a.headers["Rollgate-Replayed"] == "1" and len(a.json()["choices"]) == 4
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_a_helper_that_does_not_end_costs_its_answer_not_the_worker(faulty, tmp_path, again):  # noqa: F811
     held = Held(faulty, helper_timeout="500ms", grace="1s")
@@ -211,8 +227,12 @@ def test_a_helper_that_does_not_end_costs_its_answer_not_the_worker(faulty, tmp_
     held.ask(**(AGAIN if again else {}))
     held.threads[0].join()
     assert held.answers[0].status == 500 and "given up" in held.answers[0].json()["error"]["message"]
+    assert "Rollgate-Replayed" not in held.answers[0].headers
     held.go_on()
-    a = held.gateway.post(url(held.session), held.body, headers=AGAIN)
+    a = held.gateway.post(url(held.session), held.body)      # unmarked: what was not delivered is owed
+    if again:       # the first time it was
+        assert "Rollgate-Replayed" not in a.headers
+        a = held.gateway.post(url(held.session), held.body, headers=AGAIN)
     assert a.headers["Rollgate-Replayed"] == "1" and len(a.json()["choices"]) == 4
-    assert held.gateway.child("worker-0") == pid and branches(held.gateway, held.session) == 4
+    assert held.gateway.child("worker-0") == pid and branches(held.gateway, held.session) == (8 if again else 4)
     assert held.gateway.stop() == 0

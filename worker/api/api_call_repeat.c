@@ -3,7 +3,6 @@
  */
 
 #include "common/proc/config.h"
-#include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/ledger/delivery.h"
@@ -137,11 +136,8 @@ bool api_call_repeats(struct api_call *c, const struct call_input *in)
     found = find_answered(c, s, &call);
     if (found == MISSING_MAYBE && api_call_await(c, on_known, c))
         return true;
-    if (found == MISSING_SURELY) {
-        exchange_set_header(c->x, "Rollgate-Replayed", STR("1"));
-        metrics_count(env->page, METRIC_replays, 1);
+    if (found == MISSING_SURELY)
         return api_call_replay(c, s, call);
-    }
     /* A sample more of what was answered: after a crash it must be known that that one arrived. */
     if (session_find_call(s, c->hash, (struct str){0}, &call))
         ledger_note_deliveries(env->ledger);

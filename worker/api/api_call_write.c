@@ -10,6 +10,7 @@
  * the helper lets go (api_call_free). */
 #include "common/base/cancel.h"
 #include "common/codec/json.h"
+#include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/call/replay.h"
@@ -49,11 +50,14 @@ static bool is_short(const struct api_call *c, size_t tokens, size_t text_bytes)
     return tokens * each <= LOGPROBS_MAX && text_bytes <= TEXT_MAX;
 }
 
+/* The end of a stream has little in it, but for Responses, which tells all of it once more. */
 static bool answers_are_short(const struct api_call *c, const struct finished_answer *answers,
                               size_t n)
 {
     size_t tokens = 0, bytes = 0;
 
+    if (c->req->stream && !c->dialect->ends_whole)
+        return true;
     for (size_t i = 0; i < n && bytes <= TEXT_MAX; i++) {
         tokens += answers[i].n_logprobs;
         bytes += json_text_bytes(answers[i].message, TEXT_MAX + 1 - bytes);
@@ -76,57 +80,84 @@ static int write_answer(struct long_work *work, struct work_tools *tools, struct
     return cancel_wanted() ? cancel_fail(e) : 0;
 }
 
-/* What was borrowed for it. */
-static void let_go(struct api_writing *w)
+/* Of a recorded answer, before its head. */
+static void tell_replayed(struct api_call *c)
 {
-    if (w->told_by)
-        model_call_let(w->told_by);
-    if (w->session)
-        session_unpin(w->call->service->calls.store, w->session);
-    w->told_by = NULL;
-    w->session = NULL;
+    exchange_set_header(c->x, "Rollgate-Replayed", STR("1"));
+    metrics_count(c->service->calls.page, METRIC_replays, 1);
 }
 
-/* w, in the call's arena, is gone then. What is stuck keeps all that it reads, and where it
- * writes. */
+/* What an answer is made of and the call does not own. */
+struct borrowed {
+    struct session_store *store;
+    struct model_call *told_by;
+    struct session *session;
+};
+
+/* w goes with its call. */
+static struct borrowed borrowed_of(const struct api_writing *w)
+{
+    return (struct borrowed){w->call->service->calls.store, w->told_by, w->session};
+}
+
+static void let_go(struct borrowed b)
+{
+    if (b.told_by)
+        model_call_let(b.told_by);
+    if (b.session)
+        session_unpin(b.store, b.session);
+}
+
+/* Whoever waits to know what became of it asks again; it was not delivered. */
+static void fail(struct api_call *c, const struct err *e, bool stuck)
+{
+    exchange_unnote(c->x);
+    if (stuck) {
+        api_call_fail_stuck(c, e);
+        return;
+    }
+    buf_clear(&c->out);
+    api_call_sink.failed(c, e);
+}
+
+/* The request may lie in what is borrowed, so that goes last; what is stuck keeps all that it
+ * reads, and where it writes. */
 static void end(struct api_writing *w, const struct err *e)
 {
     struct api_call *c = w->call;
-    bool replay = w->replay != NULL;
-    struct err full = {0};
+    struct borrowed b = borrowed_of(w);
+    bool stuck = w->work.stuck;
+    struct err why = {0};
 
-    if (!w->work.stuck) {
-        let_go(w);
+    if (e)
+        why = *e;
+    else if (w->replay && api_call_refuse_unread(c, &why) == 0) /* others may wait since it was */
+        tell_replayed(c);                                       /* asked for */
+    if (!stuck)
         c->writing = NULL;
-    }
-    if (!e && replay && api_call_refuse_unread(c, &full) != 0) {
-        buf_clear(&c->out); /* others were written since it was asked for */
-        e = &full;
-    }
-    if (!e)
+    if (why.kind == ERR_NONE)
         api_call_end(c);
-    else if (w->work.stuck)
-        api_call_fail_stuck(c, e);
     else
-        api_call_sink.failed(c, e);
+        fail(c, &why, stuck);
+    if (!stuck)
+        let_go(b);
 }
 
 static void on_written(struct long_work *work, const struct err *e)
 {
-    struct api_writing *w = CONTAINER_OF(work, struct api_writing, work);
-
-    if (e && !work->stuck)
-        buf_clear(&w->call->out);
-    end(w, e);
+    end(CONTAINER_OF(work, struct api_writing, work), e);
 }
 
 /* The client left, and the helper has let go. */
 static void on_dropped(struct long_work *work)
 {
     struct api_writing *w = CONTAINER_OF(work, struct api_writing, work);
+    struct borrowed b = borrowed_of(w);
+    struct api_call *c = w->call;
 
-    let_go(w);
-    api_call_free(w->call);
+    c->writing = NULL;
+    api_call_free(c);
+    let_go(b);
 }
 
 bool api_call_written(const struct api_call *c)
@@ -186,13 +217,15 @@ void api_call_write(struct api_call *c, const struct finished_answer *answers, s
 /* A part of a batch has no writer: its answers are kept until the others are there. */
 static void tell_part(struct api_call *c, const struct recorded_call *r)
 {
+    tell_replayed(c);
     replay_tell(r, c->listener.sink, c->listener.ctx, c->listener.stream);
 }
 
 bool api_call_replay(struct api_call *c, struct session *s, uint64_t number)
 {
     struct err e = {0};
-    struct recorded_call *r = replay_gather(&c->service->calls, s, &c->arena, number, &e);
+    struct recorded_call *r =
+        replay_gather(&c->service->calls, s, &c->arena, number, c->req->logprobs, &e);
     struct api_writing *w;
 
     if (!r && e.kind == ERR_NONE)

@@ -56,7 +56,7 @@ static void head_of_exhausted(struct call_env *env, struct recorded_call *r)
 }
 
 struct recorded_call *replay_gather(struct call_env *env, struct session *s, struct arena *a,
-                                    uint64_t call, struct err *e)
+                                    uint64_t call, bool logprobs, struct err *e)
 {
     const struct session_past_call *past = session_past(s, a, call, e);
     struct recorded_call *r;
@@ -73,7 +73,10 @@ struct recorded_call *replay_gather(struct call_env *env, struct session *s, str
     r->answers = arena_calloc(a, past->n_answers, sizeof(*r->answers));
     for (uint32_t i = 0; i < past->n_answers; i++) {
         r->answers[i] = past->answers[i];
-        copy_sampled(&r->answers[i], a);
+        if (logprobs)
+            copy_sampled(&r->answers[i], a);
+        else
+            r->answers[i].logprobs = NULL;
     }
     return r;
 }

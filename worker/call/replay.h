@@ -18,9 +18,9 @@ struct session;
 
 /* Gathers what the session's committed call with that number told. What is gathered lies in the
  * arena and borrows texts of the session, which is to be pinned until it was told. NULL: there is
- * no such call; with e set: it cannot be read back. */
+ * no such call; with e set: it cannot be read back. Without logprobs it tells none. */
 struct recorded_call *replay_gather(struct call_env *env, struct session *s, struct arena *a,
-                                    uint64_t call, struct err *e);
+                                    uint64_t call, bool logprobs, struct err *e);
 
 /* Sampled tokens and bytes of text that it tells, both of all answers. */
 size_t replay_tokens(const struct recorded_call *r);

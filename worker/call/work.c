@@ -167,6 +167,7 @@ static void forget_job(struct long_work *w)
     if (!w->stuck)
         free(w->job);
     w->job = NULL;
+    w->helped = false;
 }
 
 /* On the loop: the work's end is told, or dropped. */
@@ -174,7 +175,6 @@ static void on_done(struct helper_job *j, enum helper_end end)
 {
     struct long_work *w = CONTAINER_OF(j, struct work_job, job)->work;
 
-    w->helped = false;
     w->stuck = end == HELPER_STUCK;
     count(w, end);
     forget_job(w);

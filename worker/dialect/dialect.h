@@ -47,6 +47,7 @@ struct dialect_writer;
 struct dialect {
     const char *name;    /* label in metrics: "chat", "messages", "responses", "completions" */
     const char *id_head; /* of the ids of its responses; NULL: it makes none */
+    bool ends_whole;     /* the end of its streams tells all of the answer once more */
     unsigned members;    /* its rows in request_members.def (IN_...); 0: none */
     const char *list;    /* the member that has the conversation (known_body.h); NULL: none */
 

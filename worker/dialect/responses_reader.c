@@ -670,6 +670,7 @@ const struct dialect dialect_compact = {.name = "responses",
 
 const struct dialect dialect_responses = {.name = "responses",
                                           .id_head = "resp_",
+                                          .ends_whole = true,
                                           .members = IN_RESPONSES,
                                           .list = "input",
                                           .parse = responses_parse,
