@@ -2,6 +2,7 @@
 import os
 import shutil
 import signal
+import struct
 import subprocess
 
 import msgpack
@@ -353,8 +354,12 @@ def cut_off_last_records(gw, sid):
     folder = f"{gw.folder}/state/worker-0"
     path = max(f"{folder}/{n}" for n in os.listdir(folder) if n.startswith("seg-"))
     with open(path, "r+b") as f:
-        text = f.read()
-        f.truncate(text.rindex(sid.encode(), 0, text.rindex(sid.encode())) + 3)
+        text, at, own = f.read(), 8, []
+        while at < len(text):       # each with its length, a sum, and an id's length before the id
+            if text[at + 9:at + 9 + text[at + 8]] == sid.encode():
+                own.append(at)
+            at += 8 + struct.unpack_from("<I", text, at)[0]
+        f.truncate(own[-2] + 3)
 
 
 def stop_with_both_records(gw, sid):
