@@ -142,9 +142,10 @@ static size_t make_room(struct residency *r)
 
 static void on_load(struct loop_task *t);
 
+/* Parked ones go on as soon as a helper is free, to end if their session is gone. */
 static bool is_stopped(const struct residency_load *l)
 {
-    return l->job || l->parked;
+    return l->job || (l->parked && l->residency->n_helped == HELPED_MAX && !session_unlinked(l->s));
 }
 
 /* The first of the queue that waits for no helper; NULL: nothing can be read now. */
@@ -160,18 +161,6 @@ static struct residency_load *next_load(const struct residency *r)
             break;
     }
     return NULL;
-}
-
-/* A helper is free for the one that has waited longest. */
-static void unpark(struct residency *r)
-{
-    struct residency_load *l;
-
-    LIST_EACH(&r->loads, l, struct residency_load, item)
-        if (l->parked)
-            break;
-    if (l)
-        l->parked = false;
 }
 
 /* The queue goes on, if any of it can. */
@@ -208,7 +197,6 @@ static void on_texts(struct helper_job *j, enum helper_end end)
     count_help(l->residency->page, j, end);
     l->job = NULL;
     l->residency->n_helped--;
-    unpark(l->residency);
     if (end == HELPER_STUCK) {
         l->rc = err_set(&l->err, ERR_INTERNAL, "a helper is stuck in its messages");
     } else {
@@ -281,16 +269,17 @@ static void read_slice(struct residency_load *l)
     uint64_t end_us = clock_us() + LOAD_SLICE_US;
     int rc = 0;
 
+    l->parked = false;
     do {
         if (session_unlinked(l->s)) /* its time was over while it was read */
             break;
         rc = journal_read(j, id, &l->record, &reader, &l->err);
-        if (is_stopped(l)) { /* of what was read it is the last, and the next */
+        if (l->job || l->parked) { /* of what was read it is the last, and the next */
             l->record = l->parked ? l->looked : l->looked - 1;
             rc = 1;
         }
         make_room(l->residency); /* of a large one, what was read first may have to go again */
-    } while (rc == 1 && !is_stopped(l) && clock_us() < end_us);
+    } while (rc == 1 && !l->job && !l->parked && clock_us() < end_us);
     session_load_at(l->s, l->record);
     session_load_rests(l->s);
     l->rc = rc == 0 ? all_read(l) : rc == 1 ? 0 : -1;
@@ -496,7 +485,6 @@ void residency_helpers_end(struct residency *r, bool lost)
     r->helpers = NULL;
     r->n_helped = 0;
     LIST_EACH(&r->loads, l, struct residency_load, item) {
-        l->parked = false;
         if (!l->job)
             continue;
         if (!lost) {

@@ -87,17 +87,16 @@ static bool is_commit(const struct session *s, struct str record, struct commit_
            commit_record_read(&r, ret, &e) == 0 && ret->n_messages > 0;
 }
 
-bool session_texts_wait(struct session *s, struct str record)
+bool session_texts_wait(const struct session *s, struct str record)
 {
-    struct text_parts texts = {0};
     struct commit_record c;
+    size_t bytes;
 
-    if (!is_commit(s, record, &c) || !take(s, &c, &texts))
+    if (!is_commit(s, record, &c))
         return false;
-    if (c.flags & COMMIT_AHEAD)
-        session_return_texts(s, c.call, &texts);
-    text_parts_done(&texts);
-    return true;
+    bytes = c.flags & COMMIT_AHEAD ? session_ahead_bytes(s, c.call)
+                                   : span_of(c.messages, c.n_messages).len;
+    return bytes > 0 && is_long(bytes, c.call);
 }
 
 struct session_texts *session_texts_take(struct session *s, struct str record, atomic_size_t *sum)

@@ -27,7 +27,7 @@ struct session_texts;
 struct session_texts *session_texts_take(struct session *s, struct str record, atomic_size_t *sum);
 
 /* Whether there would be any. Changes nothing. */
-bool session_texts_wait(struct session *s, struct str record);
+bool session_texts_wait(const struct session *s, struct str record);
 
 /* In a helper. Does nothing when the job is cancelled, or the texts cannot be read: applying the
  * record says why. */

@@ -308,6 +308,9 @@ int session_apply_texts(struct session *s, struct record_in *r, struct err *e);
 int session_texts_ahead(struct session *s, uint64_t call, uint32_t n, struct record_in *ret,
                         struct err *e);
 
+/* How long that call's texts ahead are; 0: there are none. */
+size_t session_ahead_bytes(const struct session *s, uint64_t call);
+
 /* All bytes of that call's texts ahead, none or some, become the caller's; and back again, before
  * any other record is applied. */
 struct text_parts session_lend_texts(struct session *s, uint64_t call);

@@ -111,6 +111,13 @@ int session_texts_ahead(struct session *s, uint64_t call, uint32_t n, struct rec
     return 0;
 }
 
+size_t session_ahead_bytes(const struct session *s, uint64_t call)
+{
+    const struct texts_ahead *t = map_get(&s->texts_ahead, key_of(&call));
+
+    return t ? t->texts.len : 0;
+}
+
 struct text_parts session_lend_texts(struct session *s, uint64_t call)
 {
     struct texts_ahead *t = map_get(&s->texts_ahead, key_of(&call));

@@ -19,7 +19,7 @@
 #include "worker/session/session.h"
 #include "worker/session/session_texts.h"
 
-enum { SESSIONS_MAX = 12, LIMIT_MS = 10000, LONG = 200 << 10 };
+enum { SESSIONS_MAX = 20, LIMIT_MS = 10000, LONG = 200 << 10 };
 
 struct fixture {
     char folder[64], journal_dir[128];
@@ -361,23 +361,56 @@ TEST(residency, a_worker_that_ends_while_a_helper_works_leaves_nothing)
     close_all(f);
 }
 
+/* Journaled and applied, as an order by labels does it. */
+static void end_one(struct fixture *f, size_t i, enum session_end how)
+{
+    struct buf record = {0};
+    struct err e;
+
+    cr_assert_eq(session_end_record(session_at(f, i), how, NULL, clock_wall_ms(), &record, &e), 0,
+                 "%s", e.text);
+    cr_assert_geq(journal_append(f->journal, f->ids[i], buf_str(&record), NULL, NULL, &e), 0);
+    cr_assert_eq(session_apply(f->residency.store, buf_str(&record), &e), 0, "%s", e.text);
+    buf_done(&record);
+}
+
+/* Those that wait for a free helper go on also when the first of them are gone. */
+TEST(residency, sessions_that_end_before_their_turn_hold_nobody_up)
+{
+    struct fixture *f = fixture();
+
+    for (size_t i = 0; i < SESSIONS_MAX; i++)
+        add(f, LONG);
+    begin_helpers(f, 8, 0);
+    atomic_store(&held, true);
+    for (size_t i = 0; i < SESSIONS_MAX; i++)
+        cr_assert_not(ask(f, i));
+    until_made(f, 4);
+    for (int i = 0; i < 50; i++)
+        (void)loop_poll(f->loop, 1);
+    for (size_t i = 4; i < SESSIONS_MAX - 1; i++)
+        end_one(f, i, SESSION_END_ABORT);
+    atomic_store(&held, false);
+    until_told(f, SESSIONS_MAX);
+    for (size_t i = 0; i < 4; i++)
+        assert_back(f, i);
+    assert_back(f, SESSIONS_MAX - 1);
+    cr_assert_eq(f->residency.n_helped, 0);
+    close_all(f);
+}
+
 /* What comes to a session that is being read is in its journal, and read with the rest. */
 static void end_meanwhile(enum session_end how, bool stays)
 {
     struct fixture *f = fixture();
-    struct buf record = {0};
     struct session *s;
-    struct err e;
 
     add(f, LONG);
     begin_helpers(f, 1, 0);
     atomic_store(&held, true);
     cr_assert_not(ask(f, 0));
     until_made(f, 1);
-    cr_assert_eq(session_end_record(session_at(f, 0), how, NULL, clock_wall_ms(), &record, &e), 0,
-                 "%s", e.text);
-    cr_assert_geq(journal_append(f->journal, f->ids[0], buf_str(&record), NULL, NULL, &e), 0);
-    cr_assert_eq(session_apply(f->residency.store, buf_str(&record), &e), 0, "%s", e.text);
+    end_one(f, 0, how);
     atomic_store(&held, false);
     until_told(f, 1);
     cr_assert_eq(f->failed, 0);
@@ -388,7 +421,6 @@ static void end_meanwhile(enum session_end how, bool stays)
         cr_assert_eq(session_phase(s),
                      how == SESSION_END_COMPLETE ? SESSION_COMPLETED : SESSION_FINALIZED);
     }
-    buf_done(&record);
     close_all(f);
 }
 
@@ -405,17 +437,10 @@ TEST(residency, ends_that_come_while_a_helper_works)
 TEST(residency, a_session_that_is_removed_while_a_helper_works_is_gone)
 {
     struct fixture *f = fixture();
-    struct buf record = {0};
-    struct session *s;
-    struct err e;
 
     add(f, 4 * LONG);
     begin_helpers(f, 1, 0);
-    s = session_at(f, 0);
-    cr_assert_eq(session_end_record(s, SESSION_END_FINALIZE, NULL, clock_wall_ms(), &record, &e), 0,
-                 "%s", e.text);
-    cr_assert_geq(journal_append(f->journal, f->ids[0], buf_str(&record), NULL, NULL, &e), 0);
-    cr_assert_eq(session_apply(f->residency.store, buf_str(&record), &e), 0);
+    end_one(f, 0, SESSION_END_FINALIZE);
     atomic_store(&held, true);
     cr_assert_not(ask(f, 0));
     until_made(f, 1);
@@ -425,6 +450,5 @@ TEST(residency, a_session_that_is_removed_while_a_helper_works_is_gone)
     until_told(f, 1);
     cr_assert_eq(f->failed, 0);
     cr_assert_eq(atomic_load(&f->residency.texts_bytes), 0);
-    buf_done(&record);
     close_all(f);
 }
