@@ -211,7 +211,8 @@ void work_drop(struct long_work *w)
         w->drop(w);
         return;
     }
-    if (!*w->pool) { /* none any more: the worker ends */
+    if (!*w->pool) { /* none any more: the worker ends, maybe with a thread that is still at it */
+        w->stuck = w->env->threads_lost && !w->exchange;
         forget_job(w);
         end_dropped(w);
         return;
@@ -373,6 +374,7 @@ unsigned call_helpers_end(struct call_env *env)
     env->helpers = env->fetchers = NULL;
     if (env->residency)
         residency_helpers_end(env->residency, lost > 0);
+    env->threads_lost = lost > 0;
     if (lost > 0)
         return lost;
     free(env->trim);
