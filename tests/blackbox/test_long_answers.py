@@ -216,6 +216,19 @@ def test_a_worker_whose_grace_is_over_ends_before_the_helper(faulty, tmp_path): 
     assert a.headers["Rollgate-Replayed"] == "1" and len(a.json()["choices"]) == 4
 
 
+def test_a_worker_ends_though_the_helper_of_a_client_that_waits_does_not(faulty, tmp_path):  # noqa: F811
+    held = Held(faulty, grace="500ms")
+    held.hold(tmp_path)
+    with contextlib.closing(held.gateway.connect()) as c:
+        c.request("POST", url(held.session), json.dumps(held.body))
+        held.until_written()
+        assert held.gateway.stop() == 0
+    held.go_on()
+    held.gateway.start()
+    a = held.gateway.post(url(held.session), held.body)
+    assert a.headers["Rollgate-Replayed"] == "1" and len(a.json()["choices"]) == 4
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_a_helper_that_does_not_end_costs_its_answer_not_the_worker(faulty, tmp_path, again):  # noqa: F811
     held = Held(faulty, helper_timeout="500ms", grace="1s")

@@ -66,7 +66,7 @@ struct api_call {
     struct api_writing *writing; /* what writes a long answer, in the arena; or NULL */
     bool noted;                  /* the answer is noted already */
     bool anew;                   /* a new sample, whatever is still under way */
-    struct session *awaiting;    /* pinned by api_call_await, or NULL */
+    struct session *awaiting;    /* pinned by api_call_hold_session, or NULL */
     void (*written)(void *ctx);  /* or NULL: called when its answer is written, for what it was made
                                     of may go, and when it is freed */
     void *written_ctx;
@@ -131,6 +131,9 @@ bool api_call_marked(const struct api_call *c);
  * `again` begins with api_call_awaited. */
 bool api_call_await(struct api_call *c, exchange_again_fn again, void *ctx);
 void api_call_awaited(struct api_call *c);
+
+/* The call's session stays in memory until api_call_awaited. */
+void api_call_hold_session(struct api_call *c);
 
 /* What the model call is told; texts are copied into the arena, because the call outlives this
  * request. */

@@ -18,14 +18,20 @@ bool api_call_await(struct api_call *c, exchange_again_fn again, void *ctx)
                               .max_ms = (uint64_t)c->service->config->keepalive_ms,
                               .again = again,
                               .ctx = ctx};
-    bool ended = false;
 
     if (!exchange_await(c->x, &w))
         return false;
+    api_call_hold_session(c);
+    return true;
+}
+
+void api_call_hold_session(struct api_call *c)
+{
+    bool ended = false;
+
     c->awaiting = session_find(c->service->calls.store, str_cstr(c->id), &ended);
     if (c->awaiting)
         session_pin(c->awaiting);
-    return true;
 }
 
 void api_call_awaited(struct api_call *c)

@@ -11,6 +11,7 @@
  * when the client asks again, because each has its own hash. */
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "common/os/loop.h"
 #include "common/proc/ids.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
@@ -35,7 +36,8 @@ struct batch_part {
 struct batch {
     struct api_call *front;
     struct chat_request *req; /* the front's, with the answers of all parts; in its arena */
-    uint32_t n, n_parts, n_checked, n_over;
+    uint32_t n, n_parts, n_checked, n_started, n_over;
+    struct loop_task task; /* the next part is to be checked or started */
     bool begun, failed;
     bool starting, closed;           /* closed while it starts: freed then */
     struct finished_answer *answers; /* n_parts * n, in the front's arena */
@@ -51,17 +53,30 @@ static void part_hash(const uint64_t base[2], uint32_t k, uint64_t ret[2])
 
 /* --- life --- */
 
+static struct loop *loop_of(const struct batch *b)
+{
+    return b->front->service->calls.loop;
+}
+
+/* What parts have answered is not told any more. */
+static void let_answers(struct batch *b)
+{
+    for (uint32_t k = 0; k < b->n_parts; k++) {
+        if (b->parts[k].answered)
+            model_call_let(b->parts[k].answered);
+        b->parts[k].answered = NULL;
+    }
+}
+
 /* The answer of all parts is written, or never will be. */
 static void on_written(void *ctx)
 {
     struct batch *b = ctx;
 
+    let_answers(b);
     for (uint32_t k = 0; k < b->n_parts; k++) {
         struct batch_part *p = &b->parts[k];
 
-        if (p->answered)
-            model_call_let(p->answered);
-        p->answered = NULL;
         buf_done(&p->call.out);
         arena_done(&p->call.arena);
     }
@@ -75,6 +90,7 @@ static void on_written(void *ctx)
  * b goes with the front. */
 static void batch_free(struct batch *b)
 {
+    loop_task_cancel(loop_of(b), &b->task);
     api_call_free(b->front);
 }
 
@@ -251,7 +267,8 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
 
     if (b->failed)
         return;
-    p->answered = p->call.listener.told_by;
+    if (answers[0].n_logprobs > 0)
+        p->answered = p->call.listener.told_by;
     if (p->answered)
         model_call_hold(p->answered);
     for (size_t i = 0; i < n; i++)
@@ -275,6 +292,7 @@ static void on_failed(void *ctx, const struct err *e)
         return;
     b->failed = true;
     leave_all(b);
+    let_answers(b);
     api_call_sink.failed(b->front, e);
 }
 
@@ -366,21 +384,38 @@ static void check_next(struct batch *b)
     p->counting = call_count_tokens(&p->call.service->calls, &arena, &in, on_counted, p);
 }
 
-/* All parts are checked, then all begin. */
+static void on_task(struct loop_task *task)
+{
+    batch_go_on(CONTAINER_OF(task, struct batch, task));
+}
+
+/* Checks or starts the next part. False: there is none left to start, or a helper counts. */
+static bool step(struct batch *b)
+{
+    if (b->n_started == b->n_parts || b->failed || b->closed)
+        return false;
+    if (b->n_checked == b->n_parts) {
+        api_call_start(&b->parts[b->n_started++].call);
+        return true;
+    }
+    check_next(b);
+    return !b->parts[MIN_OF(b->n_checked, b->n_parts - 1)].counting;
+}
+
+/* All parts are checked, then all begin, one at a time: others come between when it takes long. */
 static void batch_go_on(struct batch *b)
 {
-    bool waits = false;
+    bool more;
 
     b->starting = true;
-    while (!waits && b->n_checked < b->n_parts && !b->failed && !b->closed) {
-        check_next(b);
-        waits = b->parts[MIN_OF(b->n_checked, b->n_parts - 1)].counting != NULL;
-    }
-    for (uint32_t k = 0; !waits && k < b->n_parts && !b->failed && !b->closed; k++)
-        api_call_start(&b->parts[k].call);
+    more = step(b);
     b->starting = false;
+    if (b->n_started == b->n_parts || b->failed)
+        api_call_awaited(b->front);
     if (b->closed)
         batch_free(b);
+    else if (more)
+        loop_task_post(loop_of(b), &b->task, on_task);
 }
 
 /* Room for the answers of all parts. */
@@ -419,6 +454,7 @@ static void batch_start(void *ctx)
             return;
         b->front->anew = !api_call_marked(b->front);
     }
+    api_call_hold_session(b->front); /* a part's call holds it from its own beginning on */
     batch_go_on(b);
 }
 
