@@ -188,6 +188,8 @@ const char *field_show(const struct json *v, struct field_shown *ret)
     struct str text = cut(json_text(v));
     const char *more = text.len < json_text(v).len ? "..." : "";
 
+    if (!v)
+        return "nothing";
     switch ((enum json_kind)v->kind) {
     case JSON_OBJECT:
         return "an object";

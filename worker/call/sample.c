@@ -110,7 +110,7 @@ void sample_logprobs(struct model_call *t, struct sample *r, struct token_span i
         struct token_logprob *lp = &r->lp[r->n_lp++];
 
         *lp = (struct token_logprob){ids.at[i], logprobs[i], tokenizer_text(tk, ids.at[i]), alt, 0};
-        for (uint32_t k = 0; top && k < told; k++) {
+        for (uint32_t k = 0; alt && k < told; k++) {
             const struct engine_top *x = &top[i * n_top + k];
 
             if (x->id < 0 || isnan(x->logprob))
