@@ -19,6 +19,8 @@
 #include "worker/tokens/span.h"
 #include "worker/tokens/tokenizer.h"
 
+enum { PIECE_MAX = 4096 }; /* bytes of decoded text that wait for the parser */
+
 /* Room for the n-th call. */
 static struct sampled_call *call_at(struct sampled_answer *a, int n)
 {
@@ -204,6 +206,22 @@ static void flush_piece(struct sampled_answer *a)
     buf_clear(&a->piece);
     if (a->clean.len > 0)
         parser_feed(a->parser, buf_str(&a->clean));
+    /* Stop strings hold text back that the parser has not seen. */
+    a->steady = a->stop->tree ? NULL : parser_steady(a->parser);
+}
+
+/* Whether the piece's bytes from `from` on may change what is thought and what is spoken: then the
+ * parser must have them before the next id is counted. */
+static bool may_turn(const struct sampled_answer *a, size_t from)
+{
+    if (a->opt.parser->reasoning == REASONING_NONE)
+        return false;
+    if (!a->steady)
+        return true;
+    for (; from < a->piece.len; from++)
+        if (parser_bytes_has(a->steady, a->piece.p[from]))
+            return true;
+    return false;
 }
 
 static bool is_mark(const struct sampled_answer *a, int32_t id)
@@ -238,6 +256,8 @@ static void settle_held(struct sampled_answer *a, int32_t end_id)
 void sampled_answer_feed(struct sampled_answer *a, struct token_span ids)
 {
     for (size_t i = 0; i < ids.n; i++) {
+        size_t had = a->piece.len;
+
         if (a->held_id >= 0)
             feed_id(a, a->held_id);
         a->held_id = -1;
@@ -245,8 +265,7 @@ void sampled_answer_feed(struct sampled_answer *a, struct token_span ids)
             a->held_id = ids.at[i];
         else
             feed_id(a, ids.at[i]);
-        /* One by one where there may be thoughts: their tokens are counted. */
-        if (a->opt.parser->reasoning != REASONING_NONE || a->piece.len >= 4096)
+        if (may_turn(a, had) || a->piece.len >= PIECE_MAX)
             flush_piece(a);
     }
     a->fed += ids.n;

@@ -23,6 +23,7 @@ struct detok;
 struct json;
 struct map;
 struct parser;
+struct parser_bytes;
 struct parser_options;
 struct stop_text;
 struct stop_tree;
@@ -59,9 +60,10 @@ struct sampled_answer {
     struct detok *detok;
     struct parser *parser;
     struct stop_text *stop;
-    struct buf piece, clean; /* scratch */
-    int32_t held_id;         /* an id that may only end the turn; -1 */
-    size_t fed;              /* ids taken so far */
+    struct buf piece, clean;           /* scratch */
+    const struct parser_bytes *steady; /* of the parser, since it was fed last: parser_steady */
+    int32_t held_id;                   /* an id that may only end the turn; -1 */
+    size_t fed;                        /* ids taken so far */
     struct buf text, reasoning, warning;
     struct sampled_call *calls;
     size_t n_calls, cap_calls;

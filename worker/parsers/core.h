@@ -133,9 +133,11 @@ struct parser {
     bool in_list;     /* between the calls of a list */
     int n_calls;
     struct tool_call call;
-    bool harmony;         /* channels: `phase` is then enum harmony_phase */
-    enum parse_kind body; /* harmony: what the open message's body is */
-    bool verbatim;        /* harmony: its end mark is text as well */
+    bool harmony;               /* channels: `phase` is then enum harmony_phase */
+    enum parse_kind body;       /* harmony: what the open message's body is */
+    bool verbatim;              /* harmony: its end mark is text as well */
+    struct parser_bytes starts; /* parser_steady: what was found for phase and section */
+    int starts_of;              /* which those were; 0: none yet */
 };
 
 static inline size_t core_end(const struct parser *p)

@@ -148,14 +148,20 @@ static void add_calls(struct mark_list *m, const struct grammar *g)
     add_marks(m, g->begin, ARRAY_LEN(g->begin), MARK_BEGIN);
 }
 
+/* What reasoning_step looks for. */
+static void thought_marks(const struct parser *p, struct mark_list *m)
+{
+    add_marks(m, p->think->end, ARRAY_LEN(p->think->end), MARK_THINK_END);
+    if (p->grammar && p->call_closes)
+        add_calls(m, p->grammar);
+}
+
 static bool reasoning_step(struct parser *p)
 {
     struct mark_list m = {.n = 0};
     size_t which = 0;
 
-    add_marks(&m, p->think->end, ARRAY_LEN(p->think->end), MARK_THINK_END);
-    if (p->grammar && p->call_closes)
-        add_calls(&m, p->grammar);
+    thought_marks(p, &m);
     if (core_find(p, m.at, m.n, &which) != STEP_YES) {
         take_thought(p, p->final);
         return false;
@@ -473,6 +479,30 @@ void parser_feed(struct parser *p, struct str text)
         keep = p->call.from;
     buf_consume(&p->in, keep - p->base);
     p->base = keep;
+}
+
+const struct parser_bytes *parser_steady(struct parser *p)
+{
+    int of = 1 + 2 * p->phase + p->in_section;
+    struct mark_list m = {.n = 0};
+
+    if (p->harmony || p->quiet || p->done != core_end(p) ||
+        (p->phase != PHASE_CONTENT && p->phase != PHASE_REASONING))
+        return NULL;
+    if (p->starts_of == of)
+        return &p->starts;
+    if (p->phase == PHASE_CONTENT)
+        content_marks(p, &m);
+    else
+        thought_marks(p, &m);
+    p->starts = (struct parser_bytes){{0}};
+    for (size_t i = 0; i < m.n; i++) {
+        unsigned char c = (unsigned char)m.at[i][0];
+
+        p->starts.words[c / 64] |= (uint64_t)1 << (c % 64);
+    }
+    p->starts_of = of;
+    return &p->starts;
 }
 
 void parser_finish(struct parser *p)

@@ -26,6 +26,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/base/err.h"
 #include "common/base/str.h"
@@ -80,6 +81,21 @@ void parser_free(struct parser *p);
 
 /* The next bytes (UTF-8; a character may be cut). */
 void parser_feed(struct parser *p, struct str text);
+
+/* A set of bytes: bit c % 64 of word c / 64. */
+struct parser_bytes {
+    uint64_t words[4];
+};
+
+static inline bool parser_bytes_has(const struct parser_bytes *set, char c)
+{
+    return set->words[(unsigned char)c / 64] >> ((unsigned char)c % 64) & 1;
+}
+
+/* In the middle of text, or of a thought, with nothing held back: the bytes with which a mark may
+ * begin there. As long as none of them comes, all that is fed goes on with the same kind of event,
+ * however it is cut. NULL: it is elsewhere. Valid until the parser is fed. */
+const struct parser_bytes *parser_steady(struct parser *p);
 
 /* The text has ended: what was held back is decided. Call once, feed no more. */
 void parser_finish(struct parser *p);

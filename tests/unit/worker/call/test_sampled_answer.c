@@ -8,6 +8,7 @@
 #include "testing.h"
 #include "worker/parsers/parser.h"
 #include "worker/request/answer_sink.h"
+#include "worker/tokens/span.h"
 #include "worker/tokens/tokenizer.h"
 
 static void fresh_id(void *ctx, char *out, size_t size)
@@ -81,4 +82,123 @@ TEST(sampled_answer, a_call_keeps_its_own_id_where_no_other_has_it)
                  "0:fresh-0:f 1:g:1:g ");
     expect_calls("[]", "{\"tool_calls\": [" CALL("f:0", "f") ", " CALL("f:0", "f") "]}",
                  "0:f:0:f 1:fresh-0:f ");
+}
+
+/* --- however the ids are cut --- */
+
+/* What is told of one answer: the texts, each kind joined, and calls in their order. */
+struct heard {
+    struct buf text, reasoning, calls;
+};
+
+static void hear_text(void *ctx, uint32_t index, struct str delta)
+{
+    (void)index;
+    buf_add_str(&((struct heard *)ctx)->text, delta);
+}
+
+static void hear_reasoning(void *ctx, uint32_t index, struct str delta)
+{
+    (void)index;
+    buf_add_str(&((struct heard *)ctx)->reasoning, delta);
+}
+
+static void hear_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
+{
+    (void)id;
+    (void)index;
+    buf_printf(&((struct heard *)ctx)->calls, "\n%u %.*s ", tool, (int)name.len, name.p);
+}
+
+static void hear_args(void *ctx, uint32_t index, uint32_t tool, struct str delta)
+{
+    (void)index;
+    (void)tool;
+    buf_add_str(&((struct heard *)ctx)->calls, delta);
+}
+
+static void heard_done(struct heard *h)
+{
+    buf_done(&h->text);
+    buf_done(&h->reasoning);
+    buf_done(&h->calls);
+}
+
+/* Feeds `said`, an id a byte, `step` ids at a time. Returns how many tokens were thought. */
+static uint32_t hear(const struct tokenizer *tokenizer, const struct parser_options *parser,
+                     struct str said, size_t step, struct heard *ret)
+{
+    static const struct answer_sink sink = {.text = hear_text,
+                                            .reasoning = hear_reasoning,
+                                            .tool_begin = hear_begin,
+                                            .tool_args = hear_args,
+                                            .tool_end = on_end};
+    int fresh = 0;
+    struct sampled_answer_options o = {.tokenizer = tokenizer,
+                                       .parser = parser,
+                                       .sink = &sink,
+                                       .sink_ctx = ret,
+                                       .fresh_id = fresh_id,
+                                       .fresh_ctx = &fresh};
+    struct sampled_answer answer;
+    int32_t ids[1024];
+    uint32_t thought;
+
+    for (size_t i = 0; i < said.len; i++)
+        ids[i] = (unsigned char)said.p[i];
+    sampled_answer_init(&answer, &o);
+    for (size_t i = 0; i < said.len; i += step)
+        sampled_answer_feed(&answer, (struct token_span){ids + i, MIN_OF(step, said.len - i)});
+    sampled_answer_finish(&answer, (struct token_span){ids, said.len}, -1);
+    thought = answer.reasoning_tokens;
+    sampled_answer_done(&answer);
+    return thought;
+}
+
+static void expect_same(const struct tokenizer *tokenizer, const struct parser_options *parser,
+                        struct str said)
+{
+    struct heard one = {0}, all = {0};
+    uint32_t by_one = hear(tokenizer, parser, said, 1, &one);
+    uint32_t at_once = hear(tokenizer, parser, said, said.len, &all);
+
+    cr_expect(by_one == at_once && str_eq(buf_str(&one.text), buf_str(&all.text)) &&
+                  str_eq(buf_str(&one.reasoning), buf_str(&all.reasoning)) &&
+                  str_eq(buf_str(&one.calls), buf_str(&all.calls)),
+              "tools %d, thoughts %d: %u tokens thought one by one, %u at once, of: %.*s",
+              parser->tool, parser->reasoning, by_one, at_once, (int)said.len, said.p);
+    heard_done(&one);
+    heard_done(&all);
+}
+
+/* Marks of several families, parts of such, and plain text. */
+static const char *const PARTS[] = {
+    "<think>",     "</think>",     "\n",
+    " ",           "plain text ",  "a < b ",
+    "<tool_call>", "</tool_call>", "{\"name\": \"f\", \"arguments\": {}}",
+    "[THINK]",     "[/THINK]",     "<|tool_call>",
+    "[f(x=1)]",    "</",           "more words, "};
+
+TEST(sampled_answer, thoughts_are_counted_alike_however_the_ids_are_cut)
+{
+    struct tokenizer *tokenizer = tokenizer_builtin();
+    uint64_t seed = 7;
+
+    for (int reasoning = REASONING_NONE + 1; reasoning < REASONING_KIND_COUNT; reasoning++) {
+        for (int i = 0; i < 200; i++) {
+            struct parser_options parser = {.tool = (enum tool_kind)(i % TOOL_KIND_COUNT),
+                                            .reasoning = (enum reasoning_kind)reasoning,
+                                            .thought = (enum thought_state)(i % 3),
+                                            .hold_bytes = 64};
+            struct buf said = {0};
+
+            for (int k = 0; k < 9; k++) {
+                seed = seed * 6364136223846793005u + 1442695040888963407u;
+                buf_puts(&said, PARTS[(seed >> 33) % ARRAY_LEN(PARTS)]);
+            }
+            expect_same(tokenizer, &parser, buf_str(&said));
+            buf_done(&said);
+        }
+    }
+    tokenizer_free(tokenizer);
 }
