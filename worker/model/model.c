@@ -27,6 +27,7 @@
 #include "worker/model/pictures.h"
 #include "worker/model/round_trip.h"
 #include "worker/model/standin.h"
+#include "worker/model/standin_memo.h"
 #include "worker/model/tool_images.h"
 #include "worker/parsers/kinds.h"
 #include "worker/request/chat.h"
@@ -454,7 +455,14 @@ void model_scratch_free(struct model_scratch *s)
     buf_done(&s->b);
     buf_done(&s->full);
     vec_done(&s->ids);
+    standin_memo_free(s->memo);
     free(s);
+}
+
+void model_scratch_remember(struct model_scratch *s)
+{
+    if (!s->memo)
+        s->memo = standin_memo_new(s);
 }
 
 void model_scratch_limit(struct model_scratch *s, uint32_t max_ids)

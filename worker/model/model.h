@@ -112,6 +112,10 @@ int model_vision_sample(const struct model *m, struct token_vec *ids);
 struct model_scratch *model_scratch_new(const struct model *m);
 void model_scratch_free(struct model_scratch *s);
 
+/* Renderings that are met again are kept from now on. Only where the model does not change any
+ * more: not while it is probed. */
+void model_scratch_remember(struct model_scratch *s);
+
 /* From now on prompts whose bytes alone make more tokens than that are ERR_CONTEXT_LENGTH before
  * anything is encoded; 0: no limit. */
 void model_scratch_limit(struct model_scratch *s, uint32_t max_ids);

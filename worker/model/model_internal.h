@@ -85,7 +85,8 @@ struct model_scratch {
     const struct model *model;
     struct arena arena;
     struct encoder *encoder;
-    struct buf a, b, full; /* rendered texts */
+    struct buf a, b, full;     /* rendered texts */
+    struct standin_memo *memo; /* or NULL: the model may still change */
     struct token_vec ids;
     uint32_t max_ids; /* of a prompt; 0: no limit */
     time_t seconds;   /* the time that templates see, one for all renderings of a suffix; 0: now */

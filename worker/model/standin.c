@@ -15,6 +15,7 @@
 #include <sys/random.h>
 
 #include "common/base/check.h"
+#include "worker/model/standin_memo.h"
 
 enum { LOOK_BACK_MAX = 64, CALLS_MAX = 8, HEAD_MAX = CALLS_MAX + 7, TOKEN_MAX = 64 };
 
@@ -113,10 +114,11 @@ void standin_look_back(struct arena *a, const struct json *messages, size_t cove
     collect_system(a, messages, all_system ? covered : MIN_OF(covered, 1U), ret);
     for (size_t i = covered - 1; i-- > 0 && n < LOOK_BACK_MAX && !ret->earlier; n++) {
         const struct json *msg = &messages->items[i];
+        struct str role = json_string(json_get(msg, "role"));
 
-        user = user || is_role(msg, "user");
-        if (is_role(msg, "assistant") &&
-            (has_text(msg, "reasoning_content") || (has_text(msg, "content") && has_calls(msg)))) {
+        user = user || str_eq(role, STR("user"));
+        if (str_eq(role, STR("assistant")) &&
+            (has_text(msg, "reasoning_content") || (has_calls(msg) && has_text(msg, "content")))) {
             ret->earlier = msg;
             ret->user_between = user;
         }
@@ -398,6 +400,29 @@ static int split(const struct model *m, struct str whole, struct str more, struc
     return 0;
 }
 
+/* What has nothing new in it goes to s->a: the prompt before the last turn, and the chat up to that
+ * turn, which is the last of these messages. *prompt_ends: where the second begins. */
+static int render_known(const struct model *m, struct model_scratch *s, const struct standin_in *in,
+                        const struct rendering *upto, size_t *prompt_ends, struct err *e)
+{
+    struct rendering r = *upto;
+
+    if (standin_memo_find(s, in, upto, prompt_ends))
+        return 0;
+    buf_clear(&s->a);
+    r.n--;
+    r.generation_prompt = true;
+    if (model_text(m, &s->arena, &r, &s->a, e) != 0)
+        return -1;
+    *prompt_ends = s->a.len;
+    r.n++;
+    r.generation_prompt = false;
+    if (model_text(m, &s->arena, &r, &s->a, e) != 0)
+        return -1;
+    standin_memo_keep(s, *prompt_ends);
+    return 0;
+}
+
 /* -1 and e: the template refuses the chat, or does not show the turn. */
 int standin_render(const struct model *m, struct model_scratch *s, const struct standin_in *in,
                    struct standin *ret, struct err *e)
@@ -406,33 +431,25 @@ int standin_render(const struct model *m, struct model_scratch *s, const struct 
         &s->arena, (in->n_history + in->n_system + HEAD_MAX + 1 + in->n) * sizeof(*msgs));
     struct json small = standin_tools(&s->arena, m->mark);
     struct rendering r = {.messages = msgs, .kwargs = in->kwargs, .seconds = s->seconds};
-    size_t prompt_at;
+    size_t prompt_ends;
     uint32_t n;
 
     if (json_is(in->tools, JSON_ARRAY) && in->tools->n)
         r.tools = in->real_tools || in->history ? in->tools : &small;
     n = put_head(m, &s->arena, in, msgs);
-    r.n = n;
     msgs[n++] = copy_turn(m, &s->arena, in->last, TURN);
+    r.n = n;
+    if (render_known(m, s, in, &r, &prompt_ends, e) != 0)
+        return -1;
     for (uint32_t i = 0; i < in->n; i++)
         msgs[n++] = in->messages[i];
-
-    buf_clear(&s->a);
     buf_clear(&s->b);
-    r.generation_prompt = true;
-    if (model_text(m, &s->arena, &r, &s->a, e) != 0)
-        return -1;
-    prompt_at = s->a.len;
-    r.n++;
-    r.generation_prompt = false;
-    if (model_text(m, &s->arena, &r, &s->a, e) != 0)
-        return -1;
     r.n = n;
     r.generation_prompt = true;
     if (model_text(m, &s->arena, &r, &s->b, e) != 0)
         return -1;
-    return split(m, str_sub(buf_str(&s->a), prompt_at, s->a.len), buf_str(&s->b),
-                 str_sub(buf_str(&s->a), 0, prompt_at), ret, e);
+    return split(m, str_sub(buf_str(&s->a), prompt_ends, s->a.len), buf_str(&s->b),
+                 str_sub(buf_str(&s->a), 0, prompt_ends), ret, e);
 }
 
 /* Also refuses marks in the result. */

@@ -146,6 +146,7 @@ static void one(const struct model *m, struct model_scratch *s, const struct cha
     vec_done(&whole);
 }
 
+/* The second half with a scratch that keeps renderings, as workers have it. */
 static struct tally talk_with(const struct model *m, unsigned n, uint64_t seed)
 {
     struct model_scratch *s = model_scratch_new(m);
@@ -161,6 +162,8 @@ static struct tally talk_with(const struct model *m, unsigned n, uint64_t seed)
         struct chat chat = {0};
         size_t covered;
 
+        if (i == n / 2)
+            model_scratch_remember(s);
         chat.messages = talk_make(&r, &a, &o, &covered);
         chat.tools = o.tools ? talk_tools(&a) : NULL;
         one(m, s, &chat, covered, &t);
