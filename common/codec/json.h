@@ -71,6 +71,10 @@ static inline const struct json *json_get(const struct json *v, const char *key)
     return json_get_str(v, str_cstr(key)); /* the length of a literal is known here */
 }
 
+/* The same for n members in one go: ret[i] is what names[i] names. */
+void json_get_each(const struct json *v, const struct str *names, size_t n,
+                   const struct json **ret);
+
 static inline bool json_is(const struct json *v, enum json_kind kind)
 {
     return v && v->kind == kind;

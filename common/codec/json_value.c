@@ -8,20 +8,35 @@
 #include "common/codec/json.h"
 #include "common/codec/json_number.h"
 
+/* Most keys differ in their length or first byte. */
+static inline bool is_key(const struct json *k, struct str key)
+{
+    return k->n == key.len &&
+           (k->n == 0 || (k->text[0] == key.p[0] && memcmp(k->text, key.p, key.len) == 0));
+}
+
 /* NULL for what is no object, so that look-ups can be chained. */
 const struct json *json_get_str(const struct json *v, struct str key)
 {
     if (!json_is(v, JSON_OBJECT))
         return NULL;
-    for (size_t i = 0; i < v->n; i++) {
-        const struct json *k = &v->members[i].key;
-
-        /* Most keys differ in their length or first byte. */
-        if (k->n == key.len &&
-            (k->n == 0 || (k->text[0] == key.p[0] && memcmp(k->text, key.p, key.len) == 0)))
+    for (size_t i = 0; i < v->n; i++)
+        if (is_key(&v->members[i].key, key))
             return &v->members[i].value;
-    }
     return NULL;
+}
+
+/* Of members with equal keys the first counts. */
+void json_get_each(const struct json *v, const struct str *names, size_t n, const struct json **ret)
+{
+    for (size_t k = 0; k < n; k++)
+        ret[k] = NULL;
+    for (size_t i = 0; json_is(v, JSON_OBJECT) && i < v->n; i++)
+        for (size_t k = 0; k < n; k++)
+            if (!ret[k] && is_key(&v->members[i].key, names[k])) {
+                ret[k] = &v->members[i].value;
+                break;
+            }
 }
 
 int json_to_i64(const struct json *v, int64_t *ret)

@@ -119,9 +119,8 @@ static bool only_text_parts(const struct json *list)
 }
 
 /* The message's text: content as one string (lists joined), borrowed or in the arena. */
-static struct str message_text(const struct json *json, struct arena *a)
+static struct str message_text(const struct json *c, struct arena *a)
 {
-    const struct json *c = json_get(json, "content");
     size_t n = 0;
     char *out;
 
@@ -157,11 +156,15 @@ static bool is_blank(struct str s)
 void message_read(struct message *m, const struct json *json, const struct matcher *mt,
                   struct arena *a)
 {
-    const struct json *content = json_get(json, "content");
-    const struct json *calls = json_get(json, "tool_calls");
+    static const struct str names[] = {STR_LIT("role"), STR_LIT("content"), STR_LIT("tool_calls"),
+                                       STR_LIT("name"), STR_LIT("reasoning_content")};
+    const struct json *at[ARRAY_LEN(names)], *content, *calls;
     bool canonical = mt->kind == MATCHER_CANONICAL;
 
-    *m = (struct message){.json = json, .role = json_string(json_get(json, "role"))};
+    json_get_each(json, names, ARRAY_LEN(names), at);
+    content = at[1];
+    calls = at[2];
+    *m = (struct message){.json = json, .role = json_string(at[0])};
     if (!m->role.p)
         m->role = STR("");
     m->reasoning = m->name = m->content = STR("");
@@ -170,14 +173,14 @@ void message_read(struct message *m, const struct json *json, const struct match
     if (json_is(content, JSON_ARRAY) && (!canonical || !only_text_parts(content)))
         m->list = content->n ? list_leaves(content, mt, a) : NULL;
     else
-        m->content = leaf(message_text(json, a), mt, a);
+        m->content = leaf(message_text(content, a), mt, a);
     if (canonical) {
         if (m->calls && is_blank(m->content))
             m->content = STR("");
         if (!str_eq_c(m->role, "assistant"))
-            m->name = leaf(json_string(json_get(json, "name")), mt, a);
+            m->name = leaf(json_string(at[3]), mt, a);
     } else if (mt->kind != MATCHER_ROLE_CONTENT_ONLY) {
-        m->reasoning = leaf(json_string(json_get(json, "reasoning_content")), mt, a);
+        m->reasoning = leaf(json_string(at[4]), mt, a);
     }
 }
 

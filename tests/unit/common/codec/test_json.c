@@ -214,6 +214,27 @@ TEST(json, accessors_take_anything)
     arena_done(&a);
 }
 
+TEST(json, several_members_in_one_go_are_those_of_one_by_one)
+{
+    static const char *const texts[] = {
+        "{\"b\": 1, \"a\": 2, \"b\": 3, \"bb\": 4, \"\": 5, \"c\": null}", "{}", "[1]", "\"a\"",
+        "null"};
+    static const struct str names[] = {STR_LIT("a"), STR_LIT("b"), STR_LIT("c"), STR_LIT("d"),
+                                       STR_LIT("")};
+    const struct json *v, *at[ARRAY_LEN(names)];
+    struct arena a = {0};
+
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        cr_assert_eq(json_parse(&a, str_cstr(texts[i]), &v, NULL), 0);
+        json_get_each(v, names, ARRAY_LEN(names), at);
+        for (size_t k = 0; k < ARRAY_LEN(names); k++)
+            cr_expect_eq(at[k], json_get_str(v, names[k]), "%s: %s", texts[i], names[k].p);
+    }
+    json_get_each(NULL, names, ARRAY_LEN(names), at);
+    cr_expect_null(at[0]);
+    arena_done(&a);
+}
+
 TEST(json, integers)
 {
     static const struct {
