@@ -20,9 +20,12 @@ const struct added_token *added_by_content(const struct added *a, struct str con
 
 const struct added_token *added_by_id(const struct added *a, int32_t id)
 {
-    if (id < 0 || (size_t)id >= a->id_count || !a->by_id[id])
+    int32_t at;
+
+    if (id < 0 || (size_t)id < a->id_first || (size_t)id >= a->id_count)
         return NULL;
-    return &a->list.at[a->by_id[id] - 1];
+    at = a->by_id[(size_t)id - a->id_first];
+    return at ? &a->list.at[at - 1] : NULL;
 }
 
 static bool same_entry(const struct added_token *x, const struct added_token *y)
@@ -94,9 +97,12 @@ static void index_ids(struct added *a, const struct map *specials)
         a->list.at[i].special = map_get(specials, a->list.at[i].content) != NULL;
     }
     a->id_count = (size_t)(a->top + 1);
-    a->by_id = mem_calloc(a->id_count + 1, sizeof(*a->by_id));
+    a->id_first = a->id_count;
     for (size_t i = 0; i < a->list.n; i++)
-        a->by_id[a->list.at[i].id] = (int32_t)i + 1;
+        a->id_first = MIN_OF(a->id_first, (size_t)a->list.at[i].id);
+    a->by_id = mem_calloc(a->id_count - a->id_first + 1, sizeof(*a->by_id));
+    for (size_t i = 0; i < a->list.n; i++)
+        a->by_id[(size_t)a->list.at[i].id - a->id_first] = (int32_t)i + 1;
 }
 
 /* Entries without content are skipped, and so are repeated equal ones, which would not take an

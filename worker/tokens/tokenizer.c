@@ -62,14 +62,17 @@ struct str tokenizer_piece(const struct tokenizer *t, int32_t id)
     return added ? added->content : vocab_piece(&t->vocab, id);
 }
 
-/* The bytes of the token where they are known, else the piece as the file writes it. */
+/* The bytes of the token where they are known, else the piece as the file writes it. Only an empty
+ * text leaves open whether there is such a token. */
 struct str tokenizer_text(const struct tokenizer *t, int32_t id)
 {
-    struct str piece = tokenizer_piece(t, id);
+    struct str piece;
 
-    if (!piece.p || !t->texts_at)
-        return piece;
-    return str_of(t->texts.p + t->texts_at[id], t->texts_at[id + 1] - t->texts_at[id]);
+    if (t->texts_at && id >= 0 && (size_t)id < t->vocab_size &&
+        t->texts_at[id] < t->texts_at[id + 1])
+        return str_of(t->texts.p + t->texts_at[id], t->texts_at[id + 1] - t->texts_at[id]);
+    piece = tokenizer_piece(t, id);
+    return piece.p && t->texts_at ? STR("") : piece;
 }
 
 size_t tokenizer_vocab_size(const struct tokenizer *t)
