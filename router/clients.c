@@ -274,6 +274,12 @@ static void too_slow(struct conn *c)
     bool waits_for_body = c->state == CONN_RELAY && !conn_answered(c) && !c->up.done;
 
     c->late = false;
+    if (waits_for_body && c->gathers) {
+        conn_gather(c, false);
+        c->body_trickles = c->readable =
+            true; /* what has come is looked for before anybody is late */
+        return;
+    }
     if (!partial_head && !waits_for_body) {
         conn_close(c);
         return;

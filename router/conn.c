@@ -18,7 +18,7 @@
 #include "router/reply.h"
 #include "router/upstreams.h"
 
-enum { LINGER_MS = 2000 };
+enum { LINGER_MS = 2000, GATHER_BYTES = 256 * 1024 };
 
 /* ------------------------------------------------------------------ states */
 
@@ -162,9 +162,19 @@ static void free_conn(struct loop_task *t)
     free(CONTAINER_OF(t, struct conn, task));
 }
 
+/* A kernel that refuses wakes us for every byte. */
+void conn_gather(struct conn *c, bool on)
+{
+    int bytes = on ? GATHER_BYTES : 1;
+
+    if (c->gathers != on && setsockopt(c->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)) == 0)
+        c->gathers = on;
+}
+
 /* Gives back what an exchange has: link, pipe, parked bytes, counts. */
 static void end_exchange(struct conn *c)
 {
+    conn_gather(c, false);
     conn_forget_body(c);
     c->over_budget = NULL;
     if (c->link != NULL)

@@ -81,6 +81,7 @@ struct conn {
     struct buf in;  /* bytes of the client behind the current request, or a part of a head */
     size_t in_seen; /* of them, looked at by the head parser */
     bool readable;  /* an edge said so and no EAGAIN since */
+    bool gathers;   /* edges come only when there are many bytes (conn_gather) */
     bool hup;       /* the client will send no more, or is gone */
     bool late;      /* the deadline has passed */
     struct caller *address;
@@ -92,6 +93,7 @@ struct conn {
     uint64_t body_seen_ms;     /* then */
     uint64_t body_left_ms;     /* and what was left */
     bool body_waits;           /* its bytes are what we wait for */
+    bool body_trickles;        /* it came too slowly to wait for many bytes at once */
     const char *over_budget;   /* it is to be refused for this setting; or NULL */
 
     /* the request */
@@ -131,6 +133,11 @@ static inline bool conn_answered(const struct conn *c)
 
 /* Closes both sides at once. The memory stays valid until the end of the turn. */
 void conn_close(struct conn *c);
+
+/* Whether the client's socket is to tell of bytes only when there are very many, or none to come:
+ * for long bodies, where each wake-up costs more than reading some pages. Fewer lie there unseen
+ * meanwhile. Ends with the exchange. */
+void conn_gather(struct conn *c, bool on);
 
 /* The connection goes on in the next turn (hub->run). */
 void conn_again(struct conn *c);

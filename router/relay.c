@@ -99,7 +99,7 @@ int relay_start(struct conn *c, int upstream, struct str body, struct err *e)
     c->down.done = false;
     conn_no_deadline(c);
     c->body_left_ms = (uint64_t)c->hub->config->body_timeout_ms;
-    c->body_waits = false;
+    c->body_waits = c->body_trickles = false;
     c->body_fresh_bytes = 0;
     if (!c->up.done)
         bodies_take(c, body.len);

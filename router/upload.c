@@ -17,7 +17,8 @@
 
 enum {
     SPLICE_MIN = 256 * 1024, /* shorter rests are copied */
-    SPLICE_BYTES = 1 << 20
+    SPLICE_BYTES = 1 << 20,
+    GATHER_MIN = 1 << 20 /* of so long a rest many bytes are awaited at once */
 };
 
 /* The worker takes no more bytes. Its answer may be waiting nevertheless. */
@@ -173,6 +174,7 @@ static enum verdict splice_in(struct conn *c, size_t *budget)
     c->piped_bytes = (size_t)n;
     c->up.left_bytes -= (size_t)n;
     c->up.done = c->up.left_bytes == 0;
+    conn_gather(c, c->up.left_bytes >= GATHER_MIN && !c->body_trickles);
     bodies_take(c, (size_t)n);
     *budget -= (size_t)n < *budget ? (size_t)n : *budget;
     metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_UP, 0, (uint64_t)n);

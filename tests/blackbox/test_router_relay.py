@@ -1,5 +1,6 @@
 """How the router treats bodies, slow and leaving peers, dying workers and limits: a real router
 over recording workers."""
+import contextlib
 import hashlib
 import json
 import os
@@ -590,6 +591,49 @@ def test_body_that_stalls(bench):
     router = bench.router("--body-timeout", "300ms")
     with Client(router) as c:
         c.send(POST + b"Content-Length: 10\r\n\r\nabc")
+        assert c.answer()[0] == 408
+        assert c.ended()
+    assert worker.wait(lambda: not worker.connections)
+    assert worker.requests == []
+
+
+def test_long_body_that_comes_slowly_is_whole(bench):
+    """The kernel is asked to wake the router for many bytes of a long body at once (conn_gather). Here they come more slowly
+    than --body-timeout waits for so many, but steadily."""
+    worker = bench.worker()
+    router = bench.router("--body-timeout", "300ms", "--min-body-rate", "10000")
+    body = os.urandom(3 * MB)
+    quick, slow = body[:3 * MB // 2], body[3 * MB // 2:3 * MB // 2 + 200_000]
+    with Client(router) as c:
+        c.send(POST + b"Content-Length: %d\r\n\r\n" % len(body) + quick)
+        for at in range(0, len(slow), 20_000):
+            pause(0.1, "a client's pace")
+            c.send(slow[at:at + 20_000])
+        c.send(body[len(quick) + len(slow):])
+        assert c.answer()[0] == 200
+        assert c.ask("POST", PATH, b"next")[0] == 200
+    assert [hashlib.sha256(r.body).digest() for r in worker.requests] == [hashlib.sha256(b).digest() for b in (body, b"next")]
+
+
+@pytest.mark.parametrize("more", [b"", b"a"])
+def test_long_body_that_stalls(bench, more):
+    """Nothing more comes of it, or a byte now and then, which is less than --min-body-rate."""
+    worker = bench.worker()
+    router = bench.router("--body-timeout", "300ms", "--min-body-rate", "10000")
+    with Client(router) as c:
+        c.send(POST + b"Content-Length: %d\r\n\r\n" % (3 * MB) + bytes(3 * MB // 2))
+
+        def refused():
+            if more:
+                with contextlib.suppress(OSError):
+                    c.send(more)
+            c.sock.settimeout(0.05)
+            with contextlib.suppress(TimeoutError):
+                c.reader.fill()
+            return c.reader.data
+
+        assert wait_until(refused, 10)
+        c.sock.settimeout(5)
         assert c.answer()[0] == 408
         assert c.ended()
     assert worker.wait(lambda: not worker.connections)
