@@ -95,8 +95,7 @@ static enum verdict link_lied(struct conn *c, struct err *e)
 static void answer_complete(struct conn *c)
 {
     struct link *link = c->link;
-    bool asked =
-        c->up.done && c->upload == UPLOAD_FLOWS && !flow_parked(&c->up) && c->piped_bytes == 0;
+    bool asked = c->up.done && c->upload == UPLOAD_FLOWS && !flow_parked(&c->up);
 
     if (c->confirms && flow_parked(&c->down))
         return;
@@ -250,6 +249,44 @@ static enum verdict read_down(struct conn *c, size_t *budget, struct err *e)
     return conn_answered(c) ? feed_body(c, in, e) : feed_head(c, in, e);
 }
 
+/* Only where nothing is parked and a long rest is known. */
+static bool may_splice(struct conn *c)
+{
+    if (!conn_answered(c) || c->down.body != HTTP1_LENGTH || !c->link->unix_socket ||
+        c->partial.len > 0)
+        return false;
+    if (c->down.pipe[0] >= 0)
+        return true;
+    return c->down.left_bytes >= FLOW_SPLICE_MIN && hub_take_pipe(c->hub, c->down.pipe) == 0;
+}
+
+/* Whether the worker has sent nothing behind the answer, nor its end. */
+static bool is_quiet(struct link *link)
+{
+    char byte;
+
+    link->readable = recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN;
+    return !link->readable;
+}
+
+/* Moves a part of a long body without copying it through user space. */
+static enum verdict splice_down(struct conn *c, size_t *budget, struct err *e)
+{
+    ssize_t n = flow_splice(&c->down, c->link->fd, c->down.window_bytes);
+
+    if (n < 0 && errno == EAGAIN) {
+        c->link->readable = false;
+        return VERDICT_MORE;
+    }
+    if (n <= 0)
+        return link_ended(c, n == 0 ? 0 : errno, e);
+    if (c->down.done && !is_quiet(c->link))
+        c->link->keeps = false; /* unasked bytes */
+    *budget -= (size_t)n < *budget ? (size_t)n : *budget;
+    metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_DOWN, 0, (uint64_t)n);
+    return VERDICT_MORE; /* answer_pump gives it on */
+}
+
 /* What the client did not take before goes first. MORE: it has all of it. */
 static enum verdict flush_down(struct conn *c)
 {
@@ -278,7 +315,7 @@ enum verdict answer_pump(struct conn *c, size_t *budget, struct err *e)
         }
         if (c->link == NULL || c->link->state != LINK_OPEN || !c->link->readable || *budget == 0)
             return VERDICT_WAIT;
-        v = read_down(c, budget, e);
+        v = may_splice(c) ? splice_down(c, budget, e) : read_down(c, budget, e);
         if (v == VERDICT_MORE)
             v = flush_down(c);
     }

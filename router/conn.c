@@ -48,8 +48,8 @@ static void check_conn(const struct conn *c)
         check_exchange(c);
     else
         check_rest(c);
-    if (c->piped_bytes > 0) /* there is a pipe, and a worker at its end */
-        CHECK(c->pipe[0] >= 0 && c->link);
+    if (c->up.piped_bytes > 0) /* there is a worker at the pipe's end */
+        CHECK(c->link);
     CHECK(c->replay.len == 0 || !conn_answered(c)); /* kept for a second try only */
 }
 #else
@@ -133,7 +133,8 @@ struct conn *conn_open(struct hub *h, int fd, struct str address, loop_io_fn on_
 
     c->hub = h;
     c->fd = fd;
-    c->pipe[0] = c->pipe[1] = -1;
+    flow_init(&c->up);
+    flow_init(&c->down);
     c->deadline_ms = UINT64_MAX;
     list_prepend(&h->conns, &c->item);
     h->conn_count++;
@@ -171,6 +172,13 @@ void conn_gather(struct conn *c, bool on)
         c->gathers = on;
 }
 
+static void put_pipe(struct hub *h, struct flow *f)
+{
+    if (f->pipe[0] >= 0)
+        hub_put_pipe(h, f->pipe, f->piped_bytes == 0);
+    f->piped_bytes = 0;
+}
+
 /* Gives back what an exchange has: link, pipe, parked bytes, counts. */
 static void end_exchange(struct conn *c)
 {
@@ -180,9 +188,8 @@ static void end_exchange(struct conn *c)
     if (c->link != NULL)
         link_close(c->link);
     c->link = NULL;
-    if (c->pipe[0] >= 0)
-        hub_put_pipe(c->hub, c->pipe, c->piped_bytes == 0);
-    c->piped_bytes = 0;
+    put_pipe(c->hub, &c->up);
+    put_pipe(c->hub, &c->down);
     buf_done(&c->replay);
     buf_done(&c->partial);
 }

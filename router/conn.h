@@ -109,11 +109,9 @@ struct conn {
     struct flow up, down;
     struct buf replay;  /* the request as sent so far, while it may be sent again; or empty */
     struct buf partial; /* of the worker: a part of its head, or of a size line */
-    int pipe[2];        /* of a spliced upload, -1: none */
-    size_t piped_bytes;
-    unsigned tries; /* upstreams that refused */
-    bool resent;    /* sent a second time */
-    bool confirms;  /* the worker is to be told when the client has the answer */
+    unsigned tries;     /* upstreams that refused */
+    bool resent;        /* sent a second time */
+    bool confirms;      /* the worker is to be told when the client has the answer */
     int status;
 };
 

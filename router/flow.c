@@ -10,6 +10,7 @@
 #include "router/flow.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include "common/base/check.h"
@@ -20,6 +21,11 @@ enum {
     TRUSTED_BYTES = 512 * 1024,
     TOGETHER_MAX = 4096
 };
+
+void flow_init(struct flow *f)
+{
+    *f = (struct flow){.pipe = {-1, -1}};
+}
 
 /* A new body in this direction. */
 void flow_begin(struct flow *f, enum http1_body body, uint64_t length)
@@ -153,13 +159,37 @@ int flow_write(struct flow *f, int fd, struct iovec *iov, int n, bool *ret_taken
     return 0;
 }
 
-/* Parked bytes first. */
+/* What lies in the pipe. As flow_flush. */
+static int flush_pipe(struct flow *f, int fd, bool *ret_taken)
+{
+    size_t had = f->piped_bytes;
+
+    while (f->piped_bytes > 0) {
+        ssize_t n =
+            splice(f->pipe[0], NULL, fd, NULL, f->piped_bytes, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            break;
+        if (n <= 0)
+            return -1;
+        f->piped_bytes -= (size_t)n;
+    }
+    *ret_taken = f->piped_bytes == 0;
+    adapt_window(f, had - f->piped_bytes, *ret_taken);
+    return 0;
+}
+
+/* Nothing is parked beside what lies in the pipe. */
 int flow_flush(struct flow *f, int fd, bool *ret_taken)
 {
     size_t left = f->parked.len - f->parked_at;
     ssize_t r;
 
     *ret_taken = true;
+    if (f->piped_bytes > 0)
+        return flush_pipe(f, fd, ret_taken);
     if (left == 0)
         return 0;
     do
@@ -173,4 +203,21 @@ int flow_flush(struct flow *f, int fd, bool *ret_taken)
     if (*ret_taken)
         flow_clear(f);
     return 0;
+}
+
+ssize_t flow_splice(struct flow *f, int fd, size_t most)
+{
+    size_t want = f->left_bytes < most ? (size_t)f->left_bytes : most;
+    ssize_t n;
+
+    CHECK(f->body == HTTP1_LENGTH && !flow_parked(f) && want > 0);
+    do
+        n = splice(fd, NULL, f->pipe[1], NULL, want, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    while (n < 0 && errno == EINTR);
+    if (n <= 0)
+        return n;
+    f->piped_bytes = (size_t)n;
+    f->left_bytes -= (size_t)n;
+    f->done = f->left_bytes == 0;
+    return n;
 }

@@ -4,6 +4,9 @@
  * scratch, scanned and written at once; only what the sink does not take is parked here, and then
  * the source is not read before it is gone. So a direction holds at most one read (its window),
  * which shrinks when the sink is slow and grows again when it takes all.
+ *
+ * Long bodies of known length between a Unix socket and another one pass through a pipe instead,
+ * uncopied (flow_splice). What the sink refuses of them stays in the pipe.
  */
 #ifndef RG_ROUTER_FLOW_H
 #define RG_ROUTER_FLOW_H
@@ -24,19 +27,27 @@ struct flow {
     size_t parked_at;    /* bytes of parked that are already written */
     size_t window_bytes; /* of the next read */
     size_t taken_bytes;  /* by the sink since it last refused some */
+    int pipe[2];         /* the hub's (hub_take_pipe), -1: none */
+    size_t piped_bytes;  /* that lie in it */
     bool done;           /* the source has given everything */
     bool strip;          /* chunked, for a sink that does not know it: pass the payload only */
 };
 
-/* A new body; parked bytes stay. */
+enum { FLOW_SPLICE_MIN = 256 * 1024 }; /* shorter rests are copied */
+
+/* Of a connection: nothing flows, there is no pipe. */
+void flow_init(struct flow *f);
+
+/* A new body; parked bytes stay, and so does the pipe. */
 void flow_begin(struct flow *f, enum http1_body body, uint64_t length);
 
-/* Everything back; memory too. */
+/* Parked memory back; what lies in the pipe stays there. */
 void flow_clear(struct flow *f);
 
+/* Whether bytes wait for the sink. */
 static inline bool flow_parked(const struct flow *f)
 {
-    return f->parked.len > f->parked_at;
+    return f->parked.len > f->parked_at || f->piped_bytes > 0;
 }
 
 /* Takes *ret_used bytes of the body off `in`: the first *ret_pass go on, the others are dropped.
@@ -52,5 +63,10 @@ void flow_park(struct flow *f, const struct iovec *iov, int n);
 
 /* Writes what is parked. As flow_write. */
 int flow_flush(struct flow *f, int fd, bool *ret_taken);
+
+/* Takes at most `most` bytes of a body of known length from fd into the pipe, which must be there
+ * and empty; flow_flush gives them on. Returns how many, sets done with the last; 0: the source has
+ * ended; -1 with errno. */
+ssize_t flow_splice(struct flow *f, int fd, size_t most);
 
 #endif

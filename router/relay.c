@@ -142,8 +142,7 @@ static enum verdict send_again(struct conn *c, struct err *e)
 static void set_deadline(struct conn *c)
 {
     const struct config *config = c->hub->config;
-    bool waits =
-        !c->up.done && c->upload == UPLOAD_FLOWS && !flow_parked(&c->up) && c->piped_bytes == 0;
+    bool waits = !c->up.done && c->upload == UPLOAD_FLOWS && !flow_parked(&c->up);
     uint64_t body_ms = waits ? bodies_patience_ms(c) : 0;
 
     c->body_waits = waits;

@@ -16,7 +16,6 @@
 #include "router/upstreams.h"
 
 enum {
-    SPLICE_MIN = 256 * 1024, /* shorter rests are copied */
     SPLICE_BYTES = 1 << 20,
     GATHER_MIN = 1 << 20 /* of so long a rest many bytes are awaited at once */
 };
@@ -134,52 +133,22 @@ static enum verdict read_up(struct conn *c, size_t *budget, struct err *e)
     return v;
 }
 
-/* From the pipe into the worker's socket. Returns whether the pipe is empty. */
-static bool splice_out(struct conn *c)
-{
-    while (c->piped_bytes > 0) {
-        ssize_t n = splice(c->pipe[0], NULL, c->link->fd, NULL, c->piped_bytes,
-                           SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN) {
-            link_want_out(c->link, true);
-            return false;
-        }
-        if (n <= 0) {
-            up_broke(c);
-            return false;
-        }
-        c->piped_bytes -= (size_t)n;
-    }
-    return true;
-}
-
 /* Moves a part of a long Content-Length body without copying it through user space. */
 static enum verdict splice_in(struct conn *c, size_t *budget)
 {
-    size_t want = c->up.left_bytes < SPLICE_BYTES ? (size_t)c->up.left_bytes : SPLICE_BYTES;
-    ssize_t n;
+    ssize_t n = flow_splice(&c->up, c->fd, SPLICE_BYTES);
 
-    do
-        n = splice(c->fd, NULL, c->pipe[1], NULL, want, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
-    while (n < 0 && errno == EINTR);
     if (n < 0 && errno == EAGAIN) {
         c->readable = false;
         return VERDICT_MORE;
     }
     if (n <= 0)
         return VERDICT_CLOSE; /* the client is gone */
-    c->piped_bytes = (size_t)n;
-    c->up.left_bytes -= (size_t)n;
-    c->up.done = c->up.left_bytes == 0;
     conn_gather(c, c->up.left_bytes >= GATHER_MIN && !c->body_trickles);
     bodies_take(c, (size_t)n);
     *budget -= (size_t)n < *budget ? (size_t)n : *budget;
     metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_UP, 0, (uint64_t)n);
-    (void)splice_out(c);
-    return VERDICT_MORE;
+    return VERDICT_MORE; /* upload_pump gives it on */
 }
 
 /* Only where nothing is parked and a long rest is known. */
@@ -187,9 +156,9 @@ static bool may_splice(struct conn *c)
 {
     if (c->up.body != HTTP1_LENGTH || !c->link->unix_socket || c->in.len > 0)
         return false;
-    if (c->pipe[0] >= 0)
+    if (c->up.pipe[0] >= 0)
         return true;
-    return c->up.left_bytes >= SPLICE_MIN && hub_take_pipe(c->hub, c->pipe) == 0;
+    return c->up.left_bytes >= FLOW_SPLICE_MIN && hub_take_pipe(c->hub, c->up.pipe) == 0;
 }
 
 /* What was refused before goes first. Returns whether the worker is ready for more. */
@@ -197,8 +166,6 @@ static bool flush_up(struct conn *c)
 {
     bool taken;
 
-    if (c->piped_bytes > 0)
-        return splice_out(c);
     if (!flow_parked(&c->up))
         return true;
     if (flow_flush(&c->up, c->link->fd, &taken) != 0) {

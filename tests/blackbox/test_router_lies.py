@@ -39,6 +39,7 @@ LIES = {
     "a head without end": OK + b"X-A: " + b"a" * (2 << 20),
     "many lines": OK + b"X-A: a\r\n" * 200_000,
     "another answer behind": OK + b"Content-Length: 2\r\n\r\nok" + FORGED,
+    "another answer behind a long one": OK + b"Content-Length: 3000000\r\n\r\n" + bytes(3_000_000) + FORGED,
     "a body where none may be": b"HTTP/1.1 204 No Content\r\n\r\n" + FORGED,
     "a body that was not modified": b"HTTP/1.1 304 Not Modified\r\nContent-Length: 6\r\n\r\n" + FORGED,
     "another protocol from here on": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n" + FORGED,

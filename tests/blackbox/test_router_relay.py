@@ -236,6 +236,32 @@ def test_upload_backpressure(pair):
     assert digest == [hashlib.sha256(block * 128).digest()]
 
 
+@pytest.mark.parametrize("how", ["closes", "dies"])
+def test_long_answer_that_breaks_off_is_not_whole(pair, how):
+    """What came of it passes through a pipe; its end must not look like one."""
+    router, worker = pair
+    worker.reset()
+    part = pattern(MB)
+
+    def half(conn, _request):
+        conn.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (3 * MB) + part)
+        if how == "dies":
+            reset(conn)
+        else:
+            conn.close()
+
+    worker.handler = half
+    with router.connect(10) as sock:
+        sock.sendall(POST + b"Content-Length: 0\r\n\r\n")
+        heard = read_all(sock)
+    body = heard[heard.index(b"\r\n\r\n") + 4:]
+    assert part.startswith(body) and len(body) <= MB
+    assert how == "dies" or len(body) == MB, "all that came is handed on"
+    worker.reset()
+    with Client(router) as c:
+        assert c.ask("GET", PATH)[0] == 200
+
+
 def test_download_backpressure(pair):
     """A client that does not read stops the worker."""
     router, worker = pair

@@ -1,5 +1,6 @@
 #include "router/flow.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -77,6 +78,48 @@ TEST(flow, a_slow_sink_gets_small_reads_and_a_proven_one_large_ones)
     close(fd[0]);
     close(fd[1]);
     flow_clear(&f);
+}
+
+TEST(flow, a_spliced_body_arrives_in_order_and_ends_where_its_length_says)
+{
+    enum { N = 3 << 20, BEHIND = 100 };
+    struct flow f;
+    char *data = malloc(N + BEHIND), *got = malloc(N + BEHIND);
+    size_t sent = 0, at = 0;
+    int source[2], sink[2];
+    bool taken = true, refused = false;
+
+    for (size_t i = 0; i < N + BEHIND; i++)
+        data[i] = (char)(i * 2654435761u >> 24);
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, source), 0);
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sink), 0);
+    flow_init(&f);
+    cr_assert_eq(pipe2(f.pipe, O_NONBLOCK | O_CLOEXEC), 0);
+    flow_begin(&f, HTTP1_LENGTH, N);
+    while (at < N) {
+        ssize_t n = sent < N + BEHIND ? write(source[1], data + sent, N + BEHIND - sent) : 0;
+
+        sent += n > 0 ? (size_t)n : 0;
+        if (!flow_parked(&f) && !f.done)
+            cr_assert(flow_splice(&f, source[0], 100000) > 0);
+        cr_assert_eq(flow_flush(&f, sink[0], &taken), 0);
+        refused = refused || !taken;
+        cr_assert_eq(taken, !flow_parked(&f));
+        if (refused) { /* the sink takes nothing until it has refused something */
+            n = read(sink[1], got + at, 30000);
+            at += n > 0 ? (size_t)n : 0;
+        }
+    }
+    cr_assert(f.done && f.left_bytes == 0 && !flow_parked(&f));
+    cr_assert_eq(memcmp(data, got, N), 0);
+    cr_assert_eq(read(source[0], got, N), BEHIND, "what stands behind the body is left there");
+    for (int i = 0; i < 2; i++) {
+        close(source[i]);
+        close(sink[i]);
+        close(f.pipe[i]);
+    }
+    free(data);
+    free(got);
 }
 
 TEST(flow, bodies_end_where_their_framing_says)
