@@ -18,7 +18,11 @@
 #include "router/reply.h"
 #include "router/upstreams.h"
 
-enum { LINGER_MS = 2000, GATHER_BYTES = 256 * 1024 };
+enum {
+    LINGER_MS = 2000,
+    GATHER_BYTES = 1 << 20,
+    GATHERERS_MAX = 64 /* connections of a router: what lies unseen in sockets stays bounded */
+};
 
 /* ------------------------------------------------------------------ states */
 
@@ -168,8 +172,12 @@ void conn_gather(struct conn *c, bool on)
 {
     int bytes = on ? GATHER_BYTES : 1;
 
-    if (c->gathers != on && setsockopt(c->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)) == 0)
-        c->gathers = on;
+    if (c->gathers == on || (on && c->hub->gatherers >= GATHERERS_MAX))
+        return;
+    if (setsockopt(c->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)) != 0 && on)
+        return;
+    c->gathers = on;
+    c->hub->gatherers += on ? 1 : -1;
 }
 
 static void put_pipe(struct hub *h, struct flow *f)

@@ -17,7 +17,7 @@
 
 enum {
     SPLICE_BYTES = 1 << 20,
-    GATHER_MIN = 1 << 20 /* of so long a rest many bytes are awaited at once */
+    GATHER_MIN = 3 << 19 /* of so long a rest many bytes are awaited at once */
 };
 
 /* The worker takes no more bytes. Its answer may be waiting nevertheless. */
