@@ -12,6 +12,7 @@ _spec = importlib.util.spec_from_file_location("blackbox_fixtures", BLACKBOX / "
 _fixtures = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_fixtures)
 start, stub, shared, hygiene = _fixtures.start, _fixtures.stub, _fixtures.shared, _fixtures.hygiene
+pytest_collection_finish = _fixtures.pytest_collection_finish
 
 
 def pytest_configure(config):

@@ -27,6 +27,12 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.module.__name__ not in long)
 
 
+def pytest_collection_finish():
+    """The collection's own objects live to the end: the garbage of a test is sought without a walk through them all."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def start():
     """start(workers=2, ...) -> a serving Gateway."""

@@ -11,6 +11,7 @@ spec = importlib.util.spec_from_file_location("blackbox_conftest", ROOT / "tests
 blackbox = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(blackbox)
 hygiene, start = blackbox.hygiene, blackbox.start
+pytest_collection_finish = blackbox.pytest_collection_finish
 
 
 def pytest_configure(config):
