@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""clang-tidy of the files given, as build/dev compiles them; a file whose preprocessed text was clean
+"""clang-tidy of the files given, as build/check lists them (scripts/check); a file whose preprocessed text was clean
 under the same .clang-tidy is not looked at again (build/tidy-cache). Prints only findings."""
 import hashlib
 import json
@@ -28,12 +28,12 @@ def preprocessed(command):
 def look(path, commands, rules):
     command = commands.get(os.path.abspath(path))
     if command is None:
-        return f"{path}: not in build/dev/compile_commands.json (cmake --preset dev)"
+        return f"{path}: not in build/check/compile_commands.json"
     source = open(path, "rb").read()
     mark = f"{CACHE}/{hashlib.sha256(rules + source + preprocessed(command)).hexdigest()}"
     if os.path.exists(mark):
         return None
-    done = subprocess.run(["clang-tidy", "--quiet", "-p", "build/dev", path,
+    done = subprocess.run(["clang-tidy", "--quiet", "-p", "build/check", path,
                            "--extra-arg=-Wno-unknown-warning-option"], text=True, capture_output=True,
                           check=False)
     found = [line for line in done.stdout.split("\n") if "error:" in line or "warning:" in line]
@@ -46,7 +46,7 @@ def look(path, commands, rules):
 def main():
     os.makedirs(CACHE, exist_ok=True)
     commands = {os.path.abspath(os.path.join(c["directory"], c["file"])): c
-                for c in json.load(open("build/dev/compile_commands.json"))}
+                for c in json.load(open("build/check/compile_commands.json"))}
     rules = open(".clang-tidy", "rb").read()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = [f for f in pool.map(lambda p: look(p, commands, rules), sys.argv[1:]) if f]

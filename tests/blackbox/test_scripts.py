@@ -136,6 +136,24 @@ def test_unequal_nodes_of_one_array_have_ids_of_their_own(tmp_path):
     assert [len(r) for r in ranges] == [4, 128, 2, 256, 64]
 
 
+# --- beside the tests ---
+
+def test_what_runs_beside_others_stands_behind_them_and_ends_as_its_command():
+    """Its own session, for the kernel may share the processor out by sessions."""
+    done = subprocess.run([g.ROOT / "scripts/beside", "bash", "-c", "chrt -p $$; nice; ps -o sid= -p $$; echo $$; exit 7"],
+                          capture_output=True, text=True, check=False)
+    policy, _, niceness, session, pid = done.stdout.splitlines()
+    assert done.returncode == 7 and policy.endswith("SCHED_IDLE") and niceness == "19" and session.strip() == pid, done.stdout
+
+
+def test_what_runs_beside_others_ends_with_its_session(tmp_path):
+    """As .ci/run and scripts/test end it: all that it has started, by the id that they know."""
+    script = f"{g.ROOT}/scripts/beside bash -c 'sleep 600 & echo $! >{tmp_path}/pid; wait' & " \
+        f"until [ -s {tmp_path}/pid ]; do sleep 0.02; done; kill -- -$!"
+    subprocess.run(["bash", "-c", script], timeout=60, check=True)
+    g.wait_until(lambda: not g.alive(int((tmp_path / "pid").read_text())), what="what it has started ends")
+
+
 # --- what the tests of a run come to ---
 
 LOG = """[SKIP] template::shared_units_equal_jinja2: ../shared/data/corpus/jinja_units.jsonl is not there
