@@ -1,5 +1,6 @@
 """Several large answers of a call go into the journal a part at a time, before their commit: they are whole after kill -9, in a
 fork, in a snapshot and below a ceiling of memory, and of a call that died among its parts nothing is left."""
+import functools
 import json
 import os
 
@@ -14,11 +15,16 @@ from test_turn_recovery import kill_worker, kinds, records
 ASK = {"n": 24, "max_tokens": 50_000, "logprobs": True}
 
 
+@functools.cache
+def texts():
+    return json.dumps([f"{i} " + "".join(chr(97 + (i * k + k // 7) % 26) for k in range(9000)) for i in range(80)])
+
+
 @pytest.fixture
 def large(tmp_path):
     """Settings of an engine that answers with 9 KB, each time others."""
     script = tmp_path / "answers.json"
-    script.write_text(json.dumps([f"{i} " + "".join(chr(97 + (i * k + k // 7) % 26) for k in range(9000)) for i in range(80)]))
+    script.write_text(texts())
     return {"engine": f"builtin:script:{script}", "context_length": 1_000_000}
 
 
