@@ -27,10 +27,13 @@ struct compaction {
     struct str run;  /* records that stand together and are wanted, not yet written */
     uint64_t length; /* of the new file, the run included */
     VEC(struct moved) moved;
+    uint64_t *given_up; /* where records stand that are not wanted, ascending */
+    size_t n_given_up, passed;
 };
 
 /* Opens both files; on error nothing is left. */
-int compaction_new(int dirfd, uint32_t old, uint32_t number, struct compaction **ret, struct err *e)
+int compaction_new(int dirfd, const struct liveness *live, uint32_t old, uint32_t number,
+                   struct compaction **ret, struct err *e)
 {
     struct compaction *c = mem_zalloc(sizeof(*c));
 
@@ -46,6 +49,7 @@ int compaction_new(int dirfd, uint32_t old, uint32_t number, struct compaction *
     c->out = files_create_segment(dirfd, number, e);
     if (c->out < 0)
         goto out;
+    c->n_given_up = liveness_given_up(live, old, &c->given_up);
     *ret = c;
     return 0;
 out:
@@ -64,6 +68,7 @@ void compaction_free(struct compaction *c)
     if (c->out >= 0)
         (void)close(c->out);
     vec_done(&c->moved);
+    free(c->given_up);
     free(c);
 }
 
@@ -90,6 +95,21 @@ static int copy_record(struct compaction *c, const struct journal_record *rec, s
     return 0;
 }
 
+/* Whether the record that was read last is to be copied. */
+static bool is_wanted(struct compaction *c, const struct liveness *live,
+                      const struct journal_record *rec)
+{
+    uint64_t from = c->reader.at - rec->size;
+
+    if (str_eq_c(rec->id, JOURNAL_NOTE))
+        return true;
+    while (c->passed < c->n_given_up && c->given_up[c->passed] < from)
+        c->passed++;
+    if (c->passed < c->n_given_up && c->given_up[c->passed] == from)
+        return false;
+    return liveness_has(live, rec->id, c->old, from);
+}
+
 /* 1: all is copied; 0: there is more; -1. */
 int compaction_step(struct compaction *c, const struct liveness *live, bool sync, struct err *e)
 {
@@ -99,10 +119,7 @@ int compaction_step(struct compaction *c, const struct liveness *live, bool sync
 
     while (rc == 1 && c->reader.at < end) {
         rc = segment_reader_next(&c->reader, &rec);
-        if (rc == 1 &&
-            (str_eq_c(rec.id, JOURNAL_NOTE) ||
-             liveness_has(live, rec.id, c->old, c->reader.at - rec.size)) &&
-            copy_record(c, &rec, e))
+        if (rc == 1 && is_wanted(c, live, &rec) && copy_record(c, &rec, e))
             return -1;
     }
     if (write_run(c, e))

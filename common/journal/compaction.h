@@ -1,8 +1,8 @@
 /*
  * struct compaction: one closed segment on its way to a new file that has only the records somebody
  * needs. It is carried out in steps of bounded size, between which sessions may be dropped (their
- * records are then copied in vain) and the journal may grow. The journal swaps the files when it is
- * through.
+ * records are then copied in vain, as those that are given up) and the journal may grow. The
+ * journal swaps the files when it is through.
  */
 #ifndef RG_JOURNAL_COMPACTION_H
 #define RG_JOURNAL_COMPACTION_H
@@ -12,9 +12,9 @@
 
 struct compaction;
 
-/* Makes the new file. */
-int compaction_new(int dirfd, uint32_t old, uint32_t number, struct compaction **ret,
-                   struct err *e);
+/* Makes the new file. What `live` has as given up by now is left out. */
+int compaction_new(int dirfd, const struct liveness *live, uint32_t old, uint32_t number,
+                   struct compaction **ret, struct err *e);
 
 /* Closes; the new file stays. */
 void compaction_free(struct compaction *c);

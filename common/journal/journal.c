@@ -1,9 +1,9 @@
 /*
  * A journal is a folder: a manifest that names segments in order (files.h), and segments of checked
  * records (segment.h). Appends go to the last segment; a full one is followed by a new one.
- * Sessions that are dropped leave dead bytes behind; a closed segment that is mostly dead is
- * rewritten without them under a new number at the same place in the order, an all-dead one is
- * removed.
+ * Sessions that are dropped, and single records that are given up, leave dead bytes behind; a
+ * closed segment that is mostly dead is rewritten without them under a new number at the same place
+ * in the order, an all-dead one is removed.
  */
 #include "common/journal/journal.h"
 
@@ -210,7 +210,7 @@ static int go_on_compacting(struct journal *j, struct err *e);
 static int renew_last(struct journal *j, struct err *e)
 {
     uint32_t number = j->next_number++;
-    int rc = compaction_new(j->dirfd, last_number(j), number, &j->compaction, e);
+    int rc = compaction_new(j->dirfd, &j->live, last_number(j), number, &j->compaction, e);
 
     while (rc == 0 && j->compaction)
         rc = go_on_compacting(j, e) < 0 ? -1 : 0;
@@ -237,20 +237,19 @@ int journal_open(struct loop *loop, const struct journal_options *o, journal_rep
     j->fd = -1;
     j->read_fd = -1;
     j->next_number = 1;
-    if (o->durability == JOURNAL_NONE) {
-        *ret = j;
+    *ret = j;
+    if (o->durability == JOURNAL_NONE)
         return 0;
-    }
     j->dirfd = files_open_dir(o->dir, e);
     if (j->dirfd < 0 || files_lock(j->dirfd, o->wait_ms, e) || replay_all(j, &r, e))
         goto out;
     if (o->durability == JOURNAL_POWER &&
         (renew_last(j, e) || syncer_new(loop, on_synced, j, &j->syncer, e)))
         goto out;
-    *ret = j;
     return 0;
 out:
     journal_close(j);
+    *ret = NULL;
     return -1;
 }
 
@@ -386,6 +385,21 @@ void journal_drop_earlier(struct journal *j, struct str session_id)
     liveness_drop_earlier(&j->live, session_id);
 }
 
+size_t journal_records(const struct journal *j, struct str session_id)
+{
+    return liveness_records(&j->live, session_id);
+}
+
+uint64_t journal_session_bytes(const struct journal *j, struct str session_id)
+{
+    return liveness_session_bytes(&j->live, session_id);
+}
+
+void journal_give_up(struct journal *j, struct str session_id, uint32_t record)
+{
+    liveness_give_up(&j->live, session_id, record);
+}
+
 /* How many sessions were dropped. */
 size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
                            void *ctx)
@@ -499,8 +513,10 @@ static int compact(struct journal *j, bool thorough, struct err *e)
         if (s->live_bytes == 0)
             return remove_dead(j, i, e) ? -1 : 1;
         if (needed < s->total_bytes / 2 || (thorough && needed < s->total_bytes))
-            return compaction_new(j->dirfd, s->number, j->next_number++, &j->compaction, e) ? -1
-                                                                                            : 1;
+            return compaction_new(j->dirfd, &j->live, s->number, j->next_number++, &j->compaction,
+                                  e)
+                       ? -1
+                       : 1;
     }
     if (is_last_wasted(j))
         return start_segment(j, e) ? -1 : 1; /* so that it is none that is written to */

@@ -40,7 +40,8 @@ typedef int (*journal_replay_fn)(void *ctx, struct str session_id, struct str pa
 
 /* Opens (and replays, repairs). One process has it at a time. Another version of the format, or a
  * manifest that is not ours, is an error: nothing is changed then. JOURNAL_NONE keeps nothing on
- * disk and replays nothing. */
+ * disk and replays nothing. *ret is set before the replay, whose owner may ask for journal_records,
+ * which has not yet the record that is replayed, and call journal_give_up; NULL again on error. */
 int journal_open(struct loop *loop, const struct journal_options *o, journal_replay_fn replay,
                  void *ctx, struct journal **ret, struct err *e);
 
@@ -68,6 +69,18 @@ void journal_forget(struct journal *j, void *ctx);
 /* Records of this session are no longer needed (ended and delivered): compacted away later. */
 void journal_drop_session(struct journal *j, struct str session_id);
 
+/* How many records the session has had, given up ones too: the number of its next one. 0 with
+ * JOURNAL_NONE. */
+size_t journal_records(const struct journal *j, struct str session_id);
+
+/* Bytes that the session's records take, but for those that are needed no longer. */
+uint64_t journal_session_bytes(const struct journal *j, struct str session_id);
+
+/* This one record of the session is no longer needed, whatever becomes of the others: it is not
+ * read back any more, and compacted away later; the others keep their numbers. A restart that still
+ * finds it replays it. */
+void journal_give_up(struct journal *j, struct str session_id, uint32_t record);
+
 /* Gets records that are read back; a failure ends the reading. */
 struct journal_reader {
     int (*each)(void *ctx, size_t record, struct str payload, struct err *e);
@@ -77,7 +90,8 @@ struct journal_reader {
 /* All but the session's last record: it has ended, and that is all there is to be known of it. */
 void journal_drop_earlier(struct journal *j, struct str session_id);
 
-/* Some records of a session once more, for what was freed from memory: those from number *at on
+/* Some records of a session once more, for what was freed from memory, without those that were
+ * given up: those from number *at on
  * (from 0, in the order of their appending), as many as 64 KB hold, but one at least; *at goes
  * behind them. 1: `each` had them; 0: there are no more (it was dropped, or with JOURNAL_NONE); -1:
  * they cannot be read, or `each` said so. */
@@ -85,7 +99,8 @@ int journal_read(struct journal *j, struct str session_id, size_t *at,
                  const struct journal_reader *reader, struct err *e);
 
 /* The n records of a session with these numbers, in the order in which they lie on the disk, by as
- * few reads as that allows: `each` gets the index into `records`. -1: not all can be read. */
+ * few reads as that allows: `each` gets the index into `records`; those that were given up are
+ * passed over. -1: not all others can be read. */
 int journal_read_some(struct journal *j, struct str session_id, const uint32_t *records, size_t n,
                       const struct journal_reader *reader, struct err *e);
 

@@ -119,7 +119,8 @@ int journal_read(struct journal *j, struct str session_id, size_t *at,
     int rc;
 
     while (bytes < READ_STEP && liveness_place(&j->live, session_id, w.name, &w.at)) {
-        *vec_push(&v) = w;
+        if (w.at.size > 0)
+            *vec_push(&v) = w;
         bytes += w.at.size;
         w.name++;
     }
@@ -134,16 +135,18 @@ int journal_read_some(struct journal *j, struct str session_id, const uint32_t *
                       const struct journal_reader *reader, struct err *e)
 {
     struct wanted *w = mem_calloc(n, sizeof(*w));
+    size_t there = 0;
     int rc = 0;
 
     for (size_t i = 0; i < n && rc == 0; i++) {
-        w[i].name = i;
-        if (!liveness_place(&j->live, session_id, records[i], &w[i].at))
+        w[there].name = i;
+        if (!liveness_place(&j->live, session_id, records[i], &w[there].at))
             rc = err_set(e, ERR_IO, "the journal has no such record of the session");
+        there += w[there].at.size > 0;
     }
-    if (rc == 0 && n > 0) {
-        qsort(w, n, sizeof(*w), by_place);
-        rc = read_wanted(j, session_id, w, n, reader, e);
+    if (rc == 0 && there > 0) {
+        qsort(w, there, sizeof(*w), by_place);
+        rc = read_wanted(j, session_id, w, there, reader, e);
     }
     free(w);
     return rc;

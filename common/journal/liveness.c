@@ -13,7 +13,8 @@
 struct live_session {
     struct record_place *at;
     size_t n, cap;
-    bool over; /* only the last record is needed, which alone is here */
+    uint64_t bytes; /* of those that are needed */
+    bool over;      /* only the last record is needed, which alone is here */
     char id[];
 };
 
@@ -33,6 +34,7 @@ void liveness_done(struct liveness *v)
     while ((slot = map_next(&v->sessions, &at)) != NULL)
         session_free(v, slot->value);
     map_done(&v->sessions);
+    vec_done(&v->given_up);
     vec_done(v);
 }
 
@@ -51,6 +53,42 @@ static struct live_segment *segment_find(const struct liveness *v, uint32_t numb
     return NULL;
 }
 
+static int by_from(const void *a, const void *b)
+{
+    const struct moved *x = a, *y = b;
+
+    return (x->from > y->from) - (x->from < y->from);
+}
+
+/* Where what stood at `from` stands now, or NULL. */
+static const struct moved *moved_from(const struct moved *m, size_t n, uint64_t from)
+{
+    struct moved key = {.from = from};
+
+    return n > 0 ? bsearch(&key, m, n, sizeof(*m), by_from) : NULL;
+}
+
+/* Of the given up records of that segment those are left that `m` has, in segment `fresh`. */
+static void move_given_up(struct liveness *v, uint32_t number, uint32_t fresh,
+                          const struct moved *m, size_t n)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < v->given_up.n; i++) {
+        struct record_place p = v->given_up.at[i];
+        const struct moved *to = p.number == number ? moved_from(m, n, p.offset) : NULL;
+
+        if (p.number == number && !to)
+            continue;
+        if (to) {
+            p.number = fresh;
+            p.offset = to->to;
+        }
+        v->given_up.at[kept++] = p;
+    }
+    v->given_up.n = kept;
+}
+
 /* The segment's records must have been dropped or moved. */
 void liveness_remove(struct liveness *v, uint32_t number)
 {
@@ -58,6 +96,7 @@ void liveness_remove(struct liveness *v, uint32_t number)
 
     if (!s)
         return;
+    move_given_up(v, number, 0, NULL, 0);
     memmove(s, s + 1, (size_t)(v->at + v->n - (s + 1)) * sizeof(*s));
     v->n--;
 }
@@ -87,14 +126,8 @@ void liveness_renumber(struct liveness *v, uint32_t old, uint32_t number, uint64
     seg->total_bytes = bytes;
 }
 
-static int by_from(const void *a, const void *b)
-{
-    const struct moved *x = a, *y = b;
-
-    return (x->from > y->from) - (x->from < y->from);
-}
-
-/* Changes the places of all records that were in the old segment. */
+/* Changes the places of all records that were in the old segment. Who was given up while it was
+ * copied is in the new one, too. */
 void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, const struct moved *m,
                     size_t n)
 {
@@ -105,17 +138,17 @@ void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, const str
         struct live_session *s = slot->value;
 
         for (size_t i = 0; i < s->n; i++) {
-            struct moved key = {.from = s->at[i].offset};
             const struct moved *found;
 
             if (s->at[i].number != old)
                 continue;
-            found = bsearch(&key, m, n, sizeof(*m), by_from);
+            found = moved_from(m, n, s->at[i].offset);
             CHECK(found);
             s->at[i].number = number;
             s->at[i].offset = found->to;
         }
     }
+    move_given_up(v, old, number, m, n);
 }
 
 /* Made at its first record. */
@@ -150,6 +183,7 @@ void liveness_add(struct liveness *v, struct record_place place, struct str id)
     v->table_bytes -= s->cap * sizeof(*s->at);
     *vec_push(s) = place;
     v->table_bytes += s->cap * sizeof(*s->at);
+    s->bytes += place.size;
 }
 
 /* The session's first n records are dead bytes from now on. */
@@ -158,6 +192,8 @@ static void bury_first(struct liveness *v, const struct live_session *s, size_t 
     struct live_segment *seg = NULL;
 
     for (size_t i = 0; i < n; i++) {
+        if (s->at[i].size == 0)
+            continue;
         if (!seg || seg->number != s->at[i].number)
             seg = segment_find(v, s->at[i].number);
         if (seg)
@@ -186,7 +222,61 @@ void liveness_drop_earlier(struct liveness *v, struct str id)
     bury_first(v, s, s->n - 1);
     s->at[0] = s->at[s->n - 1];
     s->n = 1;
+    s->bytes = s->at[0].size;
     s->over = true;
+}
+
+/* The place is kept beside, for the segment's file still has the record. */
+void liveness_give_up(struct liveness *v, struct str id, size_t i)
+{
+    struct live_session *s = map_get(&v->sessions, id);
+    struct live_segment *seg;
+
+    if (!s || s->over || i >= s->n || s->at[i].size == 0)
+        return;
+    seg = segment_find(v, s->at[i].number);
+    if (seg)
+        seg->live_bytes -= s->at[i].size;
+    s->bytes -= s->at[i].size;
+    v->table_bytes -= v->given_up.cap * sizeof(*v->given_up.at);
+    *vec_push(&v->given_up) = s->at[i];
+    v->table_bytes += v->given_up.cap * sizeof(*v->given_up.at);
+    s->at[i] = (struct record_place){0};
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+size_t liveness_given_up(const struct liveness *v, uint32_t number, uint64_t **ret)
+{
+    VEC(uint64_t) found = {0};
+
+    for (size_t i = 0; i < v->given_up.n; i++) {
+        if (v->given_up.at[i].number == number)
+            *vec_push(&found) = v->given_up.at[i].offset;
+    }
+    if (found.n > 0)
+        qsort(found.at, found.n, sizeof(*found.at), by_offset);
+    *ret = found.at;
+    return found.n;
+}
+
+size_t liveness_records(const struct liveness *v, struct str id)
+{
+    const struct live_session *s = map_get(&v->sessions, id);
+
+    return s ? s->n : 0;
+}
+
+uint64_t liveness_session_bytes(const struct liveness *v, struct str id)
+{
+    const struct live_session *s = map_get(&v->sessions, id);
+
+    return s ? s->bytes : 0;
 }
 
 bool liveness_has(const struct liveness *v, struct str id, uint32_t number, uint64_t offset)

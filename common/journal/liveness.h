@@ -1,7 +1,8 @@
 /*
  * struct liveness: where the records of each session stand, and how many bytes of each segment
- * somebody still needs. Dropping a session takes its bytes off every segment it is in. Memory only:
- * a restart rebuilds it while replaying.
+ * somebody still needs. Dropping a session takes its bytes off every segment it is in; giving up
+ * single records leaves holes in its numbers, so that the others keep theirs. Memory only: a
+ * restart rebuilds it while replaying.
  */
 #ifndef RG_JOURNAL_LIVENESS_H
 #define RG_JOURNAL_LIVENESS_H
@@ -21,7 +22,7 @@ struct live_segment {
     uint64_t total_bytes;
 };
 
-/* One record in its segment's file. */
+/* One record in its segment's file; size 0: it was given up. */
 struct record_place {
     uint32_t number, size;
     uint64_t offset;
@@ -37,6 +38,11 @@ struct liveness {
     size_t table_bytes; /* memory of the places of records */
     struct live_segment *at;
     size_t n, cap;
+
+    struct {
+        struct record_place *at;
+        size_t n, cap;
+    } given_up; /* records that are still on the disk, in any order */
 };
 
 void liveness_done(struct liveness *v);
@@ -63,16 +69,30 @@ void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, const str
 /* A record went to that place; `id` absent: it needs not be kept. */
 void liveness_add(struct liveness *v, struct record_place place, struct str id);
 
+/* The session's record number i is needed no longer, the others are. A number that is none, a
+ * record that was given up before, and a session of which only the last record is needed, are no
+ * error. */
+void liveness_give_up(struct liveness *v, struct str id, size_t i);
+
+/* Where records of that segment stand that were given up: offsets, ascending; to be freed. */
+size_t liveness_given_up(const struct liveness *v, uint32_t number, uint64_t **ret);
+
 /* The session's records are needed no longer. */
 void liveness_drop(struct liveness *v, struct str id);
 
 /* All but the session's last one. */
 void liveness_drop_earlier(struct liveness *v, struct str id);
 
-/* Whether the session's record at that place is needed. */
+/* How many records the session has had, given up ones too: the number of its next one. */
+size_t liveness_records(const struct liveness *v, struct str id);
+
+/* Bytes of its records that are needed. */
+uint64_t liveness_session_bytes(const struct liveness *v, struct str id);
+
+/* Whether the session's record at that place is needed; given up ones count as needed here. */
 bool liveness_has(const struct liveness *v, struct str id, uint32_t number, uint64_t offset);
 
-/* The session's record number i, from 0; false behind the last. */
+/* The session's record number i, from 0, of size 0 when it was given up; false behind the last. */
 bool liveness_place(const struct liveness *v, struct str id, size_t i, struct record_place *ret);
 
 /* Bytes of all segments, and those of records that somebody needs. */

@@ -270,6 +270,107 @@ TEST(journal, gives_back_what_lies_in_its_last_segment)
     drop_dir();
 }
 
+/* A session's other records stay, with their numbers, and their bytes alone count. */
+TEST(journal, gives_single_records_up)
+{
+    static char much[100 << 10];
+    struct buf got = {0};
+    struct journal_stats stats;
+    struct journal *j;
+    struct err e = {0};
+
+    make_dir();
+    memset(much, 'x', sizeof(much) - 1);
+    j = open_journal(64 << 20, &got);
+    cr_assert_eq(journal_records(j, STR("w0-a")), 0);
+    for (int i = 0; i < 3; i++) {
+        append(j, "w0-a", "kept");
+        append(j, "w0-a", much);
+        append(j, "w0-b", "other");
+    }
+    cr_assert_eq(journal_records(j, STR("w0-a")), 6);
+    cr_assert_gt(journal_session_bytes(j, STR("w0-a")), 3 * sizeof(much));
+    for (uint32_t i = 1; i < 6; i += 2)
+        journal_give_up(j, STR("w0-a"), i);
+    journal_give_up(j, STR("w0-a"), 1);
+    journal_give_up(j, STR("w0-a"), 6);
+    journal_give_up(j, STR("w0-who"), 0);
+    cr_assert_eq(journal_records(j, STR("w0-a")), 6);
+    cr_assert_lt(journal_session_bytes(j, STR("w0-a")), 100);
+    append(j, "w0-a", "last");
+    cr_assert_eq(journal_records(j, STR("w0-a")), 7);
+    while (journal_compact(j, false, &e) == 1)
+        ;
+    journal_stats(j, &stats);
+    cr_assert_lt(stats.disk_bytes, 1000);
+    cr_assert_eq(stats.live_bytes, stats.disk_bytes);
+    journal_close(j);
+    j = open_journal(64 << 20, &got);
+    cr_assert_eq(journal_records(j, STR("w0-a")), 4);
+    journal_close(j);
+    check_replayed(&got,
+                   "w0-a=kept;w0-b=other;w0-a=kept;w0-b=other;w0-a=kept;w0-b=other;w0-a=last;");
+    buf_done(&got);
+    drop_dir();
+}
+
+/* It is copied, and goes with the next compaction. */
+TEST(journal, gives_up_what_is_being_copied)
+{
+    static char much[600 << 10];
+    struct buf got = {0};
+    struct journal_stats stats;
+    struct journal *j;
+    struct err e = {0};
+
+    make_dir();
+    memset(much, 'x', sizeof(much) - 1);
+    j = open_journal(2 << 20, &got);
+    for (int i = 0; i < 3; i++)
+        append(j, "w0-a", much);
+    append(j, "w0-gone", "gone");
+    append(j, "w0-a", "kept");
+    for (int i = 0; i < 2; i++)
+        append(j, "w0-b", much); /* in the next segment */
+    journal_drop_session(j, STR("w0-gone"));
+    cr_assert_eq(journal_compact(j, true, &e), 1, "it begins");
+    cr_assert_eq(journal_compact(j, true, &e), 1, "the first record is copied");
+    for (uint32_t i = 0; i < 3; i++)
+        journal_give_up(j, STR("w0-a"), i);
+    while (journal_compact(j, true, &e) == 1)
+        ;
+    journal_stats(j, &stats);
+    cr_assert_eq(stats.live_bytes, stats.disk_bytes);
+    journal_close(j);
+    j = open_journal(2 << 20, &got);
+    cr_assert_eq(journal_records(j, STR("w0-a")), 1);
+    cr_assert_eq(journal_records(j, STR("w0-b")), 2);
+    journal_close(j);
+    buf_done(&got);
+    drop_dir();
+}
+
+/* Of who is over the last record is all there is: an old number means nothing any more. */
+TEST(journal, gives_nothing_up_of_who_is_over)
+{
+    struct buf got = {0};
+    struct journal *j;
+
+    make_dir();
+    j = open_journal(64 << 20, &got);
+    append(j, "w0-over", "one");
+    append(j, "w0-over", "two");
+    append(j, "w0-over", "its end");
+    journal_give_up(j, STR("w0-over"), 1);
+    journal_drop_earlier(j, STR("w0-over"));
+    for (uint32_t i = 0; i < 3; i++)
+        journal_give_up(j, STR("w0-over"), i);
+    cr_assert_gt(journal_session_bytes(j, STR("w0-over")), 0);
+    journal_close(j);
+    buf_done(&got);
+    drop_dir();
+}
+
 /* On a full disk it is what ends of sessions are written into. */
 TEST(journal, keeps_room_back_and_gives_it_once)
 {

@@ -80,6 +80,63 @@ TEST(journal_read, gives_one_sessions_records_in_order)
     cr_expect_eq(system(command), 0);
 }
 
+/* Each record under its own number. */
+static int collect_numbered(void *ctx, size_t record, struct str payload, struct err *e)
+{
+    struct buf *b = ctx;
+
+    (void)e;
+    buf_printf(b, "%zu:%.*s ", record, (int)payload.len, payload.p);
+    return 0;
+}
+
+/* From the start to the end, or some of them by their places in the list. */
+static void check_read(struct journal *j, const char *all, const char *some)
+{
+    static const uint32_t records[] = {0, 4, 5, 2, 7};
+    struct buf got = {0};
+    struct journal_reader reader = {collect_numbered, &got};
+    struct err e = {0};
+    size_t at = 0;
+
+    while (journal_read(j, STR("w0-a"), &at, &reader, &e) == 1)
+        ;
+    cr_expect(str_eq_c(buf_str(&got), all), "%.*s", (int)got.len, got.p);
+    buf_clear(&got);
+    cr_expect_eq(journal_read_some(j, STR("w0-a"), records, 5, &reader, &e), 0, "%s", e.text);
+    cr_expect(str_eq_c(buf_str(&got), some), "%.*s", (int)got.len, got.p);
+    buf_done(&got);
+}
+
+TEST(journal_read, passes_over_what_was_given_up)
+{
+    char dir[] = "/tmp/rg-journal-XXXXXX", command[64];
+    struct journal_options o = {.durability = JOURNAL_PROCESS, .segment_bytes = 64};
+    struct journal *j;
+    struct err e = {0};
+
+    cr_assert(mkdtemp(dir));
+    o.dir = dir;
+    cr_assert_eq(journal_open(NULL, &o, NULL, NULL, &j, &e), 0, "%s", e.text);
+    for (unsigned i = 0; i < 8; i++) {
+        char text[16];
+        int n = snprintf(text, sizeof(text), "a%u", i);
+
+        cr_assert_geq(journal_append(j, STR("w0-a"), str_of(text, (size_t)n), NULL, NULL, &e), 0);
+    }
+    for (uint32_t i = 4; i < 8; i++)
+        journal_give_up(j, STR("w0-a"), i);
+    journal_give_up(j, STR("w0-a"), 0);
+    check_read(j, "1:a1 2:a2 3:a3 ", "3:a2 ");
+    cr_assert_geq(journal_append(j, STR("w0-a"), STR("a8"), NULL, NULL, &e), 0);
+    while (journal_compact(j, true, &e) == 1)
+        ;
+    check_read(j, "1:a1 2:a2 3:a3 8:a8 ", "3:a2 ");
+    journal_close(j);
+    (void)snprintf(command, sizeof(command), "rm -r %s", dir);
+    cr_expect_eq(system(command), 0);
+}
+
 static int collect_some(void *ctx, size_t record, struct str payload, struct err *e)
 {
     struct str *got = ctx;
