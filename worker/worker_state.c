@@ -1,5 +1,5 @@
 /* What a worker owns besides its sockets (worker_state.h): journals with the sessions replayed
- * from them (worker_journals.c), engines, keys, sinks, helpers.
+ * from them (worker_replay.c), engines, keys, sinks, helpers.
  *
  * Closing goes in the reverse order; when helpers do not
  * come back, what they may still use is leaked on purpose (keep). */

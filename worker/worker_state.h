@@ -9,6 +9,8 @@
 #include "worker/service/service.h"
 
 struct engine_home;
+struct journal;
+struct loose_parts;
 
 struct worker_state {
     const struct heritage *h;
@@ -26,8 +28,10 @@ struct worker_state {
     struct {
         char **at;
         size_t n, cap;
-    } orphans;             /* their sessions */
-    struct web_rules *web; /* from where pictures may be fetched; NULL: from nowhere */
+    } orphans;                    /* their sessions */
+    struct journal *opening;      /* whose records are being replayed */
+    struct loose_parts *replayed; /* of them */
+    struct web_rules *web;        /* from where pictures may be fetched; NULL: from nowhere */
     struct media_store *media;
     struct span_exporter *spans; /* NULL: there is no collector */
 };
@@ -40,7 +44,7 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
 /* The settings have changed. */
 void worker_state_reload(struct worker_state *w);
 
-/* Opens the journal of a place and replays it. */
+/* worker_replay.c: opens the journal of a place and replays it. */
 int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *e);
 
 /* Memory that the journals take to know where their records stand. */

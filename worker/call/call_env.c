@@ -9,6 +9,7 @@
 #include "worker/engine/engine_pool.h"
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
+#include "worker/ledger/loose_parts.h"
 #include "worker/model/model.h"
 #include "worker/parsers/kinds.h"
 #include "worker/residency/places.h"
@@ -38,6 +39,7 @@ int call_env_open(struct call_env *env, const struct call_env_parts *parts, stru
     env->ledger = mem_zalloc(sizeof(*env->ledger));
     env->ledger->residency = env->residency;
     env->ledger->deliveries = mem_zalloc(sizeof(*env->ledger->deliveries));
+    env->ledger->loose = loose_parts_new();
     if (parts->journaled)
         residency_evicts(env->residency);
     return 0;
@@ -50,6 +52,7 @@ void call_env_close(struct call_env *env, bool keep)
         ledger_note_deliveries(env->ledger);
         residency_done(env->residency);
         deliveries_done(env->ledger->deliveries);
+        loose_parts_free(env->ledger->loose);
         free(env->ledger->deliveries);
     }
     if (env->residency)

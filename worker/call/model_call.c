@@ -70,6 +70,8 @@ void model_call_free(struct model_call *t)
         sample_end(&t->samples[i]);
     if (!t->durable)
         ledger_forget(env->ledger, t);
+    if (t->plan) /* it has not committed */
+        ledger_give_up(env->ledger, t->in.session_id, t->plan->call);
     call_work_drop(t->work, on_let_go);
 }
 

@@ -15,6 +15,7 @@
 #include "common/os/loop.h"
 #include "common/proc/config.h"
 #include "worker/commands/replayed.h"
+#include "worker/ledger/loose_parts.h"
 #include "worker/session/session.h"
 
 struct journal_tally {
@@ -87,16 +88,27 @@ static int look_at(const char *dir, bool print)
 
 /* --- compact --- */
 
+/* A journal, and what its records make. */
+struct compacted {
+    struct journal *journal;
+    struct replayed replayed;
+    struct loose_parts *loose;
+};
+
 /* A record of a newer program stops the command: what is not understood must not be dropped. */
 static int on_replayed(void *ctx, struct str session_id, struct str payload, struct err *e)
 {
-    struct replayed *r = ctx;
+    struct compacted *c = ctx;
 
-    replayed_apply(r, session_id, payload);
-    if (r->unsupported.kind == ERR_NONE)
-        return 0;
-    *e = r->unsupported;
-    return -1;
+    replayed_apply(&c->replayed, session_id, payload);
+    if (c->replayed.unsupported.kind != ERR_NONE) {
+        *e = c->replayed.unsupported;
+        return -1;
+    }
+    if (!str_eq_c(session_id, JOURNAL_NOTE))
+        loose_parts_note(c->loose, c->journal, session_id, payload,
+                         (uint32_t)journal_records(c->journal, session_id));
+    return 0;
 }
 
 static bool is_needed(void *ctx, struct str id)
@@ -106,19 +118,23 @@ static bool is_needed(void *ctx, struct str id)
     return session_find_any(ctx, id, &ended) || ended;
 }
 
-/* Drops sessions past their time, then compacts until nothing is left to do. */
-static int compact_all(struct journal *j, struct replayed *r, struct err *e)
+/* Drops sessions past their time and parts without a commit, then compacts until nothing is left to
+ * do. */
+static int compact_all(struct compacted *c, struct err *e)
 {
+    struct session_store *store = c->replayed.store;
+    struct journal *j = c->journal;
     size_t dropped;
     char *id;
     int rc;
 
-    while ((id = session_take_gone(r->store))) {
+    loose_parts_give_up_all(c->loose, j);
+    while ((id = session_take_gone(store))) {
         journal_drop_earlier(j, str_cstr(id));
         free(id);
     }
-    session_sweep(r->store, clock_wall_ms());
-    dropped = journal_drop_absent(j, is_needed, r->store);
+    session_sweep(store, clock_wall_ms());
+    dropped = journal_drop_absent(j, is_needed, store);
     do
         rc = journal_compact(j, true, e);
     while (rc == 1);
@@ -131,18 +147,18 @@ static int compact(const char *dir, const struct session_defaults *d)
 {
     struct journal_options o = {.dir = dir, .durability = JOURNAL_PROCESS};
     struct model_options model = {0};
-    struct journal *j = NULL;
-    struct replayed r = {0};
+    struct compacted c = {.loose = loose_parts_new()};
     struct err e = {0};
     int rc = 1;
 
-    if (scan_check(dir, &e) || replayed_init(&model, d, &r, &e) ||
-        journal_open(NULL, &o, on_replayed, &r, &j, &e) || compact_all(j, &r, &e))
+    if (scan_check(dir, &e) || replayed_init(&model, d, &c.replayed, &e) ||
+        journal_open(NULL, &o, on_replayed, &c, &c.journal, &e) || compact_all(&c, &e))
         fprintf(stderr, "%s: %s\n", dir, e.text);
     else
         rc = 0;
-    journal_close(j);
-    replayed_done(&r);
+    loose_parts_free(c.loose);
+    journal_close(c.journal);
+    replayed_done(&c.replayed);
     return rc;
 }
 

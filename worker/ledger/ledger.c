@@ -11,9 +11,15 @@
 #include "common/journal/journal.h"
 #include "common/proc/metrics.h"
 #include "worker/ledger/delivery.h"
+#include "worker/ledger/loose_parts.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
+
+static struct journal *journal_of(const struct ledger *l, struct str session_id)
+{
+    return places_find(l->residency->places, session_id)->journal;
+}
 
 void ledger_forget(struct ledger *l, void *ctx)
 {
@@ -54,7 +60,7 @@ void ledger_note_deliveries(struct ledger *l)
 
 bool ledger_give_reserve(struct ledger *l, struct str session_id)
 {
-    return journal_give_reserve(places_find(l->residency->places, session_id)->journal);
+    return journal_give_reserve(journal_of(l, session_id));
 }
 
 /* Whether nobody may find it yet. */
@@ -76,13 +82,20 @@ static void tell_changed(const struct ledger *l, struct str id, bool was_hidden)
         l->changed(l->changed_ctx, id);
 }
 
+void ledger_give_up(struct ledger *l, struct str session_id, uint64_t call)
+{
+    loose_parts_give_up(l->loose, journal_of(l, session_id), session_id, call);
+}
+
 /* A record that the journal has and that does not apply is a bug: memory would differ from what
  * a replay makes. */
 int ledger_write(struct ledger *l, struct str session_id, struct str record,
                  struct ledger_done done, struct err *e)
 {
     struct residency *r = l->residency;
+    struct journal *j = journal_of(l, session_id);
     struct err applied = {0};
+    size_t records;
     bool there, was_hidden = l->changed && is_hidden(l, session_id, &there);
     int rc;
 
@@ -90,15 +103,16 @@ int ledger_write(struct ledger *l, struct str session_id, struct str record,
         return err_set(e, ERR_ENGINE_INVALID,
                        "what is to be recorded has %zu bytes; a record has at most %d", record.len,
                        JOURNAL_RECORD_MAX);
-    rc = journal_append(places_find(r->places, session_id)->journal, session_id, record, done.fn,
-                        done.ctx, e);
-
+    rc = journal_append(j, session_id, record, done.fn, done.ctx, e);
     if (rc < 0) {
         metrics_count(r->page, METRIC_journal_errors, 1);
         if (e->kind == ERR_IO) /* nothing was recorded: the request may be sent again */
             e->kind = ERR_STORAGE_FAILED;
         return -1;
     }
+    records = journal_records(j, session_id);
+    if (records > 0)
+        loose_parts_note(l->loose, j, session_id, record, (uint32_t)(records - 1));
     CHECK(session_apply(r->store, record, &applied) == 0);
     if (l->changed)
         tell_changed(l, session_id, was_hidden);

@@ -12,12 +12,14 @@
 #include "common/base/str.h"
 
 struct deliveries;
+struct loose_parts;
 struct model;
 struct residency;
 
 struct ledger {
     struct residency *residency;
     struct deliveries *deliveries; /* committed answers that did not arrive (yet) */
+    struct loose_parts *loose;     /* of the calls that run */
     void (*changed)(void *ctx, struct str session_id); /* after each change; NULL: nobody looks */
     void *changed_ctx;
 };
@@ -52,6 +54,10 @@ void ledger_note_deliveries(struct ledger *l);
 /* The answer of this call is committed and not (yet) delivered (delivery.h). */
 void ledger_open_delivery(struct ledger *l, struct str session_id, const uint64_t hash[2],
                           uint64_t call);
+
+/* The call has failed, or nobody waits for it any more: what of it stands in the journal before its
+ * commit, which will not come, is given up. A call without such records is no error. */
+void ledger_give_up(struct ledger *l, struct str session_id, uint64_t call);
 
 /* Takes back what is pending for ctx. */
 void ledger_forget(struct ledger *l, void *ctx);

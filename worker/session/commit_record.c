@@ -19,8 +19,7 @@ static void skip_strs(struct record_in *r, uint32_t n)
         (void)record_str(r);
 }
 
-/* What every commit has. */
-static void read_head(struct record_in *r, struct commit_record *c)
+void commit_record_read_head(struct record_in *r, struct commit_record *c)
 {
     const char *temperature;
 
@@ -209,7 +208,7 @@ int commit_record_read(struct record_in *r, struct commit_record *ret, struct er
     struct commit_record *c = ret;
 
     *c = (struct commit_record){.chain = UINT32_MAX};
-    read_head(r, c);
+    commit_record_read_head(r, c);
     if (c->flags & COMMIT_EXHAUSTED) {
         if (c->flags & COMMIT_CHAIN)
             c->chain = record_u32(r);

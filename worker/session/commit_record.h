@@ -83,6 +83,9 @@ int commit_record_read(struct record_in *r, struct commit_record *ret, struct er
  * tokens; all else is empty. */
 int commit_record_read_answers(struct record_in *r, struct commit_record *ret, struct err *e);
 
+/* Of a commit's body only what every commit has, up to its key; a torn one sets r->bad. */
+void commit_record_read_head(struct record_in *r, struct commit_record *c);
+
 /* The next answer of c->answers, of a record that was read. */
 void commit_record_answer(const struct commit_record *c, struct record_in *at,
                           struct commit_answer *ret);

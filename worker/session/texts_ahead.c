@@ -3,7 +3,8 @@
  * many there are (COMMIT_AHEAD). The call's own worker has them ready (new_messages.h) and keeps
  * nothing of these records; a session that is read back keeps their bytes here until the commit,
  * for which a helper reads them (session_texts.h). Parts whose call failed before its commit are
- * dropped when the reading ends. */
+ * given up (ledger/loose_parts.h); what of them is read all the same is dropped when the reading
+ * ends. */
 #include <stdlib.h>
 
 #include "common/base/buf.h"

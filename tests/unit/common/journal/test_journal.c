@@ -299,7 +299,7 @@ TEST(journal, gives_single_records_up)
     cr_assert_lt(journal_session_bytes(j, STR("w0-a")), 100);
     append(j, "w0-a", "last");
     cr_assert_eq(journal_records(j, STR("w0-a")), 7);
-    while (journal_compact(j, false, &e) == 1)
+    for (int i = 0; i < 100 && journal_compact(j, false, &e) == 1; i++)
         ;
     journal_stats(j, &stats);
     cr_assert_lt(stats.disk_bytes, 1000);
@@ -337,7 +337,7 @@ TEST(journal, gives_up_what_is_being_copied)
     cr_assert_eq(journal_compact(j, true, &e), 1, "the first record is copied");
     for (uint32_t i = 0; i < 3; i++)
         journal_give_up(j, STR("w0-a"), i);
-    while (journal_compact(j, true, &e) == 1)
+    for (int i = 0; i < 100 && journal_compact(j, true, &e) == 1; i++)
         ;
     journal_stats(j, &stats);
     cr_assert_eq(stats.live_bytes, stats.disk_bytes);

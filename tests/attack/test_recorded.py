@@ -1,0 +1,119 @@
+"""What an agent can have written to the disk: what no commit names leaves it, and the rest is bounded."""
+import json
+import subprocess
+import threading
+
+from gateway import BINARY, wait_until
+from test_faults import faulty  # noqa: F401
+from test_streaming import new, user
+from test_turn_recovery import kill_worker, records
+
+CALLS, LONG = 4, 400_000
+MIB = 1 << 20
+
+
+def text(seed, length=LONG):
+    return f"{seed} " + "".join(chr(97 + (i * 7 + i // 26 + seed) % 26) for i in range(997)) * (length // 997)
+
+
+def at_once(gateway, session, bodies):
+    """The answers of calls that run at the same time."""
+    answers = [None] * len(bodies)
+
+    def call(i):
+        answers[i] = gateway.chat(session, bodies[i], max_tokens=3, temperature=i / 10)
+    threads = [threading.Thread(target=call, args=(i,)) for i in range(len(bodies))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return answers
+
+
+def sizes(gateway, session):
+    """Of the session's records in the journal, by kind."""
+    dumped = subprocess.run([str(BINARY), "journal", "dump", f"{gateway.folder}/state/worker-0"], capture_output=True, text=True,
+                            timeout=60, check=True).stdout
+    found = {}
+    for line in dumped.splitlines():
+        r = json.loads(line)
+        if r["session_id"] == session["session_id"]:
+            found[r["kind"]] = found.get(r["kind"], 0) + r["bytes"]
+    return found
+
+
+def lose(gateway, session, messages, seed):
+    """Calls that long for the same place: one has it, the others fail behind their texts. What the session has then."""
+    bodies = [[*messages, *user(text(seed + i))] for i in range(CALLS)]
+    answers = at_once(gateway, session, bodies)
+    won = [i for i, a in enumerate(answers) if a.status == 200]
+    assert len(won) == 1 and all(a.status in (400, 409) for i, a in enumerate(answers) if i not in won), [a.text[:200] for a in answers]
+    return [*bodies[won[0]], answers[won[0]].json()["choices"][0]["message"]]
+
+
+def live(gateway):
+    return gateway.metrics()["rollgate_journal_live_bytes"]
+
+
+def settled(gateway, most):
+    """The bytes that sessions need, told once a second, when they are no more than that."""
+    wait_until(lambda: 0 < live(gateway) <= most, 20, f"{most} bytes are needed at most, of {live(gateway)}")
+    return live(gateway)
+
+
+def test_texts_of_calls_that_fail_leave_the_disk(faulty):  # noqa: F811
+    gateway, inject = faulty(engine="builtin:echo,delay_ms=300", context_length=40_000_000, journal_segment_bytes="1MiB")
+    session, messages = new(gateway, history="linear"), []
+    path = f"/sessions/{session['session_id']}"
+    for turn in range(2):
+        inject("slow", 400)    # the others are answered while the first one writes
+        messages = lose(gateway, session, messages, turn * CALLS)
+        inject("slow", None)
+    whole, written = records(gateway, session), sizes(gateway, session)
+    most = written["create"] + written["commit"] + 2 * LONG + 10_000
+    wait_until(lambda: gateway.metrics()["rollgate_journal_written_bytes_total"] > most + LONG // 2, 5, "some have failed behind their texts")
+    needed = settled(gateway, most)
+    snapshot = gateway.get(f"{path}/snapshot")
+    fork = gateway.post(f"{path}/fork", {})
+    assert snapshot.status == fork.status == 200
+    copy = gateway.post("/sessions/import", snapshot.json()).json()
+    for other in (copy, fork.json()):
+        assert [r["answers"][0]["output_ids"] for r in records(gateway, other)["records"]] == \
+            [r["answers"][0]["output_ids"] for r in whole["records"]]
+        assert sizes(gateway, other)["texts"] < 2.1 * LONG
+        assert gateway.request("DELETE", f"/sessions/{other['session_id']}").status == 204
+    for _ in range(2):
+        kill_worker(gateway)
+        settled(gateway, needed + 10_000)
+        assert records(gateway, session) == whole
+    assert gateway.stop() == 0
+    subprocess.run([str(BINARY), "journal", "compact", f"{gateway.folder}/state/worker-0"], check=True, timeout=60, capture_output=True)
+    assert sizes(gateway, session) == {**written, "texts": sizes(gateway, session)["texts"]}
+    assert sizes(gateway, session)["texts"] < 2.1 * LONG
+    gateway.start()
+    assert records(gateway, session) == whole
+    assert gateway.chat(session, [*messages, *user("more")]).status == 200
+
+
+def test_parts_that_a_killed_worker_left_are_needed_no_longer(faulty):  # noqa: F811
+    gateway, inject = faulty(context_length=40_000_000, journal_segment_bytes="1MiB")
+    session = new(gateway)
+    first = gateway.chat(session, user("first"), max_tokens=3).json()["choices"][0]["message"]
+    whole, idle = records(gateway, session), settled(gateway, MIB)
+    messages = [*user("first"), first, *user(text(1))]
+    for _ in range(3):
+        inject("slow", 400)
+        c = gateway.connect()
+        c.request("POST", f"/sessions/{session['session_id']}/v1/chat/completions", json.dumps({"model": "m", "messages": messages, "max_tokens": 3}))
+        before = sizes(gateway, session).get("texts", 0)
+        wait_until(lambda: sizes(gateway, session).get("texts", 0) > before, 10, "a part is there")
+        kill_worker(gateway)
+        inject("slow", None)
+        c.close()
+        settled(gateway, idle + 10_000)
+        assert records(gateway, session) == whole
+    assert gateway.chat(session, messages, max_tokens=3).status == 200
+    whole = records(gateway, session)
+    kill_worker(gateway)
+    assert records(gateway, session) == whole
+    settled(gateway, idle + 6 * LONG)

@@ -1,0 +1,116 @@
+/* Opening a place replays its journal: every record is checked and applied; content that nobody
+ * asks for is not kept (session_store_lazy). A record of a newer program stops the start; one
+ * that does not fit is skipped and said. Parts of calls that have no commit behind them are given
+ * up then: whoever made these calls has ended, for one process has a journal at a time. */
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "common/journal/journal.h"
+#include "common/proc/heritage.h"
+#include "common/proc/metrics.h"
+#include "worker/ledger/delivery.h"
+#include "worker/ledger/ledger.h"
+#include "worker/ledger/loose_parts.h"
+#include "worker/residency/places.h"
+#include "worker/residency/residency.h"
+#include "worker/session/session.h"
+#include "worker/setup.h"
+#include "worker/sink/sink.h"
+#include "worker/worker_state.h"
+
+/* A record that does not fit: the rest of a session whose beginning was compacted away already
+ * (said once, dropped below), or is damaged. */
+static void replay_skip(struct worker_state *w, struct str session_id, const struct err *why)
+{
+    bool ended = false;
+
+    w->skipped++;
+    if (session_find_any(w->service.calls.store, session_id, &ended) || ended)
+        log_error(&(struct log_scope){.session = session_id}, "journal: record does not apply",
+                  LOG_T("error", why->text));
+    else
+        *vec_push(&w->orphans) = mem_strndup(session_id.p, session_id.len);
+}
+
+/* A record from the journal; notes tell which answers had arrived. */
+static int on_replayed(void *ctx, struct str session_id, struct str payload, struct err *e)
+{
+    struct worker_state *w = ctx;
+    struct err bad = {0};
+    struct str id;
+    uint64_t hash[2], call;
+
+    if (str_eq_c(session_id, JOURNAL_NOTE)) {
+        deliveries_replay_note(w->service.calls.ledger->deliveries, payload);
+        return 0;
+    }
+    if (session_apply(w->service.calls.store, payload, &bad)) {
+        if (bad.kind == ERR_UNSUPPORTED) { /* a newer program's: not ours to drop */
+            *e = bad;
+            return -1;
+        }
+        replay_skip(w, session_id, &bad);
+        return 0;
+    }
+    loose_parts_note(w->replayed, w->opening, session_id, payload,
+                     (uint32_t)journal_records(w->opening, session_id));
+    if (session_record_commits(payload, &id, hash, &call))
+        deliveries_open(w->service.calls.ledger->deliveries, id, hash, call);
+    return 0;
+}
+
+/* The rest of a session goes; of one that was deleted its end stays, and nothing was lost. */
+static void drop_orphan(struct worker_state *w, struct journal *j, char *id)
+{
+    bool ended = false;
+
+    (void)session_find_any(w->service.calls.store, str_cstr(id), &ended);
+    w->skipped -= ended;
+    if (ended)
+        journal_drop_earlier(j, str_cstr(id));
+    else
+        journal_drop_session(j, str_cstr(id));
+    free(id);
+}
+
+/* Journal, sessions, then the sinks' spool of that place, which needs the sessions. */
+int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *e)
+{
+    struct call_env *env = &w->service.calls;
+    struct journal_options o;
+    struct journal_stats stats;
+    struct journal *j;
+    char dir[4096];
+    uint64_t start_ms = clock_ms();
+    int rc;
+
+    if (setup_journal(w->h, index, dir, sizeof(dir), &o))
+        return err_set(e, ERR_CONFIG, "the state folder's path is too long");
+    session_store_lazy(env->store, true);
+    w->replayed = loose_parts_new();
+    rc = journal_open(w->loop, &o, on_replayed, w, &w->opening, e);
+    j = w->opening;
+    session_store_lazy(env->store, false);
+    if (rc == 0)
+        loose_parts_give_up_all(w->replayed, j);
+    loose_parts_free(w->replayed);
+    if (rc)
+        return -1;
+    places_add(env->residency->places, index, j);
+    while (w->orphans.n > 0)
+        drop_orphan(w, j, vec_pop(&w->orphans));
+    journal_stats(j, &stats);
+    if (w->skipped > 0)
+        log_warn(NULL, "journal: records skipped", LOG_U("records", w->skipped));
+    w->skipped = 0;
+    metrics_count(env->page, METRIC_journal_replayed, stats.replayed);
+    metrics_count(env->page, METRIC_journal_repairs, stats.repairs);
+    metrics_count(env->page, METRIC_journal_replay_us, (clock_ms() - start_ms) * 1000);
+    if (stats.replayed > 0)
+        log_info(NULL, "journal replayed", LOG_U("index", index), LOG_U("records", stats.replayed),
+                 LOG_U("ms", clock_ms() - start_ms));
+    return sinks_open_place(w->service.sinks, env->store, w->h->state_dir, index, e);
+}
