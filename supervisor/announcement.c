@@ -41,6 +41,7 @@ void supervisor_tell_limits(struct supervisor *s)
         {METRIC_LIMIT_STOPS, c->max_stops},
         {METRIC_LIMIT_MESSAGES, c->max_messages},
         {METRIC_LIMIT_SCHEMA, c->max_schema_bytes},
+        {METRIC_LIMIT_SESSION_RECORDED, c->max_session_recorded_bytes},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(all); i++)

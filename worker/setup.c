@@ -12,6 +12,7 @@
 #include "worker/call/call_rules.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_set.h"
+#include "worker/ledger/ledger.h"
 #include "worker/model/model.h"
 #include "worker/parsers/kinds.h"
 #include "worker/request/request_limits.h"
@@ -197,6 +198,7 @@ void setup_calls(struct call_env *env, const struct config *c, const struct mode
     env->nonstream_keepalive_ms = (uint64_t)c->nonstream_keepalive_ms;
     env->rejoin_window_ms = (uint64_t)c->rejoin_window_ms;
     env->residency->limit = (uint64_t)c->max_worker_memory;
+    env->ledger->session_bytes = (uint64_t)c->max_session_recorded_bytes;
     env->max_inflight = (uint32_t)c->max_inflight;
     env->rules->limits = (struct request_limits){
         .memory_bytes = (uint64_t)c->max_request_memory,

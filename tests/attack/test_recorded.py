@@ -5,6 +5,7 @@ import threading
 
 from gateway import BINARY, wait_until
 from test_faults import faulty  # noqa: F401
+from test_large_answers import ASK, large  # noqa: F401
 from test_streaming import new, user
 from test_turn_recovery import kill_worker, records
 
@@ -117,3 +118,68 @@ def test_parts_that_a_killed_worker_left_are_needed_no_longer(faulty):  # noqa: 
     kill_worker(gateway)
     assert records(gateway, session) == whole
     settled(gateway, idle + 6 * LONG)
+
+
+# --- --max-session-recorded-bytes ---
+
+def refused(answer):
+    error = answer.json()["error"]
+    return (answer.status == 410 and error["code"] == "budget_exhausted" and error["param"] == "max_session_recorded_bytes"
+            and "--max-session-recorded-bytes" in error["message"])
+
+
+def recorded(gateway, session):
+    return sum(sizes(gateway, session).values())
+
+
+def test_what_a_session_records_is_bounded(start):
+    limit = 300_000
+    gateway = start(engine="builtin:echo", workers=1, context_length=1_000_000, max_session_recorded_bytes=limit)
+    session, messages, answer = new(gateway), [], None
+    for turn in range(100):
+        answer = gateway.chat(session, [*messages, *user(text(turn, 5000))], max_tokens=3)
+        if answer.status != 200:
+            break
+        messages += [*user(text(turn, 5000)), answer.json()["choices"][0]["message"]]
+    assert refused(answer), answer.text
+    assert len(messages) >= 20 and limit - 30_000 < recorded(gateway, session) < limit + 200
+    path, whole = f"/sessions/{session['session_id']}", records(gateway, session)
+    assert gateway.metrics()['rollgate_limit{limit="session_recorded_bytes"}'] == limit
+    assert gateway.chat(session, messages, max_tokens=3).status == 200, "a small call has room"
+    kill_worker(gateway)
+    assert refused(gateway.chat(session, [*messages, *user(text(99, 20_000))], max_tokens=3)), "counted by the next worker, too"
+    assert records(gateway, session)["records"][:len(whole["records"])] == whole["records"]
+    assert gateway.chat(new(gateway), user(text(1, 5000)), max_tokens=3).status == 200, "others have their own"
+    assert gateway.post(f"{path}/reward_info", {"reward_info": {"r": 1}}).status == 200
+    assert records(gateway, session)["stop_reason"] == {"by": "budget", "reason": "max_session_recorded_bytes"}
+    assert gateway.post(f"{path}/finalize").json()["trajectories"]
+
+
+def test_calls_at_once_do_not_pass_the_bound_together(start):
+    """Each fits alone; together they do not. Who is refused leaves nothing."""
+    limit = 5_000_000
+    gateway = start(engine="builtin:echo,delay_ms=300", workers=1, context_length=40_000_000, max_session_recorded_bytes=limit)
+    session = new(gateway)
+    answers = at_once(gateway, session, [user(text(i)) for i in range(CALLS)])
+    assert {a.status for a in answers} == {200, 410} and all(a.status == 200 or refused(a) for a in answers)
+    settled(gateway, limit + 1000)
+    n = sum(a.status == 200 for a in answers)
+    assert len(records(gateway, session)["records"]) == n
+    kill_worker(gateway)
+    settled(gateway, limit + 1000)
+    assert len(records(gateway, session)["records"]) == n
+
+
+def test_large_answers_that_pass_the_bound_leave_nothing(start, large):  # noqa: F811
+    gateway = start(workers=1, max_session_recorded_bytes=900_000, **large)
+    session = new(gateway)
+    assert gateway.chat(session, user("first"), **{**ASK, "n": 4}).status == 200
+    whole, needed = records(gateway, session)["records"], settled(gateway, 900_000)
+    for i in range(3):
+        assert refused(gateway.chat(session, user(f"second {i}"), **ASK))
+    settled(gateway, needed + 10_000)
+    assert records(gateway, session)["records"] == whole
+    assert gateway.chat(session, user("third"), **{**ASK, "n": 4}).status == 200
+    whole = records(gateway, session)["records"]
+    kill_worker(gateway)
+    assert records(gateway, session)["records"] == whole

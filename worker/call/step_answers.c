@@ -72,8 +72,8 @@ enum step_result step_answers(struct model_call *t)
     int rc = 0;
 
     if (more)
-        rc = ledger_write(t->env->ledger, t->in.session_id, buf_str(&record),
-                          (struct ledger_done){0}, &t->err);
+        rc = ledger_write_call(t->env->ledger, t->in.session_id, buf_str(&record),
+                               (struct ledger_done){0}, &t->err);
     buf_done(&record);
     if (rc)
         return STEP_FAILED;

@@ -32,8 +32,8 @@ static int record_commit(struct model_call *t, struct err *e)
     int rc = session_commit(t->plan, t->answers, t->n_samples, clock_wall_ms(), &record, e);
 
     if (rc == 0)
-        rc = ledger_write(env->ledger, t->in.session_id, buf_str(&record),
-                          (struct ledger_done){on_durable, t}, e);
+        rc = ledger_write_call(env->ledger, t->in.session_id, buf_str(&record),
+                               (struct ledger_done){on_durable, t}, e);
     if (rc == 0)
         t->plan = NULL;
     buf_done(&record);

@@ -86,6 +86,8 @@ enum step_result step_place(struct model_call *t)
     if (prepare_is_text(t->in.req) ? place_text(t)
                                    : session_prepare_end(t->plan, t->call_input, &t->err))
         return STEP_FAILED;
+    if (ledger_room(env->ledger, t->in.session_id, session_plan_adds(t->plan), &t->err))
+        return STEP_FAILED;
     t->asked_tokens = t->sampling->max_tokens;
     t->sampling->max_tokens = t->plan->max_tokens;
     collect_stop_ids(t);

@@ -19,8 +19,8 @@ enum step_result step_texts(struct model_call *t)
     bool more = session_texts_record(t->plan, TEXTS_PART, clock_wall_ms(), &record);
 
     if (more)
-        rc = ledger_write(env->ledger, t->in.session_id, buf_str(&record), (struct ledger_done){0},
-                          &t->err);
+        rc = ledger_write_call(env->ledger, t->in.session_id, buf_str(&record),
+                               (struct ledger_done){0}, &t->err);
     buf_done(&record);
     if (rc)
         return STEP_FAILED;

@@ -87,6 +87,29 @@ void ledger_give_up(struct ledger *l, struct str session_id, uint64_t call)
     loose_parts_give_up(l->loose, journal_of(l, session_id), session_id, call);
 }
 
+int ledger_room(const struct ledger *l, struct str session_id, uint64_t more, struct err *e)
+{
+    uint64_t had =
+        l->session_bytes > 0 ? journal_session_bytes(journal_of(l, session_id), session_id) : 0;
+
+    if (l->session_bytes == 0 || had + more <= l->session_bytes)
+        return 0;
+    (void)err_field(e, "max_session_recorded_bytes",
+                    "this session's records take %llu bytes, and this call would add %llu or more: "
+                    "at most %llu are kept (--max-session-recorded-bytes)",
+                    (unsigned long long)had, (unsigned long long)more,
+                    (unsigned long long)l->session_bytes);
+    e->kind = ERR_BUDGET;
+    return -1;
+}
+
+int ledger_write_call(struct ledger *l, struct str session_id, struct str record,
+                      struct ledger_done done, struct err *e)
+{
+    return ledger_room(l, session_id, record.len, e) ? -1
+                                                     : ledger_write(l, session_id, record, done, e);
+}
+
 /* A record that the journal has and that does not apply is a bug: memory would differ from what
  * a replay makes. */
 int ledger_write(struct ledger *l, struct str session_id, struct str record,

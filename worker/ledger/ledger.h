@@ -20,6 +20,7 @@ struct ledger {
     struct residency *residency;
     struct deliveries *deliveries; /* committed answers that did not arrive (yet) */
     struct loose_parts *loose;     /* of the calls that run */
+    uint64_t session_bytes; /* of one session's records, beyond which its calls add none; 0: any */
     void (*changed)(void *ctx, struct str session_id); /* after each change; NULL: nobody looks */
     void *changed_ctx;
 };
@@ -35,6 +36,14 @@ struct ledger_done {
  * takes that back. -1: nothing was written or changed. */
 int ledger_write(struct ledger *l, struct str session_id, struct str record,
                  struct ledger_done done, struct err *e);
+
+/* -1, ERR_BUDGET with the limit named: the session's records, those of calls that run among them,
+ * would take more than `session_bytes` with so many more. */
+int ledger_room(const struct ledger *l, struct str session_id, uint64_t more, struct err *e);
+
+/* ledger_write of a record that a call adds, if there is room for it. */
+int ledger_write_call(struct ledger *l, struct str session_id, struct str record,
+                      struct ledger_done done, struct err *e);
 
 /* After ERR_STORAGE_FULL, before a record that makes room is written once more: the journal gives
  * the disk what it keeps for that. False: it has given it. */

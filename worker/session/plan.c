@@ -84,6 +84,15 @@ struct str plan_new_texts(const struct plan *p)
     return m ? new_messages_texts(m, p->walk.n - p->walk.n_matched) : (struct str){0};
 }
 
+uint64_t session_plan_adds(const struct session_plan *pub)
+{
+    const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */
+
+    size_t ids = pub->prompt.n - MIN_OF(pub->reused, pub->prompt.n);
+
+    return plan_new_texts(p).len + ids * sizeof(int32_t);
+}
+
 const struct message *plan_new_message(const struct plan *p)
 {
     const struct new_messages *m = ready(p);

@@ -240,7 +240,8 @@ enum session_stop {
     SESSION_STOP_INFRASTRUCTURE
 };
 
-/* A call was refused because of the budget of that name (max_turns, max_total_tokens). Nothing is
+/* A call was refused because of the budget of that name (max_turns,
+ * max_total_tokens, max_session_recorded_bytes). Nothing is
  * written when one was before. */
 void session_budget_record(const struct session *s, struct str budget, uint64_t now_ms,
                            struct buf *record);

@@ -96,6 +96,10 @@ const struct json *session_plan_messages(const struct session_plan *p);
  * the session. */
 struct str session_plan_parent(const struct session_plan *p);
 
+/* At least about how many bytes the records of the call will take, but for its answers: its new
+ * texts where they are long, and new ids of its prompt. Once it is complete. */
+uint64_t session_plan_adds(const struct session_plan *p);
+
 /* About how many bytes render will go over; stops counting at `enough`. */
 size_t session_prompt_bytes(const struct session_plan *p, size_t enough);
 

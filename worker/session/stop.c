@@ -123,6 +123,17 @@ static struct verdict_of_stop by_last_answer(const struct session *s)
     return (struct verdict_of_stop){SESSION_STOP_MODEL, "stop"};
 }
 
+/* By its name in the record. */
+static const char *budget_name(struct str budget)
+{
+    static const char *const known[] = {"max_turns", "max_session_recorded_bytes"};
+
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (str_eq_c(budget, known[i]))
+            return known[i];
+    return "max_total_tokens";
+}
+
 bool session_stopped(const struct session *s, enum session_stop *ret_by, const char **ret_reason)
 {
     struct verdict_of_stop v = {SESSION_STOP_NONE, NULL};
@@ -130,9 +141,7 @@ bool session_stopped(const struct session *s, enum session_stop *ret_by, const c
     if (s->stated)
         v = (struct verdict_of_stop){s->stated, "stated"};
     else if (s->budget.p)
-        v = (struct verdict_of_stop){SESSION_STOP_BUDGET, str_eq_c(s->budget, "max_turns")
-                                                              ? "max_turns"
-                                                              : "max_total_tokens"};
+        v = (struct verdict_of_stop){SESSION_STOP_BUDGET, budget_name(s->budget)};
     else if (s->phase == SESSION_ABORTED)
         v = (struct verdict_of_stop){SESSION_STOP_TRAINER, "aborted"};
     else if (s->has_finished && !s->finished)

@@ -1,6 +1,6 @@
 /*
- * Budgets of a session (max_turns, max_total_tokens), and why a session stopped: derived from what
- * its records say, so that a restart tells the same.
+ * Budgets of a session (max_turns, max_total_tokens; the one of its records is the ledger's), and
+ * why a session stopped: derived from what its records say, so that a restart tells the same.
  */
 #ifndef RG_SESSION_STOP_H
 #define RG_SESSION_STOP_H

@@ -292,3 +292,42 @@ TEST(loose_parts, of_a_copy_go_with_its_last_record)
     session_release(f.kit.store, p);
     close_all(&f);
 }
+
+/* Its own records count, those that were given up do not; what is no call's is written all the
+ * same.
+ */
+TEST(ledger_room, is_what_the_sessions_records_leave)
+{
+    struct fixture f;
+    struct session_plan *p;
+    struct err e = {0};
+
+    open_all(&f, NULL);
+    cr_assert_geq(kit_turn(&f.kit, user(&f, 'a'), "A"), 0);
+    write_all(&f);
+    cr_assert_eq(ledger_room(&f.ledger, ID, UINT64_MAX / 2, &e), 0, "no limit");
+    f.ledger.session_bytes = bytes(&f) + LONG;
+    cr_assert_eq(ledger_room(&f.ledger, ID, LONG, &e), 0);
+    cr_assert_eq(ledger_room(&f.ledger, ID, LONG + 1, &e), -1);
+    cr_assert_eq(e.kind, ERR_BUDGET);
+    cr_assert_str_eq(e.param, "max_session_recorded_bytes");
+    cr_assert_not_null(strstr(e.text, "--max-session-recorded-bytes"));
+    cr_assert_eq(ledger_room(&f.ledger, STR("w0-2"), LONG + 1, &e), 0, "another's");
+    p = kit_ask(&f.kit, user(&f, 'b'), NULL);
+    cr_assert_gt(kit_texts(&f.kit, p), 2);
+    for (; f.written < f.kit.n_journal; f.written++)
+        if (ledger_write_call(&f.ledger, ID, buf_str(&f.kit.journal[f.written]),
+                              (struct ledger_done){0}, &e) != 0)
+            break;
+    cr_assert_lt(f.written, f.kit.n_journal, "one part is too much");
+    cr_assert_leq(bytes(&f), f.ledger.session_bytes);
+    cr_assert_eq(ledger_room(&f.ledger, ID, LONG, &e), -1);
+    ledger_give_up(&f.ledger, ID, p->call);
+    cr_assert_eq(ledger_room(&f.ledger, ID, LONG, &e), 0);
+    f.written = f.kit.n_journal;
+    session_release(f.kit.store, p);
+    f.ledger.session_bytes = 1;
+    cr_assert_eq(kit_end(&f.kit, SESSION_END_FINALIZE), 0);
+    write_all(&f);
+    close_all(&f);
+}
