@@ -30,6 +30,14 @@ char *buf_reserve(struct buf *b, size_t more)
     return b->p + b->len;
 }
 
+void buf_roomy(struct buf *b)
+{
+    enum { LONG = 2 << 20, ROOM = 64 << 20 };
+
+    if (b->len > LONG && b->cap < ROOM)
+        (void)buf_reserve(b, ROOM - b->len);
+}
+
 void buf_consume(struct buf *b, size_t n)
 {
     CHECK(n <= b->len);

@@ -37,3 +37,21 @@ Test(buf, adds_numbers)
     cr_assert(str_eq_c(buf_str(&b), "0 18446744073709551615 -9223372036854775808 -10"));
     buf_done(&b);
 }
+
+/* A long one gets room at once, and keeps its bytes; a short one is left alone. */
+Test(buf, roomy)
+{
+    struct buf b = {0};
+
+    for (int i = 0; i < (2 << 20); i++)
+        buf_add_c(&b, (char)i);
+    buf_roomy(&b);
+    cr_assert_eq(b.cap, 2 << 20);
+    buf_add_c(&b, 0);
+    buf_roomy(&b);
+    cr_assert_geq(b.cap, 64 << 20);
+    cr_assert_eq(b.len, (2 << 20) + 1);
+    for (int i = 0; i <= (2 << 20); i++)
+        cr_assert_eq(b.p[i], (char)i);
+    buf_done(&b);
+}
