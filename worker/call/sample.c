@@ -1,6 +1,7 @@
 /* One of a call's answers from its beginning to its end: how its text is read, and the row of
  * logprobs that the client asked for. What the engine tells is taken by sample_take.c. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "common/codec/json.h"
 #include "common/proc/ids.h"
@@ -69,6 +70,8 @@ void sample_begin(struct model_call *t, struct sample *r, uint32_t index)
 void sample_end(struct sample *r)
 {
     engine_cancel(r->call);
+    for (int k = 0; k < ROWS_KINDS; k++)
+        free(r->bulk[k]);
     if (r->answer)
         sampled_answer_done(r->answer);
 }

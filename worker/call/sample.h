@@ -36,6 +36,7 @@ struct sample {
     struct session_version *versions;
     size_t n_versions;
     struct token_rows rows[ROWS_KINDS];
+    char *bulk[ROWS_KINDS]; /* the memory of their blocks, own, or NULL */
     struct str odds, stop_text;
     bool unbudgeted;  /* the engine was not given max_thinking_tokens */
     bool has_support; /* the engine told the sampling support of every token */

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "common/base/buf.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_watch.h"
 #include "worker/call/model_call_internal.h"
@@ -84,6 +85,17 @@ static void keep_odds(struct model_call *t, struct sample *r, const struct engin
     buf_done(&block);
 }
 
+/* The block, of which there is no copy: it may be tens of megabytes. */
+static struct str take_block(struct model_call *t, struct sample *r, enum rows_kind kind,
+                             struct str block, struct buf *bulk)
+{
+    if (!block.p || !bulk)
+        return block.p ? arena_str(&t->arena, block) : block;
+    r->bulk[kind] = bulk->p;
+    *bulk = (struct buf){0};
+    return block;
+}
+
 /* What came with a row for each token. */
 static void keep_rows(struct model_call *t, struct sample *r, const struct engine_result *res)
 {
@@ -91,10 +103,8 @@ static void keep_rows(struct model_call *t, struct sample *r, const struct engin
         (struct token_rows){.from = res->experts_from, .rows = res->experts_rows};
     r->rows[ROWS_INDEXER] = (struct token_rows){
         .from = res->indexer_from, .rows = res->indexer_rows, .layers = res->indexer_layers};
-    if (res->experts.p)
-        r->rows[ROWS_EXPERTS].block = arena_str(&t->arena, res->experts);
-    if (res->indexer.p)
-        r->rows[ROWS_INDEXER].block = arena_str(&t->arena, res->indexer);
+    r->rows[ROWS_EXPERTS].block = take_block(t, r, ROWS_EXPERTS, res->experts, res->experts_buf);
+    r->rows[ROWS_INDEXER].block = take_block(t, r, ROWS_INDEXER, res->indexer, res->indexer_buf);
 }
 
 /* Takes what must outlive the engine's callback into the call's arena. */

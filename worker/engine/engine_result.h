@@ -13,6 +13,7 @@
 #include "worker/engine/engine.h"
 #include "worker/tokens/span.h"
 
+struct buf;
 struct json;
 struct odds_support;
 
@@ -50,6 +51,8 @@ struct engine_result {
     struct str version_before, version_after;
     const struct odds_support *support; /* when wanted and given for every token, else NULL */
     struct str experts; /* raw little-endian block, absent when not asked or not given */
+    /* Where experts and indexer lie, which the receiver may take: they are long. NULL: not so. */
+    struct buf *experts_buf, *indexer_buf;
     uint32_t experts_from, experts_rows;
     struct str indexer; /* the same of the indexer, from the first row on that was wanted; absent
                            as well when it is too large */

@@ -20,7 +20,7 @@ enum {
     UNTOLD_MS = 50, /* until a call is looked at again that no engine has said it takes */
     LOOK_MS = 5,
     START_SLICE_US = 1000,
-    INDEXER_CALL_MAX = 1 << 29, /* bytes of a call's indexer top-k: it is in one record */
+    INDEXER_CALL_MAX = 1 << 29, /* bytes of a call's indexer top-k, of all its answers */
 };
 
 static void run_queue(struct loop_task *t);

@@ -60,7 +60,7 @@ bool trajectory_recall(const struct trajectory_input *in, const struct checkpoin
 /* Reads back the payloads of the head's path and of whoever wrote its messages. */
 static bool recall_track(const struct trajectory_input *in, const struct track *track)
 {
-    struct recall r = {.session = in->session};
+    struct recall r = {.session = in->session, .rows = true};
 
     recall_path(&r, track->tail ? track->tail : track->head);
     for (uint32_t i = 0; track->authors && i < track->head->node->depth; i++)

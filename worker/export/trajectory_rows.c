@@ -43,8 +43,7 @@ static struct str joined(struct arena *a, const struct trajectory *r, enum rows_
         const struct checkpoint_rows *x = t ? &t->rows[kind] : NULL;
 
         if (x && x->has && x->from < rows)
-            memcpy(out + x->from * row, checkpoint_block(t, kind).p,
-                   MIN_OF(x->n, rows - x->from) * row);
+            checkpoint_block_copy(t, kind, MIN_OF(x->n, rows - x->from) * row, out + x->from * row);
     }
     return str_of(out, rows * row);
 }

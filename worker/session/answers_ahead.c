@@ -45,7 +45,8 @@ static size_t bytes_of(const struct answers_ahead *a)
 }
 
 /* The answers of one record, in the arena; payloads come later. NULL and e: some make no sense. */
-static struct checkpoint *take_all(const struct commit_record *c, struct arena *own, struct err *e)
+static struct checkpoint *take_all(struct session *s, const struct commit_record *c,
+                                   struct arena *own, struct err *e)
 {
     struct checkpoint *all = arena_calloc(own, c->n_here, sizeof(*all));
     struct record_in at = c->answers, told = c->told;
@@ -58,19 +59,40 @@ static struct checkpoint *take_all(const struct commit_record *c, struct arena *
             (void)bad(e, "one of several answers is told to be another");
             return NULL;
         }
-        if (take_answer(&all[i], &a, c->flags, own, e) != 0)
-            return NULL;
         if (c->flags & COMMIT_TOLD)
             all[i].told = forest_str_in(own, record_str(&told));
+        if (take_answer(&all[i], &a, c->flags, own, e) != 0 ||
+            session_name_blocks(s, c->call, c->before + i, &a, &all[i], own, e) != 0)
+            return NULL;
     }
     return all;
+}
+
+static void free_one(struct answers_ahead *a)
+{
+    for (size_t i = 0; i < a->payloads.n; i++)
+        payload_drop(a->payloads.at[i]);
+    vec_done(&a->payloads);
+    vec_done(&a->all);
+    arena_done(&a->arena);
+    free(a);
+}
+
+static void drop(struct session *s, uint64_t call)
+{
+    struct answers_ahead *a = map_take(&s->answers_ahead, key_of(&call));
+
+    if (!a)
+        return;
+    s->answers_bytes -= bytes_of(a);
+    free_one(a);
 }
 
 static struct answers_ahead *begin(struct session *s, const struct commit_record *c)
 {
     struct answers_ahead *a = mem_zalloc(sizeof(*a));
 
-    session_drop_answers(s, c->call); /* a call that failed may have left some under its number */
+    drop(s, c->call); /* a call that failed may have left some under its number */
     a->call = c->call;
     a->flags = c->flags;
     a->arena.tight = true;
@@ -112,7 +134,7 @@ int session_apply_answers(struct session *s, struct record_in *r, struct err *e)
         return bad(e, "answers without those before them");
     if (commit_record_bulk(&c, NULL) > UINT32_MAX)
         return bad(e, "too large");
-    answers = take_all(&c, &own, e);
+    answers = take_all(s, &c, &own, e);
     if (answers)
         add(s, c.before == 0 ? begin(s, &c) : a, &c, answers, &own);
     arena_done(&own);
@@ -143,24 +165,10 @@ void session_take_answers(struct session *s, uint64_t call)
     s->answers_bytes += bytes_of(a) - before;
 }
 
-static void free_one(struct answers_ahead *a)
-{
-    for (size_t i = 0; i < a->payloads.n; i++)
-        payload_drop(a->payloads.at[i]);
-    vec_done(&a->payloads);
-    vec_done(&a->all);
-    arena_done(&a->arena);
-    free(a);
-}
-
 void session_drop_answers(struct session *s, uint64_t call)
 {
-    struct answers_ahead *a = map_take(&s->answers_ahead, key_of(&call));
-
-    if (!a)
-        return;
-    s->answers_bytes -= bytes_of(a);
-    free_one(a);
+    drop(s, call);
+    session_drop_blocks(s, call);
 }
 
 void session_free_answers(struct session *s)
@@ -171,5 +179,6 @@ void session_free_answers(struct session *s)
     while ((slot = map_next(&s->answers_ahead, &at)))
         free_one(slot->value);
     map_done(&s->answers_ahead);
+    session_free_blocks(s);
     s->answers_bytes = 0;
 }

@@ -166,14 +166,19 @@ static int take_told(struct forest *f, struct commit *c, struct err *e)
         c->call.asked = f->calls.at[asked - 2].asked;
     else if (asked > 0)
         return bad(e, "asks what no call asked");
-    for (uint32_t i = 0; i < c->rec.n_here; i++)
-        c->answers[i]->told = forest_str(f, record_str(&told));
+    for (uint32_t i = 0; i < c->rec.n_here; i++) {
+        struct str text = record_str(&told);
+
+        if (text.p) /* else it may have stood before the record */
+            c->answers[i]->told = forest_str(f, text);
+    }
     return 0;
 }
 
 /* Those that the record itself has. */
-static int take_here(struct forest *f, struct arena *tmp, struct commit *c, struct err *e)
+static int take_here(struct session *s, struct arena *tmp, struct commit *c, struct err *e)
 {
+    struct forest *f = &s->forest;
     struct checkpoint *all = arena_calloc(&f->arena, c->rec.n_here, sizeof(*all));
     struct record_in at = c->rec.answers;
 
@@ -183,7 +188,8 @@ static int take_here(struct forest *f, struct arena *tmp, struct commit *c, stru
 
         c->answers[i] = &all[i];
         commit_record_answer(&c->rec, &at, &a);
-        if (take_answer(&all[i], &a, c->rec.flags, &f->arena, e) != 0)
+        if (take_answer(&all[i], &a, c->rec.flags, &f->arena, e) != 0 ||
+            session_name_blocks(s, c->rec.call, i, &a, &all[i], &f->arena, e) != 0)
             return -1;
         if (a.mode == DUPLICATE_NONE)
             continue;
@@ -205,7 +211,7 @@ static int take_answers(struct session *s, struct arena *tmp, struct commit *c, 
         return -1;
     c->duplicates = arena_calloc(tmp, c->rec.n_answers, sizeof(struct checkpoint *));
     c->modes = arena_calloc(tmp, c->rec.n_answers, sizeof(*c->modes));
-    if (!ahead && take_here(&s->forest, tmp, c, e) != 0)
+    if (!ahead && take_here(s, tmp, c, e) != 0)
         return -1;
     for (uint32_t i = 0; i < c->rec.n_answers; i++)
         if ((uint64_t)c->shared.total + c->answers[i]->n > TOTAL_MAX)
@@ -394,6 +400,8 @@ static int carry_out(struct session *s, struct commit *c, struct err *e)
         return -1;
     if (c->rec.flags & COMMIT_ANSWERS_AHEAD)
         session_take_answers(s, c->rec.call);
+    if (c->rec.flags & COMMIT_BLOCKS_AHEAD)
+        session_take_blocks(s, c->rec.call);
     prompt = c->rec.flags & COMMIT_RAW ? NULL : make_place(f, c);
     c->call.first_checkpoint = (uint32_t)f->checkpoints.n;
     c->call.n_checkpoints = c->rec.n_answers;

@@ -10,6 +10,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/attrs.h"
+#include "common/base/check.h"
 #include "common/base/mem.h"
 #include "worker/request/odds.h"
 #include "worker/session/forest.h"
@@ -122,19 +123,34 @@ static size_t padded(size_t n)
     return (n + 3) & ~(size_t)3;
 }
 
-struct str checkpoint_block(const struct checkpoint *t, enum rows_kind kind)
+size_t checkpoint_rows_here(const struct checkpoint *t, enum rows_kind kind)
 {
-    size_t behind =
-        kind == ROWS_EXPERTS ? 0 : padded(t->rows[ROWS_EXPERTS].len) + padded(t->odds_len);
+    return t->rows[kind].parts ? 0 : padded(t->rows[kind].len);
+}
 
-    return t->rows[kind].has ? str_of(part(t, behind), t->rows[kind].len) : (struct str){0};
+void checkpoint_block_copy(const struct checkpoint *t, enum rows_kind kind, size_t n, char *out)
+{
+    const struct checkpoint_rows *r = &t->rows[kind];
+    size_t behind =
+        kind == ROWS_EXPERTS ? 0 : checkpoint_rows_here(t, ROWS_EXPERTS) + padded(t->odds_len);
+
+    CHECK(n <= r->len);
+    if (!r->parts && n > 0)
+        memcpy(out, part(t, behind), n);
+    for (uint32_t i = 0; r->parts && n > 0; i++) {
+        size_t more = MIN_OF(n, r->parts[i]->size);
+
+        memcpy(out, payload_bytes(r->parts[i]), more);
+        out += more;
+        n -= more;
+    }
 }
 
 bool checkpoint_odds(const struct checkpoint *t, struct odds *ret)
 {
-    return t->odds_len > 0 &&
-           odds_read(str_of(part(t, padded(t->rows[ROWS_EXPERTS].len)), t->odds_len), t->n, ret) ==
-               0;
+    size_t behind = checkpoint_rows_here(t, ROWS_EXPERTS);
+
+    return t->odds_len > 0 && odds_read(str_of(part(t, behind), t->odds_len), t->n, ret) == 0;
 }
 
 /* Never 0, which stands for none. */

@@ -46,11 +46,14 @@ struct checkpoint_audit {
     uint32_t count, position;
 };
 
-/* A struct token_rows whose block is in the payload. */
+/* A struct token_rows whose block is in the payload, or, of a long one that was recorded before its
+ * answer (blocks_ahead.c), in payloads of its own. */
 struct checkpoint_rows {
     bool has;
     uint32_t len; /* bytes */
     uint32_t from, n, layers, topk;
+    struct payload **parts; /* one behind the other; NULL: it is in the payload */
+    uint32_t n_parts;
 };
 
 /* One generated answer. */
@@ -109,9 +112,12 @@ const int32_t *checkpoint_ids(const struct checkpoint *t);
  * payload must have been recalled. */
 const float *checkpoint_logprobs(const struct checkpoint *t);
 
-/* Returns a block of rows as the engine sent them (rows x layers x topk), or an absent text; the
- * payload must have been recalled. */
-struct str checkpoint_block(const struct checkpoint *t, enum rows_kind kind);
+/* Writes the first n bytes, of at most rows[kind].len, of a block of rows as the engine sent them
+ * (rows x layers x topk); the payloads must have been recalled, those of rows, too. */
+void checkpoint_block_copy(const struct checkpoint *t, enum rows_kind kind, size_t n, char *out);
+
+/* How many bytes a block of rows takes in the answer's own payload. */
+size_t checkpoint_rows_here(const struct checkpoint *t, enum rows_kind kind);
 
 /* Bytes of one row of a kind; 0: there is none. */
 static inline uint32_t checkpoint_row_bytes(const struct checkpoint *t, enum rows_kind kind)

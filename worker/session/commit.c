@@ -24,7 +24,9 @@
 
 void record_begin(struct buf *b, enum record_type type, struct str id, uint64_t now_ms)
 {
-    uint64_t version = type >= RECORD_TEXTS ? RECORD_VERSION : RECORD_VERSION_USUAL;
+    uint64_t version = type >= RECORD_BLOCKS  ? RECORD_VERSION
+                       : type >= RECORD_TEXTS ? RECORD_VERSION_AHEAD
+                                              : RECORD_VERSION_USUAL;
 
     record_put_head(b, &(struct record_head){type, version, id, now_ms});
 }
@@ -170,9 +172,9 @@ static enum commit_duplicate find_duplicate(struct session *s, const struct plan
 /* --- answers --- */
 
 /* Which optional parts some answer has. */
-static unsigned parts_of(const struct session_answer *answers, size_t n)
+static unsigned parts_of(const struct plan *p, const struct session_answer *answers, size_t n)
 {
-    unsigned parts = 0;
+    unsigned parts = p->blocks.ahead > 0 ? COMMIT_BLOCKS_AHEAD : 0;
 
     for (size_t i = 0; i < n; i++) {
         if (answers[i].odds.p)
@@ -187,9 +189,15 @@ static unsigned parts_of(const struct session_answer *answers, size_t n)
     return parts;
 }
 
-static void put_rows(struct buf *b, const struct token_rows *r)
+/* A text, unless it stands in records before. */
+static void put_block(const struct plan *p, struct buf *b, struct str block)
 {
-    record_put_str(b, r->block);
+    record_put_str(b, plan_block_ahead(p, block) ? (struct str){0} : block);
+}
+
+static void put_rows(const struct plan *p, struct buf *b, const struct token_rows *r)
+{
+    put_block(p, b, r->block);
     record_put_u(b, r->from);
     record_put_u(b, r->rows);
     record_put_u(b, r->layers);
@@ -220,7 +228,7 @@ static void put_answer(const struct plan *p, struct buf *b, const struct session
     put_json(b, a->message);
     record_put_str(b, a->response_id);
     record_put_str(b, a->parse_warning);
-    put_rows(b, &a->rows[ROWS_EXPERTS]);
+    put_rows(p, b, &a->rows[ROWS_EXPERTS]);
     record_put_u(b, a->queue_us);
     record_put_u(b, a->engine_us);
     record_put_u(b, a->gateway_us);
@@ -235,27 +243,37 @@ static void put_answer(const struct plan *p, struct buf *b, const struct session
     if (parts & COMMIT_DRIFT)
         record_put_u(b, a->drifted_tokens);
     if (parts & COMMIT_INDEXER)
-        put_rows(b, &a->rows[ROWS_INDEXER]);
+        put_rows(p, b, &a->rows[ROWS_INDEXER]);
     if (parts & COMMIT_ASKED)
         record_put_str(b, a->asked_basis);
+    for (int k = 0; parts & COMMIT_BLOCKS_AHEAD && k < BLOCK_KINDS; k++) {
+        struct str block = session_answer_block(a, k);
+
+        record_put_u(b, plan_block_ahead(p, block) ? block.len : 0);
+    }
 }
 
 /* About what an answer takes in a record. */
-static size_t answer_bytes(const struct session_answer *a)
+static size_t answer_bytes(const struct plan *p, const struct session_answer *a)
 {
-    return a->ids.n * (sizeof(*a->ids.at) + (a->logprobs ? sizeof(*a->logprobs) : 0)) +
-           a->rows[ROWS_EXPERTS].block.len + a->rows[ROWS_INDEXER].block.len + a->odds.len +
-           a->told.len + json_text_bytes(a->message, SIZE_MAX);
+    size_t n = a->ids.n * (sizeof(*a->ids.at) + (a->logprobs ? sizeof(*a->logprobs) : 0));
+
+    for (int k = 0; k < BLOCK_KINDS; k++) {
+        struct str block = session_answer_block(a, k);
+
+        n += plan_block_ahead(p, block) ? 0 : block.len;
+    }
+    return n + a->odds.len + json_text_bytes(a->message, SIZE_MAX);
 }
 
 /* How many of n answers have up to so many bytes, at least one; and how many they have. */
-static size_t answers_within(const struct session_answer *answers, size_t n, size_t max_bytes,
-                             size_t *ret_bytes)
+static size_t answers_within(const struct plan *p, const struct session_answer *answers, size_t n,
+                             size_t max_bytes, size_t *ret_bytes)
 {
     size_t k = 0;
 
     for (*ret_bytes = 0; k < n; k++) {
-        size_t more = answer_bytes(&answers[k]);
+        size_t more = answer_bytes(p, &answers[k]);
 
         if (k > 0 && *ret_bytes + more > max_bytes)
             break;
@@ -298,7 +316,7 @@ static void put_answers(struct buf *b, const struct plan *p, const struct sessio
         record_put_u(b, tokens);
     put_asked(b, &p->session->forest, p->asked);
     for (size_t i = 0; i < n && !p->answers_ahead; i++)
-        record_put_str(b, answers[i].told);
+        put_block(p, b, answers[i].told);
 }
 
 /* Which optional parts the record has, and of what kind it is. */
@@ -405,6 +423,8 @@ static void put_head(const struct plan *p, struct buf *record, uint64_t now_ms)
     struct record_head h = {RECORD_COMMIT, RECORD_VERSION_USUAL, p->session->id, now_ms};
 
     if (plan_texts_ahead(p) || p->answers_ahead)
+        h.version = RECORD_VERSION_AHEAD;
+    if (p->blocks.ahead > 0)
         h.version = RECORD_VERSION;
     record_put_head(record, &h);
 }
@@ -443,7 +463,7 @@ static void reserve(struct buf *record, const struct plan *p, const struct sessi
     size_t bytes = 0;
 
     if (!p->answers_ahead)
-        (void)answers_within(answers, n, SIZE_MAX, &bytes);
+        (void)answers_within(p, answers, n, SIZE_MAX, &bytes);
     (void)buf_reserve(record, bytes + (p->n_context - common) * sizeof(int32_t) + BESIDES);
 }
 
@@ -467,35 +487,48 @@ static void settle(struct plan *p, const struct session_answer *answers, size_t 
 
 /* Several answers of one part in all, or a single one, stand in the commit. `text` is settled with
  * the first part, which tells it. */
-bool session_answers_record(struct session_plan *pub, const struct session_answer *answers,
-                            size_t n, size_t max_bytes, uint64_t now_ms, struct buf *record)
+static bool put_part(struct plan *p, const struct session_answer *answers, size_t n,
+                     size_t max_bytes, uint64_t now_ms, struct buf *record)
 {
-    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
     size_t from = p->answers_ahead, bytes, k;
+    struct record_head h = {RECORD_ANSWERS, RECORD_VERSION_AHEAD, p->session->id, now_ms};
     unsigned parts;
-    struct err why;
 
-    if (n < 2 || from == n || pub->exhausted)
+    if (n < 2 || from == n)
         return false;
-    k = answers_within(answers + from, n - from, max_bytes, &bytes);
-    if ((from == 0 && k == n) || check_answers(p, answers, n, &why) != 0 ||
-        session_check_commit(pub, &why) != 0)
+    k = answers_within(p, answers + from, n - from, max_bytes, &bytes);
+    if (from == 0 && k == n)
         return false;
     if (from == 0)
         settle(p, answers, n);
-    parts = parts_of(answers, n) | COMMIT_TOLD | COMMIT_BASIS | (p->text ? COMMIT_TEXT : 0);
+    parts = parts_of(p, answers, n) | COMMIT_TOLD | COMMIT_BASIS | (p->text ? COMMIT_TEXT : 0);
+    if (parts & COMMIT_BLOCKS_AHEAD)
+        h.version = RECORD_VERSION;
     (void)buf_reserve(record, bytes + bytes / 8);
-    record_begin(record, RECORD_ANSWERS, p->session->id, now_ms);
-    record_put_u(record, pub->call);
+    record_put_head(record, &h);
+    record_put_u(record, p->pub.call);
     record_put_u(record, from);
     record_put_u(record, parts);
     record_put_u(record, k);
     for (size_t i = from; i < from + k; i++)
         put_answer(p, record, &answers[i], parts, false);
     for (size_t i = from; i < from + k; i++)
-        record_put_str(record, answers[i].told);
+        put_block(p, record, answers[i].told);
     p->answers_ahead += (uint32_t)k;
     return true;
+}
+
+bool session_answers_record(struct session_plan *pub, const struct session_answer *answers,
+                            size_t n, size_t max_bytes, uint64_t now_ms, struct buf *record)
+{
+    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
+    struct err why;
+
+    if (pub->exhausted || check_answers(p, answers, n, &why) != 0 ||
+        session_check_commit(pub, &why) != 0)
+        return false;
+    return plan_block_record(p, answers, n, max_bytes, now_ms, record) ||
+           put_part(p, answers, n, max_bytes, now_ms, record);
 }
 
 /* Appends the record of the call. Returns -1 and e if it cannot be recorded; then the call has
@@ -506,7 +539,7 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
     struct checkpoint *run;
     uint32_t common = 0;
-    unsigned parts = parts_of(answers, n);
+    unsigned parts = parts_of(p, answers, n);
 
     if (check_answers(p, answers, n, e) != 0 || session_check_commit(pub, e) != 0)
         return -1;

@@ -34,8 +34,10 @@
  *       drifted-tokens                                       when COMMIT_DRIFT; 0: none
  *       indexer block  from  rows  layers  topk              when COMMIT_INDEXER; may be absent
  *       asked-basis                                          when COMMIT_ASKED; may be absent
- *     asked: 0 absent | 1 text | 2 + the call with the same  when COMMIT_TOLD
- *     what each answer told                                  when COMMIT_TOLD; as the answers
+ *       bytes of experts, indexer, told                      when COMMIT_BLOCKS_AHEAD: of those
+ * that stand in RECORD_BLOCKS, 0: it is here asked: 0 absent | 1 text | 2 + the call with the same
+ * when COMMIT_TOLD what each answer told                                  when COMMIT_TOLD; as the
+ * answers
  *
  * RECORD_CREATE, behind the head: options (JSON); from version 2 on the fingerprint of the model:
  * tokenizer(8) special(8) template(8).
@@ -56,7 +58,10 @@
  * RECORD_ANSWERS (some of the answers of a call with large ones, before its commit), behind the
  * head: call, how many of its answers came before, flags (those of COMMIT_ANSWER_PARTS that the
  * commit has), n answers as a commit has them, what each told when COMMIT_TOLD.
- * RECORD_SINK (an export is owed to the sinks, or is in their spool), behind the head: state,
+ * RECORD_BLOCKS (a part of a long block of an answer, before the record that has the answer),
+ * behind the head: call, bytes of all its parts before, answer, which block (enum block_kind), then
+ * bytes to the end. A call's blocks stand in the order of its answers, each answer's in that of the
+ * enum. RECORD_SINK (an export is owed to the sinks, or is in their spool), behind the head: state,
  * options.
  */
 #ifndef RG_SESSION_COMMIT_H
@@ -64,6 +69,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/str.h"
+#include "worker/request/token_rows.h"
 
 enum record_type {
     RECORD_CREATE = 1,
@@ -79,14 +85,21 @@ enum record_type {
     RECORD_FORK,
     RECORD_IMPORT,
     RECORD_TEXTS,
-    RECORD_ANSWERS
+    RECORD_ANSWERS,
+    RECORD_BLOCKS
 };
 
 /* Version 2: RECORD_CREATE ends with the model's fingerprint. Version 3: RECORD_TEXTS,
  * RECORD_ANSWERS, and commits with COMMIT_AHEAD or COMMIT_ANSWERS_AHEAD; all others are still
  * written as version 2, so that an older program reads the sessions that have none of them, and
- * says that it cannot read the others. */
-enum { RECORD_VERSION = 3, RECORD_VERSION_USUAL = 2, RECORD_VERSION_MAX = 100 };
+ * says that it cannot read the others. Version 4: RECORD_BLOCKS, and what has COMMIT_BLOCKS_AHEAD.
+ */
+enum {
+    RECORD_VERSION = 4,
+    RECORD_VERSION_USUAL = 2,
+    RECORD_VERSION_AHEAD = 3,
+    RECORD_VERSION_MAX = 100
+};
 
 enum {
     COMMIT_RAW = 1,
@@ -111,10 +124,19 @@ enum {
     COMMIT_ASKED = 524288,          /* some answer's engine was asked for a basis of its logprobs */
     COMMIT_AHEAD = 1048576,         /* the new messages stand in records before this one */
     COMMIT_ANSWERS_AHEAD = 2097152, /* so do all answers and what they told */
+    COMMIT_BLOCKS_AHEAD = 4194304,  /* so do long blocks of some answer */
 
     /* what is told of each answer */
     COMMIT_ANSWER_PARTS = COMMIT_TOLD | COMMIT_TEXT | COMMIT_BASIS | COMMIT_ODDS | COMMIT_DRIFT |
-                          COMMIT_INDEXER | COMMIT_ASKED
+                          COMMIT_INDEXER | COMMIT_ASKED | COMMIT_BLOCKS_AHEAD
+};
+
+/* What of an answer may stand in records before it, if it is long. */
+enum block_kind {
+    BLOCK_EXPERTS = ROWS_EXPERTS,
+    BLOCK_INDEXER = ROWS_INDEXER,
+    BLOCK_TOLD = ROWS_KINDS,
+    BLOCK_KINDS
 };
 
 /* What becomes of an answer whose text the node already holds (idempotent_retry). */

@@ -149,6 +149,11 @@ static void read_answer(struct record_in *r, unsigned flags, struct commit_answe
         a->rows[ROWS_INDEXER] = read_rows(r);
     if (flags & COMMIT_ASKED)
         a->asked = record_str(r);
+    for (int k = 0; flags & COMMIT_BLOCKS_AHEAD && k < BLOCK_KINDS; k++) {
+        a->ahead[k] = record_u32(r);
+        if (k < ROWS_KINDS && a->ahead[k] > 0 && a->rows[k].block.p)
+            r->bad = true; /* it is in one place */
+    }
 }
 
 /* Each answer is read once to find where it ends; commit_record_answer reads it again. */

@@ -69,10 +69,12 @@ struct commit_answer {
     uint32_t duplicate; /* a checkpoint's id, with a mode */
     struct str basis;   /* COMMIT_BASIS */
     uint32_t scored_tokens;
-    uint64_t cached;  /* + 1; 0: not told */
-    struct str odds;  /* COMMIT_ODDS; absent: none */
-    uint32_t drifted; /* COMMIT_DRIFT */
-    struct str asked; /* COMMIT_ASKED; absent: no basis was */
+    uint64_t cached;             /* + 1; 0: not told */
+    struct str odds;             /* COMMIT_ODDS; absent: none */
+    uint32_t drifted;            /* COMMIT_DRIFT */
+    struct str asked;            /* COMMIT_ASKED; absent: no basis was */
+    uint64_t ahead[BLOCK_KINDS]; /* COMMIT_BLOCKS_AHEAD: bytes of each that stands in records before
+                                    this one (blocks_ahead.c); 0: it does not */
 };
 
 /* Reads the body of a commit record (behind its head) to its end. -1: ERR_IO, it has

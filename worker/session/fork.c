@@ -65,7 +65,7 @@ static int take_record(void *ctx, size_t i, struct str record, struct err *e)
     if (!record_read_head(&r, &h))
         return err_set(e, ERR_IO, "session record: torn");
     if (h.type != RECORD_COMMIT && h.type != RECORD_DROP && h.type != RECORD_FORK &&
-        h.type != RECORD_TEXTS && h.type != RECORD_ANSWERS)
+        h.type != RECORD_TEXTS && h.type != RECORD_ANSWERS && h.type != RECORD_BLOCKS)
         return 0;
     h.id = c->fork->id;
     record_put_head(&b, &h);

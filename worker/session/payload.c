@@ -13,6 +13,7 @@
 #include "worker/session/payload.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/mem.h"
 #include "worker/session/checkpoint.h"
@@ -167,6 +168,9 @@ static void recall_one(struct recall *r, struct payload *p)
 
 void recall_checkpoint(struct recall *r, const struct checkpoint *t)
 {
+    for (int k = 0; r->rows && k < ROWS_KINDS; k++)
+        for (uint32_t i = 0; i < t->rows[k].n_parts; i++)
+            recall_one(r, t->rows[k].parts[i]);
     if (lies_apart(t))
         recall_one(r, t->payload);
     EACH_RUN(run, t)
@@ -181,32 +185,40 @@ void recall_path(struct recall *r, const struct checkpoint *t)
         recall_checkpoint(r, t);
 }
 
-/* The record must be the one that made the payload. */
-static bool is_its_record(const struct payload *p, struct str record, struct commit_record *ret)
+/* The bytes, out of the record, which must be the one that made the payload. */
+static bool take_bytes(struct payload *p, struct str record)
 {
     struct record_in r = record_in_of(record);
+    struct commit_record c;
     struct record_head h;
+    struct block_part part;
     int rc = -1;
 
     if (!record_read_head(&r, &h) || h.version < 1 || h.version > RECORD_VERSION ||
         !str_eq(h.id, p->session->id))
         return false;
+    if (h.type == RECORD_BLOCKS) {
+        if (!session_block_read(&r, &part) || part.call != p->call || part.bytes.len != p->size)
+            return false;
+        p->bytes = mem_alloc(p->size);
+        memcpy(p->bytes, part.bytes.p, p->size);
+        return true;
+    }
     if (h.type == RECORD_COMMIT)
-        rc = commit_record_read(&r, ret, NULL);
+        rc = commit_record_read(&r, &c, NULL);
     if (h.type == RECORD_ANSWERS)
-        rc = commit_record_read_answers(&r, ret, NULL);
-    return rc == 0 && ret->call == p->call && commit_record_bulk(ret, NULL) == p->size;
-}
-
-/* The bytes, out of the record. */
-static int fill(struct payload *p, struct str record, struct err *e)
-{
-    struct commit_record c;
-
-    if (!is_its_record(p, record, &c))
-        return err_set(e, ERR_IO, "the journal has something else where a call was recorded");
+        rc = commit_record_read_answers(&r, &c, NULL);
+    if (rc != 0 || c.call != p->call || commit_record_bulk(&c, NULL) != p->size)
+        return false;
     p->bytes = mem_alloc(p->size);
     (void)commit_record_bulk(&c, p->bytes);
+    return true;
+}
+
+static int fill(struct payload *p, struct str record, struct err *e)
+{
+    if (!take_bytes(p, record))
+        return err_set(e, ERR_IO, "the journal has something else where a call was recorded");
     p->session->payload_bytes += p->size;
     p->session->payload_evicted -= p->size;
     p->session->store->totals->payload_loads++;

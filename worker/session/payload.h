@@ -1,7 +1,8 @@
 /*
  * struct payload: the bulk of one record: of a committed call's the context ids that it added, and
  * of each answer ids, logprobs, routed experts, odds and indexer's rows; or these alone, of answers
- * that were recorded before their call (answers_ahead.c). Everything else of a checkpoint always
+ * that were recorded before their call (answers_ahead.c); or a part of a long block of rows, that
+ * was recorded before its answer (blocks_ahead.c). Everything else of a checkpoint always
  * stays in memory while its session does; a payload may be evicted, the least recently used first,
  * because the record that brought it is in the journal. Who needs one asks for it before (recall.h)
  * and reads it in the same breath: only the eviction of a later turn of the loop takes it away

@@ -44,7 +44,7 @@ void plan_free(struct plan *p)
     if (p->chain && p->chain->reserved == p)
         p->chain->reserved = NULL;
     payload_let_path(p->held);
-    if (p->answers_ahead)
+    if (p->answers_ahead || p->blocks.ahead)
         session_drop_answers(s, p->pub.call);
     list_remove(&p->item);
     s->inflight--;
@@ -137,7 +137,7 @@ void session_release(struct session_store *st, struct session_plan *pub)
     if (!pub)
         return;
     s = p->session;
-    ahead = p->answers_ahead;
+    ahead = p->answers_ahead || p->blocks.ahead;
     plan_free(p);
     if (ahead && !s->unlinked)
         session_account(s);

@@ -20,6 +20,7 @@ struct new_messages;
 struct policy;
 struct prompt_env;
 struct session;
+struct session_answer;
 
 /* The private side of a session_plan. */
 struct plan {
@@ -54,6 +55,15 @@ struct plan {
     uint64_t head_version;       /* linear */
     uint32_t n_context, n_close, trim;
     uint32_t answers_ahead; /* of its answers, that stand in records before the commit */
+
+    struct {
+        uint64_t ahead;  /* bytes of its answers' long blocks, that stand in records before */
+        size_t max;      /* a longer one does, once some byte is ahead */
+        uint32_t answer; /* the next part is this one's, */
+        int kind;        /* of this block, */
+        size_t at;       /* from this byte on */
+    } blocks;
+
     uint32_t kept; /* exhausted, chains: ids that stay of a chain that is rolled back and closed */
 
     /* What session_prepare_render works with and makes; nothing else of the plan changes meanwhile,
@@ -114,6 +124,17 @@ const struct message *plan_new_message(const struct plan *p);
 /* Whether their texts stand in records before the commit (texts_ahead.c). Never those of an
  * exhausted call. */
 bool plan_texts_ahead(const struct plan *p);
+
+/* block_record.c: a block of an answer (enum block_kind), or an absent text. */
+struct str session_answer_block(const struct session_answer *a, int kind);
+
+/* Writes the record of the next part of a block of more than max_bytes; false: there is none. The
+ * block's bytes are not to be read afterwards. */
+bool plan_block_record(struct plan *p, const struct session_answer *answers, size_t n,
+                       size_t max_bytes, uint64_t now_ms, struct buf *record);
+
+/* Whether the block stands in records before the one of its answer. */
+bool plan_block_ahead(const struct plan *p, struct str block);
 
 /* The live plan with this call number, or NULL. */
 struct plan *plan_find(struct session *s, uint64_t call);

@@ -5,6 +5,8 @@
 #ifndef RG_SESSION_RECALL_H
 #define RG_SESSION_RECALL_H
 
+#include <stdbool.h>
+
 #include "common/base/vec.h"
 
 struct call_record;
@@ -16,6 +18,7 @@ struct session;
 /* What is to be read next, and is to be in memory for that. */
 struct recall {
     struct session *session;
+    bool rows; /* long blocks of rows, too, which have payloads of their own: for exports */
     VEC(struct payload *) missing;
 };
 

@@ -355,6 +355,8 @@ static int apply_to(struct session *s, uint64_t type, struct record_in *r, uint6
         return session_apply_texts(s, r, e);
     case RECORD_ANSWERS:
         return session_apply_answers(s, r, e);
+    case RECORD_BLOCKS:
+        return session_apply_blocks(s, r, e);
     case RECORD_BUDGET:
         return session_apply_budget(s, r, e);
     default:
@@ -373,7 +375,7 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     int rc;
 
     if (whole && h.version > RECORD_VERSION && h.version < RECORD_VERSION_MAX &&
-        h.type <= RECORD_ANSWERS)
+        h.type <= RECORD_BLOCKS)
         return err_set(e, ERR_UNSUPPORTED,
                        "a session's record is of version %u, this program reads %d",
                        (unsigned)h.version, RECORD_VERSION);
@@ -406,11 +408,11 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
 const char *session_record_kind(struct str record)
 {
     static const char *const kinds[] = {
-        [RECORD_CREATE] = "create",     [RECORD_COMMIT] = "commit",  [RECORD_REWARD] = "reward",
-        [RECORD_END] = "end",           [RECORD_DROP] = "drop",      [RECORD_SINK] = "sink",
-        [RECORD_EXPORTED] = "exported", [RECORD_ORIGIN] = "origin",  [RECORD_SCORE] = "score",
-        [RECORD_BUDGET] = "budget",     [RECORD_FORK] = "fork",      [RECORD_IMPORT] = "import",
-        [RECORD_TEXTS] = "texts",       [RECORD_ANSWERS] = "answers"};
+        [RECORD_CREATE] = "create",     [RECORD_COMMIT] = "commit",   [RECORD_REWARD] = "reward",
+        [RECORD_END] = "end",           [RECORD_DROP] = "drop",       [RECORD_SINK] = "sink",
+        [RECORD_EXPORTED] = "exported", [RECORD_ORIGIN] = "origin",   [RECORD_SCORE] = "score",
+        [RECORD_BUDGET] = "budget",     [RECORD_FORK] = "fork",       [RECORD_IMPORT] = "import",
+        [RECORD_TEXTS] = "texts",       [RECORD_ANSWERS] = "answers", [RECORD_BLOCKS] = "blocks"};
     struct record_in r = record_in_of(record);
     struct record_head h;
 

@@ -28,7 +28,7 @@ static bool travels(uint64_t type)
     return type == RECORD_CREATE || type == RECORD_COMMIT || type == RECORD_REWARD ||
            type == RECORD_DROP || type == RECORD_ORIGIN || type == RECORD_SCORE ||
            type == RECORD_BUDGET || type == RECORD_FORK || type == RECORD_TEXTS ||
-           type == RECORD_ANSWERS;
+           type == RECORD_ANSWERS || type == RECORD_BLOCKS;
 }
 
 /* --- writing --- */
@@ -117,7 +117,7 @@ static int split(struct snapshot_reader *r, struct str frames)
         if (!travels(h.type) || (h.type == RECORD_CREATE) != (i == 0))
             return bad(r, i, "is of a type that cannot stand there");
         if ((h.type == RECORD_COMMIT || h.type == RECORD_DROP || h.type == RECORD_TEXTS ||
-             h.type == RECORD_ANSWERS) &&
+             h.type == RECORD_ANSWERS || h.type == RECORD_BLOCKS) &&
             record_u(&in) > CALL_MAX)
             return bad(r, i, "has a call's number above 2^48");
         r->newest_ms = MAX_OF(r->newest_ms, h.at_ms);

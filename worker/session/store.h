@@ -19,6 +19,7 @@
 
 struct buf;
 struct checkpoint;
+struct commit_answer;
 struct commit_record;
 struct json;
 struct json_out;
@@ -142,7 +143,8 @@ struct session {
     struct new_messages *read_ready; /* of the commit that is read back next, or NULL */
     uint64_t ready_call;             /* its call (session_texts.h) */
     struct map answers_ahead;        /* by call: that no commit has named yet */
-    uint64_t answers_bytes;          /* that they take, but for the map and their payloads */
+    struct map blocks_ahead;         /* likewise, long blocks of answers */
+    uint64_t answers_bytes;          /* that both take, but for the maps and their payloads */
     uint32_t rollbacks;
     uint64_t rollback_dropped;
 
@@ -336,9 +338,38 @@ int session_answers_ahead(const struct session *s, const struct commit_record *c
 /* The forest takes them over, with their payloads. */
 void session_take_answers(struct session *s, uint64_t call);
 
-/* What is kept of that call's, or of all calls', is freed; and their payloads, unless they were
- * taken over. */
+/* What is kept of that call's, or of all calls', is freed, with the blocks ahead; and their
+ * payloads, unless they were taken over. */
 void session_drop_answers(struct session *s, uint64_t call);
 void session_free_answers(struct session *s);
+
+/* --- blocks_ahead.c --- */
+
+/* Applies the body of RECORD_BLOCKS. -1: it does not follow those before it, or makes no sense. */
+int session_apply_blocks(struct session *s, struct record_in *r, struct err *e);
+
+/* What such a record is made of. */
+struct block_part {
+    uint64_t call, before;
+    uint32_t answer;
+    uint64_t kind;    /* enum block_kind */
+    struct str bytes; /* borrowed from the record */
+};
+
+/* Reads its body; false: it is torn. */
+bool session_block_read(struct record_in *r, struct block_part *ret);
+
+/* The blocks that the answer's record says to stand before it become t's: which payloads have its
+ * rows, and what it told, in `own`. -1: they are not there as it says. */
+int session_name_blocks(struct session *s, uint64_t call, uint32_t answer,
+                        const struct commit_answer *a, struct checkpoint *t, struct arena *own,
+                        struct err *e);
+
+/* The forest takes over those of the call that were named; others are freed. */
+void session_take_blocks(struct session *s, uint64_t call);
+
+/* As session_drop_answers and session_free_answers, of the blocks alone. */
+void session_drop_blocks(struct session *s, uint64_t call);
+void session_free_blocks(struct session *s);
 
 #endif

@@ -75,8 +75,12 @@ int take_answer(struct checkpoint *t, const struct commit_answer *a, unsigned fl
     for (int k = 0; k < ROWS_KINDS; k++) {
         const struct token_rows *x = &a->rows[k];
 
-        t->rows[k] = (struct checkpoint_rows){
-            x->block.p != NULL, (uint32_t)x->block.len, x->from, x->rows, x->layers, x->topk};
+        t->rows[k] = (struct checkpoint_rows){.has = x->block.p || a->ahead[k] > 0,
+                                              .len = (uint32_t)(x->block.len + a->ahead[k]),
+                                              .from = x->from,
+                                              .n = x->rows,
+                                              .layers = x->layers,
+                                              .topk = x->topk};
     }
     t->queue_us = a->queue_us;
     t->engine_us = a->engine_us;
@@ -97,7 +101,7 @@ size_t take_bulk(struct checkpoint *t, struct payload *payload, size_t at)
     t->payload = payload;
     t->at = (uint32_t)at;
     return at + (size_t)t->n * (t->has_logprobs ? 8 : 4) + payload_padded(t->odds_len) +
-           payload_padded(t->rows[ROWS_EXPERTS].len) + payload_padded(t->rows[ROWS_INDEXER].len);
+           checkpoint_rows_here(t, ROWS_EXPERTS) + checkpoint_rows_here(t, ROWS_INDEXER);
 }
 
 uint32_t take_top(uint32_t top, const int32_t *ids, size_t n)

@@ -618,6 +618,8 @@ void reading_result(struct reading *r, struct engine_result *ret)
         .n_top = y->n_top,
         .versions = r->versions,
         .n_versions = make_versions(y, r->versions),
+        .experts_buf = &r->reply.experts,
+        .indexer_buf = &r->reply.indexer,
         .experts = y->has_experts ? buf_str(&y->experts) : (struct str){0},
         .indexer =
             y->has_indexer && !y->indexer_window.over ? buf_str(&y->indexer) : (struct str){0},

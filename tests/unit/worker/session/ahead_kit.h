@@ -1,0 +1,35 @@
+/* For tests of what is recorded before a commit: calls part by part, whose sessions can be evicted
+ * and are made once more of their records. */
+#ifndef RG_UNIT_SESSION_AHEAD_KIT_H
+#define RG_UNIT_SESSION_AHEAD_KIT_H
+
+#include "kit.h"
+#include "worker/session/record.h"
+
+struct session_answer;
+
+/* A kit whose payloads can be evicted: the journal is what they are read back from. */
+void ahead_init(struct kit *k, const char *options);
+
+/* Applies and journals a record, and empties it. */
+void ahead_apply(struct kit *k, struct buf *record);
+
+/* Records what stands before the commit, so many bytes at a time; in how many records. */
+size_t ahead_parts(struct kit *k, struct session_plan *p, const struct session_answer *answers,
+                   uint32_t n, size_t part);
+void ahead_commit(struct kit *k, struct session_plan *p, const struct session_answer *answers,
+                  uint32_t n);
+
+struct record_head ahead_head(const struct kit *k, size_t record);
+
+/* The session made once more of its records, in a store of its own. */
+struct session_store *ahead_replayed(struct kit *k, bool lazy, struct session **ret);
+void ahead_state(struct session *s, struct buf *ret);
+
+/* The n answers from checkpoint `first` on are these. */
+void ahead_same(struct session *s, const struct session_answer *answers, uint32_t n, size_t first);
+
+/* The session that the records make is the live one. */
+void ahead_replays(struct kit *k);
+
+#endif

@@ -1,0 +1,175 @@
+/* What tests of answers and blocks that are recorded before their commit have in common. */
+#include "ahead_kit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "testing.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/payload.h"
+#include "worker/session/recall.h"
+#include "worker/session/session_answer.h"
+#include "worker/session/session_totals.h"
+#include "worker/session/store.h"
+
+void ahead_apply(struct kit *k, struct buf *record)
+{
+    cr_assert_eq(session_apply(k->store, buf_str(record), &k->err), 0, "%s", k->err.text);
+    k->journal[k->n_journal++] = *record;
+    *record = (struct buf){0};
+}
+
+/* In how many parts. */
+size_t ahead_parts(struct kit *k, struct session_plan *p, const struct session_answer *answers,
+                   uint32_t n, size_t part)
+{
+    struct buf record = {0};
+    size_t parts = 0;
+
+    while (session_answers_record(p, answers, n, part, ++k->now, &record)) {
+        cr_assert_lt(record.len, part + MAX_OF(part, 10 * answers[0].ids.n));
+        ahead_apply(k, &record);
+        parts++;
+    }
+    return parts;
+}
+
+void ahead_commit(struct kit *k, struct session_plan *p, const struct session_answer *answers,
+                  uint32_t n)
+{
+    struct buf record = {0};
+
+    cr_assert_eq(session_commit(p, answers, n, ++k->now, &record, &k->err), 0, "%s", k->err.text);
+    ahead_apply(k, &record);
+}
+
+struct record_head ahead_head(const struct kit *k, size_t record)
+{
+    struct record_in r = record_in_of(buf_str(&k->journal[record]));
+    struct record_head h;
+
+    cr_assert(record_read_head(&r, &h));
+    return h;
+}
+
+/* A session_source; ctx is the kit. */
+static int source(void *ctx, struct str id, const uint32_t *records, size_t n,
+                  const struct session_reader *to, struct err *e)
+{
+    struct kit *k = ctx;
+
+    (void)id;
+    for (size_t i = n; i-- > 0;) { /* in any order */
+        cr_assert_lt(records[i], k->n_journal);
+        if (to->each(to->ctx, i, buf_str(&k->journal[records[i]]), e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+void ahead_init(struct kit *k, const char *options)
+{
+    kit_init(k, options);
+    session_store_evicts(k->store, true);
+    session_store_source(k->store, source, k);
+}
+
+struct session_store *ahead_replayed(struct kit *k, bool lazy, struct session **ret)
+{
+    struct session_defaults d;
+    struct session_store *st;
+    bool ended;
+
+    session_defaults_init(&d);
+    st = session_store_new(NULL, &d);
+    session_store_lazy(st, lazy);
+    for (size_t i = 0; i < k->n_journal; i++)
+        cr_assert_eq(session_apply(st, buf_str(&k->journal[i]), &k->err), 0, "record %zu: %s", i,
+                     k->err.text);
+    *ret = session_find(st, STR("w0-1"), &ended);
+    cr_assert(*ret);
+    session_free_answers(*ret); /* as at the end of a reading */
+    return st;
+}
+
+void ahead_state(struct session *s, struct buf *ret)
+{
+    struct err e;
+
+    buf_clear(ret);
+    cr_assert_eq(session_write_state(s, true, ret, &e), 0, "%s", e.text);
+}
+
+static void same_rows(const struct checkpoint *t, enum rows_kind kind,
+                      const struct token_rows *want)
+{
+    const struct checkpoint_rows *got = &t->rows[kind];
+    char *bytes = mem_alloc(got->len + 1);
+
+    cr_assert_eq(got->has, want->block.p != NULL);
+    cr_assert_eq(got->len, want->block.len);
+    checkpoint_block_copy(t, kind, got->len, bytes);
+    cr_assert(str_eq(str_of(bytes, got->len), str_of(want->block.p, want->block.len)));
+    free(bytes);
+    if (want->block.p) {
+        cr_assert_eq(got->from, want->from);
+        cr_assert_eq(got->n, want->rows);
+    }
+}
+
+/* What a commit without parts makes of the same answers must be what these parts made. */
+void ahead_same(struct session *s, const struct session_answer *answers, uint32_t n, size_t first)
+{
+    struct err e;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const struct checkpoint *t = s->forest.checkpoints.at[first + i];
+        const struct session_answer *a = &answers[i];
+        struct recall r = {.session = s, .rows = true};
+
+        recall_checkpoint(&r, t);
+        cr_assert_eq(recall_end(&r, &e), 0, "%s", e.text);
+        cr_assert_eq(t->answer, i);
+        cr_assert_eq(t->n, a->ids.n);
+        cr_assert_arr_eq(checkpoint_ids(t), a->ids.at, a->ids.n * sizeof(*a->ids.at));
+        cr_assert_arr_eq(checkpoint_logprobs(t), a->logprobs, a->ids.n * sizeof(float));
+        cr_assert(str_eq(t->told, a->told));
+        cr_assert(str_eq(t->response_id, a->response_id));
+        cr_assert(str_eq(t->parse_warning, a->parse_warning));
+        for (int k = 0; k < ROWS_KINDS; k++)
+            same_rows(t, (enum rows_kind)k, &a->rows[k]);
+        cr_assert_eq(t->drifted_tokens, a->drifted_tokens);
+        cr_assert(str_eq_c(t->finish_reason, "stop"));
+        cr_assert_eq(t->total, t->n_context + t->n + (t->parent ? t->parent->total : 0) - t->trim);
+        cr_assert(t->node && t->node->newest);
+    }
+}
+
+void ahead_replays(struct kit *k)
+{
+    struct buf live = {0}, made = {0};
+    struct session_totals here, there;
+    struct session_store *again;
+    struct session *s;
+
+    ahead_state(k->s, &live);
+    again = ahead_replayed(k, false, &s);
+    ahead_state(s, &made);
+    cr_assert(str_eq(buf_str(&live), buf_str(&made)));
+    cr_assert_eq(s->forest.top_id, k->s->forest.top_id);
+    cr_assert_eq(s->forest.tokens, k->s->forest.tokens);
+    cr_assert_eq(s->payloads.n, k->s->payloads.n);
+    cr_assert_eq(s->payload_bytes, k->s->payload_bytes + k->s->payload_evicted);
+    cr_assert_eq(k->s->answers_ahead.n, 0);
+    cr_assert_eq(k->s->blocks_ahead.n, 0);
+    cr_assert_eq(k->s->answers_bytes, 0);
+    session_store_totals(again, &here);
+    session_store_free(again);
+    again = ahead_replayed(k, true, &s); /* sums are told by the commits alone */
+    session_store_totals(again, &there);
+    cr_assert_eq(here.tokens, there.tokens);
+    session_store_free(again);
+    buf_done(&live);
+    buf_done(&made);
+}

@@ -1,0 +1,208 @@
+/* Blocks ahead: a long block of an answer (rows for each token, what was told) is recorded in parts
+ * before the answer (RECORD_BLOCKS, block_record.c), so that no step writes and reads all of it.
+ * Parts of rows become payloads here, each of its own record, so that they leave memory and come
+ * back one by one; what was told is put together. The record of the answer names how long each
+ * block is (COMMIT_BLOCKS_AHEAD) and its checkpoint points to the payloads; with the commit the
+ * forest takes them over. A live call and one that is read back go the same way. Blocks whose call
+ * failed before its commit are dropped with its plan, or when the reading ends. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/base/map.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/commit_record.h"
+#include "worker/session/payload.h"
+#include "worker/session/store.h"
+
+struct block_ahead {
+    uint32_t answer;
+    unsigned kind; /* enum block_kind */
+    uint64_t len;  /* so far */
+    bool named;    /* by the record of its answer */
+    VEC(struct payload *) parts;
+    struct buf text; /* BLOCK_TOLD: itself */
+};
+
+struct blocks_ahead {
+    uint64_t call;               /* its number */
+    uint64_t len;                /* of all of them */
+    VEC(struct block_ahead) all; /* by answer, then by kind */
+    struct arena arena;          /* of their payloads' structs */
+};
+
+static int bad(struct err *e, const char *what)
+{
+    return err_set(e, ERR_IO, "session record: %s", what);
+}
+
+static struct str key_of(const uint64_t *call)
+{
+    return str_of((const char *)call, sizeof(*call));
+}
+
+static size_t bytes_of(const struct blocks_ahead *a)
+{
+    size_t n = sizeof(*a) + a->arena.held_bytes + a->all.cap * sizeof(*a->all.at);
+
+    for (size_t i = 0; i < a->all.n; i++)
+        n += a->all.at[i].parts.cap * sizeof(struct payload *) + a->all.at[i].text.cap;
+    return n;
+}
+
+static struct blocks_ahead *begin(struct session *s, uint64_t call)
+{
+    struct blocks_ahead *a = mem_zalloc(sizeof(*a));
+
+    session_drop_answers(s, call); /* a call that failed may have left some under its number */
+    a->call = call;
+    a->arena.tight = true;
+    (void)map_set(&s->blocks_ahead, key_of(&a->call), a);
+    s->answers_bytes += bytes_of(a);
+    return a;
+}
+
+/* The block that the part goes on with, or begins. NULL: a later one stands before it. */
+static struct block_ahead *block_of(struct blocks_ahead *a, uint32_t answer, uint64_t kind)
+{
+    const struct block_ahead *last = a->all.n > 0 ? &vec_last(&a->all) : NULL;
+
+    if (last && last->answer == answer && last->kind == kind)
+        return &vec_last(&a->all);
+    if (last && (last->answer > answer || (last->answer == answer && last->kind > kind)))
+        return NULL;
+    *vec_push(&a->all) = (struct block_ahead){.answer = answer, .kind = (unsigned)kind};
+    return &vec_last(&a->all);
+}
+
+static void add(struct session *s, struct blocks_ahead *a, struct block_ahead *b, struct str part)
+{
+    struct payload *p;
+
+    a->len += part.len;
+    b->len += part.len;
+    if (b->kind == BLOCK_TOLD) {
+        buf_add_str(&b->text, part);
+        return;
+    }
+    p = payload_new(s, &a->arena, a->call, part.len, false);
+    memcpy(p->bytes, part.p, part.len);
+    *vec_push(&b->parts) = p;
+}
+
+bool session_block_read(struct record_in *r, struct block_part *ret)
+{
+    *ret = (struct block_part){.call = record_u(r), .before = record_u(r)};
+    ret->answer = record_u32(r);
+    ret->kind = record_u(r);
+    ret->bytes = str_of(r->p, (size_t)(r->end - r->p));
+    return !r->bad && ret->kind < BLOCK_KINDS && ret->bytes.len > 0 && ret->bytes.len <= UINT32_MAX;
+}
+
+/* Parts from byte 0 on begin anew. */
+int session_apply_blocks(struct session *s, struct record_in *r, struct err *e)
+{
+    struct blocks_ahead *a;
+    struct block_part part;
+    struct block_ahead *b;
+    size_t had;
+
+    if (!session_block_read(r, &part))
+        return bad(e, "a torn block");
+    a = part.before == 0 ? begin(s, part.call) : map_get(&s->blocks_ahead, key_of(&part.call));
+    if (!a || a->len != part.before)
+        return bad(e, "a block without what is before it");
+    had = bytes_of(a);
+    b = block_of(a, part.answer, part.kind);
+    if (b && !b->named && b->len + part.bytes.len <= UINT32_MAX)
+        add(s, a, b, part.bytes);
+    else
+        b = NULL;
+    s->answers_bytes += bytes_of(a) - had;
+    return b ? 0 : bad(e, "a block at a place that it cannot have");
+}
+
+/* Of a call; NULL: there is none. */
+static struct block_ahead *find(struct session *s, uint64_t call, uint32_t answer, unsigned kind)
+{
+    struct blocks_ahead *a = map_get(&s->blocks_ahead, key_of(&call));
+
+    for (size_t i = 0; a && i < a->all.n; i++)
+        if (a->all.at[i].answer == answer && a->all.at[i].kind == kind)
+            return &a->all.at[i];
+    return NULL;
+}
+
+int session_name_blocks(struct session *s, uint64_t call, uint32_t answer,
+                        const struct commit_answer *a, struct checkpoint *t, struct arena *own,
+                        struct err *e)
+{
+    for (unsigned k = 0; k < BLOCK_KINDS; k++) {
+        struct block_ahead *b = a->ahead[k] > 0 ? find(s, call, answer, k) : NULL;
+
+        if (a->ahead[k] == 0)
+            continue;
+        if (!b || b->len != a->ahead[k])
+            return bad(e, "the blocks before it are torn");
+        b->named = true;
+        if (k == BLOCK_TOLD) {
+            t->told = forest_str_in(own, buf_str(&b->text));
+            continue;
+        }
+        t->rows[k].n_parts = (uint32_t)b->parts.n;
+        t->rows[k].parts = arena_alloc(own, b->parts.n * sizeof(struct payload *));
+        memcpy(t->rows[k].parts, b->parts.at, b->parts.n * sizeof(struct payload *));
+    }
+    return 0;
+}
+
+/* Payloads that no answer has are dropped. */
+static void done(struct block_ahead *b, bool keep)
+{
+    for (size_t i = 0; !(keep && b->named) && i < b->parts.n; i++)
+        payload_drop(b->parts.at[i]);
+    vec_done(&b->parts);
+    buf_done(&b->text);
+}
+
+static void end(struct session *s, struct blocks_ahead *a, bool keep)
+{
+    s->answers_bytes -= bytes_of(a);
+    for (size_t i = 0; i < a->all.n; i++)
+        done(&a->all.at[i], keep);
+    if (keep)
+        arena_take(&s->forest.arena, &a->arena);
+    arena_done(&a->arena);
+    vec_done(&a->all);
+    free(a);
+}
+
+void session_take_blocks(struct session *s, uint64_t call)
+{
+    struct blocks_ahead *a = map_take(&s->blocks_ahead, key_of(&call));
+
+    if (a)
+        end(s, a, true);
+}
+
+void session_drop_blocks(struct session *s, uint64_t call)
+{
+    struct blocks_ahead *a = map_take(&s->blocks_ahead, key_of(&call));
+
+    if (a)
+        end(s, a, false);
+}
+
+void session_free_blocks(struct session *s)
+{
+    struct map_slot *slot;
+    size_t at = 0;
+
+    while ((slot = map_next(&s->blocks_ahead, &at)))
+        end(s, slot->value, false);
+    map_done(&s->blocks_ahead);
+}
