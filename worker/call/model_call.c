@@ -5,6 +5,7 @@
 
 #include "worker/call/model_call.h"
 
+#include "common/base/buf.h"
 #include "common/os/loop.h"
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
@@ -68,6 +69,8 @@ void model_call_free(struct model_call *t)
     loop_task_cancel(env->loop, &t->timers->fail);
     for (uint32_t i = 0; i < t->n_samples; i++)
         sample_end(&t->samples[i]);
+    if (t->tops)
+        buf_done(t->tops);
     if (!t->durable)
         ledger_forget(env->ledger, t);
     if (t->plan) /* it has not committed */

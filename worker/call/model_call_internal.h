@@ -16,6 +16,7 @@
 #include "worker/request/answer_sink.h"
 
 struct answer_formats;
+struct buf;
 struct call_env;
 struct call_timers;
 struct call_trace;
@@ -66,6 +67,8 @@ struct model_call {
     uint32_t n_samples, n_done;
     struct session_answer *answers; /* n_samples, for the record; from RESULTS on, in the arena */
     uint32_t n_results, n_told;     /* of them that are made, that have what they told */
+    struct buf *tops;               /* of the next one to tell: alternatives, own; or NULL */
+    size_t tops_at;                 /* of the tokens before this one */
     struct call_listener *listeners;
     struct call_timers *timers; /* in the arena */
     bool head_sent, durable, failing;

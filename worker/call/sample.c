@@ -70,6 +70,7 @@ void sample_begin(struct model_call *t, struct sample *r, uint32_t index)
 void sample_end(struct sample *r)
 {
     engine_cancel(r->call);
+    free(r->told);
     for (int k = 0; k < ROWS_KINDS; k++)
         free(r->bulk[k]);
     if (r->answer)

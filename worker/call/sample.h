@@ -37,6 +37,7 @@ struct sample {
     size_t n_versions;
     struct token_rows rows[ROWS_KINDS];
     char *bulk[ROWS_KINDS]; /* the memory of their blocks, own, or NULL */
+    char *told;             /* what it told besides, own, or NULL */
     struct str odds, stop_text;
     bool unbudgeted;  /* the engine was not given max_thinking_tokens */
     bool has_support; /* the engine told the sampling support of every token */

@@ -26,18 +26,29 @@ static void settle_cached(struct model_call *t)
     t->usage.cached_tokens = (uint32_t)MIN_OF(least, (int64_t)t->usage.prompt_tokens);
 }
 
-/* What the next answer tells besides, for replays; the text lies in the arena. Returns how many
- * tokens it is made of. */
-static size_t keep_told(struct model_call *t)
+/* What the next answer tells besides, for replays: first the alternatives, up to so many of them
+ * now. Returns how many it went through. */
+static size_t keep_told(struct model_call *t, size_t most)
 {
-    const struct sample *r = &t->samples[t->n_told];
-    size_t tops = r->n_lp > 0 ? r->lp[0].n_top : 0;
+    struct sample *r = &t->samples[t->n_told];
+    bool has = told_has_tops(&r->out);
     struct buf told = {0};
+    size_t from = t->tops_at;
 
-    told_write(&told, &t->head, &t->usage, &r->out, t->in.asked[1]);
-    t->answers[t->n_told++].told = arena_str(&t->arena, buf_str(&told));
-    buf_done(&told);
-    return r->n_lp * tops;
+    if (!t->tops)
+        t->tops = ARENA_NEW(&t->arena, struct buf);
+    if (has)
+        t->tops_at = told_write_tops(t->tops, &r->out, from, most);
+    if (has && t->tops_at < r->out.n_logprobs)
+        return most;
+    told_write(&told, &t->head, &t->usage, &r->out, has ? buf_str(t->tops) : (struct str){0},
+               t->in.asked[1]);
+    r->told = told.p;
+    t->answers[t->n_told++].told = buf_str(&told);
+    from = (t->tops_at - from) * (has ? r->lp[0].n_top : 0);
+    t->tops_at = 0;
+    buf_done(t->tops);
+    return from;
 }
 
 /* What the answers tell has the sums of all of them in it. */
@@ -57,7 +68,7 @@ enum step_result step_results(struct model_call *t)
         return model_call_next_part(t);
     settle_cached(t);
     while (t->n_told < t->n_samples && work < RESULTS_TOKENS)
-        work += keep_told(t);
+        work += keep_told(t, RESULTS_TOKENS - work);
     if (t->n_told < t->n_samples || work >= RESULTS_TOKENS) /* the record is a turn's work, too */
         return model_call_next_part(t);
     commit_count_answers(t, t->answers);

@@ -16,44 +16,45 @@
 #include "worker/session/record.h"
 #include "worker/tokens/tokenizer.h"
 
-/* Alternatives of each token, as ids and logprobs. */
-static void put_tops(struct buf *b, const struct token_logprob *lp, size_t n)
+bool told_has_tops(const struct finished_answer *answer)
 {
-    for (size_t i = 0; i < n; i++) {
-        record_put_u(b, lp[i].n_top);
-        for (uint32_t k = 0; k < lp[i].n_top; k++) {
-            record_put_u(b, (uint32_t)lp[i].top[k].id);
-            record_put_floats(b, &lp[i].top[k].logprob, 1);
-        }
-    }
+    for (size_t i = 0; i < answer->n_logprobs; i++)
+        if (answer->logprobs[i].n_top > 0)
+            return true;
+    return false;
 }
 
-/* As a text within the others, or an absent one. */
-static void put_tops_text(struct buf *out, const struct finished_answer *answer)
+/* Ids and logprobs. */
+size_t told_write_tops(struct buf *tops, const struct finished_answer *answer, size_t from,
+                       size_t most)
 {
-    bool any = false;
-    size_t from;
+    size_t n = 0;
 
-    for (size_t i = 0; i < answer->n_logprobs && !any; i++)
-        any = answer->logprobs[i].n_top > 0;
-    if (!any) {
-        record_put_str(out, (struct str){0});
-        return;
+    for (; from < answer->n_logprobs && n < most; from++) {
+        const struct token_logprob *lp = &answer->logprobs[from];
+
+        record_put_u(tops, lp->n_top);
+        for (uint32_t k = 0; k < lp->n_top; k++) {
+            record_put_u(tops, (uint32_t)lp->top[k].id);
+            record_put_floats(tops, &lp->top[k].logprob, 1);
+        }
+        n += 1 + (size_t)lp->n_top;
     }
-    from = record_open_str(out);
-    put_tops(out, answer->logprobs, answer->n_logprobs);
-    record_close_str(out, from);
+    return from;
 }
 
 /* Varints and texts in a fixed order, as told_read expects them. */
 void told_write(struct buf *out, const struct answer_head *head, const struct call_usage *usage,
-                const struct finished_answer *answer, struct str asked)
+                const struct finished_answer *answer, struct str tops, struct str asked)
 {
+    enum { BESIDES = 64 };
+
+    (void)buf_reserve(out, tops.len + answer->stop_text.len + asked.len + BESIDES);
     record_put_u(out, head->created_s);
     record_put_u(out, usage->cached_tokens);
     record_put_u(out, usage->reasoning_tokens);
     record_put_str(out, answer->stop_text);
-    put_tops_text(out, answer);
+    record_put_str(out, tops);
     record_put_str(out, asked);
 }
 

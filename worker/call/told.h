@@ -27,9 +27,18 @@ struct told {
     struct str asked;                         /* call_input.asked[1] */
 };
 
-/* Appends what `answer` of a call with this head and usage told. */
+/* Whether alternatives of its tokens were told. */
+bool told_has_tops(const struct finished_answer *answer);
+
+/* Appends those of the tokens from `from` on to tops, about `most` of them, as there may be many.
+ * Returns which token comes next. */
+size_t told_write_tops(struct buf *tops, const struct finished_answer *answer, size_t from,
+                       size_t most);
+
+/* Appends what `answer` of a call with this head and usage told. tops: the alternatives of all
+ * tokens; absent: none were told. */
 void told_write(struct buf *out, const struct answer_head *head, const struct call_usage *usage,
-                const struct finished_answer *answer, struct str asked);
+                const struct finished_answer *answer, struct str tops, struct str asked);
 
 /* Reads it; strings are borrowed from the text. False on an absent or torn one: *ret is empty. */
 bool told_read(struct str text, struct told *ret);

@@ -86,6 +86,7 @@ static void add(struct session *s, struct blocks_ahead *a, struct block_ahead *b
     a->len += part.len;
     b->len += part.len;
     if (b->kind == BLOCK_TOLD) {
+        buf_roomy(&b->text);
         buf_add_str(&b->text, part);
         return;
     }
