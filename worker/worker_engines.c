@@ -7,6 +7,7 @@
 #include "common/base/mem.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "worker/call/engine_helper.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_set.h"
 #include "worker/engine/weights_file.h"
@@ -82,6 +83,8 @@ int worker_engines_open(struct worker_state *w, void (*on_health)(void *ctx), vo
     o.slot = w->h->slot;
     o.on_health = on_health;
     o.health_ctx = ctx;
+    o.helper = &call_engine_helper;
+    o.helper_ctx = &a->calls;
     w->engine_home = mem_zalloc(sizeof(*w->engine_home));
     *w->engine_home = setup_engine_home(w->h);
     a->engine_home = w->engine_home;

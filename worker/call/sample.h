@@ -51,6 +51,7 @@ struct sample {
     uint32_t n_top;
     struct token_logprob *lp; /* when the client asked for them */
     size_t n_lp, cap_lp, lp_sent;
+    size_t n_rows; /* of an upstream's answer in one piece: all that lp has, n_lp of them told */
     struct str response_id;
     struct finished_answer out;
 
@@ -67,7 +68,7 @@ void sample_begin(struct model_call *t, struct sample *r, uint32_t index);
  * When all answers are taken, the call goes on. r->ids and r->logprobs are set. */
 void sample_take_end(struct sample *r, const struct engine_result *res);
 
-/* All of it was taken at once: the same, then. */
+/* The same of an upstream's answer, of which logprobs alone are still to be told. */
 void sample_taken(struct sample *r);
 
 /* Its engine call is cancelled, if it runs, and its answer let go. */

@@ -60,6 +60,27 @@ static void take_ids(struct model_call *t, struct sample *r, size_t n)
     r->taken = true;
 }
 
+/* Tells n more of the logprobs that are there, or what is left, and then the answer's end. */
+static void take_rows(struct model_call *t, struct sample *r, size_t n)
+{
+    size_t left = r->n_rows - MIN_OF(r->n_rows, r->n_lp);
+
+    if (left > 0) {
+        r->n_lp += MIN_OF(n, left);
+        sample_tell_logprobs(t, r);
+    }
+    if (n < left)
+        return;
+    sampled_answer_take_end(r->answer);
+    r->taken = true;
+}
+
+/* Of its tokens and their alternatives: what one token comes to. */
+static size_t token_cost(const struct sample *r)
+{
+    return MIN_OF(1 + (r->n_rows > 0 ? r->lp[0].n_top : r->n_top), (size_t)TAKE_MAX);
+}
+
 /* t may be gone then. */
 static void go_on(struct model_call *t)
 {
@@ -81,7 +102,10 @@ static void on_take(struct loop_task *task)
         go_on(t);
         return;
     }
-    take_ids(t, r, TAKE_MAX / (1 + r->n_top));
+    if (r->upstream)
+        take_rows(t, r, TAKE_MAX / token_cost(r));
+    else
+        take_ids(t, r, TAKE_MAX / token_cost(r));
     t->n_done += r->taken;
     loop_task_post(t->env->loop, task, on_take);
 }
@@ -111,7 +135,13 @@ void sample_take_end(struct sample *r, const struct engine_result *res)
 
 void sample_taken(struct sample *r)
 {
-    r->taken = true;
-    r->model_call->n_done++;
-    go_on(r->model_call);
+    struct model_call *t = r->model_call;
+
+    if (r->n_rows * token_cost(r) > TAKE_MAX) {
+        loop_task_post(t->env->loop, &t->timers->take, on_take);
+        return;
+    }
+    take_rows(t, r, r->n_rows);
+    t->n_done++;
+    go_on(t);
 }

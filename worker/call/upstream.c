@@ -12,42 +12,19 @@
 #include "worker/engine/engine_result.h"
 #include "worker/model/model.h"
 #include "worker/request/chat.h"
+#include "worker/request/chat_logprobs.h"
 #include "worker/request/chat_request.h"
-
-/* One token of the answer's logprobs. */
-static struct token_logprob logprob_of(const struct json *v)
-{
-    const struct json *token = json_get(v, "token");
-    double d = 0;
-
-    (void)json_to_double(json_get(v, "logprob"), &d);
-    return (struct token_logprob){.id = -1, .logprob = (float)d, .bytes = json_string(token)};
-}
 
 /* Adds what one event tells. */
 void upstream_logprobs(struct model_call *t, struct sample *r, const struct json *lps)
 {
     const struct json *content = json_get(lps, "content");
-    struct arena *a = &t->arena;
 
     if (!t->in.req->logprobs || !json_is(content, JSON_ARRAY) || content->n == 0)
         return;
     sample_lp_reserve(t, r, content->n);
-    for (size_t i = 0; i < content->n; i++) {
-        const struct json *top = json_get(&content->items[i], "top_logprobs");
-        size_t n = json_is(top, JSON_ARRAY) ? top->n : 0;
-        struct token_logprob *alt = arena_calloc(a, n, sizeof(*alt));
-        struct token_logprob *lp = &r->lp[r->n_lp++];
-
-        *lp = logprob_of(&content->items[i]);
-        lp->bytes = arena_str(a, lp->bytes);
-        lp->top = alt;
-        lp->n_top = (uint32_t)n;
-        for (size_t k = 0; k < n; k++) {
-            alt[k] = logprob_of(json_at(top, k));
-            alt[k].bytes = arena_str(a, alt[k].bytes);
-        }
-    }
+    chat_logprobs_read(content, r->lp + r->n_lp, &t->arena);
+    r->n_lp += content->n;
     sample_tell_logprobs(t, r);
 }
 
@@ -104,9 +81,6 @@ void upstream_take(struct model_call *t, struct sample *r, const struct engine_r
     r->completion_tokens = MAX_OF(count_of(json_get(usage, "completion_tokens")), r->n_ids);
     if (!r->answer->taken)
         sampled_answer_take(r->answer, json_get(choice, "message"));
-    if (r->n_lp == 0)
-        upstream_logprobs(t, r, json_get(choice, "logprobs"));
-    sampled_answer_take_end(r->answer);
     take_prompt(t, r, res->prompt_ids);
     t->usage.prompt_tokens = MAX_OF(r->prompt_tokens, (uint32_t)r->prompt_ids.n);
     if (json_to_i64(json_get(json_get(usage, "prompt_tokens_details"), "cached_tokens"),
@@ -114,5 +88,10 @@ void upstream_take(struct model_call *t, struct sample *r, const struct engine_r
         r->cached_tokens = -1;
     t->usage.reasoning_tokens +=
         count_of(json_get(json_get(usage, "completion_tokens_details"), "reasoning_tokens"));
+    if (r->n_lp == 0 && t->in.req->logprobs && res->rows && res->rows->n > 0) {
+        arena_take(&t->arena, &res->rows->arena);
+        r->lp = res->rows->at;
+        r->n_rows = res->rows->n;
+    }
     r->filtered = str_eq_c(json_string(json_get(choice, "finish_reason")), "content_filter");
 }

@@ -10,11 +10,12 @@ struct json;
 struct model_call;
 struct sample;
 
-/* Takes the whole answer over into the sample: its message unless the deltas told it, ids, counts.
- * The sample's ids and logprobs are filled already. */
+/* Takes the whole answer over into the sample: its message unless the deltas told it, ids, counts,
+ * and the client's logprobs, which are still to be told (sample_taken). The sample's ids and
+ * logprobs are filled already. */
 void upstream_take(struct model_call *t, struct sample *r, const struct engine_result *res);
 
-/* The logprobs of a chunk or of the whole answer ({"content": [...]}) for a client that asked. */
+/* The logprobs of a chunk ({"content": [...]}) for a client that asked. */
 void upstream_logprobs(struct model_call *t, struct sample *r, const struct json *lps);
 
 #endif

@@ -17,6 +17,7 @@
 
 struct board;
 struct buf;
+struct engine_helper;
 struct engine_pool;
 struct engine_set;
 struct err;
@@ -59,6 +60,8 @@ struct engine_options {
     unsigned slot;                /* this process's */
     void (*on_health)(void *ctx); /* engine_pool_ready may have changed; or NULL */
     void *health_ctx;
+    const struct engine_helper *helper; /* does long work beside the loop; NULL: on the spot */
+    void *helper_ctx;
     uint64_t timeout_ms, idle_timeout_ms, connect_timeout_ms, queue_timeout_ms, health_interval_ms,
         health_timeout_ms; /* 0: 20 s */
 };

@@ -9,12 +9,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/arena.h"
 #include "common/base/str.h"
 #include "worker/engine/engine.h"
 #include "worker/tokens/span.h"
 
 struct buf;
 struct json;
+struct token_logprob;
 struct odds_support;
 
 /* What came since the last delta. Borrowed for the callback. */
@@ -25,6 +27,13 @@ struct engine_delta {
     uint32_t n_top;
     const struct json *message;  /* kind openai: the chunk's delta object; ids are empty then */
     const struct json *chat_lps; /* kind openai: its `logprobs`, or NULL */
+};
+
+/* Kind openai: the logprobs of an answer that came in one piece, as the client is told them. */
+struct engine_rows {
+    struct token_logprob *at;
+    size_t n;
+    struct arena arena; /* that they lie in */
 };
 
 /* The whole answer. Borrowed for the callback. */
@@ -57,17 +66,18 @@ struct engine_result {
     struct str indexer; /* the same of the indexer, from the first row on that was wanted; absent
                            as well when it is too large */
     uint32_t indexer_from, indexer_rows;
-    uint32_t indexer_layers; /* as the engine tells; 0: it does not */
-    uint64_t indexer_bytes;  /* that it told, from its first row on */
-    bool indexer_large;      /* more than are kept */
-    const char *replica;     /* name for records and logs */
-    uint64_t queue_us;       /* waited for a slot */
-    uint64_t first_us;       /* asked until first token */
-    uint64_t total_us;       /* asked until the end */
-    uint32_t retries;        /* before the first byte */
-    uint32_t resumes;        /* engine-side aborts spliced */
-    struct str openai_body;  /* kind openai: the upstream's whole answer; ids and logprobs may then
-                                be empty and NULL: it tells text alone */
+    uint32_t indexer_layers;  /* as the engine tells; 0: it does not */
+    uint64_t indexer_bytes;   /* that it told, from its first row on */
+    bool indexer_large;       /* more than are kept */
+    const char *replica;      /* name for records and logs */
+    uint64_t queue_us;        /* waited for a slot */
+    uint64_t first_us;        /* asked until first token */
+    uint64_t total_us;        /* asked until the end */
+    uint32_t retries;         /* before the first byte */
+    uint32_t resumes;         /* engine-side aborts spliced */
+    struct str openai_body;   /* kind openai: the upstream's answer, without its logprobs; ids and
+                                logprobs may then be empty and NULL: it tells text alone */
+    struct engine_rows *rows; /* kind openai: those logprobs, whose arena the receiver may take */
     struct token_span prompt_ids; /* kind openai: the prompt as the upstream rendered it, when told
                                    */
 };

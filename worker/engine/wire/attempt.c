@@ -21,8 +21,10 @@
 #include "common/codec/sampling.h"
 #include "common/net/http_client.h"
 #include "common/os/loop.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/engine_result.h"
+#include "worker/engine/wire/long_text.h"
 #include "worker/engine/wire/reading.h"
 #include "worker/engine/wire/scoring.h"
 
@@ -42,11 +44,12 @@ struct engine_attempt {
     void *ctx;
     struct http_call *http; /* NULL: over */
     struct reading *reading;
-    bool streams;             /* it comes as an event stream */
-    struct scoring *scoring;  /* of what the answer left out; the answer has ended then */
-    struct aside *look;       /* at the weights' version, which is out; or NULL */
-    struct buf before, after; /* that version when the call began, and at its end */
-    bool looks, ended;        /* the version is asked for; the answer has ended and waits for it */
+    struct long_text *long_text; /* has the reading, while a helper reads it; or NULL */
+    bool streams;                /* it comes as an event stream */
+    struct scoring *scoring;     /* of what the answer left out; the answer has ended then */
+    struct aside *look;          /* at the weights' version, which is out; or NULL */
+    struct buf before, after;    /* that version when the call began, and at its end */
+    bool looks, ended; /* the version is asked for; the answer has ended and waits for it */
     struct loop_timer late;
     int status;
     struct asked_by by; /* what it was asked by */
@@ -58,6 +61,7 @@ static void attempt_free(struct engine_attempt *a)
 {
     loop_timer_stop(a->remote->loop, &a->late);
     scoring_cancel(a->scoring);
+    long_text_drop(a->long_text);
     if (a->look)
         aside_cancel(a->look);
     buf_done(&a->before);
@@ -211,14 +215,40 @@ static void score(struct engine_attempt *a)
     scoring_begin(a->scoring);
 }
 
+static void finish(struct engine_attempt *a);
+
+/* A helper has read it; no reading: it did not. */
+static void on_read(void *ctx, struct reading *r)
+{
+    struct engine_attempt *a = ctx;
+    struct err e = {0};
+
+    a->long_text = NULL;
+    a->reading = r;
+    if (r) {
+        finish(a);
+        return;
+    }
+    (void)err_set(&e, ERR_ENGINE_INVALID, "the engine's answer took too long to read");
+    fail(a, &e, ENGINE_BROKE);
+}
+
 /* The body is complete or its end does not matter. */
 static void finish(struct engine_attempt *a)
 {
+    struct reading *reading = a->reading;
     struct err e = {0};
-    int rc = reading_end(a->reading, &e);
     int64_t status;
-    struct str words = reading_words(a->reading, &status);
+    struct str words;
+    int rc;
 
+    if (reading_is_long(reading) && a->remote->options->helper) {
+        a->reading = NULL;
+        long_text_begin(reading, a->remote->options, a->req->session_id, on_read, a, &a->long_text);
+        return;
+    }
+    rc = reading_end(reading, &e);
+    words = reading_words(reading, &status);
     if (rc < 0 && words.p)
         remote_log_words(a->remote, status, words);
     if (rc == READING_LACKS)

@@ -27,6 +27,7 @@ enum {
     EXPERTS_MAX = 1 << 30,
     EVENT_MAX = 256 << 20,
     TEXT_EVENT_MAX = 4 << 20, /* of kinds of text alone, which are held whole */
+    TEXT_LONG = 64 << 10,     /* a whole answer of such kinds: read in half a millisecond or more */
     WORD_MAX = 64,            /* of an event that is no JSON */
 };
 
@@ -334,6 +335,18 @@ static int take_document(struct reading *r, struct err *e)
     return READING_MORE;
 }
 
+/* Of a whole answer what goes on: the logprobs that the client wants, and the rest of the text. */
+static void keep_whole(struct reading *r, const struct json *doc)
+{
+    struct buf kept = {0};
+
+    if (r->wants_rows)
+        upstream_text_rows(doc, &r->rows);
+    upstream_text_keep(doc, &kept);
+    buf_done(&r->word);
+    r->word = kept;
+}
+
 /* The same for kinds of chat. */
 static int take_text(struct reading *r, struct err *e)
 {
@@ -354,9 +367,30 @@ static int take_text(struct reading *r, struct err *e)
     if (!y->failed && r->events && d.message)
         r->delta(r->ctx, &d);
     r->ended = r->ended || y->finish != REPLY_RUNNING;
+    if (!y->failed && !r->events)
+        keep_whole(r, doc);
 out:
     arena_done(&arena);
     return rc;
+}
+
+bool reading_is_long(const struct reading *r)
+{
+    return r->wire->text && !r->events && !r->parsed && r->word.len > TEXT_LONG;
+}
+
+void reading_parse(struct reading *r)
+{
+    r->parse_rc = take_text(r, &r->parse_err);
+    r->parsed = true;
+}
+
+static int parsed(struct reading *r, struct err *e)
+{
+    if (!r->parsed)
+        reading_parse(r);
+    *e = r->parse_err;
+    return r->parse_rc;
 }
 
 /* Bytes of a document. */
@@ -453,6 +487,7 @@ struct reading *reading_new(const struct remote *remote, const struct wire *wire
         r->sse->max_event = SIZE_MAX; /* what is kept of it is bounded */
     reply_init(&r->reply, q->top_logprobs);
     r->reply.support.wanted = q->support;
+    r->wants_rows = wire->text && json_is_true(json_get(q->chat_body, "logprobs"));
     fields_init(&r->fields, wire->fields, wire->n_fields, &sink, r);
     return r;
 }
@@ -471,6 +506,7 @@ void reading_free(struct reading *r)
     reply_done(&r->reply);
     fields_done(&r->fields);
     buf_done(&r->word);
+    arena_done(&r->rows.arena);
     if (r->text)
         upstream_text_done(r->text);
     free(r->text);
@@ -498,6 +534,7 @@ int reading_feed(struct reading *r, struct str bytes, struct err *e)
         return take_events(r, bytes, e);
     if (!r->wire->text)
         return take_json(r, bytes, e);
+    buf_roomy(&r->word);
     buf_add_str(&r->word, bytes);
     return READING_MORE;
 }
@@ -510,7 +547,7 @@ int reading_end(struct reading *r, struct err *e)
     if (!r->events && !r->wire->text && !r->json_complete)
         return err_set(e, ERR_ENGINE_INVALID, "the engine's answer ends inside its JSON");
     if (!r->events)
-        rc = r->wire->text ? take_text(r, e) : take_document(r, e);
+        rc = r->wire->text ? parsed(r, e) : take_document(r, e);
     if (rc != READING_MORE)
         return rc;
     if (!r->ended && r->all_sent && r->wire->silent_abort) {
@@ -625,6 +662,7 @@ void reading_result(struct reading *r, struct engine_result *ret)
             y->has_indexer && !y->indexer_window.over ? buf_str(&y->indexer) : (struct str){0},
         .indexer_layers = (uint32_t)MIN_OF(MAX_OF(y->indexer_layers, 0), (int64_t)UINT16_MAX),
         .indexer_bytes = y->has_indexer ? y->indexer_window.seen : 0,
+        .rows = r->wire->text ? &r->rows : NULL,
         .openai_body = r->wire->text ? buf_str(&r->word) : (struct str){0},
         .prompt_ids = {y->prompt_ids.at, y->prompt_ids.n},
     };

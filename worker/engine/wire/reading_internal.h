@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "worker/engine/engine_result.h"
 #include "worker/engine/wire/reading.h"
 #include "worker/engine/wire/wire_fields.h"
 #include "worker/engine/wire/wire_reply.h"
@@ -35,7 +36,12 @@ struct reading {
     bool prompt_told;   /* asked with images: what they became was held against the formula */
     uint32_t drifted;   /* tokens that another prompt has, which was let */
     bool all_sent;      /* [DONE] was there */
-    struct upstream_text *text;      /* kinds of text: its own; else NULL */
+    struct upstream_text *text; /* kinds of text: its own; else NULL */
+    struct engine_rows rows;    /* kinds of text: the logprobs of a whole answer, */
+    bool wants_rows;            /* for the client */
+    bool parsed;                /* the whole document is read, with: */
+    int parse_rc;
+    struct err parse_err;
     struct engine_version *versions; /* of the result; own */
     uint64_t bytes;
     uint64_t max_bytes; /* of one document, or of all events of a kind of text; 0: no limit */

@@ -8,6 +8,9 @@
 
 #include "common/base/vec.h"
 #include "common/codec/json.h"
+#include "worker/engine/engine_result.h"
+#include "worker/request/answer_sink.h"
+#include "worker/request/chat_logprobs.h"
 
 enum { CALLS_MAX = 256 };
 
@@ -155,4 +158,43 @@ void upstream_text_write(const struct upstream_text *t, struct buf *out)
         json_out_raw(&o, buf_str(&t->usage));
     }
     json_out_end_obj(&o);
+}
+
+static void keep_member(struct json_out *o, const struct json *from, const char *key)
+{
+    const struct json *v = json_get(from, key);
+
+    if (!v)
+        return;
+    json_out_key(o, key);
+    json_out_value(o, v);
+}
+
+void upstream_text_keep(const struct json *doc, struct buf *out)
+{
+    const struct json *choice = json_at(json_get(doc, "choices"), 0);
+    struct json_out o = json_out_to(out);
+
+    json_out_obj(&o);
+    json_out_key(&o, "choices");
+    json_out_arr(&o);
+    json_out_obj(&o);
+    keep_member(&o, choice, "message");
+    keep_member(&o, choice, "finish_reason");
+    json_out_end_obj(&o);
+    json_out_end_arr(&o);
+    keep_member(&o, doc, "usage");
+    json_out_end_obj(&o);
+}
+
+void upstream_text_rows(const struct json *doc, struct engine_rows *ret)
+{
+    const struct json *choice = json_at(json_get(doc, "choices"), 0);
+    const struct json *content = json_get(json_get(choice, "logprobs"), "content");
+
+    if (!json_is(content, JSON_ARRAY) || content->n == 0)
+        return;
+    ret->n = content->n;
+    ret->at = arena_alloc(&ret->arena, content->n * sizeof(*ret->at));
+    chat_logprobs_read(content, ret->at, &ret->arena);
 }

@@ -1,0 +1,146 @@
+"""Long answers that an upstream asked with messages gives in one piece are read by a helper: what is told and kept is the same, and
+who leaves or ends anything meanwhile finds all as it should be. Here `print` holds the helper at the first logprob (faults.c)."""
+import contextlib
+import json
+import threading
+
+import pytest
+
+from gateway import stays, wait_until
+from stub_engines import StubEngine
+from test_faults import faulty  # noqa: F401, a fixture
+from test_helpers import helped
+from test_long_answers import chosen, lasting, url
+from test_streaming import new, user
+from test_turn_cancel import branches, inflight
+
+TOKENS = 3000
+IDS = [97 + k % 26 for k in range(TOKENS)]
+PROMPT = [3, 1, 4]
+BODY = {"model": "m", "messages": user("go on"), "logprobs": True, "top_logprobs": 2}
+
+
+def with_tops(docs):
+    """Alternatives, and a number that strtod reads."""
+    for doc in docs:
+        content = doc["choices"][0].get("logprobs", {}).get("content", [])
+        if len(content) == TOKENS:
+            content[7]["logprob"] = -1e-60
+        for entry in content:
+            entry["top_logprobs"] = [{"token": f"\u00e4{k}\n", "logprob": entry["logprob"] - k, "bytes": None} for k in range(2)]
+    return docs
+
+
+PLAN = {"ids": IDS, "prompt_ids": PROMPT, "text": "a long text " * 500, "edit": with_tops, "finish": "length", "whole": True}
+
+
+def setting(engine, ids):
+    return engine.setting + (f",token-ids={ids}" if ids else "")
+
+
+def answers(start, ids, stream, **settings):
+    """What the client is told, first and once more, and what is kept; by a gateway of its own."""
+    with StubEngine("openai") as engine:
+        engine.plan.extend([PLAN, PLAN])
+        gateway = start(engine=setting(engine, ids), workers=1, **settings)
+        s = new(gateway)
+        told = [gateway.post(url(s), {**BODY, "n": 2, "stream": stream}, headers=mark)
+                for mark in ({}, {"x-stainless-retry-count": "1"})]
+        assert [a.status for a in told] == [200, 200], told[0].text
+        assert told[1].headers["Rollgate-Replayed"] == "1"
+        kept = [{k: t[k] for k in ("prompt_ids", "response_ids", "response_logprobs")}
+                for t in gateway.get(f"/sessions/{s['session_id']}/trajectories").json()["trajectories"]]
+        first = chosen(told[0])
+        for a in told:
+            text, tokens, ends = chosen(a)[1]
+            assert text == PLAN["text"] and ends == "length"
+        assert len(first[0][1]) == TOKENS and first[0][1][5]["top_logprobs"][1]["token"] == "\u00e41\n"
+        return first, [lasting(kept)], helped(gateway)
+
+
+@pytest.mark.parametrize("ids, stream", [(None, False), ("vllm", False), ("sglang", False), ("sglang", True)])
+def test_a_helper_reads_what_the_loop_would_have_read(start, ids, stream):
+    *alone, none = answers(start, ids, stream, helpers=0)
+    *beside, some = answers(start, ids, stream)
+    assert alone == beside
+    assert none == 0 and some >= 2
+    if ids:
+        assert [t["response_ids"] for t in alone[1][0]] == [IDS]    # equal answers are one timeline
+        assert len(alone[1][0][0]["response_logprobs"]) == TOKENS
+
+
+@pytest.mark.parametrize("edit, says", [
+    (lambda docs: [{**docs[0], "choices": [{**docs[0]["choices"][0], "message": None}]}], "no message"),
+    (lambda docs: [{"error": {"message": "it broke", "code": 500}, "pad": "x" * 100_000}], "the engine failed: 500"),
+    (lambda docs: [{**docs[0], "choices": [{**docs[0]["choices"][0], "token_ids": IDS[1:]}]}], "differ"),
+])
+def test_long_answers_that_are_none_are_refused(start, edit, says):
+    with StubEngine("openai") as engine:
+        gateway = start(engine=setting(engine, "vllm"), workers=1)
+        engine.plan.append({**PLAN, "edit": lambda docs: edit(with_tops(docs))})
+        a = gateway.post(url(new(gateway)), BODY)
+        assert a.status == 502 and says in a.text, a.text
+
+
+class Read:
+    """A gateway whose helper is held while it reads an upstream's answer."""
+
+    def __init__(self, faulty, engine, tmp_path, **settings):  # noqa: F811
+        self.engine = engine
+        self.gateway, self.inject = faulty(engine=engine.setting, **settings)
+        self.session, self.waits = new(self.gateway), tmp_path / "faults/waits"
+        engine.plan.append(PLAN)
+        self.inject("print", "1")
+
+    def until_read(self):
+        wait_until(self.waits.exists, 10, "a helper reads")
+
+
+@pytest.fixture
+def upstream():
+    with StubEngine("openai") as engine:
+        yield engine
+
+
+def test_a_client_that_leaves_meanwhile(faulty, upstream, tmp_path):  # noqa: F811
+    held = Read(faulty, upstream, tmp_path)
+    with contextlib.closing(held.gateway.connect()) as c:
+        c.request("POST", url(held.session), json.dumps(BODY))
+        held.until_read()
+        assert held.gateway.chat(new(held.gateway), "hello").status == 200       # nobody else waits
+        stays(lambda: inflight(held.gateway, held.session) == 1, 0.3, "its answer is being read")
+    wait_until(lambda: inflight(held.gateway, held.session) == 0, 20, "the call is given up")
+    held.inject("print", None)
+    assert branches(held.gateway, held.session) == 0
+    upstream.plan.append(PLAN)
+    assert held.gateway.post(url(held.session), BODY).status == 200
+    assert branches(held.gateway, held.session) == 1
+
+
+def test_a_worker_that_ends_meanwhile(faulty, upstream, tmp_path):  # noqa: F811
+    """Within its grace it answers; else it ends though the helper does not."""
+    held = Read(faulty, upstream, tmp_path, grace="500ms")
+    held.gateway.allow("killed what did not end")
+    with contextlib.closing(held.gateway.connect()) as c:
+        c.request("POST", url(held.session), json.dumps(BODY))
+        held.until_read()
+        assert held.gateway.stop() == 0
+    held.inject("print", None)
+    held.gateway.start()
+    upstream.plan.append(PLAN)
+    assert held.gateway.post(url(held.session), BODY).status == 200
+
+
+def test_a_helper_that_does_not_come_to_an_end(faulty, upstream, tmp_path):  # noqa: F811
+    held = Read(faulty, upstream, tmp_path, helper_timeout="300ms", grace="1s")
+    held.gateway.allow("a request's work does not end")
+    held.gateway.allow("killed what did not end")
+    got = []
+    t = threading.Thread(target=lambda: got.append(held.gateway.post(url(held.session), BODY)))
+    t.start()
+    held.until_read()
+    t.join()
+    assert got[0].status == 502 and "took too long to read" in got[0].text, got[0].text
+    held.inject("print", None)
+    upstream.plan.append(PLAN)
+    assert held.gateway.post(url(held.session), BODY).status == 200

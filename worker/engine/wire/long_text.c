@@ -1,0 +1,66 @@
+/* The reading is the helper's as long as it is read; then it is the attempt's again. */
+#include "worker/engine/wire/long_text.h"
+
+#include <stdlib.h>
+
+#include "common/base/attrs.h"
+#include "common/base/mem.h"
+#include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_work.h"
+#include "worker/engine/wire/reading.h"
+
+struct long_text {
+    struct engine_work work;
+    const struct engine_options *options; /* the remote's */
+    struct reading *reading;
+    void (*done)(void *ctx, struct reading *r);
+    void *ctx;
+};
+
+static void run(struct engine_work *w)
+{
+    reading_parse(CONTAINER_OF(w, struct long_text, work)->reading);
+}
+
+/* What a stuck helper has is lost. */
+static void on_done(struct engine_work *w, enum engine_work_end end)
+{
+    struct long_text *t = CONTAINER_OF(w, struct long_text, work);
+    struct reading *r = t->reading;
+    void (*done)(void *ctx, struct reading *read) = t->done;
+    void *ctx = t->ctx;
+
+    if (end == ENGINE_WORK_FAILED)
+        reading_free(r);
+    if (end != ENGINE_WORK_STUCK)
+        free(t);
+    done(ctx, end == ENGINE_WORK_DONE ? r : NULL);
+}
+
+static void on_drop(struct engine_work *w)
+{
+    struct long_text *t = CONTAINER_OF(w, struct long_text, work);
+
+    reading_free(t->reading);
+    free(t);
+}
+
+void long_text_begin(struct reading *r, const struct engine_options *o, struct str session_id,
+                     void (*done)(void *ctx, struct reading *r), void *ctx, struct long_text **ret)
+{
+    struct long_text *t = mem_zalloc(sizeof(*t));
+
+    *ret = t;
+    *t = (struct long_text){.work = {run, on_done, on_drop, NULL},
+                            .options = o,
+                            .reading = r,
+                            .done = done,
+                            .ctx = ctx};
+    o->helper->begin(o->helper_ctx, &t->work, session_id);
+}
+
+void long_text_drop(struct long_text *t)
+{
+    if (t)
+        t->options->helper->drop(t->options->helper_ctx, &t->work);
+}

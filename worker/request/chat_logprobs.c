@@ -1,0 +1,30 @@
+/* Tokens have no ids there, only texts. */
+#include "worker/request/chat_logprobs.h"
+
+#include "common/base/arena.h"
+#include "common/codec/json.h"
+#include "worker/request/answer_sink.h"
+
+static struct token_logprob logprob_of(const struct json *v, struct arena *a)
+{
+    struct str token = json_string(json_get(v, "token"));
+    double d = 0;
+
+    (void)json_to_double(json_get(v, "logprob"), &d);
+    return (struct token_logprob){.id = -1, .logprob = (float)d, .bytes = arena_str(a, token)};
+}
+
+void chat_logprobs_read(const struct json *content, struct token_logprob *ret, struct arena *a)
+{
+    for (size_t i = 0; i < content->n; i++) {
+        const struct json *top = json_get(&content->items[i], "top_logprobs");
+        size_t n = json_is(top, JSON_ARRAY) ? top->n : 0;
+        struct token_logprob *alt = arena_alloc(a, n * sizeof(*alt));
+
+        for (size_t k = 0; k < n; k++)
+            alt[k] = logprob_of(&top->items[k], a);
+        ret[i] = logprob_of(&content->items[i], a);
+        ret[i].top = alt;
+        ret[i].n_top = (uint32_t)n;
+    }
+}
