@@ -21,23 +21,31 @@ def user(text):
     return {"role": "user", "content": text}
 
 
+def npy(rows):
+    """The head of a NumPy file."""
+    text = f"{{'descr': '<i4', 'fortran_order': False, 'shape': ({rows}, {LAYERS}, {TOPK}), }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
 class Routed:
     """A session on a mixture's engine; `told`: the rows of each answer as they were told, by its text's first sign."""
 
-    def __init__(self, start, folder, **settings):
+    def __init__(self, start, folder, kind="sglang", **settings):
         source = g.MODELS / "chatml-bytes"
         for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
             (folder / name).write_bytes((source / name).read_bytes())
         (folder / "config.json").write_text(json.dumps({"num_hidden_layers": LAYERS, "num_experts_per_tok": TOPK}))
-        self.engine, self.told, self.random = StubEngine("sglang").__enter__(), {}, random.Random(4)
+        self.engine, self.told, self.random = StubEngine(kind).__enter__(), {}, random.Random(4)
         self.gateway = start(workers=1, engine=self.engine.setting, model=folder, routed_experts="on", **settings)
         self.sid = self.gateway.post("/sessions", {}).json()["session_id"]
 
     def plan(self, sign):
         def rows(body):
-            n = len(body["input_ids"]) + len(TEXT) + 1 - body.get("routed_experts_start_len", 0)
+            vllm = self.engine.kind == "vllm"
+            known = body.get("sampling_params", body).get("routed_experts_prompt_start", 0) if vllm else body.get("routed_experts_start_len", 0)
+            n = len(body["token_ids" if vllm else "input_ids"]) + len(TEXT) + 1 - known
             self.told[sign] = self.random.randbytes(n * LAYERS * TOPK * 4)
-            return self.told[sign]
+            return npy(n) + self.told[sign] if vllm else self.told[sign]
         self.engine.plan.append({"ids": [ord(sign), *TEXT, END], "matched": END, "experts": rows})
 
     def ask(self, messages, signs):
@@ -87,8 +95,9 @@ def routed(start, tmp_path):
         r.engine.__exit__()
 
 
-def test_every_way_back_gives_what_the_engine_told(routed):
-    r = routed()
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+def test_every_way_back_gives_what_the_engine_told(routed, kind):
+    r = routed(kind=kind)
     r.two_turns()
     assert r.exported() == r.expected()
     worker = r.gateway.child("worker-0")

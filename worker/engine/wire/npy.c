@@ -7,7 +7,11 @@
  */
 #include "worker/engine/wire/npy.h"
 
-#include <stdint.h>
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+
+enum { HEADER_MAX = 1 << 20, BYTES_MAX = 1 << 30 };
 
 static int invalid(struct err *e, const char *what)
 {
@@ -65,32 +69,43 @@ static size_t items_of(struct str shape)
 
 static void widen(struct buf *out, const char *p, size_t n, size_t item)
 {
-    char *to = buf_reserve(out, n * 4 + 1);
+    char *to;
 
-    memset(to, 0, n * 4);
-    for (size_t i = 0; i < n; i++)
-        memcpy(to + i * 4, p + i * item, item);
+    buf_roomy(out);
+    to = buf_reserve(out, n * 4);
+    if (item == 4) {
+        memcpy(to, p, n * 4);
+    } else {
+        memset(to, 0, n * 4);
+        for (size_t i = 0; i < n; i++)
+            memcpy(to + i * 4, p + i * item, item);
+    }
     out->len += n * 4;
 }
 
-/* Finds the header's text; *ret_data: where the items start. */
+/* Finds the header's text; *ret_data: where the items start. 0: more bytes are needed, -1: it is no
+ * such file. */
 static int find_header(struct str file, struct str *header, size_t *ret_data)
 {
-    size_t len, at;
+    static const struct str magic = {"\x93NUMPY", 6};
+    size_t len, at = 10;
 
-    if (!str_starts(file, STR("\x93NUMPY")) || file.len < 12)
+    if (!str_starts(magic, str_sub(file, 0, magic.len)))
         return -1;
+    if (file.len < 12)
+        return 0;
     len = (uint8_t)file.p[8] | (size_t)(uint8_t)file.p[9] << 8;
-    at = 10;
     if (file.p[6] >= 2) {
         len |= (size_t)(uint8_t)file.p[10] << 16 | (size_t)(uint8_t)file.p[11] << 24;
         at = 12;
     }
-    if (len > file.len - at)
+    if (len > HEADER_MAX)
         return -1;
+    if (len > file.len - at)
+        return 0;
     *header = str_sub(file, at, len);
     *ret_data = at + len;
-    return 0;
+    return 1;
 }
 
 /* The first dimension. */
@@ -104,45 +119,77 @@ static size_t rows_of(struct str shape)
     return str_to_u64(str_sub(shape, 1, digits), UINT32_MAX, &rows) < 0 ? 0 : (size_t)rows;
 }
 
-/* Adds one file's items to out; *ret_len: how long the file is. */
-static int take_file(struct str file, struct buf *out, size_t *ret_len, struct npy_last *last,
-                     struct err *e)
+/* The next file's header, if all of it is there. *ret_len: how long it is. As find_header. */
+static int take_header(struct npy *n, struct str file, size_t *ret_len)
 {
     struct str header, shape;
-    size_t data, item, n, bytes;
+    size_t bytes;
+    int rc = find_header(file, &header, ret_len);
 
-    if (find_header(file, &header, &data) < 0)
-        return invalid(e, "not an .npy file");
+    if (rc < 0)
+        return invalid(&n->err, "not an .npy file");
+    if (rc == 0)
+        return 0;
     shape = value_of(header, "'shape':");
-    item = item_bytes(value_of(header, "'descr':"));
-    n = items_of(shape);
+    n->item = item_bytes(value_of(header, "'descr':"));
+    n->left = items_of(shape);
     if (!str_starts(value_of(header, "'fortran_order':"), STR("False")))
-        return invalid(e, "not in C order");
-    if (item == 0 || n == SIZE_MAX || __builtin_mul_overflow(n, item, &bytes) ||
-        bytes > file.len - data)
-        return invalid(e, "type, shape and size do not agree");
-    *last = (struct npy_last){rows_of(shape), out->len};
-    widen(out, file.p + data, n, item);
-    *ret_len = data + bytes;
-    return 0;
+        return invalid(&n->err, "not in C order");
+    if (n->item == 0 || n->left == SIZE_MAX || __builtin_mul_overflow(n->left, n->item, &bytes) ||
+        bytes > BYTES_MAX)
+        return invalid(&n->err, "type, shape and size do not agree");
+    n->last = (struct npy_last){rows_of(shape), n->items.len};
+    n->any = true;
+    return 1;
 }
 
-int npy_to_int32(struct buf *b, struct npy_last *ret_last, struct err *e)
+void npy_feed(struct npy *n, struct buf *came)
 {
-    struct buf out = {0};
-    struct npy_last last = {0};
-    size_t at = 0, len = 0;
+    size_t at = 0, len = 0, k = 1;
 
-    do {
-        if (take_file(str_sub(buf_str(b), at, SIZE_MAX), &out, &len, &last, e)) {
-            buf_done(&out);
-            return -1;
+    n->bytes += came->len;
+    while (!n->bad && at < came->len && k > 0) {
+        if (n->left == 0) {
+            int rc = take_header(n, str_sub(buf_str(came), at, SIZE_MAX), &len);
+
+            n->bad = rc < 0;
+            if (rc <= 0)
+                break;
+            at += len;
         }
-        at += len;
-    } while (at < b->len);
-    buf_done(b);
-    *b = out;
-    if (ret_last)
-        *ret_last = last;
-    return 0;
+        k = MIN_OF(n->left, (came->len - at) / n->item);
+        widen(&n->items, came->p + at, k, n->item);
+        at += k * n->item;
+        n->left -= k;
+        k += n->left == 0; /* a further file may follow */
+    }
+    if (!n->bad && n->bytes > BYTES_MAX)
+        n->bad = invalid(&n->err, "too large") < 0;
+    if (n->bad)
+        at = came->len; /* nothing more is looked at */
+    buf_consume(came, at);
+    n->bytes -= came->len;
+}
+
+int npy_end(const struct npy *n, const struct buf *left_over, struct err *e)
+{
+    if (n->bad) {
+        *e = n->err;
+        return -1;
+    }
+    if (n->left > 0)
+        return invalid(e, "type, shape and size do not agree");
+    return n->any && left_over->len == 0 ? 0 : invalid(e, "not an .npy file");
+}
+
+struct npy *npy_new(void)
+{
+    return mem_zalloc(sizeof(struct npy));
+}
+
+void npy_free(struct npy *n)
+{
+    if (n)
+        buf_done(&n->items);
+    free(n);
 }

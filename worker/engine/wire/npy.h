@@ -6,6 +6,10 @@
 #ifndef RG_WIRE_NPY_H
 #define RG_WIRE_NPY_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "common/base/buf.h"
 #include "common/base/err.h"
 
@@ -15,8 +19,26 @@ struct npy_last {
     size_t at;   /* where its items begin among all */
 };
 
-/* Replaces the files, one behind the other, by their items as int32 little-endian. ret_last may be
- * NULL. -1 ERR_ENGINE_INVALID. */
-int npy_to_int32(struct buf *b, struct npy_last *ret_last, struct err *e);
+/* Files, one behind the other, while their bytes come: they may be tens of megabytes. */
+struct npy {
+    struct buf items; /* of all, as int32 little-endian */
+    struct npy_last last;
+    size_t item, left; /* bytes of one of the last file's, and how many are still to come */
+    uint64_t bytes;    /* of all files so far */
+    bool any;          /* there was a header */
+    bool bad;
+    struct err err; /* why */
+};
+
+struct npy *npy_new(void);
+
+/* Takes what it can off the front of the bytes that came. */
+void npy_feed(struct npy *n, struct buf *came);
+
+/* No more bytes come. -1 ERR_ENGINE_INVALID: they are no such files, or cut. */
+int npy_end(const struct npy *n, const struct buf *left_over, struct err *e);
+
+/* NULL is fine. */
+void npy_free(struct npy *n);
 
 #endif

@@ -20,6 +20,7 @@
 #include "common/net/sse.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/engine_result.h"
+#include "worker/engine/wire/npy.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/upstream_text.h"
 
@@ -497,6 +498,8 @@ void reading_expect(struct reading *r, uint8_t mode, enum logprob_basis basis, b
     r->reply.told = mode;
     r->reply.basis = basis;
     r->experts = experts;
+    if (experts && r->wire->experts_in_pieces)
+        r->reply.npy = npy_new();
 }
 
 void reading_free(struct reading *r)
@@ -525,7 +528,7 @@ void reading_expect_events(struct reading *r, bool events)
     r->events = events;
 }
 
-int reading_feed(struct reading *r, struct str bytes, struct err *e)
+static int feed(struct reading *r, struct str bytes, struct err *e)
 {
     r->bytes += bytes.len;
     if (r->max_bytes > 0 && r->bytes > r->max_bytes && (!r->events || r->wire->text))
@@ -537,6 +540,15 @@ int reading_feed(struct reading *r, struct str bytes, struct err *e)
     buf_roomy(&r->word);
     buf_add_str(&r->word, bytes);
     return READING_MORE;
+}
+
+int reading_feed(struct reading *r, struct str bytes, struct err *e)
+{
+    int rc = feed(r, bytes, e);
+
+    if (r->reply.npy)
+        npy_feed(r->reply.npy, &r->reply.experts);
+    return rc;
 }
 
 int reading_end(struct reading *r, struct err *e)
@@ -657,7 +669,8 @@ void reading_result(struct reading *r, struct engine_result *ret)
         .n_versions = make_versions(y, r->versions),
         .experts_buf = &r->reply.experts,
         .indexer_buf = &r->reply.indexer,
-        .experts = y->has_experts ? buf_str(&y->experts) : (struct str){0},
+        .experts = y->has_experts ? str_sub(buf_str(&y->experts), y->experts_from, SIZE_MAX)
+                                  : (struct str){0},
         .indexer =
             y->has_indexer && !y->indexer_window.over ? buf_str(&y->indexer) : (struct str){0},
         .indexer_layers = (uint32_t)MIN_OF(MAX_OF(y->indexer_layers, 0), (int64_t)UINT16_MAX),

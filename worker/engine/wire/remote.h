@@ -110,12 +110,13 @@ struct wire {
     /* What requests ask for by a field of their own, and those that want the support; unknown:
      * there is no such field. */
     enum logprob_basis asks, asks_of_support;
-    bool experts_in_pieces; /* each event brings those of what is new in it */
-    bool echoes_images;     /* asked with images it echoes the prompt's ids */
-    bool tells_all;         /* answers have the weights' version and cached tokens */
-    bool tells_basis;       /* its answers do: the setting does not count */
-    bool silent_abort;      /* a stream that ends properly without a finish was aborted */
-    unsigned routes;        /* ways to ask, tried in turn when one is not found (404, 405) */
+    bool
+        experts_in_pieces; /* each event brings those of what is new in it, in .npy files (npy.h) */
+    bool echoes_images;    /* asked with images it echoes the prompt's ids */
+    bool tells_all;        /* answers have the weights' version and cached tokens */
+    bool tells_basis;      /* its answers do: the setting does not count */
+    bool silent_abort;     /* a stream that ends properly without a finish was aborted */
+    unsigned routes;       /* ways to ask, tried in turn when one is not found (404, 405) */
 };
 
 /* Field ids that remote handles for every wire (arrays go to their places in struct reply). */

@@ -295,16 +295,18 @@ static void end_event(struct reply *y)
 static int complete(struct reply *y, const struct engine_request *q, struct err *e)
 {
     size_t whole = q->prompt.n + y->ids.n - 1;
-    struct npy_last last;
-    bool all;
+    const struct npy_last *last;
 
     if (!y->has_experts)
         return 0;
-    if (npy_to_int32(&y->experts, &last, e))
+    last = &y->npy->last;
+    if (npy_end(y->npy, &y->experts, e))
         return -1;
-    all = last.rows == whole || last.rows + q->experts_from == whole;
-    if (last.at > 0 && all) /* it holds what those before it had */
-        buf_consume(&y->experts, last.at);
+    buf_done(&y->experts);
+    y->experts = y->npy->items;
+    y->npy->items = (struct buf){0};
+    if (last->rows == whole || last->rows + q->experts_from == whole)
+        y->experts_from = last->at; /* it holds what those before it had */
     return 0;
 }
 

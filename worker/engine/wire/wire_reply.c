@@ -8,6 +8,7 @@
  * reply_take_entries, and the gaps become `lacks`, which are asked for afterwards (scoring.c).
  */
 #include "worker/engine/wire/wire_reply.h"
+#include "worker/engine/wire/npy.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -44,6 +45,7 @@ void reply_done(struct reply *y)
     buf_done(&y->version_text);
     buf_done(&y->seen_text);
     buf_done(&y->experts);
+    npy_free(y->npy);
     buf_done(&y->indexer);
     vec_done(&y->prompt_ids);
     vec_done(&y->entries);

@@ -26,6 +26,8 @@ enum reply_finish {
 
 enum reply_mode { REPLY_UNKNOWN, REPLY_CUMULATIVE, REPLY_INCREMENTAL };
 
+struct npy;
+
 struct reply_tops {
     struct engine_top *at;
     size_t n, cap;
@@ -82,6 +84,8 @@ struct reply {
     struct reply_spans seen;
     struct buf experts;
     bool has_experts;
+    size_t experts_from; /* they begin at this byte */
+    struct npy *npy; /* of a wire with such files: what came, taken out of experts; own; or NULL */
     struct buf indexer; /* top-k of the indexer: the part that was asked for (indexer_window) */
     struct base64_window indexer_window, passed_over;
     bool has_indexer;
