@@ -28,11 +28,12 @@ enum { RANDOM_MIN = 16, RANDOM_SPAN = 48 };
 enum builtin_mode { MODE_ECHO, MODE_SCRIPT, MODE_RANDOM };
 
 struct builtin {
+    unsigned refs; /* beside the first */
     enum builtin_mode mode;
     uint64_t seed;
     const struct tokenizer *tokenizer;
     struct encoder *encoder;
-    const int32_t *stop_ids;
+    const int32_t *stop_ids; /* in the arena */
     size_t n_stop_ids;
     struct buf script_text;
     const struct json *script; /* array, not empty */
@@ -97,6 +98,15 @@ int builtin_check(const char *mode, struct err *e)
     return rc;
 }
 
+static int32_t *copied(struct arena *a, const int32_t *ids, size_t n)
+{
+    int32_t *copy = arena_calloc(a, n, sizeof(*copy));
+
+    if (n > 0)
+        memcpy(copy, ids, n * sizeof(*copy));
+    return copy;
+}
+
 int builtin_new(const char *mode, const struct engine_options *o, struct builtin **ret,
                 struct err *e)
 {
@@ -104,8 +114,8 @@ int builtin_new(const char *mode, const struct engine_options *o, struct builtin
 
     b->tokenizer = model_tokenizer(o->model);
     b->encoder = encoder_new(b->tokenizer);
-    b->stop_ids = o->stop_ids;
     b->n_stop_ids = o->n_stop_ids;
+    b->stop_ids = o->n_stop_ids > 0 ? copied(&b->arena, o->stop_ids, o->n_stop_ids) : NULL;
     if (mode_parse(b, mode, e)) {
         builtin_free(b);
         return -1;
@@ -114,8 +124,15 @@ int builtin_new(const char *mode, const struct engine_options *o, struct builtin
     return 0;
 }
 
+void builtin_hold(struct builtin *b)
+{
+    b->refs++;
+}
+
 void builtin_free(struct builtin *b)
 {
+    if (b->refs-- > 0)
+        return;
     encoder_free(b->encoder);
     buf_done(&b->script_text);
     arena_done(&b->arena);
@@ -248,11 +265,18 @@ static int forced_text(const struct engine_request *r, struct buf *out, struct e
     return rc;
 }
 
+static const struct json *item_of(const struct builtin *b, const struct engine_request *r)
+{
+    if (b->mode != MODE_SCRIPT)
+        return NULL;
+    return json_at(b->script, MIN_OF(r->call + r->answer, b->script->n - 1));
+}
+
 static int fill(const struct builtin *b, const struct engine_request *r, struct builtin_answer *ret,
                 struct err *e)
 {
     struct buf text = {0};
-    const struct json *item = NULL;
+    const struct json *item = item_of(b, r);
     bool cut = false;
 
     int rc = 0;
@@ -263,8 +287,6 @@ static int fill(const struct builtin *b, const struct engine_request *r, struct 
         echo_text(b, r, &text);
     else if (b->mode == MODE_RANDOM)
         random_text(b, r, &text);
-    else
-        item = json_at(b->script, MIN_OF(r->call + r->answer, b->script->n - 1));
     if (item) {
         cut = str_eq_c(json_string(json_get(item, "finish")), "length");
         buf_add_str(&text, json_is(item, JSON_STRING) ? json_string(item)
@@ -316,6 +338,76 @@ int builtin_answer(const struct builtin *b, const struct engine_request *r,
 
         ret->logprobs[j] = (float)(-(double)h / 100.0);
     }
+    return rc;
+}
+
+/* --- long ones --- */
+
+enum { LONG_TOKENS = 4096, LONG_BYTES = 16 << 10 }; /* about a millisecond, to read and encode */
+
+bool builtin_is_long(const struct builtin *b, const struct engine_request *r)
+{
+    const struct json *item = item_of(b, r);
+
+    if (!item)
+        return b->mode == MODE_ECHO && !is_forced(r) && r->prompt.n > LONG_TOKENS;
+    return json_text_bytes(item, LONG_BYTES) >= LONG_BYTES;
+}
+
+/* A list of strings or numbers. */
+static const struct json *list_copy(const struct json *list, struct arena *a)
+{
+    struct json *copy;
+
+    if (!json_is(list, JSON_ARRAY))
+        return NULL;
+    copy = ARENA_NEW(a, struct json);
+    *copy = *list;
+    copy->items = arena_calloc(a, list->n, sizeof(*copy->items));
+    for (uint32_t i = 0; i < list->n; i++) {
+        struct str text = json_text(&list->items[i]);
+
+        copy->items[i] = list->items[i];
+        if (text.p)
+            copy->items[i].text = arena_str(a, text).p;
+        else
+            copy->items[i] = (struct json){.kind = JSON_NULL};
+    }
+    return copy;
+}
+
+struct engine_request *builtin_request_copy(const struct engine_request *r, struct arena *a)
+{
+    struct engine_request *copy = ARENA_NEW(a, struct engine_request);
+    struct sampling *sampling = ARENA_NEW(a, struct sampling);
+
+    *sampling = (struct sampling){
+        .max_tokens = r->sampling->max_tokens,
+        .ignore_eos = r->sampling->ignore_eos,
+        .stop = list_copy(r->sampling->stop, a),
+        .stop_token_ids = list_copy(r->sampling->stop_token_ids, a),
+    };
+    *copy = (struct engine_request){
+        .call = r->call,
+        .answer = r->answer,
+        .prompt = {copied(a, r->prompt.at, r->prompt.n), r->prompt.n},
+        .sampling = sampling,
+    };
+    return copy;
+}
+
+int builtin_answer_beside(const struct builtin *b, const struct engine_request *r,
+                          struct builtin_answer *ret, struct err *e)
+{
+    struct builtin own = {.mode = b->mode,
+                          .tokenizer = b->tokenizer,
+                          .encoder = encoder_new(b->tokenizer), /* nobody else's */
+                          .stop_ids = b->stop_ids,
+                          .n_stop_ids = b->n_stop_ids,
+                          .script = b->script};
+    int rc = builtin_answer(&own, r, ret, e);
+
+    encoder_free(own.encoder);
     return rc;
 }
 

@@ -15,6 +15,7 @@
 #include "worker/engine/adapter.h"
 #include "worker/tokens/span.h"
 
+struct arena;
 struct builtin;
 
 /* One whole answer; done with builtin_answer_done. */
@@ -31,11 +32,23 @@ int builtin_new(const char *mode, const struct engine_options *o, struct builtin
                 struct err *e);
 /* The same mistakes, without a model. */
 int builtin_check(const char *mode, struct err *e);
+/* Freed when it has been given up as often as it was held, and once more. */
+void builtin_hold(struct builtin *b);
 void builtin_free(struct builtin *b);
 
 /* -1: the request's grammar cannot be followed; ret is to be freed all the same. */
 int builtin_answer(const struct builtin *b, const struct engine_request *r,
                    struct builtin_answer *ret, struct err *e);
+
+/* Whether making it takes long: a helper does it better. */
+bool builtin_is_long(const struct builtin *b, const struct engine_request *r);
+
+/* Of such a request what builtin_answer reads, in the arena. */
+struct engine_request *builtin_request_copy(const struct engine_request *r, struct arena *a);
+
+/* As builtin_answer, on any thread; b is held. */
+int builtin_answer_beside(const struct builtin *b, const struct engine_request *r,
+                          struct builtin_answer *ret, struct err *e);
 void builtin_answer_done(struct builtin_answer *a);
 
 #endif

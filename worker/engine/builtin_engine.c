@@ -1,19 +1,36 @@
 /* Kind `builtin`: gives the answers of builtin_answer.h out over time. */
+#include <stdlib.h>
+
+#include "common/base/arena.h"
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/os/loop.h"
 #include "worker/engine/builtin_answer.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/engine_result.h"
+#include "worker/engine/engine_work.h"
 
 enum { GIVE_MOST = 512 }; /* tokens at once: a stream has an event for each */
 
 struct builtin_replica {
     struct loop *loop;
     const struct engine_target *target;
+    const struct engine_options *options;
     struct builtin *builtin;
+};
+
+/* A long answer, while a helper makes it; what it reads is its own. */
+struct builtin_job {
+    struct engine_work work;
+    struct builtin_attempt *attempt;
+    struct builtin *builtin; /* held */
+    struct engine_request *req;
+    struct arena arena;
+    struct builtin_answer answer;
+    struct err err;
 };
 
 struct builtin_attempt {
@@ -22,7 +39,9 @@ struct builtin_attempt {
     const struct engine_attempt_events *events;
     void *ctx;
     struct builtin_answer answer;
-    struct err err; /* why there is none */
+    struct arena arena;      /* what it borrows */
+    struct builtin_job *job; /* that makes it; or NULL */
+    struct err err;          /* why there is none */
     size_t sent;
     struct loop_timer timer;
     struct loop_task task;
@@ -36,6 +55,7 @@ static int replica_open(struct loop *loop, const struct engine_target *t,
 
     r->loop = loop;
     r->target = t;
+    r->options = o;
     if (builtin_new(t->rest, o, &r->builtin, e)) {
         free(r);
         return -1;
@@ -62,6 +82,7 @@ static void attempt_free(struct builtin_attempt *a)
     loop_timer_stop(a->replica->loop, &a->timer);
     loop_task_cancel(a->replica->loop, &a->task);
     builtin_answer_done(&a->answer);
+    arena_done(&a->arena);
     free(a);
 }
 
@@ -138,6 +159,73 @@ static void on_task(struct loop_task *t)
     give(CONTAINER_OF(t, struct builtin_attempt, task));
 }
 
+static void begin_giving(struct builtin_attempt *a)
+{
+    const struct builtin_replica *r = a->replica;
+
+    if (r->target->delay_ms > 0)
+        loop_timer_set(r->loop, &a->timer, r->target->delay_ms, on_timer);
+    else
+        loop_task_post(r->loop, &a->task, on_task);
+}
+
+/* --- long answers --- */
+
+static void run_job(struct engine_work *w)
+{
+    struct builtin_job *j = CONTAINER_OF(w, struct builtin_job, work);
+
+    (void)builtin_answer_beside(j->builtin, j->req, &j->answer, &j->err);
+}
+
+static void job_free(struct builtin_job *j)
+{
+    builtin_answer_done(&j->answer);
+    builtin_free(j->builtin);
+    arena_done(&j->arena);
+    free(j);
+}
+
+static void on_job_dropped(struct engine_work *w)
+{
+    job_free(CONTAINER_OF(w, struct builtin_job, work));
+}
+
+/* What a stuck helper has is lost. */
+static void on_job_done(struct engine_work *w, enum engine_work_end end)
+{
+    struct builtin_job *j = CONTAINER_OF(w, struct builtin_job, work);
+    struct builtin_attempt *a = j->attempt;
+
+    a->job = NULL;
+    if (end == ENGINE_WORK_DONE) {
+        a->err = j->err;
+        a->answer = j->answer;
+        a->arena = j->arena;
+        j->answer = (struct builtin_answer){0};
+        j->arena = (struct arena){0};
+    } else {
+        (void)err_set(&a->err, ERR_ENGINE_INVALID, "the answer took too long to make");
+    }
+    if (end != ENGINE_WORK_STUCK)
+        job_free(j);
+    begin_giving(a);
+}
+
+static void begin_job(struct builtin_attempt *a)
+{
+    const struct engine_options *o = a->replica->options;
+    struct builtin_job *j = mem_zalloc(sizeof(*j));
+
+    j->work = (struct engine_work){run_job, on_job_done, on_job_dropped, NULL};
+    j->attempt = a;
+    j->builtin = a->replica->builtin;
+    builtin_hold(j->builtin);
+    j->req = builtin_request_copy(a->req, &j->arena);
+    a->job = j;
+    o->helper->begin(o->helper_ctx, &j->work, a->req->session_id);
+}
+
 static void *attempt_start(void *replica, const struct engine_request *req,
                            const struct engine_attempt_events *events, void *ctx)
 {
@@ -149,17 +237,23 @@ static void *attempt_start(void *replica, const struct engine_request *req,
     a->events = events;
     a->ctx = ctx;
     a->asked_ms = clock_ms();
+    if (r->options->helper && builtin_is_long(r->builtin, req)) {
+        begin_job(a);
+        return a;
+    }
     (void)builtin_answer(r->builtin, req, &a->answer, &a->err);
-    if (r->target->delay_ms > 0)
-        loop_timer_set(r->loop, &a->timer, r->target->delay_ms, on_timer);
-    else
-        loop_task_post(r->loop, &a->task, on_task);
+    begin_giving(a);
     return a;
 }
 
 static void attempt_cancel(void *attempt)
 {
-    attempt_free(attempt);
+    struct builtin_attempt *a = attempt;
+    const struct engine_options *o = a->replica->options;
+
+    if (a->job)
+        o->helper->drop(o->helper_ctx, &a->job->work);
+    attempt_free(a);
 }
 
 const struct engine_adapter engine_builtin = {

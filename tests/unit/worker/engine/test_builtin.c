@@ -13,6 +13,7 @@
 #include "worker/engine/engine_request.h"
 #include "worker/engine/engine_result.h"
 #include "worker/engine/engine_target.h"
+#include "worker/engine/engine_work.h"
 #include "worker/model/model.h"
 #include "worker/tokens/tokenizer.h"
 
@@ -219,4 +220,167 @@ TEST(builtin, a_long_answer_comes_in_pieces)
     free(prompt.at);
     encoder_free(enc);
     rig_close(&r);
+}
+
+/* --- long answers --- */
+
+/* A helper that keeps what it is to do. */
+struct kept {
+    struct engine_work *work;
+    unsigned dropped;
+};
+
+static void keep(void *ctx, struct engine_work *w, struct str session_id)
+{
+    struct kept *k = ctx;
+
+    cr_assert(str_eq_c(session_id, "w0-a"));
+    cr_assert_null(k->work);
+    k->work = w;
+}
+
+static void keep_dropped(void *ctx, struct engine_work *w)
+{
+    struct kept *k = ctx;
+
+    k->dropped++;
+    k->work = NULL;
+    w->drop(w);
+}
+
+static const struct engine_helper keeper = {keep, keep_dropped};
+
+/* What was told at the end. */
+struct ended {
+    struct buf ids;
+    size_t n;
+    enum engine_finish finish;
+    struct buf stop;
+    bool failed;
+};
+
+static void on_ended(void *ctx, const struct engine_result *r)
+{
+    struct ended *e = ctx;
+
+    buf_add(&e->ids, r->ids.at, r->ids.n * sizeof(*r->ids.at));
+    e->n = r->ids.n;
+    buf_add_str(&e->stop, r->stop_text);
+    e->finish = r->finish;
+}
+
+static void on_no_answer(void *ctx, const struct err *e, enum engine_failure how)
+{
+    struct ended *end = ctx;
+
+    cr_assert_eq(e->kind, ERR_ENGINE_INVALID);
+    cr_assert_eq(how, ENGINE_BROKE);
+    end->failed = true;
+}
+
+static void no_delta(void *ctx, const struct engine_delta *d)
+{
+    (void)ctx;
+    (void)d;
+}
+
+enum { PROMPT = 5000 };
+
+/* One long echo; with: its sampling as JSON texts, which are gone when the helper is at it. how: 0
+ * on the loop, 1 a helper does it, 2 it fails there, 3 the call is cancelled. */
+static void one_echo(const char *stop, const char *stop_ids, int64_t max_tokens, int how,
+                     struct ended *ret)
+{
+    static const struct engine_attempt_events events = {no_delta, on_ended, on_no_answer};
+    struct rig r = rig_open("");
+    struct loop *l = loop_new(NULL);
+    struct engine_target target = {.rest = ""};
+    struct kept kept = {0};
+    struct token_vec prompt = {0};
+    struct arena a = {0};
+    struct sampling s = {.max_tokens = max_tokens};
+    struct engine_request q = {.session_id = STR("w0-a"), .sampling = &s};
+    struct encoder *enc = encoder_new(model_tokenizer(r.model));
+    struct buf text = {0};
+    struct err e = {0};
+    void *replica, *attempt;
+
+    *ret = (struct ended){0};
+    buf_puts(&text, "<|im_start|>user\n");
+    for (int i = 0; i < PROMPT; i++)
+        buf_add_c(&text, (char)('a' + i % 26));
+    buf_puts(&text, "<|im_end|>\n<|im_start|>assistant\n");
+    cr_assert_eq(encoder_encode(enc, buf_str(&text), false, &prompt, &e), 0);
+    q.prompt = (struct token_span){prompt.at, prompt.n};
+    cr_assert_eq(json_parse(&a, arena_str(&a, str_cstr(stop)), &s.stop, &e), 0);
+    cr_assert_eq(json_parse(&a, arena_str(&a, str_cstr(stop_ids)), &s.stop_token_ids, &e), 0);
+    if (how > 0) {
+        r.opt.helper = &keeper;
+        r.opt.helper_ctx = &kept;
+    }
+    cr_assert_eq(engine_builtin.open(l, &target, &r.opt, &replica, &e), 0, "%s", e.text);
+    attempt = engine_builtin.start(replica, &q, &events, ret);
+    cr_assert_eq(kept.work != NULL, how > 0);
+    if (how > 0) { /* nothing of the call's is looked at */
+        memset(prompt.at, 0, prompt.n * sizeof(*prompt.at));
+        arena_done(&a);
+        s.stop = s.stop_token_ids = NULL;
+    }
+    if (how == 1)
+        kept.work->run(kept.work);
+    if (how == 1 || how == 2)
+        kept.work->done(kept.work, how == 1 ? ENGINE_WORK_DONE : ENGINE_WORK_FAILED);
+    if (how >= 3)
+        engine_builtin.cancel(attempt);
+    while (how < 3 && ret->n == 0 && !ret->failed)
+        cr_assert_geq(loop_poll(l, -1), 0);
+    cr_assert_eq(kept.dropped, how >= 3);
+    engine_builtin.close(replica);
+    encoder_free(enc);
+    buf_done(&text);
+    free(prompt.at);
+    arena_done(&a);
+    loop_free(l);
+    rig_close(&r);
+}
+
+static void ended_done(struct ended *e)
+{
+    buf_done(&e->ids);
+    buf_done(&e->stop);
+}
+
+TEST(builtin, a_helper_makes_the_answer_that_the_loop_would_make)
+{
+    static const struct {
+        const char *stop, *stop_ids;
+        int64_t max_tokens;
+        size_t n;
+    } cases[] = {
+        {"[]", "[]", 0, PROMPT + 1}, {"[\"xyzab\",\"no\"]", "[]", 0, 15}, {"[]", "[1,101]", 0, 5},
+        {"[]", "[]", 4500, 4500},    {"null", "null", -1, PROMPT + 1},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct ended loop, helper;
+
+        one_echo(cases[i].stop, cases[i].stop_ids, cases[i].max_tokens, 0, &loop);
+        one_echo(cases[i].stop, cases[i].stop_ids, cases[i].max_tokens, 1, &helper);
+        cr_assert_eq(loop.n, cases[i].n, "%zu: %zu", i, loop.n);
+        cr_assert(str_eq(buf_str(&loop.ids), buf_str(&helper.ids)));
+        cr_assert(str_eq(buf_str(&loop.stop), buf_str(&helper.stop)));
+        cr_assert_eq(loop.finish, helper.finish);
+        ended_done(&loop);
+        ended_done(&helper);
+    }
+}
+
+TEST(builtin, a_helper_that_fails_or_a_call_that_is_cancelled)
+{
+    struct ended e;
+
+    one_echo("[]", "[]", 0, 2, &e);
+    cr_assert(e.failed && e.ids.len == 0);
+    one_echo("[]", "[]", 0, 3, &e);
+    cr_assert(!e.failed && e.ids.len == 0);
 }
