@@ -145,11 +145,13 @@ void loose_parts_give_up(struct loose_parts *l, struct journal *j, struct str se
 static void add(struct loose_parts *l, struct journal *j, struct str session_id,
                 const struct record_parts *p, uint32_t number)
 {
-    struct record_numbers *parts = &call_get(l, session_id, p->call)->parts[p->kind];
+    struct loose_call *c = call_get(l, session_id, p->call);
 
     if (p->first)
-        give_up(parts, j, session_id);
-    *vec_push(parts) = number;
+        give_up(&c->parts[p->kind], j, session_id);
+    if (p->first && p->kind == PART_BLOCKS) /* its answers stand behind them */
+        give_up(&c->parts[PART_ANSWERS], j, session_id);
+    *vec_push(&c->parts[p->kind]) = number;
 }
 
 /* Of texts that other calls have stored meanwhile a commit names none. */

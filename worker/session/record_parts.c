@@ -17,6 +17,7 @@ static void look_at_commit(struct record_in *r, struct record_parts *ret)
     ret->call = c.call;
     ret->named[PART_TEXTS] = c.flags & COMMIT_AHEAD;
     ret->named[PART_ANSWERS] = c.flags & COMMIT_ANSWERS_AHEAD;
+    ret->named[PART_BLOCKS] = c.flags & COMMIT_BLOCKS_AHEAD;
 }
 
 static void look_at_part(struct record_in *r, enum part_kind kind, struct record_parts *ret)
@@ -38,14 +39,29 @@ void session_record_parts(struct str record, struct record_parts *ret)
     *ret = (struct record_parts){.sense = PARTS_NOTHING};
     if (!record_read_head(&r, &h))
         return;
-    if (h.type == RECORD_COMMIT)
+    switch (h.type) {
+    case RECORD_COMMIT:
         look_at_commit(&r, ret);
-    else if (h.type == RECORD_TEXTS)
+        break;
+    case RECORD_TEXTS:
         look_at_part(&r, PART_TEXTS, ret);
-    else if (h.type == RECORD_ANSWERS)
+        break;
+    case RECORD_ANSWERS:
         look_at_part(&r, PART_ANSWERS, ret);
-    else if (h.type == RECORD_FORK || h.type == RECORD_IMPORT)
+        break;
+    case RECORD_BLOCKS:
+        look_at_part(&r, PART_BLOCKS, ret);
+        break;
+    case RECORD_END:
+        if (record_u(&r) == SESSION_END_COMPLETE || r.bad)
+            break;
         ret->sense = PARTS_OVER;
-    else if (h.type == RECORD_END && record_u(&r) != SESSION_END_COMPLETE && !r.bad)
+        break;
+    case RECORD_FORK:
+    case RECORD_IMPORT:
         ret->sense = PARTS_OVER;
+        break;
+    default:
+        break;
+    }
 }

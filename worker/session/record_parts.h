@@ -1,7 +1,8 @@
 /*
- * What a record has to do with parts: records of a call's long new texts or large answers, which
- * stand before its commit (RECORD_TEXTS, RECORD_ANSWERS) and mean nothing without it. Looked at
- * without applying it, so that whoever keeps records knows which parts no commit can name any more.
+ * What a record has to do with parts: records of a call's long new texts, large answers, or long
+ * blocks of these, which stand before its commit (RECORD_TEXTS, RECORD_ANSWERS, RECORD_BLOCKS) and
+ * mean nothing without it. Looked at without applying it, so that whoever keeps records knows which
+ * parts no commit can name any more.
  */
 #ifndef RG_SESSION_RECORD_PARTS_H
 #define RG_SESSION_RECORD_PARTS_H
@@ -11,7 +12,7 @@
 
 #include "common/base/str.h"
 
-enum part_kind { PART_TEXTS, PART_ANSWERS, PART_KINDS };
+enum part_kind { PART_TEXTS, PART_ANSWERS, PART_BLOCKS, PART_KINDS };
 
 enum parts_sense {
     PARTS_NOTHING, /* no part, and it says nothing of them */

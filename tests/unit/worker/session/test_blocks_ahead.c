@@ -5,6 +5,7 @@
 #include "worker/session/commit.h"
 #include "worker/session/payload.h"
 #include "worker/session/recall.h"
+#include "worker/session/record_parts.h"
 #include "worker/session/session.h"
 #include "worker/session/session_answer.h"
 #include "worker/session/session_call.h"
@@ -77,6 +78,40 @@ static size_t turn(struct kit *k, const struct sizes *sizes, uint32_t n, unsigne
     parts = ahead_parts(k, p, answers, n, PART);
     ahead_commit(k, p, answers, n);
     return parts;
+}
+
+/* What the record of that number says of parts (record_parts.h). */
+static struct record_parts parts_of(const struct kit *k, size_t record)
+{
+    struct record_parts p;
+
+    session_record_parts(buf_str(&k->journal[record]), &p);
+    return p;
+}
+
+TEST(blocks_ahead, are_parts_that_their_commit_names)
+{
+    const struct sizes sizes[] = {{100, 0, 40000, 2000}, {70000, 100, 7, 2000}};
+    struct record_parts commit;
+    size_t answers = 0;
+    struct kit k;
+
+    ahead_init(&k, NULL);
+    (void)turn(&k, sizes, 2, 1);
+    commit = parts_of(&k, k.n_journal - 1);
+    cr_assert(commit.sense == PARTS_NAMED && commit.named[PART_BLOCKS] &&
+              commit.named[PART_ANSWERS] && !commit.named[PART_TEXTS]);
+    for (size_t i = 1; i + 1 < k.n_journal; i++) {
+        struct record_parts p = parts_of(&k, i);
+        bool answer = ahead_head(&k, i).type == RECORD_ANSWERS;
+
+        cr_expect(p.sense == PARTS_ONE && p.call == commit.call);
+        cr_expect_eq(p.kind, answer ? PART_ANSWERS : PART_BLOCKS);
+        cr_expect_eq(p.first, i == 1 || (answer && answers == 0));
+        answers += answer;
+    }
+    cr_assert_gt(answers, 0);
+    kit_done(&k);
 }
 
 TEST(blocks_ahead, what_is_recorded_in_parts_is_what_was_answered)
