@@ -10,7 +10,7 @@
  *   residency_watch -> on_evict -> session_evict                    (out)
  *   residency_ready -> read_slice -> on_record -> session_apply     (back; on_load goes on)
  *                                        |
- *                                        '-> stop_for_texts -> helper: session_texts_make
+ *                                        '-> stop_for_texts -> helper (text_help.h)
  *                                            on_load (from the same record on) <- on_texts
  *
  * What is read back may push others out (read_slice -> make_room). Finalized sessions leave
@@ -27,10 +27,10 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/journal/journal.h"
-#include "common/os/helpers.h"
 #include "common/os/loop.h"
 #include "common/proc/metrics.h"
 #include "worker/residency/places.h"
+#include "worker/residency/text_help.h"
 #include "worker/session/session.h"
 #include "worker/session/session_texts.h"
 #include "worker/session/session_totals.h"
@@ -45,23 +45,16 @@ enum { REQUESTS_FREE = 16 << 20 };
  * that is being read can be evicted. */
 enum { HELPED_MAX = 4, STOPPED_MAX = 20 };
 
-/* What a helper does for a load. Apart from it, for it is lost with a helper that is stuck. */
-struct text_job {
-    struct helper_job job;
-    struct residency_load *load;
-    struct session_texts *texts;
-};
-
 /* One session that is being read. */
 struct residency_load {
     struct residency *residency;
-    struct session *s;    /* pinned */
-    size_t record;        /* next */
-    struct text_job *job; /* a helper has the texts of the next record: nothing is read; or NULL */
-    bool parked;          /* it would want one: nothing is read before one of the others is done */
-    size_t looked;        /* records before this number were looked at for their texts */
-    bool revived;         /* only its tombstone was left */
-    int rc;               /* of the last slice: 1 all is read, 0, -1 and err */
+    struct session *s;     /* pinned */
+    size_t record;         /* next */
+    struct text_help help; /* with the texts of the next record: nothing is read meanwhile */
+    bool parked;   /* it would want help: nothing is read before one of the others is done */
+    size_t looked; /* records before this number were looked at for their texts */
+    bool revived;  /* only its tombstone was left */
+    int rc;        /* of the last slice: 1 all is read, 0, -1 and err */
     struct err err;
     struct list_head waiters; /* in the order of their coming */
     struct list_item item;    /* of residency->loads */
@@ -145,7 +138,8 @@ static void on_load(struct loop_task *t);
 /* Parked ones go on as soon as a helper is free, to end if their session is gone. */
 static bool is_stopped(const struct residency_load *l)
 {
-    return l->job || (l->parked && l->residency->n_helped == HELPED_MAX && !session_unlinked(l->s));
+    return l->help.job ||
+           (l->parked && l->residency->n_helped == HELPED_MAX && !session_unlinked(l->s));
 }
 
 /* The first of the queue that waits for no helper; NULL: nothing can be read now. */
@@ -170,38 +164,15 @@ static void go_on(struct residency *r)
         loop_task_post(r->loop, &tasks_of(r)->load, on_load);
 }
 
-/* In a helper. */
-static void run_texts(struct helper_job *j, void *tool)
+/* With an error the load ends. */
+static void on_texts(struct text_help *h, const struct err *e)
 {
-    (void)tool;
-    session_texts_make(CONTAINER_OF(j, struct text_job, job)->texts);
-}
+    struct residency_load *l = CONTAINER_OF(h, struct residency_load, help);
 
-static void count_help(struct metrics_page *page, const struct helper_job *j, enum helper_end end)
-{
-    if (j->began_us == 0)
-        return;
-    metrics_observe_us(page, METRIC_helper_wait, j->began_us - j->pushed_us);
-    metrics_observe_us(page, METRIC_helper_work, j->ended_us - j->began_us);
-    if (end == HELPER_STUCK)
-        metrics_count(page, METRIC_helper_stuck, 1);
-}
-
-/* Texts that a helper was not given the time for are read with their record, on the loop. One that
- * is stuck keeps them, and its job. */
-static void on_texts(struct helper_job *j, enum helper_end end)
-{
-    struct text_job *t = CONTAINER_OF(j, struct text_job, job);
-    struct residency_load *l = t->load;
-
-    count_help(l->residency->page, j, end);
-    l->job = NULL;
     l->residency->n_helped--;
-    if (end == HELPER_STUCK) {
-        l->rc = err_set(&l->err, ERR_INTERNAL, "a helper is stuck in its messages");
-    } else {
-        session_texts_give(l->s, t->texts);
-        free(t);
+    if (e) {
+        l->err = *e;
+        l->rc = -1;
     }
     go_on(l->residency);
 }
@@ -211,7 +182,6 @@ static void on_texts(struct helper_job *j, enum helper_end end)
 static bool stop_for_texts(struct residency_load *l, size_t record, struct str payload)
 {
     struct residency *r = l->residency;
-    struct session_texts *texts;
 
     if (!r->helpers || record < l->looked)
         return false;
@@ -221,13 +191,9 @@ static bool stop_for_texts(struct residency_load *l, size_t record, struct str p
         return true;
     }
     l->looked = record + 1;
-    texts = session_texts_take(l->s, payload, &r->texts_bytes);
-    if (!texts)
+    if (!text_help_begin(&l->help, r, l->s, payload))
         return false;
-    l->job = mem_zalloc(sizeof(*l->job));
-    *l->job = (struct text_job){{.run = run_texts, .done = on_texts}, l, texts};
     r->n_helped++;
-    helpers_push(r->helpers, &l->job->job, session_id(l->s));
     return true;
 }
 
@@ -274,12 +240,12 @@ static void read_slice(struct residency_load *l)
         if (session_unlinked(l->s)) /* its time was over while it was read */
             break;
         rc = journal_read(j, id, &l->record, &reader, &l->err);
-        if (l->job || l->parked) { /* of what was read it is the last, and the next */
+        if (l->help.job || l->parked) { /* of what was read it is the last, and the next */
             l->record = l->parked ? l->looked : l->looked - 1;
             rc = 1;
         }
         make_room(l->residency); /* of a large one, what was read first may have to go again */
-    } while (rc == 1 && !l->job && !l->parked && clock_us() < end_us);
+    } while (rc == 1 && !l->help.job && !l->parked && clock_us() < end_us);
     session_load_at(l->s, l->record);
     session_load_rests(l->s);
     l->rc = rc == 0 ? all_read(l) : rc == 1 ? 0 : -1;
@@ -342,6 +308,7 @@ static struct residency_load *load_begin(struct residency *r, struct session *s)
 
     l->residency = r;
     l->s = s;
+    l->help.done = on_texts;
     session_load_begin(s);
     session_load_rests(s);
     list_append(&r->loads, &l->item);
@@ -485,15 +452,10 @@ void residency_helpers_end(struct residency *r, bool lost)
     r->helpers = NULL;
     r->n_helped = 0;
     LIST_EACH(&r->loads, l, struct residency_load, item) {
-        if (!l->job)
-            continue;
-        if (!lost) {
-            session_texts_free(l->job->texts);
-            free(l->job);
-        }
-        l->job = NULL;
-        l->rc = err_set(&l->err, ERR_INTERNAL, "the worker ends");
+        if (l->help.job)
+            l->rc = err_set(&l->err, ERR_INTERNAL, "the worker ends");
     }
+    text_helps_end(r, lost);
 }
 
 /* Drops the loads that wait; nobody is told. */

@@ -44,9 +44,10 @@ struct residency {
     struct { /* in the metrics so far */
         uint64_t evictions, payload_evictions, payload_loads;
     } told;
-    struct list_head loads;    /* being read: the first that waits for no helper */
-    unsigned n_helped;         /* of them a helper has the texts */
-    atomic_size_t texts_bytes; /* that helpers have of them, and what they make */
+    struct list_head loads;     /* being read: the first that waits for no helper */
+    unsigned n_helped;          /* of them a helper has the texts */
+    struct list_head text_jobs; /* texts that helpers have, of loads and of copies (text_help.h) */
+    atomic_size_t texts_bytes;  /* that they have, and what they make of them */
 };
 
 /* Somebody who waits for a session. Embedded in its owner. */
