@@ -325,10 +325,12 @@ def test_a_fork_outlives_a_restart(start):
         f = fork(gateway, s, response_id=first["id"])
         text = first["choices"][0]["message"]["content"]
         assert say(gateway, f, "a", text, "c").status == 200
-        before = look(gateway, f)
+        before, untouched = look(gateway, f), fork(gateway, s)
+        as_made = state(gateway, untouched)
+        assert as_made["updated_at"] == as_made["created_at"]
         assert gateway.stop() == 0
         gateway.start()
-        assert look(gateway, f) == before
+        assert look(gateway, f) == before and state(gateway, untouched) == as_made
         n = len(engine.requests)
         assert say(gateway, f, "a").status == 200 and len(engine.requests) == n + 1     # sampled again, not replayed
         assert say(gateway, f, "a", text, "d").status == 200

@@ -345,6 +345,7 @@ static int apply_to(struct session *s, uint64_t type, struct record_in *r, uint6
         s->updated_ms = now_ms;
         return session_apply_score(s, r, e);
     case RECORD_FORK:
+        s->updated_ms = now_ms;
         return session_apply_fork(s, r, e);
     case RECORD_IMPORT:
         s->copied_calls = s->forest.calls.n;
