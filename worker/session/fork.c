@@ -169,11 +169,12 @@ int session_apply_fork(struct session *s, struct record_in *r, struct err *e)
     kept = arena_zalloc(&tmp, f->checkpoints.n);
     for (uint32_t i = 0; i < t->depth; i++)
         kept[path[i]->id] = 1;
-    for (size_t i = 0; i < f->checkpoints.n; i++) {
-        struct checkpoint *one = f->checkpoints.at[i];
+    /* The newest first: of equal answers those stand in front. */
+    for (size_t i = f->checkpoints.n; i > 0; i--) {
+        struct checkpoint *one = f->checkpoints.at[i - 1];
 
         one->copied = one->copied || !trains;
-        if (!kept[i] && !one->hidden)
+        if (!kept[i - 1] && !one->hidden)
             checkpoint_hide(one);
     }
     if (s->options.policy == &policy_linear)
