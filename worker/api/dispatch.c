@@ -283,7 +283,7 @@ static int check_born(const struct service_request *r, struct err *e)
     const struct session *s =
         r->id_valid ? session_find(r->service->calls.store, r->id, &ended) : NULL;
 
-    if (r->id_valid && (control_imports(r->service, r->id) || (s && session_copying(s))))
+    if (r->id_valid && (control_copies(r->service, r->id) || (s && session_copying(s))))
         return err_set(e, ERR_UNKNOWN_SESSION, "no such session");
     return 0;
 }

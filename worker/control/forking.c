@@ -1,35 +1,45 @@
 /*
  * POST /sessions/{id}/fork: a new session with copies of the records that led to one answer, and
- * links to the session's pictures. The answer with its id and keys is sent when the last record is
- * durable. A copy that was not written to its end (the journal refused, or a crash) is hidden, and
- * deleted by the next sweep.
+ * links to the session's pictures. How many records those are stands in the fork's first one, so
+ * they are read twice: to be counted, and to be written (copying.h). The session that is forked
+ * stays in memory meanwhile.
  */
+#include <stdlib.h>
+
 #include "common/base/clock.h"
-#include "common/base/vec.h"
+#include "common/base/mem.h"
 #include "common/codec/json_build.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
-#include "common/proc/metrics.h"
+#include "worker/control/copying.h"
 #include "worker/control/handlers.h"
-#include "worker/control/pending.h"
 #include "worker/dialect/responses.h"
-#include "worker/ledger/ledger.h"
 #include "worker/media/media_store.h"
 #include "worker/service/respond.h"
-#include "worker/service/service.h"
 #include "worker/session/session.h"
+#include "worker/session/session_fork.h"
 
 struct forking {
-    struct service *service;
+    struct copying copy;
+    struct session *source; /* pinned */
     struct session_fork fork;
+    struct fork_reader reader;
+    bool counted; /* the records that are to be copied are known */
+    const struct json *body;
+    struct arena arena; /* of the body, and the fork's options */
+    struct buf record;  /* the one on its way */
     char id[ID_TEXT_MAX];
 };
 
-static int write_record(void *ctx, struct str record, struct err *e)
+static void forking_free(struct copying *c)
 {
-    struct forking *f = ctx;
+    struct forking *f = CONTAINER_OF(c, struct forking, copy);
 
-    return ledger_write(f->service->calls.ledger, f->fork.id, record, (struct ledger_done){0}, e);
+    session_fork_done(&f->reader);
+    session_unpin(c->request.service->calls.store, f->source);
+    arena_done(&f->arena);
+    buf_done(&f->record);
+    free(f);
 }
 
 /* The options of the session, with those of the request in their place, and how many records make
@@ -64,91 +74,84 @@ static const struct json *options_of(struct arena *a, const struct session *s,
     return o;
 }
 
-static void write_answer(struct service_request *r, const struct forking *f, struct str from,
-                         struct buf *body)
+/* The fork's beginning, or nothing before the others are counted; what the request says is checked
+ * by it. */
+static int make_beginning(struct forking *f, struct err *e)
 {
-    struct json_out o = json_out_to(body);
+    int rc = session_fork_look(&f->reader, e);
 
-    json_out_obj(&o);
-    control_put_created(r, f->fork.id, f->fork.now_ms, &o);
-    json_out_key(&o, "forked_from");
-    json_out_str(&o, from);
-    json_out_end_obj(&o);
+    if (rc <= 0)
+        return rc;
+    f->counted = true;
+    return session_create_record(
+        f->copy.request.service->calls.store, f->fork.id,
+        options_of(&f->arena, f->source, f->body, session_fork_records(&f->reader)), f->fork.now_ms,
+        &f->record, e);
 }
 
-/* The fork's beginning; what the request says is checked by it. */
-static int write_beginning(struct forking *f, struct arena *a, const struct session *s,
-                           const struct json *body, size_t n_copies, struct err *e)
+static int next_record(struct copying *c, struct str *ret, struct err *e)
 {
-    struct buf record = {0};
-    int rc = session_create_record(f->service->calls.store, f->fork.id,
-                                   options_of(a, s, body, n_copies), f->fork.now_ms, &record, e);
+    struct forking *f = CONTAINER_OF(c, struct forking, copy);
+    int rc;
 
-    if (rc == 0)
-        rc = write_record(f, buf_str(&record), e);
-    buf_done(&record);
+    buf_clear(&f->record);
+    rc = f->counted ? session_fork_next(&f->reader, &f->record, e) : make_beginning(f, e);
+    *ret = f->counted ? buf_str(&f->record) : (struct str){0};
     return rc;
 }
 
-/* What is wrong is found before the first record: the copies are made in memory, then written. */
-struct copies {
-    struct arena *arena;
-    VEC(struct str) records;
-};
-
-static int keep_copy(void *ctx, struct str record, struct err *e)
+static struct forking *forking_new(struct service_request *r, struct session *s)
 {
-    struct copies *c = ctx;
+    struct call_env *env = &r->service->calls;
+    struct forking *f = mem_zalloc(sizeof(*f));
 
-    (void)e;
-    *vec_push(&c->records) = arena_str(c->arena, record);
-    return 0;
+    session_pin(s);
+    f->source = s;
+    f->arena.sum = &env->request_bytes;
+    f->fork.id = str_of(f->id, ids_session(env->ids, r->service->heritage->index, f->id));
+    f->fork.now_ms = clock_wall_ms();
+    f->copy = (struct copying){.request = *r,
+                               .id = f->fork.id,
+                               .now_ms = f->fork.now_ms,
+                               .told_as = "forked_from",
+                               .from = session_id(s),
+                               .next = next_record,
+                               .free = forking_free};
+    copying_enter(&f->copy);
+    return f;
 }
 
-static int write_all(struct forking *f, struct arena *a, struct session *s, const struct json *body,
-                     struct durable_answer *p, struct err *e)
+/* What is wrong is found before the first record. The pictures are there from now on, whatever
+ * becomes of the session meanwhile. */
+static int begin_fork(struct forking *f, struct err *e)
 {
-    struct copies c = {.arena = a};
-    int rc = session_fork_records(s, &f->fork, keep_copy, &c, e);
+    struct service_request *r = &f->copy.request;
 
-    if (rc == 0)
-        rc = media_store_lend(f->service->calls.media, session_id(s), f->fork.id, e);
-    if (rc == 0)
-        rc = write_beginning(f, a, s, body, c.records.n, e);
-    for (size_t i = 0; rc == 0 && i + 1 < c.records.n; i++)
-        rc = write_record(f, c.records.at[i], e);
-    if (rc == 0)
-        rc = ledger_write(f->service->calls.ledger, f->fork.id, vec_last(&c.records),
-                          (struct ledger_done){durable_answer_send, p}, e);
-    vec_done(&c.records);
-    return rc;
+    if (control_body(r, &f->arena, &f->body, e) || service_room(r->service, 1, e))
+        return -1;
+    f->fork.response_id = json_string(json_get(f->body, "response_id"));
+    if (f->fork.response_id.p)
+        f->fork.response_id = response_bare_id(f->fork.response_id);
+    f->fork.train_prefix = json_is_true(json_get(f->body, "train_prefix"));
+    if (session_fork_begin(f->source, &f->fork, &f->reader, e) != 0)
+        return -1;
+    f->copy.pictures = true;
+    return media_store_lend(r->service->calls.media, session_id(f->source), f->fork.id, e);
 }
 
 void control_fork(struct service_request *r)
 {
-    struct forking f = {.service = r->service};
-    struct arena a = {0};
     struct err e = {0};
-    const struct json *body = NULL;
     struct session *s = control_find(r, true, &e);
-    struct durable_answer *p;
+    struct forking *f;
 
-    if (!s || control_body(r, &a, &body, &e) || service_room(r->service, 1, &e)) {
+    if (!s) {
         respond_error(r, NULL, &e);
-        goto out;
+        return;
     }
-    f.fork.id = str_of(f.id, ids_session(r->service->calls.ids, r->service->heritage->index, f.id));
-    f.fork.response_id = json_string(json_get(body, "response_id"));
-    if (f.fork.response_id.p)
-        f.fork.response_id = response_bare_id(f.fork.response_id);
-    f.fork.train_prefix = json_is_true(json_get(body, "train_prefix"));
-    f.fork.now_ms = clock_wall_ms();
-    p = durable_answer_new(r, 200);
-    write_answer(r, &f, session_id(s), durable_answer_body(p));
-    if (write_all(&f, &a, s, body, p, &e))
-        durable_answer_fail(p, &e);
+    f = forking_new(r, s);
+    if (begin_fork(f, &e) != 0)
+        copying_fail(&f->copy, &e);
     else
-        metrics_count(r->service->calls.page, METRIC_sessions_created, 1);
-out:
-    arena_done(&a);
+        copying_write(&f->copy);
 }

@@ -37,9 +37,10 @@ void control_snapshot(struct service_request *r);
 /* importing.c: a new session that goes on from a snapshot. */
 void control_import(struct service_request *r);
 
-/* Whether an import under way is to have that id: its pictures are there before the session, and
- * the session before its last records. Nobody is told of it, and nothing ends it, until then. */
-bool control_imports(const struct service *a, struct str id);
+/* copying.c: whether a fork or an import under way is to have that id: its pictures are there
+ * before the session, and the session before its last records. Nobody is told of it, and nothing
+ * ends it, until then. */
+bool control_copies(const struct service *a, struct str id);
 
 /* What the client learns of a new session: its id, its URLs and its keys, as members. */
 void control_put_created(struct service_request *r, struct str id, uint64_t now_ms,

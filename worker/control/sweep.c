@@ -39,7 +39,7 @@ static void drop_copy(struct service *a, struct session *s)
 {
     struct err e = {0};
 
-    if (control_imports(a, session_id(s)))
+    if (control_copies(a, session_id(s)))
         return;
     if (control_end(a, s, SESSION_END_DELETE, NULL, (struct ledger_done){0}, &e) != 0)
         log_warn(NULL, "cannot delete a session that was copied in part", LOG_T("error", e.text));

@@ -35,18 +35,6 @@ void session_store_source(struct session_store *st, session_source source, void 
     st->source_ctx = ctx;
 }
 
-int session_read_records(struct session *s, const struct session_reader *to, struct err *e)
-{
-    uint32_t *numbers = mem_calloc(s->record, sizeof(*numbers));
-    int rc;
-
-    for (uint32_t i = 0; i < s->record; i++)
-        numbers[i] = i;
-    rc = s->store->source(s->store->source_ctx, s->id, numbers, s->record, to, e);
-    free(numbers);
-    return rc;
-}
-
 void session_store_woken(struct session_store *st, uint64_t now_ms)
 {
     struct session *s;

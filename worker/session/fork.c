@@ -12,6 +12,8 @@
 #include "worker/session/commit.h"
 #include "worker/session/policy.h"
 #include "worker/session/record.h"
+#include "worker/session/record_parts.h"
+#include "worker/session/session_fork.h"
 #include "worker/session/store.h"
 
 void session_write_options(const struct session *s, struct buf *json)
@@ -21,20 +23,74 @@ void session_write_options(const struct session *s, struct buf *json)
 
 /* --- copying --- */
 
-struct fork_copy {
-    const struct session_fork *fork;
-    struct arena arena;
-    struct str *records; /* by number; absent: none to copy */
-    uint64_t last_call;  /* the one that gave the answer */
-};
-
-/* Where the copy ends: at the record of the answer's call. */
-static bool is_last(struct str record, uint64_t call)
+/* What made the content; rewards, ends and what sinks have are the other session's own. */
+static bool is_content(uint64_t type)
 {
-    struct str id;
-    uint64_t hash[2], number;
+    return type == RECORD_COMMIT || type == RECORD_DROP || type == RECORD_FORK ||
+           type == RECORD_TEXTS || type == RECORD_ANSWERS || type == RECORD_BLOCKS;
+}
 
-    return session_record_commits(record, &id, hash, &number) && number == call;
+static struct str key_of(const uint64_t *call)
+{
+    return str_of((const char *)call, sizeof(*call));
+}
+
+/* Notes the record at r->at, and what it says of parts. */
+static void note_record(struct fork_reader *r, struct str record)
+{
+    struct record_parts p, *commit;
+
+    session_record_parts(record, &p);
+    *vec_push(&r->records) =
+        (struct fork_record){r->at, p.sense == PARTS_ONE, (uint8_t)p.kind, p.call};
+    if (p.sense != PARTS_NAMED)
+        return;
+    commit = arena_alloc(&r->arena, sizeof(*commit));
+    *commit = p;
+    (void)map_set(&r->commits, key_of(&commit->call), commit);
+}
+
+/* Leaves those out that no commit names. */
+static void settle_records(struct fork_reader *r)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < r->records.n; i++) {
+        const struct fork_record *f = &r->records.at[i];
+        const struct record_parts *commit =
+            f->is_part ? map_get(&r->commits, key_of(&f->call)) : NULL;
+
+        if (!f->is_part || (commit && commit->named[f->kind]))
+            r->records.at[n++] = *f;
+    }
+    r->records.n = n;
+    r->known = true;
+}
+
+/* One of the session's, out of the journal. */
+static int read_record(const struct fork_reader *r, uint32_t number, struct session_reader to,
+                       struct err *e)
+{
+    const struct session_store *st = r->session->store;
+
+    return st->source(st->source_ctx, r->session->id, &number, 1, &to, e);
+}
+
+/* The copy ends with the record of the answer's call. */
+static int look_at(void *ctx, size_t i, struct str record, struct err *e)
+{
+    struct fork_reader *r = ctx;
+    struct record_in in = record_in_of(record);
+    struct record_head h;
+
+    (void)i;
+    if (!record_read_head(&in, &h))
+        return err_set(e, ERR_IO, "session record: torn");
+    if (is_content(h.type))
+        note_record(r, record);
+    if (h.type == RECORD_COMMIT && record_u(&in) == r->last_call)
+        settle_records(r);
+    return 0;
 }
 
 static void copy_body(struct buf *to, uint64_t type, struct record_in r)
@@ -54,34 +110,33 @@ static void copy_body(struct buf *to, uint64_t type, struct record_in r)
     buf_add(to, r.p, (size_t)(r.end - r.p));
 }
 
-/* What made the content; rewards, ends and what sinks have are the other session's own. */
-static int take_record(void *ctx, size_t i, struct str record, struct err *e)
+/* A copy on its way. */
+struct fork_copy {
+    const struct fork_reader *reader;
+    struct buf *out;
+};
+
+static int copy_record(void *ctx, size_t i, struct str record, struct err *e)
 {
-    struct fork_copy *c = ctx;
+    const struct fork_copy *c = ctx;
     struct record_in r = record_in_of(record);
     struct record_head h;
-    struct buf b = {0};
 
+    (void)i;
     if (!record_read_head(&r, &h))
         return err_set(e, ERR_IO, "session record: torn");
-    if (h.type != RECORD_COMMIT && h.type != RECORD_DROP && h.type != RECORD_FORK &&
-        h.type != RECORD_TEXTS && h.type != RECORD_ANSWERS && h.type != RECORD_BLOCKS)
-        return 0;
-    h.id = c->fork->id;
-    record_put_head(&b, &h);
-    copy_body(&b, h.type, r);
-    c->records[i] = arena_str(&c->arena, buf_str(&b));
-    buf_done(&b);
+    h.id = c->reader->fork->id;
+    record_put_head(c->out, &h);
+    copy_body(c->out, h.type, r);
     return 0;
 }
 
-static void put_fork(const struct session *s, const struct session_fork *f,
-                     const struct checkpoint *t, struct buf *b)
+static void put_fork(const struct fork_reader *r, struct buf *b)
 {
-    record_begin(b, RECORD_FORK, f->id, f->now_ms);
-    record_put_str(b, s->id);
-    record_put_u(b, t->id);
-    record_put_u(b, f->train_prefix);
+    record_begin(b, RECORD_FORK, r->fork->id, r->fork->now_ms);
+    record_put_str(b, r->session->id);
+    record_put_u(b, r->checkpoint);
+    record_put_u(b, r->fork->train_prefix);
 }
 
 static const struct checkpoint *find_answer(const struct session *s, const struct session_fork *f)
@@ -117,33 +172,56 @@ static int check_fork(const struct session *s, const struct checkpoint *t, struc
     return 0;
 }
 
-int session_fork_records(struct session *s, const struct session_fork *f,
-                         int (*each)(void *ctx, struct str record, struct err *e), void *ctx,
-                         struct err *e)
+int session_fork_begin(struct session *s, const struct session_fork *f, struct fork_reader *ret,
+                       struct err *e)
 {
     const struct checkpoint *t = find_answer(s, f);
-    struct fork_copy c = {.fork = f};
-    struct buf last = {0};
-    int rc = check_fork(s, t, e);
 
-    if (rc == 0) {
-        c.last_call = s->forest.calls.at[t->call].number;
-        c.records = arena_calloc(&c.arena, s->record, sizeof(*c.records));
-        rc = session_read_records(s, &(struct session_reader){take_record, &c}, e);
+    *ret = (struct fork_reader){0};
+    if (check_fork(s, t, e) != 0)
+        return -1;
+    ret->session = s;
+    ret->fork = f;
+    ret->last_call = s->forest.calls.at[t->call].number;
+    ret->checkpoint = t->id;
+    ret->end = s->record;
+    return 0;
+}
+
+int session_fork_look(struct fork_reader *r, struct err *e)
+{
+    if (read_record(r, r->at, (struct session_reader){look_at, r}, e) != 0)
+        return -1;
+    r->at++; /* nothing was there if it was given up */
+    if (!r->known && r->at == r->end)
+        return err_set(e, ERR_IO, "the journal does not have the answer's record");
+    return r->known;
+}
+
+size_t session_fork_records(const struct fork_reader *r)
+{
+    return r->records.n + 1;
+}
+
+int session_fork_next(struct fork_reader *r, struct buf *record, struct err *e)
+{
+    struct fork_copy c = {r, record};
+
+    if (r->copied == r->records.n) {
+        put_fork(r, record);
+        return 1;
     }
-    for (uint32_t i = 0; rc == 0 && i < s->record; i++) {
-        if (c.records[i].p)
-            rc = each(ctx, c.records[i], e);
-        if (c.records[i].p && is_last(c.records[i], c.last_call))
-            break;
-    }
-    if (rc == 0) {
-        put_fork(s, f, t, &last);
-        rc = each(ctx, buf_str(&last), e);
-    }
-    buf_done(&last);
-    arena_done(&c.arena);
-    return rc;
+    if (read_record(r, r->records.at[r->copied++].number, (struct session_reader){copy_record, &c},
+                    e) != 0)
+        return -1;
+    return record->len > 0 ? 0 : err_set(e, ERR_IO, "a record of the session is gone");
+}
+
+void session_fork_done(struct fork_reader *r)
+{
+    vec_done(&r->records);
+    map_done(&r->commits);
+    arena_done(&r->arena);
 }
 
 bool session_copying(const struct session *s)

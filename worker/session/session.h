@@ -249,23 +249,8 @@ void session_budget_record(const struct session *s, struct str budget, uint64_t 
 /* Whether its samples are not for training (option evaluation). */
 bool session_evaluates(const struct session *s);
 
-/* A fork: a new session with copies of all that led to one answer, which goes on from there. */
-struct session_fork {
-    struct str id;          /* the new session's */
-    struct str response_id; /* absent: the newest answer */
-    bool train_prefix;      /* what was copied is trained there as well */
-    uint64_t now_ms;
-};
-
 /* Writes the options of the session as it was made, as an object. */
 void session_write_options(const struct session *s, struct buf *json);
-
-/* Gives the records of a fork one after the other, but for the first, session_create_record's. They
- * are the session's own, with another id. -1: ERR_INVALID (no such answer; policy chains; without a
- * journal), ERR_IO, or `each` said so. The session is resident. */
-int session_fork_records(struct session *s, const struct session_fork *f,
-                         int (*each)(void *ctx, struct str record, struct err *e), void *ctx,
-                         struct err *e);
 
 /* Whether some of the records that make the copy, which its first record counts, are not there yet
  * (or will never be): then nobody may find it. */

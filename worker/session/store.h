@@ -258,10 +258,6 @@ void session_account(struct session *s);
 int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
                    struct err *e);
 
-/* Reads all records of a resident session back from the journal (the store must have a source), in
- * any order. -1 and e: not all can be read, or the reader said so. */
-int session_read_records(struct session *s, const struct session_reader *to, struct err *e);
-
 /* Parses and checks POST /sessions options (a JSON object, or NULL) over the store's defaults.
  * JSON values stay borrowed. */
 int session_options_read(const struct session_store *st, const struct json *v,
