@@ -1,4 +1,4 @@
-"""Forks and imports of long sessions: they are written in slices, others have their turns between.
+"""Forks and imports of long sessions: they are written in slices, and a helper reads their texts; others have their turns between.
 What is made so is what it was made of, also behind a crash or out of memory; what is not made to its end is not there."""
 import json
 import os
@@ -57,6 +57,10 @@ def begun(gateway, way, session, document):
     return c
 
 
+def helped(gateway):
+    return gateway.metrics()["rollgate_helper_work_seconds_count"]
+
+
 def listed(gateway):
     return {s["session_id"] for s in gateway.get("/sessions").json()["sessions"]}
 
@@ -77,7 +81,9 @@ def test_a_copy_is_what_it_was_made_of(start, helpers, way, history):
     session = new(gateway, history=history)
     talk = long_talk(gateway, session, SIZES)
     document = snapshot(gateway, session)
+    before = helped(gateway)
     copy = copied(gateway, way, session, document)
+    assert helped(gateway) >= before + (3 if helpers else 0), "each of the long calls' texts"
     is_copy(gateway, session, copy)
     made = whole(gateway, copy)
     kill_worker(gateway)

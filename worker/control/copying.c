@@ -1,6 +1,7 @@
 /* The records of a fork or an import on their way (copying.h):
  *
- *   copying_write -> begin -> write_slice: next, then ledger_write, for each
+ *   copying_write -> begin -> write_slice: next, then text_help_begin, then ledger_write, for each
+ *                                |                   '-> on_texts -> write_slice
  *                                '-> write_last, and behind it the answer
  *
  * Each session that is being written stays in memory; so of many that come at once some are
@@ -19,6 +20,7 @@
 #include "worker/media/media_store.h"
 #include "worker/service/respond.h"
 #include "worker/session/session.h"
+#include "worker/session/session_texts.h"
 
 enum { SLICE_US = 250, WRITES_MAX = 8 };
 
@@ -72,6 +74,7 @@ static void copying_free(struct copying *c)
     struct service *a = c->request.service;
 
     loop_task_cancel(a->calls.loop, &c->later);
+    text_help_leave(&c->help);
     if (c->session)
         session_unpin(a->calls.store, c->session);
     list_remove(&c->item);
@@ -87,6 +90,7 @@ static void take_back(struct copying *c)
     struct session *s = session_find(a->calls.store, c->id, &ended);
     struct err e = {0};
 
+    text_help_leave(&c->help);
     if (s && control_end(a, s, SESSION_END_DELETE, NULL, (struct ledger_done){0}, &e) != 0)
         log_warn(&(struct log_scope){.session = c->id},
                  "a session that was copied in part stays until the journal takes its end",
@@ -153,14 +157,16 @@ static int write_record(struct copying *c, struct err *e)
     bool ended;
 
     c->record = (struct str){0};
-    if (rc == 0 && !c->session) {
+    if (c->session) {
+        session_texts_end(c->session);
+    } else if (rc == 0) {
         c->session = session_find(env_of(c)->store, c->id, &ended);
         session_pin(c->session);
     }
     return rc;
 }
 
-enum copy_step { STEP_FAILED = -1, STEP_DONE, STEP_LAST };
+enum copy_step { STEP_FAILED = -1, STEP_DONE, STEP_HELPED, STEP_LAST };
 
 /* Reads a record, or writes the one that was read. */
 static enum copy_step take_step(struct copying *c, struct err *e)
@@ -170,7 +176,13 @@ static enum copy_step take_step(struct copying *c, struct err *e)
     if (!c->record.p) {
         rc = c->next(c, &c->record, e);
         c->last = rc == 1;
+        c->helped = false;
         return rc < 0 ? STEP_FAILED : STEP_DONE;
+    }
+    if (c->session && !c->helped) {
+        c->helped = true;
+        if (text_help_begin(&c->help, env_of(c)->residency, c->session, c->record))
+            return STEP_HELPED;
     }
     if (c->last)
         return STEP_LAST;
@@ -191,8 +203,18 @@ static void write_slice(struct loop_task *t)
         copying_fail(c, &e);
     else if (step == STEP_LAST)
         write_last(c);
-    else
+    else if (step == STEP_DONE)
         loop_task_post(env_of(c)->loop, t, write_slice);
+}
+
+static void on_texts(struct text_help *h, const struct err *e)
+{
+    struct copying *c = CONTAINER_OF(h, struct copying, help);
+
+    if (e)
+        copying_fail(c, e);
+    else
+        loop_task_post(env_of(c)->loop, &c->later, write_slice);
 }
 
 /* There may be no room any more that was there when it was asked for. */
@@ -209,6 +231,7 @@ static void begin(struct loop_task *t)
 
 void copying_enter(struct copying *c)
 {
+    c->help.done = on_texts;
     list_append(&c->request.service->copies, &c->item);
 }
 

@@ -19,6 +19,7 @@
 #include "common/base/list.h"
 #include "common/base/str.h"
 #include "common/os/loop.h"
+#include "worker/residency/text_help.h"
 #include "worker/service/service.h"
 
 struct copying;
@@ -45,7 +46,8 @@ struct copying {
     enum copying_state state;
     struct session *session; /* pinned, once it has its first record */
     struct str record;       /* to be written next; or absent */
-    bool last;               /* that one */
+    bool last, helped;       /* that one; it was looked at for its texts */
+    struct text_help help;
     struct loop_task later;
     struct list_item item; /* of service->copies */
 };

@@ -1,7 +1,7 @@
 /*
- * struct session_texts: the long new messages of a commit that is about to be read back, for a
- * helper. As for a live call (new_messages.h) the loop then neither reads their JSON nor copies
- * them. Who loads a session (residency.c) asks before each record:
+ * struct session_texts: the long new messages of a commit that is about to be read back, or copied
+ * into a session of its own, for a helper. As for a live call (new_messages.h) the loop then
+ * neither reads their JSON nor copies them. Before each record (residency/text_help.h):
  *
  *   loop: session_texts_take    the texts, out of the record or of those before it (texts_ahead.c)
  *   helper: session_texts_make  what the forest takes over
@@ -22,8 +22,8 @@
 struct session;
 struct session_texts;
 
-/* Of the record that is applied next to a session that is being loaded; NULL: it is short, or no
- * commit. Memory is counted in `sum`, which must live as long as what the session gets. */
+/* Of the record that is applied next to a session that is loaded or copied; NULL: it is short, or
+ * no commit. Memory is counted in `sum`, which must live as long as what the session gets. */
 struct session_texts *session_texts_take(struct session *s, struct str record, atomic_size_t *sum);
 
 /* Whether there would be any. Changes nothing. */

@@ -138,9 +138,9 @@ struct session {
     uint64_t head_version;   /* changes with every commit and rollback */
     VEC(struct chain *) chains;
     VEC(struct score) scores;
-    struct map texts_ahead; /* by call: that no commit has named yet, of records read back */
+    struct map texts_ahead; /* by call: that no commit has named yet, read back or copied */
     uint64_t texts_bytes;   /* that they take, but for the map */
-    struct new_messages *read_ready; /* of the commit that is read back next, or NULL */
+    struct new_messages *read_ready; /* of the commit that is applied next, or NULL */
     uint64_t ready_call;             /* its call (session_texts.h) */
     struct map answers_ahead;        /* by call: that no commit has named yet */
     struct map blocks_ahead;         /* likewise, long blocks of answers */

@@ -1,10 +1,10 @@
 /* Texts ahead: new messages that are long are recorded in parts before the commit of their call
  * (RECORD_TEXTS, commit.h), so that no step of the loop writes them all. The commit then says how
  * many there are (COMMIT_AHEAD). The call's own worker has them ready (new_messages.h) and keeps
- * nothing of these records; a session that is read back keeps their bytes here until the commit,
- * for which a helper reads them (session_texts.h). Parts whose call failed before its commit are
- * given up (ledger/loose_parts.h); what of them is read all the same is dropped when the reading
- * ends. */
+ * nothing of these records; a session that is read back or copied keeps their bytes here until the
+ * commit, for which a helper reads them (session_texts.h). Parts whose call failed before its
+ * commit are given up (ledger/loose_parts.h); what of them is read all the same is dropped when the
+ * reading ends. */
 #include <stdlib.h>
 
 #include "common/base/buf.h"

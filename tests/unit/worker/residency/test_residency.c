@@ -15,6 +15,7 @@
 #include "common/os/loop.h"
 #include "testing.h"
 #include "worker/residency/places.h"
+#include "worker/residency/text_help.h"
 #include "worker/session/kit.h"
 #include "worker/session/session.h"
 #include "worker/session/session_texts.h"
@@ -451,4 +452,143 @@ TEST(residency, a_session_that_is_removed_while_a_helper_works_is_gone)
     cr_assert_eq(f->failed, 0);
     cr_assert_eq(atomic_load(&f->residency.texts_bytes), 0);
     close_all(f);
+}
+
+/* --- sessions that are made as copies (text_help.h) --- */
+
+struct copy {
+    struct fixture *f;
+    struct kit *k;
+    struct session *s; /* pinned */
+    struct text_help help;
+    size_t at; /* the record that is applied next */
+};
+
+static void on_help(struct text_help *h, const struct err *e)
+{
+    struct copy *c = CONTAINER_OF(h, struct copy, help);
+
+    c->f->told++;
+    c->f->failed += e != NULL;
+}
+
+/* The first session's, of the same id: it is not in that store. */
+static void copy_begin(struct fixture *f, struct copy *c)
+{
+    bool ended;
+
+    *c = (struct copy){.f = f, .k = &f->kits[f->n++], .help = {.done = on_help}};
+    kit_init(c->k, NULL);
+    c->k->part_bytes = 64 << 10;
+    cr_assert_geq(kit_turn(c->k, messages(c->k, 2, LONG), "A"), 0);
+    cr_assert_eq(session_apply(f->residency.store, buf_str(&c->k->journal[c->at++]), &c->k->err),
+                 0);
+    c->s = session_find(f->residency.store, session_id(c->k->s), &ended);
+    session_pin(c->s);
+}
+
+/* Until a helper has something, or all are applied. */
+static bool copy_on(struct copy *c)
+{
+    struct residency *r = &c->f->residency;
+
+    for (; c->at < c->k->n_journal; c->at++) {
+        struct str record = buf_str(&c->k->journal[c->at]);
+
+        if (c->f->told == 0 && text_help_begin(&c->help, r, c->s, record))
+            return false;
+        cr_assert_eq(session_apply(r->store, record, &c->k->err), 0, "%s", c->k->err.text);
+        session_texts_end(c->s);
+    }
+    return true;
+}
+
+static void copy_end(struct copy *c)
+{
+    session_unpin(c->f->residency.store, c->s);
+    close_all(c->f);
+}
+
+TEST(residency, a_copy_gets_texts_that_a_helper_has_read)
+{
+    struct fixture *f = fixture();
+    struct copy c;
+    struct buf was = {0}, made = {0};
+
+    copy_begin(f, &c);
+    begin_helpers(f, 1, 0);
+    cr_assert_not(copy_on(&c));
+    until_told(f, 1);
+    cr_assert_null(c.help.job);
+    cr_assert_eq(f->failed, 0);
+    cr_assert(copy_on(&c));
+    cr_assert_eq(session_write_state(c.k->s, true, &was, &c.k->err), 0);
+    cr_assert_eq(session_write_state(c.s, true, &made, &c.k->err), 0);
+    cr_assert(str_eq(buf_str(&was), buf_str(&made)), "%.*s", (int)made.len, made.p);
+    cr_assert_eq(atomic_load(&f->residency.texts_bytes), 0);
+    buf_done(&was);
+    buf_done(&made);
+    copy_end(&c);
+}
+
+/* Nobody is told; the helper lets go later, when the session may be gone. */
+TEST(residency, a_copy_that_is_given_up_while_a_helper_works_leaves_nothing)
+{
+    struct fixture *f = fixture();
+    uint64_t end_ms = clock_ms() + LIMIT_MS;
+    struct copy c;
+
+    copy_begin(f, &c);
+    begin_helpers(f, 1, 0);
+    atomic_store(&held, true);
+    cr_assert_not(copy_on(&c));
+    until_made(f, 1);
+    cr_assert_gt(atomic_load(&f->residency.texts_bytes), 0);
+    text_help_leave(&c.help);
+    text_help_leave(&c.help);
+    cr_assert_null(c.help.job);
+    session_unpin(f->residency.store, c.s);
+    session_store_free(f->residency.store);
+    f->residency.store = NULL;
+    atomic_store(&held, false);
+    while (atomic_load(&f->residency.texts_bytes) > 0 && clock_ms() < end_ms)
+        (void)loop_poll(f->loop, 50);
+    cr_assert_eq(atomic_load(&f->residency.texts_bytes), 0);
+    cr_assert_eq(f->told, 0);
+    close_all(f);
+}
+
+TEST(residency, a_copy_whose_helper_is_stuck_is_told)
+{
+    struct fixture *f = fixture();
+    struct copy c;
+
+    copy_begin(f, &c);
+    begin_helpers(f, 1, 10);
+    atomic_store(&held, true);
+    cr_assert_not(copy_on(&c));
+    until_told(f, 1);
+    cr_assert_eq(f->failed, 1);
+    cr_assert_null(c.help.job);
+    atomic_store(&held, false);
+    copy_end(&c);
+}
+
+TEST(residency, a_worker_that_ends_while_a_copy_waits_leaves_nothing)
+{
+    struct fixture *f = fixture();
+    struct copy c;
+
+    copy_begin(f, &c);
+    begin_helpers(f, 1, 0);
+    atomic_store(&held, true);
+    atomic_store(&obeys, true);
+    cr_assert_not(copy_on(&c));
+    until_made(f, 1);
+    end_helpers(f);
+    cr_assert_null(c.help.job);
+    cr_assert_eq(atomic_load(&f->residency.texts_bytes), 0);
+    text_help_leave(&c.help);
+    cr_assert_eq(f->told, 0);
+    copy_end(&c);
 }
