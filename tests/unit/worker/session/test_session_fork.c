@@ -1,0 +1,167 @@
+/* The records of a fork, read one at a time while its session goes on. */
+#include "worker/session/session_fork.h"
+
+#include "common/codec/json.h"
+#include "kit.h"
+#include "testing.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/record.h"
+#include "worker/session/store.h"
+
+/* A session_source; ctx is the kit. */
+static int source(void *ctx, struct str id, const uint32_t *records, size_t n,
+                  const struct session_reader *reader, struct err *e)
+{
+    const struct kit *k = ctx;
+
+    (void)id;
+    for (size_t i = 0; i < n; i++) {
+        if (records[i] >= k->n_journal)
+            return err_set(e, ERR_IO, "no such record");
+        if (reader->each(reader->ctx, i, buf_str(&k->journal[records[i]]), e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void apply(struct kit *k, struct buf *record)
+{
+    cr_assert_eq(session_apply(k->store, buf_str(record), &k->err), 0, "%s", k->err.text);
+    k->journal[k->n_journal++] = *record;
+}
+
+static void reward(struct kit *k)
+{
+    struct buf record = {0};
+
+    cr_assert_eq(session_reward_record(k->s, kit_json(k, "{\"r\":1}"), (struct str){0}, k->now,
+                                       &record, &k->err),
+                 0);
+    apply(k, &record);
+}
+
+/* Three calls with a reward behind each. */
+static void init(struct kit *k)
+{
+    kit_init(k, NULL);
+    session_store_source(k->store, source, k);
+    cr_assert_geq(kit_turn(k, "[{\"role\":\"user\",\"content\":\"one\"}]", "A"), 0);
+    reward(k);
+    cr_assert_geq(kit_turn(k, "[{\"role\":\"user\",\"content\":\"two\"}]", "B"), 0);
+    reward(k);
+    cr_assert_geq(kit_turn(k, "[{\"role\":\"user\",\"content\":\"three\"}]", "C"), 0);
+    reward(k);
+}
+
+static const struct session_fork ask = {.id = {"w0-fork", 7}, .now_ms = 99};
+
+static size_t look(struct kit *k, struct fork_reader *r)
+{
+    size_t steps = 1;
+    int rc;
+
+    for (; (rc = session_fork_look(r, &k->err)) == 0; steps++)
+        ;
+    cr_assert_eq(rc, 1, "%s", k->err.text);
+    return steps;
+}
+
+TEST(session_fork, the_records_are_counted_then_told)
+{
+    struct kit k;
+    struct fork_reader r;
+    struct buf record = {0};
+    size_t n = 0, there;
+    int rc;
+
+    init(&k);
+    there = k.n_journal;
+    cr_assert_eq(session_fork_begin(k.s, &ask, &r, &k.err), 0);
+    cr_assert_geq(kit_turn(&k, "[{\"role\":\"user\",\"content\":\"four\"}]", "D"), 0);
+    cr_assert_eq(look(&k, &r), there - 1, "the last reward stands behind the answer");
+    do {
+        struct record_head h;
+        struct record_in in;
+
+        buf_clear(&record);
+        rc = session_fork_next(&r, &record, &k.err);
+        in = record_in_of(buf_str(&record));
+        cr_assert(record_read_head(&in, &h));
+        cr_assert(str_eq(h.id, ask.id));
+        cr_assert_str_neq(session_record_kind(buf_str(&record)), "reward");
+        n++;
+    } while (rc == 0);
+    cr_assert_eq(rc, 1);
+    cr_assert_eq(n, session_fork_records(&r));
+    cr_assert_str_eq(session_record_kind(buf_str(&record)), "fork");
+    session_fork_done(&r);
+    buf_done(&record);
+    kit_done(&k);
+}
+
+TEST(session_fork, what_the_journal_does_not_have_is_told)
+{
+    struct kit k;
+    struct fork_reader r;
+    size_t n;
+    int rc;
+
+    init(&k);
+    cr_assert_eq(session_fork_begin(k.s, &ask, &r, &k.err), 0);
+    n = k.n_journal;
+    k.n_journal = 2;
+    while ((rc = session_fork_look(&r, &k.err)) == 0)
+        ;
+    cr_assert_eq(rc, -1);
+    cr_assert_eq(k.err.kind, ERR_IO);
+    k.n_journal = n;
+    session_fork_done(&r);
+    /* others stand where its records stood */
+    cr_assert_eq(session_fork_begin(k.s, &ask, &r, &k.err), 0);
+    r.last_call += 100;
+    while ((rc = session_fork_look(&r, &k.err)) == 0)
+        ;
+    cr_assert_eq(rc, -1);
+    cr_assert_eq(k.err.kind, ERR_IO);
+    cr_assert_not_null(strstr(k.err.text, "answer's record"), "%s", k.err.text);
+    session_fork_done(&r);
+    kit_done(&k);
+}
+
+/* One prompt that was answered with the same text again and again: all but the newest are hidden.
+ */
+TEST(session_fork, equal_answers_stay_behind)
+{
+    struct kit k;
+    struct fork_reader r;
+    struct buf record = {0};
+    struct session *fork;
+    bool ended;
+    int rc = 0;
+
+    kit_init(&k, "{\"idempotent_retry\":false}");
+    session_store_source(k.store, source, &k);
+    for (unsigned i = 0; i < 5; i++)
+        cr_assert_geq(kit_turn(&k, "[{\"role\":\"user\",\"content\":\"one\"}]", "A"), 0);
+    cr_assert_eq(session_fork_begin(k.s, &ask, &r, &k.err), 0);
+    (void)look(&k, &r);
+    cr_assert_eq(session_create_record(k.store, ask.id,
+                                       kit_json(&k, "{\"idempotent_retry\":false}"), 99, &record,
+                                       &k.err),
+                 0);
+    cr_assert_eq(session_apply(k.store, buf_str(&record), &k.err), 0);
+    while (rc == 0) {
+        buf_clear(&record);
+        rc = session_fork_next(&r, &record, &k.err);
+        cr_assert_eq(session_apply(k.store, buf_str(&record), &k.err), 0, "%s", k.err.text);
+    }
+    fork = session_find(k.store, ask.id, &ended);
+    cr_assert_eq(fork->forest.checkpoints.n, 5);
+    for (size_t i = 0; i < 5; i++)
+        cr_assert_eq(fork->forest.checkpoints.at[i]->hidden, i != 4, "%zu", i);
+    cr_assert_eq(fork->forest.checkpoints.at[4]->node->newest, fork->forest.checkpoints.at[4]);
+    cr_assert_null(fork->forest.checkpoints.at[4]->older);
+    session_fork_done(&r);
+    buf_done(&record);
+    kit_done(&k);
+}
