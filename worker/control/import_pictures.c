@@ -157,13 +157,12 @@ static int check(const struct import_list *l, struct str bytes, const struct ima
     return check_header(l, bytes, image) == 0 ? check_grid(l, image) : -1;
 }
 
-/* Its text is not read again. A text with escapes is a copy, which is no part of the body. */
-static void drop_text(const struct import_list *l, struct str text)
+void import_drop_text(struct exchange *x, struct str text)
 {
-    struct str body = exchange_body(l->pictures->x);
+    struct str body = exchange_body(x);
 
     if (text.p >= body.p && text.p + text.len <= body.p + body.len)
-        exchange_drop_body(l->pictures->x, text);
+        exchange_drop_body(x, text);
 }
 
 static int take_picture(struct import_list *l, const struct json *item)
@@ -183,7 +182,7 @@ static int take_picture(struct import_list *l, const struct json *item)
     if (rc == 0)
         rc = check(l, bytes, image_at(l, place));
     if (rc == 0) {
-        drop_text(l, texts[1]);
+        import_drop_text(p->x, texts[1]);
         p->stored = true;
         rc = media_store_bring(p->store, p->session_id, texts[0], bytes, l->e);
     }

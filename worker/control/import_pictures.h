@@ -30,6 +30,10 @@ struct import_pictures {
     bool stored; /* something of the session is in the store: the caller's to drop after an error */
 };
 
+/* A text of the body is not read again: its memory goes back. One with escapes is a copy, which is
+ * no part of the body. */
+void import_drop_text(struct exchange *x, struct str text);
+
 /* Takes the members `media` and `media_urls` of the body. Each picture must be one that the records
  * name, each of those must be there, and what is told of it must be what this gateway makes of its
  * bytes. ERR_INVALID with the field, ERR_BODY_TOO_LARGE with the limit; errors as of

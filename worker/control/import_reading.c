@@ -106,17 +106,20 @@ static int read_records(struct import_reading *r, const struct json *body, struc
     struct str text = json_string(json_get(body, "records"));
     size_t n = 0;
     char *p;
+    int rc;
 
     if (number_of(body, "version") != SNAPSHOT_VERSION)
         return err_field(e, "version", "version must be %d", SNAPSHOT_VERSION);
     if (!text.p)
         return err_field(e, "records", "records is required: a snapshot's, as GET told it");
     p = arena_alloc_alone(&r->arena, base64_room(text.len) + 1);
-    if (base64_decode(text, p, &n) != 0)
+    rc = base64_decode(text, p, &n);
+    *ret = str_of(p, n);
+    import_drop_text(r->x, text);
+    if (rc != 0)
         return err_field(e, "records", "records must be base64");
     if (number_of(body, "crc32c") != (int64_t)crc32c(0, p, n))
         return err_field(e, "crc32c", "crc32c is not that of the records (%u)", crc32c(0, p, n));
-    *ret = str_of(p, n);
     return 0;
 }
 
@@ -135,24 +138,26 @@ static int parse(struct import_reading *r, const struct json **ret, struct err *
     return 0;
 }
 
-/* Applies the records. What they were tried on is given back here: on the loop that would take as
- * long as they are many. */
-static int apply(struct import_reading *r, struct str frames, struct err *e)
+/* Applies the records. What they were tried on, and what they came as, is given back here: on the
+ * loop that would take as long as they are many. The records are copies, with the new id. */
+static int apply(struct import_reading *r, const struct json *body, struct err *e)
 {
-    int rc = snapshot_read(&r->to, frames, &r->arena, &r->records, e);
+    struct str frames = {0};
+    int rc = read_records(r, body, &frames, e);
 
+    if (rc == 0)
+        rc = snapshot_read(&r->to, frames, &r->arena, &r->records, e);
     session_store_free(r->to.trial);
     r->to.trial = NULL;
-    arena_drop(&r->arena, frames.p); /* the records are copies, with the new id */
+    arena_drop(&r->arena, frames.p);
     return rc;
 }
 
 int import_reading_run(struct import_reading *r, struct err *e)
 {
     const struct json *body = NULL;
-    struct str frames = {0};
 
-    if (parse(r, &body, e) || read_records(r, body, &frames, e) || apply(r, frames, e))
+    if (parse(r, &body, e) || apply(r, body, e))
         return -1;
     r->from = json_string(json_get(body, "session_id"));
     r->pictures.images = r->records.images.at;
