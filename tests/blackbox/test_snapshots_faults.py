@@ -95,6 +95,29 @@ def test_who_leaves_while_a_picture_is_written_leaves_nothing(there):
     assert gateway.get("/sessions").json()["sessions"] == []
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_fork_whose_pictures_wait_for_the_disk_holds_nobody_up(there, leaves):
+    document, gateway, inject = there()
+    sid = brought(gateway, document)
+    own = gateway.post("/sessions", {}).json()
+    inject("pictures", "hold")
+    c = gateway.connect()
+    c.request("POST", f"/sessions/{sid}/fork", b"{}", {"Content-Type": "application/json"})
+    wait_until(lambda: len(folders(gateway)) == 2, what="its pictures are linked")
+    assert gateway.chat(own, "meanwhile").status == 200
+    assert {s["session_id"] for s in gateway.get("/sessions").json()["sessions"]} == {sid, own["session_id"]}
+    if leaves:
+        c.close()
+        inject("pictures", None)
+        wait_until(lambda: folders(gateway) == [sid], what="its pictures are dropped")
+        return
+    inject("pictures", None)
+    fork = json.loads(c.getresponse().read())["session_id"]
+    assert gateway.get(f"/sessions/{fork}/media/{kit.sha(SHOTS[0])}").body == SHOTS[0]
+    assert gateway.request("DELETE", f"/sessions/{sid}").status == 204
+    assert gateway.get(f"/sessions/{fork}/media/{kit.sha(SHOTS[0])}").body == SHOTS[0]
+
+
 @pytest.mark.parametrize("taken_records", [1, 2])
 def test_a_session_that_cannot_be_taken_back_goes_later(there, taken_records):
     """The journal takes the first records and no more, the session's end neither: nobody finds it, and it goes once the journal takes its end."""

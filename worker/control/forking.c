@@ -1,8 +1,8 @@
 /*
  * POST /sessions/{id}/fork: a new session with copies of the records that led to one answer, and
  * links to the session's pictures. How many records those are stands in the fork's first one, so
- * they are read twice: to be counted, and to be written (copying.h). The session that is forked
- * stays in memory meanwhile.
+ * they are read twice: to be counted, and to be written (copying.h). A helper links the pictures,
+ * where there are any. The session that is forked stays in memory meanwhile.
  */
 #include <stdlib.h>
 
@@ -11,6 +11,7 @@
 #include "common/codec/json_build.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
+#include "worker/call/work.h"
 #include "worker/control/copying.h"
 #include "worker/control/handlers.h"
 #include "worker/dialect/responses.h"
@@ -21,6 +22,7 @@
 
 struct forking {
     struct copying copy;
+    struct long_work work;
     struct session *source; /* pinned */
     struct session_fork fork;
     struct fork_reader reader;
@@ -31,6 +33,7 @@ struct forking {
     char id[ID_TEXT_MAX];
 };
 
+/* Not when a helper is stuck in it. */
 static void forking_free(struct copying *c)
 {
     struct forking *f = CONTAINER_OF(c, struct forking, copy);
@@ -100,6 +103,36 @@ static int next_record(struct copying *c, struct str *ret, struct err *e)
     return rc;
 }
 
+/* --- pictures --- */
+
+static int lend_run(struct long_work *w, struct work_tools *tools, struct err *e)
+{
+    const struct forking *f = CONTAINER_OF(w, struct forking, work);
+
+    (void)tools;
+    return media_store_lend(w->env->media, session_id(f->source), f->fork.id, e);
+}
+
+static void on_lent(struct long_work *w, const struct err *e)
+{
+    struct forking *f = CONTAINER_OF(w, struct forking, work);
+
+    if (w->stuck) /* the helper may still link some */
+        respond_error(&f->copy.request, NULL, e);
+    else if (e)
+        copying_fail(&f->copy, e);
+    else
+        copying_write(&f->copy);
+}
+
+/* The client left, and the helper has let go. */
+static void on_dropped(struct long_work *w)
+{
+    copying_drop(&CONTAINER_OF(w, struct forking, work)->copy);
+}
+
+/* --- life --- */
+
 static struct forking *forking_new(struct service_request *r, struct session *s)
 {
     struct call_env *env = &r->service->calls;
@@ -117,12 +150,13 @@ static struct forking *forking_new(struct service_request *r, struct session *s)
                                .from = session_id(s),
                                .next = next_record,
                                .free = forking_free};
+    f->work =
+        (struct long_work){.run = lend_run, .done = on_lent, .drop = on_dropped, .exchange = r->x};
     copying_enter(&f->copy);
     return f;
 }
 
-/* What is wrong is found before the first record. The pictures are there from now on, whatever
- * becomes of the session meanwhile. */
+/* What is wrong is found before the first record. */
 static int begin_fork(struct forking *f, struct err *e)
 {
     struct service_request *r = &f->copy.request;
@@ -135,8 +169,26 @@ static int begin_fork(struct forking *f, struct err *e)
     f->fork.train_prefix = json_is_true(json_get(f->body, "train_prefix"));
     if (session_fork_begin(f->source, &f->fork, &f->reader, e) != 0)
         return -1;
-    f->copy.pictures = true;
-    return media_store_lend(r->service->calls.media, session_id(f->source), f->fork.id, e);
+    f->copy.pictures = media_store_holds(r->service->calls.media, session_id(f->source));
+    return 0;
+}
+
+/* Writes it, once its pictures are there. */
+static void go_on(struct forking *f)
+{
+    struct err e = {0};
+
+    switch (
+        work_begin(&f->copy.request.service->calls, &f->work, f->fork.id, !f->copy.pictures, &e)) {
+    case WORK_DONE:
+        copying_write(&f->copy);
+        break;
+    case WORK_FAILED:
+        copying_fail(&f->copy, &e);
+        break;
+    case WORK_HELPED:
+        break;
+    }
 }
 
 void control_fork(struct service_request *r)
@@ -153,5 +205,5 @@ void control_fork(struct service_request *r)
     if (begin_fork(f, &e) != 0)
         copying_fail(&f->copy, &e);
     else
-        copying_write(&f->copy);
+        go_on(f);
 }

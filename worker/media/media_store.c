@@ -573,6 +573,15 @@ static int lend_all(const struct media_store *m, DIR *d, struct str from, struct
     return 0;
 }
 
+bool media_store_holds(const struct media_store *m, struct str session_id)
+{
+    struct media_place p = {0};
+    struct stat st;
+
+    place_of(m, session_id, STR("00"), &p);
+    return stat(p.folder, &st) == 0;
+}
+
 int media_store_lend(const struct media_store *m, struct str from, struct str to, struct err *e)
 {
     struct media_place p = {0};

@@ -116,7 +116,11 @@ int media_file_read(struct media_file *f, size_t n, struct buf *out);
 
 void media_file_close(struct media_file *f);
 
-/* Gives a new session the pictures that another has: links, no copies. Errors as of put. */
+/* Whether there may be pictures of the session. */
+bool media_store_holds(const struct media_store *m, struct str session_id);
+
+/* Gives a new session the pictures that another has: links, no copies. Errors as of put. Long work.
+ */
 int media_store_lend(const struct media_store *m, struct str from, struct str to, struct err *e);
 
 /* Drops all pictures of a session, and what it has had from URLs. */
