@@ -141,7 +141,8 @@ static void assert_whole(struct fixture *f, uint64_t most)
     cr_assert_leq(bytes(f), most);
     while (journal_compact(f->journal, true, &e) == 1)
         ;
-    cr_assert(residency_ready(&f->residency, ID, false));
+    while (!residency_ready(&f->residency, ID, false)) /* read back in slices */
+        (void)loop_poll(f->loop, 1000);
     cr_assert_eq(session_write_state(f->kit.s, true, &want, &e), 0);
     cr_assert_eq(session_write_state(session_find(st, ID, &ended), true, &got, &e), 0);
     cr_assert(str_eq(buf_str(&want), buf_str(&got)), "%.*s\n%.*s", (int)want.len, want.p,
