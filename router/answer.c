@@ -226,6 +226,8 @@ static enum verdict read_down(struct conn *c, size_t *budget, struct err *e)
 {
     struct link *link = c->link;
     size_t want = c->down.window_bytes;
+    uint32_t lines = c->down.chunked.size_lines;
+    enum verdict v;
     struct str in;
     ssize_t n;
 
@@ -240,13 +242,14 @@ static enum verdict read_down(struct conn *c, size_t *budget, struct err *e)
         return link_ended(c, n == 0 ? 0 : errno, e);
     if ((size_t)n < want && !link->hup)
         link->readable = false;
-    *budget -= (size_t)n < *budget ? (size_t)n : *budget;
     in = str_of(c->hub->scratch, (size_t)n);
     if (c->partial.len > 0) {
         buf_add_str(&c->partial, in);
         in = buf_str(&c->partial);
     }
-    return conn_answered(c) ? feed_body(c, in, e) : feed_head(c, in, e);
+    v = conn_answered(c) ? feed_body(c, in, e) : feed_head(c, in, e);
+    flow_spend(&c->down, lines, (size_t)n, budget);
+    return v;
 }
 
 /* Only where nothing is parked and a long rest is known. */

@@ -19,7 +19,8 @@ enum {
     WINDOW_MIN = 64 * 1024, /* smaller ones save no memory to speak of and cost downloads */
     WINDOW_MAX = 256 * 1024,
     TRUSTED_BYTES = 512 * 1024,
-    TOGETHER_MAX = 4096
+    TOGETHER_MAX = 4096,
+    SIZE_LINE_COST = 32 /* bytes that could be passed on while a size line is read */
 };
 
 void flow_init(struct flow *f)
@@ -81,6 +82,14 @@ int flow_take(struct flow *f, struct str in, size_t *ret_used, size_t *ret_pass,
         f->done = true;
         return 0;
     }
+}
+
+void flow_spend(const struct flow *f, uint32_t lines, size_t n, size_t *budget)
+{
+    uint32_t now = f->chunked.size_lines; /* fewer: another body has begun */
+    size_t cost = n + (size_t)(now >= lines ? now - lines : now) * SIZE_LINE_COST;
+
+    *budget -= cost < *budget ? cost : *budget;
 }
 
 void flow_park(struct flow *f, const struct iovec *iov, int n)

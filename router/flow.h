@@ -54,6 +54,10 @@ static inline bool flow_parked(const struct flow *f)
  * Sets done with the last one. Call again for the rest while not done. 0, -1 with ERR_INVALID. */
 int flow_take(struct flow *f, struct str in, size_t *ret_used, size_t *ret_pass, struct err *e);
 
+/* Takes what a read of n bytes has cost off the budget: the bytes, and what it takes to look at the
+ * chunks that began in it. `lines`: how many size lines there were before. */
+void flow_spend(const struct flow *f, uint32_t lines, size_t n, size_t *budget);
+
 /* Writes iov to fd, behind what is parked; what is refused is parked. 0, -1 when the sink is broken
  * (errno). *ret_taken: all was taken. */
 int flow_write(struct flow *f, int fd, struct iovec *iov, int n, bool *ret_taken);

@@ -106,6 +106,7 @@ static enum verdict feed_up_kept(struct conn *c, struct err *e)
 static enum verdict read_up(struct conn *c, size_t *budget, struct err *e)
 {
     size_t want = c->up.window_bytes, used;
+    uint32_t lines = c->up.chunked.size_lines;
     enum verdict v;
     ssize_t n;
 
@@ -120,9 +121,9 @@ static enum verdict read_up(struct conn *c, size_t *budget, struct err *e)
         return VERDICT_CLOSE; /* the client is gone */
     if ((size_t)n < want && !c->hup)
         c->readable = false;
-    *budget -= (size_t)n < *budget ? (size_t)n : *budget;
     buf_add(&c->in, c->hub->scratch, c->in.len > 0 ? (size_t)n : 0);
     v = feed_up(c, c->in.len > 0 ? buf_str(&c->in) : str_of(c->hub->scratch, (size_t)n), &used, e);
+    flow_spend(&c->up, lines, (size_t)n, budget);
     if (v != VERDICT_MORE)
         return v;
     if (c->in.len > 0)

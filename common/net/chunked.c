@@ -38,6 +38,7 @@ static bool is_token(char c)
 static void begin_data(struct chunked *c)
 {
     c->total_bytes += c->left_bytes;
+    c->size_lines++;
     if (c->left_bytes == 0)
         c->extra_bytes = 0;
     c->state = c->left_bytes == 0 ? TRAILER : DATA;

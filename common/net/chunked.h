@@ -24,6 +24,7 @@ struct chunked {
     uint64_t left_bytes;  /* of the current chunk's data; its size while that is read */
     uint64_t total_bytes; /* data announced so far in this message, for a limit */
     uint32_t extra_bytes; /* extension bytes, then trailer bytes */
+    uint32_t size_lines;  /* so far: reading costs by their number, too */
     unsigned char state;
     unsigned char digits;
 };
@@ -35,7 +36,8 @@ struct chunked_run {
 
 /* Looks at a prefix of `in` of one kind (whose length may be 0 only when in is empty); a run of
  * framing never spans the beginning of a size line. 1: its last byte ends the message, and the
- * struct stands at a start again but for total_bytes; 0: go on; -1 with ERR_INVALID. */
+ * struct stands at a start again but for total_bytes and size_lines; 0: go on; -1 with ERR_INVALID.
+ */
 RG_MUSTCHECK int chunked_next(struct chunked *c, struct str in, struct chunked_run *ret,
                               struct err *e);
 

@@ -122,6 +122,24 @@ TEST(flow, a_spliced_body_arrives_in_order_and_ends_where_its_length_says)
     free(got);
 }
 
+TEST(flow, many_small_chunks_use_a_turns_share_up)
+{
+    struct flow f = {0};
+    size_t used, pass, budget = 10000;
+
+    flow_begin(&f, HTTP1_CHUNKED, 0);
+    cr_assert_eq(flow_take(&f, STR("1\r\na\r\n1\r\nb\r\n1\r\nc\r\n"), &used, &pass, NULL), 0);
+    cr_assert_eq(f.chunked.size_lines, 3);
+    flow_spend(&f, 0, used, &budget);
+    cr_assert_eq(budget, 10000 - 18 - 3 * 32);
+    flow_spend(&f, 3, 100, &budget);
+    cr_assert_eq(budget, 10000 - 118 - 3 * 32);
+    flow_spend(&f, 9, 100, &budget);
+    cr_assert_eq(budget, 10000 - 218 - 6 * 32, "another body has begun");
+    flow_spend(&f, 0, 20000, &budget);
+    cr_assert_eq(budget, 0);
+}
+
 TEST(flow, bodies_end_where_their_framing_says)
 {
     struct flow f = {0};
