@@ -99,6 +99,18 @@ def test_what_is_recorded_as_it_came_is_bounded(start):
         assert send(gateway, session, {**said, field: {"k": "v"}}, path).status == 200
 
 
+def test_a_model_name_is_bounded(start):
+    """Every chunk of a stream has it."""
+    gateway = start(engine="builtin:echo", workers=1)
+    session = gateway.post("/sessions").json()
+    for path, said in [("chat/completions", {"messages": [USER]}), ("completions", {"prompt": "x"}), ("responses", {"input": "x"}),
+                       ("messages", {"messages": [USER], "max_tokens": 9})]:
+        a = send(gateway, session, {**said, "model": "m" * 1025}, path)
+        assert a.status == 400 and "model has 1025 bytes; it may have at most 1024" in a.text, a.text
+        a = send(gateway, session, {**said, "model": "m" * 1024}, path)
+        assert a.status == 200 and a.json()["model"] == "m" * 1024, a.text
+
+
 # --- all of it counts for --max-worker-memory ---
 
 def refuses(gateway):

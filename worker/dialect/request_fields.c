@@ -210,6 +210,17 @@ static void read_headers(struct arena *a, const struct dialect_headers *h, struc
         ret->retry_count = (uint32_t)n;
 }
 
+/* Chunks of a stream repeat it. */
+static int read_model(const struct json *body, struct str *ret, struct err *e)
+{
+    if (field_str(body, "model", ret, e))
+        return -1;
+    if (ret->len > FIELD_MODEL_MAX)
+        return err_field(e, "model", "model has %zu bytes; it may have at most %d", ret->len,
+                         FIELD_MODEL_MAX);
+    return 0;
+}
+
 /* Defaults first, so that a failing parse leaves a valid request. */
 int request_begin(struct arena *a, const struct json *body, const struct dialect_headers *headers,
                   struct chat_request *ret, struct err *e)
@@ -224,7 +235,7 @@ int request_begin(struct arena *a, const struct json *body, const struct dialect
     *ret->sampling = (struct sampling)SAMPLING_DEFAULTS;
     ret->sampling_given = json_keep(a, json_empty(JSON_OBJECT));
     read_headers(a, headers, ret);
-    if (field_str(body, "model", &ret->model, e) || field_str(body, "user", &user, e) ||
+    if (read_model(body, &ret->model, e) || field_str(body, "user", &user, e) ||
         field_bool(body, "stream", &ret->stream, e) ||
         field_kind(body, "metadata", JSON_OBJECT, &metadata, e))
         return -1;

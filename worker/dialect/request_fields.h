@@ -17,7 +17,12 @@
 struct arena;
 struct chat_request;
 
-enum { FIELD_PATH_MAX = 64, FIELD_N_MAX = 128, FIELD_TOP_LOGPROBS_MAX = 20 };
+enum {
+    FIELD_PATH_MAX = 64,
+    FIELD_N_MAX = 128,
+    FIELD_TOP_LOGPROBS_MAX = 20,
+    FIELD_MODEL_MAX = 1024
+};
 
 int field_bool(const struct json *o, const char *name, bool *ret, struct err *e);
 int field_str(const struct json *o, const char *name, struct str *ret, struct err *e);
