@@ -234,66 +234,12 @@ static struct str flying(const struct exchange *x)
     return x->shared ? shared_answer_bytes(x->shared) : buf_str(&x->flying);
 }
 
-/* The owner's unread bytes follow this exchange's; memory is counted where it is, once. */
-static void count_waiting(struct exchange *x)
-{
-    size_t now = exchange_waiting(x);
-    size_t own = x->waiting.len + (x->sending ? x->flying.len : 0);
-
-    x->conn->server->answer_bytes += own - x->own_counted;
-    x->own_counted = own;
-    if (x->account)
-        x->account->bytes += now - x->counted;
-    x->counted = now;
-}
-
 /* What flew has arrived, or nobody wants it. */
 static void land(struct exchange *x)
 {
     buf_done(&x->flying);
     shared_answer_drop(&x->conn->server->answers, x->shared);
     x->shared = NULL;
-}
-
-/* From now on the answer's unread bytes count for the owner. */
-void exchange_account(struct exchange *x, struct str owner)
-{
-    struct map *all = &x->conn->server->unread;
-    struct unread_account *a = map_get(all, owner);
-
-    CHECK(!x->account);
-    if (!a) {
-        a = mem_zalloc(sizeof(*a) + owner.len);
-        memcpy(a + 1, owner.p, owner.len);
-        a->owner = str_of((const char *)(a + 1), owner.len);
-        (void)map_set(all, a->owner, a);
-    }
-    a->n_exchanges++;
-    a->bytes += x->counted;
-    x->account = a;
-    count_waiting(x);
-}
-
-/* The last exchange of an owner takes the account with it. */
-static void leave_account(struct exchange *x)
-{
-    struct unread_account *a = x->account;
-
-    if (!a)
-        return;
-    x->account = NULL;
-    a->bytes -= x->counted;
-    if (--a->n_exchanges > 0)
-        return;
-    (void)map_take(&x->conn->server->unread, a->owner);
-    free(a);
-}
-
-size_t exchange_owner_waiting(const struct exchange *x, struct str owner)
-{
-    const struct unread_account *a = map_get(&x->conn->server->unread, owner);
-
-    return a ? a->bytes : 0;
 }
 
 /* The request's pool is going: either all is sent or the connection has broken. */
@@ -311,7 +257,7 @@ static void exchange_dispose(void *p)
     x->conn->exchange = NULL;
     packed_input_done(&x->conn->packed);
     tell_closed(x, delivered);
-    leave_account(x);
+    unread_leave(x);
     x->conn->server->answer_bytes -= x->own_counted;
     x->conn->server->body_bytes -= x->body_bytes;
     buf_done(&x->waiting);
@@ -344,7 +290,7 @@ static void pump(struct exchange *x)
     v = h2o_iovec_init(flying(x).p, flying(x).len);
     x->sending = true;
     x->final = x->ending;
-    count_waiting(x);
+    unread_count(x);
     h2o_send(x->req, &v, v.len > 0 ? 1 : 0,
              x->ending ? H2O_SEND_STATE_FINAL : H2O_SEND_STATE_IN_PROGRESS);
 }
@@ -383,7 +329,7 @@ static void on_proceed(h2o_generator_t *g, h2o_req_t *req)
 
     (void)req;
     x->sending = false;
-    count_waiting(x);
+    unread_count(x);
     tell_room(x);
     pull(x);
     pump(x);
@@ -553,6 +499,10 @@ bool exchange_started(const struct exchange *x)
 /* `bytes` is empty afterwards; it may get a used buffer in exchange. */
 void exchange_send(struct exchange *x, struct buf *bytes)
 {
+    if (x->cut) {
+        buf_clear(bytes);
+        return;
+    }
     if (x->waiting.len == 0) {
         struct buf spare = x->waiting;
 
@@ -562,7 +512,7 @@ void exchange_send(struct exchange *x, struct buf *bytes)
         buf_add(&x->waiting, bytes->p, bytes->len);
     }
     buf_clear(bytes);
-    count_waiting(x);
+    unread_count(x);
     pump(x);
 }
 

@@ -114,6 +114,13 @@ void exchange_account(struct exchange *x, struct str owner);
 /* Bytes that wait in all answers of an owner; x is any exchange of the server. */
 size_t exchange_owner_waiting(const struct exchange *x, struct str owner);
 
+/* While more than max_bytes wait in the answers of x's owner, if it has one, cuts the one that has
+ * most waiting of those that have not ended: its client finds the connection closed, what waits is
+ * dropped, as is what is sent from now on, and `closed` follows in a later turn. Where answers that
+ * have ended are what waits, one with less than a window is left. How many were cut, x perhaps
+ * among them. */
+unsigned exchange_cut_unread(struct exchange *x, size_t max_bytes);
+
 /* A streamed answer (200): head now, then bytes, then end. exchange_send empties `bytes`. */
 void exchange_start(struct exchange *x, const char *content_type);
 bool exchange_started(const struct exchange *x);

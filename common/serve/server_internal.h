@@ -1,5 +1,6 @@
 /*
- * What server.c and exchange.c share: connections and exchanges with their libh2o halves.
+ * What server.c, exchange.c and their kin share: connections and exchanges with their libh2o
+ * halves.
  */
 #ifndef RG_SERVE_SERVER_INTERNAL_H
 #define RG_SERVE_SERVER_INTERNAL_H
@@ -55,7 +56,7 @@ struct server_conn {
 /* What waits of all answers that count for one owner. Lives while there are any. */
 struct unread_account {
     size_t bytes;
-    unsigned n_exchanges;
+    struct list_head exchanges;
     struct str owner; /* of this block */
 };
 
@@ -100,6 +101,7 @@ struct exchange {
     struct buf flying;              /* libh2o reads from it */
     struct shared_answer *shared;   /* instead of `flying`, or NULL */
     struct unread_account *account; /* that it counts for, or NULL */
+    struct list_item accounted;     /* of its exchanges */
     size_t counted;                 /* bytes that wait, of the account's */
     size_t own_counted;             /* of server->answer_bytes: nobody shares them */
     size_t body_bytes;              /* of server->body_bytes */
@@ -107,6 +109,7 @@ struct exchange {
     bool held;      /* another thread reads the request */
     bool abandoned; /* meanwhile */
     bool stranded;  /* for ever: exchange_strand */
+    bool cut;       /* too much of it waited: exchange_cut_unread */
     exchange_closed_fn closed;
     void *closed_ctx;
     exchange_more_fn more;
@@ -169,6 +172,12 @@ void server_count_input(struct server_conn *c);
 void server_count_unfinished(struct server_conn *c, size_t bytes);
 
 struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req);
+
+/* unread.c: what waits of x may have changed. */
+void unread_count(struct exchange *x);
+
+/* It counts for nobody any more. */
+void unread_leave(struct exchange *x);
 
 /* Takes x off those that await, and lets it look again. */
 void exchange_again(struct exchange *x);

@@ -1,4 +1,4 @@
-"""Answers that nobody reads wait in the worker: they are bounded by session."""
+"""Answers that nobody reads wait in the worker: they are bounded by session, also while they run."""
 import contextlib
 import json
 import socket
@@ -19,9 +19,9 @@ def request(session, words=WORDS, **more):
             f"Content-Length: {len(body)}\r\n\r\n{body}").encode()
 
 
-def begin(gateway, data):
+def begin(gateway, data, room=4096):
     s = socket.create_connection(("127.0.0.1", gateway.port), 60)
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
     s.sendall(data)
     return s
 
@@ -63,3 +63,65 @@ def test_replays_that_helpers_write_are_bounded_too(start):
         assert set(seen) == {200, 429} and seen.count(200) <= 3, seen
         assert gateway.resident(pid) < before + peak_allowed(300 * MIB)
         assert gateway.chat(other, "hello").status == 200
+
+
+def stream(session, words, n, key=None):
+    body = json.dumps({"model": "m" * 1000, "stream": True, "n": n, "logprobs": True, "messages": [{"role": "user", "content": "word " * words}]})
+    more = f"Idempotency-Key: {key}\r\n" if key else ""
+    return (f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.1\r\nHost: x\r\n{more}"
+            f"Content-Length: {len(body)}\r\n\r\n{body}").encode()
+
+
+def cut(gateway):
+    return sum(v for k, v in gateway.metrics().items() if k.startswith("rollgate_refusals") and "unread_answers" in k)
+
+
+def waiting(gateway):
+    return gateway.metrics()['rollgate_request_memory_bytes{kind="answers"}']
+
+
+def test_streams_that_nobody_reads_are_cut(start):
+    """All of them run before anything waits, so none is refused; together they would be some hundred megabytes."""
+    gateway = start(engine="builtin:echo", workers=1, context_length=100_000_000, max_session_unread_bytes="8MiB")
+    session, other = gateway.post("/sessions").json(), gateway.post("/sessions").json()
+    data, pid = stream(session, 400, 16), gateway.child("worker-0")
+    before, most = gateway.resident(pid), 0
+    with contextlib.ExitStack() as held:
+        assert gateway.post("/admin/pause", {"mode": "hold"}).status == 200
+        for _ in range(64):
+            held.enter_context(begin(gateway, data))
+        wait_until(lambda: gateway.metrics()["rollgate_calls_inflight"] == 64, 30, "all run")
+        assert gateway.post("/admin/resume", {}).status == 200
+
+        def all_are_over():
+            nonlocal most
+            most = max(most, gateway.resident(pid))
+            assert gateway.chat(other, "hello").status == 200
+            return gateway.metrics()["rollgate_calls_inflight"] == 0
+        wait_until(all_are_over, 60, "what nobody reads is over")
+        assert cut(gateway) >= 32 and waiting(gateway) < 24 * MIB
+        assert most < before + peak_allowed(200 * MIB), f"{(most - before) >> 20} MiB"
+    assert "answers that nobody reads were cut" in gateway.log()
+    wait_until(lambda: gateway.chat(session, "hello").status == 200, 30, "those who left count no more")
+
+
+def test_who_reads_is_not_cut_and_what_was_cut_is_recorded(start):
+    """Of one session: the stream that has most waiting goes, its call goes on as for a client that left."""
+    gateway = start(engine="builtin:echo", workers=1, context_length=100_000_000, max_session_unread_bytes="2MiB",
+                    on_disconnect="finish")
+    session = gateway.post("/sessions").json()
+    with contextlib.closing(begin(gateway, stream(session, 3000, 4, "one"), 1 << 16)) as unread:
+        wait_until(lambda: cut(gateway) == 1, 60, "it is cut")
+        a = gateway.chat(session, "hello", stream=True)
+        assert a.status == 200 and "[DONE]" in a.text, a.text[:300]
+        unread.settimeout(60)
+        got = b""
+        with contextlib.suppress(ConnectionError):
+            while piece := unread.recv(1 << 20):
+                got += piece
+        assert got.startswith(b"HTTP/1.1 200") and b"[DONE]" not in got and not got.endswith(b"0\r\n\r\n")
+    wait_until(lambda: gateway.metrics()["rollgate_calls_inflight"] == 0, 60, "its call has run to its end")
+    again = gateway.post(f"/sessions/{session['session_id']}/v1/chat/completions", headers={"Idempotency-Key": "one"}, body={
+        "model": "m" * 1000, "n": 4, "logprobs": True, "messages": [{"role": "user", "content": "word " * 3000}]})
+    assert again.status == 200 and again.headers["Rollgate-Replayed"] == "1", again.text[:300]
+    assert [c["message"]["content"].strip() for c in again.json()["choices"]] == [("word " * 3000).strip()] * 4

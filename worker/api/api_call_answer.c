@@ -3,6 +3,8 @@
  * before. */
 
 #include "common/base/log.h"
+#include "common/proc/config.h"
+#include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/dialect/dialect.h"
@@ -35,10 +37,27 @@ static void on_arrived(void *ctx, struct str note)
                      str_sub(note, sizeof(hash) + sizeof(number), SIZE_MAX), hash, number);
 }
 
+/* Running answers that nobody reads, while too much waits of the session's: their clients have left
+ * for all that their calls hear. */
+static void cut_unread(struct api_call *c)
+{
+    uint64_t max = (uint64_t)c->service->config->max_session_unread_bytes;
+    struct log_scope scope = {str_cstr(c->id), str_cstr(c->request_id)};
+    unsigned n = max ? exchange_cut_unread(c->x, max) : 0;
+
+    if (n == 0)
+        return;
+    metrics_count_at(c->service->calls.page, METRIC_refusals, METRIC_REFUSAL_UNREAD, 0, n);
+    log_warn(&scope, "answers that nobody reads were cut", LOG_U("answers", n),
+             LOG_U("max_session_unread_bytes", max));
+}
+
 void api_call_flush(struct api_call *c)
 {
-    if (c->out.len > 0 && exchange_started(c->x))
+    if (c->out.len > 0 && exchange_started(c->x)) {
+        cut_unread(c);
         exchange_send(c->x, &c->out);
+    }
 }
 
 static void sse_start(struct api_call *c)

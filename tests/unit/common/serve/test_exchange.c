@@ -452,6 +452,90 @@ TEST(exchange, equal_answers_wait_as_one)
     }
 }
 
+/* --- answers that are not read --- */
+
+static void send_more(struct exchange *x, size_t n)
+{
+    struct buf b = {0};
+
+    memset(buf_reserve(&b, n), 'm', n);
+    b.len = n;
+    exchange_send(x, &b);
+    cr_assert_eq(b.len, 0);
+    buf_done(&b);
+}
+
+/* Two of one owner, which run. */
+static void open_accounted(struct fixture *f, int fd[2])
+{
+    open_all(f);
+    for (int i = 0; i < 2; i++) {
+        fd[i] = client(f, PLAIN);
+        run_until(f, i ? two_came : one_came);
+        exchange_account(f->x[i], STR("owner"));
+    }
+}
+
+static void close_both(struct fixture *f, const int fd[2])
+{
+    close(fd[0]);
+    close(fd[1]);
+    close_all(f);
+}
+
+TEST(exchange, too_much_that_nobody_reads_is_cut)
+{
+    enum { MUCH = 8 << 20, LESS = 1 << 20, LIMIT = 4 << 20 };
+
+    struct fixture f;
+    int fd[2];
+
+    open_accounted(&f, fd);
+    exchange_start(f.x[0], "text/plain");
+    exchange_start(f.x[1], "text/plain");
+    send_more(f.x[1], LESS);
+    cr_assert_eq(exchange_cut_unread(f.x[1], LIMIT), 0);
+    send_more(f.x[0], MUCH);
+    send_more(f.x[0], LESS);
+    cr_assert_eq(exchange_owner_waiting(f.x[0], STR("owner")), MUCH + 2 * LESS);
+    cr_assert_eq(exchange_cut_unread(f.x[1], LIMIT), 1, "the largest, whoever asks");
+    cr_assert_eq(exchange_owner_waiting(f.x[0], STR("owner")), LESS);
+    cr_assert_eq(f.closed, 0, "in a later turn");
+    cr_assert(exchange_peer_gone(f.x[0]));
+    send_more(f.x[0], MUCH); /* goes nowhere */
+    cr_assert_leq(exchange_waiting(f.x[0]), MUCH + LESS);
+    cr_assert_eq(exchange_cut_unread(f.x[0], LIMIT), 0, "it counts for nobody");
+    run_until(&f, one_closed);
+    cr_assert_eq(f.delivered, 0);
+    exchange_end(f.x[1]);
+    cr_assert_gt(hear_all(&f, fd[1], 2), (size_t)LESS);
+    cr_assert_eq(f.delivered, 1, "the other one goes on");
+    cr_assert_eq(server_bytes(f.server).answers, 0);
+    close_both(&f, fd);
+}
+
+/* They grow no more; who reads beside them has next to nothing waiting. */
+TEST(exchange, answers_that_have_ended_cut_none_that_is_read)
+{
+    enum { MUCH = 8 << 20, LIMIT = 4 << 20 };
+
+    struct fixture f;
+    int fd[2];
+
+    open_accounted(&f, fd);
+    answer_with(f.x[0], 'a', MUCH);
+    exchange_start(f.x[1], "text/plain");
+    send_more(f.x[1], EXCHANGE_WINDOW);
+    cr_assert_eq(exchange_cut_unread(f.x[1], LIMIT), 0);
+    send_more(f.x[1], 1);
+    cr_assert_eq(exchange_cut_unread(f.x[1], LIMIT), 1);
+    run_until(&f, one_closed);
+    cr_assert_eq(f.delivered, 0);
+    cr_assert_gt(hear_all(&f, fd[0], 2), (size_t)MUCH);
+    cr_assert_eq(f.delivered, 1);
+    close_both(&f, fd);
+}
+
 /* --- notes --- */
 
 static const char key_a[] = "aaaaaaaaaaaaaaaa1", key_b[] = "aaaaaaaaaaaaaaaa2",

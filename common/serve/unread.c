@@ -1,0 +1,109 @@
+/* What of all answers of one owner waits to be read (exchange_account): counted while it waits, and
+ * cut where it is too much (exchange_cut_unread). */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "common/serve/server_internal.h"
+
+/* Memory is counted where it is, once. */
+void unread_count(struct exchange *x)
+{
+    size_t now = exchange_waiting(x);
+    size_t own = x->waiting.len + (x->sending ? x->flying.len : 0);
+
+    x->conn->server->answer_bytes += own - x->own_counted;
+    x->own_counted = own;
+    if (x->account)
+        x->account->bytes += now - x->counted;
+    x->counted = now;
+}
+
+/* From now on the answer's unread bytes count for the owner. */
+void exchange_account(struct exchange *x, struct str owner)
+{
+    struct map *all = &x->conn->server->unread;
+    struct unread_account *a = map_get(all, owner);
+
+    CHECK(!x->account);
+    if (!a) {
+        a = mem_zalloc(sizeof(*a) + owner.len);
+        memcpy(a + 1, owner.p, owner.len);
+        a->owner = str_of((const char *)(a + 1), owner.len);
+        (void)map_set(all, a->owner, a);
+    }
+    list_append(&a->exchanges, &x->accounted);
+    a->bytes += x->counted;
+    x->account = a;
+    unread_count(x);
+}
+
+/* The last exchange of an owner takes the account with it. */
+void unread_leave(struct exchange *x)
+{
+    struct unread_account *a = x->account;
+
+    if (!a)
+        return;
+    x->account = NULL;
+    a->bytes -= x->counted;
+    list_remove(&x->accounted);
+    if (!list_is_empty(&a->exchanges))
+        return;
+    (void)map_take(&x->conn->server->unread, a->owner);
+    free(a);
+}
+
+size_t exchange_owner_waiting(const struct exchange *x, struct str owner)
+{
+    const struct unread_account *a = map_get(&x->conn->server->unread, owner);
+
+    return a ? a->bytes : 0;
+}
+
+/* The answer that has most waiting of those that may still grow, if what waits of them is too much,
+ * or what waits of all is and it has more than anybody needs who reads. */
+static struct exchange *largest_growing(struct unread_account *a, size_t max_bytes)
+{
+    struct exchange *most = NULL, *x;
+    size_t growing = 0;
+
+    LIST_EACH(&a->exchanges, x, struct exchange, accounted) {
+        if (x->ending)
+            continue;
+        growing += x->counted;
+        if (!most || x->counted > most->counted)
+            most = x;
+    }
+    return growing > max_bytes || (most && most->counted > EXCHANGE_WINDOW) ? most : NULL;
+}
+
+/* What libh2o has of it goes when that sees the connection's end, in a later turn; so does the
+ * exchange: who tells of an answer may be on the stack. */
+static void cut(struct exchange *x)
+{
+    unread_leave(x);
+    x->cut = true;
+    x->failing = true;
+    x->req->http1_is_persistent = 0;
+    buf_done(&x->waiting);
+    unread_count(x);
+    (void)shutdown(x->conn->fd, SHUT_RDWR);
+}
+
+unsigned exchange_cut_unread(struct exchange *x, size_t max_bytes)
+{
+    unsigned n = 0;
+
+    while (x->account && x->account->bytes > max_bytes) {
+        struct exchange *most = largest_growing(x->account, max_bytes);
+
+        if (!most)
+            break;
+        cut(most);
+        n++;
+    }
+    return n;
+}
