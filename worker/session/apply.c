@@ -29,7 +29,7 @@ struct commit {
     struct commit_record rec;
     struct call_record call;
     struct prompt_env *env;
-    const struct json *tools, *kwargs;
+    struct env_key env_key; /* of a new one */
     struct message_node *base;
     const struct json **messages; /* NULL: `ready` has them */
     struct new_messages *ready;   /* of the call that is recorded, or of a long record that is read
@@ -70,12 +70,11 @@ static struct checkpoint *find_checkpoint(const struct forest *f, uint32_t id)
 static int find_env(struct forest *f, struct arena *tmp, struct commit *c, struct err *e)
 {
     if (c->rec.flags & COMMIT_NEW_ENV) {
-        if (read_json(c->rec.tools, tmp, true, &c->tools, e) != 0 ||
-            read_json(c->rec.kwargs, tmp, true, &c->kwargs, e) != 0)
+        c->env_key.pool = c->rec.pool;
+        if (read_json(c->rec.tools, tmp, true, &c->env_key.tools, e) != 0 ||
+            read_json(c->rec.kwargs, tmp, true, &c->env_key.kwargs, e) != 0)
             return -1;
-        return forest_env(f, c->tools, c->kwargs, c->rec.pool)
-                   ? bad(e, "a new environment is not new")
-                   : 0;
+        return forest_env(f, &c->env_key) ? bad(e, "a new environment is not new") : 0;
     }
     if (c->rec.env >= f->envs.n)
         return bad(e, "unknown environment");
@@ -239,9 +238,9 @@ static int take_commit(struct session *s, struct arena *tmp, struct commit *c, s
 /* --- carrying out --- */
 
 /* The node of the last message; missing ones are made. */
-static struct message_node *make_place(struct forest *f, const struct commit *c)
+static struct message_node *make_place(struct forest *f, struct commit *c)
 {
-    struct prompt_env *g = c->env ? c->env : forest_env_add(f, c->tools, c->kwargs, c->rec.pool);
+    struct prompt_env *g = c->env ? c->env : forest_env_add(f, &c->env_key);
     struct message_node *at = c->base ? c->base : &g->root;
 
     if (c->ready)

@@ -439,7 +439,7 @@ void plan_renew(struct plan *p)
     if (!p->chat.messages)
         return;
     if (!p->env)
-        p->env = forest_env(f, p->chat.tools, p->chat.kwargs, p->pool);
+        p->env = forest_env(f, &p->env_key);
     while (p->env && w->n_matched < w->n) {
         struct message_node *at = p->prompt ? p->prompt : &p->env->root;
         const struct message *ready = plan_new_message(p);

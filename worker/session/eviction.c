@@ -74,7 +74,7 @@ static uint64_t memory_of(const struct session *s)
            s->texts_bytes + map_bytes(&s->texts_ahead) + s->answers_bytes +
            map_bytes(&s->answers_ahead) + map_bytes(&s->blocks_ahead) + map_bytes(&f->by_response) +
            map_bytes(&f->by_hash) + map_bytes(&f->by_echo) + map_bytes(&f->by_call) +
-           map_bytes(&s->rewards_by_response) +
+           map_bytes(&f->by_env) + map_bytes(&s->rewards_by_response) +
            (s->payloads.cap + f->envs.cap + f->nodes.cap + f->checkpoints.cap + f->buckets_room +
             s->chains.cap) *
                sizeof(void *) +

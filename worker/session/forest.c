@@ -34,6 +34,7 @@ void forest_done(struct forest *f)
     vec_done(&f->checkpoints);
     vec_done(&f->calls);
     free(f->buckets);
+    map_done(&f->by_env);
     map_done(&f->by_response);
     map_done(&f->by_echo);
     map_done(&f->by_call);
@@ -93,34 +94,61 @@ static const struct json *meaningful(const struct json *v)
     return json_is_null(v) || v->n == 0 ? NULL : v;
 }
 
-/* NULL: not known yet. */
-struct prompt_env *forest_env(struct forest *f, const struct json *tools, const struct json *kwargs,
-                              struct str pool)
+static bool is_env(const struct prompt_env *g, const struct env_key *key)
 {
-    tools = meaningful(tools);
-    kwargs = meaningful(kwargs);
-    for (size_t i = f->envs.n; i-- > 0;) { /* the newest is the likely one */
-        struct prompt_env *g = f->envs.at[i];
+    return same_value(g->tools, meaningful(key->tools)) &&
+           same_value(g->kwargs, meaningful(key->kwargs)) && str_eq(g->pool, key->pool);
+}
 
-        if (same_value(g->tools, tools) && same_value(g->kwargs, kwargs) && str_eq(g->pool, pool))
-            return g;
-    }
-    return NULL;
+static struct str hash_key(const uint64_t *hash)
+{
+    return str_of((const char *)hash, sizeof(*hash));
+}
+
+/* Once for each key: tools may be long. */
+static uint64_t env_hash(struct env_key *key)
+{
+    const struct json *tools = meaningful(key->tools), *kwargs = meaningful(key->kwargs);
+    uint64_t part[3] = {tools ? message_value_hash(tools) : 0,
+                        kwargs ? message_value_hash(kwargs) : 0, str_hash(key->pool, 14)};
+
+    if (!key->hash)
+        key->hash = str_hash(str_of((const char *)part, sizeof(part)), 15) | 1;
+    return key->hash;
+}
+
+/* NULL: not known yet. */
+struct prompt_env *forest_env(struct forest *f, struct env_key *key)
+{
+    struct prompt_env *g = f->recent_env; /* the likely one */
+    uint64_t hash;
+
+    if (g && !key->hash && is_env(g, key))
+        return g;
+    hash = env_hash(key);
+    g = map_get(&f->by_env, hash_key(&hash));
+    while (g && !is_env(g, key))
+        g = g->alike;
+    if (g)
+        f->recent_env = g;
+    return g;
 }
 
 /* The caller knows that it is new. */
-struct prompt_env *forest_env_add(struct forest *f, const struct json *tools,
-                                  const struct json *kwargs, struct str pool)
+struct prompt_env *forest_env_add(struct forest *f, struct env_key *key)
 {
+    const struct json *tools = meaningful(key->tools), *kwargs = meaningful(key->kwargs);
     struct prompt_env *g = ARENA_NEW(&f->arena, struct prompt_env);
 
     g->id = (uint32_t)f->envs.n;
-    g->tools = meaningful(tools) ? message_copy(&f->arena, tools) : NULL;
-    g->kwargs = meaningful(kwargs) ? message_copy(&f->arena, kwargs) : NULL;
-    g->pool = pool.len ? forest_text(f, pool) : (struct str){0};
+    g->tools = tools ? message_copy(&f->arena, tools) : NULL;
+    g->kwargs = kwargs ? message_copy(&f->arena, kwargs) : NULL;
+    g->pool = key->pool.len ? forest_text(f, key->pool) : (struct str){0};
     g->root.env = g;
     g->root.id = UINT32_MAX;
-    *vec_push(&f->envs) = g;
+    g->hash = env_hash(key);
+    g->alike = map_set(&f->by_env, hash_key(&g->hash), g);
+    *vec_push(&f->envs) = f->recent_env = g;
     return g;
 }
 
@@ -199,7 +227,7 @@ struct message_node *forest_find_echo(struct forest *f, struct message_node *par
     if (n || f->matcher.kind != MATCHER_CANONICAL || !str_eq_c(m->role, "assistant"))
         return n;
     key = echo_key(parent, m);
-    n = map_get(&f->by_echo, str_of((const char *)&key, sizeof(key)));
+    n = map_get(&f->by_echo, hash_key(&key));
     while (n && (n->parent != parent || !is_echo_of(f, n, m)))
         n = n->echoed;
     return n;
@@ -210,7 +238,7 @@ void forest_note_echo(struct forest *f, struct message_node *n)
     if (n->echo || f->matcher.kind != MATCHER_CANONICAL)
         return;
     n->echo = echo_key(n->parent, &n->msg);
-    n->echoed = map_set(&f->by_echo, str_of((const char *)&n->echo, sizeof(n->echo)), n);
+    n->echoed = map_set(&f->by_echo, hash_key(&n->echo), n);
 }
 
 /* Room for one node more, by one bucket more: it gets its nodes out of the one that had them. So a

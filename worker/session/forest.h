@@ -76,8 +76,17 @@ struct message_node {
     struct chain *backs;        /* those whose last assistant follows here, newest first */
 };
 
+/* What makes an environment; empty and null values mean none. */
+struct env_key {
+    const struct json *tools, *kwargs; /* or NULL */
+    struct str pool;                   /* of engines; absent: the policy's */
+    uint64_t hash;                     /* forest_env's, once it was needed; before: 0 */
+};
+
 struct prompt_env {
     uint32_t id;
+    uint64_t hash;
+    struct prompt_env *alike;  /* the next one with that hash */
     const struct json *tools;  /* or NULL */
     const struct json *kwargs; /* or NULL */
     struct str pool;           /* of engines; absent: the policy's */
@@ -109,6 +118,8 @@ struct forest {
     struct arena arena;
     struct matcher matcher;
     VEC(struct prompt_env *) envs;
+    struct map by_env;                    /* prompt_env.hash -> the newest environment with it */
+    struct prompt_env *recent_env;        /* the one that was found last, or NULL */
     VEC(struct message_node *) nodes;     /* by id */
     VEC(struct checkpoint *) checkpoints; /* by id */
     VEC(struct call_record) calls;
@@ -129,13 +140,12 @@ void forest_init(struct forest *f, struct matcher mt);
 /* Frees all of it; payloads are the session's. */
 void forest_done(struct forest *f);
 
-/* Returns the environment with equal tools and kwargs (each may be NULL) and pool, or NULL. */
-struct prompt_env *forest_env(struct forest *f, const struct json *tools, const struct json *kwargs,
-                              struct str pool);
+/* Returns the environment with an equal key, or NULL. However many there are, it compares one or
+ * two. */
+struct prompt_env *forest_env(struct forest *f, struct env_key *key);
 
 /* Adds one; the values are copied into the forest's arena. There must be none that is equal. */
-struct prompt_env *forest_env_add(struct forest *f, const struct json *tools,
-                                  const struct json *kwargs, struct str pool);
+struct prompt_env *forest_env_add(struct forest *f, struct env_key *key);
 
 /* One walk of a request through an environment. */
 struct walk {

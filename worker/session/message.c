@@ -266,8 +266,7 @@ static uint64_t mixed(uint64_t h, uint64_t v)
     return h ^ (h >> 29);
 }
 
-/* Equal for values that json_equal calls equal. */
-static uint64_t value_hash(const struct json *v)
+uint64_t message_value_hash(const struct json *v)
 {
     uint64_t h = v->kind;
     double d = 0;
@@ -288,12 +287,12 @@ static uint64_t value_hash(const struct json *v)
         break;
     case JSON_ARRAY:
         for (uint32_t i = 0; i < v->n; i++)
-            h = mixed(h, value_hash(&v->items[i]));
+            h = mixed(h, message_value_hash(&v->items[i]));
         break;
     case JSON_OBJECT: /* whatever the order of members */
         for (uint32_t i = 0; i < v->n; i++)
             h += mixed(str_hash(json_string(&v->members[i].key), 3),
-                       value_hash(&v->members[i].value));
+                       message_value_hash(&v->members[i].value));
         break;
     }
     return h;
@@ -308,7 +307,7 @@ static uint64_t args_hash(struct str args, const struct matcher *mt)
 
     args = leaf(args, mt, &tmp);
     v = parsed_args(args, mt, &tmp);
-    h = v ? value_hash(v) : str_hash(args, 4);
+    h = v ? message_value_hash(v) : str_hash(args, 4);
     arena_done(&tmp);
     return h;
 }
@@ -320,7 +319,7 @@ uint64_t message_hash(const struct message *m, const struct matcher *mt)
 
     if (m->hash)
         return m->hash;
-    h = mixed(h, m->list ? value_hash(m->list) : str_hash(m->content, 6));
+    h = mixed(h, m->list ? message_value_hash(m->list) : str_hash(m->content, 6));
     h = mixed(h, str_hash(m->name, 7));
     h = mixed(h, str_hash(m->reasoning, 8));
     for (uint32_t i = 0; m->calls && i < m->calls->n; i++) {

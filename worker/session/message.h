@@ -72,6 +72,9 @@ void message_diff(const struct message *stored, const struct message *request,
 void message_value_diff(const char *field, const struct json *stored, const struct json *request,
                         struct arena *a, struct message_diff *ret);
 
+/* Equal for values that json_equal calls equal. */
+uint64_t message_value_hash(const struct json *v);
+
 /* A deep copy into the arena. */
 const struct json *message_copy(struct arena *a, const struct json *v);
 

@@ -22,6 +22,7 @@ struct plan *plan_new(struct session *s, struct arena *a, const struct session_c
     p->parent_label = in->parent_label;
     p->dropped_fields = in->dropped_fields;
     p->pool = in->pool;
+    p->env_key = (struct env_key){p->chat.tools, p->chat.kwargs, p->pool, 0};
     p->body_hash[0] = in->body_hash[0];
     p->body_hash[1] = in->body_hash[1];
     p->key = in->key;

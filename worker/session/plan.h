@@ -34,6 +34,7 @@ struct plan {
     struct walk walk;
     struct arena *arena;
     struct prompt_env *env; /* NULL: a new one */
+    struct env_key env_key; /* of chat and pool */
     struct str label, parent_label, dropped_fields;
     struct str pool; /* of engines; absent: the policy's */
     uint64_t body_hash[2];

@@ -277,7 +277,7 @@ static int position(struct session *s, struct plan *p, struct err *e)
 {
     bool branches;
 
-    p->env = forest_env(&s->forest, p->chat.tools, p->chat.kwargs, p->pool);
+    p->env = forest_env(&s->forest, &p->env_key);
     if (p->env) {
         forest_walk(&s->forest, p->env, p->chat.messages, p->arena, &p->walk);
     } else {
