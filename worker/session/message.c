@@ -8,6 +8,8 @@
  *   tool calls: id, type      -         x             x                 -
  *   arguments by value        x         -         objects               -
  *
+ * Arguments of a message that are long together (MESSAGE_ARGS_MAX) count as text under each.
+ *
  * message_read brings a message to the fields that count, so that equality and hash look at the
  * same. Equal messages have equal hashes; message_hash may leave something out, message_equal
  * may not. */
@@ -198,38 +200,69 @@ static struct call_text call_of(const struct json *v)
                               json_text(json_get(f, "name")), json_text(json_get(f, "arguments"))};
 }
 
-/* Arguments as a value, where the matcher compares values; NULL: they count as text. */
+/* What is read of one message's arguments while they are compared: bytes, with so many for each
+ * call, and memory for their values. */
+enum { ARGS_MAX = MESSAGE_ARGS_MAX, ARGS_EACH = 16, ARGS_MEMORY = 256 << 10 };
+
+/* One call's as a value; NULL: they count as text. */
 static const struct json *parsed_args(struct str args, const struct matcher *mt, struct arena *a)
 {
     const struct json *v;
     struct err e;
 
-    if (mt->kind == MATCHER_STRICT || json_parse(a, args, &v, &e) != 0)
+    if (json_parse(a, args, &v, &e) != 0)
         return NULL;
     return mt->kind == MATCHER_LOOSE_TOOL_CALL && v->kind != JSON_OBJECT ? NULL : v;
 }
 
-/* Equal text is enough. */
-static bool args_equal(struct str x, struct str y, const struct matcher *mt)
+/* Each call's as a value, where the matcher compares values. NULL: all of the message's count as
+ * text, for what a client can make long is not parsed on the loop. That follows from the message
+ * alone, so its hash and its comparisons agree. Arena: an empty one of this message's. */
+static const struct json **parse_args(const struct json *calls, const struct matcher *mt,
+                                      struct arena *a)
 {
-    struct arena tmp = {0};
-    const struct json *a, *b;
-    bool same;
+    const struct json **ret;
+    size_t bytes = 0;
 
-    if (str_eq(x, y))
-        return true;
-    x = leaf(x, mt, &tmp);
-    y = leaf(y, mt, &tmp);
-    a = parsed_args(x, mt, &tmp);
-    b = parsed_args(y, mt, &tmp);
-    same = a && b ? json_equal(a, b) : !a && !b && str_eq(x, y);
-    arena_done(&tmp);
+    if (mt->kind == MATCHER_STRICT)
+        return NULL;
+    for (uint32_t i = 0; i < calls->n && bytes <= ARGS_MAX; i++)
+        bytes += call_of(&calls->items[i]).args.len + ARGS_EACH;
+    if (bytes > ARGS_MAX)
+        return NULL;
+    a->max_bytes = ARGS_MEMORY;
+    ret = arena_calloc(a, calls->n, sizeof(*ret));
+    for (uint32_t i = 0; i < calls->n && !arena_over(a); i++)
+        ret[i] = parsed_args(leaf(call_of(&calls->items[i]).args, mt, a), mt, a);
+    return arena_over(a) ? NULL : ret;
+}
+
+/* As many calls. Equal text is enough, once both sides are values, or both texts. */
+static bool args_equal(const struct json *x, const struct json *y, const struct matcher *mt)
+{
+    struct arena of_x = {0}, of_y = {0};
+    const struct json **a = parse_args(x, mt, &of_x), **b = parse_args(y, mt, &of_y);
+    bool same = !a == !b;
+
+    of_x.max_bytes = of_y.max_bytes = 0;
+    for (uint32_t i = 0; i < x->n && same; i++) {
+        struct str s = call_of(&x->items[i]).args, t = call_of(&y->items[i]).args;
+
+        if (!str_eq(s, t))
+            same = a && a[i] && b[i]
+                       ? json_equal(a[i], b[i])
+                       : !(a && (a[i] || b[i])) && str_eq(leaf(s, mt, &of_x), leaf(t, mt, &of_y));
+    }
+    arena_done(&of_x);
+    arena_done(&of_y);
     return same;
 }
 
 /* In order. */
 static bool calls_equal(const struct json *x, const struct json *y, const struct matcher *mt)
 {
+    bool same = true; /* the arguments, as texts */
+
     if (!x || !y)
         return x == y;
     if (x->n != y->n)
@@ -237,12 +270,13 @@ static bool calls_equal(const struct json *x, const struct json *y, const struct
     for (uint32_t i = 0; i < x->n; i++) {
         struct call_text a = call_of(&x->items[i]), b = call_of(&y->items[i]);
 
-        if (!str_eq(a.name, b.name) || !args_equal(a.args, b.args, mt))
+        if (!str_eq(a.name, b.name))
             return false;
         if (mt->kind != MATCHER_CANONICAL && (!str_eq(a.id, b.id) || !str_eq(a.type, b.type)))
             return false;
+        same = same && str_eq(a.args, b.args);
     }
-    return true;
+    return same || args_equal(x, y, mt);
 }
 
 /* --- equality and hash --- */
@@ -298,16 +332,22 @@ uint64_t message_value_hash(const struct json *v)
     return h;
 }
 
-/* As args_equal compares them. */
-static uint64_t args_hash(struct str args, const struct matcher *mt)
+/* As calls_equal compares them. */
+static uint64_t calls_hash(uint64_t h, const struct json *calls, const struct matcher *mt)
 {
     struct arena tmp = {0};
-    const struct json *v;
-    uint64_t h;
+    const struct json **values = parse_args(calls, mt, &tmp);
 
-    args = leaf(args, mt, &tmp);
-    v = parsed_args(args, mt, &tmp);
-    h = v ? message_value_hash(v) : str_hash(args, 4);
+    tmp.max_bytes = 0;
+    for (uint32_t i = 0; i < calls->n; i++) {
+        struct call_text c = call_of(&calls->items[i]);
+
+        h = mixed(h, str_hash(c.name.p ? c.name : STR(""), 9));
+        h = mixed(h, values && values[i] ? message_value_hash(values[i])
+                                         : str_hash(leaf(c.args, mt, &tmp), 4));
+        if (mt->kind != MATCHER_CANONICAL)
+            h = mixed(h, str_hash(c.id.p ? c.id : STR(""), 10));
+    }
     arena_done(&tmp);
     return h;
 }
@@ -322,15 +362,7 @@ uint64_t message_hash(const struct message *m, const struct matcher *mt)
     h = mixed(h, m->list ? message_value_hash(m->list) : str_hash(m->content, 6));
     h = mixed(h, str_hash(m->name, 7));
     h = mixed(h, str_hash(m->reasoning, 8));
-    for (uint32_t i = 0; m->calls && i < m->calls->n; i++) {
-        struct call_text c = call_of(&m->calls->items[i]);
-
-        h = mixed(h, str_hash(c.name.p ? c.name : STR(""), 9));
-        h = mixed(h, args_hash(c.args, mt));
-        if (mt->kind != MATCHER_CANONICAL)
-            h = mixed(h, str_hash(c.id.p ? c.id : STR(""), 10));
-    }
-    return h;
+    return m->calls ? calls_hash(h, m->calls, mt) : h;
 }
 
 /* --- echoes --- */
@@ -469,6 +501,39 @@ static struct str json_as_text(const struct json *v, struct arena *a)
     return s;
 }
 
+enum { DIFF_WHOLE = 64 << 10 };
+
+/* The item in which two lists differ; a list's end is NULL. */
+static void first_different(const struct json **x, const struct json **y)
+{
+    uint32_t i = 0;
+
+    while (i < (*x)->n && i < (*y)->n && json_equal(&(*x)->items[i], &(*y)->items[i]))
+        i++;
+    *x = json_at(*x, i);
+    *y = json_at(*y, i);
+}
+
+/* Lists are written whole where they are short; of longer ones the item that differs is, of calls
+ * its arguments, and nothing of what is longer still. */
+static void lists_diff(const char *field, const struct json *x, const struct json *y,
+                       struct arena *a, struct message_diff *ret)
+{
+    if (json_text_bytes(x, DIFF_WHOLE) + json_text_bytes(y, DIFF_WHOLE) >= DIFF_WHOLE) {
+        if (json_is(x, JSON_ARRAY) && json_is(y, JSON_ARRAY))
+            first_different(&x, &y);
+        if (json_get(x, "function") && json_get(y, "function")) {
+            set_diff(ret, field, call_of(x).args, call_of(y).args);
+            return;
+        }
+    }
+    if (json_text_bytes(x, DIFF_WHOLE) >= DIFF_WHOLE)
+        x = NULL;
+    if (json_text_bytes(y, DIFF_WHOLE) >= DIFF_WHOLE)
+        y = NULL;
+    set_diff(ret, field, json_as_text(x, a), json_as_text(y, a));
+}
+
 void message_value_diff(const char *field, const struct json *stored, const struct json *request,
                         struct arena *a, struct message_diff *ret)
 {
@@ -486,8 +551,7 @@ void message_diff(const struct message *stored, const struct message *request,
         set_diff(ret, "content", stored->list ? json_as_text(stored->list, a) : stored->content,
                  request->list ? json_as_text(request->list, a) : request->content);
     else if (!calls_equal(stored->calls, request->calls, mt))
-        set_diff(ret, "tool_calls", json_as_text(stored->calls, a),
-                 json_as_text(request->calls, a));
+        lists_diff("tool_calls", stored->calls, request->calls, a, ret);
     else if (!str_eq(stored->name, request->name))
         set_diff(ret, "name", stored->name, request->name);
     else

@@ -24,6 +24,10 @@ enum matcher_kind {
     MATCHER_COUNT
 };
 
+/* Arguments of one message's calls that take more bytes than this, 16 counted for each call, or
+ * that are made of more than some 10,000 values, are compared as text, whatever the matcher. */
+enum { MESSAGE_ARGS_MAX = 64 << 10 };
+
 struct matcher {
     enum matcher_kind kind;
     bool ignore_cch;

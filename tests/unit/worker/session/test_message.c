@@ -78,6 +78,76 @@ TEST(message, matchers_compare_what_they_say)
         }
 }
 
+/* An assistant's message with that many calls, whose arguments are a list of n ones each. */
+static void list_of(struct message *m, uint32_t calls, uint32_t n, const char *comma,
+                    const struct matcher *mt, struct arena *a)
+{
+    struct buf b = {0};
+
+    for (uint32_t i = 0; i < calls; i++) {
+        buf_printf(&b,
+                   "%s{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+                   "\"arguments\":\"[",
+                   i ? "," : "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[");
+        for (uint32_t k = 0; k < n; k++)
+            buf_printf(&b, "%s1", k ? comma : "");
+        buf_printf(&b, "]\"}}");
+    }
+    buf_printf(&b, "]}%c", 0);
+    read(m, arena_cstr(a, buf_str(&b)), mt, a);
+    buf_done(&b);
+}
+
+/* Long ones, of few calls or of many, count as text in comparisons and in the hash alike; so equal
+ * messages have equal hashes at every length. */
+TEST(message, long_arguments_count_as_text)
+{
+    static const struct {
+        uint32_t calls, n;
+        bool by_value; /* else one with other spaces is another message */
+    } rows[] = {{1, 100, true},    {10, 100, true},   {100, 100, true},
+                {1, 5000, true},   {1, 20000, false}, {1, 40000, false},
+                {40, 1000, false}, {2000, 2, true},   {5000, 2, false}};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct matcher mt = {MATCHER_CANONICAL, false};
+        struct arena a = {0};
+        struct message x, y, z;
+
+        list_of(&x, rows[i].calls, rows[i].n, ",", &mt, &a);
+        list_of(&y, rows[i].calls, rows[i].n, ", ", &mt, &a);
+        list_of(&z, rows[i].calls, rows[i].n, ",", &mt, &a);
+        cr_expect(message_equal(&x, &z, &mt), "row %zu", i);
+        cr_expect_eq(message_hash(&x, &mt), message_hash(&z, &mt), "row %zu", i);
+        cr_expect_eq(message_equal(&x, &y, &mt), rows[i].by_value, "row %zu", i);
+        cr_expect_eq(message_equal(&y, &x, &mt), rows[i].by_value, "row %zu", i);
+        cr_expect_eq(message_hash(&x, &mt) == message_hash(&y, &mt), rows[i].by_value, "row %zu",
+                     i);
+        cr_expect(message_is_echo(&x, x.json, &y, &mt), "row %zu", i);
+        cr_expect_eq(message_echo_hash(&x), message_echo_hash(&y), "row %zu", i);
+        arena_done(&a);
+    }
+}
+
+TEST(message, the_difference_of_long_arguments_is_an_excerpt)
+{
+    const struct matcher mt = {MATCHER_CANONICAL, false};
+    struct arena a = {0};
+    struct message_diff d;
+    struct message x, y;
+    size_t before;
+
+    list_of(&x, 3, 100000, ",", &mt, &a);
+    list_of(&y, 3, 100000, ", ", &mt, &a);
+    before = a.used_bytes;
+    message_diff(&x, &y, &mt, &a, &d);
+    cr_expect_str_eq(d.field, "tool_calls");
+    cr_expect(str_starts(d.stored, STR("[1,1")));
+    cr_expect(str_starts(d.request, STR("[1, 1")));
+    cr_expect_lt(a.used_bytes - before, 1 << 16);
+    arena_done(&a);
+}
+
 TEST(message, cch_is_ignored_only_when_asked)
 {
     static const char *const one = "{\"role\":\"system\",\"content\":\"v; cch=a1-_9; cch=x\"}";

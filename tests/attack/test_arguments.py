@@ -1,0 +1,62 @@
+"""Arguments of tool calls in a history: long ones are not parsed on the loop, and what the model said is known all the same."""
+import json
+
+import pytest
+
+from test_costs import new
+
+TOOLS = [{"name": "write", "description": "d", "input_schema": {"type": "object"}}]
+
+
+def hold_ms(gateway):
+    return 1000 * gateway.metrics()['rollgate_loop_hold_cpu_max_seconds{process="worker-0"}']
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def called(arguments):
+    return {"role": "assistant", "content": None,
+            "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}]}
+
+
+def test_long_arguments_of_a_history_hold_nobody_up(start):
+    """Behind a first call, so that the history is compared with what is stored. Parsing these took 300 ms and more, for each
+    of the three."""
+    gateway = start(engine="builtin:echo", workers=1, context_length=4096)
+    session = new(gateway)
+    assert gateway.chat(session, "hi").status == 200
+    arguments = "[" + "1," * (6 << 20) + "1]"
+    for n in (1, 2, 3):
+        a = gateway.chat(session, [called(arguments + " " * n), user("go on")])
+        assert a.status == 400 and a.json()["error"]["code"] == "context_length_exceeded", a.text[:200]
+    assert hold_ms(gateway) < 100
+
+
+@pytest.mark.parametrize("length", [10, 40_000, 100_000])
+def test_a_long_call_that_comes_back_in_other_spaces_is_the_one_that_was_sampled(start, tmp_path, length):
+    """A Messages client has the arguments as a value: what it sends back is never the model's text."""
+    said = '{"path":  "a", "text":   "' + "word " * (length // 5) + '"}'
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps(['<tool_call>\n{"name": "write", "arguments": ' + said + "}\n</tool_call>", "done"]),
+                      encoding="utf-8")
+    gateway = start(engine=f"builtin:script:{script}", workers=1, tool_parser="hermes", context_length=1_000_000)
+    session = new(gateway)
+    path = f"/sessions/{session['session_id']}/v1/messages"
+    messages = [user("write it")]
+    for last in (False, True):
+        a = gateway.post(path, {"model": "m", "max_tokens": 500_000, "messages": messages, "tools": TOOLS})
+        assert a.status == 200, a.text[:300]
+        content = a.json()["content"]
+        messages.append({"role": "assistant", "content": content})
+        if not last:
+            call, = (c for c in content if c["type"] == "tool_use")
+            assert call["input"] == json.loads(said)
+            messages.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": call["id"], "content": "ok"}]})
+    state = gateway.request("GET", f"/sessions/{session['session_id']}").json()
+    causes = [n["cause"] for n in state["tree"]["nodes"] if n.get("generated")]
+    assert causes == ["new_root", "extended"], state
+    export = gateway.request("POST", f"/sessions/{session['session_id']}/finalize", {}).json()
+    trajectory, = export["trajectories"]
+    assert sum(trajectory["response_mask"]) > length // 10, "the call's own ids"
