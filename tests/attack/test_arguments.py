@@ -1,4 +1,5 @@
-"""Arguments of tool calls in a history: long ones are not parsed on the loop, and what the model said is known all the same."""
+"""What of a history is long beside its texts: arguments, calls and parts of a message. The loop does not look at all of it, and what
+the model said is known all the same."""
 import json
 
 import pytest
@@ -60,3 +61,30 @@ def test_a_long_call_that_comes_back_in_other_spaces_is_the_one_that_was_sampled
     export = gateway.request("POST", f"/sessions/{session['session_id']}/finalize", {}).json()
     trajectory, = export["trajectories"]
     assert sum(trajectory["response_mask"]) > length // 10, "the call's own ids"
+
+
+def many(field, n, of, allowed):
+    return f"{field}: {n} are too many; {of} may have {allowed}"
+
+
+def test_calls_and_parts_of_messages_are_counted(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    session = new(gateway)
+    path = f"/sessions/{session['session_id']}/v1"
+    assert gateway.chat(session, "hi").status == 200
+    calls = called("{}")["tool_calls"]
+    part, use = {"type": "text", "text": ""}, {"type": "tool_use", "id": "c", "name": "f", "input": {}}
+    for where, body, told in (
+            ("/chat/completions", {"messages": [{**called(""), "tool_calls": calls * 16_385}, user("x")]},
+             many("tool_calls", 16_385, "a message", 16_384)),
+            ("/chat/completions", {"messages": [user([part] * 60_000), user([part] * 60_000)]},
+             many("content", 120_000, "the messages of a request", 100_000)),
+            ("/messages", {"messages": [user("x"), {"role": "assistant", "content": [use] * 20_000}, user("x")]},
+             many("tool_calls", 20_000, "a message", 16_384)),
+            ("/messages", {"messages": [user("x")], "system": [{**part, "text": "x"}] * 100_001},
+             many("content", 100_001, "the messages of a request", 100_000))):
+        a = gateway.post(path + where, {"model": "m", "max_tokens": 8, **body})
+        assert a.status == 400 and told in a.text, (where, a.text[:300])
+    a = gateway.post(path + "/chat/completions", {"model": "m", "max_tokens": 8, "messages": [
+        {**called(""), "tool_calls": calls * 16_384}, user([part] * 100_000)]})
+    assert a.status in (200, 400) and "too many" not in a.text, a.text[:300]

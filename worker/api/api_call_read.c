@@ -10,6 +10,16 @@
 #include "worker/request/chat.h"
 #include "worker/request/chat_request.h"
 
+/* What is new of a shorter body has no more parts than a loop may look at. */
+enum { PARTS_LEAST = 64 << 10 };
+
+static int check_parts(const struct api_call *c, const struct body_text *body, struct err *e)
+{
+    if ((c->knows ? body->tail.len : body->whole.len) < PARTS_LEAST)
+        return 0;
+    return request_limits_parts(c->req->chat->messages, e);
+}
+
 /* In a helper, when the body is long: see work.h. The call's arena is this function's meanwhile. */
 int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
 {
@@ -20,6 +30,8 @@ int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
     if (work_note(tools, w->body_hash, e))
         return -1;
     rc = api_call_read_body(c, &body, e);
+    if (rc == 0)
+        rc = check_parts(c, &body, e);
     body.hash = c->came_bytes ? NULL : c->hash; /* pictures were looked for: another text, maybe */
     if (rc == 0)
         request_hash(&body, c->body, c->hash);

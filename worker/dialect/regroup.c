@@ -12,16 +12,24 @@
 #include "common/codec/json_build.h"
 #include "worker/dialect/request_fields.h"
 
-static struct str role_of(const struct json *m)
+/* What regrouping looks at in a message, in one go: there may be many. */
+struct glance {
+    const struct json *role, *calls, *content;
+};
+
+static struct glance glance_at(const struct json *m)
 {
-    return json_string(json_get(m, "role"));
+    static const struct str names[] = {STR_LIT("role"), STR_LIT("tool_calls"), STR_LIT("content")};
+    const struct json *at[ARRAY_LEN(names)];
+
+    json_get_each(m, names, ARRAY_LEN(names), at);
+    return (struct glance){at[0], at[1], at[2]};
 }
 
 /* Who issued the calls of an assistant message that says nothing else; absent: nobody known. */
-static struct str issuer(const struct json *m, struct regroup_owner owner)
+static struct str issuer(const struct glance *g, struct regroup_owner owner)
 {
-    const struct json *first = json_at(json_get(m, "tool_calls"), 0);
-    struct str id = json_string(json_get(first, "id"));
+    struct str id = json_string(json_get(json_at(g->calls, 0), "id"));
 
     return id.len ? owner.get(owner.ctx, id) : (struct str){0};
 }
@@ -67,27 +75,33 @@ bool regroup_wanted(const struct json *messages)
 const struct json *regroup_calls(struct arena *a, const struct json *messages,
                                  struct regroup_owner owner)
 {
-    struct json out = json_empty(JSON_ARRAY);
+    struct json out = json_empty(JSON_ARRAY); /* the messages, once something moves */
     struct str last = {0};     /* issuer of out's message `at`, behind which only results stand */
     struct json *calls = NULL; /* that message's, once they grow: each is moved once */
     uint32_t at = 0;
+    bool moves = false;
 
     for (uint32_t i = 0; i < messages->n; i++) {
         const struct json *m = &messages->items[i];
-        bool assistant = str_eq_c(role_of(m), "assistant");
-        struct str who = assistant ? issuer(m, owner) : (struct str){0};
+        struct glance g = glance_at(m);
+        bool assistant = str_eq_c(json_string(g.role), "assistant");
+        struct str who = assistant ? issuer(&g, owner) : (struct str){0};
 
-        if (who.len && str_eq(who, last) && text_blank(json_string(json_get(m, "content")))) {
+        if (who.len && str_eq(who, last) && text_blank(json_string(g.content))) {
+            for (uint32_t k = 0; k < i && !moves; k++)
+                json_push(a, &out, messages->items[k]);
+            moves = true;
             calls = calls ? calls : make_growing(a, &out.items[at]);
             push_calls(a, calls, m);
             continue;
         }
-        json_push(a, &out, *m);
-        if (assistant || !str_eq_c(role_of(m), "tool")) {
+        if (moves)
+            json_push(a, &out, *m);
+        if (assistant || !str_eq_c(json_string(g.role), "tool")) {
             last = who;
             calls = NULL;
-            at = out.n - 1;
+            at = moves ? out.n - 1 : i;
         }
     }
-    return out.n == messages->n ? messages : json_keep(a, out);
+    return moves ? json_keep(a, out) : messages;
 }

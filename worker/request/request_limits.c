@@ -101,3 +101,26 @@ int request_limits_lists(const struct request_limits *l, const struct json *body
     }
     return check_recorded(l, body, e);
 }
+
+static int check_most(const char *field, size_t n, size_t max, const char *of, struct err *e)
+{
+    if (n <= max)
+        return 0;
+    return err_field(e, field, "%s: %zu are too many; %s may have %zu", field, n, of, max);
+}
+
+int request_limits_parts(const struct json *messages, struct err *e)
+{
+    static const struct str names[] = {STR_LIT("content"), STR_LIT("tool_calls")};
+    size_t parts = 0;
+
+    for (size_t i = 0; i < length_of(messages); i++) {
+        const struct json *at[ARRAY_LEN(names)];
+
+        json_get_each(&messages->items[i], names, ARRAY_LEN(names), at);
+        if (check_most("tool_calls", length_of(at[1]), REQUEST_CALLS_MAX, "a message", e))
+            return -1;
+        parts += length_of(at[0]);
+    }
+    return check_most("content", parts, REQUEST_PARTS_MAX, "the messages of a request", e);
+}

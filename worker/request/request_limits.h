@@ -44,4 +44,12 @@ int request_limits_memory(const struct request_limits *l, const struct arena *a,
 /* The body's lists are within the limits, or -1 and ERR_INVALID with field, count and limit. */
 int request_limits_lists(const struct request_limits *l, const struct json *body, struct err *e);
 
+/* Calls of one message, and parts of all messages' contents, that a request may have: the loop
+ * looks at each. */
+enum { REQUEST_CALLS_MAX = 16384, REQUEST_PARTS_MAX = 100000 };
+
+/* The messages that its dialect has read of a request (an array or NULL) are within these, or -1
+ * and ERR_INVALID as above. */
+int request_limits_parts(const struct json *messages, struct err *e);
+
 #endif

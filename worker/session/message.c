@@ -16,8 +16,10 @@
 
 #include "worker/session/message.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/base/mem.h"
 #include "common/codec/json.h"
 
 static const char *const NAMES[MATCHER_COUNT] = {"canonical", "strict", "loose_tool_call",
@@ -112,42 +114,45 @@ static const struct json *list_leaves(const struct json *list, const struct matc
     return copy;
 }
 
-static bool only_text_parts(const struct json *list)
+/* A part's text, absent: it has none. */
+static struct str part_text(const struct json *part)
 {
-    for (uint32_t i = 0; i < list->n; i++)
-        if (!json_is(json_get(&list->items[i], "text"), JSON_STRING))
-            return false;
-    return true;
+    return json_string(json_get(part, "text"));
 }
 
-/* The message's text: content as one string (lists joined), borrowed or in the arena. */
-static struct str message_text(const struct json *c, struct arena *a)
+/* A list of texts as one, borrowed or in the arena. Absent: some part has no text. Each part is
+ * looked at once: there may be many. */
+static struct str joined_texts(const struct json *list, struct arena *a)
 {
-    size_t n = 0;
+    struct str few[16], *parts = few;
+    size_t n = 0, at = 0;
     char *out;
 
-    if (!json_is(c, JSON_ARRAY))
-        return json_is(c, JSON_STRING) ? json_string(c) : STR("");
-    if (c->n == 1)
-        return json_string(json_get(&c->items[0], "text")).p
-                   ? json_string(json_get(&c->items[0], "text"))
-                   : STR("");
-    for (uint32_t i = 0; i < c->n; i++)
-        n += json_string(json_get(&c->items[i], "text")).len;
-    out = arena_alloc(a, n + 1);
-    n = 0;
-    for (uint32_t i = 0; i < c->n; i++) {
-        struct str part = json_string(json_get(&c->items[i], "text"));
-
-        if (part.len)
-            memcpy(out + n, part.p, part.len);
-        n += part.len;
+    if (list->n == 1)
+        return part_text(&list->items[0]);
+    if (list->n > ARRAY_LEN(few))
+        parts = mem_calloc(list->n, sizeof(*parts));
+    for (uint32_t i = 0; i < list->n && n != SIZE_MAX; i++) {
+        parts[i] = part_text(&list->items[i]);
+        n = parts[i].p ? n + parts[i].len : SIZE_MAX;
     }
-    return str_of(out, n);
+    out = n == SIZE_MAX ? NULL : arena_alloc(a, n + 1);
+    for (uint32_t i = 0; i < list->n && out; i++) {
+        memcpy(out + at, parts[i].p, parts[i].len);
+        at += parts[i].len;
+    }
+    if (parts != few)
+        free(parts);
+    return str_of(out, at);
 }
 
+/* A long one counts as text: it is looked at on the loop. */
 static bool is_blank(struct str s)
 {
+    enum { BLANK_MAX = 64 << 10 };
+
+    if (s.len > BLANK_MAX)
+        return false;
     for (size_t i = 0; i < s.len; i++)
         if (!strchr(" \t\r\n\f\v", s.p[i]) || s.p[i] == 0)
             return false;
@@ -162,6 +167,7 @@ void message_read(struct message *m, const struct json *json, const struct match
                                        STR_LIT("name"), STR_LIT("reasoning_content")};
     const struct json *at[ARRAY_LEN(names)], *content, *calls;
     bool canonical = mt->kind == MATCHER_CANONICAL;
+    struct str text;
 
     json_get_each(json, names, ARRAY_LEN(names), at);
     content = at[1];
@@ -172,10 +178,12 @@ void message_read(struct message *m, const struct json *json, const struct match
     m->reasoning = m->name = m->content = STR("");
     if (json_is(calls, JSON_ARRAY) && calls->n > 0 && mt->kind != MATCHER_ROLE_CONTENT_ONLY)
         m->calls = calls;
-    if (json_is(content, JSON_ARRAY) && (!canonical || !only_text_parts(content)))
-        m->list = content->n ? list_leaves(content, mt, a) : NULL;
+    text =
+        json_is(content, JSON_ARRAY) && canonical ? joined_texts(content, a) : json_string(content);
+    if (json_is(content, JSON_ARRAY) && content->n > 0 && !text.p)
+        m->list = list_leaves(content, mt, a);
     else
-        m->content = leaf(message_text(content, a), mt, a);
+        m->content = leaf(text, mt, a);
     if (canonical) {
         if (m->calls && is_blank(m->content))
             m->content = STR("");

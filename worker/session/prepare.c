@@ -152,13 +152,12 @@ static uint32_t rows_known(const struct plan *p, enum rows_kind kind)
 
 /* --- limits --- */
 
-/* Limit of stored messages and answers. */
-static int check_nodes(const struct session *s, const struct plan *p, struct err *e)
+/* Limit of stored messages and answers. `fresh`: messages that are not stored, or at least so
+ * many. */
+static int check_nodes(const struct session *s, const struct plan *p, uint64_t fresh, struct err *e)
 {
-    uint64_t nodes = s->forest.nodes.n + (p->walk.n - p->walk.n_matched) + 1;
-
-    if (p->look ||
-        (nodes <= s->options.max_nodes && s->forest.checkpoints.n < s->options.max_nodes))
+    if (p->look || (s->forest.nodes.n + fresh + 1 <= s->options.max_nodes &&
+                    s->forest.checkpoints.n < s->options.max_nodes))
         return 0;
     return err_set(e, ERR_MAX_NODES, "this session has reached its limit of %u stored messages",
                    s->options.max_nodes);
@@ -275,8 +274,12 @@ static int meet_truncated(const struct session *s, struct plan *p, bool *ret_bra
 /* Walk down the trie, the policy's choice of a parent, and what follows from it. */
 static int position(struct session *s, struct plan *p, struct err *e)
 {
+    uint32_t n = p->chat.messages->n;
     bool branches;
 
+    /* however far they are known */
+    if (check_nodes(s, p, n > s->forest.nodes.n ? n - s->forest.nodes.n : 0, e) != 0)
+        return -1;
     p->env = forest_env(&s->forest, &p->env_key);
     if (p->env) {
         forest_walk(&s->forest, p->env, p->chat.messages, p->arena, &p->walk);
@@ -288,7 +291,8 @@ static int position(struct session *s, struct plan *p, struct err *e)
     }
     if (p->walk.n_matched)
         p->prompt = p->walk.path[p->walk.n_matched - 1];
-    if (check_nodes(s, p, e) != 0 || plan_policy(p)->position(s, p, e) != 0)
+    if (check_nodes(s, p, p->walk.n - p->walk.n_matched, e) != 0 ||
+        plan_policy(p)->position(s, p, e) != 0)
         return -1;
     if (!p->text && leave_text(p, e) != 0)
         return -1;

@@ -49,6 +49,39 @@ TEST(request_limits, lists_are_counted)
         "chat_template_kwargs is longer than the 20 bytes that --max-metadata-bytes allows");
 }
 
+/* Two messages with so many parts or calls each. */
+static void expect_parts(const char *field, uint32_t one, uint32_t other, const char *want)
+{
+    struct arena a = {0};
+    struct buf b = {0};
+    const struct json *v = NULL;
+    struct err e = {0};
+    int rc;
+
+    buf_printf(&b, "[{\"role\":\"user\",\"%s\":[1", field);
+    for (uint32_t i = 1; i < one; i++)
+        buf_puts(&b, ",1");
+    buf_printf(&b, "]},{\"%s\":[1", field);
+    for (uint32_t i = 1; i < other; i++)
+        buf_puts(&b, ",1");
+    buf_puts(&b, "]}]");
+    (void)json_parse(&a, buf_str(&b), &v, NULL);
+    rc = request_limits_parts(v, &e);
+    cr_expect(v && rc == (*want ? -1 : 0) && str_eq_c(str_cstr(e.text), want), "%s", e.text);
+    arena_done(&a);
+    buf_done(&b);
+}
+
+TEST(request_limits, parts_and_calls_are_counted)
+{
+    expect_parts("content", 50000, 50000, "");
+    expect_parts("content", 50000, 50001,
+                 "content: 100001 are too many; the messages of a request may have 100000");
+    expect_parts("tool_calls", 16384, 16384, "");
+    expect_parts("tool_calls", 1, 16385,
+                 "tool_calls: 16385 are too many; a message may have 16384");
+}
+
 /* Reads text within a budget; returns what it took at the end. 0: what is said of it is wrong. */
 static size_t read_within(size_t max_bytes, struct str text)
 {
