@@ -111,6 +111,28 @@ def test_a_model_name_is_bounded(start):
         assert a.status == 200 and a.json()["model"] == "m" * 1024, a.text
 
 
+def test_what_a_responses_request_has_recorded_is_bounded(start):
+    """What its answer echoes is written to the journal, too."""
+    gateway = start(engine="builtin:echo", workers=1, context_length=1_000_000)
+    session = gateway.post("/sessions").json()
+    long, path = "x" * 300_000, f"/sessions/{session['session_id']}/v1/responses"
+    function = {"type": "function", "name": "f", "description": "d", "parameters": {"type": "object"}}
+    first = gateway.post(path, {"model": "m", "input": "x"}).json()["id"]
+    for field, value in [("user", long), ("truncation", long), ("include", [long]), ("include", ["x"] * 200_000),
+                         ("reasoning", {"effort": "low", "x": long}), ("text", {"verbosity": long}), ("metadata", {"x": long}),
+                         ("tool_choice", {"type": "allowed_tools", "mode": "auto", "tools": [], "x": long}),
+                         ("tools", [{"type": "web_search", "x": long}]), ("tools", [{**function, "x": long}])]:
+        a = gateway.post(path, {"model": "m", "input": "x", field: value})
+        assert a.status == 400 and a.json()["error"]["param"] == field, a.text[:300]
+        assert "max-metadata-bytes" in a.text and "262144" in a.text, a.text[:300]
+    for body in ({"input": "x", "previous_response_id": "x" * 300 + "-" + first}, {"input": [{"type": "item_reference", "id": "x" * 300 + first}]}):
+        a = gateway.post(path, {"model": "m", **body})
+        assert a.status == 400 and "256" in a.text, a.text[:300]
+    a = gateway.post(path, {"model": "m", "input": "x", "tools": [{**function, "description": long}], "instructions": long})
+    assert a.status == 200 and a.json()["tools"][0]["description"] == a.json()["instructions"] == long
+    assert gateway.get(f"{path}/{a.json()['id']}").json()["tools"] == a.json()["tools"]
+
+
 # --- all of it counts for --max-worker-memory ---
 
 def refuses(gateway):

@@ -105,6 +105,16 @@ static const struct json *past_message(void *ctx, struct str response_id)
     return l.messages;
 }
 
+/* A body within the limit has nothing in it that is not. */
+static int check_recorded(struct api_call *c, size_t body_bytes, struct err *e)
+{
+    uint64_t most = c->limits.recorded_bytes;
+
+    if (!c->dialect->recorded || !most || MAX_OF(body_bytes, c->came_bytes) <= most)
+        return 0;
+    return c->dialect->recorded(&c->arena, c->body, most, e);
+}
+
 /* Bytes to chat_request, under the request's own limits of memory and list lengths. */
 int api_call_parse(struct api_call *c, const struct body_text *body, struct err *e)
 {
@@ -124,6 +134,8 @@ int api_call_parse(struct api_call *c, const struct body_text *body, struct err 
     c->req = ARENA_NEW(&c->arena, struct chat_request);
     past.known = c->knows ? known_reading_messages(c->known) : NULL;
     rc = c->dialect->parse(&c->arena, c->body, &headers, &past, c->req, e);
+    if (rc == 0)
+        rc = check_recorded(c, body->whole.len, e);
     if (rc == 0) {
         look(&engines, look_at_engines);
         request_note_dropped(&c->arena, c->dialect, c->body, engines.takes, c->req);

@@ -72,6 +72,10 @@ struct dialect {
     void (*asked)(struct arena *a, const struct chat_request *req, const struct json *body,
                   struct str ret[2]);
 
+    /* What is recorded of a request that was parsed, and stands in no prompt, has no more than so
+     * many bytes; or -1 and ERR_INVALID with the field. NULL: nothing is. */
+    int (*recorded)(struct arena *a, const struct json *body, uint64_t max_bytes, struct err *e);
+
     /* The error body in the dialect's shape (before any byte was sent). */
     void (*error)(const struct err *e, struct str request_id, struct buf *out);
 };

@@ -8,6 +8,7 @@
 #define RG_DIALECT_RESPONSES_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "common/base/str.h"
 
@@ -17,6 +18,7 @@ struct buf;
 struct chat_request;
 struct dialect;
 struct dialect_writer;
+struct err;
 struct finished_answer;
 struct json;
 struct str;
@@ -26,6 +28,14 @@ struct str;
 
 /* R of any id that we issued. */
 struct str response_bare_id(struct str id);
+
+/* Longer ids name nothing here. -1 and ERR_INVALID with the path: the id is. */
+enum { RESPONSE_ID_MAX = 256 };
+
+int responses_check_id(const char *path, struct str id, struct err *e);
+
+/* dialect.recorded. */
+int responses_recorded(struct arena *a, const struct json *body, uint64_t max_bytes, struct err *e);
 
 /* POST /responses/compact. */
 extern const struct dialect dialect_compact;

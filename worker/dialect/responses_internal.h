@@ -57,6 +57,10 @@ struct str responses_custom_input(struct responses_writer *rw);
 void compaction_object(struct responses_writer *rw, struct json_out *o,
                        const struct call_usage *usage);
 
+/* The i-th member of a request that is recorded with its call, most of them to be echoed; NULL
+ * behind the last. */
+const char *responses_echoed(size_t i);
+
 /* The response with the items that are done; usage and e may be NULL. */
 void responses_object(struct responses_writer *rw, struct json_out *o, const char *status,
                       const struct call_usage *usage, const struct err *e);

@@ -23,6 +23,11 @@ static const char *const echoed[][2] = {
     {"include", NULL}, /* kept only: it says what the items have */
 };
 
+const char *responses_echoed(size_t i)
+{
+    return i < ARRAY_LEN(echoed) ? echoed[i][0] : NULL;
+}
+
 /* Tools are told whole, wherever in the request they were. */
 static const struct json *echo_of(struct arena *a, const struct json *body, const char *key)
 {

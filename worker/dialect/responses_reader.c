@@ -112,9 +112,12 @@ static int read_reference(struct responses_reader *r, const struct json *item)
     struct str id = json_string(json_get(item, "id"));
     const struct json *m = NULL;
     struct json call;
+    char path[FIELD_PATH_MAX];
 
     if (!id.len)
         return bad_item(r, "id", "a string");
+    if (responses_check_id(path_at(path, "input[%u].id", r->at), id, r->e))
+        return -1;
     if (r->past && r->past->message)
         m = r->past->message(r->past->ctx, response_bare_id(id));
     if (!m)
@@ -473,6 +476,8 @@ static int read_previous(struct responses_reader *r, const struct json *body)
         return -1;
     if (!id.p)
         return 0;
+    if (responses_check_id("previous_response_id", id, r->e))
+        return -1;
     past = past_messages(r, id, &r->asked);
     if (!past)
         return err_field(r->e, "previous_response_id",
@@ -666,6 +671,7 @@ const struct dialect dialect_compact = {.name = "responses",
                                         .parse = compact_parse,
                                         .writer = compact_writer_new,
                                         .asked = compact_asked,
+                                        .recorded = responses_recorded,
                                         .error = openai_write_error};
 
 const struct dialect dialect_responses = {.name = "responses",
@@ -676,4 +682,5 @@ const struct dialect dialect_responses = {.name = "responses",
                                           .parse = responses_parse,
                                           .writer = responses_writer_new,
                                           .asked = responses_asked,
+                                          .recorded = responses_recorded,
                                           .error = openai_write_error};

@@ -196,3 +196,40 @@ int responses_read_tools(struct arena *a, const struct json *body, struct chat_r
         req->callable = json_keep(a, *all);
     return 0;
 }
+
+/* Bytes of the lists that were read, and of what the model is told of them. */
+static size_t untold(const struct tools_reader *l, size_t bytes)
+{
+    size_t told = json_text_bytes(&l->list.all, SIZE_MAX);
+
+    return bytes > told ? bytes - told : 0;
+}
+
+/* Lists of leading tools are told as one, later ones each where it stands. */
+size_t responses_tools_untold(const struct arena *a, const struct json *body)
+{
+    const struct json *input = json_get(body, "input"), *list = json_get(body, "tools");
+    uint32_t n_leading = responses_leading_tools(body);
+    struct arena tmp = {.sum = a->sum, .max_bytes = a->max_bytes};
+    struct err e = {0};
+    struct response_tools given;
+    struct tools_reader l = {.given = &given, .list = tool_list_in(&tmp), .e = &e};
+    size_t bytes = json_text_bytes(list, SIZE_MAX), n = 0;
+
+    response_tools_read(&given, &tmp, body);
+    (void)read_list(&l, list, "tools");
+    for (uint32_t i = 0; json_at(input, i); i++) {
+        if (!brings_tools(json_at(input, i)))
+            continue;
+        if (i >= n_leading) {
+            n += untold(&l, bytes);
+            l.list = tool_list_in(&tmp);
+            bytes = 0;
+        }
+        bytes += json_text_bytes(json_get(json_at(input, i), "tools"), SIZE_MAX);
+        (void)read_item(&l, json_at(input, i), i);
+    }
+    n += untold(&l, bytes);
+    arena_done(&tmp);
+    return n;
+}

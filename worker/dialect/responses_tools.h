@@ -37,6 +37,9 @@ const struct json *responses_tool(const struct response_tools *tools, struct str
 
 /* All tools that a request brings, as it sent them; NULL: none. */
 const struct json *responses_tools_of(struct arena *a, const struct json *body);
+/* About how many bytes of them no prompt has: members that the model is not told, tools of other
+ * kinds, further ones of the same name. The tools have been read. */
+size_t responses_tools_untold(const struct arena *a, const struct json *body);
 /* How many items in front of the input only bring tools. */
 uint32_t responses_leading_tools(const struct json *body);
 /* Into chat.tools and callable. */

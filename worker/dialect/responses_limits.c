@@ -1,0 +1,61 @@
+/* What a call records of a Responses request, and its answer echoes, beside the conversation. What
+ * stands in the prompt is bounded by the context; nothing else would stop the rest. */
+#include "common/codec/json.h"
+#include "worker/dialect/responses_internal.h"
+#include "worker/request/chat_request.h"
+
+int responses_check_id(const char *path, struct str id, struct err *e)
+{
+    if (id.len <= RESPONSE_ID_MAX)
+        return 0;
+    return err_field(e, path, "%s has %zu bytes, but an id may have %d at most", path, id.len,
+                     RESPONSE_ID_MAX);
+}
+
+/* All of text but the schema, which becomes a grammar and has a limit of its own. */
+static size_t text_bytes(const struct json *text)
+{
+    const struct json *format = json_get(text, "format");
+    size_t n = json_text_bytes(text, SIZE_MAX);
+
+    if (str_eq_c(json_string(json_get(format, "type")), "json_schema"))
+        n -= json_text_bytes(json_get(format, "schema"), SIZE_MAX);
+    return n;
+}
+
+/* Tools are counted apart, and instructions are in the prompt. */
+static size_t member_bytes(const struct json *body, const char *name)
+{
+    if (strcmp(name, "tools") == 0 || strcmp(name, "instructions") == 0)
+        return 0;
+    if (strcmp(name, "text") == 0)
+        return text_bytes(json_get(body, name));
+    return json_text_bytes(json_get(body, name), SIZE_MAX);
+}
+
+static int too_long(const char *name, size_t bytes, uint64_t max_bytes, struct err *e)
+{
+    return err_field(e, name,
+                     "%s: %zu bytes are recorded with the call and in no prompt; with the others "
+                     "of this kind --max-metadata-bytes allows %llu",
+                     name, bytes, (unsigned long long)max_bytes);
+}
+
+/* Which of the tools are told is looked at only when all of them would be too long. */
+int responses_recorded(struct arena *a, const struct json *body, uint64_t max_bytes, struct err *e)
+{
+    size_t sum = json_text_bytes(json_get(body, "model"), SIZE_MAX), n;
+
+    if (sum > max_bytes)
+        return too_long("model", sum, max_bytes, e);
+    for (size_t i = 0; responses_echoed(i); i++) {
+        n = member_bytes(body, responses_echoed(i));
+        sum += n;
+        if (sum > max_bytes)
+            return too_long(responses_echoed(i), n, max_bytes, e);
+    }
+    if (sum + json_text_bytes(responses_tools_of(a, body), SIZE_MAX) <= max_bytes)
+        return 0;
+    n = responses_tools_untold(a, body);
+    return sum + n > max_bytes ? too_long("tools", n, max_bytes, e) : 0;
+}
