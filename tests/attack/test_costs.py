@@ -69,3 +69,36 @@ def test_many_stop_strings_are_a_helpers_work(start):
         a = gateway.chat(session, "hello", stop=stops)
         assert a.status == 200 and a.json()["choices"][0]["message"]["content"] == "hello", a.text
     assert helped(gateway) == before + 1
+
+
+def test_what_an_answer_echoes_is_made_ready_by_a_helper(start):
+    """All of the tools, which the record of an answer tells, too, whatever becomes of the request."""
+    tools = [{"type": "function", "name": f"t{i}", "description": "d" * 3800, "parameters": {"type": "object"}} for i in range(4000)]
+    seen = []
+    for _ in range(3):
+        gateway = start(engine="builtin:echo", workers=1, context_length=4096)
+        a = gateway.post(f"/sessions/{new(gateway)['session_id']}/v1/responses", {"model": "m", "input": "x", "tools": tools})
+        assert a.status == 400 and a.json()["error"]["code"] == "context_length_exceeded", a.text[:300]
+        seen.append(gateway.metrics()['rollgate_loop_hold_cpu_max_seconds{process="worker-0"}'])
+        if seen[-1] < 0.010:
+            break
+    assert min(seen) < 0.010, seen
+
+
+def test_a_long_echo_is_written_by_a_helper(start):
+    """The response object tells its request's instructions; a chat's answer does not."""
+    gateway = start(engine="builtin:echo", workers=1, context_length=100_000_000)
+    path, long = f"/sessions/{new(gateway)['session_id']}/v1", "word " * 400_000
+
+    def cost(url, body):
+        before = helped(gateway)
+        a = gateway.post(f"{path}/{url}", {"model": "m", "max_tokens": 2, **body}, headers={"Idempotency-Key": url})
+        assert a.status == 200, a.text[:300]
+        return helped(gateway) - before, a
+
+    bodies = (("chat/completions", {"messages": [{"role": "system", "content": long}, {"role": "user", "content": "x"}]}),
+              ("responses", {"instructions": long, "input": [{"role": "user", "content": "y"}]}))
+    first, again = ([cost(*b) for b in bodies] for _ in range(2))
+    assert first[1][0] == first[0][0] + 1
+    assert [n for n, _ in again] == [1, 2], "read, and of Responses written"
+    assert again[1][1].headers["Rollgate-Replayed"] == "1" and again[1][1].json() == first[1][1].json()

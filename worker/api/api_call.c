@@ -60,6 +60,7 @@ struct call_input api_call_input(struct api_call *c)
         .work_hash = c->reading.body_hash,
         .scope = scope,
         .dialect = c->dialect->name,
+        .asked = {c->asked[0], c->asked[1]},
     };
 
     if (c->service->calls.tracer) {
@@ -67,8 +68,6 @@ struct call_input api_call_input(struct api_call *c)
         in.tracestate = arena_str(a, exchange_header(c->x, "tracestate"));
     }
     *scope = (struct log_scope){in.session_id, arena_str(a, str_cstr(c->request_id))};
-    if (c->dialect->asked)
-        c->dialect->asked(a, c->req, c->body, in.asked);
     return in;
 }
 

@@ -32,8 +32,9 @@ struct past_look {
     struct api_call *call;
     struct arena *arena;
     struct str response_id;
-    const struct json *messages, *asked; /* found, or NULL; messages: or the one message */
-    member_taken_fn takes;               /* what the engines obey by themselves */
+    const struct json *messages; /* found, or NULL; or the one message */
+    struct str asked;            /* likewise; of the session that the call holds, or in the arena */
+    member_taken_fn takes;       /* what the engines obey by themselves */
 };
 
 /* The conversation up to a stored response; runs on the loop. */
@@ -46,8 +47,9 @@ static void look_back(void *ctx)
 
     if (!s || !session_find_response(s, l->response_id, &past))
         return;
-    if (past.asked.p && json_parse(l->arena, past.asked, &l->asked, NULL) != 0)
-        l->asked = NULL;
+    l->asked = past.asked;
+    if (s != l->call->held && past.asked.p) /* it may be gone when a helper reads it */
+        l->asked = arena_str(l->arena, past.asked);
     l->messages = session_messages(s, l->arena, l->response_id);
 }
 
@@ -82,7 +84,8 @@ static const struct json *past_response(void *ctx, struct arena *a, struct str r
     struct past_look l = {.call = c, .arena = a, .response_id = response_id};
 
     look(&l, look_back);
-    *ret_asked = l.asked;
+    if (!l.asked.p || json_parse(a, l.asked, ret_asked, NULL) != 0)
+        *ret_asked = NULL;
     return l.messages;
 }
 

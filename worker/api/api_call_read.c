@@ -5,6 +5,7 @@
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/api/known_bodies.h"
+#include "worker/dialect/dialect.h"
 #include "worker/dialect/regroup.h"
 #include "worker/dialect/responses.h"
 #include "worker/request/chat.h"
@@ -18,6 +19,16 @@ static int check_parts(const struct api_call *c, const struct body_text *body, s
     if ((c->knows ? body->tail.len : body->whole.len) < PARTS_LEAST)
         return 0;
     return request_limits_parts(c->req->chat->messages, e);
+}
+
+/* What the answer echoes, while a helper has the body. It is no part of what reading may take. */
+static void note_asked(struct api_call *c)
+{
+    size_t used = c->arena.used_bytes;
+
+    if (c->dialect->asked)
+        c->dialect->asked(&c->arena, c->req, c->body, c->asked);
+    c->arena.used_bytes = used;
 }
 
 /* In a helper, when the body is long: see work.h. The call's arena is this function's meanwhile. */
@@ -43,6 +54,7 @@ int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
     }
     if (c->dialect == &dialect_compact)
         c->hash[0] = ~c->hash[0]; /* no repetition of what /responses was asked */
+    note_asked(c);
     c->regroups = regroup_wanted(c->req->chat->messages);
     return 0;
 }

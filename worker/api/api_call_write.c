@@ -47,6 +47,8 @@ static bool is_short(const struct api_call *c, size_t tokens, size_t text_bytes)
 {
     size_t each = c->req->logprobs ? 1 + (size_t)c->req->top_logprobs : 0;
 
+    for (size_t i = 0; i < ARRAY_LEN(c->asked); i++)
+        text_bytes += c->asked[i].len; /* is told once more */
     return tokens * each <= LOGPROBS_MAX && text_bytes <= TEXT_MAX;
 }
 
