@@ -90,9 +90,10 @@ def test_a_long_echo_is_written_by_a_helper(start):
     gateway = start(engine="builtin:echo", workers=1, context_length=100_000_000)
     path, long = f"/sessions/{new(gateway)['session_id']}/v1", "word " * 400_000
 
-    def cost(url, body):
+    def cost(url, body=None):
         before = helped(gateway)
-        a = gateway.post(f"{path}/{url}", {"model": "m", "max_tokens": 2, **body}, headers={"Idempotency-Key": url})
+        a = (gateway.post(f"{path}/{url}", {"model": "m", "max_tokens": 2, **body}, headers={"Idempotency-Key": url}) if body else
+             gateway.get(f"{path}/{url}"))
         assert a.status == 200, a.text[:300]
         return helped(gateway) - before, a
 
@@ -102,3 +103,8 @@ def test_a_long_echo_is_written_by_a_helper(start):
     assert first[1][0] == first[0][0] + 1
     assert [n for n, _ in again] == [1, 2], "read, and of Responses written"
     assert again[1][1].headers["Rollgate-Replayed"] == "1" and again[1][1].json() == first[1][1].json()
+    said = first[1][1].json()
+    n, a = cost(f"responses/{said['id']}")
+    assert (n, a.json()) == (1, said), "the stored one likewise"
+    n, a = cost(f"responses/{cost('responses', {'input': 'short'})[1].json()['id']}")
+    assert n == 0 and a.json()["output"][0]["content"][0]["text"], "a short one is written at once"

@@ -1,8 +1,15 @@
-/* GET /v1/responses/{id}: an answer as the session has it, with what its request asked. */
+/* GET /v1/responses/{id}: an answer as the session has it, with what its request asked. A long one
+ * is written by a helper, which has the session's texts meanwhile: they never change, and the
+ * session is pinned. */
+#include <stdlib.h>
+
 #include "common/base/attrs.h"
+#include "common/base/cancel.h"
+#include "common/base/mem.h"
 #include "common/codec/json_build.h"
 #include "worker/api/dispatch.h"
 #include "worker/call/told.h"
+#include "worker/call/work.h"
 #include "worker/dialect/responses.h"
 #include "worker/dialect/writers.h"
 #include "worker/model/model.h"
@@ -11,10 +18,21 @@
 #include "worker/service/service.h"
 #include "worker/session/session.h"
 
+/* A response, and what it is written of. */
+struct stored_answer {
+    struct long_work work;
+    struct service_request request; /* strings are the exchange's */
+    struct session *session;        /* pinned while a helper writes */
+    struct str id;                  /* bare */
+    struct session_past_response past;
+    struct told told;
+    struct buf body;
+};
+
 /* The response in this session; the error tells an ended session from an unknown id. */
-static int find(struct service_request *r, struct str id, struct session_past_response *ret,
-                struct err *e)
+static int find(struct stored_answer *v, struct err *e)
 {
+    const struct service_request *r = &v->request;
     bool ended = false;
     struct session *s = NULL;
 
@@ -22,8 +40,10 @@ static int find(struct service_request *r, struct str id, struct session_past_re
         s = session_find(r->service->calls.store, r->id, &ended);
     if (ended)
         return err_set(e, ERR_SESSION_ENDED, "the session has ended");
-    if (!s || !session_find_response(s, id, ret) || !ret->message)
+    if (!s || !session_find_response(s, v->id, &v->past) || !v->past.message)
         return err_set(e, ERR_NOT_FOUND, "no such response in this session");
+    v->session = s;
+    (void)told_read(v->past.told, &v->told);
     return 0;
 }
 
@@ -45,45 +65,102 @@ static const struct json *asked_of(struct arena *a, struct str shared, struct st
 }
 
 /* The answer as the dialect's writer made it the first time, from what the commit kept (told.h). */
-static void write(struct arena *a, const struct service_request *r, struct str id,
-                  const struct session_past_response *past, struct buf *out)
+static void write(struct stored_answer *v)
 {
-    const struct json *asked;
-    struct told told;
-    struct answer_head head = {.session_id = r->id, .response_id = id};
+    const struct session_past_response *past = &v->past;
+    const struct service *service = v->request.service;
+    struct arena a = {.sum = &v->request.service->calls.request_bytes};
+    struct answer_head head = {.session_id = v->request.id,
+                               .response_id = v->id,
+                               .created_s = v->told.created_s,
+                               .usage = {.prompt_tokens = past->prompt_tokens,
+                                         .cached_tokens = v->told.cached_tokens,
+                                         .completion_tokens = past->completion_tokens,
+                                         .reasoning_tokens = v->told.reasoning_tokens}};
     struct finished_answer answer = {.finish_reason = past->finish_reason,
                                      .message = past->message};
-    struct str model = str_cstr(model_info(r->service->calls.model)->name);
+    struct str model = str_cstr(model_info(service->calls.model)->name);
+    const struct json *asked = asked_of(&a, past->asked, v->told.asked);
 
-    (void)told_read(past->told, &told);
-    head.created_s = told.created_s;
-    head.usage = (struct call_usage){
-        .prompt_tokens = past->prompt_tokens,
-        .cached_tokens = told.cached_tokens,
-        .completion_tokens = past->completion_tokens,
-        .reasoning_tokens = told.reasoning_tokens,
-    };
-    asked = asked_of(a, past->asked, told.asked);
     if (json_string(json_get(asked, "model")).len)
         model = json_string(json_get(asked, "model"));
-    responses_write_stored(a, &head, &answer, asked, model, out);
+    responses_write_stored(&a, &head, &answer, asked, model, &v->body);
+    arena_done(&a);
+}
+
+static int write_run(struct long_work *w, struct work_tools *tools, struct err *e)
+{
+    if (work_note(tools, w->body_hash, e))
+        return -1;
+    write(CONTAINER_OF(w, struct stored_answer, work));
+    return cancel_wanted() ? cancel_fail(e) : 0;
+}
+
+static void let_go(struct stored_answer *v)
+{
+    session_unpin(v->request.service->calls.store, v->session);
+    buf_done(&v->body);
+    free(v);
+}
+
+static void on_written(struct long_work *w, const struct err *e)
+{
+    struct stored_answer *v = CONTAINER_OF(w, struct stored_answer, work);
+
+    if (e)
+        respond_error(&v->request, &dialect_responses, e);
+    else
+        respond_json_buf(&v->request, &v->body);
+    if (!w->stuck) /* else the helper may still read all of it */
+        let_go(v);
+}
+
+/* The client left, and the helper has let go. */
+static void on_dropped(struct long_work *w)
+{
+    let_go(CONTAINER_OF(w, struct stored_answer, work));
+}
+
+static void write_beside(const struct stored_answer *found)
+{
+    struct stored_answer *v = mem_zalloc(sizeof(*v));
+    struct call_env *env = &found->request.service->calls;
+    enum work_state state;
+    struct err e = {0};
+
+    *v = *found;
+    session_pin(v->session);
+    v->work = (struct long_work){.run = write_run,
+                                 .done = on_written,
+                                 .drop = on_dropped,
+                                 .exchange = v->request.x,
+                                 .body_hash = work_hash(env, v->id, NULL)};
+    state = work_begin(env, &v->work, v->request.id, false, &e);
+    if (state != WORK_HELPED)
+        on_written(&v->work, state == WORK_FAILED ? &e : NULL);
+}
+
+/* What is parsed and written is JSON as that of a body. */
+static bool is_short(const struct stored_answer *v)
+{
+    size_t bytes = v->past.asked.len + v->told.asked.len;
+
+    return bytes + json_text_bytes(v->past.message, WORK_JSON_MAX) <= WORK_JSON_MAX;
 }
 
 /* The session's content is in memory: dispatch has seen to that. */
 void stored_get(struct service_request *r, struct str id)
 {
-    struct arena a = {0};
-    struct buf body = {0};
+    struct stored_answer v = {.request = *r, .id = response_bare_id(id)};
     struct err e = {0};
-    struct session_past_response past = {0};
-    struct str bare = response_bare_id(id);
 
-    if (find(r, bare, &past, &e)) {
+    if (find(&v, &e)) {
         respond_error(r, &dialect_responses, &e);
+    } else if (is_short(&v)) {
+        write(&v);
+        respond_json(r, &v.body);
+        buf_done(&v.body);
     } else {
-        write(&a, r, bare, &past, &body);
-        respond_json(r, &body);
+        write_beside(&v);
     }
-    buf_done(&body);
-    arena_done(&a);
 }

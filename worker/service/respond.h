@@ -13,6 +13,8 @@ struct service;
 struct service_request;
 
 void respond_json(struct service_request *r, const struct buf *body);
+/* The same; takes what `body` holds, which is empty then. */
+void respond_json_buf(struct service_request *r, struct buf *body);
 void respond_empty(struct service_request *r, int status);
 
 /* dialect NULL: OpenAI's shape. */
