@@ -9,7 +9,8 @@
  *
  * One job of a lane runs at a time, in order; among lanes the one that has used least time goes
  * first, and a newcomer starts at the floor, so it neither jumps the queue nor waits behind
- * history. A job beyond its limit is asked to cancel; beyond twice its limit its thread is given
+ * history. The last thread takes no long job, and a lane whose first job is one is passed over
+ * there. A job beyond its limit is asked to cancel; beyond twice its limit its thread is given
  * up, another one takes its place, and the job's memory is never freed. A job may have the loop
  * do something for it (helpers_ask) and waits meanwhile. */
 
@@ -99,6 +100,8 @@ struct helpers {
     uint64_t floor_us;        /* used time of the lane that was served last */
     struct thread *threads;
     unsigned n_ended;
+    unsigned n_serving;    /* threads that are not lost */
+    unsigned n_long;       /* long jobs in them */
     struct list_head done; /* jobs that have ended */
 };
 
@@ -196,20 +199,33 @@ static void job_finish(struct helpers *h, struct helper_job *j)
     list_append(&h->done, &j->told);
 }
 
-/* The first job of the lane that has used least, of those without a job in a thread. */
+/* The lane's first job, if it may have a thread now; or NULL. */
+static struct helper_job *next_job(const struct helper_lane *l, bool long_too)
+{
+    struct helper_job *j = LIST_FIRST_OF(&l->jobs, struct helper_job, item);
+
+    return !l->running && j && (long_too || !j->is_long) ? j : NULL;
+}
+
+/* Of the lane that has used least, of those that have a job for a thread. */
 static struct helper_job *job_take(struct helpers *h)
 {
+    bool long_too = h->n_long + 1 < MAX_OF(h->n_serving, 2u);
     struct helper_lane *best = NULL, *l;
+    struct helper_job *ret = NULL, *j;
 
     LIST_EACH(&h->waiting, l, struct helper_lane, item) {
-        if (!l->running && (!best || l->used_us < best->used_us))
+        j = !best || l->used_us < best->used_us ? next_job(l, long_too) : NULL;
+        if (j) {
             best = l;
+            ret = j;
+        }
     }
     if (!best)
         return NULL;
     h->floor_us = MAX_OF(h->floor_us, best->used_us);
     best->running = true;
-    return LIST_FIRST_OF(&best->jobs, struct helper_job, item);
+    return ret;
 }
 
 /* --- in a thread --- */
@@ -223,6 +239,7 @@ static bool run_job(struct thread *t, struct helper_job *j, void **tool)
 
     job_unqueue(j);
     t->job = j;
+    h->n_long += j->is_long;
     j->began_us = clock_us();
     atomic_store_explicit(&j->step_us, j->began_us, memory_order_relaxed);
     unlock(h);
@@ -237,6 +254,7 @@ static bool run_job(struct thread *t, struct helper_job *j, void **tool)
     if (t->lost)
         return false;
     t->job = NULL;
+    h->n_long -= j->is_long;
     j->ended_us = clock_us();
     j->lane->used_us += j->ended_us - j->began_us;
     j->lane->running = false;
@@ -324,6 +342,7 @@ static int thread_start(struct helpers *h)
     }
     t->next = h->threads;
     h->threads = t;
+    h->n_serving++;
     return 0;
 }
 
@@ -465,6 +484,8 @@ static void thread_lose(struct helpers *h, struct thread *t)
 
     t->lost = true;
     h->n_lost++;
+    h->n_serving--;
+    h->n_long -= j->is_long;
     j->stuck = true;
     j->ended_us = clock_us();
     j->lane->used_us += j->ended_us - j->began_us;

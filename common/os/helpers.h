@@ -2,7 +2,9 @@
  * struct helpers: threads beside a loop, for pure work that would hold the loop too long. A job
  * runs in one of them and its end is told on the loop. Jobs have a key (a session): those of one
  * key run one after the other in the order of their pushing, and keys share the threads by the time
- * their jobs take, so that one with long or many jobs delays the others by its share only.
+ * their jobs take, so that one with long or many jobs delays the others by its share only. Nothing
+ * interrupts a job, so those that their owners call long never take the last thread: a short one
+ * finds it free, or with a short one.
  *
  * `run` may touch what its job owns and what nobody changes while it runs; nothing else of the
  * process, no log. Long work asks cancel_wanted() (common/base/cancel.h) now and then, and returns
@@ -41,10 +43,11 @@ typedef void (*helper_run_fn)(struct helper_job *j, void *tool);
  * stuck. */
 typedef void (*helper_done_fn)(struct helper_job *j, enum helper_end end);
 
-/* Embedded in its owner by value. The owner sets run and done; the rest is the pool's. */
+/* Embedded in its owner by value. The owner sets run, done and is_long; the rest is the pool's. */
 struct helper_job {
     helper_run_fn run;
     helper_done_fn done;
+    bool is_long;                           /* it waits until another thread is left for others */
     uint64_t pushed_us, began_us, ended_us; /* on clock_us; began 0: it has not run */
     _Atomic uint64_t step_us;               /* since when its limit counts */
     struct helper_lane *lane;
@@ -56,7 +59,7 @@ struct helper_job {
 };
 
 struct helpers_options {
-    unsigned threads;  /* 1.. */
+    unsigned threads;  /* 1..; of one alone nothing is kept for short jobs */
     uint64_t limit_ms; /* for one job, or one step of it (helpers_step); it is cancelled then, and
                           stuck when it goes on as long again; 0: none */
     void *(*tool_new)(void *ctx); /* what each thread works with, made in it; or NULL */

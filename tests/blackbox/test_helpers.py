@@ -87,6 +87,23 @@ def test_calls_of_one_session_keep_their_order(faulty):
     assert int(first[1]) > len(LONG)
 
 
+def test_long_work_leaves_a_helper_to_short(faulty):
+    gateway, inject = faulty(helpers=2)
+    sessions, answers = [new(gateway) for _ in range(5)], []
+    inject("stick", "1")
+    threads = [threading.Thread(target=lambda s=s: answers.append(gateway.chat(s, LONG * 3))) for s in sessions[:4]]
+    for t in threads:
+        t.start()
+    for s in sessions[:4]:
+        wait_until(lambda s=s: inflight(gateway, s) == 1, 10, "more long prompts than helpers are to be rendered")
+    a = gateway.chat(sessions[4], "short", unknown=LONG * 6)     # read by a helper
+    assert a.status == 200 and not answers
+    inject("stick", None)
+    for t in threads:
+        t.join()
+    assert [a.status for a in answers] == 4 * [200]
+
+
 def test_a_client_that_leaves_ends_the_work(faulty):
     gateway, inject = faulty(rejoin_window="60s")
     s = new(gateway)

@@ -242,6 +242,7 @@ void call_read(struct service_request *r, const struct dialect *d, call_ready_fn
     c->reading.done = on_helped;
     c->reading.drop = on_dropped;
     c->reading.exchange = c->x;
+    c->reading.is_long = exchange_closed_body(c->x).len > WORK_JSON_LONG;
     if (exchange_closed_body(r->x).len > WORK_JSON_MAX &&
         residency_room(r->service->calls.residency, c->held, exchange_closed_body(r->x).len, &e)) {
         on_read(c, &e); /* reading it would take more than it is long */

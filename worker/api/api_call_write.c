@@ -43,28 +43,47 @@ enum { LOGPROBS_MAX = 1 << 10 };
 enum { LOGPROBS_MAX = 0 };
 #endif
 
-static bool is_short(const struct api_call *c, size_t tokens, size_t text_bytes)
+/* A helper takes several milliseconds for more (long_work.is_long). */
+enum { TEXT_LONG = 8 << 20, LOGPROBS_LONG = 8 << 10 };
+
+/* What there is to write. */
+struct written_size {
+    size_t text_bytes; /* counted to TEXT_LONG and one more */
+    size_t logprobs;
+};
+
+static struct written_size size_of(const struct api_call *c, size_t tokens, size_t text_bytes)
 {
     size_t each = c->req->logprobs ? 1 + (size_t)c->req->top_logprobs : 0;
 
     for (size_t i = 0; i < ARRAY_LEN(c->asked); i++)
         text_bytes += c->asked[i].len; /* is told once more */
-    return tokens * each <= LOGPROBS_MAX && text_bytes <= TEXT_MAX;
+    return (struct written_size){text_bytes, tokens * each};
+}
+
+static bool is_short(struct written_size s)
+{
+    return s.logprobs <= LOGPROBS_MAX && s.text_bytes <= TEXT_MAX;
+}
+
+static bool is_long(struct written_size s)
+{
+    return s.logprobs > LOGPROBS_LONG || s.text_bytes > TEXT_LONG;
 }
 
 /* The end of a stream has little in it, but for Responses, which tells all of it once more. */
-static bool answers_are_short(const struct api_call *c, const struct finished_answer *answers,
-                              size_t n)
+static struct written_size size_of_answers(const struct api_call *c,
+                                           const struct finished_answer *answers, size_t n)
 {
     size_t tokens = 0, bytes = 0;
 
     if (c->req->stream && !c->dialect->ends_whole)
-        return true;
-    for (size_t i = 0; i < n && bytes <= TEXT_MAX; i++) {
+        return (struct written_size){0};
+    for (size_t i = 0; i < n && bytes <= TEXT_LONG; i++) {
         tokens += answers[i].n_logprobs;
-        bytes += json_text_bytes(answers[i].message, TEXT_MAX + 1 - bytes);
+        bytes += json_text_bytes(answers[i].message, TEXT_LONG + 1 - bytes);
     }
-    return is_short(c, tokens, bytes);
+    return size_of(c, tokens, bytes);
 }
 
 /* Maybe in a helper. */
@@ -185,13 +204,14 @@ static struct api_writing *writing_new(struct api_call *c)
     return w;
 }
 
-static void begin(struct api_writing *w, bool short_one)
+static void begin(struct api_writing *w, struct written_size size)
 {
     struct api_call *c = w->call;
     struct err e = {0};
-    enum work_state state =
-        work_begin(&c->service->calls, &w->work, str_cstr(c->id), short_one, &e);
+    enum work_state state;
 
+    w->work.is_long = is_long(size);
+    state = work_begin(&c->service->calls, &w->work, str_cstr(c->id), is_short(size), &e);
     if (state != WORK_HELPED)
         on_written(&w->work, state == WORK_FAILED ? &e : NULL);
 }
@@ -199,9 +219,10 @@ static void begin(struct api_writing *w, bool short_one)
 void api_call_write(struct api_call *c, const struct finished_answer *answers, size_t n,
                     const struct call_usage *usage)
 {
+    struct written_size size = size_of_answers(c, answers, n);
     struct api_writing *w;
 
-    if (answers_are_short(c, answers, n)) {
+    if (is_short(size)) {
         c->writer->sink->finish(c->writer, answers, n, usage);
         api_call_end(c);
         return;
@@ -213,7 +234,7 @@ void api_call_write(struct api_call *c, const struct finished_answer *answers, s
     w->told_by = c->listener.told_by;
     if (w->told_by)
         model_call_hold(w->told_by);
-    begin(w, false);
+    begin(w, size);
 }
 
 /* A part of a batch has no writer: its answers are kept until the others are there. */
@@ -243,7 +264,7 @@ bool api_call_replay(struct api_call *c, struct session *s, uint64_t number)
         w->replay = r;
         w->session = s;
         session_pin(s);
-        begin(w, is_short(c, replay_tokens(r), replay_text_bytes(r, TEXT_MAX + 1)));
+        begin(w, size_of(c, replay_tokens(r), replay_text_bytes(r, TEXT_LONG + 1)));
     }
     return true;
 }

@@ -83,6 +83,7 @@ void check_inputs(struct service_request *r, const struct api_route *route, inpu
     v->work.done = on_checked;
     v->work.drop = on_dropped;
     v->work.exchange = r->x;
+    v->work.is_long = exchange_body(r->x).len > WORK_JSON_LONG;
     v->work.body_hash = work_hash(env, exchange_body(r->x), NULL);
     state = work_begin(env, &v->work, str_cstr(v->request.request_id), false, &e);
     if (state != WORK_HELPED)

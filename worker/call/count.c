@@ -102,8 +102,9 @@ static int begin(struct token_count *c, struct err *e)
     if (!prepare_is_text(req)) {
         if (session_prepare_begin(s, &c->arena, &c->input, &c->plan, e))
             return -1;
-        bytes = session_prompt_bytes(c->plan, WORK_TEXT_MAX + 1);
+        bytes = session_prompt_bytes(c->plan, WORK_TEXT_LONG + 1);
     }
+    c->work.is_long = bytes > WORK_TEXT_LONG;
     state = work_begin(env, &c->work, c->in.session_id, bytes <= WORK_TEXT_MAX, e);
     return state == WORK_HELPED ? 1 : state == WORK_DONE ? 0 : -1;
 }

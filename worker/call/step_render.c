@@ -106,19 +106,20 @@ static bool has_images(const struct model_call *t)
 }
 
 /* Short work is done on the spot; "short" goes by bytes, as nothing else is known yet. Images make
- * it long. */
+ * a helper's. */
 enum step_result step_render(struct model_call *t)
 {
     struct long_work *w = &t->work->work;
     size_t bytes = prepare_is_text(t->in.req) ? t->in.req->prompt.len
-                                              : session_prompt_bytes(t->plan, WORK_TEXT_MAX + 1);
+                                              : session_prompt_bytes(t->plan, WORK_TEXT_LONG + 1);
 
     w->run = render;
     w->done = on_rendered;
     w->body_hash = t->in.work_hash;
-    switch (work_begin(
-        t->env, w, t->in.session_id,
-        !has_images(t) && bytes + constraint_bytes(t) + stop_bytes(t) <= WORK_TEXT_MAX, &t->err)) {
+    bytes += constraint_bytes(t) + stop_bytes(t);
+    w->is_long = bytes > WORK_TEXT_LONG || (has_images(t) && t->in.body_bytes > WORK_JSON_LONG);
+    switch (work_begin(t->env, w, t->in.session_id, !has_images(t) && bytes <= WORK_TEXT_MAX,
+                       &t->err)) {
     case WORK_DONE:
         return STEP_NEXT;
     case WORK_HELPED:

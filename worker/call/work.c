@@ -235,6 +235,7 @@ static void push(struct long_work *w, struct helpers **pool, struct str session_
     w->job->work = w;
     w->job->job.run = on_run;
     w->job->job.done = on_done;
+    w->job->job.is_long = w->is_long;
     w->pool = pool;
     w->helped = true;
     w->dropped = false;
@@ -304,17 +305,19 @@ void call_memory_held(struct call_env *env, uint64_t request_bytes)
         env->trim = mem_zalloc(sizeof(*env->trim));
     env->trim->run = run_trim;
     env->trim->done = on_trimmed;
+    env->trim->is_long = true;
     helpers_push(env->helpers, env->trim, TRIM);
 }
 
 /* --- life --- */
 
-/* Without threads all work is done on the loop. */
+/* Without threads all work is done on the loop. Long work gets as many as were asked for; the one
+ * beside them is for short work. */
 int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
                        void (*on_lost)(void *env, unsigned n), struct err *e)
 {
     struct helpers_options o = {
-        .threads = threads,
+        .threads = threads + 1,
         .limit_ms = limit_ms,
         .tool_new = tools_new,
         .tool_free = tools_free,

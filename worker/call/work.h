@@ -67,7 +67,9 @@ struct long_work {
     work_lost_fn lost;         /* or NULL */
     struct exchange *exchange; /* whose body run reads; or NULL */
     uint64_t body_hash;        /* of the request, for the log when it is stuck; 0: not known */
-    bool helped;               /* a helper has it, or had it: done was or will be called */
+    bool is_long; /* by its bytes, it takes a helper several milliseconds: it leaves one
+                     to others */
+    bool helped;  /* a helper has it, or had it: done was or will be called */
     bool stuck;
 
     struct work_job *job; /* own, while a helper has it */
@@ -85,6 +87,9 @@ enum work_state { WORK_DONE, WORK_FAILED, WORK_HELPED };
  * about a millisecond of either. Of JSON that may be known the loop compares so many, in a tenth of
  * that. */
 enum { WORK_TEXT_MAX = 24 << 10, WORK_JSON_MAX = 192 << 10, WORK_KNOWN_MAX = 1 << 20 };
+
+/* Of more of either, work is long (is_long). */
+enum { WORK_TEXT_LONG = 4 * WORK_TEXT_MAX, WORK_JSON_LONG = 4 * WORK_JSON_MAX };
 
 /* Does it: at once when it is short (and nothing of its session is in a helper, which it must not
  * overtake): WORK_DONE, or WORK_FAILED and e. Else WORK_HELPED, and done follows. */

@@ -93,6 +93,7 @@ static struct importing *importing_new(struct service_request *r)
                                .free = importing_free};
     v->work.run = import_run;
     v->work.done = on_read;
+    v->work.is_long = true; /* pictures, and a disk */
     v->work.drop = on_dropped;
     v->work.exchange = r->x;
     v->work.body_hash = work_hash(&r->service->calls, exchange_body(r->x), NULL);

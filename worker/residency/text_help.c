@@ -10,6 +10,10 @@
 #include "worker/session/session.h"
 #include "worker/session/session_texts.h"
 
+enum {
+    TEXTS_LONG = 4 << 20
+}; /* a helper reads them for several milliseconds: helper_job.is_long */
+
 /* What a helper does. Apart from its owner, for it is lost with a helper that is stuck. */
 struct text_job {
     struct helper_job job;
@@ -68,7 +72,9 @@ bool text_help_begin(struct text_help *h, struct residency *r, struct session *s
     if (!texts)
         return false;
     h->job = mem_zalloc(sizeof(*h->job));
-    *h->job = (struct text_job){.job = {.run = run_texts, .done = on_texts},
+    *h->job = (struct text_job){.job = {.run = run_texts,
+                                        .done = on_texts,
+                                        .is_long = session_texts_bytes(texts) > TEXTS_LONG},
                                 .residency = r,
                                 .session = s,
                                 .texts = texts,

@@ -87,6 +87,11 @@ static bool is_commit(const struct session *s, struct str record, struct commit_
            commit_record_read(&r, ret, &e) == 0 && ret->n_messages > 0;
 }
 
+size_t session_texts_bytes(const struct session_texts *t)
+{
+    return t->texts.bytes;
+}
+
 bool session_texts_wait(const struct session *s, struct str record)
 {
     struct commit_record c;

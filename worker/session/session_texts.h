@@ -16,6 +16,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "common/base/str.h"
 
@@ -28,6 +29,9 @@ struct session_texts *session_texts_take(struct session *s, struct str record, a
 
 /* Whether there would be any. Changes nothing. */
 bool session_texts_wait(const struct session *s, struct str record);
+
+/* Of them. */
+size_t session_texts_bytes(const struct session_texts *t);
 
 /* In a helper. Does nothing when the job is cancelled, or the texts cannot be read: applying the
  * record says why. */

@@ -212,6 +212,92 @@ TEST(helpers, used_time_is_remembered_between_single_jobs)
     close_pool(h);
 }
 
+/* Turns the loop, so that threads could take what they may not. */
+static void turns(int n)
+{
+    for (int i = 0; i < n; i++)
+        (void)loop_poll(loop, 1);
+}
+
+TEST(helpers, long_jobs_leave_the_last_thread_to_short_ones)
+{
+    static const char *const keys[] = {"a", "b", "c", "d"};
+    struct helpers *h = pool((struct helpers_options){.threads = 3});
+    atomic_bool gate = false;
+    struct work w[4] = {0}, brief[3] = {0};
+
+    for (int i = 0; i < 4; i++) {
+        w[i].gate = &gate;
+        w[i].job.is_long = true;
+        push(h, &w[i], keys[i]);
+    }
+    until_begun(&w[0]);
+    until_begun(&w[1]);
+    turns(20);
+    cr_assert_not(atomic_load(&w[2].began) || atomic_load(&w[3].began));
+    for (int i = 0; i < 3; i++)
+        push(h, &brief[i], i < 2 ? "e" : "f");
+    until_told(3);
+    cr_assert_not(atomic_load(&w[2].began) || atomic_load(&w[3].began));
+    atomic_store(&gate, true);
+    until_told(7);
+    for (int i = 0; i < 4; i++)
+        cr_assert_eq(w[i].end, HELPER_DONE);
+    close_pool(h);
+}
+
+TEST(helpers, a_short_job_waits_for_the_long_one_of_its_key)
+{
+    struct helpers *h = pool((struct helpers_options){.threads = 2});
+    atomic_bool gate = false;
+    struct work first = {.gate = &gate, .job.is_long = true}, second = {.job.is_long = true};
+    struct work brief = {0};
+
+    push(h, &first, "a");
+    until_begun(&first);
+    push(h, &second, "b");
+    push(h, &brief, "b");
+    turns(20);
+    cr_assert_not(atomic_load(&second.began) || atomic_load(&brief.began));
+    atomic_store(&gate, true);
+    until_told(3);
+    cr_assert(first.told < second.told && second.told < brief.told);
+    close_pool(h);
+}
+
+TEST(helpers, a_long_job_that_waits_is_cancelled_without_running)
+{
+    struct helpers *h = pool((struct helpers_options){.threads = 2});
+    atomic_bool gate = false;
+    struct work first = {.gate = &gate, .job.is_long = true}, second = {.job.is_long = true};
+    struct work third = {.job.is_long = true};
+
+    push(h, &first, "a");
+    until_begun(&first);
+    push(h, &second, "b");
+    push(h, &third, "b");
+    turns(5);
+    helpers_cancel(h, &second.job);
+    until_told(1);
+    cr_assert_eq(second.end, HELPER_CANCELLED);
+    atomic_store(&gate, true);
+    until_told(3);
+    cr_assert_not(atomic_load(&second.began));
+    cr_assert_eq(third.end, HELPER_DONE);
+    close_pool(h);
+}
+
+TEST(helpers, one_thread_alone_takes_long_jobs_too)
+{
+    struct helpers *h = pool((struct helpers_options){.threads = 1});
+    struct work w[2] = {{.job.is_long = true}, {.job.is_long = true}};
+
+    push(h, &w[0], "a");
+    push(h, &w[1], "b");
+    until_told(2);
+    close_pool(h);
+}
+
 TEST(helpers, a_job_that_waits_is_cancelled_without_running)
 {
     struct helpers *h = pool((struct helpers_options){.threads = 1});
@@ -355,6 +441,26 @@ TEST(helpers, a_deaf_job_is_given_up)
     atomic_store(&gate, true);
     close_pool(h); /* the lost one came back in the end */
     cr_assert_eq(deaf.told, 1);
+}
+
+TEST(helpers, a_long_job_that_is_given_up_makes_room_for_the_next)
+{
+    struct helpers *h =
+        pool((struct helpers_options){.threads = 2, .limit_ms = 1500, .on_lost = on_lost});
+    atomic_bool gate = false;
+    struct work deaf = {.gate = &gate, .deaf = true, .job.is_long = true};
+    struct work after = {.job.is_long = true};
+
+    push(h, &deaf, "a");
+    until_begun(&deaf);
+    push(h, &after, "b");
+    turns(20);
+    cr_assert_not(atomic_load(&after.began));
+    until_told(2);
+    cr_assert_eq(deaf.end, HELPER_STUCK);
+    cr_assert_eq(after.end, HELPER_DONE);
+    atomic_store(&gate, true);
+    close_pool(h);
 }
 
 TEST(helpers, who_is_lost_for_good_is_counted_at_the_end)
