@@ -27,8 +27,11 @@ struct arena_held {
     void *thing;
 };
 
+/* A long one in pieces, for its thread is mostly not the only one (mem_drop_pages). */
 static void chunk_free(struct arena_chunk *c)
 {
+    if (c->cap > ARENA_MAX)
+        mem_drop_pages(c->bytes, c->cap);
     if (c->mapped)
         mem_unmap(c, sizeof(*c) + c->cap);
     else

@@ -11,7 +11,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "common/base/attrs.h"
 #include "common/base/check.h"
+
+/* Other threads that map memory wait as long as one call takes. */
+enum { DROP_PIECE = 1 << 20 };
 
 void *mem_alloc(size_t size_bytes)
 {
@@ -71,9 +75,11 @@ void mem_drop_pages(const char *p, size_t size_bytes)
     uintptr_t from = ((uintptr_t)p + page - 1) & ~(page - 1);
     uintptr_t to = ((uintptr_t)p + size_bytes) & ~(page - 1);
 
-    if (from < to)
-        (void)madvise((void *)from, to - from, /* NOLINT(performance-no-int-to-ptr) */
+    for (uintptr_t end; from < to; from = end) {
+        end = MIN_OF(from + DROP_PIECE, to);
+        (void)madvise((void *)from, end - from, /* NOLINT(performance-no-int-to-ptr) */
                       MADV_DONTNEED);
+    }
 }
 
 void *mem_to_large_pages(void *p, size_t size_bytes)

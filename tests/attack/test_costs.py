@@ -108,3 +108,19 @@ def test_a_long_echo_is_written_by_a_helper(start):
     assert (n, a.json()) == (1, said), "the stored one likewise"
     n, a = cost(f"responses/{cost('responses', {'input': 'short'})[1].json()['id']}")
     assert n == 0 and a.json()["output"][0]["content"][0]["text"], "a short one is written at once"
+
+
+def test_a_session_that_has_ended_has_no_body_read(start):
+    """Neither a long one, which a helper would read, nor what is no JSON."""
+    gateway = start(engine="builtin:echo", workers=1)
+    sessions = [new(gateway) for _ in range(2)]
+    assert gateway.request("DELETE", f"/sessions/{sessions[0]['session_id']}").status == 204
+    assert gateway.post(f"/sessions/{sessions[1]['session_id']}/finalize", {}).status == 200
+    before = helped(gateway)
+    for session in sessions:
+        for body in (b'{"model":"m","x":[' + b"1," * 400_000 + b"1]}", b"[" * 300_000, b"no"):
+            a = gateway.post(f"/sessions/{session['session_id']}/v1/chat/completions", body)
+            assert a.status == 410 and a.json()["error"]["code"] == "session_ended", a.text[:300]
+    assert helped(gateway) == before
+    a = gateway.post(f"/sessions/{sessions[0]['session_id']}/v1/chat/completions", b"[" * (3 << 20))
+    assert a.status == 410 and helped(gateway) == before + 1, "it gives the memory of the body back"

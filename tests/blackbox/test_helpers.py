@@ -22,7 +22,7 @@ def helped(gateway):
 def talk(gateway):
     """A conversation of short and long turns in every way to ask; what is told and stored of it."""
     s, messages, told = new(gateway), [], []
-    for text in (LONG, "short", HUGE, "again"):
+    for text in (LONG, "short", HUGE, "again", HUGE * 5, "and again"):
         messages += user(text)
         a = gateway.chat(s, messages, stop=["7"])
         assert a.status == 200, a.text

@@ -6,9 +6,16 @@
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/api/known_bodies.h"
+#include "worker/call/give_back.h"
 #include "worker/dialect/dialect.h"
 #include "worker/request/chat_request.h"
 #include "worker/session/session.h"
+
+void api_call_give_arena(struct api_call *c)
+{
+    if (c->service)
+        call_give_back(&c->service->calls, &c->arena, str_cstr(c->id));
+}
 
 /* Lets the session go and frees what the request still owns; never what a stuck helper uses. */
 void api_call_free(struct api_call *c)
@@ -24,7 +31,7 @@ void api_call_free(struct api_call *c)
     if (c->written)
         c->written(c->written_ctx);
     buf_done(&c->out);
-    arena_done(&c->arena);
+    api_call_give_arena(c);
     free(c);
 }
 

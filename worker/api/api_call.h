@@ -102,7 +102,13 @@ bool api_call_may_lift(const struct api_call *c);
 /* Reads `body` (in the call's arena, c->lifts in it) into body and req. */
 int api_call_parse(struct api_call *c, const struct body_text *body, struct err *e);
 
-/* api_call_read.c: reads the exchange's body into body, req and hash. In a helper, when the body is
+/* api_call_read.c: nobody reads the exchange's body again. A helper gives the memory of a long one
+ * back here: with the request's end it would be the loop. */
+void api_call_drop_body(const struct api_call *c);
+
+enum { BODY_DROP_LEAST = 1 << 20 };
+
+/* Reads the exchange's body into body, req and hash. In a helper, when the body is
  * long: see work.h.
  */
 int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e);
@@ -176,6 +182,9 @@ bool api_call_replay(struct api_call *c, struct session *s, uint64_t number);
  * when the helper lets go. */
 bool api_call_written(const struct api_call *c);
 void api_call_drop_writing(struct api_call *c);
+
+/* What lies in its arena is not needed any more. A batch's part that was not read has none. */
+void api_call_give_arena(struct api_call *c);
 
 /* Frees it, maybe later: when no helper writes its answer any more. */
 void api_call_free(struct api_call *c);

@@ -177,7 +177,7 @@ void api_call_end(struct api_call *c)
     c->out = (struct buf){0};
     if (c->written)
         c->written(c->written_ctx);
-    arena_done(&c->arena); /* who reads slowly, or never, holds the answer's bytes only */
+    api_call_give_arena(c); /* who reads slowly, or never, holds the answer's bytes only */
     if (exchange_started(c->x)) {
         buf_done(&answer);
         exchange_end(c->x);

@@ -31,6 +31,14 @@ static void note_asked(struct api_call *c)
     c->arena.used_bytes = used;
 }
 
+void api_call_drop_body(const struct api_call *c)
+{
+    struct str body = exchange_closed_body(c->x);
+
+    if (c->reading.helped && c->came_bytes == 0 && body.len >= BODY_DROP_LEAST)
+        exchange_drop_body(c->x, body);
+}
+
 /* In a helper, when the body is long: see work.h. The call's arena is this function's meanwhile. */
 int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
 {
@@ -48,13 +56,15 @@ int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
         request_hash(&body, c->body, c->hash);
     if (c->knows)
         known_reading_end(c->known, exchange_body(c->x), rc == 0 && c->req->n_shown == 0);
+    if (rc == 0)
+        note_asked(c);
+    api_call_drop_body(c); /* all that is needed of it is in the arena, or known */
     if (rc) {
         arena_done(&c->arena); /* here: much memory takes long to give back */
         return -1;
     }
     if (c->dialect == &dialect_compact)
         c->hash[0] = ~c->hash[0]; /* no repetition of what /responses was asked */
-    note_asked(c);
     c->regroups = regroup_wanted(c->req->chat->messages);
     return 0;
 }

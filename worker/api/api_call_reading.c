@@ -19,6 +19,11 @@
 #include "worker/service/respond.h"
 #include "worker/session/session.h"
 
+static int refuse_ended(struct err *e)
+{
+    return err_set(e, ERR_SESSION_ENDED, "the session has ended");
+}
+
 /* The session the call belongs to; a fresh one for an unknown id. c->id is filled. */
 static int find_session(struct service_request *r, struct api_call *c, struct err *e)
 {
@@ -34,7 +39,7 @@ static int find_session(struct service_request *r, struct api_call *c, struct er
         return session_refuse_foreign(s, e);
     }
     if (ended)
-        return err_set(e, ERR_SESSION_ENDED, "the session has ended");
+        return refuse_ended(e);
     return call_reseed(r, c->id, e);
 }
 
@@ -84,7 +89,7 @@ static int judge_session(struct api_call *c, struct err *e)
     if (s)
         return session_refuse_foreign(s, e) || api_call_refuse_unread(c, e) ? -1 : 0;
     if (ended)
-        return err_set(e, ERR_SESSION_ENDED, "the session has ended");
+        return refuse_ended(e);
     return call_may_reseed(r, e);
 }
 
@@ -220,6 +225,14 @@ static bool is_short(struct api_call *c)
            !api_call_may_lift(c);
 }
 
+/* Nothing of the body would change that. */
+static int read_ended(struct long_work *w, struct work_tools *tools, struct err *e)
+{
+    (void)tools;
+    api_call_drop_body(CONTAINER_OF(w, struct api_call, reading));
+    return refuse_ended(e);
+}
+
 /* Reads on the spot when the body is short, else in a helper; `ready` is called on the loop. The
  * session is pinned meanwhile, so it is not evicted between its look-up and the call's position
  * in it. */
@@ -237,11 +250,18 @@ void call_read(struct service_request *r, const struct dialect *d, call_ready_fn
         c->held = session_find(r->service->calls.store, str_cstr(c->id), &ended);
     if (c->held)
         session_pin(c->held);
+    c->reading.run = ended ? read_ended : api_call_read;
     know_body(c);
-    c->reading.run = api_call_read;
     c->reading.done = on_helped;
     c->reading.drop = on_dropped;
     c->reading.exchange = c->x;
+    if (ended) {
+        state = work_begin(&r->service->calls, &c->reading, str_cstr(c->id),
+                           exchange_closed_body(c->x).len < BODY_DROP_LEAST, &e);
+        if (state != WORK_HELPED)
+            on_read(c, &e);
+        return;
+    }
     c->reading.is_long = exchange_closed_body(c->x).len > WORK_JSON_LONG;
     if (exchange_closed_body(r->x).len > WORK_JSON_MAX &&
         residency_room(r->service->calls.residency, c->held, exchange_closed_body(r->x).len, &e)) {

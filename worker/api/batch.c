@@ -78,7 +78,7 @@ static void on_written(void *ctx)
         struct batch_part *p = &b->parts[k];
 
         buf_done(&p->call.out);
-        arena_done(&p->call.arena);
+        api_call_give_arena(&p->call);
     }
     if (!b->closed)
         return;

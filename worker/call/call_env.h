@@ -47,6 +47,7 @@ struct call_env {
     struct helpers *helpers;       /* for long work (work.h); NULL: it is done on the spot */
     struct helpers *fetchers;      /* for what waits for the network; NULL: nothing is fetched */
     struct list_head dropped_work; /* nobody wants it, but a helper still has it */
+    struct list_head giving;       /* memory that helpers give back (give_back.h) */
     bool threads_lost;             /* helpers ended, and a thread of theirs did not */
     struct board *board;           /* where work is noted (work.h), in this slot; or NULL */
     unsigned slot;

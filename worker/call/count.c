@@ -2,6 +2,7 @@
 
 #include "common/base/arena.h"
 #include "worker/call/call_env.h"
+#include "worker/call/give_back.h"
 #include "worker/call/model_call.h"
 #include "worker/call/prepare_input.h"
 #include "worker/call/work.h"
@@ -38,15 +39,20 @@ static void free_count(struct token_count *c, struct arena *ret)
 
 static void on_drop(struct long_work *w)
 {
+    struct token_count *c = CONTAINER_OF(w, struct token_count, work);
+    struct call_env *env = c->env;
+    struct str id = c->in.session_id; /* in the arena */
     struct arena arena;
 
-    free_count(CONTAINER_OF(w, struct token_count, work), &arena);
-    arena_done(&arena);
+    free_count(c, &arena);
+    call_give_back(env, &arena, id);
 }
 
 /* Ends the count. A stuck helper still has its memory: then it is left there. */
 static void tell(struct token_count *c, const struct err *e)
 {
+    struct call_env *env = c->env;
+    struct str id = c->in.session_id; /* in the arena */
     token_count_fn fn = c->fn;
     void *ctx = c->ctx;
     size_t n = c->prompt.n + (c->plan ? (size_t)c->plan->image_extra : 0);
@@ -55,7 +61,7 @@ static void tell(struct token_count *c, const struct err *e)
     if (!c->work.stuck)
         free_count(c, &arena);
     fn(ctx, &arena, e ? 0 : n, e);
-    arena_done(&arena);
+    call_give_back(env, &arena, id);
 }
 
 /* In a helper, maybe. */

@@ -14,6 +14,7 @@
 #include "worker/call/call_trace.h"
 #include "worker/call/call_watch.h"
 #include "worker/call/call_work.h"
+#include "worker/call/give_back.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/ledger/ledger.h"
@@ -26,7 +27,7 @@ static void end_memory(struct model_call *t)
 {
     struct arena arena = t->arena; /* t itself lies in it */
 
-    arena_done(&arena);
+    call_give_back(t->env, &arena, t->in.session_id);
 }
 
 /* The helper of its step RENDER reads it no more. */

@@ -17,6 +17,7 @@
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/call/call_env.h"
+#include "worker/call/give_back.h"
 #include "worker/model/model.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session_totals.h"
@@ -379,6 +380,7 @@ unsigned call_helpers_end(struct call_env *env)
     if (env->residency)
         residency_helpers_end(env->residency, lost > 0);
     env->threads_lost = lost > 0;
+    call_give_back_end(env, lost > 0);
     if (lost > 0)
         return lost;
     free(env->trim);

@@ -1,0 +1,22 @@
+/*
+ * What requests held goes back to the system: of many megabytes that takes a worker's loop longer
+ * than others should wait, so a helper does it, in a lane of its own beside the session's work.
+ */
+#ifndef RG_CALL_GIVE_BACK_H
+#define RG_CALL_GIVE_BACK_H
+
+#include <stdbool.h>
+
+#include "common/base/str.h"
+
+struct arena;
+struct call_env;
+
+/* Frees the arena, at once where it holds less than a megabyte; it is empty afterwards. What a
+ * helper is to free counts (its `sum`) until it is gone. */
+void call_give_back(struct call_env *env, struct arena *a, struct str session_id);
+
+/* Helpers have ended: frees what they left; with `lost` nothing, as threads may be at it. */
+void call_give_back_end(struct call_env *env, bool lost);
+
+#endif
