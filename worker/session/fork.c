@@ -5,9 +5,11 @@
  * the same ids, messages and tokens. A last record (RECORD_FORK) then hides what is not on the path
  * to the answer.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/base/mem.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit.h"
 #include "worker/session/policy.h"
@@ -35,6 +37,11 @@ static struct str key_of(const uint64_t *call)
     return str_of((const char *)call, sizeof(*call));
 }
 
+struct fork_commits {
+    struct map by_call;
+    struct arena arena;
+};
+
 /* Notes the record at r->at, and what it says of parts. */
 static void note_record(struct fork_reader *r, struct str record)
 {
@@ -45,9 +52,11 @@ static void note_record(struct fork_reader *r, struct str record)
         (struct fork_record){r->at, p.sense == PARTS_ONE, (uint8_t)p.kind, p.call};
     if (p.sense != PARTS_NAMED)
         return;
-    commit = arena_alloc(&r->arena, sizeof(*commit));
+    if (!r->commits)
+        r->commits = mem_zalloc(sizeof(*r->commits));
+    commit = arena_alloc(&r->commits->arena, sizeof(*commit));
     *commit = p;
-    (void)map_set(&r->commits, key_of(&commit->call), commit);
+    (void)map_set(&r->commits->by_call, key_of(&commit->call), commit);
 }
 
 /* Leaves those out that no commit names. */
@@ -58,7 +67,7 @@ static void settle_records(struct fork_reader *r)
     for (size_t i = 0; i < r->records.n; i++) {
         const struct fork_record *f = &r->records.at[i];
         const struct record_parts *commit =
-            f->is_part ? map_get(&r->commits, key_of(&f->call)) : NULL;
+            f->is_part && r->commits ? map_get(&r->commits->by_call, key_of(&f->call)) : NULL;
 
         if (!f->is_part || (commit && commit->named[f->kind]))
             r->records.at[n++] = *f;
@@ -220,8 +229,11 @@ int session_fork_next(struct fork_reader *r, struct buf *record, struct err *e)
 void session_fork_done(struct fork_reader *r)
 {
     vec_done(&r->records);
-    map_done(&r->commits);
-    arena_done(&r->arena);
+    if (!r->commits)
+        return;
+    map_done(&r->commits->by_call);
+    arena_done(&r->commits->arena);
+    free(r->commits);
 }
 
 bool session_copying(const struct session *s)

@@ -16,13 +16,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/arena.h"
-#include "common/base/map.h"
 #include "common/base/str.h"
 #include "common/base/vec.h"
 
 struct buf;
 struct err;
+struct fork_commits;
 struct session;
 
 /* What is asked for. */
@@ -51,8 +50,7 @@ struct fork_reader {
     uint32_t at, end;                /* numbers of records that are looked at */
     bool known;                      /* all that are copied */
     VEC(struct fork_record) records; /* they; before that also parts that nothing may name */
-    struct map commits;              /* what each commit among them names, by its call */
-    struct arena arena;              /* of those */
+    struct fork_commits *commits;    /* what each commit among them names; NULL: none yet */
     size_t copied;
 };
 
