@@ -19,7 +19,7 @@
 #include "worker/request/images.h"
 #include "worker/session/checkpoint.h"
 
-enum { BUCKETS_FIRST = 64 };
+enum { BUCKETS_FIRST = 64, ECHO_ROOM = 64 << 10 };
 
 void forest_init(struct forest *f, struct matcher mt)
 {
@@ -170,17 +170,24 @@ static struct message_node **bucket_of(const struct forest *f, uint64_t hash)
     return &f->buckets[i < f->n_buckets ? i : i - f->buckets_room / 2];
 }
 
-/* By hash first: comparing messages is dear. */
+/* By hash first: comparing messages is dear. Long ones have two: by the brief one most are told
+ * apart; all of a text is hashed only where a stored one is as long. */
 static struct message_node *look_up(const struct forest *f, const struct message_node *parent,
                                     uint64_t hash, const struct message *m)
 {
     struct message_node *n;
+    uint64_t whole = 0;
 
     if (!f->n_buckets)
         return NULL;
-    for (n = *bucket_of(f, hash); n; n = n->chained)
-        if (n->hash == hash && n->parent == parent && message_equal(&n->msg, m, &f->matcher))
+    for (n = *bucket_of(f, hash); n; n = n->chained) {
+        if (n->hash != hash || n->parent != parent)
+            continue;
+        if (n->msg.hash && !whole)
+            whole = message_hash(m, &f->matcher);
+        if ((!n->msg.hash || n->msg.hash == whole) && message_equal(&n->msg, m, &f->matcher))
             return n;
+    }
     return NULL;
 }
 
@@ -196,7 +203,7 @@ struct message_node *forest_find_child(struct forest *f, struct message_node *pa
         return n;
     if (!n)
         return NULL;
-    n = look_up(f, parent, key_of(parent, message_hash(m, &f->matcher)), m);
+    n = look_up(f, parent, key_of(parent, message_brief(m, &f->matcher)), m);
     if (n)
         parent->recent = n;
     return n;
@@ -224,7 +231,8 @@ struct message_node *forest_find_echo(struct forest *f, struct message_node *par
     struct message_node *n = forest_find_child(f, parent, m);
     uint64_t key;
 
-    if (n || f->matcher.kind != MATCHER_CANONICAL || !str_eq_c(m->role, "assistant"))
+    if (n || f->matcher.kind != MATCHER_CANONICAL || !str_eq_c(m->role, "assistant") ||
+        m->content.len > 2 * f->longest_said + ECHO_ROOM)
         return n;
     key = echo_key(parent, m);
     n = map_get(&f->by_echo, hash_key(&key));
@@ -237,6 +245,7 @@ void forest_note_echo(struct forest *f, struct message_node *n)
 {
     if (n->echo || f->matcher.kind != MATCHER_CANONICAL)
         return;
+    f->longest_said = MAX_OF(f->longest_said, json_text_bytes(n->msg.json, SIZE_MAX));
     n->echo = echo_key(n->parent, &n->msg);
     n->echoed = map_set(&f->by_echo, hash_key(&n->echo), n);
 }
@@ -288,7 +297,9 @@ static void hang(struct forest *f, struct message_node *parent, struct message_n
     n->parent = parent;
     n->env = parent->env;
     f->has_images = f->has_images || shows_images(&n->msg);
-    n->hash = key_of(parent, message_hash(&n->msg, &f->matcher));
+    n->hash = key_of(parent, message_brief(&n->msg, &f->matcher));
+    if (message_is_long(&n->msg))
+        n->msg.hash = message_hash(&n->msg, &f->matcher);
     if (f->nodes.n >= f->n_buckets)
         grow(f);
     *vec_push(&f->nodes) = n;

@@ -126,12 +126,13 @@ struct forest {
     struct message_node **buckets; /* the nodes by their hash */
     uint32_t n_buckets, buckets_room;
     struct map by_response;
-    struct map by_call; /* id of a tool call -> the newest checkpoint that issued it */
-    struct map by_echo; /* node.echo -> the newest generated message with that key */
-    struct map by_hash; /* body hash -> struct hash_entry */
-    uint64_t tokens;    /* stored ids, context and sampled */
-    uint32_t top_id;    /* the greatest of them */
-    bool has_images;    /* some message has a picture */
+    struct map by_call;  /* id of a tool call -> the newest checkpoint that issued it */
+    struct map by_echo;  /* node.echo -> the newest generated message with that key */
+    size_t longest_said; /* bytes of the longest generated message: no echo is much longer */
+    struct map by_hash;  /* body hash -> struct hash_entry */
+    uint64_t tokens;     /* stored ids, context and sampled */
+    uint32_t top_id;     /* the greatest of them */
+    bool has_images;     /* some message has a picture */
 };
 
 /* Makes an empty forest whose messages are compared as `mt` says. */

@@ -340,8 +340,20 @@ uint64_t message_value_hash(const struct json *v)
     return h;
 }
 
+/* Of a longer text than both together, its first and last `ends` bytes, and its length. */
+static uint64_t text_hash(struct str s, uint64_t seed, size_t ends)
+{
+    uint64_t h;
+
+    if (s.len / 2 <= ends)
+        return str_hash(s.p ? s : STR(""), seed);
+    h = mixed(str_hash(str_sub(s, 0, ends), seed), s.len);
+    return mixed(h, str_hash(str_sub(s, s.len - ends, s.len), seed));
+}
+
 /* As calls_equal compares them. */
-static uint64_t calls_hash(uint64_t h, const struct json *calls, const struct matcher *mt)
+static uint64_t calls_hash(uint64_t h, const struct json *calls, const struct matcher *mt,
+                           size_t ends)
 {
     struct arena tmp = {0};
     const struct json **values = parse_args(calls, mt, &tmp);
@@ -350,27 +362,48 @@ static uint64_t calls_hash(uint64_t h, const struct json *calls, const struct ma
     for (uint32_t i = 0; i < calls->n; i++) {
         struct call_text c = call_of(&calls->items[i]);
 
-        h = mixed(h, str_hash(c.name.p ? c.name : STR(""), 9));
+        h = mixed(h, text_hash(c.name, 9, ends));
         h = mixed(h, values && values[i] ? message_value_hash(values[i])
-                                         : str_hash(leaf(c.args, mt, &tmp), 4));
+                                         : text_hash(leaf(c.args, mt, &tmp), 4, ends));
         if (mt->kind != MATCHER_CANONICAL)
-            h = mixed(h, str_hash(c.id.p ? c.id : STR(""), 10));
+            h = mixed(h, text_hash(c.id, 10, ends));
     }
     arena_done(&tmp);
     return h;
 }
 
-/* See message_equal. */
-uint64_t message_hash(const struct message *m, const struct matcher *mt)
+/* `ends`: of texts; of calls, of which there may be many: `call_ends`. */
+static uint64_t hash_of(const struct message *m, const struct matcher *mt, size_t ends,
+                        size_t call_ends)
 {
     uint64_t h = str_hash(m->role, 5);
 
-    if (m->hash)
-        return m->hash;
-    h = mixed(h, m->list ? message_value_hash(m->list) : str_hash(m->content, 6));
-    h = mixed(h, str_hash(m->name, 7));
-    h = mixed(h, str_hash(m->reasoning, 8));
-    return m->calls ? calls_hash(h, m->calls, mt) : h;
+    h = mixed(h, m->list ? message_value_hash(m->list) : text_hash(m->content, 6, ends));
+    h = mixed(h, text_hash(m->name, 7, ends));
+    h = mixed(h, text_hash(m->reasoning, 8, ends));
+    return m->calls ? calls_hash(h, m->calls, mt, call_ends) : h;
+}
+
+/* See message_equal. */
+uint64_t message_hash(const struct message *m, const struct matcher *mt)
+{
+    return m->hash ? m->hash : hash_of(m, mt, SIZE_MAX, SIZE_MAX);
+}
+
+enum { BRIEF_ENDS = 16 << 10, BRIEF_CALL_ENDS = 64 };
+
+uint64_t message_brief(const struct message *m, const struct matcher *mt)
+{
+    return m->brief ? m->brief : hash_of(m, mt, BRIEF_ENDS, BRIEF_CALL_ENDS);
+}
+
+bool message_is_long(const struct message *m)
+{
+    size_t n = m->content.len + m->name.len + m->reasoning.len;
+
+    for (uint32_t i = 0; m->calls && i < m->calls->n && n <= BRIEF_ENDS; i++)
+        n += call_of(&m->calls->items[i]).args.len;
+    return n > BRIEF_ENDS;
 }
 
 /* --- echoes --- */

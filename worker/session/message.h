@@ -42,7 +42,7 @@ struct message {
     struct str role, content, reasoning, name;
     const struct json *list;  /* content that stays a list under this matcher, or NULL */
     const struct json *calls; /* non-empty array or NULL */
-    uint64_t hash;            /* message_hash of it, where that was asked before; 0: not known */
+    uint64_t hash, brief;     /* message_hash and _brief, where they were asked before; else 0 */
 };
 
 void message_read(struct message *m, const struct json *json, const struct matcher *mt,
@@ -52,6 +52,13 @@ bool message_equal(const struct message *a, const struct message *b, const struc
 
 /* Equal messages have equal hashes; m->hash, if it is set. Stable across processes. */
 uint64_t message_hash(const struct message *m, const struct matcher *mt);
+
+/* As message_hash, but of long texts their ends and lengths only: a first look, which costs no more
+ * for texts of megabytes. */
+uint64_t message_brief(const struct message *m, const struct matcher *mt);
+
+/* Whether it may have such texts. */
+bool message_is_long(const struct message *m);
 
 /* Whether an assistant message is `stored`, which was generated here, in the way that some clients
  * send it back: white space around its text cut off, or a <think> section put before it; or its

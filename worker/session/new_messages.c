@@ -38,6 +38,7 @@ static int read_one(struct new_messages *m, struct str text, const struct matche
 
     if (rc == 0) {
         message_read(ret, message_copy(&m->copy, parsed), mt, &m->copy);
+        ret->brief = message_brief(ret, mt);
         ret->hash = message_hash(ret, mt);
     }
     arena_done(&tmp);

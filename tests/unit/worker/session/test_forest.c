@@ -102,3 +102,62 @@ TEST(forest, an_environment_is_found_without_comparing_all)
 {
     expect_linear("environments", cost_of_envs, NULL, 60);
 }
+
+static void read_said(struct forest *f, struct arena *a, struct str text, struct message *ret)
+{
+    struct json *v = ARENA_NEW(a, struct json);
+
+    *v = (struct json){.kind = JSON_OBJECT, .n = 2};
+    v->members = arena_calloc(a, 2, sizeof(*v->members));
+    v->members[0] =
+        (struct json_member){json_make_string(STR("role")), json_make_string(STR("user"))};
+    v->members[1] = (struct json_member){json_make_string(STR("content")), json_make_string(text)};
+    message_read(ret, v, &f->matcher, a);
+}
+
+/* Texts that differ in the middle alone, and one that is longer than any: of that one only little
+ * is read, a small share of what hashing it takes. */
+TEST(forest, long_texts_are_told_apart_and_others_are_not_hashed)
+{
+    enum { LENGTH = 200000, KINDS = 20, LONG = 32 << 20 };
+
+    static char text[LONG];
+    struct message_node *made[KINDS];
+    struct prompt_env *env;
+    struct message m;
+    struct forest f;
+    double hashing = 1e9, finding = 1e9;
+
+    memset(text, 'x', sizeof(text));
+    forest_init(&f, (struct matcher){.kind = MATCHER_CANONICAL});
+    env = forest_env_add(&f, &(struct env_key){0});
+    for (unsigned i = 0; i < 2 * KINDS; i++) {
+        struct arena a = {0};
+        struct message_node *n;
+
+        text[LENGTH / 2] = (char)('a' + i % KINDS);
+        read_said(&f, &a, str_of(text, LENGTH), &m);
+        cr_assert_eq(forest_find_child(&f, &env->root, &m), i < KINDS ? NULL : made[i % KINDS]);
+        n = forest_child(&f, &env->root, m.json);
+        made[i % KINDS] = i < KINDS ? n : made[i % KINDS];
+        cr_assert_eq(n, made[i % KINDS]);
+        arena_done(&a);
+    }
+    cr_assert_eq(f.nodes.n, KINDS);
+    for (unsigned i = 0; i < 10; i++) {
+        struct arena a = {0};
+        double at[3];
+
+        read_said(&f, &a, str_of(text, LONG), &m);
+        at[0] = cost_now_s();
+        cr_assert_eq(forest_find_child(&f, &env->root, &m), NULL);
+        at[1] = cost_now_s();
+        cr_assert_neq(message_hash(&m, &f.matcher), 0);
+        at[2] = cost_now_s();
+        finding = at[1] - at[0] < finding ? at[1] - at[0] : finding;
+        hashing = at[2] - at[1] < hashing ? at[2] - at[1] : hashing;
+        arena_done(&a);
+    }
+    cr_expect_lt(finding, hashing / 4, "%.3f ms, hashing %.3f", finding * 1e3, hashing * 1e3);
+    forest_done(&f);
+}
