@@ -192,7 +192,9 @@ static unsigned parts_of(const struct plan *p, const struct session_answer *answ
 /* A text, unless it stands in records before. */
 static void put_block(const struct plan *p, struct buf *b, struct str block)
 {
-    record_put_str(b, plan_block_ahead(p, block) ? (struct str){0} : block);
+    if (plan_block_ahead(p, block))
+        block = (struct str){0};
+    record_put_str(b, block);
 }
 
 static void put_rows(const struct plan *p, struct buf *b, const struct token_rows *r)
@@ -282,18 +284,28 @@ static size_t answers_within(const struct plan *p, const struct session_answer *
     return k;
 }
 
-enum { ASKED_LOOKED_AT = 32 }; /* so many calls back: agents of a session take turns */
+/* So many calls back, for agents of a session take turns, and so many bytes: texts of one length
+ * that differ at their ends would be long to compare. */
+enum { ASKED_LOOKED_AT = 32, ASKED_COMPARED = 2 << 20 };
 
 /* What the request asked, by reference to a recent call that asked the same. */
 static void put_asked(struct buf *b, const struct forest *f, struct str asked)
 {
     size_t oldest = f->calls.n > ASKED_LOOKED_AT ? f->calls.n - ASKED_LOOKED_AT : 0;
+    size_t compared = 0;
+    const char *last = NULL;
 
-    for (size_t i = f->calls.n; asked.p && i-- > oldest;) {
-        if (f->calls.at[i].asked.p && str_eq(f->calls.at[i].asked, asked)) {
+    for (size_t i = f->calls.n; asked.p && i-- > oldest && compared < ASKED_COMPARED;) {
+        struct str other = f->calls.at[i].asked;
+
+        if (!other.p || other.p == last || other.len != asked.len)
+            continue;
+        if (str_eq(other, asked)) {
             record_put_u(b, i + 2);
             return;
         }
+        last = other.p;
+        compared += asked.len;
     }
     record_put_u(b, asked.p != NULL);
     if (asked.p)
