@@ -154,23 +154,35 @@ static bool is_stop(const struct builtin *b, const struct sampling *s, int32_t i
     return false;
 }
 
+/* The ids of the last closed turn of the prompt. Looks at no more than `most` from its end on.
+ * False: these are not all. */
+static bool find_last_turn(const struct builtin *b, const struct engine_request *r, size_t most,
+                           struct token_span *ret)
+{
+    const struct sampling none = {0};
+    size_t end = r->prompt.n, start;
+    size_t first = end > most ? end - most : 0;
+
+    while (end > first && !is_stop(b, &none, r->prompt.at[end - 1]))
+        end--;
+    if (end > first)
+        end--;
+    for (start = end; start > first && !is_stop(b, &none, r->prompt.at[start - 1]);)
+        start--;
+    *ret = (struct token_span){r->prompt.at + start, end - start};
+    return start > first || first == 0;
+}
+
 /* The text of the last closed turn of the prompt, without its role line. */
 static void echo_text(const struct builtin *b, const struct engine_request *r, struct buf *out)
 {
-    const struct sampling none = {0};
     struct buf turn = {0};
+    struct token_span ids;
     struct str text;
-    size_t end = r->prompt.n;
-    size_t start;
     size_t line;
 
-    while (end > 0 && !is_stop(b, &none, r->prompt.at[end - 1]))
-        end--;
-    if (end > 0)
-        end--;
-    for (start = end; start > 0 && !is_stop(b, &none, r->prompt.at[start - 1]);)
-        start--;
-    tokenizer_decode(b->tokenizer, r->prompt.at + start, end - start, true, &turn);
+    (void)find_last_turn(b, r, r->prompt.n, &ids);
+    tokenizer_decode(b->tokenizer, ids.at, ids.n, true, &turn);
     text = str_trim(buf_str(&turn));
     line = str_find(text, STR("\n"), 0);
     buf_add_str(out, line == SIZE_MAX ? text : str_sub(text, line + 1, SIZE_MAX));
@@ -348,9 +360,10 @@ enum { LONG_TOKENS = 4096, LONG_BYTES = 16 << 10 }; /* about a millisecond, to r
 bool builtin_is_long(const struct builtin *b, const struct engine_request *r)
 {
     const struct json *item = item_of(b, r);
+    struct token_span ids;
 
     if (!item)
-        return b->mode == MODE_ECHO && !is_forced(r) && r->prompt.n > LONG_TOKENS;
+        return b->mode == MODE_ECHO && !is_forced(r) && !find_last_turn(b, r, LONG_TOKENS, &ids);
     return json_text_bytes(item, LONG_BYTES) >= LONG_BYTES;
 }
 
