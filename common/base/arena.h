@@ -96,4 +96,8 @@ void arena_reset(struct arena *a);
 /* Frees all. */
 void arena_done(struct arena *a);
 
+/* As arena_done, but ends after so many bytes, or one allocation more. Whether something is left:
+ * it is freed by further calls, and serves nothing else. */
+bool arena_done_part(struct arena *a, size_t size_bytes);
+
 #endif

@@ -122,8 +122,8 @@ void call_fresh_id(void *ctx, char *out, size_t size);
  */
 uint32_t call_context_length(const struct call_env *env);
 
-/* Helper threads for long work (work.h), and one more for what of it is short; with 0 of them all
- * is done on the spot. on_lost (with env): n threads in all were given up as lost. */
+/* Helper threads for long work (work.h), two at least, as one of them is for what is short; with 0
+ * all is done on the spot. on_lost (with env): n threads in all were given up as lost. */
 int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
                        void (*on_lost)(void *env, unsigned n), struct err *e);
 

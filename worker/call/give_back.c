@@ -18,25 +18,28 @@ enum { GIVE_LEAST = 1 << 20 };
 enum { GIVE_LEAST = 32 << 10 };
 #endif
 
-enum { GIVE_LONG = 16 << 20 }; /* more takes a helper several milliseconds: helper_job.is_long */
+enum { GIVE_PIECE = 16 << 20 }; /* of one job, some milliseconds: others come between */
 
 struct giving {
     struct helper_job job;
     struct arena arena;
     struct list_item item; /* of env->giving */
+    struct call_env *env;
+    struct buf lane;
 };
 
 /* In a helper. */
 static void run(struct helper_job *j, void *tool)
 {
     (void)tool;
-    arena_done(&CONTAINER_OF(j, struct giving, job)->arena);
+    (void)arena_done_part(&CONTAINER_OF(j, struct giving, job)->arena, GIVE_PIECE);
 }
 
 static void end(struct giving *g)
 {
     list_remove(&g->item);
     arena_done(&g->arena);
+    buf_done(&g->lane);
     free(g);
 }
 
@@ -47,13 +50,14 @@ static void on_done(struct helper_job *j, enum helper_end how)
 
     if (how == HELPER_STUCK)
         list_remove(&g->item);
+    else if (g->arena.held_bytes > 0)
+        helpers_push(g->env->helpers, &g->job, buf_str(&g->lane));
     else
         end(g);
 }
 
 void call_give_back(struct call_env *env, struct arena *a, struct str session_id)
 {
-    struct buf lane = {0};
     struct giving *g;
 
     if (!env->helpers || a->held_bytes < GIVE_LEAST) {
@@ -61,13 +65,11 @@ void call_give_back(struct call_env *env, struct arena *a, struct str session_id
         return;
     }
     g = mem_zalloc(sizeof(*g));
-    *g = (struct giving){.job = {.run = run, .done = on_done, .is_long = a->held_bytes > GIVE_LONG},
-                         .arena = *a};
+    *g = (struct giving){.job = {.run = run, .done = on_done}, .arena = *a, .env = env};
     *a = (struct arena){0};
-    buf_printf(&lane, "memory of %.*s", (int)session_id.len, session_id.p);
+    buf_printf(&g->lane, "memory of %.*s", (int)session_id.len, session_id.p);
     list_append(&env->giving, &g->item);
-    helpers_push(env->helpers, &g->job, buf_str(&lane));
-    buf_done(&lane);
+    helpers_push(env->helpers, &g->job, buf_str(&g->lane));
 }
 
 void call_give_back_end(struct call_env *env, bool lost)

@@ -312,13 +312,13 @@ void call_memory_held(struct call_env *env, uint64_t request_bytes)
 
 /* --- life --- */
 
-/* Without threads all work is done on the loop. Long work gets as many as were asked for; the one
- * beside them is for short work. */
+/* Without threads all work is done on the loop. Two are the least, as long work leaves one to short
+ * work. */
 int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
                        void (*on_lost)(void *env, unsigned n), struct err *e)
 {
     struct helpers_options o = {
-        .threads = threads + 1,
+        .threads = MAX_OF(threads, 2u),
         .limit_ms = limit_ms,
         .tool_new = tools_new,
         .tool_free = tools_free,
