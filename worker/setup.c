@@ -208,6 +208,7 @@ void setup_calls(struct call_env *env, const struct config *c, const struct mode
         .tools = (uint32_t)c->max_tools,
         .stops = (uint32_t)c->max_stops,
         .messages = (uint32_t)c->max_messages,
+        .vocabulary = c->model ? info->vocab_size : 0,
     };
     env->rules->images = (struct image_rules){
         .vision = env->media ? info->vision : NULL,

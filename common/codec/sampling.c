@@ -122,8 +122,8 @@ static int set_stop(struct arena *a, struct sampling *s, const struct json *v, c
     return 0;
 }
 
-/* Token ids in a list, or token id -> number in an object. */
-static bool ids_fine(const struct json *v)
+/* Token ids in a list, or token id -> number in an object; *most becomes no less than any. */
+static bool ids_fine(const struct json *v, int64_t *most)
 {
     int64_t id;
     double bias;
@@ -131,6 +131,7 @@ static bool ids_fine(const struct json *v)
     for (size_t i = 0; v->kind == JSON_ARRAY && i < v->n; i++) {
         if (json_to_i64(json_at(v, i), &id) || id < 0)
             return false;
+        *most = MAX_OF(*most, id);
     }
     for (size_t i = 0; v->kind == JSON_OBJECT && i < v->n; i++) {
         uint64_t key;
@@ -138,6 +139,7 @@ static bool ids_fine(const struct json *v)
         if (str_to_u64(json_text(&v->members[i].key), INT32_MAX, &key) ||
             json_to_double(&v->members[i].value, &bias))
             return false;
+        *most = MAX_OF(*most, (int64_t)key);
     }
     return true;
 }
@@ -151,7 +153,7 @@ static int set_value(struct sampling *s, const struct sampling_field *f, const s
 
     if (!json_is(v, list ? JSON_ARRAY : JSON_OBJECT))
         return err_field(e, given, "%s must be %s", given, list ? "a list" : "an object");
-    if ((list || bias) && !ids_fine(v))
+    if ((list || bias) && !ids_fine(v, &s->most_id))
         return err_field(e, given, "%s must hold %s", given,
                          list ? "token ids" : "a number for each token id");
     memcpy((char *)s + f->at, &v, sizeof(v));

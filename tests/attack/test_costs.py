@@ -124,3 +124,23 @@ def test_a_session_that_has_ended_has_no_body_read(start):
     assert helped(gateway) == before
     a = gateway.post(f"/sessions/{sessions[0]['session_id']}/v1/chat/completions", b"[" * (3 << 20))
     assert a.status == 410 and helped(gateway) == before + 1, "it gives the memory of the body back"
+
+
+def test_lists_of_ids_are_refused_by_their_count(start):
+    """By the reader: where they are long, in a helper."""
+    gateway = start(engine="builtin:echo", workers=1, context_length=4096)
+    n = (1 << 20) + 1     # the stand-in for a model has no vocabulary of its own
+    session = new(gateway)
+    url = f"/sessions/{session['session_id']}/v1"
+    hello = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
+    for field, value in [("allowed_token_ids", [1] * n), ("logit_bias", {str(i): 1 for i in range(n)}), ("bad_words", ["w"] * n)]:
+        a = gateway.post(f"{url}/chat/completions", {**hello, field: value})
+        assert a.status == 400 and a.json()["error"]["param"] == field and f"{n} are too many" in a.text, a.text[:300]
+    for prompt, field in [([65] * 400_000, "prompt"), ([[65], [65] * 4097], "prompt[1]")]:
+        a = gateway.post(f"{url}/completions", {"model": "m", "prompt": prompt, "max_tokens": 1})
+        assert a.status == 400 and a.json()["error"]["code"] == "context_length_exceeded", a.text[:300]
+        assert a.json()["error"]["param"] == field and f"{field} has" in a.json()["error"]["message"], a.text[:300]
+    a = gateway.post(f"{url}/completions", {"model": "m", "prompt": [65] * 4000, "max_tokens": 1})
+    assert a.status == 200, a.text[:300]
+    a = gateway.post(f"{url}/completions", {"model": "m", "prompt": [65, 1 << 30], "max_tokens": 1})
+    assert a.status == 400 and "prompt[1] is 1073741824; this model's ids are" in a.text, a.text[:300]

@@ -251,6 +251,8 @@ void call_read(struct service_request *r, const struct dialect *d, call_ready_fn
     if (c->held)
         session_pin(c->held);
     c->reading.run = ended ? read_ended : api_call_read;
+    if (c->held && !session_exhausts(c->held))
+        c->limits.context = call_context_length(&r->service->calls);
     know_body(c);
     c->reading.done = on_helped;
     c->reading.drop = on_dropped;

@@ -17,11 +17,14 @@
 #include "worker/tokens/tokenizer.h"
 
 /* Ids that the model does not have would be refused by some engines and sampled from by others. */
-static int known_ids(const struct call_env *env, struct token_span ids, struct err *e)
+static int known_ids(const struct call_env *env, const struct chat_request *req, struct err *e)
 {
+    struct token_span ids = req->prompt_ids;
     uint32_t told = model_info(env->model)->vocab_size;
     uint32_t size = told > 0 ? told : (uint32_t)INT32_MAX;
 
+    if ((uint32_t)req->prompt_ids_most < size) /* their reader has looked at each */
+        return 0;
     for (size_t i = 0; i < ids.n; i++) {
         if (ids.at[i] < 0 || (uint32_t)ids.at[i] >= size)
             return err_field(e, "prompt", "prompt[%zu] is %d; this model's ids are 0 to %u", i,
@@ -78,5 +81,5 @@ int prepare_input(struct call_env *env, const struct engine_pool *engines,
         .text = req->chat->messages && engine_pool_all_text(engines),
         .raw = req->prompt_ids,
     };
-    return known_ids(env, req->prompt_ids, e);
+    return known_ids(env, req, e);
 }

@@ -48,6 +48,7 @@ struct chat_request {
                                           only messages tell of; NULL: none */
     struct str prompt;                 /* text completion; absent otherwise */
     struct token_span prompt_ids;      /* token-id completion; n == 0 otherwise */
+    int32_t prompt_ids_most;           /* none of them is larger */
     uint32_t n_prompts;                /* of a completion; above 1 each is a call of its own, and
                                           prompt or prompt_ids is the first */
     struct sampling *sampling;         /* defaults filled in */

@@ -6,6 +6,8 @@
  */
 #include "worker/request/request_limits.h"
 
+#include <stdio.h>
+
 #include "common/base/attrs.h"
 #include "common/codec/json.h"
 
@@ -58,6 +60,51 @@ static size_t count_tools(const struct json *list)
     return n;
 }
 
+/* Ids and words that sampling goes by, as a list or as the names of an object. A list as long as
+ * the vocabulary names all there is. */
+static int check_ids(const struct request_limits *l, const struct json *body, struct err *e)
+{
+    static const char *const fields[] = {"allowed_token_ids", "stop_token_ids", "logit_bias",
+                                         "bad_words"};
+    uint32_t max = l->vocabulary ? l->vocabulary : (uint32_t)REQUEST_IDS_MAX;
+
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
+        const struct json *v = json_get(body, fields[i]);
+
+        if ((json_is(v, JSON_ARRAY) || json_is(v, JSON_OBJECT)) && v->n > max)
+            return err_field(e, fields[i], "%s: %u are too many; %s %u ids", fields[i], v->n,
+                             l->vocabulary ? "this model has" : "without --model there may be",
+                             max);
+    }
+    return 0;
+}
+
+static int check_prompt(const struct request_limits *l, const struct json *v, const char *field,
+                        struct err *e)
+{
+    if (l->context == 0 || length_of(v) <= l->context || v->items[0].kind != JSON_NUMBER)
+        return 0;
+    (void)err_field(e, field,
+                    "This model's maximum context length is %u tokens. However, %s has %u token "
+                    "ids.",
+                    l->context, field, v->n);
+    e->kind = ERR_CONTEXT_LENGTH;
+    return -1;
+}
+
+/* One prompt of ids, or several. */
+static int check_prompts(const struct request_limits *l, const struct json *prompt, struct err *e)
+{
+    char field[32];
+
+    for (uint32_t i = 0; i < length_of(prompt) && prompt->items[0].kind == JSON_ARRAY; i++) {
+        (void)snprintf(field, sizeof(field), "prompt[%u]", i);
+        if (check_prompt(l, &prompt->items[i], field, e))
+            return -1;
+    }
+    return check_prompt(l, prompt, "prompt", e);
+}
+
 /* Fields that are recorded with each call as they came. They render and sample next to nothing, so
  * no other limit would stop them. */
 static int check_recorded(const struct request_limits *l, const struct json *body, struct err *e)
@@ -99,6 +146,8 @@ int request_limits_lists(const struct request_limits *l, const struct json *body
                              "--max-schema-bytes allows",
                              (unsigned long long)l->schema_bytes);
     }
+    if (check_ids(l, body, e) || check_prompts(l, json_get(body, "prompt"), e))
+        return -1;
     return check_recorded(l, body, e);
 }
 

@@ -30,6 +30,8 @@ struct request_limits {
     uint64_t schema_bytes;   /* of tools and response formats: keys and values */
     uint64_t recorded_bytes; /* of metadata, and of template arguments, likewise */
     uint32_t tools, stops, messages;
+    uint32_t vocabulary; /* ids that the model has: of lists of ids and words; 0: not known */
+    uint32_t context;    /* tokens of the model's context, of prompts of ids */
 };
 
 /* What every request may take, however short it is: history that it only names is read, too. */
@@ -41,7 +43,11 @@ size_t request_limits_budget(const struct request_limits *l, size_t body_bytes);
 /* The arena is within its budget, or -1 and ERR_BODY_TOO_LARGE with the limit's name. */
 int request_limits_memory(const struct request_limits *l, const struct arena *a, struct err *e);
 
-/* The body's lists are within the limits, or -1 and ERR_INVALID with field, count and limit. */
+/* Where the model's vocabulary is not known, lists of ids and words have no more than this. */
+enum { REQUEST_IDS_MAX = 1 << 20 };
+
+/* The body's lists are within the limits, or -1 and e with field, count and limit: ERR_INVALID;
+ * prompts of ids ERR_CONTEXT_LENGTH. */
 int request_limits_lists(const struct request_limits *l, const struct json *body, struct err *e);
 
 /* Calls of one message, and parts of all messages' contents, that a request may have: the loop

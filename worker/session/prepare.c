@@ -193,7 +193,7 @@ static int clamp(struct plan *p, const struct session_call_input *in, struct err
 
     if (p->look)
         return 0;
-    if (o->prompt_length && o->response_length && !p->pool.len) {
+    if (session_exhausts(p->session) && !p->pool.len) {
         uint64_t capacity = o->prompt_length + o->response_length;
 
         if (used >= capacity)
@@ -408,8 +408,7 @@ static bool is_exhausted(const struct plan *p)
 {
     const struct session_options *o = &p->session->options;
 
-    return o->prompt_length && o->response_length &&
-           o->prompt_length + o->response_length <= p->max_ids;
+    return session_exhausts(p->session) && o->prompt_length + o->response_length <= p->max_ids;
 }
 
 /* A prompt beyond the context exhausts the session, if its own limit is not above that. */

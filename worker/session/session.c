@@ -477,6 +477,11 @@ bool session_tells(struct session *s, enum session_lack what)
     return first;
 }
 
+bool session_exhausts(const struct session *s)
+{
+    return s->options.prompt_length && s->options.response_length;
+}
+
 struct session_wants session_wants(const struct session *s)
 {
     return s->options.wants;

@@ -299,6 +299,9 @@ enum session_lack {
 /* Whether the warning about it is due: true once for each session of this process. */
 bool session_tells(struct session *s, enum session_lack what);
 
+/* Whether a prompt that is too long for it is no error, but an exhausted call. */
+bool session_exhausts(const struct session *s);
+
 /* What is to be kept of answers besides ids and logprobs. */
 struct session_wants session_wants(const struct session *s);
 

@@ -9,7 +9,9 @@ static const struct request_limits LIMITS = {.memory_bytes = 1 << 30,
                                              .recorded_bytes = 20,
                                              .tools = 3,
                                              .stops = 2,
-                                             .messages = 2};
+                                             .messages = 2,
+                                             .vocabulary = 3,
+                                             .context = 3};
 
 /* What a body is refused with; "" if it is not. */
 static void expect(const char *body, const char *want)
@@ -80,6 +82,37 @@ TEST(request_limits, parts_and_calls_are_counted)
     expect_parts("tool_calls", 16384, 16384, "");
     expect_parts("tool_calls", 1, 16385,
                  "tool_calls: 16385 are too many; a message may have 16384");
+}
+
+TEST(request_limits, ids_are_counted)
+{
+    static const struct request_limits any = {.vocabulary = 0};
+    struct json list = {.kind = JSON_ARRAY, .n = REQUEST_IDS_MAX + 1};
+    struct json_member member = {json_make_string(STR("bad_words")), list};
+    struct json body = {.kind = JSON_OBJECT, .n = 1, .members = &member};
+    struct err e = {0};
+
+    expect("{\"allowed_token_ids\":[1,2,3],\"logit_bias\":{\"1\":1,\"2\":1,\"3\":1}}", "");
+    expect("{\"allowed_token_ids\":[1,2,3,1]}",
+           "allowed_token_ids: 4 are too many; this model has 3 ids");
+    expect("{\"logit_bias\":{\"1\":1,\"2\":1,\"3\":1,\"4\":1}}",
+           "logit_bias: 4 are too many; this model has 3 ids");
+    expect("{\"bad_words\":[\"a\",\"b\",\"c\",\"d\"]}",
+           "bad_words: 4 are too many; this model has 3 ids");
+    cr_expect_eq(request_limits_lists(&any, &body, &e), -1);
+    cr_expect_str_eq(e.text,
+                     "bad_words: 1048577 are too many; without --model there may be 1048576 ids");
+}
+
+TEST(request_limits, prompts_of_ids_are_counted)
+{
+    expect("{\"prompt\":[1,2,3]}", "");
+    expect("{\"prompt\":[[1,2,3],[1]]}", "");
+    expect("{\"prompt\":[\"a\",\"b\",\"c\",\"d\"]}", "");
+    expect("{\"prompt\":[1,2,3,4]}",
+           "This model's maximum context length is 3 tokens. However, prompt has 4 token ids.");
+    expect("{\"prompt\":[[1],[1,2,3,4]]}",
+           "This model's maximum context length is 3 tokens. However, prompt[1] has 4 token ids.");
 }
 
 /* Reads text within a budget; returns what it took at the end. 0: what is said of it is wrong. */
