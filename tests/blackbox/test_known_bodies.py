@@ -301,7 +301,8 @@ def test_a_long_body_of_a_model_that_sees(pair, tmp_path):
         assert answer.status == 200, (new[:50], answer.text)
         turns.append(answer.json()["choices"][0]["message"])
         helped.append(helper_works(gateways[0]) - before)
-    assert helped[0] > 0 and not any(helped[1:4]) and all(helped[4:]), helped
+    # of the two long texts that are no pictures, a helper makes the engine's echo, and does nothing else
+    assert helped[0] > 0 and helped[1:4] == [0, 1, 1] and all(helped[4:]), helped
     broken = kit.image(large[:-9])
     for bad in (broken, {"type": "image_url", "image_url": {"url": kit.url(large)[:-8] + "@@@@@@@@"}}):
         assert twin.call("chat", chat(turns + [{"role": "user", "content": [bad]}]))[0].status == 400
