@@ -35,6 +35,38 @@ static void mark(struct conn *c, const char *setting)
     conn_again(c);
 }
 
+/* Whether the caller's bodies are within the budget, whatever is unseen of them and of `more`
+ * connections. */
+static bool surely_fits(const struct caller *who, uint64_t budget, unsigned more)
+{
+    return !who ||
+           who->body_bytes + (uint64_t)(who->gatherers + more) * CONN_GATHER_BYTES <= budget;
+}
+
+bool bodies_may_gather(const struct conn *c)
+{
+    const struct config *config = c->hub->config;
+
+    return surely_fits(c->address, budget_of(config, config->max_address_body_bytes), 1) &&
+           surely_fits(c->session_key, budget_of(config, config->max_key_body_bytes), 1);
+}
+
+/* What may be too much already is looked for. */
+static void look_at_unseen(struct hub *h, const struct caller *who, uint64_t budget)
+{
+    struct conn *c;
+
+    if (!who || who->gatherers == 0 || surely_fits(who, budget, 0))
+        return;
+    LIST_EACH(&h->conns, c, struct conn, item) {
+        if (!c->gathers || (c->address != who && c->session_key != who))
+            continue;
+        conn_gather(c, false);
+        c->readable = true;
+        conn_again(c);
+    }
+}
+
 /* n more bytes of the body have come. Marks the caller's largest body if they are too many
  * together. */
 void bodies_take(struct conn *c, size_t n)
@@ -53,6 +85,8 @@ void bodies_take(struct conn *c, size_t n)
         mark(largest_of(c->hub, c->session_key), "--max-key-body-bytes");
     if (c->address->body_bytes > budget_of(config, config->max_address_body_bytes))
         mark(largest_of(c->hub, c->address), "--max-address-body-bytes");
+    look_at_unseen(c->hub, c->address, budget_of(config, config->max_address_body_bytes));
+    look_at_unseen(c->hub, c->session_key, budget_of(config, config->max_key_body_bytes));
 }
 
 /* Whether this connection was marked; e then has why. */

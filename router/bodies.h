@@ -13,6 +13,10 @@
  * ends with its next turn (bodies_refused). */
 void bodies_take(struct conn *c, size_t n);
 
+/* Whether bytes of c may wait unseen in its socket (conn_gather): not where its callers could be
+ * above a budget by what is unseen. */
+bool bodies_may_gather(const struct conn *c);
+
 /* Returns whether c was marked and its body is incomplete; *e says why it is refused. */
 bool bodies_refused(struct conn *c, struct err *e);
 

@@ -22,6 +22,7 @@ struct caller {
     size_t name_len;
     size_t connections;
     uint64_t body_bytes; /* taken of request bodies that are not complete */
+    unsigned gatherers; /* connections whose bytes may wait unseen in their sockets (conn_gather) */
 };
 
 /* Writes what an address is counted under and returns it: IPv4 whole, IPv6 by its first 64 bits,

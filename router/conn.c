@@ -20,7 +20,6 @@
 
 enum {
     LINGER_MS = 2000,
-    GATHER_BYTES = 1 << 20,
     GATHERERS_MAX = 64 /* connections of a router: what lies unseen in sockets stays bounded */
 };
 
@@ -170,7 +169,7 @@ static void free_conn(struct loop_task *t)
 /* A kernel that refuses wakes us for every byte. */
 void conn_gather(struct conn *c, bool on)
 {
-    int bytes = on ? GATHER_BYTES : 1;
+    int bytes = on ? CONN_GATHER_BYTES : 1;
 
     if (c->gathers == on || (on && c->hub->gatherers >= GATHERERS_MAX))
         return;
@@ -178,6 +177,9 @@ void conn_gather(struct conn *c, bool on)
         return;
     c->gathers = on;
     c->hub->gatherers += on ? 1 : -1;
+    c->address->gatherers += on ? 1 : -1;
+    if (c->session_key)
+        c->session_key->gatherers += on ? 1 : -1;
 }
 
 static void put_pipe(struct hub *h, struct flow *f)

@@ -132,6 +132,8 @@ static inline bool conn_answered(const struct conn *c)
 /* Closes both sides at once. The memory stays valid until the end of the turn. */
 void conn_close(struct conn *c);
 
+enum { CONN_GATHER_BYTES = 1 << 20 };
+
 /* Whether the client's socket is to tell of bytes only when there are very many, or none to come:
  * for long bodies, where each wake-up costs more than reading some pages. Fewer lie there unseen
  * meanwhile. Ends with the exchange. */

@@ -145,8 +145,8 @@ static enum verdict splice_in(struct conn *c, size_t *budget)
     }
     if (n <= 0)
         return VERDICT_CLOSE; /* the client is gone */
-    conn_gather(c, c->up.left_bytes >= GATHER_MIN && !c->body_trickles);
     bodies_take(c, (size_t)n);
+    conn_gather(c, c->up.left_bytes >= GATHER_MIN && !c->body_trickles && bodies_may_gather(c));
     *budget -= (size_t)n < *budget ? (size_t)n : *budget;
     metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_UP, 0, (uint64_t)n);
     return VERDICT_MORE; /* upload_pump gives it on */

@@ -1,4 +1,4 @@
-"""Forty things that a hostile agent with a key of its own can do to a worker, by name. Each makes what one connection does
+"""Some sixty things that a hostile agent with a key of its own can do to a worker, by name. Each makes what one connection does
 again and again: a request that is sent and answered, or a play of its own on the socket."""
 import contextlib
 import itertools
@@ -261,6 +261,47 @@ def pipelined_requests(agent, stop, count):
                 count(answers.next())
 
 
+def behind_a_turn(body):
+    """The same request again and again in a session that has a call already."""
+    again = repeat(CHAT, body)
+
+    def play(agent, stop, count):
+        with contextlib.suppress(OSError, ValueError, IndexError), agent.connect() as s:
+            s.sendall(agent.request(CHAT, {"model": "m", "max_tokens": 8, "messages": [USER]}))
+            count(Answers(s).next())
+        again(agent, stop, count)
+    return play
+
+
+def calls_with(arguments):
+    return {"model": "m", "max_tokens": 8, "messages": [
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}]},
+        {"role": "tool", "tool_call_id": "c", "content": "x"}]}
+
+
+def changing_tools(agent, stop, count):
+    """Tools that differ from call to call, in the last one only."""
+    names, same = itertools.count(), tools(60)
+    while not stop.is_set():
+        with contextlib.suppress(OSError, ValueError, IndexError), agent.connect() as s:
+            answers = Answers(s)
+            while not stop.is_set():
+                last = {"type": "function", "function": {"name": f"last{next(names)}", "parameters": {"type": "object"}}}
+                s.sendall(agent.request(CHAT, {"model": "m", "max_tokens": 8, "messages": [USER], "tools": [*same, last]}))
+                count(answers.next())
+
+
+def small_chunks(agent, stop, count):
+    data = agent.request(CHAT, b"").split(b"Content-Length: 0\r\n")
+    with contextlib.suppress(OSError, ValueError, IndexError), agent.connect() as s:
+        answers = Answers(s)
+        body = b"1\r\n \r\n" * MIB + b"0\r\n\r\n"
+        while not stop.is_set():
+            s.sendall(data[0] + b"Transfer-Encoding: chunked\r\n" + data[1] + body)
+            count(answers.next())
+
+
 def new_histories(n, each):
     """Long conversations, each with another beginning: nothing of them is known."""
     @play_of
@@ -308,6 +349,17 @@ ATTACKS = {
         {"name": "f", "description": "d" * 100_000, "input_schema": {"type": "object"}}], "messages": [
             {"role": "user", "content": [{"type": "tool_reference", "tool_name": "f"}] * 10_000}]}),
     "histories that nobody knows": new_histories(100, 600),
+    "arguments of a call, 8 MB": behind_a_turn(lambda: calls_with("[" + "1," * (4 * MIB) + "1]")),
+    "100,000 parts": repeat(CHAT, lambda: {"model": "m", "max_tokens": 8, "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "x"}] * 100_000}]}),
+    "tools that change": changing_tools,
+    "a member that nobody knows, 16 MB": repeat(CHAT, lambda: (
+        b'{"messages":[{"role":"user","content":"x"}],"max_tokens":8,"x":[' + b"1," * (8 * MIB) + b"1]}")),
+    "3 million ids allowed": chat(allowed_token_ids=lambda: [1] * 3_000_000),
+    "a user of 8 MB, responses": repeat(RESPONSES, lambda: {"model": "m", "input": "x", "user": "u" * (8 * MIB)}),
+    "instructions of 8 MB, responses": repeat(RESPONSES, lambda: {"model": "m", "input": "x", "instructions": "i " * (4 * MIB)}),
+    "a model's name of 1 MiB": chat(model=lambda: "m" * MIB, stream=lambda: True),
+    "chunks of one byte": small_chunks,
     "nested arrays": repeat(CHAT, lambda: b"[" * MIB),
     "many equal members": repeat(CHAT, lambda: (
         b'{"messages":[{"role":"user","content":"x"}],"a":1' + b',"a":1' * 100_000 + b"}")),
