@@ -69,14 +69,15 @@ static struct blocks_ahead *begin(struct session *s, uint64_t call)
 /* The block that the part goes on with, or begins. NULL: a later one stands before it. */
 static struct block_ahead *block_of(struct blocks_ahead *a, uint32_t answer, uint64_t kind)
 {
-    const struct block_ahead *last = a->all.n > 0 ? &vec_last(&a->all) : NULL;
+    struct block_ahead *last = a->all.n > 0 ? &vec_last(&a->all) : NULL, *next;
 
     if (last && last->answer == answer && last->kind == kind)
-        return &vec_last(&a->all);
+        return last;
     if (last && (last->answer > answer || (last->answer == answer && last->kind > kind)))
         return NULL;
-    *vec_push(&a->all) = (struct block_ahead){.answer = answer, .kind = (unsigned)kind};
-    return &vec_last(&a->all);
+    next = vec_push(&a->all);
+    *next = (struct block_ahead){.answer = answer, .kind = (unsigned)kind};
+    return next;
 }
 
 static void add(struct session *s, struct blocks_ahead *a, struct block_ahead *b, struct str part)
@@ -138,25 +139,31 @@ static struct block_ahead *find(struct session *s, uint64_t call, uint32_t answe
     return NULL;
 }
 
-int session_name_blocks(struct session *s, uint64_t call, uint32_t answer,
-                        const struct commit_answer *a, struct checkpoint *t, struct arena *own,
-                        struct err *e)
+/* The answer's checkpoint has the block from now on. */
+static void name_block(struct block_ahead *b, unsigned kind, struct checkpoint *t,
+                       struct arena *own)
+{
+    b->named = true;
+    if (kind == BLOCK_TOLD) {
+        t->told = forest_str_in(own, buf_str(&b->text));
+        return;
+    }
+    t->rows[kind].n_parts = (uint32_t)b->parts.n;
+    t->rows[kind].parts = arena_alloc(own, b->parts.n * sizeof(struct payload *));
+    memcpy(t->rows[kind].parts, b->parts.at, b->parts.n * sizeof(struct payload *));
+}
+
+int session_name_blocks(struct session *s, struct block_place of, const struct commit_answer *a,
+                        struct checkpoint *t, struct arena *own, struct err *e)
 {
     for (unsigned k = 0; k < BLOCK_KINDS; k++) {
-        struct block_ahead *b = a->ahead[k] > 0 ? find(s, call, answer, k) : NULL;
+        struct block_ahead *b = a->ahead[k] > 0 ? find(s, of.call, of.answer, k) : NULL;
 
         if (a->ahead[k] == 0)
             continue;
         if (!b || b->len != a->ahead[k])
             return bad(e, "the blocks before it are torn");
-        b->named = true;
-        if (k == BLOCK_TOLD) {
-            t->told = forest_str_in(own, buf_str(&b->text));
-            continue;
-        }
-        t->rows[k].n_parts = (uint32_t)b->parts.n;
-        t->rows[k].parts = arena_alloc(own, b->parts.n * sizeof(struct payload *));
-        memcpy(t->rows[k].parts, b->parts.at, b->parts.n * sizeof(struct payload *));
+        name_block(b, k, t, own);
     }
     return 0;
 }
