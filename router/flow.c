@@ -20,7 +20,7 @@ enum {
     WINDOW_MAX = 256 * 1024,
     TRUSTED_BYTES = 512 * 1024,
     TOGETHER_MAX = 4096,
-    SIZE_LINE_COST = 32 /* bytes that could be passed on while a size line is read */
+    SIZE_LINE_COST = 128 /* bytes that could be passed on while a size line is read */
 };
 
 void flow_init(struct flow *f)

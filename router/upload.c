@@ -17,6 +17,8 @@
 
 enum {
     SPLICE_BYTES = 1 << 20,
+    CHUNKS_MANY = 16384,
+    CHUNK_LEAST = 16,    /* bytes of a chunk, on average of so many */
     GATHER_MIN = 3 << 19 /* of so long a rest many bytes are awaited at once */
 };
 
@@ -59,11 +61,28 @@ static void keep_more(struct conn *c, const struct iovec *iov)
         buf_add(&c->replay, iov->iov_base, iov->iov_len);
 }
 
+/* What a chunked body may not be: too long, or of very many chunks of a few bytes, which take far
+ * longer to look at than their bytes are worth. */
+static int check_chunks(const struct conn *c, struct err *e)
+{
+    const struct chunked *k = &c->up.chunked;
+    uint64_t max = (uint64_t)c->hub->config->max_body_bytes;
+
+    if (k->total_bytes > max)
+        return err_set(e, ERR_BODY_TOO_LARGE, "the body is larger than %llu bytes",
+                       (unsigned long long)max);
+    if (k->size_lines > CHUNKS_MANY && k->total_bytes < (uint64_t)(k->size_lines - 1) * CHUNK_LEAST)
+        return err_set(
+            e, ERR_INVALID,
+            "the body's chunks are too small: of more than %d they must have %d bytes on "
+            "average",
+            CHUNKS_MANY, CHUNK_LEAST);
+    return 0;
+}
+
 /* Body bytes of the client, in order; *ret: how many are used up. */
 static enum verdict feed_up(struct conn *c, struct str in, size_t *ret, struct err *e)
 {
-    uint64_t max = (uint64_t)c->hub->config->max_body_bytes;
-
     *ret = 0;
     while (*ret < in.len && !c->up.done && c->upload == UPLOAD_FLOWS) {
         struct iovec iov = {.iov_base = (char *)(uintptr_t)in.p + *ret};
@@ -71,11 +90,8 @@ static enum verdict feed_up(struct conn *c, struct str in, size_t *ret, struct e
 
         if (flow_take(&c->up, str_sub(in, *ret, in.len), &used, &iov.iov_len, e) != 0)
             return upload_refuse(c);
-        if (c->up.chunked.total_bytes > max) {
-            (void)err_set(e, ERR_BODY_TOO_LARGE, "the body is larger than %llu bytes",
-                          (unsigned long long)max);
+        if (check_chunks(c, e) != 0)
             return upload_refuse(c);
-        }
         if (used == 0)
             break; /* a part of a size line */
         *ret += used;

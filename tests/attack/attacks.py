@@ -282,7 +282,7 @@ def calls_with(arguments):
 
 def changing_tools(agent, stop, count):
     """Tools that differ from call to call, in the last one only."""
-    names, same = itertools.count(), tools(60)
+    names, same = itertools.count(), tools(60)()
     while not stop.is_set():
         with contextlib.suppress(OSError, ValueError, IndexError), agent.connect() as s:
             answers = Answers(s)

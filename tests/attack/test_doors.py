@@ -129,6 +129,19 @@ def test_whoever_has_most_of_an_address_is_refused_and_the_small_one_is_not(benc
     assert sorted(len(r.body) for r in worker.requests) == [1000, 4 * MIB, 4 * MIB]
 
 
+def test_very_many_very_small_chunks_are_refused(bench):
+    """Not few of them, nor many that have some bytes."""
+    router, worker = bench()
+    start = b"POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" % PATH.encode()
+    for chunk, n, status in ((b"1\r\nx\r\n", 16_000, 200), (b"10\r\n" + b"x" * 16 + b"\r\n", 40_000, 200), (b"1\r\nx\r\n", 40_000, 400)):
+        with Client(router) as c:
+            with contextlib.suppress(OSError):
+                c.send(start + chunk * n + b"0\r\n\r\n")
+            got, _, body = c.answer()
+            assert got == status and (status == 200 or b"too small" in body), (got, body)
+    assert [len(r.body) for r in worker.requests] == [16_000, 640_000]
+
+
 def test_bytes_that_wait_in_sockets_count(bench):
     """Of long bodies a router is woken for a megabyte at a time; less of each together is too much here."""
     router, _ = bench("--max-body-bytes", "4MiB", "--max-address-body-bytes", "8MiB")

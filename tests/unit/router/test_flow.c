@@ -131,11 +131,11 @@ TEST(flow, many_small_chunks_use_a_turns_share_up)
     cr_assert_eq(flow_take(&f, STR("1\r\na\r\n1\r\nb\r\n1\r\nc\r\n"), &used, &pass, NULL), 0);
     cr_assert_eq(f.chunked.size_lines, 3);
     flow_spend(&f, 0, used, &budget);
-    cr_assert_eq(budget, 10000 - 18 - 3 * 32);
+    cr_assert_eq(budget, 10000 - 18 - 3 * 128);
     flow_spend(&f, 3, 100, &budget);
-    cr_assert_eq(budget, 10000 - 118 - 3 * 32);
+    cr_assert_eq(budget, 10000 - 118 - 3 * 128);
     flow_spend(&f, 9, 100, &budget);
-    cr_assert_eq(budget, 10000 - 218 - 6 * 32, "another body has begun");
+    cr_assert_eq(budget, 10000 - 218 - 6 * 128, "another body has begun");
     flow_spend(&f, 0, 20000, &budget);
     cr_assert_eq(budget, 0);
 }
