@@ -62,7 +62,7 @@ static struct checkpoint *take_all(struct session *s, const struct commit_record
         if (c->flags & COMMIT_TOLD)
             all[i].told = forest_str_in(own, record_str(&told));
         if (take_answer(&all[i], &a, c->flags, own, e) != 0 ||
-            session_name_blocks(s, (struct block_place){c->call, c->before + i}, &a, &all[i], own,
+            session_name_blocks(s, (struct block_owner){c->call, c->before + i}, &a, &all[i], own,
                                 e) != 0)
             return NULL;
     }

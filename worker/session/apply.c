@@ -188,7 +188,7 @@ static int take_here(struct session *s, struct arena *tmp, struct commit *c, str
         c->answers[i] = &all[i];
         commit_record_answer(&c->rec, &at, &a);
         if (take_answer(&all[i], &a, c->rec.flags, &f->arena, e) != 0 ||
-            session_name_blocks(s, (struct block_place){c->rec.call, i}, &a, &all[i], &f->arena,
+            session_name_blocks(s, (struct block_owner){c->rec.call, i}, &a, &all[i], &f->arena,
                                 e) != 0)
             return -1;
         if (a.mode == DUPLICATE_NONE)

@@ -153,7 +153,7 @@ static void name_block(struct block_ahead *b, unsigned kind, struct checkpoint *
     memcpy(t->rows[kind].parts, b->parts.at, b->parts.n * sizeof(struct payload *));
 }
 
-int session_name_blocks(struct session *s, struct block_place of, const struct commit_answer *a,
+int session_name_blocks(struct session *s, struct block_owner of, const struct commit_answer *a,
                         struct checkpoint *t, struct arena *own, struct err *e)
 {
     for (unsigned k = 0; k < BLOCK_KINDS; k++) {

@@ -356,14 +356,14 @@ struct block_part {
 bool session_block_read(struct record_in *r, struct block_part *ret);
 
 /* Whose blocks: an answer of a call. */
-struct block_place {
+struct block_owner {
     uint64_t call;
     uint32_t answer;
 };
 
 /* The blocks that the answer's record says to stand before it become t's: which payloads have its
  * rows, and what it told, in `own`. -1: they are not there as it says. */
-int session_name_blocks(struct session *s, struct block_place of, const struct commit_answer *a,
+int session_name_blocks(struct session *s, struct block_owner of, const struct commit_answer *a,
                         struct checkpoint *t, struct arena *own, struct err *e);
 
 /* The forest takes over those of the call that were named; others are freed. */
