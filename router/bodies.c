@@ -46,9 +46,10 @@ static bool surely_fits(const struct caller *who, uint64_t budget, unsigned more
 bool bodies_may_gather(const struct conn *c)
 {
     const struct config *config = c->hub->config;
+    unsigned more = c->gathers ? 0 : 1; /* it counts already */
 
-    return surely_fits(c->address, budget_of(config, config->max_address_body_bytes), 1) &&
-           surely_fits(c->session_key, budget_of(config, config->max_key_body_bytes), 1);
+    return surely_fits(c->address, budget_of(config, config->max_address_body_bytes), more) &&
+           surely_fits(c->session_key, budget_of(config, config->max_key_body_bytes), more);
 }
 
 /* What may be too much already is looked for. */

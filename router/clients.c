@@ -276,8 +276,8 @@ static void too_slow(struct conn *c)
     c->late = false;
     if (waits_for_body && c->gathers) {
         conn_gather(c, false);
-        c->body_trickles = c->readable =
-            true; /* what has come is looked for before anybody is late */
+        c->body_trickles = true;
+        c->readable = true; /* what has come is looked for before anybody is late */
         return;
     }
     if (!partial_head && !waits_for_body) {
