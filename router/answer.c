@@ -25,15 +25,22 @@ static void want_out(struct conn *c)
 }
 
 /* Writes to the client; what it refuses is parked. */
-static enum verdict write_down(struct conn *c, struct iovec *iov, int n)
+static enum verdict write_down(struct conn *c, struct iovec *iov, int n, int flags)
 {
     bool taken;
 
-    if (flow_write(&c->down, c->fd, iov, n, &taken) != 0)
+    if (flow_write(&c->down, c->fd, iov, n, flags, &taken) != 0)
         return VERDICT_CLOSE;
     if (!taken)
         want_out(c);
     return VERDICT_MORE;
+}
+
+/* For bytes of the answer's body, and its head. The connection's end follows the last ones at once
+ * where it ends with the answer: the kernel keeps them for it, and sends both in one segment. */
+static int write_flags(const struct conn *c)
+{
+    return c->down.done && c->closing ? MSG_MORE : 0;
 }
 
 /* ------------------------------------------------------------------ failures of the worker */
@@ -130,7 +137,7 @@ static enum verdict feed_body(struct conn *c, struct str in, struct err *e)
         if (pass > 0) {
             struct iovec iov = {.iov_base = (char *)(uintptr_t)in.p, .iov_len = pass};
 
-            if (write_down(c, &iov, 1) == VERDICT_CLOSE)
+            if (write_down(c, &iov, 1, write_flags(c)) == VERDICT_CLOSE)
                 return VERDICT_CLOSE;
             metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_DOWN, 0, pass);
         }
@@ -161,7 +168,7 @@ static enum verdict interim_answer(struct conn *c, const struct http1_head *h, c
         return VERDICT_MORE;
     }
     c->answer = ANSWER_INTERIM;
-    return c->old ? VERDICT_MORE : write_down(c, iov, heads_interim(h, in, iov));
+    return c->old ? VERDICT_MORE : write_down(c, iov, heads_interim(h, in, iov), 0);
 }
 
 /* The final head at the start of `in`, and what of the body came with it, in one write. */
@@ -191,7 +198,7 @@ static enum verdict begin_answer(struct conn *c, const struct http1_head *h, str
     n = heads_answer(h, in.p, &ours, extra, iov);
     if (pass > 0)
         iov[n++] = (struct iovec){.iov_base = (char *)(uintptr_t)rest.p, .iov_len = pass};
-    if (write_down(c, iov, n) == VERDICT_CLOSE)
+    if (write_down(c, iov, n, write_flags(c)) == VERDICT_CLOSE)
         return VERDICT_CLOSE;
     metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_DOWN, 0, pass);
     return feed_body(c, str_sub(rest, used, rest.len), e);

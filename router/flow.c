@@ -125,24 +125,24 @@ static void adapt_window(struct flow *f, size_t bytes, bool taken)
 
 /* As sendmsg(2). A short message of several pieces, a head say, is put together first: copying it
  * costs less than the kernel takes to look at the pieces. */
-static ssize_t send_all(int fd, struct iovec *iov, int n, size_t total)
+static ssize_t send_all(int fd, struct iovec *iov, int n, int flags, size_t total)
 {
     struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)n};
     char whole[TOGETHER_MAX];
     size_t at = 0;
 
     if (total > sizeof(whole))
-        return sendmsg(fd, &m, MSG_NOSIGNAL);
+        return sendmsg(fd, &m, flags);
     for (int i = 0; i < n; i++) {
         if (iov[i].iov_len > 0)
             memcpy(whole + at, iov[i].iov_base, iov[i].iov_len);
         at += iov[i].iov_len;
     }
-    return send(fd, whole, total, MSG_NOSIGNAL);
+    return send(fd, whole, total, flags);
 }
 
 /* *ret_taken: the sink took all. -1: it is gone. */
-int flow_write(struct flow *f, int fd, struct iovec *iov, int n, bool *ret_taken)
+int flow_write(struct flow *f, int fd, struct iovec *iov, int n, int flags, bool *ret_taken)
 {
     size_t total = 0;
     ssize_t r;
@@ -154,7 +154,7 @@ int flow_write(struct flow *f, int fd, struct iovec *iov, int n, bool *ret_taken
     for (int i = 0; i < n; i++)
         total += iov[i].iov_len;
     do
-        r = send_all(fd, iov, n, total);
+        r = send_all(fd, iov, n, flags | MSG_NOSIGNAL, total);
     while (r < 0 && errno == EINTR);
     if (r < 0 && errno != EAGAIN)
         return -1;

@@ -58,9 +58,10 @@ int flow_take(struct flow *f, struct str in, size_t *ret_used, size_t *ret_pass,
  * chunks that began in it. `lines`: how many size lines there were before. */
 void flow_spend(const struct flow *f, uint32_t lines, size_t n, size_t *budget);
 
-/* Writes iov to fd, behind what is parked; what is refused is parked. 0, -1 when the sink is broken
- * (errno). *ret_taken: all was taken. */
-int flow_write(struct flow *f, int fd, struct iovec *iov, int n, bool *ret_taken);
+/* Writes iov to fd, behind what is parked; what is refused is parked. flags: of send(2), MSG_MORE
+ * for bytes that the end of the connection follows. 0, -1 when the sink is broken (errno).
+ * *ret_taken: all was taken. */
+int flow_write(struct flow *f, int fd, struct iovec *iov, int n, int flags, bool *ret_taken);
 
 /* Parks without writing. */
 void flow_park(struct flow *f, const struct iovec *iov, int n);

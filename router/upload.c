@@ -37,7 +37,7 @@ void upload_write(struct conn *c, struct iovec *iov, int n)
 
     if (c->link->state != LINK_OPEN)
         flow_park(&c->up, iov, n);
-    else if (flow_write(&c->up, c->link->fd, iov, n, &taken) != 0)
+    else if (flow_write(&c->up, c->link->fd, iov, n, 0, &taken) != 0)
         up_broke(c);
     else if (!taken)
         link_want_out(c->link, true);

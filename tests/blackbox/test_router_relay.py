@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import resource
+import select
 import signal
 import socket
 import struct
@@ -318,6 +319,23 @@ def test_early_answer_reaches_a_client_that_still_sends(pair, framing, closes):
         assert (status, body) == (413, b"large")
         assert dict(headers)["connection"] == "close"
         assert c.ended()
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+def test_answer_that_ends_its_connection_comes_with_the_end(pair, framing):
+    """Both in one segment: whoever is woken by the answer finds the end there already."""
+    router, worker = pair
+    if framing == "chunked":
+        worker.handler = lambda conn, _: conn.sendall(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n")
+    for _ in range(100):
+        with router.connect() as sock:
+            sock.sendall(GET[:-2] + b"Connection: close\r\n\r\n")
+            poll = select.poll()
+            poll.register(sock, select.POLLIN | select.POLLRDHUP)
+            ((_, events),) = poll.poll(10000)
+            assert events & select.POLLRDHUP, "the answer came alone"
+            assert b"Connection: close" in read_all(sock)
 
 
 def test_expect_continue_is_the_workers_to_answer(pair):

@@ -28,7 +28,7 @@ TEST(flow, what_the_sink_refuses_is_parked_in_order)
     for (size_t i = 0; i < N; i += N / 4) {
         struct iovec iov[2] = {piece(data + i, 1000), piece(data + i + 1000, N / 4 - 1000)};
 
-        cr_assert_eq(flow_write(&f, fd[0], iov, 2, &taken), 0);
+        cr_assert_eq(flow_write(&f, fd[0], iov, 2, 0, &taken), 0);
     }
     cr_assert(!taken);
     cr_assert(flow_parked(&f));
@@ -42,8 +42,8 @@ TEST(flow, what_the_sink_refuses_is_parked_in_order)
     cr_assert(taken);
     cr_assert_eq(memcmp(data, got, N), 0);
     close(fd[1]);
-    cr_assert_eq(flow_write(&f, fd[0], &(struct iovec){.iov_base = data, .iov_len = 1}, 1, &taken),
-                 -1);
+    cr_assert_eq(
+        flow_write(&f, fd[0], &(struct iovec){.iov_base = data, .iov_len = 1}, 1, 0, &taken), -1);
     close(fd[0]);
     flow_clear(&f);
     free(data);
@@ -65,7 +65,7 @@ TEST(flow, a_slow_sink_gets_small_reads_and_a_proven_one_large_ones)
     flow_begin(&f, HTTP1_UNTIL_CLOSE, 0);
     for (int i = 0; i < 64; i++) {
         iov.iov_len = f.window_bytes;
-        cr_assert_eq(flow_write(&f, fd[0], &iov, 1, &taken), 0);
+        cr_assert_eq(flow_write(&f, fd[0], &iov, 1, 0, &taken), 0);
         cr_assert(taken);
         for (size_t left = iov.iov_len; left > 0;)
             left -= (size_t)read(fd[1], block, left);
@@ -73,7 +73,7 @@ TEST(flow, a_slow_sink_gets_small_reads_and_a_proven_one_large_ones)
     cr_assert_eq(f.window_bytes, sizeof(block));
     iov.iov_len = sizeof(block);
     while (taken)
-        cr_assert_eq(flow_write(&f, fd[0], &iov, 1, &taken), 0);
+        cr_assert_eq(flow_write(&f, fd[0], &iov, 1, 0, &taken), 0);
     cr_assert_eq(f.window_bytes, 64 * 1024);
     close(fd[0]);
     close(fd[1]);
