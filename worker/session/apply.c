@@ -252,7 +252,7 @@ static struct message_node *make_place(struct forest *f, struct commit *c)
 }
 
 /* The answer's own message becomes a node, with the checkpoint on top of those that have the
- * same message. Nodes of the prompt remember through whom they are reached. */
+ * same message. */
 static void link_node(struct session *s, struct checkpoint *t, struct message_node *prompt)
 {
     t->node = forest_child_of_own(&s->forest, prompt, t->message);
@@ -260,6 +260,12 @@ static void link_node(struct session *s, struct checkpoint *t, struct message_no
     t->node->newest = t;
     forest_note_echo(&s->forest, t->node);
     prompt->samples++;
+}
+
+/* Nodes of the prompt remember through whom they are reached. Once for all answers of a call: there
+ * may be many of both. */
+static void note_through(struct message_node *prompt, struct checkpoint *t)
+{
     for (struct message_node *n = prompt; n->depth > 0 && !(t->parent && n == t->parent->node);
          n = n->parent)
         n->through = t;
@@ -411,6 +417,8 @@ static int carry_out(struct session *s, struct commit *c, struct err *e)
         if (link_checkpoint(s, c, i, prompt, e) != 0)
             return -1;
     }
+    if (prompt && c->rec.n_answers > 0)
+        note_through(prompt, c->answers[c->rec.n_answers - 1]);
     return 0;
 }
 

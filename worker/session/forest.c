@@ -16,7 +16,6 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"
-#include "worker/request/images.h"
 #include "worker/session/checkpoint.h"
 
 enum { BUCKETS_FIRST = 64, ECHO_ROOM = 64 << 10 };
@@ -281,45 +280,55 @@ static void grow(struct forest *f)
     }
 }
 
-static bool shows_images(const struct message *m)
+/* Has room for n more. Buckets that are made before there are nodes to move into them cost
+ * little. */
+static void make_room(struct forest *f, uint32_t n)
 {
-    for (uint32_t i = 0; m->list && i < m->list->n; i++)
-        if (image_part_is(&m->list->items[i]))
-            return true;
-    return false;
+    while (f->n_buckets < f->nodes.n + n)
+        grow(f);
+}
+
+/* A node with its message and its hashes set becomes the newest child; there is none that is
+ * equal. */
+static void place(struct forest *f, struct message_node *parent, struct message_node *n)
+{
+    struct message_node **bucket;
+
+    n->id = (uint32_t)f->nodes.n;
+    n->depth = parent->depth + 1;
+    n->parent = parent;
+    n->env = parent->env;
+    n->hash = key_of(parent, message_brief(&n->msg, &f->matcher));
+    *vec_push(&f->nodes) = n;
+    bucket = bucket_of(f, n->hash);
+    n->chained = *bucket;
+    *bucket = n;
+    parent->recent = n;
 }
 
 /* A node with its message set becomes the newest child; there is none that is equal. */
 static void hang(struct forest *f, struct message_node *parent, struct message_node *n)
 {
-    n->id = (uint32_t)f->nodes.n;
-    n->depth = parent->depth + 1;
-    n->parent = parent;
-    n->env = parent->env;
-    f->has_images = f->has_images || shows_images(&n->msg);
-    n->hash = key_of(parent, message_brief(&n->msg, &f->matcher));
+    f->has_images = f->has_images || message_shows_images(&n->msg);
     if (message_is_long(&n->msg))
         n->msg.hash = message_hash(&n->msg, &f->matcher);
-    if (f->nodes.n >= f->n_buckets)
-        grow(f);
-    *vec_push(&f->nodes) = n;
-    n->chained = *bucket_of(f, n->hash);
-    *bucket_of(f, n->hash) = n;
-    parent->recent = n;
+    make_room(f, 1);
+    place(f, parent, n);
 }
 
-struct message_node *forest_child_read(struct forest *f, struct message_node *parent,
-                                       const struct message *own)
+struct message_node *forest_hang(struct forest *f, struct message_node *at,
+                                 struct message_node *const *nodes, uint32_t n)
 {
-    struct message_node *n = forest_find_child(f, parent, own);
+    make_room(f, n);
+    for (uint32_t i = 0; i < n; i++) {
+        struct message_node *known = forest_find_child(f, at, &nodes[i]->msg);
 
-    if (!n) {
-        n = ARENA_NEW(&f->arena, struct message_node);
-        n->msg = *own;
-        hang(f, parent, n);
+        if (!known)
+            place(f, at, nodes[i]);
+        at->latest = known ? known : nodes[i];
+        at = at->latest;
     }
-    parent->latest = n;
-    return n;
+    return at;
 }
 
 /* Finds or makes it. `own`: the message lies in the forest's arena already. A new node lies right

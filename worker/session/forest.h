@@ -57,6 +57,8 @@ struct json;
 struct new_messages;
 struct prompt_env;
 
+/* What is written of very many nodes at once (forest_hang, and `through`) stands together: each
+ * other line of memory would cost as much again. */
 struct message_node {
     uint32_t id;    /* order of making, over all environments */
     uint32_t depth; /* messages on the path; 0: an environment's root, which holds none */
@@ -65,15 +67,15 @@ struct message_node {
     struct message_node *chained; /* next in the hash bucket */
     struct message_node *recent;  /* the child passed last, by whoever */
     struct message_node *latest;  /* the child that a record passed last */
-    uint64_t echo;                /* key in forest.by_echo; 0: none */
-    struct message_node *echoed;  /* the next one with that key */
     struct prompt_env *env;
+    struct checkpoint *through;  /* a checkpoint whose context rendered this message, or NULL */
+    uint64_t echo;               /* key in forest.by_echo; 0: none */
+    struct message_node *echoed; /* the next one with that key */
     struct message msg;
-    uint32_t samples;           /* answers generated right after this message */
-    struct checkpoint *newest;  /* newest visible checkpoint at this message, or NULL */
-    struct checkpoint *through; /* a checkpoint whose context rendered this message, or NULL */
-    struct chain *heads;        /* policy chains: those that end here, newest first */
-    struct chain *backs;        /* those whose last assistant follows here, newest first */
+    uint32_t samples;          /* answers generated right after this message */
+    struct checkpoint *newest; /* newest visible checkpoint at this message, or NULL */
+    struct chain *heads;       /* policy chains: those that end here, newest first */
+    struct chain *backs;       /* those whose last assistant follows here, newest first */
 };
 
 /* What makes an environment; empty and null values mean none. */
@@ -168,10 +170,12 @@ struct message_node *forest_child(struct forest *f, struct message_node *parent,
 struct message_node *forest_child_of_own(struct forest *f, struct message_node *parent,
                                          const struct json *message);
 
-/* The same for one that was read for the forest's matcher and lies in its arena with all that it
- * was read into. */
-struct message_node *forest_child_read(struct forest *f, struct message_node *parent,
-                                       const struct message *own);
+/* Hangs n nodes, whose messages were read for the forest's matcher and have their hashes, below
+ * `at`, one below the other, and returns the last one's (`at` for none); messages that are there
+ * already keep their nodes. All lie in the forest's arena. Whether one has a picture
+ * (has_images) is the caller's to note. */
+struct message_node *forest_hang(struct forest *f, struct message_node *at,
+                                 struct message_node *const *nodes, uint32_t n);
 
 /* Hangs the last n of what is ready (new_messages.h) below `at`, one below the other, and returns
  * the last one's node. The forest takes over their memory. */

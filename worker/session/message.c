@@ -21,6 +21,7 @@
 
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "worker/request/images.h"
 
 static const char *const NAMES[MATCHER_COUNT] = {"canonical", "strict", "loose_tool_call",
                                                  "role_content_only"};
@@ -404,6 +405,14 @@ bool message_is_long(const struct message *m)
     for (uint32_t i = 0; m->calls && i < m->calls->n && n <= BRIEF_ENDS; i++)
         n += call_of(&m->calls->items[i]).args.len;
     return n > BRIEF_ENDS;
+}
+
+bool message_shows_images(const struct message *m)
+{
+    for (uint32_t i = 0; m->list && i < m->list->n; i++)
+        if (image_part_is(&m->list->items[i]))
+            return true;
+    return false;
 }
 
 /* --- echoes --- */

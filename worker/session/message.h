@@ -60,6 +60,9 @@ uint64_t message_brief(const struct message *m, const struct matcher *mt);
 /* Whether it may have such texts. */
 bool message_is_long(const struct message *m);
 
+/* Whether a part of its content is a picture. */
+bool message_shows_images(const struct message *m);
+
 /* Whether an assistant message is `stored`, which was generated here, in the way that some clients
  * send it back: white space around its text cut off, or a <think> section put before it; or its
  * tool calls under their own ids, with other arguments, or beside them no text or the thought.

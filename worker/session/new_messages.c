@@ -22,15 +22,16 @@ static struct new_messages *begin(uint32_t from, uint32_t n, atomic_size_t *sum)
 
     *m = (struct new_messages){
         .from = from, .n = n, .copy = {.tight = true, .sum = sum}, .sum = sum};
-    m->read = mem_calloc(n, sizeof(*m->read));
-    count(sum, n * sizeof(*m->read));
+    m->nodes = mem_calloc(n, sizeof(struct message_node *));
+    count(sum, n * sizeof(struct message_node *));
     return m;
 }
 
-/* The copy of one, read from its text. */
-static int read_one(struct new_messages *m, struct str text, const struct matcher *mt,
-                    struct message *ret)
+/* The node of number i, its message read from its text. */
+static int read_one(struct new_messages *m, uint32_t i, struct str text, const struct matcher *mt)
 {
+    struct message_node *node = ARENA_NEW(&m->copy, struct message_node);
+    struct message *ret = &node->msg;
     struct arena tmp = {.sum = m->sum};
     const struct json *parsed;
     struct err e;
@@ -40,20 +41,22 @@ static int read_one(struct new_messages *m, struct str text, const struct matche
         message_read(ret, message_copy(&m->copy, parsed), mt, &m->copy);
         ret->brief = message_brief(ret, mt);
         ret->hash = message_hash(ret, mt);
+        m->has_images = m->has_images || message_shows_images(ret);
+        m->nodes[i] = node;
     }
     arena_done(&tmp);
     return rc;
 }
 
 /* The text of one, and the copy that is read back from it. */
-static int make_one(struct new_messages *m, const struct json *given, const struct matcher *mt,
-                    struct message *ret)
+static int make_one(struct new_messages *m, uint32_t i, const struct json *given,
+                    const struct matcher *mt)
 {
     size_t cap = m->texts.cap, from = record_open_str(&m->texts);
     int rc;
 
     json_write(&m->texts, given);
-    rc = read_one(m, str_sub(buf_str(&m->texts), from, SIZE_MAX), mt, ret);
+    rc = read_one(m, i, str_sub(buf_str(&m->texts), from, SIZE_MAX), mt);
     record_close_str(&m->texts, from);
     count(m->sum, m->texts.cap - cap);
     return rc;
@@ -65,7 +68,7 @@ struct new_messages *new_messages_make(const struct json *messages, uint32_t fro
     struct new_messages *m = begin(from, messages->n - from, sum);
 
     for (uint32_t i = 0; i < m->n; i++)
-        if (make_one(m, &messages->items[from + i], mt, &m->read[i]) != 0) {
+        if (make_one(m, i, &messages->items[from + i], mt) != 0) {
             new_messages_free(m);
             return NULL;
         }
@@ -84,7 +87,7 @@ struct new_messages *new_messages_read(struct str texts, uint32_t n, const struc
     for (uint32_t i = 0; i < n; i++) {
         struct str text = record_str(&at);
 
-        if (!text.p || read_one(m, text, mt, &m->read[i]) != 0) {
+        if (!text.p || read_one(m, i, text, mt) != 0) {
             new_messages_free(m);
             return NULL;
         }
@@ -107,18 +110,17 @@ struct message_node *new_messages_hang(struct new_messages *m, uint32_t n, struc
     CHECK(n <= m->n);
     if (n > 0)
         arena_take(&f->arena, &m->copy);
-    for (uint32_t i = m->n - n; i < m->n; i++)
-        at = forest_child_read(f, at, &m->read[i]);
-    return at;
+    f->has_images = f->has_images || m->has_images;
+    return forest_hang(f, at, m->nodes + (m->n - n), n);
 }
 
 void new_messages_free(struct new_messages *m)
 {
     if (!m)
         return;
-    count(m->sum, 0 - (m->texts.cap + m->n * sizeof(*m->read)));
+    count(m->sum, 0 - (m->texts.cap + m->n * sizeof(struct message_node *)));
     buf_done(&m->texts);
     arena_done(&m->copy);
-    free(m->read);
+    free(m->nodes);
     free(m);
 }

@@ -98,7 +98,7 @@ const struct message *plan_new_message(const struct plan *p)
 {
     const struct new_messages *m = ready(p);
 
-    return m ? &m->read[p->walk.n_matched - m->from] : NULL;
+    return m ? &m->nodes[p->walk.n_matched - m->from]->msg : NULL;
 }
 
 bool plan_texts_ahead(const struct plan *p)

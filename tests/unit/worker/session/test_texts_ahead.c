@@ -1,6 +1,7 @@
 #include "common/codec/json.h"
 #include "kit.h"
 #include "testing.h"
+#include "worker/session/checkpoint.h"
 #include "worker/session/commit.h"
 #include "worker/session/record.h"
 #include "worker/session/session.h"
@@ -84,6 +85,10 @@ static void assert_same_messages(const struct session *a, const struct session *
         cr_assert(json_equal(x->msg.json, y->msg.json), "message %zu", i);
         cr_assert(str_eq(x->msg.content, y->msg.content), "message %zu", i);
         cr_assert_eq(x->hash, y->hash, "message %zu", i);
+        cr_assert_eq(x->parent->id, y->parent->id, "message %zu", i);
+        cr_assert_eq(x->depth, y->depth, "message %zu", i);
+        cr_assert_eq(x->through ? x->through->id : UINT32_MAX,
+                     y->through ? y->through->id : UINT32_MAX, "message %zu", i);
     }
 }
 
@@ -118,6 +123,42 @@ TEST(texts_ahead, what_is_recorded_in_parts_is_what_was_asked)
     assert_replays(&k);
     cr_assert_geq(kit_turn(&k, conversation(&k, 1, 4), "B"), 0);
     cr_assert_eq(k.s->forest.nodes.n, 6, "one message and one answer more");
+    assert_replays(&k);
+    kit_done(&k);
+}
+
+static const char *short_ones(struct kit *k, unsigned n)
+{
+    struct buf b = {0};
+    const char *text;
+
+    for (unsigned i = 0; i < n; i++)
+        buf_printf(&b, "%c{\"role\":\"%s\",\"content\":\"said %u\"}", i ? ',' : '[',
+                   i % 2 ? "assistant" : "user", i);
+    buf_add_c(&b, ']');
+    text = arena_str(&k->arena, buf_str(&b)).p;
+    buf_done(&b);
+    return text;
+}
+
+/* Some are known, the others come ready to be hung; all are found again. */
+TEST(texts_ahead, thousands_of_messages_are_hung_below_those_that_are_known)
+{
+    enum { KNOWN = 301, ALL = 12001 };
+
+    struct kit k;
+    struct session_plan *p;
+
+    init(&k);
+    cr_assert_geq(kit_turn(&k, short_ones(&k, KNOWN), "A"), 0);
+    cr_assert_eq(k.s->forest.nodes.n, KNOWN + 1);
+    p = kit_ask(&k, short_ones(&k, ALL), NULL);
+    cr_assert_gt(kit_texts(&k, p), 0);
+    cr_assert_eq(kit_answer(&k, p, "B", false), 0);
+    cr_assert_eq(k.s->forest.nodes.n, ALL + 2);
+    assert_replays(&k);
+    cr_assert_geq(kit_turn(&k, short_ones(&k, ALL), "C"), 0);
+    cr_assert_eq(k.s->forest.nodes.n, ALL + 3, "one answer more");
     assert_replays(&k);
     kit_done(&k);
 }
