@@ -8,12 +8,12 @@
 /* Byte 0 picks the dialect; the rest is a request body. It is parsed or refused with a field and a
  * text, and what is accepted has messages or a prompt, and a bounded list of what it drops. */
 static const struct json *past(void *ctx, struct arena *a, struct str id,
-                               const struct json **ret_asked)
+                               struct str *ret_instructions)
 {
     const struct json *v = NULL;
 
     (void)ctx;
-    *ret_asked = NULL;
+    *ret_instructions = (struct str){0};
     if (id.len % 2)
         return NULL;
     CHECK(json_parse(a,

@@ -67,7 +67,7 @@ struct call_input api_call_input(struct api_call *c)
         .work_hash = c->reading.body_hash,
         .scope = scope,
         .dialect = c->dialect->name,
-        .asked = {c->asked[0], c->asked[1]},
+        .asked = c->asked,
     };
 
     if (c->service->calls.tracer) {

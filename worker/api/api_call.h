@@ -52,8 +52,8 @@ struct api_call {
     struct chat_request *req;
     const struct json *body;
     struct buf out;
-    struct arena arena;  /* of a joined or replayed call; else the model call has it */
-    struct str asked[2]; /* dialect.asked, in the arena; or absent */
+    struct arena arena;      /* of a joined or replayed call; else the model call has it */
+    const struct str *asked; /* dialect.asked, in the arena; NULL: it keeps nothing */
     uint64_t hash[2];
     struct request_limits limits; /* as they were when it came: helpers read them */
     struct image_rules images;

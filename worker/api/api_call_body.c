@@ -34,6 +34,7 @@ struct past_look {
     struct str response_id;
     const struct json *messages; /* found, or NULL; or the one message */
     struct str asked;            /* likewise; of the session that the call holds, or in the arena */
+    struct str instructions;     /* likewise, where they are not in `asked` */
     member_taken_fn takes;       /* what the engines obey by themselves */
 };
 
@@ -48,8 +49,11 @@ static void look_back(void *ctx)
     if (!s || !session_find_response(s, l->response_id, &past))
         return;
     l->asked = past.asked;
+    l->instructions = past.instructions;
     if (s != l->call->held && past.asked.p) /* it may be gone when a helper reads it */
         l->asked = arena_str(l->arena, past.asked);
+    if (s != l->call->held && past.instructions.p)
+        l->instructions = arena_str(l->arena, past.instructions);
     l->messages = session_messages(s, l->arena, l->response_id);
 }
 
@@ -76,16 +80,25 @@ static void look_at_engines(void *ctx)
     l->takes = p ? call_upstream_takes(p, l->call->dialect->name) : NULL;
 }
 
+/* Of the request that was found. */
+static struct str instructions_of(struct arena *a, const struct past_look *l)
+{
+    const struct json *asked;
+
+    if (l->instructions.p || !l->asked.p || json_parse(a, l->asked, &asked, NULL) != 0)
+        return l->instructions;
+    return json_string(json_get(asked, "instructions"));
+}
+
 /* dialect_past.response: perhaps called in a helper, which then waits for the loop. */
 static const struct json *past_response(void *ctx, struct arena *a, struct str response_id,
-                                        const struct json **ret_asked)
+                                        struct str *ret_instructions)
 {
     struct api_call *c = ctx;
     struct past_look l = {.call = c, .arena = a, .response_id = response_id};
 
     look(&l, look_back);
-    if (!l.asked.p || json_parse(a, l.asked, ret_asked, NULL) != 0)
-        *ret_asked = NULL;
+    *ret_instructions = instructions_of(a, &l);
     return l.messages;
 }
 

@@ -27,7 +27,7 @@ static void note_asked(struct api_call *c)
     size_t used = c->arena.used_bytes;
 
     if (c->dialect->asked)
-        c->dialect->asked(&c->arena, c->req, c->body, c->asked);
+        c->asked = c->dialect->asked(&c->arena, c->req, c->body);
     c->arena.used_bytes = used;
 }
 

@@ -16,6 +16,7 @@
 #include "worker/call/replay.h"
 #include "worker/dialect/dialect.h"
 #include "worker/request/answer_sink.h"
+#include "worker/request/asked_text.h"
 #include "worker/request/chat_request.h"
 #include "worker/session/session.h"
 
@@ -56,8 +57,8 @@ static struct written_size size_of(const struct api_call *c, size_t tokens, size
 {
     size_t each = c->req->logprobs ? 1 + (size_t)c->req->top_logprobs : 0;
 
-    for (size_t i = 0; i < ARRAY_LEN(c->asked); i++)
-        text_bytes += c->asked[i].len; /* is told once more */
+    if (c->asked) /* is told once more */
+        text_bytes += c->asked[ASKED_SHARED].len + c->asked[ASKED_OWN].len;
     return (struct written_size){text_bytes, tokens * each};
 }
 

@@ -47,10 +47,11 @@ static int find(struct stored_answer *v, struct err *e)
     return 0;
 }
 
-/* The two texts of responses_asked as one object. */
-static const struct json *asked_of(struct arena *a, struct str shared, struct str own)
+/* What responses_asked has kept, as one object. */
+static const struct json *asked_of(struct arena *a, const struct session_past_response *past,
+                                   struct str own)
 {
-    const struct str texts[] = {shared, own};
+    const struct str texts[] = {past->asked, own};
     struct json all = json_empty(JSON_OBJECT);
     const struct json *part;
 
@@ -61,6 +62,8 @@ static const struct json *asked_of(struct arena *a, struct str shared, struct st
             json_put(a, &all, arena_cstr(a, json_string(&part->members[k].key)),
                      part->members[k].value);
     }
+    if (past->instructions.p)
+        json_put(a, &all, "instructions", json_make_string(past->instructions));
     return json_keep(a, all);
 }
 
@@ -80,7 +83,7 @@ static void write(struct stored_answer *v)
     struct finished_answer answer = {.finish_reason = past->finish_reason,
                                      .message = past->message};
     struct str model = str_cstr(model_info(service->calls.model)->name);
-    const struct json *asked = asked_of(&a, past->asked, v->told.asked);
+    const struct json *asked = asked_of(&a, past, v->told.asked);
 
     if (json_string(json_get(asked, "model")).len)
         model = json_string(json_get(asked, "model"));
@@ -143,7 +146,7 @@ static void write_beside(const struct stored_answer *found)
 /* What is parsed and written is JSON as that of a body. */
 static bool is_short(const struct stored_answer *v)
 {
-    size_t bytes = v->past.asked.len + v->told.asked.len;
+    size_t bytes = v->past.asked.len + v->past.instructions.len + v->told.asked.len;
 
     return bytes + json_text_bytes(v->past.message, WORK_JSON_MAX) <= WORK_JSON_MAX;
 }

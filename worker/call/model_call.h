@@ -72,7 +72,7 @@ struct call_input {
     const struct log_scope *scope; /* in the arena */
     const char *dialect;
     struct str traceparent, tracestate; /* headers, where there is a tracer; else absent */
-    struct str asked[2];                /* for session_call_input.asked and told.asked; opaque */
+    const struct str *asked; /* what a stored answer echoes, by enum asked_text; or NULL */
 };
 
 /* Starts a call; the arena becomes the call's. Events may come from inside this call. */

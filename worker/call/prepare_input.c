@@ -11,6 +11,7 @@
 #include "worker/call/model_call.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/model/model.h"
+#include "worker/request/asked_text.h"
 #include "worker/request/chat.h"
 #include "worker/request/chat_request.h"
 #include "worker/session/session_call.h"
@@ -77,9 +78,13 @@ int prepare_input(struct call_env *env, const struct engine_pool *engines,
         .pool = pool ? str_cstr(pool) : (struct str){0},
         .context_length = pool ? 0 : call_context_length(env), /* of another model */
         .now_ms = clock_wall_ms(),
-        .asked = in->asked[0],
         .text = req->chat->messages && engine_pool_all_text(engines),
         .raw = req->prompt_ids,
     };
+    if (in->asked) {
+        ret->asked = in->asked[ASKED_SHARED];
+        ret->asked_brief = in->asked[ASKED_BRIEF];
+        ret->instructions = in->asked[ASKED_INSTRUCTIONS];
+    }
     return known_ids(env, req, e);
 }

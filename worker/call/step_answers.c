@@ -9,6 +9,7 @@
 #include "worker/call/sample.h"
 #include "worker/call/told.h"
 #include "worker/ledger/ledger.h"
+#include "worker/request/asked_text.h"
 #include "worker/session/session_answer.h"
 
 /* So many tokens, an alternative as much as a sampled one, are made ready in about half a
@@ -42,7 +43,7 @@ static size_t keep_told(struct model_call *t, size_t most)
     if (has && t->tops_at < r->out.n_logprobs)
         return most;
     told_write(&told, &t->head, &t->usage, &r->out, has ? buf_str(t->tops) : (struct str){0},
-               t->in.asked[1]);
+               t->in.asked ? t->in.asked[ASKED_OWN] : (struct str){0});
     r->told = told.p;
     t->answers[t->n_told++].told = buf_str(&told);
     from = (t->tops_at - from) * (has ? r->lp[0].n_top : 0);

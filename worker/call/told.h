@@ -24,7 +24,7 @@ struct told {
     uint32_t cached_tokens, reasoning_tokens; /* of the whole call */
     struct str stop_text;                     /* absent when none */
     struct str tops;                          /* read by told_tops */
-    struct str asked;                         /* call_input.asked[1] */
+    struct str asked;                         /* call_input.asked[ASKED_OWN] */
 };
 
 /* Whether alternatives of its tokens were told. */

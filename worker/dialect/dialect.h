@@ -30,10 +30,10 @@ struct dialect_headers {
  * for previous_response_id and item_reference (Responses). Each function may be NULL where nothing
  * is stored. Results live in the arena. */
 struct dialect_past {
-    /* All messages up to and including that response, an array; NULL: unknown id. *ret_asked is
-     * what `asked` kept of its request, or NULL. */
+    /* All messages up to and including that response, an array; NULL: unknown id. *ret_instructions
+     * are those of its request, or absent. */
     const struct json *(*response)(void *ctx, struct arena *a, struct str response_id,
-                                   const struct json **ret_asked);
+                                   struct str *ret_instructions);
     /* That response's own message alone, as it stands in the session; NULL: unknown id. */
     const struct json *(*message)(void *ctx, struct str response_id);
     void *ctx;
@@ -67,10 +67,10 @@ struct dialect {
     struct dialect_writer *(*writer)(struct arena *a, const struct chat_request *req,
                                      const struct json *body, struct buf *out);
 
-    /* What a stored answer must echo of its request, as two JSON objects, texts in the arena: what
-     * the calls of an agent have in common, and the rest. NULL: nothing. */
-    void (*asked)(struct arena *a, const struct chat_request *req, const struct json *body,
-                  struct str ret[2]);
+    /* What a stored answer must echo of its request: texts in the arena or of the body, by enum
+     * asked_text. NULL: nothing. */
+    const struct str *(*asked)(struct arena *a, const struct chat_request *req,
+                               const struct json *body);
 
     /* What is recorded of a request that was parsed, and stands in no prompt, has no more than so
      * many bytes; or -1 and ERR_INVALID with the field. NULL: nothing is. */

@@ -50,12 +50,12 @@ struct str compaction_open(struct arena *a, struct str sealed);
 
 struct dialect_writer *compact_writer_new(struct arena *a, const struct chat_request *req,
                                           const struct json *body, struct buf *out);
-void compact_asked(struct arena *a, const struct chat_request *req, const struct json *body,
-                   struct str ret[2]);
+const struct str *compact_asked(struct arena *a, const struct chat_request *req,
+                                const struct json *body);
 
 /* Those members of a request that its response object echoes (dialect.asked). */
-void responses_asked(struct arena *a, const struct chat_request *req, const struct json *body,
-                     struct str ret[2]);
+const struct str *responses_asked(struct arena *a, const struct chat_request *req,
+                                  const struct json *body);
 
 /* The response object of a stored answer; head->usage is the whole call's. `asked` has the members
  * that responses_asked kept. */

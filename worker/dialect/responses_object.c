@@ -3,6 +3,7 @@
 
 #include "common/codec/json.h"
 #include "worker/dialect/writers.h"
+#include "worker/request/asked_text.h"
 
 /* Members of the request that the response object has, too; and what it says without them. */
 static const char *const echoed[][2] = {
@@ -137,10 +138,21 @@ static bool is_own(const char *key)
     return strcmp(key, "metadata") == 0 || strcmp(key, "previous_response_id") == 0;
 }
 
-/* The members that a stored answer must echo: those that all calls of an agent share (own =
- * false), which are stored once, or those of this call. */
-static struct str asked_text(struct arena *a, const struct json *body, struct str model, bool own,
-                             bool compacts)
+/* More bytes of instructions are not kept a second time beside the prompt that has them. */
+enum { INSTRUCTIONS_LONG = 4 << 10 };
+
+/* Which members of a request are told: those that all calls of an agent share, which are stored
+ * once, all or without instructions; or those of this call. */
+static bool is_asked(const char *key, enum asked_text which)
+{
+    if (which == ASKED_BRIEF && strcmp(key, "instructions") == 0)
+        return false;
+    return is_own(key) == (which == ASKED_OWN);
+}
+
+/* The members that a stored answer must echo. */
+static struct str asked_text(struct arena *a, const struct json *body, struct str model,
+                             enum asked_text which, bool compacts)
 {
     struct buf text = {0};
     struct json_out o = json_out_to(&text);
@@ -154,12 +166,12 @@ static struct str asked_text(struct arena *a, const struct json *body, struct st
     for (size_t i = 0; i < ARRAY_LEN(echoed); i++) {
         const struct json *v = echo_of(a, body, echoed[i][0]);
 
-        if (json_is_null(v) || is_own(echoed[i][0]) != own)
+        if (json_is_null(v) || !is_asked(echoed[i][0], which))
             continue;
         json_out_key(&o, echoed[i][0]);
         json_out_value(&o, v);
     }
-    if (own && compacts) {
+    if (which == ASKED_OWN && compacts) {
         json_out_key(&o, COMPACTED);
         json_out_bool(&o, true);
     }
@@ -169,16 +181,29 @@ static struct str asked_text(struct arena *a, const struct json *body, struct st
     return ret;
 }
 
-void responses_asked(struct arena *a, const struct chat_request *req, const struct json *body,
-                     struct str ret[2])
+static const struct str *asked_texts(struct arena *a, const struct chat_request *req,
+                                     const struct json *body, bool compacts)
 {
-    ret[0] = asked_text(a, body, req->model, false, false);
-    ret[1] = asked_text(a, body, (struct str){0}, true, responses_compacts(body));
+    struct str *ret = arena_calloc(a, ASKED_TEXTS, sizeof(*ret));
+    struct str instructions = json_string(json_get(body, "instructions"));
+
+    ret[ASKED_SHARED] = asked_text(a, body, req->model, ASKED_SHARED, false);
+    ret[ASKED_OWN] = asked_text(a, body, (struct str){0}, ASKED_OWN, compacts);
+    if (instructions.len > INSTRUCTIONS_LONG) {
+        ret[ASKED_BRIEF] = asked_text(a, body, req->model, ASKED_BRIEF, false);
+        ret[ASKED_INSTRUCTIONS] = instructions;
+    }
+    return ret;
 }
 
-void compact_asked(struct arena *a, const struct chat_request *req, const struct json *body,
-                   struct str ret[2])
+const struct str *responses_asked(struct arena *a, const struct chat_request *req,
+                                  const struct json *body)
 {
-    ret[0] = asked_text(a, body, req->model, false, false);
-    ret[1] = asked_text(a, body, (struct str){0}, true, true);
+    return asked_texts(a, req, body, responses_compacts(body));
+}
+
+const struct str *compact_asked(struct arena *a, const struct chat_request *req,
+                                const struct json *body)
+{
+    return asked_texts(a, req, body, true);
 }

@@ -39,7 +39,7 @@ struct responses_reader {
     const struct dialect_past *past;
     struct json *messages;
     struct chat_request *req;
-    const struct json *asked;    /* of the previous response */
+    struct str instructions;     /* of the previous response */
     struct response_tools tools; /* all that the request brings */
     uint32_t n_leading;          /* items in front that only bring tools */
     bool compacts;               /* the input ends with a compaction_trigger */
@@ -79,14 +79,14 @@ struct str response_bare_id(struct str id)
     return str_sub(id, 0, str_find(id, STR("_"), 0));
 }
 
-/* The stored conversation up to a response, and what its request asked; NULL when unknown. */
+/* The stored conversation up to a response, and its request's instructions; NULL when unknown. */
 static const struct json *past_messages(struct responses_reader *r, struct str id,
-                                        const struct json **ret_asked)
+                                        struct str *ret_instructions)
 {
-    *ret_asked = NULL;
+    *ret_instructions = (struct str){0};
     if (!r->past || !r->past->response || !id.len)
         return NULL;
-    return r->past->response(r->past->ctx, r->a, response_bare_id(id), ret_asked);
+    return r->past->response(r->past->ctx, r->a, response_bare_id(id), ret_instructions);
 }
 
 /* --- items of the assistant --- */
@@ -478,7 +478,7 @@ static int read_previous(struct responses_reader *r, const struct json *body)
         return 0;
     if (responses_check_id("previous_response_id", id, r->e))
         return -1;
-    past = past_messages(r, id, &r->asked);
+    past = past_messages(r, id, &r->instructions);
     if (!past)
         return err_field(r->e, "previous_response_id",
                          "previous_response_id names no response of this session");
@@ -499,7 +499,7 @@ static bool begins_with(const struct json *messages, struct str instructions)
 static int read_instructions(struct responses_reader *r, const struct json *body)
 {
     struct str text = {0};
-    struct str before = json_string(json_get(r->asked, "instructions"));
+    struct str before = r->instructions;
     struct json all = json_empty(JSON_ARRAY);
 
     if (field_str(body, "instructions", &text, r->e))

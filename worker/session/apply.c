@@ -159,6 +159,7 @@ static int take_told(struct forest *f, struct commit *c, struct err *e)
     struct record_in told = c->rec.told;
     uint64_t asked = c->rec.asked;
 
+    c->call.asked_brief = c->rec.flags & COMMIT_ASKED_BRIEF;
     if (asked == 1)
         c->call.asked = forest_str(f, c->rec.asked_text);
     else if (asked - 2 < f->calls.n)

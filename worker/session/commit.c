@@ -24,7 +24,7 @@
 
 void record_begin(struct buf *b, enum record_type type, struct str id, uint64_t now_ms)
 {
-    uint64_t version = type >= RECORD_BLOCKS  ? RECORD_VERSION
+    uint64_t version = type >= RECORD_BLOCKS  ? RECORD_VERSION_BLOCKS
                        : type >= RECORD_TEXTS ? RECORD_VERSION_AHEAD
                                               : RECORD_VERSION_USUAL;
 
@@ -284,6 +284,23 @@ static size_t answers_within(const struct plan *p, const struct session_answer *
     return k;
 }
 
+static bool is_text(struct str a, struct str b)
+{
+    return a.len == b.len && (a.p == b.p || str_eq(a, b));
+}
+
+/* Whether the instructions are the text of the conversation's first message, new or as it is
+ * stored: then they can be told from there. */
+static bool asks_by_prompt(const struct plan *p)
+{
+    const struct json *first = json_at(p->chat.messages, 0);
+
+    if (!p->asked_brief.p || !str_eq_c(json_string(json_get(first, "role")), "system") ||
+        !is_text(json_string(json_get(first, "content")), p->instructions))
+        return false;
+    return p->walk.n_matched == 0 || is_text(node_text(p->walk.path[0]), p->instructions);
+}
+
 /* So many calls back, for agents of a session take turns, and so many bytes: texts of one length
  * that differ at their ends would be long to compare. */
 enum { ASKED_LOOKED_AT = 32, ASKED_COMPARED = 2 << 20 };
@@ -326,7 +343,7 @@ static void put_answers(struct buf *b, const struct plan *p, const struct sessio
     }
     if (p->answers_ahead)
         record_put_u(b, tokens);
-    put_asked(b, &p->session->forest, p->asked);
+    put_asked(b, &p->session->forest, parts & COMMIT_ASKED_BRIEF ? p->asked_brief : p->asked);
     for (size_t i = 0; i < n && !p->answers_ahead; i++)
         put_block(p, b, answers[i].told);
 }
@@ -430,13 +447,15 @@ static void settle_upstream(struct plan *p, const struct session_answer *answers
 }
 
 /* A commit that names records before it is of the version that knows them. */
-static void put_head(const struct plan *p, struct buf *record, uint64_t now_ms)
+static void put_head(const struct plan *p, struct buf *record, unsigned parts, uint64_t now_ms)
 {
     struct record_head h = {RECORD_COMMIT, RECORD_VERSION_USUAL, p->session->id, now_ms};
 
     if (plan_texts_ahead(p) || p->answers_ahead)
         h.version = RECORD_VERSION_AHEAD;
     if (p->blocks.ahead > 0)
+        h.version = RECORD_VERSION_BLOCKS;
+    if (parts & COMMIT_ASKED_BRIEF)
         h.version = RECORD_VERSION;
     record_put_head(record, &h);
 }
@@ -515,7 +534,7 @@ static bool put_part(struct plan *p, const struct session_answer *answers, size_
         settle(p, answers, n);
     parts = parts_of(p, answers, n) | COMMIT_TOLD | COMMIT_BASIS | (p->text ? COMMIT_TEXT : 0);
     if (parts & COMMIT_BLOCKS_AHEAD)
-        h.version = RECORD_VERSION;
+        h.version = RECORD_VERSION_BLOCKS;
     (void)buf_reserve(record, bytes + bytes / 8);
     record_put_head(record, &h);
     record_put_u(record, p->pub.call);
@@ -557,11 +576,13 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
         return -1;
     plan_renew(p);
     settle(p, answers, n);
+    if (!p->pub.exhausted && asks_by_prompt(p))
+        parts |= COMMIT_ASKED_BRIEF;
     run = p->pub.exhausted ? NULL : shared_run(p, &common);
     if (!run)
         common = 0;
     reserve(record, p, answers, n, common);
-    put_head(p, record, now_ms);
+    put_head(p, record, parts, now_ms);
     record_put_u(record, p->pub.call);
     record_put_u64(record, p->body_hash[0]);
     record_put_u64(record, p->body_hash[1]);

@@ -93,9 +93,11 @@ enum record_type {
  * RECORD_ANSWERS, and commits with COMMIT_AHEAD or COMMIT_ANSWERS_AHEAD; all others are still
  * written as version 2, so that an older program reads the sessions that have none of them, and
  * says that it cannot read the others. Version 4: RECORD_BLOCKS, and what has COMMIT_BLOCKS_AHEAD.
+ * Version 5: commits with COMMIT_ASKED_BRIEF.
  */
 enum {
-    RECORD_VERSION = 4,
+    RECORD_VERSION = 5,
+    RECORD_VERSION_BLOCKS = 4,
     RECORD_VERSION_USUAL = 2,
     RECORD_VERSION_AHEAD = 3,
     RECORD_VERSION_MAX = 100
@@ -125,6 +127,8 @@ enum {
     COMMIT_AHEAD = 1048576,         /* the new messages stand in records before this one */
     COMMIT_ANSWERS_AHEAD = 2097152, /* so do all answers and what they told */
     COMMIT_BLOCKS_AHEAD = 4194304,  /* so do long blocks of some answer */
+    COMMIT_ASKED_BRIEF = 8388608,   /* instructions that were asked stand in no text of their own,
+                                       but are that of the conversation's first message */
 
     /* what is told of each answer */
     COMMIT_ANSWER_PARTS = COMMIT_TOLD | COMMIT_TEXT | COMMIT_BASIS | COMMIT_ODDS | COMMIT_DRIFT |

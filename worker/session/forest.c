@@ -382,6 +382,13 @@ void forest_walk(struct forest *f, struct prompt_env *g, const struct json *mess
     }
 }
 
+struct str node_text(const struct message_node *node)
+{
+    struct str text = json_string(json_get(node->msg.json, "content"));
+
+    return text.p ? text : node->msg.content;
+}
+
 /* The messages up to the node, with room for `extra` more. */
 struct json *node_messages(const struct message_node *node, uint32_t extra, struct arena *a)
 {

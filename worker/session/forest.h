@@ -108,6 +108,7 @@ struct call_record {
     float temperature;
     bool exhausted;
     struct str asked; /* shared with the calls that asked the same */
+    bool asked_brief; /* its instructions are not in it, but the conversation's first message */
 };
 
 /* The newest call with a body hash; here because a key must not move. */
@@ -192,6 +193,10 @@ struct message_node *forest_find_echo(struct forest *f, struct message_node *par
 
 /* An answer was generated at this node: its echoes are to be found. */
 void forest_note_echo(struct forest *f, struct message_node *n);
+
+/* The text of the message's content: as it is stored where it is one string, else as it is
+ * compared. */
+struct str node_text(const struct message_node *node);
 
 /* The stored messages up to and including node, as a JSON array in the arena. */
 struct json *node_messages(const struct message_node *node, uint32_t extra, struct arena *a);

@@ -107,20 +107,34 @@ const struct json *session_message(const struct session *s, struct str response_
     return t && t->node && t->node->depth > 0 ? t->node->msg.json : NULL;
 }
 
+/* The text of the conversation's first message. */
+static struct str first_text(const struct checkpoint *t)
+{
+    const struct message_node *n = t->node;
+
+    while (n && n->depth > 1)
+        n = n->parent;
+    return n ? node_text(n) : (struct str){0};
+}
+
 /* Borrowed from the session. */
 bool session_find_response(const struct session *s, struct str response_id,
                            struct session_past_response *ret)
 {
     const struct checkpoint *t = map_get(&s->forest.by_response, response_key(response_id));
 
+    const struct call_record *call;
+
     if (!t)
         return false;
+    call = &s->forest.calls.at[t->call];
     *ret = (struct session_past_response){
         .finish_reason = t->finish_reason,
-        .asked = s->forest.calls.at[t->call].asked,
+        .asked = call->asked,
+        .instructions = call->asked_brief ? first_text(t) : (struct str){0},
         .told = t->told,
         .message = t->message,
-        .prompt_tokens = s->forest.calls.at[t->call].prompt_tokens,
+        .prompt_tokens = call->prompt_tokens,
         .completion_tokens = t->n,
     };
     return true;

@@ -29,6 +29,8 @@ struct plan *plan_new(struct session *s, struct arena *a, const struct session_c
     p->max_tokens = in->max_tokens;
     p->temperature = in->temperature;
     p->asked = in->asked;
+    p->asked_brief = in->asked_brief;
+    p->instructions = in->instructions;
     p->look = in->look;
     p->max_ids = in->look ? 0 : in->context_length; /* counting refuses nothing */
     p->text = in->text;

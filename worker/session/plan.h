@@ -41,7 +41,7 @@ struct plan {
     struct str key;
     int64_t max_tokens;
     float temperature;
-    struct str asked;
+    struct str asked, asked_brief, instructions;
     bool look;        /* no call will follow: nothing is refused */
     bool text;        /* nothing was rendered */
     uint32_t max_ids; /* a prompt of more cannot be sent; 0: nothing is refused */

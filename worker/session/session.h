@@ -329,6 +329,7 @@ const struct json *session_message(const struct session *s, struct str response_
 /* What the answer behind a response id was, and its call's true counts. */
 struct session_past_response {
     struct str finish_reason, asked, told;
+    struct str instructions;    /* that belong to `asked` and are not in it; or absent */
     const struct json *message; /* the session's */
     uint32_t prompt_tokens, completion_tokens;
 };

@@ -39,8 +39,11 @@ struct session_call_input {
     float temperature;         /* sampled with; for trainers that want it per token */
     uint32_t context_length;   /* of engine and model; 0: unknown */
     uint64_t now_ms;
-    struct str asked; /* what a stored answer echoes of its request, or absent;
-                         opaque here, and kept once while a session's calls say the same */
+    struct str asked;        /* what a stored answer echoes of its request, or absent;
+                                opaque here, and kept once while a session's calls say the same */
+    struct str asked_brief;  /* the same without `instructions`, to be kept instead where they are
+                                the text of the conversation's first message; or absent */
+    struct str instructions; /* with asked_brief */
     bool text; /* the engine is asked with messages: nothing is rendered, the prompt stays empty */
     bool look; /* only a look (a token count): nothing is refused for where it would stand or for
                   what is left, and the session stays as it is */

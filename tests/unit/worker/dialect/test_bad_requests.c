@@ -18,10 +18,10 @@ static const struct dialect *dialect_named(struct str name)
 }
 
 static const struct json *no_past(void *ctx, struct arena *a, struct str id,
-                                  const struct json **ret_asked)
+                                  struct str *ret_instructions)
 {
     (void)ctx, (void)a, (void)id;
-    *ret_asked = NULL;
+    *ret_instructions = (struct str){0};
     return NULL;
 }
 

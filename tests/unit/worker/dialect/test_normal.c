@@ -14,12 +14,12 @@
 #include "worker/request/chat_request.h"
 
 static const struct json *past_r1(void *ctx, struct arena *a, struct str id,
-                                  const struct json **ret_asked)
+                                  struct str *ret_instructions)
 {
     const struct json *v = NULL;
 
     (void)ctx;
-    *ret_asked = NULL;
+    *ret_instructions = (struct str){0};
     if (!str_eq_c(id, "r1"))
         return NULL;
     cr_assert_eq(
@@ -36,7 +36,8 @@ static const struct json *past_r1(void *ctx, struct arena *a, struct str id,
 
 static const struct json *message_r1(void *ctx, struct str id)
 {
-    const struct json *asked, *all = past_r1(NULL, ctx, id, &asked);
+    struct str instructions;
+    const struct json *all = past_r1(NULL, ctx, id, &instructions);
 
     return json_at(all, 2);
 }
