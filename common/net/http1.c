@@ -250,6 +250,19 @@ static int parse_headers(struct http1_head *h, const char **at, const char *end,
 
 /* ------------------------------------------------------------------ meaning */
 
+/* What says how a request is read, or on whose behalf it is: no hop may drop it. */
+static bool must_stay(struct str name)
+{
+    static const struct str names[] = {
+        STR_LIT("host"),          STR_LIT("content-length"), STR_LIT("transfer-encoding"),
+        STR_LIT("authorization"), STR_LIT("x-api-key"),      STR_LIT("api-key")};
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (str_eq_nocase(name, names[i]))
+            return true;
+    return false;
+}
+
 /* Marks the headers that a Connection header names, reads close and keep-alive. */
 static int apply_connection_token(struct http1_head *h, struct str token, bool *ret_close,
                                   bool *ret_keep, struct err *e)
@@ -260,8 +273,7 @@ static int apply_connection_token(struct http1_head *h, struct str token, bool *
         *ret_close = true;
     else if (str_eq_nocase(token, STR("keep-alive")))
         *ret_keep = true;
-    else if (str_eq_nocase(token, STR("host")) || str_eq_nocase(token, STR("content-length")) ||
-             str_eq_nocase(token, STR("transfer-encoding")))
+    else if (must_stay(token))
         return err_set(e, ERR_INVALID, "Connection names a header that it must not");
     else
         for (size_t i = 0; i < h->n; i++)
