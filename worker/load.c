@@ -1,4 +1,5 @@
 /* The model, loaded by the supervisor before it forks: all workers share its memory. */
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,9 @@ int worker_load(const struct config *c, const struct model **ret, struct buf *re
     }
     buf_printf(remark, "%s, vocabulary %u, PCRE2 JIT %s", model_info(m)->name,
                model_info(m)->vocab_size, tokenizer_jit_works() ? "on" : "off");
+    /* What reading it has left free would be every worker's, and copied page by page where one
+     * writes to it. */
+    (void)malloc_trim(0);
     *ret = m;
     return 0;
 }
