@@ -237,8 +237,12 @@ static struct str flying(const struct exchange *x)
 /* What flew has arrived, or nobody wants it. */
 static void land(struct exchange *x)
 {
-    buf_done(&x->flying);
-    shared_answer_drop(&x->conn->server->answers, x->shared);
+    struct server *s = x->conn->server;
+    struct buf bytes;
+
+    fading_take(&s->fading, &x->flying);
+    shared_answer_drop(&s->answers, x->shared, &bytes);
+    fading_take(&s->fading, &bytes);
     x->shared = NULL;
 }
 
@@ -260,7 +264,7 @@ static void exchange_dispose(void *p)
     unread_leave(x);
     x->conn->server->answer_bytes -= x->own_counted;
     x->conn->server->body_bytes -= x->body_bytes;
-    buf_done(&x->waiting);
+    fading_take(&x->conn->server->fading, &x->waiting);
     land(x);
     server_rest(x->conn);
     if (x->conn->server->draining)
@@ -283,7 +287,7 @@ static void pump(struct exchange *x)
     if (x->waiting.len == 0 && !x->ending)
         return;
     land(x);
-    if (x->waiting.len >= SHARED_ANSWER_LEAST && x->ending)
+    if (x->ending && x->waiting.len >= SHARED_ANSWER_LEAST && x->waiting.len <= SHARED_ANSWER_MOST)
         x->shared = shared_answer_take(&x->conn->server->answers, &x->waiting);
     x->flying = x->waiting;
     x->waiting = empty;

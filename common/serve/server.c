@@ -416,6 +416,7 @@ int server_new(struct loop *loop, const struct server_options *o, server_handler
         return err_sys(e, ERR_IO, "cannot watch the loop");
     s = mem_zalloc(sizeof(*s));
     s->loop = loop;
+    fading_init(&s->fading, loop);
     s->opt = *o;
     s->handler = handler;
     s->handler_ctx = ctx;
@@ -566,7 +567,7 @@ size_t server_busy(struct server *s)
 struct server_bytes server_bytes(const struct server *s)
 {
     return (struct server_bytes){s->unfinished_bytes + s->body_bytes,
-                                 s->answer_bytes + s->answers.bytes};
+                                 s->answer_bytes + s->answers.bytes + s->fading.bytes};
 }
 
 /* Gives libh2o a few turns to notice that all its connections were shut. */
@@ -597,6 +598,7 @@ void server_free(struct server *s)
     (void)h2o_evloop_run(s->evloop, 0);
     loop_task_cancel(s->loop, &s->settled);
     loop_task_cancel(s->loop, &s->begin_late);
+    fading_done(&s->fading);
     queue = s->ctx.queue;
     h2o_context_dispose(&s->ctx);
     free(queue); /* 2.2.5 destroys it and keeps the memory */

@@ -14,6 +14,7 @@
 #include "common/base/map.h"
 #include "common/os/loop.h"
 #include "common/serve/exchange.h"
+#include "common/serve/fading.h"
 #include "common/serve/packed_input.h"
 #include "common/serve/server.h"
 #include "common/serve/shared_answer.h"
@@ -80,6 +81,7 @@ struct server {
     size_t room_bytes;                 /* made for what has not come yet */
     size_t body_bytes, answer_bytes;   /* of exchanges; answers: without the shared ones */
     struct shared_answers answers;     /* those that fly */
+    struct fading fading;              /* those that nobody reads any more */
     size_t n_conns;
     struct loop_timer pause; /* of accepting */
     size_t busy;

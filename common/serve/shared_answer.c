@@ -56,8 +56,9 @@ struct shared_answer *shared_answer_take(struct shared_answers *all, struct buf 
     return had;
 }
 
-void shared_answer_drop(struct shared_answers *all, struct shared_answer *a)
+void shared_answer_drop(struct shared_answers *all, struct shared_answer *a, struct buf *ret)
 {
+    *ret = (struct buf){0};
     if (!a || --a->shares > 0)
         return;
     if (a->listed)
@@ -65,6 +66,6 @@ void shared_answer_drop(struct shared_answers *all, struct shared_answer *a)
     if (all->by_hash.n == 0)
         map_done(&all->by_hash);
     all->bytes -= a->bytes.len;
-    buf_done(&a->bytes);
+    *ret = a->bytes;
     free(a);
 }

@@ -13,8 +13,9 @@
 #include "common/base/map.h"
 #include "common/base/str.h"
 
-/* Shorter ones are not worth the look: it costs about a tenth of a microsecond a kilobyte. */
-enum { SHARED_ANSWER_LEAST = 64 << 10 };
+/* The look costs about a tenth of a microsecond a kilobyte: shorter ones are not worth it, and for
+ * longer ones it would keep others waiting. Of those few fit what may wait for a session. */
+enum { SHARED_ANSWER_LEAST = 64 << 10, SHARED_ANSWER_MOST = 8 << 20 };
 
 struct shared_answer;
 
@@ -27,8 +28,9 @@ struct shared_answers {
  * instead. The caller has a share in it until shared_answer_drop. */
 struct shared_answer *shared_answer_take(struct shared_answers *all, struct buf *bytes);
 
-/* The last share frees the answer. NULL is accepted. */
-void shared_answer_drop(struct shared_answers *all, struct shared_answer *a);
+/* Gives the share up. *ret has the answer's bytes when it was the last one, for the caller to free;
+ * else it is empty. a may be NULL. */
+void shared_answer_drop(struct shared_answers *all, struct shared_answer *a, struct buf *ret);
 
 /* Good as long as the share. */
 struct str shared_answer_bytes(const struct shared_answer *a);

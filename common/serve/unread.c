@@ -88,7 +88,7 @@ static void cut(struct exchange *x)
     x->cut = true;
     x->failing = true;
     x->req->http1_is_persistent = 0;
-    buf_done(&x->waiting);
+    fading_take(&x->conn->server->fading, &x->waiting);
     unread_count(x);
     (void)shutdown(x->conn->fd, SHUT_RDWR);
 }
