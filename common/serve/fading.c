@@ -26,29 +26,23 @@ static void end(struct faded *d)
     free(d);
 }
 
-/* Gives up to so many bytes of it back; returns how many. */
-static size_t drop(struct faded *d, size_t most)
-{
-    size_t piece = MIN_OF(d->left_bytes, most);
-
-    d->left_bytes -= piece;
-    mem_drop_pages(d->p + d->left_bytes, piece);
-    if (d->left_bytes == 0)
-        end(d);
-    return piece;
-}
-
 static void on_turn(struct loop_task *t)
 {
     struct fading *f = CONTAINER_OF(t, struct fading, task);
-    struct faded *d;
     size_t left = MAX_OF((size_t)FADE_PIECE, f->bytes / FADE_PART);
+    struct faded *d, *next;
 
-    while (left > 0 && (d = LIST_FIRST_OF(&f->bufs, struct faded, item))) {
-        size_t n = drop(d, left);
+    LIST_EACH_SAFE(&f->bufs, d, next, struct faded, item) {
+        size_t n = MIN_OF(d->left_bytes, left);
 
+        d->left_bytes -= n;
         f->bytes -= n;
         left -= n;
+        mem_drop_pages(d->p + d->left_bytes, n);
+        if (d->left_bytes == 0)
+            end(d);
+        if (left == 0)
+            break;
     }
     if (f->bytes > 0)
         loop_task_post(f->loop, t, on_turn);

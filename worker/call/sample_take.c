@@ -1,8 +1,7 @@
 /* What the engine tells of one sample. Deltas flow to the listeners as they come; the whole answer
  * (on_done) brings again all ids, and what must outlive the engine's callback is copied into the
  * call's arena (sample_keep). */
-#include <math.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "common/base/buf.h"
 #include "worker/call/call_env.h"
@@ -15,7 +14,6 @@
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_result.h"
 #include "worker/model/model.h"
-#include "worker/request/odds.h"
 #include "worker/session/session_answer.h"
 #include "worker/tokens/tokenizer.h"
 
@@ -32,57 +30,6 @@ static void on_delta(void *ctx, const struct engine_delta *d)
     }
     sample_logprobs(r->model_call, r, d->ids, d->logprobs, d->top, d->n_top);
     sampled_answer_feed(r->answer, d->ids);
-}
-
-static int by_logprob(const void *a, const void *b)
-{
-    const struct engine_top *x = a, *y = b;
-    bool x_known = x->id >= 0 && !isnan(x->logprob), y_known = y->id >= 0 && !isnan(y->logprob);
-
-    if (x_known != y_known)
-        return y_known ? 1 : -1;
-    return !x_known ? 0 : (x->logprob < y->logprob) - (x->logprob > y->logprob);
-}
-
-/* The best n alternatives of one token, best first: engines list them in orders of their own. */
-static void keep_top(const struct engine_top *told, uint32_t n_told, uint32_t n, int32_t *ids,
-                     float *logprobs, struct engine_top *tmp)
-{
-    if (n_told > 0)
-        memcpy(tmp, told, n_told * sizeof(*tmp));
-    qsort(tmp, n_told, sizeof(*tmp), by_logprob);
-    for (uint32_t k = 0; k < n; k++) {
-        bool known = k < n_told && tmp[k].id >= 0 && !isnan(tmp[k].logprob);
-
-        ids[k] = known ? tmp[k].id : -1;
-        logprobs[k] = known ? tmp[k].logprob : -INFINITY;
-    }
-}
-
-/* What the session wants kept of the odds, as a block. */
-static void keep_odds(struct model_call *t, struct sample *r, const struct engine_result *res)
-{
-    uint32_t n = (uint32_t)res->ids.n, k = t->wants_top_logprobs, told = res->top ? res->n_top : 0;
-    struct odds o = {.n = n, .n_top = k};
-    struct engine_top *tmp;
-    struct buf block = {0};
-    int32_t *ids;
-    float *logprobs;
-
-    if (n == 0 || (k == 0 && !res->support))
-        return;
-    ids = arena_calloc(&t->arena, (size_t)n * k + 1, sizeof(*ids));
-    logprobs = arena_calloc(&t->arena, (size_t)n * k + 1, sizeof(*logprobs));
-    tmp = arena_calloc(&t->arena, told + (size_t)1, sizeof(*tmp));
-    for (size_t i = 0; k > 0 && i < n; i++)
-        keep_top(told ? res->top + i * told : tmp, told, k, ids + i * k, logprobs + i * k, tmp);
-    o.top_ids = ids;
-    o.top_logprobs = logprobs;
-    if (res->support)
-        o.support = *res->support;
-    odds_write(&o, &block);
-    r->odds = arena_str(&t->arena, buf_str(&block));
-    buf_done(&block);
 }
 
 /* The block, of which there is no copy: it may be tens of megabytes. */
@@ -129,7 +76,7 @@ static void sample_keep(struct model_call *t, struct sample *r, const struct eng
     r->indexer_large = res->indexer_large;
     if (res->stop_text.p)
         r->stop_text = arena_str(&t->arena, res->stop_text);
-    keep_odds(t, r, res);
+    sample_begin_odds(t, r, res);
     r->has_support = res->support != NULL;
     r->basis = res->basis;
     r->asked = res->asked;

@@ -1,8 +1,6 @@
 /* The end of an answer, whose ids are all there: what is new of it becomes text, logprobs and
  * calls, some in each turn of the loop where it is long. The call goes on when all of its answers
  * are taken. */
-#include <string.h>
-
 #include "common/base/arena.h"
 #include "common/base/check.h"
 #include "common/os/loop.h"
@@ -29,17 +27,6 @@ static int32_t ending_id(const struct model_call *t, const struct engine_result 
 }
 
 enum { TAKE_MAX = 4096 }; /* tokens and their alternatives at a time: in about a millisecond */
-
-/* Alternatives of a long answer outlive the engine's callback. */
-static void keep_top_for_later(struct model_call *t, struct sample *r,
-                               const struct engine_result *res)
-{
-    size_t n = res->ids.n * res->n_top;
-    struct engine_top *copy = arena_alloc(&t->arena, n * sizeof(*copy));
-
-    memcpy(copy, res->top, n * sizeof(*copy));
-    r->top = copy;
-}
 
 /* Takes the next n ids, or what is left with the answer's end. */
 static void take_ids(struct model_call *t, struct sample *r, size_t n)
@@ -126,8 +113,10 @@ void sample_take_end(struct sample *r, const struct engine_result *res)
         go_on(t);
         return;
     }
-    if (r->top)
-        keep_top_for_later(t, r, res);
+    if (r->top) {
+        sample_hold_top(t, r, res);
+        r->top = r->told_top;
+    }
     if (t->in.req->logprobs && r->logprobs)
         sample_lp_reserve(t, r, new);
     loop_task_post(t->env->loop, &t->timers->take, on_take);

@@ -59,6 +59,10 @@ enum step_result step_results(struct model_call *t)
 
     if (!t->answers)
         t->answers = arena_calloc(&t->arena, t->n_samples, sizeof(*t->answers));
+    for (uint32_t i = t->n_results; i < t->n_samples && work < RESULTS_TOKENS; i++)
+        work += sample_keep_odds(&t->samples[i], RESULTS_TOKENS - work);
+    if (work >= RESULTS_TOKENS)
+        return model_call_next_part(t);
     for (; t->n_results < t->n_samples && work < RESULTS_TOKENS; t->n_results++) {
         struct sample *r = &t->samples[t->n_results];
 

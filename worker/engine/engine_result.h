@@ -52,6 +52,8 @@ struct engine_result {
     int64_t
         cached_tokens; /* of the prompt, as the engine tells what it had computed; -1: not told */
     const struct engine_top *top;
+    struct engine_top **top_own; /* where `top` lies, which the receiver may take (free()), leaving
+                                    NULL; or NULL: it may not */
     uint32_t n_top;
     const struct engine_version *versions; /* sorted, gapless over ids, or n_versions 0 */
     size_t n_versions;

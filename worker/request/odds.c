@@ -16,29 +16,47 @@ enum { HEAD_WORDS = 3, HAS_SUPPORT = 1, HAS_LOGPROBS = 2 };
 
 static const size_t WORD = 4;
 
-static void put(struct buf *out, const void *p, size_t words)
+static unsigned flags_of(const struct odds_support *s)
 {
-    if (words > 0)
-        buf_add(out, p, words * WORD);
+    if (!s->counts)
+        return 0;
+    return s->logprobs ? HAS_SUPPORT | HAS_LOGPROBS : HAS_SUPPORT;
 }
 
-/* Layout: n_top, flags, n_ids; then top ids and logprobs, counts, ids and logprobs. */
-void odds_write(const struct odds *o, struct buf *out)
+static size_t words_of(uint64_t n, uint64_t tops, unsigned flags, uint64_t n_ids)
+{
+    return HEAD_WORDS + 2 * tops + (flags & HAS_SUPPORT ? n + n_ids : 0) +
+           (flags & HAS_LOGPROBS ? n_ids : 0);
+}
+
+size_t odds_bytes(const struct odds *o)
+{
+    return WORD * words_of(o->n, (uint64_t)o->n * o->n_top, flags_of(&o->support),
+                           o->support.counts ? o->support.n_ids : 0);
+}
+
+static char *put(char *to, const void *p, size_t words)
+{
+    if (words > 0)
+        memcpy(to, p, words * WORD);
+    return to + words * WORD;
+}
+
+void odds_begin(const struct odds *o, char *block, int32_t **ret_ids, float **ret_logprobs)
 {
     const struct odds_support *s = &o->support;
-    uint32_t flags = (s->counts ? HAS_SUPPORT : 0) | (s->counts && s->logprobs ? HAS_LOGPROBS : 0);
-    uint32_t head[HEAD_WORDS] = {o->n_top, flags, s->counts ? (uint32_t)s->n_ids : 0};
+    uint32_t head[HEAD_WORDS] = {o->n_top, flags_of(s), s->counts ? (uint32_t)s->n_ids : 0};
     size_t tops = (size_t)o->n * o->n_top;
+    char *to = put(block, head, HEAD_WORDS);
 
-    put(out, head, HEAD_WORDS);
-    put(out, o->top_ids, tops);
-    put(out, o->top_logprobs, tops);
+    *ret_ids = (void *)to;
+    *ret_logprobs = (void *)(to + tops * WORD);
+    to += 2 * tops * WORD;
     if (!s->counts)
         return;
-    put(out, s->counts, o->n);
-    put(out, s->ids, s->n_ids);
+    to = put(put(to, s->counts, o->n), s->ids, s->n_ids);
     if (s->logprobs)
-        put(out, s->logprobs, s->n_ids);
+        (void)put(to, s->logprobs, s->n_ids);
 }
 
 static int32_t word_at(const char *p, size_t i)
@@ -77,8 +95,7 @@ int odds_read(struct str block, uint32_t n, struct odds *ret)
     flags = (uint32_t)word_at(p, 1);
     n_ids = (uint32_t)word_at(p, 2);
     tops = (uint64_t)n * ret->n_top;
-    words = HEAD_WORDS + 2 * tops + (flags & HAS_SUPPORT ? n + n_ids : 0) +
-            (flags & HAS_LOGPROBS ? n_ids : 0);
+    words = words_of(n, tops, flags, n_ids);
     if (flags > (HAS_SUPPORT | HAS_LOGPROBS) || flags == HAS_LOGPROBS || tops > block.len ||
         words * WORD != block.len)
         return -1;

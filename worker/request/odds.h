@@ -9,7 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/buf.h"
 #include "common/base/str.h"
 
 /* The support of n tokens, one behind the other. counts NULL: none is known. */
@@ -28,8 +27,12 @@ struct odds {
     struct odds_support support;
 };
 
-/* Appends the block. */
-void odds_write(const struct odds *o, struct buf *out);
+/* Bytes of the block. */
+size_t odds_bytes(const struct odds *o);
+
+/* Writes the block, of odds_bytes and aligned to 4, but for the alternatives (o's are not looked
+ * at): *ret_ids and *ret_logprobs are where n x n_top of each belong. */
+void odds_begin(const struct odds *o, char *block, int32_t **ret_ids, float **ret_logprobs);
 
 /* Reads a block of n tokens; the arrays are borrowed, and aligned when the block is. Returns -1 if
  * it is none. */

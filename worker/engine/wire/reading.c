@@ -646,7 +646,7 @@ static enum engine_finish finish_of(const struct reply *y)
 void reading_result(struct reading *r, struct engine_result *ret)
 {
     static const float nothing; /* an empty answer has logprobs, too: none */
-    const struct reply *y = &r->reply;
+    struct reply *y = &r->reply;
     const float *logprobs = y->ids.n > 0 ? y->logprobs.at : &nothing;
 
     free(r->versions);
@@ -664,6 +664,7 @@ void reading_result(struct reading *r, struct engine_result *ret)
         .drifted = r->drifted,
         .cached_tokens = y->cached,
         .top = y->n_top ? y->tops.at : NULL,
+        .top_own = &y->tops.at,
         .n_top = y->n_top,
         .versions = r->versions,
         .n_versions = make_versions(y, r->versions),

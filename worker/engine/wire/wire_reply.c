@@ -156,16 +156,21 @@ static int check_new(const struct reply *y, const struct cut *c, struct err *e)
 static void add_tops(struct reply *y, size_t skip, size_t n)
 {
     const struct reply_event *v = &y->event;
-    size_t k = y->n_top;
+    size_t from = skip * y->n_top, all = n * y->n_top;
+    size_t told = MIN_OF(all, v->top_ids.n - MIN_OF(v->top_ids.n, from));
+    struct engine_top *to;
 
-    for (size_t i = 0; i < n * k; i++) {
-        bool there =
-            skip * k + i < v->top_ids.n && !logprob_stands_in(v->top_logprobs.at[skip * k + i]);
+    vec_reserve(&y->tops, all);
+    to = y->tops.at + y->tops.n;
+    for (size_t i = 0; i < told; i++) {
+        float logprob = v->top_logprobs.at[from + i];
 
-        *vec_push(&y->tops) = there ? (struct engine_top){v->top_ids.at[skip * k + i],
-                                                          v->top_logprobs.at[skip * k + i]}
-                                    : (struct engine_top){-1, NAN};
+        to[i] = logprob_stands_in(logprob) ? (struct engine_top){-1, NAN}
+                                           : (struct engine_top){v->top_ids.at[from + i], logprob};
     }
+    for (size_t i = told; i < all; i++)
+        to[i] = (struct engine_top){-1, NAN};
+    y->tops.n += all;
 }
 
 static void append(struct reply *y, const struct cut *c)
