@@ -54,6 +54,7 @@ static void begin(void *ctx, struct engine_work *w, struct str session_id)
     j->work.run = run;
     j->work.done = done;
     j->work.drop = drop;
+    j->work.is_long = w->is_long;
     j->of = w;
     w->job = j;
     if (work_begin(ctx, &j->work, session_id, false, &e) != WORK_HELPED)

@@ -170,6 +170,7 @@ static int begin_fork(struct forking *f, struct err *e)
     if (session_fork_begin(f->source, &f->fork, &f->reader, e) != 0)
         return -1;
     f->copy.pictures = media_store_holds(r->service->calls.media, session_id(f->source));
+    f->work.is_long = f->copy.pictures; /* a disk */
     return 0;
 }
 

@@ -355,7 +355,8 @@ int builtin_answer(const struct builtin *b, const struct engine_request *r,
 
 /* --- long ones --- */
 
-enum { LONG_TOKENS = 4096, LONG_BYTES = 16 << 10 }; /* about a millisecond, to read and encode */
+/* About a millisecond, to read and encode; of SEVERAL times as much a helper has several. */
+enum { LONG_TOKENS = 4096, LONG_BYTES = 16 << 10, SEVERAL = 4 };
 
 bool builtin_is_long(const struct builtin *b, const struct engine_request *r)
 {
@@ -365,6 +366,16 @@ bool builtin_is_long(const struct builtin *b, const struct engine_request *r)
     if (!item)
         return b->mode == MODE_ECHO && !is_forced(r) && !find_last_turn(b, r, LONG_TOKENS, &ids);
     return json_text_bytes(item, LONG_BYTES) >= LONG_BYTES;
+}
+
+bool builtin_takes_long(const struct builtin *b, const struct engine_request *r)
+{
+    const struct json *item = item_of(b, r);
+    struct token_span ids;
+
+    if (!item)
+        return !find_last_turn(b, r, (size_t)SEVERAL * LONG_TOKENS, &ids);
+    return json_text_bytes(item, (size_t)SEVERAL * LONG_BYTES) >= (size_t)SEVERAL * LONG_BYTES;
 }
 
 /* A list of strings or numbers. */

@@ -43,6 +43,9 @@ int builtin_answer(const struct builtin *b, const struct engine_request *r,
 /* Whether making it takes long: a helper does it better. */
 bool builtin_is_long(const struct builtin *b, const struct engine_request *r);
 
+/* Of such a request: whether it takes a helper several milliseconds. */
+bool builtin_takes_long(const struct builtin *b, const struct engine_request *r);
+
 /* Of such a request what builtin_answer reads, in the arena. */
 struct engine_request *builtin_request_copy(const struct engine_request *r, struct arena *a);
 

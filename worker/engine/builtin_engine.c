@@ -217,7 +217,10 @@ static void begin_job(struct builtin_attempt *a)
     const struct engine_options *o = a->replica->options;
     struct builtin_job *j = mem_zalloc(sizeof(*j));
 
-    j->work = (struct engine_work){run_job, on_job_done, on_job_dropped, NULL};
+    j->work = (struct engine_work){.run = run_job,
+                                   .done = on_job_done,
+                                   .drop = on_job_dropped,
+                                   .is_long = builtin_takes_long(a->replica->builtin, a->req)};
     j->attempt = a;
     j->builtin = a->replica->builtin;
     builtin_hold(j->builtin);

@@ -13,12 +13,14 @@
 /* STUCK: it is still at it, and nothing that it uses may ever be freed, the work included. */
 enum engine_work_end { ENGINE_WORK_DONE, ENGINE_WORK_FAILED, ENGINE_WORK_STUCK };
 
-/* Embedded in its owner; all but `job` is set by the owner. */
+/* Embedded in its owner, zeroed; all but `job` is set by the owner. */
 struct engine_work {
     void (*run)(struct engine_work *w); /* in a helper: touches what its owner owns alone */
     void (*done)(struct engine_work *w, enum engine_work_end end); /* on the loop */
     void (*drop)(struct engine_work *w); /* instead of done, when the helper has let go: frees it */
-    void *job;                           /* the helper's */
+    bool is_long; /* by its bytes or tokens, it takes a helper several milliseconds: it leaves one
+                     to others */
+    void *job;    /* the helper's */
 };
 
 struct engine_helper {

@@ -51,11 +51,12 @@ void long_text_begin(struct reading *r, const struct engine_options *o, struct s
     struct long_text *t = mem_zalloc(sizeof(*t));
 
     *ret = t;
-    *t = (struct long_text){.work = {run, on_done, on_drop, NULL},
-                            .options = o,
-                            .reading = r,
-                            .done = done,
-                            .ctx = ctx};
+    *t = (struct long_text){
+        .work = {.run = run, .done = on_done, .drop = on_drop, .is_long = reading_takes_long(r)},
+        .options = o,
+        .reading = r,
+        .done = done,
+        .ctx = ctx};
     o->helper->begin(o->helper_ctx, &t->work, session_id);
 }
 

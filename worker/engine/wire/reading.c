@@ -29,7 +29,8 @@ enum {
     EVENT_MAX = 256 << 20,
     TEXT_EVENT_MAX = 4 << 20, /* of kinds of text alone, which are held whole */
     TEXT_LONG = 64 << 10,     /* a whole answer of such kinds: read in half a millisecond or more */
-    WORD_MAX = 64,            /* of an event that is no JSON */
+    TEXT_TAKES_LONG = 768 << 10, /* one that takes a helper several milliseconds */
+    WORD_MAX = 64,               /* of an event that is no JSON */
 };
 
 static int invalid(struct err *e, const char *what)
@@ -378,6 +379,11 @@ out:
 bool reading_is_long(const struct reading *r)
 {
     return r->wire->text && !r->events && !r->parsed && r->word.len > TEXT_LONG;
+}
+
+bool reading_takes_long(const struct reading *r)
+{
+    return r->word.len > TEXT_TAKES_LONG;
 }
 
 void reading_parse(struct reading *r)

@@ -54,6 +54,9 @@ int reading_feed(struct reading *r, struct str bytes, struct err *e);
 /* No more bytes come, of a whole answer of a kind of text: whether it is so long that it is better
  * read before reading_end, by a helper: reading_parse touches the reading alone. */
 bool reading_is_long(const struct reading *r);
+
+/* Of such a reading: whether it takes a helper several milliseconds. */
+bool reading_takes_long(const struct reading *r);
 void reading_parse(struct reading *r);
 
 /* No more bytes come: as reading_feed, or LACKS. With MORE the whole answer is in the reply. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/os/loop.h"
 #include "testing.h"
@@ -373,6 +374,31 @@ TEST(builtin, a_helper_makes_the_answer_that_the_loop_would_make)
         ended_done(&loop);
         ended_done(&helper);
     }
+}
+
+/* Work that takes a helper several milliseconds says so, and leaves one to others. */
+TEST(builtin, what_is_long_by_its_size)
+{
+    static const struct {
+        size_t n;
+        bool helped, several;
+    } cases[] = {
+        {4096, false, false}, {4097, true, false}, {16384, true, false}, {16385, true, true}};
+    struct rig r = rig_open("");
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct sampling s = {0};
+        int32_t *ids = mem_calloc(cases[i].n, sizeof(*ids));
+        struct engine_request q = {.session_id = STR("a"), .sampling = &s};
+
+        for (size_t k = 0; k < cases[i].n; k++)
+            ids[k] = 'a';
+        q.prompt = (struct token_span){ids, cases[i].n};
+        cr_expect_eq(builtin_is_long(r.builtin, &q), cases[i].helped, "%zu", cases[i].n);
+        cr_expect_eq(builtin_takes_long(r.builtin, &q), cases[i].several, "%zu", cases[i].n);
+        free(ids);
+    }
+    rig_close(&r);
 }
 
 TEST(builtin, a_helper_that_fails_or_a_call_that_is_cancelled)
