@@ -5,8 +5,10 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/proc/config.h"
 #include "common/serve/exchange.h"
 #include "worker/api/inputs.h"
+#include "worker/api/routes.h"
 #include "worker/call/work.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
@@ -64,6 +66,17 @@ static void check_here(struct service_request *r, const struct api_route *route,
         passed(r, route);
 }
 
+/* What the loop reads, records and tells again in one piece. A snapshot is read by helpers. */
+static int check_size(const struct service_request *r, const struct api_route *route, struct err *e)
+{
+    size_t most = (size_t)r->service->config->max_control_body_bytes, n = exchange_body(r->x).len;
+
+    if (most == 0 || n <= most || (route->inputs & INPUT_IMPORT))
+        return 0;
+    return err_set(e, ERR_BODY_TOO_LARGE,
+                   "the body has %zu bytes, of which --max-control-body-bytes allows %zu", n, most);
+}
+
 void check_inputs(struct service_request *r, const struct api_route *route, inputs_passed_fn passed)
 {
     struct call_env *env = &r->service->calls;
@@ -71,6 +84,10 @@ void check_inputs(struct service_request *r, const struct api_route *route, inpu
     enum work_state state;
     struct err e = {0};
 
+    if (check_size(r, route, &e) != 0) {
+        respond_error(r, NULL, &e);
+        return;
+    }
     if (exchange_body(r->x).len <= WORK_JSON_MAX) {
         check_here(r, route, passed);
         return;

@@ -1,0 +1,54 @@
+"""What the control plane is asked for at once, much of it: it holds nobody for long, and says what it does not take."""
+import json
+
+import pytest
+
+from test_snapshots import told
+from test_streaming import new, user
+from test_memory import say
+from test_read_back import exported
+
+LIMIT = 512 << 10
+
+
+def of_size(make, size):
+    """A body of so many bytes."""
+    empty = len(json.dumps(make("")))
+    body = json.dumps(make("v" * (size - empty)))
+    assert len(body) == size
+    return body
+
+
+ROUTES = {
+    "create": ("/sessions", lambda v: {"metadata": {"k": v}}),
+    "fork": ("/sessions/{}/fork", lambda v: {"labels": {"k": v}}),
+    "reward": ("/sessions/{}/reward_info", lambda v: {"reward_info": {"k": v}}),
+    "complete": ("/sessions/{}/complete", lambda v: {"reward_info": {"k": v}}),
+}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_long_bodies_are_refused_with_their_limit(start, route):
+    path, make = ROUTES[route]
+    gateway = start(engine="builtin:echo")
+    session = new(gateway)
+    say(gateway, session, user("hi"), max_tokens=8)
+    path = path.format(session["session_id"])
+    a = gateway.post(path, of_size(make, LIMIT + 1))
+    assert a.status == 413 and a.json()["error"]["code"] == "body_too_large", a.text
+    assert "--max-control-body-bytes" in a.text and str(LIMIT) in a.text and str(LIMIT + 1) in a.text
+    assert gateway.post(path, of_size(make, LIMIT)).status == 200
+
+
+def test_an_import_and_a_raised_limit_take_more(start):
+    gateway = start(engine="builtin:echo", max_control_body_bytes="64KiB")
+    session = new(gateway)
+    say(gateway, session, user("x" * 100_000), max_tokens=8)
+    document = gateway.get(f"/sessions/{session['session_id']}/snapshot").json()
+    assert len(json.dumps(document)) > 65536
+    copy = gateway.post("/sessions/import", document)
+    assert copy.status == 200 and told(exported(gateway, copy.json())) == told(exported(gateway, session))
+    assert gateway.post("/sessions", {"metadata": {"k": "v" * 65536}}).status == 413
+    gateway.stop()
+    other = start(engine="builtin:echo", max_control_body_bytes="2MiB")
+    assert other.post("/sessions", {"metadata": {"k": "v" * (1 << 20)}}).status == 200
