@@ -3,12 +3,15 @@ import json
 
 import pytest
 
+from gateway import BUILD, in_parallel, pause, wait_until
 from test_snapshots import told
 from test_streaming import new, user
 from test_memory import say
 from test_read_back import exported
 
 LIMIT = 512 << 10
+HOLD_MAX = 0.010    # of a processor; the least of TRIES is that of the loop, not of the machine
+TRIES = 5
 
 
 def of_size(make, size):
@@ -52,3 +55,33 @@ def test_an_import_and_a_raised_limit_take_more(start):
     gateway.stop()
     other = start(engine="builtin:echo", max_control_body_bytes="2MiB")
     assert other.post("/sessions", {"metadata": {"k": "v" * (1 << 20)}}).status == 200
+
+
+def test_a_large_group_is_made_whole_and_holds_nobody(start):
+    least = 1.0
+    for _ in range(TRIES):
+        gateway = start(engine="builtin:echo", workers=1)
+        groups = in_parallel(lambda n: gateway.post("/sessions", {"count": 1024, "group": f"g{n}", "labels": {"n": str(n)}}).json(), range(2))
+        for n, group in groups.items():
+            made = group["sessions"]
+            assert group["group"] == f"g{n}" and len({s["session_id"] for s in made}) == 1024
+            assert [s["rollout"] for s in made] == list(range(1024)) and {s["group_size"] for s in made} == {1024}
+            state = gateway.get(f"/sessions/{made[-1]['session_id']}").json()
+            assert state["labels"] == {"n": str(n)}
+        least = min(least, gateway.metrics()['rollgate_loop_hold_cpu_max_seconds{process="worker-0"}'])
+        gateway.stop()
+        if least < HOLD_MAX or "san" in str(BUILD):
+            return
+    raise AssertionError(f"a group held the loop for {1000 * least:.1f} ms")
+
+
+def test_a_group_whose_client_leaves_is_made_whole(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    for n in range(12):
+        c = gateway.connect()
+        c.request("POST", "/sessions", json.dumps({"count": 1024}), {"Content-Type": "application/json"})
+        pause(0.002 * n, "some are made before the client leaves, some not")
+        c.close()
+    assert new(gateway)
+    wait_until(lambda: gateway.metrics()["rollgate_sessions_created_total"] % 1024 == 1, what="groups are whole")
+    assert gateway.metrics()["rollgate_sessions_created_total"] > 1024

@@ -1,5 +1,5 @@
 /* POST /sessions: whether there is room, and one session or a group. The answer with all ids and
- * keys is written first, then the records; it is sent when the last record is durable
+ * keys is written beside the records; it is sent when the last record is durable
  * (durable_answer). */
 #include <stdlib.h>
 
@@ -7,6 +7,7 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/codec/session_rules.h"
+#include "common/os/loop.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
@@ -18,6 +19,8 @@
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
+
+enum { SLICE_US = 250 };
 
 /* Sessions that are made together: samples of one task. */
 struct minted_group {
@@ -130,81 +133,162 @@ static void write_created(struct service_request *r, struct str id, const struct
     json_out_end_obj(o);
 }
 
-/* Makes one session; `durable` comes for the record. */
-static int create_one(struct service *a, struct str id, const struct json *options, uint64_t now_ms,
-                      struct durable_answer *p, struct err *e)
+/* Sessions on their way. Those of a long group are made in slices, so that others have their turns
+ * between. */
+struct creating {
+    struct service_request request; /* strings are the exchange's */
+    struct arena arena;             /* of the options */
+    const struct json *options;
+    struct minted_group group;
+    uint64_t now_ms;
+    int64_t made;
+    struct buf answer;
+    struct json_out out; /* to the answer */
+    struct loop_task later;
+};
+
+static void creating_free(struct creating *c)
 {
+    loop_task_cancel(c->request.service->calls.loop, &c->later);
+    buf_done(&c->answer);
+    arena_done(&c->arena);
+    free(c);
+}
+
+/* Makes the next session; `done` comes for its record. */
+static int create_one(struct creating *c, struct str id, struct ledger_done done, struct err *e)
+{
+    struct call_env *env = &c->request.service->calls;
     struct buf record = {0};
-    int rc = session_create_record(a->calls.store, id, options, now_ms, &record, e);
+    int rc =
+        session_create_record(env->store, id, options_of(&c->arena, c->options, &c->group, c->made),
+                              c->now_ms, &record, e);
 
     if (rc == 0)
-        rc = ledger_write(a->calls.ledger, id, buf_str(&record),
-                          (struct ledger_done){p ? durable_answer_send : NULL, p}, e);
+        rc = ledger_write(env->ledger, id, buf_str(&record), done, e);
     if (rc == 0)
-        metrics_count(a->calls.page, METRIC_sessions_created, 1);
+        metrics_count(env->page, METRIC_sessions_created, 1);
     buf_done(&record);
+    c->made++;
     return rc;
 }
 
-/* The answer to POST /sessions. */
-static void write_all_created(struct service_request *r, char (*ids)[ID_TEXT_MAX],
-                              const struct minted_group *g, uint64_t now_ms, struct buf *body)
+static void begin_answer(struct creating *c)
 {
-    struct json_out o = json_out_to(body);
-
-    if (g->list) {
-        json_out_obj(&o);
-        json_out_key(&o, "group");
-        json_out_str(&o, g->id);
-        json_out_key(&o, "sessions");
-        json_out_arr(&o);
-    }
-    for (int64_t i = 0; i < g->count; i++)
-        write_created(r, str_cstr(ids[i]), g, i, now_ms, &o);
-    if (g->list) {
-        json_out_end_arr(&o);
-        json_out_end_obj(&o);
-    }
+    c->out = json_out_to(&c->answer);
+    if (!c->group.list)
+        return;
+    json_out_obj(&c->out);
+    json_out_key(&c->out, "group");
+    json_out_str(&c->out, c->group.id);
+    json_out_key(&c->out, "sessions");
+    json_out_arr(&c->out);
 }
 
-/* The answer is written before the last record, whose `durable` may come at once. */
-static void create_all(struct service_request *r, struct arena *a, const struct json *options,
-                       const struct minted_group *g)
+static void end_answer(struct creating *c)
 {
-    int64_t count = g->count;
-    struct durable_answer *p = durable_answer_new(r, 200);
-    uint64_t now_ms = clock_wall_ms();
-    char(*ids)[ID_TEXT_MAX] = mem_calloc((size_t)count, sizeof(*ids));
+    if (!c->group.list)
+        return;
+    json_out_end_arr(&c->out);
+    json_out_end_obj(&c->out);
+}
+
+/* The answer goes out behind the last record, whose end may come at once. */
+static void create_last(struct creating *c, struct str id)
+{
+    struct durable_answer *p = durable_answer_new(&c->request, 200);
+    struct err e = {0};
+
+    end_answer(c);
+    buf_add_str(durable_answer_body(p), buf_str(&c->answer));
+    if (create_one(c, id, (struct ledger_done){durable_answer_send, p}, &e))
+        durable_answer_fail(p, &e);
+}
+
+/* Makes the next session, and tells of it. 1: it was the last, or it failed, and the request is
+ * answered. */
+static int create_next(struct creating *c)
+{
+    struct service_request *r = &c->request;
+    char text[ID_TEXT_MAX];
+    struct str id =
+        str_of(text, ids_session(r->service->calls.ids, r->service->heritage->index, text));
+    struct err e = {0};
+
+    write_created(r, id, &c->group, c->made, c->now_ms, &c->out);
+    if (c->made + 1 == c->group.count) {
+        create_last(c, id);
+        return 1;
+    }
+    if (create_one(c, id, (struct ledger_done){0}, &e) == 0)
+        return 0;
+    exchange_watch(r->x, NULL, NULL);
+    respond_error(r, NULL, &e);
+    return 1;
+}
+
+/* The client left: what is missing of the group is made at once, without an answer. */
+static void on_left(void *ctx, bool delivered)
+{
+    struct creating *c = ctx;
+    struct service_request *r = &c->request;
     struct err e = {0};
     int rc = 0;
 
-    for (int64_t i = 0; i < count; i++)
-        (void)ids_session(r->service->calls.ids, r->service->heritage->index, ids[i]);
-    write_all_created(r, ids, g, now_ms, durable_answer_body(p));
-    for (int64_t i = 0; i < count && rc == 0; i++)
-        rc = create_one(r->service, str_cstr(ids[i]), options_of(a, options, g, i), now_ms,
-                        i == count - 1 ? p : NULL, &e);
+    (void)delivered;
+    while (rc == 0 && c->made < c->group.count) {
+        char text[ID_TEXT_MAX];
+        size_t n = ids_session(r->service->calls.ids, r->service->heritage->index, text);
+
+        rc = create_one(c, str_of(text, n), (struct ledger_done){0}, &e);
+    }
+    creating_free(c);
+}
+
+static void create_slice(struct loop_task *t)
+{
+    struct creating *c = CONTAINER_OF(t, struct creating, later);
+    uint64_t end_us = clock_us() + SLICE_US;
+    int rc;
+
+    do
+        rc = create_next(c);
+    while (rc == 0 && clock_us() < end_us);
     if (rc)
-        durable_answer_fail(p, &e);
-    free(ids);
+        creating_free(c);
+    else
+        loop_task_post(c->request.service->calls.loop, t, create_slice);
 }
 
 /* Every check comes before the first record, so a group is made whole or not at all, but for a
  * journal that fails on the way. */
+static int check(struct creating *c, struct err *e)
+{
+    struct service_request *r = &c->request;
+    struct arena *a = &c->arena;
+
+    c->group.count = 1;
+    if (control_body(r, a, &c->options, e) || session_rules_lift(a, c->options, &c->options, e) ||
+        add_evaluation(r->service, a, &c->options, e) ||
+        session_rules_nodes(c->options, r->service->config->max_nodes, e) ||
+        control_check_engines(r->service, c->options, e) || read_group(r, c->options, &c->group, e))
+        return -1;
+    return service_room(r->service, c->group.count, e);
+}
+
 void control_create(struct service_request *r)
 {
-    struct arena a = {0};
-    const struct json *options = NULL;
+    struct creating *c = mem_zalloc(sizeof(*c));
     struct err e = {0};
-    struct minted_group g = {.count = 1};
 
-    if (control_body(r, &a, &options, &e) || session_rules_lift(&a, options, &options, &e) ||
-        add_evaluation(r->service, &a, &options, &e) ||
-        session_rules_nodes(options, r->service->config->max_nodes, &e) ||
-        control_check_engines(r->service, options, &e) || read_group(r, options, &g, &e) ||
-        service_room(r->service, g.count, &e))
+    c->request = *r;
+    if (check(c, &e) != 0) {
         respond_error(r, NULL, &e);
-    else
-        create_all(r, &a, options, &g);
-    arena_done(&a);
+        creating_free(c);
+        return;
+    }
+    begin_answer(c);
+    c->now_ms = clock_wall_ms();
+    exchange_watch(r->x, on_left, c);
+    create_slice(&c->later);
 }
