@@ -67,8 +67,8 @@ int control_body(struct service_request *r, struct arena *a, const struct json *
 /* media.c */
 void media_get(struct service_request *r);
 
-/* records.c: the state with all calls, in slices. */
-void records_get(struct service_request *r, struct session *s);
+/* records.c: answers with the session's state, in slices; `records`: with all calls. */
+void state_send(struct service_request *r, struct session *s, bool records);
 
 /* GET /sessions/{id}/wait: answers when the session is over, or when the time is. */
 void wait_get(struct service_request *r);

@@ -1,5 +1,6 @@
-/* GET /sessions/{id}?records=1. Every call's prompt is told anew, so that it grows with the square
- * of the session: a sliced answer. */
+/* GET /sessions/{id}, with ?records=1 every call's record too: a sliced answer. Every call's prompt
+ * is told anew, so that records grow with the square of the session; without them the state grows
+ * with its answers. */
 #include <stdlib.h>
 
 #include "common/base/mem.h"
@@ -20,16 +21,19 @@ static int step(struct sliced_answer *a, struct err *e)
 
 static void recounting_free(struct sliced_answer *a)
 {
-    free(CONTAINER_OF(a, struct recounting, answer));
+    struct recounting *v = CONTAINER_OF(a, struct recounting, answer);
+
+    session_tell_done(&v->telling);
+    free(v);
 }
 
-void records_get(struct service_request *r, struct session *s)
+void state_send(struct service_request *r, struct session *s, bool records)
 {
     struct recounting *v = mem_zalloc(sizeof(*v));
 
     v->answer = (struct sliced_answer){
-        .broken = "a session's records cannot be told", .step = step, .free = recounting_free};
-    v->telling =
-        (struct session_telling){.session = s, .records = true, .out = json_out_to(&v->answer.out)};
+        .broken = "a session's state cannot be told", .step = step, .free = recounting_free};
+    v->telling = (struct session_telling){
+        .session = s, .records = records, .out = json_out_to(&v->answer.out)};
     sliced_answer_send(&v->answer, r, s);
 }

@@ -58,21 +58,16 @@ int control_body(struct service_request *r, struct arena *a, const struct json *
 void control_state(struct service_request *r)
 {
     struct arena a = {0};
-    struct buf body = {0};
     struct err e = {0};
     struct session *s = control_find(r, true, &e);
     struct str records = query_get(&a, exchange_query(r->x), "records");
     bool with = records.p && !str_eq_c(records, "0") && !str_eq_c(records, "off") &&
                 !str_eq_c(records, "false");
 
-    if (s && with) {
-        records_get(r, s);
-    } else if (s && session_write_state(s, false, &body, &e) == 0) {
-        respond_json(r, &body);
-    } else {
+    if (s)
+        state_send(r, s, with);
+    else
         respond_error(r, NULL, &e);
-    }
-    buf_done(&body);
     arena_done(&a);
 }
 

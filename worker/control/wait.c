@@ -59,16 +59,14 @@ static int answer(struct service *a, struct exchange *x, struct str id)
 {
     bool ended = false;
     struct session *s = session_find_any(a->calls.store, id, &ended);
+    struct service_request r = {.service = a, .x = x, .dialect = METRIC_DIALECT_CONTROL};
     struct buf body = {0};
     struct err e = {0};
 
     if (s && session_phase(s) == SESSION_OPEN)
         return 0;
-    if (s && session_write_state(s, false, &body, &e) != 0) {
-        respond_error_to(a, x, NULL, METRIC_DIALECT_CONTROL, "", &e);
-    } else if (s) {
-        respond_count(a, METRIC_DIALECT_CONTROL, 200);
-        exchange_reply(x, 200, "application/json", buf_str(&body));
+    if (s) {
+        state_send(&r, s, false);
     } else if (ended) {
         struct json_out o = json_out_to(&body);
 

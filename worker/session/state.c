@@ -33,7 +33,7 @@ static void put_reward(struct json_out *o, const struct reward *r)
     json_out_end_obj(o);
 }
 
-/* The session's and its responses'. */
+/* The session's; its responses' follow. */
 static void put_rewards(struct json_out *o, const struct session *s)
 {
     json_out_key(o, "reward");
@@ -42,11 +42,6 @@ static void put_rewards(struct json_out *o, const struct session *s)
     put_reward(o, &s->reward);
     json_out_key(o, "turn_rewards");
     json_out_obj(o);
-    for (size_t i = 0; i < s->checkpoint_rewards.n; i++) {
-        json_out_key_str(o, s->checkpoint_rewards.at[i]->response_id);
-        put_reward(o, s->checkpoint_rewards.at[i]);
-    }
-    json_out_end_obj(o);
 }
 
 /* Causes that happened. */
@@ -64,33 +59,25 @@ static void put_forks(struct json_out *o, const uint64_t *forks)
 
 /* State nodes: every answer, and the messages between an answer and the one it was built on. The
  * trie shares those messages between answers of different parents; here they hang below each. */
-struct tree {
-    struct arena arena;
-    struct json_out *o;
-    struct map ids;           /* (parent checkpoint, trie node) -> state id + 1 */
-    uint32_t *checkpoint_ids; /* by checkpoint id: state id */
-    uint32_t next;
-};
-
 struct tree_key {
     uint64_t parent, node;
 };
 
 /* The members that all nodes have; the object stays open. */
-static void put_node_head(struct tree *x, uint32_t id, int64_t parent)
+static void put_node_head(struct session_telling *x, uint32_t id, int64_t parent)
 {
-    json_out_obj(x->o);
-    json_out_member_i64(x->o, "id", id);
-    json_out_key(x->o, "parent");
+    json_out_obj(&x->out);
+    json_out_member_i64(&x->out, "id", id);
+    json_out_key(&x->out, "parent");
     if (parent < 0)
-        json_out_null(x->o);
+        json_out_null(&x->out);
     else
-        json_out_i64(x->o, parent);
+        json_out_i64(&x->out, parent);
 }
 
 /* A message that was not generated, and those above it up to the parent's. Returns its id in the
  * state; -1: there is none, the answer is a root. */
-static int64_t put_structural(struct tree *x, const struct message_node *n,
+static int64_t put_structural(struct session_telling *x, const struct message_node *n,
                               const struct checkpoint *parent)
 {
     struct tree_key *k;
@@ -110,12 +97,12 @@ static int64_t put_structural(struct tree *x, const struct message_node *n,
         return *id;
     up = put_structural(x, n->parent, parent);
     id = ARENA_NEW(&x->arena, uint32_t);
-    *id = x->next++;
+    *id = x->next_id++;
     (void)map_set(&x->ids, key, id);
     put_node_head(x, *id, up);
-    json_out_member_str(x->o, "role", n->msg.role);
-    json_out_member_bool(x->o, "generated", false);
-    json_out_end_obj(x->o);
+    json_out_member_str(&x->out, "role", n->msg.role);
+    json_out_member_bool(&x->out, "generated", false);
+    json_out_end_obj(&x->out);
     return *id;
 }
 
@@ -134,12 +121,13 @@ static void put_diff(struct json_out *o, const struct checkpoint *t)
 }
 
 /* A generated node. */
-static void put_checkpoint(struct tree *x, const struct session *s, const struct checkpoint *t)
+static void put_checkpoint(struct session_telling *x, const struct session *s,
+                           const struct checkpoint *t)
 {
     int64_t up = t->node ? put_structural(x, t->node->parent, t->parent) : -1;
-    struct json_out *o = x->o;
+    struct json_out *o = &x->out;
 
-    x->checkpoint_ids[t->id] = x->next++;
+    x->checkpoint_ids[t->id] = x->next_id++;
     put_node_head(x, x->checkpoint_ids[t->id], up);
     json_out_member_i64(o, "seq", t->seq);
     json_out_member_str(o, "role", STR("assistant"));
@@ -182,45 +170,22 @@ static void put_checkpoint(struct tree *x, const struct session *s, const struct
     json_out_end_obj(o);
 }
 
-/* One path for each branch. */
-static void put_leaves(struct tree *x, struct branch_vec *leaves)
+/* The path of a branch. Its answers were told: an answer that is hidden now was seen before. */
+static void put_leaf(struct session_telling *x, const struct branch *leaf)
 {
-    json_out_key(x->o, "leaves");
-    json_out_arr(x->o);
-    for (size_t i = 0; i < leaves->n; i++) {
-        struct checkpoint *t = leaves->at[i].head, **path = checkpoint_path(t, &x->arena);
+    struct json_out *o = &x->out;
+    struct arena tmp = {0};
+    struct checkpoint *t = leaf->head, **path = checkpoint_path(t, &tmp);
 
-        json_out_obj(x->o);
-        json_out_member_i64(x->o, "node_id", x->checkpoint_ids[t->id]);
-        json_out_key(x->o, "path_node_ids");
-        json_out_arr(x->o);
-        for (uint32_t k = 0; k < t->depth; k++)
-            json_out_i64(x->o, x->checkpoint_ids[path[k]->id]);
-        json_out_end_arr(x->o);
-        json_out_end_obj(x->o);
-    }
-    json_out_end_arr(x->o);
-}
-
-/* Ids of nodes are given out in the order of writing: a parent always comes before its children. */
-static void put_tree(struct json_out *o, struct session *s, struct branch_vec *leaves)
-{
-    struct tree x = {.o = o};
-
-    x.checkpoint_ids = mem_calloc(s->forest.checkpoints.n + 1, sizeof(*x.checkpoint_ids));
-    json_out_key(o, "tree");
     json_out_obj(o);
-    json_out_key(o, "nodes");
+    json_out_member_i64(o, "node_id", x->checkpoint_ids[t->id]);
+    json_out_key(o, "path_node_ids");
     json_out_arr(o);
-    for (size_t i = 0; i < s->forest.checkpoints.n; i++)
-        if (!s->forest.checkpoints.at[i]->hidden)
-            put_checkpoint(&x, s, s->forest.checkpoints.at[i]);
+    for (uint32_t k = 0; k < t->depth; k++)
+        json_out_i64(o, x->checkpoint_ids[path[k]->id]);
     json_out_end_arr(o);
-    put_leaves(&x, leaves);
     json_out_end_obj(o);
-    free(x.checkpoint_ids);
-    map_done(&x.ids);
-    arena_done(&x.arena);
+    arena_done(&tmp);
 }
 
 /* --- records --- */
@@ -403,56 +368,181 @@ static void put_counts(struct json_out *o, const struct session *s, size_t branc
     put_forks(o, s->forks);
 }
 
-/* All members but the records. */
-static int put_state(struct json_out *o, struct session *s, struct err *e)
+/* What is told is what there is now. */
+static void tell_head(struct session_telling *t)
 {
-    struct branch_vec branches = {0};
-    const struct branch *newest = NULL;
-    int rc = 0;
+    struct session *s = t->session;
 
-    session_branches(s, &branches); /* resident sessions only */
-    if (branches.n)
-        newest = &branches.at[branches.n - 1];
-    put_head(o, s);
-    put_counts(o, s, branches.n);
-    put_rewards(o, s);
-    put_tree(o, s, &branches);
-    json_out_key(o, "tito_session_mismatch");
-    json_out_arr(o); /* checkpoints are never re-encoded: nothing can mismatch */
-    json_out_end_arr(o);
-    if (newest)
-        rc = put_path_ids(o, s, "accumulated_token_ids", newest->tail ? newest->tail : newest->head,
-                          branch_total(newest), e);
-    else
-        put_ids(o, "accumulated_token_ids", NULL, 0);
-    vec_done(&branches);
-    return rc;
+    t->n_checkpoints = s->forest.checkpoints.n;
+    t->n_rewards = s->checkpoint_rewards.n;
+    t->n_calls = t->records ? s->forest.calls.n : 0;
+    t->checkpoint_ids = mem_calloc(t->n_checkpoints + 1, sizeof(*t->checkpoint_ids));
+    t->hidden = mem_calloc(t->n_checkpoints + 1, sizeof(*t->hidden));
+    for (size_t i = 0; i < t->n_checkpoints; i++)
+        t->hidden[i] = s->forest.checkpoints.at[i]->hidden;
+    session_branches(s, &t->branches); /* resident sessions only */
+    json_out_obj(&t->out);
+    put_head(&t->out, s);
+    put_counts(&t->out, s, t->branches.n);
+    put_rewards(&t->out, s);
 }
 
-/* The next piece of the state: first all but the records, then one record each time, so that a
- * long state is written in slices. Returns 1 at the end, 0 before, -1 and e. */
-int session_tell(struct session_telling *t, struct err *e)
+static void tell_reward(struct session_telling *t)
+{
+    const struct reward *r = t->session->checkpoint_rewards.at[t->at];
+
+    json_out_key_str(&t->out, r->response_id);
+    put_reward(&t->out, r);
+}
+
+/* Ids of nodes are given out in the order of writing: a parent always comes before its children. */
+static void tell_node(struct session_telling *t)
+{
+    if (!t->hidden[t->at])
+        put_checkpoint(t, t->session, t->session->forest.checkpoints.at[t->at]);
+}
+
+/* The newest branch's ids are in memory then. -1 and e: they cannot be read back. */
+static int read_path(struct session_telling *t, struct err *e)
+{
+    const struct branch *newest = t->branches.n ? &t->branches.at[t->branches.n - 1] : NULL;
+    const struct checkpoint *end;
+
+    if (!newest)
+        return 0;
+    end = newest->tail ? newest->tail : newest->head;
+    if (session_recall_path(t->session, end, e) != 0)
+        return -1;
+    t->path = mem_calloc((size_t)end->total + 1, sizeof(*t->path));
+    checkpoint_copy(end, t->path);
+    t->n_path = branch_total(newest);
+    return 0;
+}
+
+/* How many pieces the stage has. */
+static size_t stage_size(const struct session_telling *t)
+{
+    switch (t->stage) {
+    case TELLING_HEAD:
+        return 1;
+    case TELLING_REWARDS:
+        return t->n_rewards;
+    case TELLING_NODES:
+        return t->n_checkpoints;
+    case TELLING_LEAVES:
+        return t->branches.n;
+    case TELLING_IDS:
+        return t->n_path;
+    case TELLING_RECORDS:
+        return t->n_calls;
+    }
+    return 0;
+}
+
+/* Piece t->at of the stage. */
+static int tell_piece(struct session_telling *t, struct err *e)
+{
+    switch (t->stage) {
+    case TELLING_HEAD:
+        tell_head(t);
+        break;
+    case TELLING_REWARDS:
+        tell_reward(t);
+        break;
+    case TELLING_NODES:
+        tell_node(t);
+        break;
+    case TELLING_LEAVES:
+        put_leaf(t, &t->branches.at[t->at]);
+        break;
+    case TELLING_IDS:
+        json_out_i64(&t->out, t->path[t->at]);
+        break;
+    case TELLING_RECORDS:
+        return put_record(&t->out, t->session, t->at, e);
+    }
+    return 0;
+}
+
+/* Between a stage that is over and the next. -1 and e: what comes next cannot be read back. */
+static int begin_next(struct session_telling *t, struct err *e)
 {
     struct json_out *o = &t->out;
 
-    if (t->at == 0) {
+    switch (t->stage) {
+    case TELLING_HEAD:
+        break;
+    case TELLING_REWARDS:
+        json_out_end_obj(o);
+        json_out_key(o, "tree");
         json_out_obj(o);
-        if (put_state(o, t->session, e) != 0)
+        json_out_key(o, "nodes");
+        json_out_arr(o);
+        break;
+    case TELLING_NODES:
+        json_out_end_arr(o);
+        json_out_key(o, "leaves");
+        json_out_arr(o);
+        break;
+    case TELLING_LEAVES:
+        json_out_end_arr(o);
+        json_out_end_obj(o);
+        json_out_key(o, "tito_session_mismatch");
+        json_out_arr(o); /* checkpoints are never re-encoded: nothing can mismatch */
+        json_out_end_arr(o);
+        json_out_key(o, "accumulated_token_ids");
+        json_out_arr(o);
+        if (read_path(t, e) != 0)
             return -1;
+        break;
+    case TELLING_IDS:
+        json_out_end_arr(o);
         if (t->records) {
-            t->n_calls = t->session->forest.calls.n;
             json_out_key(o, "records");
             json_out_arr(o);
         }
-    } else if (put_record(o, t->session, t->at - 1, e) != 0) {
-        return -1;
+        break;
+    case TELLING_RECORDS:
+        if (t->records)
+            json_out_end_arr(o);
+        json_out_end_obj(o);
+        return 1;
     }
-    if (t->at++ < t->n_calls)
-        return 0;
-    if (t->records)
-        json_out_end_arr(o);
-    json_out_end_obj(o);
-    return 1;
+    t->stage++;
+    t->at = 0;
+    return 0;
+}
+
+/* How many pieces of the stage one step tells: a tenth of a millisecond's. */
+static size_t pieces_of(enum telling_stage stage)
+{
+    static const size_t n[] = {
+        [TELLING_HEAD] = 1,   [TELLING_REWARDS] = 64, [TELLING_NODES] = 64,
+        [TELLING_LEAVES] = 8, [TELLING_IDS] = 4096,   [TELLING_RECORDS] = 1,
+    };
+
+    return n[stage];
+}
+
+int session_tell(struct session_telling *t, struct err *e)
+{
+    size_t end = MIN_OF(stage_size(t), t->at + pieces_of(t->stage));
+
+    for (; t->at < end; t->at++) {
+        if (tell_piece(t, e) != 0)
+            return -1;
+    }
+    return t->at < stage_size(t) ? 0 : begin_next(t, e);
+}
+
+void session_tell_done(struct session_telling *t)
+{
+    vec_done(&t->branches);
+    map_done(&t->ids);
+    arena_done(&t->arena);
+    free(t->checkpoint_ids);
+    free(t->hidden);
+    free(t->path);
 }
 
 /* All at once. */
@@ -464,6 +554,7 @@ int session_write_state(struct session *s, bool records, struct buf *json, struc
     do
         rc = session_tell(&t, e);
     while (rc == 0);
+    session_tell_done(&t);
     return rc < 0 ? -1 : 0;
 }
 
