@@ -1,4 +1,4 @@
-"""Some sixty things that a hostile agent with a key of its own can do to a worker, by name. Each makes what one connection does
+"""Some seventy things that a hostile agent with a key of its own can do to a worker, by name. Each makes what one connection does
 again and again: a request that is sent and answered, or a play of its own on the socket."""
 import contextlib
 import itertools
@@ -107,9 +107,20 @@ def schema(make):
 
 # --- lists and shapes ---
 
-def joined_calls():
+def joined_calls(n):
+    """Calls of one message each, with their results: they are joined."""
     call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    return [USER] + [{"role": "assistant", "content": None, "tool_calls": [call]}] * 12_000
+    return [USER] + [{"role": "assistant", "content": None, "tool_calls": [call]}] * n
+
+
+def joined_results(n, each=7500):
+    """As many items of a Responses request: so many calls, then their results, and again."""
+    items = []
+    for first in range(0, n // 2, each):
+        ids = [f"c{i}" for i in range(first, first + each)]
+        items += [{"type": "function_call", "call_id": c, "name": "f", "arguments": "{}"} for c in ids]
+        items += [{"type": "function_call_output", "call_id": c, "output": "x"} for c in ids]
+    return items
 
 
 def deep(n):
@@ -318,6 +329,119 @@ def new_histories(n, each):
     return play
 
 
+def new_messages(n):
+    """So many, all of them new each time."""
+    numbers = itertools.count()
+
+    @play_of
+    def play(agent, stop, count):
+        with agent.connect(60) as s:
+            answers = Answers(s)
+            while not stop.is_set():
+                first = {"role": "user", "content": f"{next(numbers)}"}
+                s.sendall(agent.request(CHAT, {"model": "m", "max_tokens": 8, "messages": [
+                    first, *[{"role": "assistant" if i % 2 else "user", "content": "x"} for i in range(1, n)]]}))
+                count(answers.next())
+    return play
+
+
+def differing_instructions(size):
+    """Of a Responses request; they differ at their ends from call to call, so each is recorded."""
+    numbers = itertools.count()
+
+    @play_of
+    def play(agent, stop, count):
+        with agent.connect(60) as s:
+            answers = Answers(s)
+            while not stop.is_set():
+                s.sendall(agent.request(RESPONSES, {"model": "m", "input": "x", "max_output_tokens": 16,
+                                                    "instructions": " " * size + f"{next(numbers)}"}))
+                count(answers.next())
+    return play
+
+
+@play_of
+def cut_streams(agent, stop, count):
+    """Streams of many answers that nobody reads; then their clients leave, with all that waits for them."""
+    data = agent.request(CHAT, {"model": "m", "stream": True, "n": 32, "logprobs": True, "top_logprobs": 5,
+                                "messages": [{"role": "user", "content": "word " * 4000}]})
+    with contextlib.ExitStack() as held:
+        for _ in range(4):
+            s = held.enter_context(agent.connect())
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.sendall(data)
+        stop.wait(0.8)
+    count("left")
+
+
+@play_of
+def unread_responses(agent, stop, count):
+    """A long stored response, asked for again and again, never read."""
+    with agent.connect(60) as s:
+        s.sendall(agent.request(RESPONSES, {"model": "m", "input": "word " * 20_000}))
+        file = s.makefile("rb")
+        status, length = int(file.readline().split()[1]), 0
+        while (header := file.readline()) not in (b"\r\n", b""):
+            if header.lower().startswith(b"content-length:"):
+                length = int(header.split(b":")[1])
+        count(status)
+        stored = json.loads(file.read(length))["id"]
+    data = agent.head(f"{RESPONSES}/{stored}", 0, verb="GET")
+    with contextlib.ExitStack() as held:
+        for _ in range(60):
+            s = held.enter_context(agent.connect())
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.sendall(data)
+            count("sent")
+            if stop.wait(0.01):
+                return
+        stop.wait(0.5)
+
+
+def raw(head):
+    """A request of one's own making, with a connection for each."""
+    @play_of
+    def play(agent, stop, count):
+        while not stop.is_set():
+            with agent.connect() as s:
+                s.sendall(head(agent))
+                count(Answers(s).next())
+    return play
+
+
+def without_key(agent):
+    """A body of 1 MiB that no key stands before."""
+    return (f"POST /sessions/{agent.session}/v1/{CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {MIB}\r\n\r\n".encode()
+            + b"x" * (64 << 10))
+
+
+def forged_session(agent):
+    """The key of a session that never was."""
+    body = json.dumps({"model": "m", "messages": [USER]}).encode()
+    name = "w0-" + drawn("0123456789abcdef", 32, random.random())
+    return (f"POST /sessions/{name}/v1/{CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer rga-{name}-"
+            f"{drawn('0123456789abcdef', 32, random.random())}\r\nContent-Length: {len(body)}\r\n\r\n").encode() + body
+
+
+@play_of
+def many_at_once(agent, stop, count):
+    """Thirty calls of 128 answers each on as many connections: a queue of thousands at the engine."""
+    data = agent.request(CHAT, {"model": "m", "n": 128, "max_tokens": 64, "messages": [{"role": "user", "content": "word " * 60}]})
+    with contextlib.ExitStack() as held:
+        socks = [held.enter_context(agent.connect()) for _ in range(30)]
+        for s in socks:
+            s.sendall(data)
+        for s in socks:
+            count(Answers(s).next())
+
+
+def fork(agent):
+    """An agent may make no session: with metadata or without."""
+    body = json.dumps({"metadata": {"k": "v" * MIB}}).encode()
+    return (f"POST /sessions/{agent.session}/fork HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {agent.key}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n").encode() + body
+
+
 ATTACKS = {
     "one sign, 1 MiB": says(lambda: "!" * MIB),
     "letters by chance, 1 MiB": says(lambda: drawn(string.ascii_lowercase, MIB)),
@@ -344,7 +468,11 @@ ATTACKS = {
     "stop strings alike": chat(stop=lambda: ["a" * i for i in range(1, 500)]),
     "20,000 messages": repeat(CHAT, lambda: {
         "model": "m", "max_tokens": 8, "messages": [USER, {"role": "assistant", "content": "y"}] * 10_000}),
-    "12,000 joined calls": repeat(CHAT, lambda: {"model": "m", "max_tokens": 8, "messages": joined_calls()}),
+    "12,000 joined calls": repeat(CHAT, lambda: {"model": "m", "max_tokens": 8, "messages": joined_calls(12_000)}),
+    "90,000 joined calls": repeat(RESPONSES, lambda: {"model": "m", "input": joined_results(90_000)}),
+    "90,000 items, responses": repeat(RESPONSES, lambda: {
+        "model": "m", "input": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}] * 45_000}),
+    "60,000 new messages": new_messages(60_000),
     "references to one tool": repeat(MESSAGES, lambda: {"model": "m", "max_tokens": 8, "tools": [
         {"name": "f", "description": "d" * 100_000, "input_schema": {"type": "object"}}], "messages": [
             {"role": "user", "content": [{"type": "tool_reference", "tool_name": "f"}] * 10_000}]}),
@@ -357,6 +485,8 @@ ATTACKS = {
         b'{"messages":[{"role":"user","content":"x"}],"max_tokens":8,"x":[' + b"1," * (8 * MIB) + b"1]}")),
     "3 million ids allowed": chat(allowed_token_ids=lambda: [1] * 3_000_000),
     "a user of 8 MB, responses": repeat(RESPONSES, lambda: {"model": "m", "input": "x", "user": "u" * (8 * MIB)}),
+    "instructions of 32 MB, responses": repeat(RESPONSES, lambda: {"model": "m", "input": "x", "instructions": " " * (32 * MIB)}),
+    "instructions of 4 MB, recorded": differing_instructions(4 * MIB),
     "instructions of 8 MB, responses": repeat(RESPONSES, lambda: {"model": "m", "input": "x", "instructions": "i " * (4 * MIB)}),
     "a model's name of 1 MiB": chat(model=lambda: "m" * MIB, stream=lambda: True),
     "chunks of one byte": small_chunks,
@@ -375,6 +505,10 @@ ATTACKS = {
     "alternatives": schema(alternatives),
     "128 answers": repeat(CHAT, lambda: {
         "model": "m", "n": 128, "max_tokens": 64, "messages": [{"role": "user", "content": "word " * 60}]}),
+    "120 calls of 128 answers": many_at_once,
+    "30,000 tokens with logprobs": repeat(CHAT, lambda: {
+        "model": "m", "max_tokens": 30_000, "logprobs": True,
+        "messages": [{"role": "user", "content": "word " * 30_000}]}),
     "128 answers with logprobs": repeat(CHAT, lambda: {
         "model": "m", "n": 128, "max_tokens": 200, "logprobs": True, "top_logprobs": 5,
         "messages": [{"role": "user", "content": "word " * 200}]}),
@@ -382,6 +516,9 @@ ATTACKS = {
         "model": "m", "n": 128, "max_tokens": 200, "logprobs": True, "messages": [{"role": "user", "content": "word " * 200}]},
         more="Idempotency-Key: one\r\n"),
     "bodies that never end": unfinished_bodies,
+    "bodies without a key": raw(without_key),
+    "keys of sessions that never were": raw(forged_session),
+    "forks": raw(fork),
     "bodies that trickle": trickled_bodies,
     "heads that trickle": trickled_heads,
     "connections": connections,
@@ -392,7 +529,17 @@ ATTACKS = {
     "leaving at the work": leaves(lambda: {"messages": [{"role": "user", "content": drawn(string.ascii_lowercase, 60_000)}]}, 1),
     "streams that nobody reads": unread_streams,
     "replays that nobody reads": unread_replays,
+    "responses that nobody reads": unread_responses,
+    "streams that are cut": cut_streams,
 }
 
 # Those that need answers as long as what they say.
-ECHOED = {"128 answers", "128 answers with logprobs", "replays with logprobs", "streams that nobody reads", "replays that nobody reads"}
+ECHOED = {"128 answers", "120 calls of 128 answers", "128 answers with logprobs", "30,000 tokens with logprobs", "replays with logprobs",
+          "streams that nobody reads", "replays that nobody reads", "responses that nobody reads", "streams that are cut"}
+
+# Those that need a context of a million ids, and sessions of as many messages.
+WIDE = {"60,000 new messages", "90,000 joined calls", "90,000 items, responses", "instructions of 4 MB, recorded",
+        "instructions of 32 MB, responses", "30,000 tokens with logprobs"}
+
+# What the short run of CI leaves out: what takes seconds for one answer, and is another one's larger form.
+LONG = WIDE | {"streams that are cut"}

@@ -14,6 +14,8 @@ from attacks import ATTACKS, Agent
 CONNECTIONS = 4
 ADMIN = "adm-0123456789abcdef"
 TURNS = 20      # of one session, then another begins
+LONG_PROMPT = "a word " * 4096      # 28 KB: a helper renders and encodes it
+LONG_PAUSE = 0.05
 
 
 def settings(folder, long_answers=False, **more):
@@ -51,17 +53,18 @@ def fight(name, agents, stop, pipe, nice):
 
 
 class Victim:
-    """Turns of one session after the other, on one connection."""
+    """Turns of one session after the other, on one connection; `padding` is said in each, and one session has `turns` of them."""
 
-    def __init__(self, gateway):
-        self.gateway, self.took, self.failed, self.turns = gateway, [], [], 0
+    def __init__(self, gateway, padding="", turns=TURNS):
+        self.gateway, self.padding, self.of_session = gateway, padding, turns
+        self.took, self.failed, self.turns = [], [], 0
         self.connection, self.session, self.said = None, None, []
 
     def turn(self):
-        if self.turns % TURNS == 0:
+        if self.turns % self.of_session == 0:
             self.session, self.said = new_session(self.gateway), []
         self.turns += 1
-        self.said.append({"role": "user", "content": f"turn {self.turns}"})
+        self.said.append({"role": "user", "content": f"turn {self.turns} {self.padding}"})
         body = json.dumps({"model": "m", "messages": self.said, "max_tokens": 16})
         began = time.perf_counter()
         try:
@@ -94,8 +97,14 @@ def share(values, at):
     return values[min(len(values) - 1, int(len(values) * at))] if values else 0.0
 
 
+def make_long_turns(victim, stop):
+    """In a thread: turns whose prompts need a helper."""
+    while not stop.wait(LONG_PAUSE):
+        victim.turn()
+
+
 def measure(gateway, name, seconds, pause=0.005, nice=0):
-    """Runs one attack (None: none); what it came to."""
+    """Runs one attack (None: none); what it came to. Beside the short turns of one session others make turns with long prompts."""
     worker = gateway.child("worker-0")
     context = multiprocessing.get_context("fork")
     stop, (ours, theirs) = context.Event(), context.Pipe()
@@ -105,20 +114,26 @@ def measure(gateway, name, seconds, pause=0.005, nice=0):
         agents = [Agent(gateway.port, s["session_id"], s["api_key"]) for s in sessions]
         attackers = context.Process(target=fight, args=(name, agents, stop, theirs, nice))
         attackers.start()
-    victim, memory, end = Victim(gateway), 0, time.monotonic() + seconds
-    seen = {}
+    victim, patient = Victim(gateway), Victim(gateway, LONG_PROMPT, turns=1)
+    memory, end, seen = 0, time.monotonic() + seconds, {}
+    over = threading.Event()
+    beside = threading.Thread(target=make_long_turns, args=(patient, over))
+    beside.start()
     try:
         while time.monotonic() < end:
             victim.turn()
             memory = max(memory, gateway.resident(worker))
             time.sleep(pause)
     finally:
+        over.set()
+        beside.join()
         stop.set()
         if attackers:
             with contextlib.suppress(EOFError):
                 seen = ours.recv() if ours.poll(90) else {"hangs": 1}
             attackers.join(30)
     return {"attack": name or "none", "turns": len(victim.took), "p50": share(victim.took, 0.5), "p99": share(victim.took, 0.99),
-            "max": max(victim.took), "failed": victim.failed, "memory": memory, "seen": seen, "hold": longest_hold_ms(gateway),
+            "max": max(victim.took), "long_turns": len(patient.took), "long_p50": share(patient.took, 0.5),
+            "long_p99": share(patient.took, 0.99), "failed": victim.failed + patient.failed, "memory": memory, "seen": seen, "hold": longest_hold_ms(gateway),
             "hold_cpu": longest_hold_ms(gateway, "cpu_"),
             "alive": g.alive(worker) and gateway.child("worker-0") == worker}

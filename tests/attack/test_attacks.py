@@ -3,7 +3,7 @@ process dies, memory stays. Figures are tests/attack/table.py's; here only maxim
 import pytest
 
 import battle
-from attacks import ATTACKS, ECHOED
+from attacks import ATTACKS, ECHOED, LONG, WIDE
 
 SECONDS = 0.4
 TURN_MAX_MS = 15_000
@@ -18,15 +18,16 @@ def test_other_sessions_go_on_under_every_attack(start, tmp_path, long_answers):
     gateway.allow("is not UTF-8")
     memory = battle.peak_allowed(MEMORY_MAX)
     for name in ATTACKS:
-        if (name in ECHOED) != long_answers:
+        if name in LONG or (name in ECHOED) != long_answers:
             continue
         m = battle.measure(gateway, name, SECONDS)
         assert m["alive"], f"{name}: the worker died"
         assert not m["failed"], f"{name}: {m['failed'][:3]}"
         assert m["turns"] > 0 and m["max"] < TURN_MAX_MS, f"{name}: {m}"
+        assert m["long_turns"] > 0 and m["long_p99"] < TURN_MAX_MS, f"{name}: {m}"
         assert m["memory"] < memory, f"{name}: {m['memory'] >> 20} MiB"
         assert "500" not in m["seen"] and "hangs" not in m["seen"], f"{name}: {m['seen']}"
 
 
-def test_there_are_forty():
-    assert len(ATTACKS) >= 40 and ECHOED < set(ATTACKS)
+def test_there_are_sixty():
+    assert len(set(ATTACKS) - LONG) >= 60 and ECHOED < set(ATTACKS) and WIDE < LONG < set(ATTACKS)
