@@ -78,3 +78,18 @@ def test_they_are_recorded_once(serve):  # noqa: F811
     g.wait_until(lambda: journaled() > at + 4 * len(MUCH), 20, "what was recorded is counted")
     # each time ids of one byte of text each, four bytes long, and the text
     assert journaled() - at < 4 * (5 * len(MUCH.encode()) + len(MUCH.encode()) // 2)
+
+
+def test_a_stream_does_not_repeat_very_much(serve):  # noqa: F811
+    """Each of its events would tell all of it: such a response comes whole."""
+    gateway, session = serve(["one"] * 4, context_length=4_000_000)
+    fits, over = "i" * (500 << 10), "i" * (513 << 10)
+    a = post(gateway, session, "/v1/responses", responses_body(instructions=fits, stream=True, tools=[]))
+    assert a.status == 200 and a.text.count(fits) == 3, a.text[:300]
+    a = post(gateway, session, "/v1/responses", responses_body(instructions=over, stream=True, tools=[]))
+    assert a.status == 400 and a.json()["error"]["param"] == "stream" and str(len(over)) in a.text, a.text[:300]
+    tools = [{"type": "function", "name": f"f{i}", "description": "d" * 1000} for i in range(540)]
+    a = post(gateway, session, "/v1/responses", responses_body(stream=True, tools=tools))
+    assert a.status == 400 and a.json()["error"]["param"] == "stream", a.text[:300]
+    a = post(gateway, session, "/v1/responses", responses_body(instructions=over, tools=[]))
+    assert a.status == 200 and a.json()["instructions"] == over
