@@ -16,6 +16,7 @@
 #include "common/codec/json.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit_record.h"
+#include "worker/session/new_env.h"
 #include "worker/session/payload.h"
 #include "worker/session/policy.h"
 #include "worker/session/recall.h"
@@ -29,7 +30,8 @@ struct commit {
     struct commit_record rec;
     struct call_record call;
     struct prompt_env *env;
-    struct env_key env_key; /* of a new one */
+    struct env_key env_key;    /* of a new one */
+    struct new_env *ready_env; /* which has the values of that, ready; or NULL */
     struct message_node *base;
     const struct json **messages; /* NULL: `ready` has them */
     struct new_messages *ready;   /* of the call that is recorded, or of a long record that is read
@@ -67,12 +69,17 @@ static struct checkpoint *find_checkpoint(const struct forest *f, uint32_t id)
 /* --- what it means in its session --- */
 
 /* The environment is one of the session's, or is told in the record because it is new. */
-static int find_env(struct forest *f, struct arena *tmp, struct commit *c, struct err *e)
+static int find_env(struct session *s, struct arena *tmp, struct commit *c, struct err *e)
 {
+    struct forest *f = &s->forest;
+
     if (c->rec.flags & COMMIT_NEW_ENV) {
+        c->ready_env = session_new_env(s, c->rec.call);
+        if (c->ready_env)
+            c->env_key = c->ready_env->key;
         c->env_key.pool = c->rec.pool;
-        if (read_json(c->rec.tools, tmp, true, &c->env_key.tools, e) != 0 ||
-            read_json(c->rec.kwargs, tmp, true, &c->env_key.kwargs, e) != 0)
+        if (!c->ready_env && (read_json(c->rec.tools, tmp, true, &c->env_key.tools, e) != 0 ||
+                              read_json(c->rec.kwargs, tmp, true, &c->env_key.kwargs, e) != 0))
             return -1;
         return forest_env(f, &c->env_key) ? bad(e, "a new environment is not new") : 0;
     }
@@ -88,7 +95,7 @@ static int find_place(struct session *s, struct arena *tmp, struct commit *c, st
     struct forest *f = &s->forest;
     struct record_in texts = c->rec.messages;
 
-    if (find_env(f, tmp, c, e) != 0)
+    if (find_env(s, tmp, c, e) != 0)
         return -1;
     if (c->rec.flags & COMMIT_BASE) {
         if (c->rec.base >= f->nodes.n || f->nodes.at[c->rec.base]->env != c->env)
@@ -242,7 +249,8 @@ static int take_commit(struct session *s, struct arena *tmp, struct commit *c, s
 /* The node of the last message; missing ones are made. */
 static struct message_node *make_place(struct forest *f, struct commit *c)
 {
-    struct prompt_env *g = c->env ? c->env : forest_env_add(f, &c->env_key);
+    struct arena *own = c->ready_env ? &c->ready_env->copy : NULL;
+    struct prompt_env *g = c->env ? c->env : forest_env_add(f, &c->env_key, own);
     struct message_node *at = c->base ? c->base : &g->root;
 
     if (c->ready)

@@ -73,8 +73,13 @@ static void put_place(struct buf *b, const struct plan *p)
     if (p->env) {
         record_put_u(b, p->env->id);
     } else {
-        put_json(b, p->chat.tools);
-        put_json(b, p->chat.kwargs);
+        ready = plan_env_texts(p);
+        if (ready.p) {
+            buf_add_str(b, ready);
+        } else {
+            put_json(b, p->chat.tools);
+            put_json(b, p->chat.kwargs);
+        }
         if (p->pool.len)
             record_put_str(b, p->pool);
     }

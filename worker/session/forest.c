@@ -104,15 +104,20 @@ static struct str hash_key(const uint64_t *hash)
     return str_of((const char *)hash, sizeof(*hash));
 }
 
-/* Once for each key: tools may be long. */
-static uint64_t env_hash(struct env_key *key)
+static uint64_t hash_of_env(const struct env_key *key)
 {
     const struct json *tools = meaningful(key->tools), *kwargs = meaningful(key->kwargs);
     uint64_t part[3] = {tools ? message_value_hash(tools) : 0,
                         kwargs ? message_value_hash(kwargs) : 0, str_hash(key->pool, 14)};
 
+    return str_hash(str_of((const char *)part, sizeof(part)), 15) | 1;
+}
+
+/* Once for each key: tools may be long. */
+static uint64_t env_hash(struct env_key *key)
+{
     if (!key->hash)
-        key->hash = str_hash(str_of((const char *)part, sizeof(part)), 15) | 1;
+        key->hash = hash_of_env(key);
     return key->hash;
 }
 
@@ -134,14 +139,16 @@ struct prompt_env *forest_env(struct forest *f, struct env_key *key)
 }
 
 /* The caller knows that it is new. */
-struct prompt_env *forest_env_add(struct forest *f, struct env_key *key)
+struct prompt_env *forest_env_add(struct forest *f, struct env_key *key, struct arena *own)
 {
     const struct json *tools = meaningful(key->tools), *kwargs = meaningful(key->kwargs);
     struct prompt_env *g = ARENA_NEW(&f->arena, struct prompt_env);
 
     g->id = (uint32_t)f->envs.n;
-    g->tools = tools ? message_copy(&f->arena, tools) : NULL;
-    g->kwargs = kwargs ? message_copy(&f->arena, kwargs) : NULL;
+    g->tools = tools && !own ? message_copy(&f->arena, tools) : tools;
+    g->kwargs = kwargs && !own ? message_copy(&f->arena, kwargs) : kwargs;
+    if (own)
+        arena_take(&f->arena, own);
     g->pool = key->pool.len ? forest_text(f, key->pool) : (struct str){0};
     g->root.env = g;
     g->root.id = UINT32_MAX;

@@ -148,8 +148,9 @@ void forest_done(struct forest *f);
  * two. */
 struct prompt_env *forest_env(struct forest *f, struct env_key *key);
 
-/* Adds one; the values are copied into the forest's arena. There must be none that is equal. */
-struct prompt_env *forest_env_add(struct forest *f, struct env_key *key);
+/* Adds one; there must be none that is equal. The values are copied into the forest's arena, or lie
+ * in `own`, which the forest takes over, and are kept as they are. */
+struct prompt_env *forest_env_add(struct forest *f, struct env_key *key, struct arena *own);
 
 /* One walk of a request through an environment. */
 struct walk {

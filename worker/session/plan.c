@@ -5,6 +5,7 @@
 
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "worker/session/new_env.h"
 #include "worker/session/new_messages.h"
 #include "worker/session/payload.h"
 #include "worker/session/policy.h"
@@ -52,6 +53,7 @@ void plan_free(struct plan *p)
     list_remove(&p->item);
     s->inflight--;
     new_messages_free(p->made.messages);
+    new_env_free(p->made.env);
     free(p);
 }
 
@@ -60,18 +62,37 @@ const struct policy *plan_policy(const struct plan *p)
     return p->pool.len ? &policy_tree : p->session->options.policy;
 }
 
-void plan_make_messages(struct plan *p, bool always)
+static void make_messages(struct plan *p, bool always)
 {
     const struct json *all = p->chat.messages;
     size_t bytes = 0;
 
-    if (p->look || p->walk.n_matched == p->walk.n)
+    if (p->walk.n_matched == p->walk.n)
         return;
     for (uint32_t i = p->walk.n_matched; i < all->n && bytes < NEW_MESSAGES_MIN; i++)
         bytes += json_text_bytes(&all->items[i], NEW_MESSAGES_MIN - bytes);
     if (always || bytes >= NEW_MESSAGES_MIN)
         p->made.messages =
             new_messages_make(all, p->walk.n_matched, &p->session->forest.matcher, p->arena->sum);
+}
+
+void plan_make_ready(struct plan *p, bool always)
+{
+    if (p->look)
+        return;
+    make_messages(p, always);
+    if (!p->env && (always || plan_env_bytes(p, NEW_MESSAGES_MIN) >= NEW_MESSAGES_MIN))
+        p->made.env = new_env_make(&p->env_key, p->arena->sum);
+}
+
+size_t plan_env_bytes(const struct plan *p, size_t enough)
+{
+    return json_text_bytes(p->chat.tools, enough) + json_text_bytes(p->chat.kwargs, enough);
+}
+
+struct str plan_env_texts(const struct plan *p)
+{
+    return p->made.env ? buf_str(&p->made.env->texts) : (struct str){0};
 }
 
 /* Some may be in the forest by now. */
@@ -117,6 +138,13 @@ struct new_messages *session_new_messages(struct session *s, uint64_t call)
     if (p)
         return p->made.messages;
     return s->ready_call == call ? s->read_ready : NULL;
+}
+
+struct new_env *session_new_env(struct session *s, uint64_t call)
+{
+    const struct plan *p = plan_find(s, call);
+
+    return p ? p->made.env : NULL;
 }
 
 struct plan *plan_find(struct session *s, uint64_t call)

@@ -16,6 +16,7 @@ struct arena;
 struct chain;
 struct checkpoint;
 struct err;
+struct new_env;
 struct new_messages;
 struct policy;
 struct prompt_env;
@@ -79,6 +80,7 @@ struct plan {
         bool audited, audit_differs; /* as in struct session_plan */
         bool anew; /* the template rewrites earlier checkpoints: not on the parent */
         struct new_messages *messages; /* those behind the walk when they are long, else NULL */
+        struct new_env *env;           /* the environment when it is new and long, else NULL */
         bool exhausts; /* by its bytes alone the prompt is beyond what the session may hold */
     } made;
 };
@@ -111,9 +113,15 @@ void plan_free(struct plan *p);
 /* commit.c: what other calls stored since the plan was made is not new any more. */
 void plan_renew(struct plan *p);
 
-/* Part of render: makes the new messages ready for the record when they are long, or `always`
- * (new_messages.h). */
-void plan_make_messages(struct plan *p, bool always);
+/* Part of render: makes the new messages and the new environment ready for the record when they are
+ * long, or `always` (new_messages.h, new_env.h). */
+void plan_make_ready(struct plan *p, bool always);
+
+/* The texts of the environment as a record has them; absent: they were not made ready. */
+struct str plan_env_texts(const struct plan *p);
+
+/* Text of the environment that the request asks for, counted up to `enough` each. */
+size_t plan_env_bytes(const struct plan *p, size_t enough);
 
 /* Of the request's messages that the forest lacks: the texts as a record has them. Absent: there
  * are no such messages, or none were made ready. */

@@ -396,8 +396,8 @@ size_t session_prompt_bytes(const struct session_plan *pub, size_t enough)
         return 0;
     if (p->text)
         from = p->walk.n_matched;
-    else
-        n = json_text_bytes(p->chat.tools, enough) + json_text_bytes(p->chat.kwargs, enough);
+    if (!p->text || !p->env)
+        n = plan_env_bytes(p, enough);
     for (uint32_t i = from; i < all->n && n < enough; i++)
         n += json_text_bytes(&all->items[i], enough - n);
     return n;
@@ -433,7 +433,7 @@ int session_prepare_render(struct session_plan *pub, struct model_scratch *scrat
     int rc = p->chat.messages && !p->text ? make_prompt(p, scratch, e) : 0;
 
     if (rc == 0 && p->chat.messages && !p->made.exhausts)
-        plan_make_messages(p, AUDITS_ALL && p->walk.n % 2);
+        plan_make_ready(p, AUDITS_ALL && p->walk.n % 2);
     *ret = p->made.prompt;
     return rc;
 }

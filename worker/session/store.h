@@ -25,6 +25,7 @@ struct json;
 struct json_out;
 struct model;
 struct model_fingerprint;
+struct new_env;
 struct new_messages;
 struct payload;
 struct plan;
@@ -236,6 +237,9 @@ void session_call_recorded(struct session *s, uint64_t call);
 /* What that call, if it is under way here, has made ready of its request's new messages, or what
  * was made ready of its record, which is read back; or NULL. */
 struct new_messages *session_new_messages(struct session *s, uint64_t call);
+
+/* What that call, if it is under way here, has made ready of its request's environment; or NULL. */
+struct new_env *session_new_env(struct session *s, uint64_t call);
 
 /* --- eviction.c --- */
 

@@ -27,7 +27,7 @@ TEST(forest, finds_each_of_its_messages_at_every_size)
     struct message_node *parents[PARENTS];
 
     forest_init(&f, (struct matcher){.kind = MATCHER_CANONICAL});
-    env = forest_env_add(&f, &(struct env_key){0});
+    env = forest_env_add(&f, &(struct env_key){0}, NULL);
     for (unsigned i = 0; i < PARENTS; i++) {
         struct arena a = {0};
 
@@ -88,7 +88,7 @@ static struct cost cost_of_envs(const void *ctx, uint32_t n)
         g = forest_env(&f, &key);
         if (i < n) {
             cr_assert_eq(g, NULL);
-            g = forest_env_add(&f, &key);
+            g = forest_env_add(&f, &key, NULL);
         }
         ret.seconds += cost_now_s() - before;
         cr_assert(g && g->id == i % n, "environment %u", i);
@@ -130,7 +130,7 @@ TEST(forest, long_texts_are_told_apart_and_others_are_not_hashed)
 
     memset(text, 'x', sizeof(text));
     forest_init(&f, (struct matcher){.kind = MATCHER_CANONICAL});
-    env = forest_env_add(&f, &(struct env_key){0});
+    env = forest_env_add(&f, &(struct env_key){0}, NULL);
     for (unsigned i = 0; i < 2 * KINDS; i++) {
         struct arena a = {0};
         struct message_node *n;

@@ -78,6 +78,13 @@ static struct session *replayed(struct kit *k, struct session_store **ret)
 static void assert_same_messages(const struct session *a, const struct session *b)
 {
     cr_assert_eq(a->forest.nodes.n, b->forest.nodes.n);
+    cr_assert_eq(a->forest.envs.n, b->forest.envs.n);
+    for (size_t i = 0; i < a->forest.envs.n; i++) {
+        const struct prompt_env *x = a->forest.envs.at[i], *y = b->forest.envs.at[i];
+
+        cr_assert_eq(x->hash, y->hash, "environment %zu", i);
+        cr_assert(!x->tools == !y->tools && (!x->tools || json_equal(x->tools, y->tools)));
+    }
     cr_assert_eq(a->forest.top_id, b->forest.top_id);
     for (size_t i = 0; i < a->forest.nodes.n; i++) {
         const struct message_node *x = a->forest.nodes.at[i], *y = b->forest.nodes.at[i];
@@ -159,6 +166,42 @@ TEST(texts_ahead, thousands_of_messages_are_hung_below_those_that_are_known)
     assert_replays(&k);
     cr_assert_geq(kit_turn(&k, short_ones(&k, ALL), "C"), 0);
     cr_assert_eq(k.s->forest.nodes.n, ALL + 3, "one answer more");
+    assert_replays(&k);
+    kit_done(&k);
+}
+
+static const char *tools(struct kit *k, unsigned n)
+{
+    struct buf b = {0};
+    const char *text;
+
+    for (unsigned i = 0; i < n; i++)
+        buf_printf(
+            &b,
+            "%c{\"type\":\"function\",\"function\":{\"name\":\"f%u\",\"description\":\"%0200u\"}}",
+            i ? ',' : '[', i, i);
+    buf_add_c(&b, ']');
+    text = arena_str(&k->arena, buf_str(&b)).p;
+    buf_done(&b);
+    return text;
+}
+
+/* Both asked before either was recorded: the second finds the first one's. */
+TEST(texts_ahead, a_new_environment_of_many_tools_comes_ready)
+{
+    struct kit k;
+    struct session_plan *p, *q;
+
+    init(&k);
+    p = kit_ask(&k, "[{\"role\":\"user\",\"content\":\"a\"}]", tools(&k, 500));
+    q = kit_ask(&k, "[{\"role\":\"user\",\"content\":\"b\"}]", tools(&k, 500));
+    cr_assert_eq(kit_answer(&k, p, "A", false), 0);
+    cr_assert_eq(kit_answer(&k, q, "B", false), 0);
+    cr_assert_eq(k.s->forest.envs.n, 1);
+    cr_assert_eq(k.s->forest.envs.at[0]->tools->n, 500);
+    p = kit_ask(&k, "[{\"role\":\"user\",\"content\":\"a\"}]", tools(&k, 501));
+    cr_assert_eq(kit_answer(&k, p, "C", false), 0);
+    cr_assert_eq(k.s->forest.envs.n, 2);
     assert_replays(&k);
     kit_done(&k);
 }
