@@ -125,3 +125,21 @@ def test_who_reads_is_not_cut_and_what_was_cut_is_recorded(start):
         "model": "m" * 1000, "n": 4, "logprobs": True, "messages": [{"role": "user", "content": "word " * 3000}]})
     assert again.status == 200 and again.headers["Rollgate-Replayed"] == "1", again.text[:300]
     assert [c["message"]["content"].strip() for c in again.json()["choices"]] == [("word " * 3000).strip()] * 4
+
+
+def test_stored_responses_that_nobody_reads_are_bounded(start):
+    """What GET tells counts like an answer, and no call is let in beside it."""
+    gateway = start(engine="builtin:echo", workers=1, context_length=100_000_000, max_session_unread_bytes="16MiB")
+    session, other = gateway.post("/sessions").json(), gateway.post("/sessions").json()
+    path = f"/sessions/{session['session_id']}/v1/responses"
+    made = gateway.post(path, {"model": "m", "input": "word " * 2_000_000}, timeout=120)
+    assert made.status == 200, made.text[:300]
+    get = f"GET {path}/{made.json()['id']} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    with contextlib.ExitStack() as held:
+        seen = []
+        for _ in range(6):
+            seen.append(status(held.enter_context(begin(gateway, get))))
+        assert seen == [200, 200, 429, 429, 429, 429], seen
+        assert gateway.chat(session, "hello").status == 429
+        assert gateway.chat(other, "hello").status == 200
+    wait_until(lambda: gateway.chat(session, "hello").status == 200, 30, "those who left count no more")

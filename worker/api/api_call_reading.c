@@ -61,20 +61,9 @@ static struct api_call *call_new(struct service_request *r, const struct dialect
     return c;
 }
 
-/* Answers that a session's clients do not read wait here: so many, and there are no more. */
 int api_call_refuse_unread(const struct api_call *c, struct err *e)
 {
-    uint64_t max = (uint64_t)c->service->config->max_session_unread_bytes;
-    size_t waiting = exchange_owner_waiting(c->x, str_cstr(c->id));
-
-    if (max > 0 && waiting > max) {
-        metrics_count_at(c->service->calls.page, METRIC_refusals, METRIC_REFUSAL_UNREAD, 0, 1);
-        return err_set(e, ERR_OVERLOADED,
-                       "%zu bytes of answers wait for this session's clients to read them, more "
-                       "than --max-session-unread-bytes (%llu)",
-                       waiting, (unsigned long long)max);
-    }
-    return 0;
+    return service_unread_room(c->service, c->x, str_cstr(c->id), e);
 }
 
 /* What meet_session would refuse is refused before the network is used for it. Nothing is made. */

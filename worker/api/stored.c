@@ -7,6 +7,7 @@
 #include "common/base/cancel.h"
 #include "common/base/mem.h"
 #include "common/codec/json_build.h"
+#include "common/serve/exchange.h"
 #include "worker/api/dispatch.h"
 #include "worker/call/told.h"
 #include "worker/call/work.h"
@@ -109,7 +110,11 @@ static void let_go(struct stored_answer *v)
 static void on_written(struct long_work *w, const struct err *e)
 {
     struct stored_answer *v = CONTAINER_OF(w, struct stored_answer, work);
+    const struct service_request *r = &v->request;
+    struct err full;
 
+    if (!e && service_unread_room(r->service, r->x, r->id, &full)) /* others may wait since */
+        e = &full;
     if (e)
         respond_error(&v->request, &dialect_responses, e);
     else
@@ -157,9 +162,12 @@ void stored_get(struct service_request *r, struct str id)
     struct stored_answer v = {.request = *r, .id = response_bare_id(id)};
     struct err e = {0};
 
-    if (find(&v, &e)) {
+    if (find(&v, &e) || service_unread_room(r->service, r->x, r->id, &e)) {
         respond_error(r, &dialect_responses, &e);
-    } else if (is_short(&v)) {
+        return;
+    }
+    exchange_account(r->x, r->id);
+    if (is_short(&v)) {
         write(&v);
         respond_json(r, &v.body);
         buf_done(&v.body);

@@ -1,8 +1,9 @@
-/* Whether there is room for more sessions: the same answer for both planes. */
+/* Whether there is room for more sessions, and for more answers of one: as both planes ask. */
 #include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
+#include "common/serve/exchange.h"
 #include "worker/residency/residency.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
@@ -51,4 +52,19 @@ int service_room(struct service *a, int64_t count, struct err *e)
 int service_body_room(struct service *a, uint64_t own_bytes, struct err *e)
 {
     return residency_room(a->calls.residency, NULL, own_bytes, e);
+}
+
+int service_unread_room(struct service *a, const struct exchange *x, struct str session,
+                        struct err *e)
+{
+    uint64_t max = (uint64_t)a->config->max_session_unread_bytes;
+    size_t waiting = exchange_owner_waiting(x, session);
+
+    if (max == 0 || waiting <= max)
+        return 0;
+    metrics_count_at(a->calls.page, METRIC_refusals, METRIC_REFUSAL_UNREAD, 0, 1);
+    return err_set(e, ERR_OVERLOADED,
+                   "%zu bytes of answers wait for this session's clients to read them, more "
+                   "than --max-session-unread-bytes (%llu)",
+                   waiting, (unsigned long long)max);
 }

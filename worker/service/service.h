@@ -79,4 +79,9 @@ int service_room(struct service *a, int64_t count, struct err *e);
  * room for it. */
 int service_body_room(struct service *a, uint64_t own_bytes, struct err *e);
 
+/* Refuses, with e, one answer more to clients of that session, when too much waits for them to read
+ * (--max-session-unread-bytes). Who is let in is to be counted: exchange_account. */
+int service_unread_room(struct service *a, const struct exchange *x, struct str session,
+                        struct err *e);
+
 #endif
