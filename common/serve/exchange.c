@@ -5,7 +5,8 @@
  *                        ^                        |
  *                        `------ on_proceed <-----'    the kernel has taken all of `flying`
  *
- * pump hands over what waits when nothing is flying; on_proceed makes room, tells an owner who
+ * Much that waits is in parts, for a buffer that grows is moved. pump hands over what waits when
+ * nothing is flying, a part at a time; on_proceed makes room, tells an owner who
  * waits for it (exchange_on_room) and asks a source for more (exchange_pull). libh2o frees the
  * exchange with the request's pool (exchange_dispose): then the answer's last byte is in the
  * kernel, or the connection has broken. Whether the peer has it is another matter, which a note
@@ -24,6 +25,8 @@
 #include "common/os/loop.h"
 #include "common/proc/presented.h"
 #include "common/serve/server_internal.h"
+
+enum { PART_BYTES = 1 << 20 };
 
 static struct str str_of_iovec(h2o_iovec_t v)
 {
@@ -264,18 +267,46 @@ static void exchange_dispose(void *p)
     unread_leave(x);
     x->conn->server->answer_bytes -= x->own_counted;
     x->conn->server->body_bytes -= x->body_bytes;
-    fading_take(&x->conn->server->fading, &x->waiting);
+    exchange_drop_unsent(x);
     land(x);
     server_rest(x->conn);
     if (x->conn->server->draining)
         server_announce(x->conn);
 }
 
-/* One piece at a time; an end goes out with the last piece. */
+void exchange_drop_unsent(struct exchange *x)
+{
+    struct fading *f = &x->conn->server->fading;
+
+    for (size_t i = x->first_part; i < x->parts.n; i++)
+        fading_take(f, &x->parts.at[i]);
+    vec_done(&x->parts);
+    x->first_part = x->parts_bytes = 0;
+    fading_take(f, &x->waiting);
+}
+
+/* The first part of what waits: it waits no longer. */
+static struct buf next_part(struct exchange *x)
+{
+    struct buf part = x->waiting;
+
+    if (x->parts_bytes == 0) {
+        x->waiting = (struct buf){0};
+        return part;
+    }
+    part = x->parts.at[x->first_part++];
+    x->parts_bytes -= part.len;
+    if (x->parts_bytes == 0) {
+        vec_clear(&x->parts);
+        x->first_part = 0;
+    }
+    return part;
+}
+
+/* One part at a time; an end goes out with the last one. */
 static void pump(struct exchange *x)
 {
     h2o_iovec_t v;
-    struct buf empty = {0};
 
     if (x->sending || x->final)
         return;
@@ -284,19 +315,18 @@ static void pump(struct exchange *x)
         h2o_send(x->req, NULL, 0, H2O_SEND_STATE_ERROR);
         return;
     }
-    if (x->waiting.len == 0 && !x->ending)
+    if (exchange_unsent(x) == 0 && !x->ending)
         return;
     land(x);
-    if (x->ending && x->waiting.len >= SHARED_ANSWER_LEAST && x->waiting.len <= SHARED_ANSWER_MOST)
-        x->shared = shared_answer_take(&x->conn->server->answers, &x->waiting);
-    x->flying = x->waiting;
-    x->waiting = empty;
+    x->flying = next_part(x);
+    x->final = x->ending && exchange_unsent(x) == 0;
+    if (x->final && x->flying.len >= SHARED_ANSWER_LEAST && x->flying.len <= SHARED_ANSWER_MOST)
+        x->shared = shared_answer_take(&x->conn->server->answers, &x->flying);
     v = h2o_iovec_init(flying(x).p, flying(x).len);
     x->sending = true;
-    x->final = x->ending;
     unread_count(x);
     h2o_send(x->req, &v, v.len > 0 ? 1 : 0,
-             x->ending ? H2O_SEND_STATE_FINAL : H2O_SEND_STATE_IN_PROGRESS);
+             x->final ? H2O_SEND_STATE_FINAL : H2O_SEND_STATE_IN_PROGRESS);
 }
 
 /* `more` adds bytes through exchange_send, which may call back here: one at a time. */
@@ -305,11 +335,12 @@ static void pull(struct exchange *x)
     if (!x->more || x->pulling)
         return;
     x->pulling = true;
-    while (!x->ending && !x->failing && x->waiting.len < EXCHANGE_WINDOW) {
-        size_t before = x->waiting.len;
+    while (!x->ending && !x->failing && exchange_unsent(x) < EXCHANGE_WINDOW) {
+        size_t before = exchange_unsent(x);
 
         x->more(x->more_ctx);
-        if (x->waiting.len == before) /* nothing to say yet: it pulls again itself, or is sent */
+        if (exchange_unsent(x) ==
+            before) /* nothing to say yet: it pulls again itself, or is sent */
             break;
     }
     x->pulling = false;
@@ -320,7 +351,7 @@ static void tell_room(struct exchange *x)
 {
     exchange_more_fn fn = x->room;
 
-    if (!fn || x->waiting.len >= EXCHANGE_WINDOW || x->ending || x->failing)
+    if (!fn || exchange_unsent(x) >= EXCHANGE_WINDOW || x->ending || x->failing)
         return;
     x->room = NULL;
     fn(x->room_ctx);
@@ -507,6 +538,11 @@ void exchange_send(struct exchange *x, struct buf *bytes)
         buf_clear(bytes);
         return;
     }
+    if (x->waiting.len >= PART_BYTES) {
+        *vec_push(&x->parts) = x->waiting;
+        x->parts_bytes += x->waiting.len;
+        x->waiting = (struct buf){0};
+    }
     if (x->waiting.len == 0) {
         struct buf spare = x->waiting;
 
@@ -536,7 +572,7 @@ void exchange_pull(struct exchange *x, exchange_more_fn more, void *ctx)
 
 size_t exchange_waiting(const struct exchange *x)
 {
-    return x->waiting.len + (x->sending ? flying(x).len : 0);
+    return exchange_unsent(x) + (x->sending ? flying(x).len : 0);
 }
 
 void exchange_end(struct exchange *x)

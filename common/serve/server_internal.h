@@ -12,6 +12,7 @@
 #include "common/base/buf.h"
 #include "common/base/list.h"
 #include "common/base/map.h"
+#include "common/base/vec.h"
 #include "common/os/loop.h"
 #include "common/serve/exchange.h"
 #include "common/serve/fading.h"
@@ -99,7 +100,9 @@ struct exchange {
     h2o_generator_t generator; /* first: libh2o hands it back */
     h2o_req_t *req;
     struct server_conn *conn;
-    struct buf waiting;             /* to be sent */
+    VEC(struct buf) parts; /* to be sent, of a megabyte each; those before the first went */
+    size_t first_part, parts_bytes;
+    struct buf waiting;             /* to be sent after them */
     struct buf flying;              /* libh2o reads from it */
     struct shared_answer *shared;   /* instead of `flying`, or NULL */
     struct unread_account *account; /* that it counts for, or NULL */
@@ -174,6 +177,15 @@ void server_count_input(struct server_conn *c);
 void server_count_unfinished(struct server_conn *c, size_t bytes);
 
 struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req);
+
+/* What waits to be handed to libh2o. */
+static inline size_t exchange_unsent(const struct exchange *x)
+{
+    return x->parts_bytes + x->waiting.len;
+}
+
+/* Nobody wants what waits: it is given up. */
+void exchange_drop_unsent(struct exchange *x);
 
 /* unread.c: what waits of x may have changed. */
 void unread_count(struct exchange *x);

@@ -12,7 +12,7 @@
 void unread_count(struct exchange *x)
 {
     size_t now = exchange_waiting(x);
-    size_t own = x->waiting.len + (x->sending ? x->flying.len : 0);
+    size_t own = exchange_unsent(x) + (x->sending ? x->flying.len : 0);
 
     x->conn->server->answer_bytes += own - x->own_counted;
     x->own_counted = own;
@@ -88,7 +88,7 @@ static void cut(struct exchange *x)
     x->cut = true;
     x->failing = true;
     x->req->http1_is_persistent = 0;
-    fading_take(&x->conn->server->fading, &x->waiting);
+    exchange_drop_unsent(x);
     unread_count(x);
     (void)shutdown(x->conn->fd, SHUT_RDWR);
 }

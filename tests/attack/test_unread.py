@@ -143,3 +143,21 @@ def test_stored_responses_that_nobody_reads_are_bounded(start):
         assert gateway.chat(session, "hello").status == 429
         assert gateway.chat(other, "hello").status == 200
     wait_until(lambda: gateway.chat(session, "hello").status == 200, 30, "those who left count no more")
+
+
+def test_what_waited_long_arrives_whole_and_in_order(start):
+    """Many megabytes that wait are kept in parts."""
+    gateway = start(engine="builtin:echo", workers=1, context_length=100_000_000)
+    session, words = gateway.post("/sessions").json(), [f"word{i}" for i in range(20_000)]
+    body = json.dumps({"model": "m" * 1000, "stream": True, "logprobs": True, "messages": [{"role": "user", "content": " ".join(words)}]})
+    data = (f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.0\r\nHost: x\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}").encode()
+    with contextlib.closing(begin(gateway, data, 1 << 18)) as late:
+        wait_until(lambda: waiting(gateway) > 8 * MIB, 60, "much of it waits")
+        late.settimeout(60)
+        got = b""
+        while piece := late.recv(1 << 20):
+            got += piece
+    events = [json.loads(line[6:]) for line in got.decode().split("\n") if line.startswith("data: {")]
+    said = "".join(c["delta"].get("content") or "" for e in events for c in e["choices"])
+    assert said.strip() == " ".join(words) and got.rstrip().endswith(b"data: [DONE]")
