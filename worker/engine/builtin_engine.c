@@ -13,7 +13,9 @@
 #include "worker/engine/engine_result.h"
 #include "worker/engine/engine_work.h"
 
-enum { GIVE_MOST = 512 }; /* tokens at once: a stream has an event for each */
+enum {
+    GIVE_MOST = 64
+}; /* tokens at once: a stream has an event for each, and there may be hundreds */
 
 struct builtin_replica {
     struct loop *loop;
