@@ -194,3 +194,18 @@ def test_drain_lets_running_calls_finish(start):
     assert b"HTTP/1.1 200" in sock.recv(65536)
     sock.close()
     assert gateway.wait(20) == 0
+
+
+def test_a_linear_fork_from_a_completion_begins_anew(start):
+    """A completion has no messages: the fork's history is empty, live and from the journal."""
+    gateway = start(engine="builtin:echo", workers=1)
+    s = new(gateway, history="linear")
+    path = f"/sessions/{s['session_id']}"
+    assert gateway.chat(s, user("hi")).status == 200
+    assert gateway.post(f"{path}/v1/completions", {"model": "m", "prompt": "x", "max_tokens": 4}).status == 200
+    fork = gateway.post(f"{path}/fork", {}).json()
+    again = gateway.post(f"{path}/fork", {}).json()
+    assert gateway.chat(fork, user("hello")).status == 200
+    kill_worker(gateway)
+    assert gateway.chat(again, user("hello")).status == 200
+    assert gateway.chat(s, user("hi")).status == 200

@@ -115,9 +115,10 @@ void linear_move(struct session *s, struct checkpoint *head)
     s->head = head;
 }
 
+/* A completion has no messages that a history could go on from: that of its fork is empty. */
 void linear_fork(struct session *s, struct checkpoint *head)
 {
-    s->head = head;
+    s->head = head->node ? head : NULL;
     s->head_version++;
 }
 
