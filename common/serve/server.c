@@ -104,13 +104,18 @@ static bool server_has_input(const struct server_conn *c, bool empty)
     return had.len > 0 || (waits.len > 0 && !str_eq(waits, line));
 }
 
-/* Those who waited for it look again; each may wait once more. */
+/* Those who waited for it look again, for a while in each turn; each may wait once more. */
 static void on_settled(struct loop_task *t)
 {
     struct server *s = CONTAINER_OF(t, struct server, settled);
     struct exchange *x = s->awaiting;
+    uint64_t until_us = clock_us() + BEGIN_SLICE_US;
 
     while (x) {
+        if (x->settled && clock_us() >= until_us) {
+            loop_task_post(s->loop, t, on_settled);
+            return;
+        }
         if (x->settled) {
             exchange_again(x);
             x = s->awaiting; /* others may have gone meanwhile */

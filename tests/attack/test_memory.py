@@ -77,6 +77,7 @@ def test_lists_are_bounded(start):
     session = gateway.post("/sessions").json()
     for more, setting in [({"tools": [TOOL] * 11}, "max-tools"), ({"stop": list("abcd")}, "max-stops"),
                           ({"messages": [USER] * 6}, "max-messages"),
+                          ({"stop": "s" * (257 << 10)}, "stop strings"), ({"stop": ["s" * (150 << 10)] * 2}, "stop strings"),
                           ({"response_format": {"type": "json_schema", "json_schema": {
                               "name": "n", "schema": {"description": "d" * 2000}}}}, "max-schema-bytes")]:
         a = send(gateway, session, {"messages": [USER], **more})

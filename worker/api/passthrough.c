@@ -16,7 +16,7 @@
 
 #include <stdlib.h>
 
-enum { HELD_MAX = 16 << 20 };
+enum { HELD_MAX = 1 << 20 };
 
 /* One forwarded request; gone when its exchange is over. */
 struct forward {
@@ -146,7 +146,7 @@ void passthrough_serve(struct service_request *r)
     f->service = r->service;
     f->x = r->x;
     memcpy(f->request_id, r->request_id, sizeof(f->request_id));
-    if (forward(r, f, &e)) {
+    if ((r->id_valid && service_unread_room(r->service, r->x, r->id, &e)) || forward(r, f, &e)) {
         free(f);
         if (e.kind == ERR_NOT_FOUND || e.kind == ERR_WRONG_SCOPE)
             near_path_tell(r->rest, str_starts(exchange_path(r->x), STR("/sessions/")), &e);
@@ -155,5 +155,7 @@ void passthrough_serve(struct service_request *r)
         respond_error(r, NULL, &e);
         return;
     }
+    if (r->id_valid)
+        exchange_account(r->x, r->id);
     exchange_watch(f->x, on_closed, f);
 }

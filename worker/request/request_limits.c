@@ -120,6 +120,22 @@ static int check_recorded(const struct request_limits *l, const struct json *bod
     return 0;
 }
 
+/* One stop string or a list, by either name: what is searched for is made of every byte. */
+static int check_stops(const struct json *body, struct err *e)
+{
+    static const char *const fields[] = {"stop", "stop_sequences"};
+    size_t n = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
+        n += json_text_bytes(json_get(body, fields[i]), REQUEST_STOP_BYTES_MAX + 1);
+        if (n > REQUEST_STOP_BYTES_MAX)
+            return err_field(e, fields[i],
+                             "%s: stop strings may have %d bytes together, and these have more",
+                             fields[i], REQUEST_STOP_BYTES_MAX);
+    }
+    return 0;
+}
+
 int request_limits_lists(const struct request_limits *l, const struct json *body, struct err *e)
 {
     static const char *const schemas[] = {"tools", "functions", "response_format", "text",
@@ -134,6 +150,8 @@ int request_limits_lists(const struct request_limits *l, const struct json *body
     for (size_t i = 0; i < ARRAY_LEN(stops); i++)
         if (check(stops[i], "max-stops", length_of(json_get(body, stops[i])), l->stops, e))
             return -1;
+    if (check_stops(body, e))
+        return -1;
     for (size_t i = 0; i < ARRAY_LEN(messages); i++)
         if (check(messages[i], "max-messages", length_of(json_get(body, messages[i])), l->messages,
                   e))

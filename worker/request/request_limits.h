@@ -54,6 +54,9 @@ int request_limits_lists(const struct request_limits *l, const struct json *body
  * looks at each. */
 enum { REQUEST_CALLS_MAX = 16384, REQUEST_PARTS_MAX = 100000 };
 
+/* Bytes of all stop strings of a request: finding them takes some 65 bytes of memory for each. */
+enum { REQUEST_STOP_BYTES_MAX = 256 << 10 };
+
 /* The messages that its dialect has read of a request (an array or NULL) are within these, or -1
  * and ERR_INVALID as above. */
 int request_limits_parts(const struct json *messages, struct err *e);
