@@ -26,7 +26,7 @@
 #include "common/proc/presented.h"
 #include "common/serve/server_internal.h"
 
-enum { PART_BYTES = 1 << 20 };
+enum { PART_BYTES = 256 << 10 };
 
 static struct str str_of_iovec(h2o_iovec_t v)
 {
@@ -538,17 +538,19 @@ void exchange_send(struct exchange *x, struct buf *bytes)
         buf_clear(bytes);
         return;
     }
-    if (x->waiting.len >= PART_BYTES) {
+    if (x->waiting.len > 0 && x->waiting.len + bytes->len > PART_BYTES) {
         *vec_push(&x->parts) = x->waiting;
         x->parts_bytes += x->waiting.len;
         x->waiting = (struct buf){0};
     }
-    if (x->waiting.len == 0) {
+    if (x->waiting.len == 0 && (x->parts_bytes == 0 || bytes->len > PART_BYTES / 2)) {
         struct buf spare = x->waiting;
 
         x->waiting = *bytes;
         *bytes = spare;
     } else {
+        if (x->waiting.len == 0) /* a part in the making, which will not grow */
+            (void)buf_reserve(&x->waiting, PART_BYTES);
         buf_add(&x->waiting, bytes->p, bytes->len);
     }
     buf_clear(bytes);

@@ -100,7 +100,7 @@ struct exchange {
     h2o_generator_t generator; /* first: libh2o hands it back */
     h2o_req_t *req;
     struct server_conn *conn;
-    VEC(struct buf) parts; /* to be sent, of a megabyte each; those before the first went */
+    VEC(struct buf) parts; /* to be sent, each long enough; those before the first went */
     size_t first_part, parts_bytes;
     struct buf waiting;             /* to be sent after them */
     struct buf flying;              /* libh2o reads from it */

@@ -33,7 +33,7 @@ ROUTES = {
 @pytest.mark.parametrize("route", ROUTES)
 def test_long_bodies_are_refused_with_their_limit(start, route):
     path, make = ROUTES[route]
-    gateway = start(engine="builtin:echo")
+    gateway = start(engine="builtin:echo", max_control_body_bytes="512KiB")
     session = new(gateway)
     say(gateway, session, user("hi"), max_tokens=8)
     path = path.format(session["session_id"])
