@@ -1,5 +1,6 @@
 """Sessions of long texts come back into memory: a helper reads the texts, others are served meanwhile, and
 nothing of it shows in any result."""
+import http.client
 import os
 import signal
 import threading
@@ -161,14 +162,20 @@ def test_the_worker_ends_while_it_reads(start, how):
     kill_worker(gateway)
     for n in range(3):
         asked = []
-        reader = threading.Thread(target=lambda: asked.append(gateway.get(f"/sessions/{session['session_id']}").status))
+
+        def read():
+            try:
+                asked.append(gateway.get(f"/sessions/{session['session_id']}").status)
+            except http.client.IncompleteRead:  # a long state is told in parts, and its client sees that it is cut
+                asked.append("cut")
+        reader = threading.Thread(target=read)
         reader.start()
         pause(0.03 * n, "it is read for a moment")
         old = gateway.child("worker-0")
         os.kill(old, how)
         wait_until(lambda: gateway.child("worker-0") != old, 20, "the worker is replaced")
         reader.join()
-        assert asked[0] in (200, 503)
+        assert asked[0] in (200, 503, "cut")
     assert whole(gateway, session) == before
 
 
