@@ -31,20 +31,6 @@ void record_begin(struct buf *b, enum record_type type, struct str id, uint64_t 
     record_put_head(b, &(struct record_head){type, version, id, now_ms});
 }
 
-/* NULL becomes an absent text. */
-static void put_json(struct buf *b, const struct json *v)
-{
-    size_t from;
-
-    if (!v) {
-        record_put_str(b, (struct str){0});
-        return;
-    }
-    from = record_open_str(b);
-    json_write(b, v);
-    record_close_str(b, from);
-}
-
 /* The checkpoint whose context this one's starts with, or NULL. */
 static struct checkpoint *shared_run(const struct plan *p, uint32_t *ret_n)
 {
@@ -77,8 +63,8 @@ static void put_place(struct buf *b, const struct plan *p)
         if (ready.p) {
             buf_add_str(b, ready);
         } else {
-            put_json(b, p->chat.tools);
-            put_json(b, p->chat.kwargs);
+            record_put_json(b, p->chat.tools);
+            record_put_json(b, p->chat.kwargs);
         }
         if (p->pool.len)
             record_put_str(b, p->pool);
@@ -94,7 +80,7 @@ static void put_place(struct buf *b, const struct plan *p)
         return;
     }
     for (uint32_t i = p->walk.n_matched; i < p->walk.n; i++)
-        put_json(b, &p->chat.messages->items[i]);
+        record_put_json(b, &p->chat.messages->items[i]);
 }
 
 /* Of the ids that the engine was asked with. What was sent before is not gone through again: its
@@ -232,7 +218,7 @@ static void put_answer(const struct plan *p, struct buf *b, const struct session
     }
     record_put_u(b, a->cut);
     record_put_str(b, a->finish_reason);
-    put_json(b, a->message);
+    record_put_json(b, a->message);
     record_put_str(b, a->response_id);
     record_put_str(b, a->parse_warning);
     put_rows(p, b, &a->rows[ROWS_EXPERTS]);

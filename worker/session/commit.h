@@ -35,9 +35,10 @@
  *       indexer block  from  rows  layers  topk              when COMMIT_INDEXER; may be absent
  *       asked-basis                                          when COMMIT_ASKED; may be absent
  *       bytes of experts, indexer, told                      when COMMIT_BLOCKS_AHEAD: of those
- * that stand in RECORD_BLOCKS, 0: it is here asked: 0 absent | 1 text | 2 + the call with the same
- * when COMMIT_TOLD what each answer told                                  when COMMIT_TOLD; as the
- * answers
+ *                                                            in RECORD_BLOCKS, 0: it is here
+ *     asked: 0 absent | 1 text | 2 + the call with the same  when COMMIT_TOLD; the text is without
+ *                                                            instructions when COMMIT_ASKED_BRIEF
+ *     what each answer told                                  when COMMIT_TOLD; as the answers
  *
  * RECORD_CREATE, behind the head: options (JSON); from version 2 on the fingerprint of the model:
  * tokenizer(8) special(8) template(8).

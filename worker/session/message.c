@@ -659,3 +659,14 @@ const struct json *message_copy(struct arena *a, const struct json *v)
     copy_into(a, v, ret);
     return ret;
 }
+
+const struct json *message_copy_text(struct arena *a, struct str text)
+{
+    struct arena tmp = {.sum = a->sum};
+    const struct json *parsed;
+    const struct json *ret =
+        text.p && json_parse(&tmp, text, &parsed, NULL) == 0 ? message_copy(a, parsed) : NULL;
+
+    arena_done(&tmp);
+    return ret;
+}

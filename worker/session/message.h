@@ -92,4 +92,7 @@ uint64_t message_value_hash(const struct json *v);
 /* A deep copy into the arena. */
 const struct json *message_copy(struct arena *a, const struct json *v);
 
+/* The same of the value that `text` is in JSON; NULL if it is none. */
+const struct json *message_copy_text(struct arena *a, struct str text);
+
 #endif

@@ -5,32 +5,7 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
-#include "common/codec/json.h"
 #include "worker/session/record.h"
-
-/* The text of one value, and the copy that is read back from it; NULL stays NULL. */
-static int make_one(struct new_env *v, const struct json *given, const struct json **ret)
-{
-    struct arena tmp = {.sum = v->sum};
-    const struct json *parsed;
-    struct err e;
-    size_t from;
-    int rc;
-
-    *ret = NULL;
-    if (!given) {
-        record_put_str(&v->texts, (struct str){0});
-        return 0;
-    }
-    from = record_open_str(&v->texts);
-    json_write(&v->texts, given);
-    rc = json_parse(&tmp, str_sub(buf_str(&v->texts), from, SIZE_MAX), &parsed, &e);
-    if (rc == 0)
-        *ret = message_copy(&v->copy, parsed);
-    record_close_str(&v->texts, from);
-    arena_done(&tmp);
-    return rc;
-}
 
 static void count(const struct new_env *v, size_t bytes)
 {
@@ -38,21 +13,32 @@ static void count(const struct new_env *v, size_t bytes)
         atomic_fetch_add_explicit(v->sum, bytes, memory_order_relaxed);
 }
 
+/* The copy of the value whose text comes next; false: it cannot be read back. An absent one is
+ * NULL, as it was given. */
+static bool read_back(struct new_env *v, struct record_in *r, const struct json **value)
+{
+    struct str text = record_str(r);
+
+    *value = text.p ? message_copy_text(&v->copy, text) : NULL;
+    return *value || !text.p;
+}
+
 struct new_env *new_env_make(const struct env_key *key, atomic_size_t *sum)
 {
     struct new_env *v = mem_zalloc(sizeof(*v));
+    struct record_in r;
 
     v->copy = (struct arena){.tight = true, .sum = sum};
     v->sum = sum;
     v->key = *key;
-    if (make_one(v, key->tools, &v->key.tools) != 0 ||
-        make_one(v, key->kwargs, &v->key.kwargs) != 0) {
-        count(v, v->texts.cap);
-        new_env_free(v);
-        return NULL;
-    }
+    record_put_json(&v->texts, key->tools);
+    record_put_json(&v->texts, key->kwargs);
     count(v, v->texts.cap);
-    return v;
+    r = record_in_of(buf_str(&v->texts));
+    if (read_back(v, &r, &v->key.tools) && read_back(v, &r, &v->key.kwargs))
+        return v;
+    new_env_free(v);
+    return NULL;
 }
 
 void new_env_free(struct new_env *v)

@@ -14,7 +14,7 @@
 #include "worker/session/forest.h"
 
 struct new_env {
-    struct buf texts;   /* tools and arguments, as record_put_str writes them */
+    struct buf texts;   /* tools and arguments, as record_put_json writes them */
     struct arena copy;  /* what the forest takes over (forest_env_add) */
     struct env_key key; /* of the copies; its pool is the request's */
     atomic_size_t *sum; /* where the memory of all this is counted, as arena.sum; or NULL */

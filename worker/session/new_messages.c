@@ -27,39 +27,34 @@ static struct new_messages *begin(uint32_t from, uint32_t n, atomic_size_t *sum)
     return m;
 }
 
-/* The node of number i, its message read from its text. */
+/* The node of number i, its message read from its text. -1: it is none. */
 static int read_one(struct new_messages *m, uint32_t i, struct str text, const struct matcher *mt)
 {
     struct message_node *node = ARENA_NEW(&m->copy, struct message_node);
     struct message *ret = &node->msg;
-    struct arena tmp = {.sum = m->sum};
-    const struct json *parsed;
-    struct err e;
-    int rc = json_parse(&tmp, text, &parsed, &e);
+    const struct json *copy = message_copy_text(&m->copy, text);
 
-    if (rc == 0) {
-        message_read(ret, message_copy(&m->copy, parsed), mt, &m->copy);
-        ret->brief = message_brief(ret, mt);
-        ret->hash = message_hash(ret, mt);
-        m->has_images = m->has_images || message_shows_images(ret);
-        m->nodes[i] = node;
-    }
-    arena_done(&tmp);
-    return rc;
+    if (!copy)
+        return -1;
+    message_read(ret, copy, mt, &m->copy);
+    ret->brief = message_brief(ret, mt);
+    ret->hash = message_hash(ret, mt);
+    m->has_images = m->has_images || message_shows_images(ret);
+    m->nodes[i] = node;
+    return 0;
 }
 
 /* The text of one, and the copy that is read back from it. */
 static int make_one(struct new_messages *m, uint32_t i, const struct json *given,
                     const struct matcher *mt)
 {
-    size_t cap = m->texts.cap, from = record_open_str(&m->texts);
-    int rc;
+    size_t cap = m->texts.cap, from = m->texts.len;
+    struct record_in r;
 
-    json_write(&m->texts, given);
-    rc = read_one(m, i, str_sub(buf_str(&m->texts), from, SIZE_MAX), mt);
-    record_close_str(&m->texts, from);
+    record_put_json(&m->texts, given);
     count(m->sum, m->texts.cap - cap);
-    return rc;
+    r = record_in_of(str_sub(buf_str(&m->texts), from, SIZE_MAX));
+    return read_one(m, i, record_str(&r), mt);
 }
 
 struct new_messages *new_messages_make(const struct json *messages, uint32_t from,
@@ -87,7 +82,7 @@ struct new_messages *new_messages_read(struct str texts, uint32_t n, const struc
     for (uint32_t i = 0; i < n; i++) {
         struct str text = record_str(&at);
 
-        if (!text.p || read_one(m, i, text, mt) != 0) {
+        if (read_one(m, i, text, mt) != 0) {
             new_messages_free(m);
             return NULL;
         }

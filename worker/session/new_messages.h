@@ -27,7 +27,7 @@ enum { NEW_MESSAGES_MIN = 64 << 10 };
 
 struct new_messages {
     uint32_t from, n;  /* messages [from, from + n) of the request */
-    struct buf texts;  /* n of them, as record_put_str writes them */
+    struct buf texts;  /* n of them, as record_put_json writes them */
     size_t ahead_from; /* those before this byte have become the forest's meanwhile */
     size_t ahead;      /* bytes of them that stand in records before the commit (texts_ahead.c) */
     struct arena copy; /* what the forest takes over (arena_take) */

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "common/codec/json.h"
 #include "worker/tokens/span.h"
 
 enum { U_BYTES = 10 }; /* of a number at most */
@@ -57,6 +58,19 @@ void record_close_str(struct buf *b, size_t from)
     memmove(b->p + from + n - 1, b->p + from, len);
     memcpy(b->p + from - 1, length, n);
     b->len += n - 1;
+}
+
+void record_put_json(struct buf *b, const struct json *v)
+{
+    size_t from;
+
+    if (!v) {
+        record_put_str(b, (struct str){0});
+        return;
+    }
+    from = record_open_str(b);
+    json_write(b, v);
+    record_close_str(b, from);
 }
 
 void record_put_ids(struct buf *b, struct token_span ids)

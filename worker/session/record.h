@@ -13,11 +13,15 @@
 #include "common/base/buf.h"
 #include "common/base/str.h"
 
+struct json;
 struct token_span;
 
 void record_put_u(struct buf *b, uint64_t v); /* LEB128 */
 void record_put_u64(struct buf *b, uint64_t v);
 void record_put_str(struct buf *b, struct str s); /* absent stays absent */
+
+/* The same of a value's JSON text; NULL becomes an absent one. */
+void record_put_json(struct buf *b, const struct json *v);
 
 /* Write a text right into the record: record_open_str returns where it begins, then its bytes are
  * appended to b, then record_close_str puts their number before them. The record is the same as
