@@ -72,7 +72,7 @@ void sample_end(struct sample *r)
     engine_cancel(r->call);
     free(r->told);
     free(r->odds_own);
-    free(r->top_own);
+    free(r->told_top);
     for (int k = 0; k < ROWS_KINDS; k++)
         free(r->bulk[k]);
     if (r->answer)

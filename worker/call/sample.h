@@ -41,7 +41,7 @@ struct sample {
     struct str odds, stop_text;
     char *odds_own; /* where odds lies, own, or NULL */
 
-    struct { /* alternatives that belong into odds, while some are missing */
+    struct { /* where alternatives belong in odds */
         int32_t *ids;
         float *logprobs;
         size_t at; /* tokens that have theirs */
@@ -58,11 +58,10 @@ struct sample {
     int32_t end_id;               /* by which the engine ended the turn, -1: none; from done on */
     const struct engine_top *top; /* n_top a token, as long as the end of a long answer is taken */
     uint32_t n_top;
-    const struct engine_top *told_top; /* n_told_top a token, what the engine told of a long answer;
-                                          NULL: it is not kept */
+    struct engine_top *told_top; /* what the engine told of alternatives, n_told_top a token, own;
+                                    NULL: nothing, or it is not kept */
     uint32_t n_told_top;
-    struct engine_top *top_own; /* where told_top lies, own; NULL: in the arena */
-    struct token_logprob *lp;   /* when the client asked for them */
+    struct token_logprob *lp; /* when the client asked for them */
     size_t n_lp, cap_lp, lp_sent;
     size_t n_rows; /* of an upstream's answer in one piece: all that lp has, n_lp of them told */
     struct str response_id;
@@ -84,8 +83,8 @@ void sample_begin_odds(struct model_call *t, struct sample *r, const struct engi
  * about `most`; 0: nothing is missing. */
 size_t sample_keep_odds(struct sample *r, size_t most);
 
-/* What the engine told of alternatives outlives its callback from now on. */
-void sample_hold_top(struct model_call *t, struct sample *r, const struct engine_result *res);
+/* What the engine told of alternatives outlives its callback from now on: r->told_top. */
+void sample_hold_top(struct sample *r, const struct engine_result *res);
 
 /* Takes what the engine told at the end and has not told before, maybe over some turns of the loop.
  * When all answers are taken, the call goes on. r->ids and r->logprobs are set. */

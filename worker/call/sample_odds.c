@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/arena.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "worker/call/model_call_internal.h"
@@ -67,28 +66,27 @@ size_t sample_keep_odds(struct sample *r, size_t most)
 
     for (; r->kept.ids && r->kept.at < r->n_ids && n < most; n += 1 + MAX_OF(k, told)) {
         size_t i = r->kept.at++;
+        const struct engine_top *top = told ? r->told_top + i * told : NULL;
 
-        keep_top(r->told_top + i * told, told, k, r->kept.ids + i * k, r->kept.logprobs + i * k);
+        keep_top(top, told, k, r->kept.ids + i * k, r->kept.logprobs + i * k);
     }
     return n;
 }
 
-void sample_hold_top(struct model_call *t, struct sample *r, const struct engine_result *res)
+void sample_hold_top(struct sample *r, const struct engine_result *res)
 {
     size_t n = res->ids.n * res->n_top;
-    struct engine_top *copy;
 
     if (r->told_top || !res->top || n == 0)
         return;
     r->n_told_top = res->n_top;
     if (res->top_own && *res->top_own == res->top) {
-        r->told_top = r->top_own = *res->top_own;
+        r->told_top = *res->top_own;
         *res->top_own = NULL;
         return;
     }
-    copy = arena_alloc(&t->arena, n * sizeof(*copy));
-    memcpy(copy, res->top, n * sizeof(*copy));
-    r->told_top = copy;
+    r->told_top = mem_alloc(n * sizeof(*r->told_top));
+    memcpy(r->told_top, res->top, n * sizeof(*r->told_top));
 }
 
 void sample_begin_odds(struct model_call *t, struct sample *r, const struct engine_result *res)
@@ -104,7 +102,7 @@ void sample_begin_odds(struct model_call *t, struct sample *r, const struct engi
     odds_begin(&o, r->odds_own, &r->kept.ids, &r->kept.logprobs);
     r->kept.n_top = o.n_top;
     if (o.n_top > 0)
-        sample_hold_top(t, r, res);
+        sample_hold_top(r, res);
     else
         r->kept.ids = NULL;
 }

@@ -114,7 +114,7 @@ void sample_take_end(struct sample *r, const struct engine_result *res)
         return;
     }
     if (r->top) {
-        sample_hold_top(t, r, res);
+        sample_hold_top(r, res);
         r->top = r->told_top;
     }
     if (t->in.req->logprobs && r->logprobs)
