@@ -83,6 +83,9 @@ extern const struct answer_sink api_call_sink;
  * and goes on with `ready`; or answers what is wrong with it. */
 void call_read(struct service_request *r, const struct dialect *d, call_ready_fn ready);
 
+/* api_call_write.c: how much of its request the answer tells once more. */
+size_t api_call_echo_bytes(const struct api_call *c);
+
 /* -1 and ERR_OVERLOADED: so much of the session's answers waits to be read that there are no more.
  */
 int api_call_refuse_unread(const struct api_call *c, struct err *e);

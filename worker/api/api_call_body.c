@@ -34,7 +34,7 @@ struct past_look {
     struct str response_id;
     const struct json *messages; /* found, or NULL; or the one message */
     struct str asked;            /* likewise; of the session that the call holds, or in the arena */
-    struct str instructions;     /* likewise, where they are not in `asked` */
+    struct str instructions;     /* where they are not in `asked`: of the first of the messages */
     member_taken_fn takes;       /* what the engines obey by themselves */
 };
 
@@ -52,8 +52,6 @@ static void look_back(void *ctx)
     l->instructions = past.instructions;
     if (s != l->call->held && past.asked.p) /* it may be gone when a helper reads it */
         l->asked = arena_str(l->arena, past.asked);
-    if (s != l->call->held && past.instructions.p)
-        l->instructions = arena_str(l->arena, past.instructions);
     l->messages = session_messages(s, l->arena, l->response_id);
 }
 

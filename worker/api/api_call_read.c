@@ -12,7 +12,7 @@
 #include "worker/request/chat_request.h"
 
 /* What is new of a shorter body has no more parts than a loop may look at. */
-enum { PARTS_LEAST = 64 << 10 };
+enum { PARTS_LEAST = 64 << 10, STREAM_ECHO_MAX = 512 << 10 };
 
 static int check_parts(const struct api_call *c, const struct body_text *body, struct err *e)
 {
@@ -29,6 +29,19 @@ static void note_asked(struct api_call *c)
     if (c->dialect->asked)
         c->asked = c->dialect->asked(&c->arena, c->req, c->body);
     c->arena.used_bytes = used;
+}
+
+/* Events of a stream repeat what the request asked, each in one piece. */
+static int check_echo(const struct api_call *c, struct err *e)
+{
+    size_t n = api_call_echo_bytes(c);
+
+    if (!c->req->stream || n <= STREAM_ECHO_MAX)
+        return 0;
+    return err_field(e, "stream",
+                     "stream must be false: its events would repeat %zu bytes of the request "
+                     "(instructions, tools and the like), and may repeat %d",
+                     n, STREAM_ECHO_MAX);
 }
 
 void api_call_drop_body(const struct api_call *c)
@@ -56,8 +69,10 @@ int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
         request_hash(&body, c->body, c->hash);
     if (c->knows)
         known_reading_end(c->known, exchange_body(c->x), rc == 0 && c->req->n_shown == 0);
-    if (rc == 0)
+    if (rc == 0) {
         note_asked(c);
+        rc = check_echo(c, e);
+    }
     api_call_drop_body(c); /* all that is needed of it is in the arena, or known */
     if (rc) {
         arena_done(&c->arena); /* here: much memory takes long to give back */

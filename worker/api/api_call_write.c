@@ -53,13 +53,16 @@ struct written_size {
     size_t logprobs;
 };
 
+size_t api_call_echo_bytes(const struct api_call *c)
+{
+    return c->asked ? c->asked[ASKED_SHARED].len + c->asked[ASKED_OWN].len : 0;
+}
+
 static struct written_size size_of(const struct api_call *c, size_t tokens, size_t text_bytes)
 {
     size_t each = c->req->logprobs ? 1 + (size_t)c->req->top_logprobs : 0;
 
-    if (c->asked) /* is told once more */
-        text_bytes += c->asked[ASKED_SHARED].len + c->asked[ASKED_OWN].len;
-    return (struct written_size){text_bytes, tokens * each};
+    return (struct written_size){text_bytes + api_call_echo_bytes(c), tokens * each};
 }
 
 static bool is_short(struct written_size s)

@@ -37,13 +37,6 @@ int responses_check_id(const char *path, struct str id, struct err *e);
 /* dialect.recorded. */
 int responses_recorded(struct arena *a, const struct json *body, uint64_t max_bytes, struct err *e);
 
-/* More bytes of instructions and tools are not streamed: three events of a stream tell them, each
- * in one piece. */
-enum { RESPONSES_STREAM_ECHO_MAX = 512 << 10 };
-
-/* Whether an answer to this request can be streamed; or -1 and ERR_INVALID naming `stream`. */
-int responses_check_echo(struct arena *a, const struct json *body, struct err *e);
-
 /* POST /responses/compact. */
 extern const struct dialect dialect_compact;
 

@@ -59,19 +59,3 @@ int responses_recorded(struct arena *a, const struct json *body, uint64_t max_by
     n = responses_tools_untold(a, body);
     return sum + n > max_bytes ? too_long("tools", n, max_bytes, e) : 0;
 }
-
-int responses_check_echo(struct arena *a, const struct json *body, struct err *e)
-{
-    size_t n;
-
-    if (json_text_bytes(body, RESPONSES_STREAM_ECHO_MAX + 1) <= RESPONSES_STREAM_ECHO_MAX)
-        return 0; /* nor is anything in it */
-    n = json_text_bytes(json_get(body, "instructions"), SIZE_MAX) +
-        json_text_bytes(responses_tools_of(a, body), SIZE_MAX);
-    if (n <= RESPONSES_STREAM_ECHO_MAX)
-        return 0;
-    return err_field(e, "stream",
-                     "stream must be false: its events would tell %zu bytes of instructions and "
-                     "tools, and may tell %d",
-                     n, RESPONSES_STREAM_ECHO_MAX);
-}

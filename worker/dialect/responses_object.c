@@ -181,18 +181,35 @@ static struct str asked_text(struct arena *a, const struct json *body, struct st
     return ret;
 }
 
+/* The object with that member behind the others. It is not empty: it has the model. */
+static struct str with_instructions(struct arena *a, struct str brief, struct str instructions)
+{
+    struct buf text = {0};
+    struct str ret;
+
+    buf_add_str(&text, str_sub(brief, 0, brief.len - 1));
+    buf_puts(&text, ",\"instructions\":");
+    json_write_string(&text, instructions);
+    buf_add_c(&text, '}');
+    ret = arena_str(a, buf_str(&text));
+    buf_done(&text);
+    return ret;
+}
+
 static const struct str *asked_texts(struct arena *a, const struct chat_request *req,
                                      const struct json *body, bool compacts)
 {
     struct str *ret = arena_calloc(a, ASKED_TEXTS, sizeof(*ret));
     struct str instructions = json_string(json_get(body, "instructions"));
 
-    ret[ASKED_SHARED] = asked_text(a, body, req->model, ASKED_SHARED, false);
     ret[ASKED_OWN] = asked_text(a, body, (struct str){0}, ASKED_OWN, compacts);
-    if (instructions.len > INSTRUCTIONS_LONG) {
-        ret[ASKED_BRIEF] = asked_text(a, body, req->model, ASKED_BRIEF, false);
-        ret[ASKED_INSTRUCTIONS] = instructions;
+    if (instructions.len <= INSTRUCTIONS_LONG) {
+        ret[ASKED_SHARED] = asked_text(a, body, req->model, ASKED_SHARED, false);
+        return ret;
     }
+    ret[ASKED_BRIEF] = asked_text(a, body, req->model, ASKED_BRIEF, false);
+    ret[ASKED_INSTRUCTIONS] = instructions;
+    ret[ASKED_SHARED] = with_instructions(a, ret[ASKED_BRIEF], instructions);
     return ret;
 }
 

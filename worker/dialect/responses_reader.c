@@ -636,8 +636,6 @@ static int read_rest(struct arena *a, const struct json *body, const struct dial
         refuse_others(body, e) || check_echoed(body, e) ||
         field_u32(body, "top_logprobs", 0, FIELD_TOP_LOGPROBS_MAX, &ret->top_logprobs, e))
         return -1;
-    if (ret->stream && responses_check_echo(a, body, e))
-        return -1;
     ret->include_usage = true;
     return image_parts_settle(a, past, ret, e);
 }
