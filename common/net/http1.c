@@ -274,7 +274,8 @@ static int apply_connection_token(struct http1_head *h, struct str token, bool *
     else if (str_eq_nocase(token, STR("keep-alive")))
         *ret_keep = true;
     else if (must_stay(token))
-        return err_set(e, ERR_INVALID, "Connection names a header that it must not");
+        return err_set(e, ERR_INVALID, "Connection names %.*s, which no hop may drop",
+                       (int)token.len, token.p);
     else
         for (size_t i = 0; i < h->n; i++)
             if (str_eq_nocase(h->headers[i].name, token))

@@ -26,7 +26,7 @@
 #include "common/proc/presented.h"
 #include "common/serve/server_internal.h"
 
-enum { PART_BYTES = 256 << 10 };
+enum { PART_BYTES = 256 << 10 }; /* of what waits: what is appended to it moves no more */
 
 static struct str str_of_iovec(h2o_iovec_t v)
 {
@@ -339,8 +339,8 @@ static void pull(struct exchange *x)
         size_t before = exchange_unsent(x);
 
         x->more(x->more_ctx);
-        if (exchange_unsent(x) ==
-            before) /* nothing to say yet: it pulls again itself, or is sent */
+        /* nothing to say yet: it pulls again itself, or is sent */
+        if (exchange_unsent(x) == before)
             break;
     }
     x->pulling = false;

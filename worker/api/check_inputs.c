@@ -69,7 +69,8 @@ static void check_here(struct service_request *r, const struct api_route *route,
 /* What the loop reads, records and tells again in one piece. A snapshot is read by helpers. */
 static int check_size(const struct service_request *r, const struct api_route *route, struct err *e)
 {
-    size_t most = (size_t)r->service->config->max_control_body_bytes, n = exchange_body(r->x).len;
+    size_t most = (size_t)r->service->config->max_control_body_bytes,
+           n = exchange_closed_body(r->x).len;
 
     if (most == 0 || n <= most || (route->inputs & INPUT_IMPORT))
         return 0;

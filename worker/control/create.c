@@ -200,7 +200,8 @@ static void create_last(struct creating *c, struct str id)
     struct err e = {0};
 
     end_answer(c);
-    buf_add_str(durable_answer_body(p), buf_str(&c->answer));
+    *durable_answer_body(p) = c->answer;
+    c->answer = (struct buf){0};
     if (create_one(c, id, (struct ledger_done){durable_answer_send, p}, &e))
         durable_answer_fail(p, &e);
 }

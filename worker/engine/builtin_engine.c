@@ -13,9 +13,8 @@
 #include "worker/engine/engine_result.h"
 #include "worker/engine/engine_work.h"
 
-enum {
-    GIVE_MOST = 64
-}; /* tokens at once: a stream has an event for each, and there may be hundreds */
+/* Tokens at once: a stream has an event for each, and there may be hundreds of streams. */
+enum { GIVE_MOST = 64 };
 
 struct builtin_replica {
     struct loop *loop;
