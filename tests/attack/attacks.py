@@ -291,16 +291,25 @@ def calls_with(arguments):
         {"role": "tool", "tool_call_id": "c", "content": "x"}]}
 
 
-def changing_tools(agent, stop, count):
-    """Tools that differ from call to call, in the last one only."""
-    names, same = itertools.count(), tools(60)()
-    while not stop.is_set():
-        with contextlib.suppress(OSError, ValueError, IndexError), agent.connect() as s:
+def each_new(path, make):
+    """Another request each time: make(its number) is the body."""
+    numbers = itertools.count()
+
+    @play_of
+    def play(agent, stop, count):
+        with agent.connect(60) as s:
             answers = Answers(s)
             while not stop.is_set():
-                last = {"type": "function", "function": {"name": f"last{next(names)}", "parameters": {"type": "object"}}}
-                s.sendall(agent.request(CHAT, {"model": "m", "max_tokens": 8, "messages": [USER], "tools": [*same, last]}))
+                s.sendall(agent.request(path, {"model": "m", **make(next(numbers))}))
                 count(answers.next())
+    return play
+
+
+def changing_tools():
+    """Tools that differ from call to call, in the last one only."""
+    same = tools(60)()
+    return each_new(CHAT, lambda i: {"max_tokens": 8, "messages": [USER], "tools": [
+        *same, {"type": "function", "function": {"name": f"last{i}", "parameters": {"type": "object"}}}]})
 
 
 def small_chunks(agent, stop, count):
@@ -313,51 +322,25 @@ def small_chunks(agent, stop, count):
             count(answers.next())
 
 
+def conversation(first, n, words):
+    return [{"role": "user", "content": first}] + [
+        {"role": "assistant" if i % 2 else "user", "content": words} for i in range(1, n)]
+
+
 def new_histories(n, each):
     """Long conversations, each with another beginning: nothing of them is known."""
-    @play_of
-    def play(agent, stop, count):
-        rng = random.Random()
-        words = drawn(string.ascii_lowercase + "    ", each)
-        with agent.connect() as s:
-            answers = Answers(s)
-            while not stop.is_set():
-                said = [{"role": "assistant" if i % 2 else "user", "content": words} for i in range(n)]
-                said[0] = {"role": "user", "content": f"{rng.random()} {words}"}
-                s.sendall(agent.request(CHAT, {"model": "m", "max_tokens": 8, "messages": said}))
-                count(answers.next())
-    return play
+    words = drawn(string.ascii_lowercase + "    ", each)
+    return each_new(CHAT, lambda i: {"max_tokens": 8, "messages": conversation(f"{i} {words}", n, words)})
 
 
 def new_messages(n):
     """So many, all of them new each time."""
-    numbers = itertools.count()
-
-    @play_of
-    def play(agent, stop, count):
-        with agent.connect(60) as s:
-            answers = Answers(s)
-            while not stop.is_set():
-                first = {"role": "user", "content": f"{next(numbers)}"}
-                s.sendall(agent.request(CHAT, {"model": "m", "max_tokens": 8, "messages": [
-                    first, *[{"role": "assistant" if i % 2 else "user", "content": "x"} for i in range(1, n)]]}))
-                count(answers.next())
-    return play
+    return each_new(CHAT, lambda i: {"max_tokens": 8, "messages": conversation(f"{i}", n, "x")})
 
 
 def differing_instructions(size):
     """Of a Responses request; they differ at their ends from call to call, so each is recorded."""
-    numbers = itertools.count()
-
-    @play_of
-    def play(agent, stop, count):
-        with agent.connect(60) as s:
-            answers = Answers(s)
-            while not stop.is_set():
-                s.sendall(agent.request(RESPONSES, {"model": "m", "input": "x", "max_output_tokens": 16,
-                                                    "instructions": " " * size + f"{next(numbers)}"}))
-                count(answers.next())
-    return play
+    return each_new(RESPONSES, lambda i: {"input": "x", "max_output_tokens": 16, "instructions": " " * size + f"{i}"})
 
 
 @play_of
@@ -469,10 +452,10 @@ ATTACKS = {
     "20,000 messages": repeat(CHAT, lambda: {
         "model": "m", "max_tokens": 8, "messages": [USER, {"role": "assistant", "content": "y"}] * 10_000}),
     "12,000 joined calls": repeat(CHAT, lambda: {"model": "m", "max_tokens": 8, "messages": joined_calls(12_000)}),
-    "90,000 joined calls": repeat(RESPONSES, lambda: {"model": "m", "input": joined_results(90_000)}),
-    "90,000 items, responses": repeat(RESPONSES, lambda: {
-        "model": "m", "input": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}] * 45_000}),
-    "60,000 new messages": new_messages(60_000),
+    "30,000 joined calls": repeat(RESPONSES, lambda: {"model": "m", "input": joined_results(30_000)}),
+    "32,000 items, responses": repeat(RESPONSES, lambda: {
+        "model": "m", "input": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}] * 16_000}),
+    "32,000 new messages": new_messages(32_000),
     "references to one tool": repeat(MESSAGES, lambda: {"model": "m", "max_tokens": 8, "tools": [
         {"name": "f", "description": "d" * 100_000, "input_schema": {"type": "object"}}], "messages": [
             {"role": "user", "content": [{"type": "tool_reference", "tool_name": "f"}] * 10_000}]}),
@@ -480,7 +463,7 @@ ATTACKS = {
     "arguments of a call, 8 MB": behind_a_turn(lambda: calls_with("[" + "1," * (4 * MIB) + "1]")),
     "100,000 parts": repeat(CHAT, lambda: {"model": "m", "max_tokens": 8, "messages": [
         {"role": "user", "content": [{"type": "text", "text": "x"}] * 100_000}]}),
-    "tools that change": changing_tools,
+    "tools that change": changing_tools(),
     "a member that nobody knows, 16 MB": repeat(CHAT, lambda: (
         b'{"messages":[{"role":"user","content":"x"}],"max_tokens":8,"x":[' + b"1," * (8 * MIB) + b"1]}")),
     "3 million ids allowed": chat(allowed_token_ids=lambda: [1] * 3_000_000),
@@ -538,7 +521,7 @@ ECHOED = {"128 answers", "120 calls of 128 answers", "128 answers with logprobs"
           "streams that nobody reads", "replays that nobody reads", "responses that nobody reads", "streams that are cut"}
 
 # Those that need a context of a million ids, and sessions of as many messages.
-WIDE = {"60,000 new messages", "90,000 joined calls", "90,000 items, responses", "instructions of 4 MB, recorded",
+WIDE = {"32,000 new messages", "30,000 joined calls", "32,000 items, responses", "instructions of 4 MB, recorded",
         "instructions of 32 MB, responses", "30,000 tokens with logprobs"}
 
 # What the short run of CI leaves out: what takes seconds for one answer, and is another one's larger form.

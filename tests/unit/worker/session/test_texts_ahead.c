@@ -134,18 +134,44 @@ TEST(texts_ahead, what_is_recorded_in_parts_is_what_was_asked)
     kit_done(&k);
 }
 
-static const char *short_ones(struct kit *k, unsigned n)
+/* A list of n values, each written by `put` with its number. */
+static const char *list_of(struct kit *k, unsigned n, void (*put)(struct buf *b, unsigned i))
 {
     struct buf b = {0};
     const char *text;
 
-    for (unsigned i = 0; i < n; i++)
-        buf_printf(&b, "%c{\"role\":\"%s\",\"content\":\"said %u\"}", i ? ',' : '[',
-                   i % 2 ? "assistant" : "user", i);
+    buf_add_c(&b, '[');
+    for (unsigned i = 0; i < n; i++) {
+        if (i > 0)
+            buf_add_c(&b, ',');
+        put(&b, i);
+    }
     buf_add_c(&b, ']');
     text = arena_str(&k->arena, buf_str(&b)).p;
     buf_done(&b);
     return text;
+}
+
+static void put_short(struct buf *b, unsigned i)
+{
+    buf_printf(b, "{\"role\":\"%s\",\"content\":\"said %u\"}", i % 2 ? "assistant" : "user", i);
+}
+
+static const char *short_ones(struct kit *k, unsigned n)
+{
+    return list_of(k, n, put_short);
+}
+
+static void put_tool(struct buf *b, unsigned i)
+{
+    buf_printf(b,
+               "{\"type\":\"function\",\"function\":{\"name\":\"f%u\",\"description\":\"%0200u\"}}",
+               i, i);
+}
+
+static const char *tools(struct kit *k, unsigned n)
+{
+    return list_of(k, n, put_tool);
 }
 
 /* Some are known, the others come ready to be hung; all are found again. */
@@ -168,22 +194,6 @@ TEST(texts_ahead, thousands_of_messages_are_hung_below_those_that_are_known)
     cr_assert_eq(k.s->forest.nodes.n, ALL + 3, "one answer more");
     assert_replays(&k);
     kit_done(&k);
-}
-
-static const char *tools(struct kit *k, unsigned n)
-{
-    struct buf b = {0};
-    const char *text;
-
-    for (unsigned i = 0; i < n; i++)
-        buf_printf(
-            &b,
-            "%c{\"type\":\"function\",\"function\":{\"name\":\"f%u\",\"description\":\"%0200u\"}}",
-            i ? ',' : '[', i, i);
-    buf_add_c(&b, ']');
-    text = arena_str(&k->arena, buf_str(&b)).p;
-    buf_done(&b);
-    return text;
 }
 
 /* Both asked before either was recorded: the second finds the first one's. */
