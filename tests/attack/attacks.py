@@ -449,13 +449,13 @@ ATTACKS = {
         {"type": "function", "name": f"t{i}", "parameters": {"type": "object"}} for i in range(5000)]}),
     "2,000 stop strings": chat(stop=lambda: [f"stop {i}" for i in range(2000)]),
     "stop strings alike": chat(stop=lambda: ["a" * i for i in range(1, 500)]),
-    "20,000 messages": repeat(CHAT, lambda: {
-        "model": "m", "max_tokens": 8, "messages": [USER, {"role": "assistant", "content": "y"}] * 10_000}),
+    "16,000 messages": repeat(CHAT, lambda: {
+        "model": "m", "max_tokens": 8, "messages": [USER, {"role": "assistant", "content": "y"}] * 8_000}),
     "12,000 joined calls": repeat(CHAT, lambda: {"model": "m", "max_tokens": 8, "messages": joined_calls(12_000)}),
-    "30,000 joined calls": repeat(RESPONSES, lambda: {"model": "m", "input": joined_results(30_000)}),
-    "32,000 items, responses": repeat(RESPONSES, lambda: {
-        "model": "m", "input": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}] * 16_000}),
-    "32,000 new messages": new_messages(32_000),
+    "15,000 joined calls": repeat(RESPONSES, lambda: {"model": "m", "input": joined_results(15_000)}),
+    "16,000 items, responses": repeat(RESPONSES, lambda: {
+        "model": "m", "input": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}] * 8_000}),
+    "16,000 new messages": new_messages(16_000),
     "references to one tool": repeat(MESSAGES, lambda: {"model": "m", "max_tokens": 8, "tools": [
         {"name": "f", "description": "d" * 100_000, "input_schema": {"type": "object"}}], "messages": [
             {"role": "user", "content": [{"type": "tool_reference", "tool_name": "f"}] * 10_000}]}),
@@ -521,7 +521,7 @@ ECHOED = {"128 answers", "120 calls of 128 answers", "128 answers with logprobs"
           "streams that nobody reads", "replays that nobody reads", "responses that nobody reads", "streams that are cut"}
 
 # Those that need a context of a million ids, and sessions of as many messages.
-WIDE = {"32,000 new messages", "30,000 joined calls", "32,000 items, responses", "instructions of 4 MB, recorded",
+WIDE = {"16,000 new messages", "15,000 joined calls", "16,000 items, responses", "instructions of 4 MB, recorded",
         "instructions of 32 MB, responses", "30,000 tokens with logprobs"}
 
 # What the short run of CI leaves out: what takes seconds for one answer, and is another one's larger form.

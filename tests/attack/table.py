@@ -56,7 +56,7 @@ def one(name, seconds, nice):
 
 def wide(name):
     """A context of a million ids, and sessions that hold as many messages, for attacks that need it."""
-    return {"context_length": 1 << 20, "max_nodes": 1 << 24} if name in WIDE else {}
+    return {"context_length": 1 << 20, "max_nodes": 1 << 19} if name in WIDE else {}
 
 
 def model():

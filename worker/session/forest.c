@@ -287,12 +287,14 @@ static void grow(struct forest *f)
     }
 }
 
-/* Has room for n more. Buckets that are made before there are nodes to move into them cost
- * little. */
-static void make_room(struct forest *f, uint32_t n)
+bool forest_make_room(struct forest *f, uint32_t n, uint32_t most)
 {
-    while (f->n_buckets < f->nodes.n + n)
+    uint32_t made = 0;
+
+    vec_reserve(&f->nodes, n);
+    for (; made < most && f->n_buckets < f->nodes.n + n; made++)
         grow(f);
+    return made > 0;
 }
 
 /* A node with its message and its hashes set becomes the newest child; there is none that is
@@ -319,14 +321,14 @@ static void hang(struct forest *f, struct message_node *parent, struct message_n
     f->has_images = f->has_images || message_shows_images(&n->msg);
     if (message_is_long(&n->msg))
         n->msg.hash = message_hash(&n->msg, &f->matcher);
-    make_room(f, 1);
+    (void)forest_make_room(f, 1, UINT32_MAX);
     place(f, parent, n);
 }
 
 struct message_node *forest_hang(struct forest *f, struct message_node *at,
                                  struct message_node *const *nodes, uint32_t n)
 {
-    make_room(f, n);
+    (void)forest_make_room(f, n, UINT32_MAX);
     for (uint32_t i = 0; i < n; i++) {
         struct message_node *known = forest_find_child(f, at, &nodes[i]->msg);
 

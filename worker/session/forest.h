@@ -172,6 +172,11 @@ struct message_node *forest_child(struct forest *f, struct message_node *parent,
 struct message_node *forest_child_of_own(struct forest *f, struct message_node *parent,
                                          const struct json *message);
 
+/* Makes room for n nodes more, of which at most `most` places are new: a place costs what a node
+ * does, since it takes nodes over. True: some were made, and there may be more to do; what is left
+ * forest_hang does. */
+bool forest_make_room(struct forest *f, uint32_t n, uint32_t most);
+
 /* Hangs n nodes, whose messages were read for the forest's matcher and have their hashes, below
  * `at`, one below the other, and returns the last one's (`at` for none); messages that are there
  * already keep their nodes. All lie in the forest's arena. Whether one has a picture

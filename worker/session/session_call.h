@@ -121,6 +121,11 @@ int session_check_commit(const struct session_plan *p, struct err *e);
 bool session_texts_record(struct session_plan *p, size_t max_bytes, uint64_t now_ms,
                           struct buf *record);
 
+/* Makes room in the session for that many of the call's long new messages, a part at a time: its
+ * commit, which is one step, would else do all of it. True: a part was made. Changes nothing that
+ * is recorded. */
+bool session_texts_make_room(struct session_plan *p, uint32_t most);
+
 /* Gives the plan back without a trace (it is not in any trajectory; an applied drop stays); safe
  * after the session ended. NULL is fine. */
 void session_release(struct session_store *st, struct session_plan *p);
