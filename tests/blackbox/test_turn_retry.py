@@ -3,10 +3,11 @@ import json
 import socket
 import threading
 import time
+from http.client import HTTPResponse
 
 import pytest
 
-from gateway import in_parallel, pause, wait_until
+from gateway import Answer, in_parallel, pause, wait_until
 from stub_engines import StubEngine
 from test_streaming import new, open_chat, user
 from test_turn_cancel import branches, inflight
@@ -69,6 +70,61 @@ def test_who_joins_a_long_stream_hears_all_of_it_once(start):
     assert all(t == told[0] for t in told) and len(told[0]) == 5 and gateway.metrics()["rollgate_joins_total"] == 3
     assert all(text == said.strip() or text == said for text, _, _ in told[0].values())
     assert all(len(tokens) > 450 and end == "stop" for _, tokens, end in told[0].values())
+
+
+@pytest.mark.parametrize("leaves", [0, 16])
+def test_many_who_join_a_call_all_get_all_of_it(start, leaves):
+    """The first sixteen hear it as it comes, the others at its end (call_listeners.c), also when the first ones have left."""
+    gateway = start(engine="builtin:echo,tokens_per_s=60", workers=1)
+    s = new(gateway)
+    body = {"model": "m", "messages": user("word " * 20), "n": 2, "logprobs": True, "stream": True}
+    socks = []
+    try:
+        for _ in range(60):
+            socks.append(marked(gateway, s, body))
+        wait_until(lambda: gateway.metrics()["rollgate_joins_total"] == 59, 10, "all have joined")
+        for sock in socks[:leaves]:
+            sock.close()
+        answers = [whole(sock) for sock in socks[leaves:]]
+    finally:
+        for sock in socks:
+            sock.close()
+    told = [pieces(a) for a in answers]
+    assert all(text.strip() == "word " * 19 + "word" and len(tokens) > 90 for text, tokens, _ in told[0].values())
+    assert all(t == told[0] for t in told) and all("[DONE]" in a.text for a in answers)
+    assert branches(gateway, s) == 2, "one call's"
+
+
+def test_more_than_may_join_a_call_are_told(start):
+    gateway = start(engine="builtin:echo,delay_ms=3000", workers=1)
+    s = new(gateway)
+    socks = []
+    try:
+        for _ in range(260):
+            socks.append(marked(gateway, s, {"model": "m", "messages": user("x")}))
+        statuses = [whole(sock) for sock in socks]
+    finally:
+        for sock in socks:
+            sock.close()
+    refused = [a for a in statuses if a.status == 429]
+    assert len(refused) == 4 and len([a for a in statuses if a.status == 200]) == 256
+    assert "more than 256 requests wait for the answer of one call" in refused[0].text
+
+
+def marked(gateway, s, body):
+    """Sends a call of the one key; its socket."""
+    text = json.dumps(body).encode()
+    sock = socket.create_connection(("127.0.0.1", gateway.port), 30)
+    sock.sendall(b"POST /sessions/%s/v1/chat/completions HTTP/1.1\r\nHost: x\r\nIdempotency-Key: one\r\nConnection: close\r\n"
+                 b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (s["session_id"].encode(), len(text), text))
+    return sock
+
+
+def whole(sock):
+    """The answer that comes on a connection which ends with it."""
+    answer = HTTPResponse(sock)
+    answer.begin()
+    return Answer(answer.status, answer.getheaders(), answer.read())
 
 
 def test_an_answer_that_was_not_delivered_is_replayed(start):

@@ -7,6 +7,7 @@
 #include "worker/api/api_call.h"
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
+#include "worker/request/answer_sink.h"
 #include "worker/request/chat_request.h"
 #include "worker/session/session.h"
 #include "worker/session/session_past.h"
@@ -130,13 +131,15 @@ bool api_call_repeats(struct api_call *c, const struct call_input *in)
     enum missing found;
     struct model_call *t;
     uint64_t call;
+    struct err e;
 
     if (!s || c->anew)
         return false;
     exchange_settle(c->x, str_of((const char *)c->hash, sizeof(c->hash)));
     t = find_running(c, s, in);
     if (t) {
-        model_call_join(t, &c->listener);
+        if (model_call_join(t, &c->listener, &e) != 0)
+            c->listener.sink->failed(c->listener.ctx, &e);
         return true;
     }
     found = find_answered(c, s, &call);

@@ -1,6 +1,7 @@
 /* Who hears of a call: one HTTP answer as a rule, several after a join. */
 #include <stdlib.h>
 
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/os/loop.h"
 #include "worker/call/call_env.h"
@@ -11,7 +12,11 @@
 #include "worker/call/sampled_answer.h"
 #include "worker/request/chat_request.h"
 
-enum { NONSTREAM_SPACE_MS = 30000 };
+enum {
+    NONSTREAM_SPACE_MS = 30000,
+    LIVE_MAX = 16,         /* listeners that hear of an answer while it comes */
+    FINISH_SLICE_US = 1000 /* of a turn in which ends are told */
+};
 
 struct listener_beat {
     struct call_listener *listener;
@@ -44,8 +49,18 @@ static void on_keepalive(struct loop_timer *timer)
     l->sink->keepalive(l->ctx);
 }
 
+size_t call_listeners_count(const struct model_call *t, size_t most)
+{
+    size_t n = 0;
+
+    for (const struct call_listener *l = t->listeners; l && n < most; l = l->next)
+        n++;
+    return n;
+}
+
 void call_listeners_add(struct model_call *t, struct call_listener *l)
 {
+    l->late = call_listeners_count(t, LIVE_MAX) == LIVE_MAX;
     l->model_call = t;
     l->beat = mem_zalloc(sizeof(*l->beat));
     l->beat->listener = l;
@@ -72,7 +87,7 @@ void call_listeners_drop(struct model_call *t, struct call_listener *l)
 /* Whether it hears what comes of this answer now, or later with what came before. */
 static bool hears(const struct call_listener *l, uint32_t index)
 {
-    return l->stream && !(l->behind && index >= l->at_sample);
+    return l->stream && !l->late && !(l->behind && index >= l->at_sample);
 }
 
 /* A delta goes to those who stream; it counts as a sign of life. */
@@ -119,7 +134,7 @@ static void to_logprobs(void *ctx, uint32_t index, const struct token_logprob *l
     EACH_STREAM(l->sink->logprobs(l->ctx, index, lp, n));
 }
 
-/* All of them, also those that do not stream. */
+/* Also those that do not stream. */
 static void to_head(void *ctx, const struct answer_head *h)
 {
     struct model_call *t = ctx;
@@ -127,7 +142,8 @@ static void to_head(void *ctx, const struct answer_head *h)
 
     for (struct call_listener *l = t->listeners; l; l = next) {
         next = l->next;
-        l->sink->head(l->ctx, h);
+        if (!l->late)
+            l->sink->head(l->ctx, h);
     }
 }
 
@@ -165,6 +181,13 @@ static void repeat_some(const struct model_call *t, struct call_listener *l)
 {
     size_t room = REPEAT_MAX;
 
+    if (l->unheaded)
+        l->sink->head(l->ctx, &t->head);
+    l->unheaded = false;
+    if (!l->stream) {
+        l->behind = false;
+        return;
+    }
     while (room > 0 && l->at_sample < t->n_samples) {
         const struct sample *r = &t->samples[l->at_sample];
 
@@ -211,15 +234,23 @@ static void on_repeat(struct loop_task *task)
 /* Its head at once, the rest in steps between which others have their turns. */
 void call_listeners_repeat(struct model_call *t, struct call_listener *l)
 {
-    if (!t->head_sent)
+    if (!t->head_sent || l->late)
         return;
-    l->sink->head(l->ctx, &t->head);
-    if (!l->stream)
-        return;
-    l->behind = true;
+    l->unheaded = l->behind = true;
     repeat_some(t, l);
     if (l->behind)
         loop_task_post(t->env->loop, &t->timers->repeat, on_repeat);
+}
+
+void call_listeners_let_late(struct model_call *t)
+{
+    for (struct call_listener *l = t->listeners; l; l = l->next) {
+        if (!l->late)
+            continue;
+        l->late = false;
+        l->unheaded = l->behind = true;
+        loop_task_post(t->env->loop, &t->timers->repeat, on_repeat);
+    }
 }
 
 /* All of them; the list is empty afterwards. */
@@ -233,14 +264,19 @@ void call_listeners_fail(struct model_call *t, const struct err *e)
     }
 }
 
-/* Likewise. */
-void call_listeners_finish(struct model_call *t, const struct finished_answer *answers, size_t n)
+/* Likewise, but those that the time leaves over. */
+bool call_listeners_finish(struct model_call *t, const struct finished_answer *answers, size_t n)
 {
+    uint64_t until_us = clock_us() + FINISH_SLICE_US;
+
     while (t->listeners) {
         struct call_listener *l = t->listeners;
 
         call_listeners_drop(t, l);
         l->told_by = t;
         l->sink->finish(l->ctx, answers, n, &t->usage);
+        if (t->listeners && clock_us() >= until_us)
+            return true;
     }
+    return false;
 }

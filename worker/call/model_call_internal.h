@@ -70,7 +70,8 @@ struct model_call {
     struct buf *tops;               /* of the next one to tell: alternatives, own; or NULL */
     size_t tops_at;                 /* of the tokens before this one */
     struct call_listener *listeners;
-    struct call_timers *timers; /* in the arena */
+    struct finished_answer *finished; /* what FINISH tells them, in the arena; NULL before */
+    struct call_timers *timers;       /* in the arena */
     bool head_sent, durable, failing;
     bool over;                /* ended; only its memory is still held */
     unsigned n_held;          /* by whom: model_call_hold */

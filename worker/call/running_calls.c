@@ -73,14 +73,18 @@ struct model_call *model_call_find(struct call_env *env, const struct call_input
 }
 
 /* The listener hears first what has come so far. */
-void model_call_join(struct model_call *t, struct call_listener *l)
+int model_call_join(struct model_call *t, struct call_listener *l, struct err *e)
 {
+    if (call_listeners_count(t, MODEL_CALL_LISTENERS_MAX) >= MODEL_CALL_LISTENERS_MAX)
+        return err_set(e, ERR_OVERLOADED, "more than %d requests wait for the answer of one call",
+                       MODEL_CALL_LISTENERS_MAX);
     loop_timer_stop(t->env->loop, &t->timers->rejoin);
     metrics_count(t->env->page, METRIC_joins, 1);
     call_listeners_add(t, l);
     call_listeners_repeat(t, l);
     if (t->step == STEP_AT_GENERATE && t->n_samples > 0 && t->n_done == t->n_samples && !t->failing)
         model_call_answered(t);
+    return 0;
 }
 
 /* Nobody has come back for the answer. */

@@ -66,18 +66,24 @@ enum step_result step_durable(struct model_call *t)
     return t->durable ? STEP_NEXT : STEP_WAIT;
 }
 
-/* The end of the answer, to all listeners, when each has been told what comes before. */
-enum step_result step_finish(struct model_call *t)
+static void begin_finish(struct model_call *t)
 {
-    struct finished_answer *out;
-
-    if (call_listeners_behind(t))
-        return STEP_WAIT;
-    out = arena_calloc(&t->arena, t->n_samples, sizeof(*out));
+    t->finished = arena_calloc(&t->arena, t->n_samples, sizeof(*t->finished));
     model_call_log_end(t, "ok");
     ledger_open_delivery(t->env->ledger, t->in.session_id, t->in.body_hash, (uint64_t)t->call);
     for (uint32_t i = 0; i < t->n_samples; i++)
-        out[i] = t->samples[i].out;
-    call_listeners_finish(t, out, t->n_samples);
-    return STEP_NEXT;
+        t->finished[i] = t->samples[i].out;
+}
+
+/* The end of the answer, to all listeners, when each has been told what comes before; to very many
+ * in some turns of the loop, in which more may join. */
+enum step_result step_finish(struct model_call *t)
+{
+    call_listeners_let_late(t);
+    if (call_listeners_behind(t))
+        return STEP_WAIT;
+    if (!t->finished)
+        begin_finish(t);
+    return call_listeners_finish(t, t->finished, t->n_samples) ? model_call_next_part(t)
+                                                               : STEP_NEXT;
 }
