@@ -24,6 +24,7 @@ enum {
     HEAD_MAX = 64 * 1024,
     READ_TURN_US = 1000, /* then others get their turn; what a piece means takes its own time */
     SEND_PER_TURN = 192 * 1024,
+    TLS_RECORD = 16 * 1024,
     CONNECT_TIMEOUT_MS = 5000,
     IDLE_MAX = 64,
 };
@@ -190,7 +191,9 @@ static void enter_phase(struct http_call *call, enum http_phase phase)
 
 static void on_send_more(struct loop_task *t);
 
-/* The connection takes what it can; 0: nothing, or the turn's share is used up. */
+/* The connection takes what it can of the turn's share, for the kernel may take megabytes at once;
+ * 0: nothing, or the share is used up. A TLS record that waits is tried again with as many bytes,
+ * so no share cuts one short. */
 static size_t send_some(struct http_call *call, struct str bytes)
 {
     ssize_t n;
@@ -199,7 +202,7 @@ static size_t send_some(struct http_call *call, struct str bytes)
         loop_task_post(call->client->loop, &call->more, on_send_more);
         return 0;
     }
-    n = http_conn_write(call->conn, bytes);
+    n = http_conn_write(call->conn, str_sub(bytes, 0, MAX_OF(call->share, (size_t)TLS_RECORD)));
     if (n <= 0)
         return 0;
     call->share -= MIN_OF(call->share, (size_t)n);

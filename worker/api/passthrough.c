@@ -1,7 +1,8 @@
 /* Requests that no route has, handed to the engine as they are (passthrough.h). Nothing of them
  * is recorded. The answer streams: when the client reads slower than the engine writes, the
  * engine is paused beyond EXCHANGE_WINDOW and resumed when there is room. Answers other than 200
- * are held (up to HELD_MAX) and sent whole, so that their status is the engine's. */
+ * are held and sent whole, so that their status is the engine's; one longer than HELD_MAX is said
+ * instead. */
 
 #include "worker/api/passthrough.h"
 #include "common/base/mem.h"
@@ -67,13 +68,31 @@ static void on_head(void *ctx, int status, struct str type)
     }
 }
 
-/* Streams, or gathers the body of an error. */
+static void on_failed(void *ctx, const struct err *e);
+
+/* Gathers the body of an error. */
+static void hold(struct forward *f, struct str bytes)
+{
+    struct err e;
+
+    if (f->body.len + bytes.len <= HELD_MAX) {
+        buf_add_str(&f->body, bytes);
+        return;
+    }
+    (void)err_set(&e, ERR_ENGINE_INVALID,
+                  "the engine answered with status %d and more than %d bytes, which are not passed "
+                  "on",
+                  f->status, HELD_MAX);
+    engine_pass_cancel(f->call);
+    on_failed(f, &e);
+}
+
 static void on_body(void *ctx, struct str bytes)
 {
     struct forward *f = ctx;
 
     if (f->status != 200) {
-        buf_add_str(&f->body, str_sub(bytes, 0, HELD_MAX - MIN_OF(f->body.len, (size_t)HELD_MAX)));
+        hold(f, bytes);
         return;
     }
     buf_add_str(&f->body, bytes);
@@ -130,6 +149,7 @@ static int forward(struct service_request *r, struct forward *f, struct err *e)
         .content_type = exchange_header(r->x, "content-type"),
         .accept = exchange_header(r->x, "accept"),
         .body = exchange_body(r->x),
+        .body_stays = true, /* on_closed ends the call first */
     };
 
     memcpy(name, method.p, MIN_OF(method.len, sizeof(name) - 1));

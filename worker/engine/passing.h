@@ -24,6 +24,7 @@ struct engine_pass {
     struct str content_type; /* absent: none */
     struct str accept;
     struct str body; /* copied once the door is open; empty: none */
+    bool body_stays; /* until the call has ended, so it need not be copied */
 };
 
 struct engine_pass_events {

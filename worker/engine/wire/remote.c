@@ -4,8 +4,7 @@
  * aside lives from its start to its callback; closing the replica cancels what is out.
  *
  * Facts are asked on the first good probe, and anew once a replica that was away answers again: it
- * may be another server. The basis of logprobs is what the operator says, else what an answer
- * told, else what the kind is known to give.
+ * may be another server. What follows from them stands in remote_facts.c.
  */
 #include "worker/engine/wire/remote.h"
 
@@ -19,7 +18,6 @@
 #include "common/base/str.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
-#include "common/codec/sampling.h"
 #include "common/net/http1.h"
 #include "common/net/http_client.h"
 #include "worker/engine/engine_pool.h"
@@ -29,9 +27,14 @@
 #include "worker/engine/wire/form_probe.h"
 #include "worker/engine/wire/kv_told.h"
 #include "worker/engine/wire/session_ends.h"
-#include "worker/request/odds.h"
 
-enum { KEY_MAX = 4096, ABORT_TIMEOUT_MS = 10000, WEIGHTS_TIMEOUT_MS = 5000, INFO_MAX = 4 << 20 };
+enum {
+    KEY_MAX = 4096,
+    ABORT_TIMEOUT_MS = 10000,
+    WEIGHTS_TIMEOUT_MS = 5000,
+    INFO_MAX = 4 << 20,
+    PASS_COPIED = 64 << 10 /* bytes of a body that are copied rather than kept where they are */
+};
 
 /* A small call on the side: an abort, a probe, a question for facts, a forwarded request. */
 struct aside {
@@ -459,129 +462,6 @@ struct aside *remote_ask_weights(struct remote *r, void (*told)(void *ctx, struc
     return r->tells_weights ? ask_weights(r, told, ctx) : NULL;
 }
 
-enum logprob_basis remote_basis(const void *replica)
-{
-    const struct remote *r = replica;
-    const char *told = r->wire->tells_basis ? NULL : r->target->logprobs;
-
-    for (enum logprob_basis b = BASIS_RAW; told && b <= BASIS_PROCESSED; b++) {
-        if (strcmp(told, logprob_basis_name(b)) == 0)
-            return b;
-    }
-    return r->given != BASIS_UNKNOWN ? r->given : r->wire->basis;
-}
-
-bool remote_streams_lose_experts(const struct remote *r)
-{
-    return r->experts_lost == EXPERTS_LOST_BY_STREAMS;
-}
-
-bool remote_budgets(const void *replica)
-{
-    const struct remote *r = replica;
-
-    return r->wire->budget == WIRE_BUDGET_TRIED
-               ? !r->refuses_budgets
-               : r->wire->budget != WIRE_BUDGET_NONE && r->facts.budgets;
-}
-
-enum engine_lora remote_lora(const void *replica)
-{
-    const struct remote *r = replica;
-
-    if (!r->wire->may_ignore_lora)
-        return LORA_TAKEN;
-    return !r->informed ? LORA_UNTOLD : r->facts.lora == LORA_NONE ? LORA_NONE : LORA_TAKEN;
-}
-
-int64_t remote_budget_of(const struct engine_request *q)
-{
-    int64_t budget;
-
-    return json_to_i64(q->sampling->max_thinking_tokens, &budget) == 0 ? budget : -1;
-}
-
-bool remote_gives_budget(const struct remote *r, const struct engine_request *q)
-{
-    return q->sampling->max_thinking_tokens && q->thinks && remote_budgets(r) &&
-           !(r->refused_budget >= 0 && r->refused_budget == remote_budget_of(q)) &&
-           !(r->wire->budget == WIRE_BUDGET_TOLD && q->sampling->grammar);
-}
-
-/* What it tells, or else is said to have. */
-static uint32_t ranks_of(const struct remote *r)
-{
-    return r->refuses_ranks ? 0 : r->facts.ranks ? r->facts.ranks : r->target->dp_ranks;
-}
-
-int64_t remote_rank_of(const struct remote *r, const struct engine_request *q)
-{
-    const struct json *extra = q->sampling->engine_extra;
-
-    if (ranks_of(r) < 2 || json_get(extra, "routed_dp_rank") ||
-        json_get(extra, "data_parallel_rank"))
-        return -1;
-    return (int64_t)(str_hash(q->session_id, 0) % ranks_of(r));
-}
-
-uint32_t remote_context(const void *replica)
-{
-    return ((const struct remote *)replica)->facts.context_length;
-}
-
-static const char *const lack_names[] = {"weight_version", "cached_tokens", "routed_experts",
-                                         "sampling_mask",  "dp_rank",       "indexer_topk"};
-
-void remote_note_lacks(struct remote *r, unsigned lacks)
-{
-    struct buf names = {0};
-
-    for (size_t i = 0; i < ARRAY_LEN(lack_names); i++) {
-        if (lacks & ~r->lacks & (1u << i))
-            buf_printf(&names, "%s%s", names.len ? ", " : "", lack_names[i]);
-    }
-    if (names.len)
-        log_warn(NULL,
-                 "an engine's answers lack what its kind tells: another server, or an older one",
-                 LOG_T("engine", r->target->name), LOG_S("fields", buf_str(&names)));
-    r->lacks |= lacks;
-    buf_done(&names);
-}
-
-void remote_describe(const void *replica, struct json_out *o)
-{
-    const struct remote *r = replica;
-
-    const struct {
-        const char *name;
-        bool has;
-    } all[] = {
-        {"session_id", r->facts.by_session},
-        {"priority", r->facts.by_priority || r->target->priority},
-        {"max_thinking_tokens", remote_budgets(r)},
-        {"weight_info", r->tells_weights},
-        {"adapter", r->facts.lora == LORA_TAKEN},
-        {"dp_rank", ranks_of(r) > 1},
-        {"prefill_half", r->facts.half && strcmp(r->facts.half, "prefill") == 0},
-        {"decode_half", r->facts.half && strcmp(r->facts.half, "decode") == 0},
-    };
-
-    json_out_key(o, "has");
-    json_out_arr(o);
-    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        if (all[i].has)
-            json_out_cstr(o, all[i].name);
-    }
-    json_out_end_arr(o);
-    json_out_key(o, "lacks");
-    json_out_arr(o);
-    for (size_t i = 0; i < ARRAY_LEN(lack_names); i++) {
-        if (r->lacks & (1u << i))
-            json_out_cstr(o, lack_names[i]);
-    }
-    json_out_end_arr(o);
-}
-
 /* A POST of whose answer nothing but its coming matters. */
 static void tell(struct remote *r, struct str session_id, struct wire_send *s, bool ends)
 {
@@ -652,6 +532,22 @@ void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h)
     buf_done(&headers);
 }
 
+/* A long body that stays is sent from where it lies, behind its first byte: to copy megabytes holds
+ * the loop. */
+static void pass_body(const struct engine_pass *p, struct buf *body, struct http_request *h)
+{
+    size_t copied = p->body_stays && p->body.len > PASS_COPIED ? 1 : p->body.len;
+
+    buf_add_str(body, str_sub(p->body, 0, copied));
+    if (body->len > 0)
+        h->body = body;
+    if (copied == p->body.len)
+        return;
+    h->inserts = mem_alloc(sizeof(*h->inserts));
+    *h->inserts = (struct http_insert){.bytes = str_sub(p->body, copied, SIZE_MAX), .at = copied};
+    h->n_inserts = 1;
+}
+
 void *remote_pass(void *replica, const struct engine_pass *p,
                   const struct engine_pass_events *events, void *ctx)
 {
@@ -662,9 +558,7 @@ void *remote_pass(void *replica, const struct engine_pass *p,
     struct buf headers = {0}, path = {0}, body = {0};
     struct aside *a;
 
-    buf_add_str(&body, p->body);
-    if (body.len > 0)
-        h.body = &body;
+    pass_body(p, &body, &h);
     buf_add_str(&path, p->path);
     if (p->query.len > 0)
         buf_printf(&path, "?%.*s", (int)p->query.len, p->query.p);

@@ -1,0 +1,135 @@
+/* What a replica can do (remote.h), by its kind, by what it has told and by what its answers
+ * lacked. The basis of logprobs is what the operator says, else what an answer told, else what the
+ * kind is known to give. */
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/str.h"
+#include "common/codec/json.h"
+#include "common/codec/sampling.h"
+#include "worker/engine/engine_request.h"
+#include "worker/engine/wire/attempt.h"
+#include "worker/engine/wire/remote.h"
+
+enum logprob_basis remote_basis(const void *replica)
+{
+    const struct remote *r = replica;
+    const char *told = r->wire->tells_basis ? NULL : r->target->logprobs;
+
+    for (enum logprob_basis b = BASIS_RAW; told && b <= BASIS_PROCESSED; b++) {
+        if (strcmp(told, logprob_basis_name(b)) == 0)
+            return b;
+    }
+    return r->given != BASIS_UNKNOWN ? r->given : r->wire->basis;
+}
+
+bool remote_streams_lose_experts(const struct remote *r)
+{
+    return r->experts_lost == EXPERTS_LOST_BY_STREAMS;
+}
+
+bool remote_budgets(const void *replica)
+{
+    const struct remote *r = replica;
+
+    return r->wire->budget == WIRE_BUDGET_TRIED
+               ? !r->refuses_budgets
+               : r->wire->budget != WIRE_BUDGET_NONE && r->facts.budgets;
+}
+
+enum engine_lora remote_lora(const void *replica)
+{
+    const struct remote *r = replica;
+
+    if (!r->wire->may_ignore_lora)
+        return LORA_TAKEN;
+    return !r->informed ? LORA_UNTOLD : r->facts.lora == LORA_NONE ? LORA_NONE : LORA_TAKEN;
+}
+
+int64_t remote_budget_of(const struct engine_request *q)
+{
+    int64_t budget;
+
+    return json_to_i64(q->sampling->max_thinking_tokens, &budget) == 0 ? budget : -1;
+}
+
+bool remote_gives_budget(const struct remote *r, const struct engine_request *q)
+{
+    return q->sampling->max_thinking_tokens && q->thinks && remote_budgets(r) &&
+           !(r->refused_budget >= 0 && r->refused_budget == remote_budget_of(q)) &&
+           !(r->wire->budget == WIRE_BUDGET_TOLD && q->sampling->grammar);
+}
+
+/* What it tells, or else is said to have. */
+static uint32_t ranks_of(const struct remote *r)
+{
+    return r->refuses_ranks ? 0 : r->facts.ranks ? r->facts.ranks : r->target->dp_ranks;
+}
+
+int64_t remote_rank_of(const struct remote *r, const struct engine_request *q)
+{
+    const struct json *extra = q->sampling->engine_extra;
+
+    if (ranks_of(r) < 2 || json_get(extra, "routed_dp_rank") ||
+        json_get(extra, "data_parallel_rank"))
+        return -1;
+    return (int64_t)(str_hash(q->session_id, 0) % ranks_of(r));
+}
+
+uint32_t remote_context(const void *replica)
+{
+    return ((const struct remote *)replica)->facts.context_length;
+}
+
+static const char *const lack_names[] = {"weight_version", "cached_tokens", "routed_experts",
+                                         "sampling_mask",  "dp_rank",       "indexer_topk"};
+
+void remote_note_lacks(struct remote *r, unsigned lacks)
+{
+    struct buf names = {0};
+
+    for (size_t i = 0; i < ARRAY_LEN(lack_names); i++) {
+        if (lacks & ~r->lacks & (1u << i))
+            buf_printf(&names, "%s%s", names.len ? ", " : "", lack_names[i]);
+    }
+    if (names.len)
+        log_warn(NULL,
+                 "an engine's answers lack what its kind tells: another server, or an older one",
+                 LOG_T("engine", r->target->name), LOG_S("fields", buf_str(&names)));
+    r->lacks |= lacks;
+    buf_done(&names);
+}
+
+void remote_describe(const void *replica, struct json_out *o)
+{
+    const struct remote *r = replica;
+
+    const struct {
+        const char *name;
+        bool has;
+    } all[] = {
+        {"session_id", r->facts.by_session},
+        {"priority", r->facts.by_priority || r->target->priority},
+        {"max_thinking_tokens", remote_budgets(r)},
+        {"weight_info", r->tells_weights},
+        {"adapter", r->facts.lora == LORA_TAKEN},
+        {"dp_rank", ranks_of(r) > 1},
+        {"prefill_half", r->facts.half && strcmp(r->facts.half, "prefill") == 0},
+        {"decode_half", r->facts.half && strcmp(r->facts.half, "decode") == 0},
+    };
+
+    json_out_key(o, "has");
+    json_out_arr(o);
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        if (all[i].has)
+            json_out_cstr(o, all[i].name);
+    }
+    json_out_end_arr(o);
+    json_out_key(o, "lacks");
+    json_out_arr(o);
+    for (size_t i = 0; i < ARRAY_LEN(lack_names); i++) {
+        if (r->lacks & (1u << i))
+            json_out_cstr(o, lack_names[i]);
+    }
+    json_out_end_arr(o);
+}
