@@ -18,9 +18,9 @@
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
-#include "router/callers.h"
 #include "router/gate.h"
 #include "router/hub.h"
+#include "router/lendings.h"
 #include "router/local.h"
 #include "router/relay.h"
 #include "router/upstreams.h"
@@ -71,42 +71,6 @@ static int check_request(const struct conn *c, const struct http1_head *h,
     return local ? 0 : gate_check(c->hub, h, route, e);
 }
 
-/* Counts the connection under the session whose key it has proved. */
-static int take_key(struct conn *c, const struct proof *proof, struct err *e)
-{
-    struct hub *h = c->hub;
-    char text[CALLER_NAME_MAX];
-    uint64_t max = (uint64_t)h->config->max_key_connections;
-    struct str name;
-
-    if (!gate_keys(h) || !proof->id.p)
-        return 0;
-    name = caller_of_session(proof->id, text);
-    if (c->session_key && str_eq(name, str_of(c->session_key->name, c->session_key->name_len)))
-        return 0;
-    if (max > 0 && callers_connections(&h->callers, name) >= max) {
-        metrics_count_at(h->page, METRIC_refusals, METRIC_REFUSAL_KEY_CONNECTIONS, 0, 1);
-        return err_set(e, ERR_OVERLOADED,
-                       "more than %llu connections with one session's keys "
-                       "(--max-key-connections)",
-                       (unsigned long long)max);
-    }
-    callers_leave(&h->callers, c->session_key);
-    c->session_key = callers_join(&h->callers, name);
-    return 0;
-}
-
-/* What a request that goes to a worker counts under. */
-static int take_caller(struct conn *c, const struct route *route, struct err *e)
-{
-    if (route->kind != ROUTE_ANY && route->kind != ROUTE_WORKER)
-        return 0;
-    if (take_key(c, &route->proof, e) != 0)
-        return -1;
-    conn_known(c);
-    return 0;
-}
-
 /* A call whose client left before it was begun. Nobody would hear the answer, and a worker would
  * drop it for that when it had read the body; what workers of others would do is theirs to say. */
 static bool is_abandoned(const struct conn *c, const struct http1_head *h)
@@ -135,6 +99,7 @@ static int start_exchange(struct conn *c, const struct route *route, struct str 
         upstream = upstreams_find(c->hub->upstreams, route->index);
     else if (route->kind == ROUTE_DISPATCHER)
         upstream = upstreams_dispatcher(c->hub->upstreams);
+    lendings_note(c, upstream);
     if (upstream < 0 && (route->named || route->kind == ROUTE_WORKER))
         metrics_count(c->hub->page, METRIC_fallbacks, 1);
     return relay_start(c, upstream, body, e);
@@ -158,7 +123,7 @@ static size_t begin_request(struct conn *c, struct str bytes)
     if (r == 0)
         r = shown == 0 ? check_request(c, h, &route, &e) : shown;
     if (r == 0)
-        r = take_caller(c, &route, &e);
+        r = gate_admit(c, &route, &e);
     if (r == 0 && is_abandoned(c, h)) {
         drop_abandoned(c, h);
         return 0;
@@ -297,7 +262,7 @@ static bool run_exchange(struct conn *c)
     switch (relay_pump(c, &e)) {
     case VERDICT_OVER:
         conn_finish(c);
-        return true;
+        return c->state != CONN_HEAD || !lendings_lend(c);
     case VERDICT_REFUSE:
     case VERDICT_LOST:
         conn_fail(c, &e);
@@ -334,6 +299,7 @@ static void run(struct conn *c)
         case CONN_LINGER:
             linger_on(c);
             return;
+        case CONN_LENT:
         case CONN_CLOSED:
             return;
         }
@@ -358,9 +324,48 @@ static void on_client(struct loop_io *io, unsigned events)
         run(c);
 }
 
+/* Whether the next request already lies in the socket. */
+static bool has_input(const struct conn *c)
+{
+    char byte;
+
+    return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+/* How long a connection without a request may still bring one, whose answer then ends it: a request
+ * that is on the way when we close is lost to its client. */
+static uint64_t patience_ms(const struct conn *c)
+{
+    const struct heritage *h = c->hub->heritage;
+
+    if (!atomic_load_explicit(&h->board->draining, memory_order_relaxed))
+        return NEXT_REQUEST_MS; /* only this router ends; nobody waits for it */
+    return c->status == 0 || h->port_kept ? FIRST_REQUEST_MS : 0;
+}
+
+/* While a router drains. */
+static void close_idle(struct conn *c)
+{
+    if (c->state != CONN_HEAD || c->in.len > 0 || has_input(c))
+        return;
+    if (patience_ms(c) > 0)
+        conn_set_deadline(c, patience_ms(c));
+    else
+        conn_close(c);
+}
+
+/* A worker has given it back. */
+static void on_back(struct conn *c)
+{
+    run(c);
+    if (c->hub->draining)
+        close_idle(c);
+}
+
 void clients_init(struct hub *h)
 {
     h->run = run;
+    h->lendings = lendings_new(h, on_back);
 }
 
 void clients_add(struct hub *h, int fd, struct str address)
@@ -394,38 +399,14 @@ bool clients_make_room(struct hub *h)
     return true;
 }
 
-/* Whether the next request already lies in the socket. */
-static bool has_input(const struct conn *c)
-{
-    char byte;
-
-    return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
-}
-
-/* How long a connection without a request may still bring one, whose answer then ends it: a request
- * that is on the way when we close is lost to its client. */
-static uint64_t patience_ms(const struct conn *c)
-{
-    const struct heritage *h = c->hub->heritage;
-
-    if (!atomic_load_explicit(&h->board->draining, memory_order_relaxed))
-        return NEXT_REQUEST_MS; /* only this router ends; nobody waits for it */
-    return c->status == 0 || h->port_kept ? FIRST_REQUEST_MS : 0;
-}
-
 /* When a router drains. */
 void clients_close_idle(struct hub *h)
 {
     struct conn *c, *next;
 
-    LIST_EACH_SAFE(&h->conns, c, next, struct conn, item) {
-        if (c->state != CONN_HEAD || c->in.len > 0 || has_input(c))
-            continue;
-        if (patience_ms(c) > 0)
-            conn_set_deadline(c, patience_ms(c));
-        else
-            conn_close(c);
-    }
+    lendings_recall(h->lendings);
+    LIST_EACH_SAFE(&h->conns, c, next, struct conn, item)
+        close_idle(c);
 }
 
 void clients_close_all(struct hub *h)

@@ -66,10 +66,11 @@ static void check_conn(const struct conn *c)
 void conn_set_state(struct conn *c, enum conn_state state)
 {
     static const unsigned from[] = {
-        [CONN_HEAD] = 1u << CONN_RELAY,
+        [CONN_HEAD] = 1u << CONN_RELAY | 1u << CONN_LENT,
         [CONN_RELAY] = 1u << CONN_HEAD | 1u << CONN_RELAY, /* an answer of ours instead */
         [CONN_LINGER] = 1u << CONN_RELAY,
-        [CONN_CLOSED] = 1u << CONN_HEAD | 1u << CONN_RELAY | 1u << CONN_LINGER,
+        [CONN_LENT] = 1u << CONN_HEAD,
+        [CONN_CLOSED] = 1u << CONN_HEAD | 1u << CONN_RELAY | 1u << CONN_LINGER | 1u << CONN_LENT,
     };
 
     CHECK(from[state] & 1u << c->state);
@@ -129,6 +130,26 @@ void conn_known(struct conn *c)
     list_remove(&c->stranger);
 }
 
+void conn_not_lent(struct conn *c)
+{
+    if (!c->lent.place)
+        return;
+    *c->lent.place = NULL;
+    c->lent.place = NULL;
+    metrics_move_at(c->hub->page, METRIC_connections_lent, 0, -1);
+}
+
+void conn_unwatch(struct conn *c)
+{
+    c->lent.ever = true;
+    loop_del(c->hub->loop, &c->io);
+}
+
+int conn_watch(struct conn *c, struct err *e)
+{
+    return loop_add(c->hub->loop, &c->io, c->fd, LOOP_IN | LOOP_RDHUP, c->on_client, e);
+}
+
 /* Takes the descriptor over. */
 struct conn *conn_open(struct hub *h, int fd, struct str address, loop_io_fn on_client)
 {
@@ -146,7 +167,8 @@ struct conn *conn_open(struct hub *h, int fd, struct str address, loop_io_fn on_
     upstreams_keep_above(h->upstreams, fd);
     metrics_move_at(h->page, METRIC_connections, 0, 1);
     metrics_count(h->page, METRIC_connections_accepted, 1);
-    if (loop_add(h->loop, &c->io, fd, LOOP_IN | LOOP_RDHUP, on_client, NULL) != 0) {
+    c->on_client = on_client;
+    if (conn_watch(c, NULL) != 0) {
         conn_close(c);
         return NULL;
     }
@@ -219,8 +241,13 @@ void conn_close(struct conn *c)
     flow_clear(&c->up);
     flow_clear(&c->down);
     buf_done(&c->in);
+    buf_done(&c->lent.head);
+    conn_not_lent(c);
     loop_timer_stop(h->loop, &c->timer);
-    loop_forget(h->loop, &c->io);
+    if (c->lent.ever)
+        loop_del(h->loop, &c->io);
+    else
+        loop_forget(h->loop, &c->io);
     close(c->fd);
     list_remove(&c->item);
     h->conn_count--;

@@ -3,19 +3,21 @@
  *
  *              request's head                     answer is out, the client has more to say
  *     HEAD ---------------------> RELAY ------------------------------------> LINGER
- *      ^                         |    |                                          |
- *      '-- answer is out --------'    |                                          |
- *                 any of them --------+----------------> CLOSED <----------------'
+ *     | ^                        |    |                                          |
+ *     | '--- answer is out ------'    |                                          |
+ *     LENT        any of them --------+----------------> CLOSED <----------------'
  *
  *     HEAD    waiting for (the rest of) a request head
  *     RELAY   an exchange: the request flows up, the answer flows down; or our own answer does
  *     LINGER  the answer is out but the client still sends: its bytes are read and dropped for at
  *             most 2 s, so that it sees the answer and not a reset
+ *     LENT    a worker reads and answers its requests (lendings.h); we do not look at its socket
  *     CLOSED  descriptors closed; the memory goes at the end of the turn
  *
  * A conn owns its link while an exchange needs it. Who does what, each using those below it only:
  *
  *     clients.c             accepts, reads heads, acts on verdicts
+ *     lendings.c            lends idle ones to workers
  *     relay.c               one exchange: which worker, a second try, deadlines
  *     upload.c, answer.c    its two directions; they tell by a verdict what has become of it
  *     bodies.c              budgets of request bodies under way
@@ -36,7 +38,7 @@ struct caller;
 struct hub;
 struct link;
 
-enum conn_state { CONN_HEAD, CONN_RELAY, CONN_LINGER, CONN_CLOSED };
+enum conn_state { CONN_HEAD, CONN_RELAY, CONN_LINGER, CONN_LENT, CONN_CLOSED };
 
 /* How far the request is on its way to the worker. */
 enum upload_phase {
@@ -70,6 +72,7 @@ struct conn {
     struct loop_timer timer;
     struct loop_task task; /* the next turn of a busy connection; the end of a closed one */
     struct hub *hub;
+    loop_io_fn on_client;
     struct list_item item;     /* of hub->conns */
     struct list_item stranger; /* of hub->strangers, while no request of it has passed the gate */
     int fd;
@@ -95,6 +98,17 @@ struct conn {
     bool body_waits;           /* its bytes are what we wait for */
     bool body_trickles;        /* it came too slowly to wait for many bytes at once */
     const char *over_budget;   /* it is to be refused for this setting; or NULL */
+
+    /* whether it may be lent, and whom it is lent to (lendings.h) */
+    struct {
+        unsigned alike;      /* requests in a row that one worker has served */
+        unsigned after;      /* so many it needs, or more as the settings say */
+        int upstream;        /* that worker */
+        struct buf head;     /* of the request at hand, if it may be lent after it */
+        size_t length_at;    /* in it: the digits of its Content-Length */
+        struct conn **place; /* its place in a channel's table while it is lent */
+        bool ever; /* another process had its socket, and may still have it for a moment */
+    } lent;
 
     /* the request */
     bool old; /* HTTP/1.0 */
@@ -131,6 +145,14 @@ static inline bool conn_answered(const struct conn *c)
 
 /* Closes both sides at once. The memory stays valid until the end of the turn. */
 void conn_close(struct conn *c);
+
+/* It is lent no longer, or never was: its place is empty. */
+void conn_not_lent(struct conn *c);
+
+/* Takes its socket out of the loop, and in again: then what is ready now is told. -1: the loop
+ * refuses. */
+void conn_unwatch(struct conn *c);
+int conn_watch(struct conn *c, struct err *e);
 
 enum { CONN_GATHER_BYTES = 1 << 20 };
 

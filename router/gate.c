@@ -7,6 +7,8 @@
 #include "common/proc/config.h"
 #include "common/proc/keys.h"
 #include "common/proc/metrics.h"
+#include "router/callers.h"
+#include "router/conn.h"
 #include "router/hub.h"
 #include "router/route.h"
 
@@ -68,4 +70,39 @@ int gate_check(const struct hub *h, const struct http1_head *head, const struct 
     metrics_count_at(h->page, METRIC_requests, gate_dialect(head->target),
                      metrics_status(err_status(e)), 1);
     return -1;
+}
+
+/* Counts the connection under the session whose key it has proved. */
+static int take_key(struct conn *c, const struct proof *proof, struct err *e)
+{
+    struct hub *h = c->hub;
+    char text[CALLER_NAME_MAX];
+    uint64_t max = (uint64_t)h->config->max_key_connections;
+    struct str name;
+
+    if (!gate_keys(h) || !proof->id.p)
+        return 0;
+    name = caller_of_session(proof->id, text);
+    if (c->session_key && str_eq(name, str_of(c->session_key->name, c->session_key->name_len)))
+        return 0;
+    if (max > 0 && callers_connections(&h->callers, name) >= max) {
+        metrics_count_at(h->page, METRIC_refusals, METRIC_REFUSAL_KEY_CONNECTIONS, 0, 1);
+        return err_set(e, ERR_OVERLOADED,
+                       "more than %llu connections with one session's keys "
+                       "(--max-key-connections)",
+                       (unsigned long long)max);
+    }
+    callers_leave(&h->callers, c->session_key);
+    c->session_key = callers_join(&h->callers, name);
+    return 0;
+}
+
+int gate_admit(struct conn *c, const struct route *route, struct err *e)
+{
+    if (route->kind != ROUTE_ANY && route->kind != ROUTE_WORKER)
+        return 0;
+    if (take_key(c, &route->proof, e) != 0)
+        return -1;
+    conn_known(c);
+    return 0;
 }

@@ -8,6 +8,7 @@
 
 #include "common/base/str.h"
 
+struct conn;
 struct err;
 struct http1_head;
 struct hub;
@@ -25,5 +26,10 @@ unsigned gate_dialect(struct str target);
 /* -1 with ERR_MISSING_KEY or ERR_WRONG_SCOPE (counted). */
 int gate_check(const struct hub *h, const struct http1_head *head, const struct route *route,
                struct err *e);
+
+/* The request passed: the connection makes no room for others any more if the request goes to a
+ * worker, and counts under the session whose key it has proved. -1 and ERR_OVERLOADED (counted): as
+ * many do as may. */
+int gate_admit(struct conn *c, const struct route *route, struct err *e);
 
 #endif

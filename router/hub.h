@@ -19,6 +19,7 @@ struct conn;
 struct heritage;
 struct http1_head;
 struct keys;
+struct lendings;
 struct loop;
 struct metrics_page;
 struct upstreams;
@@ -36,6 +37,7 @@ struct hub {
     const struct keys *keys;     /* NULL: no admin keys are set */
     struct loop *loop;
     struct upstreams *upstreams;
+    struct lendings *lendings;
     struct metrics_page *page;
     char *scratch;
     struct http1_head *head;

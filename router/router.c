@@ -13,6 +13,7 @@
 #include "common/proc/keys.h"
 #include "router/clients.h"
 #include "router/front.h"
+#include "router/lendings.h"
 #include "router/upstreams.h"
 
 /* One router process. */
@@ -96,6 +97,8 @@ static void on_reload(struct child *c)
         log_error(NULL, "peers are unchanged", LOG_T("reason", e.text));
     if (load_keys(r, r->hub.config, &e) != 0)
         log_error(NULL, "keys are unchanged", LOG_T("reason", e.text));
+    if (r->hub.config->lend_after == 0)
+        lendings_recall(r->hub.lendings);
 }
 
 /* -1 and e: nothing serves. */
@@ -123,6 +126,7 @@ static void stop(struct router *r)
     r->hub.on_empty = NULL;
     clients_close_all(&r->hub);
     loop_poll(r->hub.loop, 0); /* frees what was just closed */
+    lendings_free(r->hub.lendings);
     upstreams_free(r->hub.upstreams);
     keys_free(r->keys);
     hub_done(&r->hub);

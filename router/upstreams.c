@@ -535,6 +535,17 @@ struct link *link_get(struct upstreams *u, unsigned upstream, bool fresh, void *
     return link;
 }
 
+int upstreams_dial(const struct upstreams *u, unsigned upstream)
+{
+    const struct upstream *to = &u->at[upstream];
+    int fd = socket(to->addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || connect(fd, (const struct sockaddr *)&to->addr, to->addr_len) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
 /* ------------------------------------------------------------------ life */
 
 /* NULL and e: an address is wrong. */

@@ -106,6 +106,9 @@ void upstreams_trim(struct upstreams *u);
 struct link *link_get(struct upstreams *u, unsigned upstream, bool fresh, void *owner,
                       link_event_fn on_event, struct err *e);
 
+/* A connection of its own to an own worker, the caller's to close; -1 with errno. */
+int upstreams_dial(const struct upstreams *u, unsigned upstream);
+
 /* Ask for (or no longer ask for) events when the link takes bytes again. */
 void link_want_out(struct link *link, bool want);
 

@@ -191,6 +191,14 @@ static void make_descriptors(int fd)
         (void)close(last);
 }
 
+/* A request came without a relay. */
+static void on_lent(void *ctx)
+{
+    const struct service *s = ctx;
+
+    metrics_count(s->calls.page, METRIC_lent_requests, 1);
+}
+
 /* Listens on the worker's own socket and those of adopted places. */
 static int open_server(struct worker *w, struct err *e)
 {
@@ -199,6 +207,7 @@ static int open_server(struct worker *w, struct err *e)
                                .max_connections = connection_limit(),
                                .max_unfinished_bytes = (size_t)w->h->config->max_worker_body_bytes,
                                .packs = dispatch_packs,
+                               .on_lent = on_lent,
                                .on_unfinished = on_unfinished};
 
     if (server_new(w->loop, &o, dispatch_request, &w->state.service, &w->server, e))

@@ -249,16 +249,25 @@ static void land(struct exchange *x)
     x->shared = NULL;
 }
 
+/* Whether its peer is there. A client that leaves once it has read all of the answer had it: of a
+ * lent connection only what was told before counts, as at a router. */
+static bool peer_stays(const struct server_conn *c)
+{
+    return c->lent ? !c->gone : !conn_closed(c);
+}
+
 /* The request's pool is going: either all is sent or the connection has broken. */
 static void exchange_dispose(void *p)
 {
     struct exchange *x = p;
     bool sent = x->final && !x->failing;
-    bool delivered = sent && !conn_closed(x->conn);
+    bool delivered = sent && peer_stays(x->conn);
 
     list_remove(&x->late);
     CHECK(!x->held); /* libh2o reads nothing while a handler waits, so it does not close either */
     x->conn->server->busy--;
+    if (x->conn->lent && sent && x->req->http1_is_persistent)
+        lent_answered(x->conn);
     if (sent)
         on_sent(x->conn, delivered);
     x->conn->exchange = NULL;
@@ -399,8 +408,10 @@ struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
     conn->confirms = exchange_header(x, HTTP1_CONFIRMS).p != NULL;
     /* libh2o looks only when it reads the head. A peer that confirms has still to do so, and closes
      * then, for it was told. */
-    if (conn->announced || conn->server->draining)
+    if ((conn->announced || conn->server->draining) && !conn->lent)
         req->http1_is_persistent = conn->confirms;
+    if (conn->lent && conn->server->opt.on_lent)
+        conn->server->opt.on_lent(conn->server->handler_ctx);
     conn->server->busy++;
     return x;
 }
@@ -461,6 +472,8 @@ static void begin(struct exchange *x, int status, const char *content_type)
 {
     CHECK(!x->begun);
     x->begun = true;
+    if (x->conn->lent)
+        lent_answers(x->conn);
     x->req->res.status = status;
     x->req->res.reason = reason_of(status);
     if (content_type)
@@ -647,6 +660,8 @@ void exchange_strand(struct exchange *x)
     x->closed = NULL;
     forget_awaiting(x);
     loop_del(x->conn->server->loop, &x->conn->watch);
+    if (x->conn->lent)
+        lent_strand(x->conn);
     x->conn->server->busy--;
 }
 

@@ -21,6 +21,7 @@
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/net/lending.h"
 #include "common/serve/server_internal.h"
 
 #include "common/os/loop.h"
@@ -186,6 +187,28 @@ static bool ends(const struct server_conn *c)
     return c->gone || c->shut || c->refused;
 }
 
+static ssize_t read_again(const struct server_conn *c, char *to, size_t size)
+{
+    ssize_t n;
+
+    do {
+        n = read(c->fd, to, size);
+    } while (n < 0 && errno == EINTR);
+    return n;
+}
+
+/* A router's channel for lent connections comes as what a link begins with, which is over then. */
+static ssize_t first_read(struct server_conn *c, char *to, size_t size)
+{
+    int fds[2];
+    ssize_t n = lending_first_read(c->fd, to, size, fds);
+
+    c->spoken = n > 0;
+    if (n > 0 && lent_introduced(c->server, str_of(to, (size_t)n), fds))
+        return 0;
+    return n;
+}
+
 /* As read(2). */
 static ssize_t read_piece(struct server_conn *c)
 {
@@ -197,9 +220,9 @@ static ssize_t read_piece(struct server_conn *c)
     ssize_t n;
 
     piece = next_piece(c, room.len);
-    do {
-        n = read(c->fd, room.base, piece);
-    } while (n < 0 && errno == EINTR);
+    if (c->lent)
+        lent_reads(c);
+    n = c->spoken ? read_again(c, room.base, piece) : first_read(c, room.base, piece);
     if (n > 0)
         (*in)->size += (size_t)n;
     c->intake.unread = n > 0 && ((size_t)n == piece || ends(c));
@@ -234,9 +257,14 @@ static bool read_some(struct server_conn *c)
 {
     ssize_t n = c->intake.left ? 0 : read_piece(c);
 
-    if (n < 0 && errno == EAGAIN)
+    if (n < 0 && errno == EAGAIN) {
+        if (c->lent)
+            lent_rests(c);
         return false;
+    }
     if (n <= 0) {
+        if (c->lent)
+            lent_answers(c); /* nobody would hear one */
         fade(c);
         return false;
     }
@@ -266,11 +294,13 @@ void intake_read(struct server_conn *c)
         return;
     }
     do {
-        if (!read_some(c))
+        if (!read_some(c) || (c->lent && !lent_goes_on(c)))
             return;
     } while (reads_on(c));
     if (c->intake.unread)
         read_later(c); /* unless this begins an exchange */
+    if (c->lent && c->intake.whole_bytes == 0)
+        return; /* a part of a head may still be given back */
     if (c->intake.whole_bytes <= c->sock->input->size)
         had(c->sock, NULL); /* c may be gone */
 }

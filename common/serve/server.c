@@ -201,6 +201,8 @@ static void refuse_largest(struct server_conn *of)
                "HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\n"
                "Content-Length: %zu\r\nx-should-retry: true\r\nConnection: close\r\n\r\n%s",
                sizeof(text) - 1, text);
+    if (most->lent)
+        lent_answers(most);
     (void)send(most->fd, answer.p, answer.len, MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)shutdown(most->fd, SHUT_RDWR);
     buf_done(&answer);
@@ -253,6 +255,8 @@ static void on_rest(h2o_timeout_entry_t *t)
 
     note_turn(c->server);
     intake_take(c);
+    if (lent_leaves(c))
+        return;
     if (!c->exchange && (c->intake.unread || c->refused))
         intake_read(c); /* c may be gone */
 }
@@ -270,7 +274,10 @@ static void on_conn_closed(void *data)
 {
     struct server_conn *c = data;
 
-    loop_forget(c->server->loop, &c->watch);
+    if (c->lent)
+        lent_closed(c);
+    else
+        loop_forget(c->server->loop, &c->watch);
     intake_forget(c);
     h2o_timeout_unlink(&c->intake.rest);
     packed_input_done(&c->packed);
@@ -290,12 +297,16 @@ static void refuse_unwatched(struct server_conn *c, const struct err *e)
 }
 
 /* Lives until libh2o closes the socket. */
-static void conn_open(struct server *s, h2o_socket_t *sock)
+static void conn_open(struct server *s, h2o_socket_t *sock, int watch_fd, struct lent *t,
+                      struct server_conn **ret)
 {
     struct server_conn *c = mem_zalloc(sizeof(*c));
     struct err e = {0};
 
+    *ret = c;
     c->server = s;
+    c->lent = t;
+    c->spoken = t != NULL;
     c->fd = h2o_socket_get_fd(sock);
     c->sock = sock;
     list_prepend(&s->conns, &c->item);
@@ -304,10 +315,17 @@ static void conn_open(struct server *s, h2o_socket_t *sock)
     sock->on_close.data = c;
     c->intake.rest.cb = on_rest;
     h2o_accept(&s->accept, sock);
-    if (loop_add(s->loop, &c->watch, c->fd, LOOP_IN | LOOP_RDHUP, on_watch, &e))
+    if (loop_add(s->loop, &c->watch, watch_fd, LOOP_IN | LOOP_RDHUP, on_watch, &e))
         refuse_unwatched(c, &e);
     else
         intake_take(c);
+}
+
+void server_open_lent(struct server *s, int fd, int watch_fd, struct lent *t,
+                      struct server_conn **ret)
+{
+    conn_open(s, h2o_evloop_socket_create(s->evloop, fd, H2O_SOCKET_FLAG_IS_ACCEPTED_CONNECTION),
+              watch_fd, t, ret);
 }
 
 static void on_accept(h2o_socket_t *listener, const char *err);
@@ -345,12 +363,13 @@ static void on_accept(h2o_socket_t *listener, const char *err)
     note_turn(s);
     for (int i = 0; i < ACCEPT_BATCH; i++) {
         h2o_socket_t *sock = NULL;
+        struct server_conn *c;
 
         errno = EMFILE;
         if (s->n_conns < s->opt.max_connections)
             sock = h2o_evloop_socket_accept(listener);
         if (sock)
-            conn_open(s, sock);
+            conn_open(s, sock, h2o_socket_get_fd(sock), NULL, &c);
         else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
             pause_accepting(s);
         if (!sock)
@@ -511,6 +530,10 @@ void server_announce(struct server_conn *c)
     static const char line[] = "HTTP/1.1 199 Retiring\r\n\r\n";
 
     _Static_assert(HTTP1_RETIRING == 199, "the line names it");
+    if (c->lent) {
+        lent_recall(c); /* its peer is a client, who would not understand */
+        return;
+    }
     /* Nothing of ours is being written here, so the socket takes it whole or is broken. */
     if (!c->announced)
         (void)send(c->fd, line, sizeof(line) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -578,9 +601,12 @@ struct server_bytes server_bytes(const struct server *s)
 /* Gives libh2o a few turns to notice that all its connections were shut. */
 static void close_all(struct server *s)
 {
-    struct server_conn *c;
+    struct server_conn *c, *next;
 
-    LIST_EACH(&s->conns, c, struct server_conn, item) {
+    LIST_EACH_SAFE(&s->conns, c, next, struct server_conn, item) {
+        intake_take(c);
+        if (lent_leaves(c))
+            continue;
         (void)shutdown(c->fd, SHUT_RDWR);
         intake_give_back(c);
     }
@@ -597,6 +623,7 @@ void server_free(struct server *s)
         return;
     server_drain(s);
     close_all(s);
+    lent_end_all(s);
     loop_embed(s->loop, NULL, NULL);
     h2o_timeout_unlink(&s->due);
     h2o_socket_close(s->inner);

@@ -28,6 +28,8 @@ struct server_options {
                                     largest is answered 429 and its connection closed */
     bool (*packs)(struct str request_line); /* whether it is worth it (packed_input.h), because
                                                helpers read the body; NULL: never */
+    void (*on_lent)(
+        void *ctx); /* a request has come on a client's connection that a router has lent */
     void (*on_unfinished)(void *ctx, size_t bytes, bool refused); /* their sum has changed */
 };
 

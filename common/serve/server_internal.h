@@ -33,6 +33,8 @@ struct intake {
     h2o_timeout_entry_t rest; /* linked: an exchange has ended in this turn */
 };
 
+struct lent;
+
 /* One accepted connection; lives from accept to the close of its descriptor. */
 struct server_conn {
     struct server *server;
@@ -44,6 +46,8 @@ struct server_conn {
     size_t unfinished_bytes; /* of them, as counted last */
     struct intake intake;
     struct packed_input packed; /* of the request at hand, or that comes */
+    struct lent *lent;          /* a client's, which a router has lent; or NULL */
+    bool spoken;                /* something has come */
     bool refused;               /* it had most of what is too much */
     bool gone;                  /* the peer will send no more */
     bool announced;             /* told that the server drains */
@@ -77,6 +81,7 @@ struct server {
     h2o_socket_t *inner;
     h2o_timeout_entry_t due; /* linked: our loop has timers or tasks for this turn */
     struct list_head conns;
+    struct list_head lenders;          /* routers' channels (lent.c) */
     struct list_head noted[NOTE_ROWS]; /* connections with a note, by the start of its key */
     size_t unfinished_bytes;           /* of their requests that have not come whole */
     size_t room_bytes;                 /* made for what has not come yet */
@@ -175,6 +180,44 @@ void server_count_input(struct server_conn *c);
 
 /* Counts what lies of c's request while it is not complete, or not any more. */
 void server_count_unfinished(struct server_conn *c, size_t bytes);
+
+/* A lent connection of this descriptor, which becomes libh2o's, watched by the other one, which
+ * stays the caller's. *ret is set before anything is read. */
+void server_open_lent(struct server *s, int fd, int watch_fd, struct lent *t,
+                      struct server_conn **ret);
+
+/* lent.c: whether these are a router's channel. Takes the descriptors (-1: none). */
+bool lent_introduced(struct server *s, struct str first, const int fds[2]);
+
+/* Of a lent connection: something is about to be read of it. */
+void lent_reads(struct server_conn *c);
+
+/* Something was. False: it was given back, and c is gone. */
+bool lent_goes_on(struct server_conn *c);
+
+/* There is nothing to read now. */
+void lent_rests(struct server_conn *c);
+
+/* Something may be written from now on, or nobody is there to read it. */
+void lent_answers(struct server_conn *c);
+
+/* An answer went out whole, and the connection is kept. */
+void lent_answered(struct server_conn *c);
+
+/* It goes back as soon as it rests. */
+void lent_recall(struct server_conn *c);
+
+/* Gives c back if it is to be; true: c is gone. Of any connection. */
+bool lent_leaves(struct server_conn *c);
+
+/* It stays in memory for ever: the router closes it. */
+void lent_strand(struct server_conn *c);
+
+/* libh2o has closed it. */
+void lent_closed(struct server_conn *c);
+
+/* Nothing more is lent, what rests is closed. Behind the last connection nothing is left. */
+void lent_end_all(struct server *s);
 
 struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req);
 

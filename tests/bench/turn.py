@@ -1,10 +1,13 @@
 #!/usr/bin/python3
 """What a turn costs the worker, through the real router, with the builtin engine.
 
-    scripts/bench turn [--turns 60] [--scenes long,growing,export] [--perf FILE]
+    scripts/bench turn [--turns 60] [--scenes long,growing,lent,export] [--perf FILE]
 
 long      turns on a history of 64 k tokens that is extended (byte model; qwen3 where its tokenizer
           is at hand): worker CPU (user + system, all threads) per turn, target 0.5 ms
+lent      8 sessions x 60 growing turns, and 8 connections of small requests (a count of tokens), with connections lent to the
+          worker and with --lend-after 0, both gateways up and taking turns: CPU of worker and router for each turn and request,
+          target 0.20 ms of both for a turn
 growing   20 sessions x 60 turns from an empty history: worker CPU per turn, target 0.25 ms
 export    /health and another session's turns while 10,000 trajectories leave as JSON and as
           safetensors, while trajectories of 64 k tokens do, and while a new trajectory of 120 k
@@ -19,6 +22,7 @@ wall time: on a busy machine read them beside the idle ones.
 """
 import http.client
 import json
+import statistics
 import subprocess
 import threading
 import time
@@ -284,7 +288,57 @@ def export(args, results):
         stop(gate)
 
 
-SCENES = {"long": long_turns, "growing": growing, "export": export}
+# --- with a relay and without ---
+
+LENT_ROUNDS, SMALL = 5, 2000
+
+
+def grow(gate):
+    """8 sessions x 60 turns; how many."""
+    clients = [Client(gate) for _ in range(8)]
+    for i in range(60):
+        for k, client in enumerate(clients):
+            at = (i * 8 + k) * 300
+            client.turn(f"{i}: {PROSE[at:at + 300]}")
+    return 480
+
+
+def ask_little(gate):
+    """Small requests, each as the one before; how many."""
+    clients = [Client(gate) for _ in range(8)]
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]})
+    for i in range(SMALL):
+        client = clients[i % 8]
+        client.c.request("POST", f"/sessions/{client.session['session_id']}/v1/messages/count_tokens", body,
+                         {"Content-Type": "application/json"})
+        client.c.getresponse().read()
+    return SMALL
+
+
+def lent(args, results):
+    for name, settings in models().items():
+        gates = {"lent": start(**settings), "relayed": start(lend_after=0, **settings)}
+        for gate in gates.values():
+            grow(gate)
+        for what, play_round in (("turn", grow), ("small", ask_little)):
+            took = {how: {"worker": [], "router": []} for how in gates}
+            for i in range(LENT_ROUNDS):
+                for how in sorted(gates, reverse=i % 2 == 1):
+                    gate = gates[how]
+                    pids = {"worker": gate.worker, "router": gate.child("router-0")}
+                    before = {k: cpu_s(pid) for k, pid in pids.items()}
+                    n = play_round(gate)
+                    for k, pid in pids.items():
+                        took[how][k].append((cpu_s(pid) - before[k]) * 1000 / n)
+            for how, parts in took.items():
+                middle = {f"{k}_ms": statistics.median(v) for k, v in parts.items()}
+                note({"scene": "lent", "model": name, "what": what, "how": how, **middle, "both_ms": sum(middle.values()),
+                      "target": 0.2}, results)
+        for gate in gates.values():
+            stop(gate)
+
+
+SCENES = {"long": long_turns, "growing": growing, "lent": lent, "export": export}
 
 
 def main():

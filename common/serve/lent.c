@@ -1,0 +1,418 @@
+/*
+ * Connections that routers lend (common/net/lending.h), as the server sees them. A router's
+ * channel comes as the first bytes of a link (lent_introduced), then each GIVE message brings a
+ * client's connection, which becomes a server_conn like any other. What is special:
+ *
+ *     before we read of it          the page says that we may have (lent_reads)
+ *     after each read (intake.c)    is it the request that we were lent it for? (lent_goes_on)
+ *     no, or the router wants it    everything read so far goes back in a message (give_back)
+ *     its answer begins, is out     the page says so (lent_answers, lent_rests)
+ *     it ends by itself             the router hears so, and closes its own descriptor
+ *
+ * A connection that is idle, or whose request comes slowly, goes back as well: limits in time of
+ * what clients do are the router's. Giving back makes libh2o close its descriptor, so it happens
+ * only where libh2o waits for bytes: in intake_read, after an exchange, or in a task of ours.
+ *
+ * The connection's watch has a descriptor of its own. libh2o closes its one before it tells, and
+ * an epoll entry outlives that, since the router has the socket open.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/net/lending.h"
+#include "common/os/loop.h"
+#include "common/serve/server_internal.h"
+
+enum {
+    SWEEP_MS = 1000,
+    IDLE_MS = 10000,   /* then a connection goes back */
+    PARTIAL_MS = 2000, /* the same for one whose request does not become whole */
+    GIVE_BATCH = 8     /* connections taken in a turn: each brings its own work */
+};
+
+/* A router's channel. Lives until it has ended and all connections are gone. */
+struct lender {
+    struct server *server;
+    struct list_item item; /* of server->lenders */
+    struct loop_io io;
+    int fd;
+    struct lending_page *page;
+    struct list_head lents;
+    VEC(struct buf) unsent; /* messages that the channel did not take yet */
+    struct loop_timer sweep;
+    char *room; /* for a message */
+    bool ended; /* the router has, or the server does */
+};
+
+struct lent {
+    struct lender *lender;
+    struct list_item item; /* of lender->lents */
+    struct server_conn *conn;
+    struct str head;  /* of the requests that it was lent for; owned */
+    size_t length_at; /* the digits of its Content-Length */
+    uint32_t slot;
+    uint32_t served;
+    int watch_fd;
+    bool recalled;     /* to be given back as soon as it rests */
+    bool let_go;       /* the router knows: it has it back, or closes it */
+    uint64_t since_ms; /* when it was last idle, or what lies of a request began to come */
+    struct loop_task back;
+};
+
+static void end_lender(struct lender *l);
+
+static void tell_page(const struct lent *t, enum lending_state state)
+{
+    atomic_store_explicit(&t->lender->page->state[t->slot], (unsigned char)state,
+                          memory_order_release);
+}
+
+static uint64_t now_ms(const struct lent *t)
+{
+    return loop_now_ms(t->lender->server->loop);
+}
+
+/* ------------------------------------------------------------------ messages to the router */
+
+static void want_room(struct lender *l)
+{
+    loop_mod(l->server->loop, &l->io, LOOP_IN | LOOP_RDHUP | LOOP_OUT | LOOP_LEVEL);
+}
+
+/* Bytes of `unsent` are messages in front of their bytes. False: the channel is full. */
+static bool send_message(struct lender *l, const struct lending_message *m, struct str bytes)
+{
+    if (l->ended || lending_send(l->fd, m, bytes, -1) == 0)
+        return true;
+    if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM)
+        return false;
+    end_lender(l);
+    return true;
+}
+
+/* In order; what the channel does not take waits for it. */
+static void tell_router(struct lent *t, enum lending_kind kind, struct str bytes)
+{
+    struct lender *l = t->lender;
+    struct lending_message m = {.kind = kind, .slot = t->slot, .length_at = t->served};
+    struct buf *waits;
+
+    t->let_go = true;
+    if (l->unsent.n == 0 && send_message(l, &m, bytes))
+        return;
+    waits = vec_push(&l->unsent);
+    *waits = (struct buf){0};
+    buf_add(waits, (const char *)&m, sizeof(m));
+    buf_add_str(waits, bytes);
+    want_room(l);
+}
+
+static void send_unsent(struct lender *l)
+{
+    size_t sent = 0;
+
+    for (; sent < l->unsent.n; sent++) {
+        struct str all = buf_str(&l->unsent.at[sent]);
+        struct lending_message m;
+
+        memcpy(&m, all.p, sizeof(m));
+        if (!send_message(l, &m, str_sub(all, sizeof(m), SIZE_MAX)))
+            break;
+        buf_done(&l->unsent.at[sent]);
+    }
+    memmove(l->unsent.at, l->unsent.at + sent, (l->unsent.n - sent) * sizeof(*l->unsent.at));
+    l->unsent.n -= sent;
+    if (l->unsent.n > 0)
+        want_room(l);
+}
+
+/* ------------------------------------------------------------------ connections */
+
+/* libh2o waits for bytes of it. The connection is gone then. */
+static void give_back(struct server_conn *c)
+{
+    struct lent *t = c->lent;
+    struct str read = str_of(c->sock->input->bytes, c->sock->input->size);
+    h2o_socket_cb had = c->intake.had;
+
+    if (read.len == 0)
+        tell_page(t, LENDING_IDLE); /* else the message tells more */
+    tell_router(t, LENDING_BACK, read);
+    c->intake.had = NULL;
+    had(c->sock, "given back");
+}
+
+static void on_back(struct loop_task *task)
+{
+    struct server_conn *c = CONTAINER_OF(task, struct lent, back)->conn;
+
+    if (!c->exchange)
+        intake_take(c);
+    if (!c->exchange && c->intake.had)
+        give_back(c); /* else when its exchange has ended */
+}
+
+void lent_recall(struct server_conn *c)
+{
+    c->lent->recalled = true;
+    loop_task_post(c->server->loop, &c->lent->back, on_back);
+}
+
+bool lent_leaves(struct server_conn *c)
+{
+    if (!c->lent || !c->lent->recalled || c->exchange || !c->intake.had)
+        return false;
+    give_back(c);
+    return true;
+}
+
+void lent_reads(struct server_conn *c)
+{
+    if (c->sock->input->size > 0)
+        return;
+    c->lent->since_ms = now_ms(c->lent);
+    tell_page(c->lent, LENDING_ASKED);
+}
+
+bool lent_goes_on(struct server_conn *c)
+{
+    const struct lent *t = c->lent;
+    struct str in = str_of(c->sock->input->bytes, c->sock->input->size);
+    size_t whole;
+
+    if (c->refused)
+        return true; /* it has had its answer */
+    if (!t->recalled && lending_matches(t->head, t->length_at, in, &whole) &&
+        (whole == 0 || in.len <= whole) && whole <= c->server->conf.max_request_entity_size)
+        return true;
+    give_back(c);
+    return false;
+}
+
+void lent_rests(struct server_conn *c)
+{
+    if (c->sock->input->size == 0)
+        tell_page(c->lent, LENDING_IDLE);
+}
+
+void lent_answers(struct server_conn *c)
+{
+    tell_page(c->lent, LENDING_ANSWERED);
+}
+
+void lent_answered(struct server_conn *c)
+{
+    struct lent *t = c->lent;
+
+    t->since_ms = now_ms(t);
+    t->served++;
+    tell_page(t, LENDING_IDLE);
+}
+
+void lent_strand(struct server_conn *c)
+{
+    tell_page(c->lent, LENDING_ANSWERED);
+    tell_router(c->lent, LENDING_CLOSED, (struct str){0});
+}
+
+/* Of all at once it does nothing: then its memory is not read again. */
+static void free_lent(struct lent *t)
+{
+    if (t->watch_fd >= 0)
+        close(t->watch_fd);
+    list_remove(&t->item);
+    free((char *)(uintptr_t)t->head.p);
+    free(t);
+}
+
+/* Once its channel has ended and no connection is left. */
+static void free_lender(struct lender *l)
+{
+    if (!l->ended || !list_is_empty(&l->lents))
+        return;
+    loop_timer_stop(l->server->loop, &l->sweep);
+    for (size_t i = 0; i < l->unsent.n; i++)
+        buf_done(&l->unsent.at[i]);
+    vec_done(&l->unsent);
+    lending_unmap(l->page);
+    list_remove(&l->item);
+    free(l->room);
+    free(l);
+}
+
+void lent_closed(struct server_conn *c)
+{
+    struct lent *t = c->lent;
+    struct lender *l = t->lender;
+
+    loop_del(c->server->loop, &c->watch);
+    loop_task_cancel(c->server->loop, &t->back);
+    if (!t->let_go)
+        tell_router(t, LENDING_CLOSED, (struct str){0});
+    free_lent(t);
+    free_lender(l);
+}
+
+/* ------------------------------------------------------------------ channels */
+
+static bool is_due(const struct lent *t)
+{
+    const struct server_conn *c = t->conn;
+    uint64_t max_ms = c->sock->input->size > 0 ? PARTIAL_MS : IDLE_MS;
+
+    return !c->exchange && now_ms(t) - t->since_ms >= max_ms;
+}
+
+static void on_sweep(struct loop_timer *timer)
+{
+    struct lender *l = CONTAINER_OF(timer, struct lender, sweep);
+    struct lent *t;
+
+    LIST_EACH(&l->lents, t, struct lent, item) {
+        if (is_due(t))
+            lent_recall(t->conn);
+    }
+    if (!list_is_empty(&l->lents))
+        loop_timer_set(l->server->loop, timer, SWEEP_MS, on_sweep);
+}
+
+/* The router has ended, or broke the rules: what rests is closed, what is at work is answered. */
+static void end_lender(struct lender *l)
+{
+    struct lent *t;
+
+    if (l->ended)
+        return;
+    l->ended = true;
+    loop_del(l->server->loop, &l->io);
+    close(l->fd);
+    LIST_EACH(&l->lents, t, struct lent, item)
+        lent_recall(t->conn);
+}
+
+static void recall_all(struct lender *l)
+{
+    struct lent *t;
+
+    LIST_EACH(&l->lents, t, struct lent, item)
+        lent_recall(t->conn);
+}
+
+/* Whether the server has room for one that could as well stay with its router. */
+static bool has_room(const struct server *s)
+{
+    return !s->draining && s->n_conns < s->opt.max_connections / 4 * 3;
+}
+
+/* A connection is here; its descriptor becomes libh2o's. */
+static void take(struct lender *l, const struct lending_message *m, struct str head, int fd)
+{
+    struct lent *t = mem_zalloc(sizeof(*t));
+
+    *t = (struct lent){.lender = l,
+                       .slot = m->slot,
+                       .head = str_of(mem_strndup(head.p, head.len), head.len),
+                       .length_at = m->length_at,
+                       .watch_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)};
+    t->since_ms = now_ms(t);
+    if (has_room(l->server) && t->watch_fd >= 0) {
+        list_append(&l->lents, &t->item);
+        server_open_lent(l->server, fd, t->watch_fd, t, &t->conn);
+        if (!loop_timer_active(&l->sweep))
+            loop_timer_set(l->server->loop, &l->sweep, SWEEP_MS, on_sweep);
+        return;
+    }
+    tell_router(t, LENDING_BACK, (struct str){0});
+    close(fd);
+    free_lent(t);
+}
+
+/* False: the channel is to be given up. */
+static bool handle(struct lender *l, const struct lending_message *m, struct str bytes, int fd)
+{
+    if (m->kind == LENDING_RECALL) {
+        recall_all(l);
+        return fd < 0;
+    }
+    if (m->kind == LENDING_GIVE && fd >= 0 && bytes.len <= LENDING_HEAD_MAX &&
+        m->length_at < bytes.len) {
+        take(l, m, bytes, fd);
+        return true;
+    }
+    if (fd >= 0)
+        close(fd);
+    return false;
+}
+
+/* More that waits is told again: the interest is level-triggered. */
+static void on_channel(struct loop_io *io, unsigned events)
+{
+    struct lender *l = CONTAINER_OF(io, struct lender, io);
+
+    if (events & LOOP_OUT) {
+        loop_mod(l->server->loop, io, LOOP_IN | LOOP_RDHUP | LOOP_LEVEL);
+        send_unsent(l);
+    }
+    for (int i = 0; i < GIVE_BATCH && !l->ended; i++) {
+        struct lending_message m;
+        struct str bytes;
+        int fd, r = lending_receive(l->fd, l->room, &m, &bytes, &fd);
+
+        if (r < 0)
+            break;
+        if (r == 0 || !handle(l, &m, bytes, fd))
+            end_lender(l);
+    }
+    free_lender(l);
+}
+
+static void open_lender(struct server *s, int fd, struct lending_page *page)
+{
+    struct lender *l = mem_zalloc(sizeof(*l));
+    struct err e;
+
+    l->server = s;
+    l->fd = fd;
+    l->page = page;
+    l->room = mem_alloc(LENDING_MESSAGE_MAX);
+    list_append(&s->lenders, &l->item);
+    if (loop_add(s->loop, &l->io, fd, LOOP_IN | LOOP_RDHUP | LOOP_LEVEL, on_channel, &e) == 0)
+        return;
+    log_warn(NULL, "a router's lent connections are not taken", LOG_T("error", e.text));
+    l->ended = true;
+    close(fd);
+    free_lender(l);
+}
+
+bool lent_introduced(struct server *s, struct str first, const int fds[2])
+{
+    bool opens = str_eq(first, STR(LENDING_OPENS)) && fds[0] >= 0 && fds[1] >= 0 && !s->draining;
+    struct lending_page *page = NULL;
+    struct err e = {0};
+
+    if (opens)
+        page = lending_map(fds[1], &e);
+    if (opens && !page)
+        log_warn(NULL, "a router's lent connections are not taken", LOG_T("error", e.text));
+    if (page)
+        open_lender(s, fds[0], page);
+    else if (fds[0] >= 0)
+        close(fds[0]);
+    if (fds[1] >= 0)
+        close(fds[1]);
+    return page != NULL;
+}
+
+void lent_end_all(struct server *s)
+{
+    struct lender *l, *next;
+
+    LIST_EACH_SAFE(&s->lenders, l, next, struct lender, item) {
+        end_lender(l);
+        free_lender(l);
+    }
+}
