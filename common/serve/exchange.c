@@ -55,24 +55,6 @@ struct str exchange_query(const struct exchange *x)
     return str_sub(path, x->req->input.query_at + 1, SIZE_MAX);
 }
 
-struct str exchange_closed_body(const struct exchange *x)
-{
-    return x->req->entity.base ? str_of_iovec(x->req->entity) : STR("");
-}
-
-void exchange_open_body(const struct exchange *x, struct str part)
-{
-    packed_input_open(&x->conn->packed, part);
-}
-
-struct str exchange_body(const struct exchange *x)
-{
-    struct str body = exchange_closed_body(x);
-
-    exchange_open_body(x, body);
-    return body;
-}
-
 struct str exchange_authority(const struct exchange *x)
 {
     return str_of_iovec(x->req->input.authority);
@@ -264,6 +246,7 @@ static void exchange_dispose(void *p)
     bool delivered = sent && peer_stays(x->conn);
 
     list_remove(&x->late);
+    loop_task_cancel(x->conn->server->loop, &x->fade);
     CHECK(!x->held); /* libh2o reads nothing while a handler waits, so it does not close either */
     x->conn->server->busy--;
     if (x->conn->lent && sent && x->req->http1_is_persistent)
@@ -317,7 +300,7 @@ static void pump(struct exchange *x)
 {
     h2o_iovec_t v;
 
-    if (x->sending || x->final)
+    if (x->sending || x->final || ((x->ending || x->failing) && exchange_body_fades(x, pump)))
         return;
     if (x->failing) {
         x->final = true;
@@ -663,12 +646,4 @@ void exchange_strand(struct exchange *x)
     if (x->conn->lent)
         lent_strand(x->conn);
     x->conn->server->busy--;
-}
-
-/* Whole pages of it: the input is libh2o's, and is freed as one piece. */
-void exchange_drop_body(const struct exchange *x, struct str part)
-{
-    CHECK(part.p >= x->req->entity.base &&
-          part.p + part.len <= x->req->entity.base + x->req->entity.len);
-    mem_drop_pages(part.p, part.len);
 }

@@ -130,7 +130,10 @@ struct exchange {
     struct list_item late;     /* of server->late */
     struct exchange_wait wait; /* of those in server->awaiting */
     bool settled;              /* what it waits for */
-    uint64_t wait_until_ms;    /* 0: it has not waited yet */
+    size_t faded;              /* bytes of the body whose memory went back (exchange_body_fades) */
+    void (*faded_then)(struct exchange *x);
+    struct loop_task fade;
+    uint64_t wait_until_ms; /* 0: it has not waited yet */
     struct loop_timer wait_end;
     struct exchange *next_awaiting;
 };
@@ -220,6 +223,10 @@ void lent_closed(struct server_conn *c);
 void lent_end_all(struct server *s);
 
 struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req);
+
+/* exchange_body.c: gives memory of a long body back, a piece in a turn: nobody reads it any more.
+ * True: `then` is called in a later turn, to ask again. */
+bool exchange_body_fades(struct exchange *x, void (*then)(struct exchange *x));
 
 /* What waits to be handed to libh2o. */
 static inline size_t exchange_unsent(const struct exchange *x)
