@@ -64,6 +64,8 @@ class Client(threading.Thread):
         self.gateway, self.number, self.stop, self.turns = gateway, number, stop, turns
         self.sessions, self.retries, self.fault = [], 0, None
         self.came = None        # of the last request
+        # Half of them keep their connection, which its router lends to a worker.
+        self.connection, self.keeps = None, number % 2 == 0
 
     @property
     def answered(self):
@@ -72,16 +74,16 @@ class Client(threading.Thread):
     def post(self, path, body, stream=False):
         """The answer's JSON, or None: to be tried again."""
         try:
-            c = self.gateway.connect(20)
-            try:
-                c.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-                r = c.getresponse()
-                text = r.read()
-            finally:
-                c.close()
+            c = self.connection = self.connection or self.gateway.connect(20)
+            c.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+            r = c.getresponse()
+            text = r.read()
         except (OSError, http.client.HTTPException) as e:
             self.came = repr(e)
+            self.leave()
             return None
+        if not self.keeps:
+            self.leave()
         self.came = str(r.status)
         if r.status == 200:
             assert "Rollgate-Reseeded" not in r.headers, "the session was lost"
@@ -91,6 +93,11 @@ class Client(threading.Thread):
         if r.headers.get("x-should-retry") == "true":
             return None
         raise AssertionError(f"{r.status} {text[:500]!r}")
+
+    def leave(self):
+        if self.connection:
+            self.connection.close()
+        self.connection = None
 
     @staticmethod
     def assemble(text):
@@ -132,6 +139,8 @@ class Client(threading.Thread):
                     pause(0.01, "an agent's own pace")
         except Exception as e:  # told by the test
             self.fault = f"client {self.number}: {type(e).__name__}: {e}"
+        finally:
+            self.leave()
 
 
 def kill_supervisor(gateway):
