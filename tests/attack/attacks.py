@@ -461,8 +461,8 @@ ATTACKS = {
             {"role": "user", "content": [{"type": "tool_reference", "tool_name": "f"}] * 10_000}]}),
     "histories that nobody knows": new_histories(100, 600),
     "arguments of a call, 8 MB": behind_a_turn(lambda: calls_with("[" + "1," * (4 * MIB) + "1]")),
-    "100,000 parts": repeat(CHAT, lambda: {"model": "m", "max_tokens": 8, "messages": [
-        {"role": "user", "content": [{"type": "text", "text": "x"}] * 100_000}]}),
+    "50,000 parts": repeat(CHAT, lambda: {"model": "m", "max_tokens": 8, "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "x"}] * 50_000}]}),
     "tools that change": changing_tools(),
     "a member that nobody knows, 16 MB": repeat(CHAT, lambda: (
         b'{"messages":[{"role":"user","content":"x"}],"max_tokens":8,"x":[' + b"1," * (8 * MIB) + b"1]}")),

@@ -77,14 +77,14 @@ def test_calls_and_parts_of_messages_are_counted(start):
     for where, body, told in (
             ("/chat/completions", {"messages": [{**called(""), "tool_calls": calls * 16_385}, user("x")]},
              many("tool_calls", 16_385, "a message", 16_384)),
-            ("/chat/completions", {"messages": [user([part] * 60_000), user([part] * 60_000)]},
-             many("content", 120_000, "the messages of a request", 100_000)),
+            ("/chat/completions", {"messages": [user([part] * 30_000), user([part] * 30_000)]},
+             many("content", 60_000, "the messages of a request", 50_000)),
             ("/messages", {"messages": [user("x"), {"role": "assistant", "content": [use] * 20_000}, user("x")]},
              many("tool_calls", 20_000, "a message", 16_384)),
-            ("/messages", {"messages": [user("x")], "system": [{**part, "text": "x"}] * 100_001},
-             many("content", 100_001, "the messages of a request", 100_000))):
+            ("/messages", {"messages": [user("x")], "system": [{**part, "text": "x"}] * 50_001},
+             many("content", 50_001, "the messages of a request", 50_000))):
         a = gateway.post(path + where, {"model": "m", "max_tokens": 8, **body})
         assert a.status == 400 and told in a.text, (where, a.text[:300])
     a = gateway.post(path + "/chat/completions", {"model": "m", "max_tokens": 8, "messages": [
-        {**called(""), "tool_calls": calls * 16_384}, user([part] * 100_000)]})
+        {**called(""), "tool_calls": calls * 16_384}, user([part] * 50_000)]})
     assert a.status in (200, 400) and "too many" not in a.text, a.text[:300]

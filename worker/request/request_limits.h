@@ -52,7 +52,7 @@ int request_limits_lists(const struct request_limits *l, const struct json *body
 
 /* Calls of one message, and parts of all messages' contents, that a request may have: the loop
  * looks at each. */
-enum { REQUEST_CALLS_MAX = 16384, REQUEST_PARTS_MAX = 100000 };
+enum { REQUEST_CALLS_MAX = 16384, REQUEST_PARTS_MAX = 50000 };
 
 /* Bytes of all stop strings of a request: finding them takes some 65 bytes of memory for each. */
 enum { REQUEST_STOP_BYTES_MAX = 256 << 10 };
