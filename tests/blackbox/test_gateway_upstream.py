@@ -185,6 +185,32 @@ def test_other_dialects_are_sent_as_chat(pair):
     assert gateway.post(f"/sessions/{sid}/v1/completions", {"model": "m", "prompt": "hi"}).status == 400
 
 
+@pytest.mark.parametrize("size", [10, 20_000, 3_000_000])
+@pytest.mark.parametrize("dialect", ["chat/completions", "messages"])
+def test_long_messages_and_tools_go_out_whole(pair, size, dialect):
+    """Each attempt sends them from where they lie: also the second, and each of n answers."""
+    engine, gateway = pair(engine_retries=2)
+    text = ("words \u00e9\"\n\t\u0001 and \U0001f600 " * (size // 20 + 1))[:size].strip()
+    messages = [{"role": "user", "content": "first"}, {"role": "assistant", "content": text}, {"role": "user", "content": text}]
+    tools = [{"type": "function", "function": {"name": f"f{i}", "description": text[:200], "parameters": {"type": "object"}}}
+             for i in range(size // 1000 + 1)]
+    engine.plan.append({"status": 503, "body": b"{}"})
+    body = {"model": "m", "max_tokens": 8, "messages": messages}
+    if dialect == "chat/completions":
+        body.update(tools=tools, n=2)
+    else:
+        body["tools"] = [{"name": t["function"]["name"], "description": t["function"]["description"],
+                          "input_schema": t["function"]["parameters"]} for t in tools]
+    a = gateway.post(f"/sessions/{session(gateway)}/v1/{dialect}", body, timeout=60)
+    assert a.status == 200, a.text[:300]
+    asked = [r["body"] for r in engine.requests if r["body"] and "messages" in r["body"]]
+    assert len(asked) == (3 if dialect == "chat/completions" else 2)
+    for one in asked:
+        assert [m["content"] for m in one["messages"]] == [m["content"] for m in messages]
+        assert [t["function"]["name"] for t in one["tools"]] == [t["function"]["name"] for t in tools]
+        assert all(t["function"]["description"] == text[:200] for t in one["tools"])
+
+
 def test_the_sessions_sampling_holds(pair):
     engine, gateway = pair()
     sid = session(gateway, sampling_params={"temperature": 0.25, "max_tokens": 9}, lock_sampling=["temperature"])

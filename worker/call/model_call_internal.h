@@ -60,7 +60,10 @@ struct model_call {
     struct session *pinned;       /* of a text completion, which has no plan until it is encoded */
     struct answer_formats *kinds; /* as they were when the call came; the thought is the prompt's.
                                      In the arena */
-    struct engine_image *images;  /* of the prompt, n_images of them, from RENDER on */
+    bool asks_text;               /* an engine may be asked with messages: */
+    struct str upstream_messages, upstream_tools; /* their JSON, and that of the tools, from RENDER
+                                                     on, in the arena; absent: there are none */
+    struct engine_image *images; /* of the prompt, n_images of them, from RENDER on */
     size_t n_images;
     bool constrains; /* RENDER makes a grammar, where one is needed */
     struct sample *samples;

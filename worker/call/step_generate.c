@@ -54,7 +54,7 @@ enum step_result step_generate(struct model_call *t)
             t->samples[i].finish = ENGINE_LENGTH;
         return STEP_NEXT;
     }
-    if (engine_pool_some_text(t->engines))
+    if (t->asks_text)
         body = upstream_body(t, t->asked_tokens, &t->arena);
     call_trace_mark(t, CALL_ASKED);
     for (uint32_t i = 0; i < t->n_samples; i++) {
@@ -76,6 +76,8 @@ enum step_result step_generate(struct model_call *t)
                         0, 0},
             .reused = (uint32_t)t->plan->reused,
             .chat_body = body,
+            .chat_messages = t->upstream_messages,
+            .chat_tools = t->upstream_tools,
             .text = t->call_input->text,
             .trace = call_trace_headers(t, i),
         };

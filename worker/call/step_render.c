@@ -10,12 +10,18 @@
 #include "worker/call/prepare_input.h"
 #include "worker/call/prompt_look.h"
 #include "worker/call/stop_text.h"
+#include "worker/call/upstream_body.h"
 #include "worker/call/work.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/parsers/kinds.h"
 #include "worker/request/chat_request.h"
 #include "worker/session/session_call.h"
 
-enum { GRAMMAR_COST = 4, STOP_COST = 8 };
+enum {
+    GRAMMAR_COST = 4,
+    STOP_COST = 8,
+    JSON_COST = 8 /* bytes that are written as one's render */
+};
 
 struct call_work {
     struct long_work work;
@@ -54,6 +60,8 @@ static int render(struct long_work *w, struct work_tools *tools, struct err *e)
     if (work_note(tools, w->body_hash, e))
         return -1;
     t->stops = stop_tree_new(&t->arena, t->sampling->stop);
+    if (t->asks_text)
+        upstream_texts(t);
     if (prepare_is_text(t->in.req) && prompt_may_fit(t, e) != 0)
         return -1;
     if (prepare_is_text(t->in.req))
@@ -116,7 +124,9 @@ enum step_result step_render(struct model_call *t)
     w->run = render;
     w->done = on_rendered;
     w->body_hash = t->in.work_hash;
+    t->asks_text = engine_pool_some_text(t->engines);
     bytes += constraint_bytes(t) + stop_bytes(t);
+    bytes += t->asks_text ? t->in.body_bytes / JSON_COST : 0;
     w->is_long = bytes > WORK_TEXT_LONG || (has_images(t) && t->in.body_bytes > WORK_JSON_LONG);
     switch (work_begin(t->env, w, t->in.session_id, !has_images(t) && bytes <= WORK_TEXT_MAX,
                        &t->err)) {

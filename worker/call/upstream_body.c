@@ -50,6 +50,41 @@ static void write_numbers(struct json_out *o, const struct sampling *s)
     }
 }
 
+/* Of the client's own request where that is handed on, else of the chat that it means. */
+static const struct json *messages_of(const struct model_call *t)
+{
+    bool own = str_eq_c(str_cstr(t->in.dialect), "chat");
+
+    return own ? json_get(t->in.body, "messages") : t->in.req->chat->messages;
+}
+
+static const struct json *tools_of(const struct model_call *t)
+{
+    bool own = str_eq_c(str_cstr(t->in.dialect), "chat");
+
+    return own ? json_get(t->in.body, "tools") : t->in.req->chat->tools;
+}
+
+static struct str text_of(struct arena *a, const struct json *v)
+{
+    struct buf text = {0};
+    struct json_out o = json_out_to(&text);
+    struct str kept = {0};
+
+    if (v) {
+        json_out_value(&o, v);
+        kept = arena_str(a, buf_str(&text));
+    }
+    buf_done(&text);
+    return kept;
+}
+
+void upstream_texts(struct model_call *t)
+{
+    t->upstream_messages = text_of(&t->arena, messages_of(t));
+    t->upstream_tools = text_of(&t->arena, tools_of(t));
+}
+
 static void write_value(struct json_out *o, const char *key, const struct json *v)
 {
     if (!v)
@@ -182,7 +217,9 @@ static size_t write_passed(struct json_out *o, const struct model_call *t)
             continue;
         }
         json_out_key_str(o, name);
-        if (str_eq_c(name, "chat_template_kwargs"))
+        if (str_eq_c(name, "messages") || str_eq_c(name, "tools"))
+            json_out_null(o); /* upstream_texts */
+        else if (str_eq_c(name, "chat_template_kwargs"))
             write_kwargs(o, &m->value);
         else if (names_model(m))
             json_out_str(o, upstream_model(t));
@@ -247,9 +284,13 @@ static void write_as_chat(struct json_out *o, const struct model_call *t)
 
     json_out_key(o, "model");
     json_out_str(o, upstream_model(t));
-    write_value(o, "messages", req->chat->messages);
+    if (req->chat->messages) {
+        json_out_key(o, "messages");
+        json_out_null(o); /* upstream_texts */
+    }
     if (req->chat->tools && req->chat->tools->n > 0) {
-        write_value(o, "tools", req->chat->tools);
+        json_out_key(o, "tools");
+        json_out_null(o); /* the same */
         write_choice(o, req);
         if (!req->parallel_tool_calls) {
             json_out_key(o, "parallel_tool_calls");

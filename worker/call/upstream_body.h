@@ -15,8 +15,12 @@ struct engine_pool;
 struct json;
 struct model_call;
 
-/* The request's body in the call's arena. `asked` is the client's and session's max_tokens, 0:
- * none. */
+/* Writes what is long of the body, maybe in a helper, into the call: t->upstream_messages and
+ * upstream_tools. Before upstream_body. */
+void upstream_texts(struct model_call *t);
+
+/* The request's body in the call's arena, with nulls for what upstream_texts has written. `asked`
+ * is the client's and session's max_tokens, 0: none. */
 const struct json *upstream_body(const struct model_call *t, int64_t asked, struct arena *a);
 
 /* Which members of a dialect's requests these engines obey, because they get them as they are.

@@ -60,8 +60,10 @@ struct engine_request {
     bool media_drift;             /* the answer may be to other tokens of the images */
     struct token_span banned;     /* must not be sampled */
     const struct json *chat_body; /* what kind `openai` sends, but for `stream`; else unused */
-    struct str trace;             /* header lines for it, each with CRLF; absent: none */
-    bool text;                    /* the prompt was not made: only kind `openai` can be asked */
+    struct str chat_messages; /* the JSON of its member `messages`, which is null there; absent: */
+    struct str chat_tools;    /* it stands there. The same of `tools` */
+    struct str trace;         /* header lines for it, each with CRLF; absent: none */
+    bool text;                /* the prompt was not made: only kind `openai` can be asked */
 };
 
 #endif

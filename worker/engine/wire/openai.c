@@ -8,6 +8,7 @@
 #include "worker/engine/wire/upstream_ids.h"
 #include "worker/engine/wire/upstream_text.h"
 #include "worker/engine/wire/wire_reply.h"
+#include "worker/engine/wire/wire_write.h"
 
 /* What asks for ids, and the logprobs that belong to them. SGLang's meta_info does not stream, its
  * sglext does. */
@@ -38,6 +39,14 @@ static bool is_among(struct str key, const char *const *names)
     return false;
 }
 
+/* What was written before (engine_request.h), absent if this member was not. */
+static struct str text_of(const struct engine_request *q, struct str key)
+{
+    if (str_eq_c(key, "messages"))
+        return q->chat_messages;
+    return str_eq_c(key, "tools") ? q->chat_tools : (struct str){0};
+}
+
 /* The request's fields in their order; ours replace theirs. The model is the upstream's own name
  * for it: a pool's name means nothing there. */
 static void write_request(const struct remote *r, const struct engine_request *q,
@@ -64,7 +73,10 @@ static void write_request(const struct remote *r, const struct engine_request *q
         if (is_among(key, ours) || is_among(key, asks) || (model && str_eq_c(key, "model")))
             continue;
         json_out_key_str(&o, key);
-        json_out_value(&o, &m->value);
+        if (text_of(q, key).p)
+            wire_json(send, &o, text_of(q, key));
+        else
+            json_out_value(&o, &m->value);
     }
     for (size_t i = 0; asks[i]; i++) {
         json_out_key(&o, asks[i]);

@@ -30,7 +30,10 @@ struct id_word {
 };
 
 /* Ids above are written digit by digit; no vocabulary known has them. */
-enum { ID_WORDS = 1 << 18 };
+enum {
+    ID_WORDS = 1 << 18,
+    JSON_COPIED = 16 << 10 /* bytes of text that are written with the rest */
+};
 
 static struct id_word id_words[ID_WORDS]; /* filled as ids are met */
 
@@ -143,6 +146,15 @@ static struct str lengthen(struct str base64, char more[8])
     last[n] = 0;
     base64_encode(last, n + 1, more);
     return str_of(more, base64_encoded_len(n + 1));
+}
+
+void wire_json(struct wire_send *s, struct json_out *o, struct str text)
+{
+    bool copied = text.len <= JSON_COPIED;
+
+    json_out_raw(o, copied ? text : STR(""));
+    if (!copied)
+        *vec_push(&s->inserts) = (struct http_insert){.bytes = text, .at = s->body.len};
 }
 
 /* One that lies in memory. */

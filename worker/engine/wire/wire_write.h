@@ -28,6 +28,10 @@ void wire_stop_ids(struct json_out *o, const char *key, const struct engine_requ
 /* logit_bias: what was asked for, and -100 for what is banned; nothing where there is neither. */
 void wire_bias(struct json_out *o, const struct engine_request *q);
 
+/* Writes JSON as it is. Of long text only the place is kept, where it stays until the request has
+ * ended. */
+void wire_json(struct wire_send *s, struct json_out *o, struct str text);
+
 /* "data:image/png;base64,...", as a JSON string that o writes to s->body; the picture itself is not
  * copied, but read as it is sent. `zero`: with one byte of zero behind its end. */
 void wire_data_url(struct wire_send *s, struct json_out *o, const struct engine_image *image,
