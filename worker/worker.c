@@ -207,6 +207,7 @@ static int open_server(struct worker *w, struct err *e)
                                .max_connections = connection_limit(),
                                .max_unfinished_bytes = (size_t)w->h->config->max_worker_body_bytes,
                                .packs = dispatch_packs,
+                               .owner = dispatch_owner,
                                .on_lent = on_lent,
                                .on_unfinished = on_unfinished};
 

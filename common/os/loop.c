@@ -1,8 +1,8 @@
 /* The event loop (loop.h): one epoll descriptor, a heap of timers, a list of tasks. A turn is:
  * wait, deliver the events of ready descriptors, fire timers that are due, run the tasks posted
- * so far. When its time is over in the middle of this, the next turn begins with the kind that had
- * none. What a callback removes is not delivered any more in the same turn (loop_forget goes
- * through the events that are left).
+ * so far, then those that were posted behind all others. When its time is over in the middle of
+ * this, the next turn begins with the kind that had none. What a callback removes is not delivered
+ * any more in the same turn (loop_forget goes through the events that are left).
  *
  * A timer that is put off stays where it is in the heap (heap_ms); only when its old time comes
  * is it moved to the new one (due_ms). Timeouts that are pushed back on every byte therefore
@@ -27,7 +27,7 @@ enum { EVENTS_PER_TURN = 256, HEAP_WAYS = 4 };
 enum { SLICE_US = 1000 };
 
 /* The kinds of callbacks, in the order of a turn. */
-enum { EVENTS, TIMERS, TASKS, KINDS };
+enum { EVENTS, TIMERS, TASKS, BEHIND, KINDS };
 
 struct loop {
     int epoll_fd;
@@ -48,7 +48,8 @@ struct loop {
     struct loop_timer **heap; /* 4-ary, ordered by heap_ms */
     size_t heap_n, heap_cap;
 
-    struct list_head tasks; /* posted */
+    struct list_head tasks;  /* posted */
+    struct list_head behind; /* posted behind all others */
 };
 
 /* ------------------------------------------------------------------ life */
@@ -273,13 +274,28 @@ static void tell_wanted(struct loop *l)
 }
 
 /* A task that is posted already keeps its place. */
-void loop_task_post(struct loop *l, struct loop_task *t, loop_task_fn fn)
+static void post(struct loop *l, struct list_head *queue, struct loop_task *t, loop_task_fn fn)
 {
     t->fn = fn;
     if (list_holds(&t->item))
         return;
-    list_append(&l->tasks, &t->item);
+    list_append(queue, &t->item);
     tell_wanted(l);
+}
+
+void loop_task_post(struct loop *l, struct loop_task *t, loop_task_fn fn)
+{
+    post(l, &l->tasks, t, fn);
+}
+
+void loop_task_post_behind(struct loop *l, struct loop_task *t, loop_task_fn fn)
+{
+    post(l, &l->behind, t, fn);
+}
+
+static bool has_tasks(const struct loop *l)
+{
+    return !list_is_empty(&l->tasks) || !list_is_empty(&l->behind);
 }
 
 void loop_task_cancel(struct loop *l, struct loop_task *t)
@@ -290,16 +306,16 @@ void loop_task_cancel(struct loop *l, struct loop_task *t)
 
 /* Runs the tasks posted so far, or some: a marker bounds the batch, since any of them may be
  * cancelled. */
-static int run_tasks(struct loop *l, uint64_t until_us)
+static int run_tasks(struct loop *l, struct list_head *queue, uint64_t until_us)
 {
     struct loop_task marker = {0}, *t;
     int calls = 0;
 
-    if (list_is_empty(&l->tasks))
+    if (list_is_empty(queue))
         return 0;
-    loop_task_post(l, &marker, NULL);
+    post(l, queue, &marker, NULL);
     for (;;) {
-        t = LIST_FIRST_OF(&l->tasks, struct loop_task, item);
+        t = LIST_FIRST_OF(queue, struct loop_task, item);
         if (!t || t == &marker)
             break;
         loop_task_cancel(l, t);
@@ -319,7 +335,7 @@ int64_t loop_next_timeout_ms(const struct loop *l)
 {
     uint64_t now_ms;
 
-    if (!list_is_empty(&l->tasks) || l->event_at < l->event_n)
+    if (has_tasks(l) || l->event_at < l->event_n)
         return 0;
     if (l->heap_n == 0)
         return -1;
@@ -366,6 +382,11 @@ static void fetch_events(struct loop *l, int timeout_ms)
     l->event_n = n > 0 ? n : 0;
 }
 
+bool loop_has_events(const struct loop *l)
+{
+    return l->event_at < l->event_n;
+}
+
 void loop_serve_all(struct loop *l)
 {
     l->whole = true;
@@ -378,8 +399,10 @@ static int run_kind(struct loop *l, int kind, uint64_t until_us)
         return run_events(l, until_us);
     case TIMERS:
         return run_timers(l, until_us);
+    case TASKS:
+        return run_tasks(l, &l->tasks, until_us);
     default:
-        return run_tasks(l, until_us);
+        return run_tasks(l, &l->behind, until_us);
     }
 }
 
@@ -416,7 +439,7 @@ static int run_turn(struct loop *l)
         l->lag_us = took_us;
     if (!l->wanted && calls > 0)
         loop_held(l, took_us);
-    if (!list_is_empty(&l->tasks) || l->event_at < l->event_n)
+    if (has_tasks(l) || l->event_at < l->event_n)
         tell_wanted(l);
     return calls;
 }

@@ -8,11 +8,11 @@
  * made, also not for events already fetched, so the owner may be freed at once, even from its own
  * callback.
  *
- * A turn: wait -> descriptor callbacks -> due timers -> tasks posted before this point. Tasks
- * posted by tasks run in the next turn, which then does not wait. Callbacks that have taken a
- * millisecond end the turn: the next begins with the kind that had no time, and others come between
- * (an outer loop's connections). Those of one kind keep their order. So no turn takes longer than a
- * millisecond and the longest callback (but see loop_serve_all).
+ * A turn: wait -> descriptor callbacks -> due timers -> tasks posted before this point -> those
+ * posted behind them. Tasks posted by tasks run in the next turn, which then does not wait.
+ * Callbacks that have taken a millisecond end the turn: the next begins with the kind that had no
+ * time, and others come between (an outer loop's connections). Those of one kind keep their order.
+ * So no turn takes longer than a millisecond and the longest callback (but see loop_serve_all).
  *
  * Alone: loop_run. Inside another loop: loop_embed, then watch loop_fd for readability and call
  * loop_poll(l, 0) each time; timers and tasks do not make it readable (loop_embed).
@@ -118,11 +118,18 @@ static inline uint64_t loop_timer_due_ms(const struct loop_timer *t)
 /* Runs fn once at the end of this turn (or of a later one, when posted from a task, or when others
  * take long). Posting a posted task changes nothing. */
 void loop_task_post(struct loop *l, struct loop_task *t, loop_task_fn fn);
+
+/* The same, behind all tasks that were posted otherwise: for work of many parts, each of which
+ * posts the next, so that what is short does not wait for the parts of all others. */
+void loop_task_post_behind(struct loop *l, struct loop_task *t, loop_task_fn fn);
 void loop_task_cancel(struct loop *l, struct loop_task *t);
 
 /* One turn, waiting at most timeout_ms (-1: until something happens; earlier when a timer is due or
  * a task is posted). Returns the number of callbacks made, 0 on EINTR or timeout. */
 int loop_poll(struct loop *l, int timeout_ms);
+
+/* Whether descriptors are ready whose callbacks have not been called yet. */
+bool loop_has_events(const struct loop *l);
 
 /* From now on a turn serves all descriptors that are ready, however long their callbacks take: for
  * who must see an event before an outer loop does. Timers and tasks have one call at least. */

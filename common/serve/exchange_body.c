@@ -52,6 +52,6 @@ bool exchange_body_fades(struct exchange *x, void (*then)(struct exchange *x))
     mem_drop_pages(piece.p, piece.len);
     x->faded += piece.len;
     x->faded_then = then;
-    loop_task_post(x->conn->server->loop, &x->fade, on_fade);
+    loop_task_post_behind(x->conn->server->loop, &x->fade, on_fade);
     return true;
 }

@@ -45,7 +45,7 @@ static void on_turn(struct loop_task *t)
             break;
     }
     if (f->bytes > 0)
-        loop_task_post(f->loop, t, on_turn);
+        loop_task_post_behind(f->loop, t, on_turn);
 }
 
 void fading_init(struct fading *f, struct loop *l)
@@ -67,7 +67,7 @@ void fading_take(struct fading *f, struct buf *b)
     *b = (struct buf){0};
     f->bytes += d->left_bytes;
     list_append(&f->bufs, &d->item);
-    loop_task_post(f->loop, &f->task, on_turn);
+    loop_task_post_behind(f->loop, &f->task, on_turn);
 }
 
 void fading_done(struct fading *f)

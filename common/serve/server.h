@@ -28,6 +28,9 @@ struct server_options {
                                     largest is answered 429 and its connection closed */
     bool (*packs)(struct str request_line); /* whether it is worth it (packed_input.h), because
                                                helpers read the body; NULL: never */
+    struct str (*owner)(
+        const struct exchange *x); /* whom a request counts for when many wait to be
+                                      begun; borrowed from it. NULL: all are one's */
     void (*on_lent)(
         void *ctx); /* a request has come on a client's connection that a router has lent */
     void (*on_unfinished)(void *ctx, size_t bytes, bool refused); /* their sum has changed */

@@ -96,7 +96,8 @@ struct server {
     uint64_t patience_until_ms; /* draining: until then peers are waited for */
     struct exchange *awaiting;  /* those that wait for answers under way */
     struct loop_task settled;
-    struct list_head late; /* exchanges whose handler is called in a later turn */
+    struct list_head late;  /* owners of exchanges whose handler is called in a later turn */
+    struct map late_owners; /* by name */
     struct loop_task begin_late;
 };
 
@@ -127,7 +128,7 @@ struct exchange {
     bool pulling;          /* inside `more` */
     exchange_more_fn room; /* once */
     void *room_ctx;
-    struct list_item late;     /* of server->late */
+    struct list_item late;     /* of its owner in server->late */
     struct exchange_wait wait; /* of those in server->awaiting */
     bool settled;              /* what it waits for */
     size_t faded;              /* bytes of the body whose memory went back (exchange_body_fades) */
@@ -221,6 +222,15 @@ void lent_closed(struct server_conn *c);
 
 /* Nothing more is lent, what rests is closed. Behind the last connection nothing is left. */
 void lent_end_all(struct server *s);
+
+/* late.c: x is to be begun in a later turn. */
+void late_add(struct server *s, struct exchange *x);
+
+/* The next one to be begun, which waits no longer; NULL: there is none. */
+struct exchange *late_next(struct server *s);
+
+/* At the server's end. */
+void late_done(struct server *s);
 
 struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req);
 

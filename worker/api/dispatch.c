@@ -108,6 +108,22 @@ bool dispatch_packs(struct str request_line)
     return dialect_for_path(dialect_path(behind_session(path, &id))) != NULL;
 }
 
+struct str dispatch_owner(const struct exchange *x)
+{
+    struct presented shown = {0};
+    struct str id = {0};
+
+    (void)behind_session(exchange_path(x), &id);
+    if (id.len > 0)
+        return id;
+    exchange_keys(x, &shown);
+    for (size_t i = 0; i < shown.n; i++) {
+        if (keys_is_form(shown.at[i]))
+            return shown.at[i];
+    }
+    return STR("");
+}
+
 /* The key must be of a kind that the route admits, and for this session. SCOPE_P is public. */
 static int check_scope(const struct service_request *r, const struct shown_key *k, unsigned scopes,
                        struct err *e)

@@ -22,6 +22,10 @@ void dispatch_request(void *ctx, struct exchange *x);
  * so there may be pictures in it, and helpers read it. */
 bool dispatch_packs(struct str request_line);
 
+/* Whose request it is, so that each gets his turns when many wait: the session that its path names,
+ * or else the session key that it shows; borrowed from the request, empty for others. */
+struct str dispatch_owner(const struct exchange *x);
+
 /* api_call_entry.c: the data plane; r->rest is the path, with or without /v1. */
 void api_call_handle(struct service_request *r);
 

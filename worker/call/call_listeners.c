@@ -226,7 +226,7 @@ static void on_repeat(struct loop_task *task)
     if (l)
         repeat_some(t, l);
     if (call_listeners_behind(t))
-        loop_task_post(t->env->loop, task, on_repeat);
+        loop_task_post_behind(t->env->loop, task, on_repeat);
     else if (t->step == STEP_AT_FINISH)
         model_call_advance(t);
 }
@@ -239,7 +239,7 @@ void call_listeners_repeat(struct model_call *t, struct call_listener *l)
     l->unheaded = l->behind = true;
     repeat_some(t, l);
     if (l->behind)
-        loop_task_post(t->env->loop, &t->timers->repeat, on_repeat);
+        loop_task_post_behind(t->env->loop, &t->timers->repeat, on_repeat);
 }
 
 void call_listeners_let_late(struct model_call *t)
@@ -249,7 +249,7 @@ void call_listeners_let_late(struct model_call *t)
             continue;
         l->late = false;
         l->unheaded = l->behind = true;
-        loop_task_post(t->env->loop, &t->timers->repeat, on_repeat);
+        loop_task_post_behind(t->env->loop, &t->timers->repeat, on_repeat);
     }
 }
 

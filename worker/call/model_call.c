@@ -146,7 +146,7 @@ static void on_part_task(struct loop_task *task)
 /* Other sessions' turns come between. */
 enum step_result model_call_next_part(struct model_call *t)
 {
-    loop_task_post(t->env->loop, &t->timers->part, on_part_task);
+    loop_task_post_behind(t->env->loop, &t->timers->part, on_part_task);
     return STEP_WAIT;
 }
 

@@ -94,7 +94,7 @@ static void on_take(struct loop_task *task)
     else
         take_ids(t, r, TAKE_MAX / token_cost(r));
     t->n_done += r->taken;
-    loop_task_post(t->env->loop, task, on_take);
+    loop_task_post_behind(t->env->loop, task, on_take);
 }
 
 /* Ids that came as deltas are taken already; what is new of a long answer is taken in steps. */
@@ -119,7 +119,7 @@ void sample_take_end(struct sample *r, const struct engine_result *res)
     }
     if (t->in.req->logprobs && r->logprobs)
         sample_lp_reserve(t, r, new);
-    loop_task_post(t->env->loop, &t->timers->take, on_take);
+    loop_task_post_behind(t->env->loop, &t->timers->take, on_take);
 }
 
 void sample_taken(struct sample *r)
@@ -127,7 +127,7 @@ void sample_taken(struct sample *r)
     struct model_call *t = r->model_call;
 
     if (r->n_rows * token_cost(r) > TAKE_MAX) {
-        loop_task_post(t->env->loop, &t->timers->take, on_take);
+        loop_task_post_behind(t->env->loop, &t->timers->take, on_take);
         return;
     }
     take_rows(t, r, r->n_rows);

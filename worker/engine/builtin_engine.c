@@ -144,7 +144,7 @@ static void give(struct builtin_attempt *a)
     if (due == a->answer.ids.n)
         attempt_finish(a);
     else if (due < tokens_due(a))
-        loop_task_post(a->replica->loop, &a->task, on_task);
+        loop_task_post_behind(a->replica->loop, &a->task, on_task);
     else
         loop_timer_set(a->replica->loop, &a->timer,
                        MAX_OF((uint64_t)(1000.0 / a->replica->target->tokens_per_s), 1), on_timer);
@@ -166,6 +166,8 @@ static void begin_giving(struct builtin_attempt *a)
 
     if (r->target->delay_ms > 0)
         loop_timer_set(r->loop, &a->timer, r->target->delay_ms, on_timer);
+    else if (a->req->answer > 0)
+        loop_task_post_behind(r->loop, &a->task, on_task);
     else
         loop_task_post(r->loop, &a->task, on_task);
 }

@@ -411,3 +411,63 @@ TEST(loop, turn_for_what_is_due_leaves_descriptors)
     close(fd[0]);
     close(fd[1]);
 }
+
+/* --- tasks behind the others --- */
+
+enum { TURNS = 20 };
+
+static void on_behind(struct loop_task *t)
+{
+    struct probe *p = CONTAINER_OF(t, struct probe, task);
+
+    spin();
+    p->tasks++;
+    loop_task_post_behind(p->loop, t, on_behind);
+}
+
+/* However much long work was posted before, a short task has its call in the same turn, or the next
+ * one where that begins with long work. */
+TEST(loop, a_short_task_does_not_wait_for_all_long_work)
+{
+    struct loop *l = loop_new(NULL);
+    struct probe parts[MANY], quick = {.loop = l};
+    int done = 0;
+
+    for (int i = 0; i < MANY; i++) {
+        parts[i] = (struct probe){.loop = l};
+        loop_task_post_behind(l, &parts[i].task, on_behind);
+    }
+    for (int i = 0; i < TURNS; i++) {
+        loop_task_post(l, &quick.task, on_task);
+        (void)loop_poll(l, 0);
+        (void)loop_poll(l, 0);
+        cr_assert_eq(quick.tasks, i + 1);
+    }
+    for (int i = 0; i < MANY; i++)
+        done += parts[i].tasks;
+    cr_assert_geq(done, TURNS, "long work was done %d times in %d turns", done, 2 * TURNS);
+    for (int i = 0; i < MANY; i++)
+        loop_task_cancel(l, &parts[i].task);
+    cr_assert_eq(loop_next_timeout_ms(l), -1);
+    loop_free(l);
+}
+
+/* Nor is long work left behind for ever. */
+TEST(loop, long_work_has_its_turns_beside_tasks_that_never_end)
+{
+    struct loop *l = loop_new(NULL);
+    struct probe part = {.loop = l}, others[MANY];
+
+    for (int i = 0; i < MANY; i++) {
+        others[i] = (struct probe){.loop = l, .again_now = true};
+        loop_task_post(l, &others[i].task, on_long_task);
+    }
+    loop_task_post_behind(l, &part.task, on_behind);
+    for (int i = 0; i < 3 * TURNS; i++) {
+        for (int k = 0; k < MANY; k++)
+            loop_task_post(l, &others[k].task, on_long_task);
+        (void)loop_poll(l, 0);
+    }
+    cr_assert_geq(part.tasks, TURNS, "%d of %d turns", part.tasks, 3 * TURNS);
+    loop_free(l);
+}

@@ -1,0 +1,54 @@
+#include "common/serve/server_internal.h"
+#include "testing.h"
+
+enum { N = 6 };
+
+static struct exchange all[N];
+
+/* The first four are one's, the others each another one's. */
+static struct str owner(const struct exchange *x)
+{
+    static const char *const names[N] = {"a", "a", "a", "a", "b", "c"};
+
+    return str_cstr(names[x - all]);
+}
+
+/* In what order they come, by their numbers. */
+static void check(struct server *s, const char *expected)
+{
+    struct exchange *x;
+    char got[N + 1] = "";
+    size_t n = 0;
+
+    while ((x = late_next(s)))
+        got[n++] = (char)('0' + (x - all));
+    got[n] = 0;
+    cr_assert_str_eq(got, expected);
+}
+
+TEST(late, each_owner_has_one_begun_after_the_other)
+{
+    struct server s = {.opt = {.owner = owner}};
+
+    for (int i = 0; i < N; i++)
+        late_add(&s, &all[i]);
+    check(&s, "045123");
+    for (int i = 0; i < N; i++)
+        late_add(&s, &all[i]);
+    list_remove(&all[0].late); /* its client has left */
+    list_remove(&all[4].late);
+    check(&s, "1523");
+    late_done(&s);
+}
+
+TEST(late, without_owners_they_come_in_order)
+{
+    struct server s = {0};
+
+    for (int i = 0; i < N; i++)
+        late_add(&s, &all[i]);
+    check(&s, "012345");
+    late_add(&s, &all[1]);
+    late_done(&s);
+    cr_assert(!list_holds(&all[1].late));
+}
