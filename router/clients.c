@@ -93,8 +93,10 @@ static int start_exchange(struct conn *c, const struct route *route, struct str 
 {
     int upstream = -1;
 
-    if (route->kind == ROUTE_HEALTH || route->kind == ROUTE_READY || route->kind == ROUTE_METRICS)
+    if (route->kind == ROUTE_HEALTH || route->kind == ROUTE_READY || route->kind == ROUTE_METRICS) {
+        lendings_note(c, -1);
         return local_answer(c, c->hub->head, route->kind, e);
+    }
     if (route->kind == ROUTE_WORKER)
         upstream = upstreams_find(c->hub->upstreams, route->index);
     else if (route->kind == ROUTE_DISPATCHER)

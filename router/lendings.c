@@ -306,8 +306,8 @@ static bool let_kernel_time(struct conn *c)
 
 static bool may_lend(const struct conn *c)
 {
-    return c->lent.head.len > 0 && c->in.len == 0 && !c->hup && !c->hub->draining &&
-           c->status < 400;
+    return c->hub->config->lend_after > 0 && c->lent.head.len > 0 && c->in.len == 0 && !c->hup &&
+           !c->hub->draining && c->status < 400;
 }
 
 bool lendings_lend(struct conn *c)

@@ -11,6 +11,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "common/base/check.h"
 #include "common/net/http1.h"
 
 /* Room for the descriptors of one message, aligned as the kernel wants it. */
@@ -62,11 +63,13 @@ static struct lending_page *map_page(int fd)
 
 int lending_open(struct lending_channel *ret, struct err *e)
 {
-    int pair[2];
+    int pair[2], room = 2 * LENDING_MESSAGE_MAX;
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0)
         return err_sys(e, ERR_IO, "cannot make a channel to a worker");
     *ret = (struct lending_channel){.fd = pair[0], .fd_of_worker = pair[1]};
+    for (int i = 0; i < 2; i++) /* the system's default may be less than a message */
+        (void)setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
     ret->page_fd = memfd_create("rollgate-lent", MFD_CLOEXEC);
     if (ret->page_fd >= 0 && ftruncate(ret->page_fd, sizeof(struct lending_page)) == 0)
         ret->page = map_page(ret->page_fd);
@@ -117,6 +120,7 @@ int lending_send(int channel, const struct lending_message *m, struct str bytes,
     struct iovec iov[2] = {{.iov_base = (void *)(uintptr_t)m, .iov_len = sizeof(*m)},
                            {.iov_base = (char *)(uintptr_t)bytes.p, .iov_len = bytes.len}};
 
+    CHECK(bytes.len <= LENDING_MESSAGE_MAX);
     return send_all(channel, iov, bytes.len > 0 ? 2 : 1, &fd, fd >= 0);
 }
 
@@ -171,8 +175,7 @@ int lending_receive(int channel, char *room, struct lending_message *m, struct s
     } while (n < 0 && errno == ECONNRESET);
     if (n < 0)
         return errno == EAGAIN ? -1 : 0;
-    if (n < (ssize_t)sizeof(*m) || (flags & (MSG_TRUNC | MSG_CTRUNC)) || fds[1] >= 0 ||
-        m->slot >= LENDING_SLOTS) {
+    if (n < (ssize_t)sizeof(*m) || (flags & MSG_TRUNC) || fds[1] >= 0 || m->slot >= LENDING_SLOTS) {
         close_both(fds);
         return 0;
     }

@@ -78,8 +78,9 @@ void lending_unmap(struct lending_page *p);
 int lending_send(int channel, const struct lending_message *m, struct str bytes, int fd);
 
 /* Receives a message into `room` (LENDING_MESSAGE_MAX bytes and a message), and its bytes into
- * ret_bytes, which borrow it; ret_fd: the descriptor that came with it, the caller's, or -1. 1;
- * 0: the channel has ended, or its other side breaks the rules; -1: nothing now. */
+ * ret_bytes, which borrow it; ret_fd: the descriptor that came with it, the caller's, or -1, also
+ * when this process has no room for one. Returns 1; 0 if the channel has ended, or its other side
+ * breaks the rules; -1 if there is nothing now. */
 int lending_receive(int channel, char *room, struct lending_message *m, struct str *ret_bytes,
                     int *ret_fd);
 

@@ -231,11 +231,14 @@ static void land(struct exchange *x)
     x->shared = NULL;
 }
 
-/* Whether its peer is there. A client that leaves once it has read all of the answer had it: of a
- * lent connection only what was told before counts, as at a router. */
+/* Whether its peer is there. A client that leaves once it has read all of the answer had it, so
+ * that it sends no more says nothing of a lent connection, unless that was told before; that it is
+ * broken does. */
 static bool peer_stays(const struct server_conn *c)
 {
-    return c->lent ? !c->gone : !conn_closed(c);
+    struct pollfd p = {.fd = c->fd};
+
+    return c->lent ? !c->gone && poll(&p, 1, 0) == 0 : !conn_closed(c);
 }
 
 /* The request's pool is going: either all is sent or the connection has broken. */
@@ -604,6 +607,8 @@ static void end_lonely(struct exchange *x)
     x->req->http1_is_persistent = 0;
     if (x->final)
         return;
+    if (x->conn->lent) /* a client that half closed would read what says nothing to it */
+        (void)shutdown(x->conn->fd, SHUT_RDWR);
     if (!x->begun) {
         exchange_reply(x, 499, "text/plain", STR(""));
         return;

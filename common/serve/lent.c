@@ -83,10 +83,15 @@ static void want_room(struct lender *l)
     loop_mod(l->server->loop, &l->io, LOOP_IN | LOOP_RDHUP | LOOP_OUT | LOOP_LEVEL);
 }
 
-/* Bytes of `unsent` are messages in front of their bytes. False: the channel is full. */
+/* False: the channel is full. Bytes that it never takes are not sent, and the router is told that
+ * the connection is closed: its client hears that nobody answers. */
 static bool send_message(struct lender *l, const struct lending_message *m, struct str bytes)
 {
-    if (l->ended || lending_send(l->fd, m, bytes, -1) == 0)
+    struct lending_message closed = {.kind = LENDING_CLOSED, .slot = m->slot};
+
+    if (lending_send(l->fd, m, bytes, -1) == 0)
+        return true;
+    if (errno == EMSGSIZE && lending_send(l->fd, &closed, (struct str){0}, -1) == 0)
         return true;
     if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM)
         return false;
@@ -95,35 +100,44 @@ static bool send_message(struct lender *l, const struct lending_message *m, stru
 }
 
 /* In order; what the channel does not take waits for it. */
-static void tell_router(struct lent *t, enum lending_kind kind, struct str bytes)
+static void tell_router(struct lender *l, const struct lending_message *m, struct str bytes)
 {
-    struct lender *l = t->lender;
-    struct lending_message m = {.kind = kind, .slot = t->slot, .length_at = t->served};
     struct buf *waits;
 
-    t->let_go = true;
-    if (l->unsent.n == 0 && send_message(l, &m, bytes))
+    if (l->ended || (l->unsent.n == 0 && send_message(l, m, bytes)))
         return;
     waits = vec_push(&l->unsent);
     *waits = (struct buf){0};
-    buf_add(waits, (const char *)&m, sizeof(m));
+    buf_add(waits, (const char *)m, sizeof(*m));
     buf_add_str(waits, bytes);
     want_room(l);
+}
+
+/* What becomes of a connection. */
+static void let_go(struct lent *t, enum lending_kind kind, struct str bytes)
+{
+    struct lending_message m = {.kind = kind, .slot = t->slot, .length_at = t->served};
+
+    t->let_go = true;
+    tell_router(t->lender, &m, bytes);
 }
 
 static void send_unsent(struct lender *l)
 {
     size_t sent = 0;
 
-    for (; sent < l->unsent.n; sent++) {
+    for (; !l->ended && sent < l->unsent.n; sent++) {
         struct str all = buf_str(&l->unsent.at[sent]);
         struct lending_message m;
 
         memcpy(&m, all.p, sizeof(m));
         if (!send_message(l, &m, str_sub(all, sizeof(m), SIZE_MAX)))
             break;
-        buf_done(&l->unsent.at[sent]);
+        if (!l->ended)
+            buf_done(&l->unsent.at[sent]);
     }
+    if (l->ended)
+        return; /* nothing is left */
     memmove(l->unsent.at, l->unsent.at + sent, (l->unsent.n - sent) * sizeof(*l->unsent.at));
     l->unsent.n -= sent;
     if (l->unsent.n > 0)
@@ -141,7 +155,7 @@ static void give_back(struct server_conn *c)
 
     if (read.len == 0)
         tell_page(t, LENDING_IDLE); /* else the message tells more */
-    tell_router(t, LENDING_BACK, read);
+    let_go(t, LENDING_BACK, read);
     c->intake.had = NULL;
     had(c->sock, "given back");
 }
@@ -152,7 +166,7 @@ static void on_back(struct loop_task *task)
 
     if (!c->exchange)
         intake_take(c);
-    if (!c->exchange && c->intake.had)
+    if (!c->exchange && c->intake.had && !c->refused)
         give_back(c); /* else when its exchange has ended */
 }
 
@@ -164,7 +178,7 @@ void lent_recall(struct server_conn *c)
 
 bool lent_leaves(struct server_conn *c)
 {
-    if (!c->lent || !c->lent->recalled || c->exchange || !c->intake.had)
+    if (!c->lent || !c->lent->recalled || c->exchange || !c->intake.had || c->refused)
         return false;
     give_back(c);
     return true;
@@ -216,15 +230,12 @@ void lent_answered(struct server_conn *c)
 void lent_strand(struct server_conn *c)
 {
     tell_page(c->lent, LENDING_ANSWERED);
-    tell_router(c->lent, LENDING_CLOSED, (struct str){0});
+    let_go(c->lent, LENDING_CLOSED, (struct str){0});
 }
 
-/* Of all at once it does nothing: then its memory is not read again. */
 static void free_lent(struct lent *t)
 {
-    if (t->watch_fd >= 0)
-        close(t->watch_fd);
-    list_remove(&t->item);
+    close(t->watch_fd);
     free((char *)(uintptr_t)t->head.p);
     free(t);
 }
@@ -235,8 +246,6 @@ static void free_lender(struct lender *l)
     if (!l->ended || !list_is_empty(&l->lents))
         return;
     loop_timer_stop(l->server->loop, &l->sweep);
-    for (size_t i = 0; i < l->unsent.n; i++)
-        buf_done(&l->unsent.at[i]);
     vec_done(&l->unsent);
     lending_unmap(l->page);
     list_remove(&l->item);
@@ -250,9 +259,10 @@ void lent_closed(struct server_conn *c)
     struct lender *l = t->lender;
 
     loop_del(c->server->loop, &c->watch);
-    loop_task_cancel(c->server->loop, &t->back);
+    list_remove(&t->item); /* should the channel end now, it is none of those that go back */
     if (!t->let_go)
-        tell_router(t, LENDING_CLOSED, (struct str){0});
+        let_go(t, LENDING_CLOSED, (struct str){0});
+    loop_task_cancel(c->server->loop, &t->back);
     free_lent(t);
     free_lender(l);
 }
@@ -290,6 +300,9 @@ static void end_lender(struct lender *l)
     l->ended = true;
     loop_del(l->server->loop, &l->io);
     close(l->fd);
+    for (size_t i = 0; i < l->unsent.n; i++)
+        buf_done(&l->unsent.at[i]);
+    l->unsent.n = 0;
     LIST_EACH(&l->lents, t, struct lent, item)
         lent_recall(t->conn);
 }
@@ -302,14 +315,25 @@ static void recall_all(struct lender *l)
         lent_recall(t->conn);
 }
 
-/* Whether the server has room for one that could as well stay with its router. */
+/* Whether the server has room for one that could as well stay with its router, and has a descriptor
+ * more than others. */
 static bool has_room(const struct server *s)
 {
-    return !s->draining && s->n_conns < s->opt.max_connections / 4 * 3;
+    return !s->draining && s->n_conns < s->opt.max_connections / 2;
 }
 
-/* A connection is here; its descriptor becomes libh2o's. */
-static void take(struct lender *l, const struct lending_message *m, struct str head, int fd)
+/* That the server ends is no fault of the connection. */
+static void refuse(struct lender *l, uint32_t slot)
+{
+    struct lending_message m = {
+        .kind = LENDING_BACK, .slot = slot, .length_at = l->server->draining ? UINT32_MAX : 0};
+
+    tell_router(l, &m, (struct str){0});
+}
+
+/* A connection is here. Takes both descriptors: fd becomes libh2o's. */
+static void take(struct lender *l, const struct lending_message *m, struct str head, int fd,
+                 int watch_fd)
 {
     struct lent *t = mem_zalloc(sizeof(*t));
 
@@ -317,35 +341,42 @@ static void take(struct lender *l, const struct lending_message *m, struct str h
                        .slot = m->slot,
                        .head = str_of(mem_strndup(head.p, head.len), head.len),
                        .length_at = m->length_at,
-                       .watch_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)};
+                       .watch_fd = watch_fd};
     t->since_ms = now_ms(t);
-    if (has_room(l->server) && t->watch_fd >= 0) {
-        list_append(&l->lents, &t->item);
-        server_open_lent(l->server, fd, t->watch_fd, t, &t->conn);
-        if (!loop_timer_active(&l->sweep))
-            loop_timer_set(l->server->loop, &l->sweep, SWEEP_MS, on_sweep);
+    list_append(&l->lents, &t->item);
+    server_open_lent(l->server, fd, watch_fd, t, &t->conn);
+    if (!loop_timer_active(&l->sweep))
+        loop_timer_set(l->server->loop, &l->sweep, SWEEP_MS, on_sweep);
+}
+
+/* Without a descriptor, for which this process may have no room, there is nothing to take. */
+static void take_or_refuse(struct lender *l, const struct lending_message *m, struct str head,
+                           int fd)
+{
+    int watch_fd = fd >= 0 && has_room(l->server) ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+
+    if (watch_fd >= 0) {
+        take(l, m, head, fd, watch_fd);
         return;
     }
-    tell_router(t, LENDING_BACK, (struct str){0});
-    close(fd);
-    free_lent(t);
+    if (fd >= 0)
+        close(fd);
+    refuse(l, m->slot);
 }
 
 /* False: the channel is to be given up. */
 static bool handle(struct lender *l, const struct lending_message *m, struct str bytes, int fd)
 {
-    if (m->kind == LENDING_RECALL) {
-        recall_all(l);
-        return fd < 0;
-    }
-    if (m->kind == LENDING_GIVE && fd >= 0 && bytes.len <= LENDING_HEAD_MAX &&
-        m->length_at < bytes.len) {
-        take(l, m, bytes, fd);
+    if (m->kind == LENDING_GIVE && bytes.len <= LENDING_HEAD_MAX && m->length_at < bytes.len) {
+        take_or_refuse(l, m, bytes, fd);
         return true;
     }
     if (fd >= 0)
         close(fd);
-    return false;
+    if (m->kind != LENDING_RECALL)
+        return false;
+    recall_all(l);
+    return true;
 }
 
 /* More that waits is told again: the interest is level-triggered. */
@@ -405,6 +436,16 @@ bool lent_introduced(struct server *s, struct str first, const int fds[2])
     if (fds[1] >= 0)
         close(fds[1]);
     return page != NULL;
+}
+
+size_t lent_unsent(const struct server *s)
+{
+    const struct lender *l;
+    size_t n = 0;
+
+    LIST_EACH(&s->lenders, l, struct lender, item)
+        n += l->unsent.n;
+    return n;
 }
 
 void lent_end_all(struct server *s)

@@ -590,7 +590,7 @@ size_t server_busy(struct server *s)
         else
             shut(c);
     }
-    return s->busy + waiting;
+    return s->busy + waiting + (patient ? lent_unsent(s) : 0);
 }
 
 struct server_bytes server_bytes(const struct server *s)

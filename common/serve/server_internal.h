@@ -220,6 +220,9 @@ void lent_strand(struct server_conn *c);
 /* libh2o has closed it. */
 void lent_closed(struct server_conn *c);
 
+/* Messages to routers that wait for room in their channels. */
+size_t lent_unsent(const struct server *s);
+
 /* Nothing more is lent, what rests is closed. Behind the last connection nothing is left. */
 void lent_end_all(struct server *s);
 

@@ -3,6 +3,7 @@ lost when anybody ends."""
 import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import threading
@@ -324,6 +325,79 @@ def test_idle_ones_go_back(client):
     client.lend()
     wait_until(lambda: lent(client.gateway) == 0, 20, "it goes back")
     assert client.turn("after a while")[0] == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_half_closes_reads_what_others_would(held, stream):
+    """Who sends no more has left: nothing is answered, whoever has the connection."""
+    held.stream = stream
+    go = begin(held)
+    held.socket.shutdown(socket.SHUT_WR)
+    rest = held.file.read()
+    assert b"499" not in rest and not rest.endswith(b"0\r\n\r\n") and (stream or not rest), rest
+    go.set()
+
+
+def test_more_than_a_message_takes_is_not_read(held):
+    """A long request and much behind it are given back in one message; nobody else's connection suffers."""
+    go, gateway = begin(held), held.gateway
+    for _ in range(3):
+        with contextlib.closing(Client(gateway, new(gateway))) as bad:
+            for i in range(2):
+                assert bad.turn("x")[0] == 200
+            wait_until(lambda: lent(gateway) == 2, 5, "the connection is lent")
+            body = b'{"model": "m", "messages": "' + b"x" * 130_500 + b'"}'
+            whole = bad.head(len(body)) + body
+            bad.socket.sendall(whole[:2000])
+            pause(0.05, "its head is to be read first")
+            with contextlib.suppress(OSError):
+                bad.socket.sendall(whole[2000:] + b"P" * 400_000)
+            with contextlib.suppress(OSError):
+                assert bad.answer()[0] in (0, 400)
+        wait_until(lambda: lent(gateway) == 1, 5, "the others are")
+    go.set()
+    assert held.answer()[0] == 200
+
+
+def test_a_worker_without_descriptors_refuses_what_is_lent(held):
+    gateway, worker = held.gateway, held.gateway.child("worker-0")
+    with contextlib.closing(Client(gateway, new(gateway))) as other:
+        assert other.turn("x")[0] == 200
+        go, then = begin(held), threading.Event()
+        held.engine.plan.append({"ids": [65, 257], "wait": then})
+        other.send("y")
+        wait_until(lambda: held.engine.running == 2, 5, "both calls run")
+        used = {int(f) for f in os.listdir(f"/proc/{worker}/fd")}
+        had = resource.prlimit(worker, resource.RLIMIT_NOFILE)
+        resource.prlimit(worker, resource.RLIMIT_NOFILE, (next(i for i in range(10_000) if i not in used), had[1]))
+        then.set()
+        assert other.answer()[0] == 200
+        pause(0.2, "it is lent, and comes back")
+        resource.prlimit(worker, resource.RLIMIT_NOFILE, had)
+        assert lent(gateway) == 1
+        go.set()
+        assert held.answer()[0] == 200
+        assert other.turn("z")[0] == 200
+
+
+def test_a_router_dies_while_its_clients_leave(start):
+    gateway = start(workers=1, routers=1, lend_after=1)
+    gateway.allow("process died")
+    clients = [Client(gateway, new(gateway)) for _ in range(200)]
+    for c in clients:
+        assert c.turn("x")[0] == 200
+    wait_until(lambda: lent(gateway) == 200, 5, "all are lent")
+    worker, router = gateway.child("worker-0"), gateway.child("router-0")
+    os.kill(worker, signal.SIGSTOP)
+    for c in clients:
+        c.close()
+    os.kill(router, signal.SIGKILL)
+    wait_until(lambda: gateway.child("router-0") not in (None, router), 20, "a router serves")
+    os.kill(worker, signal.SIGCONT)
+    c = Client(gateway, new(gateway))
+    assert c.turn("x")[0] == 200
+    c.close()
+    assert gateway.child("worker-0") == worker
 
 
 def test_many(start):
