@@ -68,6 +68,9 @@ struct model_call {
     bool constrains; /* RENDER makes a grammar, where one is needed */
     struct sample *samples;
     uint32_t n_samples, n_done;
+    uint32_t n_asked;             /* of them an engine was asked for */
+    const struct json *chat_body; /* for engines that are asked with messages, or NULL; in the arena
+                                   */
     struct session_answer *answers; /* n_samples, for the record; from RESULTS on, in the arena */
     uint32_t n_results, n_told;     /* of them that are made, that have what they told */
     struct buf *tops;               /* of the next one to tell: alternatives, own; or NULL */

@@ -37,53 +37,73 @@ static void send_head(struct model_call *t)
     call_watch_call(t, false);
 }
 
+/* Of many answers so many begin in a turn of the loop, behind what is short: a hundred calls of
+ * that kind that came together would take several turns each. */
+enum { BEGIN_AT_ONCE = 16 };
+
+/* Makes the call's answers; nothing is asked yet. */
+static void begin_samples(struct model_call *t)
+{
+    t->n_samples = MAX_OF(t->in.req->n, 1);
+    for (uint32_t i = 0; i < t->n_samples; i++)
+        sample_begin(t, &t->samples[i], i);
+    send_head(t);
+    if (t->plan->exhausted)
+        return;
+    if (t->asks_text)
+        t->chat_body = upstream_body(t, t->asked_tokens, &t->arena);
+    call_trace_mark(t, CALL_ASKED);
+}
+
+static void ask(struct model_call *t, uint32_t i)
+{
+    const struct chat_request *req = t->in.req;
+    struct engine_request er = {
+        .session_id = t->in.session_id,
+        .call = t->plan->call,
+        .ran = t->plan->ran,
+        .answer = i,
+        .answers = t->n_samples,
+        .prompt = t->plan->prompt,
+        .sampling = t->sampling,
+        .top_logprobs = MAX_OF(req->logprobs ? req->top_logprobs : 0, t->wants_top_logprobs),
+        .support = t->wants_support,
+        .lora = t->lora,
+        .thinks = t->kinds->thought != THOUGHT_CLOSED,
+        .stream = req->stream,
+        .experts_from = t->plan->rows_known[ROWS_EXPERTS],
+        .indexer = {t->wants_indexer, t->plan->rows_known[ROWS_INDEXER], t->plan->indexer_row, 0,
+                    0},
+        .reused = (uint32_t)t->plan->reused,
+        .chat_body = t->chat_body,
+        .chat_messages = t->upstream_messages,
+        .chat_tools = t->upstream_tools,
+        .text = t->call_input->text,
+        .trace = call_trace_headers(t, i),
+    };
+
+    call_images_put(t, &er);
+    t->samples[i].call = engine_start(t->engines, &er, &sample_events, &t->samples[i]);
+}
+
 /* A call without room asks no engine: its answer is empty and ends by length. */
 enum step_result step_generate(struct model_call *t)
 {
-    const struct chat_request *req = t->in.req;
-    const struct json *body = NULL;
+    uint32_t n = MAX_OF(t->in.req->n, 1);
 
-    t->n_samples = MAX_OF(req->n, 1);
-    t->samples = arena_calloc(&t->arena, t->n_samples, sizeof(*t->samples));
-    for (uint32_t i = 0; i < t->n_samples; i++) {
-        sample_begin(t, &t->samples[i], i);
+    if (!t->samples) {
+        t->samples = arena_calloc(&t->arena, n, sizeof(*t->samples));
+        if (n > BEGIN_AT_ONCE)
+            return model_call_next_part(t);
     }
-    send_head(t);
+    if (t->n_samples == 0)
+        begin_samples(t);
     if (t->plan->exhausted) {
         for (uint32_t i = 0; i < t->n_samples; i++)
             t->samples[i].finish = ENGINE_LENGTH;
         return STEP_NEXT;
     }
-    if (t->asks_text)
-        body = upstream_body(t, t->asked_tokens, &t->arena);
-    call_trace_mark(t, CALL_ASKED);
-    for (uint32_t i = 0; i < t->n_samples; i++) {
-        struct engine_request er = {
-            .session_id = t->in.session_id,
-            .call = t->plan->call,
-            .ran = t->plan->ran,
-            .answer = i,
-            .answers = t->n_samples,
-            .prompt = t->plan->prompt,
-            .sampling = t->sampling,
-            .top_logprobs = MAX_OF(req->logprobs ? req->top_logprobs : 0, t->wants_top_logprobs),
-            .support = t->wants_support,
-            .lora = t->lora,
-            .thinks = t->kinds->thought != THOUGHT_CLOSED,
-            .stream = req->stream,
-            .experts_from = t->plan->rows_known[ROWS_EXPERTS],
-            .indexer = {t->wants_indexer, t->plan->rows_known[ROWS_INDEXER], t->plan->indexer_row,
-                        0, 0},
-            .reused = (uint32_t)t->plan->reused,
-            .chat_body = body,
-            .chat_messages = t->upstream_messages,
-            .chat_tools = t->upstream_tools,
-            .text = t->call_input->text,
-            .trace = call_trace_headers(t, i),
-        };
-
-        call_images_put(t, &er);
-        t->samples[i].call = engine_start(t->engines, &er, &sample_events, &t->samples[i]);
-    }
-    return STEP_WAIT;
+    for (uint32_t i = 0; i < BEGIN_AT_ONCE && t->n_asked < n && !t->failing; i++)
+        ask(t, t->n_asked++);
+    return t->n_asked < n && !t->failing ? model_call_next_part(t) : STEP_WAIT;
 }
