@@ -86,7 +86,8 @@ static void model_call_fail(struct model_call *t)
 
     if (e.kind == ERR_BUDGET)
         model_call_note_budget(t, &e);
-    model_call_log_end(t, err_code(&e));
+    if (!t->finished) /* else its end is told, and the worker ends meanwhile */
+        model_call_log_end(t, err_code(&e));
     call_listeners_fail(t, &e);
     model_call_free(t);
 }

@@ -66,6 +66,19 @@ enum step_result step_durable(struct model_call *t)
     return t->durable ? STEP_NEXT : STEP_WAIT;
 }
 
+/* The end of answers with more tokens is told in a turn of the loop behind their commit. */
+enum { COMMIT_TURN_TOKENS = 8 << 10 };
+
+static bool takes_a_turn(const struct model_call *t)
+{
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < t->n_samples; i++)
+        n += t->samples[i].n_ids;
+    return n > COMMIT_TURN_TOKENS;
+}
+
+/* What the listeners are told, made once. */
 static void begin_finish(struct model_call *t)
 {
     t->finished = arena_calloc(&t->arena, t->n_samples, sizeof(*t->finished));
@@ -82,8 +95,11 @@ enum step_result step_finish(struct model_call *t)
     call_listeners_let_late(t);
     if (call_listeners_behind(t))
         return STEP_WAIT;
-    if (!t->finished)
+    if (!t->finished) {
         begin_finish(t);
+        if (takes_a_turn(t))
+            return model_call_next_part(t);
+    }
     return call_listeners_finish(t, t->finished, t->n_samples) ? model_call_next_part(t)
                                                                : STEP_NEXT;
 }

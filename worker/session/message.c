@@ -615,13 +615,15 @@ enum { WORD_MAX = 12 };
 /* The words of nearly every message need no copy. */
 static const char *copy_word(struct arena *a, struct str s)
 {
-    static const char *const words[] = {"role", "content", "user",     "assistant",    "tool",
-                                        "text", "type",    "function", "tool_call_id", "tool_calls",
-                                        "id",   "name",    "system",   "arguments"};
+    static const struct str words[] = {
+        STR_LIT("role"),   STR_LIT("content"),      STR_LIT("user"),       STR_LIT("assistant"),
+        STR_LIT("tool"),   STR_LIT("text"),         STR_LIT("type"),       STR_LIT("function"),
+        STR_LIT("id"),     STR_LIT("tool_call_id"), STR_LIT("tool_calls"), STR_LIT("name"),
+        STR_LIT("system"), STR_LIT("arguments")};
 
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
-        if (str_eq_c(s, words[i]))
-            return words[i];
+        if (str_eq(s, words[i]))
+            return words[i].p;
     return arena_cstr(a, s);
 }
 
