@@ -6,6 +6,7 @@ import json
 import random
 import socket
 import string
+import time
 
 MIB = 1 << 20
 USER = {"role": "user", "content": "x"}
@@ -418,6 +419,19 @@ def many_at_once(agent, stop, count):
             count(Answers(s).next())
 
 
+@play_of
+def joiners(agent, stop, count):
+    """A stream of 16 answers with logprobs, and a hundred clients that ask for the same under its key while it runs."""
+    data = agent.request(CHAT, {"model": "m", "stream": True, "n": 16, "logprobs": True, "top_logprobs": 5,
+                                "messages": [{"role": "user", "content": "word " * 400}]}, more=f"Idempotency-Key: {time.monotonic()}\r\n")
+    with contextlib.ExitStack() as held:
+        socks = [held.enter_context(agent.connect()) for _ in range(100)]
+        for s in socks:
+            s.sendall(data)
+        for s in socks:
+            count(Answers(s).next())
+
+
 def fork(agent):
     """An agent may make no session: with metadata or without."""
     body = json.dumps({"metadata": {"k": "v" * MIB}}).encode()
@@ -489,6 +503,7 @@ ATTACKS = {
     "128 answers": repeat(CHAT, lambda: {
         "model": "m", "n": 128, "max_tokens": 64, "messages": [{"role": "user", "content": "word " * 60}]}),
     "120 calls of 128 answers": many_at_once,
+    "100 clients of one call": joiners,
     "30,000 tokens with logprobs": repeat(CHAT, lambda: {
         "model": "m", "max_tokens": 30_000, "logprobs": True,
         "messages": [{"role": "user", "content": "word " * 30_000}]}),
@@ -517,8 +532,9 @@ ATTACKS = {
 }
 
 # Those that need answers as long as what they say.
-ECHOED = {"128 answers", "120 calls of 128 answers", "128 answers with logprobs", "30,000 tokens with logprobs", "replays with logprobs",
-          "streams that nobody reads", "replays that nobody reads", "responses that nobody reads", "streams that are cut"}
+ECHOED = {"128 answers", "120 calls of 128 answers", "100 clients of one call", "128 answers with logprobs", "30,000 tokens with logprobs",
+          "replays with logprobs", "streams that nobody reads", "replays that nobody reads", "responses that nobody reads",
+          "streams that are cut"}
 
 # Those that need a context of a million ids, and sessions of as many messages.
 WIDE = {"16,000 new messages", "15,000 joined calls", "16,000 items, responses", "instructions of 4 MB, recorded",
