@@ -391,6 +391,7 @@ struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
     intake_forget(conn);
     server_settle(conn, conn->sent); /* a next request: the last answer had arrived */
     conn->sent = false;
+    conn->last_bytes = conn->lent ? conn->sock->input->size : 0;
     conn->confirms = exchange_header(x, HTTP1_CONFIRMS).p != NULL;
     /* libh2o looks only when it reads the head. A peer that confirms has still to do so, and closes
      * then, for it was told. */

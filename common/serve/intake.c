@@ -219,7 +219,8 @@ static ssize_t read_piece(struct server_conn *c)
     size_t whole = c->intake.whole_bytes;
     size_t rest = whole > (*in)->size ? whole - (*in)->size : 0, piece;
     size_t least = MIN_OF(rest, whole > INTAKE_LONG ? (size_t)INTAKE_PIECE : rest);
-    h2o_iovec_t room = h2o_buffer_reserve(in, MAX_OF(least + ROOM_AFTER, (size_t)FIRST_ROOM));
+    size_t first = FIRST_ROOM + c->last_bytes;
+    h2o_iovec_t room = h2o_buffer_reserve(in, MAX_OF(least + ROOM_AFTER, first));
     ssize_t n;
 
     piece = next_piece(c, room.len);

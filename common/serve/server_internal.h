@@ -48,6 +48,7 @@ struct server_conn {
     struct packed_input packed; /* of the request at hand, or that comes */
     struct lent *lent;          /* a client's, which a router has lent; or NULL */
     bool spoken;                /* something has come */
+    size_t last_bytes;          /* of its last request, if it is lent: the next is like it */
     bool refused;               /* it had most of what is too much */
     bool gone;                  /* the peer will send no more */
     bool announced;             /* told that the server drains */
