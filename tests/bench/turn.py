@@ -6,8 +6,8 @@
 long      turns on a history of 64 k tokens that is extended (byte model; qwen3 where its tokenizer
           is at hand): worker CPU (user + system, all threads) per turn, target 0.5 ms
 lent      8 sessions x 60 growing turns, and 8 connections of small requests (a count of tokens), with connections lent to the
-          worker and with --lend-after 0, both gateways up and taking turns: CPU of worker and router for each turn and request,
-          target 0.20 ms of both for a turn
+          worker, with --lend-after 0, and with nginx in place of the router, all up and taking turns: CPU of the worker and of what
+          is before it for each turn and request, target 0.20 ms of both for a turn
 growing   20 sessions x 60 turns from an empty history: worker CPU per turn, target 0.25 ms
 export    /health and another session's turns while 10,000 trajectories leave as JSON and as
           safetensors, while trajectories of 64 k tokens do, and while a new trajectory of 120 k
@@ -22,8 +22,11 @@ wall time: on a busy machine read them beside the idle ones.
 """
 import http.client
 import json
+import os
+import pathlib
 import statistics
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -57,9 +60,9 @@ def history(chars, each=1000):
 class Client:
     """A session on one kept connection."""
 
-    def __init__(self, gate, **options):
+    def __init__(self, gate, port=None, **options):
         self.session = gate.post("/sessions", options).json()
-        self.c = http.client.HTTPConnection("127.0.0.1", gate.port, timeout=120)
+        self.c = http.client.HTTPConnection("127.0.0.1", port or gate.port, timeout=120)
         self.messages = []
 
     def turn(self, text, **more):
@@ -293,9 +296,39 @@ def export(args, results):
 LENT_ROUNDS, SMALL = 5, 2000
 
 
-def grow(gate):
+class Nginx:
+    """In front of a gateway's only worker, in place of its router."""
+
+    def __init__(self, socket, folder):
+        self.port, home = g.free_port(), pathlib.Path(folder)
+        (home / "conf").write_text(f"""
+{"user root;" if os.geteuid() == 0 else ""}
+worker_processes 1; daemon off; pid {home}/pid; error_log {home}/log error;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off; tcp_nodelay on; keepalive_requests 100000000; keepalive_timeout 300s;
+    {" ".join(f"{k}_temp_path {home}/{k};" for k in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))}
+    upstream worker {{ server unix:{socket}; keepalive 64; keepalive_requests 100000000; keepalive_timeout 300s; }}
+    server {{
+        listen 127.0.0.1:{self.port};
+        proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $http_host;
+        proxy_buffering off; proxy_request_buffering off;
+        location / {{ proxy_pass http://worker; }}
+    }}
+}}
+""")
+        self.process = subprocess.Popen(["nginx", "-c", str(home / "conf"), "-e", str(home / "log")])
+        g.wait_until(lambda: len(g.children_of(self.process.pid)) == 1, 10, "nginx has a worker")
+        self.pid = g.children_of(self.process.pid)[0]
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+def grow(gate, port):
     """8 sessions x 60 turns; how many."""
-    clients = [Client(gate) for _ in range(8)]
+    clients = [Client(gate, port) for _ in range(8)]
     for i in range(60):
         for k, client in enumerate(clients):
             at = (i * 8 + k) * 300
@@ -303,9 +336,9 @@ def grow(gate):
     return 480
 
 
-def ask_little(gate):
+def ask_little(gate, port):
     """Small requests, each as the one before; how many."""
-    clients = [Client(gate) for _ in range(8)]
+    clients = [Client(gate, port) for _ in range(8)]
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]})
     for i in range(SMALL):
         client = clients[i % 8]
@@ -315,27 +348,37 @@ def ask_little(gate):
     return SMALL
 
 
+def lent_round(way, play_round):
+    """CPU a turn of (worker, who is before it), in ms."""
+    gate, port, before = way
+    pids = gate.worker, before
+    begun = [cpu_s(pid) for pid in pids]
+    n = play_round(gate, port)
+    return [(cpu_s(pid) - at) * 1000 / n for pid, at in zip(pids, begun)]
+
+
 def lent(args, results):
     for name, settings in models().items():
-        gates = {"lent": start(**settings), "relayed": start(lend_after=0, **settings)}
-        for gate in gates.values():
-            grow(gate)
-        for what, play_round in (("turn", grow), ("small", ask_little)):
-            took = {how: {"worker": [], "router": []} for how in gates}
-            for i in range(LENT_ROUNDS):
-                for how in sorted(gates, reverse=i % 2 == 1):
-                    gate = gates[how]
-                    pids = {"worker": gate.worker, "router": gate.child("router-0")}
-                    before = {k: cpu_s(pid) for k, pid in pids.items()}
-                    n = play_round(gate)
-                    for k, pid in pids.items():
-                        took[how][k].append((cpu_s(pid) - before[k]) * 1000 / n)
-            for how, parts in took.items():
-                middle = {f"{k}_ms": statistics.median(v) for k, v in parts.items()}
-                note({"scene": "lent", "model": name, "what": what, "how": how, **middle, "both_ms": sum(middle.values()),
-                      "target": 0.2}, results)
-        for gate in gates.values():
-            stop(gate)
+        with tempfile.TemporaryDirectory() as folder:
+            gates = [start(**settings), start(lend_after=0, run_dir=f"{folder}/run", **settings)]
+            nginx = Nginx(f"{folder}/run/worker-0.sock", folder)
+            ways = {"lent": (gates[0], gates[0].port, gates[0].child("router-0")),
+                    "relayed": (gates[1], gates[1].port, gates[1].child("router-0")),
+                    "nginx": (gates[1], nginx.port, nginx.pid)}
+            for way in ways.values():
+                grow(*way[:2])
+            for what, play_round in (("turn", grow), ("small", ask_little)):
+                took = {how: [] for how in ways}
+                for i in range(LENT_ROUNDS):
+                    for how in sorted(ways, reverse=i % 2 == 1):
+                        took[how].append(lent_round(ways[how], play_round))
+                for how, rounds in took.items():
+                    worker, before = (statistics.median(r[k] for r in rounds) for k in range(2))
+                    note({"scene": "lent", "model": name, "what": what, "how": how, "worker_ms": worker, "before_it_ms": before,
+                          "both_ms": worker + before, "target": 0.2}, results)
+            nginx.stop()
+            for gate in gates:
+                stop(gate)
 
 
 SCENES = {"long": long_turns, "growing": growing, "lent": lent, "export": export}

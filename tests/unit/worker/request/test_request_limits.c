@@ -76,9 +76,9 @@ static void expect_parts(const char *field, uint32_t one, uint32_t other, const 
 
 TEST(request_limits, parts_and_calls_are_counted)
 {
-    expect_parts("content", 50000, 50000, "");
-    expect_parts("content", 50000, 50001,
-                 "content: 100001 are too many; the messages of a request may have 100000");
+    expect_parts("content", 25000, 25000, "");
+    expect_parts("content", 25000, 25001,
+                 "content: 50001 are too many; the messages of a request may have 50000");
     expect_parts("tool_calls", 16384, 16384, "");
     expect_parts("tool_calls", 1, 16385,
                  "tool_calls: 16385 are too many; a message may have 16384");
