@@ -7,6 +7,7 @@
 #include "door.h"
 #include "router/clients.h"
 #include "router/hub.h"
+#include "router/lendings.h"
 #include "router/relay.h"
 #include "router/upstreams.h"
 #include "testing.h"
@@ -83,6 +84,7 @@ static void close_all(struct fixture *f)
 
     clients_close_all(&f->hub);
     (void)loop_poll(l, 0);
+    lendings_free(f->hub.lendings);
     upstreams_free(f->hub.upstreams);
     hub_done(&f->hub);
     loop_free(l);
