@@ -100,8 +100,8 @@ def test_streams_that_nobody_reads_are_cut(start):
             return gateway.metrics()["rollgate_calls_inflight"] == 0
         wait_until(all_are_over, 60, "what nobody reads is over")
         assert cut(gateway) >= 32 and waiting(gateway) < 24 * MIB
-        # Beside what waits, a running call keeps the logprobs that it has told, for those who join it: 40 bytes a token, and as much
-        # again where their table grew. Of 64 x 16 answers of 2,000 tokens these are most of it (a heap profile: 228 of 254 MiB).
+        # Beside what waits, a running call keeps the logprobs that it has told, for those who join it: 40 bytes a token in a table that
+        # doubles within the call's arena, where the smaller ones stay. These are most of it (a heap profile: 228 of 254 MiB).
         assert most < before + peak_allowed(256 * MIB), f"{(most - before) >> 20} MiB"
     assert "answers that nobody reads were cut" in gateway.log()
     wait_until(lambda: gateway.chat(session, "hello").status == 200, 30, "those who left count no more")
