@@ -5,8 +5,8 @@
 #include "common/serve/server_internal.h"
 
 enum {
-    FADE_FROM = 2 << 20, /* a longer body goes before its exchange ends: at once it would take as */
-    FADE_PIECE = 1 << 20 /* long as a thousand small requests; so much in a turn */
+    FADE_FROM = 2 << 20, /* bodies from this length on go back before their exchange ends */
+    FADE_PIECE = 1 << 20 /* in a turn: half a millisecond */
 };
 
 struct str exchange_closed_body(const struct exchange *x)

@@ -176,8 +176,8 @@ static size_t next_piece(const struct server_conn *c, size_t room)
 {
     size_t whole = c->intake.whole_bytes, had = c->sock->input->size;
 
-    if (c->lent) /* may have to be given back in one message; one byte too many tells as much as all
-                  */
+    /* A lent request may have to be given back in one message. */
+    if (c->lent) /* a byte behind its end tells as much as all that is there */
         return MIN_OF(room, whole > 0 ? whole - had + 1 : LENDING_REQUEST_MAX - had);
     if (whole > INTAKE_LONG)
         return MIN_OF(whole - had, (size_t)INTAKE_PIECE);

@@ -6,7 +6,10 @@
  * The router in front has cleaned all framing; bodies arrive whole. libh2o forgets a connection
  * while its handler waits, so every accepted descriptor is also watched for EPOLLRDHUP in the
  * worker's own loop, from accept to close: a client that leaves is seen at once, whatever the
- * exchange is doing. server.c, intake.c and exchange.c are the only files that see h2o.h.
+ * exchange is doing. Only files of this folder that include server_internal.h see h2o.h.
+ *
+ * Routers may lend clients' own connections (common/net/lending.h, lent.c): these have the very
+ * heads that a router has judged.
  */
 #ifndef RG_SERVE_SERVER_H
 #define RG_SERVE_SERVER_H

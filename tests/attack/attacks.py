@@ -407,29 +407,29 @@ def forged_session(agent):
             f"{drawn('0123456789abcdef', 32, random.random())}\r\nContent-Length: {len(body)}\r\n\r\n").encode() + body
 
 
-@play_of
-def many_at_once(agent, stop, count):
-    """Thirty calls of 128 answers each on as many connections: a queue of thousands at the engine."""
-    data = agent.request(CHAT, {"model": "m", "n": 128, "max_tokens": 64, "messages": [{"role": "user", "content": "word " * 60}]})
-    with contextlib.ExitStack() as held:
-        socks = [held.enter_context(agent.connect()) for _ in range(30)]
-        for s in socks:
-            s.sendall(data)
-        for s in socks:
-            count(Answers(s).next())
+def at_once(n, make):
+    """A request on each of n connections; make(the agent) is all of it."""
+    @play_of
+    def play(agent, stop, count):
+        data = make(agent)
+        with contextlib.ExitStack() as held:
+            socks = [held.enter_context(agent.connect()) for _ in range(n)]
+            for s in socks:
+                s.sendall(data)
+            for s in socks:
+                count(Answers(s).next())
+    return play
 
 
-@play_of
-def joiners(agent, stop, count):
-    """A stream of 16 answers with logprobs, and a hundred clients that ask for the same under its key while it runs."""
-    data = agent.request(CHAT, {"model": "m", "stream": True, "n": 16, "logprobs": True, "top_logprobs": 5,
+def many_answers(agent):
+    """Thirty of them make a queue of thousands at the engine."""
+    return agent.request(CHAT, {"model": "m", "n": 128, "max_tokens": 64, "messages": [{"role": "user", "content": "word " * 60}]})
+
+
+def joined(agent):
+    """A stream of 16 answers with logprobs; who asks for it again under its key, while it runs, joins it."""
+    return agent.request(CHAT, {"model": "m", "stream": True, "n": 16, "logprobs": True, "top_logprobs": 5,
                                 "messages": [{"role": "user", "content": "word " * 400}]}, more=f"Idempotency-Key: {time.monotonic()}\r\n")
-    with contextlib.ExitStack() as held:
-        socks = [held.enter_context(agent.connect()) for _ in range(100)]
-        for s in socks:
-            s.sendall(data)
-        for s in socks:
-            count(Answers(s).next())
 
 
 def fork(agent):
@@ -502,8 +502,8 @@ ATTACKS = {
     "alternatives": schema(alternatives),
     "128 answers": repeat(CHAT, lambda: {
         "model": "m", "n": 128, "max_tokens": 64, "messages": [{"role": "user", "content": "word " * 60}]}),
-    "120 calls of 128 answers": many_at_once,
-    "100 clients of one call": joiners,
+    "120 calls of 128 answers": at_once(30, many_answers),
+    "100 clients of one call": at_once(100, joined),
     "30,000 tokens with logprobs": repeat(CHAT, lambda: {
         "model": "m", "max_tokens": 30_000, "logprobs": True,
         "messages": [{"role": "user", "content": "word " * 30_000}]}),

@@ -30,6 +30,7 @@ import tempfile
 import threading
 import time
 
+import router
 from scenes_kit import ROOT, cpu_s, g, parser, play
 
 LONG_TOKENS = 65536
@@ -300,24 +301,9 @@ class Nginx:
     """In front of a gateway's only worker, in place of its router."""
 
     def __init__(self, socket, folder):
-        self.port, home = g.free_port(), pathlib.Path(folder)
-        (home / "conf").write_text(f"""
-{"user root;" if os.geteuid() == 0 else ""}
-worker_processes 1; daemon off; pid {home}/pid; error_log {home}/log error;
-events {{ worker_connections 1024; }}
-http {{
-    access_log off; tcp_nodelay on; keepalive_requests 100000000; keepalive_timeout 300s;
-    {" ".join(f"{k}_temp_path {home}/{k};" for k in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))}
-    upstream worker {{ server unix:{socket}; keepalive 64; keepalive_requests 100000000; keepalive_timeout 300s; }}
-    server {{
-        listen 127.0.0.1:{self.port};
-        proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $http_host;
-        proxy_buffering off; proxy_request_buffering off;
-        location / {{ proxy_pass http://worker; }}
-    }}
-}}
-""")
-        self.process = subprocess.Popen(["nginx", "-c", str(home / "conf"), "-e", str(home / "log")])
+        os.symlink(socket, f"{folder}/w0.sock")
+        self.port = g.free_port()
+        self.process = subprocess.Popen(router.nginx(pathlib.Path(folder), self.port, True, True, workers=1))
         g.wait_until(lambda: len(g.children_of(self.process.pid)) == 1, 10, "nginx has a worker")
         self.pid = g.children_of(self.process.pid)[0]
 

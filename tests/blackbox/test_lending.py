@@ -401,7 +401,7 @@ def test_a_router_dies_while_its_clients_leave(start):
 
 
 def test_many(start):
-    """More connections than a channel has places, of many sessions."""
+    """Many connections at once, each of a session of its own, over two routers and two workers."""
     gateway = start(workers=2, routers=2)
     clients = [Client(gateway, new(gateway)) for _ in range(60)]
     try:
