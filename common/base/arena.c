@@ -97,12 +97,45 @@ void *arena_alloc_alone(struct arena *a, size_t size_bytes)
     return c->bytes;
 }
 
-void arena_drop(struct arena *a, const void *p)
+/* Where the chunk of its own that begins with p stands; of NULL if there is none. */
+static struct arena_chunk **find_alone(struct arena *a, const void *p)
 {
     struct arena_chunk **at = &a->chunks;
 
     while (*at && (!(*at)->alone || (*at)->bytes != p))
         at = &(*at)->next;
+    return at;
+}
+
+void *arena_grow_alone(struct arena *a, void *p, size_t size_bytes)
+{
+    struct arena_chunk **at = find_alone(a, p), *c = *at;
+    size_t had;
+
+    CHECK(!p || (c && size_bytes >= c->cap));
+    if (!p)
+        return arena_alloc_alone(a, size_bytes);
+    if (!c->mapped && size_bytes >= ALONE_MAPPED) {
+        void *grown = arena_alloc_alone(a, size_bytes);
+
+        memcpy(grown, p, c->cap);
+        arena_drop(a, p);
+        return grown;
+    }
+    had = c->cap;
+    c = c->mapped ? mem_remap(c, sizeof(*c) + had, sizeof(*c) + size_bytes)
+                  : mem_realloc(c, sizeof(*c) + size_bytes);
+    c->cap = size_bytes;
+    *at = c;
+    a->used_bytes += size_bytes - had;
+    count_held(a, a->held_bytes, a->held_bytes + size_bytes - had);
+    return c->bytes;
+}
+
+void arena_drop(struct arena *a, const void *p)
+{
+    struct arena_chunk **at = find_alone(a, p);
+
     if (*at) {
         struct arena_chunk *c = *at;
 

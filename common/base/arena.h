@@ -61,6 +61,10 @@ static inline void *arena_alloc(struct arena *a, size_t size_bytes)
 /* Memory that arena_drop may give back before the rest. */
 void *arena_alloc_alone(struct arena *a, size_t size_bytes);
 
+/* Makes what arena_alloc_alone handed out larger, at another place maybe: nothing of the old one is
+ * left, and long ones are not copied. NULL: arena_alloc_alone. */
+void *arena_grow_alone(struct arena *a, void *p, size_t size_bytes);
+
 /* Gives back what arena_alloc_alone handed out; NULL, or what it did not, is fine. */
 void arena_drop(struct arena *a, const void *p);
 

@@ -69,6 +69,14 @@ void mem_unmap(void *ptr, size_t size_bytes)
     CHECK(munmap(ptr, size_bytes ? size_bytes : 1) == 0);
 }
 
+void *mem_remap(void *ptr, size_t size_bytes, size_t new_bytes)
+{
+    void *p = mremap(ptr, size_bytes ? size_bytes : 1, new_bytes, MREMAP_MAYMOVE);
+
+    CHECK(p != MAP_FAILED);
+    return p;
+}
+
 void mem_drop_pages(const char *p, size_t size_bytes)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);

@@ -26,6 +26,10 @@ void *mem_realloc_array(void *ptr, size_t n, size_t size_bytes);
 void *mem_map(size_t size_bytes);
 void mem_unmap(void *ptr, size_t size_bytes);
 
+/* Grows what mem_map gave to so many bytes, at another place maybe; long ones, too, are not copied.
+ */
+void *mem_remap(void *ptr, size_t size_bytes, size_t new_bytes);
+
 /* Gives the whole pages among these bytes back to the system: they may read as zeros from then on,
  * and stay with their owner. */
 void mem_drop_pages(const char *p, size_t size_bytes);

@@ -22,7 +22,6 @@
 
 enum {
     HEAD_MAX = 64 * 1024,
-    READ_TURN_US = 1000, /* then others get their turn; what a piece means takes its own time */
     SEND_PER_TURN = 192 * 1024,
     TLS_RECORD = 16 * 1024,
     CONNECT_TIMEOUT_MS = 5000,
@@ -471,24 +470,28 @@ static bool take_parked(struct http_conn *n)
 /* Reads until the socket is empty, the call paused or gone, or the turn's share used up. */
 static void read_answer(struct http_conn *n)
 {
-    uint64_t until_us = clock_us() + READ_TURN_US;
+    uint64_t began_us = clock_us(), now_us = began_us;
 
     if (!n->call || n->call->paused || !take_parked(n))
         return;
     for (;;) {
+        uint64_t from_us = now_us;
+        size_t most = n->read_bytes;
         ssize_t got;
 
         if (n->call->paused)
             return;
-        got = http_conn_read(n, n->client->scratch, SCRATCH_BYTES);
+        got = http_conn_read(n, n->client->scratch, most);
         if (got < 0)
             input_end(n);
         if (got <= 0 || !input(n, str_of(n->client->scratch, (size_t)got)))
             return;
+        now_us = clock_us();
+        http_conn_set_pace(n, (size_t)got, now_us - from_us);
         /* A short read has emptied a plain socket: the next bytes make a new event. */
-        if (!n->tls && got < SCRATCH_BYTES && !n->hangup)
+        if (!n->tls && (size_t)got < most && !n->hangup)
             return;
-        if (clock_us() >= until_us) {
+        if (now_us - began_us >= READ_TURN_US) {
             loop_task_post(n->client->loop, &n->again, on_read_again);
             return;
         }

@@ -14,6 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/base/attrs.h"
 #include "common/base/mem.h"
 
 static void on_socket(struct loop_io *io, unsigned events);
@@ -159,6 +160,7 @@ struct http_conn *http_conn_open(struct http_client *c, struct http_call *call)
     n->client = c;
     n->call = call;
     n->fd = -1;
+    n->read_bytes = READ_FIRST;
     c->n_conns++;
     if (try_next(n) < 0) {
         close_socket(n);
@@ -244,6 +246,15 @@ ssize_t http_conn_read(struct http_conn *n, char *p, size_t len)
     n->ended = true;
     n->clean_end = got == 0;
     return -1;
+}
+
+/* A read's share of the turn is between a quarter of it and the whole. */
+void http_conn_set_pace(struct http_conn *n, size_t got, uint64_t took_us)
+{
+    if (took_us > READ_TURN_US)
+        n->read_bytes = MAX_OF(n->read_bytes / 2, (size_t)READ_LEAST);
+    else if (got == n->read_bytes && took_us < READ_TURN_US / 4)
+        n->read_bytes = MIN_OF(n->read_bytes * 2, (size_t)SCRATCH_BYTES);
 }
 
 /* 0: the socket is full; -1: an error. */

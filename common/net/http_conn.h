@@ -34,7 +34,8 @@ struct http_conn {
     bool ended;             /* the peer will send no more and all it sent was read */
     bool clean_end;         /* by a proper end (TLS: close_notify) */
     bool hangup;            /* the peer will send no more; what it sent may not be read yet */
-    struct loop_task again; /* goes on reading after the byte budget */
+    struct loop_task again; /* goes on reading after the turn's share */
+    size_t read_bytes;      /* so many at a time now */
 
     /* the answer being read */
     struct buf in;     /* an unfinished head, or what a paused call has not taken */
@@ -61,7 +62,12 @@ struct http_client {
     char *scratch; /* SCRATCH_BYTES, shared: used only within one callback */
 };
 
-enum { SCRATCH_BYTES = 128 * 1024 };
+enum {
+    SCRATCH_BYTES = 128 * 1024,
+    READ_FIRST = 32 * 1024,
+    READ_LEAST = 8 * 1024,
+    READ_TURN_US = 1000 /* then others get their turn; what a piece means takes its own time */
+};
 
 /* Begins to connect; the outcome comes through conn_opened or conn_broken. */
 struct http_conn *http_conn_open(struct http_client *c, struct http_call *call);
@@ -72,6 +78,10 @@ void http_conn_close(struct http_conn *n);
 /* Bytes moved; 0 would block; -1 broken. conn_read sets ended at the end. */
 ssize_t http_conn_read(struct http_conn *n, char *p, size_t len);
 ssize_t http_conn_write(struct http_conn *n, struct str bytes);
+
+/* What was read took so long to be dealt with: sets how much is read at a time from now on. What
+ * the same bytes mean may take a hundred times as long in one answer as in another. */
+void http_conn_set_pace(struct http_conn *n, size_t got, uint64_t took_us);
 
 /* Brackets around code that calls out. */
 void http_conn_enter(struct http_conn *n);

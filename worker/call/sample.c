@@ -79,18 +79,16 @@ void sample_end(struct sample *r)
         sampled_answer_done(r->answer);
 }
 
-/* Grows in the arena; the old row is left there. What is not used yet is not touched. */
+/* A long row grows by a quarter, for that costs no copy. What is not used yet is not touched. */
 void sample_lp_reserve(struct model_call *t, struct sample *r, size_t more)
 {
-    struct token_logprob *grown;
+    enum { LONG = 64 << 10 };
 
     if (r->n_lp + more <= r->cap_lp)
         return;
-    r->cap_lp = MAX_OF(r->cap_lp * 2, r->n_lp + more);
-    grown = arena_alloc(&t->arena, r->cap_lp * sizeof(*grown));
-    if (r->n_lp > 0)
-        memcpy(grown, r->lp, r->n_lp * sizeof(*grown));
-    r->lp = grown;
+    r->cap_lp += r->cap_lp < LONG ? r->cap_lp : r->cap_lp / 4;
+    r->cap_lp = MAX_OF(r->cap_lp, r->n_lp + more);
+    r->lp = arena_grow_alone(&t->arena, r->lp, r->cap_lp * sizeof(*r->lp));
 }
 
 void sample_tell_logprobs(struct model_call *t, struct sample *r)

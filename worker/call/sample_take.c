@@ -1,6 +1,7 @@
 /* What the engine tells of one sample. Deltas flow to the listeners as they come; the whole answer
- * (on_done) brings again all ids, and what must outlive the engine's callback is copied into the
- * call's arena (sample_keep). */
+ * (on_done) brings again all ids, and what must outlive the engine's callback becomes the call's
+ * arena's (sample_keep). */
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/buf.h"
@@ -54,19 +55,37 @@ static void keep_rows(struct model_call *t, struct sample *r, const struct engin
     r->rows[ROWS_INDEXER].block = take_block(t, r, ROWS_INDEXER, res->indexer, res->indexer_buf);
 }
 
+/* So many bytes are rather taken over than copied, for their pages are asked for again otherwise.
+ */
+enum { TAKEN_BYTES = 64 << 10 };
+
+/* n bytes that the engine tells, for the life of the call: taken over from where it has them, if it
+ * gives that away (own), or copied. */
+static void *keep_bytes(struct model_call *t, const void *told, size_t n, void **own)
+{
+    void *kept;
+
+    if (n >= TAKEN_BYTES && own && *own == told) {
+        kept = *own;
+        *own = NULL;
+        arena_hold(&t->arena, free, kept);
+        return kept;
+    }
+    kept = arena_alloc(&t->arena, n);
+    if (n > 0)
+        memcpy(kept, told, n);
+    return kept;
+}
+
 /* Takes what must outlive the engine's callback into the call's arena. */
 static void sample_keep(struct model_call *t, struct sample *r, const struct engine_result *res)
 {
     r->finish = res->finish;
     r->n_ids = res->ids.n;
-    r->ids = arena_calloc(&t->arena, res->ids.n + 1, sizeof(*r->ids));
-    if (res->ids.n > 0)
-        memcpy(r->ids, res->ids.at, res->ids.n * sizeof(*r->ids));
-    if (res->logprobs) {
-        r->logprobs = arena_calloc(&t->arena, res->ids.n + 1, sizeof(*r->logprobs));
-        if (res->ids.n > 0)
-            memcpy(r->logprobs, res->logprobs, res->ids.n * sizeof(*r->logprobs));
-    }
+    r->ids = keep_bytes(t, res->ids.at, res->ids.n * sizeof(*r->ids), (void **)res->ids_own);
+    if (res->logprobs)
+        r->logprobs = keep_bytes(t, res->logprobs, res->ids.n * sizeof(*r->logprobs),
+                                 (void **)res->logprobs_own);
     r->versions = arena_calloc(&t->arena, res->n_versions, sizeof(*r->versions));
     for (size_t i = 0; i < res->n_versions; i++)
         r->versions[r->n_versions++] =

@@ -91,7 +91,7 @@ void upstream_take(struct model_call *t, struct sample *r, const struct engine_r
     if (r->n_lp == 0 && t->in.req->logprobs && res->rows && res->rows->n > 0) {
         arena_take(&t->arena, &res->rows->arena);
         r->lp = res->rows->at;
-        r->n_rows = res->rows->n;
+        r->n_rows = r->cap_lp = res->rows->n;
     }
     r->filtered = str_eq_c(json_string(json_get(choice, "finish_reason")), "content_filter");
 }

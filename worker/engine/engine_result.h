@@ -52,8 +52,11 @@ struct engine_result {
     int64_t
         cached_tokens; /* of the prompt, as the engine tells what it had computed; -1: not told */
     const struct engine_top *top;
-    struct engine_top **top_own; /* where `top` lies, which the receiver may take (free()), leaving
-                                    NULL; or NULL: it may not */
+    /* Where `ids`, `logprobs` and `top` lie, which the receiver may take (free()), leaving NULL; or
+     * NULL: it may not. */
+    int32_t **ids_own;
+    float **logprobs_own;
+    struct engine_top **top_own;
     uint32_t n_top;
     const struct engine_version *versions; /* sorted, gapless over ids, or n_versions 0 */
     size_t n_versions;

@@ -158,6 +158,8 @@ void splice_result(struct splice *s, struct engine_result *r)
     r->support = support_of_all(s);
     r->cached_tokens = s->cached_tokens;
     r->top = s->tops.n > 0 ? s->tops.at : NULL;
+    r->ids_own = &s->ids.at;
+    r->logprobs_own = &s->logprobs.at;
     r->top_own = &s->tops.at;
     r->versions = s->versions;
     r->n_versions = known ? s->spans.n : 0;

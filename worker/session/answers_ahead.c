@@ -21,7 +21,7 @@ enum { FIRST_BYTES = 1024 };
 
 struct answers_ahead {
     uint64_t call;  /* its number */
-    unsigned flags; /* COMMIT_ANSWER_PARTS of its records */
+    unsigned flags; /* COMMIT_ANSWER_PARTS that its records have */
     uint32_t top_id;
     uint64_t tokens;                /* of all of them */
     VEC(struct checkpoint *) all;   /* in the arena, as what they point to */
@@ -49,7 +49,8 @@ static struct checkpoint *take_all(struct session *s, const struct commit_record
                                    struct arena *own, struct err *e)
 {
     struct checkpoint *all = arena_calloc(own, c->n_here, sizeof(*all));
-    struct record_in at = c->answers, told = c->told;
+    struct answer_cursor at = commit_record_answers(c);
+    struct record_in told = c->told;
 
     for (uint32_t i = 0; i < c->n_here; i++) {
         struct commit_answer a;
@@ -95,7 +96,7 @@ static struct answers_ahead *begin(struct session *s, const struct commit_record
 
     drop(s, c->call); /* a call that failed may have left some under its number */
     a->call = c->call;
-    a->flags = c->flags;
+    a->flags = c->flags & COMMIT_ANSWER_PARTS;
     a->arena.tight = true;
     (void)map_set(&s->answers_ahead, key_of(&a->call), a);
     s->answers_bytes += bytes_of(a);
@@ -107,9 +108,14 @@ static void add(struct session *s, struct answers_ahead *a, const struct commit_
                 struct checkpoint *answers, struct arena *own)
 {
     size_t before = bytes_of(a), at = 0;
-    struct payload *p = payload_new(s, own, c->call, commit_record_bulk(c, NULL), false);
+    struct payload *p;
 
-    (void)commit_record_bulk(c, p->bytes);
+    if (c->flags & COMMIT_BULK_AHEAD) {
+        p = session_take_bulk(s, own, c->call);
+    } else {
+        p = payload_new(s, own, c->call, commit_record_bulk(c, NULL), false);
+        (void)commit_record_bulk(c, p->bytes);
+    }
     *vec_push(&a->payloads) = p;
     for (uint32_t i = 0; i < c->n_here; i++) {
         at = take_bulk(&answers[i], p, at);
@@ -131,10 +137,13 @@ int session_apply_answers(struct session *s, struct record_in *r, struct err *e)
     if (commit_record_read_answers(r, &c, e) != 0)
         return -1;
     a = map_get(&s->answers_ahead, key_of(&c.call));
-    if (c.before > 0 && (!a || a->all.n != c.before || a->flags != c.flags))
+    if (c.before > 0 && (!a || a->all.n != c.before || a->flags != (c.flags & COMMIT_ANSWER_PARTS)))
         return bad(e, "answers without those before them");
     if (commit_record_bulk(&c, NULL) > UINT32_MAX)
         return bad(e, "too large");
+    if (c.flags & COMMIT_BULK_AHEAD &&
+        session_attach_bulk(s, (struct block_owner){c.call, c.before}, &c, e) != 0)
+        return -1;
     answers = take_all(s, &c, &own, e);
     if (answers)
         add(s, c.before == 0 ? begin(s, &c) : a, &c, answers, &own);
@@ -152,6 +161,13 @@ int session_answers_ahead(const struct session *s, const struct commit_record *c
         return bad(e, "the answers before it are torn");
     *ret = a->all.at;
     return 0;
+}
+
+size_t session_answers_so_far(const struct session *s, uint64_t call)
+{
+    const struct answers_ahead *a = map_get(&s->answers_ahead, key_of(&call));
+
+    return a ? a->all.n : 0;
 }
 
 void session_take_answers(struct session *s, uint64_t call)

@@ -187,7 +187,7 @@ static int take_here(struct session *s, struct arena *tmp, struct commit *c, str
 {
     struct forest *f = &s->forest;
     struct checkpoint *all = arena_calloc(&f->arena, c->rec.n_here, sizeof(*all));
-    struct record_in at = c->rec.answers;
+    struct answer_cursor at = commit_record_answers(&c->rec);
 
     c->answers = arena_calloc(tmp, c->rec.n_here, sizeof(struct checkpoint *));
     for (uint32_t i = 0; i < c->rec.n_here; i++) {
@@ -389,10 +389,14 @@ static int make_payload(struct session *s, struct commit *c, struct context_run 
     if (bulk + (uint64_t)c->rec.common * sizeof(int32_t) > UINT32_MAX)
         return bad(e, "too large");
     before = forest_run(f, run, base, c->rec.common, c->rec.n_context) * sizeof(int32_t);
-    run->payload = payload_new(s, &f->arena, c->call.number, before + bulk, copies);
-    if (before > 0)
-        context_run_copy(base, c->rec.common, (int32_t *)(void *)run->payload->bytes);
-    (void)commit_record_bulk(&c->rec, run->payload->bytes + before);
+    if (c->rec.bulk.p && !copies) {
+        run->payload = session_take_bulk(s, &f->arena, c->call.number);
+    } else {
+        run->payload = payload_new(s, &f->arena, c->call.number, before + bulk, copies);
+        if (before > 0)
+            context_run_copy(base, c->rec.common, (int32_t *)(void *)run->payload->bytes);
+        (void)commit_record_bulk(&c->rec, run->payload->bytes + before);
+    }
     at = run->n * sizeof(int32_t);
     f->top_id = take_top(f->top_id, (const int32_t *)(const void *)run->payload->bytes, run->n);
     for (uint32_t i = 0; i < c->rec.n_here; i++) {
@@ -524,6 +528,10 @@ int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms
     struct commit c = {0};
 
     if (commit_record_read(r, &c.rec, e) != 0)
+        return -1;
+    if ((c.rec.flags & (COMMIT_BULK_AHEAD | COMMIT_EXHAUSTED)) == COMMIT_BULK_AHEAD &&
+        session_attach_bulk(s, (struct block_owner){c.rec.call, c.rec.n_answers - c.rec.n_here},
+                            &c.rec, e) != 0)
         return -1;
     c.call = (struct call_record){.number = c.rec.call,
                                   .body_hash = {c.rec.body_hash[0], c.rec.body_hash[1]},

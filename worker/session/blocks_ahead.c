@@ -3,8 +3,9 @@
  * Parts of rows become payloads here, each of its own record, so that they leave memory and come
  * back one by one; what was told is put together. The record of the answer names how long each
  * block is (COMMIT_BLOCKS_AHEAD) and its checkpoint points to the payloads; with the commit the
- * forest takes them over. A live call and one that is read back go the same way. Blocks whose call
- * failed before its commit are dropped with its plan, or when the reading ends. */
+ * forest takes them over. The bulk of a record comes the same way, behind the blocks, and is put
+ * together for it (bulk_ahead.h). A live call and one that is read back go the same way. Blocks
+ * whose call failed before its commit are dropped with its plan, or when the reading ends. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@
 #include "common/base/map.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "worker/session/bulk_ahead.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit_record.h"
 #include "worker/session/payload.h"
@@ -25,13 +27,15 @@ struct block_ahead {
     uint64_t len;  /* so far */
     bool named;    /* by the record of its answer */
     VEC(struct payload *) parts;
-    struct buf text; /* BLOCK_TOLD: itself */
+    char *text; /* BLOCK_TOLD: itself, in the arena, of `room` bytes */
+    size_t room;
 };
 
 struct blocks_ahead {
     uint64_t call;               /* its number */
     uint64_t len;                /* of all of them */
     VEC(struct block_ahead) all; /* by answer, then by kind */
+    struct bulk_ahead bulk;      /* of the record that comes next */
     struct arena arena;          /* of their payloads' structs */
 };
 
@@ -47,19 +51,31 @@ static struct str key_of(const uint64_t *call)
 
 static size_t bytes_of(const struct blocks_ahead *a)
 {
-    size_t n = sizeof(*a) + a->arena.held_bytes + a->all.cap * sizeof(*a->all.at);
+    size_t n = sizeof(*a) + a->arena.held_bytes + a->all.cap * sizeof(*a->all.at) +
+               bulk_ahead_bytes(&a->bulk);
 
     for (size_t i = 0; i < a->all.n; i++)
-        n += a->all.at[i].parts.cap * sizeof(struct payload *) + a->all.at[i].text.cap;
+        n += a->all.at[i].parts.cap * sizeof(struct payload *);
     return n;
 }
 
-static struct blocks_ahead *begin(struct session *s, uint64_t call)
+/* A call that failed may have left some under its number, and answers: those that the part does not
+ * stand behind. */
+static void begin_anew(struct session *s, const struct block_part *part)
+{
+    if (part->kind == BLOCK_BULK && part->answer > 0 &&
+        session_answers_so_far(s, part->call) == part->answer)
+        session_drop_blocks(s, part->call);
+    else
+        session_drop_answers(s, part->call);
+}
+
+static struct blocks_ahead *begin(struct session *s, const struct block_part *part)
 {
     struct blocks_ahead *a = mem_zalloc(sizeof(*a));
 
-    session_drop_answers(s, call); /* a call that failed may have left some under its number */
-    a->call = call;
+    begin_anew(s, part);
+    a->call = part->call;
     a->arena.tight = true;
     (void)map_set(&s->blocks_ahead, key_of(&a->call), a);
     s->answers_bytes += bytes_of(a);
@@ -80,6 +96,18 @@ static struct block_ahead *block_of(struct blocks_ahead *a, uint32_t answer, uin
     return next;
 }
 
+/* Each part is copied once, to where it stays. */
+static void add_text(struct blocks_ahead *a, struct block_ahead *b, struct str part)
+{
+    size_t at = (size_t)b->len - part.len;
+
+    if (b->len > b->room) {
+        b->room = MAX_OF(b->room + b->room / 2, (size_t)b->len);
+        b->text = arena_grow_alone(&a->arena, b->text, b->room);
+    }
+    memcpy(b->text + at, part.p, part.len);
+}
+
 static void add(struct session *s, struct blocks_ahead *a, struct block_ahead *b, struct str part)
 {
     struct payload *p;
@@ -87,8 +115,7 @@ static void add(struct session *s, struct blocks_ahead *a, struct block_ahead *b
     a->len += part.len;
     b->len += part.len;
     if (b->kind == BLOCK_TOLD) {
-        buf_roomy(&b->text);
-        buf_add_str(&b->text, part);
+        add_text(a, b, part);
         return;
     }
     p = payload_new(s, &a->arena, a->call, part.len, false);
@@ -102,7 +129,27 @@ bool session_block_read(struct record_in *r, struct block_part *ret)
     ret->answer = record_u32(r);
     ret->kind = record_u(r);
     ret->bytes = str_of(r->p, (size_t)(r->end - r->p));
-    return !r->bad && ret->kind < BLOCK_KINDS && ret->bytes.len > 0 && ret->bytes.len <= UINT32_MAX;
+    return !r->bad && ret->kind <= BLOCK_BULK && ret->bytes.len > 0 && ret->bytes.len <= UINT32_MAX;
+}
+
+static bool add_bulk(struct session *s, struct blocks_ahead *a, const struct block_part *part)
+{
+    if (a->bulk.bytes.len == 0)
+        a->bulk.answer = part->answer;
+    if (a->bulk.answer != part->answer || !bulk_ahead_add(&a->bulk, part->bytes, s->record))
+        return false;
+    a->len += part->bytes.len;
+    return true;
+}
+
+static bool add_block(struct session *s, struct blocks_ahead *a, const struct block_part *part)
+{
+    struct block_ahead *b = block_of(a, part->answer, part->kind);
+
+    if (!b || b->named || b->len + part->bytes.len > UINT32_MAX)
+        return false;
+    add(s, a, b, part->bytes);
+    return true;
 }
 
 /* Parts from byte 0 on begin anew. */
@@ -110,22 +157,18 @@ int session_apply_blocks(struct session *s, struct record_in *r, struct err *e)
 {
     struct blocks_ahead *a;
     struct block_part part;
-    struct block_ahead *b;
     size_t had;
+    bool good;
 
     if (!session_block_read(r, &part))
         return bad(e, "a torn block");
-    a = part.before == 0 ? begin(s, part.call) : map_get(&s->blocks_ahead, key_of(&part.call));
+    a = part.before == 0 ? begin(s, &part) : map_get(&s->blocks_ahead, key_of(&part.call));
     if (!a || a->len != part.before)
         return bad(e, "a block without what is before it");
     had = bytes_of(a);
-    b = block_of(a, part.answer, part.kind);
-    if (b && !b->named && b->len + part.bytes.len <= UINT32_MAX)
-        add(s, a, b, part.bytes);
-    else
-        b = NULL;
+    good = part.kind == BLOCK_BULK ? add_bulk(s, a, &part) : add_block(s, a, &part);
     s->answers_bytes += bytes_of(a) - had;
-    return b ? 0 : bad(e, "a block at a place that it cannot have");
+    return good ? 0 : bad(e, "a block at a place that it cannot have");
 }
 
 /* Of a call; NULL: there is none. */
@@ -145,7 +188,7 @@ static void name_block(struct block_ahead *b, unsigned kind, struct checkpoint *
 {
     b->named = true;
     if (kind == BLOCK_TOLD) {
-        t->told = forest_str_in(own, buf_str(&b->text));
+        t->told = str_of(b->text, (size_t)b->len);
         return;
     }
     t->rows[kind].n_parts = (uint32_t)b->parts.n;
@@ -168,23 +211,46 @@ int session_name_blocks(struct session *s, struct block_owner of, const struct c
     return 0;
 }
 
-/* Payloads that no answer has are dropped. */
-static void done(struct block_ahead *b, bool keep)
+int session_attach_bulk(struct session *s, struct block_owner of, struct commit_record *c,
+                        struct err *e)
 {
+    struct blocks_ahead *a = map_get(&s->blocks_ahead, key_of(&of.call));
+
+    if (!a || a->bulk.answer != of.answer || a->bulk.bytes.len == 0 ||
+        !commit_record_attach(c, a->bulk.bytes))
+        return bad(e, "the bulk before it is torn");
+    return 0;
+}
+
+struct payload *session_take_bulk(struct session *s, struct arena *own, uint64_t call)
+{
+    struct blocks_ahead *a = map_get(&s->blocks_ahead, key_of(&call));
+    size_t had = bytes_of(a);
+    struct payload *p = payload_of_bulk(s, own, call, &a->bulk);
+
+    s->answers_bytes += bytes_of(a) - had;
+    return p;
+}
+
+/* Payloads that no answer has are dropped. */
+static void done(struct blocks_ahead *a, struct block_ahead *b, bool keep)
+{
+    if (!(keep && b->named))
+        arena_drop(&a->arena, b->text);
     for (size_t i = 0; !(keep && b->named) && i < b->parts.n; i++)
         payload_drop(b->parts.at[i]);
     vec_done(&b->parts);
-    buf_done(&b->text);
 }
 
 static void end(struct session *s, struct blocks_ahead *a, bool keep)
 {
     s->answers_bytes -= bytes_of(a);
     for (size_t i = 0; i < a->all.n; i++)
-        done(&a->all.at[i], keep);
+        done(a, &a->all.at[i], keep);
     if (keep)
         arena_take(&s->forest.arena, &a->arena);
     arena_done(&a->arena);
+    bulk_ahead_done(&a->bulk);
     vec_done(&a->all);
     free(a);
 }

@@ -34,7 +34,7 @@ void record_begin(struct buf *b, enum record_type type, struct str id, uint64_t 
 /* The checkpoint whose context this one's starts with, or NULL. */
 static struct checkpoint *shared_run(const struct plan *p, uint32_t *ret_n)
 {
-    struct token_span context = {p->pub.prompt.at + p->pub.prompt.n - p->n_context, p->n_context};
+    struct token_span context = plan_own_context(p, 0);
     struct err unread;
 
     for (uint32_t i = p->walk.n_matched; i-- > 0;) {
@@ -83,33 +83,43 @@ static void put_place(struct buf *b, const struct plan *p)
         record_put_json(b, &p->chat.messages->items[i]);
 }
 
-/* Of the ids that the engine was asked with. What was sent before is not gone through again: its
- * hash is known with the checkpoint that this one stands on. */
-static uint64_t sent_hash(const struct plan *p)
+/* Goes on with the hash of the ids that the engine was asked with, `most` of them. What was sent
+ * before is not gone through again: its hash is known with the checkpoint that this one stands on.
+ */
+static void hash_sent(struct plan *p, size_t most)
 {
     const struct checkpoint *parent = p->parent;
     struct token_span all = p->pub.prompt;
-    uint32_t known = parent && parent->sent ? checkpoint_start(parent) : 0;
+    size_t n;
 
-    return ids_hash(known ? parent->sent : IDS_HASH_NONE, all.at + known, all.n - known);
+    if (p->sent.at == 0) {
+        p->sent.at = parent && parent->sent ? checkpoint_start(parent) : 0;
+        p->sent.hash = p->sent.at ? parent->sent : IDS_HASH_NONE;
+    }
+    n = MIN_OF(most, all.n - p->sent.at);
+    p->sent.hash = ids_hash(p->sent.hash, all.at + p->sent.at, n);
+    p->sent.at += n;
 }
 
 /* Tokens between parent and answers, and why the call starts where it does. */
-static void put_context(struct buf *b, const struct plan *p, const struct checkpoint *run,
-                        uint32_t common)
+static void put_context(struct buf *b, struct plan *p)
 {
-    struct token_span rest = {p->pub.prompt.at + p->pub.prompt.n - p->n_context + common,
-                              p->n_context - common};
+    struct token_span rest = plan_own_context(p, p->bulk.common);
 
     record_put_u(b, p->trim);
     record_put_u(b, p->n_close);
-    if (!p->text)
-        record_put_u64(b, sent_hash(p));
-    if (run) {
-        record_put_u(b, run->id);
-        record_put_u(b, common);
+    if (!p->text) {
+        hash_sent(p, SIZE_MAX);
+        record_put_u64(b, p->sent.hash);
     }
-    record_put_ids(b, rest);
+    if (p->bulk.run) {
+        record_put_u(b, p->bulk.run->id);
+        record_put_u(b, p->bulk.common);
+    }
+    if (p->bulk.ahead)
+        record_put_u(b, rest.n);
+    else
+        record_put_ids(b, rest);
     record_put_u(b, p->pub.cause);
     record_put_u(b, p->pub.diff_message);
     record_put_str(b, p->pub.diff_field);
@@ -188,9 +198,18 @@ static void put_block(const struct plan *p, struct buf *b, struct str block)
     record_put_str(b, block);
 }
 
+/* A text of the bulk: its length alone when that stands in records before. */
+static void put_bulky(const struct plan *p, struct buf *b, struct str text)
+{
+    if (p->bulk.ahead)
+        record_put_u(b, text.p ? text.len + 1 : 0);
+    else
+        record_put_str(b, text);
+}
+
 static void put_rows(const struct plan *p, struct buf *b, const struct token_rows *r)
 {
-    put_block(p, b, r->block);
+    put_bulky(p, b, plan_block_ahead(p, r->block) ? (struct str){0} : r->block);
     record_put_u(b, r->from);
     record_put_u(b, r->rows);
     record_put_u(b, r->layers);
@@ -206,9 +225,12 @@ static void put_answer(const struct plan *p, struct buf *b, const struct session
     enum commit_duplicate mode =
         alone ? find_duplicate(p->session, p, a->message, &duplicate) : DUPLICATE_NONE;
 
-    record_put_ids(b, a->ids);
+    if (p->bulk.ahead)
+        record_put_u(b, a->ids.n);
+    else
+        record_put_ids(b, a->ids);
     record_put_u(b, a->logprobs != NULL);
-    if (a->logprobs)
+    if (a->logprobs && !p->bulk.ahead)
         record_put_floats(b, a->logprobs, a->ids.n);
     record_put_u(b, a->n_versions);
     for (size_t i = 0; i < a->n_versions; i++) {
@@ -232,7 +254,7 @@ static void put_answer(const struct plan *p, struct buf *b, const struct session
     record_put_u(b, a->scored_tokens);
     record_put_u(b, a->cached_told ? (uint64_t)a->cached_tokens + 1 : 0);
     if (parts & COMMIT_ODDS)
-        record_put_str(b, a->odds);
+        put_bulky(p, b, a->odds);
     if (parts & COMMIT_DRIFT)
         record_put_u(b, a->drifted_tokens);
     if (parts & COMMIT_INDEXER)
@@ -340,7 +362,7 @@ static void put_answers(struct buf *b, const struct plan *p, const struct sessio
 }
 
 /* Which optional parts the record has, and of what kind it is. */
-static unsigned flags_of(const struct plan *p, const struct checkpoint *run, unsigned parts)
+static unsigned flags_of(const struct plan *p, unsigned parts)
 {
     unsigned flags = p->pub.exhausted ? 0 : COMMIT_TOLD | COMMIT_BASIS;
 
@@ -374,8 +396,10 @@ static unsigned flags_of(const struct plan *p, const struct checkpoint *run, uns
         flags |= p->pool.len ? COMMIT_NEW_ENV | COMMIT_POOL : COMMIT_NEW_ENV;
     if (p->prompt)
         flags |= COMMIT_BASE;
-    if (run)
+    if (p->bulk.run)
         flags |= COMMIT_RUN;
+    if (p->bulk.ahead)
+        flags |= COMMIT_BULK_AHEAD;
     return flags;
 }
 
@@ -447,6 +471,8 @@ static void put_head(const struct plan *p, struct buf *record, unsigned parts, u
     if (p->blocks.ahead > 0)
         h.version = RECORD_VERSION_BLOCKS;
     if (parts & COMMIT_ASKED_BRIEF)
+        h.version = RECORD_VERSION_BRIEF;
+    if (p->bulk.ahead)
         h.version = RECORD_VERSION;
     record_put_head(record, &h);
 }
@@ -478,7 +504,7 @@ void plan_renew(struct plan *p)
 
 /* Room for a record at once: one that grows is moved, and its pages are asked for again. */
 static void reserve(struct buf *record, const struct plan *p, const struct session_answer *answers,
-                    size_t n, uint32_t common)
+                    size_t n)
 {
     enum { BESIDES = 512 };
 
@@ -486,7 +512,9 @@ static void reserve(struct buf *record, const struct plan *p, const struct sessi
 
     if (!p->answers_ahead)
         (void)answers_within(p, answers, n, SIZE_MAX, &bytes);
-    (void)buf_reserve(record, bytes + (p->n_context - common) * sizeof(int32_t) + BESIDES);
+    if (!p->bulk.ahead)
+        bytes += (p->n_context - p->bulk.common) * sizeof(int32_t);
+    (void)buf_reserve(record, bytes + BESIDES);
 }
 
 /* Of a call without room, its chain alone. */
@@ -498,13 +526,26 @@ static void put_exhausted(struct buf *b, const struct plan *p)
         record_put_u(b, p->kept);
 }
 
-/* Whether the answers have ids to keep. The same however often it is asked, for nothing but an
- * upstream's answers moves what a plan stands on. */
+/* Whether the answers have ids to keep. Once: nothing but an upstream's answers moves what a plan
+ * stands on, and long prompts are compared for it. */
 static void settle(struct plan *p, const struct session_answer *answers, size_t n)
 {
+    if (p->settled)
+        return;
+    p->settled = true;
     p->text = false;
     if (answers[0].upstream && !p->pub.exhausted)
         settle_upstream(p, answers, n);
+}
+
+/* What the context begins with. It stays so once it was told in a part. */
+static void settle_run(struct plan *p)
+{
+    if (p->bulk.settled)
+        return;
+    p->bulk.run = p->pub.exhausted ? NULL : shared_run(p, &p->bulk.common);
+    if (!p->bulk.run)
+        p->bulk.common = 0;
 }
 
 /* Several answers of one part in all, or a single one, stand in the commit. `text` is settled with
@@ -514,6 +555,7 @@ static bool put_part(struct plan *p, const struct session_answer *answers, size_
 {
     size_t from = p->answers_ahead, bytes, k;
     struct record_head h = {RECORD_ANSWERS, RECORD_VERSION_AHEAD, p->session->id, now_ms};
+    struct bulk_of of;
     unsigned parts;
 
     if (n < 2 || from == n)
@@ -523,9 +565,17 @@ static bool put_part(struct plan *p, const struct session_answer *answers, size_
         return false;
     if (from == 0)
         settle(p, answers, n);
+    of = (struct bulk_of){.first = (uint32_t)from, .answers = answers + from, .n = k};
+    if (plan_bulk_record(p, &of, max_bytes, now_ms, record))
+        return true;
     parts = parts_of(p, answers, n) | COMMIT_TOLD | COMMIT_BASIS | (p->text ? COMMIT_TEXT : 0);
     if (parts & COMMIT_BLOCKS_AHEAD)
         h.version = RECORD_VERSION_BLOCKS;
+    if (p->bulk.ahead) {
+        parts |= COMMIT_BULK_AHEAD;
+        h.version = RECORD_VERSION;
+        bytes = 0;
+    }
     (void)buf_reserve(record, bytes + bytes / 8);
     record_put_head(record, &h);
     record_put_u(record, p->pub.call);
@@ -537,6 +587,31 @@ static bool put_part(struct plan *p, const struct session_answer *answers, size_
     for (size_t i = from; i < from + k; i++)
         put_block(p, record, answers[i].told);
     p->answers_ahead += (uint32_t)k;
+    p->bulk.ahead = false;
+    p->bulk.at = 0;
+    return true;
+}
+
+/* The bulk of the commit. A part of it takes as many ids along for their hash, which would take a
+ * while at the end. */
+static bool put_bulk(struct plan *p, const struct session_answer *answers, size_t n,
+                     size_t max_bytes, uint64_t now_ms, struct buf *record)
+{
+    struct bulk_of of = {.context = true,
+                         .first = p->answers_ahead,
+                         .answers = answers,
+                         .n = p->answers_ahead ? 0 : n};
+
+    settle(p, answers, n);
+    if (!p->bulk.settled && plan_bulk_bytes(p, &of) <= max_bytes)
+        return false;
+    settle_run(p);
+    p->bulk.settled = true;
+    of.common = p->bulk.common;
+    if (!plan_bulk_record(p, &of, max_bytes, now_ms, record))
+        return false;
+    if (!p->text)
+        hash_sent(p, max_bytes / sizeof(int32_t));
     return true;
 }
 
@@ -550,7 +625,8 @@ bool session_answers_record(struct session_plan *pub, const struct session_answe
         session_check_commit(pub, &why) != 0)
         return false;
     return plan_block_record(p, answers, n, max_bytes, now_ms, record) ||
-           put_part(p, answers, n, max_bytes, now_ms, record);
+           put_part(p, answers, n, max_bytes, now_ms, record) ||
+           put_bulk(p, answers, n, max_bytes, now_ms, record);
 }
 
 /* Appends the record of the call. Returns -1 and e if it cannot be recorded; then the call has
@@ -559,8 +635,6 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
                    uint64_t now_ms, struct buf *record, struct err *e)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
-    struct checkpoint *run;
-    uint32_t common = 0;
     unsigned parts = parts_of(p, answers, n);
 
     if (check_answers(p, answers, n, e) != 0 || session_check_commit(pub, e) != 0)
@@ -569,17 +643,15 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
     settle(p, answers, n);
     if (!p->pub.exhausted && asks_by_prompt(p))
         parts |= COMMIT_ASKED_BRIEF;
-    run = p->pub.exhausted ? NULL : shared_run(p, &common);
-    if (!run)
-        common = 0;
-    reserve(record, p, answers, n, common);
+    settle_run(p);
+    reserve(record, p, answers, n);
     put_head(p, record, parts, now_ms);
     record_put_u(record, p->pub.call);
     record_put_u64(record, p->body_hash[0]);
     record_put_u64(record, p->body_hash[1]);
     record_put_u(record, p->max_tokens > 0 ? (uint64_t)p->max_tokens : 0);
     record_put_floats(record, &p->temperature, 1);
-    record_put_u(record, flags_of(p, run, parts));
+    record_put_u(record, flags_of(p, parts));
     record_put_u(record, p->text ? answers[0].prompt_tokens : p->pub.prompt.n);
     if (p->key.p)
         record_put_str(record, p->key);
@@ -593,7 +665,7 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
         record_put_u(record, p->parent->id);
     if (p->chain)
         record_put_u(record, p->chain->id);
-    put_context(record, p, run, common);
+    put_context(record, p);
     put_answers(record, p, answers, n, parts);
     return 0;
 }

@@ -7,6 +7,8 @@
  *     idempotency key                                        when COMMIT_KEY
  *     COMMIT_EXHAUSTED:   chain                              when COMMIT_CHAIN
  *                         ids that stay of it                when COMMIT_KEPT; nothing else
+ *     (COMMIT_BULK_AHEAD: of runs of ids and floats, of blocks of rows and of odds their lengths
+ *     alone stand here, and the bytes, as a payload has them, in RECORD_BLOCKS)
  *     not COMMIT_RAW:     tools kwargs | env                 COMMIT_NEW_ENV | else
  *                         pool of engines                    when COMMIT_POOL, of a new environment
  *                         base node                          when COMMIT_BASE; else the env's root
@@ -62,7 +64,9 @@
  * RECORD_BLOCKS (a part of a long block of an answer, before the record that has the answer),
  * behind the head: call, bytes of all its parts before, answer, which block (enum block_kind), then
  * bytes to the end. A call's blocks stand in the order of its answers, each answer's in that of the
- * enum. RECORD_SINK (an export is owed to the sinks, or is in their spool), behind the head: state,
+ * enum. The bulk of a commit, or of RECORD_ANSWERS, stands in such records (BLOCK_BULK) between the
+ * blocks and it; its answer is how many of them the records before have.
+ * RECORD_SINK (an export is owed to the sinks, or is in their spool), behind the head: state,
  * options.
  */
 #ifndef RG_SESSION_COMMIT_H
@@ -94,10 +98,12 @@ enum record_type {
  * RECORD_ANSWERS, and commits with COMMIT_AHEAD or COMMIT_ANSWERS_AHEAD; all others are still
  * written as version 2, so that an older program reads the sessions that have none of them, and
  * says that it cannot read the others. Version 4: RECORD_BLOCKS, and what has COMMIT_BLOCKS_AHEAD.
- * Version 5: commits with COMMIT_ASKED_BRIEF.
+ * Version 5: commits with COMMIT_ASKED_BRIEF. Version 6: BLOCK_BULK, and what has
+ * COMMIT_BULK_AHEAD.
  */
 enum {
-    RECORD_VERSION = 5,
+    RECORD_VERSION = 6,
+    RECORD_VERSION_BRIEF = 5,
     RECORD_VERSION_BLOCKS = 4,
     RECORD_VERSION_USUAL = 2,
     RECORD_VERSION_AHEAD = 3,
@@ -130,10 +136,13 @@ enum {
     COMMIT_BLOCKS_AHEAD = 4194304,  /* so do long blocks of some answer */
     COMMIT_ASKED_BRIEF = 8388608,   /* instructions that were asked stand in no text of their own,
                                        but are that of the conversation's first message */
+    COMMIT_BULK_AHEAD = 16777216,   /* the record's whole bulk stands in records before it */
 
-    /* what is told of each answer */
+    /* what is told of each answer: all records of a call that have answers agree on it */
     COMMIT_ANSWER_PARTS = COMMIT_TOLD | COMMIT_TEXT | COMMIT_BASIS | COMMIT_ODDS | COMMIT_DRIFT |
-                          COMMIT_INDEXER | COMMIT_ASKED | COMMIT_BLOCKS_AHEAD
+                          COMMIT_INDEXER | COMMIT_ASKED,
+    /* where a record's answers have their bytes */
+    COMMIT_ANSWER_PLACES = COMMIT_BLOCKS_AHEAD | COMMIT_BULK_AHEAD
 };
 
 /* What of an answer may stand in records before it, if it is long. */
@@ -141,7 +150,8 @@ enum block_kind {
     BLOCK_EXPERTS = ROWS_EXPERTS,
     BLOCK_INDEXER = ROWS_INDEXER,
     BLOCK_TOLD = ROWS_KINDS,
-    BLOCK_KINDS
+    BLOCK_KINDS,
+    BLOCK_BULK = BLOCK_KINDS /* of no answer, but of the record that has it */
 };
 
 /* What becomes of an answer whose text the node already holds (idempotent_retry). */

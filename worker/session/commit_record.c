@@ -72,9 +72,13 @@ static int read_context(struct record_in *r, struct commit_record *c, struct err
         c->run = record_u32(r);
         c->common = record_u32(r);
     }
-    c->context = record_ids(r, &c->n_context);
-    if (!c->context)
-        return bad(e, "torn context");
+    if (c->flags & COMMIT_BULK_AHEAD) {
+        c->n_context = record_u32(r);
+    } else {
+        c->context = record_ids(r, &c->n_context);
+        if (!c->context)
+            return bad(e, "torn context");
+    }
     c->cause = record_u(r);
     c->diff_message = record_u32(r);
     c->diff_field = record_str(r);
@@ -87,13 +91,44 @@ static int read_context(struct record_in *r, struct commit_record *c, struct err
     return 0;
 }
 
-/* Ids with logprobs and the versions of the weights. */
-static void read_sampled(struct record_in *r, struct commit_answer *a)
+/* Bytes that stand in records before: the next n of the bulk, NULL while there is none. */
+static const char *from_bulk(const struct commit_record *c, struct answer_cursor *at, size_t n)
 {
-    a->ids = record_ids(r, &a->n);
+    const char *p = c->bulk.p ? c->bulk.p + at->bulk_at : NULL;
+
+    at->bulk_at += payload_padded(n);
+    return p;
+}
+
+/* A text of the bulk, wherever that stands. */
+static struct str read_bulky(const struct commit_record *c, struct answer_cursor *at)
+{
+    uint64_t n;
+
+    if (!(c->flags & COMMIT_BULK_AHEAD))
+        return record_str(&at->in);
+    n = record_u32(&at->in);
+    if (n == 0)
+        return (struct str){0};
+    return (struct str){from_bulk(c, at, (size_t)n - 1), (size_t)n - 1};
+}
+
+/* Ids with logprobs and the versions of the weights. */
+static void read_sampled(const struct commit_record *c, struct answer_cursor *at,
+                         struct commit_answer *a)
+{
+    struct record_in *r = &at->in;
+    bool ahead = c->flags & COMMIT_BULK_AHEAD;
+
+    if (ahead) {
+        a->n = record_u32(r);
+        a->ids = from_bulk(c, at, a->n * sizeof(int32_t));
+    } else {
+        a->ids = record_ids(r, &a->n);
+    }
     a->has_logprobs = record_u(r) != 0;
     if (a->has_logprobs)
-        a->logprobs = record_floats(r, a->n);
+        a->logprobs = ahead ? from_bulk(c, at, a->n * sizeof(float)) : record_floats(r, a->n);
     a->n_versions = record_u32(r);
     a->versions = *r;
     for (uint32_t i = 0; i < a->n_versions && !r->bad; i++) {
@@ -103,9 +138,10 @@ static void read_sampled(struct record_in *r, struct commit_answer *a)
     }
 }
 
-static struct token_rows read_rows(struct record_in *r)
+static struct token_rows read_rows(const struct commit_record *c, struct answer_cursor *at)
 {
-    struct token_rows x = {.block = record_str(r)};
+    struct token_rows x = {.block = read_bulky(c, at)};
+    struct record_in *r = &at->in;
 
     x.from = record_u32(r);
     x.rows = record_u32(r);
@@ -115,18 +151,21 @@ static struct token_rows read_rows(struct record_in *r)
 }
 
 /* All fields of one answer, in put_answer's order. */
-static void read_answer(struct record_in *r, unsigned flags, struct commit_answer *a)
+static void read_answer(const struct commit_record *c, struct answer_cursor *at,
+                        struct commit_answer *a)
 {
+    struct record_in *r = &at->in;
+    unsigned flags = c->flags;
     uint64_t mode;
 
     *a = (struct commit_answer){0};
-    read_sampled(r, a);
+    read_sampled(c, at, a);
     a->cut = record_u(r) != 0;
     a->finish_reason = record_str(r);
     a->message = record_str(r);
     a->response_id = record_str(r);
     a->parse_warning = record_str(r);
-    a->rows[ROWS_EXPERTS] = read_rows(r);
+    a->rows[ROWS_EXPERTS] = read_rows(c, at);
     a->queue_us = record_u(r);
     a->engine_us = record_u(r);
     a->gateway_us = record_u(r);
@@ -142,16 +181,16 @@ static void read_answer(struct record_in *r, unsigned flags, struct commit_answe
         a->cached = record_u(r);
     }
     if (flags & COMMIT_ODDS)
-        a->odds = record_str(r);
+        a->odds = read_bulky(c, at);
     if (flags & COMMIT_DRIFT)
         a->drifted = record_u32(r);
     if (flags & COMMIT_INDEXER)
-        a->rows[ROWS_INDEXER] = read_rows(r);
+        a->rows[ROWS_INDEXER] = read_rows(c, at);
     if (flags & COMMIT_ASKED)
         a->asked = record_str(r);
     for (int k = 0; flags & COMMIT_BLOCKS_AHEAD && k < BLOCK_KINDS; k++) {
         a->ahead[k] = record_u32(r);
-        if (k < ROWS_KINDS && a->ahead[k] > 0 && a->rows[k].block.p)
+        if (k < ROWS_KINDS && a->ahead[k] > 0 && a->rows[k].block.len > 0)
             r->bad = true; /* it is in one place */
     }
 }
@@ -159,18 +198,22 @@ static void read_answer(struct record_in *r, unsigned flags, struct commit_answe
 /* Each answer is read once to find where it ends; commit_record_answer reads it again. */
 static int read_here(struct record_in *r, struct commit_record *c, struct err *e)
 {
+    struct answer_cursor at;
+
     if (c->n_answers > (size_t)(r->end - r->p))
         return bad(e, "impossible number of answers");
     c->n_here = c->n_answers;
     c->answers = *r;
+    at = commit_record_answers(c);
     for (uint32_t i = 0; i < c->n_here; i++) {
         struct commit_answer a;
 
-        read_answer(r, c->flags, &a);
-        if (r->bad)
+        read_answer(c, &at, &a);
+        if (at.in.bad)
             return bad(e, "torn answer");
         c->tokens += a.n;
     }
+    *r = at.in;
     return 0;
 }
 
@@ -241,7 +284,8 @@ int commit_record_read_answers(struct record_in *r, struct commit_record *ret, s
     c->before = record_u32(r);
     c->flags = (unsigned)record_u32(r);
     c->n_answers = record_u32(r);
-    if (r->bad || c->n_answers == 0 || c->flags & ~(unsigned)COMMIT_ANSWER_PARTS)
+    if (r->bad || c->n_answers == 0 ||
+        c->flags & ~(unsigned)(COMMIT_ANSWER_PARTS | COMMIT_ANSWER_PLACES))
         return bad(e, "answers of an unknown form");
     if (read_here(r, c, e) != 0)
         return -1;
@@ -250,10 +294,24 @@ int commit_record_read_answers(struct record_in *r, struct commit_record *ret, s
     return at_end(r, e);
 }
 
-void commit_record_answer(const struct commit_record *c, struct record_in *at,
+struct answer_cursor commit_record_answers(const struct commit_record *c)
+{
+    return (struct answer_cursor){c->answers, payload_padded(c->n_context * sizeof(int32_t))};
+}
+
+void commit_record_answer(const struct commit_record *c, struct answer_cursor *at,
                           struct commit_answer *ret)
 {
-    read_answer(at, c->flags, ret);
+    read_answer(c, at, ret);
+}
+
+bool commit_record_attach(struct commit_record *c, struct str bulk)
+{
+    if (commit_record_bulk(c, NULL) != bulk.len)
+        return false;
+    c->bulk = bulk;
+    c->context = bulk.p;
+    return true;
 }
 
 static void put(char *to, size_t *at, const char *p, size_t n)
@@ -271,14 +329,14 @@ static void put(char *to, size_t *at, const char *p, size_t n)
  * `to`, each padded; with NULL only counts. Returns the bytes. */
 size_t commit_record_bulk(const struct commit_record *c, char *to)
 {
-    struct record_in r = c->answers;
+    struct answer_cursor r = commit_record_answers(c);
     size_t at = 0;
 
     put(to, &at, c->context, c->n_context * sizeof(int32_t));
     for (uint32_t i = 0; i < c->n_here; i++) {
         struct commit_answer a;
 
-        read_answer(&r, c->flags, &a);
+        read_answer(c, &r, &a);
         put(to, &at, a.ids, a.n * sizeof(int32_t));
         if (a.has_logprobs)
             put(to, &at, a.logprobs, a.n * sizeof(float));

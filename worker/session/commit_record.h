@@ -38,6 +38,9 @@ struct commit_record {
     const char *context;  /* n_context ids, unaligned */
     uint32_t n_context;
 
+    struct str bulk; /* COMMIT_BULK_AHEAD, once it is attached: borrowed. Until then there are no
+                        ids, floats, blocks and odds, but their lengths */
+
     uint64_t cause;
     uint32_t diff_message;
     struct str diff_field, diff_stored, diff_request, label, parent_label;
@@ -85,11 +88,21 @@ int commit_record_read(struct record_in *r, struct commit_record *ret, struct er
  * tokens; all else is empty. */
 int commit_record_read_answers(struct record_in *r, struct commit_record *ret, struct err *e);
 
+/* Gives a record with COMMIT_BULK_AHEAD, which was read, the bytes that it lacks. False: they are
+ * not so many. */
+bool commit_record_attach(struct commit_record *c, struct str bulk);
+
 /* Of a commit's body only what every commit has, up to its key; a torn one sets r->bad. */
 void commit_record_read_head(struct record_in *r, struct commit_record *c);
 
-/* The next answer of c->answers, of a record that was read. */
-void commit_record_answer(const struct commit_record *c, struct record_in *at,
+/* Goes over the answers that stand in a record that was read. */
+struct answer_cursor {
+    struct record_in in;
+    size_t bulk_at; /* where the next one's bulk begins */
+};
+
+struct answer_cursor commit_record_answers(const struct commit_record *c);
+void commit_record_answer(const struct commit_record *c, struct answer_cursor *at,
                           struct commit_answer *ret);
 
 /* The bulk of the call in the layout of its payload (payload.h): how many bytes, and where they are

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "worker/session/bulk_ahead.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit_record.h"
 #include "worker/session/recall.h"
@@ -38,24 +39,57 @@ static void touch(struct payload *p)
 
 /* --- life --- */
 
-/* `fixed`: what is in it cannot be read back from its record alone. */
-struct payload *payload_new(struct session *s, struct arena *a, uint64_t call, size_t size,
+/* Owned, and not text. */
+struct bytes {
+    char *at;
+    size_t n;
+};
+
+static struct payload *make(struct session *s, struct arena *a, uint64_t call, struct bytes bytes,
                             bool fixed)
 {
     struct payload *p = ARENA_NEW(a, struct payload);
 
     p->session = s;
-    p->bytes = mem_alloc(MAX_OF(size, 1));
+    p->bytes = bytes.at;
     p->call = call;
     p->place = s->payloads.n;
-    p->size = (uint32_t)size;
+    p->size = (uint32_t)bytes.n;
     p->record = s->record;
-    p->fixed = fixed || size == 0;
+    p->fixed = fixed || bytes.n == 0;
     *vec_push(&s->payloads) = p;
-    s->payload_bytes += size;
+    s->payload_bytes += bytes.n;
     session_touch(s);
     touch(p);
     return p;
+}
+
+/* `fixed`: what is in it cannot be read back from its record alone. */
+struct payload *payload_new(struct session *s, struct arena *a, uint64_t call, size_t size,
+                            bool fixed)
+{
+    return make(s, a, call, (struct bytes){mem_alloc(MAX_OF(size, 1)), size}, fixed);
+}
+
+struct payload *payload_of_bulk(struct session *s, struct arena *a, uint64_t call,
+                                struct bulk_ahead *bulk)
+{
+    const struct payload_parts *parts;
+    size_t size = bulk->bytes.len;
+    struct payload *p =
+        make(s, a, call, (struct bytes){bulk_ahead_take(bulk, a, &parts), size}, false);
+
+    p->parts = parts;
+    return p;
+}
+
+static void free_bytes(struct payload *p)
+{
+    if (p->parts && p->bytes)
+        mem_unmap(p->bytes, p->size);
+    else
+        free(p->bytes);
+    p->bytes = NULL;
 }
 
 /* It must be in the order of use. */
@@ -65,8 +99,7 @@ void payload_evict(struct payload *p)
 
     CHECK(list_holds(&p->lru) && p->bytes);
     list_remove(&p->lru);
-    free(p->bytes);
-    p->bytes = NULL;
+    free_bytes(p);
     s->payload_bytes -= p->size;
     s->payload_evicted += p->size;
     s->store->totals->payload_evictions++;
@@ -81,7 +114,7 @@ void payload_drop(struct payload *p)
 
     list_remove(&p->lru);
     *(p->bytes ? &s->payload_bytes : &s->payload_evicted) -= p->size;
-    free(p->bytes);
+    free_bytes(p);
     last->place = p->place;
     if (last != p)
         s->payloads.at[p->place] = last;
@@ -98,7 +131,7 @@ void payloads_free(struct session *s)
 {
     for (size_t i = 0; i < s->payloads.n; i++) {
         list_remove(&s->payloads.at[i]->lru);
-        free(s->payloads.at[i]->bytes);
+        free_bytes(s->payloads.at[i]);
     }
     vec_done(&s->payloads);
     s->payload_bytes = s->payload_evicted = 0;
@@ -185,75 +218,133 @@ void recall_path(struct recall *r, const struct checkpoint *t)
         recall_checkpoint(r, t);
 }
 
-/* The bytes, out of the record, which must be the one that made the payload. */
-static bool take_bytes(struct payload *p, struct str record)
+/* Part i of a payload, from a record. */
+struct recalled {
+    struct payload *p;
+    uint32_t part;
+};
+
+struct recall_pieces {
+    VEC(struct recalled) all;
+};
+
+static uint32_t n_pieces(const struct payload *p)
+{
+    return p->parts ? p->parts->n : 1;
+}
+
+static uint32_t record_of(const struct recalled *x)
+{
+    return x->p->parts ? x->p->parts->at[x->part].record : x->p->record;
+}
+
+/* Of a record that has a part alone. */
+static bool take_part(const struct recalled *x, struct record_in *r)
+{
+    struct payload *p = x->p;
+    const struct payload_parts *all = p->parts;
+    uint32_t from = all ? all->at[x->part].at : 0;
+    uint32_t to = all && x->part + 1 < all->n ? all->at[x->part + 1].at : p->size;
+    struct block_part part;
+
+    if (!session_block_read(r, &part) || part.call != p->call || part.bytes.len != to - from ||
+        (part.kind == BLOCK_BULK) != (all != NULL))
+        return false;
+    memcpy(p->bytes + from, part.bytes.p, part.bytes.len);
+    return true;
+}
+
+/* The bytes, out of the record, which must be the one that made the payload, or a part of it. */
+static bool take_bytes(const struct recalled *x, struct str record)
 {
     struct record_in r = record_in_of(record);
+    struct payload *p = x->p;
     struct commit_record c;
     struct record_head h;
-    struct block_part part;
     int rc = -1;
 
     if (!record_read_head(&r, &h) || h.version < 1 || h.version > RECORD_VERSION ||
         !str_eq(h.id, p->session->id))
         return false;
-    if (h.type == RECORD_BLOCKS) {
-        if (!session_block_read(&r, &part) || part.call != p->call || part.bytes.len != p->size)
-            return false;
-        p->bytes = mem_alloc(p->size);
-        memcpy(p->bytes, part.bytes.p, p->size);
-        return true;
-    }
+    if (h.type == RECORD_BLOCKS)
+        return take_part(x, &r);
     if (h.type == RECORD_COMMIT)
         rc = commit_record_read(&r, &c, NULL);
     if (h.type == RECORD_ANSWERS)
         rc = commit_record_read_answers(&r, &c, NULL);
-    if (rc != 0 || c.call != p->call || commit_record_bulk(&c, NULL) != p->size)
+    if (rc != 0 || c.call != p->call || c.flags & COMMIT_BULK_AHEAD ||
+        commit_record_bulk(&c, NULL) != p->size)
         return false;
-    p->bytes = mem_alloc(p->size);
     (void)commit_record_bulk(&c, p->bytes);
     return true;
 }
 
-static int fill(struct payload *p, struct str record, struct err *e)
+static int on_record(void *ctx, size_t i, struct str record, struct err *e)
 {
-    if (!take_bytes(p, record))
+    const struct recall_pieces *pieces = ctx;
+    struct recalled *x = &pieces->all.at[i];
+
+    if (!take_bytes(x, record))
         return err_set(e, ERR_IO, "the journal has something else where a call was recorded");
+    x->p->came++;
+    return 0;
+}
+
+/* It is whole, or gone again. */
+static bool settle_missing(struct payload *p)
+{
+    bool whole = p->came == n_pieces(p);
+
+    p->came = 0;
+    if (!whole) {
+        free_bytes(p);
+        return false;
+    }
     p->session->payload_bytes += p->size;
     p->session->payload_evicted -= p->size;
     p->session->store->totals->payload_loads++;
     touch(p);
-    return 0;
+    return true;
 }
 
-static int on_record(void *ctx, size_t i, struct str record, struct err *e)
-{
-    const struct recall *r = ctx;
-
-    return fill(r->missing.at[i], record, e);
-}
-
-/* Reads all that is missing in one go. Returns -1 and e if the journal does not have it. */
-int recall_end(struct recall *r, struct err *e)
+/* All that is missing, in one go. */
+static int read_back(struct recall *r, struct err *e)
 {
     struct session_store *st = r->session->store;
-    struct session_reader reader = {on_record, r};
+    struct recall_pieces pieces = {0};
+    struct session_reader reader = {on_record, &pieces};
     uint32_t *records;
+    int rc;
+
+    for (size_t i = 0; i < r->missing.n; i++) {
+        struct payload *p = r->missing.at[i];
+
+        p->wanted = false;
+        p->bytes = p->parts ? mem_map(p->size) : mem_alloc(p->size);
+        for (uint32_t k = 0; k < n_pieces(p); k++)
+            *vec_push(&pieces.all) = (struct recalled){p, k};
+    }
+    records = mem_calloc(pieces.all.n, sizeof(*records));
+    for (size_t i = 0; i < pieces.all.n; i++)
+        records[i] = record_of(&pieces.all.at[i]);
+    rc = st->source(st->source_ctx, r->session->id, records, pieces.all.n, &reader, e);
+    for (size_t i = 0; i < r->missing.n; i++)
+        if (!settle_missing(r->missing.at[i]) && rc == 0)
+            rc = err_set(e, ERR_IO, "the journal has not all records of the session");
+    free(records);
+    vec_done(&pieces.all);
+    return rc;
+}
+
+/* Reads all that is missing. Returns -1 and e if the journal does not have it. */
+int recall_end(struct recall *r, struct err *e)
+{
     int rc = 0;
 
     if (r->missing.n > 0) {
-        CHECK(st->source);
+        CHECK(r->session->store->source);
         session_use(r->session); /* what it used before is older than this */
-        records = mem_calloc(r->missing.n, sizeof(*records));
-        for (size_t i = 0; i < r->missing.n; i++) {
-            records[i] = r->missing.at[i]->record;
-            r->missing.at[i]->wanted = false;
-        }
-        rc = st->source(st->source_ctx, r->session->id, records, r->missing.n, &reader, e);
-        for (size_t i = 0; rc == 0 && i < r->missing.n; i++)
-            if (!r->missing.at[i]->bytes)
-                rc = err_set(e, ERR_IO, "the journal has not all records of the session");
-        free(records);
+        rc = read_back(r, e);
         if (!r->session->unlinked)
             session_account(r->session);
     }

@@ -2,7 +2,8 @@
  * struct payload: the bulk of one record: of a committed call's the context ids that it added, and
  * of each answer ids, logprobs, routed experts, odds and indexer's rows; or these alone, of answers
  * that were recorded before their call (answers_ahead.c); or a part of a long block of rows, that
- * was recorded before its answer (blocks_ahead.c). Everything else of a checkpoint always
+ * was recorded before its answer (blocks_ahead.c). Of a long one the bytes stand in several records
+ * before that record (bulk_ahead.h). Everything else of a checkpoint always
  * stays in memory while its session does; a payload may be evicted, the least recently used first,
  * because the record that brought it is in the journal. Who needs one asks for it before (recall.h)
  * and reads it in the same breath: only the eviction of a later turn of the loop takes it away
@@ -26,16 +27,30 @@ struct arena;
 struct checkpoint;
 struct session;
 
+/* Where a part of a payload's bytes is: which record of its session's has it, and at which byte of
+ * the payload it begins. It ends where the next one begins. */
+struct payload_part {
+    uint32_t record, at;
+};
+
+struct payload_parts {
+    uint32_t n;
+    struct payload_part at[];
+};
+
 struct payload {
     struct session *session;
-    struct list_item lru; /* of store->payload_lru */
-    char *bytes;          /* NULL: evicted */
-    uint64_t used;        /* session_store.clock then */
-    uint64_t call;        /* its number: the record must say the same */
-    size_t place;         /* in session.payloads */
+    struct list_item lru;              /* of store->payload_lru */
+    char *bytes;                       /* NULL: evicted */
+    const struct payload_parts *parts; /* then the bytes are of mem_map; NULL: it is all in
+                                          `record`, and they are of the heap */
+    uint64_t used;                     /* session_store.clock then */
+    uint64_t call;                     /* its number: the record must say the same */
+    size_t place;                      /* in session.payloads */
     uint32_t size;
     uint32_t record; /* which one of its session's */
     uint32_t held;   /* by running calls */
+    uint32_t came;   /* parts, while it is read back */
     bool fixed;      /* the record alone cannot give it back: it stays */
     bool wanted;
 };
@@ -51,6 +66,11 @@ static inline const char *payload_bytes(const struct payload *p)
  * applies now. The struct lies in the arena. */
 struct payload *payload_new(struct session *s, struct arena *a, uint64_t call, size_t size,
                             bool fixed);
+
+/* The same of all that came of a bulk, whose bytes become the payload's own. */
+struct bulk_ahead;
+struct payload *payload_of_bulk(struct session *s, struct arena *a, uint64_t call,
+                                struct bulk_ahead *bulk);
 
 /* Gives up one that no checkpoint of the forest has; its struct is the arena's. */
 void payload_drop(struct payload *p);

@@ -56,6 +56,7 @@ struct plan {
     bool rollback;               /* chains: the chain's last assistant is dropped */
     uint64_t head_version;       /* linear */
     uint32_t n_context, n_close, trim;
+    bool settled;           /* it is known which ids its answers have (commit.c) */
     uint32_t answers_ahead; /* of its answers, that stand in records before the commit */
 
     struct {
@@ -65,6 +66,22 @@ struct plan {
         int kind;        /* of this block, */
         size_t at;       /* from this byte on */
     } blocks;
+
+    /* Of the bulk of the record that comes next. */
+    struct {
+        bool ahead;     /* it stands in records before it, all of it when at == len */
+        size_t at, len; /* bytes */
+
+        /* with the context: what it begins with, which is not part of it */
+        bool settled;
+        struct checkpoint *run; /* or NULL */
+        uint32_t common;
+    } bulk;
+
+    struct {
+        uint64_t hash; /* ids_hash of what the engine was asked with, so far */
+        size_t at;     /* of so many ids; 0: nothing was hashed */
+    } sent;
 
     uint32_t kept; /* exhausted, chains: ids that stay of a chain that is rolled back and closed */
 
@@ -144,6 +161,26 @@ bool plan_block_record(struct plan *p, const struct session_answer *answers, siz
 
 /* Whether the block stands in records before the one of its answer. */
 bool plan_block_ahead(const struct plan *p, struct str block);
+
+/* bulk_record.c: whose bulk: the context behind the first `common` ids, or none, and n answers,
+ * behind `first` others of their call. */
+struct bulk_of {
+    bool context;
+    uint32_t common;
+    uint32_t first;
+    const struct session_answer *answers;
+    size_t n;
+};
+
+size_t plan_bulk_bytes(const struct plan *p, const struct bulk_of *of);
+
+/* Writes the record of the next part of a bulk of more than max_bytes, p->bulk; false: there is
+ * none (left). The same `of` until then. */
+bool plan_bulk_record(struct plan *p, const struct bulk_of *of, size_t max_bytes, uint64_t now_ms,
+                      struct buf *record);
+
+/* The ids that the call adds before its answers, without the first `common`. */
+struct token_span plan_own_context(const struct plan *p, uint32_t common);
 
 /* The live plan with this call number, or NULL. */
 struct plan *plan_find(struct session *s, uint64_t call);

@@ -17,7 +17,7 @@ static void look_at_commit(struct record_in *r, struct record_parts *ret)
     ret->call = c.call;
     ret->named[PART_TEXTS] = c.flags & COMMIT_AHEAD;
     ret->named[PART_ANSWERS] = c.flags & COMMIT_ANSWERS_AHEAD;
-    ret->named[PART_BLOCKS] = c.flags & COMMIT_BLOCKS_AHEAD;
+    ret->named[PART_BLOCKS] = c.flags & COMMIT_ANSWER_PLACES;
 }
 
 static void look_at_part(struct record_in *r, enum part_kind kind, struct record_parts *ret)

@@ -335,6 +335,9 @@ int session_apply_answers(struct session *s, struct record_in *r, struct err *e)
 int session_answers_ahead(const struct session *s, const struct commit_record *commit,
                           struct checkpoint ***ret, struct err *e);
 
+/* How many answers of that call stand in records so far. */
+size_t session_answers_so_far(const struct session *s, uint64_t call);
+
 /* The forest takes them over, with their payloads. */
 void session_take_answers(struct session *s, uint64_t call);
 
@@ -369,6 +372,15 @@ struct block_owner {
  * rows, and what it told, in `own`. -1: they are not there as it says. */
 int session_name_blocks(struct session *s, struct block_owner of, const struct commit_answer *a,
                         struct checkpoint *t, struct arena *own, struct err *e);
+
+/* The bulk that stands before a record with COMMIT_BULK_AHEAD, which was read, is
+ * attached to the record, which borrows it. `of`: how many answers the records before it have.
+ * Returns -1 if it is not there as the record says. */
+int session_attach_bulk(struct session *s, struct block_owner of, struct commit_record *c,
+                        struct err *e);
+
+/* A payload of the bytes of that call's bulk, which was attached; its struct lies in `own`. */
+struct payload *session_take_bulk(struct session *s, struct arena *own, uint64_t call);
 
 /* The forest takes over those of the call that were named; others are freed. */
 void session_take_blocks(struct session *s, uint64_t call);

@@ -670,6 +670,8 @@ void reading_result(struct reading *r, struct engine_result *ret)
         .drifted = r->drifted,
         .cached_tokens = y->cached,
         .top = y->n_top ? y->tops.at : NULL,
+        .ids_own = &y->ids.at,
+        .logprobs_own = &y->logprobs.at,
         .top_own = &y->tops.at,
         .n_top = y->n_top,
         .versions = r->versions,

@@ -117,6 +117,33 @@ TEST(arena, what_stands_alone_is_given_back)
     cr_expect_eq(sum, 0);
 }
 
+/* Also from the heap to pages of its own; what it was goes, so only what it is counts. */
+TEST(arena, what_stands_alone_grows)
+{
+    static const size_t sizes[] = {100, 100, 5000, 100 << 10, 200 << 10, 3 << 20, (3 << 20) + 1};
+
+    atomic_size_t sum = 0;
+    struct arena a = {.sum = &sum};
+    char *p = NULL, *other = arena_alloc_alone(&a, 300 << 10);
+    size_t had = 0;
+
+    memset(other, 7, 300 << 10);
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        p = arena_grow_alone(&a, p, sizes[i]);
+        for (size_t j = 0; j < had; j++)
+            cr_assert_eq(p[j], (char)(j % 127), "byte %zu of %zu", j, had);
+        for (had = 0; had < sizes[i]; had++)
+            p[had] = (char)(had % 127);
+        cr_expect_lt(sum, sizes[i] + (300 << 10) + 16384);
+        cr_expect_eq(sum, a.held_bytes);
+        cr_expect_eq(a.used_bytes, sizes[i] + (300 << 10) + 16);
+    }
+    cr_expect_eq(other[(300 << 10) - 1], 7);
+    arena_drop(&a, p);
+    arena_done(&a);
+    cr_expect_eq(sum, 0);
+}
+
 /* The one with more room left goes on being filled, whichever it is. */
 TEST(arena, one_takes_over_what_another_has)
 {

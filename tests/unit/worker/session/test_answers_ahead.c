@@ -126,7 +126,7 @@ TEST(answers_ahead, one_answer_or_small_ones_stand_in_the_commit)
     struct kit k;
 
     ahead_init(&k, NULL);
-    cr_assert_eq(turn(&k, ASK, 1, 10 * IDS, 1), 0);
+    cr_assert_eq(turn(&k, ASK, 1, 4 * IDS, 1), 0);
     cr_assert_eq(turn(&k, ASK, 3, IDS, 2), 0);
     for (size_t i = 0; i < k.n_journal; i++)
         cr_assert_eq(ahead_head(&k, i).version, 2);
@@ -134,13 +134,13 @@ TEST(answers_ahead, one_answer_or_small_ones_stand_in_the_commit)
     kit_done(&k);
 }
 
-/* Each is more than a part. */
+/* Each is more than a part: three of its bulk, then itself. */
 TEST(answers_ahead, a_record_holds_whole_answers)
 {
     struct kit k;
 
     ahead_init(&k, NULL);
-    cr_assert_eq(turn(&k, ASK, 3, 10 * IDS, 1), 3);
+    cr_assert_eq(turn(&k, ASK, 3, 10 * IDS, 1), 3 * (3 + 1));
     ahead_same(k.s, answers_of(&k, 3, 10 * IDS, 1), 3, 0);
     ahead_replays(&k);
     kit_done(&k);

@@ -189,7 +189,7 @@ TEST(blocks_ahead, parts_make_the_same_session)
 
 TEST(blocks_ahead, short_blocks_stand_with_their_answer)
 {
-    const struct sizes sizes = {PART, PART, PART, IDS};
+    const struct sizes sizes = {PART / 2, PART / 4, PART, IDS};
     struct kit k;
 
     ahead_init(&k, NULL);
@@ -379,7 +379,7 @@ TEST(blocks_ahead, parts_at_places_that_they_cannot_have_are_refused)
 
     ahead_init(&k, NULL);
     cr_assert_eq(apply_block(&k, 7, 4, 0, 0, "abcd"), -1, "none before it");
-    cr_assert_eq(apply_block(&k, 7, 0, 0, BLOCK_KINDS, "abcd"), -1);
+    cr_assert_eq(apply_block(&k, 7, 0, 0, BLOCK_KINDS + 1, "abcd"), -1);
     cr_assert_eq(apply_block(&k, 7, 0, 0, 0, ""), -1);
     cr_assert_eq(apply_block(&k, 7, 0, UINT64_C(1) << 32, 0, "abcd"), -1);
     cr_assert_eq(apply_block(&k, 7, 0, 1, BLOCK_INDEXER, "abcd"), 0);
