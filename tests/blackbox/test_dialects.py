@@ -291,6 +291,26 @@ def test_one_call_where_parallel_ones_are_not_allowed(serve, dialect, stream):
     assert trajectory["response_ids"][:len(wrote)] == list(wrote.encode())
 
 
+def test_of_very_many_calls_the_first_are_told(serve):
+    """All tokens are on record; the next turn, which has the calls that were told, stands on them."""
+    most = 2048
+    wrote = "\n".join(CALL % '{"content": "a"}' for _ in range(most + 3))
+    gateway, session = serve([wrote, "Done."])
+    first = post(gateway, session, "/v1/chat/completions", chat_body(max_tokens=500_000)).json()["choices"][0]["message"]
+    calls = first["tool_calls"]
+    assert len(calls) == most
+    history = [USER, first, *({"role": "tool", "tool_call_id": c["id"], "content": "."} for c in calls)]
+    second = post(gateway, session, "/v1/chat/completions", chat_body(messages=history))
+    assert second.json()["choices"][0]["message"]["content"] == "Done."
+    state = gateway.request("GET", f"/sessions/{session}").json()
+    assert state["num_branches"] == 1 and not state["tito_session_mismatch"], state
+    warnings = [n.get("parse_warning", "") for n in state["tree"]["nodes"] if n.get("generated")]
+    assert warnings == ["3 further tool calls withheld: of an answer's no more than 2048 are told", ""]
+    export = gateway.request("POST", f"/sessions/{session}/finalize", {}).json()
+    trajectory, = export["trajectories"]
+    assert trajectory["response_ids"][:len(wrote)] == list(wrote.encode())
+
+
 def test_thoughts_are_counted_alike_in_a_stream_and_a_whole_answer(serve):
     gateway, session = serve(["<think>\nsixteen letters.\n</think>\n\none"] * 2)
     whole = post(gateway, session, "/v1/chat/completions", chat_body()).json()["usage"]

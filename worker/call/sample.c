@@ -15,6 +15,7 @@
 #include "worker/parsers/parser.h"
 #include "worker/request/chat.h"
 #include "worker/request/chat_request.h"
+#include "worker/request/request_limits.h"
 #include "worker/tokens/tokenizer.h"
 
 static bool may_call(const struct chat_request *req)
@@ -47,7 +48,7 @@ void sample_begin(struct model_call *t, struct sample *r, uint32_t index)
         .stop_ids = t->stop_ids,
         .n_stop_ids = t->n_stop_ids,
         .stops = t->stops,
-        .one_call = !t->in.req->parallel_tool_calls,
+        .max_calls = t->in.req->parallel_tool_calls ? ANSWER_CALLS_MAX : 1,
         .keep_special = may_call(t->in.req) && call_formats(t->env).tool == TOOL_NONE,
         .parser = parser,
         .sink = &call_listeners_sink,

@@ -81,14 +81,15 @@ static void call_begin(struct sampled_answer *a, const struct parse_event *ev)
                             buf_str(&c->name));
 }
 
-/* Whether the event belongs to a call that the client did not allow. The ids stay as sampled; the
- * message, as the client has it and will send it back, is without the call. */
+/* Whether the event belongs to a call that the client did not allow, or beyond what is told. The
+ * ids stay as sampled; the message, as the client has it and will send it back, is without the
+ * call. */
 static bool withhold(struct sampled_answer *a, const struct parse_event *ev)
 {
     bool of_call =
         ev->kind == PARSE_CALL_BEGIN || ev->kind == PARSE_CALL_ARGS || ev->kind == PARSE_CALL_END;
 
-    if (!a->opt.one_call || !of_call || ev->call == 0)
+    if (!of_call || (size_t)ev->call < a->opt.max_calls)
         return false;
     if (ev->kind == PARSE_CALL_BEGIN)
         a->withheld++;
@@ -292,8 +293,12 @@ void sampled_answer_finish(struct sampled_answer *a, struct token_span all, int3
     parser_finish(a->parser);
     if (a->withheld == 0)
         return;
-    buf_printf(&told, "%zu further tool call%s withheld: parallel calls were not allowed",
-               a->withheld, a->withheld == 1 ? "" : "s");
+    buf_printf(&told, "%zu further tool call%s withheld: ", a->withheld,
+               a->withheld == 1 ? "" : "s");
+    if (a->opt.max_calls == 1)
+        buf_puts(&told, "parallel calls were not allowed");
+    else
+        buf_printf(&told, "of an answer's no more than %zu are told", a->opt.max_calls);
     sampled_answer_warn(a, buf_str(&told));
     buf_done(&told);
 }

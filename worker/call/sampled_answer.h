@@ -44,7 +44,7 @@ struct sampled_answer_options {
     const int32_t *stop_ids; /* that end the turn: the model's and the request's, ascending */
     size_t n_stop_ids;
     const struct stop_tree *stops; /* or NULL */
-    bool one_call;     /* of several calls only the first is told (parallel_tool_calls: false) */
+    size_t max_calls;  /* of more calls only the first are told; 1: parallel_tool_calls: false */
     bool keep_special; /* special tokens are text, but for what ends the turn: nobody reads calls
                           here, and whoever does must see their marks */
     const struct parser_options *parser;
@@ -69,7 +69,7 @@ struct sampled_answer {
     size_t n_calls, cap_calls;
     struct map *taken_ids; /* ids of the history's calls and of its own; NULL before a model names
                               one */
-    size_t withheld;       /* calls that were sampled but not told: opt.one_call */
+    size_t withheld;       /* calls that were sampled but not told: opt.max_calls */
     bool thinking;         /* the last event was reasoning */
     bool taken;            /* told by sampled_answer_take */
     uint32_t reasoning_tokens;

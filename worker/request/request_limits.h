@@ -54,6 +54,10 @@ int request_limits_lists(const struct request_limits *l, const struct json *body
  * looks at each. */
 enum { REQUEST_CALLS_MAX = 16384, REQUEST_PARTS_MAX = 50000 };
 
+/* Calls of one answer that the client is told, for the same reason: further ones are withheld, and
+ * the answer's warning says so. */
+enum { ANSWER_CALLS_MAX = 2048 };
+
 /* Bytes of all stop strings of a request: finding them takes some 65 bytes of memory for each. */
 enum { REQUEST_STOP_BYTES_MAX = 256 << 10 };
 

@@ -48,6 +48,7 @@ static void expect_calls(const char *history, const char *message, const char *w
     struct buf told = {0};
     int fresh = 0;
     struct sampled_answer_options o = {.tokenizer = tokenizer,
+                                       .max_calls = 8,
                                        .parser = &parser,
                                        .sink = &sink,
                                        .sink_ctx = &told,
@@ -135,6 +136,7 @@ static uint32_t hear(const struct tokenizer *tokenizer, const struct parser_opti
                                             .tool_end = on_end};
     int fresh = 0;
     struct sampled_answer_options o = {.tokenizer = tokenizer,
+                                       .max_calls = 8,
                                        .parser = parser,
                                        .sink = &sink,
                                        .sink_ctx = ret,
