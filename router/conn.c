@@ -290,10 +290,14 @@ void conn_finish(struct conn *c)
         return;
     }
     if (c->closing || !c->up.done || c->hup || c->hub->draining) {
-        if (!c->up.done || c->in.len > 0)
+        if (!c->up.done || c->in.len > 0) {
             linger(c);
-        else
+        } else {
+            /* First: a close that finds bytes which nobody read drops what the kernel still keeps
+             * of the answer. */
+            shutdown(c->fd, SHUT_WR);
             conn_close(c);
+        }
         return;
     }
     c->upload = UPLOAD_NONE;
