@@ -127,6 +127,7 @@ void worker_state_reload(struct worker_state *w)
 unsigned worker_state_stop(struct worker_state *w)
 {
     loop_task_cancel(w->loop, &w->compact);
+    control_stop(&w->service);
     if (w->service.calls.engines)
         model_call_end_all(&w->service.calls);
     return call_helpers_end(&w->service.calls);

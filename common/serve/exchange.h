@@ -33,8 +33,9 @@ void exchange_open_body(const struct exchange *x, struct str part);
 /* Adds the keys that the request shows. */
 void exchange_keys(const struct exchange *x, struct presented *to);
 
-/* Keeps x and its request in memory for another thread until exchange_let, also when the peer
- * leaves (`closed` says so at once). Holds do not nest. */
+/* Keeps x and its request in memory until exchange_let, also when the peer leaves (`closed` says so
+ * at once): for another thread, or for what the loop does in slices. A server that drains counts x
+ * as busy until then. Holds do not nest. */
 void exchange_hold(struct exchange *x);
 
 /* x may be gone then. */

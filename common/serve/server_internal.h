@@ -118,7 +118,7 @@ struct exchange {
     size_t own_counted;             /* of server->answer_bytes: nobody shares them */
     size_t body_bytes;              /* of server->body_bytes */
     bool begun, sending, ending, failing, final;
-    bool held;      /* another thread reads the request */
+    bool held;      /* exchange_hold: the request is still read */
     bool abandoned; /* meanwhile */
     bool stranded;  /* for ever: exchange_strand */
     bool cut;       /* too much of it waited: exchange_cut_unread */

@@ -12,6 +12,9 @@ void control_sweep(struct service *a);
 /* The worker drains: long polls are handed back, or end with 503 when the whole service stops. */
 void control_drain(struct service *a);
 
+/* The loop has ended, and the server is still there: finishes what is not to stay half done. */
+void control_stop(struct service *a);
+
 /* Ends what still waits: a pause, questions to siblings. No request comes any more. */
 void control_done(struct service *a);
 

@@ -1,9 +1,17 @@
 /* POST /sessions: whether there is room, and one session or a group. The answer with all ids and
  * keys is written beside the records; it is sent when the last record is durable
- * (durable_answer). */
+ * (durable_answer).
+ *
+ *   control_create -> create_slice: create_next for each session -> create_last, and the answer
+ *                      '-> more: the exchange is held, another slice in a later turn
+ *                           '-> the client leaves: the same without an answer
+ *                           '-> the worker ends: groups_finish, the rest at once
+ *
+ * A group is never left partial: a held exchange keeps a worker that drains from ending. */
 #include <stdlib.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/codec/session_rules.h"
@@ -134,7 +142,7 @@ static void write_created(struct service_request *r, struct str id, const struct
 }
 
 /* Sessions on their way. Those of a long group are made in slices, so that others have their turns
- * between. */
+ * between; the exchange is held meanwhile, for the options are slices of its body. */
 struct creating {
     struct service_request request; /* strings are the exchange's */
     struct arena arena;             /* of the options */
@@ -142,14 +150,32 @@ struct creating {
     struct minted_group group;
     uint64_t now_ms;
     int64_t made;
+    bool left; /* the client has: nobody is answered */
     struct buf answer;
     struct json_out out; /* to the answer */
     struct loop_task later;
+    struct list_item item; /* of service->groups, while the exchange is held */
 };
+
+static void hold_exchange(struct creating *c)
+{
+    list_append(&c->request.service->groups, &c->item);
+    exchange_hold(c->request.x);
+}
+
+/* Before an answer, and at the end. */
+static void let_exchange(struct creating *c)
+{
+    if (!list_holds(&c->item))
+        return;
+    list_remove(&c->item);
+    exchange_let(c->request.x);
+}
 
 static void creating_free(struct creating *c)
 {
     loop_task_cancel(c->request.service->calls.loop, &c->later);
+    let_exchange(c);
     buf_done(&c->answer);
     arena_done(&c->arena);
     free(c);
@@ -202,48 +228,58 @@ static void create_last(struct creating *c, struct str id)
     end_answer(c);
     *durable_answer_body(p) = c->answer;
     c->answer = (struct buf){0};
+    let_exchange(c);
     if (create_one(c, id, (struct ledger_done){durable_answer_send, p}, &e))
         durable_answer_fail(p, &e);
 }
 
-/* Makes the next session, and tells of it. 1: it was the last, or it failed, and the request is
- * answered. */
+/* The journal failed on the way. */
+static void create_fail(struct creating *c, const struct err *e)
+{
+    struct service_request *r = &c->request;
+
+    if (c->left) {
+        log_warn(NULL, "a group whose client left stays without its rest",
+                 LOG_S("group", c->group.id), LOG_I("sessions", c->made - 1),
+                 LOG_I("asked", c->group.count), LOG_T("error", e->text));
+        return;
+    }
+    let_exchange(c);
+    exchange_watch(r->x, NULL, NULL);
+    respond_error(r, NULL, e);
+}
+
+/* Makes the next session, and tells of it if somebody listens. 1: it was the last, or it failed,
+ * and the request is answered. */
 static int create_next(struct creating *c)
 {
     struct service_request *r = &c->request;
+    bool last = c->made + 1 == c->group.count;
     char text[ID_TEXT_MAX];
     struct str id =
         str_of(text, ids_session(r->service->calls.ids, r->service->heritage->index, text));
     struct err e = {0};
 
-    write_created(r, id, &c->group, c->made, c->now_ms, &c->out);
-    if (c->made + 1 == c->group.count) {
+    if (!c->left)
+        write_created(r, id, &c->group, c->made, c->now_ms, &c->out);
+    if (last && !c->left) {
         create_last(c, id);
         return 1;
     }
-    if (create_one(c, id, (struct ledger_done){0}, &e) == 0)
-        return 0;
-    exchange_watch(r->x, NULL, NULL);
-    respond_error(r, NULL, &e);
-    return 1;
+    if (create_one(c, id, (struct ledger_done){0}, &e) != 0) {
+        create_fail(c, &e);
+        return 1;
+    }
+    return last;
 }
 
-/* The client left: what is missing of the group is made at once, without an answer. */
+/* The client left between two slices: the next ones make what is missing of the group. */
 static void on_left(void *ctx, bool delivered)
 {
     struct creating *c = ctx;
-    struct service_request *r = &c->request;
-    struct err e = {0};
-    int rc = 0;
 
     (void)delivered;
-    while (rc == 0 && c->made < c->group.count) {
-        char text[ID_TEXT_MAX];
-        size_t n = ids_session(r->service->calls.ids, r->service->heritage->index, text);
-
-        rc = create_one(c, str_of(text, n), (struct ledger_done){0}, &e);
-    }
-    creating_free(c);
+    c->left = true;
 }
 
 static void create_slice(struct loop_task *t)
@@ -255,10 +291,24 @@ static void create_slice(struct loop_task *t)
     do
         rc = create_next(c);
     while (rc == 0 && clock_us() < end_us);
-    if (rc)
+    if (rc) {
         creating_free(c);
-    else
-        loop_task_post(c->request.service->calls.loop, t, create_slice);
+        return;
+    }
+    if (!list_holds(&c->item))
+        hold_exchange(c);
+    loop_task_post(c->request.service->calls.loop, t, create_slice);
+}
+
+void groups_finish(struct service *a)
+{
+    struct creating *c, *next;
+
+    LIST_EACH_SAFE(&a->groups, c, next, struct creating, item) {
+        while (create_next(c) == 0) {
+        }
+        creating_free(c);
+    }
 }
 
 /* Every check comes before the first record, so a group is made whole or not at all, but for a

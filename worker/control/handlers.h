@@ -24,6 +24,10 @@ struct session;
 /* create.c */
 void control_create(struct service_request *r);
 
+/* The loop has ended, the server and the ledger are still there: groups whose sessions are being
+ * made are made whole. */
+void groups_finish(struct service *a);
+
 /* create_checks.c: whether the engines of now can do what the options of a new session ask of them.
  * -1: e names the option. */
 int control_check_engines(struct service *a, const struct json *options, struct err *e);

@@ -83,6 +83,11 @@ void control_sweep(struct service *a)
     residency_watch(env->residency);
 }
 
+void control_stop(struct service *a)
+{
+    groups_finish(a);
+}
+
 void control_done(struct service *a)
 {
     admin_done(a);

@@ -44,6 +44,7 @@ struct service {
     struct discovery *discovery;    /* who looks for engines; made on first use */
     struct list_head bulks;         /* orders for sessions by labels under way */
     struct list_head engine_orders; /* changes under way */
+    struct list_head groups;        /* of sessions, being made */
     struct list_head copies;        /* forks and imports under way */
     struct list_head expiring;      /* sessions that are scored before they expire */
     bool draining;                  /* the worker ends */
