@@ -10,6 +10,7 @@ from test_snapshots import told
 from test_streaming import new, user
 from test_memory import say
 from test_read_back import exported
+from test_turn_recovery import kill_worker
 
 LIMIT = 512 << 10
 HOLD_MAX = 0.010    # of a processor; the least of TRIES is that of the loop, not of the machine
@@ -132,3 +133,41 @@ def test_a_worker_that_must_end_makes_the_rest_of_a_group_at_once(start):
         wait_until(lambda: gateway.get("/ready").status == 200, what="its successor serves")
         assert sessions_of(gateway) in (0, 1024)
         gateway.stop()
+
+
+def reward_info(size):
+    """Text and values, for a body of about that size."""
+    return {"reward": 0.5, "text": "é\n" * (size // 16), "values": [{"a": n} for n in range(size // 24)]}
+
+
+@pytest.mark.parametrize("size", [3_000, 400_000])
+def test_a_body_that_waits_for_its_session_is_read_once_and_whole(start, size):
+    gateway = start(engine="builtin:echo", workers=1)
+    made = [new(gateway) for _ in range(3)]
+    for session in made:
+        say(gateway, session, user("word " * 60_000), max_tokens=8)
+    kill_worker(gateway)
+    info = reward_info(size)
+    calls = [(made[0], "reward_info", {"reward_info": info}), (made[1], "complete", {"reward_info": info}),
+             (made[2], "fork", {"metadata": info})]
+    got = in_parallel(lambda n: gateway.post(f"/sessions/{calls[n][0]['session_id']}/{calls[n][1]}", calls[n][2]), range(3))
+    assert {a.status for a in got.values()} == {200}
+    for session in made[:2]:
+        assert gateway.get(f"/sessions/{session['session_id']}").json()["reward_info"] == info
+    assert gateway.get(f"/sessions/{got[2].json()['session_id']}").json()["metadata"] == info
+
+
+def test_clients_that_leave_a_long_body_are_forgotten(start):
+    """While it is read, while its session is, and while its answer waits."""
+    gateway = start(engine="builtin:echo", workers=1)
+    session = new(gateway)
+    say(gateway, session, user("word " * 60_000), max_tokens=8)
+    for n in range(4):
+        kill_worker(gateway)
+        c = gateway.connect()
+        c.request("POST", f"/sessions/{session['session_id']}/reward_info", json.dumps({"reward_info": reward_info(600_000)}),
+                  {"Content-Type": "application/json"})
+        pause(0.008 * n, "some are at their session, some at the body")
+        c.close()
+    assert say(gateway, session, user("word " * 60_000) + user("again"), max_tokens=8)
+    wait_until(lambda: gateway.metrics()['rollgate_request_memory_bytes{kind="arenas"}'] == 0, what="bodies are given back")

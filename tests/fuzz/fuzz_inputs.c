@@ -1,7 +1,9 @@
 /* fuzz: rg_worker */
 #include <stdlib.h>
 
+#include "common/base/arena.h"
 #include "common/base/check.h"
+#include "common/codec/json.h"
 #include "common/codec/utf8.h"
 #include "worker/api/inputs.h"
 #include "worker/api/routes.h"
@@ -19,14 +21,17 @@ static void check_refusal(const struct err *e)
 
 static int ask(const struct api_route *route, struct str query, struct str body)
 {
+    struct arena a = {0};
+    const struct json *read;
     struct err e = {0};
-    int rc = inputs_check(route, query, body, &e);
+    int rc = inputs_check(route, query, body, &a, &read, &e);
 
     CHECK(rc == 0 || rc == -1);
     if (rc)
         check_refusal(&e);
     else
-        CHECK(e.kind == ERR_NONE);
+        CHECK(e.kind == ERR_NONE && (!read || json_is(read, JSON_OBJECT)));
+    arena_done(&a);
     return rc;
 }
 

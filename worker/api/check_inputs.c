@@ -9,7 +9,9 @@
 #include "common/serve/exchange.h"
 #include "worker/api/inputs.h"
 #include "worker/api/routes.h"
+#include "worker/call/give_back.h"
 #include "worker/call/work.h"
+#include "worker/service/body_read.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
 
@@ -18,16 +20,60 @@ struct input_check {
     struct service_request request; /* strings are the exchange's */
     const struct api_route *route;
     inputs_passed_fn passed;
+    struct body_read *read; /* own, until it is handed on */
 };
+
+static struct body_read *read_new(struct service *a)
+{
+    struct body_read *b = mem_zalloc(sizeof(*b));
+
+    b->arena.sum = &a->calls.request_bytes;
+    return b;
+}
+
+void inputs_drop(struct service *a, struct body_read *body)
+{
+    if (!body)
+        return;
+    call_give_back(&a->calls, &body->arena, STR("control bodies"));
+    free(body);
+}
+
+/* A snapshot is long, and read by its own reader (import_reading.h): it is not kept. */
+static int check(const struct exchange *x, const struct api_route *route, struct body_read *ret,
+                 struct err *e)
+{
+    bool kept = !(route->inputs & INPUT_IMPORT);
+    int rc = inputs_check(route, exchange_query(x), exchange_body(x), &ret->arena,
+                          kept ? &ret->json : NULL, e);
+
+    if (!kept)
+        arena_done(&ret->arena);
+    return rc;
+}
 
 static int check_run(struct long_work *w, struct work_tools *tools, struct err *e)
 {
-    const struct input_check *v = CONTAINER_OF(w, struct input_check, work);
-    const struct exchange *x = v->request.x;
+    struct input_check *v = CONTAINER_OF(w, struct input_check, work);
 
     if (work_note(tools, w->body_hash, e))
         return -1;
-    return inputs_check(v->route, exchange_query(x), exchange_body(x), e);
+    return check(v->request.x, v->route, v->read, e);
+}
+
+static void free_check(struct input_check *v)
+{
+    inputs_drop(v->request.service, v->read);
+    free(v);
+}
+
+/* What was read goes to who is called, with the request. */
+static void pass(struct service_request *r, const struct api_route *route, inputs_passed_fn passed,
+                 struct body_read **read)
+{
+    r->body = *read;
+    *read = NULL;
+    passed(r, route);
 }
 
 static void end(struct input_check *v, const struct err *e)
@@ -35,8 +81,8 @@ static void end(struct input_check *v, const struct err *e)
     if (e)
         respond_error(&v->request, NULL, e);
     else
-        v->passed(&v->request, v->route);
-    free(v);
+        pass(&v->request, v->route, v->passed, &v->read);
+    free_check(v);
 }
 
 static void on_checked(struct long_work *w, const struct err *e)
@@ -52,21 +98,23 @@ static void on_checked(struct long_work *w, const struct err *e)
 /* The client left, and the helper has let go. */
 static void on_dropped(struct long_work *w)
 {
-    free(CONTAINER_OF(w, struct input_check, work));
+    free_check(CONTAINER_OF(w, struct input_check, work));
 }
 
 static void check_here(struct service_request *r, const struct api_route *route,
                        inputs_passed_fn passed)
 {
+    struct body_read *read = read_new(r->service);
     struct err e = {0};
 
-    if (inputs_check(route, exchange_query(r->x), exchange_body(r->x), &e))
+    if (check(r->x, route, read, &e))
         respond_error(r, NULL, &e);
     else
-        passed(r, route);
+        pass(r, route, passed, &read);
+    inputs_drop(r->service, read);
 }
 
-/* What the loop reads, records and tells again in one piece. A snapshot is read by helpers. */
+/* What the loop records and tells again in one piece. A snapshot is read and written in parts. */
 static int check_size(const struct service_request *r, const struct api_route *route, struct err *e)
 {
     size_t most = (size_t)r->service->config->max_control_body_bytes,
@@ -97,6 +145,7 @@ void check_inputs(struct service_request *r, const struct api_route *route, inpu
     v->request = *r;
     v->route = route;
     v->passed = passed;
+    v->read = read_new(r->service);
     v->work.run = check_run;
     v->work.done = on_checked;
     v->work.drop = on_dropped;

@@ -210,12 +210,18 @@ struct parked_request {
     struct service *service;
     struct exchange *x;
     struct residency_waiter waiter;
-    bool control;                  /* the control plane's: its inputs were checked */
+    struct body_read *body;        /* a control request's, own */
     const struct dialect *dialect; /* of errors; NULL: the control plane's */
     char request_id[40];
 };
 
-static void enter(struct service *a, struct exchange *x, bool checked);
+static void enter(struct service *a, struct exchange *x, struct body_read *body);
+
+static void parked_free(struct parked_request *p)
+{
+    inputs_drop(p->service, p->body);
+    free(p);
+}
 
 /* The client left while its session was being read back. */
 static void on_parked_closed(void *ctx, bool delivered)
@@ -224,7 +230,7 @@ static void on_parked_closed(void *ctx, bool delivered)
 
     (void)delivered;
     residency_leave(&p->waiter);
-    free(p);
+    parked_free(p);
 }
 
 /* The session is back: the request begins anew, for its key may have gone meanwhile. What it holds
@@ -234,17 +240,19 @@ static void on_back(void *ctx, const struct err *e)
     struct parked_request *p = ctx;
     struct exchange *x = p->x;
     struct service *a = p->service;
-    bool control = p->control;
+    struct body_read *body = p->body;
     struct err told = {0};
 
     exchange_watch(x, NULL, NULL);
     if (e) {
         (void)err_set(&told, ERR_INTERNAL, "the session cannot be read back from the journal");
         respond_error_to(a, x, p->dialect, METRIC_DIALECT_CONTROL, p->request_id, &told);
+    } else {
+        p->body = NULL;
     }
-    free(p);
+    parked_free(p);
     if (!e)
-        enter(a, x, control);
+        enter(a, x, body);
 }
 
 /* Whether the request must wait for its session's content. Only looks, exports and deletions bring
@@ -262,7 +270,8 @@ static bool park(struct service_request *r, bool control)
     p = mem_zalloc(sizeof(*p));
     p->service = r->service;
     p->x = r->x;
-    p->control = control;
+    p->body = r->body;
+    r->body = NULL;
     p->dialect = control ? NULL : dialect_for_path(dialect_path(r->rest));
     p->waiter.fn = on_back;
     p->waiter.ctx = p;
@@ -290,6 +299,8 @@ static void call_handler(struct service_request *r, const struct api_route *rout
 {
     if (!park(r, true))
         route->handler(r);
+    inputs_drop(r->service, r->body);
+    r->body = NULL;
 }
 
 /* A session that is not written to its end is not there yet, whoever guesses its id. */
@@ -337,7 +348,7 @@ static void dispatch(struct service_request *r, const struct shown_key *k)
     }
     if (check_born(r, &e) != 0)
         refuse(r, route, &e);
-    else if (route && r->checked)
+    else if (route && r->body)
         call_handler(r, route);
     else if (route)
         check_inputs(r, route, call_handler);
@@ -360,11 +371,11 @@ static int read_key(struct service_request *r, struct shown_key *ret, struct err
     return 0;
 }
 
-/* `checked`: its inputs have passed. */
-static void enter(struct service *a, struct exchange *x, bool checked)
+/* body: of a control request whose inputs have passed; it is dropped. NULL: they have not yet. */
+static void enter(struct service *a, struct exchange *x, struct body_read *body)
 {
     struct service_request r = {
-        .service = a, .x = x, .checked = checked, .dialect = METRIC_DIALECT_CONTROL};
+        .service = a, .x = x, .body = body, .dialect = METRIC_DIALECT_CONTROL};
     struct shown_key key = {0};
     struct err e = {0};
     int rc;
@@ -376,10 +387,11 @@ static void enter(struct service *a, struct exchange *x, bool checked)
         dispatch(&r, &key);
     else
         api_call_refuse(&r, &e);
+    inputs_drop(a, r.body);
 }
 
 /* The server's callback for a request whose body is complete. */
 void dispatch_request(void *ctx, struct exchange *x)
 {
-    enter(ctx, x, false);
+    enter(ctx, x, NULL);
 }

@@ -109,20 +109,24 @@ static int check_field(struct arena *a, const struct api_route *route, enum inpu
 
 /* --- a request --- */
 
-/* An empty body is a body without fields; a key that stands twice is an error. */
+/* An empty body is a body without fields; a key that stands twice is an error. `text` is borrowed
+ * by *ret. */
 static int check_body(struct arena *a, const struct api_route *route, struct str text,
-                      struct err *e)
+                      const struct json **ret, struct err *e)
 {
     const struct json *body = NULL;
-    struct str trimmed = str_trim(text);
 
-    if (trimmed.len == 0)
+    *ret = NULL;
+    if (text.len == 0)
         return 0;
-    if (json_parse_once(a, trimmed, &body, e))
+    if (json_parse_once(a, text, &body, e))
         return -1;
-    if (!json_is_null(body) && !json_is(body, JSON_OBJECT))
+    if (json_is_null(body))
+        return 0;
+    if (!json_is(body, JSON_OBJECT))
         return err_set(e, ERR_INVALID, "the body must be a JSON object");
-    for (uint32_t i = 0; !json_is_null(body) && i < body->n; i++) {
+    *ret = body;
+    for (uint32_t i = 0; i < body->n; i++) {
         const struct json_member *m = &body->members[i];
 
         if (check_field(a, route, PLACE_BODY, json_string(&m->key), &m->value, e))
@@ -154,13 +158,15 @@ static int check_query(struct arena *a, const struct api_route *route, struct st
 }
 
 /* The query first, as its errors are the cheaper ones. */
-int inputs_check(const struct api_route *route, struct str query, struct str body, struct err *e)
+int inputs_check(const struct api_route *route, struct str query, struct str body, struct arena *a,
+                 const struct json **ret_body, struct err *e)
 {
-    struct arena a = {0};
-    int rc = check_query(&a, route, query, e);
+    const struct json *unkept;
+    struct str text = str_trim(body);
 
-    if (rc == 0)
-        rc = check_body(&a, route, body, e);
-    arena_done(&a);
-    return rc;
+    if (check_query(a, route, query, e))
+        return -1;
+    if (ret_body)
+        text = arena_str(a, text);
+    return check_body(a, route, text, ret_body ? ret_body : &unkept, e);
 }

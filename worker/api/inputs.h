@@ -12,6 +12,8 @@
 #include "common/codec/input_value.h"
 
 struct api_route;
+struct arena;
+struct json;
 struct str;
 
 enum input_place { PLACE_BODY = 1, PLACE_QUERY = 2, PLACE_EITHER = 3 };
@@ -33,7 +35,10 @@ struct inputs {
 extern const struct inputs inputs_all;
 
 /* Holds the query (behind '?') and the body (may be empty) of a request to `route` against the
- * table. 0, or -1 and ERR_INVALID with e->param = the field at fault. */
-int inputs_check(const struct api_route *route, struct str query, struct str body, struct err *e);
+ * table. 0, or -1 and ERR_INVALID with e->param = the field at fault. *ret_body becomes the body as
+ * an object, or NULL when it is empty or null; all of it is in the arena. With ret_body NULL it is
+ * not kept: the arena holds what the checks needed, and is the caller's to free either way. */
+int inputs_check(const struct api_route *route, struct str query, struct str body, struct arena *a,
+                 const struct json **ret_body, struct err *e);
 
 #endif

@@ -274,50 +274,37 @@ static int tell_engines(struct service_request *r, const struct json *body, stru
 /* The version stamps checkpoints that are committed from now on. */
 void admin_weight_version(struct service_request *r)
 {
-    struct arena a = {0};
     struct err e = {0};
-    const struct json *body = NULL;
-    const struct json *version;
-    bool engines = false;
+    const struct json *body = control_body(r), *version = json_get(body, "version");
+    bool engines = json_is_true(json_get(body, "engines")) && !is_local(r);
 
-    if (control_body(r, &a, &body, &e) == 0) {
-        version = json_get(body, "version");
-        engines = json_is_true(json_get(body, "engines")) && !is_local(r);
-        if (!version)
-            (void)err_field(&e, "version", "version is missing: the version of the weights");
-        else if (engines)
-            (void)tell_engines(r, body, &e);
-        else
-            (void)tell_weights(r, (struct str){0}, version, &e);
-    }
+    if (!version)
+        (void)err_field(&e, "version", "version is missing: the version of the weights");
+    else if (engines)
+        (void)tell_engines(r, body, &e);
+    else
+        (void)tell_weights(r, (struct str){0}, version, &e);
     if (e.kind != ERR_NONE)
         respond_error(r, NULL, &e);
     else if (!engines)
         order_give(order_new(r), r);
-    arena_done(&a);
 }
 
 /* The version of one LoRA adapter, for the answers that are sampled with it. */
 void admin_adapters(struct service_request *r)
 {
-    struct arena a = {0};
     struct err e = {0};
-    const struct json *body = NULL, *version;
-    struct str name;
+    const struct json *body = control_body(r), *version = json_get(body, "version");
+    struct str name = json_string(json_get(body, "name"));
 
-    if (control_body(r, &a, &body, &e) == 0) {
-        name = json_string(json_get(body, "name"));
-        version = json_get(body, "version");
-        if (!name.len || !version)
-            (void)err_field(&e, name.len ? "version" : "name", "name and version are needed");
-        else
-            (void)tell_weights(r, name, version, &e);
-    }
+    if (!name.len || !version)
+        (void)err_field(&e, name.len ? "version" : "name", "name and version are needed");
+    else
+        (void)tell_weights(r, name, version, &e);
     if (e.kind != ERR_NONE)
         respond_error(r, NULL, &e);
     else
         order_give(order_new(r), r);
-    arena_done(&a);
 }
 
 void admin_adapters_get(struct service_request *r)
@@ -332,34 +319,24 @@ void admin_adapters_get(struct service_request *r)
 }
 
 /* Mode and time limit; inputs.def has checked both. */
-static int read_pause(struct service_request *r, struct arena *a, bool *ret_drain, double *ret_s,
-                      struct err *e)
+static void read_pause(const struct service_request *r, bool *ret_drain, double *ret_s)
 {
-    const struct json *body = NULL;
+    const struct json *body = control_body(r);
 
-    if (control_body(r, a, &body, e))
-        return -1;
     *ret_drain = !str_eq_c(json_string(json_get(body, "mode")), "hold");
     *ret_s = DRAIN_DEFAULT_S;
     (void)json_to_double(json_get(body, "timeout_s"), ret_s);
-    return 0;
 }
 
 /* Holds new engine calls at once; with `drain` the answer waits for those that run. */
 void admin_pause(struct service_request *r)
 {
     struct engine_pool *pool = r->service->calls.engines;
-    struct arena a = {0};
-    struct err e = {0};
     double timeout_s;
     bool drain;
     struct pause_order *o;
 
-    if (read_pause(r, &a, &drain, &timeout_s, &e)) {
-        respond_error(r, NULL, &e);
-        arena_done(&a);
-        return;
-    }
+    read_pause(r, &drain, &timeout_s);
     pause_anew(r->service, ENGINE_HOLD);
     o = order_new(r);
     if (drain) {
@@ -371,7 +348,6 @@ void admin_pause(struct service_request *r)
     order_give(o, r);
     if (drain) /* then order_give has not ended it. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
         engine_pool_pause(pool, ENGINE_DRAIN, on_drained, o);
-    arena_done(&a);
 }
 
 void admin_resume(struct service_request *r)
@@ -383,15 +359,11 @@ void admin_resume(struct service_request *r)
 /* The dispatcher's result of a group, for sinks that take whole groups. */
 void admin_group_result(struct service_request *r)
 {
-    struct arena a = {0};
     struct buf text = {0}, answer = {0};
     struct err e = {0};
-    const struct json *body = NULL;
-    struct str group;
+    const struct json *body = control_body(r);
+    struct str group = json_string(json_get(body, "group"));
 
-    if (control_body(r, &a, &body, &e))
-        goto out;
-    group = json_string(json_get(body, "group"));
     if (!group.p || !json_is(json_get(body, "entry"), JSON_OBJECT)) {
         (void)err_field(&e, group.p ? "entry" : "group", "group and entry are needed");
         goto out;
@@ -411,5 +383,4 @@ out:
     }
     buf_done(&text);
     buf_done(&answer);
-    arena_done(&a);
 }

@@ -285,9 +285,8 @@ static void begin(struct service_request *r, enum session_end how)
     b->how = how;
     list_append(&r->service->bulks, &b->item);
     exchange_watch(b->x, on_closed, b);
-    if (json_parse(&b->arena, arena_str(&b->arena, str_trim(exchange_body(r->x))), &b->detail,
-                   NULL) == 0)
-        b->labels = json_get(b->detail, "labels");
+    b->detail = control_take_body(r, &b->arena);
+    b->labels = json_get(b->detail, "labels");
     if (!json_is(b->labels, JSON_OBJECT) || b->labels->n == 0) {
         (void)err_field(&e, "labels",
                         "labels is missing: at least one label that the sessions have");

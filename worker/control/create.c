@@ -21,6 +21,7 @@
 #include "common/proc/ids.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
+#include "worker/call/give_back.h"
 #include "worker/control/handlers.h"
 #include "worker/control/pending.h"
 #include "worker/ledger/ledger.h"
@@ -142,7 +143,7 @@ static void write_created(struct service_request *r, struct str id, const struct
 }
 
 /* Sessions on their way. Those of a long group are made in slices, so that others have their turns
- * between; the exchange is held meanwhile, for the options are slices of its body. */
+ * between; the exchange is held meanwhile, so that a worker that drains waits for the last one. */
 struct creating {
     struct service_request request; /* strings are the exchange's */
     struct arena arena;             /* of the options */
@@ -177,7 +178,7 @@ static void creating_free(struct creating *c)
     loop_task_cancel(c->request.service->calls.loop, &c->later);
     let_exchange(c);
     buf_done(&c->answer);
-    arena_done(&c->arena);
+    call_give_back(&c->request.service->calls, &c->arena, str_cstr(c->request.request_id));
     free(c);
 }
 
@@ -319,7 +320,8 @@ static int check(struct creating *c, struct err *e)
     struct arena *a = &c->arena;
 
     c->group.count = 1;
-    if (control_body(r, a, &c->options, e) || session_rules_lift(a, c->options, &c->options, e) ||
+    c->options = control_take_body(r, a);
+    if (session_rules_lift(a, c->options, &c->options, e) ||
         add_evaluation(r->service, a, &c->options, e) ||
         session_rules_nodes(c->options, r->service->config->max_nodes, e) ||
         control_check_engines(r->service, c->options, e) || read_group(r, c->options, &c->group, e))
@@ -333,6 +335,7 @@ void control_create(struct service_request *r)
     struct err e = {0};
 
     c->request = *r;
+    c->arena.sum = &r->service->calls.request_bytes;
     if (check(c, &e) != 0) {
         respond_error(r, NULL, &e);
         creating_free(c);

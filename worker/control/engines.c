@@ -459,14 +459,11 @@ static int read_names(struct engine_order *o, const struct json *list, struct st
 static int read_order(struct engine_order *o, struct service_request *r, struct arena *a,
                       struct err *e)
 {
-    const struct json *body = NULL, *list;
+    const struct json *body = control_body(r), *list = json_get(body, "engines");
     struct str one = query_get(a, exchange_query(r->x), "name");
     uint64_t edition = engine_pool_edition(o->service->calls.engines);
     double wait_s = 0;
 
-    if (control_body(r, a, &body, e))
-        return -1;
-    list = json_get(body, "engines");
     (void)json_to_double(json_get(body, "timeout_s"), &wait_s);
     o->until_ms = clock_ms() + (uint64_t)llround(wait_s * 1000);
     o->probe =

@@ -5,6 +5,7 @@
 #include "common/codec/query.h"
 #include "common/proc/config.h"
 #include "common/serve/exchange.h"
+#include "worker/control/handlers.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/export/accept.h"
 #include "worker/service/service.h"
@@ -41,23 +42,11 @@ static void samples_defaults(const struct service *a, struct export_options *o)
     o->select = selects[a->config->samples_select];
 }
 
-/* The body as an object, or NULL. */
-static int read_body(struct str body, struct arena *a, const struct json **ret, struct err *e)
-{
-    body = str_trim(arena_str(a, body));
-    *ret = NULL;
-    if (body.len > 0 && json_parse(a, body, ret, e))
-        return -1;
-    if (*ret && !json_is(*ret, JSON_OBJECT) && !json_is_null(*ret))
-        return err_set(e, ERR_INVALID, "the body must be a JSON object");
-    return 0;
-}
-
 int exporting_options(const struct service_request *r, enum export_format otherwise,
                       struct arena *a, struct export_options *ret, const struct json **ret_score,
                       struct err *e)
 {
-    const struct json *body = NULL;
+    const struct json *body = control_take_body(r, a);
 
     export_options_init(ret);
     ret->no_drift = exporting_strange_ids(r->service);
@@ -66,8 +55,7 @@ int exporting_options(const struct service_request *r, enum export_format otherw
     ret->format = otherwise == EXPORT_MILES
                       ? otherwise
                       : accept_format(exchange_header(r->x, "accept"), otherwise);
-    if (query_options(exchange_query(r->x), a, ret, e) ||
-        read_body(exchange_body(r->x), a, &body, e) || export_options_json(ret, body, e) ||
+    if (query_options(exchange_query(r->x), a, ret, e) || export_options_json(ret, body, e) ||
         export_options_check(ret, e))
         return -1;
     *ret_score = json_get(body, "score");

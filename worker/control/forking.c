@@ -161,7 +161,8 @@ static int begin_fork(struct forking *f, struct err *e)
 {
     struct service_request *r = &f->copy.request;
 
-    if (control_body(r, &f->arena, &f->body, e) || service_room(r->service, 1, e))
+    f->body = control_take_body(r, &f->arena);
+    if (service_room(r->service, 1, e))
         return -1;
     f->fork.response_id = json_string(json_get(f->body, "response_id"));
     if (f->fork.response_id.p)

@@ -64,9 +64,11 @@ void control_finalize_many(struct service_request *r);
 /* The worker ends: orders of bulk.c that wait are forgotten; what they have ended stays ended. */
 void bulks_done(struct service *a);
 
-/* The body as an object, or NULL when there is none. -1 and e: it is something else. */
-int control_body(struct service_request *r, struct arena *a, const struct json **ret,
-                 struct err *e);
+/* The body as an object, until the handler returns; NULL: there is none. */
+const struct json *control_body(const struct service_request *r);
+
+/* The same for longer: it is the arena's from now on. */
+const struct json *control_take_body(const struct service_request *r, struct arena *a);
 
 /* media.c */
 void media_get(struct service_request *r);

@@ -15,6 +15,7 @@
 #include "worker/dialect/responses.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/ledger/ledger.h"
+#include "worker/service/body_read.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
@@ -35,21 +36,15 @@ struct session *control_find(struct service_request *r, bool reading, struct err
     return s;
 }
 
-/* An empty body and null are no object: *ret is NULL. */
-int control_body(struct service_request *r, struct arena *a, const struct json **ret, struct err *e)
+const struct json *control_body(const struct service_request *r)
 {
-    struct str body = str_trim(exchange_body(r->x));
+    return r->body->json;
+}
 
-    *ret = NULL;
-    if (body.len == 0)
-        return 0;
-    if (json_parse(a, body, ret, e))
-        return -1;
-    if (json_is_null(*ret))
-        *ret = NULL;
-    else if (!json_is(*ret, JSON_OBJECT))
-        return err_set(e, ERR_INVALID, "the body must be a JSON object");
-    return 0;
+const struct json *control_take_body(const struct service_request *r, struct arena *a)
+{
+    arena_take(a, &r->body->arena);
+    return r->body->json;
 }
 
 /* --- look --- */
@@ -164,18 +159,15 @@ void control_delete(struct service_request *r)
 /* Aborting what has ended already is a success. */
 void control_abort(struct service_request *r)
 {
-    struct arena a = {0};
     struct err e = {0};
-    const struct json *body = NULL;
     struct session *s = control_find(r, false, &e);
 
-    if (s && control_body(r, &a, &body, &e) == 0)
-        end_and_reply(r, s, SESSION_END_ABORT, body, 204);
+    if (s)
+        end_and_reply(r, s, SESSION_END_ABORT, control_body(r), 204);
     else if (e.kind == ERR_SESSION_ENDED)
         respond_empty(r, 204);
     else
         respond_error(r, NULL, &e);
-    arena_done(&a);
 }
 
 /* The record of a reward, for the session or for one response. */
@@ -194,20 +186,18 @@ static int reward_write(struct service_request *r, struct session *s, const stru
 /* reward_info is kept as it was given. */
 void control_reward(struct service_request *r)
 {
-    struct arena a = {0};
     struct err e = {0};
-    const struct json *body = NULL;
+    const struct json *body = control_body(r);
+    struct str id = json_string(json_get(body, "response_id"));
     struct session *s = control_find(r, false, &e);
     struct durable_answer *p;
-    struct str id;
 
-    if (!s || control_body(r, &a, &body, &e))
-        goto out;
-    if (json_is_null(json_get(body, "reward_info"))) {
+    if (s && json_is_null(json_get(body, "reward_info")))
         (void)err_field(&e, "reward_info", "reward_info is missing: an object of rewards");
-        goto out;
+    if (e.kind != ERR_NONE) {
+        respond_error(r, NULL, &e);
+        return;
     }
-    id = json_string(json_get(body, "response_id"));
     p = durable_answer_new(r, 200);
     buf_puts(durable_answer_body(p), "{\"status\":\"ok\"}");
     if (id.p) /* as a dialect spelled it, or bare */
@@ -215,24 +205,16 @@ void control_reward(struct service_request *r)
     if (reward_write(r, s, json_get(body, "reward_info"), id,
                      (struct ledger_done){durable_answer_send, p}, &e))
         durable_answer_fail(p, &e);
-    e.kind = ERR_NONE;
-out:
-    if (e.kind != ERR_NONE)
-        respond_error(r, NULL, &e);
-    arena_done(&a);
 }
 
 /* The body may hold the reward; one record says both. */
 void control_complete(struct service_request *r)
 {
-    struct arena a = {0};
     struct err e = {0};
-    const struct json *body = NULL;
     struct session *s = control_find(r, false, &e);
 
-    if (s && control_body(r, &a, &body, &e) == 0)
-        end_and_reply(r, s, SESSION_END_COMPLETE, body, 200); /* the record holds the reward, too */
+    if (s) /* the record holds the reward, too */
+        end_and_reply(r, s, SESSION_END_COMPLETE, control_body(r), 200);
     else
         respond_error(r, NULL, &e);
-    arena_done(&a);
 }

@@ -12,6 +12,7 @@
 #include "common/base/str.h"
 #include "worker/call/call_env.h"
 
+struct body_read;
 struct config;
 struct engine_home;
 struct exchange;
@@ -63,11 +64,12 @@ bool service_ends(const struct service *a);
 struct service_request {
     struct service *service;
     struct exchange *x;
-    struct str id;   /* session id of the path or of the key; absent when there is none */
-    struct str rest; /* the path below the session, or the whole path */
-    bool id_valid;   /* well-formed */
-    bool admin;      /* the key shown is an admin's, or none is needed */
-    bool checked;    /* its inputs are, since before it was parked */
+    struct str id;          /* session id of the path or of the key; absent when there is none */
+    struct str rest;        /* the path below the session, or the whole path */
+    bool id_valid;          /* well-formed */
+    bool admin;             /* the key shown is an admin's, or none is needed */
+    struct body_read *body; /* a control request's whose inputs have passed, until its handler
+                               returns; NULL: they were not looked at yet */
     char request_id[40];
     unsigned dialect; /* metric label */
 };

@@ -1,7 +1,10 @@
 /* The table of what control-plane requests may hold, and the checks that read it. */
 #include "worker/api/inputs.h"
 
+#include "common/base/arena.h"
 #include "common/base/attrs.h"
+#include "common/base/buf.h"
+#include "common/codec/json.h"
 #include "testing.h"
 #include "worker/api/routes.h"
 #include "worker/export/export.h"
@@ -22,12 +25,22 @@ static const struct api_route *route(const char *method, const char *path)
     return NULL;
 }
 
+/* inputs_check, with nothing kept. */
+static int check(const struct api_route *r, struct str query, struct str body, struct err *e)
+{
+    struct arena a = {0};
+    int rc = inputs_check(r, query, body, &a, NULL, e);
+
+    arena_done(&a);
+    return rc;
+}
+
 static void refused(const char *method, const char *path, const char *query, const char *body,
                     const char *param, const char *said)
 {
     struct err e = {0};
 
-    cr_expect_eq(inputs_check(route(method, path), str_cstr(query), str_cstr(body), &e), -1,
+    cr_expect_eq(check(route(method, path), str_cstr(query), str_cstr(body), &e), -1,
                  "%s %s?%s %s is taken", method, path, query, body);
     cr_expect_eq(e.kind, ERR_INVALID);
     cr_expect_str_eq(e.param, param, "%s?%s %s: %s", path, query, body, e.text);
@@ -38,8 +51,39 @@ static void taken(const char *method, const char *path, const char *query, const
 {
     struct err e = {0};
 
-    cr_expect_eq(inputs_check(route(method, path), str_cstr(query), str_cstr(body), &e), 0,
+    cr_expect_eq(check(route(method, path), str_cstr(query), str_cstr(body), &e), 0,
                  "%s %s?%s %s: %s", method, path, query, body, e.text);
+}
+
+/* The body as a handler gets it, written again; the text that it came as is gone. */
+static void is_read_as(const char *given, const char *told)
+{
+    struct arena a = {0};
+    struct buf text = {0}, out = {0};
+    const struct json *body;
+    struct err e = {0};
+
+    buf_puts(&text, given);
+    cr_assert_eq(inputs_check(route("POST", "/sessions"), STR(""), buf_str(&text), &a, &body, &e),
+                 0, "%s", e.text);
+    if (text.len > 0)
+        memset(text.p, 'x', text.len);
+    if (body)
+        json_write(&out, body);
+    cr_expect(str_eq_c(buf_str(&out), told), "%s is read as %.*s", given, (int)out.len, out.p);
+    buf_done(&text);
+    buf_done(&out);
+    arena_done(&a);
+}
+
+TEST(inputs, a_body_that_passed_is_the_handlers)
+{
+    is_read_as("", "");
+    is_read_as("  \n", "");
+    is_read_as(" null ", "");
+    is_read_as("{}", "{}");
+    is_read_as(" {\"metadata\": {\"a\": [1.50, \"b\"], \"c\": \"d\\u0041\"}}\n",
+               "{\"metadata\":{\"a\":[1.50,\"b\"],\"c\":\"dA\"}}");
 }
 
 TEST(inputs, unknown_names_are_refused_with_the_known_ones)
@@ -128,6 +172,6 @@ TEST(inputs, hostile_names_stay_text)
 {
     struct err e = {0};
 
-    cr_expect_eq(inputs_check(route("GET", "/wait"), STR("%ff%fe=1&%00=2"), STR(""), &e), -1);
+    cr_expect_eq(check(route("GET", "/wait"), STR("%ff%fe=1&%00=2"), STR(""), &e), -1);
     cr_expect(strstr(e.text, "unknown query parameter"), "%s", e.text);
 }
