@@ -181,6 +181,39 @@ void checkpoint_copy(const struct checkpoint *t, int32_t *out)
     }
 }
 
+/* Of the run those within [from, to), each to its place in `out`, which begins with `from`. */
+static void run_copy_part(const struct context_run *r, uint32_t from, uint32_t to, int32_t *out)
+{
+    for (; r && from < to; r = r->base) {
+        uint32_t own = MAX_OF(from, r->base_n);
+
+        if (to > own) {
+            const int32_t *ids = (const int32_t *)(const void *)payload_bytes(r->payload);
+
+            memcpy(out + (own - from), ids + (own - r->base_n), (to - own) * sizeof(*out));
+        }
+        to = MIN_OF(to, r->base_n);
+    }
+}
+
+void checkpoint_copy_part(const struct checkpoint *t, uint32_t from, uint32_t n, int32_t *out)
+{
+    uint32_t to = from + n;
+
+    for (; t && from < to; t = t->parent) {
+        uint32_t start = checkpoint_start(t), before = start - t->n_context;
+        uint32_t answer = MAX_OF(from, start), context = MAX_OF(from, before);
+
+        if (to > answer)
+            memcpy(out + (answer - from), checkpoint_ids(t) + (answer - start),
+                   (to - answer) * sizeof(*out));
+        if (MIN_OF(to, start) > context)
+            run_copy_part(&t->context, context - before, MIN_OF(to, start) - before,
+                          out + (context - from));
+        to = MIN_OF(to, before);
+    }
+}
+
 bool checkpoint_begins(const struct checkpoint *t, const int32_t *ids, size_t n)
 {
     int32_t *stored;

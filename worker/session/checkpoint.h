@@ -160,6 +160,9 @@ void context_run_copy(const struct context_run *r, uint32_t n, int32_t *out);
 /* Writes the ids of the path that ends in t: t->total of them. */
 void checkpoint_copy(const struct checkpoint *t, int32_t *out);
 
+/* Writes the ids [from, from + n) of that path, all of which it has. */
+void checkpoint_copy_part(const struct checkpoint *t, uint32_t from, uint32_t n, int32_t *out);
+
 /* Returns true if the n ids begin with those of the path that ends in t, which has ids. */
 bool checkpoint_begins(const struct checkpoint *t, const int32_t *ids, size_t n);
 

@@ -9,7 +9,6 @@
 #include "worker/session/forest.h"
 #include "worker/session/group.h"
 #include "worker/session/policy.h"
-#include "worker/session/recall.h"
 #include "worker/session/reward.h"
 #include "worker/session/stop.h"
 #include "worker/session/store.h"
@@ -188,110 +187,6 @@ static void put_leaf(struct session_telling *x, const struct branch *leaf)
     arena_done(&tmp);
 }
 
-/* --- records --- */
-
-/* An array. */
-static void put_ids(struct json_out *o, const char *key, const int32_t *ids, size_t n)
-{
-    json_out_key(o, key);
-    json_out_arr(o);
-    for (size_t i = 0; i < n; i++)
-        json_out_i64(o, ids[i]);
-    json_out_end_arr(o);
-}
-
-/* The first n ids of the path to t. -1 and e: it cannot be read back. */
-static int put_path_ids(struct json_out *o, struct session *s, const char *key,
-                        const struct checkpoint *t, uint32_t n, struct err *e)
-{
-    int32_t *ids;
-
-    if (session_recall_path(s, t, e) != 0)
-        return -1;
-    ids = mem_calloc((size_t)t->total + 1, sizeof(*ids));
-    checkpoint_copy(t, ids);
-    put_ids(o, key, ids, n);
-    free(ids);
-    return 0;
-}
-
-/* What the answer answers; completions have no messages. */
-static void put_request(struct json_out *o, const struct checkpoint *t)
-{
-    struct arena tmp = {0};
-
-    if (!t->node)
-        return;
-    json_out_key(o, "request");
-    json_out_obj(o);
-    json_out_key(o, "messages");
-    json_out_value(o, node_messages(t->node->parent, 0, &tmp));
-    if (t->node->env->tools) {
-        json_out_key(o, "tools");
-        json_out_value(o, t->node->env->tools);
-    }
-    if (t->node->env->kwargs) {
-        json_out_key(o, "chat_template_kwargs");
-        json_out_value(o, t->node->env->kwargs);
-    }
-    json_out_end_obj(o);
-    arena_done(&tmp);
-}
-
-/* Its ids must be in memory. */
-static void put_answer(struct json_out *o, const struct checkpoint *t)
-{
-    json_out_obj(o);
-    json_out_member_str(o, "response_id", t->response_id);
-    json_out_member_str(o, "finish_reason", t->finish_reason);
-    json_out_key(o, "message");
-    json_out_value(o, t->message);
-    put_ids(o, "output_ids", checkpoint_ids(t), t->n);
-    json_out_member_i64(o, "queue_us", t->queue_us);
-    json_out_member_i64(o, "engine_us", t->engine_us);
-    json_out_member_i64(o, "gateway_us", t->gateway_us);
-    json_out_end_obj(o);
-}
-
-/* first: of its answers, or NULL. */
-static int put_record_checkpoints(struct json_out *o, struct session *s,
-                                  const struct call_record *c, const struct checkpoint *first,
-                                  struct err *e)
-{
-    if (first) {
-        put_request(o, first);
-        if (put_path_ids(o, s, "prompt_ids", first, checkpoint_start(first), e) != 0 ||
-            session_recall_call(s, c, e) != 0)
-            return -1;
-    }
-    json_out_key(o, "answers");
-    json_out_arr(o);
-    for (uint32_t k = 0; k < c->n_checkpoints; k++)
-        put_answer(o, s->forest.checkpoints.at[c->first_checkpoint + k]);
-    json_out_end_arr(o);
-    return 0;
-}
-
-/* One call with its answers. */
-static int put_record(struct json_out *o, struct session *s, size_t i, struct err *e)
-{
-    const struct call_record *c = &s->forest.calls.at[i];
-    const struct checkpoint *first =
-        c->n_checkpoints ? s->forest.checkpoints.at[c->first_checkpoint] : NULL;
-
-    json_out_obj(o);
-    json_out_member_i64(o, "call", c->number);
-    json_out_member_seconds(o, "timestamp", c->at_ms);
-    json_out_member_bool(o, "exhausted", c->exhausted);
-    json_out_member_i64(o, "prompt_tokens", c->prompt_tokens);
-    if (c->max_tokens)
-        json_out_member_i64(o, "max_tokens", (uint64_t)c->max_tokens);
-    if (put_record_checkpoints(o, s, c, first, e) != 0)
-        return -1;
-    json_out_end_obj(o);
-    return 0;
-}
-
 /* --- state --- */
 
 /* Members that rows have, too. */
@@ -402,21 +297,15 @@ static void tell_node(struct session_telling *t)
         put_checkpoint(t, t->session, t->session->forest.checkpoints.at[t->at]);
 }
 
-/* The newest branch's ids are in memory then. -1 and e: they cannot be read back. */
-static int read_path(struct session_telling *t, struct err *e)
+/* The newest branch, or what it goes on to. */
+static void find_path(struct session_telling *t)
 {
     const struct branch *newest = t->branches.n ? &t->branches.at[t->branches.n - 1] : NULL;
-    const struct checkpoint *end;
 
     if (!newest)
-        return 0;
-    end = newest->tail ? newest->tail : newest->head;
-    if (session_recall_path(t->session, end, e) != 0)
-        return -1;
-    t->path = mem_calloc((size_t)end->total + 1, sizeof(*t->path));
-    checkpoint_copy(end, t->path);
+        return;
+    t->path = newest->tail ? newest->tail : newest->head;
     t->n_path = branch_total(newest);
-    return 0;
 }
 
 /* How many pieces the stage has. */
@@ -439,8 +328,8 @@ static size_t stage_size(const struct session_telling *t)
     return 0;
 }
 
-/* Piece t->at of the stage. */
-static int tell_piece(struct session_telling *t, struct err *e)
+/* Piece t->at of the stage: of those whose pieces are in memory. */
+static void tell_piece(struct session_telling *t)
 {
     switch (t->stage) {
     case TELLING_HEAD:
@@ -456,16 +345,13 @@ static int tell_piece(struct session_telling *t, struct err *e)
         put_leaf(t, &t->branches.at[t->at]);
         break;
     case TELLING_IDS:
-        json_out_i64(&t->out, t->path[t->at]);
-        break;
     case TELLING_RECORDS:
-        return put_record(&t->out, t->session, t->at, e);
+        break;
     }
-    return 0;
 }
 
-/* Between a stage that is over and the next. -1 and e: what comes next cannot be read back. */
-static int begin_next(struct session_telling *t, struct err *e)
+/* Between a stage that is over and the next. Returns 1 behind the last. */
+static int begin_next(struct session_telling *t)
 {
     struct json_out *o = &t->out;
 
@@ -492,8 +378,7 @@ static int begin_next(struct session_telling *t, struct err *e)
         json_out_end_arr(o);
         json_out_key(o, "accumulated_token_ids");
         json_out_arr(o);
-        if (read_path(t, e) != 0)
-            return -1;
+        find_path(t);
         break;
     case TELLING_IDS:
         json_out_end_arr(o);
@@ -518,21 +403,42 @@ static size_t pieces_of(enum telling_stage stage)
 {
     static const size_t n[] = {
         [TELLING_HEAD] = 1,   [TELLING_REWARDS] = 64, [TELLING_NODES] = 64,
-        [TELLING_LEAVES] = 8, [TELLING_IDS] = 4096,   [TELLING_RECORDS] = 1,
+        [TELLING_LEAVES] = 8, [TELLING_IDS] = 4096,
     };
 
     return n[stage];
 }
 
-int session_tell(struct session_telling *t, struct err *e)
+/* Some pieces, or a part of one record. -1 and e: they cannot be read back. */
+static int tell_some(struct session_telling *t, struct err *e)
 {
     size_t end = MIN_OF(stage_size(t), t->at + pieces_of(t->stage));
+    int rc;
 
-    for (; t->at < end; t->at++) {
-        if (tell_piece(t, e) != 0)
-            return -1;
+    if (t->at == stage_size(t))
+        return 0;
+    if (t->stage == TELLING_RECORDS) {
+        rc = record_tell(&t->record, &t->out, t->session, t->at, e);
+        t->at += rc == 1;
+        return rc < 0 ? -1 : 0;
     }
-    return t->at < stage_size(t) ? 0 : begin_next(t, e);
+    if (t->stage == TELLING_IDS) {
+        rc = tell_path_ids(&t->out, t->session, t->path, t->at, end - t->at, e);
+        t->at = end;
+        return rc;
+    }
+    while (t->at < end) {
+        tell_piece(t);
+        t->at++;
+    }
+    return 0;
+}
+
+int session_tell(struct session_telling *t, struct err *e)
+{
+    if (tell_some(t, e) != 0)
+        return -1;
+    return t->at < stage_size(t) ? 0 : begin_next(t);
 }
 
 void session_tell_done(struct session_telling *t)
@@ -542,7 +448,7 @@ void session_tell_done(struct session_telling *t)
     arena_done(&t->arena);
     free(t->checkpoint_ids);
     free(t->hidden);
-    free(t->path);
+    record_tell_done(&t->record);
 }
 
 /* All at once. */

@@ -12,6 +12,7 @@
 #include "common/base/map.h"
 #include "common/codec/json.h"
 #include "worker/session/branch.h"
+#include "worker/session/telling_record.h"
 
 struct err;
 struct session;
@@ -43,8 +44,9 @@ struct session_telling {
     uint32_t *checkpoint_ids; /* by checkpoint id: state id */
     bool *hidden;             /* by checkpoint id: it was, when the telling began */
     uint32_t next_id;
-    int32_t *path; /* the newest branch's ids */
-    size_t n_path;
+    const struct checkpoint *path; /* the newest branch's end, or NULL */
+    size_t n_path;                 /* its ids */
+    struct record_telling record;
 };
 
 /* The next step: 1 that was all, 0 there is more, -1 what was evicted cannot be read back. */

@@ -1,9 +1,13 @@
 #include <stdio.h>
 
+#include "ahead_kit.h"
 #include "common/codec/json.h"
 #include "kit.h"
 #include "testing.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/recall.h"
 #include "worker/session/session.h"
+#include "worker/session/store.h"
 #include "worker/session/telling.h"
 
 enum { ANSWERS = 600, REWARDS = 100, STEP_BYTES = 64 << 10 };
@@ -82,7 +86,7 @@ static void another_turn(struct kit *k, size_t step)
 
     (void)snprintf(messages, sizeof(messages), "[{\"role\":\"user\",\"content\":\"later %zu\"}]",
                    step);
-    if (step % 8 == 0)
+    if (step % 64 == 0)
         cr_assert_geq(kit_turn(k, messages, "b"), 0);
 }
 
@@ -114,5 +118,96 @@ TEST(telling, may_end_before_it_is_through)
         session_tell_done(&t);
         buf_done(&out);
     }
+    kit_done(&k);
+}
+
+/* --- one long call --- */
+
+enum { LONG_PROMPT = 40000, LONG_ANSWER = 20000 };
+
+static void evict_all(struct kit *k, size_t step)
+{
+    (void)step;
+    (void)session_evict(k->store, 0, SIZE_MAX);
+}
+
+static char *letters(struct kit *k, size_t n)
+{
+    char *text = arena_alloc(&k->arena, n + 1);
+
+    for (size_t i = 0; i < n; i++)
+        text[i] = (char)('a' + i % 26);
+    text[n] = 0;
+    return text;
+}
+
+/* Two turns with long texts, the second on the first. */
+static void long_calls(struct kit *k)
+{
+    char *ask = letters(k, LONG_PROMPT), *answer = letters(k, LONG_ANSWER);
+
+    ahead_init(k, NULL);
+    k->part_bytes = 1 << 20;
+    cr_assert_geq(
+        kit_turn(k, arena_printf(&k->arena, "[{\"role\":\"user\",\"content\":\"%s\"}]", ask).p,
+                 answer),
+        0);
+    cr_assert_geq(kit_turn(k,
+                           arena_printf(&k->arena,
+                                        "[{\"role\":\"user\",\"content\":\"%s\"},"
+                                        "{\"role\":\"assistant\",\"content\":\"%s\"},"
+                                        "{\"role\":\"user\",\"content\":\"%s\"}]",
+                                        ask, answer, ask)
+                               .p,
+                           "short"),
+                  0);
+}
+
+static void same_list(const struct json *told, const int32_t *ids, size_t n)
+{
+    cr_assert_eq(told->n, n);
+    for (size_t i = 0; i < n; i++) {
+        int64_t id;
+
+        cr_assert_eq(json_to_i64(&told->items[i], &id), 0);
+        cr_assert_eq(id, ids[i], "id %zu", i);
+    }
+}
+
+/* Evicted after each step, which is short, and yet whole. */
+TEST(telling, a_long_call_is_told_in_short_steps)
+{
+    struct kit k;
+    struct buf told = {0};
+    const struct json *state;
+    size_t n;
+
+    long_calls(&k);
+    session_pin(k.s);
+    n = tell(&k, true, evict_all, &told);
+    cr_assert_gt(n, (3 * LONG_PROMPT + 2 * LONG_ANSWER) / 4096);
+    state = kit_json(&k, arena_cstr(&k.arena, buf_str(&told)));
+    for (size_t i = 0; i < 2; i++) {
+        const struct checkpoint *t = k.s->forest.checkpoints.at[i];
+        const struct json *record = json_at(json_get(state, "records"), i);
+        int32_t *path = arena_calloc(&k.arena, t->total, sizeof(*path));
+
+        cr_assert_eq(session_recall_path(k.s, t, &k.err), 0);
+        checkpoint_copy(t, path);
+        same_list(json_get(record, "prompt_ids"), path, checkpoint_start(t));
+        same_list(json_get(json_at(json_get(record, "answers"), 0), "output_ids"),
+                  path + checkpoint_start(t), t->n);
+        cr_assert_eq(json_get(json_get(record, "request"), "messages")->n, i == 0 ? 1 : 3);
+        for (uint32_t from = 0; from + 7 <= t->total; from += 997) {
+            int32_t some[7];
+
+            checkpoint_copy_part(t, from, 7, some);
+            cr_assert_arr_eq(some, path + from, sizeof(some));
+        }
+        if (i == 1)
+            same_list(json_get(state, "accumulated_token_ids"), path, t->total);
+    }
+    session_unpin(k.store, k.s);
+    buf_done(&told);
     kit_done(&k);
 }

@@ -1,0 +1,52 @@
+/*
+ * The record of a call in steps, for GET /sessions/{id}?records=1: a prompt of a million ids, or
+ * texts of megabytes, are told a few at a time.
+ */
+#ifndef RG_SESSION_TELLING_RECORD_H
+#define RG_SESSION_TELLING_RECORD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/codec/json.h"
+
+struct checkpoint;
+struct err;
+struct session;
+
+enum record_stage {
+    RECORD_TELLS_HEAD,
+    RECORD_TELLS_MESSAGES,
+    RECORD_TELLS_REQUEST_END,
+    RECORD_TELLS_PROMPT,
+    RECORD_TELLS_ANSWER,
+    RECORD_TELLS_OUTPUT,
+    RECORD_TELLS_ANSWER_END,
+    RECORD_TELLS_END
+};
+
+/* Zeroed before the first step of a record. */
+struct record_telling {
+    enum record_stage stage;
+    size_t at;       /* in the stage: messages, ids */
+    uint32_t answer; /* which of the call's */
+    const struct json *messages;
+    struct arena arena; /* that they lie in */
+};
+
+/* Writes what comes next of the session's call with that index. The session is resident, and stays
+ * so (pinned). Returns 1 when that was all, and r is zeroed; 0 if there is more; -1 and e if what
+ * was evicted cannot be read back. */
+int record_tell(struct record_telling *r, struct json_out *o, struct session *s, size_t call,
+                struct err *e);
+
+/* Frees what r has, in the middle of a record. */
+void record_tell_done(struct record_telling *r);
+
+/* Writes the ids [from, from + n) of the path that ends in t as values of an open array. As
+ * record_tell, 0 or -1. */
+int tell_path_ids(struct json_out *o, struct session *s, const struct checkpoint *t, size_t from,
+                  size_t n, struct err *e);
+
+#endif
