@@ -21,6 +21,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import peers
 import router as bench
 
 PORT = 8710
@@ -56,14 +57,14 @@ def client(pipe, n):
     for i in range(n):
         s = socket.create_connection(("127.0.0.1", PORT))
         sockets.append(s)
-        s.send(REQUEST % (i % bench.WORKERS, i))
+        s.send(REQUEST % (i % peers.WORKERS, i))
         bad += not answered(s)
     pipe.send(bad)
     while pipe.recv() == "ask":
         bad = 0
         for i, s in enumerate(sockets):
             if i % 100 == 0:
-                s.send(REQUEST % (i % bench.WORKERS, i))
+                s.send(REQUEST % (i % peers.WORKERS, i))
                 bad += not answered(s)
         pipe.send(bad + sum(closed_now(s) for s in sockets))
 
@@ -94,9 +95,9 @@ def slab_bytes():
 def measure(n):
     """Both memories before, with n connections, and after them."""
     folder = tempfile.TemporaryDirectory(prefix="rg-bench-")
-    stub = subprocess.Popen([str(bench.BUILD / "tests/bench/bench_stub"), "8", folder.name, str(bench.STUB_PORT)])
+    stub = subprocess.Popen([str(peers.BUILD / "tests/bench/bench_stub"), "8", folder.name, str(peers.STUB_PORT)])
     time.sleep(0.3)
-    command = [*bench.rollgate(pathlib.Path(folder.name), PORT), "--idle-timeout", "1h"]
+    command = [*peers.rollgate(pathlib.Path(folder.name), PORT), "--idle-timeout", "1h"]
     peer = bench.Peer("rollgate", command, PORT)
     clients = []
     try:
@@ -138,7 +139,7 @@ def main():
     ap.add_argument("--connections", type=int, default=20000)
     ap.add_argument("--json")
     args = ap.parse_args()
-    bench.LOAD = str(bench.BUILD / "tests/bench/bench_load")
+    bench.LOAD = str(peers.BUILD / "tests/bench/bench_load")
     limit = raise_limit()
     n = min(args.connections, limit - 400)
     if n < args.connections:

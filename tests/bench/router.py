@@ -7,6 +7,9 @@ Every round visits every peer in every scene (each second round backwards); rati
 round and given as least / median / greatest, so that other work on the machine weighs on all alike.
 The leading figure is requests, megabytes or events per CPU second of all processes of a peer: on a
 machine that the load generator and the workers share, plain rates say little. One process each.
+In the scene `kept` clients keep a connection for their session, as agents do, before a gateway's own
+worker: with the connection lent to it, through the router, and through nginx in place of the router.
+In the other scenes each request is another session's, and the workers are stubs.
 """
 import argparse
 import json
@@ -23,106 +26,10 @@ import tempfile
 import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = ROOT / os.environ.get("RG_BUILD", "build/release")
+import kept
+from peers import BUILD, PEERS, STUB_PORT, WORKERS, rollgate
+
 MB = 1 << 20
-WORKERS = 4
-STUB_PORT = 9300
-
-
-# ---------------------------------------------------------------- peers
-
-def nginx(folder, port, unix, large, workers=WORKERS):
-    """One nginx process: a map on the prefix, keep-alive upstreams, nothing buffered."""
-    def server(i):
-        return f"unix:{folder}/w{i}.sock" if unix else f"127.0.0.1:{STUB_PORT + i}"
-    keep = "keepalive 1024; keepalive_requests 100000000; keepalive_timeout 300s;"
-    ups = "".join(f"upstream w{i} {{ server {server(i)}; {keep} }}\n" for i in range(workers))
-    ups += f"upstream any {{ {' '.join(f'server {server(i)};' for i in range(workers))} {keep} }}\n"
-    table = "".join(f'"~^/sessions/w{i}-" w{i};\n' for i in range(workers))
-    buffers = ("proxy_buffer_size 128k; proxy_buffers 4 128k; proxy_busy_buffers_size 256k; "
-               "client_body_buffer_size 256k;" if large else
-               "proxy_buffer_size 16k; proxy_buffers 8 32k; client_body_buffer_size 64k;")
-    home = folder / f"nginx-{port}"
-    home.mkdir()
-    temps = "".join(f"{k}_temp_path {home}/{k};\n" for k in
-                    ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-    config = f"""
-{"user root;" if os.geteuid() == 0 else ""}
-worker_processes 1; worker_rlimit_nofile 20000; daemon off; pid {home}/pid; error_log {home}/log error;
-pcre_jit on;
-events {{ worker_connections 8192; use epoll; multi_accept on; }}
-http {{
-    access_log off; tcp_nodelay on; sendfile off; {temps}
-    keepalive_requests 100000000; keepalive_timeout 300s; large_client_header_buffers 4 32k;
-    map_hash_bucket_size 128;
-    {ups} map $uri $to {{ default any; {table} }}
-    server {{
-        listen 127.0.0.1:{port} backlog=4096 reuseport;
-        proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $http_host;
-        proxy_buffering off; proxy_request_buffering off; client_max_body_size 0; {buffers}
-        proxy_read_timeout 600s; proxy_send_timeout 600s; proxy_next_upstream off;
-        location / {{ proxy_pass http://$to; }}
-    }}
-}}
-"""
-    (home / "conf").write_text(config)
-    return ["nginx", "-c", str(home / "conf"), "-e", str(home / "log")]
-
-
-def haproxy(folder, port, unix, workers=WORKERS):
-    def server(i):
-        return f"unix@{folder}/w{i}.sock" if unix else f"127.0.0.1:{STUB_PORT + i}"
-    lines = "".join(f"    use-server w{i} if {{ path_beg /sessions/w{i}- }}\n" for i in range(workers))
-    lines += "".join(f"    server w{i} {server(i)} pool-max-conn 1024 pool-purge-delay 300s\n"
-                     for i in range(workers))
-    path = folder / f"haproxy-{port}.cfg"
-    path.write_text(f"""
-global
-    maxconn 7500
-    nbthread 1
-defaults
-    mode http
-    timeout connect 5s
-    timeout client 600s
-    timeout server 600s
-    timeout http-request 10s
-    timeout http-keep-alive 300s
-    http-reuse always
-    option http-no-delay
-frontend f
-    bind 127.0.0.1:{port} backlog 4096
-    default_backend pool
-backend pool
-    balance roundrobin
-{lines}""")
-    return ["haproxy", "-q", "-db", "-f", str(path)]
-
-
-def rollgate(folder, port, unix=True, routers=1, workers=WORKERS):
-    command = [str(BUILD / "rollgate"), "route", "--listen", f"127.0.0.1:{port}", "--routers",
-               str(routers), "--state-dir", str(folder / "state"), "--log-level", "warn"]
-    for i in range(workers):
-        command += ["--upstream", f"unix:{folder}/w{i}.sock" if unix else f"127.0.0.1:{STUB_PORT + i}"]
-    return command
-
-
-def relay(folder, port):
-    """No router, but the least that any relay in a process costs; scenes whose requests are small."""
-    return [str(BUILD / "tests/bench/bench_relay"), str(port), str(folder)]
-
-
-PEERS = {
-    "relay": relay,
-    "rollgate": lambda folder, port: rollgate(folder, port),
-    "rollgate-tcp": lambda folder, port: rollgate(folder, port, False),
-    "nginx-unix-128k": lambda folder, port: nginx(folder, port, True, True),
-    "nginx-unix": lambda folder, port: nginx(folder, port, True, False),
-    "nginx-tcp-128k": lambda folder, port: nginx(folder, port, False, True),
-    "nginx-tcp": lambda folder, port: nginx(folder, port, False, False),
-    "haproxy-unix": lambda folder, port: haproxy(folder, port, True),
-    "haproxy-tcp": lambda folder, port: haproxy(folder, port, False),
-}
 
 
 def family(pid):
@@ -344,6 +251,15 @@ def table(results, names, scenes):
                         print(f"ERRORS {name} {scene}: {part['errors']}")
 
 
+def kept_table(took):
+    """Of clients that keep a connection for their session, in front of a whole gateway."""
+    print("\nkept connections, a small request, medians of CPU: worker + who is before it; what it costs before the worker, to nginx's")
+    costs = kept.added(took)
+    for how, rounds in took.items():
+        worker, before = (statistics.median(x[k] for x in rounds) * 1000 for k in range(2))
+        print(f"{how:18s}{worker:8.1f} + {before:5.1f} us; {costs[how] * 1000:6.1f} us, {costs['nginx'] / max(costs[how], 1e-6):.2f}")
+
+
 def measure(args, folder, results, names):
     peers = [Peer(name, PEERS[name](folder, args.port + i), args.port + i) for i, name in enumerate(names)]
     try:
@@ -380,15 +296,15 @@ def main():
     global LOAD, STUB
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--peers", default="rollgate,nginx-unix-128k,nginx-unix,nginx-tcp-128k,haproxy-unix")
-    ap.add_argument("--scenes", default=",".join([*SCENES, *ONCE, "sticky"]))
+    ap.add_argument("--scenes", default=",".join([*SCENES, *ONCE, "kept", "sticky"]))
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--port", type=int, default=8610)
     ap.add_argument("--json")
     args = ap.parse_args()
     names = peers_here(ap, args.peers.split(","))
     args.scenes = args.scenes.split(",")
-    sticky = "sticky" in args.scenes
-    args.scenes = [s for s in args.scenes if s != "sticky"]
+    sticky, keeps = "sticky" in args.scenes, "kept" in args.scenes
+    args.scenes = [s for s in args.scenes if s not in ("sticky", "kept")]
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     LOAD = str(BUILD / "tests/bench/bench_load")
@@ -404,14 +320,17 @@ def main():
         finally:
             STUB.terminate()
             STUB.wait()
+    kept_rounds = kept.small_requests(max(args.rounds, 5)) if keeps and "nginx-unix-128k" in names else None
     table(results, names, args.scenes)
+    if kept_rounds:
+        kept_table(kept_rounds)
     if spread:
         print("stickiness:", json.dumps(spread))
     print(f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(
             {"bench": "router", "when": time.strftime("%FT%TZ", time.gmtime()), "load": os.getloadavg(),
-             "results": results, "stickiness": spread}, indent=1) + "\n")
+             "results": results, "kept": kept_rounds, "stickiness": spread}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -36,3 +36,9 @@ def play(scenes, args):
             gate.destroy()
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(results, indent=1) + "\n")
+
+
+def note(row, results):
+    results.append(row)
+    print("  ".join(f"{k}={v:.3f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()),
+          flush=True)

@@ -22,16 +22,14 @@ wall time: on a busy machine read them beside the idle ones.
 """
 import http.client
 import json
-import os
-import pathlib
 import statistics
 import subprocess
-import tempfile
 import threading
 import time
 
-import router
-from scenes_kit import ROOT, cpu_s, g, parser, play
+import kept
+from kept import Client, start, stop
+from scenes_kit import ROOT, cpu_s, g, note, parser, play
 
 LONG_TOKENS = 65536
 N_MAX = 128  # answers of one call
@@ -58,43 +56,6 @@ def history(chars, each=1000):
     return out
 
 
-class Client:
-    """A session on one kept connection."""
-
-    def __init__(self, gate, port=None, **options):
-        self.session = gate.post("/sessions", options).json()
-        self.c = http.client.HTTPConnection("127.0.0.1", port or gate.port, timeout=120)
-        self.messages = []
-
-    def turn(self, text, **more):
-        self.messages.append({"role": "user", "content": text})
-        answer = self.call(**more)
-        message = answer["choices"][0]["message"]
-        self.messages.append({"role": "assistant", "content": message["content"]})
-        return answer
-
-    def call(self, **more):
-        body = json.dumps({"model": "m", "messages": self.messages, **more})
-        self.c.request("POST", f"/sessions/{self.session['session_id']}/v1/chat/completions", body,
-                       {"Content-Type": "application/json"})
-        r = self.c.getresponse()
-        text = r.read()
-        if r.status != 200:
-            raise SystemExit(f"{r.status}: {text[:300]}")
-        return json.loads(text)
-
-
-def start(engine="builtin:echo", **settings):
-    gate = g.Gateway(workers=1, routers=1, engine=engine, **settings).start()
-    gate.worker = gate.child("worker-0")
-    return gate
-
-
-def stop(gate):
-    gate.stop()
-    gate.destroy()
-
-
 def models():
     """name -> settings; the byte model needs none."""
     out = {"bytes": {}}
@@ -116,12 +77,6 @@ def warm(gate, tokens=LONG_TOKENS):
         if used >= tokens * 0.97:
             return client
         chars = int(chars * tokens / used * 1.01)
-
-
-def note(row, results):
-    results.append(row)
-    print("  ".join(f"{k}={v:.3f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()),
-          flush=True)
 
 
 def audits(gate):
@@ -294,22 +249,7 @@ def export(args, results):
 
 # --- with a relay and without ---
 
-LENT_ROUNDS, SMALL = 5, 2000
-
-
-class Nginx:
-    """In front of a gateway's only worker, in place of its router."""
-
-    def __init__(self, socket, folder):
-        os.symlink(socket, f"{folder}/w0.sock")
-        self.port = g.free_port()
-        self.process = subprocess.Popen(router.nginx(pathlib.Path(folder), self.port, True, True, workers=1))
-        g.wait_until(lambda: len(g.children_of(self.process.pid)) == 1, 10, "nginx has a worker")
-        self.pid = g.children_of(self.process.pid)[0]
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
+LENT_ROUNDS = 5
 
 
 def grow(gate, port):
@@ -322,49 +262,16 @@ def grow(gate, port):
     return 480
 
 
-def ask_little(gate, port):
-    """Small requests, each as the one before; how many."""
-    clients = [Client(gate, port) for _ in range(8)]
-    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]})
-    for i in range(SMALL):
-        client = clients[i % 8]
-        client.c.request("POST", f"/sessions/{client.session['session_id']}/v1/messages/count_tokens", body,
-                         {"Content-Type": "application/json"})
-        client.c.getresponse().read()
-    return SMALL
-
-
-def lent_round(way, play_round):
-    """CPU a turn of (worker, who is before it), in ms."""
-    gate, port, before = way
-    pids = gate.worker, before
-    begun = [cpu_s(pid) for pid in pids]
-    n = play_round(gate, port)
-    return [(cpu_s(pid) - at) * 1000 / n for pid, at in zip(pids, begun)]
-
-
 def lent(args, results):
     for name, settings in models().items():
-        with tempfile.TemporaryDirectory() as folder:
-            gates = [start(**settings), start(lend_after=0, run_dir=f"{folder}/run", **settings)]
-            nginx = Nginx(f"{folder}/run/worker-0.sock", folder)
-            ways = {"lent": (gates[0], gates[0].port, gates[0].child("router-0")),
-                    "relayed": (gates[1], gates[1].port, gates[1].child("router-0")),
-                    "nginx": (gates[1], nginx.port, nginx.pid)}
+        with kept.ways(**settings) as ways:
             for way in ways.values():
                 grow(*way[:2])
-            for what, play_round in (("turn", grow), ("small", ask_little)):
-                took = {how: [] for how in ways}
-                for i in range(LENT_ROUNDS):
-                    for how in sorted(ways, reverse=i % 2 == 1):
-                        took[how].append(lent_round(ways[how], play_round))
-                for how, rounds in took.items():
+            for what, play_round in (("turn", grow), ("small", kept.ask_little)):
+                for how, rounds in kept.rounds(ways, play_round, LENT_ROUNDS).items():
                     worker, before = (statistics.median(r[k] for r in rounds) for k in range(2))
                     note({"scene": "lent", "model": name, "what": what, "how": how, "worker_ms": worker, "before_it_ms": before,
                           "both_ms": worker + before, "target": 0.2}, results)
-            nginx.stop()
-            for gate in gates:
-                stop(gate)
 
 
 SCENES = {"long": long_turns, "growing": growing, "lent": lent, "export": export}

@@ -403,7 +403,7 @@ static size_t pieces_of(enum telling_stage stage)
 {
     static const size_t n[] = {
         [TELLING_HEAD] = 1,   [TELLING_REWARDS] = 64, [TELLING_NODES] = 64,
-        [TELLING_LEAVES] = 8, [TELLING_IDS] = 4096,
+        [TELLING_LEAVES] = 8, [TELLING_IDS] = 4096,   [TELLING_RECORDS] = 1,
     };
 
     return n[stage];

@@ -4,6 +4,7 @@
 #include "worker/session/telling_record.h"
 
 #include "common/base/attrs.h"
+#include "common/base/check.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/forest.h"
 #include "worker/session/recall.h"
@@ -161,14 +162,21 @@ int record_tell(struct record_telling *r, struct json_out *o, struct session *s,
                 struct err *e)
 {
     const struct call_record *c = &s->forest.calls.at[call];
-    const struct checkpoint *first = first_of(s, c);
-    const struct checkpoint *t =
-        first ? s->forest.checkpoints.at[c->first_checkpoint + r->answer] : NULL;
+    const struct checkpoint *first = first_of(s, c), *t;
 
-    switch (r->stage) {
-    case RECORD_TELLS_HEAD:
+    if (r->stage == RECORD_TELLS_HEAD) {
         tell_call_head(r, o, c, first);
         return 0;
+    }
+    if (r->stage == RECORD_TELLS_END) {
+        json_out_end_arr(o);
+        json_out_end_obj(o);
+        record_tell_done(r);
+        return 1;
+    }
+    CHECK(first);
+    t = s->forest.checkpoints.at[first->id + r->answer];
+    switch (r->stage) {
     case RECORD_TELLS_MESSAGES:
         tell_messages(r, o);
         return 0;
@@ -182,16 +190,10 @@ int record_tell(struct record_telling *r, struct json_out *o, struct session *s,
         return 0;
     case RECORD_TELLS_OUTPUT:
         return tell_output(r, o, s, t, e);
-    case RECORD_TELLS_ANSWER_END:
+    default:
         tell_answer_end(r, o, c, t);
         return 0;
-    case RECORD_TELLS_END:
-        break;
     }
-    json_out_end_arr(o);
-    json_out_end_obj(o);
-    record_tell_done(r);
-    return 1;
 }
 
 void record_tell_done(struct record_telling *r)
