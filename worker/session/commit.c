@@ -209,7 +209,11 @@ static void put_bulky(const struct plan *p, struct buf *b, struct str text)
 
 static void put_rows(const struct plan *p, struct buf *b, const struct token_rows *r)
 {
-    put_bulky(p, b, plan_block_ahead(p, r->block) ? (struct str){0} : r->block);
+    struct str block = {0};
+
+    if (!plan_block_ahead(p, r->block))
+        block = r->block;
+    put_bulky(p, b, block);
     record_put_u(b, r->from);
     record_put_u(b, r->rows);
     record_put_u(b, r->layers);
