@@ -71,7 +71,7 @@ def test_texts_of_calls_that_fail_leave_the_disk(faulty):  # noqa: F811
         messages = lose(gateway, session, messages, turn * CALLS)
         inject("slow", None)
     whole, written = records(gateway, session), sizes(gateway, session)
-    most = written["create"] + written["commit"] + 2 * LONG + 10_000
+    most = written["create"] + written["commit"] + 2 * LONG + 2 * 4 * LONG + 10_000    # texts, and their tokens
     wait_until(lambda: gateway.metrics()["rollgate_journal_written_bytes_total"] > most + LONG // 2, 5, "some have failed behind their texts")
     needed = settled(gateway, most)
     snapshot = gateway.get(f"{path}/snapshot")
@@ -89,8 +89,9 @@ def test_texts_of_calls_that_fail_leave_the_disk(faulty):  # noqa: F811
         assert records(gateway, session) == whole
     assert gateway.stop() == 0
     subprocess.run([str(BINARY), "journal", "compact", f"{gateway.folder}/state/worker-0"], check=True, timeout=60, capture_output=True)
-    assert sizes(gateway, session) == {**written, "texts": sizes(gateway, session)["texts"]}
-    assert sizes(gateway, session)["texts"] < 2.1 * LONG
+    kept = sizes(gateway, session)
+    assert kept == {**written, "texts": kept["texts"], "blocks": kept["blocks"]}
+    assert kept["texts"] < 2.1 * LONG and kept["blocks"] < 2.1 * 4 * LONG
     gateway.start()
     assert records(gateway, session) == whole
     assert gateway.chat(session, [*messages, *user("more")]).status == 200
@@ -129,7 +130,8 @@ def test_long_echoes_are_recorded_once(start):
             a = gateway.post(f"/sessions/{session['session_id']}/v1/responses",
                              {"model": "m", "input": f"x{len(commits)}", "max_output_tokens": 2, "instructions": "y " * (length // 2) + end})
             assert a.status == 200 and a.json()["instructions"].endswith(end), a.text[:300]
-            commits.append(sizes(gateway, session)["commit"])
+            size = sizes(gateway, session)
+            commits.append(size["commit"] + size.get("blocks", 0))
         grown = [now - then > length for then, now in zip(commits, commits[1:])]
         assert grown == [True, True, False, False, False], (length, commits)
 

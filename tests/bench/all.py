@@ -25,7 +25,7 @@ TEMPLATE = "tests/data/parsers/templates/minimax_m2.jinja"
 
 # (bench, its arguments when quick, its arguments else)
 BENCHES = [
-    ("router", "--rounds 1 --peers rollgate,nginx-unix-128k --scenes small,new,down,up,sse", ""),
+    ("router", "--rounds 1 --peers rollgate,nginx-unix-128k --scenes small,new,down,up,sse,kept", ""),
     ("turn", "--turns 40 --seconds 1", ""),
     ("tokens", "--only qwen3,mistral-v3", ""),
     ("sessions", "--trajectories 500", ""),

@@ -149,7 +149,7 @@ static void add(struct loose_parts *l, struct journal *j, struct str session_id,
 
     if (p->first)
         give_up(&c->parts[p->kind], j, session_id);
-    if (p->first && p->kind == PART_BLOCKS) /* its answers stand behind them */
+    if (p->first && p->kind == PART_BLOCKS && !p->behind_answers) /* its answers come behind them */
         give_up(&c->parts[PART_ANSWERS], j, session_id);
     *vec_push(&c->parts[p->kind]) = number;
 }

@@ -21,13 +21,17 @@
 #include "worker/session/payload.h"
 #include "worker/session/store.h"
 
+/* Texts of this size have pages of their own: few, for a process may have only so many mappings. */
+enum { TOLD_LARGE = 4 << 20 };
+
 struct block_ahead {
     uint32_t answer;
     unsigned kind; /* enum block_kind */
     uint64_t len;  /* so far */
     bool named;    /* by the record of its answer */
     VEC(struct payload *) parts;
-    char *text; /* BLOCK_TOLD: itself, in the arena, of `room` bytes */
+    struct buf text; /* BLOCK_TOLD: itself, up to TOLD_LARGE bytes */
+    char *large;     /* else, in the arena, of `room` bytes */
     size_t room;
 };
 
@@ -55,7 +59,7 @@ static size_t bytes_of(const struct blocks_ahead *a)
                bulk_ahead_bytes(&a->bulk);
 
     for (size_t i = 0; i < a->all.n; i++)
-        n += a->all.at[i].parts.cap * sizeof(struct payload *);
+        n += a->all.at[i].parts.cap * sizeof(struct payload *) + a->all.at[i].text.cap;
     return n;
 }
 
@@ -96,16 +100,24 @@ static struct block_ahead *block_of(struct blocks_ahead *a, uint32_t answer, uin
     return next;
 }
 
-/* Each part is copied once, to where it stays. */
+/* A large one is copied once, to where it stays. */
 static void add_text(struct blocks_ahead *a, struct block_ahead *b, struct str part)
 {
     size_t at = (size_t)b->len - part.len;
 
+    if (b->len <= TOLD_LARGE) {
+        buf_roomy(&b->text);
+        buf_add_str(&b->text, part);
+        return;
+    }
     if (b->len > b->room) {
         b->room = MAX_OF(b->room + b->room / 2, (size_t)b->len);
-        b->text = arena_grow_alone(&a->arena, b->text, b->room);
+        b->large = arena_grow_alone(&a->arena, b->large, b->room);
     }
-    memcpy(b->text + at, part.p, part.len);
+    if (b->text.len > 0)
+        memcpy(b->large, b->text.p, b->text.len);
+    buf_done(&b->text);
+    memcpy(b->large + at, part.p, part.len);
 }
 
 static void add(struct session *s, struct blocks_ahead *a, struct block_ahead *b, struct str part)
@@ -188,7 +200,8 @@ static void name_block(struct block_ahead *b, unsigned kind, struct checkpoint *
 {
     b->named = true;
     if (kind == BLOCK_TOLD) {
-        t->told = str_of(b->text, (size_t)b->len);
+        t->told =
+            b->large ? str_of(b->large, (size_t)b->len) : forest_str_in(own, buf_str(&b->text));
         return;
     }
     t->rows[kind].n_parts = (uint32_t)b->parts.n;
@@ -236,10 +249,11 @@ struct payload *session_take_bulk(struct session *s, struct arena *own, uint64_t
 static void done(struct blocks_ahead *a, struct block_ahead *b, bool keep)
 {
     if (!(keep && b->named))
-        arena_drop(&a->arena, b->text);
+        arena_drop(&a->arena, b->large);
     for (size_t i = 0; !(keep && b->named) && i < b->parts.n; i++)
         payload_drop(b->parts.at[i]);
     vec_done(&b->parts);
+    buf_done(&b->text);
 }
 
 static void end(struct session *s, struct blocks_ahead *a, bool keep)

@@ -6,7 +6,6 @@
 #include "common/base/arena.h"
 #include "common/base/attrs.h"
 #include "common/base/check.h"
-#include "common/base/mem.h"
 
 enum { FIRST_BYTES = 512 << 10 };
 
@@ -15,14 +14,14 @@ size_t bulk_ahead_bytes(const struct bulk_ahead *b)
     return b->cap + b->places.cap * sizeof(*b->places.at);
 }
 
-/* By a half: pages that are not used yet cost nothing, and those that are used are not copied. */
+/* By a half: pages that are not used yet cost nothing, and long ones are not copied. */
 static void make_room(struct bulk_ahead *b, size_t need)
 {
     size_t cap = MAX_OF(MAX_OF(b->cap + b->cap / 2, need), (size_t)FIRST_BYTES);
 
     if (need <= b->cap)
         return;
-    b->room = b->room ? mem_remap(b->room, b->cap, cap) : mem_map(cap);
+    b->room = payload_resize(b->room, b->cap, cap);
     b->cap = cap;
 }
 
@@ -43,7 +42,7 @@ char *bulk_ahead_take(struct bulk_ahead *b, struct arena *a, const struct payloa
 {
     size_t n = b->places.n;
     struct payload_parts *parts = arena_alloc(a, sizeof(*parts) + n * sizeof(struct payload_part));
-    char *bytes = mem_remap(b->room, b->cap, b->bytes.len);
+    char *bytes = payload_resize(b->room, b->cap, b->bytes.len);
 
     CHECK(n > 0);
     parts->n = (uint32_t)n;
@@ -56,8 +55,7 @@ char *bulk_ahead_take(struct bulk_ahead *b, struct arena *a, const struct payloa
 
 void bulk_ahead_done(struct bulk_ahead *b)
 {
-    if (b->room)
-        mem_unmap(b->room, b->cap);
+    payload_free_room(b->room, b->cap);
     vec_done(&b->places);
     *b = (struct bulk_ahead){0};
 }

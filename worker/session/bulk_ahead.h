@@ -21,7 +21,7 @@ struct arena;
 struct bulk_ahead {
     uint32_t answer;  /* so many are in records before its own */
     struct str bytes; /* so far */
-    char *room;       /* where they lie, mem_map, of `cap` bytes */
+    char *room;       /* where they lie, as payload_resize says, of `cap` bytes */
     size_t cap;
     VEC(struct payload_part) places; /* of the parts */
 };
@@ -33,7 +33,7 @@ size_t bulk_ahead_bytes(const struct bulk_ahead *b);
  * bytes for a payload. */
 bool bulk_ahead_add(struct bulk_ahead *b, struct str part, uint32_t record);
 
-/* Gives the bytes away, as the caller's own (mem_unmap, b->bytes.len before), and tells in the
+/* Gives the bytes away, as the caller's own (payload_free_room), and tells in the
  * arena where they come from. Empty afterwards. */
 char *bulk_ahead_take(struct bulk_ahead *b, struct arena *a, const struct payload_parts **ret);
 

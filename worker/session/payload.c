@@ -83,10 +83,35 @@ struct payload *payload_of_bulk(struct session *s, struct arena *a, uint64_t cal
     return p;
 }
 
+enum { OWN_PAGES = 4 << 20 };
+
+char *payload_resize(char *room, size_t had, size_t n)
+{
+    char *moved;
+
+    if (had < OWN_PAGES && n < OWN_PAGES)
+        return mem_realloc(room, n);
+    if (room && had >= OWN_PAGES && n >= OWN_PAGES)
+        return mem_remap(room, had, n);
+    moved = n < OWN_PAGES ? mem_alloc(n) : mem_map(n);
+    if (room)
+        memcpy(moved, room, MIN_OF(had, n));
+    payload_free_room(room, had);
+    return moved;
+}
+
+void payload_free_room(char *room, size_t n)
+{
+    if (room && n >= OWN_PAGES)
+        mem_unmap(room, n);
+    else
+        free(room);
+}
+
 static void free_bytes(struct payload *p)
 {
-    if (p->parts && p->bytes)
-        mem_unmap(p->bytes, p->size);
+    if (p->parts)
+        payload_free_room(p->bytes, p->size);
     else
         free(p->bytes);
     p->bytes = NULL;
@@ -320,7 +345,7 @@ static int read_back(struct recall *r, struct err *e)
         struct payload *p = r->missing.at[i];
 
         p->wanted = false;
-        p->bytes = p->parts ? mem_map(p->size) : mem_alloc(p->size);
+        p->bytes = p->parts ? payload_resize(NULL, 0, p->size) : mem_alloc(p->size);
         for (uint32_t k = 0; k < n_pieces(p); k++)
             *vec_push(&pieces.all) = (struct recalled){p, k};
     }

@@ -42,8 +42,8 @@ struct payload {
     struct session *session;
     struct list_item lru;              /* of store->payload_lru */
     char *bytes;                       /* NULL: evicted */
-    const struct payload_parts *parts; /* then the bytes are of mem_map; NULL: it is all in
-                                          `record`, and they are of the heap */
+    const struct payload_parts *parts; /* then the bytes lie as payload_resize says; NULL: it is
+                                          all in `record`, and they are of the heap */
     uint64_t used;                     /* session_store.clock then */
     uint64_t call;                     /* its number: the record must say the same */
     size_t place;                      /* in session.payloads */
@@ -61,6 +61,14 @@ static inline const char *payload_bytes(const struct payload *p)
     CHECK(p->bytes);
     return p->bytes;
 }
+
+/* Where the bytes of one lie that was brought in parts: very long ones in pages of their own, which
+ * grow without a copy (few, for a process may have only so many mappings), others in the heap.
+ * Makes room of `had` bytes (NULL: none) one of n, which may be another place; payload_free_room
+ * frees it.
+ */
+char *payload_resize(char *room, size_t had, size_t n);
+void payload_free_room(char *room, size_t n);
 
 /* A payload of so many bytes, all of which the caller fills in; of the record that the session
  * applies now. The struct lies in the arena. */

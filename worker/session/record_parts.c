@@ -29,6 +29,16 @@ static void look_at_part(struct record_in *r, enum part_kind kind, struct record
         ret->sense = PARTS_ONE;
 }
 
+/* The bulk of a record may come behind answers of its call. */
+static void look_at_block(struct record_in *r, struct record_parts *ret)
+{
+    uint32_t answer;
+
+    look_at_part(r, PART_BLOCKS, ret);
+    answer = record_u32(r);
+    ret->behind_answers = answer > 0 && record_u(r) == BLOCK_BULK && !r->bad;
+}
+
 /* A copy that is whole has no calls that run, and a session that ends lets none be recorded; one
  * that was completed does. */
 void session_record_parts(struct str record, struct record_parts *ret)
@@ -50,7 +60,7 @@ void session_record_parts(struct str record, struct record_parts *ret)
         look_at_part(&r, PART_ANSWERS, ret);
         break;
     case RECORD_BLOCKS:
-        look_at_part(&r, PART_BLOCKS, ret);
+        look_at_block(&r, ret);
         break;
     case RECORD_END:
         if (record_u(&r) == SESSION_END_COMPLETE || r.bad)

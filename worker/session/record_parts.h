@@ -26,6 +26,7 @@ struct record_parts {
     uint64_t call;
     enum part_kind kind; /* PARTS_ONE */
     bool first;          /* PARTS_ONE: those of this kind begin with it, anew if there were some */
+    bool behind_answers; /* PARTS_ONE, first blocks: the answers that there are stay the call's */
     bool named[PART_KINDS]; /* PARTS_NAMED: the parts of this kind are the call's from now on */
 };
 

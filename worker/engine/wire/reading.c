@@ -552,6 +552,8 @@ int reading_feed(struct reading *r, struct str bytes, struct err *e)
 {
     int rc = feed(r, bytes, e);
 
+    if (!r->events)
+        reply_take_early(&r->reply);
     if (r->reply.npy)
         npy_feed(r->reply.npy, &r->reply.experts);
     return rc;

@@ -66,6 +66,7 @@ void reply_begin_event(struct reply *y)
     v->has_ids = v->has_logprobs = v->has_logprob_ids = v->has_top = v->has_echo = false;
     v->prompt_tokens = v->completion_tokens = -1;
     v->misfit = NULL;
+    y->early_tops = 0;
     vec_clear(&y->spans);
     buf_clear(&y->version_text);
     support_begin_event(&y->support);
@@ -151,23 +152,43 @@ static int check_new(const struct reply *y, const struct cut *c, struct err *e)
     return 0;
 }
 
-/* Alternatives of n positions of the event, from `skip` on; positions without any (a wire that left
- * them out) are filled with NaN, and so are alternatives that could not be sampled. */
-static void add_tops(struct reply *y, size_t skip, size_t n)
+/* So many of the event's alternatives; one that could not be sampled is none. */
+static void read_tops(const struct reply_event *v, size_t from, size_t n, struct engine_top *to)
 {
-    const struct reply_event *v = &y->event;
-    size_t from = skip * y->n_top, all = n * y->n_top;
-    size_t told = MIN_OF(all, v->top_ids.n - MIN_OF(v->top_ids.n, from));
-    struct engine_top *to;
-
-    vec_reserve(&y->tops, all);
-    to = y->tops.at + y->tops.n;
-    for (size_t i = 0; i < told; i++) {
+    for (size_t i = 0; i < n; i++) {
         float logprob = v->top_logprobs.at[from + i];
 
         to[i] = logprob_stands_in(logprob) ? (struct engine_top){-1, NAN}
                                            : (struct engine_top){v->top_ids.at[from + i], logprob};
     }
+}
+
+void reply_take_early(struct reply *y)
+{
+    const struct reply_event *v = &y->event;
+    size_t n = v->top_positions > 1 ? (v->top_positions - 1) * y->n_top : 0;
+
+    n = MIN_OF(n, MIN_OF(v->top_ids.n, v->top_logprobs.n));
+    if (y->tops.n > 0 || y->entries.n > 0 || n <= y->early_tops)
+        return;
+    vec_reserve(&y->tops, n);
+    read_tops(v, y->early_tops, n - y->early_tops, y->tops.at + y->early_tops);
+    y->early_tops = n;
+}
+
+/* Alternatives of n positions of the event, from `skip` on; positions without any (a wire that left
+ * them out) are filled with NaN. Those that were taken early are there. */
+static void add_tops(struct reply *y, size_t skip, size_t n)
+{
+    const struct reply_event *v = &y->event;
+    size_t from = skip * y->n_top, all = n * y->n_top;
+    size_t told = MIN_OF(all, v->top_ids.n - MIN_OF(v->top_ids.n, from)), early;
+    struct engine_top *to;
+
+    vec_reserve(&y->tops, all);
+    to = y->tops.at + y->tops.n;
+    early = y->tops.n == 0 && from == 0 ? MIN_OF(y->early_tops, told) : 0;
+    read_tops(v, from + early, told - early, to + early);
     for (size_t i = told; i < all; i++)
         to[i] = (struct engine_top){-1, NAN};
     y->tops.n += all;
@@ -348,6 +369,7 @@ static void settle_tops(struct reply *y)
     size_t k = y->n_top, n = v->ids.n * k;
     struct engine_top *tops = mem_calloc(n + 1, sizeof(*tops));
 
+    y->early_tops = 0; /* they stand elsewhere now */
     pad_tops(y, MAX_OF(v->top_ids.n, v->top_logprobs.n));
     for (size_t i = 0; i < n; i++)
         tops[i] = (struct engine_top){-1, NAN};

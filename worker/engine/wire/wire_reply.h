@@ -68,7 +68,8 @@ struct reply {
     struct json_ints ids;
     struct json_floats logprobs;
     struct reply_tops tops;
-    uint32_t n_top; /* asked for; alternatives per position */
+    uint32_t n_top;    /* asked for; alternatives per position */
+    size_t early_tops; /* of the event: so many are in `tops` already, uncounted */
     struct reply_event event;
     enum reply_mode mode, told; /* as counted; as the engine said that it would be */
     enum reply_finish finish;
@@ -114,6 +115,10 @@ static inline size_t reply_from(const struct reply *y)
 {
     return y->mode == REPLY_CUMULATIVE ? y->ids.n : 0;
 }
+
+/* While a whole answer comes: alternatives of positions that are complete are taken over by the
+ * way, for at its end all of them would take some milliseconds. */
+void reply_take_early(struct reply *y);
 
 /* Takes the event over: counts, ids beside logprobs, alternatives. Returns 0 with *ret_new tokens
  * added at the end, or -1 ERR_ENGINE_INVALID that says what does not fit. `stream`: more documents

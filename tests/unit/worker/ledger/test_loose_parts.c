@@ -15,6 +15,7 @@
 #include "worker/residency/residency.h"
 #include "worker/session/commit.h"
 #include "worker/session/session.h"
+#include "worker/session/session_answer.h"
 #include "worker/session/session_call.h"
 
 #define ID STR("w0-1")
@@ -249,6 +250,55 @@ TEST(loose_parts, go_when_their_commit_names_none)
 }
 
 /* A session that was completed takes calls; one that has ended otherwise takes none. */
+static void take_record(struct kit *k, struct buf *record)
+{
+    cr_assert_eq(session_apply(k->store, buf_str(record), &k->err), 0, "%s", k->err.text);
+    k->journal[k->n_journal++] = *record;
+    *record = (struct buf){0};
+}
+
+static struct session_answer answer_of(struct kit *k, size_t n, const char *name)
+{
+    int32_t *ids = arena_calloc(&k->arena, n, sizeof(*ids));
+
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (int32_t)i % 250;
+    return (struct session_answer){
+        .ids = {ids, n},
+        .finish_reason = STR("stop"),
+        .message = kit_json(
+            k, arena_printf(&k->arena, "{\"role\":\"assistant\",\"content\":\"%s\"}", name).p),
+        .response_id = str_cstr(name),
+    };
+}
+
+/* The first blocks of a call, which are of its second answer, come behind the first one. */
+TEST(loose_parts, answers_before_the_first_blocks_stay)
+{
+    struct fixture f;
+    struct session_answer answers[2];
+    struct session_plan *p;
+    struct buf record = {0};
+    struct err e = {0};
+    size_t parts = 0;
+
+    open_all(&f, NULL);
+    p = kit_ask(&f.kit, "[{\"role\":\"user\",\"content\":\"a\"}]", NULL);
+    answers[0] = answer_of(&f.kit, 5, "short");
+    answers[1] = answer_of(&f.kit, LONG, "long");
+    for (; session_answers_record(p, answers, 2, 1000, ++f.kit.now, &record); parts++)
+        take_record(&f.kit, &record);
+    cr_assert_gt(parts, 4 * LONG / 1000);
+    cr_assert_eq(session_commit(p, answers, 2, ++f.kit.now, &record, &e), 0, "%s", e.text);
+    take_record(&f.kit, &record);
+    write_all(&f);
+    for (int i = 0; i < 2; i++) {
+        assert_whole(&f, 5 * LONG);
+        reopen(&f);
+    }
+    close_all(&f);
+}
+
 TEST(loose_parts, go_with_the_end_of_their_session)
 {
     struct fixture f;

@@ -10,6 +10,7 @@
 #include "worker/session/commit.h"
 #include "worker/session/payload.h"
 #include "worker/session/recall.h"
+#include "worker/session/record_parts.h"
 #include "worker/session/session.h"
 #include "worker/session/session_answer.h"
 #include "worker/session/session_call.h"
@@ -210,6 +211,12 @@ TEST(bulk_ahead, answers_with_and_without_stand_in_one_call)
     p = kit_ask(&k, long_text(&k, 10, ""), NULL);
     (void)ahead_parts(&k, p, a, 4, PART);
     ahead_commit(&k, p, a, 4);
+    for (size_t i = 0; i < k.n_journal; i++) {
+        struct record_parts said;
+
+        session_record_parts(buf_str(&k.journal[i]), &said);
+        cr_expect_eq(said.behind_answers, said.sense == PARTS_ONE && said.kind == PART_BLOCKS);
+    }
     ahead_same(k.s, a, 4, 0);
     ahead_replays(&k);
     kit_done(&k);
@@ -260,6 +267,34 @@ TEST(bulk_ahead, it_leaves_memory_and_comes_back)
         same_odds(&k, 0);
     }
     session_unpin(k.store, k.s);
+    kit_done(&k);
+}
+
+/* Megabytes, which lie in pages of their own, with a text of megabytes. */
+TEST(bulk_ahead, a_very_long_one_is_like_others)
+{
+    enum { MANY = 700000, LARGE_PART = 256 << 10, TOLD = 6 << 20 };
+
+    struct kit k;
+    struct session_answer *a;
+    struct session_plan *p;
+
+    ahead_init(&k, NULL);
+    a = answers_of(&k, 1, MANY, 1);
+    a->told = str_of(arena_calloc(&k.arena, TOLD, 1), TOLD);
+    memset((char *)(uintptr_t)a->told.p, 't', TOLD);
+    p = kit_ask(&k, long_text(&k, 10, ""), NULL);
+    cr_assert_gt(ahead_parts(&k, p, a, 1, LARGE_PART), (TOLD + 8 * MANY) / LARGE_PART);
+    memset((char *)(uintptr_t)a->told.p, 't', TOLD); /* it has been read */
+    ahead_commit(&k, p, a, 1);
+    cr_assert_gt(k.s->payload_bytes, 4 << 20);
+    ahead_same(k.s, a, 1, 0);
+    session_pin(k.s);
+    cr_assert_eq(session_evict(k.store, 0, SIZE_MAX), 1);
+    ahead_same(k.s, a, 1, 0);
+    same_odds(&k, 0);
+    session_unpin(k.store, k.s);
+    ahead_replays(&k);
     kit_done(&k);
 }
 

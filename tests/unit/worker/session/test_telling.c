@@ -144,10 +144,12 @@ static char *letters(struct kit *k, size_t n)
 /* Two turns with long texts, the second on the first. */
 static void long_calls(struct kit *k)
 {
-    char *ask = letters(k, LONG_PROMPT), *answer = letters(k, LONG_ANSWER);
+    char *ask, *answer;
 
     ahead_init(k, NULL);
     k->part_bytes = 1 << 20;
+    ask = letters(k, LONG_PROMPT);
+    answer = letters(k, LONG_ANSWER);
     cr_assert_geq(
         kit_turn(k, arena_printf(&k->arena, "[{\"role\":\"user\",\"content\":\"%s\"}]", ask).p,
                  answer),
