@@ -1,4 +1,5 @@
 """What the control plane is asked for at once, much of it: it holds nobody for long, and says what it does not take."""
+import contextlib
 import json
 import os
 import signal
@@ -126,9 +127,10 @@ def test_a_worker_that_must_end_makes_the_rest_of_a_group_at_once(start):
         ask_and_leave(gateway, 0.004, metadata={"k": "v" * 60_000})
         os.kill(worker, signal.SIGTERM)
         pause(0.004 * n, "it has begun to end")
-        os.kill(worker, signal.SIGSTOP)
-        pause(1.1, "a group may have no time that is left")
-        os.kill(worker, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):    # on a busy machine it may have ended by now
+            os.kill(worker, signal.SIGSTOP)
+            pause(1.1, "a group may have no time that is left")
+            os.kill(worker, signal.SIGCONT)
         wait_until(lambda: not alive(worker), what="the worker has ended")
         wait_until(lambda: gateway.get("/ready").status == 200, what="its successor serves")
         assert sessions_of(gateway) in (0, 1024)
