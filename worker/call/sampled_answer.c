@@ -81,6 +81,12 @@ static void call_begin(struct sampled_answer *a, const struct parse_event *ev)
                             buf_str(&c->name));
 }
 
+/* The call with that number is not told. */
+static void note_withheld(struct sampled_answer *a, size_t call)
+{
+    a->withheld = MAX_OF(a->withheld, call + 1 - a->opt.max_calls);
+}
+
 /* Whether the event belongs to a call that the client did not allow, or beyond what is told. The
  * ids stay as sampled; the message, as the client has it and will send it back, is without the
  * call. */
@@ -91,8 +97,7 @@ static bool withhold(struct sampled_answer *a, const struct parse_event *ev)
 
     if (!of_call || (size_t)ev->call < a->opt.max_calls)
         return false;
-    if (ev->kind == PARSE_CALL_BEGIN)
-        a->withheld++;
+    note_withheld(a, (size_t)ev->call);
     return true;
 }
 
@@ -273,10 +278,26 @@ void sampled_answer_feed(struct sampled_answer *a, struct token_span ids)
     flush_piece(a);
 }
 
+/* At the end. */
+static void warn_of_withheld(struct sampled_answer *a)
+{
+    struct buf told = {0};
+
+    if (a->withheld == 0)
+        return;
+    buf_printf(&told, "%zu further tool call%s withheld: ", a->withheld,
+               a->withheld == 1 ? "" : "s");
+    if (a->opt.max_calls == 1)
+        buf_puts(&told, "parallel calls were not allowed");
+    else
+        buf_printf(&told, "of an answer's no more than %zu are told", a->opt.max_calls);
+    sampled_answer_warn(a, buf_str(&told));
+    buf_done(&told);
+}
+
 /* No more ids: everything that was held back goes on. */
 void sampled_answer_finish(struct sampled_answer *a, struct token_span all, int32_t end_id)
 {
-    struct buf told = {0};
     size_t n = all.n;
 
     if (n > a->fed && end_id >= 0 && all.at[n - 1] == end_id && !is_mark(a, end_id))
@@ -291,16 +312,7 @@ void sampled_answer_finish(struct sampled_answer *a, struct token_span all, int3
     if (a->clean.len > 0)
         parser_feed(a->parser, buf_str(&a->clean));
     parser_finish(a->parser);
-    if (a->withheld == 0)
-        return;
-    buf_printf(&told, "%zu further tool call%s withheld: ", a->withheld,
-               a->withheld == 1 ? "" : "s");
-    if (a->opt.max_calls == 1)
-        buf_puts(&told, "parallel calls were not allowed");
-    else
-        buf_printf(&told, "of an answer's no more than %zu are told", a->opt.max_calls);
-    sampled_answer_warn(a, buf_str(&told));
-    buf_done(&told);
+    warn_of_withheld(a);
 }
 
 /* --- messages as an upstream tells them --- */
@@ -315,12 +327,18 @@ static void end_last_call(struct sampled_answer *a)
 static void take_call(struct sampled_answer *a, const struct json *v, size_t place)
 {
     const struct json *function = json_get(v, "function");
-    struct parse_event ev = {.kind = PARSE_CALL_ARGS, .call = (int)place};
+    struct parse_event ev = {.kind = PARSE_CALL_ARGS};
     int64_t index;
 
     if (json_to_i64(json_get(v, "index"), &index) == 0 && index >= 0)
-        ev.call = (int)MIN_OF(index, (int64_t)a->n_calls);
-    if ((size_t)ev.call >= a->n_calls) {
+        place = (size_t)MIN_OF(index, INT32_MAX);
+    if (place >= a->n_calls && a->n_calls == a->opt.max_calls) {
+        end_last_call(a);
+        note_withheld(a, place);
+        return;
+    }
+    ev.call = (int)MIN_OF(place, a->n_calls);
+    if ((size_t)ev.call == a->n_calls) {
         struct parse_event begin = {.kind = PARSE_CALL_BEGIN,
                                     .call = (int)a->n_calls,
                                     .text = json_string(json_get(function, "name")),
@@ -368,6 +386,7 @@ void sampled_answer_take(struct sampled_answer *a, const struct json *message)
 void sampled_answer_take_end(struct sampled_answer *a)
 {
     end_last_call(a);
+    warn_of_withheld(a);
 }
 
 /* All events so far, for a listener that joins. */

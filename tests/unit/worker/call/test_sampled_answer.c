@@ -4,6 +4,8 @@
 #include <stdio.h>
 
 #include "common/base/arena.h"
+#include "common/base/attrs.h"
+#include "common/base/buf.h"
 #include "common/codec/json.h"
 #include "testing.h"
 #include "worker/parsers/parser.h"
@@ -37,8 +39,12 @@ static void on_end(void *ctx, uint32_t index, uint32_t tool)
     (void)tool;
 }
 
-/* The calls of a message behind a history, as they are told: number, id and name of each. */
-static void expect_calls(const char *history, const char *message, const char *want)
+#define WITHHELD "2 further tool calls withheld: of an answer's no more than 8 are told"
+
+/* The calls of a message behind a history, or of a list of its pieces, as they are told: number, id
+ * and name of each; and what is warned of. */
+static void expect_told(const char *history, const char *message, const char *want,
+                        const char *warning)
 {
     static const struct answer_sink sink = {
         .tool_begin = on_begin, .tool_args = on_args, .tool_end = on_end};
@@ -61,13 +67,23 @@ static void expect_calls(const char *history, const char *message, const char *w
     cr_assert_eq(json_parse(&a, str_cstr(history), &o.history, &e), 0, "%s", e.text);
     cr_assert_eq(json_parse(&a, str_cstr(message), &said, &e), 0, "%s", e.text);
     sampled_answer_init(&answer, &o);
-    sampled_answer_take(&answer, said);
+    for (uint32_t i = 0; json_is(said, JSON_ARRAY) && i < said->n; i++)
+        sampled_answer_take(&answer, &said->items[i]);
+    if (json_is(said, JSON_OBJECT))
+        sampled_answer_take(&answer, said);
     sampled_answer_take_end(&answer);
+    cr_expect(str_eq_c(buf_str(&answer.warning), warning), "%.*s", (int)answer.warning.len,
+              answer.warning.p);
     cr_expect(str_eq_c(buf_str(&told), want), "got %.*s want %s", (int)told.len, told.p, want);
     sampled_answer_done(&answer);
     buf_done(&told);
     arena_done(&a);
     tokenizer_free(tokenizer);
+}
+
+static void expect_calls(const char *history, const char *message, const char *want)
+{
+    expect_told(history, message, want, "");
 }
 
 #define CALL(id, name) "{\"id\": \"" id "\", \"function\": {\"name\": \"" name "\"}}"
@@ -83,6 +99,36 @@ TEST(sampled_answer, a_call_keeps_its_own_id_where_no_other_has_it)
                  "0:fresh-0:f 1:g:1:g ");
     expect_calls("[]", "{\"tool_calls\": [" CALL("f:0", "f") ", " CALL("f:0", "f") "]}",
                  "0:f:0:f 1:fresh-0:f ");
+}
+
+#define INDEXED "{\"index\": %d, \"function\": {\"name\": \"f\", \"arguments\": \"{\"}}"
+
+/* Ten calls of which eight are told: in one message, or one after the other, in two pieces each. */
+TEST(sampled_answer, calls_that_are_withheld_are_warned_of)
+{
+    struct buf whole = {0}, pieces = {0}, want = {0};
+
+    buf_puts(&whole, "{\"tool_calls\": [");
+    buf_puts(&pieces, "[");
+    for (int i = 0; i < 10; i++) {
+        const char *comma = i ? ", " : "";
+
+        buf_printf(&whole, "%s" INDEXED, comma, i);
+        buf_printf(&pieces, "%s{\"tool_calls\": [" INDEXED "]}, {\"tool_calls\": [" INDEXED "]}",
+                   comma, i, i);
+        if (i < 8)
+            buf_printf(&want, "%d:fresh-%d:f ", i, i);
+    }
+    buf_puts(&whole, "]}");
+    buf_puts(&pieces, "]");
+    buf_add_c(&whole, 0);
+    buf_add_c(&pieces, 0);
+    buf_add_c(&want, 0);
+    expect_told("[]", whole.p, want.p, WITHHELD);
+    expect_told("[]", pieces.p, want.p, WITHHELD);
+    buf_done(&whole);
+    buf_done(&pieces);
+    buf_done(&want);
 }
 
 /* --- however the ids are cut --- */
