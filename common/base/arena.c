@@ -25,6 +25,7 @@ struct arena_held {
     struct arena_held *next;
     void (*let)(void *thing);
     void *thing;
+    size_t size; /* bytes that count as the arena's */
 };
 
 /* A long one in pieces, for its thread is mostly not the only one (mem_drop_pages). */
@@ -214,13 +215,26 @@ void arena_take(struct arena *to, struct arena *from)
     *from = (struct arena){0};
 }
 
-/* Its room is not the budget's. */
-void arena_hold(struct arena *a, void (*let)(void *thing), void *thing)
+static void hold(struct arena *a, struct arena_held what)
 {
     struct arena_held *h = mem_alloc(sizeof(*h));
 
-    *h = (struct arena_held){a->held, let, thing};
+    *h = what;
+    h->next = a->held;
     a->held = h;
+    a->used_bytes += h->size;
+    count_held(a, a->held_bytes, a->held_bytes + h->size);
+}
+
+/* Its room is not the budget's. */
+void arena_hold(struct arena *a, void (*let)(void *thing), void *thing)
+{
+    hold(a, (struct arena_held){.let = let, .thing = thing});
+}
+
+void arena_own(struct arena *a, void *p, size_t size_bytes)
+{
+    hold(a, (struct arena_held){.let = free, .thing = p, .size = size_bytes});
 }
 
 static void let_all(struct arena *a)
@@ -229,6 +243,8 @@ static void let_all(struct arena *a)
         struct arena_held *h = a->held;
 
         a->held = h->next;
+        a->used_bytes -= h->size;
+        count_held(a, a->held_bytes, a->held_bytes - h->size);
         h->let(h->thing);
         free(h);
     }

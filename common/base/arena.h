@@ -87,8 +87,11 @@ char *arena_cstr(struct arena *a, struct str s);
  */
 void arena_hold(struct arena *a, void (*let)(void *thing), void *thing);
 
+/* Memory of the heap (mem_alloc) becomes part of the arena, which frees it with the rest. */
+void arena_own(struct arena *a, void *p, size_t size_bytes);
+
 /* What `from` has handed out becomes part of `to`, which gives it back with the rest; nothing is
- * copied or moved. `from` is empty afterwards, and holds nothing before (arena_hold). */
+ * copied or moved. `from` is empty afterwards, and holds nothing before (arena_hold, arena_own). */
 void arena_take(struct arena *to, struct arena *from);
 
 /* Formats into the arena. */

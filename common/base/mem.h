@@ -26,7 +26,7 @@ void *mem_realloc_array(void *ptr, size_t n, size_t size_bytes);
 void *mem_map(size_t size_bytes);
 void mem_unmap(void *ptr, size_t size_bytes);
 
-/* Grows what mem_map gave to so many bytes, at another place maybe; long ones, too, are not copied.
+/* Makes what mem_map gave new_bytes long, at another place maybe; however long, it is not copied.
  */
 void *mem_remap(void *ptr, size_t size_bytes, size_t new_bytes);
 

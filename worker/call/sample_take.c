@@ -1,7 +1,6 @@
 /* What the engine tells of one sample. Deltas flow to the listeners as they come; the whole answer
  * (on_done) brings again all ids, and what must outlive the engine's callback becomes the call's
  * arena's (sample_keep). */
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/buf.h"
@@ -59,33 +58,51 @@ static void keep_rows(struct model_call *t, struct sample *r, const struct engin
  */
 enum { TAKEN_BYTES = 64 << 10 };
 
-/* n bytes that the engine tells, for the life of the call: taken over from where it has them, if it
- * gives that away (own), or copied. */
-static void *keep_bytes(struct model_call *t, const void *told, size_t n, void **own)
+/* Whether `own`, the memory where the engine has the n bytes that it tells, is the call's from now
+ * on. */
+static bool takes_over(struct model_call *t, const void *told, void *own, size_t n)
 {
-    void *kept;
+    if (own != told || n < TAKEN_BYTES)
+        return false;
+    arena_own(&t->arena, own, n);
+    return true;
+}
 
-    if (n >= TAKEN_BYTES && own && *own == told) {
-        kept = *own;
-        *own = NULL;
-        arena_hold(&t->arena, free, kept);
-        return kept;
-    }
-    kept = arena_alloc(&t->arena, n);
+static void *copy_of(struct model_call *t, const void *told, size_t n)
+{
+    void *copy = arena_alloc(&t->arena, n);
+
     if (n > 0)
-        memcpy(kept, told, n);
-    return kept;
+        memcpy(copy, told, n);
+    return copy;
+}
+
+static void keep_ids(struct model_call *t, struct sample *r, const struct engine_result *res)
+{
+    size_t n = res->ids.n * sizeof(*r->ids), n_logprobs = res->ids.n * sizeof(*r->logprobs);
+
+    r->n_ids = res->ids.n;
+    if (res->ids_own && takes_over(t, res->ids.at, *res->ids_own, n)) {
+        r->ids = *res->ids_own;
+        *res->ids_own = NULL;
+    } else {
+        r->ids = copy_of(t, res->ids.at, n);
+    }
+    if (!res->logprobs)
+        return;
+    if (res->logprobs_own && takes_over(t, res->logprobs, *res->logprobs_own, n_logprobs)) {
+        r->logprobs = *res->logprobs_own;
+        *res->logprobs_own = NULL;
+    } else {
+        r->logprobs = copy_of(t, res->logprobs, n_logprobs);
+    }
 }
 
 /* Takes what must outlive the engine's callback into the call's arena. */
 static void sample_keep(struct model_call *t, struct sample *r, const struct engine_result *res)
 {
     r->finish = res->finish;
-    r->n_ids = res->ids.n;
-    r->ids = keep_bytes(t, res->ids.at, res->ids.n * sizeof(*r->ids), (void **)res->ids_own);
-    if (res->logprobs)
-        r->logprobs = keep_bytes(t, res->logprobs, res->ids.n * sizeof(*r->logprobs),
-                                 (void **)res->logprobs_own);
+    keep_ids(t, r, res);
     r->versions = arena_calloc(&t->arena, res->n_versions, sizeof(*r->versions));
     for (size_t i = 0; i < res->n_versions; i++)
         r->versions[r->n_versions++] =

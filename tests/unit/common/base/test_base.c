@@ -144,6 +144,31 @@ TEST(arena, what_stands_alone_grows)
     cr_expect_eq(sum, 0);
 }
 
+/* It counts as what the arena has handed out, until all is given back. */
+TEST(arena, memory_of_the_heap_becomes_its_own)
+{
+    atomic_size_t sum = 0;
+    struct arena a = {.sum = &sum, .max_bytes = 3000};
+
+    for (int round = 0; round < 2; round++) {
+        arena_own(&a, mem_alloc(1000), 1000);
+        arena_own(&a, mem_alloc(2000), 2000);
+        cr_expect_eq(sum, a.held_bytes);
+        cr_expect_geq(a.held_bytes, 3000);
+        cr_expect_eq(a.used_bytes, 3000);
+        cr_expect_not(arena_over(&a));
+        (void)arena_alloc(&a, 16);
+        cr_expect(arena_over(&a));
+        arena_reset(&a);
+        cr_expect_eq(a.used_bytes, 0);
+        cr_expect_eq(sum, a.held_bytes);
+        cr_expect_lt(sum, 3000 + 2000);
+    }
+    arena_own(&a, mem_alloc(1000), 1000);
+    arena_done(&a);
+    cr_expect_eq(sum, 0);
+}
+
 /* The one with more room left goes on being filled, whichever it is. */
 TEST(arena, one_takes_over_what_another_has)
 {
