@@ -3,9 +3,10 @@
  * Parts of rows become payloads here, each of its own record, so that they leave memory and come
  * back one by one; what was told is put together. The record of the answer names how long each
  * block is (COMMIT_BLOCKS_AHEAD) and its checkpoint points to the payloads; with the commit the
- * forest takes them over. The bulk of a record comes the same way, behind the blocks, and is put
- * together for it (bulk_ahead.h). A live call and one that is read back go the same way. Blocks
- * whose call failed before its commit are dropped with its plan, or when the reading ends. */
+ * forest takes them over. The bulk of a record comes the same way, behind the blocks, and is
+ * gathered where its payload will have it (bulk_ahead.h). A live call and one that is read back go
+ * the same way. Blocks whose call failed before its commit are dropped with its plan, or when the
+ * reading ends. */
 #include <stdlib.h>
 #include <string.h>
 

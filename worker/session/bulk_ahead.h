@@ -1,9 +1,9 @@
 /*
  * struct bulk_ahead: the bulk of one record of a call (payload.h), as the records before it bring
  * it, a part each (BLOCK_BULK). The record itself then tells lengths alone; what was brought
- * becomes the bytes of its payload, which comes back from the same records. Each part is copied
- * once, to where it stays: a long bulk that were moved or put together at the end would take some
- * milliseconds. A zeroed struct is valid and empty.
+ * becomes the bytes of its payload, which comes back from the same records. A part is copied to
+ * where the payload has it: to put a long bulk together at the end would take some milliseconds. A
+ * zeroed struct is valid and empty.
  */
 #ifndef RG_SESSION_BULK_AHEAD_H
 #define RG_SESSION_BULK_AHEAD_H

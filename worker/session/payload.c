@@ -1,10 +1,10 @@
 /* The bulk of calls (payload.h): context ids, answers' ids, logprobs, experts, in one block for
  * each record. It is most of a session's memory, and can be evicted while the session stays: its
- * bytes are in the journal, in the record that made it.
+ * bytes are in the journal, in the record that made it, or in those of its parts before that.
  *
  *   payload_new -> in memory  --payload_evict-->  bytes NULL
  *                      ^                               |
- *                      `---- recall_*, recall_end -----'   reads the record again
+ *                      `---- recall_*, recall_end -----'   reads the records again
  *
  * A payload stays while a running call reads it (held, by payload_hold_path), and if its record
  * does not hold all of it (fixed). Who needs a path calls session_recall_path before looking at
@@ -243,14 +243,15 @@ void recall_path(struct recall *r, const struct checkpoint *t)
         recall_checkpoint(r, t);
 }
 
-/* Part i of a payload, from a record. */
+/* A part of a payload, from a record. */
 struct recalled {
     struct payload *p;
     uint32_t part;
+    bool came;
 };
 
 struct recall_pieces {
-    VEC(struct recalled) all;
+    VEC(struct recalled) all; /* those of a payload behind each other */
 };
 
 static uint32_t n_pieces(const struct payload *p)
@@ -311,16 +312,17 @@ static int on_record(void *ctx, size_t i, struct str record, struct err *e)
 
     if (!take_bytes(x, record))
         return err_set(e, ERR_IO, "the journal has something else where a call was recorded");
-    x->p->came++;
+    x->came = true;
     return 0;
 }
 
-/* It is whole, or gone again. */
-static bool settle_missing(struct payload *p)
+/* It is whole, or gone again. `pieces`: its own. */
+static bool settle_missing(struct payload *p, const struct recalled *pieces)
 {
-    bool whole = p->came == n_pieces(p);
+    bool whole = true;
 
-    p->came = 0;
+    for (uint32_t i = 0; i < n_pieces(p); i++)
+        whole = whole && pieces[i].came;
     if (!whole) {
         free_bytes(p);
         return false;
@@ -347,14 +349,14 @@ static int read_back(struct recall *r, struct err *e)
         p->wanted = false;
         p->bytes = p->parts ? payload_resize(NULL, 0, p->size) : mem_alloc(p->size);
         for (uint32_t k = 0; k < n_pieces(p); k++)
-            *vec_push(&pieces.all) = (struct recalled){p, k};
+            *vec_push(&pieces.all) = (struct recalled){p, k, false};
     }
     records = mem_calloc(pieces.all.n, sizeof(*records));
     for (size_t i = 0; i < pieces.all.n; i++)
         records[i] = record_of(&pieces.all.at[i]);
     rc = st->source(st->source_ctx, r->session->id, records, pieces.all.n, &reader, e);
-    for (size_t i = 0; i < r->missing.n; i++)
-        if (!settle_missing(r->missing.at[i]) && rc == 0)
+    for (size_t i = 0, at = 0; i < r->missing.n; at += n_pieces(r->missing.at[i++]))
+        if (!settle_missing(r->missing.at[i], &pieces.all.at[at]) && rc == 0)
             rc = err_set(e, ERR_IO, "the journal has not all records of the session");
     free(records);
     vec_done(&pieces.all);

@@ -50,7 +50,6 @@ struct payload {
     uint32_t size;
     uint32_t record; /* which one of its session's */
     uint32_t held;   /* by running calls */
-    uint32_t came;   /* parts, while it is read back */
     bool fixed;      /* the record alone cannot give it back: it stays */
     bool wanted;
 };

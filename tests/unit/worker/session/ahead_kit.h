@@ -11,6 +11,10 @@ struct session_answer;
 /* A kit whose payloads can be evicted: the journal is what they are read back from. */
 void ahead_init(struct kit *k, const char *options);
 
+/* Answer i of a call: n_ids ids, as many logprobs, others with another seed; its text is
+ * "answer i.seed". In the kit's arena. */
+struct session_answer ahead_answer(struct kit *k, uint32_t i, uint32_t n_ids, unsigned seed);
+
 /* Applies and journals a record, and empties it. */
 void ahead_apply(struct kit *k, struct buf *record);
 
@@ -28,6 +32,14 @@ void ahead_state(struct session *s, struct buf *ret);
 
 /* The n answers from checkpoint `first` on are these. */
 void ahead_same(struct session *s, const struct session_answer *answers, uint32_t n, size_t first);
+
+/* Applies a part of a block, as a snapshot may have it. 0 / -1 with k->err. */
+int ahead_block(struct kit *k, uint64_t call, uint64_t before, uint64_t answer, uint64_t kind,
+                const char *bytes);
+
+/* Of the records the second to the last but one stand before a commit, the last: without any one of
+ * them, or all, it is refused whole. */
+void ahead_refuses_gaps(struct kit *k);
 
 /* The session that the records make is the live one. */
 void ahead_replays(struct kit *k);

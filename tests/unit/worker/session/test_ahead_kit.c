@@ -7,11 +7,33 @@
 #include "common/base/mem.h"
 #include "testing.h"
 #include "worker/session/checkpoint.h"
+#include "worker/session/commit.h"
 #include "worker/session/payload.h"
 #include "worker/session/recall.h"
 #include "worker/session/session_answer.h"
 #include "worker/session/session_totals.h"
 #include "worker/session/store.h"
+
+struct session_answer ahead_answer(struct kit *k, uint32_t i, uint32_t n_ids, unsigned seed)
+{
+    int32_t *ids = arena_calloc(&k->arena, n_ids, sizeof(*ids));
+    float *lp = arena_calloc(&k->arena, n_ids, sizeof(*lp));
+
+    for (uint32_t j = 0; j < n_ids; j++) {
+        ids[j] = (int32_t)(seed + i * 7 + j) % 250;
+        lp[j] = -(float)(seed + i + j);
+    }
+    return (struct session_answer){
+        .ids = {ids, n_ids},
+        .logprobs = lp,
+        .finish_reason = STR("stop"),
+        .message = kit_json(k, arena_printf(&k->arena,
+                                            "{\"role\":\"assistant\",\"content\":\"answer %u.%u\"}",
+                                            i, seed)
+                                   .p),
+        .response_id = arena_printf(&k->arena, "r-%u-%u", seed, i),
+    };
+}
 
 void ahead_apply(struct kit *k, struct buf *record)
 {
@@ -143,6 +165,47 @@ void ahead_same(struct session *s, const struct session_answer *answers, uint32_
         cr_assert(str_eq_c(t->finish_reason, "stop"));
         cr_assert_eq(t->total, t->n_context + t->n + (t->parent ? t->parent->total : 0) - t->trim);
         cr_assert(t->node && t->node->newest);
+    }
+}
+
+int ahead_block(struct kit *k, uint64_t call, uint64_t before, uint64_t answer, uint64_t kind,
+                const char *bytes)
+{
+    struct buf record = {0};
+    int rc;
+
+    record_begin(&record, RECORD_BLOCKS, STR("w0-1"), ++k->now);
+    record_put_u(&record, call);
+    record_put_u(&record, before);
+    record_put_u(&record, answer);
+    record_put_u(&record, kind);
+    buf_puts(&record, bytes);
+    rc = session_apply(k->store, buf_str(&record), &k->err);
+    buf_done(&record);
+    return rc;
+}
+
+void ahead_refuses_gaps(struct kit *k)
+{
+    cr_assert_gt(k->n_journal, 2);
+    for (size_t missing = 0; missing + 1 < k->n_journal; missing++) { /* 0: all */
+        struct session_defaults d;
+        struct session_store *st;
+        struct session *s;
+        bool ended;
+        int rc = 0;
+
+        session_defaults_init(&d);
+        st = session_store_new(NULL, &d);
+        for (size_t i = 0; i < k->n_journal; i++)
+            if (i == 0 || i + 1 == k->n_journal || (missing > 0 && i != missing))
+                rc = session_apply(st, buf_str(&k->journal[i]), &k->err);
+        cr_assert_eq(rc, -1, "without %zu", missing);
+        s = session_find(st, STR("w0-1"), &ended);
+        cr_assert_eq(s->forest.nodes.n, 0);
+        cr_assert_eq(s->forest.calls.n, 0);
+        cr_assert_eq(s->forest.checkpoints.n, 0);
+        session_store_free(st);
     }
 }
 

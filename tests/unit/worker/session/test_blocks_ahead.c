@@ -41,24 +41,8 @@ static struct session_answer *answers_of(struct kit *k, const struct sizes *size
     struct session_answer *all = arena_calloc(&k->arena, n, sizeof(*all));
 
     for (uint32_t i = 0; i < n; i++) {
-        int32_t *ids = arena_calloc(&k->arena, sizes[i].ids, sizeof(*ids));
-        float *lp = arena_calloc(&k->arena, sizes[i].ids, sizeof(*lp));
-
-        for (uint32_t j = 0; j < sizes[i].ids; j++) {
-            ids[j] = (int32_t)(seed + i * 7 + j) % 250;
-            lp[j] = -(float)(seed + i + j);
-        }
-        all[i] = (struct session_answer){
-            .ids = {ids, sizes[i].ids},
-            .logprobs = lp,
-            .finish_reason = STR("stop"),
-            .message = kit_json(
-                k, arena_printf(&k->arena, "{\"role\":\"assistant\",\"content\":\"answer %u.%u\"}",
-                                i, seed)
-                       .p),
-            .response_id = arena_printf(&k->arena, "r-%u-%u", seed, i),
-            .told = block_of(k, sizes[i].told, seed + i),
-        };
+        all[i] = ahead_answer(k, i, sizes[i].ids, seed);
+        all[i].told = block_of(k, sizes[i].told, seed + i);
         all[i].rows[ROWS_EXPERTS] = (struct token_rows){block_of(k, sizes[i].experts, seed + 2 * i),
                                                         3, (uint32_t)sizes[i].experts, 1, 1};
         all[i].rows[ROWS_INDEXER] = (struct token_rows){block_of(k, sizes[i].indexer, seed + 3 * i),
@@ -318,23 +302,6 @@ TEST(blocks_ahead, those_of_calls_that_run_at_once_are_kept_apart)
 
 /* --- records that no session wrote, as a snapshot may have them --- */
 
-/* In another store, without those of [from, to). The last record's result; *ret: what is there. */
-static int apply_without(struct kit *k, size_t from, size_t to, struct session_store **store,
-                         struct session **ret)
-{
-    struct session_defaults d;
-    bool ended;
-    int rc = 0;
-
-    session_defaults_init(&d);
-    *store = session_store_new(NULL, &d);
-    for (size_t i = 0; i < k->n_journal; i++)
-        if (i < from || i >= to)
-            rc = session_apply(*store, buf_str(&k->journal[i]), &k->err);
-    *ret = session_find(*store, STR("w0-1"), &ended);
-    return rc;
-}
-
 /* Any one of them missing, or all. */
 TEST(blocks_ahead, a_commit_without_all_its_blocks_is_refused_whole)
 {
@@ -342,35 +309,8 @@ TEST(blocks_ahead, a_commit_without_all_its_blocks_is_refused_whole)
 
     ahead_init(&k, NULL);
     cr_assert_eq(turn(&k, &LONG, 1, 1), LONG_PARTS);
-    for (size_t missing = 0; missing <= LONG_PARTS; missing++) {
-        struct session_store *st;
-        struct session *s;
-        size_t to = missing == 0 ? 1 + LONG_PARTS : missing + 1;
-
-        cr_assert_eq(apply_without(&k, MAX_OF(missing, 1u), to, &st, &s), -1);
-        cr_assert_eq(s->forest.nodes.n, 0);
-        cr_assert_eq(s->forest.calls.n, 0);
-        cr_assert_eq(s->forest.checkpoints.n, 0);
-        session_store_free(st);
-    }
+    ahead_refuses_gaps(&k);
     kit_done(&k);
-}
-
-static int apply_block(struct kit *k, uint64_t call, uint64_t before, uint64_t answer,
-                       uint64_t kind, const char *bytes)
-{
-    struct buf record = {0};
-    int rc;
-
-    record_begin(&record, RECORD_BLOCKS, STR("w0-1"), ++k->now);
-    record_put_u(&record, call);
-    record_put_u(&record, before);
-    record_put_u(&record, answer);
-    record_put_u(&record, kind);
-    buf_puts(&record, bytes);
-    rc = session_apply(k->store, buf_str(&record), &k->err);
-    buf_done(&record);
-    return rc;
 }
 
 TEST(blocks_ahead, parts_at_places_that_they_cannot_have_are_refused)
@@ -378,16 +318,16 @@ TEST(blocks_ahead, parts_at_places_that_they_cannot_have_are_refused)
     struct kit k;
 
     ahead_init(&k, NULL);
-    cr_assert_eq(apply_block(&k, 7, 4, 0, 0, "abcd"), -1, "none before it");
-    cr_assert_eq(apply_block(&k, 7, 0, 0, BLOCK_KINDS + 1, "abcd"), -1);
-    cr_assert_eq(apply_block(&k, 7, 0, 0, 0, ""), -1);
-    cr_assert_eq(apply_block(&k, 7, 0, UINT64_C(1) << 32, 0, "abcd"), -1);
-    cr_assert_eq(apply_block(&k, 7, 0, 1, BLOCK_INDEXER, "abcd"), 0);
-    cr_assert_eq(apply_block(&k, 7, 3, 1, BLOCK_INDEXER, "abcd"), -1);
-    cr_assert_eq(apply_block(&k, 7, 4, 1, BLOCK_EXPERTS, "abcd"), -1, "a later kind before it");
-    cr_assert_eq(apply_block(&k, 7, 4, 0, BLOCK_TOLD, "abcd"), -1, "a later answer before it");
-    cr_assert_eq(apply_block(&k, 7, 4, 1, BLOCK_TOLD, "abcd"), 0);
-    cr_assert_eq(apply_block(&k, 7, 8, 2, BLOCK_EXPERTS, "abcd"), 0);
+    cr_assert_eq(ahead_block(&k, 7, 4, 0, 0, "abcd"), -1, "none before it");
+    cr_assert_eq(ahead_block(&k, 7, 0, 0, BLOCK_KINDS + 1, "abcd"), -1);
+    cr_assert_eq(ahead_block(&k, 7, 0, 0, 0, ""), -1);
+    cr_assert_eq(ahead_block(&k, 7, 0, UINT64_C(1) << 32, 0, "abcd"), -1);
+    cr_assert_eq(ahead_block(&k, 7, 0, 1, BLOCK_INDEXER, "abcd"), 0);
+    cr_assert_eq(ahead_block(&k, 7, 3, 1, BLOCK_INDEXER, "abcd"), -1);
+    cr_assert_eq(ahead_block(&k, 7, 4, 1, BLOCK_EXPERTS, "abcd"), -1, "a later kind before it");
+    cr_assert_eq(ahead_block(&k, 7, 4, 0, BLOCK_TOLD, "abcd"), -1, "a later answer before it");
+    cr_assert_eq(ahead_block(&k, 7, 4, 1, BLOCK_TOLD, "abcd"), 0);
+    cr_assert_eq(ahead_block(&k, 7, 8, 2, BLOCK_EXPERTS, "abcd"), 0);
     cr_assert_eq(k.s->payloads.n, 2);
     session_free_answers(k.s);
     cr_assert_eq(k.s->payloads.n, 0);
@@ -410,8 +350,8 @@ TEST(blocks_ahead, blocks_that_begin_anew_take_the_answers_along)
     answers = answers_of(&k, sizes, 2, 1);
     cr_assert_eq(ahead_parts(&k, p, answers, 2, PART), 4 + 2);
     cr_assert_eq(k.s->answers_ahead.n, 1);
-    cr_assert_eq(apply_block(&k, call, 20000, 1, BLOCK_EXPERTS, "more"), -1, "it has been named");
-    cr_assert_eq(apply_block(&k, call, 0, 0, BLOCK_EXPERTS, "abcd"), 0);
+    cr_assert_eq(ahead_block(&k, call, 20000, 1, BLOCK_EXPERTS, "more"), -1, "it has been named");
+    cr_assert_eq(ahead_block(&k, call, 0, 0, BLOCK_EXPERTS, "abcd"), 0);
     cr_assert_eq(k.s->answers_ahead.n, 0);
     cr_assert_eq(k.s->payloads.n, 1);
     session_release(k.store, p);

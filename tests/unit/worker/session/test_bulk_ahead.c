@@ -44,23 +44,7 @@ static struct session_answer *answers_of(struct kit *k, uint32_t n, uint32_t n_i
     struct session_answer *all = arena_calloc(&k->arena, n, sizeof(*all));
 
     for (uint32_t i = 0; i < n; i++) {
-        int32_t *ids = arena_calloc(&k->arena, n_ids, sizeof(*ids));
-        float *lp = arena_calloc(&k->arena, n_ids, sizeof(*lp));
-
-        for (uint32_t j = 0; j < n_ids; j++) {
-            ids[j] = (int32_t)(seed + i * 7 + j) % 250;
-            lp[j] = -(float)(seed + i + j);
-        }
-        all[i] = (struct session_answer){
-            .ids = {ids, n_ids},
-            .logprobs = lp,
-            .finish_reason = STR("stop"),
-            .message = kit_json(
-                k, arena_printf(&k->arena, "{\"role\":\"assistant\",\"content\":\"answer %u.%u\"}",
-                                i, seed)
-                       .p),
-            .response_id = arena_printf(&k->arena, "r-%u-%u", seed, i),
-        };
+        all[i] = ahead_answer(k, i, n_ids, seed);
         add_blocks(k, &all[i]);
     }
     return all;
@@ -387,44 +371,11 @@ TEST(bulk_ahead, calls_that_run_at_once_are_kept_apart)
 TEST(bulk_ahead, a_commit_without_all_its_parts_is_refused_whole)
 {
     struct kit k;
-    size_t parts;
 
     ahead_init(&k, NULL);
-    parts = turn(&k, long_text(&k, 5000, ""), 1, IDS, 1);
-    for (size_t missing = 0; missing <= parts; missing++) {
-        struct session_defaults d;
-        struct session_store *st;
-        struct session *s;
-        bool ended;
-        int rc = 0;
-
-        session_defaults_init(&d);
-        st = session_store_new(NULL, &d);
-        for (size_t i = 0; i < k.n_journal; i++)
-            if (i == 0 || i > parts || (missing > 0 && i != missing))
-                rc = session_apply(st, buf_str(&k.journal[i]), &k.err);
-        cr_assert_eq(rc, -1);
-        s = session_find(st, STR("w0-1"), &ended);
-        cr_assert_eq(s->forest.nodes.n + s->forest.calls.n + s->forest.checkpoints.n, 0);
-        session_store_free(st);
-    }
+    (void)turn(&k, long_text(&k, 5000, ""), 1, IDS, 1);
+    ahead_refuses_gaps(&k);
     kit_done(&k);
-}
-
-static int apply_bulk(struct kit *k, uint64_t before, uint64_t answer, const char *bytes)
-{
-    struct buf record = {0};
-    int rc;
-
-    record_begin(&record, RECORD_BLOCKS, STR("w0-1"), ++k->now);
-    record_put_u(&record, 7);
-    record_put_u(&record, before);
-    record_put_u(&record, answer);
-    record_put_u(&record, BLOCK_BULK);
-    buf_puts(&record, bytes);
-    rc = session_apply(k->store, buf_str(&record), &k->err);
-    buf_done(&record);
-    return rc;
 }
 
 TEST(bulk_ahead, parts_at_places_that_they_cannot_have_are_refused)
@@ -432,13 +383,14 @@ TEST(bulk_ahead, parts_at_places_that_they_cannot_have_are_refused)
     struct kit k;
 
     ahead_init(&k, NULL);
-    cr_assert_eq(apply_bulk(&k, 4, 0, "abcd"), -1, "none before it");
-    cr_assert_eq(apply_bulk(&k, 0, 0, ""), -1);
-    cr_assert_eq(apply_bulk(&k, 0, 0, "abcd"), 0);
-    cr_assert_eq(apply_bulk(&k, 4, 1, "abcd"), -1, "the one before it is of no record yet");
-    cr_assert_eq(apply_bulk(&k, 3, 0, "abcd"), -1);
-    cr_assert_eq(apply_bulk(&k, 4, 0, "abcd"), 0);
-    cr_assert_eq(apply_bulk(&k, 0, 2, "abcd"), 0, "anew");
+    cr_assert_eq(ahead_block(&k, 7, 4, 0, BLOCK_BULK, "abcd"), -1, "none before it");
+    cr_assert_eq(ahead_block(&k, 7, 0, 0, BLOCK_BULK, ""), -1);
+    cr_assert_eq(ahead_block(&k, 7, 0, 0, BLOCK_BULK, "abcd"), 0);
+    cr_assert_eq(ahead_block(&k, 7, 4, 1, BLOCK_BULK, "abcd"), -1,
+                 "the one before it is of no record yet");
+    cr_assert_eq(ahead_block(&k, 7, 3, 0, BLOCK_BULK, "abcd"), -1);
+    cr_assert_eq(ahead_block(&k, 7, 4, 0, BLOCK_BULK, "abcd"), 0);
+    cr_assert_eq(ahead_block(&k, 7, 0, 2, BLOCK_BULK, "abcd"), 0, "anew");
     cr_assert_eq(k.s->payloads.n, 0);
     session_free_answers(k.s);
     cr_assert_eq(k.s->answers_bytes, 0);

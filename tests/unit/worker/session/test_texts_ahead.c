@@ -1,3 +1,4 @@
+#include "ahead_kit.h"
 #include "common/codec/json.h"
 #include "kit.h"
 #include "testing.h"
@@ -369,23 +370,6 @@ TEST(texts_ahead, a_commit_without_all_its_parts_is_refused_whole)
     p = kit_ask(&k, conversation(&k, 1, 2), NULL);
     cr_assert_eq(kit_texts(&k, p), 4);
     cr_assert_eq(kit_answer(&k, p, "A", false), 0);
-    for (size_t missing = 0; missing <= 4; missing++) {
-        struct session_defaults d;
-        struct session_store *st;
-        struct session *s;
-        bool ended;
-        int rc = 0;
-
-        session_defaults_init(&d);
-        st = session_store_new(NULL, &d);
-        for (size_t i = 0; i < k.n_journal; i++)
-            if (i == 0 || i + 1 == k.n_journal || (missing > 0 && i != missing))
-                rc = session_apply(st, buf_str(&k.journal[i]), &k.err);
-        cr_assert_eq(rc, -1, "without %zu", missing);
-        s = session_find(st, STR("w0-1"), &ended);
-        cr_assert_eq(s->forest.nodes.n, 0);
-        cr_assert_eq(s->forest.calls.n, 0);
-        session_store_free(st);
-    }
+    ahead_refuses_gaps(&k);
     kit_done(&k);
 }
