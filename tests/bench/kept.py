@@ -91,7 +91,10 @@ def ask_little(gate, port):
         client = clients[i % 8]
         client.c.request("POST", f"/sessions/{client.session['session_id']}/v1/messages/count_tokens", body,
                          {"Content-Type": "application/json"})
-        client.c.getresponse().read()
+        answer = client.c.getresponse()
+        text = answer.read()
+        if answer.status != 200:
+            raise SystemExit(f"{answer.status}: {text[:300]}")
     return SMALL
 
 
