@@ -11,7 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 
-enum { ARENA_FIRST = 4096, ARENA_MAX = 1 << 20, ALONE_MAPPED = 128 << 10 };
+enum { ARENA_FIRST = 4096, ARENA_MAX = 1 << 20, ALONE_MAPPED = 128 << 10, CHUNK_MAPPED = 2 << 20 };
 
 struct arena_chunk {
     struct arena_chunk *next;
@@ -28,15 +28,18 @@ struct arena_held {
     size_t size; /* bytes that count as the arena's */
 };
 
-/* A long one in pieces, for its thread is mostly not the only one (mem_drop_pages). */
+/* A long one in pieces, for its thread is mostly not the only one (mem_drop_pages). What came from
+ * the heap stays there, for the next call: pages that are touched for the first time cost more than
+ * what is written to them. */
 static void chunk_free(struct arena_chunk *c)
 {
+    if (!c->mapped) {
+        free(c);
+        return;
+    }
     if (c->cap > ARENA_MAX)
         mem_drop_pages(c->bytes, c->cap);
-    if (c->mapped)
-        mem_unmap(c, sizeof(*c) + c->cap);
-    else
-        free(c);
+    mem_unmap(c, sizeof(*c) + c->cap);
 }
 
 /* The size of the next chunk, before the request is looked at. */
@@ -63,13 +66,16 @@ void *arena_alloc_slow(struct arena *a, size_t size_bytes)
     size_t need = size_bytes ? (size_bytes + 15) & ~(size_t)15 : 16;
     size_t cap = next_chunk(a);
     struct arena_chunk *c;
+    bool mapped;
 
     CHECK(need >= size_bytes);
     if (cap < need)
         cap = need;
-    c = mem_alloc(sizeof(*c) + cap);
+    mapped = cap >= CHUNK_MAPPED;
+    c = mapped ? mem_map(sizeof(*c) + cap) : mem_alloc(sizeof(*c) + cap);
     c->cap = cap;
-    c->alone = c->mapped = false;
+    c->alone = false;
+    c->mapped = mapped;
     c->next = a->chunks;
     a->chunks = c;
     a->at = c->bytes + need;

@@ -100,7 +100,7 @@ int builtin_check(const char *mode, struct err *e)
 
 static int32_t *copied(struct arena *a, const int32_t *ids, size_t n)
 {
-    int32_t *copy = arena_calloc(a, n, sizeof(*copy));
+    int32_t *copy = arena_alloc(a, n * sizeof(*copy));
 
     if (n > 0)
         memcpy(copy, ids, n * sizeof(*copy));
