@@ -74,35 +74,56 @@ static void put_node_head(struct session_telling *x, uint32_t id, int64_t parent
         json_out_i64(&x->out, parent);
 }
 
-/* A message that was not generated, and those above it up to the parent's. Returns its id in the
- * state; -1: there is none, the answer is a root. */
-static int64_t put_structural(struct session_telling *x, const struct message_node *n,
-                              const struct checkpoint *parent)
+static struct str tree_key(struct tree_key *k, const struct message_node *n,
+                           const struct checkpoint *parent)
 {
-    struct tree_key *k;
-    struct str key;
-    uint32_t *id;
-    int64_t up;
+    *k = (struct tree_key){parent ? parent->id + (uint64_t)1 : 0, n->id};
+    return str_of((const char *)k, sizeof(*k));
+}
+
+enum { ID_NONE = -1, ID_UNTOLD = -2 };
+
+/* The state's id of a message below `parent`. ID_NONE: there is none, what stands below is a root;
+ * ID_UNTOLD: it was not generated, and is not told yet. */
+static int64_t id_of(const struct session_telling *x, const struct message_node *n,
+                     const struct checkpoint *parent)
+{
+    struct tree_key k;
+    const uint32_t *id;
 
     if (n->depth == 0)
-        return -1;
+        return ID_NONE;
     if (parent && n == parent->node)
         return x->checkpoint_ids[parent->id];
-    k = ARENA_NEW(&x->arena, struct tree_key);
-    *k = (struct tree_key){parent ? parent->id + (uint64_t)1 : 0, n->id};
-    key = str_of((const char *)k, sizeof(*k));
-    id = map_get(&x->ids, key);
-    if (id)
-        return *id;
-    up = put_structural(x, n->parent, parent);
-    id = ARENA_NEW(&x->arena, uint32_t);
+    id = map_get(&x->ids, tree_key(&k, n, parent));
+    return id ? (int64_t)*id : ID_UNTOLD;
+}
+
+/* A message that was not generated; the one above it is told. */
+static void put_structural(struct session_telling *x, const struct message_node *n,
+                           const struct checkpoint *parent)
+{
+    int64_t up = id_of(x, n->parent, parent);
+    uint32_t *id = ARENA_NEW(&x->arena, uint32_t);
+
     *id = x->next_id++;
-    (void)map_set(&x->ids, key, id);
+    (void)map_set(&x->ids, tree_key(ARENA_NEW(&x->arena, struct tree_key), n, parent), id);
     put_node_head(x, *id, up);
     json_out_member_str(&x->out, "role", n->msg.role);
     json_out_member_bool(&x->out, "generated", false);
     json_out_end_obj(&x->out);
-    return *id;
+}
+
+/* Tells `most` of the messages above an answer; true when all of them are told. */
+static bool put_some_above(struct session_telling *x, const struct checkpoint *t, size_t most)
+{
+    const struct message_node *n = x->above.n == 0 && t->node ? t->node->parent : NULL;
+
+    for (; n && id_of(x, n, t->parent) == ID_UNTOLD; n = n->parent)
+        *vec_push(&x->above) = n;
+    for (; x->above.n > 0 && most > 0; most--)
+        put_structural(x, vec_pop(&x->above), t->parent);
+    return x->above.n == 0;
 }
 
 /* What differed, if anything is known. */
@@ -119,11 +140,11 @@ static void put_diff(struct json_out *o, const struct checkpoint *t)
     json_out_end_obj(o);
 }
 
-/* A generated node. */
+/* A generated node, behind those above it. */
 static void put_checkpoint(struct session_telling *x, const struct session *s,
                            const struct checkpoint *t)
 {
-    int64_t up = t->node ? put_structural(x, t->node->parent, t->parent) : -1;
+    int64_t up = t->node ? id_of(x, t->node->parent, t->parent) : ID_NONE;
     struct json_out *o = &x->out;
 
     x->checkpoint_ids[t->id] = x->next_id++;
@@ -290,11 +311,20 @@ static void tell_reward(struct session_telling *t)
     put_reward(&t->out, r);
 }
 
-/* Ids of nodes are given out in the order of writing: a parent always comes before its children. */
-static void tell_node(struct session_telling *t)
+/* Ids of nodes are given out in the order of writing: a parent always comes before its children.
+ * False: that answer is not told yet, for it has many messages above. */
+static bool tell_node(struct session_telling *t)
 {
-    if (!t->hidden[t->at])
-        put_checkpoint(t, t->session, t->session->forest.checkpoints.at[t->at]);
+    enum { ABOVE = 256 };
+
+    const struct checkpoint *c = t->session->forest.checkpoints.at[t->at];
+
+    if (t->hidden[t->at])
+        return true;
+    if (!put_some_above(t, c, ABOVE))
+        return false;
+    put_checkpoint(t, t->session, c);
+    return true;
 }
 
 /* The newest branch, or what it goes on to. */
@@ -328,8 +358,8 @@ static size_t stage_size(const struct session_telling *t)
     return 0;
 }
 
-/* Piece t->at of the stage: of those whose pieces are in memory. */
-static void tell_piece(struct session_telling *t)
+/* Piece t->at of the stage: of those whose pieces are in memory. False: a part of it. */
+static bool tell_piece(struct session_telling *t)
 {
     switch (t->stage) {
     case TELLING_HEAD:
@@ -339,8 +369,7 @@ static void tell_piece(struct session_telling *t)
         tell_reward(t);
         break;
     case TELLING_NODES:
-        tell_node(t);
-        break;
+        return tell_node(t);
     case TELLING_LEAVES:
         put_leaf(t, &t->branches.at[t->at]);
         break;
@@ -348,6 +377,7 @@ static void tell_piece(struct session_telling *t)
     case TELLING_RECORDS:
         break;
     }
+    return true;
 }
 
 /* Between a stage that is over and the next. Returns 1 behind the last. */
@@ -406,7 +436,7 @@ static size_t pieces_of(enum telling_stage stage)
         [TELLING_LEAVES] = 8, [TELLING_IDS] = 4096,   [TELLING_RECORDS] = 1,
     };
 
-    return n[stage];
+    return stage < ARRAY_LEN(n) ? n[stage] : 1;
 }
 
 /* Some pieces, or a part of one record. -1 and e: they cannot be read back. */
@@ -427,10 +457,8 @@ static int tell_some(struct session_telling *t, struct err *e)
         t->at = end;
         return rc;
     }
-    while (t->at < end) {
-        tell_piece(t);
+    while (t->at < end && tell_piece(t))
         t->at++;
-    }
     return 0;
 }
 
@@ -444,6 +472,7 @@ int session_tell(struct session_telling *t, struct err *e)
 void session_tell_done(struct session_telling *t)
 {
     vec_done(&t->branches);
+    vec_done(&t->above);
     map_done(&t->ids);
     arena_done(&t->arena);
     free(t->checkpoint_ids);

@@ -10,11 +10,13 @@
 
 #include "common/base/arena.h"
 #include "common/base/map.h"
+#include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "worker/session/branch.h"
 #include "worker/session/telling_record.h"
 
 struct err;
+struct message_node;
 struct session;
 
 enum telling_stage {
@@ -39,8 +41,10 @@ struct session_telling {
     size_t at; /* in the stage */
     size_t n_checkpoints, n_rewards, n_calls;
     struct branch_vec branches;
-    struct arena arena;       /* of the nodes' ids */
-    struct map ids;           /* (parent checkpoint, trie node) -> state id */
+    struct arena arena; /* of the nodes' ids */
+    struct map ids;     /* (parent checkpoint, trie node) -> state id */
+    VEC(const struct message_node *)
+    above;                    /* messages above answer `at` that are not told, the lowest first */
     uint32_t *checkpoint_ids; /* by checkpoint id: state id */
     bool *hidden;             /* by checkpoint id: it was, when the telling began */
     uint32_t next_id;
