@@ -27,7 +27,7 @@ MATRIX["worker/export"] = ["worker/media"] + STORES + MATRIX["worker/engine/wire
 MATRIX["worker/residency"] = ["worker/session"] + MATRIX["worker/session"]
 MATRIX["worker/ledger"] = ["worker/residency"] + MATRIX["worker/residency"]
 MATRIX["worker/call"] = ["worker/ledger", "worker/engine", "worker/media", "worker/trace"] + MATRIX["worker/ledger"]
-MATRIX["worker/sink"] = ["worker/export", "worker/ledger"] + MATRIX["worker/ledger"]
+MATRIX["worker/sink"] = ["worker/export", "worker/call"] + MATRIX["worker/call"]
 MATRIX["worker/viewer"] = COMMON
 MATRIX["worker/service"] = ["worker/viewer", "worker/sink", "worker/media", "worker/call", "worker/dialect", "worker/engine"] + \
     MATRIX["worker/sink"]

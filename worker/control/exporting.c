@@ -4,6 +4,7 @@
  *   (finalize: the record is written, applied and durable before anything is sent)
  *   send_export                      fixes the branches
  *   on_later -> on_more -> on_later  a slice, as fast as the client takes them
+ *   on_later -> on_helped            what is long, and needs nothing of the session: in a helper
  *
  * Until the first byte an error is a plain answer; afterwards only a broken connection tells it.
  * finalize notes in the journal that its answer was delivered, so that the session may be
@@ -29,7 +30,7 @@
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
-#include "worker/sink/sink.h"
+#include "worker/sink/export_help.h"
 
 struct exporting {
     struct service *service;
@@ -45,16 +46,20 @@ struct exporting {
     const struct json *score;     /* the body's member; NULL: there is none */
     struct scoring_wait *scoring; /* finalize: what other engines have to tell first, or NULL */
     struct loop_task later;       /* the next slice, after everybody else had a turn */
+    struct export_help *help;     /* NULL: no helper has the export */
+    bool stuck;                   /* one has it for ever */
     bool started;
     bool closes;                        /* finalize */
     bool samples;                       /* asked for by /samples */
     uint32_t drifted[DRIFT_KIND_COUNT]; /* counted so far */
 };
 
-/* Lets the session go. */
+/* Lets the session go. Not when a helper is stuck in it. */
 static void exporting_free(struct exporting *v)
 {
     loop_task_cancel(v->service->calls.loop, &v->later);
+    if (v->stuck)
+        return;
     scoring_wait_cancel(v->scoring);
     if (v->s)
         session_unpin(v->service->calls.store, v->s);
@@ -91,7 +96,10 @@ static void on_closed(void *ctx, bool delivered)
         ledger_forget(v->service->calls.ledger, v);
     else if (delivered && v->closes)
         note_delivery(v);
-    exporting_free(v);
+    if (v->help)
+        export_help_leave(v->help);
+    else
+        exporting_free(v);
 }
 
 /* /samples says in plain text why a session cannot be assembled, as its clients expect. */
@@ -109,6 +117,7 @@ static void fail(struct exporting *v, const struct err *e)
 }
 
 static void on_more(void *ctx);
+static void on_later(struct loop_task *t);
 
 /* Adds what the last slice found to the metrics. */
 static void count_drift(struct exporting *v)
@@ -142,6 +151,34 @@ static void give_up(struct exporting *v, const struct err *e)
     exchange_fail(v->x);
 }
 
+static void on_helped(void *ctx, const struct err *e, bool stuck)
+{
+    struct exporting *v = ctx;
+
+    v->help = NULL;
+    v->stuck = stuck;
+    if (e)
+        give_up(v, e);
+    else
+        loop_task_post(v->service->calls.loop, &v->later, on_later);
+}
+
+/* The client left, and the helper has let go. */
+static void on_help_left(void *ctx)
+{
+    exporting_free(ctx);
+}
+
+static void ask_helper(struct exporting *v)
+{
+    static const struct export_help_events events = {on_helped, on_help_left};
+    struct call_env *env = &v->service->calls;
+
+    v->help = export_help_begin(env, v->export, str_cstr(v->id), &events, v);
+    if (!v->help)
+        loop_task_post(env->loop, &v->later, on_later);
+}
+
 /* The next slice. Until there are bytes an error is still a plain answer. */
 static void on_later(struct loop_task *t)
 {
@@ -154,6 +191,10 @@ static void on_later(struct loop_task *t)
         count_merge(v);
     if (rc < 0) {
         give_up(v, &e);
+        return;
+    }
+    if (export_has_work(v->export)) { /* what was written so far goes out with what comes */
+        ask_helper(v);
         return;
     }
     if (!v->started && v->out.len == 0 && rc == 0) {
@@ -179,7 +220,8 @@ static void on_more(void *ctx)
 {
     struct exporting *v = ctx;
 
-    loop_task_post(v->service->calls.loop, &v->later, on_later);
+    if (!v->help) /* else on_helped does */
+        loop_task_post(v->service->calls.loop, &v->later, on_later);
 }
 
 /* Fixes the branches and begins. */
@@ -191,6 +233,7 @@ static void send_export(struct exporting *v)
 
     v->options.store = env->media;
     v->options.held_bytes = &env->export_bytes;
+    v->options.helped = true;
     if (export_new(v->s, strange ? NULL : env->model, env->scratch, &v->options, &v->export, &e)) {
         fail(v, &e);
     } else {
@@ -336,42 +379,4 @@ void exporting_finalize(struct service_request *r)
     }
     if (begin_scoring(v, &e))
         fail(v, &e);
-}
-
-/* What must be decided before sinks may have it: rollouts (the dispatcher asks once an attempt
- * counts). Asked again, nothing more happens. */
-static int give_to_sinks(struct exporting *v, struct err *e)
-{
-    struct sinks *sinks = v->service->sinks;
-    struct str given;
-
-    if (session_phase(v->s) != SESSION_FINALIZED)
-        return err_set(e, ERR_STATE_CONFLICT, "the session %s is not finalized", v->id);
-    if (!sinks || session_sink(v->s, &given) != SESSION_SINK_NONE)
-        return 0;
-    if (sinks_promise(sinks, v->s, &v->options, e))
-        return -1;
-    sinks_take(sinks, str_cstr(v->id));
-    return 0;
-}
-
-/* Promises the session to the sinks; the answer does not wait for them. */
-void exporting_deliver(struct service_request *r)
-{
-    struct session *s = find_or_reply(r);
-    struct exporting *v = s ? exporting_new(r, s, EXPORT_NONE) : NULL;
-    struct buf body = {0};
-    struct err e = {0};
-
-    if (!v)
-        return;
-    if (give_to_sinks(v, &e)) {
-        fail(v, &e);
-        return;
-    }
-    exchange_watch(v->x, NULL, NULL);
-    exporting_free(v);
-    buf_puts(&body, "{\"status\":\"ok\"}");
-    respond_json(r, &body);
-    buf_done(&body);
 }

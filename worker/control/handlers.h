@@ -90,7 +90,9 @@ void exporting_tokens(struct service_request *r);
  * Again: the same export, as long as it is kept. */
 void exporting_finalize(struct service_request *r);
 void exporting_samples(struct service_request *r);
-void exporting_deliver(struct service_request *r);
+
+/* delivering.c */
+void control_deliver(struct service_request *r);
 
 /* events.c: changes as server-sent events: of all that this process owns, and of one session's
  * running calls; until the client leaves. */

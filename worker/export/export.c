@@ -4,7 +4,10 @@
  *
  *   SELECT -> BEGIN -> MIDDLE, format->end (again for each pass of the format) -> DONE
  *
- *   MIDDLE, for each trajectory:  build, audit, check and expand, format->one, drain the rope
+ *   MIDDLE, for each trajectory:  build, audit, format->part, check and expand, format->rest,
+ *   format->one, format->lay, drain the rope
+ *
+ * Audits and format->lay of long trajectories are left to whoever has helper threads (export_work).
  *
  * A step's cost is counted in bytes, also where it makes no output (selection, audit, passes for
  * sizes), so a slice ends in time. What is known without building anything is checked at the end
@@ -15,6 +18,8 @@
 
 #include <stdlib.h>
 
+#include "common/base/attrs.h"
+#include "common/base/cancel.h"
 #include "common/base/mem.h"
 #include "worker/export/drift_audit.h"
 #include "worker/export/export_format.h"
@@ -26,8 +31,9 @@
 #include "worker/session/session.h"
 #include "worker/session/session_view.h"
 
-/* What a step of the selection and a format's part of a trajectory count as, in bytes. */
-enum { SELECT_WORK = 16 << 10, PART_WORK = 16 << 10 };
+/* What a step of the selection and a format's part of a trajectory count as, in bytes; tokens above
+ * which a trajectory is work for a helper: a millisecond of encoding. */
+enum { SELECT_WORK = 16 << 10, PART_WORK = 16 << 10, HELPED_TOKENS = 8 << 10 };
 
 int export_new(struct session *s, const struct model *m, struct model_scratch *scratch,
                const struct export_options *o, struct export **ret, struct err *e)
@@ -111,36 +117,100 @@ static size_t build(struct export *x)
 {
     trajectory_build(&x->input, &x->selection->tracks.at[x->at], x->at, &x->scratch, &x->t);
     x->building = true;
-    x->auditing =
-        !trajectory_audit_kept(&x->input, &x->t) && trajectory_audit(&x->input, &x->t, x->audit);
+    if (!trajectory_audit_kept(&x->input, &x->t) && trajectory_is_audited(&x->input, &x->t))
+        x->auditing = AUDIT_DUE;
     return (size_t)x->t.total * sizeof(int32_t);
 }
 
+/* Left to a helper where there is one, and it is worth one. */
+static bool leave(struct export *x)
+{
+    x->working = x->options.helped && x->t.total > HELPED_TOKENS;
+    return x->working;
+}
+
+static void start_audit(struct export *x, struct model_scratch *scratch)
+{
+    trajectory_audit(&x->input, &x->t, scratch, x->audit);
+    x->auditing = AUDIT_STARTED;
+}
+
+/* Its next part. */
+static void go_on_auditing(struct export *x)
+{
+    if (drift_next(x->audit))
+        return;
+    trajectory_audited(x->audit, &x->scratch, &x->t);
+    x->auditing = AUDIT_MADE;
+}
+
+static void keep_audit(struct export *x)
+{
+    trajectory_keep_audit(&x->t);
+    if (x->t.drift.count)
+        x->drifted[x->t.drift.first]++;
+    x->auditing = AUDIT_NONE;
+}
+
+/* The next step of an audit; returns the bytes that took. */
 static size_t audit(struct export *x)
 {
-    size_t before = x->audit->at, work;
+    size_t before = x->audit->at;
 
-    x->auditing = drift_next(x->audit);
-    work = x->audit->at - before;
-    if (!x->auditing) {
-        trajectory_audited(x->audit, &x->scratch, &x->t);
-        if (x->t.drift.count)
-            x->drifted[x->t.drift.first]++;
+    if (x->auditing == AUDIT_DUE && !leave(x))
+        start_audit(x, x->input.scratch);
+    else if (x->auditing == AUDIT_STARTED)
+        go_on_auditing(x);
+    else if (x->auditing == AUDIT_MADE)
+        keep_audit(x);
+    return x->audit->at - MIN_OF(before, x->audit->at);
+}
+
+static void lay(struct export *x)
+{
+    x->format->lay(x, &x->t);
+    x->laid = true;
+}
+
+static bool is_laid(const struct export *x)
+{
+    return x->laid || x->pass > 0 || !x->format->lay;
+}
+
+bool export_has_work(const struct export *x)
+{
+    return x->working;
+}
+
+/* Who gave it up drops the export. */
+void export_work(struct export *x, struct model_scratch *scratch)
+{
+    if (x->auditing == AUDIT_DUE) {
+        start_audit(x, scratch);
+        while (x->auditing == AUDIT_STARTED && !cancel_wanted())
+            go_on_auditing(x);
+    } else {
+        lay(x);
     }
-    return work;
+    x->working = false;
 }
 
 /* The rope has been drained: goes on to the next trajectory. */
 static void forget_one(struct export *x)
 {
     x->at++;
-    x->building = x->writing = false;
+    x->building = x->checked = x->writing = x->laid = false;
     arena_reset(&x->scratch);
 }
 
 static bool is_in_parts(struct export *x)
 {
     return x->pass == 0 && x->format->part && x->format->part(x, &x->t);
+}
+
+static bool has_rest(struct export *x)
+{
+    return x->pass == 0 && x->format->rest && native_is_long(&x->t) && x->format->rest(x, &x->t);
 }
 
 /* A step of the trajectory at hand. Work that made no output counts too: neither a pass over sizes
@@ -151,18 +221,26 @@ static int one(struct export *x, struct buf *out, size_t budget, size_t *done, s
 
     if (!x->building) {
         *done += build(x);
-    } else if (x->auditing) {
+    } else if (x->auditing != AUDIT_NONE) {
         *done += audit(x);
-    } else if (!x->writing && is_in_parts(x)) {
+    } else if (!x->checked && is_in_parts(x)) {
         *done += PART_WORK;
-    } else if (!x->writing) {
+    } else if (!x->checked) {
         if (check(x, e) != 0 ||
             trajectory_expand(&x->input, x->options.collapsed_ids, &x->scratch, &x->t, e) != 0 ||
             media_note(x, &x->t, e) != 0)
             return -1;
         export_sum_up(x, &x->t);
+        x->checked = true;
+    } else if (!x->writing && has_rest(x)) {
+        *done += PART_WORK;
+    } else if (!x->writing) {
         x->format->one(x, &x->t);
         x->writing = true;
+    } else if (!is_laid(x)) {
+        if (!leave(x))
+            lay(x);
+        *done += (size_t)x->t.total * sizeof(int32_t);
     } else {
         rope_drain(&x->rope, out, budget);
         *done += out->len - before;
@@ -228,7 +306,8 @@ static bool is_over(const struct export *x)
 /* Texts that wait; arenas count themselves. */
 static void count_texts(struct export *x)
 {
-    size_t now = x->part_bytes + x->rope.text.cap + x->rope.cap * sizeof(*x->rope.at);
+    size_t now =
+        x->part_bytes + native_rest_bytes(x) + x->rope.text.cap + x->rope.cap * sizeof(*x->rope.at);
 
     if (x->options.held_bytes)
         atomic_fetch_add_explicit(x->options.held_bytes, now - x->counted_bytes,
@@ -240,7 +319,7 @@ static int some(struct export *x, struct buf *out, size_t budget_bytes, struct e
 {
     size_t done = 0;
 
-    while (!is_over(x) && done < budget_bytes) {
+    while (!is_over(x) && !x->working && done < budget_bytes) {
         if (is_deferred(x)) {
             done += hand_out(x, out, budget_bytes - done);
         } else if (x->step == EXPORT_SELECT) {
@@ -305,6 +384,7 @@ void export_free(struct export *x)
     if (x->format->drop)
         x->format->drop(x);
     drift_drop(x->audit);
+    native_rest_drop(x);
     rope_done(&x->rope);
     selection_done(x->selection);
     for (size_t i = x->part; i < x->parts.n; i++)

@@ -97,6 +97,7 @@ struct export_options {
     int64_t global_steps;        /* verl tags; -1: metadata.global_steps, else left out */
     const struct json *metadata; /* miles: session metadata, `reward` inside; NULL: none */
     atomic_size_t *held_bytes;   /* what the export holds is counted there, too; NULL: nowhere */
+    bool helped; /* export_work is called where there is some; false: export_next does all */
 };
 
 void export_options_init(struct export_options *o);
@@ -133,6 +134,12 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
  * always holds (docs/trajectories.md, section 2), or (strict) cannot be a sample as it was
  * captured. */
 int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct err *e);
+
+/* Whether what comes next is long, and looks at nothing of the session that changes (an audit of a
+ * long history): then export_next does nothing until export_work has done it, in a thread that
+ * renders and encodes with `scratch`, while nobody else touches the export. */
+bool export_has_work(const struct export *x);
+void export_work(struct export *x, struct model_scratch *scratch);
 
 /* What merging did beyond any export of the session before, known at the end: answers put in place
  * of other ids, answers not found. For metrics. */

@@ -17,6 +17,7 @@
 
 struct drift_audit;
 struct json_out;
+struct native_rest;
 struct score_wants;
 struct selection;
 struct trajectory_turn;
@@ -42,7 +43,14 @@ struct export
     struct arena scratch;      /* of the trajectory at hand */
     struct trajectory t;       /* the one at hand, while `building` */
     struct drift_audit *audit; /* in the export's arena */
-    bool building, auditing, writing;
+    bool building, writing;
+
+    enum { AUDIT_NONE, AUDIT_DUE, AUDIT_STARTED, AUDIT_MADE } auditing;
+
+    bool checked;                       /* and expanded */
+    struct native_rest *rest;           /* own; NULL: none was made yet */
+    bool laid;                          /* format->lay is done */
+    bool working;                       /* export_work is to come */
     struct rope rope;                   /* of the trajectory at hand */
     uint32_t drifted[DRIFT_KIND_COUNT]; /* newly audited ones, by their first mismatch */
     struct selection *selection;        /* likewise */
@@ -88,6 +96,12 @@ struct format {
     /* In the first pass, before `one`: a part of what would take long in one step; true while there
      * is more. NULL: nothing. */
     bool (*part)(struct export *x, const struct trajectory *t);
+    /* In the first pass, of a long history, when it is checked: the next part of what `one` writes
+     * behind the arrays; true while there is more. NULL: nothing, or `one` does all. */
+    bool (*rest)(struct export *x, const struct trajectory *t);
+    /* In the first pass, behind `one`: what takes long for a long trajectory. It looks at nothing
+     * of the session that changes, so another thread may do it. NULL: nothing. */
+    void (*lay)(struct export *x, const struct trajectory *t);
     /* At the end of every pass (x->pass tells which). */
     void (*end)(struct export *x, struct buf *out);
     /* Frees what begin made outside the arena; NULL: nothing. */
@@ -125,10 +139,24 @@ void export_array(struct export *x, struct json_out *o, const char *key, enum ro
 void tensors_note_rest(struct export *x, const struct trajectory *t);
 void tensors_note_end(struct export *x);
 
-/* The members after the arrays: num_turns .. extra_fields, without the enclosing braces. */
+/* The members behind the arrays: num_turns .. extra_fields, without the enclosing braces. A long
+ * history has megabytes of them: with format->rest = native_rest_part they are made in parts
+ * before. */
 void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o);
+bool native_rest_part(struct export *x, const struct trajectory *t);
 
-/* Of them those after `turns`: what the session came to. */
+/* Whether it is worth parts. */
+bool native_is_long(const struct trajectory *t);
+
+/* What parts hold, in bytes; and given up. */
+size_t native_rest_bytes(const struct export *x);
+void native_rest_drop(struct export *x);
+
+/* Of these members all but messages and turns; and turn i, an object. */
+void native_write_brief(struct export *x, const struct trajectory *t, struct json_out *o);
+void native_write_turn(const struct trajectory *t, uint32_t i, struct json_out *o);
+
+/* Those after `turns`: what the session came to. */
 void native_write_outcome(struct export *x, const struct trajectory *t, struct json_out *o);
 
 /* The members of one of its `turns`. */
@@ -148,7 +176,8 @@ void native_write_summary(struct export *x, struct json_out *o);
 /* Its member `warnings`: sentences about what a trainer may miss. */
 void native_write_warnings(const struct export *x, struct json_out *o);
 
-/* The first n messages. */
+/* Message i as an item; and the first n messages, as an array. */
+void native_write_message(const struct trajectory *t, uint32_t i, struct json_out *o);
 void native_write_messages(const struct trajectory *t, uint32_t n, struct json_out *o);
 
 /* Why it ends where it ends (materialization_reason), or NULL. */

@@ -6,7 +6,6 @@
 #include "worker/export/export_format.h"
 #include "worker/export/export_reward.h"
 #include "worker/export/media_table.h"
-#include "worker/export/pictures_layout.h"
 #include "worker/export/select.h"
 #include "worker/export/trajectory.h"
 #include "worker/request/purpose.h"
@@ -34,23 +33,27 @@ static void native_write_reward(const struct reward *r, struct json_out *o)
     json_out_end_obj(o);
 }
 
+void native_write_message(const struct trajectory *t, uint32_t i, struct json_out *o)
+{
+    const struct json *m = &t->messages->items[i];
+
+    json_out_obj(o);
+    for (uint32_t k = 0; k < m->n; k++) {
+        json_out_key_str(o, json_string(&m->members[k].key));
+        json_out_value(o, &m->members[k].value);
+    }
+    if (t->generated[i]) {
+        json_out_key(o, "generated");
+        json_out_bool(o, true);
+    }
+    json_out_end_obj(o);
+}
+
 void native_write_messages(const struct trajectory *t, uint32_t n, struct json_out *o)
 {
     json_out_arr(o);
-    for (uint32_t i = 0; i < n; i++) {
-        const struct json *m = &t->messages->items[i];
-
-        json_out_obj(o);
-        for (uint32_t k = 0; k < m->n; k++) {
-            json_out_key_str(o, json_string(&m->members[k].key));
-            json_out_value(o, &m->members[k].value);
-        }
-        if (t->generated[i]) {
-            json_out_key(o, "generated");
-            json_out_bool(o, true);
-        }
-        json_out_end_obj(o);
-    }
+    for (uint32_t i = 0; i < n; i++)
+        native_write_message(t, i, o);
     json_out_end_arr(o);
 }
 
@@ -139,14 +142,6 @@ void native_write_turn_members(const struct trajectory *t, const struct trajecto
     }
 }
 
-static void put_turn(const struct trajectory *t, const struct trajectory_turn *x,
-                     struct json_out *o)
-{
-    json_out_obj(o);
-    native_write_turn_members(t, x, o);
-    json_out_end_obj(o);
-}
-
 static void put_turn_rewards(const struct trajectory *t, struct json_out *o)
 {
     json_out_key(o, "turn_rewards");
@@ -221,21 +216,6 @@ void native_write_outcome(struct export *x, const struct trajectory *t, struct j
     put_turn_rewards(t, o);
     json_out_key(o, "extra_fields");
     native_write_extra(x, t, o);
-}
-
-void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o)
-{
-    group_put(x->session, o);
-    json_out_member_i64(o, "num_turns", t->num_turns);
-    json_out_key(o, "messages");
-    native_write_messages(t, t->messages->n, o);
-    images_write(t, o);
-    json_out_key(o, "turns");
-    json_out_arr(o);
-    for (uint32_t i = 0; i < t->n_turns; i++)
-        put_turn(t, &t->turns[i], o);
-    json_out_end_arr(o);
-    native_write_outcome(x, t, o);
 }
 
 void native_write_experts(struct export *x, const struct trajectory *t, const char *key,
@@ -463,4 +443,5 @@ const struct format format_json = {.name = "json",
                                    .passes = 1,
                                    .begin = json_begin,
                                    .one = json_one,
+                                   .rest = native_rest_part,
                                    .end = json_end};

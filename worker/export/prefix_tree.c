@@ -41,11 +41,18 @@ static void tree_one(struct export *x, const struct trajectory *t)
     struct prefix_tree *p = x->own;
 
     tensors_note_rest(x, t);
-    token_tree_add(&p->tokens, t);
     p->no_logprobs = p->no_logprobs || !t->logprobs;
     p->no_versions = p->no_versions || !t->versions;
     for (int i = 0; i < SCORE_KINDS; i++)
         p->unscored[i] = p->unscored[i] || !t->scores[i];
+}
+
+/* A tree of a long history takes tens of milliseconds. */
+static void tree_lay(struct export *x, const struct trajectory *t)
+{
+    struct prefix_tree *p = x->own;
+
+    token_tree_add(&p->tokens, t);
 }
 
 static void add(struct export *x, const char *name, enum tensor_type type, uint64_t n,
@@ -119,5 +126,7 @@ const struct format format_prefix_tree = {.name = "prefix-tree",
                                           .begin = tree_begin,
                                           .check = tree_check,
                                           .one = tree_one,
+                                          .rest = native_rest_part,
+                                          .lay = tree_lay,
                                           .end = tree_end,
                                           .drop = tree_drop};

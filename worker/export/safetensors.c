@@ -104,5 +104,6 @@ const struct format format_safetensors = {.name = "safetensors",
                                           .passes = TENSOR_PASSES,
                                           .begin = tensors_begin,
                                           .one = safetensors_one,
+                                          .rest = native_rest_part,
                                           .end = safetensors_end,
                                           .drop = tensors_drop};

@@ -259,6 +259,7 @@ const struct format format_slime = {.name = "slime",
                                     .passes = 1,
                                     .begin = slime_begin,
                                     .one = slime_one,
+                                    .rest = native_rest_part,
                                     .part = slime_part,
                                     .end = samples_end,
                                     .drop = slime_drop};
@@ -270,6 +271,7 @@ const struct format format_prime_rl = {.name = "prime-rl",
                                        .passes = 1,
                                        .begin = samples_begin,
                                        .one = prime_rl_one,
+                                       .rest = native_rest_part,
                                        .end = samples_end};
 
 /* --- openai-messages: one line a trajectory --- */

@@ -17,6 +17,6 @@ int export_slice(struct export *x, struct buf *out, struct err *e)
 
     do
         rc = export_next(x, out, STEP_BYTES, e);
-    while (rc == 0 && out->len < SLICE_BYTES && clock_us() < end_us);
+    while (rc == 0 && !export_has_work(x) && out->len < SLICE_BYTES && clock_us() < end_us);
     return rc;
 }

@@ -7,7 +7,7 @@ struct buf;
 struct err;
 struct export;
 
-/* Appends to `out` (maybe nothing): as export_next. */
+/* Appends to `out` (maybe nothing): as export_next. It ends early where export_work is to come. */
 int export_slice(struct export *x, struct buf *out, struct err *e);
 
 #endif

@@ -370,6 +370,7 @@ const struct format format_verl = {.name = "verl",
                                    .passes = TENSOR_PASSES,
                                    .begin = verl_begin,
                                    .one = verl_one,
+                                   .rest = native_rest_part,
                                    .end = verl_end,
                                    .drop = tensors_drop};
 
@@ -479,5 +480,6 @@ const struct format format_areal = {.name = "areal",
                                     .passes = TENSOR_PASSES,
                                     .begin = areal_begin,
                                     .one = areal_one,
+                                    .rest = native_rest_part,
                                     .end = areal_end,
                                     .drop = tensors_drop};

@@ -412,17 +412,18 @@ static void fill_messages(struct arena *a, struct trajectory *r)
 
 /* --- the audit --- */
 
-bool trajectory_audit(const struct trajectory_input *in, const struct trajectory *r,
-                      struct drift_audit *ret)
+bool trajectory_is_audited(const struct trajectory_input *in, const struct trajectory *r)
 {
-    const struct message_node *node = last_node(r->track);
-    struct chat chat;
+    return in->audit && in->model && last_node(r->track) && !r->text;
+}
 
-    if (!in->audit || !in->model || !node || r->text)
-        return false;
-    chat = (struct chat){r->messages, node->env->tools, node->env->kwargs};
-    drift_start(ret, in->model, in->scratch, &chat);
-    return true;
+void trajectory_audit(const struct trajectory_input *in, const struct trajectory *r,
+                      struct model_scratch *scratch, struct drift_audit *ret)
+{
+    const struct prompt_env *g = last_node(r->track)->env;
+    struct chat chat = {r->messages, g->tools, g->kwargs};
+
+    drift_start(ret, in->model, scratch, &chat);
 }
 
 void trajectory_audited(struct drift_audit *audit, struct arena *a, struct trajectory *r)
@@ -432,6 +433,10 @@ void trajectory_audited(struct drift_audit *audit, struct arena *a, struct traje
     for (uint32_t i = 0; i < r->n_turns; i++)
         memset(written + r->n_prompt + r->turns[i].start, 1, r->turns[i].end - r->turns[i].start);
     drift_finish(audit, (struct token_span){r->ids, r->total}, written, &r->drift);
+}
+
+void trajectory_keep_audit(const struct trajectory *r)
+{
     if (r->own && !r->track->tail)
         r->track->head->audit = (struct checkpoint_audit){.done = true,
                                                           .audited = r->drift.audited,

@@ -136,15 +136,22 @@ bool trajectory_recall(const struct trajectory_input *in, const struct checkpoin
 void trajectory_build(const struct trajectory_input *in, const struct track *track, size_t index,
                       struct arena *a, struct trajectory *ret);
 
-/* Begins the audit; false: there is to be none. */
-bool trajectory_audit(const struct trajectory_input *in, const struct trajectory *r,
-                      struct drift_audit *ret);
+/* Whether it is to be audited. */
+bool trajectory_is_audited(const struct trajectory_input *in, const struct trajectory *r);
+
+/* Begins that. As the next two, it looks at nothing of the session that changes, so another thread
+ * may do it, with a scratch of its own. */
+void trajectory_audit(const struct trajectory_input *in, const struct trajectory *r,
+                      struct model_scratch *scratch, struct drift_audit *ret);
 
 /* Whether an earlier export has audited this path: then r->drift is filled from it. */
 bool trajectory_audit_kept(const struct trajectory_input *in, struct trajectory *r);
 
-/* Fills r->drift from the audit when drift_next has had its end, and keeps it for later exports. */
+/* Fills r->drift from the audit when drift_next has had its end. */
 void trajectory_audited(struct drift_audit *audit, struct arena *a, struct trajectory *r);
+
+/* Keeps it for later exports (trajectory_audit_kept). */
+void trajectory_keep_audit(const struct trajectory *r);
 
 /* Checks what always holds (docs/trajectories.md, section 2) on one that is built: lengths, whose
  * ids a mask-1 run holds, and that every answer was asked for with exactly the ids that stand

@@ -387,10 +387,7 @@ static void take_unread(struct sinks *k)
 /* One session at a time; does nothing while one is under way. */
 static void spool_next(struct sinks *k)
 {
-    struct spooling_options o = {.loop = k->residency->loop,
-                                 .store = k->residency->store,
-                                 .model = k->env.model,
-                                 .scratch = k->env.scratch,
+    struct spooling_options o = {.calls = k->env.calls,
                                  .media = k->env.media,
                                  .syncer = k->syncer,
                                  .targets = (const struct target *const *)k->targets.at,

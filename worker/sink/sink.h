@@ -24,21 +24,19 @@
 #include "common/base/err.h"
 #include "common/base/str.h"
 
+struct call_env;
 struct config;
 struct export_options;
+struct ledger;
+struct media_store;
 struct session;
 struct session_store;
 struct sinks;
-struct ledger;
-struct model;
-struct media_store;
-struct model_scratch;
 
 /* What exports are made with, and how they are recorded; borrowed. */
 struct sinks_env {
     struct ledger *ledger;
-    const struct model *model;
-    struct model_scratch *scratch;
+    struct call_env *calls; /* whose helpers do what is long */
     const struct media_store *media;
 };
 

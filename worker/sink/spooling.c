@@ -2,6 +2,7 @@
  *
  *   begin        the promised options, an export, a file ID.part
  *   on_slice     a slice of the export a turn, written on the spot
+ *   (helper)     what is long of it, and needs nothing of the session
  *   (syncer)     with durability power: the part's bytes
  *   publish      one name in each target's folder, no copy
  *   (syncer)     and each of those folders
@@ -18,9 +19,11 @@
 #include "common/codec/json.h"
 #include "common/journal/syncer.h"
 #include "common/os/loop.h"
+#include "worker/call/call_env.h"
 #include "worker/export/export.h"
 #include "worker/export/slice.h"
 #include "worker/session/session.h"
+#include "worker/sink/export_help.h"
 #include "worker/sink/sink_target.h"
 
 struct spooling {
@@ -34,13 +37,28 @@ struct spooling {
     uint64_t ticket; /* waited for; 0: none */
     bool linked;
     struct loop_task later;
+    struct export_help *help; /* NULL: no helper has the export */
+    bool stuck;               /* one has it for ever */
 };
+
+/* What a helper may still read, unless one is stuck in it. */
+static void free_export(struct spooling *g)
+{
+    if (g->stuck)
+        return;
+    export_free(g->export);
+    free(g);
+}
+
+static void on_help_left(void *ctx)
+{
+    free_export(ctx);
+}
 
 /* What was not published is gone. */
 static void spooling_free(struct spooling *g)
 {
-    loop_task_cancel(g->o.loop, &g->later);
-    export_free(g->export);
+    loop_task_cancel(g->o.calls->loop, &g->later);
     if (g->fd >= 0)
         (void)close(g->fd);
     if (g->part.len > 0)
@@ -48,7 +66,10 @@ static void spooling_free(struct spooling *g)
     buf_done(&g->part);
     buf_done(&g->out);
     arena_done(&g->arena);
-    free(g);
+    if (g->help)
+        export_help_leave(g->help);
+    else
+        free_export(g);
 }
 
 void spooling_stop(struct spooling *g)
@@ -156,6 +177,31 @@ static int write_out(struct spooling *g)
     return 0;
 }
 
+static void on_slice(struct loop_task *t);
+
+static void on_helped(void *ctx, const struct err *e, bool stuck)
+{
+    struct spooling *g = ctx;
+
+    g->help = NULL;
+    g->stuck = stuck;
+    if (e)
+        finish(g, e);
+    else
+        loop_task_post(g->o.calls->loop, &g->later, on_slice);
+}
+
+static void go_on(struct spooling *g)
+{
+    static const struct export_help_events events = {on_helped, on_help_left};
+
+    g->help = export_has_work(g->export)
+                  ? export_help_begin(g->o.calls, g->export, session_id(g->session), &events, g)
+                  : NULL;
+    if (!g->help)
+        loop_task_post(g->o.calls->loop, &g->later, on_slice);
+}
+
 /* Others get their turn between two. */
 static void on_slice(struct loop_task *t)
 {
@@ -168,7 +214,7 @@ static void on_slice(struct loop_task *t)
     else if (write_out(g))
         finish_sys(g, "cannot write to the spool");
     else if (rc == 0)
-        loop_task_post(g->o.loop, &g->later, on_slice);
+        go_on(g);
     else if (g->o.syncer)
         g->ticket = syncer_ask(g->o.syncer, g->fd);
     else
@@ -188,7 +234,9 @@ static int begin(struct spooling *g, struct str options, struct err *e)
         return -1;
     o.format = EXPORT_MSGPACK;
     o.store = g->o.media;
-    if (export_new(g->session, g->o.model, g->o.scratch, &o, &g->export, e))
+    o.held_bytes = &g->o.calls->export_bytes;
+    o.helped = true;
+    if (export_new(g->session, g->o.calls->model, g->o.calls->scratch, &o, &g->export, e))
         return -1;
     buf_printf(&g->part, "%s/worker-%u/spool/%.*s.part", g->o.state_dir, g->o.place, (int)id.len,
                id.p);
@@ -213,6 +261,6 @@ struct spooling *spooling_start(const struct spooling_options *o, struct session
         finish(g, &e);
         return NULL;
     }
-    loop_task_post(o->loop, &g->later, on_slice);
+    loop_task_post(o->calls->loop, &g->later, on_slice);
     return g;
 }

@@ -8,22 +8,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct model;
+struct call_env;
+struct err;
 struct media_store;
-struct model_scratch;
 struct session;
-struct session_store;
 struct spooling;
 struct syncer;
-struct err;
-struct loop;
 struct target;
 
 struct spooling_options {
-    struct loop *loop;
-    struct session_store *store;
-    const struct model *model;
-    struct model_scratch *scratch;
+    struct call_env *calls;
     const struct media_store *media;
     struct syncer *syncer; /* NULL: nothing is synced */
     const struct target *const *targets;

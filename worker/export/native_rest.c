@@ -1,0 +1,130 @@
+/* What stands behind the arrays of a trajectory, in the order of its members:
+ *
+ *   NATIVE_BEGIN      group, num_turns
+ *   NATIVE_MESSAGES   some a part; behind the last one the images
+ *   NATIVE_TURNS      some a part; behind the last one the outcome
+ *
+ * What is written at once is made by the same parts, so the bytes are the same. */
+#include <stdlib.h>
+
+#include "common/base/attrs.h"
+#include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "worker/export/export_format.h"
+#include "worker/export/pictures_layout.h"
+#include "worker/session/group.h"
+
+/* Of one part: about a quarter of a millisecond. PIECE_BYTES: of messages, which may be long. */
+enum { PART_MESSAGES = 128, PART_TURNS = 32, PART_BYTES = 64 << 10 };
+
+struct native_rest {
+    enum { NATIVE_BEGIN, NATIVE_MESSAGES, NATIVE_TURNS, NATIVE_WHOLE } stage;
+
+    uint32_t at; /* messages, or turns, that are written */
+    bool comma;  /* the next member needs one */
+    struct buf text;
+};
+
+bool native_is_long(const struct trajectory *t)
+{
+    return t->messages->n > PART_MESSAGES || t->n_turns > PART_TURNS;
+}
+
+static void begin(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    group_put(x->session, o);
+    json_out_member_i64(o, "num_turns", t->num_turns);
+}
+
+/* Writes items from r->at on. */
+static void some_messages(struct native_rest *r, const struct trajectory *t, struct json_out *o)
+{
+    size_t end = o->b->len + PART_BYTES;
+    uint32_t last = r->at + MIN_OF((uint32_t)PART_MESSAGES, t->messages->n - r->at);
+
+    for (; r->at < last && o->b->len < end; r->at++)
+        native_write_message(t, r->at, o);
+}
+
+void native_write_turn(const struct trajectory *t, uint32_t i, struct json_out *o)
+{
+    json_out_obj(o);
+    native_write_turn_members(t, &t->turns[i], o);
+    json_out_end_obj(o);
+}
+
+static void some_turns(struct native_rest *r, const struct trajectory *t, struct json_out *o)
+{
+    uint32_t last = r->at + MIN_OF((uint32_t)PART_TURNS, t->n_turns - r->at);
+
+    for (; r->at < last; r->at++)
+        native_write_turn(t, r->at, o);
+}
+
+void native_write_brief(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    begin(x, t, o);
+    images_write(t, o);
+    native_write_outcome(x, t, o);
+}
+
+bool native_rest_part(struct export *x, const struct trajectory *t)
+{
+    struct native_rest *r = x->rest ? x->rest : mem_zalloc(sizeof(*r));
+    struct json_out o = {&r->text, r->comma};
+
+    x->rest = r;
+    switch (r->stage) {
+    case NATIVE_BEGIN:
+        begin(x, t, &o);
+        json_out_key(&o, "messages");
+        json_out_arr(&o);
+        r->stage = NATIVE_MESSAGES;
+        break;
+    case NATIVE_MESSAGES:
+        some_messages(r, t, &o);
+        if (r->at < t->messages->n)
+            break;
+        json_out_end_arr(&o);
+        images_write(t, &o);
+        json_out_key(&o, "turns");
+        json_out_arr(&o);
+        r->at = 0;
+        r->stage = NATIVE_TURNS;
+        break;
+    case NATIVE_TURNS:
+        some_turns(r, t, &o);
+        if (r->at < t->n_turns)
+            break;
+        json_out_end_arr(&o);
+        native_write_outcome(x, t, &o);
+        r->stage = NATIVE_WHOLE;
+        break;
+    case NATIVE_WHOLE:
+        break;
+    }
+    r->comma = o.comma;
+    return r->stage != NATIVE_WHOLE;
+}
+
+void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    while (native_rest_part(x, t)) {
+    }
+    json_out_raw(o, buf_str(&x->rest->text));
+    native_rest_drop(x);
+}
+
+size_t native_rest_bytes(const struct export *x)
+{
+    return x->rest ? x->rest->text.cap : 0;
+}
+
+void native_rest_drop(struct export *x)
+{
+    if (!x->rest)
+        return;
+    buf_done(&x->rest->text);
+    free(x->rest);
+    x->rest = NULL;
+}
