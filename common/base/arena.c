@@ -73,6 +73,8 @@ void *arena_alloc_slow(struct arena *a, size_t size_bytes)
         cap = need;
     mapped = cap >= CHUNK_MAPPED;
     c = mapped ? mem_map(sizeof(*c) + cap) : mem_alloc(sizeof(*c) + cap);
+    if (mapped)
+        mem_touch(c, sizeof(*c) + cap);
     c->cap = cap;
     c->alone = false;
     c->mapped = mapped;

@@ -5,8 +5,6 @@
  */
 #include "common/base/mem.h"
 
-#include <malloc.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,35 +15,14 @@
 #include "common/base/check.h"
 
 /* DROP_PIECE: other threads that map memory wait as long as one call takes. LARGE_PAGE: of the
- * processors that we run on. TOUCHED_MIN, TOUCHED_MAX: what is shorter mostly was in use before;
- * what is longer is mostly filled a part at a time. */
-enum { DROP_PIECE = 1 << 20, LARGE_PAGE = 2 << 20, TOUCHED_MIN = 1 << 20, TOUCHED_MAX = 8 << 20 };
-
-/* Has the whole pages among these bytes made in one call, as they are about to be written: in a
- * virtual machine each that is touched by itself may cost ten microseconds. */
-static void touch_pages(char *p, size_t size_bytes)
-{
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t from = ((uintptr_t)p + page - 1) & ~(page - 1);
-    uintptr_t to = ((uintptr_t)p + size_bytes) & ~(page - 1);
-
-    if (from < to)
-        (void)madvise((void *)from, to - from, /* NOLINT(performance-no-int-to-ptr) */
-                      MADV_POPULATE_WRITE);
-}
-
-static bool is_touched(size_t size_bytes)
-{
-    return size_bytes >= TOUCHED_MIN && size_bytes <= TOUCHED_MAX;
-}
+ * processors that we run on. TOUCHED_MAX: what is longer takes too long in one step. */
+enum { DROP_PIECE = 1 << 20, LARGE_PAGE = 2 << 20, TOUCHED_MAX = 8 << 20 };
 
 void *mem_alloc(size_t size_bytes)
 {
     void *p = malloc(size_bytes ? size_bytes : 1);
 
     CHECK(p != NULL);
-    if (RG_UNLIKELY(is_touched(size_bytes)))
-        touch_pages(p, size_bytes);
     return p;
 }
 
@@ -64,13 +41,9 @@ void *mem_calloc(size_t n, size_t size_bytes)
 
 void *mem_realloc(void *ptr, size_t size_bytes)
 {
-    bool touched = is_touched(size_bytes);
-    size_t had = touched && ptr ? malloc_usable_size(ptr) : 0;
     void *p = realloc(ptr, size_bytes ? size_bytes : 1);
 
     CHECK(p != NULL);
-    if (RG_UNLIKELY(touched) && had < size_bytes)
-        touch_pages((char *)p + had, size_bytes - had);
     return p;
 }
 
@@ -82,13 +55,21 @@ void *mem_realloc_array(void *ptr, size_t n, size_t size_bytes)
     return mem_realloc(ptr, total);
 }
 
-/* Large pages are a wish: small ones do as well, slower. */
-static void prepare_pages(void *p, size_t size_bytes)
+/* A wish: small pages do as well, slower. */
+static void wish_large_pages(void *p, size_t size_bytes)
 {
     if (size_bytes >= LARGE_PAGE)
         (void)madvise(p, size_bytes, MADV_HUGEPAGE);
+}
+
+void mem_touch(void *p, size_t size_bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = (uintptr_t)p & ~(page - 1), to = (uintptr_t)p + size_bytes;
+
     if (size_bytes <= TOUCHED_MAX)
-        (void)madvise(p, size_bytes, MADV_POPULATE_WRITE);
+        (void)madvise((void *)from, to - from, /* NOLINT(performance-no-int-to-ptr) */
+                      MADV_POPULATE_WRITE);
 }
 
 static char *map_pages(size_t size_bytes)
@@ -119,7 +100,7 @@ void *mem_map(size_t size_bytes)
     size_t n = size_bytes ? size_bytes : 1;
     char *p = n < LARGE_PAGE ? map_pages(n) : map_large(n);
 
-    prepare_pages(p, n);
+    wish_large_pages(p, n);
     return p;
 }
 
@@ -133,8 +114,7 @@ void *mem_remap(void *ptr, size_t size_bytes, size_t new_bytes)
     void *p = mremap(ptr, size_bytes ? size_bytes : 1, new_bytes, MREMAP_MAYMOVE);
 
     CHECK(p != MAP_FAILED);
-    if (new_bytes >= LARGE_PAGE)
-        (void)madvise(p, new_bytes, MADV_HUGEPAGE);
+    wish_large_pages(p, new_bytes);
     return p;
 }
 
