@@ -27,8 +27,9 @@ void *mem_realloc_array(void *ptr, size_t n, size_t size_bytes);
 void *mem_map(size_t size_bytes);
 void mem_unmap(void *ptr, size_t size_bytes);
 
-/* Has the pages of these bytes made in one call, up to 8 MiB: for what mem_map gave and is about to
- * be written. In a virtual machine a page that is touched by itself may cost ten microseconds. */
+/* Has the pages of these bytes made in one call (none of more than 8 MiB): for what mem_map gave
+ * and is about to be written. In a virtual machine a page that is touched by itself may cost ten
+ * microseconds. */
 void mem_touch(void *p, size_t size_bytes);
 
 /* Makes what mem_map gave new_bytes long, at another place maybe; however long, it is not copied.

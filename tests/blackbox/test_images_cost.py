@@ -1,6 +1,8 @@
 """What pictures cost a worker beside text: memory, disk, the time for which its loop serves nobody else."""
+import mmap
 import os
 import random
+import time
 
 import pytest
 
@@ -56,20 +58,29 @@ def cost(vision, shots, parts):
     return more, longest
 
 
+def fresh_memory():
+    """Seconds of a processor that 4 MiB of pages take here when they are touched for the first time: in a virtual machine, milliseconds."""
+    with mmap.mmap(-1, 4 << 20) as m:
+        begin = time.thread_time()
+        for at in range(0, len(m), mmap.PAGESIZE):
+            m[at] = 1
+        return time.thread_time() - begin
+
+
 def least(vision, shots, parts):
     """Time that other machines steal, and bytes that come faster than they are read, only add: the least of several counts."""
     most = sum(map(len, shots)) + (14 << 20)
     if "asan" in str(BUILD):        # its shadow and freed memory count, and it slows the loop
         cost(vision, shots, parts)
         return
-    seen = []
+    seen, limit = [], 0.010 + fresh_memory()
     for _ in range(6):
         seen.append(cost(vision, shots, parts))
         more, longest = (min(s[k] for s in seen) for k in (0, 1))
-        if more < most and longest < 0.010:
+        if more < most and longest < limit:
             break
     print(seen)
-    assert more < most < 64 << 20 and longest < 0.010, seen
+    assert more < most < 64 << 20 and longest < limit, (seen, limit)
 
 
 def test_pictures_of_a_megabyte(vision):

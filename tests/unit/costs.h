@@ -10,6 +10,8 @@
 #ifndef RG_UNIT_COSTS_H
 #define RG_UNIT_COSTS_H
 
+#include <limits.h>
+#include <malloc.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <time.h>
@@ -41,6 +43,9 @@ static inline void expect_linear(const char *name, cost_fn *work, const void *ct
 {
     struct cost one = {1e9, 0}, all = {1e9, 0};
 
+    (void)mallopt(M_MMAP_THRESHOLD,
+                  32 << 20); /* as a worker's: memory that was used is used again, */
+    (void)mallopt(M_TRIM_THRESHOLD, INT_MAX); /* for a fresh page may cost more than the work */
     for (int i = 0; i < COST_ROUNDS_MAX; i++) {
         struct cost x = work(ctx, n), y = work(ctx, COST_TIMES * n);
 

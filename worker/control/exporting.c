@@ -233,7 +233,7 @@ static void send_export(struct exporting *v)
 
     v->options.store = env->media;
     v->options.held_bytes = &env->export_bytes;
-    v->options.helped = true;
+    v->options.helped = env->helpers != NULL;
     if (export_new(v->s, strange ? NULL : env->model, env->scratch, &v->options, &v->export, &e)) {
         fail(v, &e);
     } else {

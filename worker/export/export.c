@@ -32,8 +32,14 @@
 #include "worker/session/session_view.h"
 
 /* What a step of the selection and a format's part of a trajectory count as, in bytes; tokens above
- * which a trajectory is work for a helper: a millisecond of encoding. */
-enum { SELECT_WORK = 16 << 10, PART_WORK = 16 << 10, HELPED_TOKENS = 8 << 10 };
+ * which a trajectory is work for a helper, a millisecond of encoding, and above which it is long
+ * work there. */
+enum {
+    SELECT_WORK = 16 << 10,
+    PART_WORK = 16 << 10,
+    HELPED_TOKENS = 8 << 10,
+    LONG_TOKENS = 4 * HELPED_TOKENS
+};
 
 int export_new(struct session *s, const struct model *m, struct model_scratch *scratch,
                const struct export_options *o, struct export **ret, struct err *e)
@@ -129,19 +135,26 @@ static bool leave(struct export *x)
     return x->working;
 }
 
-static void start_audit(struct export *x, struct model_scratch *scratch)
+/* This and the next return the bytes of text that took. */
+static size_t start_audit(struct export *x, struct model_scratch *scratch)
 {
     trajectory_audit(&x->input, &x->t, scratch, x->audit);
     x->auditing = AUDIT_STARTED;
+    return x->audit->text.len;
 }
 
 /* Its next part. */
-static void go_on_auditing(struct export *x)
+static size_t go_on_auditing(struct export *x)
 {
-    if (drift_next(x->audit))
-        return;
+    size_t before = x->audit->at, work;
+    bool more = drift_next(x->audit);
+
+    work = x->audit->at - before;
+    if (more)
+        return work;
     trajectory_audited(x->audit, &x->scratch, &x->t);
     x->auditing = AUDIT_MADE;
+    return work;
 }
 
 static void keep_audit(struct export *x)
@@ -155,15 +168,12 @@ static void keep_audit(struct export *x)
 /* The next step of an audit; returns the bytes that took. */
 static size_t audit(struct export *x)
 {
-    size_t before = x->audit->at;
-
-    if (x->auditing == AUDIT_DUE && !leave(x))
-        start_audit(x, x->input.scratch);
-    else if (x->auditing == AUDIT_STARTED)
-        go_on_auditing(x);
-    else if (x->auditing == AUDIT_MADE)
-        keep_audit(x);
-    return x->audit->at - MIN_OF(before, x->audit->at);
+    if (x->auditing == AUDIT_DUE)
+        return leave(x) ? 0 : start_audit(x, x->input.scratch);
+    if (x->auditing == AUDIT_STARTED)
+        return go_on_auditing(x);
+    keep_audit(x);
+    return 0;
 }
 
 static void lay(struct export *x)
@@ -182,13 +192,20 @@ bool export_has_work(const struct export *x)
     return x->working;
 }
 
+bool export_work_is_long(const struct export *x)
+{
+    return x->t.total > LONG_TOKENS;
+}
+
 /* Who gave it up drops the export. */
-void export_work(struct export *x, struct model_scratch *scratch)
+void export_work(struct export *x, struct model_scratch *scratch, void (*step)(void))
 {
     if (x->auditing == AUDIT_DUE) {
-        start_audit(x, scratch);
-        while (x->auditing == AUDIT_STARTED && !cancel_wanted())
-            go_on_auditing(x);
+        (void)start_audit(x, scratch);
+        while (x->auditing == AUDIT_STARTED && !cancel_wanted()) {
+            step();
+            (void)go_on_auditing(x);
+        }
     } else {
         lay(x);
     }
@@ -307,7 +324,7 @@ static bool is_over(const struct export *x)
 static void count_texts(struct export *x)
 {
     size_t now =
-        x->part_bytes + native_rest_bytes(x) + x->rope.text.cap + x->rope.cap * sizeof(*x->rope.at);
+        x->part_bytes + x->made_bytes + x->rope.text.cap + x->rope.cap * sizeof(*x->rope.at);
 
     if (x->options.held_bytes)
         atomic_fetch_add_explicit(x->options.held_bytes, now - x->counted_bytes,

@@ -137,9 +137,11 @@ int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct e
 
 /* Whether what comes next is long, and looks at nothing of the session that changes (an audit of a
  * long history): then export_next does nothing until export_work has done it, in a thread that
- * renders and encodes with `scratch`, while nobody else touches the export. */
+ * renders and encodes with `scratch`, while nobody else touches the
+ * export; it calls `step` between parts of some milliseconds. */
 bool export_has_work(const struct export *x);
-void export_work(struct export *x, struct model_scratch *scratch);
+bool export_work_is_long(const struct export *x); /* several milliseconds */
+void export_work(struct export *x, struct model_scratch *scratch, void (*step)(void));
 
 /* What merging did beyond any export of the session before, known at the end: answers put in place
  * of other ids, answers not found. For metrics. */

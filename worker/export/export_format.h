@@ -67,8 +67,9 @@ struct export
     bool unindexed;        /* the indexer's top-k was wanted, and some trajectory has none */
     bool unversioned;      /* areal: some trajectory has no weight versions, told as -1 */
     VEC(struct buf) parts; /* made, but not yet handed out (a header), in order */
-    size_t part_bytes;     /* of them, and */
-    size_t counted_bytes;  /* of them and of the rope, as the options' held_bytes has them */
+    size_t part_bytes;     /* of them */
+    size_t made_bytes;     /* of what format->rest has made so far */
+    size_t counted_bytes;  /* of both and of the rope, as the options' held_bytes has them */
     size_t part;
     size_t part_at;
     unsigned pass;
@@ -148,8 +149,7 @@ bool native_rest_part(struct export *x, const struct trajectory *t);
 /* Whether it is worth parts. */
 bool native_is_long(const struct trajectory *t);
 
-/* What parts hold, in bytes; and given up. */
-size_t native_rest_bytes(const struct export *x);
+/* Gives up what parts have made. */
 void native_rest_drop(struct export *x);
 
 /* Of these members all but messages and turns; and turn i, an object. */

@@ -3,7 +3,6 @@
 #include <msgpack.h>
 #include <stdio.h>
 
-#include "common/base/check.h"
 #include "common/codec/json.h"
 #include "worker/export/export_format.h"
 #include "worker/export/media_table.h"
@@ -96,16 +95,27 @@ static void put_json(msgpack_packer *pk, const struct json *v)
     }
 }
 
-/* The rest of a trajectory is made as JSON once and packed from there: one source of truth. */
-static const struct json *parsed(struct export *x, struct buf *text)
+/* An imported record may hold what is no JSON, or a reward nested deeper than we read with what
+ * stands around it: then the export fails, for what it would leave out nobody would miss. */
+static const struct json *read_back(struct export *x, struct arena *a, struct str text)
 {
     static const struct json nothing = {.kind = JSON_OBJECT};
     const struct json *v = NULL;
-    struct err e;
+    struct err e = {0};
 
-    if (json_parse(&x->scratch, arena_str(&x->scratch, buf_str(text)), &v, &e) == 0)
+    if (json_parse(a, text, &v, &e) == 0)
         return v;
-    return &nothing; /* nested beyond what we read ourselves (a reward_info made of brackets) */
+    if (x->failed.kind == ERR_NONE)
+        (void)err_set(&x->failed, ERR_UNASSEMBLABLE,
+                      "the trajectory cannot be packed: what the session holds cannot be read (%s)",
+                      e.text);
+    return &nothing;
+}
+
+/* The rest of a trajectory is made as JSON once and packed from there: one source of truth. */
+static const struct json *parsed(struct export *x, struct buf *text)
+{
+    return read_back(x, &x->scratch, arena_str(&x->scratch, buf_str(text)));
 }
 
 static void put_members(msgpack_packer *pk, const struct json *object)
@@ -233,16 +243,14 @@ static struct packing *packing_of(struct export *x)
     return x->state;
 }
 
-/* An item, whose JSON is in `text`. By itself it is no deeper than what was read. */
-static void pack_item(const struct buf *text, struct buf *out)
+/* An item, whose JSON is in `text`. */
+static void pack_item(struct export *x, const struct buf *text, struct buf *out)
 {
     struct arena a = {0};
-    const struct json *v = NULL;
     msgpack_packer pk;
 
-    CHECK(json_parse(&a, buf_str(text), &v, NULL) == 0);
     msgpack_packer_init(&pk, out, to_buf);
-    put_json(&pk, v);
+    put_json(&pk, read_back(x, &a, buf_str(text)));
     arena_done(&a);
 }
 
@@ -257,15 +265,16 @@ static bool msgpack_rest(struct export *x, const struct trajectory *t)
         buf_clear(&text);
         if (p->n_messages < t->messages->n) {
             native_write_message(t, p->n_messages++, &o);
-            pack_item(&text, &p->messages);
+            pack_item(x, &text, &p->messages);
         } else if (p->n_turns < t->n_turns) {
             native_write_turn(t, p->n_turns++, &o);
-            pack_item(&text, &p->turns);
+            pack_item(x, &text, &p->turns);
         } else {
             break;
         }
     }
     buf_done(&text);
+    x->made_bytes = p->messages.cap + p->turns.cap;
     return p->n_messages < t->messages->n || p->n_turns < t->n_turns;
 }
 
@@ -293,6 +302,7 @@ static void put_rest(struct export *x, msgpack_packer *pk, const struct trajecto
     put_packed(x, pk, "messages", p->n_messages, &p->messages);
     put_packed(x, pk, "turns", p->n_turns, &p->turns);
     *p = (struct packing){0};
+    x->made_bytes = 0;
 }
 
 static void msgpack_one(struct export *x, const struct trajectory *t)

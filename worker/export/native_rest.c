@@ -14,7 +14,7 @@
 #include "worker/export/pictures_layout.h"
 #include "worker/session/group.h"
 
-/* Of one part: about a quarter of a millisecond. PIECE_BYTES: of messages, which may be long. */
+/* Of one part: about a quarter of a millisecond. PART_BYTES: of messages, which may be long. */
 enum { PART_MESSAGES = 128, PART_TURNS = 32, PART_BYTES = 64 << 10 };
 
 struct native_rest {
@@ -27,7 +27,13 @@ struct native_rest {
 
 bool native_is_long(const struct trajectory *t)
 {
-    return t->messages->n > PART_MESSAGES || t->n_turns > PART_TURNS;
+    size_t bytes = 0;
+
+    if (t->messages->n > PART_MESSAGES || t->n_turns > PART_TURNS)
+        return true;
+    for (uint32_t i = 0; i < t->messages->n && bytes < PART_BYTES; i++)
+        bytes += json_text_bytes(&t->messages->items[i], PART_BYTES - bytes);
+    return bytes >= PART_BYTES;
 }
 
 static void begin(struct export *x, const struct trajectory *t, struct json_out *o)
@@ -104,6 +110,7 @@ bool native_rest_part(struct export *x, const struct trajectory *t)
         break;
     }
     r->comma = o.comma;
+    x->made_bytes = r->text.cap;
     return r->stage != NATIVE_WHOLE;
 }
 
@@ -115,11 +122,6 @@ void native_write_rest(struct export *x, const struct trajectory *t, struct json
     native_rest_drop(x);
 }
 
-size_t native_rest_bytes(const struct export *x)
-{
-    return x->rest ? x->rest->text.cap : 0;
-}
-
 void native_rest_drop(struct export *x)
 {
     if (!x->rest)
@@ -127,4 +129,5 @@ void native_rest_drop(struct export *x)
     buf_done(&x->rest->text);
     free(x->rest);
     x->rest = NULL;
+    x->made_bytes = 0;
 }

@@ -139,13 +139,13 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
 /* Whether it is to be audited. */
 bool trajectory_is_audited(const struct trajectory_input *in, const struct trajectory *r);
 
-/* Begins that. As the next two, it looks at nothing of the session that changes, so another thread
- * may do it, with a scratch of its own. */
-void trajectory_audit(const struct trajectory_input *in, const struct trajectory *r,
-                      struct model_scratch *scratch, struct drift_audit *ret);
-
 /* Whether an earlier export has audited this path: then r->drift is filled from it. */
 bool trajectory_audit_kept(const struct trajectory_input *in, struct trajectory *r);
+
+/* Begins the audit. As trajectory_audited, it looks at nothing of the session that changes, so
+ * another thread may do it, with a scratch of its own. */
+void trajectory_audit(const struct trajectory_input *in, const struct trajectory *r,
+                      struct model_scratch *scratch, struct drift_audit *ret);
 
 /* Fills r->drift from the audit when drift_next has had its end. */
 void trajectory_audited(struct drift_audit *audit, struct arena *a, struct trajectory *r);

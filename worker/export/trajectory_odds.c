@@ -164,10 +164,13 @@ void trajectory_fill_scores(struct arena *a, struct trajectory *r)
         return;
     for (int i = 0; i < SCORE_KINDS && r->own && !r->track->tail; i++) {
         const struct score *x = session_score(r->session, r->track->head, (enum score_what)i, NULL);
+        struct score *copy;
 
-        r->scores[i] = x;
         if (!x)
             continue;
+        copy = arena_alloc(a, sizeof(*copy)); /* the session's table of them moves when it grows */
+        *copy = *x;
+        r->scores[i] = copy;
         trajectory_add(r,
                        (struct trajectory_array){arrays[i][0], true, {r->total}, 1, x->logprobs});
         if (x->top_k == 0)

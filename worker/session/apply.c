@@ -134,6 +134,16 @@ static int check_context(struct commit *c, struct err *e)
     return 0;
 }
 
+static bool is_json(struct str text)
+{
+    struct arena a = {0};
+    const struct json *v;
+    bool ok = json_parse(&a, text, &v, NULL) == 0;
+
+    arena_done(&a);
+    return ok;
+}
+
 /* What the answers have in common: what stands between the parent and them, and why they stand
  * there (cause). */
 static int take_context(struct forest *f, struct commit *c, struct err *e)
@@ -156,6 +166,8 @@ static int take_context(struct forest *f, struct commit *c, struct err *e)
     t->diff_request = forest_text(f, r->diff_request);
     t->label = forest_text(f, r->label);
     t->parent_label = forest_text(f, r->parent_label);
+    if (r->dropped_fields.p && !is_json(r->dropped_fields)) /* exports write it as it is */
+        return bad(e, "a list of fields is not JSON");
     t->dropped_fields = forest_text(f, r->dropped_fields);
     return check_context(c, e);
 }

@@ -114,14 +114,14 @@ static void put_structural(struct session_telling *x, const struct message_node 
     json_out_end_obj(&x->out);
 }
 
-/* Tells `most` of the messages above an answer; true when all of them are told. */
-static bool put_some_above(struct session_telling *x, const struct checkpoint *t, size_t most)
+/* Tells as many of the messages above an answer as the step has left; true when all are told. */
+static bool put_some_above(struct session_telling *x, const struct checkpoint *t)
 {
     const struct message_node *n = x->above.n == 0 && t->node ? t->node->parent : NULL;
 
     for (; n && id_of(x, n, t->parent) == ID_UNTOLD; n = n->parent)
         *vec_push(&x->above) = n;
-    for (; x->above.n > 0 && most > 0; most--)
+    for (; x->above.n > 0 && x->above_left > 0; x->above_left--)
         put_structural(x, vec_pop(&x->above), t->parent);
     return x->above.n == 0;
 }
@@ -315,13 +315,11 @@ static void tell_reward(struct session_telling *t)
  * False: that answer is not told yet, for it has many messages above. */
 static bool tell_node(struct session_telling *t)
 {
-    enum { ABOVE = 256 };
-
     const struct checkpoint *c = t->session->forest.checkpoints.at[t->at];
 
     if (t->hidden[t->at])
         return true;
-    if (!put_some_above(t, c, ABOVE))
+    if (!put_some_above(t, c))
         return false;
     put_checkpoint(t, t->session, c);
     return true;
@@ -442,9 +440,12 @@ static size_t pieces_of(enum telling_stage stage)
 /* Some pieces, or a part of one record. -1 and e: they cannot be read back. */
 static int tell_some(struct session_telling *t, struct err *e)
 {
+    enum { ABOVE = 256 };
+
     size_t end = MIN_OF(stage_size(t), t->at + pieces_of(t->stage));
     int rc;
 
+    t->above_left = ABOVE;
     if (t->at == stage_size(t))
         return 0;
     if (t->stage == TELLING_RECORDS) {

@@ -45,6 +45,7 @@ struct session_telling {
     struct map ids;     /* (parent checkpoint, trie node) -> state id */
     VEC(const struct message_node *)
     above;                    /* messages above answer `at` that are not told, the lowest first */
+    size_t above_left;        /* of such messages: how many this step may still tell */
     uint32_t *checkpoint_ids; /* by checkpoint id: state id */
     bool *hidden;             /* by checkpoint id: it was, when the telling began */
     uint32_t next_id;

@@ -6,6 +6,7 @@
 #include "common/base/attrs.h"
 #include "common/base/cancel.h"
 #include "common/base/mem.h"
+#include "common/os/helpers.h"
 #include "worker/call/work.h"
 #include "worker/export/export.h"
 
@@ -18,7 +19,7 @@ struct export_help {
 
 static int run(struct long_work *w, struct work_tools *tools, struct err *e)
 {
-    export_work(CONTAINER_OF(w, struct export_help, work)->export, tools->scratch);
+    export_work(CONTAINER_OF(w, struct export_help, work)->export, tools->scratch, helpers_step);
     return cancel_wanted() ? cancel_fail(e) : 0;
 }
 
@@ -45,11 +46,13 @@ struct export_help *export_help_begin(struct call_env *env, struct export *x, st
     struct export_help *h = mem_zalloc(sizeof(*h));
     struct err e = {0};
 
-    *h = (struct export_help){
-        .work = {.run = run, .done = on_done, .drop = on_dropped, .is_long = true},
-        .export = x,
-        .events = events,
-        .ctx = ctx};
+    *h = (struct export_help){.work = {.run = run,
+                                       .done = on_done,
+                                       .drop = on_dropped,
+                                       .is_long = export_work_is_long(x)},
+                              .export = x,
+                              .events = events,
+                              .ctx = ctx};
     if (work_begin(env, &h->work, session_id, false, &e) == WORK_HELPED)
         return h;
     free(h);

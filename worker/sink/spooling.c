@@ -235,7 +235,7 @@ static int begin(struct spooling *g, struct str options, struct err *e)
     o.format = EXPORT_MSGPACK;
     o.store = g->o.media;
     o.held_bytes = &g->o.calls->export_bytes;
-    o.helped = true;
+    o.helped = g->o.calls->helpers != NULL;
     if (export_new(g->session, g->o.calls->model, g->o.calls->scratch, &o, &g->export, e))
         return -1;
     buf_printf(&g->part, "%s/worker-%u/spool/%.*s.part", g->o.state_dir, g->o.place, (int)id.len,
