@@ -220,14 +220,16 @@ static void forget_one(struct export *x)
     arena_reset(&x->scratch);
 }
 
+/* Whether one of the two that are made in parts has made one. */
 static bool is_in_parts(struct export *x)
 {
-    return x->pass == 0 && x->format->part && x->format->part(x, &x->t);
-}
+    const struct format *f = x->format;
 
-static bool has_rest(struct export *x)
-{
-    return x->pass == 0 && x->format->rest && native_is_long(&x->t) && x->format->rest(x, &x->t);
+    if (x->writing || x->pass > 0)
+        return false;
+    if (!x->checked)
+        return f->part && f->part(x, &x->t);
+    return f->rest && native_is_long(&x->t) && f->rest(x, &x->t);
 }
 
 /* A step of the trajectory at hand. Work that made no output counts too: neither a pass over sizes
@@ -240,7 +242,7 @@ static int one(struct export *x, struct buf *out, size_t budget, size_t *done, s
         *done += build(x);
     } else if (x->auditing != AUDIT_NONE) {
         *done += audit(x);
-    } else if (!x->checked && is_in_parts(x)) {
+    } else if (is_in_parts(x)) {
         *done += PART_WORK;
     } else if (!x->checked) {
         if (check(x, e) != 0 ||
@@ -249,8 +251,6 @@ static int one(struct export *x, struct buf *out, size_t budget, size_t *done, s
             return -1;
         export_sum_up(x, &x->t);
         x->checked = true;
-    } else if (!x->writing && has_rest(x)) {
-        *done += PART_WORK;
     } else if (!x->writing) {
         x->format->one(x, &x->t);
         x->writing = true;

@@ -91,7 +91,7 @@ static int64_t id_of(const struct session_telling *x, const struct message_node 
     struct tree_key k;
     const uint32_t *id;
 
-    if (n->depth == 0)
+    if (!n || n->depth == 0)
         return ID_NONE;
     if (parent && n == parent->node)
         return x->checkpoint_ids[parent->id];
