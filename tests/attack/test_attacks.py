@@ -7,7 +7,7 @@ from attacks import ATTACKS, ECHOED, LONG, WIDE
 
 SECONDS = 0.4
 TURN_MAX_MS = 15_000
-MEMORY_MAX = 1 << 30
+MEMORY_MAX = 2 << 30     # max_worker_memory of battle.settings: a machine that reads slower than is sent holds a GiB of bodies alone
 
 pytestmark = pytest.mark.alone
 
