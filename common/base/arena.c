@@ -28,18 +28,14 @@ struct arena_held {
     size_t size; /* bytes that count as the arena's */
 };
 
-/* A long one in pieces, for its thread is mostly not the only one (mem_drop_pages). What came from
- * the heap stays there, for the next call: pages that are touched for the first time cost more than
- * what is written to them. */
+/* What came from the heap stays there, for the next call: pages that are touched for the first time
+ * cost more than what is written to them. */
 static void chunk_free(struct arena_chunk *c)
 {
-    if (!c->mapped) {
+    if (c->mapped)
+        mem_unmap(c, sizeof(*c) + c->cap);
+    else
         free(c);
-        return;
-    }
-    if (c->cap > ARENA_MAX)
-        mem_drop_pages(c->bytes, c->cap);
-    mem_unmap(c, sizeof(*c) + c->cap);
 }
 
 /* The size of the next chunk, before the request is looked at. */

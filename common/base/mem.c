@@ -15,7 +15,8 @@
 #include "common/base/check.h"
 
 /* DROP_PIECE: other threads that map memory wait as long as one call takes. LARGE_PAGE: of the
- * processors that we run on. TOUCHED_MAX: what is longer takes too long in one step. */
+ * processors that we run on; of what is unmapped, one at a time. TOUCHED_MAX: what is longer takes
+ * too long in one step. */
 enum { DROP_PIECE = 1 << 20, LARGE_PAGE = 2 << 20, TOUCHED_MAX = 8 << 20 };
 
 void *mem_alloc(size_t size_bytes)
@@ -106,7 +107,13 @@ void *mem_map(size_t size_bytes)
 
 void mem_unmap(void *ptr, size_t size_bytes)
 {
-    CHECK(munmap(ptr, size_bytes ? size_bytes : 1) == 0);
+    char *p = ptr;
+    size_t left = size_bytes ? size_bytes : 1;
+
+    for (size_t n; left > 0; p += n, left -= n) {
+        n = MIN_OF(left, (size_t)LARGE_PAGE);
+        CHECK(munmap(p, n) == 0);
+    }
 }
 
 void *mem_remap(void *ptr, size_t size_bytes, size_t new_bytes)
@@ -133,15 +140,14 @@ void mem_drop_pages(const char *p, size_t size_bytes)
 
 void *mem_to_large_pages(void *p, size_t size_bytes)
 {
-    const size_t page = (size_t)2 << 20;
-    size_t room = (size_bytes + page - 1) / page * page;
+    size_t room = (size_bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
     void *q;
 
-    if (size_bytes < page / 2)
+    if (size_bytes < LARGE_PAGE / 2)
         return p;
-    q = aligned_alloc(page, room);
+    q = aligned_alloc(LARGE_PAGE, room);
     CHECK(q != NULL);
-    (void)madvise(q, room, MADV_HUGEPAGE); /* a wish: small pages do as well, slower */
+    wish_large_pages(q, room);
     memcpy(q, p, size_bytes);
     free(p);
     return q;

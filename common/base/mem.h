@@ -23,7 +23,8 @@ void *mem_realloc_array(void *ptr, size_t n, size_t size_bytes);
 
 /* Whole pages of zeroed bytes, which go back to the system as soon as they are given up: for what
  * is long and short-lived, whoever's heap it would lie in. From 2 MiB on they are large pages where
- * the kernel gives some. Given up with mem_unmap. */
+ * the kernel gives some. Given up with mem_unmap, which is done in pieces: other threads that map
+ * memory wait meanwhile. */
 void *mem_map(size_t size_bytes);
 void mem_unmap(void *ptr, size_t size_bytes);
 

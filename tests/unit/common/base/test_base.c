@@ -328,3 +328,26 @@ TEST(mem, a_table_in_large_pages_keeps_what_it_holds)
     free(small);
     free(moved);
 }
+
+/* Long ones begin where a large page does, and keep what they hold when they grow and move. */
+TEST(mem, pages_of_its_own_are_aligned_and_grow)
+{
+    const size_t large = (size_t)2 << 20, sizes[] = {1, 5000, large - 1, large, 3 * large + 5};
+
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        size_t n = sizes[i], more = 2 * n + large;
+        char *p = mem_map(n);
+
+        if (n >= large)
+            cr_expect_eq((uintptr_t)p % large, 0);
+        mem_touch(p, n);
+        cr_expect_eq(p[n - 1], 0);
+        p[0] = 'a';
+        p[n - 1] = 'z';
+        p = mem_remap(p, n, more);
+        cr_expect_eq(p[n - 1], 'z');
+        cr_expect(n == 1 || p[0] == 'a');
+        cr_expect_eq(p[more - 1], 0);
+        mem_unmap(p, more);
+    }
+}
