@@ -72,7 +72,7 @@ struct call_env {
     bool strict_logprobs; /* logprobs of another distribution than the sampled one are refused */
     struct residency *residency;
     atomic_size_t request_bytes; /* of the arenas of requests and calls */
-    atomic_size_t export_bytes;  /* that exports hold which are being sent */
+    atomic_size_t export_bytes;  /* that exports hold which are being sent, or spooled */
     uint64_t most_bytes;         /* the peak since memory was last given back */
     unsigned low_calls;          /* of call_memory_held in a row that told of much less */
     struct helper_job *trim;     /* which does that; or NULL */

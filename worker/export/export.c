@@ -109,9 +109,11 @@ static int choose(struct export *x, struct err *e)
 
 static int check(const struct export *x, struct err *e)
 {
+    if (trajectory_recall_turns(&x->input, &x->t, e) != 0) /* it was built in an earlier slice */
+        return -1;
     if (x->pass > 0)
         return 0;
-    if (trajectory_check(&x->input, &x->t, e) != 0)
+    if (trajectory_check(&x->t, e) != 0)
         return -1;
     if (x->format->needs_logprobs && !x->t.logprobs)
         return no_logprobs(x, x->t.index, e);
@@ -128,11 +130,11 @@ static size_t build(struct export *x)
     return (size_t)x->t.total * sizeof(int32_t);
 }
 
-/* Left to a helper where there is one, and it is worth one. */
-static bool leave(struct export *x)
+/* To a helper, where there is one and it is worth one. */
+static bool hand_over(struct export *x)
 {
-    x->working = x->options.helped && x->t.total > HELPED_TOKENS;
-    return x->working;
+    x->work_due = x->options.helped && x->t.total > HELPED_TOKENS;
+    return x->work_due;
 }
 
 /* This and the next return the bytes of text that took. */
@@ -169,7 +171,7 @@ static void keep_audit(struct export *x)
 static size_t audit(struct export *x)
 {
     if (x->auditing == AUDIT_DUE)
-        return leave(x) ? 0 : start_audit(x, x->input.scratch);
+        return hand_over(x) ? 0 : start_audit(x, x->input.scratch);
     if (x->auditing == AUDIT_STARTED)
         return go_on_auditing(x);
     keep_audit(x);
@@ -189,7 +191,7 @@ static bool is_laid(const struct export *x)
 
 bool export_has_work(const struct export *x)
 {
-    return x->working;
+    return x->work_due;
 }
 
 bool export_work_is_long(const struct export *x)
@@ -209,7 +211,7 @@ void export_work(struct export *x, struct model_scratch *scratch, void (*step)(v
     } else {
         lay(x);
     }
-    x->working = false;
+    x->work_due = false;
 }
 
 /* The rope has been drained: goes on to the next trajectory. */
@@ -255,7 +257,7 @@ static int one(struct export *x, struct buf *out, size_t budget, size_t *done, s
         x->format->one(x, &x->t);
         x->writing = true;
     } else if (!is_laid(x)) {
-        if (!leave(x))
+        if (!hand_over(x))
             lay(x);
         *done += (size_t)x->t.total * sizeof(int32_t);
     } else {
@@ -336,7 +338,7 @@ static int some(struct export *x, struct buf *out, size_t budget_bytes, struct e
 {
     size_t done = 0;
 
-    while (!is_over(x) && !x->working && done < budget_bytes) {
+    while (!is_over(x) && !x->work_due && done < budget_bytes) {
         if (is_deferred(x)) {
             done += hand_out(x, out, budget_bytes - done);
         } else if (x->step == EXPORT_SELECT) {

@@ -50,7 +50,7 @@ struct export
     bool checked;                       /* and expanded */
     struct native_rest *rest;           /* own; NULL: none was made yet */
     bool laid;                          /* format->lay is done */
-    bool working;                       /* export_work is to come */
+    bool work_due;                      /* export_work is to come */
     struct rope rope;                   /* of the trajectory at hand */
     uint32_t drifted[DRIFT_KIND_COUNT]; /* newly audited ones, by their first mismatch */
     struct selection *selection;        /* likewise */

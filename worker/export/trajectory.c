@@ -604,9 +604,18 @@ static bool arrays_agree(const struct trajectory *r)
     return !stray && ones == r->trained;
 }
 
-int trajectory_check(const struct trajectory_input *in, const struct trajectory *r, struct err *e)
+int trajectory_recall_turns(const struct trajectory_input *in, const struct trajectory *r,
+                            struct err *e)
 {
-    struct recall again = {.session = in->session}; /* it was built in an earlier slice */
+    struct recall again = {.session = in->session};
+
+    for (uint32_t i = 0; i < r->n_turns && !r->text; i++)
+        recall_checkpoint(&again, r->turns[i].checkpoint);
+    return recall_end(&again, e);
+}
+
+int trajectory_check(const struct trajectory *r, struct err *e)
+{
     struct checkpoint *head = r->track->head;
 
     if (r->text)
@@ -615,10 +624,6 @@ int trajectory_check(const struct trajectory_input *in, const struct trajectory 
         return broken(head, "its response begins with no answer", e);
     if (r->n_prompt + r->n != r->total || (r->own && r->total != track_total(r->track)))
         return broken(head, "its lengths disagree", e);
-    for (uint32_t i = 0; i < r->n_turns; i++)
-        recall_checkpoint(&again, r->turns[i].checkpoint);
-    if (recall_end(&again, e) != 0)
-        return -1;
     for (uint32_t i = 0; i < r->n_turns; i++)
         if (check_turn(r, i, e) != 0)
             return -1;

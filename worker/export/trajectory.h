@@ -153,11 +153,14 @@ void trajectory_audited(struct drift_audit *audit, struct arena *a, struct traje
 /* Keeps it for later exports (trajectory_audit_kept). */
 void trajectory_keep_audit(const struct trajectory *r);
 
-/* Checks what always holds (docs/trajectories.md, section 2) on one that is built: lengths, whose
- * ids a mask-1 run holds, and that every answer was asked for with exactly the ids that stand
- * before it. ERR_UNASSEMBLABLE when one does not hold; another one when the turns cannot be read
- * back. */
-int trajectory_check(const struct trajectory_input *in, const struct trajectory *r, struct err *e);
+/* Reads its turns back, where they have been evicted since it was built. -1: they cannot be. */
+int trajectory_recall_turns(const struct trajectory_input *in, const struct trajectory *r,
+                            struct err *e);
+
+/* Checks what always holds (docs/trajectories.md, section 2) on one whose turns are in memory:
+ * lengths, whose ids a mask-1 run holds, and that every answer was asked for with exactly the ids
+ * that stand before it. ERR_UNASSEMBLABLE when one does not hold. */
+int trajectory_check(const struct trajectory *r, struct err *e);
 
 /* What can be told of one checkpoint without building: its prompt is what its parent left and its
  * own context, as long as the one that was sent, and something stands between two answers. */

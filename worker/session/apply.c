@@ -134,21 +134,12 @@ static int check_context(struct commit *c, struct err *e)
     return 0;
 }
 
-static bool is_json(struct str text)
-{
-    struct arena a = {0};
-    const struct json *v;
-    bool ok = json_parse(&a, text, &v, NULL) == 0;
-
-    arena_done(&a);
-    return ok;
-}
-
 /* What the answers have in common: what stands between the parent and them, and why they stand
  * there (cause). */
-static int take_context(struct forest *f, struct commit *c, struct err *e)
+static int take_context(struct forest *f, struct arena *tmp, struct commit *c, struct err *e)
 {
     const struct commit_record *r = &c->rec;
+    const struct json *fields;
     struct checkpoint *t = &c->shared;
 
     t->trim = r->trim;
@@ -166,8 +157,8 @@ static int take_context(struct forest *f, struct commit *c, struct err *e)
     t->diff_request = forest_text(f, r->diff_request);
     t->label = forest_text(f, r->label);
     t->parent_label = forest_text(f, r->parent_label);
-    if (r->dropped_fields.p && !is_json(r->dropped_fields)) /* exports write it as it is */
-        return bad(e, "a list of fields is not JSON");
+    if (read_json(r->dropped_fields, tmp, true, &fields, e) != 0) /* exports write it as it is */
+        return -1;
     t->dropped_fields = forest_text(f, r->dropped_fields);
     return check_context(c, e);
 }
@@ -251,7 +242,7 @@ static int take_commit(struct session *s, struct arena *tmp, struct commit *c, s
         if (!c->parent || !c->parent->node || (c->rec.flags & COMMIT_RAW))
             return bad(e, "stands on a checkpoint that does not exist");
     }
-    if (take_context(f, c, e) != 0 || take_answers(s, tmp, c, e) != 0)
+    if (take_context(f, tmp, c, e) != 0 || take_answers(s, tmp, c, e) != 0)
         return -1;
     return c->rec.flags & COMMIT_TOLD ? take_told(f, c, e) : 0;
 }

@@ -120,10 +120,12 @@ static void export_all(struct world *w, const struct export_options *o, size_t s
     export_free(x);
 }
 
-static void expect_unassemblable(struct world *w, const struct export_options *o, const char *what)
+/* Returns the bytes that came before the error. */
+static size_t expect_fails(struct world *w, const struct export_options *o, const char *what)
 {
     struct export *x;
     struct buf out = {0};
+    size_t n;
     struct err e = {0};
     int rc;
 
@@ -133,9 +135,15 @@ static void expect_unassemblable(struct world *w, const struct export_options *o
     cr_expect_eq(rc, -1);
     cr_expect_eq(e.kind, ERR_UNASSEMBLABLE);
     cr_expect_neq(str_find(str_cstr(e.text), str_cstr(what), 0), SIZE_MAX);
-    cr_expect_eq(out.len, 0);
-    export_free(x);
+    n = out.len;
     buf_done(&out);
+    export_free(x);
+    return n;
+}
+
+static void expect_fails_at_once(struct world *w, const struct export_options *o, const char *what)
+{
+    cr_expect_eq(expect_fails(w, o, what), 0);
 }
 
 #define U(t) "{\"role\":\"user\",\"content\":\"" t "\"}"
@@ -167,6 +175,64 @@ TEST(export, slices_of_any_size_are_the_same_bytes)
         buf_done(&whole);
         buf_done(&pieces);
     }
+    world_done(&w);
+}
+
+/* What is nested as deep as a reward may be stands deeper in a turn than is read. */
+TEST(export, what_cannot_be_packed_is_an_error)
+{
+    enum { DEPTH = 511 };
+
+    struct world w;
+    struct export_options o;
+    struct buf text = {0}, record = {0}, out = {0};
+    struct err e = {0};
+
+    world_init(&w, "tree");
+    branches(&w);
+    buf_puts(&text, "{\"k\":");
+    for (int i = 0; i < DEPTH; i++)
+        buf_add_c(&text, '[');
+    for (int i = 0; i < DEPTH; i++)
+        buf_add_c(&text, ']');
+    buf_puts(&text, "}");
+    buf_add_c(&text, 0);
+    cr_assert_eq(session_reward_record(w.s, json(&w, text.p), STR("r0"), 3, &record, &e), 0, "%s",
+                 e.text);
+    apply(&w, &record);
+    export_options_init(&o);
+    export_all(&w, &o, SIZE_MAX, &out);
+    cr_expect_gt(out.len, (size_t)2 * DEPTH);
+    o.format = EXPORT_MSGPACK;
+    (void)expect_fails(&w, &o, "cannot be read");
+    buf_done(&text);
+    buf_done(&out);
+    world_done(&w);
+}
+
+/* Exports write such a list as it is. */
+TEST(export, dropped_fields_that_are_no_json_are_not_recorded)
+{
+    struct world w;
+    struct session_answer a = {.finish_reason = STR_LIT("stop"), .response_id = STR_LIT("r0")};
+    struct session_call_input in = {.dropped_fields = STR_LIT("[\"n\"")};
+    struct chat chat = {0};
+    struct session_plan *p;
+    struct buf record = {0};
+    struct err e = {0};
+    int32_t id = 257;
+
+    world_init(&w, "tree");
+    chat.messages = json(&w, "[" U("q") "]");
+    in.chat = &chat;
+    a.ids = (struct token_span){&id, 1};
+    a.message = json(&w, A("x"));
+    cr_assert_eq(session_prepare(w.s, NULL, &w.arena, &in, &p, &e), 0, "%s", e.text);
+    cr_assert_eq(session_commit(p, &a, 1, 2, &record, &e), 0, "%s", e.text);
+    cr_expect_eq(session_apply(w.store, buf_str(&record), &e), -1);
+    cr_expect_str_eq(e.text, "session record: a value is not JSON");
+    session_release(w.store, p);
+    buf_done(&record);
     world_done(&w);
 }
 
@@ -240,7 +306,7 @@ TEST(export, without_logprobs_no_format_invents_them)
         o.format = (enum export_format)format;
         if (format == EXPORT_AREAL || format == EXPORT_PRIME_RL ||
             format == EXPORT_NEMO_GYM) { /* they cannot do without */
-            expect_unassemblable(&w, &o, "needs the logprobs");
+            expect_fails_at_once(&w, &o, "needs the logprobs");
             continue;
         }
         export_all(&w, &o, 64, &out);
