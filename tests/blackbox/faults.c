@@ -9,14 +9,14 @@
  *               or from the third write on ("5 after 2")
  *   slow        writev takes so many milliseconds more
  *   clock       CLOCK_REALTIME is so many seconds ahead
- *   stick       localtime_r waits in threads beside the first until the file is gone: a helper that
- *               renders does not come back
- *   keep        madvise and getaddrinfo wait in threads beside the first until the file is gone: a
- *               helper that reads pictures, or a thread that fetches some, does not come back
- *   print       strtod waits in threads beside the first until the file is gone: a helper that
- *               writes logprobs does not come back
- *   where       what is hurt: descriptors whose name has this text, instead of "/seg-" (journal
- *               segments); then hold holds these only
+ *   steps       each reading of CLOCK_MONOTONIC is so many milliseconds later than it would be:
+ * what is to end after some time does so after one step stick       localtime_r waits in threads
+ * beside the first until the file is gone: a helper that renders does not come back keep madvise
+ * and getaddrinfo wait in threads beside the first until the file is gone: a helper that reads
+ * pictures, or a thread that fetches some, does not come back print       strtod waits in threads
+ * beside the first until the file is gone: a helper that writes logprobs does not come back where
+ * what is hurt: descriptors whose name has this text, instead of "/seg-" (journal segments); then
+ * hold holds these only
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -118,6 +118,22 @@ ssize_t writev(int fd, const struct iovec *parts, int n)
     return real(fd, parts, n);
 }
 
+/* So much later is every reading from now on: the clock does not go back. */
+static void add_steps(struct timespec *t)
+{
+    static _Atomic long added_ms;
+    char text[64];
+    long ms = fault("steps", text, sizeof(text)) ? strtol(text, NULL, 10) : 0;
+
+    ms = added_ms += ms;
+    t->tv_sec += ms / 1000;
+    t->tv_nsec += ms % 1000 * 1000000;
+    if (t->tv_nsec >= 1000000000) {
+        t->tv_sec++;
+        t->tv_nsec -= 1000000000;
+    }
+}
+
 int clock_gettime(clockid_t id, struct timespec *t)
 {
     static int (*real)(clockid_t, struct timespec *);
@@ -129,6 +145,8 @@ int clock_gettime(clockid_t id, struct timespec *t)
     rc = real(id, t);
     if (rc == 0 && id == CLOCK_REALTIME && fault("clock", text, sizeof(text)))
         t->tv_sec += strtol(text, NULL, 10);
+    if (rc == 0 && id == CLOCK_MONOTONIC)
+        add_steps(t);
     return rc;
 }
 

@@ -63,6 +63,17 @@ def test_a_slow_disk_has_the_time_for_each_picture(there):
     assert gateway.get(f"/sessions/{new}/media/{kit.sha(SHOTS[0])}").body == SHOTS[0]
 
 
+def test_steps_that_take_long_end_no_answer(there):
+    """Each slice has time for one step, and some steps make nothing: nobody waits for what the next one makes."""
+    document, gateway, inject = there(2)
+    sid = brought(gateway, document)
+    paths = [f"/sessions/{sid}/{rest}" for rest in ("snapshot", "trajectories", "trajectories?format=miles")]
+    whole, records = [gateway.get(path).body for path in paths], gateway.get(f"/sessions/{sid}?records=1").json()["records"]
+    inject("steps", "1")
+    assert [gateway.get(path).body for path in paths] == whole
+    assert gateway.get(f"/sessions/{sid}?records=1").json()["records"] == records
+
+
 def test_a_disk_that_stands_still_takes_no_worker_along(there):
     """The import is 500 while its helper still has it; what it stored goes at the next start."""
     document, gateway, inject = there(helper_timeout="500ms")

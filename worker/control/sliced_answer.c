@@ -50,6 +50,10 @@ static void on_later(struct loop_task *t)
         exchange_fail(x);
         return;
     }
+    if (rc == 0 && a->out.len == 0) { /* one long step that made nothing: nobody asks again */
+        loop_task_post(a->request.service->calls.loop, t, on_later);
+        return;
+    }
     exchange_send(x, &a->out);
     if (rc == 1)
         exchange_end(x);
