@@ -241,11 +241,13 @@ static void open_engine(const struct call_spans *s, uint32_t i, uint64_t from_us
     span_open(s->out, &span);
 }
 
-/* Queue and engine of one sample. Of one that did not come to its end only the sum is known. */
+/* Queue and engine of one sample. Of one that did not come to its end only the sum is known. Both
+ * were timed from before the mark: neither goes beyond the moment when all answers were there. */
 static void put_sample(const struct call_spans *s, uint32_t i)
 {
     const struct sample *r = &s->call->samples[i];
-    uint64_t asked = s->trace->at_us[CALL_ASKED], begun = asked + r->queue_us;
+    uint64_t asked = s->trace->at_us[CALL_ASKED], answered = mark_us(s, CALL_ANSWERED);
+    uint64_t begun = MIN_OF(asked + r->queue_us, answered);
     bool choices = s->call->n_samples > 1;
 
     if (r->done) {
@@ -254,7 +256,7 @@ static void put_sample(const struct call_spans *s, uint32_t i)
             span_number(s->out, "rollgate.choice", i);
         send(s, (struct str){0});
     }
-    open_engine(s, i, begun, r->done ? begun + r->engine_us : s->end_us);
+    open_engine(s, i, begun, r->done ? MIN_OF(begun + r->engine_us, answered) : s->end_us);
     if (choices)
         span_number(s->out, "rollgate.choice", i);
     if (r->done)
