@@ -30,7 +30,7 @@
 enum {
     TICK_MS = 200,
     AFTER_GRACE_MS = 1000,
-    KILL_AFTER_MS = 5000,
+    KILL_AFTER_MS = 15000,    /* a worker may have tens of MB to write, on a busy disk */
     EXECUTOR_AFTER_MS = 25000 /* a runner's own grace, between TERM and KILL, as it is by default */
 };
 
