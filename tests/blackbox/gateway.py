@@ -177,8 +177,7 @@ class Gateway:
                          "workers": 2, "routers": 1, "log-level": "info", "grace": "10s"}
         self.settings.update({k.replace("_", "-"): v for k, v in settings.items()})
         self.env = dict(os.environ, **(env or {}))
-        self.env.setdefault("ASAN_OPTIONS", "abort_on_error=0:exitcode=99:detect_leaks=1")
-        self.env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
+        self.env.setdefault("ASAN_OPTIONS", "abort_on_error=0:exitcode=99:detect_leaks=1:handle_sigill=1")
         self.log_path = f"{self.folder}/log"
         self.process = None
         self.log_start = 0
@@ -228,7 +227,7 @@ class Gateway:
         return self.wait(timeout)
 
     def wait(self, timeout=30):
-        return self.process.wait(timeout) if self.process else None
+        return self.process.wait(PATIENCE * timeout) if self.process else None
 
     def kill(self):
         for pid in self.family():
@@ -308,7 +307,7 @@ class Gateway:
         return f"http://127.0.0.1:{self.port}"
 
     def connect(self, timeout=30):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE * timeout)
 
     def request(self, method, path, body=None, headers=None, timeout=30):
         """One request on its own connection; body may be bytes or a value to send as JSON."""
@@ -338,6 +337,18 @@ class Gateway:
                 name, value = line.rsplit(" ", 1)
                 out[name] = float(value)
         return out
+
+    def settled(self, name):
+        """A gauge that a worker publishes once a second, once it has been the same for more than two of them."""
+        seen = [self.metrics()[name], time.monotonic()]
+
+        def stands():
+            value = self.metrics()[name]
+            if value != seen[0]:
+                seen[:] = value, time.monotonic()
+            return time.monotonic() - seen[1] > 2.2
+        wait_until(stands, what=f"{name} stands still")
+        return seen[0]
 
     def chat(self, session, text, **more):
         """One non-streaming call on a session (its JSON from POST /sessions)."""
