@@ -142,6 +142,7 @@ def test_orientations_are_pillows(tmp_path):
 
 def test_large_ones(tmp_path):
     """Long sides, and what stands before a JPEG's frame."""
+    before = 20 if "san" in str(g.BUILD) else 200    # KB: each of its bytes is a copy of all before it
     rng = random.Random(22)
     shots = [(f"{form} {size}", saved(Image.new("L", size), form)) for form in ("PNG", "GIF") for size in ((32768, 200), (200, 32768))]
-    compare(tmp_path, [*shots, ("jpeg", applied(saved(grain(rng, "RGB", (640, 480)), "JPEG", exif=exif(6)), 200))])
+    compare(tmp_path, [*shots, ("jpeg", applied(saved(grain(rng, "RGB", (640, 480)), "JPEG", exif=exif(6)), before))])

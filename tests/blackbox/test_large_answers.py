@@ -135,7 +135,7 @@ def test_a_disk_that_is_full_among_the_parts(faulty, large):  # noqa: F811
     s = new(gateway)
     answer(gateway, s, user("first"), n=1, max_tokens=10)
     before = records(gateway, s)
-    idle = gateway.metrics()["rollgate_session_memory_bytes"]
+    idle = gateway.settled("rollgate_session_memory_bytes")
     inject("writev", "28 after 2")
     a = gateway.chat(s, user("again"), **ASK)
     assert a.status == 503 and a.json()["error"]["code"] == "storage_full", a.text

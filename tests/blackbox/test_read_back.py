@@ -41,7 +41,7 @@ def test_it_is_what_it_was(start, helpers):
     """Texts in their commits and ahead of them, in any order; the session goes on where it was."""
     gateway = start(helpers=helpers, **SETTINGS)
     made = [new(gateway, history=h) for h in ("tree", "chains", "linear")]
-    talks = [long_talk(gateway, s, (3, 90_000, 700_000, 50, 200_000)) for s in made]
+    talks = [long_talk(gateway, s, (3, 90_000, 300_000, 50, 100_000)) for s in made]
     before = [whole(gateway, s) for s in made]
     kill_worker(gateway)
     assert [whole(gateway, s) for s in made] == before
@@ -57,7 +57,7 @@ def test_it_is_what_it_was(start, helpers):
 def test_many_ask_for_several_at_once(start):
     """More long sessions than may wait for helpers at a time, and short ones among them."""
     gateway = start(**SETTINGS)
-    sizes = [(MIB, 200_000)] * 7 + [(20, 20)] * 7
+    sizes = [(400_000, 100_000)] * 7 + [(20, 20)] * 7
     made = [new(gateway) for _ in sizes]
     talks = [long_talk(gateway, s, size) for s, size in zip(made, sizes)]
     before = [whole(gateway, s) for s in made]
@@ -80,7 +80,7 @@ def test_evicted_again_and_again(start):
     gateway = start(max_worker_memory="4m", **SETTINGS)
     made = [new(gateway) for _ in range(3)]
     for s in made:
-        long_talk(gateway, s, (MIB, 90_000))
+        long_talk(gateway, s, (600_000, 90_000))
     before = [whole(gateway, s) for s in made]
     for _ in range(3):
         assert [whole(gateway, s) for s in made] == before
@@ -93,7 +93,7 @@ def test_who_asks_may_leave_and_others_may_end_it(start):
     gateway = start(**SETTINGS)
     made = [new(gateway, labels={"n": str(n)}) for n in range(9)]
     for s in made:
-        long_talk(gateway, s, (2 * MIB, 90_000))
+        long_talk(gateway, s, (MIB, 90_000))
     kept = whole(gateway, made[-1])
     kill_worker(gateway)
 
@@ -128,7 +128,7 @@ def test_orders_by_labels_meet_sessions_that_are_being_read(start, history):
     """Lists know them by the rows that they had; what ends them meanwhile comes behind what is being read."""
     gateway = start(max_worker_memory="1m", **SETTINGS)
     made = [new(gateway, labels={"n": str(n)}, history=history) for n in range(10)]
-    talks = [long_talk(gateway, s, (MIB, 90_000, 10)) for s in made]
+    talks = [long_talk(gateway, s, (400_000, 90_000, 10)) for s in made]
     paths = [f"/sessions/{s['session_id']}" for s in made]
     wait_until(lambda: gateway.metrics()["rollgate_sessions_spilled"] >= 10, what="all are evicted")
 
@@ -157,7 +157,7 @@ def test_the_worker_ends_while_it_reads(start, how):
     gateway = start(**SETTINGS)
     gateway.allow("process died")
     session = new(gateway)
-    long_talk(gateway, session, (6 * MIB,))
+    long_talk(gateway, session, (2 * MIB,))
     before = whole(gateway, session)
     kill_worker(gateway)
     for n in range(3):
@@ -182,7 +182,7 @@ def test_the_worker_ends_while_it_reads(start, how):
 def test_the_gateway_stops_while_it_reads(start):
     gateway = start(**SETTINGS)
     session = new(gateway)
-    long_talk(gateway, session, (6 * MIB,))
+    long_talk(gateway, session, (2 * MIB,))
     before = whole(gateway, session)
     for n in range(4):
         assert gateway.stop() == 0

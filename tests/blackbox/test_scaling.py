@@ -93,7 +93,8 @@ def session_of(s, index):
 
 def half_sent(s, index):
     calls = [HalfSent(s, session_of(s, index), size) for size in SIZES]
-    g.pause(0.3, "the worker has read what there is")
+    g.wait_until(lambda: s.metrics()["rollgate_unfinished_body_bytes"] > sum(SIZES) // 4, what="the worker has read most of the long ones")
+    g.pause(0.3, "and all of the short one, which is not counted")
     return calls
 
 

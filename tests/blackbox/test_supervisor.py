@@ -1,5 +1,6 @@
 """The supervisor: start, crash, drain, scaling, sockets from outside, upgrade. Children are the
 stub's (supervisor_stub.c) wherever what they serve does not matter."""
+import contextlib
 import errno
 import os
 import re
@@ -93,7 +94,8 @@ def test_term_lets_running_requests_finish_and_is_idempotent(stub):
     g.pause(0.3, "the requests, of 1.5 s each, are at the workers")
     for _ in range(3):
         for pid in s.family():  # as Slurm does: to everybody, more than once
-            os.kill(pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):   # on a busy machine a router may have ended by now
+                os.kill(pid, signal.SIGTERM)
         g.pause(0.1, "and once more while they run")
     for t in threads:
         t.join()
