@@ -1,5 +1,5 @@
 """What one request costs the worker: long lists and long texts."""
-from gateway import wait_until
+from gateway import fresh_memory, wait_until
 
 
 def new(gateway):
@@ -74,15 +74,15 @@ def test_many_stop_strings_are_a_helpers_work(start):
 def test_what_an_answer_echoes_is_made_ready_by_a_helper(start):
     """All of the tools, which the record of an answer tells, too, whatever becomes of the request."""
     tools = [{"type": "function", "name": f"t{i}", "description": "d" * 3800, "parameters": {"type": "object"}} for i in range(4000)]
-    seen = []
+    seen, limit = [], 0.010 + fresh_memory()    # its ends are hashed as they came
     for _ in range(3):
         gateway = start(engine="builtin:echo", workers=1, context_length=4096)
         a = gateway.post(f"/sessions/{new(gateway)['session_id']}/v1/responses", {"model": "m", "input": "x", "tools": tools})
         assert a.status == 400 and a.json()["error"]["code"] == "context_length_exceeded", a.text[:300]
         seen.append(gateway.metrics()['rollgate_loop_hold_cpu_max_seconds{process="worker-0"}'])
-        if seen[-1] < 0.010:
+        if seen[-1] < limit:
             break
-    assert min(seen) < 0.010, seen
+    assert min(seen) < limit, (seen, limit)
 
 
 def test_a_long_echo_is_written_by_a_helper(start):

@@ -2,6 +2,7 @@
 descriptors, memory. Which build is tested: RG_BUILD (default build/dev; build/asan ...)."""
 import fcntl
 import json
+import mmap
 import os
 import random
 import re
@@ -94,6 +95,15 @@ def pause(seconds, why):
     which. What can be seen is waited for instead: wait_until, stays."""
     assert why
     time.sleep(seconds)
+
+
+def fresh_memory():
+    """Seconds of a processor that 4 MiB of pages take here when they are touched for the first time: in a virtual machine, milliseconds."""
+    with mmap.mmap(-1, 4 << 20) as m:
+        begin = time.thread_time()
+        for at in range(0, len(m), mmap.PAGESIZE):
+            m[at] = 1
+        return time.thread_time() - begin
 
 
 def in_parallel(fn, items):

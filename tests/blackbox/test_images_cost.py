@@ -1,12 +1,10 @@
 """What pictures cost a worker beside text: memory, disk, the time for which its loop serves nobody else."""
-import mmap
 import os
 import random
-import time
 
 import pytest
 
-from gateway import BUILD
+from gateway import BUILD, fresh_memory
 from vision_kit import chunk, files, image, media, png, session, sha, text, user
 
 pytestmark = pytest.mark.alone
@@ -56,15 +54,6 @@ def cost(vision, shots, parts):
     assert sum(inodes.values()) == sum(map(len, shots)) and len(list((media(gateway) / "sessions" / sid).iterdir())) == len(shots)
     assert gateway.stop(60) == 0
     return more, longest
-
-
-def fresh_memory():
-    """Seconds of a processor that 4 MiB of pages take here when they are touched for the first time: in a virtual machine, milliseconds."""
-    with mmap.mmap(-1, 4 << 20) as m:
-        begin = time.thread_time()
-        for at in range(0, len(m), mmap.PAGESIZE):
-            m[at] = 1
-        return time.thread_time() - begin
 
 
 def least(vision, shots, parts):
