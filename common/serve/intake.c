@@ -14,9 +14,12 @@
  *
  * The watch tells each arrival once. What it tells while a request is answered, and what a read
  * that was filled may have left in the socket, is kept in `unread` and looked for afterwards. The
- * end of the peer's bytes is libh2o's to see: it gets its reading back, and closes.
+ * end of the peer's bytes is libh2o's to see: it gets its reading back, and closes. Where the peer
+ * has left and the rest of its request is not in the socket either, nobody reads what is there:
+ * peers that leave by the thousand would keep the loop busy with bytes for nothing.
  */
 #include <errno.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "common/base/check.h"
@@ -241,6 +244,25 @@ static void cut_input(h2o_buffer_t *in, size_t size)
     in->size = size;
 }
 
+/* Whether the request will never be whole. */
+static bool is_lost(const struct server_conn *c)
+{
+    size_t whole = c->intake.whole_bytes, had = c->sock->input->size;
+    int left = 0;
+
+    return c->gone && !c->lent && whole > had && ioctl(c->fd, FIONREAD, &left) == 0 &&
+           (size_t)MAX_OF(left, 0) < whole - had;
+}
+
+/* As libh2o does at an error of its reading. c is gone then. */
+static void close_unread(struct server_conn *c)
+{
+    h2o_socket_cb had = c->intake.had;
+
+    intake_forget(c);
+    had(c->sock, "the peer left within its request");
+}
+
 /* The peer left in the middle. libh2o sees the same, and frees what is there by then. */
 static void fade(struct server_conn *c)
 {
@@ -248,7 +270,10 @@ static void fade(struct server_conn *c)
 
     c->intake.left = true;
     if (in->size <= FADE_PIECE) {
-        intake_give_back(c);
+        if (is_lost(c))
+            close_unread(c);
+        else
+            intake_give_back(c);
         return;
     }
     cut_input(in, in->size - FADE_PIECE);
@@ -259,7 +284,13 @@ static void fade(struct server_conn *c)
 /* False if nothing came: there is nothing now, or the peer has left. */
 static bool read_some(struct server_conn *c)
 {
-    ssize_t n = c->intake.left ? 0 : read_piece(c);
+    ssize_t n;
+
+    if (is_lost(c)) {
+        fade(c);
+        return false;
+    }
+    n = c->intake.left ? 0 : read_piece(c);
 
     if (n < 0 && errno == EAGAIN) {
         if (c->lent)

@@ -38,3 +38,32 @@ def test_a_call_whose_client_has_left_is_not_begun(start, on_disconnect):
     wait_until(lambda: sums(gateway, "requests_total", dialect="chat", status="499") == ASKED, 60, "all are told")
     assert sums(gateway, "relayed_bytes_total", direction="to_worker") == before
     assert gateway.chat(session, "hello").status == 200
+
+
+def read_bytes(pid):
+    """What it has read by now."""
+    with open(f"/proc/{pid}/io") as f:
+        return int(f.readline().split()[1])
+
+
+def test_what_comes_of_a_body_whose_client_has_left_is_not_read(start):
+    """The worker is held until the clients are gone. One of them has sent all of its body: that one is served."""
+    gateway = start(engine="builtin:echo", workers=1, routers=1, on_disconnect="finish")
+    session = gateway.post("/sessions").json()
+    path, calls = f"/sessions/{session['session_id']}", 20
+    body = json.dumps({"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": "a" * 150_000}]})
+    worker, router = gateway.child("worker-0"), gateway.child("router-0")
+    before = {pid: len(os.listdir(f"/proc/{pid}/fd")) for pid in (worker, router)}
+    read = read_bytes(worker)
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        for n in range(calls):
+            with socket.create_connection(("127.0.0.1", gateway.port), 30) as s:
+                s.sendall((f"POST {path}/v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+                           f"Content-Length: {len(body) + (n > 0)}\r\n\r\n{body}").encode())
+        wait_until(lambda: len(os.listdir(f"/proc/{router}/fd")) <= before[router] + 1, what="the router has seen the others leave")
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    wait_until(lambda: gateway.get(path).json()["num_calls"] == 1, what="the whole one is answered")
+    wait_until(lambda: len(os.listdir(f"/proc/{worker}/fd")) <= before[worker] + 2, what="the others are dropped")
+    assert read_bytes(worker) - read < len(body) + calls * 30_000
