@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import vision_kit as kit
-from gateway import in_parallel, wait_until
+from gateway import in_parallel, pause, wait_until
 from test_events import follow  # noqa: F401
 from test_faults import faulty  # noqa: F401
 from test_images_fetch import HERE, by, hosts, page, web  # noqa: F401
@@ -70,6 +70,7 @@ def test_steps_that_take_long_end_no_answer(there):
     paths = [f"/sessions/{sid}/{rest}" for rest in ("snapshot", "trajectories", "trajectories?format=miles")]
     whole, records = [gateway.get(path).body for path in paths], gateway.get(f"/sessions/{sid}?records=1").json()["records"]
     inject("steps", "1")
+    pause(0.02, "the fault is looked for every few milliseconds")
     assert [gateway.get(path).body for path in paths] == whole
     assert gateway.get(f"/sessions/{sid}?records=1").json()["records"] == records
 
