@@ -250,8 +250,8 @@ static bool is_lost(const struct server_conn *c)
     size_t whole = c->intake.whole_bytes, had = c->sock->input->size;
     int left = 0;
 
-    return c->gone && !c->lent && whole > had && ioctl(c->fd, FIONREAD, &left) == 0 &&
-           (size_t)MAX_OF(left, 0) < whole - had;
+    return c->gone && !c->refused && !c->lent && whole > had &&
+           ioctl(c->fd, FIONREAD, &left) == 0 && (size_t)MAX_OF(left, 0) < whole - had;
 }
 
 /* As libh2o does at an error of its reading. c is gone then. */

@@ -54,13 +54,14 @@ def test_what_comes_of_a_body_whose_client_has_left_is_not_read(start):
     body = json.dumps({"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": "a" * 150_000}]})
     worker, router = gateway.child("worker-0"), gateway.child("router-0")
     before = {pid: len(os.listdir(f"/proc/{pid}/fd")) for pid in (worker, router)}
-    read = read_bytes(worker)
+    read, relayed = read_bytes(worker), sums(gateway, "relayed_bytes_total", direction="to_worker")
     os.kill(worker, signal.SIGSTOP)
     try:
         for n in range(calls):
             with socket.create_connection(("127.0.0.1", gateway.port), 30) as s:
                 s.sendall((f"POST {path}/v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
                            f"Content-Length: {len(body) + (n > 0)}\r\n\r\n{body}").encode())
+        wait_until(lambda: sums(gateway, "relayed_bytes_total", direction="to_worker") >= relayed + calls * len(body), what="all is at the worker")
         wait_until(lambda: len(os.listdir(f"/proc/{router}/fd")) <= before[router] + 1, what="the router has seen the others leave")
     finally:
         os.kill(worker, signal.SIGCONT)
