@@ -129,7 +129,8 @@ def test_an_upgrade_takes_what_is_half_read(start):
 def test_a_short_request_half_read_by_a_worker_that_dies_goes_to_its_successor(start):
     s = configured(workers=1, routers=1).start()
     s.allow("process died")
-    short = half_sent(s, 0)[0]
+    short = HalfSent(s, session_of(s, 0), SIZES[0])
+    g.pause(0.3, "the worker has read what there is")
     os.kill(s.child("worker-0"), signal.SIGKILL)
     g.pause(0.3, "the router has heard of the death")
     assert short.finish() == 200
