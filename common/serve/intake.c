@@ -244,7 +244,8 @@ static void cut_input(h2o_buffer_t *in, size_t size)
     in->size = size;
 }
 
-/* Whether the request will never be whole. */
+/* Whether the request will never be whole. Not of a connection that was refused: its answer is on
+ * the way, and the kernel may drop that where bytes are left unread. */
 static bool is_lost(const struct server_conn *c)
 {
     size_t whole = c->intake.whole_bytes, had = c->sock->input->size;
@@ -284,13 +285,7 @@ static void fade(struct server_conn *c)
 /* False if nothing came: there is nothing now, or the peer has left. */
 static bool read_some(struct server_conn *c)
 {
-    ssize_t n;
-
-    if (is_lost(c)) {
-        fade(c);
-        return false;
-    }
-    n = c->intake.left ? 0 : read_piece(c);
+    ssize_t n = c->intake.left || is_lost(c) ? 0 : read_piece(c);
 
     if (n < 0 && errno == EAGAIN) {
         if (c->lent)

@@ -12,6 +12,13 @@ CALL = json.dumps({"model": "m", "max_tokens": 8, "messages": [{"role": "user", 
 ASKED = 5
 
 
+def ask_and_leave(gateway, session, body, missing=0):
+    """A call with that body, of which so many bytes are told and not sent; its client is gone at once."""
+    with socket.create_connection(("127.0.0.1", gateway.port), 30) as s:
+        s.sendall((f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+                   f"Content-Length: {len(body) + missing}\r\n\r\n{body}").encode())
+
+
 def sums(gateway, name, **labels):
     return sum(value for key, value in gateway.metrics().items() if key.split("{")[0] == "rollgate_" + name
                and all(f'{k}="{v}"' in key for k, v in labels.items()))
@@ -26,9 +33,7 @@ def test_a_call_whose_client_has_left_is_not_begun(start, on_disconnect):
     os.kill(router, signal.SIGSTOP)
     try:
         for _ in range(ASKED):
-            with socket.create_connection(("127.0.0.1", gateway.port), 30) as s:
-                s.sendall((f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
-                           f"Content-Length: {len(CALL)}\r\n\r\n{CALL}").encode())
+            ask_and_leave(gateway, session, CALL)
     finally:
         os.kill(router, signal.SIGCONT)
     if on_disconnect == "finish":   # a worker is to answer them all the same
@@ -58,9 +63,7 @@ def test_what_comes_of_a_body_whose_client_has_left_is_not_read(start):
     os.kill(worker, signal.SIGSTOP)
     try:
         for n in range(calls):
-            with socket.create_connection(("127.0.0.1", gateway.port), 30) as s:
-                s.sendall((f"POST {path}/v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
-                           f"Content-Length: {len(body) + (n > 0)}\r\n\r\n{body}").encode())
+            ask_and_leave(gateway, session, body, missing=int(n > 0))
         wait_until(lambda: sums(gateway, "relayed_bytes_total", direction="to_worker") >= relayed + calls * len(body), what="all is at the worker")
         wait_until(lambda: len(os.listdir(f"/proc/{router}/fd")) <= before[router] + 1, what="the router has seen the others leave")
     finally:
