@@ -30,7 +30,8 @@
 enum {
     TICK_MS = 200,
     AFTER_GRACE_MS = 1000,
-    KILL_AFTER_MS = 15000,    /* a worker may have tens of MB to write, on a busy disk */
+    WORKERS_MS = 15000, /* one may have tens of MB to write, on a busy disk */
+    KILLED_MS = 5000,
     EXECUTOR_AFTER_MS = 25000 /* a runner's own grace, between TERM and KILL, as it is by default */
 };
 
@@ -62,7 +63,7 @@ static void end_routers(struct supervisor *s)
 
 static void end_workers(struct supervisor *s)
 {
-    enter(s, PHASE_WORKERS, KILL_AFTER_MS);
+    enter(s, PHASE_WORKERS, WORKERS_MS);
     (void)spawn_signal(s, -1, SIGTERM);
 }
 
@@ -73,7 +74,7 @@ static void kill_all(struct supervisor *s)
 
     if (left)
         log_warn(NULL, "killed what did not end in time", LOG_U("processes", left));
-    enter(s, PHASE_KILLED, KILL_AFTER_MS);
+    enter(s, PHASE_KILLED, KILLED_MS);
 }
 
 /* The phase took too long. */
