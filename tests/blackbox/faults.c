@@ -9,14 +9,16 @@
  *               or from the third write on ("5 after 2")
  *   slow        writev takes so many milliseconds more
  *   clock       CLOCK_REALTIME is so many seconds ahead
- *   steps       each reading of CLOCK_MONOTONIC is so many milliseconds later than it would be:
- * what is to end after some time does so after one step stick       localtime_r waits in threads
- * beside the first until the file is gone: a helper that renders does not come back keep madvise
- * and getaddrinfo wait in threads beside the first until the file is gone: a helper that reads
- * pictures, or a thread that fetches some, does not come back print       strtod waits in threads
- * beside the first until the file is gone: a helper that writes logprobs does not come back where
- * what is hurt: descriptors whose name has this text, instead of "/seg-" (journal segments); then
- * hold holds these only
+ *   stick       localtime_r waits in threads beside the first until the file is gone: a helper that
+ *               renders does not come back
+ *   keep        madvise and getaddrinfo wait in threads beside the first until the file is gone: a
+ *               helper that reads pictures, or a thread that fetches some, does not come back
+ *   print       strtod waits in threads beside the first until the file is gone: a helper that
+ *               writes logprobs does not come back
+ *   steps       each reading of CLOCK_MONOTONIC is so many milliseconds later still: what is to
+ *               end after some time does so after one step
+ *   where       what is hurt: descriptors whose name has this text, instead of "/seg-" (journal
+ *               segments); then hold holds these only
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

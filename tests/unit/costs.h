@@ -58,9 +58,7 @@ static inline void expect_linear(const char *name, cost_fn *work, const void *ct
 
         one = (struct cost){x.seconds < one.seconds ? x.seconds : one.seconds, x.bytes};
         all = (struct cost){y.seconds < all.seconds ? y.seconds : all.seconds, y.bytes};
-        if (!COST_TIMED)
-            break;
-        if (i + 1 >= COST_ROUNDS && all.seconds < one.seconds * COST_SECONDS_MAX)
+        if (!COST_TIMED || (i + 1 >= COST_ROUNDS && all.seconds < one.seconds * COST_SECONDS_MAX))
             break;
     }
     cr_expect(!COST_TIMED || all.seconds < one.seconds * COST_SECONDS_MAX,
