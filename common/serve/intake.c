@@ -131,18 +131,25 @@ void intake_give_back(struct server_conn *c)
     h2o_socket_read_start(c->sock, had);
 }
 
-/* The request at hand is answered, or other work was first. */
+/* The request at hand is answered, or other work was first, or the request's peer has left. */
 static void on_more(struct loop_task *t)
 {
     struct server_conn *c = CONTAINER_OF(t, struct server_conn, intake.more);
 
     if (!c->exchange)
         intake_read(c);
+    else if (c->gone)
+        exchange_abandon(c->exchange); /* c may be gone */
 }
 
 static void read_later(struct server_conn *c)
 {
     loop_task_post(c->server->loop, &c->intake.more, on_more);
+}
+
+void intake_tell_end(struct server_conn *c)
+{
+    read_later(c);
 }
 
 /* What libh2o refuses for its length it gets as it comes. */

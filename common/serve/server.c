@@ -51,6 +51,14 @@ static void note_turn(struct server *s)
         s->turn_us = clock_us();
 }
 
+/* A peer that has left by now gets no answer; the handler hears of that like of any other end. */
+static void begin(struct server *s, struct exchange *x)
+{
+    if (x->conn->gone)
+        intake_tell_end(x->conn);
+    s->handler(s->handler_ctx, x); /* x may be gone */
+}
+
 static void on_begin_late(struct loop_task *t)
 {
     struct server *s = CONTAINER_OF(t, struct server, begin_late);
@@ -58,7 +66,7 @@ static void on_begin_late(struct loop_task *t)
     struct exchange *x;
 
     while ((x = late_next(s))) {
-        s->handler(s->handler_ctx, x);
+        begin(s, x);
         if (clock_us() >= until_us)
             break;
     }
@@ -79,7 +87,7 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
         exchange_reply(x, 499, "text/plain", STR("")); /* it has heard so; goes nowhere */
     } else if (list_is_empty(&s->late) && !loop_has_events(s->loop) &&
                clock_us() - s->turn_us < BEGIN_SLICE_US) {
-        s->handler(s->handler_ctx, x);
+        begin(s, x);
     } else {
         late_add(s, x);
         loop_task_post(s->loop, &s->begin_late, on_begin_late);
@@ -240,7 +248,7 @@ static void on_watch(struct loop_io *io, unsigned events)
         server_count_input(c);
     }
     /* Shut by ourselves: requests that lay in the socket are still served. */
-    left = (events & (LOOP_RDHUP | LOOP_HUP | LOOP_ERR)) && !c->gone && !c->shut;
+    left = (events & (LOOP_HUP | LOOP_ERR | (c->shut ? 0U : LOOP_RDHUP))) && !c->gone;
     c->gone = c->gone || left;
     c->intake.unread = true;
     if (!c->exchange)
@@ -599,7 +607,8 @@ struct server_bytes server_bytes(const struct server *s)
                                  s->answer_bytes + s->answers.bytes + s->fading.bytes};
 }
 
-/* Gives libh2o a few turns to notice that all its connections were shut. */
+/* Requests at hand end as if their peers had left: what they are answered from goes next. libh2o
+ * gets a few turns to notice that its connections were shut. */
 static void close_all(struct server *s)
 {
     struct server_conn *c, *next;
@@ -610,6 +619,8 @@ static void close_all(struct server *s)
             continue;
         (void)shutdown(c->fd, SHUT_RDWR);
         intake_give_back(c);
+        if (c->exchange)
+            exchange_abandon(c->exchange);
     }
     for (int i = 0; i < 8 && !list_is_empty(&s->conns); i++)
         turn(s, 1);

@@ -173,6 +173,9 @@ void intake_read(struct server_conn *c);
 /* The request is at hand, or the connection is no more. */
 void intake_forget(struct server_conn *c);
 
+/* The peer left before the request at hand was begun: its exchange is given up in a later task. */
+void intake_tell_end(struct server_conn *c);
+
 /* libh2o reads on. */
 void intake_give_back(struct server_conn *c);
 

@@ -105,6 +105,21 @@ def test_a_list_names_the_workers_that_it_lacks(start):
     assert page["unreachable"] == [] and len(page["sessions"]) == 2
 
 
+def test_a_list_whose_client_left_as_it_asked_keeps_no_worker_from_its_end(start):
+    """The worker sees the request and its client's end at once, and the other worker never tells its part."""
+    gateway = start(workers=2, grace="60s").allow("process died process=worker-1")
+    asked, other = gateway.child("worker-0"), gateway.child("worker-1")
+    os.kill(other, signal.SIGSTOP)
+    os.kill(asked, signal.SIGSTOP)
+    with socket.socket(socket.AF_UNIX) as k:
+        k.connect(f"{gateway.folder}/state/run/worker-0.sock")
+        k.sendall(b"GET /sessions HTTP/1.1\r\nHost: x\r\n\r\n")
+    os.kill(asked, signal.SIGCONT)
+    gateway.signal(signal.SIGTERM)
+    os.kill(other, signal.SIGKILL)
+    assert gateway.wait() == 0 and not gateway.has_line("killed what did not end")
+
+
 def test_rows_tell_the_drift_that_audits_found(gateway):
     s = new(gateway)
     assert gateway.chat(s, "hello").status == 200

@@ -260,6 +260,17 @@ TEST(exchange, long_requests_leave_room_for_others)
     close_all(&f);
 }
 
+/* Who would answer it goes next. */
+TEST(exchange, the_end_of_the_server_ends_what_waits)
+{
+    struct fixture f;
+    int fd = open_asked(&f);
+
+    close_all(&f);
+    cr_assert_eq(f.closed, 1);
+    close(fd);
+}
+
 /* What a lost thread may read stays, also behind the server's end. */
 static struct exchange *stranded;
 

@@ -333,3 +333,30 @@ TEST(intake, no_turn_reads_all_that_a_peer_has_sent)
     }
     free(body);
 }
+
+static void on_left(void *ctx, bool delivered)
+{
+    cr_assert_not(delivered);
+    count(ctx);
+}
+
+static void on_awaiting(void *ctx, struct exchange *x)
+{
+    exchange_watch(x, on_left, ctx);
+}
+
+/* Requests and ends are told at once, and nobody answers: each handler hears of its end. */
+TEST(intake, peers_that_leave_with_their_request_are_told_of)
+{
+    struct rig r;
+
+    begin(&r, on_awaiting, NULL);
+    for (int i = 0; i < 3; i++) {
+        int fd = door_connect(&r.door);
+
+        say(fd, PLAIN);
+        close(fd);
+    }
+    wait_for(&r, 3);
+    end(&r);
+}
