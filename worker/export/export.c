@@ -23,6 +23,7 @@
 #include "common/base/mem.h"
 #include "worker/export/drift_audit.h"
 #include "worker/export/export_format.h"
+#include "worker/export/export_reward.h"
 #include "worker/export/media_table.h"
 #include "worker/export/pictures_layout.h"
 #include "worker/export/select.h"
@@ -57,6 +58,7 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
     session_pin(s);
     x->arena.sum = x->scratch.sum = o->held_bytes;
     export_take_options(x, o);
+    export_take_reward(x);
     wants = arena_alloc(&x->arena, sizeof(*wants));
     *wants = session_score_wants(s);
     x->score_wants = wants;

@@ -38,6 +38,8 @@ struct export
     struct session *session; /* pinned */
     struct export_options options;
     struct trajectory_input input;
+    bool rewarded;             /* export_take_reward */
+    double reward;             /* 0: it is not known */
     struct err failed;         /* input.failed: what could not be read back */
     struct arena arena;        /* of the export */
     struct arena scratch;      /* of the trajectory at hand */

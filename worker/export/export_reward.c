@@ -1,7 +1,9 @@
 /*
  * Looks for the number where the format does: miles takes metadata.reward of the request, all else
  * the session's. The check before an export (export_check_reward) and the export itself go through
- * known(), so an export that was let through does not find out later that it has no reward.
+ * known(), so an export that was let through does not find out later that it has no reward. The
+ * export asks once: a reward that comes while it is under way must not be in one pass over a file,
+ * or in one row of a trajectory, and not in another.
  */
 #include "worker/export/export_reward.h"
 
@@ -20,9 +22,15 @@ static bool known(const struct session *s, const struct export_options *o, doubl
     return reward_number(session_view(s).reward, ret);
 }
 
+void export_take_reward(struct export *x)
+{
+    x->rewarded = known(x->session, &x->options, &x->reward);
+}
+
 bool export_reward(const struct export *x, double *ret)
 {
-    return known(x->session, &x->options, ret);
+    *ret = x->reward;
+    return x->rewarded;
 }
 
 void export_put_reward(const struct export *x, struct json_out *o)

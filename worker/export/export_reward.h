@@ -8,6 +8,9 @@
 struct export;
 struct json_out;
 
+/* Looks for it, when the export is made; export_reward says what was found. */
+void export_take_reward(struct export *x);
+
 /* What the format gives out: a `reward` in the metadata of the request (miles), else the session's.
  * false: it is unknown. */
 bool export_reward(const struct export *x, double *ret);

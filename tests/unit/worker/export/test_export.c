@@ -259,6 +259,63 @@ TEST(export, goes_on_while_the_session_is_deleted)
     world_done(&w);
 }
 
+/* Bytes of a safetensors file, as its header has them. */
+static size_t told_bytes(struct world *w, const struct buf *file)
+{
+    const struct json *header;
+    uint64_t n, end = 0;
+
+    cr_assert_geq(file->len, sizeof(n));
+    memcpy(&n, file->p, sizeof(n));
+    cr_assert_leq(n, file->len - sizeof(n));
+    header = json(w, arena_str(&w->arena, str_of(file->p + sizeof(n), n)).p);
+    for (uint32_t i = 0; i < header->n; i++) {
+        int64_t at;
+
+        if (json_to_i64(json_at(json_get(&header->members[i].value, "data_offsets"), 1), &at) == 0)
+            end = MAX_OF(end, (uint64_t)at);
+    }
+    return sizeof(n) + n + end;
+}
+
+/* The session gets its reward behind the first k bytes, wherever the export is then. */
+static void reward_comes_behind(enum export_format format, size_t k)
+{
+    struct export_options o;
+    struct export *x;
+    struct world w;
+    struct buf out = {0}, record = {0};
+    struct err e = {0};
+
+    world_init(&w, "tree");
+    branches(&w);
+    export_options_init(&o);
+    o.format = format;
+    cr_assert_eq(export_new(w.s, MODEL, NULL, &o, &x, &e), 0, "%s", e.text);
+    for (size_t i = 0; i < k && export_next(x, &out, 1, &e) == 0; i++)
+        ;
+    cr_assert_eq(
+        session_reward_record(w.s, json(&w, "{\"reward\": 1}"), (struct str){0}, 9, &record, &e),
+        0);
+    apply(&w, &record);
+    while (export_next(x, &out, 1, &e) == 0)
+        ;
+    cr_expect_eq(told_bytes(&w, &out), out.len, "format %d, behind %zu steps", (int)format, k);
+    export_free(x);
+    buf_done(&out);
+    world_done(&w);
+}
+
+TEST(export, a_reward_that_comes_meanwhile_breaks_no_file)
+{
+    static const enum export_format formats[] = {EXPORT_VERL, EXPORT_AREAL, EXPORT_MILES,
+                                                 EXPORT_PREFIX_TREE, EXPORT_SAFETENSORS};
+
+    for (size_t i = 0; i < ARRAY_LEN(formats); i++)
+        for (size_t k = 0; k < 120; k += 3)
+            reward_comes_behind(formats[i], k);
+}
+
 static const struct json *trajectories(struct world *w, const struct export_options *o)
 {
     struct buf out = {0};
