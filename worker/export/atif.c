@@ -19,6 +19,9 @@
 
 static const char VERSION[] = "ATIF-v1.7";
 
+/* Of a part: messages, which may be long. */
+enum { PART_STEPS = 64, PART_BYTES = 64 << 10 };
+
 static bool has_role(const struct json *m, const char *role)
 {
     return str_eq_c(json_string(json_get(m, "role")), role);
@@ -231,43 +234,60 @@ static void put_step(struct export *x, const struct trajectory *t, uint32_t at, 
     json_out_end_obj(o);
 }
 
+/* Where the document of the trajectory at hand stands. */
+struct atif {
+    uint32_t at;   /* messages, or a completion's turns, that are steps by now */
+    uint32_t turn; /* generated ones of them */
+    int64_t steps;
+    bool observed; /* a tool's answer stands with the agent's step before it */
+    bool ended;
+};
+
 /* A completion has no messages: its turns are the steps. */
-static int64_t put_completions(struct export *x, const struct trajectory *t, struct json_out *o)
+static void put_completion(struct export *x, const struct trajectory *t, struct atif *a,
+                           struct json_out *o)
 {
-    for (uint32_t i = 0; i < t->n_turns; i++) {
-        json_out_obj(o);
-        json_out_member_i64(o, "step_id", (int64_t)i + 1);
-        put_time(x, t->turns[i].checkpoint->at_ms, o);
-        json_out_member_str(o, "source", STR("agent"));
-        json_out_key(o, "message");
-        put_content(x, json_get(t->turns[i].checkpoint->message, "content"), o);
-        put_turn(x, t, &t->turns[i], o);
-        json_out_end_obj(o);
-    }
-    return t->n_turns;
+    const struct trajectory_turn *turn = &t->turns[a->at];
+
+    json_out_obj(o);
+    json_out_member_i64(o, "step_id", ++a->steps);
+    put_time(x, turn->checkpoint->at_ms, o);
+    json_out_member_str(o, "source", STR("agent"));
+    json_out_key(o, "message");
+    put_content(x, json_get(turn->checkpoint->message, "content"), o);
+    put_turn(x, t, turn, o);
+    json_out_end_obj(o);
 }
 
-/* Returns how many there are. A tool's answer is a step of its own only where no agent's step
- * stands before it. */
-static int64_t put_steps(struct export *x, const struct trajectory *t, struct json_out *o)
+/* A tool's answer is a step of its own only where no agent's step stands before it. */
+static void put_message(struct export *x, const struct trajectory *t, struct atif *a,
+                        struct json_out *o)
 {
-    uint32_t turn = 0;
-    int64_t step = 0;
-    bool observed = false;
+    const struct json *m = &t->messages->items[a->at];
+    bool ours = t->generated[a->at] && a->turn < t->n_turns;
 
-    if (t->messages->n == 0)
-        return put_completions(x, t, o);
-    for (uint32_t i = 0; i < t->messages->n; i++) {
-        const struct json *m = &t->messages->items[i];
-        bool ours = t->generated[i] && turn < t->n_turns;
+    if (has_role(m, "tool") && a->observed)
+        return;
+    a->observed = has_role(m, "assistant");
+    put_step(x, t, a->at, ++a->steps, ours ? &t->turns[a->turn] : NULL, o);
+    a->turn += ours;
+}
 
-        if (has_role(m, "tool") && observed)
-            continue;
-        observed = has_role(m, "assistant");
-        put_step(x, t, i, ++step, ours ? &t->turns[turn] : NULL, o);
-        turn += ours;
+/* Some steps; true while there are more. */
+static bool put_steps(struct export *x, const struct trajectory *t, struct atif *a,
+                      struct json_out *o)
+{
+    bool messages = t->messages->n > 0;
+    uint32_t n = messages ? t->messages->n : t->n_turns;
+    size_t end = o->b->len + PART_BYTES;
+
+    for (uint32_t i = 0; i < PART_STEPS && a->at < n && o->b->len < end; i++, a->at++) {
+        if (messages)
+            put_message(x, t, a, o);
+        else
+            put_completion(x, t, a, o);
     }
-    return step;
+    return a->at < n;
 }
 
 /* --- the document --- */
@@ -314,12 +334,13 @@ static void put_final_metrics(const struct trajectory *t, int64_t steps, struct 
     json_out_end_obj(o);
 }
 
+/* Up to the steps, which atif_settle writes. */
 static void atif_one(struct export *x, const struct trajectory *t)
 {
     struct json_out o = {&x->rope.text, t->index > 0};
     struct str head = t->track->head->response_id;
-    int64_t steps;
 
+    *(struct atif *)x->own = (struct atif){0};
     json_out_obj(&o);
     json_out_member_str(&o, "schema_version", str_cstr(VERSION));
     json_out_member_str(&o, "session_id", session_view(x->session).id);
@@ -329,21 +350,40 @@ static void atif_one(struct export *x, const struct trajectory *t)
     put_agent(x, t, &o);
     json_out_key(&o, "steps");
     json_out_arr(&o);
-    steps = put_steps(x, t, &o);
-    json_out_end_arr(&o);
-    put_final_metrics(t, steps, &o);
-    json_out_key(&o, "extra");
-    json_out_obj(&o);
-    group_put(x->session, &o);
-    json_out_member_i64(&o, "trajectory_index", (int64_t)t->index);
-    native_write_outcome(x, t, &o);
-    json_out_end_obj(&o);
-    json_out_end_obj(&o);
+}
+
+/* Behind the steps. */
+static void end_document(struct export *x, const struct trajectory *t, int64_t steps,
+                         struct json_out *o)
+{
+    json_out_end_arr(o);
+    put_final_metrics(t, steps, o);
+    json_out_key(o, "extra");
+    json_out_obj(o);
+    group_put(x->session, o);
+    json_out_member_i64(o, "trajectory_index", (int64_t)t->index);
+    native_write_outcome(x, t, o);
+    json_out_end_obj(o);
+    json_out_end_obj(o);
+}
+
+static bool atif_settle(struct export *x)
+{
+    struct atif *a = x->own;
+    struct json_out o = {&x->rope.text, a->steps > 0};
+
+    if (a->ended)
+        return false;
+    if (put_steps(x, &x->t, a, &o))
+        return true;
+    end_document(x, &x->t, a->steps, &o);
+    a->ended = true;
+    return false;
 }
 
 static void atif_begin(struct export *x, struct buf *out)
 {
-    (void)x;
+    x->own = ARENA_NEW(&x->arena, struct atif);
     buf_puts(out, "{\"trajectories\":[");
 }
 
@@ -362,4 +402,5 @@ const struct format format_atif = {.name = "atif",
                                    .passes = 1,
                                    .begin = atif_begin,
                                    .one = atif_one,
+                                   .settle = atif_settle,
                                    .end = atif_end};

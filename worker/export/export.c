@@ -5,7 +5,7 @@
  *   SELECT -> BEGIN -> MIDDLE, format->end (again for each pass of the format) -> DONE
  *
  *   MIDDLE, for each trajectory:  build, audit, format->part, check and expand, format->rest,
- *   format->one, format->lay, drain the rope
+ *   format->one, format->lay, format->settle, drain the rope
  *
  * Audits and format->lay of long trajectories are left to whoever has helper threads (export_work).
  *
@@ -262,6 +262,8 @@ static int one(struct export *x, struct buf *out, size_t budget, size_t *done, s
         if (!hand_over(x))
             lay(x);
         *done += (size_t)x->t.total * sizeof(int32_t);
+    } else if (x->pass == 0 && x->format->settle && x->format->settle(x)) {
+        *done += PART_WORK;
     } else {
         rope_drain(&x->rope, out, budget);
         *done += out->len - before;

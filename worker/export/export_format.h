@@ -105,6 +105,9 @@ struct format {
     /* In the first pass, behind `one`: what takes long for a long trajectory. It looks at nothing
      * of the session that changes, so another thread may do it. NULL: nothing. */
     void (*lay)(struct export *x, const struct trajectory *t);
+    /* In the first pass, behind all that: a part of what `one` has left to be done in steps; true
+     * while there is more. NULL: nothing. */
+    bool (*settle)(struct export *x);
     /* At the end of every pass (x->pass tells which). */
     void (*end)(struct export *x, struct buf *out);
     /* Frees what begin made outside the arena; NULL: nothing. */
@@ -146,6 +149,8 @@ void tensors_note_end(struct export *x);
  * history has megabytes of them: with format->rest = native_rest_part they are made in parts
  * before. */
 void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o);
+void native_take_rest(struct export *x, const struct trajectory *t,
+                      struct buf *ret); /* as a text */
 bool native_rest_part(struct export *x, const struct trajectory *t);
 
 /* Whether it is worth parts. */
@@ -178,9 +183,9 @@ void native_write_summary(struct export *x, struct json_out *o);
 /* Its member `warnings`: sentences about what a trainer may miss. */
 void native_write_warnings(const struct export *x, struct json_out *o);
 
-/* Message i as an item; and the first n messages, as an array. */
+/* Message i as an item; and those before the first one that was generated, as an array. */
 void native_write_message(const struct trajectory *t, uint32_t i, struct json_out *o);
-void native_write_messages(const struct trajectory *t, uint32_t n, struct json_out *o);
+void native_write_prompt(const struct export *x, const struct trajectory *t, struct json_out *o);
 
 /* Why it ends where it ends (materialization_reason), or NULL. */
 const char *native_reason(const struct trajectory *t);

@@ -16,6 +16,11 @@
 
 static const char KEY_META[] = "meta", META_HEAD[] = "{\"samples\":[";
 
+struct miles {
+    struct sample_text text;
+    struct sample_ids ids;
+};
+
 /* Keys of a sample's metadata that the caller cannot replace. */
 static bool is_ours(struct str key)
 {
@@ -70,7 +75,7 @@ static void put_reward(const struct export *x, struct json_out *o)
 static bool decode_part(struct export *x, const struct trajectory *t)
 {
     struct buf *meta = tensors_meta(x, KEY_META);
-    struct sample_text *text = x->own;
+    struct sample_text *text = &((struct miles *)x->own)->text;
 
     if (!text->begun)
         buf_puts(meta, t->index == 0 ? META_HEAD : ",");
@@ -214,11 +219,17 @@ static void miles_one(struct export *x, const struct trajectory *t)
 static void put_session_metadata(struct export *x, struct json_out *o)
 {
     struct session_view v = session_view(x->session);
+    struct sample_ids *ids = &((struct miles *)x->own)->ids;
     uint32_t trim = 0;
 
     json_out_key(o, "session_metadata");
     json_out_obj(o);
-    sample_put_newest_ids(x, o);
+    json_out_key(o, "accumulated_token_ids");
+    json_out_arr(o);
+    while (sample_ids_part(x, ids)) { /* of a session without samples */
+    }
+    tensors_take(x, KEY_META, &ids->text);
+    json_out_end_arr(o);
     for (size_t i = 0; i < v.n_checkpoints; i++)
         trim = MAX_OF(trim, v.checkpoints[i]->trim);
     json_out_member_i64(o, "max_trim_tokens", trim);
@@ -294,12 +305,25 @@ static void miles_begin(struct export *x, struct buf *out)
 {
     tensors_begin(x, out);
     tensors_forget_meta(x);
-    x->own = ARENA_NEW(&x->arena, struct sample_text);
+    x->own = ARENA_NEW(&x->arena, struct miles);
+}
+
+/* The ids that the end tells are made with the last sample, a part in a step. */
+static bool miles_settle(struct export *x)
+{
+    struct miles *own = x->own;
+
+    return tensors_settle(x) || (x->at + 1 == export_branches(x) && sample_ids_part(x, &own->ids));
 }
 
 static void miles_drop(struct export *x)
 {
-    sample_text_drop(x->own);
+    struct miles *own = x->own;
+
+    if (own) {
+        sample_text_drop(&own->text);
+        sample_ids_drop(&own->ids);
+    }
     tensors_drop(x);
 }
 
@@ -312,5 +336,6 @@ const struct format format_miles = {.name = "miles",
                                     .check = miles_check,
                                     .one = miles_one,
                                     .part = decode_part,
+                                    .settle = miles_settle,
                                     .end = miles_end,
                                     .drop = miles_drop};

@@ -49,14 +49,6 @@ void native_write_message(const struct trajectory *t, uint32_t i, struct json_ou
     json_out_end_obj(o);
 }
 
-void native_write_messages(const struct trajectory *t, uint32_t n, struct json_out *o)
-{
-    json_out_arr(o);
-    for (uint32_t i = 0; i < n; i++)
-        native_write_message(t, i, o);
-    json_out_end_arr(o);
-}
-
 static void put_spans(const struct checkpoint *t, struct json_out *o)
 {
     json_out_key(o, "weight_versions");

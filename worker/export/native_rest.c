@@ -20,8 +20,11 @@ enum { PART_MESSAGES = 128, PART_TURNS = 32, PART_BYTES = 64 << 10 };
 struct native_rest {
     enum { NATIVE_BEGIN, NATIVE_MESSAGES, NATIVE_TURNS, NATIVE_WHOLE } stage;
 
-    uint32_t at; /* messages, or turns, that are written */
-    bool comma;  /* the next member needs one */
+    uint32_t at;     /* messages, or turns, that are written */
+    bool comma;      /* the next member needs one */
+    size_t prompt;   /* where the messages begin, behind the bracket */
+    size_t prompt_n; /* bytes of those before the first generated one */
+    bool answers;    /* that one is written */
     struct buf text;
 };
 
@@ -48,8 +51,26 @@ static void some_messages(struct native_rest *r, const struct trajectory *t, str
     size_t end = o->b->len + PART_BYTES;
     uint32_t last = r->at + MIN_OF((uint32_t)PART_MESSAGES, t->messages->n - r->at);
 
-    for (; r->at < last && o->b->len < end; r->at++)
+    for (; r->at < last && o->b->len < end; r->at++) {
+        r->answers = r->answers || t->generated[r->at];
         native_write_message(t, r->at, o);
+        if (!r->answers)
+            r->prompt_n = o->b->len - r->prompt;
+    }
+}
+
+/* Made parts have their text already. */
+void native_write_prompt(const struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    const struct native_rest *r = x->rest;
+
+    json_out_arr(o);
+    if (r && r->stage == NATIVE_WHOLE && r->prompt_n > 0)
+        json_out_raw(o, str_of(r->text.p + r->prompt, r->prompt_n));
+    else if (!r || r->stage != NATIVE_WHOLE)
+        for (uint32_t i = 0; i < t->messages->n && !t->generated[i]; i++)
+            native_write_message(t, i, o);
+    json_out_end_arr(o);
 }
 
 void native_write_turn(const struct trajectory *t, uint32_t i, struct json_out *o)
@@ -85,6 +106,7 @@ bool native_rest_part(struct export *x, const struct trajectory *t)
         begin(x, t, &o);
         json_out_key(&o, "messages");
         json_out_arr(&o);
+        r->prompt = r->text.len;
         r->stage = NATIVE_MESSAGES;
         break;
     case NATIVE_MESSAGES:
@@ -114,12 +136,22 @@ bool native_rest_part(struct export *x, const struct trajectory *t)
     return r->stage != NATIVE_WHOLE;
 }
 
-void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o)
+void native_take_rest(struct export *x, const struct trajectory *t, struct buf *ret)
 {
     while (native_rest_part(x, t)) {
     }
-    json_out_raw(o, buf_str(&x->rest->text));
+    *ret = x->rest->text;
+    x->rest->text = (struct buf){0};
     native_rest_drop(x);
+}
+
+void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    struct buf text;
+
+    native_take_rest(x, t, &text);
+    json_out_raw(o, buf_str(&text));
+    buf_done(&text);
 }
 
 void native_rest_drop(struct export *x)

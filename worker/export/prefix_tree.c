@@ -128,5 +128,6 @@ const struct format format_prefix_tree = {.name = "prefix-tree",
                                           .one = tree_one,
                                           .rest = native_rest_part,
                                           .lay = tree_lay,
+                                          .settle = tensors_settle,
                                           .end = tree_end,
                                           .drop = tree_drop};

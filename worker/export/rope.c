@@ -36,6 +36,8 @@ static size_t elements_of(enum rope_piece_kind kind, size_t bytes)
     switch (kind) {
     case PIECE_RAW:
     case PIECE_ZEROS:
+    case PIECE_MINUS_ONES:
+    case PIECE_ONES_U8:
     case PIECE_SOURCE:
         return bytes;
     case PIECE_BASE64:
@@ -71,6 +73,26 @@ static void widen(struct buf *out, const struct rope_piece *x, size_t from, size
         memcpy(p, &v, sizeof(v));
     }
     out->len += n * 8;
+}
+
+static void put_words(struct buf *out, const struct rope_piece *x, size_t from, size_t n)
+{
+    char *p = buf_reserve(out, n * 4);
+    const uint8_t *bits = x->p;
+    const int64_t *longs = x->p;
+
+    for (size_t i = from; i < from + n; i++, p += 4) {
+        int32_t v = x->kind == PIECE_WORDS_U8 ? (int32_t)bits[i] : (int32_t)longs[i];
+
+        memcpy(p, &v, sizeof(v));
+    }
+    out->len += n * 4;
+}
+
+static void fill(struct buf *out, int byte, size_t n)
+{
+    memset(buf_reserve(out, n), byte, n);
+    out->len += n;
 }
 
 static void encode(struct buf *out, const char *p, size_t n)
@@ -123,8 +145,17 @@ static void emit(struct buf *out, const struct rope_piece *x, size_t from, size_
         buf_add(out, (const char *)p + from, n);
         return;
     case PIECE_ZEROS:
-        memset(buf_reserve(out, n), 0, n);
-        out->len += n;
+        fill(out, 0, n);
+        return;
+    case PIECE_MINUS_ONES:
+        fill(out, 0xff, n);
+        return;
+    case PIECE_ONES_U8:
+        fill(out, 1, n);
+        return;
+    case PIECE_WORDS_U8:
+    case PIECE_WORDS_I64:
+        put_words(out, x, from, n);
         return;
     case PIECE_BASE64:
         encode(out, (const char *)p + from, n);

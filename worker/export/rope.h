@@ -28,11 +28,16 @@ enum rope_piece_kind {
     PIECE_WIDE_I32,
     PIECE_WIDE_U8,
     PIECE_WIDE_F32, /* to doubles */
+    /* 32-bit ones, likewise */
+    PIECE_WORDS_U8,
+    PIECE_WORDS_I64, /* their low halves */
     /* without an array */
-    PIECE_ZEROS,     /* n bytes */
-    PIECE_ONES_I64,  /* n times 1 */
-    PIECE_COUNT_I64, /* 0, 1, ... n - 1 */
-    PIECE_PACK_I64   /* msgpack's integers, shortest form */
+    PIECE_ZEROS,      /* n bytes */
+    PIECE_MINUS_ONES, /* n bytes of all bits: integers of -1 */
+    PIECE_ONES_U8,    /* n times 1 */
+    PIECE_ONES_I64,   /* n times 1 */
+    PIECE_COUNT_I64,  /* 0, 1, ... n - 1 */
+    PIECE_PACK_I64    /* msgpack's integers, shortest form */
 };
 
 /* Bytes that lie elsewhere until they go out. fetch appends the next n of them, whatever happens;

@@ -33,8 +33,9 @@ void tensors_note_rest(struct export *x, const struct trajectory *t)
             json_out_str(&o, t->version_texts[i].p ? t->version_texts[i] : STR("-1"));
         json_out_end_arr(&o);
     }
-    native_write_rest(x, t, &o);
-    json_out_end_obj(&o);
+    buf_add_c(o.b, ',');
+    tensors_put_rest(x, t, KEY_ROWS);
+    buf_add_c(tensors_meta(x, KEY_ROWS), '}');
 }
 
 static void put_experts(struct export *x, const struct trajectory *t)
@@ -105,5 +106,6 @@ const struct format format_safetensors = {.name = "safetensors",
                                           .begin = tensors_begin,
                                           .one = safetensors_one,
                                           .rest = native_rest_part,
+                                          .settle = tensors_settle,
                                           .end = safetensors_end,
                                           .drop = tensors_drop};

@@ -24,7 +24,7 @@
 #include "worker/session/checkpoint.h"
 #include "worker/tokens/tokenizer.h"
 
-enum { PART_IDS = 4096 };
+enum { PART_IDS = 4096, PART_NUMBERS = 16384 }; /* ids of a step: as text, as numbers */
 
 /* --- the response --- */
 
@@ -154,24 +154,45 @@ void sample_put_pictures(struct export *x, const struct trajectory *t, bool tens
     json_out_end_obj(o);
 }
 
-void sample_put_newest_ids(struct export *x, struct json_out *o)
+/* The newest branch's, as they are now. */
+static void begin_ids(struct export *x, struct sample_ids *s)
 {
     struct branch_vec b = {0};
 
+    s->begun = true;
     session_branches(x->session, &b);
-    json_out_key(o, "accumulated_token_ids");
-    o->comma = true;
-    buf_add_c(o->b, '[');
     if (b.n) {
         const struct branch *newest = &b.at[b.n - 1];
         const struct checkpoint *t = newest->tail ? newest->tail : newest->head;
-        int32_t *ids = arena_alloc(&x->scratch, t->total * sizeof(*ids));
 
         if (trajectory_recall(&x->input, t, true)) {
-            checkpoint_copy(t, ids);
-            numbers_i32(o->b, ids, branch_total(newest));
+            s->ids = arena_alloc(&x->scratch, t->total * sizeof(*s->ids));
+            checkpoint_copy(t, s->ids);
+            s->n = branch_total(newest);
         }
     }
-    buf_add_c(o->b, ']');
     vec_done(&b);
+}
+
+bool sample_ids_part(struct export *x, struct sample_ids *s)
+{
+    size_t n;
+
+    if (!s->begun) {
+        begin_ids(x, s);
+        return s->n > 0;
+    }
+    n = MIN_OF(s->n - s->at, (size_t)PART_NUMBERS);
+    if (n == 0)
+        return false;
+    if (s->at > 0)
+        buf_add_c(&s->text, ',');
+    numbers_i32(&s->text, s->ids + s->at, n);
+    s->at += n;
+    return s->at < s->n;
+}
+
+void sample_ids_drop(struct sample_ids *s)
+{
+    buf_done(&s->text);
 }

@@ -8,7 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct buf;
+#include "common/base/buf.h"
+
 struct detok;
 struct export;
 struct json_out;
@@ -40,8 +41,19 @@ int32_t *sample_offsets(struct export *x, const struct trajectory *t);
 void sample_put_versions(const struct trajectory *t, struct json_out *o);
 void sample_put_cache(const struct trajectory *t, struct json_out *o);
 
-/* The member accumulated_token_ids: the ids of the session's newest branch. */
-void sample_put_newest_ids(struct export *x, struct json_out *o);
+/* The ids of the session's newest branch on their way into text, commas between them. Init: zero.
+ */
+struct sample_ids {
+    int32_t *ids; /* in the scratch arena of the trajectory at hand */
+    size_t n, at;
+    bool begun;
+    struct buf text; /* whoever takes it leaves it empty */
+};
+
+/* Makes a part of the text; true while there is more. All of them in one trajectory's time. */
+bool sample_ids_part(struct export *x, struct sample_ids *s);
+
+void sample_ids_drop(struct sample_ids *s);
 
 /* The member multimodal_inputs with its raw pictures in the order of their tokens: paths of the
  * gateway, or, with `tensors`, the names of the tensors that hold them. Nothing where there are

@@ -11,8 +11,9 @@
  * it (class_at), and every tensor is aligned without padding. A pass for a size that does not
  * occur is left out.
  *
- * Header texts may be long: they are kept in chunks that never move, escaped as they come, and
- * handed to the export as they are.
+ * Header texts may be long: a trajectory's are written fresh, or taken over from who made them in
+ * parts, then settled a piece in a step (tensors_settle): escaped into chunks that never move,
+ * which are handed to the export as they are.
  */
 #include "worker/export/tensors.h"
 
@@ -22,7 +23,14 @@
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 
-enum { METAS_MAX = 8, CLASSES = 4, PASS_ENTRIES = 1, PASS_DATA = 2, CHUNK_BYTES = 256 << 10 };
+enum {
+    METAS_MAX = 8,
+    CLASSES = 4,
+    PASS_ENTRIES = 1,
+    PASS_DATA = 2,
+    CHUNK_BYTES = 256 << 10,
+    SETTLED_BYTES = 64 << 10 /* in a step: about a fifth of a millisecond */
+};
 
 /* A text that may become very long: never one buffer that has to move. */
 struct chunks {
@@ -33,7 +41,11 @@ struct chunks {
 
 struct meta {
     const char *key;
-    struct buf fresh; /* JSON text of the trajectory at hand */
+    /* JSON text of the trajectory at hand, in this order; of the first of them that is left, what
+     * is settled already. */
+    VEC(struct buf) taken;
+    struct buf fresh;
+    size_t first, settled;
     struct chunks
         text; /* what came before it, as the inside of a JSON string (no_meta: as it is) */
 };
@@ -58,6 +70,20 @@ static const struct {
 static uint64_t chunks_len(const struct chunks *c)
 {
     return c->len + c->last.len;
+}
+
+/* A long text is taken over; `b` is empty afterwards. */
+static void chunks_take(struct chunks *c, struct buf *b)
+{
+    if (b->len < SETTLED_BYTES) {
+        buf_add_str(&c->last, buf_str(b));
+        buf_done(b);
+        return;
+    }
+    c->len += c->last.len + b->len;
+    *vec_push(&c->full) = c->last;
+    *vec_push(&c->full) = *b;
+    c->last = *b = (struct buf){0};
 }
 
 /* After something was appended to c->last. */
@@ -100,8 +126,13 @@ void tensors_drop(struct export *x)
         return;
     chunks_done(&t->entries);
     for (size_t i = 0; i < t->n_metas; i++) {
-        buf_done(&t->metas[i].fresh);
-        chunks_done(&t->metas[i].text);
+        struct meta *m = &t->metas[i];
+
+        for (size_t k = m->first; k < m->taken.n; k++)
+            buf_done(&m->taken.at[k]);
+        vec_done(&m->taken);
+        buf_done(&m->fresh);
+        chunks_done(&m->text);
     }
 }
 
@@ -119,25 +150,70 @@ static uint64_t bytes_of(enum tensor_type type, struct shape s)
     return n;
 }
 
-/* Escaping a little at a time keeps the header from becoming one long step. */
-static void settle_metas(struct tensors *t)
+/* Appends to the settled text, as the inside of a string. */
+static void settle(struct meta *m, struct str piece)
 {
-    for (size_t i = 0; i < t->n_metas; i++) {
-        struct meta *m = &t->metas[i];
-        struct buf *text = &m->text.last;
-        size_t at = text->len;
+    struct buf *text = &m->text.last;
+    size_t at = text->len;
 
-        if (m->fresh.len == 0)
-            continue;
-        if (t->no_meta) {
-            buf_add_str(text, buf_str(&m->fresh));
-        } else {
-            json_write_string(text, buf_str(&m->fresh));
-            memmove(text->p + at, text->p + at + 1, text->len - at - 2);
-            text->len -= 2;
-        }
+    json_write_string(text, piece);
+    memmove(text->p + at, text->p + at + 1, text->len - at - 2);
+    text->len -= 2;
+    chunks_settle(&m->text);
+}
+
+/* Up to a character's end. */
+static struct str next_piece(const struct buf *from, size_t at)
+{
+    size_t end = MIN_OF(from->len, at + SETTLED_BYTES);
+
+    while (end < from->len && ((unsigned char)from->p[end] & 0xc0) == 0x80)
+        end++;
+    return str_of(from->p + at, end - at);
+}
+
+/* False: nothing is left. */
+static bool settle_some(const struct tensors *t, struct meta *m)
+{
+    bool taken = m->first < m->taken.n;
+    struct buf *from = taken ? &m->taken.at[m->first] : &m->fresh;
+
+    if (t->no_meta) {
+        chunks_take(&m->text, from);
         chunks_settle(&m->text);
-        buf_clear(&m->fresh);
+    } else if (m->settled < from->len) {
+        struct str piece = next_piece(from, m->settled);
+
+        m->settled += piece.len;
+        settle(m, piece);
+        return true;
+    }
+    m->settled = 0;
+    if (!taken) {
+        vec_clear(&m->taken);
+        m->first = 0;
+        buf_clear(from);
+        return false;
+    }
+    buf_done(from);
+    m->first++;
+    return true;
+}
+
+bool tensors_settle(struct export *x)
+{
+    struct tensors *t = x->state;
+
+    for (size_t i = 0; i < t->n_metas; i++)
+        if (settle_some(t, &t->metas[i]))
+            return true;
+    return false;
+}
+
+/* What is left: the ends of lists, or what a format without long texts has. */
+static void settle_metas(struct export *x)
+{
+    while (tensors_settle(x)) {
     }
 }
 
@@ -166,26 +242,39 @@ static void put_entry(struct tensors *t, struct str name, enum tensor_type type,
     chunks_settle(&t->entries);
 }
 
-void tensors_add(struct export *x, const char *name, size_t index, enum tensor_type type,
-                 struct shape shape, struct cells cells)
+static void put_cells(struct export *x, enum tensor_type type, struct cells c, uint64_t n)
+{
+    bool bytewise = c.kind == PIECE_RAW || c.kind == PIECE_ZEROS || c.kind == PIECE_MINUS_ONES ||
+                    c.kind == PIECE_SOURCE;
+
+    rope_add(&x->rope, c.kind, c.p, bytewise ? n * TYPES[type].size : n);
+}
+
+void tensors_add_two(struct export *x, struct tensor_name name, enum tensor_type type,
+                     struct shape shape, struct cells first, uint64_t n_first, struct cells rest)
 {
     struct tensors *t = x->state;
     uint64_t bytes = bytes_of(type, shape);
 
     if (tensors_sizing(x)) {
         t->class_bytes[TYPES[type].class] += bytes;
-        settle_metas(t);
     } else if (x->pass == PASS_ENTRIES) {
-        struct str full =
-            index == SIZE_MAX ? str_cstr(name) : arena_printf(&x->scratch, "%s.%zu", name, index);
+        struct str full = name.index == SIZE_MAX
+                              ? str_cstr(name.name)
+                              : arena_printf(&x->scratch, "%s.%zu", name.name, name.index);
 
         put_entry(t, full, type, shape, bytes);
     } else if (tensors_want(x, type)) {
-        bool bytewise =
-            cells.kind == PIECE_RAW || cells.kind == PIECE_ZEROS || cells.kind == PIECE_SOURCE;
-
-        rope_add(&x->rope, cells.kind, cells.p, bytewise ? bytes : bytes / TYPES[type].size);
+        put_cells(x, type, first, n_first);
+        put_cells(x, type, rest, bytes / TYPES[type].size - n_first);
     }
+}
+
+void tensors_add(struct export *x, const char *name, size_t index, enum tensor_type type,
+                 struct shape shape, struct cells cells)
+{
+    tensors_add_two(x, (struct tensor_name){name, index}, type, shape, CELLS(ZEROS, NULL), 0,
+                    cells);
 }
 
 void tensors_add_meta(struct export *x, const char *name)
@@ -195,7 +284,7 @@ void tensors_add_meta(struct export *x, const char *name)
     struct shape shape;
 
     CHECK(t->no_meta && t->n_metas == 1);
-    settle_metas(t);
+    settle_metas(x);
     shape = SHAPE1(chunks_len(c));
     if (!tensors_want(x, TENSOR_U8)) {
         tensors_add(x, name, SIZE_MAX, TENSOR_U8, shape, CELLS(RAW, NULL));
@@ -206,16 +295,38 @@ void tensors_add_meta(struct export *x, const char *name)
     rope_add(&x->rope, PIECE_RAW, c->last.p, c->last.len);
 }
 
-struct buf *tensors_meta(struct export *x, const char *key)
+static struct meta *meta_of(struct export *x, const char *key)
 {
     struct tensors *t = x->state;
 
     for (size_t i = 0; i < t->n_metas; i++)
         if (t->metas[i].key == key)
-            return &t->metas[i].fresh;
+            return &t->metas[i];
     CHECK(t->n_metas < METAS_MAX);
     t->metas[t->n_metas].key = key;
-    return &t->metas[t->n_metas++].fresh;
+    return &t->metas[t->n_metas++];
+}
+
+struct buf *tensors_meta(struct export *x, const char *key)
+{
+    return &meta_of(x, key)->fresh;
+}
+
+void tensors_take(struct export *x, const char *key, struct buf *text)
+{
+    struct meta *m = meta_of(x, key);
+
+    *vec_push(&m->taken) = m->fresh;
+    *vec_push(&m->taken) = *text;
+    m->fresh = *text = (struct buf){0};
+}
+
+void tensors_put_rest(struct export *x, const struct trajectory *t, const char *key)
+{
+    struct buf text;
+
+    native_take_rest(x, t, &text);
+    tensors_take(x, key, &text);
 }
 
 void tensors_forget_meta(struct export *x)
@@ -230,7 +341,7 @@ static void put_metas(struct export *x, struct buf *text, uint64_t *total)
 {
     struct tensors *t = x->state;
 
-    settle_metas(t);
+    settle_metas(x);
     buf_puts(text, "\"__metadata__\":{");
     for (size_t i = 0; i < t->n_metas; i++) {
         buf_puts(text, i ? ",\"" : "\"");

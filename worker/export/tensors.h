@@ -54,6 +54,15 @@ struct cells {
 void tensors_add(struct export *x, const char *name, size_t index, enum tensor_type type,
                  struct shape shape, struct cells cells);
 
+struct tensor_name {
+    const char *name;
+    size_t index;
+};
+
+/* The same of two runs of cells: n_first elements, and what the shape has behind them. */
+void tensors_add_two(struct export *x, struct tensor_name name, enum tensor_type type,
+                     struct shape shape, struct cells first, uint64_t n_first, struct cells rest);
+
 /* Whether data of this element type goes out in this pass: making it may be skipped otherwise. */
 bool tensors_want(const struct export *x, enum tensor_type type);
 
@@ -62,6 +71,15 @@ void tensors_put_arrays(struct export *x, const struct trajectory *t);
 
 /* JSON text for __metadata__ under this key, kept until the header is written. */
 struct buf *tensors_meta(struct export *x, const char *key);
+
+/* Adds a text to it, which is taken over: `text` is empty afterwards. */
+void tensors_take(struct export *x, const char *key, struct buf *text);
+
+/* Adds what native_write_rest writes; what parts have made of that is not copied. */
+void tensors_put_rest(struct export *x, const struct trajectory *t, const char *key);
+
+/* For format.settle. */
+bool tensors_settle(struct export *x);
 
 /* Leaves the metadata out of the header, called first: the format has one key only and adds its
  * text as a tensor of bytes in every pass. */

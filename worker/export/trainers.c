@@ -1,8 +1,5 @@
 /* Formats of trainers that take tensors: verl (TransferQueue rows), AReaL. */
-#include <string.h>
-
 #include "common/base/attrs.h"
-
 #include "common/codec/json.h"
 #include "worker/export/export_reward.h"
 #include "worker/export/media_table.h"
@@ -47,19 +44,14 @@ static const struct score *score_of(const struct export *x, const struct traject
 }
 
 /* Rows of `width` numbers, each where the token before it stands: both trainers read row i as what
- * was expected behind token i. The last is 0. In the scratch arena; NULL unless that data goes out
- * in this pass. */
-static void *shifted(struct export *x, enum tensor_type type, const void *rows, uint32_t total,
-                     uint32_t width)
+ * was expected behind token i. The last is 0. */
+static void add_shifted(struct export *x, const char *name, const struct trajectory *t,
+                        enum tensor_type type, struct shape shape, const void *rows, uint32_t width)
 {
-    size_t row = (size_t)width * 4;
-    char *out;
+    const char *second = (const char *)rows + (size_t)width * 4;
 
-    if (!tensors_want(x, type))
-        return NULL;
-    out = arena_zalloc(&x->scratch, total * row);
-    memcpy(out, (const char *)rows + row, (total - (size_t)1) * row);
-    return out;
+    tensors_add_two(x, (struct tensor_name){name, t->index}, type, shape, CELLS(RAW, second),
+                    (t->total - (uint64_t)1) * width, CELLS(ZEROS, NULL));
 }
 
 /* --- verl --- */
@@ -113,6 +105,16 @@ static struct json_out meta_item(struct export *x, const char *key, const struct
     if (t->index == 0)
         buf_add_c(o.b, '[');
     return o;
+}
+
+/* The trajectory's members that are no arrays, as an item. */
+static void put_native(struct export *x, const char *key, const struct trajectory *t)
+{
+    struct json_out o = meta_item(x, key, t);
+
+    json_out_obj(&o);
+    tensors_put_rest(x, t, key);
+    buf_add_c(tensors_meta(x, key), '}');
 }
 
 /* The policy's steps that sampled the row; of the batch's step where no engine told versions: -1
@@ -195,12 +197,9 @@ static bool is_own_column(struct str name)
 static void verl_columns(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     const struct json *data = session_view(x->session).metadata;
-    uint32_t prompt = 0;
 
-    while (prompt < t->messages->n && !t->generated[prompt])
-        prompt++;
     json_out_key(o, "raw_prompt");
-    native_write_messages(t, prompt, o);
+    native_write_prompt(x, t, o);
     json_out_key(o, "multi_modal_inputs");
     json_out_obj(o);
     json_out_end_obj(o);
@@ -237,10 +236,7 @@ static void verl_notes(struct export *x, const struct trajectory *t)
     put_steps(x, t, &o);
     verl_columns(x, t, &o);
     json_out_end_obj(&o);
-    o = meta_item(x, KEY_NATIVE, t);
-    json_out_obj(&o);
-    native_write_rest(x, t, &o);
-    json_out_end_obj(&o);
+    put_native(x, KEY_NATIVE, t);
 }
 
 /* Models that place pictures in rows and columns want four numbers for each id, of texts, too. */
@@ -271,12 +267,11 @@ static void verl_longs(struct export *x, const struct trajectory *t)
     tensors_add(x, "loss_mask", i, TENSOR_I64, response, mask);
 }
 
+/* Zeros for the tokens that have none. */
 static void verl_experts(struct export *x, const struct trajectory *t)
 {
     struct shape s = SHAPE3(t->total, t->experts_layers, t->experts_topk);
-    uint64_t row = t->experts.p ? t->experts.len / t->experts_rows : 0;
     enum tensor_type type = TENSOR_I32;
-    char *padded = NULL;
 
     if (!t->experts.p)
         return;
@@ -284,26 +279,22 @@ static void verl_experts(struct export *x, const struct trajectory *t)
         type = TENSOR_U8;
     else if (t->experts_item == 2)
         type = TENSOR_I16;
-    if (tensors_want(x, type)) {
-        padded = arena_zalloc(&x->scratch, t->total * row);
-        memcpy(padded, t->experts.p, t->experts.len);
-    }
-    tensors_add(x, "routed_experts", t->index, type, s, CELLS(RAW, padded));
+    tensors_add_two(x, (struct tensor_name){"routed_experts", t->index}, type, s,
+                    CELLS(RAW, t->experts.p), t->experts.len / t->experts_item, CELLS(ZEROS, NULL));
 }
 
-/* A column only where the reward is known: the trainer's reward worker fills what is not there. */
+/* A column only where the reward is known: the trainer's reward worker fills what is not there. It
+ * stands at the last token. */
 static void verl_scores(struct export *x, const struct trajectory *t)
 {
-    float *scores = NULL;
+    float *score = ARENA_NEW(&x->scratch, float);
     double reward;
 
     if (!export_reward(x, &reward))
         return;
-    if (tensors_want(x, TENSOR_F32) && t->n > 0) {
-        scores = arena_calloc(&x->scratch, t->n, sizeof(*scores));
-        scores[t->n - 1] = (float)reward;
-    }
-    tensors_add(x, "rm_scores", t->index, TENSOR_F32, SHAPE1(t->n), CELLS(RAW, scores));
+    *score = (float)reward;
+    tensors_add_two(x, (struct tensor_name){"rm_scores", t->index}, TENSOR_F32, SHAPE1(t->n),
+                    CELLS(ZEROS, NULL), t->n ? t->n - (uint64_t)1 : 0, CELLS(RAW, score));
 }
 
 /* Its distillation takes the k best of a teacher over the whole length, or, as k of 1, the tokens
@@ -320,10 +311,8 @@ static void verl_other_engines(struct export *x, const struct trajectory *t)
         const void *ids = top ? teacher->top_ids : t->ids;
         const void *logprobs = top ? teacher->top_logprobs : teacher->logprobs;
 
-        tensors_add(x, "teacher_ids", t->index, TENSOR_I32, rows,
-                    CELLS(RAW, shifted(x, TENSOR_I32, ids, t->total, k)));
-        tensors_add(x, "teacher_logprobs", t->index, TENSOR_F32, rows,
-                    CELLS(RAW, shifted(x, TENSOR_F32, logprobs, t->total, k)));
+        add_shifted(x, "teacher_ids", t, TENSOR_I32, rows, ids, k);
+        add_shifted(x, "teacher_logprobs", t, TENSOR_F32, rows, logprobs, k);
     }
     if (reference)
         tensors_add(x, "ref_log_prob", t->index, TENSOR_F32, SHAPE1(t->n),
@@ -371,38 +360,25 @@ const struct format format_verl = {.name = "verl",
                                    .begin = verl_begin,
                                    .one = verl_one,
                                    .rest = native_rest_part,
+                                   .settle = tensors_settle,
                                    .end = verl_end,
                                    .drop = tensors_drop};
 
 /* --- AReaL: batch dimension 1, full length --- */
 
-static int32_t *areal_versions(struct export *x, const struct trajectory *t)
-{
-    int32_t *v = arena_alloc(&x->scratch, t->total * sizeof(*v));
-
-    for (uint32_t i = 0; i < t->total; i++)
-        v[i] = i >= t->n_prompt && t->versions ? (int32_t)t->versions[i - t->n_prompt] : -1;
-    return v;
-}
-
+/* Of the prompt a tensor says nothing: zeros, or versions of -1. */
 static void areal_words(struct export *x, const struct trajectory *t)
 {
     struct shape full = SHAPE2(1, t->total);
-    int32_t *mask = NULL, *versions = NULL;
-    float *logprobs = NULL;
+    struct cells none = CELLS(ZEROS, NULL), old = CELLS(MINUS_ONES, NULL);
+    size_t i = t->index;
 
-    if (tensors_want(x, TENSOR_I32)) {
-        mask = arena_calloc(&x->scratch, t->total, sizeof(*mask));
-        logprobs = arena_calloc(&x->scratch, t->total, sizeof(*logprobs));
-        versions = areal_versions(x, t);
-        for (uint32_t i = 0; i < t->n; i++)
-            mask[t->n_prompt + i] = t->mask[i];
-        if (t->logprobs)
-            memcpy(logprobs + t->n_prompt, t->logprobs, t->n * sizeof(*logprobs));
-    }
-    tensors_add(x, "loss_mask", t->index, TENSOR_I32, full, CELLS(RAW, mask));
-    tensors_add(x, "logprobs", t->index, TENSOR_F32, full, CELLS(RAW, logprobs));
-    tensors_add(x, "versions", t->index, TENSOR_I32, full, CELLS(RAW, versions));
+    tensors_add_two(x, (struct tensor_name){"loss_mask", i}, TENSOR_I32, full, none, t->n_prompt,
+                    CELLS(WORDS_U8, t->mask));
+    tensors_add_two(x, (struct tensor_name){"logprobs", i}, TENSOR_F32, full, none, t->n_prompt,
+                    t->logprobs ? CELLS(RAW, t->logprobs) : none);
+    tensors_add_two(x, (struct tensor_name){"versions", i}, TENSOR_I32, full, old, t->n_prompt,
+                    t->versions ? CELLS(WORDS_I64, t->versions) : old);
 }
 
 static void areal_reward(struct export *x, const struct trajectory *t)
@@ -431,33 +407,23 @@ static void areal_other_engines(struct export *x, const struct trajectory *t)
         const struct score *s = names[i] ? score_of(x, t, (enum score_what)i) : NULL;
 
         if (s)
-            tensors_add(x, names[i], t->index, TENSOR_F32, SHAPE2(1, t->total),
-                        CELLS(RAW, shifted(x, TENSOR_F32, s->logprobs, t->total, 1)));
+            add_shifted(x, names[i], t, TENSOR_F32, SHAPE2(1, t->total), s->logprobs, 1);
     }
 }
 
 static void areal_one(struct export *x, const struct trajectory *t)
 {
     struct shape full = SHAPE2(1, t->total);
-    uint8_t *ones = NULL;
 
     if (tensors_sizing(x)) {
-        struct json_out o = meta_item(x, KEY_ROWS, t);
-
         x->unversioned = x->unversioned || !t->versions;
-        json_out_obj(&o);
-        native_write_rest(x, t, &o);
-        json_out_end_obj(&o);
+        put_native(x, KEY_ROWS, t);
     }
     tensors_add(x, "input_ids", t->index, TENSOR_I64, full, CELLS(WIDE_I32, t->ids));
     areal_words(x, t);
     areal_reward(x, t);
     areal_other_engines(x, t);
-    if (tensors_want(x, TENSOR_BOOL)) {
-        ones = arena_alloc(&x->scratch, t->total);
-        memset(ones, 1, t->total);
-    }
-    tensors_add(x, "attention_mask", t->index, TENSOR_BOOL, full, CELLS(RAW, ones));
+    tensors_add(x, "attention_mask", t->index, TENSOR_BOOL, full, CELLS(ONES_U8, NULL));
     media_put_spans(x, t);
 }
 
@@ -481,5 +447,6 @@ const struct format format_areal = {.name = "areal",
                                     .begin = areal_begin,
                                     .one = areal_one,
                                     .rest = native_rest_part,
+                                    .settle = tensors_settle,
                                     .end = areal_end,
                                     .drop = tensors_drop};

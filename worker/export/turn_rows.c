@@ -17,9 +17,11 @@ static void put_turn(const struct trajectory *t, const struct trajectory_turn *t
     json_out_end_obj(o);
 }
 
-/* Whether a row stands before the one at hand. */
+enum { PART_TURNS = 64 };
+
 struct rows {
-    bool comma;
+    bool comma;    /* a row stands before the next one */
+    uint32_t at;   /* turns of the trajectory at hand that are rows by now */
     uint8_t *told; /* nemo-gym: by checkpoint id */
 };
 
@@ -72,8 +74,9 @@ static void put_rewards(struct export *x, uint32_t n, bool last, struct json_out
     export_array(x, o, "rewards", PIECE_JSON_F32, rewards, n);
 }
 
-static void put_step(struct export *x, const struct trajectory *t, uint32_t i, struct json_out *o)
+static void put_step(struct export *x, uint32_t i, struct json_out *o)
 {
+    const struct trajectory *t = &x->t;
     const struct trajectory_turn *turn = &t->turns[i];
     uint32_t n = turn->end - turn->start;
     bool last = i + 1 == t->n_turns;
@@ -97,14 +100,34 @@ static void put_step(struct export *x, const struct trajectory *t, uint32_t i, s
     json_out_end_obj(o);
 }
 
-static void steps_one(struct export *x, const struct trajectory *t)
+/* Writes turn i as a row. */
+typedef void (*row_fn)(struct export *x, uint32_t i, struct json_out *o);
+
+/* The next turns as rows; true while there are more. */
+static bool put_some(struct export *x, row_fn put)
 {
     struct rows *rows = x->own;
     struct json_out o = {&x->rope.text, rows->comma};
+    uint32_t end = rows->at + MIN_OF((uint32_t)PART_TURNS, x->t.n_turns - rows->at);
 
-    for (uint32_t i = 0; i < t->n_turns; i++)
-        put_step(x, t, i, &o);
+    for (; rows->at < end; rows->at++)
+        put(x, rows->at, &o);
     rows->comma = o.comma;
+    return rows->at < x->t.n_turns;
+}
+
+/* The rows follow in parts. */
+static void rows_one(struct export *x, const struct trajectory *t)
+{
+    struct rows *rows = x->own;
+
+    (void)t;
+    rows->at = 0;
+}
+
+static bool steps_settle(struct export *x)
+{
+    return put_some(x, put_step);
 }
 
 const struct format format_skyrl = {.name = "skyrl",
@@ -112,7 +135,8 @@ const struct format format_skyrl = {.name = "skyrl",
                                     .needs_reward = true,
                                     .passes = 1,
                                     .begin = steps_begin,
-                                    .one = steps_one,
+                                    .one = rows_one,
+                                    .settle = steps_settle,
                                     .end = rows_end};
 
 /* --- NeMo Gym: a record is a call, whichever trajectories it is in --- */
@@ -173,20 +197,21 @@ static void put_record(struct export *x, const struct trajectory *t,
     json_out_end_obj(o);
 }
 
-static void records_one(struct export *x, const struct trajectory *t)
+/* A call that no trajectory before has told. */
+static void put_new_record(struct export *x, uint32_t i, struct json_out *o)
 {
+    const struct trajectory_turn *turn = &x->t.turns[i];
     struct rows *rows = x->own;
-    struct json_out o = {&x->rope.text, rows->comma};
 
-    for (uint32_t i = 0; i < t->n_turns; i++) {
-        const struct trajectory_turn *turn = &t->turns[i];
+    if (!turn->trained || rows->told[turn->checkpoint->id])
+        return;
+    rows->told[turn->checkpoint->id] = 1;
+    put_record(x, &x->t, turn, o);
+}
 
-        if (!turn->trained || rows->told[turn->checkpoint->id])
-            continue;
-        rows->told[turn->checkpoint->id] = 1;
-        put_record(x, t, turn, &o);
-    }
-    rows->comma = o.comma;
+static bool records_settle(struct export *x)
+{
+    return put_some(x, put_new_record);
 }
 
 const struct format format_nemo_gym = {.name = "nemo-gym",
@@ -195,5 +220,6 @@ const struct format format_nemo_gym = {.name = "nemo-gym",
                                        .needs_logprobs = true,
                                        .passes = 1,
                                        .begin = records_begin,
-                                       .one = records_one,
+                                       .one = rows_one,
+                                       .settle = records_settle,
                                        .end = rows_end};

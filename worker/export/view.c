@@ -140,5 +140,6 @@ const struct format format_view = {.hidden =
                                    .text_too = true,
                                    .begin = view_begin,
                                    .one = view_one,
+                                   .settle = tensors_settle,
                                    .end = view_end,
                                    .drop = tensors_drop};
