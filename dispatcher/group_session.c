@@ -90,7 +90,7 @@ static int check_rules(const struct json *session, const struct config *config, 
     const char *name = history.p ? arena_cstr(&a, history) : histories[config->history];
     int rc = 0;
 
-    if (session_rules_nodes(session, config->max_nodes, e) ||
+    if (session_rules_nodes(session, config->max_nodes, e) || session_rules_size(session, e) ||
         session_rules_branch(session, name, e))
         rc = placed(place, false, e);
     arena_done(&a);

@@ -2,6 +2,8 @@
 
 #include "common/codec/session_rules.h"
 
+#include <stdio.h>
+
 #include "common/base/attrs.h"
 #include "common/codec/input_value.h"
 #include "common/codec/json.h"
@@ -31,6 +33,48 @@ int session_rules_nodes(const struct json *options, int64_t most, struct err *e)
         return 0;
     return err_field(e, "max_nodes", "max_nodes must be at most %lld (--max-nodes), not %lld",
                      (long long)most, (long long)n);
+}
+
+/* Bytes of all other options; `longest` becomes the name of the longest of them. */
+static size_t other_bytes(const struct json *options, struct str *longest)
+{
+    size_t all = 0, most = 0;
+
+    for (uint32_t i = 0; json_is(options, JSON_OBJECT) && i < options->n; i++) {
+        struct str name = json_string(&options->members[i].key);
+        struct buf text = {0};
+
+        if (str_eq_c(name, "metadata"))
+            continue;
+        json_write(&text, &options->members[i].value);
+        all += text.len;
+        if (text.len > most) {
+            most = text.len;
+            *longest = name;
+        }
+        buf_done(&text);
+    }
+    return all;
+}
+
+int session_rules_size(const struct json *options, struct err *e)
+{
+    const struct json *metadata = json_get(options, "metadata");
+    struct str longest = {0};
+    size_t all;
+    char name[64];
+
+    if (json_is(metadata, JSON_OBJECT) && metadata->n > SESSION_MEMBERS_MAX)
+        return err_field(e, "metadata", "metadata has %u members; at most %d are allowed",
+                         metadata->n, SESSION_MEMBERS_MAX);
+    all = other_bytes(options, &longest);
+    if (all <= SESSION_OPTIONS_MAX)
+        return 0;
+    (void)snprintf(name, sizeof(name), "%.*s", (int)longest.len, longest.p);
+    return err_field(e, name,
+                     "the options beside metadata take %zu bytes, most of them %s; at most %d are "
+                     "allowed",
+                     all, name, SESSION_OPTIONS_MAX);
 }
 
 /* Whether the member is a sampling parameter that is to go into sampling_params. */

@@ -20,6 +20,13 @@ int session_rules_branch(const struct json *options, const char *history, struct
 /* A session gets no more messages than the gateway allows: better said than given less. */
 int session_rules_nodes(const struct json *options, int64_t most, struct err *e);
 
+/* Members of metadata, and of a reward_info; and bytes of a session's options beside metadata, as
+ * compact JSON: a worker's loop looks at each of them. */
+enum { SESSION_MEMBERS_MAX = 16384, SESSION_OPTIONS_MAX = 256 << 10 };
+
+/* Holds the options against these. 0, or -1 and ERR_INVALID. */
+int session_rules_size(const struct json *options, struct err *e);
+
 /* Sampling parameters that stand beside sampling_params are put into it (*ret: in the arena, or
  * `options` itself). -1 and ERR_INVALID: one stands in both, with two values. */
 int session_rules_lift(struct arena *a, const struct json *options, const struct json **ret,

@@ -29,7 +29,7 @@ def of_size(make, size):
 
 ROUTES = {
     "create": ("/sessions", lambda v: {"metadata": {"k": v}}),
-    "fork": ("/sessions/{}/fork", lambda v: {"labels": {"k": v}}),
+    "fork": ("/sessions/{}/fork", lambda v: {"metadata": {"k": v}}),
     "reward": ("/sessions/{}/reward_info", lambda v: {"reward_info": {"k": v}}),
     "complete": ("/sessions/{}/complete", lambda v: {"reward_info": {"k": v}}),
 }

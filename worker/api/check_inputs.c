@@ -3,8 +3,12 @@
 #include "worker/api/check_inputs.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "common/codec/json_long.h"
+#include "common/codec/session_rules.h"
 #include "common/proc/config.h"
 #include "common/serve/exchange.h"
 #include "worker/api/inputs.h"
@@ -39,6 +43,57 @@ void inputs_drop(struct service *a, struct body_read *body)
     free(body);
 }
 
+/* By whose text trainers group rows, or know the agent: it must be at hand. */
+static int check_names(const struct json *metadata, struct err *e)
+{
+    static const char *const names[] = {"uid", "env_name", "agent_name", "agent_version"};
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const struct json *v = json_get(metadata, names[i]);
+
+        if (v && v->kind == JSON_RAW)
+            return err_field(e, "metadata", "metadata.%s has more than %d bytes, which no name has",
+                             names[i], JSON_LONG_BYTES);
+    }
+    return 0;
+}
+
+/* The loop looks at each member of these, and copies the texts of the long ones (json_long.h). */
+static int keep_long(struct arena *a, struct json_member *m, struct err *e)
+{
+    struct str name = json_string(&m->key);
+    bool reward = str_eq_c(name, "reward_info"), metadata = str_eq_c(name, "metadata");
+
+    if (m->value.kind != JSON_OBJECT || (!reward && !metadata))
+        return 0;
+    if (reward && m->value.n > SESSION_MEMBERS_MAX)
+        return err_field(e, "reward_info", "reward_info has %u members; at most %d are allowed",
+                         m->value.n, SESSION_MEMBERS_MAX);
+    m->value = *json_keep_long(a, &m->value);
+    return metadata ? check_names(&m->value, e) : 0;
+}
+
+/* The body's own object, whose members may be replaced before anybody else sees it. */
+static int keep_body(const struct api_route *route, struct str text, struct body_read *b,
+                     struct err *e)
+{
+    struct json *body;
+
+    if (!b->json || b->json->n == 0 || text.len <= JSON_LONG_BYTES)
+        return 0;
+    if (route->inputs & (INPUT_CREATE | INPUT_FORK) && session_rules_size(b->json, e) != 0)
+        return -1;
+    body = ARENA_NEW(&b->arena, struct json);
+    *body = *b->json;
+    body->members = arena_alloc(&b->arena, body->n * sizeof(*body->members));
+    memcpy(body->members, b->json->members, body->n * sizeof(*body->members));
+    for (uint32_t i = 0; i < body->n; i++)
+        if (keep_long(&b->arena, &body->members[i], e) != 0)
+            return -1;
+    b->json = body;
+    return 0;
+}
+
 /* A snapshot is long, and read by its own reader (import_reading.h): it is not kept. */
 static int check(const struct exchange *x, const struct api_route *route, struct body_read *ret,
                  struct err *e)
@@ -47,6 +102,8 @@ static int check(const struct exchange *x, const struct api_route *route, struct
     int rc = inputs_check(route, exchange_query(x), exchange_body(x), &ret->arena,
                           kept ? &ret->json : NULL, e);
 
+    if (rc == 0 && kept)
+        rc = keep_body(route, exchange_body(x), ret, e);
     if (!kept)
         arena_done(&ret->arena);
     return rc;

@@ -52,7 +52,7 @@ static const struct json *options_of(struct arena *a, const struct session *s,
 {
     static const char *const ours[] = {"labels", "metadata", "sampling_params"};
     struct buf text = {0};
-    const struct json *was = NULL;
+    const struct json *was = NULL, *metadata = session_metadata(s);
     struct json *o = arena_alloc(a, sizeof(*o));
 
     session_write_options(s, &text);
@@ -72,6 +72,8 @@ static const struct json *options_of(struct arena *a, const struct session *s,
         if (!json_is_null(json_get(body, ours[k])))
             json_put(a, o, ours[k], *json_get(body, ours[k]));
     }
+    if (metadata && json_is_null(json_get(body, "metadata")))
+        json_put(a, o, "metadata", *metadata);
     json_put(a, o, "copies", json_make_i64(a, (int64_t)n_copies));
     buf_done(&text);
     return o;

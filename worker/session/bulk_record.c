@@ -81,7 +81,7 @@ bool plan_bulk_record(struct plan *p, const struct bulk_of *of, size_t max_bytes
 {
     enum { BESIDES = 64 };
 
-    struct record_head h = {RECORD_BLOCKS, RECORD_VERSION, p->session->id, now_ms};
+    struct record_head h = {RECORD_BLOCKS, RECORD_VERSION_BULK, p->session->id, now_ms};
     struct bulk_cut c = {.from = p->bulk.at, .to = p->bulk.at + max_bytes, .out = record};
     size_t before;
 

@@ -477,7 +477,7 @@ static void put_head(const struct plan *p, struct buf *record, unsigned parts, u
     if (parts & COMMIT_ASKED_BRIEF)
         h.version = RECORD_VERSION_BRIEF;
     if (p->bulk.ahead)
-        h.version = RECORD_VERSION;
+        h.version = RECORD_VERSION_BULK;
     record_put_head(record, &h);
 }
 
@@ -577,7 +577,7 @@ static bool put_part(struct plan *p, const struct session_answer *answers, size_
         h.version = RECORD_VERSION_BLOCKS;
     if (p->bulk.ahead) {
         parts |= COMMIT_BULK_AHEAD;
-        h.version = RECORD_VERSION;
+        h.version = RECORD_VERSION_BULK;
         bytes = 0;
     }
     (void)buf_reserve(record, bytes + bytes / 8);

@@ -42,10 +42,11 @@
  *                                                            instructions when COMMIT_ASKED_BRIEF
  *     what each answer told                                  when COMMIT_TOLD; as the answers
  *
- * RECORD_CREATE, behind the head: options (JSON); from version 2 on the fingerprint of the model:
- * tokenizer(8) special(8) template(8).
- * RECORD_REWARD, behind the head: response-id (absent: the session's own reward), reward (JSON).
- * RECORD_END, behind the head: how flags reason head reward (JSON, may be absent).
+ * RECORD_CREATE, behind the head: options (JSON); from version 7 on metadata, as members; from
+ * version 2 on the fingerprint of the model: tokenizer(8) special(8) template(8).
+ * RECORD_REWARD, behind the head: response-id (absent: the session's own reward), reward (JSON,
+ * from version 7 on members).
+ * RECORD_END, behind the head: how flags reason head reward (as there; may be absent).
  * RECORD_ORIGIN (a session of version 1 was adopted), behind the head: a fingerprint.
  * RECORD_SCORE, behind the head: what engine top-k checkpoint n, n floats, ids of the alternatives
  * (n x top-k), as many floats.
@@ -99,10 +100,13 @@ enum record_type {
  * written as version 2, so that an older program reads the sessions that have none of them, and
  * says that it cannot read the others. Version 4: RECORD_BLOCKS, and what has COMMIT_BLOCKS_AHEAD.
  * Version 5: commits with COMMIT_ASKED_BRIEF. Version 6: BLOCK_BULK, and what has
- * COMMIT_BULK_AHEAD.
+ * COMMIT_BULK_AHEAD. Version 7: metadata and rewards with long values are members
+ * (member_record.h): behind the options, which have none then, and in the place of the reward.
  */
 enum {
-    RECORD_VERSION = 6,
+    RECORD_VERSION = 7,
+    RECORD_VERSION_MEMBERS = 7,
+    RECORD_VERSION_BULK = 6,
     RECORD_VERSION_BRIEF = 5,
     RECORD_VERSION_BLOCKS = 4,
     RECORD_VERSION_USUAL = 2,

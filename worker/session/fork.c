@@ -20,7 +20,10 @@
 
 void session_write_options(const struct session *s, struct buf *json)
 {
-    session_options_write(&s->options, json);
+    struct session_options o = s->options;
+
+    o.metadata = NULL;
+    session_options_write(&o, json);
 }
 
 /* --- copying --- */

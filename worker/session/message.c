@@ -328,6 +328,9 @@ uint64_t message_value_hash(const struct json *v)
     case JSON_STRING:
         h = str_hash(json_string(v), 2);
         break;
+    case JSON_RAW: /* in no message */
+        h = str_hash(json_raw_text(v), 4);
+        break;
     case JSON_ARRAY:
         for (uint32_t i = 0; i < v->n; i++)
             h = mixed(h, message_value_hash(&v->items[i]));
@@ -638,6 +641,9 @@ static void copy_into(struct arena *a, const struct json *v, struct json *ret)
     case JSON_NUMBER:
     case JSON_STRING:
         ret->text = v->n <= WORD_MAX ? copy_word(a, json_text(v)) : arena_cstr(a, json_text(v));
+        break;
+    case JSON_RAW:
+        ret->text = arena_cstr(a, json_raw_text(v));
         break;
     case JSON_ARRAY:
         ret->items = arena_calloc(a, v->n, sizeof(*v->items));

@@ -248,8 +248,6 @@ static void put_value(struct json_out *o, const char *name, const struct json *v
     json_out_value(o, v);
 }
 
-/* All resolved options: what session_options_read gives the same options for, whatever the
- * defaults are by then. */
 /* Those that are written only where they are set. */
 static void write_set(const struct session_options *opt, struct json_out *o)
 {
@@ -281,6 +279,8 @@ static void write_set(const struct session_options *opt, struct json_out *o)
     }
 }
 
+/* All resolved options: what session_options_read gives the same options for, whatever the
+ * defaults are by then. */
 void session_options_write(const struct session_options *opt, struct buf *json)
 {
     struct json_out o = json_out_to(json);

@@ -7,6 +7,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/codec/json.h"
 
@@ -67,6 +68,9 @@ static bool number_of(struct str text, double *ret)
     struct arena tmp = {0};
     const struct json *v;
     struct err e;
+
+    if (text.len == 0 || !strchr("-0123456789", text.p[0]))
+        return false; /* however long it is */
     bool ok = json_parse(&tmp, text, &v, &e) == 0 && v->kind == JSON_NUMBER &&
               json_to_double(v, ret) == 0 && fabs(*ret) <= (double)FLT_MAX;
 

@@ -11,6 +11,7 @@
 #include "common/base/str.h"
 #include "common/base/vec.h"
 
+struct buf;
 struct err;
 struct json;
 struct json_out;
@@ -43,6 +44,20 @@ void reward_put(const struct reward *r, struct json_out *o);
 
 /* Finds or makes the reward of a response (absent id: the session's). */
 struct reward *session_reward(struct session *s, struct str response_id);
+
+/* Whether `more` may come to the reward of a response (absent id: the session's): at most
+ * SESSION_MEMBERS_MAX in all. 0, or -1 and ERR_INVALID. */
+int reward_check_room(const struct session *s, struct str response_id, const struct json *more,
+                      struct err *e);
+
+/* The last field of a record: as members where member_record_suits, else as one object; NULL:
+ * absent. */
+void reward_put_record(const struct json *reward_info, struct buf *record);
+
+/* Merges such a field into the reward of a response. `members`: how it is written, which the
+ * record's version tells. 0, or -1 and ERR_IO, without a change. */
+int reward_apply(struct session *s, struct str response_id, struct str text, bool members,
+                 struct err *e);
 
 /* Frees the rewards, of the session and of its responses. */
 void session_free_rewards(struct session *s);

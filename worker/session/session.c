@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/base/lookup.h"
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"
 #include "worker/model/model.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit.h"
+#include "worker/session/member_record.h"
 #include "worker/session/policy.h"
 #include "worker/session/record.h"
 #include "worker/session/reward.h"
@@ -25,33 +25,38 @@ enum { ID_MAX = 256 };
 
 /* --- records --- */
 
+/* The version that knows members (member_record.h), where some value is long. */
+static void begin_with_values(struct buf *record, enum record_type type, struct str id,
+                              uint64_t now_ms, const struct json *values)
+{
+    struct record_head h = {type, RECORD_VERSION, id, now_ms};
+
+    if (member_record_suits(values))
+        record_put_head(record, &h);
+    else
+        record_begin(record, type, id, now_ms);
+}
+
 /* Options are written resolved, so a later change of defaults changes no session. */
 int session_create_record(struct session_store *st, struct str id, const struct json *options,
                           uint64_t now_ms, struct buf *record, struct err *e)
 {
     struct session_options o;
-    struct buf text = {0};
+    const struct json *long_metadata;
+    size_t from;
 
     if (session_options_read(st, options, &o, e) != 0)
         return -1;
-    session_options_write(&o, &text);
-    record_begin(record, RECORD_CREATE, id, now_ms);
-    record_put_str(record, buf_str(&text));
+    long_metadata = member_record_suits(o.metadata) ? o.metadata : NULL;
+    if (long_metadata)
+        o.metadata = NULL;
+    begin_with_values(record, RECORD_CREATE, id, now_ms, long_metadata);
+    from = record_open_str(record);
+    session_options_write(&o, record);
+    record_close_str(record, from);
+    if (long_metadata)
+        member_record_put(record, long_metadata);
     origin_put(record, st);
-    buf_done(&text);
-    return 0;
-}
-
-/* Checked, as JSON text. */
-static int put_reward(const struct json *reward_info, struct buf *record, struct err *e)
-{
-    struct buf text = {0};
-
-    if (reward_check(reward_info, e) != 0)
-        return -1;
-    json_write(&text, reward_info);
-    record_put_str(record, buf_str(&text));
-    buf_done(&text);
     return 0;
 }
 
@@ -72,9 +77,12 @@ int session_reward_record(struct session *s, const struct json *reward_info, str
     if (response_id.p && !map_get(&s->forest.by_response, response_key(response_id)))
         return err_field(e, "response_id", "this session has no response '%.*s'",
                          (int)MIN_OF(response_id.len, 80), response_id.p);
-    record_begin(record, RECORD_REWARD, s->id, now_ms);
+    if (reward_check(reward_info, e) != 0 || reward_check_room(s, response_id, reward_info, e) != 0)
+        return -1;
+    begin_with_values(record, RECORD_REWARD, s->id, now_ms, reward_info);
     record_put_str(record, response_id);
-    return put_reward(reward_info, record, e);
+    reward_put_record(reward_info, record);
+    return 0;
 }
 
 /* `detail` is the request's body: reward_info, finished, reason. Ending an ended session is no
@@ -92,8 +100,11 @@ int session_end_record(struct session *s, enum session_end how, const struct jso
         return err_field(e, "finished", "finished must be a boolean");
     if (!json_is_null(finished))
         flags = json_is_true(finished) ? 3 : 1;
+    if (!json_is_null(reward) &&
+        (reward_check(reward, e) != 0 || reward_check_room(s, (struct str){0}, reward, e) != 0))
+        return -1;
     flags |= (uint64_t)stop_named(json_string(json_get(detail, "stopped_by"))) << STOP_SHIFT;
-    record_begin(record, RECORD_END, s->id, now_ms);
+    begin_with_values(record, RECORD_END, s->id, now_ms, reward);
     record_put_u(record, how == SESSION_END_FINALIZE && s->options.hold ? SESSION_END_HOLD : how);
     record_put_u(record, flags);
     record_put_str(record, json_string(json_get(detail, "reason")));
@@ -101,11 +112,8 @@ int session_end_record(struct session *s, enum session_end how, const struct jso
     record_put_u(record, s->residence != RESIDENT ? HEAD_AS_IT_WAS
                          : s->head                ? s->head->id + (uint64_t)1
                                                   : 0);
-    if (json_is_null(reward)) {
-        record_put_str(record, (struct str){0});
-        return 0;
-    }
-    return put_reward(reward, record, e);
+    reward_put_record(json_is_null(reward) ? NULL : reward, record);
+    return 0;
 }
 
 void session_sink_record(const struct session *s, enum session_sink state, struct str options,
@@ -167,80 +175,46 @@ struct reward *session_reward(struct session *s, struct str response_id)
     return r;
 }
 
-/* The last value counts. */
-static void set_member(struct session *s, struct reward *r, struct lookup *known, struct str key,
-                       struct str json)
+/* Whether metadata or a reward is recorded as members (member_record.h). */
+static bool has_members(const struct record_head *h)
 {
-    uint32_t at = key.p ? lookup_get(known, key) : LOOKUP_NONE;
-
-    if (!key.p)
-        return;
-    if (at != LOOKUP_NONE) {
-        r->members.at[at].json = forest_str(&s->forest, json);
-        return;
-    }
-    key = forest_str(&s->forest, key);
-    (void)lookup_add(known, key, (uint32_t)r->members.n);
-    *vec_push(&r->members) = (struct reward_member){key, forest_str(&s->forest, json)};
+    return h->version >= RECORD_VERSION_MEMBERS;
 }
 
-/* Members of one record. */
-static int apply_reward(struct session *s, struct str response_id, struct str text, struct err *e)
-{
-    struct arena tmp = {0};
-    struct buf b = {0};
-    const struct json *v;
-    int rc = json_parse(&tmp, text.p ? text : STR(""), &v, e);
-
-    if (rc == 0 && v->kind == JSON_OBJECT) {
-        struct reward *r = session_reward(s, response_id);
-        struct lookup known = {.arena = &tmp};
-
-        for (uint32_t i = 0; i < r->members.n; i++)
-            (void)lookup_add(&known, r->members.at[i].key, i);
-        for (uint32_t i = 0; i < v->n; i++) {
-            buf_clear(&b);
-            json_write(&b, &v->members[i].value);
-            set_member(s, r, &known, json_string(&v->members[i].key), buf_str(&b));
-        }
-    } else {
-        rc = err_set(e, ERR_IO, "session record: reward_info is no object");
-    }
-    buf_done(&b);
-    arena_done(&tmp);
-    return rc;
-}
-
-/* The content of a session that begins: v are its options. */
+/* The content of a session that begins: v are its options, and `metadata` stands beside them if it
+ * has long values. */
 static void fill(struct session *s, const struct session_options *o, const struct json *v,
-                 uint64_t now_ms)
+                 const struct json *metadata, uint64_t now_ms)
 {
     forest_init(&s->forest, o->matcher);
     v = message_copy(&s->forest.arena, v);
     CHECK(session_options_read(s->store, v, &s->options, &(struct err){0}) == 0);
+    if (metadata)
+        s->options.metadata = message_copy(&s->forest.arena, metadata);
     s->created_ms = s->updated_ms = now_ms;
     s->filled = true;
 }
 
 /* Also of a session that is read back: then it is there already, without content. */
-static int apply_create(struct session_store *st, struct str id, struct record_in *r,
-                        uint64_t now_ms, struct err *e)
+static int apply_create(struct session_store *st, const struct record_head *h, struct record_in *r,
+                        struct err *e)
 {
     struct model_fingerprint origin = {0};
     struct arena tmp = {0};
     struct session_options o;
-    struct session *s = map_get(&st->sessions, id);
-    const struct json *v;
+    struct session *s = map_get(&st->sessions, h->id);
+    const struct json *v, *metadata = NULL;
     struct str text = record_str(r);
 
-    if (r->bad || (r->p != r->end && origin_read(r, &origin) != 0) ||
+    if ((has_members(h) && member_record_read(record_str(r), &tmp, &metadata, e) != 0) || r->bad ||
+        (r->p != r->end && origin_read(r, &origin) != 0) ||
         json_parse(&tmp, text.p ? text : STR(""), &v, e) != 0 ||
         (s && (s->residence != LOADING || s->filled)) || session_options_read(st, v, &o, e) != 0) {
         arena_done(&tmp);
         return err_set(e, ERR_IO, "session record: cannot create");
     }
     if (!s) {
-        s = session_new(st, id, now_ms);
+        s = session_new(st, h->id, h->at_ms);
         s->residence = st->lazy ? EVICTED : RESIDENT;
         s->options = o;
         session_forget_options(s);
@@ -249,7 +223,7 @@ static int apply_create(struct session_store *st, struct str id, struct record_i
     if (origin.tokenizer) /* a later adoption stays, while an older beginning is read back */
         session_set_origin(s, &origin);
     if (s->residence != EVICTED) {
-        fill(s, &o, v, now_ms);
+        fill(s, &o, v, metadata, h->at_ms);
         s->record++;
     }
     if (s->residence != LOADING) /* a copy that is there is read back as it is: whole */
@@ -262,7 +236,8 @@ static int apply_create(struct session_store *st, struct str id, struct record_i
 }
 
 /* Reward, reason, and where a linear history ends; then the phase. */
-static int apply_end(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e)
+static int apply_end(struct session *s, const struct record_head *h, struct record_in *r,
+                     struct err *e)
 {
     uint64_t how = record_u(r), flags = record_u(r);
     struct str reason = record_str(r);
@@ -275,13 +250,13 @@ static int apply_end(struct session *s, struct record_in *r, uint64_t now_ms, st
         flags >> STOP_SHIFT > SESSION_STOP_INFRASTRUCTURE ||
         (head > s->forest.checkpoints.n && head != HEAD_AS_IT_WAS && !drops))
         return err_set(e, ERR_IO, "session record: torn end");
-    if (reward.p && apply_reward(s, (struct str){0}, reward, e) != 0)
+    if (reward.p && reward_apply(s, (struct str){0}, reward, has_members(h), e) != 0)
         return -1;
     if (s->options.policy == &policy_linear && head != HEAD_AS_IT_WAS && !drops)
         linear_move(s, head && s->forest.checkpoints.at[head - 1]->node
                            ? s->forest.checkpoints.at[head - 1]
                            : NULL);
-    s->updated_ms = now_ms;
+    s->updated_ms = h->at_ms;
     if (flags & 1) {
         s->has_finished = true;
         s->finished = flags & 2;
@@ -294,7 +269,7 @@ static int apply_end(struct session *s, struct record_in *r, uint64_t now_ms, st
         if (!session_has_ended(s))
             session_set_phase(s, SESSION_COMPLETED);
     } else {
-        session_finish(s, (enum session_end)how, now_ms);
+        session_finish(s, (enum session_end)how, h->at_ms);
     }
     return 0;
 }
@@ -313,24 +288,25 @@ static int apply_lone_end(struct session_store *st, struct str id, struct record
 }
 
 /* One record of a session that exists. One that is not in memory takes what its place needs. */
-static int apply_to(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
+static int apply_to(struct session *s, const struct record_head *h, struct record_in *r,
                     struct err *e)
 {
+    uint64_t now_ms = h->at_ms;
     struct str response_id;
 
     if (session_absorbs(s))
-        return session_absorb(s, type, r, now_ms, e);
+        return session_absorb(s, h->type, r, now_ms, e);
     if (!s->filled)
         return err_set(e, ERR_IO, "session record before the session's beginning");
-    switch (type) {
+    switch (h->type) {
     case RECORD_COMMIT:
         return session_apply_commit(s, r, now_ms, e);
     case RECORD_REWARD:
         response_id = record_str(r);
         s->updated_ms = now_ms;
-        return apply_reward(s, response_id, record_str(r), e);
+        return reward_apply(s, response_id, record_str(r), has_members(h), e);
     case RECORD_END:
-        return apply_end(s, r, now_ms, e);
+        return apply_end(s, h, r, e);
     case RECORD_DROP:
         s->updated_ms = now_ms;
         return linear_apply_drop(s, r, e);
@@ -384,14 +360,14 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
         h.id.len > ID_MAX || !utf8_valid(h.id))
         return err_set(e, ERR_IO, "session record of an unknown form");
     if (h.type == RECORD_CREATE)
-        return apply_create(st, h.id, &r, h.at_ms, e);
+        return apply_create(st, &h, &r, e);
     s = map_get(&st->sessions, h.id);
     if (!s && h.type == RECORD_END)
         return apply_lone_end(st, h.id, &r, h.at_ms, e);
     if (!s)
         return err_set(e, ERR_IO, "session record for a session that does not exist");
     session_pin(s);
-    rc = apply_to(s, h.type, &r, h.at_ms, e);
+    rc = apply_to(s, &h, &r, e);
     if (rc == 0 && s->copying > 0 && s->residence != LOADING)
         session_set_copying(s, s->copying - 1);
     if (session_absorbs(s))
@@ -404,6 +380,31 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     }
     session_unpin(st, s);
     return rc;
+}
+
+/* The field that has members, of those records that may have some. */
+int session_check_values(struct str record, struct err *e)
+{
+    struct record_in r = record_in_of(record);
+    struct record_head h;
+
+    if (!record_read_head(&r, &h) || !has_members(&h))
+        return 0;
+    switch (h.type) {
+    case RECORD_CREATE:
+    case RECORD_REWARD:
+        (void)record_str(&r);
+        break;
+    case RECORD_END:
+        (void)record_u(&r);
+        (void)record_u(&r);
+        (void)record_str(&r);
+        (void)record_u(&r);
+        break;
+    default:
+        return 0;
+    }
+    return member_record_check(record_str(&r), e);
 }
 
 const char *session_record_kind(struct str record)
@@ -462,6 +463,11 @@ const struct json *session_sampling(const struct session *s)
 const struct json *session_lock_sampling(const struct session *s)
 {
     return s->options.lock_sampling;
+}
+
+const struct json *session_metadata(const struct session *s)
+{
+    return s->options.metadata;
 }
 
 uint32_t session_inflight(const struct session *s)

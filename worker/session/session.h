@@ -249,7 +249,8 @@ void session_budget_record(const struct session *s, struct str budget, uint64_t 
 /* Whether its samples are not for training (option evaluation). */
 bool session_evaluates(const struct session *s);
 
-/* Writes the options of the session as it was made, as an object. */
+/* Writes the options of the session as it was made, as an object, without `metadata`, which may be
+ * long (session_metadata). */
 void session_write_options(const struct session *s, struct buf *json);
 
 /* Whether some of the records that make the copy, which its first record counts, are not there yet
@@ -274,6 +275,10 @@ enum session_sink session_sink(const struct session *s, struct str *ret_options)
 
 /* The export that closed the session has reached its client whole. */
 void session_exported_record(struct session *s, uint64_t now_ms, struct buf *record);
+
+/* Holds the long values of a record that comes from elsewhere against what a record of ours has;
+ * session_apply keeps them as they are. Takes as long as to parse them. 0, or -1 and ERR_IO. */
+int session_check_values(struct str record, struct err *e);
 
 /* What a record is, for people: "create", "commit" ...; "?" if it is none of a session's. */
 const char *session_record_kind(struct str record);
@@ -370,6 +375,9 @@ const char *session_history(const struct session *s);    /* "tree" ... */
  * live as long as the session. */
 const struct json *session_sampling(const struct session *s);
 const struct json *session_lock_sampling(const struct session *s);
+
+/* An object or NULL, likewise; its long values are JSON_RAW. */
+const struct json *session_metadata(const struct session *s);
 
 /* GET /sessions/{id}: state object as JSON text; `records` adds every call. -1: what was evicted
  * cannot be read back. */

@@ -110,7 +110,7 @@ TEST(bulk_ahead, what_is_recorded_in_parts_is_what_was_answered)
     cr_assert_eq(k.s->payloads.n, 1);
     cr_assert_eq(parts, (k.s->payload_bytes + PART - 1) / PART);
     for (size_t i = 1; i <= parts + 1; i++)
-        cr_assert_eq(ahead_head(&k, i).version, RECORD_VERSION);
+        cr_assert_eq(ahead_head(&k, i).version, RECORD_VERSION_BULK);
     cr_assert_lt(k.journal[parts + 1].len, 5600, "it has the text, and none of the bulk");
     ahead_same(k.s, answers_of(&k, 1, IDS, 1), 1, 0);
     same_odds(&k, 0);

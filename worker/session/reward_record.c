@@ -1,0 +1,129 @@
+/* Rewards in records (reward.h): as one object, or as members where some value is long
+ * (member_record.h). Applied, both come to the same: each member as its JSON text. */
+#include "worker/session/reward.h"
+
+#include "common/base/arena.h"
+#include "common/base/err.h"
+#include "common/base/lookup.h"
+#include "common/codec/json.h"
+#include "common/codec/session_rules.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/member_record.h"
+#include "worker/session/store.h"
+
+/* What a reward has already. */
+static void know_members(const struct reward *r, struct lookup *known)
+{
+    for (uint32_t i = 0; i < r->members.n; i++)
+        (void)lookup_add(known, r->members.at[i].key, i);
+}
+
+/* How many members of `more` the reward does not have. */
+static size_t fresh_members(const struct reward *r, const struct json *more)
+{
+    struct arena tmp = {0};
+    struct lookup known = {.arena = &tmp};
+    size_t n = 0;
+
+    know_members(r, &known);
+    for (uint32_t i = 0; i < more->n; i++)
+        n += lookup_get(&known, json_string(&more->members[i].key)) == LOOKUP_NONE;
+    arena_done(&tmp);
+    return n;
+}
+
+/* Each record of a reward looks at all members that there are. */
+int reward_check_room(const struct session *s, struct str response_id, const struct json *more,
+                      struct err *e)
+{
+    const struct reward *r =
+        response_id.p ? map_get(&s->rewards_by_response, response_key(response_id)) : &s->reward;
+    size_t had = r ? r->members.n : 0, fresh = more->n;
+
+    if (had + fresh > SESSION_MEMBERS_MAX && had > 0)
+        fresh = fresh_members(r, more);
+    if (fresh == 0 || had + fresh <= SESSION_MEMBERS_MAX)
+        return 0;
+    return err_field(e, "reward_info",
+                     "reward_info has %zu members that are not on record beside the %zu that are; "
+                     "a reward may have %d",
+                     fresh, had, SESSION_MEMBERS_MAX);
+}
+
+/* The last field of a record whose version tells how it is written. */
+void reward_put_record(const struct json *reward_info, struct buf *record)
+{
+    if (member_record_suits(reward_info))
+        member_record_put(record, reward_info);
+    else
+        record_put_json(record, reward_info);
+}
+
+/* The last value counts. `known` are the members from before the record, whose own keys differ. */
+static void set_member(struct session *s, struct reward *r, const struct lookup *known,
+                       struct str key, struct str json)
+{
+    uint32_t at = key.p ? lookup_get(known, key) : LOOKUP_NONE;
+
+    if (!key.p)
+        return;
+    if (at != LOOKUP_NONE) {
+        r->members.at[at].json = forest_str(&s->forest, json);
+        return;
+    }
+    *vec_push(&r->members) =
+        (struct reward_member){forest_str(&s->forest, key), forest_str(&s->forest, json)};
+}
+
+/* Members of one record, as JSON. */
+static int apply_values(struct session *s, struct str response_id, struct str text, struct err *e)
+{
+    struct arena tmp = {0};
+    struct buf b = {0};
+    const struct json *v;
+    int rc = json_parse(&tmp, text.p ? text : STR(""), &v, e);
+
+    if (rc == 0 && v->kind == JSON_OBJECT) {
+        struct reward *r = session_reward(s, response_id);
+        struct lookup known = {.arena = &tmp};
+
+        know_members(r, &known);
+        for (uint32_t i = 0; i < v->n; i++) {
+            buf_clear(&b);
+            json_write(&b, &v->members[i].value);
+            set_member(s, r, &known, json_string(&v->members[i].key), buf_str(&b));
+        }
+    } else {
+        rc = err_set(e, ERR_IO, "session record: reward_info is no object");
+    }
+    buf_done(&b);
+    arena_done(&tmp);
+    return rc;
+}
+
+/* The same, as members: their texts are kept as they are. */
+static int apply_members(struct session *s, struct str response_id, struct str text, struct err *e)
+{
+    struct member_in m = member_record_of(text), all = m;
+    struct arena tmp = {0};
+    struct lookup known = {.arena = &tmp};
+    struct str key, value;
+    struct reward *r;
+
+    while (member_record_next(&all, &key, &value)) {
+    }
+    if (all.r.bad)
+        return err_set(e, ERR_IO, "session record: torn reward");
+    r = session_reward(s, response_id);
+    know_members(r, &known);
+    while (member_record_next(&m, &key, &value))
+        set_member(s, r, &known, key, value);
+    arena_done(&tmp);
+    return 0;
+}
+
+int reward_apply(struct session *s, struct str response_id, struct str text, bool members,
+                 struct err *e)
+{
+    return members ? apply_members(s, response_id, text, e) : apply_values(s, response_id, text, e);
+}
