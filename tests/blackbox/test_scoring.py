@@ -224,3 +224,30 @@ def test_what_expires_is_scored_first(serve, fails):
     assert one.scored == [t["prompt_ids"] + t["response_ids"]]
     if fails:
         gateway.wait_line("a session expires without its scores")
+
+
+@pytest.mark.parametrize("how", ["DELETE", "abort", "finalize"])
+@pytest.mark.parametrize("retention", ["0s", "60s"])
+def test_a_session_that_ends_while_it_is_scored_gets_no_score(serve, how, retention):
+    """Its worker lives, and an export that was made stays as it was."""
+    gateway, _, big, small = serve({"big": "sglang", "small": "sglang"}, export_retention=retention)
+    sid = session(gateway)
+    talk(gateway, sid, 2)
+    release, answers = threading.Event(), []
+    big.plan.append({"wait": release})
+    asked = threading.Thread(target=lambda: answers.append(finalize(gateway, sid, score=[{"engine": "big"}])))
+    asked.start()
+    wait_until(lambda: big.requests, what="the scorer is asked")
+    if how == "finalize":
+        other = finalize(gateway, sid, score=[{"engine": "small", "what": "reference"}])
+        assert other.status == 200 and "reference_logprobs" in other.json()["trajectories"][0]
+    else:
+        ended = gateway.request("DELETE", f"/sessions/{sid}") if how == "DELETE" else gateway.post(f"/sessions/{sid}/abort")
+        assert ended.status == 204
+    release.set()
+    asked.join()
+    assert answers[0].status == 410, answers[0].text
+    if how == "finalize" and retention == "60s":
+        [t] = gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"]
+        assert t == other.json()["trajectories"][0] and "teacher_logprobs" not in t
+    assert gateway.post("/sessions").status == 200 and not gateway.has_line("process died")

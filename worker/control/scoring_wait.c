@@ -71,6 +71,14 @@ static void on_durable(void *ctx)
         next(w);
 }
 
+/* Else it has ended meanwhile: it may be gone from the store, or its export be made. */
+static bool is_open(const struct scoring_wait *w)
+{
+    enum session_phase phase = session_phase(w->session);
+
+    return phase == SESSION_OPEN || phase == SESSION_COMPLETED;
+}
+
 static void on_scored(void *ctx, const struct score_result *r)
 {
     struct scoring_wait *w = ctx;
@@ -80,6 +88,10 @@ static void on_scored(void *ctx, const struct score_result *r)
     int rc;
 
     w->call = NULL;
+    if (!is_open(w)) { /* go_on says what that means */
+        next(w);
+        return;
+    }
     w->now.logprobs = r->logprobs;
     w->now.top_ids = r->top_ids;
     w->now.top_logprobs = r->top_logprobs;
@@ -111,7 +123,8 @@ static void on_failed(void *ctx, const struct err *e)
 static const struct score_events events = {on_scored, on_failed};
 
 /* Asks for what is missing, one branch after the other; ends when nothing is, and when an agent has
- * shown an image meanwhile: ids alone are another prompt. */
+ * shown an image meanwhile: ids alone are another prompt. A session that was finalized has the
+ * scores that it has. */
 static void go_on(struct scoring_wait *w)
 {
     struct score_request q = {.session_id = session_id(w->session)};
@@ -122,6 +135,10 @@ static void go_on(struct scoring_wait *w)
     if (!session_shows_images(w->session))
         rc = session_unscored(w->session, &w->wants, &ids, &w->now, &q.ids, &e);
 
+    if (rc > 0 && session_phase(w->session) == SESSION_FINALIZED)
+        rc = err_set(&e, ERR_SESSION_ENDED,
+                     "the session was finalized before it had the score of %.*s",
+                     (int)w->now.engine.len, w->now.engine.p);
     if (session_phase(w->session) == SESSION_ABORTED)
         rc = err_set(&e, ERR_SESSION_ENDED, "the session ended while it was scored");
     if (rc > 0) {
