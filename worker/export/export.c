@@ -63,13 +63,15 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
     *wants = session_score_wants(s);
     x->score_wants = wants;
     x->format = export_format_of(o->format);
-    x->input = (struct trajectory_input){.session = s,
-                                         .model = m,
-                                         .scratch = scratch,
-                                         .audit = m && !o->no_drift,
-                                         .indexer = x->format->indexer,
-                                         .text_too = x->format->text_too,
-                                         .failed = &x->failed};
+    x->input =
+        (struct trajectory_input){.session = s,
+                                  .model = m,
+                                  .scratch = scratch,
+                                  .audit = m && !o->no_drift,
+                                  .indexer = x->format->indexer,
+                                  .n_scores = session_shows_images(s) ? 0 : session_scores(s),
+                                  .text_too = x->format->text_too,
+                                  .failed = &x->failed};
     x->selection = arena_calloc(&x->arena, 1, sizeof(*x->selection));
     x->audit = arena_calloc(&x->arena, 1, sizeof(*x->audit));
     selection_start(&x->input, &x->options, &x->arena, x->selection);

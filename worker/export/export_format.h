@@ -18,6 +18,7 @@
 struct drift_audit;
 struct json_out;
 struct native_rest;
+struct reward;
 struct score_wants;
 struct selection;
 struct trajectory_turn;
@@ -38,7 +39,9 @@ struct export
     struct session *session; /* pinned */
     struct export_options options;
     struct trajectory_input input;
-    bool rewarded;             /* export_take_reward */
+    /* export_take_reward: of the session, as it was then */
+    const struct reward *told;
+    bool rewarded, unfinished;
     double reward;             /* 0: it is not known */
     struct err failed;         /* input.failed: what could not be read back */
     struct arena arena;        /* of the export */

@@ -2,10 +2,12 @@
  * Looks for the number where the format does: miles takes metadata.reward of the request, all else
  * the session's. The check before an export (export_check_reward) and the export itself go through
  * known(), so an export that was let through does not find out later that it has no reward. The
- * export asks once: a reward that comes while it is under way must not be in one pass over a file,
- * or in one row of a trajectory, and not in another.
+ * export takes the session's reward when it is made: one that comes while it is under way must not
+ * be in one pass over a file, or in one of its rows, and not in another.
  */
 #include "worker/export/export_reward.h"
+
+#include <string.h>
 
 #include "common/codec/json.h"
 #include "worker/export/export.h"
@@ -15,16 +17,46 @@
 #include "worker/session/session.h"
 #include "worker/session/session_view.h"
 
-static bool known(const struct session *s, const struct export_options *o, double *ret)
+static bool known(const struct reward *r, const struct export_options *o, double *ret)
 {
     if (o->format == EXPORT_MILES && json_to_double(json_get(o->metadata, "reward"), ret) == 0)
         return true;
-    return reward_number(session_view(s).reward, ret);
+    return reward_number(r, ret);
+}
+
+/* Its texts stay with the session; only which there are may change. */
+static const struct reward *copied(struct arena *a, const struct reward *r)
+{
+    struct reward *ret = ARENA_NEW(a, struct reward);
+    size_t bytes = r->members.n * sizeof(*r->members.at);
+
+    ret->members.n = r->members.n;
+    ret->members.at = arena_alloc(a, bytes);
+    if (bytes > 0)
+        memcpy(ret->members.at, r->members.at, bytes);
+    return ret;
+}
+
+/* Whether an agent or a trainer said that the episode did not come to its end. */
+static bool unfinished(const struct session_view *v)
+{
+    const struct reward *r = v->reward;
+
+    if (v->has_finished)
+        return !v->finished;
+    for (size_t i = 0; i < r->members.n; i++)
+        if (str_eq_c(r->members.at[i].key, "finished"))
+            return str_eq_c(r->members.at[i].json, "false");
+    return false;
 }
 
 void export_take_reward(struct export *x)
 {
-    x->rewarded = known(x->session, &x->options, &x->reward);
+    struct session_view v = session_view(x->session);
+
+    x->told = copied(&x->arena, v.reward);
+    x->unfinished = unfinished(&v);
+    x->rewarded = known(x->told, &x->options, &x->reward);
 }
 
 bool export_reward(const struct export *x, double *ret)
@@ -62,7 +94,7 @@ int export_check_reward(const struct session *s, const struct export_options *o,
         return err_set(e, ERR_UNASSEMBLABLE,
                        "require_trained: no token of the session %.*s would be trained",
                        (int)session_id(s).len, session_id(s).p);
-    if (!o->require_reward || known(s, o, &reward))
+    if (!o->require_reward || known(session_view(s).reward, o, &reward))
         return 0;
     return err_set(e, ERR_REWARD_MISSING,
                    "require_reward: the session %.*s has no reward (reward_info needs a number "

@@ -8,7 +8,7 @@
 struct export;
 struct json_out;
 
-/* Looks for it, when the export is made; export_reward says what was found. */
+/* Takes the session's reward as it is now, when the export is made (x->told, x->unfinished). */
 void export_take_reward(struct export *x);
 
 /* What the format gives out: a `reward` in the metadata of the request (miles), else the session's.

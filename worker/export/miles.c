@@ -19,6 +19,7 @@ static const char KEY_META[] = "meta", META_HEAD[] = "{\"samples\":[";
 struct miles {
     struct sample_text text;
     struct sample_ids ids;
+    uint32_t trim; /* the most that a checkpoint trimmed */
 };
 
 /* Keys of a sample's metadata that the caller cannot replace. */
@@ -218,21 +219,17 @@ static void miles_one(struct export *x, const struct trajectory *t)
 
 static void put_session_metadata(struct export *x, struct json_out *o)
 {
-    struct session_view v = session_view(x->session);
-    struct sample_ids *ids = &((struct miles *)x->own)->ids;
-    uint32_t trim = 0;
+    struct miles *own = x->own;
 
     json_out_key(o, "session_metadata");
     json_out_obj(o);
     json_out_key(o, "accumulated_token_ids");
     json_out_arr(o);
-    while (sample_ids_part(x, ids)) { /* of a session without samples */
+    while (sample_ids_part(x, &own->ids)) { /* of a session without samples */
     }
-    tensors_take(x, KEY_META, &ids->text);
+    tensors_take(x, KEY_META, &own->ids.text);
     json_out_end_arr(o);
-    for (size_t i = 0; i < v.n_checkpoints; i++)
-        trim = MAX_OF(trim, v.checkpoints[i]->trim);
-    json_out_member_i64(o, "max_trim_tokens", trim);
+    json_out_member_i64(o, "max_trim_tokens", own->trim);
     if (x->selection->unchosen)
         json_out_member_i64(o, "branches_left_out", (int64_t)x->selection->unchosen);
     if (export_lacks_reward(x) || x->unsupported || x->unindexed)
@@ -303,9 +300,16 @@ static void miles_end(struct export *x, struct buf *out)
 
 static void miles_begin(struct export *x, struct buf *out)
 {
+    struct session_view v = session_view(x->session);
+    struct miles *own;
+
     tensors_begin(x, out);
     tensors_forget_meta(x);
-    x->own = ARENA_NEW(&x->arena, struct miles);
+    own = ARENA_NEW(&x->arena, struct miles);
+    x->own = own;
+    sample_ids_begin(x->session, &own->ids);
+    for (size_t i = 0; i < v.n_checkpoints; i++)
+        own->trim = MAX_OF(own->trim, v.checkpoints[i]->trim);
 }
 
 /* The ids that the end tells are made with the last sample, a part in a step. */

@@ -202,9 +202,9 @@ void native_write_extra(struct export *x, const struct trajectory *t, struct jso
 void native_write_outcome(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     json_out_key(o, "reward");
-    reward_put(session_view(t->session).reward, o);
+    reward_put(x->told, o);
     json_out_key(o, "reward_info");
-    native_write_reward(session_view(t->session).reward, o);
+    native_write_reward(x->told, o);
     put_turn_rewards(t, o);
     json_out_key(o, "extra_fields");
     native_write_extra(x, t, o);

@@ -154,37 +154,39 @@ void sample_put_pictures(struct export *x, const struct trajectory *t, bool tens
     json_out_end_obj(o);
 }
 
-/* The newest branch's, as they are now. */
-static void begin_ids(struct export *x, struct sample_ids *s)
+void sample_ids_begin(struct session *session, struct sample_ids *s)
 {
     struct branch_vec b = {0};
 
-    s->begun = true;
-    session_branches(x->session, &b);
+    session_branches(session, &b);
     if (b.n) {
         const struct branch *newest = &b.at[b.n - 1];
-        const struct checkpoint *t = newest->tail ? newest->tail : newest->head;
 
-        if (trajectory_recall(&x->input, t, true)) {
-            s->ids = arena_alloc(&x->scratch, t->total * sizeof(*s->ids));
-            checkpoint_copy(t, s->ids);
-            s->n = branch_total(newest);
-        }
+        s->of = newest->tail ? newest->tail : newest->head;
+        s->n = branch_total(newest);
     }
     vec_done(&b);
 }
 
+/* Reads them back. */
+static void read_ids(struct export *x, struct sample_ids *s)
+{
+    if (!trajectory_recall(&x->input, s->of, true))
+        return;
+    s->ids = arena_alloc(&x->scratch, s->of->total * sizeof(*s->ids));
+    checkpoint_copy(s->of, s->ids);
+}
+
 bool sample_ids_part(struct export *x, struct sample_ids *s)
 {
-    size_t n;
+    size_t n = MIN_OF(s->n - s->at, (size_t)PART_NUMBERS);
 
-    if (!s->begun) {
-        begin_ids(x, s);
-        return s->n > 0;
-    }
-    n = MIN_OF(s->n - s->at, (size_t)PART_NUMBERS);
     if (n == 0)
         return false;
+    if (!s->ids) {
+        read_ids(x, s);
+        return s->ids != NULL; /* else the export fails */
+    }
     if (s->at > 0)
         buf_add_c(&s->text, ',');
     numbers_i32(&s->text, s->ids + s->at, n);

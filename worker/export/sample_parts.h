@@ -10,9 +10,11 @@
 
 #include "common/base/buf.h"
 
+struct checkpoint;
 struct detok;
 struct export;
 struct json_out;
+struct session;
 struct trajectory;
 
 /* The response of the sample at hand on its way into text. Init: zero. */
@@ -44,11 +46,14 @@ void sample_put_cache(const struct trajectory *t, struct json_out *o);
 /* The ids of the session's newest branch on their way into text, commas between them. Init: zero.
  */
 struct sample_ids {
-    int32_t *ids; /* in the scratch arena of the trajectory at hand */
+    const struct checkpoint *of;
+    int32_t *ids; /* in the scratch arena of the trajectory at hand; NULL: not read yet */
     size_t n, at;
-    bool begun;
     struct buf text; /* whoever takes it leaves it empty */
 };
+
+/* Finds the branch, when the export begins. */
+void sample_ids_begin(struct session *session, struct sample_ids *s);
 
 /* Makes a part of the text; true while there is more. All of them in one trajectory's time. */
 bool sample_ids_part(struct export *x, struct sample_ids *s);

@@ -21,7 +21,7 @@ static void none_one(struct export *x, const struct trajectory *t)
 
 static void none_end(struct export *x, struct buf *out)
 {
-    const struct reward *r = session_view(x->session).reward;
+    const struct reward *r = x->told;
     struct json_out o = json_out_to(out);
 
     json_out_key(&o, "session_id");

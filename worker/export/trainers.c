@@ -28,8 +28,9 @@ static void find_scored(struct export *x)
         for (size_t k = 0; s->by[i] && k < x->selection->tracks.n; k++) {
             const struct track *track = &x->selection->tracks.at[k];
 
-            s->by[i] = !track->authors && !track->tail && !session_view(x->session).has_images &&
-                       session_score(x->session, track->head, (enum score_what)i, NULL);
+            s->by[i] =
+                !track->authors && !track->tail &&
+                session_score(x->session, track->head, (enum score_what)i, x->input.n_scores);
         }
     }
     x->own = s;
@@ -83,18 +84,6 @@ static struct str verl_uid(struct export *x)
         if (uid[i] == '_')
             uid[i] = '-';
     return str_of(uid, given.len);
-}
-
-static bool unfinished(const struct session *s)
-{
-    struct session_view v = session_view(s);
-
-    if (v.has_finished)
-        return !v.finished;
-    for (size_t i = 0; i < v.reward->members.n; i++)
-        if (str_eq_c(v.reward->members.at[i].key, "finished"))
-            return str_eq_c(v.reward->members.at[i].json, "false");
-    return false;
 }
 
 static struct json_out meta_item(struct export *x, const char *key, const struct trajectory *t)
@@ -153,7 +142,7 @@ static void verl_tag(struct export *x, const struct trajectory *t, struct str ui
  * `finished` is none (see mask_unfinished). */
 static void put_reward_extra(const struct export *x, struct json_out *o)
 {
-    const struct reward *r = session_view(x->session).reward;
+    const struct reward *r = x->told;
 
     json_out_key(o, "reward_extra_info");
     json_out_obj(o);
@@ -256,7 +245,7 @@ static void verl_longs(struct export *x, const struct trajectory *t)
     struct cells mask = CELLS(WIDE_U8, t->mask);
     size_t i = t->index;
 
-    if (x->options.mask_unfinished && unfinished(x->session))
+    if (x->options.mask_unfinished && x->unfinished)
         mask = CELLS(ZEROS, NULL);
     tensors_add(x, "prompts", i, TENSOR_I64, prompt, CELLS(WIDE_I32, t->ids));
     tensors_add(x, "responses", i, TENSOR_I64, response, CELLS(WIDE_I32, t->ids + t->n_prompt));

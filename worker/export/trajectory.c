@@ -507,7 +507,7 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
     trajectory_fill_experts(a, ret);
     trajectory_fill_odds(a, ret);
     trajectory_fill_indexer(in->indexer, a, ret);
-    trajectory_fill_scores(a, ret);
+    trajectory_fill_scores(in, a, ret);
     for (const struct checkpoint *t = last; t; t = t->parent)
         ret->trimmed += t->trim;
 }

@@ -124,6 +124,8 @@ struct trajectory_input {
     struct str train_roles;
     bool audit;
     bool indexer;       /* the format has a place for the indexer's rows */
+    size_t n_scores;    /* that the session had when the export began; 0 also where it had pictures,
+                           for a scorer is asked with ids alone */
     bool text_too;      /* the format holds trajectories without tokens, too */
     struct err *failed; /* what could not be read back; all that was made since is worthless. NULL
                            where nothing is ever given up */

@@ -150,7 +150,8 @@ void trajectory_fill_odds(struct arena *a, struct trajectory *r)
 
 /* --- what other engines make of it --- */
 
-void trajectory_fill_scores(struct arena *a, struct trajectory *r)
+void trajectory_fill_scores(const struct trajectory_input *in, struct arena *a,
+                            struct trajectory *r)
 {
     static const char *const arrays[SCORE_KINDS][3] = {
         [SCORE_TEACHER] = {"teacher_logprobs", "teacher_top_ids", "teacher_top_logprobs"},
@@ -159,11 +160,9 @@ void trajectory_fill_scores(struct arena *a, struct trajectory *r)
     };
 
     r->scores = arena_calloc(a, SCORE_KINDS, sizeof(const struct score *));
-    /* A scorer is asked with ids alone, and a picture's id stands for what it was not given. */
-    if (session_view(r->session).has_images)
-        return;
     for (int i = 0; i < SCORE_KINDS && r->own && !r->track->tail; i++) {
-        const struct score *x = session_score(r->session, r->track->head, (enum score_what)i, NULL);
+        const struct score *x =
+            session_score(r->session, r->track->head, (enum score_what)i, in->n_scores);
         struct score *copy;
 
         if (!x)

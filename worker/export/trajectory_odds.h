@@ -7,6 +7,7 @@
 
 struct arena;
 struct trajectory;
+struct trajectory_input;
 struct trajectory_array;
 
 /* Fills r->odds and lists its arrays, once turns and mask are known. Each is there for all trained
@@ -14,7 +15,8 @@ struct trajectory_array;
 void trajectory_fill_odds(struct arena *a, struct trajectory *r);
 
 /* Makes and fills r->scores, and lists their arrays. */
-void trajectory_fill_scores(struct arena *a, struct trajectory *r);
+void trajectory_fill_scores(const struct trajectory_input *in, struct arena *a,
+                            struct trajectory *r);
 
 /* Lists an array among those of r. */
 void trajectory_add(struct trajectory *r, struct trajectory_array array);

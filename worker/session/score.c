@@ -111,17 +111,35 @@ static bool covers(const struct score *x, const struct checkpoint *head)
     return t != NULL;
 }
 
-const struct score *session_score(const struct session *s, const struct checkpoint *head,
-                                  enum score_what what, const struct score_want *want)
+size_t session_scores(const struct session *s)
 {
-    for (size_t i = s->scores.n; i-- > 0;) {
+    return s->scores.n;
+}
+
+const struct score *session_score(const struct session *s, const struct checkpoint *head,
+                                  enum score_what what, size_t n)
+{
+    for (size_t i = MIN_OF(n, s->scores.n); i-- > 0;) {
         const struct score *x = &s->scores.at[i];
 
-        if (x->what == what && covers(x, head) &&
-            (!want || (str_eq(x->engine, want->engine) && x->top_k == want->top_k)))
+        if (x->what == what && covers(x, head))
             return x;
     }
     return NULL;
+}
+
+/* Whether the path has one of that engine and as many alternatives. */
+static bool has_wanted(const struct session *s, const struct checkpoint *head,
+                       const struct score_want *w)
+{
+    for (size_t i = 0; i < s->scores.n; i++) {
+        const struct score *x = &s->scores.at[i];
+
+        if (x->what == w->what && x->top_k == w->top_k && str_eq(x->engine, w->engine) &&
+            covers(x, head))
+            return true;
+    }
+    return false;
 }
 
 static bool lacks(const struct session *s, const struct branch_vec *b, const struct score_want *w,
@@ -130,7 +148,7 @@ static bool lacks(const struct session *s, const struct branch_vec *b, const str
     for (size_t i = 0; i < b->n; i++) {
         struct checkpoint *head = b->at[i].head;
 
-        if (head->text || session_score(s, head, w->what, w))
+        if (head->text || has_wanted(s, head, w))
             continue;
         *ret =
             (struct score){.what = w->what, .engine = w->engine, .top_k = w->top_k, .head = head};

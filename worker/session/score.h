@@ -57,10 +57,13 @@ struct score {
     const float *top_logprobs; /* likewise */
 };
 
-/* The newest of that kind for the path, also one that was made of a longer path that begins with
- * it; `want`: of that engine and as many alternatives only, or NULL. NULL: there is none. */
+/* How many scores there are, of any kind: those that come later stand behind them. */
+size_t session_scores(const struct session *s);
+
+/* The newest of that kind for the path among the first n, also one that was made of a longer path
+ * that begins with it. NULL: there is none. */
 const struct score *session_score(const struct session *s, const struct checkpoint *head,
-                                  enum score_what what, const struct score_want *want);
+                                  enum score_what what, size_t n);
 
 /* Whether some message has a picture: then ids alone, which scorers are sent, are another prompt.
  */

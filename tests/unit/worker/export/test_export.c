@@ -6,6 +6,7 @@
 #include "worker/request/chat.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/payload.h"
+#include "worker/session/score.h"
 #include "worker/session/session.h"
 #include "worker/session/session_answer.h"
 #include "worker/session/session_call.h"
@@ -278,26 +279,43 @@ static size_t told_bytes(struct world *w, const struct buf *file)
     return sizeof(n) + n + end;
 }
 
-/* The session gets its reward behind the first k bytes, wherever the export is then. */
-static void reward_comes_behind(enum export_format format, size_t k)
+/* The session gets a reward, and the path to its newest answer a teacher's score with two
+ * alternatives a token. */
+static void tell_more(struct world *w)
+{
+    struct checkpoint *head = w->s->forest.checkpoints.at[w->s->forest.checkpoints.n - 1];
+    float *logprobs = arena_calloc(&w->arena, 2 * (size_t)head->total, sizeof(*logprobs));
+    int32_t *ids = arena_calloc(&w->arena, 2 * (size_t)head->total, sizeof(*ids));
+    struct score score = {SCORE_TEACHER, STR_LIT("big"), 2, head, logprobs, ids, logprobs};
+    struct buf record = {0};
+    struct err e = {0};
+
+    cr_assert_eq(
+        session_reward_record(w->s, json(w, "{\"reward\": 1}"), (struct str){0}, 9, &record, &e),
+        0);
+    apply(w, &record);
+    session_score_record(w->s, &score, 9, &record);
+    apply(w, &record);
+}
+
+/* Both come behind the first k steps of an export, which is of one path. */
+static void more_comes_behind(enum export_format format, size_t k)
 {
     struct export_options o;
     struct export *x;
     struct world w;
-    struct buf out = {0}, record = {0};
+    struct buf out = {0};
     struct err e = {0};
 
     world_init(&w, "tree");
-    branches(&w);
+    turn(&w, "[" U("q") "]", "one", true, 0);
+    turn(&w, "[" U("q") "," A("one") "," U("r") "]", "two", true, 0);
     export_options_init(&o);
     o.format = format;
     cr_assert_eq(export_new(w.s, MODEL, NULL, &o, &x, &e), 0, "%s", e.text);
     for (size_t i = 0; i < k && export_next(x, &out, 1, &e) == 0; i++)
         ;
-    cr_assert_eq(
-        session_reward_record(w.s, json(&w, "{\"reward\": 1}"), (struct str){0}, 9, &record, &e),
-        0);
-    apply(&w, &record);
+    tell_more(&w);
     while (export_next(x, &out, 1, &e) == 0)
         ;
     cr_expect_eq(told_bytes(&w, &out), out.len, "format %d, behind %zu steps", (int)format, k);
@@ -306,14 +324,14 @@ static void reward_comes_behind(enum export_format format, size_t k)
     world_done(&w);
 }
 
-TEST(export, a_reward_that_comes_meanwhile_breaks_no_file)
+TEST(export, what_a_session_is_told_meanwhile_breaks_no_file)
 {
     static const enum export_format formats[] = {EXPORT_VERL, EXPORT_AREAL, EXPORT_MILES,
                                                  EXPORT_PREFIX_TREE, EXPORT_SAFETENSORS};
 
     for (size_t i = 0; i < ARRAY_LEN(formats); i++)
-        for (size_t k = 0; k < 120; k += 3)
-            reward_comes_behind(formats[i], k);
+        for (size_t k = 0; k < 120; k++)
+            more_comes_behind(formats[i], k);
 }
 
 static const struct json *trajectories(struct world *w, const struct export_options *o)
