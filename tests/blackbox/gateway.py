@@ -360,6 +360,25 @@ class Gateway:
         wait_until(stands, what=f"{name} stands still")
         return seen[0]
 
+    def ask_while_held(self, worker, asked):
+        """Of method, path and body each. All are with the worker, in this order, before it sees any; the answers."""
+        name, answers, threads = 'rollgate_relayed_bytes_total{direction="to_worker"}', {}, []
+
+        def ask(n):
+            answers[n] = self.request(*asked[n], timeout=60)
+        os.kill(self.child(worker), signal.SIGSTOP)
+        try:
+            for n, (_, _, body) in enumerate(asked):
+                least = self.metrics()[name] + len(json.dumps(body))
+                threads.append(threading.Thread(target=ask, args=(n,)))
+                threads[-1].start()
+                wait_until(lambda least=least: self.metrics()[name] >= least, what="it is at the worker")
+        finally:
+            os.kill(self.child(worker), signal.SIGCONT)
+        for t in threads:
+            t.join()
+        return [answers[n] for n in sorted(answers)]
+
     def chat(self, session, text, **more):
         """One non-streaming call on a session (its JSON from POST /sessions)."""
         messages = text if isinstance(text, list) else [{"role": "user", "content": text}]

@@ -504,3 +504,12 @@ def test_records_of_a_long_session_come_in_pieces(start):
     last = records[-1]
     assert last["prompt_ids"] + last["answers"][0]["output_ids"] == told["accumulated_token_ids"]
     assert len(gateway.get(where).json()["records"]) == calls + 1
+
+
+@pytest.mark.parametrize("end,phase", [("finalize", "finalized"), ("abort", "aborted")])
+def test_wait_tells_how_a_session_ended_that_has_left(start, end, phase):
+    gateway = start(workers=1, export_retention="0s")
+    s = new(gateway)
+    assert gateway.post(path(s, f"/{end}")).status in (200, 204)
+    a = gateway.get(path(s, "/wait"))
+    assert a.status == 200 and a.json()["phase"] == phase, a.text

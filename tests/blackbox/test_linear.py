@@ -120,3 +120,25 @@ def test_roles_that_the_template_cannot_append_are_refused(start, tmp_path):
     t = new(gateway, history="linear")
     assert gateway.chat(t, user("one")).status == 200
     assert gateway.chat(t, begin).status == 200
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+def test_retries_that_overlap_drop_one_answer_alone(start, turns):
+    """Each means the same last answer. They are prepared while a helper counts for the session, and rendered behind that."""
+    gateway = start(engine="builtin:echo", workers=1, context_length=400_000)
+    for n in range(4):
+        s = new(gateway, history="linear")
+        messages = []
+        for _ in range(turns):
+            messages += user("again")
+            a = gateway.chat(s, messages)
+            assert a.status == 200, a.text
+            messages.append(a.json()["choices"][0]["message"])
+        where = f"/sessions/{s['session_id']}/v1"
+        count_first = ("POST", f"{where}/messages/count_tokens", {"model": "m", "messages": user("word " * 60_000)})
+        retries = [("POST", f"{where}/chat/completions", {"model": "m", "messages": messages[:-2] + user("another"), "temperature": k})
+                   for k in (0, 0.5, 1)]
+        first, *got = [a.status for a in gateway.ask_while_held("worker-0", [count_first, *retries])]
+        assert first == 200 and sorted(got) == [200, 409, 409], got
+        told = state(gateway, s)
+        assert (told["num_records"], told["rollback_count"]) == (turns, 1)

@@ -116,19 +116,28 @@ void model_call_leave(struct call_listener *l)
     loop_timer_set(t->env->loop, &t->timers->rejoin, t->env->rejoin_window_ms, on_rejoin_over);
 }
 
+static struct model_call *first_to_end(const struct call_env *env, struct str session_id)
+{
+    struct model_call *t;
+
+    LIST_EACH(&env->running, t, struct model_call, item) {
+        if (t->step < STEP_AT_DURABLE && str_eq(t->in.session_id, session_id))
+            return t;
+    }
+    return NULL;
+}
+
 /* The control plane ended the session: its calls fail, except those whose commit is written
- * already. */
+ * already. Each is looked for anew: whoever hears of one may end others (a batch its parts). */
 void model_call_end_session(struct call_env *env, struct str session_id)
 {
-    struct model_call *t, *next;
+    struct model_call *t;
     struct err e = {0};
 
     (void)err_set(&e, ERR_SESSION_ENDED, "the session ended during the call");
-    LIST_EACH_SAFE(&env->running, t, next, struct model_call, item) {
-        if (t->step >= STEP_AT_DURABLE || !str_eq(t->in.session_id, session_id))
-            continue;
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a failed one leaves the list */
+    while ((t = first_to_end(env, session_id)))
         model_call_fail_now(t, &e);
-    }
 }
 
 /* When the worker ends. */

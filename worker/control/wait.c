@@ -74,7 +74,7 @@ static int answer(struct service *a, struct exchange *x, struct str id)
         json_out_key(&o, "session_id");
         json_out_str(&o, id);
         json_out_key(&o, "phase");
-        json_out_cstr(&o, "aborted");
+        json_out_cstr(&o, session_is_kept(a->calls.store, id) ? "finalized" : "aborted");
         json_out_end_obj(&o);
         respond_count(a, METRIC_DIALECT_CONTROL, 200);
         exchange_reply(x, 200, "application/json", buf_str(&body));

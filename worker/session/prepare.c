@@ -453,7 +453,8 @@ static bool has_run(const struct session *s)
     return false;
 }
 
-/* Session and parent may have changed: commit.c looks again. */
+/* Session and parent may have changed: commit.c looks again. What drops an answer must look now:
+ * that is recorded next, and another call may have moved the head while this one was rendered. */
 int session_prepare_end(struct session_plan *pub, const struct session_call_input *in,
                         struct err *e)
 {
@@ -462,6 +463,8 @@ int session_prepare_end(struct session_plan *pub, const struct session_call_inpu
 
     if (session_has_ended(s))
         return err_set(e, ERR_SESSION_ENDED, "this session has ended");
+    if (pub->drops && session_check_commit(pub, e) != 0)
+        return -1;
     take_made(p);
     if (p->text) {
         p->pub.max_tokens = in->max_tokens > 0 ? (uint32_t)MIN_OF(in->max_tokens, UINT32_MAX) : 0;

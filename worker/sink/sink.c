@@ -456,6 +456,9 @@ bool sinks_wait_for(const struct sinks *k, const struct session *s)
     for (size_t i = k->next_due; i < k->due.n; i++)
         if (str_eq_c(id, k->due.at[i]))
             return true;
+    for (size_t i = 0; i < k->unread.n; i++)
+        if (str_eq_c(id, k->unread.at[i]))
+            return true;
     return false;
 }
 
