@@ -440,6 +440,14 @@ static void remove_group(struct book *b, struct group *g)
         group_free(g);
 }
 
+/* Nobody is offered the group. */
+static void settle_untold(struct book *b, struct group *g, uint64_t at_ms)
+{
+    g->settled_at_ms = at_ms;
+    if (b->events)
+        b->events->settled(b->events_ctx, g);
+}
+
 /* With `deliver` the group is offered as cancelled, without it is removed at once (if it has a
  * queue). A group that had settled keeps its state, but can be removed as well. */
 static int apply_cancel(struct book *b, struct group *g, const struct json *r, struct err *e)
@@ -454,8 +462,8 @@ static int apply_cancel(struct book *b, struct group *g, const struct json *r, s
         lane_place(g);
         if (deliver || !g->queue)
             offer(b, g, record_at(r));
-        else if (b->events)
-            b->events->settled(b->events_ctx, g);
+        else
+            settle_untold(b, g, record_at(r));
     }
     if (!deliver && g->queue)
         remove_group(b, g);

@@ -23,6 +23,8 @@
 
 enum {
     SLOTS_MAX = 1024, /* attempts in one answer */
+    CLAIM_BYTES =
+        16 << 20, /* of their groups in it, about: who asks reads no answer of any length */
     REFUSED_MS = 1000
 };
 
@@ -383,6 +385,7 @@ static void choose(struct claim *c, const struct offer *o)
 {
     struct desk *d = c->desk;
     uint64_t wall_ms = clock_wall_ms();
+    size_t bytes = 0;
 
     for (size_t i = 0; i < o->n && !claims_paused(d); i++) {
         struct runner *runner = book_runner_made(&d->book, str_cstr(o->at[i].name));
@@ -390,12 +393,13 @@ static void choose(struct claim *c, const struct offer *o)
         struct rollout *r;
 
         runner->offered_ms = clock_ms();
-        while (got < o->at[i].slots && c->n < SLOTS_MAX) {
+        while (got < o->at[i].slots && c->n < SLOTS_MAX && bytes < CLAIM_BYTES) {
             r = book_next_rollout(&d->book, runner, str_cstr(o->executor), wall_ms, claims_closed,
                                   d);
             if (!r || !claims_runner_lets(d, runner))
                 break;
             add_item(c, r);
+            bytes += r->group->text_len;
             got++;
         }
     }

@@ -18,7 +18,10 @@
 #include "dispatcher/desk.h"
 #include "dispatcher/workers.h"
 
-enum { AGAIN_MS = 500, SWEEP_AGAIN_MS = 2000, PAGE = 1000 };
+enum { AGAIN_MS = 500, SWEEP_AGAIN_MS = 2000 };
+
+/* Rows of a page, and how often it was made shorter at most: to a quarter each time. */
+enum { PAGE = 1000, FEWER_MAX = 4 };
 
 struct closing {
     struct desk *desk;
@@ -221,6 +224,13 @@ static void sweep_over(struct desk *d)
     polls_wake(d);
 }
 
+/* Rows have the metadata of their group: so many may be longer than an answer that is read, here or
+ * by the worker that asks another one. */
+static void ask_for_fewer(struct desk *d)
+{
+    d->sweep.fewer = MIN_OF(d->sweep.fewer + 1, FEWER_MAX);
+}
+
 static void on_page(void *ctx, int status, struct str body, const struct err *e)
 {
     struct desk *d = ctx;
@@ -233,14 +243,18 @@ static void on_page(void *ctx, int status, struct str body, const struct err *e)
     d->sweep.call = NULL;
     if (status != 200 || json_parse(&a, body, &page, &bad)) {
         arena_done(&a);
+        if (e->kind == ERR_INTERNAL)
+            ask_for_fewer(d);
         loop_timer_set(d->loop, &d->sweep.again, AGAIN_MS, on_sweep_again);
         return;
     }
     rows = json_get(page, "sessions");
     for (size_t i = 0; rows && i < rows->n; i++)
         judge(d, json_at(rows, i));
-    if (json_at(json_get(page, "unreachable"), 0))
+    if (json_at(json_get(page, "unreachable"), 0)) {
         d->sweep.partial = true;
+        ask_for_fewer(d);
+    }
     cursor = json_string(json_get(page, "next_cursor"));
     (void)snprintf(d->sweep.cursor, sizeof(d->sweep.cursor), "%.*s", (int)cursor.len,
                    cursor.p ? cursor.p : "");
@@ -255,8 +269,9 @@ static void sweep_ask(struct desk *d)
 {
     char path[192];
 
-    (void)snprintf(path, sizeof(path), "/sessions?label=attempt&limit=%d%s%s", PAGE,
-                   d->sweep.cursor[0] ? "&cursor=" : "", d->sweep.cursor);
+    (void)snprintf(path, sizeof(path), "/sessions?label=attempt&limit=%d%s%s",
+                   PAGE >> (2 * d->sweep.fewer), d->sweep.cursor[0] ? "&cursor=" : "",
+                   d->sweep.cursor);
     d->sweep.call =
         worker_call(d->workers, (struct str){0}, "GET", str_cstr(path), STR(""), on_page, d);
 }

@@ -75,6 +75,7 @@ struct desk {
         struct loop_timer again;
         char cursor[96];
         bool runs, partial, anew; /* a pass; it missed a worker; another one is wanted */
+        int fewer;                /* times that its pages were made shorter */
     } sweep;                      /* closings.c: looking for sessions of nobody */
 
     bool swept;    /* the first pass is over */

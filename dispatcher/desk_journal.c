@@ -104,6 +104,7 @@ int desk_open_journal(struct desk *d, struct err *e)
                                 .durability = levels[h->config->durability],
                                 .segment_bytes = (uint64_t)h->config->journal_segment_bytes,
                                 .wait_ms = JOURNAL_WAIT_MS,
+                                .in_order = true,
                                 .metrics = h->page};
     uint64_t start_ms = clock_ms();
     int n = snprintf(dir, sizeof(dir), "%s/dispatcher", h->state_dir);

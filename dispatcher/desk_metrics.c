@@ -46,7 +46,7 @@ void desk_count_settled(struct desk *d, const struct group *g)
 {
     metrics_count_at(d->heritage->page, METRIC_groups_settled, queue_label(d, g->queue),
                      g->state - GROUP_FINISHED, 1);
-    if (g->first_end_at_ms)
+    if (g->first_end_at_ms && g->settled_at_ms >= g->first_end_at_ms) /* clocks may be set back */
         metrics_observe_us(d->heritage->page, METRIC_group_tail,
                            (g->settled_at_ms - g->first_end_at_ms) * 1000);
 }

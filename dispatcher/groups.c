@@ -36,6 +36,15 @@ struct candidate {
     bool exists;
 };
 
+/* Sessions of a group tell its size, which is bounded. */
+static int check_size(const struct group_spec *g, const char *where, struct err *e)
+{
+    if (g->n + g->extra <= GROUP_N_MAX)
+        return 0;
+    return err_field(e, "extra", "%sn + extra must be at most %d, not %u", where, GROUP_N_MAX,
+                     g->n + g->extra);
+}
+
 /* Checks one; its text goes into the arena. All of one submission:
  * NOLINTNEXTLINE(readability-function-size) */
 static int check_group(struct desk_request *r, const struct json *body, const struct json *defaults,
@@ -46,7 +55,7 @@ static int check_group(struct desk_request *r, const struct json *body, const st
     struct group *g;
 
     /* Not a part of group_parse: a journal may hold groups of a time when it was not checked. */
-    if (group_parse(body, defaults, id, where, &spec, e) ||
+    if (group_parse(body, defaults, id, where, &spec, e) || check_size(&spec, where, e) ||
         group_export_check(body, defaults, where, e) ||
         group_session_check(body, defaults, r->desk->heritage->config, where, e))
         return -1;

@@ -317,13 +317,15 @@ void group_begin(struct group *g)
 bool group_goes_to_sinks(const struct group *g)
 {
     struct arena a = {0};
-    const struct json *text = NULL, *sink;
+    const struct json *text = NULL, *session, *sink;
     struct err e;
     bool goes;
 
     (void)json_parse(&a, str_of(g->text, g->text_len), &text, &e);
-    sink = json_get(json_get(text, "session"), "sink");
-    goes = !json_is(sink, JSON_BOOL) || json_is_true(sink);
+    session = json_get(text, "session");
+    sink = json_get(session, "sink");
+    goes = json_is(sink, JSON_BOOL) ? json_is_true(sink)
+                                    : !json_is_true(json_get(session, "evaluation"));
     arena_done(&a);
     return goes;
 }

@@ -169,7 +169,8 @@ static bool is_answer(struct executor_head *h, const char *what, int status, str
     (void)snprintf(text, sizeof(text), "%s: %d %.*s", what, status,
                    (int)MIN_OF(body.len ? body.len : strlen(e->text), 500u),
                    body.len ? body.p : e->text);
-    if (status >= 400 && status < 500 && status != 429) {
+    /* 408: the bytes of a request came too late, as of a machine that stood still. */
+    if (status >= 400 && status < 500 && status != 408 && status != 429) {
         give_up(h, "the gateway refuses this executor", text);
     } else if (away_ms > (uint64_t)h->x.options->reconnect_ms) {
         give_up(h, "the gateway is away for too long", text);

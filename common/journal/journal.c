@@ -233,6 +233,7 @@ int journal_open(struct loop *loop, const struct journal_options *o, journal_rep
     j->metrics = o->metrics;
     j->durability = o->durability;
     j->segment_bytes = o->segment_bytes > 0 ? o->segment_bytes : 64u << 20;
+    j->in_order = o->in_order;
     j->dirfd = -1;
     j->fd = -1;
     j->read_fd = -1;
@@ -501,6 +502,26 @@ static bool is_last_wasted(const struct journal *j)
            s->live_bytes + s->note_bytes < s->total_bytes / 2;
 }
 
+static uint64_t dead_bytes(const struct live_segment *s)
+{
+    return s->total_bytes - s->live_bytes - s->note_bytes;
+}
+
+/* Whether it is worth it. In order, a segment that is mostly needed is rewritten, too, once as much
+ * as it has waits for that behind it. */
+static bool is_to_rewrite(const struct journal *j, const struct live_segment *s, bool thorough)
+{
+    uint64_t dead = dead_bytes(s), all = 0;
+
+    if (dead > s->total_bytes / 2 || (thorough && dead > 0))
+        return true;
+    if (!j->in_order || dead == 0)
+        return false;
+    for (size_t i = 0; i < j->live.n; i++)
+        all += dead_bytes(&j->live.at[i]);
+    return all >= s->total_bytes;
+}
+
 /* 1: more may be done; 0: nothing to do; -1. `thorough` rewrites for any dead byte. */
 static int compact(struct journal *j, bool thorough, struct err *e)
 {
@@ -508,15 +529,16 @@ static int compact(struct journal *j, bool thorough, struct err *e)
         return go_on_compacting(j, e);
     for (size_t i = 0; i + 1 < j->live.n; i++) {
         const struct live_segment *s = &j->live.at[i];
-        uint64_t needed = s->live_bytes + s->note_bytes;
 
         if (s->live_bytes == 0)
             return remove_dead(j, i, e) ? -1 : 1;
-        if (needed < s->total_bytes / 2 || (thorough && needed < s->total_bytes))
+        if (is_to_rewrite(j, s, thorough))
             return compaction_new(j->dirfd, &j->live, s->number, j->next_number++, &j->compaction,
                                   e)
                        ? -1
                        : 1;
+        if (j->in_order && dead_bytes(s) > 0)
+            break; /* what is newer waits for it */
     }
     if (is_last_wasted(j))
         return start_segment(j, e) ? -1 : 1; /* so that it is none that is written to */

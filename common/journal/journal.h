@@ -30,7 +30,11 @@ struct journal_options {
     const char *dir; /* of this worker; made when missing */
     enum journal_durability durability;
     uint64_t segment_bytes;
-    uint64_t wait_ms;             /* for another process that has it open to end */
+    uint64_t wait_ms; /* for another process that has it open to end */
+    /* What is dropped leaves the disk in the order in which it was appended: a session's last
+     * record never before its first ones, without which they would be replayed. For sessions of
+     * which no last record is kept (journal_drop_earlier). Room comes back later. */
+    bool in_order;
     struct metrics_page *metrics; /* where fsync times go; or NULL */
 };
 

@@ -29,6 +29,7 @@ struct journal {
     struct metrics_page *metrics;
     enum journal_durability durability;
     uint64_t segment_bytes;
+    bool in_order; /* of the options */
     struct journal_stats stats;
     int dirfd;
     int fd;          /* the last segment */

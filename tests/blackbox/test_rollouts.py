@@ -94,7 +94,7 @@ def test_put_is_idempotent_and_a_differing_body_is_a_conflict(start):
 
 @pytest.mark.parametrize("change, field", [
     ({"runner": ""}, "runner"), ({"runner": 3}, "runner"), ({"n": 0}, "n"), ({"n": 1025}, "n"), ({"n": "4"}, "n"),
-    ({"extra": -1}, "extra"), ({"min": 3}, "min"), ({"attempts": 0}, "attempts"), ({"infra_attempts": 0}, "infra_attempts"),
+    ({"extra": -1}, "extra"), ({"n": 1024, "extra": 1}, "extra"), ({"min": 3}, "min"), ({"attempts": 0}, "attempts"), ({"infra_attempts": 0}, "infra_attempts"),
     ({"on": {"error": "again"}}, "error"), ({"on": {"err": "keep"}}, "on"), ({"on": 3}, "on"), ({"reward": "maybe"}, "reward"),
     ({"fail_reward": "0"}, "fail_reward"), ({"priority": 1.5}, "priority"), ({"version": -1}, "version"),
     ({"run_timeout_s": 0}, "run_timeout_s"), ({"deadline_s": -1}, "deadline_s"), ({"session": []}, "session"),
@@ -661,3 +661,27 @@ def test_metrics_and_log(start):
     g.wait_until(lambda: gateway.metrics().get('rollgate_groups{queue="train",state="finished"}') == 1, 10, "the gauge")
     assert gateway.metrics()['rollgate_attempts_running{runner="r"}'] == 0
     assert len([line for line in gateway.log().split("\n") if "attempt ended" in line and "group=g" in line]) == 2
+
+
+def test_an_answer_to_a_claim_is_not_of_any_length(start):
+    """A runner reads 64 MiB of one: of groups with long inputs it has fewer attempts than slots."""
+    gateway = start(workers=1)
+    for n in range(4):
+        submit(gateway, id=f"g{n}", runner="r", input="x" * (6 << 20))
+    first = claim(gateway, r=10)
+    assert len(first) == 3 and len(claim(gateway, r=10)) == 1
+    assert all(a["input"] == "x" * (6 << 20) for a in first)
+
+
+def test_a_dispatcher_finds_its_sessions_however_long_their_metadata_are(start):
+    """All of them in one list are more than it reads: it asks for fewer at a time."""
+    gateway = start(workers=1).allow("process died")
+    label = {"attempt": "0" * 32}
+    for _ in range(20):
+        a = gateway.post("/sessions", {"labels": label, "metadata": {"x": "x" * (7 << 19)}})
+        assert a.status == 200, a.text
+    pid = gateway.child("dispatcher")
+    os.kill(pid, signal.SIGKILL)
+    g.wait_until(lambda: gateway.child("dispatcher") not in (None, pid), 20, "it is replaced")
+    submit(gateway, id="g", runner="r")
+    assert len(claim(gateway, wait_s=50, r=1)) == 1

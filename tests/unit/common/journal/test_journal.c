@@ -39,7 +39,23 @@ static int collect(void *ctx, struct str id, struct str payload, struct err *e)
 
 static struct journal *open_journal(uint64_t segment_bytes, struct buf *replayed)
 {
-    struct journal_options o = {dir, JOURNAL_PROCESS, segment_bytes, 0, NULL};
+    struct journal_options o = {
+        .dir = dir, .durability = JOURNAL_PROCESS, .segment_bytes = segment_bytes};
+    struct journal *j = NULL;
+    struct err e = {0};
+
+    buf_clear(replayed);
+    cr_assert_eq(journal_open(NULL, &o, collect, replayed, &j, &e), 0, "%s", e.text);
+    return j;
+}
+
+/* As open_journal, for whoever keeps no last records. */
+static struct journal *open_in_order(uint64_t segment_bytes, struct buf *replayed)
+{
+    struct journal_options o = {.dir = dir,
+                                .durability = JOURNAL_PROCESS,
+                                .segment_bytes = segment_bytes,
+                                .in_order = true};
     struct journal *j = NULL;
     struct err e = {0};
 
@@ -193,6 +209,52 @@ TEST(journal, rotates_and_compacts)
     journal_close(open_journal(64, &got));
     check_replayed(&got, "w0-keep=kept one;w0-keep=kept two;w0-last=in the open segment;"
                          "w0-keep=kept three;");
+    buf_done(&got);
+    drop_dir();
+}
+
+/* Its first record stands in a segment that is mostly needed, its end in one that is not. */
+TEST(journal, in_order_an_end_stays_as_long_as_its_beginning)
+{
+    static const char many[] = "0123456789012345678901234567890123456789";
+    char long_text[251];
+    struct buf got = {0};
+    struct journal *j;
+    struct err e = {0};
+    int rc = 1;
+
+    memset(long_text, 'x', sizeof(long_text) - 1);
+    long_text[sizeof(long_text) - 1] = '\0';
+    make_dir();
+    j = open_in_order(330, &got);
+    for (int i = 0; i < 5; i++)
+        append(j, "w0-keep", many);
+    append(j, "w0-gone", "begins");
+    append(j, "w0-other", many);
+    append(j, "w0-other", many);
+    append(j, "w0-gone", "ends");
+    append(j, "w0-last", long_text);
+    cr_assert_gt(file_size("seg-00000003"), 0);
+    journal_drop_session(j, STR("w0-gone"));
+    journal_drop_session(j, STR("w0-other"));
+    while (rc == 1)
+        rc = journal_compact(j, false, &e);
+    cr_assert_eq(rc, 0, "%s", e.text);
+    journal_close(j);
+    j = open_in_order(330, &got);
+    cr_assert_neq(str_find(buf_str(&got), STR("w0-gone=begins;"), 0), SIZE_MAX);
+    cr_assert_neq(str_find(buf_str(&got), STR("w0-gone=ends;"), 0), SIZE_MAX);
+    /* what waits is as much as the first has: that is rewritten, and then all of it goes */
+    journal_drop_session(j, STR("w0-gone"));
+    journal_drop_session(j, STR("w0-other"));
+    journal_drop_session(j, STR("w0-last"));
+    for (rc = 1; rc == 1;)
+        rc = journal_compact(j, false, &e);
+    cr_assert_eq(rc, 0, "%s", e.text);
+    journal_close(j);
+    journal_close(open_in_order(330, &got));
+    cr_assert_eq(str_find(buf_str(&got), STR("w0-gone"), 0), SIZE_MAX, "%.*s", (int)got.len, got.p);
+    cr_assert_neq(str_find(buf_str(&got), STR("w0-keep"), 0), SIZE_MAX);
     buf_done(&got);
     drop_dir();
 }
@@ -430,7 +492,7 @@ TEST(journal, power_tells_when_records_are_on_the_disk)
 {
     struct err e = {0};
     struct loop *loop = loop_new(&e);
-    struct journal_options o = {dir, JOURNAL_POWER, 0, 0, NULL};
+    struct journal_options o = {.dir = dir, .durability = JOURNAL_POWER, .segment_bytes = 0};
     struct journal *j = NULL;
     int durable = 0;
     int forgotten = 0;
@@ -455,7 +517,7 @@ TEST(journal, power_tells_when_records_are_on_the_disk)
 /* power: what is read at the start is written anew, and appending goes on behind it. */
 TEST(journal, renews_its_last_segment_for_power)
 {
-    struct journal_options o = {dir, JOURNAL_POWER, 0, 0, NULL};
+    struct journal_options o = {.dir = dir, .durability = JOURNAL_POWER, .segment_bytes = 0};
     struct buf got = {0};
     struct loop *loop;
     struct journal *j;
@@ -518,7 +580,7 @@ TEST(journal, leaves_telling_to_its_caller_where_nothing_is_waited_for)
 
     make_dir();
     for (enum journal_durability level = JOURNAL_NONE; level < JOURNAL_POWER; level++) {
-        struct journal_options o = {dir, level, 0, 0, NULL};
+        struct journal_options o = {.dir = dir, .durability = level};
         struct journal *j = NULL;
         int durable = 0;
 
