@@ -238,6 +238,12 @@ static bool is_in_parts(struct export *x)
     return f->rest && native_is_long(&x->t) && f->rest(x, &x->t);
 }
 
+/* Likewise behind `one`. */
+static bool settles(struct export *x)
+{
+    return x->writing && is_laid(x) && x->pass == 0 && x->format->settle && x->format->settle(x);
+}
+
 /* A step of the trajectory at hand. Work that made no output counts too: neither a pass over sizes
  * nor the audit of a long one must hold the loop. Adds to *done. */
 static int one(struct export *x, struct buf *out, size_t budget, size_t *done, struct err *e)
@@ -248,7 +254,7 @@ static int one(struct export *x, struct buf *out, size_t budget, size_t *done, s
         *done += build(x);
     } else if (x->auditing != AUDIT_NONE) {
         *done += audit(x);
-    } else if (is_in_parts(x)) {
+    } else if (is_in_parts(x) || settles(x)) {
         *done += PART_WORK;
     } else if (!x->checked) {
         if (check(x, e) != 0 ||
@@ -264,8 +270,6 @@ static int one(struct export *x, struct buf *out, size_t budget, size_t *done, s
         if (!hand_over(x))
             lay(x);
         *done += (size_t)x->t.total * sizeof(int32_t);
-    } else if (x->pass == 0 && x->format->settle && x->format->settle(x)) {
-        *done += PART_WORK;
     } else {
         rope_drain(&x->rope, out, budget);
         *done += out->len - before;

@@ -250,6 +250,7 @@ static void put_cells(struct export *x, enum tensor_type type, struct cells c, u
     rope_add(&x->rope, c.kind, c.p, bytewise ? n * TYPES[type].size : n);
 }
 
+/* A tensor has so many parts. NOLINTNEXTLINE(readability-function-size) */
 void tensors_add_two(struct export *x, struct tensor_name name, enum tensor_type type,
                      struct shape shape, struct cells first, uint64_t n_first, struct cells rest)
 {

@@ -45,7 +45,7 @@ static const struct score *score_of(const struct export *x, const struct traject
 }
 
 /* Rows of `width` numbers, each where the token before it stands: both trainers read row i as what
- * was expected behind token i. The last is 0. */
+ * was expected behind token i. The last is 0. NOLINTNEXTLINE(readability-function-size) */
 static void add_shifted(struct export *x, const char *name, const struct trajectory *t,
                         enum tensor_type type, struct shape shape, const void *rows, uint32_t width)
 {
