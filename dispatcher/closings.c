@@ -216,8 +216,10 @@ static void on_sweep_anew(struct loop_timer *t)
 static void sweep_over(struct desk *d)
 {
     d->swept = true;
-    if (!d->sweep.partial)
+    if (!d->sweep.partial) {
         book_forget_gone(&d->book);
+        d->sweep.fewer = 0; /* a worker that was away may have been all the reason */
+    }
     d->sweep.runs = d->sweep.partial || d->sweep.anew;
     if (d->sweep.runs)
         loop_timer_set(d->loop, &d->sweep.again, SWEEP_AGAIN_MS, on_sweep_anew);

@@ -37,31 +37,33 @@ static int collect(void *ctx, struct str id, struct str payload, struct err *e)
     return 0;
 }
 
-static struct journal *open_journal(uint64_t segment_bytes, struct buf *replayed)
+static struct journal *open_as(const struct journal_options *o, struct buf *replayed)
 {
-    struct journal_options o = {
-        .dir = dir, .durability = JOURNAL_PROCESS, .segment_bytes = segment_bytes};
     struct journal *j = NULL;
     struct err e = {0};
 
     buf_clear(replayed);
-    cr_assert_eq(journal_open(NULL, &o, collect, replayed, &j, &e), 0, "%s", e.text);
+    cr_assert_eq(journal_open(NULL, o, collect, replayed, &j, &e), 0, "%s", e.text);
     return j;
 }
 
-/* As open_journal, for whoever keeps no last records. */
+static struct journal *open_journal(uint64_t segment_bytes, struct buf *replayed)
+{
+    struct journal_options o = {
+        .dir = dir, .durability = JOURNAL_PROCESS, .segment_bytes = segment_bytes};
+
+    return open_as(&o, replayed);
+}
+
+/* For whoever keeps no last records. */
 static struct journal *open_in_order(uint64_t segment_bytes, struct buf *replayed)
 {
     struct journal_options o = {.dir = dir,
                                 .durability = JOURNAL_PROCESS,
                                 .segment_bytes = segment_bytes,
                                 .in_order = true};
-    struct journal *j = NULL;
-    struct err e = {0};
 
-    buf_clear(replayed);
-    cr_assert_eq(journal_open(NULL, &o, collect, replayed, &j, &e), 0, "%s", e.text);
-    return j;
+    return open_as(&o, replayed);
 }
 
 static void append(struct journal *j, const char *id, const char *payload)
