@@ -18,8 +18,6 @@
 #include "common/codec/json.h"
 #include "dispatcher/book_record.h"
 
-enum { BACKOFF_FIRST_MS = 1000, BACKOFF_MAX_MS = 60000 };
-
 void book_init(struct book *b)
 {
     *b = (struct book){.next_seq = 1, .next_settled = 1};
@@ -228,9 +226,8 @@ static void attempt_over(struct book *b, struct attempt *a, enum outcome outcome
     r->outcomes[outcome]++;
     if (outcome == OUTCOME_OK)
         r->failures = 0;
-    else if (outcome != OUTCOME_CANCELLED &&
-             !a->lost) /* a lost executor says nothing of a runner */
-        r->failures++;
+    else if (outcome != OUTCOME_CANCELLED && !a->lost && !a->refused)
+        r->failures++; /* neither a lost executor nor a refused session says a thing of a runner */
     set_rollout_state(a->rollout, verdict);
     if (b->events)
         b->events->attempt_over(b->events_ctx, a);
@@ -370,7 +367,9 @@ static int apply_end(struct book *b, const struct json *r, struct err *e)
         return err_set(e, ERR_INVALID, "the end does not fit an attempt that runs");
     m = a->rollout;
     g = m->group;
-    verdict = outcome == OUTCOME_CANCELLED ? ROLLOUT_CANCELLED : book_verdict(a, outcome);
+    a->lost = json_is_true(json_get(r, "lost"));
+    a->refused = json_is_true(json_get(r, "refused"));
+    verdict = book_verdict(a, outcome);
     m->errors += outcome == OUTCOME_ERROR || outcome == OUTCOME_TIMEOUT;
     m->infras += outcome == OUTCOME_INFRA;
     if (outcome != OUTCOME_OK) {
@@ -379,7 +378,6 @@ static int apply_end(struct book *b, const struct json *r, struct err *e)
     }
     if (verdict == ROLLOUT_WAITING)
         m->not_before_ms = outcome == OUTCOME_INFRA ? record_at(r) + book_backoff_ms(m->infras) : 0;
-    a->lost = json_is_true(json_get(r, "lost"));
     record_result(r, &m->result);
     if (!g->first_end_at_ms)
         g->first_end_at_ms = record_at(r);
@@ -646,32 +644,6 @@ struct rollout *book_next_rollout(struct book *b, struct runner *r, struct str e
             return pick(fresh, executor, wall_ms);
     }
     return NULL;
-}
-
-uint64_t book_backoff_ms(uint32_t failures)
-{
-    uint64_t ms = BACKOFF_FIRST_MS;
-
-    for (uint32_t i = 1; i < failures && ms < BACKOFF_MAX_MS; i++)
-        ms *= 2;
-    return MIN_OF(ms, (uint64_t)BACKOFF_MAX_MS);
-}
-
-enum rollout_state book_verdict(const struct attempt *a, enum outcome outcome)
-{
-    const struct rollout *r = a->rollout;
-    const struct group_spec *s = &r->group->spec;
-    bool more;
-
-    if (outcome == OUTCOME_OK)
-        return ROLLOUT_SUCCEEDED;
-    if (s->on[outcome] == ON_KEEP)
-        return ROLLOUT_SUCCEEDED;
-    more =
-        outcome == OUTCOME_INFRA ? r->infras + 1 < s->infra_attempts : r->errors + 1 < s->attempts;
-    if (s->on[outcome] == ON_RETRY && more && !r->group->overdue)
-        return ROLLOUT_WAITING;
-    return ROLLOUT_FAILED;
 }
 
 struct group *book_next_group(struct queue *q, unsigned states, bool submitted)

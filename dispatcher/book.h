@@ -111,7 +111,8 @@ void book_reserve(struct rollout *r);
 void book_release(struct rollout *r);
 
 /* The verdict on an attempt that ends with this outcome, before anything is changed:
- * ROLLOUT_SUCCEEDED, ROLLOUT_FAILED, or ROLLOUT_WAITING (another attempt). */
+ * ROLLOUT_SUCCEEDED, ROLLOUT_FAILED, ROLLOUT_CANCELLED, or ROLLOUT_WAITING (another attempt).
+ * `lost` and `refused` of the attempt are set before. */
 enum rollout_state book_verdict(const struct attempt *a, enum outcome outcome);
 
 /* Back-off before the next attempt after so many infrastructure failures: 1 s, doubling, 60 s. */

@@ -66,15 +66,16 @@ static void put_word(struct json_out *o, const char *key, const char *text)
         json_out_member_str(o, key, str_cstr(text));
 }
 
-void record_end(const struct attempt *a, enum outcome outcome, bool lost, const struct result *r,
-                uint64_t at_ms, struct buf *out)
+void record_end(const struct attempt *a, enum outcome outcome, enum end_kind kind,
+                const struct result *r, uint64_t at_ms, struct buf *out)
 {
+    static const char *const marks[] = {[END_LOST] = "lost", [END_REFUSED] = "refused"};
     struct json_out o = begin(RECORD_END, a->rollout->group->spec.id, at_ms, out);
 
     json_out_member_str(&o, "attempt", str_cstr(a->id));
     json_out_member_str(&o, "outcome", str_cstr(outcome_names[outcome]));
-    if (lost) {
-        json_out_key(&o, "lost");
+    if (kind != END_TOLD) {
+        json_out_key(&o, marks[kind]);
         json_out_bool(&o, true);
     }
     if (r->has_reward) {

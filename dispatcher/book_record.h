@@ -4,7 +4,8 @@
  *
  *   {"t": "group",    "id": G, "at": ms, "group": {submission}}
  *   {"t": "claim",    "id": G, "at": ms, "rollout": k, "attempt": A, "session": S, "executor": X}
- *   {"t": "end",      "id": G, "at": ms, "attempt": A, "outcome": "ok", "lost"?, result...}
+ *   {"t": "end",      "id": G, "at": ms, "attempt": A, "outcome": "ok", "lost"?, "refused"?,
+ *                             result...}
  *   {"t": "deadline", "id": G, "at": ms}
  *   {"t": "cancel",   "id": G, "at": ms, "deliver": false}
  *   {"t": "taken", "id": G, "at": ms, "lease_ms": ms}
@@ -42,9 +43,16 @@ struct record_claim {
 };
 
 void record_claim(struct str id, const struct record_claim *c, uint64_t at_ms, struct buf *out);
-/* `lost`: the lease ran out. */
-void record_end(const struct attempt *a, enum outcome outcome, bool lost, const struct result *r,
-                uint64_t at_ms, struct buf *out);
+
+/* How an attempt came to its end. */
+enum end_kind {
+    END_TOLD,   /* its executor said so */
+    END_LOST,   /* its lease ran out */
+    END_REFUSED /* the gateway refuses its session, and would refuse the next one */
+};
+
+void record_end(const struct attempt *a, enum outcome outcome, enum end_kind kind,
+                const struct result *r, uint64_t at_ms, struct buf *out);
 void record_cancel(struct str id, bool deliver, uint64_t at_ms, struct buf *out);
 
 void record_taken(struct str id, uint64_t lease_ms, uint64_t at_ms, struct buf *out);

@@ -2,7 +2,8 @@
  * POST /attempts/claim: an executor offers slots and is given attempts. Each attempt gets a session
  * of its own, made by a worker before the claim is recorded, so that a claim always has one. The
  * steps of one attempt: reserve its rollout, make the session, record the claim, answer. Whatever
- * fails between leaves the rollout waiting; a session without a claim is aborted.
+ * fails between leaves the rollout waiting; a session without a claim is aborted. Options that the
+ * gateway refuses whoever asks end the attempt and fail its rollout.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -277,29 +278,52 @@ static int record_item(struct claim_item *it, struct rollout *r, struct str sess
     return rc;
 }
 
-/* The gateway refuses these very options: no later attempt fares better, but the trainer sees why.
- */
-static void record_refusal(struct claim_item *it, struct rollout *r, const char *why)
+/* The session was made: the attempt is recorded. One that no rollout waits for any more is aborted.
+ * 0: on_durable is to come. */
+static int take_session(struct claim_item *it, struct rollout *r, struct str session,
+                        struct str body)
+{
+    char id[SESSION_ID_MAX] = "";
+    int rc = r ? record_item(it, r, session) : -1;
+
+    if (rc >= 0) {
+        buf_add_str(&it->session, body);
+        return rc;
+    }
+    memcpy(id, session.p, session.len);
+    closing_start(it->claim->desk, id, CLOSING_ABORT, NULL);
+    return rc;
+}
+
+/* The attempt is recorded, and that it ends before it has begun: the trainer sees why. 0:
+ * on_durable is to come. */
+static int record_refusal(struct claim_item *it, struct rollout *r, const char *why)
 {
     struct desk *d = it->claim->desk;
-    struct result result = {.reason = (char *)(uintptr_t)why};
-    struct buf record = {0};
-    struct attempt *a;
-    struct err e;
     int rc = record_item(it, r, STR(""));
 
-    if (rc < 0) {
-        item_done(it);
+    if (rc >= 0)
+        ends_refused(d, book_attempt(&d->book, str_cstr(it->attempt)), why);
+    return rc;
+}
+
+/* The gateway refuses these very options, whoever asks and when: no later attempt fares better. */
+static bool is_refused_for_good(int status)
+{
+    return status == 400 || status == 413 || status == 422;
+}
+
+/* No session for now: the rollout waits on, and all claims with it for a moment. */
+static void put_off(struct desk *d, struct rollout *r, int status, struct str body)
+{
+    d->refused_until_ms = clock_ms() + REFUSED_MS;
+    if (r)
+        book_release(r);
+    if (status == 429 || status == 503)
         return;
-    }
-    a = book_attempt(&d->book, str_cstr(it->attempt));
-    record_end(a, OUTCOME_ERROR, false, &result, clock_wall_ms(), &record);
-    if (desk_write(d, r->group->spec.id, buf_str(&record), NULL, NULL, &e) < 0)
-        log_warn(NULL, "an end cannot be recorded", LOG_T("error", e.text));
-    buf_done(&record);
-    if (rc == 1)
-        item_done(it);
-    polls_wake(d);
+    log_warn(NULL, "a session cannot be made for an attempt, trying again", LOG_I("status", status),
+             LOG_S("answer", str_sub(body, 0, 300)));
+    sweep_start(d); /* it may have been made, and the answer lost */
 }
 
 /* The text of a worker's error, into the arena. */
@@ -325,35 +349,21 @@ static void on_session(void *ctx, int status, struct str body, const struct err 
     const struct json *v = NULL;
     struct err bad;
     struct str session = {0};
+    int rc = 1;
 
     (void)e;
     it->call = NULL;
     (void)map_take(&d->claiming, str_cstr(it->attempt));
     if (status == 200 && json_parse(&a, body, &v, &bad) == 0)
         session = json_string(json_get(v, "session_id"));
-    if (session.p && session.len < SESSION_ID_MAX) {
-        int rc = r ? record_item(it, r, session) : -1;
-
-        if (rc >= 0) {
-            buf_add_str(&it->session, body);
-            if (rc == 1)
-                item_done(it);
-            goto out;
-        }
-        closing_start(d, arena_cstr(&a, session), CLOSING_ABORT, NULL);
-    } else if (r && (status == 200 || (status >= 400 && status < 500 && status != 429))) {
-        record_refusal(
-            it, r, status == 200 ? "the gateway's answer names no session" : error_text(&a, body));
-        goto out;
-    } else {
-        d->refused_until_ms = clock_ms() + REFUSED_MS;
-        if (status != 429 && status != 503)
-            sweep_start(d); /* it may have been made, and the answer lost */
-    }
-    if (r)
-        book_release(r);
-    item_done(it);
-out:
+    if (session.p && session.len < SESSION_ID_MAX)
+        rc = take_session(it, r, session, body);
+    else if (!is_refused_for_good(status))
+        put_off(d, r, status, body);
+    else if (r)
+        rc = record_refusal(it, r, error_text(&a, body));
+    if (rc != 0)
+        item_done(it);
     arena_done(&a);
 }
 

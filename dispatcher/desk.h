@@ -258,6 +258,10 @@ enum { EXECUTOR_WAIT_MAX_S = 55 };
  * trainer. */
 void ends_lost(struct desk *d, struct attempt *a, const char *why, uint64_t at_ms);
 
+/* Ends an attempt that never began, since the gateway refuses its session for good: its rollout has
+ * failed, for the reason `why`. */
+void ends_refused(struct desk *d, struct attempt *a, const char *why);
+
 /* Aborts the session; deletes it; or has the sinks given it, which comes before a deletion, too.
  * The worker is asked again and again until it says that it is so. g: the session's group, whose
  * export options the sinks' export is made with; NULL (not for DELIVER): the sinks are not to have

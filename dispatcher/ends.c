@@ -139,7 +139,7 @@ static void record(struct ending *n)
         return;
     }
     log_end(a, n->outcome, &n->result);
-    record_end(a, n->outcome, false, &n->result, clock_wall_ms(), &record);
+    record_end(a, n->outcome, END_TOLD, &n->result, clock_wall_ms(), &record);
     rc = desk_write(n->desk, a->rollout->group->spec.id, buf_str(&record), on_durable, n, &e);
     buf_done(&record);
     if (rc < 0)
@@ -496,20 +496,34 @@ void attempts_end(struct desk_request *r)
     start_end(n, a);
 }
 
-/* --- leases --- */
+/* --- ends that no executor tells --- */
+
+/* Records the end; nobody waits for it. -1: it is not recorded, which is logged. */
+static int record_untold(struct desk *d, struct attempt *a, enum outcome outcome,
+                         enum end_kind kind, const char *why, uint64_t at_ms)
+{
+    struct result result = {.reason = (char *)(uintptr_t)why};
+    struct buf record = {0};
+    struct err e;
+    int rc;
+
+    log_end(a, outcome, &result);
+    record_end(a, outcome, kind, &result, at_ms, &record);
+    rc = desk_write(d, a->rollout->group->spec.id, buf_str(&record), NULL, NULL, &e);
+    if (rc < 0)
+        log_warn(NULL, "an attempt's end cannot be recorded", LOG_T("error", e.text));
+    buf_done(&record);
+    polls_wake(d);
+    return rc < 0 ? -1 : 0;
+}
 
 void ends_lost(struct desk *d, struct attempt *a, const char *why, uint64_t at_ms)
 {
-    struct result lost = {.reason = (char *)(uintptr_t)why};
-    struct buf record = {0};
-    struct err e;
-
-    log_end(a, OUTCOME_INFRA, &lost);
-    record_end(a, OUTCOME_INFRA, true, &lost, at_ms, &record);
-    if (desk_write(d, a->rollout->group->spec.id, buf_str(&record), NULL, NULL, &e) < 0)
-        log_warn(NULL, "a lost lease cannot be recorded", LOG_T("error", e.text));
-    else
+    if (record_untold(d, a, OUTCOME_INFRA, END_LOST, why, at_ms) == 0)
         metrics_count(d->heritage->page, METRIC_leases_lost, 1);
-    buf_done(&record);
-    polls_wake(d);
+}
+
+void ends_refused(struct desk *d, struct attempt *a, const char *why)
+{
+    (void)record_untold(d, a, OUTCOME_ERROR, END_REFUSED, why, clock_wall_ms());
 }

@@ -103,6 +103,7 @@ struct attempt {
     bool ended;
     bool ending;                /* its end is being worked out: the lease does not matter */
     bool lost;                  /* its lease ran out: whatever its executor says comes too late */
+    bool refused;               /* it never began: the gateway refuses its session for good */
     const char *kill;           /* why the executor is to end it, or NULL */
     enum outcome outcome;       /* once ended */
     enum rollout_state verdict; /* what the end made of the rollout: WAITING means a retry */

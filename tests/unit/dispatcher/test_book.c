@@ -56,7 +56,7 @@ static void end(struct book *b, struct attempt *a, enum outcome outcome, uint64_
     struct result result = {.trained_tokens = 3};
     struct buf record = {0};
 
-    record_end(a, outcome, false, &result, at_ms, &record);
+    record_end(a, outcome, END_TOLD, &result, at_ms, &record);
     apply(b, &record);
 }
 
@@ -159,8 +159,8 @@ TEST(book, a_replay_gives_the_same_book)
         cr_assert_eq(book_apply(&first, buf_str(&vec_last(&log)), NULL), 0);
         if (i == 3)
             continue;
-        record_end(book_attempt(&first, str_cstr(id)), i == 2 ? OUTCOME_ERROR : OUTCOME_OK, false,
-                   &result, 3000, &record);
+        record_end(book_attempt(&first, str_cstr(id)), i == 2 ? OUTCOME_ERROR : OUTCOME_OK,
+                   END_TOLD, &result, 3000, &record);
         *vec_push(&log) = record;
         record = (struct buf){0};
         cr_assert_eq(book_apply(&first, buf_str(&vec_last(&log)), NULL), 0);

@@ -1,0 +1,40 @@
+"""How attempts end where something stands in the way: sessions that the gateway refuses, ends that cannot be kept, finalized
+sessions that do not count, scorers that take long, ids that are used again, records that are not on the disk yet."""
+
+import pytest
+
+import gateway as g
+from rollouts_kit import Executor, solve
+from test_rollouts import claim, end, group_of, submit, wait_group
+
+REFUSED = {"sampling_params": {"engine_extra": {"mirostat": 2}}}    # what no engine of these tests takes
+
+
+@pytest.mark.parametrize("on", ["keep", "retry", "drop"])
+def test_a_session_that_is_refused_for_good_fails_its_rollout_at_once(start, on):
+    """No other try fares better, and it says nothing of the runner: its breaker stays shut."""
+    gateway = start(runner_breaker=2)
+    submit(gateway, id="bad", runner="r", n=3, session=REFUSED, attempts=1000, on={"error": on}, priority=1)
+    submit(gateway, id="good", runner="r")
+    with Executor(gateway, "x", {"r": 1}, {"r": solve()}):
+        assert wait_group(gateway, "good")["state"] == "finished"
+    bad = wait_group(gateway, "bad")
+    assert bad["state"] == "failed" and bad["succeeded"] == 0
+    for member in bad["members"]:
+        assert (member["state"], member["outcome"], member["attempts"]) == ("failed", "error", 1)
+        assert "refuses the session" in member["reason"] and "engine_extra" in member["reason"]
+    assert gateway.get("/queues/train").json()["blocked"] == []
+    assert gateway.log().count("attempt ended") == 4, "each end is told"
+
+
+def test_a_session_that_is_refused_for_now_is_tried_again(start):
+    """No room for sessions says nothing of the attempt: none is spent."""
+    gateway = start(workers=1, max_sessions=1)
+    full = gateway.post("/sessions", {}).json()
+    submit(gateway, id="g", runner="r", attempts=1)
+    assert claim(gateway, wait_s=0.5, r=1) == []
+    assert group_of(gateway, "g")["state"] == "waiting"
+    assert gateway.request("DELETE", f"/sessions/{full['session_id']}").status == 204
+    with Executor(gateway, "x", {"r": 1}, {"r": solve()}):
+        group = wait_group(gateway, "g")
+    assert group["state"] == "finished" and group["members"][0]["attempts"] == 1
