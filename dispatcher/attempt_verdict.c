@@ -12,7 +12,7 @@ uint64_t book_backoff_ms(uint32_t failures)
     return MIN_OF(ms, (uint64_t)BACKOFF_MAX_MS);
 }
 
-enum rollout_state book_verdict(const struct attempt *a, enum outcome outcome)
+enum rollout_state book_verdict(const struct attempt *a, enum outcome outcome, bool finalized)
 {
     const struct rollout *r = a->rollout;
     const struct group_spec *s = &r->group->spec;
@@ -22,13 +22,11 @@ enum rollout_state book_verdict(const struct attempt *a, enum outcome outcome)
         return ROLLOUT_CANCELLED;
     if (a->refused)
         return ROLLOUT_FAILED; /* and would be refused again */
-    if (outcome == OUTCOME_OK)
-        return ROLLOUT_SUCCEEDED;
-    if (s->on[outcome] == ON_KEEP)
+    if (finalized && (outcome == OUTCOME_OK || s->on[outcome] == ON_KEEP))
         return ROLLOUT_SUCCEEDED;
     more =
         outcome == OUTCOME_INFRA ? r->infras + 1 < s->infra_attempts : r->errors + 1 < s->attempts;
-    if (s->on[outcome] == ON_RETRY && more && !r->group->overdue)
+    if (s->on[outcome] != ON_DROP && more && !r->group->overdue)
         return ROLLOUT_WAITING;
     return ROLLOUT_FAILED;
 }

@@ -369,7 +369,8 @@ static int apply_end(struct book *b, const struct json *r, struct err *e)
     g = m->group;
     a->lost = json_is_true(json_get(r, "lost"));
     a->refused = json_is_true(json_get(r, "refused"));
-    verdict = book_verdict(a, outcome);
+    /* Records of programs that did not say `open` count as they did then. */
+    verdict = book_verdict(a, outcome, !json_is_true(json_get(r, "open")));
     m->errors += outcome == OUTCOME_ERROR || outcome == OUTCOME_TIMEOUT;
     m->infras += outcome == OUTCOME_INFRA;
     if (outcome != OUTCOME_OK) {

@@ -112,8 +112,9 @@ void book_release(struct rollout *r);
 
 /* The verdict on an attempt that ends with this outcome, before anything is changed:
  * ROLLOUT_SUCCEEDED, ROLLOUT_FAILED, ROLLOUT_CANCELLED, or ROLLOUT_WAITING (another attempt).
- * `lost` and `refused` of the attempt are set before. */
-enum rollout_state book_verdict(const struct attempt *a, enum outcome outcome);
+ * `finalized`: its session is, so that there is an export to count; what is to be kept and has none
+ * is tried again. `refused` of the attempt is set before. */
+enum rollout_state book_verdict(const struct attempt *a, enum outcome outcome, bool finalized);
 
 /* Back-off before the next attempt after so many infrastructure failures: 1 s, doubling, 60 s. */
 uint64_t book_backoff_ms(uint32_t failures);

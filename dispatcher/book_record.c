@@ -66,18 +66,24 @@ static void put_word(struct json_out *o, const char *key, const char *text)
         json_out_member_str(o, key, str_cstr(text));
 }
 
+static void put_mark(struct json_out *o, const char *key, bool is_set)
+{
+    if (!is_set)
+        return;
+    json_out_key(o, key);
+    json_out_bool(o, true);
+}
+
 void record_end(const struct attempt *a, enum outcome outcome, enum end_kind kind,
                 const struct result *r, uint64_t at_ms, struct buf *out)
 {
-    static const char *const marks[] = {[END_LOST] = "lost", [END_REFUSED] = "refused"};
     struct json_out o = begin(RECORD_END, a->rollout->group->spec.id, at_ms, out);
 
     json_out_member_str(&o, "attempt", str_cstr(a->id));
     json_out_member_str(&o, "outcome", str_cstr(outcome_names[outcome]));
-    if (kind != END_TOLD) {
-        json_out_key(&o, marks[kind]);
-        json_out_bool(&o, true);
-    }
+    put_mark(&o, "lost", kind == END_LOST);
+    put_mark(&o, "refused", kind == END_REFUSED);
+    put_mark(&o, "open", kind != END_FINALIZED);
     if (r->has_reward) {
         json_out_key(&o, "reward");
         json_out_double(&o, r->reward);

@@ -5,7 +5,7 @@
  *   {"t": "group",    "id": G, "at": ms, "group": {submission}}
  *   {"t": "claim",    "id": G, "at": ms, "rollout": k, "attempt": A, "session": S, "executor": X}
  *   {"t": "end",      "id": G, "at": ms, "attempt": A, "outcome": "ok", "lost"?, "refused"?,
- *                             result...}
+ * "open"?, result...}
  *   {"t": "deadline", "id": G, "at": ms}
  *   {"t": "cancel",   "id": G, "at": ms, "deliver": false}
  *   {"t": "taken", "id": G, "at": ms, "lease_ms": ms}
@@ -46,9 +46,10 @@ void record_claim(struct str id, const struct record_claim *c, uint64_t at_ms, s
 
 /* How an attempt came to its end. */
 enum end_kind {
-    END_TOLD,   /* its executor said so */
-    END_LOST,   /* its lease ran out */
-    END_REFUSED /* the gateway refuses its session, and would refuse the next one */
+    END_FINALIZED, /* its executor said so, and its session is finalized: it may count */
+    END_OPEN,      /* its executor said so; there is no export that could count */
+    END_LOST,      /* its lease ran out, its session open */
+    END_REFUSED    /* the gateway refuses its session, and would refuse the next one */
 };
 
 void record_end(const struct attempt *a, enum outcome outcome, enum end_kind kind,

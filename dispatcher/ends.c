@@ -33,6 +33,7 @@ struct ending {
     struct result result;  /* what the executor told, then what the export has */
     char *complete;        /* body of the session's completion */
     bool failed_reward;    /* fail_reward was posted */
+    bool finalized;        /* the session is */
     enum ending_step step; /* what the worker is asked now */
     struct http_fetch *call;
     struct loop_timer again;
@@ -139,7 +140,8 @@ static void record(struct ending *n)
         return;
     }
     log_end(a, n->outcome, &n->result);
-    record_end(a, n->outcome, END_TOLD, &n->result, clock_wall_ms(), &record);
+    record_end(a, n->outcome, n->finalized ? END_FINALIZED : END_OPEN, &n->result, clock_wall_ms(),
+               &record);
     rc = desk_write(n->desk, a->rollout->group->spec.id, buf_str(&record), on_durable, n, &e);
     buf_done(&record);
     if (rc < 0)
@@ -286,6 +288,7 @@ static void on_answer(void *ctx, int status, struct str body, const struct err *
     if (!a || a->ended) {
         ending_answer(n);
     } else if (status == 200 && last) {
+        n->finalized = true;
         take_counts(n, v);
         record(n);
     } else if (!last && (status == 200 || status == 410)) {
@@ -455,7 +458,7 @@ static void start_end(struct ending *n, struct attempt *a)
     n->desk->busy++;
     a->ending = true;
     exchange_watch(n->x, on_closed, n);
-    if (book_verdict(a, n->outcome) == ROLLOUT_SUCCEEDED)
+    if (book_verdict(a, n->outcome, true) == ROLLOUT_SUCCEEDED)
         ask(n, STEP_COMPLETE);
     else
         record(n);

@@ -60,8 +60,9 @@ enum outcome {
     OUTCOMES
 };
 
-/* What follows a timeout, an error or an infrastructure failure: the attempt counts all the same;
- * another one is made while there are any left; the rollout has failed. */
+/* What follows a timeout, an error or an infrastructure failure: the attempt counts all the same,
+ * if its session could be finalized; another one is made while there are any left; the rollout has
+ * failed. */
 enum on { ON_KEEP, ON_RETRY, ON_DROP };
 
 enum group_delivery { DELIVERY_NONE, DELIVERY_OFFERED, DELIVERY_TAKEN };

@@ -4,7 +4,7 @@ sessions that do not count, scorers that take long, ids that are used again, rec
 import pytest
 
 import gateway as g
-from rollouts_kit import Executor, solve
+from rollouts_kit import Executor, chat, solve
 from test_rollouts import claim, end, group_of, submit, wait_group
 
 REFUSED = {"sampling_params": {"engine_extra": {"mirostat": 2}}}    # what no engine of these tests takes
@@ -38,3 +38,28 @@ def test_a_session_that_is_refused_for_now_is_tried_again(start):
     with Executor(gateway, "x", {"r": 1}, {"r": solve()}):
         group = wait_group(gateway, "g")
     assert group["state"] == "finished" and group["members"][0]["attempts"] == 1
+
+
+def test_what_has_no_export_is_not_kept(start):
+    """`keep` counts an attempt as it stands; one whose session cannot be finalized is tried again, and fails with the reason."""
+    gateway = start()
+    submit(gateway, id="g", runner="r", attempts=2, on={"error": "keep"}, fail_reward=-1)
+    with Executor(gateway, "x", {"r": 1}, {"r": lambda gw, a: {"outcome": "error"}}) as x:
+        group = wait_group(gateway, "g")
+    assert group["state"] == "failed" and [verdict for _, verdict in x.done] == ["retry", "failed"]
+    member = group["members"][0]
+    assert member["state"] == "failed" and member["attempts"] == 2 and "model was not called" in member["reason"]
+
+
+def test_a_lost_attempt_is_not_kept(start):
+    """Nobody finalized its session: `keep` cannot count it."""
+    gateway = start(attempt_lease="500ms")
+    submit(gateway, id="g", runner="r", on={"infra": "keep"})
+    lost, = claim(gateway, executor="dies", r=1)
+    assert chat(gateway, lost, "x").status == 200
+    with Executor(gateway, "x", {"r": 1}, {"r": solve(2)}):
+        group = wait_group(gateway, "g")
+    member = group["members"][0]
+    assert (member["state"], member["attempts"], member["reward"]) == ("succeeded", 2, 2)
+    path = f"/sessions/{member['session_id']}/finalize"
+    assert sum(sum(t["response_mask"]) for t in gateway.post(path, {"format": "json"}).json()["trajectories"]) > 0

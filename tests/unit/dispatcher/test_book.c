@@ -56,7 +56,7 @@ static void end(struct book *b, struct attempt *a, enum outcome outcome, uint64_
     struct result result = {.trained_tokens = 3};
     struct buf record = {0};
 
-    record_end(a, outcome, END_TOLD, &result, at_ms, &record);
+    record_end(a, outcome, END_FINALIZED, &result, at_ms, &record);
     apply(b, &record);
 }
 
@@ -103,6 +103,65 @@ TEST(book, failures_of_each_kind_have_their_own_count)
     end(&b, a, OUTCOME_ERROR, 900000);
     cr_assert_eq(a->verdict, ROLLOUT_FAILED);
     cr_assert_eq(g->state, GROUP_FAILED);
+    book_done(&b);
+}
+
+/* What has no export cannot be kept: the rollout is tried again, and fails in the end. */
+TEST(book, an_attempt_is_kept_once_its_session_is_finalized)
+{
+    static const struct {
+        enum outcome outcome;
+        enum end_kind kind;
+        enum rollout_state first, last;
+    } cases[] = {
+        {OUTCOME_ERROR, END_FINALIZED, ROLLOUT_SUCCEEDED, ROLLOUT_SUCCEEDED},
+        {OUTCOME_ERROR, END_OPEN, ROLLOUT_WAITING, ROLLOUT_FAILED},
+        {OUTCOME_TIMEOUT, END_OPEN, ROLLOUT_WAITING, ROLLOUT_FAILED},
+        {OUTCOME_INFRA, END_LOST, ROLLOUT_WAITING, ROLLOUT_FAILED},
+        {OUTCOME_ERROR, END_REFUSED, ROLLOUT_FAILED, ROLLOUT_FAILED},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct result result = {0};
+        struct book b;
+
+        book_init(&b);
+        submit(&b, "g",
+               ",\"attempts\":2,\"infra_attempts\":2,"
+               "\"on\":{\"timeout\":\"keep\",\"error\":\"keep\",\"infra\":\"keep\"}");
+        for (unsigned k = 0; k < 2; k++) {
+            struct attempt *a = claim(&b, "x", 100000 * (k + 1));
+            struct buf record = {0};
+
+            if (!a)
+                continue;
+            record_end(a, cases[i].outcome, cases[i].kind, &result, 100000 * (k + 1), &record);
+            apply(&b, &record);
+            cr_expect_eq(a->verdict, k ? cases[i].last : cases[i].first, "case %zu", i);
+        }
+        cr_expect_eq(book_group(&b, STR("g"))->rollouts[0].state, cases[i].last, "case %zu", i);
+        cr_expect_eq(book_runner(&b, STR("r"))->failures,
+                     cases[i].kind == END_OPEN ? 2 : cases[i].kind == END_FINALIZED, "case %zu", i);
+        book_done(&b);
+    }
+}
+
+/* What was written before a record said whether its session is finalized. */
+TEST(book, an_old_record_counts_as_it_did)
+{
+    struct attempt *a;
+    struct buf record = {0};
+    struct book b;
+
+    book_init(&b);
+    submit(&b, "g", ",\"on\":{\"infra\":\"keep\"}");
+    a = claim(&b, "x", 1000);
+    buf_printf(&record,
+               "{\"t\":\"end\",\"id\":\"g\",\"attempt\":\"%s\",\"outcome\":\"infra\","
+               "\"lost\":true}",
+               a->id);
+    apply(&b, &record);
+    cr_assert_eq(a->verdict, ROLLOUT_SUCCEEDED);
     book_done(&b);
 }
 
@@ -160,7 +219,7 @@ TEST(book, a_replay_gives_the_same_book)
         if (i == 3)
             continue;
         record_end(book_attempt(&first, str_cstr(id)), i == 2 ? OUTCOME_ERROR : OUTCOME_OK,
-                   END_TOLD, &result, 3000, &record);
+                   END_FINALIZED, &result, 3000, &record);
         *vec_push(&log) = record;
         record = (struct buf){0};
         cr_assert_eq(book_apply(&first, buf_str(&vec_last(&log)), NULL), 0);
