@@ -1,7 +1,10 @@
 /*
  * Sessions that are to end: of attempts that failed (aborted), and of groups that were acknowledged
  * (deleted); and what sinks get: the sessions of attempts that count, once their end is recorded,
- * so that no losing attempt is ever delivered. A worker that is away is asked again, until it
+ * so that no losing attempt is ever delivered. The worker is asked once the records that decide it
+ * are durable: behind a power cut no group is back whose sessions are gone. Aborting leaves a
+ * session that is finalized alone, so a deletion follows, which lets go of those that are held
+ * though they do not count. A worker that is away is asked again, until it
  * answers. The sweep asks once more behind a restart, and finds sessions whose making was not
  * recorded. Of sessions that are of no known attempt it touches those alone that the dispatcher
  * made (option `dispatched`): a trainer's own session may have a label `attempt`, and forks and
@@ -13,6 +16,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "common/journal/journal.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "dispatcher/desk.h"
@@ -29,6 +33,7 @@ struct closing {
     enum closing_kind kind;
     char *deliver; /* options of the export for sinks; NULL: they are not to have it, or have it */
     char *group;   /* that owes it to them; NULL with `deliver` */
+    bool waits;    /* for the records that decide it */
     struct http_fetch *call;
     struct loop_timer again;
     struct list_item entry;
@@ -47,6 +52,8 @@ static void closing_paid(struct closing *c)
 static void closing_free(struct closing *c)
 {
     list_remove(&c->entry);
+    if (c->waits)
+        journal_forget(c->desk->journal, c);
     loop_timer_stop(c->desk->loop, &c->again);
     http_fetch_cancel(c->call);
     closing_paid(c);
@@ -73,10 +80,14 @@ static void on_answer(void *ctx, int status, struct str body, const struct err *
     (void)body;
     (void)e;
     c->call = NULL;
-    if ((status >= 200 && status < 300) || is_gone(status))
+    if (c->kind == CLOSING_ABORT && status >= 200 && status < 300) {
+        c->kind = CLOSING_FORGET; /* finalized, it is held still */
+        ask(c);
+    } else if ((status >= 200 && status < 300) || is_gone(status)) {
         closing_free(c);
-    else
+    } else {
         loop_timer_set(c->desk->loop, &c->again, AGAIN_MS, on_again);
+    }
 }
 
 static void on_delivered(void *ctx, int status, struct str body, const struct err *e)
@@ -115,6 +126,14 @@ static void ask(struct closing *c)
                     c->deliver ? on_delivered : on_answer, c);
 }
 
+static void on_durable(void *ctx)
+{
+    struct closing *c = ctx;
+
+    c->waits = false;
+    ask(c);
+}
+
 /* NULL: sinks are not to have the group's sessions. */
 static char *delivery_options(const struct desk *d, const struct group *g)
 {
@@ -144,7 +163,9 @@ void closing_start(struct desk *d, const char *session, enum closing_kind kind,
         desk_owe(d, g->spec.id);
     }
     list_append(&d->closings, &c->entry);
-    ask(c);
+    c->waits = journal_await(d->journal, on_durable, c) == 0;
+    if (!c->waits)
+        ask(c);
 }
 
 void closings_end(struct desk *d)

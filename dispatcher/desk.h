@@ -22,8 +22,9 @@
  *   workers.c        HTTP to the workers
  *   dispatcher.c     start, clock, end
  *
- * The order of a change is: journal_append, book_apply, then the answer once the record is as
- * durable as --durability promises (desk_write).
+ * The order of a change is: journal_append, book_apply, then, once the record is as durable as
+ * --durability promises, the answer (desk_write) and what workers are told of it (closings,
+ * tellings).
  */
 #ifndef RG_DISPATCHER_DESK_H
 #define RG_DISPATCHER_DESK_H
@@ -262,10 +263,10 @@ void ends_lost(struct desk *d, struct attempt *a, const char *why, uint64_t at_m
  * failed, for the reason `why`. */
 void ends_refused(struct desk *d, struct attempt *a, const char *why);
 
-/* Aborts the session; deletes it; or has the sinks given it, which comes before a deletion, too.
- * The worker is asked again and again until it says that it is so. g: the session's group, whose
- * export options the sinks' export is made with; NULL (not for DELIVER): the sinks are not to have
- * it. */
+/* Aborts the session, and deletes it if it was finalized; deletes it; or has the sinks given it,
+ * which comes before a deletion, too. The worker is asked again and again until it says that it is
+ * so. g: the session's group, whose export options the sinks' export is made with; NULL (not for
+ * DELIVER): the sinks are not to have it. */
 enum closing_kind { CLOSING_ABORT, CLOSING_FORGET, CLOSING_DELIVER };
 
 void closing_start(struct desk *d, const char *session, enum closing_kind kind,

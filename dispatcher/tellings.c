@@ -1,6 +1,7 @@
 /*
  * Settled groups on their way to the Redis sinks: one entry each in the stream NAME:groups, which
- * names the keys of its members' entries. A worker spools it beside the sessions' exports; that is
+ * names the keys of its members' entries. Once the records that settled it are durable a worker
+ * spools it beside the sessions' exports; that is
  * recorded, so that a restart tells only what was not told. At least once, as everything sinks get.
  */
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "common/journal/journal.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "dispatcher/book_record.h"
@@ -23,6 +25,7 @@ struct telling {
     struct desk *desk;
     char group[GROUP_ID_MAX + 1];
     char *body;
+    bool waits; /* for the records that settled the group */
     struct http_fetch *call;
     struct loop_timer again;
     struct list_item entry;
@@ -31,6 +34,8 @@ struct telling {
 static void telling_free(struct telling *t)
 {
     list_remove(&t->entry);
+    if (t->waits)
+        journal_forget(t->desk->journal, t);
     desk_paid(t->desk, str_cstr(t->group));
     loop_timer_stop(t->desk->loop, &t->again);
     http_fetch_cancel(t->call);
@@ -84,6 +89,14 @@ static void tell(struct telling *t)
 {
     t->call = worker_call(t->desk->workers, (struct str){0}, "POST", STR("/admin/group_result"),
                           str_cstr(t->body), on_told, t);
+}
+
+static void on_durable(void *ctx)
+{
+    struct telling *t = ctx;
+
+    t->waits = false;
+    tell(t);
 }
 
 static bool any_redis(const struct desk *d)
@@ -152,7 +165,9 @@ void telling_start(struct desk *d, const struct group *g)
     t->body = write_body(g);
     desk_owe(d, g->spec.id);
     list_append(&d->tellings, &t->entry);
-    tell(t);
+    t->waits = journal_await(d->journal, on_durable, t) == 0;
+    if (!t->waits)
+        tell(t);
 }
 
 void tellings_resume(struct desk *d)

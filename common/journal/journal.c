@@ -346,6 +346,14 @@ static int write_record(struct journal *j, struct str id, struct str payload, st
     return 0;
 }
 
+int journal_await(struct journal *j, void (*durable)(void *ctx), void *ctx)
+{
+    if (j->durability != JOURNAL_POWER)
+        return 1;
+    *vec_push(&j->waiting) = (struct journal_waiter){syncer_ask(j->syncer, j->fd), durable, ctx};
+    return 0;
+}
+
 /* 1: durable already; 0: `durable` comes later; -1: nothing was written. */
 int journal_append(struct journal *j, struct str session_id, struct str payload,
                    void (*durable)(void *ctx), void *ctx, struct err *e)

@@ -62,6 +62,10 @@ void journal_resize(struct journal *j, uint64_t segment_bytes);
 int journal_append(struct journal *j, struct str session_id, struct str payload,
                    void (*durable)(void *ctx), void *ctx, struct err *e);
 
+/* Waits for what was appended so far. 1: it is as durable as it is to be, and `durable` is never
+ * called; 0: `durable` is called later, as journal_append calls it. */
+int journal_await(struct journal *j, void (*durable)(void *ctx), void *ctx);
+
 /* The disk is full, and what comes next makes room on it: gives the disk back what the journal kept
  * for that, so that a session can be ended and its segment rewritten. False: there is nothing kept.
  * journal_compact keeps it again once there is room. */

@@ -1,10 +1,12 @@
 """How attempts end where something stands in the way: sessions that the gateway refuses, ends that cannot be kept, finalized
 sessions that do not count, scorers that take long, ids that are used again, records that are not on the disk yet."""
+import threading
 
 import pytest
 
 import gateway as g
 from rollouts_kit import Executor, chat, solve
+from test_faults import faulty  # noqa: F401, a fixture
 from test_rollouts import claim, end, group_of, submit, wait_group
 
 REFUSED = {"sampling_params": {"engine_extra": {"mirostat": 2}}}    # what no engine of these tests takes
@@ -63,3 +65,38 @@ def test_a_lost_attempt_is_not_kept(start):
     assert (member["state"], member["attempts"], member["reward"]) == ("succeeded", 2, 2)
     path = f"/sessions/{member['session_id']}/finalize"
     assert sum(sum(t["response_mask"]) for t in gateway.post(path, {"format": "json"}).json()["trajectories"]) > 0
+
+
+def test_a_finalized_session_that_does_not_count_is_let_go(start):
+    """A surplus attempt's session is held once it is finalized: it goes when its attempt is cancelled, not at a restart."""
+    gateway = start()
+    submit(gateway, id="g", runner="r", n=1, extra=1)
+    winner, surplus = claim(gateway, r=2)
+    for attempt in (winner, surplus):
+        assert chat(gateway, attempt, "x").status == 200
+    path = f"/sessions/{surplus['session']['session_id']}"
+    assert gateway.post(f"{path}/finalize", {"format": "none"}).status == 200
+    assert end(gateway, winner, outcome="ok", reward_info={"reward": 1}).json() == {"rollout": "succeeded"}
+    g.wait_until(lambda: gateway.get(path).status == 410, 10, "the surplus session is gone")
+    assert gateway.get(f"/sessions/{winner['session']['session_id']}").json()["phase"] == "finalized"
+
+
+def test_sessions_go_behind_the_record_that_lets_them_go(faulty):  # noqa: F811
+    """With --durability power: while the record of an acknowledgement is not on the disk, a power cut would bring the group
+    back, so its session is there still."""
+    gateway, inject = faulty(durability="power")
+    submit(gateway, id="g", runner="r")
+    with Executor(gateway, "x", {"r": 1}, {"r": solve()}):
+        group = gateway.get("/queues/train/next?wait_s=20", timeout=40).json()["groups"][0]
+    path = f"/sessions/{group['members'][0]['session_id']}"
+    inject("where", "/dispatcher/")
+    inject("hold", "1")
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(gateway.post("/queues/train/ack", {"groups": ["g"]}).json()))
+    thread.start()
+    g.wait_until(lambda: gateway.get("/groups/g").status == 404, 10, "the record is applied")
+    assert [gateway.get(path).status for _ in range(20)] == [200] * 20 and answers == []
+    inject("hold", None)
+    g.wait_until(lambda: gateway.get(path).status == 410, 10, "the session goes")
+    thread.join(20)
+    assert answers == [{"acked": 1}]
