@@ -502,15 +502,23 @@ static int apply_acked(struct book *b, struct group *g, struct err *e)
     return 0;
 }
 
-/* A group may be acknowledged before the sinks have its entry. */
-static int apply_told(struct book *b, struct group *g, struct str id, struct err *e)
+/* Not of one that had the group's id before, or has it now. A record that does not say of which
+ * is of an older program, which wrote none when there were two. */
+static bool is_told(const struct group *g, const struct json *r)
 {
-    if (!g)
-        g = book_gone_group(b, id);
-    if (g && !group_settled(g))
+    return g && (record_submitted(r) == 0 || record_submitted(r) == g->submitted_at_ms);
+}
+
+/* A group may be acknowledged before the sinks have its entry. */
+static int apply_told(struct book *b, struct group *g, const struct json *r, struct err *e)
+{
+    if (!is_told(g, r))
+        g = book_gone_group(b, json_string(json_get(r, "id")));
+    if (!is_told(g, r))
+        return 0;
+    if (!group_settled(g))
         return err_set(e, ERR_INVALID, "the group that was told had not settled");
-    if (g)
-        g->told = true;
+    g->told = true;
     return 0;
 }
 
@@ -549,7 +557,7 @@ int book_apply(struct book *b, struct str record, struct err *e)
         rc = apply_returned(g, e);
         break;
     case RECORD_TOLD:
-        rc = apply_told(b, g, json_string(json_get(r, "id")), e);
+        rc = apply_told(b, g, r, e);
         break;
     case RECORD_ACKED:
         rc = apply_acked(b, g, e);

@@ -128,6 +128,15 @@ void record_taken(struct str id, uint64_t lease_ms, uint64_t at_ms, struct buf *
     json_out_end_obj(&o);
 }
 
+void record_told(struct str id, uint64_t submitted_at_ms, uint64_t at_ms, struct buf *out)
+{
+    struct json_out o = begin(RECORD_TOLD, id, at_ms, out);
+
+    json_out_key(&o, "submitted");
+    json_out_i64(&o, (int64_t)submitted_at_ms);
+    json_out_end_obj(&o);
+}
+
 void record_plain(enum record_kind kind, struct str id, uint64_t at_ms, struct buf *out)
 {
     struct json_out o = begin(kind, id, at_ms, out);
@@ -145,20 +154,27 @@ enum record_kind record_kind(const struct json *r)
     return RECORD_KINDS;
 }
 
+static uint64_t take_count(const struct json *r, const char *key)
+{
+    int64_t n = 0;
+
+    (void)json_to_i64(json_get(r, key), &n);
+    return n > 0 ? (uint64_t)n : 0;
+}
+
 uint64_t record_at(const struct json *r)
 {
-    int64_t at = 0;
-
-    (void)json_to_i64(json_get(r, "at"), &at);
-    return at > 0 ? (uint64_t)at : 0;
+    return take_count(r, "at");
 }
 
 uint64_t record_lease_ms(const struct json *r)
 {
-    int64_t ms = 0;
+    return take_count(r, "lease_ms");
+}
 
-    (void)json_to_i64(json_get(r, "lease_ms"), &ms);
-    return ms > 0 ? (uint64_t)ms : 0;
+uint64_t record_submitted(const struct json *r)
+{
+    return take_count(r, "submitted");
 }
 
 enum outcome record_outcome(const struct json *r)
@@ -187,14 +203,6 @@ static char *take_object(const struct json *r, const char *key)
         return NULL;
     json_write(&text, v);
     return buf_take(&text);
-}
-
-static uint64_t take_count(const struct json *r, const char *key)
-{
-    int64_t n = 0;
-
-    (void)json_to_i64(json_get(r, key), &n);
-    return n > 0 ? (uint64_t)n : 0;
 }
 
 void record_result(const struct json *r, struct result *ret)

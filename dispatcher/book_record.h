@@ -9,7 +9,8 @@
  *   {"t": "deadline", "id": G, "at": ms}
  *   {"t": "cancel",   "id": G, "at": ms, "deliver": false}
  *   {"t": "taken", "id": G, "at": ms, "lease_ms": ms}
- *   {"t": "returned" | "acked" | "told", "id": G, "at": ms}
+ *   {"t": "returned" | "acked", "id": G, "at": ms}
+ *   {"t": "told", "id": G, "at": ms, "submitted"?: ms}
  *
  * A group settles by what its records say (book.c: settle); there is no record of that. `at` is the
  * wall clock in milliseconds.
@@ -58,7 +59,10 @@ void record_cancel(struct str id, bool deliver, uint64_t at_ms, struct buf *out)
 
 void record_taken(struct str id, uint64_t lease_ms, uint64_t at_ms, struct buf *out);
 
-/* RECORD_DEADLINE, RECORD_RETURNED, RECORD_ACKED or RECORD_TOLD. */
+/* `submitted_at_ms` says of which group, as ids are used again. */
+void record_told(struct str id, uint64_t submitted_at_ms, uint64_t at_ms, struct buf *out);
+
+/* RECORD_DEADLINE, RECORD_RETURNED or RECORD_ACKED. */
 void record_plain(enum record_kind kind, struct str id, uint64_t at_ms, struct buf *out);
 
 /* --- reading --- */
@@ -67,6 +71,9 @@ uint64_t record_at(const struct json *r);
 
 /* Of a taken record: how long the group is the trainer's, in milliseconds. */
 uint64_t record_lease_ms(const struct json *r);
+
+/* Of a told record: when its group was submitted, by the wall clock; 0: it does not say. */
+uint64_t record_submitted(const struct json *r);
 
 /* OUTCOMES when it names none. */
 enum outcome record_outcome(const struct json *r);

@@ -36,6 +36,7 @@ struct claim;
 struct claim_item {
     struct claim *claim;
     char *group;
+    uint64_t seq; /* the group's: its id may be another one's by now */
     uint32_t rollout;
     char attempt[ATTEMPT_ID_LEN + 1];
     struct http_fetch *call;
@@ -241,7 +242,7 @@ static struct rollout *item_rollout(const struct claim_item *it)
     struct group *g = book_group(&it->claim->desk->book, str_cstr(it->group));
     struct rollout *r;
 
-    if (!g || !g->rollouts || it->rollout >= group_rollouts(g))
+    if (!g || g->seq != it->seq || !g->rollouts || it->rollout >= group_rollouts(g))
         return NULL;
     r = &g->rollouts[it->rollout];
     return r->state == ROLLOUT_WAITING && r->reserved ? r : NULL;
@@ -386,6 +387,7 @@ static void add_item(struct claim *c, struct rollout *r)
     c->items = mem_realloc_array(c->items, c->n + 1, sizeof(*c->items));
     it = &c->items[c->n++];
     *it = (struct claim_item){.rollout = r->index,
+                              .seq = r->group->seq,
                               .group = mem_strndup(r->group->spec.id.p, r->group->spec.id.len)};
     ids_hex(c->desk->ids, it->attempt, ATTEMPT_ID_LEN / 2);
     book_reserve(r);

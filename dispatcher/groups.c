@@ -384,18 +384,25 @@ void groups_list(struct desk_request *r)
 
 /* --- wait --- */
 
-/* ctx: the group's id. Groups that are gone have ended, too. */
+/* A group that is waited for: seq tells it from one that has its id later. */
+struct group_wait {
+    uint64_t seq;
+    char id[GROUP_ID_MAX + 1];
+};
+
+/* Groups that are gone have ended, too. */
 static bool wait_look(struct poll *p)
 {
-    const struct group *g = book_group(&p->desk->book, str_cstr(p->ctx));
+    const struct group_wait *w = p->ctx;
+    const struct group *g = book_group(&p->desk->book, str_cstr(w->id));
     struct err e;
 
-    if (g && !group_settled(g))
+    if (g && g->seq == w->seq && !group_settled(g))
         return false;
-    if (g) {
+    if (g && g->seq == w->seq) {
         answer_group(p->x, g);
     } else {
-        (void)err_set(&e, ERR_UNKNOWN_GROUP, "no group is called %s", (const char *)p->ctx);
+        (void)err_set(&e, ERR_UNKNOWN_GROUP, "no group is called %s any more", w->id);
         desk_error(p->x, &e);
     }
     return true;
@@ -416,12 +423,17 @@ void groups_wait(struct desk_request *r)
     static const struct poll_kind kind = {wait_look, wait_over, wait_drop};
     uint64_t wait_ms = 60000;
     struct err e = {0};
+    const struct group *g = NULL;
+    struct group_wait *w;
 
-    if (desk_query_seconds(r, "timeout_s", WAIT_MAX_S, &wait_ms, &e) || !find_group(r, &e)) {
+    if (desk_query_seconds(r, "timeout_s", WAIT_MAX_S, &wait_ms, &e) || !(g = find_group(r, &e))) {
         desk_error(r->x, &e);
         return;
     }
-    poll_start(r->desk, r->x, &kind, mem_strndup(r->name.p, r->name.len), wait_ms);
+    w = mem_zalloc(sizeof(*w));
+    w->seq = g->seq;
+    memcpy(w->id, g->spec.id.p, g->spec.id.len);
+    poll_start(r->desk, r->x, &kind, w, wait_ms);
 }
 
 /* --- cancel --- */

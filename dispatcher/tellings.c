@@ -24,6 +24,7 @@ enum { AGAIN_MS = 500 };
 struct telling {
     struct desk *desk;
     char group[GROUP_ID_MAX + 1];
+    uint64_t submitted_at_ms; /* the group was: its id may be another one's by now */
     char *body;
     bool waits; /* for the records that settled the group */
     struct http_fetch *call;
@@ -50,17 +51,16 @@ static void on_again(struct loop_timer *timer)
     tell(CONTAINER_OF(timer, struct telling, again));
 }
 
-/* The group may be acknowledged by now: its records are there until this is done. One of the same
- * id may have been made anew meanwhile: then nothing is recorded. */
+/* The group may be acknowledged by now: its records are there until this is done. */
 static void note(struct telling *t)
 {
     const struct group *g = book_group(&t->desk->book, str_cstr(t->group));
     struct buf record = {0};
     struct err e;
 
-    if (g && (!group_settled(g) || g->told))
+    if (g && g->submitted_at_ms == t->submitted_at_ms && g->told)
         return;
-    record_plain(RECORD_TOLD, str_cstr(t->group), clock_wall_ms(), &record);
+    record_told(str_cstr(t->group), t->submitted_at_ms, clock_wall_ms(), &record);
     if (desk_write(t->desk, str_cstr(t->group), buf_str(&record), NULL, NULL, &e) < 0)
         log_warn(NULL, "a group's entry is not noted: behind a restart it comes twice",
                  LOG_T("group", t->group), LOG_T("error", e.text));
@@ -162,6 +162,7 @@ void telling_start(struct desk *d, const struct group *g)
     t = mem_zalloc(sizeof(*t));
     t->desk = d;
     memcpy(t->group, g->spec.id.p, g->spec.id.len);
+    t->submitted_at_ms = g->submitted_at_ms;
     t->body = write_body(g);
     desk_owe(d, g->spec.id);
     list_append(&d->tellings, &t->entry);

@@ -1,5 +1,7 @@
 """How attempts end where something stands in the way: sessions that the gateway refuses, ends that cannot be kept, finalized
 sessions that do not count, scorers that take long, ids that are used again, records that are not on the disk yet."""
+import os
+import signal
 import threading
 
 import pytest
@@ -79,6 +81,45 @@ def test_a_finalized_session_that_does_not_count_is_let_go(start):
     assert end(gateway, winner, outcome="ok", reward_info={"reward": 1}).json() == {"rollout": "succeeded"}
     g.wait_until(lambda: gateway.get(path).status == 410, 10, "the surplus session is gone")
     assert gateway.get(f"/sessions/{winner['session']['session_id']}").json()["phase"] == "finalized"
+
+
+def two_claim(gateway):
+    """Two executors ask for the one rollout that waits, whose session the stopped worker cannot make. Returns the call of the
+    one that has the rollout; the other has heard that there is none."""
+    answers = {}
+
+    def ask(name):
+        answers[name] = claim(gateway, executor=name, wait_s=0.3, r=1)
+    threads = {name: threading.Thread(target=ask, args=(name,), daemon=True) for name in (os.urandom(4).hex(), os.urandom(4).hex())}
+    for t in threads.values():
+        t.start()
+    g.wait_until(lambda: len(answers) == 1, 20, "one of them hears that there is nothing left")
+    assert list(answers.values()) == [[]]
+    name, = set(threads) - set(answers)
+    return threads[name], answers, name
+
+
+def test_a_claim_of_a_former_group_is_none_of_its_namesake(start):
+    """The id is free again while the session of a claim is made: that session has the former group's options."""
+    gateway = start(workers=1)
+    submit(gateway, id="warm", runner="warm")
+    claim(gateway, warm=1)          # claims wait for the dispatcher's first sweep
+    worker = gateway.child("worker-0")
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        submit(gateway, id="g", runner="r", metadata={"of": "former"})
+        former = two_claim(gateway)
+        assert gateway.post("/groups/g/cancel").json() == {"cancelled": ["g"]}
+        submit(gateway, id="g", runner="r", metadata={"of": "namesake"})
+        namesake = two_claim(gateway)
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    for thread, _, _ in (former, namesake):
+        thread.join(30)
+    assert former[1][former[2]] == []
+    attempt, = namesake[1][namesake[2]]
+    state = gateway.get(f"/sessions/{attempt['session']['session_id']}").json()
+    assert state["metadata"] == {"of": "namesake"}
 
 
 def test_sessions_go_behind_the_record_that_lets_them_go(faulty):  # noqa: F811
