@@ -4,6 +4,10 @@
  * export. One that does not count is recorded first, then its session is aborted. Whether a session
  * may be finalized, the worker decides: without a trained token, or without a reward where one is
  * required, it refuses (422), and the attempt is an error.
+ *
+ * A worker that is away is asked again for PATIENCE_MS. Finalizing has no bound of its own: scorers
+ * may be asked first, and a call that was given up and repeated would ask them anew, or end as
+ * another attempt what the worker still works on. A worker that hangs is replaced (--hang-timeout).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +41,7 @@ struct ending {
     enum ending_step step; /* what the worker is asked now */
     struct http_fetch *call;
     struct loop_timer again;
+    uint64_t asked_ms; /* when the call began */
     uint64_t until_ms; /* how long a worker that is away is waited for */
 };
 
@@ -192,10 +197,15 @@ static void on_full(struct ending *n, const struct json *v)
     ending_fail(n, &e);
 }
 
-/* A worker that is away or busy is asked again; for ever is too long. */
-static void try_again(struct ending *n)
+/* A worker that is away or busy is asked again; for ever is too long. One that went away during a
+ * long call was there until then. */
+static void try_again(struct ending *n, bool answered)
 {
-    if (clock_ms() < n->until_ms)
+    uint64_t now_ms = clock_ms();
+
+    if (!answered && now_ms - n->asked_ms > PATIENCE_MS)
+        n->until_ms = now_ms + PATIENCE_MS;
+    if (now_ms < n->until_ms)
         loop_timer_set(n->desk->loop, &n->again, AGAIN_MS, on_again);
     else
         downgrade(n, OUTCOME_INFRA, "the session's worker does not answer");
@@ -303,7 +313,7 @@ static void on_answer(void *ctx, int status, struct str body, const struct err *
     } else if (is_full(v)) {
         on_full(n, v);
     } else {
-        try_again(n);
+        try_again(n, status != 0);
     }
     arena_done(&arena);
 }
@@ -320,13 +330,16 @@ static void ask(struct ending *n, enum ending_step step)
         return;
     }
     n->step = step;
-    if (step == STEP_FINALIZE)
-        group_write_export(a->rollout->group, true, &body);
-    else
-        buf_puts(&body, n->complete);
+    n->asked_ms = clock_ms();
     (void)snprintf(path, sizeof(path), "/sessions/%s/%s", a->session, verbs[step]);
-    n->call = worker_call(n->desk->workers, str_cstr(a->session), "POST", str_cstr(path),
-                          buf_str(&body), on_answer, n);
+    if (step == STEP_FINALIZE) {
+        group_write_export(a->rollout->group, true, &body);
+        n->call = worker_call_long(n->desk->workers, str_cstr(a->session), str_cstr(path),
+                                   buf_str(&body), on_answer, n);
+    } else {
+        n->call = worker_call(n->desk->workers, str_cstr(a->session), "POST", str_cstr(path),
+                              str_cstr(n->complete), on_answer, n);
+    }
     buf_done(&body);
 }
 

@@ -90,9 +90,9 @@ static struct http_client *client_of(struct workers *w, struct str id, struct er
     return w->clients[place];
 }
 
-/* A request has so many parts. NOLINTNEXTLINE(readability-function-size) */
-struct http_fetch *worker_call(struct workers *w, struct str id, const char *method,
-                               struct str path, struct str body, http_fetch_fn fn, void *ctx)
+/* `r` without headers and body. */
+static struct http_fetch *begin(struct workers *w, struct str id, struct http_request *r,
+                                struct str body, http_fetch_fn fn, void *ctx)
 {
     struct err e = {0};
     struct http_client *client = client_of(w, id, &e);
@@ -104,16 +104,27 @@ struct http_fetch *worker_call(struct workers *w, struct str id, const char *met
     if (w->key[0])
         buf_printf(&headers, "Authorization: Bearer %s\r\n", w->key);
     buf_add_str(&sent, body);
-    f = http_fetch(client,
-                   &(struct http_request){
-                       .method = method,
-                       .path = path,
-                       .headers = buf_str(&headers),
-                       .body = sent.len > 0 ? &sent : NULL,
-                       .total_timeout_ms = ANSWER_TIMEOUT_MS,
-                   },
-                   &w->calls, fn, ctx);
+    r->headers = buf_str(&headers);
+    r->body = sent.len > 0 ? &sent : NULL;
+    f = http_fetch(client, r, &w->calls, fn, ctx);
     buf_done(&headers);
     buf_done(&sent);
     return f;
+}
+
+/* A request has so many parts. NOLINTNEXTLINE(readability-function-size) */
+struct http_fetch *worker_call(struct workers *w, struct str id, const char *method,
+                               struct str path, struct str body, http_fetch_fn fn, void *ctx)
+{
+    struct http_request r = {.method = method, .path = path, .total_timeout_ms = ANSWER_TIMEOUT_MS};
+
+    return begin(w, id, &r, body, fn, ctx);
+}
+
+struct http_fetch *worker_call_long(struct workers *w, struct str id, struct str path,
+                                    struct str body, http_fetch_fn fn, void *ctx)
+{
+    struct http_request r = {.method = "POST", .path = path};
+
+    return begin(w, id, &r, body, fn, ctx);
 }

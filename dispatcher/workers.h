@@ -26,4 +26,9 @@ void workers_free(struct workers *w);
 struct http_fetch *worker_call(struct workers *w, struct str id, const char *method,
                                struct str path, struct str body, http_fetch_fn fn, void *ctx);
 
+/* The same with POST for what takes as long as it takes: the call ends with its answer, or with the
+ * worker. */
+struct http_fetch *worker_call_long(struct workers *w, struct str id, struct str path,
+                                    struct str body, http_fetch_fn fn, void *ctx);
+
 #endif

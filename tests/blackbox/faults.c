@@ -16,7 +16,7 @@
  *   print       strtod waits in threads beside the first until the file is gone: a helper that
  *               writes logprobs does not come back
  *   steps       each reading of CLOCK_MONOTONIC is so many milliseconds later still: what is to
- *               end after some time does so after one step
+ *               end after some time does so after one step; "100 4711": in the process 4711 alone
  *   where       what is hurt: descriptors whose name has this text, instead of "/seg-" (journal
  *               segments); then hold holds these only
  */
@@ -125,12 +125,15 @@ ssize_t writev(int fd, const struct iovec *parts, int n)
 static void add_steps(struct timespec *t)
 {
     static _Atomic long added_ms, step_ms, looked_ms;
-    char text[64];
-    long now_ms = t->tv_sec * 1000 + t->tv_nsec / 1000000;
+    char text[64], *end;
+    long now_ms = t->tv_sec * 1000 + t->tv_nsec / 1000000, pid;
 
     if (now_ms - looked_ms >= 5) {
         looked_ms = now_ms;
-        step_ms = fault("steps", text, sizeof(text)) ? strtol(text, NULL, 10) : 0;
+        step_ms = fault("steps", text, sizeof(text)) ? strtol(text, &end, 10) : 0;
+        pid = step_ms ? strtol(end, NULL, 10) : 0;
+        if (pid && pid != getpid())
+            step_ms = 0;
     }
     added_ms += step_ms;
     now_ms += added_ms;

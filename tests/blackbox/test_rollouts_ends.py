@@ -8,6 +8,8 @@ import pytest
 
 import gateway as g
 from rollouts_kit import Executor, chat, solve
+from scoring_engine import ScoringEngine
+from stub_engines import StubEngine
 from test_faults import faulty  # noqa: F401, a fixture
 from test_rollouts import claim, end, group_of, submit, wait_group
 
@@ -81,6 +83,36 @@ def test_a_finalized_session_that_does_not_count_is_let_go(start):
     assert end(gateway, winner, outcome="ok", reward_info={"reward": 1}).json() == {"rollout": "succeeded"}
     g.wait_until(lambda: gateway.get(path).status == 410, 10, "the surplus session is gone")
     assert gateway.get(f"/sessions/{winner['session']['session_id']}").json()["phase"] == "finalized"
+
+
+def test_an_end_that_takes_long_is_no_other_attempt(faulty):  # noqa: F811
+    """A scorer answers later than the dispatcher waits for a worker that is away: the worker is there, and its answer counts."""
+    policy, scorer = StubEngine("sglang").__enter__(), ScoringEngine("sglang").__enter__()
+    try:
+        policy.otherwise = lambda body: {"ids": list(b"ok") + [257], "matched": 257}
+        told = threading.Event()
+        scorer.otherwise = lambda body: {"ids": [1], "wait": told}
+        gateway, inject = faulty(engine=policy.setting, scorer=f"big={scorer.setting}", attempt_lease="150s")
+        submit(gateway, id="other", runner="other", infra_attempts=1)
+        claim(gateway, other=1)     # nobody renews its lease, which tells how late the dispatcher's clock is
+        submit(gateway, id="g", runner="r", session={"score": [{"engine": "big"}]})
+        attempt, = claim(gateway, r=1)
+        assert chat(gateway, attempt, "x").status == 200
+        ends = []
+        thread = threading.Thread(target=lambda: ends.append(end(gateway, attempt, outcome="ok", reward_info={"reward": 1})))
+        thread.start()
+        g.wait_until(lambda: scorer.scored, 20, "the scorer is asked")
+        inject("steps", f"100 {gateway.child('dispatcher')}")
+        g.wait_until(lambda: group_of(gateway, "other")["state"] == "failed", 30, "its clock is two and a half minutes late")
+        inject("steps", None)
+        assert group_of(gateway, "g")["state"] == "running"
+        told.set()
+        thread.join(30)
+        assert [a.json() for a in ends] == [{"rollout": "succeeded"}], ends[0].text
+        assert len(scorer.scored) == 1 and group_of(gateway, "g")["members"][0]["attempts"] == 1
+    finally:
+        policy.__exit__(None, None, None)
+        scorer.__exit__(None, None, None)
 
 
 def two_claim(gateway):
