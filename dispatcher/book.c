@@ -447,6 +447,11 @@ static void settle_untold(struct book *b, struct group *g, uint64_t at_ms)
         b->events->settled(b->events_ctx, g);
 }
 
+bool book_cancels(const struct group *g, bool deliver)
+{
+    return !group_settled(g) || (!deliver && g->queue);
+}
+
 /* With `deliver` the group is offered as cancelled, without it is removed at once (if it has a
  * queue). A group that had settled keeps its state, but can be removed as well. */
 static int apply_cancel(struct book *b, struct group *g, const struct json *r, struct err *e)

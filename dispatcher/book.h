@@ -119,6 +119,10 @@ enum rollout_state book_verdict(const struct attempt *a, enum outcome outcome, b
 /* Back-off before the next attempt after so many infrastructure failures: 1 s, doubling, 60 s. */
 uint64_t book_backoff_ms(uint32_t failures);
 
+/* Whether cancelling the group changes anything: one that has settled keeps its state, and is
+ * removed only where it is not to be delivered and has a queue that delivers it. */
+bool book_cancels(const struct group *g, bool deliver);
+
 /* The next group to be delivered from the queue: settled and not taken, in one of the states
  * (bits 1 << group_state); `submitted`: in the order of submission, never overtaking an earlier
  * group that is not settled. NULL: none. */

@@ -438,6 +438,7 @@ void groups_wait(struct desk_request *r)
 
 /* --- cancel --- */
 
+/* The answer names the group if it was changed: a settled one may stay as it is. */
 void groups_cancel(struct desk_request *r)
 {
     static const char *const names[] = {"deliver"};
@@ -452,6 +453,11 @@ void groups_cancel(struct desk_request *r)
         return;
     }
     answer = durable_begin(r->desk, r->x);
+    if (!book_cancels(g, deliver)) {
+        buf_puts(&answer->body, "{\"cancelled\":[]}");
+        durable_end(answer, 200);
+        return;
+    }
     buf_puts(&answer->body, "{\"cancelled\":[");
     json_write_string(&answer->body, r->name);
     buf_puts(&answer->body, "]}");

@@ -299,7 +299,7 @@ static bool cancel_fits(const struct group *g, const struct cancel *c)
                   : g->state == GROUP_RUNNING ? CANCEL_RUNNING
                                               : CANCEL_WAITING;
 
-    if (!(c->states & is) || g->delivery == DELIVERY_TAKEN)
+    if (!(c->states & is) || g->delivery == DELIVERY_TAKEN || !book_cancels(g, c->deliver))
         return false;
     if (c->has_version && (!g->spec.has_version || g->spec.version >= c->version_below))
         return false;

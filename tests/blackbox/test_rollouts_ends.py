@@ -154,6 +154,24 @@ def test_a_claim_of_a_former_group_is_none_of_its_namesake(start):
     assert state["metadata"] == {"of": "namesake"}
 
 
+def test_a_cancel_names_what_it_changed(start):
+    """What has settled stays as it is where a cancelled group is to be delivered, and where nobody takes it from a queue."""
+    gateway = start()
+    submit(gateway, id="done", runner="r")
+    submit(gateway, id="kept", runner="r", queue=None)
+    with Executor(gateway, "x", {"r": 2}, {"r": solve()}):
+        before = wait_group(gateway, "done")
+        wait_group(gateway, "kept")
+    submit(gateway, id="waits", runner="nobody")
+    assert gateway.post("/groups/done/cancel", {"deliver": True}).json() == {"cancelled": []}
+    assert gateway.post("/groups/kept/cancel").json() == {"cancelled": []}
+    states = {"states": ["waiting", "running", "settled"], "deliver": True}
+    assert gateway.post("/queues/train/cancel", states).json() == {"cancelled": ["waits"]}
+    assert group_of(gateway, "done") == before and group_of(gateway, "kept")["state"] == "finished"
+    assert gateway.post("/queues/train/cancel", {"states": ["settled"]}).json()["cancelled"] == ["done", "waits"]
+    assert gateway.get("/groups/done").status == 404
+
+
 def test_sessions_go_behind_the_record_that_lets_them_go(faulty):  # noqa: F811
     """With --durability power: while the record of an acknowledgement is not on the disk, a power cut would bring the group
     back, so its session is there still."""
