@@ -15,11 +15,11 @@
 #include "common/codec/json.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
-#include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
 #include "dispatcher/executor_name.h"
+#include "dispatcher/group_session.h"
 #include "dispatcher/workers.h"
 
 enum {
@@ -55,88 +55,6 @@ static void on_closed(void *ctx, bool delivered)
 {
     (void)delivered;
     ((struct claim *)ctx)->x = NULL;
-}
-
-/* Later objects win; members keep their first place's order. */
-static void put_merged(struct json_out *o, const struct json *const all[], size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        for (uint32_t m = 0; json_is(all[i], JSON_OBJECT) && m < all[i]->n; m++) {
-            struct str key = json_string(&all[i]->members[m].key);
-            bool later = false;
-
-            for (size_t k = i + 1; k < n; k++)
-                later = later || json_get_str(all[k], key);
-            if (later)
-                continue;
-            json_out_key_str(o, key);
-            json_out_value(o, &all[i]->members[m].value);
-        }
-    }
-}
-
-static bool set_here(struct str key)
-{
-    return str_eq_c(key, "hold") || str_eq_c(key, "sink") || str_eq_c(key, "dispatched") ||
-           str_eq_c(key, "metadata") || str_eq_c(key, "labels") || str_eq_c(key, "sampling_params");
-}
-
-/* The body of POST /sessions for an attempt. The group's metadata becomes the session's, so that
- * the trainer's columns travel. */
-static void write_session_options(const struct group *g, const struct claim_item *it,
-                                  struct buf *out)
-{
-    struct arena a = {0};
-    const struct json *text = NULL, *member, *session;
-    struct json_out o = json_out_to(out);
-    struct err e;
-
-    (void)json_parse(&a, str_of(g->text, g->text_len), &text, &e);
-    member = json_at(json_get(text, "members"), it->rollout);
-    session = json_get(text, "session");
-    json_out_obj(&o);
-    for (uint32_t i = 0; json_is(session, JSON_OBJECT) && i < session->n; i++) {
-        if (set_here(json_string(&session->members[i].key)))
-            continue;
-        json_out_key_str(&o, json_string(&session->members[i].key));
-        json_out_value(&o, &session->members[i].value);
-    }
-    json_out_key(&o, "metadata");
-    json_out_obj(&o);
-    const struct json *const metadata[] = {
-        json_get(text, "metadata"), json_get(session, "metadata"), json_get(member, "metadata")};
-
-    put_merged(&o, metadata, ARRAY_LEN(metadata));
-    json_out_end_obj(&o);
-    json_out_key(&o, "sampling_params");
-    json_out_obj(&o);
-    const struct json *const sampling[] = {json_get(session, "sampling_params"),
-                                           json_get(member, "sampling_params")};
-
-    put_merged(&o, sampling, ARRAY_LEN(sampling));
-    json_out_end_obj(&o);
-    json_out_key(&o, "labels");
-    json_out_obj(&o);
-    json_out_key(&o, "attempt");
-    json_out_cstr(&o, it->attempt);
-    const struct json *const labels[] = {json_get(session, "labels"), json_get(text, "labels")};
-
-    put_merged(&o, labels, ARRAY_LEN(labels));
-    json_out_end_obj(&o);
-    json_out_key(&o, "group");
-    json_out_str(&o, g->spec.id);
-    json_out_key(&o, "rollout");
-    json_out_i64(&o, it->rollout);
-    json_out_key(&o, "group_size");
-    json_out_i64(&o, group_rollouts(g));
-    json_out_key(&o, "hold");
-    json_out_bool(&o, true);
-    json_out_key(&o, "dispatched");
-    json_out_bool(&o, true);
-    json_out_key(&o, "sink"); /* not at its end: once the attempt counts */
-    json_out_bool(&o, false);
-    json_out_end_obj(&o);
-    arena_done(&a);
 }
 
 /* Seconds since 1970 by which the run must be over. */
@@ -273,9 +191,7 @@ static int record_item(struct claim_item *it, struct rollout *r, struct str sess
     if (!a)
         return rc;
     a->lease_due_ms = clock_ms() + desk_lease_ms(d);
-    if (a->number == 1 && a->claimed_at_ms > r->group->submitted_at_ms)
-        metrics_observe_us(d->heritage->page, METRIC_claim_wait,
-                           (a->claimed_at_ms - r->group->submitted_at_ms) * 1000);
+    desk_count_claim(d, a);
     return rc;
 }
 
@@ -441,7 +357,8 @@ static bool claim_look(struct poll *p)
         it->claim = c;
         (void)map_set(&d->claiming, str_cstr(it->attempt), it);
         buf_clear(&body);
-        write_session_options(book_group(&d->book, str_cstr(it->group)), it, &body);
+        group_session_write(book_group(&d->book, str_cstr(it->group)), it->rollout, it->attempt,
+                            &body);
         it->call = worker_call(d->workers, (struct str){0}, "POST", STR("/sessions"),
                                buf_str(&body), on_session, it);
     }

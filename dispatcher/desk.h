@@ -131,7 +131,8 @@ void desk_check_groups(struct desk *d, uint64_t now_ms, uint64_t wall_ms);
 
 /* --- metrics (desk_metrics.c) --- */
 
-/* An attempt has ended; a group was settled. */
+/* An attempt has begun; it has ended; a group was settled. */
+void desk_count_claim(struct desk *d, const struct attempt *a);
 void desk_count_attempt(struct desk *d, const struct attempt *a);
 void desk_count_settled(struct desk *d, const struct group *g);
 

@@ -26,6 +26,15 @@ static void observe_timing(struct desk *d, const struct json *timings, const cha
         metrics_observe_us(d->heritage->page, id, (uint64_t)(s * 1e6));
 }
 
+void desk_count_claim(struct desk *d, const struct attempt *a)
+{
+    uint64_t submitted_at_ms = a->rollout->group->submitted_at_ms;
+
+    if (a->number == 1 && a->claimed_at_ms > submitted_at_ms)
+        metrics_observe_us(d->heritage->page, METRIC_claim_wait,
+                           (a->claimed_at_ms - submitted_at_ms) * 1000);
+}
+
 void desk_count_attempt(struct desk *d, const struct attempt *a)
 {
     const char *text = a->rollout->result.timings;

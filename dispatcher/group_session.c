@@ -1,16 +1,24 @@
-/* Holds a group's session options to the table of POST /sessions (group_session.h). The checks name
- * an option as POST /sessions does; its place in the submission is put before it afterwards. */
+/* Holds a group's session options to the table of POST /sessions, and writes those of an attempt
+ * (group_session.h). The checks name an option as POST /sessions does; its place in the submission
+ * is put before it afterwards.
+ *
+ * What the parts come to together is bounded first, by counts that take names which stand in two
+ * parts for two. Only where that is too much are an attempt's options written, and held to the
+ * limits as they are. */
 
 #include "dispatcher/group_session.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/arena.h"
+#include "common/base/map.h"
 #include "common/codec/fields.h"
 #include "common/codec/input_value.h"
 #include "common/codec/json.h"
 #include "common/codec/session_rules.h"
 #include "common/proc/config.h"
+#include "dispatcher/rollouts.h"
 
 static const struct input_rule rows[] = {
 #define X(sets, name, place, kind, min, max, choices, summary) \
@@ -135,4 +143,227 @@ int group_session_check(const struct json *body, const struct json *defaults,
                    check_members(given_of(body, defaults, "members"), where, e)
                ? -1
                : 0;
+}
+
+/* --- the session of an attempt --- */
+
+/* Where its options come from. */
+struct session_parts {
+    const struct json *session, *metadata, *labels, *members;
+    struct str group;
+    uint32_t group_size;
+};
+
+/* Later objects win; members stand in the order of the first ones. */
+static void put_merged(struct json_out *o, const char *name, const struct json *const all[],
+                       size_t n)
+{
+    struct map last = {0}; /* name -> the last object that has it, from 1 */
+
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t m = 0; json_is(all[i], JSON_OBJECT) && m < all[i]->n; m++)
+            (void)map_set(&last, json_string(&all[i]->members[m].key), (void *)(uintptr_t)(i + 1));
+    json_out_key(o, name);
+    json_out_obj(o);
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t m = 0; json_is(all[i], JSON_OBJECT) && m < all[i]->n; m++) {
+            struct str key = json_string(&all[i]->members[m].key);
+
+            if (map_get(&last, key) != (void *)(uintptr_t)(i + 1))
+                continue;
+            json_out_key_str(o, key);
+            json_out_value(o, &all[i]->members[m].value);
+        }
+    json_out_end_obj(o);
+    map_done(&last);
+}
+
+static bool set_here(struct str key)
+{
+    return str_eq_c(key, "hold") || str_eq_c(key, "sink") || str_eq_c(key, "dispatched") ||
+           str_eq_c(key, "metadata") || str_eq_c(key, "labels") || str_eq_c(key, "sampling_params");
+}
+
+/* `attempt`: an object that has its id, as a label. */
+static void write_options(const struct session_parts *p, uint32_t rollout,
+                          const struct json *attempt, struct buf *out)
+{
+    const struct json *member = json_at(p->members, rollout), *session = p->session;
+    struct json_out o = json_out_to(out);
+
+    json_out_obj(&o);
+    for (uint32_t i = 0; json_is(session, JSON_OBJECT) && i < session->n; i++) {
+        if (set_here(json_string(&session->members[i].key)))
+            continue;
+        json_out_key_str(&o, json_string(&session->members[i].key));
+        json_out_value(&o, &session->members[i].value);
+    }
+    put_merged(&o, "metadata",
+               (const struct json *const[]){p->metadata, json_get(session, "metadata"),
+                                            json_get(member, "metadata")},
+               3);
+    put_merged(&o, "sampling_params",
+               (const struct json *const[]){json_get(session, "sampling_params"),
+                                            json_get(member, "sampling_params")},
+               2);
+    put_merged(&o, "labels",
+               (const struct json *const[]){attempt, json_get(session, "labels"), p->labels}, 3);
+    json_out_key(&o, "group");
+    json_out_str(&o, p->group);
+    json_out_key(&o, "rollout");
+    json_out_i64(&o, rollout);
+    json_out_key(&o, "group_size");
+    json_out_i64(&o, p->group_size);
+    json_out_key(&o, "hold");
+    json_out_bool(&o, true);
+    json_out_key(&o, "dispatched");
+    json_out_bool(&o, true);
+    json_out_key(&o, "sink"); /* not at its end: once the attempt counts */
+    json_out_bool(&o, false);
+    json_out_end_obj(&o);
+}
+
+static struct session_parts parts_of(const struct json *body, const struct json *defaults,
+                                     struct str group, uint32_t group_size)
+{
+    return (struct session_parts){.session = given_of(body, defaults, "session"),
+                                  .metadata = given_of(body, defaults, "metadata"),
+                                  .labels = given_of(body, defaults, "labels"),
+                                  .members = given_of(body, defaults, "members"),
+                                  .group = group,
+                                  .group_size = group_size};
+}
+
+void group_session_write(const struct group *g, uint32_t rollout, const char *attempt,
+                         struct buf *out)
+{
+    struct arena a = {0};
+    const struct json *text = NULL, *label = NULL;
+    struct session_parts parts;
+    struct err e;
+
+    (void)json_parse(&a, str_of(g->text, g->text_len), &text, &e);
+    (void)json_parse(&a, arena_printf(&a, "{\"attempt\":\"%s\"}", attempt), &label, &e);
+    parts = parts_of(text, NULL, g->spec.id, group_rollouts(g));
+    write_options(&parts, rollout, label, out);
+    arena_done(&a);
+}
+
+/* --- what they come to together --- */
+
+/* Bytes of what the dispatcher itself adds to an attempt's options, at most. */
+enum { OWN_BYTES = 1024 };
+
+/* At most; the other options' bytes are those beside metadata. */
+struct session_sum {
+    size_t members, other_bytes, metadata_bytes;
+};
+
+static size_t bytes_of(const struct json *v)
+{
+    struct buf text = {0};
+    size_t n;
+
+    if (v)
+        json_write(&text, v);
+    n = text.len;
+    buf_done(&text);
+    return n;
+}
+
+static size_t members_of(const struct json *v)
+{
+    return json_is(v, JSON_OBJECT) ? v->n : 0;
+}
+
+static void add_metadata(struct session_sum *s, const struct json *metadata)
+{
+    s->members += members_of(metadata);
+    s->metadata_bytes += bytes_of(metadata);
+}
+
+/* Of what all rollouts share. */
+static struct session_sum sum_shared(const struct session_parts *p)
+{
+    struct session_sum s = {.other_bytes = OWN_BYTES + bytes_of(p->labels) + bytes_of(p->session)};
+
+    add_metadata(&s, p->metadata);
+    add_metadata(&s, json_get(p->session, "metadata"));
+    s.other_bytes -= bytes_of(json_get(p->session, "metadata"));
+    return s;
+}
+
+static struct session_sum sum_of(const struct session_sum *shared, const struct json *member)
+{
+    struct session_sum s = *shared;
+
+    add_metadata(&s, json_get(member, "metadata"));
+    s.other_bytes += bytes_of(json_get(member, "sampling_params"));
+    return s;
+}
+
+static bool is_within(const struct session_sum *s, const struct config *config)
+{
+    size_t most = (size_t)config->max_control_body_bytes;
+
+    return s->members <= SESSION_MEMBERS_MAX && s->other_bytes <= SESSION_OPTIONS_MAX &&
+           (most == 0 || s->other_bytes + s->metadata_bytes <= most);
+}
+
+/* Where the option stands in the submission. */
+static const char *place_of(const char *option)
+{
+    return strcmp(option, "metadata") == 0 || strcmp(option, "labels") == 0 ? "" : "session.";
+}
+
+/* The options themselves, of one rollout. */
+static int check_written(struct str options, const struct config *config, struct err *e)
+{
+    size_t most = (size_t)config->max_control_body_bytes;
+    struct arena a = {0};
+    const struct json *v = NULL;
+    int rc = json_parse(&a, options, &v, e) || session_rules_size(v, e) ? -1 : 0;
+
+    if (rc == 0 && most > 0 && options.len > most)
+        rc = err_field(e, "metadata",
+                       "the options take %zu bytes, of which --max-control-body-bytes allows %zu",
+                       options.len, most);
+    arena_done(&a);
+    return rc;
+}
+
+static int check_rollout(const struct session_parts *p, uint32_t rollout,
+                         const struct config *config, const char *where, struct err *e)
+{
+    static const struct json label = {0}; /* counted with OWN_BYTES */
+    struct buf options = {0};
+    struct err inner = {0};
+    char name[sizeof(e->param) * 2];
+    int rc;
+
+    write_options(p, rollout, &label, &options);
+    rc = check_written(buf_str(&options), config, &inner);
+    buf_done(&options);
+    if (rc == 0)
+        return 0;
+    (void)snprintf(name, sizeof(name), "%s%s%s", where, place_of(inner.param), inner.param);
+    return err_field(e, name, "%s: in the session of rollout %u, %s", name, rollout, inner.text);
+}
+
+int group_session_check_sum(const struct group_spec *spec, const struct json *body,
+                            const struct json *defaults, const struct config *config,
+                            const char *where, struct err *e)
+{
+    uint32_t n = spec->n + spec->extra;
+    struct session_parts p = parts_of(body, defaults, spec->id, n);
+    struct session_sum shared = sum_shared(&p), s;
+    uint32_t given = json_is(p.members, JSON_ARRAY) ? p.members->n : 0;
+
+    /* Those that have no member of their own are alike: one of them stands for all. */
+    for (uint32_t k = 0; k < n && k <= given; k++) {
+        s = sum_of(&shared, json_at(p.members, k));
+        if (!is_within(&s, config) && check_rollout(&p, k, config, where, e))
+            return -1;
+    }
+    return 0;
 }

@@ -1,11 +1,15 @@
-/* A group's `session` and `members[].sampling_params`: options of POST /sessions, which every
- * attempt's session is made with. They are checked when the group is submitted, not when an attempt
- * begins. */
+/* A group's `session`, and what goes with it into the session of each attempt: options of POST
+ * /sessions. They are checked when the group is submitted, not when an attempt begins. */
 #ifndef RG_DISPATCHER_GROUP_SESSION_H
 #define RG_DISPATCHER_GROUP_SESSION_H
 
+#include <stdint.h>
+
+struct buf;
 struct config;
 struct err;
+struct group;
+struct group_spec;
 struct json;
 
 /* The names, values and limits of POST /sessions (common/codec/session_options.def), but for
@@ -14,5 +18,17 @@ struct json;
  * before the name in the error. -1: ERR_INVALID that names the option. */
 int group_session_check(const struct json *body, const struct json *defaults,
                         const struct config *config, const char *where, struct err *e);
+
+/* What parts of a submission, each within the limits, come to together in the session of an
+ * attempt: members of metadata, bytes of the other options, bytes of all. -1: ERR_INVALID that
+ * names the part, the value and the limit. */
+int group_session_check_sum(const struct group_spec *spec, const struct json *body,
+                            const struct json *defaults, const struct config *config,
+                            const char *where, struct err *e);
+
+/* Writes the body of POST /sessions for an attempt at a rollout of the group. The group's metadata
+ * becomes the session's, so that the trainer's columns travel. */
+void group_session_write(const struct group *g, uint32_t rollout, const char *attempt,
+                         struct buf *out);
 
 #endif

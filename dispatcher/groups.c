@@ -1,4 +1,5 @@
 /* /groups: submit, show, list, wait, cancel. */
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -45,19 +46,32 @@ static int check_size(const struct group_spec *g, const char *where, struct err 
                      g->n + g->extra);
 }
 
+/* What the session of an attempt that is kept with it would refuse: exports have float32. */
+static int check_fail_reward(const struct json *body, const struct json *defaults,
+                             const char *where, struct err *e)
+{
+    struct field_reader f = {.body = body, .defaults = defaults, .where = where, .e = e};
+    double reward;
+
+    return fields_number(&f, "fail_reward", -(double)FLT_MAX, (double)FLT_MAX, &reward);
+}
+
 /* Checks one; its text goes into the arena. All of one submission:
  * NOLINTNEXTLINE(readability-function-size) */
 static int check_group(struct desk_request *r, const struct json *body, const struct json *defaults,
                        struct str id, const char *where, struct candidate *ret, struct err *e)
 {
+    const struct config *config = r->desk->heritage->config;
     struct group_spec spec;
     struct buf text = {0};
     struct group *g;
 
     /* Not a part of group_parse: a journal may hold groups of a time when it was not checked. */
     if (group_parse(body, defaults, id, where, &spec, e) || check_size(&spec, where, e) ||
+        check_fail_reward(body, defaults, where, e) ||
         group_export_check(body, defaults, where, e) ||
-        group_session_check(body, defaults, r->desk->heritage->config, where, e))
+        group_session_check(body, defaults, config, where, e) ||
+        group_session_check_sum(&spec, body, defaults, config, where, e))
         return -1;
     group_write_submission(body, defaults, spec.id, &text);
     ret->id = spec.id;

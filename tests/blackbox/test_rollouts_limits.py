@@ -1,0 +1,53 @@
+"""What a group is refused for at its submission, so that no attempt of it is: what its parts come to together in a session, and
+rewards beyond what trainers can be given."""
+import json
+
+import pytest
+
+from test_rollouts import claim, submit
+
+
+def many(n, first=0):
+    return {f"k{i:07}": 0 for i in range(first, first + n)}
+
+
+@pytest.mark.parametrize("group, field, limit", [
+    ({"metadata": many(9000), "session": {"metadata": many(9000, 9000)}}, "metadata", "18000 members; at most 16384"),
+    ({"metadata": many(16384), "n": 2, "members": [{}, {"metadata": {"more": 1}}]}, "metadata", "16385 members; at most 16384"),
+    ({"labels": {"a": "x" * (200 << 10)}, "session": {"labels": {"b": "y" * (60 << 10)}}}, "labels", "at most 262144"),
+    ({"session": {"sampling_params": {"stop": ["x" * (200 << 10)]}}, "members": [{"sampling_params": {"stop_token_ids": [100000] * 9000}}]},
+     "session.sampling_params", "at most 262144"),
+    ({"metadata": {"a": "x" * (3 << 20)}, "session": {"metadata": {"b": "y" * (2 << 20)}}}, "metadata", "--max-control-body-bytes allows 4194304"),
+])
+def test_what_a_session_would_refuse_together_is_refused_at_submission(start, group, field, limit):
+    """Each part is within the limits; the session of an attempt would have all of them."""
+    gateway = start(workers=1)
+    for body, where in (group, ""), ({"defaults": {"runner": "r"}, "groups": [{"id": "ok"}, {"id": "bad", **group}]}, "groups[1]."):
+        answer = gateway.post("/groups", {"id": "bad", "runner": "r", **body} if where == "" else body)
+        assert answer.status == 400, answer.text[:300]
+        error = answer.json()["error"]
+        assert error["param"] == where + field and limit in error["message"] and where + field in error["message"], error
+    assert gateway.get("/groups").json()["groups"] == []
+
+
+def test_what_a_session_takes_together_is_taken_at_submission(start):
+    """Names that stand in several places count once."""
+    gateway = start(workers=1)
+    submit(gateway, id="g", runner="r", metadata=many(16384), session={"metadata": many(16384)}, n=2, reward="external",
+           members=[{}, {"metadata": many(9000)}])
+    submit(gateway, id="l", runner="r", labels={"a": "x" * (200 << 10)}, session={"labels": {"a": "y" * (200 << 10)}}, reward="external")
+    attempts = claim(gateway, r=3)
+    assert sorted((a["group"], a["rollout"]) for a in attempts) == [("g", 0), ("g", 1), ("l", 0)]
+
+
+@pytest.mark.parametrize("value", [1e39, -1e39, 3.5e38])
+def test_a_fail_reward_is_one_that_trainers_can_be_given(start, value):
+    """A float32: the session would refuse it, and the attempt that is to be kept with it fail."""
+    gateway = start(workers=1)
+    answer = gateway.post("/groups", {"defaults": {"runner": "r"}, "groups": [{"id": "ok"}, {"id": "bad", "fail_reward": value}]})
+    assert answer.status == 400, answer.text
+    error = answer.json()["error"]
+    assert error["param"] == "groups[1].fail_reward" and f"not {json.dumps(value)}" in error["message"], error
+    assert "groups[1].fail_reward must be a number from -3.40282e+38 to 3.40282e+38" in error["message"], error
+    assert gateway.get("/groups").json()["groups"] == []
+    submit(gateway, id="most", runner="r", fail_reward=-3.4e38)
