@@ -46,6 +46,7 @@ struct execution {
     struct loop_task begin;  /* its start: those of one claim let the loop renew leases between */
     struct loop_timer timer; /* start, timeout, next try */
     uint64_t retry_ms;
+    uint64_t renewal_round; /* the executor's last one that named it */
     struct workplace place;
     struct attempt_log log;
     struct buf line;                                 /* the scorer's last output */

@@ -7,6 +7,10 @@
  * New attempts are not in the renewal that is out. `stale` marks that; after a short gathering the
  * renewal is asked anew. Both kinds share one back-off while the gateway does not answer.
  *
+ * A renewal names RENEW_MAX attempts. Of more than that a round has several, one after the other:
+ * all but the last are answered at once, and are not asked anew, so that the first attempts are not
+ * named again and again while the last ones wait.
+ *
  * So there are three waits, and each bounds another thing:
  *   CLAIM_WAIT_S   the gateway holds a claim so long when there is no work. Long: nothing depends
  * on its end, and work ends it at once. RENEW_WAIT_MS  the gateway holds a renewal so long when no
@@ -41,6 +45,7 @@ enum {
     CALL_MARGIN_MS = 15000,
     RETRY_FIRST_MS = 100,
     RETRY_MAX_MS = 5000,
+    RENEW_MAX = 10000,   /* ids in a renewal, as the gateway allows */
     RENEW_WAIT_MS = 500, /* leases count from a wait's end: a long one hides a lost executor */
     GATHER_MS = 100,     /* so long new attempts are gathered before a renewal names them */
     REPEAT_MS = 300      /* between renewals that tell nothing new */
@@ -64,8 +69,10 @@ struct executor_head {
     struct http_fetch *renewal;
     uint64_t retry_ms; /* 0: the last call was answered well */
     uint64_t away_since_ms;
-    bool stale; /* attempts came that the running renewal does not name */
-    int status; /* to exit with */
+    bool stale;     /* attempts came that the running renewal does not name */
+    uint64_t round; /* of renewals */
+    bool more;      /* the last renewal left attempts to the next one of its round */
+    int status;     /* to exit with */
 };
 
 static void claim_more(struct offering *c);
@@ -310,6 +317,7 @@ static void on_renewed(void *ctx, int status, struct str body, const struct err 
     h->renewal = NULL;
     if (!is_answer(h, "renew", status, body, e)) {
         wait_ms = MIN_OF(h->retry_ms, (uint64_t)RENEW_WAIT_MS);
+        h->more = false; /* from the first one again */
     } else if (json_parse(&arena, body, &v, &bad)) {
         give_up(h, "the gateway's answer cannot be read", bad.text);
     } else if (!take_kills(h, json_get(v, "kill"))) {
@@ -319,33 +327,55 @@ static void on_renewed(void *ctx, int status, struct str body, const struct err 
     loop_timer_set(h->x.loop, &h->renew_again, wait_ms, on_renew_again);
 }
 
-/* A long poll over all attempts: the gateway answers when one is to end. */
+/* The next attempt of this round, from `a` on; or NULL. */
+static struct execution *next_unnamed(const struct executor_head *h, struct execution *a)
+{
+    while (a && (!execution_is_leased(a) || a->renewal_round == h->round))
+        a = LIST_NEXT_OF(&h->x.attempts, a, struct execution, entry);
+    return a;
+}
+
+/* Names the next attempts of the round, and whether that leaves some. Returns whether there are
+ * any. */
+static bool name_attempts(struct executor_head *h, struct json_out *o)
+{
+    struct execution *a = LIST_FIRST_OF(&h->x.attempts, struct execution, entry);
+    size_t n = 0;
+
+    for (a = next_unnamed(h, a); a && n < RENEW_MAX; a = next_unnamed(h, a)) {
+        a->renewal_round = h->round;
+        json_out_cstr(o, a->id);
+        n++;
+    }
+    h->more = a != NULL;
+    return n > 0;
+}
+
+/* A long poll over all attempts, or the last ones of the round: the gateway answers when one is to
+ * end. */
 static void renew(struct executor_head *h)
 {
+    struct execution *first = LIST_FIRST_OF(&h->x.attempts, struct execution, entry);
     struct buf body = {0};
     struct json_out o = json_out_to(&body);
-    const struct execution *a;
-    bool any = false;
+    bool any;
 
-    if (h->renewal && !h->stale)
+    if (h->renewal && (!h->stale || h->more))
         return;
     http_fetch_cancel(h->renewal);
     h->renewal = NULL;
     h->stale = false;
+    if (!h->more || !next_unnamed(h, first))
+        h->round++;
     json_out_obj(&o);
     json_out_key(&o, "executor");
     json_out_cstr(&o, h->x.options->name);
-    json_out_key(&o, "wait_s");
-    json_out_double(&o, (double)RENEW_WAIT_MS / 1000);
     json_out_key(&o, "attempts");
     json_out_arr(&o);
-    LIST_EACH(&h->x.attempts, a, struct execution, entry) {
-        if (!execution_is_leased(a))
-            continue;
-        any = true;
-        json_out_cstr(&o, a->id);
-    }
+    any = name_attempts(h, &o);
     json_out_end_arr(&o);
+    json_out_key(&o, "wait_s");
+    json_out_double(&o, h->more ? 0 : (double)RENEW_WAIT_MS / 1000);
     json_out_end_obj(&o);
     if (any)
         h->renewal = post_start(h->x.gateway, "/attempts/renew", h->x.options->key, &body,
