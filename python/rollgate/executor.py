@@ -51,6 +51,7 @@ from .retries import key_from_environment
 log = logging.getLogger("rollgate.executor")
 CLAIM_S = 20.0      # a claim waits so long for work
 RENEW_S = 2.0       # at most so long until a new attempt is among those renewed
+RENEW_MAX = 10000   # ids that the gateway takes in one renewal
 GRACE_S = 10.0     # a function that was cancelled may take so long to clean up
 TAIL = 4000         # characters of a traceback that go with an end
 
@@ -376,15 +377,19 @@ class Executor:
                 await self._begun.wait()
                 continue
             try:
-                answer = await self.client.renew(self.name, ids, min(RENEW_S, self._lease_s / 4))
+                for at in range(0, len(ids), RENEW_MAX):
+                    last = at + RENEW_MAX >= len(ids)   # the others do not wait: those behind them are due, too
+                    await self._renew(ids[at:at + RENEW_MAX], min(RENEW_S, self._lease_s / 4) if last else 0)
             except RollgateError as e:
                 log.error("renew: %s", e)
                 await asyncio.sleep(min(1.0, self._lease_s / 10))
-                continue
-            for kill in answer["kill"]:
-                attempt = self.running.pop(kill["attempt_id"], None)
-                if attempt:
-                    self._end_work(attempt, kill["reason"])
+
+    async def _renew(self, ids: list[str], wait_s: float) -> None:
+        answer = await self.client.renew(self.name, ids, wait_s)
+        for kill in answer["kill"]:
+            attempt = self.running.pop(kill["attempt_id"], None)
+            if attempt:
+                self._end_work(attempt, kill["reason"])
 
     def _end_work(self, attempt: _Running, reason: str) -> None:
         attempt.killed = reason

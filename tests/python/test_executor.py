@@ -313,3 +313,30 @@ def test_pace_collect_oversample(place):
         assert client.group("others")["state"] == "waiting", "what it did not submit stays"
     assert pace.fresh(lambda: 5, 1)({"min_version": 4, "version": 3})
     assert not pace.fresh(lambda: 5, 1)({"min_version": 3, "version": 5})
+
+
+def test_more_attempts_than_a_renewal_may_name_are_renewed_in_several():
+    """The gateway takes 10,000 ids in one; only the last call of a round waits."""
+    ids = [f"{i:032x}" for i in range(25000)]
+    calls = []
+
+    class Client:
+        async def renew(self, name, attempts, wait_s):
+            assert len(attempts) <= 10000
+            calls.append((attempts, wait_s))
+            if len(calls) == 6:
+                raise asyncio.CancelledError
+            return {"kill": []}
+
+    @runner("r")
+    async def never(task, session):
+        raise AssertionError
+
+    async def rounds():
+        executor = Executor([never], "http://127.0.0.1:1", client=Client())
+        executor.running = dict.fromkeys(ids)
+        with pytest.raises(asyncio.CancelledError):
+            await executor._renew_loop()
+    asyncio.run(rounds())
+    for k in (0, 3):
+        assert sum((page for page, _ in calls[k:k + 3]), []) == ids and [w > 0 for _, w in calls[k:k + 3]] == [False, False, True]
