@@ -1,7 +1,8 @@
 /* The executor that --runners starts beside the gateway (local_executor.h): when it
  * starts, when it is replaced, and what an upgrade does to it. It is replaced when it dies
- * (with a growing pause) and when the setting changes. An upgrade leaves it running; its pid
- * goes to the new binary by the environment (RG_EXECUTOR). */
+ * (with a growing pause) and when an upgrade brings another setting. An upgrade leaves it running;
+ * its pid goes to the new binary by the environment (RG_EXECUTOR), and whether it drains
+ * (RG_EXECUTOR_DRAINS). */
 
 #include "supervisor/local_executor.h"
 
@@ -23,7 +24,7 @@
 #include "supervisor/supervisor.h"
 #include "supervisor/supervisor_internal.h"
 
-static const char LEFT[] = "RG_EXECUTOR";
+static const char LEFT[] = "RG_EXECUTOR", LEFT_DRAINS[] = "RG_EXECUTOR_DRAINS";
 
 static struct supervisor *the_supervisor(struct local_executor *x)
 {
@@ -71,7 +72,7 @@ static void begin(struct supervisor *s)
     log_info(NULL, "executor started", LOG_I("executor_pid", pid), LOG_T("runners", x->runners));
 }
 
-/* Starts, ends or leaves it, as the settings want it; called again after each reload. */
+/* Starts, ends or leaves it, as the settings want it. */
 void local_executor_start(struct supervisor *s)
 {
     struct local_executor *x = &s->executor;
@@ -82,7 +83,7 @@ void local_executor_start(struct supervisor *s)
     if (!x->pid && wanted && s->bodies->dispatcher)
         begin(s);
     else if (x->pid && (!wanted || strcmp(wanted, x->runners) != 0))
-        (void)kill(x->pid, SIGTERM); /* its successor comes when it has drained */
+        local_executor_signal(s, SIGTERM); /* its successor comes when it has drained */
 }
 
 /* True when the pid was the executor's. */
@@ -94,6 +95,7 @@ bool local_executor_bury(struct supervisor *s, pid_t pid, int wait_status)
     if (!x->pid || x->pid != pid)
         return false;
     x->pid = 0;
+    x->drains = false;
     process_death(wait_status, how, sizeof(how));
     if (s->phase != PHASE_SERVING)
         return true;
@@ -107,8 +109,12 @@ bool local_executor_bury(struct supervisor *s, pid_t pid, int wait_status)
 
 void local_executor_signal(struct supervisor *s, int signo)
 {
-    if (s->executor.pid)
-        (void)kill(s->executor.pid, signo);
+    struct local_executor *x = &s->executor;
+
+    if (!x->pid || (signo == SIGTERM && x->drains))
+        return;
+    x->drains = x->drains || signo == SIGTERM;
+    (void)kill(x->pid, signo);
 }
 
 void local_executor_stop(struct supervisor *s)
@@ -124,10 +130,13 @@ void local_executor_leave(const struct supervisor *s)
     struct buf text = {0};
 
     (void)unsetenv(LEFT);
+    (void)unsetenv(LEFT_DRAINS);
     if (!s->executor.pid)
         return;
     buf_printf(&text, "%d %s%c", (int)s->executor.pid, s->executor.runners, 0);
     (void)setenv(LEFT, text.p, 1);
+    if (s->executor.drains)
+        (void)setenv(LEFT_DRAINS, "1", 1);
     buf_done(&text);
 }
 
@@ -145,8 +154,10 @@ void local_executor_take(struct supervisor *s)
         s->executor.pid = (pid_t)pid;
         s->executor.runners = mem_strdup(end + 1);
         s->executor.started_ms = (int64_t)clock_ms();
+        s->executor.drains = getenv(LEFT_DRAINS) != NULL;
     }
     (void)unsetenv(LEFT);
+    (void)unsetenv(LEFT_DRAINS);
 }
 
 void local_executor_done(struct supervisor *s)

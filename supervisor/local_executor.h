@@ -24,6 +24,7 @@ struct supervisor;
 struct local_executor {
     pid_t pid;     /* 0: none */
     char *runners; /* the file that the living one reads; NULL: none */
+    bool drains;   /* it was told to end: told again, it would end what it runs at once */
     int64_t started_ms, backoff_ms;
     struct loop_timer again;
 };
@@ -35,7 +36,8 @@ void local_executor_start(struct supervisor *s);
 /* Whether the process that ended was it; then it is replaced as long as we serve. */
 bool local_executor_bury(struct supervisor *s, pid_t pid, int wait_status);
 
-/* Tells it to read its file again, to drain, or to end at once. Nothing when there is none. */
+/* Tells it to read its file again, to drain (once, however often it is wanted), or to end at once.
+ * Nothing when there is none. */
 void local_executor_signal(struct supervisor *s, int signo);
 
 /* No further start. */

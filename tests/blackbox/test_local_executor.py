@@ -236,3 +236,49 @@ def test_a_bad_file_is_told_at_the_start():
     done = subprocess.run(gateway.arguments(), capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2 and "r.slots: must be a number" in done.stderr, done.stderr
     assert "r: needs either run or http" in done.stderr
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("then", ["an upgrade", "the end"])
+def test_an_executor_that_drains_is_told_once(then):
+    """An upgrade to another runner file: the executor with the former one drains. A reload, another upgrade and the gateway's
+    end leave it at that: told twice, it would end what runs at once."""
+    gateway = prepared(grace="60s", attempt_lease="60s")
+    patient = agent(gateway, text=f"""
+open("{gateway.folder}/up", "w").close()
+while not os.path.exists("{gateway.folder}/go"):
+    time.sleep(0.05)
+chat("x")
+""")
+    write(gateway.file, {"r": {"run": patient}})
+    write(f"{gateway.folder}/others.yaml", {"s": {"run": ["true"]}})
+    gateway.settings["config"] = f"{gateway.folder}/config.yaml"
+    with open(gateway.settings["config"], "w") as f:
+        f.write(f"runners: {gateway.settings.pop('runners')}\n")
+    claims(gateway.start())
+    submit(gateway, id="g")
+    g.wait_until(lambda: os.path.exists(f"{gateway.folder}/up"), 30, "it runs")
+    with open(gateway.settings["config"], "w") as f:
+        f.write(f"runners: {gateway.folder}/others.yaml\n")
+
+    def upgrade():
+        served = gateway.log().count(" serving listen")
+        gateway.signal(signal.SIGUSR2)
+        g.wait_until(lambda: gateway.log().count(" serving listen") > served, 60, "the next binary serves")
+    upgrade()
+    gateway.wait_line("the executor is stopping")
+    gateway.signal(signal.SIGHUP)
+    gateway.wait_line("configuration reloaded")
+    if then == "an upgrade":
+        upgrade()
+    else:
+        gateway.signal(signal.SIGTERM)
+        gateway.wait_line("supervisor.* stopping")
+    g.stays(lambda: "attempt ended" not in gateway.log(), 0.3, "an executor that is told twice kills its runs at once")
+    open(f"{gateway.folder}/go", "w").close()
+    gateway.wait_line("runner.* attempt ended .*outcome=ok verdict=succeeded")
+    if then == "an upgrade":
+        assert settled(gateway, "g")["members"][0]["attempts"] == 1
+        g.wait_until(lambda: gateway.log().count("executor started") == 2, 60, "its successor has the other file")
+    else:
+        assert gateway.wait(60) == 0
