@@ -231,7 +231,7 @@ static bool is_refused_for_good(int status)
 }
 
 /* No session for now: the rollout waits on, and all claims with it for a moment. */
-static void put_off(struct desk *d, struct rollout *r, int status, struct str body)
+static void put_off(struct desk *d, struct rollout *r, int status, struct str why)
 {
     d->refused_until_ms = clock_ms() + REFUSED_MS;
     if (r)
@@ -239,7 +239,7 @@ static void put_off(struct desk *d, struct rollout *r, int status, struct str bo
     if (status == 429 || status == 503)
         return;
     log_warn(NULL, "a session cannot be made for an attempt, trying again", LOG_I("status", status),
-             LOG_S("answer", str_sub(body, 0, 300)));
+             LOG_S("reason", str_sub(why, 0, 300)));
     sweep_start(d); /* it may have been made, and the answer lost */
 }
 
@@ -268,7 +268,6 @@ static void on_session(void *ctx, int status, struct str body, const struct err 
     struct str session = {0};
     int rc = 1;
 
-    (void)e;
     it->call = NULL;
     (void)map_take(&d->claiming, str_cstr(it->attempt));
     if (status == 200 && json_parse(&a, body, &v, &bad) == 0)
@@ -276,7 +275,7 @@ static void on_session(void *ctx, int status, struct str body, const struct err 
     if (session.p && session.len < SESSION_ID_MAX)
         rc = take_session(it, r, session, body);
     else if (!is_refused_for_good(status))
-        put_off(d, r, status, body);
+        put_off(d, r, status, status ? body : str_cstr(e->text));
     else if (r)
         rc = record_refusal(it, r, error_text(&a, body));
     if (rc != 0)
