@@ -40,6 +40,18 @@ def test_what_a_session_takes_together_is_taken_at_submission(start):
     assert sorted((a["group"], a["rollout"]) for a in attempts) == [("g", 0), ("g", 1), ("l", 0)]
 
 
+def test_the_nearest_part_counts_in_a_session(start):
+    """Metadata: the member's, the session's, the group's; labels: the group's, the session's."""
+    gateway = start(workers=1)
+    submit(gateway, id="g", runner="r", metadata={"a": "group", "b": "group", "c": "group"}, labels={"x": "group", "y": "group"},
+           session={"metadata": {"b": "session", "c": "session"}, "labels": {"y": "session", "z": "session"}},
+           members=[{"metadata": {"c": "member"}}])
+    attempt, = claim(gateway, r=1)
+    state = gateway.get(f"/sessions/{attempt['session']['session_id']}").json()
+    assert state["metadata"] == {"a": "group", "b": "session", "c": "member"}
+    assert state["labels"] == {"attempt": attempt["attempt_id"], "x": "group", "y": "group", "z": "session"}
+
+
 @pytest.mark.parametrize("value", [1e39, -1e39, 3.5e38])
 def test_a_fail_reward_is_one_that_trainers_can_be_given(start, value):
     """A float32: the session would refuse it, and the attempt that is to be kept with it fail."""

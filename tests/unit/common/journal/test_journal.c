@@ -489,7 +489,21 @@ static void count_durable(void *ctx)
     (*(int *)ctx)++;
 }
 
-/* Group commit: all callbacks come, in the loop, and none after journal_forget. */
+/* How many records were durable when what was awaited came. */
+struct awaited {
+    const int *durable;
+    int seen;
+};
+
+static void note_durable(void *ctx)
+{
+    struct awaited *w = ctx;
+
+    w->seen = *w->durable;
+}
+
+/* Group commit: all callbacks come, in the loop, and none after journal_forget; what is awaited
+ * comes behind all that was appended before. */
 TEST(journal, power_tells_when_records_are_on_the_disk)
 {
     struct err e = {0};
@@ -498,19 +512,26 @@ TEST(journal, power_tells_when_records_are_on_the_disk)
     struct journal *j = NULL;
     int durable = 0;
     int forgotten = 0;
+    struct awaited early = {&durable, -1}, late = {&durable, -1};
 
     make_dir();
     cr_assert_eq(journal_open(loop, &o, NULL, NULL, &j, &e), 0, "%s", e.text);
-    for (int i = 0; i < 20; i++)
+    for (int i = 0; i < 20; i++) {
         cr_assert_eq(journal_append(j, STR("w0-a"), STR("x"), count_durable,
                                     i == 7 ? &forgotten : &durable, &e),
                      0);
+        if (i == 9)
+            cr_assert_eq(journal_await(j, note_durable, &early), 0);
+    }
+    cr_assert_eq(journal_await(j, note_durable, &late), 0);
     cr_assert_eq(durable, 0);
     journal_forget(j, &forgotten);
-    for (int i = 0; i < 1000 && durable < 19; i++)
+    for (int i = 0; i < 1000 && late.seen < 0; i++)
         (void)loop_poll(loop, 100);
     cr_assert_eq(durable, 19);
     cr_assert_eq(forgotten, 0);
+    cr_assert_eq(early.seen, 9, "the ten before it, but for the one that was forgotten");
+    cr_assert_eq(late.seen, 19);
     journal_close(j);
     loop_free(loop);
     drop_dir();
@@ -588,6 +609,7 @@ TEST(journal, leaves_telling_to_its_caller_where_nothing_is_waited_for)
 
         cr_assert_eq(journal_open(loop, &o, NULL, NULL, &j, &e), 0, "%s", e.text);
         cr_assert_eq(journal_append(j, STR("w0-a"), STR("x"), count_durable, &durable, &e), 1);
+        cr_assert_eq(journal_await(j, count_durable, &durable), 1);
         cr_assert_eq(durable, 0);
         journal_close(j);
     }
