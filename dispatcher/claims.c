@@ -224,12 +224,6 @@ static int record_refusal(struct claim_item *it, struct rollout *r, const char *
     return rc;
 }
 
-/* The gateway refuses these very options, whoever asks and when: no later attempt fares better. */
-static bool is_refused_for_good(int status)
-{
-    return status == 400 || status == 413 || status == 422;
-}
-
 /* No session for now: the rollout waits on, and all claims with it for a moment. */
 static void put_off(struct desk *d, struct rollout *r, int status, struct str why)
 {
@@ -274,7 +268,7 @@ static void on_session(void *ctx, int status, struct str body, const struct err 
         session = json_string(json_get(v, "session_id"));
     if (session.p && session.len < SESSION_ID_MAX)
         rc = take_session(it, r, session, body);
-    else if (!is_refused_for_good(status))
+    else if (!worker_refuses(status))
         put_off(d, r, status, status ? body : str_cstr(e->text));
     else if (r)
         rc = record_refusal(it, r, error_text(&a, body));

@@ -93,7 +93,7 @@ static void on_answer(void *ctx, int status, struct str body, const struct err *
 static void on_delivered(void *ctx, int status, struct str body, const struct err *e)
 {
     struct closing *c = ctx;
-    bool refused = status >= 400 && status < 500 && status != 429;
+    bool refused = worker_refuses(status);
 
     (void)e;
     c->call = NULL;

@@ -268,18 +268,16 @@ static void on_refused(struct ending *n, const struct json *v)
     }
 }
 
-/* 4xx: the worker will say the same again. */
+/* The worker would say the same again. */
 static void on_refusal(struct ending *n, struct arena *arena, const struct json *v)
 {
     struct str why = json_string(json_get(json_get(v, "error"), "message"));
+    const char *what = n->step == STEP_FINALIZE ? "export" : "reward";
 
-    if (n->step == STEP_FINALIZE)
-        downgrade(n, OUTCOME_ERROR, "the gateway refuses the export options");
-    else
-        downgrade(n, OUTCOME_ERROR,
-                  arena_printf(arena, "the gateway refuses the reward: %.*s", (int)why.len,
-                               why.p ? why.p : "")
-                      .p);
+    downgrade(n, OUTCOME_ERROR,
+              arena_printf(arena, "the gateway refuses the %s: %.*s", what, (int)why.len,
+                           why.p ? why.p : "")
+                  .p);
 }
 
 static void on_answer(void *ctx, int status, struct str body, const struct err *e)
@@ -308,7 +306,7 @@ static void on_answer(void *ctx, int status, struct str body, const struct err *
         downgrade(n, OUTCOME_ERROR, "the session has ended before its attempt");
     } else if (status == 422 && last) {
         on_refused(n, v);
-    } else if (status >= 400 && status < 500 && status != 429) {
+    } else if (worker_refuses(status)) {
         on_refusal(n, &arena, v);
     } else if (is_full(v)) {
         on_full(n, v);

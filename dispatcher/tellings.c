@@ -73,7 +73,7 @@ static void on_told(void *ctx, int status, struct str body, const struct err *e)
 
     (void)e;
     t->call = NULL;
-    if (status >= 400 && status < 500 && status != 429) {
+    if (worker_refuses(status)) {
         log_error(NULL, "a group's entry is not delivered to the sinks", LOG_T("group", t->group),
                   LOG_I("status", status), LOG_S("answer", str_sub(body, 0, 300)));
     } else if (status != 200) {

@@ -128,3 +128,9 @@ struct http_fetch *worker_call_long(struct workers *w, struct str id, struct str
 
     return begin(w, id, &r, body, fn, ctx);
 }
+
+bool worker_refuses(int status)
+{
+    return status >= 400 && status < 500 && status != 401 && status != 403 && status != 408 &&
+           status != 429;
+}

@@ -5,6 +5,8 @@
 #ifndef RG_DISPATCHER_WORKERS_H
 #define RG_DISPATCHER_WORKERS_H
 
+#include <stdbool.h>
+
 #include "common/net/http_fetch.h"
 
 struct heritage;
@@ -30,5 +32,10 @@ struct http_fetch *worker_call(struct workers *w, struct str id, const char *met
  * worker. */
 struct http_fetch *worker_call_long(struct workers *w, struct str id, struct str path,
                                     struct str body, http_fetch_fn fn, void *ctx);
+
+/* Whether an answer refuses the call whoever asks and when. Not where the call itself is not what
+ * is refused: the gateway's keys are being changed (401, 403), it came too slowly, or there is no
+ * room for now (408, 429). */
+bool worker_refuses(int status);
 
 #endif
