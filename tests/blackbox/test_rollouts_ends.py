@@ -85,8 +85,10 @@ def test_a_finalized_session_that_does_not_count_is_let_go(start):
     assert gateway.get(f"/sessions/{winner['session']['session_id']}").json()["phase"] == "finalized"
 
 
-def test_an_end_that_takes_long_is_no_other_attempt(faulty):  # noqa: F811
-    """A scorer answers later than the dispatcher waits for a worker that is away: the worker is there, and its answer counts."""
+@pytest.mark.parametrize("dies", [False, True])
+def test_an_end_that_takes_long_is_no_other_attempt(faulty, dies):  # noqa: F811
+    """A scorer answers later than the dispatcher waits for a worker that is away: the worker is there, and its answer counts.
+    If it dies then, it has been there until then: its successor is asked."""
     policy, scorer = StubEngine("sglang").__enter__(), ScoringEngine("sglang").__enter__()
     try:
         policy.otherwise = lambda body: {"ids": list(b"ok") + [257], "matched": 257}
@@ -106,10 +108,14 @@ def test_an_end_that_takes_long_is_no_other_attempt(faulty):  # noqa: F811
         g.wait_until(lambda: group_of(gateway, "other")["state"] == "failed", 30, "its clock is two and a half minutes late")
         inject("steps", None)
         assert group_of(gateway, "g")["state"] == "running"
+        if dies:
+            gateway.allow("process died")
+            os.kill(gateway.child("worker-0"), signal.SIGKILL)
+            g.wait_until(lambda: len(scorer.scored) == 2, 30, "the next worker asks the scorer, too")
         told.set()
         thread.join(30)
         assert [a.json() for a in ends] == [{"rollout": "succeeded"}], ends[0].text
-        assert len(scorer.scored) == 1 and group_of(gateway, "g")["members"][0]["attempts"] == 1
+        assert len(scorer.scored) == 1 + dies and group_of(gateway, "g")["members"][0]["attempts"] == 1
     finally:
         policy.__exit__(None, None, None)
         scorer.__exit__(None, None, None)
