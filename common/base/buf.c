@@ -24,18 +24,10 @@ char *buf_reserve(struct buf *b, size_t more)
         CHECK(more < SIZE_MAX / 4 && b->len < SIZE_MAX / 4);
         while (want - b->len < more)
             want *= 2;
-        b->p = mem_realloc(b->p, want);
+        b->p = mem_grow(b->p, b->cap, want);
         b->cap = want;
     }
     return b->p + b->len;
-}
-
-void buf_roomy(struct buf *b)
-{
-    enum { LONG = 2 << 20, ROOM = 64 << 20 };
-
-    if (b->len > LONG && b->cap < ROOM)
-        (void)buf_reserve(b, ROOM - b->len);
 }
 
 void buf_consume(struct buf *b, size_t n)

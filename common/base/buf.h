@@ -22,13 +22,9 @@ struct buf {
 /* Frees the bytes and leaves an empty buffer. */
 void buf_done(struct buf *b);
 
-/* Makes room for `more` bytes behind len and returns where they go; len is unchanged. */
+/* Makes room for `more` bytes behind len and returns where they go; len is unchanged. A long one is
+ * not copied when it grows (mem_grow). */
 char *buf_reserve(struct buf *b, size_t more);
-
-/* For bytes that come in pieces and may become tens of megabytes, before each piece: once there are
- * two of them the buffer gets address space of 64 MiB, of which what is not used takes no memory.
- * A buffer in a heap is copied each time it grows, 16 MiB in 9 ms; this one is copied once. */
-void buf_roomy(struct buf *b);
 
 /* Drops `n` bytes from the front (moves the rest). */
 void buf_consume(struct buf *b, size_t n);

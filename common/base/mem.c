@@ -5,6 +5,7 @@
  */
 #include "common/base/mem.h"
 
+#include <malloc.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,9 @@
 
 /* DROP_PIECE: other threads that map memory wait as long as one call takes. LARGE_PAGE: of the
  * processors that we run on; of what is unmapped, one at a time. TOUCHED_MAX: what is longer takes
- * too long in one step. */
-enum { DROP_PIECE = 1 << 20, LARGE_PAGE = 2 << 20, TOUCHED_MAX = 8 << 20 };
+ * too long in one step. LONG_ROOM: the C library maps what is as long by itself and moves its pages
+ * when it grows (M_MMAP_THRESHOLD is nowhere larger). */
+enum { DROP_PIECE = 1 << 20, LARGE_PAGE = 2 << 20, TOUCHED_MAX = 8 << 20, LONG_ROOM = 32 << 20 };
 
 void *mem_alloc(size_t size_bytes)
 {
@@ -61,6 +63,31 @@ static void wish_large_pages(void *p, size_t size_bytes)
 {
     if (size_bytes >= LARGE_PAGE)
         (void)madvise(p, size_bytes, MADV_HUGEPAGE);
+}
+
+/* size_bytes from the C library, where a large page begins. */
+static void *alloc_large(size_t size_bytes)
+{
+    size_t room = (size_bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+    void *p = aligned_alloc(LARGE_PAGE, room);
+
+    CHECK(p != NULL);
+    wish_large_pages(p, room);
+    return p;
+}
+
+void *mem_grow(void *p, size_t had_bytes, size_t size_bytes)
+{
+    size_t room = p ? malloc_usable_size(p) : 0;
+    void *q;
+
+    if (size_bytes < LARGE_PAGE || room >= LONG_ROOM)
+        return room >= LONG_ROOM && room >= size_bytes ? p : mem_realloc(p, size_bytes);
+    q = alloc_large(MAX_OF(size_bytes, (size_t)LONG_ROOM));
+    if (p)
+        memcpy(q, p, had_bytes);
+    free(p);
+    return q;
 }
 
 void mem_touch(void *p, size_t size_bytes)
@@ -140,14 +167,11 @@ void mem_drop_pages(const char *p, size_t size_bytes)
 
 void *mem_to_large_pages(void *p, size_t size_bytes)
 {
-    size_t room = (size_bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
     void *q;
 
     if (size_bytes < LARGE_PAGE / 2)
         return p;
-    q = aligned_alloc(LARGE_PAGE, room);
-    CHECK(q != NULL);
-    wish_large_pages(q, room);
+    q = alloc_large(size_bytes);
     memcpy(q, p, size_bytes);
     free(p);
     return q;

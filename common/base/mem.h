@@ -21,6 +21,12 @@ void *mem_realloc(void *ptr, size_t size_bytes);
 /* Grows an array to n elements of size_bytes; aborts when the product overflows. */
 void *mem_realloc_array(void *ptr, size_t n, size_t size_bytes);
 
+/* Makes a growing array of the heap longer: p of had_bytes (NULL of 0) becomes size_bytes, at
+ * another place maybe; free() gives it up. From 2 MiB on it has address space of 32 MiB, where a
+ * large page begins: what is not used takes no memory, and it is copied no more, however long it
+ * becomes. (realloc copies it each time it doubles, and touches each page: 16 MiB take 9 ms.) */
+void *mem_grow(void *p, size_t had_bytes, size_t size_bytes);
+
 /* Whole pages of zeroed bytes, which go back to the system as soon as they are given up: for what
  * is long and short-lived, whoever's heap it would lie in. From 2 MiB on they are large pages where
  * the kernel gives some. Given up with mem_unmap, which is done in pieces: other threads that map

@@ -23,7 +23,7 @@
 #include "worker/session/store.h"
 
 /* Texts of this size have pages of their own: few, for a process may have only so many mappings. */
-enum { TOLD_LARGE = 4 << 20 };
+enum { TOLD_LARGE = 1 << 20 };
 
 struct block_ahead {
     uint32_t answer;
@@ -107,7 +107,6 @@ static void add_text(struct blocks_ahead *a, struct block_ahead *b, struct str p
     size_t at = (size_t)b->len - part.len;
 
     if (b->len <= TOLD_LARGE) {
-        buf_roomy(&b->text);
         buf_add_str(&b->text, part);
         return;
     }

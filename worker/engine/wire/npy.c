@@ -69,10 +69,8 @@ static size_t items_of(struct str shape)
 
 static void widen(struct buf *out, const char *p, size_t n, size_t item)
 {
-    char *to;
+    char *to = buf_reserve(out, n * 4);
 
-    buf_roomy(out);
-    to = buf_reserve(out, n * 4);
     if (item == 4) {
         memcpy(to, p, n * 4);
     } else {

@@ -543,7 +543,6 @@ static int feed(struct reading *r, struct str bytes, struct err *e)
         return take_events(r, bytes, e);
     if (!r->wire->text)
         return take_json(r, bytes, e);
-    buf_roomy(&r->word);
     buf_add_str(&r->word, bytes);
     return READING_MORE;
 }

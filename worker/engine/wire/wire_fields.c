@@ -142,8 +142,6 @@ static int take_bulk(struct fields *f, struct err *e)
     bool null = false;
     int rc;
 
-    if (f->value->type == FIELD_BASE64)
-        buf_roomy(f->target.bytes);
     if (f->value->type == FIELD_INTS)
         rc = json_scan_ints(s, f->target.from, f->target.ints, e);
     else if (f->value->type == FIELD_FLOATS)

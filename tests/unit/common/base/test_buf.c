@@ -2,6 +2,7 @@
 #include <stdint.h>
 
 #include "common/base/buf.h"
+#include "common/base/vec.h"
 
 Test(buf, formats_into_the_room_and_beyond_it)
 {
@@ -38,20 +39,41 @@ Test(buf, adds_numbers)
     buf_done(&b);
 }
 
-/* A long one gets room at once, and keeps its bytes; a short one is left alone. */
-Test(buf, roomy)
+/* A long one keeps its bytes, and its place while its address space lasts; then once more. */
+Test(buf, long_ones)
 {
+    enum { LONG = 2 << 20, FAR = 70 << 20 };
     struct buf b = {0};
+    const char *at;
 
-    for (int i = 0; i < (2 << 20); i++)
+    for (int i = 0; i < LONG; i++)
         buf_add_c(&b, (char)i);
-    buf_roomy(&b);
-    cr_assert_eq(b.cap, 2 << 20);
-    buf_add_c(&b, 0);
-    buf_roomy(&b);
-    cr_assert_geq(b.cap, 64 << 20);
-    cr_assert_eq(b.len, (2 << 20) + 1);
-    for (int i = 0; i <= (2 << 20); i++)
+    cr_assert_eq(b.cap, LONG);
+    at = b.p;
+    cr_assert_eq((uintptr_t)at % LONG, 0);
+    (void)buf_reserve(&b, LONG * 7);
+    cr_assert_eq(b.p, at);
+    cr_assert_geq(b.cap, LONG * 8);
+    (void)buf_reserve(&b, FAR);
+    memset(b.p + b.len, 7, FAR);
+    for (int i = 0; i < LONG; i++)
         cr_assert_eq(b.p[i], (char)i);
     buf_done(&b);
+}
+
+/* What stands behind n is kept, too: who reserved it may have written it already. */
+Test(buf, long_vectors)
+{
+    VEC(uint32_t) v = {0};
+    const size_t short_n = 4096;
+
+    vec_reserve(&v, short_n);
+    for (uint32_t i = 0; i < v.cap; i++)
+        v.at[i] = i;
+    vec_reserve(&v, 4 << 20);
+    cr_assert_geq(v.cap, 4 << 20);
+    for (uint32_t i = 0; i < short_n; i++)
+        cr_assert_eq(v.at[i], i);
+    memset(v.at, 1, v.cap * sizeof(*v.at));
+    vec_done(&v);
 }
