@@ -168,6 +168,7 @@ int setup_journal(const struct heritage *h, uint32_t index, char *dir, size_t si
         .durability = levels[h->config->durability],
         .segment_bytes = (uint64_t)h->config->journal_segment_bytes,
         .wait_ms = JOURNAL_WAIT_MS,
+        .last_word = session_last_word,
         .metrics = h->page,
     };
     return 0;

@@ -72,11 +72,14 @@ void worker_journals_look_over(struct worker_state *w)
     const struct places *p = env->residency->places;
     struct journal_stats s;
     uint64_t disk = 0, live = 0, records = 0, bytes = 0;
+    bool look = w->ticks % WORKER_LOOK_OVER_TICKS == 0 || w->many_absent;
 
     drop_gone(w);
+    w->many_absent = false;
     for (size_t i = 0; i < p->n; i++) {
-        if (w->ticks % WORKER_LOOK_OVER_TICKS == 0)
-            (void)journal_drop_absent(p->at[i].journal, session_needed, env->store);
+        if (look &&
+            journal_drop_absent(p->at[i].journal, session_needed, env->store) >= JOURNAL_LAST_WORDS)
+            w->many_absent = true;
         journal_stats(p->at[i].journal, &s);
         disk += s.disk_bytes;
         live += s.live_bytes;

@@ -20,6 +20,7 @@ struct worker_state {
     uint64_t ticks; /* seconds since the start */
     struct loop_task compact;
     uint64_t compact_after;            /* tick */
+    bool many_absent;                  /* the journals had more to drop than a look-over does */
     uint64_t told_records, told_bytes; /* to the counters */
     uint64_t skipped;                  /* replayed records that did not fit */
     struct engine_home *engine_home;   /* own */

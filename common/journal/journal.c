@@ -159,6 +159,13 @@ static void sync_failed(int failed)
     CHECK(!"journal fsync failed");
 }
 
+/* Also before anything leaves the disk: what made it needless stands behind it. */
+static void sync_last(struct journal *j)
+{
+    if (j->durability == JOURNAL_POWER && j->fd >= 0 && fdatasync(j->fd))
+        sync_failed(errno);
+}
+
 /* A new last segment. */
 static int start_segment(struct journal *j, struct err *e)
 {
@@ -173,11 +180,9 @@ static int start_segment(struct journal *j, struct err *e)
         (void)close(fd);
         return -1;
     }
-    if (j->fd >= 0) {
-        if (j->durability == JOURNAL_POWER && fdatasync(j->fd))
-            sync_failed(errno);
+    sync_last(j);
+    if (j->fd >= 0)
         (void)close(j->fd);
-    }
     j->fd = fd;
     j->length = SEGMENT_HEAD;
     return 0;
@@ -203,14 +208,15 @@ static int replay_all(struct journal *j, const struct replay *r, struct err *e)
 
 static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us);
 static void stop_compaction(struct journal *j);
+static int begin_compaction(struct journal *j, uint32_t number, struct err *e);
 static int go_on_compacting(struct journal *j, struct err *e);
 
 /* Durability power: what was read from the last segment may only be in the kernel's memory, and
  * after an fsync that failed no other one would write it. It is written anew. */
 static int renew_last(struct journal *j, struct err *e)
 {
-    uint32_t number = j->next_number++;
-    int rc = compaction_new(j->dirfd, &j->live, last_number(j), number, &j->compaction, e);
+    uint32_t number = j->next_number;
+    int rc = begin_compaction(j, last_number(j), e);
 
     while (rc == 0 && j->compaction)
         rc = go_on_compacting(j, e) < 0 ? -1 : 0;
@@ -234,6 +240,7 @@ int journal_open(struct loop *loop, const struct journal_options *o, journal_rep
     j->durability = o->durability;
     j->segment_bytes = o->segment_bytes > 0 ? o->segment_bytes : 64u << 20;
     j->in_order = o->in_order;
+    j->last_word = o->last_word;
     j->dirfd = -1;
     j->fd = -1;
     j->read_fd = -1;
@@ -409,6 +416,43 @@ void journal_give_up(struct journal *j, struct str session_id, uint32_t record)
     liveness_give_up(&j->live, session_id, record);
 }
 
+/* The session has ended for good, and says so from now on. False: that cannot be written. */
+static bool say_last_word(struct journal *j, struct str id)
+{
+    struct buf payload = {0};
+    struct err e = {0};
+    int rc;
+
+    CHECK(j->last_word);
+    j->last_word(id, &payload);
+    rc = journal_append(j, id, buf_str(&payload), NULL, NULL, &e);
+    buf_done(&payload);
+    if (rc < 0) {
+        log_warn(&(struct log_scope){.session = id}, "journal: an ended session is kept",
+                 LOG_T("error", e.text));
+        return false;
+    }
+    liveness_drop_earlier(&j->live, id);
+    return true;
+}
+
+/* Nobody needs the session. *words: how many more may be written. False: it is to wait. */
+static bool drop_absent(struct journal *j, struct str id, unsigned *words)
+{
+    bool over = liveness_is_over(&j->live, id);
+
+    if (!over && (!j->last_word || !liveness_is_spread(&j->live, id))) {
+        liveness_drop(&j->live, id);
+        return true;
+    }
+    if (!over) {
+        if (*words == 0)
+            return false;
+        *words = say_last_word(j, id) ? *words - 1 : 0;
+    }
+    return liveness_let_go(&j->live, id);
+}
+
 /* How many sessions were dropped. */
 size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
                            void *ctx)
@@ -417,17 +461,18 @@ size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct s
         struct str *at;
         size_t n, cap;
     } gone = {0};
+
+    unsigned words = JOURNAL_LAST_WORDS;
     struct map_slot *slot;
     size_t at = 0;
-    size_t n;
+    size_t n = 0;
 
     while ((slot = map_next(&j->live.sessions, &at)) != NULL) {
         if (!needed(ctx, slot->key))
             *vec_push(&gone) = slot->key;
     }
     for (size_t i = 0; i < gone.n; i++)
-        liveness_drop(&j->live, gone.at[i]);
-    n = gone.n;
+        n += drop_absent(j, gone.at[i], &words);
     vec_done(&gone);
     return n;
 }
@@ -447,6 +492,7 @@ static int remove_dead(struct journal *j, size_t i, struct err *e)
 {
     struct live_segment gone = j->live.at[i];
 
+    sync_last(j);
     files_empty_segment(j->dirfd, gone.number); /* a new manifest may need the room */
     liveness_remove(&j->live, gone.number);
     gone.total_bytes = 0;
@@ -454,6 +500,7 @@ static int remove_dead(struct journal *j, size_t i, struct err *e)
         liveness_insert(&j->live, i, gone);
         return -1;
     }
+    liveness_left(&j->live, gone.number);
     forget_segment(j, gone.number);
     return 0;
 }
@@ -477,6 +524,7 @@ static int swap_segments(struct journal *j, struct err *e)
     const struct moved *m;
     size_t n;
 
+    sync_last(j);
     liveness_renumber(&j->live, old, number, compaction_bytes(c));
     if (write_manifest(j, e)) {
         liveness_renumber(&j->live, number, old, bytes);
@@ -488,6 +536,15 @@ static int swap_segments(struct journal *j, struct err *e)
     j->compaction = NULL;
     forget_segment(j, old);
     return 0;
+}
+
+/* Of that segment. */
+static int begin_compaction(struct journal *j, uint32_t number, struct err *e)
+{
+    uint32_t fresh = j->next_number++;
+
+    liveness_copying(&j->live, number, fresh);
+    return compaction_new(j->dirfd, &j->live, number, fresh, &j->compaction, e);
 }
 
 /* 1: something was done; -1: given up. */
@@ -541,10 +598,7 @@ static int compact(struct journal *j, bool thorough, struct err *e)
         if (s->live_bytes == 0)
             return remove_dead(j, i, e) ? -1 : 1;
         if (is_to_rewrite(j, s, thorough))
-            return compaction_new(j->dirfd, &j->live, s->number, j->next_number++, &j->compaction,
-                                  e)
-                       ? -1
-                       : 1;
+            return begin_compaction(j, s->number, e) ? -1 : 1;
         if (j->in_order && dead_bytes(s) > 0)
             break; /* what is newer waits for it */
     }

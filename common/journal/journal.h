@@ -13,12 +13,16 @@
 #include "common/base/err.h"
 #include "common/base/str.h"
 
+struct buf;
 struct journal;
 struct loop;
 struct metrics_page;
 
 /* Bytes of a record at most. */
 enum { JOURNAL_RECORD_MAX = (1 << 30) - 4096 };
+
+/* Records that one journal_drop_absent appends at most, for it is done on the loop: a few ms. */
+enum { JOURNAL_LAST_WORDS = 1024 };
 
 enum journal_durability { JOURNAL_NONE, JOURNAL_PROCESS, JOURNAL_POWER };
 
@@ -35,6 +39,11 @@ struct journal_options {
      * record never before its first ones, without which they would be replayed. For sessions of
      * which no last record is kept (journal_drop_earlier). Room comes back later. */
     bool in_order;
+    /* The other way to that, for owners who keep last records (journal_drop_earlier), and whose
+     * room comes back at once: writes the payload of a record after which a replay makes nothing of
+     * the session. journal_drop_absent appends it to a session that stands in several segments; it
+     * stays until all of the session that is older has left the disk. Or NULL. */
+    void (*last_word)(struct str session_id, struct buf *payload);
     struct metrics_page *metrics; /* where fsync times go; or NULL */
 };
 
@@ -112,7 +121,9 @@ int journal_read(struct journal *j, struct str session_id, size_t *at,
 int journal_read_some(struct journal *j, struct str session_id, const uint32_t *records, size_t n,
                       const struct journal_reader *reader, struct err *e);
 
-/* Drops all sessions that `needed` denies; returns how many. For a look-over now and then. */
+/* Drops all sessions that `needed` denies; returns how many. For a look-over now and then. With
+ * last_word: JOURNAL_LAST_WORDS get theirs at most, and others wait for the next look-over, as they
+ * do when it cannot be written. */
 size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
                            void *ctx);
 

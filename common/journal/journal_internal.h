@@ -12,6 +12,7 @@
 #include "common/journal/journal.h"
 #include "common/journal/liveness.h"
 
+struct buf;
 struct compaction;
 struct loop;
 struct metrics_page;
@@ -29,7 +30,8 @@ struct journal {
     struct metrics_page *metrics;
     enum journal_durability durability;
     uint64_t segment_bytes;
-    bool in_order; /* of the options */
+    bool in_order;                                                 /* of the options */
+    void (*last_word)(struct str session_id, struct buf *payload); /* likewise */
     struct journal_stats stats;
     int dirfd;
     int fd;          /* the last segment */

@@ -10,17 +10,38 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 
+/* A segment that still has records of a session that is over. */
+struct remains {
+    uint32_t number;
+    uint32_t copied_to; /* they may have been copied there when they were needed; 0: no */
+};
+
 struct live_session {
     struct record_place *at;
     size_t n, cap;
     uint64_t bytes; /* of those that are needed */
     bool over;      /* only the last record is needed, which alone is here */
+    bool let_go;    /* and it only for the remains */
+
+    struct {
+        struct remains *at;
+        size_t n, cap;
+    } remains; /* if it is over: older segments' */
+
+    struct list_item item; /* in `over`, while there are some */
     char id[];
 };
 
+static size_t table_bytes(const struct live_session *s)
+{
+    return sizeof(*s) + s->cap * sizeof(*s->at) + s->remains.cap * sizeof(*s->remains.at);
+}
+
 static void session_free(struct liveness *v, struct live_session *s)
 {
-    v->table_bytes -= sizeof(*s) + s->cap * sizeof(*s->at);
+    v->table_bytes -= table_bytes(s);
+    list_remove(&s->item);
+    vec_done(&s->remains);
     vec_done(s);
     free(s);
 }
@@ -126,6 +147,67 @@ void liveness_renumber(struct liveness *v, uint32_t old, uint32_t number, uint64
     seg->total_bytes = bytes;
 }
 
+/* The session's first n records are dead bytes from now on. */
+static void bury_first(struct liveness *v, const struct live_session *s, size_t n)
+{
+    struct live_segment *seg = NULL;
+
+    for (size_t i = 0; i < n; i++) {
+        if (s->at[i].size == 0)
+            continue;
+        if (!seg || seg->number != s->at[i].number)
+            seg = segment_find(v, s->at[i].number);
+        if (seg)
+            seg->live_bytes -= s->at[i].size;
+    }
+}
+
+/* Of a session that nobody asks about any more nothing is left but its last record. */
+static void drop_if_alone(struct liveness *v, struct live_session *s)
+{
+    if (!s->let_go || s->remains.n > 0)
+        return;
+    bury_first(v, s, s->n);
+    (void)map_take(&v->sessions, str_cstr(s->id));
+    session_free(v, s);
+}
+
+/* Segment `old` has left the disk; `fresh` (0: none) has what was copied of it. Remains beside the
+ * last record leave with it, and are none. */
+static void settle_remains(struct liveness *v, uint32_t old, uint32_t fresh)
+{
+    struct live_session *s, *next;
+
+    LIST_EACH_SAFE(&v->over, s, next, struct live_session, item) {
+        size_t kept = 0;
+
+        for (size_t i = 0; i < s->remains.n; i++) {
+            struct remains r = s->remains.at[i];
+
+            if (r.number == old && (!fresh || r.copied_to != fresh || s->at[0].number == fresh))
+                continue;
+            if (r.number == old)
+                r = (struct remains){.number = fresh};
+            s->remains.at[kept++] = r;
+        }
+        s->remains.n = kept;
+        if (kept == 0)
+            list_remove(&s->item);
+        drop_if_alone(v, s);
+    }
+}
+
+void liveness_left(struct liveness *v, uint32_t number)
+{
+    settle_remains(v, number, 0);
+}
+
+void liveness_copying(struct liveness *v, uint32_t from, uint32_t to)
+{
+    v->copied_from = from;
+    v->copied_to = to;
+}
+
 /* Changes the places of all records that were in the old segment. Who was given up while it was
  * copied is in the new one, too. */
 void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, const struct moved *m,
@@ -143,12 +225,13 @@ void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, const str
             if (s->at[i].number != old)
                 continue;
             found = moved_from(m, n, s->at[i].offset);
-            CHECK(found);
-            s->at[i].number = number;
-            s->at[i].offset = found->to;
+            CHECK(found || s->at[i].size == 0);
+            s->at[i].number = found ? number : 0;
+            s->at[i].offset = found ? found->to : 0;
         }
     }
     move_given_up(v, old, number, m, n);
+    settle_remains(v, old, number);
 }
 
 /* Made at its first record. */
@@ -186,21 +269,6 @@ void liveness_add(struct liveness *v, struct record_place place, struct str id)
     s->bytes += place.size;
 }
 
-/* The session's first n records are dead bytes from now on. */
-static void bury_first(struct liveness *v, const struct live_session *s, size_t n)
-{
-    struct live_segment *seg = NULL;
-
-    for (size_t i = 0; i < n; i++) {
-        if (s->at[i].size == 0)
-            continue;
-        if (!seg || seg->number != s->at[i].number)
-            seg = segment_find(v, s->at[i].number);
-        if (seg)
-            seg->live_bytes -= s->at[i].size;
-    }
-}
-
 /* A session that is not there is no error. */
 void liveness_drop(struct liveness *v, struct str id)
 {
@@ -212,6 +280,35 @@ void liveness_drop(struct liveness *v, struct str id)
     session_free(v, s);
 }
 
+/* Where its records but the last one stand, as far as that may leave the disk later than the last
+ * one: not beside it, unless it is being copied, perhaps without the last one. */
+static void note_remains(struct liveness *v, struct live_session *s)
+{
+    uint32_t last = s->at[s->n - 1].number, before = 0;
+
+    for (size_t i = 0; i + 1 < s->n; i++) {
+        uint32_t number = s->at[i].number;
+        bool copied = number == v->copied_from;
+
+        if (number == before || (number == last && !copied) || !segment_find(v, number))
+            continue;
+        before = number;
+        *vec_push(&s->remains) =
+            (struct remains){.number = number, .copied_to = copied ? v->copied_to : 0};
+    }
+    if (s->remains.n > 0 && !list_holds(&s->item))
+        list_append(&v->over, &s->item);
+}
+
+/* The table of all its records is given back. */
+static void keep_last(struct live_session *s)
+{
+    struct record_place last = s->at[s->n - 1];
+
+    vec_done(s);
+    *vec_push(s) = last;
+}
+
 /* The same. */
 void liveness_drop_earlier(struct liveness *v, struct str id)
 {
@@ -219,11 +316,38 @@ void liveness_drop_earlier(struct liveness *v, struct str id)
 
     if (!s)
         return;
+    v->table_bytes -= table_bytes(s);
     bury_first(v, s, s->n - 1);
-    s->at[0] = s->at[s->n - 1];
-    s->n = 1;
+    note_remains(v, s);
+    keep_last(s);
+    v->table_bytes += table_bytes(s);
     s->bytes = s->at[0].size;
     s->over = true;
+}
+
+bool liveness_is_over(const struct liveness *v, struct str id)
+{
+    const struct live_session *s = map_get(&v->sessions, id);
+
+    return s && s->over;
+}
+
+bool liveness_is_spread(const struct liveness *v, struct str id)
+{
+    const struct live_session *s = map_get(&v->sessions, id);
+
+    return s && (s->at[0].number != s->at[s->n - 1].number || s->at[0].number == v->copied_from);
+}
+
+bool liveness_let_go(struct liveness *v, struct str id)
+{
+    struct live_session *s = map_get(&v->sessions, id);
+
+    if (!s || !s->over || s->let_go)
+        return false;
+    s->let_go = true;
+    drop_if_alone(v, s);
+    return true;
 }
 
 /* The place is kept beside, for the segment's file still has the record. */
@@ -241,7 +365,7 @@ void liveness_give_up(struct liveness *v, struct str id, size_t i)
     v->table_bytes -= v->given_up.cap * sizeof(*v->given_up.at);
     *vec_push(&v->given_up) = s->at[i];
     v->table_bytes += v->given_up.cap * sizeof(*v->given_up.at);
-    s->at[i] = (struct record_place){0};
+    s->at[i].size = 0;
 }
 
 static int by_offset(const void *a, const void *b)

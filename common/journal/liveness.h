@@ -3,6 +3,11 @@
  * somebody still needs. Dropping a session takes its bytes off every segment it is in; giving up
  * single records leaves holes in its numbers, so that the others keep theirs. Memory only: a
  * restart rebuilds it while replaying.
+ *
+ * What is needed no longer stays on the disk until its segment is rewritten, and a restart finds
+ * it. So of a session that is over (liveness_drop_earlier) it is known which segments still have
+ * something of it, and its last record is needed until none has, even if its owner has let it go
+ * (liveness_let_go).
  */
 #ifndef RG_JOURNAL_LIVENESS_H
 #define RG_JOURNAL_LIVENESS_H
@@ -10,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/list.h"
 #include "common/base/map.h"
 #include "common/base/str.h"
 
@@ -43,6 +49,9 @@ struct liveness {
         struct record_place *at;
         size_t n, cap;
     } given_up; /* records that are still on the disk, in any order */
+
+    struct list_head over;           /* sessions of which other segments have something left */
+    uint32_t copied_from, copied_to; /* the last compaction that began; 0: there was none */
 };
 
 void liveness_done(struct liveness *v);
@@ -55,6 +64,12 @@ void liveness_remove(struct liveness *v, uint32_t number);
 
 /* Takes that back: it stands at place i again. */
 void liveness_insert(struct liveness *v, size_t i, struct live_segment segment);
+
+/* No start will find the removed segment any more: whose end waited for that may go. */
+void liveness_left(struct liveness *v, uint32_t number);
+
+/* What is needed of segment `from` is being copied to a new one, `to`. */
+void liveness_copying(struct liveness *v, uint32_t from, uint32_t to);
 
 /* Its size. */
 uint64_t liveness_bytes(const struct liveness *v, uint32_t number);
@@ -80,8 +95,18 @@ size_t liveness_given_up(const struct liveness *v, uint32_t number, uint64_t **r
 /* The session's records are needed no longer. */
 void liveness_drop(struct liveness *v, struct str id);
 
-/* All but the session's last one. */
+/* All but the session's last one: it is over. */
 void liveness_drop_earlier(struct liveness *v, struct str id);
+
+/* Whether the session is over. */
+bool liveness_is_over(const struct liveness *v, struct str id);
+
+/* Whether a segment with some of its records may leave the disk before another one. */
+bool liveness_is_spread(const struct liveness *v, struct str id);
+
+/* A session that is over is not asked about any more: its last record goes as soon as no segment
+ * has anything older of it. False: that was told before, or it is not over. */
+bool liveness_let_go(struct liveness *v, struct str id);
 
 /* How many records the session has had, given up ones too: the number of its next one. */
 size_t liveness_records(const struct liveness *v, struct str id);

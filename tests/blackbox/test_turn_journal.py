@@ -66,6 +66,38 @@ def test_compaction_keeps_what_lives(start):
     assert gateway.chat(keep, messages).status == 200
 
 
+def test_who_is_forgotten_does_not_come_back(start):
+    """Sessions that were deleted or finalized, and are past their time, begin in a segment that stays
+    and end in one that leaves: the next start makes nothing of what is left."""
+    gateway = start(engine="builtin:echo", workers=1, journal_segment_bytes=65536,
+                    tombstone_ttl="0", export_retention="0")
+    keep, deleted, finalized, last = (new(gateway) for _ in range(4))
+    gateway.chat(keep, "k" * 4000)
+    gateway.chat(deleted, "hello")
+    gateway.chat(finalized, "hello")
+    for _ in range(2):
+        filler = new(gateway)
+        gateway.chat(filler, "x" * 3000)
+        gateway.request("DELETE", f"/sessions/{filler['session_id']}")
+    assert gateway.request("DELETE", f"/sessions/{deleted['session_id']}").status == 204
+    assert gateway.post(f"/sessions/{finalized['session_id']}/finalize", {}).status == 200
+    gateway.chat(last, "y" * 4000)
+    folder = f"{gateway.folder}/state/worker-0"
+
+    def kinds(s):
+        lines = [json.loads(l) for l in run("journal", "dump", folder).stdout.splitlines()]
+        return [l["kind"] for l in lines if l["session_id"] == s["session_id"]]
+    assert kinds(filler)
+    wait_until(lambda: not kinds(filler), 20, "nothing is left of a deleted session")
+    assert gateway.stop() == 0
+    assert "create" in kinds(deleted) and "create" in kinds(finalized), "their beginnings stay"
+    gateway.start()
+    for s in (deleted, finalized):
+        assert gateway.get(f"/sessions/{s['session_id']}").status in (404, 410)
+        assert gateway.chat(s, "hello").status in (404, 410)
+    assert gateway.get(f"/sessions/{keep['session_id']}").status == 200
+
+
 def test_a_full_disk_refuses_and_harms_nothing(start, small_disk):
     """A journal on a small tmpfs: turns that do not fit fail whole, what was answered stays."""
     disk = small_disk("300k")

@@ -124,7 +124,7 @@ static int compact_all(struct compacted *c, struct err *e)
 {
     struct session_store *store = c->replayed.store;
     struct journal *j = c->journal;
-    size_t dropped;
+    size_t n, dropped = 0;
     char *id;
     int rc;
 
@@ -134,7 +134,8 @@ static int compact_all(struct compacted *c, struct err *e)
         free(id);
     }
     session_sweep(store, clock_wall_ms());
-    dropped = journal_drop_absent(j, is_needed, store);
+    while ((n = journal_drop_absent(j, is_needed, store)) > 0)
+        dropped += n;
     do
         rc = journal_compact(j, true, e);
     while (rc == 1);
@@ -145,7 +146,8 @@ static int compact_all(struct compacted *c, struct err *e)
 /* Replays, compacts, closes. */
 static int compact(const char *dir, const struct session_defaults *d)
 {
-    struct journal_options o = {.dir = dir, .durability = JOURNAL_PROCESS};
+    struct journal_options o = {
+        .dir = dir, .durability = JOURNAL_PROCESS, .last_word = session_last_word};
     struct model_options model = {0};
     struct compacted c = {.loose = loose_parts_new()};
     struct err e = {0};

@@ -116,6 +116,16 @@ int session_end_record(struct session *s, enum session_end how, const struct jso
     return 0;
 }
 
+void session_last_word(struct str id, struct buf *record)
+{
+    record_begin(record, RECORD_END, id, 0);
+    record_put_u(record, SESSION_END_DELETE);
+    record_put_u(record, 0);
+    record_put_str(record, (struct str){0});
+    record_put_u(record, HEAD_AS_IT_WAS);
+    record_put_str(record, (struct str){0});
+}
+
 void session_sink_record(const struct session *s, enum session_sink state, struct str options,
                          uint64_t now_ms, struct buf *record)
 {

@@ -261,6 +261,10 @@ bool session_copying(const struct session *s);
 int session_end_record(struct session *s, enum session_end how, const struct json *detail,
                        uint64_t now_ms, struct buf *record, struct err *e);
 
+/* Of a session that is not kept any more, finalized or not: deleted, so long ago that its id is
+ * forgotten, too. For the journal (journal_options.last_word). */
+void session_last_word(struct str id, struct buf *record);
+
 /* Where the session's export for the sinks stands. DUE keeps a finalized session's data. */
 enum session_sink { SESSION_SINK_NONE, SESSION_SINK_DUE, SESSION_SINK_SPOOLED };
 

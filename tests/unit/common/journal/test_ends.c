@@ -1,0 +1,181 @@
+/* The end of a session stays on the disk as long as anything older of it does: a restart would make
+ * the session again of what is left. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/journal/journal.h"
+#include "testing.h"
+
+static const char many[] = "0123456789012345678901234567890123456789";
+static char dir[64];
+
+/* Replayed records as "id=payload;" */
+static int collect(void *ctx, struct str id, struct str payload, struct err *e)
+{
+    (void)e;
+    buf_printf(ctx, "%.*s=%.*s;", (int)id.len, id.p, (int)MIN_OF(payload.len, 40), payload.p);
+    return 0;
+}
+
+static void last_word(struct str id, struct buf *payload)
+{
+    (void)id;
+    buf_puts(payload, "last word");
+}
+
+static struct journal *reopen(uint64_t segment_bytes, struct buf *replayed)
+{
+    struct journal_options o = {.dir = dir,
+                                .durability = JOURNAL_PROCESS,
+                                .segment_bytes = segment_bytes,
+                                .last_word = last_word};
+    struct journal *j = NULL;
+    struct err e = {0};
+
+    buf_clear(replayed);
+    cr_assert_eq(journal_open(NULL, &o, collect, replayed, &j, &e), 0, "%s", e.text);
+    return j;
+}
+
+static void append(struct journal *j, const char *id, const char *payload)
+{
+    struct err e = {0};
+
+    cr_assert_geq(journal_append(j, str_cstr(id), str_cstr(payload), NULL, NULL, &e), 0, "%s",
+                  e.text);
+}
+
+static void compact_all(struct journal *j, bool thorough)
+{
+    struct err e = {0};
+    int rc;
+
+    while ((rc = journal_compact(j, thorough, &e)) == 1)
+        ;
+    cr_assert_eq(rc, 0, "%s", e.text);
+}
+
+static bool is_there(const struct buf *replayed, const char *text)
+{
+    return str_find(buf_str(replayed), str_cstr(text), 0) != SIZE_MAX;
+}
+
+static bool is_kept(void *ctx, struct str id)
+{
+    (void)ctx;
+    return str_starts(id, STR("w0-keep"));
+}
+
+static struct journal *begin(uint64_t segment_bytes, struct buf *replayed)
+{
+    (void)snprintf(dir, sizeof(dir), "/tmp/rg-journal-XXXXXX");
+    cr_assert_not_null(mkdtemp(dir));
+    return reopen(segment_bytes, replayed);
+}
+
+static void finish(struct journal *j, struct buf *replayed)
+{
+    char command[128];
+
+    journal_close(j);
+    buf_done(replayed);
+    (void)snprintf(command, sizeof(command), "rm -rf %s", dir);
+    cr_assert_eq(system(command), 0); /* NOLINT(cert-env33-c): a fixed text */
+}
+
+/* Begins w0-gone in a first segment that is mostly needed, ends it in a second one that is not, and
+ * fills a third one. */
+static struct journal *begin_three(struct buf *got)
+{
+    struct journal *j = begin(330, got);
+    char long_text[251];
+
+    memset(long_text, 'x', sizeof(long_text) - 1);
+    long_text[sizeof(long_text) - 1] = '\0';
+    for (int i = 0; i < 5; i++)
+        append(j, "w0-keep", many);
+    append(j, "w0-gone", "begins");
+    append(j, "w0-other", many);
+    append(j, "w0-other", many);
+    append(j, "w0-gone", "ends");
+    append(j, "w0-keep", long_text);
+    return j;
+}
+
+TEST(journal_ends, who_was_over_stays_so_until_its_beginning_has_left)
+{
+    struct buf got = {0};
+    struct journal *j = begin_three(&got);
+
+    journal_drop_earlier(j, STR("w0-gone"));
+    cr_assert_eq(journal_drop_absent(j, is_kept, NULL), 2);
+    compact_all(j, false);
+    journal_close(j);
+    j = reopen(330, &got);
+    cr_assert(is_there(&got, "w0-gone=begins;") && is_there(&got, "w0-gone=ends;"), "%.*s",
+              (int)got.len, got.p);
+    cr_assert_not(is_there(&got, "w0-other"));
+    journal_drop_earlier(j, STR("w0-gone"));
+    cr_assert_eq(journal_drop_absent(j, is_kept, NULL), 1);
+    cr_assert_eq(journal_drop_absent(j, is_kept, NULL), 0, "it has been told already");
+    compact_all(j, true);
+    journal_close(j);
+    j = reopen(330, &got);
+    cr_assert_not(is_there(&got, "w0-gone"), "%.*s", (int)got.len, got.p);
+    finish(j, &got);
+}
+
+/* Nothing that it has says that it is over. */
+TEST(journal_ends, who_is_dropped_gets_a_last_word_where_it_is_in_several_segments)
+{
+    struct buf got = {0};
+    struct journal *j = begin_three(&got);
+
+    cr_assert_eq(journal_drop_absent(j, is_kept, NULL), 2);
+    compact_all(j, false);
+    journal_close(j);
+    j = reopen(330, &got);
+    cr_assert(is_there(&got, "w0-gone=begins;") && is_there(&got, "w0-gone=last word;"), "%.*s",
+              (int)got.len, got.p);
+    cr_assert_not(is_there(&got, "w0-gone=ends;"));
+    cr_assert_not(is_there(&got, "w0-other"), "it was in one segment");
+    journal_drop_earlier(j, STR("w0-gone"));
+    cr_assert_eq(journal_drop_absent(j, is_kept, NULL), 1);
+    compact_all(j, true);
+    journal_close(j);
+    j = reopen(330, &got);
+    cr_assert_not(is_there(&got, "w0-gone=begins;"), "%.*s", (int)got.len, got.p);
+    finish(j, &got);
+}
+
+/* Its beginning is copied when it is dropped, and so it is in the new segment. */
+TEST(journal_ends, who_is_dropped_while_it_is_copied_stays_over)
+{
+    static char much[600 << 10];
+    struct buf got = {0};
+    struct journal *j = begin(2 << 20, &got);
+    struct err e = {0};
+
+    memset(much, 'x', sizeof(much) - 1);
+    append(j, "w0-gone", "begins");
+    append(j, "w0-keep", much);
+    append(j, "w0-other", much);
+    append(j, "w0-gone", "ends");
+    append(j, "w0-keep", much);
+    append(j, "w0-keep", much); /* in the next segment */
+    journal_drop_session(j, STR("w0-other"));
+    cr_assert_eq(journal_compact(j, true, &e), 1, "it begins");
+    cr_assert_eq(journal_compact(j, true, &e), 1, "the first records are copied");
+    journal_drop_earlier(j, STR("w0-gone"));
+    cr_assert_eq(journal_drop_absent(j, is_kept, NULL), 1);
+    for (int i = 0; i < 4; i++)
+        cr_assert_geq(journal_compact(j, false, &e), 0);
+    journal_close(j);
+    j = reopen(2 << 20, &got);
+    cr_assert(!is_there(&got, "w0-gone=begins;") || is_there(&got, "w0-gone=ends;"), "%.*s",
+              (int)got.len, got.p);
+    finish(j, &got);
+}
