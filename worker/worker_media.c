@@ -62,7 +62,8 @@ static bool media_is_kept(void *ctx, struct str id)
 {
     const struct worker_state *w = ctx;
 
-    return session_is_kept(w->service.calls.store, id) || control_copies(&w->service, id);
+    return session_is_kept(w->service.calls.store, id) || control_copies(&w->service, id) ||
+           control_copies_from(&w->service, id);
 }
 
 void worker_media_sweep(struct worker_state *w)

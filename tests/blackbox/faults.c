@@ -13,6 +13,8 @@
  *               renders does not come back
  *   keep        madvise and getaddrinfo wait in threads beside the first until the file is gone: a
  *               helper that reads pictures, or a thread that fetches some, does not come back
+ *   folder      opendir waits in threads beside the first until the file is gone: a helper that
+ *               links pictures comes late
  *   print       strtod waits in threads beside the first until the file is gone: a helper that
  *               writes logprobs does not come back
  *   steps       each reading of CLOCK_MONOTONIC is so many milliseconds later still: what is to
@@ -21,6 +23,7 @@
  *               segments); then hold holds these only
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -220,6 +223,16 @@ int madvise(void *at, size_t size, int advice)
         *(void **)(&real) = dlsym(RTLD_NEXT, "madvise");
     wait_beside("keep");
     return real(at, size, advice);
+}
+
+DIR *opendir(const char *path)
+{
+    static DIR *(*real)(const char *);
+
+    if (!real)
+        *(void **)(&real) = dlsym(RTLD_NEXT, "opendir");
+    wait_beside("folder");
+    return real(path);
 }
 
 int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,

@@ -8,6 +8,7 @@ import pytest
 
 import vision_kit as kit
 from gateway import BUILD, in_parallel, wait_until
+from test_faults import SHIM, sanitizer
 from vision_kit import GOOD, big, chat, files, image, media, session, text, user
 
 SHOT, OTHER = kit.png(640, 480), kit.png(64, 64)
@@ -103,6 +104,34 @@ def test_compaction_keeps_what_is_kept(vision):
     t = gateway.post(f"/sessions/{stays}/finalize", {}).json()["trajectories"][0]
     assert t["images"][0]["media"] == kit.sha(SHOT)
     assert gateway.get(f"/sessions/{stays}/media/{kit.sha(SHOT)}").body == SHOT
+
+
+def test_a_fork_has_its_pictures_though_its_source_is_deleted(vision, tmp_path):
+    """The helper that links them comes late, behind a sweep of what deleted sessions had."""
+    if not SHIM.exists():
+        pytest.skip(f"{SHIM} is not built")
+    faults = tmp_path / "faults"
+    faults.mkdir()
+    _, gateway = vision(helper_timeout="10m", sandbox=False,
+                        env={"LD_PRELOAD": f"{sanitizer()} {SHIM}", "RG_FAULTS": str(faults)})
+    source, gone = session(gateway), session(gateway)
+    for sid in (source, gone):
+        assert chat(gateway, sid, [user(text("look"), image(SHOT))]).status == 200
+    (faults / "folder").write_text("1")
+    answers = []
+    asked = threading.Thread(target=lambda: answers.append(
+        gateway.post(f"/sessions/{source}/fork", {"train_prefix": True})))
+    asked.start()
+    wait_until(lambda: (faults / "waits").exists(), what="a helper is about to link its pictures")
+    for sid in (source, gone):
+        assert gateway.request("DELETE", f"/sessions/{sid}").status == 204
+    wait_until(lambda: not (media(gateway) / "sessions" / gone).exists(), 20, "what the deleted had is swept")
+    (faults / "folder").unlink()
+    asked.join(60)
+    assert answers[0].status == 200, answers[0].text
+    fork = answers[0].json()["session_id"]
+    assert gateway.get(f"/sessions/{fork}/media/{kit.sha(SHOT)}").status == 200
+    wait_until(lambda: not (media(gateway) / "sessions" / source).exists(), 20, "its source's go with the next sweep")
 
 
 def test_a_full_disk_takes_no_picture_and_harms_nothing(vision, small_disk):

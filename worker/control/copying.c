@@ -39,6 +39,16 @@ bool control_copies(const struct service *a, struct str id)
     return false;
 }
 
+bool control_copies_from(const struct service *a, struct str id)
+{
+    const struct copying *c;
+
+    LIST_EACH(&a->copies, c, struct copying, item)
+        if (c->state == COPYING_READS && c->pictures && str_eq(c->from, id))
+            return true;
+    return false;
+}
+
 /* --- the end --- */
 
 static void begin(struct loop_task *t);

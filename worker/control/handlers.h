@@ -46,6 +46,10 @@ void control_import(struct service_request *r);
  * ends it, until then. */
 bool control_copies(const struct service *a, struct str id);
 
+/* Whether pictures of that session are still being linked for a copy of it, though it may have been
+ * deleted meanwhile. */
+bool control_copies_from(const struct service *a, struct str id);
+
 /* What the client learns of a new session: its id, its URLs and its keys, as members. */
 void control_put_created(struct service_request *r, struct str id, uint64_t now_ms,
                          struct json_out *o);
