@@ -12,6 +12,7 @@ from gateway import wait_until
 from scoring_engine import ScoringEngine
 from stub_engines import StubEngine
 from test_odds import IDS, USER, ask, cells, f32, session
+from test_turn_recovery import kill_worker
 
 KINDS = {"sglang": ("sglang", {}), "vllm": ("vllm", {"routes": ("generate",)}),
          "vllm-completions": ("vllm", {"routes": ("completions",)})}
@@ -224,6 +225,27 @@ def test_what_expires_is_scored_first(serve, fails):
     assert one.scored == [t["prompt_ids"] + t["response_ids"]]
     if fails:
         gateway.wait_line("a session expires without its scores")
+
+
+def test_what_cannot_be_read_back_expires_without_its_scores(serve):
+    """Its record is damaged on the disk while nothing of it is in memory."""
+    gateway, _, one = serve({"one": "sglang"})
+    for line in ("process died", "cannot be read back", "a session expires without its scores"):
+        gateway.allow(line)
+    sid = session(gateway, score=[{"engine": "one"}], ttl_s=4)
+    talk(gateway, sid, 2)
+    kill_worker(gateway)
+    with open(f"{gateway.folder}/state/worker-0/seg-00000001", "r+b") as f:
+        whole = f.read()
+        f.seek(whole.rindex(b"more"))
+        f.write(b"less")
+    wait_until(lambda: gateway.metrics()["rollgate_sessions_expired_total"] == 1, what="it expires")
+    assert gateway.get(f"/sessions/{sid}").status == 500
+    gateway.wait_line("a session expires without its scores")
+    assert one.scored == []
+    with open(f"{gateway.folder}/state/worker-0/seg-00000001", "r+b") as f:
+        f.write(whole)
+    assert gateway.get(f"/sessions/{sid}").json()["phase"] == "expired"
 
 
 @pytest.mark.parametrize("how", ["DELETE", "abort", "finalize"])

@@ -1,7 +1,8 @@
 /*
  * Sessions whose time is over, on a worker that has scorers: those that want scores get them first,
- * a few at a time, and then expire. A scorer that fails holds nothing up: the session expires
- * without, and its exports say so. One that somebody uses meanwhile goes on.
+ * a few at a time, and then expire. A scorer that fails holds nothing up, nor does a journal that
+ * cannot be read: the session expires without, and its exports say so. One that somebody uses
+ * meanwhile goes on.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -59,46 +60,61 @@ static void end(struct expiring *x)
     forget(x);
 }
 
+static void end_unscored(struct expiring *x, const struct err *why)
+{
+    log_warn(NULL, "a session expires without its scores", LOG_T("session", x->id),
+             LOG_T("error", why->text));
+    end(x);
+}
+
 static void on_scored(void *ctx, const struct err *e)
 {
     struct expiring *x = ctx;
 
     x->scoring = NULL;
     if (e)
-        log_warn(NULL, "a session expires without its scores", LOG_T("session", x->id),
-                 LOG_T("error", e->text));
-    end(x);
+        end_unscored(x, e);
+    else
+        end(x);
+}
+
+/* Unless it has ended meanwhile. */
+static void hold(struct expiring *x)
+{
+    bool ended;
+
+    x->session = session_find(x->service->calls.store, str_cstr(x->id), &ended);
+    if (x->session)
+        session_pin(x->session);
 }
 
 /* Its content is in memory. */
 static void score(struct expiring *x)
 {
-    struct session_store *store = x->service->calls.store;
     struct err e = {0};
-    bool ended;
     int rc;
 
-    x->session = session_find(store, str_cstr(x->id), &ended);
-    if (x->session)
-        session_pin(x->session);
+    hold(x);
     rc = x->session ? scoring_wait_begin(x->service, x->session, NULL,
                                          (struct scoring_done){on_scored, x}, &x->scoring, &e)
                     : 1;
     if (rc < 0)
-        log_warn(NULL, "a session expires without its scores", LOG_T("session", x->id),
-                 LOG_T("error", e.text));
-    if (rc != 0)
+        end_unscored(x, &e);
+    else if (rc > 0)
         end(x);
 }
 
+/* What cannot be read back now is not waited for: it would be read again every second, for ever. */
 static void on_ready(void *ctx, const struct err *e)
 {
     struct expiring *x = ctx;
 
-    if (e)
-        forget(x);
-    else
+    if (e) {
+        hold(x);
+        end_unscored(x, e);
+    } else {
         score(x);
+    }
 }
 
 static bool is_under_way(const struct service *a, struct str id, size_t *ret_n)
