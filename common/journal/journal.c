@@ -317,6 +317,7 @@ static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
         metrics_observe_us(j->metrics, METRIC_journal_fsync, took_us);
     if (failed)
         sync_failed(failed);
+    j->synced = ticket;
     while (j->waiting.n > 0 && j->waiting.at[0].ticket <= ticket) {
         struct journal_waiter w = j->waiting.at[0];
 
@@ -353,14 +354,6 @@ static int write_record(struct journal *j, struct str id, struct str payload, st
     return 0;
 }
 
-int journal_await(struct journal *j, void (*durable)(void *ctx), void *ctx)
-{
-    if (j->durability != JOURNAL_POWER)
-        return 1;
-    *vec_push(&j->waiting) = (struct journal_waiter){syncer_ask(j->syncer, j->fd), durable, ctx};
-    return 0;
-}
-
 /* 1: durable already; 0: `durable` comes later; -1: nothing was written. */
 int journal_append(struct journal *j, struct str session_id, struct str payload,
                    void (*durable)(void *ctx), void *ctx, struct err *e)
@@ -368,13 +361,20 @@ int journal_append(struct journal *j, struct str session_id, struct str payload,
     if (j->durability != JOURNAL_NONE && write_record(j, session_id, payload, e))
         return -1;
     if (j->durability == JOURNAL_POWER) {
-        uint64_t ticket = syncer_ask(j->syncer, j->fd);
-
+        j->asked = syncer_ask(j->syncer, j->fd);
         if (durable)
-            *vec_push(&j->waiting) = (struct journal_waiter){ticket, durable, ctx};
+            *vec_push(&j->waiting) = (struct journal_waiter){j->asked, durable, ctx};
         return 0;
     }
     return 1;
+}
+
+int journal_await(struct journal *j, void (*durable)(void *ctx), void *ctx)
+{
+    if (j->synced == j->asked) /* no ticket was given where nothing is synced */
+        return 1;
+    *vec_push(&j->waiting) = (struct journal_waiter){j->asked, durable, ctx};
+    return 0;
 }
 
 /* Who waits with this ctx is not told any more. */

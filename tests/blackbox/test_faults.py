@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import BUILD, BINARY, pause, wait_until
+from gateway import BUILD, BINARY, pause, stays, wait_until
 from test_streaming import new, user
 
 SHIM = BUILD / "tests/blackbox/libfaults.so"
@@ -137,6 +137,37 @@ def test_nothing_is_answered_before_it_is_on_the_disk(faulty):
     ]
     for ask in asked:
         answer_waits_for_the_disk(inject, ask)
+
+
+@pytest.mark.parametrize("first, second", [("finalize", "finalize"), ("abort", "abort"), ("finalize", "deliver")])
+def test_what_another_waits_for_is_not_affirmed_before_it_is_on_the_disk(faulty, first, second):
+    """durability power: the session has ended in memory when the second one asks."""
+    gateway, inject = faulty(durability="power")
+    talk = Talk(gateway)
+    assert talk.turn() == 200
+    inject("hold", 1)
+    got, threads = [], []
+
+    def has_ended():
+        a = gateway.get(talk.path)
+        return a.status == 410 or a.json()["phase"] == "finalized"
+    for path in (first, second):
+        threads.append(threading.Thread(target=lambda p=path: got.append((p, gateway.post(f"{talk.path}/{p}").status))))
+        threads[-1].start()
+        wait_until(has_ended, what="it has ended, though not on the disk")
+    stays(lambda: not got, 0.3, "an answer that did not wait would come within a few ms")
+    inject("hold", None)
+    for thread in threads:
+        thread.join(20)
+    want = 204 if first == "abort" else 200
+    assert sorted(got) == sorted([(first, want), (second, want)])
+
+
+def test_a_promise_to_the_sinks_is_on_the_disk(faulty, tmp_path):
+    gateway, inject = faulty(durability="power", sink=f"file:{tmp_path}/out")
+    talk = Talk(gateway, sink=False)
+    assert talk.turn() == 200 and gateway.post(f"{talk.path}/finalize").status == 200
+    answer_waits_for_the_disk(inject, lambda: gateway.post(f"{talk.path}/deliver"))
 
 
 def test_no_change_of_a_group_is_answered_before_it_is_on_the_disk(faulty):

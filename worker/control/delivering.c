@@ -2,7 +2,9 @@
 #include "common/base/arena.h"
 #include "worker/control/exporting_options.h"
 #include "worker/control/handlers.h"
+#include "worker/control/pending.h"
 #include "worker/export/export.h"
+#include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
@@ -26,7 +28,7 @@ static int give_to_sinks(const struct service *a, struct session *s, const struc
     return 0;
 }
 
-/* The answer does not wait for them. */
+/* The answer does not wait for them, but for the promise to be on the disk. */
 void control_deliver(struct service_request *r)
 {
     struct err e = {0};
@@ -34,7 +36,7 @@ void control_deliver(struct service_request *r)
     struct export_options options;
     const struct json *score;
     struct arena arena = {0};
-    struct buf body = {0};
+    struct durable_answer *p;
 
     if (s && exporting_options(r, EXPORT_NONE, &arena, &options, &score, &e) == 0)
         (void)give_to_sinks(r->service, s, &options, &e);
@@ -43,7 +45,7 @@ void control_deliver(struct service_request *r)
         respond_error(r, NULL, &e);
         return;
     }
-    buf_puts(&body, "{\"status\":\"ok\"}");
-    respond_json(r, &body);
-    buf_done(&body);
+    p = durable_answer_new(r, 200);
+    buf_puts(durable_answer_body(p), "{\"status\":\"ok\"}");
+    ledger_settle(r->service->calls.ledger, r->id, (struct ledger_done){durable_answer_send, p});
 }

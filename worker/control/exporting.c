@@ -336,7 +336,8 @@ static void close_session(struct exporting *v)
     struct err e = {0};
 
     if (session_phase(v->s) == SESSION_FINALIZED)
-        send_export(v); /* asked again: the same export */
+        ledger_settle(v->service->calls.ledger, str_cstr(v->id), /* asked again: the same export */
+                      (struct ledger_done){on_finalized, v});
     else if (control_close(v->service, v->s, SESSION_END_FINALIZE, &v->options,
                            (struct ledger_done){on_finalized, v}, &e))
         fail(v, &e);

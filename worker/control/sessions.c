@@ -156,6 +156,14 @@ void control_delete(struct service_request *r)
         respond_error(r, NULL, &e);
 }
 
+/* It has ended already, maybe a moment ago. */
+static void reply_ended(struct service_request *r)
+{
+    struct durable_answer *p = durable_answer_new(r, 204);
+
+    ledger_settle(r->service->calls.ledger, r->id, (struct ledger_done){durable_answer_send, p});
+}
+
 /* Aborting what has ended already is a success. */
 void control_abort(struct service_request *r)
 {
@@ -165,7 +173,7 @@ void control_abort(struct service_request *r)
     if (s)
         end_and_reply(r, s, SESSION_END_ABORT, control_body(r), 204);
     else if (e.kind == ERR_SESSION_ENDED)
-        respond_empty(r, 204);
+        reply_ended(r);
     else
         respond_error(r, NULL, &e);
 }

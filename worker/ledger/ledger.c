@@ -110,6 +110,12 @@ int ledger_write_call(struct ledger *l, struct str session_id, struct str record
                                                      : ledger_write(l, session_id, record, done, e);
 }
 
+void ledger_settle(const struct ledger *l, struct str session_id, struct ledger_done done)
+{
+    if (journal_await(journal_of(l, session_id), done.fn, done.ctx) > 0)
+        done.fn(done.ctx);
+}
+
 /* A record that the journal has and that does not apply is a bug: memory would differ from what
  * a replay makes. */
 int ledger_write(struct ledger *l, struct str session_id, struct str record,

@@ -37,6 +37,11 @@ struct ledger_done {
 int ledger_write(struct ledger *l, struct str session_id, struct str record,
                  struct ledger_done done, struct err *e);
 
+/* For an answer that speaks of what was written before, maybe for somebody else who waits for it
+ * still: `done`, whose fn is set, is called once all that the session has is that durable; maybe
+ * before this returns. */
+void ledger_settle(const struct ledger *l, struct str session_id, struct ledger_done done);
+
 /* -1, ERR_BUDGET with the limit named: the session's records, those of calls that run among them,
  * would take more than `session_bytes` with so many more. */
 int ledger_room(const struct ledger *l, struct str session_id, uint64_t more, struct err *e);
