@@ -608,12 +608,16 @@ struct server_bytes server_bytes(const struct server *s)
 }
 
 /* Requests at hand end as if their peers had left: what they are answered from goes next. libh2o
- * gets a few turns to notice that its connections were shut. */
+ * gets a few turns to notice that its connections were shut. Who is told of one may end others,
+ * which are freed then: so it is always the first that comes next, and goes behind the others. */
 static void close_all(struct server *s)
 {
-    struct server_conn *c, *next;
+    struct server_conn *c;
 
-    LIST_EACH_SAFE(&s->conns, c, next, struct server_conn, item) {
+    while ((c = LIST_FIRST_OF(&s->conns, struct server_conn, item)) && !c->ends) {
+        c->ends = true;
+        list_remove(&c->item);
+        list_append(&s->conns, &c->item);
         intake_take(c);
         if (lent_leaves(c))
             continue;

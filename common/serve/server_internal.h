@@ -53,6 +53,7 @@ struct server_conn {
     bool gone;                  /* the peer will send no more */
     bool announced;             /* told that the server drains */
     bool shut;                  /* we read no more: the server drains */
+    bool ends;                  /* the server's end has come to it */
     bool confirms;              /* the peer says what its client has been given */
     bool sent;                  /* the last answer went out to its last byte */
     struct exchange_note note;  /* of the last answer */

@@ -271,6 +271,41 @@ TEST(exchange, the_end_of_the_server_ends_what_waits)
     close(fd);
 }
 
+/* Whose owner is told first breaks the other one off, and its connection goes at once. */
+static void on_first_closed(void *ctx, bool delivered)
+{
+    struct fixture *f = ctx;
+
+    on_closed(ctx, delivered);
+    if (f->closed == 1)
+        exchange_fail(f->x[0]);
+}
+
+TEST(exchange, at_the_end_an_owner_may_end_others)
+{
+    struct fixture f;
+    int fds[2];
+
+    open_all(&f);
+    for (int i = 0; i < 2; i++)
+        fds[i] = client(&f, "GET /a HTTP/1.0\r\n\r\n"); /* no last chunk that it waits for */
+    run_until(&f, two_came);
+    for (int i = 0; i < 2; i++) {
+        struct buf some = {0};
+
+        exchange_watch(f.x[i], on_first_closed, &f);
+        exchange_start(f.x[i], "text/plain");
+        buf_puts(&some, "some");
+        exchange_send(f.x[i], &some);
+        buf_done(&some);
+    }
+    run_until(&f, always);
+    close_all(&f);
+    cr_assert_eq(f.closed, 2);
+    for (int i = 0; i < 2; i++)
+        close(fds[i]);
+}
+
 /* What a lost thread may read stays, also behind the server's end. */
 static struct exchange *stranded;
 
