@@ -110,6 +110,29 @@ def test_a_long_echo_is_written_by_a_helper(start):
     assert n == 0 and a.json()["output"][0]["content"][0]["text"], "a short one is written at once"
 
 
+def test_calls_and_their_results_are_exported_one_by_one(start):
+    """As atif, where a result names its call: each was looked for among all calls of its step, in one step of the loop."""
+    n, seen, limit = 7_000, [], 0.010 + fresh_memory()
+    calls = [{"id": f"call_{i:06}", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}} for i in range(n)]
+    results = [{"role": "tool", "tool_call_id": f"call_{i:06}", "content": f"{i}"} for i in reversed(range(n))]
+    for _ in range(3):
+        gateway = start(engine="builtin:echo", workers=1, context_length=10_000_000)
+        session = new(gateway)
+        a = gateway.post(f"/sessions/{session['session_id']}/v1/chat/completions", {"model": "m", "max_tokens": 2, "messages": [
+            {"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": calls}, *results,
+            {"role": "tool", "tool_call_id": "of nobody", "content": "y"}]})
+        assert a.status == 200, a.text[:300]
+        a = gateway.get(f"/sessions/{session['session_id']}/trajectories?format=atif")
+        assert a.status == 200, a.text[:300]
+        step = a.json()["trajectories"][0]["steps"][1]
+        assert [c["tool_call_id"] for c in step["tool_calls"]] == [c["id"] for c in calls]
+        assert [r.get("source_call_id") for r in step["observation"]["results"]] == [r["tool_call_id"] for r in results] + [None]
+        seen.append(gateway.metrics()['rollgate_loop_hold_cpu_max_seconds{process="worker-0"}'])
+        if seen[-1] < limit:
+            break
+    assert min(seen) < limit, (seen, limit)
+
+
 def test_a_session_that_has_ended_has_no_body_read(start):
     """Neither a long one, which a helper would read, nor what is no JSON."""
     gateway = start(engine="builtin:echo", workers=1)

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "common/base/arena.h"
+#include "common/base/lookup.h"
 #include "common/codec/json.h"
 #include "worker/export/export_format.h"
 #include "worker/export/track.h"
@@ -19,8 +20,8 @@
 
 static const char VERSION[] = "ATIF-v1.7";
 
-/* Of a part: messages, which may be long. */
-enum { PART_STEPS = 64, PART_BYTES = 64 << 10 };
+/* Of a part: messages, calls and results, which may be long. */
+enum { PART_PIECES = 64, PART_BYTES = 64 << 10 };
 
 static bool has_role(const struct json *m, const char *role)
 {
@@ -88,66 +89,92 @@ static void put_arguments(struct export *x, struct str text, struct json_out *o)
     json_out_end_obj(o);
 }
 
-static void put_calls(struct export *x, const struct json *m, struct json_out *o)
+/* --- the document at hand --- */
+
+/* What is written next of the message at hand. */
+enum atif_place { AT_MESSAGE, AT_CALLS, AT_RESULTS };
+
+/* Where the document of the trajectory at hand stands. A step has as many calls and results as an
+ * agent likes: they are written one by one, in parts. */
+struct atif {
+    uint32_t at;   /* messages, or a completion's turns, that are steps by now */
+    uint32_t turn; /* generated ones of them */
+    int64_t steps;
+    enum atif_place place;
+    uint32_t calls, results; /* of message `at`, written by now */
+    struct lookup ids;       /* of its calls */
+    bool observed;           /* a tool's answer stands with the agent's step before it */
+    bool ended;
+    bool comma; /* the next value needs one before it */
+};
+
+/* A message's calls, or NULL. */
+static const struct json *calls_of(const struct json *m)
 {
     const struct json *calls = json_get(m, "tool_calls");
 
-    if (json_is_null(calls) || calls->kind != JSON_ARRAY || calls->n == 0)
-        return;
-    json_out_key(o, "tool_calls");
-    json_out_arr(o);
-    for (uint32_t i = 0; i < calls->n; i++) {
-        const struct json *f = json_get(&calls->items[i], "function");
-        struct str id = json_string(json_get(&calls->items[i], "id"));
-        struct str name = json_string(json_get(f, "name"));
+    return json_is_null(calls) || calls->kind != JSON_ARRAY || calls->n == 0 ? NULL : calls;
+}
 
-        json_out_obj(o);
-        json_out_member_str(o, "tool_call_id", id.p ? id : STR(""));
-        json_out_member_str(o, "function_name", name.p ? name : STR(""));
-        put_arguments(x, json_string(json_get(f, "arguments")), o);
-        json_out_end_obj(o);
+/* The next call of message m. False: there is none. */
+static bool put_call(struct export *x, struct atif *a, const struct json *m, struct json_out *o)
+{
+    const struct json *calls = calls_of(m), *f;
+    struct str id, name;
+
+    if (!calls || a->calls == calls->n) {
+        if (calls)
+            json_out_end_arr(o);
+        return false;
     }
-    json_out_end_arr(o);
-}
-
-/* --- observations --- */
-
-static bool calls_it(const struct json *m, struct str id)
-{
-    const struct json *calls = json_get(m, "tool_calls");
-
-    for (uint32_t i = 0; calls && calls->kind == JSON_ARRAY && i < calls->n; i++)
-        if (id.p && str_eq(json_string(json_get(&calls->items[i], "id")), id))
-            return true;
-    return false;
-}
-
-/* The tools' answers right behind message `at`; a result names its call only if the step made it.
- */
-static void put_observation(struct export *x, const struct trajectory *t, uint32_t at,
-                            struct json_out *o)
-{
-    const struct json *m = &t->messages->items[at];
-
-    if (at + 1 >= t->messages->n || !has_role(m + 1, "tool"))
-        return;
-    json_out_key(o, "observation");
+    f = json_get(&calls->items[a->calls], "function");
+    id = json_string(json_get(&calls->items[a->calls], "id"));
+    name = json_string(json_get(f, "name"));
+    if (a->calls++ == 0) {
+        a->ids = (struct lookup){.arena = &x->scratch};
+        json_out_key(o, "tool_calls");
+        json_out_arr(o);
+    }
+    if (id.p)
+        (void)lookup_add(&a->ids, id, 0);
     json_out_obj(o);
-    json_out_key(o, "results");
-    json_out_arr(o);
-    for (uint32_t i = at + 1; i < t->messages->n && has_role(&t->messages->items[i], "tool"); i++) {
-        const struct json *result = &t->messages->items[i];
-        struct str id = json_string(json_get(result, "tool_call_id"));
-
-        json_out_obj(o);
-        if (calls_it(m, id))
-            json_out_member_str(o, "source_call_id", id);
-        json_out_key(o, "content");
-        put_content(x, json_get(result, "content"), o);
-        json_out_end_obj(o);
-    }
-    json_out_end_arr(o);
+    json_out_member_str(o, "tool_call_id", id.p ? id : STR(""));
+    json_out_member_str(o, "function_name", name.p ? name : STR(""));
+    put_arguments(x, json_string(json_get(f, "arguments")), o);
     json_out_end_obj(o);
+    return true;
+}
+
+/* The next of the tools' answers right behind message `at`, which names its call only if the step
+ * made it. False: there is none. */
+static bool put_result(struct export *x, struct atif *a, const struct trajectory *t,
+                       struct json_out *o)
+{
+    uint32_t at = a->at + 1 + a->results;
+    const struct json *result = at < t->messages->n ? &t->messages->items[at] : NULL;
+    struct str id;
+
+    if (!result || !has_role(result, "tool")) {
+        if (a->results > 0) {
+            json_out_end_arr(o);
+            json_out_end_obj(o);
+        }
+        return false;
+    }
+    if (a->results++ == 0) {
+        json_out_key(o, "observation");
+        json_out_obj(o);
+        json_out_key(o, "results");
+        json_out_arr(o);
+    }
+    id = json_string(json_get(result, "tool_call_id"));
+    json_out_obj(o);
+    if (a->calls > 0 && id.p && lookup_get(&a->ids, id) != LOOKUP_NONE)
+        json_out_member_str(o, "source_call_id", id);
+    json_out_key(o, "content");
+    put_content(x, json_get(result, "content"), o);
+    json_out_end_obj(o);
+    return true;
 }
 
 /* --- steps --- */
@@ -208,13 +235,11 @@ static const char *source_of(const struct json *m)
     return has_role(m, "system") || has_role(m, "developer") ? "system" : "user";
 }
 
-/* What message `at` is as a step; `turn`: that generated it, or NULL. */
-static void put_step(struct export *x, const struct trajectory *t, uint32_t at, int64_t step,
-                     const struct trajectory_turn *turn, struct json_out *o)
+/* What message m is as a step, up to its calls; `turn`: that generated it, or NULL. */
+static void begin_step(struct export *x, const struct json *m, int64_t step,
+                       const struct trajectory_turn *turn, struct json_out *o)
 {
-    const struct json *m = &t->messages->items[at];
     struct str thought = json_string(json_get(m, "reasoning_content"));
-    bool agent = has_role(m, "assistant");
 
     json_out_obj(o);
     json_out_member_i64(o, "step_id", step);
@@ -223,31 +248,15 @@ static void put_step(struct export *x, const struct trajectory *t, uint32_t at, 
     json_out_member_str(o, "source", str_cstr(source_of(m)));
     json_out_key(o, "message");
     put_content(x, json_get(m, "content"), o);
-    if (agent && thought.len > 0)
+    if (has_role(m, "assistant") && thought.len > 0)
         json_out_member_str(o, "reasoning_content", thought);
-    if (agent) {
-        put_calls(x, m, o);
-        put_observation(x, t, at, o);
-    }
-    if (turn)
-        put_turn(x, t, turn, o);
-    json_out_end_obj(o);
 }
-
-/* Where the document of the trajectory at hand stands. */
-struct atif {
-    uint32_t at;   /* messages, or a completion's turns, that are steps by now */
-    uint32_t turn; /* generated ones of them */
-    int64_t steps;
-    bool observed; /* a tool's answer stands with the agent's step before it */
-    bool ended;
-};
 
 /* A completion has no messages: its turns are the steps. */
 static void put_completion(struct export *x, const struct trajectory *t, struct atif *a,
                            struct json_out *o)
 {
-    const struct trajectory_turn *turn = &t->turns[a->at];
+    const struct trajectory_turn *turn = &t->turns[a->at++];
 
     json_out_obj(o);
     json_out_member_i64(o, "step_id", ++a->steps);
@@ -259,21 +268,53 @@ static void put_completion(struct export *x, const struct trajectory *t, struct 
     json_out_end_obj(o);
 }
 
-/* A tool's answer is a step of its own only where no agent's step stands before it. */
+/* What generated the message at hand, or NULL. */
+static const struct trajectory_turn *turn_of(const struct trajectory *t, const struct atif *a)
+{
+    return t->generated[a->at] && a->turn < t->n_turns ? &t->turns[a->turn] : NULL;
+}
+
+/* Behind the calls and results of the message at hand. */
+static void end_step(struct export *x, const struct trajectory *t, struct atif *a,
+                     struct json_out *o)
+{
+    const struct trajectory_turn *turn = turn_of(t, a);
+
+    if (turn) {
+        put_turn(x, t, turn, o);
+        a->turn++;
+    }
+    json_out_end_obj(o);
+    a->place = AT_MESSAGE;
+    a->at++;
+}
+
+/* A message, up to its calls, or the next call or result of it. A tool's answer is a step of its
+ * own only where no agent's step stands before it. */
 static void put_message(struct export *x, const struct trajectory *t, struct atif *a,
                         struct json_out *o)
 {
     const struct json *m = &t->messages->items[a->at];
-    bool ours = t->generated[a->at] && a->turn < t->n_turns;
 
-    if (has_role(m, "tool") && a->observed)
-        return;
-    a->observed = has_role(m, "assistant");
-    put_step(x, t, a->at, ++a->steps, ours ? &t->turns[a->turn] : NULL, o);
-    a->turn += ours;
+    if (a->place == AT_CALLS) {
+        a->place = put_call(x, a, m, o) ? AT_CALLS : AT_RESULTS;
+    } else if (a->place == AT_RESULTS) {
+        if (!put_result(x, a, t, o))
+            end_step(x, t, a, o);
+    } else if (has_role(m, "tool") && a->observed) {
+        a->at++;
+    } else {
+        begin_step(x, m, ++a->steps, turn_of(t, a), o);
+        a->observed = has_role(m, "assistant");
+        a->calls = a->results = 0;
+        if (a->observed)
+            a->place = AT_CALLS;
+        else
+            end_step(x, t, a, o);
+    }
 }
 
-/* Some steps; true while there are more. */
+/* Some steps, or parts of one; true while there are more. */
 static bool put_steps(struct export *x, const struct trajectory *t, struct atif *a,
                       struct json_out *o)
 {
@@ -281,7 +322,7 @@ static bool put_steps(struct export *x, const struct trajectory *t, struct atif 
     uint32_t n = messages ? t->messages->n : t->n_turns;
     size_t end = o->b->len + PART_BYTES;
 
-    for (uint32_t i = 0; i < PART_STEPS && a->at < n && o->b->len < end; i++, a->at++) {
+    for (uint32_t i = 0; i < PART_PIECES && a->at < n && o->b->len < end; i++) {
         if (messages)
             put_message(x, t, a, o);
         else
@@ -370,11 +411,14 @@ static void end_document(struct export *x, const struct trajectory *t, int64_t s
 static bool atif_settle(struct export *x)
 {
     struct atif *a = x->own;
-    struct json_out o = {&x->rope.text, a->steps > 0};
+    struct json_out o = {&x->rope.text, a->comma};
+    bool more;
 
     if (a->ended)
         return false;
-    if (put_steps(x, &x->t, a, &o))
+    more = put_steps(x, &x->t, a, &o);
+    a->comma = o.comma;
+    if (more)
         return true;
     end_document(x, &x->t, a->steps, &o);
     a->ended = true;
