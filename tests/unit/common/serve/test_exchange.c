@@ -1,59 +1,14 @@
-/* Exchanges over real sockets: server and clients share one thread, the test looks between turns.
- */
-#include "common/serve/exchange.h"
-
+/* Exchanges over real sockets, but for their notes (test_exchange_notes.c). */
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
-#include "common/net/http1.h"
-#include "common/os/loop.h"
-#include "common/serve/server.h"
-#include "door.h"
-#include "testing.h"
+#include "exchange_kit.h"
 
-enum { LEFT_BODY = 24 << 20 };
-
-enum { LOOK_MS = 1, LIMIT_MS = 10000, CHUNK = 64 << 10 };
-
-#define PLAIN "GET /a?b=c HTTP/1.1\r\nHost: h\r\n\r\n"
-#define CONFIRMING "GET /a HTTP/1.1\r\nHost: h\r\n" HTTP1_CONFIRMS ": 1\r\n\r\n"
-
-struct fixture {
-    struct loop *loop;
-    struct server *server;
-    struct door door;
-    struct loop_timer look;
-    bool (*wanted)(const struct fixture *f);
-    uint64_t limit_ms;
-    struct exchange *x[4]; /* in the order of their coming */
-    int n, closed, delivered, arrived, dropped, again;
-    size_t given, most_waiting; /* of a pulled answer */
-    struct loop_task other;     /* somebody else's, from one request to the next */
-    int between, most_between;  /* requests that came before it ran */
-};
-
-static void on_closed(void *ctx, bool delivered)
-{
-    struct fixture *f = ctx;
-
-    f->closed++;
-    f->delivered += delivered;
-}
-
-static void on_request(void *ctx, struct exchange *x)
-{
-    struct fixture *f = ctx;
-
-    f->x[f->n++] = x;
-    exchange_watch(x, on_closed, f);
-}
+enum { LEFT_BODY = 24 << 20, CHUNK = 64 << 10 };
 
 static void on_other(struct loop_task *t)
 {
@@ -88,76 +43,6 @@ static void on_turn(struct loop_task *t)
         loop_task_post(f->loop, t, on_turn);
 }
 
-static bool always(const struct fixture *f)
-{
-    (void)f;
-    return true;
-}
-
-static void on_look(struct loop_timer *t)
-{
-    struct fixture *f = CONTAINER_OF(t, struct fixture, look);
-
-    if (f->wanted(f) || clock_ms() > f->limit_ms)
-        server_stop(f->server);
-    else
-        loop_timer_set(f->loop, t, LOOK_MS, on_look);
-}
-
-/* Runs the server until the condition holds. */
-static void run_until(struct fixture *f, bool (*wanted)(const struct fixture *f))
-{
-    f->wanted = wanted;
-    f->limit_ms = clock_ms() + LIMIT_MS;
-    loop_timer_set(f->loop, &f->look, LOOK_MS, on_look);
-    server_run(f->server);
-    cr_assert(wanted(f), "it did not come to pass");
-}
-
-static void open_with(struct fixture *f, server_handler_fn handler, bool (*packs)(struct str line))
-{
-    struct server_options o = {.max_body_bytes = 1 << 20, .max_connections = 16, .packs = packs};
-    struct err e;
-
-    (void)signal(SIGPIPE, SIG_IGN); /* as every process of ours does */
-    *f = (struct fixture){0};
-    door_open(&f->door);
-    f->loop = loop_new(&e);
-    cr_assert_eq(server_new(f->loop, &o, handler, f, &f->server, &e), 0, "%s", e.text);
-    server_listen(f->server, f->door.fd);
-}
-
-static void open_for(struct fixture *f, server_handler_fn handler)
-{
-    open_with(f, handler, NULL);
-}
-
-static void open_all(struct fixture *f)
-{
-    open_for(f, on_request);
-}
-
-static void close_all(struct fixture *f)
-{
-    server_free(f->server);
-    loop_free(f->loop);
-    door_close(&f->door);
-}
-
-static void say(int fd, const char *text)
-{
-    cr_assert_eq(send(fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
-}
-
-/* A client that has sent its request. */
-static int client(const struct fixture *f, const char *request)
-{
-    int fd = door_connect(&f->door);
-
-    say(fd, request);
-    return fd;
-}
-
 /* What lies in the socket now, NUL-terminated. */
 static size_t hear(int fd, char *to, size_t size)
 {
@@ -166,47 +51,6 @@ static size_t hear(int fd, char *to, size_t size)
     cr_assert(n >= 0 || errno == EAGAIN);
     to[n > 0 ? n : 0] = '\0';
     return n > 0 ? (size_t)n : 0;
-}
-
-static bool one_came(const struct fixture *f)
-{
-    return f->n == 1;
-}
-
-static bool two_came(const struct fixture *f)
-{
-    return f->n == 2;
-}
-
-static bool one_closed(const struct fixture *f)
-{
-    return f->closed == 1;
-}
-
-static bool one_arrived(const struct fixture *f)
-{
-    return f->arrived == 1;
-}
-
-static bool one_dropped(const struct fixture *f)
-{
-    return f->dropped == 1;
-}
-
-static bool asked_again(const struct fixture *f)
-{
-    return f->again == 1;
-}
-
-/* One plain request has come, and waits for its answer. */
-static int open_asked(struct fixture *f)
-{
-    int fd;
-
-    open_all(f);
-    fd = client(f, PLAIN);
-    run_until(f, one_came);
-    return fd;
 }
 
 /* --- answers --- */
@@ -591,143 +435,4 @@ TEST(exchange, answers_that_have_ended_cut_none_that_is_read)
     cr_assert_gt(hear_all(&f, fd[0], 2), (size_t)MUCH);
     cr_assert_eq(f.delivered, 1);
     close_both(&f, fd);
-}
-
-/* --- notes --- */
-
-static const char key_a[] = "aaaaaaaaaaaaaaaa1", key_b[] = "aaaaaaaaaaaaaaaa2",
-                  key_c[] = "cccccccccccccccc1";
-
-static void on_arrived(void *ctx, struct str key)
-{
-    cr_assert(str_eq_c(key, key_a));
-    ((struct fixture *)ctx)->arrived++;
-}
-
-static void on_dropped(void *ctx)
-{
-    ((struct fixture *)ctx)->dropped++;
-}
-
-static void note(struct fixture *f, struct exchange *x)
-{
-    exchange_note(x,
-                  &(struct exchange_note){
-                      .key = str_cstr(key_a), .arrived = on_arrived, .drop = on_dropped, .ctx = f});
-}
-
-TEST(exchange, without_confirmations_the_kernel_is_believed)
-{
-    struct fixture f;
-    int fd;
-
-    fd = open_asked(&f);
-    note(&f, f.x[0]);
-    cr_assert(exchange_under_way(f.x[0], str_cstr(key_a)));
-    cr_assert_not(exchange_under_way(f.x[0], str_cstr(key_b)));
-    exchange_reply(f.x[0], 200, "text/plain", STR("yes"));
-    run_until(&f, one_arrived);
-    cr_assert_eq(f.dropped, 1, "after that it is dropped, too");
-    close(fd);
-    close_all(&f);
-}
-
-TEST(exchange, who_confirms_is_waited_for)
-{
-    struct fixture f;
-    int first, second;
-
-    open_all(&f);
-    first = client(&f, CONFIRMING);
-    run_until(&f, one_came);
-    note(&f, f.x[0]);
-    exchange_reply(f.x[0], 200, "text/plain", STR("yes"));
-    run_until(&f, one_closed);
-    cr_assert_eq(f.arrived, 0, "all is in the kernel, but nobody has said that it arrived");
-    second = client(&f, PLAIN);
-    run_until(&f, two_came);
-    cr_assert(exchange_under_way(f.x[1], str_cstr(key_a)));
-    exchange_settle(f.x[1], str_of(key_a, EXCHANGE_NOTE_START));
-    cr_assert_eq(f.arrived, 0);
-    say(first, "\r\n");
-    exchange_settle(f.x[1], str_of(key_c, EXCHANGE_NOTE_START));
-    cr_assert_eq(f.arrived, 0, "another one's notes are left alone");
-    exchange_settle(f.x[1], str_of(key_a, EXCHANGE_NOTE_START));
-    cr_assert_eq(f.arrived, 1, "before the loop has come to it");
-    cr_assert_not(exchange_under_way(f.x[1], str_cstr(key_a)));
-    exchange_reply(f.x[1], 200, "text/plain", STR("yes"));
-    close(first);
-    close(second);
-    close_all(&f);
-}
-
-TEST(exchange, an_answer_is_lost_with_its_connection)
-{
-    struct fixture f;
-    int fd;
-
-    open_all(&f);
-    fd = client(&f, CONFIRMING);
-    run_until(&f, one_came);
-    note(&f, f.x[0]);
-    exchange_reply(f.x[0], 200, "text/plain", STR("yes"));
-    run_until(&f, one_closed);
-    close(fd);
-    run_until(&f, one_dropped);
-    cr_assert_eq(f.arrived, 0);
-    close_all(&f);
-}
-
-/* --- waiting for one under way --- */
-
-static void on_again(void *ctx)
-{
-    ((struct fixture *)ctx)->again++;
-}
-
-static bool wait_for(struct fixture *f, struct exchange *x, const char *key, uint64_t max_ms)
-{
-    return exchange_await(x, &(struct exchange_wait){.key_start = str_of(key, EXCHANGE_NOTE_START),
-                                                     .max_ms = max_ms,
-                                                     .again = on_again,
-                                                     .ctx = f});
-}
-
-TEST(exchange, a_second_one_looks_again_once_the_first_has_arrived)
-{
-    struct fixture f;
-    int first, second;
-
-    open_all(&f);
-    first = client(&f, CONFIRMING);
-    run_until(&f, one_came);
-    note(&f, f.x[0]);
-    second = client(&f, PLAIN);
-    run_until(&f, two_came);
-    cr_assert(wait_for(&f, f.x[1], key_b, 0));
-    exchange_reply(f.x[0], 200, "text/plain", STR("yes"));
-    run_until(&f, one_closed);
-    cr_assert_eq(f.again, 0);
-    say(first, "\r\n");
-    run_until(&f, asked_again);
-    cr_assert_eq(f.arrived, 1);
-    exchange_reply(f.x[1], 200, "text/plain", STR("yes"));
-    close(first);
-    close(second);
-    close_all(&f);
-}
-
-TEST(exchange, nobody_waits_longer_than_the_limit)
-{
-    struct fixture f;
-    int fd;
-
-    fd = open_asked(&f);
-    cr_assert(wait_for(&f, f.x[0], key_a, 5));
-    run_until(&f, asked_again);
-    cr_assert_not(wait_for(&f, f.x[0], key_a, 5), "it has waited that long in all");
-    exchange_reply(f.x[0], 200, "text/plain", STR("yes"));
-    run_until(&f, one_closed);
-    close(fd);
-    close_all(&f);
 }

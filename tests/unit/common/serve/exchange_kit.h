@@ -1,0 +1,149 @@
+/*
+ * Exchanges over real sockets: server and clients share one thread, the test looks between turns.
+ */
+#ifndef RG_UNIT_EXCHANGE_KIT_H
+#define RG_UNIT_EXCHANGE_KIT_H
+
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "common/base/clock.h"
+#include "common/os/loop.h"
+#include "common/serve/exchange.h"
+#include "common/serve/server.h"
+#include "door.h"
+#include "testing.h"
+
+enum { LOOK_MS = 1, LIMIT_MS = 10000 };
+
+#define PLAIN "GET /a?b=c HTTP/1.1\r\nHost: h\r\n\r\n"
+
+struct fixture {
+    struct loop *loop;
+    struct server *server;
+    struct door door;
+    struct loop_timer look;
+    bool (*wanted)(const struct fixture *f);
+    uint64_t limit_ms;
+    struct exchange *x[4]; /* in the order of their coming */
+    int n, closed, delivered, arrived, dropped, again;
+    size_t given, most_waiting; /* of a pulled answer */
+    struct loop_task other;     /* somebody else's, from one request to the next */
+    int between, most_between;  /* requests that came before it ran */
+};
+
+static inline void on_closed(void *ctx, bool delivered)
+{
+    struct fixture *f = ctx;
+
+    f->closed++;
+    f->delivered += delivered;
+}
+
+static inline void on_request(void *ctx, struct exchange *x)
+{
+    struct fixture *f = ctx;
+
+    f->x[f->n++] = x;
+    exchange_watch(x, on_closed, f);
+}
+
+static inline bool always(const struct fixture *f)
+{
+    (void)f;
+    return true;
+}
+
+static inline void on_look(struct loop_timer *t)
+{
+    struct fixture *f = CONTAINER_OF(t, struct fixture, look);
+
+    if (f->wanted(f) || clock_ms() > f->limit_ms)
+        server_stop(f->server);
+    else
+        loop_timer_set(f->loop, t, LOOK_MS, on_look);
+}
+
+/* Runs the server until the condition holds. */
+static inline void run_until(struct fixture *f, bool (*wanted)(const struct fixture *f))
+{
+    f->wanted = wanted;
+    f->limit_ms = clock_ms() + LIMIT_MS;
+    loop_timer_set(f->loop, &f->look, LOOK_MS, on_look);
+    server_run(f->server);
+    cr_assert(wanted(f), "it did not come to pass");
+}
+
+static inline void open_with(struct fixture *f, server_handler_fn handler,
+                             bool (*packs)(struct str line))
+{
+    struct server_options o = {.max_body_bytes = 1 << 20, .max_connections = 16, .packs = packs};
+    struct err e;
+
+    (void)signal(SIGPIPE, SIG_IGN); /* as every process of ours does */
+    *f = (struct fixture){0};
+    door_open(&f->door);
+    f->loop = loop_new(&e);
+    cr_assert_eq(server_new(f->loop, &o, handler, f, &f->server, &e), 0, "%s", e.text);
+    server_listen(f->server, f->door.fd);
+}
+
+static inline void open_for(struct fixture *f, server_handler_fn handler)
+{
+    open_with(f, handler, NULL);
+}
+
+static inline void open_all(struct fixture *f)
+{
+    open_for(f, on_request);
+}
+
+static inline void close_all(struct fixture *f)
+{
+    server_free(f->server);
+    loop_free(f->loop);
+    door_close(&f->door);
+}
+
+static inline void say(int fd, const char *text)
+{
+    cr_assert_eq(send(fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
+}
+
+/* A client that has sent its request. */
+static inline int client(const struct fixture *f, const char *request)
+{
+    int fd = door_connect(&f->door);
+
+    say(fd, request);
+    return fd;
+}
+
+static inline bool one_came(const struct fixture *f)
+{
+    return f->n == 1;
+}
+
+static inline bool two_came(const struct fixture *f)
+{
+    return f->n == 2;
+}
+
+static inline bool one_closed(const struct fixture *f)
+{
+    return f->closed == 1;
+}
+
+/* One plain request has come, and waits for its answer. */
+static inline int open_asked(struct fixture *f)
+{
+    int fd;
+
+    open_all(f);
+    fd = client(f, PLAIN);
+    run_until(f, one_came);
+    return fd;
+}
+
+#endif
