@@ -65,14 +65,14 @@ static void wish_large_pages(void *p, size_t size_bytes)
         (void)madvise(p, size_bytes, MADV_HUGEPAGE);
 }
 
-/* size_bytes from the C library, where a large page begins. */
+/* size_bytes from the C library, where a large page begins; or NULL. */
 static void *alloc_large(size_t size_bytes)
 {
     size_t room = (size_bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
     void *p = aligned_alloc(LARGE_PAGE, room);
 
-    CHECK(p != NULL);
-    wish_large_pages(p, room);
+    if (p)
+        wish_large_pages(p, room);
     return p;
 }
 
@@ -84,6 +84,8 @@ void *mem_grow(void *p, size_t had_bytes, size_t size_bytes)
     if (size_bytes < LARGE_PAGE || room >= LONG_ROOM)
         return room >= LONG_ROOM && room >= size_bytes ? p : mem_realloc(p, size_bytes);
     q = alloc_large(MAX_OF(size_bytes, (size_t)LONG_ROOM));
+    if (!q) /* address space is short: RLIMIT_AS, or a system that promises no more than it has */
+        return mem_realloc(p, size_bytes);
     if (p)
         memcpy(q, p, had_bytes);
     free(p);
@@ -172,6 +174,7 @@ void *mem_to_large_pages(void *p, size_t size_bytes)
     if (size_bytes < LARGE_PAGE / 2)
         return p;
     q = alloc_large(size_bytes);
+    CHECK(q != NULL);
     memcpy(q, p, size_bytes);
     free(p);
     return q;

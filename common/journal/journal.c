@@ -44,7 +44,7 @@ static int write_manifest(struct journal *j, struct err *e)
 
     for (size_t i = 0; i < j->live.n; i++)
         *vec_push(&v) = j->live.at[i].number;
-    rc = files_write_manifest(j->dirfd, v.at, v.n, j->durability == JOURNAL_POWER, e);
+    rc = files_write_manifest(j->dirfd, v.at, v.n, j->syncs, e);
     vec_done(&v);
     return rc;
 }
@@ -162,7 +162,9 @@ static void sync_failed(int failed)
 /* Also before anything leaves the disk: what made it needless stands behind it. */
 static void sync_last(struct journal *j)
 {
-    if (j->durability == JOURNAL_POWER && j->fd >= 0 && fdatasync(j->fd))
+    bool all = j->syncer && j->synced == j->asked;
+
+    if (j->syncs && !all && j->fd >= 0 && fdatasync(j->fd))
         sync_failed(errno);
 }
 
@@ -238,6 +240,7 @@ int journal_open(struct loop *loop, const struct journal_options *o, journal_rep
     j->loop = loop;
     j->metrics = o->metrics;
     j->durability = o->durability;
+    j->syncs = o->syncs || o->durability == JOURNAL_POWER;
     j->segment_bytes = o->segment_bytes > 0 ? o->segment_bytes : 64u << 20;
     j->in_order = o->in_order;
     j->last_word = o->last_word;
@@ -276,7 +279,7 @@ void journal_close(struct journal *j)
     if (j->read_fd >= 0)
         (void)close(j->read_fd);
     if (j->fd >= 0) {
-        if (j->durability == JOURNAL_POWER)
+        if (j->syncs)
             (void)fdatasync(j->fd);
         (void)close(j->fd);
     }
@@ -426,6 +429,8 @@ static bool say_last_word(struct journal *j, struct str id)
     CHECK(j->last_word);
     j->last_word(id, &payload);
     rc = journal_append(j, id, buf_str(&payload), NULL, NULL, &e);
+    if (rc < 0 && e.kind == ERR_STORAGE_FULL && journal_give_reserve(j))
+        rc = journal_append(j, id, buf_str(&payload), NULL, NULL, &e);
     buf_done(&payload);
     if (rc < 0) {
         log_warn(&(struct log_scope){.session = id}, "journal: an ended session is kept",
@@ -550,7 +555,7 @@ static int begin_compaction(struct journal *j, uint32_t number, struct err *e)
 /* 1: something was done; -1: given up. */
 static int go_on_compacting(struct journal *j, struct err *e)
 {
-    int rc = compaction_step(j->compaction, &j->live, j->durability == JOURNAL_POWER, e);
+    int rc = compaction_step(j->compaction, &j->live, j->syncs, e);
 
     if (rc == 0 || (rc == 1 && swap_segments(j, e) == 0))
         return 1;

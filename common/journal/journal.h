@@ -33,6 +33,8 @@ enum journal_durability { JOURNAL_NONE, JOURNAL_PROCESS, JOURNAL_POWER };
 struct journal_options {
     const char *dir; /* of this worker; made when missing */
     enum journal_durability durability;
+    bool syncs; /* JOURNAL_PROCESS: compaction syncs, as with JOURNAL_POWER: for tools, whose
+                 * journal may be one of that */
     uint64_t segment_bytes;
     uint64_t wait_ms; /* for another process that has it open to end */
     /* What is dropped leaves the disk in the order in which it was appended: a session's last

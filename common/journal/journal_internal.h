@@ -39,6 +39,7 @@ struct journal {
     uint32_t next_number;
     struct liveness live;
     struct syncer *syncer;
+    bool syncs;             /* what takes a segment's place is on the disk first */
     uint64_t asked, synced; /* newest tickets of the syncer: of what was appended, is durable */
     struct compaction *compaction; /* under way, or NULL */
     int read_fd;                   /* of the segment that journal_read used last; -1: none */

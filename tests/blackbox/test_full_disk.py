@@ -61,6 +61,23 @@ def test_sessions_are_finalized_when_there_is_room_again(start, small_disk):
     assert gateway.stop() == 0
 
 
+def test_what_is_past_its_time_makes_room_on_a_full_disk(start, small_disk):
+    """Finalized sessions that are all in each of several segments: what says for good that they have ended is longer than a page,
+    and goes into the reserve."""
+    disk = small_disk("4m")
+    gateway = start(engine="builtin:echo", workers=1, state_dir=str(disk), journal_min_free="0", journal_segment_bytes=65536,
+                    export_retention="20s", tombstone_ttl="0").allow("journal")
+    sessions = [gateway.post("/sessions").json() for _ in range(ENDS)]
+    for turn in range(3):
+        assert all(gateway.chat(s, f"task {turn}").status == 200 for s in sessions)
+    assert len([n for n in os.listdir(disk / "worker-0") if n.startswith("seg-")]) >= 3
+    wait_until((disk / "worker-0" / "reserve").exists, 60, "the reserve is kept")
+    assert all(finalize(gateway, s).status == 200 for s in sessions)
+    with no_room(disk):
+        wait_until(lambda: os.statvfs(disk).f_bavail > 16, 90, "their segments leave the disk")
+    assert gateway.stop() == 0
+
+
 def claim(gateway, n):
     """So many attempts of the groups g0, g1, ..."""
     for i in range(n):

@@ -147,7 +147,7 @@ static int compact_all(struct compacted *c, struct err *e)
 static int compact(const char *dir, const struct session_defaults *d)
 {
     struct journal_options o = {
-        .dir = dir, .durability = JOURNAL_PROCESS, .last_word = session_last_word};
+        .dir = dir, .durability = JOURNAL_PROCESS, .syncs = true, .last_word = session_last_word};
     struct model_options model = {0};
     struct compacted c = {.loose = loose_parts_new()};
     struct err e = {0};

@@ -1,8 +1,8 @@
 /*
  * Sessions whose time is over, on a worker that has scorers: those that want scores get them first,
  * a few at a time, and then expire. A scorer that fails holds nothing up, nor does a journal that
- * cannot be read: the session expires without, and its exports say so. One that somebody uses
- * meanwhile goes on.
+ * cannot be read, three times: the session expires without, and its exports say so. One that
+ * somebody uses meanwhile goes on.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/os/loop.h"
 #include "common/proc/ids.h"
 #include "common/proc/metrics.h"
 #include "worker/control/ending.h"
@@ -20,13 +21,17 @@
 #include "worker/service/service.h"
 #include "worker/session/session.h"
 
-enum { EXPIRING_MAX = 16 };
+/* READ_TRIES, READ_AGAIN_MS: what cannot be read back may be for want of descriptors, or of a
+ * helper. */
+enum { EXPIRING_MAX = 16, READ_TRIES = 3, READ_AGAIN_MS = 1000 };
 
 struct expiring {
     struct list_item item;
     struct service *service;
     char id[ID_TEXT_MAX];
     struct residency_waiter waiter;
+    struct loop_timer again;
+    int failed;              /* times that it could not be read back */
     struct session *session; /* pinned while it is scored */
     struct scoring_wait *scoring;
 };
@@ -34,6 +39,7 @@ struct expiring {
 static void forget(struct expiring *x)
 {
     residency_leave(&x->waiter);
+    loop_timer_stop(x->service->calls.loop, &x->again);
     scoring_wait_cancel(x->scoring);
     if (x->session)
         session_unpin(x->service->calls.store, x->session);
@@ -104,17 +110,46 @@ static void score(struct expiring *x)
         end(x);
 }
 
-/* What cannot be read back now is not waited for: it would be read again every second, for ever. */
+static void read_back(struct expiring *x)
+{
+    struct residency *r = x->service->calls.residency;
+    struct str id = str_cstr(x->id);
+
+    if (residency_ready(r, id, false))
+        score(x);
+    else
+        residency_wait(r, id, &x->waiter);
+}
+
+static void on_again(struct loop_timer *t)
+{
+    struct expiring *x = CONTAINER_OF(t, struct expiring, again);
+    bool ended;
+
+    if (session_find(x->service->calls.store, str_cstr(x->id), &ended))
+        read_back(x);
+    else
+        forget(x);
+}
+
+/* What cannot be read back is not tried for ever. */
 static void on_ready(void *ctx, const struct err *e)
 {
     struct expiring *x = ctx;
 
-    if (e) {
-        hold(x);
-        end_unscored(x, e);
-    } else {
+    if (!e) {
         score(x);
+        return;
     }
+    if (++x->failed < READ_TRIES) {
+        loop_timer_set(x->service->calls.loop, &x->again, READ_AGAIN_MS, on_again);
+        return;
+    }
+    hold(x);
+    if (x->session)
+        end_unscored(x, e);
+    else
+        end(x);
 }
 
 static bool is_under_way(const struct service *a, struct str id, size_t *ret_n)
@@ -146,10 +181,10 @@ bool expiring_takes(struct service *a, struct session *s)
     x->waiter.fn = on_ready;
     x->waiter.ctx = x;
     list_append(&a->expiring, &x->item);
-    if (session_resident(s) || residency_ready(a->calls.residency, id, false))
+    if (session_resident(s))
         score(x);
     else
-        residency_wait(a->calls.residency, str_cstr(x->id), &x->waiter);
+        read_back(x);
     return true;
 }
 

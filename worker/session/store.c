@@ -396,8 +396,8 @@ void session_clock_stepped(struct session_store *st, int64_t by_ms)
         s->idle_ms += (uint64_t)by_ms;
         s->read_ms += (uint64_t)by_ms;
     }
-    for (struct tombstone *t = st->oldest; t; t = t->next)
-        t->at_ms += (uint64_t)by_ms;
+    for (struct tombstone *t = st->oldest; t; t = t->next) /* that of a last word tells no time */
+        t->at_ms = by_ms < 0 && t->at_ms < 0 - (uint64_t)by_ms ? 0 : t->at_ms + (uint64_t)by_ms;
 }
 
 void session_store_totals(const struct session_store *st, struct session_totals *ret)
