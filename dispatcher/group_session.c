@@ -3,8 +3,9 @@
  * is put before it afterwards.
  *
  * What the parts come to together is bounded first, by counts that take names which stand in two
- * parts for two. Only where that is too much are an attempt's options written, and held to the
- * limits as they are. */
+ * parts for two. Where that is too much, what all members share is merged, once, and what a member
+ * adds to it is counted. The options of an attempt are written only where that is too much, too:
+ * they say by what. */
 
 #include "dispatcher/group_session.h"
 
@@ -161,12 +162,12 @@ static void put_merged(struct json_out *o, const char *name, const struct json *
     struct map last = {0}; /* name -> the last object that has it, from 1 */
 
     for (size_t i = 0; i < n; i++)
-        for (uint32_t m = 0; json_is(all[i], JSON_OBJECT) && m < all[i]->n; m++)
+        for (uint32_t m = 0; all[i] && all[i]->kind == JSON_OBJECT && m < all[i]->n; m++)
             (void)map_set(&last, json_string(&all[i]->members[m].key), (void *)(uintptr_t)(i + 1));
     json_out_key(o, name);
     json_out_obj(o);
     for (size_t i = 0; i < n; i++)
-        for (uint32_t m = 0; json_is(all[i], JSON_OBJECT) && m < all[i]->n; m++) {
+        for (uint32_t m = 0; all[i] && all[i]->kind == JSON_OBJECT && m < all[i]->n; m++) {
             struct str key = json_string(&all[i]->members[m].key);
 
             if (map_get(&last, key) != (void *)(uintptr_t)(i + 1))
@@ -254,9 +255,22 @@ void group_session_write(const struct group *g, uint32_t rollout, const char *at
 /* Bytes of what the dispatcher itself adds to an attempt's options, at most. */
 enum { OWN_BYTES = 1024 };
 
-/* At most; the other options' bytes are those beside metadata. */
+/* Members of metadata, bytes of the options beside it, bytes of all. */
 struct session_sum {
-    size_t members, other_bytes, metadata_bytes;
+    size_t members, other_bytes, bytes;
+};
+
+/* What all members have of an object that a member may add to: the bytes of each name's value, from
+ * 1 (name -> a number of bytes). */
+struct shared_part {
+    struct map values;
+};
+
+/* The shared parts as they are in a session, merged, and what they come to there. */
+struct merged {
+    bool is_made;
+    struct shared_part metadata, sampling;
+    struct session_sum sum;
 };
 
 static size_t bytes_of(const struct json *v)
@@ -279,26 +293,33 @@ static size_t members_of(const struct json *v)
 static void add_metadata(struct session_sum *s, const struct json *metadata)
 {
     s->members += members_of(metadata);
-    s->metadata_bytes += bytes_of(metadata);
+    s->bytes += bytes_of(metadata);
 }
 
-/* Of what all rollouts share. */
-static struct session_sum sum_shared(const struct session_parts *p)
+static void add_other(struct session_sum *s, size_t bytes)
 {
-    struct session_sum s = {.other_bytes = OWN_BYTES + bytes_of(p->labels) + bytes_of(p->session)};
+    s->other_bytes += bytes;
+    s->bytes += bytes;
+}
 
+/* Of what all rollouts share, at most. */
+static struct session_sum bound_shared(const struct session_parts *p)
+{
+    const struct json *metadata = json_get(p->session, "metadata");
+    struct session_sum s = {0};
+
+    add_other(&s, OWN_BYTES + bytes_of(p->labels) + bytes_of(p->session) - bytes_of(metadata));
     add_metadata(&s, p->metadata);
-    add_metadata(&s, json_get(p->session, "metadata"));
-    s.other_bytes -= bytes_of(json_get(p->session, "metadata"));
+    add_metadata(&s, metadata);
     return s;
 }
 
-static struct session_sum sum_of(const struct session_sum *shared, const struct json *member)
+static struct session_sum bound_member(const struct session_sum *shared, const struct json *member)
 {
     struct session_sum s = *shared;
 
     add_metadata(&s, json_get(member, "metadata"));
-    s.other_bytes += bytes_of(json_get(member, "sampling_params"));
+    add_other(&s, bytes_of(json_get(member, "sampling_params")));
     return s;
 }
 
@@ -307,7 +328,88 @@ static bool is_within(const struct session_sum *s, const struct config *config)
     size_t most = (size_t)config->max_control_body_bytes;
 
     return s->members <= SESSION_MEMBERS_MAX && s->other_bytes <= SESSION_OPTIONS_MAX &&
-           (most == 0 || s->other_bytes + s->metadata_bytes <= most);
+           (most == 0 || s->bytes <= most);
+}
+
+/* The options of one rollout, with a label as long as an attempt's. */
+static void write_dummy(const struct session_parts *p, uint32_t rollout, struct buf *out)
+{
+    char id[ATTEMPT_ID_LEN];
+    struct json_member member = {json_make_string(STR("attempt")),
+                                 json_make_string(str_of(id, sizeof(id)))};
+    struct json label = {.kind = JSON_OBJECT, .n = 1, .members = &member};
+
+    memset(id, '0', sizeof(id));
+    write_options(p, rollout, &label, out);
+}
+
+static void note_values(struct shared_part *part, const struct json *object)
+{
+    for (uint32_t i = 0; json_is(object, JSON_OBJECT) && i < object->n; i++)
+        (void)map_set(&part->values, json_string(&object->members[i].key),
+                      (void *)(uintptr_t)bytes_of(&object->members[i].value));
+}
+
+/* The sum of what all rollouts share, as a session has it. */
+static void merge_shared(const struct session_parts *p, struct merged *m)
+{
+    static const struct json none = {0};
+    const struct json *options = &none;
+    struct session_parts shared = *p;
+    struct arena a = {0};
+    struct buf text = {0};
+    struct err e;
+
+    shared.members = &none;
+    write_dummy(&shared, 0, &text);
+    (void)json_parse(&a, buf_str(&text), &options, &e);
+    m->sum = (struct session_sum){.bytes = text.len,
+                                  .members = members_of(json_get(options, "metadata"))};
+    for (uint32_t i = 0; json_is(options, JSON_OBJECT) && i < options->n; i++)
+        if (!str_eq_c(json_string(&options->members[i].key), "metadata"))
+            m->sum.other_bytes += bytes_of(&options->members[i].value);
+    note_values(&m->metadata, p->metadata);
+    note_values(&m->metadata, json_get(p->session, "metadata"));
+    note_values(&m->sampling, json_get(p->session, "sampling_params"));
+    m->is_made = true;
+    buf_done(&text);
+    arena_done(&a);
+}
+
+/* What a member's object adds to the shared one: *ret_names names, and bytes, which are fewer than
+ * none where its values are shorter. */
+static int64_t add_values(const struct shared_part *part, const struct json *object,
+                          size_t *ret_names)
+{
+    int64_t bytes = 0;
+
+    *ret_names = 0;
+    for (uint32_t i = 0; json_is(object, JSON_OBJECT) && i < object->n; i++) {
+        const struct json_member *m = &object->members[i];
+        size_t had = (size_t)(uintptr_t)map_get(&part->values, json_string(&m->key));
+
+        bytes += (int64_t)bytes_of(&m->value) - (int64_t)had;
+        if (had > 0)
+            continue;
+        bytes += (int64_t)bytes_of(&m->key) + 2; /* a colon, a comma */
+        (*ret_names)++;
+    }
+    return part->values.n == 0 && *ret_names > 0 ? bytes - 1 : bytes;
+}
+
+static struct session_sum sum_member(const struct merged *shared, const struct json *member,
+                                     uint32_t rollout)
+{
+    struct session_sum s = shared->sum;
+    size_t names;
+
+    for (; rollout >= 10; rollout /= 10)
+        add_other(&s, 1); /* it is 0 in the shared sum */
+    s.bytes += (size_t)add_values(&shared->metadata, json_get(member, "metadata"), &names);
+    s.members += names;
+    add_other(&s,
+              (size_t)add_values(&shared->sampling, json_get(member, "sampling_params"), &names));
+    return s;
 }
 
 /* Where the option stands in the submission. */
@@ -335,13 +437,12 @@ static int check_written(struct str options, const struct config *config, struct
 static int check_rollout(const struct session_parts *p, uint32_t rollout,
                          const struct config *config, const char *where, struct err *e)
 {
-    static const struct json label = {0}; /* counted with OWN_BYTES */
     struct buf options = {0};
     struct err inner = {0};
     char name[sizeof(e->param) * 2];
     int rc;
 
-    write_options(p, rollout, &label, &options);
+    write_dummy(p, rollout, &options);
     rc = check_written(buf_str(&options), config, &inner);
     buf_done(&options);
     if (rc == 0)
@@ -350,20 +451,40 @@ static int check_rollout(const struct session_parts *p, uint32_t rollout,
     return err_field(e, name, "%s: in the session of rollout %u, %s", name, rollout, inner.text);
 }
 
+/* Within the limits, as far as counting tells. */
+static bool is_light(const struct session_parts *p, uint32_t rollout,
+                     const struct session_sum *bound, const struct config *config, struct merged *m)
+{
+    const struct json *member = json_at(p->members, rollout);
+    struct session_sum s = bound_member(bound, member);
+
+    if (is_within(&s, config))
+        return true;
+    if (!m->is_made)
+        merge_shared(p, m);
+    s = sum_member(m, member, rollout);
+    return is_within(&s, config);
+}
+
 int group_session_check_sum(const struct group_spec *spec, const struct json *body,
                             const struct json *defaults, const struct config *config,
                             const char *where, struct err *e)
 {
     uint32_t n = spec->n + spec->extra;
     struct session_parts p = parts_of(body, defaults, spec->id, n);
-    struct session_sum shared = sum_shared(&p), s;
+    struct session_sum bound = bound_shared(&p);
+    struct merged merged = {0};
     uint32_t given = json_is(p.members, JSON_ARRAY) ? p.members->n : 0;
+    int rc = 0;
 
-    /* Those that have no member of their own are alike: one of them stands for all. */
-    for (uint32_t k = 0; k < n && k <= given; k++) {
-        s = sum_of(&shared, json_at(p.members, k));
-        if (!is_within(&s, config) && check_rollout(&p, k, config, where, e))
-            return -1;
+    /* Those that have no member of their own are alike but for their number: the last one, whose
+     * is the longest, stands for all. */
+    for (uint32_t k = 0; k < n && rc == 0; k++) {
+        k = k == given ? n - 1 : k;
+        if (!is_light(&p, k, &bound, config, &merged))
+            rc = check_rollout(&p, k, config, where, e);
     }
-    return 0;
+    map_done(&merged.metadata.values);
+    map_done(&merged.sampling.values);
+    return rc;
 }

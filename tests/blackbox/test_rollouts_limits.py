@@ -1,6 +1,7 @@
 """What a group is refused for at its submission, so that no attempt of it is: what its parts come to together in a session, and
 rewards beyond what trainers can be given."""
 import json
+import time
 
 import pytest
 
@@ -38,6 +39,34 @@ def test_what_a_session_takes_together_is_taken_at_submission(start):
     submit(gateway, id="l", runner="r", labels={"a": "x" * (200 << 10)}, session={"labels": {"a": "y" * (200 << 10)}}, reward="external")
     attempts = claim(gateway, r=3)
     assert sorted((a["group"], a["rollout"]) for a in attempts) == [("g", 0), ("g", 1), ("l", 0)]
+
+
+def test_names_in_two_places_are_merged_once(start):
+    """Not once for each member and group: the dispatcher serves nobody meanwhile. Names that stand in one place alone are how
+    long the rest of it takes."""
+    gateway = start(workers=1)
+    took = {}
+    for where in {"metadata": many(9000)}, {"metadata": many(9000), "session": {"metadata": many(9000)}}:
+        defaults = {"runner": "r", "n": 1024, "members": [{"metadata": {"own": i}} for i in range(1024)], **where}
+        groups = [{"id": f"{len(where)}-{i}"} for i in range(3)]
+        start_s = time.monotonic()
+        answer = gateway.post("/groups", {"defaults": defaults, "groups": groups}, timeout=120)
+        took[len(where)] = time.monotonic() - start_s
+        assert answer.status == 201, answer.text[:300]
+    assert took[2] < 5 * took[1] + 1, took
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_session_takes_what_was_taken_at_submission_to_the_byte(start, over):
+    """The gateway adds a label of its own to each session, which counts."""
+    gateway = start(workers=1)
+    own = json.dumps({"attempt": "0" * 32}, separators=(",", ":"))
+    rest = len(own) + len('"g"' "11" "12" "true" "true" "false" '{"stop":[""]}')
+    group = {"id": "g", "runner": "r", "n": 12, "reward": "external", "members": [{}] * 10}
+    group["session"] = {"sampling_params": {"stop": ["x" * ((256 << 10) - rest + over)]}}
+    answer = gateway.post("/groups", group)
+    assert answer.status == (400 if over else 201), answer.text[:300]
+    assert len(claim(gateway, wait_s=0 if over else 20, r=12)) == (0 if over else 12)
 
 
 def test_the_nearest_part_counts_in_a_session(start):
