@@ -69,6 +69,7 @@ struct desk {
     struct map claiming;       /* attempts whose session is being made, by id */
     struct map owed;           /* groups of which sinks are to be given something, by id */
     uint64_t refused_until_ms; /* monotonic: the gateway takes no new sessions */
+    uint64_t leases_ms;        /* monotonic: when leases were looked at; 0: never */
     bool draining, disk_low;
 
     struct {
@@ -123,7 +124,10 @@ void desk_close_keys(struct desk *d);
 
 /* --- the clock (due.c) --- */
 
-/* Ends attempts whose lease has run out. */
+enum { DESK_TICK_MS = 250 };
+
+/* Ends attempts whose lease has run out; every DESK_TICK_MS. When it is called late, since the
+ * dispatcher was held, the leases go on for that much longer. */
 void desk_check_leases(struct desk *d, uint64_t now_ms);
 
 /* Deadlines, deliveries whose lease is over, and settled groups of no queue that nobody removes. */

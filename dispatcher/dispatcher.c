@@ -27,7 +27,6 @@
 #include "dispatcher/workers.h"
 
 enum {
-    TICK_MS = 250,
     DRAIN_TICK_MS = 20,
     TICKS_PER_LOOK = 120, /* at the journal's needs */
 };
@@ -76,7 +75,7 @@ static void on_tick(struct loop_timer *t)
     struct desk *d = CONTAINER_OF(t, struct desk, tick);
     static unsigned ticks;
 
-    loop_timer_set(d->loop, t, TICK_MS, on_tick);
+    loop_timer_set(d->loop, t, DESK_TICK_MS, on_tick);
     desk_check_leases(d, clock_ms());
     if (ticks % 4 == 0) {
         desk_check_groups(d, clock_ms(), clock_wall_ms());
@@ -195,7 +194,7 @@ int dispatcher_run(const struct heritage *h)
     tellings_resume(d);
     desk_look_after_journal(d);
     desk_publish(d);
-    loop_timer_set(d->loop, &d->tick, TICK_MS, on_tick);
+    loop_timer_set(d->loop, &d->tick, DESK_TICK_MS, on_tick);
     child_ready(&self.child, "");
     server_run(d->server);
     status = 0;

@@ -7,11 +7,27 @@
 #include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
 
-enum { LOST_AGAIN_MS = 1000 };
+enum { LOST_AGAIN_MS = 1000, LATE_PART = 8 /* of a lease: a look that is so late is late */ };
 
 uint64_t desk_lease_ms(const struct desk *d)
 {
     return (uint64_t)d->heritage->config->attempt_lease_ms;
+}
+
+/* While the dispatcher itself was held, no executor could renew: leases are so much longer then. */
+static void make_up(struct desk *d, uint64_t now_ms)
+{
+    uint64_t next_ms = d->leases_ms + DESK_TICK_MS, late_ms = 0;
+    struct attempt *a;
+
+    if (d->leases_ms > 0 && now_ms > next_ms)
+        late_ms = now_ms - next_ms;
+    d->leases_ms = now_ms;
+    if (late_ms < desk_lease_ms(d) / LATE_PART)
+        return;
+    LIST_EACH(&d->book.running, a, struct attempt, entry)
+        if (a->lease_due_ms > 0)
+            a->lease_due_ms += late_ms;
 }
 
 void desk_check_leases(struct desk *d, uint64_t now_ms)
@@ -19,6 +35,7 @@ void desk_check_leases(struct desk *d, uint64_t now_ms)
     uint64_t lease_ms = desk_lease_ms(d);
     struct attempt *a, *next;
 
+    make_up(d, now_ms);
     for (a = LIST_FIRST_OF(&d->book.running, struct attempt, entry); a; a = next) {
         next = LIST_NEXT_OF(&d->book.running, a, struct attempt, entry);
         if (a->lease_due_ms == 0)
