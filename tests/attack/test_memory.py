@@ -10,6 +10,7 @@ import pytest
 
 from battle import peak_allowed
 from gateway import wait_until
+from stub_engines import StubEngine
 
 MIB = 1 << 20
 
@@ -163,6 +164,18 @@ def full_and_free_again(gateway, kind, held_open):
         wait_until(lambda: held(gateway, kind) > 16 * MIB, 10, "it is told")
     wait_until(lambda: not refuses(gateway), 60, "there is room again")
     wait_until(lambda: held(gateway, kind) < MIB, 20, "nothing is left")
+
+
+def test_an_answer_counts_while_it_comes(start):
+    """What there is of an engine's answer before the call has it."""
+    n = 300_000
+    with StubEngine() as engine:
+        engine.plan.append({"ids": [97] * n, "finish": "length", "cut": "stall", "cut_at": 0.9})
+        gateway = start(engine=engine.setting, workers=1, context_length=2 * n)
+        session = gateway.post("/sessions").json()
+        with begin(gateway, session, json.dumps({"model": "m", "messages": [USER], "max_tokens": n}).encode()):
+            wait_until(lambda: held(gateway, "arenas") > 2 * n * 4, 60, "its ids and logprobs are counted")
+        wait_until(lambda: held(gateway, "arenas") == 0, 20, "nothing is left")
 
 
 @pytest.mark.alone

@@ -71,7 +71,7 @@ struct call_env {
     bool media_drift;     /* answers to another prompt with images than was sent are taken */
     bool strict_logprobs; /* logprobs of another distribution than the sampled one are refused */
     struct residency *residency;
-    atomic_size_t request_bytes; /* of the arenas of requests and calls */
+    atomic_size_t request_bytes; /* of the arenas of requests and calls, and of answers that come */
     atomic_size_t export_bytes;  /* that exports hold which are being sent, or spooled */
     uint64_t most_bytes;         /* the peak since memory was last given back */
     unsigned low_calls;          /* of call_memory_held in a row that told of much less */

@@ -80,6 +80,7 @@ static void ask(struct model_call *t, uint32_t i)
         .chat_tools = t->upstream_tools,
         .text = t->call_input->text,
         .trace = call_trace_headers(t, i),
+        .held = &t->env->request_bytes,
     };
 
     call_images_put(t, &er);

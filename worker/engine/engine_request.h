@@ -4,6 +4,7 @@
 #ifndef RG_ENGINE_ENGINE_REQUEST_H
 #define RG_ENGINE_ENGINE_REQUEST_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -64,6 +65,8 @@ struct engine_request {
     struct str chat_tools;    /* it stands there. The same of `tools` */
     struct str trace;         /* header lines for it, each with CRLF; absent: none */
     bool text;                /* the prompt was not made: only kind `openai` can be asked */
+    atomic_size_t
+        *held; /* the bytes of what comes are added to it until the call is told; or NULL */
 };
 
 #endif

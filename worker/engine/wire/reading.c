@@ -492,7 +492,8 @@ struct reading *reading_new(const struct remote *remote, const struct wire *wire
     r->sse->max_event = wire->text ? TEXT_EVENT_MAX : EVENT_MAX;
     if (q->indexer.wanted)
         r->sse->max_event = SIZE_MAX; /* what is kept of it is bounded */
-    reply_init(&r->reply, q->top_logprobs);
+    reply_init(&r->reply, q->top_logprobs, q->held);
+    r->rows.arena.sum = q->held;
     r->reply.support.wanted = q->support;
     r->wants_rows = wire->text && json_is_true(json_get(q->chat_body, "logprobs"));
     fields_init(&r->fields, wire->fields, wire->n_fields, &sink, r);
@@ -555,6 +556,7 @@ int reading_feed(struct reading *r, struct str bytes, struct err *e)
         reply_take_early(&r->reply);
     if (r->reply.npy)
         npy_feed(r->reply.npy, &r->reply.experts);
+    reply_count(&r->reply, r->word.cap);
     return rc;
 }
 

@@ -17,11 +17,22 @@
 #include "common/base/vec.h"
 #include "common/codec/json_number.h"
 
-void reply_init(struct reply *y, uint32_t n_top)
+void reply_init(struct reply *y, uint32_t n_top, atomic_size_t *held)
 {
-    *y = (struct reply){
-        .n_top = n_top, .stop_id = -1, .cached = -1, .dp_rank = -1, .indexer_layers = -1};
+    *y = (struct reply){.n_top = n_top,
+                        .stop_id = -1,
+                        .cached = -1,
+                        .dp_rank = -1,
+                        .indexer_layers = -1,
+                        .held = held};
     reply_begin_event(y);
+}
+
+static void count(struct reply *y, size_t bytes)
+{
+    if (y->held)
+        atomic_fetch_add_explicit(y->held, bytes - y->counted, memory_order_relaxed);
+    y->counted = bytes;
 }
 
 void reply_done(struct reply *y)
@@ -51,6 +62,20 @@ void reply_done(struct reply *y)
     vec_done(&y->entries);
     vec_done(&y->lacks);
     support_done(&y->support);
+    count(y, 0);
+}
+
+#define BYTES(v) ((v).cap * sizeof(*(v).at))
+
+/* What grows with the answer. */
+void reply_count(struct reply *y, size_t besides)
+{
+    const struct reply_event *v = &y->event;
+
+    count(y, besides + BYTES(y->ids) + BYTES(y->logprobs) + BYTES(y->tops) + BYTES(y->spans) +
+                 BYTES(y->seen) + BYTES(y->prompt_ids) + BYTES(y->entries) + BYTES(y->lacks) +
+                 BYTES(v->ids) + BYTES(v->echo) + BYTES(v->logprob_ids) + BYTES(v->top_ids) +
+                 BYTES(v->logprobs) + BYTES(v->top_logprobs) + y->experts.cap + y->indexer.cap);
 }
 
 void reply_begin_event(struct reply *y)

@@ -7,6 +7,7 @@
 #ifndef RG_WIRE_WIRE_REPLY_H
 #define RG_WIRE_WIRE_REPLY_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -102,10 +103,16 @@ struct reply {
     int64_t cached;           /* prompt tokens that the engine had computed before; -1: not told */
     struct json_ints prompt_ids; /* kind openai: as the upstream told them */
     struct support support;
+    atomic_size_t *held; /* `counted` of its bytes are in it; or NULL */
+    size_t counted;
 };
 
-void reply_init(struct reply *y, uint32_t n_top);
+/* held: where its bytes are counted (reply_count), or NULL. */
+void reply_init(struct reply *y, uint32_t n_top, atomic_size_t *held);
 void reply_done(struct reply *y);
+
+/* Bytes have come: counts what the reply takes now, and so many bytes that its owner keeps. */
+void reply_count(struct reply *y, size_t besides);
 
 /* A new document begins. */
 void reply_begin_event(struct reply *y);
