@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/journal/journal.h"
 #include "common/serve/exchange.h"
 #include "dispatcher/desk.h"
 
@@ -55,11 +56,16 @@ int durable_write(struct desk_answer *a, struct str group, struct str record, st
     int rc = desk_write(a->desk, group, record, on_durable, a, e);
 
     a->undurable += rc == 0;
+    a->wrote = a->wrote || rc >= 0;
     return rc < 0 ? -1 : 0;
 }
 
 void durable_end(struct desk_answer *a, int status)
 {
+    /* What it tells of the book may stand in a record of another request, which came before those
+     * of its own. */
+    if (a->x && !a->wrote)
+        a->undurable += journal_await(a->desk->journal, on_durable, a) == 0;
     a->ended = true;
     a->status = status;
     send_if_durable(a);

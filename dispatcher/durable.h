@@ -1,6 +1,7 @@
 /*
  * struct desk_answer: an answer that waits until every record it stands for is as durable as
- * --durability promises. The order of use:
+ * --durability promises: those that it writes, or, where it writes none and tells of what the book
+ * has already, all that there are. The order of use:
  *
  *   durable_begin        takes the exchange over
  *   durable_write ...    appends and applies a record, any number of times
@@ -24,6 +25,7 @@ struct desk_answer {
     struct desk *desk;
     struct exchange *x; /* NULL: the client has left, or has been told of an error */
     size_t undurable;   /* records whose callback is still to come */
+    bool wrote;         /* at least one record */
     bool ended;         /* no more records */
     int status;
     struct buf body; /* the caller's to fill until durable_end */
@@ -36,7 +38,8 @@ struct desk_answer *durable_begin(struct desk *d, struct exchange *x);
 /* desk_write, with the answer waiting for it. Returns 0, or -1 with *e if nothing has changed. */
 int durable_write(struct desk_answer *a, struct str group, struct str record, struct err *e);
 
-/* Answers `status` with the body as soon as all records are durable. */
+/* Answers `status` with the body as soon as all records are durable: its own, or without any those
+ * that were written so far. */
 void durable_end(struct desk_answer *a, int status);
 
 /* Answers the error at once. Records that were written before stay written. */

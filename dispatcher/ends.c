@@ -22,9 +22,10 @@
 #include "common/serve/exchange.h"
 #include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
+#include "dispatcher/durable.h"
 #include "dispatcher/workers.h"
 
-enum { TEXT_MAX = 4096, AGAIN_MS = 300, PATIENCE_MS = 120000 };
+enum { TEXT_MAX = 4096, AGAIN_MS = 300, AGAIN_MAX_MS = 10000, PATIENCE_MS = 120000 };
 
 /* What the worker is asked, in this order. */
 enum ending_step { STEP_COMPLETE, STEP_FINALIZE };
@@ -64,7 +65,7 @@ static void ending_free(struct ending *n)
     free(n);
 }
 
-static void answer_verdict(struct exchange *x, const struct attempt *a)
+static void write_verdict(const struct attempt *a, struct buf *out)
 {
     static const char *const words[] = {[ROLLOUT_WAITING] = "retry",
                                         [ROLLOUT_SUCCEEDED] = "succeeded",
@@ -87,12 +88,36 @@ static void answer_gone(struct exchange *x)
 
 /* What an executor hears of an attempt that has ended: the verdict on what it said itself, or that
  * it came too late. */
+static bool is_too_late(const struct attempt *a)
+{
+    return !a || a->lost || a->outcome == OUTCOME_CANCELLED;
+}
+
 static void answer_ended(struct exchange *x, const struct attempt *a)
 {
-    if (!a || a->lost || a->outcome == OUTCOME_CANCELLED)
+    struct buf body = {0};
+
+    if (is_too_late(a)) {
         answer_gone(x);
-    else
-        answer_verdict(x, a);
+        return;
+    }
+    write_verdict(a, &body);
+    desk_json(x, 200, &body);
+    buf_done(&body);
+}
+
+/* The same where the end was told by another request, whose record may not be durable yet. */
+static void answer_repeated(struct desk *d, struct exchange *x, const struct attempt *a)
+{
+    struct desk_answer *answer;
+
+    if (is_too_late(a)) {
+        answer_gone(x);
+        return;
+    }
+    answer = durable_begin(d, x);
+    write_verdict(a, &answer->body);
+    durable_end(answer, 200);
 }
 
 static void ending_answer(struct ending *n)
@@ -439,7 +464,7 @@ static bool repeat_look(struct poll *p)
 
     if (a && !a->ended)
         return false;
-    answer_ended(p->x, a);
+    answer_repeated(p->desk, p->x, a);
     return true;
 }
 
@@ -485,7 +510,7 @@ void attempts_end(struct desk_request *r)
     if (!a || a->ended) {
         if (a && is_others(r, a))
             a = NULL;
-        answer_ended(r->x, a);
+        answer_repeated(r->desk, r->x, a);
         return;
     }
     if (is_others(r, a) || is_anothers_word(r, a)) {

@@ -278,14 +278,23 @@ static struct group *find_group(struct desk_request *r, struct err *e)
     return g;
 }
 
-static void answer_group(struct exchange *x, const struct group *g)
+/* A group that has settled is delivered by this, where it has no queue: the answer waits for its
+ * record. */
+static void answer_group(struct desk *d, struct exchange *x, const struct group *g)
 {
+    struct desk_answer *answer;
     struct buf body = {0};
     struct json_out o = json_out_to(&body);
 
     result_write_group(g, &o);
-    desk_json(x, 200, &body);
-    buf_done(&body);
+    if (!group_settled(g)) {
+        desk_json(x, 200, &body);
+        buf_done(&body);
+        return;
+    }
+    answer = durable_begin(d, x);
+    answer->body = body;
+    durable_end(answer, 200);
 }
 
 void groups_get(struct desk_request *r)
@@ -294,7 +303,7 @@ void groups_get(struct desk_request *r)
     struct group *g = find_group(r, &e);
 
     if (g)
-        answer_group(r->x, g);
+        answer_group(r->desk, r->x, g);
     else
         desk_error(r->x, &e);
 }
@@ -414,7 +423,7 @@ static bool wait_look(struct poll *p)
     if (g && g->seq == w->seq && !group_settled(g))
         return false;
     if (g && g->seq == w->seq) {
-        answer_group(p->x, g);
+        answer_group(p->desk, p->x, g);
     } else {
         (void)err_set(&e, ERR_UNKNOWN_GROUP, "no group is called %s any more", w->id);
         desk_error(p->x, &e);

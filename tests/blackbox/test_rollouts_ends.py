@@ -197,3 +197,40 @@ def test_sessions_go_behind_the_record_that_lets_them_go(faulty):  # noqa: F811
     g.wait_until(lambda: gateway.get(path).status == 410, 10, "the session goes")
     thread.join(20)
     assert answers == [{"acked": 1}]
+
+
+def test_repeated_answers_wait_for_the_record_they_affirm(faulty):  # noqa: F811
+    """With --durability power: who hears that something is so, also from another request than the one that made it so, can
+    rely on it behind a power cut."""
+    gateway, inject = faulty(durability="power")
+    submit(gateway, id="g", runner="r", queue=None)
+    attempt, = claim(gateway, r=1)
+    assert chat(gateway, attempt, "x").status == 200
+    submit(gateway, id="other", runner="nobody", queue=None)
+    inject("where", "/dispatcher/")
+    inject("hold", "1")
+    answers, threads = {}, []
+
+    def ask(name, call):
+        threads.append(threading.Thread(target=lambda: answers.update({name: call().json()})))
+        threads[-1].start()
+    new = {"id": "new", "runner": "nobody"}
+    ask("put", lambda: gateway.request("PUT", "/groups/new", new))
+    g.wait_until(lambda: group_of(gateway, "new")["state"] == "waiting", 10, "the group is in the book")
+    ask("put again", lambda: gateway.request("PUT", "/groups/new", new))
+    ask("cancel", lambda: gateway.post("/groups/other/cancel"))
+    ask("end", lambda: end(gateway, attempt, outcome="ok", reward_info={"reward": 1}))
+    g.wait_until(lambda: {x["state"] for x in gateway.get("/groups").json()["groups"]} == {"finished", "cancelled", "waiting"}, 10,
+                 "both ends are in the book")
+    ask("cancel again", lambda: gateway.post("/groups/other/cancel"))
+    ask("end again", lambda: end(gateway, attempt, outcome="ok", reward_info={"reward": 1}))
+    ask("wait", lambda: gateway.get("/groups/g/wait?timeout_s=20", timeout=40))
+    ask("get", lambda: gateway.get("/groups/g", timeout=40))
+    g.stays(lambda: answers == {}, 1, "an answer that waits for nothing comes in milliseconds")
+    inject("hold", None)
+    for t in threads:
+        t.join(20)
+    assert answers["put"]["created"] and not answers["put again"]["created"]
+    assert answers["cancel"] == {"cancelled": ["other"]} and answers["cancel again"] == {"cancelled": []}
+    assert answers["end"] == answers["end again"] == {"rollout": "succeeded"}
+    assert answers["wait"] == answers["get"] and answers["get"]["state"] == "finished"
