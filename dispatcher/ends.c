@@ -5,9 +5,11 @@
  * may be finalized, the worker decides: without a trained token, or without a reward where one is
  * required, it refuses (422), and the attempt is an error.
  *
- * A worker that is away is asked again for PATIENCE_MS. Finalizing has no bound of its own: scorers
- * may be asked first, and a call that was given up and repeated would ask them anew, or end as
- * another attempt what the worker still works on. A worker that hangs is replaced (--hang-timeout).
+ * A worker that is away or fails is asked again for PATIENCE_MS, and its last word is the reason
+ * then. Finalizing has no bound of its own: scorers may be asked first, and a call that was given
+ * up and repeated would ask them anew, or end as another attempt what the worker still works on. A
+ * worker that hangs is replaced (--hang-timeout). The worker itself has asked an engine again where
+ * that may help; what an engine says beside it is a refusal.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +44,8 @@ struct ending {
     enum ending_step step; /* what the worker is asked now */
     struct http_fetch *call;
     struct loop_timer again;
+    char *said;        /* the worker's last word, an error; NULL: it does not answer */
+    uint64_t wait_ms;  /* before it is asked again */
     uint64_t asked_ms; /* when the call began */
     uint64_t until_ms; /* how long a worker that is away is waited for */
 };
@@ -61,6 +65,7 @@ static void ending_free(struct ending *n)
     http_fetch_cancel(n->call);
     result_done(&n->result);
     free(n->complete);
+    free(n->said);
     n->desk->busy--;
     free(n);
 }
@@ -71,11 +76,8 @@ static void write_verdict(const struct attempt *a, struct buf *out)
                                         [ROLLOUT_SUCCEEDED] = "succeeded",
                                         [ROLLOUT_FAILED] = "failed",
                                         [ROLLOUT_CANCELLED] = "cancelled"};
-    struct buf body = {0};
 
-    buf_printf(&body, "{\"rollout\":\"%s\"}", words[a->verdict]);
-    desk_json(x, 200, &body);
-    buf_done(&body);
+    buf_printf(out, "{\"rollout\":\"%s\"}", words[a->verdict]);
 }
 
 static void answer_gone(struct exchange *x)
@@ -205,35 +207,66 @@ static void on_again(struct loop_timer *t)
     ask(n, n->step);
 }
 
+static struct str error_code(const struct json *v)
+{
+    return json_string(json_get(json_get(v, "error"), "code"));
+}
+
+static struct str error_message(const struct json *v)
+{
+    struct str why = json_string(json_get(json_get(v, "error"), "message"));
+
+    return why.p ? why : STR("");
+}
+
 /* The session's journal has no room: its attempt has not ended, and the executor, which keeps it,
  * says so again later. */
 static bool is_full(const struct json *v)
 {
-    return str_eq_c(json_string(json_get(json_get(v, "error"), "code")), "storage_full");
+    return str_eq_c(error_code(v), "storage_full");
 }
 
 static void on_full(struct ending *n, const struct json *v)
 {
-    struct str why = json_string(json_get(json_get(v, "error"), "message"));
+    struct str why = error_message(v);
     struct err e;
 
     (void)err_set(&e, ERR_STORAGE_FULL, "the session's worker: %.*s",
-                  (int)MIN_OF(why.len, (size_t)200), why.p ? why.p : "");
+                  (int)MIN_OF(why.len, (size_t)200), why.p);
     ending_fail(n, &e);
 }
 
-/* A worker that is away or busy is asked again; for ever is too long. One that went away during a
- * long call was there until then. */
-static void try_again(struct ending *n, bool answered)
+static void ask_later(struct ending *n, uint64_t wait_ms)
 {
-    uint64_t now_ms = clock_ms();
-
-    if (!answered && now_ms - n->asked_ms > PATIENCE_MS)
-        n->until_ms = now_ms + PATIENCE_MS;
-    if (now_ms < n->until_ms)
-        loop_timer_set(n->desk->loop, &n->again, AGAIN_MS, on_again);
+    n->wait_ms = wait_ms;
+    if (clock_ms() < n->until_ms)
+        loop_timer_set(n->desk->loop, &n->again, wait_ms, on_again);
     else
-        downgrade(n, OUTCOME_INFRA, "the session's worker does not answer");
+        downgrade(n, OUTCOME_INFRA, n->said ? n->said : "the session's worker does not answer");
+}
+
+/* A worker that is away is asked again soon; for ever is too long. One that went away during a
+ * finalize was there until then. */
+static void on_away(struct ending *n)
+{
+    free(n->said);
+    n->said = NULL;
+    if (n->step == STEP_FINALIZE)
+        n->until_ms += clock_ms() - n->asked_ms;
+    ask_later(n, AGAIN_MS);
+}
+
+/* It is there, but cannot do it now: asking more often would not help. */
+static void on_failure(struct ending *n, int status, const struct json *v)
+{
+    struct str why = error_message(v);
+    struct buf said = {0};
+
+    buf_printf(&said, "the session's worker: %d %.*s", status, (int)MIN_OF(why.len, TEXT_MAX),
+               why.p);
+    free(n->said);
+    n->said = buf_take(&said);
+    ask_later(n, MIN_OF(MAX_OF(2 * n->wait_ms, (uint64_t)AGAIN_MS), (uint64_t)AGAIN_MAX_MS));
 }
 
 static void take_counts(struct ending *n, const struct json *v)
@@ -280,9 +313,7 @@ static void write_fail_reward(struct ending *n)
  * fail_reward, once. */
 static void on_refused(struct ending *n, const struct json *v)
 {
-    struct str code = json_string(json_get(json_get(v, "error"), "code"));
-
-    if (!str_eq_c(code, "reward_missing")) {
+    if (!str_eq_c(error_code(v), "reward_missing")) {
         downgrade(n, OUTCOME_ERROR, "the model was not called: there is no trained token");
     } else if (n->outcome == OUTCOME_OK || n->failed_reward) {
         downgrade(n, OUTCOME_ERROR, "there is no reward");
@@ -293,16 +324,20 @@ static void on_refused(struct ending *n, const struct json *v)
     }
 }
 
-/* The worker would say the same again. */
+/* The worker would say the same again: it refuses the call, or an engine that it asked refuses it
+ * or does not answer what it was asked. */
+static bool is_refusal(int status, const struct json *v)
+{
+    return worker_refuses(status) || str_eq_c(error_code(v), "engine_invalid");
+}
+
 static void on_refusal(struct ending *n, struct arena *arena, const struct json *v)
 {
-    struct str why = json_string(json_get(json_get(v, "error"), "message"));
+    struct str why = error_message(v);
     const char *what = n->step == STEP_FINALIZE ? "export" : "reward";
 
     downgrade(n, OUTCOME_ERROR,
-              arena_printf(arena, "the gateway refuses the %s: %.*s", what, (int)why.len,
-                           why.p ? why.p : "")
-                  .p);
+              arena_printf(arena, "the gateway refuses the %s: %.*s", what, (int)why.len, why.p).p);
 }
 
 static void on_answer(void *ctx, int status, struct str body, const struct err *e)
@@ -331,12 +366,14 @@ static void on_answer(void *ctx, int status, struct str body, const struct err *
         downgrade(n, OUTCOME_ERROR, "the session has ended before its attempt");
     } else if (status == 422 && last) {
         on_refused(n, v);
-    } else if (worker_refuses(status)) {
+    } else if (is_refusal(status, v)) {
         on_refusal(n, &arena, v);
     } else if (is_full(v)) {
         on_full(n, v);
+    } else if (status == 0) {
+        on_away(n);
     } else {
-        try_again(n, status != 0);
+        on_failure(n, status, v);
     }
     arena_done(&arena);
 }

@@ -85,18 +85,25 @@ def test_a_finalized_session_that_does_not_count_is_let_go(start):
     assert gateway.get(f"/sessions/{winner['session']['session_id']}").json()["phase"] == "finalized"
 
 
-@pytest.mark.parametrize("dies", [False, True])
-def test_an_end_that_takes_long_is_no_other_attempt(faulty, dies):  # noqa: F811
+@pytest.mark.parametrize("deaths, lease", [(0, 150), (1, 150), (2, 80)])
+def test_an_end_that_takes_long_is_no_other_attempt(faulty, deaths, lease):  # noqa: F811
     """A scorer answers later than the dispatcher waits for a worker that is away: the worker is there, and its answer counts.
-    If it dies then, it has been there until then: its successor is asked."""
+    If it dies then, it has been there until then, however long that was: its successor is asked."""
     policy, scorer = StubEngine("sglang").__enter__(), ScoringEngine("sglang").__enter__()
     try:
         policy.otherwise = lambda body: {"ids": list(b"ok") + [257], "matched": 257}
         told = threading.Event()
         scorer.otherwise = lambda body: {"ids": [1], "wait": told}
-        gateway, inject = faulty(engine=policy.setting, scorer=f"big={scorer.setting}", attempt_lease="150s")
-        submit(gateway, id="other", runner="other", infra_attempts=1)
-        claim(gateway, other=1)     # nobody renews its lease, which tells how late the dispatcher's clock is
+        gateway, inject = faulty(engine=policy.setting, scorer=f"big={scorer.setting}", attempt_lease=f"{lease}s")
+
+        def let_time_pass(name):
+            """Nobody renews the lease of another attempt, which tells how late the dispatcher's clock is."""
+            inject("steps", f"20 {gateway.child('dispatcher')}")
+            g.wait_until(lambda: group_of(gateway, name)["state"] == "failed", 30, "its clock is a lease later")
+            inject("steps", None)
+            assert group_of(gateway, "g")["state"] == "running"
+        submit(gateway, id="other-0", runner="other", infra_attempts=1)
+        claim(gateway, other=1)
         submit(gateway, id="g", runner="r", session={"score": [{"engine": "big"}]})
         attempt, = claim(gateway, r=1)
         assert chat(gateway, attempt, "x").status == 200
@@ -104,21 +111,59 @@ def test_an_end_that_takes_long_is_no_other_attempt(faulty, dies):  # noqa: F811
         thread = threading.Thread(target=lambda: ends.append(end(gateway, attempt, outcome="ok", reward_info={"reward": 1})))
         thread.start()
         g.wait_until(lambda: scorer.scored, 20, "the scorer is asked")
-        inject("steps", f"100 {gateway.child('dispatcher')}")
-        g.wait_until(lambda: group_of(gateway, "other")["state"] == "failed", 30, "its clock is two and a half minutes late")
-        inject("steps", None)
-        assert group_of(gateway, "g")["state"] == "running"
-        if dies:
+        let_time_pass("other-0")
+        for i in range(1, deaths + 1):
             gateway.allow("process died")
             os.kill(gateway.child("worker-0"), signal.SIGKILL)
-            g.wait_until(lambda: len(scorer.scored) == 2, 30, "the next worker asks the scorer, too")
+            g.wait_until(lambda i=i: len(scorer.scored) == i + 1, 30, "the next worker asks the scorer, too")
+            if i < deaths:
+                submit(gateway, id=f"other-{i}", runner="other", infra_attempts=1)
+                claim(gateway, other=1)
+                let_time_pass(f"other-{i}")
         told.set()
         thread.join(30)
         assert [a.json() for a in ends] == [{"rollout": "succeeded"}], ends[0].text
-        assert len(scorer.scored) == 1 + dies and group_of(gateway, "g")["members"][0]["attempts"] == 1
+        assert len(scorer.scored) == 1 + deaths and group_of(gateway, "g")["members"][0]["attempts"] == 1
     finally:
         policy.__exit__(None, None, None)
         scorer.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("status, said", [(404, "the engine refuses the gateway: 404"), (401, "refuses the gateway: 401"), (500, None)])
+def test_a_scorer_that_refuses_is_asked_once(start, status, said):
+    """It would say the same again. The trainer is told what the worker said."""
+    with StubEngine("sglang") as policy, ScoringEngine("sglang") as scorer:
+        policy.otherwise = lambda body: {"ids": list(b"ok") + [257], "matched": 257}
+        scorer.otherwise = lambda body: {"status": status, "body": {}} if said else {"scores": lambda p: p[:-1]}
+        gateway = start(engine=policy.setting, scorer=f"big={scorer.setting}", workers=1)
+        submit(gateway, id="g", runner="r", session={"score": [{"engine": "big"}]}, attempts=1)
+        attempt, = claim(gateway, r=1)
+        assert chat(gateway, attempt, "x").status == 200
+        assert end(gateway, attempt, outcome="ok", reward_info={"reward": 1}).json() == {"rollout": "failed"}
+        member, = group_of(gateway, "g")["members"]
+        assert member["outcome"] == "error" and "scorer big: " in member["reason"], member
+        assert (said or "another number of tokens") in member["reason"] and len(scorer.scored) == 1
+
+
+def test_a_scorer_that_fails_is_asked_ever_less_often(faulty):  # noqa: F811
+    """And when the dispatcher's patience is over, what the worker said last is the reason."""
+    with StubEngine("sglang") as policy, ScoringEngine("sglang") as scorer:
+        policy.otherwise = lambda body: {"ids": list(b"ok") + [257], "matched": 257}
+        scorer.otherwise = lambda body: {"status": 503, "body": {}}
+        gateway, inject = faulty(engine=policy.setting, scorer=f"big={scorer.setting}", engine_timeout="500ms", attempt_lease="300s")
+        submit(gateway, id="g", runner="r", session={"score": [{"engine": "big"}]}, infra_attempts=1)
+        attempt, = claim(gateway, r=1)
+        assert chat(gateway, attempt, "x").status == 200
+        ends = []
+        thread = threading.Thread(target=lambda: ends.append(end(gateway, attempt, outcome="ok", reward_info={"reward": 1})))
+        thread.start()
+        g.pause(8, "how often it is asked by then")
+        assert 1 <= len(scorer.scored) <= 18, len(scorer.scored)
+        inject("steps", f"100 {gateway.child('dispatcher')}")
+        thread.join(30)
+        assert ends[0].json() == {"rollout": "failed"}, ends[0].text
+        member, = group_of(gateway, "g")["members"]
+        assert member["outcome"] == "infra" and "scorer big: " in member["reason"], member
 
 
 def two_claim(gateway):
