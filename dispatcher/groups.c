@@ -66,12 +66,7 @@ static int check_group(struct desk_request *r, const struct json *body, const st
     struct buf text = {0};
     struct group *g;
 
-    /* Not a part of group_parse: a journal may hold groups of a time when it was not checked. */
-    if (group_parse(body, defaults, id, where, &spec, e) || check_size(&spec, where, e) ||
-        check_fail_reward(body, defaults, where, e) ||
-        group_export_check(body, defaults, where, e) ||
-        group_session_check(body, defaults, config, where, e) ||
-        group_session_check_sum(&spec, body, defaults, config, where, e))
+    if (group_parse(body, defaults, id, where, &spec, e))
         return -1;
     group_write_submission(body, defaults, spec.id, &text);
     ret->id = spec.id;
@@ -79,7 +74,15 @@ static int check_group(struct desk_request *r, const struct json *body, const st
     buf_done(&text);
     g = book_group(&r->desk->book, spec.id);
     ret->exists = g != NULL;
-    if (g && !same_group(r, g, ret->text))
+    if (g && same_group(r, g, ret->text))
+        return 0; /* whatever would be said of it today */
+    /* Not a part of group_parse: a journal may hold groups of a time when it was not checked. */
+    if (check_size(&spec, where, e) || check_fail_reward(body, defaults, where, e) ||
+        group_export_check(body, defaults, where, e) ||
+        group_session_check(body, defaults, config, where, e) ||
+        group_session_check_sum(&spec, body, defaults, config, where, e))
+        return -1;
+    if (g)
         return err_set(e, ERR_GROUP_EXISTS, "a group %.*s that differs is there already",
                        (int)spec.id.len, spec.id.p);
     return 0;

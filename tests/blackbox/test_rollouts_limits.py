@@ -92,3 +92,17 @@ def test_a_fail_reward_is_one_that_trainers_can_be_given(start, value):
     assert "groups[1].fail_reward must be a number from -3.40282e+38 to 3.40282e+38" in error["message"], error
     assert gateway.get("/groups").json()["groups"] == []
     submit(gateway, id="most", runner="r", fail_reward=-3.4e38)
+
+
+def test_a_group_that_is_there_is_no_matter_of_todays_limits(start):
+    """It was taken by an older program, or with larger limits: who repeats it hears that it is there."""
+    gateway = start(workers=1)
+    group = {"id": "g", "runner": "r", "metadata": {"a": "x" * 40000}, "session": {"metadata": {"b": "y" * 40000}}}
+    submit(gateway, **group)
+    gateway.stop()
+    gateway.settings["max-control-body-bytes"] = "64KiB"
+    gateway.start()
+    for answer in gateway.request("PUT", "/groups/g", group), gateway.post("/groups", {"groups": [group]}):
+        assert answer.status == 200, answer.text[:300]
+    assert gateway.request("PUT", "/groups/g", {**group, "n": 2}).status == 400
+    assert gateway.request("PUT", "/groups/other", {**group, "id": "other"}).status == 400
