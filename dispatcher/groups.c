@@ -170,21 +170,31 @@ static void write_answer(struct desk *d, const struct candidate *all, size_t n, 
     }
 }
 
+/* A group without a queue is still there when it is cancelled: it goes by being acknowledged. */
+static int remove_new(struct desk *d, struct str id, struct err *e)
+{
+    struct buf record = {0};
+    int rc;
+
+    record_cancel(id, false, clock_wall_ms(), &record);
+    rc = desk_write(d, id, buf_str(&record), NULL, NULL, e);
+    if (rc >= 0 && book_group(&d->book, id)) {
+        record_plain(RECORD_ACKED, id, clock_wall_ms(), &record);
+        rc = desk_write(d, id, buf_str(&record), NULL, NULL, e);
+    }
+    buf_done(&record);
+    return rc < 0 ? -1 : 0;
+}
+
 /* Takes those back that were written before one failed: all or none. */
 static void take_back(struct desk *d, const struct candidate *all, size_t n)
 {
-    struct buf record = {0};
     struct err e;
 
-    for (size_t i = 0; i < n; i++) {
-        if (all[i].exists)
-            continue;
-        record_cancel(all[i].id, false, clock_wall_ms(), &record);
-        if (desk_write(d, all[i].id, buf_str(&record), NULL, NULL, &e) < 0)
+    for (size_t i = 0; i < n; i++)
+        if (!all[i].exists && remove_new(d, all[i].id, &e))
             log_error(NULL, "a group of a refused request stays", LOG_S("group", all[i].id),
                       LOG_T("error", e.text));
-    }
-    buf_done(&record);
 }
 
 /* The answer says what is new and what was there already. */

@@ -6,7 +6,7 @@
  *   pictures    fsync of what lies below "/media/" takes so many milliseconds more; with "hold" it
  *               waits until the file is gone
  *   writev      fails with the errno in the file, after half of the bytes were written ("5 half"),
- *               or from the third write on ("5 after 2")
+ *               or from the third write on ("5 after 2"), or at the third one alone ("5 only 2")
  *   slow        writev takes so many milliseconds more
  *   clock       CLOCK_REALTIME is so many seconds ahead
  *   stick       localtime_r waits in threads beside the first until the file is gone: a helper that
@@ -104,16 +104,22 @@ ssize_t writev(int fd, const struct iovec *parts, int n)
     static ssize_t (*real)(int, const struct iovec *, int);
     static int seen; /* since the fault began; journals are their loop's */
     char text[64];
-    const char *after;
+    const char *after, *only;
     int saved = errno;
+    int fails = 1;
 
     if (!real)
         *(void **)(&real) = dlsym(RTLD_NEXT, "writev");
     if (is_hurt(fd, "/seg-") && fault("slow", text, sizeof(text)))
         (void)usleep((useconds_t)strtol(text, NULL, 10) * 1000);
     if (!is_hurt(fd, "/seg-") || !fault("writev", text, sizeof(text))) {
-        seen = 0;
-    } else if (!(after = strstr(text, "after")) || seen++ >= (int)strtol(after + 5, NULL, 10)) {
+        seen = fails = 0;
+    } else if ((after = strstr(text, "after")) != NULL) {
+        fails = seen++ >= (int)strtol(after + 5, NULL, 10);
+    } else if ((only = strstr(text, "only")) != NULL) {
+        fails = seen++ == (int)strtol(only + 4, NULL, 10);
+    }
+    if (fails) {
         if (strstr(text, "half"))
             (void)!write(fd, parts[0].iov_base, parts[0].iov_len / 2);
         errno = (int)strtol(text, NULL, 10);

@@ -279,3 +279,17 @@ def test_repeated_answers_wait_for_the_record_they_affirm(faulty):  # noqa: F811
     assert answers["cancel"] == {"cancelled": ["other"]} and answers["cancel again"] == {"cancelled": []}
     assert answers["end"] == answers["end again"] == {"rollout": "succeeded"}
     assert answers["wait"] == answers["get"] and answers["get"]["state"] == "finished"
+
+
+@pytest.mark.parametrize("queue", ["train", None])
+def test_a_batch_that_fails_part_way_leaves_nothing(faulty, queue):  # noqa: F811
+    """All or none, also of groups without a queue, which a cancel keeps; once there is room all of them are new."""
+    gateway, inject = faulty()
+    groups = [{"id": f"g{i}", "runner": "r", "queue": queue} for i in range(4)]
+    inject("writev", "28 only 2")
+    answer = gateway.post("/groups", {"groups": groups})
+    assert answer.status == 503 and answer.json()["error"]["code"] == "storage_full", answer.text
+    assert gateway.get("/groups").json()["groups"] == []
+    inject("writev", None)
+    answer = gateway.post("/groups", {"groups": groups})
+    assert answer.status == 201 and all(x["created"] for x in answer.json()["groups"]), answer.text
