@@ -489,7 +489,7 @@ static void on_end(void *ctx, int status, struct str body, const struct err *e)
         execution_free(a);
         return;
     }
-    if (status == 0 || status == 429 || status >= 500) {
+    if (status == 0 || status == 408 || status == 429 || status >= 500) {
         a->retry_ms =
             MIN_OF(MAX_OF(a->retry_ms * 2, (uint64_t)RETRY_FIRST_MS), (uint64_t)RETRY_MAX_MS);
         loop_timer_set(a->x->loop, &a->timer, a->retry_ms, on_retry);

@@ -16,6 +16,7 @@ class Counting:
     def __init__(self, folder, each):
         self.folder, self.each = str(folder), each
         self.given, self.renewed, self.longest = {}, collections.Counter(), 0
+        self.refusals = []      # what the first ends are answered
         self.lock, self.over = threading.Lock(), threading.Event()
         gateway = self
 
@@ -56,6 +57,8 @@ class Counting:
             return self.claim(*body["slots"], body["wait_s"])
         if path == "/attempts/renew":
             return self.renew(body["attempts"], body["wait_s"])
+        if path.endswith("/end") and self.refusals:
+            return self.refusals.pop(0), {"error": {"message": "not now"}}
         return 200, {"rollout": "succeeded"} if path.endswith("/end") else 1
 
     def claim(self, runner, wait_s):
@@ -91,3 +94,12 @@ def test_more_attempts_than_a_renewal_may_name_are_renewed_in_several(tmp_path):
             assert gateway.longest <= IDS_MAX
             gateway.over.set()
             g.wait_until(lambda: runner.log().count("attempt ended") == 12000, 60, "all of them end")
+
+
+def test_an_end_whose_bytes_came_too_late_is_told_again(tmp_path):
+    """408, as of a machine that stood still: it is no refusal of the end."""
+    with Counting(tmp_path, 1) as gateway:
+        gateway.refusals = [408, 503, 429]
+        with Runner(gateway, {"a": {"http": f"{gateway.url}/run", "slots": 1}}) as runner:
+            g.wait_until(lambda: "attempt ended" in runner.log(), 30, "the attempt ends")
+            assert gateway.refusals == [] and "refuses an attempt's end" not in runner.log(), runner.log()[:2000]
