@@ -40,6 +40,11 @@ bool claims_runner_lets(struct desk *d, struct runner *r)
     return true;
 }
 
+void claims_probe_back(struct runner *r)
+{
+    r->probe_ms = 0;
+}
+
 bool claims_paused(struct desk *d)
 {
     return d->draining || !d->swept || clock_ms() < d->refused_until_ms ||

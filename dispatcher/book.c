@@ -507,8 +507,9 @@ static int apply_acked(struct book *b, struct group *g, struct err *e)
     return 0;
 }
 
-/* Not of one that had the group's id before, or has it now. A record that does not say of which
- * is of an older program, which wrote none when there were two. */
+/* Whether the record tells of this group, not of another one that had its id before or has it now.
+ * A record without the time of submission is of an older program, which wrote it only while a
+ * single group had had the id. */
 static bool is_told(const struct group *g, const struct json *r)
 {
     return g && (record_submitted(r) == 0 || record_submitted(r) == g->submitted_at_ms);

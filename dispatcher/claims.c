@@ -38,6 +38,7 @@ struct claim_item {
     char *group;
     uint64_t seq; /* the group's: its id may be another one's by now */
     uint32_t rollout;
+    struct runner *runner; /* runners stay */
     char attempt[ATTEMPT_ID_LEN + 1];
     struct http_fetch *call;
     struct buf session; /* the worker's answer, once the claim is recorded */
@@ -218,23 +219,27 @@ static int record_refusal(struct claim_item *it, struct rollout *r, const char *
 {
     struct desk *d = it->claim->desk;
     int rc = record_item(it, r, STR(""));
+    struct attempt *a = book_attempt(&d->book, str_cstr(it->attempt));
 
-    if (rc >= 0)
-        ends_refused(d, book_attempt(&d->book, str_cstr(it->attempt)), why);
+    if (a)
+        ends_refused(d, a, why);
     return rc;
 }
 
-/* No session for now: the rollout waits on, and all claims with it for a moment. */
+/* No session for now: the rollout waits on, and all claims with it for a moment. Of those that ask
+ * together one says why. */
 static void put_off(struct desk *d, struct rollout *r, int status, struct str why)
 {
+    bool is_first = clock_ms() >= d->refused_until_ms;
+
     d->refused_until_ms = clock_ms() + REFUSED_MS;
     if (r)
         book_release(r);
-    if (status == 429 || status == 503)
-        return;
-    log_warn(NULL, "a session cannot be made for an attempt, trying again", LOG_I("status", status),
-             LOG_S("reason", str_sub(why, 0, 300)));
-    sweep_start(d); /* it may have been made, and the answer lost */
+    if (status < 400)
+        sweep_start(d); /* it may have been made, and the answer lost */
+    if (is_first && status != 429 && status != 503)
+        log_warn(NULL, "a session cannot be made for an attempt, trying again",
+                 LOG_I("status", status), LOG_S("reason", str_sub(why, 0, 300)));
 }
 
 /* The text of a worker's error, into the arena. */
@@ -266,6 +271,8 @@ static void on_session(void *ctx, int status, struct str body, const struct err 
     (void)map_take(&d->claiming, str_cstr(it->attempt));
     if (status == 200 && json_parse(&a, body, &v, &bad) == 0)
         session = json_string(json_get(v, "session_id"));
+    if (!session.p)
+        claims_probe_back(it->runner);
     if (session.p && session.len < SESSION_ID_MAX)
         rc = take_session(it, r, session, body);
     else if (!worker_refuses(status))
@@ -297,6 +304,7 @@ static void add_item(struct claim *c, struct rollout *r)
     it = &c->items[c->n++];
     *it = (struct claim_item){.rollout = r->index,
                               .seq = r->group->seq,
+                              .runner = r->group->runner,
                               .group = mem_strndup(r->group->spec.id.p, r->group->spec.id.len)};
     ids_hex(c->desk->ids, it->attempt, ATTEMPT_ID_LEN / 2);
     book_reserve(r);

@@ -250,6 +250,10 @@ bool claims_closed(void *desk, const struct queue *q);
  * minute: a true is to be followed by an attempt. */
 bool claims_runner_lets(struct desk *d, struct runner *r);
 
+/* The attempt that was let through did not begin, which says nothing of the runner: another one may
+ * go at once. */
+void claims_probe_back(struct runner *r);
+
 /* Whether no attempt at all may begin: the gateway or the dispatcher takes no new sessions. */
 bool claims_paused(struct desk *d);
 

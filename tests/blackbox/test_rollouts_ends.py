@@ -293,3 +293,40 @@ def test_a_batch_that_fails_part_way_leaves_nothing(faulty, queue):  # noqa: F81
     inject("writev", None)
     answer = gateway.post("/groups", {"groups": groups})
     assert answer.status == 201 and all(x["created"] for x in answer.json()["groups"]), answer.text
+
+
+def test_sessions_that_cannot_be_made_for_now_are_told_of_once(faulty):  # noqa: F811
+    """Of all that were asked for together one says why."""
+    gateway, inject = faulty()
+    submit(gateway, id="warm", runner="warm")
+    claim(gateway, warm=1)          # claims wait for the dispatcher's first sweep
+    submit(gateway, id="g", runner="r", n=16)
+    worker = gateway.child("worker-0")
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(claim(gateway, wait_s=0, r=16)))
+        thread.start()
+        inject("steps", f"20 {gateway.child('dispatcher')}")     # until it waits no longer for the worker
+        thread.join(30)
+        inject("steps", None)
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    assert answers == [[]] and gateway.log().count("a session cannot be made for an attempt") < 5, "a second in which they end has 20 ms steps"
+
+
+def test_a_refused_session_is_no_probe(faulty):  # noqa: F811
+    """It says nothing of the runner, whose breaker is open: the next attempt is the probe."""
+    gateway, inject = faulty(runner_breaker=2)
+    gateway.allow("a runner's attempts fail one after the other")
+    submit(gateway, id="fails", runner="r", n=2, attempts=1)
+    for attempt in claim(gateway, r=2):
+        assert end(gateway, attempt, outcome="error").json() == {"rollout": "failed"}
+    submit(gateway, id="bad", runner="r", session=REFUSED, priority=1)
+    submit(gateway, id="good", runner="r")
+    with Executor(gateway, "x", {"r": 1}, {"r": solve()}):
+        g.wait_until(lambda: gateway.get("/queues/train").json()["blocked"], 10, "the breaker is open")
+        inject("steps", f"5 {gateway.child('dispatcher')}")
+        g.wait_until(lambda: group_of(gateway, "bad")["state"] == "failed", 60, "a minute has passed: a probe may go")
+        inject("steps", None)
+        assert wait_group(gateway, "good", 20)["state"] == "finished"
