@@ -321,13 +321,16 @@ static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
     if (failed)
         sync_failed(failed);
     j->synced = ticket;
-    while (j->waiting.n > 0 && j->waiting.at[0].ticket <= ticket) {
-        struct journal_waiter w = j->waiting.at[0];
+    while (j->told < j->waiting.n && j->waiting.at[j->told].ticket <= ticket) {
+        struct journal_waiter w = j->waiting.at[j->told++];
 
-        j->waiting.n--;
-        memmove(j->waiting.at, j->waiting.at + 1, j->waiting.n * sizeof(w));
-        w.durable(w.ctx);
+        if (w.durable)
+            w.durable(w.ctx); /* which may append, await, or forget others */
     }
+    j->waiting.n -= j->told;
+    if (j->told > 0 && j->waiting.n > 0)
+        memmove(j->waiting.at, j->waiting.at + j->told, j->waiting.n * sizeof(*j->waiting.at));
+    j->told = 0;
 }
 
 /* One record at the end of the last segment, whole or not at all. */
@@ -383,13 +386,9 @@ int journal_await(struct journal *j, void (*durable)(void *ctx), void *ctx)
 /* Who waits with this ctx is not told any more. */
 void journal_forget(struct journal *j, void *ctx)
 {
-    size_t kept = 0;
-
-    for (size_t i = 0; i < j->waiting.n; i++) {
-        if (j->waiting.at[i].ctx != ctx)
-            j->waiting.at[kept++] = j->waiting.at[i];
-    }
-    j->waiting.n = kept;
+    for (size_t i = j->told; i < j->waiting.n; i++)
+        if (j->waiting.at[i].ctx == ctx)
+            j->waiting.at[i].durable = NULL;
 }
 
 /* --- compaction --- */

@@ -50,6 +50,8 @@ struct journal {
         size_t n, cap;
     } waiting; /* in ticket order */
 
+    size_t told; /* of those, the first ones, while they are told */
+
     bool reserved; /* RESERVE_BYTES are kept */
     bool broken;   /* a failed append could not be taken back */
 };

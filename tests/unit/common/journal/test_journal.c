@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
+#include "common/base/clock.h"
 #include "common/journal/files.h"
 #include "common/os/loop.h"
 #include "testing.h"
@@ -532,6 +533,32 @@ TEST(journal, power_tells_when_records_are_on_the_disk)
     cr_assert_eq(forgotten, 0);
     cr_assert_eq(early.seen, 9, "the ten before it, but for the one that was forgotten");
     cr_assert_eq(late.seen, 19);
+    journal_close(j);
+    loop_free(loop);
+    drop_dir();
+}
+
+/* However many wait: telling one costs nothing for the others. */
+TEST(journal, power_tells_very_many)
+{
+    enum { MANY = 200000, MOST_MS = 2000 };
+
+    struct journal_options o = {.dir = dir, .durability = JOURNAL_POWER, .segment_bytes = 0};
+    struct journal *j = NULL;
+    struct err e = {0};
+    struct loop *loop = loop_new(&e);
+    int durable = 0;
+    uint64_t start_ms;
+
+    make_dir();
+    cr_assert_eq(journal_open(loop, &o, NULL, NULL, &j, &e), 0, "%s", e.text);
+    for (int i = 0; i < MANY; i++)
+        cr_assert_eq(journal_append(j, STR("w0-a"), STR("x"), count_durable, &durable, &e), 0);
+    start_ms = clock_ms();
+    for (int i = 0; i < 1000 && durable < MANY; i++)
+        (void)loop_poll(loop, 100);
+    cr_expect_eq(durable, MANY);
+    cr_expect_lt(clock_ms() - start_ms, MOST_MS);
     journal_close(j);
     loop_free(loop);
     drop_dir();
