@@ -1,8 +1,8 @@
 /* The executor that --runners starts beside the gateway (local_executor.h): when it
  * starts, when it is replaced, and what an upgrade does to it. It is replaced when it dies
  * (with a growing pause) and when an upgrade brings another setting. An upgrade leaves it running;
- * its pid goes to the new binary by the environment (RG_EXECUTOR), and whether it drains
- * (RG_EXECUTOR_DRAINS). */
+ * its pid goes to the new binary by the environment (RG_EXECUTOR), with a plus before it while it
+ * drains, which a binary that does not know of it reads as a part of the number. */
 
 #include "supervisor/local_executor.h"
 
@@ -24,7 +24,7 @@
 #include "supervisor/supervisor.h"
 #include "supervisor/supervisor_internal.h"
 
-static const char LEFT[] = "RG_EXECUTOR", LEFT_DRAINS[] = "RG_EXECUTOR_DRAINS";
+static const char LEFT[] = "RG_EXECUTOR";
 
 static struct supervisor *the_supervisor(struct local_executor *x)
 {
@@ -130,13 +130,11 @@ void local_executor_leave(const struct supervisor *s)
     struct buf text = {0};
 
     (void)unsetenv(LEFT);
-    (void)unsetenv(LEFT_DRAINS);
     if (!s->executor.pid)
         return;
-    buf_printf(&text, "%d %s%c", (int)s->executor.pid, s->executor.runners, 0);
+    buf_printf(&text, "%s%d %s%c", s->executor.drains ? "+" : "", (int)s->executor.pid,
+               s->executor.runners, 0);
     (void)setenv(LEFT, text.p, 1);
-    if (s->executor.drains)
-        (void)setenv(LEFT_DRAINS, "1", 1);
     buf_done(&text);
 }
 
@@ -154,10 +152,9 @@ void local_executor_take(struct supervisor *s)
         s->executor.pid = (pid_t)pid;
         s->executor.runners = mem_strdup(end + 1);
         s->executor.started_ms = (int64_t)clock_ms();
-        s->executor.drains = getenv(LEFT_DRAINS) != NULL;
+        s->executor.drains = text[0] == '+';
     }
     (void)unsetenv(LEFT);
-    (void)unsetenv(LEFT_DRAINS);
 }
 
 void local_executor_done(struct supervisor *s)

@@ -7,7 +7,6 @@
  *   RG_BEFORE           a descriptor of the binary before: the way back until all serve
  *   RG_PAUSED           an order of the admin, which outlives a binary
  *   RG_EXECUTOR         the runner that belongs to this program (local_executor.c)
- *   RG_EXECUTOR_DRAINS  it was told to end
  *
  * become() sets all of it, executes, and takes everything back when the exec fails: the supervisor
  * goes on as if nobody had asked. The way back (upgrade_undo) is the same step with the roles
@@ -139,7 +138,6 @@ static void become(struct supervisor *s, int fd, int before_fd)
     (void)unsetenv("RG_BINARY");
     (void)unsetenv("RG_BEFORE");
     (void)unsetenv("RG_EXECUTOR");
-    (void)unsetenv("RG_EXECUTOR_DRAINS");
     forget_orders();
     errno = failure;
 }
