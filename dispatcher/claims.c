@@ -271,14 +271,14 @@ static void on_session(void *ctx, int status, struct str body, const struct err 
     (void)map_take(&d->claiming, str_cstr(it->attempt));
     if (status == 200 && json_parse(&a, body, &v, &bad) == 0)
         session = json_string(json_get(v, "session_id"));
-    if (!session.p)
-        claims_probe_back(it->runner);
     if (session.p && session.len < SESSION_ID_MAX)
         rc = take_session(it, r, session, body);
     else if (!worker_refuses(status))
         put_off(d, r, status, status ? body : str_cstr(e->text));
     else if (r)
         rc = record_refusal(it, r, error_text(&a, body));
+    if (!session.p || !book_attempt(&d->book, str_cstr(it->attempt)))
+        claims_probe_back(it->runner); /* no executor gets it */
     if (rc != 0)
         item_done(it);
     arena_done(&a);

@@ -14,11 +14,13 @@ uint64_t desk_lease_ms(const struct desk *d)
     return (uint64_t)d->heritage->config->attempt_lease_ms;
 }
 
-/* While the dispatcher itself was held, no executor could renew: leases are so much longer then. */
+/* While the dispatcher itself was held, no executor could renew and no trainer could acknowledge:
+ * their leases are so much longer then. */
 static void make_up(struct desk *d, uint64_t now_ms)
 {
     uint64_t next_ms = d->leases_ms + DESK_TICK_MS, late_ms = 0;
     struct attempt *a;
+    struct group *g;
 
     if (d->leases_ms > 0 && now_ms > next_ms)
         late_ms = now_ms - next_ms;
@@ -28,6 +30,9 @@ static void make_up(struct desk *d, uint64_t now_ms)
     LIST_EACH(&d->book.running, a, struct attempt, entry)
         if (a->lease_due_ms > 0)
             a->lease_due_ms += late_ms;
+    LIST_EACH(&d->book.all, g, struct group, all_entry)
+        if (g->taken_until_ms > 0)
+            g->taken_until_ms += late_ms;
 }
 
 void desk_check_leases(struct desk *d, uint64_t now_ms)

@@ -27,7 +27,13 @@
 #include "dispatcher/durable.h"
 #include "dispatcher/workers.h"
 
-enum { TEXT_MAX = 4096, AGAIN_MS = 300, AGAIN_MAX_MS = 10000, PATIENCE_MS = 120000 };
+enum {
+    TEXT_MAX = 4096,
+    AGAIN_MS = 300,
+    AGAIN_MAX_MS = 10000,
+    PATIENCE_MS = 120000,
+    PATIENT_FAILURES = 3
+};
 
 /* What the worker is asked, in this order. */
 enum ending_step { STEP_COMPLETE, STEP_FINALIZE };
@@ -47,6 +53,7 @@ struct ending {
     char *said;        /* the worker's last word, an error; NULL: it does not answer */
     uint64_t wait_ms;  /* before it is asked again */
     uint64_t asked_ms; /* when the call began */
+    int failures;      /* answers that it cannot be done now */
     uint64_t until_ms; /* how long a worker that is away is waited for */
 };
 
@@ -245,22 +252,31 @@ static void ask_later(struct ending *n, uint64_t wait_ms)
         downgrade(n, OUTCOME_INFRA, n->said ? n->said : "the session's worker does not answer");
 }
 
-/* A worker that is away is asked again soon; for ever is too long. One that went away during a
- * finalize was there until then. */
+/* What a finalize took, however it came out, is none of the patience. */
+static void leave_out(struct ending *n)
+{
+    if (n->step == STEP_FINALIZE)
+        n->until_ms += clock_ms() - n->asked_ms;
+}
+
+/* A worker that is away is asked again soon; for ever is too long. */
 static void on_away(struct ending *n)
 {
     free(n->said);
     n->said = NULL;
-    if (n->step == STEP_FINALIZE)
-        n->until_ms += clock_ms() - n->asked_ms;
+    leave_out(n);
     ask_later(n, AGAIN_MS);
 }
 
-/* It is there, but cannot do it now: asking more often would not help. */
+/* It is there, but cannot do it now: asking more often would not help. A scorer that fails after
+ * half an hour is not waited for by the dozen. */
 static void on_failure(struct ending *n, int status, const struct json *v)
 {
     struct str why = error_message(v);
     struct buf said = {0};
+
+    if (n->failures++ < PATIENT_FAILURES)
+        leave_out(n);
 
     buf_printf(&said, "the session's worker: %d %.*s", status, (int)MIN_OF(why.len, TEXT_MAX),
                why.p);

@@ -206,7 +206,11 @@ static void on_failed(void *ctx, const struct err *e, bool passing)
                      LOG_T("why", e->text));
         loop_timer_set(s->loop, &c->timer, wait, on_again);
     } else {
-        c->events->failed(c->ctx, e);
+        struct err last = *e;
+
+        if (passing && last.kind == ERR_ENGINE_INVALID)
+            last.kind = ERR_ENGINE_UNAVAILABLE; /* it may do better later */
+        c->events->failed(c->ctx, &last);
         call_free(c);
     }
     dispatch(s);
