@@ -231,7 +231,7 @@ def test_a_dispatcher_whose_disk_takes_no_record(faulty):
     (attempt,) = claim(gateway)
     inject("where", "dispatcher/seg-")
     inject("writev", errno.ENOSPC)
-    wait_until(lambda: "a lost lease cannot be recorded" in gateway.log(), 20, "the lease runs out")
+    wait_until(lambda: "an attempt's end cannot be recorded" in gateway.log(), 20, "the lease runs out")
     refused = gateway.get("/queues/train/next")
     assert refused.status == 503 and refused.json()["error"]["code"] == "storage_full", refused.text
     assert gateway.get("/groups/running").json()["members"][0]["state"] == "running"
