@@ -56,7 +56,7 @@ ODDITIES = [{"coalesce": True}, {"split": 1}, {"split": 7}, {"chunk": 1}, {"drop
 
 # Long enough for every answer that is no fault, of a build with sanitizers too.
 PATIENCE = {"engine_timeout": "4s", "engine_idle_timeout": "3s"} if "san" in str(g.BUILD) else {
-    "engine_timeout": "900ms", "engine_idle_timeout": "600ms"}
+    "engine_timeout": "3s", "engine_idle_timeout": "2s"}
 
 
 def good(kind, prompt=(3, 1, 4), **more):
