@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from gateway import BINARY, wait_until
-from test_faults import SHIM, Talk, folder_of, last_segment, sanitizer
+from test_faults import Talk, folder_of, last_segment
 from test_streaming import new
 
 
@@ -90,30 +90,6 @@ def test_what_is_no_journal(tmp_path, folder):
         assert said.returncode == 2 and "usage" in said.stderr, said
     assert content(folder) == before
     assert sorted(os.listdir(tmp_path)) == ["worker-0"], "a command made something"
-
-
-def test_nothing_is_removed_before_what_is_kept_is_on_the_disk(start, tmp_path):
-    """Of whatever durability the journal is: its fsync fails, and all is there."""
-    gateway = start(engine="builtin:echo", workers=1, journal_segment_bytes=65536)
-    kept, gone = new(gateway), new(gateway)
-    assert gateway.chat(kept, "hello").status == 200
-    for i in range(30):
-        assert gateway.chat(gone, f"{i} {'x' * 3000}").status == 200
-    assert gateway.request("DELETE", f"/sessions/{gone['session_id']}").status == 204
-    assert gateway.stop() == 0
-    folder = folder_of(gateway)
-    want, before = run("export", folder).stdout, content(folder)
-    faults = tmp_path / "faults"
-    faults.mkdir()
-    (faults / "fdatasync").write_text("5")
-    said = subprocess.run([str(BINARY), "journal", "compact", folder], capture_output=True, text=True, timeout=60,
-                          env={**os.environ, "LD_PRELOAD": f"{sanitizer()} {SHIM}", "RG_FAULTS": str(faults)})
-    assert said.returncode == 1 and "cannot sync" in said.stderr, said
-    assert all(content(folder)[n] == before[n] for n in before if n.startswith("seg-"))
-    assert run("export", folder).stdout == want
-    assert run("journal", "compact", folder).returncode == 0
-    assert run("export", folder).stdout == want
-    assert "seg-00000001" in before and "seg-00000001" not in content(folder), "it was rewritten"
 
 
 def test_foreign_files_do_not_matter(folder):
