@@ -508,8 +508,8 @@ static int apply_acked(struct book *b, struct group *g, struct err *e)
 }
 
 /* Whether the record tells of this group, not of another one that had its id before or has it now.
- * A record without the time of submission is of an older program, which wrote it only while a
- * single group had had the id. */
+ * A record without the time of submission is of an older program and does not say which one it
+ * means: the group that has the id is taken for it. */
 static bool is_told(const struct group *g, const struct json *r)
 {
     return g && (record_submitted(r) == 0 || record_submitted(r) == g->submitted_at_ms);

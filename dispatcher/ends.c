@@ -277,7 +277,6 @@ static void on_failure(struct ending *n, int status, const struct json *v)
 
     if (n->failures++ < PATIENT_FAILURES)
         leave_out(n);
-
     buf_printf(&said, "the session's worker: %d %.*s", status, (int)MIN_OF(why.len, TEXT_MAX),
                why.p);
     free(n->said);

@@ -65,8 +65,7 @@ struct engine_request {
     struct str chat_tools;    /* it stands there. The same of `tools` */
     struct str trace;         /* header lines for it, each with CRLF; absent: none */
     bool text;                /* the prompt was not made: only kind `openai` can be asked */
-    atomic_size_t
-        *held; /* the bytes of what comes are added to it until the call is told; or NULL */
+    atomic_size_t *held;      /* has the bytes of what comes, until the call has it; or NULL */
 };
 
 #endif
