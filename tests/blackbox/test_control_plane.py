@@ -313,18 +313,22 @@ def test_pause_holds_calls_of_all_workers_until_resume(gateway):
 
 
 def test_pause_drain_waits_for_running_calls(start):
-    gateway = start(engine="builtin:echo,delay_ms=700", workers=1)
-    s = new(gateway)
-    answers = []
-    t = threading.Thread(target=lambda: answers.append(gateway.chat(s, "hi")))
-    t.start()
-    wait_until(lambda: gateway.get(path(s)).json()["num_inflight_generations"] == 1, 5, "the call runs")
-    a = gateway.post("/admin/pause", {"mode": "drain", "timeout_s": 20})
-    assert a.json()["drained"] is True
-    t.join(10)
-    assert answers[0].status == 200
-    gateway.post("/admin/resume")
-    assert gateway.post("/admin/pause", {"mode": "sometimes"}).json()["error"]["param"] == "mode"
+    with StubEngine("sglang") as engine:
+        gateway = start(engine=engine.setting, workers=1)
+        s = new(gateway)
+        go = threading.Event()
+        engine.plan.append({"ids": [65, 257], "wait": go})
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            call = pool.submit(gateway.chat, s, "hi")
+            wait_until(lambda: engine.running == 1, 5, "the call runs")
+            pausing = pool.submit(gateway.post, "/admin/pause", {"mode": "drain", "timeout_s": 60})
+            wait_until(lambda: gateway.get("/health").json()["paused"] == 1, 5, "the pause waits")
+            stays(lambda: not pausing.done(), 0.3, "a pause that did not wait would be answered within milliseconds")
+            go.set()
+            assert pausing.result(20).json()["drained"] is True
+            assert call.result(20).status == 200
+        gateway.post("/admin/resume")
+        assert gateway.post("/admin/pause", {"mode": "sometimes"}).json()["error"]["param"] == "mode"
 
 
 def test_a_resume_ends_a_pause_that_still_waits(start):

@@ -321,13 +321,13 @@ def test_a_lost_lease_gives_the_attempt_to_another(start):
 
 def test_a_dispatcher_that_stood_still_takes_no_lease(start):
     """No executor could renew meanwhile: what it has is its own for so much longer."""
-    gateway = start(attempt_lease="1500ms")
+    gateway = start(attempt_lease="4s")
     submit(gateway, id="g", runner="r")
     attempt, = claim(gateway, r=1)
     pid = gateway.child("dispatcher")
     for _ in range(2):
         os.kill(pid, signal.SIGSTOP)
-        g.pause(2.5, "nobody can renew")
+        g.pause(4.5, "nobody can renew")
         os.kill(pid, signal.SIGCONT)
         g.pause(0.4, "a tick and more, before who lives is heard of again")
         answer = gateway.post("/attempts/renew", {"executor": "x", "attempts": [attempt["attempt_id"]]})
