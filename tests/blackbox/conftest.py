@@ -2,6 +2,7 @@
 every gateway was stopped or is stopped now; then no process of it lives, its port is free, its log
 holds no error line the test did not announce (Gateway.allow), no sanitizer text, and this process
 has as many descriptors as before."""
+import collections
 import gc
 import os
 import signal
@@ -21,8 +22,25 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "alone: loads the machine; scripts/test runs it beside no other")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_addoption(parser):
+    parser.addoption("--cases", type=int, metavar="N", help="the first N cases of each test function; the others are left out")
+
+
+def leave_out(config, items, cases):
+    """Deselects what comes behind the first `cases` items of each function."""
+    seen, kept, out = collections.Counter(), [], []
+    for item in items:
+        function = item.nodeid.split("[")[0]
+        seen[function] += 1
+        (kept if seen[function] <= cases else out).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=out)
+
+
+def pytest_collection_modifyitems(config, items):
     """The longest files first, also under ASan: none is left alone at the end of a run side by side."""
+    if config.getoption("--cases"):
+        leave_out(config, items, config.getoption("--cases"))
     long = ("read_back", "memory", "large_answers", "clients", "tokens_corpus", "runner", "traces", "known_bodies", "endings",
             "gateway_odd_engines", "rollouts", "leaks", "gateway_faults", "snapshots_faults", "scripts", "events", "discovery")
     rank = {f"test_{name}": n for n, name in enumerate(long)}

@@ -1,15 +1,20 @@
 /*
- * TEST(suite, name): Criterion's Test with a leak check at its end. Criterion's children leave
- * without LeakSanitizer's own check, so a leak would pass unseen without it. Under plain builds
- * it is the same as Test. Use cr_assert_eq style assertions.
+ * TEST(suite, name): Criterion's Test that fails when it takes more than TEST_LIMIT_S, with a leak
+ * check at its end under ASan: Criterion's children leave without LeakSanitizer's own check, so a
+ * leak would pass unseen. Use cr_assert_eq style assertions.
  */
 #ifndef RG_UNIT_TESTING_H
 #define RG_UNIT_TESTING_H
 
 #if defined(__SANITIZE_THREAD__)
 #include "alone.h"
+#define TEST_TIMED(suite, name) Test(suite, name)
 #else
 #include <criterion/criterion.h>
+
+enum { TEST_LIMIT_S = 120 };
+
+#define TEST_TIMED(suite, name) Test(suite, name, .timeout = TEST_LIMIT_S)
 #endif
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -21,7 +26,7 @@
 
 #define TEST(suite, name)                    \
     static void suite##_##name##_body(void); \
-    Test(suite, name)                        \
+    TEST_TIMED(suite, name)                  \
     {                                        \
         suite##_##name##_body();             \
         TEST_LEAKS();                        \

@@ -1,4 +1,4 @@
-#include <criterion/criterion.h>
+#include "testing.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ static struct buf written(uint64_t n, size_t piece, struct buf *tail)
     return out;
 }
 
-Test(attempt_log, keeps_the_beginning_and_the_end)
+TEST(attempt_log, keeps_the_beginning_and_the_end)
 {
     static const uint64_t sizes[] = {
         0,       1,       4096,   4097, 2 << 20, (2 << 20) + 1, (4 << 20) - 128, (4 << 20) - 127,
@@ -61,7 +61,7 @@ Test(attempt_log, keeps_the_beginning_and_the_end)
     }
 }
 
-Test(attempt_log, a_group_is_one_folder_name)
+TEST(attempt_log, a_group_is_one_folder_name)
 {
     static const char *const names[] = {"..", ".", "", "a/../../b"};
     char dir[] = "/tmp/attempt-log-XXXXXX";

@@ -1,4 +1,4 @@
-#include <criterion/criterion.h>
+#include "testing.h"
 
 #include "runner/roster.h"
 
@@ -36,7 +36,7 @@ static void expect(const char *words, const char *input, const char *want)
     free(got);
 }
 
-Test(roster, places_of_the_input)
+TEST(roster, places_of_the_input)
 {
     expect("a, '{input.x}', b", "{\"x\": \"v w\"}", "prog|a|v w|b");
     expect("'{input.x.y}'", "{\"x\": {\"y\": 1.50}}", "prog|1.50");
@@ -50,7 +50,7 @@ Test(roster, places_of_the_input)
     expect("'{output.x}', '$HOME'", "{}", "prog|{output.x}|$HOME");
 }
 
-Test(roster, values_and_defaults)
+TEST(roster, values_and_defaults)
 {
     static const struct str text = STR_LIT("runners:\n"
                                            "  a: {run: [x], slots: 3, start_rate: 30/m, grace: 0}\n"

@@ -1,10 +1,10 @@
-#include <criterion/criterion.h>
+#include "testing.h"
 #include <stdint.h>
 
 #include "common/base/buf.h"
 #include "common/base/vec.h"
 
-Test(buf, formats_into_the_room_and_beyond_it)
+TEST(buf, formats_into_the_room_and_beyond_it)
 {
     struct buf b = {0};
     char wide[400];
@@ -24,7 +24,7 @@ Test(buf, formats_into_the_room_and_beyond_it)
     buf_done(&b);
 }
 
-Test(buf, adds_numbers)
+TEST(buf, adds_numbers)
 {
     struct buf b = {0};
 
@@ -40,7 +40,7 @@ Test(buf, adds_numbers)
 }
 
 /* A long one keeps its bytes, and its place while its address space lasts; then once more. */
-Test(buf, long_ones)
+TEST(buf, long_ones)
 {
     enum { LONG = 2 << 20, FAR = 70 << 20 };
     struct buf b = {0};
@@ -62,7 +62,7 @@ Test(buf, long_ones)
 }
 
 /* What stands behind n is kept, too: who reserved it may have written it already. */
-Test(buf, long_vectors)
+TEST(buf, long_vectors)
 {
     VEC(uint32_t) v = {0};
     const size_t short_n = 4096;

@@ -39,21 +39,21 @@ static void expect(enum scorer_kind kind, const char *text, const int32_t *tops)
     }
 }
 
-Test(prompt_scores, sglang)
+TEST(prompt_scores, sglang)
 {
     static const int32_t tops[] = {-1, -1, 6, 1, 9, -1};
 
     expect(SCORER_SGLANG, SGLANG, tops);
 }
 
-Test(prompt_scores, vllm)
+TEST(prompt_scores, vllm)
 {
     static const int32_t tops[] = {-1, -1, 6, 1, 9, 7};
 
     expect(SCORER_VLLM, VLLM, tops);
 }
 
-Test(prompt_scores, what_does_not_fit)
+TEST(prompt_scores, what_does_not_fit)
 {
     static const struct {
         enum scorer_kind kind;

@@ -30,7 +30,7 @@ static struct buf block_of(const struct odds *o)
     return b;
 }
 
-Test(odds, a_block_reads_back)
+TEST(odds, a_block_reads_back)
 {
     for (unsigned i = 0; i < 8; i++) {
         struct odds o = sample(i & 1, i & 2, i & 4 ? 2 : 0), got;
@@ -52,7 +52,7 @@ Test(odds, a_block_reads_back)
 }
 
 /* No piece of a block is one, nor is it one of another number of tokens. */
-Test(odds, what_is_no_block)
+TEST(odds, what_is_no_block)
 {
     struct odds o = sample(true, true, 2), got;
     struct buf b = block_of(&o);
@@ -71,7 +71,7 @@ Test(odds, what_is_no_block)
     buf_done(&b);
 }
 
-Test(odds, counts_that_do_not_fit)
+TEST(odds, counts_that_do_not_fit)
 {
     static const int32_t wrong[][2] = {{0, 4}, {-1, 5}, {2, 3}, {INT32_MAX, INT32_MAX}};
 
