@@ -141,9 +141,24 @@ static bool conn_closed(const struct server_conn *c)
     return c->gone || (!c->shut && poll(&p, 1, 0) != 0);
 }
 
+bool exchange_given(const struct server_conn *c)
+{
+    return c->exchange && c->exchange->final && !c->exchange->failing;
+}
+
 bool exchange_peer_gone(const struct exchange *x)
 {
     return conn_closed(x->conn);
+}
+
+/* Whether its peer is there. A client that leaves once it has read all of the answer had it, so
+ * that it sends no more says nothing of a lent connection, unless that was told before; that it is
+ * broken does. */
+static bool peer_stays(const struct server_conn *c)
+{
+    struct pollfd p = {.fd = c->fd};
+
+    return c->lent ? !c->gone && poll(&p, 1, 0) == 0 : !conn_closed(c);
 }
 
 /* Looks now whether answers with such notes have been confirmed. */
@@ -163,7 +178,7 @@ bool exchange_under_way(const struct exchange *x, struct str key)
     const struct server_conn *c;
 
     LIST_EACH(server_notes(x->conn->server, key), c, struct server_conn, noted) {
-        if (str_eq(c->note.key, key) && !conn_closed(c))
+        if (str_eq(c->note.key, key) && peer_stays(c))
             return true;
     }
     return false;
@@ -229,16 +244,6 @@ static void land(struct exchange *x)
     shared_answer_drop(&s->answers, x->shared, &bytes);
     fading_take(&s->fading, &bytes);
     x->shared = NULL;
-}
-
-/* Whether its peer is there. A client that leaves once it has read all of the answer had it, so
- * that it sends no more says nothing of a lent connection, unless that was told before; that it is
- * broken does. */
-static bool peer_stays(const struct server_conn *c)
-{
-    struct pollfd p = {.fd = c->fd};
-
-    return c->lent ? !c->gone && poll(&p, 1, 0) == 0 : !conn_closed(c);
 }
 
 /* The request's pool is going: either all is sent or the connection has broken. */

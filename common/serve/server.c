@@ -163,7 +163,8 @@ void server_settle(struct server_conn *c, bool arrived)
 
 void server_look(struct server_conn *c)
 {
-    if (server_noted(c) && c->sent && c->confirms && server_has_input(c, true))
+    if (server_noted(c) && (c->sent || exchange_given(c)) && c->confirms &&
+        server_has_input(c, true))
         server_settle(c, true);
 }
 
@@ -247,8 +248,12 @@ static void on_watch(struct loop_io *io, unsigned events)
         server_look(c);
         server_count_input(c);
     }
-    /* Shut by ourselves: requests that lay in the socket are still served. */
-    left = (events & (LOOP_HUP | LOOP_ERR | (c->shut ? 0U : LOOP_RDHUP))) && !c->gone;
+    /* A peer that sends no more says nothing by it where we shut the connection ourselves (requests
+     * that lay in the socket are still served), and where it may just have read a lent one's answer
+     * to its end. */
+    if (c->shut || (c->lent && exchange_given(c)))
+        events &= ~LOOP_RDHUP;
+    left = (events & (LOOP_HUP | LOOP_ERR | LOOP_RDHUP)) && !c->gone;
     c->gone = c->gone || left;
     c->intake.unread = true;
     if (!c->exchange)

@@ -264,6 +264,10 @@ void unread_leave(struct exchange *x);
 /* Takes x off those that await, and lets it look again. */
 void exchange_again(struct exchange *x);
 
+/* Whether all of an answer is with libh2o, which has not told yet what became of it: the kernel may
+ * have taken it, and the peer have read it and left. */
+bool exchange_given(const struct server_conn *c);
+
 /* The peer has gone: tells the owner and ends what can be ended. */
 void exchange_abandon(struct exchange *x);
 
