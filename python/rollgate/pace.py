@@ -64,24 +64,30 @@ def collect(client: Client, queue: str, n: int, keep: Sequence[Keep] = (), *, wa
             lease_s: Optional[float] = None,
             progress: Optional[Callable[[Mapping[str, Any], int], None]] = None) -> tuple[list[Group], list[Group]]:
     """(kept, dropped): takes settled groups of the queue until n pass every filter. The dropped ones are acknowledged, the
-    kept ones are the caller's to acknowledge. progress(queue's counts, kept so far) after every answer.
+    kept ones are the caller's to acknowledge, within lease_s (600 by default) of their last delivery: afterwards they are
+    offered again, here or to another trainer of the queue. progress(queue's counts, kept so far) after every answer.
     RuntimeError when nothing can come any more: nothing waits or runs, and too few were kept."""
-    kept: list[Group] = []
+    kept: dict[str, Group] = {}
     dropped: list[Group] = []
     while len(kept) < n:
         answer = client.next(queue, max=min(256, n - len(kept)), wait_s=wait_s, lease_s=lease_s)
+        refused = []
         for group in answer["groups"]:
-            (kept if all(k(group) for k in keep) else dropped).append(group)
-        refused = [g["id"] for g in answer["groups"] if g in dropped]
+            # one that is kept comes again when its lease runs out before enough have come; that leases it anew
+            if group["id"] in kept or all(k(group) for k in keep):
+                kept[group["id"]] = group
+            else:
+                dropped.append(group)
+                refused.append(group["id"])
         if refused:
             client.ack(queue, refused)
         counts = answer["queue"]
         if progress:
             progress(counts, len(kept))
         if len(kept) < n and not (counts["waiting"] or counts["running"] or counts["settled"]):
-            client.give_back(queue, [g["id"] for g in kept])
+            client.give_back(queue, list(kept))
             raise RuntimeError(f"queue {queue} has nothing left: {len(kept)} of {n} groups kept, {len(dropped)} dropped")
-    return kept, dropped
+    return list(kept.values()), dropped
 
 
 def oversample(client: Client, queue: str, groups: Iterable[Mapping[str, Any]], n: int, keep: Sequence[Keep] = (),

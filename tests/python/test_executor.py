@@ -315,6 +315,28 @@ def test_pace_collect_oversample(place):
     assert not pace.fresh(lambda: 5, 1)({"min_version": 3, "version": 5})
 
 
+def test_a_group_whose_lease_runs_out_while_others_come_is_kept_once(place):
+    gateway, client = place
+    again = threading.Event()
+
+    @runner("r", slots=2)
+    async def work(task, session):
+        await talk(session)
+        while task.input == "late" and not again.is_set():
+            await asyncio.sleep(0.05)
+        return 1
+
+    def progress(counts, kept):
+        if client.group("early")["deliveries"] > 1:
+            again.set()
+    submit(client, {"id": "early", "runner": "r"}, {"id": "late", "runner": "r", "input": "late"})
+    with Running(gateway, work):
+        kept, dropped = pace.collect(client, "train", 2, lease_s=1, wait_s=1, progress=progress)
+    assert [x["id"] for x in kept] == ["early", "late"] and dropped == []
+    assert kept[0]["deliveries"] > 1, "the newest delivery is the one that the caller has"
+    assert client.ack("train", [x["id"] for x in kept]) == {"acked": 2}
+
+
 def test_more_attempts_than_a_renewal_may_name_are_renewed_in_several():
     """The gateway takes 10,000 ids in one; only the last call of a round waits."""
     ids = [f"{i:032x}" for i in range(25000)]
