@@ -19,19 +19,37 @@ def capacity(version: int, batch: int, max_staleness: int, accepted: int, runnin
 
 
 class Pace:
-    """The same over a queue's own counts: room(version) asks the gateway and says how many groups to submit."""
+    """The same over a queue's own counts: room(version) asks the gateway and says how many groups to submit. Groups that
+    its collect and oversample drop are not counted as accepted: nobody trains them, and others may take their places.
 
-    def __init__(self, client: Client, queue: str, batch: int, max_staleness: int = 1):
+    version: of the policy at the start. A trainer that goes on from a checkpoint has used a batch for each before it."""
+
+    def __init__(self, client: Client, queue: str, batch: int, max_staleness: int = 1, version: int = 0):
         if batch < 1 or max_staleness < 0:
             raise ValueError(f"batch must be at least 1 and max_staleness at least 0, not {batch} and {max_staleness}")
         self.client, self.queue, self.batch, self.max_staleness = client, queue, batch, max_staleness
-        counts = client.queue(queue)
-        self._before = counts["acked_total"]
+        self._accepted = version * batch
+        self._acked = client.queue(queue)["acked_total"]
 
     def room(self, version: int) -> int:
         counts = self.client.queue(self.queue)
         running = counts["waiting"] + counts["running"] + counts["settled"] + counts["taken"]
-        return capacity(version, self.batch, self.max_staleness, counts["acked_total"] - self._before, running)
+        # fewer than before: a dispatcher that was started anew counts what its journal still has
+        self._accepted += max(0, counts["acked_total"] - self._acked)
+        self._acked = counts["acked_total"]
+        return capacity(version, self.batch, self.max_staleness, self._accepted, running)
+
+    def collect(self, n: int, keep: Sequence[Keep] = (), **collecting: Any) -> tuple[list[Group], list[Group]]:
+        """As the function of that name, of this queue."""
+        return collect(self.client, self.queue, n, keep, refused=self._refused, **collecting)
+
+    def oversample(self, groups: Iterable[Mapping[str, Any]], n: int, keep: Sequence[Keep] = (),
+                   **collecting: Any) -> tuple[list[Group], list[Group], list[str]]:
+        """As the function of that name, of this queue."""
+        return oversample(self.client, self.queue, groups, n, keep, refused=self._refused, **collecting)
+
+    def _refused(self, n: int) -> None:
+        self._accepted -= n
 
 
 # --- filters ---
@@ -62,25 +80,29 @@ def fresh(version: Callable[[], int], max_staleness: int) -> Keep:
 
 def collect(client: Client, queue: str, n: int, keep: Sequence[Keep] = (), *, wait_s: float = 30.0,
             lease_s: Optional[float] = None,
-            progress: Optional[Callable[[Mapping[str, Any], int], None]] = None) -> tuple[list[Group], list[Group]]:
+            progress: Optional[Callable[[Mapping[str, Any], int], None]] = None,
+            refused: Optional[Callable[[int], None]] = None) -> tuple[list[Group], list[Group]]:
     """(kept, dropped): takes settled groups of the queue until n pass every filter. The dropped ones are acknowledged, the
     kept ones are the caller's to acknowledge, within lease_s (600 by default) of their last delivery: afterwards they are
-    offered again, here or to another trainer of the queue. progress(queue's counts, kept so far) after every answer.
+    offered again, here or to another trainer of the queue. progress(queue's counts, kept so far) after every answer,
+    refused(how many) after every acknowledgement of dropped ones.
     RuntimeError when nothing can come any more: nothing waits or runs, and too few were kept."""
     kept: dict[str, Group] = {}
     dropped: list[Group] = []
     while len(kept) < n:
         answer = client.next(queue, max=min(256, n - len(kept)), wait_s=wait_s, lease_s=lease_s)
-        refused = []
+        unwanted = []
         for group in answer["groups"]:
             # one that is kept comes again when its lease runs out before enough have come; that leases it anew
             if group["id"] in kept or all(k(group) for k in keep):
                 kept[group["id"]] = group
             else:
                 dropped.append(group)
-                refused.append(group["id"])
-        if refused:
-            client.ack(queue, refused)
+                unwanted.append(group["id"])
+        if unwanted:
+            client.ack(queue, unwanted)
+            if refused:
+                refused(len(unwanted))
         counts = answer["queue"]
         if progress:
             progress(counts, len(kept))

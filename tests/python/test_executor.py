@@ -315,6 +315,44 @@ def test_pace_collect_oversample(place):
     assert not pace.fresh(lambda: 5, 1)({"min_version": 3, "version": 5})
 
 
+def test_dropped_groups_leave_room_for_others(place):
+    """Of dynamic sampling: were they counted as accepted, the room of a long run would come to nothing."""
+    gateway, client = place
+
+    @runner("r", slots=4)
+    async def work(task, session):
+        await talk(session)
+        return task.rollout if task.input == "varied" else 1
+    rhythm = pace.Pace(client, "train", batch=1, max_staleness=0)
+    with Running(gateway, work):
+        for i in range(2):
+            assert rhythm.room(0) == 1
+            submit(client, {"id": f"same{i}", "runner": "r", "n": 2})
+            with pytest.raises(RuntimeError, match="nothing left: 0 of 1 groups kept, 1 dropped"):
+                rhythm.collect(1, [pace.varied])
+        kept, _, _ = rhythm.oversample([{"id": x, "runner": "r", "n": 2, "input": x} for x in ("same", "varied")], 1, [pace.varied])
+        assert rhythm.room(0) == 0 and rhythm.room(1) == 1
+        client.ack("train", [x["id"] for x in kept])
+        assert rhythm.room(0) == 0 and rhythm.room(1) == 1
+
+
+def test_pace_of_a_trainer_or_a_dispatcher_that_comes_back():
+    class Queue:
+        total = 500
+
+        def queue(self, name):
+            return {"waiting": 1, "running": 2, "settled": 3, "taken": 4, "acked_total": self.total}
+    client = Queue()
+    rhythm = pace.Pace(client, "train", batch=10, max_staleness=1, version=100)
+    assert rhythm.room(100) == 10, "not the rooms of the versions before it as well"
+    client.total = 505
+    assert rhythm.room(100) == 5
+    client.total = 400      # its journal was compacted, and it started anew
+    assert rhythm.room(100) == 5
+    client.total = 405
+    assert rhythm.room(100) == 0
+
+
 def test_a_group_whose_lease_runs_out_while_others_come_is_kept_once(place):
     gateway, client = place
     again = threading.Event()
