@@ -5,6 +5,7 @@ what it does not know, by name.
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 from urllib.parse import quote, urlencode
 
@@ -55,6 +56,27 @@ def query(path: str, **parameters: Any) -> str:
 
 def encode(body: Mapping[str, Any]) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def plain(value: Any, where: str = "value") -> Any:
+    """The value as JSON has it: tensors and arrays as lists, numpy's scalars as numbers. TypeError or ValueError names what has
+    no such form, by its place below `where`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{where} is {value}, which JSON cannot write")
+    if isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{where} is a text that UTF-8 cannot write: {value!r:.80}") from None
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(k): plain(v, f"{where}.{k}") for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v, f"{where}[{i}]") for i, v in enumerate(value)]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist(), where)
+    raise TypeError(f"{where} is a {type(value).__name__}, which JSON cannot write: {value!r:.80}")
 
 
 def known(**fields: Any) -> dict[str, Any]:
@@ -313,11 +335,12 @@ class Calls:
 
 
 def reward_object(reward: Any) -> dict[str, Any]:
-    """reward_info of what a scorer gives: a number, or a mapping. Anything else is a TypeError."""
+    """reward_info of what a scorer gives: a number, or a mapping. Anything else is a TypeError; a value in it that JSON cannot
+    write is one as well, or a ValueError, and named."""
     if isinstance(reward, Mapping):
-        return dict(reward)
+        return plain(reward, "reward_info")
     if isinstance(reward, (bool, int, float)) or hasattr(reward, "__float__"):
-        return {"reward": float(reward)}
+        return plain({"reward": float(reward)}, "reward_info")
     raise TypeError(f"a reward is a number or a mapping, not {type(reward).__name__}: {reward!r:.80}")
 
 

@@ -19,7 +19,7 @@ What a function gives decides the attempt's outcome (docs/rollouts.md):
 | returns None | ok without a reward: right where the trainer scores (`reward: external`) |
 | is not done at its timeout, or at the group's deadline | timeout |
 | raises Infra, or an error of the gateway's that is no fault of the task (5xx, unreachable) | infra: tried again elsewhere |
-| raises anything else | error, with the traceback's end as its log |
+| raises anything else, or returns what is no reward or what JSON cannot write | error, with the traceback's end as its log |
 | is told to stop (cancelled by the trainer, lease lost) | nothing: the gateway knows |
 
 Functions may be async or not; those that are not run in threads and cannot be stopped: they see `task.stopped`.
@@ -54,6 +54,7 @@ RENEW_S = 2.0       # at most so long until a new attempt is among those renewed
 RENEW_MAX = 10000   # ids that the gateway takes in one renewal
 GRACE_S = 10.0     # a function that was cancelled may take so long to clean up
 TAIL = 4000         # characters of a traceback that go with an end
+UNFIT = (400, 413)  # answers to an end that is refused for what it says
 
 
 class Infra(Exception):
@@ -116,6 +117,11 @@ class Session:
         except RuntimeError:
             inside = False
         return call if inside else asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+
+def _writable(text: str) -> str:
+    """As UTF-8 can have it: names of files may hold bytes that are none."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 async def _shielded(thread: asyncio.Future) -> Any:
@@ -334,7 +340,7 @@ class Executor:
             return None if attempt.killed and attempt.killed != "stopping" else self._fault(e)
 
     def _verdict(self, value: Any) -> dict[str, Any]:
-        """TypeError when it is no reward."""
+        """TypeError or ValueError when it is no reward, or one that JSON cannot write."""
         if value is None:
             return {"outcome": "ok"}
         info = reward_object(value)
@@ -345,23 +351,35 @@ class Executor:
         reason = f"{type(e).__name__}: {e}"[:1000]
         outside = isinstance(e, Infra) or isinstance(e, RollgateError) and (isinstance(e, Unreachable) or e.status >= 500 or e.retry)
         tail = "".join(traceback.format_exception(e))[-TAIL:]
-        return {"outcome": "infra" if outside else "error", "reason": reason, "log_tail": tail}
+        return {"outcome": "infra" if outside else "error", "reason": _writable(reason), "log_tail": _writable(tail)}
 
     async def _tell(self, attempt: _Running, end: dict[str, Any]) -> None:
-        outcome = end.pop("outcome")
+        """The end goes to the gateway. One that cannot be written, or that the gateway refuses for what it says (a reward beyond
+        float32), is told as an error: else nobody heard of it, and the attempt was tried again when its lease ran out."""
         try:
-            await self.client.end_attempt(attempt.task.attempt_id, self.name, outcome, **end)
-            self._count(outcome)
+            try:
+                await self._send(attempt, end)
+            except Exception as e:
+                if isinstance(e, RollgateError) and e.status not in UNFIT:
+                    raise
+                end = {**self._fault(e), "outcome": "error", "timings": end["timings"]}
+                await self._send(attempt, end)
+            self._count(end["outcome"])
         except (AttemptEnded, SessionEnded):
             self._count("stopped")
-        except RollgateError as e:
+        except Exception as e:
             self._count("untold")
-            log.error("the end of attempt %s (%s) is not taken: %s", attempt.task.attempt_id, outcome, e)
+            log.error("the end of attempt %s (%s) is not taken: %s", attempt.task.attempt_id, end["outcome"], e,
+                      exc_info=not isinstance(e, RollgateError))
         finally:
             self.running.pop(attempt.task.attempt_id, None)
-        if outcome in ("error", "infra"):
+        if end["outcome"] in ("error", "infra"):
             log.warning("group %s rollout %d attempt %d: %s: %s", attempt.task.group, attempt.task.rollout, attempt.task.attempt,
-                        outcome, end.get("reason"))
+                        end["outcome"], end.get("reason"))
+
+    async def _send(self, attempt: _Running, end: Mapping[str, Any]) -> None:
+        fields = {k: v for k, v in end.items() if k != "outcome"}
+        await self.client.end_attempt(attempt.task.attempt_id, self.name, end["outcome"], **fields)
 
     def _count(self, outcome: str) -> None:
         self.ended[outcome] = self.ended.get(outcome, 0) + 1

@@ -12,6 +12,7 @@ import weakref
 from typing import Any, Mapping, Optional
 
 from .aio import AsyncClient
+from .calls import plain
 from .errors import RollgateError
 
 log = logging.getLogger("rollgate.hooks")
@@ -49,20 +50,6 @@ def sampling(parameters: Mapping[str, Any]) -> dict[str, Any]:
         if SAMPLING[name]:
             out[SAMPLING[name]] = plain(value, name)
     return out
-
-
-def plain(value: Any, where: str = "value") -> Any:
-    """The value as JSON has it: tensors and arrays as lists, numpy's scalars as numbers. TypeError names what has no such
-    form."""
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    if isinstance(value, Mapping):
-        return {str(k): plain(v, f"{where}.{k}") for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(v, f"{where}[{i}]") for i, v in enumerate(value)]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist(), where)
-    raise TypeError(f"{where} is a {type(value).__name__}, which cannot be sent to a runner")
 
 
 _clients: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict]" = weakref.WeakKeyDictionary()

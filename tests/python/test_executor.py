@@ -1,5 +1,6 @@
 """Executors against a real dispatcher: outcomes, time-outs, cancellation, leases, pacing, a thousand rollouts."""
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -7,12 +8,13 @@ import sys
 import threading
 import time
 
+import numpy
 import pytest
 
 import gateway as g
 import rollgate
 from rollgate import errors, pace
-from rollgate.executor import Executor, Infra, find_runners, runner
+from rollgate.executor import Executor, Infra, Task, _Running, find_runners, runner
 
 
 class Running:
@@ -147,6 +149,79 @@ def test_outcomes(place):
     for n in ("slow", "stuck"):     # kept as it stands: not finished, the group's fail_reward
         assert (member[n]["outcome"], member[n]["finished"], member[n]["reward"]) == ("timeout", False, 0)
     assert member["external"]["reward"] is None and member["external"]["trained_tokens"] > 0
+
+
+ODD_REWARDS = {     # what a runner returns -> the end's reward, or a part of the reason why there is none
+    "float32": (lambda: {"reward": numpy.float32(0.5), "steps": numpy.int64(3), "by": numpy.array([1, 2])}, 0.5),
+    "bool": (lambda: {"reward": 1, "finished": numpy.bool_(True)}, 1),
+    "scalar": (lambda: numpy.float32(0.25), 0.25),
+    "tensor": (lambda: {"reward": numpy.array(0.75)}, 0.75),
+    "nan": (lambda: {"reward": math.nan}, "ValueError: reward_info.reward is nan"),
+    "number nan": (lambda: math.nan, "ValueError: reward_info.reward is nan"),
+    "inf": (lambda: {"reward": 1, "parts": [{"speed": numpy.float64("inf")}]}, "reward_info.parts[0].speed is inf"),
+    "object": (lambda: {"reward": 1, "why": ValueError("deep inside")}, "reward_info.why is a ValueError, which JSON cannot write"),
+    "text": (lambda: {"reward": 1, "file": "a\udc80b"}, "reward_info.file is a text that UTF-8 cannot write"),
+    "key": (lambda: {"reward": 1, "a\udc80b": 1}, "UnicodeEncodeError"),
+    "large": (lambda: {"reward": 1e300}, "reward"),     # JSON has it, a float32 does not
+    "raises": (lambda: open("/no/such/a\udc80b"), "/no/such/a\\udc80b"),
+}
+
+
+def test_every_reward_ends_its_attempt(place):
+    """Without an end the attempt would be tried again and again, each time when its lease has run out."""
+    gateway, client = place
+
+    @runner("r", slots=4)
+    async def work(task, session):
+        await talk(session)
+        return ODD_REWARDS[task.input][0]()
+    submit(client, *({"id": x.replace(" ", "-"), "runner": "r", "input": x, "attempts": 1} for x in ODD_REWARDS))
+    with Running(gateway, work) as executor:
+        groups = take(client, len(ODD_REWARDS))
+    for x, (_, want) in ODD_REWARDS.items():
+        member = groups[x.replace(" ", "-")]["members"][0]
+        assert member["attempts"] == 1, (x, member)
+        if isinstance(want, str):
+            assert (member["outcome"], member["state"]) == ("error", "failed") and want in member["reason"], (x, member)
+        else:
+            assert (member["outcome"], member["reward"], member["finished"]) == ("ok", want, True), (x, member)
+    assert groups["float32"]["members"][0]["reward_info"] == {"reward": 0.5, "steps": 3, "by": [1, 2]}
+    assert executor.ended == {"ok": 5, "error": 7}, "the large one is written, and refused by the session's worker"
+
+
+def test_ends_that_are_refused_or_not_taken(caplog):
+    """What is refused for what it says is told as an error, once; what nobody takes at all is logged."""
+    answers = {"unfit": [errors.InvalidRequest("a long name", status=400), {}], "broken": [RecursionError("too deep")] * 2,
+               "gone": [errors.Unreachable("no answer")], "lost": [RecursionError("too deep"), errors.AttemptEnded("", status=410)]}
+    told = []
+
+    class Client:
+        async def end_attempt(self, attempt_id, executor, outcome, **fields):
+            told.append((attempt_id, outcome, fields.get("reason")))
+            answer = answers[attempt_id].pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    @runner("r")
+    async def never(task, session):
+        raise AssertionError
+
+    async def ends():
+        executor = Executor([never], "http://127.0.0.1:1", client=Client())
+        for name in list(answers):
+            task = Task(None, "g", 0, 1, name, "r", {}, 0.0)
+            executor.running[name] = attempt = _Running(never, task)
+            await executor._tell(attempt, {"outcome": "ok", "timings": {}})
+        return executor
+    executor = asyncio.run(ends())
+    assert told == [("unfit", "ok", None), ("unfit", "error", "InvalidRequest: 400 invalid_request: a long name"),
+                    ("broken", "ok", None), ("broken", "error", "RecursionError: too deep"), ("gone", "ok", None),
+                    ("lost", "ok", None), ("lost", "error", "RecursionError: too deep")]
+    assert executor.ended == {"error": 1, "untold": 2, "stopped": 1} and not executor.running and not any(answers.values())
+    lines = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    assert lines == ["the end of attempt broken (error) is not taken: too deep",
+                     "the end of attempt gone (ok) is not taken: - unreachable: no answer"]
 
 
 def test_cancelled_by_the_trainer(place):
