@@ -124,6 +124,25 @@ def _writable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def _contained(e: BaseException) -> Exception:
+    """What neither a task nor a future may raise: the one would end the loop, the other be lost."""
+    return RuntimeError(f"the runner raised {e!r}")
+
+
+async def _awaited(function: Function, task: Task, session: Session) -> Any:
+    try:
+        return await function(task, session)
+    except SystemExit as e:
+        raise _contained(e) from e
+
+
+def _called(function: Function, task: Task, session: Session) -> Any:
+    try:
+        return function(task, session)
+    except (SystemExit, StopIteration) as e:
+        raise _contained(e) from e
+
+
 async def _shielded(thread: asyncio.Future) -> Any:
     return await asyncio.shield(thread)
 
@@ -261,9 +280,12 @@ class Executor:
             given = (await self.client.claim(self.name, offer, CLAIM_S))["attempts"]
         except RollgateError as e:
             log.error("claim: %s", e)
-            if not e.retry and not isinstance(e, Unreachable):
+            if 400 <= e.status < 500 and e.status != 408 and not e.retry:
                 self._refused = e       # a wrong key, or no dispatcher: it would be refused for ever
                 self.stop()
+            await self._pause(1.0)
+        except Exception:
+            log.exception("claim")      # an answer that is none
             await self._pause(1.0)
         finally:
             for name, n in offer.items():
@@ -296,8 +318,14 @@ class Executor:
 
     async def _attempt(self, attempt: _Running, session: Session) -> None:
         began = time.monotonic()
-        attempt.work = self._start(attempt, session)
-        end = await self._watch(attempt)
+        try:
+            attempt.work = self._start(attempt, session)
+            if attempt.killed:      # between its claim and here
+                attempt.work.cancel()
+            end = await self._watch(attempt)
+        except Exception as e:
+            log.exception("attempt %s", attempt.task.attempt_id)
+            end = self._fault(e)
         attempt.task.stop.set()
         if end is None:
             self.running.pop(attempt.task.attempt_id, None)
@@ -309,10 +337,10 @@ class Executor:
         """The function's work. Its slot is free when the work has ended, which may be after the attempt."""
         run = attempt.runner
         if run.is_async:
-            work = asyncio.ensure_future(run.function(attempt.task, session))
+            work = asyncio.ensure_future(_awaited(run.function, attempt.task, session))
             work.add_done_callback(lambda _: self._leave(run))
             return work
-        thread = asyncio.get_running_loop().run_in_executor(self._threads, run.function, attempt.task, session)
+        thread = asyncio.get_running_loop().run_in_executor(self._threads, _called, run.function, attempt.task, session)
         thread.add_done_callback(lambda _: self._leave(run))
         return asyncio.ensure_future(_shielded(thread))
 
@@ -398,8 +426,8 @@ class Executor:
                 for at in range(0, len(ids), RENEW_MAX):
                     last = at + RENEW_MAX >= len(ids)   # the others do not wait: those behind them are due, too
                     await self._renew(ids[at:at + RENEW_MAX], min(RENEW_S, self._lease_s / 4) if last else 0)
-            except RollgateError as e:
-                log.error("renew: %s", e)
+            except Exception as e:      # whatever it is: without renewals every attempt would be lost
+                log.error("renew: %s", e, exc_info=not isinstance(e, RollgateError))
                 await asyncio.sleep(min(1.0, self._lease_s / 10))
 
     async def _renew(self, ids: list[str], wait_s: float) -> None:

@@ -189,6 +189,91 @@ def test_every_reward_ends_its_attempt(place):
     assert executor.ended == {"ok": 5, "error": 7}, "the large one is written, and refused by the session's worker"
 
 
+def test_whatever_a_runner_does_its_attempt_ends_and_its_slot_is_free(place):
+    gateway, client = place
+
+    async def behave(task, session):
+        await talk(session)
+        if task.input == "exits":
+            sys.exit("no such tool")
+        return 1
+
+    def behave_in_a_thread(task, session):
+        session.chat([{"role": "user", "content": "x"}])
+        if task.input == "exits":
+            sys.exit(3)
+        return next(iter([1] if task.input == "well" else []))
+
+    async def too_few(task):
+        return 1
+
+    names = {"async": behave, "thread": behave_in_a_thread, "few": too_few, "few-thread": lambda task: 1}
+    cases = [("async", "exits", "SystemExit('no such tool')"), ("thread", "exits", "SystemExit(3)"), ("thread", "ends", "StopIteration()"),
+             ("few", "-", "TypeError"), ("few-thread", "-", "TypeError"), ("few", "+", "TypeError"), ("async", "well", None), ("thread", "well", None)]
+    submit(client, *({"id": f"g{i}", "runner": name, "input": what, "attempts": 1} for i, (name, what, _) in enumerate(cases)))
+    with Running(gateway, *(runner(name)(function) for name, function in names.items())):
+        groups = take(client, len(cases))
+    for i, (name, _, reason) in enumerate(cases):
+        member = groups[f"g{i}"]["members"][0]
+        assert member["outcome"] == ("error" if reason else "ok") and (reason or "") in (member["reason"] or ""), (name, member)
+
+
+def test_an_attempt_that_came_as_the_executor_stopped_is_not_begun():
+    told = []
+
+    class Client:
+        async def end_attempt(self, attempt_id, executor, outcome, **fields):
+            told.append((outcome, fields["reason"]))
+
+    async def never(task, session):
+        raise AssertionError("it runs")
+    never = runner("r")(never)
+
+    async def scene():
+        executor = Executor([never], "http://127.0.0.1:1", client=Client())
+        executor._begin({"runner": "r", "run_timeout_s": 60, "input": None, "group": "g", "rollout": 0, "attempt": 1, "attempt_id": "a",
+                         "session": {"session_id": "s", "base_url": "", "anthropic_base_url": ""}})
+        executor._end_work(executor.running["a"], "stopping")
+        await asyncio.wait(set(executor._tasks))
+        assert executor._free() == {"r": 1}
+    asyncio.run(scene())
+    assert told == [("infra", "the executor is stopping")]
+
+
+def test_answers_that_are_none_end_neither_claims_nor_renewals():
+    calls = []
+
+    class Client:
+        async def claim(self, name, slots, wait_s):
+            calls.append("claim")
+            if calls.count("claim") == 1:
+                return {}
+            executor.stop()
+            return {"attempts": []}
+
+        async def renew(self, name, attempts, wait_s):
+            calls.append("renew")
+            if calls.count("renew") == 2:
+                raise asyncio.CancelledError
+            return None
+
+    @runner("r")
+    async def never(task, session):
+        raise AssertionError
+
+    async def scene():
+        nonlocal executor
+        executor = Executor([never], "http://127.0.0.1:1", client=Client())
+        executor.client.retry_s = 1.0
+        await executor._claim_loop()
+        executor.running = {"a": None}
+        with pytest.raises(asyncio.CancelledError):
+            await executor._renew_loop()
+    executor = None
+    asyncio.run(scene())
+    assert calls == ["claim", "claim", "renew", "renew"] and executor._free() == {"r": 1}
+
+
 def test_ends_that_are_refused_or_not_taken(caplog):
     """What is refused for what it says is told as an error, once; what nobody takes at all is logged."""
     answers = {"unfit": [errors.InvalidRequest("a long name", status=400), {}], "broken": [RecursionError("too deep")] * 2,
