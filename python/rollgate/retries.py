@@ -1,5 +1,6 @@
-"""When a request is sent again, the same for both clients: as the gateway asks (`x-should-retry`, Retry-After),
-and when no answer came and a second request does no more than the first."""
+"""When a request is sent again, the same for both clients: as the gateway asks (`x-should-retry`, Retry-After), when
+it came too slowly to be read (408: nothing of it was done), and when no answer came and a second request does no more
+than the first."""
 from __future__ import annotations
 
 import os
@@ -12,6 +13,7 @@ from .calls import Call
 from .errors import RollgateError, Unreachable
 
 FIRST_S, MOST_S = 0.1, 8.0
+TOO_SLOW = 408
 
 
 class Address:
@@ -59,7 +61,7 @@ class Patience:
 
     def pause(self, error: RollgateError) -> float:
         lost = isinstance(error, Unreachable)
-        again = (error.retry or self.call.repeatable) if lost else error.retry
+        again = error.retry or error.status == TOO_SLOW or lost and self.call.repeatable
         seconds = min(FIRST_S * 2 ** self.tries, MOST_S) * random.uniform(0.75, 1.0)
         if error.retry_after is not None:
             seconds = max(seconds, error.retry_after)

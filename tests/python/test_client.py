@@ -258,6 +258,13 @@ def test_is_not_sent_again_otherwise(connect):
         assert 2 <= len(fake.asked) < 9
 
 
+def test_what_came_too_slowly_is_sent_again(connect):
+    """As of a machine that stood still. Nothing of it was done: sessions are asked for again, too."""
+    with Fake(refusal(408, "request_timeout", x_should_retry="false"), (201, {}, b'{"session_id": "s"}')) as fake:
+        assert connect(fake.url).create_session() == {"session_id": "s"}
+        assert len(fake.asked) == 2
+
+
 def test_lost_answers_are_asked_for_again_where_that_is_safe(connect):
     with Fake("close", (200, {}, b'{"state": "x"}')) as fake:
         assert connect(fake.url).group("g") == {"state": "x"}
