@@ -198,8 +198,9 @@ class Calls:
 
     def chat(self, session_id: str, messages: Sequence[Mapping[str, Any]], *, key: Optional[str] = None, timeout_s: float = 600.0,
              **body: Any) -> Any:
-        """One model call of the session (Chat Completions, not streamed): the answer's JSON. Sent again only when
-        the gateway says so: it knows whether the first was recorded. key: the session's api_key."""
+        """One model call of the session (Chat Completions, not streamed): the answer's JSON. When that was
+        lost it is asked for again, marked as a retry: the gateway gives what it has recorded, or will. key: the session's
+        api_key."""
         return self._post(_session(session_id, "/v1/chat/completions"), {"model": "policy", "messages": list(messages), **body},
                           key=key, wait_s=timeout_s)
 

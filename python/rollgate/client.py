@@ -77,12 +77,12 @@ class Client(Calls):
                 if connection not in self._all:
                     self._all.append(connection)
 
-    def _once(self, call: Call) -> Any:
+    def _once(self, call: Call, lost: int) -> Any:
         connection = self._connection()
         self._connect(connection)
         try:
             connection.sock.settimeout(self.timeout + call.wait_s)
-            connection.request(call.method, self.address.prefix + call.path, call.body, heads(call, self.key))
+            connection.request(call.method, self.address.prefix + call.path, call.body, heads(call, self.key, lost))
             answer = connection.getresponse()
             body = answer.read()
         except (OSError, http.client.HTTPException) as e:
@@ -104,7 +104,7 @@ class Client(Calls):
         patience = Patience(call, self.retry_s)
         while True:
             try:
-                return self._once(call)
+                return self._once(call, patience.lost)
             except RollgateError as e:
                 seconds = patience.pause(e)
             time.sleep(seconds)

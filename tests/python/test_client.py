@@ -185,7 +185,7 @@ class Fake:
 
     def __init__(self, *plan):
         fake = self
-        self.plan, self.asked, self.connections = list(plan), [], 0
+        self.plan, self.asked, self.heads, self.connections = list(plan), [], [], 0
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -197,6 +197,7 @@ class Fake:
             def do(self):
                 n = int(self.headers.get("Content-Length") or 0)
                 fake.asked.append((self.command, self.path, self.rfile.read(n)))
+                fake.heads.append(self.headers)
                 step = fake.plan.pop(0) if fake.plan else (200, {}, b"{}")
                 if step == "close":
                     self.close_connection = True
@@ -277,6 +278,79 @@ def test_lost_answers_are_asked_for_again_where_that_is_safe(connect):
         with pytest.raises(errors.Unreachable):
             connect(fake.url).submit([{"runner": "r", "input": 1}])
         assert len(fake.asked) == 1
+
+
+def test_chats_whose_answer_was_lost_are_marked_as_retries(connect):
+    """The gateway may have seen the answer leave: the same body once more would be a sample more, and trained."""
+    again = refusal(503, "engine_unavailable", x_should_retry="true")
+    with Fake(again, "close", again, "close") as fake:
+        assert connect(fake.url).chat("s", [{"role": "user", "content": "x"}]) == {}
+        assert [h.get("x-stainless-retry-count") for h in fake.heads] == [None, None, "1", "1", "2"]
+        assert len({body for _, _, body in fake.asked}) == 1
+
+
+class Losing:
+    """Passes bytes to a gateway and back, and keeps back the first answer that `of` asks for: it has left the gateway."""
+
+    def __init__(self, port, of):
+        self.port, self.of, self.kept, self.client = port, of, 0, None
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.server.getsockname()[1]}"
+        self.thread = threading.Thread(target=self.accept)
+        self.thread.start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.server.accept()
+            except OSError:
+                return
+            with client, socket.create_connection(("127.0.0.1", self.port)) as gateway:
+                self.client = client
+                self.exchanges(client, gateway)
+
+    def exchanges(self, client, gateway):
+        while request := self.message(client):
+            gateway.sendall(request)
+            answer = self.message(gateway)
+            if self.of in request and not self.kept:
+                self.kept += 1
+                return
+            client.sendall(answer)
+
+    @staticmethod
+    def message(source):
+        got = b""
+        while b"\r\n\r\n" not in got:
+            part = source.recv(1 << 16)
+            if not part:
+                return got
+            got += part
+        head, _, body = got.partition(b"\r\n\r\n")
+        found = re.search(rb"(?i)content-length: *(\d+)", head)
+        while len(body) < (int(found.group(1)) if found else 0):
+            body += source.recv(1 << 16)
+        return head + b"\r\n\r\n" + body
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for one in (self.server, self.client):
+            one.shutdown(socket.SHUT_RDWR)
+        self.server.close()
+        self.thread.join(10)
+
+
+def test_a_lost_answer_is_no_second_sample(start, connect):
+    gateway = start(engine="builtin:echo")
+    admin = connect(gateway.url)
+    sid = admin.create_session()["session_id"]
+    with Losing(gateway.port, b"/v1/chat/completions") as between:
+        client = connect(between.url)
+        answer = client.chat(sid, [{"role": "user", "content": "x"}])
+        assert between.kept == 1 and answer["choices"][0]["message"]["content"]
+    assert admin.finalize(sid).summary["calls"] == 1
 
 
 def test_silence_ends_with_the_time_out(connect):
