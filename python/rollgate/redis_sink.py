@@ -114,18 +114,19 @@ class Consumer:
                      number(b"group_size"), Trajectory(unpack(data)))
 
     def state(self) -> list[str]:
-        """For the checkpoint: what it has trained and commit() has not taken away yet."""
-        return sorted(self._taken)
+        """For the checkpoint: what it has trained and commit() has not remembered yet, of this run and of the one before it."""
+        return sorted({*self._taken, *self._trained})
 
     def restore(self, state: Iterable[str]) -> None:
         """Of the checkpoint that training goes on from: these keys are never given again."""
         self._trained = set(state)
 
     def commit(self) -> int:
-        """After the checkpoint: everything taken is acknowledged, deleted and remembered, all or nothing. How many."""
+        """After the checkpoint: everything taken is acknowledged, deleted and remembered, all or nothing. How many. What was
+        restored is remembered, too: its entries, which another consumer may still have, are deleted when they come."""
         n = len(self._taken)
-        self._finish(self._taken)
-        self._taken = {}
+        self._finish({**{key: [] for key in self._trained}, **self._taken})
+        self._taken, self._trained = {}, set()
         return n
 
     def drop(self) -> int:
@@ -142,6 +143,7 @@ class Consumer:
         p = self.redis.pipeline(transaction=True)
         p.zadd(self.done, {key: now for key in keys})
         p.zremrangebyscore(self.done, "-inf", now - self.remember_s)
-        p.xack(self.stream, self.group, *entries)
-        p.xdel(self.stream, *entries)
+        if entries:
+            p.xack(self.stream, self.group, *entries)
+            p.xdel(self.stream, *entries)
         p.execute()

@@ -77,6 +77,37 @@ def test_each_key_once(start, server):
     assert third.take(9, block_s=0.05) == [] and client.xlen(third.stream) == 0
 
 
+def test_two_deaths_in_a_row(server):
+    """What the first checkpoint has trained and nobody committed is known to all that follow, until a commit remembers it."""
+    client, _ = server
+
+    def add(key):
+        client.xadd(b"rollgate:trajectories", {b"key": key, b"session_id": b"s", b"trajectories": b"1", b"data": b"\x80"})
+    first = Consumer(client, "trainer", name="a")
+    add(b"A")
+    assert [e.key for e in first.take(9)] == ["A"]
+    saved = first.state()           # and it dies
+
+    second = Consumer(client, "trainer", name="b")
+    second.restore(saved)           # A's entry stays with the dead for idle_s
+    add(b"B")
+    assert [e.key for e in second.take(9)] == ["B"]
+    saved = second.state()
+    assert saved == ["A", "B"]      # and it dies before its commit
+
+    third = Consumer(client, "trainer", name="c")
+    third.restore(saved)
+    add(b"C")
+    assert [e.key for e in third.take(9)] == ["C"] and third.state() == ["A", "B", "C"]
+    assert third.commit() == 1 and third.state() == [], "a checkpoint does not carry them for ever"
+    saved = third.state()           # and it dies
+
+    fourth = Consumer(client, "trainer", name="d", idle_s=0)
+    fourth.restore(saved)
+    assert fourth.take(9, block_s=0.05) == [] and client.xlen(fourth.stream) == 0
+    assert fourth.commit() == 0
+
+
 def test_what_was_not_trained_comes_to_another(start, server):
     client, url = server
     gateway = start(engine="builtin:echo", sink=url)
