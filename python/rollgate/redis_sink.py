@@ -68,7 +68,7 @@ class Consumer:
         self.done = f"{stream}:{group}:done"        # a sorted set: key, by the time of its commit
         self.idle_ms, self.remember_s = int(idle_s * 1000), remember_s
         self.far = far or (lambda node, file, offset, length: read_span(file, offset, length))
-        self._taken: dict[str, list[bytes]] = {}    # key -> its entries, until commit
+        self._taken: dict[str, set[bytes]] = {}     # key -> its entries, until commit
         self._trained: set[str] = set()             # keys of a checkpoint whose commit may not have happened
         try:
             redis.xgroup_create(stream, group, id="0", mkstream=True)
@@ -77,31 +77,36 @@ class Consumer:
                 raise
 
     def take(self, n: int = 32, block_s: float = 5.0) -> list[Entry]:
-        """Up to n trajectories that were never committed and are not taken already; fewer, perhaps none, after block_s."""
-        left = self.redis.xautoclaim(self.stream, self.group, self.name, self.idle_ms, count=n)[1]
-        found = self._fresh(left)
-        if len(found) < n:
-            # without any a first read waits, behind some it does not
-            more = self.redis.xreadgroup(self.group, self.name, {self.stream: ">"}, count=n - len(found),
-                                         block=None if found else max(1, int(block_s * 1000)))
-            found += self._fresh(more[0][1] if more else [])
+        """Up to n trajectories that were never committed and are not taken already; fewer, perhaps none, after block_s.
+        When it raises (Redis is away, an entry cannot be read) nothing is taken: what it had read comes again after idle_s."""
+        found: list[Entry] = []
+        try:
+            left = self.redis.xautoclaim(self.stream, self.group, self.name, self.idle_ms, count=n)[1]
+            self._add_fresh(found, left)
+            if len(found) < n:
+                # without any a first read waits, behind some it does not
+                more = self.redis.xreadgroup(self.group, self.name, {self.stream: ">"}, count=n - len(found),
+                                             block=None if found else max(1, int(block_s * 1000)))
+                self._add_fresh(found, more[0][1] if more else [])
+        except BaseException:
+            for entry in found:     # nobody trains it: a commit would lose it
+                self._taken.pop(entry.key)
+            raise
         return found
 
-    def _fresh(self, entries: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> list[Entry]:
-        found = []
+    def _add_fresh(self, found: list[Entry], entries: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> None:
         for entry_id, fields in entries:
             if not fields:      # deleted while it was pending
                 self.redis.xack(self.stream, self.group, entry_id)
                 continue
             key = fields[b"key"].decode()
             if key in self._taken:
-                self._taken[key].append(entry_id)
+                self._taken[key].add(entry_id)
             elif key in self._trained or self.redis.zscore(self.done, key) is not None:
-                self._finish({key: [entry_id]})
+                self._finish({key: {entry_id}})
             else:
                 found.append(self._read(key, entry_id, fields))
-                self._taken[key] = [entry_id]
-        return found
+                self._taken[key] = {entry_id}
 
     def _read(self, key: str, entry_id: bytes, fields: dict[bytes, bytes]) -> Entry:
         def number(name: bytes) -> Optional[int]:
@@ -125,7 +130,7 @@ class Consumer:
         """After the checkpoint: everything taken is acknowledged, deleted and remembered, all or nothing. How many. What was
         restored is remembered, too: its entries, which another consumer may still have, are deleted when they come."""
         n = len(self._taken)
-        self._finish({**{key: [] for key in self._trained}, **self._taken})
+        self._finish({**{key: set() for key in self._trained}, **self._taken})
         self._taken, self._trained = {}, set()
         return n
 
@@ -135,7 +140,7 @@ class Consumer:
         self._taken = {}
         return n
 
-    def _finish(self, keys: dict[str, list[bytes]]) -> None:
+    def _finish(self, keys: dict[str, set[bytes]]) -> None:
         if not keys:
             return
         now = time.time()
