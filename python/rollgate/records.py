@@ -227,40 +227,60 @@ def from_msgpack(data: bytes) -> Export:
     return Export(unpack(data))
 
 
+_JSON_KINDS = {"int32": "i", "float32": "f"}
+
+
 def from_json(data: bytes) -> Export:
-    """An export with format=json: the same fields, arrays as lists."""
+    """An export with format=json: the same fields, arrays that are text there (base64) as views."""
     document = json.loads(data)
     for t in document["trajectories"]:
-        if isinstance(t.get("routed_experts"), str):
-            t["routed_experts"] = base64.b64decode(t["routed_experts"])
+        for name in [k.removesuffix("_dtype") for k in t if k.endswith("_dtype")]:
+            if isinstance(t.get(name), str):
+                raw = base64.b64decode(t[name])
+                # routed_experts keep their dtype, as in msgpack; a view of the others has it
+                t[name] = raw if name == "routed_experts" else memoryview(raw).cast(_JSON_KINDS[t.pop(f"{name}_dtype")])
     for row in document["summary"].get("media") or ():
         if isinstance(row.get("data"), str):
             row["data"] = base64.b64decode(row["data"])
     return Export(document)
 
 
-_SAFE_KINDS = {"prompt_ids": "q", "response_ids": "q", "response_mask": "B", "response_logprobs": "f", "response_versions": "q"}
+_NATIVE = ("prompt_ids", "response_ids", "response_mask", "response_logprobs", "response_versions", "routed_experts")
+_PICTURES = ("media", "image_media", "image_spans", "image_grid_thw")     # of the summary's table and of `images`, told there
+_TENSOR_KINDS = {"U8": "B", "I16": "h", "I32": "i", "I64": "q", "F32": "f", "F64": "d"}
+_OF_SESSION = ("group", "rollout", "group_size", "attempt")     # each trajectory has them, the file has not
 
 
 def from_safetensors(data: bytes) -> Export:
-    """An export with format=safetensors. Ids and versions are int64 there."""
+    """An export with format=safetensors: the same fields. Ids and versions are int64 there."""
     tensors = Tensors(data)
     notes = dict(tensors.notes)
-    for i, t in enumerate(notes["trajectories"]):
-        for name, kind in _SAFE_KINDS.items():
-            if f"{name}.{i}" in tensors:
-                t[name] = tensors.view(f"{name}.{i}").cast(kind)
-            else:
-                t.setdefault(name, None)
-        experts = f"routed_experts.{i}"
-        if experts in tensors:
-            t["routed_experts"] = tensors.view(experts)
-            t["routed_experts_shape"] = tensors.shape(experts)
-            t["routed_experts_dtype"] = {"U8": "uint8", "I16": "int16", "I32": "int32"}[tensors.dtype(experts)]
+    rows = notes["trajectories"]
+    for t in rows:
+        for name in _NATIVE:    # versions that are names stand in the notes
+            t.setdefault(name, None)
+    for whole in tensors:
+        name, _, i = whole.rpartition(".")
+        if name not in _PICTURES:
+            _add_tensor(rows[int(i)], name, tensors, whole)
+    for name in _OF_SESSION:
+        if rows and name in rows[0]:
+            notes[name] = rows[0][name]
     for k, row in enumerate(notes["summary"].get("media") or ()):
         if f"media.{k}" in tensors:
             row["data"] = tensors.view(f"media.{k}")
     return Export(notes)
+
+
+def _add_tensor(t: dict[str, Any], name: str, tensors: Tensors, whole: str) -> None:
+    dtype = tensors.dtype(whole)
+    t[name] = tensors.view(whole)
+    if name == "routed_experts":
+        t[f"{name}_dtype"] = {"U8": "uint8", "I16": "int16", "I32": "int32"}[dtype]
+    else:
+        t[name] = t[name].cast(_TENSOR_KINDS[dtype])
+    if name == "routed_experts" or name not in _NATIVE:
+        t[f"{name}_shape"] = tensors.shape(whole)
 
 
 def _lines(data: bytes) -> list[Any]:

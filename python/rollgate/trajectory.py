@@ -87,6 +87,14 @@ class Trajectory(Mapping[str, Any]):
         dtype = EXPERT_DTYPES[self._fields["routed_experts_dtype"]]
         return numpy.frombuffer(raw, dtype).reshape(self._fields["routed_experts_shape"])
 
+    def array(self, name: str) -> Optional["numpy.ndarray"]:
+        """One that the session asked for (`indexer_topk`, `response_top_ids`, `teacher_logprobs` ...), in its shape: int32 or
+        float32. None: it is not known."""
+        if self._fields.get(name) is None:
+            return None
+        import numpy
+        return numpy.asarray(self._fields[name]).reshape(self._fields[f"{name}_shape"])
+
     @property
     def ids(self) -> "numpy.ndarray":
         """[T], int64: prompt and response (a copy)."""

@@ -1,7 +1,9 @@
 """Reading of exports: every format tells the same, arrays are views, batches are what they say."""
+import json
 import struct
 import sys
 import types
+from collections.abc import Mapping
 
 import msgpack
 import numpy
@@ -9,7 +11,10 @@ import pytest
 
 import gateway as g
 import rollgate
+from indexer_engine import IndexerEngine
+from odds_engine import OddsEngine
 from rollgate import records
+from scoring_engine import ScoringEngine
 from stub_engines import StubEngine
 
 
@@ -47,6 +52,66 @@ def test_every_format_tells_the_same(exported):
     t = forms["msgpack"]
     assert verl.rows == 1 and (verl["input_ids.0"] == t.ids).all() and verl.notes["rows"][0]["reward_score"] == 1.0
     assert (verl.row(0)["response_mask"] == t.response_mask).all()
+
+
+LAYERS, TOPK = 2, 3
+
+
+class TellingEngine(IndexerEngine, OddsEngine):
+    """Tells all that a session can ask for, experts included."""
+
+    def sglang(self, body, plan, stream, route):
+        rows = len(body["input_ids"]) + len(plan["ids"]) - 1 - body["routed_experts_start_len"]
+        values = [k % 7 for k in range(rows * LAYERS * TOPK)]
+        return super().sglang(body, {**plan, "experts": struct.pack(f"<{len(values)}i", *values)}, stream, route)
+
+
+@pytest.fixture
+def everything(start, tmp_path):
+    """A client, and a session of two branches that has every array, versions and a group."""
+    for path in (g.MODELS / "chatml-bytes").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "config.json").write_text(json.dumps({"num_hidden_layers": LAYERS, "num_experts_per_tok": TOPK}))
+    with TellingEngine() as policy, ScoringEngine() as scorer:
+        policy.otherwise = lambda body: {"ids": [*b"ok", 257], "finish": "stop", "matched": 257, "version": "5"}
+        gateway = start(engine=policy.setting, model=tmp_path, routed_experts="on", scorer=f"big={scorer.setting}")
+        with rollgate.Client(gateway.url) as client:
+            score = [{"engine": "big", "what": what, "top_k": 2} for what in ("teacher", "reference", "self")]
+            sid = client.create_session(group="g", rollout=1, group_size=4, labels={"attempt": "2"}, top_logprobs=2, sampling_support=True,
+                                        indexer_topk=True, score=score)["session_id"]
+            for text in ("one", "two"):
+                client.chat(sid, [{"role": "user", "content": text}])
+            client.reward(sid, {"reward": 0.5, "big": 2 ** 60 + 1})
+            yield client, sid
+
+
+def plainly(value):
+    """As lists and numbers: of a mapping, so that those of different formats may be compared."""
+    if isinstance(value, Mapping):
+        return {k: plainly(v) for k, v in value.items()}
+    if isinstance(value, (list, memoryview)):
+        return [plainly(v) for v in value]
+    return list(value) if isinstance(value, bytes) else value
+
+
+def test_every_native_format_reads_the_same(everything):
+    client, sid = everything
+    told = {form: client.finalize(sid, form) for form in ("json", "msgpack", "safetensors")}
+    for form, export in told.items():
+        assert (export.group, export.rollout, export.group_size, export.attempt) == ("g", 1, 4, "2"), form
+        for t, same in zip(export, told["msgpack"], strict=True):
+            a, b = plainly(t), plainly(same)
+            assert a.pop("response_logprobs") == pytest.approx(b.pop("response_logprobs"), abs=1e-6)
+            assert a == b, form
+            n = t.prompt_len + t.response_len
+            assert t.array("indexer_topk").shape == (n - 1, 3, 4) and t.array("response_top_ids").shape == (t.response_len, 2)
+            assert t.array("response_top_logprobs").dtype == "f4" and t.array("response_support_counts").sum() == len(t["response_support_ids"])
+            for what in ("teacher", "reference", "self"):
+                assert t.array(f"{what}_logprobs").shape == (n,) and t.array(f"{what}_top_ids").shape == (n, 2)
+                assert t.array(f"{what}_top_logprobs")[0].tolist() == [-numpy.inf] * 2
+            assert t.array("no_such") is None and t.routed_experts.shape == (n - 1, LAYERS, TOPK)
+            assert t["reward_info"]["big"] == 2 ** 60 + 1
+    assert sorted(told["json"][0]) == sorted(told["safetensors"][0]) and len(told["json"]) == 2
 
 
 def test_arrays_are_views(exported):
