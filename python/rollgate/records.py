@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional
 
 if TYPE_CHECKING:
     import numpy
@@ -163,14 +163,20 @@ class Tensors(Mapping[str, "numpy.ndarray"]):
         return "Tensors(" + ", ".join(f"{k}: {self.dtype(k)}{self.shape(k)}" for k in self._head) + ")"
 
     def row(self, i: int) -> dict[str, "numpy.ndarray"]:
-        """The tensors of trajectory i: `name.{i}` as name."""
-        tail = f".{i}"
-        return {k[:-len(tail)]: self[k] for k in self._head if k.endswith(tail)}
+        """The tensors of trajectory i: `name.{i}` as name. Files of pictures (`media.{k}`) are none of a trajectory's."""
+        return {name: self[whole] for whole, name, k in self._parts() if k == i}
 
     @property
     def rows(self) -> int:
         """How many trajectories the file has."""
-        return 1 + max((int(k.rsplit(".", 1)[1]) for k in self._head if k.rsplit(".", 1)[-1].isdigit()), default=-1)
+        return 1 + max((k for _, _, k in self._parts()), default=-1)
+
+    def _parts(self) -> Iterator[tuple[str, str, int]]:
+        """(name.{i}, name, i) of every tensor of a trajectory."""
+        for whole in self._head:
+            name, _, k = whole.rpartition(".")
+            if k.isdecimal() and name != "media":
+                yield whole, name, int(k)
 
 
 def _read_note(text: str) -> Any:
@@ -246,7 +252,7 @@ def from_json(data: bytes) -> Export:
 
 
 _NATIVE = ("prompt_ids", "response_ids", "response_mask", "response_logprobs", "response_versions", "routed_experts")
-_PICTURES = ("media", "image_media", "image_spans", "image_grid_thw")     # of the summary's table and of `images`, told there
+_PLACES = ("image_media", "image_spans", "image_grid_thw")      # the notes have them as `images`
 _TENSOR_KINDS = {"U8": "B", "I16": "h", "I32": "i", "I64": "q", "F32": "f", "F64": "d"}
 _OF_SESSION = ("group", "rollout", "group_size", "attempt")     # each trajectory has them, the file has not
 
@@ -259,10 +265,9 @@ def from_safetensors(data: bytes) -> Export:
     for t in rows:
         for name in _NATIVE:    # versions that are names stand in the notes
             t.setdefault(name, None)
-    for whole in tensors:
-        name, _, i = whole.rpartition(".")
-        if name not in _PICTURES:
-            _add_tensor(rows[int(i)], name, tensors, whole)
+    for whole, name, i in tensors._parts():
+        if name not in _PLACES:
+            _add_tensor(rows[i], name, tensors, whole)
     for name in _OF_SESSION:
         if rows and name in rows[0]:
             notes[name] = rows[0][name]

@@ -79,6 +79,17 @@ def test_trajectories_have_their_pictures(place):
         assert len(rollgate.pack([t], images="apart")) == 1
 
 
+def test_files_of_pictures_are_no_rows(place):
+    """Two pictures of one trajectory: `media.1` is no second row, nor is `media.0` a column of the first."""
+    sid = talk(place)
+    with rollgate.Client(place.url) as client:
+        client.reward(sid, 1)
+        for form in ("verl", "miles", "areal"):
+            tensors = client.trajectories(sid, format=form, media="inline")
+            assert bytes(tensors.view("media.1")) == SHOTS[1] and tensors.rows == 1, form
+            assert "image_spans" in tensors.row(0) and "media" not in tensors.row(0) and tensors.row(1) == {}
+
+
 def test_verl(monkeypatch, place):
     fake(monkeypatch, "verl.experimental.agent_loop.agent_loop", AgentLoopBase=AgentLoopBase, AgentLoopMetrics=AgentLoopMetrics,
          AgentLoopOutput=AgentLoopOutput)
