@@ -12,6 +12,10 @@ from .records import Tensors
 from .retries import key_from_environment
 
 ARRAYS = ("tokens", "loss_mask", "rollout_log_probs")
+PLACES = ("rollout_routed_experts", "image_media", "image_spans", "image_grid_thw")     # set by themselves
+# arrays of a session that asks for them, by how their names begin -> which option that is
+ASKED_FOR = {"teacher_log_probs": "score", "rollout_indexer_topk": "indexer_topk", "rollout_topk_": "top_logprobs",
+             "rollout_sampling_mask_": "sampling_support"}
 
 
 def hook_of(args: Any, hooks: dict[tuple, Hook]) -> Hook:
@@ -41,6 +45,22 @@ def show(out: Any, tensors: Tensors, i: int, names: list[str], processor: Any) -
     out.multimodal_inputs, out.multimodal_train_inputs = {"images": images}, made
 
 
+def put_asked_for(out: Any, tensors: Mapping[str, Any], i: int) -> None:
+    """The arrays that the session asked for, where the trainer's samples have an attribute of that name: logprobs of tokens as
+    lists, the others as arrays. ValueError: one that they have no place for, which would be dropped."""
+    for name in ("teacher_log_probs", "rollout_indexer_topk"):
+        if hasattr(out, name):      # of an earlier rollout of the same sample
+            setattr(out, name, None)
+    for whole in tensors:
+        name, _, k = whole.rpartition(".")
+        if k != str(i) or name in (*ARRAYS, *PLACES, "media"):
+            continue
+        if not hasattr(out, name):
+            option = next((option for begin, option in ASKED_FOR.items() if name.startswith(begin)), "no known option")
+            raise ValueError(f"the session kept {name} (by {option}), and the trainer's samples have no place for it")
+        setattr(out, name, tensors[whole].tolist() if name.endswith("_log_probs") else tensors[whole].copy())
+
+
 def overlay(sample: Any, tensors: Tensors, i: int, meta: Mapping[str, Any], processor: Any = None) -> Any:
     """A copy of the trainer's sample with the fields of sample i of a miles export (media=inline)."""
     out = deepcopy(sample)
@@ -50,11 +70,7 @@ def overlay(sample: Any, tensors: Tensors, i: int, meta: Mapping[str, Any], proc
         setattr(out, name, tensors[f"{name}.{i}"].tolist() if f"{name}.{i}" in tensors else None)
     experts = f"rollout_routed_experts.{i}"
     out.rollout_routed_experts = tensors[experts].copy() if experts in tensors else None
-    indexer = f"rollout_indexer_topk.{i}"
-    if hasattr(out, "rollout_indexer_topk"):
-        out.rollout_indexer_topk = tensors[indexer].copy() if indexer in tensors else None
-    elif indexer in tensors:
-        raise ValueError("the session kept indexer_topk, and the trainer's samples have no place for it")
+    put_asked_for(out, tensors, i)
     out.response, out.response_length = meta["response"], meta["response_length"]
     out.status = type(out).Status(meta["status"])
     out.weight_versions = list(meta["weight_versions"])

@@ -7,12 +7,14 @@ import importlib
 import sys
 import types
 
+import numpy
 import pytest
 
 import gateway as g
 import rollgate
 from rollgate import hooks
 from rollgate.executor import runner
+from scoring_engine import ScoringEngine
 from stub_engines import StubEngine
 from test_executor import Running
 
@@ -430,8 +432,8 @@ def trained(sample):
     return True
 
 
-def sample_of(kind, **more):
-    return Sample(index=4, group_index=1, prompt=[{"role": "user", "content": kind}], metadata={"given": 1}, **more)
+def sample_of(kind, of=Sample, **more):
+    return of(index=4, group_index=1, prompt=[{"role": "user", "content": kind}], metadata={"given": 1}, **more)
 
 
 @pytest.fixture
@@ -445,21 +447,52 @@ def miles(monkeypatch, place):
     return module, generate, args
 
 
-def test_indexer_topk_of_samples():
-    """miles' samples have a place for it; where there is none it is not dropped without a word."""
-    numpy = pytest.importorskip("numpy")
+META = {"response": "x", "response_length": 1, "status": "completed", "weight_versions": [], "prefix_cache_info": {}, "metadata": {}, "reward": None}
+
+
+def sample_with(*names):
+    return dataclasses.make_dataclass("Sample", [(name, object, None) for name in names], bases=(Sample,))
+
+
+def test_what_a_session_asks_for_reaches_its_place_in_samples():
+    """miles' samples have a place for some of it (31f1ca9, utils/types.py); where there is none it is not dropped without a word."""
     from rollgate.samples import overlay
     rows = numpy.arange(12, dtype="int32").reshape(2, 2, 3)
-    tensors = {"tokens.0": numpy.array([1, 2, 3]), "loss_mask.0": numpy.array([1]), "rollout_indexer_topk.0": rows}
-    meta = {"response": "x", "response_length": 1, "status": "completed", "weight_versions": [], "prefix_cache_info": {}, "metadata": {}, "reward": None}
-    with pytest.raises(ValueError, match="indexer_topk"):
-        overlay(Sample(), tensors, 0, meta)
-    place = dataclasses.make_dataclass("Sample", [("rollout_indexer_topk", object, None)], bases=(Sample,))
-    assert (overlay(place(), tensors, 0, meta).rollout_indexer_topk == rows).all()
-    del tensors["rollout_indexer_topk.0"]
-    assert overlay(place(), tensors, 0, meta).rollout_indexer_topk is None
-    overlay(Sample(), tensors, 0, meta)
+    told = {"rollout_indexer_topk": (rows, "indexer_topk"), "teacher_log_probs": (numpy.array([-0.5], "f4"), "score"),
+            "rollout_topk_token_ids": (rows[0], "top_logprobs"), "rollout_topk_log_probs": (rows[0].astype("f4"), "top_logprobs"),
+            "rollout_sampling_mask_ids": (rows[0, 0], "sampling_support"),
+            "rollout_sampling_mask_offsets": (rows[0, 0], "sampling_support")}
+    bare = {"tokens.0": numpy.array([1, 2, 3]), "loss_mask.0": numpy.array([1]), "tokens.1": numpy.array([4])}
+    for name, (array, option) in told.items():
+        tensors = {**bare, f"{name}.0": array}
+        with pytest.raises(ValueError, match=f"kept {name} .by {option}., and the trainer's samples have no place"):
+            overlay(Sample(), tensors, 0, META)
+        place = sample_with(name)
+        got = getattr(overlay(place(), tensors, 0, META), name)
+        assert got == array.tolist() if name.endswith("_log_probs") else (got == array).all() and got.flags.writeable
+        overlay(Sample(), {**bare, f"{name}.1": array}, 0, META)       # another sample's
+    again = sample_with("teacher_log_probs", "rollout_indexer_topk")(teacher_log_probs=[-1.0], rollout_indexer_topk=rows)
+    again = overlay(again, bare, 0, META)
+    assert again.teacher_log_probs is None and again.rollout_indexer_topk is None, "of other tokens"
 
+
+def test_a_teachers_score_reaches_miles_and_slime(monkeypatch, start):
+    fake(monkeypatch, "miles.rollout.base_types", GenerateFnInput=GenerateFnInput, GenerateFnOutput=GenerateFnOutput)
+    fake(monkeypatch, "slime.rollout.sglang_rollout", GenerateState=lambda args: types.SimpleNamespace(aborted=False))
+    miles, slime = adapter(monkeypatch, "miles"), adapter(monkeypatch, "slime")
+    place = sample_with("teacher_log_probs")
+    with StubEngine("sglang") as engine, ScoringEngine("sglang") as teacher:
+        engine.otherwise = lambda body: {"ids": [40, 41, 42, 1], "finish": "stop", "matched": 1, "version": "7"}
+        gateway = start(engine=engine.setting, model=g.MODELS / "chatml-bytes", scorer=f"big={teacher.setting}")
+        group = {**ONCE, "session": {"score": [{"engine": "big"}]}}
+        args = types.SimpleNamespace(rollgate_runner="agent", rollgate_url=gateway.url, rollgate_group=group)
+        given = sample_of("x", of=place)
+        with Running(gateway, agent):
+            ours = GenerateFnInput(types.SimpleNamespace(args=args), given, dict(SAMPLES_PARAMS), False)
+            for sample in (run(miles.generate(ours)).samples[0], run(slime.generate(args, given, dict(SAMPLES_PARAMS)))):
+                assert trained(sample)
+                n = len(sample.tokens) - sample.response_length
+                assert sample.teacher_log_probs == [teacher.value(n + k, t) for k, t in enumerate(sample.tokens[n:])]
 
 
 def test_miles(miles):
