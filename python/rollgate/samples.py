@@ -45,15 +45,31 @@ def show(out: Any, tensors: Tensors, i: int, names: list[str], processor: Any) -
     out.multimodal_inputs, out.multimodal_train_inputs = {"images": images}, made
 
 
+def put_top_p(out: Any, tensors: Mapping[str, Any], i: int) -> None:
+    """slime's names for a sampling support: `rollout_top_p_token_ids`, and `rollout_top_p_token_offsets` where each token's begin.
+    It has no row for what was not sampled, where the miles layout has the token itself."""
+    import numpy
+    out.rollout_top_p_token_ids = out.rollout_top_p_token_offsets = None
+    if f"rollout_sampling_mask_ids.{i}" not in tensors:
+        return
+    ids, offsets = (tensors[f"rollout_sampling_mask_{what}.{i}"] for what in ("ids", "offsets"))
+    sampled, counts = tensors[f"loss_mask.{i}"].astype(bool), numpy.diff(offsets)
+    out.rollout_top_p_token_ids = ids[numpy.repeat(sampled, counts)].tolist()
+    out.rollout_top_p_token_offsets = [0, *numpy.cumsum(numpy.where(sampled, counts, 0)).tolist()]
+
+
 def put_asked_for(out: Any, tensors: Mapping[str, Any], i: int) -> None:
     """The arrays that the session asked for, where the trainer's samples have an attribute of that name: logprobs of tokens as
     lists, the others as arrays. ValueError: one that they have no place for, which would be dropped."""
     for name in ("teacher_log_probs", "rollout_indexer_topk"):
         if hasattr(out, name):      # of an earlier rollout of the same sample
             setattr(out, name, None)
+    top_p = hasattr(out, "rollout_top_p_token_ids")
+    if top_p:
+        put_top_p(out, tensors, i)
     for whole in tensors:
         name, _, k = whole.rpartition(".")
-        if k != str(i) or name in (*ARRAYS, *PLACES, "media"):
+        if k != str(i) or name in (*ARRAYS, *PLACES, "media") or top_p and name.startswith("rollout_sampling_mask_"):
             continue
         if not hasattr(out, name):
             option = next((option for begin, option in ASKED_FOR.items() if name.startswith(begin)), "no known option")

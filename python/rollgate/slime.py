@@ -8,8 +8,9 @@
 
 One rollout gives one sample, the branch with the most trained tokens: slime's group normalisation counts samples, so several
 of one rollout would shift the baseline of others (slime#1414). A group of which a rollout failed has a sample without a reward,
-which slime cannot train: `complete` keeps it out of the batch, and slime takes another group. --rollout-top-p must be 1: slime
-wants the kept ids of each step, which the gateway has not. Pictures become `multimodal_inputs` and, by the processor of
+which slime cannot train: `complete` keeps it out of the batch, and slime takes another group. With --rollout-top-p other than 1
+slime wants the ids that were kept at each step: rollgate_group: {session: {sampling_support: true}}, and engines that tell them
+(docs/engines.md). Pictures become `multimodal_inputs` and, by the processor of
 slime's own state, `multimodal_train_inputs`.
 Contract: slime 624b824, utils/types.py (Sample), rollout/sglang_rollout.py (generate_and_rm, abort, GenerateState).
 """
@@ -35,11 +36,12 @@ def complete(args: Any, samples: list[Any], **_: Any) -> bool:
 
 async def generate(args: Any, sample: Any, sampling_params: dict[str, Any], evaluation: bool = False) -> Any:
     """The sample of one rollout. slime tells of its abort by GenerateState.aborted alone, so that is looked at while waiting."""
-    if sampling_params.get("top_p", 1.0) != 1.0 and not evaluation:
-        raise ValueError(f"--rollout-top-p {sampling_params['top_p']} cannot be served: slime trains such samples only with "
-                         "the ids that top-p kept at each step")
-    given = {k: v for k, v in sampling_params.items() if k != "custom_params"}
     hook, state = samples.hook_of(args, _hooks), GenerateState(args)
+    supported = (hook.group.get("session") or {}).get("sampling_support")
+    if sampling_params.get("top_p", 1.0) != 1.0 and not evaluation and not supported:
+        raise ValueError(f"--rollout-top-p {sampling_params['top_p']} cannot be served: slime trains such samples only with "
+                         "the ids that top-p kept at each step: set sampling_support in rollgate_group.session")
+    given = {k: v for k, v in sampling_params.items() if k != "custom_params"}
     work = asyncio.ensure_future(samples.generate(hook, sample, given, evaluation, "longest", getattr(state, "processor", None)))
     try:
         while not work.done():

@@ -12,6 +12,7 @@ import pytest
 
 import gateway as g
 import rollgate
+from odds_engine import OddsEngine
 from rollgate import hooks
 from rollgate.executor import runner
 from scoring_engine import ScoringEngine
@@ -493,6 +494,34 @@ def test_a_teachers_score_reaches_miles_and_slime(monkeypatch, start):
                 assert trained(sample)
                 n = len(sample.tokens) - sample.response_length
                 assert sample.teacher_log_probs == [teacher.value(n + k, t) for k, t in enumerate(sample.tokens[n:])]
+
+
+def test_slime_trains_top_p_by_the_ids_that_were_kept(monkeypatch, start):
+    """slime 624b824, utils/types.py (rollout_top_p_token_*, _pad_rollout_top_p_offsets) and ray/rollout.py, which asserts this."""
+    @runner("turns", slots=4)
+    async def turns(task, session):
+        messages = [{"role": "user", "content": "one"}]
+        for _ in range(2):
+            answer = await session.chat(messages)
+            messages += [answer["choices"][0]["message"], {"role": "user", "content": "more"}]
+        return 0.5
+    fake(monkeypatch, "slime.rollout.sglang_rollout", GenerateState=lambda args: types.SimpleNamespace(aborted=False))
+    module = adapter(monkeypatch, "slime")
+    params = {**SAMPLES_PARAMS, "top_p": 0.9}
+    with OddsEngine("sglang") as engine:
+        engine.otherwise = lambda body: {"ids": [40, 41, 42, 1], "finish": "stop", "matched": 1, "version": "7"}
+        gateway = start(engine=engine.setting, model=g.MODELS / "chatml-bytes")
+        args = types.SimpleNamespace(rollgate_runner="turns", rollgate_url=gateway.url,
+                                     rollgate_group={**ONCE, "session": {"sampling_support": True}})
+        given = sample_of("x", of=sample_with("rollout_top_p_token_ids", "rollout_top_p_token_offsets"))
+        with Running(gateway, turns):
+            sample = run(module.generate(args, given, params))
+        assert all(r["body"]["sampling_params"]["top_p"] == 0.9 for r in engine.requests)
+        rows, _ = engine.support({}, [40, 41, 42, 1])
+    at = sample.rollout_top_p_token_offsets
+    got = [sample.rollout_top_p_token_ids[a:b] for a, b in zip(at, at[1:])]
+    assert len(got) == sample.response_length and at[-1] == len(sample.rollout_top_p_token_ids) and sum(sample.loss_mask) == 8
+    assert got[:4] == got[-4:] == rows and got[4:-4] and not any(got[4:-4])
 
 
 def test_miles(miles):
