@@ -16,6 +16,7 @@ from . import hooks
 
 log = logging.getLogger("rollgate.areal")
 COLUMNS = ("input_ids", "loss_mask", "logprobs", "versions", "attention_mask", "rewards")
+SCORES = {"teacher": "teacher_logp", "reference": "ref_logp"}   # columns of sessions that want these scores
 
 
 class RollgateWorkflow(RolloutWorkflow):
@@ -26,6 +27,8 @@ class RollgateWorkflow(RolloutWorkflow):
         if (group or {}).get("reward") == "external":
             raise ValueError("AReaL takes rewards from its workflows: reward: external would leave them unknown")
         self.hook, self.sampling_params, self._version = hooks.Hook(runner, url, key, group), dict(sampling_params or {}), None
+        scores = [one.get("what", "teacher") for one in (self.hook.group.get("session") or {}).get("score") or []]
+        self.columns = (*COLUMNS, *(column for what, column in SCORES.items() if what in scores))
 
     async def _tell_version(self, engine: Any) -> Optional[int]:
         version = engine.get_version()
@@ -36,7 +39,8 @@ class RollgateWorkflow(RolloutWorkflow):
 
     async def arun_episode(self, engine: Any, data: dict[str, Any]) -> Optional[dict[str, Any]]:
         """Of the branch with the most trained tokens, T long: `input_ids` int64, `loss_mask` int32, `logprobs` float32,
-        `versions` int32 and `attention_mask` bool, all [1, T], and `rewards` float32 [1]."""
+        `versions` int32 and `attention_mask` bool, all [1, T], and `rewards` float32 [1]; with scores of the group's sessions
+        `teacher_logp` and `ref_logp` float32 [1, T], which AReaL's loss and its KL reward look for."""
         import torch
         version = await self._tell_version(engine)
         try:
@@ -47,7 +51,7 @@ class RollgateWorkflow(RolloutWorkflow):
         row = (await self.hook.export(member, "areal", select="longest")).row(0)
         if "image_media" in row:
             raise ValueError(f"AReaL's workflow takes no images, and session {member['session_id']} shows some")
-        if set(row) != set(COLUMNS):
+        if set(row) != set(self.columns):
             log.error("rejected: session %s has the columns %s", member["session_id"], sorted(row))
             return None
-        return {name: torch.from_numpy(row[name].copy()) for name in COLUMNS}
+        return {name: torch.from_numpy(row[name].copy()) for name in self.columns}

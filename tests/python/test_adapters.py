@@ -608,6 +608,26 @@ def test_areal(monkeypatch, place):
 
 # --- prime-rl: verifiers a60a606 v1/{env,episode,trace,graph,types}.py; prime-rl 559b447 orchestrator/trajectories.py ---
 
+def test_scores_reach_areal(monkeypatch, start):
+    """AReaL 4aef98d, trainer/ppo/actor.py: both are looked for in the rollout's tensors, as its own compute_logp makes them."""
+    class RolloutWorkflow:
+        pass
+    fake(monkeypatch, "areal.api.workflow_api", RolloutWorkflow=RolloutWorkflow)
+    fake(monkeypatch, "torch", from_numpy=lambda array: array)
+    module = adapter(monkeypatch, "areal")
+    with StubEngine("sglang") as engine, ScoringEngine("sglang") as scorer:
+        engine.otherwise = lambda body: {"ids": [40, 41, 42, 1], "finish": "stop", "matched": 1, "version": "7"}
+        gateway = start(engine=engine.setting, model=g.MODELS / "chatml-bytes", scorer=f"big={scorer.setting}")
+        scores = [{"engine": "big"}, {"engine": "big", "what": "reference"}, {"engine": "big", "what": "self"}]
+        workflow = module.RollgateWorkflow("agent", gateway.url, group={**ONCE, "session": {"score": scores}})
+        with Running(gateway, agent):
+            row = run(workflow.arun_episode(types.SimpleNamespace(get_version=lambda: 11), {"question": "x"}))
+    ids = row["input_ids"][0].tolist()
+    want = [scorer.value(i, t) for i, t in enumerate(ids)][1:] + [0.0]
+    assert row["teacher_logp"].tolist() == row["ref_logp"].tolist() == [want] and row["teacher_logp"].flags.writeable
+    assert set(row) == {*module.COLUMNS, "teacher_logp", "ref_logp"}
+
+
 def record(model, /, *fields, **defaults):
     """A pydantic model's stand-in: its fields and defaults, none beside them."""
     def default(v):
