@@ -7,11 +7,29 @@ import socket
 import ssl
 import threading
 import time
+import weakref
 from typing import Any, Callable, Iterator, Optional
 
 from .calls import POLL_S, Call, Calls, next_cursor
 from .errors import BadAnswer, RollgateError, Unreachable, from_answer
 from .retries import Address, Patience, heads, key_from_environment
+
+
+def _readable(sock: socket.socket) -> bool:
+    """Without waiting. poll, because select takes no descriptor above 1023, and a trainer has many."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+class _Mine:
+    """A thread's connection, closed when the thread is over."""
+
+    def __init__(self, connection: http.client.HTTPConnection):
+        self.connection = connection
+
+    def __del__(self) -> None:
+        self.connection.close()
 
 
 class Client(Calls):
@@ -29,7 +47,7 @@ class Client(Calls):
         self.address, self.key = Address(url), key_from_environment(key)
         self.timeout, self.retry_s, self._tls = timeout, retry_s, tls
         self._mine = threading.local()
-        self._all: list[http.client.HTTPConnection] = []
+        self._all: "weakref.WeakSet[http.client.HTTPConnection]" = weakref.WeakSet()
         self._lock = threading.Lock()
 
     def __enter__(self) -> "Client":
@@ -44,26 +62,26 @@ class Client(Calls):
     def close(self) -> None:
         """Closes the connections of all threads. A later call opens one again."""
         with self._lock:
-            for connection in self._all:
+            for connection in list(self._all):
                 connection.close()
             self._all.clear()
 
     # --- connections ---
 
     def _connection(self) -> http.client.HTTPConnection:
-        connection = getattr(self._mine, "connection", None)
-        if connection is None:
+        mine = getattr(self._mine, "mine", None)
+        if mine is None:
             a = self.address
             if a.tls:
                 connection = http.client.HTTPSConnection(a.host, a.port, context=self._tls or ssl.create_default_context())
             else:
                 connection = http.client.HTTPConnection(a.host, a.port)
-            self._mine.connection = connection
-        return connection
+            mine = self._mine.mine = _Mine(connection)
+        return mine.connection
 
     def _connect(self, connection: http.client.HTTPConnection) -> None:
         """A fresh one, unless the old is still good: nothing may lie in it between two answers."""
-        if connection.sock and select.select([connection.sock], [], [], 0)[0]:
+        if connection.sock and _readable(connection.sock):
             connection.close()
         if connection.sock is None:
             try:
@@ -74,8 +92,7 @@ class Client(Calls):
                 connection.close()
                 raise Unreachable(f"{self.address.url} cannot be reached: {e}", retry=True) from e
             with self._lock:
-                if connection not in self._all:
-                    self._all.append(connection)
+                self._all.add(connection)
 
     def _once(self, call: Call, lost: int) -> Any:
         connection = self._connection()

@@ -2,7 +2,9 @@
 import asyncio
 import http.server
 import json
+import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -388,7 +390,40 @@ def test_names_in_paths_are_quoted(connect):
 
 
 def test_one_connection_a_thread(start):
+    """Closed when its thread is over: a trainer may have begun any number of threads."""
     gateway = start(engine="builtin:echo")
+    seen = set()
+
+    def five(i):
+        ids = []
+        for _ in range(5):
+            ids.append(client.create_session()["session_id"])
+            seen.add(client._connection())
+        return ids
     with rollgate.Client(gateway.url) as client:
-        ids = g.in_parallel(lambda i: [client.create_session()["session_id"] for _ in range(5)], range(8))
-        assert len({x for some in ids.values() for x in some}) == 40 and len(client._all) == 8
+        ids = g.in_parallel(five, range(8))
+        assert len({x for some in ids.values() for x in some}) == 40 and len(seen) == 8
+        g.wait_until(lambda: all(c.sock is None for c in seen), 10, "the connections are closed")
+        seen.clear()
+        assert len(client._all) == 0, "nor is any of them kept"
+
+
+def test_in_a_process_with_many_descriptors():
+    """select takes none above 1023."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2048:
+        pytest.skip("no more than 1024 descriptors here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, hard))
+    null = os.open("/dev/null", os.O_RDONLY)
+    many = [null]
+    try:
+        while many[-1] < 1100:
+            many.append(os.dup(null))
+        with Fake() as fake, rollgate.Client(fake.url) as client:
+            for _ in range(2):
+                assert client.group("g") == {}
+            assert fake.connections == 1
+    finally:
+        for fd in many:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
