@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, Iterable, NamedTuple, Optional
 from urllib.parse import quote, urlencode
 
 from . import records
@@ -59,7 +60,8 @@ def encode(body: Mapping[str, Any]) -> bytes:
 
 
 def plain(value: Any, where: str = "value") -> Any:
-    """The value as JSON has it: tensors and arrays as lists, numpy's scalars as numbers. TypeError or ValueError names what has
+    """The value as JSON has it: tensors and arrays as lists, numpy's scalars as numbers, a configuration's own kinds of mappings
+    and lists as such. TypeError or ValueError names what has
     no such form, by its place below `where`."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{where} is {value}, which JSON cannot write")
@@ -72,7 +74,7 @@ def plain(value: Any, where: str = "value") -> Any:
         return value
     if isinstance(value, Mapping):
         return {str(k): plain(v, f"{where}.{k}") for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
         return [plain(v, f"{where}[{i}]") for i, v in enumerate(value)]
     if hasattr(value, "tolist"):
         return plain(value.tolist(), where)

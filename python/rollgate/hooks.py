@@ -52,6 +52,19 @@ def sampling(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
+def session_options(given: Optional[Mapping[str, Any]], sampling_params: Mapping[str, Any], labels: Optional[Mapping[str, str]] = None,
+                    metadata: Optional[Mapping[str, Any]] = None) -> dict[str, Any]:
+    """Options of a session: those of the adapter's settings, and what the trainer says beside and before them. The trainer's
+    sampling is locked, unless the settings say what is."""
+    out = plain(given or {}, "session")
+    told = {"sampling_params": sampling(sampling_params), "labels": labels, "metadata": metadata}
+    for name, more in told.items():
+        if more is not None:
+            out[name] = {**(out.get(name) or {}), **more}
+    out.setdefault("lock_sampling", [k for k in LOCKED if k in out["sampling_params"]])
+    return out
+
+
 _clients: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict]" = weakref.WeakKeyDictionary()
 
 
@@ -73,7 +86,7 @@ class Hook:
                  group: Optional[Mapping[str, Any]] = None):
         if not runner:
             raise ValueError("which runner? Its name is needed: as executors offer it")
-        self.runner, self.url, self.key, self.group = runner, url, key, dict(group or {})
+        self.runner, self.url, self.key, self.group = runner, url, key, plain(group or {}, "group")
         self.live: dict[str, AsyncClient] = {}
 
     @property
@@ -82,17 +95,16 @@ class Hook:
         return self.group.get("reward") == "external"
 
     async def run(self, input: Any, sampling_params: Mapping[str, Any], *, n: int = 1, group_id: Optional[str] = None,
-                  **group: Any) -> dict[str, Any]:
-        """The settled result of a group of n. Cancelled with the task that waits for it. RolloutFailed: no rollout succeeded."""
+                  labels: Optional[Mapping[str, str]] = None, **group: Any) -> dict[str, Any]:
+        """The settled result of a group of n, with `labels` beside those of every group. Cancelled with the task that waits for
+        it. RolloutFailed: no rollout succeeded."""
         client = connect(self.url, self.key)
         name = group_id or f"h-{uuid.uuid4().hex}"
-        options = dict(self.group.get("session") or {})
-        given = {**dict(options.get("sampling_params") or {}), **sampling(sampling_params)}
-        options["sampling_params"] = given
-        options.setdefault("lock_sampling", [k for k in LOCKED if k in given])
+        options = session_options(self.group.get("session"), sampling_params)
+        labels = {**(self.group.get("labels") or {}), **(labels or {})}
         self.live[name] = client
         try:
-            own = {"queue": None, "runner": self.runner, "input": plain(input, "input"), "n": n, "session": options}
+            own = {"queue": None, "runner": self.runner, "input": plain(input, "input"), "n": n, "session": options, "labels": labels}
             await client.put_group(name, **{**self.group, **own, **{k: v for k, v in group.items() if v is not None}})
             result = await client.wait_group(name)
         except asyncio.CancelledError:

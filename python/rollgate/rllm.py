@@ -64,10 +64,9 @@ class RollgateGatewayManager:
         with self._lock:
             if session_id not in self._ours:
                 default = self._validation if is_validation else self._train
-                given = hooks.sampling(default if sampling_params is None else sampling_params)
-                self._ours[session_id] = self.client.create_session(**{
-                    **self.session, "labels": {"rllm": session_id}, "sampling_params": given,
-                    "lock_sampling": [k for k in hooks.LOCKED if k in given]})
+                given = default if sampling_params is None else sampling_params
+                options = hooks.session_options(self.session, given, labels={"rllm": session_id})
+                self._ours[session_id] = self.client.create_session(**options)
         return session_id
 
     def get_session_url(self, session_id: str, *, public: bool = True) -> str:

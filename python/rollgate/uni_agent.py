@@ -28,10 +28,9 @@ class RollgateGatewayManager:
 
     async def create_session(self, session_id: str, sampling_params: Optional[Mapping[str, Any]] = None,
                              **metadata: Any) -> SessionHandle:
-        given = hooks.sampling(sampling_params or {})
-        made = await hooks.connect(self.url, self.key).create_session(**{
-            **self.session, "sampling_params": given, "lock_sampling": [k for k in hooks.LOCKED if k in given],
-            "labels": {"uni_agent": session_id}, "metadata": {"session_id": session_id, **hooks.plain(metadata)}})
+        options = hooks.session_options(self.session, sampling_params or {}, labels={"uni_agent": session_id},
+                                        metadata={"session_id": session_id, **hooks.plain(metadata)})
+        made = await hooks.connect(self.url, self.key).create_session(**options)
         self._ours[session_id] = made["session_id"]
         return SessionHandle(session_id=session_id, base_url=made["base_url"], reward_info_url=made["reward_info_url"])
 

@@ -1,6 +1,7 @@
 """Every adapter against a fake of its trainer, written from the trainer's contract, which each section names; the
 rollouts run through a real gateway and a real executor, on a stub engine that tells ids and logprobs."""
 import asyncio
+import collections
 import dataclasses
 import enum
 import importlib
@@ -106,6 +107,27 @@ def test_the_trainers_parameters_are_locked(place):
     run(hooks.Hook("agent", place.url).one("hot", {"temperature": 0.25, "top_p": 0.5}))
     sent = place.requests[-1]["body"]["sampling_params"]
     assert sent["temperature"] == 0.25 and sent["top_p"] == 0.5, "the agent wanted 2.0"
+
+
+SETTINGS = {"labels": {"team": "b"}, "metadata": {"exp": "x"}, "sampling_params": {"seed": 5, "temperature": 0.125}}
+
+
+def test_settings_stay_beside_what_the_trainer_says(place):
+    """Also those of a configuration that has mappings and lists of its own (OmegaConf)."""
+    group = collections.UserDict({**ONCE, "labels": collections.UserDict({"exp": "a"}), "on": collections.UserDict({"error": "drop"}),
+                                  "session": collections.UserDict({**SETTINGS, "lock_sampling": collections.UserList(["temperature"])})})
+    hook = hooks.Hook("agent", place.url, group=group)
+    result = run(hook.run("x", {"temperature": 0.25}, labels={"index": "4"}))
+    assert result["labels"] == {"exp": "a", "index": "4"}
+    sent = place.requests[-1]["body"]["sampling_params"]
+    assert sent["temperature"] == 0.25 and sent["sampling_seed"] == 5
+    assert hook.group["on"] == {"error": "drop"} and group["session"]["sampling_params"]["temperature"] == 0.125
+
+
+def check_settings(sessions):
+    """Of one session that an adapter made with SETTINGS."""
+    (row,) = [s for s in sessions if s["labels"].get("team") == "b"]
+    assert len(row["labels"]) == 2
 
 
 # --- verl: 1dda039 verl/experimental/agent_loop/agent_loop.py AgentLoopBase, AgentLoopOutput; trainer/ppo/v1/agent_loop_tq.py ---
@@ -316,7 +338,7 @@ def test_uni_agent(monkeypatch, place):
     fake(monkeypatch, "uni_agent.framework.entry", AgentFrameworkRolloutAdapter=Base, AgentFrameworkWorker=Worker)
     fake(monkeypatch, "uni_agent.gateway.session.types", SessionHandle=SessionHandle, Trajectory=UniTrajectory)
     uni = adapter(monkeypatch, "uni_agent")
-    framework = {"rollgate": {"url": place.url}}
+    framework = {"rollgate": {"url": place.url, "session": SETTINGS}}
     config = types.SimpleNamespace(actor_rollout_ref=types.SimpleNamespace(rollout=types.SimpleNamespace(
         custom=types.SimpleNamespace(agent_framework=framework))))
     rollout = uni.RollgateRolloutAdapter.create(config=config, llm_client=None, reward_loop_worker_handles=[1])
@@ -330,6 +352,10 @@ def test_uni_agent(monkeypatch, place):
         client = hooks.connect(place.url)
         sid = handle.base_url.split("/sessions/")[1].split("/")[0]
         await client.chat(sid, [{"role": "user", "content": "one"}])
+        assert place.requests[-1]["body"]["sampling_params"]["sampling_seed"] == 5
+        check_settings([s async for s in client.all_sessions()])
+        state = await client.session(sid)
+        assert state["metadata"] == {"exp": "x", "session_id": "u1_0"}, state
         await client.reward(sid, {"reward": 1.0, "finished": True})
         (t,) = await manager.finalize_session("u1_0")
         with pytest.raises(KeyError):
@@ -807,7 +833,7 @@ def test_rllm(monkeypatch, place):
     vars(sys.modules["rllm.gateway"])["manager"] = sys.modules["rllm.gateway.manager"]
     fake(monkeypatch, "rllm_model_gateway.models", TraceRecord=TraceRecord)
     module = adapter(monkeypatch, "rllm")
-    module.install(url=place.url)
+    module.install(url=place.url, session=SETTINGS)
     # as trainer/unified_trainer.py makes it
     manager = sys.modules["rllm.gateway.manager"].GatewayManager({"rllm": {}}, mode="process")
     manager.start(types.SimpleNamespace(train_sampling_params={"temperature": 0.5}, val_sampling_params={}))
@@ -815,6 +841,7 @@ def test_rllm(monkeypatch, place):
 
     async def scene():
         await manager.acreate_session("task:0", is_validation=False)
+        check_settings(manager.client.all_sessions())
         urls = [manager.get_session_url(s) for s in ("task:0", "task:0", "never created")]
         sid = urls[0].split("/sessions/")[1].split("/")[0]
         messages = [{"role": "user", "content": "one"}]
@@ -826,7 +853,8 @@ def test_rllm(monkeypatch, place):
         return urls, got, deleted, await manager.aget_traces("unknown")
     urls, got, deleted, none = run(scene())
     assert urls[0] == urls[1] != urls[2] and urls[0].endswith("/v1") and deleted == [1, 0] and none == []
-    assert place.requests[-1]["body"]["sampling_params"]["temperature"] == 0.5
+    sent = place.requests[-1]["body"]["sampling_params"]
+    assert sent["temperature"] == 0.5 and sent["sampling_seed"] == 5
     first, second = got
     for t in got:
         assert len(t.completion_token_ids) == len(t.logprobs) == 4 and t.weight_version == 7 and t.session_id == "task:0"
