@@ -54,6 +54,10 @@ RENEW_S = 2.0       # at most so long until a new attempt is among those renewed
 RENEW_MAX = 10000   # ids that the gateway takes in one renewal
 GRACE_S = 10.0     # a function that was cancelled may take so long to clean up
 TAIL = 4000         # characters of a traceback that go with an end
+ENDS = {            # attempts that are ended from outside, and whose end is told all the same: why -> the end
+    "stopping": {"outcome": "infra", "reason": "the executor is stopping"},
+    "deadline": {"outcome": "timeout", "reason": "not done at the group's deadline"}}
+AGAIN_S = 0.5       # an attempt that is being ended for its deadline is told of by every renewal
 UNFIT = (400, 413)  # answers to an end that is refused for what it says
 
 
@@ -183,7 +187,7 @@ class _Running:
     runner: Runner
     task: Task
     work: Optional[asyncio.Future] = None
-    killed: Optional[str] = None      # why the gateway wants it ended
+    killed: Optional[str] = None      # why it is to end: the gateway's reason, or "stopping"
 
 
 def default_name(key: Optional[str]) -> str:
@@ -359,13 +363,13 @@ class Executor:
         try:
             return self._verdict(attempt.work.result())
         except asyncio.CancelledError:
-            if attempt.killed == "stopping":
-                return {"outcome": "infra", "reason": "the executor is stopping"}
-            if attempt.killed:
-                return None
-            return {"outcome": "error", "reason": "the runner cancelled itself"}
+            if attempt.killed in ENDS:
+                return dict(ENDS[attempt.killed])
+            return None if attempt.killed else {"outcome": "error", "reason": "the runner cancelled itself"}
         except Exception as e:
-            return None if attempt.killed and attempt.killed != "stopping" else self._fault(e)
+            if attempt.killed == "deadline":
+                return {**ENDS["deadline"], "log_tail": self._fault(e)["log_tail"]}
+            return None if attempt.killed and attempt.killed not in ENDS else self._fault(e)
 
     def _verdict(self, value: Any) -> dict[str, Any]:
         """TypeError or ValueError when it is no reward, or one that JSON cannot write."""
@@ -431,11 +435,19 @@ class Executor:
                 await asyncio.sleep(min(1.0, self._lease_s / 10))
 
     async def _renew(self, ids: list[str], wait_s: float) -> None:
-        answer = await self.client.renew(self.name, ids, wait_s)
-        for kill in answer["kill"]:
-            attempt = self.running.pop(kill["attempt_id"], None)
-            if attempt:
-                self._end_work(attempt, kill["reason"])
+        kills = (await self.client.renew(self.name, ids, wait_s))["kill"]
+        news = not kills
+        for kill in kills:
+            reason = "deadline" if kill["reason"] == "deadline" else "dropped"
+            attempt = self.running.get(kill["attempt_id"])
+            if not attempt or attempt.killed == reason:
+                continue
+            news = True
+            if reason == "dropped":     # nobody wants to hear of its end
+                del self.running[kill["attempt_id"]]
+            self._end_work(attempt, reason)
+        if not news:
+            await asyncio.sleep(AGAIN_S)
 
     def _end_work(self, attempt: _Running, reason: str) -> None:
         attempt.killed = reason

@@ -20,13 +20,13 @@ from rollgate.executor import Executor, Infra, Task, _Running, find_runners, run
 class Running:
     """An executor in a thread of its own."""
 
-    def __init__(self, gateway, *runners, **more):
-        self.ready, self.error = threading.Event(), None
+    def __init__(self, gateway, *runners, of=Executor, **more):
+        self.ready, self.error, self.of = threading.Event(), None, of
         self.thread = threading.Thread(target=lambda: asyncio.run(self.main(gateway, runners, more)))
 
     async def main(self, gateway, runners, more):
         self.loop = asyncio.get_running_loop()
-        self.executor = Executor(runners, gateway.url, **more)
+        self.executor = self.of(runners, gateway.url, **more)
         self.ready.set()
         try:
             await self.executor.run()
@@ -347,6 +347,44 @@ def test_long_attempts_keep_their_lease(place):
     with Running(gateway, work):
         group = take(client, 1)["g"]
     assert [m["attempts"] for m in group["members"]] == [1, 1]
+
+
+def test_a_deadline_that_the_gateway_tells_of_first_is_a_timeout(place):
+    """As where the machine stood still behind the claim: the executor's own clock is late."""
+    gateway, client = place
+
+    class Late(Executor):
+        def _begin(self, given):
+            super()._begin({**given, "run_timeout_s": given["run_timeout_s"] + 60})
+
+        async def _renew(self, ids, wait_s):
+            rounds.append(len(ids))
+            await super()._renew(ids, wait_s)
+    rounds = []
+
+    @runner("async", slots=2)
+    async def one(task, session):
+        await talk(session)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            if task.input == "raises":
+                raise RuntimeError("on the way out")
+            await asyncio.sleep(2)      # it cleans up, and is told of by each renewal meanwhile
+
+    @runner("thread")
+    def two(task, session):
+        session.chat([{"role": "user", "content": "x"}])
+        task.stop.wait(60)
+    submit(client, {"id": "a", "runner": "async"}, {"id": "b", "runner": "async", "input": "raises"}, {"id": "c", "runner": "thread"},
+           deadline_s=2)
+    with Running(gateway, one, two, of=Late) as executor:
+        groups = take(client, 3)
+    for x in groups.values():
+        (member,) = x["members"]
+        assert (member["outcome"], member["state"], member["reward"], member["finished"]) == ("timeout", "succeeded", 0, False), member
+        assert member["reason"] == "not done at the group's deadline" and member["attempts"] == 1
+    assert executor.ended == {"timeout": 3} and len(rounds) < 100, "no renewals one behind the other"
 
 
 def test_stopping_gives_attempts_back(place):
