@@ -210,7 +210,10 @@ class Executor:
         if not self.runners:
             raise ValueError("an executor needs at least one runner")
         self.name = name or default_name(key)
+        slots = sum(r.slots for r in self.runners.values())
         self.client = client or AsyncClient(url, key, retry_s=reconnect_s)
+        # agents' calls, which take minutes, on connections of their own: no renewal and no end may wait for one of them
+        self._agents = client or AsyncClient(url, key, retry_s=reconnect_s, connections=max(1024, slots))
         self.running: dict[str, _Running] = {}
         self.ended: dict[str, int] = {}
         self.peak = {r: 0 for r in self.runners}
@@ -240,6 +243,7 @@ class Executor:
             if self._threads:
                 self._threads.shutdown(wait=False)
             await self.client.close()
+            await self._agents.close()
         if self._refused:
             raise self._refused
 
@@ -247,7 +251,8 @@ class Executor:
         """Claims no more and ends what runs. Call it in the loop's thread."""
         self._stop.set()
         self._freed.set()
-        self.client.retry_s = min(self.client.retry_s, 10.0)
+        for client in (self.client, self._agents):
+            client.retry_s = min(client.retry_s, 10.0)
 
     def _spawn(self, work: Any) -> asyncio.Task:
         task = asyncio.get_running_loop().create_task(work)
@@ -316,7 +321,7 @@ class Executor:
         attempt = _Running(run, task)
         self.running[task.attempt_id] = attempt
         self._begun.set()
-        self._spawn(self._attempt(attempt, Session(given["session"], self.client, asyncio.get_running_loop())))
+        self._spawn(self._attempt(attempt, Session(given["session"], self._agents, asyncio.get_running_loop())))
 
     # --- one attempt ---
 

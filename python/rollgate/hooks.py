@@ -68,12 +68,13 @@ def session_options(given: Optional[Mapping[str, Any]], sampling_params: Mapping
 _clients: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict]" = weakref.WeakKeyDictionary()
 
 
-def connect(url: Optional[str] = None, key: Optional[str] = None) -> AsyncClient:
-    """The running loop's client of that gateway: trainers call their hooks on loops of their own choice."""
+def connect(url: Optional[str] = None, key: Optional[str] = None, *, waits: bool = False) -> AsyncClient:
+    """The running loop's client of that gateway: trainers call their hooks on loops of their own choice. waits: another one, for
+    what waits for groups, as many as a trainer has: no submission, cancellation or export may wait for one of them."""
     mine = _clients.setdefault(asyncio.get_running_loop(), {})
-    if (url, key) not in mine:
-        mine[url, key] = AsyncClient(url, key, retry_s=600.0)
-    return mine[url, key]
+    if (url, key, waits) not in mine:
+        mine[url, key, waits] = AsyncClient(url, key, retry_s=600.0)
+    return mine[url, key, waits]
 
 
 class Hook:
@@ -106,7 +107,7 @@ class Hook:
         try:
             own = {"queue": None, "runner": self.runner, "input": plain(input, "input"), "n": n, "session": options, "labels": labels}
             await client.put_group(name, **{**self.group, **own, **{k: v for k, v in group.items() if v is not None}})
-            result = await client.wait_group(name)
+            result = await connect(self.url, self.key, waits=True).wait_group(name)
         except asyncio.CancelledError:
             await self._cancel(client, name)
             raise

@@ -103,6 +103,23 @@ def test_who_waits_no_more_cancels(place):
     assert run(scene())["state"] == "cancelled"
 
 
+def test_waits_keep_no_cancellation_from_its_connection(place, monkeypatch):
+    """Of a trainer that waits for more rollouts than an AsyncClient has connections."""
+    real = rollgate.AsyncClient
+    monkeypatch.setattr(hooks, "AsyncClient", lambda *a, **more: real(*a, **{**more, "connections": 2}))
+
+    async def scene():
+        hook = hooks.Hook("agent", place.url)
+        tasks = [asyncio.ensure_future(hook.run("hangs", {}, group_id=f"g{i}")) for i in range(3)]
+        client = hooks.connect(place.url)
+        while sum(x["running"] for x in (await client.list_groups())["groups"]) < 3:
+            await asyncio.sleep(0.02)
+        assert await hook.abort() == 3
+        return await asyncio.gather(*tasks, return_exceptions=True)
+    failed = run(scene())
+    assert all(isinstance(e, hooks.RolloutFailed) and "cancelled" in str(e) for e in failed), failed
+
+
 def test_the_trainers_parameters_are_locked(place):
     run(hooks.Hook("agent", place.url).one("hot", {"temperature": 0.25, "top_p": 0.5}))
     sent = place.requests[-1]["body"]["sampling_params"]

@@ -13,8 +13,10 @@ import pytest
 
 import gateway as g
 import rollgate
+import rollgate.executor
 from rollgate import errors, pace
 from rollgate.executor import Executor, Infra, Task, _Running, find_runners, runner
+from stub_engines import StubEngine
 
 
 class Running:
@@ -385,6 +387,31 @@ def test_a_deadline_that_the_gateway_tells_of_first_is_a_timeout(place):
         assert (member["outcome"], member["state"], member["reward"], member["finished"]) == ("timeout", "succeeded", 0, False), member
         assert member["reason"] == "not done at the group's deadline" and member["attempts"] == 1
     assert executor.ended == {"timeout": 3} and len(rounds) < 100, "no renewals one behind the other"
+
+
+def test_agents_calls_keep_no_renewal_from_its_connection(start, monkeypatch):
+    """Of more agents than an AsyncClient has connections."""
+    real = rollgate.executor.AsyncClient
+    monkeypatch.setattr(rollgate.executor, "AsyncClient", lambda *a, **more: real(*a, **{**more, "connections": 8}))
+    end = threading.Event()
+    with StubEngine("sglang") as engine:
+        engine.otherwise = lambda body: {"ids": [40, 41, 1], "finish": "stop", "matched": 1, "wait": end}
+        gateway = start(engine=engine.setting, model=g.MODELS / "chatml-bytes", attempt_lease="2s")
+
+        @runner("r", slots=12)
+        async def work(task, session):
+            await talk(session)
+            return 1
+        with rollgate.Client(gateway.url) as client:
+            submit(client, {"id": "g", "runner": "r", "n": 12})
+            with Running(gateway, work) as executor:
+                renewed = []
+                before, executor._renew = executor._renew, lambda ids, s: renewed.append(time.monotonic()) or before(ids, s)
+                g.wait_until(lambda: len(engine.requests) == 8, 20, "as many calls as connections")
+                g.wait_until(lambda: renewed and renewed[-1] > renewed[0] + 5, 30, "two leases are over")
+                end.set()
+                group = take(client, 1)["g"]
+    assert [m["attempts"] for m in group["members"]] == [1] * 12 and executor.ended == {"ok": 12}
 
 
 def test_stopping_gives_attempts_back(place):
