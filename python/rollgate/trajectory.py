@@ -264,13 +264,14 @@ def pad(trajectories: Iterable[Trajectory], pad_id: int = 0, max_len: Optional[i
     lengths = numpy.array([t.prompt_len + t.response_len for t in all_], "i8")
     size = max_len or int(lengths.max())
     fills = {"input_ids": pad_id, "versions": -1}
-    batch = {k: numpy.full((len(all_), size), fills.get(k, 0), d) for k, (_, d) in _columns(all_).items()}
+    columns = _columns(all_)
+    batch = {k: numpy.full((len(all_), size), fills.get(k, 0), d) for k, (_, d) in columns.items()}
     batch["attention_mask"] = numpy.zeros((len(all_), size), "i8")
     batch["position_ids"] = numpy.zeros((len(all_), size), "i8")
     for i, t in enumerate(all_):
         n = int(lengths[i])
         place = slice(size - n, size) if left else slice(0, n)
-        for name, (get, _) in _columns(all_).items():
+        for name, (get, _) in columns.items():
             batch[name][i, place] = get(t)
         batch["attention_mask"][i, place] = 1
         batch["position_ids"][i, place] = numpy.arange(n)

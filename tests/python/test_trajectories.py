@@ -154,6 +154,24 @@ def test_pad(exported):
         rollgate.pad([])
 
 
+def test_a_batch_reads_each_trajectory_a_few_times():
+    """However many there are: versions are lists in most formats, and long."""
+    reads = []
+
+    class Counted(rollgate.Trajectory):
+        @property
+        def response_versions(self):
+            reads.append(1)
+            return super().response_versions
+    fields = {"prompt_ids": [1], "response_ids": [3, 4], "response_mask": [1, 1], "response_logprobs": [-1.0, -2.0], "reward": 1.0,
+              "response_versions": [5, 6]}
+    ts = [Counted(fields) for _ in range(50)]
+    batch = rollgate.pad(ts)
+    assert batch["versions"].tolist() == [[-1, 5, 6]] * 50 and len(reads) <= 100
+    reads.clear()
+    assert len(rollgate.pack(ts, 30)) == 5 and len(reads) <= 100
+
+
 def test_pack(exported):
     client, a, b = exported
     ts = [client.finalize(a)[0], client.finalize(b)[0], client.finalize(a)[0]]
