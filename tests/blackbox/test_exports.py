@@ -102,6 +102,16 @@ def test_msgpack(session):
     assert got == want
 
 
+def test_msgpack_has_all_its_integers(start):
+    gateway = start(workers=1, engine="builtin:echo")
+    gateway.path = f"/sessions/{gateway.post('/sessions').json()['session_id']}"
+    assert gateway.post(gateway.path + "/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}).status == 200
+    info = {"reward": 1, "least": -2 ** 63, "signed": 2 ** 63 - 1, "hash": 2 ** 63 + 1, "most": 2 ** 64 - 1}
+    assert gateway.post(gateway.path + "/reward_info", {"reward_info": info}).status == 200
+    packed = read_msgpack(get(gateway, "msgpack"))["trajectories"][0]["reward_info"]
+    assert packed == info and all(isinstance(v, int) for v in packed.values())
+
+
 def test_safetensors(session):
     want = native(session)
     tensors, meta = read_safetensors(get(session, "safetensors"))

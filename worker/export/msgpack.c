@@ -45,9 +45,22 @@ static void put_ext(struct export *x, msgpack_packer *pk, int8_t type, const voi
     rope_add(&x->rope, PIECE_RAW, p, n);
 }
 
+/* Of digits alone, up to 2^64 - 1: hashes and ids of rows are as long. */
+static bool read_u64(struct str text, uint64_t *ret)
+{
+    *ret = 0;
+    for (size_t k = 0; k < text.len; k++) {
+        if (text.p[k] < '0' || text.p[k] > '9' || __builtin_mul_overflow(*ret, 10, ret) ||
+            __builtin_add_overflow(*ret, (uint64_t)(text.p[k] - '0'), ret))
+            return false;
+    }
+    return true;
+}
+
 static void put_number(msgpack_packer *pk, const struct json *v)
 {
     struct str text = json_text(v);
+    uint64_t u;
     int64_t i;
     double d = 0;
     bool integral = true;
@@ -56,6 +69,10 @@ static void put_number(msgpack_packer *pk, const struct json *v)
         integral = integral && !strchr(".eE", text.p[k]);
     if (integral && json_to_i64(v, &i) == 0) {
         msgpack_pack_int64(pk, i);
+        return;
+    }
+    if (read_u64(text, &u)) {
+        msgpack_pack_uint64(pk, u);
         return;
     }
     (void)json_to_double(v, &d);
