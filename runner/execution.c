@@ -26,6 +26,7 @@ enum {
     EXIT_INFRA = 75, /* sysexits' EX_TEMPFAIL */
     LINE_MAX_BYTES = 1 << 20,
     CALL_TIMEOUT_MS = 150000, /* longer than the gateway's patience with an end */
+    REASON_MAX = 600,         /* bytes of why an end was refused */
     RETRY_FIRST_MS = 200,
     RETRY_MAX_MS = 5000
 };
@@ -475,6 +476,22 @@ static void on_retry(struct loop_timer *t)
     end_send(CONTAINER_OF(t, struct execution, timer));
 }
 
+/* What the gateway does not take as it stands (its reward makes it too long) is told as an error
+ * without it: untold, the attempt would run into its lease and be tried again and again. */
+static void refuse_end(struct execution *a, int status, struct str why)
+{
+    char reason[REASON_MAX];
+
+    (void)snprintf(reason, sizeof(reason), "the gateway refused the attempt's end with %d: %.*s",
+                   status, (int)MIN_OF(why.len, sizeof(reason)), why.p ? why.p : "");
+    log_warn(NULL, "an attempt's end is refused, and told as an error", LOG_T("attempt", a->id),
+             LOG_T("reason", reason));
+    a->refused = true;
+    buf_clear(&a->reward);
+    settle(a, EXECUTION_ERROR, reason);
+    end_send(a);
+}
+
 static void on_end(void *ctx, int status, struct str body, const struct err *e)
 {
     struct execution *a = ctx;
@@ -497,6 +514,11 @@ static void on_end(void *ctx, int status, struct str body, const struct err *e)
     }
     if (json_parse(&arena, body, &v, &bad))
         v = NULL;
+    if (status != 200 && status != 410 && !a->refused) {
+        refuse_end(a, status, json_string(json_get(json_get(v, "error"), "message")));
+        arena_done(&arena);
+        return;
+    }
     if (status == 200) {
         tell_end(a, arena_cstr(&arena, json_string(json_get(v, "rollout"))));
     } else if (status == 410) {

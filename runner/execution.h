@@ -38,6 +38,7 @@ struct execution {
     char *reason;
     bool dropped; /* nobody wants to hear of it: cancelled, or lost */
     bool stopped; /* told to end */
+    bool refused; /* its end, as it was at first */
     bool executor_ends;
     int exit_status, signo; /* of the run; exit_status -1: none */
 
