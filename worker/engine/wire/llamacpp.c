@@ -11,8 +11,8 @@
 #include "common/codec/sampling.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/extra.h"
-#include "worker/engine/wire/processed.h"
 #include "worker/engine/wire/remote.h"
+#include "worker/engine/wire/score_answer.h"
 #include "worker/engine/wire/scoring.h"
 #include "worker/engine/wire/wire_fields.h"
 #include "worker/engine/wire/wire_reply.h"
@@ -260,61 +260,15 @@ static void write_score(const struct score_ask *ask, struct wire_send *send)
     json_out_end_obj(&o);
 }
 
-static bool is_token(const struct json *v, int32_t id)
-{
-    int64_t n;
-
-    return json_to_i64(v, &n) == 0 && n == id;
-}
-
-/* The token's own logprob: the entry's when it was sampled, else an alternative's. NaN: not told.
- */
-static double logprob_of(const struct json *entry, const struct json *tops, int32_t id)
-{
-    double v = (double)NAN;
-
-    if (is_token(json_get(entry, "id"), id))
-        return json_to_double(json_get(entry, "logprob"), &v) ? (double)NAN : v;
-    for (size_t i = 0; i < tops->n; i++) {
-        const struct json *top = json_at(tops, i);
-
-        if (is_token(json_get(top, "id"), id))
-            return json_to_double(json_get(top, "logprob"), &v) ? (double)NAN : v;
-    }
-    return (double)NAN;
-}
-
-static int read_score(const struct json *doc, const struct score_ask *ask, float *logprob)
-{
-    const struct json *tokens = json_get(doc, "tokens");
-    const struct json *entry = json_at(json_get(doc, ENTRIES), 0);
-    const struct json *tops = json_get(entry, "top_logprobs");
-    struct processed p = {.sampling = ask->sampling, .vocab_size = ask->vocab_size};
-    double own;
-    int rc;
-
-    if (!json_is(tokens, JSON_ARRAY) || tokens->n != 1 || !is_token(json_at(tokens, 0), ask->force))
-        return SCORE_NONE;
-    if (!json_is(tops, JSON_ARRAY) || tops->n == 0)
-        return SCORE_WIDER;
-    own = logprob_of(entry, tops, ask->id);
-    if (isnan(own))
-        return SCORE_WIDER;
-    if (logprob_stands_in((float)own))
-        return SCORE_NONE;
-    *logprob = (float)own;
-    if (ask->raw)
-        return SCORE_FOUND;
-    for (size_t i = 0; i < tops->n; i++) {
-        double v = (double)NAN;
-
-        (void)json_to_double(json_get(json_at(tops, i), "logprob"), &v);
-        *vec_push(&p.logprobs) = (float)v;
-    }
-    rc = processed_logprob(&p, (float)own, logprob);
-    vec_done(&p.logprobs);
-    return rc;
-}
+static const struct field score_fields[] = {
+    FIELD("tokens[]", FIELD_SCALAR, SCORE_FIELD_TOKEN),
+    FIELD(ENTRIES "[]", FIELD_MARK, SCORE_FIELD_ENTRY),
+    FIELD(ENTRIES "[].id", FIELD_SCALAR, SCORE_FIELD_ID),
+    FIELD(ENTRIES "[].logprob", FIELD_SCALAR, SCORE_FIELD_LOGPROB),
+    FIELD(ENTRIES "[].top_logprobs[]", FIELD_MARK, SCORE_FIELD_TOP),
+    FIELD(ENTRIES "[].top_logprobs[].id", FIELD_SCALAR, SCORE_FIELD_TOP_ID),
+    FIELD(ENTRIES "[].top_logprobs[].logprob", FIELD_SCALAR, SCORE_FIELD_TOP_LOGPROB),
+};
 
 /* The context of one slot. */
 static void take_info(const struct json *info, struct engine_facts *ret)
@@ -341,7 +295,8 @@ static const struct wire wire = {
     .end_event = end_event,
     .complete = complete,
     .write_score = write_score,
-    .read_score = read_score,
+    .score_fields = score_fields,
+    .n_score_fields = ARRAY_LEN(score_fields),
     .basis = BASIS_PROCESSED,
     .asks = BASIS_PROCESSED,
     .tells_basis = true,

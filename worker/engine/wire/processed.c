@@ -63,10 +63,11 @@ static double sum_of(const struct processed *p, size_t n)
     return sum;
 }
 
-int processed_logprob(const struct processed *p, float own, float *ret)
+int processed_logprob(const struct processed *p, float *ret)
 {
     const struct sampling *s = p->sampling;
     size_t n = p->logprobs.n;
+    float own = p->own;
     double rest, sum;
 
     if (sampling_bends_logits(s) || n == 0)

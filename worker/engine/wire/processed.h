@@ -16,11 +16,12 @@ struct processed {
     const struct sampling *sampling;
     struct json_floats logprobs; /* of the best tokens, best first, or of all */
     uint32_t vocab_size;         /* 0: unknown */
+    float own;                   /* of the token that was sampled */
 };
 
-/* The logprob of a token whose own one, before sampling, is `own`. SCORE_WIDER: more of the best
+/* The logprob of a token whose own one, before sampling, is p->own. SCORE_WIDER: more of the best
  * are needed to be sure within 1e-5; SCORE_NONE: it cannot have been sampled so, or the parameters
  * change logits by more than themselves. */
-int processed_logprob(const struct processed *p, float own, float *ret);
+int processed_logprob(const struct processed *p, float *ret);
 
 #endif

@@ -95,10 +95,11 @@ struct wire {
     int (*text_end)(const struct remote *r, struct reply *y, const struct engine_request *q,
                     struct err *e);
 
-    /* Writes one call that tells the logprob of one token, and reads its answer: SCORE_*. NULL:
-     * the engine leaves none out. */
+    /* Writes one call that tells the logprob of one token, and where it stands in the answer
+     * (SCORE_FIELD_*). NULL: the engine leaves none out. */
     void (*write_score)(const struct score_ask *ask, struct wire_send *s);
-    int (*read_score)(const struct json *doc, const struct score_ask *ask, float *logprob);
+    const struct field *score_fields;
+    size_t n_score_fields;
 
     /* Header that names the data-parallel rank of a call: "name: ". NULL: `write` does. */
     const char *rank_header;

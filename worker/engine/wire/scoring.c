@@ -17,17 +17,15 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/sampling.h"
-#include "common/net/http1.h"
-#include "common/net/http_client.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/wire/attempt.h"
+#include "worker/engine/wire/score_call.h"
 #include "worker/engine/wire/wire_reply.h"
 
 enum {
-    CALLS_MAX = 8192,      /* tokens of one answer that are asked for */
-    WIDE = 1024,           /* alternatives that nearly always hold what was sampled */
-    ANSWER_MAX = 64 << 20, /* bytes, with a whole vocabulary of them */
+    CALLS_MAX = 8192, /* tokens of one answer that are asked for */
+    WIDE = 1024,      /* alternatives that nearly always hold what was sampled */
 };
 
 /* Ways to ask for one token, in turn. */
@@ -48,15 +46,12 @@ struct scoring {
     size_t next;          /* of reply->lacks */
     enum scoring_step step;
     struct score_ask ask;
-    struct http_call *http;
-    int status;
-    struct buf text;
+    struct score_call *asked; /* NULL: nothing is asked */
 };
 
 static void scoring_free(struct scoring *s)
 {
     vec_done(&s->ids);
-    buf_done(&s->text);
     free(s);
 }
 
@@ -64,8 +59,7 @@ void scoring_cancel(struct scoring *s)
 {
     if (!s)
         return;
-    if (s->http)
-        http_call_cancel(s->http);
+    score_call_cancel(s->asked);
     scoring_free(s);
 }
 
@@ -104,28 +98,7 @@ static bool settle_step(struct scoring *s)
     return ask->force >= 0 && ask->n_probs > 0;
 }
 
-static const struct http_events http_events;
-
-static void send_ask(struct scoring *s)
-{
-    struct remote *r = s->remote;
-    struct wire_send send = {0};
-    struct buf headers = {0};
-    struct http_request h = {.method = "POST",
-                             .total_timeout_ms = r->options->timeout_ms,
-                             .idle_timeout_ms = r->options->idle_timeout_ms};
-
-    r->wire->write_score(&s->ask, &send);
-    remote_headers(r, &headers, s->req->session_id, STR("application/json"),
-                   STR("application/json"));
-    h.path = str_cstr(send.path);
-    h.headers = buf_str(&headers);
-    h.body = &send.body;
-    s->status = 0;
-    buf_clear(&s->text);
-    s->http = http_client_start(r->client, &h, &http_events, s);
-    buf_done(&headers);
-}
+static void on_answer(void *ctx, int rc, float logprob, const struct err *e);
 
 /* The next question about the token at hand; what cannot be asked is passed over. */
 static void ask(struct scoring *s)
@@ -135,7 +108,7 @@ static void ask(struct scoring *s)
     if (s->step == STEPS)
         give_up(s);
     else
-        send_ask(s);
+        s->asked = score_call_start(s->remote, s->req->session_id, &s->ask, on_answer, s);
 }
 
 static void begin_token(struct scoring *s)
@@ -147,51 +120,23 @@ static void begin_token(struct scoring *s)
     s->ask.id = s->reply->ids.at[lack->at];
 }
 
-static int read_answer(struct scoring *s, float *logprob)
-{
-    struct arena arena = {0};
-    struct err e = {0};
-    const struct json *doc = NULL;
-    int rc = SCORE_NONE;
-
-    if (json_parse(&arena, buf_str(&s->text), &doc, &e) == 0)
-        rc = s->remote->wire->read_score(doc, &s->ask, logprob);
-    arena_done(&arena);
-    return rc;
-}
-
-static void on_head(void *ctx, const struct http1_head *h)
-{
-    ((struct scoring *)ctx)->status = h->status;
-}
-
-static void on_body(void *ctx, struct str bytes)
+/* What the step has told. */
+static void on_answer(void *ctx, int rc, float logprob, const struct err *e)
 {
     struct scoring *s = ctx;
 
-    buf_add_str(&s->text, str_sub(bytes, 0, ANSWER_MAX - MIN_OF(s->text.len, (size_t)ANSWER_MAX)));
-}
-
-static void on_done(void *ctx)
-{
-    struct scoring *s = ctx;
-    float logprob = 0;
-    int rc;
-
-    s->http = NULL;
-    if (s->status != 200) {
-        remote_note_score_refused(s->remote, s->status, buf_str(&s->text));
-        give_up(s);
-        return;
-    }
-    rc = read_answer(s, &logprob);
-    if (rc == SCORE_NONE) {
-        give_up(s);
+    s->asked = NULL;
+    if (rc < 0) {
+        end(s, e);
         return;
     }
     if (rc == SCORE_WIDER) {
         s->step++;
         ask(s);
+        return;
+    }
+    if (rc == SCORE_NONE) {
+        give_up(s);
         return;
     }
     s->reply->logprobs.at[s->reply->lacks.at[s->next].at] = logprob;
@@ -203,17 +148,6 @@ static void on_done(void *ctx)
     begin_token(s);
     ask(s);
 }
-
-static void on_failed(void *ctx, const struct err *e, bool began)
-{
-    struct scoring *s = ctx;
-
-    (void)began;
-    s->http = NULL;
-    end(s, e);
-}
-
-static const struct http_events http_events = {on_head, on_body, on_done, on_failed};
 
 /* Penalties, biases and grammars change logits in ways that alternatives do not show. One answer
  * has one basis: all its tokens are asked for as the logits alone have them, and alternatives of

@@ -70,13 +70,13 @@ TEST(entries, computed_or_not)
 static int processed(struct sampling s, size_t told, uint32_t vocab, size_t which, double *ret)
 {
     static const double p[] = {0.5, 0.25, 0.125, 0.0625, 0.0625};
-    struct processed x = {.sampling = &s, .vocab_size = vocab};
+    struct processed x = {.sampling = &s, .vocab_size = vocab, .own = (float)log(p[which])};
     float v = 0;
     int rc;
 
     for (size_t i = 0; i < told; i++)
         *vec_push(&x.logprobs) = (float)log(p[i]);
-    rc = processed_logprob(&x, (float)log(p[which]), &v);
+    rc = processed_logprob(&x, &v);
     vec_done(&x.logprobs);
     *ret = exp((double)v);
     return rc;

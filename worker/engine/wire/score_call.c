@@ -1,0 +1,154 @@
+/* The answer is read as it comes (score_answer.h); what takes exp() of a whole vocabulary is a
+ * helper's (score_work.h). */
+#include "worker/engine/wire/score_call.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "common/net/http1.h"
+#include "common/net/http_client.h"
+#include "worker/engine/engine_pool.h"
+#include "worker/engine/wire/attempt.h"
+#include "worker/engine/wire/processed.h"
+#include "worker/engine/wire/score_answer.h"
+#include "worker/engine/wire/score_work.h"
+#include "worker/engine/wire/scoring.h"
+
+enum { REFUSAL_MAX = 16 * 1024 }; /* bytes of another status than 200 */
+
+struct score_call {
+    struct remote *remote;
+    struct str session_id;
+    const struct score_ask *ask;
+    struct http_call *http; /* NULL: over */
+    int status;
+    struct score_answer answer;
+    struct score_work *work; /* a helper is at the answer; or NULL */
+    struct buf refusal;
+    score_call_done_fn done;
+    void *ctx;
+};
+
+static void score_call_free(struct score_call *c)
+{
+    score_answer_done(&c->answer);
+    buf_done(&c->refusal);
+    free(c);
+}
+
+void score_call_cancel(struct score_call *c)
+{
+    if (!c)
+        return;
+    if (c->http)
+        http_call_cancel(c->http);
+    score_work_drop(c->work);
+    score_call_free(c);
+}
+
+static void end(struct score_call *c, int rc, float logprob, const struct err *e)
+{
+    score_call_done_fn done = c->done;
+    void *ctx = c->ctx;
+
+    score_call_free(c);
+    done(ctx, rc, logprob, e);
+}
+
+static void on_processed(void *ctx, int rc, float logprob)
+{
+    struct score_call *c = ctx;
+    struct err e = {0};
+
+    c->work = NULL;
+    if (rc < 0)
+        (void)err_set(&e, ERR_ENGINE_INVALID, "the engine's logprobs took too long to read");
+    end(c, rc, logprob, &e);
+}
+
+/* The answer is whole. */
+static void take_answer(struct score_call *c)
+{
+    const struct engine_options *o = c->remote->options;
+    struct processed p = {.sampling = c->ask->sampling, .vocab_size = c->ask->vocab_size};
+    float logprob = 0;
+    int rc = score_answer_own(&c->answer, &p.own);
+
+    if (rc != SCORE_FOUND || c->ask->raw) {
+        end(c, rc, p.own, NULL);
+        return;
+    }
+    p.logprobs = c->answer.tops;
+    if (o->helper && score_work_is_long(p.logprobs.n)) {
+        c->answer.tops = (struct json_floats){0};
+        score_work_begin(o, c->session_id, &p, on_processed, c, &c->work);
+        return;
+    }
+    rc = processed_logprob(&p, &logprob);
+    end(c, rc, logprob, NULL);
+}
+
+static void on_head(void *ctx, const struct http1_head *h)
+{
+    ((struct score_call *)ctx)->status = h->status;
+}
+
+static void on_body(void *ctx, struct str bytes)
+{
+    struct score_call *c = ctx;
+    struct err e = {0};
+
+    if (c->status != 200) {
+        buf_add_str(&c->refusal,
+                    str_sub(bytes, 0, REFUSAL_MAX - MIN_OF(c->refusal.len, (size_t)REFUSAL_MAX)));
+        return;
+    }
+    if (score_answer_feed(&c->answer, bytes, &e) == 0)
+        return;
+    http_call_cancel(c->http);
+    end(c, -1, 0, &e);
+}
+
+static void on_done(void *ctx)
+{
+    struct score_call *c = ctx;
+
+    c->http = NULL;
+    if (c->status == 200) {
+        take_answer(c);
+        return;
+    }
+    remote_note_score_refused(c->remote, c->status, buf_str(&c->refusal));
+    end(c, SCORE_NONE, 0, NULL);
+}
+
+static void on_failed(void *ctx, const struct err *e, bool began)
+{
+    (void)began;
+    end(ctx, -1, 0, e);
+}
+
+static const struct http_events http_events = {on_head, on_body, on_done, on_failed};
+
+struct score_call *score_call_start(struct remote *r, struct str session_id,
+                                    const struct score_ask *ask, score_call_done_fn done, void *ctx)
+{
+    struct score_call *c = mem_zalloc(sizeof(*c));
+    struct wire_send send = {0};
+    struct buf headers = {0};
+    struct http_request h = {.method = "POST",
+                             .total_timeout_ms = r->options->timeout_ms,
+                             .idle_timeout_ms = r->options->idle_timeout_ms};
+
+    *c = (struct score_call){
+        .remote = r, .session_id = session_id, .ask = ask, .done = done, .ctx = ctx};
+    score_answer_begin(&c->answer, ask, r->wire->score_fields, r->wire->n_score_fields);
+    r->wire->write_score(ask, &send);
+    remote_headers(r, &headers, session_id, STR("application/json"), STR("application/json"));
+    h.path = str_cstr(send.path);
+    h.headers = buf_str(&headers);
+    h.body = &send.body;
+    c->http = http_client_start(r->client, &h, &http_events, c);
+    buf_done(&headers);
+    return c;
+}
