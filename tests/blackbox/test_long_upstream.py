@@ -144,3 +144,26 @@ def test_a_helper_that_does_not_come_to_an_end(faulty, upstream, tmp_path):  # n
     held.inject("print", None)
     upstream.plan.append(PLAN)
     assert held.gateway.post(url(held.session), BODY).status == 200
+
+
+def without_prompt(docs):
+    for doc in docs:
+        doc.pop("prompt_token_ids", None)
+    return docs
+
+
+@pytest.mark.parametrize("history", ["tree", "chains", "linear", "timelines"])
+@pytest.mark.parametrize("field", ["return_token_ids", "return_meta_info"])
+def test_ids_without_a_prompt_s_are_left(start, upstream, history, field):
+    """An agent asks for them by itself, and the upstream tells no prompt, or one that is not how the session goes on: the answer is
+    kept as text, and the next turn behind it."""
+    gateway = start(engine=upstream.setting, workers=1, engine_retries=0)
+    s = new(gateway, history=history)
+    messages = user("one")
+    for told in ([3, 1, 4], None, [9, 9], None):
+        upstream.plan.append({"ids": [97, 98], "text": "ab", "finish": "length", **({"prompt_ids": told} if told else {"edit": without_prompt})})
+        a = gateway.post(url(s), {"model": "m", "messages": messages, field: True, "logprobs": True})
+        assert a.status == 200, a.text[:300]
+        messages = [*messages, a.json()["choices"][0]["message"], *user("more")]
+    messages = gateway.get(f"/sessions/{s['session_id']}/trajectories").json()["trajectories"][-1]["messages"]
+    assert [m["role"] for m in messages].count("assistant") == 4

@@ -76,6 +76,7 @@ enum step_result step_results(struct model_call *t)
         work += keep_told(t, RESULTS_TOKENS - work);
     if (t->n_told < t->n_samples || work >= RESULTS_TOKENS) /* the record is a turn's work, too */
         return model_call_next_part(t);
+    session_settle_answers(t->plan, t->answers, t->n_samples);
     commit_count_answers(t, t->answers);
     return STEP_NEXT;
 }

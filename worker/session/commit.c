@@ -438,10 +438,13 @@ static bool has_ids(const struct plan *p, const struct session_answer *answers, 
     const struct policy *policy = plan_policy(p);
     struct token_span prompt = answers[0].prompt;
 
-    for (size_t i = 0; i < n; i++)
-        if (answers[i].ids.n == 0 || answers[i].prompt.n != prompt.n ||
-            memcmp(answers[i].prompt.at, prompt.at, prompt.n * sizeof(*prompt.at)) != 0)
+    for (size_t i = 0; i < n; i++) {
+        struct token_span own = answers[i].prompt;
+
+        if (answers[i].ids.n == 0 || own.n != prompt.n ||
+            (own.at != prompt.at && memcmp(own.at, prompt.at, prompt.n * sizeof(*own.at)) != 0))
             return false;
+    }
     return prompt.n > 0 &&
            ((p->parent && checkpoint_begins(p->parent, prompt.at, prompt.n)) || !p->chat.messages ||
             policy == &policy_tree || policy == &policy_timelines);
@@ -540,6 +543,28 @@ static void settle(struct plan *p, const struct session_answer *answers, size_t 
     p->text = false;
     if (answers[0].upstream && !p->pub.exhausted)
         settle_upstream(p, answers, n);
+}
+
+/* Ids behind a prompt that is not known are no trajectory's. */
+static void drop_ids(struct session_answer *a)
+{
+    a->ids = (struct token_span){0};
+    a->logprobs = NULL;
+    a->n_versions = a->scored_tokens = 0;
+    a->odds = a->logprob_basis = (struct str){0};
+    memset(a->rows, 0, sizeof(a->rows));
+}
+
+void session_settle_answers(struct session_plan *pub, struct session_answer *answers, size_t n)
+{
+    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
+    struct err why;
+
+    if (pub->exhausted || n == 0 || session_check_commit(pub, &why) != 0)
+        return;
+    settle(p, answers, n);
+    for (size_t i = 0; p->text && i < n; i++)
+        drop_ids(&answers[i]);
 }
 
 /* What the context begins with. It stays so once it was told in a part. */

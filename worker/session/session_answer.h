@@ -59,6 +59,10 @@ struct session_answer {
     uint32_t prompt_tokens; /* as the upstream counted them */
 };
 
+/* First of all: of an upstream's answers that are kept as text alone, ids and what belongs to them
+ * are dropped. */
+void session_settle_answers(struct session_plan *p, struct session_answer *answers, size_t n);
+
 /* Blocks of rows and told texts of more than max_bytes are recorded before their answers, so many
  * bytes in a record; then several answers of more than max_bytes in all before the commit, whole
  * ones, as many in a record as have about so many bytes; and before each of these and before the
