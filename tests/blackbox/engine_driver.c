@@ -191,9 +191,9 @@ static void on_done(void *ctx, const struct engine_result *r)
             json_out_i64(&o, r->prompt_ids.at[i]);
         json_out_end_arr(&o);
     }
-    if (r->openai_body.p) {
-        json_out_key(&o, "body");
-        json_out_str(&o, r->openai_body);
+    if (r->openai) {
+        json_out_key(&o, "openai");
+        json_out_value(&o, r->openai);
     }
     json_out_end_obj(&o);
     say(&line);

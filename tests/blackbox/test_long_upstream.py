@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from gateway import stays, wait_until
+from gateway import MODELS, stays, wait_until
 from stub_engines import StubEngine
 from test_faults import faulty  # noqa: F401, a fixture
 from test_helpers import helped
@@ -146,10 +146,150 @@ def test_a_helper_that_does_not_come_to_an_end(faulty, upstream, tmp_path):  # n
     assert held.gateway.post(url(held.session), BODY).status == 200
 
 
+# --- one long event of a stream ---
+
+def in_one_event(docs):
+    """All that the deltas tell in the second event."""
+    whole = [d for d in docs if d["choices"] and d["choices"][0]["delta"].get("content")]
+    parts = [d["choices"][0] for d in whole]
+    one = {**parts[0], "delta": {"content": "".join(p["delta"]["content"] for p in parts)}}
+    if "token_ids" in one:
+        one["token_ids"] = [i for p in parts for i in p["token_ids"]]
+    one["logprobs"] = {"content": [t for p in parts for t in p["logprobs"]["content"]]}
+    return [docs[0], *with_tops([{**whole[0], "choices": [one]}]), *[d for d in docs[1:] if d not in whole]]
+
+
+EVENT = {**PLAN, "edit": in_one_event, "whole": False}
+
+
+def streamed(start, ids, **settings):
+    with StubEngine("openai") as engine:
+        engine.plan.append(EVENT)
+        gateway = start(engine=setting(engine, ids), workers=1, **settings)
+        s = new(gateway)
+        a = gateway.post(url(s), {**BODY, "stream": True})
+        assert a.status == 200, a.text
+        kept = gateway.get(f"/sessions/{s['session_id']}/trajectories").json()["trajectories"]
+        first = chosen(a)
+        assert first[0][0] == PLAN["text"] and len(first[0][1]) == TOKENS and first[0][2] == "length"
+        return first, [{k: t[k] for k in ("prompt_ids", "response_ids", "response_logprobs")} for t in kept], helped(gateway)
+
+
+@pytest.mark.parametrize("ids", [None, "vllm"])
+def test_a_helper_reads_a_long_event(start, ids):
+    *alone, none = streamed(start, ids, helpers=0)
+    *beside, some = streamed(start, ids)
+    assert alone == beside and none == 0 and some >= 1
+    if ids:
+        assert [t["response_ids"] for t in alone[1]] == [IDS]
+
+
+def cut_behind(n):
+    """The connection ends behind so many events."""
+    def frame(kind, parts):
+        body = b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in parts[:n])
+        return f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ntransfer-encoding: chunked\r\n\r\n".encode() + body
+    return {"frame": frame, "end": "close"}
+
+
+@pytest.mark.parametrize("n, status", [(2, 502), (3, 200)])
+def test_a_connection_that_ends_meanwhile(faulty, upstream, tmp_path, n, status):  # noqa: F811
+    """What had come behind the event counts, also where the connection broke off behind the answer's finish."""
+    held = Read(faulty, upstream, tmp_path)
+    upstream.plan.clear()
+    upstream.plan.append({**EVENT, **cut_behind(n)})
+    got = []
+    t = threading.Thread(target=lambda: got.append(held.gateway.post(url(held.session), {**BODY, "stream": True})))
+    t.start()
+    held.until_read()
+    assert held.gateway.chat(new(held.gateway), "hello").status == 200      # nobody else waits
+    held.inject("print", None)
+    t.join()
+    if status == 200:
+        assert chosen(got[0])[0][0] == PLAN["text"]
+        assert branches(held.gateway, held.session) == 1
+    else:
+        assert "error" in got[0].text, got[0].text[-300:]
+        assert branches(held.gateway, held.session) == 0
+
+
+def test_a_client_that_leaves_a_long_event(faulty, upstream, tmp_path):  # noqa: F811
+    held = Read(faulty, upstream, tmp_path)
+    upstream.plan.clear()
+    upstream.plan.append(EVENT)
+    with contextlib.closing(held.gateway.connect()) as c:
+        c.request("POST", url(held.session), json.dumps({**BODY, "stream": True}))
+        held.until_read()
+    wait_until(lambda: inflight(held.gateway, held.session) == 0, 20, "the call is given up")
+    held.inject("print", None)
+    assert branches(held.gateway, held.session) == 0
+    upstream.plan.append(PLAN)
+    assert held.gateway.post(url(held.session), BODY).status == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_text_beyond_the_limit_is_refused(start, upstream, stream):
+    """Named, and the next one is taken; so are too many calls in one event."""
+    gateway = start(engine=upstream.setting, workers=1, engine_retries=0)
+    s = new(gateway)
+    body = {"model": "m", "messages": user("go on"), "stream": stream}
+    long = "x" * ((4 << 20) + 1)
+
+    def edit(docs):
+        for doc in docs[1 if stream else 0:]:
+            for choice in doc["choices"]:
+                (choice.get("message") or choice["delta"]).update(content=long[:3 << 20] if stream else long)
+        return docs
+    upstream.plan.append({"text": "abc", "edit": edit})
+    a = gateway.post(url(s), body)
+    assert "its text has more than 4 MiB" in a.text[-1000:] and a.status == (200 if stream else 502)
+    upstream.plan.append({"text": "abc"})
+    assert gateway.post(url(s), body).status == 200
+
+
+@pytest.mark.parametrize("one", [False, True])
+def test_a_stream_that_nobody_asked_for(start, upstream, one):
+    """An upstream that streams whatever it was asked: all of it is the answer."""
+    def streams(docs):
+        choice = docs[0]["choices"][0]
+        texts = [choice["message"]["content"]] if one else choice["message"]["content"].partition(" te")
+        chunks = [{**docs[0], "choices": [{"index": 0, "delta": {"content": t}, "finish_reason": None}]} for t in texts]
+        return [*chunks, {**docs[0], "choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}]
+
+    def frame(_, parts):
+        docs = streams([json.loads(parts[0])])
+        body = b"".join(b"data: " + json.dumps(d).encode() + b"\n\n" for d in docs) + b"data: [DONE]\n\n"
+        return f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+    gateway = start(engine=upstream.setting, workers=1)
+    upstream.plan.append({"text": PLAN["text"], "frame": frame})
+    a = gateway.post(url(new(gateway)), {"model": "m", "messages": user("go on")})
+    choice = a.json()["choices"][0]
+    assert (a.status, choice["message"]["content"], choice["finish_reason"]) == (200, PLAN["text"], "length")
+
+
 def without_prompt(docs):
     for doc in docs:
         doc.pop("prompt_token_ids", None)
     return docs
+
+
+@pytest.mark.parametrize("text, helps", [("short", 0), ("long " * 40_000, 1)], ids=["short", "long"])
+def test_a_prompt_that_is_left_out_is_rendered_once(start, upstream, text, helps):
+    """Our own rendering stands in for it where the upstream counts as many tokens: once for all answers of a call."""
+    gateway = start(engine=upstream.setting, workers=1, model=MODELS / "chatml-bytes", context_length=1_000_000, engine_retries=0)
+    prompt = [256, *f"user\n{text}".encode(), 257, 10, 256, *b"assistant\n"]
+    works = []
+    for count in (len(prompt), len(prompt) - 1):
+        upstream.plan.extend([{"ids": [97, 98], "text": "ab", "prompt_tokens": count, "finish": "length", "edit": without_prompt}] * 2)
+        s, before = new(gateway), helped(gateway)
+        a = gateway.post(url(s), {"model": "m", "messages": user(text), "n": 2, "return_token_ids": True, "logprobs": True})
+        assert a.status == 200, a.text[:300]
+        works.append(helped(gateway) - before)
+        kept = gateway.get(f"/sessions/{s['session_id']}/trajectories").json()["trajectories"]
+        known = [(t["prompt_ids"], t["response_ids"]) for t in kept if t.get("response_ids") == [97, 98]]
+        assert known == ([(prompt, [97, 98])] if count == len(prompt) else []), str(kept)[:500]
+    assert works[0] == works[1], "whether it fits is known behind the rendering alone"
+    assert works[0] >= 2 * helps, "the call's own rendering, and this one"
 
 
 @pytest.mark.parametrize("history", ["tree", "chains", "linear", "timelines"])

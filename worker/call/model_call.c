@@ -30,7 +30,7 @@ static void end_memory(struct model_call *t)
     call_give_back(t->env, &arena, t->in.session_id);
 }
 
-/* The helper of its step RENDER reads it no more. */
+/* The helper of its steps RENDER and PROMPT reads it no more. */
 static void on_let_go(struct model_call *t)
 {
     if (t->pinned)

@@ -14,6 +14,7 @@
 #include "common/base/list.h"
 #include "worker/call/model_call.h"
 #include "worker/request/answer_sink.h"
+#include "worker/tokens/span.h"
 
 struct answer_formats;
 struct buf;
@@ -56,7 +57,7 @@ struct model_call {
     const struct json *format; /* response_format, before it became a grammar; NULL: none */
     struct session_call_input *call_input; /* of the plan, in the arena, from PREPARE on */
     struct session_plan *plan;
-    struct call_work *work;       /* the step RENDER */
+    struct call_work *work;       /* the steps RENDER and PROMPT */
     struct session *pinned;       /* of a text completion, which has no plan until it is encoded */
     struct answer_formats *kinds; /* as they were when the call came; the thought is the prompt's.
                                      In the arena */
@@ -68,7 +69,8 @@ struct model_call {
     bool constrains; /* RENDER makes a grammar, where one is needed */
     struct sample *samples;
     uint32_t n_samples, n_done;
-    uint32_t n_asked;             /* of them an engine was asked for */
+    uint32_t n_asked;              /* of them an engine was asked for */
+    struct token_span told_prompt; /* the first one's that an upstream told; of others the same */
     const struct json *chat_body; /* for engines that are asked with messages, or NULL; in the arena
                                    */
     struct session_answer *answers; /* n_samples, for the record; from RESULTS on, in the arena */

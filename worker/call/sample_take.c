@@ -150,10 +150,10 @@ static void on_done(void *ctx, const struct engine_result *res)
     r->done = true;
     if (t->failing)
         return;
-    if (engine_pool_name(t->engines) && res->openai_body.p)
+    if (engine_pool_name(t->engines) && res->openai)
         res = without_ids(t, res);
     sample_keep(t, r, res);
-    if (!res->openai_body.p) {
+    if (!res->openai) {
         sample_take_end(r, res);
         return;
     }

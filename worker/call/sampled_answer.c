@@ -19,7 +19,10 @@
 #include "worker/tokens/span.h"
 #include "worker/tokens/tokenizer.h"
 
-enum { PIECE_MAX = 4096 }; /* bytes of decoded text that wait for the parser */
+enum {
+    PIECE_MAX = 4096,     /* bytes of decoded text that wait for the parser */
+    HISTORY_CALLS = 4096, /* calls of a history whose ids are looked at */
+};
 
 /* Room for the n-th call. */
 static struct sampled_call *call_at(struct sampled_answer *a, int n)
@@ -40,16 +43,20 @@ static void take_id(struct sampled_answer *a, struct str id)
         (void)map_set(a->taken_ids, id, a);
 }
 
-/* The ids of the history's calls, and of those that came so far. */
+/* The ids of the history's calls, and of those that came so far. Of a history with more calls than
+ * are looked at no id is known to be free. */
 static void know_ids(struct sampled_answer *a)
 {
+    size_t n = 0;
+
     a->taken_ids = mem_zalloc(sizeof(*a->taken_ids));
-    for (size_t i = 0; json_at(a->opt.history, i); i++) {
+    for (size_t i = 0; json_at(a->opt.history, i) && n <= HISTORY_CALLS; i++) {
         const struct json *calls = json_get(json_at(a->opt.history, i), "tool_calls");
 
-        for (size_t k = 0; json_at(calls, k); k++)
+        for (size_t k = 0; json_at(calls, k) && n <= HISTORY_CALLS; k++, n++)
             take_id(a, json_string(json_get(json_at(calls, k), "id")));
     }
+    a->all_taken = n > HISTORY_CALLS;
     for (size_t i = 0; i < a->n_calls; i++)
         take_id(a, buf_str(&a->calls[i].id));
 }
@@ -59,7 +66,7 @@ static bool id_taken(struct sampled_answer *a, struct str id)
 {
     if (!a->taken_ids)
         know_ids(a);
-    return map_get(a->taken_ids, id) != NULL;
+    return a->all_taken || map_get(a->taken_ids, id) != NULL;
 }
 
 /* A call's name is known. Its id is the model's own if no other call has it, else a fresh one. */
@@ -104,6 +111,15 @@ static bool withhold(struct sampled_answer *a, const struct parse_event *ev)
 struct str sampled_answer_stop(const struct sampled_answer *a)
 {
     return a->stop->hit;
+}
+
+size_t sampled_answer_bytes(const struct sampled_answer *a)
+{
+    size_t n = a->text.len + a->reasoning.len;
+
+    for (size_t i = 0; i < a->n_calls; i++)
+        n += a->calls[i].name.len + a->calls[i].args.len;
+    return n;
 }
 
 void sampled_answer_warn(struct sampled_answer *a, struct str text)

@@ -69,6 +69,7 @@ struct sampled_answer {
     size_t n_calls, cap_calls;
     struct map *taken_ids; /* ids of the history's calls and of its own; NULL before a model names
                               one */
+    bool all_taken;        /* of those ids there are too many to know */
     size_t withheld;       /* calls that were sampled but not told: opt.max_calls */
     bool thinking;         /* the last event was reasoning */
     bool taken;            /* told by sampled_answer_take */
@@ -94,6 +95,9 @@ void sampled_answer_take_end(struct sampled_answer *a);
 
 /* The stop string that ended it, or absent. */
 struct str sampled_answer_stop(const struct sampled_answer *a);
+
+/* Bytes of its text, thought and calls so far. */
+size_t sampled_answer_bytes(const struct sampled_answer *a);
 
 /* One more sentence of the call's parse_warning. */
 void sampled_answer_warn(struct sampled_answer *a, struct str text);

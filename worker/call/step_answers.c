@@ -7,6 +7,7 @@
 #include "worker/call/commit_counts.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
+#include "worker/call/sampled_answer.h"
 #include "worker/call/told.h"
 #include "worker/ledger/ledger.h"
 #include "worker/request/asked_text.h"
@@ -16,6 +17,9 @@
  * millisecond; a record of such a size is written, journaled and read in about one (step_texts.c).
  */
 enum { RESULTS_TOKENS = 32 << 10, ANSWERS_PART = 256 << 10 };
+
+/* So many bytes of text are copied in the time of a token. */
+enum { TOKEN_BYTES = 32 };
 
 /* Of n answers to one prompt, counted once: what the engine had for all of them. */
 static void settle_cached(struct model_call *t)
@@ -67,7 +71,8 @@ enum step_result step_results(struct model_call *t)
         struct sample *r = &t->samples[t->n_results];
 
         sample_result(t, r, &t->answers[t->n_results]);
-        work += MAX_OF(r->n_ids, r->completion_tokens);
+        work += MAX_OF(MAX_OF(r->n_ids, r->completion_tokens),
+                       sampled_answer_bytes(r->answer) / TOKEN_BYTES);
     }
     if (t->n_results < t->n_samples)
         return model_call_next_part(t);

@@ -37,6 +37,17 @@ struct call_work *call_work_new(struct arena *arena, struct model_call *t)
     return w;
 }
 
+struct long_work *call_work_begin(struct model_call *t, work_run_fn run, work_done_fn done)
+{
+    t->work->work = (struct long_work){.run = run, .done = done, .body_hash = t->in.work_hash};
+    return &t->work->work;
+}
+
+struct model_call *call_work_of(struct long_work *w)
+{
+    return CONTAINER_OF(w, struct call_work, work)->call;
+}
+
 static void on_drop(struct long_work *w)
 {
     struct call_work *c = CONTAINER_OF(w, struct call_work, work);
@@ -54,7 +65,7 @@ void call_work_drop(struct call_work *w, void (*let_go)(struct model_call *t))
 /* In a helper, maybe: see work.h. The call's arena is this function's meanwhile. */
 static int render(struct long_work *w, struct work_tools *tools, struct err *e)
 {
-    struct model_call *t = CONTAINER_OF(w, struct call_work, work)->call;
+    struct model_call *t = call_work_of(w);
     struct token_span prompt;
 
     if (work_note(tools, w->body_hash, e))
@@ -77,7 +88,7 @@ static int render(struct long_work *w, struct work_tools *tools, struct err *e)
 /* A helper is through: the call goes on with the next step. */
 static void on_rendered(struct long_work *w, const struct err *e)
 {
-    struct model_call *t = CONTAINER_OF(w, struct call_work, work)->call;
+    struct model_call *t = call_work_of(w);
 
     if (e) {
         model_call_note_leak(t, e);
@@ -117,13 +128,10 @@ static bool has_images(const struct model_call *t)
  * a helper's. */
 enum step_result step_render(struct model_call *t)
 {
-    struct long_work *w = &t->work->work;
+    struct long_work *w = call_work_begin(t, render, on_rendered);
     size_t bytes = prepare_is_text(t->in.req) ? t->in.req->prompt.len
                                               : session_prompt_bytes(t->plan, WORK_TEXT_LONG + 1);
 
-    w->run = render;
-    w->done = on_rendered;
-    w->body_hash = t->in.work_hash;
     t->asks_text = engine_pool_some_text(t->engines);
     bytes += constraint_bytes(t) + stop_bytes(t);
     bytes += t->asks_text ? t->in.body_bytes / JSON_COST : 0;

@@ -3,15 +3,13 @@
 
 #include "worker/call/upstream.h"
 
-#include "common/base/vec.h"
+#include <string.h>
+
 #include "common/codec/json.h"
-#include "worker/call/call_env.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/call/sampled_answer.h"
 #include "worker/engine/engine_result.h"
-#include "worker/model/model.h"
-#include "worker/request/chat.h"
 #include "worker/request/chat_logprobs.h"
 #include "worker/request/chat_request.h"
 
@@ -35,47 +33,33 @@ static uint32_t count_of(const struct json *v)
     return json_to_i64(v, &n) == 0 && n > 0 ? (uint32_t)MIN_OF(n, INT32_MAX) : 0;
 }
 
-/* The prompt's ids where the upstream told only how many there are: our own rendering, when the
- * model is the upstream's and the count is the same. */
-static void render_prompt(struct model_call *t, struct sample *r)
-{
-    struct call_env *env = t->env;
-    struct token_vec ids = {0};
-    struct err e;
-
-    if (env->model_known && t->in.req->chat->messages &&
-        model_prompt(env->model, env->scratch, t->in.req->chat, &ids, &e) == 0 &&
-        ids.n == r->prompt_tokens) {
-        int32_t *copy = arena_calloc(&t->arena, ids.n + 1, sizeof(*copy));
-
-        memcpy(copy, ids.at, ids.n * sizeof(*copy));
-        r->prompt_ids = (struct token_span){copy, ids.n};
-    }
-    vec_done(&ids);
-}
-
-/* The prompt's ids, if the upstream tells them. */
+/* The prompt's ids, if the upstream tells them: of several answers one copy, while they say the
+ * same. */
 static void take_prompt(struct model_call *t, struct sample *r, struct token_span told)
 {
-    int32_t *copy = arena_calloc(&t->arena, told.n + 1, sizeof(*copy));
+    size_t bytes = told.n * sizeof(*told.at);
+    int32_t *copy;
 
-    if (told.n > 0)
-        memcpy(copy, told.at, told.n * sizeof(*copy));
+    if (told.n == 0)
+        return;
+    if (told.n == t->told_prompt.n && memcmp(told.at, t->told_prompt.at, bytes) == 0) {
+        r->prompt_ids = t->told_prompt;
+        return;
+    }
+    copy = arena_alloc(&t->arena, bytes);
+    memcpy(copy, told.at, bytes);
     r->prompt_ids = (struct token_span){copy, told.n};
-    if (told.n == 0 && r->n_ids > 0)
-        render_prompt(t, r);
+    if (t->told_prompt.n == 0)
+        t->told_prompt = r->prompt_ids;
 }
 
 /* What the finished answer tells besides its message. */
 void upstream_take(struct model_call *t, struct sample *r, const struct engine_result *res)
 {
-    const struct json *body = NULL, *choice, *usage;
-    struct err e;
+    const struct json *choice = json_at(json_get(res->openai, "choices"), 0);
+    const struct json *usage = json_get(res->openai, "usage");
 
-    if (json_parse(&t->arena, arena_str(&t->arena, res->openai_body), &body, &e))
-        body = NULL; /* the engine layer has read it before */
-    choice = json_at(json_get(body, "choices"), 0);
-    usage = json_get(body, "usage");
+    arena_take(&t->arena, res->openai_arena);
     r->upstream = true;
     r->prompt_tokens = count_of(json_get(usage, "prompt_tokens"));
     r->completion_tokens = MAX_OF(count_of(json_get(usage, "completion_tokens")), r->n_ids);

@@ -71,18 +71,21 @@ struct engine_result {
     struct str indexer; /* the same of the indexer, from the first row on that was wanted; absent
                            as well when it is too large */
     uint32_t indexer_from, indexer_rows;
-    uint32_t indexer_layers;  /* as the engine tells; 0: it does not */
-    uint64_t indexer_bytes;   /* that it told, from its first row on */
-    bool indexer_large;       /* more than are kept */
-    const char *replica;      /* name for records and logs */
-    uint64_t queue_us;        /* waited for a slot */
-    uint64_t first_us;        /* asked until first token */
-    uint64_t total_us;        /* asked until the end */
-    uint32_t retries;         /* before the first byte */
-    uint32_t resumes;         /* engine-side aborts spliced */
-    struct str openai_body;   /* kind openai: the upstream's answer, without its logprobs; ids and
-                                logprobs may then be empty and NULL: it tells text alone */
-    struct engine_rows *rows; /* kind openai: those logprobs, whose arena the receiver may take */
+    uint32_t indexer_layers;    /* as the engine tells; 0: it does not */
+    uint64_t indexer_bytes;     /* that it told, from its first row on */
+    bool indexer_large;         /* more than are kept */
+    const char *replica;        /* name for records and logs */
+    uint64_t queue_us;          /* waited for a slot */
+    uint64_t first_us;          /* asked until first token */
+    uint64_t total_us;          /* asked until the end */
+    uint32_t retries;           /* before the first byte */
+    uint32_t resumes;           /* engine-side aborts spliced */
+    const struct json *openai;  /* kind openai: {"choices": [{"message", "finish_reason"}], "usage"}
+                                   of the upstream's answer, without the message where deltas told
+                                   it; ids and logprobs may then be empty and NULL: it tells text
+                                   alone. NULL: another kind */
+    struct arena *openai_arena; /* where that lies, which the receiver may take */
+    struct engine_rows *rows;   /* kind openai: those logprobs, whose arena the receiver may take */
     struct token_span prompt_ids; /* kind openai: the prompt as the upstream rendered it, when told
                                    */
 };

@@ -33,8 +33,9 @@ static void on_delta(void *ctx, const struct engine_delta *d)
     if (c->first_us == 0)
         c->first_us = clock_us();
     c->given += (uint32_t)d->ids.n;
-    c->told = c->told || c->req.stream;
-    if (c->req.stream)
+    /* Of text that came in deltas the whole answer tells nothing. */
+    c->told = c->told || c->req.stream || d->message;
+    if (c->req.stream || d->message)
         c->events->delta(c->ctx, d);
 }
 

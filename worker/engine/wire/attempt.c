@@ -44,12 +44,15 @@ struct engine_attempt {
     void *ctx;
     struct http_call *http; /* NULL: over */
     struct reading *reading;
-    struct long_text *long_text; /* has the reading, while a helper reads it; or NULL */
-    bool streams;                /* it comes as an event stream */
-    struct scoring *scoring;     /* of what the answer left out; the answer has ended then */
-    struct aside *look;          /* at the weights' version, which is out; or NULL */
-    struct buf before, after;    /* that version when the call began, and at its end */
-    bool looks, ended; /* the version is asked for; the answer has ended and waits for it */
+    struct long_text *long_text; /* has the reading, while a helper reads it; or NULL. Meanwhile: */
+    bool body_ended;             /* all bytes have come, */
+    bool lost, began;            /* or the connection has failed, so: */
+    struct err lost_err;
+    bool streams;             /* it comes as an event stream */
+    struct scoring *scoring;  /* of what the answer left out; the answer has ended then */
+    struct aside *look;       /* at the weights' version, which is out; or NULL */
+    struct buf before, after; /* that version when the call began, and at its end */
+    bool looks, ended;        /* the version is asked for; the answer has ended and waits for it */
     struct loop_timer late;
     int status;
     struct asked_by by; /* what it was asked by */
@@ -216,8 +219,9 @@ static void score(struct engine_attempt *a)
 }
 
 static void finish(struct engine_attempt *a);
+static void go_on(struct engine_attempt *a);
 
-/* A helper has read it; no reading: it did not. */
+/* A helper has read all of it, or an event; no reading: it did not. */
 static void on_read(void *ctx, struct reading *r)
 {
     struct engine_attempt *a = ctx;
@@ -225,12 +229,25 @@ static void on_read(void *ctx, struct reading *r)
 
     a->long_text = NULL;
     a->reading = r;
+    if (r && a->streams) {
+        go_on(a);
+        return;
+    }
     if (r) {
         finish(a);
         return;
     }
     (void)err_set(&e, ERR_ENGINE_INVALID, "the engine's answer took too long to read");
-    fail(a, &e, ENGINE_BROKE);
+    drop(a, &e);
+}
+
+/* The reading is the helper's until on_read, maybe at once. */
+static void read_beside(struct engine_attempt *a)
+{
+    struct reading *reading = a->reading;
+
+    a->reading = NULL;
+    long_text_begin(reading, a->remote->options, a->req->session_id, on_read, a, &a->long_text);
 }
 
 /* The body is complete or its end does not matter. */
@@ -243,8 +260,7 @@ static void finish(struct engine_attempt *a)
     int rc;
 
     if (reading_is_long(reading) && a->remote->options->helper) {
-        a->reading = NULL;
-        long_text_begin(reading, a->remote->options, a->req->session_id, on_read, a, &a->long_text);
+        read_beside(a);
         return;
     }
     rc = reading_end(reading, &e);
@@ -305,10 +321,15 @@ static void on_body(void *ctx, struct str bytes)
         return;
     }
     rc = reading_feed(a->reading, bytes, &e);
-    if (rc != READING_MORE)
+    if (rc == READING_LONG) {
+        loop_timer_stop(a->remote->loop, &a->late);
+        http_call_pause(a->http);
+        read_beside(a);
+    } else if (rc != READING_MORE) {
         judge_reading(a, rc, &e);
-    else if (reading_ended(a->reading))
+    } else if (reading_ended(a->reading)) {
         loop_timer_set(a->remote->loop, &a->late, LATE_END_MS, on_late);
+    }
 }
 
 static void on_done(void *ctx)
@@ -316,7 +337,9 @@ static void on_done(void *ctx)
     struct engine_attempt *a = ctx;
 
     a->http = NULL;
-    if (a->status == 200)
+    if (a->long_text)
+        a->body_ended = true;
+    else if (a->status == 200)
         finish(a);
     else
         refused(a);
@@ -326,6 +349,13 @@ static void on_failed(void *ctx, const struct err *e, bool began)
 {
     struct engine_attempt *a = ctx;
 
+    if (a->long_text) {
+        a->http = NULL;
+        a->lost = true;
+        a->lost_err = *e;
+        a->began = began;
+        return;
+    }
     /* All of it had come: how the connection ended does not matter. */
     if (reading_ended(a->reading)) {
         a->http = NULL;
@@ -341,6 +371,28 @@ static void on_failed(void *ctx, const struct err *e, bool began)
 }
 
 static const struct http_events http_events = {on_head, on_body, on_done, on_failed};
+
+/* A helper has read an event of a stream. */
+static void go_on(struct engine_attempt *a)
+{
+    struct err e = {0};
+    int rc = reading_go_on(a->reading, &e);
+
+    if (rc == READING_LONG) {
+        read_beside(a);
+    } else if (rc != READING_MORE) {
+        judge_reading(a, rc, &e);
+    } else if (a->lost) {
+        e = a->lost_err;
+        on_failed(a, &e, a->began);
+    } else if (a->body_ended) {
+        finish(a);
+    } else {
+        if (reading_ended(a->reading))
+            loop_timer_set(a->remote->loop, &a->late, LATE_END_MS, on_late);
+        http_call_resume(a->http);
+    }
+}
 
 static uint64_t body_max(const struct engine_request *q)
 {
@@ -374,6 +426,7 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->ctx = ctx;
     a->asked_us = clock_us();
     a->reading = reading_new(r, r->wire, q, on_delta, a);
+    reading_expect_help(a->reading, r->options->helper != NULL);
     reading_expect(a->reading, r->facts.mode,
                    r->wire->tells_basis ? r->wire->basis : remote_basis(r), remote_asks_experts(r));
     if (!remote_asks_experts(r) && !q->support && !q->indexer.wanted)

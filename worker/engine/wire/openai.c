@@ -157,6 +157,8 @@ static int take_doc(struct reply *y, struct upstream_text *t, const struct json 
         return -1;
     if (!stream && !json_is(json_get(choice, "message"), JSON_OBJECT))
         return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: it has no message");
+    if (!stream && upstream_text_check(t, json_get(choice, "message"), e) < 0)
+        return -1;
     d->message = json_get(choice, "delta");
     d->chat_lps = json_get(choice, "logprobs");
     take_finish(y, json_string(json_get(choice, "finish_reason")));

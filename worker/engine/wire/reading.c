@@ -8,8 +8,8 @@
  *
  * on_scalar, on_target and on_bulk put fields into reply.event. take_document checks the prompt
  * that the engine says it answered, moves the event over (reply_merge) and gives the new tokens as
- * a delta. Kinds of text take each document whole instead (take_text), as their messages go on as
- * JSON.
+ * a delta. Kinds of text take each document whole instead (reading_text.c), as their messages go on
+ * as JSON.
  */
 #include "worker/engine/wire/reading_internal.h"
 
@@ -28,9 +28,8 @@ enum {
     EXPERTS_MAX = 1 << 30,
     EVENT_MAX = 256 << 20,
     TEXT_EVENT_MAX = 4 << 20, /* of kinds of text alone, which are held whole */
-    TEXT_LONG = 64 << 10,     /* a whole answer of such kinds: read in half a millisecond or more */
-    TEXT_TAKES_LONG = 768 << 10, /* one that takes a helper several milliseconds */
-    WORD_MAX = 64,               /* of an event that is no JSON */
+    WORD_MAX = 64,            /* of an event that is no JSON */
+    DELTA_MAX = 4096,         /* tokens that are made text and told in a turn of the loop */
 };
 
 static int invalid(struct err *e, const char *what)
@@ -244,6 +243,20 @@ static void give_delta(const struct reading *r, size_t n)
     r->delta(r->ctx, &d);
 }
 
+/* What is new goes on. An event of so many tokens that all of them would take long is held back
+ * with all behind it: the end of an answer is taken in steps. Another piece may follow what was
+ * aborted.
+ */
+static void give_new(struct reading *r, size_t n)
+{
+    r->back += n;
+    r->holds_back = r->holds_back || r->back > DELTA_MAX;
+    if (r->back == 0 || (r->holds_back && r->reply.finish != REPLY_ABORT))
+        return;
+    give_delta(r, r->back);
+    r->back = 0;
+}
+
 /* How long the prompt is once each picture's placeholder is a run. */
 static size_t prompt_length(const struct engine_request *q)
 {
@@ -331,73 +344,10 @@ static int take_document(struct reading *r, struct err *e)
     reply_note_version(y);
     /* What comes whole and has ended goes on as the result alone. A delta comes of streams, and of
      * a piece that the engine aborted, which more will follow. */
-    if (n > 0 && y->lacks.n == 0 && (r->events || y->finish == REPLY_ABORT))
-        give_delta(r, n);
+    if (y->lacks.n == 0 && (r->events || y->finish == REPLY_ABORT))
+        give_new(r, n);
     r->ended = r->ended || y->finish != REPLY_RUNNING;
     return READING_MORE;
-}
-
-/* Of a whole answer what goes on: the logprobs that the client wants, and the rest of the text. */
-static void keep_whole(struct reading *r, const struct json *doc)
-{
-    struct buf kept = {0};
-
-    if (r->wants_rows)
-        upstream_text_rows(doc, &r->rows);
-    upstream_text_keep(doc, &kept);
-    buf_done(&r->word);
-    r->word = kept;
-}
-
-/* The same for kinds of chat. */
-static int take_text(struct reading *r, struct err *e)
-{
-    struct reply *y = &r->reply;
-    struct engine_delta d = {0};
-    struct arena arena = {0};
-    const struct json *doc = NULL;
-    int rc = -1;
-
-    if (json_parse(&arena, buf_str(&r->word), &doc, e) < 0) {
-        (void)unreadable(e, e);
-        goto out;
-    }
-    if (r->wire->text(y, r->text, doc, r->events, &d, e) < 0)
-        goto out;
-    reply_note_version(y);
-    rc = y->failed ? READING_TOLD : READING_MORE;
-    if (!y->failed && r->events && d.message)
-        r->delta(r->ctx, &d);
-    r->ended = r->ended || y->finish != REPLY_RUNNING;
-    if (!y->failed && !r->events)
-        keep_whole(r, doc);
-out:
-    arena_done(&arena);
-    return rc;
-}
-
-bool reading_is_long(const struct reading *r)
-{
-    return r->wire->text && !r->events && !r->parsed && r->word.len > TEXT_LONG;
-}
-
-bool reading_takes_long(const struct reading *r)
-{
-    return r->word.len > TEXT_TAKES_LONG;
-}
-
-void reading_parse(struct reading *r)
-{
-    r->parse_rc = take_text(r, &r->parse_err);
-    r->parsed = true;
-}
-
-static int parsed(struct reading *r, struct err *e)
-{
-    if (!r->parsed)
-        reading_parse(r);
-    *e = r->parse_err;
-    return r->parse_rc;
 }
 
 /* Bytes of a document. */
@@ -443,18 +393,13 @@ static int take_data(struct reading *r, struct str bytes, struct err *e)
 
 static int take_event(struct reading *r, struct err *e)
 {
-    int rc;
-
-    if (str_eq_c(str_trim(buf_str(&r->word)), "[DONE]")) {
+    if (str_eq_c(str_trim(str_sub(buf_str(&r->word), 0, WORD_MAX)), "[DONE]")) {
         r->all_sent = true;
         buf_clear(&r->word);
         return READING_MORE;
     }
-    if (r->wire->text) {
-        rc = take_text(r, e);
-        buf_clear(&r->word);
-        return rc;
-    }
+    if (r->wire->text)
+        return reading_text_event(r, e);
     if (!r->in_json)
         return invalid(e, "an event that is no JSON");
     r->in_json = false;
@@ -475,6 +420,8 @@ static int take_events(struct reading *r, struct str bytes, struct err *e)
             return unreadable(e, e);
         rc = item == SSE_DATA ? take_data(r, data, e) : take_event(r, e);
     }
+    if (rc == READING_LONG)
+        buf_add_str(&r->rest, bytes);
     return rc;
 }
 
@@ -493,7 +440,7 @@ struct reading *reading_new(const struct remote *remote, const struct wire *wire
     if (q->indexer.wanted)
         r->sse->max_event = SIZE_MAX; /* what is kept of it is bounded */
     reply_init(&r->reply, q->top_logprobs, q->held);
-    r->rows.arena.sum = q->held;
+    r->rows.arena.sum = r->told_arena.sum = r->doc_arena.sum = q->held;
     r->reply.support.wanted = q->support;
     r->wants_rows = wire->text && json_is_true(json_get(q->chat_body, "logprobs"));
     fields_init(&r->fields, wire->fields, wire->n_fields, &sink, r);
@@ -516,7 +463,10 @@ void reading_free(struct reading *r)
     reply_done(&r->reply);
     fields_done(&r->fields);
     buf_done(&r->word);
+    buf_done(&r->rest);
     arena_done(&r->rows.arena);
+    arena_done(&r->told_arena);
+    arena_done(&r->doc_arena);
     if (r->text)
         upstream_text_done(r->text);
     free(r->text);
@@ -535,6 +485,11 @@ void reading_expect_events(struct reading *r, bool events)
     r->events = events;
 }
 
+void reading_expect_help(struct reading *r, bool helped)
+{
+    r->helped = helped;
+}
+
 static int feed(struct reading *r, struct str bytes, struct err *e)
 {
     r->bytes += bytes.len;
@@ -548,6 +503,20 @@ static int feed(struct reading *r, struct str bytes, struct err *e)
     return READING_MORE;
 }
 
+int reading_go_on(struct reading *r, struct err *e)
+{
+    struct buf rest = r->rest;
+    int rc;
+
+    r->rest = (struct buf){0};
+    rc = reading_text_event(r, e);
+    if (rc == READING_MORE)
+        rc = take_events(r, buf_str(&rest), e);
+    buf_done(&rest);
+    reply_count(&r->reply, r->word.cap + r->rest.cap);
+    return rc;
+}
+
 int reading_feed(struct reading *r, struct str bytes, struct err *e)
 {
     int rc = feed(r, bytes, e);
@@ -556,7 +525,7 @@ int reading_feed(struct reading *r, struct str bytes, struct err *e)
         reply_take_early(&r->reply);
     if (r->reply.npy)
         npy_feed(r->reply.npy, &r->reply.experts);
-    reply_count(&r->reply, r->word.cap);
+    reply_count(&r->reply, r->word.cap + r->rest.cap);
     return rc;
 }
 
@@ -568,7 +537,7 @@ int reading_end(struct reading *r, struct err *e)
     if (!r->events && !r->wire->text && !r->json_complete)
         return err_set(e, ERR_ENGINE_INVALID, "the engine's answer ends inside its JSON");
     if (!r->events)
-        rc = r->wire->text ? parsed(r, e) : take_document(r, e);
+        rc = r->wire->text ? reading_text_whole(r, e) : take_document(r, e);
     if (rc != READING_MORE)
         return rc;
     if (!r->ended && r->all_sent && r->wire->silent_abort) {
@@ -586,10 +555,8 @@ int reading_end(struct reading *r, struct err *e)
         return -1;
     if (r->wire->text_end && r->wire->text_end(r->remote, y, r->req, e) < 0)
         return -1;
-    if (r->wire->text && r->events) {
-        buf_clear(&r->word);
-        upstream_text_write(r->text, &r->word);
-    }
+    if (r->wire->text && r->events)
+        reading_text_end(r);
     return y->lacks.n > 0 ? READING_LACKS : READING_MORE;
 }
 
@@ -688,7 +655,8 @@ void reading_result(struct reading *r, struct engine_result *ret)
         .indexer_layers = (uint32_t)MIN_OF(MAX_OF(y->indexer_layers, 0), (int64_t)UINT16_MAX),
         .indexer_bytes = y->has_indexer ? y->indexer_window.seen : 0,
         .rows = r->wire->text ? &r->rows : NULL,
-        .openai_body = r->wire->text ? buf_str(&r->word) : (struct str){0},
+        .openai = r->told,
+        .openai_arena = &r->told_arena,
         .prompt_ids = {y->prompt_ids.at, y->prompt_ids.n},
     };
 }

@@ -25,8 +25,9 @@ struct reply;
 struct wire;
 
 /* MORE: all is well. TOLD: the answer reports an error (reading_words). LACKS: all is there but
- * logprobs that the engine left out (reply.lacks), which are to be asked for. */
-enum { READING_MORE, READING_TOLD, READING_LACKS };
+ * logprobs that the engine left out (reply.lacks), which are to be asked for. LONG: an event is
+ * better read by a helper. */
+enum { READING_MORE, READING_TOLD, READING_LACKS, READING_LONG };
 
 /* All outlive it; the remote is what the wire's functions are called with. `delta` hears of tokens
  * as they come. */
@@ -48,16 +49,25 @@ void reading_limit(struct reading *r, uint64_t max_bytes);
 /* Before the first byte: the body is an event stream, else it is one document. */
 void reading_expect_events(struct reading *r, bool events);
 
-/* The next bytes: MORE or TOLD, or -1 ERR_ENGINE_INVALID that says what is wrong. */
+/* Before the first byte: long events are a helper's. */
+void reading_expect_help(struct reading *r, bool helped);
+
+/* The next bytes: MORE or TOLD, or -1 ERR_ENGINE_INVALID that says what is wrong. LONG, of a stream
+ * of a kind of text where there is help: reading_parse, and then reading_go_on, before the next
+ * bytes. */
 int reading_feed(struct reading *r, struct str bytes, struct err *e);
 
 /* No more bytes come, of a whole answer of a kind of text: whether it is so long that it is better
- * read before reading_end, by a helper: reading_parse touches the reading alone. */
+ * read before reading_end, by a helper: reading_parse touches the reading alone (and counts in the
+ * request's `held`). */
 bool reading_is_long(const struct reading *r);
 
 /* Of such a reading: whether it takes a helper several milliseconds. */
 bool reading_takes_long(const struct reading *r);
 void reading_parse(struct reading *r);
+
+/* Behind LONG and reading_parse: as reading_feed, with what had come behind the event. */
+int reading_go_on(struct reading *r, struct err *e);
 
 /* No more bytes come: as reading_feed, or LACKS. With MORE the whole answer is in the reply. */
 int reading_end(struct reading *r, struct err *e);

@@ -1,5 +1,5 @@
 /*
- * struct reading from the inside (reading.h): for reading.c and its fuzzer.
+ * struct reading from the inside (reading.h): for reading.c, reading_text.c and the fuzzer.
  */
 #ifndef RG_WIRE_READING_INTERNAL_H
 #define RG_WIRE_READING_INTERNAL_H
@@ -33,18 +33,38 @@ struct reading {
     bool in_json;       /* inside an event that is JSON */
     bool json_complete; /* the document has its end */
     bool ended;         /* the last event was there */
-    bool prompt_told;   /* asked with images: what they became was held against the formula */
-    uint32_t drifted;   /* tokens that another prompt has, which was let */
-    bool all_sent;      /* [DONE] was there */
+    bool holds_back;    /* tokens are no longer told as they come; so many are not: */
+    size_t back;
+    bool prompt_told; /* asked with images: what they became was held against the formula */
+    uint32_t drifted; /* tokens that another prompt has, which was let */
+    bool all_sent;    /* [DONE] was there */
     struct upstream_text *text; /* kinds of text: its own; else NULL */
     struct engine_rows rows;    /* kinds of text: the logprobs of a whole answer, */
     bool wants_rows;            /* for the client */
-    bool parsed;                /* the whole document is read, with: */
+    bool helped;                /* long documents are a helper's (reading_parse) */
+    bool parsed;                /* the document, or the event, is read, with: */
     int parse_rc;
     struct err parse_err;
+    struct arena doc_arena;          /* that event, */
+    struct engine_delta delta_read;  /* and what it brought */
+    struct buf rest;                 /* what had come behind it */
+    const struct json *told;         /* kinds of text: engine_result.openai */
+    struct arena told_arena;         /* where it lies */
     struct engine_version *versions; /* of the result; own */
     uint64_t bytes;
     uint64_t max_bytes; /* of one document, or of all events of a kind of text; 0: no limit */
 };
+
+/* Documents of kinds of text (wire->text), in reading_text.c: each whole, as a tree.
+ *
+ * An event is complete, in r->word, or a helper has read it: MORE, TOLD, -1 and e; or LONG: a
+ * helper is to read it, then this is called again. */
+int reading_text_event(struct reading *r, struct err *e);
+
+/* The one document is complete: the same but for LONG. */
+int reading_text_whole(struct reading *r, struct err *e);
+
+/* A stream has ended: what it told beside its deltas goes on (r->told). */
+void reading_text_end(struct reading *r);
 
 #endif

@@ -1,8 +1,6 @@
 /*
- * Chunks add up field by field: texts are appended, names and ids are set (an empty one changes
- * nothing), tool calls are found by their index, and usage is the last one that came. Writing
- * makes the body that the same upstream would have sent without a stream, so readers above know
- * one form only.
+ * Of a stream's chunks the deltas go on as they come; usage is the last one that came. Texts and
+ * pieces of calls are counted here, before anybody makes something of them.
  */
 #include "worker/engine/wire/upstream_text.h"
 
@@ -12,127 +10,126 @@
 #include "worker/request/answer_sink.h"
 #include "worker/request/chat_logprobs.h"
 
-enum { CALLS_MAX = 256 };
+enum {
+    CALLS_MAX = 256,           /* of a stream, and pieces of calls in one of its chunks */
+    WHOLE_CALLS_MAX = 4096,    /* of a whole answer */
+    TEXT_MIB = 4,              /* of an answer, tool calls and thought included */
+    CHUNK_LOGPROBS = 32 << 10, /* of one chunk, alternatives included */
+    USAGE_MAX = 64 << 10,
+};
 
 void upstream_text_done(struct upstream_text *t)
 {
-    struct buf *all[] = {&t->id,        &t->model,   &t->role,   &t->content,
-                         &t->reasoning, &t->refusal, &t->finish, &t->usage};
+    buf_done(&t->finish);
+    buf_done(&t->usage);
+}
 
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        buf_done(all[i]);
-    for (size_t i = 0; i < t->calls.n; i++) {
-        buf_done(&t->calls.at[i].id);
-        buf_done(&t->calls.at[i].name);
-        buf_done(&t->calls.at[i].arguments);
+static int too_many(struct err *e, size_t n, const char *what, size_t most)
+{
+    return err_set(e, ERR_ENGINE_INVALID,
+                   "the engine's answer is invalid: it has %zu %s; at most %zu are taken", n, what,
+                   most);
+}
+
+static size_t length_of(const struct json *from, const char *key)
+{
+    return json_string(json_get(from, key)).len;
+}
+
+/* Adds the bytes of a message, or of a delta of one. */
+static int add_bytes(struct upstream_text *t, const struct json *m, struct err *e)
+{
+    static const char *const texts[] = {"content", "reasoning_content", "reasoning", "refusal"};
+    const struct json *calls = json_get(m, "tool_calls");
+
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        t->bytes += length_of(m, texts[i]);
+    for (size_t i = 0; json_is(calls, JSON_ARRAY) && i < calls->n; i++) {
+        const struct json *function = json_get(&calls->items[i], "function");
+
+        t->bytes += length_of(&calls->items[i], "id") + length_of(function, "name") +
+                    length_of(function, "arguments");
     }
-    vec_done(&t->calls);
+    if (t->bytes <= (size_t)TEXT_MIB << 20)
+        return 0;
+    return err_set(e, ERR_ENGINE_INVALID,
+                   "the engine's answer is too large: its text has more than %d MiB", TEXT_MIB);
 }
 
-static void set(struct buf *b, const struct json *v)
+/* Calls are numbered; one without a number is another one. */
+static int check_call(struct upstream_text *t, const struct json *call, struct err *e)
 {
-    struct str s = json_string(v);
+    int64_t index = (int64_t)t->n_calls;
 
-    if (s.len == 0)
-        return;
-    buf_clear(b);
-    buf_add_str(b, s);
-}
-
-static int add_call(struct upstream_text *t, const struct json *delta, struct err *e)
-{
-    const struct json *function = json_get(delta, "function");
-    struct upstream_call *c;
-    int64_t index = (int64_t)t->calls.n;
-
-    (void)json_to_i64(json_get(delta, "index"), &index);
+    (void)json_to_i64(json_get(call, "index"), &index);
     if (index < 0 || index >= CALLS_MAX)
         return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: tool call %lld",
                        (long long)index);
-    while ((int64_t)t->calls.n <= index)
-        *vec_push(&t->calls) = (struct upstream_call){0};
-    c = &t->calls.at[index];
-    set(&c->id, json_get(delta, "id"));
-    set(&c->name, json_get(function, "name"));
-    buf_add_str(&c->arguments, json_string(json_get(function, "arguments")));
+    t->n_calls = MAX_OF(t->n_calls, (size_t)index + 1);
     return 0;
 }
 
-static int add_delta(struct upstream_text *t, const struct json *delta, struct err *e)
+static int check_calls(struct upstream_text *t, const struct json *calls, struct err *e)
 {
-    const struct json *calls = json_get(delta, "tool_calls");
-    const struct json *thought = json_get(delta, "reasoning_content");
-    struct str text = json_string(json_get(delta, "content"));
-
-    set(&t->role, json_get(delta, "role"));
-    t->has_content = t->has_content || text.p;
-    buf_add_str(&t->content, text);
-    buf_add_str(&t->reasoning, json_string(thought ? thought : json_get(delta, "reasoning")));
-    buf_add_str(&t->refusal, json_string(json_get(delta, "refusal")));
-    for (size_t i = 0; json_is(calls, JSON_ARRAY) && i < calls->n; i++) {
-        if (add_call(t, json_at(calls, i), e) < 0)
+    if (!json_is(calls, JSON_ARRAY))
+        return 0;
+    if (calls->n > CALLS_MAX)
+        return too_many(e, calls->n, "pieces of tool calls in one event", CALLS_MAX);
+    for (size_t i = 0; i < calls->n; i++)
+        if (check_call(t, json_at(calls, i), e) < 0)
             return -1;
-    }
     return 0;
+}
+
+static int check_logprobs(const struct json *choice, struct err *e)
+{
+    const struct json *content = json_get(json_get(choice, "logprobs"), "content");
+    size_t n = json_is(content, JSON_ARRAY) ? content->n : 0;
+
+    for (size_t i = 0; json_at(content, i) && n <= CHUNK_LOGPROBS; i++) {
+        const struct json *top = json_get(json_at(content, i), "top_logprobs");
+
+        n += json_is(top, JSON_ARRAY) ? top->n : 0;
+    }
+    return n > CHUNK_LOGPROBS ? too_many(e, n, "logprobs in one event", CHUNK_LOGPROBS) : 0;
+}
+
+static void take_usage(struct upstream_text *t, const struct json *usage)
+{
+    if (!json_is(usage, JSON_OBJECT))
+        return;
+    buf_clear(&t->usage);
+    json_write(&t->usage, usage);
+    if (t->usage.len > USAGE_MAX)
+        buf_done(&t->usage);
 }
 
 int upstream_text_add(struct upstream_text *t, const struct json *chunk, struct err *e)
 {
     const struct json *choices = json_get(chunk, "choices");
-    const struct json *choice = json_at(choices, 0), *usage = json_get(chunk, "usage");
+    const struct json *choice = json_at(choices, 0), *delta = json_get(choice, "delta");
+    struct str finish = json_string(json_get(choice, "finish_reason"));
 
     if (!json_is(choices, JSON_ARRAY))
         return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: no choices");
-    set(&t->id, json_get(chunk, "id"));
-    set(&t->model, json_get(chunk, "model"));
-    if (json_is(usage, JSON_OBJECT)) {
-        buf_clear(&t->usage);
-        json_write(&t->usage, usage);
+    if (check_calls(t, json_get(delta, "tool_calls"), e) < 0 || check_logprobs(choice, e) < 0 ||
+        add_bytes(t, delta, e) < 0)
+        return -1;
+    take_usage(t, json_get(chunk, "usage"));
+    if (finish.len > 0) {
+        buf_clear(&t->finish);
+        buf_add_str(&t->finish, finish);
     }
-    set(&t->finish, json_get(choice, "finish_reason"));
-    return choice ? add_delta(t, json_get(choice, "delta"), e) : 0;
+    return 0;
 }
 
-static void write_text(struct json_out *o, const char *key, const struct buf *b)
+int upstream_text_check(struct upstream_text *t, const struct json *message, struct err *e)
 {
-    json_out_key(o, key);
-    json_out_str(o, buf_str(b));
-}
+    const struct json *calls = json_get(message, "tool_calls");
 
-static void write_calls(struct json_out *o, const struct upstream_text *t)
-{
-    json_out_key(o, "tool_calls");
-    json_out_arr(o);
-    for (size_t i = 0; i < t->calls.n; i++) {
-        json_out_obj(o);
-        write_text(o, "id", &t->calls.at[i].id);
-        json_out_key(o, "type");
-        json_out_cstr(o, "function");
-        json_out_key(o, "function");
-        json_out_obj(o);
-        write_text(o, "name", &t->calls.at[i].name);
-        write_text(o, "arguments", &t->calls.at[i].arguments);
-        json_out_end_obj(o);
-        json_out_end_obj(o);
-    }
-    json_out_end_arr(o);
-}
-
-static void write_message(struct json_out *o, const struct upstream_text *t)
-{
-    json_out_key(o, "message");
-    json_out_obj(o);
-    json_out_key(o, "role");
-    json_out_cstr(o, "assistant");
-    json_out_key(o, "content");
-    json_out_str(o, t->has_content ? buf_str(&t->content) : (struct str){0});
-    if (t->reasoning.len > 0)
-        write_text(o, "reasoning_content", &t->reasoning);
-    if (t->refusal.len > 0)
-        write_text(o, "refusal", &t->refusal);
-    if (t->calls.n > 0)
-        write_calls(o, t);
-    json_out_end_obj(o);
+    if (json_is(calls, JSON_ARRAY) && calls->n > WHOLE_CALLS_MAX)
+        return too_many(e, calls->n, "tool calls", WHOLE_CALLS_MAX);
+    return add_bytes(t, message, e);
 }
 
 void upstream_text_write(const struct upstream_text *t, struct buf *out)
@@ -140,17 +137,11 @@ void upstream_text_write(const struct upstream_text *t, struct buf *out)
     struct json_out o = json_out_to(out);
 
     json_out_obj(&o);
-    write_text(&o, "id", &t->id);
-    json_out_key(&o, "object");
-    json_out_cstr(&o, "chat.completion");
-    write_text(&o, "model", &t->model);
     json_out_key(&o, "choices");
     json_out_arr(&o);
     json_out_obj(&o);
-    json_out_key(&o, "index");
-    json_out_i64(&o, 0);
-    write_message(&o, t);
-    write_text(&o, "finish_reason", &t->finish);
+    json_out_key(&o, "finish_reason");
+    json_out_str(&o, buf_str(&t->finish));
     json_out_end_obj(&o);
     json_out_end_arr(&o);
     if (t->usage.len > 0) {

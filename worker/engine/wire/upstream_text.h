@@ -1,6 +1,6 @@
 /*
- * struct upstream_text: an OpenAI chat completion put together from its stream of chunks, so that
- * who reads the answer gets one body either way. Pure.
+ * struct upstream_text: what is kept of an OpenAI chat completion beside its ids, logprobs and the
+ * deltas that went on, and the limits of its text. Pure.
  */
 #ifndef RG_WIRE_UPSTREAM_TEXT_H
 #define RG_WIRE_UPSTREAM_TEXT_H
@@ -11,24 +11,20 @@
 struct engine_rows;
 struct json;
 
-struct upstream_call {
-    struct buf id, name, arguments;
-};
-
 struct upstream_text {
-    struct buf id, model, role, content, reasoning, refusal, finish, usage;
-    bool has_content;
-
-    struct {
-        struct upstream_call *at;
-        size_t n, cap;
-    } calls;
+    struct buf finish, usage;
+    size_t bytes;   /* of text, thought and calls so far */
+    size_t n_calls; /* of a stream */
 };
 
 void upstream_text_done(struct upstream_text *t);
 
-/* Takes a chunk. -1 ERR_ENGINE_INVALID when it is no such chunk. */
+/* Takes a chunk. -1 ERR_ENGINE_INVALID when it is no such chunk, or beyond a limit, which is
+ * named. */
 int upstream_text_add(struct upstream_text *t, const struct json *chunk, struct err *e);
+
+/* The message of a whole answer; the same. */
+int upstream_text_check(struct upstream_text *t, const struct json *message, struct err *e);
 
 /* The logprobs of a whole answer. */
 void upstream_text_rows(const struct json *doc, struct engine_rows *ret);
@@ -37,7 +33,7 @@ void upstream_text_rows(const struct json *doc, struct engine_rows *ret);
  * usage. */
 void upstream_text_keep(const struct json *doc, struct buf *out);
 
-/* Appends the whole answer as a chat.completion object. */
+/* Appends the same of a stream but for its message, which the deltas told. */
 void upstream_text_write(const struct upstream_text *t, struct buf *out);
 
 #endif

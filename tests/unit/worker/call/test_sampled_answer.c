@@ -101,6 +101,24 @@ TEST(sampled_answer, a_call_keeps_its_own_id_where_no_other_has_it)
                  "0:f:0:f 1:fresh-0:f ");
 }
 
+/* More calls than are looked at: any of them may have it. */
+TEST(sampled_answer, a_call_behind_very_many_gets_a_fresh_id)
+{
+    struct buf history = {0};
+
+    for (int n = 4096; n <= 4097; n++) {
+        buf_clear(&history);
+        buf_puts(&history, "[{\"tool_calls\": [" CALL("f:0", "f"));
+        for (int i = 1; i < n; i++)
+            buf_puts(&history, ", " CALL("f:0", "f"));
+        buf_puts(&history, "]}]");
+        buf_add_c(&history, 0);
+        expect_calls(history.p, "{\"tool_calls\": [" CALL("g:1", "g") "]}",
+                     n == 4096 ? "0:g:1:g " : "0:fresh-0:g ");
+    }
+    buf_done(&history);
+}
+
 #define INDEXED "{\"index\": %d, \"function\": {\"name\": \"f\", \"arguments\": \"{\"}}"
 
 /* Ten calls of which eight are told: in one message, or one after the other, in two pieces each. */

@@ -164,51 +164,88 @@ TEST(npy, types_and_shapes)
     buf_done(&b);
 }
 
-TEST(upstream_text, chunks_become_one_answer)
+/* Takes the chunk; -1 and *e: it is refused. */
+static int add_chunk(struct upstream_text *t, struct str chunk, struct err *e)
+{
+    struct arena a = {0};
+    const struct json *v = NULL;
+    int rc;
+
+    cr_assert_eq(json_parse(&a, chunk, &v, e), 0);
+    rc = upstream_text_add(t, v, e);
+    arena_done(&a);
+    return rc;
+}
+
+TEST(upstream_text, what_a_stream_tells_beside_its_deltas)
 {
     static const char *const chunks[] = {
-        "{\"id\":\"x\",\"model\":\"m\",\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":"
-        "\"He\"}}]}",
-        "{\"choices\":[{\"delta\":{\"content\":\"llo\",\"reasoning\":\"hm\"}}]}",
+        "{\"id\":\"x\",\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"He\"}}]}",
+        "{\"choices\":[{\"delta\":{\"content\":\"llo\",\"reasoning\":\"hm\"}}],\"usage\":{}}",
         "{\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"c\",\"function\":{"
-        "\"name\":"
-        "\"f\",\"arguments\":\"{\\\"a\\\"\"}}]}}]}",
-        "{\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\":1}"
-        "\"}}]},"
-        "\"finish_reason\":\"tool_calls\"}]}",
+        "\"name\":\"f\",\"arguments\":\"{\\\"a\\\"\"}}]},\"finish_reason\":null}]}",
+        "{\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\"}]}",
         "{\"choices\":[],\"usage\":{\"total_tokens\":3}}",
     };
     struct upstream_text t = {0};
-    struct arena a = {0};
     struct buf out = {0};
-    const struct json *v;
     struct err e;
 
-    for (size_t i = 0; i < sizeof(chunks) / sizeof(*chunks); i++) {
-        cr_assert_eq(json_parse(&a, str_cstr(chunks[i]), &v, &e), 0);
-        cr_assert_eq(upstream_text_add(&t, v, &e), 0);
-    }
+    for (size_t i = 0; i < sizeof(chunks) / sizeof(*chunks); i++)
+        cr_assert_eq(add_chunk(&t, str_cstr(chunks[i]), &e), 0);
+    cr_assert_eq(t.bytes, 2 + 3 + 2 + 1 + 1 + 4);
     upstream_text_write(&t, &out);
-    cr_assert(
-        str_eq_c(buf_str(&out),
-                 "{\"id\":\"x\",\"object\":\"chat.completion\",\"model\":\"m\",\"choices\":[{"
-                 "\"index\":0,"
-                 "\"message\":{\"role\":\"assistant\",\"content\":\"Hello\",\"reasoning_content\":"
-                 "\"hm\","
-                 "\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\",\"function\":{\"name\":\"f\","
-                 "\"arguments\":\"{\\\"a\\\":1}\"}}]},\"finish_reason\":\"tool_calls\"}],\"usage\":"
-                 "{\"total_tokens\":3}}"),
-        "%.*s", (int)out.len, out.p);
-    cr_assert_eq(json_parse(&a, STR("{\"x\":1}"), &v, &e), 0);
-    cr_assert_eq(upstream_text_add(&t, v, &e), -1);
-    cr_assert_eq(json_parse(&a,
-                            STR("{\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":99999}]}}]}"),
-                            &v, &e),
-                 0);
-    cr_assert_eq(upstream_text_add(&t, v, &e), -1);
+    cr_assert(str_eq_c(buf_str(&out), "{\"choices\":[{\"finish_reason\":\"tool_calls\"}],\"usage\":"
+                                      "{\"total_tokens\":3}}"),
+              "%.*s", (int)out.len, out.p);
+    cr_assert_eq(add_chunk(&t, STR("{\"x\":1}"), &e), -1);
+    cr_assert_eq(
+        add_chunk(&t, STR("{\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":99999}]}}]}"), &e),
+        -1);
     upstream_text_done(&t);
     buf_done(&out);
-    arena_done(&a);
+}
+
+/* before, n times `each`, after. */
+static struct str many(struct buf *b, const char *before, size_t n, const char *each,
+                       const char *after)
+{
+    buf_clear(b);
+    buf_puts(b, before);
+    for (size_t i = 0; i < n; i++)
+        buf_printf(b, "%s%s", i ? "," : "", each);
+    buf_puts(b, after);
+    return buf_str(b);
+}
+
+TEST(upstream_text, limits)
+{
+    static const char calls[] = "{\"choices\":[{\"delta\":{\"tool_calls\":[";
+    static const char logprobs[] = "{\"choices\":[{\"delta\":{},\"logprobs\":{\"content\":[";
+    struct upstream_text t = {0};
+    struct buf b = {0};
+    struct err e = {0};
+    int rc = 0;
+
+    cr_assert_eq(add_chunk(&t, many(&b, calls, 256, "{\"index\":0}", "]}}]}"), &e), 0);
+    cr_assert_eq(add_chunk(&t, many(&b, calls, 257, "{\"index\":0}", "]}}]}"), &e), -1);
+    cr_assert(strstr(e.text, "257 pieces of tool calls"), "%s", e.text);
+    cr_assert_eq(add_chunk(&t, many(&b, logprobs, 20000, "{}", "]}}]}"), &e), 0);
+    cr_assert_eq(add_chunk(&t, many(&b, logprobs, 20000, "{\"top_logprobs\":[1]}", "]}}]}"), &e),
+                 -1);
+    cr_assert(strstr(e.text, "logprobs in one event"), "%s", e.text);
+    buf_clear(&b);
+    buf_puts(&b, "{\"choices\":[{\"delta\":{\"content\":\"");
+    for (size_t i = 0; i < 1 << 20; i++)
+        buf_add_c(&b, 'x');
+    buf_puts(&b, "\"}}]}");
+    for (int i = 0; i < 4 && rc == 0; i++)
+        rc = add_chunk(&t, buf_str(&b), &e);
+    cr_assert_eq(rc, 0);
+    cr_assert_eq(add_chunk(&t, buf_str(&b), &e), -1);
+    cr_assert(strstr(e.text, "more than 4 MiB"), "%s", e.text);
+    upstream_text_done(&t);
+    buf_done(&b);
 }
 
 /* --- fields --- */
