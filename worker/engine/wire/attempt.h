@@ -12,6 +12,7 @@ struct engine_options;
 struct http1_head;
 struct http_request;
 struct session_ends;
+struct info_reading;
 struct aside; /* a small call on the side */
 struct form_probe;
 
@@ -40,11 +41,12 @@ struct remote {
     const struct engine_target *target;
     const struct engine_options *options;
     struct http_client *client;
-    struct buf auth;           /* header line with the key, or empty */
-    struct list_head asides;   /* small calls that are out */
-    struct session_ends *ends; /* that are to be told */
-    struct form_probe *form;   /* under way, or NULL: form_probe.h */
-    unsigned route;            /* of wire->routes, what the engine has */
+    struct buf auth;                   /* header line with the key, or empty */
+    struct list_head asides;           /* small calls that are out */
+    struct session_ends *ends;         /* that are to be told */
+    struct form_probe *form;           /* under way, or NULL: form_probe.h */
+    struct info_reading *info_reading; /* a helper reads what it told of itself; or NULL */
+    unsigned route;                    /* of wire->routes, what the engine has */
     bool route_sure;
     bool informed; /* wire->info was answered */
     struct engine_facts facts;

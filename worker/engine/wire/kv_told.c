@@ -12,7 +12,7 @@
 #include "common/base/mem.h"
 #include "worker/engine/adapter.h"
 
-enum { NUMBER_MAX = 64 };
+enum { NUMBER_MAX = 64, LINE_MAX_BYTES = 64 << 10 };
 
 static const double tokens_max = 1e15;
 
@@ -20,13 +20,6 @@ static const double tokens_max = 1e15;
 struct told_line {
     struct str name, labels; /* labels: without the braces */
     double value;
-};
-
-struct sums {
-    double capacity, used; /* as SGLang tells them */
-    double blocks;         /* vLLM's capacity */
-    double usage, old_usage;
-    unsigned n_usage, n_old_usage;
 };
 
 /* A number that can be one of tokens; -1: it is none. */
@@ -102,7 +95,7 @@ static double capacity_of(struct str labels)
     return blocks > 0 && each > 0 ? blocks * each : 0;
 }
 
-static void take(const struct told_line *s, struct sums *t)
+static void take(const struct told_line *s, struct kv_told *t)
 {
     if (str_eq_c(s->name, "sglang:max_total_num_tokens")) {
         t->capacity += s->value;
@@ -119,28 +112,83 @@ static void take(const struct told_line *s, struct sums *t)
     }
 }
 
-static double vllm_used(const struct sums *t)
+static double vllm_used(const struct kv_told *t)
 {
     if (t->n_usage > 0)
         return t->blocks * t->usage / t->n_usage;
     return t->n_old_usage > 0 ? t->blocks * t->old_usage / t->n_old_usage : 0;
 }
 
-void kv_told_read(struct str text, struct engine_kv *ret)
+/* Most lines are of other names: buckets of histograms. */
+static bool may_count(struct str line)
 {
-    struct sums t = {0};
+    return str_starts(line, STR("sglang:max_total")) || str_starts(line, STR("sglang:num_used")) ||
+           str_starts(line, STR("vllm:cache_config")) ||
+           str_starts(line, STR("vllm:kv_cache_usage")) ||
+           str_starts(line, STR("vllm:gpu_cache_usage"));
+}
+
+static void take_line(struct kv_told *t, struct str line)
+{
     struct told_line s;
-    double capacity, used;
 
-    for (size_t at = 0; at < text.len;) {
-        size_t end = MIN_OF(str_find(text, STR("\n"), at), text.len);
+    line = str_trim(line);
+    if (!t->passed_over && line.len <= LINE_MAX_BYTES && may_count(line) && take_apart(line, &s))
+        take(&s, t);
+    t->passed_over = false;
+    buf_clear(&t->line);
+}
 
-        if (take_apart(str_trim(str_sub(text, at, end - at)), &s))
-            take(&s, &t);
+/* The beginning of a line, or more of one. */
+static void hold(struct kv_told *t, struct str bytes)
+{
+    t->passed_over = t->passed_over || t->line.len + bytes.len > LINE_MAX_BYTES;
+    if (t->passed_over)
+        buf_clear(&t->line);
+    else
+        buf_add_str(&t->line, bytes);
+}
+
+void kv_told_feed(struct kv_told *t, struct str bytes)
+{
+    for (size_t at = 0; at < bytes.len;) {
+        size_t end = str_find(bytes, STR("\n"), at);
+        struct str part = str_sub(bytes, at, MIN_OF(end, bytes.len) - at);
+
+        if (end >= bytes.len) {
+            hold(t, part);
+            return;
+        }
+        if (t->line.len > 0 || t->passed_over) {
+            hold(t, part);
+            part = buf_str(&t->line);
+        }
+        take_line(t, part);
         at = end + 1;
     }
-    capacity = MIN_OF(t.capacity > 0 ? t.capacity : t.blocks, tokens_max);
-    used = t.capacity > 0 ? t.used : vllm_used(&t);
+}
+
+void kv_told_end(struct kv_told *t, struct engine_kv *ret)
+{
+    double capacity, used;
+
+    take_line(t, buf_str(&t->line));
+    capacity = MIN_OF(t->capacity > 0 ? t->capacity : t->blocks, tokens_max);
+    used = t->capacity > 0 ? t->used : vllm_used(t);
     ret->capacity = (uint64_t)capacity;
     ret->used = (uint64_t)MIN_OF(used, capacity);
+}
+
+void kv_told_done(struct kv_told *t)
+{
+    buf_done(&t->line);
+}
+
+void kv_told_read(struct str text, struct engine_kv *ret)
+{
+    struct kv_told t = {0};
+
+    kv_told_feed(&t, text);
+    kv_told_end(&t, ret);
+    kv_told_done(&t);
 }

@@ -8,11 +8,33 @@
 #ifndef RG_WIRE_KV_TOLD_H
 #define RG_WIRE_KV_TOLD_H
 
+#include <stdbool.h>
+
+#include "common/base/buf.h"
 #include "common/base/str.h"
 
 struct engine_kv;
 
-/* Fills capacity and used; 0 where the text does not tell. `used` is at most the capacity. */
+/* The text as it comes, of which a line is held at most. Zeroed: nothing has come. */
+struct kv_told {
+    struct buf line;       /* an unfinished one */
+    bool passed_over;      /* it is longer than any that counts */
+    double capacity, used; /* as SGLang tells them */
+    double blocks;         /* vLLM's capacity */
+    double usage, old_usage;
+    unsigned n_usage, n_old_usage;
+};
+
+/* The next bytes. */
+void kv_told_feed(struct kv_told *t, struct str bytes);
+
+/* No more come: as kv_told_read. */
+void kv_told_end(struct kv_told *t, struct engine_kv *ret);
+
+void kv_told_done(struct kv_told *t);
+
+/* Of the whole text: fills capacity and used; 0 where the text does not tell. `used` is at most the
+ * capacity. */
 void kv_told_read(struct str text, struct engine_kv *ret);
 
 #endif

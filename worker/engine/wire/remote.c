@@ -25,6 +25,7 @@
 #include "worker/engine/passing.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/form_probe.h"
+#include "worker/engine/wire/info_reading.h"
 #include "worker/engine/wire/kv_told.h"
 #include "worker/engine/wire/session_ends.h"
 
@@ -32,8 +33,9 @@ enum {
     KEY_MAX = 4096,
     ABORT_TIMEOUT_MS = 10000,
     WEIGHTS_TIMEOUT_MS = 5000,
-    INFO_MAX = 4 << 20,
-    PASS_COPIED = 64 << 10 /* bytes of a body that are copied rather than kept where they are */
+    INFO_MAX = 4 << 20,     /* of /server_info: 20 KB and as much for each rank */
+    WEIGHTS_MAX = 64 << 10, /* of what tells the weights' version alone */
+    PASS_COPIED = 64 << 10  /* bytes of a body that are copied rather than kept where they are */
 };
 
 /* A small call on the side: an abort, a probe, a question for facts, a forwarded request. */
@@ -46,8 +48,9 @@ struct aside {
     bool info;                                         /* question for facts */
     bool ends;                                         /* a session's end is told */
     void (*weights)(void *ctx, struct str version);    /* question for the weights' version */
-    void (*kv)(void *ctx, const struct engine_kv *kv); /* question for the KV cache */
-    struct buf text;                                   /* its answer */
+    void (*kv)(void *ctx, const struct engine_kv *kv); /* question for the KV cache, */
+    struct kv_told *kv_text;                           /* its answer, own */
+    struct buf text;                                   /* the answer to another question */
     const struct engine_pass_events *pass;             /* forwarded request */
     void *ctx;
 };
@@ -118,6 +121,7 @@ void remote_close(void *replica)
     struct remote *r = replica;
 
     form_probe_cancel(r);
+    info_reading_drop(r->info_reading);
     LIST_EACH_SAFE(&r->asides, a, next, struct aside, item)
         aside_cancel(a);
     session_ends_done(r->ends, r->options->metrics);
@@ -193,11 +197,19 @@ void remote_headers(const struct remote *r, struct buf *b, struct str session_id
 
 /* --- small calls on the side --- */
 
+static void answer_done(struct aside *a)
+{
+    buf_done(&a->text);
+    if (a->kv_text)
+        kv_told_done(a->kv_text);
+    free(a->kv_text);
+}
+
 void aside_cancel(struct aside *a)
 {
     http_call_cancel(a->http);
     list_remove(&a->item);
-    buf_done(&a->text);
+    answer_done(a);
     free(a);
 }
 
@@ -214,25 +226,14 @@ static void aside_body(void *ctx, struct str bytes)
 {
     struct aside *a = ctx;
 
-    if (a->info || a->weights || a->kv)
-        buf_add_str(&a->text, str_sub(bytes, 0, INFO_MAX - MIN_OF(a->text.len, (size_t)INFO_MAX)));
+    size_t most = a->info ? INFO_MAX : a->weights ? WEIGHTS_MAX : 0;
+
+    if (a->text.len < most)
+        buf_add_str(&a->text, str_sub(bytes, 0, most - a->text.len));
+    if (a->kv)
+        kv_told_feed(a->kv_text, bytes);
     if (a->pass)
         a->pass->body(a->ctx, bytes);
-}
-
-static void take_info(struct remote *r, int status, struct str text)
-{
-    struct arena arena = {0};
-    const struct json *v = NULL;
-    struct err e = {0};
-
-    r->informed = status < 500; /* one that has no such path will not have it later */
-    if (status == 200 && json_parse(&arena, text, &v, &e) == 0)
-        r->wire->take_info(v, &r->facts);
-    remote_note_facts(r);
-    if (r->facts.rust_front)
-        form_probe_begin(r);
-    arena_done(&arena);
 }
 
 /* The version in an answer, into the arena; absent: it has none. */
@@ -255,13 +256,13 @@ static void take_weights(const struct aside *a, int status)
 }
 
 /* What its settings tell stands where its metrics do not say. */
-static void take_kv(const struct remote *r, int status, struct str text,
+static void take_kv(const struct remote *r, int status, struct kv_told *text,
                     void (*told)(void *ctx, const struct engine_kv *kv), void *ctx)
 {
     struct engine_kv kv = {0};
 
-    if (status == 200)
-        kv_told_read(text, &kv);
+    if (text && status == 200)
+        kv_told_end(text, &kv);
     if (kv.capacity == 0)
         kv.capacity = r->facts.kv_capacity;
     kv.unit = r->facts.kv_unit;
@@ -274,6 +275,34 @@ static void ask_kv(struct remote *r, void (*told)(void *ctx, const struct engine
 static void kv_waited(struct remote *r);
 static void tell_ends(struct remote *r);
 static void look_for_weights(struct remote *r);
+
+/* What waited for what it tells of itself, which is known now, if it tells any. */
+static void go_on_informed(struct remote *r)
+{
+    remote_note_facts(r);
+    if (r->facts.rust_front)
+        form_probe_begin(r);
+    tell_ends(r);
+    if (r->wire->weights && !r->tells_weights)
+        look_for_weights(r);
+    kv_waited(r);
+}
+
+static void on_info_read(struct remote *r)
+{
+    r->informed = true;
+    go_on_informed(r);
+}
+
+static void take_info(struct remote *r, int status, struct buf *text)
+{
+    if (status == 200) {
+        info_reading_begin(r, text, on_info_read);
+        return;
+    }
+    r->informed = status < 500; /* one that has no such path will not have it later */
+    go_on_informed(r);
+}
 
 /* A probe was answered. A replica that was away and answers again may be another server, so what it
  * told of itself is forgotten. */
@@ -308,20 +337,16 @@ static void aside_done(void *ctx)
     else if (a.answer)
         kv_waited(a.remote);
     if (a.info)
-        take_info(a.remote, a.status, buf_str(&a.text));
-    if (a.ends)
+        take_info(a.remote, a.status, &a.text);
+    if (a.ends) {
         session_ends_over(a.remote->ends, a.status < 500, a.remote->options->metrics);
-    if (a.info || a.ends)
         tell_ends(a.remote);
-    if (a.info && a.remote->wire->weights && !a.remote->tells_weights)
-        look_for_weights(a.remote);
+    }
     if (a.weights)
         take_weights(&a, a.status);
-    if (a.info)
-        kv_waited(a.remote);
     if (a.kv)
-        take_kv(a.remote, a.status, buf_str(&a.text), a.kv, a.ctx);
-    buf_done(&a.text);
+        take_kv(a.remote, a.status, a.kv_text, a.kv, a.ctx);
+    answer_done(&a);
     if (a.pass)
         a.pass->done(a.ctx);
 }
@@ -333,7 +358,7 @@ static void aside_failed(void *ctx, const struct err *e, bool began)
     (void)began;
     list_remove(&((struct aside *)ctx)->item);
     free(ctx);
-    buf_done(&a.text);
+    answer_done(&a);
     if (a.answer && !a.remote->probe_failed) {
         a.remote->probe_failed = true;
         log_warn(NULL, "engine probe failed", LOG_T("engine", a.remote->target->name),
@@ -346,7 +371,7 @@ static void aside_failed(void *ctx, const struct err *e, bool began)
     if (a.info)
         kv_waited(a.remote);
     if (a.kv)
-        take_kv(a.remote, 0, (struct str){0}, a.kv, a.ctx);
+        take_kv(a.remote, 0, NULL, a.kv, a.ctx);
     if (a.ends) {
         session_ends_over(a.remote->ends, false, a.remote->options->metrics);
         tell_ends(a.remote);
@@ -375,6 +400,8 @@ static void ask_info(struct remote *r)
     struct http_request h = {.method = "GET", .total_timeout_ms = r->options->health_timeout_ms};
     struct buf headers = {0};
 
+    if (r->info_reading)
+        return;
     LIST_EACH(&r->asides, a, struct aside, item) {
         if (a->info)
             return; /* asked, not answered yet */
@@ -407,13 +434,15 @@ static void ask_kv(struct remote *r, void (*told)(void *ctx, const struct engine
     struct buf headers = {0};
 
     if (!r->wire->kv) {
-        take_kv(r, 0, (struct str){0}, told, ctx);
+        take_kv(r, 0, NULL, told, ctx);
         return;
     }
     remote_headers(r, &headers, (struct str){0}, (struct str){0}, (struct str){0});
     h.path = str_cstr(r->wire->kv);
     h.headers = buf_str(&headers);
-    (void)aside_start(r, &h, &(struct aside){.kv = told, .ctx = ctx});
+    (void)aside_start(
+        r, &h,
+        &(struct aside){.kv = told, .kv_text = mem_zalloc(sizeof(struct kv_told)), .ctx = ctx});
     buf_done(&headers);
 }
 

@@ -1,4 +1,5 @@
 /* What metrics in Prometheus' text tell of a KV cache. */
+#include "common/base/buf.h"
 #include "testing.h"
 #include "worker/engine/adapter.h"
 #include "worker/engine/wire/kv_told.h"
@@ -52,4 +53,45 @@ TEST(kv_told, capacity_and_use_of_each_kind)
         cr_expect_eq(kv.used, c->used, "%s: %llu", c->text, (unsigned long long)kv.used);
         cr_expect_eq(kv.unit, 3, "it is not told there");
     }
+}
+
+TEST(kv_told, in_pieces_and_behind_long_lines)
+{
+    static const char lead[] = "vllm:kv_cache_usage_perc{x=\"";
+    struct buf text = {0};
+
+    for (size_t i = 0; i < sizeof(kv_cases) / sizeof(kv_cases[0]); i++) {
+        const struct kv_case *c = &kv_cases[i];
+        struct str all = str_cstr(c->text);
+
+        for (size_t step = 1; step < all.len; step += 3) {
+            struct kv_told t = {0};
+            struct engine_kv kv = {0};
+
+            for (size_t at = 0; at < all.len; at += step)
+                kv_told_feed(&t, str_sub(all, at, step));
+            kv_told_end(&t, &kv);
+            kv_told_done(&t);
+            cr_expect_eq(kv.capacity, c->capacity, "%s by %zu", c->text, step);
+            cr_expect_eq(kv.used, c->used, "%s by %zu", c->text, step);
+        }
+    }
+    buf_puts(&text, lead);
+    for (size_t i = 0; i < 100000; i++)
+        buf_add_c(&text, 'x');
+    buf_puts(&text, "\"} 1\nsglang:max_total_num_tokens 10\n");
+    for (size_t step = 1000; step <= text.len; step *= 10) {
+        struct kv_told t = {0};
+        struct engine_kv kv = {0};
+
+        for (size_t at = 0; at < text.len; at += step) {
+            kv_told_feed(&t, str_sub(buf_str(&text), at, step));
+            cr_expect_leq(t.line.cap, 128 << 10, "a line is held at most: %zu", t.line.cap);
+        }
+        kv_told_end(&t, &kv);
+        kv_told_done(&t);
+        cr_expect_eq(kv.capacity, 10);
+        cr_expect_eq(t.n_usage, 0, "it is too long");
+    }
+    buf_done(&text);
 }
