@@ -153,8 +153,7 @@ int files_write_manifest(int dirfd, const uint32_t *numbers, size_t n, bool sync
     }
     if (files_append(fd, &part, 1, e))
         goto out;
-    if ((sync && fdatasync(fd)) || renameat(dirfd, "MANIFEST.new", dirfd, "MANIFEST") ||
-        (sync && fsync(dirfd))) {
+    if ((sync && fdatasync(fd)) || renameat(dirfd, "MANIFEST.new", dirfd, "MANIFEST")) {
         (void)err_sys(e, ERR_IO, "cannot replace the journal's manifest");
         goto out;
     }

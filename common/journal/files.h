@@ -35,7 +35,8 @@ bool files_in_use(int dirfd);
 /* Reads the manifest; a folder without one has no segments. */
 int files_read_manifest(int dirfd, struct numbers *ret, struct err *e);
 
-/* Replaces the manifest; `sync` makes it survive a power cut. */
+/* Replaces the manifest. `sync`: its bytes are on the disk before it has its name; that it has that
+ * name after a power cut takes an fsync of the folder. -1: the old one stands. */
 int files_write_manifest(int dirfd, const uint32_t *numbers, size_t n, bool sync, struct err *e);
 
 /* Removes segments that are not among the numbers. */

@@ -36,7 +36,26 @@ static uint32_t last_number(const struct journal *j)
     return j->live.at[j->live.n - 1].number;
 }
 
-/* The segments as they are in memory now. */
+/* After a failed fsync nothing is known of the bytes (the kernel may drop them): the only way on
+ * that keeps the promise is to start anew from what can be read back. Who has not begun to serve,
+ * and a tool, gets an error instead, and ends by that. */
+static int sync_failed(struct journal *j, int failed, struct err *e)
+{
+    log_error(NULL, "journal: fsync failed", LOG_I("errno", failed));
+    CHECK(!j->syncer || !"journal fsync failed");
+    j->unsure = true;
+    errno = failed;
+    return err_sys(e, ERR_IO, "the journal cannot be synced");
+}
+
+/* The folder's names are on the disk. */
+static int sync_folder(struct journal *j, struct err *e)
+{
+    return j->syncs && fsync(j->dirfd) ? sync_failed(j, errno, e) : 0;
+}
+
+/* The segments as they are in memory now. -1: the old manifest stands, or with `unsure` either of
+ * the two, so that what both of them name must stay. */
 static int write_manifest(struct journal *j, struct err *e)
 {
     struct numbers v = {0};
@@ -46,7 +65,7 @@ static int write_manifest(struct journal *j, struct err *e)
         *vec_push(&v) = j->live.at[i].number;
     rc = files_write_manifest(j->dirfd, v.at, v.n, j->syncs, e);
     vec_done(&v);
-    return rc;
+    return rc ? -1 : sync_folder(j, e);
 }
 
 /* --- opening --- */
@@ -151,29 +170,25 @@ out:
     return rc;
 }
 
-/* After a failed fsync nothing is known of the bytes (the kernel may drop them): the only way on
- * that keeps the promise is to start anew from what can be read back. */
-static void sync_failed(int failed)
-{
-    log_error(NULL, "journal: fsync failed", LOG_I("errno", failed));
-    CHECK(!"journal fsync failed");
-}
-
 /* Also before anything leaves the disk: what made it needless stands behind it. */
-static void sync_last(struct journal *j)
+static int sync_last(struct journal *j, struct err *e)
 {
     bool all = j->syncer && j->synced == j->asked;
 
     if (j->syncs && !all && j->fd >= 0 && fdatasync(j->fd))
-        sync_failed(errno);
+        return sync_failed(j, errno, e);
+    return 0;
 }
 
 /* A new last segment. */
 static int start_segment(struct journal *j, struct err *e)
 {
     uint32_t number = j->next_number++;
-    int fd = files_create_segment(j->dirfd, number, e);
+    int fd;
 
+    if (sync_last(j, e))
+        return -1;
+    fd = files_create_segment(j->dirfd, number, e);
     if (fd < 0)
         return -1;
     liveness_segment(&j->live, number);
@@ -182,7 +197,6 @@ static int start_segment(struct journal *j, struct err *e)
         (void)close(fd);
         return -1;
     }
-    sync_last(j);
     if (j->fd >= 0)
         (void)close(j->fd);
     j->fd = fd;
@@ -190,18 +204,22 @@ static int start_segment(struct journal *j, struct err *e)
     return 0;
 }
 
-/* All segments in order; a journal without any gets its first. */
+/* All segments in order; a journal without any gets its first. What the manifest does not name is
+ * removed only when all that it names is there, and when it is on the disk itself: after an fsync
+ * that failed a power cut could bring back the one before it. */
 static int replay_all(struct journal *j, const struct replay *r, struct err *e)
 {
     struct numbers v = {0};
     int rc = files_read_manifest(j->dirfd, &v, e);
 
-    if (rc == 0)
-        files_remove_strays(j->dirfd, v.at, v.n);
     for (size_t i = 0; i < v.n && rc == 0; i++) {
         j->next_number = MAX_OF(j->next_number, v.at[i] + 1);
         rc = open_segment(j, v.at[i], i + 1 == v.n, r, e);
     }
+    if (rc == 0)
+        rc = sync_folder(j, e);
+    if (rc == 0)
+        files_remove_strays(j->dirfd, v.at, v.n);
     if (rc == 0 && v.n == 0)
         rc = start_segment(j, e);
     vec_done(&v);
@@ -313,13 +331,16 @@ bool journal_give_reserve(struct journal *j)
 static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
 {
     struct journal *j = ctx;
+    struct err e;
 
     j->stats.fsyncs++;
     j->stats.fsync_us = took_us;
     if (j->metrics)
         metrics_observe_us(j->metrics, METRIC_journal_fsync, took_us);
-    if (failed)
-        sync_failed(failed);
+    if (failed) {
+        (void)sync_failed(j, failed, &e); /* does not come back: this is its syncer's */
+        return;
+    }
     j->synced = ticket;
     while (j->told < j->waiting.n && j->waiting.at[j->told].ticket <= ticket) {
         struct journal_waiter w = j->waiting.at[j->told++];
@@ -344,7 +365,7 @@ static int write_record(struct journal *j, struct str id, struct str payload, st
     };
     uint64_t size = RECORD_HEAD + id.len + payload.len;
 
-    if (j->broken)
+    if (j->broken || j->unsure)
         return err_set(e, ERR_IO, "the journal is broken");
     if (j->length > SEGMENT_HEAD && j->length + size > j->segment_bytes && start_segment(j, e))
         return -1;
@@ -496,7 +517,8 @@ static int remove_dead(struct journal *j, size_t i, struct err *e)
 {
     struct live_segment gone = j->live.at[i];
 
-    sync_last(j);
+    if (sync_last(j, e))
+        return -1;
     files_empty_segment(j->dirfd, gone.number); /* a new manifest may need the room */
     liveness_remove(&j->live, gone.number);
     gone.total_bytes = 0;
@@ -509,12 +531,13 @@ static int remove_dead(struct journal *j, size_t i, struct err *e)
     return 0;
 }
 
-/* What was copied so far is thrown away. */
+/* What was copied so far is thrown away, but where the manifest may name it. */
 static void stop_compaction(struct journal *j)
 {
     if (!j->compaction)
         return;
-    files_remove_segment(j->dirfd, compaction_number(j->compaction));
+    if (!j->unsure)
+        files_remove_segment(j->dirfd, compaction_number(j->compaction));
     compaction_free(j->compaction);
     j->compaction = NULL;
 }
@@ -528,7 +551,8 @@ static int swap_segments(struct journal *j, struct err *e)
     const struct moved *m;
     size_t n;
 
-    sync_last(j);
+    if (sync_last(j, e))
+        return -1;
     liveness_renumber(&j->live, old, number, compaction_bytes(c));
     if (write_manifest(j, e)) {
         liveness_renumber(&j->live, number, old, bytes);
@@ -594,6 +618,8 @@ static bool is_to_rewrite(const struct journal *j, const struct live_segment *s,
 /* 1: more may be done; 0: nothing to do; -1. `thorough` rewrites for any dead byte. */
 static int compact(struct journal *j, bool thorough, struct err *e)
 {
+    if (j->unsure)
+        return err_set(e, ERR_IO, "the journal is broken");
     if (j->compaction)
         return go_on_compacting(j, e);
     for (size_t i = 0; i + 1 < j->live.n; i++) {

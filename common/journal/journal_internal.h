@@ -54,6 +54,8 @@ struct journal {
 
     bool reserved; /* RESERVE_BYTES are kept */
     bool broken;   /* a failed append could not be taken back */
+    bool unsure;   /* an fsync failed, so nobody knows what a power cut would leave: nothing is
+                    * written or removed any more */
 };
 
 #endif

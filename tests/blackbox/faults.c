@@ -2,6 +2,7 @@
  * A library for LD_PRELOAD: faults of disk and clock on demand. $RG_FAULTS names a folder; while a
  * file of one of these names is in it,
  *   fdatasync   fails with the errno that stands in the file
+ *   foldersync  fsync of a folder fails with the errno that stands in the file
  *   hold        fdatasync waits until the file is gone
  *   pictures    fsync of what lies below "/media/" takes so many milliseconds more; with "hold" it
  *               waits until the file is gone
@@ -20,7 +21,7 @@
  *   steps       each reading of CLOCK_MONOTONIC is so many milliseconds later still: what is to
  *               end after some time does so after one step; "100 4711": in the process 4711 alone
  *   where       what is hurt: descriptors whose name has this text, instead of "/seg-" (journal
- *               segments); then hold holds these only
+ *               segments); then hold holds these only, and foldersync hurts these only, not all
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -32,6 +33,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -84,13 +86,25 @@ int fdatasync(int fd)
     return real(fd);
 }
 
+static int is_folder(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 int fsync(int fd)
 {
     static int (*real)(int);
-    char text[64];
+    char text[64], where[64];
 
     if (!real)
         *(void **)(&real) = dlsym(RTLD_NEXT, "fsync");
+    if (is_folder(fd) && (!fault("where", where, sizeof(where)) || is_hurt(fd, where)) &&
+        fault("foldersync", text, sizeof(text))) {
+        errno = (int)strtol(text, NULL, 10);
+        return -1;
+    }
     if (is_hurt(fd, "/media/") && fault("pictures", text, sizeof(text)))
         (void)usleep((useconds_t)strtol(text, NULL, 10) * 1000);
     while (is_hurt(fd, "/media/") && fault("pictures", text, sizeof(text)) &&

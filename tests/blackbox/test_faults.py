@@ -46,7 +46,7 @@ def faulty(start, tmp_path):
         return start(env={**env, **settings.pop("env", {})}, workers=1, sandbox=False,
                      **{"engine": "builtin:echo", **settings}), inject
     yield make
-    for name in ("fdatasync", "hold", "writev", "clock", "steps", "where", "stick", "pictures", "slow", "keep", "print"):
+    for name in ("fdatasync", "hold", "writev", "clock", "steps", "where", "stick", "pictures", "slow", "keep", "print", "foldersync"):
         inject(name, None)
 
 
@@ -106,6 +106,29 @@ def test_a_failing_fsync_loses_nothing_answered(faulty):
     gateway.start()
     talk.check()
     assert talk.turn() == 200
+
+
+def test_a_folder_that_cannot_be_synced_loses_nothing(faulty):
+    """durability power: each start writes the last segment anew under a new name. Where that name may not be on the disk the
+    start fails, again and again, and the next one has all that was there."""
+    gateway, inject = faulty(durability="power", max_restarts=1000)
+    gateway.allow("fsync failed", "cannot be synced", "start failed", "process died", "restarts", "did not start", "worker connection")
+    talk = Talk(gateway)
+    for _ in range(3):
+        assert talk.turn() == 200
+    assert gateway.request("PUT", "/groups/kept", {"runner": "r", "input": "t"}).status == 201
+    for name in ("worker-0", "dispatcher"):
+        pid = gateway.child(name)
+        inject("where", f"state/{name}")
+        inject("foldersync", errno.EIO)
+        failures = gateway.log().count("cannot be synced")
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: gateway.log().count("cannot be synced") >= failures + 3, 60, "it failed to start three times")
+        inject("foldersync", None)
+        wait_until(lambda: gateway.child(name) != pid, 60, "it starts again")
+    assert talk.turn(tries=100) == 200
+    talk.check()
+    assert gateway.get("/groups/kept").json()["members"][0]["state"] == "waiting"
 
 
 def answer_waits_for_the_disk(inject, ask):

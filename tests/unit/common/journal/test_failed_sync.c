@@ -1,0 +1,250 @@
+/* A disk that refuses to sync. This file stands
+ * between the journal and fsync (see CMakeLists.txt). */
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/journal/journal.h"
+#include "common/os/loop.h"
+#include "testing.h"
+
+static char dir[64];
+static bool folders_fail, files_fail;
+
+int __real_fsync(int fd);     /* NOLINT(bugprone-reserved-identifier): the linker's names */
+int __wrap_fsync(int fd);     /* NOLINT(bugprone-reserved-identifier) */
+int __real_fdatasync(int fd); /* NOLINT(bugprone-reserved-identifier) */
+int __wrap_fdatasync(int fd); /* NOLINT(bugprone-reserved-identifier) */
+
+int __wrap_fsync(int fd) /* NOLINT(bugprone-reserved-identifier) */
+{
+    errno = EIO;
+    return folders_fail ? -1 : __real_fsync(fd);
+}
+
+int __wrap_fdatasync(int fd) /* NOLINT(bugprone-reserved-identifier) */
+{
+    errno = EIO;
+    return files_fail ? -1 : __real_fdatasync(fd);
+}
+
+static void make_dir(void)
+{
+    (void)snprintf(dir, sizeof(dir), "/tmp/rg-failed-sync-XXXXXX");
+    cr_assert_not_null(mkdtemp(dir));
+    folders_fail = files_fail = false;
+}
+
+static void run(const char *what)
+{
+    char command[256];
+
+    (void)snprintf(command, sizeof(command), "cd %s && %s", dir, what);
+    cr_assert_eq(system(command), 0); /* NOLINT(cert-env33-c): a fixed text */
+}
+
+static void drop_dir(void)
+{
+    run("rm -rf \"$PWD\"");
+}
+
+/* Replayed records as "id=payload;" */
+static int collect(void *ctx, struct str id, struct str payload, struct err *e)
+{
+    (void)e;
+    buf_printf(ctx, "%.*s=%.*s;", (int)id.len, id.p, (int)payload.len, payload.p);
+    return 0;
+}
+
+/* A worker's or, with syncs, the tool's. NULL: it cannot be opened. */
+static struct journal *open_for(struct loop *loop, enum journal_durability durability,
+                                struct buf *replayed)
+{
+    struct journal_options o = {.dir = dir,
+                                .durability = durability,
+                                .syncs = durability == JOURNAL_PROCESS,
+                                .segment_bytes = 256};
+    struct journal *j = NULL;
+    struct err e = {0};
+
+    buf_clear(replayed);
+    if (journal_open(loop, &o, collect, replayed, &j, &e))
+        cr_expect_eq(e.kind, ERR_IO, "%s", e.text);
+    return j;
+}
+
+static int append(struct journal *j, const char *id, const char *payload)
+{
+    struct err e = {0};
+
+    return journal_append(j, str_cstr(id), str_cstr(payload), NULL, NULL, &e);
+}
+
+static void check_replayed(const struct buf *b, const char *want)
+{
+    cr_expect(str_eq_c(buf_str(b), want), "got %.*s want %s", (int)b->len, b->p, want);
+}
+
+static int segments(void)
+{
+    DIR *d = opendir(dir);
+    const struct dirent *entry;
+    int n = 0;
+
+    cr_assert_not_null(d);
+    while ((entry = readdir(d)) != NULL)
+        n += strncmp(entry->d_name, "seg-", 4) == 0;
+    (void)closedir(d);
+    return n;
+}
+
+/* What is to be kept in the first of two segments, beside much that is not. */
+static struct journal *make_wasted(struct loop *loop, enum journal_durability durability)
+{
+    struct buf none = {0};
+    struct journal *j = open_for(loop, durability, &none);
+    char many[200];
+
+    memset(many, 'x', sizeof(many));
+    many[sizeof(many) - 1] = '\0';
+    cr_assert_not_null(j);
+    cr_assert_geq(append(j, "w0-live", "1"), 0);
+    cr_assert_geq(append(j, "w0-gone", many), 0);
+    cr_assert_geq(append(j, "w0-live", "2"), 0);
+    journal_drop_session(j, STR("w0-gone"));
+    buf_done(&none);
+    return j;
+}
+
+/* Each start writes the last segment anew: where the new name may not be on the disk the old one
+ * stays, at this start and at the next one, so that either manifest is good. */
+TEST(journal_sync, a_start_that_fails_loses_nothing)
+{
+    struct err e = {0};
+    struct loop *loop = loop_new(&e);
+    struct buf got = {0};
+    struct journal *j;
+
+    make_dir();
+    j = open_for(loop, JOURNAL_PROCESS, &got);
+    cr_assert_geq(append(j, "w0-a", "one"), 0);
+    journal_close(j);
+    for (int power_cut = 0; power_cut < 2; power_cut++) {
+        run("cp MANIFEST before");
+        folders_fail = true;
+        cr_expect_null(open_for(loop, JOURNAL_POWER, &got));
+        cr_expect_null(open_for(loop, JOURNAL_POWER, &got), "all that is named is there still");
+        folders_fail = false;
+        if (power_cut)
+            run("cp before MANIFEST");
+        j = open_for(loop, JOURNAL_POWER, &got);
+        cr_assert_not_null(j);
+        check_replayed(&got, "w0-a=one;");
+        cr_expect_eq(segments(), 1, "what is known to be needless is removed");
+        journal_close(j);
+    }
+    loop_free(loop);
+    buf_done(&got);
+    drop_dir();
+}
+
+/* The tool has an error, and leaves a journal that opens, whichever manifest is on the disk. */
+TEST(journal_sync, a_compaction_that_fails_loses_nothing)
+{
+    struct buf got = {0};
+    struct err e = {0};
+    struct journal *j;
+    int rc = 1;
+
+    make_dir();
+    for (int power_cut = 0; power_cut < 2; power_cut++) {
+        j = make_wasted(NULL, JOURNAL_PROCESS);
+        run("cp MANIFEST before");
+        folders_fail = true;
+        while (rc == 1)
+            rc = journal_compact(j, true, &e);
+        cr_expect_eq(rc, -1);
+        cr_expect_eq(e.kind, ERR_IO);
+        cr_expect_eq(segments(), 3, "the old one, the new one, and the last one");
+        cr_expect_eq(append(j, "w0-late", "x"), -1);
+        folders_fail = false;
+        rc = journal_compact(j, true, &e);
+        cr_expect_eq(rc, -1, "nobody knows what is on the disk");
+        journal_close(j);
+        if (power_cut)
+            run("cp before MANIFEST");
+        j = open_for(NULL, JOURNAL_PROCESS, &got);
+        cr_assert_not_null(j);
+        cr_expect(str_find(buf_str(&got), STR("w0-live=1;"), 0) != SIZE_MAX);
+        cr_expect(str_find(buf_str(&got), STR("w0-live=2;"), 0) != SIZE_MAX);
+        cr_expect_eq(segments(), 2);
+        journal_close(j);
+        run("rm -f seg-* MANIFEST");
+        rc = 1;
+    }
+    buf_done(&got);
+    drop_dir();
+}
+
+/* The tool, too, goes no further when the last segment cannot be synced: what it was to remove
+ * stays. */
+TEST(journal_sync, a_tool_that_cannot_sync_has_an_error)
+{
+    struct buf got = {0};
+    struct err e = {0};
+    struct journal *j;
+    int rc = 1;
+
+    make_dir();
+    j = make_wasted(NULL, JOURNAL_PROCESS);
+    journal_drop_session(j, STR("w0-live")); /* all of the first segment */
+    files_fail = true;
+    while (rc == 1)
+        rc = journal_compact(j, true, &e);
+    files_fail = false;
+    cr_expect_eq(rc, -1);
+    cr_expect_eq(journal_compact(j, true, &e), -1);
+    journal_close(j);
+    j = open_for(NULL, JOURNAL_PROCESS, &got);
+    cr_expect(str_find(buf_str(&got), STR("w0-live=1;"), 0) != SIZE_MAX);
+    journal_close(j);
+    buf_done(&got);
+    drop_dir();
+}
+
+/* Whoever serves with it ends at once, as after any other fsync that failed. */
+TEST(journal_sync, who_serves_ends)
+{
+    struct buf got = {0};
+    struct err e = {0};
+    struct journal *j;
+    pid_t pid;
+    int status = 0;
+
+    make_dir();
+    pid = fork();
+    cr_assert_geq(pid, 0);
+    if (pid == 0) {
+        j = make_wasted(loop_new(&e), JOURNAL_POWER);
+        folders_fail = true;
+        while (journal_compact(j, true, &e) == 1)
+            ;
+        _exit(0);
+    }
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT, "status %d", status);
+    j = open_for(NULL, JOURNAL_PROCESS, &got);
+    cr_assert_not_null(j);
+    cr_expect(str_find(buf_str(&got), STR("w0-live=1;"), 0) != SIZE_MAX);
+    cr_expect(str_find(buf_str(&got), STR("w0-live=2;"), 0) != SIZE_MAX);
+    journal_close(j);
+    buf_done(&got);
+    drop_dir();
+}
