@@ -1,6 +1,7 @@
 /* fsync in a thread (syncer.h). Appends that come while one fsync runs are covered together by
  * the next one (group commit): a ticket is covered when an fsync that began after it has ended.
- * The thread works on a duplicate of the descriptor, so the owner may close its own. */
+ * The thread works on a duplicate of the descriptor, so the owner may close its own. Where the
+ * process has no descriptor left for that, who asks waits for the fsync. */
 
 #include "common/journal/syncer.h"
 
@@ -25,6 +26,7 @@ struct syncer {
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t more;
     bool stop;
+    bool busy;      /* the thread is at an fsync */
     int fd;         /* a duplicate, to be synced; -1: nothing is asked */
     int source;     /* what it was duplicated from */
     uint64_t asked; /* newest ticket */
@@ -33,25 +35,35 @@ struct syncer {
     uint64_t took_us;
 };
 
+/* All up to the ticket is on the disk, or the disk refused; with the lock held. */
+static void note(struct syncer *s, uint64_t ticket, int failed, uint64_t start_us)
+{
+    uint64_t one = 1;
+
+    s->done = ticket;
+    s->failed = failed ? failed : s->failed;
+    s->took_us = clock_us() - start_us;
+    (void)!write(s->wake_fd, &one, sizeof(one));
+}
+
 /* One group; called with the lock held, which is given back meanwhile. */
 static void sync_group(struct syncer *s)
 {
     uint64_t ticket = s->asked;
     int fd = s->fd;
     uint64_t start_us;
-    uint64_t one = 1;
     int failed;
 
     s->fd = -1;
+    s->busy = true;
     (void)pthread_mutex_unlock(&s->lock);
     start_us = clock_us();
     failed = fdatasync(fd) ? errno : 0;
     (void)close(fd);
     (void)pthread_mutex_lock(&s->lock);
-    s->done = ticket;
-    s->failed = failed ? failed : s->failed;
-    s->took_us = clock_us() - start_us;
-    (void)!write(s->wake_fd, &one, sizeof(one));
+    s->busy = false;
+    note(s, ticket, failed, start_us);
+    (void)pthread_cond_signal(&s->more); /* for sync_here: this thread does not wait now */
 }
 
 /* Ends only when nothing is left to be synced. */
@@ -140,6 +152,17 @@ void syncer_free(struct syncer *s)
     free(s);
 }
 
+/* Without a duplicate, with the lock held. Behind the thread's own fsync: its failure may be told
+ * to one of the two only, and then covers what both of them were asked for. */
+static void sync_here(struct syncer *s, int fd)
+{
+    uint64_t start_us = clock_us();
+
+    while (s->busy)
+        (void)pthread_cond_wait(&s->more, &s->lock);
+    note(s, s->asked, fdatasync(fd) ? errno : 0, start_us);
+}
+
 /* The ticket of what was appended so far. */
 uint64_t syncer_ask(struct syncer *s, int fd)
 {
@@ -152,6 +175,8 @@ uint64_t syncer_ask(struct syncer *s, int fd)
             (void)close(s->fd); /* an older segment: its owner has synced it */
         s->fd = dup(fd);
         s->source = fd;
+        if (s->fd < 0)
+            sync_here(s, fd);
     }
     (void)pthread_cond_signal(&s->more);
     (void)pthread_mutex_unlock(&s->lock);

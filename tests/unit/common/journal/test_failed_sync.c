@@ -2,16 +2,19 @@
  * between the journal and fsync (see CMakeLists.txt). */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/buf.h"
 #include "common/journal/journal.h"
+#include "common/journal/syncer.h"
 #include "common/os/loop.h"
 #include "testing.h"
 
@@ -246,5 +249,72 @@ TEST(journal_sync, who_serves_ends)
     cr_expect(str_find(buf_str(&got), STR("w0-live=2;"), 0) != SIZE_MAX);
     journal_close(j);
     buf_done(&got);
+    drop_dir();
+}
+
+/* --- without descriptors --- */
+
+/* From now on none can be opened; returns what to set back. */
+static struct rlimit take_descriptors(void)
+{
+    struct rlimit before, none;
+    int lowest = dup(0);
+
+    cr_assert_geq(lowest, 0);
+    (void)close(lowest);
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){(rlim_t)lowest, before.rlim_max};
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    cr_assert_eq(dup(0), -1);
+    return before;
+}
+
+struct told {
+    uint64_t ticket;
+    int failed;
+};
+
+static void on_told(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
+{
+    struct told *t = ctx;
+
+    (void)took_us;
+    t->ticket = ticket;
+    t->failed = failed ? failed : t->failed;
+}
+
+/* A ticket that is asked for alone is told of, whether the disk takes it or not. */
+TEST(journal_sync, a_process_without_descriptors_syncs_all_the_same)
+{
+    struct err e = {0};
+    struct loop *loop = loop_new(&e);
+    struct told told = {0};
+    struct syncer *s;
+    struct rlimit before;
+    char path[128];
+    int fd;
+
+    make_dir();
+    (void)snprintf(path, sizeof(path), "%s/file", dir);
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(syncer_new(loop, on_told, &told, &s, &e), 0);
+    before = take_descriptors();
+    for (uint64_t want = 1; want <= 4; want++) {
+        files_fail = want == 3;
+        cr_expect_eq(syncer_ask(s, fd), want);
+        for (int i = 0; i < 20 && told.ticket < want; i++)
+            (void)loop_poll(loop, 100);
+        cr_expect_eq(told.ticket, want);
+        cr_expect_eq(told.failed, want < 3 ? 0 : EIO);
+    }
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+    cr_expect_eq(syncer_ask(s, fd), 5);
+    for (int i = 0; i < 20 && told.ticket < 5; i++)
+        (void)loop_poll(loop, 100);
+    cr_expect_eq(told.ticket, 5);
+    syncer_free(s);
+    (void)close(fd);
+    loop_free(loop);
     drop_dir();
 }
