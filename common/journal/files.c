@@ -188,7 +188,8 @@ void files_remove_strays(int dirfd, const uint32_t *numbers, size_t n)
     (void)closedir(d);
 }
 
-/* An empty segment with its head. */
+/* An empty segment with its head. One that cannot get that would take the disk's last room for
+ * nothing, again at each try. */
 int files_create_segment(int dirfd, uint32_t number, struct err *e)
 {
     char name[32];
@@ -204,6 +205,7 @@ int files_create_segment(int dirfd, uint32_t number, struct err *e)
     segment_head(number, head);
     if (files_append(fd, &part, 1, e)) {
         (void)close(fd);
+        files_remove_segment(dirfd, number);
         return -1;
     }
     return fd;

@@ -42,7 +42,8 @@ int files_write_manifest(int dirfd, const uint32_t *numbers, size_t n, bool sync
 /* Removes segments that are not among the numbers. */
 void files_remove_strays(int dirfd, const uint32_t *numbers, size_t n);
 
-/* A new segment with its head, open for appending; replaces a stray of that number. */
+/* A new segment with its head, open for appending; replaces a stray of that number. On error
+ * nothing is left. */
 int files_create_segment(int dirfd, uint32_t number, struct err *e);
 int files_open_segment(int dirfd, uint32_t number, bool writable, struct err *e);
 

@@ -195,6 +195,8 @@ static int start_segment(struct journal *j, struct err *e)
     if (write_manifest(j, e)) {
         liveness_remove(&j->live, number);
         (void)close(fd);
+        if (!j->unsure)
+            files_remove_segment(j->dirfd, number);
         return -1;
     }
     if (j->fd >= 0)

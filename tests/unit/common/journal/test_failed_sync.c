@@ -1,4 +1,4 @@
-/* A disk that refuses to sync. This file stands
+/* A disk that refuses to sync, or has no room for what a journal needs to go on. This file stands
  * between the journal and fsync (see CMakeLists.txt). */
 #include <dirent.h>
 #include <errno.h>
@@ -247,6 +247,41 @@ TEST(journal_sync, who_serves_ends)
     cr_assert_not_null(j);
     cr_expect(str_find(buf_str(&got), STR("w0-live=1;"), 0) != SIZE_MAX);
     cr_expect(str_find(buf_str(&got), STR("w0-live=2;"), 0) != SIZE_MAX);
+    journal_close(j);
+    buf_done(&got);
+    drop_dir();
+}
+
+/* A full disk is tried again and again, which must not fill it further. */
+TEST(journal_sync, a_segment_that_cannot_begin_leaves_no_file)
+{
+    struct rlimit before, no_room;
+    struct buf got = {0};
+    struct err e = {0};
+    struct journal *j;
+    int n;
+
+    make_dir();
+    j = make_wasted(NULL, JOURNAL_PROCESS);
+    n = segments();
+    (void)signal(SIGXFSZ, SIG_IGN);
+    cr_assert_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    no_room = (struct rlimit){4, before.rlim_max}; /* less than a segment's head */
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &no_room), 0);
+    for (int i = 0; i < 3; i++) {
+        cr_expect_eq(journal_compact(j, true, &e), -1);
+        cr_expect_eq(e.kind, ERR_STORAGE_FULL);
+    }
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+    cr_expect_eq(segments(), n, "a new segment without its head");
+    run("mkdir MANIFEST.new"); /* no manifest can be written */
+    while (append(j, "w0-live", "goes on until the segment is full") == 1)
+        ;
+    for (int i = 0; i < 3; i++)
+        cr_expect_eq(append(j, "w0-live", "goes on until the segment is full"), -1);
+    cr_expect_eq(segments(), n, "a new segment that no manifest names");
+    run("rmdir MANIFEST.new");
+    cr_expect_eq(append(j, "w0-live", "goes on"), 1);
     journal_close(j);
     buf_done(&got);
     drop_dir();
