@@ -64,6 +64,7 @@ struct desk {
     struct feed *events; /* who follows /events; from desk_events_init on */
     struct list_head polls;
     struct loop_task wake;     /* look at the polls again */
+    struct loop_task compact;  /* the journal's next step */
     struct list_head closings; /* sessions to be ended */
     struct list_head tellings; /* settled groups for the sinks */
     struct map claiming;       /* attempts whose session is being made, by id */
@@ -113,7 +114,8 @@ void desk_paid(struct desk *d, struct str group);
  * ERR_IO, or what a record says that is not ours to drop. */
 int desk_open_journal(struct desk *d, struct err *e);
 
-/* Now and then: sets disk_low, drops records that nobody needs, compacts. */
+/* Now and then: sets disk_low, drops records that nobody needs, and begins to compact: a step in
+ * every turn of the loop. */
 void desk_look_after_journal(struct desk *d);
 
 /* --- keys (desk_keys.c) --- */

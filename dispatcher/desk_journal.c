@@ -119,18 +119,39 @@ int desk_open_journal(struct desk *d, struct err *e)
     return 0;
 }
 
-void desk_look_after_journal(struct desk *d)
+static void publish_size(const struct desk *d)
 {
     struct journal_stats s;
+
+    journal_stats(d->journal, &s);
+    metrics_set(d->heritage->page, METRIC_dispatcher_journal, s.disk_bytes);
+}
+
+/* One step in every turn of the loop, until none is left: a whole segment at once would hold up
+ * claims and renewals. After a failure the next look tries again. */
+static void on_compact(struct loop_task *t)
+{
+    struct desk *d = CONTAINER_OF(t, struct desk, compact);
+    struct err e = {0};
+    int rc = journal_compact(d->journal, false, &e);
+
+    if (rc > 0) {
+        loop_task_post(d->loop, t, on_compact);
+        return;
+    }
+    if (rc < 0)
+        log_warn(NULL, "journal: compaction failed", LOG_T("error", e.text));
+    publish_size(d);
+}
+
+void desk_look_after_journal(struct desk *d)
+{
     struct statvfs v;
-    struct err e;
 
     d->disk_low =
         statvfs(d->heritage->state_dir, &v) == 0 &&
         (uint64_t)v.f_bavail * v.f_frsize < (uint64_t)d->heritage->config->journal_min_free;
     (void)journal_drop_absent(d->journal, group_needed, d);
-    while (journal_compact(d->journal, false, &e) > 0)
-        ;
-    journal_stats(d->journal, &s);
-    metrics_set(d->heritage->page, METRIC_dispatcher_journal, s.disk_bytes);
+    loop_task_post(d->loop, &d->compact, on_compact);
+    publish_size(d);
 }

@@ -5,7 +5,8 @@
  *   start    keys, journal (replay fills the book, without events), server; then sweep and
  *            tellings, which take up what a dispatcher before this one left undone
  *   tick     every 250 ms leases of attempts; every second deadlines, deliveries and metrics; every
- *            half minute the journal: free disk, records nobody needs, compaction
+ *            half minute the journal: free disk, records nobody needs, and a compaction is begun,
+ *            which goes on a step in every turn of the loop
  *   drain    polls are answered, the server refuses; it stops when nothing is under way any more,
  *            or when the grace is over
  */
@@ -160,6 +161,7 @@ static void close_all(struct desk *d)
     tellings_end(d);
     server_free(d->server);
     loop_task_cancel(d->loop, &d->wake);
+    loop_task_cancel(d->loop, &d->compact);
     workers_free(d->workers);
     if (d->journal)
         journal_close(d->journal);

@@ -264,6 +264,52 @@ def test_a_dispatcher_whose_disk_takes_no_record(faulty):
     assert gateway.post(f"/attempts/{attempt['attempt_id']}/end", {"outcome": "ok"}).status == 410
 
 
+def segments_of_the_dispatcher(gateway):
+    return {name for name in os.listdir(f"{gateway.folder}/state/dispatcher") if name.startswith("seg-")}
+
+
+def replace_dispatcher(gateway, begin_fault):
+    """By one with that fault that has something to compact: each segment but the last has as much that nobody needs as it has of what is
+    needed, and more."""
+    for i in range(40):
+        for name in (f"gone-{i}", f"kept-{i}", f"gone-too-{i}"):
+            assert gateway.request("PUT", f"/groups/{name}", {"runner": "r", "input": "t" * 3000}).status == 201
+    for i in range(40):
+        for name in (f"gone-{i}", f"gone-too-{i}"):
+            assert gateway.post(f"/groups/{name}/cancel").status == 200
+    gateway.allow("process died")
+    begin_fault()
+    os.kill(gateway.child("dispatcher"), signal.SIGKILL)
+
+
+def all_kept(gateway):
+    return all(gateway.get(f"/groups/kept-{i}").status == 200 for i in range(40))
+
+
+def test_a_dispatcher_answers_while_it_compacts(faulty):
+    """One step in a turn of its loop: what is asked meanwhile is answered when most of it is still to be done."""
+    gateway, inject = faulty(journal_segment_bytes=8192)
+    pid = gateway.child("dispatcher")
+    replace_dispatcher(gateway, lambda: inject("slow", 200))     # each step that writes; there are some 80
+    before = segments_of_the_dispatcher(gateway)
+    wait_until(lambda: gateway.child("dispatcher") != pid, 60, "it starts again")
+    wait_until(lambda: gateway.get("/groups/kept-0").status == 200, 60, "it answers")
+    assert len(before & segments_of_the_dispatcher(gateway)) > len(before) / 4, "the compaction came first"
+    inject("slow", None)
+    wait_until(lambda: len(before & segments_of_the_dispatcher(gateway)) < 3, 60, "all segments have been written anew")
+    assert all_kept(gateway)
+
+
+def test_a_dispatcher_whose_compaction_fails_says_so(faulty):
+    gateway, inject = faulty(journal_segment_bytes=8192)
+    pid = gateway.child("dispatcher")
+    replace_dispatcher(gateway, lambda: inject("writev", errno.EIO))
+    wait_until(lambda: gateway.child("dispatcher") != pid, 60, "it starts again")
+    gateway.wait_line("journal: compaction failed")
+    inject("writev", None)
+    assert all_kept(gateway)
+
+
 def test_a_session_whose_making_was_not_answered_is_ended(faulty):
     """The worker dies between its record and its answer: the attempt gets another session, the first one goes."""
     gateway, inject = faulty(durability="power")

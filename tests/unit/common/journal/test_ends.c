@@ -40,6 +40,22 @@ static struct journal *reopen(uint64_t segment_bytes, struct buf *replayed)
     return j;
 }
 
+/* For whoever keeps no last records: the dispatcher. */
+static struct journal *begin_in_order(uint64_t segment_bytes, struct buf *replayed)
+{
+    struct journal_options o = {.dir = dir,
+                                .durability = JOURNAL_PROCESS,
+                                .segment_bytes = segment_bytes,
+                                .in_order = true};
+    struct journal *j = NULL;
+    struct err e = {0};
+
+    (void)snprintf(dir, sizeof(dir), "/tmp/rg-journal-XXXXXX");
+    cr_assert_not_null(mkdtemp(dir));
+    cr_assert_eq(journal_open(NULL, &o, collect, replayed, &j, &e), 0, "%s", e.text);
+    return j;
+}
+
 static void append(struct journal *j, const char *id, const char *payload)
 {
     struct err e = {0};
@@ -177,5 +193,43 @@ TEST(journal_ends, who_is_dropped_while_it_is_copied_stays_over)
     j = reopen(2 << 20, &got);
     cr_assert(!is_there(&got, "w0-gone=begins;") || is_there(&got, "w0-gone=ends;"), "%.*s",
               (int)got.len, got.p);
+    finish(j, &got);
+}
+
+/* The dispatcher goes on between the steps: what is dropped when its beginning has been copied
+ * already keeps its end. */
+TEST(journal_ends, in_order_an_end_stays_when_its_beginning_was_copied_in_vain)
+{
+    enum { LARGE = 200 << 10, SEGMENT = 2 << 20 };
+
+    char *large = malloc(LARGE + 1);
+    struct buf got = {0};
+    struct journal *j;
+    struct err e = {0};
+
+    memset(large, 'x', LARGE);
+    large[LARGE] = '\0';
+    j = begin_in_order(SEGMENT, &got);
+    append(j, "w0-gone", "begins");
+    for (int i = 0; i < 12; i++) /* three steps to copy */
+        append(j, i < 7 ? "w0-waste" : "w0-keep", large);
+    append(j, "w0-keep", "also in the second segment");
+    append(j, "w0-gone", "ends");
+    for (int i = 0; i < 10; i++)
+        append(j, "w0-last", large);
+    journal_drop_session(j, STR("w0-waste"));
+    for (int i = 0; i < 2; i++) /* begins, and copies the first record */
+        cr_assert_eq(journal_compact(j, false, &e), 1);
+    journal_drop_session(j, STR("w0-gone"));
+    for (int i = 0; i < 3; i++) /* to the end of the first segment, whose new one takes its place */
+        cr_assert_eq(journal_compact(j, false, &e), 1);
+    compact_all(j, false);
+    journal_close(j);
+    j = reopen(SEGMENT, &got);
+    cr_expect(is_there(&got, "w0-gone=begins;"), "it was copied");
+    cr_expect(is_there(&got, "w0-gone=ends;"));
+    cr_expect(is_there(&got, "w0-keep=also"));
+    cr_expect_not(is_there(&got, "w0-waste"));
+    free(large);
     finish(j, &got);
 }
