@@ -60,6 +60,8 @@ static void execution_free(struct execution *a)
     a->lane->running--;
     edition_drop(a->edition);
     list_remove(&a->entry);
+    if (map_get(&x->by_id, str_cstr(a->id)) == a)
+        (void)map_take(&x->by_id, str_cstr(a->id));
     arena_done(&a->arena);
     free(a);
     executor_slot_free(x);
@@ -612,6 +614,7 @@ static struct execution *execution_new(struct executor *x, struct slot_row *lane
         a->runner_key = "none";
     lane->running++;
     list_append(&x->attempts, &a->entry);
+    (void)map_set(&x->by_id, str_cstr(a->id), a);
     return a;
 }
 

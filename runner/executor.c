@@ -274,16 +274,6 @@ static void on_renew_again(struct loop_timer *t)
     renew(CONTAINER_OF(t, struct executor_head, renew_again));
 }
 
-static struct execution *find_execution(struct executor_head *h, struct str id)
-{
-    struct execution *a;
-
-    LIST_EACH(&h->x.attempts, a, struct execution, entry)
-        if (str_eq_c(id, a->id))
-            return a;
-    return NULL;
-}
-
 /* Ends what is to end; whether that is news. */
 static bool take_kills(struct executor_head *h, const struct json *kills)
 {
@@ -291,7 +281,7 @@ static bool take_kills(struct executor_head *h, const struct json *kills)
 
     for (uint32_t i = 0; json_is(kills, JSON_ARRAY) && i < kills->n; i++) {
         const struct json *one = json_at(kills, i);
-        struct execution *a = find_execution(h, json_string(json_get(one, "attempt_id")));
+        struct execution *a = map_get(&h->x.by_id, json_string(json_get(one, "attempt_id")));
         bool deadline = str_eq_c(json_string(json_get(one, "reason")), "deadline");
 
         if (!a)
@@ -508,6 +498,7 @@ static void close_all(struct executor_head *h)
         free(h->claims.at[i]);
     }
     vec_done(&h->claims);
+    map_done(&h->x.by_id);
     http_fetch_cancel(h->renewal);
     edition_close(h->x.edition);
     if (h->x.gateway)

@@ -15,6 +15,7 @@
 #define RG_RUNNER_EXECUTOR_H
 
 #include "common/base/list.h"
+#include "common/base/map.h"
 #include "common/net/http_client.h"
 #include "common/os/loop.h"
 #include "runner/edition.h"
@@ -48,6 +49,7 @@ struct executor {
     struct http_client *gateway;
     struct edition *edition; /* the newest */
     struct list_head attempts;
+    struct map by_id; /* the same */
     struct workplaces places;
     unsigned busy; /* what outlives an attempt: folders removed, cancellations sent */
     bool draining;

@@ -1,8 +1,8 @@
 /*
- * Reads the stat line of every process of the machine once, then marks generation after
- * generation: who has a marked parent is marked. The cost is that of /proc, so it is paid at a
- * stop and at an end, not while a run goes on. What forks between reading and signalling is
- * missed; callers that must reach all signal again until none is left (keeper.c).
+ * Reads the stat line of every process of the machine once, then goes from each of them up to root,
+ * or to one of whom it is known whether that is an ancestor. The cost is that of /proc, so it is
+ * paid at a stop and at an end, not while a run goes on. What forks between reading and signalling
+ * is missed; callers that must reach all signal again until none is left (keeper.c).
  */
 #include "runner/family.h"
 
@@ -17,11 +17,6 @@
 #include <unistd.h>
 
 #include "common/base/vec.h"
-
-struct relative {
-    pid_t pid, parent;
-    bool dead, ours;
-};
 
 /* Parent and state of a process from its stat line; false when it has gone. */
 static bool look(pid_t pid, struct relative *ret)
@@ -46,7 +41,7 @@ static bool look(pid_t pid, struct relative *ret)
         return false;
     state = behind[2];
     parent = strtol(behind + 4, NULL, 10);
-    *ret = (struct relative){pid, (pid_t)parent, state == 'Z' || state == 'X', false};
+    *ret = (struct relative){pid, (pid_t)parent, state == 'Z' || state == 'X', KIN_UNKNOWN};
     return true;
 }
 
@@ -71,28 +66,47 @@ static void look_at_all(struct relatives *all)
         (void)closedir(proc);
 }
 
-/* Whether its parent is root or one of those that are known as ours. */
-static bool is_child(const struct relatives *all, const struct relative *one, pid_t root)
+static int by_pid(const void *a, const void *b)
 {
-    bool child = one->parent == root;
+    const struct relative *x = a, *y = b;
 
-    for (size_t k = 0; k < all->n && !child; k++)
-        child = all->at[k].ours && all->at[k].pid == one->parent;
-    return child;
+    return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-/* Marks one more generation; false: there is none. */
-static bool mark_ours(struct relatives *all, pid_t root, bool (*spare)(pid_t pid))
+/* What can be said without its parent. Who is asked for a second time is his own ancestor: his
+ * parent's pid was given away while all were read. */
+static enum kinship kinship(const struct relative *one, pid_t root, bool (*spare)(pid_t pid))
 {
-    bool more = false;
+    if (one->kin != KIN_UNKNOWN)
+        return one->kin == KIN_ASKED ? KIN_OTHERS : one->kin;
+    if (spare && spare(one->pid))
+        return KIN_OTHERS;
+    return one->parent == root ? KIN_OURS : KIN_UNKNOWN;
+}
 
-    for (size_t i = 0; i < all->n; i++) {
-        struct relative *one = &all->at[i];
+void family_find(struct relative *all, size_t n, pid_t root, bool (*spare)(pid_t pid))
+{
+    VEC(struct relative *) path = {0};
 
-        if (is_child(all, one, root) && !one->ours && !(spare && spare(one->pid)))
-            one->ours = more = true;
+    if (n > 0)
+        qsort(all, n, sizeof(*all), by_pid);
+    for (size_t i = 0; i < n; i++) {
+        struct relative *one = &all[i];
+        enum kinship kin = KIN_UNKNOWN;
+
+        while (one && (kin = kinship(one, root, spare)) == KIN_UNKNOWN) {
+            struct relative parent = {.pid = one->parent};
+
+            one->kin = KIN_ASKED;
+            *vec_push(&path) = one;
+            one = bsearch(&parent, all, n, sizeof(*all), by_pid);
+        }
+        if (one)
+            *vec_push(&path) = one;
+        while (path.n > 0)
+            path.at[--path.n]->kin = kin == KIN_OURS ? KIN_OURS : KIN_OTHERS;
     }
-    return more;
+    vec_done(&path);
 }
 
 unsigned family_signal(pid_t root, int signo, bool (*spare)(pid_t pid))
@@ -101,10 +115,9 @@ unsigned family_signal(pid_t root, int signo, bool (*spare)(pid_t pid))
     unsigned sent = 0;
 
     look_at_all(&all);
-    while (mark_ours(&all, root, spare))
-        ;
+    family_find(all.at, all.n, root, spare);
     for (size_t i = 0; i < all.n; i++) {
-        if (!all.at[i].ours || all.at[i].dead)
+        if (all.at[i].kin != KIN_OURS || all.at[i].dead)
             continue;
         sent++;
         (void)kill(all.at[i].pid, signo);

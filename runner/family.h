@@ -6,7 +6,20 @@
 #define RG_RUNNER_FAMILY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
+
+enum kinship { KIN_UNKNOWN, KIN_ASKED, KIN_OURS, KIN_OTHERS };
+
+/* A process as it was read. */
+struct relative {
+    pid_t pid, parent;
+    bool dead;
+    enum kinship kin;
+};
+
+/* Sorts them by pid and finds out which descend from root, as family_signal means it. */
+void family_find(struct relative *all, size_t n, pid_t root, bool (*spare)(pid_t pid));
 
 /* Sends the signal to every living descendant of root; those for which `spare` answers true and
  * theirs are left alone (NULL: nobody is). Returns how many there were. */

@@ -16,8 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/list.h"
 #include "common/base/log.h"
+#include "common/base/map.h"
 #include "common/base/mem.h"
 #include "runner/cgroup.h"
 #include "runner/family.h"
@@ -39,12 +39,17 @@ struct job {
     char *cgroup; /* NULL: none */
     int report_fd;
     struct job_stream out, err; /* err: only when apart */
-    struct list_item entry;
 };
 
-/* All jobs of the process: a child that ended is found here by its pid. One that is no keeper is an
- * orphan of a keeper that was killed. */
-static struct list_head jobs;
+/* All jobs of the process, by their keepers' pids: a child that ended is found here by its pid. One
+ * that is no keeper is an orphan of a keeper that was killed. */
+static struct map jobs;
+
+/* A pid as it stands in memory; borrowed. */
+static struct str pid_key(const pid_t *pid)
+{
+    return str_of((const char *)pid, sizeof(*pid));
+}
 
 static void close_fd(int *fd)
 {
@@ -144,7 +149,7 @@ int job_start(struct loop *l, const struct job_spec *spec, const struct job_even
     for (size_t i = 0; i < 3; i++)
         close_fd(&pipes[i][1]);
     j->report_fd = pipes[0][0];
-    list_append(&jobs, &j->entry);
+    (void)map_set(&jobs, pid_key(&j->keeper), j);
     if (stream_open(j, &j->out, pipes[1][0], e) || stream_open(j, &j->err, pipes[2][0], e))
         log_warn(NULL, "a run's output cannot be read", LOG_T("error", e->text));
     *ret = j;
@@ -171,12 +176,7 @@ void job_kill(struct job *j)
 
 static bool is_keeper(pid_t pid)
 {
-    const struct job *j;
-
-    LIST_EACH(&jobs, j, struct job, entry)
-        if (j->keeper == pid)
-            return true;
-    return false;
+    return map_get(&jobs, pid_key(&pid)) != NULL;
 }
 
 static void job_over(struct job *j)
@@ -189,7 +189,7 @@ static void job_over(struct job *j)
         end.not_started = report.kind == KEEPER_NOT_STARTED ? report.value : 0;
         end.status = report.kind == KEEPER_ENDED ? report.value : 0;
     }
-    list_remove(&j->entry);
+    (void)map_take(&jobs, pid_key(&j->keeper));
     while (stream_read(&j->out) || stream_read(&j->err))
         continue;
     if (end.lost) /* the keeper's descendants are our children now */
@@ -206,11 +206,8 @@ void jobs_reap(void)
     pid_t pid;
 
     while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
-        struct job *j;
+        struct job *j = map_get(&jobs, pid_key(&pid));
 
-        LIST_EACH(&jobs, j, struct job, entry)
-            if (j->keeper == pid)
-                break;
         if (j)
             job_over(j);
         else
