@@ -35,10 +35,10 @@ struct responses_writer {
     struct str call_id, name, space; /* of the open call; space absent: none */
     struct grown blank;              /* white space that no message was opened for yet */
     struct grown output;             /* finished items, JSON with commas */
-    struct grown logprobs;
-    bool any_logprob;
-    bool compacts; /* the answer is one item: what the model wrote, as a compaction */
-    bool alone;    /* of /responses/compact: the answer is no response */
+    struct grown logprobs; /* of all tokens so far, JSON with commas between those of one message */
+    size_t logprobs_told;  /* bytes of them that the messages before have */
+    bool compacts;         /* the answer is one item: what the model wrote, as a compaction */
+    bool alone;            /* of /responses/compact: the answer is no response */
 };
 
 /* The open item, begun or done. */

@@ -50,8 +50,8 @@ void responses_part(struct responses_writer *rw, struct json_out *o, struct str 
         json_out_end_arr(o);
         json_out_key(o, "logprobs");
         json_out_arr(o);
-        if (rw->any_logprob && text.len)
-            json_out_raw(o, grown_str(&rw->logprobs));
+        if (text.len && rw->logprobs.len > rw->logprobs_told)
+            json_out_raw(o, str_sub(grown_str(&rw->logprobs), rw->logprobs_told, SIZE_MAX));
         json_out_end_arr(o);
     }
     json_out_end_obj(o);

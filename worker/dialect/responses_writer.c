@@ -133,6 +133,8 @@ static void close_item(struct responses_writer *rw)
         grown_add(rw->w.a, &rw->output, STR(","));
     grown_add(rw->w.a, &rw->output, buf_str(&item));
     buf_done(&item);
+    if (rw->open == ITEM_MESSAGE)
+        rw->logprobs_told = rw->logprobs.len;
     rw->open = ITEM_NONE;
     rw->n_items++;
 }
@@ -275,7 +277,7 @@ static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
         close_item(rw);
 }
 
-/* They go out with the finished part only. */
+/* They go out with the finished part only: each with the first message that ends behind it. */
 static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp, size_t n)
 {
     struct responses_writer *rw = ctx;
@@ -286,10 +288,9 @@ static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *l
         struct json_out o = json_out_to(&b);
 
         logprob_entry(&o, &lp[i]);
-        if (rw->any_logprob)
+        if (rw->logprobs.len > rw->logprobs_told)
             grown_add(rw->w.a, &rw->logprobs, STR(","));
         grown_add(rw->w.a, &rw->logprobs, buf_str(&b));
-        rw->any_logprob = true;
         buf_done(&b);
     }
 }

@@ -115,6 +115,70 @@ TEST(responses_stream, random_pieces)
     }
 }
 
+/* The texts of a message's tokens, one behind the other. */
+static void collect_tokens(struct buf *out, const struct json *message)
+{
+    const struct json *told = json_get(json_at(json_get(message, "content"), 0), "logprobs");
+
+    for (size_t i = 0; json_at(told, i); i++)
+        buf_add_str(out, json_string(json_get(json_at(told, i), "token")));
+}
+
+static void tell_token(struct kit *k, const char *text)
+{
+    const struct token_logprob lp = {.bytes = str_cstr(text), .logprob = -1};
+
+    k->w->sink->logprobs(k->w, 0, &lp, 1);
+}
+
+/* Text, call, text are two messages: each token is told once, with the first message that ends
+ * behind it, also in the response at the end. Who joins late hears all of them before the texts. */
+TEST(responses_stream, tells_each_logprob_once)
+{
+    for (int late = 0; late < 2; late++) {
+        static struct kit k;
+        struct seen s = {0};
+        struct buf all = {0};
+
+        kit_open(&k, &dialect_responses,
+                 "{\"model\":\"m\",\"input\":\"hi\",\"stream\":true,"
+                 "\"include\":[\"message.output_text.logprobs\"]}",
+                 1);
+        kit_head(&k);
+        for (int i = 0; late && i < 5; i++)
+            tell_token(&k, (const char *const[]){"a", "b", "(", "c", "d"}[i]);
+        kit_text(&k, STR("ab"));
+        if (!late) {
+            tell_token(&k, "a");
+            tell_token(&k, "b");
+        }
+        k.w->sink->tool_begin(k.w, 0, 0, STR("call_1"), STR("read"));
+        kit_args0(&k, STR("{}"));
+        k.w->sink->tool_end(k.w, 0, 0);
+        if (!late)
+            tell_token(&k, "(");
+        kit_text(&k, STR("cd"));
+        if (!late) {
+            tell_token(&k, "c");
+            tell_token(&k, "d");
+        }
+        kit_finish(&k, "tool_calls", KIT_MESSAGE);
+        kit_read(&k);
+        for (size_t i = 0; i < k.n; i++)
+            take_event(&s, &k.events[i]);
+        cr_assert_eq(s.n, 3);
+        collect_tokens(&all, s.items[0]);
+        cr_expect(str_eq_c(buf_str(&all), late ? "ab(cd" : "ab"), "%.*s", (int)all.len, all.p);
+        collect_tokens(&all, s.items[2]);
+        cr_expect(str_eq_c(buf_str(&all), "ab(cd"), "%.*s", (int)all.len, all.p);
+        for (size_t i = 0; i < s.n; i++)
+            cr_expect(json_equal(json_at(json_get(s.final, "output"), i), s.items[i]));
+        buf_done(&all);
+        buf_done(&s.text);
+        kit_close(&k);
+    }
+}
+
 TEST(responses_stream, custom_tools_and_namespaces)
 {
     static struct kit k;
