@@ -439,6 +439,8 @@ def fork(agent):
             f"Content-Length: {len(body)}\r\n\r\n").encode() + body
 
 
+BEGUN_CALL = "<tool_call>tool_0\n<arg_key>a</arg_key><arg_value>"
+
 ATTACKS = {
     "one sign, 1 MiB": says(lambda: "!" * MIB),
     "letters by chance, 1 MiB": says(lambda: drawn(string.ascii_lowercase, MIB)),
@@ -513,6 +515,11 @@ ATTACKS = {
     "replays with logprobs": repeat(CHAT, lambda: {
         "model": "m", "n": 128, "max_tokens": 200, "logprobs": True, "messages": [{"role": "user", "content": "word " * 200}]},
         more="Idempotency-Key: one\r\n"),
+    "blank answers": repeat(CHAT, lambda: {
+        "model": "m", "max_tokens": 15_000, "messages": [{"role": "user", "content": drawn(" \n\t", 15_000)}]}),
+    "calls that are none": chat(
+        max_tokens=lambda: 15_000, tools=tools(1),
+        messages=lambda: [{"role": "user", "content": BEGUN_CALL * 300 + "</arg_value>x"}]),
     "bodies that never end": unfinished_bodies,
     "bodies without a key": raw(without_key),
     "keys of sessions that never were": raw(forged_session),
@@ -534,7 +541,7 @@ ATTACKS = {
 # Those that need answers as long as what they say.
 ECHOED = {"128 answers", "120 calls of 128 answers", "100 clients of one call", "128 answers with logprobs", "30,000 tokens with logprobs",
           "replays with logprobs", "streams that nobody reads", "replays that nobody reads", "responses that nobody reads",
-          "streams that are cut"}
+          "streams that are cut", "blank answers", "calls that are none"}
 
 # Those that need a context of a million ids, and sessions of as many messages.
 WIDE = {"16,000 new messages", "15,000 joined calls", "16,000 items, responses", "instructions of 4 MB, recorded",

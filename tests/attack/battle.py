@@ -26,7 +26,8 @@ def settings(folder, long_answers=False, **more):
     with open(script, "w", encoding="utf-8") as f:
         json.dump(["So it is.", "It is not.", "Who knows?"], f)
     engine = "builtin:echo" if long_answers else f"builtin:script:{script}"
-    return {"engine": engine, "workers": 1, "admin_key_file": path, "context_length": 32_768, "max_worker_memory": "2GiB", **more}
+    return {"engine": engine, "workers": 1, "admin_key_file": path, "context_length": 32_768, "max_worker_memory": "2GiB",
+            "tool_parser": "glm45", "reasoning_parser": "glm45", **more}
 
 
 def new_session(gateway):

@@ -1,4 +1,6 @@
 """What one request costs the worker: long lists and long texts."""
+import pytest
+
 from gateway import fresh_memory, wait_until
 
 
@@ -43,6 +45,28 @@ def test_twice_as_many_tools_cost_twice(start):
         two.append(cost(20_000))
         return min(two) <= 2.3 * min(one) + 0.02
     wait_until(doubles, 60, "twice as many tools cost at most 2.3 times")
+
+
+@pytest.mark.parametrize("item, end", [(" ", ""), ("<tool_call>f\n<arg_key>a</arg_key><arg_value>", "</arg_value>x")])
+def test_twice_as_long_an_answer_costs_twice(start, item, end):
+    """Of white space alone, which may stand before a thought, and of calls that all begin and of which none is one."""
+    gateway = start(engine="builtin:echo", workers=1, context_length=100_000_000, reasoning_parser="glm45", tool_parser="glm45")
+    one, two = [], []
+
+    def cost(n):
+        session, said = new(gateway), item * (n // len(item)) + end
+        before = cpu_s(gateway)
+        a = gateway.post(f"/sessions/{session['session_id']}/v1/chat/completions", {
+            "model": "m", "messages": [{"role": "user", "content": said}],
+            "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]})
+        assert a.status == 200 and a.json()["choices"][0]["message"]["content"] == said, a.text[:300]
+        return cpu_s(gateway) - before
+
+    def doubles():
+        one.append(cost(150_000))
+        two.append(cost(300_000))
+        return min(two) <= 2.3 * min(one) + 0.02
+    wait_until(doubles, 60, "an answer twice as long costs at most 2.3 times")
 
 
 def helped(gateway):

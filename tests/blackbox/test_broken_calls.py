@@ -34,6 +34,16 @@ def test_a_whole_answer_never_has_a_call_of_broken_json(serve, dialect):
         gateway.stop()
 
 
+def test_what_is_wrong_many_times_is_told_once_and_how_often(serve):
+    path, body, read, _ = DIALECTS["chat"]
+    text = CALL % "no JSON" * 5 + CALL % '{"content": "a"}'
+    gateway, session = serve([text])
+    _, content, calls = read(post(gateway, session, path, body()).json())
+    assert content == CALL % "no JSON" * 5 and len(calls) == 1
+    warning, = warnings_of(gateway, session)
+    assert warning.count("not a valid one") == 1 and warning.endswith(" 5 blocks in all look like tool calls and are not valid ones")
+
+
 @every_dialect
 def test_a_stream_ends_a_broken_call_as_it_is(serve, dialect):
     path, body, _, _ = DIALECTS[dialect]

@@ -20,6 +20,20 @@ bool core_all_blank(struct str s)
     return true;
 }
 
+size_t core_blanks_end(struct parser *p, size_t from)
+{
+    size_t at = from;
+
+    if (from >= p->blank_from && from <= p->blank_to)
+        at = p->blank_to;
+    else
+        p->blank_from = from;
+    while (at < core_end(p) && core_blank(core_at(p, at)))
+        at++;
+    p->blank_to = at;
+    return at;
+}
+
 static void core_emit(struct parser *p, enum parse_kind kind, struct str text)
 {
     struct parse_event ev = {.kind = kind, .call = p->n_calls, .text = text};
@@ -37,15 +51,47 @@ void core_take(struct parser *p, enum parse_kind kind, size_t upto)
 
 void core_take_text(struct parser *p)
 {
-    if (p->quiet && core_all_blank(core_cut(p, p->done, p->pos)))
+    if (p->quiet && core_blanks_end(p, p->done) >= p->pos)
         return;
     p->quiet = false;
     core_take(p, PARSE_TEXT, p->pos);
 }
 
-void core_warn(struct parser *p, const char *what)
+/* The sentence, and what follows the number of times. */
+static const char *const warnings[WARNING_COUNT][2] = {
+    [WARN_BLOCK] = {"a block that looks like a tool call is not a valid one; it stays in content",
+                    "blocks in all look like tool calls and are not valid ones"},
+    [WARN_MESSAGE] =
+        {"a message that is neither text, thought nor a valid call; it stays in content",
+         "messages in all are neither text, thought nor a valid call"},
+    [WARN_UNCLOSED] = {"a tool call lacks its closing mark",
+                       "tool calls in all lack their closing mark"},
+    [WARN_CUT] = {"the last tool call lacks its closing mark", NULL},
+    [WARN_STREAMED] = {"a tool call that was streamed already turned out not to be valid",
+                       "tool calls in all turned out not to be valid when they were streamed"},
+    [WARN_GIVEN_UP] =
+        {"what follows is text: too much of what looked like tool calls had to be read again",
+         NULL},
+};
+
+void core_warn(struct parser *p, enum parser_warning what)
 {
-    core_emit(p, PARSE_WARNING, str_cstr(what));
+    if (p->warned[what]++ == 0)
+        core_emit(p, PARSE_WARNING, str_cstr(warnings[what][0]));
+}
+
+void core_warn_counts(struct parser *p)
+{
+    struct buf told = {0};
+
+    for (size_t i = 0; i < WARNING_COUNT; i++) {
+        if (p->warned[i] < 2 || !warnings[i][1])
+            continue;
+        buf_clear(&told);
+        buf_printf(&told, "%u %s", p->warned[i], warnings[i][1]);
+        core_emit(p, PARSE_WARNING, buf_str(&told));
+    }
+    buf_done(&told);
 }
 
 enum step core_lit(const struct parser *p, size_t off, const char *lit)
@@ -79,7 +125,7 @@ enum step core_eat_close(struct parser *p, const char *lit)
     left = core_end(p) - p->pos;
     if (p->final && left < strlen(lit) &&
         (!left || !memcmp(&p->in.p[p->pos - p->base], lit, left))) {
-        core_warn(p, "the last tool call lacks its closing mark");
+        core_warn(p, WARN_CUT);
         p->pos += left;
         return STEP_YES;
     }
@@ -88,12 +134,8 @@ enum step core_eat_close(struct parser *p, const char *lit)
 
 enum step core_blanks(struct parser *p)
 {
-    while (p->pos < core_end(p)) {
-        if (!core_blank(core_at(p, p->pos)))
-            return STEP_YES;
-        p->pos++;
-    }
-    return p->final ? STEP_YES : STEP_MORE;
+    p->pos = core_blanks_end(p, p->pos);
+    return p->pos < core_end(p) || p->final ? STEP_YES : STEP_MORE;
 }
 
 /* The longest mark that stands here; one that is not whole yet goes before a shorter one. */
@@ -168,27 +210,24 @@ bool core_beyond(struct parser *p, size_t from, size_t max_bytes)
     return true;
 }
 
-static const struct json *tool_function(const struct json *tool)
-{
-    const struct json *f = json_get(tool, "function");
-
-    return f ? f : tool;
-}
-
 const struct json *tool_call_schema(const struct parser *p, bool *known)
 {
     struct str name = buf_str(&p->call.name);
+    const struct indexed_tool *tool = NULL;
 
-    *known = name.len > 0 && !p->tools;
-    for (size_t i = 0; json_at(p->tools, i); i++) {
-        const struct json *f = tool_function(json_at(p->tools, i));
+    if (name.len && p->tools)
+        tool = tool_index_find(p->tools, name);
+    *known = tool || (name.len > 0 && !p->tools);
+    return tool ? tool->parameters : NULL;
+}
 
-        if (name.len && str_eq(json_string(json_get(f, "name")), name)) {
-            *known = true;
-            return json_get(f, "parameters");
-        }
-    }
-    return NULL;
+unsigned tool_call_types(const struct parser *p, struct str key)
+{
+    bool known;
+    const struct json *schema = tool_call_schema(p, &known);
+
+    schema = schema ? tool_index_property(p->tools, schema, key, 0) : NULL;
+    return schema ? tool_index_types(p->tools, schema) : 0;
 }
 
 enum step tool_call_ready(struct parser *p)
@@ -266,7 +305,7 @@ void tool_call_breaks(struct parser *p)
 {
     const struct tool_call *c = &p->call;
 
-    core_warn(p, "a tool call that was streamed already turned out not to be valid");
+    core_warn(p, WARN_STREAMED);
     p->quiet = true;
     if (c->args_made || c->args_to)
         tool_call_end(p, c->args_made);
@@ -296,7 +335,7 @@ void tool_call_accept(struct parser *p)
     core_take(p, PARSE_SOURCE, p->pos);
     tool_call_end(p, false);
     if (p->call.unclosed)
-        core_warn(p, "a tool call lacks its closing mark");
+        core_warn(p, WARN_UNCLOSED);
 }
 
 enum step tool_call_scan_args(struct parser *p)

@@ -15,6 +15,7 @@
 #include "worker/parsers/object_scan.h"
 #include "worker/parsers/parser.h"
 #include "worker/parsers/python_scan.h"
+#include "worker/parsers/tool_index.h"
 
 /* What a step found. */
 enum step {
@@ -79,6 +80,17 @@ enum parser_phase {
     PHASE_BROKEN
 };
 
+/* What a turn's parse_warning says of an answer. */
+enum parser_warning {
+    WARN_BLOCK,    /* no valid call */
+    WARN_MESSAGE,  /* channels: neither text, thought nor a valid call */
+    WARN_UNCLOSED, /* a call without its closing mark */
+    WARN_CUT,      /* the last one, cut */
+    WARN_STREAMED, /* no valid call, and told already */
+    WARN_GIVEN_UP, /* no more blocks are looked at */
+    WARNING_COUNT
+};
+
 enum { CALL_DEPTH_MAX = 64, NAME_MAX_BYTES = 256 };
 
 /* The call being read. */
@@ -116,14 +128,20 @@ struct parser {
     const struct think_tags *think;
     const struct grammar *grammar; /* NULL: none */
     enum tool_kind tool;
-    const struct json *tools;
+    struct tool_index *tools;
     size_t hold_bytes;
     struct parse_sink sink;
     struct buf in;
     size_t base, done, pos;
-    size_t mark_end; /* behind the mark of the unit at hand */
-    bool headless;   /* no header opens the answer */
-    int phase;       /* enum parser_phase */
+    size_t mark_end;   /* behind the mark of the unit at hand */
+    size_t blank_from; /* all in [blank_from, blank_to) is white space */
+    size_t blank_to;
+    size_t reread;       /* bytes of units that were no calls, which were read anew */
+    size_t looks;        /* for the tool that takes the arguments of a call without a name */
+    bool calls_given_up; /* too many of those: no more calls are looked for */
+    uint32_t warned[WARNING_COUNT];
+    bool headless; /* no header opens the answer */
+    int phase;     /* enum parser_phase */
     bool final;
     bool reasoning_open;
     bool call_closes; /* a call ends an open thought */
@@ -168,11 +186,18 @@ static inline bool core_blank(char c)
 
 bool core_all_blank(struct str s);
 
+/* Where the white space from `from` on ends, so far. A run of it that is asked for again, as by
+ * each feed while nothing else has come, goes on where it ended. */
+size_t core_blanks_end(struct parser *p, size_t from);
+
 /* Gives the bytes [done, upto) to the sink as `kind`. */
 void core_take(struct parser *p, enum parse_kind kind, size_t upto);
 /* What stands before pos: text, or, while all is quiet, white space that waits for what follows. */
 void core_take_text(struct parser *p);
-void core_warn(struct parser *p, const char *what);
+/* Tells it the first time; later ones are counted. */
+void core_warn(struct parser *p, enum parser_warning what);
+/* At the end: how often, where it was more than once. */
+void core_warn_counts(struct parser *p);
 
 /* Does `lit` stand at off? MORE when the bytes at hand are a proper prefix. */
 enum step core_lit(const struct parser *p, size_t off, const char *lit);
@@ -200,6 +225,8 @@ bool core_beyond(struct parser *p, size_t from, size_t max_bytes);
 void tool_call_reset(struct parser *p);
 /* The schema of the call's tool: *known is false when tools are given and none has its name. */
 const struct json *tool_call_schema(const struct parser *p, bool *known);
+/* The types of the call's parameter `key`; 0 when it is not declared. */
+unsigned tool_call_types(const struct parser *p, struct str key);
 /* Name known and arguments begun: sets ready; NO when the name is unknown. */
 enum step tool_call_ready(struct parser *p);
 void tool_call_begin(struct parser *p);

@@ -81,7 +81,6 @@ static enum step read_key(struct parser *p)
     static const char *const stops[] = {":", "}"};
     struct tool_call *c = &p->call;
     size_t which;
-    bool known;
     enum step r = core_blanks(p);
 
     if (r != STEP_YES)
@@ -100,7 +99,7 @@ static enum step read_key(struct parser *p)
     buf_add_str(&c->key, bare_key(p, str_trim(core_cut(p, c->from, p->pos))));
     p->pos++;
     if (c->depth == 1)
-        c->types = value_param_types(tool_call_schema(p, &known), buf_str(&c->key));
+        c->types = tool_call_types(p, buf_str(&c->key));
     c->st = ST_VALUE;
     return STEP_YES;
 }

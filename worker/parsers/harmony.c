@@ -72,7 +72,7 @@ static void take_header(struct parser *p)
 /* Not understood: header, body and end are text. */
 static void stays_text(struct parser *p, size_t upto)
 {
-    core_warn(p, "a message that is neither text, thought nor a valid call; it stays in content");
+    core_warn(p, WARN_MESSAGE);
     core_take(p, PARSE_TEXT, upto);
     p->pos = p->done;
     p->verbatim = true; /* the end mark is text as well */
@@ -96,7 +96,7 @@ static bool outside_step(struct parser *p)
     }
     enum step r = core_find(p, marks, ARRAY_LEN(marks), &which);
 
-    if (!core_all_blank(core_cut(p, p->done, p->pos)) || !p->quiet) {
+    if (!p->quiet || core_blanks_end(p, p->done) < p->pos) {
         core_take(p, PARSE_TEXT, p->pos);
         p->quiet = false;
     }

@@ -18,25 +18,13 @@ enum { ST_NAME, ST_INSIDE, ST_TAG, ST_DONE };
 /* What an element is so far: struct tool_call's levels. */
 enum { LEVEL_UNKNOWN, LEVEL_OBJECT, LEVEL_LIST, LEVEL_FILLED = 4 };
 
-static const struct json *property_of(const struct json *schema, struct str key, int left)
+enum { UNIONS = 4 }; /* levels of anyOf and the like in which a property is looked for */
+
+static unsigned types_here(const struct parser *p)
 {
-    static const char *const unions[] = {"anyOf", "oneOf", "allOf"};
-    const struct json *found = json_get_str(json_get(schema, "properties"), key);
+    const struct json *schema = p->call.schemas[p->call.depth];
 
-    for (size_t u = 0; !found && left > 0 && u < ARRAY_LEN(unions); u++) {
-        const struct json *list = json_get(schema, unions[u]);
-
-        for (size_t i = 0; !found && json_at(list, i); i++)
-            found = property_of(json_at(list, i), key, left - 1);
-    }
-    return found;
-}
-
-static unsigned types_here(const struct tool_call *c)
-{
-    const struct json *schema = c->schemas[c->depth];
-
-    return schema ? value_types(schema) : 0;
+    return schema ? tool_index_types(p->tools, schema) : 0;
 }
 
 static enum step read_name(struct parser *p)
@@ -70,7 +58,7 @@ static void send_text(struct parser *p)
 {
     struct tool_call *c = &p->call;
 
-    if (c->levels[c->depth] != LEVEL_UNKNOWN || types_here(c) != TYPE_STRING ||
+    if (c->levels[c->depth] != LEVEL_UNKNOWN || types_here(p) != TYPE_STRING ||
         (!c->field && p->pos == c->from))
         return;
     buf_puts(&c->made, c->field ? "" : "\"");
@@ -98,9 +86,10 @@ static enum step read_inside(struct parser *p)
 }
 
 /* The first element in another one says what that is. */
-static void decide_level(struct tool_call *c, struct str tag)
+static void decide_level(struct parser *p, struct str tag)
 {
-    unsigned types = types_here(c) & (TYPE_OBJECT | TYPE_ARRAY);
+    struct tool_call *c = &p->call;
+    unsigned types = types_here(p) & (TYPE_OBJECT | TYPE_ARRAY);
     bool list = types == TYPE_ARRAY || (types != TYPE_OBJECT && str_eq_c(tag, "item"));
 
     c->levels[c->depth] = list ? LEVEL_LIST : LEVEL_OBJECT;
@@ -118,7 +107,7 @@ static bool open_element(struct parser *p, struct str tag)
     if (c->levels[c->depth] == LEVEL_UNKNOWN) {
         if (!core_all_blank(core_cut(p, c->from, c->args_sent)))
             return false;
-        decide_level(c, tag);
+        decide_level(p, tag);
     }
     outer = c->schemas[c->depth];
     list = c->levels[c->depth] & LEVEL_LIST;
@@ -129,14 +118,17 @@ static bool open_element(struct parser *p, struct str tag)
         value_escape(&c->made, tag);
         buf_puts(&c->made, "\": ");
     }
-    c->schemas[++c->depth] = list ? json_get(outer, "items") : property_of(outer, tag, 4);
+    if (outer)
+        outer = list ? json_get(outer, "items") : tool_index_property(p->tools, outer, tag, UNIONS);
+    c->schemas[++c->depth] = outer;
     c->levels[c->depth] = LEVEL_UNKNOWN;
     return true;
 }
 
-static void write_leaf(struct tool_call *c, struct str text)
+static void write_leaf(struct parser *p, struct str text)
 {
-    unsigned types = types_here(c);
+    struct tool_call *c = &p->call;
+    unsigned types = types_here(p);
 
     if (core_all_blank(text) && types == TYPE_ARRAY)
         buf_puts(&c->made, "[]");
@@ -158,7 +150,7 @@ static void close_element(struct parser *p)
     else if (c->field)
         buf_add_c(&c->made, '"');
     else
-        write_leaf(c, core_cut(p, c->from, c->args_sent));
+        write_leaf(p, core_cut(p, c->from, c->args_sent));
     c->field = 0;
     c->depth--;
 }

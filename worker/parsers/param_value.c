@@ -94,36 +94,32 @@ unsigned value_types(const struct json *schema)
     return types ? types : TYPE_STRING;
 }
 
-unsigned value_param_types(const struct json *parameters, struct str key)
-{
-    const struct json *schema = json_get_str(json_get(parameters, "properties"), key);
-
-    return schema ? value_types(schema) : 0;
-}
-
 void value_escape(struct buf *out, struct str text)
 {
     static const char hex[] = "0123456789abcdef";
     static const char named[] = "\b\f\n\r\t";
 
+    size_t plain = 0; /* up to here all is written */
+
     for (size_t i = 0; i < text.len; i++) {
         unsigned char c = (unsigned char)text.p[i];
-        const char *short_form = c ? strchr(named, c) : NULL;
+        const char *short_form;
 
-        if (c == '"' || c == '\\') {
+        if (c >= 0x20 && c != '"' && c != '\\')
+            continue;
+        buf_add(out, text.p + plain, i - plain);
+        plain = i + 1;
+        short_form = c ? strchr(named, c) : NULL;
+        if (c >= 0x20 || short_form) {
             buf_add_c(out, '\\');
-            buf_add_c(out, (char)c);
-        } else if (short_form) {
-            buf_add_c(out, '\\');
-            buf_add_c(out, "bfnrt"[short_form - named]);
-        } else if (c < 0x20) {
+            buf_add_c(out, short_form ? "bfnrt"[short_form - named] : (char)c);
+        } else {
             buf_puts(out, "\\u00");
             buf_add_c(out, hex[c >> 4]);
             buf_add_c(out, hex[c & 15]);
-        } else {
-            buf_add_c(out, (char)c);
         }
     }
+    buf_add_str(out, str_sub(text, plain, text.len));
 }
 
 static void write_string(struct buf *out, struct str raw)
@@ -283,12 +279,14 @@ void value_write_loose(struct buf *out, struct str raw, unsigned types)
         write_string(out, raw);
 }
 
+enum { ENTITY_MAX = 10 }; /* bytes of the longest: &#1114111; */
+
 /* The character of &NAME; or &#N; at `at`: its bytes are appended, and what was read returned. */
 static size_t entity(struct buf *out, struct str s, size_t at)
 {
     static const char *const names[] = {"&lt;", "<",      "&gt;", ">",      "&amp;",
                                         "&",    "&quot;", "\"",   "&apos;", "'"};
-    size_t end = str_find(s, STR(";"), at);
+    size_t end = str_find(str_sub(s, 0, at + ENTITY_MAX), STR(";"), at);
     char bytes[4];
     uint32_t code = 0;
     bool hex = at + 2 < s.len && (s.p[at + 2] | 32) == 'x';
@@ -299,7 +297,7 @@ static size_t entity(struct buf *out, struct str s, size_t at)
             return strlen(names[i]);
         }
     }
-    if (at + 2 >= s.len || s.p[at + 1] != '#' || end == SIZE_MAX || end - at > 9)
+    if (at + 2 >= s.len || s.p[at + 1] != '#' || end == SIZE_MAX)
         return 0;
     for (size_t i = at + 2 + hex; i < end; i++) {
         int digit = hex_value(s.p[i]);
@@ -318,14 +316,16 @@ void value_unescape_xml(struct buf *out, struct str text)
 {
     struct str begin = STR("<![CDATA["), end = STR("]]>");
     size_t at = 0;
+    bool closes = true; /* a section's end may come */
 
     while (at < text.len) {
         size_t n = text.p[at] == '&' ? entity(out, text, at) : 0;
 
-        if (text.p[at] == '<' && str_starts(str_sub(text, at, text.len), begin)) {
+        if (closes && text.p[at] == '<' && str_starts(str_sub(text, at, text.len), begin)) {
             size_t to = str_find(text, end, at);
 
-            if (to != SIZE_MAX) {
+            closes = to != SIZE_MAX;
+            if (closes) {
                 buf_add_str(out, str_sub(text, at + begin.len, to - at - begin.len));
                 n = to + end.len - at;
             }

@@ -26,9 +26,6 @@ enum param_type {
  * anyOf / oneOf / allOf; TYPE_STRING for a missing or unknown one. */
 unsigned value_types(const struct json *schema);
 
-/* The types of parameter `key` in a tool's parameters; 0 when it is not declared. */
-unsigned value_param_types(const struct json *parameters, struct str key);
-
 /* True when a value of these types is its text, whatever it looks like. */
 static inline bool value_verbatim(unsigned types)
 {

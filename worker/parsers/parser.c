@@ -7,7 +7,8 @@
  *
  * Content is searched for all marks of the family at once; which mark it was decides the phase.
  * The family's own reader runs in UNIT. If it says no, only the mark becomes text and what follows
- * is read anew, so that a real call behind a false one is found.
+ * is read anew, so that a real call behind a false one is found. An answer that makes this long is
+ * text from there on (count_reread).
  *
  * Whatever is decided depends on the text, never on the cuts in which it came; where a search may
  * have got further with a longer piece, it is put back (core_beyond, unit_step).
@@ -26,7 +27,7 @@ struct parser *parser_new(const struct parser_options *o, struct parse_sink sink
 
     buf_reserve(&p->in, 1); /* core_cut points into it even when it is empty */
     p->tool = o->tool;
-    p->tools = o->tools;
+    p->tools = o->tools ? tool_index_new(o->tools) : NULL;
     p->hold_bytes = o->hold_bytes;
     p->sink = sink;
     p->quiet = true;
@@ -53,6 +54,7 @@ void parser_free(struct parser *p)
     buf_done(&p->call.key);
     buf_done(&p->call.made);
     python_scan_done(&p->call.python);
+    tool_index_free(p->tools);
     free(p);
 }
 
@@ -105,7 +107,7 @@ static bool start_step(struct parser *p)
 /* The thought so far goes out; one of white space only is none. */
 static void take_thought(struct parser *p, bool ends)
 {
-    if (p->quiet && core_all_blank(core_cut(p, p->done, p->pos))) {
+    if (p->quiet && core_blanks_end(p, p->done) >= p->pos) {
         if (ends)
             core_take(p, PARSE_SOURCE, p->pos);
         return;
@@ -293,22 +295,25 @@ static enum step try_bare(struct parser *p)
 static void content_marks(const struct parser *p, struct mark_list *m)
 {
     const struct grammar *g = p->grammar;
+    bool calls = g && !p->calls_given_up;
 
-    if (g && g->header) /* before the same mark as syntax */
+    if (calls && g->header) /* before the same mark as syntax */
         add_marks(m, &g->header->mark, 1, MARK_HEAD);
     add_marks(m, p->think->wrap, ARRAY_LEN(p->think->wrap), MARK_SKIP);
     if (!g)
         return;
-    add_calls(m, g);
+    if (calls)
+        add_calls(m, g);
     if (p->in_section)
         add_marks(m, g->close, ARRAY_LEN(g->close), MARK_CLOSE);
     add_marks(m, g->skip, ARRAY_LEN(g->skip), MARK_SKIP);
-    add_marks(m, g->prose, ARRAY_LEN(g->prose), MARK_PROSE);
+    if (calls)
+        add_marks(m, g->prose, ARRAY_LEN(g->prose), MARK_PROSE);
 }
 
 static bool content_step(struct parser *p)
 {
-    const struct grammar *g = p->grammar;
+    const struct grammar *g = p->calls_given_up ? NULL : p->grammar;
     struct mark_list m = {.n = 0};
     size_t which = 0;
 
@@ -335,6 +340,22 @@ static bool content_step(struct parser *p)
     return true;
 }
 
+/* How much is read anew without a limit, and how many times the text so far beyond that. */
+enum { REREAD_FREE_BYTES = 16 << 10, REREAD_TIMES = 2 };
+
+/* A unit has ended at pos, and is read anew from `from` on. Where units are open up to the same
+ * place far behind them (a value's end, and then no call's), each is read up to there: of K of them
+ * that would be K times the text. Beyond what any answer needs no more calls are looked for. */
+static void count_reread(struct parser *p, size_t from)
+{
+    p->reread += p->pos - MIN_OF(from, p->pos);
+    if (p->reread <= REREAD_FREE_BYTES + REREAD_TIMES * p->pos)
+        return;
+    core_warn(p, WARN_GIVEN_UP);
+    p->calls_given_up = true;
+    p->starts_of = 0;
+}
+
 /* The block is no valid call: its mark is text, and what follows is read anew. In the middle of
  * text a call was to be expected only once its name was known: no warning before. */
 static void unit_fails(struct parser *p)
@@ -342,8 +363,9 @@ static void unit_fails(struct parser *p)
     bool prose = p->phase == PHASE_UNIT && p->call.prose;
 
     if (!prose || p->call.ready)
-        core_warn(p, "a block that looks like a tool call is not a valid one; it stays in content");
+        core_warn(p, WARN_BLOCK);
     core_take(p, PARSE_TEXT, prose ? MIN_OF(p->done + 1, core_end(p)) : p->mark_end);
+    count_reread(p, p->done);
     p->pos = p->done;
     p->quiet = false;
     p->in_list = false;
@@ -512,6 +534,7 @@ void parser_finish(struct parser *p)
         ;
     /* White space that waited for something: part of the syntax only if there was any. */
     core_take(p, p->marked ? PARSE_SOURCE : PARSE_TEXT, core_end(p));
+    core_warn_counts(p);
 }
 
 static bool ends_with_any(struct str s, const char *const *tags, size_t n)

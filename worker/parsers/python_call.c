@@ -55,11 +55,10 @@ static void begin_param(struct tool_call *c)
 static void first_byte(struct parser *p)
 {
     struct tool_call *c = &p->call;
-    bool known;
 
     if (c->field != IN_VALUE || c->depth || core_blank(core_at(p, p->pos)))
         return;
-    c->types = value_param_types(tool_call_schema(p, &known), buf_str(&c->key));
+    c->types = tool_call_types(p, buf_str(&c->key));
     c->wrapped = c->types && !(c->types & TYPE_STRING) && strchr("\"'", core_at(p, p->pos)) != NULL;
     c->from = c->wrapped ? p->pos : 0;
     c->depth = 1;

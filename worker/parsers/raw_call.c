@@ -95,23 +95,21 @@ static bool all_digits(struct str s)
     return s.len > 0;
 }
 
-static const struct json *tool_part(const struct json *tool, const char *key)
-{
-    const struct json *f = json_get(tool, "function");
-
-    return json_get(f ? f : tool, key);
-}
+/* So much is looked at in all of an answer's calls without a name: tools, and the names of their
+ * parameters and arguments. Of twenty tools that is some hundred calls. */
+enum { LOOKS_MAX = 1 << 18 };
 
 /* Whether the tool takes arguments of these names: all are declared, none that it needs is missing.
  */
-static bool takes(const struct json *tool, const struct json *args)
+static bool takes(struct parser *p, const struct json *schema, const struct json *args)
 {
-    const struct json *schema = tool_part(tool, "parameters");
-    const struct json *properties = json_get(schema, "properties");
     const struct json *required = json_get(schema, "required");
 
+    p->looks += 1 + args->n + (json_is(required, JSON_ARRAY) ? required->n * (1 + args->n) : 0);
+    if (p->looks > LOOKS_MAX)
+        return false;
     for (uint32_t i = 0; i < args->n; i++)
-        if (!json_get_str(properties, json_text(&args->members[i].key)))
+        if (!schema || !tool_index_property(p->tools, schema, json_text(&args->members[i].key), 0))
             return false;
     for (size_t i = 0; json_at(required, i); i++)
         if (!json_get_str(args, json_string(json_at(required, i))))
@@ -123,18 +121,22 @@ static bool takes(const struct json *tool, const struct json *args)
  * known, the one tool that takes them. */
 static bool kimi_only_tool(struct parser *p, const struct json *args)
 {
-    const struct json *only = NULL;
+    const struct indexed_tool *only = NULL, *tool;
 
-    for (size_t i = 0; json_at(p->tools, i); i++) {
-        if (args && !takes(json_at(p->tools, i), args))
+    for (size_t i = 0; p->tools && p->looks <= LOOKS_MAX; i++) {
+        tool = tool_index_at(p->tools, i);
+        if (!tool)
+            break;
+        if (args && !takes(p, tool->parameters, args))
             continue;
         if (only)
             return false;
-        only = json_at(p->tools, i);
+        only = tool;
     }
-    if (only)
-        buf_add_str(&p->call.name, json_string(tool_part(only, "name")));
-    return only != NULL;
+    if (!only || p->looks > LOOKS_MAX)
+        return false;
+    buf_add_str(&p->call.name, only->name);
+    return true;
 }
 
 static bool kimi_name(struct parser *p)
@@ -272,6 +274,7 @@ enum step kimi_call_run(struct parser *p)
 enum step raw_call_bare(struct parser *p)
 {
     const struct raw_shape *shape = p->grammar->raw;
+    const struct indexed_tool *tool;
     enum step best = STEP_NO;
 
     if (p->n_calls || !shape->bare)
@@ -282,11 +285,13 @@ enum step raw_call_bare(struct parser *p)
         p->marked = true;
         return STEP_NO;
     }
-    for (size_t i = 0; json_at(p->tools, i); i++) {
-        struct str name = json_string(tool_part(json_at(p->tools, i), "name"));
+    for (size_t i = 0; p->tools && (tool = tool_index_at(p->tools, i)); i++) {
+        struct str name = tool->name;
         struct str have = core_cut(p, p->pos, core_end(p));
         size_t n = MIN_OF(name.len, have.len);
 
+        if (name.len > NAME_MAX_BYTES) /* no call names it */
+            continue;
         if (!name.len || memcmp(name.p, have.p, n) != 0)
             continue;
         if (have.len <= name.len) {

@@ -107,10 +107,11 @@ static enum step read_name_rest(struct parser *p, const struct tag_shape *t)
 }
 
 /* The one parameter `arguments` or `input`, that no schema declares, holds all arguments. */
-static bool unwrap(struct tool_call *c, const struct json *schema)
+static bool unwrap(struct parser *p, const struct json *schema)
 {
+    struct tool_call *c = &p->call;
     struct arena a = {0};
-    const struct json *v = NULL, *properties = json_get(schema, "properties");
+    const struct json *v = NULL;
     bool good = false;
 
     buf_add_c(&c->made, '}');
@@ -120,7 +121,8 @@ static bool unwrap(struct tool_call *c, const struct json *schema)
         good = good && v->kind == JSON_OBJECT;
     }
     for (uint32_t i = 0; good && i < v->n; i++)
-        good = json_get_str(properties, json_text(&v->members[i].key)) != NULL;
+        good = schema &&
+               tool_index_property(p->tools, schema, json_text(&v->members[i].key), 0) != NULL;
     if (good) {
         buf_clear(&c->made);
         json_write(&c->made, v);
@@ -138,7 +140,7 @@ static enum step call_over(struct parser *p)
 
         c->wrapped = false;
         c->ready = true;
-        if (c->n_params == 1 && unwrap(c, tool_call_schema(p, &known)))
+        if (c->n_params == 1 && unwrap(p, tool_call_schema(p, &known)))
             return STEP_YES;
         c->made.len--;
     }
@@ -192,12 +194,12 @@ static enum step body_step(struct parser *p, const struct tag_shape *t)
 static bool may_wrap(const struct parser *p, const struct json *schema)
 {
     const struct tool_call *c = &p->call;
-    const struct json *properties = json_get(schema, "properties");
     struct str key = buf_str(&c->key);
 
     return (str_eq_c(key, "arguments") || str_eq_c(key, "input")) && c->n_params == 0 &&
-           !c->committed && p->pos - p->done < p->hold_bytes && json_is(properties, JSON_OBJECT) &&
-           !json_get_str(properties, key);
+           !c->committed && p->pos - p->done < p->hold_bytes && schema &&
+           json_is(json_get(schema, "properties"), JSON_OBJECT) &&
+           !tool_index_property(p->tools, schema, key, 0);
 }
 
 static enum step read_key(struct parser *p, const struct tag_shape *t)
@@ -220,7 +222,7 @@ static enum step read_key(struct parser *p, const struct tag_shape *t)
     else
         buf_add_str(&c->key, t->loose ? str_trim(key) : key);
     schema = tool_call_schema(p, &known);
-    c->types = value_param_types(schema, buf_str(&c->key));
+    c->types = tool_call_types(p, buf_str(&c->key));
     if (!c->types && !t->loose)
         c->types = TYPE_STRING;
     c->wrapped = t->unwraps && may_wrap(p, schema);
@@ -331,11 +333,11 @@ static bool verbatim(const struct parser *p, const struct tag_shape *t)
 }
 
 /* Whether the value at hand begins like a quoted text, or nothing of it has come. */
-static bool may_be_quoted(const struct parser *p)
+static bool may_be_quoted(struct parser *p)
 {
-    struct str s = str_trim(core_cut(p, p->call.from, p->pos));
+    size_t at = core_blanks_end(p, p->call.from);
 
-    return p->call.field == VALUE_WAITS && (!s.len || s.p[0] == '"');
+    return p->call.field == VALUE_WAITS && (at >= p->pos || core_at(p, at) == '"');
 }
 
 /* Text so far of a string that is not over: all but what may still be layout or a mark. */
