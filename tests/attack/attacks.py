@@ -516,7 +516,7 @@ ATTACKS = {
         "model": "m", "n": 128, "max_tokens": 200, "logprobs": True, "messages": [{"role": "user", "content": "word " * 200}]},
         more="Idempotency-Key: one\r\n"),
     "blank answers": repeat(CHAT, lambda: {
-        "model": "m", "max_tokens": 15_000, "messages": [{"role": "user", "content": drawn(" \n\t", 15_000)}]}),
+        "model": "m", "max_tokens": 15_000, "messages": [{"role": "user", "content": "<think>" + drawn(" \n\t", 15_000)}]}),
     "calls that are none": chat(
         max_tokens=lambda: 15_000, tools=tools(1),
         messages=lambda: [{"role": "user", "content": BEGUN_CALL * 300 + "</arg_value>x"}]),

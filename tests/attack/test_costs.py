@@ -47,19 +47,19 @@ def test_twice_as_many_tools_cost_twice(start):
     wait_until(doubles, 60, "twice as many tools cost at most 2.3 times")
 
 
-@pytest.mark.parametrize("item, end", [(" ", ""), ("<tool_call>f\n<arg_key>a</arg_key><arg_value>", "</arg_value>x")])
-def test_twice_as_long_an_answer_costs_twice(start, item, end):
-    """Of white space alone, which may stand before a thought, and of calls that all begin and of which none is one."""
+@pytest.mark.parametrize("begin, item, end", [("<think>", " ", "</think>x"), ("", "<tool_call>f\n<arg_key>a</arg_key><arg_value>", "</arg_value>x")])
+def test_twice_as_long_an_answer_costs_twice(start, begin, item, end):
+    """Of white space alone, which is no thought unless something follows, and of calls that all begin and of which none is one."""
     gateway = start(engine="builtin:echo", workers=1, context_length=100_000_000, reasoning_parser="glm45", tool_parser="glm45")
     one, two = [], []
 
     def cost(n):
-        session, said = new(gateway), item * (n // len(item)) + end
+        session, said = new(gateway), begin + item * (n // len(item)) + end
         before = cpu_s(gateway)
         a = gateway.post(f"/sessions/{session['session_id']}/v1/chat/completions", {
             "model": "m", "messages": [{"role": "user", "content": said}],
             "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]})
-        assert a.status == 200 and a.json()["choices"][0]["message"]["content"] == said, a.text[:300]
+        assert a.status == 200 and a.json()["choices"][0]["message"]["content"] == ("x" if begin else said), a.text[:300]
         return cpu_s(gateway) - before
 
     def doubles():
