@@ -215,14 +215,68 @@ struct message_node *forest_find_child(struct forest *f, struct message_node *pa
     return n;
 }
 
-/* Whether the message may be one of the node's answers, sent back in the client's way. */
-static bool is_echo_of(const struct forest *f, const struct message_node *n,
-                       const struct message *m)
+/* What of the answers with an echo's key is looked at, beside the newest node: a session may have
+ * thousands that call the same tool. */
+enum { ECHO_NODES = 64, ECHO_BYTES = 512 << 10, ECHO_ANSWERS = 1024 };
+
+struct echo_look {
+    const struct message *m;
+    struct message_args args; /* of m */
+    bool ids;                 /* an answer has its first call's id */
+    uint32_t nodes, answers;  /* that were looked at, */
+    size_t bytes;             /* and so many of their texts */
+};
+
+/* The answer that issued the first call's id. NULL: there is none, or it stands elsewhere. */
+static struct message_node *find_issued(const struct forest *f, const struct message_node *parent,
+                                        struct echo_look *l)
 {
-    for (const struct checkpoint *t = n->newest; t; t = t->older)
-        if (message_is_echo(&n->msg, t->message, m, &f->matcher))
+    struct str id = json_string(json_get(json_at(l->m->calls, 0), "id"));
+    const struct checkpoint *t = id.len ? map_get(&f->by_call, id) : NULL;
+    struct message_node *n = t ? t->node : NULL;
+
+    l->ids = t != NULL;
+    return n && n->parent == parent && n->newest &&
+                   message_echoes_ids(&n->msg, t->message, l->m, &f->matcher)
+               ? n
+               : NULL;
+}
+
+/* Whether the message may be one of the node's answers, sent back in the client's way. Those of one
+ * node differ in their ids alone. */
+static bool is_echo_of(const struct forest *f, const struct message_node *n, struct echo_look *l)
+{
+    for (const struct checkpoint *t = n->newest; t && l->ids && l->answers < ECHO_ANSWERS;
+         t = t->older, l->answers++)
+        if (message_echoes_ids(&n->msg, t->message, l->m, &f->matcher))
             return true;
-    return false;
+    return message_echoes_words(&n->msg, l->m, &f->matcher, &l->args);
+}
+
+static bool goes_on(struct echo_look *l, const struct message_node *n)
+{
+    if (l->nodes > 0)
+        l->bytes +=
+            l->m->content.len + n->msg.content.len + json_text_bytes(n->msg.calls, ECHO_BYTES);
+    return l->nodes++ < ECHO_NODES && l->bytes < ECHO_BYTES;
+}
+
+static struct message_node *find_echo(struct forest *f, struct message_node *parent, uint64_t key,
+                                      struct echo_look *l)
+{
+    struct message_node *n = find_issued(f, parent, l);
+
+    if (n)
+        return n;
+    for (n = map_get(&f->by_echo, hash_key(&key)); n; n = n->echoed) {
+        if (n->parent != parent || !n->newest)
+            continue;
+        if (!goes_on(l, n))
+            return NULL;
+        if (is_echo_of(f, n, l))
+            return n;
+    }
+    return NULL;
 }
 
 static uint64_t echo_key(const struct message_node *parent, const struct message *m)
@@ -235,15 +289,16 @@ struct message_node *forest_find_echo(struct forest *f, struct message_node *par
                                       const struct message *m)
 {
     struct message_node *n = forest_find_child(f, parent, m);
+    struct echo_look look = {0};
     uint64_t key;
 
     if (n || f->matcher.kind != MATCHER_CANONICAL || !str_eq_c(m->role, "assistant") ||
         m->content.len > 2 * f->longest_said + ECHO_ROOM)
         return n;
     key = echo_key(parent, m);
-    n = map_get(&f->by_echo, hash_key(&key));
-    while (n && (n->parent != parent || !is_echo_of(f, n, m)))
-        n = n->echoed;
+    look.m = m;
+    n = find_echo(f, parent, key, &look);
+    message_args_done(&look.args);
     return n;
 }
 

@@ -246,29 +246,46 @@ static const struct json **parse_args(const struct json *calls, const struct mat
     return arena_over(a) ? NULL : ret;
 }
 
-/* As many calls. Equal text is enough, once both sides are values, or both texts. */
-static bool args_equal(const struct json *x, const struct json *y, const struct matcher *mt)
+static void read_args(struct message_args *r, const struct json *calls, const struct matcher *mt)
 {
-    struct arena of_x = {0}, of_y = {0};
-    const struct json **a = parse_args(x, mt, &of_x), **b = parse_args(y, mt, &of_y);
-    bool same = !a == !b;
+    if (!r->read)
+        r->values = parse_args(calls, mt, &r->arena);
+    r->arena.max_bytes = 0;
+    r->read = true;
+}
 
-    of_x.max_bytes = of_y.max_bytes = 0;
+void message_args_done(struct message_args *r)
+{
+    arena_done(&r->arena);
+}
+
+/* As many calls. Equal text is enough, once both sides are values, or both texts. */
+static bool args_equal(const struct json *x, const struct json *y, const struct matcher *mt,
+                       struct message_args *of_y)
+{
+    struct arena of_x = {0};
+    const struct json **a = parse_args(x, mt, &of_x), **b;
+    bool same;
+
+    read_args(of_y, y, mt);
+    b = of_y->values;
+    same = !a == !b;
+    of_x.max_bytes = 0;
     for (uint32_t i = 0; i < x->n && same; i++) {
         struct str s = call_of(&x->items[i]).args, t = call_of(&y->items[i]).args;
 
         if (!str_eq(s, t))
             same = a && a[i] && b[i]
                        ? json_equal(a[i], b[i])
-                       : !(a && (a[i] || b[i])) && str_eq(leaf(s, mt, &of_x), leaf(t, mt, &of_y));
+                       : !(a && (a[i] || b[i])) && str_eq(leaf(s, mt, &of_x), leaf(t, mt, &of_x));
     }
     arena_done(&of_x);
-    arena_done(&of_y);
     return same;
 }
 
-/* In order. */
-static bool calls_equal(const struct json *x, const struct json *y, const struct matcher *mt)
+/* In order. `of_y` is of y's arguments. */
+static bool calls_like(const struct json *x, const struct json *y, const struct matcher *mt,
+                       struct message_args *of_y)
 {
     bool same = true; /* the arguments, as texts */
 
@@ -285,7 +302,16 @@ static bool calls_equal(const struct json *x, const struct json *y, const struct
             return false;
         same = same && str_eq(a.args, b.args);
     }
-    return same || args_equal(x, y, mt);
+    return same || args_equal(x, y, mt, of_y);
+}
+
+static bool calls_equal(const struct json *x, const struct json *y, const struct matcher *mt)
+{
+    struct message_args of_y = {0};
+    bool same = calls_like(x, y, mt, &of_y);
+
+    message_args_done(&of_y);
+    return same;
 }
 
 /* --- equality and hash --- */
@@ -471,21 +497,34 @@ static bool is_beside(const struct json *own, struct str was, struct str is)
            (was.len == 0 && same_but_blanks(thought, is));
 }
 
-/* Whether `m` is the stored answer as clients send it back: tool calls by their ids and names,
- * whatever became of the text beside them; else the same text but for blanks and a thought in
- * front. Only under matcher canonical. */
-bool message_is_echo(const struct message *stored, const struct json *own, const struct message *m,
-                     const struct matcher *mt)
+/* Only under matcher canonical. */
+static bool may_be_echo(const struct message *stored, const struct message *m,
+                        const struct matcher *mt)
 {
-    struct str was = bare_text(stored->content), is = bare_text(m->content);
+    return mt->kind == MATCHER_CANONICAL && !stored->list && !m->list &&
+           str_eq(stored->role, m->role);
+}
 
-    if (mt->kind != MATCHER_CANONICAL || stored->list || m->list || !str_eq(stored->role, m->role))
+bool message_echoes_ids(const struct message *stored, const struct json *own,
+                        const struct message *m, const struct matcher *mt)
+{
+    return may_be_echo(stored, m, mt) && m->calls &&
+           same_ids(json_get(own, "tool_calls"), m->calls) &&
+           is_beside(own, bare_text(stored->content), bare_text(m->content));
+}
+
+bool message_echoes_words(const struct message *stored, const struct message *m,
+                          const struct matcher *mt, struct message_args *args)
+{
+    struct str was, is;
+
+    if (!may_be_echo(stored, m, mt))
         return false;
+    was = bare_text(stored->content);
+    is = bare_text(m->content);
     if (!m->calls)
         return !stored->calls && str_eq(was, is);
-    if (same_ids(json_get(own, "tool_calls"), m->calls))
-        return is_beside(own, was, is);
-    return same_but_blanks(was, is) && calls_equal(stored->calls, m->calls, mt);
+    return same_but_blanks(was, is) && calls_like(stored->calls, m->calls, mt, args);
 }
 
 /* Of calls only what no client changes; text beside them may be gone. */
@@ -609,72 +648,4 @@ void message_diff(const struct message *stored, const struct message *request,
         set_diff(ret, "name", stored->name, request->name);
     else
         set_diff(ret, "reasoning_content", stored->reasoning, request->reasoning);
-}
-
-/* --- copies --- */
-
-enum { WORD_MAX = 12 };
-
-/* The words of nearly every message need no copy. */
-static const char *copy_word(struct arena *a, struct str s)
-{
-    static const struct str words[] = {
-        STR_LIT("role"),   STR_LIT("content"),      STR_LIT("user"),       STR_LIT("assistant"),
-        STR_LIT("tool"),   STR_LIT("text"),         STR_LIT("type"),       STR_LIT("function"),
-        STR_LIT("id"),     STR_LIT("tool_call_id"), STR_LIT("tool_calls"), STR_LIT("name"),
-        STR_LIT("system"), STR_LIT("arguments")};
-
-    for (size_t i = 0; i < ARRAY_LEN(words); i++)
-        if (str_eq(s, words[i]))
-            return words[i].p;
-    return arena_cstr(a, s);
-}
-
-/* Deep, but for the words that nearly every message has. */
-static void copy_into(struct arena *a, const struct json *v, struct json *ret)
-{
-    *ret = *v;
-    switch ((enum json_kind)v->kind) {
-    case JSON_NULL:
-    case JSON_BOOL:
-        break;
-    case JSON_NUMBER:
-    case JSON_STRING:
-        ret->text = v->n <= WORD_MAX ? copy_word(a, json_text(v)) : arena_cstr(a, json_text(v));
-        break;
-    case JSON_RAW:
-        ret->text = arena_cstr(a, json_raw_text(v));
-        break;
-    case JSON_ARRAY:
-        ret->items = arena_calloc(a, v->n, sizeof(*v->items));
-        for (uint32_t i = 0; i < v->n; i++)
-            copy_into(a, &v->items[i], &ret->items[i]);
-        break;
-    case JSON_OBJECT:
-        ret->members = arena_calloc(a, v->n, sizeof(*v->members));
-        for (uint32_t i = 0; i < v->n; i++) {
-            copy_into(a, &v->members[i].key, &ret->members[i].key);
-            copy_into(a, &v->members[i].value, &ret->members[i].value);
-        }
-        break;
-    }
-}
-
-const struct json *message_copy(struct arena *a, const struct json *v)
-{
-    struct json *ret = ARENA_NEW(a, struct json);
-
-    copy_into(a, v, ret);
-    return ret;
-}
-
-const struct json *message_copy_text(struct arena *a, struct str text)
-{
-    struct arena tmp = {.sum = a->sum};
-    const struct json *parsed;
-    const struct json *ret =
-        text.p && json_parse(&tmp, text, &parsed, NULL) == 0 ? message_copy(a, parsed) : NULL;
-
-    arena_done(&tmp);
-    return ret;
 }

@@ -63,13 +63,27 @@ bool message_is_long(const struct message *m);
 /* Whether a part of its content is a picture. */
 bool message_shows_images(const struct message *m);
 
+/* The arguments of a message that is compared with several: read once. Zeroed before;
+ * message_args_done frees it. */
+struct message_args {
+    bool read;
+    const struct json **values; /* own */
+    struct arena arena;
+};
+
+void message_args_done(struct message_args *r);
+
 /* Whether an assistant message is `stored`, which was generated here, in the way that some clients
- * send it back: white space around its text cut off, or a <think> section put before it; or its
- * tool calls under their own ids, with other arguments, or beside them no text or the thought.
- * Canonical matcher only. `own` is the message with the ids that were issued. Such messages have
- * equal echo hashes. */
-bool message_is_echo(const struct message *stored, const struct json *own, const struct message *m,
-                     const struct matcher *mt);
+ * send it back. Canonical matcher only. Such messages have equal echo hashes.
+ * By ids: its tool calls under their own ids and names, with other arguments, or beside them no
+ * text or the thought. `own` is the message with the ids that were issued. */
+bool message_echoes_ids(const struct message *stored, const struct json *own,
+                        const struct message *m, const struct matcher *mt);
+
+/* By words: white space around its text cut off, or a <think> section put before it. `args` is of
+ * `m`. */
+bool message_echoes_words(const struct message *stored, const struct message *m,
+                          const struct matcher *mt, struct message_args *args);
 uint64_t message_echo_hash(const struct message *m);
 
 /* The first field in which two unequal messages differ, and both its texts (borrowed, or made in

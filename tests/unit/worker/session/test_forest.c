@@ -5,6 +5,7 @@
 #include "common/codec/json.h"
 #include "costs.h"
 #include "testing.h"
+#include "worker/session/checkpoint.h"
 
 static const struct json *said(struct arena *a, unsigned i)
 {
@@ -160,4 +161,66 @@ TEST(forest, long_texts_are_told_apart_and_others_are_not_hashed)
     }
     cr_expect_lt(finding, hashing / 4, "%.3f ms, hashing %.3f", finding * 1e3, hashing * 1e3);
     forest_done(&f);
+}
+
+static const struct json *called(struct arena *a, uint32_t i, const char *id)
+{
+    const struct json *v;
+    char text[256];
+    struct err e;
+
+    (void)snprintf(text, sizeof(text),
+                   "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"%s\","
+                   "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":"
+                   "\"{\\\"n\\\":%u}\"}}]}",
+                   id, i);
+    cr_assert_eq(json_parse(a, arena_str(a, str_cstr(text)), &v, &e), 0, "%s", e.text);
+    return v;
+}
+
+/* How long it takes to see that a call under an unknown id is none of n answers, each of which
+ * calls the same tool. The newest and one that is named by its id are found. */
+static double cost_of_echo(uint32_t n)
+{
+    struct arena a = {0};
+    struct checkpoint *answers = arena_calloc(&a, n, sizeof(*answers));
+    struct forest f;
+    struct prompt_env *env;
+    struct message m;
+    double best = 1e9;
+
+    forest_init(&f, (struct matcher){.kind = MATCHER_CANONICAL});
+    env = forest_env_add(&f, &(struct env_key){0}, NULL);
+    for (uint32_t i = 0; i < n; i++) {
+        struct checkpoint *t = &answers[i];
+        char id[32];
+
+        (void)snprintf(id, sizeof(id), "call_%u", i);
+        t->message = called(&f.arena, i, id);
+        t->node = forest_child_of_own(&f, &env->root, t->message);
+        t->node->newest = t;
+        forest_note_echo(&f, t->node);
+        (void)map_set(&f.by_call,
+                      json_string(json_get(json_at(json_get(t->message, "tool_calls"), 0), "id")),
+                      t);
+    }
+    message_read(&m, called(&a, n + 1, "call_0"), &f.matcher, &a);
+    cr_expect_eq(forest_find_echo(&f, &env->root, &m), answers[0].node, "named by its id");
+    message_read(&m, called(&a, n + 1, "of nobody"), &f.matcher, &a);
+    for (int i = 0; i < 10; i++) {
+        double before = cost_now_s();
+
+        cr_expect_eq(forest_find_echo(&f, &env->root, &m), NULL);
+        best = cost_now_s() - before < best ? cost_now_s() - before : best;
+    }
+    arena_done(&a);
+    forest_done(&f);
+    return best;
+}
+
+TEST(forest, of_many_answers_that_call_one_tool_few_are_looked_at)
+{
+    double few = cost_of_echo(500), many = cost_of_echo(20000);
+
+    cr_expect_lt(many, 8 * few, "%.3f ms of 500, %.3f of 20,000", few * 1e3, many * 1e3);
 }
