@@ -480,6 +480,11 @@ ATTACKS = {
     "50,000 parts": repeat(CHAT, lambda: {"model": "m", "max_tokens": 8, "messages": [
         {"role": "user", "content": [{"type": "text", "text": "x"}] * 50_000}]}),
     "tools that change": changing_tools(),
+    "tools of 4 million values": behind_a_turn(lambda: (
+        b'{"messages":[{"role":"user","content":"x"}],"max_tokens":8,"tools":[{"type":"function","function":{"name":"f","parameters":{"enum":['
+        + b"1," * (4 * MIB) + b"1]}}}]}")),
+    "two parts of 8 MB": repeat(CHAT, lambda: {"model": "m", "max_tokens": 8, "messages": [
+        {"role": "user", "content": [{"type": "text", "text": " " * (8 * MIB)}] * 2}]}),
     "a member that nobody knows, 16 MB": repeat(CHAT, lambda: (
         b'{"messages":[{"role":"user","content":"x"}],"max_tokens":8,"x":[' + b"1," * (8 * MIB) + b"1]}")),
     "3 million ids allowed": chat(allowed_token_ids=lambda: [1] * 3_000_000),

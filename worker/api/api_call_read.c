@@ -65,8 +65,11 @@ int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
     if (rc == 0)
         rc = check_parts(c, &body, e);
     body.hash = c->came_bytes ? NULL : c->hash; /* pictures were looked for: another text, maybe */
-    if (rc == 0)
+    if (rc == 0) {
         request_hash(&body, c->body, c->hash);
+        long_tools_hash(c->req->chat->tools, c->req->chat->tools_hash);
+        c->req->chat->tools_hashed = true;
+    }
     if (c->knows)
         known_reading_end(c->known, exchange_body(c->x), rc == 0 && c->req->n_shown == 0);
     if (rc == 0) {

@@ -32,8 +32,9 @@ enum {
     ROOM_FACTOR = 3, /* bytes of memory for each of a body, about */
     LIMIT_PART = 16, /* of --max-worker-memory at most that part */
 
-    BYTES_FACTOR = 8, /* that are known, to the work of one that is not */
-    ITEM_WORK = 32,   /* of an item that is known, beside its bytes */
+    BYTES_FACTOR = 8,   /* that are known, to the work of one that is not */
+    ITEM_WORK = 32,     /* of an item that is known, beside its bytes */
+    VALUES_FACTOR = 32, /* bytes of memory of the values that are known: long tools are looked at */
 };
 
 struct tip {
@@ -231,7 +232,8 @@ size_t known_reading_work(struct known_reading *r, const struct dialect *d, stru
 
     look(r, d, body);
     known = r->part.state.bytes;
-    return body.len - known + known / BYTES_FACTOR + r->n_items * ITEM_WORK;
+    return body.len - known + known / BYTES_FACTOR + r->n_items * ITEM_WORK +
+           r->part.state.used_bytes / VALUES_FACTOR;
 }
 
 size_t known_reading_from(struct known_reading *r, const struct dialect *d, struct str body)

@@ -77,6 +77,20 @@ struct json content_alone(struct json list)
     return text ? *text : list;
 }
 
+enum { ADJOIN_LEAST = 64 << 10 };
+
+/* The texts of a list of text parts, which are long together, each where the one before it ends:
+ * the loop compares such a list as one text (worker/session/message.c) and does not copy it. */
+static void adjoin(struct json *list, struct str all)
+{
+    for (uint32_t i = 0; i < list->n; i++) {
+        struct json *text = &list->items[i].members[1].value; /* text_part */
+
+        text->text = all.p;
+        all = str_sub(all, text->n, all.len);
+    }
+}
+
 /* A list keeps its parts, since templates may print them one by one; `joined` is for assistant
  * turns, which the model wrote as one text. */
 int content_text(struct arena *a, const struct json *v, const char *path, bool joined,
@@ -85,6 +99,7 @@ int content_text(struct arena *a, const struct json *v, const char *path, bool j
     struct json list = json_empty(JSON_ARRAY);
     struct buf all = {0};
     char at[FIELD_PATH_MAX];
+    bool images = false;
     int r = -1;
 
     *ret = json_make_string(STR(""));
@@ -100,6 +115,7 @@ int content_text(struct arena *a, const struct json *v, const char *path, bool j
         struct str text;
 
         if (!joined && is_image(&v->items[i])) {
+            images = true;
             json_push(a, &list, image_parts_wait(a, &v->items[i], path_at(at, "%s[%u]", path, i)));
             continue;
         }
@@ -108,6 +124,8 @@ int content_text(struct arena *a, const struct json *v, const char *path, bool j
         json_push(a, &list, text_part(a, text));
         buf_add_str(&all, text);
     }
+    if (!joined && !images && list.n > 1 && all.len >= ADJOIN_LEAST)
+        adjoin(&list, arena_str(a, buf_str(&all)));
     *ret = joined || !list.n ? json_make_string(arena_str(a, buf_str(&all))) : list;
     r = 0;
 out:

@@ -126,7 +126,7 @@ static int render_behind(const struct search *s, const struct checkpoint *base, 
     const struct message_node *node = s->track->head->node;
     const struct prompt_env *g = node->env;
     struct json *messages = node_messages(node, 0, s->arena);
-    struct chat chat = {messages, g->tools, g->kwargs};
+    struct chat chat = {.messages = messages, .tools = g->tools, .kwargs = g->kwargs};
     struct model_suffix x = {0};
     struct model_tail tail;
     struct err e;
@@ -421,7 +421,7 @@ void trajectory_audit(const struct trajectory_input *in, const struct trajectory
                       struct model_scratch *scratch, struct drift_audit *ret)
 {
     const struct prompt_env *g = last_node(r->track)->env;
-    struct chat chat = {r->messages, g->tools, g->kwargs};
+    struct chat chat = {.messages = r->messages, .tools = g->tools, .kwargs = g->kwargs};
 
     drift_start(ret, in->model, scratch, &chat);
 }

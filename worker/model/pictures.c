@@ -345,7 +345,7 @@ int model_vision_sample(const struct model *m, struct token_vec *ids)
     struct arena a = {0};
     struct json message = sample_message(&a);
     struct json messages = {.kind = JSON_ARRAY, .n = 1, .items = &message};
-    struct chat chat = {&messages, NULL, NULL};
+    struct chat chat = {.messages = &messages};
     int rc = model_prompt(m, s, &chat, ids, NULL);
 
     if (rc == 0)

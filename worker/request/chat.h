@@ -20,12 +20,27 @@
 #ifndef RG_REQUEST_CHAT_H
 #define RG_REQUEST_CHAT_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 struct json;
 
 struct chat {
     const struct json *messages;
     const struct json *tools;
     const struct json *kwargs;
+    bool tools_hashed; /* tools_hash is there: long_tools_hash of tools */
+    uint64_t tools_hash[2];
 };
+
+/* Tools of more bytes (json_text_bytes) are long. */
+enum { LONG_TOOLS_LEAST = 64 << 10 };
+
+/* What tools are known by where they are long, else 0, 0: str_hash128 of their JSON. Comparing and
+ * hashing values looks at each of them, and a request may bring millions: a request's reader, in a
+ * helper where its body is long, writes them once, and the loop compares the hashes. So long tools
+ * are the same when their text is, spaces aside, as they are not part of the values. `tools` may be
+ * NULL. */
+void long_tools_hash(const struct json *tools, uint64_t ret[2]);
 
 #endif

@@ -73,17 +73,10 @@ static struct prompt_env *known_elsewhere(struct session *s, struct plan *p, uin
     return NULL;
 }
 
-static bool same_value(const struct json *a, const struct json *b)
-{
-    bool no_a = json_is_null(a) || a->n == 0, no_b = json_is_null(b) || b->n == 0;
-
-    return no_a || no_b ? no_a == no_b : json_equal(a, b);
-}
-
 /* Tools before kwargs, if both have changed. */
 static void cause_of_env(struct plan *p, const struct prompt_env *g)
 {
-    bool tools = !same_value(g->tools, p->chat.tools);
+    bool tools = !forest_same_tools(g, &p->env_key);
     struct message_diff d;
 
     if (tools)

@@ -16,6 +16,7 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"
+#include "worker/request/chat.h"
 #include "worker/session/checkpoint.h"
 
 enum { BUCKETS_FIRST = 64, ECHO_ROOM = 64 << 10 };
@@ -93,10 +94,26 @@ static const struct json *meaningful(const struct json *v)
     return json_is_null(v) || v->n == 0 ? NULL : v;
 }
 
-static bool is_env(const struct prompt_env *g, const struct env_key *key)
+/* Once for each key. */
+static bool are_long(struct env_key *key)
 {
-    return same_value(g->tools, meaningful(key->tools)) &&
-           same_value(g->kwargs, meaningful(key->kwargs)) && str_eq(g->pool, key->pool);
+    if (!key->tools_hashed)
+        long_tools_hash(key->tools, key->tools_hash);
+    key->tools_hashed = true;
+    return key->tools_hash[0] | key->tools_hash[1];
+}
+
+bool forest_same_tools(const struct prompt_env *g, struct env_key *key)
+{
+    if (are_long(key) || g->tools_hash[0] | g->tools_hash[1])
+        return g->tools_hash[0] == key->tools_hash[0] && g->tools_hash[1] == key->tools_hash[1];
+    return same_value(g->tools, meaningful(key->tools));
+}
+
+static bool is_env(const struct prompt_env *g, struct env_key *key)
+{
+    return forest_same_tools(g, key) && same_value(g->kwargs, meaningful(key->kwargs)) &&
+           str_eq(g->pool, key->pool);
 }
 
 static struct str hash_key(const uint64_t *hash)
@@ -104,11 +121,20 @@ static struct str hash_key(const uint64_t *hash)
     return str_of((const char *)hash, sizeof(*hash));
 }
 
-static uint64_t hash_of_env(const struct env_key *key)
+static uint64_t hash_of_tools(struct env_key *key)
 {
-    const struct json *tools = meaningful(key->tools), *kwargs = meaningful(key->kwargs);
-    uint64_t part[3] = {tools ? message_value_hash(tools) : 0,
-                        kwargs ? message_value_hash(kwargs) : 0, str_hash(key->pool, 14)};
+    const struct json *tools = meaningful(key->tools);
+
+    if (are_long(key))
+        return key->tools_hash[0];
+    return tools ? message_value_hash(tools) : 0;
+}
+
+static uint64_t hash_of_env(struct env_key *key)
+{
+    const struct json *kwargs = meaningful(key->kwargs);
+    uint64_t part[3] = {hash_of_tools(key), kwargs ? message_value_hash(kwargs) : 0,
+                        str_hash(key->pool, 14)};
 
     return str_hash(str_of((const char *)part, sizeof(part)), 15) | 1;
 }
@@ -153,6 +179,7 @@ struct prompt_env *forest_env_add(struct forest *f, struct env_key *key, struct 
     g->root.env = g;
     g->root.id = UINT32_MAX;
     g->hash = env_hash(key);
+    memcpy(g->tools_hash, key->tools_hash, sizeof(g->tools_hash));
     g->alike = map_set(&f->by_env, hash_key(&g->hash), g);
     *vec_push(&f->envs) = f->recent_env = g;
     return g;

@@ -82,6 +82,8 @@ struct message_node {
 struct env_key {
     const struct json *tools, *kwargs; /* or NULL */
     struct str pool;                   /* of engines; absent: the policy's */
+    bool tools_hashed;                 /* tools_hash is there (long_tools_hash); forest_env's, */
+    uint64_t tools_hash[2];            /* where nobody made it before */
     uint64_t hash;                     /* forest_env's, once it was needed; before: 0 */
 };
 
@@ -92,6 +94,7 @@ struct prompt_env {
     const struct json *tools;  /* or NULL */
     const struct json *kwargs; /* or NULL */
     struct str pool;           /* of engines; absent: the policy's */
+    uint64_t tools_hash[2];    /* as of its key */
     struct message_node root;
 };
 
@@ -147,6 +150,9 @@ void forest_done(struct forest *f);
 /* Returns the environment with an equal key, or NULL. However many there are, it compares one or
  * two. */
 struct prompt_env *forest_env(struct forest *f, struct env_key *key);
+
+/* Whether the environment has the key's tools. */
+bool forest_same_tools(const struct prompt_env *g, struct env_key *key);
 
 /* Adds one; there must be none that is equal. The values are copied into the forest's arena, or lie
  * in `own`, which the forest takes over, and are kept as they are. */

@@ -122,12 +122,14 @@ static struct str part_text(const struct json *part)
 }
 
 /* A list of texts as one, borrowed or in the arena. Absent: some part has no text. Each part is
- * looked at once: there may be many. */
+ * looked at once: there may be many. Long ones lie behind each other already (their reader has put
+ * them so, dialect/normalised.c): nothing is copied, however much it is. */
 static struct str joined_texts(const struct json *list, struct arena *a)
 {
     struct str few[16], *parts = few;
+    bool adjoin = true; /* each where the one before it ends */
     size_t n = 0, at = 0;
-    char *out;
+    char *out = NULL;
 
     if (list->n == 1)
         return part_text(&list->items[0]);
@@ -135,16 +137,20 @@ static struct str joined_texts(const struct json *list, struct arena *a)
         parts = mem_calloc(list->n, sizeof(*parts));
     for (uint32_t i = 0; i < list->n && n != SIZE_MAX; i++) {
         parts[i] = part_text(&list->items[i]);
+        adjoin = adjoin && parts[i].p && parts[i].p == parts[0].p + n;
         n = parts[i].p ? n + parts[i].len : SIZE_MAX;
     }
-    out = n == SIZE_MAX ? NULL : arena_alloc(a, n + 1);
+    if (n != SIZE_MAX && !(adjoin && n > 0))
+        out = arena_alloc(a, n + 1);
     for (uint32_t i = 0; i < list->n && out; i++) {
         memcpy(out + at, parts[i].p, parts[i].len);
         at += parts[i].len;
     }
+    if (n != SIZE_MAX && !out)
+        out = (char *)(uintptr_t)parts[0].p; /* read only, as every text */
     if (parts != few)
         free(parts);
-    return str_of(out, at);
+    return str_of(out, n == SIZE_MAX ? 0 : n);
 }
 
 /* A long one counts as text: it is looked at on the loop. */
@@ -579,13 +585,16 @@ static void set_diff(struct message_diff *d, const char *field, struct str store
     d->request = excerpt(request, at);
 }
 
-/* In the arena. */
+/* Bytes of values that are written, and of items that are compared to find one that differs. */
+enum { DIFF_WHOLE = 64 << 10, DIFF_LOOKED = 512 << 10 };
+
+/* In the arena; "" of what is longer. */
 static struct str json_as_text(const struct json *v, struct arena *a)
 {
     struct buf b = {0};
     struct str s;
 
-    if (!v)
+    if (!v || json_text_bytes(v, DIFF_WHOLE) >= DIFF_WHOLE)
         return STR("");
     json_write(&b, v);
     s = arena_str(a, buf_str(&b));
@@ -593,43 +602,40 @@ static struct str json_as_text(const struct json *v, struct arena *a)
     return s;
 }
 
-enum { DIFF_WHOLE = 64 << 10 };
-
-/* The item in which two lists differ; a list's end is NULL. */
+/* The item in which two lists differ; a list's end is NULL. Both NULL: it is not among the first.
+ */
 static void first_different(const struct json **x, const struct json **y)
 {
     uint32_t i = 0;
+    size_t left = DIFF_LOOKED;
 
-    while (i < (*x)->n && i < (*y)->n && json_equal(&(*x)->items[i], &(*y)->items[i]))
-        i++;
+    for (; i < (*x)->n && i < (*y)->n; i++) {
+        const struct json *a = &(*x)->items[i], *b = &(*y)->items[i];
+        size_t n = json_text_bytes(a, left);
+
+        if (n >= left || json_text_bytes(b, left) >= left || !json_equal(a, b))
+            break;
+        left -= n + 1;
+    }
     *x = json_at(*x, i);
     *y = json_at(*y, i);
 }
 
-/* Lists are written whole where they are short; of longer ones the item that differs is, of calls
- * its arguments, and nothing of what is longer still. */
-static void lists_diff(const char *field, const struct json *x, const struct json *y,
-                       struct arena *a, struct message_diff *ret)
+/* Values are written whole where they are short; of longer lists the item that differs is, of calls
+ * its arguments, and nothing of what is longer still. NULL: absent. */
+void message_value_diff(const char *field, const struct json *x, const struct json *y,
+                        struct arena *a, struct message_diff *ret)
 {
     if (json_text_bytes(x, DIFF_WHOLE) + json_text_bytes(y, DIFF_WHOLE) >= DIFF_WHOLE) {
         if (json_is(x, JSON_ARRAY) && json_is(y, JSON_ARRAY))
             first_different(&x, &y);
-        if (json_get(x, "function") && json_get(y, "function")) {
+        if (json_get(x, "function") && json_get(y, "function") && call_of(x).args.p &&
+            call_of(y).args.p) {
             set_diff(ret, field, call_of(x).args, call_of(y).args);
             return;
         }
     }
-    if (json_text_bytes(x, DIFF_WHOLE) >= DIFF_WHOLE)
-        x = NULL;
-    if (json_text_bytes(y, DIFF_WHOLE) >= DIFF_WHOLE)
-        y = NULL;
     set_diff(ret, field, json_as_text(x, a), json_as_text(y, a));
-}
-
-void message_value_diff(const char *field, const struct json *stored, const struct json *request,
-                        struct arena *a, struct message_diff *ret)
-{
-    set_diff(ret, field, json_as_text(stored, a), json_as_text(request, a));
 }
 
 /* The first field that differs, in the order role, content, tool_calls, name, reasoning_content.
@@ -639,11 +645,13 @@ void message_diff(const struct message *stored, const struct message *request,
 {
     if (!str_eq(stored->role, request->role))
         set_diff(ret, "role", stored->role, request->role);
+    else if (!content_equal(stored, request) && stored->list && request->list)
+        message_value_diff("content", stored->list, request->list, a, ret);
     else if (!content_equal(stored, request))
         set_diff(ret, "content", stored->list ? json_as_text(stored->list, a) : stored->content,
                  request->list ? json_as_text(request->list, a) : request->content);
     else if (!calls_equal(stored->calls, request->calls, mt))
-        lists_diff("tool_calls", stored->calls, request->calls, a, ret);
+        message_value_diff("tool_calls", stored->calls, request->calls, a, ret);
     else if (!str_eq(stored->name, request->name))
         set_diff(ret, "name", stored->name, request->name);
     else

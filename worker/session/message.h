@@ -96,7 +96,8 @@ struct message_diff {
 void message_diff(const struct message *stored, const struct message *request,
                   const struct matcher *mt, struct arena *a, struct message_diff *ret);
 
-/* The same for two other values (NULL: absent) that differ. */
+/* The same for two other values (NULL: absent) that differ: of long lists (64 KiB together) their
+ * first items that differ, and "" of what is long itself. Looks at no more than some 512 KiB. */
 void message_value_diff(const char *field, const struct json *stored, const struct json *request,
                         struct arena *a, struct message_diff *ret);
 

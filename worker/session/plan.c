@@ -23,7 +23,11 @@ struct plan *plan_new(struct session *s, struct arena *a, const struct session_c
     p->parent_label = in->parent_label;
     p->dropped_fields = in->dropped_fields;
     p->pool = in->pool;
-    p->env_key = (struct env_key){p->chat.tools, p->chat.kwargs, p->pool, 0};
+    p->env_key = (struct env_key){.tools = p->chat.tools,
+                                  .kwargs = p->chat.kwargs,
+                                  .pool = p->pool,
+                                  .tools_hashed = p->chat.tools_hashed,
+                                  .tools_hash = {p->chat.tools_hash[0], p->chat.tools_hash[1]}};
     p->body_hash[0] = in->body_hash[0];
     p->body_hash[1] = in->body_hash[1];
     p->key = in->key;

@@ -74,7 +74,7 @@ static const struct json *json(struct world *w, const char *text)
 static void turn(struct world *w, const char *messages, const char *answer, bool logprobs,
                  uint32_t experts)
 {
-    struct chat chat = {json(w, messages), NULL, NULL};
+    struct chat chat = {.messages = json(w, messages)};
     struct session_call_input in = {.chat = &chat, .temperature = 1};
     struct session_answer a = {.finish_reason = STR_LIT("stop")};
     struct session_plan *p;
@@ -547,7 +547,7 @@ TEST(export, options_are_read_from_text_and_from_json)
 static void audit(const char *messages, const char *true_text, struct drift *d)
 {
     struct world w = {0};
-    struct chat chat = {json(&w, messages), NULL, NULL};
+    struct chat chat = {.messages = json(&w, messages)};
     size_t n = strlen(true_text);
     int32_t *ids = arena_calloc(&w.arena, n + 1, sizeof(*ids));
     uint8_t *mask = arena_zalloc(&w.arena, n + 1);

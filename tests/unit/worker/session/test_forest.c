@@ -5,6 +5,7 @@
 #include "common/codec/json.h"
 #include "costs.h"
 #include "testing.h"
+#include "worker/request/chat.h"
 #include "worker/session/checkpoint.h"
 
 static const struct json *said(struct arena *a, unsigned i)
@@ -160,6 +161,84 @@ TEST(forest, long_texts_are_told_apart_and_others_are_not_hashed)
         arena_done(&a);
     }
     cr_expect_lt(finding, hashing / 4, "%.3f ms, hashing %.3f", finding * 1e3, hashing * 1e3);
+    forest_done(&f);
+}
+
+/* Tools of so many numbers; the last one is `last`. */
+static void long_tools(struct arena *a, uint32_t n, const char *last, struct env_key *ret)
+{
+    struct buf text = {0};
+    struct err e;
+
+    buf_puts(&text, "[{\"enum\":[");
+    for (uint32_t i = 1; i < n; i++)
+        buf_puts(&text, "1,");
+    buf_printf(&text, "%s]}]", last);
+    *ret = (struct env_key){0};
+    cr_assert_eq(json_parse(a, arena_str(a, buf_str(&text)), &ret->tools, &e), 0, "%s", e.text);
+    buf_done(&text);
+}
+
+TEST(forest, long_tools_are_the_same_when_their_text_is)
+{
+    enum { SHORT = 1000, LONG = 100000 };
+
+    for (uint32_t n = SHORT; n <= LONG; n += LONG - SHORT) {
+        struct arena a = {0};
+        struct forest f;
+        struct prompt_env *env;
+        struct env_key key;
+
+        forest_init(&f, (struct matcher){.kind = MATCHER_CANONICAL});
+        long_tools(&a, n, "1", &key);
+        env = forest_env_add(&f, &key, NULL);
+        for (int hashed = 0; hashed < 2; hashed++) {
+            struct env_key same, other, spelled;
+
+            long_tools(&a, n, "1", &same);
+            long_tools(&a, n, "2", &other);
+            long_tools(&a, n, "1.0", &spelled);
+            same.hash = hashed ? env->hash : 0;
+            cr_expect_eq(forest_env(&f, &same), env, "%u numbers", n);
+            cr_expect_eq(forest_env(&f, &other), NULL, "%u numbers", n);
+            cr_expect_eq(forest_env(&f, &spelled), n == SHORT ? env : NULL, "%u numbers", n);
+        }
+        arena_done(&a);
+        forest_done(&f);
+    }
+}
+
+/* Who has looked at long tools before spares the loop it: the same, and others, are told apart by
+ * little more than nothing. */
+TEST(forest, long_tools_that_were_looked_at_are_not_looked_at_again)
+{
+    enum { NUMBERS = 1 << 20 };
+    struct arena a = {0};
+    struct forest f;
+    struct prompt_env *env;
+    struct env_key same, other;
+    double looking = 1e9, finding = 1e9;
+
+    forest_init(&f, (struct matcher){.kind = MATCHER_CANONICAL});
+    long_tools(&a, NUMBERS, "1", &same);
+    long_tools(&a, NUMBERS, "2", &other);
+    env = forest_env_add(&f, &same, NULL);
+    for (int i = 0; i < 10; i++) {
+        double at[3];
+
+        same.hash = other.hash = 0;
+        other.tools_hashed = true;
+        at[0] = cost_now_s();
+        long_tools_hash(other.tools, other.tools_hash);
+        at[1] = cost_now_s();
+        cr_expect_eq(forest_env(&f, &same), env);
+        cr_expect_eq(forest_env(&f, &other), NULL);
+        at[2] = cost_now_s();
+        looking = at[1] - at[0] < looking ? at[1] - at[0] : looking;
+        finding = at[2] - at[1] < finding ? at[2] - at[1] : finding;
+    }
+    cr_expect_lt(finding, looking / 20, "%.3f ms, looking %.3f", finding * 1e3, looking * 1e3);
+    arena_done(&a);
     forest_done(&f);
 }
 

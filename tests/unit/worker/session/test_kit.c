@@ -59,7 +59,8 @@ void kit_done(struct kit *k)
 
 struct session_plan *kit_ask(struct kit *k, const char *messages, const char *tools)
 {
-    struct chat chat = {kit_json(k, messages), tools ? kit_json(k, tools) : NULL, NULL};
+    struct chat chat = {.messages = kit_json(k, messages),
+                        .tools = tools ? kit_json(k, tools) : NULL};
     struct session_call_input in = {.chat = &chat,
                                     .now_ms = ++k->now,
                                     .max_tokens = k->max_tokens,

@@ -159,6 +159,85 @@ TEST(message, the_difference_of_long_arguments_is_an_excerpt)
     arena_done(&a);
 }
 
+/* What is long of other values is not looked at to the end, however long it is: of a list the
+ * first item that differs is shown, if the items before it are short and it is so itself. */
+TEST(message, the_difference_of_long_values_is_looked_for_no_further_than_that)
+{
+    enum { LONG = 1 << 20 };
+
+    static const struct {
+        const char *stored, *request; /* behind and in place of a long item */
+        bool long_first;
+        const char *want_stored, *want_request;
+    } rows[] = {
+        {"{\"name\":\"a\"}", "{\"name\":\"b\"}", false, "{\"name\":\"a\"}", "{\"name\":\"b\"}"},
+        {"{\"name\":\"a\"}", "{\"name\":\"b\"}", true, "", ""},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct arena a = {0};
+        struct buf text = {0};
+        const struct json *v[2];
+        struct message_diff d;
+        size_t before;
+
+        for (size_t k = 0; k < 2; k++) {
+            buf_clear(&text);
+            buf_puts(&text, "[");
+            if (!rows[i].long_first)
+                buf_printf(&text, "%s,", k ? rows[i].request : rows[i].stored);
+            buf_puts(&text, "{\"enum\":[1");
+            for (size_t n = 0; n < LONG / 2; n++)
+                buf_puts(&text, ",1");
+            buf_puts(&text, "]}");
+            if (rows[i].long_first)
+                buf_printf(&text, ",%s", k ? rows[i].request : rows[i].stored);
+            buf_puts(&text, "]");
+            cr_assert_eq(json_parse(&a, arena_str(&a, buf_str(&text)), &v[k], NULL), 0);
+        }
+        before = a.used_bytes;
+        message_value_diff("tools", v[0], v[1], &a, &d);
+        cr_expect_str_eq(d.field, "tools");
+        cr_expect(str_eq_c(d.stored, rows[i].want_stored), "row %zu", i);
+        cr_expect(str_eq_c(d.request, rows[i].want_request), "row %zu", i);
+        cr_expect_lt(a.used_bytes - before, 1 << 10, "row %zu", i);
+        buf_done(&text);
+        arena_done(&a);
+    }
+}
+
+/* Parts that their reader has put one behind the other are one text as they lie. */
+TEST(message, parts_that_adjoin_are_not_copied)
+{
+    const struct matcher mt = {MATCHER_CANONICAL, false};
+    static char all[200000];
+    struct json_member of[3][2];
+    struct json items[3], list = {.kind = JSON_ARRAY, .n = 3, .items = items};
+    struct json_member content = {json_make_string(STR("content")), list};
+    struct json m = {.kind = JSON_OBJECT, .n = 1, .members = &content};
+
+    memset(all, 'x', sizeof(all));
+    for (size_t i = 0; i < 3; i++) {
+        of[i][0] =
+            (struct json_member){json_make_string(STR("type")), json_make_string(STR("text"))};
+        of[i][1] = (struct json_member){
+            json_make_string(STR("text")),
+            json_make_string(str_of(all + i * 1000, i < 2 ? 1000 : sizeof(all) - 2000))};
+        items[i] = (struct json){.kind = JSON_OBJECT, .n = 2, .members = of[i]};
+    }
+    for (int apart = 0; apart < 2; apart++) {
+        struct arena a = {0};
+        struct message x;
+
+        if (apart)
+            of[1][1].value = json_make_string(str_of(all, 1000));
+        message_read(&x, &m, &mt, &a);
+        cr_expect_eq(x.content.p == all, !apart);
+        cr_expect(str_eq(x.content, str_of(all, sizeof(all))));
+        arena_done(&a);
+    }
+}
+
 TEST(message, cch_is_ignored_only_when_asked)
 {
     static const char *const one = "{\"role\":\"system\",\"content\":\"v; cch=a1-_9; cch=x\"}";
