@@ -1,8 +1,12 @@
 """Values of a request that are long beside its messages: tools, schemas, biases, members that nobody bounds. The loop neither compares
 nor writes them, whoever is asked, and what is asked is the same."""
 import json
+import threading
 
-from gateway import fresh_memory
+import pytest
+
+from gateway import fresh_memory, wait_until
+from stub_engines import StubEngine
 from test_costs import helped, new
 
 USER = {"role": "user", "content": "x"}
@@ -97,3 +101,75 @@ def test_long_parts_of_a_message_hold_nobody_up(start):
         a = gateway.post(f"{path}/chat/completions", chat_of(messages=b'[{"role":"user","content":[' + part + b"," + part + b"]}]"))
         assert a.status == 400 and a.json()["error"]["code"] == "context_length_exceeded", a.text[:300]
     holds(start, 0.010 + fresh_memory(), play, engine="builtin:echo", context_length=4096)
+
+
+# --- what engines are sent ---
+
+def sent(engine):
+    return [r["body"] for r in engine.requests]
+
+
+@pytest.mark.parametrize("kind", ["sglang", "vllm", "llamacpp"])
+def test_engines_get_long_values_as_they_are(start, kind):
+    schema = {"type": "object", "properties": {"a": {"enum": [f'value "{i}"' for i in range(3000)]}}}
+    bias, words = {str(i): 0.5 for i in range(5000)}, [f"word {i}" for i in range(5000)]
+    with StubEngine(kind) as engine:
+        gateway = start(engine=engine.setting, workers=1)
+        body = {"model": "m", "messages": [USER], "n": 3, "max_tokens": 8, "logit_bias": bias, "stop": words[:700],
+                "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}}
+        if kind == "vllm":
+            body |= {"bad_words": words, "allowed_token_ids": list(range(5000))}
+        a = gateway.post(f"/sessions/{new(gateway)['session_id']}/v1/chat/completions", body)
+        assert a.status == 200 and len(a.json()["choices"]) == 3, a.text[:300]
+        assert len(sent(engine)) == 3
+        for asked in sent(engine):
+            asked = asked.get("sampling_params", asked)
+            assert asked["logit_bias"] == bias and asked["stop"] == words[:700]
+            got = {"sglang": lambda o: json.loads(o["json_schema"]), "vllm": lambda o: o["structured_outputs"]["json"],
+                   "llamacpp": lambda o: o["json_schema"]}[kind](asked)
+            assert got == schema
+            if kind == "vllm":
+                assert asked["bad_words"] == words and asked["allowed_token_ids"] == list(range(5000))
+
+
+@pytest.mark.parametrize("kind", ["sglang", "vllm", "llamacpp"])
+def test_long_schemas_for_engines_hold_nobody_up(start, kind):
+    """Written for each answer it took 100 ms and more of each."""
+    schema = b'{"type":"json_schema","json_schema":{"name":"n","schema":{"enum":' + numbers(5_000_000) + b"}}}"
+
+    def play(gateway, path):
+        a = gateway.post(f"{path}/chat/completions", chat_of(n=2, response_format=schema))
+        assert a.status == 200, a.text[:300]
+    with StubEngine(kind) as engine:
+        holds(start, 0.010 + fresh_memory(), play, engine=engine.setting)
+
+
+def test_what_is_sent_counts(start):
+    """Each answer's request has the prompt of its own."""
+    n, answers = 60_000, 64
+    held = threading.Event()
+    with StubEngine("sglang") as engine:
+        engine.otherwise = lambda body: {"wait": held}
+        gateway = start(engine=engine.setting, workers=1, context_length=2 * n)
+
+        def arenas():
+            return gateway.metrics()['rollgate_request_memory_bytes{kind="arenas"}']
+
+        def ask():
+            a = gateway.post(f"/sessions/{new(gateway)['session_id']}/v1/completions",
+                             {"model": "m", "prompt": [70] * n, "n": answers, "max_tokens": 4})
+            assert a.status == 200, a.text[:300]
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            wait_until(lambda: arenas() > answers * n * 3, 60, "the requests count")
+        finally:
+            held.set()
+            asking.join()
+        wait_until(lambda: arenas() == 0, 20, "nothing is left")
+
+
+def test_bad_words_are_bounded(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    a = gateway.chat(new(gateway), "x", bad_words=["w" * (256 << 10)])
+    assert a.status == 400 and a.json()["error"]["param"] == "bad_words" and "262144" in a.text, a.text[:300]

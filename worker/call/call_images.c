@@ -113,6 +113,13 @@ int call_images_gather(struct model_call *t, struct err *e)
     return g.rc;
 }
 
+struct token_span call_images_banned(const struct model_call *t)
+{
+    const struct vision *v = model_info(t->env->model)->vision;
+
+    return t->n_images ? (struct token_span){v->banned, v->n_banned} : (struct token_span){0};
+}
+
 void call_images_put(const struct model_call *t, struct engine_request *er)
 {
     const struct vision *v = model_info(t->env->model)->vision;
@@ -126,5 +133,5 @@ void call_images_put(const struct model_call *t, struct engine_request *er)
      * exactly the answer is asked for whole, which tells more. */
     er->stream = er->stream && engine_pool_images_proven(t->engines);
     er->media_drift = t->env->media_drift;
-    er->banned = (struct token_span){v->banned, v->n_banned};
+    er->banned = call_images_banned(t);
 }

@@ -18,6 +18,9 @@ int call_images_keep(struct model_call *t, struct err *e);
 int call_images_gather(struct model_call *t, struct err *e);
 
 /* What an engine's request says of them. */
+/* The ids that its answers must not have, since they stand for pictures. From RENDER on. */
+struct token_span call_images_banned(const struct model_call *t);
+
 void call_images_put(const struct model_call *t, struct engine_request *er);
 
 #endif

@@ -25,6 +25,7 @@ struct call_work;
 struct engine_image;
 struct engine_pool;
 struct json;
+struct ready_texts;
 struct sample;
 struct sampling;
 struct session;
@@ -51,6 +52,7 @@ struct model_call {
     enum call_step step;
     struct engine_pool *engines; /* that answer: the policy's, or another pool's */
     struct sampling *sampling;   /* in the arena */
+    struct ready_texts *ready;   /* long values of it as text, from RENDER on, in the arena */
     uint32_t wants_top_logprobs; /* struct session_wants of its session */
     bool wants_support, wants_indexer;
     struct str lora;           /* the session's adapter, in the arena; absent: none */
@@ -131,7 +133,8 @@ void model_call_fail_later(struct model_call *t, const struct err *e);
 /* Its session. NULL and t->err: it has ended, or was never there. */
 struct session *model_call_session(struct model_call *t);
 
-/* Makes the grammar that the answer is held to, where one is needed and made here. */
+/* Part of RENDER: makes the grammar that the answer is held to, where one is needed and made here,
+ * and what is long of what engines are sent (t->ready). */
 int model_call_constrain(struct model_call *t, struct err *e);
 
 /* The steps; see call_steps.def. */

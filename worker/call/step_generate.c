@@ -66,6 +66,7 @@ static void ask(struct model_call *t, uint32_t i)
         .answers = t->n_samples,
         .prompt = t->plan->prompt,
         .sampling = t->sampling,
+        .ready = t->ready,
         .top_logprobs = MAX_OF(req->logprobs ? req->top_logprobs : 0, t->wants_top_logprobs),
         .support = t->wants_support,
         .lora = t->lora,

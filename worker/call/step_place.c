@@ -12,10 +12,8 @@
 #include "worker/call/call_trace.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/prepare_input.h"
-#include "worker/call/sampling_merge.h"
 #include "worker/ledger/ledger.h"
 #include "worker/model/model.h"
-#include "worker/parsers/kinds.h"
 #include "worker/session/session_call.h"
 
 static int by_id(const void *a, const void *b)
@@ -61,20 +59,13 @@ static void note_audit(const struct model_call *t)
             LOG_S("session", t->in.session_id), LOG_U("call", (uint64_t)t->call));
 }
 
-int model_call_constrain(struct model_call *t, struct err *e)
-{
-    return t->constrains ? merge_constraint(&t->arena, t->in.req, t->kinds, t->sampling, e) : 0;
-}
-
 /* A text completion has its ids now. */
 static int place_text(struct model_call *t)
 {
     struct session *s = model_call_session(t);
 
-    if (!s || session_prepare(s, t->env->scratch, &t->arena, t->call_input, &t->plan, &t->err))
-        return -1;
-    t->kinds->thought = THOUGHT_MAYBE;
-    return model_call_constrain(t, &t->err);
+    return s ? session_prepare(s, t->env->scratch, &t->arena, t->call_input, &t->plan, &t->err)
+             : -1;
 }
 
 /* From here on the call counts as one of the session's. */

@@ -75,8 +75,12 @@ static int render(struct long_work *w, struct work_tools *tools, struct err *e)
         upstream_texts(t);
     if (prepare_is_text(t->in.req) && prompt_may_fit(t, e) != 0)
         return -1;
-    if (prepare_is_text(t->in.req))
-        return prepare_encode(tools->encoder, &t->arena, t->in.req, &t->call_input->raw, e);
+    if (prepare_is_text(t->in.req)) {
+        if (prepare_encode(tools->encoder, &t->arena, t->in.req, &t->call_input->raw, e))
+            return -1;
+        t->kinds->thought = THOUGHT_MAYBE;
+        return model_call_constrain(t, e);
+    }
     if (session_prepare_render(t->plan, tools->scratch, &prompt, e))
         return -1;
     if (t->plan->images > 0 && (call_images_keep(t, e) || call_images_gather(t, e)))
@@ -118,6 +122,18 @@ static size_t stop_bytes(const struct model_call *t)
     return STOP_COST * bytes;
 }
 
+/* Bytes of what is written for engines as it came. */
+static size_t value_bytes(const struct model_call *t)
+{
+    const struct sampling *s = t->sampling;
+    const struct json *all[] = {s->allowed_token_ids, s->bad_words, s->logit_bias, s->grammar};
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        bytes += json_text_bytes(all[i], JSON_COST * (WORK_TEXT_LONG + 1));
+    return bytes;
+}
+
 /* Files are read and written. */
 static bool has_images(const struct model_call *t)
 {
@@ -133,7 +149,7 @@ enum step_result step_render(struct model_call *t)
                                               : session_prompt_bytes(t->plan, WORK_TEXT_LONG + 1);
 
     t->asks_text = engine_pool_some_text(t->engines);
-    bytes += constraint_bytes(t) + stop_bytes(t);
+    bytes += constraint_bytes(t) + stop_bytes(t) + value_bytes(t) / JSON_COST;
     bytes += t->asks_text ? t->in.body_bytes / JSON_COST : 0;
     w->is_long = bytes > WORK_TEXT_LONG || (has_images(t) && t->in.body_bytes > WORK_JSON_LONG);
     switch (work_begin(t->env, w, t->in.session_id, !has_images(t) && bytes <= WORK_TEXT_MAX,

@@ -14,6 +14,7 @@
 
 struct engine_image;
 struct json;
+struct ready_texts;
 struct sampling;
 
 /* The indexer's top-k, where the session wants it: engines tell it from the first row on, and what
@@ -45,6 +46,7 @@ struct engine_request {
     uint32_t attempt; /* which try; the pool's */
     struct token_span prompt;
     const struct sampling *sampling;   /* max_tokens > 0, already clamped */
+    const struct ready_texts *ready;   /* long values of it as text, until the call ends; or NULL */
     uint32_t top_logprobs;             /* 0: only the sampled token's */
     bool support;                      /* the sampling support is wanted */
     const struct engine_pairing *pair; /* NULL: the engine does all of it. The pool's */
@@ -65,7 +67,8 @@ struct engine_request {
     struct str chat_tools;    /* it stands there. The same of `tools` */
     struct str trace;         /* header lines for it, each with CRLF; absent: none */
     bool text;                /* the prompt was not made: only kind `openai` can be asked */
-    atomic_size_t *held;      /* has the bytes of what comes, until the call has it; or NULL */
+    atomic_size_t *held;      /* has the bytes of what is sent, and of what comes until the call has
+                                 it; or NULL */
 };
 
 #endif

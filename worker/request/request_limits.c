@@ -136,6 +136,18 @@ static int check_stops(const struct json *body, struct err *e)
     return 0;
 }
 
+/* What an engine must not say. */
+static int check_words(const struct json *body, struct err *e)
+{
+    size_t n = json_text_bytes(json_get(body, "bad_words"), REQUEST_WORD_BYTES_MAX + 1);
+
+    if (n <= REQUEST_WORD_BYTES_MAX)
+        return 0;
+    return err_field(e, "bad_words",
+                     "bad_words: the words may have %d bytes together, and these have more",
+                     REQUEST_WORD_BYTES_MAX);
+}
+
 int request_limits_lists(const struct request_limits *l, const struct json *body, struct err *e)
 {
     static const char *const schemas[] = {"tools", "functions", "response_format", "text",
@@ -164,7 +176,8 @@ int request_limits_lists(const struct request_limits *l, const struct json *body
                              "--max-schema-bytes allows",
                              (unsigned long long)l->schema_bytes);
     }
-    if (check_ids(l, body, e) || check_prompts(l, json_get(body, "prompt"), e))
+    if (check_ids(l, body, e) || check_words(body, e) ||
+        check_prompts(l, json_get(body, "prompt"), e))
         return -1;
     return check_recorded(l, body, e);
 }

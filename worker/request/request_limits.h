@@ -58,8 +58,9 @@ enum { REQUEST_CALLS_MAX = 16384, REQUEST_PARTS_MAX = 50000 };
  * the answer's warning says so. */
 enum { ANSWER_CALLS_MAX = 2048 };
 
-/* Bytes of all stop strings of a request: finding them takes some 65 bytes of memory for each. */
-enum { REQUEST_STOP_BYTES_MAX = 256 << 10 };
+/* Bytes of all stop strings of a request: finding them takes some 65 bytes of memory for each. And
+ * of all bad words, which each answer sends to its engine. */
+enum { REQUEST_STOP_BYTES_MAX = 256 << 10, REQUEST_WORD_BYTES_MAX = 256 << 10 };
 
 /* The messages that its dialect has read of a request (an array or NULL) are within these, or -1
  * and ERR_INVALID as above. */

@@ -56,12 +56,22 @@ struct engine_attempt {
     struct loop_timer late;
     int status;
     struct asked_by by; /* what it was asked by */
+    size_t body_bytes;  /* of its request, counted in req->held */
     struct buf refusal; /* the body of another status than 200 */
     uint64_t asked_us, first_us;
 };
 
+/* The request is kept until the attempt is over. */
+static void count_body(struct engine_attempt *a, size_t bytes)
+{
+    if (a->req->held)
+        atomic_fetch_add_explicit(a->req->held, bytes - a->body_bytes, memory_order_relaxed);
+    a->body_bytes = bytes;
+}
+
 static void attempt_free(struct engine_attempt *a)
 {
+    count_body(a, 0);
     loop_timer_stop(a->remote->loop, &a->late);
     scoring_cancel(a->scoring);
     long_text_drop(a->long_text);
@@ -433,6 +443,7 @@ void *remote_start(void *replica, const struct engine_request *q,
         reading_limit(a->reading, body_max(q));
     a->by.budget = remote_gives_budget(r, q);
     r->wire->write(r, q, &s);
+    count_body(a, s.body.cap);
     remote_headers(r, &headers, q->session_id, STR("application/json"),
                    s.stream ? STR("text/event-stream") : STR("application/json"));
     a->by.rank = add_rank(r, q, &headers);

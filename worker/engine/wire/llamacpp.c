@@ -105,18 +105,11 @@ static void write_request(const struct remote *r, const struct engine_request *q
     json_out_bool(&o, true);
     json_out_key(&o, "stream");
     json_out_bool(&o, false);
-    wire_stops(&o, "stop", s);
-    if (s->logit_bias) {
-        json_out_key(&o, "logit_bias");
-        json_out_value(&o, s->logit_bias);
-    }
-    if (schema) {
-        json_out_key(&o, "json_schema");
-        json_out_value(&o, schema);
-    } else if (grammar.p) {
-        json_out_key(&o, "grammar");
-        json_out_str(&o, grammar);
-    }
+    wire_value(send, &o, q, "stop", s->stop);
+    wire_value(send, &o, q, "logit_bias", s->logit_bias);
+    wire_value(send, &o, q, "json_schema", schema);
+    if (!schema && grammar.p)
+        wire_text(send, &o, q, "grammar", grammar);
     engine_extra_write(&o, s->engine_extra);
     json_out_end_obj(&o);
 }

@@ -4,6 +4,7 @@
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/extra.h"
+#include "worker/engine/ready_texts.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/wire_fields.h"
 #include "worker/engine/wire/wire_reply.h"
@@ -49,14 +50,44 @@ static const struct field fields[] = {
     FIELD("error.code", FIELD_SCALAR, FIELD_ID_ERROR_CODE),
 };
 
+/* A schema goes as a string that has its JSON. */
+static void write_schema(struct wire_send *send, struct json_out *o, const struct engine_request *q,
+                         const struct json *schema)
+{
+    const struct ready_text *ready = ready_texts_of(q->ready, schema);
+    struct buf text = {0};
+
+    json_out_key(o, "json_schema");
+    if (ready) {
+        wire_json(send, o, ready->quoted);
+        return;
+    }
+    json_write(&text, schema);
+    json_out_str(o, buf_str(&text));
+    buf_done(&text);
+}
+
+static void write_grammar(struct wire_send *send, struct json_out *o,
+                          const struct engine_request *q)
+{
+    static const char *const kinds[] = {"regex", "ebnf", "structural_tag"};
+    const struct json *schema = sampling_schema(q->sampling);
+
+    if (schema)
+        write_schema(send, o, q, schema);
+    for (size_t i = 0; i < ARRAY_LEN(kinds) && !schema; i++) {
+        struct str text = wire_grammar(q->sampling, kinds[i]);
+
+        if (text.p)
+            wire_text(send, o, q, kinds[i], text);
+    }
+}
+
 /* Only names that the server knows: an unknown one is an internal error there. */
-static void write_sampling(struct json_out *o, const struct engine_request *q,
-                           const struct engine_options *opt)
+static void write_sampling(struct wire_send *send, struct json_out *o,
+                           const struct engine_request *q, const struct engine_options *opt)
 {
     const struct sampling *s = q->sampling;
-    const struct json *schema = sampling_schema(s);
-    struct str regex = wire_grammar(s, "regex"), ebnf = wire_grammar(s, "ebnf");
-    struct str tag = wire_grammar(s, "structural_tag");
 
     json_out_key(o, "sampling_params");
     json_out_obj(o);
@@ -70,30 +101,14 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
     json_out_key(o, "skip_special_tokens");
     json_out_bool(o, false);
     wire_given(o, "min_new_tokens", s->min_tokens);
-    wire_stops(o, "stop", s);
+    wire_value(send, o, q, "stop", s->stop);
     wire_stop_ids(o, "stop_token_ids", q, opt);
     if (s->has_seed) {
         json_out_key(o, "sampling_seed");
         json_out_i64(o, s->seed);
     }
-    wire_bias(o, q);
-    if (schema) {
-        struct buf text = {0};
-
-        json_write(&text, schema);
-        json_out_key(o, "json_schema");
-        json_out_str(o, buf_str(&text));
-        buf_done(&text);
-    } else if (regex.p) {
-        json_out_key(o, "regex");
-        json_out_str(o, regex);
-    } else if (ebnf.p) {
-        json_out_key(o, "ebnf");
-        json_out_str(o, ebnf);
-    } else if (tag.p) {
-        json_out_key(o, "structural_tag");
-        json_out_str(o, tag);
-    }
+    wire_bias(send, o, q);
+    write_grammar(send, o, q);
     engine_extra_write_inner(o, s->engine_extra);
     json_out_end_obj(o);
 }
@@ -171,7 +186,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
     json_out_key(&o, "input_ids");
     wire_ids(&o, q->prompt);
     write_images(send, &o, q);
-    write_sampling(&o, q, opt);
+    write_sampling(send, &o, q, opt);
     json_out_key(&o, "return_logprob");
     json_out_bool(&o, true);
     json_out_key(&o, "logprob_start_len");

@@ -55,10 +55,12 @@ static const struct field fields[] = {
 
 /* A server that knows of thoughts applies a grammar only behind them; one that does not applies it
  * at once. The grammar for the former does for both. */
-static void write_grammar(struct json_out *o, const struct sampling *s)
+static void write_grammar(struct wire_send *send, struct json_out *o,
+                          const struct engine_request *q)
 {
     static const char *const keys[][2] = {
         {"regex", "regex"}, {"ebnf", "grammar"}, {"structural_tag", "structural_tag"}};
+    const struct sampling *s = q->sampling;
     const struct json *schema = sampling_schema(s);
     struct str behind = json_string(json_get(s->grammar, "behind_thought"));
 
@@ -66,23 +68,18 @@ static void write_grammar(struct json_out *o, const struct sampling *s)
         return;
     json_out_key(o, "structured_outputs");
     json_out_obj(o);
-    if (schema) {
-        json_out_key(o, "json");
-        json_out_value(o, schema);
-    }
+    wire_value(send, o, q, "json", schema);
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         struct str text = wire_grammar(s, keys[i][0]);
 
-        if (!text.p)
-            continue;
-        json_out_key(o, keys[i][1]);
-        json_out_str(o, behind.p ? behind : text);
+        if (text.p)
+            wire_text(send, o, q, keys[i][1], behind.p ? behind : text);
     }
     json_out_end_obj(o);
 }
 
-static void write_sampling(struct json_out *o, const struct engine_request *q,
-                           const struct remote *r)
+static void write_sampling(struct wire_send *send, struct json_out *o,
+                           const struct engine_request *q, const struct remote *r)
 {
     const struct engine_options *opt = remote_options(r);
     const struct sampling *s = q->sampling;
@@ -97,18 +94,18 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
     json_out_key(o, "logprobs");
     json_out_i64(o, q->top_logprobs);
     wire_given(o, "min_tokens", s->min_tokens);
-    wire_given(o, "allowed_token_ids", s->allowed_token_ids);
-    wire_given(o, "bad_words", s->bad_words);
+    wire_value(send, o, q, "allowed_token_ids", s->allowed_token_ids);
+    wire_value(send, o, q, "bad_words", s->bad_words);
     if (remote_gives_budget(r, q))
         wire_given(o, "thinking_token_budget", s->max_thinking_tokens);
-    wire_stops(o, "stop", s);
+    wire_value(send, o, q, "stop", s->stop);
     wire_stop_ids(o, "stop_token_ids", q, opt);
     if (s->has_seed) {
         json_out_key(o, "seed");
         json_out_i64(o, s->seed);
     }
-    wire_bias(o, q);
-    write_grammar(o, s);
+    wire_bias(send, o, q);
+    write_grammar(send, o, q);
 }
 
 /* The server makes runs of the placeholders, and tells the ids with its first document. */
@@ -157,7 +154,7 @@ static void write_generate(struct wire_send *s, struct json_out *o, const struct
     write_images(s, o, q);
     json_out_key(o, "sampling_params");
     json_out_obj(o);
-    write_sampling(o, q, r);
+    write_sampling(s, o, q, r);
     /* Without text there are no stop strings. */
     json_out_key(o, "detokenize");
     json_out_bool(o, q->sampling->stop != NULL);
@@ -167,12 +164,12 @@ static void write_generate(struct wire_send *s, struct json_out *o, const struct
     buf_done(&rid);
 }
 
-static void write_completions(struct json_out *o, const struct engine_request *q,
-                              const struct remote *r)
+static void write_completions(struct wire_send *s, struct json_out *o,
+                              const struct engine_request *q, const struct remote *r)
 {
     json_out_key(o, "prompt");
     wire_ids(o, q->prompt);
-    write_sampling(o, q, r);
+    write_sampling(s, o, q, r);
     json_out_key(o, "return_token_ids");
     json_out_bool(o, true);
     json_out_key(o, "return_tokens_as_token_ids");
@@ -212,7 +209,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
         write_generate(send, &o, q, r);
     } else {
         send->path = "/v1/completions";
-        write_completions(&o, q, r);
+        write_completions(send, &o, q, r);
     }
     json_out_key(&o, "stream");
     json_out_bool(&o, send->stream);

@@ -20,6 +20,7 @@
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_request.h"
+#include "worker/engine/ready_texts.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/tokens/span.h"
 
@@ -100,39 +101,18 @@ void wire_stop_ids(struct json_out *o, const char *key, const struct engine_requ
     json_out_end_arr(o);
 }
 
-static bool is_banned_key(const struct engine_request *q, struct str key)
-{
-    uint64_t id;
-
-    for (size_t i = 0; i < q->banned.n; i++)
-        if (str_to_u64(key, INT32_MAX, &id) == 0 && (int32_t)id == q->banned.at[i])
-            return true;
-    return false;
-}
-
-void wire_bias(struct json_out *o, const struct engine_request *q)
+void wire_bias(struct wire_send *s, struct json_out *o, const struct engine_request *q)
 {
     const struct json *given = q->sampling->logit_bias;
-    char key[16];
+    const struct ready_text *ready = ready_texts_of(q->ready, given);
 
     if (!given && q->banned.n == 0)
         return;
     json_out_key(o, "logit_bias");
-    json_out_obj(o);
-    for (uint32_t i = 0; json_is(given, JSON_OBJECT) && i < given->n; i++) {
-        struct str name = json_string(&given->members[i].key);
-
-        if (is_banned_key(q, name))
-            continue;
-        json_out_key_str(o, name);
-        json_out_value(o, &given->members[i].value);
-    }
-    for (size_t i = 0; i < q->banned.n; i++) {
-        (void)snprintf(key, sizeof(key), "%d", q->banned.at[i]);
-        json_out_key(o, key);
-        json_out_i64(o, -100);
-    }
-    json_out_end_obj(o);
+    if (ready)
+        wire_json(s, o, ready->text);
+    else
+        ready_bias_write(o, given, q->banned);
 }
 
 /* What the last four characters of a picture's base64 become with a byte of zero behind it. */
@@ -212,12 +192,30 @@ void wire_given(struct json_out *o, const char *key, const struct json *v)
     json_out_value(o, v);
 }
 
-void wire_stops(struct json_out *o, const char *key, const struct sampling *s)
+void wire_value(struct wire_send *s, struct json_out *o, const struct engine_request *q,
+                const char *key, const struct json *v)
 {
-    if (!s->stop)
+    const struct ready_text *ready = ready_texts_of(q->ready, v);
+
+    if (!v)
         return;
     json_out_key(o, key);
-    json_out_value(o, s->stop);
+    if (ready)
+        wire_json(s, o, ready->text);
+    else
+        json_out_value(o, v);
+}
+
+void wire_text(struct wire_send *s, struct json_out *o, const struct engine_request *q,
+               const char *key, struct str text)
+{
+    const struct ready_text *ready = ready_texts_of(q->ready, text.p);
+
+    json_out_key(o, key);
+    if (ready)
+        wire_json(s, o, ready->text);
+    else
+        json_out_str(o, text);
 }
 
 struct str wire_grammar(const struct sampling *s, const char *kind)

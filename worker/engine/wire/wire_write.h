@@ -26,7 +26,7 @@ void wire_stop_ids(struct json_out *o, const char *key, const struct engine_requ
                    const struct engine_options *opt);
 
 /* logit_bias: what was asked for, and -100 for what is banned; nothing where there is neither. */
-void wire_bias(struct json_out *o, const struct engine_request *q);
+void wire_bias(struct wire_send *s, struct json_out *o, const struct engine_request *q);
 
 /* Writes JSON as it is. Of long text only the place is kept, where it stays until the request has
  * ended. */
@@ -43,8 +43,14 @@ void wire_sampling(struct json_out *o, const struct sampling *s);
 /* A parameter as it was given, or nothing. */
 void wire_given(struct json_out *o, const char *key, const struct json *v);
 
-/* Key and array of the stop strings, if any. */
-void wire_stops(struct json_out *o, const char *key, const struct sampling *s);
+/* The same of one that may be long, of q's sampling: the text that was made of it before
+ * (ready_texts.h), if there is one. */
+void wire_value(struct wire_send *s, struct json_out *o, const struct engine_request *q,
+                const char *key, const struct json *v);
+
+/* The same of a string, which is not absent. */
+void wire_text(struct wire_send *s, struct json_out *o, const struct engine_request *q,
+               const char *key, struct str text);
 
 /* The text of a grammar of another kind ("regex", "ebnf", ...), or absent. */
 struct str wire_grammar(const struct sampling *s, const char *kind);

@@ -104,6 +104,23 @@ TEST(request_limits, ids_are_counted)
                      "bad_words: 1048577 are too many; without --model there may be 1048576 ids");
 }
 
+TEST(request_limits, bad_words_are_measured)
+{
+    static char word[REQUEST_WORD_BYTES_MAX];
+    struct json item, list = {.kind = JSON_ARRAY, .n = 1, .items = &item};
+    struct json_member member = {json_make_string(STR("bad_words")), list};
+    struct json body = {.kind = JSON_OBJECT, .n = 1, .members = &member};
+    struct err e = {0};
+
+    item = json_make_string(str_of(word, sizeof(word) - 1));
+    cr_expect_eq(request_limits_lists(&LIMITS, &body, &e), 0, "%s", e.text);
+    item = json_make_string(str_of(word, sizeof(word)));
+    cr_expect_eq(request_limits_lists(&LIMITS, &body, &e), -1);
+    cr_expect_str_eq(e.param, "bad_words");
+    cr_expect_str_eq(e.text,
+                     "bad_words: the words may have 262144 bytes together, and these have more");
+}
+
 TEST(request_limits, prompts_of_ids_are_counted)
 {
     expect("{\"prompt\":[1,2,3]}", "");
