@@ -485,6 +485,7 @@ ATTACKS = {
         + b"1," * (4 * MIB) + b"1]}}}]}")),
     "two parts of 8 MB": repeat(CHAT, lambda: {"model": "m", "max_tokens": 8, "messages": [
         {"role": "user", "content": [{"type": "text", "text": " " * (8 * MIB)}] * 2}]}),
+    "20,000 members": chat(**{f"m{i}": lambda: 1 for i in range(20_000)}),
     "bad words of 8 MB": chat(bad_words=lambda: ["w" * (8 * MIB)]),
     "a member that nobody knows, 16 MB": repeat(CHAT, lambda: (
         b'{"messages":[{"role":"user","content":"x"}],"max_tokens":8,"x":[' + b"1," * (8 * MIB) + b"1]}")),

@@ -173,3 +173,52 @@ def test_bad_words_are_bounded(start):
     gateway = start(engine="builtin:echo", workers=1)
     a = gateway.chat(new(gateway), "x", bad_words=["w" * (256 << 10)])
     assert a.status == 400 and a.json()["error"]["param"] == "bad_words" and "262144" in a.text, a.text[:300]
+
+
+# --- what an upstream is sent ---
+
+def test_members_of_a_body_are_counted(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    session = new(gateway)
+    path = f"/sessions/{session['session_id']}/v1"
+    for where, body in (("chat/completions", {"messages": [USER]}), ("messages", {"messages": [USER], "max_tokens": 8}),
+                        ("responses", {"input": "x"}), ("completions", {"prompt": "x"})):
+        a = gateway.post(f"{path}/{where}", {**body, **{f"m{i}": 1 for i in range(1024 - len(body))}})
+        assert a.status == 200, a.text[:300]
+        a = gateway.post(f"{path}/{where}", {**body, **{f"m{i}": 1 for i in range(1025 - len(body))}})
+        assert a.status == 400 and "the body has 1025 members; it may have 1024" in a.text, a.text[:300]
+
+
+LONG = {"user": "u" * 5000, "reasoning": {"x": ["r" * 5000]}, "thinking": {"type": "enabled", "x": "t" * 5000}, "metadata": {"a": "b" * 5000},
+        "function_call": {"name": "f", "x": "f" * 5000}, "verbosity": "v" * 5000, "tool_choice": "auto",
+        "functions": [{"name": "g", "description": "d" * 5000}], "logit_bias": {str(i): 0.5 for i in range(1000)},
+        "stop": [f"stop {i}" for i in range(1000)], "tools": [{**TOOL, "x": "y" * 5000}], "bad_words": ["w" * 5000],
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": ["e" * 5000]}}}}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_upstream_gets_long_members_as_they_are(start, stream):
+    with StubEngine("openai") as engine:
+        gateway = start(engine=engine.setting, workers=1)
+        sid = new(gateway)["session_id"]
+        kwargs = {"a": "k" * 5000, "chat_template": "{{ x }}"}
+        a = gateway.post(f"/sessions/{sid}/v1/chat/completions",
+                         {"model": "m", "messages": [USER], "n": 2, "stream": stream, **LONG, "chat_template_kwargs": kwargs})
+        assert a.status == 200, a.text[:300]
+        for body in sent(engine):
+            assert {k: body[k] for k in LONG} == LONG
+            assert body["chat_template_kwargs"] == {"a": "k" * 5000} and body["messages"] == [USER]
+        a = gateway.post(f"/sessions/{sid}/v1/messages", {"model": "m", "messages": [USER], "max_tokens": 9, "stop_sequences": LONG["stop"]})
+        assert a.status == 200 and sent(engine)[-1]["stop"] == LONG["stop"], a.text[:300]
+
+
+@pytest.mark.parametrize("member", ["user", "reasoning", "verbosity"])
+def test_long_members_for_an_upstream_hold_nobody_up(start, member):
+    """Written, parsed and written again they took 100 ms and more."""
+    value = numbers(5_000_000) if member == "reasoning" else b'"' + b"u" * (40 << 20) + b'"'
+
+    def play(gateway, path):
+        a = gateway.post(f"{path}/chat/completions", chat_of(n=2, **{member: value}))
+        assert a.status == 200, a.text[:300]
+    with StubEngine("openai") as engine:
+        holds(start, 0.010 + fresh_memory(), play, engine=engine.setting)

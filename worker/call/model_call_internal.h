@@ -22,6 +22,7 @@ struct call_env;
 struct call_timers;
 struct call_trace;
 struct call_work;
+struct chat_text;
 struct engine_image;
 struct engine_pool;
 struct json;
@@ -64,8 +65,9 @@ struct model_call {
     struct answer_formats *kinds; /* as they were when the call came; the thought is the prompt's.
                                      In the arena */
     bool asks_text;               /* an engine may be asked with messages: */
-    struct str upstream_messages, upstream_tools; /* their JSON, and that of the tools, from RENDER
-                                                     on, in the arena; absent: there are none */
+    struct chat_text *upstream_texts; /* the long members of chat_body as JSON, from RENDER on, in
+                                         the arena */
+    size_t n_upstream_texts;
     struct engine_image *images; /* of the prompt, n_images of them, from RENDER on */
     size_t n_images;
     bool constrains; /* RENDER makes a grammar, where one is needed */

@@ -2,6 +2,9 @@
  * request is handed on with the client's own fields that say what to answer; requests of other
  * dialects are rewritten as chat. */
 #include "worker/call/upstream_body.h"
+
+#include <string.h>
+
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
 #include "common/proc/metrics.h"
@@ -9,6 +12,7 @@
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/engine/engine_pool.h"
+#include "worker/engine/engine_request.h"
 #include "worker/engine/engine_set.h"
 #include "worker/engine/extra.h"
 #include "worker/model/model.h"
@@ -65,32 +69,27 @@ static const struct json *tools_of(const struct model_call *t)
     return own ? json_get(t->in.body, "tools") : t->in.req->chat->tools;
 }
 
-static struct str text_of(struct arena *a, const struct json *v)
-{
-    struct buf text = {0};
-    struct json_out o = json_out_to(&text);
-    struct str kept = {0};
+/* Members of a body that are longer are written by upstream_texts. */
+enum { LONG_MEMBER = 1 << 10 };
 
-    if (v) {
-        json_out_value(&o, v);
-        kept = arena_str(a, buf_str(&text));
-    }
-    buf_done(&text);
-    return kept;
+static const struct chat_text *text_of(const struct model_call *t, struct str name)
+{
+    for (size_t i = 0; i < t->n_upstream_texts; i++)
+        if (str_eq(t->upstream_texts[i].name, name))
+            return &t->upstream_texts[i];
+    return NULL;
 }
 
-void upstream_texts(struct model_call *t)
-{
-    t->upstream_messages = text_of(&t->arena, messages_of(t));
-    t->upstream_tools = text_of(&t->arena, tools_of(t));
-}
-
-static void write_value(struct json_out *o, const char *key, const struct json *v)
+static void write_value(struct json_out *o, const struct model_call *t, const char *key,
+                        const struct json *v)
 {
     if (!v)
         return;
     json_out_key(o, key);
-    json_out_value(o, v);
+    if (text_of(t, str_cstr(key)))
+        json_out_null(o);
+    else
+        json_out_value(o, v);
 }
 
 /* Merged sampling, by the API's names. */
@@ -104,15 +103,15 @@ static void write_sampling(struct json_out *o, const struct model_call *t, int64
         json_out_key(o, newer ? "max_completion_tokens" : "max_tokens");
         json_out_i64(o, max_tokens);
     }
-    write_value(o, "stop", s->stop);
-    write_value(o, "stop_token_ids", s->stop_token_ids);
-    write_value(o, "min_tokens", s->min_tokens);
-    write_value(o, "repeat_last_n", s->repeat_last_n);
-    write_value(o, "allowed_token_ids", s->allowed_token_ids);
-    write_value(o, "bad_words", s->bad_words);
-    write_value(o, "max_thinking_tokens", s->max_thinking_tokens);
-    write_value(o, "logit_bias", s->logit_bias);
-    write_value(o, "response_format", t->format); /* tool_choice goes as itself */
+    write_value(o, t, "stop", s->stop);
+    write_value(o, t, "stop_token_ids", s->stop_token_ids);
+    write_value(o, t, "min_tokens", s->min_tokens);
+    write_value(o, t, "repeat_last_n", s->repeat_last_n);
+    write_value(o, t, "allowed_token_ids", s->allowed_token_ids);
+    write_value(o, t, "bad_words", s->bad_words);
+    write_value(o, t, "max_thinking_tokens", s->max_thinking_tokens);
+    write_value(o, t, "logit_bias", s->logit_bias);
+    write_value(o, t, "response_format", t->format); /* tool_choice goes as itself */
 }
 
 /* Whether the list has the name. */
@@ -128,39 +127,39 @@ static bool is_one_of(struct str name, const char *const *names, size_t n)
 /* An upstream serves others, too: of a request that an agent's code wrote it gets what says what to
  * answer, beside sampling. Not whose call it is (priority, rid), with which weights or template, or
  * where to connect to. */
+static const char *const passed[] = {
+    "model",
+    "messages",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "functions",
+    "function_call",
+    "logprobs",
+    "top_logprobs",
+    "reasoning",
+    "reasoning_effort",
+    "thinking",
+    "enable_thinking",
+    "verbosity",
+    "chat_template_kwargs",
+    "min_tokens",
+    "skip_special_tokens",
+    "separate_reasoning",
+    "stream_reasoning",
+    "include_reasoning",
+    "return_token_ids",
+    "return_meta_info",
+    "return_prompt_token_ids",
+    "return_input_ids_in_sglext",
+    "return_output_ids_in_sglext",
+    "user",
+    "metadata",
+};
+
 static bool passes(struct str name)
 {
-    static const char *const fields[] = {
-        "model",
-        "messages",
-        "tools",
-        "tool_choice",
-        "parallel_tool_calls",
-        "functions",
-        "function_call",
-        "logprobs",
-        "top_logprobs",
-        "reasoning",
-        "reasoning_effort",
-        "thinking",
-        "enable_thinking",
-        "verbosity",
-        "chat_template_kwargs",
-        "min_tokens",
-        "skip_special_tokens",
-        "separate_reasoning",
-        "stream_reasoning",
-        "include_reasoning",
-        "return_token_ids",
-        "return_meta_info",
-        "return_prompt_token_ids",
-        "return_input_ids_in_sglext",
-        "return_output_ids_in_sglext",
-        "user",
-        "metadata",
-    };
-
-    return is_one_of(name, fields, ARRAY_LEN(fields));
+    return is_one_of(name, passed, ARRAY_LEN(passed));
 }
 
 member_taken_fn call_upstream_takes(const struct engine_pool *engines, const char *dialect)
@@ -217,8 +216,8 @@ static size_t write_passed(struct json_out *o, const struct model_call *t)
             continue;
         }
         json_out_key_str(o, name);
-        if (str_eq_c(name, "messages") || str_eq_c(name, "tools"))
-            json_out_null(o); /* upstream_texts */
+        if (text_of(t, name))
+            json_out_null(o);
         else if (str_eq_c(name, "chat_template_kwargs"))
             write_kwargs(o, &m->value);
         else if (names_model(m))
@@ -227,6 +226,51 @@ static size_t write_passed(struct json_out *o, const struct model_call *t)
             json_out_value(o, &m->value);
     }
     return dropped;
+}
+
+/* Adds the member if it is long, or `always`. */
+static void add_text(struct model_call *t, const char *name, const struct json *v, bool always)
+{
+    struct buf text = {0};
+    struct json_out o = json_out_to(&text);
+
+    if (!v || (!always && json_text_bytes(v, LONG_MEMBER) < LONG_MEMBER))
+        return;
+    if (strcmp(name, "chat_template_kwargs") == 0)
+        write_kwargs(&o, v);
+    else
+        json_out_value(&o, v);
+    t->upstream_texts[t->n_upstream_texts++] =
+        (struct chat_text){str_cstr(name), arena_str(&t->arena, buf_str(&text))};
+    buf_done(&text);
+}
+
+void upstream_texts(struct model_call *t)
+{
+    const struct sampling *s = t->sampling;
+    bool own = str_eq_c(str_cstr(t->in.dialect), "chat");
+
+    const struct {
+        const char *name;
+        const struct json *v;
+    } sampled[] = {{"stop", s->stop},
+                   {"stop_token_ids", s->stop_token_ids},
+                   {"allowed_token_ids", s->allowed_token_ids},
+                   {"bad_words", s->bad_words},
+                   {"logit_bias", s->logit_bias},
+                   {"response_format", t->format}};
+
+    t->upstream_texts = arena_calloc(&t->arena, ARRAY_LEN(sampled) + ARRAY_LEN(passed) + 1,
+                                     sizeof(*t->upstream_texts));
+    add_text(t, "messages", messages_of(t), true);
+    add_text(t, "tools", tools_of(t), true);
+    for (size_t i = 0; i < ARRAY_LEN(sampled); i++)
+        add_text(t, sampled[i].name, sampled[i].v, false);
+    if (!own)
+        add_text(t, "chat_template_kwargs", t->in.req->chat->kwargs, false);
+    for (size_t i = 0; own && i < ARRAY_LEN(passed); i++)
+        if (!text_of(t, str_cstr(passed[i])) && strcmp(passed[i], "model") != 0)
+            add_text(t, passed[i], json_get(t->in.body, passed[i]), false);
 }
 
 /* One function by its name. */
@@ -299,7 +343,10 @@ static void write_as_chat(struct json_out *o, const struct model_call *t)
     }
     if (req->chat->kwargs) {
         json_out_key(o, "chat_template_kwargs");
-        write_kwargs(o, req->chat->kwargs);
+        if (text_of(t, STR("chat_template_kwargs")))
+            json_out_null(o);
+        else
+            write_kwargs(o, req->chat->kwargs);
     }
     if (req->logprobs) {
         json_out_key(o, "logprobs");

@@ -15,8 +15,8 @@ struct engine_pool;
 struct json;
 struct model_call;
 
-/* Writes what is long of the body, maybe in a helper, into the call: t->upstream_messages and
- * upstream_tools. Before upstream_body. */
+/* Writes what is long of the body, maybe in a helper, into the call: t->upstream_texts. Before
+ * upstream_body. */
 void upstream_texts(struct model_call *t);
 
 /* The request's body in the call's arena, with nulls for what upstream_texts has written. `asked`

@@ -12,6 +12,7 @@
 #include "common/base/str.h"
 #include "worker/tokens/span.h"
 
+struct chat_text;
 struct engine_image;
 struct json;
 struct ready_texts;
@@ -63,12 +64,17 @@ struct engine_request {
     bool media_drift;             /* the answer may be to other tokens of the images */
     struct token_span banned;     /* must not be sampled */
     const struct json *chat_body; /* what kind `openai` sends, but for `stream`; else unused */
-    struct str chat_messages; /* the JSON of its member `messages`, which is null there; absent: */
-    struct str chat_tools;    /* it stands there. The same of `tools` */
-    struct str trace;         /* header lines for it, each with CRLF; absent: none */
-    bool text;                /* the prompt was not made: only kind `openai` can be asked */
-    atomic_size_t *held;      /* has the bytes of what is sent, and of what comes until the call has
-                                 it; or NULL */
+    const struct chat_text *chat_texts; /* of its long members, which are null there: their JSON */
+    size_t n_chat_texts;
+    struct str trace;    /* header lines for it, each with CRLF; absent: none */
+    bool text;           /* the prompt was not made: only kind `openai` can be asked */
+    atomic_size_t *held; /* has the bytes of what is sent, and of what comes until the call has it;
+                            or NULL */
+};
+
+/* A member of chat_body, as JSON. */
+struct chat_text {
+    struct str name, text;
 };
 
 #endif

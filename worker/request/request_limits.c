@@ -156,6 +156,9 @@ int request_limits_lists(const struct request_limits *l, const struct json *body
     static const char *const messages[] = {"messages", "input"};
     size_t bytes = 0;
 
+    if (body->n > REQUEST_MEMBERS_MAX)
+        return err_set(e, ERR_INVALID, "the body has %u members; it may have %d", body->n,
+                       REQUEST_MEMBERS_MAX);
     if (check("tools", "max-tools", count_tools(json_get(body, "tools")), l->tools, e) ||
         check("functions", "max-tools", length_of(json_get(body, "functions")), l->tools, e))
         return -1;

@@ -42,9 +42,10 @@ static bool is_among(struct str key, const char *const *names)
 /* What was written before (engine_request.h), absent if this member was not. */
 static struct str text_of(const struct engine_request *q, struct str key)
 {
-    if (str_eq_c(key, "messages"))
-        return q->chat_messages;
-    return str_eq_c(key, "tools") ? q->chat_tools : (struct str){0};
+    for (size_t i = 0; i < q->n_chat_texts; i++)
+        if (str_eq(q->chat_texts[i].name, key))
+            return q->chat_texts[i].text;
+    return (struct str){0};
 }
 
 /* The request's fields in their order; ours replace theirs. The model is the upstream's own name

@@ -104,6 +104,31 @@ TEST(request_limits, ids_are_counted)
                      "bad_words: 1048577 are too many; without --model there may be 1048576 ids");
 }
 
+/* A body of so many members. */
+static void expect_members(uint32_t n, const char *want)
+{
+    struct arena a = {0};
+    struct buf b = {0};
+    const struct json *v = NULL;
+    struct err e = {0};
+    int rc;
+
+    for (uint32_t i = 0; i < n; i++)
+        buf_printf(&b, "%s\"m%u\":1", i ? "," : "{", i);
+    buf_puts(&b, "}");
+    (void)json_parse(&a, buf_str(&b), &v, NULL);
+    rc = request_limits_lists(&LIMITS, v, &e);
+    cr_expect(v && rc == (*want ? -1 : 0) && str_eq_c(str_cstr(e.text), want), "%s", e.text);
+    arena_done(&a);
+    buf_done(&b);
+}
+
+TEST(request_limits, members_are_counted)
+{
+    expect_members(1024, "");
+    expect_members(1025, "the body has 1025 members; it may have 1024");
+}
+
 TEST(request_limits, bad_words_are_measured)
 {
     static char word[REQUEST_WORD_BYTES_MAX];
