@@ -115,7 +115,9 @@ static int64_t max_tokens_of(struct player *p, const struct json *sampling)
 /* A count: nothing may come of it, and nothing may refuse it. */
 static void play_count(struct player *p, const struct json *ev)
 {
-    struct chat chat = {json_get(ev, "messages"), json_get(ev, "tools"), json_get(ev, "kwargs")};
+    struct chat chat = {.messages = json_get(ev, "messages"),
+                        .tools = json_get(ev, "tools"),
+                        .kwargs = json_get(ev, "kwargs")};
     struct session_call_input in = {.chat = &chat, .now_ms = p->now, .look = true};
     struct session_plan *plan;
     struct err e = {0};
@@ -150,7 +152,9 @@ static void commit_answers(struct player *p, int64_t call, const struct session_
 
 static void play_chat(struct player *p, const struct json *ev, int64_t call)
 {
-    struct chat chat = {json_get(ev, "messages"), json_get(ev, "tools"), json_get(ev, "kwargs")};
+    struct chat chat = {.messages = json_get(ev, "messages"),
+                        .tools = json_get(ev, "tools"),
+                        .kwargs = json_get(ev, "kwargs")};
     struct session_call_input in = {.chat = &chat, .now_ms = p->now, .temperature = 1};
     struct buf record = {0};
     struct err e = {0};
