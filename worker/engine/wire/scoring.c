@@ -20,7 +20,7 @@
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/wire/attempt.h"
-#include "worker/engine/wire/score_call.h"
+#include "worker/engine/wire/score_question.h"
 #include "worker/engine/wire/wire_reply.h"
 
 enum {
@@ -46,7 +46,7 @@ struct scoring {
     size_t next;          /* of reply->lacks */
     enum scoring_step step;
     struct score_ask ask;
-    struct score_call *asked; /* NULL: nothing is asked */
+    struct score_question *asked; /* NULL: nothing is asked */
 };
 
 static void scoring_free(struct scoring *s)
@@ -59,7 +59,7 @@ void scoring_cancel(struct scoring *s)
 {
     if (!s)
         return;
-    score_call_cancel(s->asked);
+    score_question_cancel(s->asked);
     scoring_free(s);
 }
 
@@ -108,7 +108,7 @@ static void ask(struct scoring *s)
     if (s->step == STEPS)
         give_up(s);
     else
-        s->asked = score_call_start(s->remote, s->req->session_id, &s->ask, on_answer, s);
+        s->asked = score_question_start(s->remote, s->req->session_id, &s->ask, on_answer, s);
 }
 
 static void begin_token(struct scoring *s)

@@ -1,6 +1,6 @@
 /* The answer is read as it comes (score_answer.h); what takes exp() of a whole vocabulary is a
  * helper's (score_work.h). */
-#include "worker/engine/wire/score_call.h"
+#include "worker/engine/wire/score_question.h"
 
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@
 
 enum { REFUSAL_MAX = 16 * 1024 }; /* bytes of another status than 200 */
 
-struct score_call {
+struct score_question {
     struct remote *remote;
     struct str session_id;
     const struct score_ask *ask;
@@ -25,39 +25,39 @@ struct score_call {
     struct score_answer answer;
     struct score_work *work; /* a helper is at the answer; or NULL */
     struct buf refusal;
-    score_call_done_fn done;
+    score_question_done_fn done;
     void *ctx;
 };
 
-static void score_call_free(struct score_call *c)
+static void score_question_free(struct score_question *c)
 {
     score_answer_done(&c->answer);
     buf_done(&c->refusal);
     free(c);
 }
 
-void score_call_cancel(struct score_call *c)
+void score_question_cancel(struct score_question *c)
 {
     if (!c)
         return;
     if (c->http)
         http_call_cancel(c->http);
     score_work_drop(c->work);
-    score_call_free(c);
+    score_question_free(c);
 }
 
-static void end(struct score_call *c, int rc, float logprob, const struct err *e)
+static void end(struct score_question *c, int rc, float logprob, const struct err *e)
 {
-    score_call_done_fn done = c->done;
+    score_question_done_fn done = c->done;
     void *ctx = c->ctx;
 
-    score_call_free(c);
+    score_question_free(c);
     done(ctx, rc, logprob, e);
 }
 
 static void on_processed(void *ctx, int rc, float logprob)
 {
-    struct score_call *c = ctx;
+    struct score_question *c = ctx;
     struct err e = {0};
 
     c->work = NULL;
@@ -67,7 +67,7 @@ static void on_processed(void *ctx, int rc, float logprob)
 }
 
 /* The answer is whole. */
-static void take_answer(struct score_call *c)
+static void take_answer(struct score_question *c)
 {
     const struct engine_options *o = c->remote->options;
     struct processed p = {.sampling = c->ask->sampling, .vocab_size = c->ask->vocab_size};
@@ -90,12 +90,12 @@ static void take_answer(struct score_call *c)
 
 static void on_head(void *ctx, const struct http1_head *h)
 {
-    ((struct score_call *)ctx)->status = h->status;
+    ((struct score_question *)ctx)->status = h->status;
 }
 
 static void on_body(void *ctx, struct str bytes)
 {
-    struct score_call *c = ctx;
+    struct score_question *c = ctx;
     struct err e = {0};
 
     if (c->status != 200) {
@@ -111,7 +111,7 @@ static void on_body(void *ctx, struct str bytes)
 
 static void on_done(void *ctx)
 {
-    struct score_call *c = ctx;
+    struct score_question *c = ctx;
 
     c->http = NULL;
     if (c->status == 200) {
@@ -130,17 +130,18 @@ static void on_failed(void *ctx, const struct err *e, bool began)
 
 static const struct http_events http_events = {on_head, on_body, on_done, on_failed};
 
-struct score_call *score_call_start(struct remote *r, struct str session_id,
-                                    const struct score_ask *ask, score_call_done_fn done, void *ctx)
+struct score_question *score_question_start(struct remote *r, struct str session_id,
+                                            const struct score_ask *ask,
+                                            score_question_done_fn done, void *ctx)
 {
-    struct score_call *c = mem_zalloc(sizeof(*c));
+    struct score_question *c = mem_zalloc(sizeof(*c));
     struct wire_send send = {0};
     struct buf headers = {0};
     struct http_request h = {.method = "POST",
                              .total_timeout_ms = r->options->timeout_ms,
                              .idle_timeout_ms = r->options->idle_timeout_ms};
 
-    *c = (struct score_call){
+    *c = (struct score_question){
         .remote = r, .session_id = session_id, .ask = ask, .done = done, .ctx = ctx};
     score_answer_begin(&c->answer, ask, r->wire->score_fields, r->wire->n_score_fields);
     r->wire->write_score(ask, &send);
