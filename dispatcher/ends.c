@@ -329,7 +329,8 @@ static void write_fail_reward(struct ending *n)
 static void on_refused(struct ending *n, const struct json *v)
 {
     if (!str_eq_c(error_code(v), "reward_missing")) {
-        downgrade(n, OUTCOME_ERROR, "the model was not called: there is no trained token");
+        downgrade(n, OUTCOME_ERROR,
+                  "the model was not called, or nothing that it said is to be trained");
     } else if (n->outcome == OUTCOME_OK || n->failed_reward) {
         downgrade(n, OUTCOME_ERROR, "there is no reward");
     } else {

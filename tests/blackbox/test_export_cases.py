@@ -466,6 +466,18 @@ def test_experts_from_the_engine_to_every_export(mixture, opener, whole):
     assert s.compare() == live
 
 
+def test_the_longest_without_what_was_dropped(mixture):
+    """The stop token that opens the next turn is no token of the first answer's any more."""
+    s = mixture(opener=True).new()
+    routed(s, [user("q")], "one")
+    routed(s, [user("q"), said("one"), user("r")], "two")
+    routed(s, [user("z")], "as long")
+    both = s.compare()["trajectories"]
+    assert [sum(t["response_mask"]) for t in both] == [2 * len("one!") - 1, len("as long!")]
+    [longest] = s.compare("select=longest")["trajectories"]
+    assert longest["messages"][-1]["content"] == "as long"
+
+
 def test_experts_of_timelines(mixture):
     s = mixture().new(history="timelines")
     routed(s, [user("q")], "one")

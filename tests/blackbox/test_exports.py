@@ -95,6 +95,58 @@ def test_train_once_and_selections(session):
     assert bad.status == 400 and bad.json()["error"]["param"] == "select"
 
 
+# --- what is longest, and whether anything is trained ---
+
+@pytest.fixture
+def scripted(start):
+    """A gateway whose engine says what it is told to; say(path, messages, text)."""
+    with StubEngine("sglang") as engine:
+        gateway = start(workers=1, engine=f"sglang:{engine.url}", model=g.MODELS / "chatml-bytes", tool_parser="none",
+                        reasoning_parser="none")
+
+        def say(path, messages, text, **more):
+            engine.plan.append({"ids": [*text.encode(), 257], "finish": "stop", "matched": 257})
+            a = gateway.post(path + "/v1/chat/completions", {"model": "m", "messages": messages}, **more)
+            assert a.status == 200, a.text
+        gateway.say = say
+        gateway.path = f"/sessions/{gateway.post('/sessions', {}).json()['session_id']}"
+        yield gateway
+
+
+def says(trajectory):
+    return trajectory["messages"][-1]["content"]
+
+
+def test_the_longest_of_a_fork_is_its_own(scripted):
+    """What was copied into a fork is not trained there, however long it is."""
+    ask = [{"role": "user", "content": "?"}]
+    scripted.say(scripted.path, ask, "a" * 100)
+    fork = f"/sessions/{scripted.post(scripted.path + '/fork', {}).json()['session_id']}"
+    nothing = scripted.get(fork + "/trajectories?require_trained=on")
+    assert nothing.status == 422 and "require_trained" in nothing.json()["error"]["message"], nothing.text
+    scripted.say(fork, ask, "b" * 30)
+    assert scripted.get(fork + "/trajectories?require_trained=on").status == 200
+    [one] = scripted.post(fork + "/finalize", {"select": "longest"}).json()["trajectories"]
+    assert says(one) == "b" * 30 and sum(one["response_mask"]) == 31
+    heir = f"/sessions/{scripted.post(scripted.path + '/fork', {'train_prefix': True}).json()['session_id']}"
+    scripted.say(heir, ask, "b" * 30)
+    [one] = scripted.post(heir + "/finalize", {"select": "longest", "require_trained": True}).json()["trajectories"]
+    assert says(one) == "a" * 100 and sum(one["response_mask"]) == 101
+
+
+@pytest.mark.parametrize("option, value", [("train_roles", "main"), ("train_purposes", "main")])
+def test_the_longest_of_what_is_trained(scripted, option, value):
+    scripted.say(scripted.path, [{"role": "user", "content": "help"}], "b" * 100, headers={"rollgate-label": "helper"})
+    none = scripted.get(f"{scripted.path}/trajectories?require_trained=on&{option}={value}")
+    assert none.status == 422 and "require_trained" in none.json()["error"]["message"], none.text
+    scripted.say(scripted.path, [{"role": "user", "content": "work"}], "a" * 30)
+    [longest] = native(scripted, "&select=longest")["trajectories"]
+    assert says(longest) == "b" * 100
+    [one] = scripted.post(scripted.path + "/finalize",
+                          {"select": "longest", option: value, "require_trained": True}).json()["trajectories"]
+    assert says(one) == "a" * 30 and sum(one["response_mask"]) == 31
+
+
 def test_msgpack(session):
     want, got = native(session), read_msgpack(get(session, "msgpack"))
     for t in want["trajectories"]:

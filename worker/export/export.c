@@ -67,6 +67,8 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
         (struct trajectory_input){.session = s,
                                   .model = m,
                                   .scratch = scratch,
+                                  .train_purposes = x->options.train_purposes,
+                                  .train_roles = x->options.train_roles,
                                   .audit = m && !o->no_drift,
                                   .indexer = x->format->indexer,
                                   .n_scores = session_shows_images(s) ? 0 : session_scores(s),
@@ -96,8 +98,6 @@ static int choose(struct export *x, struct err *e)
     if (selection_next(&x->input, &x->options, x->selection))
         return 0;
     x->input.owners = x->selection->owners;
-    x->input.train_purposes = x->options.train_purposes;
-    x->input.train_roles = x->options.train_roles;
     x->step = EXPORT_BEGIN;
     if (x->options.strict && x->selection->textual > 0)
         return err_set(e, ERR_UNASSEMBLABLE,

@@ -115,9 +115,10 @@ int export_options_check(const struct export_options *o, struct err *e);
  * null are fine, and so are members that are null. Values may be strings, numbers or booleans. */
 int export_options_json(struct export_options *o, const struct json *body, struct err *e);
 
-/* require_trained: ERR_UNASSEMBLABLE when no answer has a token. require_reward: ERR_REWARD_MISSING
- * when the export would hold none. export_new asks, too; who closes the session for the export asks
- * before. */
+/* require_trained: ERR_UNASSEMBLABLE when no answer that the options train has a token (answers
+ * that a fork copied are another session's to train). require_reward: ERR_REWARD_MISSING when the
+ * export would hold none. export_new asks, too; who closes the session for the export asks before.
+ */
 int export_check_reward(const struct session *s, const struct export_options *o, struct err *e);
 
 /* Whether the format gives trainers one number as the reward, and there is none for what the

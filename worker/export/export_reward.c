@@ -75,14 +75,18 @@ void export_put_reward(const struct export *x, struct json_out *o)
         json_out_null(o);
 }
 
-static bool any_trained(const struct session *s)
+static bool any_trained(const struct session *s, const struct export_options *o)
 {
+    const struct trajectory_input in = {.train_purposes = o->train_purposes,
+                                        .train_roles = o->train_roles};
     struct session_view v = session_view(s);
 
-    for (size_t i = 0; i < v.n_checkpoints; i++)
-        if (!v.checkpoints[i]->hidden && v.checkpoints[i]->n > 0 &&
-            !checkpoint_pool(v.checkpoints[i]).len)
+    for (size_t i = 0; i < v.n_checkpoints; i++) {
+        const struct checkpoint *t = v.checkpoints[i];
+
+        if (!t->hidden && !t->text && trajectory_trains(&in, t))
             return true;
+    }
     return false;
 }
 
@@ -90,7 +94,7 @@ int export_check_reward(const struct session *s, const struct export_options *o,
 {
     double reward;
 
-    if (o->require_trained && !any_trained(s))
+    if (o->require_trained && !any_trained(s, o))
         return err_set(e, ERR_UNASSEMBLABLE,
                        "require_trained: no token of the session %.*s would be trained",
                        (int)session_id(s).len, session_id(s).p);

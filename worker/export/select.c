@@ -177,15 +177,19 @@ static void sort_by_path(struct track_vec *v)
         qsort(v->at, v->n, sizeof(*v->at), by_path_length);
 }
 
-/* Sampled tokens on the track: a merged one has those of its authors. */
-static uint64_t trained_tokens(const struct track *t)
+/* Tokens that will have mask 1: a merged track has those of its authors, another one those of its
+ * answers without the ends that the next one does not stand on, and one captured as text none. */
+static uint64_t trained_tokens(const struct trajectory_input *in, const struct track *t)
 {
+    const struct checkpoint *next = t->tail;
     uint64_t n = 0;
 
+    if (t->head->text)
+        return 0;
     for (uint32_t i = 0; t->authors && i < checkpoint_messages(t->head); i++)
-        n += t->authors[i] ? t->authors[i]->n : 0;
-    for (const struct checkpoint *x = t->authors ? NULL : t->head; x; x = x->parent)
-        n += x->n;
+        n += t->authors[i] && trajectory_trains(in, t->authors[i]) ? t->authors[i]->n : 0;
+    for (const struct checkpoint *x = t->authors ? NULL : t->head; x; next = x, x = x->parent)
+        n += trajectory_trains(in, x) ? x->n - (next ? next->trim : 0) : 0;
     return n;
 }
 
@@ -199,9 +203,9 @@ static uint32_t response_length(const struct track *t)
 }
 
 /* Most trained tokens, then response length, then turns, then newest. */
-static bool longer(const struct track *a, const struct track *b)
+static bool longer(const struct trajectory_input *in, const struct track *a, const struct track *b)
 {
-    uint64_t x = trained_tokens(a), y = trained_tokens(b);
+    uint64_t x = trained_tokens(in, a), y = trained_tokens(in, b);
 
     if (x != y)
         return x > y;
@@ -212,12 +216,12 @@ static bool longer(const struct track *a, const struct track *b)
     return a->seq > b->seq;
 }
 
-static void keep_one(struct selection *s, bool longest)
+static void keep_one(const struct trajectory_input *in, struct selection *s, bool longest)
 {
     size_t best = s->tracks.n - 1;
 
     for (size_t i = 0; i < s->tracks.n && longest; i++)
-        if (longer(&s->tracks.at[i], &s->tracks.at[best]))
+        if (longer(in, &s->tracks.at[i], &s->tracks.at[best]))
             best = i;
     for (size_t i = 0; i < s->tracks.n && !longest; i++)
         if (s->tracks.at[i].seq > s->tracks.at[best].seq)
@@ -343,7 +347,7 @@ static void finish(const struct trajectory_input *in, const struct export_option
     if (o->has_max_tokens)
         cut(in, ret, o->max_tokens);
     if (ret->tracks.n && (o->select == SELECT_LAST || o->select == SELECT_LONGEST))
-        keep_one(ret, o->select == SELECT_LONGEST);
+        keep_one(in, ret, o->select == SELECT_LONGEST);
     if (!in->text_too)
         drop_text(ret);
     if (o->train_once)

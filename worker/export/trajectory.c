@@ -303,6 +303,13 @@ static void lay_out(const struct slots *slots, const int32_t *own, uint32_t own_
     r->n_turns = slots->n;
 }
 
+bool trajectory_trains(const struct trajectory_input *in, const struct checkpoint *t)
+{
+    return !t->copied && !checkpoint_pool(t).len &&
+           (!in->train_purposes || in->train_purposes & 1u << purpose_of(t->label)) &&
+           roles_have(in->train_roles, t->label);
+}
+
 static void fill_mask(const struct trajectory_input *in, struct arena *a, struct trajectory *r)
 {
     bool logprobs = true;
@@ -312,11 +319,8 @@ static void fill_mask(const struct trajectory_input *in, struct arena *a, struct
         struct trajectory_turn *t = &r->turns[i];
 
         logprobs = logprobs && t->checkpoint->has_logprobs;
-        t->trained =
-            (!in->owners || in->owners[t->checkpoint->id] == r->index + 1) &&
-            !t->checkpoint->copied && !checkpoint_pool(t->checkpoint).len &&
-            (!in->train_purposes || in->train_purposes & 1u << purpose_of(t->checkpoint->label)) &&
-            roles_have(in->train_roles, t->checkpoint->label);
+        t->trained = (!in->owners || in->owners[t->checkpoint->id] == r->index + 1) &&
+                     trajectory_trains(in, t->checkpoint);
         if (!t->trained)
             continue;
         memset(r->mask + t->start, 1, t->end - t->start);

@@ -134,6 +134,10 @@ struct trajectory_input {
 /* Reads back what t and, with `path`, the checkpoints before it hold. false: input.failed tells. */
 bool trajectory_recall(const struct trajectory_input *in, const struct checkpoint *t, bool path);
 
+/* Whether an answer has mask 1 where it stands, as far as the answer and the input's train_purposes
+ * and train_roles say; which of several trajectories trains it (owners) is not looked at. */
+bool trajectory_trains(const struct trajectory_input *in, const struct checkpoint *t);
+
 /* Builds track number `index` in the arena, its drift not yet audited. */
 void trajectory_build(const struct trajectory_input *in, const struct track *track, size_t index,
                       struct arena *a, struct trajectory *ret);
