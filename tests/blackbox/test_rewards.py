@@ -1,5 +1,6 @@
 """One rule for the reward of a session, wherever a trainer meets it: `reward`, else `score`, else the
 only number of reward_info; what is unknown is null or an absent column, never 0."""
+import itertools
 import json
 
 import pytest
@@ -74,6 +75,87 @@ def test_the_newest_write_wins_per_key(gateway):
     for info, reward in (({"reward": 3}, 3.0), ({"reward": None}, 1.0), ({"score": None}, None), ({"acc": 7}, 7.0)):
         assert gateway.post(s["path"] + "/reward_info", {"reward_info": info}).status == 200
         assert gateway.get(s["path"]).json()["reward"] == reward
+
+
+# --- the same answer twice ---
+
+SEEDS = itertools.count(1)
+
+
+def ask(gateway, s, *texts):
+    """One call whose messages alternate between user and assistant: the response's id, what it says."""
+    messages = [{"role": "assistant" if i % 2 else "user", "content": text} for i, text in enumerate(texts)]
+    a = gateway.chat(s, messages, seed=next(SEEDS))     # no retry of another
+    assert a.status == 200, a.text
+    return a.json()["id"], a.json()["choices"][0]["message"]["content"]
+
+
+def give(gateway, s, response, **info):
+    a = gateway.post(s["path"] + "/reward_info", {"reward_info": info, "response_id": response})
+    assert a.status == 200, a.text
+
+
+def rewards_of(gateway, s, body=None):
+    """By response id: what exports and state tell of the turns' rewards."""
+    whole = body or json.loads(export(gateway, s, "json"))
+    turns = {x["response_id"]: x["reward"] for t in whole["trajectories"] for x in t["turns"] if "reward" in x}
+    named = {k: v for t in whole["trajectories"] for k, v in t["turn_rewards"].items()}
+    packed = read_msgpack(export(gateway, s, "msgpack"))["trajectories"]
+    assert turns == named == {k: v for t in packed for k, v in t["turn_rewards"].items()}
+    assert gateway.get(s["path"]).json()["turn_rewards"] == turns
+    return turns
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["the new one stands", "the old one stands"])
+def test_a_reward_of_the_same_answer_under_either_id(gateway, kept):
+    """Before the second answer and behind it; across a restart, in a fork and in a copy of the session."""
+    s = gateway.post("/sessions").json()
+    s["path"] = f"/sessions/{s['session_id']}"
+    first, said = ask(gateway, s, "q")
+    if kept:        # others stand on it: it stays
+        ask(gateway, s, "q", said, "more")
+    give(gateway, s, first, reward=1, by="first", early=True)
+    want = {"reward": 1, "by": "first", "early": True}
+    second, again = ask(gateway, s, "q")
+    third, _ = ask(gateway, s, "q")
+    assert said == again and len({first, second, third}) == 3
+    assert gateway.get(s["path"]).json()["forks_by_cause"]["same_answer"] == 2
+    shown = first if kept else third
+    assert rewards_of(gateway, s) == {shown: want}
+    for i, response in enumerate((second, third, first, second)):
+        give(gateway, s, response, reward=2 + i, by=response)
+        want |= {"reward": 2 + i, "by": response}
+        assert rewards_of(gateway, s) == {shown: want}
+    assert gateway.stop() == 0
+    gateway.start()     # it is read back from the journal
+    assert rewards_of(gateway, s) == {shown: want}
+    give(gateway, s, second, late=True)
+    want["late"] = True
+    a = gateway.post("/sessions/import", gateway.get(s["path"] + "/snapshot").json())
+    assert a.status == 200, a.text
+    copy = {**a.json(), "path": f"/sessions/{a.json()['session_id']}"}
+    assert rewards_of(gateway, copy) == {shown: want}
+    give(gateway, copy, first, of="the copy")
+    assert rewards_of(gateway, copy) == {shown: {**want, "of": "the copy"}}
+    a = gateway.post(s["path"] + "/fork", {"response_id": shown})
+    fork = {**a.json(), "path": f"/sessions/{a.json()['session_id']}"}
+    assert rewards_of(gateway, fork) == {}
+    give(gateway, fork, first, reward=9)
+    assert rewards_of(gateway, fork) == {shown: {"reward": 9}}
+    done = gateway.post(s["path"] + "/finalize", {}).json()
+    assert rewards_of(gateway, s, done) == {shown: want}
+
+
+def test_a_reward_of_the_same_answer_has_one_room(gateway):
+    """What was posted under the one id counts where more comes under the other."""
+    s = gateway.post("/sessions").json()
+    s["path"] = f"/sessions/{s['session_id']}"
+    first, _ = ask(gateway, s, "q")
+    give(gateway, s, first, **{f"k{i}": 0 for i in range(16384)})
+    second, _ = ask(gateway, s, "q")
+    give(gateway, s, second, k7=1)
+    a = gateway.post(s["path"] + "/reward_info", {"reward_info": {"more": 1}, "response_id": second})
+    assert a.status == 400 and a.json()["error"]["param"] == "reward_info", a.text
 
 
 @pytest.mark.parametrize("text,field", [('{"reward":"1"}', "reward"), ('{"reward":true}', "reward"), ('{"score":"0.5"}', "score"),

@@ -143,7 +143,7 @@ static void put_turn_rewards(const struct trajectory *t, struct json_out *o)
 
         if (!r)
             continue;
-        json_out_key_str(o, r->response_id);
+        json_out_key_str(o, t->turns[i].checkpoint->response_id);
         native_write_reward(r, o);
     }
     json_out_end_obj(o);

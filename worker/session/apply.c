@@ -20,6 +20,7 @@
 #include "worker/session/payload.h"
 #include "worker/session/policy.h"
 #include "worker/session/recall.h"
+#include "worker/session/reward.h"
 #include "worker/session/store.h"
 #include "worker/session/take_answer.h"
 
@@ -315,17 +316,21 @@ static void bring_forward(struct checkpoint *t)
     n->newest = t;
 }
 
-/* The same answer came again. DUPLICATE_REPLACE: the new one takes the old one's place; else the
- * old one stays, as others stand on it, and counts as the newest. */
+/* The same answer came again. DUPLICATE_REPLACE: the new one takes the old one's place, with the
+ * reward that was given to it; else the old one stays, as others stand on it, and counts as the
+ * newest. Whichever is hidden names the other one: rewards may come under both ids. */
 static void link_duplicate(struct session *s, struct checkpoint *t, struct checkpoint *duplicate,
                            enum commit_duplicate mode)
 {
     s->refreshed++;
     if (mode == DUPLICATE_REPLACE) {
         checkpoint_hide(duplicate);
+        duplicate->instead = t;
+        reward_move(s, duplicate->response_id, t->response_id);
         return;
     }
     checkpoint_hide(t);
+    t->instead = duplicate;
     duplicate->seq = t->seq;
     bring_forward(duplicate);
 }

@@ -19,6 +19,14 @@
 
 enum { RUN_DEPTH_MAX = 16 };
 
+struct checkpoint *checkpoint_shown(struct checkpoint *t)
+{
+    for (; t->instead; t = t->instead)
+        if (t->instead->instead)
+            t->instead = t->instead->instead;
+    return t;
+}
+
 /* --- runs --- */
 
 uint32_t context_run_length(const struct context_run *r)

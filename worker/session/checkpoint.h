@@ -64,13 +64,15 @@ struct checkpoint {
     uint32_t answer; /* which of its call's, from 0 */
     uint32_t depth;  /* generated checkpoints on the path, this one included */
     struct checkpoint *parent;
-    struct message_node *node; /* of the assistant message; NULL: a completion without history */
-    struct checkpoint *older;  /* previous checkpoint at the same node */
-    uint32_t children;         /* checkpoints built on this one */
-    bool hidden;               /* same answer again: another checkpoint stands for it */
-    bool copied;               /* another session's, before it was forked: not trained here */
-    bool cut;                  /* did not end at a stop id */
-    bool text;                 /* it, or a checkpoint it stands on, has no ids: captured as text */
+    struct message_node *node;  /* of the assistant message; NULL: a completion without history */
+    struct checkpoint *older;   /* previous checkpoint at the same node */
+    struct checkpoint *instead; /* of the same answer twice: the one that stands for this one, which
+                                   may be hidden in its turn; else NULL */
+    uint32_t children;          /* checkpoints built on this one */
+    bool hidden; /* in no branch: the same answer came twice, or a fork left it out */
+    bool copied; /* another session's, before it was forked: not trained here */
+    bool cut;    /* did not end at a stop id */
+    bool text;   /* it, or a checkpoint it stands on, has no ids: captured as text */
 
     struct context_run context;
     uint32_t n_context; /* ids of `context` */
@@ -132,6 +134,10 @@ bool checkpoint_odds(const struct checkpoint *t, struct odds *ret);
 /* The pool of engines that answered; absent: the policy's. What another pool answered is never
  * trained. */
 struct str checkpoint_pool(const struct checkpoint *t);
+
+/* The checkpoint that stands for an answer in branches: itself, or, where the same answer came
+ * twice, the other one. Shortens the way to it for the next look. */
+struct checkpoint *checkpoint_shown(struct checkpoint *t);
 
 /* Cut by length: such an answer may not be extended (tree). Answers cut by a stop string may. */
 static inline bool checkpoint_truncated(const struct checkpoint *t)

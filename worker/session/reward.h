@@ -42,8 +42,17 @@ bool reward_number(const struct reward *r, double *ret);
 /* As the value of a member: the number, or null when it is unknown. */
 void reward_put(const struct reward *r, struct json_out *o);
 
-/* Finds or makes the reward of a response (absent id: the session's). */
+/* Finds or makes the reward of a response (absent id: the session's). Of the same answer twice
+ * (checkpoint_shown) there is one, whichever id names it. */
 struct reward *session_reward(struct session *s, struct str response_id);
+
+/* Finds the reward of a response, whose id is present; NULL: there is none. */
+struct reward *reward_find(const struct session *s, struct str response_id);
+
+/* A response `to` now stands for `from`: what was given to that is its reward, under its id, which
+ * must live as long as the session's content. Nothing changes where one of them has no id, or `to`
+ * a reward already. */
+void reward_move(struct session *s, struct str from, struct str to);
 
 /* Whether `more` may come to the reward of a response (absent id: the session's): at most
  * SESSION_MEMBERS_MAX in all. 0, or -1 and ERR_INVALID. */

@@ -11,6 +11,57 @@
 #include "worker/session/member_record.h"
 #include "worker/session/store.h"
 
+/* The id under which the reward of a response is kept: that of the answer that stands for it. */
+static struct str kept_under(const struct session *s, struct str response_id)
+{
+    struct checkpoint *t = map_get(&s->forest.by_response, response_key(response_id));
+    struct str shown = t ? checkpoint_shown(t)->response_id : (struct str){0};
+
+    return shown.p ? shown : response_id;
+}
+
+struct reward *reward_find(const struct session *s, struct str response_id)
+{
+    if (s->checkpoint_rewards.n == 0) /* as in most sessions */
+        return NULL;
+    return map_get(&s->rewards_by_response, response_key(kept_under(s, response_id)));
+}
+
+static void keep(struct session *s, struct reward *r)
+{
+    (void)map_set(&s->rewards_by_response, response_key(r->response_id), r);
+}
+
+/* Made at the first use. */
+struct reward *session_reward(struct session *s, struct str response_id)
+{
+    struct reward *r;
+
+    if (!response_id.p)
+        return &s->reward;
+    r = reward_find(s, response_id);
+    if (!r) {
+        r = ARENA_NEW(&s->forest.arena, struct reward);
+        r->response_id = forest_text(&s->forest, kept_under(s, response_id));
+        *vec_push(&s->checkpoint_rewards) = r;
+        keep(s, r);
+    }
+    return r;
+}
+
+void reward_move(struct session *s, struct str from, struct str to)
+{
+    struct reward *r;
+
+    if (!from.p || !to.p || map_get(&s->rewards_by_response, response_key(to)))
+        return;
+    r = map_take(&s->rewards_by_response, response_key(from));
+    if (!r)
+        return;
+    r->response_id = to;
+    keep(s, r);
+}
+
 /* What a reward has already. */
 static void know_members(const struct reward *r, struct lookup *known)
 {
@@ -36,8 +87,7 @@ static size_t fresh_members(const struct reward *r, const struct json *more)
 int reward_check_room(const struct session *s, struct str response_id, const struct json *more,
                       struct err *e)
 {
-    const struct reward *r =
-        response_id.p ? map_get(&s->rewards_by_response, response_key(response_id)) : &s->reward;
+    const struct reward *r = response_id.p ? reward_find(s, response_id) : &s->reward;
     size_t had = r ? r->members.n : 0, fresh = more->n;
 
     if (had + fresh > SESSION_MEMBERS_MAX && had > 0)

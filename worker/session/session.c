@@ -166,25 +166,6 @@ int session_apply_sink(struct session *s, struct record_in *r, struct err *e)
     return 0;
 }
 
-/* Made at the first use. */
-struct reward *session_reward(struct session *s, struct str response_id)
-{
-    const struct checkpoint *t;
-    struct reward *r;
-
-    if (!response_id.p)
-        return &s->reward;
-    r = map_get(&s->rewards_by_response, response_key(response_id));
-    if (!r) {
-        t = map_get(&s->forest.by_response, response_key(response_id));
-        r = ARENA_NEW(&s->forest.arena, struct reward);
-        r->response_id = forest_text(&s->forest, t ? t->response_id : response_id);
-        *vec_push(&s->checkpoint_rewards) = r;
-        (void)map_set(&s->rewards_by_response, response_key(r->response_id), r);
-    }
-    return r;
-}
-
 /* Whether metadata or a reward is recorded as members (member_record.h). */
 static bool has_members(const struct record_head *h)
 {

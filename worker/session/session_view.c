@@ -3,6 +3,7 @@
 
 #include "common/base/attrs.h"
 #include "worker/session/checkpoint.h"
+#include "worker/session/reward.h"
 #include "worker/session/store.h"
 
 struct session_view session_view(const struct session *s)
@@ -53,7 +54,7 @@ struct checkpoint *session_response(const struct session *s, struct str response
 
 const struct reward *session_response_reward(const struct session *s, struct str response_id)
 {
-    return response_id.p ? map_get(&s->rewards_by_response, response_key(response_id)) : NULL;
+    return response_id.p ? reward_find(s, response_id) : NULL;
 }
 
 void session_note_merge(struct session *s, uint32_t repaired, uint32_t lost, uint32_t ret_news[2])

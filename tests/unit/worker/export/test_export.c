@@ -334,6 +334,44 @@ TEST(export, what_a_session_is_told_meanwhile_breaks_no_file)
             more_comes_behind(formats[i], k);
 }
 
+static void give(struct world *w, const char *response_id, const char *info)
+{
+    struct buf record = {0};
+    struct err e = {0};
+
+    cr_assert_eq(session_reward_record(w->s, json(w, info), str_cstr(response_id), 9, &record, &e),
+                 0, "%s", e.text);
+    apply(w, &record);
+}
+
+/* An export has the branches that there were when it began, so the answer that was replaced. */
+TEST(export, a_reward_stays_with_an_answer_that_another_replaces_meanwhile)
+{
+    static const char want[] = "\"turn_rewards\":{\"r0\":{\"a\":1,\"b\":2,\"c\":3}}";
+    struct export_options o;
+    struct export *x;
+    struct world w;
+    struct buf out = {0};
+    struct err e = {0};
+
+    world_init(&w, "tree");
+    turn(&w, "[" U("q") "]", "one", true, 0);
+    give(&w, "r0", "{\"a\":1}");
+    export_options_init(&o);
+    cr_assert_eq(export_new(w.s, MODEL, NULL, &o, &x, &e), 0, "%s", e.text);
+    turn(&w, "[" U("q") "]", "one", true, 0);
+    turn(&w, "[" U("q") "]", "one", true, 0);
+    give(&w, "r1", "{\"b\":2}");
+    give(&w, "r2", "{\"c\":3}");
+    while (export_next(x, &out, SIZE_MAX, &e) == 0)
+        ;
+    cr_expect_neq(str_find(buf_str(&out), str_cstr(want), 0), SIZE_MAX, "%.*s", (int)out.len,
+                  out.p);
+    export_free(x);
+    buf_done(&out);
+    world_done(&w);
+}
+
 static const struct json *trajectories(struct world *w, const struct export_options *o)
 {
     struct buf out = {0};
