@@ -352,6 +352,23 @@ def test_what_cannot_be_forked_is_told(start, options, body, status, told):
     assert len(gateway.get("/sessions").json()["sessions"]) == 1
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_same_answer_is_forked_by_either_id(start, kept):
+    gateway = start(workers=1, engine="builtin:echo")
+    s = new(gateway)
+    one = say(gateway, s, "a").json()
+    if kept:        # others stand on it
+        assert say(gateway, s, "a", one["choices"][0]["message"]["content"], "b").status == 200
+    two = say(gateway, s, "a", seed=2).json()    # no retry of the first
+    forks = []
+    for response in (one["id"], two["id"]):
+        answer = gateway.post(f"/sessions/{s['session_id']}/fork", {"response_id": response})
+        assert answer.status == 200, answer.text
+        [branch] = look(gateway, answer.json())["trajectories"]
+        forks.append([t["response_id"] for t in branch["turns"]])
+    assert forks == [[one["id"] if kept else two["id"]]] * 2
+
+
 def test_without_a_journal_nothing_is_forked(start):
     gateway = start(workers=1, engine="builtin:echo", durability="none")
     s = new(gateway)

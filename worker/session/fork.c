@@ -151,12 +151,15 @@ static void put_fork(const struct fork_reader *r, struct buf *b)
     record_put_u(b, r->fork->train_prefix);
 }
 
+/* Of the same answer twice, the one that stands for both. */
 static const struct checkpoint *find_answer(const struct session *s, const struct session_fork *f)
 {
-    const struct checkpoint *t = NULL;
+    struct checkpoint *t = NULL;
 
-    if (f->response_id.p)
-        return map_get(&s->forest.by_response, response_key(f->response_id));
+    if (f->response_id.p) {
+        t = map_get(&s->forest.by_response, response_key(f->response_id));
+        return t ? checkpoint_shown(t) : NULL;
+    }
     for (size_t i = s->forest.checkpoints.n; i > 0 && !t; i--) {
         if (!s->forest.checkpoints.at[i - 1]->hidden &&
             !checkpoint_pool(s->forest.checkpoints.at[i - 1]).len)
