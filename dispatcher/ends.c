@@ -436,9 +436,19 @@ static char *copy_object(const struct json *v)
     return buf_take(&text);
 }
 
+/* Whether the run came to its end: as the executor says, else as its scorer does, who has seen what
+ * came of it, else as the outcome is. */
+static bool is_finished(const struct json *body, enum outcome outcome)
+{
+    const struct json *said = json_get(body, "finished");
+
+    if (!json_is(said, JSON_BOOL))
+        said = json_get(json_get(body, "reward_info"), "finished");
+    return json_is(said, JSON_BOOL) ? json_is_true(said) : outcome == OUTCOME_OK;
+}
+
 /* What the session is completed with: the scorer's reward, whether the run finished, and why. */
-static char *write_complete(const struct json *body, enum outcome outcome, bool finished,
-                            bool has_finished)
+static char *write_complete(const struct json *body, bool finished)
 {
     struct buf text = {0};
     struct json_out o = json_out_to(&text);
@@ -449,7 +459,7 @@ static char *write_complete(const struct json *body, enum outcome outcome, bool 
         json_out_value(&o, json_get(body, "reward_info"));
     }
     json_out_key(&o, "finished");
-    json_out_bool(&o, has_finished ? finished : outcome == OUTCOME_OK);
+    json_out_bool(&o, finished);
     if (json_string(json_get(body, "reason")).p) {
         json_out_key(&o, "reason");
         json_out_str(&o, json_string(json_get(body, "reason")));
@@ -479,11 +489,9 @@ static int read_end(struct desk_request *r, struct ending *n, struct err *e)
     if (outcome == OUTCOMES)
         return err_field(e, "outcome", "outcome must be ok, timeout, error or infra");
     n->outcome = (enum outcome)outcome;
-    n->result.has_finished = json_is(json_get(r->body, "finished"), JSON_BOOL);
-    n->complete = write_complete(r->body, n->outcome, n->result.finished, n->result.has_finished);
-    if (!n->result.has_finished)
-        n->result.finished = outcome == OUTCOME_OK;
+    n->result.finished = is_finished(r->body, n->outcome);
     n->result.has_finished = true;
+    n->complete = write_complete(r->body, n->result.finished);
     n->result.reason = copy_text(reason);
     n->result.log = copy_text(log);
     n->result.log_tail = copy_text(tail);

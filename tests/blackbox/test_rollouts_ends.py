@@ -7,6 +7,7 @@ import threading
 import pytest
 
 import gateway as g
+from export_readers import read_safetensors
 from rollouts_kit import Executor, chat, solve
 from scoring_engine import ScoringEngine
 from stub_engines import StubEngine
@@ -55,6 +56,22 @@ def test_what_has_no_export_is_not_kept(start):
     assert group["state"] == "failed" and [verdict for _, verdict in x.done] == ["retry", "failed"]
     member = group["members"][0]
     assert member["state"] == "failed" and member["attempts"] == 2 and "model was not called" in member["reason"]
+
+
+@pytest.mark.parametrize("outcome, told, scored, finished", [
+    ("ok", None, False, False), ("ok", None, True, True), ("ok", None, "no boolean", True), ("ok", None, None, True),
+    ("ok", True, False, True), ("ok", False, True, False), ("timeout", None, None, False), ("timeout", None, True, True)])
+def test_who_says_whether_a_run_finished(start, outcome, told, scored, finished):
+    """The end of the attempt, else its scorer, else the outcome; trainers that mask go by it."""
+    gateway = start()
+    submit(gateway, id="g", runner="r")
+    info = {"reward": 0.2} if scored is None else {"reward": 0.2, "finished": scored}
+    how = {"outcome": outcome, "reward_info": info} | ({} if told is None else {"finished": told})
+    with Executor(gateway, "x", {"r": 1}, {"r": lambda gw, a: chat(gw, a, "go") and how}):
+        member = wait_group(gateway, "g")["members"][0]
+    assert (member["state"], member["finished"], member["reward_info"]) == ("succeeded", finished, info)
+    rows, _ = read_safetensors(gateway.get(f"/sessions/{member['session_id']}/trajectories?format=verl&mask_unfinished=on").body)
+    assert any(rows["loss_mask.0"][2]) is finished
 
 
 def test_a_lost_attempt_is_not_kept(start):

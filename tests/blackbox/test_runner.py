@@ -184,6 +184,22 @@ time.sleep(600)
     assert member["reward_info"]["exit"] == "timeout"
 
 
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_scorer_says_whether_the_run_finished(gateway, finished):
+    """The run ended with 0; what came of it only its scorer has seen."""
+    say = json.dumps({"reward": 0.2, "finished": finished})
+    run, score = script(gateway.folder, "agent", 'chat("x")'), script(gateway.folder, "score", f"print({say!r})")
+
+    def reply(service, body):
+        chat_for(gateway, body)
+        return 200, say.encode()
+    with Service(reply) as service, Runner(gateway, {"r": {"run": run, "score": score}, "h": {"http": service.url + "/run"}}):
+        for name in ("r", "h"):
+            submit(gateway, id=name, runner=name, input=None)
+            [member] = wait_group(gateway, name)["members"]
+            assert member["outcome"] == "ok" and member["finished"] is finished, member
+
+
 def test_leftovers_of_a_good_run_are_killed(gateway):
     word = f"daemon-{os.urandom(6).hex()}"
     run = script(gateway.folder, "agent", """
