@@ -522,6 +522,23 @@ def test_aborts_are_spliced(stream, incremental):
         assert len({b["rid"] for b in bodies}) == 3
 
 
+@pytest.mark.parametrize("told, pieces, versions", [
+    (None, ("", "7"), [["", 0, 2], ["7", 2, 4]]), (None, ("", ""), []),
+    ("3", ("", "default"), [["3", 0, 4]]),           # no piece has one: the trainer's holds
+    ("7", ("", "7"), [["7", 0, 4]]), ("7", ("7", ""), [["7", 0, 4]]),
+    ("6", ("", "7"), [["", 0, 2], ["7", 2, 4]]),     # the trainer's is an old one
+    ("6", ("7", ""), [["7", 0, 2], ["", 2, 4]])])
+@pytest.mark.parametrize("stream", STREAMS)
+def test_a_piece_without_a_version(stream, told, pieces, versions):
+    """What the trainer told holds where no piece says otherwise; what nobody knows takes nothing from the others."""
+    with StubEngine() as engine, engine_kit.Driver(engine) as d:
+        if told:
+            d.tell(op="version", version=told)
+        engine.plan.extend([{"ids": [10, 11], "finish": "abort", "version": pieces[0]}, {"ids": [12, 2], "version": pieces[1]}])
+        e = d.call(stream=stream)
+        assert (e["event"], e["ids"], e["versions"]) == ("done", [10, 11, 12, 2], versions)
+
+
 def test_aborts_under_a_grammar_are_not_spliced():
     """The engine would begin the grammar anew in the middle of the answer."""
     grammar = {"type": "ebnf", "ebnf": 'root ::= "x"'}

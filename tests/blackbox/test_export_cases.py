@@ -133,6 +133,33 @@ def test_versions_as_text_and_none(scene):
     assert s.compare()["trajectories"][0]["response_versions"] is None
 
 
+@pytest.mark.parametrize("pieces", [("", "7"), ("7", "")], ids=["first", "last"])
+def test_a_piece_without_a_version_spoils_no_other(scene, pieces):
+    """It is unknown, like a turn without one: -1 there, and the steps are those of the rest."""
+    s = scene().new()
+    s.engine.plan.append({"ids": list(b"on"), "finish": "abort", "version": pieces[0]})
+    s.chat([user("q")], "e", plan={"version": pieces[1]})
+    s.chat([user("q"), said("one"), user("r")], "two", plan={"version": "8"})
+    whole = s.compare()
+    [t] = whole["trajectories"]
+    per_piece = [-1 if v == "" else int(v) for v in pieces for _ in range(2)]
+    assert [v for v, m in zip(t["response_versions"], t["response_mask"]) if m] == per_piece + [8] * 4
+    assert all(v == -1 for v, m in zip(t["response_versions"], t["response_mask"]) if not m)
+    assert (t["extra_fields"]["min_global_steps"], t["extra_fields"]["max_global_steps"]) == (7, 8)
+    at = 2 * pieces.index("7")
+    assert [x["weight_versions"] for x in t["turns"]] == [[{"version": "7", "start": at, "end": at + 2}],
+                                                          [{"version": "8", "start": 0, "end": 4}]]
+    assert whole["summary"]["unversioned_turns"] == 1
+    assert s.get("format=slime").json()["samples"][0]["weight_versions"] == ["7", "8"]
+    _, notes = read_safetensors(s.get("format=verl&global_steps=99").body)
+    [row] = json.loads(notes["rows"])
+    assert (row["min_global_steps"], row["max_global_steps"]) == (7, 8)
+    s.new().engine.plan.append({"ids": list(b"on"), "finish": "abort", "version": "8"})
+    s.chat([user("q")], "e", plan={"version": ""})
+    [engine] = s.gateway.get("/admin/engines").json()["engines"]
+    assert engine["weight_version"] == "8"
+
+
 def test_a_version_that_changes_within_an_answer(scene):
     s = scene().new()
     s.chat([user("q")], "abcd", plan={"version": "8", "versions": [{"version": "7", "start": 0, "end": 2}, {"version": "8", "start": 2, "end": 5}]})

@@ -149,6 +149,17 @@ def test_weights_that_differ_are_told(start, halves):
     gateway.wait_line("the halves of an answer have different weights")
 
 
+def test_a_piece_without_a_version_is_not_of_other_weights(start, halves):
+    prefill, decode = halves
+    prefill.plan.extend([{"ids": [7], "version": "5"}] * 2)
+    decode.plan.extend([{"ids": IDS[:1], "finish": "abort", "version": "", "delay_s": 0.2}, {"ids": IDS[1:], "version": "5", "delay_s": 0.2}])
+    gateway = start(workers=1, engine=[prefill.setting, decode.setting])
+    settled(gateway)
+    _, a = ask(gateway)
+    assert a.status == 200 and len(decode.requests) == len(prefill.requests) == 2, a.text
+    assert gateway.metrics().get("rollgate_mixed_half_answers_total", 0) == 0 and "different weights" not in gateway.log()
+
+
 def state(gateway, half):
     return next(e for e in gateway.get("/admin/engines").json()["engines"] if e["engine"] == half.setting)["state"]
 

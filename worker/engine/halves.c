@@ -135,7 +135,7 @@ void halves_compare(struct engine_call *c, const struct engine_result *r)
     if (c->half.version.len == 0 || r->n_versions == 0)
         return;
     decode = r->versions[0].version;
-    if (str_eq(decode, c->half.version))
+    if (decode.len == 0 || str_eq(decode, c->half.version))
         return;
     metrics_count(c->pool->opt.metrics, METRIC_mixed_halves, 1);
     log_warn(NULL, "the halves of an answer have different weights",

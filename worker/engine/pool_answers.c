@@ -133,13 +133,14 @@ static bool is_set(struct str version)
     return version.len > 0 && !str_eq_c(version, "default");
 }
 
-static bool reports_version(const struct engine_result *r)
+/* How many spans have a version: a piece of an answer may have come without. */
+static size_t spans_reported(const struct engine_result *r)
 {
-    for (size_t i = 0; i < r->n_versions; i++) {
-        if (!str_eq_c(r->versions[i].version, "default"))
-            return true;
-    }
-    return false;
+    size_t n = 0;
+
+    for (size_t i = 0; i < r->n_versions; i++)
+        n += is_set(r->versions[i].version);
+    return n;
 }
 
 /* What was said around a piece. */
@@ -164,14 +165,31 @@ static bool stamps_may_hold(const struct engine_call *c, const struct engine_ver
            (str_eq(v[0].version, c->heard_first) && str_eq(v[n - 1].version, c->heard_last));
 }
 
+/* Whether the trainer's spans say nothing else of what the engine has reported: then they hold for
+ * the rest, too. */
+static bool stamps_agree(const struct engine_result *r, const struct engine_version *v, size_t n)
+{
+    for (size_t i = 0; i < r->n_versions; i++) {
+        const struct engine_version *said = &r->versions[i];
+
+        for (size_t k = 0; is_set(said->version) && k < n; k++)
+            if (v[k].start < said->end && said->start < v[k].end &&
+                !str_eq(v[k].version, said->version))
+                return false;
+    }
+    return true;
+}
+
 /* The engine's own word holds over the trainer's: that they differ is told once, until they agree.
  */
 static void compare_words(const struct engine_call *c, const struct engine_result *r)
 {
     struct str told = vec_last(&c->stamps).version;
     struct str reported = r->versions[r->n_versions - 1].version;
-    bool differs = told.len > 0 && reported.len > 0 && !str_eq(told, reported);
+    bool differs = told.len > 0 && !str_eq(told, reported);
 
+    if (!is_set(reported)) /* of its last piece it says nothing */
+        return;
     if (differs && !c->replica->contradicts)
         log_warn(NULL, "an engine tells another version of its weights than the trainer",
                  LOG_T("engine", c->replica->target.name), LOG_S("told", told),
@@ -179,20 +197,22 @@ static void compare_words(const struct engine_call *c, const struct engine_resul
     c->replica->contradicts = differs;
 }
 
-/* Weight versions that the trainer told us, for engines that report none. */
+/* Weight versions that the trainer told us, for engines that report none, or not of all pieces. */
 static void stamp_versions(struct engine_call *c, struct engine_result *r)
 {
-    size_t n = 0;
+    size_t n = 0, reported;
     struct engine_version *v;
+    bool hold;
 
     if (c->req.lora.len > 0)
         r->n_versions = 0; /* of the weights below the adapter */
     if (c->stamps.n == 0 || r->ids.n == 0)
         return;
-    if (reports_version(r)) {
+    reported = spans_reported(r);
+    if (reported > 0)
         compare_words(c, r);
+    if (reported > 0 && reported == r->n_versions)
         return;
-    }
     v = arena_calloc(&c->arena, c->stamps.n, sizeof(*v));
     for (size_t i = 0; i < c->stamps.n; i++) {
         uint32_t start = i == 0 ? 0 : c->stamps.at[i].start;
@@ -203,8 +223,11 @@ static void stamp_versions(struct engine_call *c, struct engine_result *r)
             v[n - 1].end = start;
         v[n++] = (struct engine_version){c->stamps.at[i].version, start, (uint32_t)r->ids.n};
     }
+    hold = stamps_may_hold(c, v, n) && stamps_agree(r, v, n);
+    if (!hold && reported > 0)
+        return; /* what is not reported is not known */
     r->versions = v;
-    r->n_versions = stamps_may_hold(c, v, n) ? n : 0;
+    r->n_versions = hold ? n : 0;
 }
 
 static void deliver(struct engine_call *c, struct engine_result *r)

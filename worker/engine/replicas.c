@@ -151,7 +151,7 @@ static void note_version(struct replica *r, const struct engine_result *answer)
     if (answer->n_versions == 0)
         return;
     version = answer->versions[answer->n_versions - 1].version;
-    if (str_eq(version, buf_str(&r->version)))
+    if (version.len == 0 || str_eq(version, buf_str(&r->version)))
         return;
     buf_clear(&r->version);
     buf_add_str(&r->version, version);

@@ -54,6 +54,8 @@ static void put_spans(const struct checkpoint *t, struct json_out *o)
     json_out_key(o, "weight_versions");
     json_out_arr(o);
     for (uint32_t i = 0; i < t->n_versions; i++) {
+        if (t->versions[i].version.len == 0)
+            continue; /* nobody told it of this piece */
         json_out_obj(o);
         json_out_member_str(o, "version", t->versions[i].version);
         json_out_member_i64(o, "start", t->versions[i].start);

@@ -79,20 +79,25 @@ const char *sample_status(const struct trajectory *t)
     return str_eq_c(last->finish_reason, "abort") ? "aborted" : "completed";
 }
 
-/* The oldest weights that sampled any of the turn: staleness is counted from them. Versions that
- * are no numbers have no order but that of their spans. */
+/* The oldest weights that sampled any of the turn, as far as they are known; absent: nothing is.
+ * Staleness is counted from them. Versions that are no numbers have no order but that of their
+ * spans. */
 static struct str oldest_version(const struct checkpoint *checkpoint)
 {
-    struct str oldest = checkpoint->versions[0].version;
-    uint64_t least, n;
+    struct str oldest = {0};
+    uint64_t least = 0, n;
 
-    if (str_to_u64(oldest, UINT64_MAX, &least) != 0)
-        return oldest;
-    for (uint32_t i = 1; i < checkpoint->n_versions; i++)
-        if (str_to_u64(checkpoint->versions[i].version, UINT64_MAX, &n) == 0 && n < least) {
-            least = n;
-            oldest = checkpoint->versions[i].version;
-        }
+    for (uint32_t i = 0; i < checkpoint->n_versions; i++) {
+        struct str version = checkpoint->versions[i].version;
+        bool number = str_to_u64(version, UINT64_MAX, &n) == 0;
+
+        if (version.len == 0 || (oldest.p && (!number || n >= least)))
+            continue;
+        oldest = version;
+        if (!number)
+            break;
+        least = n;
+    }
     return oldest;
 }
 
@@ -110,10 +115,10 @@ void sample_put_versions(const struct trajectory *t, struct json_out *o)
     json_out_key(o, "weight_versions");
     json_out_arr(o);
     for (uint32_t i = 0; i < t->n_turns; i++) {
-        const struct checkpoint *checkpoint = t->turns[i].checkpoint;
+        struct str oldest = oldest_version(t->turns[i].checkpoint);
 
-        if (checkpoint->n_versions)
-            json_out_str(o, oldest_version(checkpoint));
+        if (oldest.p)
+            json_out_str(o, oldest);
     }
     json_out_end_arr(o);
 }

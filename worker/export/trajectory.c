@@ -339,7 +339,7 @@ static void fill_span(struct trajectory *r, const struct trajectory_turn *t,
                       const struct checkpoint_version *v, int64_t number)
 {
     for (uint32_t k = v->start; k < v->end && t->start + k < t->end; k++) {
-        if (!t->trained)
+        if (!t->trained || v->version.len == 0)
             continue;
         if (r->version_texts)
             r->version_texts[t->start + k] = v->version;
@@ -355,6 +355,8 @@ static void note_step(struct trajectory *r, int64_t step)
     r->has_steps = true;
 }
 
+/* A span without a version is of a piece of which nobody told any: unknown, as of a turn without
+ * spans, and the others stay what they are. */
 static void fill_versions(struct arena *a, struct trajectory *r)
 {
     bool any = false, numbers = true;
@@ -362,8 +364,12 @@ static void fill_versions(struct arena *a, struct trajectory *r)
 
     for (uint32_t i = 0; i < r->n_turns; i++)
         for (uint32_t k = 0; k < r->turns[i].checkpoint->n_versions; k++) {
+            struct str version = r->turns[i].checkpoint->versions[k].version;
+
+            if (version.len == 0)
+                continue;
             any = true;
-            if (str_to_u64(r->turns[i].checkpoint->versions[k].version, INT64_MAX, &number) == 0)
+            if (str_to_u64(version, INT64_MAX, &number) == 0)
                 note_step(r, (int64_t)number);
             else
                 numbers = false;
