@@ -61,6 +61,21 @@ def finalize(gateway, sid, **options):
     return a.json()
 
 
+@pytest.mark.parametrize("bad", [None, 0, 1, 2])
+def test_strict_logprobs_hold_for_each_of_n_answers(pair, bad):
+    """The engine takes one request at a time: the answers come in order."""
+    engine, gateway = pair("max-inflight=1", strict_logprobs=True)
+    gateway.allow("strict-logprobs")
+    sid = session(gateway)
+    engine.plan.extend({"text": "abc", "ids": [11, 12, 2], "drop": {"ids", "logprobs"} if i == bad else ()} for i in range(3))
+    a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER], "n": 3, "return_token_ids": True, "logprobs": True})
+    if bad is None:
+        assert a.status == 200 and len(a.json()["choices"]) == 3, a.text
+    else:
+        assert a.status == 502 and "--strict-logprobs" in a.json()["error"]["message"], a.text
+        assert gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"] == []
+
+
 @pytest.mark.parametrize("history", [None, "tree", "chains", "linear", "timelines"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_text_capture(pair, stream, history):

@@ -34,15 +34,27 @@ void answer_check_thought(const struct model_call *t, struct sample *r)
     buf_done(&text);
 }
 
+/* The first of the answers without the policy's own probabilities, or NULL. */
+static const struct sample *without_basis(const struct model_call *t)
+{
+    for (uint32_t i = 0; i < t->n_samples; i++) {
+        const struct sample *r = &t->samples[i];
+
+        if (!r->logprobs || !logprob_basis_is_own(r->basis, t->sampling))
+            return r;
+    }
+    return NULL;
+}
+
 /* Whether the trainer gets the policy's own probabilities; it is told of once per session, or the
- * answer refused. */
+ * call refused. */
 static int check_basis(struct model_call *t)
 {
     bool ended = false;
     struct session *s = session_find(t->env->store, t->in.session_id, &ended);
-    const struct sample *r = t->samples;
+    const struct sample *r = t->plan->exhausted ? NULL : without_basis(t);
 
-    if (t->plan->exhausted || (r->logprobs && logprob_basis_is_own(r->basis, t->sampling)))
+    if (!r)
         return 0;
     if (t->env->strict_logprobs)
         return err_set(
