@@ -76,6 +76,30 @@ def test_strict_logprobs_hold_for_each_of_n_answers(pair, bad):
         assert gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"] == []
 
 
+PLACES = {"all known": [{}], "no prompt": [{"prompt_ids": []}], "one without ids": [{}, {"drop": {"ids", "logprobs"}}],
+          "other prompts": [{}, {"prompt_ids": [3, 1, 5]}]}
+
+
+@pytest.mark.parametrize("told", PLACES)
+@pytest.mark.parametrize("history", ["tree", "chains", "linear", "timelines"])
+def test_ids_without_a_place_are_left_out(pair, history, told):
+    """Where nobody knows what all answers' ids stand on, or the policy cannot go on from it, the answers are text, also when
+    they are read back."""
+    engine, gateway = pair("max-inflight=1")
+    sid = session(gateway, history=history)
+    engine.plan.extend({"text": "abc", "ids": [11, 12, 2], **plan} for plan in PLACES[told])
+    a = gateway.post(f"/sessions/{sid}/v1/chat/completions",
+                     {"messages": [USER], "n": len(PLACES[told]), "return_token_ids": True, "logprobs": True})
+    assert a.status == 200 and {c["message"]["content"] for c in a.json()["choices"]} == {"abc"}, a.text
+    gateway.stop()
+    gateway.start()
+    text = told != "all known" or history in ("chains", "linear")
+    every = gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"]
+    assert every and all([t[name] is None for name in ("prompt_ids", "response_ids", "response_logprobs")] == [text] * 3 for t in every)
+    ask(gateway, sid, [USER, {"role": "assistant", "content": "abc"}, USER])
+    assert finalize(gateway, sid)["summary"]["calls"] == 2
+
+
 @pytest.mark.parametrize("history", [None, "tree", "chains", "linear", "timelines"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_text_capture(pair, stream, history):

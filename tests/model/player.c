@@ -130,7 +130,7 @@ static void play_count(struct player *p, const struct json *ev)
         session_release_unused(p->store, plan);
 }
 
-static void commit_answers(struct player *p, int64_t call, const struct session_answer *a, size_t n)
+static void commit_answers(struct player *p, int64_t call, struct session_answer *a, size_t n)
 {
     struct buf record = {0};
     struct err e = {0};

@@ -450,12 +450,25 @@ static bool has_ids(const struct plan *p, const struct session_answer *answers, 
             policy == &policy_tree || policy == &policy_timelines);
 }
 
+/* What is said of tokens goes with them. */
+static void drop_ids(struct session_answer *a)
+{
+    a->ids = (struct token_span){0};
+    a->logprobs = NULL;
+    a->n_versions = 0;
+    a->odds = a->logprob_basis = a->asked_basis = (struct str){0};
+    memset(a->rows, 0, sizeof(a->rows));
+    a->drifted_tokens = a->scored_tokens = 0;
+}
+
 /* The upstream rendered the prompt: the answer stands on stored tokens when its prompt starts with
  * them, else it is a root of its own. Without ids it keeps its place among the messages alone. */
-static void settle_upstream(struct plan *p, const struct session_answer *answers, size_t n)
+static void settle_upstream(struct plan *p, struct session_answer *answers, size_t n)
 {
     p->trim = p->n_close = 0;
     p->text = !has_ids(p, answers, n);
+    for (size_t i = 0; i < n && p->text; i++)
+        drop_ids(&answers[i]);
     p->pub.prompt = (struct token_span){0};
     if (!p->text)
         p->pub.prompt = answers[0].prompt;
@@ -535,7 +548,7 @@ static void put_exhausted(struct buf *b, const struct plan *p)
 
 /* Whether the answers have ids to keep. Once: nothing but an upstream's answers moves what a plan
  * stands on, and long prompts are compared for it. */
-static void settle(struct plan *p, const struct session_answer *answers, size_t n)
+static void settle(struct plan *p, struct session_answer *answers, size_t n)
 {
     if (p->settled)
         return;
@@ -577,8 +590,7 @@ static void settle_run(struct plan *p)
         p->bulk.common = 0;
 }
 
-/* Several answers of one part in all, or a single one, stand in the commit. `text` is settled with
- * the first part, which tells it. */
+/* Several answers of one part in all, or a single one, stand in the commit. */
 static bool put_part(struct plan *p, const struct session_answer *answers, size_t n,
                      size_t max_bytes, uint64_t now_ms, struct buf *record)
 {
@@ -592,8 +604,6 @@ static bool put_part(struct plan *p, const struct session_answer *answers, size_
     k = answers_within(p, answers + from, n - from, max_bytes, &bytes);
     if (from == 0 && k == n)
         return false;
-    if (from == 0)
-        settle(p, answers, n);
     of = (struct bulk_of){.first = (uint32_t)from, .answers = answers + from, .n = k};
     if (plan_bulk_record(p, &of, max_bytes, now_ms, record))
         return true;
@@ -631,7 +641,6 @@ static bool put_bulk(struct plan *p, const struct session_answer *answers, size_
                          .answers = answers,
                          .n = p->answers_ahead ? 0 : n};
 
-    settle(p, answers, n);
     if (!p->bulk.settled && plan_bulk_bytes(p, &of) <= max_bytes)
         return false;
     settle_run(p);
@@ -644,8 +653,8 @@ static bool put_bulk(struct plan *p, const struct session_answer *answers, size_
     return true;
 }
 
-bool session_answers_record(struct session_plan *pub, const struct session_answer *answers,
-                            size_t n, size_t max_bytes, uint64_t now_ms, struct buf *record)
+bool session_answers_record(struct session_plan *pub, struct session_answer *answers, size_t n,
+                            size_t max_bytes, uint64_t now_ms, struct buf *record)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
     struct err why;
@@ -653,6 +662,7 @@ bool session_answers_record(struct session_plan *pub, const struct session_answe
     if (pub->exhausted || check_answers(p, answers, n, &why) != 0 ||
         session_check_commit(pub, &why) != 0)
         return false;
+    settle(p, answers, n);
     return plan_block_record(p, answers, n, max_bytes, now_ms, record) ||
            put_part(p, answers, n, max_bytes, now_ms, record) ||
            put_bulk(p, answers, n, max_bytes, now_ms, record);
@@ -660,16 +670,17 @@ bool session_answers_record(struct session_plan *pub, const struct session_answe
 
 /* Appends the record of the call. Returns -1 and e if it cannot be recorded; then the call has
  * failed. */
-int session_commit(struct session_plan *pub, const struct session_answer *answers, size_t n,
+int session_commit(struct session_plan *pub, struct session_answer *answers, size_t n,
                    uint64_t now_ms, struct buf *record, struct err *e)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
-    unsigned parts = parts_of(p, answers, n);
+    unsigned parts;
 
     if (check_answers(p, answers, n, e) != 0 || session_check_commit(pub, e) != 0)
         return -1;
     plan_renew(p);
     settle(p, answers, n);
+    parts = parts_of(p, answers, n);
     if (!p->pub.exhausted && asks_by_prompt(p))
         parts |= COMMIT_ASKED_BRIEF;
     settle_run(p);

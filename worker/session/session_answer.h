@@ -52,8 +52,8 @@ struct session_answer {
     struct str told; /* what the client was told besides (opaque here), for replays; or absent */
 
     /* An upstream that was asked with messages: what stands in the plan's prompt was not sent. Its
-     * ids count when it told its own prompt's, too; else the answer is kept as text alone and its
-     * trajectories have no tokens. */
+     * ids count when it told its own prompt's, too, one for all answers, and the policy can place
+     * them; else the answers are kept as text alone and their trajectories have no tokens. */
     bool upstream;
     struct token_span prompt;
     uint32_t prompt_tokens; /* as the upstream counted them */
@@ -70,14 +70,15 @@ void session_settle_answers(struct session_plan *p, struct session_answer *answe
  * all: writes the record of what comes next, to be journaled and applied. Returns false if there is
  * nothing (left), or session_commit would refuse the answers; it comes next, with the same answers.
  * max_bytes is the same in all calls. The bytes of blocks that were written may read as zeros from
- * then on. */
-bool session_answers_record(struct session_plan *p, const struct session_answer *answers, size_t n,
+ * then on. Answers that are kept as text lose what they have of tokens, here or by session_commit.
+ */
+bool session_answers_record(struct session_plan *p, struct session_answer *answers, size_t n,
                             size_t max_bytes, uint64_t now_ms, struct buf *record);
 
 /* Writes the record that commits n >= 1 answers of one plan (n > 1: siblings). Errors:
  * ERR_SESSION_ENDED, ERR_STATE_CONFLICT; then release the plan. After session_apply of that record
  * the plan is gone. */
-int session_commit(struct session_plan *p, const struct session_answer *answers, size_t n,
+int session_commit(struct session_plan *p, struct session_answer *answers, size_t n,
                    uint64_t now_ms, struct buf *record, struct err *e);
 
 /* Why the answer stands where it stands, as its commit found; `otherwise` for unknown ids. */

@@ -19,9 +19,9 @@ struct session_answer ahead_answer(struct kit *k, uint32_t i, uint32_t n_ids, un
 void ahead_apply(struct kit *k, struct buf *record);
 
 /* Records what stands before the commit, so many bytes at a time; in how many records. */
-size_t ahead_parts(struct kit *k, struct session_plan *p, const struct session_answer *answers,
+size_t ahead_parts(struct kit *k, struct session_plan *p, struct session_answer *answers,
                    uint32_t n, size_t part);
-void ahead_commit(struct kit *k, struct session_plan *p, const struct session_answer *answers,
+void ahead_commit(struct kit *k, struct session_plan *p, struct session_answer *answers,
                   uint32_t n);
 
 struct record_head ahead_head(const struct kit *k, size_t record);

@@ -43,7 +43,7 @@ void ahead_apply(struct kit *k, struct buf *record)
 }
 
 /* In how many parts. */
-size_t ahead_parts(struct kit *k, struct session_plan *p, const struct session_answer *answers,
+size_t ahead_parts(struct kit *k, struct session_plan *p, struct session_answer *answers,
                    uint32_t n, size_t part)
 {
     struct buf record = {0};
@@ -57,8 +57,7 @@ size_t ahead_parts(struct kit *k, struct session_plan *p, const struct session_a
     return parts;
 }
 
-void ahead_commit(struct kit *k, struct session_plan *p, const struct session_answer *answers,
-                  uint32_t n)
+void ahead_commit(struct kit *k, struct session_plan *p, struct session_answer *answers, uint32_t n)
 {
     struct buf record = {0};
 
