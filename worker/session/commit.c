@@ -558,16 +558,6 @@ static void settle(struct plan *p, struct session_answer *answers, size_t n)
         settle_upstream(p, answers, n);
 }
 
-/* Ids behind a prompt that is not known are no trajectory's. */
-static void drop_ids(struct session_answer *a)
-{
-    a->ids = (struct token_span){0};
-    a->logprobs = NULL;
-    a->n_versions = a->scored_tokens = 0;
-    a->odds = a->logprob_basis = (struct str){0};
-    memset(a->rows, 0, sizeof(a->rows));
-}
-
 void session_settle_answers(struct session_plan *pub, struct session_answer *answers, size_t n)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
@@ -576,8 +566,6 @@ void session_settle_answers(struct session_plan *pub, struct session_answer *ans
     if (pub->exhausted || n == 0 || session_check_commit(pub, &why) != 0)
         return;
     settle(p, answers, n);
-    for (size_t i = 0; p->text && i < n; i++)
-        drop_ids(&answers[i]);
 }
 
 /* What the context begins with. It stays so once it was told in a part. */
