@@ -22,6 +22,14 @@ struct buf {
 /* Frees the bytes and leaves an empty buffer. */
 void buf_done(struct buf *b);
 
+/* The same for one that holds more than `keep` bytes of memory; others stay as they are. For
+ * scratch that a long text has passed through. */
+static inline void buf_done_above(struct buf *b, size_t keep)
+{
+    if (b->cap > keep)
+        buf_done(b);
+}
+
 /* Makes room for `more` bytes behind len and returns where they go; len is unchanged. A long one is
  * not copied when it grows (mem_grow). */
 char *buf_reserve(struct buf *b, size_t more);

@@ -274,6 +274,11 @@ void helpers_step(void)
         atomic_store_explicit(&job_here->step_us, clock_us(), memory_order_relaxed);
 }
 
+bool helpers_within(void)
+{
+    return job_here != NULL;
+}
+
 /* False: the pool ends, nobody will answer. */
 bool helpers_ask(struct helpers *h, void (*fn)(void *ctx), void *ctx)
 {

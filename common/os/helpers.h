@@ -10,8 +10,8 @@
  * process, no log. Long work asks cancel_wanted() (common/base/cancel.h) now and then, and returns
  * early when it is.
  *
- * All functions but helpers_ask and helpers_step are the loop's thread's. Threads come to be in
- * helpers_new: after a fork, not before.
+ * All functions but helpers_ask, helpers_step and helpers_within are the loop's thread's. Threads
+ * come to be in helpers_new: after a fork, not before.
  */
 #ifndef RG_OS_HELPERS_H
 #define RG_OS_HELPERS_H
@@ -98,6 +98,9 @@ bool helpers_ask(struct helpers *h, void (*fn)(void *ctx), void *ctx);
 /* From within run: a step of the job is over, and the limit counts anew for the next. For jobs of
  * many steps that wait for a disk each. Does nothing outside of a job. */
 void helpers_step(void);
+
+/* Whether this thread is within a job's run. */
+bool helpers_within(void);
 
 /* Nobody wants the job's result any more: done follows, soon when its work asks cancel_wanted. */
 void helpers_cancel(struct helpers *h, struct helper_job *j);

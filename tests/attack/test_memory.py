@@ -101,6 +101,19 @@ def test_what_is_recorded_as_it_came_is_bounded(start):
         assert send(gateway, session, {**said, field: {"k": "v"}}, path).status == 200
 
 
+def test_what_stands_beside_many_prompts_is_bounded(start):
+    """Each prompt is a call with all of it. It is refused by its reader, a helper where it is long."""
+    gateway = start(engine="builtin:echo", workers=1)
+    session = gateway.post("/sessions").json()
+    for more in ({"x": [1] * 8_000_000}, {"logit_bias": {str(i): 1 for i in range(50_000)}}):
+        a = send(gateway, session, {"prompt": ["a"] * 128, "max_tokens": 1, **more}, "completions")
+        assert a.status == 400 and a.json()["error"]["param"] == "prompt", a.text[:300]
+        assert "each of the 128 prompts" in a.text and "33554432" in a.text, a.text[:300]
+        a = send(gateway, session, {"prompt": ["a"] * 2, "max_tokens": 1, **more}, "completions")
+        assert a.status == 200, a.text[:300]
+    assert gateway.get(f"/sessions/{session['session_id']}").json()["num_calls"] == 2 * 2
+
+
 def test_a_model_name_is_bounded(start):
     """Every chunk of a stream has it."""
     gateway = start(engine="builtin:echo", workers=1)
@@ -149,10 +162,17 @@ def held(gateway, kind):
     return gateway.metrics()[f'rollgate_request_memory_bytes{{kind="{kind}"}}']
 
 
-def begin(gateway, session, body, length=None, more=""):
+def held_now(gateway, kind, sessions):
+    """The figures are told once a second, together: what they are when a session more than these is among them."""
+    gateway.post("/sessions")
+    wait_until(lambda: gateway.metrics()['rollgate_sessions{phase="open"}'] == sessions + 1, 20, "the figures are told anew")
+    return held(gateway, kind)
+
+
+def begin(gateway, session, body, length=None, more="", path="chat/completions"):
     s = socket.create_connection(("127.0.0.1", gateway.port), 60)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    s.sendall((f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.1\r\nHost: x\r\n{more}"
+    s.sendall((f"POST /sessions/{session['session_id']}/v1/{path} HTTP/1.1\r\nHost: x\r\n{more}"
                f"Content-Length: {length or len(body)}\r\n\r\n").encode() + body)
     return s
 
@@ -176,6 +196,49 @@ def test_an_answer_counts_while_it_comes(start):
         with begin(gateway, session, json.dumps({"model": "m", "messages": [USER], "max_tokens": n}).encode()):
             wait_until(lambda: held(gateway, "arenas") > 2 * n * 4, 60, "its ids and logprobs are counted")
         wait_until(lambda: held(gateway, "arenas") == 0, 20, "nothing is left")
+
+
+def test_what_many_prompts_share_is_held_once(start):
+    """All that a request says beside its prompts, each of which is a call: it was copied and read again for each."""
+    n, go = 128, threading.Event()
+    with StubEngine() as engine:
+        engine.plan.extend([{"ids": [97, 257], "wait": go}] * n)
+        gateway = start(engine=engine.setting, workers=1)
+        session = gateway.post("/sessions").json()
+        got = []
+        body = {"max_tokens": 2, "prompt": ["a"] * n, "x": [1] * 100_000}
+        asking = threading.Thread(target=lambda: got.append(send(gateway, session, body, "completions")))
+        with contextlib.ExitStack() as at_the_end:
+            at_the_end.callback(asking.join)
+            at_the_end.callback(go.set)
+            asking.start()
+            wait_until(lambda: engine.running == n, 60, "a call of each prompt runs")
+            assert MIB < held_now(gateway, "arenas", 1) < 32 * MIB
+        assert got[0].status == 200 and len(got[0].json()["choices"]) == n, got[0].text[:300]
+        wait_until(lambda: held(gateway, "arenas") == 0, 20, "nothing is left")
+
+
+def test_what_many_prompts_share_outlives_their_client(start):
+    """The calls go on when it has left, and need what was read of the request to their end."""
+    n, go = 8, threading.Event()
+    with StubEngine() as engine:
+        engine.plan.extend([{"ids": [97, 257], "wait": go}] * n)
+        gateway = start(engine=engine.setting, workers=1, on_disconnect="finish")
+        session = gateway.post("/sessions").json()
+        path = f"/sessions/{session['session_id']}/v1/completions"
+        body = {"model": "m", "max_tokens": 2, "prompt": ["a"] * n, "logit_bias": {str(i): 1 for i in range(200)}, "x": [1] * 100_000}
+        with contextlib.closing(gateway.connect()) as client:
+            client.request("POST", path, json.dumps(body))
+            wait_until(lambda: engine.running == n, 60, "a call of each prompt runs")
+        try:
+            assert [len(r["body"]["sampling_params"]["logit_bias"]) for r in engine.requests] == [200] * n
+            assert held_now(gateway, "arenas", 1) > MIB
+        finally:
+            go.set()
+        wait_until(lambda: gateway.get(f"/sessions/{session['session_id']}").json()["num_checkpoints"] == n, 20, "they are recorded")
+        wait_until(lambda: held(gateway, "arenas") == 0, 20, "nothing is left")
+        a = gateway.post(path, body, headers={"x-stainless-retry-count": "1"})
+        assert a.status == 200 and a.headers["Rollgate-Replayed"] == "1" and len(a.json()["choices"]) == n, a.text[:300]
 
 
 @pytest.mark.alone
@@ -247,6 +310,77 @@ def test_exports_that_nobody_reads_count(start):
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             s.sendall(ask)
         full_and_free_again(gateway, "exports", opened.pop_all())
+
+
+@contextlib.contextmanager
+def filled(gateway):
+    """While bodies of others, which never end, take all of the memory, also that of calls."""
+    mine, theirs = (gateway.post("/sessions").json() for _ in range(2))
+    with contextlib.ExitStack() as opened:
+        for _ in range(4):
+            opened.enter_context(begin(gateway, theirs, b"x" * (20 * MIB), length=30 * MIB))
+        wait_until(lambda: gateway.chat(mine, "hello").status == 503, 60, "there is no room for a call")
+        yield
+
+
+def full(answer):
+    if answer.status != 200:
+        assert answer.status == 503 and answer.json()["error"].get("code", "memory_full") == "memory_full" and "max-worker-memory" in answer.text, answer.text
+    return answer.status == 503
+
+
+@pytest.mark.alone
+def test_counts_and_retries_ask_for_room(start):
+    """However short they are: many of them hold much."""
+    gateway = start(engine="builtin:echo", workers=1, max_worker_memory="32MiB")
+    session = gateway.post("/sessions").json()
+    url = f"/sessions/{session['session_id']}/v1"
+    said = {"model": "m", "messages": [USER], "max_tokens": 9}
+
+    def asked():
+        return [gateway.post(f"{url}/messages/count_tokens", said),
+                gateway.post(f"{url}/chat/completions", said, headers={"Idempotency-Key": "one"})]
+
+    assert not any(full(a) for a in asked())
+    with filled(gateway):
+        assert [full(a) for a in asked()] == [True, True]
+    wait_until(lambda: not any(full(a) for a in asked()), 30, "there is room again")
+    assert asked()[1].headers["Rollgate-Replayed"] == "1"
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("path,body", [
+    ("chat/completions", {"messages": [{"role": "user", "content": "word " * 40_000}], "logprobs": True}),
+    ("completions", {"prompt": ["word " * 200_000] * 2})])
+def test_what_has_waited_asks_for_room_again(start, path, body):
+    """A retry that waited for what became of the first answer: a copy of its ids and logprobs is made then, and each of its prompts is read."""
+    gateway = start(engine="builtin:echo", workers=1, max_worker_memory="32MiB", context_length=100_000_000, keepalive="120s")
+    session = gateway.post("/sessions").json()
+    data = json.dumps({"model": "m", **body}).encode()
+    with begin(gateway, session, data, path=path) as first:
+        first.settimeout(60)
+        assert first.recv(12)[9:] == b"200"
+        wait_until(lambda: held(gateway, "arenas") == 0 and held(gateway, "answers") > MIB / 4, 20, "its answer alone is left of it")
+        with begin(gateway, session, data, path=path) as second:
+            second.settimeout(60)
+            wait_until(lambda: held(gateway, "arenas") > len(data) / 2, 20, "the second one has been read")
+            with filled(gateway):
+                first.close()
+                assert second.recv(12)[9:] == b"503"
+    wait_until(lambda: not full(send(gateway, session, body, path)), 30, "there is room again")
+
+
+@pytest.mark.alone
+def test_a_long_text_leaves_nothing_behind(start):
+    """What a helper has rendered, also when it is more than the context has room for."""
+    size = 96 * MIB
+    gateway = start(engine="builtin:echo", workers=1, context_length=4096)
+    session, pid = gateway.post("/sessions").json(), gateway.child("worker-0")
+    assert gateway.chat(session, "hello").status == 200
+    before = gateway.resident(pid)
+    a = gateway.chat(session, "!" * size)
+    assert a.status == 400 and a.json()["error"]["code"] == "context_length_exceeded", a.text[:300]
+    wait_until(lambda: gateway.resident(pid) < before + peak_allowed(size) - size // 2, 30, "the system has it again")
 
 
 def test_what_journals_know_counts(start):

@@ -64,6 +64,7 @@ struct call_input api_call_input(struct api_call *c)
         .body = c->body,
         .body_hash = {c->hash[0], c->hash[1]},
         .body_bytes = exchange_closed_body(c->x).len,
+        .shared_bytes = c->shared_bytes,
         .work_hash = c->reading.body_hash,
         .scope = scope,
         .dialect = c->dialect->name,

@@ -19,6 +19,7 @@
 struct answer_sink;
 struct api_call;
 struct api_writing;
+struct batch_request;
 struct body_text;
 struct chat_request;
 struct dialect;
@@ -55,6 +56,7 @@ struct api_call {
     struct arena arena;      /* of a joined or replayed call; else the model call has it */
     const struct str *asked; /* dialect.asked, in the arena; NULL: it keeps nothing */
     uint64_t hash[2];
+    size_t shared_bytes; /* of a batch's part: what the others hold, and all of them together */
     struct request_limits limits; /* as they were when it came: helpers read them */
     struct image_rules images;
     struct image_lifts *lifts;   /* what was taken out of the body, while it is read; or NULL */
@@ -200,8 +202,16 @@ bool api_call_stuck(const struct api_call *c);
  * prepared call becomes the front: exchange, writer, output. */
 void batch_begin(struct api_call *front);
 
-/* batch_part.c: the request with the k-th prompt only, as text in the arena. */
-struct str batch_part_body(struct arena *a, const struct json *body, uint32_t k);
+/* batch_part.c: the front's request, and all that was read with it, is the batch's from now on: it
+ * stays as long as the front's arena, which is another one, or that of a part. */
+struct batch_request *batch_share(struct api_call *front);
+
+/* Bytes of memory that it takes, once for all. */
+size_t batch_shared_bytes(const struct batch_request *r);
+
+/* The request with the k-th prompt only, in the part's arena; all else is the batch's, and is not
+ * to be changed. */
+struct chat_request *batch_part_request(struct batch_request *r, uint32_t k, struct arena *a);
 
 /* An answer's text, which is copied, as the assistant's message. */
 const struct json *batch_message(struct arena *a, struct str text);

@@ -1,9 +1,9 @@
 /* A completion with several prompts: see batch_begin. The request (the front) is split into
  * parts, each an api_call of its own with one prompt, a hash of its own and its own place in the
- * journal; they share the front's exchange and writer.
+ * journal; they share the front's exchange and writer, and what was read of the request.
  *
  *   batch_begin -> batch_start   waits until it is known whether the same request was answered
- *     batch_go_on                checks every part (reads it, counts its tokens), then starts all
+ *     batch_go_on                checks every part (counts its tokens), then starts all
  *       on_head, on_text ...     events of a part, with its answers' indexes shifted
  *       on_finish                kept until the last part is over, then written as one answer
  *
@@ -15,12 +15,12 @@
 #include "common/proc/ids.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
-#include "worker/api/known_bodies.h"
 #include "worker/dialect/dialect.h"
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
 #include "worker/request/answer_sink.h"
 #include "worker/request/chat_request.h"
+#include "worker/residency/residency.h"
 
 #include <stdlib.h>
 
@@ -35,10 +35,12 @@ struct batch_part {
 
 struct batch {
     struct api_call *front;
-    struct chat_request *req; /* the front's, with the answers of all parts; in its arena */
+    struct batch_request *shared; /* of the front's arena and the parts' */
+    struct chat_request *req;     /* the front's, with the answers of all parts; in its arena */
     uint32_t n, n_parts, n_checked, n_started, n_over;
     struct loop_task task; /* the next part is to be checked or started */
     bool begun, failed;
+    size_t part_bytes;               /* of the arenas of the parts that are checked */
     bool starting, closed;           /* closed while it starts: freed then */
     struct finished_answer *answers; /* n_parts * n, in the front's arena */
     struct call_usage usage;
@@ -300,17 +302,15 @@ static const struct answer_sink part_sink = ANSWER_SINK_ON;
 
 /* --- begin --- */
 
-/* Makes the part's api_call from the front and reads its body, which holds one prompt. */
-static int part_read(struct batch_part *p, struct err *e)
+/* Makes the part's api_call from the front, for one prompt. */
+static void part_make(struct batch_part *p)
 {
     const struct api_call *front = p->batch->front;
     struct api_call *c = &p->call;
-    struct body_text text = {0};
 
     c->service = front->service;
     c->x = front->x;
     c->anew = front->anew;
-    c->limits = front->limits;
     c->arena.sum = &c->service->calls.request_bytes;
     c->dialect = front->dialect;
     c->dialect_label = front->dialect_label;
@@ -318,13 +318,9 @@ static int part_read(struct batch_part *p, struct err *e)
     c->id = front->id;
     part_hash(front->hash, p->k, c->hash);
     c->reading.body_hash = front->reading.body_hash;
-    text.whole = text.tail = batch_part_body(&c->arena, front->body, p->k);
-    if (api_call_parse(c, &text, e))
-        return -1;
-    api_call_settle(c);
-    c->arena.max_bytes = 0; /* as the front's */
+    c->body = front->body;
+    c->req = batch_part_request(p->batch->shared, p->k, &c->arena);
     c->listener = (struct call_listener){.sink = &part_sink, .ctx = p, .stream = c->req->stream};
-    return 0;
 }
 
 /* What can be refused is refused before any part runs. */
@@ -355,6 +351,7 @@ static void on_counted(void *ctx, struct arena *arena, size_t n, const struct er
     p->counting = NULL;
     p->call.arena = *arena;
     *arena = (struct arena){0};
+    b->part_bytes += p->call.arena.held_bytes;
     b->n_checked++;
     if (part_check(p, n, counted, &e))
         on_failed(p, &e);
@@ -362,18 +359,37 @@ static void on_counted(void *ctx, struct arena *arena, size_t n, const struct er
         batch_go_on(b);
 }
 
-/* Reads the next part and counts its tokens, which a helper may take over. */
+/* What the request holds so far, but for its body. */
+static size_t bytes_of(const struct batch *b)
+{
+    return b->front->arena.held_bytes + batch_shared_bytes(b->shared) + b->part_bytes;
+}
+
+/* Before each part but the first, which the request itself has asked for. A session that has ended
+ * in the meantime is the part's to find. */
+static int check_room(const struct batch *b, struct err *e)
+{
+    const struct api_call *c = b->front;
+
+    if (b->n_checked == 0 || !c->awaiting)
+        return 0;
+    return residency_room(c->service->calls.residency, c->awaiting,
+                          exchange_closed_body(c->x).len + bytes_of(b), e);
+}
+
+/* Makes the next part and counts its tokens, which a helper may take over. */
 static void check_next(struct batch *b)
 {
     struct batch_part *p = &b->parts[b->n_checked];
-    struct call_input in = {0};
+    struct call_input in;
     struct err e = {0};
     struct arena arena;
 
-    if (part_read(p, &e)) {
+    if (check_room(b, &e)) {
         on_failed(p, &e);
         return;
     }
+    part_make(p);
     in = (struct call_input){.session_id = arena_str(&p->call.arena, str_cstr(p->call.id)),
                              .req = p->call.req,
                              .body = p->call.body,
@@ -389,13 +405,21 @@ static void on_task(struct loop_task *task)
     batch_go_on(CONTAINER_OF(task, struct batch, task));
 }
 
+static void start_next(struct batch *b)
+{
+    struct api_call *c = &b->parts[b->n_started++].call;
+
+    c->shared_bytes = bytes_of(b) - c->arena.held_bytes;
+    api_call_start(c);
+}
+
 /* Checks or starts the next part. False: there is none left to start, or a helper counts. */
 static bool step(struct batch *b)
 {
     if (b->n_started == b->n_parts || b->failed || b->closed)
         return false;
     if (b->n_checked == b->n_parts) {
-        api_call_start(&b->parts[b->n_started++].call);
+        start_next(b);
         return true;
     }
     check_next(b);
@@ -424,6 +448,7 @@ static struct batch *batch_new(struct api_call *front)
     struct batch *b = mem_zalloc(sizeof(*b));
 
     b->front = front;
+    b->shared = batch_share(front);
     front->written = on_written;
     front->written_ctx = b;
     b->n = front->req->n;

@@ -30,6 +30,7 @@ int call_env_open(struct call_env *env, const struct call_env_parts *parts, stru
     env->model = parts->model;
     env->page = parts->page;
     env->scratch = model_scratch_new(env->model);
+    model_scratch_count(env->scratch, &env->request_bytes);
     model_scratch_remember(env->scratch);
     env->encoder = encoder_new(model_tokenizer(env->model));
     env->store = session_store_new(env->model, parts->defaults);

@@ -70,6 +70,7 @@ struct call_input {
     const struct json *body;        /* the client's own request, in the arena */
     uint64_t body_hash[2];
     uint64_t body_bytes;
+    uint64_t shared_bytes;         /* of memory that the request holds besides: its batch's */
     uint64_t work_hash;            /* of the body as it came: work_note */
     const struct log_scope *scope; /* in the arena */
     const char *dialect;

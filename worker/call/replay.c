@@ -14,6 +14,7 @@
 #include "worker/call/told.h"
 #include "worker/model/model.h"
 #include "worker/request/answer_sink.h"
+#include "worker/residency/residency.h"
 #include "worker/session/session.h"
 #include "worker/session/session_past.h"
 #include "worker/tokens/tokenizer.h"
@@ -45,6 +46,16 @@ static void copy_sampled(struct session_past_answer *p, struct arena *a)
     p->logprobs = logprobs;
 }
 
+/* What copy_sampled would take. */
+static uint64_t sampled_bytes(const struct session_past_call *past)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < past->n_answers; i++)
+        n += past->answers[i].ids.n * (sizeof(int32_t) + sizeof(float));
+    return n;
+}
+
 /* A call without room got an empty answer that nobody generated: it has a fresh id each time. */
 static void head_of_exhausted(struct call_env *env, struct recorded_call *r)
 {
@@ -61,7 +72,9 @@ struct recorded_call *replay_gather(struct call_env *env, struct session *s, str
     const struct session_past_call *past = session_past(s, a, call, e);
     struct recorded_call *r;
 
-    if (!past)
+    /* many may wait for a helper to write them, and each has a copy of its own */
+    if (!past ||
+        (logprobs && residency_room_more(env->residency, s, a->held_bytes, sampled_bytes(past), e)))
         return NULL;
     r = ARENA_NEW(a, struct recorded_call);
     *r = (struct recorded_call){.arena = a, .tokenizer = model_tokenizer(env->model), .call = past};

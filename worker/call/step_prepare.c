@@ -152,8 +152,9 @@ enum step_result step_prepare(struct model_call *t)
 {
     struct call_env *env = t->env;
     struct session *s = model_call_session(t);
+    uint64_t own_bytes = t->in.body_bytes + t->in.shared_bytes + t->arena.held_bytes;
 
-    if (!s || residency_room(env->residency, s, t->in.body_bytes + t->arena.held_bytes, &t->err))
+    if (!s || residency_room(env->residency, s, own_bytes, &t->err))
         return STEP_FAILED;
     if (choose_engines(t, s))
         return STEP_FAILED;

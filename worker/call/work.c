@@ -52,6 +52,7 @@ static void *tools_new(void *ctx)
     tools->board = env->board;
     tools->note = note_of(env, 1 + atomic_fetch_add(&env->n_tools, 1));
     tools->scratch = model_scratch_new(env->model);
+    model_scratch_count(tools->scratch, &env->request_bytes);
     model_scratch_remember(tools->scratch);
     tools->encoder = encoder_new(model_tokenizer(env->model));
     return tools;

@@ -6,6 +6,7 @@
 #include "common/base/attrs.h"
 #include "worker/dialect/request_members.h"
 #include "worker/dialect/writers.h"
+#include "worker/request/request_limits.h"
 
 static const char *const sampling_fields[] = {
     "temperature",
@@ -33,7 +34,7 @@ enum { LOGPROBS_MAX = 20 };
 
 /* A prompt of token ids; whether the model has them is checked by the call. */
 static int read_ids(struct arena *a, const struct json *list, const char *path,
-                    struct chat_request *req, struct err *e)
+                    struct completion_prompt *ret, struct err *e)
 {
     int32_t *ids = arena_calloc(a, list->n, sizeof(*ids)), most = 0;
     char at[FIELD_PATH_MAX];
@@ -46,46 +47,54 @@ static int read_ids(struct arena *a, const struct json *list, const char *path,
         ids[i] = (int32_t)id;
         most = MAX_OF(most, ids[i]);
     }
-    req->prompt_ids_most = most;
-    req->prompt_ids = (struct token_span){ids, list->n};
+    *ret = (struct completion_prompt){.ids = {ids, list->n}, .ids_most = most};
     return 0;
 }
 
 /* One prompt: text or ids, not empty. */
 static int read_one(struct arena *a, const struct json *v, const char *path,
-                    struct chat_request *req, struct err *e)
+                    struct completion_prompt *ret, struct err *e)
 {
-    req->prompt = (struct str){0};
-    req->prompt_ids = (struct token_span){0};
     if (!json_is(v, JSON_STRING) && !json_is(v, JSON_ARRAY))
         return err_field(e, path, "%s must be a string or a list of token ids", path);
     if (v->n == 0)
         return err_field(e, path, "%s must not be empty", path);
     if (v->kind == JSON_ARRAY)
-        return read_ids(a, v, path, req, e);
-    req->prompt = json_string(v);
+        return read_ids(a, v, path, ret, e);
+    *ret = (struct completion_prompt){.text = json_string(v)};
     return 0;
 }
 
-/* One prompt, or a list of them; of several the first is left in req. */
-static int read_prompt(struct arena *a, const struct json *v, struct chat_request *req,
+/* One prompt, or a list of them. */
+static int read_prompt(struct arena *a, const struct json *body, struct chat_request *req,
                        struct err *e)
 {
+    const struct json *v = json_get(body, "prompt");
+    struct completion_prompt one, *all;
     char path[FIELD_PATH_MAX];
 
     req->n_prompts = 1;
     if (json_is_null(v))
         return err_field(e, "prompt", "prompt is missing");
-    if (v->kind != JSON_ARRAY || v->n == 0 || v->items[0].kind == JSON_NUMBER)
-        return read_one(a, v, "prompt", req, e);
+    if (v->kind != JSON_ARRAY || v->n == 0 || v->items[0].kind == JSON_NUMBER) {
+        if (read_one(a, v, "prompt", &one, e))
+            return -1;
+        chat_request_take_prompt(req, &one);
+        return 0;
+    }
     if (v->n * (uint64_t)req->n > FIELD_N_MAX)
         return err_field(e, "prompt",
                          "prompt has %u prompts with %u answers each; at most %d answers", v->n,
                          req->n, FIELD_N_MAX);
-    req->n_prompts = v->n;
-    for (uint32_t i = v->n; i-- > 0;)
-        if (read_one(a, &v->items[i], path_at(path, "prompt[%u]", i), req, e))
+    if (request_limits_batch(body, v->n, e))
+        return -1;
+    all = arena_calloc(a, v->n, sizeof(*all));
+    for (uint32_t i = 0; i < v->n; i++)
+        if (read_one(a, &v->items[i], path_at(path, "prompt[%u]", i), &all[i], e))
             return -1;
+    req->n_prompts = v->n;
+    req->prompts = all;
+    chat_request_take_prompt(req, all);
     return 0;
 }
 
@@ -117,7 +126,7 @@ static int completions_parse(struct arena *a, const struct json *body,
     (void)past;
     if (request_begin(a, body, headers, ret, e) ||
         field_u32(body, "n", 1, FIELD_N_MAX, &ret->n, e) ||
-        read_prompt(a, json_get(body, "prompt"), ret, e) ||
+        read_prompt(a, body, ret, e) ||
         request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
         request_format(a, json_get(body, "response_format"), "response_format", ret, e) ||
         refuse_others(body, ret, e) ||

@@ -459,6 +459,24 @@ void model_scratch_free(struct model_scratch *s)
     free(s);
 }
 
+void model_scratch_count(struct model_scratch *s, atomic_size_t *sum)
+{
+    s->arena.sum = sum;
+}
+
+void scratch_rest(struct model_scratch *s)
+{
+    struct arena empty = {.sum = s->arena.sum};
+
+    arena_done(&s->arena);
+    s->arena = empty;
+    buf_done_above(&s->a, MODEL_SCRATCH_KEEP);
+    buf_done_above(&s->b, MODEL_SCRATCH_KEEP);
+    buf_done_above(&s->full, MODEL_SCRATCH_KEEP);
+    if (s->ids.cap > MODEL_SCRATCH_KEEP / sizeof(*s->ids.at))
+        vec_done(&s->ids);
+}
+
 void model_scratch_remember(struct model_scratch *s)
 {
     if (!s->memo)
@@ -514,11 +532,16 @@ static int whole_text(const struct model *m, struct model_scratch *s, const stru
 static int render_whole(const struct model *m, struct model_scratch *s, const struct chat *chat,
                         bool generation_prompt, struct token_vec *ids, struct err *e)
 {
+    int rc;
+
     buf_clear(&s->a);
-    if (whole_text(m, s, chat, generation_prompt, &s->a, e) != 0 ||
-        may_leave(s, buf_str(&s->a), e) != 0)
-        return -1;
-    return pictures_encode(s, buf_str(&s->a), ids, e);
+    rc = whole_text(m, s, chat, generation_prompt, &s->a, e);
+    if (rc == 0)
+        rc = may_leave(s, buf_str(&s->a), e);
+    if (rc == 0)
+        rc = pictures_encode(s, buf_str(&s->a), ids, e);
+    scratch_rest(s);
+    return rc;
 }
 
 int model_prompt(const struct model *m, struct model_scratch *s, const struct chat *chat,
@@ -536,7 +559,10 @@ int model_canonical(const struct model *m, struct model_scratch *s, const struct
 int model_canonical_text(const struct model *m, struct model_scratch *s, const struct chat *chat,
                          struct buf *text, struct err *e)
 {
-    return whole_text(m, s, chat, false, text, e);
+    int rc = whole_text(m, s, chat, false, text, e);
+
+    scratch_rest(s);
+    return rc;
 }
 
 int model_canonical_part(struct model_scratch *s, struct str text, size_t *at,

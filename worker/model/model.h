@@ -7,6 +7,7 @@
 #ifndef RG_MODEL_MODEL_H
 #define RG_MODEL_MODEL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -108,9 +109,13 @@ void model_report(const struct model *m, struct buf *out);
  * write one: how an engine takes both is known by its length. -1: there is none. */
 int model_vision_sample(const struct model *m, struct token_vec *ids);
 
-/* Working memory for one process; bounded. */
+/* Working memory for one thread. What a prompt has taken of it beyond some megabytes goes back with
+ * the end of the call that made it. */
 struct model_scratch *model_scratch_new(const struct model *m);
 void model_scratch_free(struct model_scratch *s);
+
+/* What its renderings hold counts there, too (struct arena's sum), which is the caller's. */
+void model_scratch_count(struct model_scratch *s, atomic_size_t *sum);
 
 /* Renderings that are met again are kept from now on. Only where the model does not change any
  * more: not while it is probed. */

@@ -94,6 +94,13 @@ struct model_scratch {
     bool distrusts;   /* an audit found that this template's suffixes need the whole chat */
 };
 
+/* Each of its texts and lists may keep so many bytes of memory between calls. */
+enum { MODEL_SCRATCH_KEEP = 1 << 20 };
+
+/* Long ones go back, and all of the arena. At the end of what makes a prompt: its callers keep
+ * nothing that lies there. */
+void scratch_rest(struct model_scratch *s);
+
 /* -1 and ERR_PROMPT_LEAK for a text that bears the model's mark, ERR_CONTEXT_LENGTH for one that
  * cannot fit, by its bytes. Every text passes here before it is encoded for a prompt. */
 int may_leave(const struct model_scratch *s, struct str text, struct err *e);

@@ -56,18 +56,13 @@ static int count_close(struct model_scratch *s, const struct suffix_text *p,
     return rc;
 }
 
-/* Seven parameters: the seam to sessions names them all. NOLINTNEXTLINE */
-int model_suffix(const struct model *m, struct model_scratch *s, const struct chat *chat,
-                 size_t covered, const struct model_tail *tail, struct model_suffix *ret,
-                 struct err *e)
+static int make(struct model_scratch *s, const struct chat *chat, size_t covered,
+                const struct stop *end, struct model_suffix *ret, struct err *e)
 {
     struct suffix_text x;
     int rc;
 
-    *ret = (struct model_suffix){0};
-    if (covered == 0 || !json_at(chat->messages, covered - 1))
-        return err_set(e, ERR_INTERNAL, "a suffix needs a covered assistant message");
-    if (suffix_text(s, chat, covered, end_of(m, tail), &x, e) != 0)
+    if (suffix_text(s, chat, covered, end, &x, e) != 0)
         return -1;
     ret->rewrites = x.rewrites;
     ret->trim = x.trim;
@@ -77,5 +72,20 @@ int model_suffix(const struct model *m, struct model_scratch *s, const struct ch
         rc = count_close(s, &x, &ret->ids, &ret->close, e);
     if (rc != 0)
         vec_done(&ret->ids);
+    return rc;
+}
+
+/* Seven parameters: the seam to sessions names them all. NOLINTNEXTLINE */
+int model_suffix(const struct model *m, struct model_scratch *s, const struct chat *chat,
+                 size_t covered, const struct model_tail *tail, struct model_suffix *ret,
+                 struct err *e)
+{
+    int rc;
+
+    *ret = (struct model_suffix){0};
+    if (covered == 0 || !json_at(chat->messages, covered - 1))
+        return err_set(e, ERR_INTERNAL, "a suffix needs a covered assistant message");
+    rc = make(s, chat, covered, end_of(m, tail), ret, e);
+    scratch_rest(s);
     return rc;
 }

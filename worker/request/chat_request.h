@@ -40,6 +40,13 @@ struct thinking_wish {
 
 enum tool_choice { CHOICE_AUTO, CHOICE_NONE, CHOICE_REQUIRED, CHOICE_FUNCTION };
 
+/* One prompt of a completion. */
+struct completion_prompt {
+    struct str text;       /* absent: it is ids */
+    struct token_span ids; /* n == 0: it is text */
+    int32_t ids_most;      /* none of them is larger */
+};
+
 struct chat_request {
     struct str model;                  /* as the client named it; echoed in the answer */
     const char *id_head;               /* what its dialect's response ids begin with, or NULL */
@@ -61,6 +68,8 @@ struct chat_request {
     bool include_usage;
     bool logprobs;
     uint32_t top_logprobs;
+    /* of a completion with several prompts all of them, n_prompts; else NULL */
+    const struct completion_prompt *prompts;
     uint32_t n;              /* 1.. */
     struct str label;        /* sub-agent, from headers or metadata; absent when none */
     struct str parent_label; /* absent when none */
@@ -74,6 +83,15 @@ struct chat_request {
     uint32_t n_shown;   /* pictures among its messages, those by URL as well */
     uint32_t n_awaited; /* of them still to be fetched (image_parts_fetch) */
 };
+
+/* The request is for this prompt. */
+static inline void chat_request_take_prompt(struct chat_request *r,
+                                            const struct completion_prompt *p)
+{
+    r->prompt = p->text;
+    r->prompt_ids = p->ids;
+    r->prompt_ids_most = p->ids_most;
+}
 
 /* tool_choice demands a call. */
 static inline bool chat_request_needs_call(const struct chat_request *r)

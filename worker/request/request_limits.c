@@ -185,6 +185,23 @@ int request_limits_lists(const struct request_limits *l, const struct json *body
     return check_recorded(l, body, e);
 }
 
+int request_limits_batch(const struct json *body, uint32_t n_prompts, struct err *e)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < body->n; i++)
+        if (!str_eq_c(json_string(&body->members[i].key), "prompt"))
+            n += 1 + body->members[i].key.n + json_text_bytes(&body->members[i].value, SIZE_MAX);
+    if (n * n_prompts <= REQUEST_BATCH_BYTES_MAX)
+        return 0;
+    return err_field(
+        e, "prompt",
+        "prompt: each of the %u prompts is a call with all else that the request says, "
+        "%llu bytes: together %llu, and they may have %d",
+        n_prompts, (unsigned long long)n, (unsigned long long)(n * n_prompts),
+        REQUEST_BATCH_BYTES_MAX);
+}
+
 static int check_most(const char *field, size_t n, size_t max, const char *of, struct err *e)
 {
     if (n <= max)

@@ -66,6 +66,15 @@ enum { ANSWER_CALLS_MAX = 2048 };
  * of all bad words, which each answer sends to its engine. */
 enum { REQUEST_STOP_BYTES_MAX = 256 << 10, REQUEST_WORD_BYTES_MAX = 256 << 10 };
 
+/* Bytes of what a completion says beside its prompts (keys, texts, numbers, and one for each
+ * value), taken as often as there are prompts: each is a call, which has all of that written for
+ * its engine, and into its record. */
+enum { REQUEST_BATCH_BYTES_MAX = 32 << 20 };
+
+/* A body (an object) with so many prompts, 1 or more, is within that, or -1 and ERR_INVALID with
+ * the field "prompt", what it takes and the limit. */
+int request_limits_batch(const struct json *body, uint32_t n_prompts, struct err *e);
+
 /* The messages that its dialect has read of a request (an array or NULL) are within these, or -1
  * and ERR_INVALID as above. */
 int request_limits_parts(const struct json *messages, struct err *e);

@@ -91,26 +91,32 @@ static void count(struct residency *r)
     r->told.payload_loads = t.payload_loads;
 }
 
-static uint64_t held_by_requests(const struct residency *r)
+/* With more_bytes that one is about to hold. */
+static uint64_t held_by_requests(const struct residency *r, uint64_t more_bytes)
 {
-    uint64_t bytes = r->requests ? r->requests(r->requests_ctx) : 0;
+    uint64_t bytes = more_bytes + (r->requests ? r->requests(r->requests_ctx) : 0);
 
     return bytes > REQUESTS_FREE ? bytes - REQUESTS_FREE : 0;
 }
 
-static uint64_t held(const struct residency *r)
+static uint64_t held_with(const struct residency *r, uint64_t more_bytes)
 {
     struct session_totals t;
 
     session_store_totals(r->store, &t);
     return t.bytes + atomic_load_explicit(&r->texts_bytes, memory_order_relaxed) +
-           held_by_requests(r);
+           held_by_requests(r, more_bytes);
+}
+
+static uint64_t held(const struct residency *r)
+{
+    return held_with(r, 0);
 }
 
 /* Some of the sessions, until they fit beside the requests. */
 static size_t evict_some(struct residency *r)
 {
-    uint64_t room = r->limit - r->limit / 8, others = held_by_requests(r);
+    uint64_t room = r->limit - r->limit / 8, others = held_by_requests(r, 0);
 
     return session_evict(r->store, room > others ? room - others : 0, SPILL_STEP);
 }
@@ -425,24 +431,36 @@ void residency_watch(struct residency *r)
     loop_task_post(r->loop, &tasks_of(r)->evict, on_evict);
 }
 
-/* Refuses a call while memory is full. One of a session that is here may go an eighth beyond the
- * limit, not counting what that session itself could give up and what its request holds. */
-int residency_room(struct residency *r, const struct session *called, uint64_t own_bytes,
-                   struct err *e)
+/* Whether others hold an eighth more than there is room for. */
+static bool overflows(const struct residency *r, uint64_t all, uint64_t own)
 {
-    uint64_t own = own_bytes, all;
+    return all - MIN_OF(all, own) >= r->limit + r->limit / 8;
+}
+
+/* Refuses a call while memory is full, or when requests alone fill it, which no eviction helps
+ * against. One of a session that is here may go an eighth beyond the limit, not counting what that
+ * session itself could give up and what its request holds. */
+int residency_room_more(struct residency *r, const struct session *called, uint64_t own_bytes,
+                        uint64_t more_bytes, struct err *e)
+{
+    uint64_t own = own_bytes;
 
     residency_watch(r);
-    if (!r->full)
+    if (!r->full && (!r->limit || !overflows(r, held_by_requests(r, more_bytes), own)))
         return 0;
     own += called ? session_evictable(called) : 0;
-    all = held(r);
-    if (called && all - MIN_OF(all, own) < r->limit + r->limit / 8)
+    if (called && !overflows(r, held_with(r, more_bytes), own))
         return 0;
     metrics_count_at(r->page, METRIC_refusals, METRIC_REFUSAL_MEMORY, 0, 1);
     return err_set(e, ERR_MEMORY_FULL,
                    "sessions and requests of this worker take all of its memory "
                    "(--max-worker-memory)");
+}
+
+int residency_room(struct residency *r, const struct session *called, uint64_t own_bytes,
+                   struct err *e)
+{
+    return residency_room_more(r, called, own_bytes, 0, e);
 }
 
 void residency_helpers_end(struct residency *r, bool lost)

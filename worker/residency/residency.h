@@ -83,6 +83,10 @@ void residency_watch(struct residency *r);
 int residency_room(struct residency *r, const struct session *called, uint64_t own_bytes,
                    struct err *e);
 
+/* The same for a request that is about to hold more_bytes besides, which do count. */
+int residency_room_more(struct residency *r, const struct session *called, uint64_t own_bytes,
+                        uint64_t more_bytes, struct err *e);
+
 /* The helpers have ended, all but lost ones: what these may still use is not freed. Loads that wait
  * for a helper can only be dropped from now on. */
 void residency_helpers_end(struct residency *r, bool lost);

@@ -22,7 +22,8 @@
 #include "worker/tokens/unicode.h"
 #include "worker/tokens/word_cache.h"
 
-enum { SCRATCH_KEEP = 1 << 16 }; /* symbols of room that an encoder keeps between texts */
+/* Symbols of room that an encoder keeps between texts, and bytes of each of their changed forms. */
+enum { SCRATCH_KEEP = 1 << 16, SCRATCH_TEXT_KEEP = 1 << 20 };
 
 enum { PART_BYTES = 32 << 10 };
 
@@ -303,6 +304,19 @@ static int encode_text(struct encoder *enc, struct str text, size_t *at, struct 
     return split_added(enc, &enc->t->added.raw, piece, encode_raw, at, e);
 }
 
+/* What a long text has taken goes back. */
+static void ease(struct encoder *enc)
+{
+    if (enc->bpe.cap > SCRATCH_KEEP || enc->bpe.queue.cap > SCRATCH_KEEP)
+        bpe_scratch_done(&enc->bpe);
+    if (enc->unigram.cap > SCRATCH_KEEP)
+        unigram_scratch_done(&enc->unigram);
+    for (size_t i = 0; i < ARRAY_LEN(enc->normalizer.bufs); i++)
+        buf_done_above(&enc->normalizer.bufs[i], SCRATCH_TEXT_KEEP);
+    for (size_t i = 0; i < enc->pretok.n; i++)
+        buf_done_above(&enc->pretok.bufs[i], SCRATCH_TEXT_KEEP);
+}
+
 /* Special tokens of the template are added on request; a failure takes back all ids of this
  * call. */
 int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens,
@@ -323,10 +337,7 @@ int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens
     }
     if (rc < 0)
         out->n = before;
-    if (enc->bpe.cap > SCRATCH_KEEP || enc->bpe.queue.cap > SCRATCH_KEEP)
-        bpe_scratch_done(&enc->bpe);
-    if (enc->unigram.cap > SCRATCH_KEEP)
-        unigram_scratch_done(&enc->unigram);
+    ease(enc);
     return rc;
 }
 
@@ -349,6 +360,7 @@ int encoder_encode_part(struct encoder *enc, struct str text, size_t *at, struct
 {
     const struct token_vec *post = &enc->t->post;
     size_t before = out->n;
+    int rc;
 
     if (post->n != 1 || post->at[0] != TEMPLATE_TEXT || text.len == 0) {
         *at = text.len; /* the text is not all there is */
@@ -357,7 +369,9 @@ int encoder_encode_part(struct encoder *enc, struct str text, size_t *at, struct
     if (*at == 0 && !utf8_valid(text))
         return err_set(e, ERR_INVALID, "the text is not UTF-8");
     enc->out = out;
-    if (encode_text(enc, text, at, e) < 0) {
+    rc = encode_text(enc, text, at, e);
+    ease(enc);
+    if (rc < 0) {
         out->n = before;
         return -1;
     }

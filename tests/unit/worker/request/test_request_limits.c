@@ -157,6 +157,39 @@ TEST(request_limits, prompts_of_ids_are_counted)
            "This model's maximum context length is 3 tokens. However, prompt[1] has 4 token ids.");
 }
 
+/* A body with so many prompts, one of them long, and n bytes beside them. */
+static void expect_beside(uint32_t n_prompts, size_t n, const char *want)
+{
+    struct arena a = {0};
+    struct buf b = {0};
+    const struct json *v = NULL;
+    struct err e = {0};
+    int rc;
+
+    buf_puts(&b, "{\"x\":\"");
+    for (size_t i = 2; i < n; i++) /* behind the member and its key */
+        buf_add_c(&b, 'x');
+    buf_puts(&b, "\",\"prompt\":[\"");
+    for (size_t i = 0; i < 40u << 20; i++)
+        buf_add_c(&b, 'p');
+    buf_puts(&b, "\"]}");
+    (void)json_parse(&a, buf_str(&b), &v, NULL);
+    rc = request_limits_batch(v, n_prompts, &e);
+    cr_expect(v && rc == (*want ? -1 : 0) && str_eq_c(str_cstr(e.text), want), "%s", e.text);
+    cr_expect(rc == 0 || (e.kind == ERR_INVALID && strcmp(e.param, "prompt") == 0));
+    arena_done(&a);
+    buf_done(&b);
+}
+
+TEST(request_limits, what_stands_beside_prompts_is_counted_for_each)
+{
+    expect_beside(1, 32 << 20, "");
+    expect_beside(128, 256 << 10, "");
+    expect_beside(128, (256 << 10) + 1,
+                  "prompt: each of the 128 prompts is a call with all else that the request says, "
+                  "262145 bytes: together 33554560, and they may have 33554432");
+}
+
 /* Reads text within a budget; returns what it took at the end. 0: what is said of it is wrong. */
 static size_t read_within(size_t max_bytes, struct str text)
 {

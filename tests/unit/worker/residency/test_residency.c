@@ -296,6 +296,43 @@ TEST(residency, others_are_read_while_helpers_work)
     close_all(f);
 }
 
+static uint64_t asked_bytes;
+
+static uint64_t bytes_of_requests(void *ctx)
+{
+    (void)ctx;
+    return asked_bytes;
+}
+
+/* An eighth above the limit, and what is not counted, no eviction makes room: that is told at once,
+ * not when one has been tried. What a request is about to hold counts, what it holds does not. */
+TEST(residency, requests_alone_leave_no_room)
+{
+    const uint64_t mib = 1 << 20, most = (16 + 64 + 8) * mib;
+    struct fixture *f = fixture();
+    const struct session *s;
+    struct err e = {0};
+
+    add(f, 0);
+    if (!ask(f, 0))
+        until_told(f, 1);
+    s = session_at(f, 0);
+    f->residency.requests = bytes_of_requests;
+    asked_bytes = most;
+    cr_expect_eq(residency_room(&f->residency, s, 0, &e), 0, "there is no limit");
+    f->residency.limit = 64 * mib;
+    cr_expect_eq(residency_room(&f->residency, s, 0, &e), -1);
+    cr_expect_eq(e.kind, ERR_MEMORY_FULL);
+    cr_expect_eq(residency_room(&f->residency, NULL, 0, &e), -1);
+    cr_expect_eq(residency_room(&f->residency, s, 1, &e), 0);
+    asked_bytes = most - mib;
+    cr_expect_eq(residency_room(&f->residency, s, 0, &e), 0);
+    cr_expect_eq(residency_room_more(&f->residency, s, 0, mib - 1, &e), 0);
+    cr_expect_eq(residency_room_more(&f->residency, s, 0, mib, &e), -1);
+    cr_expect_eq(residency_room_more(&f->residency, s, 1, mib, &e), 0);
+    close_all(f);
+}
+
 TEST(residency, without_helpers_the_loop_reads_them)
 {
     struct fixture *f = fixture();

@@ -1,3 +1,5 @@
+#include <malloc.h>
+
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"
@@ -222,6 +224,45 @@ TEST(tokenizer, ids_of_added_tokens_follow_the_library)
     cr_assert_null(tokenizer_added(t, 3));
     cr_assert(tokenizer_is_special(t, 3) && !tokenizer_is_special(t, 4));
     cr_assert(strstr(tokenizer_note(t), "truncation"));
+    tokenizer_free(t);
+}
+
+/* Bytes of the heap in use; a sanitizer's is another one, which is not seen here. */
+static size_t heap_bytes(void)
+{
+    struct mallinfo2 m = mallinfo2();
+
+    return m.uordblks + m.hblkhd;
+}
+
+/* Neither of its normal form nor of what goes to the model. */
+TEST(tokenizer, an_encoder_keeps_nothing_of_long_texts)
+{
+    struct tokenizer *t = kit_parse("{" MODEL ",\"normalizer\":{\"type\":\"Lowercase\"},"
+                                    "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"add_prefix_space\":true}}");
+    struct encoder *enc = encoder_new(t);
+    struct token_vec ids = kit_encode(enc, STR("AB A"), false);
+    struct buf text = {0};
+    struct err e;
+    size_t before, at = 0;
+    int rc = 0;
+
+    cr_assert_eq(ids.n, 2);
+    vec_done(&ids);
+    for (size_t i = 0; i < 2 << 20; i++)
+        buf_puts(&text, "AB ");
+    before = heap_bytes();
+    ids = kit_encode(enc, buf_str(&text), false);
+    cr_assert_eq(ids.n, 2 << 20);
+    vec_done(&ids);
+    cr_expect_leq(heap_bytes(), before + (4 << 20));
+    while (rc == 0)
+        rc = encoder_encode_part(enc, buf_str(&text), &at, &ids, &e);
+    cr_assert_eq(rc, 1);
+    vec_done(&ids);
+    cr_expect_leq(heap_bytes(), before + (4 << 20));
+    buf_done(&text);
+    encoder_free(enc);
     tokenizer_free(t);
 }
 
