@@ -562,6 +562,8 @@ static int swap_segments(struct journal *j, struct err *e)
     }
     m = compaction_moved(c, &n);
     liveness_moved(&j->live, old, number, m, n);
+    if (compaction_bytes(c) >= bytes)
+        liveness_stuck(&j->live, number);
     compaction_free(c);
     j->compaction = NULL;
     forget_segment(j, old);
@@ -602,12 +604,15 @@ static uint64_t dead_bytes(const struct live_segment *s)
     return s->total_bytes - s->live_bytes - s->note_bytes;
 }
 
-/* Whether it is worth it. In order, a segment that is mostly needed is rewritten, too, once as much
- * as it has waits for that behind it. */
+/* Whether it is worth it: more can be shed than was copied in vain the last time. In order, a
+ * segment that is mostly needed is rewritten, too, once as much as it has waits for that behind it.
+ */
 static bool is_to_rewrite(const struct journal *j, const struct live_segment *s, bool thorough)
 {
     uint64_t dead = dead_bytes(s), all = 0;
 
+    if (dead <= s->stuck_bytes)
+        return false;
     if (dead > s->total_bytes / 2 || (thorough && dead > 0))
         return true;
     if (!j->in_order || dead == 0)

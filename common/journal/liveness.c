@@ -147,6 +147,14 @@ void liveness_renumber(struct liveness *v, uint32_t old, uint32_t number, uint64
     seg->total_bytes = bytes;
 }
 
+void liveness_stuck(struct liveness *v, uint32_t number)
+{
+    struct live_segment *seg = segment_find(v, number);
+
+    if (seg)
+        seg->stuck_bytes = seg->total_bytes - seg->live_bytes - seg->note_bytes;
+}
+
 /* The session's first n records are dead bytes from now on. */
 static void bury_first(struct liveness *v, const struct live_session *s, size_t n)
 {

@@ -26,6 +26,7 @@ struct live_segment {
     uint64_t live_bytes;
     uint64_t note_bytes; /* stay as long as anything else does */
     uint64_t total_bytes;
+    uint64_t stuck_bytes; /* that nobody needs, and a rewriting has copied all the same */
 };
 
 /* One record in its segment's file; size 0: it was given up. */
@@ -80,6 +81,10 @@ void liveness_renumber(struct liveness *v, uint32_t old, uint32_t number, uint64
 /* The records of segment `old` stand in segment `number` now, at the places that `m` tells. */
 void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, const struct moved *m,
                     size_t n);
+
+/* Segment `number` was rewritten in vain: what of it is dead now has been taken for needed, as a
+ * former session's records are where a living one has its id, and would be again. */
+void liveness_stuck(struct liveness *v, uint32_t number);
 
 /* A record went to that place; `id` absent: it needs not be kept. */
 void liveness_add(struct liveness *v, struct record_place place, struct str id);

@@ -233,3 +233,24 @@ TEST(journal_ends, in_order_an_end_stays_when_its_beginning_was_copied_in_vain)
     free(large);
     finish(j, &got);
 }
+
+/* What was dropped of an id that is used again is taken for needed: it stays, and is not copied
+ * again and again. */
+TEST(journal_ends, in_order_an_id_that_is_used_again_is_rewritten_once)
+{
+    struct buf got = {0};
+    struct journal *j = begin_in_order(330, &got);
+    struct err e = {0};
+    int steps = 0, rc;
+
+    for (int i = 0; i < 3; i++)
+        append(j, "w0-again", many);
+    journal_drop_session(j, STR("w0-again"));
+    append(j, "w0-again", "anew");
+    for (int i = 0; i < 8; i++)
+        append(j, "w0-keep", many);
+    while ((rc = journal_compact(j, false, &e)) == 1 && ++steps < 100)
+        ;
+    cr_assert_eq(rc, 0, "%d steps: %s", steps, e.text);
+    finish(j, &got);
+}
