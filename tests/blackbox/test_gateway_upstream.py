@@ -224,6 +224,16 @@ def test_other_dialects_are_sent_as_chat(pair):
     assert gateway.post(f"/sessions/{sid}/v1/completions", {"model": "m", "prompt": "hi"}).status == 400
 
 
+@pytest.mark.parametrize("size", [10, 20_000])
+def test_what_the_trainer_pins_is_not_the_agent_s(pair, size):
+    """However long the agent's own value is: long ones go another way."""
+    engine, gateway = pair()
+    sid = session(gateway, sampling_params={"engine_extra": {"reasoning_effort": "low", "user": "trainer"}})
+    ask(gateway, sid, [USER], reasoning_effort="h" * size, user="a" * size)
+    body = engine.requests[-1]["body"]
+    assert body["reasoning_effort"] == "low" and body["user"] == "trainer" and body["messages"] == [USER]
+
+
 @pytest.mark.parametrize("size", [10, 20_000, 3_000_000])
 @pytest.mark.parametrize("dialect", ["chat/completions", "messages"])
 def test_long_messages_and_tools_go_out_whole(pair, size, dialect):

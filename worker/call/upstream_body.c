@@ -268,9 +268,14 @@ void upstream_texts(struct model_call *t)
         add_text(t, sampled[i].name, sampled[i].v, false);
     if (!own)
         add_text(t, "chat_template_kwargs", t->in.req->chat->kwargs, false);
-    for (size_t i = 0; own && i < ARRAY_LEN(passed); i++)
-        if (!text_of(t, str_cstr(passed[i])) && strcmp(passed[i], "model") != 0)
+    for (size_t i = 0; own && i < ARRAY_LEN(passed); i++) {
+        struct str name = str_cstr(passed[i]);
+
+        /* As write_passed: what is ours, or the trainer's, is not the client's. */
+        if (!text_of(t, name) && !sampling_known(name) && !json_get_str(s->engine_extra, name) &&
+            !str_eq_c(name, "model"))
             add_text(t, passed[i], json_get(t->in.body, passed[i]), false);
+    }
 }
 
 /* One function by its name. */

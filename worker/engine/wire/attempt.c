@@ -56,7 +56,8 @@ struct engine_attempt {
     struct loop_timer late;
     int status;
     struct asked_by by; /* what it was asked by */
-    size_t body_bytes;  /* of its request, counted in req->held */
+    atomic_size_t *held; /* as its request has it, which may be gone once the answer is told; or NULL */
+    size_t body_bytes;   /* of its request, counted in held */
     struct buf refusal; /* the body of another status than 200 */
     uint64_t asked_us, first_us;
 };
@@ -64,8 +65,8 @@ struct engine_attempt {
 /* The request is kept until the attempt is over. */
 static void count_body(struct engine_attempt *a, size_t bytes)
 {
-    if (a->req->held)
-        atomic_fetch_add_explicit(a->req->held, bytes - a->body_bytes, memory_order_relaxed);
+    if (a->held)
+        atomic_fetch_add_explicit(a->held, bytes - a->body_bytes, memory_order_relaxed);
     a->body_bytes = bytes;
 }
 
@@ -432,6 +433,7 @@ void *remote_start(void *replica, const struct engine_request *q,
 
     a->remote = r;
     a->req = q;
+    a->held = q->held;
     a->events = events;
     a->ctx = ctx;
     a->asked_us = clock_us();

@@ -39,7 +39,8 @@ static bool is_among(struct str key, const char *const *names)
     return false;
 }
 
-/* What was written before (engine_request.h), absent if this member was not. */
+/* What was written before (engine_request.h), where the body has null for it; absent if this member
+ * was not. */
 static struct str text_of(const struct engine_request *q, struct str key)
 {
     for (size_t i = 0; i < q->n_chat_texts; i++)
@@ -74,7 +75,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
         if (is_among(key, ours) || is_among(key, asks) || (model && str_eq_c(key, "model")))
             continue;
         json_out_key_str(&o, key);
-        if (text_of(q, key).p)
+        if (json_is(&m->value, JSON_NULL) && text_of(q, key).p)
             wire_json(send, &o, text_of(q, key));
         else
             json_out_value(&o, &m->value);

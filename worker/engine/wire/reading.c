@@ -543,6 +543,7 @@ int reading_end(struct reading *r, struct err *e)
     if (!r->ended && r->all_sent && r->wire->silent_abort) {
         y->finish = REPLY_ABORT;
         r->ended = true;
+        give_new(r, 0); /* another piece goes on behind what was held back */
     }
     if (!r->ended)
         return err_set(e, ERR_ENGINE_INVALID, "the engine's answer has no finish reason");

@@ -316,6 +316,8 @@ static void note_probe(struct remote *r, bool well)
         r->tells_weights = false;
         r->lacks = 0;
         r->facts = (struct engine_facts){0};
+        info_reading_drop(r->info_reading); /* of the one before */
+        r->info_reading = NULL;
     }
     r->away = !well;
     r->probe_failed = false;
