@@ -516,7 +516,7 @@ static void on_end(void *ctx, int status, struct str body, const struct err *e)
     }
     if (json_parse(&arena, body, &v, &bad))
         v = NULL;
-    if (status != 200 && status != 410 && !a->refused) {
+    if ((status == 400 || status == 413 || status == 422) && !a->refused) {
         refuse_end(a, status, json_string(json_get(json_get(v, "error"), "message")));
         arena_done(&arena);
         return;

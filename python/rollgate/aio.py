@@ -114,7 +114,7 @@ class AsyncClient(Calls):
             raise Unreachable(f"{a.url} cannot be reached: {e or 'timed out'}", retry=True) from e
         return _Connection(*streams)
 
-    async def _once(self, call: Call, lost: int) -> Any:
+    async def _once(self, call: Call) -> Any:
         async with self._places:
             connection = await self._connection()
             done = False
@@ -122,7 +122,7 @@ class AsyncClient(Calls):
                 a = self.address
                 async with asyncio.timeout(self.timeout + call.wait_s):
                     status, headers, body = await connection.ask(
-                        call.method, a.prefix + call.path, f"{a.host}:{a.port}", heads(call, self.key, lost), call.body)
+                        call.method, a.prefix + call.path, f"{a.host}:{a.port}", heads(call, self.key), call.body)
                 done = True
             except (OSError, EOFError, ValueError, asyncio.TimeoutError, asyncio.LimitOverrunError) as e:
                 raise Unreachable(f"{call.method} {call.path}: no answer ({type(e).__name__}: {e})") from e
@@ -143,7 +143,7 @@ class AsyncClient(Calls):
         patience = Patience(call, self.retry_s)
         while True:
             try:
-                return await self._once(call, patience.lost)
+                return await self._once(call)
             except RollgateError as e:
                 seconds = patience.pause(e)
             await asyncio.sleep(seconds)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Iterable, NamedTuple, Optional
 from urllib.parse import quote, urlencode
@@ -26,6 +27,7 @@ class Call(NamedTuple):
     wait_s: float = 0.0         # the gateway may take so long on purpose
     repeatable: bool = True     # sent again when its answer was lost; asked twice, it does the same
     key: Optional[str] = None   # instead of the client's
+    once: Optional[str] = None  # the same on every try: by it the gateway knows that they are one request
 
 
 def read_json(status: int, headers: Mapping[str, str], body: bytes) -> Any:
@@ -201,10 +203,10 @@ class Calls:
     def chat(self, session_id: str, messages: Sequence[Mapping[str, Any]], *, key: Optional[str] = None, timeout_s: float = 600.0,
              **body: Any) -> Any:
         """One model call of the session (Chat Completions, not streamed): the answer's JSON. When that was
-        lost it is asked for again, marked as a retry: the gateway gives what it has recorded, or will. key: the session's
-        api_key."""
+        lost it is asked for again by the same Idempotency-Key: the gateway gives what it has recorded for this call, or samples
+        if it has nothing. key: the session's api_key."""
         return self._post(_session(session_id, "/v1/chat/completions"), {"model": "policy", "messages": list(messages), **body},
-                          key=key, wait_s=timeout_s)
+                          key=key, wait_s=timeout_s, once=uuid.uuid4().hex)
 
     # --- groups of rollouts ---
 

@@ -94,12 +94,12 @@ class Client(Calls):
             with self._lock:
                 self._all.add(connection)
 
-    def _once(self, call: Call, lost: int) -> Any:
+    def _once(self, call: Call) -> Any:
         connection = self._connection()
         self._connect(connection)
         try:
             connection.sock.settimeout(self.timeout + call.wait_s)
-            connection.request(call.method, self.address.prefix + call.path, call.body, heads(call, self.key, lost))
+            connection.request(call.method, self.address.prefix + call.path, call.body, heads(call, self.key))
             answer = connection.getresponse()
             body = answer.read()
         except (OSError, http.client.HTTPException) as e:
@@ -121,7 +121,7 @@ class Client(Calls):
         patience = Patience(call, self.retry_s)
         while True:
             try:
-                return self._once(call, patience.lost)
+                return self._once(call)
             except RollgateError as e:
                 seconds = patience.pause(e)
             time.sleep(seconds)

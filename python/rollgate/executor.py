@@ -136,14 +136,22 @@ def _contained(e: BaseException) -> Exception:
 async def _awaited(function: Function, task: Task, session: Session) -> Any:
     try:
         return await function(task, session)
-    except SystemExit as e:
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as e:      # sys.exit, a panic of a Rust library
         raise _contained(e) from e
 
 
 def _called(function: Function, task: Task, session: Session) -> Any:
+    if task.stopped:        # it ended before a thread came to it
+        return None
     try:
         return function(task, session)
-    except (SystemExit, StopIteration) as e:
+    except StopIteration as e:
+        raise _contained(e) from e
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as e:
         raise _contained(e) from e
 
 
@@ -211,7 +219,8 @@ class Executor:
             raise ValueError("an executor needs at least one runner")
         self.name = name or default_name(key)
         slots = sum(r.slots for r in self.runners.values())
-        self.client = client or AsyncClient(url, key, retry_s=reconnect_s)
+        # an end may take minutes where a session is scored: with one for every slot none keeps a renewal waiting
+        self.client = client or AsyncClient(url, key, retry_s=reconnect_s, connections=max(1024, slots + 16))
         # agents' calls, which take minutes, on connections of their own: no renewal and no end may wait for one of them
         self._agents = client or AsyncClient(url, key, retry_s=reconnect_s, connections=max(1024, slots))
         self.running: dict[str, _Running] = {}
@@ -349,7 +358,12 @@ class Executor:
             work = asyncio.ensure_future(_awaited(run.function, attempt.task, session))
             work.add_done_callback(lambda _: self._leave(run))
             return work
-        thread = asyncio.get_running_loop().run_in_executor(self._threads, _called, run.function, attempt.task, session)
+        try:
+            thread = asyncio.get_running_loop().run_in_executor(self._threads, _called, run.function, attempt.task, session)
+        except RuntimeError as e:       # no thread to be had; what it is to call waits in the pool all the same
+            attempt.task.stop.set()
+            self._leave(run)
+            raise Infra(f"no thread for the runner: {e}") from e
         thread.add_done_callback(lambda _: self._leave(run))
         return asyncio.ensure_future(_shielded(thread))
 
@@ -455,7 +469,13 @@ class Executor:
             await asyncio.sleep(AGAIN_S)
 
     def _end_work(self, attempt: _Running, reason: str) -> None:
+        """Once: a second reason breaks into no clean-up. Who drops it is heard all the same, for nobody wants its end then."""
+        ends = attempt.killed is not None
+        if ends and reason in ENDS:
+            return
         attempt.killed = reason
+        if ends:
+            return
         attempt.task.stop.set()
         if attempt.work:
             attempt.work.cancel()

@@ -16,6 +16,7 @@ the same transaction that takes the entries away; keys that were taken and not c
 """
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -24,6 +25,8 @@ from typing import Any, Callable, Iterable, Optional
 
 from .records import unpack
 from .trajectory import Trajectory
+
+log = logging.getLogger("rollgate.redis_sink")
 
 STREAM = "rollgate:trajectories"
 
@@ -78,23 +81,27 @@ class Consumer:
 
     def take(self, n: int = 32, block_s: float = 5.0) -> list[Entry]:
         """Up to n trajectories that were never committed and are not taken already; fewer, perhaps none, after block_s.
-        When it raises (Redis is away, an entry cannot be read) nothing is taken: what it had read comes again after idle_s."""
+        An entry that cannot be read is logged and comes again after idle_s; it raises where there is no other. When it raises
+        nothing is taken: what it had read comes again as well."""
         found: list[Entry] = []
+        unread: list[Exception] = []
         try:
             left = self.redis.xautoclaim(self.stream, self.group, self.name, self.idle_ms, count=n)[1]
-            self._add_fresh(found, left)
+            self._add_fresh(found, unread, left)
             if len(found) < n:
                 # without any a first read waits, behind some it does not
                 more = self.redis.xreadgroup(self.group, self.name, {self.stream: ">"}, count=n - len(found),
                                              block=None if found else max(1, int(block_s * 1000)))
-                self._add_fresh(found, more[0][1] if more else [])
+                self._add_fresh(found, unread, more[0][1] if more else [])
         except BaseException:
             for entry in found:     # nobody trains it: a commit would lose it
                 self._taken.pop(entry.key)
             raise
+        if unread and not found:
+            raise unread[0]
         return found
 
-    def _add_fresh(self, found: list[Entry], entries: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> None:
+    def _add_fresh(self, found: list[Entry], unread: list[Exception], entries: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> None:
         for entry_id, fields in entries:
             if not fields:      # deleted while it was pending
                 self.redis.xack(self.stream, self.group, entry_id)
@@ -105,7 +112,12 @@ class Consumer:
             elif key in self._trained or self.redis.zscore(self.done, key) is not None:
                 self._finish({key: {entry_id}})
             else:
-                found.append(self._read(key, entry_id, fields))
+                try:
+                    found.append(self._read(key, entry_id, fields))
+                except Exception as e:      # those beside it are good
+                    log.exception("entry %s of %s", entry_id.decode(), self.stream)
+                    unread.append(e)
+                    continue
                 self._taken[key] = {entry_id}
 
     def _read(self, key: str, entry_id: bytes, fields: dict[bytes, bytes]) -> Entry:

@@ -41,12 +41,12 @@ def key_from_environment(key: Optional[str]) -> Optional[str]:
         return f.readline().strip()
 
 
-def heads(call: Call, key: Optional[str], lost: int) -> dict[str, str]:
-    """The headers of a call, those of framing aside. lost: how many of its answers were. The gateway may take such an answer for
-    delivered, and the same body for a wish for one sample more; the mark says that it is a retry (docs/sessions.md, section 4)."""
+def heads(call: Call, key: Optional[str]) -> dict[str, str]:
+    """The headers of a call, those of framing aside. The gateway may take a lost answer for delivered, and the same body for a wish
+    for one sample more: the call's own key says that it is the same (docs/sessions.md, section 4)."""
     out = {"Accept-Encoding": "identity"}
-    if lost:
-        out["x-stainless-retry-count"] = str(lost)
+    if call.once:
+        out["Idempotency-Key"] = call.once
     if call.body is not None:
         out["Content-Type"] = "application/json"
     if call.key or key:
@@ -55,11 +55,11 @@ def heads(call: Call, key: Optional[str], lost: int) -> dict[str, str]:
 
 
 class Patience:
-    """The tries of one call, and how many answers were lost. `pause(error)` is the seconds to sleep before the next; it raises
+    """The tries of one call. `pause(error)` is the seconds to sleep before the next; it raises
     the error when there is none: it may not be sent again, or `retry_s` are over."""
 
     def __init__(self, call: Call, retry_s: float):
-        self.call, self.tries, self.lost = call, 0, 0
+        self.call, self.tries = call, 0
         self.until = time.monotonic() + retry_s
 
     def pause(self, error: RollgateError) -> float:
@@ -71,5 +71,4 @@ class Patience:
         if not again or time.monotonic() + seconds > self.until:
             raise error
         self.tries += 1
-        self.lost += lost and not error.retry
         return seconds

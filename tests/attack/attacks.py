@@ -457,7 +457,8 @@ ATTACKS = {
         "model": "m", "max_tokens": 8, "prompt": drawn(string.ascii_lowercase, MIB)}),
     "completion of 200,000 ids": repeat(COMPLETIONS, lambda: {"model": "m", "max_tokens": 8, "prompt": [65] * 200_000}),
     "128 prompts, 1 MiB": repeat(COMPLETIONS, lambda: {"model": "m", "max_tokens": 8, "prompt": ["word " * 1600] * 128}),
-    "128 prompts, 16 MB beside": repeat(COMPLETIONS, lambda: {"model": "m", "max_tokens": 1, "prompt": ["a"] * 128, "x": [1] * 8_000_000}),
+    "128 prompts, 16 MB beside": repeat(COMPLETIONS, lambda: (
+        b'{"model":"m","max_tokens":1,"prompt":[' + b'"a",' * 127 + b'"a"],"x":[' + b"1," * 8_000_000 + b"1]}")),
     "128 prompts, 200 KB beside": repeat(COMPLETIONS, lambda: {"model": "m", "max_tokens": 1, "prompt": ["a"] * 128, "x": [1] * 100_000}),
     "20,000 tools, chat": chat(tools=tools(20_000)),
     "500 tools, chat": chat(tools=tools(500)),

@@ -105,11 +105,14 @@ def test_what_stands_beside_many_prompts_is_bounded(start):
     """Each prompt is a call with all of it. It is refused by its reader, a helper where it is long."""
     gateway = start(engine="builtin:echo", workers=1)
     session = gateway.post("/sessions").json()
-    for more in ({"x": [1] * 8_000_000}, {"logit_bias": {str(i): 1 for i in range(50_000)}}):
-        a = send(gateway, session, {"prompt": ["a"] * 128, "max_tokens": 1, **more}, "completions")
+    url = f"/sessions/{session['session_id']}/v1/completions"
+    bias = json.dumps({str(i): 1 for i in range(50_000)}).encode()
+    for more in (b'"x":[' + b"1," * 8_000_000 + b"1]", b'"logit_bias":' + bias):
+        two, many = (b'{"model":"m","max_tokens":1,"prompt":[' + b",".join([b'"a"'] * n) + b"]," + more + b"}" for n in (2, 128))
+        a = gateway.post(url, many)
         assert a.status == 400 and a.json()["error"]["param"] == "prompt", a.text[:300]
         assert "each of the 128 prompts" in a.text and "33554432" in a.text, a.text[:300]
-        a = send(gateway, session, {"prompt": ["a"] * 2, "max_tokens": 1, **more}, "completions")
+        a = gateway.post(url, two)
         assert a.status == 200, a.text[:300]
     assert gateway.get(f"/sessions/{session['session_id']}").json()["num_calls"] == 2 * 2
 

@@ -282,12 +282,15 @@ def test_lost_answers_are_asked_for_again_where_that_is_safe(connect):
         assert len(fake.asked) == 1
 
 
-def test_chats_whose_answer_was_lost_are_marked_as_retries(connect):
+def test_every_try_of_a_chat_has_its_key(connect):
     """The gateway may have seen the answer leave: the same body once more would be a sample more, and trained."""
     again = refusal(503, "engine_unavailable", x_should_retry="true")
     with Fake(again, "close", again, "close") as fake:
         assert connect(fake.url).chat("s", [{"role": "user", "content": "x"}]) == {}
-        assert [h.get("x-stainless-retry-count") for h in fake.heads] == [None, None, "1", "1", "2"]
+        keys = [h.get("idempotency-key") for h in fake.heads]
+        assert len(keys) == 5 and keys[0] and len(set(keys)) == 1
+        assert connect(fake.url).chat("s", [{"role": "user", "content": "x"}]) == {}
+        assert fake.heads[-1]["idempotency-key"] != keys[0], "another call, another sample"
         assert len({body for _, _, body in fake.asked}) == 1
 
 

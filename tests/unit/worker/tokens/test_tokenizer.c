@@ -239,7 +239,8 @@ static size_t heap_bytes(void)
 TEST(tokenizer, an_encoder_keeps_nothing_of_long_texts)
 {
     struct tokenizer *t = kit_parse("{" MODEL ",\"normalizer\":{\"type\":\"Lowercase\"},"
-                                    "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"add_prefix_space\":true}}");
+                                    "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":"
+                                    "\"\xe2\x96\x81\",\"add_prefix_space\":true}}");
     struct encoder *enc = encoder_new(t);
     struct token_vec ids = kit_encode(enc, STR("AB A"), false);
     struct buf text = {0};
