@@ -125,8 +125,7 @@ static int completions_parse(struct arena *a, const struct json *body,
 {
     (void)past;
     if (request_begin(a, body, headers, ret, e) ||
-        field_u32(body, "n", 1, FIELD_N_MAX, &ret->n, e) ||
-        read_prompt(a, body, ret, e) ||
+        field_u32(body, "n", 1, FIELD_N_MAX, &ret->n, e) || read_prompt(a, body, ret, e) ||
         request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
         request_format(a, json_get(body, "response_format"), "response_format", ret, e) ||
         refuse_others(body, ret, e) ||
