@@ -352,28 +352,6 @@ def test_counts_and_retries_ask_for_room(start):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("path,body", [
-    ("chat/completions", {"messages": [{"role": "user", "content": "word " * 40_000}], "logprobs": True}),
-    ("completions", {"prompt": ["word " * 200_000] * 2})])
-def test_what_has_waited_asks_for_room_again(start, path, body):
-    """A retry that waited for what became of the first answer: a copy of its ids and logprobs is made then, and each of its prompts is read."""
-    gateway = start(engine="builtin:echo", workers=1, max_worker_memory="32MiB", context_length=100_000_000, keepalive="120s")
-    session = gateway.post("/sessions").json()
-    data = json.dumps({"model": "m", **body}).encode()
-    with begin(gateway, session, data, path=path) as first:
-        first.settimeout(60)
-        assert first.recv(12)[9:] == b"200"
-        wait_until(lambda: held(gateway, "arenas") == 0 and held(gateway, "answers") > MIB / 4, 20, "its answer alone is left of it")
-        with begin(gateway, session, data, path=path) as second:
-            second.settimeout(60)
-            wait_until(lambda: held(gateway, "arenas") > len(data) / 2, 20, "the second one has been read")
-            with filled(gateway):
-                first.close()
-                assert second.recv(12)[9:] == b"503"
-    wait_until(lambda: not full(send(gateway, session, body, path)), 30, "there is room again")
-
-
-@pytest.mark.alone
 def test_a_long_text_leaves_nothing_behind(start):
     """What a helper has rendered, also when it is more than the context has room for."""
     size = 96 * MIB
