@@ -40,8 +40,8 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
 {
     struct worker_state *w = ctx;
     struct err bad = {0};
+    struct session_request q;
     struct str id;
-    uint64_t hash[2], call;
 
     if (str_eq_c(session_id, JOURNAL_NOTE)) {
         deliveries_replay_note(w->service.calls.ledger->deliveries, payload);
@@ -57,8 +57,8 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
     }
     loose_parts_note(w->replayed, w->opening, session_id, payload,
                      (uint32_t)journal_records(w->opening, session_id));
-    if (session_record_commits(payload, &id, hash, &call))
-        deliveries_open(w->service.calls.ledger->deliveries, id, hash, call);
+    if (session_record_commits(payload, &id, &q))
+        deliveries_open(w->service.calls.ledger->deliveries, id, q.body_hash, q.key, q.call);
     return 0;
 }
 

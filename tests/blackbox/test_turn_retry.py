@@ -326,6 +326,23 @@ def test_other_idempotency_keys_are_other_samples(start):
     assert branches(gateway, s) == 3
 
 
+def test_the_key_of_a_lost_answer_is_known_after_a_crash(start):
+    """A request with another key is another sample; one without a key may mean the lost answer."""
+    gateway = start(engine="builtin:random:1,delay_ms=300", on_disconnect="finish", workers=1)
+    s = new(gateway)
+    sock = lose(gateway, s, {"messages": user("x")}, b"Idempotency-Key: one\r\n")
+    wait_until(lambda: inflight(gateway, s) == 1, 5, "the call runs")
+    sock.close()
+    wait_until(lambda: branches(gateway, s) == 1, 5, "the call commits")
+    kill_worker(gateway)
+    two = post(gateway, s, "x", Idempotency_Key="two")
+    assert "Rollgate-Replayed" not in two.headers and branches(gateway, s) == 2
+    lost = post(gateway, s, "x")
+    assert lost.headers["Rollgate-Replayed"] == "1" and text(lost) != text(two)
+    assert text(post(gateway, s, "x", Idempotency_Key="one")) == text(lost)
+    assert "Rollgate-Replayed" not in post(gateway, s, "x").headers and branches(gateway, s) == 3
+
+
 def test_a_key_joins_only_its_own_running_call(start):
     gateway = start(engine="builtin:random:1,delay_ms=1200", workers=1)
     s = new(gateway)

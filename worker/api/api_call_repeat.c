@@ -59,19 +59,15 @@ enum missing { MISSING_NONE, MISSING_MAYBE, MISSING_SURELY };
 /* A committed call that did not arrive and has no other key than the request. The first whose
  * answer is lost for sure; maybe: there are only answers under way, which a dying router may yet
  * lose. */
-static enum missing find_missing(const struct api_call *c, const struct session *s,
-                                 uint64_t *ret_call)
+static enum missing find_missing(const struct api_call *c, uint64_t *ret_call)
 {
-    struct str key = c->req->idempotency_key, had;
     enum missing found = MISSING_NONE;
     const struct delivery *at = NULL;
     char note[EXCHANGE_NOTE_MAX];
 
-    while (deliveries_missing(c->service->calls.ledger->deliveries, str_cstr(c->id), c->hash, &at,
-                              ret_call)) {
-        had = session_call_key(s, *ret_call);
-        if (key.p && had.p && !str_eq(key, had))
-            continue;
+    while ((at = deliveries_missing(c->service->calls.ledger->deliveries, str_cstr(c->id), c->hash,
+                                    c->req->idempotency_key, at))) {
+        *ret_call = delivery_call(at);
         if (!exchange_under_way(c->x, api_call_note(c, *ret_call, note)))
             return MISSING_SURELY;
         found = MISSING_MAYBE;
@@ -95,7 +91,7 @@ static enum missing find_answered(const struct api_call *c, const struct session
         had = session_call_key(s, *ret_call);
     if (had.p)
         return MISSING_SURELY;
-    found = find_missing(c, s, &missing);
+    found = find_missing(c, &missing);
     if (found == MISSING_SURELY)
         *ret_call = missing;
     return any ? MISSING_SURELY : found;
@@ -103,13 +99,12 @@ static enum missing find_answered(const struct api_call *c, const struct session
 
 /* The running call that the request repeats: one that nobody waits for any more; with a mark any,
  * unless there is an answer that did not arrive. */
-static struct model_call *find_running(const struct api_call *c, const struct session *s,
-                                       const struct call_input *in)
+static struct model_call *find_running(const struct api_call *c, const struct call_input *in)
 {
     struct model_call *t = model_call_find(&c->service->calls, in, listener_gone);
     uint64_t call;
 
-    if (t || !api_call_marked(c) || find_missing(c, s, &call) == MISSING_SURELY)
+    if (t || !api_call_marked(c) || find_missing(c, &call) == MISSING_SURELY)
         return t;
     return model_call_find(&c->service->calls, in, NULL);
 }
@@ -136,7 +131,7 @@ bool api_call_repeats(struct api_call *c, const struct call_input *in)
     if (!s || c->anew)
         return false;
     exchange_settle(c->x, str_of((const char *)c->hash, sizeof(c->hash)));
-    t = find_running(c, s, in);
+    t = find_running(c, in);
     if (t) {
         if (model_call_join(t, &c->listener, &e) != 0)
             c->listener.sink->failed(c->listener.ctx, &e);

@@ -10,6 +10,7 @@
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/ledger/ledger.h"
+#include "worker/request/chat_request.h"
 #include "worker/session/session.h"
 #include "worker/session/session_answer.h"
 #include "worker/session/session_call.h"
@@ -83,7 +84,8 @@ static void begin_finish(struct model_call *t)
 {
     t->finished = arena_calloc(&t->arena, t->n_samples, sizeof(*t->finished));
     model_call_log_end(t, "ok");
-    ledger_open_delivery(t->env->ledger, t->in.session_id, t->in.body_hash, (uint64_t)t->call);
+    ledger_open_delivery(t->env->ledger, t->in.session_id, t->in.body_hash,
+                         t->in.req->idempotency_key, (uint64_t)t->call);
     for (uint32_t i = 0; i < t->n_samples; i++)
         t->finished[i] = t->samples[i].out;
 }

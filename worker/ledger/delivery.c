@@ -1,9 +1,12 @@
-/* Which committed answers have not arrived (delivery.h). A delivery hangs in three places: the
- * list of all (oldest first, for the bound), the map by request (session and hash; the calls of
- * one request in a chain), and the map by brief, a hash by which journal notes name it.
+/* Which committed answers have not arrived (delivery.h). A delivery hangs in two chains, one of
+ * all calls with its body and one of those that came with the same key, or none; in the list of
+ * its session, for the bound; and in the map by brief, a hash by which journal notes name it.
  *
- *   by_request["w0-..|hash"] -> call 3 -> call 7       (the chain: `newer`)
+ *   by_request["w0-..|hash"]       -> call 3 -> call 7 -> call 8    (CHAIN_BODY)
+ *   by_request["w0-..|hash|"]      -> call 3 -----------> call 8    (CHAIN_KEY: without a key)
+ *   by_request["w0-..|hash|key a"] -----------> call 7              (CHAIN_KEY)
  *
+ * So what a request may mean is found at once, however many calls with its body have other keys.
  * A commit opens a delivery, the router's confirmation closes it. What was closed is gathered in
  * `notes` and goes to the journal once in a while; after a crash, replayed commits open
  * deliveries again and replayed notes close those that had arrived. */
@@ -11,11 +14,12 @@
 #include "worker/ledger/delivery.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/mem.h"
 #include "common/proc/ids.h"
 
-enum { KEY_MAX = 24 + 128 };
+enum { ID_MAX = 128, NAME_MAX_BYTES = 40 + ID_MAX };
 
 /* One that arrived. */
 struct noted {
@@ -23,38 +27,49 @@ struct noted {
     uint64_t brief; /* of the call, as notes hold it */
 };
 
-struct delivery {
-    struct list_item item;  /* of deliveries->all */
-    struct delivery *newer; /* the next call of the same request */
-    size_t key_len;
-    uint64_t brief;    /* hash of key, what notes hold */
-    char key[KEY_MAX]; /* call, hash, session id */
+enum chain_kind { CHAIN_BODY, CHAIN_KEY, CHAIN_KINDS };
+
+/* Never empty. */
+struct delivery_chain {
+    struct list_head calls; /* delivery.in_chain[kind], oldest first */
+    enum chain_kind kind;
+    size_t name_len;
+    char name[];
 };
 
-/* The key of one call: request first, so that its head is the request's key. */
-static struct str key_of(char out[KEY_MAX], struct str session_id, const uint64_t hash[2],
-                         uint64_t call)
-{
-    size_t n = MIN_OF(session_id.len, (size_t)KEY_MAX - 24);
+/* What a session has; never nothing. */
+struct delivery_owner {
+    struct list_item ranked; /* of deliveries->ranks */
+    struct list_head calls;  /* delivery.owned, oldest first */
+    size_t n;
+    size_t id_len;
+    char id[];
+};
 
-    memcpy(out, &call, 8);
-    memcpy(out + 8, hash, 16);
-    memcpy(out + 24, session_id.p, n);
-    return str_of(out, 24 + n);
-}
-
-/* The part that all calls of one request share. */
-static struct str request_of(struct str key)
-{
-    return str_sub(key, 8, SIZE_MAX);
-}
-
-static uint64_t call_of(const struct delivery *v)
-{
+struct delivery {
+    struct list_item owned;
+    struct list_item in_chain[CHAIN_KINDS];
+    struct delivery_owner *owner;
+    struct delivery_chain *chain[CHAIN_KINDS];
     uint64_t call;
+    uint64_t brief;
+};
 
-    memcpy(&call, v->key, sizeof(call));
-    return call;
+static struct str id_of(struct str session_id)
+{
+    return str_sub(session_id, 0, ID_MAX);
+}
+
+/* What notes hold: it is stored, and stays as it is. */
+static uint64_t brief_of(struct str session_id, const uint64_t hash[2], uint64_t call)
+{
+    struct str id = id_of(session_id);
+    char said[24 + ID_MAX];
+
+    memcpy(said, &call, 8);
+    memcpy(said + 8, hash, 16);
+    memcpy(said + 24, id.p, id.len);
+    return str_hash(str_of(said, 24 + id.len), 0);
 }
 
 static struct str brief_key(const uint64_t *brief)
@@ -62,63 +77,166 @@ static struct str brief_key(const uint64_t *brief)
     return str_of((const char *)brief, sizeof(*brief));
 }
 
-/* Out of its request's list; a map's key is borrowed from the first of it. */
-static void leave_request(struct deliveries *d, struct delivery *v)
-{
-    struct str request = request_of(str_of(v->key, v->key_len));
-    struct delivery *first = map_take(&d->by_request, request), **at = &first;
+/* --- chains --- */
 
-    while (*at && *at != v)
-        at = &(*at)->newer;
-    if (*at)
-        *at = v->newer;
-    if (first)
-        (void)map_set(&d->by_request, request_of(str_of(first->key, first->key_len)), first);
+/* What by_request has a chain by. */
+static struct str name_of(char out[NAME_MAX_BYTES], enum chain_kind kind, struct str session_id,
+                          const uint64_t hash[2], struct str key)
+{
+    struct str id = id_of(session_id);
+    uint64_t said[5] = {kind, hash[0], hash[1], 0, 0};
+
+    if (kind == CHAIN_KEY && key.p) /* without one zeros, which no key's hash is but by chance */
+        str_hash128(key, said + 3);
+    memcpy(out, said, sizeof(said));
+    memcpy(out + sizeof(said), id.p, id.len);
+    return str_of(out, sizeof(said) + id.len);
 }
 
-/* Takes it out of all three and frees it. */
+static struct delivery_chain *chain_for(struct deliveries *d, enum chain_kind kind, struct str name)
+{
+    struct delivery_chain *c = map_get(&d->by_request, name);
+
+    if (c)
+        return c;
+    c = mem_zalloc(sizeof(*c) + name.len);
+    c->kind = kind;
+    c->name_len = name.len;
+    memcpy(c->name, name.p, name.len);
+    (void)map_set(&d->by_request, str_of(c->name, c->name_len), c);
+    return c;
+}
+
+static const struct delivery *first_of(const struct delivery_chain *c)
+{
+    return c ? list_owner(&c->calls, c->calls.ends.next,
+                          offsetof(struct delivery, in_chain) + c->kind * sizeof(struct list_item))
+             : NULL;
+}
+
+static const struct delivery *next_of(const struct delivery *v, enum chain_kind kind)
+{
+    return list_owner(&v->chain[kind]->calls, v->in_chain[kind].next,
+                      offsetof(struct delivery, in_chain) + kind * sizeof(struct list_item));
+}
+
+static void join_chain(struct deliveries *d, struct delivery *v, enum chain_kind kind,
+                       struct str name)
+{
+    v->chain[kind] = chain_for(d, kind, name);
+    list_append(&v->chain[kind]->calls, &v->in_chain[kind]);
+}
+
+static void leave_chain(struct deliveries *d, struct delivery *v, enum chain_kind kind)
+{
+    struct delivery_chain *c = v->chain[kind];
+
+    list_remove(&v->in_chain[kind]);
+    if (!list_is_empty(&c->calls))
+        return;
+    (void)map_take(&d->by_request, str_of(c->name, c->name_len));
+    free(c);
+}
+
+/* --- sessions --- */
+
+/* n is 1 or more. */
+static unsigned rank_of(size_t n)
+{
+    unsigned rank = 63 - (unsigned)__builtin_clzll(n);
+
+    return MIN_OF(rank, (unsigned)DELIVERY_RANKS - 1);
+}
+
+static struct delivery_owner *owner_for(struct deliveries *d, struct str session_id)
+{
+    struct str id = id_of(session_id);
+    struct delivery_owner *o = map_get(&d->by_session, id);
+
+    if (o)
+        return o;
+    o = mem_zalloc(sizeof(*o) + id.len);
+    o->id_len = id.len;
+    memcpy(o->id, id.p, id.len);
+    (void)map_set(&d->by_session, str_of(o->id, o->id_len), o);
+    return o;
+}
+
+static void own(struct deliveries *d, struct delivery_owner *o, struct delivery *v)
+{
+    v->owner = o;
+    list_append(&o->calls, &v->owned);
+    o->n++;
+    if (o->n > 1 && rank_of(o->n) == rank_of(o->n - 1))
+        return;
+    list_remove(&o->ranked);
+    list_append(&d->ranks[rank_of(o->n)], &o->ranked);
+}
+
+static void disown(struct deliveries *d, struct delivery *v)
+{
+    struct delivery_owner *o = v->owner;
+
+    list_remove(&v->owned);
+    o->n--;
+    if (o->n > 0 && rank_of(o->n) == rank_of(o->n + 1))
+        return;
+    list_remove(&o->ranked);
+    if (o->n > 0) {
+        list_append(&d->ranks[rank_of(o->n)], &o->ranked);
+        return;
+    }
+    (void)map_take(&d->by_session, str_of(o->id, o->id_len));
+    free(o);
+}
+
+/* --- all of them --- */
+
+/* Takes it out of everything and frees it. */
 static void forget(struct deliveries *d, struct delivery *v)
 {
-    leave_request(d, v);
+    for (int kind = 0; kind < CHAIN_KINDS; kind++)
+        leave_chain(d, v, (enum chain_kind)kind);
     (void)map_take(&d->by_brief, brief_key(&v->brief));
-    list_remove(&v->item);
+    disown(d, v);
     d->n--;
     free(v);
 }
 
-/* At the end of its request's chain. */
-static void enter_request(struct deliveries *d, struct delivery *v)
+/* Of those that have most; NULL: there are none. */
+static struct delivery *to_forget(const struct deliveries *d)
 {
-    struct str request = request_of(str_of(v->key, v->key_len));
-    struct delivery *at = map_get(&d->by_request, request);
+    for (size_t i = DELIVERY_RANKS; i-- > 0;) {
+        const struct delivery_owner *o = LIST_FIRST_OF(&d->ranks[i], struct delivery_owner, ranked);
 
-    if (!at) {
-        (void)map_set(&d->by_request, request, v);
-        return;
+        if (o)
+            return LIST_FIRST_OF(&o->calls, struct delivery, owned);
     }
-    while (at->newer)
-        at = at->newer;
-    at->newer = v;
+    return NULL;
 }
 
-/* Forgets the oldest beyond DELIVERY_MAX. */
+/* Makes room where DELIVERY_MAX are there. */
 void deliveries_open(struct deliveries *d, struct str session_id, const uint64_t hash[2],
-                     uint64_t call)
+                     struct str key, uint64_t call)
 {
-    struct delivery *v = mem_zalloc(sizeof(*v));
-    struct str key = key_of(v->key, session_id, hash, call);
+    uint64_t brief = brief_of(session_id, hash, call);
+    struct delivery *v = d->n >= DELIVERY_MAX ? to_forget(d) : NULL;
+    char name[NAME_MAX_BYTES];
 
-    v->key_len = key.len;
-    v->brief = str_hash(key, 0);
-    if (map_get(&d->by_brief, brief_key(&v->brief))) {
-        free(v);
+    if (map_get(&d->by_brief, brief_key(&brief)))
         return;
-    }
-    if (d->n >= DELIVERY_MAX)
-        forget(d, LIST_FIRST_OF(&d->all, struct delivery, item));
+    if (v)
+        forget(d, v);
+    v = mem_zalloc(sizeof(*v));
+    v->call = call;
+    v->brief = brief;
     (void)map_set(&d->by_brief, brief_key(&v->brief), v);
-    enter_request(d, v);
-    list_append(&d->all, &v->item);
+    for (int i = 0; i < CHAIN_KINDS; i++) {
+        enum chain_kind kind = (enum chain_kind)i;
+
+        join_chain(d, v, kind, name_of(name, kind, session_id, hash, key));
+    }
+    own(d, owner_for(d, session_id), v);
     d->n++;
 }
 
@@ -126,8 +244,7 @@ void deliveries_open(struct deliveries *d, struct str session_id, const uint64_t
 void deliveries_close(struct deliveries *d, struct str session_id, const uint64_t hash[2],
                       uint64_t call)
 {
-    char key[KEY_MAX];
-    uint64_t brief = str_hash(key_of(key, session_id, hash, call), 0);
+    uint64_t brief = brief_of(session_id, hash, call);
     struct delivery *v = map_get(&d->by_brief, brief_key(&brief));
     struct noted note = {.brief = brief};
 
@@ -168,26 +285,36 @@ void deliveries_replay_note(struct deliveries *d, struct str note)
     }
 }
 
-/* Oldest first. */
-bool deliveries_missing(const struct deliveries *d, struct str session_id, const uint64_t hash[2],
-                        const struct delivery **at, uint64_t *ret_call)
+const struct delivery *deliveries_missing(const struct deliveries *d, struct str session_id,
+                                          const uint64_t hash[2], struct str key,
+                                          const struct delivery *at)
 {
-    char key[KEY_MAX];
+    enum chain_kind kind = key.p ? CHAIN_KEY : CHAIN_BODY;
+    const struct delivery_chain *alike, *plain;
+    char name[NAME_MAX_BYTES];
+    const struct delivery *next;
 
-    *at =
-        *at ? (*at)->newer : map_get(&d->by_request, request_of(key_of(key, session_id, hash, 0)));
-    if (*at)
-        *ret_call = call_of(*at);
-    return *at != NULL;
+    alike = map_get(&d->by_request, name_of(name, kind, session_id, hash, key));
+    next = at ? next_of(at, kind) : first_of(alike);
+    if (next || !key.p || (at && at->chain[kind] != alike)) /* != : one without a key already */
+        return next;
+    plain = map_get(&d->by_request, name_of(name, CHAIN_KEY, session_id, hash, (struct str){0}));
+    return first_of(plain);
+}
+
+uint64_t delivery_call(const struct delivery *v)
+{
+    return v->call;
 }
 
 void deliveries_done(struct deliveries *d)
 {
-    struct delivery *v, *next;
+    struct delivery *v;
 
-    LIST_EACH_SAFE(&d->all, v, next, struct delivery, item)
+    while ((v = to_forget(d)))
         forget(d, v);
     map_done(&d->by_request);
     map_done(&d->by_brief);
+    map_done(&d->by_session);
     buf_done(&d->notes);
 }

@@ -2,12 +2,12 @@
  * struct deliveries: which committed calls were not delivered whole, by session and body hash, so
  * that a repeated request gets the recorded answer instead of a second sample. Each call is kept
  * for itself: of two deliberate samples of one prompt, one may arrive and the other not. Bounded:
- * beyond DELIVERY_MAX the oldest is forgotten.
+ * beyond DELIVERY_MAX one is forgotten, the oldest of a session that has as many as any other, or
+ * more than half as many. Nothing here takes longer because there are many.
  */
 #ifndef RG_LEDGER_DELIVERY_H
 #define RG_LEDGER_DELIVERY_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/buf.h"
@@ -15,30 +15,40 @@
 #include "common/base/map.h"
 #include "common/base/str.h"
 
-enum { DELIVERY_MAX = 65536 };
+enum { DELIVERY_MAX = 65536, DELIVERY_RANKS = 17 };
 
 struct delivery;
 
 struct deliveries {
-    struct map by_request; /* session and hash -> its undelivered calls, oldest first */
+    struct map by_request; /* session, hash, and maybe key -> struct delivery_chain */
     struct map by_brief;   /* hash of session, body and call -> the one undelivered call */
-    struct list_head all;  /* oldest first */
+    struct map by_session; /* id -> struct delivery_owner */
+
+    /* The sessions that have 2^i undelivered calls or more, up to twice as many; those that came
+     * to have so many first are first. */
+    struct list_head ranks[DELIVERY_RANKS];
     size_t n;
     struct buf notes; /* what arrived and is not yet noted in a journal: struct noted */
 };
 
-/* The answer of this call is committed and not (yet) delivered. */
+/* The answer of this call is committed and not (yet) delivered. key: its Idempotency-Key, or
+ * absent. */
 void deliveries_open(struct deliveries *d, struct str session_id, const uint64_t hash[2],
-                     uint64_t call);
+                     struct str key, uint64_t call);
 
 /* It was delivered. */
 void deliveries_close(struct deliveries *d, struct str session_id, const uint64_t hash[2],
                       uint64_t call);
 
-/* The next call of this request that was not delivered, the oldest first: *at is NULL to begin with
- * and moves on. False: no more. */
-bool deliveries_missing(const struct deliveries *d, struct str session_id, const uint64_t hash[2],
-                        const struct delivery **at, uint64_t *ret_call);
+/* The undelivered call behind `at` (NULL: the first) that a request with this body and key may
+ * mean; NULL: no more. With a key those with the same one, then those without any; with none all.
+ * Of each kind the oldest comes first. */
+const struct delivery *deliveries_missing(const struct deliveries *d, struct str session_id,
+                                          const uint64_t hash[2], struct str key,
+                                          const struct delivery *at);
+
+/* The number of the call in its session. */
+uint64_t delivery_call(const struct delivery *v);
 
 /* What was delivered to sessions of a worker index (any: UINT32_MAX) since the last call of this,
  * as the payload of a journal note; empty when nothing. After a crash these tell which replayed

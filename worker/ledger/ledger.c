@@ -42,9 +42,9 @@ static void note_in(struct ledger *l, struct journal *j, uint32_t index)
 }
 
 void ledger_open_delivery(struct ledger *l, struct str session_id, const uint64_t hash[2],
-                          uint64_t call)
+                          struct str key, uint64_t call)
 {
-    deliveries_open(l->deliveries, session_id, hash, call);
+    deliveries_open(l->deliveries, session_id, hash, key, call);
 }
 
 /* One note in each place's journal, and the rest in the worker's own. */

@@ -67,7 +67,7 @@ void ledger_note_deliveries(struct ledger *l);
 
 /* The answer of this call is committed and not (yet) delivered (delivery.h). */
 void ledger_open_delivery(struct ledger *l, struct str session_id, const uint64_t hash[2],
-                          uint64_t call);
+                          struct str key, uint64_t call);
 
 /* The call has failed, or nobody waits for it any more: what of it stands in the journal before its
  * commit, which will not come, is given up. A call without such records is no error. */

@@ -443,22 +443,59 @@ static int carry_out(struct session *s, struct commit *c, struct err *e)
     return 0;
 }
 
-/* Calls with the same body are chained, newest first. */
+static struct hash_entry *entry_of_body(struct forest *f, const uint64_t hash[2])
+{
+    struct str body = str_of((const char *)hash, 2 * sizeof(*hash));
+    struct hash_entry *ret = map_get(&f->by_hash, body);
+
+    if (!ret) {
+        ret = ARENA_NEW(&f->arena, struct hash_entry);
+        memcpy(ret->body_hash, hash, sizeof(ret->body_hash));
+        (void)map_set(&f->by_hash, str_of((const char *)ret->body_hash, body.len), ret);
+    }
+    return ret;
+}
+
+static struct key_entry *entry_of_key(struct forest *f, const struct call_record *call)
+{
+    struct buf said = {0};
+    struct key_entry *ret;
+
+    call_key_put(&said, call->body_hash, call->key);
+    ret = map_get(&f->by_key, buf_str(&said));
+    if (!ret) {
+        ret = arena_alloc(&f->arena, sizeof(*ret) + said.len);
+        memcpy(ret->said, said.p, said.len);
+        (void)map_set(&f->by_key, str_of(ret->said, said.len), ret);
+    }
+    buf_done(&said);
+    return ret;
+}
+
+/* Calls are numbered as they begin and stored as they end: the last one's place is near the end. */
+static void place_number(struct forest *f)
+{
+    uint32_t added = (uint32_t)f->calls.n - 1;
+    size_t at = f->by_number.n;
+
+    (void)vec_push(&f->by_number);
+    for (; at > 0 && f->calls.at[f->by_number.at[at - 1]].number > f->calls.at[added].number; at--)
+        f->by_number.at[at] = f->by_number.at[at - 1];
+    f->by_number.at[at] = added;
+}
+
 static void add_call(struct session *s, const struct call_record *call)
 {
     struct forest *f = &s->forest;
-    struct hash_entry *same =
-        map_get(&f->by_hash, str_of((const char *)call->body_hash, sizeof(call->body_hash)));
+    struct hash_entry *same = entry_of_body(f, call->body_hash);
 
     *vec_push(&f->calls) = *call;
-    if (!same) {
-        same = ARENA_NEW(&f->arena, struct hash_entry);
-        memcpy(same->body_hash, call->body_hash, sizeof(same->body_hash));
-        (void)map_set(&f->by_hash, str_of((const char *)same->body_hash, sizeof(same->body_hash)),
-                      same);
-    }
-    f->calls.at[f->calls.n - 1].same_body = same->newest;
+    place_number(f);
     same->newest = (uint32_t)f->calls.n;
+    if (call->key.p)
+        entry_of_key(f, call)->newest = (uint32_t)f->calls.n;
+    else
+        same->newest_plain = (uint32_t)f->calls.n;
     if (s->next_call <= call->number)
         s->next_call = call->number + 1;
 }

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "worker/session/session.h"
+
 enum { MESSAGES_MAX = 1 << 24 };
 
 static int bad(struct err *e, const char *what)
@@ -345,4 +347,20 @@ size_t commit_record_bulk(const struct commit_record *c, char *to)
         put(to, &at, a.rows[ROWS_INDEXER].block.p, a.rows[ROWS_INDEXER].block.len);
     }
     return at;
+}
+
+/* Looks at a record without applying it: is it a commit, and of which request? */
+bool session_record_commits(struct str record, struct str *ret_id, struct session_request *ret)
+{
+    struct record_in r = record_in_of(record);
+    struct commit_record c = {0};
+    struct record_head h;
+
+    if (!record_read_head(&r, &h) || h.type != RECORD_COMMIT)
+        return false;
+    commit_record_read_head(&r, &c);
+    *ret_id = h.id;
+    *ret = (struct session_request){
+        .call = c.call, .body_hash = {c.body_hash[0], c.body_hash[1]}, .key = c.key};
+    return !r.bad;
 }

@@ -73,12 +73,12 @@ static uint64_t memory_of(const struct session *s)
     return sizeof(*s) + s->id.len + s->row.len + f->arena.held_bytes + s->payload_bytes +
            s->texts_bytes + map_bytes(&s->texts_ahead) + s->answers_bytes +
            map_bytes(&s->answers_ahead) + map_bytes(&s->blocks_ahead) + map_bytes(&f->by_response) +
-           map_bytes(&f->by_hash) + map_bytes(&f->by_echo) + map_bytes(&f->by_call) +
-           map_bytes(&f->by_env) + map_bytes(&s->rewards_by_response) +
+           map_bytes(&f->by_hash) + map_bytes(&f->by_key) + map_bytes(&f->by_echo) +
+           map_bytes(&f->by_call) + map_bytes(&f->by_env) + map_bytes(&s->rewards_by_response) +
            (s->payloads.cap + f->envs.cap + f->nodes.cap + f->checkpoints.cap + f->buckets_room +
             s->chains.cap) *
                sizeof(void *) +
-           f->calls.cap * sizeof(struct call_record);
+           f->calls.cap * sizeof(struct call_record) + f->by_number.cap * sizeof(uint32_t);
 }
 
 /* The store's sums change by what this session's share has changed. */

@@ -33,13 +33,21 @@ void forest_done(struct forest *f)
     vec_done(&f->nodes);
     vec_done(&f->checkpoints);
     vec_done(&f->calls);
+    vec_done(&f->by_number);
     free(f->buckets);
     map_done(&f->by_env);
     map_done(&f->by_response);
     map_done(&f->by_echo);
     map_done(&f->by_call);
     map_done(&f->by_hash);
+    map_done(&f->by_key);
     arena_done(&f->arena);
+}
+
+void call_key_put(struct buf *said, const uint64_t body_hash[2], struct str key)
+{
+    buf_add(said, body_hash, 2 * sizeof(*body_hash));
+    buf_add_str(said, key);
 }
 
 struct str forest_str_in(struct arena *a, struct str s)

@@ -46,6 +46,7 @@
 #include <stdint.h>
 
 #include "common/base/arena.h"
+#include "common/base/buf.h"
 #include "common/base/map.h"
 #include "common/base/str.h"
 #include "common/base/vec.h"
@@ -102,8 +103,7 @@ struct prompt_env {
 struct call_record {
     uint64_t number;
     uint64_t body_hash[2];
-    struct str key;     /* Idempotency-Key, or absent */
-    uint32_t same_body; /* the call before with this hash, as index + 1; 0: none */
+    struct str key; /* Idempotency-Key, or absent */
     int64_t max_tokens;
     uint64_t at_ms;
     uint32_t first_checkpoint, n_checkpoints; /* its answers: checkpoints[first_checkpoint ..] */
@@ -114,10 +114,18 @@ struct call_record {
     bool asked_brief; /* its instructions are not in it, but the conversation's first message */
 };
 
-/* The newest call with a body hash; here because a key must not move. */
+/* The newest calls with a body hash, as index + 1; here because a map's key must not move. */
 struct hash_entry {
     uint64_t body_hash[2];
+    uint32_t newest;
+    uint32_t newest_plain; /* that came without an Idempotency-Key; 0: none */
+};
+
+/* The newest call with a body hash and an Idempotency-Key, which stand in `said` one behind the
+ * other. */
+struct key_entry {
     uint32_t newest; /* index + 1 */
+    char said[];
 };
 
 struct forest {
@@ -129,6 +137,7 @@ struct forest {
     VEC(struct message_node *) nodes;     /* by id */
     VEC(struct checkpoint *) checkpoints; /* by id */
     VEC(struct call_record) calls;
+    VEC(uint32_t) by_number;       /* indexes of calls, by their numbers */
     struct message_node **buckets; /* the nodes by their hash */
     uint32_t n_buckets, buckets_room;
     struct map by_response;
@@ -136,10 +145,14 @@ struct forest {
     struct map by_echo;  /* node.echo -> the newest generated message with that key */
     size_t longest_said; /* bytes of the longest generated message: no echo is much longer */
     struct map by_hash;  /* body hash -> struct hash_entry */
+    struct map by_key;   /* body hash and Idempotency-Key -> struct key_entry */
     uint64_t tokens;     /* stored ids, context and sampled */
     uint32_t top_id;     /* the greatest of them */
     bool has_images;     /* some message has a picture */
 };
+
+/* Writes what a key_entry says: what a call with that body and that key is found by. */
+void call_key_put(struct buf *said, const uint64_t body_hash[2], struct str key);
 
 /* Makes an empty forest whose messages are compared as `mt` says. */
 void forest_init(struct forest *f, struct matcher mt);

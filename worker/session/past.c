@@ -10,36 +10,52 @@
 #include "worker/session/session_past.h"
 #include "worker/session/store.h"
 
+/* As index + 1; 0: none. */
+static uint32_t newest_of_key(const struct forest *f, const uint64_t body_hash[2], struct str key)
+{
+    const struct key_entry *found;
+    struct buf said = {0};
+
+    call_key_put(&said, body_hash, key);
+    found = map_get(&f->by_key, buf_str(&said));
+    buf_done(&said);
+    return found ? found->newest : 0;
+}
+
 /* The newest call with that body. With a key, the one with that key, else a call without one. */
 bool session_find_call(const struct session *s, const uint64_t body_hash[2], struct str key,
                        uint64_t *ret_call)
 {
     const struct hash_entry *same =
         map_get(&s->forest.by_hash, str_of((const char *)body_hash, 2 * sizeof(*body_hash)));
-    const struct call_record *found = NULL;
+    uint32_t found = same ? same->newest : 0;
 
-    for (uint32_t i = same ? same->newest : 0; i > 0; i = s->forest.calls.at[i - 1].same_body) {
-        const struct call_record *c = &s->forest.calls.at[i - 1];
-
-        if (!key.p || (c->key.p && str_eq(c->key, key))) {
-            found = c;
-            break;
-        }
-        if (!found && !c->key.p)
-            found = c;
+    if (same && key.p) {
+        found = newest_of_key(&s->forest, body_hash, key);
+        found = found ? found : same->newest_plain;
     }
     if (found)
-        *ret_call = found->number;
-    return found != NULL;
+        *ret_call = s->forest.calls.at[found - 1].number;
+    return found != 0;
 }
 
-/* Calls are numbered as they begin and stored as they end: about in order. */
+/* The last one with that number, or NULL. */
 static const struct call_record *numbered(const struct session *s, uint64_t number)
 {
-    for (size_t i = s->forest.calls.n; i-- > 0;)
-        if (s->forest.calls.at[i].number == number)
-            return &s->forest.calls.at[i];
-    return NULL;
+    const struct forest *f = &s->forest;
+    size_t from = 0, to = f->by_number.n;
+
+    while (from < to) {
+        size_t mid = from + (to - from) / 2;
+
+        if (f->calls.at[f->by_number.at[mid]].number <= number)
+            from = mid + 1;
+        else
+            to = mid;
+    }
+    if (from == 0 || f->calls.at[f->by_number.at[from - 1]].number != number)
+        return NULL;
+    return &f->calls.at[f->by_number.at[from - 1]];
 }
 
 enum session_cause session_response_cause(const struct session *s, struct str response_id,

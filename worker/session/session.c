@@ -414,21 +414,6 @@ const char *session_record_kind(struct str record)
     return kinds[h.type];
 }
 
-/* Looks at a record without applying it: is it a commit, and of which request? */
-bool session_record_commits(struct str record, struct str *ret_id, uint64_t ret_body_hash[2],
-                            uint64_t *ret_call)
-{
-    struct record_in r = record_in_of(record);
-    struct record_head h;
-
-    (void)record_read_head(&r, &h);
-    *ret_id = h.id;
-    *ret_call = record_u(&r);
-    ret_body_hash[0] = record_u64(&r);
-    ret_body_hash[1] = record_u64(&r);
-    return h.type == RECORD_COMMIT && !r.bad;
-}
-
 /* --- looking --- */
 
 struct str session_id(const struct session *s)

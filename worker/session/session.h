@@ -287,9 +287,15 @@ int session_check_values(struct str record, struct err *e);
 /* What a record is, for people: "create", "commit" ...; "?" if it is none of a session's. */
 const char *session_record_kind(struct str record);
 
-/* Whether the record commits a call, and then whose, of which request body and which number. */
-bool session_record_commits(struct str record, struct str *ret_id, uint64_t ret_body_hash[2],
-                            uint64_t *ret_call);
+/* Of a call that was committed: its number, and by what a request is known that repeats it. */
+struct session_request {
+    uint64_t call;
+    uint64_t body_hash[2];
+    struct str key; /* Idempotency-Key, or absent */
+};
+
+/* Whether the record commits a call, and then whose and which. It borrows the record's bytes. */
+bool session_record_commits(struct str record, struct str *ret_id, struct session_request *ret);
 
 /* Applies one record to the store (live or replayed). ERR_IO on a record that makes no sense. */
 int session_apply(struct session_store *st, struct str record, struct err *e);

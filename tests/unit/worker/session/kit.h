@@ -19,6 +19,7 @@ struct kit {
     int64_t max_tokens;
     uint32_t context;
     uint64_t body_hash;
+    struct str key;    /* the calls' Idempotency-Key, or absent */
     size_t part_bytes; /* of new texts that are recorded ahead; at first so few that most are */
 };
 

@@ -65,7 +65,8 @@ struct session_plan *kit_ask(struct kit *k, const char *messages, const char *to
                                     .now_ms = ++k->now,
                                     .max_tokens = k->max_tokens,
                                     .context_length = k->context,
-                                    .body_hash = {k->body_hash, 7}};
+                                    .body_hash = {k->body_hash, 7},
+                                    .key = k->key};
     struct buf record = {0};
     struct session_plan *p;
 

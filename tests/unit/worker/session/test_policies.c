@@ -3,6 +3,7 @@
 #include "kit.h"
 #include "testing.h"
 #include "worker/session/session.h"
+#include "worker/session/session_answer.h"
 #include "worker/session/session_call.h"
 #include "worker/session/session_past.h"
 #include "worker/session/session_totals.h"
@@ -258,6 +259,116 @@ TEST(past, answers_are_found_by_request_and_by_response)
     cr_expect_eq(messages->n, 2);
     cr_expect_null(session_messages(k.s, &k.arena, STR("r9")));
     kit_done(&k);
+}
+
+/* The number of the newest call that a request may mean, or -1. */
+static int64_t found(const struct kit *k, uint64_t body, const char *key)
+{
+    const uint64_t hash[2] = {body, 7};
+    uint64_t call;
+
+    return session_find_call(k->s, hash, str_cstr(key), &call) ? (int64_t)call : -1;
+}
+
+TEST(past, a_key_finds_its_own_call_or_one_without)
+{
+    static const struct {
+        const char *key;
+        uint64_t body;
+    } calls[] = {{"a", 1}, {NULL, 1}, {"b", 1}, {"a", 1}, {"b", 2}, {"", 1}};
+    struct kit k;
+
+    kit_init(&k, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(calls); i++) {
+        k.body_hash = calls[i].body;
+        k.key = str_cstr(calls[i].key);
+        cr_assert_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
+    }
+    cr_expect_eq(found(&k, 1, NULL), 5, "without a key the newest");
+    cr_expect_eq(found(&k, 1, "a"), 3, "the newest with that key");
+    cr_expect_eq(found(&k, 1, "b"), 2);
+    cr_expect_eq(found(&k, 1, ""), 5);
+    cr_expect_eq(found(&k, 1, "c"), 1, "else the newest without one");
+    cr_expect_eq(found(&k, 2, "b"), 4);
+    cr_expect_eq(found(&k, 2, "a"), -1);
+    cr_expect_eq(found(&k, 3, NULL), -1);
+    for (size_t i = 0; i < ARRAY_LEN(calls); i++)
+        cr_expect(str_eq(session_call_key(k.s, i), str_cstr(calls[i].key)));
+    cr_expect_null(session_call_key(k.s, ARRAY_LEN(calls)).p);
+    kit_done(&k);
+}
+
+/* Calls are stored in the order of their ends. */
+TEST(past, calls_that_end_out_of_order_are_found_by_their_numbers)
+{
+    static const char *const keys[] = {"zero", "one", "two", "three"};
+    static const size_t ends[] = {2, 0, 3, 1};
+    struct session_plan *plans[ARRAY_LEN(keys)];
+    struct kit k;
+
+    kit_init(&k, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        k.key = str_cstr(keys[i]);
+        plans[i] = kit_ask(&k, "[" U("q") "]", NULL);
+        cr_assert_not_null(plans[i]);
+        cr_assert_eq(plans[i]->call, i);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+        cr_assert_eq(kit_answer(&k, plans[ends[i]], "a", false), 0);
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        cr_expect(str_eq_c(session_call_key(k.s, i), keys[i]), "%zu", i);
+    cr_expect_null(session_call_key(k.s, 4).p);
+    kit_done(&k);
+}
+
+/* One call more with its body. */
+static void commit_one(struct kit *k)
+{
+    static const int32_t ids[] = {'a', 257};
+    static const float logprobs[] = {0, 0};
+    struct session_answer a = {.ids = {ids, 2},
+                               .logprobs = logprobs,
+                               .finish_reason = STR("stop"),
+                               .message = kit_json(k, "{\"role\":\"assistant\",\"content\":\"a\"}"),
+                               .response_id = arena_printf(&k->arena, "r%u", k->answers++)};
+    struct session_plan *p = kit_ask(k, "[" U("q") "]", NULL);
+    struct buf record = {0};
+
+    cr_assert_not_null(p);
+    cr_assert_eq(session_commit(p, &a, 1, ++k->now, &record, &k->err), 0);
+    cr_assert_eq(session_apply(k->store, buf_str(&record), &k->err), 0);
+    buf_done(&record);
+}
+
+/* n calls with one body, each with a key of its own; behind each a request with the same body and
+ * another key is looked for, and the key of the first call. */
+static struct cost look_back(const void *ctx, uint32_t n)
+{
+    enum { LOOKS = 8 };
+    struct cost ret = {0};
+    size_t right = 0;
+    struct kit k;
+
+    (void)ctx;
+    kit_init(&k, NULL);
+    for (uint32_t i = 0; i < n; i++) {
+        double before;
+
+        k.key = arena_printf(&k.arena, "key %u", i);
+        commit_one(&k);
+        before = cost_now_s();
+        for (int look = 0; look < LOOKS; look++)
+            right += found(&k, 0, "another") == -1 && session_call_key(k.s, 0).len == 5;
+        ret.seconds += cost_now_s() - before;
+    }
+    cr_assert_eq(right, (size_t)n * LOOKS);
+    kit_done(&k);
+    return ret;
+}
+
+TEST(past, looking_back_costs_no_more_behind_many_calls)
+{
+    expect_linear("calls with keys", look_back, NULL, 400);
 }
 
 TEST(reward, the_newest_write_wins_per_key)
