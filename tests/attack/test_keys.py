@@ -7,6 +7,7 @@ import socket
 import pytest
 
 import gateway as g
+from stub_engines import StubEngine
 from test_authorization import ADMIN, CALL, bearer, forged, made_with, new
 
 SECRET = b"a secret of this test, long enough 0123456789"
@@ -185,9 +186,36 @@ def test_an_ended_sessions_key_is_refused_for_good(start, tmp_path):
         for target in (f"{place}/v1/chat/completions", "/v1/chat/completions", "/v1/messages"):
             a = gateway.post(target, {**CALL, "max_tokens": 5}, headers=bearer(s["api_key"]))
             assert a.status == 410, (end, target, a.status, a.text)
+        for below in ("/v1/models", "/v1/models/m", "/models", "/v1/responses/resp_1", "/v1/something/else"):
+            for target in (f"{place}{below}", below):
+                a = gateway.get(target, headers=bearer(s["api_key"]))
+                assert a.status == 410 and a.json()["error"]["code"] == "session_ended", (end, target, a.status, a.text)
         a = gateway.post(f"{place}/reward_info", {"reward_info": {"a": 1}}, headers=bearer(s["runner_key"]))
         assert a.status in (404, 410)
     assert gateway.get("/sessions", headers=bearer(ADMIN)).json()["sessions"] == []
+
+
+@pytest.mark.parametrize("end", ["DELETE", "finalize", "abort"])
+def test_an_ended_sessions_key_reaches_no_engine(start, tmp_path, end):
+    """What --passthrough lets through to it, below the session and by the key alone."""
+    (tmp_path / "admin-keys").write_text(ADMIN + "\n")
+    with StubEngine("sglang") as engine:
+        gateway = start(engine=engine.setting, workers=1, admin_key_file=str(tmp_path / "admin-keys"), passthrough="/echo")
+        mine, other = new(gateway), new(gateway)
+        place = f"/sessions/{mine['session_id']}"
+
+        def told(target, key):
+            """By the engine, or what the gateway refuses it for."""
+            a = gateway.post(target, {"input": "x"}, headers=bearer(key))
+            return a.json()["target"] if a.status == 200 else (a.status, a.json()["error"]["code"])
+        targets = [f"{place}/echo", "/echo", "/echo?x=1"]
+        assert [told(t, mine["api_key"]) for t in targets] == ["/echo", "/echo", "/echo?x=1"]
+        if end == "DELETE":
+            assert gateway.request("DELETE", place, headers=bearer(ADMIN)).status == 204
+        else:
+            assert gateway.post(f"{place}/{end}", {}, headers=bearer(ADMIN)).status in (200, 204)
+        assert [told(t, mine["api_key"]) for t in targets] == [(410, "session_ended")] * 3
+        assert told("/echo", other["api_key"]) == told("/echo", ADMIN) == "/echo"
 
 
 @pytest.mark.parametrize("framing", ["Content-Length: 200000000", "Transfer-Encoding: chunked",

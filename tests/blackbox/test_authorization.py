@@ -155,6 +155,29 @@ def test_every_key_on_every_route(gateway, method, path, body, allowed):
             gateway.post("/admin/resume", {}, headers=bearer(ADMIN))
 
 
+ENDED = [r for r in ROUTES if r[3] == AGENT]
+
+
+@pytest.mark.parametrize("method, path, body", [r[:3] for r in ENDED], ids=[f"{r[0]} {r[1]}" for r in ENDED])
+@pytest.mark.parametrize("end", ["finalize", "abort", "DELETE"])
+def test_every_key_of_an_ended_session(gateway, method, path, body, end):
+    """An agent's is worth nothing any more, whatever it is shown for, and whether the path or the key names the session."""
+    mine, other = new(gateway), new(gateway)
+    place = f"/sessions/{mine['session_id']}"
+    if end == "DELETE":
+        assert gateway.request("DELETE", place, headers=bearer(ADMIN)).status == 204
+    else:
+        assert send(gateway, "POST", "{id}/" + end, {}, ADMIN, mine).status in (200, 204)
+    for kind, (key, valid) in kinds_of(mine, other).items():
+        if kind == "admin":
+            continue
+        a = send(gateway, method, path, body, key, mine)
+        assert a.status == (410 if kind == "agent" else 403 if valid else 401), (kind, a.status, a.text)
+        if kind == "agent":
+            a = send(gateway, method, path.replace("{id}", ""), body, key, mine)
+            assert a.status == 410, (path, a.status, a.text)
+
+
 def test_the_matrix_has_every_route():
     table = (g.ROOT / "worker/api/routes.def").read_text()
     known = {(m, p.split("?")[0]) for m, p, _, _ in ROUTES}

@@ -3,7 +3,8 @@
  *
  * The way of one request:
  *
- *   api_call_handle        by path and method: models, stored answers, a dialect, passthrough
+ *   api_call_handle        by path and method: models, stored answers, a dialect, passthrough; an
+ *                          agent whose session has ended gets none of it
  *     call_read            (api_call_reading.c) body -> chat_request, session found or made
  *       api_call_begin     several prompts: batch.c; else call_begin
  *         api_call_repeats is it a retry? (api_call_repeat.c) joins the running call, replays, or
@@ -16,6 +17,7 @@
  * The model call lives on its own: a client that leaves only takes its listener off. */
 #include <stdlib.h>
 
+#include "common/proc/keys.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
@@ -24,6 +26,8 @@
 #include "worker/dialect/dialect.h"
 #include "worker/dialect/writers.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
+#include "worker/session/session.h"
 
 /* The dialect's label in metrics. */
 static unsigned label_of(const struct dialect *d)
@@ -45,6 +49,18 @@ static unsigned label_of(const struct dialect *d)
     return METRIC_DIALECT_PASSTHROUGH;
 }
 
+/* The label in metrics; d: the path's dialect, or NULL. */
+static unsigned label_for(const struct dialect *d, bool models, bool stored)
+{
+    if (models)
+        return METRIC_DIALECT_MODELS;
+    if (stored)
+        return METRIC_DIALECT_RESPONSES;
+    return d == &dialect_count_tokens ? METRIC_DIALECT_COUNT_TOKENS
+           : d                        ? label_of(d)
+                                      : METRIC_DIALECT_PASSTHROUGH;
+}
+
 /* An error with a fixed text, in the dialect's shape. */
 static void refuse(struct service_request *r, const struct dialect *d, enum err_kind kind,
                    const char *text)
@@ -60,38 +76,55 @@ void api_call_refuse(struct service_request *r, const struct err *e)
 {
     const struct dialect *d = dialect_for_path(dialect_path(r->rest));
 
-    r->dialect = d == &dialect_count_tokens ? METRIC_DIALECT_COUNT_TOKENS
-                 : d                        ? label_of(d)
-                                            : METRIC_DIALECT_PASSTHROUGH;
+    r->dialect = label_for(d, false, false);
     respond_error(r, d, e);
+}
+
+/* With keys all but an admin's are for one session, and good for nothing once that has ended. */
+static bool names_nothing(const struct service_request *r)
+{
+    bool ended;
+
+    if (!keys_required(r->service->keys) || r->admin)
+        return false;
+    return !r->id_valid || !session_find(r->service->calls.store, r->id, &ended);
+}
+
+/* What refuses a call whose session has ended is call_read, which has its body freed. */
+static bool is_refused(struct service_request *r, const struct dialect *d, bool call)
+{
+    if (call || !names_nothing(r))
+        return false;
+    refuse(r, d, ERR_SESSION_ENDED, "the session has ended");
+    return true;
 }
 
 /* A path that no dialect has goes to the engine as it is (passthrough), if that is allowed. */
 void api_call_handle(struct service_request *r)
 {
+    static const struct str all = STR_LIT("/models"), kept = STR_LIT("/responses/");
     struct str path = dialect_path(r->rest);
     bool get = str_eq_c(exchange_method(r->x), "GET");
-    bool post = str_eq_c(exchange_method(r->x), "POST");
-    struct str stored = STR("/responses/");
     const struct dialect *d = dialect_for_path(path);
-    bool count = d == &dialect_count_tokens;
+    bool call = d && str_eq_c(exchange_method(r->x), "POST");
+    bool models = get && (str_eq(path, all) || str_starts(path, STR("/models/")));
+    bool stored = get && str_starts(path, kept);
 
-    if (get && (str_eq_c(path, "/models") || str_starts(path, STR("/models/")))) {
-        r->dialect = METRIC_DIALECT_MODELS;
-        models_get(r, str_sub(path, strlen("/models"), SIZE_MAX));
-    } else if (get && str_starts(path, stored)) {
-        r->dialect = METRIC_DIALECT_RESPONSES;
-        stored_get(r, str_sub(path, stored.len, SIZE_MAX));
-    } else if (d && post) {
-        r->dialect = count ? METRIC_DIALECT_COUNT_TOKENS : label_of(d);
-        call_read(r, d, count ? api_call_count : api_call_begin);
+    r->dialect = label_for(d, models, stored);
+    if (is_refused(r, d, call))
+        return;
+    if (models) {
+        models_get(r, str_sub(path, all.len, SIZE_MAX));
+    } else if (stored) {
+        stored_get(r, str_sub(path, kept.len, SIZE_MAX));
+    } else if (call) {
+        call_read(r, d, d == &dialect_count_tokens ? api_call_count : api_call_begin);
     } else if (d && get && exchange_header(r->x, "upgrade").p) {
         refuse(r, d, ERR_UPGRADE, "this path does not speak websockets");
     } else if (d) {
         exchange_set_header(r->x, "Allow", STR("POST"));
         refuse(r, d, ERR_METHOD, "the path has no such method");
     } else {
-        r->dialect = METRIC_DIALECT_PASSTHROUGH;
         passthrough_serve(r);
     }
 }
