@@ -138,6 +138,24 @@ def test_who_comes_back_has_its_old_place(start):
         again.good()
 
 
+def test_a_session_of_many_answers_leaves_others_a_place(start):
+    """Held answers share --max-queue as waiting ones do, and a session has --max-session-queue of them."""
+    with told(CachingEngine(1000)) as engine:
+        gateway = begin(start, engine, kv_hold="1h", max_queue=8, max_session_queue=8)
+        a, b, c = sessions(gateway, 3)
+        Talk(gateway, a).good()
+        refused = Talk(gateway, b, n=9).end()
+        assert refused.status == 429 and "(--max-session-queue)" in refused.text, refused.text
+        many = Talk(gateway, b, n=8)
+        wait_until(lambda: held(gateway) == 1, 30, "they are held")
+        other = Talk(gateway, c)
+        refused = many.end()
+        assert refused.status == 429 and "(--kv-admission)" in refused.text, refused.text
+        assert other.is_alive() and held(gateway) == 1
+        assert gateway.post(f"/sessions/{a}/finalize", {}).status == 200
+        other.good()
+
+
 def test_what_can_never_fit_is_refused_with_its_figures(start):
     with told(CachingEngine(200)) as engine:
         gateway = begin(start, engine)

@@ -237,7 +237,7 @@ static void let_go(struct engine_call *c)
     struct admission *a = c->pool->admission;
 
     list_remove(&c->held);
-    a->n_calls--;
+    fair_take(&a->held, &c->place);
     if (!waits(c->ticket)) {
         a->n_sessions--;
         c->ticket->left_ms = clock_ms();
@@ -314,7 +314,7 @@ static size_t rank_of(const struct admission *a, const struct ticket *own)
     return rank;
 }
 
-static void on_held_long(struct loop_timer *timer)
+static void on_no_place(struct loop_timer *timer)
 {
     struct engine_call *c = CONTAINER_OF(timer, struct engine_call, timer);
     struct engine_pool *p = c->pool;
@@ -322,10 +322,6 @@ static void on_held_long(struct loop_timer *timer)
     size_t node = kv_count_held(&p->opt, a->n_sessions);
     struct err e = {0};
 
-    if (p->pause != ENGINE_RUN) { /* as long as it lasts, and anew afterwards */
-        loop_timer_set(p->loop, timer, MAX_OF(p->opt.kv_hold_ms, (uint64_t)1), on_held_long);
-        return;
-    }
     metrics_count_at(p->opt.metrics, METRIC_refusals, METRIC_REFUSAL_KV, 0, 1);
     if (stands_aside(c)) {
         (void)err_set(&e, ERR_ENGINE_UNAVAILABLE,
@@ -343,6 +339,16 @@ static void on_held_long(struct loop_timer *timer)
     pool_fail(c, &e);
 }
 
+static void on_held_long(struct loop_timer *timer)
+{
+    struct engine_pool *p = CONTAINER_OF(timer, struct engine_call, timer)->pool;
+
+    if (p->pause == ENGINE_RUN)
+        on_no_place(timer);
+    else /* as long as it lasts, and anew afterwards */
+        loop_timer_set(p->loop, timer, MAX_OF(p->opt.kv_hold_ms, (uint64_t)1), on_held_long);
+}
+
 static void on_too_large(struct loop_timer *timer)
 {
     struct engine_call *c = CONTAINER_OF(timer, struct engine_call, timer);
@@ -358,23 +364,58 @@ static void on_too_large(struct loop_timer *timer)
 
 /* --- what the pool calls --- */
 
+/* Refused from the loop; until then its session keeps its rank. */
+static void turn_away(struct engine_call *c)
+{
+    struct engine_pool *p = c->pool;
+
+    fair_take(&p->admission->held, &c->place);
+    loop_timer_set(p->loop, &c->timer, 1, on_no_place);
+}
+
+/* Gives the call, which has a ticket, a place. Where all are taken, sessions with more than their
+ * share make room for those with less, as in the queue (find_slot of pool.c). */
+static void find_place(struct engine_call *c)
+{
+    struct engine_pool *p = c->pool;
+    struct fair_queue *held = &p->admission->held;
+    bool full = p->opt.max_queue > 0 && held->n >= p->opt.max_queue;
+    struct fair_item *surplus =
+        full ? fair_surplus(held, c->req.session_id, p->opt.max_queue) : NULL;
+
+    if (surplus)
+        turn_away(CONTAINER_OF(surplus, struct engine_call, place));
+    if (full && !surplus) {
+        turn_away(c);
+        return;
+    }
+    fair_push(held, &c->place, c->req.session_id);
+    loop_timer_set(p->loop, &c->timer, MAX_OF(p->opt.kv_hold_ms, (uint64_t)1), on_held_long);
+}
+
 static void hold(struct engine_call *c)
 {
     struct engine_pool *p = c->pool;
     struct admission *a = p->admission;
     struct ticket *t = ticket_of(a, c->req.session_id);
-    bool full = p->opt.max_queue > 0 && a->n_calls >= p->opt.max_queue;
 
     a->n_sessions += !waits(t);
-    a->n_calls++;
     list_append(&t->calls, &c->held);
     c->ticket = t;
     c->state = CALL_RESTING;
     c->queued_us = clock_us();
-    loop_timer_set(p->loop, &c->timer, full ? 1 : MAX_OF(p->opt.kv_hold_ms, (uint64_t)1),
-                   on_held_long);
+    find_place(c);
     publish(p);
     tick(p);
+}
+
+/* Whether as many answers of the call's session are held as may wait. */
+static bool session_is_full(const struct engine_call *c)
+{
+    const struct engine_pool *p = c->pool;
+    uint32_t max = p->opt.max_session_queue;
+
+    return max > 0 && fair_waiting(&p->admission->held, c->req.session_id) >= max;
 }
 
 static bool too_large(const struct engine_call *c)
@@ -408,7 +449,10 @@ bool admission_holds(struct engine_call *c)
         tick(p);
         return false;
     }
-    hold(c);
+    if (session_is_full(c))
+        pool_refuse_session(c);
+    else
+        hold(c);
     return true;
 }
 
@@ -528,6 +572,7 @@ void admission_done(struct engine_pool *p)
         drop_ticket(a, t);
     publish(p);
     map_done(&a->tickets);
+    fair_done(&a->held);
     leases_done(&a->leases);
     free(a);
     p->admission = NULL;

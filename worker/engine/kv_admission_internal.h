@@ -11,6 +11,7 @@
 #include "common/base/list.h"
 #include "common/base/map.h"
 #include "common/os/loop.h"
+#include "worker/engine/fair_queue.h"
 #include "worker/engine/leases.h"
 
 struct engine_pool;
@@ -20,8 +21,9 @@ struct admission {
     struct leases leases;
     struct map tickets; /* session -> struct ticket */
     struct list_head row;
-    size_t n_sessions, n_calls; /* held: sessions with calls, their calls */
-    uint64_t mean_size;         /* of the last sessions when they ended, about eight; 0: none has */
+    size_t n_sessions;      /* held: sessions with calls */
+    struct fair_queue held; /* their calls; only counted by it */
+    uint64_t mean_size;     /* of the last sessions when they ended, about eight; 0: none has */
     struct loop_timer tick;
     uint64_t tick_ms; /* when it comes; 0: it is not set */
 };

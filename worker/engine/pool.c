@@ -400,6 +400,11 @@ static void refuse(struct engine_call *c, loop_timer_fn on_time)
     loop_timer_set(c->pool->loop, &c->timer, 1, on_time);
 }
 
+void pool_refuse_session(struct engine_call *c)
+{
+    refuse(c, on_session_full);
+}
+
 /* Whether the call may wait. Where the queue is full, sessions with more than their share make room
  * for those with less. */
 static bool find_slot(struct engine_call *c)
@@ -410,7 +415,7 @@ static bool find_slot(struct engine_call *c)
 
     if (p->opt.max_session_queue > 0 &&
         fair_waiting(&p->queue, session) >= p->opt.max_session_queue) {
-        refuse(c, on_session_full);
+        pool_refuse_session(c);
         return false;
     }
     if (p->opt.max_queue == 0 || p->queue.n < p->opt.max_queue)

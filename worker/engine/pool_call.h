@@ -38,10 +38,11 @@ struct engine_call {
     struct engine_pool *pool;
     struct list_item in_pool; /* of pool->calls */
     struct fair_item item;
-    struct list_item held; /* of its ticket (kv_admission.h) */
-    struct ticket *ticket; /* while it is held, or NULL */
-    bool leased;           /* its session's lease counts it, */
-    uint64_t stretch;      /* with so many tokens more */
+    struct list_item held;  /* of its ticket (kv_admission.h) */
+    struct fair_item place; /* among the held ones; it has none when it is about to be refused */
+    struct ticket *ticket;  /* while it is held, or NULL */
+    bool leased;            /* its session's lease counts it, */
+    uint64_t stretch;       /* with so many tokens more */
     enum call_state state;
     struct sampling *sampling; /* req.sampling: its own copy, in the arena */
     struct engine_request req; /* strings are copies in `arena`; values of the caller's arena */
@@ -86,6 +87,9 @@ struct engine_call {
 
 /* Lets the call wait for a replica, or refuses it, soon, when the queue is full. */
 void pool_queue(struct engine_call *c);
+
+/* Refuses, soon, a call that is not in the queue: as many answers of its session wait as may. */
+void pool_refuse_session(struct engine_call *c);
 
 /* How many tokens each of its answers may have. */
 uint64_t pool_answer_tokens(const struct engine_call *c);

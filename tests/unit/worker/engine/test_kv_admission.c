@@ -248,6 +248,83 @@ TEST(admission, one_that_waited_is_refused_with_its_place_and_keeps_it)
     cr_assert(again.done == 1 && c.failed == 1 && c.why.kind == ERR_DRAINING);
 }
 
+/* What held calls hear is told from the loop. */
+static void let_pass(void)
+{
+    for (int i = 0; i < 5; i++)
+        (void)loop_poll(node.loop, 10);
+}
+
+TEST(admission, a_session_has_no_more_held_calls_than_may_wait)
+{
+    struct asker a = {0}, b[5] = {{0}}, c = {0};
+
+    open_node(&(struct engine_options){.kv_session_tokens = 60, .max_session_queue = 3}, 100);
+    begin(0, "a", 0, &a);
+    expect_runs(1);
+    for (size_t i = 0; i < ARRAY_LEN(b); i++)
+        begin(0, "b", 0, &b[i]);
+    begin(0, "c", 0, &c);
+    let_pass();
+    for (size_t i = 0; i < ARRAY_LEN(b); i++) {
+        cr_assert_eq(b[i].failed, i >= 3, "%zu", i);
+        if (i >= 3)
+            cr_expect_not_null(strstr(b[i].why.text, "--max-session-queue"), "%s", b[i].why.text);
+    }
+    cr_expect_eq(c.failed, 0, "another session's");
+    cr_expect_eq(board_kv_held(node.board), 2);
+    finish(0, 1);
+    engine_pool_end_session(node.pools[0], STR("a"));
+    expect_runs(4);
+    for (size_t i = 1; i < 4; i++) {
+        cr_assert(str_eq_c(node.runs[i].session, "b"));
+        finish(i, 1);
+    }
+    close_node();
+    cr_expect(b[0].done == 1 && b[1].done == 1 && b[2].done == 1);
+}
+
+/* b has all places, and gives them up one by one to sessions that have none; those that had a share
+ * keep it. */
+static void others_come(bool paused)
+{
+    static const char *const others[] = {"c", "d", "e"};
+    struct asker a = {0}, b[4] = {{0}}, other[3] = {{0}}, more = {0};
+
+    open_node(&(struct engine_options){.kv_session_tokens = 60, .max_queue = 4}, 100);
+    begin(0, "a", 0, &a);
+    expect_runs(1);
+    for (size_t i = 0; i < ARRAY_LEN(b); i++)
+        begin(0, "b", 0, &b[i]);
+    if (paused)
+        engine_pool_pause(node.pools[0], ENGINE_HOLD, NULL, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(other); i++) {
+        begin(0, others[i], 0, &other[i]);
+        let_pass();
+        cr_expect_eq(b[3 - i].failed, 1, "the newest of b makes room for %s", others[i]);
+        cr_expect_eq(b[2 - i].failed, 0);
+        cr_expect_eq(b[3 - i].why.kind, ERR_OVERLOADED);
+    }
+    begin(0, "f", 0, &more);
+    let_pass();
+    cr_expect_eq(more.failed, 1, "there are more sessions than places");
+    for (size_t i = 0; i < ARRAY_LEN(other); i++)
+        cr_expect_eq(other[i].failed, 0, "%zu", i);
+    cr_expect_eq(b[0].failed, 0);
+    finish(0, 1);
+    close_node();
+}
+
+TEST(admission, who_has_most_makes_room_for_others)
+{
+    others_come(false);
+}
+
+TEST(admission, who_has_most_makes_room_for_others_in_a_pause_too)
+{
+    others_come(true);
+}
+
 TEST(admission, a_lease_grows_with_its_session_and_the_next_ones_are_expected_to)
 {
     struct asker a = {0}, b = {0};
