@@ -42,8 +42,17 @@ unsigned gate_dialect(struct str target)
     return METRIC_DIALECT_CONTROL;
 }
 
-/* Refuses a key in the query, a key that does not cover the session of the path, and any but an
- * admin's key for what only admins may ask. */
+/* Whether a good key of that kind may ask for such a path at all: executors and nobody else but
+ * admins for /attempts, sessions' keys for the rest. */
+static bool admits(const struct route *route, enum key_scope scope)
+{
+    if (scope == KEY_ADMIN)
+        return true;
+    return !route->admins && (scope == KEY_EXECUTOR) == (route->kind == ROUTE_DISPATCHER);
+}
+
+/* Refuses a key in the query, a key that does not cover the session of the path, and one of a kind
+ * that the path is not for. */
 static int check(const struct keys *k, const struct http1_head *head, const struct route *route,
                  struct err *e)
 {
@@ -53,7 +62,7 @@ static int check(const struct keys *k, const struct http1_head *head, const stru
         return err_set(e, ERR_MISSING_KEY, "a key has no place in a query");
     if (proof_covers(&route->proof, route->place, e))
         return -1;
-    if (route->admins && route->proof.scope != KEY_ADMIN)
+    if (!admits(route, route->proof.scope))
         return err_set(e, ERR_WRONG_SCOPE, "the key does not allow this request");
     return 0;
 }

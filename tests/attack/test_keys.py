@@ -8,7 +8,7 @@ import pytest
 
 import gateway as g
 from stub_engines import StubEngine
-from test_authorization import ADMIN, CALL, bearer, forged, made_with, new
+from test_authorization import ADMIN, CALL, bearer, executors_key, forged, made_with, new
 
 SECRET = b"a secret of this test, long enough 0123456789"
 
@@ -72,6 +72,9 @@ TARGETS = [
     ("POST", "/v1/chat/completions", json.dumps(CALL).encode(), ("agent",)),
     ("POST", "/chat/completions", json.dumps(CALL).encode(), ("agent",)),
     ("GET", "/v1/models", b"", ("agent",)),
+    ("POST", "/attempts/claim", b'{"executor": "x", "slots": {"none": 1}, "wait_s": 0}', ("executor",)),
+    ("POST", "/attempts/renew", b'{"executor": "x", "attempts": []}', ("executor",)),
+    ("GET", "/attempts", b"", ()), ("GET", "/groups", b"", ()), ("GET", "/queues/train", b"", ()),
 ]
 
 
@@ -81,12 +84,13 @@ def kinds(mine, other):
             "capitals": agent.upper(), "of another secret": made_with(b"x" * 40, b"agent", mine["session_id"]),
             "other agent": other["api_key"], "other runner": other["runner_key"],
             "of no worker": made_with(SECRET, b"agent", "w77-" + "1" * 32),
+            "executor": executors_key(SECRET, "x"), "forged executor": forged(executors_key(SECRET, "x")),
             "agent": agent, "runner": mine["runner_key"], "admin": ADMIN}
 
 
 def expected(kind, counts, target, allowed):
     in_session = "{id}" in target
-    if not counts or kind in ("none", "garbage", "forged", "truncated", "capitals", "of another secret"):
+    if not counts or kind in ("none", "garbage", "forged", "forged executor", "truncated", "capitals", "of another secret"):
         return 401
     if kind == "admin" or kind in allowed:
         return 200

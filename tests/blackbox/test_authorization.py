@@ -1,8 +1,10 @@
 """Every route with every kind of key: the matrix of spec http.md section 5."""
 import hashlib
 import hmac
+import json
 import re
 import signal
+import socket
 
 import pytest
 
@@ -99,6 +101,10 @@ def made_with(secret, scope, session_id):
     return f"rg{chr(scope[0])}-{session_id}-{mac}"
 
 
+def executors_key(secret, name):
+    return f"rgx-{name}-" + hmac.new(secret, f"rollgate-key-1:executor:{name}".encode(), hashlib.sha256).hexdigest()
+
+
 def send(gateway, method, path, body, key, session, style=bearer):
     path = path.replace("{id}", f"/sessions/{session['session_id']}").replace("{media}", "0" * 64)
     if path.endswith("/events"):
@@ -184,6 +190,46 @@ def test_the_matrix_has_every_route():
     rows = re.findall(r'^(GLOBAL|SESSION)\("(\w+)", "([^"]*)", (SCOPE_P)?', table, re.M)
     assert len(rows) >= 14
     assert {(m, ("{id}" if kind == "SESSION" else "") + p) for kind, m, p, everybody in rows if not everybody} - known == set()
+
+
+def begin_request(gateway, path, key):
+    """The answer to a head whose body does not come: its status, and what follows."""
+    with socket.create_connection(("127.0.0.1", gateway.port), 30) as s:
+        s.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 20000000\r\nx-api-key: {key}\r\n\r\n".encode())
+        head, text = b"", b""
+        while b"\r\n\r\n" not in head:
+            more = s.recv(65536)
+            assert more, head
+            head += more
+        head, _, text = head.partition(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head, re.I)
+        while length and len(text) < int(length[1]) and (more := s.recv(65536)):
+            text += more
+    return int(head.split()[1]), text.decode()
+
+
+def test_no_body_is_taken_for_whom_a_path_is_not(start, tmp_path):
+    """Sessions' keys at the dispatcher's paths, executors' at all others: 403 by the head alone, in the router."""
+    (tmp_path / "admin-keys").write_text(ADMIN + "\n")
+    secret = b"a secret of this test, long enough 0123456789"
+    (tmp_path / "secret").write_text(secret.decode() + "\n")
+    gateway = start(engine="builtin:echo", workers=2, admin_key_file=str(tmp_path / "admin-keys"), key_secret_file=str(tmp_path / "secret"))
+    mine = new(gateway)
+    keys = {"agent": mine["api_key"], "runner": mine["runner_key"], "executor": executors_key(secret, "x")}
+    dispatchers = ["/attempts/claim", "/attempts/renew", f"/attempts/{'0' * 32}/end", "/attempts", "/attempts/else"]
+    admins = ["/groups", "/groups/g/cancel", "/queues/train/ack", "/sessions", "/admin/pause"]
+    agents = ["/v1/chat/completions", "/v1/messages", "/v1/embeddings", "/else", f"/sessions/{mine['session_id']}/v1/responses"]
+    off = []
+    for paths, may in ((dispatchers, {"executor"}), (admins, set()), (agents, {"agent", "runner"})):
+        for path in paths:
+            for who in keys.keys() - may:
+                status, text = begin_request(gateway, path, keys[who])      # in the dispatcher's words, and the worker's
+                error = json.loads(text)["error"]
+                said = "the key belongs to another session" if path.startswith("/sessions/") else "the key does not allow this request"
+                if (status, error["type"], error["message"], error.get("code", "wrong_scope")) != (403, "permission_error", said, "wrong_scope"):
+                    off.append((path, who, status, text))
+    assert not off
+    assert sum(v for k, v in gateway.metrics().items() if k.startswith("rollgate_refusals_total") and 'reason="key"' in k) == 10 + 15 + 5
 
 
 @pytest.mark.parametrize("path, body", [
