@@ -10,6 +10,7 @@ import pytest
 
 from battle import peak_allowed
 from gateway import wait_until
+from odds_engine import OddsEngine
 from stub_engines import StubEngine
 
 MIB = 1 << 20
@@ -242,6 +243,35 @@ def test_what_many_prompts_share_outlives_their_client(start):
         wait_until(lambda: held(gateway, "arenas") == 0, 20, "nothing is left")
         a = gateway.post(path, body, headers={"x-stainless-retry-count": "1"})
         assert a.status == 200 and a.headers["Rollgate-Replayed"] == "1" and len(a.json()["choices"]) == n, a.text[:300]
+
+
+def test_the_support_of_an_answer_counts_while_it_comes(start):
+    """Which ids each token was sampled from, where a session wants that kept: many times as much as the answer."""
+    n, row = 5_000, 100
+    with OddsEngine(masks="mask") as engine:
+        engine.plan.append({"ids": [97] * n, "finish": "length", "cut": "stall", "cut_at": 0.9,
+                            "support": [[97, *range(1000, 999 + row)]] * n})
+        gateway = start(engine=engine.setting, workers=1, context_length=2 * n)
+        session = gateway.post("/sessions", {"sampling_support": True}).json()
+        with begin(gateway, session, json.dumps({"model": "m", "messages": [USER], "max_tokens": n}).encode()):
+            wait_until(lambda: held(gateway, "arenas") > 0.8 * n * row * 4, 60, "its rows are counted")
+        wait_until(lambda: held(gateway, "arenas") == 0, 20, "nothing is left")
+
+
+def test_the_pieces_of_an_answer_count(start):
+    """An engine has given a generation up: what it had of it stays until the rest has come."""
+    n, rest = 200_000, threading.Event()
+    with StubEngine() as engine:
+        engine.plan.extend([{"ids": [97] * n, "finish": "abort"}, {"ids": [97] * 5, "finish": "length", "wait": rest}])
+        gateway = start(engine=engine.setting, workers=1, context_length=2 * n)
+        session = gateway.post("/sessions").json()
+        with begin(gateway, session, json.dumps({"model": "m", "messages": [USER], "max_tokens": n + 5}).encode()) as s:
+            wait_until(lambda: len(engine.requests) == 2, 60, "the rest is asked for")
+            wait_until(lambda: held(gateway, "arenas") > 2 * n * 4, 20, "its ids and logprobs are counted")
+            rest.set()
+            s.settimeout(60)
+            assert s.recv(12)[9:] == b"200"
+        wait_until(lambda: held(gateway, "arenas") == 0, 20, "nothing is left")
 
 
 @pytest.mark.alone

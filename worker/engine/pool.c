@@ -443,6 +443,7 @@ struct engine_call *engine_start(struct engine_pool *p, const struct engine_requ
     c->req.sampling = c->sampling = arena_alloc(&c->arena, sizeof(*c->sampling));
     *c->sampling = *r->sampling;
     c->splice = ARENA_NEW(&c->arena, struct splice);
+    c->splice->held = r->held;
     c->req.session_id = arena_str(&c->arena, r->session_id);
     c->req.lora = r->lora.len ? arena_str(&c->arena, r->lora) : (struct str){0};
     c->n_prompt = r->prompt.n;

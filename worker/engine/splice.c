@@ -24,6 +24,24 @@ struct splice_support {
     struct odds_support whole; /* of all that is here */
 };
 
+static void count(struct splice *s, size_t bytes)
+{
+    if (s->held)
+        atomic_fetch_add_explicit(s->held, bytes - s->counted, memory_order_relaxed);
+    s->counted = bytes;
+}
+
+#define BYTES(v) ((v).cap * sizeof(*(v).at))
+
+/* What grows with the answer. */
+static size_t bytes_of(const struct splice *s)
+{
+    const struct splice_support *p = s->support;
+
+    return BYTES(s->ids) + BYTES(s->logprobs) + BYTES(s->tops) + BYTES(s->spans) +
+           (p ? BYTES(p->counts) + BYTES(p->ids) + BYTES(p->logprobs) : 0);
+}
+
 void splice_done(struct splice *s)
 {
     vec_done(&s->ids);
@@ -39,6 +57,7 @@ void splice_done(struct splice *s)
     }
     buf_done(&s->text);
     free(s->versions);
+    count(s, 0);
 }
 
 static struct str text_of(const struct splice *s, const struct splice_span *p)
@@ -111,16 +130,11 @@ static const struct odds_support *support_of_all(const struct splice *s)
     return &all->whole;
 }
 
-void splice_add(struct splice *s, const struct engine_result *r)
+/* Of a piece that has tokens. */
+static void add_tokens(struct splice *s, const struct engine_result *r)
 {
     size_t base = s->ids.n;
 
-    if (s->pieces++ == 0)
-        s->cached_tokens = r->cached_tokens;
-    if (r->drifted)
-        s->drifted = r->drifted;
-    if (r->ids.n == 0)
-        return;
     s->basis = base == 0 || s->basis == r->basis ? r->basis : BASIS_UNKNOWN;
     s->scored += r->scored;
     vec_reserve(&s->ids, r->ids.n);
@@ -135,6 +149,18 @@ void splice_add(struct splice *s, const struct engine_result *r)
         add_span(s, r->versions[i].version, base + r->versions[i].start, base + r->versions[i].end);
     if (r->n_versions == 0)
         add_span(s, STR(""), base, s->ids.n);
+}
+
+void splice_add(struct splice *s, const struct engine_result *r)
+{
+    if (s->pieces++ == 0)
+        s->cached_tokens = r->cached_tokens;
+    if (r->drifted)
+        s->drifted = r->drifted;
+    if (r->ids.n == 0)
+        return;
+    add_tokens(s, r);
+    count(s, bytes_of(s));
 }
 
 void splice_result(struct splice *s, struct engine_result *r)

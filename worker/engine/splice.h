@@ -1,10 +1,12 @@
 /*
  * struct splice: one answer put together from pieces, when engines abort generations part way (for
  * a weight update) and the rest is asked for anew: ids, logprobs, alternatives and version spans
- * one behind the other, as if it had been one. A zeroed struct is empty.
+ * one behind the other, as if it had been one. A zeroed struct is empty; `held` may be set.
  */
 #ifndef RG_ENGINE_SPLICE_H
 #define RG_ENGINE_SPLICE_H
+
+#include <stdatomic.h>
 
 #include "common/base/buf.h"
 #include "worker/engine/engine.h"
@@ -44,6 +46,8 @@ struct splice {
     uint32_t scored, drifted;
     int64_t cached_tokens; /* of the first piece */
     uint32_t pieces;
+    atomic_size_t *held; /* `counted` of its bytes are in it; or NULL */
+    size_t counted;
 };
 
 void splice_done(struct splice *s);

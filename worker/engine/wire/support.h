@@ -31,6 +31,10 @@ struct support {
 };
 
 void support_done(struct support *s);
+
+/* What its lists take, in bytes. */
+size_t support_bytes(const struct support *s);
+
 void support_begin_event(struct support *s);
 
 /* New tokens of an event. */

@@ -75,7 +75,8 @@ void reply_count(struct reply *y, size_t besides)
     count(y, besides + BYTES(y->ids) + BYTES(y->logprobs) + BYTES(y->tops) + BYTES(y->spans) +
                  BYTES(y->seen) + BYTES(y->prompt_ids) + BYTES(y->entries) + BYTES(y->lacks) +
                  BYTES(v->ids) + BYTES(v->echo) + BYTES(v->logprob_ids) + BYTES(v->top_ids) +
-                 BYTES(v->logprobs) + BYTES(v->top_logprobs) + y->experts.cap + y->indexer.cap);
+                 BYTES(v->logprobs) + BYTES(v->top_logprobs) + y->experts.cap + y->indexer.cap +
+                 (y->npy ? y->npy->items.cap : 0) + support_bytes(&y->support));
 }
 
 void reply_begin_event(struct reply *y)
