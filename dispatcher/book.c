@@ -23,15 +23,6 @@ void book_init(struct book *b)
     *b = (struct book){.next_seq = 1, .next_settled = 1};
 }
 
-static void runner_free(struct runner *r)
-{
-    for (size_t i = 0; i < r->lanes.n; i++)
-        free(r->lanes.at[i]);
-    vec_done(&r->lanes);
-    free(r->name);
-    free(r);
-}
-
 void book_forget_gone(struct book *b)
 {
     struct group *g;
@@ -59,10 +50,8 @@ void book_done(struct book *b)
         free(b->queues.at[i]->name);
         free(b->queues.at[i]);
     }
-    for (size_t i = 0; i < b->runners.n; i++)
-        runner_free(b->runners.at[i]);
     vec_done(&b->queues);
-    vec_done(&b->runners);
+    book_runners_done(b);
     map_done(&b->groups);
     map_done(&b->attempts);
 }
@@ -93,26 +82,6 @@ struct queue *book_queue(const struct book *b, struct str name)
         if (str_eq_c(name, b->queues.at[i]->name))
             return b->queues.at[i];
     return NULL;
-}
-
-struct runner *book_runner(const struct book *b, struct str name)
-{
-    for (size_t i = 0; i < b->runners.n; i++)
-        if (str_eq_c(name, b->runners.at[i]->name))
-            return b->runners.at[i];
-    return NULL;
-}
-
-struct runner *book_runner_made(struct book *b, struct str name)
-{
-    struct runner *r = book_runner(b, name);
-
-    if (r)
-        return r;
-    r = mem_zalloc(sizeof(*r));
-    r->name = mem_strndup(name.p, name.len);
-    *vec_push(&b->runners) = r;
-    return r;
 }
 
 static struct queue *queue_made(struct book *b, struct str name)

@@ -43,7 +43,9 @@ struct queue {
 
 struct runner {
     char *name;
-    VEC(struct lane *) lanes; /* highest priority first */
+    size_t at;                /* its place in book->runners */
+    struct list_item unasked; /* of book->unasked, while that has it */
+    VEC(struct lane *) lanes; /* highest priority first; none: no group has ever named it */
     uint64_t running;         /* attempts */
     uint64_t slots;           /* free ones that executors offer in claims that wait now */
     uint64_t offered_ms;      /* monotonic: when an executor last offered it; 0: never */
@@ -68,6 +70,9 @@ struct book {
     struct list_head running; /* attempts */
     VEC(struct queue *) queues;
     VEC(struct runner *) runners;
+    struct map runners_by_name;
+    struct list_head unasked; /* runners that book_runner_rest was told of, the oldest first */
+    size_t n_unasked;
     uint64_t next_seq, next_settled;
     uint64_t n_waiting; /* groups that are not settled */
     bool keeps_gone;    /* what goes is kept until book_forget_gone */
@@ -96,8 +101,18 @@ void book_forget_gone(struct book *b);
 struct queue *book_queue(const struct book *b, struct str name);
 struct runner *book_runner(const struct book *b, struct str name);
 
-/* The same, made when missing: an executor may offer what no group has named. */
+/* The same, made when missing: an executor may offer what no group has named. Those that a group
+ * has named stay. */
 struct runner *book_runner_made(struct book *b, struct str name);
+
+/* Nobody offers the runner for now. Of those that no group has ever named UNASKED_MAX are kept:
+ * it, or another one, may be gone then. */
+enum { UNASKED_MAX = 1024 };
+
+void book_runner_rest(struct book *b, struct runner *r);
+
+/* Frees them all: the part of book_done that is book_runners.c's. */
+void book_runners_done(struct book *b);
 
 /* The waiting rollout that is to be claimed next for the runner, or NULL. Skips queues that
  * `closed` says are full (or whatever it likes). Prefers rollouts that this executor has not

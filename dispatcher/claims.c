@@ -38,7 +38,7 @@ struct claim_item {
     char *group;
     uint64_t seq; /* the group's: its id may be another one's by now */
     uint32_t rollout;
-    struct runner *runner; /* runners stay */
+    struct runner *runner; /* the group's: it stays */
     char attempt[ATTEMPT_ID_LEN + 1];
     struct http_fetch *call;
     struct buf session; /* the worker's answer, once the claim is recorded */
@@ -380,6 +380,8 @@ static void count_slots(struct desk *d, const struct offer *o, bool waits)
 
         r->slots += waits ? o->at[i].slots : -o->at[i].slots;
         desk_events_runner(d, r);
+        if (!waits && r->slots == 0)
+            book_runner_rest(&d->book, r);
     }
 }
 

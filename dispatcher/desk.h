@@ -81,6 +81,8 @@ struct desk {
         int fewer;                /* times that its pages were made shorter */
     } sweep;                      /* closings.c: looking for sessions of nobody */
 
+    uint64_t shown_runners; /* bits: values of the label that metrics have had figures of */
+
     bool swept;    /* the first pass is over */
     unsigned busy; /* claims and ends under way */
     struct loop_timer tick, drain;

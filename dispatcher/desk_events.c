@@ -41,20 +41,21 @@ static void put_outcomes(const struct runner *r, struct json_out *o)
 
 static void put_runner(struct desk *d, struct str name, struct json_out *o)
 {
+    static const struct runner
+        nobodys; /* one that is gone: nobody offers it, nothing asks for it */
     const struct runner *r = book_runner(&d->book, name);
 
+    r = r ? r : &nobodys;
     json_out_obj(o);
     json_out_key(o, "runner");
     json_out_str(o, name);
-    if (r) {
-        json_out_key(o, "running");
-        json_out_i64(o, (int64_t)r->running);
-        json_out_key(o, "free_slots");
-        json_out_i64(o, (int64_t)r->slots);
-        put_outcomes(r, o);
-        json_out_key(o, "blocked");
-        json_out_cstr(o, result_blocked(r, clock_ms()));
-    }
+    json_out_key(o, "running");
+    json_out_i64(o, (int64_t)r->running);
+    json_out_key(o, "free_slots");
+    json_out_i64(o, (int64_t)r->slots);
+    put_outcomes(r, o);
+    json_out_key(o, "blocked");
+    json_out_cstr(o, result_blocked(r, clock_ms()));
     json_out_end_obj(o);
 }
 

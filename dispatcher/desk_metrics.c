@@ -85,22 +85,24 @@ static void publish_queues(struct desk *d)
                     : 0);
 }
 
+_Static_assert(METRIC_RUNNER_VALUES <= 64, "a bit for each");
+
 static void publish_runners(struct desk *d)
 {
     uint64_t running[METRIC_RUNNER_VALUES] = {0}, slots[METRIC_RUNNER_VALUES] = {0};
-    bool shown[METRIC_RUNNER_VALUES] = {false}, open[METRIC_RUNNER_VALUES] = {false};
+    bool open[METRIC_RUNNER_VALUES] = {false};
 
     for (size_t i = 0; i < d->book.runners.n; i++) {
         const struct runner *r = d->book.runners.at[i];
         unsigned v = runner_label(d, r);
 
-        shown[v] = true;
+        d->shown_runners |= 1ull << v;
         running[v] += r->running;
         slots[v] += r->slots;
         open[v] |= r->blocked;
     }
     for (unsigned v = 0; v < METRIC_RUNNER_VALUES; v++) {
-        if (!shown[v])
+        if (!(d->shown_runners >> v & 1)) /* else told: of one that is gone that it has nothing */
             continue;
         metrics_set_at(d->heritage->page, METRIC_attempts_running, v, running[v]);
         metrics_set_at(d->heritage->page, METRIC_slots, v, slots[v]);

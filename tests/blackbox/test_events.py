@@ -136,6 +136,20 @@ def test_groups_queues_and_runners(start, follow):
     one.wait("group_gone", lambda d: d["id"] == "g1")
 
 
+def test_of_runners_that_no_group_names_the_newest_are_known(start, follow):
+    """An executor offers any names, again and again."""
+    gateway = start(engine="builtin:echo", workers=1)
+    assert gateway.post("/groups", {"id": "g", "runner": "asked", "input": 1}).status == 201
+    for i in range(6):
+        slots = {f"r{i}-{k}": 1 for k in range(256)}
+        assert gateway.post("/attempts/claim", {"executor": "x", "slots": slots, "wait_s": 0}).json() == {"attempts": []}
+    one = follow(gateway, "/events")
+    g.wait_until(lambda: len(one.of("runner")) >= 1025, 20, "the events of all that are known")
+    named = {d["runner"]: d for d in one.of("runner")}
+    assert named.keys() == {"asked"} | {f"r{i}-{k}" for i in range(2, 6) for k in range(256)}
+    assert all(d["free_slots"] == d["running"] == 0 for d in named.values())
+
+
 def test_tokens_of_a_call_as_they_come(start, follow):
     gateway = start(engine="builtin:echo,tokens_per_s=60", workers=2)
     session = gateway.post("/sessions", {}).json()

@@ -389,3 +389,62 @@ TEST(book, gone_groups_are_kept_until_they_are_forgotten)
     cr_assert(!book_gone_group(&b, STR("a")) && book_group(&b, STR("a")));
     book_done(&b);
 }
+
+/* Offers a runner that claims leave at once. */
+static void offer(struct book *b, const char *name)
+{
+    book_runner_rest(b, book_runner_made(b, str_cstr(name)));
+}
+
+/* Executors may offer any name, again and again. */
+TEST(book, runners_that_no_group_names_are_kept_up_to_a_number)
+{
+    struct book b;
+    struct runner *waits;
+    char name[32];
+
+    book_init(&b);
+    offer(&b, "r");
+    submit(&b, "g", "");
+    offer(&b, "first");
+    waits = book_runner_made(&b, STR("waits"));
+    waits->slots = 3;
+    for (unsigned i = 0; i < 10 * UNASKED_MAX; i++) {
+        (void)snprintf(name, sizeof(name), "unknown %u", i);
+        offer(&b, name);
+        if (i == UNASKED_MAX / 2)
+            offer(&b, "first");
+        cr_assert_leq(b.runners.n, UNASKED_MAX + 2);
+    }
+    cr_expect_eq(b.runners.n, UNASKED_MAX + 2);
+    cr_expect_eq(book_runner(&b, STR("r")), book_group(&b, STR("g"))->runner, "a group's stays");
+    cr_expect_eq(book_runner(&b, STR("waits")), waits, "and one that is offered");
+    cr_expect_null(book_runner(&b, STR("unknown 0")));
+    cr_expect_null(book_runner(&b, STR("first")));
+    cr_expect_not_null(book_runner(&b, str_cstr(name)), "the newest are there");
+    for (size_t i = 0; i < b.runners.n; i++)
+        cr_expect_eq(book_runner(&b, str_cstr(b.runners.at[i]->name)), b.runners.at[i]);
+    book_done(&b);
+}
+
+/* One that was kept without a group gets one. */
+TEST(book, a_runner_that_a_group_names_late_stays)
+{
+    struct book b;
+    struct runner *r;
+    char name[32];
+
+    book_init(&b);
+    offer(&b, "r");
+    r = book_runner(&b, STR("r"));
+    submit(&b, "g", "");
+    for (unsigned i = 0; i < 2 * UNASKED_MAX; i++) {
+        (void)snprintf(name, sizeof(name), "unknown %u", i);
+        offer(&b, name);
+        offer(&b, "r");
+    }
+    cr_expect_eq(book_runner(&b, STR("r")), r);
+    cr_expect_eq(book_group(&b, STR("g"))->runner, r);
+    cr_assert_not_null(claim(&b, "x", 2000));
+    book_done(&b);
+}
