@@ -135,7 +135,9 @@ void exchange_pull(struct exchange *x, exchange_more_fn more, void *ctx);
 
 void exchange_end(struct exchange *x);
 
-/* Calls `room` once, when less than a window of bytes is waiting. */
+/* Calls `room` once, when less than a window of bytes is waiting. `room` must not call
+ * exchange_fail, which may free x: x is used behind it. What fails because of it fails from the
+ * loop. */
 void exchange_on_room(struct exchange *x, exchange_more_fn room, void *ctx);
 
 /* While draining: nothing was done about the request that cannot be done again by the worker's
