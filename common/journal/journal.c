@@ -529,6 +529,7 @@ static int remove_dead(struct journal *j, size_t i, struct err *e)
         return -1;
     }
     liveness_left(&j->live, gone.number);
+    liveness_stuck(&j->live, 0);
     forget_segment(j, gone.number);
     return 0;
 }
@@ -562,8 +563,7 @@ static int swap_segments(struct journal *j, struct err *e)
     }
     m = compaction_moved(c, &n);
     liveness_moved(&j->live, old, number, m, n);
-    if (compaction_bytes(c) >= bytes)
-        liveness_stuck(&j->live, number);
+    liveness_stuck(&j->live, compaction_bytes(c) >= bytes ? number : 0);
     compaction_free(c);
     j->compaction = NULL;
     forget_segment(j, old);

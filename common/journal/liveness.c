@@ -151,6 +151,8 @@ void liveness_stuck(struct liveness *v, uint32_t number)
 {
     struct live_segment *seg = segment_find(v, number);
 
+    for (size_t i = 0; number == 0 && i < v->n; i++)
+        v->at[i].stuck_bytes = 0;
     if (seg)
         seg->stuck_bytes = seg->total_bytes - seg->live_bytes - seg->note_bytes;
 }

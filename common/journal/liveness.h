@@ -83,7 +83,8 @@ void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, const str
                     size_t n);
 
 /* Segment `number` was rewritten in vain: what of it is dead now has been taken for needed, as a
- * former session's records are where a living one has its id, and would be again. */
+ * former session's records are where a living one has its id, and would be again. 0: something was
+ * shed, which others may have waited for. */
 void liveness_stuck(struct liveness *v, uint32_t number);
 
 /* A record went to that place; `id` absent: it needs not be kept. */
