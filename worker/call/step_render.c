@@ -130,7 +130,7 @@ static size_t value_bytes(const struct model_call *t)
     size_t bytes = 0;
 
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        bytes += json_text_bytes(all[i], JSON_COST * (WORK_TEXT_LONG + 1));
+        bytes += json_text_bytes(all[i], (size_t)JSON_COST * (WORK_TEXT_LONG + 1));
     return bytes;
 }
 

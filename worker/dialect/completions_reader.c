@@ -70,7 +70,7 @@ static int read_prompt(struct arena *a, const struct json *body, struct chat_req
                        struct err *e)
 {
     const struct json *v = json_get(body, "prompt");
-    struct completion_prompt one, *all;
+    struct completion_prompt one = {0}, *all;
     char path[FIELD_PATH_MAX];
 
     req->n_prompts = 1;

@@ -198,7 +198,7 @@ int request_limits_batch(const struct json *body, uint32_t n_prompts, struct err
         e, "prompt",
         "prompt: each of the %u prompts is a call with all else that the request says, "
         "%llu bytes: together %llu, and they may have %d",
-        n_prompts, (unsigned long long)n, (unsigned long long)(n * n_prompts),
+        n_prompts, (unsigned long long)n, (unsigned long long)n * n_prompts,
         REQUEST_BATCH_BYTES_MAX);
 }
 

@@ -146,7 +146,7 @@ static struct str joined_texts(const struct json *list, struct arena *a)
         memcpy(out + at, parts[i].p, parts[i].len);
         at += parts[i].len;
     }
-    if (n != SIZE_MAX && !out)
+    if (n != SIZE_MAX && !out && list->n > 0)
         out = (char *)(uintptr_t)parts[0].p; /* read only, as every text */
     if (parts != few)
         free(parts);
