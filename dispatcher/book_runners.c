@@ -1,6 +1,7 @@
 /* The runners of a book. Those that a group has named have lanes, and stay: groups, attempts and
  * claims point to them. Of the others, which are names that executors offer, the newest stay. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/mem.h"
 #include "common/base/vec.h"
@@ -38,7 +39,10 @@ static void leave_unasked(struct book *b, struct runner *r)
 
 struct runner *book_runner_made(struct book *b, struct str name)
 {
-    struct runner *r = book_runner(b, name);
+    struct runner *r;
+
+    name.len = strnlen(name.p, name.len); /* as it is kept: a NUL ends it */
+    r = book_runner(b, name);
 
     if (r) {
         leave_unasked(b, r);

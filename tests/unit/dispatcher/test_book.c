@@ -427,6 +427,20 @@ TEST(book, runners_that_no_group_names_are_kept_up_to_a_number)
     book_done(&b);
 }
 
+/* What a name says behind a NUL is not kept: it is the same runner by both. */
+TEST(book, a_name_ends_at_a_nul)
+{
+    struct book b;
+    struct runner *r;
+
+    book_init(&b);
+    r = book_runner_made(&b, STR("r"));
+    cr_expect_eq(book_runner_made(&b, STR("r\0x")), r);
+    cr_expect_eq(book_runner(&b, STR("r")), r);
+    cr_expect_eq(b.runners.n, 1);
+    book_done(&b);
+}
+
 /* One that was kept without a group gets one. */
 TEST(book, a_runner_that_a_group_names_late_stays)
 {
