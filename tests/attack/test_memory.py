@@ -1,5 +1,6 @@
 """What one request may make a worker hold: the worker stays, the request gets 4xx or its answer. What requests hold
 together counts for --max-worker-memory."""
+import concurrent.futures
 import contextlib
 import json
 import resource
@@ -9,7 +10,7 @@ import threading
 import pytest
 
 from battle import peak_allowed
-from gateway import wait_until
+from gateway import stays, wait_until
 from odds_engine import OddsEngine
 from stub_engines import StubEngine
 
@@ -368,17 +369,39 @@ def test_counts_and_retries_ask_for_room(start):
     gateway = start(engine="builtin:echo", workers=1, max_worker_memory="32MiB")
     session = gateway.post("/sessions").json()
     url = f"/sessions/{session['session_id']}/v1"
-    said = {"model": "m", "messages": [USER], "max_tokens": 9}
+    said = {"model": "m", "messages": [USER], "max_tokens": 9, "logprobs": True}
 
     def asked():
         return [gateway.post(f"{url}/messages/count_tokens", said),
+                gateway.post(f"{url}/completions", {"model": "m", "prompt": ["one", "two"], "max_tokens": 9}),
                 gateway.post(f"{url}/chat/completions", said, headers={"Idempotency-Key": "one"})]
 
     assert not any(full(a) for a in asked())
     with filled(gateway):
-        assert [full(a) for a in asked()] == [True, True]
+        assert [full(a) for a in asked()] == [True] * 3
     wait_until(lambda: not any(full(a) for a in asked()), 30, "there is room again")
-    assert asked()[1].headers["Rollgate-Replayed"] == "1"
+    assert asked()[2].headers["Rollgate-Replayed"] == "1"
+
+
+@pytest.mark.alone
+def test_a_retry_joins_its_call_without_room(start):
+    """It holds next to nothing; refused, the call that it means would end with nobody to hear it."""
+    go, again = threading.Event(), {"Idempotency-Key": "one"}
+    with StubEngine() as engine, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        gateway = start(engine=engine.setting, workers=1, max_worker_memory="32MiB")
+        url = f"/sessions/{gateway.post('/sessions').json()['session_id']}/v1/chat/completions"
+        engine.plan.append({"ids": [97, 257], "wait": go})
+        try:
+            calls = [pool.submit(gateway.post, url, {"model": "m", "messages": [USER]}, headers=again)]
+            wait_until(lambda: engine.running == 1, 20, "the call runs")
+            with filled(gateway):
+                calls.append(pool.submit(gateway.post, url, {"model": "m", "messages": [USER]}, headers=again))
+                stays(lambda: not calls[1].done(), 0.5, "a refusal is answered within milliseconds")
+                go.set()
+                answers = [call.result(60) for call in calls]
+        finally:
+            go.set()
+        assert [a.status for a in answers] == [200, 200] and len({a.json()["id"] for a in answers}) == 1, answers[1].text
 
 
 @pytest.mark.alone

@@ -82,16 +82,6 @@ static int judge_session(struct api_call *c, struct err *e)
     return call_may_reseed(r, e);
 }
 
-/* Counts, retries and calls all come by here, however short their bodies are. */
-static int check_room(const struct api_call *c, struct err *e)
-{
-    bool ended = false;
-    const struct session *s = session_find(c->service->calls.store, str_cstr(c->id), &ended);
-
-    return residency_room(c->service->calls.residency, s,
-                          exchange_closed_body(c->x).len + c->arena.held_bytes, e);
-}
-
 /* What of a request needs its session, after it was read. */
 static int meet_session(struct api_call *c, struct err *e)
 {
@@ -100,7 +90,7 @@ static int meet_session(struct api_call *c, struct err *e)
     if (c->late && !c->held && r->id_valid &&
         !residency_ready(c->service->calls.residency, r->id, false))
         return err_set(e, ERR_OVERLOADED, "the session was just made; ask again");
-    if (find_session(r, c, e) || api_call_refuse_unread(c, e) || check_room(c, e))
+    if (find_session(r, c, e) || api_call_refuse_unread(c, e))
         return -1;
     exchange_account(c->x, str_cstr(c->id));
     api_call_regroup(c);

@@ -20,7 +20,6 @@
 #include "worker/ledger/ledger.h"
 #include "worker/request/answer_sink.h"
 #include "worker/request/chat_request.h"
-#include "worker/residency/residency.h"
 
 #include <stdlib.h>
 
@@ -365,35 +364,20 @@ static size_t bytes_of(const struct batch *b)
     return b->front->arena.held_bytes + batch_shared_bytes(b->shared) + b->part_bytes;
 }
 
-/* Before each part but the first, which the request itself has asked for. A session that has ended
- * in the meantime is the part's to find. */
-static int check_room(const struct batch *b, struct err *e)
-{
-    const struct api_call *c = b->front;
-
-    if (b->n_checked == 0 || !c->awaiting)
-        return 0;
-    return residency_room(c->service->calls.residency, c->awaiting,
-                          exchange_closed_body(c->x).len + bytes_of(b), e);
-}
-
 /* Makes the next part and counts its tokens, which a helper may take over. */
 static void check_next(struct batch *b)
 {
     struct batch_part *p = &b->parts[b->n_checked];
     struct call_input in;
-    struct err e = {0};
     struct arena arena;
 
-    if (check_room(b, &e)) {
-        on_failed(p, &e);
-        return;
-    }
     part_make(p);
     in = (struct call_input){.session_id = arena_str(&p->call.arena, str_cstr(p->call.id)),
                              .req = p->call.req,
                              .body = p->call.body,
                              .body_hash = {p->call.hash[0], p->call.hash[1]},
+                             .body_bytes = exchange_closed_body(b->front->x).len,
+                             .shared_bytes = bytes_of(b),
                              .work_hash = p->call.reading.body_hash};
     arena = p->call.arena;
     p->call.arena = (struct arena){.sum = arena.sum};
@@ -480,7 +464,9 @@ static void batch_start(void *ctx)
         b->front->anew = !api_call_marked(b->front);
     }
     api_call_hold_session(b->front); /* a part's call holds it from its own beginning on */
-    batch_go_on(b);
+    /* Not here: the request still holds the session as well, and who is held twice counts for full
+     * when room is asked for. */
+    loop_task_post(loop_of(b), &b->task, on_task);
 }
 
 /* The front's writer writes for all parts. */

@@ -8,6 +8,7 @@
 #include "worker/call/work.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/request/chat_request.h"
+#include "worker/residency/residency.h"
 #include "worker/session/session.h"
 #include "worker/session/session_call.h"
 
@@ -94,6 +95,9 @@ static int begin(struct token_count *c, struct err *e)
 
     if (!s)
         return err_set(e, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION, "no such session");
+    if (residency_room(env->residency, s,
+                       c->in.body_bytes + c->in.shared_bytes + c->arena.held_bytes, e))
+        return -1;
     engines = call_engines(env, req->model, s);
     if (!engines || engine_pool_name(engines))
         return err_field(e, "model",
