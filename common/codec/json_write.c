@@ -3,7 +3,6 @@
  * in UTF-8, are written as \u escapes, so what json_parse has read is written back. */
 
 #include <math.h>
-#include <string.h>
 
 #include "common/base/check.h"
 #include "common/codec/json.h"
@@ -51,44 +50,58 @@ static const char *plain_run(const char *p, const char *end)
 }
 
 /* \uXXXX. */
-static void add_u_escape(struct buf *b, unsigned unit)
+static char *put_u_escape(char *out, unsigned unit)
 {
     static const char hex[] = "0123456789abcdef";
-    char out[6] = {
-        '\\', 'u', hex[unit >> 12 & 15], hex[unit >> 8 & 15], hex[unit >> 4 & 15], hex[unit & 15]};
 
-    buf_add(b, out, sizeof(out));
+    *out++ = '\\';
+    *out++ = 'u';
+    for (int shift = 12; shift >= 0; shift -= 4)
+        *out++ = hex[unit >> shift & 15];
+    return out;
 }
 
-/* A short escape where JSON has one. */
-static void add_control(struct buf *b, char c)
+/* What stands behind the backslash of a short escape; 0: the byte has none. */
+static const char SHORT_ESCAPES[256] = {['"'] = '"',  ['\\'] = '\\', ['\n'] = 'n', ['\r'] = 'r',
+                                        ['\t'] = 't', ['\b'] = 'b',  ['\f'] = 'f'};
+
+/* What the byte or the surrogate at *p is written as; *p is behind it then. */
+static char *put_special(char *out, const char **p, const char *end)
 {
-    static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
-    const char *hit = c ? strchr(from, c) : NULL;
+    const uint8_t *c = (const uint8_t *)*p;
 
-    if (hit) {
-        char out[2] = {'\\', to[hit - from]};
-
-        buf_add(b, out, sizeof(out));
-    } else {
-        add_u_escape(b, (unsigned char)c);
+    (*p)++;
+    if (SHORT_ESCAPES[*c]) {
+        *out++ = '\\';
+        *out++ = SHORT_ESCAPES[*c];
+        return out;
     }
+    if (*c < 0x20)
+        return put_u_escape(out, *c);
+    if (*c == 0xed && end - *p >= 2 && c[1] >= 0xa0) {
+        *p += 2;
+        return put_u_escape(out, 0xd000u | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu));
+    }
+    *out++ = (char)*c;
+    return out;
 }
 
-/* The string's bytes from its first one that may need an escape on. */
+enum { ESCAPE_MAX = 6 }; /* bytes of one */
+
+enum { ESCAPE_STEP = 256 }; /* bytes read before room is made anew */
+
+/* The string's bytes from its first one that may need an escape on. Texts of escapes alone cost a
+ * look at a table for each: nothing is searched between two of them. */
 static void add_escaped(struct buf *b, const char *p, const char *end)
 {
     while (p < end) {
-        const char *run;
+        const char *stop = p + MIN_OF(end - p, ESCAPE_STEP), *run;
+        char *room = buf_reserve(b, (size_t)(stop - p) * ESCAPE_MAX), *out = room;
 
-        if ((uint8_t)*p != 0xed) {
-            add_control(b, *p++);
-        } else if (end - p >= 3 && (uint8_t)p[1] >= 0xa0) {
-            add_u_escape(b, 0xd000u | ((uint8_t)p[1] & 0x3fu) << 6 | ((uint8_t)p[2] & 0x3fu));
-            p += 3;
-        } else {
-            buf_add_c(b, *p++);
-        }
+        while (p < stop &&
+               (SHORT_ESCAPES[(uint8_t)*p] || (uint8_t)*p < 0x20 || (uint8_t)*p == 0xed))
+            out = put_special(out, &p, end);
+        b->len += (size_t)(out - room);
         run = p;
         p = plain_run(p, end);
         buf_add(b, run, (size_t)(p - run));

@@ -108,6 +108,54 @@ TEST(json, rejects)
     cr_assert_gt(each_line(RG_TEST_DATA "/json/reject.txt", reject_line), 150);
 }
 
+/* Every mix of what needs an escape and what does not, over more bytes than room is made for at
+ * once: written by this and by a plain writer that looks at one character after the other. */
+TEST(json, strings_of_escapes_are_written)
+{
+    static const char *const parts[] = {"a",
+                                        "\n",
+                                        "\"",
+                                        "\\",
+                                        "\x01",
+                                        "\x1f",
+                                        "\x7f",
+                                        "\xed\xa0\x80" /* lone */,
+                                        "\xed\x9f\xbf",
+                                        "\xc3\xa9",
+                                        "plain text of more than one block of bytes"};
+    static const char *const written[] = {"a",
+                                          "\\n",
+                                          "\\\"",
+                                          "\\\\",
+                                          "\\u0001",
+                                          "\\u001f",
+                                          "\x7f",
+                                          "\\ud800",
+                                          "\xed\x9f\xbf",
+                                          "\xc3\xa9",
+                                          "plain text of more than one block of bytes"};
+    uint32_t rng = 1;
+
+    for (int round = 0; round < 2000; round++) {
+        struct buf text = {0}, want = {0}, got = {0};
+        unsigned most = (unsigned)ARRAY_LEN(parts) - (round % 2 ? 1 : 0), n = (unsigned)round % 701;
+
+        buf_add_c(&want, '"');
+        for (unsigned i = 0; i < n; i++) {
+            unsigned k = round % 4 == 3 ? 1 + i % 6 : (rng = rng * 1664525 + 1013904223) >> 16;
+
+            buf_puts(&text, parts[k % most]);
+            buf_puts(&want, written[k % most]);
+        }
+        buf_add_c(&want, '"');
+        json_write_string(&got, str_of(text.p ? text.p : "", text.len));
+        cr_assert(str_eq(buf_str(&got), buf_str(&want)), "round %d", round);
+        buf_done(&text);
+        buf_done(&want);
+        buf_done(&got);
+    }
+}
+
 static struct str nested(struct buf *b, int depth)
 {
     buf_clear(b);
