@@ -21,8 +21,8 @@ DEEP = 400_000
 
 
 def limit_ms():
-    """What a slow machine keeps: a step, and the memory that it touches for the first time."""
-    return 10 + 1000 * fresh_memory()
+    """What a slow machine keeps: a step, and 8 MiB of memory that it touches for the first time (an answer, its record, and the session's)."""
+    return 10 + 2000 * fresh_memory()
 
 
 def numbers(n):
@@ -110,8 +110,8 @@ ANSWERS = {
 
 # Of upstreams that are asked with messages alone.
 MESSAGES = {
-    "words": (False, lambda kind, n: framed(False, [whole(kind, said={"content": "word " * (400_000 * n)})])),
-    "words, streamed": (True, lambda kind, n: framed(True, events(kind, [1] * 8, said={"content": "word " * (50_000 * n)}))),
+    "words": (False, lambda kind, n: framed(False, [whole(kind, said={"content": "word " * (200_000 * n)})])),
+    "words, streamed": (True, lambda kind, n: framed(True, events(kind, [1] * 8, said={"content": "word " * (25_000 * n)}))),
     "more words than are taken": (False, lambda kind, n: framed(False, [whole(kind, said={"content": "word " * (1_000_000 * n)})])),
     "thought": (False, lambda kind, n: framed(False, [whole(kind, said={"reasoning_content": "\n" * (1_000_000 * n)})])),
     "calls": (False, lambda kind, n: framed(False, [whole(kind, **calls_of(kind, 2_000 * n))])),

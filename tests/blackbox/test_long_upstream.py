@@ -233,16 +233,16 @@ def test_a_text_beyond_the_limit_is_refused(start, upstream, stream):
     gateway = start(engine=upstream.setting, workers=1, engine_retries=0)
     s = new(gateway)
     body = {"model": "m", "messages": user("go on"), "stream": stream}
-    long = "x" * ((4 << 20) + 1)
+    long = "x" * ((2 << 20) + 1)
 
     def edit(docs):
         for doc in docs[1 if stream else 0:]:
             for choice in doc["choices"]:
-                (choice.get("message") or choice["delta"]).update(content=long[:3 << 20] if stream else long)
+                (choice.get("message") or choice["delta"]).update(content=long[:3 << 19] if stream else long)
         return docs
     upstream.plan.append({"text": "abc", "edit": edit})
     a = gateway.post(url(s), body)
-    assert "its text has more than 4 MiB" in a.text[-1000:] and a.status == (200 if stream else 502)
+    assert "its text has more than 2 MiB" in a.text[-1000:] and a.status == (200 if stream else 502)
     upstream.plan.append({"text": "abc"})
     assert gateway.post(url(s), body).status == 200
 

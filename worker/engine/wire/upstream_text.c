@@ -13,7 +13,7 @@
 enum {
     CALLS_MAX = 256,           /* of a stream, and pieces of calls in one of its chunks */
     WHOLE_CALLS_MAX = 4096,    /* of a whole answer */
-    TEXT_MIB = 4,              /* of an answer, tool calls and thought included */
+    TEXT_MIB = 2,              /* of an answer, tool calls and thought included */
     CHUNK_LOGPROBS = 32 << 10, /* of one chunk, alternatives included */
     USAGE_MAX = 64 << 10,
 };
