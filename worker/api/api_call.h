@@ -104,9 +104,6 @@ void api_call_fetch(struct api_call *c, void (*done)(struct api_call *c, const s
  * lifted out of it. */
 bool api_call_may_lift(const struct api_call *c);
 
-/* Reads `body` (in the call's arena, c->lifts in it) into body and req. */
-int api_call_parse(struct api_call *c, const struct body_text *body, struct err *e);
-
 /* api_call_read.c: nobody reads the exchange's body again. A helper gives the memory of a long one
  * back here: with the request's end it would be the loop. */
 void api_call_drop_body(const struct api_call *c);

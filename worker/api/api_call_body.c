@@ -129,8 +129,9 @@ static int check_recorded(struct api_call *c, size_t body_bytes, struct err *e)
     return c->dialect->recorded(&c->arena, c->body, most, e);
 }
 
-/* Bytes to chat_request, under the request's own limits of memory and list lengths. */
-int api_call_parse(struct api_call *c, const struct body_text *body, struct err *e)
+/* Reads `body` (in the call's arena, c->lifts in it) into body and req, under the request's own
+ * limits of memory and list lengths. */
+static int api_call_parse(struct api_call *c, const struct body_text *body, struct err *e)
 {
     struct dialect_headers headers = {header_get, c->x};
     struct past_look engines = {.call = c};

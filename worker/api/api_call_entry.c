@@ -29,7 +29,7 @@
 #include "worker/service/service.h"
 #include "worker/session/session.h"
 
-/* The dialect's label in metrics. */
+/* The label in metrics of the path's dialect, or of none (NULL). */
 static unsigned label_of(const struct dialect *d)
 {
     static const struct {
@@ -40,25 +40,16 @@ static unsigned label_of(const struct dialect *d)
         {"responses", METRIC_DIALECT_RESPONSES},
         {"messages", METRIC_DIALECT_MESSAGES},
         {"completions", METRIC_DIALECT_COMPLETIONS},
+        {"count_tokens", METRIC_DIALECT_COUNT_TOKENS},
     };
 
+    if (!d)
+        return METRIC_DIALECT_PASSTHROUGH;
     for (size_t i = 0; i < ARRAY_LEN(labels); i++) {
         if (strcmp(labels[i].name, d->name) == 0)
             return labels[i].label;
     }
     return METRIC_DIALECT_PASSTHROUGH;
-}
-
-/* The label in metrics; d: the path's dialect, or NULL. */
-static unsigned label_for(const struct dialect *d, bool models, bool stored)
-{
-    if (models)
-        return METRIC_DIALECT_MODELS;
-    if (stored)
-        return METRIC_DIALECT_RESPONSES;
-    return d == &dialect_count_tokens ? METRIC_DIALECT_COUNT_TOKENS
-           : d                        ? label_of(d)
-                                      : METRIC_DIALECT_PASSTHROUGH;
 }
 
 /* An error with a fixed text, in the dialect's shape. */
@@ -76,7 +67,7 @@ void api_call_refuse(struct service_request *r, const struct err *e)
 {
     const struct dialect *d = dialect_for_path(dialect_path(r->rest));
 
-    r->dialect = label_for(d, false, false);
+    r->dialect = label_of(d);
     respond_error(r, d, e);
 }
 
@@ -90,15 +81,6 @@ static bool names_nothing(const struct service_request *r)
     return !r->id_valid || !session_find(r->service->calls.store, r->id, &ended);
 }
 
-/* What refuses a call whose session has ended is call_read, which has its body freed. */
-static bool is_refused(struct service_request *r, const struct dialect *d, bool call)
-{
-    if (call || !names_nothing(r))
-        return false;
-    refuse(r, d, ERR_SESSION_ENDED, "the session has ended");
-    return true;
-}
-
 /* A path that no dialect has goes to the engine as it is (passthrough), if that is allowed. */
 void api_call_handle(struct service_request *r)
 {
@@ -110,10 +92,10 @@ void api_call_handle(struct service_request *r)
     bool models = get && (str_eq(path, all) || str_starts(path, STR("/models/")));
     bool stored = get && str_starts(path, kept);
 
-    r->dialect = label_for(d, models, stored);
-    if (is_refused(r, d, call))
-        return;
-    if (models) {
+    r->dialect = models ? METRIC_DIALECT_MODELS : stored ? METRIC_DIALECT_RESPONSES : label_of(d);
+    if (!call && names_nothing(r)) { /* a call's body has to be freed: call_read refuses it */
+        refuse(r, d, ERR_SESSION_ENDED, "the session has ended");
+    } else if (models) {
         models_get(r, str_sub(path, all.len, SIZE_MAX));
     } else if (stored) {
         stored_get(r, str_sub(path, kept.len, SIZE_MAX));

@@ -45,18 +45,6 @@ static void put_ext(struct export *x, msgpack_packer *pk, int8_t type, const voi
     rope_add(&x->rope, PIECE_RAW, p, n);
 }
 
-/* Of digits alone, up to 2^64 - 1: hashes and ids of rows are as long. */
-static bool read_u64(struct str text, uint64_t *ret)
-{
-    *ret = 0;
-    for (size_t k = 0; k < text.len; k++) {
-        if (text.p[k] < '0' || text.p[k] > '9' || __builtin_mul_overflow(*ret, 10, ret) ||
-            __builtin_add_overflow(*ret, (uint64_t)(text.p[k] - '0'), ret))
-            return false;
-    }
-    return true;
-}
-
 static void put_number(msgpack_packer *pk, const struct json *v)
 {
     struct str text = json_text(v);
@@ -71,7 +59,7 @@ static void put_number(msgpack_packer *pk, const struct json *v)
         msgpack_pack_int64(pk, i);
         return;
     }
-    if (read_u64(text, &u)) {
+    if (str_to_u64(text, UINT64_MAX, &u) == 0) { /* hashes and ids of rows are as long */
         msgpack_pack_uint64(pk, u);
         return;
     }

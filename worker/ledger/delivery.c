@@ -39,8 +39,8 @@ struct delivery_chain {
 
 /* What a session has; never nothing. */
 struct delivery_owner {
-    struct list_item ranked; /* of deliveries->ranks */
-    struct list_head calls;  /* delivery.owned, oldest first */
+    struct list_item in_class; /* of deliveries->classes */
+    struct list_head calls;    /* delivery.owned, oldest first */
     size_t n;
     size_t id_len;
     char id[];
@@ -141,11 +141,11 @@ static void leave_chain(struct deliveries *d, struct delivery *v, enum chain_kin
 /* --- sessions --- */
 
 /* n is 1 or more. */
-static unsigned rank_of(size_t n)
+static unsigned class_of(size_t n)
 {
-    unsigned rank = 63 - (unsigned)__builtin_clzll(n);
+    unsigned class = 63 - (unsigned)__builtin_clzll(n);
 
-    return MIN_OF(rank, (unsigned)DELIVERY_RANKS - 1);
+    return MIN_OF(class, (unsigned)DELIVERY_CLASSES - 1);
 }
 
 static struct delivery_owner *owner_for(struct deliveries *d, struct str session_id)
@@ -167,10 +167,10 @@ static void own(struct deliveries *d, struct delivery_owner *o, struct delivery 
     v->owner = o;
     list_append(&o->calls, &v->owned);
     o->n++;
-    if (o->n > 1 && rank_of(o->n) == rank_of(o->n - 1))
+    if (o->n > 1 && class_of(o->n) == class_of(o->n - 1))
         return;
-    list_remove(&o->ranked);
-    list_append(&d->ranks[rank_of(o->n)], &o->ranked);
+    list_remove(&o->in_class);
+    list_append(&d->classes[class_of(o->n)], &o->in_class);
 }
 
 static void disown(struct deliveries *d, struct delivery *v)
@@ -179,11 +179,11 @@ static void disown(struct deliveries *d, struct delivery *v)
 
     list_remove(&v->owned);
     o->n--;
-    if (o->n > 0 && rank_of(o->n) == rank_of(o->n + 1))
+    if (o->n > 0 && class_of(o->n) == class_of(o->n + 1))
         return;
-    list_remove(&o->ranked);
+    list_remove(&o->in_class);
     if (o->n > 0) {
-        list_append(&d->ranks[rank_of(o->n)], &o->ranked);
+        list_append(&d->classes[class_of(o->n)], &o->in_class);
         return;
     }
     (void)map_take(&d->by_session, str_of(o->id, o->id_len));
@@ -206,8 +206,9 @@ static void forget(struct deliveries *d, struct delivery *v)
 /* Of those that have most; NULL: there are none. */
 static struct delivery *to_forget(const struct deliveries *d)
 {
-    for (size_t i = DELIVERY_RANKS; i-- > 0;) {
-        const struct delivery_owner *o = LIST_FIRST_OF(&d->ranks[i], struct delivery_owner, ranked);
+    for (size_t i = DELIVERY_CLASSES; i-- > 0;) {
+        const struct delivery_owner *o =
+            LIST_FIRST_OF(&d->classes[i], struct delivery_owner, in_class);
 
         if (o)
             return LIST_FIRST_OF(&o->calls, struct delivery, owned);

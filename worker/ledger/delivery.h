@@ -15,7 +15,7 @@
 #include "common/base/map.h"
 #include "common/base/str.h"
 
-enum { DELIVERY_MAX = 65536, DELIVERY_RANKS = 17 };
+enum { DELIVERY_MAX = 65536, DELIVERY_CLASSES = 17 };
 
 struct delivery;
 
@@ -26,7 +26,7 @@ struct deliveries {
 
     /* The sessions that have 2^i undelivered calls or more, up to twice as many; those that came
      * to have so many first are first. */
-    struct list_head ranks[DELIVERY_RANKS];
+    struct list_head classes[DELIVERY_CLASSES];
     size_t n;
     struct buf notes; /* what arrived and is not yet noted in a journal: struct noted */
 };

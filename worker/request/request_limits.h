@@ -50,8 +50,7 @@ enum { REQUEST_IDS_MAX = 1 << 20 };
  * prompts of ids ERR_CONTEXT_LENGTH. */
 int request_limits_lists(const struct request_limits *l, const struct json *body, struct err *e);
 
-/* Members of a body's object: each is looked for by its name, and looked at by its name, many
- * times. */
+/* Members of a body's object: each name that a reader asks for is compared with all of theirs. */
 enum { REQUEST_MEMBERS_MAX = 1024 };
 
 /* Calls of one message, and parts of all messages' contents, that a request may have: the loop

@@ -250,8 +250,8 @@ struct message_node *forest_find_child(struct forest *f, struct message_node *pa
     return n;
 }
 
-/* What of the answers with an echo's key is looked at, beside the newest node: a session may have
- * thousands that call the same tool. */
+/* What of the answers with an echo's key is looked at (the newest node's bytes do not count): a
+ * session may have thousands that call the same tool. */
 enum { ECHO_NODES = 64, ECHO_BYTES = 512 << 10, ECHO_ANSWERS = 1024 };
 
 struct echo_look {

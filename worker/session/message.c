@@ -623,19 +623,19 @@ static void first_different(const struct json **x, const struct json **y)
 
 /* Values are written whole where they are short; of longer lists the item that differs is, of calls
  * its arguments, and nothing of what is longer still. NULL: absent. */
-void message_value_diff(const char *field, const struct json *x, const struct json *y,
+void message_value_diff(const char *field, const struct json *stored, const struct json *request,
                         struct arena *a, struct message_diff *ret)
 {
-    if (json_text_bytes(x, DIFF_WHOLE) + json_text_bytes(y, DIFF_WHOLE) >= DIFF_WHOLE) {
-        if (json_is(x, JSON_ARRAY) && json_is(y, JSON_ARRAY))
-            first_different(&x, &y);
-        if (json_get(x, "function") && json_get(y, "function") && call_of(x).args.p &&
-            call_of(y).args.p) {
-            set_diff(ret, field, call_of(x).args, call_of(y).args);
+    if (json_text_bytes(stored, DIFF_WHOLE) + json_text_bytes(request, DIFF_WHOLE) >= DIFF_WHOLE) {
+        if (json_is(stored, JSON_ARRAY) && json_is(request, JSON_ARRAY))
+            first_different(&stored, &request);
+        if (json_get(stored, "function") && json_get(request, "function") &&
+            call_of(stored).args.p && call_of(request).args.p) {
+            set_diff(ret, field, call_of(stored).args, call_of(request).args);
             return;
         }
     }
-    set_diff(ret, field, json_as_text(x, a), json_as_text(y, a));
+    set_diff(ret, field, json_as_text(stored, a), json_as_text(request, a));
 }
 
 /* The first field that differs, in the order role, content, tool_calls, name, reasoning_content.

@@ -71,6 +71,7 @@ struct message_args {
     struct arena arena;
 };
 
+/* Frees it. */
 void message_args_done(struct message_args *r);
 
 /* Whether an assistant message is `stored`, which was generated here, in the way that some clients
@@ -98,7 +99,7 @@ void message_diff(const struct message *stored, const struct message *request,
 
 /* The same for two other values (NULL: absent) that differ: of long lists (64 KiB together) their
  * first items that differ, and "" of what is long itself. Looks at no more than some 512 KiB. */
-void message_value_diff(const char *field, const struct json *x, const struct json *y,
+void message_value_diff(const char *field, const struct json *stored, const struct json *request,
                         struct arena *a, struct message_diff *ret);
 
 /* Equal for values that json_equal calls equal. */

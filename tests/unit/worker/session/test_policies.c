@@ -321,7 +321,7 @@ TEST(past, calls_that_end_out_of_order_are_found_by_their_numbers)
     kit_done(&k);
 }
 
-/* One call more with its body. */
+/* As kit_turn, whose journal has no room for so many: one call more with its body. */
 static void commit_one(struct kit *k)
 {
     static const int32_t ids[] = {'a', 257};
