@@ -54,7 +54,8 @@ RENEW_S = 2.0       # at most so long until a new attempt is among those renewed
 RENEW_MAX = 10000   # ids that the gateway takes in one renewal
 GRACE_S = 10.0     # a function that was cancelled may take so long to clean up
 TAIL = 4000         # characters of a traceback that go with an end
-ENDS = {            # attempts that are ended from outside, and whose end is told all the same: why -> the end
+ENDS = {            # attempts that are ended by force, and whose end is told all the same: why -> the end
+    "timeout": {"outcome": "timeout", "reason": "not done in the time that it has"},
     "stopping": {"outcome": "infra", "reason": "the executor is stopping"},
     "deadline": {"outcome": "timeout", "reason": "not done at the group's deadline"}}
 AGAIN_S = 0.5       # an attempt that is being ended for its deadline is told of by every renewal
@@ -195,7 +196,8 @@ class _Running:
     runner: Runner
     task: Task
     work: Optional[asyncio.Future] = None
-    killed: Optional[str] = None      # why it is to end: the gateway's reason, or "stopping"
+    killed: Optional[str] = None      # why it is to end: a key of ENDS, or "dropped"
+    ending: asyncio.Event = field(default_factory=asyncio.Event)    # it is killed
 
 
 def default_name(key: Optional[str]) -> str:
@@ -221,7 +223,8 @@ class Executor:
         slots = sum(r.slots for r in self.runners.values())
         # an end may take minutes where a session is scored: with one for every slot none keeps a renewal waiting
         self.client = client or AsyncClient(url, key, retry_s=reconnect_s, connections=max(1024, slots + 16))
-        # agents' calls, which take minutes, on connections of their own: no renewal and no end may wait for one of them
+        # agents' calls, which take minutes, on connections of their own: no renewal and no end may wait for one of them. Who brings
+        # a client sees to that himself.
         self._agents = client or AsyncClient(url, key, retry_s=reconnect_s, connections=max(1024, slots))
         self.running: dict[str, _Running] = {}
         self.ended: dict[str, int] = {}
@@ -309,7 +312,10 @@ class Executor:
             for name, n in offer.items():
                 self._busy[name] -= n
             for attempt in given:
-                self._begin(attempt)
+                try:
+                    self._begin(attempt)
+                except Exception:       # of another gateway's kind; its lease runs out
+                    log.exception("an attempt that cannot be begun: %.200r", attempt)
             self._freed.set()
 
     async def _pause(self, seconds: float) -> None:
@@ -321,16 +327,17 @@ class Executor:
 
     def _begin(self, given: Mapping[str, Any]) -> None:
         run = self.runners[given["runner"]]
-        self._busy[run.name] += 1
-        self.peak[run.name] = max(self.peak[run.name], self._busy[run.name])
+        session = Session(given["session"], self._agents, asyncio.get_running_loop())
         limit = min(given["run_timeout_s"], run.timeout or given["run_timeout_s"])
         task = Task(given["input"], given["group"], given["rollout"], given["attempt"], given["attempt_id"], run.name,
                     given.get("metadata") or {}, time.time() + limit)
         self._lease_s = given.get("lease_s", 30.0)
         attempt = _Running(run, task)
+        self._busy[run.name] += 1
+        self.peak[run.name] = max(self.peak[run.name], self._busy[run.name])
         self.running[task.attempt_id] = attempt
         self._begun.set()
-        self._spawn(self._attempt(attempt, Session(given["session"], self._agents, asyncio.get_running_loop())))
+        self._spawn(self._attempt(attempt, session))
 
     # --- one attempt ---
 
@@ -373,22 +380,25 @@ class Executor:
 
     async def _watch(self, attempt: _Running) -> Optional[dict[str, Any]]:
         """How the attempt ended; None when nobody wants to know."""
-        done, _ = await asyncio.wait({attempt.work}, timeout=attempt.task.left_s)
-        if not done:
-            attempt.task.stop.set()
-            attempt.work.cancel()
+        ending = asyncio.ensure_future(attempt.ending.wait())
+        await asyncio.wait({attempt.work, ending}, timeout=attempt.task.left_s, return_when=asyncio.FIRST_COMPLETED)
+        ending.cancel()
+        if not attempt.work.done():
+            self._end_work(attempt, "timeout")      # unless it is being ended
             await asyncio.wait({attempt.work}, timeout=GRACE_S)
-            return {"outcome": "timeout", "reason": f"not done after {attempt.runner.name}'s time"}
+        if attempt.killed == "timeout" or not attempt.work.done():
+            return self._killed(attempt)
         try:
             return self._verdict(attempt.work.result())
         except asyncio.CancelledError:
-            if attempt.killed in ENDS:
-                return dict(ENDS[attempt.killed])
-            return None if attempt.killed else {"outcome": "error", "reason": "the runner cancelled itself"}
+            return self._killed(attempt) if attempt.killed else {"outcome": "error", "reason": "the runner cancelled itself"}
         except Exception as e:
             if attempt.killed == "deadline":
                 return {**ENDS["deadline"], "log_tail": self._fault(e)["log_tail"]}
-            return None if attempt.killed and attempt.killed not in ENDS else self._fault(e)
+            return None if attempt.killed == "dropped" else self._fault(e)
+
+    def _killed(self, attempt: _Running) -> Optional[dict[str, Any]]:
+        return dict(ENDS[attempt.killed]) if attempt.killed in ENDS else None
 
     def _verdict(self, value: Any) -> dict[str, Any]:
         """TypeError or ValueError when it is no reward, or one that JSON cannot write."""
@@ -405,8 +415,7 @@ class Executor:
         return {"outcome": "infra" if outside else "error", "reason": _writable(reason), "log_tail": _writable(tail)}
 
     async def _tell(self, attempt: _Running, end: dict[str, Any]) -> None:
-        """The end goes to the gateway. One that cannot be written, or that the gateway refuses for what it says (a reward beyond
-        float32), is told as an error: else nobody heard of it, and the attempt was tried again when its lease ran out."""
+        """The end goes to the gateway. One that cannot be written, or that the gateway refuses for what it says, is told as an error: else nobody heard of it, and the attempt was tried again when its lease ran out."""
         try:
             try:
                 await self._send(attempt, end)
@@ -459,7 +468,7 @@ class Executor:
         for kill in kills:
             reason = "deadline" if kill["reason"] == "deadline" else "dropped"
             attempt = self.running.get(kill["attempt_id"])
-            if not attempt or attempt.killed == reason:
+            if not attempt or attempt.killed == reason or attempt.killed and reason in ENDS:
                 continue
             news = True
             if reason == "dropped":     # nobody wants to hear of its end
@@ -476,6 +485,7 @@ class Executor:
         attempt.killed = reason
         if ends:
             return
+        attempt.ending.set()
         attempt.task.stop.set()
         if attempt.work:
             attempt.work.cancel()

@@ -97,8 +97,8 @@ class Hook:
 
     async def run(self, input: Any, sampling_params: Mapping[str, Any], *, n: int = 1, group_id: Optional[str] = None,
                   labels: Optional[Mapping[str, str]] = None, **group: Any) -> dict[str, Any]:
-        """The settled result of a group of n, with `labels` beside those of every group. Cancelled with the task that waits for
-        it. RolloutFailed: no rollout succeeded."""
+        """The settled result of a group of n, with `labels` beside those of every group. Cancelled when nobody waits for it any
+        more: with the task that does, and where waiting fails. RolloutFailed: no rollout succeeded."""
         client = connect(self.url, self.key)
         name = group_id or f"h-{uuid.uuid4().hex}"
         options = session_options(self.group.get("session"), sampling_params)
@@ -108,8 +108,9 @@ class Hook:
             own = {"queue": None, "runner": self.runner, "input": plain(input, "input"), "n": n, "session": options, "labels": labels}
             await client.put_group(name, **{**self.group, **own, **{k: v for k, v in group.items() if v is not None}})
             result = await connect(self.url, self.key, waits=True).wait_group(name)
-        except asyncio.CancelledError:
-            await self._cancel(client, name)
+        except (Exception, asyncio.CancelledError) as e:
+            if not isinstance(e, RollgateError) or not 400 <= e.status < 500:   # else there is no such group, or it is another's
+                await self._cancel(client, name)
             raise
         finally:
             self.live.pop(name, None)

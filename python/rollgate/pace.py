@@ -1,11 +1,13 @@
 """How much a trainer submits, and what it keeps: pacing by staleness, over-sampling, filters of groups."""
 from __future__ import annotations
 
+import logging
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 from .client import Client
 from .errors import UnknownGroup
 
+log = logging.getLogger("rollgate.pace")
 Group = Mapping[str, Any]           # a result, as GET /groups/{id} gives it
 Keep = Callable[[Group], bool]
 
@@ -33,8 +35,10 @@ class Pace:
 
     def room(self, version: int) -> int:
         counts = self.client.queue(self.queue)
+        if counts["acked_total"] < self._acked:
+            log.warning("queue %s counts %d acknowledged groups, %d before: its dispatcher was started anew; those acknowledged since this was last "
+                        "asked are not counted", self.queue, counts["acked_total"], self._acked)
         running = counts["waiting"] + counts["running"] + counts["settled"] + counts["taken"]
-        # fewer than before: a dispatcher that was started anew counts what its journal still has
         self._accepted += max(0, counts["acked_total"] - self._acked)
         self._acked = counts["acked_total"]
         return capacity(version, self.batch, self.max_staleness, self._accepted, running)

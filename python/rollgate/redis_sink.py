@@ -95,7 +95,7 @@ class Consumer:
                 self._add_fresh(found, unread, more[0][1] if more else [])
         except BaseException:
             for entry in found:     # nobody trains it: a commit would lose it
-                self._taken.pop(entry.key)
+                self._taken.pop(entry.key, None)
             raise
         if unread and not found:
             raise unread[0]

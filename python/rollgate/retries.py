@@ -13,7 +13,7 @@ from .calls import Call
 from .errors import RollgateError, Unreachable
 
 FIRST_S, MOST_S = 0.1, 8.0
-TOO_SLOW = 408
+TOO_SLOW = "request_timeout"     # of the gateway; an engine's own 408 is another's word
 
 
 class Address:
@@ -64,7 +64,7 @@ class Patience:
 
     def pause(self, error: RollgateError) -> float:
         lost = isinstance(error, Unreachable)
-        again = error.retry or error.status == TOO_SLOW or lost and self.call.repeatable
+        again = error.retry or error.code == TOO_SLOW or lost and self.call.repeatable
         seconds = min(FIRST_S * 2 ** self.tries, MOST_S) * random.uniform(0.75, 1.0)
         if error.retry_after is not None:
             seconds = max(seconds, error.retry_after)

@@ -103,6 +103,25 @@ def test_who_waits_no_more_cancels(place):
     assert run(scene())["state"] == "cancelled"
 
 
+def test_a_wait_that_fails_cancels(place, monkeypatch):
+    """Nobody would hear of the group any more, and abort() would not reach it. Another's of that name is left alone."""
+    async def fails(self, name, *rest):
+        raise rollgate.errors.Unreachable("gone")
+
+    async def scene():
+        hook, client = hooks.Hook("agent", place.url), hooks.connect(place.url)
+        with monkeypatch.context() as m, pytest.raises(rollgate.errors.Unreachable):
+            m.setattr(rollgate.AsyncClient, "wait_group", fails)
+            await hook.run("hangs", {}, group_id="lost")
+        assert (await client.wait_group("lost", 20))["state"] == "cancelled"
+        await client.put_group("theirs", queue=None, runner="agent", input="hangs", n=1)
+        with pytest.raises(rollgate.RollgateError, match="409"):
+            await hook.run("hangs", {}, group_id="theirs")
+        assert (await client.group("theirs"))["state"] != "cancelled"
+        await client.cancel_group("theirs")
+    run(scene())
+
+
 def test_waits_keep_no_cancellation_from_its_connection(place, monkeypatch):
     """Of a trainer that waits for more rollouts than an AsyncClient has connections."""
     real = rollgate.AsyncClient

@@ -414,6 +414,63 @@ def test_agents_calls_keep_no_renewal_from_its_connection(start, monkeypatch):
     assert [m["attempts"] for m in group["members"]] == [1] * 12 and executor.ended == {"ok": 12}
 
 
+def test_no_second_reason_breaks_into_a_clean_up(place):
+    """Its own time and the group's deadline end it at about the same moment."""
+    gateway, client = place
+    cleaned = []
+
+    @runner("r")
+    async def work(task, session):
+        await talk(session)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(2.5)      # longer than two ticks of the dispatcher's, and two renewals
+            cleaned.append(task.group)
+    submit(client, {"id": "g", "runner": "r"}, deadline_s=2)
+    with Running(gateway, work) as executor:
+        (member,) = take(client, 1)["g"]["members"]
+    assert cleaned == ["g"] and member["outcome"] == "timeout" and executor.ended == {"timeout": 1}
+
+
+def test_a_clean_up_that_hangs_keeps_no_executor(place, monkeypatch):
+    """Told to stop it gives its attempts back, though their functions do not end."""
+    monkeypatch.setattr(rollgate.executor, "GRACE_S", 0.5)
+    gateway, client = place
+    begun = threading.Event()
+
+    @runner("r")
+    async def work(task, session):
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(60)
+    submit(client, {"id": "g", "runner": "r"})
+    with Running(gateway, work) as executor:
+        assert begun.wait(20)
+    assert executor.ended == {"infra": 1}
+
+
+def test_an_attempt_that_cannot_be_begun_keeps_no_other(place):
+    """As another gateway might tell it."""
+    gateway, client = place
+
+    class Odd(Executor):
+        def _begin(self, given):
+            super()._begin({**given, "session": {}} if given["group"] == "odd" else given)
+
+    @runner("r", slots=2)
+    async def work(task, session):
+        await talk(session)
+        return 1
+    submit(client, {"id": "odd", "runner": "r"}, {"id": "g", "runner": "r"})
+    with Running(gateway, work, of=Odd) as executor:
+        assert take(client, 1)["g"]["succeeded"] == 1
+        g.wait_until(lambda: executor.running == {} and executor.ended == {"ok": 1}, 10, "the one has ended, the other is none")
+    client.cancel_group("odd")
+
+
 def test_stopping_gives_attempts_back(place):
     gateway, client = place
     begun = threading.Event()
@@ -561,7 +618,7 @@ def test_dropped_groups_leave_room_for_others(place):
         assert rhythm.room(0) == 0 and rhythm.room(1) == 1
 
 
-def test_pace_of_a_trainer_or_a_dispatcher_that_comes_back():
+def test_pace_of_a_trainer_or_a_dispatcher_that_comes_back(caplog):
     class Queue:
         total = 500
 
@@ -572,8 +629,10 @@ def test_pace_of_a_trainer_or_a_dispatcher_that_comes_back():
     assert rhythm.room(100) == 10, "not the rooms of the versions before it as well"
     client.total = 505
     assert rhythm.room(100) == 5
+    assert caplog.text == ""
     client.total = 400      # its journal was compacted, and it started anew
     assert rhythm.room(100) == 5
+    assert "counts 400 acknowledged groups, 505 before" in caplog.text
     client.total = 405
     assert rhythm.room(100) == 0
 
