@@ -172,7 +172,8 @@ def test_who_leaves_in_the_middle_leaves_nothing(slow, way):
     inject("slow", "300")
     c = begun(gateway, way, session, document)
     wait_until(lambda: sessions_by_phase(gateway) == {"open": 1, "copying": 1}, what="it is counted, too")
-    assert listed(gateway) == {session["session_id"]} and gateway.metrics()[memory] > idle + MIB // 4
+    assert listed(gateway) == {session["session_id"]}
+    wait_until(lambda: gateway.metrics()[memory] > idle + MIB // 4, what="so is its memory, which is told now and then")
     c.close()
     inject("slow", None)
     wait_until(lambda: sessions_by_phase(gateway) == {"open": 1}, what="it is taken back")
