@@ -15,6 +15,17 @@ def cpu_s(gateway):
     return (int(fields[11]) + int(fields[12])) / 100
 
 
+def costs_twice(cost, n, what):
+    """cost(n): CPU seconds. The lists are long, so that the clock's ticks do not matter."""
+    one, two = [], []
+
+    def doubles():
+        one.append(cost(n))
+        two.append(cost(2 * n))
+        return min(two) <= 2.3 * min(one) + 0.02
+    wait_until(doubles, 60, f"{what} costs at most 2.3 times")
+
+
 def test_a_text_that_cannot_fit_is_refused_by_its_bytes(start):
     gateway = start(engine="builtin:echo", workers=1, context_length=4096)
     session = new(gateway)
@@ -27,9 +38,8 @@ def test_a_text_that_cannot_fit_is_refused_by_its_bytes(start):
 
 
 def test_twice_as_many_tools_cost_twice(start):
-    """All the way through a turn; the lists are long, so that the clock's ticks do not matter."""
+    """All the way through a turn."""
     gateway = start(engine="builtin:echo", workers=1, context_length=100_000_000, max_tools=20_000)
-    one, two = [], []
 
     def cost(n):
         session = new(gateway)
@@ -40,18 +50,13 @@ def test_twice_as_many_tools_cost_twice(start):
         assert a.status == 200, a.text
         return cpu_s(gateway) - before
 
-    def doubles():
-        one.append(cost(10_000))
-        two.append(cost(20_000))
-        return min(two) <= 2.3 * min(one) + 0.02
-    wait_until(doubles, 60, "twice as many tools cost at most 2.3 times")
+    costs_twice(cost, 10_000, "a list of tools twice as long")
 
 
 @pytest.mark.parametrize("begin, item, end", [("<think>", " ", "</think>x"), ("", "<tool_call>f\n<arg_key>a</arg_key><arg_value>", "</arg_value>x")])
 def test_twice_as_long_an_answer_costs_twice(start, begin, item, end):
     """Of white space alone, which is no thought unless something follows, and of calls that all begin and of which none is one."""
     gateway = start(engine="builtin:echo", workers=1, context_length=100_000_000, reasoning_parser="glm45", tool_parser="glm45")
-    one, two = [], []
 
     def cost(n):
         session, said = new(gateway), begin + item * (n // len(item)) + end
@@ -62,11 +67,7 @@ def test_twice_as_long_an_answer_costs_twice(start, begin, item, end):
         assert a.status == 200 and a.json()["choices"][0]["message"]["content"] == ("x" if begin else said), a.text[:300]
         return cpu_s(gateway) - before
 
-    def doubles():
-        one.append(cost(150_000))
-        two.append(cost(300_000))
-        return min(two) <= 2.3 * min(one) + 0.02
-    wait_until(doubles, 60, "an answer twice as long costs at most 2.3 times")
+    costs_twice(cost, 150_000, "an answer twice as long")
 
 
 def helped(gateway):
