@@ -17,10 +17,10 @@ int call_images_keep(struct model_call *t, struct err *e);
 /* Fills t->images, in the call's arena, in the order of the prompt's placeholders. */
 int call_images_gather(struct model_call *t, struct err *e);
 
-/* What an engine's request says of them. */
 /* The ids that its answers must not have, since they stand for pictures. From RENDER on. */
 struct token_span call_images_banned(const struct model_call *t);
 
+/* What an engine's request says of them. */
 void call_images_put(const struct model_call *t, struct engine_request *er);
 
 #endif

@@ -122,15 +122,15 @@ static size_t stop_bytes(const struct model_call *t)
     return STOP_COST * bytes;
 }
 
-/* Bytes of what is written for engines as it came. */
+/* Bytes of what is written for engines as it came; counting stops where they are a helper's. */
 static size_t value_bytes(const struct model_call *t)
 {
     const struct sampling *s = t->sampling;
     const struct json *all[] = {s->allowed_token_ids, s->bad_words, s->logit_bias, s->grammar};
-    size_t bytes = 0;
+    size_t bytes = 0, enough = (size_t)JSON_COST * (WORK_TEXT_LONG + 1);
 
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        bytes += json_text_bytes(all[i], (size_t)JSON_COST * (WORK_TEXT_LONG + 1));
+    for (size_t i = 0; i < ARRAY_LEN(all) && bytes < enough; i++)
+        bytes += json_text_bytes(all[i], enough - bytes);
     return bytes;
 }
 

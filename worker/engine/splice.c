@@ -31,15 +31,14 @@ static void count(struct splice *s, size_t bytes)
     s->counted = bytes;
 }
 
-#define BYTES(v) ((v).cap * sizeof(*(v).at))
-
 /* What grows with the answer. */
 static size_t bytes_of(const struct splice *s)
 {
     const struct splice_support *p = s->support;
 
-    return BYTES(s->ids) + BYTES(s->logprobs) + BYTES(s->tops) + BYTES(s->spans) +
-           (p ? BYTES(p->counts) + BYTES(p->ids) + BYTES(p->logprobs) : 0);
+    return vec_bytes(&s->ids) + vec_bytes(&s->logprobs) + vec_bytes(&s->tops) +
+           vec_bytes(&s->spans) +
+           (p ? vec_bytes(&p->counts) + vec_bytes(&p->ids) + vec_bytes(&p->logprobs) : 0);
 }
 
 void splice_done(struct splice *s)

@@ -6,7 +6,6 @@
 #ifndef RG_PARSERS_TOOL_INDEX_H
 #define RG_PARSERS_TOOL_INDEX_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/base/str.h"

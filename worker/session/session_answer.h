@@ -70,7 +70,8 @@ void session_settle_answers(struct session_plan *p, struct session_answer *answe
  * all: writes the record of what comes next, to be journaled and applied. Returns false if there is
  * nothing (left), or session_commit would refuse the answers; it comes next, with the same answers.
  * max_bytes is the same in all calls. The bytes of blocks that were written may read as zeros from
- * then on. Answers that are kept as text lose what they have of tokens, here or by session_commit.
+ * then on. Here and in session_commit answers are settled (session_settle_answers) that are not
+ * yet.
  */
 bool session_answers_record(struct session_plan *p, struct session_answer *answers, size_t n,
                             size_t max_bytes, uint64_t now_ms, struct buf *record);

@@ -56,8 +56,8 @@ struct engine_attempt {
     struct loop_timer late;
     int status;
     struct asked_by by; /* what it was asked by */
-    atomic_size_t
-        *held; /* as its request has it, which may be gone once the answer is told; or NULL */
+    /* As its request has it, which may be gone once the answer is told; or NULL. */
+    atomic_size_t *held;
     size_t body_bytes;  /* of its request, counted in held */
     struct buf refusal; /* the body of another status than 200 */
     uint64_t asked_us, first_us;

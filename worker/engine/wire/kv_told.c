@@ -183,12 +183,3 @@ void kv_told_done(struct kv_told *t)
 {
     buf_done(&t->line);
 }
-
-void kv_told_read(struct str text, struct engine_kv *ret)
-{
-    struct kv_told t = {0};
-
-    kv_told_feed(&t, text);
-    kv_told_end(&t, ret);
-    kv_told_done(&t);
-}

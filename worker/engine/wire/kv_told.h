@@ -28,13 +28,10 @@ struct kv_told {
 /* The next bytes. */
 void kv_told_feed(struct kv_told *t, struct str bytes);
 
-/* No more come: as kv_told_read. */
+/* No more come: fills capacity and used; 0 where the text does not tell. `used` is at most the
+ * capacity. */
 void kv_told_end(struct kv_told *t, struct engine_kv *ret);
 
 void kv_told_done(struct kv_told *t);
-
-/* Of the whole text: fills capacity and used; 0 where the text does not tell. `used` is at most the
- * capacity. */
-void kv_told_read(struct str text, struct engine_kv *ret);
 
 #endif

@@ -78,18 +78,12 @@ bool reading_takes_long(const struct reading *r)
     return r->word.len > TEXT_TAKES_LONG;
 }
 
-/* What reading_parse came to. */
-static int parsed(struct reading *r, struct err *e)
+int reading_text_whole(struct reading *r, struct err *e)
 {
     if (!r->parsed)
         reading_parse(r);
     *e = r->parse_err;
     return r->parse_rc;
-}
-
-int reading_text_whole(struct reading *r, struct err *e)
-{
-    return parsed(r, e);
 }
 
 int reading_text_event(struct reading *r, struct err *e)
@@ -98,7 +92,7 @@ int reading_text_event(struct reading *r, struct err *e)
 
     if (!r->parsed && r->helped && r->word.len > TEXT_LONG)
         return READING_LONG;
-    rc = parsed(r, e);
+    rc = reading_text_whole(r, e);
     if (rc == READING_MORE && r->delta_read.message)
         r->delta(r->ctx, &r->delta_read);
     r->parsed = false;

@@ -30,12 +30,11 @@ void support_done(struct support *s)
     vec_done(&s->logprobs);
 }
 
-#define BYTES(v) ((v).cap * sizeof(*(v).at))
-
 size_t support_bytes(const struct support *s)
 {
-    return BYTES(s->rows) + BYTES(s->row_counts) + BYTES(s->row_logprobs) + BYTES(s->sampled) +
-           BYTES(s->ids) + BYTES(s->counts) + BYTES(s->logprobs);
+    return vec_bytes(&s->rows) + vec_bytes(&s->row_counts) + vec_bytes(&s->row_logprobs) +
+           vec_bytes(&s->sampled) + vec_bytes(&s->ids) + vec_bytes(&s->counts) +
+           vec_bytes(&s->logprobs);
 }
 
 void support_begin_event(struct support *s)

@@ -65,18 +65,17 @@ void reply_done(struct reply *y)
     count(y, 0);
 }
 
-#define BYTES(v) ((v).cap * sizeof(*(v).at))
-
 /* What grows with the answer. */
 void reply_count(struct reply *y, size_t besides)
 {
     const struct reply_event *v = &y->event;
 
-    count(y, besides + BYTES(y->ids) + BYTES(y->logprobs) + BYTES(y->tops) + BYTES(y->spans) +
-                 BYTES(y->seen) + BYTES(y->prompt_ids) + BYTES(y->entries) + BYTES(y->lacks) +
-                 BYTES(v->ids) + BYTES(v->echo) + BYTES(v->logprob_ids) + BYTES(v->top_ids) +
-                 BYTES(v->logprobs) + BYTES(v->top_logprobs) + y->experts.cap + y->indexer.cap +
-                 (y->npy ? y->npy->items.cap : 0) + support_bytes(&y->support));
+    count(y, besides + vec_bytes(&y->ids) + vec_bytes(&y->logprobs) + vec_bytes(&y->tops) +
+                 vec_bytes(&y->spans) + vec_bytes(&y->seen) + vec_bytes(&y->prompt_ids) +
+                 vec_bytes(&y->entries) + vec_bytes(&y->lacks) + vec_bytes(&v->ids) +
+                 vec_bytes(&v->echo) + vec_bytes(&v->logprob_ids) + vec_bytes(&v->top_ids) +
+                 vec_bytes(&v->logprobs) + vec_bytes(&v->top_logprobs) + y->experts.cap +
+                 y->indexer.cap + (y->npy ? y->npy->items.cap : 0) + support_bytes(&y->support));
 }
 
 void reply_begin_event(struct reply *y)

@@ -45,9 +45,12 @@ TEST(kv_told, capacity_and_use_of_each_kind)
 {
     for (size_t i = 0; i < sizeof(kv_cases) / sizeof(kv_cases[0]); i++) {
         const struct kv_case *c = &kv_cases[i];
+        struct kv_told t = {0};
         struct engine_kv kv = {.unit = 3};
 
-        kv_told_read(str_cstr(c->text), &kv);
+        kv_told_feed(&t, str_cstr(c->text));
+        kv_told_end(&t, &kv);
+        kv_told_done(&t);
         cr_expect_eq(kv.capacity, c->capacity, "%s: %llu", c->text,
                      (unsigned long long)kv.capacity);
         cr_expect_eq(kv.used, c->used, "%s: %llu", c->text, (unsigned long long)kv.used);
