@@ -21,6 +21,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/codec/utf8.h"
 
 enum {
     EXIT_INFRA = 75, /* sysexits' EX_TEMPFAIL */
@@ -462,8 +463,10 @@ static void write_end(struct execution *a, struct buf *out)
     json_out_double(&o, seconds(a->score_ms, now));
     json_out_end_obj(&o);
     if (a->log.path) {
-        json_out_key(&o, "log");
-        json_out_cstr(&o, a->log.path);
+        if (!a->refused) { /* a path may be what is refused: longer than one may be, or no text */
+            json_out_key(&o, "log");
+            json_out_cstr(&o, a->log.path);
+        }
         json_out_key(&o, "log_tail");
         json_out_str(&o, buf_str(&tail));
     }
@@ -479,18 +482,20 @@ static void on_retry(struct loop_timer *t)
 }
 
 /* What the gateway does not take as it stands (its reward makes it too long) is told as an error
- * without it: untold, the attempt would run into its lease and be tried again and again. */
+ * without it, or as infra if it was that: untold, the attempt would run into its lease and be tried
+ * again and again. */
 static void refuse_end(struct execution *a, int status, struct str why)
 {
     char reason[REASON_MAX];
 
     (void)snprintf(reason, sizeof(reason), "the gateway refused the attempt's end with %d: %.*s",
                    status, (int)MIN_OF(why.len, sizeof(reason)), why.p ? why.p : "");
+    reason[utf8_valid_len(str_cstr(reason))] = '\0'; /* half a character is no text */
     log_warn(NULL, "an attempt's end is refused, and told as an error", LOG_T("attempt", a->id),
              LOG_T("reason", reason));
     a->refused = true;
     buf_clear(&a->reward);
-    settle(a, EXECUTION_ERROR, reason);
+    settle(a, a->outcome == EXECUTION_INFRA ? EXECUTION_INFRA : EXECUTION_ERROR, reason);
     end_send(a);
 }
 

@@ -11,13 +11,17 @@
  * all but the last are answered at once, and are not asked anew, so that the first attempts are not
  * named again and again while the last ones wait.
  *
- * So there are three waits, and each bounds another thing:
- *   CLAIM_WAIT_S   the gateway holds a claim so long when there is no work. Long: nothing depends
- * on its end, and work ends it at once. RENEW_WAIT_MS  the gateway holds a renewal so long when no
- * attempt is to end. Short: a lease counts from this wait's end, so a lost executor is noticed the
- * later the longer it is. REPEAT_MS      the executor waits so long before it renews again when the
- * answer named only attempts that it is ending already: the gateway answers those at once, and
- *                  without a pause the two would ask and answer without end.
+ * So there are three waits, and each bounds another thing.
+ *
+ * CLAIM_WAIT_S: the gateway holds a claim so long when there is no work. Long: nothing depends on
+ * its end, and work ends it at once.
+ *
+ * RENEW_WAIT_MS: the gateway holds a renewal so long when no attempt is to end. Short: a lease
+ * counts from this wait's end, so a lost executor is noticed the later the longer it is.
+ *
+ * REPEAT_MS: the executor waits so long before it renews again when the answer named only attempts
+ * that it is ending already: the gateway answers those at once, and without a pause the two would
+ * ask and answer without end.
  *
  * The end: drain withdraws the claims, waits for the attempts, stops them when the grace is over,
  * and leaves the loop once neither attempts nor `busy` work are left.

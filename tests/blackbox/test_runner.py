@@ -435,6 +435,15 @@ def test_a_refused_end_is_told_as_an_error(start):
         assert "an attempt's end is refused" in runner.log()
 
 
+def test_a_refused_infra_stays_infra(gateway):
+    """Refused for the log's path, which is no text: it is told without it, and costs no attempt of the task's."""
+    with Runner(gateway, {"r": {"run": ["sh", "-c", "echo so it was; exit 75"]}}, logs=f"{gateway.folder}/logs-\udcff") as runner:
+        submit(gateway, id="g", runner="r", infra_attempts=1)
+        member = wait_group(gateway, "g")["members"][0]
+        assert (member["outcome"], member["log_tail"]) == ("infra", "so it was\n"), member
+        assert "refused the attempt's end with 400: " in member["reason"] and "an attempt's end is refused" in runner.log()
+
+
 def test_term_drains(gateway):
     """What ends within the grace counts; what does not is tried elsewhere."""
     run = script(gateway.folder, "agent", 'chat("x"); print("up", flush=True); time.sleep(task)')

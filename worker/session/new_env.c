@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "worker/request/chat.h"
 #include "worker/session/record.h"
 
 static void count(const struct new_env *v, size_t bytes)
@@ -39,6 +40,22 @@ struct new_env *new_env_make(const struct env_key *key, atomic_size_t *sum)
         return v;
     new_env_free(v);
     return NULL;
+}
+
+struct new_env *new_env_read(struct str texts, atomic_size_t *sum)
+{
+    struct new_env *v = mem_zalloc(sizeof(*v));
+    struct record_in r = record_in_of(texts);
+
+    v->copy = (struct arena){.tight = true, .sum = sum};
+    v->sum = sum;
+    if (!read_back(v, &r, &v->key.tools) || !read_back(v, &r, &v->key.kwargs)) {
+        new_env_free(v);
+        return NULL;
+    }
+    long_tools_hash(v->key.tools, v->key.tools_hash); /* else the loop writes them for it */
+    v->key.tools_hashed = true;
+    return v;
 }
 
 void new_env_free(struct new_env *v)

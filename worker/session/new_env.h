@@ -2,7 +2,7 @@
  * struct new_env: the environment that a request with long tools or template arguments brings,
  * made ready before its call is recorded, maybe in a helper: its texts as the commit record has
  * them (commit.h), and the forest's copies, which are read from those texts, as a replay of the
- * record does.
+ * record does. Of a long record that is read back the same copies are made from its texts.
  */
 #ifndef RG_SESSION_NEW_ENV_H
 #define RG_SESSION_NEW_ENV_H
@@ -23,6 +23,11 @@ struct new_env {
 /* Makes it. Touches nothing else. NULL if a value cannot be read back from its text, which its
  * commit will say. The caller frees it. */
 struct new_env *new_env_make(const struct env_key *key, atomic_size_t *sum);
+
+/* The same of the two texts of a commit record that is read back, hashed as well: `texts` stays
+ * empty. NULL if a value cannot be read, or the thread's job is cancelled: who applies the record
+ * reads it. */
+struct new_env *new_env_read(struct str texts, atomic_size_t *sum);
 
 /* NULL is fine. */
 void new_env_free(struct new_env *v);

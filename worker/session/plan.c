@@ -148,7 +148,9 @@ struct new_env *session_new_env(struct session *s, uint64_t call)
 {
     const struct plan *p = plan_find(s, call);
 
-    return p ? p->made.env : NULL;
+    if (p)
+        return p->made.env;
+    return s->ready_call == call ? s->read_env : NULL;
 }
 
 struct plan *plan_find(struct session *s, uint64_t call)

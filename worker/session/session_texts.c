@@ -1,4 +1,5 @@
-/* The new messages of a commit that is read back, made ready beside the loop (session_texts.h). */
+/* The new messages and the new environment of a commit that is read back, made ready beside the
+ * loop (session_texts.h). */
 #include "worker/session/session_texts.h"
 
 #include <stdlib.h>
@@ -6,6 +7,7 @@
 #include "common/base/err.h"
 #include "common/base/mem.h"
 #include "worker/session/commit_record.h"
+#include "worker/session/new_env.h"
 #include "worker/session/new_messages.h"
 #include "worker/session/store.h"
 #include "worker/session/text_parts.h"
@@ -19,11 +21,13 @@ enum { TAKES_SHORT = 1 };
 
 struct session_texts {
     uint64_t call;
-    uint32_t n;
+    uint32_t n; /* of new messages; 0: they are short */
     bool ahead; /* the bytes are the session's texts ahead */
     struct matcher matcher;
     struct text_parts texts; /* the last n in it; none any more once they are made */
+    struct buf env;          /* tools and arguments of a new environment, or nothing */
     struct new_messages *made;
+    struct new_env *made_env;
     atomic_size_t *sum;
 };
 
@@ -74,6 +78,13 @@ static bool take(struct session *s, const struct commit_record *c, struct text_p
     return ret->len > 0;
 }
 
+static bool has_long_env(const struct commit_record *c)
+{
+    size_t bytes = c->tools.len + c->kwargs.len;
+
+    return c->flags & COMMIT_NEW_ENV && bytes > 0 && is_long(bytes, c->call);
+}
+
 /* Whether it is a commit with new messages. */
 static bool is_commit(const struct session *s, struct str record, struct commit_record *ret)
 {
@@ -89,7 +100,7 @@ static bool is_commit(const struct session *s, struct str record, struct commit_
 
 size_t session_texts_bytes(const struct session_texts *t)
 {
-    return t->texts.bytes;
+    return t->texts.bytes + t->env.len;
 }
 
 bool session_texts_wait(const struct session *s, struct str record)
@@ -101,7 +112,7 @@ bool session_texts_wait(const struct session *s, struct str record)
         return false;
     bytes = c.flags & COMMIT_AHEAD ? session_ahead_bytes(s, c.call)
                                    : span_of(c.messages, c.n_messages).len;
-    return bytes > 0 && is_long(bytes, c.call);
+    return (bytes > 0 && is_long(bytes, c.call)) || has_long_env(&c);
 }
 
 struct session_texts *session_texts_take(struct session *s, struct str record, atomic_size_t *sum)
@@ -109,17 +120,25 @@ struct session_texts *session_texts_take(struct session *s, struct str record, a
     struct text_parts texts = {0};
     struct session_texts *t;
     struct commit_record c;
+    bool taken;
 
-    if (!is_commit(s, record, &c) || !take(s, &c, &texts))
+    if (!is_commit(s, record, &c))
+        return NULL;
+    taken = take(s, &c, &texts);
+    if (!taken && !has_long_env(&c))
         return NULL;
     t = mem_zalloc(sizeof(*t));
     t->call = c.call;
-    t->n = c.n_messages;
-    t->ahead = c.flags & COMMIT_AHEAD;
+    t->n = taken ? c.n_messages : 0;
+    t->ahead = taken && c.flags & COMMIT_AHEAD;
     t->matcher = s->forest.matcher;
     t->texts = texts;
     t->sum = sum;
-    count(t, texts.bytes);
+    if (has_long_env(&c)) {
+        record_put_str(&t->env, c.tools);
+        record_put_str(&t->env, c.kwargs);
+    }
+    count(t, texts.bytes + t->env.cap);
     if (!s->unlinked)
         session_account(s);
     return t;
@@ -128,8 +147,13 @@ struct session_texts *session_texts_take(struct session *s, struct str record, a
 void session_texts_make(struct session_texts *t)
 {
     size_t had = t->texts.bytes;
-    struct str all = text_parts_whole(&t->texts);
+    struct str all;
 
+    if (t->env.len > 0)
+        t->made_env = new_env_read(buf_str(&t->env), t->sum);
+    if (t->n == 0)
+        return;
+    all = text_parts_whole(&t->texts);
     count(t, t->texts.bytes - had);
     t->made = new_messages_read(all, t->n, &t->matcher, t->sum);
     if (t->made)
@@ -138,9 +162,11 @@ void session_texts_make(struct session_texts *t)
 
 void session_texts_give(struct session *s, struct session_texts *t)
 {
+    s->ready_call = t->call;
+    s->read_env = t->made_env;
+    t->made_env = NULL;
     if (t->made) {
         s->read_ready = t->made;
-        s->ready_call = t->call;
         t->made = NULL;
     } else if (t->ahead) {
         count(t, 0 - t->texts.bytes);
@@ -153,11 +179,16 @@ void session_texts_end(struct session *s)
 {
     new_messages_free(s->read_ready);
     s->read_ready = NULL;
+    new_env_free(s->read_env);
+    s->read_env = NULL;
 }
 
 void session_texts_free(struct session_texts *t)
 {
     new_messages_free(t->made);
+    new_env_free(t->made_env);
     drop_texts(t);
+    count(t, 0 - t->env.cap);
+    buf_done(&t->env);
     free(t);
 }

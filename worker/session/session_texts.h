@@ -1,7 +1,8 @@
 /*
- * struct session_texts: the long new messages of a commit that is about to be read back, or copied
- * into a session of its own, for a helper. As for a live call (new_messages.h) the loop then
- * neither reads their JSON nor copies them. Before each record (residency/text_help.h):
+ * struct session_texts: the long new messages, tools and template arguments of a commit that is
+ * about to be read back, or copied into a session of its own, for a helper. As for a live call
+ * (new_messages.h, new_env.h) the loop then neither reads their JSON nor copies them. Before each
+ * record (residency/text_help.h):
  *
  *   loop: session_texts_take    the texts, out of the record or of those before it (texts_ahead.c)
  *   helper: session_texts_make  what the forest takes over

@@ -142,6 +142,7 @@ struct session {
     struct map texts_ahead; /* by call: that no commit has named yet, read back or copied */
     uint64_t texts_bytes;   /* that they take, but for the map */
     struct new_messages *read_ready; /* of the commit that is applied next, or NULL */
+    struct new_env *read_env;        /* likewise, its environment */
     uint64_t ready_call;             /* its call (session_texts.h) */
     struct map answers_ahead;        /* by call: that no commit has named yet */
     struct map blocks_ahead;         /* likewise, long blocks of answers */
@@ -238,7 +239,7 @@ void session_call_recorded(struct session *s, uint64_t call);
  * was made ready of its record, which is read back; or NULL. */
 struct new_messages *session_new_messages(struct session *s, uint64_t call);
 
-/* What that call, if it is under way here, has made ready of its request's environment; or NULL. */
+/* The same of the request's environment. */
 struct new_env *session_new_env(struct session *s, uint64_t call);
 
 /* --- eviction.c --- */

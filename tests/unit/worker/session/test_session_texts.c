@@ -149,6 +149,47 @@ TEST(session_texts, a_load_that_ends_in_between_loses_nothing)
     kit_done(&k);
 }
 
+/* A function whose description is long, as JSON. */
+static const char *long_tools(struct kit *k)
+{
+    struct buf b = {0};
+    const char *text;
+
+    buf_puts(&b, "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"");
+    for (size_t at = 0; at < LONG; at++)
+        buf_add_c(&b, (char)('a' + (at * 5 + at / 26) % 26));
+    buf_puts(&b, "\"}}]");
+    text = arena_str(&k->arena, buf_str(&b)).p;
+    buf_done(&b);
+    return text;
+}
+
+/* They are the environment of a call with one short message; what asks for them again finds it. */
+TEST(session_texts, long_tools_are_made_ready_as_well)
+{
+    struct kit k;
+    struct buf state = {0};
+    atomic_size_t sum = 0;
+    struct session_plan *p;
+
+    kit_init(&k, NULL);
+    session_store_evicts(k.store, true);
+    p = kit_ask(&k, "[{\"role\":\"user\",\"content\":\"hi\"}]", long_tools(&k));
+    cr_assert_eq(kit_answer(&k, p, "A", false), 0);
+    cr_assert_eq(session_write_state(k.s, true, &state, &k.err), 0);
+    for (int cancelled = 0; cancelled < 2; cancelled++) {
+        evict(&k);
+        cr_assert_eq(read_back(&k, cancelled, &sum), 1);
+        assert_same(&k, &state);
+        cr_assert_eq(k.s->forest.envs.n, 1);
+    }
+    p = kit_ask(&k, "[{\"role\":\"user\",\"content\":\"again\"}]", long_tools(&k));
+    cr_assert_eq(kit_answer(&k, p, "B", false), 0);
+    cr_assert_eq(k.s->forest.envs.n, 1);
+    buf_done(&state);
+    kit_done(&k);
+}
+
 /* A part is missing in the middle: the same error as without a helper, and nothing is left. */
 TEST(session_texts, torn_texts_are_refused_with_their_record)
 {
