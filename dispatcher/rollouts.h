@@ -116,6 +116,7 @@ struct result {
     enum outcome outcome;
     bool has_outcome;
     bool has_reward, has_finished, finished;
+    bool beside; /* it ended for what is no fault of its runner, whoever says so */
     double reward;
     uint64_t trajectories, trained_tokens;
     bool has_versions;

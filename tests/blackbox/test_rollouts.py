@@ -485,6 +485,30 @@ def test_the_breaker_stops_a_runner_that_only_fails(start):
         assert len(x.done) == 3
 
 
+def test_an_executor_that_stops_is_no_failure_of_its_runner(start):
+    """It ends all that it has, and says that this is why: others go on with it at once."""
+    gateway = start(runner_breaker=2)
+    submit(gateway, id="g", runner="r", n=4)
+    for attempt in claim(gateway, r=4):
+        assert end(gateway, attempt, outcome="infra", stopping=True).json() == {"rollout": "retry"}
+    with Executor(gateway, "other", {"r": 4}, {"r": solve()}):
+        assert wait_group(gateway, "g", 20)["state"] == "finished"
+    assert gateway.get("/queues/train").json()["blocked"] == []
+
+
+def test_only_what_ends_as_infra_ends_since_its_executor_stops(start):
+    """What a run came to by itself is its own."""
+    gateway = start(runner_breaker=2).allow("a runner's attempts fail one after the other")
+    submit(gateway, id="g", runner="r", n=2, attempts=1)
+    submit(gateway, id="next", runner="r")
+    attempts = claim(gateway, r=2)
+    assert end(gateway, attempts[0], outcome="infra", stopping="yes").status == 400
+    for attempt in attempts:
+        assert end(gateway, attempt, outcome="error", stopping=True).json() == {"rollout": "failed"}
+    assert claim(gateway, wait_s=0, r=1) == []
+    assert gateway.get("/queues/train").json()["blocked"] == [{"runner": "r", "reason": "its attempts fail one after the other"}]
+
+
 def test_a_deadline_settles_the_group(start):
     gateway = start()
     submit(gateway, id="g", runner="r", n=2, deadline_s=0.5, min=1)

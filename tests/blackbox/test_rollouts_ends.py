@@ -168,7 +168,8 @@ def test_a_scorer_that_fails_is_asked_ever_less_often(faulty, status):  # noqa: 
     with StubEngine("sglang") as policy, ScoringEngine("sglang") as scorer:
         policy.otherwise = lambda body: {"ids": list(b"ok") + [257], "matched": 257}
         scorer.otherwise = lambda body: {"status": status, "body": {}}
-        gateway, inject = faulty(engine=policy.setting, scorer=f"big={scorer.setting}", engine_timeout="500ms", attempt_lease="300s")
+        gateway, inject = faulty(engine=policy.setting, scorer=f"big={scorer.setting}", engine_timeout="500ms", attempt_lease="300s",
+                                 runner_breaker=1)
         submit(gateway, id="g", runner="r", session={"score": [{"engine": "big"}]}, infra_attempts=1)
         attempt, = claim(gateway, r=1)
         assert chat(gateway, attempt, "x").status == 200
@@ -182,6 +183,9 @@ def test_a_scorer_that_fails_is_asked_ever_less_often(faulty, status):  # noqa: 
         assert ends[0].json() == {"rollout": "failed"}, ends[0].text
         member, = group_of(gateway, "g")["members"]
         assert member["outcome"] == "infra" and "scorer big: " in member["reason"], member
+        inject("steps", None)
+        submit(gateway, id="next", runner="r")
+        assert len(claim(gateway, r=1)) == 1, "the run had ended well: its runner's breaker is shut"
 
 
 def two_claim(gateway):
