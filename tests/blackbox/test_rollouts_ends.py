@@ -352,3 +352,57 @@ def test_a_refused_session_is_no_probe(faulty):  # noqa: F811
         g.wait_until(lambda: group_of(gateway, "bad")["state"] == "failed", 60, "a minute has passed: a probe may go")
         inject("steps", None)
         assert wait_group(gateway, "good", 20)["state"] == "finished"
+
+
+def claim_beside(gateway, answers, **slots):
+    """A claim in a thread of its own, for as long as an executor waits."""
+    thread = threading.Thread(target=lambda: answers.extend(claim(gateway, wait_s=0, **slots)), daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_lease_begins_when_the_executor_has_the_attempt(start):
+    """One worker makes its sessions at once, another one far later than a lease: all attempts of the claim come."""
+    gateway = start(workers=2, attempt_lease="1s")
+    submit(gateway, id="warm", runner="warm")
+    claim(gateway, warm=1)          # claims wait for the dispatcher's first sweep
+    submit(gateway, id="g", runner="r", n=8)
+    worker, given = gateway.child("worker-0"), []
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        thread = claim_beside(gateway, given, r=8)
+        g.pause(2.5, "leases that had begun would be over")
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    thread.join(30)
+    assert [x["attempt"] for x in given] == [1] * 8
+    for attempt in given:
+        assert end(gateway, attempt, outcome="infra").json() == {"rollout": "retry"}
+
+
+def test_a_claim_is_answered_before_its_executor_gives_up(start):
+    """What a worker that stands still was asked for is nobody's: the rollouts wait on, and the sessions that it makes later end."""
+    gateway = start(workers=2)
+    submit(gateway, id="warm", runner="warm")
+    warm, = claim(gateway, warm=1)
+    submit(gateway, id="g", runner="r", n=4)
+    worker, given = gateway.child("worker-0"), []
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        thread = claim_beside(gateway, given, r=4)
+        thread.join(60)             # a worker that is asked for anything else has two minutes
+        assert not thread.is_alive() and len(given) == 2 and group_of(gateway, "g")["running"] == 2
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    gateway.allow("a session cannot be made for an attempt")
+    for attempt in given:
+        assert end(gateway, attempt, outcome="error").json() == {"rollout": "retry"}
+    with Executor(gateway, "x", {"r": 4}, {"r": solve()}):
+        group = wait_group(gateway, "g")
+    assert group["state"] == "finished" and sorted(m["attempts"] for m in group["members"]) == [1, 1, 2, 2]
+    members = {m["session_id"] for m in group["members"]}
+
+    def live():
+        rows = gateway.get("/sessions?label=attempt").json()["sessions"]
+        return {x["session_id"] for x in rows if x["phase"] not in ("aborted", "expired")}
+    g.wait_until(lambda: live() == members | {warm["session"]["session_id"]}, 20, "no other session lives")
