@@ -325,7 +325,7 @@ static void write_fail_reward(struct ending *n)
     json_out_double(&o, attempt_of(n)->rollout->group->spec.fail_reward);
     json_out_end_obj(&o);
     json_out_key(&o, "finished");
-    json_out_bool(&o, false);
+    json_out_bool(&o, n->result.finished);
     json_out_end_obj(&o);
     free(n->complete);
     n->complete = buf_take(&body);

@@ -74,6 +74,17 @@ def test_who_says_whether_a_run_finished(start, outcome, told, scored, finished)
     assert any(rows["loss_mask.0"][2]) is finished
 
 
+def test_a_fail_reward_does_not_say_whether_the_run_finished(start):
+    """The executor has said so; the export goes by it as the result does."""
+    gateway = start()
+    submit(gateway, id="g", runner="r", fail_reward=-1)
+    with Executor(gateway, "x", {"r": 1}, {"r": lambda gw, a: chat(gw, a, "go") and {"outcome": "timeout", "finished": True}}):
+        member = wait_group(gateway, "g")["members"][0]
+    assert (member["state"], member["reward"], member["finished"]) == ("succeeded", -1, True)
+    rows, _ = read_safetensors(gateway.get(f"/sessions/{member['session_id']}/trajectories?format=verl&mask_unfinished=on").body)
+    assert any(rows["loss_mask.0"][2])
+
+
 def test_a_lost_attempt_is_not_kept(start):
     """Nobody finalized its session: `keep` cannot count it."""
     gateway = start(attempt_lease="500ms")
