@@ -189,6 +189,7 @@ static int record_item(struct claim_item *it, struct rollout *r, struct str sess
     rc = desk_write(d, r->group->spec.id, buf_str(&record), on_durable, it, &e);
     buf_done(&record);
     if (rc < 0) {
+        d->refused_until_ms = clock_ms() + REFUSED_MS;
         log_warn(NULL, "a claim cannot be recorded", LOG_T("error", e.text));
         return rc;
     }

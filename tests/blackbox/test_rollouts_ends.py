@@ -1,5 +1,6 @@
 """How attempts end where something stands in the way: sessions that the gateway refuses, ends that cannot be kept, finalized
 sessions that do not count, scorers that take long, ids that are used again, records that are not on the disk yet."""
+import errno
 import os
 import signal
 import threading
@@ -417,3 +418,20 @@ def test_a_claim_is_answered_before_its_executor_gives_up(start):
         rows = gateway.get("/sessions?label=attempt").json()["sessions"]
         return {x["session_id"] for x in rows if x["phase"] not in ("aborted", "expired")}
     g.wait_until(lambda: live() == members | {warm["session"]["session_id"]}, 20, "no other session lives")
+
+
+def test_claims_that_cannot_be_recorded_are_not_made_anew_at_once(faulty):  # noqa: F811
+    """Each of them makes a session and gives it up."""
+    gateway, inject = faulty()
+    gateway.allow("a claim cannot be recorded")
+    submit(gateway, id="g", runner="r")
+    submit(gateway, id="warm", runner="warm")
+    claim(gateway, warm=1)
+    inject("where", "dispatcher/seg-")
+    inject("writev", errno.EIO)
+    with Executor(gateway, "x", {"r": 1}, {"r": solve()}):
+        g.wait_until(lambda: "a claim cannot be recorded" in gateway.log(), 20, "a claim fails")
+        g.pause(2, "how often it is asked by then")
+        inject("writev", None)
+        assert gateway.log().count("a claim cannot be recorded") <= 5
+        assert wait_group(gateway, "g")["state"] == "finished"
