@@ -705,6 +705,28 @@ def test_metrics_and_log(start):
     assert len([line for line in gateway.log().split("\n") if "attempt ended" in line and "group=g" in line]) == 2
 
 
+def test_what_is_blocked_is_what_groups_of_the_queue_wait_for(start):
+    """While one of their rollouts waits or runs; a runner of another queue's groups is not told."""
+    gateway = start(runner_breaker=1).allow("a runner's attempts fail one after the other")
+
+    def blocked(queue):
+        return [x["runner"] for x in gateway.get(f"/queues/{queue}").json()["blocked"]]
+    submit(gateway, id="old", runner="r", queue="val", attempts=1)
+    submit(gateway, id="g", runner="r", n=1)
+    submit(gateway, id="n", runner="nobody", queue="val")
+    first, second = claim(gateway, r=2)
+    assert end(gateway, first, outcome="error").json() == {"rollout": "failed"} and first["group"] == "old"
+    submit(gateway, id="next", runner="r")
+    assert claim(gateway, wait_s=0, r=1) == []          # the breaker opens
+    assert group_of(gateway, "next")["state"] == "waiting" and blocked("train") == ["r"] and blocked("val") == ["nobody"]
+    assert gateway.post("/groups/next/cancel", {}).json() == {"cancelled": ["next"]}
+    assert blocked("train") == ["r"], "one of its rollouts runs"
+    assert end(gateway, second, outcome="error").json() == {"rollout": "retry"}
+    assert blocked("train") == ["r"]
+    assert gateway.post("/groups/g/cancel", {}).json() == {"cancelled": ["g"]}
+    assert blocked("train") == [] and blocked("val") == ["nobody"]
+
+
 def test_an_answer_to_a_claim_is_not_of_any_length(start):
     """A runner reads 64 MiB of one: of groups with long inputs it has fewer attempts than slots."""
     gateway = start(workers=1)
