@@ -705,6 +705,22 @@ def test_metrics_and_log(start):
     assert len([line for line in gateway.log().split("\n") if "attempt ended" in line and "group=g" in line]) == 2
 
 
+def test_runners_that_no_group_names_leave_the_labels_to_those_that_run(start):
+    """Executors may offer any name; a label's values are few and stay."""
+    gateway = start()
+    slots = {f"no-{n}": 1 for n in range(64)}
+    waiting = threading.Thread(target=lambda: claim(gateway, wait_s=50, **slots), daemon=True)
+    waiting.start()
+    g.wait_until(lambda: gateway.metrics().get('rollgate_slots{runner="other"}') == 64, 20, "offers are shown together")
+    submit(gateway, id="named", runner="no-7")
+    waiting.join(60)
+    submit(gateway, id="g", runner="r")
+    with Executor(gateway, "x", {"r": 1}, {"r": solve()}):
+        wait_group(gateway, "g")
+    assert gateway.metrics()['rollgate_attempts_total{runner="r",outcome="ok"}'] == 1
+    g.wait_until(lambda: gateway.metrics()['rollgate_slots{runner="other"}'] == 0, 20, "none is offered any more")
+
+
 def test_what_is_blocked_is_what_groups_of_the_queue_wait_for(start):
     """While one of their rollouts waits or runs; a runner of another queue's groups is not told."""
     gateway = start(runner_breaker=1).allow("a runner's attempts fail one after the other")
