@@ -432,7 +432,7 @@ def test_a_refused_end_is_told_as_an_error(start):
         submit(gateway, id="g", runner="r", attempts=1)
         member = wait_group(gateway, "g")["members"][0]
         assert member["outcome"] == "error" and "refused the attempt's end with 413: " in member["reason"], member
-        assert "larger than 16384 bytes" in member["reason"] and member["attempts"] == 1, member
+        assert "--max-body-bytes allows (16384 bytes)" in member["reason"] and member["attempts"] == 1, member
         assert "an attempt's end is refused" in runner.log()
 
 
