@@ -182,6 +182,16 @@ static void set_rollout_state(struct rollout *r, enum rollout_state state)
     lane_place(g);
 }
 
+/* Whether an attempt that has ended without an ok says that its runner only fails. It does not
+ * where it was told to end (with its group, or as its group's time was over), where its executor
+ * was lost or stopped, where its session was refused, and where nobody could be asked what a run
+ * came to that had ended well. */
+static bool is_failure(const struct attempt *a)
+{
+    return a->outcome != OUTCOME_CANCELLED && !a->lost && !a->refused && !a->kill &&
+           !a->rollout->result.beside;
+}
+
 static void attempt_over(struct book *b, struct attempt *a, enum outcome outcome,
                          enum rollout_state verdict)
 {
@@ -195,8 +205,8 @@ static void attempt_over(struct book *b, struct attempt *a, enum outcome outcome
     r->outcomes[outcome]++;
     if (outcome == OUTCOME_OK)
         r->failures = 0;
-    else if (outcome != OUTCOME_CANCELLED && !a->lost && !a->refused)
-        r->failures++; /* neither a lost executor nor a refused session says a thing of a runner */
+    else if (is_failure(a))
+        r->failures++;
     set_rollout_state(a->rollout, verdict);
     if (b->events)
         b->events->attempt_over(b->events_ctx, a);

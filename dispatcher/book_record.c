@@ -84,6 +84,7 @@ void record_end(const struct attempt *a, enum outcome outcome, enum end_kind kin
     put_mark(&o, "lost", kind == END_LOST);
     put_mark(&o, "refused", kind == END_REFUSED);
     put_mark(&o, "open", kind != END_FINALIZED);
+    put_mark(&o, "beside", r->beside);
     if (r->has_reward) {
         json_out_key(&o, "reward");
         json_out_double(&o, r->reward);
@@ -215,6 +216,7 @@ void record_result(const struct json *r, struct result *ret)
     ret->has_reward = json_to_double(json_get(r, "reward"), &ret->reward) == 0;
     ret->has_finished = json_is(finished, JSON_BOOL);
     ret->finished = json_is_true(finished);
+    ret->beside = json_is_true(json_get(r, "beside"));
     ret->has_versions = json_to_i64(json_get(r, "min_version"), &ret->min_version) == 0 &&
                         json_to_i64(json_get(r, "max_version"), &ret->max_version) == 0;
     ret->trajectories = take_count(r, "trajectories");

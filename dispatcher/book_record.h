@@ -5,7 +5,7 @@
  *   {"t": "group",    "id": G, "at": ms, "group": {submission}}
  *   {"t": "claim",    "id": G, "at": ms, "rollout": k, "attempt": A, "session": S, "executor": X}
  *   {"t": "end",      "id": G, "at": ms, "attempt": A, "outcome": "ok",
- *                 "lost"?, "refused"?, "open"?, result...}
+ *                 "lost"?, "refused"?, "open"?, "beside"?, result...}
  *   {"t": "deadline", "id": G, "at": ms}
  *   {"t": "cancel",   "id": G, "at": ms, "deliver": false}
  *   {"t": "taken", "id": G, "at": ms, "lease_ms": ms}

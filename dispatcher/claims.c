@@ -2,8 +2,9 @@
  * POST /attempts/claim: an executor offers slots and is given attempts. Each attempt gets a session
  * of its own, made by a worker before the claim is recorded, so that a claim always has one. The
  * steps of one attempt: reserve its rollout, make the session, record the claim, answer. Whatever
- * fails between leaves the rollout waiting; a session without a claim is aborted. Options that the
- * gateway refuses whoever asks end the attempt and fail its rollout.
+ * fails between leaves the rollout waiting; a session without a claim is aborted. The leases of a
+ * claim begin with its answer: until then no executor has the attempts, and could renew them.
+ * Options that the gateway refuses whoever asks end the attempt and fail its rollout.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,7 +119,10 @@ static void claim_answer(struct claim *c)
     for (size_t i = 0; i < c->n; i++) {
         struct attempt *a = book_attempt(&c->desk->book, str_cstr(c->items[i].attempt));
 
-        if (c->items[i].session.len == 0 || !a || a->ended)
+        if (!a || a->ended)
+            continue;
+        desk_begin_lease(c->desk, a);
+        if (c->items[i].session.len == 0)
             continue;
         if (c->x)
             write_item(c->desk, &c->items[i], &o);
@@ -185,13 +189,14 @@ static int record_item(struct claim_item *it, struct rollout *r, struct str sess
     rc = desk_write(d, r->group->spec.id, buf_str(&record), on_durable, it, &e);
     buf_done(&record);
     if (rc < 0) {
+        d->refused_until_ms = clock_ms() + REFUSED_MS;
         log_warn(NULL, "a claim cannot be recorded", LOG_T("error", e.text));
         return rc;
     }
     a = book_attempt(&d->book, str_cstr(it->attempt));
     if (!a)
         return rc;
-    a->lease_due_ms = clock_ms() + desk_lease_ms(d);
+    a->lease_due_ms = LEASE_NOT_BEGUN; /* others of the claim may take longer */
     desk_count_claim(d, a);
     return rc;
 }
@@ -360,8 +365,7 @@ static bool claim_look(struct poll *p)
         buf_clear(&body);
         group_session_write(book_group(&d->book, str_cstr(it->group)), it->rollout, it->attempt,
                             &body);
-        it->call = worker_call(d->workers, (struct str){0}, "POST", STR("/sessions"),
-                               buf_str(&body), on_session, it);
+        it->call = worker_make_session(d->workers, buf_str(&body), on_session, it);
     }
     buf_done(&body);
     return true;

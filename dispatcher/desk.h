@@ -261,8 +261,9 @@ void claims_probe_back(struct runner *r);
 /* Whether no attempt at all may begin: the gateway or the dispatcher takes no new sessions. */
 bool claims_paused(struct desk *d);
 
-/* How long an attempt is its executor's without a renewal (--attempt-lease). */
+/* How long an attempt is its executor's without a renewal (--attempt-lease); and from now on. */
 uint64_t desk_lease_ms(const struct desk *d);
+void desk_begin_lease(const struct desk *d, struct attempt *a);
 
 /* Seconds that an executor's request may wait: well below every proxy's patience, and OFFERED_MS
  * in result.c. */

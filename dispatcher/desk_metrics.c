@@ -11,8 +11,12 @@ static unsigned queue_label(const struct desk *d, const struct queue *q)
                         q ? str_cstr(q->name) : STR("(none)"));
 }
 
+/* A name keeps its value for good. One that executors offer and no group has ever named shares the
+ * last value, that of names beyond them: anybody's names would leave none to those that run. */
 static unsigned runner_label(const struct desk *d, const struct runner *r)
 {
+    if (r->lanes.n == 0)
+        return METRIC_RUNNER_OTHER;
     return metrics_name(d->heritage->metrics, METRIC_NAMES_RUNNER, str_cstr(r->name));
 }
 

@@ -14,6 +14,11 @@ uint64_t desk_lease_ms(const struct desk *d)
     return (uint64_t)d->heritage->config->attempt_lease_ms;
 }
 
+void desk_begin_lease(const struct desk *d, struct attempt *a)
+{
+    a->lease_due_ms = clock_ms() + desk_lease_ms(d);
+}
+
 /* While the dispatcher itself was held, no executor could renew and no trainer could acknowledge:
  * their leases are so much longer then. */
 static void make_up(struct desk *d, uint64_t now_ms)
@@ -28,7 +33,7 @@ static void make_up(struct desk *d, uint64_t now_ms)
     if (late_ms < desk_lease_ms(d) / LATE_PART)
         return;
     LIST_EACH(&d->book.running, a, struct attempt, entry)
-        if (a->lease_due_ms > 0)
+        if (a->lease_due_ms > 0 && a->lease_due_ms < LEASE_NOT_BEGUN)
             a->lease_due_ms += late_ms;
     LIST_EACH(&d->book.all, g, struct group, all_entry)
         if (g->taken_until_ms > 0)

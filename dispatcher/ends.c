@@ -243,13 +243,20 @@ static void on_full(struct ending *n, const struct json *v)
     ending_fail(n, &e);
 }
 
+/* The run may have ended well: then no other one of its runner is held against it. */
+static void give_up(struct ending *n)
+{
+    n->result.beside |= n->outcome == OUTCOME_OK;
+    downgrade(n, OUTCOME_INFRA, n->said ? n->said : "the session's worker does not answer");
+}
+
 static void ask_later(struct ending *n, uint64_t wait_ms)
 {
     n->wait_ms = wait_ms;
     if (clock_ms() < n->until_ms)
         loop_timer_set(n->desk->loop, &n->again, wait_ms, on_again);
     else
-        downgrade(n, OUTCOME_INFRA, n->said ? n->said : "the session's worker does not answer");
+        give_up(n);
 }
 
 /* What a finalize took, however it came out, is none of the patience. */
@@ -318,7 +325,7 @@ static void write_fail_reward(struct ending *n)
     json_out_double(&o, attempt_of(n)->rollout->group->spec.fail_reward);
     json_out_end_obj(&o);
     json_out_key(&o, "finished");
-    json_out_bool(&o, false);
+    json_out_bool(&o, n->result.finished);
     json_out_end_obj(&o);
     free(n->complete);
     n->complete = buf_take(&body);
@@ -470,8 +477,9 @@ static char *write_complete(const struct json *body, bool finished)
 
 static int read_end(struct desk_request *r, struct ending *n, struct err *e)
 {
-    static const char *const names[] = {"executor", "outcome", "exit",    "signal", "reward_info",
-                                        "finished", "reason",  "timings", "log",    "log_tail"};
+    static const char *const names[] = {"executor", "outcome",     "stopping", "exit",
+                                        "signal",   "reward_info", "finished", "reason",
+                                        "timings",  "log",         "log_tail"};
     struct field_reader f = {.body = r->body, .e = e};
     struct str reason = {0}, log = {0}, tail = {0}, executor = {0};
     unsigned outcome = OUTCOMES;
@@ -482,6 +490,7 @@ static int read_end(struct desk_request *r, struct ending *n, struct err *e)
         fields_integer(&f, "exit", 0, 255, &exit_status) ||
         fields_integer(&f, "signal", 0, 64, &signo) || fields_object(&f, "reward_info") ||
         fields_object(&f, "timings") || fields_bool(&f, "finished", &n->result.finished) ||
+        fields_bool(&f, "stopping", &n->result.beside) ||
         fields_text(&f, "executor", TEXT_MAX, &executor) ||
         fields_text(&f, "reason", TEXT_MAX, &reason) || fields_text(&f, "log", TEXT_MAX, &log) ||
         fields_text(&f, "log_tail", (size_t)4 * TEXT_MAX, &tail))
@@ -489,6 +498,7 @@ static int read_end(struct desk_request *r, struct ending *n, struct err *e)
     if (outcome == OUTCOMES)
         return err_field(e, "outcome", "outcome must be ok, timeout, error or infra");
     n->outcome = (enum outcome)outcome;
+    n->result.beside &= n->outcome == OUTCOME_INFRA; /* else the run says what it came to */
     n->result.finished = is_finished(r->body, n->outcome);
     n->result.has_finished = true;
     n->complete = write_complete(r->body, n->result.finished);

@@ -159,6 +159,27 @@ const char *result_blocked(const struct runner *r, uint64_t mono_ms)
     return "";
 }
 
+/* Whether a group of the queue that has not settled is for the runner: one of its rollouts waits,
+ * in a lane, or runs. */
+static bool is_wanted(const struct book *b, const struct runner *r, const struct queue *q)
+{
+    const struct attempt *a;
+
+    for (size_t i = 0; i < r->lanes.n; i++) {
+        const struct lane *l = r->lanes.at[i];
+
+        if (l->queue == q && !(list_is_empty(&l->begun) && list_is_empty(&l->fresh)))
+            return true;
+    }
+    if (r->running == 0)
+        return false;
+    LIST_EACH(&b->running, a, struct attempt, entry) {
+        if (a->rollout->group->runner == r && a->rollout->group->queue == q)
+            return true;
+    }
+    return false;
+}
+
 /* Runners that groups of the queue wait for in vain. */
 static void put_blocked(const struct book *b, const struct queue *q, uint64_t mono_ms,
                         struct json_out *o)
@@ -168,14 +189,8 @@ static void put_blocked(const struct book *b, const struct queue *q, uint64_t mo
     for (size_t i = 0; q && i < b->runners.n; i++) {
         const struct runner *r = b->runners.at[i];
         const char *why = result_blocked(r, mono_ms);
-        const struct group *g = NULL;
 
-        if (why[0])
-            LIST_EACH(&q->groups, g, struct group, queue_entry) {
-                if (g->runner == r && !group_settled(g))
-                    break;
-            }
-        if (!g)
+        if (!why[0] || !is_wanted(b, r, q))
             continue;
         json_out_obj(o);
         json_out_member_str(o, "runner", str_cstr(r->name));

@@ -91,6 +91,9 @@ struct queue;
 struct runner;
 struct rollout;
 
+/* Later than any clock: the attempt's executor does not have it yet. */
+#define LEASE_NOT_BEGUN UINT64_MAX
+
 struct attempt {
     char id[ATTEMPT_ID_LEN + 1];
     char session[SESSION_ID_MAX];
@@ -100,7 +103,7 @@ struct attempt {
     char *executor;         /* who claimed it */
     uint32_t number;        /* 1.. of its rollout */
     uint64_t claimed_at_ms; /* wall clock */
-    uint64_t lease_due_ms;  /* monotonic; 0: not set yet (after a replay) */
+    uint64_t lease_due_ms;  /* monotonic; 0: not set yet (after a replay); LEASE_NOT_BEGUN */
     bool ended;
     bool ending;                /* its end is being worked out: the lease does not matter */
     bool lost;                  /* its lease ran out: whatever its executor says comes too late */
@@ -116,6 +119,7 @@ struct result {
     enum outcome outcome;
     bool has_outcome;
     bool has_reward, has_finished, finished;
+    bool beside; /* it ended for what is no fault of its runner, whoever says so */
     double reward;
     uint64_t trajectories, trained_tokens;
     bool has_versions;

@@ -16,7 +16,7 @@
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
 
-enum { ANSWER_TIMEOUT_MS = 120 * 1000, KEY_MAX = 256 };
+enum { ANSWER_TIMEOUT_MS = 120 * 1000, SESSION_TIMEOUT_MS = 10 * 1000, KEY_MAX = 256 };
 
 struct workers {
     const struct heritage *h;
@@ -119,6 +119,15 @@ struct http_fetch *worker_call(struct workers *w, struct str id, const char *met
     struct http_request r = {.method = method, .path = path, .total_timeout_ms = ANSWER_TIMEOUT_MS};
 
     return begin(w, id, &r, body, fn, ctx);
+}
+
+struct http_fetch *worker_make_session(struct workers *w, struct str body, http_fetch_fn fn,
+                                       void *ctx)
+{
+    struct http_request r = {
+        .method = "POST", .path = STR("/sessions"), .total_timeout_ms = SESSION_TIMEOUT_MS};
+
+    return begin(w, (struct str){0}, &r, body, fn, ctx);
 }
 
 struct http_fetch *worker_call_long(struct workers *w, struct str id, struct str path,

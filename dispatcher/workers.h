@@ -28,8 +28,14 @@ void workers_free(struct workers *w);
 struct http_fetch *worker_call(struct workers *w, struct str id, const char *method,
                                struct str path, struct str body, http_fetch_fn fn, void *ctx);
 
-/* The same with POST for what takes as long as it takes: the call ends with its answer, or with the
- * worker. */
+/* Has the next worker in turn make a session. Who claims waits for the slowest session of its
+ * claim: the call ends before an executor's own patience does (CALL_MARGIN_MS in
+ * runner/executor.c). */
+struct http_fetch *worker_make_session(struct workers *w, struct str body, http_fetch_fn fn,
+                                       void *ctx);
+
+/* As worker_call with POST for what takes as long as it takes: the call ends with its answer, or
+ * with the worker. */
 struct http_fetch *worker_call_long(struct workers *w, struct str id, struct str path,
                                     struct str body, http_fetch_fn fn, void *ctx);
 

@@ -58,7 +58,8 @@ static int check_request(const struct conn *c, const struct http1_head *h,
         atomic_load_explicit(&c->hub->heritage->board->draining, memory_order_relaxed))
         return err_set(e, ERR_DRAINING, "the service is stopping");
     if ((h->body == HTTP1_LENGTH && h->length > max) || c->up.chunked.total_bytes > max)
-        return err_set(e, ERR_BODY_TOO_LARGE, "the body is larger than %llu bytes",
+        return err_set(e, ERR_BODY_TOO_LARGE,
+                       "the body is larger than --max-body-bytes allows (%llu bytes)",
                        (unsigned long long)max);
     if (h->at[HTTP1_HOST] == 0 && !local)
         return err_set(e, ERR_INVALID, "no Host header");

@@ -69,7 +69,8 @@ static int check_chunks(const struct conn *c, struct err *e)
     uint64_t max = (uint64_t)c->hub->config->max_body_bytes;
 
     if (k->total_bytes > max)
-        return err_set(e, ERR_BODY_TOO_LARGE, "the body is larger than %llu bytes",
+        return err_set(e, ERR_BODY_TOO_LARGE,
+                       "the body is larger than --max-body-bytes allows (%llu bytes)",
                        (unsigned long long)max);
     if (k->size_lines > CHUNKS_MANY && k->total_bytes < (uint64_t)(k->size_lines - 1) * CHUNK_LEAST)
         return err_set(

@@ -438,6 +438,10 @@ static void write_end(struct execution *a, struct buf *out)
     json_out_obj(&o);
     json_out_key(&o, "outcome");
     json_out_cstr(&o, outcome_names[a->outcome]);
+    if (a->executor_ends && a->outcome == EXECUTION_INFRA) { /* not held against the runner */
+        json_out_key(&o, "stopping");
+        json_out_bool(&o, true);
+    }
     if (a->signo) {
         json_out_key(&o, "signal");
         json_out_i64(&o, a->signo);

@@ -56,7 +56,7 @@ GRACE_S = 10.0     # a function that was cancelled may take so long to clean up
 TAIL = 4000         # characters of a traceback that go with an end
 ENDS = {            # attempts that are ended by force, and whose end is told all the same: why -> the end
     "timeout": {"outcome": "timeout", "reason": "not done in the time that it has"},
-    "stopping": {"outcome": "infra", "reason": "the executor is stopping"},
+    "stopping": {"outcome": "infra", "reason": "the executor is stopping", "stopping": True},
     "deadline": {"outcome": "timeout", "reason": "not done at the group's deadline"}}
 AGAIN_S = 0.5       # an attempt that is being ended for its deadline is told of by every renewal
 UNFIT = (400, 413)  # answers to an end that is refused for what it says

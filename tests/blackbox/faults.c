@@ -117,16 +117,17 @@ ssize_t writev(int fd, const struct iovec *parts, int n)
 {
     static ssize_t (*real)(int, const struct iovec *, int);
     static int seen; /* since the fault began; journals are their loop's */
-    char text[64];
+    char text[64], where[64] = "/seg-";
     const char *after, *only;
     int saved = errno;
     int fails = 1;
 
     if (!real)
         *(void **)(&real) = dlsym(RTLD_NEXT, "writev");
-    if (is_hurt(fd, "/seg-") && fault("slow", text, sizeof(text)))
+    (void)fault("where", where, sizeof(where));
+    if (is_hurt(fd, where) && fault("slow", text, sizeof(text)))
         (void)usleep((useconds_t)strtol(text, NULL, 10) * 1000);
-    if (!is_hurt(fd, "/seg-") || !fault("writev", text, sizeof(text))) {
+    if (!is_hurt(fd, where) || !fault("writev", text, sizeof(text))) {
         seen = fails = 0;
     } else if ((after = strstr(text, "after")) != NULL) {
         fails = seen++ >= (int)strtol(after + 5, NULL, 10);

@@ -485,6 +485,30 @@ def test_the_breaker_stops_a_runner_that_only_fails(start):
         assert len(x.done) == 3
 
 
+def test_an_executor_that_stops_is_no_failure_of_its_runner(start):
+    """It ends all that it has, and says that this is why: others go on with it at once."""
+    gateway = start(runner_breaker=2)
+    submit(gateway, id="g", runner="r", n=4)
+    for attempt in claim(gateway, r=4):
+        assert end(gateway, attempt, outcome="infra", stopping=True).json() == {"rollout": "retry"}
+    with Executor(gateway, "other", {"r": 4}, {"r": solve()}):
+        assert wait_group(gateway, "g", 20)["state"] == "finished"
+    assert gateway.get("/queues/train").json()["blocked"] == []
+
+
+def test_only_what_ends_as_infra_ends_since_its_executor_stops(start):
+    """What a run came to by itself is its own."""
+    gateway = start(runner_breaker=2).allow("a runner's attempts fail one after the other")
+    submit(gateway, id="g", runner="r", n=2, attempts=1)
+    submit(gateway, id="next", runner="r")
+    attempts = claim(gateway, r=2)
+    assert end(gateway, attempts[0], outcome="infra", stopping="yes").status == 400
+    for attempt in attempts:
+        assert end(gateway, attempt, outcome="error", stopping=True).json() == {"rollout": "failed"}
+    assert claim(gateway, wait_s=0, r=1) == []
+    assert gateway.get("/queues/train").json()["blocked"] == [{"runner": "r", "reason": "its attempts fail one after the other"}]
+
+
 def test_a_deadline_settles_the_group(start):
     gateway = start()
     submit(gateway, id="g", runner="r", n=2, deadline_s=0.5, min=1)
@@ -679,6 +703,44 @@ def test_metrics_and_log(start):
     g.wait_until(lambda: gateway.metrics().get('rollgate_groups{queue="train",state="finished"}') == 1, 10, "the gauge")
     assert gateway.metrics()['rollgate_attempts_running{runner="r"}'] == 0
     assert len([line for line in gateway.log().split("\n") if "attempt ended" in line and "group=g" in line]) == 2
+
+
+def test_runners_that_no_group_names_leave_the_labels_to_those_that_run(start):
+    """Executors may offer any name; a label's values are few and stay."""
+    gateway = start()
+    slots = {f"no-{n}": 1 for n in range(64)}
+    waiting = threading.Thread(target=lambda: claim(gateway, wait_s=50, **slots), daemon=True)
+    waiting.start()
+    g.wait_until(lambda: gateway.metrics().get('rollgate_slots{runner="other"}') == 64, 20, "offers are shown together")
+    submit(gateway, id="named", runner="no-7")
+    waiting.join(60)
+    submit(gateway, id="g", runner="r")
+    with Executor(gateway, "x", {"r": 1}, {"r": solve()}):
+        wait_group(gateway, "g")
+    assert gateway.metrics()['rollgate_attempts_total{runner="r",outcome="ok"}'] == 1
+    g.wait_until(lambda: gateway.metrics()['rollgate_slots{runner="other"}'] == 0, 20, "none is offered any more")
+
+
+def test_what_is_blocked_is_what_groups_of_the_queue_wait_for(start):
+    """While one of their rollouts waits or runs; a runner of another queue's groups is not told."""
+    gateway = start(runner_breaker=1).allow("a runner's attempts fail one after the other")
+
+    def blocked(queue):
+        return [x["runner"] for x in gateway.get(f"/queues/{queue}").json()["blocked"]]
+    submit(gateway, id="old", runner="r", queue="val", attempts=1)
+    submit(gateway, id="g", runner="r", n=1)
+    submit(gateway, id="n", runner="nobody", queue="val")
+    first, second = claim(gateway, r=2)
+    assert end(gateway, first, outcome="error").json() == {"rollout": "failed"} and first["group"] == "old"
+    submit(gateway, id="next", runner="r")
+    assert claim(gateway, wait_s=0, r=1) == []          # the breaker opens
+    assert group_of(gateway, "next")["state"] == "waiting" and blocked("train") == ["r"] and blocked("val") == ["nobody"]
+    assert gateway.post("/groups/next/cancel", {}).json() == {"cancelled": ["next"]}
+    assert blocked("train") == ["r"], "one of its rollouts runs"
+    assert end(gateway, second, outcome="error").json() == {"rollout": "retry"}
+    assert blocked("train") == ["r"]
+    assert gateway.post("/groups/g/cancel", {}).json() == {"cancelled": ["g"]}
+    assert blocked("train") == [] and blocked("val") == ["nobody"]
 
 
 def test_an_answer_to_a_claim_is_not_of_any_length(start):

@@ -1,5 +1,6 @@
 """How attempts end where something stands in the way: sessions that the gateway refuses, ends that cannot be kept, finalized
 sessions that do not count, scorers that take long, ids that are used again, records that are not on the disk yet."""
+import errno
 import os
 import signal
 import threading
@@ -72,6 +73,17 @@ def test_who_says_whether_a_run_finished(start, outcome, told, scored, finished)
     assert (member["state"], member["finished"], member["reward_info"]) == ("succeeded", finished, info)
     rows, _ = read_safetensors(gateway.get(f"/sessions/{member['session_id']}/trajectories?format=verl&mask_unfinished=on").body)
     assert any(rows["loss_mask.0"][2]) is finished
+
+
+def test_a_fail_reward_does_not_say_whether_the_run_finished(start):
+    """The executor has said so; the export goes by it as the result does."""
+    gateway = start()
+    submit(gateway, id="g", runner="r", fail_reward=-1)
+    with Executor(gateway, "x", {"r": 1}, {"r": lambda gw, a: chat(gw, a, "go") and {"outcome": "timeout", "finished": True}}):
+        member = wait_group(gateway, "g")["members"][0]
+    assert (member["state"], member["reward"], member["finished"]) == ("succeeded", -1, True)
+    rows, _ = read_safetensors(gateway.get(f"/sessions/{member['session_id']}/trajectories?format=verl&mask_unfinished=on").body)
+    assert any(rows["loss_mask.0"][2])
 
 
 def test_a_lost_attempt_is_not_kept(start):
@@ -168,7 +180,8 @@ def test_a_scorer_that_fails_is_asked_ever_less_often(faulty, status):  # noqa: 
     with StubEngine("sglang") as policy, ScoringEngine("sglang") as scorer:
         policy.otherwise = lambda body: {"ids": list(b"ok") + [257], "matched": 257}
         scorer.otherwise = lambda body: {"status": status, "body": {}}
-        gateway, inject = faulty(engine=policy.setting, scorer=f"big={scorer.setting}", engine_timeout="500ms", attempt_lease="300s")
+        gateway, inject = faulty(engine=policy.setting, scorer=f"big={scorer.setting}", engine_timeout="500ms", attempt_lease="300s",
+                                 runner_breaker=1)
         submit(gateway, id="g", runner="r", session={"score": [{"engine": "big"}]}, infra_attempts=1)
         attempt, = claim(gateway, r=1)
         assert chat(gateway, attempt, "x").status == 200
@@ -182,6 +195,9 @@ def test_a_scorer_that_fails_is_asked_ever_less_often(faulty, status):  # noqa: 
         assert ends[0].json() == {"rollout": "failed"}, ends[0].text
         member, = group_of(gateway, "g")["members"]
         assert member["outcome"] == "infra" and "scorer big: " in member["reason"], member
+        inject("steps", None)
+        submit(gateway, id="next", runner="r")
+        assert len(claim(gateway, r=1)) == 1, "the run had ended well: its runner's breaker is shut"
 
 
 def two_claim(gateway):
@@ -348,3 +364,74 @@ def test_a_refused_session_is_no_probe(faulty):  # noqa: F811
         g.wait_until(lambda: group_of(gateway, "bad")["state"] == "failed", 60, "a minute has passed: a probe may go")
         inject("steps", None)
         assert wait_group(gateway, "good", 20)["state"] == "finished"
+
+
+def claim_beside(gateway, answers, **slots):
+    """A claim in a thread of its own, for as long as an executor waits."""
+    thread = threading.Thread(target=lambda: answers.extend(claim(gateway, wait_s=0, **slots)), daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_lease_begins_when_the_executor_has_the_attempt(start):
+    """One worker makes its sessions at once, another one far later than a lease: all attempts of the claim come."""
+    gateway = start(workers=2, attempt_lease="1s")
+    submit(gateway, id="warm", runner="warm")
+    claim(gateway, warm=1)          # claims wait for the dispatcher's first sweep
+    submit(gateway, id="g", runner="r", n=8)
+    worker, given = gateway.child("worker-0"), []
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        thread = claim_beside(gateway, given, r=8)
+        g.pause(2.5, "leases that had begun would be over")
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    thread.join(30)
+    assert [x["attempt"] for x in given] == [1] * 8
+    for attempt in given:
+        assert end(gateway, attempt, outcome="infra").json() == {"rollout": "retry"}
+
+
+def test_a_claim_is_answered_before_its_executor_gives_up(start):
+    """What a worker that stands still was asked for is nobody's: the rollouts wait on, and the sessions that it makes later end."""
+    gateway = start(workers=2)
+    submit(gateway, id="warm", runner="warm")
+    warm, = claim(gateway, warm=1)
+    submit(gateway, id="g", runner="r", n=4)
+    worker, given = gateway.child("worker-0"), []
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        thread = claim_beside(gateway, given, r=4)
+        thread.join(60)             # a worker that is asked for anything else has two minutes
+        assert not thread.is_alive() and len(given) == 2 and group_of(gateway, "g")["running"] == 2
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    gateway.allow("a session cannot be made for an attempt")
+    for attempt in given:
+        assert end(gateway, attempt, outcome="error").json() == {"rollout": "retry"}
+    with Executor(gateway, "x", {"r": 4}, {"r": solve()}):
+        group = wait_group(gateway, "g")
+    assert group["state"] == "finished" and sorted(m["attempts"] for m in group["members"]) == [1, 1, 2, 2]
+    members = {m["session_id"] for m in group["members"]}
+
+    def live():
+        rows = gateway.get("/sessions?label=attempt").json()["sessions"]
+        return {x["session_id"] for x in rows if x["phase"] not in ("aborted", "expired")}
+    g.wait_until(lambda: live() == members | {warm["session"]["session_id"]}, 20, "no other session lives")
+
+
+def test_claims_that_cannot_be_recorded_are_not_made_anew_at_once(faulty):  # noqa: F811
+    """Each of them makes a session and gives it up."""
+    gateway, inject = faulty()
+    gateway.allow("a claim cannot be recorded")
+    submit(gateway, id="g", runner="r")
+    submit(gateway, id="warm", runner="warm")
+    claim(gateway, warm=1)
+    inject("where", "dispatcher/seg-")
+    inject("writev", errno.EIO)
+    with Executor(gateway, "x", {"r": 1}, {"r": solve()}):
+        g.wait_until(lambda: "a claim cannot be recorded" in gateway.log(), 20, "a claim fails")
+        g.pause(2, "how often it is asked by then")
+        inject("writev", None)
+        assert gateway.log().count("a claim cannot be recorded") <= 5
+        assert wait_group(gateway, "g")["state"] == "finished"

@@ -42,6 +42,19 @@ def test_a_settled_group_is_an_entry_that_names_its_keys(start, server):
         assert len(e[b"attempt"]) == 32
 
 
+def test_an_entry_may_be_longer_than_a_control_body(start, server):
+    """Each of its parts was held to the limit when it came."""
+    s = server()
+    gw = start(workers=2, sink=f"redis://127.0.0.1:{s.port}", max_control_body_bytes="64KiB")
+    how = {"outcome": "ok", "reward_info": {"reward": 1, "why": "x" * (16 << 10)}}
+    with Executor(gw, "x", {"r": 8}, {"r": lambda gateway, attempt: chat(gateway, attempt, "go") and how}):
+        assert gw.post("/groups", {"id": "g", "runner": "r", "n": 8}).status == 201
+        group = take_all(gw, "train", 1)[0]
+    g.wait_until(lambda: group_entries(s), 20, "the entry")
+    entry, = group_entries(s)
+    assert json.loads(entry["result"])["members"] == group["members"] and len(entry["result"]) > 128 << 10
+
+
 def test_entries_wait_for_redis_and_survive_restarts(start, server, tmp_path):
     """Redis is away, then the dispatcher and the gateway die: each group is told once it is back."""
     s = server()

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -431,7 +432,7 @@ def test_a_refused_end_is_told_as_an_error(start):
         submit(gateway, id="g", runner="r", attempts=1)
         member = wait_group(gateway, "g")["members"][0]
         assert member["outcome"] == "error" and "refused the attempt's end with 413: " in member["reason"], member
-        assert "larger than 16384 bytes" in member["reason"] and member["attempts"] == 1, member
+        assert "--max-body-bytes allows (16384 bytes)" in member["reason"] and member["attempts"] == 1, member
         assert "an attempt's end is refused" in runner.log()
 
 
@@ -459,6 +460,25 @@ def test_term_drains(gateway):
     member = wait_group(gateway, "long")["members"][0]
     assert member["outcome"] == "infra" and "executor is stopping" in member["reason"]
     assert runner.work_folders() == []
+
+
+def test_an_executor_that_stops_is_no_failure_of_its_runner(start):
+    """Whatever it ends is given to the next one: the breaker stays shut."""
+    gateway = start(engine="builtin:echo", runner_breaker=1)
+    run = script(gateway.folder, "agent", 'chat("x"); print("up", flush=True); time.sleep(task)')
+    rows = {"r": {"run": run, "slots": 2, "grace": "1s"}}
+    runner = Runner(gateway, rows, grace="100ms").start()
+    submit(gateway, id="g", runner="r", reward="external", n=2, input=600)
+
+    def both_run():
+        logs = list(Path(runner.folder, "logs").glob("g/*"))
+        return len(logs) == 2 and all("up" in log.read_text() for log in logs)
+    g.wait_until(both_run, 20, "both run")
+    assert runner.stop() == 0, runner.log()
+    submit(gateway, id="next", runner="r", reward="external", input=0, priority=1)
+    with Runner(gateway, rows, grace="100ms"):
+        assert wait_group(gateway, "next")["state"] == "finished"
+    assert gateway.get("/queues/train").json()["blocked"] == []
 
 
 def test_a_gateway_that_restarts(gateway):

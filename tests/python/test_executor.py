@@ -225,7 +225,7 @@ def test_an_attempt_that_came_as_the_executor_stopped_is_not_begun():
 
     class Client:
         async def end_attempt(self, attempt_id, executor, outcome, **fields):
-            told.append((outcome, fields["reason"]))
+            told.append((outcome, fields["reason"], fields["stopping"]))
 
     async def never(task, session):
         raise AssertionError("it runs")
@@ -239,7 +239,7 @@ def test_an_attempt_that_came_as_the_executor_stopped_is_not_begun():
         await asyncio.wait(set(executor._tasks))
         assert executor._free() == {"r": 1}
     asyncio.run(scene())
-    assert told == [("infra", "the executor is stopping")]
+    assert told == [("infra", "the executor is stopping", True)]
 
 
 def test_answers_that_are_none_end_neither_claims_nor_renewals():

@@ -113,16 +113,21 @@ TEST(book, an_attempt_is_kept_once_its_session_is_finalized)
         enum outcome outcome;
         enum end_kind kind;
         enum rollout_state first, last;
+        uint32_t failures; /* of the runner, for its breaker */
+        bool beside;
     } cases[] = {
-        {OUTCOME_ERROR, END_FINALIZED, ROLLOUT_SUCCEEDED, ROLLOUT_SUCCEEDED},
-        {OUTCOME_ERROR, END_OPEN, ROLLOUT_WAITING, ROLLOUT_FAILED},
-        {OUTCOME_TIMEOUT, END_OPEN, ROLLOUT_WAITING, ROLLOUT_FAILED},
-        {OUTCOME_INFRA, END_LOST, ROLLOUT_WAITING, ROLLOUT_FAILED},
-        {OUTCOME_ERROR, END_REFUSED, ROLLOUT_FAILED, ROLLOUT_FAILED},
+        {OUTCOME_ERROR, END_FINALIZED, ROLLOUT_SUCCEEDED, ROLLOUT_SUCCEEDED, 1, false},
+        {OUTCOME_ERROR, END_OPEN, ROLLOUT_WAITING, ROLLOUT_FAILED, 2, false},
+        {OUTCOME_TIMEOUT, END_OPEN, ROLLOUT_WAITING, ROLLOUT_FAILED, 2, false},
+        {OUTCOME_INFRA, END_OPEN, ROLLOUT_WAITING, ROLLOUT_FAILED, 2, false},
+        {OUTCOME_INFRA, END_OPEN, ROLLOUT_WAITING, ROLLOUT_FAILED, 0, true},
+        {OUTCOME_INFRA, END_FINALIZED, ROLLOUT_SUCCEEDED, ROLLOUT_SUCCEEDED, 0, true},
+        {OUTCOME_INFRA, END_LOST, ROLLOUT_WAITING, ROLLOUT_FAILED, 0, false},
+        {OUTCOME_ERROR, END_REFUSED, ROLLOUT_FAILED, ROLLOUT_FAILED, 0, false},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct result result = {0};
+        struct result result = {.beside = cases[i].beside};
         struct book b;
 
         book_init(&b);
@@ -140,10 +145,33 @@ TEST(book, an_attempt_is_kept_once_its_session_is_finalized)
             cr_expect_eq(a->verdict, k ? cases[i].last : cases[i].first, "case %zu", i);
         }
         cr_expect_eq(book_group(&b, STR("g"))->rollouts[0].state, cases[i].last, "case %zu", i);
-        cr_expect_eq(book_runner(&b, STR("r"))->failures,
-                     cases[i].kind == END_OPEN ? 2 : cases[i].kind == END_FINALIZED, "case %zu", i);
+        cr_expect_eq(book_runner(&b, STR("r"))->failures, cases[i].failures, "case %zu", i);
         book_done(&b);
     }
+}
+
+/* Attempts that a group's deadline ends say nothing of their runner; those that end so by
+ * themselves do. */
+TEST(book, a_deadline_is_no_failure_of_the_runner)
+{
+    struct buf record = {0};
+    struct attempt *a[3];
+    struct book b;
+
+    book_init(&b);
+    submit(&b, "g", ",\"n\":3,\"deadline_s\":9,\"on\":{\"timeout\":\"retry\"}");
+    for (unsigned i = 0; i < 3; i++)
+        a[i] = claim(&b, "x", 1000);
+    end(&b, a[0], OUTCOME_TIMEOUT, 2000);
+    cr_assert_eq(book_runner(&b, STR("r"))->failures, 1);
+    record_plain(RECORD_DEADLINE, STR("g"), 10000, &record);
+    apply(&b, &record);
+    buf_done(&record);
+    end(&b, a[1], OUTCOME_TIMEOUT, 11000);
+    end(&b, a[2], OUTCOME_ERROR, 12000);
+    cr_expect_eq(book_runner(&b, STR("r"))->failures, 1);
+    cr_expect_eq(book_group(&b, STR("g"))->state, GROUP_FAILED);
+    book_done(&b);
 }
 
 /* What was written before a record said whether its session is finalized. */
