@@ -27,13 +27,10 @@ struct compaction {
     struct str run;  /* records that stand together and are wanted, not yet written */
     uint64_t length; /* of the new file, the run included */
     VEC(struct moved) moved;
-    uint64_t *given_up; /* where records stand that are not wanted, ascending */
-    size_t n_given_up, passed;
 };
 
 /* Opens both files; on error nothing is left. */
-int compaction_new(int dirfd, const struct liveness *live, uint32_t old, uint32_t number,
-                   struct compaction **ret, struct err *e)
+int compaction_new(int dirfd, uint32_t old, uint32_t number, struct compaction **ret, struct err *e)
 {
     struct compaction *c = mem_zalloc(sizeof(*c));
 
@@ -49,7 +46,6 @@ int compaction_new(int dirfd, const struct liveness *live, uint32_t old, uint32_
     c->out = files_create_segment(dirfd, number, e);
     if (c->out < 0)
         goto out;
-    c->n_given_up = liveness_given_up(live, old, &c->given_up);
     *ret = c;
     return 0;
 out:
@@ -68,7 +64,6 @@ void compaction_free(struct compaction *c)
     if (c->out >= 0)
         (void)close(c->out);
     vec_done(&c->moved);
-    free(c->given_up);
     free(c);
 }
 
@@ -96,22 +91,15 @@ static int copy_record(struct compaction *c, const struct journal_record *rec, s
 }
 
 /* Whether the record that was read last is to be copied. */
-static bool is_wanted(struct compaction *c, const struct liveness *live,
+static bool is_wanted(const struct compaction *c, struct liveness *live,
                       const struct journal_record *rec)
 {
-    uint64_t from = c->reader.at - rec->size;
-
-    if (str_eq_c(rec->id, JOURNAL_NOTE))
-        return true;
-    while (c->passed < c->n_given_up && c->given_up[c->passed] < from)
-        c->passed++;
-    if (c->passed < c->n_given_up && c->given_up[c->passed] == from)
-        return false;
-    return liveness_has(live, rec->id, c->old, from);
+    return str_eq_c(rec->id, JOURNAL_NOTE) ||
+           liveness_wants(live, rec->id, c->old, c->reader.at - rec->size);
 }
 
 /* 1: all is copied; 0: there is more; -1. */
-int compaction_step(struct compaction *c, const struct liveness *live, bool sync, struct err *e)
+int compaction_step(struct compaction *c, struct liveness *live, bool sync, struct err *e)
 {
     size_t end = c->reader.at + STEP_BYTES;
     struct journal_record rec;

@@ -12,15 +12,15 @@
 
 struct compaction;
 
-/* Makes the new file. What `live` has as given up by now is left out. */
-int compaction_new(int dirfd, const struct liveness *live, uint32_t old, uint32_t number,
-                   struct compaction **ret, struct err *e);
+/* Makes the new file. */
+int compaction_new(int dirfd, uint32_t old, uint32_t number, struct compaction **ret,
+                   struct err *e);
 
 /* Closes; the new file stays. */
 void compaction_free(struct compaction *c);
 
 /* Copies some more: 1 when all is copied (and on the disk, with `sync`), 0 when not, -1. */
-int compaction_step(struct compaction *c, const struct liveness *live, bool sync, struct err *e);
+int compaction_step(struct compaction *c, struct liveness *live, bool sync, struct err *e);
 
 uint32_t compaction_old(const struct compaction *c);
 uint32_t compaction_number(const struct compaction *c);

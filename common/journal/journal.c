@@ -529,7 +529,6 @@ static int remove_dead(struct journal *j, size_t i, struct err *e)
         return -1;
     }
     liveness_left(&j->live, gone.number);
-    liveness_stuck(&j->live, 0);
     forget_segment(j, gone.number);
     return 0;
 }
@@ -563,7 +562,6 @@ static int swap_segments(struct journal *j, struct err *e)
     }
     m = compaction_moved(c, &n);
     liveness_moved(&j->live, old, number, m, n);
-    liveness_stuck(&j->live, compaction_bytes(c) >= bytes ? number : 0);
     compaction_free(c);
     j->compaction = NULL;
     forget_segment(j, old);
@@ -576,7 +574,7 @@ static int begin_compaction(struct journal *j, uint32_t number, struct err *e)
     uint32_t fresh = j->next_number++;
 
     liveness_copying(&j->live, number, fresh);
-    return compaction_new(j->dirfd, &j->live, number, fresh, &j->compaction, e);
+    return compaction_new(j->dirfd, number, fresh, &j->compaction, e);
 }
 
 /* 1: something was done; -1: given up. */
@@ -604,15 +602,12 @@ static uint64_t dead_bytes(const struct live_segment *s)
     return s->total_bytes - s->live_bytes - s->note_bytes;
 }
 
-/* Whether it is worth it: more can be shed than was copied in vain the last time. In order, a
- * segment that is mostly needed is rewritten, too, once as much as it has waits for that behind it.
- */
+/* Whether it is worth it. In order, a segment that is mostly needed is rewritten, too, once as much
+ * as it has waits for that behind it. */
 static bool is_to_rewrite(const struct journal *j, const struct live_segment *s, bool thorough)
 {
     uint64_t dead = dead_bytes(s), all = 0;
 
-    if (dead <= s->stuck_bytes)
-        return false;
     if (dead > s->total_bytes / 2 || (thorough && dead > 0))
         return true;
     if (!j->in_order || dead == 0)

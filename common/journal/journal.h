@@ -1,7 +1,7 @@
 /*
  * struct journal: one worker's append-only log of records: length, CRC32C, session id, payload.
  * It frames, checks and stores; what a payload means is session's business (session_apply).
- * Format drawn in journal.c. Torn tails are repaired on open, to the last whole record, and said.
+ * Format drawn in segment.h. Torn tails are repaired on open, to the last whole record, and said.
  */
 #ifndef RG_JOURNAL_JOURNAL_H
 #define RG_JOURNAL_JOURNAL_H
@@ -66,10 +66,10 @@ void journal_close(struct journal *j);
 /* Another --journal-segment-bytes, for segments that begin from now on. */
 void journal_resize(struct journal *j, uint64_t segment_bytes);
 
-/* Appends one record; when it returns 0 or 1 the bytes have been written (durability process). For
- * `power`, it returns 0, and `durable` (may be NULL) is called later, once a group fsync covers it;
- * for the other levels it returns 1, and `durable` is never called. -1 (ERR_STORAGE_FULL, ERR_IO):
- * nothing was appended. */
+/* Appends one record, whose id is 1 to 255 letters, digits, '.' and '-', or JOURNAL_NOTE; when it
+ * returns 0 or 1 the bytes have been written (durability process). For `power`, it returns 0, and
+ * `durable` (may be NULL) is called later, once a group fsync covers it; for the other levels it
+ * returns 1, and `durable` is never called. -1 (ERR_STORAGE_FULL, ERR_IO): nothing was appended. */
 int journal_append(struct journal *j, struct str session_id, struct str payload,
                    void (*durable)(void *ctx), void *ctx, struct err *e);
 
@@ -129,11 +129,12 @@ int journal_read_some(struct journal *j, struct str session_id, const uint32_t *
 size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
                            void *ctx);
 
-/* One step of compaction, of a millisecond or so: removes a segment that nobody needs, or goes on
- * rewriting one that is mostly (with `thorough`: at all) dead; one that is written to and mostly
- * dead is followed by a new one first. 1: did something, call again; 0:
- * nothing to do; -1: ERR_IO or ERR_STORAGE_FULL (the reserve was given already), all is as it
- * was. */
+/* One step of compaction: removes a segment that nobody needs, or goes on rewriting one that is
+ * mostly (with `thorough`: at all) dead; one that is written to and mostly dead is followed by a
+ * new one first. A step copies half a megabyte, or the one record that is longer, and with `power`
+ * syncs it; the last one of a segment also looks at the places of all sessions' records, which
+ * takes as long as there are many. 1: did something, call again; 0: nothing to do; -1: ERR_IO or
+ * ERR_STORAGE_FULL (the reserve was given already), all is as it was. */
 int journal_compact(struct journal *j, bool thorough, struct err *e);
 
 struct journal_stats {

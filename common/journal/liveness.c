@@ -23,6 +23,9 @@ struct live_session {
     bool over;      /* only the last record is needed, which alone is here */
     bool let_go;    /* and it only for the remains */
 
+    uint32_t asked_by; /* liveness_wants: the compaction (copied_to) that asked last */
+    size_t cursor;     /* and the place in `at` that it has come to */
+
     struct {
         struct remains *at;
         size_t n, cap;
@@ -55,7 +58,6 @@ void liveness_done(struct liveness *v)
     while ((slot = map_next(&v->sessions, &at)) != NULL)
         session_free(v, slot->value);
     map_done(&v->sessions);
-    vec_done(&v->given_up);
     vec_done(v);
 }
 
@@ -89,27 +91,6 @@ static const struct moved *moved_from(const struct moved *m, size_t n, uint64_t 
     return n > 0 ? bsearch(&key, m, n, sizeof(*m), by_from) : NULL;
 }
 
-/* Of the given up records of that segment those are left that `m` has, in segment `fresh`. */
-static void move_given_up(struct liveness *v, uint32_t number, uint32_t fresh,
-                          const struct moved *m, size_t n)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < v->given_up.n; i++) {
-        struct record_place p = v->given_up.at[i];
-        const struct moved *to = p.number == number ? moved_from(m, n, p.offset) : NULL;
-
-        if (p.number == number && !to)
-            continue;
-        if (to) {
-            p.number = fresh;
-            p.offset = to->to;
-        }
-        v->given_up.at[kept++] = p;
-    }
-    v->given_up.n = kept;
-}
-
 /* The segment's records must have been dropped or moved. */
 void liveness_remove(struct liveness *v, uint32_t number)
 {
@@ -117,7 +98,6 @@ void liveness_remove(struct liveness *v, uint32_t number)
 
     if (!s)
         return;
-    move_given_up(v, number, 0, NULL, 0);
     memmove(s, s + 1, (size_t)(v->at + v->n - (s + 1)) * sizeof(*s));
     v->n--;
 }
@@ -145,16 +125,6 @@ void liveness_renumber(struct liveness *v, uint32_t old, uint32_t number, uint64
         return;
     seg->number = number;
     seg->total_bytes = bytes;
-}
-
-void liveness_stuck(struct liveness *v, uint32_t number)
-{
-    struct live_segment *seg = segment_find(v, number);
-
-    for (size_t i = 0; number == 0 && i < v->n; i++)
-        v->at[i].stuck_bytes = 0;
-    if (seg)
-        seg->stuck_bytes = seg->total_bytes - seg->live_bytes - seg->note_bytes;
 }
 
 /* The session's first n records are dead bytes from now on. */
@@ -240,7 +210,6 @@ void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, const str
             s->at[i].offset = found ? found->to : 0;
         }
     }
-    move_given_up(v, old, number, m, n);
     settle_remains(v, old, number);
 }
 
@@ -310,13 +279,15 @@ static void note_remains(struct liveness *v, struct live_session *s)
         list_append(&v->over, &s->item);
 }
 
-/* The table of all its records is given back. */
+/* The table of all its records is given back. A compaction that is under way may not have come to
+ * the last one yet, and looks for it from the beginning. */
 static void keep_last(struct live_session *s)
 {
     struct record_place last = s->at[s->n - 1];
 
     vec_done(s);
     *vec_push(s) = last;
+    s->cursor = 0;
 }
 
 /* The same. */
@@ -360,7 +331,7 @@ bool liveness_let_go(struct liveness *v, struct str id)
     return true;
 }
 
-/* The place is kept beside, for the segment's file still has the record. */
+/* The place stays, of size 0: so a compaction that finds the record there leaves it out. */
 void liveness_give_up(struct liveness *v, struct str id, size_t i)
 {
     struct live_session *s = map_get(&v->sessions, id);
@@ -372,31 +343,7 @@ void liveness_give_up(struct liveness *v, struct str id, size_t i)
     if (seg)
         seg->live_bytes -= s->at[i].size;
     s->bytes -= s->at[i].size;
-    v->table_bytes -= v->given_up.cap * sizeof(*v->given_up.at);
-    *vec_push(&v->given_up) = s->at[i];
-    v->table_bytes += v->given_up.cap * sizeof(*v->given_up.at);
     s->at[i].size = 0;
-}
-
-static int by_offset(const void *a, const void *b)
-{
-    const uint64_t *x = a, *y = b;
-
-    return (*x > *y) - (*x < *y);
-}
-
-size_t liveness_given_up(const struct liveness *v, uint32_t number, uint64_t **ret)
-{
-    VEC(uint64_t) found = {0};
-
-    for (size_t i = 0; i < v->given_up.n; i++) {
-        if (v->given_up.at[i].number == number)
-            *vec_push(&found) = v->given_up.at[i].offset;
-    }
-    if (found.n > 0)
-        qsort(found.at, found.n, sizeof(*found.at), by_offset);
-    *ret = found.at;
-    return found.n;
 }
 
 size_t liveness_records(const struct liveness *v, struct str id)
@@ -413,11 +360,22 @@ uint64_t liveness_session_bytes(const struct liveness *v, struct str id)
     return s ? s->bytes : 0;
 }
 
-bool liveness_has(const struct liveness *v, struct str id, uint32_t number, uint64_t offset)
+/* Records of one session stand in one segment in the order of their places in `at`, so it is enough
+ * to go on from where the last question ended: a place that was passed is no other record's. */
+bool liveness_wants(struct liveness *v, struct str id, uint32_t number, uint64_t offset)
 {
-    const struct live_session *s = map_get(&v->sessions, id);
+    struct live_session *s = map_get(&v->sessions, id);
 
-    return s && (!s->over || (s->at[0].number == number && s->at[0].offset == offset));
+    if (!s)
+        return false;
+    if (s->asked_by != v->copied_to) { /* numbers are not used again */
+        s->asked_by = v->copied_to;
+        s->cursor = 0;
+    }
+    while (s->cursor < s->n &&
+           (s->at[s->cursor].number != number || s->at[s->cursor].offset < offset))
+        s->cursor++;
+    return s->cursor < s->n && s->at[s->cursor].offset == offset && s->at[s->cursor].size > 0;
 }
 
 /* The place of the session's i-th record; false behind the last one. */

@@ -26,7 +26,6 @@ struct live_segment {
     uint64_t live_bytes;
     uint64_t note_bytes; /* stay as long as anything else does */
     uint64_t total_bytes;
-    uint64_t stuck_bytes; /* that nobody needs, and a rewriting has copied all the same */
 };
 
 /* One record in its segment's file; size 0: it was given up. */
@@ -45,11 +44,6 @@ struct liveness {
     size_t table_bytes; /* memory of the places of records */
     struct live_segment *at;
     size_t n, cap;
-
-    struct {
-        struct record_place *at;
-        size_t n, cap;
-    } given_up; /* records that are still on the disk, in any order */
 
     struct list_head over;           /* sessions of which other segments have something left */
     uint32_t copied_from, copied_to; /* the last compaction that began; 0: there was none */
@@ -82,11 +76,6 @@ void liveness_renumber(struct liveness *v, uint32_t old, uint32_t number, uint64
 void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, const struct moved *m,
                     size_t n);
 
-/* Segment `number` was rewritten in vain: what of it is dead now has been taken for needed, as a
- * former session's records are where a living one has its id, and would be again. 0: something was
- * shed, which others may have waited for. */
-void liveness_stuck(struct liveness *v, uint32_t number);
-
 /* A record went to that place; `id` absent: it needs not be kept. */
 void liveness_add(struct liveness *v, struct record_place place, struct str id);
 
@@ -94,9 +83,6 @@ void liveness_add(struct liveness *v, struct record_place place, struct str id);
  * record that was given up before, and a session of which only the last record is needed, are no
  * error. */
 void liveness_give_up(struct liveness *v, struct str id, size_t i);
-
-/* Where records of that segment stand that were given up: offsets, ascending; to be freed. */
-size_t liveness_given_up(const struct liveness *v, uint32_t number, uint64_t **ret);
 
 /* The session's records are needed no longer. */
 void liveness_drop(struct liveness *v, struct str id);
@@ -120,8 +106,10 @@ size_t liveness_records(const struct liveness *v, struct str id);
 /* Bytes of its records that are needed. */
 uint64_t liveness_session_bytes(const struct liveness *v, struct str id);
 
-/* Whether the session's record at that place is needed; given up ones count as needed here. */
-bool liveness_has(const struct liveness *v, struct str id, uint32_t number, uint64_t offset);
+/* Whether the record of that id at that place is needed: by the session that has the id now, not
+ * by a former one. For the compaction that liveness_copying told of, which asks in the order of the
+ * places. */
+bool liveness_wants(struct liveness *v, struct str id, uint32_t number, uint64_t offset);
 
 /* The session's record number i, from 0, of size 0 when it was given up; false behind the last. */
 bool liveness_place(const struct liveness *v, struct str id, size_t i, struct record_place *ret);

@@ -95,14 +95,39 @@ int segment_reader_init(struct segment_reader *r, struct str bytes, uint32_t num
     return 0;
 }
 
-/* Looks for a whole record behind bytes that are none. Ids begin with a letter of ours ('w', or '~'
- * for notes), which spares most CRCs. */
+/* Letters, digits, '.' and '-' of sessions' and groups' ids, '~' of notes. */
+static bool is_id_byte(unsigned char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '-' || c == '~';
+}
+
+/* Whether a record may begin there, by what costs less than its checksum: its lengths fit, and its
+ * id is none but bytes of ids. */
+static bool may_be_record(struct str in)
+{
+    size_t id_len = (unsigned char)in.p[8];
+    uint32_t body;
+
+    if (id_len == 0 || !is_id_byte((unsigned char)in.p[9]))
+        return false;
+    body = get_u32(in.p);
+    if (id_len + 1 > body || body > in.len - 8)
+        return false;
+    for (size_t i = 1; i < id_len; i++) {
+        if (!is_id_byte((unsigned char)in.p[9 + i]))
+            return false;
+    }
+    return true;
+}
+
+/* Looks for a whole record behind bytes that are none. */
 static size_t resync(struct str bytes, size_t from, struct journal_record *ret)
 {
     for (size_t at = from; at + RECORD_HEAD < bytes.len; at++) {
-        char c = bytes.p[at + RECORD_HEAD];
+        struct str in = str_sub(bytes, at, SIZE_MAX);
 
-        if ((c == 'w' || c == '~') && segment_record(str_sub(bytes, at, SIZE_MAX), ret) == 0)
+        if (may_be_record(in) && segment_record(in, ret) == 0)
             return at;
     }
     return SIZE_MAX;

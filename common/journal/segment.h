@@ -11,7 +11,8 @@
  *              payload
  *
  * A record is whole or it is nothing. Bytes that do not fit are a torn tail when no whole record
- * follows them, else damage, behind which reading goes on at the next whole record.
+ * follows them, else damage, behind which reading goes on at the next whole record whose id has
+ * letters, digits, '.', '-' and '~' only, as all ids have.
  */
 #ifndef RG_JOURNAL_SEGMENT_H
 #define RG_JOURNAL_SEGMENT_H

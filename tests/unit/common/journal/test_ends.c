@@ -234,8 +234,7 @@ TEST(journal_ends, in_order_an_end_stays_when_its_beginning_was_copied_in_vain)
     finish(j, &got);
 }
 
-/* What was dropped of an id that is used again is taken for needed: it stays, and is not copied
- * again and again. */
+/* What was dropped of an id that is used again is not taken for the new one's. */
 TEST(journal_ends, in_order_an_id_that_is_used_again_is_rewritten_once)
 {
     struct buf got = {0};
@@ -252,5 +251,108 @@ TEST(journal_ends, in_order_an_id_that_is_used_again_is_rewritten_once)
     while ((rc = journal_compact(j, false, &e)) == 1 && ++steps < 100)
         ;
     cr_assert_eq(rc, 0, "%d steps: %s", steps, e.text);
+    journal_close(j);
+    j = reopen(330, &got);
+    cr_expect_not(is_there(&got, "w0-again=0"), "%.*s", (int)got.len, got.p);
+    cr_expect(is_there(&got, "w0-again=anew;"));
+    finish(j, &got);
+}
+
+/* Nor does it keep the rest of the journal from being compacted once the second one ends, too,
+ * whose records are all in other segments. */
+TEST(journal_ends, in_order_what_is_newer_goes_though_an_id_was_used_again)
+{
+    struct buf got = {0};
+    struct journal *j = begin_in_order(330, &got);
+    struct journal_stats stats;
+
+    append(j, "w0-keep", many); /* long-lived, and fills the first segment with the next four */
+    for (int i = 0; i < 4; i++)
+        append(j, "w0-again", many);
+    journal_drop_session(j, STR("w0-again"));
+    for (int i = 0; i < 5; i++)
+        append(j, "w0-other", many);
+    append(j, "w0-again", "anew");
+    for (int i = 0; i < 5; i++)
+        append(j, "w0-other", many);
+    compact_all(j, false);
+    journal_drop_session(j, STR("w0-again"));
+    journal_drop_session(j, STR("w0-other"));
+    for (int i = 0; i < 5; i++)
+        append(j, "w0-keep", many);
+    compact_all(j, false);
+    journal_stats(j, &stats);
+    cr_expect_eq(stats.disk_bytes, stats.live_bytes);
+    journal_close(j);
+    j = reopen(330, &got);
+    cr_expect_not(is_there(&got, "w0-again"), "%.*s", (int)got.len, got.p);
+    cr_expect_not(is_there(&got, "w0-other"));
+    cr_expect(is_there(&got, "w0-keep"));
+    finish(j, &got);
+}
+
+/* Fills a first segment that takes four steps to copy, of 600 KB each: records of `id`, as much of
+ * w0-keep, the `last` record of `id`, and w0-keep once more. Then a second one. Its first steps are
+ * done: the first records of `id` are copied. */
+static struct journal *begin_copying(struct journal *j, const char *id, const char *last)
+{
+    enum { LARGE = 600 << 10 };
+
+    char *large = malloc(LARGE + 1);
+    struct err e = {0};
+
+    memset(large, 'x', LARGE);
+    large[LARGE] = '\0';
+    for (int i = 0; i < 3; i++)
+        append(j, id, "first");
+    append(j, "w0-keep", large);
+    append(j, id, last);
+    append(j, "w0-keep", large);
+    append(j, "w0-waste", "waste");
+    append(j, "w0-keep", large);
+    append(j, "w0-keep", large); /* in the second segment */
+    free(large);
+    journal_drop_session(j, STR("w0-waste"));
+    cr_assert_eq(journal_compact(j, true, &e), 1, "it begins");
+    cr_assert_eq(journal_compact(j, true, &e), 1, "the first records are copied");
+    return j;
+}
+
+/* The compaction has passed several of its records, of which one alone is left, that it has not
+ * come to yet. */
+TEST(journal_ends, who_ends_while_it_is_copied_keeps_its_last_record)
+{
+    struct buf got = {0};
+    struct journal *j = begin(2 << 20, &got);
+
+    j = begin_copying(j, "w0-gone", "ends");
+    journal_drop_earlier(j, STR("w0-gone"));
+    compact_all(j, true);
+    journal_close(j);
+    j = reopen(2 << 20, &got);
+    cr_expect_not(is_there(&got, "w0-gone=first;"), "%.*s", (int)got.len, got.p);
+    cr_expect(is_there(&got, "w0-gone=ends;"));
+    cr_expect_not(is_there(&got, "w0-waste"));
+    finish(j, &got);
+}
+
+/* The compaction meets records of the former session when there is a new one. */
+TEST(journal_ends, in_order_an_id_may_be_used_again_while_it_is_copied)
+{
+    struct buf got = {0};
+    struct journal *j = begin_in_order(2 << 20, &got);
+    struct journal_stats stats;
+
+    j = begin_copying(j, "w0-again", "ends");
+    journal_drop_session(j, STR("w0-again"));
+    append(j, "w0-again", "anew");
+    compact_all(j, true);
+    journal_stats(j, &stats);
+    cr_expect_eq(stats.disk_bytes, stats.live_bytes);
+    journal_close(j);
+    j = reopen(2 << 20, &got);
+    cr_expect_not(is_there(&got, "w0-again=first;"), "%.*s", (int)got.len, got.p);
+    cr_expect_not(is_there(&got, "w0-again=ends;"));
+    cr_expect(is_there(&got, "w0-again=anew;"));
     finish(j, &got);
 }
