@@ -472,6 +472,7 @@ def test_what_is_spooled_is_noted_when_the_journal_takes_it(faulty, tmp_path):
     inject("where", "/spool/")
     inject("hold", 1)
     assert gateway.post(f"{talk.path}/finalize").status == 200
+    inject("where", "/seg-")
     inject("writev", errno.ENOSPC)
     inject("hold", None)
     wait_until(lambda: delivered(tmp_path / "out", talk), 20, "it is delivered without the note")
