@@ -110,7 +110,7 @@ def test_outcomes(place):
     def count(task):
         tries[task.input] = tries.get(task.input, 0) + 1
 
-    @runner("r", slots=8, timeout=0.5)
+    @runner("r", slots=8, timeout=4)
     async def work(task, session):
         count(task)
         await talk(session)
@@ -130,7 +130,7 @@ def test_outcomes(place):
     async def mute(task, session):
         return 1    # no model call: nothing to train
 
-    @runner("stuck", slots=1, timeout=0.3)
+    @runner("stuck", slots=1, timeout=2)
     def stuck(task, session):
         session.chat([{"role": "user", "content": "x"}])
         while not task.stopped:
