@@ -359,6 +359,9 @@ static int apply_end(struct book *b, const struct json *r, struct err *e)
     if (verdict == ROLLOUT_WAITING)
         m->not_before_ms = outcome == OUTCOME_INFRA ? record_at(r) + book_backoff_ms(m->infras) : 0;
     record_result(r, &m->result);
+    /* An executor whose own clock ends the run at the deadline is earlier than the record of it. */
+    if (g->spec.deadline_ms && record_at(r) >= g->submitted_at_ms + g->spec.deadline_ms)
+        m->result.beside = true;
     if (!g->first_end_at_ms)
         g->first_end_at_ms = record_at(r);
     attempt_over(b, a, outcome, verdict);

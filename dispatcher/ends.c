@@ -29,6 +29,7 @@
 
 enum {
     TEXT_MAX = 4096,
+    TIMINGS_MAX = 16 << 10,
     AGAIN_MS = 300,
     AGAIN_MAX_MS = 10000,
     PATIENCE_MS = 120000,
@@ -243,7 +244,7 @@ static void on_full(struct ending *n, const struct json *v)
     ending_fail(n, &e);
 }
 
-/* The run may have ended well: then no other one of its runner is held against it. */
+/* The run may have ended well: then this is not held against its runner. */
 static void give_up(struct ending *n)
 {
     n->result.beside |= n->outcome == OUTCOME_OK;
@@ -497,6 +498,8 @@ static int read_end(struct desk_request *r, struct ending *n, struct err *e)
         return -1;
     if (outcome == OUTCOMES)
         return err_field(e, "outcome", "outcome must be ok, timeout, error or infra");
+    if (json_text_bytes(json_get(r->body, "timings"), TIMINGS_MAX + 1) > TIMINGS_MAX)
+        return err_field(e, "timings", "timings has more than %d bytes", TIMINGS_MAX);
     n->outcome = (enum outcome)outcome;
     n->result.beside &= n->outcome == OUTCOME_INFRA; /* else the run says what it came to */
     n->result.finished = is_finished(r->body, n->outcome);

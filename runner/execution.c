@@ -438,7 +438,8 @@ static void write_end(struct execution *a, struct buf *out)
     json_out_obj(&o);
     json_out_key(&o, "outcome");
     json_out_cstr(&o, outcome_names[a->outcome]);
-    if (a->executor_ends && a->outcome == EXECUTION_INFRA) { /* not held against the runner */
+    if (a->executor_ends && a->outcome == EXECUTION_INFRA &&
+        !a->refused) { /* not held against the runner */
         json_out_key(&o, "stopping");
         json_out_bool(&o, true);
     }
@@ -495,8 +496,8 @@ static void refuse_end(struct execution *a, int status, struct str why)
     (void)snprintf(reason, sizeof(reason), "the gateway refused the attempt's end with %d: %.*s",
                    status, (int)MIN_OF(why.len, sizeof(reason)), why.p ? why.p : "");
     reason[utf8_valid_len(str_cstr(reason))] = '\0'; /* half a character is no text */
-    log_warn(NULL, "an attempt's end is refused, and told as an error", LOG_T("attempt", a->id),
-             LOG_T("reason", reason));
+    log_warn(NULL, "an attempt's end is refused, and told without its reward",
+             LOG_T("attempt", a->id), LOG_T("reason", reason));
     a->refused = true;
     buf_clear(&a->reward);
     settle(a, a->outcome == EXECUTION_INFRA ? EXECUTION_INFRA : EXECUTION_ERROR, reason);

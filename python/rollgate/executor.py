@@ -311,7 +311,7 @@ class Executor:
         finally:
             for name, n in offer.items():
                 self._busy[name] -= n
-            for attempt in given:
+            for attempt in given or ():
                 try:
                     self._begin(attempt)
                 except Exception:       # of another gateway's kind; its lease runs out
@@ -331,7 +331,7 @@ class Executor:
         limit = min(given["run_timeout_s"], run.timeout or given["run_timeout_s"])
         task = Task(given["input"], given["group"], given["rollout"], given["attempt"], given["attempt_id"], run.name,
                     given.get("metadata") or {}, time.time() + limit)
-        self._lease_s = given.get("lease_s", 30.0)
+        self._lease_s = float(given.get("lease_s") or 30.0)
         attempt = _Running(run, task)
         self._busy[run.name] += 1
         self.peak[run.name] = max(self.peak[run.name], self._busy[run.name])
@@ -393,9 +393,9 @@ class Executor:
         except asyncio.CancelledError:
             return self._killed(attempt) if attempt.killed else {"outcome": "error", "reason": "the runner cancelled itself"}
         except Exception as e:
-            if attempt.killed == "deadline":
-                return {**ENDS["deadline"], "log_tail": self._fault(e)["log_tail"]}
-            return None if attempt.killed == "dropped" else self._fault(e)
+            if attempt.killed in ENDS:
+                return {**ENDS[attempt.killed], "log_tail": self._fault(e)["log_tail"]}
+            return None if attempt.killed else self._fault(e)
 
     def _killed(self, attempt: _Running) -> Optional[dict[str, Any]]:
         return dict(ENDS[attempt.killed]) if attempt.killed in ENDS else None
@@ -415,14 +415,15 @@ class Executor:
         return {"outcome": "infra" if outside else "error", "reason": _writable(reason), "log_tail": _writable(tail)}
 
     async def _tell(self, attempt: _Running, end: dict[str, Any]) -> None:
-        """The end goes to the gateway. One that cannot be written, or that the gateway refuses for what it says, is told as an error: else nobody heard of it, and the attempt was tried again when its lease ran out."""
+        """The end goes to the gateway. One that cannot be written, or that the gateway refuses for what it says, is told as an error, or as infra if it was that: else nobody heard of it, and the attempt was tried again when its lease ran out."""
         try:
             try:
                 await self._send(attempt, end)
             except Exception as e:
                 if isinstance(e, RollgateError) and e.status not in UNFIT:
                     raise
-                end = {**self._fault(e), "outcome": "error", "timings": end["timings"]}
+                outcome = "infra" if end["outcome"] == "infra" else "error"
+                end = {**self._fault(e), "outcome": outcome, "timings": end["timings"]}
                 await self._send(attempt, end)
             self._count(end["outcome"])
         except (AttemptEnded, SessionEnded):

@@ -103,9 +103,9 @@ class Hook:
         name = group_id or f"h-{uuid.uuid4().hex}"
         options = session_options(self.group.get("session"), sampling_params)
         labels = {**(self.group.get("labels") or {}), **(labels or {})}
+        own = {"queue": None, "runner": self.runner, "input": plain(input, "input"), "n": n, "session": options, "labels": labels}
         self.live[name] = client
         try:
-            own = {"queue": None, "runner": self.runner, "input": plain(input, "input"), "n": n, "session": options, "labels": labels}
             await client.put_group(name, **{**self.group, **own, **{k: v for k, v in group.items() if v is not None}})
             result = await connect(self.url, self.key, waits=True).wait_group(name)
         except (Exception, asyncio.CancelledError) as e:

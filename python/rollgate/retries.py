@@ -64,7 +64,8 @@ class Patience:
 
     def pause(self, error: RollgateError) -> float:
         lost = isinstance(error, Unreachable)
-        again = error.retry or error.code == TOO_SLOW or lost and self.call.repeatable
+        slow = error.code == TOO_SLOW or error.status == 408 and error.code == RollgateError.code     # of a proxy in front
+        again = error.retry or slow or lost and self.call.repeatable
         seconds = min(FIRST_S * 2 ** self.tries, MOST_S) * random.uniform(0.75, 1.0)
         if error.retry_after is not None:
             seconds = max(seconds, error.retry_after)

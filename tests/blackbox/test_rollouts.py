@@ -294,6 +294,8 @@ def test_an_end_is_answered_alike_when_repeated(start):
     submit(gateway, id="g", runner="r", n=2)
     first, second = claim(gateway, r=2)
     chat(gateway, first, "go")
+    answer = end(gateway, first, outcome="ok", timings={"step": "x" * 20_000})
+    assert answer.status == 400 and answer.json()["error"]["param"] == "timings" and "16384" in answer.text
     for _ in range(3):
         assert end(gateway, first, outcome="ok", reward_info={"reward": 1}).json() == {"rollout": "succeeded"}
     assert end(gateway, second, outcome="error").json() == {"rollout": "retry"}

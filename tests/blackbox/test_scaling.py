@@ -94,7 +94,7 @@ def session_of(s, index):
 def half_sent(s, index):
     calls = [HalfSent(s, session_of(s, index), size) for size in SIZES]
     # Of a long body the router waits for a megabyte at a time: less than that may stay with the kernel.
-    g.wait_until(lambda: s.metrics()["rollgate_unfinished_body_bytes"] > SIZES[1], what="the worker has read of both long ones")
+    g.wait_until(lambda: s.metrics()["rollgate_unfinished_body_bytes"] > SIZES[1], what="the worker has read of the longest")
     g.pause(0.3, "and all of the short one, which is not counted")
     return calls
 

@@ -176,8 +176,8 @@ static void check_here(struct service_request *r, const struct api_route *route,
 }
 
 /* What the loop records and tells again in one piece. A snapshot is read and written in parts. A
- * group's entry is the dispatcher's, which would lose it: what is in it was held to the limit when
- * it came. */
+ * group's entry is the dispatcher's, which would lose it: it is put together of many members', each
+ * of which was held to limits when it came. */
 static int check_size(const struct service_request *r, const struct api_route *route, struct err *e)
 {
     size_t most = (size_t)r->service->config->max_control_body_bytes,

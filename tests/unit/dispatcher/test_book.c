@@ -155,15 +155,19 @@ TEST(book, an_attempt_is_kept_once_its_session_is_finalized)
 TEST(book, a_deadline_is_no_failure_of_the_runner)
 {
     struct buf record = {0};
-    struct attempt *a[3];
+    struct attempt *a[4];
     struct book b;
+    uint64_t at;
 
     book_init(&b);
-    submit(&b, "g", ",\"n\":3,\"deadline_s\":9,\"on\":{\"timeout\":\"retry\"}");
-    for (unsigned i = 0; i < 3; i++)
+    submit(&b, "g", ",\"n\":4,\"deadline_s\":9,\"on\":{\"timeout\":\"retry\"}");
+    for (unsigned i = 0; i < 4; i++)
         a[i] = claim(&b, "x", 1000);
     end(&b, a[0], OUTCOME_TIMEOUT, 2000);
     cr_assert_eq(book_runner(&b, STR("r"))->failures, 1);
+    at = book_group(&b, STR("g"))->submitted_at_ms + 9001; /* nobody has recorded it yet */
+    end(&b, a[3], OUTCOME_TIMEOUT, at);
+    cr_expect_eq(book_runner(&b, STR("r"))->failures, 1);
     record_plain(RECORD_DEADLINE, STR("g"), 10000, &record);
     apply(&b, &record);
     buf_done(&record);

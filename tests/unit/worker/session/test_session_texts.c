@@ -63,6 +63,7 @@ static unsigned read_back(struct kit *k, bool cancelled, atomic_size_t *sum)
             session_texts_make(t);
             cancel_flag = NULL;
             session_texts_give(k->s, t);
+            cr_assert_eq(!k->s->read_env && !k->s->read_ready, cancelled);
             n++;
         }
         session_load_at(k->s, i);
