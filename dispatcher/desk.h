@@ -70,7 +70,7 @@ struct desk {
     struct map claiming;       /* attempts whose session is being made, by id */
     struct map owed;           /* groups of which sinks are to be given something, by id */
     uint64_t refused_until_ms; /* monotonic: the gateway takes no new sessions */
-    uint64_t leases_ms;        /* monotonic: when leases were looked at; 0: never */
+    uint64_t leases_ms;        /* monotonic: when leases were looked at, or the start */
     bool draining, disk_low;
 
     struct {

@@ -196,6 +196,7 @@ int dispatcher_run(const struct heritage *h)
     tellings_resume(d);
     desk_look_after_journal(d);
     desk_publish(d);
+    d->leases_ms = clock_ms(); /* the first tick, too, may come late */
     loop_timer_set(d->loop, &d->tick, DESK_TICK_MS, on_tick);
     child_ready(&self.child, "");
     server_run(d->server);

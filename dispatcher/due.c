@@ -27,7 +27,7 @@ static void make_up(struct desk *d, uint64_t now_ms)
     struct attempt *a;
     struct group *g;
 
-    if (d->leases_ms > 0 && now_ms > next_ms)
+    if (now_ms > next_ms)
         late_ms = now_ms - next_ms;
     d->leases_ms = now_ms;
     if (late_ms < desk_lease_ms(d) / LATE_PART)
