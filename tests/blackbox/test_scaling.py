@@ -66,7 +66,8 @@ class HalfSent:
     """A call on a session of which the worker gets a part now and the rest later."""
 
     def __init__(self, s, session, size):
-        body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * size}]}).encode()
+        # In a member that nobody reads: the answer shall take no time.
+        body = json.dumps({"padding": "x" * size, "model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()
         head = (f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.1\r\nHost: h\r\n"
                 f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n").encode()
         cut = len(head) + len(body) // 2
