@@ -438,8 +438,8 @@ static void write_end(struct execution *a, struct buf *out)
     json_out_obj(&o);
     json_out_key(&o, "outcome");
     json_out_cstr(&o, outcome_names[a->outcome]);
-    if (a->executor_ends && a->outcome == EXECUTION_INFRA &&
-        !a->refused) { /* not held against the runner */
+    /* Not held against the runner. */
+    if (a->executor_ends && a->outcome == EXECUTION_INFRA && !a->refused) {
         json_out_key(&o, "stopping");
         json_out_bool(&o, true);
     }

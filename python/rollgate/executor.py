@@ -415,7 +415,8 @@ class Executor:
         return {"outcome": "infra" if outside else "error", "reason": _writable(reason), "log_tail": _writable(tail)}
 
     async def _tell(self, attempt: _Running, end: dict[str, Any]) -> None:
-        """The end goes to the gateway. One that cannot be written, or that the gateway refuses for what it says, is told as an error, or as infra if it was that: else nobody heard of it, and the attempt was tried again when its lease ran out."""
+        """The end goes to the gateway. One that cannot be written, or that the gateway refuses for what it says, is told as an error, or as
+        infra if it was that: else nobody heard of it, and the attempt was tried again when its lease ran out."""
         try:
             try:
                 await self._send(attempt, end)

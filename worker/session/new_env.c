@@ -24,35 +24,43 @@ static bool read_back(struct new_env *v, struct record_in *r, const struct json 
     return *value || !text.p;
 }
 
-struct new_env *new_env_make(const struct env_key *key, atomic_size_t *sum)
+static struct new_env *new_one(atomic_size_t *sum)
 {
     struct new_env *v = mem_zalloc(sizeof(*v));
-    struct record_in r;
 
     v->copy = (struct arena){.tight = true, .sum = sum};
     v->sum = sum;
-    v->key = *key;
-    record_put_json(&v->texts, key->tools);
-    record_put_json(&v->texts, key->kwargs);
-    count(v, v->texts.cap);
-    r = record_in_of(buf_str(&v->texts));
+    return v;
+}
+
+/* Fills the key with copies of both texts' values. NULL, and v is freed: one cannot be read. */
+static struct new_env *with_copies(struct new_env *v, struct str texts)
+{
+    struct record_in r = record_in_of(texts);
+
     if (read_back(v, &r, &v->key.tools) && read_back(v, &r, &v->key.kwargs))
         return v;
     new_env_free(v);
     return NULL;
 }
 
+struct new_env *new_env_make(const struct env_key *key, atomic_size_t *sum)
+{
+    struct new_env *v = new_one(sum);
+
+    v->key = *key;
+    record_put_json(&v->texts, key->tools);
+    record_put_json(&v->texts, key->kwargs);
+    count(v, v->texts.cap);
+    return with_copies(v, buf_str(&v->texts));
+}
+
 struct new_env *new_env_read(struct str texts, atomic_size_t *sum)
 {
-    struct new_env *v = mem_zalloc(sizeof(*v));
-    struct record_in r = record_in_of(texts);
+    struct new_env *v = with_copies(new_one(sum), texts);
 
-    v->copy = (struct arena){.tight = true, .sum = sum};
-    v->sum = sum;
-    if (!read_back(v, &r, &v->key.tools) || !read_back(v, &r, &v->key.kwargs)) {
-        new_env_free(v);
+    if (!v)
         return NULL;
-    }
     long_tools_hash(v->key.tools, v->key.tools_hash); /* else the loop writes them for it */
     v->key.tools_hashed = true;
     return v;

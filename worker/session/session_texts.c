@@ -120,12 +120,13 @@ struct session_texts *session_texts_take(struct session *s, struct str record, a
     struct text_parts texts = {0};
     struct session_texts *t;
     struct commit_record c;
-    bool taken;
+    bool taken, long_env;
 
     if (!is_commit(s, record, &c))
         return NULL;
     taken = take(s, &c, &texts);
-    if (!taken && !has_long_env(&c))
+    long_env = has_long_env(&c);
+    if (!taken && !long_env)
         return NULL;
     t = mem_zalloc(sizeof(*t));
     t->call = c.call;
@@ -134,7 +135,7 @@ struct session_texts *session_texts_take(struct session *s, struct str record, a
     t->matcher = s->forest.matcher;
     t->texts = texts;
     t->sum = sum;
-    if (has_long_env(&c)) {
+    if (long_env) {
         record_put_str(&t->env, c.tools);
         record_put_str(&t->env, c.kwargs);
     }
