@@ -52,6 +52,17 @@ void api_call_drop_body(const struct api_call *c)
         exchange_drop_body(c->x, body);
 }
 
+/* The body, and what work_note_body reads of it is open. */
+static struct str open_ends(const struct exchange *x)
+{
+    struct str body = exchange_closed_body(x);
+    size_t tail = body.len > WORK_HASHED_BYTES ? body.len - WORK_HASHED_BYTES : 0;
+
+    exchange_open_body(x, str_sub(body, 0, WORK_HASHED_BYTES));
+    exchange_open_body(x, str_sub(body, tail, body.len));
+    return body;
+}
+
 /* In a helper, when the body is long: see work.h. The call's arena is this function's meanwhile. */
 int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
 {
@@ -59,7 +70,7 @@ int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
     struct body_text body;
     int rc;
 
-    if (work_note(tools, w->body_hash, e))
+    if (work_note_body(w, tools, open_ends(c->x), c->hash, e))
         return -1;
     rc = api_call_read_body(c, &body, e);
     if (rc == 0)

@@ -190,17 +190,6 @@ static void know_body(struct api_call *c)
         c->known = known_bodies_look(c->service, str_cstr(c->id), bytes);
 }
 
-/* The body, and what work_hash reads of it is open. */
-static struct str open_ends(const struct exchange *x)
-{
-    struct str body = exchange_closed_body(x);
-    size_t tail = body.len > WORK_HASHED_BYTES ? body.len - WORK_HASHED_BYTES : 0;
-
-    exchange_open_body(x, str_sub(body, 0, WORK_HASHED_BYTES));
-    exchange_open_body(x, str_sub(body, tail, body.len));
-    return body;
-}
-
 /* Whether the loop reads it: a short body, or one of which little is new. */
 static bool is_short(struct api_call *c)
 {
@@ -257,7 +246,6 @@ void call_read(struct service_request *r, const struct dialect *d, call_ready_fn
         on_read(c, &e); /* reading it would take more than it is long */
         return;
     }
-    c->reading.body_hash = work_hash(&r->service->calls, open_ends(r->x), c->hash);
     state = work_begin(&r->service->calls, &c->reading, str_cstr(c->id), is_short(c), &e);
     if (state != WORK_HELPED)
         on_read(c, state == WORK_FAILED ? &e : NULL);

@@ -117,7 +117,7 @@ static int check_run(struct long_work *w, struct work_tools *tools, struct err *
 {
     struct input_check *v = CONTAINER_OF(w, struct input_check, work);
 
-    if (work_note(tools, w->body_hash, e))
+    if (work_note_body(w, tools, exchange_body(v->request.x), NULL, e))
         return -1;
     return check(v->request.x, v->route, v->read, e);
 }
@@ -214,7 +214,6 @@ void check_inputs(struct service_request *r, const struct api_route *route, inpu
     v->work.drop = on_dropped;
     v->work.exchange = r->x;
     v->work.is_long = exchange_body(r->x).len > WORK_JSON_LONG;
-    v->work.body_hash = work_hash(env, exchange_body(r->x), NULL);
     state = work_begin(env, &v->work, str_cstr(v->request.request_id), false, &e);
     if (state != WORK_HELPED)
         end(v, state == WORK_FAILED ? &e : NULL);

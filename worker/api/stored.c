@@ -94,9 +94,11 @@ static void write(struct stored_answer *v)
 
 static int write_run(struct long_work *w, struct work_tools *tools, struct err *e)
 {
-    if (work_note(tools, w->body_hash, e))
+    struct stored_answer *v = CONTAINER_OF(w, struct stored_answer, work);
+
+    if (work_note_body(w, tools, v->id, NULL, e))
         return -1;
-    write(CONTAINER_OF(w, struct stored_answer, work));
+    write(v);
     return cancel_wanted() ? cancel_fail(e) : 0;
 }
 
@@ -138,11 +140,8 @@ static void write_beside(const struct stored_answer *found)
 
     *v = *found;
     session_pin(v->session);
-    v->work = (struct long_work){.run = write_run,
-                                 .done = on_written,
-                                 .drop = on_dropped,
-                                 .exchange = v->request.x,
-                                 .body_hash = work_hash(env, v->id, NULL)};
+    v->work = (struct long_work){
+        .run = write_run, .done = on_written, .drop = on_dropped, .exchange = v->request.x};
     state = work_begin(env, &v->work, v->request.id, false, &e);
     if (state != WORK_HELPED)
         on_written(&v->work, state == WORK_FAILED ? &e : NULL);

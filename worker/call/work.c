@@ -77,15 +77,14 @@ static uint64_t hash_part(struct str part, uint64_t seed, uint64_t both[2])
 
 /* Bodies up to 4 MiB are hashed whole, longer ones by their length, their beginning and their
  * end. 0: there is no board. */
-uint64_t work_hash(const struct call_env *env, struct str body, uint64_t whole[2])
+static uint64_t hash_body(const struct board *board, struct str body, uint64_t whole[2])
 {
-    uint64_t head, end[2], own[2];
+    uint64_t head, end[2];
 
-    whole = whole ? whole : own;
     whole[0] = whole[1] = 0;
-    if (!env->board)
+    if (!board)
         return 0;
-    head = hash_part(str_sub(body, 0, WORK_HASHED_BYTES), env->board->hash_seed ^ body.len, whole);
+    head = hash_part(str_sub(body, 0, WORK_HASHED_BYTES), board->hash_seed ^ body.len, whole);
     if (body.len <= WORK_HASHED_BYTES)
         return head | 1;
     whole[0] = whole[1] = 0;
@@ -107,6 +106,15 @@ int work_note(const struct work_tools *tools, uint64_t body_hash, struct err *e)
     if (tools->note)
         atomic_store_explicit(tools->note, body_hash, memory_order_relaxed);
     return 0;
+}
+
+int work_note_body(struct long_work *w, const struct work_tools *tools, struct str body,
+                   uint64_t whole[2], struct err *e)
+{
+    uint64_t own[2], hash = hash_body(tools->board, body, whole ? whole : own);
+
+    atomic_store_explicit(&w->body_hash, hash, memory_order_relaxed);
+    return work_note(tools, hash, e);
 }
 
 /* The work itself, between two notes. */

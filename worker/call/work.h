@@ -66,7 +66,8 @@ struct long_work {
     work_drop_fn drop;
     work_lost_fn lost;         /* or NULL */
     struct exchange *exchange; /* whose body run reads; or NULL */
-    uint64_t body_hash;        /* of the request, for the log when it is stuck; 0: not known */
+    /* Of the request, for the log when it is stuck; 0: not known. A helper may set it. */
+    _Atomic uint64_t body_hash;
     bool is_long; /* by its bytes, it takes a helper several milliseconds: it leaves one
                      to others */
     bool helped;  /* a helper has it, or had it: done was or will be called */
@@ -103,17 +104,19 @@ void work_fetch(struct call_env *env, struct long_work *w, struct str session_id
 /* How much such work of the session waits or is done. */
 unsigned work_fetches(const struct call_env *env, struct str session_id);
 
-enum { WORK_HASHED_BYTES = 2 << 20 }; /* at each end: the loop does it, in 0.5 ms at most */
-
-/* What work_note knows a body by: all of it up to 4 MiB, else its length, beginning and end, under
- * the board's seed, so that no client makes a body that passes for another's. 0: no board. `whole`
- * becomes the body's str_hash128 where that was computed on the way, else 0, 0; or NULL. */
-uint64_t work_hash(const struct call_env *env, struct str body, uint64_t whole[2]);
+enum { WORK_HASHED_BYTES = 2 << 20 }; /* at each end of a body */
 
 /* To be called first by `run`: on the board stands what is worked at, for the supervisor to know
  * should the process die of it. -1 and ERR_INTERNAL when processes did before (struct board's
  * quarantine). */
 int work_note(const struct work_tools *tools, uint64_t body_hash, struct err *e);
+
+/* As work_note, of w's body, whose hash becomes w's: of all of it up to 4 MiB, else of its length,
+ * beginning and end, under the board's seed, so that no client makes a body that passes for
+ * another's. Nothing else of it is read. `whole` becomes the body's str_hash128 where that was
+ * computed on the way, else 0, 0; or NULL. */
+int work_note_body(struct long_work *w, const struct work_tools *tools, struct str body,
+                   uint64_t whole[2], struct err *e);
 
 /* Its owner gives it up: drop follows, at once or when the helper has let go. Fine for work that
  * was not begun or is over. */

@@ -38,7 +38,9 @@ static int import_run(struct long_work *w, struct work_tools *tools, struct err 
 {
     struct importing *v = CONTAINER_OF(w, struct importing, work);
 
-    return work_note(tools, w->body_hash, e) ? -1 : import_reading_run(v->reading, e);
+    if (work_note_body(w, tools, exchange_body(v->copy.request.x), NULL, e))
+        return -1;
+    return import_reading_run(v->reading, e);
 }
 
 static int next_record(struct copying *c, struct str *ret, struct err *e)
@@ -96,7 +98,6 @@ static struct importing *importing_new(struct service_request *r)
     v->work.is_long = true; /* pictures, and a disk */
     v->work.drop = on_dropped;
     v->work.exchange = r->x;
-    v->work.body_hash = work_hash(&r->service->calls, exchange_body(r->x), NULL);
     copying_enter(&v->copy);
     return v;
 }

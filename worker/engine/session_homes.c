@@ -1,7 +1,6 @@
-/* A session has the entry that its id's hash names. */
+/* A session has the entry that its id's hash names. The table is mapped: all of it at once would
+ * take the loop milliseconds to touch. */
 #include "worker/engine/session_homes.h"
-
-#include <stdlib.h>
 
 #include "common/base/mem.h"
 
@@ -18,7 +17,7 @@ uint64_t session_homes_note(struct session_homes *h, struct str session_id, uint
     uint64_t before;
 
     if (!h->at)
-        h->at = mem_calloc(HOMES, sizeof(*h->at));
+        h->at = mem_map(HOMES * sizeof(*h->at));
     home = &h->at[session % HOMES];
     before = home->session == session ? home->replica : 0;
     *home = (struct session_home){session, replica};
@@ -27,6 +26,7 @@ uint64_t session_homes_note(struct session_homes *h, struct str session_id, uint
 
 void session_homes_done(struct session_homes *h)
 {
-    free(h->at);
+    if (h->at)
+        mem_unmap(h->at, HOMES * sizeof(*h->at));
     h->at = NULL;
 }
