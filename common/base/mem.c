@@ -19,7 +19,12 @@
  * processors that we run on; of what is unmapped, one at a time. TOUCHED_MAX: what is longer takes
  * too long in one step. LONG_ROOM: the C library maps what is as long by itself and moves its pages
  * when it grows (M_MMAP_THRESHOLD is nowhere larger). */
-enum { DROP_PIECE = 1 << 20, LARGE_PAGE = 2 << 20, TOUCHED_MAX = 8 << 20, LONG_ROOM = 32 << 20 };
+enum {
+    DROP_PIECE = 1 << 20,
+    LARGE_PAGE = MEM_LARGE_PAGE,
+    TOUCHED_MAX = 8 << 20,
+    LONG_ROOM = 32 << 20
+};
 
 void *mem_alloc(size_t size_bytes)
 {
@@ -100,6 +105,23 @@ void mem_touch(void *p, size_t size_bytes)
     if (size_bytes <= TOUCHED_MAX)
         (void)madvise((void *)from, to - from, /* NOLINT(performance-no-int-to-ptr) */
                       MADV_POPULATE_WRITE);
+}
+
+char *mem_large_behind(char *p)
+{
+    return p + (0 - (uintptr_t)p) % LARGE_PAGE;
+}
+
+void mem_ask_large(char *page)
+{
+    wish_large_pages(page, LARGE_PAGE);
+}
+
+/* Else khugepaged would fill what is small there later. */
+void mem_unask_large(char *from, const char *to)
+{
+    if (from < to)
+        (void)madvise(from, (size_t)(to - from), MADV_NOHUGEPAGE);
 }
 
 static char *map_pages(size_t size_bytes)

@@ -39,6 +39,15 @@ void mem_unmap(void *ptr, size_t size_bytes);
  * microseconds. */
 void mem_touch(void *p, size_t size_bytes);
 
+/* Where the first large page at or behind p may begin, and how long it is. To be asked for by
+ * mem_ask_large just before it is written, as a whole; mem_unask_large takes the wish back of what
+ * lies there later (what was asked for several in a row may be taken back in one call). */
+enum { MEM_LARGE_PAGE = 2 << 20 };
+
+char *mem_large_behind(char *p);
+void mem_ask_large(char *page);
+void mem_unask_large(char *from, const char *to);
+
 /* Makes what mem_map gave new_bytes long, at another place maybe; however long, it is not copied.
  */
 void *mem_remap(void *ptr, size_t size_bytes, size_t new_bytes);

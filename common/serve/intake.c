@@ -33,6 +33,7 @@ enum {
     FIRST_ROOM = 4096,        /* for the first bytes of a request, at least */
     INTAKE_LONG = 1 << 20,    /* requests of more are read in pieces */
     INTAKE_PIECE = 128 << 10, /* read at once: new memory costs a microsecond a kilobyte */
+    LARGE_AFTER = 1 << 20,    /* who has sent so much gets large pages: each is whole at once */
     PACK_AT_ONCE = 6,         /* blocks; a piece is two, and the first may begin a page later */
     FADE_PIECE = 1 << 20,     /* given back at once: half a microsecond a kilobyte */
     ROOM_AFTER = 4096,        /* libh2o wants so much before it reads, and makes it otherwise */
@@ -105,6 +106,8 @@ static void begin_packing(struct server_conn *c)
 
 void intake_forget(struct server_conn *c)
 {
+    mem_unask_large(c->intake.large_from, c->intake.large_to);
+    c->intake.large_from = c->intake.large_to = NULL;
     c->server->room_bytes -= c->intake.room_bytes;
     c->intake.room_bytes = 0;
     c->intake.whole_bytes = 0;
@@ -180,6 +183,24 @@ static void pack(struct server_conn *c)
     packed_input_add(&c->packed, in->bytes + MIN_OF(in->size, most));
 }
 
+/* The room where the next piece goes is large pages where it can be: a small one that is touched
+ * for the first time costs up to 20 us in a virtual machine, by the kernel as it writes and by
+ * whoever reads then. Not where blocks are packed: each gives small pages back. */
+static void ask_large(struct server_conn *c)
+{
+    struct intake *in = &c->intake;
+    char *base = c->sock->input->bytes, *next = base + c->sock->input->size;
+    char *page = mem_large_behind(next);
+
+    if (in->room_bytes == 0 || next < base + LARGE_AFTER || page > next + INTAKE_PIECE ||
+        page + MEM_LARGE_PAGE > base + in->whole_bytes || page < in->large_to ||
+        packed_input_packs(&c->packed))
+        return;
+    mem_ask_large(page);
+    in->large_from = in->large_from ? in->large_from : page;
+    in->large_to = page + MEM_LARGE_PAGE;
+}
+
 /* How much to ask the socket for. Of a request of known length that is not long: all, and some
  * more, so that a read that is not filled shows that nothing is left. */
 static size_t next_piece(const struct server_conn *c, size_t room)
@@ -234,6 +255,9 @@ static ssize_t read_piece(struct server_conn *c)
     ssize_t n;
 
     piece = next_piece(c, room.len);
+    ask_large(c);
+    if (whole > INTAKE_LONG)
+        mem_touch(room.base, piece);
     if (c->lent)
         lent_reads(c);
     n = c->spoken ? read_again(c, room.base, piece) : first_read(c, room.base, piece);

@@ -47,6 +47,11 @@ void packed_input_add(struct packed_input *p, const char *end)
     }
 }
 
+bool packed_input_packs(const struct packed_input *p)
+{
+    return p->seen > 0 && p->packed[p->seen - 1];
+}
+
 static void open_block(char *block)
 {
     char bytes[KEPT];

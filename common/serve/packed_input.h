@@ -10,6 +10,7 @@
 #ifndef RG_SERVE_PACKED_INPUT_H
 #define RG_SERVE_PACKED_INPUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,6 +36,9 @@ void packed_input_begin(struct packed_input *p, char *base, size_t whole_bytes);
 
 /* It has come up to `end`: packs what can be, of the blocks that are whole since. */
 void packed_input_add(struct packed_input *p, const char *end);
+
+/* Whether the newest block that was looked at is packed: it has given pages back. */
+bool packed_input_packs(const struct packed_input *p);
 
 /* Makes the part of the request readable: opens the blocks that it touches. */
 void packed_input_open(const struct packed_input *p, struct str part);

@@ -24,10 +24,11 @@ enum { NOTE_ROWS = 256 };
 
 /* What comes on a connection while no request is answered (intake.c). */
 struct intake {
-    size_t whole_bytes;       /* head and body of the request; 0: its head does not tell (yet) */
-    size_t room_bytes;        /* made for it at once; 0: none. Of server->room_bytes */
-    bool left;                /* the peer will send no more of it */
-    bool unread;              /* the socket may have bytes that our watch tells no more of */
+    size_t whole_bytes;          /* head and body of the request; 0: its head does not tell (yet) */
+    size_t room_bytes;           /* made for it at once; 0: none. Of server->room_bytes */
+    char *large_from, *large_to; /* of the room, where large pages were asked for; NULL: nowhere */
+    bool left;                   /* the peer will send no more of it */
+    bool unread;                 /* the socket may have bytes that our watch tells no more of */
     h2o_socket_cb had;        /* libh2o's callback for what was read; NULL: it reads, or nobody */
     struct loop_task more;    /* there is more to read */
     h2o_timeout_entry_t rest; /* linked: an exchange has ended in this turn */

@@ -329,6 +329,21 @@ TEST(mem, a_table_in_large_pages_keeps_what_it_holds)
     free(moved);
 }
 
+TEST(mem, a_large_page_begins_behind_any_place)
+{
+    char *p = mem_map(3 * MEM_LARGE_PAGE), *end = p + MEM_LARGE_PAGE;
+
+    cr_expect_eq(mem_large_behind(p), p);
+    cr_expect_eq(mem_large_behind(p + 1), end);
+    cr_expect_eq(mem_large_behind(end - 1), end);
+    mem_ask_large(end);
+    memset(end, 'a', MEM_LARGE_PAGE);
+    mem_unask_large(end, end + MEM_LARGE_PAGE);
+    mem_unask_large(NULL, NULL);
+    cr_expect_eq(end[MEM_LARGE_PAGE - 1], 'a');
+    mem_unmap(p, 3 * MEM_LARGE_PAGE);
+}
+
 /* Long ones begin where a large page does, and keep what they hold when they grow and move. */
 TEST(mem, pages_of_its_own_are_aligned_and_grow)
 {

@@ -200,6 +200,64 @@ TEST(intake, a_long_body_lies_packed_until_it_is_read)
     end(&r);
 }
 
+/* Bytes of this process whose mapping asks for large pages. */
+static size_t asked_large(void)
+{
+    FILE *f = fopen("/proc/self/smaps", "re");
+    unsigned long from = 0, to = 0;
+    size_t n = 0;
+    char line[512];
+
+    cr_assert_not_null(f);
+    while (fgets(line, sizeof(line), f)) {
+        char *rest;
+        unsigned long at = strtoul(line, &rest, 16);
+
+        if (*rest == '-') {
+            from = at;
+            to = strtoul(rest + 1, NULL, 16);
+        } else if (strncmp(line, "VmFlags:", 8) == 0 && strstr(line, " hg")) {
+            n += to - from;
+        }
+    }
+    (void)fclose(f);
+    return n;
+}
+
+static size_t large_meanwhile;
+
+/* What is asked for while a body comes is asked for no more when it is there: what lies in that
+ * memory later may be small. */
+TEST(intake, a_long_body_comes_into_large_pages)
+{
+    const size_t size = (size_t)12 << 20;
+    char *body = calloc(size + 1, 1);
+    size_t before = asked_large(), n = 0;
+    struct rig r;
+    int fd;
+
+    if (access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0)
+        cr_skip_test("this kernel has no large pages");
+    memset(body, ' ', size);
+    begin(&r, on_request, packs);
+    server_limit_bodies(r.server, 2 * size, 0);
+    fd = door_connect(&r.door);
+    say(fd, "POST /a?b HTTP/1.1\r\nHost: h\r\nContent-Length: 12582912\r\n\r\n");
+    while (r.n == 0) {
+        ssize_t sent =
+            n < size ? send(fd, body + n, MIN_OF(size - n, (size_t)100000), MSG_DONTWAIT) : 0;
+
+        n += sent > 0 ? (size_t)sent : 0;
+        look(&r);
+        large_meanwhile = MAX_OF(large_meanwhile, asked_large());
+    }
+    cr_expect_geq(large_meanwhile, before + ((size_t)8 << 20));
+    cr_expect_eq(asked_large(), before);
+    close(fd);
+    end(&r);
+    free(body);
+}
+
 /* Whoever reads the first bytes of one may have the next in hand as well, or half a line. */
 TEST(intake, requests_come_in_one_piece_or_by_bytes)
 {

@@ -135,6 +135,25 @@ TEST(packed_input, all_but_the_ends_of_base64_takes_three_quarters)
     mem_unmap(room, WHOLE);
 }
 
+/* Base64 up to the middle, then none. */
+TEST(packed_input, tells_whether_the_newest_block_is_packed)
+{
+    char *text = make_request(0, 0), *room = mem_map(WHOLE);
+    struct packed_input p = {0};
+
+    memset(text + WHOLE / 2, ' ', WHOLE / 2);
+    memcpy(room, text, WHOLE);
+    packed_input_begin(&p, room, WHOLE);
+    cr_expect_not(packed_input_packs(&p));
+    packed_input_add(&p, room + WHOLE / 2);
+    cr_expect(packed_input_packs(&p));
+    packed_input_add(&p, room + WHOLE);
+    cr_expect_not(packed_input_packs(&p));
+    packed_input_done(&p);
+    free(text);
+    mem_unmap(room, WHOLE);
+}
+
 TEST(packed_input, short_requests_stay_as_they_are)
 {
     struct packed_input p = {0};
