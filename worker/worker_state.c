@@ -95,7 +95,7 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
     if (ledger_settle_origins(env->ledger, env->model, c->foreign_sessions == FOREIGN_EXPORT, e))
         return -1;
     session_store_woken(env->store, clock_wall_ms());
-    control_sweep(&w->service);
+    control_sweep_all(&w->service);
     worker_media_sweep(w);
     w->service.disk_low = worker_disk_low(w);
     return 0;

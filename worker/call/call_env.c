@@ -6,6 +6,7 @@
 #include "common/proc/ids.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_rules.h"
+#include "worker/call/give_back.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
@@ -14,6 +15,7 @@
 #include "worker/parsers/kinds.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
+#include "worker/session/remains.h"
 #include "worker/session/session.h"
 #include "worker/tokens/tokenizer.h"
 
@@ -34,6 +36,7 @@ int call_env_open(struct call_env *env, const struct call_env_parts *parts, stru
     model_scratch_remember(env->scratch);
     env->encoder = encoder_new(model_tokenizer(env->model));
     env->store = session_store_new(env->model, parts->defaults);
+    session_store_buries(env->store, call_bury, env);
     env->residency->loop = env->loop;
     env->residency->store = env->store;
     env->residency->page = env->page;

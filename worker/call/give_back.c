@@ -9,6 +9,7 @@
 #include "common/base/mem.h"
 #include "common/os/helpers.h"
 #include "worker/call/call_env.h"
+#include "worker/session/remains.h"
 
 /* The loop frees less: a megabyte takes it half a millisecond at most. Debug builds leave more of
  * it to helpers, so that all tests see it. */
@@ -23,7 +24,9 @@ enum { GIVE_PIECE = 16 << 20 }; /* of one job, some milliseconds: others come be
 struct giving {
     struct helper_job job;
     struct arena arena;
-    struct list_item item; /* of env->giving */
+    struct session_remains *remains; /* instead; NULL: none, or none any more */
+    bool left;                       /* there is more */
+    struct list_item item;           /* of env->giving */
     struct call_env *env;
     struct buf lane;
 };
@@ -31,14 +34,21 @@ struct giving {
 /* In a helper. */
 static void run(struct helper_job *j, void *tool)
 {
+    struct giving *g = CONTAINER_OF(j, struct giving, job);
+
     (void)tool;
-    (void)arena_done_part(&CONTAINER_OF(j, struct giving, job)->arena, GIVE_PIECE);
+    g->left = g->remains ? remains_free_part(g->remains, GIVE_PIECE)
+                         : arena_done_part(&g->arena, GIVE_PIECE);
+    if (!g->left)
+        g->remains = NULL;
 }
 
 static void end(struct giving *g)
 {
     list_remove(&g->item);
     arena_done(&g->arena);
+    if (g->remains)
+        (void)remains_free_part(g->remains, SIZE_MAX);
     buf_done(&g->lane);
     free(g);
 }
@@ -50,26 +60,43 @@ static void on_done(struct helper_job *j, enum helper_end how)
 
     if (how == HELPER_STUCK)
         list_remove(&g->item);
-    else if (g->arena.held_bytes > 0)
+    else if (g->left)
         helpers_push(g->env->helpers, &g->job, buf_str(&g->lane));
     else
         end(g);
 }
 
+static void push(struct call_env *env, struct giving what, struct str session_id)
+{
+    struct giving *g = mem_alloc(sizeof(*g));
+
+    *g = what;
+    g->job = (struct helper_job){.run = run, .done = on_done};
+    g->env = env;
+    g->left = true;
+    buf_printf(&g->lane, "memory of %.*s", (int)session_id.len, session_id.p);
+    list_append(&env->giving, &g->item);
+    helpers_push(env->helpers, &g->job, buf_str(&g->lane));
+}
+
 void call_give_back(struct call_env *env, struct arena *a, struct str session_id)
 {
-    struct giving *g;
-
     if (!env->helpers || a->held_bytes < GIVE_LEAST) {
         arena_done(a);
         return;
     }
-    g = mem_zalloc(sizeof(*g));
-    *g = (struct giving){.job = {.run = run, .done = on_done}, .arena = *a, .env = env};
+    push(env, (struct giving){.arena = *a}, session_id);
     *a = (struct arena){0};
-    buf_printf(&g->lane, "memory of %.*s", (int)session_id.len, session_id.p);
-    list_append(&env->giving, &g->item);
-    helpers_push(env->helpers, &g->job, buf_str(&g->lane));
+}
+
+void call_bury(void *ctx, struct session_remains *r, struct str session_id)
+{
+    struct call_env *env = ctx;
+
+    if (env->helpers)
+        push(env, (struct giving){.remains = r}, session_id);
+    else
+        (void)remains_free_part(r, SIZE_MAX);
 }
 
 void call_give_back_end(struct call_env *env, bool lost)

@@ -11,10 +11,14 @@
 
 struct arena;
 struct call_env;
+struct session_remains;
 
 /* Frees the arena, at once where it holds less than a megabyte; it is empty afterwards. What a
  * helper is to free counts (its `sum`) until it is gone. */
 void call_give_back(struct call_env *env, struct arena *a, struct str session_id);
+
+/* A remains_fn (session/remains.h), of a session's content; ctx: struct call_env. */
+void call_bury(void *ctx, struct session_remains *r, struct str session_id);
 
 /* Helpers have ended: frees what they left; with `lost` nothing, as threads may be at it. */
 void call_give_back_end(struct call_env *env, bool lost);

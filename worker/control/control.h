@@ -6,8 +6,11 @@
 
 struct service;
 
-/* Once a second: sessions over their TTL expire; tombstones and data over their retention go. */
+/* Once a second: sessions over their TTL expire; tombstones and data over their retention go. Of
+ * many sessions that goes on in later turns of the loop; control_sweep_all, before the worker
+ * serves, does all of it. */
 void control_sweep(struct service *a);
+void control_sweep_all(struct service *a);
 
 /* The worker drains: long polls are handed back, or end with 503 when the whole service stops. */
 void control_drain(struct service *a);

@@ -51,7 +51,8 @@ struct service {
     bool draining;                  /* the worker ends */
     bool disk_low;                  /* less than --journal-min-free is left: no new sessions */
     uint64_t started_s;
-    int64_t clock_ahead_ms; /* of the monotonic one, at the last sweep; 0: not looked yet */
+    int64_t clock_ahead_ms;    /* of the monotonic one, at the last sweep; 0: not looked yet */
+    struct sweeping *sweeping; /* or NULL (control/sweep.c) */
 };
 
 /* Whether the whole service stops, so that nothing new may begin. A worker that is only retired or

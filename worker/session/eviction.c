@@ -11,6 +11,7 @@
 #include "worker/session/commit_record.h"
 #include "worker/session/payload.h"
 #include "worker/session/policy.h"
+#include "worker/session/remains.h"
 #include "worker/session/session_totals.h"
 #include "worker/session/store.h"
 
@@ -145,8 +146,7 @@ static void forget_content(struct session *s)
     vec_done(&s->scores);
     session_free_texts(s);
     session_free_answers(s);
-    payloads_free(s);
-    forest_done(&s->forest);
+    session_free_content(s);
     forest_init(&s->forest, s->options.matcher);
     session_forget_options(s);
     s->filled = false;

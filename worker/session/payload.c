@@ -151,15 +151,12 @@ void payloads_displace(struct session *s)
         list_remove(&s->payloads.at[i]->lru);
 }
 
-/* With the session's content. */
-void payloads_free(struct session *s)
+size_t payload_free_bytes(struct payload *p)
 {
-    for (size_t i = 0; i < s->payloads.n; i++) {
-        list_remove(&s->payloads.at[i]->lru);
-        free_bytes(s->payloads.at[i]);
-    }
-    vec_done(&s->payloads);
-    s->payload_bytes = s->payload_evicted = 0;
+    size_t n = p->bytes ? p->size : 0;
+
+    free_bytes(p);
+    return n;
 }
 
 /* --- running calls --- */

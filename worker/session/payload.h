@@ -88,8 +88,9 @@ void payload_evict(struct payload *p);
 /* Takes all payloads of the session out of the order of use. */
 void payloads_displace(struct session *s);
 
-/* Frees the bytes of all; the structs lie in arenas. */
-void payloads_free(struct session *s);
+/* Frees the bytes of one that is in no order, on any thread; returns how many. The struct lies in
+ * an arena. */
+size_t payload_free_bytes(struct payload *p);
 
 /* Those of the path that ends in t stay in memory until they are let go, as often as they were
  * held: a running call holds its path. t may be NULL. */

@@ -16,6 +16,7 @@
 #include "common/base/mem.h"
 #include "worker/session/payload.h"
 #include "worker/session/plan.h"
+#include "worker/session/remains.h"
 #include "worker/session/session_totals.h"
 #include "worker/session/store.h"
 
@@ -88,8 +89,7 @@ static void session_free(struct session *s)
     vec_done(&s->scores);
     session_free_texts(s);
     session_free_answers(s);
-    payloads_free(s);
-    forest_done(&s->forest);
+    session_free_content(s);
     free((char *)(uintptr_t)s->row.p);
     session_set_origin(s, NULL);
     free(s);
@@ -308,26 +308,20 @@ static void leave(struct session *s)
     session_maybe_free(s);
 }
 
-/* Finalized sessions that nobody has read for a while leave: soon where a journal has them for
+/* A finalized session that nobody has read for a while leaves: soon where a journal has it for
  * whoever asks again (session_revive), else as late as an idle session ends. With the option `hold`
  * the session keeps its entry and loses its content. */
-static void evict_finalized(struct session_store *st, uint64_t now_ms)
+void session_leave_late(struct session *s, uint64_t now_ms)
 {
-    struct session *s, *next;
+    uint64_t evict_after_ms = s->store->defaults.evict_after_ms;
+    uint64_t after = evict_after_ms ? evict_after_ms : s->options.ttl_ms;
 
-    if (st->totals->phases[SESSION_FINALIZED] == 0)
+    if (s->phase != SESSION_FINALIZED || !after || s->read_ms + after > now_ms)
         return;
-    LIST_EACH_SAFE(&st->all, s, next, struct session, item) {
-        uint64_t after =
-            st->defaults.evict_after_ms ? st->defaults.evict_after_ms : s->options.ttl_ms;
-
-        if (after && s->read_ms + after <= now_ms) {
-            if (can_leave(s))
-                leave(s);
-            else if (s->held)
-                session_rest(s);
-        }
-    }
+    if (can_leave(s))
+        leave(s);
+    else if (s->held)
+        session_rest(s);
 }
 
 /* Finalized sessions leave, oldest first, until so many tokens are given back. Returns how many
@@ -350,24 +344,45 @@ uint64_t session_make_room(struct session_store *st, uint64_t tokens)
     return freed;
 }
 
-/* Once in a while: who has been kept long enough goes. */
-void session_sweep(struct session_store *st, uint64_t now_ms)
+/* An end whose export is kept no longer takes its session along. Sessions end in the order of their
+ * tombstones, so the queue's front tells both; what is behind a tombstone that stays is younger. */
+static bool sweep_exports(struct session_store *st, uint64_t now_ms, size_t max)
 {
-    evict_finalized(st, now_ms);
-    /* Sessions end in the order of their tombstones, so the queue's front tells both. */
-    for (const struct tombstone *t = st->oldest; t; t = t->next) {
+    struct tombstone *t = st->swept ? st->swept->next : st->oldest;
+
+    for (; t && t->at_ms + st->defaults.export_retention_ms <= now_ms; t = t->next) {
         struct session *s = map_get(&st->sessions, t->id);
 
-        if (t->at_ms + st->defaults.export_retention_ms > now_ms)
-            break;
-        if (s && session_has_ended(s) && !is_owed(s)) {
-            session_unlink(s);
-            session_maybe_free(s);
-        }
+        if (max-- == 0)
+            return true;
+        st->swept = t;
+        if (s && session_has_ended(s) && !is_owed(s))
+            leave(s);
     }
+    return false;
+}
+
+bool session_sweep_ends(struct session_store *st, uint64_t now_ms, size_t max)
+{
+    if (sweep_exports(st, now_ms, max))
+        return true;
+    st->swept = NULL;
     while (st->oldest && st->oldest->at_ms + st->defaults.tombstone_ttl_ms <= now_ms &&
-           st->oldest->at_ms + st->defaults.export_retention_ms <= now_ms)
+           st->oldest->at_ms + st->defaults.export_retention_ms <= now_ms) {
+        if (max-- == 0)
+            return true;
         drop_oldest_tombstone(st);
+    }
+    return false;
+}
+
+void session_sweep(struct session_store *st, uint64_t now_ms)
+{
+    struct session *s, *next;
+
+    LIST_EACH_SAFE(&st->all, s, next, struct session, item)
+        session_leave_late(s, now_ms);
+    (void)session_sweep_ends(st, now_ms, SIZE_MAX);
 }
 
 uint64_t session_serial(const struct session *s)

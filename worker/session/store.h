@@ -163,6 +163,8 @@ struct tombstone {
     struct tombstone *next;
 };
 
+struct session_remains;
+
 struct session_store {
     const struct model *model;
     struct session_defaults defaults;
@@ -171,12 +173,16 @@ struct session_store {
     struct list_head all;                    /* sessions, oldest first */
     struct map tombstones;
     struct tombstone *oldest, *newest; /* queue by time of death */
+    struct tombstone *swept;           /* a sweep has come so far; NULL: to no place */
     VEC(char *) gone;                  /* ids of deleted and aborted sessions (session_take_gone) */
     struct list_head lru;              /* resident sessions by their last use, oldest first */
     struct list_head payload_lru;      /* payloads in memory, in the same order */
     uint64_t clock;                    /* counts uses */
     session_source source;             /* NULL: payloads stay */
     void *source_ctx;
+    /* A remains_fn; NULL: what sessions held is freed at once. */
+    void (*bury_content)(void *ctx, struct session_remains *r, struct str session_id);
+    void *bury_ctx;
     bool lazy;           /* sessions that records make are EVICTED from the start: a replay */
     bool evicts;         /* sessions may leave memory: a journal has their records */
     uint64_t n_serials;  /* ever made */

@@ -5,6 +5,7 @@
 
 #include "kit.h"
 #include "testing.h"
+#include "worker/session/remains.h"
 #include "worker/session/session.h"
 #include "worker/session/session_call.h"
 #include "worker/session/session_totals.h"
@@ -204,6 +205,48 @@ TEST(payload, all_of_an_idle_session_goes_when_that_is_what_it_takes)
     cr_assert_eq(session_load_end(w.k.s, true, w.k.now), 0);
     cr_expect_eq(ask_longer(&w, 5, 'A' + 5), 0);
     cr_expect_leq(w.read, 2); /* its own path alone */
+    kit_done(&w.k);
+}
+
+static struct session_remains *buried;
+
+static void bury(void *ctx, struct session_remains *r, struct str session_id)
+{
+    cr_assert(str_eq_c(session_id, "w0-1"));
+    cr_assert_null(buried);
+    (*(int *)ctx)++;
+    buried = r;
+}
+
+/* As long as it takes, a part at a time; how many. */
+static size_t free_in_parts(size_t part_bytes)
+{
+    size_t n = 1;
+
+    for (; remains_free_part(buried, part_bytes); n++) {
+    }
+    buried = NULL;
+    return n;
+}
+
+/* Messages and tokens of a session that is over are left to whoever frees them. */
+TEST(payload, what_a_session_held_is_freed_in_parts)
+{
+    const size_t held = (size_t)BRANCHES * ANSWER * 8;
+    struct world w;
+    int times = 0;
+
+    world_init(&w, NULL);
+    session_store_buries(w.k.store, bury, &times);
+    kit_done(&w.k);
+    cr_assert_eq(times, 1);
+    cr_expect_geq(free_in_parts(held / 8), 8);
+    world_init(&w, NULL);
+    session_store_buries(w.k.store, bury, &times);
+    (void)session_evict(w.k.store, 0, SIZE_MAX); /* payloads by themselves, then the rest */
+    cr_expect_not(session_resident(w.k.s));
+    cr_assert_eq(times, 2);
+    cr_expect_eq(free_in_parts(SIZE_MAX), 1);
     kit_done(&w.k);
 }
 

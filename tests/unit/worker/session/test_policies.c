@@ -1,3 +1,5 @@
+#include <stdio.h>
+
 #include "common/codec/json.h"
 #include "costs.h"
 #include "kit.h"
@@ -7,6 +9,7 @@
 #include "worker/session/session_call.h"
 #include "worker/session/session_past.h"
 #include "worker/session/session_totals.h"
+#include "worker/session/store.h"
 
 #define U(t) "{\"role\":\"user\",\"content\":\"" t "\"}"
 #define A(t) "{\"role\":\"assistant\",\"content\":\"" t "\"}"
@@ -161,6 +164,39 @@ TEST(store, an_end_during_a_call_leaves_no_trace)
         cr_expect_eq(session_find_any(k.store, STR("w0-1"), &ended) != NULL, i >= 2);
         kit_done(&k);
     }
+}
+
+/* As who may not look at all of them in one step does. */
+TEST(store, ends_are_swept_a_few_at_a_time)
+{
+    enum { N = 10 };
+
+    struct session_defaults d;
+    struct kit k;
+    bool ended;
+    int steps = 1;
+
+    session_defaults_init(&d);
+    d.export_retention_ms = 100;
+    d.tombstone_ttl_ms = 200;
+    kit_defaults(&k, &d, NULL);
+    for (int i = 0; i < N; i++) {
+        char id[8];
+
+        (void)snprintf(id, sizeof(id), "w0-b%d", i);
+        session_bury(k.store, str_cstr(id), k.now);
+    }
+    while (session_sweep_ends(k.store, k.now + 150, 3))
+        steps++;
+    cr_expect_eq(steps, N / 3 + 1);
+    cr_expect_null(session_find(k.store, STR("w0-b9"), &ended));
+    cr_expect(ended, "its tombstone stays");
+    for (steps = 1; session_sweep_ends(k.store, k.now + 250, 3); steps++) {
+    }
+    cr_expect_gt(steps, N / 3);
+    cr_expect_null(session_find(k.store, STR("w0-b9"), &ended));
+    cr_expect_not(ended);
+    kit_done(&k);
 }
 
 TEST(store, finalized_sessions_leave_memory_and_come_back)
