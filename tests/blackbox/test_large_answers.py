@@ -18,12 +18,12 @@ ASK = {"n": 24, "max_tokens": 50_000, "logprobs": True}
 
 @functools.cache
 def texts():
-    return json.dumps([f"{i} " + "".join(chr(97 + (i * k + k // 7) % 26) for k in range(9000)) for i in range(80)])
+    return json.dumps([f"{i} " + "".join(chr(97 + (i * k + k // 7) % 26) for k in range(5000)) for i in range(80)])
 
 
 @pytest.fixture
 def large(tmp_path):
-    """Settings of an engine that answers with 9 KB, each time others."""
+    """Settings of an engine that answers with 5 KB, each time others."""
     script = tmp_path / "answers.json"
     script.write_text(texts())
     return {"engine": f"builtin:script:{script}", "context_length": 1_000_000}

@@ -121,7 +121,7 @@ def test_rows_stand_in_parts_before_their_answers(routed):
     r.two_turns()
     r.gateway.stop()
     kinds = [k for k in r.kinds() if k in ("blocks", "answers", "commit")]
-    part = 256 << 10
+    part = 128 << 10
     parts = {sign: -(-len(rows) // part) for sign, rows in r.told.items()}
     assert parts["x"] > 1 and parts["a"] > 1
     assert kinds == ["blocks"] * parts["x"] + ["commit"] + ["blocks"] * sum(parts[s] for s in "abc") + ["commit"]

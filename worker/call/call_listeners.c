@@ -159,8 +159,8 @@ const struct answer_sink call_listeners_sink = {
 
 /* --- what the others have heard before --- */
 
-/* What one step tells, in about a millisecond: so many logprobs; each answer's text counts as some
- * besides. */
+/* What one step tells, in about a millisecond: so many logprobs, or REPEAT_UNITs of text; each
+ * answer counts as some besides. */
 enum { REPEAT_MAX = 1 << 10, REPEAT_ANSWER = 1 << 6 };
 
 /* Of the answer that is next. False: there is more. */
@@ -193,11 +193,12 @@ static void repeat_some(const struct model_call *t, struct call_listener *l)
 
         if (!repeat_logprobs(r, l, &room))
             return;
-        if (r->answer)
-            sampled_answer_repeat(r->answer, l->sink, l->ctx);
+        if (r->answer && !sampled_answer_repeat(r->answer, &l->at, &room, l->sink, l->ctx))
+            return;
         room -= MIN_OF(room, REPEAT_ANSWER);
         l->at_sample++;
         l->at_logprob = 0;
+        l->at = (struct repeat_place){0};
     }
     l->behind = l->at_sample < t->n_samples;
 }

@@ -48,6 +48,14 @@ struct model_call;
 struct token_count;
 
 /* One receiver of a call's events. Embedded in its owner; the fields below `stream` are call's. */
+/* How far somebody was told what came of an answer before (sampled_answer_repeat). */
+struct repeat_place {
+    size_t reasoning, text; /* bytes */
+    uint32_t call;          /* the one to be told next */
+    bool begun;             /* its beginning was told, and so many bytes */
+    size_t args;            /* of its arguments */
+};
+
 struct call_listener {
     const struct answer_sink *sink;
     void *ctx;
@@ -60,6 +68,7 @@ struct call_listener {
     bool behind;                   /* it joined, and has not been told all that came before: of */
     uint32_t at_sample;            /* this answer, and all behind it, it hears nothing new yet */
     size_t at_logprob;             /* of that answer: the first that it was not told */
+    struct repeat_place at;        /* likewise, of its text and calls */
     struct call_listener *next;
     struct listener_beat *beat; /* own, while it is attached: signs of life */
 };

@@ -13,6 +13,7 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
+#include "worker/call/model_call.h"
 #include "worker/call/stop_text.h"
 #include "worker/parsers/parser.h"
 #include "worker/request/answer_sink.h"
@@ -405,25 +406,84 @@ void sampled_answer_take_end(struct sampled_answer *a)
     warn_of_withheld(a);
 }
 
-/* All events so far, for a listener that joins. */
-void sampled_answer_repeat(const struct sampled_answer *a, const struct answer_sink *sink,
-                           void *ctx)
+/* --- all events so far, for a listener that joins --- */
+
+/* What a call's events cost besides its arguments, in REPEAT_UNIT. */
+enum { REPEAT_CALL = 4 };
+
+/* The next piece of what was written, whole characters of it; *at and *room go on. */
+static struct str next_piece(const struct buf *b, size_t *at, size_t *room)
 {
-    uint32_t index = a->opt.index;
+    struct str rest = str_sub(buf_str(b), *at, SIZE_MAX);
+    size_t n = *room < rest.len / REPEAT_UNIT ? *room * REPEAT_UNIT : rest.len;
 
-    if (a->reasoning.len > 0)
-        sink->reasoning(ctx, index, buf_str(&a->reasoning));
-    if (a->text.len > 0)
-        sink->text(ctx, index, buf_str(&a->text));
-    for (size_t i = 0; i < a->n_calls; i++) {
-        const struct sampled_call *c = &a->calls[i];
+    while (n < rest.len && ((unsigned char)rest.p[n] & 0xc0) == 0x80)
+        n++;
+    *at += n;
+    *room -= MIN_OF(*room, (n + REPEAT_UNIT - 1) / REPEAT_UNIT);
+    return str_sub(rest, 0, n);
+}
 
-        sink->tool_begin(ctx, index, (uint32_t)i, buf_str(&c->id), buf_str(&c->name));
-        if (c->args.len > 0)
-            sink->tool_args(ctx, index, (uint32_t)i, buf_str(&c->args));
-        if (c->ended)
-            sink->tool_end(ctx, index, (uint32_t)i);
+/* Of reasoning and text, which may have grown since. */
+static void repeat_texts(const struct sampled_answer *a, struct repeat_place *at, size_t *room,
+                         const struct answer_sink *sink, void *ctx)
+{
+    struct str piece = next_piece(&a->reasoning, &at->reasoning, room);
+
+    if (piece.len > 0)
+        sink->reasoning(ctx, a->opt.index, piece);
+    if (at->reasoning < a->reasoning.len)
+        return;
+    piece = next_piece(&a->text, &at->text, room);
+    if (piece.len > 0)
+        sink->text(ctx, a->opt.index, piece);
+}
+
+/* Goes on with the call that was begun. False: its arguments are not told up to here. */
+static bool repeat_call(const struct sampled_answer *a, struct repeat_place *at, size_t *room,
+                        const struct answer_sink *sink, void *ctx)
+{
+    const struct sampled_call *c = &a->calls[at->call];
+    struct str piece = next_piece(&c->args, &at->args, room);
+
+    if (piece.len > 0)
+        sink->tool_args(ctx, a->opt.index, at->call, piece);
+    if (at->args < c->args.len)
+        return false;
+    if (c->ended)
+        sink->tool_end(ctx, a->opt.index, at->call);
+    else
+        *room = SIZE_MAX; /* what comes of it is heard as it comes, once all else was told */
+    at->call++;
+    at->begun = false;
+    return true;
+}
+
+bool sampled_answer_repeat(const struct sampled_answer *a, struct repeat_place *at, size_t *room,
+                           const struct answer_sink *sink, void *ctx)
+{
+    size_t own = *room;
+    bool all = false;
+
+    while (!all && own > 0) {
+        const struct sampled_call *c;
+
+        if (at->begun && !repeat_call(a, at, &own, sink, ctx))
+            break;
+        repeat_texts(a, at, &own, sink, ctx);
+        if (at->reasoning < a->reasoning.len || at->text < a->text.len)
+            break;
+        all = at->call == a->n_calls;
+        if (all || own == 0)
+            break;
+        c = &a->calls[at->call];
+        sink->tool_begin(ctx, a->opt.index, at->call, buf_str(&c->id), buf_str(&c->name));
+        at->begun = true;
+        at->args = 0;
+        own -= MIN_OF(own, (size_t)REPEAT_CALL);
     }
+    *room = MIN_OF(*room, own);
+    return all;
 }
 
 /* --- the message as a tree; every object is given its room up front --- */

@@ -18,6 +18,7 @@
 #include "common/base/str.h"
 
 struct answer_sink;
+struct repeat_place;
 struct arena;
 struct detok;
 struct json;
@@ -102,9 +103,13 @@ size_t sampled_answer_bytes(const struct sampled_answer *a);
 /* One more sentence of the call's parse_warning. */
 void sampled_answer_warn(struct sampled_answer *a, struct str text);
 
-/* Sends all that came so far to a sink that was not there. */
-void sampled_answer_repeat(const struct sampled_answer *a, const struct answer_sink *sink,
-                           void *ctx);
+/* Sends what came so far to a sink that was not there, from `at` on (zeroed: the beginning), which
+ * goes on: for *room, in REPEAT_UNIT bytes of text, less is left of it. True: all was told, and
+ * what comes from now on is the sink's as it comes. */
+enum { REPEAT_UNIT = 64 };
+
+bool sampled_answer_repeat(const struct sampled_answer *a, struct repeat_place *at, size_t *room,
+                           const struct answer_sink *sink, void *ctx);
 
 /* The assistant message in normalised form (chat.h); copies into the arena. */
 const struct json *sampled_answer_message(const struct sampled_answer *a, struct arena *arena);

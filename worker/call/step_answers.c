@@ -16,7 +16,7 @@
 /* So many tokens, an alternative as much as a sampled one, are made ready in about half a
  * millisecond; a record of such a size is written, journaled and read in about one (step_texts.c).
  */
-enum { RESULTS_TOKENS = 32 << 10, ANSWERS_PART = 256 << 10 };
+enum { RESULTS_TOKENS = 32 << 10, ANSWERS_PART = 128 << 10 };
 
 /* So many bytes of text are copied in the time of a token. */
 enum { TOKEN_BYTES = 32 };

@@ -8,13 +8,13 @@
 #include "worker/ledger/ledger.h"
 #include "worker/session/session_call.h"
 
-/* One write of this size holds the loop for a tenth of a millisecond, on a virtual machine that has
- * yet to find the pages for up to 0.9 (measured: 0.4 and up to 3.4 ms a MiB). */
-enum { TEXTS_PART = 256 << 10 };
+/* One write of this size holds the loop for a twentieth of a millisecond, on a virtual machine that
+ * has yet to find the pages for several times as long (measured: 0.4 ms a MiB, and up to 17). */
+enum { TEXTS_PART = 128 << 10 };
 
-/* Places that the session makes for new messages in a turn: a tenth of a microsecond each, or some
- * in a session that no cache holds. */
-enum { PLACES_PART = 4096 };
+/* Places that the session makes for new messages in a turn: a tenth of a microsecond each, or up to
+ * three in a session that no cache holds. */
+enum { PLACES_PART = 1024 };
 
 enum step_result step_texts(struct model_call *t)
 {

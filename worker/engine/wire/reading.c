@@ -30,6 +30,7 @@ enum {
     TEXT_EVENT_MAX = 4 << 20, /* of kinds of text alone, which are held whole */
     WORD_MAX = 64,            /* of an event that is no JSON */
     DELTA_MAX = 4096,         /* tokens that are made text and told in a turn of the loop */
+    DELTA_TOPS_MAX = 8192,    /* of tokens with alternatives, both together */
 };
 
 static int invalid(struct err *e, const char *what)
@@ -250,7 +251,8 @@ static void give_delta(const struct reading *r, size_t n)
 static void give_new(struct reading *r, size_t n)
 {
     r->back += n;
-    r->holds_back = r->holds_back || r->back > DELTA_MAX;
+    r->holds_back = r->holds_back || r->back > DELTA_MAX ||
+                    r->back * (r->reply.n_top + (size_t)1) > DELTA_TOPS_MAX;
     if (r->back == 0 || (r->holds_back && r->reply.finish != REPLY_ABORT))
         return;
     give_delta(r, r->back);
