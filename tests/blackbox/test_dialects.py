@@ -565,6 +565,22 @@ def test_a_completion_of_several_prompts(serve):
     assert gateway.post(path, {"model": "m", "prompt": ["fine"]}).status == 200
 
 
+def test_long_answers_to_several_prompts(serve):
+    """Their texts stay in the calls until all are there; two are of a length that is copied."""
+    said = [("abcdefghij"[i] * 7 + " ") * (12_000 if i < 4 else 100) for i in range(6)]
+    gateway, session = serve(said, context_length=1_000_000)
+    path = f"/sessions/{session}/v1/completions"
+    body = {"model": "m", "prompt": ["one", "two", "three"], "n": 2, "max_tokens": 200_000}
+    whole = gateway.post(path, body)
+    assert whole.status == 200, whole.text
+    texts = [c["text"] for c in whole.json()["choices"]]
+    assert len(texts) == 6 and set(texts) <= set(said) and max(map(len, texts)) == 96_000
+    records = gateway.request("GET", f"/sessions/{session}?records=1").json()["records"]
+    assert sorted(a["message"]["content"] for r in records for a in r["answers"]) == sorted(texts)
+    again = gateway.post(path, body, headers={"x-stainless-retry-count": "1"})
+    assert again.body == whole.body and again.headers["Rollgate-Replayed"] == "1"
+
+
 def test_several_prompts_whose_answer_was_lost_are_not_sampled_again(serve):
     gateway, session = serve([f"answer {i}" for i in range(20)], ",delay_ms=400", on_disconnect="finish")
     path = f"/sessions/{session}/v1/completions"

@@ -210,7 +210,7 @@ size_t batch_shared_bytes(const struct batch_request *r);
  * to be changed. */
 struct chat_request *batch_part_request(struct batch_request *r, uint32_t k, struct arena *a);
 
-/* An answer's text, which is copied, as the assistant's message. */
+/* An answer's text, which is not copied, as the assistant's message. */
 const struct json *batch_message(struct arena *a, struct str text);
 
 /* 128 bits over the body without its "stream" and "stream_options" members: clients that lost a

@@ -49,7 +49,7 @@ enum { TEXT_LONG = 8 << 20, LOGPROBS_LONG = 8 << 10 };
 
 /* What there is to write. */
 struct written_size {
-    size_t text_bytes; /* counted to TEXT_LONG and one more */
+    size_t text_bytes; /* or what takes as long; counted to more than TEXT_LONG */
     size_t logprobs;
 };
 
@@ -85,7 +85,7 @@ static struct written_size size_of_answers(const struct api_call *c,
         return (struct written_size){0};
     for (size_t i = 0; i < n && bytes <= TEXT_LONG; i++) {
         tokens += answers[i].n_logprobs;
-        bytes += json_text_bytes(answers[i].message, TEXT_LONG + 1 - bytes);
+        bytes += replay_answer_cost(answers[i].message, TEXT_LONG + 1 - bytes);
     }
     return size_of(c, tokens, bytes);
 }
@@ -268,7 +268,7 @@ bool api_call_replay(struct api_call *c, struct session *s, uint64_t number)
         w->replay = r;
         w->session = s;
         session_pin(s);
-        begin(w, size_of(c, replay_tokens(r), replay_text_bytes(r, TEXT_LONG + 1)));
+        begin(w, size_of(c, replay_tokens(r), replay_cost(r, TEXT_LONG + 1)));
     }
     return true;
 }

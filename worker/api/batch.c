@@ -28,7 +28,7 @@ struct batch_part {
     struct batch *batch;
     uint32_t k;
     struct token_count *counting; /* or NULL */
-    struct model_call *answered;  /* held: its logprobs are told with the others'; or NULL */
+    struct model_call *answered;  /* held: what it answered is told with the others'; or NULL */
     bool over;                    /* its answer is there */
 };
 
@@ -232,13 +232,31 @@ static void on_keepalive(void *ctx)
         api_call_sink.keepalive(p->batch->front);
 }
 
-/* What a part answered, kept until the others have. Its logprobs stay where they are: in the call
- * that is held, or, of a recorded answer, in the part's own arena. */
+/* Texts of so many bytes are not copied. */
+enum { TEXT_HELD = 64 << 10 };
+
+static struct str text_of(const struct finished_answer *t)
+{
+    return json_string(json_get(t->message, "content"));
+}
+
+/* Logprobs and long texts stay where they are, in the call, which is held. */
+static bool wants_held(const struct finished_answer *answers, size_t n)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < n; i++)
+        bytes += text_of(&answers[i]).len;
+    return answers[0].n_logprobs > 0 || bytes > TEXT_HELD;
+}
+
+/* What a part answered, kept until the others have. Of a recorded answer the logprobs lie in the
+ * part's own arena. */
 static void keep(struct batch_part *p, const struct finished_answer *t)
 {
     struct arena *a = &p->batch->front->arena;
     struct finished_answer *kept = &p->batch->answers[p->k * p->batch->n + t->index];
-    struct str text = json_string(json_get(t->message, "content"));
+    struct str text = p->answered ? text_of(t) : arena_str(a, text_of(t));
 
     *kept = (struct finished_answer){
         .index = p->k * p->batch->n + t->index,
@@ -268,7 +286,7 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
 
     if (b->failed)
         return;
-    if (answers[0].n_logprobs > 0)
+    if (wants_held(answers, n))
         p->answered = p->call.listener.told_by;
     if (p->answered)
         model_call_hold(p->answered);

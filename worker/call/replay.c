@@ -99,13 +99,24 @@ size_t replay_tokens(const struct recorded_call *r)
     return r->call->completion_tokens;
 }
 
-size_t replay_text_bytes(const struct recorded_call *r, size_t enough)
-{
-    size_t bytes = 0;
+/* A byte of JSON that is parsed costs as much as some of text that is written. */
+enum { PARSED_BYTE = 6 };
 
-    for (uint32_t i = 0; i < r->call->n_answers && bytes < enough; i++)
-        bytes += json_text_bytes(r->answers[i].message, enough - bytes);
-    return bytes;
+size_t replay_answer_cost(const struct json *message, size_t enough)
+{
+    const struct json *calls = json_get(message, "tool_calls");
+
+    return json_text_bytes(message, enough) +
+           (PARSED_BYTE - 1) * (calls ? json_text_bytes(calls, enough) : 0);
+}
+
+size_t replay_cost(const struct recorded_call *r, size_t enough)
+{
+    size_t cost = 0;
+
+    for (uint32_t i = 0; i < r->call->n_answers && cost < enough; i++)
+        cost += replay_answer_cost(r->answers[i].message, enough - cost);
+    return cost;
 }
 
 /* --- maybe in a helper --- */

@@ -13,6 +13,7 @@ struct answer_sink;
 struct arena;
 struct call_env;
 struct err;
+struct json;
 struct recorded_call;
 struct session;
 
@@ -22,9 +23,14 @@ struct session;
 struct recorded_call *replay_gather(struct call_env *env, struct session *s, struct arena *a,
                                     uint64_t call, bool logprobs, struct err *e);
 
-/* Sampled tokens and bytes of text that it tells, both of all answers. */
+/* Sampled tokens that it tells, of all answers, and what it takes to write them, in bytes of text
+ * (replay_answer_cost of each message); counted up to `enough`. */
 size_t replay_tokens(const struct recorded_call *r);
-size_t replay_text_bytes(const struct recorded_call *r, size_t enough);
+size_t replay_cost(const struct recorded_call *r, size_t enough);
+
+/* Of an assistant's message in normalised form: calls' arguments count several times, since
+ * dialects parse them. */
+size_t replay_answer_cost(const struct json *message, size_t enough);
 
 /* Tells head, deltas (for streams) and finish, at once. Pure: a helper may do it, which has the
  * arena for itself meanwhile. */
