@@ -33,7 +33,7 @@ enum {
     FIRST_ROOM = 4096,        /* for the first bytes of a request, at least */
     INTAKE_LONG = 1 << 20,    /* requests of more are read in pieces */
     INTAKE_PIECE = 128 << 10, /* read at once: new memory costs a microsecond a kilobyte */
-    LARGE_AFTER = 1 << 20,    /* who has sent so much gets large pages: each is whole at once */
+    LARGE_AFTER = 2 << 20,    /* who has sent so much gets large pages: each is whole at once */
     PACK_AT_ONCE = 6,         /* blocks; a piece is two, and the first may begin a page later */
     FADE_PIECE = 1 << 20,     /* given back at once: half a microsecond a kilobyte */
     ROOM_AFTER = 4096,        /* libh2o wants so much before it reads, and makes it otherwise */

@@ -221,6 +221,16 @@ static void refuse_largest(struct server_conn *of)
     tell_unfinished(s, true);
 }
 
+/* With the rest of a large page, which is there as a whole. */
+static size_t input_bytes(const struct server_conn *c)
+{
+    const h2o_buffer_t *in = c->sock->input;
+
+    if (!c->intake.large_to || c->intake.left)
+        return in->size;
+    return MAX_OF(in->size, (size_t)(c->intake.large_to - in->bytes));
+}
+
 /* A request comes into the connection's input until all of it is there. What is told keeps the
  * limit: others read the figure at any moment, so it is told after the refusals that it asks for.
  */
@@ -231,7 +241,7 @@ void server_count_input(struct server_conn *c)
 
     if (c->exchange || c->refused)
         return;
-    note_unfinished(c, c->sock->input->size);
+    note_unfinished(c, input_bytes(c));
     if (s->opt.max_unfinished_bytes == 0 || s->unfinished_bytes <= max)
         tell_unfinished(s, false);
     else
