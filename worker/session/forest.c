@@ -262,12 +262,23 @@ struct echo_look {
     size_t bytes;             /* and so many of their texts */
 };
 
+void forest_note_call(struct forest *f, struct str id, struct checkpoint *t)
+{
+    f->longest_call = MAX_OF(f->longest_call, id.len);
+    (void)map_set(&f->by_call, id, t);
+}
+
+struct checkpoint *forest_issuer(const struct forest *f, struct str id)
+{
+    return id.len > 0 && id.len <= f->longest_call ? map_get(&f->by_call, id) : NULL;
+}
+
 /* The answer that issued the first call's id. NULL: there is none, or it stands elsewhere. */
 static struct message_node *find_issued(const struct forest *f, const struct message_node *parent,
                                         struct echo_look *l)
 {
     struct str id = json_string(json_get(json_at(l->m->calls, 0), "id"));
-    const struct checkpoint *t = id.len ? map_get(&f->by_call, id) : NULL;
+    const struct checkpoint *t = forest_issuer(f, id);
     struct message_node *n = t ? t->node : NULL;
 
     l->ids = t != NULL;

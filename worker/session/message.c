@@ -341,7 +341,19 @@ static uint64_t mixed(uint64_t h, uint64_t v)
     return h ^ (h >> 29);
 }
 
-uint64_t message_value_hash(const struct json *v)
+/* Of a longer text than both together, its first and last `ends` bytes, and its length. */
+static uint64_t text_hash(struct str s, uint64_t seed, size_t ends)
+{
+    uint64_t h;
+
+    if (s.len / 2 <= ends)
+        return str_hash(s.p ? s : STR(""), seed);
+    h = mixed(str_hash(str_sub(s, 0, ends), seed), s.len);
+    return mixed(h, str_hash(str_sub(s, s.len - ends, s.len), seed));
+}
+
+/* Of keys and texts so much as text_hash looks at. */
+static uint64_t value_hash(const struct json *v, size_t ends)
 {
     uint64_t h = v->kind;
     double d = 0;
@@ -358,33 +370,27 @@ uint64_t message_value_hash(const struct json *v)
             h = mixed(h, str_hash(str_of((const char *)&d, sizeof(d)), 1));
         break;
     case JSON_STRING:
-        h = str_hash(json_string(v), 2);
+        h = text_hash(json_string(v), 2, ends);
         break;
     case JSON_RAW: /* in no message */
         h = str_hash(json_raw_text(v), 4);
         break;
     case JSON_ARRAY:
         for (uint32_t i = 0; i < v->n; i++)
-            h = mixed(h, message_value_hash(&v->items[i]));
+            h = mixed(h, value_hash(&v->items[i], ends));
         break;
     case JSON_OBJECT: /* whatever the order of members */
         for (uint32_t i = 0; i < v->n; i++)
-            h += mixed(str_hash(json_string(&v->members[i].key), 3),
-                       message_value_hash(&v->members[i].value));
+            h += mixed(text_hash(json_string(&v->members[i].key), 3, ends),
+                       value_hash(&v->members[i].value, ends));
         break;
     }
     return h;
 }
 
-/* Of a longer text than both together, its first and last `ends` bytes, and its length. */
-static uint64_t text_hash(struct str s, uint64_t seed, size_t ends)
+uint64_t message_value_hash(const struct json *v)
 {
-    uint64_t h;
-
-    if (s.len / 2 <= ends)
-        return str_hash(s.p ? s : STR(""), seed);
-    h = mixed(str_hash(str_sub(s, 0, ends), seed), s.len);
-    return mixed(h, str_hash(str_sub(s, s.len - ends, s.len), seed));
+    return value_hash(v, SIZE_MAX);
 }
 
 /* As calls_equal compares them. */
@@ -408,13 +414,37 @@ static uint64_t calls_hash(uint64_t h, const struct json *calls, const struct ma
     return h;
 }
 
+enum { BRIEF_ENDS = 16 << 10, BRIEF_CALL_ENDS = 64 };
+
+/* Bytes of a value's keys and texts, which are the same in whatever way its numbers are written and
+ * its members stand; counting stops above BRIEF_ENDS. */
+static size_t brief_bytes(const struct json *v)
+{
+    size_t n = v->kind == JSON_STRING ? json_string(v).len : 0;
+
+    if (v->kind == JSON_ARRAY)
+        for (uint32_t i = 0; i < v->n && n <= BRIEF_ENDS; i++)
+            n += 1 + brief_bytes(&v->items[i]);
+    if (v->kind == JSON_OBJECT)
+        for (uint32_t i = 0; i < v->n && n <= BRIEF_ENDS; i++)
+            n += 1 + json_string(&v->members[i].key).len + brief_bytes(&v->members[i].value);
+    return n;
+}
+
+/* A long list may have many texts: of each as little as of a call. */
+static uint64_t list_hash(const struct json *list, size_t ends)
+{
+    return value_hash(list, ends != SIZE_MAX && brief_bytes(list) > BRIEF_ENDS ? BRIEF_CALL_ENDS
+                                                                               : SIZE_MAX);
+}
+
 /* `ends`: of texts; of calls, of which there may be many: `call_ends`. */
 static uint64_t hash_of(const struct message *m, const struct matcher *mt, size_t ends,
                         size_t call_ends)
 {
     uint64_t h = str_hash(m->role, 5);
 
-    h = mixed(h, m->list ? message_value_hash(m->list) : text_hash(m->content, 6, ends));
+    h = mixed(h, m->list ? list_hash(m->list, ends) : text_hash(m->content, 6, ends));
     h = mixed(h, text_hash(m->name, 7, ends));
     h = mixed(h, text_hash(m->reasoning, 8, ends));
     return m->calls ? calls_hash(h, m->calls, mt, call_ends) : h;
@@ -426,8 +456,6 @@ uint64_t message_hash(const struct message *m, const struct matcher *mt)
     return m->hash ? m->hash : hash_of(m, mt, SIZE_MAX, SIZE_MAX);
 }
 
-enum { BRIEF_ENDS = 16 << 10, BRIEF_CALL_ENDS = 64 };
-
 uint64_t message_brief(const struct message *m, const struct matcher *mt)
 {
     return m->brief ? m->brief : hash_of(m, mt, BRIEF_ENDS, BRIEF_CALL_ENDS);
@@ -437,8 +465,13 @@ bool message_is_long(const struct message *m)
 {
     size_t n = m->content.len + m->name.len + m->reasoning.len;
 
-    for (uint32_t i = 0; m->calls && i < m->calls->n && n <= BRIEF_ENDS; i++)
-        n += call_of(&m->calls->items[i]).args.len;
+    if (m->list)
+        n += brief_bytes(m->list);
+    for (uint32_t i = 0; m->calls && i < m->calls->n && n <= BRIEF_ENDS; i++) {
+        struct call_text c = call_of(&m->calls->items[i]);
+
+        n += c.id.len + c.name.len + c.args.len;
+    }
     return n > BRIEF_ENDS;
 }
 
@@ -543,7 +576,7 @@ uint64_t message_echo_hash(const struct message *m)
     for (uint32_t i = 0; i < m->calls->n; i++) {
         struct call_text c = call_of(&m->calls->items[i]);
 
-        h = mixed(h, str_hash(c.name.p ? c.name : STR(""), 13));
+        h = mixed(h, text_hash(c.name, 13, BRIEF_CALL_ENDS));
     }
     return h;
 }

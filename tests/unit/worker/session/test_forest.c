@@ -279,9 +279,8 @@ static double cost_of_echo(uint32_t n)
         t->node = forest_child_of_own(&f, &env->root, t->message);
         t->node->newest = t;
         forest_note_echo(&f, t->node);
-        (void)map_set(&f.by_call,
-                      json_string(json_get(json_at(json_get(t->message, "tool_calls"), 0), "id")),
-                      t);
+        forest_note_call(
+            &f, json_string(json_get(json_at(json_get(t->message, "tool_calls"), 0), "id")), t);
     }
     message_read(&m, called(&a, n + 1, "call_0"), &f.matcher, &a);
     cr_expect_eq(forest_find_echo(&f, &env->root, &m), answers[0].node, "named by its id");
@@ -302,4 +301,20 @@ TEST(forest, of_many_answers_that_call_one_tool_few_are_looked_at)
     double few = cost_of_echo(500), many = cost_of_echo(20000);
 
     cr_expect_lt(many, 8 * few, "%.3f ms of 500, %.3f of 20,000", few * 1e3, many * 1e3);
+}
+
+/* A longer id than any that was issued is nobody's: it is not looked at. */
+TEST(forest, ids_longer_than_issued_ones_are_not_looked_up)
+{
+    struct forest f;
+    struct checkpoint t = {0};
+
+    forest_init(&f, (struct matcher){.kind = MATCHER_CANONICAL});
+    cr_expect_null(forest_issuer(&f, str_of("call_1", SIZE_MAX / 2)), "it would read beyond it");
+    forest_note_call(&f, STR("call_1"), &t);
+    cr_expect_eq(forest_issuer(&f, STR("call_1")), &t);
+    cr_expect_null(forest_issuer(&f, STR("call_2")));
+    cr_expect_null(forest_issuer(&f, STR("")));
+    cr_expect_null(forest_issuer(&f, str_of("call_1", SIZE_MAX / 2)));
+    forest_done(&f);
 }
