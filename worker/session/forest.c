@@ -475,21 +475,49 @@ struct message_node *forest_child_of_own(struct forest *f, struct message_node *
     return child(f, parent, message, true);
 }
 
-/* How far the messages are known: ret->path has the nodes, ret->unmatched the first that is not. */
-void forest_walk(struct forest *f, struct prompt_env *g, const struct json *messages,
-                 struct arena *a, struct walk *ret)
+static bool take_room(struct walk_room *room, const struct json *message)
+{
+    size_t n = json_text_bytes(message, room->bytes);
+
+    if (room->messages == 0 || n >= room->bytes) {
+        room->messages = 0;
+        return false;
+    }
+    room->messages--;
+    room->bytes -= n;
+    return true;
+}
+
+/* How far the messages are known: ret->path has the nodes, ret->unmatched the first that is not. No
+ * room: as far as it goes. */
+static void walk(struct forest *f, struct prompt_env *g, const struct json *messages,
+                 struct arena *a, struct walk_room *room, struct walk *ret)
 {
     struct message_node *at = &g->root;
 
     *ret = (struct walk){.n = messages->n};
     ret->path = arena_alloc(a, (messages->n + 1) * sizeof(struct message_node *));
     for (; ret->n_matched < ret->n; ret->n_matched++) {
+        if (room && !take_room(room, &messages->items[ret->n_matched]))
+            return;
         message_read(&ret->unmatched, &messages->items[ret->n_matched], &f->matcher, a);
         at = forest_find_echo(f, at, &ret->unmatched);
         if (!at)
             return;
         ret->path[ret->n_matched] = at;
     }
+}
+
+void forest_walk(struct forest *f, struct prompt_env *g, const struct json *messages,
+                 struct arena *a, struct walk *ret)
+{
+    walk(f, g, messages, a, NULL, ret);
+}
+
+void forest_walk_within(struct forest *f, struct prompt_env *g, const struct json *messages,
+                        struct arena *a, struct walk_room *room, struct walk *ret)
+{
+    walk(f, g, messages, a, room, ret);
 }
 
 struct str node_text(const struct message_node *node)

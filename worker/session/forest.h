@@ -184,6 +184,17 @@ struct walk {
 void forest_walk(struct forest *f, struct prompt_env *g, const struct json *messages,
                  struct arena *a, struct walk *ret);
 
+/* What walks may look at, together: so many messages, and so many bytes of their texts. */
+struct walk_room {
+    uint32_t messages;
+    size_t bytes;
+};
+
+/* The same as far as there is room, which it takes from. A message for which there is none is as
+ * one that is not known, without `unmatched`; room->messages is 0 then. */
+void forest_walk_within(struct forest *f, struct prompt_env *g, const struct json *messages,
+                        struct arena *a, struct walk_room *room, struct walk *ret);
+
 /* The child of `parent` with this message, made when missing (the message is copied). */
 struct message_node *forest_child(struct forest *f, struct message_node *parent,
                                   const struct json *message);
