@@ -252,13 +252,14 @@ struct message_node *forest_find_child(struct forest *f, struct message_node *pa
 
 /* What of the answers with an echo's key is looked at (the newest node's bytes do not count): a
  * session may have thousands that call the same tool. */
-enum { ECHO_NODES = 64, ECHO_BYTES = 512 << 10, ECHO_ANSWERS = 1024 };
+enum { ECHO_NODES = 64, ECHO_BYTES = 512 << 10, ECHO_CALLS = 2048 };
 
 struct echo_look {
     const struct message *m;
     struct message_args args; /* of m */
     bool ids;                 /* an answer has its first call's id */
-    uint32_t nodes, answers;  /* that were looked at, */
+    uint32_t nodes;           /* that were looked at, */
+    uint32_t calls;           /* answers, and calls that were alike, */
     size_t bytes;             /* and so many of their texts */
 };
 
@@ -282,21 +283,40 @@ static struct message_node *find_issued(const struct forest *f, const struct mes
     struct message_node *n = t ? t->node : NULL;
 
     l->ids = t != NULL;
-    return n && n->parent == parent && n->newest &&
-                   message_echoes_ids(&n->msg, t->message, l->m, &f->matcher)
-               ? n
-               : NULL;
+    if (!n || n->parent != parent || !n->newest ||
+        message_ids_alike(t->message, l->m) != l->m->calls->n)
+        return NULL;
+    return message_beside_is(message_beside(&n->msg, l->m, &f->matcher), t->message, l->m) ? n
+                                                                                           : NULL;
 }
 
-/* Whether the message may be one of the node's answers, sent back in the client's way. Those of one
- * node differ in their ids alone. */
+/* By the ids of one of the node's answers. They differ in those and in their thoughts alone, so
+ * what the message says beside its calls is compared once, and with a thought where ids are the
+ * same. */
+static bool has_ids_of(const struct forest *f, const struct message_node *n, struct echo_look *l)
+{
+    enum message_beside beside = message_beside(&n->msg, l->m, &f->matcher);
+
+    for (const struct checkpoint *t = n->newest;
+         t && beside != BESIDE_OTHER && l->calls < ECHO_CALLS && l->bytes < ECHO_BYTES;
+         t = t->older) {
+        uint32_t alike = message_ids_alike(t->message, l->m);
+
+        l->calls += 1 + alike;
+        if (alike != l->m->calls->n)
+            continue;
+        if (message_beside_is(beside, t->message, l->m))
+            return true;
+        l->bytes += l->m->content.len;
+    }
+    return false;
+}
+
+/* Whether the message may be one of the node's answers, sent back in the client's way. */
 static bool is_echo_of(const struct forest *f, const struct message_node *n, struct echo_look *l)
 {
-    for (const struct checkpoint *t = n->newest; t && l->ids && l->answers < ECHO_ANSWERS;
-         t = t->older, l->answers++)
-        if (message_echoes_ids(&n->msg, t->message, l->m, &f->matcher))
-            return true;
-    return message_echoes_words(&n->msg, l->m, &f->matcher, &l->args);
+    return (l->ids && has_ids_of(f, n, l)) ||
+           message_echoes_words(&n->msg, l->m, &f->matcher, &l->args);
 }
 
 static bool goes_on(struct echo_look *l, const struct message_node *n)

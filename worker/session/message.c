@@ -22,6 +22,7 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "worker/request/images.h"
+#include "worker/session/text_compare.h"
 
 static const char *const NAMES[MATCHER_COUNT] = {"canonical", "strict", "loose_tool_call",
                                                  "role_content_only"};
@@ -485,37 +486,6 @@ bool message_shows_images(const struct message *m)
 
 /* --- echoes --- */
 
-/* Whether the calls have the ids and names of our own. */
-static bool same_ids(const struct json *own, const struct json *calls)
-{
-    if (!own || own->n != calls->n)
-        return false;
-    for (uint32_t i = 0; i < calls->n; i++) {
-        struct call_text a = call_of(&own->items[i]), b = call_of(&calls->items[i]);
-
-        if (!a.id.len || !str_eq(a.id, b.id) || !str_eq(a.name, b.name))
-            return false;
-    }
-    return true;
-}
-
-/* Beside calls clients keep texts apart, and drop those of white space only. */
-static bool same_but_blanks(struct str x, struct str y)
-{
-    size_t i = 0, k = 0;
-
-    for (;;) {
-        while (i < x.len && strchr(" \t\r\n", x.p[i]) && x.p[i])
-            i++;
-        while (k < y.len && strchr(" \t\r\n", y.p[k]) && y.p[k])
-            k++;
-        if (i == x.len || k == y.len)
-            return i == x.len && k == y.len;
-        if (x.p[i++] != y.p[k++])
-            return false;
-    }
-}
-
 /* Without the blanks around it, and without the thought that some clients put in front. */
 static struct str bare_text(struct str text)
 {
@@ -527,15 +497,6 @@ static struct str bare_text(struct str text)
     return at == SIZE_MAX ? text : str_trim(str_sub(text, at + end.len, SIZE_MAX));
 }
 
-/* The text beside calls that were issued here: gone, kept, or where there was none the thought. */
-static bool is_beside(const struct json *own, struct str was, struct str is)
-{
-    struct str thought = json_string(json_get(own, "reasoning_content"));
-
-    return is.len == 0 || same_but_blanks(was, is) ||
-           (was.len == 0 && same_but_blanks(thought, is));
-}
-
 /* Only under matcher canonical. */
 static bool may_be_echo(const struct message *stored, const struct message *m,
                         const struct matcher *mt)
@@ -544,12 +505,44 @@ static bool may_be_echo(const struct message *stored, const struct message *m,
            str_eq(stored->role, m->role);
 }
 
-bool message_echoes_ids(const struct message *stored, const struct json *own,
-                        const struct message *m, const struct matcher *mt)
+uint32_t message_ids_alike(const struct json *own, const struct message *m)
 {
-    return may_be_echo(stored, m, mt) && m->calls &&
-           same_ids(json_get(own, "tool_calls"), m->calls) &&
-           is_beside(own, bare_text(stored->content), bare_text(m->content));
+    const struct json *calls = json_get(own, "tool_calls");
+    uint32_t i = 0;
+
+    if (!calls || !m->calls || calls->n != m->calls->n)
+        return 0;
+    for (; i < calls->n; i++) {
+        struct call_text a = call_of(&calls->items[i]), b = call_of(&m->calls->items[i]);
+
+        if (!a.id.len || !str_eq(a.id, b.id) || !str_eq(a.name, b.name))
+            break;
+    }
+    return i;
+}
+
+/* Beside calls clients keep texts apart, and drop those of white space only. Where there was none
+ * they put the thought. */
+enum message_beside message_beside(const struct message *stored, const struct message *m,
+                                   const struct matcher *mt)
+{
+    struct str was, is;
+
+    if (!may_be_echo(stored, m, mt) || !m->calls)
+        return BESIDE_OTHER;
+    was = bare_text(stored->content);
+    is = bare_text(m->content);
+    if (is.len == 0 || texts_same_but_blanks(was, is))
+        return BESIDE_SAME;
+    return was.len == 0 ? BESIDE_THOUGHT : BESIDE_OTHER;
+}
+
+bool message_beside_is(enum message_beside beside, const struct json *own, const struct message *m)
+{
+    return beside == BESIDE_SAME ||
+           (beside == BESIDE_THOUGHT &&
+            texts_same_but_blanks(json_string(json_get(own, "reasoning_content")),
+                                  bare_text(m->content)));
 }
 
 bool message_echoes_words(const struct message *stored, const struct message *m,
@@ -563,7 +556,7 @@ bool message_echoes_words(const struct message *stored, const struct message *m,
     is = bare_text(m->content);
     if (!m->calls)
         return !stored->calls && str_eq(was, is);
-    return same_but_blanks(was, is) && calls_like(stored->calls, m->calls, mt, args);
+    return texts_same_but_blanks(was, is) && calls_like(stored->calls, m->calls, mt, args);
 }
 
 /* Of calls only what no client changes; text beside them may be gone. */
@@ -609,10 +602,8 @@ static struct str excerpt(struct str s, size_t at)
 static void set_diff(struct message_diff *d, const char *field, struct str stored,
                      struct str request)
 {
-    size_t n = stored.len < request.len ? stored.len : request.len, at = 0;
+    size_t at = texts_agree(stored, request);
 
-    while (at < n && stored.p[at] == request.p[at])
-        at++;
     d->field = field;
     d->stored = excerpt(stored, at);
     d->request = excerpt(request, at);

@@ -60,7 +60,8 @@ static void read(struct message *m, const char *text, const struct matcher *mt, 
 static bool is_echo(const struct message *stored, const struct message *m, const struct matcher *mt)
 {
     struct message_args args = {0};
-    bool echo = message_echoes_ids(stored, stored->json, m, mt) ||
+    bool ids = m->calls && message_ids_alike(stored->json, m) == m->calls->n;
+    bool echo = (ids && message_beside_is(message_beside(stored, m, mt), stored->json, m)) ||
                 message_echoes_words(stored, m, mt, &args);
 
     message_args_done(&args);
