@@ -122,12 +122,13 @@ static int set_stop(struct arena *a, struct sampling *s, const struct json *v, c
     return 0;
 }
 
-/* Token ids in a list, or token id -> number in an object; *most becomes no less than any. */
+/* Token ids in a list, or token id -> number in an object; *most is the largest, 0 for none. */
 static bool ids_fine(const struct json *v, int64_t *most)
 {
     int64_t id;
     double bias;
 
+    *most = 0;
     for (size_t i = 0; v->kind == JSON_ARRAY && i < v->n; i++) {
         if (json_to_i64(json_at(v, i), &id) || id < 0)
             return false;
@@ -147,13 +148,14 @@ static bool ids_fine(const struct json *v, int64_t *most)
 static int set_value(struct sampling *s, const struct sampling_field *f, const struct json *v,
                      const char *given, struct err *e)
 {
-    bool list = f->at == offsetof(struct sampling, stop_token_ids) ||
-                f->at == offsetof(struct sampling, allowed_token_ids);
+    bool stop = f->at == offsetof(struct sampling, stop_token_ids);
+    bool list = stop || f->at == offsetof(struct sampling, allowed_token_ids);
     bool bias = f->at == offsetof(struct sampling, logit_bias);
+    int64_t *most = stop ? &s->stop_id_most : list ? &s->allowed_id_most : &s->bias_id_most;
 
     if (!json_is(v, list ? JSON_ARRAY : JSON_OBJECT))
         return err_field(e, given, "%s must be %s", given, list ? "a list" : "an object");
-    if ((list || bias) && !ids_fine(v, &s->most_id))
+    if ((list || bias) && !ids_fine(v, most))
         return err_field(e, given, "%s must hold %s", given,
                          list ? "token ids" : "a number for each token id");
     memcpy((char *)s + f->at, &v, sizeof(v));

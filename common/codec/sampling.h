@@ -40,7 +40,8 @@ struct sampling {
     const struct json *allowed_token_ids;   /* array of integers, or NULL */
     const struct json *bad_words;           /* array of strings, or NULL */
     const struct json *logit_bias;          /* object id -> bias, or NULL */
-    int64_t most_id; /* none in these lists of ids is larger; 0: there are none, or only zeros */
+    /* The largest id of each of these lists, where there is one. */
+    int64_t stop_id_most, allowed_id_most, bias_id_most;
     const struct json *engine_extra; /* the trainer's, for the engine's request; or NULL */
     const struct json *grammar;      /* {"type":"json_schema","json_schema":{...}} and kin, NULL */
 };

@@ -70,3 +70,28 @@ def test_an_id_beyond_the_vocabulary_in_a_prompt_does_not_leave(start):
         for prompt in ([1, 259], [[1], [2, 10 ** 6]]):
             a = gateway.post(f"/sessions/{sid}/v1/completions", {"prompt": prompt})
             assert a.status == 400 and "ids are 0 to 258" in a.json()["error"]["message"] and not engine.requests, a.text
+
+
+def test_of_ids_that_the_model_does_not_have_the_largest_is_told(start):
+    """With its place in a prompt. Who read the list knows it; nobody looks for the first one."""
+    gateway = start(workers=1, engine="builtin:echo", model=g.MODELS / "chatml-bytes")
+    path = f"/sessions/{gateway.request('POST', '/sessions', {}).json()['session_id']}/v1/completions"
+    for name, value, told in (
+            ("prompt", [1, 2 ** 20, 2, 2 ** 30, 2 ** 30, 3], f"prompt[3] is {2 ** 30}; "),
+            ("prompt", [2 ** 30], f"prompt[0] is {2 ** 30}; "),
+            ("stop_token_ids", [2 ** 20, 2 ** 30, 1], f"stop_token_ids has the id {2 ** 30}; "),
+            ("allowed_token_ids", [1, 2 ** 20, 2 ** 30], f"allowed_token_ids has the id {2 ** 30}; "),
+            ("logit_bias", {str(2 ** 20): 1, str(2 ** 30): 1}, f"logit_bias has the id {2 ** 30}; ")):
+        answer = gateway.request("POST", path, {"model": "m", "prompt": [1, 2], "max_tokens": 1, name: value})
+        assert answer.status == 400 and answer.json()["error"]["param"] == name, answer.text
+        assert told + "this model's ids are 0 to " in answer.json()["error"]["message"], answer.text
+
+
+def test_ids_of_one_list_are_not_held_against_another(start):
+    """Each list is judged by its own largest id, and one that a session's default has replaced not at all."""
+    gateway = start(workers=1, engine="builtin:echo", model=g.MODELS / "chatml-bytes")
+    options = {"sampling_params": {"stop_token_ids": [65]}, "lock_sampling": ["stop_token_ids"]}
+    session = gateway.request("POST", "/sessions", options).json()["session_id"]
+    body = {"model": "m", "prompt": [1, 2], "max_tokens": 1, "stop_token_ids": [2 ** 30], "logit_bias": {"1": 1}}
+    answer = gateway.request("POST", f"/sessions/{session}/v1/completions", body)
+    assert answer.status == 200, answer.text

@@ -17,6 +17,7 @@
 #include "worker/call/stop_text.h"
 #include "worker/parsers/parser.h"
 #include "worker/request/answer_sink.h"
+#include "worker/request/request_limits.h"
 #include "worker/tokens/span.h"
 #include "worker/tokens/tokenizer.h"
 
@@ -70,10 +71,11 @@ static bool id_taken(struct sampled_answer *a, struct str id)
     return a->all_taken || map_get(a->taken_ids, id) != NULL;
 }
 
-/* A call's name is known. Its id is the model's own if no other call has it, else a fresh one. */
+/* A call's name is known. Its id is the model's own if no other call has it, and a client may send
+ * it back, else a fresh one. */
 static void call_begin(struct sampled_answer *a, const struct parse_event *ev)
 {
-    bool own = ev->id.p && !id_taken(a, ev->id);
+    bool own = ev->id.p && ev->id.len <= REQUEST_CALL_TEXT_MAX && !id_taken(a, ev->id);
     struct sampled_call *c = call_at(a, ev->call);
     char fresh[64];
 

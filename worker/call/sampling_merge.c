@@ -169,17 +169,7 @@ int merge_constraint(struct arena *a, const struct chat_request *req,
     return 0;
 }
 
-/* The id that entry i of a list of ids, or of an object by id, names; -1: none. */
-static int64_t id_at(const struct json *v, uint32_t i)
-{
-    int64_t id = -1;
-    uint64_t key;
-
-    if (json_is(v, JSON_ARRAY))
-        return json_to_i64(&v->items[i], &id) ? -1 : id;
-    return str_to_u64(json_string(&v->members[i].key), INT64_MAX, &key) ? -1 : (int64_t)key;
-}
-
+/* Who read the lists has looked at each id, maybe in a helper: the largest is told. */
 int sampling_check_ids(const struct call_env *env, const struct sampling *s, struct err *e)
 {
     uint32_t size = model_info(env->model)->vocab_size;
@@ -187,22 +177,17 @@ int sampling_check_ids(const struct call_env *env, const struct sampling *s, str
     const struct {
         const char *name;
         const struct json *ids;
+        int64_t most;
     } all[] = {
-        {"stop_token_ids", s->stop_token_ids},
-        {"allowed_token_ids", s->allowed_token_ids},
-        {"logit_bias", s->logit_bias},
+        {"stop_token_ids", s->stop_token_ids, s->stop_id_most},
+        {"allowed_token_ids", s->allowed_token_ids, s->allowed_id_most},
+        {"logit_bias", s->logit_bias, s->bias_id_most},
     };
 
-    if (s->most_id < size) /* who read them has looked at each, maybe in a helper */
-        return 0;
     for (size_t k = 0; env->model_known && size > 0 && k < ARRAY_LEN(all); k++) {
-        for (uint32_t i = 0; all[k].ids && i < all[k].ids->n; i++) {
-            int64_t id = id_at(all[k].ids, i);
-
-            if (id >= size)
-                return err_field(e, all[k].name, "%s has the id %lld; this model's ids are 0 to %u",
-                                 all[k].name, (long long)id, size - 1);
-        }
+        if (all[k].ids && all[k].most >= size)
+            return err_field(e, all[k].name, "%s has the id %lld; this model's ids are 0 to %u",
+                             all[k].name, (long long)all[k].most, size - 1);
     }
     return 0;
 }

@@ -19,6 +19,7 @@
 #include "worker/dialect/request_members.h"
 #include "worker/dialect/writers.h"
 #include "worker/request/chat.h"
+#include "worker/request/request_limits.h"
 
 static const char *const sampling_fields[] = {
     "temperature",
@@ -67,6 +68,10 @@ static int read_call(struct arena *a, const struct json *v, const char *path, st
     if (!name.len)
         return err_field(e, path_at(at, "%s.function.name", path),
                          "%s.function.name must be a non-empty string", path);
+    if (id.len > REQUEST_CALL_TEXT_MAX)
+        return field_call_text(path_at(at, "%s.id", path), id, e);
+    if (name.len > REQUEST_CALL_TEXT_MAX)
+        return field_call_text(path_at(at, "%s.function.name", path), name, e);
     if (json_is(arguments, JSON_OBJECT))
         *ret = tool_call_json(a, id, name, json_string(json_keep(a, json_text_of(a, arguments))));
     else if (json_is_null(arguments) || json_is(arguments, JSON_STRING))
@@ -122,15 +127,17 @@ static int read_beside(struct arena *a, const struct json *v, uint32_t at, struc
                        struct err *e)
 {
     struct str refusal = json_string(json_get(v, "refusal"));
-    struct str text = json_string(content);
+    struct grown text = {0};
     char path[FIELD_PATH_MAX];
 
     if (!json_is_null(json_get(v, "audio")))
         return err_field(e, path_at(path, "messages[%u].audio", at),
                          "messages[%u].audio cannot be read: the model takes text only", at);
-    if (refusal.len)
-        *content = json_make_string(
-            arena_printf(a, "%.*s%.*s", (int)text.len, text.p, (int)refusal.len, refusal.p));
+    if (refusal.len) {
+        grown_add(a, &text, json_string(content));
+        grown_add(a, &text, refusal);
+        *content = json_make_string(grown_str(&text));
+    }
     return 0;
 }
 
@@ -182,6 +189,8 @@ static int read_tool(struct arena *a, const struct json *v, uint32_t at, struct 
     if (!id.p && !json_is_null(given))
         return err_field(e, path_at(path, "messages[%u].tool_call_id", at),
                          "messages[%u].tool_call_id must be a string", at);
+    if (id.len > REQUEST_CALL_TEXT_MAX)
+        return field_call_text(path_at(path, "messages[%u].tool_call_id", at), id, e);
     if (read_content(a, json_get(v, "content"), at, false, &content, e))
         return -1;
     *ret = json_message(a, "tool", content);

@@ -36,7 +36,8 @@ enum { LOGPROBS_MAX = 20 };
 static int read_ids(struct arena *a, const struct json *list, const char *path,
                     struct completion_prompt *ret, struct err *e)
 {
-    int32_t *ids = arena_calloc(a, list->n, sizeof(*ids)), most = 0;
+    int32_t *ids = arena_calloc(a, list->n, sizeof(*ids));
+    uint32_t most = 0;
     char at[FIELD_PATH_MAX];
 
     for (uint32_t i = 0; i < list->n; i++) {
@@ -45,7 +46,7 @@ static int read_ids(struct arena *a, const struct json *list, const char *path,
         if (json_to_i64(&list->items[i], &id) != 0 || id < 0 || id > INT32_MAX)
             return err_field(e, path_at(at, "%s", path), "%s[%u] must be a token id", path, i);
         ids[i] = (int32_t)id;
-        most = MAX_OF(most, ids[i]);
+        most = ids[i] > ids[most] ? i : most;
     }
     *ret = (struct completion_prompt){.ids = {ids, list->n}, .ids_most = most};
     return 0;

@@ -16,6 +16,7 @@
 #include "worker/dialect/image_parts.h"
 #include "worker/dialect/request_members.h"
 #include "worker/request/chat.h"
+#include "worker/request/request_limits.h"
 
 static const char *const sampling_fields[] = {"temperature",    "top_p",     "top_k",
                                               "min_p",          "seed",      "repetition_penalty",
@@ -71,6 +72,22 @@ static void flush_user(struct messages_reader *r, struct json *parts)
     *parts = json_empty(JSON_ARRAY);
 }
 
+static int bad_block(struct block_place at, const char *what, struct err *e)
+{
+    char path[FIELD_PATH_MAX];
+
+    path_at(path, "messages[%u].content[%u].%s", at.message, at.block, what);
+    return err_field(e, path, "%s must be a string", path);
+}
+
+static int long_name(struct block_place at, const char *what, struct str text, struct err *e)
+{
+    char path[FIELD_PATH_MAX];
+
+    return field_call_text(path_at(path, "messages[%u].content[%u].%s", at.message, at.block, what),
+                           text, e);
+}
+
 /* A tool_result block becomes a tool message. */
 static int read_result(struct messages_reader *r, const struct json *block, struct block_place at,
                        struct json *parts)
@@ -86,6 +103,8 @@ static int read_result(struct messages_reader *r, const struct json *block, stru
         return err_field(
             e, path_at(path, "messages[%u].content[%u].tool_use_id", at.message, at.block),
             "messages[%u].content[%u].tool_use_id must be a string", at.message, at.block);
+    if (id.len > REQUEST_CALL_TEXT_MAX)
+        return long_name(at, "tool_use_id", id, e);
     path_at(path, "messages[%u].content[%u].content", at.message, at.block);
     if (content_text(a, blocks_as_text(a, json_get(block, "content"), &r->tools), path, false,
                      &content, e))
@@ -96,14 +115,6 @@ static int read_result(struct messages_reader *r, const struct json *block, stru
     json_put(a, &m, "tool_call_id", json_make_string(id));
     json_push(a, &r->messages, m);
     return 0;
-}
-
-static int bad_block(struct block_place at, const char *what, struct err *e)
-{
-    char path[FIELD_PATH_MAX];
-
-    path_at(path, "messages[%u].content[%u].%s", at.message, at.block, what);
-    return err_field(e, path, "%s must be a string", path);
 }
 
 /* One block of a user message, into the gathered parts or as a result. */
@@ -179,6 +190,10 @@ static int read_use(struct arena *a, const struct json *block, struct block_plac
         return bad_block(at, "id", e);
     if (!name.len)
         return bad_block(at, "name", e);
+    if (id.len > REQUEST_CALL_TEXT_MAX)
+        return long_name(at, "id", id, e);
+    if (name.len > REQUEST_CALL_TEXT_MAX)
+        return long_name(at, "name", name, e);
     if (!json_is_null(input) && input->kind != JSON_OBJECT)
         return err_field(e, path_at(path, "messages[%u].content[%u].input", at.message, at.block),
                          "messages[%u].content[%u].input must be an object", at.message, at.block);

@@ -11,6 +11,7 @@
 #include "worker/request/chat.h"
 #include "worker/request/chat_request.h"
 #include "worker/request/purpose.h"
+#include "worker/request/request_limits.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -74,6 +75,12 @@ int field_kind(const struct json *o, const char *name, enum json_kind kind, cons
     if (*ret && (*ret)->kind != kind)
         return err_field(e, name, "%s must be %s", name, kinds[kind]);
     return 0;
+}
+
+int field_call_text(const char *path, struct str text, struct err *e)
+{
+    return err_field(e, path, "%s has %zu bytes, but may have %d at most", path, text.len,
+                     REQUEST_CALL_TEXT_MAX);
 }
 
 /* Long paths are cut: they only name the place in an error. */

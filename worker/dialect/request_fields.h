@@ -32,6 +32,10 @@ int field_u32(const struct json *o, const char *name, uint32_t min, uint32_t max
 int field_kind(const struct json *o, const char *name, enum json_kind kind, const struct json **ret,
                struct err *e);
 
+/* An id or a name of a call may have REQUEST_CALL_TEXT_MAX bytes: the error of one that has more.
+ */
+int field_call_text(const char *path, struct str text, struct err *e);
+
 /* --- building --- */
 
 struct json json_message(struct arena *a, const char *role, struct json content);

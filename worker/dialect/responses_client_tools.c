@@ -12,6 +12,7 @@
 #include "common/codec/json_build.h"
 #include "worker/dialect/image_parts.h"
 #include "worker/dialect/request_fields.h"
+#include "worker/request/request_limits.h"
 
 /* One item that is read. */
 struct client_item {
@@ -97,10 +98,16 @@ static int bad(const struct client_item *c, const char *field, const char *what)
 /* Clients that know local_shell_call_output by its type alone name the call in `id`. */
 static int read_id(const struct client_item *c, const struct client_tool *tool, struct str *ret)
 {
+    char path[FIELD_PATH_MAX];
+
     *ret = json_string(json_get(c->item, "call_id"));
     if (!ret->len && tool->by_id)
         *ret = json_string(json_get(c->item, "id"));
-    return ret->len ? 0 : bad(c, "call_id", "a non-empty string");
+    if (!ret->len)
+        return bad(c, "call_id", "a non-empty string");
+    if (ret->len > REQUEST_CALL_TEXT_MAX)
+        return field_call_text(path_at(path, "input[%u].call_id", c->at), *ret, c->e);
+    return 0;
 }
 
 int responses_read_client_call(struct arena *a, const struct json *item, uint32_t at,

@@ -19,6 +19,7 @@
 #include "worker/dialect/responses_client_tools.h"
 #include "worker/dialect/responses_tools.h"
 #include "worker/request/chat.h"
+#include "worker/request/request_limits.h"
 
 static const char *const sampling_fields[] = {
     "temperature",
@@ -63,6 +64,18 @@ static int bad_item(struct responses_reader *r, const char *field, const char *w
 
     path_at(path, "input[%u].%s", r->at, field);
     return err_field(r->e, path, "%s must be %s", path, what);
+}
+
+/* What names a call: an id or a tool's name. */
+static int check_name(struct responses_reader *r, const char *field, struct str text)
+{
+    char path[FIELD_PATH_MAX];
+
+    if (!text.len)
+        return bad_item(r, field, "a non-empty string");
+    if (text.len > REQUEST_CALL_TEXT_MAX)
+        return field_call_text(path_at(path, "input[%u].%s", r->at, field), text, r->e);
+    return 0;
 }
 
 /* --- ids --- */
@@ -178,10 +191,8 @@ static int read_call(struct responses_reader *r, const struct json *item, bool c
     const struct json *given = json_get(item, custom ? "input" : "arguments");
     struct str arguments = json_string(given);
 
-    if (!id.len)
-        return bad_item(r, "call_id", "a non-empty string");
-    if (!name.len)
-        return bad_item(r, "name", "a non-empty string");
+    if (check_name(r, "call_id", id) || check_name(r, "name", name))
+        return -1;
     if (!arguments.p)
         return bad_item(r, custom ? "input" : "arguments", "a string");
     if (custom) {
@@ -242,8 +253,8 @@ static int read_output(struct responses_reader *r, const struct json *item)
     struct json content;
     char path[FIELD_PATH_MAX];
 
-    if (!id.len)
-        return bad_item(r, "call_id", "a non-empty string");
+    if (check_name(r, "call_id", id))
+        return -1;
     if (json_is_null(output))
         return bad_item(r, "output", "a string or a list of parts");
     path_at(path, "input[%u].output", r->at);
@@ -303,8 +314,8 @@ static int read_search(struct responses_reader *r, const struct json *item)
     struct str id = json_string(json_get(item, "call_id"));
     struct json text;
 
-    if (!id.len)
-        return bad_item(r, "call_id", "a non-empty string");
+    if (check_name(r, "call_id", id))
+        return -1;
     if (!json_is(arguments, JSON_OBJECT))
         return bad_item(r, "arguments", "an object");
     text = json_text_of(r->a, arguments);
@@ -320,8 +331,8 @@ static int read_found(struct responses_reader *r, const struct json *item)
     struct str id = json_string(json_get(item, "call_id"));
     struct json text;
 
-    if (!id.len)
-        return bad_item(r, "call_id", "a non-empty string");
+    if (check_name(r, "call_id", id))
+        return -1;
     if (responses_tools_text(r->a, &r->tools, item, r->at, &text, r->e))
         return -1;
     push_result(r, id, text);

@@ -44,7 +44,7 @@ enum tool_choice { CHOICE_AUTO, CHOICE_NONE, CHOICE_REQUIRED, CHOICE_FUNCTION };
 struct completion_prompt {
     struct str text;       /* absent: it is ids */
     struct token_span ids; /* n == 0: it is text */
-    int32_t ids_most;      /* none of them is larger */
+    uint32_t ids_most;     /* where the first of the largest of them stands */
 };
 
 struct chat_request {
@@ -55,7 +55,7 @@ struct chat_request {
                                           only messages tell of; NULL: none */
     struct str prompt;                 /* text completion; absent otherwise */
     struct token_span prompt_ids;      /* token-id completion; n == 0 otherwise */
-    int32_t prompt_ids_most;           /* none of them is larger */
+    uint32_t prompt_ids_most;          /* where the first of the largest of them stands */
     uint32_t n_prompts;                /* of a completion; above 1 each is a call of its own, and
                                           prompt or prompt_ids is the first */
     struct sampling *sampling;         /* defaults filled in */

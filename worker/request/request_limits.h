@@ -57,6 +57,10 @@ enum { REQUEST_MEMBERS_MAX = 1024 };
  * looks at each. */
 enum { REQUEST_CALLS_MAX = 16384, REQUEST_PARTS_MAX = 50000 };
 
+/* Bytes of a call's id, and of its name. What models and SDKs write has some 64; gateways before
+ * other vendors' models put a signature of several KiB into an id. */
+enum { REQUEST_CALL_TEXT_MAX = 64 << 10 };
+
 /* Calls of one answer that the client is told, for the same reason: further ones are withheld, and
  * the answer's warning says so. */
 enum { ANSWER_CALLS_MAX = 2048 };

@@ -346,7 +346,7 @@ static void note_ids(struct forest *f, struct checkpoint *t)
         struct str id = json_string(json_get(json_at(calls, i), "id"));
 
         if (id.len)
-            (void)map_set(&f->by_call, id, t);
+            forest_note_call(f, id, t);
     }
 }
 

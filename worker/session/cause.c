@@ -9,7 +9,8 @@
  *
  * Causes that show only with tokens (template_rewrite, truncated_answer, same_answer) are set
  * where those are compared (prepare.c, apply.c). The search is bounded (GATES_TRIED,
- * TURNS_TRIED): a cause is a help for people and decides nothing. */
+ * TURNS_TRIED, and what all gates compare together): a cause is a help for people and decides
+ * nothing. */
 
 #include <string.h>
 
@@ -20,6 +21,8 @@
 #include "worker/session/store.h"
 
 enum { GATES_TRIED = 16, TURNS_TRIED = 1024 };
+
+enum { GATES_MESSAGES = 4096, GATES_BYTES = 1 << 20 };
 
 static const char *const NAMES[CAUSE_COUNT] = {
     [CAUSE_EXTENDED] = "extended",
@@ -53,17 +56,20 @@ static void set_diff(struct session *s, struct plan *p, const struct message_nod
 }
 
 /* The environment under which the conversation has answers beyond its first `covered` messages, or,
- * for one that has none here, under which it is known. */
+ * for one that has none here, under which it is known. NULL: there is none among those that were
+ * compared. */
 static struct prompt_env *known_elsewhere(struct session *s, struct plan *p, uint32_t covered)
 {
+    struct walk_room room = {GATES_MESSAGES, GATES_BYTES};
     struct walk w;
 
-    for (size_t i = s->forest.envs.n, tried = 0; i-- > 0 && tried < GATES_TRIED; tried++) {
+    for (size_t i = s->forest.envs.n, tried = 0;
+         i-- > 0 && tried < GATES_TRIED && room.messages > 0; tried++) {
         struct prompt_env *g = s->forest.envs.at[i];
 
         if (g == p->env || !str_eq(g->pool, p->pool))
             continue;
-        forest_walk(&s->forest, g, p->chat.messages, p->arena, &w);
+        forest_walk_within(&s->forest, g, p->chat.messages, p->arena, &room, &w);
         if (!p->prompt && w.n_matched == w.n)
             return g;
         for (uint32_t k = w.n_matched; k-- > covered;)
@@ -153,12 +159,15 @@ static void cause_of_place(struct session *s, struct plan *p, struct message_nod
     }
 }
 
-/* Sets the plan's cause, and the difference if there is one to show. */
+/* Sets the plan's cause, and the difference if there is one to show. A look has none: nobody is
+ * told it. */
 void cause_find(struct session *s, struct plan *p)
 {
     const struct prompt_env *g = NULL;
     uint32_t covered = known_here(p);
 
+    if (p->look)
+        return;
     if (!p->prompt || (s->forest.envs.n > 1 && has_other_answers(p, covered)))
         g = known_elsewhere(s, p, covered);
     if (g)

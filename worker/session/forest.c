@@ -252,40 +252,71 @@ struct message_node *forest_find_child(struct forest *f, struct message_node *pa
 
 /* What of the answers with an echo's key is looked at (the newest node's bytes do not count): a
  * session may have thousands that call the same tool. */
-enum { ECHO_NODES = 64, ECHO_BYTES = 512 << 10, ECHO_ANSWERS = 1024 };
+enum { ECHO_NODES = 64, ECHO_BYTES = 512 << 10, ECHO_CALLS = 2048 };
 
 struct echo_look {
     const struct message *m;
     struct message_args args; /* of m */
     bool ids;                 /* an answer has its first call's id */
-    uint32_t nodes, answers;  /* that were looked at, */
+    uint32_t nodes;           /* that were looked at, */
+    uint32_t calls;           /* answers, and calls that were alike, */
     size_t bytes;             /* and so many of their texts */
 };
+
+void forest_note_call(struct forest *f, struct str id, struct checkpoint *t)
+{
+    f->longest_call = MAX_OF(f->longest_call, id.len);
+    (void)map_set(&f->by_call, id, t);
+}
+
+struct checkpoint *forest_issuer(const struct forest *f, struct str id)
+{
+    return id.len > 0 && id.len <= f->longest_call ? map_get(&f->by_call, id) : NULL;
+}
 
 /* The answer that issued the first call's id. NULL: there is none, or it stands elsewhere. */
 static struct message_node *find_issued(const struct forest *f, const struct message_node *parent,
                                         struct echo_look *l)
 {
     struct str id = json_string(json_get(json_at(l->m->calls, 0), "id"));
-    const struct checkpoint *t = id.len ? map_get(&f->by_call, id) : NULL;
+    const struct checkpoint *t = forest_issuer(f, id);
     struct message_node *n = t ? t->node : NULL;
 
     l->ids = t != NULL;
-    return n && n->parent == parent && n->newest &&
-                   message_echoes_ids(&n->msg, t->message, l->m, &f->matcher)
-               ? n
-               : NULL;
+    if (!n || n->parent != parent || !n->newest ||
+        message_ids_alike(t->message, l->m) != l->m->calls->n)
+        return NULL;
+    return message_beside_is(message_beside(&n->msg, l->m, &f->matcher), t->message, l->m) ? n
+                                                                                           : NULL;
 }
 
-/* Whether the message may be one of the node's answers, sent back in the client's way. Those of one
- * node differ in their ids alone. */
+/* By the ids of one of the node's answers. They differ in those and in their thoughts alone, so
+ * what the message says beside its calls is compared once, and with a thought where ids are the
+ * same. */
+static bool has_ids_of(const struct forest *f, const struct message_node *n, struct echo_look *l)
+{
+    enum message_beside beside = message_beside(&n->msg, l->m, &f->matcher);
+
+    for (const struct checkpoint *t = n->newest;
+         t && beside != BESIDE_OTHER && l->calls < ECHO_CALLS && l->bytes < ECHO_BYTES;
+         t = t->older) {
+        uint32_t alike = message_ids_alike(t->message, l->m);
+
+        l->calls += 1 + alike;
+        if (alike != l->m->calls->n)
+            continue;
+        if (message_beside_is(beside, t->message, l->m))
+            return true;
+        l->bytes += l->m->content.len;
+    }
+    return false;
+}
+
+/* Whether the message may be one of the node's answers, sent back in the client's way. */
 static bool is_echo_of(const struct forest *f, const struct message_node *n, struct echo_look *l)
 {
-    for (const struct checkpoint *t = n->newest; t && l->ids && l->answers < ECHO_ANSWERS;
-         t = t->older, l->answers++)
-        if (message_echoes_ids(&n->msg, t->message, l->m, &f->matcher))
-            return true;
-    return message_echoes_words(&n->msg, l->m, &f->matcher, &l->args);
+    return (l->ids && has_ids_of(f, n, l)) ||
+           message_echoes_words(&n->msg, l->m, &f->matcher, &l->args);
 }
 
 static bool goes_on(struct echo_look *l, const struct message_node *n)
@@ -464,21 +495,49 @@ struct message_node *forest_child_of_own(struct forest *f, struct message_node *
     return child(f, parent, message, true);
 }
 
-/* How far the messages are known: ret->path has the nodes, ret->unmatched the first that is not. */
-void forest_walk(struct forest *f, struct prompt_env *g, const struct json *messages,
-                 struct arena *a, struct walk *ret)
+static bool take_room(struct walk_room *room, const struct json *message)
+{
+    size_t n = json_text_bytes(message, room->bytes);
+
+    if (room->messages == 0 || n >= room->bytes) {
+        room->messages = 0;
+        return false;
+    }
+    room->messages--;
+    room->bytes -= n;
+    return true;
+}
+
+/* How far the messages are known: ret->path has the nodes, ret->unmatched the first that is not. No
+ * room: as far as it goes. */
+static void walk(struct forest *f, struct prompt_env *g, const struct json *messages,
+                 struct arena *a, struct walk_room *room, struct walk *ret)
 {
     struct message_node *at = &g->root;
 
     *ret = (struct walk){.n = messages->n};
     ret->path = arena_alloc(a, (messages->n + 1) * sizeof(struct message_node *));
     for (; ret->n_matched < ret->n; ret->n_matched++) {
+        if (room && !take_room(room, &messages->items[ret->n_matched]))
+            return;
         message_read(&ret->unmatched, &messages->items[ret->n_matched], &f->matcher, a);
         at = forest_find_echo(f, at, &ret->unmatched);
         if (!at)
             return;
         ret->path[ret->n_matched] = at;
     }
+}
+
+void forest_walk(struct forest *f, struct prompt_env *g, const struct json *messages,
+                 struct arena *a, struct walk *ret)
+{
+    walk(f, g, messages, a, NULL, ret);
+}
+
+void forest_walk_within(struct forest *f, struct prompt_env *g, const struct json *messages,
+                        struct arena *a, struct walk_room *room, struct walk *ret)
+{
+    walk(f, g, messages, a, room, ret);
 }
 
 struct str node_text(const struct message_node *node)

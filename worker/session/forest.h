@@ -142,6 +142,7 @@ struct forest {
     uint32_t n_buckets, buckets_room;
     struct map by_response;
     struct map by_call;  /* id of a tool call -> the newest checkpoint that issued it */
+    size_t longest_call; /* bytes of the longest such id: no other is looked up */
     struct map by_echo;  /* node.echo -> the newest generated message with that key */
     size_t longest_said; /* bytes of the longest generated message: no echo is much longer */
     struct map by_hash;  /* body hash -> struct hash_entry */
@@ -183,6 +184,17 @@ struct walk {
 void forest_walk(struct forest *f, struct prompt_env *g, const struct json *messages,
                  struct arena *a, struct walk *ret);
 
+/* What walks may look at, together: so many messages, and so many bytes of their texts. */
+struct walk_room {
+    uint32_t messages;
+    size_t bytes;
+};
+
+/* The same as far as there is room, which it takes from. A message for which there is none is as
+ * one that is not known, without `unmatched`; room->messages is 0 then. */
+void forest_walk_within(struct forest *f, struct prompt_env *g, const struct json *messages,
+                        struct arena *a, struct walk_room *room, struct walk *ret);
+
 /* The child of `parent` with this message, made when missing (the message is copied). */
 struct message_node *forest_child(struct forest *f, struct message_node *parent,
                                   const struct json *message);
@@ -218,6 +230,13 @@ struct message_node *forest_find_echo(struct forest *f, struct message_node *par
 
 /* An answer was generated at this node: its echoes are to be found. */
 void forest_note_echo(struct forest *f, struct message_node *n);
+
+/* The answer has a call with that id, which lies in the forest's arena. */
+void forest_note_call(struct forest *f, struct str id, struct checkpoint *t);
+
+/* The newest answer that issued a call with that id, or NULL. However long the id is, no more of it
+ * is looked at than an issued one has. */
+struct checkpoint *forest_issuer(const struct forest *f, struct str id);
 
 /* The text of the message's content: as it is stored where it is one string, else as it is
  * compared. */

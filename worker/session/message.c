@@ -22,6 +22,7 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "worker/request/images.h"
+#include "worker/session/text_compare.h"
 
 static const char *const NAMES[MATCHER_COUNT] = {"canonical", "strict", "loose_tool_call",
                                                  "role_content_only"};
@@ -341,7 +342,19 @@ static uint64_t mixed(uint64_t h, uint64_t v)
     return h ^ (h >> 29);
 }
 
-uint64_t message_value_hash(const struct json *v)
+/* Of a longer text than both together, its first and last `ends` bytes, and its length. */
+static uint64_t text_hash(struct str s, uint64_t seed, size_t ends)
+{
+    uint64_t h;
+
+    if (s.len / 2 <= ends)
+        return str_hash(s.p ? s : STR(""), seed);
+    h = mixed(str_hash(str_sub(s, 0, ends), seed), s.len);
+    return mixed(h, str_hash(str_sub(s, s.len - ends, s.len), seed));
+}
+
+/* Of keys and texts so much as text_hash looks at. */
+static uint64_t value_hash(const struct json *v, size_t ends)
 {
     uint64_t h = v->kind;
     double d = 0;
@@ -358,33 +371,27 @@ uint64_t message_value_hash(const struct json *v)
             h = mixed(h, str_hash(str_of((const char *)&d, sizeof(d)), 1));
         break;
     case JSON_STRING:
-        h = str_hash(json_string(v), 2);
+        h = text_hash(json_string(v), 2, ends);
         break;
     case JSON_RAW: /* in no message */
         h = str_hash(json_raw_text(v), 4);
         break;
     case JSON_ARRAY:
         for (uint32_t i = 0; i < v->n; i++)
-            h = mixed(h, message_value_hash(&v->items[i]));
+            h = mixed(h, value_hash(&v->items[i], ends));
         break;
     case JSON_OBJECT: /* whatever the order of members */
         for (uint32_t i = 0; i < v->n; i++)
-            h += mixed(str_hash(json_string(&v->members[i].key), 3),
-                       message_value_hash(&v->members[i].value));
+            h += mixed(text_hash(json_string(&v->members[i].key), 3, ends),
+                       value_hash(&v->members[i].value, ends));
         break;
     }
     return h;
 }
 
-/* Of a longer text than both together, its first and last `ends` bytes, and its length. */
-static uint64_t text_hash(struct str s, uint64_t seed, size_t ends)
+uint64_t message_value_hash(const struct json *v)
 {
-    uint64_t h;
-
-    if (s.len / 2 <= ends)
-        return str_hash(s.p ? s : STR(""), seed);
-    h = mixed(str_hash(str_sub(s, 0, ends), seed), s.len);
-    return mixed(h, str_hash(str_sub(s, s.len - ends, s.len), seed));
+    return value_hash(v, SIZE_MAX);
 }
 
 /* As calls_equal compares them. */
@@ -408,13 +415,37 @@ static uint64_t calls_hash(uint64_t h, const struct json *calls, const struct ma
     return h;
 }
 
+enum { BRIEF_ENDS = 16 << 10, BRIEF_CALL_ENDS = 64 };
+
+/* Bytes of a value's keys and texts, which are the same in whatever way its numbers are written and
+ * its members stand; counting stops above BRIEF_ENDS. */
+static size_t brief_bytes(const struct json *v)
+{
+    size_t n = v->kind == JSON_STRING ? json_string(v).len : 0;
+
+    if (v->kind == JSON_ARRAY)
+        for (uint32_t i = 0; i < v->n && n <= BRIEF_ENDS; i++)
+            n += 1 + brief_bytes(&v->items[i]);
+    if (v->kind == JSON_OBJECT)
+        for (uint32_t i = 0; i < v->n && n <= BRIEF_ENDS; i++)
+            n += 1 + json_string(&v->members[i].key).len + brief_bytes(&v->members[i].value);
+    return n;
+}
+
+/* A long list may have many texts: of each as little as of a call. */
+static uint64_t list_hash(const struct json *list, size_t ends)
+{
+    return value_hash(list, ends != SIZE_MAX && brief_bytes(list) > BRIEF_ENDS ? BRIEF_CALL_ENDS
+                                                                               : SIZE_MAX);
+}
+
 /* `ends`: of texts; of calls, of which there may be many: `call_ends`. */
 static uint64_t hash_of(const struct message *m, const struct matcher *mt, size_t ends,
                         size_t call_ends)
 {
     uint64_t h = str_hash(m->role, 5);
 
-    h = mixed(h, m->list ? message_value_hash(m->list) : text_hash(m->content, 6, ends));
+    h = mixed(h, m->list ? list_hash(m->list, ends) : text_hash(m->content, 6, ends));
     h = mixed(h, text_hash(m->name, 7, ends));
     h = mixed(h, text_hash(m->reasoning, 8, ends));
     return m->calls ? calls_hash(h, m->calls, mt, call_ends) : h;
@@ -426,8 +457,6 @@ uint64_t message_hash(const struct message *m, const struct matcher *mt)
     return m->hash ? m->hash : hash_of(m, mt, SIZE_MAX, SIZE_MAX);
 }
 
-enum { BRIEF_ENDS = 16 << 10, BRIEF_CALL_ENDS = 64 };
-
 uint64_t message_brief(const struct message *m, const struct matcher *mt)
 {
     return m->brief ? m->brief : hash_of(m, mt, BRIEF_ENDS, BRIEF_CALL_ENDS);
@@ -437,8 +466,13 @@ bool message_is_long(const struct message *m)
 {
     size_t n = m->content.len + m->name.len + m->reasoning.len;
 
-    for (uint32_t i = 0; m->calls && i < m->calls->n && n <= BRIEF_ENDS; i++)
-        n += call_of(&m->calls->items[i]).args.len;
+    if (m->list)
+        n += brief_bytes(m->list);
+    for (uint32_t i = 0; m->calls && i < m->calls->n && n <= BRIEF_ENDS; i++) {
+        struct call_text c = call_of(&m->calls->items[i]);
+
+        n += c.id.len + c.name.len + c.args.len;
+    }
     return n > BRIEF_ENDS;
 }
 
@@ -452,37 +486,6 @@ bool message_shows_images(const struct message *m)
 
 /* --- echoes --- */
 
-/* Whether the calls have the ids and names of our own. */
-static bool same_ids(const struct json *own, const struct json *calls)
-{
-    if (!own || own->n != calls->n)
-        return false;
-    for (uint32_t i = 0; i < calls->n; i++) {
-        struct call_text a = call_of(&own->items[i]), b = call_of(&calls->items[i]);
-
-        if (!a.id.len || !str_eq(a.id, b.id) || !str_eq(a.name, b.name))
-            return false;
-    }
-    return true;
-}
-
-/* Beside calls clients keep texts apart, and drop those of white space only. */
-static bool same_but_blanks(struct str x, struct str y)
-{
-    size_t i = 0, k = 0;
-
-    for (;;) {
-        while (i < x.len && strchr(" \t\r\n", x.p[i]) && x.p[i])
-            i++;
-        while (k < y.len && strchr(" \t\r\n", y.p[k]) && y.p[k])
-            k++;
-        if (i == x.len || k == y.len)
-            return i == x.len && k == y.len;
-        if (x.p[i++] != y.p[k++])
-            return false;
-    }
-}
-
 /* Without the blanks around it, and without the thought that some clients put in front. */
 static struct str bare_text(struct str text)
 {
@@ -494,15 +497,6 @@ static struct str bare_text(struct str text)
     return at == SIZE_MAX ? text : str_trim(str_sub(text, at + end.len, SIZE_MAX));
 }
 
-/* The text beside calls that were issued here: gone, kept, or where there was none the thought. */
-static bool is_beside(const struct json *own, struct str was, struct str is)
-{
-    struct str thought = json_string(json_get(own, "reasoning_content"));
-
-    return is.len == 0 || same_but_blanks(was, is) ||
-           (was.len == 0 && same_but_blanks(thought, is));
-}
-
 /* Only under matcher canonical. */
 static bool may_be_echo(const struct message *stored, const struct message *m,
                         const struct matcher *mt)
@@ -511,12 +505,44 @@ static bool may_be_echo(const struct message *stored, const struct message *m,
            str_eq(stored->role, m->role);
 }
 
-bool message_echoes_ids(const struct message *stored, const struct json *own,
-                        const struct message *m, const struct matcher *mt)
+uint32_t message_ids_alike(const struct json *own, const struct message *m)
 {
-    return may_be_echo(stored, m, mt) && m->calls &&
-           same_ids(json_get(own, "tool_calls"), m->calls) &&
-           is_beside(own, bare_text(stored->content), bare_text(m->content));
+    const struct json *calls = json_get(own, "tool_calls");
+    uint32_t i = 0;
+
+    if (!calls || !m->calls || calls->n != m->calls->n)
+        return 0;
+    for (; i < calls->n; i++) {
+        struct call_text a = call_of(&calls->items[i]), b = call_of(&m->calls->items[i]);
+
+        if (!a.id.len || !str_eq(a.id, b.id) || !str_eq(a.name, b.name))
+            break;
+    }
+    return i;
+}
+
+/* Beside calls clients keep texts apart, and drop those of white space only. Where there was none
+ * they put the thought. */
+enum message_beside message_beside(const struct message *stored, const struct message *m,
+                                   const struct matcher *mt)
+{
+    struct str was, is;
+
+    if (!may_be_echo(stored, m, mt) || !m->calls)
+        return BESIDE_OTHER;
+    was = bare_text(stored->content);
+    is = bare_text(m->content);
+    if (is.len == 0 || texts_same_but_blanks(was, is))
+        return BESIDE_SAME;
+    return was.len == 0 ? BESIDE_THOUGHT : BESIDE_OTHER;
+}
+
+bool message_beside_is(enum message_beside beside, const struct json *own, const struct message *m)
+{
+    return beside == BESIDE_SAME ||
+           (beside == BESIDE_THOUGHT &&
+            texts_same_but_blanks(json_string(json_get(own, "reasoning_content")),
+                                  bare_text(m->content)));
 }
 
 bool message_echoes_words(const struct message *stored, const struct message *m,
@@ -530,7 +556,7 @@ bool message_echoes_words(const struct message *stored, const struct message *m,
     is = bare_text(m->content);
     if (!m->calls)
         return !stored->calls && str_eq(was, is);
-    return same_but_blanks(was, is) && calls_like(stored->calls, m->calls, mt, args);
+    return texts_same_but_blanks(was, is) && calls_like(stored->calls, m->calls, mt, args);
 }
 
 /* Of calls only what no client changes; text beside them may be gone. */
@@ -543,7 +569,7 @@ uint64_t message_echo_hash(const struct message *m)
     for (uint32_t i = 0; i < m->calls->n; i++) {
         struct call_text c = call_of(&m->calls->items[i]);
 
-        h = mixed(h, str_hash(c.name.p ? c.name : STR(""), 13));
+        h = mixed(h, text_hash(c.name, 13, BRIEF_CALL_ENDS));
     }
     return h;
 }
@@ -576,10 +602,8 @@ static struct str excerpt(struct str s, size_t at)
 static void set_diff(struct message_diff *d, const char *field, struct str stored,
                      struct str request)
 {
-    size_t n = stored.len < request.len ? stored.len : request.len, at = 0;
+    size_t at = texts_agree(stored, request);
 
-    while (at < n && stored.p[at] == request.p[at])
-        at++;
     d->field = field;
     d->stored = excerpt(stored, at);
     d->request = excerpt(request, at);

@@ -76,10 +76,22 @@ void message_args_done(struct message_args *r);
 
 /* Whether an assistant message is `stored`, which was generated here, in the way that some clients
  * send it back. Canonical matcher only. Such messages have equal echo hashes.
- * By ids: its tool calls under their own ids and names, with other arguments, or beside them no
- * text or the thought. `own` is the message with the ids that were issued. */
-bool message_echoes_ids(const struct message *stored, const struct json *own,
-                        const struct message *m, const struct matcher *mt);
+ * By ids: its tool calls, as many, all under their own ids and names, with other arguments, or
+ * beside them no text or the thought. `own` is the message with the ids that were issued: there may
+ * be several that differ in those, and in their thoughts. */
+
+/* How many of m's calls, from the first on, have own's ids and names; 0 where own has not as many
+ * calls. */
+uint32_t message_ids_alike(const struct json *own, const struct message *m);
+
+/* What stands beside the calls of m: the same as in `stored`, or nothing; maybe the thought, or
+ * something else. Once for all that `stored` was issued as. */
+enum message_beside { BESIDE_SAME, BESIDE_THOUGHT, BESIDE_OTHER };
+enum message_beside message_beside(const struct message *stored, const struct message *m,
+                                   const struct matcher *mt);
+
+/* Whether that is an echo of own. */
+bool message_beside_is(enum message_beside beside, const struct json *own, const struct message *m);
 
 /* By words: white space around its text cut off, or a <think> section put before it. `args` is of
  * `m`. */

@@ -158,7 +158,7 @@ bool session_find_response(const struct session *s, struct str response_id,
 
 struct str session_call_owner(const struct session *s, struct str call_id)
 {
-    const struct checkpoint *t = map_get(&s->forest.by_call, call_id);
+    const struct checkpoint *t = forest_issuer(&s->forest, call_id);
 
     return t ? t->response_id : (struct str){0};
 }

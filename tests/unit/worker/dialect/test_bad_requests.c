@@ -1,9 +1,13 @@
 /* tests/data/api/bad_requests.jsonl: every one is refused, and the error names the field. */
+#include <stdlib.h>
+
+#include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "file_text.h"
 #include "testing.h"
 #include "worker/dialect/writers.h"
 #include "worker/request/chat_request.h"
+#include "worker/request/request_limits.h"
 
 static const struct dialect *dialect_named(struct str name)
 {
@@ -64,4 +68,82 @@ TEST(bad_requests, each_names_its_field)
     }
     cr_assert_geq(n, 120);
     arena_done(&a);
+}
+
+/* A call's id and its name, wherever a client may write them: at the limit, and one byte above. */
+static void check_call_text(const struct dialect *d, const char *format, const char *param)
+{
+    for (int over = 0; over < 2; over++) {
+        size_t n = REQUEST_CALL_TEXT_MAX + (size_t)over;
+        char *name = mem_alloc(n + 1);
+        const struct dialect_past past = {.response = no_past};
+        struct arena a = {0};
+        struct buf body = {0};
+        const struct json *v;
+        struct chat_request req;
+        struct err e = {0};
+        struct str rest = str_cstr(format);
+        size_t at = str_find(rest, STR("@"), 0);
+
+        memset(name, 'x', n);
+        buf_add_str(&body, str_sub(rest, 0, at));
+        buf_add(&body, name, n);
+        buf_add_str(&body, str_sub(rest, at + 1, rest.len));
+        cr_assert_eq(json_parse(&a, buf_str(&body), &v, &e), 0, "%s", e.text);
+        cr_expect_eq(d->parse(&a, v, NULL, &past, &req, &e), over ? -1 : 0, "%s: %s", format,
+                     e.text);
+        cr_expect_str_eq(e.param, over ? param : "", "%s", format);
+        if (over)
+            cr_expect_neq(
+                str_find(str_cstr(e.text), STR("has 65537 bytes, but may have 65536 at most"), 0),
+                SIZE_MAX, "%s", e.text);
+        buf_done(&body);
+        arena_done(&a);
+        free(name);
+    }
+}
+
+TEST(bad_requests, ids_and_names_of_calls_have_an_end)
+{
+#define CHAT(m) "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}," m "]}"
+#define CHAT_CALL(id, name)                                      \
+    CHAT("{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"" id \
+         "\",\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"arguments\":\"{}\"}}]}")
+#define BLOCK(role, b)                                                                        \
+    "{\"model\":\"m\",\"max_tokens\":1,\"messages\":[{\"role\":\"" role "\",\"content\":[{" b \
+    "}]}]}"
+#define ITEM(i) "{\"input\":[{\"role\":\"user\",\"content\":\"a\"},{" i "}]}"
+
+    check_call_text(&dialect_chat, CHAT_CALL("@", "f"), "messages[1].tool_calls[0].id");
+    check_call_text(&dialect_chat, CHAT_CALL("1", "@"), "messages[1].tool_calls[0].function.name");
+    check_call_text(&dialect_chat,
+                    CHAT("{\"role\":\"tool\",\"tool_call_id\":\"@\",\"content\":\"r\"}"),
+                    "messages[1].tool_call_id");
+    check_call_text(&dialect_chat,
+                    CHAT("{\"role\":\"assistant\",\"function_call\":{\"name\":\"@\"}}"),
+                    "messages[1].function.name");
+    check_call_text(&dialect_messages,
+                    BLOCK("assistant", "\"type\":\"tool_use\",\"id\":\"@\",\"name\":\"f\""),
+                    "messages[0].content[0].id");
+    check_call_text(&dialect_messages,
+                    BLOCK("assistant", "\"type\":\"tool_use\",\"id\":\"1\",\"name\":\"@\""),
+                    "messages[0].content[0].name");
+    check_call_text(&dialect_messages,
+                    BLOCK("user", "\"type\":\"tool_result\",\"tool_use_id\":\"@\""),
+                    "messages[0].content[0].tool_use_id");
+    check_call_text(&dialect_responses,
+                    ITEM("\"type\":\"function_call\",\"call_id\":\"@\",\"name\":\"f\","
+                         "\"arguments\":\"{}\""),
+                    "input[1].call_id");
+    check_call_text(&dialect_responses,
+                    ITEM("\"type\":\"function_call\",\"call_id\":\"1\",\"name\":\"@\","
+                         "\"arguments\":\"{}\""),
+                    "input[1].name");
+    check_call_text(&dialect_responses,
+                    ITEM("\"type\":\"function_call_output\",\"call_id\":\"@\",\"output\":\"r\""),
+                    "input[1].call_id");
+    check_call_text(
+        &dialect_responses,
+        ITEM("\"type\":\"local_shell_call\",\"call_id\":\"@\",\"action\":{\"command\":[]}"),
+        "input[1].call_id");
 }

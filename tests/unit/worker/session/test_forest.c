@@ -279,9 +279,8 @@ static double cost_of_echo(uint32_t n)
         t->node = forest_child_of_own(&f, &env->root, t->message);
         t->node->newest = t;
         forest_note_echo(&f, t->node);
-        (void)map_set(&f.by_call,
-                      json_string(json_get(json_at(json_get(t->message, "tool_calls"), 0), "id")),
-                      t);
+        forest_note_call(
+            &f, json_string(json_get(json_at(json_get(t->message, "tool_calls"), 0), "id")), t);
     }
     message_read(&m, called(&a, n + 1, "call_0"), &f.matcher, &a);
     cr_expect_eq(forest_find_echo(&f, &env->root, &m), answers[0].node, "named by its id");
@@ -302,4 +301,84 @@ TEST(forest, of_many_answers_that_call_one_tool_few_are_looked_at)
     double few = cost_of_echo(500), many = cost_of_echo(20000);
 
     cr_expect_lt(many, 8 * few, "%.3f ms of 500, %.3f of 20,000", few * 1e3, many * 1e3);
+}
+
+/* A longer id than any that was issued is nobody's: it is not looked at. */
+TEST(forest, ids_longer_than_issued_ones_are_not_looked_up)
+{
+    struct forest f;
+    struct checkpoint t = {0};
+
+    forest_init(&f, (struct matcher){.kind = MATCHER_CANONICAL});
+    cr_expect_null(forest_issuer(&f, str_of("call_1", SIZE_MAX / 2)), "it would read beyond it");
+    forest_note_call(&f, STR("call_1"), &t);
+    cr_expect_eq(forest_issuer(&f, STR("call_1")), &t);
+    cr_expect_null(forest_issuer(&f, STR("call_2")));
+    cr_expect_null(forest_issuer(&f, STR("")));
+    cr_expect_null(forest_issuer(&f, str_of("call_1", SIZE_MAX / 2)));
+    forest_done(&f);
+}
+
+/* What a client sends back in its own way. */
+static const struct json *spoken(struct arena *a, struct str text, const char *arguments)
+{
+    const struct json *v;
+    struct buf b = {0};
+    struct err e;
+
+    buf_printf(&b,
+               "{\"role\":\"assistant\",\"content\":\"%.*s\",\"tool_calls\":[{\"id\":\"call_0\","
+               "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"%s\"}}]}",
+               (int)text.len, text.p, arguments);
+    cr_assert_eq(json_parse(a, arena_str(a, buf_str(&b)), &v, &e), 0, "%s", e.text);
+    buf_done(&b);
+    return v;
+}
+
+/* How long it takes to see that a message with other arguments is no echo of n answers at one node,
+ * all under the same id, whose text differs from its own in the last byte. */
+static double cost_of_text_beside(uint32_t n)
+{
+    enum { LONG = 200000 };
+    struct arena a = {0};
+    struct checkpoint *answers = arena_calloc(&a, n, sizeof(*answers));
+    char *text = arena_alloc(&a, LONG);
+    struct forest f;
+    struct prompt_env *env;
+    struct message m;
+    struct message_node *node = NULL;
+    double best = 1e9;
+
+    forest_init(&f, (struct matcher){.kind = MATCHER_CANONICAL});
+    env = forest_env_add(&f, &(struct env_key){0}, NULL);
+    memset(text, 'x', LONG);
+    for (uint32_t i = 0; i < n; i++) {
+        answers[i].message = node ? node->msg.json : spoken(&f.arena, str_of(text, LONG), "{}");
+        node = forest_child_of_own(&f, &env->root, answers[i].message);
+        answers[i].node = node;
+        answers[i].older = node->newest;
+        node->newest = &answers[i];
+        forest_note_echo(&f, node);
+    }
+    forest_note_call(&f, STR("call_0"), &answers[n - 1]);
+    message_read(&m, spoken(&a, str_of(text, LONG), "{1}"), &f.matcher, &a);
+    cr_expect_eq(forest_find_echo(&f, &env->root, &m), node, "named by its id");
+    text[LONG - 1] = 'y';
+    message_read(&m, spoken(&a, str_of(text, LONG), "{1}"), &f.matcher, &a);
+    for (int i = 0; i < 10; i++) {
+        double before = cost_now_s();
+
+        cr_expect_null(forest_find_echo(&f, &env->root, &m));
+        best = cost_now_s() - before < best ? cost_now_s() - before : best;
+    }
+    arena_done(&a);
+    forest_done(&f);
+    return best;
+}
+
+TEST(forest, a_text_beside_calls_is_compared_once_for_all_answers_of_a_node)
+{
+    double few = cost_of_text_beside(1), many = cost_of_text_beside(500);
+
+    cr_expect_lt(many, 20 * few, "%.3f ms of 1, %.3f of 500", few * 1e3, many * 1e3);
 }

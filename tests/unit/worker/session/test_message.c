@@ -1,3 +1,5 @@
+#include <stdio.h>
+
 #include "common/codec/json.h"
 #include "testing.h"
 #include "worker/session/message.h"
@@ -58,7 +60,8 @@ static void read(struct message *m, const char *text, const struct matcher *mt, 
 static bool is_echo(const struct message *stored, const struct message *m, const struct matcher *mt)
 {
     struct message_args args = {0};
-    bool echo = message_echoes_ids(stored, stored->json, m, mt) ||
+    bool ids = m->calls && message_ids_alike(stored->json, m) == m->calls->n;
+    bool echo = (ids && message_beside_is(message_beside(stored, m, mt), stored->json, m)) ||
                 message_echoes_words(stored, m, mt, &args);
 
     message_args_done(&args);
@@ -327,4 +330,74 @@ TEST(message, an_echo_is_known_by_its_ids_or_its_words)
             cr_expect_eq(message_echo_hash(&stored), message_echo_hash(&m), "row %zu", i);
         arena_done(&a);
     }
+}
+
+/* A message whose content is a list under each matcher: a picture, and a text of n bytes with one
+ * that may differ in its middle. */
+static void long_list(struct message *m, size_t n, char middle, bool turned,
+                      const struct matcher *mt, struct arena *a)
+{
+    struct buf b = {0};
+    struct str text;
+
+    for (size_t i = 0; i < n; i++)
+        buf_add_c(&b, i == n / 2 ? middle : 'x');
+    text = arena_str(a, buf_str(&b));
+    buf_clear(&b);
+    buf_puts(&b, "{\"role\":\"user\",\"content\":[{\"type\":\"image\"},{");
+    if (turned)
+        buf_printf(&b, "\"text\":\"%.*s\",\"type\":\"text\"", (int)n, text.p);
+    else
+        buf_printf(&b, "\"type\":\"text\",\"text\":\"%.*s\"", (int)n, text.p);
+    buf_printf(&b, "}]}%c", 0);
+    read(m, arena_cstr(a, buf_str(&b)), mt, a);
+    buf_done(&b);
+}
+
+/* The brief hash of a long list looks at its texts' ends alone; that of a short one, which has no
+ * other, at all of it. Equal ones have equal hashes, however they are written. */
+TEST(message, the_brief_hash_of_a_list_is_brief)
+{
+    static const size_t lengths[] = {100, 8 << 10, 20 << 10, 1 << 20};
+
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        const struct matcher mt = {MATCHER_CANONICAL, false};
+        struct arena a = {0};
+        struct message x, y, z;
+        bool is_long = lengths[i] > 16 << 10;
+
+        long_list(&x, lengths[i], 'a', false, &mt, &a);
+        long_list(&y, lengths[i], 'b', false, &mt, &a);
+        long_list(&z, lengths[i], 'a', true, &mt, &a);
+        cr_expect_not_null(x.list);
+        cr_expect_eq(message_is_long(&x), is_long, "%zu", lengths[i]);
+        cr_expect_eq(message_brief(&x, &mt) == message_brief(&y, &mt), is_long, "%zu", lengths[i]);
+        cr_expect_neq(message_hash(&x, &mt), message_hash(&y, &mt), "%zu", lengths[i]);
+        cr_expect(message_equal(&x, &z, &mt));
+        cr_expect_eq(message_brief(&x, &mt), message_brief(&z, &mt), "%zu", lengths[i]);
+        cr_expect_eq(message_hash(&x, &mt), message_hash(&z, &mt), "%zu", lengths[i]);
+        arena_done(&a);
+    }
+}
+
+/* Of a name that a client may make long, so much as of its other calls' texts. */
+TEST(message, the_echo_hash_looks_at_a_names_ends)
+{
+    const struct matcher mt = {MATCHER_CANONICAL, false};
+    static char text[2][100000];
+    struct arena a = {0};
+    struct message m[2];
+
+    for (int i = 0; i < 2; i++) {
+        int n = snprintf(text[i], sizeof(text[i]),
+                         "{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"");
+
+        memset(text[i] + n, 'x', 5000);
+        text[i][n + 2500] = i ? 'a' : 'b';
+        (void)snprintf(text[i] + n + 5000, 100, "\",\"arguments\":\"{}\"}}]}");
+        read(&m[i], text[i], &mt, &a);
+    }
+    cr_expect_eq(message_echo_hash(&m[0]), message_echo_hash(&m[1]));
+    cr_expect_not(is_echo(&m[0], &m[1], &mt));
+    arena_done(&a);
 }

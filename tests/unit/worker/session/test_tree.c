@@ -1,5 +1,7 @@
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "kit.h"
 #include "testing.h"
@@ -197,4 +199,56 @@ TEST(tree, many_siblings_share_their_prompt)
     cr_expect_lt(t.tokens, 8100 + 100 * 4);
     cr_expect_lt(t.bytes, 400000); /* a hundred prompts of their own are twice that */
     kit_done(&k);
+}
+
+/* A question of n bytes, whose last one may differ. */
+static char *long_question(size_t n, char last)
+{
+    const char head[] = "[{\"role\":\"user\",\"content\":\"", tail[] = "\"}]";
+    char *text = mem_alloc(sizeof(head) + n + sizeof(tail));
+
+    memcpy(text, head, sizeof(head));
+    memset(text + sizeof(head) - 1, 'x', n);
+    text[sizeof(head) - 2 + n] = last;
+    memcpy(text + sizeof(head) - 1 + n, tail, sizeof(tail));
+    return text;
+}
+
+/* That other tools are why a conversation has a branch of its own is looked for in a megabyte of
+ * texts and 4,096 messages, however many environments there are: what they compare counts together.
+ */
+TEST(tree, other_tools_are_looked_for_within_bounds)
+{
+    static const struct {
+        size_t bytes;
+        unsigned others; /* newer environments, in which the same question ends otherwise */
+        int cause;
+    } rows[] = {
+        {1000, 0, CAUSE_TOOLS_CHANGED},      {1000, 12, CAUSE_TOOLS_CHANGED},
+        {900 << 10, 0, CAUSE_TOOLS_CHANGED}, {1100 << 10, 0, CAUSE_NEW_ROOT},
+        {300 << 10, 2, CAUSE_TOOLS_CHANGED}, {300 << 10, 3, CAUSE_NEW_ROOT},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char *known = long_question(rows[i].bytes, 'a'), *other = long_question(rows[i].bytes, 'b');
+        struct kit k;
+        struct session_plan *p;
+
+        kit_init(&k, NULL);
+        k.part_bytes = 1 << 20;
+        cr_expect_eq(kit_turn(&k, known, "a"), CAUSE_NEW_ROOT, "row %zu", i);
+        for (unsigned n = 0; n < rows[i].others; n++) {
+            char tools[64];
+
+            (void)snprintf(tools, sizeof(tools), "[{\"function\":{\"name\":\"f%u\"}}]", n);
+            cr_expect_eq(kit_answer(&k, kit_ask(&k, other, tools), "a", false), 0);
+        }
+        p = kit_ask(&k, known, TOOLS);
+        cr_assert(p);
+        cr_expect_eq(p->cause, (enum session_cause)rows[i].cause, "row %zu", i);
+        session_release(k.store, p);
+        kit_done(&k);
+        free(known);
+        free(other);
+    }
 }

@@ -1,0 +1,67 @@
+/* Texts that are compared a block at a time are as alike as byte by byte. */
+#include <stdlib.h>
+
+#include "testing.h"
+#include "worker/session/text_compare.h"
+
+static bool blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+/* One byte after the other. */
+static bool same_by_bytes(struct str x, struct str y)
+{
+    size_t i = 0, k = 0;
+
+    for (;;) {
+        while (i < x.len && blank(x.p[i]))
+            i++;
+        while (k < y.len && blank(y.p[k]))
+            k++;
+        if (i == x.len || k == y.len)
+            return i == x.len && k == y.len;
+        if (x.p[i++] != y.p[k++])
+            return false;
+    }
+}
+
+TEST(text_compare, agrees_with_a_look_at_each_byte)
+{
+    static const char letters[] = "aaaab \t\n\r";
+    char text[2][400];
+    unsigned same = 0, other = 0;
+
+    srand(7);
+    for (int round = 0; round < 20000; round++) {
+        size_t n[2] = {(size_t)rand() % 300, 0}, agree = 0;
+        struct str x, y;
+
+        for (size_t i = 0; i < n[0]; i++)
+            text[0][i] = letters[(size_t)rand() % (round % 2 ? 5 : 9)];
+        /* the same with blanks that come and go, and now and then another letter */
+        for (size_t i = 0; i < n[0] && n[1] < sizeof(text[1]) - 1; i++) {
+            if (rand() % 60 == 0)
+                text[1][n[1]++] = letters[5 + rand() % 4];
+            if (!(blank(text[0][i]) && rand() % 8 == 0))
+                text[1][n[1]++] = rand() % 400 == 0 ? 'c' : text[0][i];
+        }
+        x = str_of(text[0], n[0]);
+        y = str_of(text[1], n[1]);
+        while (agree < x.len && agree < y.len && x.p[agree] == y.p[agree])
+            agree++;
+        cr_assert_eq(texts_agree(x, y), agree, "round %d", round);
+        cr_assert_eq(texts_same_but_blanks(x, y), same_by_bytes(x, y), "round %d", round);
+        *(same_by_bytes(x, y) ? &same : &other) += 1;
+    }
+    cr_expect(same > 1000 && other > 1000, "%u are the same, %u are not", same, other);
+}
+
+TEST(text_compare, absent_texts_are_empty)
+{
+    const struct str none = {0};
+
+    cr_expect_eq(texts_agree(none, STR("a")), 0);
+    cr_expect(texts_same_but_blanks(none, STR(" \n")));
+    cr_expect_not(texts_same_but_blanks(none, STR("a")));
+}
