@@ -1,6 +1,7 @@
 /* How many tokens a request's prompt has: the first half of a call, and no more. */
 
 #include "common/base/arena.h"
+#include "common/os/loop.h"
 #include "worker/call/call_env.h"
 #include "worker/call/give_back.h"
 #include "worker/call/model_call.h"
@@ -19,6 +20,8 @@ struct token_count {
     struct session_call_input input;
     struct session_plan *plan; /* of a chat or of ids */
     struct session *session;   /* pinned */
+    bool walks;                /* a long history is gone through, in */
+    struct loop_task walk;
     struct long_work work;
     struct token_span prompt;
     token_count_fn fn;
@@ -83,6 +86,39 @@ static void on_rendered(struct long_work *w, const struct err *e)
 }
 
 /* 0, or -1 and e: it can be told now. 1: a helper is at it. */
+static int begin_render(struct token_count *c, struct err *e)
+{
+    size_t bytes =
+        c->plan ? session_prompt_bytes(c->plan, WORK_TEXT_LONG + 1) : c->in.req->prompt.len;
+    enum work_state state;
+
+    c->work.is_long = bytes > WORK_TEXT_LONG;
+    state = work_begin(c->env, &c->work, c->in.session_id, bytes <= WORK_TEXT_MAX, e);
+    return state == WORK_HELPED ? 1 : state == WORK_DONE ? 0 : -1;
+}
+
+static void on_walk(struct loop_task *t);
+
+/* rc: of session_prepare_begin or _go_on. */
+static int walked(struct token_count *c, int rc, struct err *e)
+{
+    c->walks = rc == 1;
+    if (c->walks)
+        loop_task_post_behind(c->env->loop, &c->walk, on_walk);
+    return rc ? rc : begin_render(c, e);
+}
+
+static void on_walk(struct loop_task *t)
+{
+    struct token_count *c = CONTAINER_OF(t, struct token_count, walk);
+    struct err e = {0};
+    int rc = walked(c, session_prepare_go_on(&c->plan, &c->input, &e), &e);
+
+    if (rc != 1)
+        tell(c, rc ? &e : NULL);
+}
+
+/* As begin_render. 1, too: the history is gone through. */
 static int begin(struct token_count *c, struct err *e)
 {
     struct call_env *env = c->env;
@@ -90,8 +126,6 @@ static int begin(struct token_count *c, struct err *e)
     bool ended = false;
     struct session *s = session_find(env->store, c->in.session_id, &ended);
     const struct engine_pool *engines;
-    enum work_state state;
-    size_t bytes = req->prompt.len;
 
     if (!s)
         return err_set(e, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION, "no such session");
@@ -109,14 +143,9 @@ static int begin(struct token_count *c, struct err *e)
     c->session = s;
     c->input.look = true;
     c->input.text = false;
-    if (!prepare_is_text(req)) {
-        if (session_prepare_begin(s, &c->arena, &c->input, &c->plan, e))
-            return -1;
-        bytes = session_prompt_bytes(c->plan, WORK_TEXT_LONG + 1);
-    }
-    c->work.is_long = bytes > WORK_TEXT_LONG;
-    state = work_begin(env, &c->work, c->in.session_id, bytes <= WORK_TEXT_MAX, e);
-    return state == WORK_HELPED ? 1 : state == WORK_DONE ? 0 : -1;
+    if (prepare_is_text(req))
+        return begin_render(c, e);
+    return walked(c, session_prepare_begin(s, &c->arena, &c->input, &c->plan, e), e);
 }
 
 /* NULL: it was told already. The arena is taken over, and given back to fn. */
@@ -146,6 +175,12 @@ struct token_count *call_count_tokens(struct call_env *env, struct arena *arena,
 
 void token_count_drop(struct token_count *c)
 {
-    if (c)
+    if (!c)
+        return;
+    if (c->walks) {
+        loop_task_cancel(c->env->loop, &c->walk);
+        on_drop(&c->work);
+    } else {
         work_drop(&c->work);
+    }
 }

@@ -83,14 +83,31 @@ static int check_constraint(struct model_call *t)
 }
 
 /* Where a chat stands; completions stand nowhere before their ids are known. */
-static int find_position(struct model_call *t, struct session *s)
+static enum step_result find_position(struct model_call *t, struct session *s)
 {
+    int rc;
+
     if (prepare_is_text(t->in.req)) {
         t->pinned = s;
         session_pin(s);
-        return 0;
+        return STEP_NEXT;
     }
-    return session_prepare_begin(s, &t->arena, t->call_input, &t->plan, &t->err);
+    rc = t->plan ? session_prepare_go_on(&t->plan, t->call_input, &t->err)
+                 : session_prepare_begin(s, &t->arena, t->call_input, &t->plan, &t->err);
+    if (rc == 1)
+        return model_call_next_part(t);
+    return rc ? STEP_FAILED : STEP_NEXT;
+}
+
+/* What is known of the call once it has its position. */
+static enum step_result settle_position(struct model_call *t, enum step_result found)
+{
+    if (found != STEP_NEXT)
+        return found;
+    t->format = t->sampling->grammar;
+    if (t->plan && t->plan->images > 0 && engine_pool_check_images(t->engines, &t->err))
+        return STEP_FAILED;
+    return check_constraint(t) ? STEP_FAILED : STEP_NEXT;
 }
 
 /* The request named a pool that the trainer did not list. */
@@ -154,6 +171,8 @@ enum step_result step_prepare(struct model_call *t)
     struct session *s = model_call_session(t);
     uint64_t own_bytes = t->in.body_bytes + t->in.shared_bytes + t->arena.held_bytes;
 
+    if (s && t->plan) /* its history is gone through */
+        return settle_position(t, find_position(t, s));
     if (!s || residency_room(env->residency, s, own_bytes, &t->err))
         return STEP_FAILED;
     if (choose_engines(t, s))
@@ -164,12 +183,7 @@ enum step_result step_prepare(struct model_call *t)
         return STEP_FAILED;
     }
     t->call_input = ARENA_NEW(&t->arena, struct session_call_input);
-    if (merge(t, s) ||
-        prepare_input(env, t->engines, &t->in, t->sampling, t->call_input, &t->err) ||
-        find_position(t, s))
+    if (merge(t, s) || prepare_input(env, t->engines, &t->in, t->sampling, t->call_input, &t->err))
         return STEP_FAILED;
-    t->format = t->sampling->grammar;
-    if (t->plan && t->plan->images > 0 && engine_pool_check_images(t->engines, &t->err))
-        return STEP_FAILED;
-    return check_constraint(t) ? STEP_FAILED : STEP_NEXT;
+    return settle_position(t, find_position(t, s));
 }

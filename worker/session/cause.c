@@ -69,7 +69,8 @@ static struct prompt_env *known_elsewhere(struct session *s, struct plan *p, uin
 
         if (g == p->env || !str_eq(g->pool, p->pool))
             continue;
-        forest_walk_within(&s->forest, g, p->chat.messages, p->arena, &room, &w);
+        forest_walk_begin(p->chat.messages, p->arena, &w);
+        (void)forest_walk_on(&s->forest, g, p->chat.messages, p->arena, &room, &w);
         if (!p->prompt && w.n_matched == w.n)
             return g;
         for (uint32_t k = w.n_matched; k-- > covered;)

@@ -508,36 +508,27 @@ static bool take_room(struct walk_room *room, const struct json *message)
     return true;
 }
 
-/* How far the messages are known: ret->path has the nodes, ret->unmatched the first that is not. No
- * room: as far as it goes. */
-static void walk(struct forest *f, struct prompt_env *g, const struct json *messages,
-                 struct arena *a, struct walk_room *room, struct walk *ret)
+void forest_walk_begin(const struct json *messages, struct arena *a, struct walk *ret)
 {
-    struct message_node *at = &g->root;
-
     *ret = (struct walk){.n = messages->n};
     ret->path = arena_alloc(a, (messages->n + 1) * sizeof(struct message_node *));
-    for (; ret->n_matched < ret->n; ret->n_matched++) {
-        if (room && !take_room(room, &messages->items[ret->n_matched]))
-            return;
-        message_read(&ret->unmatched, &messages->items[ret->n_matched], &f->matcher, a);
-        at = forest_find_echo(f, at, &ret->unmatched);
+}
+
+bool forest_walk_on(struct forest *f, struct prompt_env *g, const struct json *messages,
+                    struct arena *a, struct walk_room *room, struct walk *w)
+{
+    struct message_node *at = w->n_matched ? w->path[w->n_matched - 1] : &g->root;
+
+    for (; w->n_matched < w->n; w->n_matched++) {
+        if (!take_room(room, &messages->items[w->n_matched]))
+            return false;
+        message_read(&w->unmatched, &messages->items[w->n_matched], &f->matcher, a);
+        at = forest_find_echo(f, at, &w->unmatched);
         if (!at)
-            return;
-        ret->path[ret->n_matched] = at;
+            break;
+        w->path[w->n_matched] = at;
     }
-}
-
-void forest_walk(struct forest *f, struct prompt_env *g, const struct json *messages,
-                 struct arena *a, struct walk *ret)
-{
-    walk(f, g, messages, a, NULL, ret);
-}
-
-void forest_walk_within(struct forest *f, struct prompt_env *g, const struct json *messages,
-                        struct arena *a, struct walk_room *room, struct walk *ret)
-{
-    walk(f, g, messages, a, room, ret);
+    return true;
 }
 
 struct str node_text(const struct message_node *node)

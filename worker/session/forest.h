@@ -180,20 +180,19 @@ struct walk {
     uint32_t n;
 };
 
-/* Matches messages (a JSON array) from the environment's root as deep as it goes. */
-void forest_walk(struct forest *f, struct prompt_env *g, const struct json *messages,
-                 struct arena *a, struct walk *ret);
-
-/* What walks may look at, together: so many messages, and so many bytes of their texts. */
+/* What walks may look at: so many messages, and so many bytes of their texts. */
 struct walk_room {
     uint32_t messages;
     size_t bytes;
 };
 
-/* The same as far as there is room, which it takes from. A message for which there is none is as
- * one that is not known, without `unmatched`; room->messages is 0 then. */
-void forest_walk_within(struct forest *f, struct prompt_env *g, const struct json *messages,
-                        struct arena *a, struct walk_room *room, struct walk *ret);
+/* Matches messages (a JSON array) from the environment's root as deep as it goes, or as there is
+ * room, which it takes from: begin, then on until that is true. A message for which there is no
+ * room is as one that is not known, without `unmatched`, and room->messages is 0 then. Between two
+ * parts the forest may have grown: who was known stays known. */
+void forest_walk_begin(const struct json *messages, struct arena *a, struct walk *ret);
+bool forest_walk_on(struct forest *f, struct prompt_env *g, const struct json *messages,
+                    struct arena *a, struct walk_room *room, struct walk *w);
 
 /* The child of `parent` with this message, made when missing (the message is copied). */
 struct message_node *forest_child(struct forest *f, struct message_node *parent,

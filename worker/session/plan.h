@@ -33,6 +33,7 @@ struct plan {
     /* borrowed from the call's arena */
     struct chat chat; /* messages NULL: a completion */
     struct walk walk;
+    bool walks; /* it has not come to its end */
     struct arena *arena;
     struct prompt_env *env; /* NULL: a new one */
     struct env_key env_key; /* of chat and pool */

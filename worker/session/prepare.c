@@ -271,24 +271,39 @@ static int meet_truncated(const struct session *s, struct plan *p, bool *ret_bra
     return 0;
 }
 
-/* Walk down the trie, the policy's choice of a parent, and what follows from it. */
-static int position(struct session *s, struct plan *p, struct err *e)
+/* However far the messages are known. */
+static int begin_walk(struct session *s, struct plan *p, struct err *e)
 {
     uint32_t n = p->chat.messages->n;
-    bool branches;
 
-    /* however far they are known */
     if (check_nodes(s, p, n > s->forest.nodes.n ? n - s->forest.nodes.n : 0, e) != 0)
         return -1;
     p->env = forest_env(&s->forest, &p->env_key);
-    if (p->env) {
-        forest_walk(&s->forest, p->env, p->chat.messages, p->arena, &p->walk);
-    } else {
-        p->walk.n = p->chat.messages->n;
-        p->walk.path =
-            arena_alloc(p->arena, (p->walk.n + (size_t)1) * sizeof(struct message_node *));
+    forest_walk_begin(p->chat.messages, p->arena, &p->walk);
+    p->walks = p->env != NULL;
+    if (!p->env)
         message_read(&p->walk.unmatched, &p->chat.messages->items[0], &s->forest.matcher, p->arena);
-    }
+    return 0;
+}
+
+/* What a walk looks at in a turn, in about a millisecond; one message at least. */
+enum { WALK_MESSAGES = 2048, WALK_BYTES = 2 << 20 };
+
+/* Down the trie. False: it goes on. */
+static bool walk_on(struct session *s, struct plan *p)
+{
+    const struct json *messages = p->chat.messages;
+    size_t first = json_text_bytes(&messages->items[p->walk.n_matched], SIZE_MAX);
+    struct walk_room room = {WALK_MESSAGES, MAX_OF(first + 1, (size_t)WALK_BYTES)};
+
+    return forest_walk_on(&s->forest, p->env, messages, p->arena, &room, &p->walk);
+}
+
+/* The policy's choice of a parent, and what follows from it. */
+static int position(struct session *s, struct plan *p, struct err *e)
+{
+    bool branches;
+
     if (p->walk.n_matched)
         p->prompt = p->walk.path[p->walk.n_matched - 1];
     if (check_nodes(s, p, p->walk.n - p->walk.n_matched, e) != 0 ||
@@ -313,7 +328,7 @@ static bool audit_is_due(struct session_store *st)
     return every > 0 && ++st->n_suffixes % every == 0;
 }
 
-/* Where the call stands. What rendering reads of the session is held. */
+/* A completion stands nowhere; of a chat the walk begins. */
 static int stand(struct session *s, struct plan *p, const struct session_call_input *in,
                  struct err *e)
 {
@@ -325,6 +340,12 @@ static int stand(struct session *s, struct plan *p, const struct session_call_in
     }
     if (!json_is(p->chat.messages, JSON_ARRAY) || p->chat.messages->n == 0)
         return err_field(e, "messages", "messages must be a non-empty array");
+    return begin_walk(s, p, e);
+}
+
+/* Where a chat's walk has come to an end. What rendering reads of the session is held. */
+static int attach(struct session *s, struct plan *p, struct err *e)
+{
     if (position(s, p, e) != 0 || plan_count_images(p, e) != 0 ||
         (p->parent && session_recall_path(s, p->parent, e) != 0))
         return -1;
@@ -340,14 +361,25 @@ static int stand(struct session *s, struct plan *p, const struct session_call_in
     return 0;
 }
 
-/* Returns -1 and e; then there is no plan. */
-int session_prepare_begin(struct session *s, struct arena *a, const struct session_call_input *in,
-                          struct session_plan **ret, struct err *e)
+/* As session_prepare_begin; with an error the plan is gone. */
+static int go_on(struct plan *p, struct session_plan **ret, struct err *e)
 {
-    struct plan *p;
+    struct session *s = p->session;
 
+    *ret = &p->pub;
+    if (p->walks && !walk_on(s, p))
+        return 1;
+    p->walks = false;
+    if (!p->chat.messages || attach(s, p, e) == 0)
+        return 0;
     *ret = NULL;
-    CHECK(s->residence == RESIDENT);
+    plan_free(p);
+    return -1;
+}
+
+static int check_takes_calls(const struct session *s, const struct session_call_input *in,
+                             struct err *e)
+{
     if (session_has_ended(s))
         return err_set(e, ERR_SESSION_ENDED, "this session has ended");
     if (session_refuse_foreign(s, e) != 0)
@@ -356,7 +388,17 @@ int session_prepare_begin(struct session *s, struct arena *a, const struct sessi
         return err_set(e, ERR_SESSION_ENDED,
                        "this session was completed, and takes no calls after that (after_complete "
                        "is refuse)");
-    if (!in->look && session_check_turns(s, e) != 0)
+    return in->look ? 0 : session_check_turns(s, e);
+}
+
+int session_prepare_begin(struct session *s, struct arena *a, const struct session_call_input *in,
+                          struct session_plan **ret, struct err *e)
+{
+    struct plan *p;
+
+    *ret = NULL;
+    CHECK(s->residence == RESIDENT);
+    if (check_takes_calls(s, in, e) != 0)
         return -1;
     p = plan_new(s, a, in);
     session_use(s);
@@ -364,8 +406,20 @@ int session_prepare_begin(struct session *s, struct arena *a, const struct sessi
         plan_free(p);
         return -1;
     }
-    *ret = &p->pub;
-    return 0;
+    return go_on(p, ret, e);
+}
+
+int session_prepare_go_on(struct session_plan **plan, const struct session_call_input *in,
+                          struct err *e)
+{
+    struct plan *p = CONTAINER_OF(*plan, struct plan, pub);
+
+    if (check_takes_calls(p->session, in, e) != 0) {
+        *plan = NULL;
+        plan_free(p);
+        return -1;
+    }
+    return go_on(p, plan, e);
 }
 
 struct str session_plan_parent(const struct session_plan *pub)
@@ -489,8 +543,12 @@ int session_prepare(struct session *s, struct model_scratch *scratch, struct are
     struct session_plan *p;
     struct token_span prompt;
 
+    int rc = session_prepare_begin(s, a, in, &p, e);
+
     *ret = NULL;
-    if (session_prepare_begin(s, a, in, &p, e) != 0)
+    while (rc == 1)
+        rc = session_prepare_go_on(&p, in, e);
+    if (rc != 0)
         return -1;
     if (session_prepare_render(p, scratch, &prompt, e) != 0 || session_prepare_end(p, in, e) != 0) {
         session_release(s->store, p);

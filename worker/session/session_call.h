@@ -81,13 +81,18 @@ struct session_plan {
 int session_prepare(struct session *s, struct model_scratch *scratch, struct arena *a,
                     const struct session_call_input *in, struct session_plan **ret, struct err *e);
 
-/* The same in three steps, for prompts that take long. begin finds the attach point; the plan is to
- * be released from then on. render makes the exact ids and is pure: it may run in another thread,
+/* The same in steps, for prompts that take long. begin finds the attach point; the plan is to be
+ * released from then on. render makes the exact ids and is pure: it may run in another thread,
  * which has the plan's arena for itself meanwhile; the session may go on, or end. *ret is the
  * prompt as far as it is known then. end takes it over on the session's thread and gives the call
- * its number. `in` is the same for begin and end. */
+ * its number. `in` is the same for all of them.
+ *
+ * begin and go_on return 1 where a long history is to be gone through further: by go_on, in a later
+ * turn, on and on until that is 0. With -1 and e there is no plan (any more). */
 int session_prepare_begin(struct session *s, struct arena *a, const struct session_call_input *in,
                           struct session_plan **ret, struct err *e);
+int session_prepare_go_on(struct session_plan **plan, const struct session_call_input *in,
+                          struct err *e);
 int session_prepare_render(struct session_plan *p, struct model_scratch *scratch,
                            struct token_span *ret, struct err *e);
 int session_prepare_end(struct session_plan *p, const struct session_call_input *in, struct err *e);

@@ -1,0 +1,97 @@
+/* A history of very many messages is gone through in steps, between which the session goes on. */
+#include "common/codec/json.h"
+#include "kit.h"
+#include "testing.h"
+#include "worker/request/chat.h"
+#include "worker/session/session.h"
+#include "worker/session/session_call.h"
+
+enum { MESSAGES = 5001 };
+
+/* Users and assistants in turn, a user last; then what is more. */
+static void write_history(struct buf *b, const char *more)
+{
+    buf_clear(b);
+    buf_puts(b, "[");
+    for (int i = 0; i < MESSAGES; i++)
+        buf_printf(b, "%s{\"role\":\"%s\",\"content\":\"%d\"}", i ? "," : "",
+                   i % 2 ? "assistant" : "user", i);
+    buf_printf(b, "%s]", more);
+    buf_add_c(b, 0);
+}
+
+static struct session_call_input input_of(struct kit *k, struct chat *chat, const char *messages)
+{
+    *chat = (struct chat){.messages = kit_json(k, messages)};
+    return (struct session_call_input){
+        .chat = chat, .now_ms = ++k->now, .context_length = k->context, .body_hash = {1, 7}};
+}
+
+struct rig {
+    struct kit k;
+    struct buf history;
+    struct chat chat;
+    struct session_call_input in;
+    struct session_plan *p;
+};
+
+/* A call stands within its walk. */
+static void rig_init(struct rig *r)
+{
+    *r = (struct rig){0};
+    kit_init(&r->k, NULL);
+    r->k.context = 1 << 20;
+    r->k.part_bytes = 64 << 10;
+    write_history(&r->history, "");
+    cr_assert_geq(kit_turn(&r->k, r->history.p, "A"), 0, "%s", r->k.err.text);
+    write_history(&r->history, ",{\"role\":\"assistant\",\"content\":\"A\"},"
+                               "{\"role\":\"user\",\"content\":\"more\"}");
+    r->in = input_of(&r->k, &r->chat, r->history.p);
+    cr_assert_eq(session_prepare_begin(r->k.s, &r->k.arena, &r->in, &r->p, &r->k.err), 1);
+    cr_assert(r->p);
+}
+
+static void rig_done(struct rig *r)
+{
+    buf_done(&r->history);
+    kit_done(&r->k);
+}
+
+TEST(long_walk, goes_on_where_it_was)
+{
+    struct rig r;
+    int rc, steps = 1;
+
+    rig_init(&r);
+    cr_assert_geq(kit_turn(&r.k, "[{\"role\":\"user\",\"content\":\"another\"}]", "B"), 0);
+    for (; (rc = session_prepare_go_on(&r.p, &r.in, &r.k.err)) == 1; steps++) {
+    }
+    cr_expect_eq(rc, 0, "%s", r.k.err.text);
+    cr_expect_geq(steps, MESSAGES / 2048);
+    cr_expect_eq(r.p->cause, CAUSE_EXTENDED);
+    cr_expect(str_eq_c(session_plan_parent(r.p), "r0"));
+    session_release(r.k.store, r.p);
+    rig_done(&r);
+}
+
+TEST(long_walk, ends_with_its_session)
+{
+    struct rig r;
+
+    rig_init(&r);
+    cr_assert_eq(kit_end(&r.k, SESSION_END_DELETE), 0);
+    cr_expect_eq(session_prepare_go_on(&r.p, &r.in, &r.k.err), -1);
+    cr_expect_eq(r.k.err.kind, ERR_SESSION_ENDED);
+    cr_expect_null(r.p);
+    rig_done(&r);
+}
+
+TEST(long_walk, is_given_up_in_the_middle)
+{
+    struct rig r;
+
+    rig_init(&r);
+    session_release(r.k.store, r.p);
+    cr_expect_eq(session_inflight(r.k.s), 0);
+    rig_done(&r);
+}
