@@ -112,9 +112,9 @@ char *mem_large_behind(char *p)
     return p + (0 - (uintptr_t)p) % LARGE_PAGE;
 }
 
-void mem_ask_large(char *page)
+bool mem_ask_large(char *page)
 {
-    wish_large_pages(page, LARGE_PAGE);
+    return madvise(page, LARGE_PAGE, MADV_HUGEPAGE) == 0;
 }
 
 /* Else khugepaged would fill what is small there later. */

@@ -6,6 +6,7 @@
 #ifndef RG_BASE_MEM_H
 #define RG_BASE_MEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Uninitialised bytes; size 0 gives a unique pointer. */
@@ -40,12 +41,13 @@ void mem_unmap(void *ptr, size_t size_bytes);
 void mem_touch(void *p, size_t size_bytes);
 
 /* Where the first large page at or behind p may begin, and how long it is. To be asked for by
- * mem_ask_large just before it is written, as a whole; mem_unask_large takes the wish back of what
+ * mem_ask_large just before it is written, as a whole (false: the kernel has none); mem_unask_large
+ * takes the wish back of what
  * lies there later (what was asked for several in a row may be taken back in one call). */
 enum { MEM_LARGE_PAGE = 2 << 20 };
 
 char *mem_large_behind(char *p);
-void mem_ask_large(char *page);
+bool mem_ask_large(char *page);
 void mem_unask_large(char *from, const char *to);
 
 /* Makes what mem_map gave new_bytes long, at another place maybe; however long, it is not copied.

@@ -196,9 +196,19 @@ static void ask_large(struct server_conn *c)
         page + MEM_LARGE_PAGE > base + in->whole_bytes || page < in->large_to ||
         packed_input_packs(&c->packed))
         return;
-    mem_ask_large(page);
+    if (!mem_ask_large(page))
+        return;
     in->large_from = in->large_from ? in->large_from : page;
     in->large_to = page + MEM_LARGE_PAGE;
+}
+
+/* Has the pages made of what is there to be read: nobody pays for bytes that may never come. */
+static void touch(const struct server_conn *c, char *room, size_t piece)
+{
+    int left = 0;
+
+    if (ioctl(c->fd, FIONREAD, &left) == 0 && left > 0)
+        mem_touch(room, MIN_OF(piece, (size_t)left));
 }
 
 /* How much to ask the socket for. Of a request of known length that is not long: all, and some
@@ -257,7 +267,7 @@ static ssize_t read_piece(struct server_conn *c)
     piece = next_piece(c, room.len);
     ask_large(c);
     if (whole > INTAKE_LONG)
-        mem_touch(room.base, piece);
+        touch(c, room.base, piece);
     if (c->lent)
         lent_reads(c);
     n = c->spoken ? read_again(c, room.base, piece) : first_read(c, room.base, piece);

@@ -1,4 +1,4 @@
-/* Arenas that helpers free (give_back.h). Nobody waits for that but the memory's count. */
+/* Memory that helpers free (give_back.h). Nobody waits for that but the memory's count. */
 #include "worker/call/give_back.h"
 
 #include <stdlib.h>

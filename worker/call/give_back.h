@@ -1,6 +1,7 @@
 /*
- * What requests held goes back to the system: of many megabytes that takes a worker's loop longer
- * than others should wait, so a helper does it, in a lane of its own beside the session's work.
+ * What requests and sessions held goes back to the system: of many megabytes that takes a worker's
+ * loop longer than others should wait, so a helper does it, in a lane of its own beside the
+ * session's work.
  */
 #ifndef RG_CALL_GIVE_BACK_H
 #define RG_CALL_GIVE_BACK_H

@@ -47,15 +47,15 @@ struct log_scope;
 struct model_call;
 struct token_count;
 
-/* One receiver of a call's events. Embedded in its owner; the fields below `stream` are call's. */
 /* How far somebody was told what came of an answer before (sampled_answer_repeat). */
 struct repeat_place {
     size_t reasoning, text; /* bytes */
     uint32_t call;          /* the one to be told next */
-    bool begun;             /* its beginning was told, and so many bytes */
-    size_t args;            /* of its arguments */
+    bool begun;             /* its beginning was told ... */
+    size_t args;            /* ... and so many bytes of its arguments */
 };
 
+/* One receiver of a call's events. Embedded in its owner; the fields below `stream` are call's. */
 struct call_listener {
     const struct answer_sink *sink;
     void *ctx;

@@ -464,7 +464,8 @@ static bool repeat_call(const struct sampled_answer *a, struct repeat_place *at,
 bool sampled_answer_repeat(const struct sampled_answer *a, struct repeat_place *at, size_t *room,
                            const struct answer_sink *sink, void *ctx)
 {
-    size_t own = *room;
+    /* Calls that an engine tells may grow in any order: several are told in one step. */
+    size_t own = a->taken && a->n_calls > 1 ? SIZE_MAX : *room;
     bool all = false;
 
     while (!all && own > 0) {

@@ -26,13 +26,14 @@
 
 enum { STEP_MIN_MS = 500, SLICE_US = 1000 };
 
-enum { LOOKS = 16, ENDS = 64 }; /* sessions, and ends of some, between two looks at the clock */
+enum { LOOKS = 16, ENDS = 64 }; /* sessions that stay, and ends, between two looks at the clock */
 
 struct sweeping {
     struct service *service;
     struct session_walk walk; /* its next session is the one to look at */
     uint64_t now_ms;          /* when it began, by the clock as it is set now; 0: none goes on */
     bool walked;              /* all sessions; ends are left */
+    bool stuck;               /* an end could not be written: none is tried any more */
     struct loop_task task;    /* posted: it goes on */
 };
 
@@ -63,18 +64,23 @@ static void drop_copy(struct service *a, struct session *s)
         log_warn(NULL, "cannot delete a session that was copied in part", LOG_T("error", e.text));
 }
 
-/* False: what cannot be written now cannot be written of the next one either. */
-static bool look_at(struct service *a, struct session *s, uint64_t now_ms)
+/* Whether that took more than a look; s may be gone. */
+static bool look_at(struct sweeping *w, struct session *s)
 {
+    struct service *a = w->service;
     struct err e = {0};
 
     if (session_copying(s)) {
         drop_copy(a, s);
-    } else if (!session_expired(s, now_ms)) {
-        session_leave_late(s, now_ms);
-    } else if (!expiring_takes(a, s) && control_expire(a, s, &e) != 0) {
-        log_warn(NULL, "cannot expire a session", LOG_T("error", e.text));
+        return true;
+    }
+    if (!session_expired(s, w->now_ms))
+        return session_leave_late(s, w->now_ms);
+    if (w->stuck)
         return false;
+    if (!expiring_takes(a, s) && control_expire(a, s, &e) != 0) {
+        log_warn(NULL, "cannot expire a session", LOG_T("error", e.text));
+        w->stuck = true;
     }
     return true;
 }
@@ -94,8 +100,8 @@ static bool walk_on(struct sweeping *w, uint64_t until_us)
 
     for (unsigned n = 1; s; s = next, n++) {
         next = session_next(st, s);
-        if (!look_at(w->service, s, w->now_ms)) /* else s may be gone */
-            break;
+        if (look_at(w, s))
+            n = 0;
         if (next && n % LOOKS == 0 && clock_us() >= until_us) {
             stop_before(&w->walk, next);
             return false;
@@ -138,7 +144,7 @@ static struct sweeping *begin(struct service *a)
         return NULL;
     w->service = a;
     w->now_ms = clock_wall_ms();
-    w->walked = false;
+    w->walked = w->stuck = false;
     return w;
 }
 

@@ -14,7 +14,7 @@
  *                                            on_load (from the same record on) <- on_texts
  *
  * What is read back may push others out (read_slice -> make_room). Finalized sessions leave
- * besides, when nobody has read them for a while (session_sweep in session/store.c).
+ * besides, when nobody has read them for a while (session_leave_late in session/store.c).
  *
  * Payloads of sessions in memory come back at once, within the step that needs them (read_back). */
 

@@ -46,7 +46,8 @@ void session_free_content(struct session *s)
     size_t bytes = s->forest.arena.held_bytes + s->payload_bytes;
     struct session_remains *r = mem_zalloc(sizeof(*r));
 
-    payloads_displace(s);
+    if (!s->unlinked) /* else they are displaced */
+        payloads_displace(s);
     r->forest = s->forest;
     s->forest = (struct forest){0};
     r->payloads.at = s->payloads.at;

@@ -24,7 +24,8 @@ enum { REMAINS_LEAST = 1 << 20 };
 enum { REMAINS_LEAST = 32 << 10 };
 #endif
 
-/* Takes them: remains_free_part frees all of it, on any thread. */
+/* Takes them: remains_free_part frees all of it, on any thread. What they hold is in no sum any
+ * more: whoever waits for room would be refused what is free in a moment. */
 typedef void (*remains_fn)(void *ctx, struct session_remains *r, struct str session_id);
 void session_store_buries(struct session_store *st, remains_fn take, void *ctx);
 

@@ -122,10 +122,11 @@ bool session_is_kept(struct session_store *st, struct str id);
 
 /* Frees what is over: data of finalized sessions beyond export_retention_ms, tombstones beyond
  * their life. Cheap when nothing is due; call it now and then. Its parts, for who may not look at
- * all sessions in one step: session_leave_late of each one, then session_sweep_ends, which looks at
- * `max` ends at most and returns whether there may be more. */
+ * all sessions in one step: session_leave_late of each one, which returns whether it left or was
+ * evicted, then session_sweep_ends, which looks at `max` ends at most, fewer where sessions leave
+ * with theirs, and returns whether there may be more. */
 void session_sweep(struct session_store *st, uint64_t now_ms);
-void session_leave_late(struct session *s, uint64_t now_ms);
+bool session_leave_late(struct session *s, uint64_t now_ms);
 bool session_sweep_ends(struct session_store *st, uint64_t now_ms, size_t max);
 
 /* Frees finalized sessions, the oldest first, until so many stored tokens are free: a store that is

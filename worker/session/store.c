@@ -155,6 +155,8 @@ static void drop_oldest_tombstone(struct session_store *st)
 {
     struct tombstone *t = st->oldest;
 
+    if (st->swept == t)
+        st->swept = NULL; /* the next one is the oldest now */
     st->oldest = t->next;
     if (!st->oldest)
         st->newest = NULL;
@@ -311,17 +313,20 @@ static void leave(struct session *s)
 /* A finalized session that nobody has read for a while leaves: soon where a journal has it for
  * whoever asks again (session_revive), else as late as an idle session ends. With the option `hold`
  * the session keeps its entry and loses its content. */
-void session_leave_late(struct session *s, uint64_t now_ms)
+bool session_leave_late(struct session *s, uint64_t now_ms)
 {
     uint64_t evict_after_ms = s->store->defaults.evict_after_ms;
     uint64_t after = evict_after_ms ? evict_after_ms : s->options.ttl_ms;
 
     if (s->phase != SESSION_FINALIZED || !after || s->read_ms + after > now_ms)
-        return;
-    if (can_leave(s))
+        return false;
+    if (can_leave(s)) {
         leave(s);
-    else if (s->held)
+        return true;
+    }
+    if (s->held)
         session_rest(s);
+    return s->held;
 }
 
 /* Finalized sessions leave, oldest first, until so many tokens are given back. Returns how many
@@ -344,6 +349,8 @@ uint64_t session_make_room(struct session_store *st, uint64_t tokens)
     return freed;
 }
 
+enum { LEAVING = 16 }; /* ends without a session that one with its session counts for */
+
 /* An end whose export is kept no longer takes its session along. Sessions end in the order of their
  * tombstones, so the queue's front tells both; what is behind a tombstone that stays is younger. */
 static bool sweep_exports(struct session_store *st, uint64_t now_ms, size_t max)
@@ -353,11 +360,14 @@ static bool sweep_exports(struct session_store *st, uint64_t now_ms, size_t max)
     for (; t && t->at_ms + st->defaults.export_retention_ms <= now_ms; t = t->next) {
         struct session *s = map_get(&st->sessions, t->id);
 
-        if (max-- == 0)
+        if (max == 0)
             return true;
         st->swept = t;
-        if (s && session_has_ended(s) && !is_owed(s))
+        max--;
+        if (s && session_has_ended(s) && !is_owed(s)) {
             leave(s);
+            max -= MIN_OF(max, (size_t)LEAVING);
+        }
     }
     return false;
 }
@@ -366,13 +376,13 @@ bool session_sweep_ends(struct session_store *st, uint64_t now_ms, size_t max)
 {
     if (sweep_exports(st, now_ms, max))
         return true;
-    st->swept = NULL;
     while (st->oldest && st->oldest->at_ms + st->defaults.tombstone_ttl_ms <= now_ms &&
            st->oldest->at_ms + st->defaults.export_retention_ms <= now_ms) {
         if (max-- == 0)
             return true;
         drop_oldest_tombstone(st);
     }
+    st->swept = NULL; /* sessions that were owed may be so no more: from the front */
     return false;
 }
 
@@ -381,7 +391,7 @@ void session_sweep(struct session_store *st, uint64_t now_ms)
     struct session *s, *next;
 
     LIST_EACH_SAFE(&st->all, s, next, struct session, item)
-        session_leave_late(s, now_ms);
+        (void)session_leave_late(s, now_ms);
     (void)session_sweep_ends(st, now_ms, SIZE_MAX);
 }
 

@@ -16,10 +16,11 @@
 
 enum { CALLS = 3 };
 
-/* What somebody heard; a tool's arguments end with a dot when it ends. */
+/* What somebody heard. */
 struct heard {
     bool away; /* it hears nothing as it comes */
     struct buf text, reasoning, args[CALLS];
+    int ends[CALLS];
     size_t pieces;
 };
 
@@ -77,7 +78,7 @@ static void on_end(void *ctx, uint32_t index, uint32_t tool)
 
     (void)index;
     if (!h->away)
-        add(h, &h->args[tool], STR("."));
+        h->ends[tool]++;
 }
 
 static const struct answer_sink sink = {.text = on_text,
@@ -149,6 +150,7 @@ static const char *const PIECES[] = {
     ARGS(0, LONG),
     BEGIN(1, "g"),
     ARGS(1, LONG),
+    ARGS(0, LONG),
     ARGS(1, LONG),
     BEGIN(2, "h"),
     ARGS(2, LONG LONG),
@@ -212,6 +214,7 @@ static size_t join(size_t after, size_t room)
     expect_same(&b.first.reasoning, &b.joins.reasoning, "reasoning", how);
     for (int i = 0; i < CALLS; i++)
         expect_same(&b.first.args[i], &b.joins.args[i], "a call", how);
+    cr_expect_arr_eq(b.first.ends, b.joins.ends, sizeof(b.first.ends), "%s", how);
     sampled_answer_done(&answer);
     heard_done(&b.first);
     heard_done(&b.joins);

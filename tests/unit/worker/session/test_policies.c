@@ -194,6 +194,7 @@ TEST(store, ends_are_swept_a_few_at_a_time)
     for (steps = 1; session_sweep_ends(k.store, k.now + 250, 3); steps++) {
     }
     cr_expect_gt(steps, N / 3);
+    cr_expect_leq(steps, 2 * (N / 3 + 1), "none is looked at again");
     cr_expect_null(session_find(k.store, STR("w0-b9"), &ended));
     cr_expect_not(ended);
     kit_done(&k);
