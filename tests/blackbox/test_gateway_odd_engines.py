@@ -235,6 +235,33 @@ def test_weight_versions_that_change_within_a_stream(start, name):
         assert t["turns"][0]["weight_versions"] == [{"version": "17", "start": 0, "end": 2}, {"version": "18", "start": 2, "end": 5}]
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("name", ["sglang", "openai-sglang-ids"])
+def test_weight_version_spans_have_an_end(start, name, stream):
+    """Empty ones are allowed, so a short answer could bring any number of them into its record: 4,096 of one answer are taken, more is 502."""
+    kind, stub, options = KINDS[name]
+
+    def told(n):
+        """The last span has all tokens; members of a span in any order."""
+        spans = [{"end": 0, "version": "17", "start": 0}] * (n - 1) + [{"start": 0, "version": "18", "end": len(OK) + 1}]
+
+        def edit(docs):
+            for d in docs:
+                for at in [d, *d.get("choices", [])]:
+                    if "meta_info" in at:
+                        at["meta_info"]["weight_versions"] = spans
+            return docs
+        return edit
+    with StubEngine(kind, **stub) as engine:
+        gateway = start(workers=1, engine=engine.setting + options, engine_retries=0)
+        gateway.allow(".*")
+        s = Scene(engine, gateway, stream)
+        s.works(kind, edit=told(4096))
+        fails(s, kind, "one more", {"edit": told(4097)}, 502)
+        fails(s, kind, "many more", {"edit": told(50000)}, 502)
+        gateway.wait_line("more than 4096 weight version spans")
+
+
 def test_an_engine_that_comes_back_as_another(start):
     """Another version of the server, with another route and another context length, at the same address."""
     with StubEngine("vllm", info={"data": [{"id": "m", "max_model_len": 4096}]}) as engine:

@@ -52,6 +52,10 @@ struct engine_version {
     uint32_t start, end;
 };
 
+/* An answer with more of them is refused: readers keep one more than this, to tell. Empty ones are
+ * allowed, so nothing else would bound what is recorded of a short answer. */
+enum { ENGINE_VERSIONS_MAX = 4096 };
+
 /* One alternative of one position. */
 struct engine_top {
     int32_t id;

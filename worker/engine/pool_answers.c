@@ -65,6 +65,10 @@ static int check_piece(const struct engine_call *c, const struct engine_result *
             return err_set(e, ERR_ENGINE_INVALID,
                            "the engine sampled id %d, which stands for a picture", r->ids.at[i]);
     }
+    if (r->n_versions > ENGINE_VERSIONS_MAX)
+        return err_set(e, ERR_ENGINE_INVALID,
+                       "the engine told more than %d weight version spans of one answer",
+                       ENGINE_VERSIONS_MAX);
     for (size_t i = 0; i < r->n_versions; i++) {
         if (r->versions[i].start != at || r->versions[i].end < at)
             return err_set(e, ERR_ENGINE_INVALID, "the engine's weight version spans have gaps");

@@ -223,7 +223,8 @@ static void write_request(const struct remote *r, const struct engine_request *q
     buf_done(&rid);
 }
 
-/* The last span's member; keys of one span come in any order, so the first opens it. */
+/* The last span's member; keys of one span come in any order, so the first opens it. One above the
+ * limit is kept, as an empty one: the answer will be refused (ENGINE_VERSIONS_MAX). */
 static void take_span(struct reply *y, int id, const struct json_scan *s)
 {
     struct reply_span *last = y->spans.n ? &vec_last(&y->spans) : NULL;
@@ -231,9 +232,15 @@ static void take_span(struct reply *y, int id, const struct json_scan *s)
         last && ((id == SPAN_VERSION && last->text_len == SIZE_MAX) ||
                  (id == SPAN_START && last->start < 0) || (id == SPAN_END && last->end < 0));
 
+    if (y->spans.n > ENGINE_VERSIONS_MAX)
+        return;
     if (!open) {
         last = vec_push(&y->spans);
         *last = (struct reply_span){.text_len = SIZE_MAX, .start = -1, .end = -1};
+    }
+    if (y->spans.n > ENGINE_VERSIONS_MAX) {
+        *last = (struct reply_span){0};
+        return;
     }
     if (id == SPAN_START) {
         last->start = reply_int(s);

@@ -85,11 +85,12 @@ static int take_triples(struct reply *y, const struct json *list, int64_t total,
     return 0;
 }
 
+/* One above the limit, no more: the answer will be refused (ENGINE_VERSIONS_MAX). */
 static void take_spans(struct reply *y, const struct json *list)
 {
     vec_clear(&y->spans);
     buf_clear(&y->version_text);
-    for (size_t i = 0; json_at(list, i); i++) {
+    for (size_t i = 0; json_at(list, i) && i <= ENGINE_VERSIONS_MAX; i++) {
         const struct json *v = json_at(list, i);
         struct str text = json_text(json_get(v, "version"));
 
