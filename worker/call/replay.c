@@ -32,7 +32,7 @@ struct recorded_call {
 /* The session may give its own up while a helper reads them. */
 static void copy_sampled(struct session_past_answer *p, struct arena *a)
 {
-    int32_t *ids = arena_calloc(a, p->ids.n, sizeof(*ids));
+    int32_t *ids = arena_alloc(a, p->ids.n * sizeof(*ids));
     float *logprobs;
 
     if (p->ids.n > 0)
@@ -40,7 +40,7 @@ static void copy_sampled(struct session_past_answer *p, struct arena *a)
     p->ids.at = ids;
     if (!p->logprobs)
         return;
-    logprobs = arena_calloc(a, p->ids.n, sizeof(*logprobs));
+    logprobs = arena_alloc(a, p->ids.n * sizeof(*logprobs));
     if (p->ids.n > 0)
         memcpy(logprobs, p->logprobs, p->ids.n * sizeof(*logprobs));
     p->logprobs = logprobs;

@@ -127,15 +127,17 @@ static int read_beside(struct arena *a, const struct json *v, uint32_t at, struc
                        struct err *e)
 {
     struct str refusal = json_string(json_get(v, "refusal"));
-    struct str text = json_string(content);
+    struct grown text = {0};
     char path[FIELD_PATH_MAX];
 
     if (!json_is_null(json_get(v, "audio")))
         return err_field(e, path_at(path, "messages[%u].audio", at),
                          "messages[%u].audio cannot be read: the model takes text only", at);
-    if (refusal.len)
-        *content = json_make_string(
-            arena_printf(a, "%.*s%.*s", (int)text.len, text.p, (int)refusal.len, refusal.p));
+    if (refusal.len) {
+        grown_add(a, &text, json_string(content));
+        grown_add(a, &text, refusal);
+        *content = json_make_string(grown_str(&text));
+    }
     return 0;
 }
 
