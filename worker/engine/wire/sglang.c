@@ -234,13 +234,13 @@ static void take_span(struct reply *y, int id, const struct json_scan *s)
 
     if (y->spans.n > ENGINE_VERSIONS_MAX)
         return;
-    if (!open && y->spans.n == ENGINE_VERSIONS_MAX) {
-        *vec_push(&y->spans) = (struct reply_span){0};
-        return;
-    }
     if (!open) {
         last = vec_push(&y->spans);
         *last = (struct reply_span){.text_len = SIZE_MAX, .start = -1, .end = -1};
+    }
+    if (y->spans.n > ENGINE_VERSIONS_MAX) {
+        *last = (struct reply_span){0};
+        return;
     }
     if (id == SPAN_START) {
         last->start = reply_int(s);
