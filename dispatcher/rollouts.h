@@ -158,7 +158,9 @@ struct group {
     bool overdue;
     bool told;                      /* the Redis sinks have its entry */
     struct rollout *rollouts;       /* n + extra, or NULL: not begun */
-    struct list_item lane_entry;    /* of its runner, while a rollout waits */
+    struct list_item lane_entry;    /* of its runner, while a rollout waits (book_lanes.h) */
+    bool in_lane, resting;          /* a rollout waits; and lane_entry is with those that rest */
+    uint64_t due_ms;                /* wall clock: until when it rests */
     struct list_item queue_entry;   /* of all groups of the queue, by seq */
     struct list_item settled_entry; /* of the settled ones, by settling */
     struct list_item all_entry;
