@@ -217,15 +217,12 @@ static int apply_group(struct book *b, const struct json *r, struct err *e)
     const struct json *body = json_get(r, "group");
     struct group_spec spec;
     struct group *g;
-    struct buf text = {0};
 
     if (group_parse(body, NULL, (struct str){0}, "", &spec, e))
         return -1;
     if (book_group(b, spec.id))
         return err_set(e, ERR_INVALID, "the group is there already");
-    json_write(&text, body);
-    g = group_new(&spec, buf_str(&text));
-    buf_done(&text);
+    g = group_new(&spec, body);
     g->runner = book_runner_made(b, spec.runner);
     g->queue = spec.queue.p ? queue_made(b, spec.queue) : NULL;
     g->seq = b->next_seq++;
