@@ -8,6 +8,8 @@
 #include "common/codec/fields.h"
 #include "common/codec/json.h"
 #include "common/codec/query.h"
+#include "common/proc/config.h"
+#include "common/proc/heritage.h"
 #include "common/proc/ids.h"
 #include "common/proc/keys.h"
 #include "common/proc/presented.h"
@@ -217,6 +219,29 @@ static int check_key(struct desk_request *r, unsigned scopes, struct err *e)
     return 0;
 }
 
+/* A renewal of as many attempts as it may name has some 360 KB: no setting is to stop those. */
+enum { ATTEMPTS_BYTES_MIN = 512 << 10 };
+
+/* What executors send is read on the loop, and an end's result is kept, and told again with its
+ * group: long bodies would hold everybody up. Groups are held to limits of their own. */
+static int check_size(const struct desk_request *r, const struct path *path, struct err *e)
+{
+    size_t most = (size_t)r->desk->heritage->config->max_control_body_bytes,
+           n = exchange_body(r->x).len;
+    const char *who = "--max-control-body-bytes";
+
+    if (most == 0 || n <= most || !str_starts(str_cstr(path->path), STR("/attempts")))
+        return 0;
+    if (path->handler != attempts_end && most < ATTEMPTS_BYTES_MIN) {
+        most = ATTEMPTS_BYTES_MIN;
+        who = "the path";
+    }
+    if (n <= most)
+        return 0;
+    return err_set(e, ERR_BODY_TOO_LARGE, "the body has %zu bytes, of which %s allows %zu", n, who,
+                   most);
+}
+
 static int read_body(struct desk_request *r, struct err *e)
 {
     struct str body = str_trim(exchange_body(r->x));
@@ -251,7 +276,7 @@ void desk_handle(void *ctx, struct exchange *x)
     name_request(&r);
     path = find_path(&r, &e);
     if (check_key(&r, path ? path->scopes : 1u << KEY_ADMIN, &e) || !path ||
-        check_query(&r, path, &e) || read_body(&r, &e))
+        check_query(&r, path, &e) || check_size(&r, path, &e) || read_body(&r, &e))
         desk_error(x, &e);
     else
         path->handler(&r);

@@ -4,10 +4,10 @@
  * leaves the book as it was.
  *
  * States change in set_group_state and set_rollout_state alone, which keep the counts of groups
- * and queues and the lanes true. A group stands in its runner's lane while one of its rollouts
- * waits. attempt_over and settle follow an end: the rollout gets its verdict, and the group
- * settles once n have succeeded or nothing can change any more. Events follow the change that they
- * tell of, but for `gone`, which comes while the group is still whole.
+ * and queues and the lanes (book_lanes.h) true. attempt_over and settle follow an end: the rollout
+ * gets its verdict, and the group settles once n have succeeded or nothing can change any more.
+ * Events follow the change that they tell of, but for `gone`, which comes while the group is still
+ * whole.
  */
 #include "dispatcher/book.h"
 
@@ -16,6 +16,7 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "dispatcher/book_lanes.h"
 #include "dispatcher/book_record.h"
 
 void book_init(struct book *b)
@@ -96,61 +97,6 @@ static struct queue *queue_made(struct book *b, struct str name)
     return q;
 }
 
-/* --- lanes --- */
-
-static struct lane *lane_of(struct runner *r, int64_t priority, const struct queue *q)
-{
-    struct lane *l;
-    size_t at = 0;
-
-    while (at < r->lanes.n && r->lanes.at[at]->priority > priority)
-        at++;
-    for (; at < r->lanes.n && r->lanes.at[at]->priority == priority; at++)
-        if (r->lanes.at[at]->queue == q)
-            return r->lanes.at[at];
-    l = mem_zalloc(sizeof(*l));
-    l->priority = priority;
-    l->queue = q;
-    (void)vec_push(&r->lanes);
-    memmove(&r->lanes.at[at + 1], &r->lanes.at[at], (r->lanes.n - 1 - at) * sizeof(l));
-    r->lanes.at[at] = l;
-    return l;
-}
-
-/* By submission; most come at the end. */
-static void list_by_seq(struct list_head *list, struct group *g)
-{
-    struct group *before = LIST_LAST_OF(list, struct group, lane_entry);
-
-    while (before && before->seq > g->seq)
-        before = LIST_PREV_OF(list, before, struct group, lane_entry);
-    if (before)
-        list_insert(&before->lane_entry, &g->lane_entry);
-    else
-        list_prepend(list, &g->lane_entry);
-}
-
-/* A group stands in its lane while a rollout of it waits. */
-static void lane_place(struct group *g)
-{
-    struct lane *l = lane_of(g->runner, g->spec.priority, g->queue);
-    bool wanted = g->waiting > 0 && !group_settled(g);
-
-    if (!wanted)
-        list_remove(&g->lane_entry);
-    else if (!list_holds(&g->lane_entry))
-        list_by_seq(g->rollouts ? &l->begun : &l->fresh, g);
-}
-
-static void begin(struct group *g)
-{
-    if (g->rollouts)
-        return;
-    list_remove(&g->lane_entry);
-    group_begin(g);
-    lane_place(g);
-}
-
 /* --- changes of state --- */
 
 static void set_group_state(struct book *b, struct group *g, enum group_state state)
@@ -179,7 +125,10 @@ static void set_rollout_state(struct rollout *r, enum rollout_state state)
     g->succeeded += state == ROLLOUT_SUCCEEDED;
     if (g->queue)
         g->queue->rollouts_running += state == ROLLOUT_RUNNING;
-    lane_place(g);
+    if (state == ROLLOUT_WAITING)
+        lane_enter(g);
+    else
+        lane_leave(g);
 }
 
 /* Whether an attempt that has ended without an ok says that its runner only fails. It does not
@@ -217,7 +166,7 @@ static void attempt_over(struct book *b, struct attempt *a, enum outcome outcome
 static void close_rollouts(struct book *b, struct group *g, bool running,
                            enum rollout_state waiting)
 {
-    begin(g);
+    lane_begin(g);
     for (uint32_t i = 0; i < group_rollouts(g); i++) {
         struct rollout *r = &g->rollouts[i];
 
@@ -257,7 +206,7 @@ static void settle(struct book *b, struct group *g, uint64_t at_ms)
         state = GROUP_PARTIAL;
     set_group_state(b, g, state);
     close_rollouts(b, g, true, ROLLOUT_CANCELLED); /* those beyond n */
-    lane_place(g);
+    lane_leave(g);
     offer(b, g, at_ms);
 }
 
@@ -268,15 +217,12 @@ static int apply_group(struct book *b, const struct json *r, struct err *e)
     const struct json *body = json_get(r, "group");
     struct group_spec spec;
     struct group *g;
-    struct buf text = {0};
 
     if (group_parse(body, NULL, (struct str){0}, "", &spec, e))
         return -1;
     if (book_group(b, spec.id))
         return err_set(e, ERR_INVALID, "the group is there already");
-    json_write(&text, body);
-    g = group_new(&spec, buf_str(&text));
-    buf_done(&text);
+    g = group_new(&spec, body);
     g->runner = book_runner_made(b, spec.runner);
     g->queue = spec.queue.p ? queue_made(b, spec.queue) : NULL;
     g->seq = b->next_seq++;
@@ -288,7 +234,7 @@ static int apply_group(struct book *b, const struct json *r, struct err *e)
         g->queue->n_groups[GROUP_WAITING]++;
     }
     b->n_waiting++;
-    lane_place(g);
+    lane_enter(g);
     return 0;
 }
 
@@ -298,7 +244,7 @@ static struct rollout *member_of(struct group *g, const struct json *r)
 
     if (!g || json_to_i64(json_get(r, "rollout"), &k) || k < 0 || k >= group_rollouts(g))
         return NULL;
-    begin(g);
+    lane_begin(g);
     return &g->rollouts[k];
 }
 
@@ -401,7 +347,6 @@ static void remove_group(struct book *b, struct group *g)
 
     if (b->events)
         b->events->gone(b->events_ctx, g);
-    list_remove(&g->lane_entry);
     if (q) {
         list_remove(&g->queue_entry);
         if (g->delivery != DELIVERY_NONE)
@@ -445,7 +390,7 @@ static int apply_cancel(struct book *b, struct group *g, const struct json *r, s
     if (!group_settled(g)) {
         set_group_state(b, g, GROUP_CANCELLED);
         close_rollouts(b, g, true, ROLLOUT_CANCELLED);
-        lane_place(g);
+        lane_leave(g);
         if (deliver || !g->queue)
             offer(b, g, record_at(r));
         else
@@ -558,90 +503,6 @@ int book_apply(struct book *b, struct str record, struct err *e)
 }
 
 /* --- what to do next --- */
-
-void book_reserve(struct rollout *r)
-{
-    r->reserved = true;
-}
-
-void book_release(struct rollout *r)
-{
-    r->reserved = false;
-}
-
-static bool claimable(const struct rollout *r, uint64_t wall_ms)
-{
-    return r->state == ROLLOUT_WAITING && !r->reserved && r->not_before_ms <= wall_ms;
-}
-
-/* The first that may be claimed; one that the executor failed last only if there is no other. */
-static struct rollout *pick(struct group *g, struct str executor, uint64_t wall_ms)
-{
-    struct rollout *second = NULL;
-
-    begin(g);
-    for (uint32_t i = 0; i < group_rollouts(g); i++) {
-        struct rollout *r = &g->rollouts[i];
-
-        if (!claimable(r, wall_ms))
-            continue;
-        if (!r->avoid || !str_eq_c(executor, r->avoid))
-            return r;
-        if (!second)
-            second = r;
-    }
-    return second;
-}
-
-/* The lane's first begun group of which one may be claimed. */
-static struct rollout *pick_begun(const struct lane *l, struct str executor, uint64_t wall_ms)
-{
-    struct group *g;
-
-    LIST_EACH(&l->begun, g, struct group, lane_entry) {
-        struct rollout *m = pick(g, executor, wall_ms);
-
-        if (m)
-            return m;
-    }
-    return NULL;
-}
-
-/* Whichever was submitted first; either may be NULL. */
-static struct group *earlier_group(struct group *a, struct group *b)
-{
-    return !a || (b && b->seq < a->seq) ? b : a;
-}
-
-static struct rollout *earlier_rollout(struct rollout *a, struct rollout *b)
-{
-    return !a || (b && b->group->seq < a->group->seq) ? b : a;
-}
-
-struct rollout *book_next_rollout(struct book *b, struct runner *r, struct str executor,
-                                  uint64_t wall_ms, book_closed_fn closed, void *ctx)
-{
-    (void)b;
-    for (size_t i = 0; i < r->lanes.n;) {
-        int64_t priority = r->lanes.at[i]->priority;
-        struct rollout *begun = NULL;
-        struct group *fresh = NULL;
-
-        for (; i < r->lanes.n && r->lanes.at[i]->priority == priority; i++) {
-            struct lane *l = r->lanes.at[i];
-
-            if (l->queue && closed(ctx, l->queue))
-                continue;
-            begun = earlier_rollout(begun, pick_begun(l, executor, wall_ms));
-            fresh = earlier_group(fresh, LIST_FIRST_OF(&l->fresh, struct group, lane_entry));
-        }
-        if (begun)
-            return begun;
-        if (fresh)
-            return pick(fresh, executor, wall_ms);
-    }
-    return NULL;
-}
 
 struct group *book_next_group(struct queue *q, unsigned states, bool submitted)
 {

@@ -24,12 +24,15 @@
 
 struct err;
 
-/* Groups of one runner, priority and queue with a waiting rollout, by submission. A queue of its
+/* Groups of one runner, priority and queue with a waiting rollout (book_lanes.h). A queue of its
  * own, so that a closed one costs a look, however many wait in it. */
 struct lane {
     int64_t priority;
-    const struct queue *queue; /* NULL: of no queue */
-    struct list_head begun, fresh;
+    const struct queue *queue;     /* NULL: of no queue */
+    struct list_head begun, fresh; /* by submission */
+    struct list_head resting;      /* begun ones that wait for the end of a back-off */
+    uint64_t due_ms;               /* wall clock: no resting one is claimable before */
+    uint64_t waiting;              /* all its groups, also those in none of the lists */
 };
 
 struct queue {

@@ -184,18 +184,20 @@ static int record_item(struct claim_item *it, struct rollout *r, struct str sess
     struct err e;
     int rc;
 
-    book_release(r);
     record_claim(r->group->spec.id, &claim, clock_wall_ms(), &record);
     rc = desk_write(d, r->group->spec.id, buf_str(&record), on_durable, it, &e);
     buf_done(&record);
     if (rc < 0) {
         d->refused_until_ms = clock_ms() + REFUSED_MS;
         log_warn(NULL, "a claim cannot be recorded", LOG_T("error", e.text));
-        return rc;
     }
     a = book_attempt(&d->book, str_cstr(it->attempt));
-    if (!a)
+    if (!a) {
+        r = item_rollout(it);
+        if (r)
+            book_release(r);
         return rc;
+    }
     a->lease_due_ms = LEASE_NOT_BEGUN; /* others of the claim may take longer */
     desk_count_claim(d, a);
     return rc;

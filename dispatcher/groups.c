@@ -362,16 +362,9 @@ static int read_filter(struct desk_request *r, struct group_filter *f, struct er
 
 static bool label_matches(const struct group *g, struct str name, struct str value, bool has_value)
 {
-    struct arena a = {0};
-    const struct json *text = NULL, *v = NULL;
-    struct err e;
-    bool found;
+    struct str is = group_label(g, name);
 
-    if (json_parse(&a, str_of(g->text, g->text_len), &text, &e) == 0)
-        v = json_get_str(json_get(text, "labels"), name);
-    found = v && (!has_value || str_eq(json_string(v), value));
-    arena_done(&a);
-    return found;
+    return is.p && (!has_value || str_eq(is, value));
 }
 
 static bool wanted(const struct group *g, const struct group_filter *f)

@@ -277,20 +277,14 @@ static int read_cancel(struct desk_request *r, struct cancel *c, struct err *e)
 
 static bool labels_match(const struct group *g, const struct json *labels)
 {
-    struct arena a = {0};
-    const struct json *text = NULL;
-    struct err e;
-    bool all = true;
+    for (uint32_t i = 0; json_is(labels, JSON_OBJECT) && i < labels->n; i++) {
+        struct str is = group_label(g, json_string(&labels->members[i].key));
+        const struct json *wanted = &labels->members[i].value;
 
-    if (json_is_null(labels) || labels->n == 0)
-        return true;
-    (void)json_parse(&a, str_of(g->text, g->text_len), &text, &e);
-    for (uint32_t i = 0; i < labels->n && all; i++)
-        all =
-            json_equal(json_get_str(json_get(text, "labels"), json_string(&labels->members[i].key)),
-                       &labels->members[i].value);
-    arena_done(&a);
-    return all;
+        if (!is.p || !json_is(wanted, JSON_STRING) || !str_eq(is, json_string(wanted)))
+            return false;
+    }
+    return true;
 }
 
 static bool cancel_fits(const struct group *g, const struct cancel *c)

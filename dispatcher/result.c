@@ -168,7 +168,7 @@ static bool is_wanted(const struct book *b, const struct runner *r, const struct
     for (size_t i = 0; i < r->lanes.n; i++) {
         const struct lane *l = r->lanes.at[i];
 
-        if (l->queue == q && !(list_is_empty(&l->begun) && list_is_empty(&l->fresh)))
+        if (l->queue == q && l->waiting > 0)
             return true;
     }
     if (r->running == 0)

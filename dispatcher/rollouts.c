@@ -260,13 +260,55 @@ void group_write_submission(const struct json *body, const struct json *defaults
     json_out_end_obj(&o);
 }
 
-struct group *group_new(const struct group_spec *spec, struct str text)
+static struct str put_text(char **at, struct str text)
+{
+    struct str kept = str_of(*at, text.len);
+
+    if (text.len > 0)
+        memcpy(*at, text.p, text.len);
+    *at += text.len;
+    return kept;
+}
+
+/* One block for all: the labels, then their strings. group_parse lets in nothing else. */
+static void keep_labels(struct group *g, const struct json *labels)
+{
+    size_t bytes = 0;
+    char *at;
+
+    if (!json_is(labels, JSON_OBJECT) || labels->n == 0)
+        return;
+    for (uint32_t i = 0; i < labels->n; i++)
+        bytes +=
+            json_string(&labels->members[i].key).len + json_string(&labels->members[i].value).len;
+    g->n_labels = labels->n;
+    g->labels = mem_alloc(g->n_labels * sizeof(*g->labels) + bytes);
+    at = (char *)(g->labels + g->n_labels);
+    for (uint32_t i = 0; i < labels->n; i++) {
+        g->labels[i].name = put_text(&at, json_string(&labels->members[i].key));
+        g->labels[i].value = put_text(&at, json_string(&labels->members[i].value));
+    }
+}
+
+struct str group_label(const struct group *g, struct str name)
+{
+    for (size_t i = 0; i < g->n_labels; i++)
+        if (str_eq(g->labels[i].name, name))
+            return g->labels[i].value;
+    return (struct str){0};
+}
+
+struct group *group_new(const struct group_spec *spec, const struct json *submission)
 {
     struct group *g = mem_zalloc(sizeof(*g));
+    struct buf text = {0};
 
+    json_write(&text, submission);
     g->spec = *spec;
     g->text = mem_strndup(text.p, text.len);
     g->text_len = text.len;
+    buf_done(&text);
+    keep_labels(g, json_get(submission, "labels"));
     g->spec.id = str_of(mem_strndup(spec->id.p, spec->id.len), spec->id.len);
     g->spec.queue = g->spec.runner = (struct str){0}; /* queue and runner have them */
     g->waiting = group_rollouts(g);
@@ -299,6 +341,7 @@ void group_free(struct group *g)
     }
     free(g->rollouts);
     free((char *)(uintptr_t)g->spec.id.p);
+    free(g->labels);
     free(g->text);
     free(g);
 }

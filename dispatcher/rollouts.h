@@ -7,7 +7,8 @@
  *   delivery  none -> offered -next-> taken -ack-> (the group is gone)
  *                        ^------ lease over, or returned ------'
  *
- * A group that waits is small: its submission as JSON text and the numbers that are read from it.
+ * A group that waits is small: its submission as JSON text, the numbers that are read from it, and
+ * its labels.
  * The rollouts come with its first claim. Memory: the book (book.h) owns groups; a group owns its
  * rollouts, these their attempts and results.
  */
@@ -140,10 +141,17 @@ struct rollout {
     struct result result;
 };
 
+/* A label of a group; its strings stand behind the group's last one, in the same block. */
+struct group_label {
+    struct str name, value;
+};
+
 struct group {
     struct group_spec spec;
     char *text; /* the submission, a JSON object */
     size_t text_len;
+    struct group_label *labels; /* what it says of them: filters read no text of any length */
+    size_t n_labels;
     struct queue *queue; /* NULL: none */
     struct runner *runner;
     uint64_t seq; /* order of submission */
@@ -158,7 +166,9 @@ struct group {
     bool overdue;
     bool told;                      /* the Redis sinks have its entry */
     struct rollout *rollouts;       /* n + extra, or NULL: not begun */
-    struct list_item lane_entry;    /* of its runner, while a rollout waits */
+    struct list_item lane_entry;    /* of its runner, while a rollout waits (book_lanes.h) */
+    bool in_lane, resting;          /* a rollout waits; and lane_entry is with those that rest */
+    uint64_t due_ms;                /* wall clock: until when it rests */
     struct list_item queue_entry;   /* of all groups of the queue, by seq */
     struct list_item settled_entry; /* of the settled ones, by settling */
     struct list_item all_entry;
@@ -185,9 +195,12 @@ int group_parse(const struct json *body, const struct json *defaults, struct str
 void group_write_submission(const struct json *body, const struct json *defaults, struct str id,
                             struct buf *out);
 
-/* A group of its own memory; text is copied. */
-struct group *group_new(const struct group_spec *spec, struct str text);
+/* A group of its own memory: what the submission says is copied. */
+struct group *group_new(const struct group_spec *spec, const struct json *submission);
 void group_free(struct group *g);
+
+/* The value of the group's label of that name, borrowed; absent: it has none. */
+struct str group_label(const struct group *g, struct str name);
 
 /* Whether sinks get the sessions of attempts that count: unless session.sink is false. */
 bool group_goes_to_sinks(const struct group *g);

@@ -127,10 +127,14 @@ uint32_t compaction_number(const struct compaction *c)
     return c->number;
 }
 
-const struct moved *compaction_moved(const struct compaction *c, size_t *ret_n)
+struct moved *compaction_take_moved(struct compaction *c, size_t *ret_n)
 {
+    struct moved *m = c->moved.at;
+
     *ret_n = c->moved.n;
-    return c->moved.at;
+    c->moved.at = NULL;
+    c->moved.n = c->moved.cap = 0;
+    return m;
 }
 
 uint64_t compaction_bytes(const struct compaction *c)

@@ -25,8 +25,8 @@ int compaction_step(struct compaction *c, struct liveness *live, bool sync, stru
 uint32_t compaction_old(const struct compaction *c);
 uint32_t compaction_number(const struct compaction *c);
 
-/* Where the copied records stand now; borrowed. */
-const struct moved *compaction_moved(const struct compaction *c, size_t *ret_n);
+/* Where the copied records stand now; the caller's, to be freed. */
+struct moved *compaction_take_moved(struct compaction *c, size_t *ret_n);
 
 /* Size of the new file without its head. */
 uint64_t compaction_bytes(const struct compaction *c);

@@ -233,6 +233,12 @@ static void stop_compaction(struct journal *j);
 static int begin_compaction(struct journal *j, uint32_t number, struct err *e);
 static int go_on_compacting(struct journal *j, struct err *e);
 
+/* Whether a segment is being copied, or the table of places does not know yet what became of it. */
+static bool is_compacting(const struct journal *j)
+{
+    return j->compaction || liveness_is_moving(&j->live);
+}
+
 /* Durability power: what was read from the last segment may only be in the kernel's memory, and
  * after an fsync that failed no other one would write it. It is written anew. */
 static int renew_last(struct journal *j, struct err *e)
@@ -240,7 +246,7 @@ static int renew_last(struct journal *j, struct err *e)
     uint32_t number = j->next_number;
     int rc = begin_compaction(j, last_number(j), e);
 
-    while (rc == 0 && j->compaction)
+    while (rc == 0 && is_compacting(j))
         rc = go_on_compacting(j, e) < 0 ? -1 : 0;
     if (rc)
         return -1;
@@ -550,7 +556,7 @@ static int swap_segments(struct journal *j, struct err *e)
     struct compaction *c = j->compaction;
     uint32_t old = compaction_old(c), number = compaction_number(c);
     uint64_t bytes = liveness_bytes(&j->live, old);
-    const struct moved *m;
+    struct moved *m;
     size_t n;
 
     if (sync_last(j, e))
@@ -560,7 +566,7 @@ static int swap_segments(struct journal *j, struct err *e)
         liveness_renumber(&j->live, number, old, bytes);
         return -1;
     }
-    m = compaction_moved(c, &n);
+    m = compaction_take_moved(c, &n);
     liveness_moved(&j->live, old, number, m, n);
     compaction_free(c);
     j->compaction = NULL;
@@ -580,8 +586,13 @@ static int begin_compaction(struct journal *j, uint32_t number, struct err *e)
 /* 1: something was done; -1: given up. */
 static int go_on_compacting(struct journal *j, struct err *e)
 {
-    int rc = compaction_step(j->compaction, &j->live, j->syncs, e);
+    int rc;
 
+    if (liveness_is_moving(&j->live)) {
+        liveness_move_on(&j->live);
+        return 1;
+    }
+    rc = compaction_step(j->compaction, &j->live, j->syncs, e);
     if (rc == 0 || (rc == 1 && swap_segments(j, e) == 0))
         return 1;
     stop_compaction(j);
@@ -622,7 +633,7 @@ static int compact(struct journal *j, bool thorough, struct err *e)
 {
     if (j->unsure)
         return err_set(e, ERR_IO, "the journal is broken");
-    if (j->compaction)
+    if (is_compacting(j))
         return go_on_compacting(j, e);
     for (size_t i = 0; i + 1 < j->live.n; i++) {
         const struct live_segment *s = &j->live.at[i];
@@ -653,7 +664,8 @@ int journal_compact(struct journal *j, bool thorough, struct err *e)
 
 size_t journal_table_bytes(const struct journal *j)
 {
-    return j->live.table_bytes + (j->compaction ? compaction_table_bytes(j->compaction) : 0);
+    return j->live.table_bytes + j->live.relocation.n * sizeof(struct moved) +
+           (j->compaction ? compaction_table_bytes(j->compaction) : 0);
 }
 
 void journal_stats(const struct journal *j, struct journal_stats *ret)

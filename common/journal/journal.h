@@ -132,8 +132,8 @@ size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct s
 /* One step of compaction: removes a segment that nobody needs, or goes on rewriting one that is
  * mostly (with `thorough`: at all) dead; one that is written to and mostly dead is followed by a
  * new one first. A step copies half a megabyte, or the one record that is longer, and with `power`
- * syncs it; the last one of a segment also looks at the places of all sessions' records, which
- * takes as long as there are many. 1: did something, call again; 0: nothing to do; -1: ERR_IO or
+ * syncs it; those behind the last one of a segment change some of the places of its records in
+ * memory. 1: did something, call again; 0: nothing to do; -1: ERR_IO or
  * ERR_STORAGE_FULL (the reserve was given already), all is as it was. */
 int journal_compact(struct journal *j, bool thorough, struct err *e);
 

@@ -10,6 +10,9 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 
+/* Places that are changed in one step, some 20 ns each. */
+enum { MOVE_STEP = 16384 };
+
 /* A segment that still has records of a session that is over. */
 struct remains {
     uint32_t number;
@@ -32,6 +35,7 @@ struct live_session {
     } remains; /* if it is over: older segments' */
 
     struct list_item item; /* in `over`, while there are some */
+    struct list_item all_item;
     char id[];
 };
 
@@ -43,6 +47,11 @@ static size_t table_bytes(const struct live_session *s)
 static void session_free(struct liveness *v, struct live_session *s)
 {
     v->table_bytes -= table_bytes(s);
+    if (v->relocation.at == s) {
+        v->relocation.at = LIST_NEXT_OF(&v->all, s, struct live_session, all_item);
+        v->relocation.record = 0;
+    }
+    list_remove(&s->all_item);
     list_remove(&s->item);
     vec_done(&s->remains);
     vec_done(s);
@@ -58,6 +67,7 @@ void liveness_done(struct liveness *v)
     while ((slot = map_next(&v->sessions, &at)) != NULL)
         session_free(v, slot->value);
     map_done(&v->sessions);
+    free(v->relocation.m);
     vec_done(v);
 }
 
@@ -89,6 +99,24 @@ static const struct moved *moved_from(const struct moved *m, size_t n, uint64_t 
     struct moved key = {.from = from};
 
     return n > 0 ? bsearch(&key, m, n, sizeof(*m), by_from) : NULL;
+}
+
+/* Where the session's record i stands: the table may not know yet that it was moved. Who was given
+ * up while it was copied may be in the new segment, too, or nowhere. */
+static struct record_place place_at(const struct liveness *v, const struct live_session *s,
+                                    size_t i)
+{
+    const struct relocation *r = &v->relocation;
+    struct record_place p = s->at[i];
+    const struct moved *found;
+
+    if (r->number == 0 || p.number != r->old)
+        return p;
+    found = moved_from(r->m, r->n, p.offset);
+    CHECK(found || p.size == 0);
+    p.number = found ? r->number : 0;
+    p.offset = found ? found->to : 0;
+    return p;
 }
 
 /* The segment's records must have been dropped or moved. */
@@ -133,12 +161,14 @@ static void bury_first(struct liveness *v, const struct live_session *s, size_t 
     struct live_segment *seg = NULL;
 
     for (size_t i = 0; i < n; i++) {
-        if (s->at[i].size == 0)
+        struct record_place p = place_at(v, s, i);
+
+        if (p.size == 0)
             continue;
-        if (!seg || seg->number != s->at[i].number)
-            seg = segment_find(v, s->at[i].number);
+        if (!seg || seg->number != p.number)
+            seg = segment_find(v, p.number);
         if (seg)
-            seg->live_bytes -= s->at[i].size;
+            seg->live_bytes -= p.size;
     }
 }
 
@@ -164,7 +194,8 @@ static void settle_remains(struct liveness *v, uint32_t old, uint32_t fresh)
         for (size_t i = 0; i < s->remains.n; i++) {
             struct remains r = s->remains.at[i];
 
-            if (r.number == old && (!fresh || r.copied_to != fresh || s->at[0].number == fresh))
+            if (r.number == old &&
+                (!fresh || r.copied_to != fresh || place_at(v, s, 0).number == fresh))
                 continue;
             if (r.number == old)
                 r = (struct remains){.number = fresh};
@@ -188,29 +219,46 @@ void liveness_copying(struct liveness *v, uint32_t from, uint32_t to)
     v->copied_to = to;
 }
 
-/* Changes the places of all records that were in the old segment. Who was given up while it was
- * copied is in the new one, too. */
-void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, const struct moved *m,
-                    size_t n)
+bool liveness_is_moving(const struct liveness *v)
 {
-    struct map_slot *slot;
-    size_t at = 0;
+    return v->relocation.number != 0;
+}
 
-    while ((slot = map_next(&v->sessions, &at)) != NULL) {
-        struct live_session *s = slot->value;
+/* A session counts as a place, too. */
+void liveness_move_on(struct liveness *v)
+{
+    struct relocation *r = &v->relocation;
 
-        for (size_t i = 0; i < s->n; i++) {
-            const struct moved *found;
+    for (size_t i = 0; i < MOVE_STEP && r->at; i++) {
+        struct live_session *s = r->at;
 
-            if (s->at[i].number != old)
-                continue;
-            found = moved_from(m, n, s->at[i].offset);
-            CHECK(found || s->at[i].size == 0);
-            s->at[i].number = found ? number : 0;
-            s->at[i].offset = found ? found->to : 0;
+        if (r->record < s->n) {
+            s->at[r->record] = place_at(v, s, r->record);
+            r->record++;
+        } else {
+            r->at = LIST_NEXT_OF(&v->all, s, struct live_session, all_item);
+            r->record = 0;
         }
     }
+    if (r->at)
+        return;
+    free(r->m);
+    *r = (struct relocation){0};
+}
+
+/* What comes meanwhile is never in the old segment, so a walk from the first session to the last
+ * misses none. */
+void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, struct moved *m, size_t n)
+{
+    CHECK(!liveness_is_moving(v));
+    v->relocation =
+        (struct relocation){.old = old,
+                            .number = number,
+                            .m = m,
+                            .n = n,
+                            .at = LIST_FIRST_OF(&v->all, struct live_session, all_item)};
     settle_remains(v, old, number);
+    liveness_move_on(v);
 }
 
 /* Made at its first record. */
@@ -223,6 +271,7 @@ static struct live_session *session_get(struct liveness *v, struct str id)
     s = mem_zalloc(sizeof(*s) + id.len + 1);
     memcpy(s->id, id.p, id.len);
     v->table_bytes += sizeof(*s);
+    list_append(&v->all, &s->all_item);
     (void)map_set(&v->sessions, str_of(s->id, id.len), s);
     return s;
 }
@@ -263,10 +312,10 @@ void liveness_drop(struct liveness *v, struct str id)
  * one: not beside it, unless it is being copied, perhaps without the last one. */
 static void note_remains(struct liveness *v, struct live_session *s)
 {
-    uint32_t last = s->at[s->n - 1].number, before = 0;
+    uint32_t last = place_at(v, s, s->n - 1).number, before = 0;
 
     for (size_t i = 0; i + 1 < s->n; i++) {
-        uint32_t number = s->at[i].number;
+        uint32_t number = place_at(v, s, i).number;
         bool copied = number == v->copied_from;
 
         if (number == before || (number == last && !copied) || !segment_find(v, number))
@@ -281,9 +330,9 @@ static void note_remains(struct liveness *v, struct live_session *s)
 
 /* The table of all its records is given back. A compaction that is under way may not have come to
  * the last one yet, and looks for it from the beginning. */
-static void keep_last(struct live_session *s)
+static void keep_last(const struct liveness *v, struct live_session *s)
 {
-    struct record_place last = s->at[s->n - 1];
+    struct record_place last = place_at(v, s, s->n - 1);
 
     vec_done(s);
     *vec_push(s) = last;
@@ -300,7 +349,7 @@ void liveness_drop_earlier(struct liveness *v, struct str id)
     v->table_bytes -= table_bytes(s);
     bury_first(v, s, s->n - 1);
     note_remains(v, s);
-    keep_last(s);
+    keep_last(v, s);
     v->table_bytes += table_bytes(s);
     s->bytes = s->at[0].size;
     s->over = true;
@@ -316,8 +365,12 @@ bool liveness_is_over(const struct liveness *v, struct str id)
 bool liveness_is_spread(const struct liveness *v, struct str id)
 {
     const struct live_session *s = map_get(&v->sessions, id);
+    uint32_t first;
 
-    return s && (s->at[0].number != s->at[s->n - 1].number || s->at[0].number == v->copied_from);
+    if (!s)
+        return false;
+    first = place_at(v, s, 0).number;
+    return first != place_at(v, s, s->n - 1).number || first == v->copied_from;
 }
 
 bool liveness_let_go(struct liveness *v, struct str id)
@@ -339,7 +392,7 @@ void liveness_give_up(struct liveness *v, struct str id, size_t i)
 
     if (!s || s->over || i >= s->n || s->at[i].size == 0)
         return;
-    seg = segment_find(v, s->at[i].number);
+    seg = segment_find(v, place_at(v, s, i).number);
     if (seg)
         seg->live_bytes -= s->at[i].size;
     s->bytes -= s->at[i].size;
@@ -385,7 +438,7 @@ bool liveness_place(const struct liveness *v, struct str id, size_t i, struct re
 
     if (!s || i >= s->n)
         return false;
-    *ret = s->at[i];
+    *ret = place_at(v, s, i);
     return true;
 }
 

@@ -39,8 +39,19 @@ struct moved {
     uint64_t from, to;
 };
 
+/* A segment of which not all places have been changed to where a rewritten one has the records. */
+struct relocation {
+    uint32_t old, number; /* 0: none */
+    struct moved *m;
+    size_t n;
+    struct live_session *at; /* whose places are changed next */
+    size_t record;           /* the first of those */
+};
+
 struct liveness {
     struct map sessions;
+    struct list_head all; /* the same, in the order of their beginnings */
+    struct relocation relocation;
     size_t table_bytes; /* memory of the places of records */
     struct live_segment *at;
     size_t n, cap;
@@ -72,9 +83,14 @@ uint64_t liveness_bytes(const struct liveness *v, uint32_t number);
 /* Segment `old` is replaced by `number`, `bytes` long, which has its needed records only. */
 void liveness_renumber(struct liveness *v, uint32_t old, uint32_t number, uint64_t bytes);
 
-/* The records of segment `old` stand in segment `number` now, at the places that `m` tells. */
-void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, const struct moved *m,
-                    size_t n);
+/* The records of segment `old` stand in segment `number` now, at the places that `m` tells, which
+ * is taken over. Holds at once; but what that costs later, for each place that is looked at, goes
+ * with liveness_move_on. None may be under way. */
+void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, struct moved *m, size_t n);
+
+/* Whether that is so, and no other segment may be copied or removed; a step of it. */
+bool liveness_is_moving(const struct liveness *v);
+void liveness_move_on(struct liveness *v);
 
 /* A record went to that place; `id` absent: it needs not be kept. */
 void liveness_add(struct liveness *v, struct record_place place, struct str id);

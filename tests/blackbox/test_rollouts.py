@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 import time
+import urllib.parse
 import uuid
 
 import pytest
@@ -564,6 +565,24 @@ def test_listing(start):
     assert [x["id"] for x in rest["groups"]] == ["g2", "g3", "g4"] and rest["next_cursor"] is None
     assert [x["id"] for x in gateway.get("/groups?queue=val").json()["groups"]] == ["g1", "g3"]
     assert [x["id"] for x in gateway.get("/groups?label=step%3D4&state=waiting").json()["groups"]] == ["g4"]
+
+
+def test_groups_are_found_by_their_labels(start):
+    """Also those of defaults, and behind a restart; a cancel wants all of its labels."""
+    gateway = start(workers=1)
+    labels = {"a": {"step": "7", "by": "\u00e9 \"x\""}, "b": {"step": "7", "empty": ""}, "c": {}, "d": None, "e": None}
+    groups = [{"id": name, **({} if given is None else {"labels": given})} for name, given in labels.items()]
+    assert gateway.post("/groups", {"defaults": {"runner": "r", "labels": {"step": "8"}}, "groups": groups}).status == 201
+    for _ in range(2):
+        for query, want in (("step", "abde"), ("step=7", "ab"), ("step=8", "de"), ("step=", ""), ("ste", ""), ("empty", "b"), ("empty=", "b"),
+                            ("by=\u00e9 \"x\"", "a"), ("by=\u00e9", "")):
+            found = gateway.get(f"/groups?label={urllib.parse.quote(query)}").json()["groups"]
+            assert "".join(x["id"] for x in found) == want, query
+        gateway.stop()
+        gateway.start()
+    for wanted, gone in (({"step": "7", "by": "x"}, []), ({"step": "7", "none": ""}, []), ({"step": 7}, []), ({"none": None}, []),
+                         ({"step": "7", "empty": ""}, ["b"]), ({"step": "8"}, ["d", "e"]), ({}, ["a", "c"])):
+        assert gateway.post("/queues/train/cancel", {"labels": wanted}).json() == {"cancelled": gone}, wanted
 
 
 def test_the_dispatcher_may_die_at_any_time(start):

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from test_rollouts import claim, submit
+from rollouts_kit import chat
+from test_rollouts import claim, end, submit, wait_group
 
 
 def many(n, first=0):
@@ -106,3 +107,43 @@ def test_a_group_that_is_there_is_no_matter_of_todays_limits(start):
         assert answer.status == 200, answer.text[:300]
     assert gateway.request("PUT", "/groups/g", {**group, "n": 2}).status == 400
     assert gateway.request("PUT", "/groups/other", {**group, "id": "other"}).status == 400
+
+
+LIMIT = 64 << 10
+
+
+def end_of_size(gateway, attempt, n, **info):
+    """Told with a reward_info that makes the body n bytes long."""
+    def text(why):
+        return json.dumps({"outcome": "ok", "exit": 0, "log": "/no/where", "reward_info": {**info, "why": why}})
+    return gateway.request("POST", f"/attempts/{attempt['attempt_id']}/end", text("x" * (n - len(text("")))),
+                           headers={"Content-Type": "application/json"})
+
+
+def test_an_end_is_held_to_the_limit_of_the_control_plane(start):
+    """Its result stays in memory and goes with every answer that tells the group. The attempt runs on: its executor may tell less."""
+    gateway = start(workers=1, max_control_body_bytes=LIMIT)
+    submit(gateway, id="g", runner="r", attempts=1)
+    attempt, = claim(gateway, r=1)
+    chat(gateway, attempt, "go")
+    for n in LIMIT + 1, 4 << 20:
+        answer = end_of_size(gateway, attempt, n, reward=1)
+        assert answer.status == 413 and answer.json()["error"]["code"] == "body_too_large", answer.text[:300]
+        assert f"{n} bytes, of which --max-control-body-bytes allows {LIMIT}" in answer.text, answer.text
+    answer = end_of_size(gateway, attempt, LIMIT, reward=1)
+    assert (answer.status, answer.json()) == (200, {"rollout": "succeeded"}), answer.text[:300]
+    assert len(wait_group(gateway, "g")["members"][0]["reward_info"]["why"]) > LIMIT - 200
+
+
+def test_a_small_limit_stops_no_renewals(start):
+    """A renewal names up to 10,000 attempts, whatever rewards may have; more than that is not read."""
+    gateway = start(workers=1, max_control_body_bytes="1KiB")
+    submit(gateway, id="g", runner="r")
+    attempt, = claim(gateway, r=1)
+    ids = [attempt["attempt_id"]] + [f"{i:032x}" for i in range(9999)]
+    kill = gateway.post("/attempts/renew", {"executor": "x", "attempts": ids}).json()["kill"]
+    assert [k["attempt_id"] for k in kill] == ids[1:], "the one that runs runs on"
+    for path in "renew", "claim":
+        answer = gateway.post(f"/attempts/{path}", {"executor": "x", "more": "x" * (1 << 20)})
+        assert answer.status == 413 and "of which the path allows 524288" in answer.text, answer.text[:300]
+    assert end(gateway, attempt, outcome="error", reason="so it was").status == 200

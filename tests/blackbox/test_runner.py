@@ -424,15 +424,17 @@ def test_how_an_attempt_ends(gateway, case, group, outcome, reason):
     assert reason in (member["reason"] or ""), member
 
 
-def test_a_refused_end_is_told_as_an_error(start):
+@pytest.mark.parametrize("setting, told", [("max_body_bytes", "--max-body-bytes allows (16384 bytes)"),
+                                           ("max_control_body_bytes", "--max-control-body-bytes allows 16384")])
+def test_a_refused_end_is_told_as_an_error(start, setting, told):
     """A reward that is too long for the gateway costs its attempt alone, which says so."""
-    gateway = start(max_body_bytes="16k", attempt_lease="3s")
+    gateway = start(attempt_lease="3s", **{setting: "16k"})
     score = script(gateway.folder, "score", 'print(json.dumps({"reward": 1, "why": "x" * 20000}))')
     with Runner(gateway, {"r": {"run": script(gateway.folder, "agent", 'chat("x")'), "score": score}}) as runner:
         submit(gateway, id="g", runner="r", attempts=1)
         member = wait_group(gateway, "g")["members"][0]
         assert member["outcome"] == "error" and "refused the attempt's end with 413: " in member["reason"], member
-        assert "--max-body-bytes allows (16384 bytes)" in member["reason"] and member["attempts"] == 1, member
+        assert told in member["reason"] and member["attempts"] == 1, member
         assert "an attempt's end is refused" in runner.log()
 
 

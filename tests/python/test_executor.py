@@ -165,6 +165,7 @@ ODD_REWARDS = {     # what a runner returns -> the end's reward, or a part of th
     "text": (lambda: {"reward": 1, "file": "a\udc80b"}, "reward_info.file is a text that UTF-8 cannot write"),
     "key": (lambda: {"reward": 1, "a\udc80b": 1}, "UnicodeEncodeError"),
     "large": (lambda: {"reward": 1e300}, "reward"),     # JSON has it, a float32 does not
+    "long": (lambda: {"reward": 1, "why": "x" * (5 << 20)}, "--max-control-body-bytes allows 4194304"),
     "raises": (lambda: open("/no/such/a\udc80b"), "/no/such/a\\udc80b"),
 }
 
@@ -188,7 +189,7 @@ def test_every_reward_ends_its_attempt(place):
         else:
             assert (member["outcome"], member["reward"], member["finished"]) == ("ok", want, True), (x, member)
     assert groups["float32"]["members"][0]["reward_info"] == {"reward": 0.5, "steps": 3, "by": [1, 2]}
-    assert executor.ended == {"ok": 5, "error": 7}, "the large one is written, and refused by the session's worker"
+    assert executor.ended == {"ok": 5, "error": 8}, "the large one is written, and refused by the session's worker"
 
 
 def test_whatever_a_runner_does_its_attempt_ends_and_its_slot_is_free(place):

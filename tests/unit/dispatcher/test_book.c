@@ -2,63 +2,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "book_kit.h"
 #include "common/codec/json.h"
 #include "dispatcher/book.h"
 #include "dispatcher/book_record.h"
 #include "dispatcher/result.h"
 #include "testing.h"
-
-static void apply(struct book *b, struct buf *record)
-{
-    struct err e = {0};
-
-    cr_assert_eq(book_apply(b, buf_str(record), &e), 0, "%s", e.text);
-    buf_done(record);
-}
-
-static void submit(struct book *b, const char *id, const char *more)
-{
-    struct buf text = {0}, record = {0};
-
-    buf_printf(&text, "{\"id\":\"%s\",\"runner\":\"r\"%s}", id, more);
-    record_group(str_cstr(id), buf_str(&text), 1000, &record);
-    apply(b, &record);
-    buf_done(&text);
-}
-
-/* ctx: the name of the queue that is closed, or NULL. */
-static bool closed_queue(void *ctx, const struct queue *q)
-{
-    return ctx && strcmp(q->name, ctx) == 0;
-}
-
-/* Claims the next rollout for an executor; its attempt, or NULL. */
-static struct attempt *claim(struct book *b, const char *executor, uint64_t at_ms)
-{
-    static unsigned n;
-    struct runner *r = book_runner_made(b, STR("r"));
-    struct rollout *m = book_next_rollout(b, r, str_cstr(executor), at_ms, closed_queue, NULL);
-    struct buf record = {0};
-    char id[ATTEMPT_ID_LEN + 1];
-
-    if (!m)
-        return NULL;
-    (void)snprintf(id, sizeof(id), "%032x", ++n);
-    record_claim(m->group->spec.id,
-                 &(struct record_claim){m->index, str_cstr(id), STR("w0-x"), str_cstr(executor)},
-                 at_ms, &record);
-    apply(b, &record);
-    return book_attempt(b, str_cstr(id));
-}
-
-static void end(struct book *b, struct attempt *a, enum outcome outcome, uint64_t at_ms)
-{
-    struct result result = {.trained_tokens = 3};
-    struct buf record = {0};
-
-    record_end(a, outcome, END_FINALIZED, &result, at_ms, &record);
-    apply(b, &record);
-}
 
 TEST(book, a_group_finishes_when_n_have_succeeded)
 {
@@ -359,6 +308,27 @@ TEST(book, claims_go_by_submission_over_open_queues)
     cr_expect_str_eq(claim(&b, "x", 1000)->rollout->group->spec.id.p, "a");
     cr_expect_str_eq(next_group(&b, NULL), "b");
     cr_expect_str_eq(next_group(&b, "val"), "c");
+    book_done(&b);
+}
+
+/* Without a look at its text, which may be long. */
+TEST(book, a_groups_labels_are_known_without_its_text)
+{
+    struct book b;
+    struct group *g;
+
+    book_init(&b);
+    submit(&b, "g", ",\"labels\":{\"step\":\"7\",\"a\\n\":\"\\u00e9\",\"\":\"\"},\"input\":1");
+    submit(&b, "h", ",\"labels\":{}");
+    submit(&b, "i", ",\"labels\":null");
+    g = book_group(&b, STR("g"));
+    memset(g->text, ' ', g->text_len);
+    cr_expect(str_eq_c(group_label(g, STR("step")), "7"));
+    cr_expect(str_eq_c(group_label(g, STR("a\n")), "\u00e9"));
+    cr_expect(group_label(g, STR("")).p && group_label(g, STR("")).len == 0);
+    cr_expect_null(group_label(g, STR("ste")).p);
+    cr_expect_null(group_label(book_group(&b, STR("h")), STR("step")).p);
+    cr_expect_null(group_label(book_group(&b, STR("i")), STR("")).p);
     book_done(&b);
 }
 
