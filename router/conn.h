@@ -88,7 +88,7 @@ struct conn {
     bool hup;       /* the client will send no more, or is gone */
     bool late;      /* the deadline has passed */
     struct caller *address;
-    struct caller *session_key; /* that it last proved, or NULL */
+    struct caller *key; /* that it last proved, or NULL */
 
     /* the body of the request, while it is incomplete (bodies.h) */
     uint64_t body_bytes;       /* taken of it */

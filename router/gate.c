@@ -81,7 +81,7 @@ int gate_check(const struct hub *h, const struct http1_head *head, const struct 
     return -1;
 }
 
-/* Counts the connection under the session whose key it has proved. */
+/* Counts the connection under the key that it has proved. */
 static int take_key(struct conn *c, const struct proof *proof, struct err *e)
 {
     struct hub *h = c->hub;
@@ -91,18 +91,17 @@ static int take_key(struct conn *c, const struct proof *proof, struct err *e)
 
     if (!gate_keys(h) || !proof->id.p)
         return 0;
-    name = caller_of_session(proof->id, text);
-    if (c->session_key && str_eq(name, str_of(c->session_key->name, c->session_key->name_len)))
+    name = caller_of_key(proof->scope, proof->id, text);
+    if (c->key && str_eq(name, str_of(c->key->name, c->key->name_len)))
         return 0;
     if (max > 0 && callers_connections(&h->callers, name) >= max) {
         metrics_count_at(h->page, METRIC_refusals, METRIC_REFUSAL_KEY_CONNECTIONS, 0, 1);
         return err_set(e, ERR_OVERLOADED,
-                       "more than %llu connections with one session's keys "
-                       "(--max-key-connections)",
+                       "more than %llu connections with one key (--max-key-connections)",
                        (unsigned long long)max);
     }
-    callers_leave(&h->callers, c->session_key);
-    c->session_key = callers_join(&h->callers, name);
+    callers_leave(&h->callers, c->key);
+    c->key = callers_join(&h->callers, name);
     return 0;
 }
 

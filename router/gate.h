@@ -29,7 +29,7 @@ int gate_check(const struct hub *h, const struct http1_head *head, const struct 
 
 /* The request passed: the connection makes no room for others any more if the request goes to a
  * worker or the dispatcher (where this router verifies keys: with a good one), and counts under the
- * session whose key it has proved. -1 and ERR_OVERLOADED (counted): as many do as may. */
+ * key that it has proved. -1 and ERR_OVERLOADED (counted): as many do as may. */
 int gate_admit(struct conn *c, const struct route *route, struct err *e);
 
 #endif

@@ -345,6 +345,8 @@ def test_connections_of_one_session_are_bounded(start, tmp_path):
         status, _, body = c.ask("GET", "/v1/models", None, key)
         assert status == 429 and b"--max-key-connections" in body
         assert gateway.get("/v1/models", headers=bearer(other["api_key"])).status == 200
+        # the trainer's own key of the session is not the agent's
+        assert gateway.get(f"/sessions/{mine['session_id']}", headers=bearer(mine["runner_key"])).status == 200
         a.close()
         g.wait_until(lambda: gateway.get("/v1/models", headers=bearer(mine["api_key"])).status == 200)
     assert metric(gateway, "refusals_total", reason="key_connections") >= 1
