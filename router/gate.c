@@ -51,20 +51,20 @@ static bool admits(const struct route *route, enum key_scope scope)
     return !route->admins && (scope == KEY_EXECUTOR) == (route->kind == ROUTE_DISPATCHER);
 }
 
-/* Refuses a key in the query, a key that does not cover the session of the path, and one of a kind
- * that the path is not for. */
+/* Refuses a key that does not cover the session of the path, one of a kind that the path is not
+ * for, and a key in the query, which costs most to look for: last. */
 static int check(const struct keys *k, const struct http1_head *head, const struct route *route,
                  struct err *e)
 {
     size_t query = str_find(head->target, STR("?"), 0);
 
-    if (query < head->target.len && keys_in_query(k, str_sub(head->target, query + 1, SIZE_MAX)))
-        return err_set(e, ERR_MISSING_KEY, "a key has no place in a query");
     if (proof_covers(&route->proof, route->place, e))
         return -1;
     if (!admits(route, route->proof.scope))
         return err_set(e, ERR_WRONG_SCOPE, "the key does not allow this request");
-    return 0;
+    return query < head->target.len
+               ? keys_check_query(k, str_sub(head->target, query + 1, SIZE_MAX), e)
+               : 0;
 }
 
 /* Counts what it refuses. */
@@ -75,7 +75,8 @@ int gate_check(const struct hub *h, const struct http1_head *head, const struct 
 
     if (!k || route->open || check(k, head, route, e) == 0)
         return 0;
-    metrics_count_at(h->page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
+    if (e->kind != ERR_INVALID)
+        metrics_count_at(h->page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
     metrics_count_at(h->page, METRIC_requests, gate_dialect(head->target),
                      metrics_status(err_status(e)), 1);
     return -1;

@@ -23,7 +23,8 @@ const struct keys *gate_keys(const struct hub *h);
  * else METRIC_DIALECT_CONTROL. */
 unsigned gate_dialect(struct str target);
 
-/* -1 with ERR_MISSING_KEY or ERR_WRONG_SCOPE (counted). */
+/* -1 with ERR_MISSING_KEY or ERR_WRONG_SCOPE (counted as refusals of a key), or with ERR_INVALID
+ * for a query that has too many parameters (keys_check_query). */
 int gate_check(const struct hub *h, const struct http1_head *head, const struct route *route,
                struct err *e);
 
