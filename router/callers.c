@@ -33,9 +33,9 @@ struct str caller_of_address(const struct sockaddr_storage *from, char text[CALL
 
 struct str caller_of_key(enum key_scope scope, struct str id, char text[CALLER_NAME_MAX])
 {
-    char kind = scope == KEY_AGENT ? 'a' : 'r';
+    static const char kinds[] = {[KEY_AGENT] = 'a', [KEY_RUNNER] = 'r', [KEY_EXECUTOR] = 'x'};
 
-    return name_it(text, kind, id.p, id.len < ID_TEXT_MAX ? id.len : ID_TEXT_MAX);
+    return name_it(text, kinds[scope], id.p, id.len < ID_TEXT_MAX ? id.len : ID_TEXT_MAX);
 }
 
 size_t callers_connections(const struct map *all, struct str name)

@@ -30,8 +30,8 @@ struct caller {
  * which one host has to itself; all others together. */
 struct str caller_of_address(const struct sockaddr_storage *from, char text[CALLER_NAME_MAX]);
 
-/* The same for a key of that scope and id: what an agent does with its key takes nothing from the
- * runner's of the same session. */
+/* The same for a key of that scope (an agent's, a runner's, an executor's) and its id: what an
+ * agent does with its key takes nothing from the runner's of the same session. */
 struct str caller_of_key(enum key_scope scope, struct str id, char text[CALLER_NAME_MAX]);
 
 /* How many connections count under a name. */

@@ -110,11 +110,9 @@ static int take_key(struct conn *c, const struct proof *proof, struct err *e)
  * router verifies keys, which is one for what is open to everybody. */
 int gate_admit(struct conn *c, const struct route *route, struct err *e)
 {
-    bool at_worker = route->kind == ROUTE_ANY || route->kind == ROUTE_WORKER;
-
-    if (!at_worker && route->kind != ROUTE_DISPATCHER)
+    if (route->kind == ROUTE_HEALTH || route->kind == ROUTE_READY || route->kind == ROUTE_METRICS)
         return 0;
-    if (at_worker && take_key(c, &route->proof, e) != 0)
+    if (take_key(c, &route->proof, e) != 0)
         return -1;
     if (!gate_keys(c->hub) || route->proof.scope != KEY_NONE)
         conn_known(c);

@@ -350,3 +350,23 @@ def test_connections_of_one_session_are_bounded(start, tmp_path):
         a.close()
         g.wait_until(lambda: gateway.get("/v1/models", headers=bearer(mine["api_key"])).status == 200)
     assert metric(gateway, "refusals_total", reason="key_connections") >= 1
+
+
+def test_connections_of_one_executor_are_bounded(start, tmp_path):
+    """Else its claims that wait take all that the dispatcher accepts."""
+    (tmp_path / "admin-keys").write_text(ADMIN + "\n")
+    (tmp_path / "secret").write_text(SECRET.decode() + "\n")
+    gateway = start(engine="builtin:echo", workers=1, routers=1, admin_key_file=str(tmp_path / "admin-keys"),
+                    key_secret_file=str(tmp_path / "secret"), max_key_connections=2)
+    door = gateway_as_router(gateway)
+
+    def claimed(name):
+        with Client(door) as c:     # a refusal before the body ends the connection
+            return claim(c, name)
+    with Client(door) as a, Client(door) as b:
+        assert [claim(client, "x") for client in (a, b, a)] == [200] * 3
+        assert claimed("x") == 429
+        assert claimed("y") == 200      # another's key
+        a.close()
+        g.wait_until(lambda: claimed("x") == 200, what="a place is free")
+    assert metric(gateway, "refusals_total", reason="key_connections") >= 1
