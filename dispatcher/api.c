@@ -210,8 +210,10 @@ static int check_key(struct desk_request *r, unsigned scopes, struct err *e)
         return -1;
     if (!keys_required(r->desk->keys))
         return 0;
-    if (keys_in_query(r->desk->keys, exchange_query(r->x)) || proof.scope == KEY_NONE)
+    if (proof.scope == KEY_NONE)
         return err_set(e, ERR_MISSING_KEY, "this request needs a valid key");
+    if (keys_check_query(r->desk->keys, exchange_query(r->x), e))
+        return -1;
     if (!(scopes & 1u << proof.scope))
         return err_set(e, ERR_WRONG_SCOPE, "the key does not allow this request");
     if (proof.scope == KEY_EXECUTOR)

@@ -1,4 +1,4 @@
-/* Budgets of unfinished request bodies (bodies.h), by session key and by address. When a
+/* Budgets of unfinished request bodies (bodies.h), by key and by address. When a
  * caller's bodies are together above its budget, the connection with the largest one is marked
  * and refused at its next turn, so a flood hurts whoever sends it. */
 
@@ -21,8 +21,7 @@ static struct conn *largest_of(const struct hub *h, const struct caller *who)
     struct conn *most = NULL, *c;
 
     LIST_EACH(&h->conns, c, struct conn, item) {
-        if ((c->address == who || c->session_key == who) &&
-            (!most || c->body_bytes > most->body_bytes))
+        if ((c->address == who || c->key == who) && (!most || c->body_bytes > most->body_bytes))
             most = c;
     }
     return most;
@@ -49,7 +48,7 @@ bool bodies_may_gather(const struct conn *c)
     unsigned more = c->gathers ? 0 : 1; /* it counts already */
 
     return surely_fits(c->address, budget_of(config, config->max_address_body_bytes), more) &&
-           surely_fits(c->session_key, budget_of(config, config->max_key_body_bytes), more);
+           surely_fits(c->key, budget_of(config, config->max_key_body_bytes), more);
 }
 
 /* What may be too much already is looked for. */
@@ -60,7 +59,7 @@ static void look_at_unseen(struct hub *h, const struct caller *who, uint64_t bud
     if (!who || who->gatherers == 0 || surely_fits(who, budget, 0))
         return;
     LIST_EACH(&h->conns, c, struct conn, item) {
-        if (!c->gathers || (c->address != who && c->session_key != who))
+        if (!c->gathers || (c->address != who && c->key != who))
             continue;
         conn_gather(c, false);
         c->readable = true;
@@ -79,15 +78,14 @@ void bodies_take(struct conn *c, size_t n)
         return;
     c->body_bytes += n;
     c->address->body_bytes += n;
-    if (c->session_key)
-        c->session_key->body_bytes += n;
-    if (c->session_key &&
-        c->session_key->body_bytes > budget_of(config, config->max_key_body_bytes))
-        mark(largest_of(c->hub, c->session_key), "--max-key-body-bytes");
+    if (c->key)
+        c->key->body_bytes += n;
+    if (c->key && c->key->body_bytes > budget_of(config, config->max_key_body_bytes))
+        mark(largest_of(c->hub, c->key), "--max-key-body-bytes");
     if (c->address->body_bytes > budget_of(config, config->max_address_body_bytes))
         mark(largest_of(c->hub, c->address), "--max-address-body-bytes");
     look_at_unseen(c->hub, c->address, budget_of(config, config->max_address_body_bytes));
-    look_at_unseen(c->hub, c->session_key, budget_of(config, config->max_key_body_bytes));
+    look_at_unseen(c->hub, c->key, budget_of(config, config->max_key_body_bytes));
 }
 
 /* Whether this connection was marked; e then has why. */

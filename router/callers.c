@@ -1,4 +1,4 @@
-/* Who a connection belongs to (callers.h): an address or a proved session, as short names in a
+/* Who a connection belongs to (callers.h): an address or a proved key, as short names in a
  * map, with the number of their connections. A caller lives as long as a connection of it. */
 
 #include "router/callers.h"
@@ -31,9 +31,11 @@ struct str caller_of_address(const struct sockaddr_storage *from, char text[CALL
     return name_it(text, 'o', "", 0);
 }
 
-struct str caller_of_session(struct str id, char text[CALLER_NAME_MAX])
+struct str caller_of_key(enum key_scope scope, struct str id, char text[CALLER_NAME_MAX])
 {
-    return name_it(text, 's', id.p, id.len < ID_TEXT_MAX ? id.len : ID_TEXT_MAX);
+    static const char kinds[] = {[KEY_AGENT] = 'a', [KEY_RUNNER] = 'r', [KEY_EXECUTOR] = 'x'};
+
+    return name_it(text, kinds[scope], id.p, id.len < ID_TEXT_MAX ? id.len : ID_TEXT_MAX);
 }
 
 size_t callers_connections(const struct map *all, struct str name)

@@ -1,6 +1,6 @@
 /*
  * struct caller: those who are counted together: the connections of one network address, or those
- * that last proved one session's key. It lives as long as a connection counts under it, and belongs
+ * that last proved one key. It lives as long as a connection counts under it, and belongs
  * to the hub's map. A router counts what comes to itself.
  */
 #ifndef RG_ROUTER_CALLERS_H
@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include "common/proc/ids.h"
+#include "common/proc/proof.h"
 
 struct map;
 struct sockaddr_storage;
@@ -29,8 +30,9 @@ struct caller {
  * which one host has to itself; all others together. */
 struct str caller_of_address(const struct sockaddr_storage *from, char text[CALLER_NAME_MAX]);
 
-/* The same for a session's id. */
-struct str caller_of_session(struct str id, char text[CALLER_NAME_MAX]);
+/* The same for a key of that scope (an agent's, a runner's, an executor's) and its id: what an
+ * agent does with its key takes nothing from the runner's of the same session. */
+struct str caller_of_key(enum key_scope scope, struct str id, char text[CALLER_NAME_MAX]);
 
 /* How many connections count under a name. */
 size_t callers_connections(const struct map *all, struct str name);

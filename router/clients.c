@@ -245,6 +245,7 @@ static void too_slow(struct conn *c)
     if (waits_for_body && c->gathers) {
         conn_gather(c, false);
         c->body_trickles = true;
+        c->stuck = false;   /* its deadline is over, and is set anew */
         c->readable = true; /* what has come is looked for before anybody is late */
         return;
     }

@@ -178,8 +178,8 @@ struct conn *conn_open(struct hub *h, int fd, struct str address, loop_io_fn on_
 void conn_forget_body(struct conn *c)
 {
     c->address->body_bytes -= c->body_bytes;
-    if (c->session_key)
-        c->session_key->body_bytes -= c->body_bytes;
+    if (c->key)
+        c->key->body_bytes -= c->body_bytes;
     c->body_bytes = 0;
 }
 
@@ -200,8 +200,8 @@ void conn_gather(struct conn *c, bool on)
     c->gathers = on;
     c->hub->gatherers += on ? 1 : -1;
     c->address->gatherers += on ? 1 : -1;
-    if (c->session_key)
-        c->session_key->gatherers += on ? 1 : -1;
+    if (c->key)
+        c->key->gatherers += on ? 1 : -1;
 }
 
 static void put_pipe(struct hub *h, struct flow *f)
@@ -237,7 +237,7 @@ void conn_close(struct conn *c)
     conn_set_state(c, CONN_CLOSED);
     conn_known(c);
     callers_leave(&h->callers, c->address);
-    callers_leave(&h->callers, c->session_key);
+    callers_leave(&h->callers, c->key);
     flow_clear(&c->up);
     flow_clear(&c->down);
     buf_done(&c->in);

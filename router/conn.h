@@ -88,7 +88,7 @@ struct conn {
     bool hup;       /* the client will send no more, or is gone */
     bool late;      /* the deadline has passed */
     struct caller *address;
-    struct caller *session_key; /* that it last proved, or NULL */
+    struct caller *key; /* that it last proved, or NULL */
 
     /* the body of the request, while it is incomplete (bodies.h) */
     uint64_t body_bytes;       /* taken of it */
@@ -125,6 +125,8 @@ struct conn {
     struct buf partial; /* of the worker: a part of its head, or of a size line */
     unsigned tries;     /* upstreams that refused */
     bool resent;        /* sent a second time */
+    bool stuck;         /* the deadline is for the client to take what is parked, */
+    uint64_t stuck_at;  /* and was set when it had taken so many bytes (down.given_bytes) */
     bool confirms;      /* the worker is to be told when the client has the answer */
     int status;
 };

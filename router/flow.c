@@ -160,6 +160,7 @@ int flow_write(struct flow *f, int fd, struct iovec *iov, int n, int flags, bool
         return -1;
     if (r < 0)
         r = 0;
+    f->given_bytes += (uint64_t)r;
     *ret_taken = (size_t)r == total;
     if (!*ret_taken)
         park_rest(f, iov, n, (size_t)r);
@@ -185,6 +186,7 @@ static int flush_pipe(struct flow *f, int fd, bool *ret_taken)
             return -1;
         f->piped_bytes -= (size_t)n;
     }
+    f->given_bytes += had - f->piped_bytes;
     *ret_taken = f->piped_bytes == 0;
     adapt_window(f, had - f->piped_bytes, *ret_taken);
     return 0;
@@ -206,8 +208,10 @@ int flow_flush(struct flow *f, int fd, bool *ret_taken)
     while (r < 0 && errno == EINTR);
     if (r < 0 && errno != EAGAIN)
         return -1;
-    if (r > 0)
+    if (r > 0) {
         f->parked_at += (size_t)r;
+        f->given_bytes += (uint64_t)r;
+    }
     *ret_taken = f->parked_at == f->parked.len;
     if (*ret_taken)
         flow_clear(f);

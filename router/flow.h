@@ -24,13 +24,14 @@ struct flow {
     uint64_t left_bytes; /* HTTP1_LENGTH: still to come from the source */
     struct chunked chunked;
     struct buf parked;
-    size_t parked_at;    /* bytes of parked that are already written */
-    size_t window_bytes; /* of the next read */
-    size_t taken_bytes;  /* by the sink since it last refused some */
-    int pipe[2];         /* the hub's (hub_take_pipe), -1: none */
-    size_t piped_bytes;  /* that lie in it */
-    bool done;           /* the source has given everything */
-    bool strip;          /* chunked, for a sink that does not know it: pass the payload only */
+    size_t parked_at;     /* bytes of parked that are already written */
+    size_t window_bytes;  /* of the next read */
+    size_t taken_bytes;   /* by the sink since it last refused some */
+    uint64_t given_bytes; /* to the sink, of all bodies so far */
+    int pipe[2];          /* the hub's (hub_take_pipe), -1: none */
+    size_t piped_bytes;   /* that lie in it */
+    bool done;            /* the source has given everything */
+    bool strip;           /* chunked, for a sink that does not know it: pass the payload only */
 };
 
 enum { FLOW_SPLICE_MIN = 256 * 1024 }; /* shorter rests are copied */

@@ -89,18 +89,6 @@ static bool has_its_share(const struct front *f, struct str address)
            callers_connections(&f->hub->callers, address) >= f->max_address_connections;
 }
 
-/* The address has its share. */
-static void refuse_more(struct front *f, int fd, struct str address)
-{
-    struct err e;
-
-    err_set(&e, ERR_OVERLOADED,
-            "more than %zu connections from one address (--max-address-connections)",
-            f->max_address_connections);
-    metrics_count_at(f->hub->page, METRIC_refusals, METRIC_REFUSAL_ADDRESS_CONNECTIONS, 0, 1);
-    clients_refuse(f->hub, fd, address, &e);
-}
-
 /* Refusals are told and let go at once; only clients that do not listen keep theirs for a while. */
 static size_t spare_for_refusals(size_t descriptors)
 {
@@ -129,6 +117,23 @@ static bool has_room(const struct front *f, size_t more)
     return true;
 }
 
+/* The address has its share. Nobody makes room for it: it is told so among the refusals, or, when
+ * there are as many as may be, closed without a word; others are accepted all the same. */
+static void refuse_more(struct front *f, int fd, struct str address)
+{
+    struct err e;
+
+    metrics_count_at(f->hub->page, METRIC_refusals, METRIC_REFUSAL_ADDRESS_CONNECTIONS, 0, 1);
+    if (!has_room(f, f->refusals)) {
+        close(fd);
+        return;
+    }
+    err_set(&e, ERR_OVERLOADED,
+            "more than %zu connections from one address (--max-address-connections)",
+            f->max_address_connections);
+    clients_refuse(f->hub, fd, address, &e);
+}
+
 /* One connection off the queue. 0; -1 when there is none, or accepting was paused. */
 static int accept_one(struct front *f, int listener)
 {
@@ -139,16 +144,16 @@ static int accept_one(struct front *f, int listener)
 
     if (fd >= 0) {
         struct str address = caller_of_address(&from, text);
-        bool fits = has_room(f, 0) || (clients_make_room(f->hub) && has_room(f, 0));
 
-        if (fits && !has_its_share(f, address)) {
+        if (has_its_share(f, address)) {
+            refuse_more(f, fd, address);
+            return 0;
+        }
+        if (has_room(f, 0) || (clients_make_room(f->hub) && has_room(f, 0))) {
             clients_add(f->hub, fd, address);
             return 0;
         }
-        if (fits)
-            refuse_more(f, fd, address);
-        else
-            refuse(f, fd, address);
+        refuse(f, fd, address);
         if (has_room(f, f->refusals))
             return 0;
         pause_accepting(f, "connection limit");

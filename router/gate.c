@@ -51,20 +51,20 @@ static bool admits(const struct route *route, enum key_scope scope)
     return !route->admins && (scope == KEY_EXECUTOR) == (route->kind == ROUTE_DISPATCHER);
 }
 
-/* Refuses a key in the query, a key that does not cover the session of the path, and one of a kind
- * that the path is not for. */
+/* Refuses a key that does not cover the session of the path, one of a kind that the path is not
+ * for, and a key in the query, which costs most to look for: last. */
 static int check(const struct keys *k, const struct http1_head *head, const struct route *route,
                  struct err *e)
 {
     size_t query = str_find(head->target, STR("?"), 0);
 
-    if (query < head->target.len && keys_in_query(k, str_sub(head->target, query + 1, SIZE_MAX)))
-        return err_set(e, ERR_MISSING_KEY, "a key has no place in a query");
     if (proof_covers(&route->proof, route->place, e))
         return -1;
     if (!admits(route, route->proof.scope))
         return err_set(e, ERR_WRONG_SCOPE, "the key does not allow this request");
-    return 0;
+    return query < head->target.len
+               ? keys_check_query(k, str_sub(head->target, query + 1, SIZE_MAX), e)
+               : 0;
 }
 
 /* Counts what it refuses. */
@@ -75,13 +75,14 @@ int gate_check(const struct hub *h, const struct http1_head *head, const struct 
 
     if (!k || route->open || check(k, head, route, e) == 0)
         return 0;
-    metrics_count_at(h->page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
+    if (e->kind != ERR_INVALID)
+        metrics_count_at(h->page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
     metrics_count_at(h->page, METRIC_requests, gate_dialect(head->target),
                      metrics_status(err_status(e)), 1);
     return -1;
 }
 
-/* Counts the connection under the session whose key it has proved. */
+/* Counts the connection under the key that it has proved. */
 static int take_key(struct conn *c, const struct proof *proof, struct err *e)
 {
     struct hub *h = c->hub;
@@ -91,27 +92,29 @@ static int take_key(struct conn *c, const struct proof *proof, struct err *e)
 
     if (!gate_keys(h) || !proof->id.p)
         return 0;
-    name = caller_of_session(proof->id, text);
-    if (c->session_key && str_eq(name, str_of(c->session_key->name, c->session_key->name_len)))
+    name = caller_of_key(proof->scope, proof->id, text);
+    if (c->key && str_eq(name, str_of(c->key->name, c->key->name_len)))
         return 0;
     if (max > 0 && callers_connections(&h->callers, name) >= max) {
         metrics_count_at(h->page, METRIC_refusals, METRIC_REFUSAL_KEY_CONNECTIONS, 0, 1);
         return err_set(e, ERR_OVERLOADED,
-                       "more than %llu connections with one session's keys "
-                       "(--max-key-connections)",
+                       "more than %llu connections with one key (--max-key-connections)",
                        (unsigned long long)max);
     }
-    callers_leave(&h->callers, c->session_key);
-    c->session_key = callers_join(&h->callers, name);
+    callers_leave(&h->callers, c->key);
+    c->key = callers_join(&h->callers, name);
     return 0;
 }
 
+/* What a router answers itself proves nothing; nor does a good request without a key where this
+ * router verifies keys, which is one for what is open to everybody. */
 int gate_admit(struct conn *c, const struct route *route, struct err *e)
 {
-    if (route->kind != ROUTE_ANY && route->kind != ROUTE_WORKER)
+    if (route->kind == ROUTE_HEALTH || route->kind == ROUTE_READY || route->kind == ROUTE_METRICS)
         return 0;
     if (take_key(c, &route->proof, e) != 0)
         return -1;
-    conn_known(c);
+    if (!gate_keys(c->hub) || route->proof.scope != KEY_NONE)
+        conn_known(c);
     return 0;
 }

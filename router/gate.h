@@ -23,13 +23,14 @@ const struct keys *gate_keys(const struct hub *h);
  * else METRIC_DIALECT_CONTROL. */
 unsigned gate_dialect(struct str target);
 
-/* -1 with ERR_MISSING_KEY or ERR_WRONG_SCOPE (counted). */
+/* -1 with ERR_MISSING_KEY or ERR_WRONG_SCOPE (counted as refusals of a key), or with ERR_INVALID
+ * for a query that has too many parameters (keys_check_query). */
 int gate_check(const struct hub *h, const struct http1_head *head, const struct route *route,
                struct err *e);
 
 /* The request passed: the connection makes no room for others any more if the request goes to a
- * worker, and counts under the session whose key it has proved. -1 and ERR_OVERLOADED (counted): as
- * many do as may. */
+ * worker or the dispatcher (where this router verifies keys: with a good one), and counts under the
+ * key that it has proved. -1 and ERR_OVERLOADED (counted): as many do as may. */
 int gate_admit(struct conn *c, const struct route *route, struct err *e);
 
 #endif

@@ -107,8 +107,8 @@ static int check(const struct conn *c, const struct http1_head *h, enum route_ki
         return 0;
     query_at = str_find(h->target, STR("?"), 0);
     if (query_at < h->target.len &&
-        keys_in_query(hub->keys, str_sub(h->target, query_at + 1, SIZE_MAX)))
-        return err_set(e, ERR_MISSING_KEY, "a key has no place in a query");
+        keys_check_query(hub->keys, str_sub(h->target, query_at + 1, SIZE_MAX), e))
+        return -1;
     route_keys(h, &shown);
     if (presented_prove(&shown, hub->keys, &proof, e) != 0)
         return -1;

@@ -138,17 +138,31 @@ static enum verdict send_again(struct conn *c, struct err *e)
 
 /* ------------------------------------------------------------------ turns */
 
+/* The client has --send-timeout to take some of what is parked. That it says something meanwhile
+ * moves nothing: a byte now and then would keep an answer here that nobody reads. */
+static void await_reader(struct conn *c)
+{
+    bool same = c->stuck && c->stuck_at == c->down.given_bytes;
+
+    c->stuck = true;
+    c->stuck_at = c->down.given_bytes;
+    if (!same)
+        conn_set_deadline(c, (uint64_t)c->hub->config->send_timeout_ms);
+}
+
 /* Who is waited for now, and how long. */
 static void set_deadline(struct conn *c)
 {
-    const struct config *config = c->hub->config;
     bool waits = !c->up.done && c->upload == UPLOAD_FLOWS && !flow_parked(&c->up);
     uint64_t body_ms = waits ? bodies_patience_ms(c) : 0;
 
     c->body_waits = waits;
-    if (flow_parked(&c->down))
-        conn_set_deadline(c, (uint64_t)config->send_timeout_ms);
-    else if (waits)
+    if (flow_parked(&c->down)) {
+        await_reader(c);
+        return;
+    }
+    c->stuck = false;
+    if (waits)
         conn_set_deadline(c, body_ms);
     else
         conn_no_deadline(c);

@@ -93,6 +93,14 @@ static void find_by_target(struct str path, struct route *ret)
                       str_eq(path, STR("/events"));
 }
 
+/* Whether the request reads and brings nothing. Anything else at a path that is open for everybody
+ * would go there with its body, which a worker takes to the end before it refuses it. */
+static bool only_reads(const struct http1_head *h)
+{
+    return h->body == HTTP1_NO_BODY &&
+           (str_eq(h->method, STR("GET")) || str_eq(h->method, STR("HEAD")));
+}
+
 /* Returns -1 and e if the keys that the head shows cannot be judged (presented_prove). */
 int route_find(const struct http1_head *h, const struct keys *k, struct route *ret, struct err *e)
 {
@@ -100,6 +108,7 @@ int route_find(const struct http1_head *h, const struct keys *k, struct route *r
     struct presented shown;
 
     find_by_target(path, ret);
+    ret->open = ret->open && only_reads(h);
     if (ret->kind == ROUTE_HEALTH || ret->kind == ROUTE_READY || ret->kind == ROUTE_METRICS)
         return 0; /* the router's own: local.c looks for the key that it needs */
     route_keys(h, &shown);

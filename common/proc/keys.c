@@ -408,16 +408,20 @@ enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret
     return check_session_key(k, text, ret_id);
 }
 
-/* Queries stand in logs: a key that was shown there counts as shown to others. */
-bool keys_in_query(const struct keys *k, struct str query)
+/* Queries stand in logs: a key that was shown there counts as shown to others. Every value is
+ * hashed, not only those as long as an admin key: the time would tell strangers that length. */
+int keys_check_query(const struct keys *k, struct str query, struct err *e)
 {
     struct str name, value, id;
+    unsigned n = 0;
 
     while (query_split(&query, &name, &value)) {
+        if (++n > KEYS_QUERY_MAX)
+            return err_set(e, ERR_INVALID, "the query has more than %d parameters", KEYS_QUERY_MAX);
         if (keys_check(k, value, &id) != KEY_NONE)
-            return true;
+            return err_set(e, ERR_MISSING_KEY, "a key has no place in a query");
     }
-    return false;
+    return 0;
 }
 
 /* Returns -1 and e; session.p NULL: the request is about no session. */

@@ -66,9 +66,13 @@ bool keys_is_form(struct str text);
  * and executors' *ret_id becomes the id or name inside `text` (borrowed), else absent. */
 enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret_id);
 
-/* Whether a value in the query is a key of ours. Queries stand in the logs of whatever is on the
- * way: such a request is refused. */
-bool keys_in_query(const struct keys *k, struct str query);
+enum { KEYS_QUERY_MAX = 64 };
+
+/* Queries stand in the logs of whatever is on the way: -1 with ERR_MISSING_KEY if a value is a key
+ * of ours. Looking at a value takes a digest, so a query with more than KEYS_QUERY_MAX parameters,
+ * which is more than anybody needs, is -1 with ERR_INVALID: a key could hide behind them. Ask once
+ * the request's own key is good, where it needs one. */
+int keys_check_query(const struct keys *k, struct str query, struct err *e);
 
 /* What a text claims to be, without verifying it: the form of a session key, its id and worker
  * index. For routing only. 0 / -1. */

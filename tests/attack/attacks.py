@@ -394,9 +394,9 @@ def raw(head):
 
 
 def without_key(agent):
-    """A body of 1 MiB that no key stands before."""
-    return (f"POST /sessions/{agent.session}/v1/{CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {MIB}\r\n\r\n".encode()
-            + b"x" * (64 << 10))
+    """A body of 1 MiB that no key stands before, also where everybody may read."""
+    asked = random.choice((f"POST /sessions/{agent.session}/v1/{CHAT}", "POST /", "POST /ui/x", "GET /"))
+    return f"{asked} HTTP/1.1\r\nHost: x\r\nContent-Length: {MIB}\r\n\r\n".encode() + b"x" * (64 << 10)
 
 
 def forged_session(agent):

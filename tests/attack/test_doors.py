@@ -12,10 +12,11 @@ import pytest
 
 import gateway as g
 from router_kit import Client, Router, Worker
-from test_authorization import ADMIN, CALL, bearer, new
+from test_authorization import ADMIN, CALL, bearer, executors_key, new
 
 MIB = 1 << 20
 PATH = "/v1/chat/completions"
+SECRET = b"a secret of this test, long enough 0123456789"
 
 
 @pytest.fixture
@@ -259,7 +260,8 @@ def test_strangers_leave_also_after_half_a_head_and_questions_to_the_router(benc
             assert known.ask("GET", PATH)[0] == 200
 
 
-def test_with_keys_a_stranger_is_who_shows_no_good_one(start, tmp_path):
+@pytest.mark.parametrize("target", ["/health", "/", "/ui"])
+def test_with_keys_a_stranger_is_who_shows_no_good_one(start, tmp_path, target):
     (tmp_path / "admin-keys").write_text(ADMIN + "\n")
     gateway = start(engine="builtin:echo", workers=1, routers=1, admin_key_file=str(tmp_path / "admin-keys"),
                     max_connections=8)
@@ -267,8 +269,47 @@ def test_with_keys_a_stranger_is_who_shows_no_good_one(start, tmp_path):
     with contextlib.ExitStack() as stack:
         for _ in range(12):
             c = stack.enter_context(Client(gateway_as_router(gateway)))
-            assert c.ask("GET", "/health")[0] == 200
+            assert c.ask("GET", target)[0] == 200
         assert gateway.post(PATH, CALL, headers=bearer(mine["api_key"])).status == 200
+
+
+def test_who_shows_a_good_key_to_the_dispatcher_is_no_stranger(start, tmp_path):
+    """Executors between two claims, trainers between two looks at their groups: silent connections do not push them out."""
+    (tmp_path / "admin-keys").write_text(ADMIN + "\n")
+    (tmp_path / "secret").write_text(SECRET.decode() + "\n")
+    gateway = start(engine="builtin:echo", workers=1, routers=1, admin_key_file=str(tmp_path / "admin-keys"),
+                    key_secret_file=str(tmp_path / "secret"), max_connections=8)
+    door = gateway_as_router(gateway)
+    with contextlib.ExitStack() as stack:
+        executor, trainer = (stack.enter_context(Client(door)) for _ in range(2))
+
+        def both():
+            return claim(executor, "x"), trainer.ask("GET", "/groups", None, f"Authorization: Bearer {ADMIN}")[0]
+        assert both() == (200, 200)
+        silent = [stack.enter_context(Client(door)) for _ in range(12)]
+        assert silent[0].ended()
+        assert both() == (200, 200)
+
+
+def claim(client, name, *more):
+    """The status of an executor's claim that waits for nothing."""
+    body = json.dumps({"executor": name, "slots": {"none": 1}, "wait_s": 0}).encode()
+    return client.ask("POST", "/attempts/claim", body, f"Authorization: Bearer {executors_key(SECRET, name)}", *more)[0]
+
+
+def test_who_has_its_share_pushes_nobody_out(bench):
+    """A connection that its address has no right to is refused before anybody makes room for it."""
+    router, _ = bench("--max-connections", "3", "--max-address-connections", "2")
+    with contextlib.ExitStack() as stack:
+        elsewhere = stack.enter_context(socket.create_connection(("127.0.0.1", router.port), 10, source_address=("127.0.0.9", 0)))
+        for _ in range(2):
+            stack.enter_context(Client(router))
+        with Client(router) as over:
+            status, _, body = over.answer()
+            assert status == 429 and b"--max-address-connections" in body
+        elsewhere.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        said = b"".join(iter(lambda: elsewhere.recv(65536), b""))
+        assert b" 200 " in said and b"\nrollgate_connections_dropped_total 0\n" in said
 
 
 def gateway_as_router(gateway):
@@ -304,6 +345,28 @@ def test_connections_of_one_session_are_bounded(start, tmp_path):
         status, _, body = c.ask("GET", "/v1/models", None, key)
         assert status == 429 and b"--max-key-connections" in body
         assert gateway.get("/v1/models", headers=bearer(other["api_key"])).status == 200
+        # the trainer's own key of the session is not the agent's
+        assert gateway.get(f"/sessions/{mine['session_id']}", headers=bearer(mine["runner_key"])).status == 200
         a.close()
         g.wait_until(lambda: gateway.get("/v1/models", headers=bearer(mine["api_key"])).status == 200)
+    assert metric(gateway, "refusals_total", reason="key_connections") >= 1
+
+
+def test_connections_of_one_executor_are_bounded(start, tmp_path):
+    """Else its claims that wait take all that the dispatcher accepts."""
+    (tmp_path / "admin-keys").write_text(ADMIN + "\n")
+    (tmp_path / "secret").write_text(SECRET.decode() + "\n")
+    gateway = start(engine="builtin:echo", workers=1, routers=1, admin_key_file=str(tmp_path / "admin-keys"),
+                    key_secret_file=str(tmp_path / "secret"), max_key_connections=2)
+    door = gateway_as_router(gateway)
+
+    def claimed(name):
+        with Client(door) as c:     # a refusal before the body ends the connection
+            return claim(c, name)
+    with Client(door) as a, Client(door) as b:
+        assert [claim(client, "x") for client in (a, b, a)] == [200] * 3
+        assert claimed("x") == 429
+        assert claimed("y") == 200      # another's key
+        a.close()
+        g.wait_until(lambda: claimed("x") == 200, what="a place is free")
     assert metric(gateway, "refusals_total", reason="key_connections") >= 1

@@ -225,12 +225,24 @@ def test_an_ended_sessions_key_reaches_no_engine(start, tmp_path, end):
 @pytest.mark.parametrize("framing", ["Content-Length: 200000000", "Transfer-Encoding: chunked",
                                      "Content-Length: 200000000\r\nExpect: 100-continue"])
 def test_a_body_without_a_key_is_not_waited_for(gateway, framing):
+    """Nor at what everybody may read: the index, the viewer's files."""
     s = new(gateway)
-    for target in ("/sessions", f"/sessions/{s['session_id']}/v1/messages", "/v1/chat/completions", "/whatever"):
-        for key in ("", f"x-api-key: {forged(s['api_key'])}\r\n"):
-            with socket.create_connection(("127.0.0.1", gateway.port), 30) as c:
-                c.sendall(f"POST {target} HTTP/1.1\r\nHost: x\r\n{key}{framing}\r\n\r\n".encode())
-                answer = c.recv(65536)      # no byte of the body comes; --body-timeout says 408
-                assert answer.startswith(b"HTTP/1.1 401 "), answer
+    asked = [("POST", t) for t in ("/sessions", f"/sessions/{s['session_id']}/v1/messages", "/v1/chat/completions", "/whatever",
+                                   "/", "/openapi.json", "/ui", "/ui/x", "/?x=1")]
+    asked += [(verb, t) for verb in ("GET", "HEAD", "PUT") for t in ("/", "/openapi.json", "/ui/app.js")]
+    for (verb, target), key in itertools.product(asked, ("", f"x-api-key: {forged(s['api_key'])}\r\n")):
+        with socket.create_connection(("127.0.0.1", gateway.port), 30) as c:
+            c.sendall(f"{verb} {target} HTTP/1.1\r\nHost: x\r\n{key}{framing}\r\n\r\n".encode())
+            answer = c.recv(65536)      # no byte of the body comes; --body-timeout says 408
+            assert answer.startswith(b"HTTP/1.1 401 "), (verb, target, answer)
     m = gateway.metrics()
-    assert sum(v for k, v in m.items() if k.startswith("rollgate_requests_total") and 'status="401"' in k) == 8
+    assert sum(v for k, v in m.items() if k.startswith("rollgate_requests_total") and 'status="401"' in k) == 2 * len(asked)
+
+
+def test_what_everybody_may_read_is_read_and_no_more(gateway):
+    """Without a key the index, the API's description and the viewer, by GET; nobody but an admin hears what else they say."""
+    for target in ("/", "/openapi.json", "/ui", "/ui/app.js"):
+        assert raw(gateway, "GET", target, [])[0] == 200, target
+        for verb in ("POST", "PUT", "DELETE", "OPTIONS"):
+            assert raw(gateway, verb, target, [])[0] == 401, (verb, target)
+            assert raw(gateway, verb, target, bearer(ADMIN).items(), b"{}")[0] in (404, 405), (verb, target)

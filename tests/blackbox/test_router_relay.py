@@ -703,9 +703,8 @@ def test_idle_connection_is_closed_without_a_word(bench):
         assert c.ended()
 
 
-def test_reader_that_stopped_is_cut(bench):
-    worker = bench.worker()
-    router = bench.router("--send-timeout", "300ms")
+def never_read(worker):
+    """The worker answers with much; returns what is set once nobody takes it any more."""
     heard = threading.Event()
 
     def big(conn, _request):
@@ -717,9 +716,47 @@ def test_reader_that_stopped_is_cut(bench):
             raise
 
     worker.handler = big
+    return heard
+
+
+def test_reader_that_stopped_is_cut(bench):
+    heard = never_read(bench.worker())
+    router = bench.router("--send-timeout", "300ms")
     with Client(router) as c:
         c.send(POST + b"Content-Length: 0\r\n\r\n")
         assert heard.wait(10)
+
+
+def test_reader_that_stopped_and_still_writes_is_cut(bench):
+    """What a client sends meanwhile shows that it is there, not that it reads."""
+    heard = never_read(bench.worker())
+    router = bench.router("--send-timeout", "1s")
+    with Client(router) as c:
+        c.send(POST + b"Content-Length: 0\r\n\r\n")
+        for _ in range(600):
+            if heard.is_set():
+                break
+            with contextlib.suppress(OSError):
+                c.send(b"x")
+            pause(0.05, "far less than --send-timeout")
+        assert heard.is_set()
+
+
+def test_reader_that_is_slow_is_not_cut(bench):
+    """Each byte that it takes is progress, though an answer is parked all the while."""
+    worker = bench.worker()
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 40000000\r\n\r\n" + bytes(40_000_000)
+    worker.handler = lambda conn, _request: conn.sendall(answer)
+    router = bench.router("--send-timeout", "3s")
+    with Client(router) as c:
+        c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        c.send(POST + b"Content-Length: 0\r\n\r\n")
+        got = 0
+        while got < len(answer):
+            pause(0.02 if got < 20_000_000 else 0, "it is slow: its answer takes longer than --send-timeout")
+            more = len(c.sock.recv(100_000))
+            assert more, got
+            got += more
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])

@@ -364,8 +364,12 @@ static int read_key(struct service_request *r, struct shown_key *ret, struct err
     exchange_keys(r->x, &shown);
     if (presented_prove(&shown, k, &ret->proof, e))
         return -1;
-    if (keys_required(k) && keys_in_query(k, exchange_query(r->x)))
+    if (keys_required(k) && ret->proof.scope != KEY_NONE &&
+        keys_check_query(k, exchange_query(r->x), e)) {
         ret->proof = (struct proof){0};
+        if (e->kind != ERR_MISSING_KEY)
+            return -1;
+    }
     ret->scope = keys_required(k) ? ret->proof.scope : KEY_ADMIN;
     r->admin = ret->scope == KEY_ADMIN;
     return 0;

@@ -11,17 +11,26 @@
 
 static bool refused; /* the last route, for its keys */
 
-static struct route route(const char *target, const char *headers)
+/* The line is method and target. */
+static struct route route_of(const char *line, const char *headers)
 {
     static struct http1_head h;
     static char text[2000];
     struct err e = {0};
     struct route r;
 
-    (void)snprintf(text, sizeof(text), "POST %s HTTP/1.1\r\nHost: a\r\n%s\r\n", target, headers);
+    (void)snprintf(text, sizeof(text), "%s HTTP/1.1\r\nHost: a\r\n%s\r\n", line, headers);
     cr_assert_eq(http1_request(&h, str_cstr(text), 0, sizeof(text), &e), 1, "%s", e.text);
     refused = route_find(&h, NULL, &r, &e) != 0;
     return r;
+}
+
+static struct route route(const char *target, const char *headers)
+{
+    char line[500];
+
+    (void)snprintf(line, sizeof(line), "POST %s", target);
+    return route_of(line, headers);
 }
 
 static const struct {
@@ -111,4 +120,30 @@ TEST(route, session_and_dialect)
     cr_assert_null(r.session.p);
     cr_assert(r.messages);
     cr_assert(!route("/sessions/w1-" HEX "/v1/chat/completions", "").messages);
+}
+
+TEST(route, open_is_what_is_read_and_brings_no_body)
+{
+    static const struct {
+        const char *line, *headers;
+        bool open;
+    } asked[] = {
+        {"GET /", "", true},
+        {"HEAD /?x=1", "", true},
+        {"GET /openapi.json", "Content-Length: 0\r\n", true},
+        {"GET /ui", "x-api-key: rga-w3-" HEX "-" MAC "\r\n", true},
+        {"HEAD /ui/app.js", "", true},
+        {"GET /", "Content-Length: 1\r\n", false},
+        {"GET /ui/", "Transfer-Encoding: chunked\r\n", false},
+        {"HEAD /openapi.json", "Content-Length: 9\r\n", false},
+        {"POST /", "", false},
+        {"POST /ui/x", "Content-Length: 9\r\n", false},
+        {"OPTIONS /ui", "", false},
+        {"GET /uix", "", false},
+        {"GET /v1/models", "", false},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(asked); i++)
+        cr_expect_eq(route_of(asked[i].line, asked[i].headers).open, asked[i].open, "%s",
+                     asked[i].line);
 }

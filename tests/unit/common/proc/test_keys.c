@@ -134,3 +134,44 @@ TEST(keys, routing_reads_the_index_without_verifying)
     cr_assert_eq(keys_parse(STR("sk-anything"), &scope, &id, &index), -1);
     cr_assert_eq(keys_parse(str_of(text, strlen(text) - 1), &scope, &id, &index), -1);
 }
+
+/* A query of n parameters that are no keys, the last of which has this value. */
+static struct str query_of(size_t n, const char *last, char text[1000])
+{
+    size_t len = 0;
+
+    for (size_t i = 1; i < n; i++)
+        len += (size_t)snprintf(text + len, 1000 - len, "=%zu&&", i);
+    len += (size_t)snprintf(text + len, 1000 - len, "x=%s", last);
+    return str_of(text, len);
+}
+
+/* What comes behind so many parameters is not looked at: no key hides there, the query is refused.
+ */
+TEST(keys, a_query_shows_no_key_and_not_very_many_values)
+{
+    char dir[] = "/tmp/rg-keys-XXXXXX", path[256], text[1000], own[KEY_TEXT_MAX];
+    const char *shown[] = {"an-admin-key", own};
+    struct keys *k;
+    struct err e;
+
+    cr_assert_not_null(mkdtemp(dir));
+    write_to(dir, "admin", "an-admin-key\n", path);
+    cr_assert_eq(keys_load(path, NULL, dir, &k, &e), 0, "%s", e.text);
+    keys_make(k, KEY_AGENT, str_cstr(ID), own);
+    cr_expect_eq(keys_check_query(k, STR(""), &e), 0);
+    cr_expect_eq(keys_check_query(k, query_of(KEYS_QUERY_MAX, "no-key", text), &e), 0);
+    for (size_t i = 0; i < ARRAY_LEN(shown); i++) {
+        for (size_t n = 1; n <= KEYS_QUERY_MAX; n += KEYS_QUERY_MAX - 1) {
+            e = (struct err){0};
+            cr_expect_eq(keys_check_query(k, query_of(n, shown[i], text), &e), -1);
+            cr_expect_eq(e.kind, ERR_MISSING_KEY, "key %zu of %zu", i, n);
+        }
+        e = (struct err){0};
+        cr_expect_eq(keys_check_query(k, query_of(KEYS_QUERY_MAX + 1, shown[i], text), &e), -1);
+        cr_expect_eq(e.kind, ERR_INVALID);
+        cr_expect_not_null(strstr(e.text, "64"), "%s", e.text);
+    }
+    keys_free(k);
+    remove_all(dir);
+}
