@@ -387,6 +387,9 @@ void clients_refuse(struct hub *h, int fd, struct str address, const struct err 
 
     if (c == NULL)
         return;
+    c->refused = true;
+    h->refused++;
+    conn_known(c); /* it has no place to leave to others */
     conn_fail(c, e);
     run(c);
 }

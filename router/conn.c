@@ -251,6 +251,7 @@ void conn_close(struct conn *c)
     close(c->fd);
     list_remove(&c->item);
     h->conn_count--;
+    h->refused -= c->refused;
     metrics_move_at(h->page, METRIC_connections, 0, -1);
     loop_task_cancel(h->loop, &c->task);
     loop_task_post(h->loop, &c->task, free_conn);
@@ -331,6 +332,7 @@ void conn_fail(struct conn *c, const struct err *e)
     flow_clear(&c->up);
     flow_clear(&c->down);
     flow_begin(&c->down, HTTP1_NO_BODY, 0);
+    c->stuck = false; /* what is parked from here on is something else */
     reply_error(&c->down.parked, &to, e);
     c->status = err_status(e);
     c->upload = UPLOAD_ENDED;

@@ -125,6 +125,7 @@ struct conn {
     struct buf partial; /* of the worker: a part of its head, or of a size line */
     unsigned tries;     /* upstreams that refused */
     bool resent;        /* sent a second time */
+    bool refused;       /* one of hub->refused */
     bool stuck;         /* the deadline is for the client to take what is parked, */
     uint64_t stuck_at;  /* and was set when it had taken so many bytes (down.given_bytes) */
     bool confirms;      /* the worker is to be told when the client has the answer */

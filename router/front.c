@@ -102,19 +102,24 @@ size_t front_capacity(size_t descriptors)
     return descriptors > 2 * spare ? descriptors - spare : descriptors / 2;
 }
 
-/* Whether one more may come; `more`: beyond the limit, so many refusals. */
-static bool has_room(const struct front *f, size_t more)
+/* Whether one more may come. Those that are refused have places of their own. */
+static bool has_room(const struct front *f)
 {
     const struct hub *h = f->hub;
+    size_t served = h->conn_count - h->refused;
 
     if (f->max_connections > 0)
-        return h->conn_count < f->max_connections + more;
-    if (h->conn_count + upstreams_busy(h->upstreams) + 2 > f->capacity + more)
+        return served < f->max_connections;
+    if (served + upstreams_busy(h->upstreams) + 2 > f->capacity)
         return false;
-    if (h->conn_count + upstreams_busy(h->upstreams) + upstreams_idle(h->upstreams) + 2 >
-        f->capacity + more)
+    if (served + upstreams_busy(h->upstreams) + upstreams_idle(h->upstreams) + 2 > f->capacity)
         upstreams_trim(h->upstreams);
     return true;
+}
+
+static bool may_refuse(const struct front *f)
+{
+    return f->hub->refused < f->refusals;
 }
 
 /* The address has its share. Nobody makes room for it: it is told so among the refusals, or, when
@@ -124,7 +129,7 @@ static void refuse_more(struct front *f, int fd, struct str address)
     struct err e;
 
     metrics_count_at(f->hub->page, METRIC_refusals, METRIC_REFUSAL_ADDRESS_CONNECTIONS, 0, 1);
-    if (!has_room(f, f->refusals)) {
+    if (!may_refuse(f)) {
         close(fd);
         return;
     }
@@ -149,12 +154,12 @@ static int accept_one(struct front *f, int listener)
             refuse_more(f, fd, address);
             return 0;
         }
-        if (has_room(f, 0) || (clients_make_room(f->hub) && has_room(f, 0))) {
+        if (has_room(f) || (clients_make_room(f->hub) && has_room(f))) {
             clients_add(f->hub, fd, address);
             return 0;
         }
         refuse(f, fd, address);
-        if (has_room(f, f->refusals))
+        if (may_refuse(f))
             return 0;
         pause_accepting(f, "connection limit");
         return -1;

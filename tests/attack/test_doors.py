@@ -312,6 +312,20 @@ def test_who_has_its_share_pushes_nobody_out(bench):
         assert b" 200 " in said and b"\nrollgate_connections_dropped_total 0\n" in said
 
 
+def test_refused_connections_take_no_place_of_others(bench):
+    """They stay for a while where their clients do not close them."""
+    router, _ = bench("--max-connections", "3", "--max-address-connections", "2")
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(Client(router))
+        for _ in range(5):
+            assert stack.enter_context(Client(router)).answer()[0] == 429
+        elsewhere = stack.enter_context(socket.create_connection(("127.0.0.1", router.port), 10, source_address=("127.0.0.9", 0)))
+        elsewhere.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        said = b"".join(iter(lambda: elsewhere.recv(65536), b""))
+        assert b" 200 " in said and b"\nrollgate_connections_dropped_total 0\n" in said
+
+
 def gateway_as_router(gateway):
     class Door:
         def connect(self, timeout=10):

@@ -112,7 +112,7 @@ static void on_walk(struct loop_task *t)
 {
     struct token_count *c = CONTAINER_OF(t, struct token_count, walk);
     struct err e = {0};
-    int rc = walked(c, session_prepare_go_on(&c->plan, &c->input, &e), &e);
+    int rc = walked(c, session_prepare_go_on(&c->plan, &e), &e);
 
     if (rc != 1)
         tell(c, rc ? &e : NULL);

@@ -92,7 +92,7 @@ static enum step_result find_position(struct model_call *t, struct session *s)
         session_pin(s);
         return STEP_NEXT;
     }
-    rc = t->plan ? session_prepare_go_on(&t->plan, t->call_input, &t->err)
+    rc = t->plan ? session_prepare_go_on(&t->plan, &t->err)
                  : session_prepare_begin(s, &t->arena, t->call_input, &t->plan, &t->err);
     if (rc == 1)
         return model_call_next_part(t);

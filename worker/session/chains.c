@@ -101,7 +101,8 @@ static void choose(struct session *s, struct plan *p)
     }
 }
 
-/* Reserves the chain for this call until it is committed or dropped. */
+/* Reserves the chain for this call until it is committed or dropped. A look (a count of tokens)
+ * leaves it to calls. */
 static int chains_position(struct session *s, struct plan *p, struct err *e)
 {
     (void)e;
@@ -110,7 +111,8 @@ static int chains_position(struct session *s, struct plan *p, struct err *e)
         return 0;
     p->parent = p->rollback ? p->chain->head->parent : p->chain->head;
     p->covered = p->parent->node->depth;
-    p->chain->reserved = p;
+    if (!p->look)
+        p->chain->reserved = p;
     return 0;
 }
 

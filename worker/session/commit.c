@@ -141,7 +141,7 @@ static bool in_use(const struct session *s, const struct checkpoint *t)
     if (t->children)
         return true;
     LIST_EACH(&s->plans, p, struct plan, item)
-        if (p->parent == t)
+        if (p->parent == t && !p->look)
             return true;
     return false;
 }

@@ -252,7 +252,7 @@ struct message_node *forest_find_child(struct forest *f, struct message_node *pa
 
 /* What of the answers with an echo's key is looked at (the newest node's bytes do not count): a
  * session may have thousands that call the same tool. */
-enum { ECHO_NODES = 64, ECHO_BYTES = 512 << 10, ECHO_CALLS = 2048 };
+enum { ECHO_NODES = 64, ECHO_BYTES = 512 << 10, ECHO_CALLS = 8192 };
 
 struct echo_look {
     const struct message *m;
@@ -260,7 +260,8 @@ struct echo_look {
     bool ids;                 /* an answer has its first call's id */
     uint32_t nodes;           /* that were looked at, */
     uint32_t calls;           /* answers, and calls that were alike, */
-    size_t bytes;             /* and so many of their texts */
+    size_t bytes;             /* and so many of their texts, */
+    size_t thoughts;          /* and of their thoughts */
 };
 
 void forest_note_call(struct forest *f, struct str id, struct checkpoint *t)
@@ -286,8 +287,10 @@ static struct message_node *find_issued(const struct forest *f, const struct mes
     if (!n || n->parent != parent || !n->newest ||
         message_ids_alike(t->message, l->m) != l->m->calls->n)
         return NULL;
-    return message_beside_is(message_beside(&n->msg, l->m, &f->matcher), t->message, l->m) ? n
-                                                                                           : NULL;
+    return message_beside_is(message_beside(&n->msg, l->m, &f->matcher), t->message, l->m,
+                             &l->thoughts)
+               ? n
+               : NULL;
 }
 
 /* By the ids of one of the node's answers. They differ in those and in their thoughts alone, so
@@ -298,16 +301,15 @@ static bool has_ids_of(const struct forest *f, const struct message_node *n, str
     enum message_beside beside = message_beside(&n->msg, l->m, &f->matcher);
 
     for (const struct checkpoint *t = n->newest;
-         t && beside != BESIDE_OTHER && l->calls < ECHO_CALLS && l->bytes < ECHO_BYTES;
+         t && beside != BESIDE_OTHER && l->calls < ECHO_CALLS && l->thoughts < ECHO_BYTES;
          t = t->older) {
         uint32_t alike = message_ids_alike(t->message, l->m);
 
         l->calls += 1 + alike;
         if (alike != l->m->calls->n)
             continue;
-        if (message_beside_is(beside, t->message, l->m))
+        if (message_beside_is(beside, t->message, l->m, &l->thoughts))
             return true;
-        l->bytes += l->m->content.len;
     }
     return false;
 }

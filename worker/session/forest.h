@@ -188,8 +188,8 @@ struct walk_room {
 
 /* Matches messages (a JSON array) from the environment's root as deep as it goes, or as there is
  * room, which it takes from: begin, then on until that is true. A message for which there is no
- * room is as one that is not known, without `unmatched`, and room->messages is 0 then. Between two
- * parts the forest may have grown: who was known stays known. */
+ * room is as one that is not known, `unmatched` is another, and room->messages is 0 then. Between
+ * two parts the forest may have grown: who was known stays known. */
 void forest_walk_begin(const struct json *messages, struct arena *a, struct walk *ret);
 bool forest_walk_on(struct forest *f, struct prompt_env *g, const struct json *messages,
                     struct arena *a, struct walk_room *room, struct walk *w);

@@ -527,28 +527,31 @@ enum message_beside message_beside(const struct message *stored, const struct me
                                    const struct matcher *mt)
 {
     struct str was, is;
+    size_t went = 0;
 
     if (!may_be_echo(stored, m, mt) || !m->calls)
         return BESIDE_OTHER;
     was = bare_text(stored->content);
     is = bare_text(m->content);
-    if (is.len == 0 || texts_same_but_blanks(was, is))
+    if (is.len == 0 || texts_same_but_blanks(was, is, &went))
         return BESIDE_SAME;
     return was.len == 0 ? BESIDE_THOUGHT : BESIDE_OTHER;
 }
 
-bool message_beside_is(enum message_beside beside, const struct json *own, const struct message *m)
+bool message_beside_is(enum message_beside beside, const struct json *own, const struct message *m,
+                       size_t *went)
 {
     return beside == BESIDE_SAME ||
            (beside == BESIDE_THOUGHT &&
             texts_same_but_blanks(json_string(json_get(own, "reasoning_content")),
-                                  bare_text(m->content)));
+                                  bare_text(m->content), went));
 }
 
 bool message_echoes_words(const struct message *stored, const struct message *m,
                           const struct matcher *mt, struct message_args *args)
 {
     struct str was, is;
+    size_t went = 0;
 
     if (!may_be_echo(stored, m, mt))
         return false;
@@ -556,7 +559,7 @@ bool message_echoes_words(const struct message *stored, const struct message *m,
     is = bare_text(m->content);
     if (!m->calls)
         return !stored->calls && str_eq(was, is);
-    return texts_same_but_blanks(was, is) && calls_like(stored->calls, m->calls, mt, args);
+    return texts_same_but_blanks(was, is, &went) && calls_like(stored->calls, m->calls, mt, args);
 }
 
 /* Of calls only what no client changes; text beside them may be gone. */

@@ -90,8 +90,9 @@ enum message_beside { BESIDE_SAME, BESIDE_THOUGHT, BESIDE_OTHER };
 enum message_beside message_beside(const struct message *stored, const struct message *m,
                                    const struct matcher *mt);
 
-/* Whether that is an echo of own. */
-bool message_beside_is(enum message_beside beside, const struct json *own, const struct message *m);
+/* Whether that is an echo of own. *went grows by the bytes of its thought that were compared. */
+bool message_beside_is(enum message_beside beside, const struct json *own, const struct message *m,
+                       size_t *went);
 
 /* By words: white space around its text cut off, or a <think> section put before it. `args` is of
  * `m`. */

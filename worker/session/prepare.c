@@ -1,7 +1,8 @@
 /* The first half of a call: where it stands, which ids go to the engine, how long it may get.
  * What is found out is kept in a plan (plan.h), which the second half (commit.c) records.
  *
- *   session_prepare_begin    on the loop: position (walk, policy, cause), stored ids are copied
+ *   session_prepare_begin    on the loop: the walk, or its first part (session_prepare_go_on: the
+ *                            next), then the position (policy, cause), stored ids are copied
  *   session_prepare_render   on the loop or in a helper: the prompt, from the model's template
  *   session_prepare_end      on the loop: limits, the call's number
  *
@@ -373,7 +374,7 @@ static int go_on(struct plan *p, struct session_plan **ret, struct err *e)
     if (!p->chat.messages || attach(s, p, e) == 0)
         return 0;
     *ret = NULL;
-    plan_free(p);
+    session_release(s->store, &p->pub);
     return -1;
 }
 
@@ -409,17 +410,15 @@ int session_prepare_begin(struct session *s, struct arena *a, const struct sessi
     return go_on(p, ret, e);
 }
 
-int session_prepare_go_on(struct session_plan **plan, const struct session_call_input *in,
-                          struct err *e)
+int session_prepare_go_on(struct session_plan **plan, struct err *e)
 {
     struct plan *p = CONTAINER_OF(*plan, struct plan, pub);
 
-    if (check_takes_calls(p->session, in, e) != 0) {
-        *plan = NULL;
-        plan_free(p);
-        return -1;
-    }
-    return go_on(p, plan, e);
+    if (!session_has_ended(p->session)) /* all else was asked when it began: its turn is its own */
+        return go_on(p, plan, e);
+    *plan = NULL;
+    session_release(p->session->store, &p->pub);
+    return err_set(e, ERR_SESSION_ENDED, "this session has ended");
 }
 
 struct str session_plan_parent(const struct session_plan *pub)
@@ -547,7 +546,7 @@ int session_prepare(struct session *s, struct model_scratch *scratch, struct are
 
     *ret = NULL;
     while (rc == 1)
-        rc = session_prepare_go_on(&p, in, e);
+        rc = session_prepare_go_on(&p, e);
     if (rc != 0)
         return -1;
     if (session_prepare_render(p, scratch, &prompt, e) != 0 || session_prepare_end(p, in, e) != 0) {

@@ -2,7 +2,7 @@
  * Sessions of one worker: what is remembered, where a request attaches, what a commit adds.
  * Single-threaded, no I/O, no clock (times are arguments), no HTTP, no engine.
  *
- * Life of a call:   session_prepare_begin, _render, _end (session_prepare: all three at once)
+ * Life of a call:   session_prepare_begin, _go_on, _render, _end (session_prepare: all at once)
  *                     -> (engine) -> session_commit -> journal -> session_apply
  *                          (long new texts and answers before that: session_texts_record,
  *                          session_answers_record, the same way)

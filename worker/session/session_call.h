@@ -91,8 +91,7 @@ int session_prepare(struct session *s, struct model_scratch *scratch, struct are
  * turn, on and on until that is 0. With -1 and e there is no plan (any more). */
 int session_prepare_begin(struct session *s, struct arena *a, const struct session_call_input *in,
                           struct session_plan **ret, struct err *e);
-int session_prepare_go_on(struct session_plan **plan, const struct session_call_input *in,
-                          struct err *e);
+int session_prepare_go_on(struct session_plan **plan, struct err *e);
 int session_prepare_render(struct session_plan *p, struct model_scratch *scratch,
                            struct token_span *ret, struct err *e);
 int session_prepare_end(struct session_plan *p, const struct session_call_input *in, struct err *e);

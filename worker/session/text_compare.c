@@ -34,7 +34,7 @@ static size_t behind_blanks(struct str s, size_t i)
 
 /* Blanks in equal blocks are the same on both sides, so they can be passed with them. Where a block
  * differs as many bytes are compared one by one before the next is tried. */
-bool texts_same_but_blanks(struct str x, struct str y)
+static bool same_but_blanks(struct str x, struct str y, size_t *ret_went)
 {
     size_t i = 0, k = 0;
 
@@ -43,6 +43,7 @@ bool texts_same_but_blanks(struct str x, struct str y)
 
         i += n;
         k += n;
+        *ret_went = i;
         for (int step = 0; step < BLOCK; step++) {
             i = behind_blanks(x, i);
             k = behind_blanks(y, k);
@@ -52,4 +53,13 @@ bool texts_same_but_blanks(struct str x, struct str y)
                 return false;
         }
     }
+}
+
+bool texts_same_but_blanks(struct str x, struct str y, size_t *went)
+{
+    size_t at = 0;
+    bool same = same_but_blanks(x, y, &at);
+
+    *went += at;
+    return same;
 }

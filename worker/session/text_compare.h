@@ -13,7 +13,8 @@
 /* Bytes that both begin with. */
 size_t texts_agree(struct str x, struct str y);
 
-/* Whether they are equal but for spaces, tabs and line ends, wherever those stand. */
-bool texts_same_but_blanks(struct str x, struct str y);
+/* Whether they are equal but for spaces, tabs and line ends, wherever those stand. *went grows by
+ * how far x was read, less what is within a few blocks. */
+bool texts_same_but_blanks(struct str x, struct str y, size_t *went);
 
 #endif

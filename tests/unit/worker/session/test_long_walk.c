@@ -36,10 +36,10 @@ struct rig {
 };
 
 /* A call stands within its walk. */
-static void rig_init(struct rig *r)
+static void rig_init(struct rig *r, const char *options)
 {
     *r = (struct rig){0};
-    kit_init(&r->k, NULL);
+    kit_init(&r->k, options);
     r->k.context = 1 << 20;
     r->k.part_bytes = 64 << 10;
     write_history(&r->history, "");
@@ -62,9 +62,9 @@ TEST(long_walk, goes_on_where_it_was)
     struct rig r;
     int rc, steps = 1;
 
-    rig_init(&r);
+    rig_init(&r, NULL);
     cr_assert_geq(kit_turn(&r.k, "[{\"role\":\"user\",\"content\":\"another\"}]", "B"), 0);
-    for (; (rc = session_prepare_go_on(&r.p, &r.in, &r.k.err)) == 1; steps++) {
+    for (; (rc = session_prepare_go_on(&r.p, &r.k.err)) == 1; steps++) {
     }
     cr_expect_eq(rc, 0, "%s", r.k.err.text);
     cr_expect_geq(steps, MESSAGES / 2048);
@@ -78,9 +78,9 @@ TEST(long_walk, ends_with_its_session)
 {
     struct rig r;
 
-    rig_init(&r);
+    rig_init(&r, NULL);
     cr_assert_eq(kit_end(&r.k, SESSION_END_DELETE), 0);
-    cr_expect_eq(session_prepare_go_on(&r.p, &r.in, &r.k.err), -1);
+    cr_expect_eq(session_prepare_go_on(&r.p, &r.k.err), -1);
     cr_expect_eq(r.k.err.kind, ERR_SESSION_ENDED);
     cr_expect_null(r.p);
     rig_done(&r);
@@ -90,8 +90,23 @@ TEST(long_walk, is_given_up_in_the_middle)
 {
     struct rig r;
 
-    rig_init(&r);
+    rig_init(&r, NULL);
     session_release(r.k.store, r.p);
     cr_expect_eq(session_inflight(r.k.s), 0);
+    rig_done(&r);
+}
+
+/* What was asked when it began is not asked again: its own turn counts by then. */
+TEST(long_walk, has_its_turn_from_its_beginning_on)
+{
+    struct rig r;
+    int rc;
+
+    rig_init(&r, "{\"max_turns\":2,\"after_complete\":\"refuse\"}");
+    cr_assert_eq(kit_end(&r.k, SESSION_END_COMPLETE), 0);
+    while ((rc = session_prepare_go_on(&r.p, &r.k.err)) == 1)
+        ;
+    cr_expect_eq(rc, 0, "%s", r.k.err.text);
+    session_release(r.k.store, r.p);
     rig_done(&r);
 }

@@ -60,8 +60,9 @@ static void read(struct message *m, const char *text, const struct matcher *mt, 
 static bool is_echo(const struct message *stored, const struct message *m, const struct matcher *mt)
 {
     struct message_args args = {0};
+    size_t went = 0;
     bool ids = m->calls && message_ids_alike(stored->json, m) == m->calls->n;
-    bool echo = (ids && message_beside_is(message_beside(stored, m, mt), stored->json, m)) ||
+    bool echo = (ids && message_beside_is(message_beside(stored, m, mt), stored->json, m, &went)) ||
                 message_echoes_words(stored, m, mt, &args);
 
     message_args_done(&args);

@@ -4,6 +4,7 @@
 #include "costs.h"
 #include "kit.h"
 #include "testing.h"
+#include "worker/request/chat.h"
 #include "worker/session/session.h"
 #include "worker/session/session_answer.h"
 #include "worker/session/session_call.h"
@@ -164,6 +165,25 @@ TEST(store, an_end_during_a_call_leaves_no_trace)
         cr_expect_eq(session_find_any(k.store, STR("w0-1"), &ended) != NULL, i >= 2);
         kit_done(&k);
     }
+}
+
+/* Tokens are counted beside calls. */
+TEST(chains, a_look_leaves_its_chain_to_calls)
+{
+    static const char *const longer = "[" U("q") "," A("a") "," U("more") "]";
+    struct session_call_input in = {.look = true};
+    struct session_plan *look;
+    struct chat chat = {0};
+    struct kit k;
+
+    kit_init(&k, "{\"history\":\"chains\"}");
+    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
+    chat.messages = kit_json(&k, longer);
+    in.chat = &chat;
+    cr_assert_eq(session_prepare(k.s, NULL, &k.arena, &in, &look, &k.err), 0, "%s", k.err.text);
+    cr_expect_eq(kit_turn(&k, longer, "b"), CAUSE_EXTENDED);
+    session_release_unused(k.store, look);
+    kit_done(&k);
 }
 
 /* As who may not look at all of them in one step does. */
