@@ -2,9 +2,10 @@
  * A library for LD_PRELOAD: what a process's loop does where a turn of it takes long. A turn is
  * what lies between two calls of epoll_wait in the first thread. A thread of its own looks every
  * third of a millisecond; from HOLD_US on it has the loop write where it stands, once a
- * millisecond, to the standard error (a gateway's log): a line "hold TURN after US cpu US faults N"
- * and its stack, innermost first. What a machine stands still shows as no sample at all, or as one
- * that came late: that is why this finds what `perf` does not tell from it. holds.py reads it.
+ * millisecond, to the standard error (a gateway's log), in one piece: a line "hold PID TURN after
+ * US cpu US faults N" and its stack, innermost first, each frame as FILE(NAME+OFFSET). What a
+ * machine stands still shows as no sample at all, or as one that came late: that is why this finds
+ * what `perf` does not tell from it. holds.py reads it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -45,19 +46,35 @@ static long faults(void)
     return r.ru_minflt;
 }
 
-/* In the loop's thread, wherever it stands. */
+/* The offset is the name's, or the file's where there is none. */
+static int write_frame(char *to, size_t size, void *frame)
+{
+    Dl_info at = {0};
+
+    if (!dladdr(frame, &at) || !at.dli_fname)
+        return snprintf(to, size, "?()\n");
+    return snprintf(to, size, "%s(%s+0x%zx)\n", at.dli_fname, at.dli_sname ? at.dli_sname : "",
+                    (size_t)((char *)frame - (char *)(at.dli_sname ? at.dli_saddr : at.dli_fbase)));
+}
+
+/* In the loop's thread, wherever it stands; maybe when the turn is over. */
 static void on_tell(int signo)
 {
+    static char text[FRAMES * 128];
+    unsigned long from_us = atomic_load(&began_us), at_us = now_us(CLOCK_MONOTONIC);
     void *frames[FRAMES];
-    char line[160];
-    int n = backtrace(frames, FRAMES);
-    int len = snprintf(line, sizeof(line), "hold %lu after %lu cpu %lu faults %ld\n",
-                       atomic_load(&turns), now_us(CLOCK_MONOTONIC) - atomic_load(&began_us),
-                       now_us(CLOCK_THREAD_CPUTIME_ID) - began_cpu_us, faults() - began_faults);
+    int n, len;
 
     (void)signo;
-    (void)!write(STDERR_FILENO, line, (size_t)len);
-    backtrace_symbols_fd(frames, n, STDERR_FILENO);
+    if (from_us == 0 || at_us - from_us < HOLD_US)
+        return;
+    n = backtrace(frames, FRAMES);
+    len = snprintf(text, sizeof(text), "hold %d %lu after %lu cpu %lu faults %ld\n", (int)watched,
+                   atomic_load(&turns), at_us - from_us,
+                   now_us(CLOCK_THREAD_CPUTIME_ID) - began_cpu_us, faults() - began_faults);
+    for (int i = 0; i < n && (size_t)len < sizeof(text) - 256; i++)
+        len += write_frame(text + len, 256, frames[i]);
+    (void)!write(STDERR_FILENO, text, (size_t)len);
 }
 
 static void *look(void *arg)

@@ -26,8 +26,8 @@ import table        # noqa: E402
 from attacks import ATTACKS, ECHOED     # noqa: E402
 
 SAMPLER = g.BUILD / "tests/attack/libholds.so"
-HEAD = re.compile(r"hold (\d+) after (\d+) cpu (\d+) faults (\d+)$")
-FRAME = re.compile(r"(\S*)\((\S*)\) ?\[0x[0-9a-f]+\]$")
+HEAD = re.compile(r"hold (\d+) (\d+) after (\d+) cpu (\d+) faults (\d+)$")
+FRAME = re.compile(r"(\S+)\((\S*)\)$")
 OF_LOOP = {"run_tasks", "run_kind", "run_events", "run_timers", "run_turn", "loop_poll", "turn", "server_run", "worker_run", "router_run"}
 SHOWN = 7
 
@@ -48,13 +48,13 @@ def play(name, seconds, nice):
 
 
 def samples(log):
-    """Of each turn, by its number and the depth's last frame (whose loop): (us, cpu_us, faults, [(file, place)])."""
+    """Of each turn, by its process and its number: (us, cpu_us, faults, [(file, place)])."""
     turns, frames = defaultdict(list), None
     for line in log.splitlines():
         head, frame = HEAD.search(line), FRAME.match(line)
         if head:
             frames = []
-            turns[int(head[1])].append((*map(int, head.groups()[1:]), frames))
+            turns[int(head[1]), int(head[2])].append((*map(int, head.groups()[2:]), frames))
         elif frame and frames is not None:
             frames.append((os.path.basename(frame[1]), frame[2]))
     return turns

@@ -282,15 +282,15 @@ static struct message_node *find_issued(const struct forest *f, const struct mes
     struct str id = json_string(json_get(json_at(l->m->calls, 0), "id"));
     const struct checkpoint *t = forest_issuer(f, id);
     struct message_node *n = t ? t->node : NULL;
+    enum message_beside beside;
+    struct str bare;
 
     l->ids = t != NULL;
     if (!n || n->parent != parent || !n->newest ||
         message_ids_alike(t->message, l->m) != l->m->calls->n)
         return NULL;
-    return message_beside_is(message_beside(&n->msg, l->m, &f->matcher), t->message, l->m,
-                             &l->thoughts)
-               ? n
-               : NULL;
+    beside = message_beside(&n->msg, l->m, &f->matcher, &bare);
+    return message_beside_is(beside, t->message, bare, &l->thoughts) ? n : NULL;
 }
 
 /* By the ids of one of the node's answers. They differ in those and in their thoughts alone, so
@@ -298,7 +298,8 @@ static struct message_node *find_issued(const struct forest *f, const struct mes
  * same. */
 static bool has_ids_of(const struct forest *f, const struct message_node *n, struct echo_look *l)
 {
-    enum message_beside beside = message_beside(&n->msg, l->m, &f->matcher);
+    struct str bare;
+    enum message_beside beside = message_beside(&n->msg, l->m, &f->matcher, &bare);
 
     for (const struct checkpoint *t = n->newest;
          t && beside != BESIDE_OTHER && l->calls < ECHO_CALLS && l->thoughts < ECHO_BYTES;
@@ -308,7 +309,7 @@ static bool has_ids_of(const struct forest *f, const struct message_node *n, str
         l->calls += 1 + alike;
         if (alike != l->m->calls->n)
             continue;
-        if (message_beside_is(beside, t->message, l->m, &l->thoughts))
+        if (message_beside_is(beside, t->message, bare, &l->thoughts))
             return true;
     }
     return false;

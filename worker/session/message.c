@@ -524,27 +524,27 @@ uint32_t message_ids_alike(const struct json *own, const struct message *m)
 /* Beside calls clients keep texts apart, and drop those of white space only. Where there was none
  * they put the thought. */
 enum message_beside message_beside(const struct message *stored, const struct message *m,
-                                   const struct matcher *mt)
+                                   const struct matcher *mt, struct str *ret_bare)
 {
-    struct str was, is;
+    struct str was;
     size_t went = 0;
 
+    *ret_bare = (struct str){0};
     if (!may_be_echo(stored, m, mt) || !m->calls)
         return BESIDE_OTHER;
     was = bare_text(stored->content);
-    is = bare_text(m->content);
-    if (is.len == 0 || texts_same_but_blanks(was, is, &went))
+    *ret_bare = bare_text(m->content);
+    if (ret_bare->len == 0 || texts_same_but_blanks(was, *ret_bare, &went))
         return BESIDE_SAME;
     return was.len == 0 ? BESIDE_THOUGHT : BESIDE_OTHER;
 }
 
-bool message_beside_is(enum message_beside beside, const struct json *own, const struct message *m,
+bool message_beside_is(enum message_beside beside, const struct json *own, struct str bare,
                        size_t *went)
 {
     return beside == BESIDE_SAME ||
            (beside == BESIDE_THOUGHT &&
-            texts_same_but_blanks(json_string(json_get(own, "reasoning_content")),
-                                  bare_text(m->content), went));
+            texts_same_but_blanks(json_string(json_get(own, "reasoning_content")), bare, went));
 }
 
 bool message_echoes_words(const struct message *stored, const struct message *m,

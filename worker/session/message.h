@@ -85,13 +85,13 @@ void message_args_done(struct message_args *r);
 uint32_t message_ids_alike(const struct json *own, const struct message *m);
 
 /* What stands beside the calls of m: the same as in `stored`, or nothing; maybe the thought, or
- * something else. Once for all that `stored` was issued as. */
+ * something else. Once for all that `stored` was issued as. *ret_bare: m's text, trimmed. */
 enum message_beside { BESIDE_SAME, BESIDE_THOUGHT, BESIDE_OTHER };
 enum message_beside message_beside(const struct message *stored, const struct message *m,
-                                   const struct matcher *mt);
+                                   const struct matcher *mt, struct str *ret_bare);
 
-/* Whether that is an echo of own. *went grows by the bytes of its thought that were compared. */
-bool message_beside_is(enum message_beside beside, const struct json *own, const struct message *m,
+/* Whether that is an echo of own. *went grows by the bytes that were compared. */
+bool message_beside_is(enum message_beside beside, const struct json *own, struct str bare,
                        size_t *went);
 
 /* By words: white space around its text cut off, or a <think> section put before it. `args` is of

@@ -34,32 +34,25 @@ static size_t behind_blanks(struct str s, size_t i)
 
 /* Blanks in equal blocks are the same on both sides, so they can be passed with them. Where a block
  * differs as many bytes are compared one by one before the next is tried. */
-static bool same_but_blanks(struct str x, struct str y, size_t *ret_went)
+bool texts_same_but_blanks(struct str x, struct str y, size_t *went)
 {
     size_t i = 0, k = 0;
+    bool over = false, same = false;
 
-    for (;;) {
+    while (!over) {
         size_t n = equal_blocks(x, i, y, k);
 
         i += n;
         k += n;
-        *ret_went = i;
-        for (int step = 0; step < BLOCK; step++) {
+        for (int step = 0; step < BLOCK && !over; step++) {
             i = behind_blanks(x, i);
             k = behind_blanks(y, k);
-            if (i == x.len || k == y.len)
-                return i == x.len && k == y.len;
-            if (x.p[i++] != y.p[k++])
-                return false;
+            over = i == x.len || k == y.len;
+            same = i == x.len && k == y.len;
+            if (!over)
+                over = x.p[i++] != y.p[k++];
         }
     }
-}
-
-bool texts_same_but_blanks(struct str x, struct str y, size_t *went)
-{
-    size_t at = 0;
-    bool same = same_but_blanks(x, y, &at);
-
-    *went += at;
+    *went += i + k;
     return same;
 }

@@ -14,7 +14,7 @@
 size_t texts_agree(struct str x, struct str y);
 
 /* Whether they are equal but for spaces, tabs and line ends, wherever those stand. *went grows by
- * how far x was read, less what is within a few blocks. */
+ * the bytes that were read of both. */
 bool texts_same_but_blanks(struct str x, struct str y, size_t *went);
 
 #endif

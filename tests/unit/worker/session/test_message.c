@@ -62,7 +62,9 @@ static bool is_echo(const struct message *stored, const struct message *m, const
     struct message_args args = {0};
     size_t went = 0;
     bool ids = m->calls && message_ids_alike(stored->json, m) == m->calls->n;
-    bool echo = (ids && message_beside_is(message_beside(stored, m, mt), stored->json, m, &went)) ||
+    struct str bare;
+    enum message_beside beside = message_beside(stored, m, mt, &bare);
+    bool echo = (ids && message_beside_is(beside, stored->json, bare, &went)) ||
                 message_echoes_words(stored, m, mt, &args);
 
     message_args_done(&args);
