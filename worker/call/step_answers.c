@@ -18,8 +18,8 @@
  */
 enum { RESULTS_TOKENS = 32 << 10, ANSWERS_PART = 128 << 10 };
 
-/* So many bytes of text are copied in the time of a token. */
-enum { TOKEN_BYTES = 32 };
+/* So many bytes of text are copied in the time of a token, and so many logprobs looked at. */
+enum { TOKEN_BYTES = 32, LOOKED_AT = 2 };
 
 /* Of n answers to one prompt, counted once: what the engine had for all of them. */
 static void settle_cached(struct model_call *t)
@@ -32,7 +32,7 @@ static void settle_cached(struct model_call *t)
 }
 
 /* What the next answer tells besides, for replays: first the alternatives, up to so many of them
- * now. Returns how many it went through. */
+ * now. Returns how many it went through, or, where there are none, what it took to see that. */
 static size_t keep_told(struct model_call *t, size_t most)
 {
     struct sample *r = &t->samples[t->n_told];
@@ -50,7 +50,7 @@ static size_t keep_told(struct model_call *t, size_t most)
                t->in.asked ? t->in.asked[ASKED_OWN] : (struct str){0});
     r->told = told.p;
     t->answers[t->n_told++].told = buf_str(&told);
-    from = (t->tops_at - from) * (has ? r->lp[0].n_top : 0);
+    from = has ? (t->tops_at - from) * r->lp[0].n_top : r->out.n_logprobs / LOOKED_AT;
     t->tops_at = 0;
     buf_done(t->tops);
     return from;
