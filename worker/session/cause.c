@@ -60,7 +60,7 @@ static void set_diff(struct session *s, struct plan *p, const struct message_nod
  * compared. */
 static struct prompt_env *known_elsewhere(struct session *s, struct plan *p, uint32_t covered)
 {
-    struct walk_room room = {GATES_MESSAGES, GATES_BYTES};
+    struct walk_room room = {GATES_MESSAGES, GATES_BYTES, false};
     struct walk w;
 
     for (size_t i = s->forest.envs.n, tried = 0;

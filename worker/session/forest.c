@@ -498,16 +498,24 @@ struct message_node *forest_child_of_own(struct forest *f, struct message_node *
     return child(f, parent, message, true);
 }
 
-static bool take_room(struct walk_room *room, const struct json *message)
+/* About the bytes that comparing the message reads. */
+static size_t compared_bytes(const struct message *m, size_t enough)
 {
-    size_t n = json_text_bytes(message, room->bytes);
+    return m->content.len + m->reasoning.len + (m->list ? json_text_bytes(m->list, enough) : 0) +
+           (m->calls ? json_text_bytes(m->calls, enough) : 0);
+}
 
-    if (room->messages == 0 || n >= room->bytes) {
+static bool take_room(struct walk_room *room, const struct message *m)
+{
+    size_t n = compared_bytes(m, room->bytes);
+
+    if (room->messages == 0 || (n >= room->bytes && !room->first)) {
         room->messages = 0;
         return false;
     }
+    room->first = false;
     room->messages--;
-    room->bytes -= n;
+    room->bytes -= MIN_OF(n, room->bytes);
     return true;
 }
 
@@ -523,9 +531,9 @@ bool forest_walk_on(struct forest *f, struct prompt_env *g, const struct json *m
     struct message_node *at = w->n_matched ? w->path[w->n_matched - 1] : &g->root;
 
     for (; w->n_matched < w->n; w->n_matched++) {
-        if (!take_room(room, &messages->items[w->n_matched]))
-            return false;
         message_read(&w->unmatched, &messages->items[w->n_matched], &f->matcher, a);
+        if (!take_room(room, &w->unmatched))
+            return false;
         at = forest_find_echo(f, at, &w->unmatched);
         if (!at)
             break;

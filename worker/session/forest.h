@@ -184,12 +184,13 @@ struct walk {
 struct walk_room {
     uint32_t messages;
     size_t bytes;
+    bool first; /* one goes, however long it is */
 };
 
 /* Matches messages (a JSON array) from the environment's root as deep as it goes, or as there is
  * room, which it takes from: begin, then on until that is true. A message for which there is no
- * room is as one that is not known, `unmatched` is another, and room->messages is 0 then. Between
- * two parts the forest may have grown: who was known stays known. */
+ * room is as one that is not known, and room->messages is 0 then. Between two parts the forest may
+ * have grown: who was known stays known. */
 void forest_walk_begin(const struct json *messages, struct arena *a, struct walk *ret);
 bool forest_walk_on(struct forest *f, struct prompt_env *g, const struct json *messages,
                     struct arena *a, struct walk_room *room, struct walk *w);

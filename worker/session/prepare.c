@@ -293,11 +293,9 @@ enum { WALK_MESSAGES = 2048, WALK_BYTES = 2 << 20 };
 /* Down the trie. False: it goes on. */
 static bool walk_on(struct session *s, struct plan *p)
 {
-    const struct json *messages = p->chat.messages;
-    size_t first = json_text_bytes(&messages->items[p->walk.n_matched], SIZE_MAX);
-    struct walk_room room = {WALK_MESSAGES, MAX_OF(first + 1, (size_t)WALK_BYTES)};
+    struct walk_room room = {WALK_MESSAGES, WALK_BYTES, true};
 
-    return forest_walk_on(&s->forest, p->env, messages, p->arena, &room, &p->walk);
+    return forest_walk_on(&s->forest, p->env, p->chat.messages, p->arena, &room, &p->walk);
 }
 
 /* The policy's choice of a parent, and what follows from it. */

@@ -1,4 +1,7 @@
 /* A history of very many messages is gone through in steps, between which the session goes on. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "common/codec/json.h"
 #include "kit.h"
 #include "testing.h"
@@ -108,5 +111,35 @@ TEST(long_walk, has_its_turn_from_its_beginning_on)
         ;
     cr_expect_eq(rc, 0, "%s", r.k.err.text);
     session_release(r.k.store, r.p);
+    rig_done(&r);
+}
+
+/* One that is longer than a step's share is a step by itself. */
+TEST(long_walk, passes_messages_of_any_length)
+{
+    enum { LONG = 3 << 20 };
+
+    struct rig r = {0};
+    char *text = calloc(LONG + 1, 1);
+    int rc, steps = 1;
+
+    memset(text, 'x', LONG);
+    kit_init(&r.k, NULL);
+    r.k.context = 16 << 20;
+    r.k.part_bytes = 64 << 20;
+    buf_printf(&r.history,
+               "[{\"role\":\"user\",\"content\":\"%s\"},{\"role\":\"assistant\",\"content\":\"b\"},"
+               "{\"role\":\"user\",\"content\":\"%s\"}]",
+               text, text);
+    buf_add_c(&r.history, 0);
+    cr_assert_geq(kit_turn(&r.k, r.history.p, "A"), 0, "%s", r.k.err.text);
+    r.in = input_of(&r.k, &r.chat, r.history.p);
+    rc = session_prepare_begin(r.k.s, &r.k.arena, &r.in, &r.p, &r.k.err);
+    for (; rc == 1 && steps < 10; steps++)
+        rc = session_prepare_go_on(&r.p, &r.k.err);
+    cr_expect_eq(rc, 0);
+    cr_expect_eq(r.p->cause, CAUSE_RESAMPLED);
+    session_release(r.k.store, r.p);
+    free(text);
     rig_done(&r);
 }
