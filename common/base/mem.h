@@ -41,9 +41,8 @@ void mem_unmap(void *ptr, size_t size_bytes);
 void mem_touch(void *p, size_t size_bytes);
 
 /* Where the first large page at or behind p may begin, and how long it is. To be asked for by
- * mem_ask_large just before it is written, as a whole (false: the kernel has none); mem_unask_large
- * takes the wish back of what
- * lies there later (what was asked for several in a row may be taken back in one call). */
+ * mem_ask_large just before it is written, as a whole (false: the kernel has none). mem_unask_large
+ * takes the wish back, of several in a row in one call: what lies there later may be small. */
 enum { MEM_LARGE_PAGE = 2 << 20 };
 
 char *mem_large_behind(char *p);
