@@ -273,12 +273,17 @@ def test_with_keys_a_stranger_is_who_shows_no_good_one(start, tmp_path, target):
         assert gateway.post(PATH, CALL, headers=bearer(mine["api_key"])).status == 200
 
 
-def test_who_shows_a_good_key_to_the_dispatcher_is_no_stranger(start, tmp_path):
-    """Executors between two claims, trainers between two looks at their groups: silent connections do not push them out."""
+def start_with_secret(start, tmp_path, **limits):
+    """A gateway of one router with an admin's key, whose secret we know."""
     (tmp_path / "admin-keys").write_text(ADMIN + "\n")
     (tmp_path / "secret").write_text(SECRET.decode() + "\n")
-    gateway = start(engine="builtin:echo", workers=1, routers=1, admin_key_file=str(tmp_path / "admin-keys"),
-                    key_secret_file=str(tmp_path / "secret"), max_connections=8)
+    return start(engine="builtin:echo", workers=1, routers=1, admin_key_file=str(tmp_path / "admin-keys"),
+                 key_secret_file=str(tmp_path / "secret"), **limits)
+
+
+def test_who_shows_a_good_key_to_the_dispatcher_is_no_stranger(start, tmp_path):
+    """Executors between two claims, trainers between two looks at their groups: silent connections do not push them out."""
+    gateway = start_with_secret(start, tmp_path, max_connections=8)
     door = gateway_as_router(gateway)
     with contextlib.ExitStack() as stack:
         executor, trainer = (stack.enter_context(Client(door)) for _ in range(2))
@@ -368,10 +373,7 @@ def test_connections_of_one_session_are_bounded(start, tmp_path):
 
 def test_connections_of_one_executor_are_bounded(start, tmp_path):
     """Else its claims that wait take all that the dispatcher accepts."""
-    (tmp_path / "admin-keys").write_text(ADMIN + "\n")
-    (tmp_path / "secret").write_text(SECRET.decode() + "\n")
-    gateway = start(engine="builtin:echo", workers=1, routers=1, admin_key_file=str(tmp_path / "admin-keys"),
-                    key_secret_file=str(tmp_path / "secret"), max_key_connections=2)
+    gateway = start_with_secret(start, tmp_path, max_key_connections=2)
     door = gateway_as_router(gateway)
 
     def claimed(name):
