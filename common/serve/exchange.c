@@ -607,14 +607,21 @@ void exchange_hand_back(struct exchange *x)
     exchange_reply(x, 499, "text/plain", STR("")); /* goes nowhere */
 }
 
+void exchange_mute(struct exchange *x)
+{
+    x->req->http1_is_persistent = 0;
+    if (x->conn->lent)
+        (void)shutdown(x->conn->fd, SHUT_RDWR);
+}
+
 /* Ends what can be ended of an exchange without a peer. */
 static void end_lonely(struct exchange *x)
 {
-    x->req->http1_is_persistent = 0;
-    if (x->final)
+    if (x->final) {
+        x->req->http1_is_persistent = 0;
         return;
-    if (x->conn->lent) /* a client that half closed would read what says nothing to it */
-        (void)shutdown(x->conn->fd, SHUT_RDWR);
+    }
+    exchange_mute(x);
     if (!x->begun) {
         exchange_reply(x, 499, "text/plain", STR(""));
         return;

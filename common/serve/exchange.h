@@ -103,6 +103,11 @@ bool exchange_await(struct exchange *x, const struct exchange_wait *w);
 /* Whether the peer has left, asked of the kernel now: it may know before the loop does. */
 bool exchange_peer_gone(const struct exchange *x);
 
+/* The answer, which has not begun, is for the log alone: its peer has left. A client that half
+ * closed its lent connection would read it, so that connection ends here; a router reads it and
+ * has nobody to hand it on to. */
+void exchange_mute(struct exchange *x);
+
 /* The whole answer at once; body is copied, and left out where the status has none (204, 304). */
 void exchange_reply(struct exchange *x, int status, const char *content_type, struct str body);
 

@@ -176,12 +176,12 @@ class StubEngine:
     # --- model calls ---
 
     async def answer(self, writer, route, body, plan):
-        if plan.get("before"):
-            self.break_off(writer, plan["before"])
-            return False
         await asyncio.sleep(plan.get("delay_s", 0))
         while "wait" in plan and not plan["wait"].is_set():
             await asyncio.sleep(0.005)
+        if plan.get("before"):
+            self.break_off(writer, plan["before"])
+            return False
         if "status" in plan:
             raw = json.dumps(plan.get("body", {"error": {"message": "injected"}})).encode()
             head = f"HTTP/1.1 {plan['status']} X\r\ncontent-type: application/json\r\ncontent-length: {len(raw)}\r\n\r\n".encode()

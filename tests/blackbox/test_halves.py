@@ -1,6 +1,7 @@
 """A split of prefill and decode whose halves are named as engines: every call runs at one of each, at once."""
 import asyncio
 import threading
+import types
 
 import pytest
 
@@ -224,7 +225,7 @@ def test_a_decode_half_that_dies_gives_the_prefill_half_up(start, halves):
     prefill, decode = halves
     go = threading.Event()
     prefill.plan.append({"ids": [7], "wait": go})
-    decode.plan.append({"before": "reset"})
+    decode.plan.append({"before": "reset", "wait": types.SimpleNamespace(is_set=lambda: prefill.running == 1)})
     gateway = start(workers=1, engine=[prefill.setting, decode.setting])
     settled(gateway)
     sid, a = ask(gateway)

@@ -108,10 +108,11 @@ def held(start):
 
 def begin(client, **fields):
     """A call that waits at the engine; what lets it go on."""
-    go = threading.Event()
-    client.engine.plan.append({"ids": [65, 257], "wait": go})
+    go, engine = threading.Event(), client.engine
+    wait_until(lambda: engine.running == 0, 5, "the turns before it are over")
+    engine.plan.append({"ids": [65, 257], "wait": go})
     client.send("wait", **fields)
-    wait_until(lambda: client.engine.running == 1, 5, "the call runs")
+    wait_until(lambda: engine.running == 1, 5, "the call runs")
     return go
 
 
@@ -336,6 +337,14 @@ def test_a_client_that_half_closes_reads_what_others_would(held, stream):
     rest = held.file.read()
     assert b"499" not in rest and not rest.endswith(b"0\r\n\r\n") and (stream or not rest), rest
     go.set()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_half_closes_before_its_call_begins_reads_nothing(held, stream):
+    held.stream = stream
+    held.socket.sendall(held.request("too late"), socket.MSG_MORE)  # goes with the end
+    held.socket.shutdown(socket.SHUT_WR)
+    assert held.file.read() == b""
 
 
 def test_more_than_a_message_takes_is_not_read(held):

@@ -107,6 +107,8 @@ static int meet_session(struct api_call *c, struct err *e)
 /* Nothing that a stuck helper may still read is freed. */
 static void refuse_call(struct api_call *c, const struct err *e)
 {
+    if (e->kind == ERR_CANCELLED) /* the client has left */
+        exchange_mute(c->x);
     respond_error(&c->request, c->dialect, e);
     if (!api_call_stuck(c))
         api_call_free(c);
