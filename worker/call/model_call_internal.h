@@ -71,6 +71,7 @@ struct model_call {
     struct engine_image *images; /* of the prompt, n_images of them, from RENDER on */
     size_t n_images;
     bool constrains; /* RENDER makes a grammar, where one is needed */
+    bool rested;     /* RENDER has let a turn of the loop pass */
     struct sample *samples;
     uint32_t n_samples, n_done;
     uint32_t n_asked;              /* of them an engine was asked for */

@@ -67,8 +67,9 @@ enum step_result step_durable(struct model_call *t)
     return t->durable ? STEP_NEXT : STEP_WAIT;
 }
 
-/* The end of answers with more tokens is told in a turn of the loop behind their commit. */
-enum { COMMIT_TURN_TOKENS = 8 << 10 };
+/* The end of answers with more tokens, or of more answers, is told in a turn of the loop behind
+ * their commit. */
+enum { COMMIT_TURN_TOKENS = 8 << 10, COMMIT_TURN_ANSWERS = 32 };
 
 static bool takes_a_turn(const struct model_call *t)
 {
@@ -76,7 +77,7 @@ static bool takes_a_turn(const struct model_call *t)
 
     for (uint32_t i = 0; i < t->n_samples; i++)
         n += t->samples[i].n_ids;
-    return n > COMMIT_TURN_TOKENS;
+    return n > COMMIT_TURN_TOKENS || t->n_samples > COMMIT_TURN_ANSWERS;
 }
 
 /* What the listeners are told, made once. */

@@ -285,13 +285,14 @@ static size_t answer_bytes(const struct plan *p, const struct session_answer *a)
     return n + a->odds.len + json_text_bytes(a->message, SIZE_MAX);
 }
 
-/* How many of n answers have up to so many bytes, at least one; and how many they have. */
+/* How many of n answers have up to so many bytes and stand in one record, at least one; and how
+ * many bytes they have. */
 static size_t answers_within(const struct plan *p, const struct session_answer *answers, size_t n,
                              size_t max_bytes, size_t *ret_bytes)
 {
     size_t k = 0;
 
-    for (*ret_bytes = 0; k < n; k++) {
+    for (*ret_bytes = 0; k < n && k < ANSWERS_PART_MOST; k++) {
         size_t more = answer_bytes(p, &answers[k]);
 
         if (k > 0 && *ret_bytes + more > max_bytes)
@@ -530,8 +531,8 @@ static void reserve(struct buf *record, const struct plan *p, const struct sessi
 
     size_t bytes = 0;
 
-    if (!p->answers_ahead)
-        (void)answers_within(p, answers, n, SIZE_MAX, &bytes);
+    for (size_t i = 0; i < n && !p->answers_ahead; i++)
+        bytes += answer_bytes(p, &answers[i]);
     if (!p->bulk.ahead)
         bytes += (p->n_context - p->bulk.common) * sizeof(int32_t);
     (void)buf_reserve(record, bytes + BESIDES);

@@ -63,15 +63,18 @@ struct session_answer {
  * are dropped. */
 void session_settle_answers(struct session_plan *p, struct session_answer *answers, size_t n);
 
+/* Answers of one record, however short: each is looked up, parsed and linked. */
+enum { ANSWERS_PART_MOST = 32 };
+
 /* Blocks of rows and told texts of more than max_bytes are recorded before their answers, so many
- * bytes in a record; then several answers of more than max_bytes in all before the commit, whole
- * ones, as many in a record as have about so many bytes; and before each of these and before the
- * commit their ids, logprobs and odds, and the commit's context, if they are longer than that in
- * all: writes the record of what comes next, to be journaled and applied. Returns false if there is
- * nothing (left), or session_commit would refuse the answers; it comes next, with the same answers.
- * max_bytes is the same in all calls. The bytes of blocks that were written may read as zeros from
- * then on. Here and in session_commit answers are settled (session_settle_answers) that are not
- * yet.
+ * bytes in a record; then several answers of more than max_bytes in all, or more than
+ * ANSWERS_PART_MOST, before the commit, whole ones, as many in a record as have about so many
+ * bytes, ANSWERS_PART_MOST at most; and before each of these and before the commit their ids,
+ * logprobs and odds, and the commit's context, if they are longer than that in all: writes the
+ * record of what comes next, to be journaled and applied. Returns false if there is nothing (left),
+ * or session_commit would refuse the answers; it comes next, with the same answers. max_bytes is
+ * the same in all calls. The bytes of blocks that were written may read as zeros from then on. Here
+ * and in session_commit answers are settled (session_settle_answers) that are not yet.
  */
 bool session_answers_record(struct session_plan *p, struct session_answer *answers, size_t n,
                             size_t max_bytes, uint64_t now_ms, struct buf *record);

@@ -118,6 +118,19 @@ TEST(answers_ahead, one_answer_or_small_ones_stand_in_the_commit)
     kit_done(&k);
 }
 
+/* 32 in a record, for each costs something, however short it is. */
+TEST(answers_ahead, a_record_holds_so_many_answers)
+{
+    struct kit k;
+
+    ahead_init(&k, NULL);
+    cr_assert_eq(turn(&k, ASK, 32, 2, 1), 0);
+    cr_assert_eq(turn(&k, "[{\"role\":\"user\",\"content\":\"b\"}]", 70, 2, 2), 3);
+    ahead_same(k.s, answers_of(&k, 70, 2, 2), 70, 32);
+    ahead_replays(&k);
+    kit_done(&k);
+}
+
 /* Each is more than a part: three of its bulk, then itself. */
 TEST(answers_ahead, a_record_holds_whole_answers)
 {
