@@ -161,7 +161,12 @@ class StubEngine:
             return False
         finally:
             gone.cancel()
-            self.running -= 1
+            self.end(plan)
+
+    def end(self, plan):
+        """The call of this plan runs no longer, from right before the last byte of its answer is sent: who has read that finds it so."""
+        self.running -= not plan.get("over")
+        plan["over"] = True
 
     async def watch(self, reader):
         """Ends when the client has closed its connection."""
@@ -244,6 +249,7 @@ class StubEngine:
             writer.write(piece)
             await writer.drain()
             await asyncio.sleep(plan.get("gap_s", 0))
+        self.end(plan)
         writer.write(b"0\r\n\r\n")
         await writer.drain()
         return True
@@ -271,6 +277,8 @@ class StubEngine:
             step = plan.get("split") or len(piece)
             for at in range(0, len(piece), step):
                 part = piece[at:at + step]
+                if piece is pieces[-1] and at + step >= len(piece) and limit is None:
+                    self.end(plan)
                 if limit is not None and len(part) >= limit:
                     writer.write(part[:limit])
                     await writer.drain()
