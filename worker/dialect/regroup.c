@@ -70,6 +70,18 @@ bool regroup_wanted(const struct json *messages)
     return with_calls >= 2;
 }
 
+/* Of texts that are looked at for anything but blanks, all together: behind them a message with
+ * text stays where it is. The same for a history that has grown, as they are counted in order. */
+enum { REGROUP_BLANKS_MAX = 512 << 10 };
+
+static bool says_nothing(struct str text, size_t *room)
+{
+    if (text.len > *room)
+        return false;
+    *room -= text.len;
+    return text_blank(text);
+}
+
 /* Goes through the messages once. Calls move to the last assistant message of the same issuer,
  * as long as only tool results stand between. */
 const struct json *regroup_calls(struct arena *a, const struct json *messages,
@@ -79,6 +91,7 @@ const struct json *regroup_calls(struct arena *a, const struct json *messages,
     struct str last = {0};     /* issuer of out's message `at`, behind which only results stand */
     struct json *calls = NULL; /* that message's, once they grow: each is moved once */
     uint32_t at = 0;
+    size_t room = REGROUP_BLANKS_MAX;
     bool moves = false;
 
     for (uint32_t i = 0; i < messages->n; i++) {
@@ -87,7 +100,7 @@ const struct json *regroup_calls(struct arena *a, const struct json *messages,
         bool assistant = str_eq_c(json_string(g.role), "assistant");
         struct str who = assistant ? issuer(&g, owner) : (struct str){0};
 
-        if (who.len && str_eq(who, last) && text_blank(json_string(g.content))) {
+        if (who.len && str_eq(who, last) && says_nothing(json_string(g.content), &room)) {
             for (uint32_t k = 0; k < i && !moves; k++)
                 json_push(a, &out, messages->items[k]);
             moves = true;

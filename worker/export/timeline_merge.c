@@ -255,7 +255,7 @@ struct timeline_merge *merge_new(const struct trajectory_input *in,
     struct branch_vec all = {0};
 
     *m = (struct timeline_merge){
-        .in = in, .rule = *rule, .arena = a, .by_text = {MATCHER_CANONICAL, false}};
+        .in = in, .rule = *rule, .arena = a, .by_text = {.kind = MATCHER_CANONICAL}};
     session_checkpoints(in->session, &all);
     m->hashes = mem_calloc(session_view(in->session).n_nodes + 1, sizeof(*m->hashes));
     m->lines = arena_calloc(a, all.n, sizeof(*m->lines));

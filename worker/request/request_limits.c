@@ -105,6 +105,18 @@ static int check_prompts(const struct request_limits *l, const struct json *prom
     return check_prompt(l, prompt, "prompt", e);
 }
 
+/* How many values stand in it, lists and objects included; counting stops above `enough`. */
+static size_t count_values(const struct json *v, size_t enough)
+{
+    size_t n = 0;
+
+    for (uint32_t i = 0; json_is(v, JSON_ARRAY) && i < v->n && n <= enough; i++)
+        n += 1 + count_values(&v->items[i], enough - MIN_OF(n, enough));
+    for (uint32_t i = 0; json_is(v, JSON_OBJECT) && i < v->n && n <= enough; i++)
+        n += 1 + count_values(&v->members[i].value, enough - MIN_OF(n, enough));
+    return n;
+}
+
 /* Fields that are recorded with each call as they came. They render and sample next to nothing, so
  * no other limit would stop them. */
 static int check_recorded(const struct request_limits *l, const struct json *body, struct err *e)
@@ -117,6 +129,11 @@ static int check_recorded(const struct request_limits *l, const struct json *bod
             return err_field(e, fields[i],
                              "%s is longer than the %llu bytes that --max-metadata-bytes allows",
                              fields[i], (unsigned long long)l->recorded_bytes);
+    if (count_values(json_get(body, "chat_template_kwargs"), REQUEST_ARGUMENTS_MAX) >
+        REQUEST_ARGUMENTS_MAX)
+        return err_field(e, "chat_template_kwargs",
+                         "chat_template_kwargs has more than %d values, which is the most",
+                         REQUEST_ARGUMENTS_MAX);
     return 0;
 }
 

@@ -53,6 +53,10 @@ int request_limits_lists(const struct request_limits *l, const struct json *body
 /* Members of a body's object: each name that a reader asks for is compared with all of theirs. */
 enum { REQUEST_MEMBERS_MAX = 1024 };
 
+/* Values in chat_template_kwargs, lists and objects included: they are compared with those of the
+ * calls before, in whatever order the members stand. */
+enum { REQUEST_ARGUMENTS_MAX = 4096 };
+
 /* Calls of one message, and parts of all messages' contents, that a request may have: the loop
  * looks at each. */
 enum { REQUEST_CALLS_MAX = 16384, REQUEST_PARTS_MAX = 50000 };

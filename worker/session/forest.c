@@ -23,7 +23,7 @@ enum { BUCKETS_FIRST = 64, ECHO_ROOM = 64 << 10 };
 
 void forest_init(struct forest *f, struct matcher mt)
 {
-    *f = (struct forest){.matcher = mt, .arena = {.tight = true}};
+    *f = (struct forest){.matcher = mt, .counting = mt, .arena = {.tight = true}};
 }
 
 /* Payloads are the session's. */
@@ -225,8 +225,8 @@ static struct message_node *look_up(const struct forest *f, const struct message
         if (n->hash != hash || n->parent != parent)
             continue;
         if (n->msg.hash && !whole)
-            whole = message_hash(m, &f->matcher);
-        if ((!n->msg.hash || n->msg.hash == whole) && message_equal(&n->msg, m, &f->matcher))
+            whole = message_hash(m, &f->counting);
+        if ((!n->msg.hash || n->msg.hash == whole) && message_equal(&n->msg, m, &f->counting))
             return n;
     }
     return NULL;
@@ -240,11 +240,11 @@ struct message_node *forest_find_child(struct forest *f, struct message_node *pa
 
     /* The conversation that was extended last is nearly always the one that comes back: comparing
      * bytes is cheaper than hashing them. */
-    if (n && message_equal(&n->msg, m, &f->matcher))
+    if (n && message_equal(&n->msg, m, &f->counting))
         return n;
     if (!n)
         return NULL;
-    n = look_up(f, parent, key_of(parent, message_brief(m, &f->matcher)), m);
+    n = look_up(f, parent, key_of(parent, message_brief(m, &f->counting)), m);
     if (n)
         parent->recent = n;
     return n;
@@ -253,6 +253,10 @@ struct message_node *forest_find_child(struct forest *f, struct message_node *pa
 /* What of the answers with an echo's key is looked at (the newest node's bytes do not count): a
  * session may have thousands that call the same tool. */
 enum { ECHO_NODES = 64, ECHO_BYTES = 512 << 10, ECHO_CALLS = 8192 };
+
+/* Arguments that are read and compared as values, members in whatever order, take as long as so
+ * many times their bytes of text: one of several candidates, and in a walk. */
+enum { ECHO_ARGS_COST = 8, WALK_ARGS_COST = 32 };
 
 struct echo_look {
     const struct message *m;
@@ -318,8 +322,18 @@ static bool has_ids_of(const struct forest *f, const struct message_node *n, str
 /* Whether the message may be one of the node's answers, sent back in the client's way. */
 static bool is_echo_of(const struct forest *f, const struct message_node *n, struct echo_look *l)
 {
-    return (l->ids && has_ids_of(f, n, l)) ||
-           message_echoes_words(&n->msg, l->m, &f->matcher, &l->args);
+    struct matcher counting = f->matcher;
+    size_t parsed = 0;
+    bool ret;
+
+    if (l->ids && has_ids_of(f, n, l))
+        return true;
+    counting.parsed = &parsed;
+    ret = message_echoes_words(&n->msg, l->m, &counting, &l->args);
+    l->bytes += ECHO_ARGS_COST * parsed;
+    if (f->counting.parsed)
+        *f->counting.parsed += parsed;
+    return ret;
 }
 
 static bool goes_on(struct echo_look *l, const struct message_node *n)
@@ -498,10 +512,19 @@ struct message_node *forest_child_of_own(struct forest *f, struct message_node *
     return child(f, parent, message, true);
 }
 
+/* What a message says that counts as nothing beside its calls: it was looked at all the same. */
+static size_t blank_bytes(const struct message *m, size_t enough)
+{
+    if (!m->calls || m->content.len > 0)
+        return 0;
+    return json_text_bytes(json_get(m->json, "content"), enough);
+}
+
 /* About the bytes that comparing the message reads. */
 static size_t compared_bytes(const struct message *m, size_t enough)
 {
-    return m->content.len + m->reasoning.len + (m->list ? json_text_bytes(m->list, enough) : 0) +
+    return m->content.len + m->reasoning.len + blank_bytes(m, enough) +
+           (m->list ? json_text_bytes(m->list, enough) : 0) +
            (m->calls ? json_text_bytes(m->calls, enough) : 0);
 }
 
@@ -529,17 +552,21 @@ bool forest_walk_on(struct forest *f, struct prompt_env *g, const struct json *m
                     struct arena *a, struct walk_room *room, struct walk *w)
 {
     struct message_node *at = w->n_matched ? w->path[w->n_matched - 1] : &g->root;
+    size_t parsed = 0;
 
-    for (; w->n_matched < w->n; w->n_matched++) {
+    f->counting.parsed = &parsed;
+    for (; at && w->n_matched < w->n; w->n_matched += at != NULL) {
         message_read(&w->unmatched, &messages->items[w->n_matched], &f->matcher, a);
         if (!take_room(room, &w->unmatched))
-            return false;
-        at = forest_find_echo(f, at, &w->unmatched);
-        if (!at)
             break;
-        w->path[w->n_matched] = at;
+        at = forest_find_echo(f, at, &w->unmatched);
+        if (at)
+            w->path[w->n_matched] = at;
+        room->bytes -= MIN_OF(WALK_ARGS_COST * parsed, room->bytes);
+        parsed = 0;
     }
-    return true;
+    f->counting.parsed = NULL;
+    return !at || w->n_matched == w->n;
 }
 
 struct str node_text(const struct message_node *node)

@@ -131,6 +131,7 @@ struct key_entry {
 struct forest {
     struct arena arena;
     struct matcher matcher;
+    struct matcher counting; /* the same for what is looked up, which a walk counts */
     VEC(struct prompt_env *) envs;
     struct map by_env;                    /* prompt_env.hash -> the newest environment with it */
     struct prompt_env *recent_env;        /* the one that was found last, or NULL */

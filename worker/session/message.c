@@ -162,7 +162,7 @@ static bool is_blank(struct str s)
     if (s.len > BLANK_MAX)
         return false;
     for (size_t i = 0; i < s.len; i++)
-        if (!strchr(" \t\r\n\f\v", s.p[i]) || s.p[i] == 0)
+        if (s.p[i] != ' ' && (s.p[i] < '\t' || s.p[i] > '\r'))
             return false;
     return true;
 }
@@ -246,6 +246,8 @@ static const struct json **parse_args(const struct json *calls, const struct mat
         bytes += call_of(&calls->items[i]).args.len + ARGS_EACH;
     if (bytes > ARGS_MAX)
         return NULL;
+    if (mt->parsed)
+        *mt->parsed += bytes;
     a->max_bytes = ARGS_MEMORY;
     ret = arena_calloc(a, calls->n, sizeof(*ret));
     for (uint32_t i = 0; i < calls->n && !arena_over(a); i++)

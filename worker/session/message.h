@@ -31,6 +31,7 @@ enum { MESSAGE_ARGS_MAX = 64 << 10 };
 struct matcher {
     enum matcher_kind kind;
     bool ignore_cch;
+    size_t *parsed; /* grows by the bytes of arguments that are read as values; or NULL */
 };
 
 /* "canonical" ...; -1 for unknown names. */

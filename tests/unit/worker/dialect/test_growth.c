@@ -176,6 +176,34 @@ static struct cost regroup(const void *ctx, uint32_t n)
     return ret;
 }
 
+/* So many messages with a call and blanks beside it; how many are left of them. */
+static uint32_t left_of(uint32_t n, size_t blanks)
+{
+    struct arena a = {0};
+    struct buf b = {0};
+    const struct json *v = NULL;
+    uint32_t ret;
+
+    for (uint32_t i = 0; i < n; i++)
+        buf_printf(&b,
+                   "%s{\"role\":\"assistant\",\"content\":\"%*s\",\"tool_calls\":[{\"id\":\"c%u\","
+                   "\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}",
+                   i ? "," : "[", (int)blanks, "", i);
+    buf_puts(&b, "]");
+    cr_assert_eq(json_parse(&a, buf_str(&b), &v, NULL), 0);
+    ret = regroup_calls(&a, v, (struct regroup_owner){one_owner, NULL})->n;
+    arena_done(&a);
+    buf_done(&b);
+    return ret;
+}
+
+/* 512 KiB of them are looked at: what stands behind stays. */
+Test(growth, blanks_beside_calls_have_an_end)
+{
+    cr_expect_eq(left_of(9, 64 << 10), 1);
+    cr_expect_eq(left_of(11, 64 << 10), 3);
+}
+
 /* All calls of one answer, sent back one by one. */
 Test(growth, regrouped_calls)
 {

@@ -129,6 +129,36 @@ TEST(request_limits, members_are_counted)
     expect_members(1025, "the body has 1025 members; it may have 1024");
 }
 
+/* chat_template_kwargs of so many values: a list of lists, each with one value in it. */
+static void expect_arguments(uint32_t n, int want)
+{
+    struct request_limits all = LIMITS;
+    struct arena a = {0};
+    struct buf b = {0};
+    const struct json *v = NULL;
+    struct err e = {0};
+
+    all.recorded_bytes = 1 << 20;
+    buf_puts(&b, "{\"chat_template_kwargs\":{\"a\":[");
+    for (uint32_t i = 1; i + 1 < n; i += 2)
+        buf_puts(&b, i > 1 ? ",[1]" : "[1]");
+    buf_puts(&b, n % 2 ? "]}}" : ",1]}}");
+    (void)json_parse(&a, buf_str(&b), &v, NULL);
+    cr_expect(v && request_limits_lists(&all, v, &e) == want, "%u: %s", n, e.text);
+    if (want)
+        cr_expect_str_eq(e.text,
+                         "chat_template_kwargs has more than 4096 values, which is the most");
+    arena_done(&a);
+    buf_done(&b);
+}
+
+TEST(request_limits, template_arguments_are_counted)
+{
+    expect_arguments(3, 0);
+    expect_arguments(4096, 0);
+    expect_arguments(4097, -1);
+}
+
 TEST(request_limits, bad_words_are_measured)
 {
     static char word[REQUEST_WORD_BYTES_MAX];

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "kit.h"
 #include "testing.h"
@@ -142,4 +143,53 @@ TEST(long_walk, passes_messages_of_any_length)
     session_release(r.k.store, r.p);
     free(text);
     rig_done(&r);
+}
+
+/* A history of `n` answers with a call each, and what they say beside it; its walk's steps. */
+static int steps_of(const char *args, const char *const say[2], int n)
+{
+    struct rig r = {0};
+    int rc, steps = 1;
+
+    kit_init(&r.k, NULL);
+    r.k.context = 16 << 20;
+    r.k.part_bytes = 64 << 20;
+    for (int again = 0; again < 2; again++) {
+        buf_clear(&r.history);
+        buf_puts(&r.history, "[{\"role\":\"user\",\"content\":\"a\"}");
+        for (int i = 0; i < n; i++)
+            buf_printf(
+                &r.history,
+                ",{\"role\":\"assistant\",\"content\":\"%s\",\"tool_calls\":[{\"id\":\"c%d\","
+                "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"%s{}\"}}]},"
+                "{\"role\":\"tool\",\"tool_call_id\":\"c%d\",\"content\":\"%d\"}",
+                say[again], i, again ? args : "", i, i);
+        buf_puts(&r.history, "]");
+        buf_add_c(&r.history, 0);
+        if (again == 0)
+            cr_assert_geq(kit_turn(&r.k, r.history.p, "A"), 0, "%s", r.k.err.text);
+    }
+    r.in = input_of(&r.k, &r.chat, r.history.p);
+    rc = session_prepare_begin(r.k.s, &r.k.arena, &r.in, &r.p, &r.k.err);
+    for (; rc == 1 && steps < 1000; steps++)
+        rc = session_prepare_go_on(&r.p, &r.k.err);
+    cr_expect_eq(rc, 0);
+    cr_expect_eq(r.p->cause, CAUSE_RESAMPLED, "it is the same history");
+    session_release(r.k.store, r.p);
+    rig_done(&r);
+    return steps;
+}
+
+/* What counts as nothing beside calls was looked at, and counts for the step. */
+TEST(long_walk, counts_blanks_and_arguments_that_are_read)
+{
+    enum { LONG = 60 << 10, ANSWERS = 100 };
+
+    char *blanks = mem_zalloc(LONG + 1);
+
+    memset(blanks, ' ', LONG);
+    cr_expect_eq(steps_of("", (const char *[]){"", ""}, ANSWERS), 1);
+    cr_expect_gt(steps_of("", (const char *[]){"", blanks}, ANSWERS), 2);
+    cr_expect_gt(steps_of(blanks, (const char *[]){"", ""}, ANSWERS), ANSWERS / 2);
+    free(blanks);
 }

@@ -77,7 +77,7 @@ TEST(message, matchers_compare_what_they_say)
 
     for (int kind = 0; kind < MATCHER_COUNT; kind++)
         for (size_t i = 0; i < sizeof(PAIRS) / sizeof(*PAIRS); i++) {
-            struct matcher mt = {(enum matcher_kind)kind, false};
+            struct matcher mt = {.kind = (enum matcher_kind)kind};
             bool want = strchr(PAIRS[i].equal_under, letters[kind]) != NULL;
             struct arena a = {0};
             struct message x, y;
@@ -127,7 +127,7 @@ TEST(message, long_arguments_count_as_text)
                 {40, 1000, false}, {2000, 2, true},   {5000, 2, false}};
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const struct matcher mt = {MATCHER_CANONICAL, false};
+        const struct matcher mt = {.kind = MATCHER_CANONICAL, .ignore_cch = false};
         struct arena a = {0};
         struct message x, y, z;
 
@@ -148,7 +148,7 @@ TEST(message, long_arguments_count_as_text)
 
 TEST(message, the_difference_of_long_arguments_is_an_excerpt)
 {
-    const struct matcher mt = {MATCHER_CANONICAL, false};
+    const struct matcher mt = {.kind = MATCHER_CANONICAL, .ignore_cch = false};
     struct arena a = {0};
     struct message_diff d;
     struct message x, y;
@@ -215,7 +215,7 @@ TEST(message, the_difference_of_long_values_is_looked_for_no_further_than_that)
 /* Parts that their reader has put one behind the other are one text as they lie. */
 TEST(message, parts_that_adjoin_are_not_copied)
 {
-    const struct matcher mt = {MATCHER_CANONICAL, false};
+    const struct matcher mt = {.kind = MATCHER_CANONICAL, .ignore_cch = false};
     static char all[200000];
     struct json_member of[3][2];
     struct json items[3], list = {.kind = JSON_ARRAY, .n = 3, .items = items};
@@ -255,7 +255,8 @@ TEST(message, cch_is_ignored_only_when_asked)
                                      "\"text\":\"cch=b\"},{\"type\":\"file\"}]}";
 
     for (int on = 0; on < 4; on++) {
-        struct matcher mt = {on & 2 ? MATCHER_STRICT : MATCHER_CANONICAL, on & 1};
+        struct matcher mt = {.kind = on & 2 ? MATCHER_STRICT : MATCHER_CANONICAL,
+                             .ignore_cch = on & 1};
         struct arena a = {0};
         struct message x, y;
 
@@ -275,7 +276,7 @@ TEST(message, cch_is_ignored_only_when_asked)
 
 TEST(message, the_difference_names_field_and_place)
 {
-    struct matcher mt = {MATCHER_CANONICAL, false};
+    struct matcher mt = {.kind = MATCHER_CANONICAL, .ignore_cch = false};
     struct arena a = {0};
     struct message_diff d;
     struct message x, y;
@@ -322,7 +323,7 @@ TEST(message, an_echo_is_known_by_its_ids_or_its_words)
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const struct matcher mt = {MATCHER_CANONICAL, false};
+        const struct matcher mt = {.kind = MATCHER_CANONICAL, .ignore_cch = false};
         struct arena a = {0};
         struct message stored, m;
 
@@ -364,7 +365,7 @@ TEST(message, the_brief_hash_of_a_list_is_brief)
     static const size_t lengths[] = {100, 8 << 10, 20 << 10, 1 << 20};
 
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
-        const struct matcher mt = {MATCHER_CANONICAL, false};
+        const struct matcher mt = {.kind = MATCHER_CANONICAL, .ignore_cch = false};
         struct arena a = {0};
         struct message x, y, z;
         bool is_long = lengths[i] > 16 << 10;
@@ -386,7 +387,7 @@ TEST(message, the_brief_hash_of_a_list_is_brief)
 /* Of a name that a client may make long, so much as of its other calls' texts. */
 TEST(message, the_echo_hash_looks_at_a_names_ends)
 {
-    const struct matcher mt = {MATCHER_CANONICAL, false};
+    const struct matcher mt = {.kind = MATCHER_CANONICAL, .ignore_cch = false};
     static char text[2][100000];
     struct arena a = {0};
     struct message m[2];
