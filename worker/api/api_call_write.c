@@ -35,9 +35,10 @@ struct api_writing {
     struct session *session; /* pinned; or NULL */
 };
 
-/* What the loop writes, in half a millisecond: so many bytes of text, and so many logprobs. Debug
- * builds leave more of these to helpers, so that all tests see it. */
-enum { TEXT_MAX = 1 << 20 };
+/* What the loop writes, in half a millisecond: so many bytes of text, where nearly each may be
+ * written as two, and so many logprobs. Debug builds leave more of these to helpers, so that all
+ * tests see it. */
+enum { TEXT_MAX = 256 << 10 };
 #ifdef NDEBUG
 enum { LOGPROBS_MAX = 1 << 10 };
 #else

@@ -14,7 +14,6 @@
 
 enum {
     NONSTREAM_SPACE_MS = 30000,
-    LIVE_MAX = 16,         /* listeners that hear of an answer while it comes */
     FINISH_SLICE_US = 1000 /* of a turn in which ends are told */
 };
 
@@ -60,7 +59,7 @@ size_t call_listeners_count(const struct model_call *t, size_t most)
 
 void call_listeners_add(struct model_call *t, struct call_listener *l)
 {
-    l->late = call_listeners_count(t, LIVE_MAX) == LIVE_MAX;
+    l->late = call_listeners_count(t, CALL_LISTENERS_LIVE) == CALL_LISTENERS_LIVE;
     l->model_call = t;
     l->beat = mem_zalloc(sizeof(*l->beat));
     l->beat->listener = l;

@@ -16,6 +16,9 @@ struct model_call;
 /* The fan-out: an answer_sink whose ctx is the call. */
 extern const struct answer_sink call_listeners_sink;
 
+/* So many hear of an answer while it comes; the others when it is whole. */
+enum { CALL_LISTENERS_LIVE = 16 };
+
 void call_listeners_add(struct model_call *t, struct call_listener *l);
 
 /* How many there are, counted up to `most`. */

@@ -29,21 +29,31 @@ struct recorded_call {
 
 /* --- on the loop --- */
 
-/* The session may give its own up while a helper reads them. */
-static void copy_sampled(struct session_past_answer *p, struct arena *a)
+/* So many bytes, behind those that are there. */
+static const void *copy_behind(char *to, size_t *at, const void *from, size_t bytes)
 {
-    int32_t *ids = arena_alloc(a, p->ids.n * sizeof(*ids));
-    float *logprobs;
+    void *ret = to + *at;
 
-    if (p->ids.n > 0)
-        memcpy(ids, p->ids.at, p->ids.n * sizeof(*ids));
-    p->ids.at = ids;
-    if (!p->logprobs)
-        return;
-    logprobs = arena_alloc(a, p->ids.n * sizeof(*logprobs));
-    if (p->ids.n > 0)
-        memcpy(logprobs, p->logprobs, p->ids.n * sizeof(*logprobs));
-    p->logprobs = logprobs;
+    if (bytes > 0)
+        memcpy(ret, from, bytes);
+    *at += bytes;
+    return ret;
+}
+
+/* The session may give its own up while a helper reads them. All in one block: a large one has
+ * large pages, which cost little to be touched for the first time. */
+static void copy_sampled(struct session_past_answer *all, uint32_t n, size_t bytes, struct arena *a)
+{
+    char *to = arena_alloc(a, bytes);
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct session_past_answer *p = &all[i];
+
+        p->ids.at = copy_behind(to, &at, p->ids.at, p->ids.n * sizeof(int32_t));
+        if (p->logprobs)
+            p->logprobs = copy_behind(to, &at, p->logprobs, p->ids.n * sizeof(float));
+    }
 }
 
 /* What copy_sampled would take. */
@@ -86,11 +96,11 @@ struct recorded_call *replay_gather(struct call_env *env, struct session *s, str
     r->answers = arena_calloc(a, past->n_answers, sizeof(*r->answers));
     for (uint32_t i = 0; i < past->n_answers; i++) {
         r->answers[i] = past->answers[i];
-        if (logprobs)
-            copy_sampled(&r->answers[i], a);
-        else
+        if (!logprobs)
             r->answers[i].logprobs = NULL;
     }
+    if (logprobs)
+        copy_sampled(r->answers, past->n_answers, sampled_bytes(past), a);
     return r;
 }
 

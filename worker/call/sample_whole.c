@@ -5,6 +5,7 @@
 #include "common/base/check.h"
 #include "common/os/loop.h"
 #include "worker/call/call_env.h"
+#include "worker/call/call_listeners.h"
 #include "worker/call/call_timers.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
@@ -27,6 +28,14 @@ static int32_t ending_id(const struct model_call *t, const struct engine_result 
 }
 
 enum { TAKE_MAX = 4096 }; /* tokens and their alternatives at a time: in about a millisecond */
+
+/* So many who hear of it take as long together. */
+static size_t take_most(const struct model_call *t)
+{
+    size_t n = call_listeners_count(t, CALL_LISTENERS_LIVE);
+
+    return TAKE_MAX / MAX_OF(n, (size_t)1);
+}
 
 /* Takes the next n ids, or what is left with the answer's end. */
 static void take_ids(struct model_call *t, struct sample *r, size_t n)
@@ -65,7 +74,7 @@ static void take_rows(struct model_call *t, struct sample *r, size_t n)
 /* Of its tokens and their alternatives: what one token comes to. */
 static size_t token_cost(const struct sample *r)
 {
-    return MIN_OF(1 + (r->n_rows > 0 ? r->lp[0].n_top : r->n_top), (size_t)TAKE_MAX);
+    return 1 + (r->n_rows > 0 ? r->lp[0].n_top : r->n_top);
 }
 
 /* t may be gone then. */
@@ -80,6 +89,7 @@ static void on_take(struct loop_task *task)
 {
     struct model_call *t = CONTAINER_OF(task, struct call_timers, take)->model_call;
     struct sample *r = t->samples, *end = r + t->n_samples;
+    size_t n;
 
     if (t->failing) /* what came since is not kept */
         return;
@@ -89,10 +99,11 @@ static void on_take(struct loop_task *task)
         go_on(t);
         return;
     }
+    n = take_most(t) / token_cost(r);
     if (r->upstream)
-        take_rows(t, r, TAKE_MAX / token_cost(r));
+        take_rows(t, r, MAX_OF(n, (size_t)1));
     else
-        take_ids(t, r, TAKE_MAX / token_cost(r));
+        take_ids(t, r, MAX_OF(n, (size_t)1));
     t->n_done += r->taken;
     loop_task_post_behind(t->env->loop, task, on_take);
 }
@@ -106,7 +117,7 @@ void sample_take_end(struct sample *r, const struct engine_result *res)
     r->end_id = ending_id(t, res);
     r->top = t->in.req->logprobs ? res->top : NULL;
     r->n_top = r->top ? res->n_top : 0;
-    if (new *(1 + r->n_top) <= TAKE_MAX) {
+    if (new *(1 + r->n_top) <= take_most(t)) {
         take_ids(t, r, new);
         r->top = NULL;
         t->n_done++;
@@ -126,7 +137,7 @@ void sample_taken(struct sample *r)
 {
     struct model_call *t = r->model_call;
 
-    if (r->n_rows * token_cost(r) > TAKE_MAX) {
+    if (r->n_rows * token_cost(r) > take_most(t)) {
         loop_task_post_behind(t->env->loop, &t->timers->take, on_take);
         return;
     }

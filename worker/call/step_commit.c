@@ -9,6 +9,7 @@
 #include "worker/call/commit_counts.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
+#include "worker/call/sampled_answer.h"
 #include "worker/ledger/ledger.h"
 #include "worker/request/chat_request.h"
 #include "worker/session/session.h"
@@ -67,16 +68,16 @@ enum step_result step_durable(struct model_call *t)
     return t->durable ? STEP_NEXT : STEP_WAIT;
 }
 
-/* The end of answers with more tokens, or of more answers, is told in a turn of the loop behind
- * their commit. */
-enum { COMMIT_TURN_TOKENS = 8 << 10, COMMIT_TURN_ANSWERS = 32 };
+/* The end of answers with more tokens, of which one takes as long as so many bytes of text, or of
+ * more answers, is told in a turn of the loop behind their commit. */
+enum { COMMIT_TURN_TOKENS = 8 << 10, COMMIT_TOKEN_BYTES = 32, COMMIT_TURN_ANSWERS = 32 };
 
 static bool takes_a_turn(const struct model_call *t)
 {
     size_t n = 0;
 
     for (uint32_t i = 0; i < t->n_samples; i++)
-        n += t->samples[i].n_ids;
+        n += t->samples[i].n_ids + sampled_answer_bytes(t->samples[i].answer) / COMMIT_TOKEN_BYTES;
     return n > COMMIT_TURN_TOKENS || t->n_samples > COMMIT_TURN_ANSWERS;
 }
 
