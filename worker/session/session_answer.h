@@ -35,6 +35,9 @@ struct session_answer {
     bool cut;                   /* did not end at a stop id of the model */
     struct str finish_reason;   /* "stop", "length", "tool_calls" */
     const struct json *message; /* assistant message, normalised (chat.h), as the client is told */
+    struct str
+        message_text; /* its JSON, the plan's, when it is long and was made ready; else absent
+                       */
     struct str response_id;
     struct str parse_warning; /* absent when none */
     struct str odds;          /* a block of odds.h, or absent */
@@ -63,15 +66,25 @@ struct session_answer {
  * are dropped. */
 void session_settle_answers(struct session_plan *p, struct session_answer *answers, size_t n);
 
-/* Blocks of rows and told texts of more than max_bytes are recorded before their answers, so many
- * bytes in a record; then several answers of more than max_bytes in all before the commit, whole
- * ones, as many in a record as have about so many bytes; and before each of these and before the
- * commit their ids, logprobs and odds, and the commit's context, if they are longer than that in
- * all: writes the record of what comes next, to be journaled and applied. Returns false if there is
- * nothing (left), or session_commit would refuse the answers; it comes next, with the same answers.
- * max_bytes is the same in all calls. The bytes of blocks that were written may read as zeros from
- * then on. Here and in session_commit answers are settled (session_settle_answers) that are not
- * yet.
+/* The bytes, about, of those messages of the answers that may be recorded in parts of max_bytes. */
+size_t session_long_messages(const struct session_answer *answers, size_t n, size_t max_bytes);
+
+/* Once, for a helper where there are such messages: makes the JSON of those that are longer than
+ * max_bytes (message_text), and what the forest takes over of them when they are applied. Touches
+ * besides only what is the plan's own, and reads the messages. Others, and those that a cancelled
+ * job has no time for, are written and read with their record. */
+void session_make_messages(struct session_plan *p, struct session_answer *answers, size_t n,
+                           size_t max_bytes);
+
+/* Blocks of rows, told texts and made messages of more than max_bytes are recorded before their
+ * answers, so many bytes in a record; then several answers of more than max_bytes in all before the
+ * commit, whole ones, as many in a record as have about so many bytes; and before each of these and
+ * before the commit their ids, logprobs and odds, and the commit's context, if they are longer than
+ * that in all: writes the record of what comes next, to be journaled and applied. Returns false if
+ * there is nothing (left), or session_commit would refuse the answers; it comes next, with the same
+ * answers. max_bytes is the same in all calls. The bytes of blocks that were written may read as
+ * zeros from then on. Here and in session_commit answers are settled (session_settle_answers) that
+ * are not yet.
  */
 bool session_answers_record(struct session_plan *p, struct session_answer *answers, size_t n,
                             size_t max_bytes, uint64_t now_ms, struct buf *record);
