@@ -526,3 +526,49 @@ TEST(messages_ahead, parts_at_places_that_they_cannot_have_are_refused)
     cr_assert_eq(k.s->answers_bytes, 0);
     kit_done(&k);
 }
+
+/* Of completions, which stand at no message, none is another's duplicate. */
+TEST(messages_ahead, a_completion_that_says_it_is_a_duplicate_stands_for_itself)
+{
+    static const int32_t ids[] = {1, 2};
+    struct kit k;
+
+    kit_init(&k, NULL);
+    for (uint64_t call = 0; call < 2; call++) {
+        struct buf r = {0};
+
+        record_begin(&r, RECORD_COMMIT, STR("w0-1"), ++k.now);
+        record_put_u(&r, call);
+        record_put_u64(&r, call);
+        record_put_u64(&r, call);
+        record_put_u(&r, 9);
+        record_put_floats(&r, &(float){1}, 1);
+        record_put_u(&r, COMMIT_RAW);
+        for (int i = 0; i < 3; i++) /* prompt tokens, trim, close */
+            record_put_u(&r, 0);
+        record_put_ids(&r, (struct token_span){ids, 1});
+        for (int i = 0; i < 2; i++) /* cause, message */
+            record_put_u(&r, 0);
+        for (int i = 0; i < 5; i++)
+            record_put_str(&r, (struct str){0});
+        record_put_u(&r, 1);
+        record_put_ids(&r, (struct token_span){ids, 2});
+        for (int i = 0; i < 3; i++) /* no logprobs, versions; not cut */
+            record_put_u(&r, 0);
+        record_put_str(&r, STR("stop"));
+        record_put_str(&r, STR("{\"role\":\"assistant\",\"content\":\"a\"}"));
+        for (int i = 0; i < 3; i++) /* id, warning, rows */
+            record_put_str(&r, (struct str){0});
+        for (int i = 0; i < 4 + 3; i++)
+            record_put_u(&r, 0);
+        record_put_u(&r, call == 0 ? DUPLICATE_NONE : DUPLICATE_KEEP);
+        if (call > 0)
+            record_put_u(&r, 0);
+        cr_assert_eq(session_apply(k.store, buf_str(&r), &k.err), 0, "%s", k.err.text);
+        buf_done(&r);
+    }
+    cr_assert_eq(k.s->forest.checkpoints.n, 2);
+    cr_assert_not(k.s->forest.checkpoints.at[1]->hidden);
+    cr_assert_eq(k.s->refreshed, 0);
+    kit_done(&k);
+}
