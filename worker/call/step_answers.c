@@ -1,14 +1,17 @@
-/* The steps RESULTS and ANSWERS: what the engine gave takes the form of the record, and several
- * large answers go into the journal before the commit that names them, both a part in each turn of
- * the loop, so that other sessions' turns come between. An ordinary call passes at once. */
+/* The steps RESULTS, MESSAGES and ANSWERS: what the engine gave takes the form of the record, a
+ * helper makes long messages ready for it, and several large answers, and what is long of one, go
+ * into the journal before the commit that names them, a part in each turn of the loop, so that
+ * other sessions' turns come between. An ordinary call passes at once. */
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "worker/call/call_env.h"
+#include "worker/call/call_work.h"
 #include "worker/call/commit_counts.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/call/sampled_answer.h"
 #include "worker/call/told.h"
+#include "worker/call/work.h"
 #include "worker/ledger/ledger.h"
 #include "worker/request/asked_text.h"
 #include "worker/session/session_answer.h"
@@ -84,6 +87,45 @@ enum step_result step_results(struct model_call *t)
     session_settle_answers(t->plan, t->answers, t->n_samples);
     commit_count_answers(t, t->answers);
     return STEP_NEXT;
+}
+
+/* In a helper, maybe: see work.h. */
+static int make_messages(struct long_work *w, struct work_tools *tools, struct err *e)
+{
+    struct model_call *t = call_work_of(w);
+
+    if (work_note(tools, w->body_hash, e))
+        return -1;
+    session_make_messages(t->plan, t->answers, t->n_samples, ANSWERS_PART);
+    return 0;
+}
+
+/* What was sampled is recorded, whether a helper had the time for its messages or not: what it did
+ * not make the record makes. A stuck one keeps the call's memory. */
+static void on_messages(struct long_work *w, const struct err *e)
+{
+    struct model_call *t = call_work_of(w);
+
+    if (w->stuck) {
+        model_call_fail_now(t, e);
+        return;
+    }
+    t->step++;
+    model_call_advance(t);
+}
+
+/* Long messages of answers become the JSON that is journaled and what the session keeps. */
+enum step_result step_messages(struct model_call *t)
+{
+    size_t bytes = session_long_messages(t->answers, t->n_samples, ANSWERS_PART);
+    struct long_work *w;
+
+    if (bytes == 0)
+        return STEP_NEXT;
+    w = call_work_begin(t, make_messages, on_messages);
+    w->is_long = bytes > WORK_JSON_LONG;
+    return work_begin(t->env, w, t->in.session_id, false, &t->err) == WORK_HELPED ? STEP_WAIT
+                                                                                  : STEP_NEXT;
 }
 
 enum step_result step_answers(struct model_call *t)

@@ -53,6 +53,7 @@ static struct checkpoint *take_all(struct session *s, const struct commit_record
     struct record_in told = c->told;
 
     for (uint32_t i = 0; i < c->n_here; i++) {
+        struct block_owner of = {c->call, c->before + i};
         struct commit_answer a;
 
         commit_record_answer(c, &at, &a);
@@ -63,8 +64,8 @@ static struct checkpoint *take_all(struct session *s, const struct commit_record
         if (c->flags & COMMIT_TOLD)
             all[i].told = forest_str_in(own, record_str(&told));
         if (take_answer(&all[i], &a, c->flags, own, e) != 0 ||
-            session_name_blocks(s, (struct block_owner){c->call, c->before + i}, &a, &all[i], own,
-                                e) != 0)
+            session_name_blocks(s, of, &a, &all[i], own, e) != 0 ||
+            session_take_message(s, of, &a, &all[i], own, e) != 0)
             return NULL;
     }
     return all;

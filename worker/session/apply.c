@@ -195,13 +195,14 @@ static int take_here(struct session *s, struct arena *tmp, struct commit *c, str
 
     c->answers = arena_calloc(tmp, c->rec.n_here, sizeof(struct checkpoint *));
     for (uint32_t i = 0; i < c->rec.n_here; i++) {
+        struct block_owner of = {c->rec.call, i};
         struct commit_answer a;
 
         c->answers[i] = &all[i];
         commit_record_answer(&c->rec, &at, &a);
         if (take_answer(&all[i], &a, c->rec.flags, &f->arena, e) != 0 ||
-            session_name_blocks(s, (struct block_owner){c->rec.call, i}, &a, &all[i], &f->arena,
-                                e) != 0)
+            session_name_blocks(s, of, &a, &all[i], &f->arena, e) != 0 ||
+            session_take_message(s, of, &a, &all[i], &f->arena, e) != 0)
             return -1;
         if (a.mode == DUPLICATE_NONE)
             continue;
@@ -268,10 +269,14 @@ static struct message_node *make_place(struct forest *f, struct commit *c)
  * same message. */
 static void link_node(struct session *s, struct checkpoint *t, struct message_node *prompt)
 {
-    t->node = forest_child_of_own(&s->forest, prompt, t->message);
+    struct message_node *ready = t->node;
+
+    t->node = ready ? forest_hang_answer(&s->forest, prompt, ready)
+                    : forest_child_of_own(&s->forest, prompt, t->message);
     t->older = t->node->newest;
     t->node->newest = t;
-    forest_note_echo(&s->forest, t->node);
+    if (!ready)
+        forest_note_echo(&s->forest, t->node);
     prompt->samples++;
 }
 
@@ -368,8 +373,10 @@ static int link_checkpoint(struct session *s, const struct commit *c, uint32_t i
         t->parent->children++;
     if (prompt)
         link_node(s, t, prompt);
+    else
+        t->node = NULL;
     note_ids(f, t);
-    if (duplicate && !duplicate->hidden && duplicate->node == t->node && duplicate != t) {
+    if (prompt && duplicate && !duplicate->hidden && duplicate->node == t->node && duplicate != t) {
         t->cause = CAUSE_SAME_ANSWER;
         link_duplicate(s, t, duplicate, c->modes[i]);
     }

@@ -10,7 +10,16 @@
 
 struct str session_answer_block(const struct session_answer *a, int kind)
 {
-    return kind == BLOCK_TOLD ? a->told : a->rows[kind].block;
+    switch (kind) {
+    case BLOCK_TOLD:
+        return a->told;
+    case BLOCK_MESSAGE:
+        return a->message_text;
+    case BLOCK_BULK:
+        return (struct str){0};
+    default:
+        return a->rows[kind].block;
+    }
 }
 
 bool plan_block_ahead(const struct plan *p, struct str block)
@@ -40,6 +49,7 @@ bool plan_block_record(struct plan *p, const struct session_answer *answers, siz
 {
     enum { BESIDES = 64 };
 
+    struct record_head h = {RECORD_BLOCKS, RECORD_VERSION_BLOCKS, p->session->id, now_ms};
     struct str block, part;
 
     p->blocks.max = max_bytes;
@@ -47,7 +57,9 @@ bool plan_block_record(struct plan *p, const struct session_answer *answers, siz
         return false;
     part = str_sub(block, p->blocks.at, max_bytes);
     (void)buf_reserve(record, part.len + p->session->id.len + BESIDES);
-    record_begin(record, RECORD_BLOCKS, p->session->id, now_ms);
+    if (p->blocks.kind == BLOCK_MESSAGE)
+        h.version = RECORD_VERSION_MESSAGE;
+    record_put_head(record, &h);
     record_put_u(record, p->pub.call);
     record_put_u(record, p->blocks.ahead);
     record_put_u(record, p->blocks.answer);

@@ -1,7 +1,8 @@
 /* Blocks ahead: a long block of an answer (rows for each token, what was told) is recorded in parts
  * before the answer (RECORD_BLOCKS, block_record.c), so that no step writes and reads all of it.
  * Parts of rows become payloads here, each of its own record, so that they leave memory and come
- * back one by one; what was told is put together. The record of the answer names how long each
+ * back one by one; what was told is put together, and so is a message, unless it is ready (a live
+ * call's, or a helper's: new_messages.h). The record of the answer names how long each
  * block is (COMMIT_BLOCKS_AHEAD) and its checkpoint points to the payloads; with the commit the
  * forest takes them over. The bulk of a record comes the same way, behind the blocks, and is
  * gathered where its payload will have it (bulk_ahead.h). A live call and one that is read back go
@@ -12,6 +13,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/buf.h"
+#include "common/base/check.h"
 #include "common/base/err.h"
 #include "common/base/map.h"
 #include "common/base/mem.h"
@@ -19,8 +21,10 @@
 #include "worker/session/bulk_ahead.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit_record.h"
+#include "worker/session/new_messages.h"
 #include "worker/session/payload.h"
 #include "worker/session/store.h"
+#include "worker/session/text_parts.h"
 
 /* Texts of this size have pages of their own: few, for a process may have only so many mappings. */
 enum { TOLD_LARGE = 1 << 20 };
@@ -34,6 +38,7 @@ struct block_ahead {
     struct buf text; /* BLOCK_TOLD: itself, up to TOLD_LARGE bytes */
     char *large;     /* else, in the arena, of `room` bytes */
     size_t room;
+    struct text_parts json; /* BLOCK_MESSAGE that is not ready */
 };
 
 struct blocks_ahead {
@@ -60,7 +65,8 @@ static size_t bytes_of(const struct blocks_ahead *a)
                bulk_ahead_bytes(&a->bulk);
 
     for (size_t i = 0; i < a->all.n; i++)
-        n += a->all.at[i].parts.cap * sizeof(struct payload *) + a->all.at[i].text.cap;
+        n += a->all.at[i].parts.cap * sizeof(struct payload *) + a->all.at[i].text.cap +
+             a->all.at[i].json.bytes;
     return n;
 }
 
@@ -130,6 +136,11 @@ static void add(struct session *s, struct blocks_ahead *a, struct block_ahead *b
         add_text(a, b, part);
         return;
     }
+    if (b->kind == BLOCK_MESSAGE) {
+        if (!session_ready_answer(s, a->call, b->answer))
+            text_parts_add(&b->json, part);
+        return;
+    }
     p = payload_new(s, &a->arena, a->call, part.len, false);
     memcpy(p->bytes, part.p, part.len);
     *vec_push(&b->parts) = p;
@@ -141,7 +152,7 @@ bool session_block_read(struct record_in *r, struct block_part *ret)
     ret->answer = record_u32(r);
     ret->kind = record_u(r);
     ret->bytes = str_of(r->p, (size_t)(r->end - r->p));
-    return !r->bad && ret->kind <= BLOCK_BULK && ret->bytes.len > 0 && ret->bytes.len <= UINT32_MAX;
+    return !r->bad && ret->kind < BLOCK_KINDS && ret->bytes.len > 0 && ret->bytes.len <= UINT32_MAX;
 }
 
 static bool add_bulk(struct session *s, struct blocks_ahead *a, const struct block_part *part)
@@ -194,11 +205,49 @@ static struct block_ahead *find(struct session *s, uint64_t call, uint32_t answe
     return NULL;
 }
 
+/* The JSON of a message, in the answer's record or, b, before it. Absent: it is not there. */
+static struct str message_text(struct session *s, const struct commit_answer *a,
+                               struct block_ahead *b)
+{
+    size_t had;
+    struct str text;
+
+    if (!b)
+        return a->message;
+    if (b->json.len != b->len)
+        return (struct str){0};
+    had = b->json.bytes;
+    text = text_parts_whole(&b->json);
+    s->answers_bytes += b->json.bytes - had;
+    return text;
+}
+
+int session_take_message(struct session *s, struct block_owner of, const struct commit_answer *a,
+                         struct checkpoint *t, struct arena *own, struct err *e)
+{
+    struct new_messages *ready = session_ready_answer(s, of.call, of.answer);
+    struct block_ahead *b = NULL;
+    struct str text;
+
+    if (a->ahead[BLOCK_MESSAGE] > 0)
+        b = find(s, of.call, of.answer, BLOCK_MESSAGE);
+    if (ready) {
+        arena_take(own, &ready->copy);
+        t->node = ready->nodes[0];
+        t->message = t->node->msg.json;
+        return 0;
+    }
+    text = message_text(s, a, b);
+    if (!text.p)
+        return bad(e, "a value is missing");
+    t->message = message_copy_text(own, text);
+    return t->message ? 0 : bad(e, "a value is not JSON");
+}
+
 /* The answer's checkpoint has the block from now on. */
 static void name_block(struct block_ahead *b, unsigned kind, struct checkpoint *t,
                        struct arena *own)
 {
-    b->named = true;
     if (kind == BLOCK_TOLD) {
         t->told =
             b->large ? str_of(b->large, (size_t)b->len) : forest_str_in(own, buf_str(&b->text));
@@ -219,9 +268,39 @@ int session_name_blocks(struct session *s, struct block_owner of, const struct c
             continue;
         if (!b || b->len != a->ahead[k])
             return bad(e, "the blocks before it are torn");
-        name_block(b, k, t, own);
+        b->named = true;
+        if (k != BLOCK_MESSAGE)
+            name_block(b, k, t, own);
     }
     return 0;
+}
+
+size_t session_message_bytes(struct session *s, struct block_owner of)
+{
+    const struct block_ahead *b = find(s, of.call, of.answer, BLOCK_MESSAGE);
+
+    return b ? b->json.len : 0;
+}
+
+struct text_parts session_lend_message(struct session *s, struct block_owner of)
+{
+    struct block_ahead *b = find(s, of.call, of.answer, BLOCK_MESSAGE);
+    struct text_parts json = b ? b->json : (struct text_parts){0};
+
+    if (b)
+        b->json = (struct text_parts){0};
+    s->answers_bytes -= json.bytes;
+    return json;
+}
+
+void session_return_message(struct session *s, struct block_owner of, struct text_parts *json)
+{
+    struct block_ahead *b = find(s, of.call, of.answer, BLOCK_MESSAGE);
+
+    CHECK(b && b->json.blocks.n == 0);
+    b->json = *json;
+    *json = (struct text_parts){0};
+    s->answers_bytes += b->json.bytes;
 }
 
 int session_attach_bulk(struct session *s, struct block_owner of, struct commit_record *c,
@@ -254,6 +333,7 @@ static void done(struct blocks_ahead *a, struct block_ahead *b, bool keep)
         payload_drop(b->parts.at[i]);
     vec_done(&b->parts);
     buf_done(&b->text);
+    text_parts_done(&b->json);
 }
 
 static void end(struct session *s, struct blocks_ahead *a, bool keep)

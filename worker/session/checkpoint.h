@@ -64,7 +64,8 @@ struct checkpoint {
     uint32_t answer; /* which of its call's, from 0 */
     uint32_t depth;  /* generated checkpoints on the path, this one included */
     struct checkpoint *parent;
-    struct message_node *node;  /* of the assistant message; NULL: a completion without history */
+    struct message_node *node;  /* of the assistant message; NULL: a completion without history.
+                                   Before it is linked: one that is ready to be hung, or NULL */
     struct checkpoint *older;   /* previous checkpoint at the same node */
     struct checkpoint *instead; /* of the same answer twice: the one that stands for this one, which
                                    may be hidden in its turn; else NULL */

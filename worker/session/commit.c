@@ -131,45 +131,6 @@ static void put_context(struct buf *b, struct plan *p)
         record_put_str(b, p->dropped_fields);
 }
 
-/* --- the same answer again --- */
-
-/* Whether others stand on it, or calls under way will. */
-static bool in_use(const struct session *s, const struct checkpoint *t)
-{
-    const struct plan *p;
-
-    if (t->children)
-        return true;
-    LIST_EACH(&s->plans, p, struct plan, item)
-        if (p->parent == t && !p->look)
-            return true;
-    return false;
-}
-
-/* Whether this very answer was recorded at this very place before: with idempotent_retry a
- * client that sent a request twice gets one checkpoint. Only under policy tree. */
-static enum commit_duplicate find_duplicate(struct session *s, const struct plan *p,
-                                            const struct json *message, struct checkpoint **ret)
-{
-    struct arena tmp = {0};
-    struct message m;
-    struct message_node *n = NULL;
-
-    *ret = NULL;
-    if (!s->options.idempotent_retry || s->options.policy != &policy_tree || !p->chat.messages ||
-        !p->prompt || p->walk.n_matched < p->walk.n)
-        return DUPLICATE_NONE;
-    message_read(&m, message, &s->forest.matcher, &tmp);
-    n = forest_find_child(&s->forest, p->prompt, &m);
-    arena_done(&tmp);
-    for (struct checkpoint *t = n ? n->newest : NULL; t; t = t->older)
-        if (t->parent == p->parent) {
-            *ret = t;
-            return in_use(s, t) ? DUPLICATE_KEEP : DUPLICATE_REPLACE;
-        }
-    return DUPLICATE_NONE;
-}
-
 /* --- answers --- */
 
 /* Which optional parts some answer has. */
@@ -186,6 +147,8 @@ static unsigned parts_of(const struct plan *p, const struct session_answer *answ
             parts |= COMMIT_INDEXER;
         if (answers[i].asked_basis.p)
             parts |= COMMIT_ASKED;
+        if (plan_block_ahead(p, answers[i].message_text))
+            parts |= COMMIT_MESSAGE_AHEAD;
     }
     return parts;
 }
@@ -225,9 +188,9 @@ static void put_rows(const struct plan *p, struct buf *b, const struct token_row
 static void put_answer(const struct plan *p, struct buf *b, const struct session_answer *a,
                        unsigned parts, bool alone)
 {
-    struct checkpoint *duplicate = NULL;
-    enum commit_duplicate mode =
-        alone ? find_duplicate(p->session, p, a->message, &duplicate) : DUPLICATE_NONE;
+    bool in_use = false;
+    struct checkpoint *duplicate = alone ? plan_duplicate(p, a->message, &in_use) : NULL;
+    enum commit_duplicate mode = in_use ? DUPLICATE_KEEP : DUPLICATE_REPLACE;
 
     if (p->bulk.ahead)
         record_put_u(b, a->ids.n);
@@ -244,15 +207,18 @@ static void put_answer(const struct plan *p, struct buf *b, const struct session
     }
     record_put_u(b, a->cut);
     record_put_str(b, a->finish_reason);
-    record_put_json(b, a->message);
+    if (plan_block_ahead(p, a->message_text))
+        record_put_str(b, (struct str){0});
+    else
+        record_put_json(b, a->message);
     record_put_str(b, a->response_id);
     record_put_str(b, a->parse_warning);
     put_rows(p, b, &a->rows[ROWS_EXPERTS]);
     record_put_u(b, a->queue_us);
     record_put_u(b, a->engine_us);
     record_put_u(b, a->gateway_us);
-    record_put_u(b, mode);
-    if (mode != DUPLICATE_NONE)
+    record_put_u(b, duplicate ? mode : DUPLICATE_NONE);
+    if (duplicate)
         record_put_u(b, duplicate->id);
     record_put_str(b, a->logprob_basis);
     record_put_u(b, a->scored_tokens);
@@ -265,10 +231,11 @@ static void put_answer(const struct plan *p, struct buf *b, const struct session
         put_rows(p, b, &a->rows[ROWS_INDEXER]);
     if (parts & COMMIT_ASKED)
         record_put_str(b, a->asked_basis);
-    for (int k = 0; parts & COMMIT_BLOCKS_AHEAD && k < BLOCK_KINDS; k++) {
+    for (int k = 0; k < BLOCK_KINDS; k++) {
         struct str block = session_answer_block(a, k);
 
-        record_put_u(b, plan_block_ahead(p, block) ? block.len : 0);
+        if (parts & block_flag(k))
+            record_put_u(b, plan_block_ahead(p, block) ? block.len : 0);
     }
 }
 
@@ -282,7 +249,9 @@ static size_t answer_bytes(const struct plan *p, const struct session_answer *a)
 
         n += plan_block_ahead(p, block) ? 0 : block.len;
     }
-    return n + a->odds.len + json_text_bytes(a->message, SIZE_MAX);
+    if (!a->message_text.p)
+        n += json_text_bytes(a->message, SIZE_MAX);
+    return n + a->odds.len;
 }
 
 /* How many of n answers have up to so many bytes and stand in one record, at least one; and how
@@ -495,6 +464,8 @@ static void put_head(const struct plan *p, struct buf *record, unsigned parts, u
         h.version = RECORD_VERSION_BRIEF;
     if (p->bulk.ahead)
         h.version = RECORD_VERSION_BULK;
+    if (parts & COMMIT_MESSAGE_AHEAD)
+        h.version = RECORD_VERSION_MESSAGE;
     record_put_head(record, &h);
 }
 
@@ -604,6 +575,8 @@ static bool put_part(struct plan *p, const struct session_answer *answers, size_
         h.version = RECORD_VERSION_BULK;
         bytes = 0;
     }
+    if (parts & COMMIT_MESSAGE_AHEAD)
+        h.version = RECORD_VERSION_MESSAGE;
     (void)buf_reserve(record, bytes + bytes / 8);
     record_put_head(record, &h);
     record_put_u(record, p->pub.call);

@@ -38,6 +38,7 @@
  *       asked-basis                                          when COMMIT_ASKED; may be absent
  *       bytes of experts, indexer, told                      when COMMIT_BLOCKS_AHEAD: of those
  *                                                            in RECORD_BLOCKS, 0: it is here
+ *       bytes of message                                     when COMMIT_MESSAGE_AHEAD; likewise
  *     asked: 0 absent | 1 text | 2 + the call with the same  when COMMIT_TOLD; the text is without
  *                                                            instructions when COMMIT_ASKED_BRIEF
  *     what each answer told                                  when COMMIT_TOLD; as the answers
@@ -66,7 +67,8 @@
  * behind the head: call, bytes of all its parts before, answer, which block (enum block_kind), then
  * bytes to the end. A call's blocks stand in the order of its answers, each answer's in that of the
  * enum. The bulk of a commit, or of RECORD_ANSWERS, stands in such records (BLOCK_BULK) between the
- * blocks and it; its answer is how many of them the records before have.
+ * blocks and it; its answer is how many of them the records before have. Those of a message
+ * (BLOCK_MESSAGE) are its JSON.
  * RECORD_SINK (an export is owed to the sinks, or is in their spool), behind the head: state,
  * options.
  */
@@ -102,9 +104,11 @@ enum record_type {
  * Version 5: commits with COMMIT_ASKED_BRIEF. Version 6: BLOCK_BULK, and what has
  * COMMIT_BULK_AHEAD. Version 7: metadata and rewards with long values are members
  * (member_record.h): behind the options, which have none then, and in the place of the reward.
+ * Version 8: BLOCK_MESSAGE, and what has COMMIT_MESSAGE_AHEAD.
  */
 enum {
-    RECORD_VERSION = 7,
+    RECORD_VERSION = 8,
+    RECORD_VERSION_MESSAGE = 8,
     RECORD_VERSION_MEMBERS = 7,
     RECORD_VERSION_BULK = 6,
     RECORD_VERSION_BRIEF = 5,
@@ -141,12 +145,14 @@ enum {
     COMMIT_ASKED_BRIEF = 8388608,   /* instructions that were asked stand in no text of their own,
                                        but are that of the conversation's first message */
     COMMIT_BULK_AHEAD = 16777216,   /* the record's whole bulk stands in records before it */
+    COMMIT_MESSAGE_AHEAD = 33554432, /* the message of some answer does; beside
+                                        COMMIT_BLOCKS_AHEAD */
 
     /* what is told of each answer: all records of a call that have answers agree on it */
     COMMIT_ANSWER_PARTS = COMMIT_TOLD | COMMIT_TEXT | COMMIT_BASIS | COMMIT_ODDS | COMMIT_DRIFT |
                           COMMIT_INDEXER | COMMIT_ASKED,
     /* where a record's answers have their bytes */
-    COMMIT_ANSWER_PLACES = COMMIT_BLOCKS_AHEAD | COMMIT_BULK_AHEAD
+    COMMIT_ANSWER_PLACES = COMMIT_BLOCKS_AHEAD | COMMIT_BULK_AHEAD | COMMIT_MESSAGE_AHEAD
 };
 
 /* What of an answer may stand in records before it, if it is long. */
@@ -154,9 +160,18 @@ enum block_kind {
     BLOCK_EXPERTS = ROWS_EXPERTS,
     BLOCK_INDEXER = ROWS_INDEXER,
     BLOCK_TOLD = ROWS_KINDS,
-    BLOCK_KINDS,
-    BLOCK_BULK = BLOCK_KINDS /* of no answer, but of the record that has it */
+    BLOCK_BULK, /* of no answer, but of the record that has it */
+    BLOCK_MESSAGE,
+    BLOCK_KINDS
 };
+
+/* The flag of records whose answers say how long their blocks of that kind are; 0: none do. */
+static inline unsigned block_flag(int kind)
+{
+    if (kind == BLOCK_BULK)
+        return 0;
+    return kind == BLOCK_MESSAGE ? COMMIT_MESSAGE_AHEAD : COMMIT_BLOCKS_AHEAD;
+}
 
 /* What becomes of an answer whose text the node already holds (idempotent_retry). */
 enum commit_duplicate {

@@ -152,6 +152,20 @@ static struct token_rows read_rows(const struct commit_record *c, struct answer_
     return x;
 }
 
+/* What stands in records before this one. It is in one place. */
+static void read_ahead(struct record_in *r, unsigned flags, struct commit_answer *a)
+{
+    for (int k = 0; k < BLOCK_KINDS; k++) {
+        if (!(flags & block_flag(k)))
+            continue;
+        a->ahead[k] = record_u32(r);
+        if (k < ROWS_KINDS && a->ahead[k] > 0 && a->rows[k].block.len > 0)
+            r->bad = true;
+    }
+    if (a->ahead[BLOCK_MESSAGE] > 0 && (a->message.p || !(flags & COMMIT_BLOCKS_AHEAD)))
+        r->bad = true;
+}
+
 /* All fields of one answer, in put_answer's order. */
 static void read_answer(const struct commit_record *c, struct answer_cursor *at,
                         struct commit_answer *a)
@@ -190,11 +204,7 @@ static void read_answer(const struct commit_record *c, struct answer_cursor *at,
         a->rows[ROWS_INDEXER] = read_rows(c, at);
     if (flags & COMMIT_ASKED)
         a->asked = record_str(r);
-    for (int k = 0; flags & COMMIT_BLOCKS_AHEAD && k < BLOCK_KINDS; k++) {
-        a->ahead[k] = record_u32(r);
-        if (k < ROWS_KINDS && a->ahead[k] > 0 && a->rows[k].block.len > 0)
-            r->bad = true; /* it is in one place */
-    }
+    read_ahead(r, flags, a);
 }
 
 /* Each answer is read once to find where it ends; commit_record_answer reads it again. */

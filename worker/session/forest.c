@@ -362,9 +362,9 @@ static struct message_node *find_echo(struct forest *f, struct message_node *par
     return NULL;
 }
 
-static uint64_t echo_key(const struct message_node *parent, const struct message *m)
+static uint64_t echo_key(const struct message_node *parent, uint64_t hash)
 {
-    return key_of(parent, message_echo_hash(m)) | 1;
+    return key_of(parent, hash) | 1;
 }
 
 /* As forest_find_child, and also answers that a client sent back in its own way. */
@@ -378,20 +378,30 @@ struct message_node *forest_find_echo(struct forest *f, struct message_node *par
     if (n || f->matcher.kind != MATCHER_CANONICAL || !str_eq_c(m->role, "assistant") ||
         m->content.len > 2 * f->longest_said + ECHO_ROOM)
         return n;
-    key = echo_key(parent, m);
+    key = echo_key(parent, message_echo_hash(m));
     look.m = m;
     n = find_echo(f, parent, key, &look);
     message_args_done(&look.args);
     return n;
 }
 
+static bool notes_echo(const struct forest *f, const struct message_node *n)
+{
+    return !n->echo && f->matcher.kind == MATCHER_CANONICAL;
+}
+
+/* `hash`: message_echo_hash of its message. */
+static void note_echo(struct forest *f, struct message_node *n, uint64_t hash)
+{
+    f->longest_said = MAX_OF(f->longest_said, json_text_bytes(n->msg.json, SIZE_MAX));
+    n->echo = echo_key(n->parent, hash);
+    n->echoed = map_set(&f->by_echo, hash_key(&n->echo), n);
+}
+
 void forest_note_echo(struct forest *f, struct message_node *n)
 {
-    if (n->echo || f->matcher.kind != MATCHER_CANONICAL)
-        return;
-    f->longest_said = MAX_OF(f->longest_said, json_text_bytes(n->msg.json, SIZE_MAX));
-    n->echo = echo_key(n->parent, &n->msg);
-    n->echoed = map_set(&f->by_echo, hash_key(&n->echo), n);
+    if (notes_echo(f, n))
+        note_echo(f, n, message_echo_hash(&n->msg));
 }
 
 /* Room for one node more, by one bucket more: it gets its nodes out of the one that had them. So a
@@ -476,6 +486,20 @@ struct message_node *forest_hang(struct forest *f, struct message_node *at,
         at = at->latest;
     }
     return at;
+}
+
+struct message_node *forest_hang_answer(struct forest *f, struct message_node *parent,
+                                        struct message_node *ready)
+{
+    uint64_t hash = ready->echo;
+    struct message_node *n;
+
+    ready->echo = 0;
+    n = forest_hang(f, parent, &ready, 1);
+    f->has_images = f->has_images || message_shows_images(&n->msg);
+    if (notes_echo(f, n))
+        note_echo(f, n, hash);
+    return n;
 }
 
 /* Finds or makes it. `own`: the message lies in the forest's arena already. A new node lies right

@@ -70,7 +70,8 @@ struct message_node {
     struct message_node *latest;  /* the child that a record passed last */
     struct prompt_env *env;
     struct checkpoint *through;  /* a checkpoint whose context rendered this message, or NULL */
-    uint64_t echo;               /* key in forest.by_echo; 0: none */
+    uint64_t echo;               /* key in forest.by_echo; 0: none. Of an answer's node that hangs
+                                    nowhere yet: message_echo_hash */
     struct message_node *echoed; /* the next one with that key */
     struct message msg;
     uint32_t samples;          /* answers generated right after this message */
@@ -231,6 +232,11 @@ struct message_node *forest_find_echo(struct forest *f, struct message_node *par
 
 /* An answer was generated at this node: its echoes are to be found. */
 void forest_note_echo(struct forest *f, struct message_node *n);
+
+/* Both for an answer whose node is ready (new_answer_make): hangs it below `parent`, unless the
+ * message is there, and returns the message's node. */
+struct message_node *forest_hang_answer(struct forest *f, struct message_node *parent,
+                                        struct message_node *ready);
 
 /* The answer has a call with that id, which lies in the forest's arena. */
 void forest_note_call(struct forest *f, struct str id, struct checkpoint *t);

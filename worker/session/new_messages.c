@@ -90,6 +90,33 @@ struct new_messages *new_messages_read(struct str texts, uint32_t n, const struc
     return m;
 }
 
+/* NULL stays NULL. */
+static struct new_messages *as_answer(struct new_messages *m)
+{
+    if (m)
+        m->nodes[0]->echo = message_echo_hash(&m->nodes[0]->msg);
+    return m;
+}
+
+struct new_messages *new_answer_make(const struct json *message, const struct matcher *mt,
+                                     atomic_size_t *sum)
+{
+    struct json one = *message;
+    const struct json list = {.kind = JSON_ARRAY, .n = 1, .items = &one};
+
+    return as_answer(new_messages_make(&list, 0, mt, sum));
+}
+
+struct new_messages *new_answer_read(struct str text, const struct matcher *mt, atomic_size_t *sum)
+{
+    struct new_messages *m = begin(0, 1, sum);
+
+    if (read_one(m, 0, text, mt) == 0)
+        return as_answer(m);
+    new_messages_free(m);
+    return NULL;
+}
+
 struct str new_messages_texts(const struct new_messages *m, uint32_t k)
 {
     struct record_in r = record_in_of(buf_str(&m->texts));

@@ -48,10 +48,34 @@ struct new_messages *new_messages_make(const struct json *messages, uint32_t fro
 struct new_messages *new_messages_read(struct str texts, uint32_t n, const struct matcher *mt,
                                        atomic_size_t *sum);
 
+/* The same of the message of an answer, alone, which will have its checkpoint at its node: that one
+ * knows by what hash its echoes are found (forest_hang_answer). NULL as above. */
+struct new_messages *new_answer_make(const struct json *message, const struct matcher *mt,
+                                     atomic_size_t *sum);
+
+/* Likewise, of its JSON; `texts` stays empty. */
+struct new_messages *new_answer_read(struct str text, const struct matcher *mt, atomic_size_t *sum);
+
 /* The texts of the last k of them. */
 struct str new_messages_texts(const struct new_messages *m, uint32_t k);
 
 /* NULL is fine. */
 void new_messages_free(struct new_messages *m);
+
+/* Long messages of a call's answers (new_answer_make, new_answer_read): of the call that is
+ * recorded (plan.h), or of a record that is read back (session_texts.h). */
+struct ready_answers {
+    uint32_t first, n;         /* answers [first, first + n) of the call */
+    struct new_messages *at[]; /* own; NULL: it is short, or was not made */
+};
+
+/* Of none yet. */
+struct ready_answers *ready_answers_new(uint32_t first, uint32_t n);
+
+/* NULL: it has none of that answer; all may be NULL. */
+struct new_messages *ready_answers_get(const struct ready_answers *all, uint32_t answer);
+
+/* NULL is fine. */
+void ready_answers_free(struct ready_answers *all);
 
 #endif

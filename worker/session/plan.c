@@ -58,6 +58,7 @@ void plan_free(struct plan *p)
     s->inflight--;
     new_messages_free(p->made.messages);
     new_env_free(p->made.env);
+    ready_answers_free(p->made.answers);
     free(p);
 }
 
@@ -151,6 +152,15 @@ struct new_env *session_new_env(struct session *s, uint64_t call)
     if (p)
         return p->made.env;
     return s->ready_call == call ? s->read_env : NULL;
+}
+
+struct new_messages *session_ready_answer(struct session *s, uint64_t call, uint32_t answer)
+{
+    const struct plan *p = plan_find(s, call);
+
+    if (p)
+        return ready_answers_get(p->made.answers, answer);
+    return s->ready_call == call ? ready_answers_get(s->read_answers, answer) : NULL;
 }
 
 struct plan *plan_find(struct session *s, uint64_t call)

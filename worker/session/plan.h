@@ -20,6 +20,7 @@ struct new_env;
 struct new_messages;
 struct policy;
 struct prompt_env;
+struct ready_answers;
 struct session;
 struct session_answer;
 
@@ -99,6 +100,7 @@ struct plan {
         bool anew; /* the template rewrites earlier checkpoints: not on the parent */
         struct new_messages *messages; /* those behind the walk when they are long, else NULL */
         struct new_env *env;           /* the environment when it is new and long, else NULL */
+        struct ready_answers *answers; /* its answers' long messages, once they are made, or NULL */
         bool exhausts; /* by its bytes alone the prompt is beyond what the session may hold */
     } made;
 };
@@ -151,6 +153,12 @@ const struct message *plan_new_message(const struct plan *p);
 /* Whether their texts stand in records before the commit (texts_ahead.c). Never those of an
  * exhausted call. */
 bool plan_texts_ahead(const struct plan *p);
+
+/* duplicate.c: the checkpoint of this very answer, with this message, when it was recorded at this
+ * very place before: with idempotent_retry a client that sent a request twice gets one checkpoint.
+ * Else NULL. Only under policy tree. *ret_in_use: something stands on it. */
+struct checkpoint *plan_duplicate(const struct plan *p, const struct json *message,
+                                  bool *ret_in_use);
 
 /* block_record.c: a block of an answer (enum block_kind), or an absent text. */
 struct str session_answer_block(const struct session_answer *a, int kind);

@@ -29,7 +29,7 @@ enum { ID_MAX = 256 };
 static void begin_with_values(struct buf *record, enum record_type type, struct str id,
                               uint64_t now_ms, const struct json *values)
 {
-    struct record_head h = {type, RECORD_VERSION, id, now_ms};
+    struct record_head h = {type, RECORD_VERSION_MEMBERS, id, now_ms};
 
     if (member_record_suits(values))
         record_put_head(record, &h);

@@ -35,6 +35,9 @@ struct session_answer {
     bool cut;                   /* did not end at a stop id of the model */
     struct str finish_reason;   /* "stop", "length", "tool_calls" */
     const struct json *message; /* assistant message, normalised (chat.h), as the client is told */
+    struct str
+        message_text; /* its JSON, the plan's, when it is long and was made ready; else absent
+                       */
     struct str response_id;
     struct str parse_warning; /* absent when none */
     struct str odds;          /* a block of odds.h, or absent */
@@ -63,12 +66,22 @@ struct session_answer {
  * are dropped. */
 void session_settle_answers(struct session_plan *p, struct session_answer *answers, size_t n);
 
+/* The bytes, about, of those messages of the answers that may be recorded in parts of max_bytes. */
+size_t session_long_messages(const struct session_answer *answers, size_t n, size_t max_bytes);
+
+/* Once, for a helper where there are such messages: makes the JSON of those that are longer than
+ * max_bytes (message_text), and what the forest takes over of them when they are applied. Touches
+ * besides only what is the plan's own, and reads the messages. Others, and those that a cancelled
+ * job has no time for, are written and read with their record. */
+void session_make_messages(struct session_plan *p, struct session_answer *answers, size_t n,
+                           size_t max_bytes);
+
 /* Answers of one record, however short: each is looked up, parsed and linked. */
 enum { ANSWERS_PART_MOST = 32 };
 
-/* Blocks of rows and told texts of more than max_bytes are recorded before their answers, so many
- * bytes in a record; then several answers of more than max_bytes in all, or more than
- * ANSWERS_PART_MOST, before the commit, whole ones, as many in a record as have about so many
+/* Blocks of rows, told texts and made messages of more than max_bytes are recorded before their
+ * answers, so many bytes in a record; then several answers of more than max_bytes in all, or more
+ * than ANSWERS_PART_MOST, before the commit, whole ones, as many in a record as have about so many
  * bytes, ANSWERS_PART_MOST at most; and before each of these and before the commit their ids,
  * logprobs and odds, and the commit's context, if they are longer than that in all: writes the
  * record of what comes next, to be journaled and applied. Returns false if there is nothing (left),

@@ -1,6 +1,7 @@
 /*
  * struct session_texts: the long new messages, tools and template arguments of a commit that is
- * about to be read back, or copied into a session of its own, for a helper. As for a live call
+ * about to be read back, or copied into a session of its own, and long messages of its answers, or
+ * those of RECORD_ANSWERS, for a helper. As for a live call
  * (new_messages.h, new_env.h) the loop then neither reads their JSON nor copies them. Before each
  * record (residency/text_help.h):
  *
@@ -25,11 +26,11 @@ struct session;
 struct session_texts;
 
 /* Of the record that is applied next to a session that is loaded or copied; NULL: it is short, or
- * no commit. Memory is counted in `sum`, which must live as long as what the session gets. */
+ * none of these. Memory is counted in `sum`, which must live as long as what the session gets. */
 struct session_texts *session_texts_take(struct session *s, struct str record, atomic_size_t *sum);
 
 /* Whether there would be any. Changes nothing. */
-bool session_texts_wait(const struct session *s, struct str record);
+bool session_texts_wait(struct session *s, struct str record);
 
 /* Of them. */
 size_t session_texts_bytes(const struct session_texts *t);

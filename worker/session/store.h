@@ -30,6 +30,7 @@ struct new_messages;
 struct payload;
 struct plan;
 struct policy;
+struct ready_answers;
 struct record_in;
 struct score;
 struct text_parts;
@@ -141,12 +142,13 @@ struct session {
     VEC(struct score) scores;
     struct map texts_ahead; /* by call: that no commit has named yet, read back or copied */
     uint64_t texts_bytes;   /* that they take, but for the map */
-    struct new_messages *read_ready; /* of the commit that is applied next, or NULL */
-    struct new_env *read_env;        /* likewise, its environment */
-    uint64_t ready_call;             /* its call (session_texts.h) */
-    struct map answers_ahead;        /* by call: that no commit has named yet */
-    struct map blocks_ahead;         /* likewise, long blocks of answers */
-    uint64_t answers_bytes;          /* that both take, but for the maps and their payloads */
+    struct new_messages *read_ready;    /* of the commit that is applied next, or NULL */
+    struct new_env *read_env;           /* likewise, its environment */
+    struct ready_answers *read_answers; /* likewise, long messages of its answers */
+    uint64_t ready_call;                /* its call (session_texts.h) */
+    struct map answers_ahead;           /* by call: that no commit has named yet */
+    struct map blocks_ahead;            /* likewise, long blocks of answers */
+    uint64_t answers_bytes;             /* that both take, but for the maps and their payloads */
     uint32_t rollbacks;
     uint64_t rollback_dropped;
 
@@ -247,6 +249,10 @@ struct new_messages *session_new_messages(struct session *s, uint64_t call);
 
 /* The same of the request's environment. */
 struct new_env *session_new_env(struct session *s, uint64_t call);
+
+/* The same of the long message of one of its answers, which is recorded in parts: the node is not
+ * hung yet. */
+struct new_messages *session_ready_answer(struct session *s, uint64_t call, uint32_t answer);
 
 /* --- eviction.c --- */
 
@@ -388,6 +394,18 @@ int session_attach_bulk(struct session *s, struct block_owner of, struct commit_
 
 /* A payload of the bytes of that call's bulk, which was attached; its struct lies in `own`. */
 struct payload *session_take_bulk(struct session *s, struct arena *own, uint64_t call);
+
+/* Behind that: t gets the answer's message, in `own`, and, if it was made ready, a node for it
+ * that has no place yet. -1: it is missing, or not JSON. */
+int session_take_message(struct session *s, struct block_owner of, const struct commit_answer *a,
+                         struct checkpoint *t, struct arena *own, struct err *e);
+
+/* How long what there is of the JSON of that answer's message is; 0: none is. */
+size_t session_message_bytes(struct session *s, struct block_owner of);
+
+/* That JSON becomes the caller's, and back again, before any other record is applied. */
+struct text_parts session_lend_message(struct session *s, struct block_owner of);
+void session_return_message(struct session *s, struct block_owner of, struct text_parts *json);
 
 /* The forest takes over those of the call that were named; others are freed. */
 void session_take_blocks(struct session *s, uint64_t call);

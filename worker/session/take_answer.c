@@ -4,7 +4,6 @@
 
 #include "common/base/arena.h"
 #include "common/base/err.h"
-#include "common/codec/json.h"
 #include "worker/request/odds.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit_record.h"
@@ -36,23 +35,6 @@ static int take_versions(struct checkpoint *t, const struct commit_answer *a, st
     return 0;
 }
 
-/* The arena gets a copy of its own. */
-static int take_message(struct checkpoint *t, struct str text, struct arena *own, struct err *e)
-{
-    struct arena tmp = {0};
-    const struct json *message;
-    int rc = -1;
-
-    if (!text.p)
-        return bad(e, "a value is missing");
-    if (json_parse(&tmp, text, &message, e) == 0) {
-        t->message = message_copy(own, message);
-        rc = 0;
-    }
-    arena_done(&tmp);
-    return rc ? bad(e, "a value is not JSON") : 0;
-}
-
 int take_answer(struct checkpoint *t, const struct commit_answer *a, unsigned flags,
                 struct arena *own, struct err *e)
 {
@@ -65,7 +47,7 @@ int take_answer(struct checkpoint *t, const struct commit_answer *a, unsigned fl
         return bad(e, text ? "a text with tokens" : "an answer without tokens");
     if (a->odds.p && odds_read(a->odds, a->n, &odds) != 0)
         return bad(e, "odds of another answer");
-    if (take_versions(t, a, own, e) != 0 || take_message(t, a->message, own, e) != 0)
+    if (take_versions(t, a, own, e) != 0)
         return -1;
     t->cut = a->cut;
     t->finish_reason = forest_text_in(own, a->finish_reason);
