@@ -20,6 +20,7 @@ struct new_env;
 struct new_messages;
 struct policy;
 struct prompt_env;
+struct recall;
 struct session;
 struct session_answer;
 
@@ -33,7 +34,8 @@ struct plan {
     /* borrowed from the call's arena */
     struct chat chat; /* messages NULL: a completion */
     struct walk walk;
-    bool walks; /* it has not come to its end */
+    bool walks;  /* it has not come to its end */
+    bool stands; /* the call has its place: what follows is known, and the path is held */
     struct arena *arena;
     struct prompt_env *env; /* NULL: a new one */
     struct env_key env_key; /* of chat and pool */
@@ -51,6 +53,7 @@ struct plan {
     /* where it stands */
     struct checkpoint *parent;   /* NULL: full render */
     struct checkpoint *held;     /* the payloads of its path stay in memory */
+    struct recall *recall;       /* own; NULL: that path is all there */
     uint32_t covered;            /* first messages of the request that parent's ids hold */
     struct message_node *prompt; /* deepest node of the walk; new messages hang below */
     struct chain *chain;         /* chains: continued or rolled back, or NULL */
@@ -110,8 +113,14 @@ const struct policy *plan_policy(const struct plan *p);
 /* plan.c: a new one, of the session's. No number yet: a call gets it in session_prepare_end. */
 struct plan *plan_new(struct session *s, struct arena *a, const struct session_call_input *in);
 
-/* The payloads of the path of p->held stay in memory as long as the plan lives. */
-void plan_hold(struct plan *p);
+/* plan_path.c: holds the payloads of the path that ends in t, and no others any more, as long as
+ * the plan lives, or until plan_let. t may be NULL. */
+void plan_hold(struct plan *p, struct checkpoint *t);
+void plan_let(struct plan *p);
+
+/* Reads back what of that path is not in memory, a step's worth. 1: there is more, for a later
+ * turn; 0: all is there; -1: the journal cannot give it back. */
+int plan_recall(struct plan *p, struct err *e);
 
 /* plan_images.c: counts the pictures of the conversation as it will be rendered. -1 ERR_INVALID:
  * the model takes none, or not as they are asked for. */
