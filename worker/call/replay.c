@@ -1,6 +1,6 @@
 /* A recorded answer told again (replay.h): the events of the original call, from what the commit
- * kept: messages, ids, logprobs, and the text of told.h. session_past reads back what was
- * evicted. */
+ * kept: messages, and the text of told.h; with logprobs ids, too, of which session_past reads back
+ * what was evicted. */
 
 #include "worker/call/replay.h"
 
@@ -69,7 +69,7 @@ static void head_of_exhausted(struct call_env *env, struct recorded_call *r)
 struct recorded_call *replay_gather(struct call_env *env, struct session *s, struct arena *a,
                                     uint64_t call, bool logprobs, struct err *e)
 {
-    const struct session_past_call *past = session_past(s, a, call, e);
+    const struct session_past_call *past = session_past(s, a, call, logprobs, e);
     struct recorded_call *r;
 
     /* many may wait for a helper to write them, and each has a copy of its own */
@@ -88,8 +88,6 @@ struct recorded_call *replay_gather(struct call_env *env, struct session *s, str
         r->answers[i] = past->answers[i];
         if (logprobs)
             copy_sampled(&r->answers[i], a);
-        else
-            r->answers[i].logprobs = NULL;
     }
     return r;
 }

@@ -308,7 +308,7 @@ int session_recall_call(struct session *s, const struct call_record *c, struct e
     struct recall r = {.session = s};
 
     for (uint32_t i = 0; i < c->n_checkpoints; i++)
-        recall_checkpoint(&r, s->forest.checkpoints.at[c->first_checkpoint + i]);
+        note(&r, s->forest.checkpoints.at[c->first_checkpoint + i]->payload);
     return recall_end(&r, e);
 }
 
