@@ -51,10 +51,12 @@ struct plan {
     uint32_t max_ids; /* a prompt of more cannot be sent; 0: nothing is refused */
 
     /* where it stands */
-    struct checkpoint *parent;   /* NULL: full render */
-    struct checkpoint *held;     /* the payloads of its path stay in memory */
-    struct recall *recall;       /* own; NULL: that path is all there */
-    uint32_t covered;            /* first messages of the request that parent's ids hold */
+    struct checkpoint *parent; /* NULL: full render */
+    struct checkpoint *held;   /* the payloads of its path stay in memory */
+    struct recall *recall;     /* own; NULL: that path is all there */
+    bool compares;             /* what plan_shared_run looks at is being read back, or has been, */
+    bool alone;                /* or cannot be: the record holds the whole context */
+    uint32_t covered;          /* first messages of the request that parent's ids hold */
     struct message_node *prompt; /* deepest node of the walk; new messages hang below */
     struct chain *chain;         /* chains: continued or rolled back, or NULL */
     bool rollback;               /* chains: the chain's last assistant is dropped */
@@ -121,6 +123,10 @@ void plan_let(struct plan *p);
 /* Reads back what of that path is not in memory, a step's worth. 1: there is more, for a later
  * turn; 0: all is there; -1: the journal cannot give it back. */
 int plan_recall(struct plan *p, struct err *e);
+
+/* The checkpoint whose context the call's starts with, and with how many ids; NULL: none, or it
+ * cannot be read back. */
+struct checkpoint *plan_shared_run(struct plan *p, uint32_t *ret_n);
 
 /* plan_images.c: counts the pictures of the conversation as it will be rendered. -1 ERR_INVALID:
  * the model takes none, or not as they are asked for. */

@@ -36,6 +36,15 @@ static void note(struct recall *r, struct payload *p)
     }
 }
 
+void recall_context(struct recall *r, const struct checkpoint *t)
+{
+    CHECK(!r->begun);
+    EACH_CONTEXT_RUN(run, t)
+    {
+        note(r, run->payload);
+    }
+}
+
 void recall_checkpoint(struct recall *r, const struct checkpoint *t)
 {
     CHECK(!r->begun);
@@ -44,10 +53,7 @@ void recall_checkpoint(struct recall *r, const struct checkpoint *t)
             note(r, t->rows[k].parts[i]);
     if (checkpoint_lies_apart(t))
         note(r, t->payload);
-    EACH_CONTEXT_RUN(run, t)
-    {
-        note(r, run->payload);
-    }
+    recall_context(r, t);
 }
 
 void recall_path(struct recall *r, const struct checkpoint *t)
@@ -293,6 +299,14 @@ int recall_end(struct recall *r, struct err *e)
 
     recall_done(r);
     return rc;
+}
+
+int session_recall_context(struct session *s, const struct checkpoint *t, struct err *e)
+{
+    struct recall r = {.session = s};
+
+    recall_context(&r, t);
+    return recall_end(&r, e);
 }
 
 int session_recall_checkpoint(struct session *s, const struct checkpoint *t, struct err *e)

@@ -63,6 +63,10 @@ struct session_answer {
  * are dropped. */
 void session_settle_answers(struct session_plan *p, struct session_answer *answers, size_t n);
 
+/* Then, in a turn each while it is true: reads back, a part at a time, what the call's context is
+ * compared with when it is recorded (plan_shared_run). What cannot be read is not shared. */
+bool session_compares_context(struct session_plan *p);
+
 /* Blocks of rows and told texts of more than max_bytes are recorded before their answers, so many
  * bytes in a record; then several answers of more than max_bytes in all before the commit, whole
  * ones, as many in a record as have about so many bytes; and before each of these and before the

@@ -399,6 +399,68 @@ TEST(recall, the_session_goes_on_between_two_steps)
     lab_done(&w);
 }
 
+/* A call that stands beside another one, of which its context has the beginning. */
+static struct session_plan *beside(struct lab *w)
+{
+    char *text = arena_alloc(&w->k.arena, 401);
+    struct session_plan *p;
+
+    memset(text, 'x', 400);
+    text[400] = 0;
+    turn(w,
+         arena_printf(&w->k.arena,
+                      "[{\"role\":\"user\",\"content\":\"%s\"},"
+                      "{\"role\":\"user\",\"content\":\"1\"}]",
+                      text)
+             .p,
+         w->a);
+    p = kit_ask(&w->k,
+                arena_printf(&w->k.arena,
+                             "[{\"role\":\"user\",\"content\":\"%s\"},"
+                             "{\"role\":\"user\",\"content\":\"2\"}]",
+                             text)
+                    .p,
+                NULL);
+    cr_assert(p, "%s", w->k.err.text);
+    return p;
+}
+
+/* As its neighbour is in one payload with a long answer, that comes back in steps, too. */
+TEST(recall, a_neighbours_context_is_compared_in_steps)
+{
+    for (int ends = 0; ends < 3; ends++) {
+        struct lab w = {0};
+        struct session_plan *p;
+        size_t steps = 0;
+
+        ahead_init(&w.k, NULL);
+        session_store_source(w.k.store, source, &w);
+        w.a = answer(&w, IDS, 1);
+        w.b = answer(&w, 100, 2);
+        p = beside(&w);
+        if (ends < 2)
+            evict(&w);
+        w.broken = ends == 1 ? 9 : 0;
+        for (; session_compares_context(p); steps++)
+            (void)session_evict(w.k.store, 0, SIZE_MAX);
+        cr_expect_leq(w.most, STEP_MOST);
+        if (ends == 0)
+            cr_expect_geq(steps, 8 * IDS / STEP_MOST);
+        cr_expect_eq(w.times, ends == 0 ? steps + 1 : ends == 1 ? 3 : 0);
+        cr_expect_not(session_compares_context(p));
+        (void)session_evict(w.k.store, 0, SIZE_MAX);
+        w.times = 0;
+        ahead_commit(&w.k, p, w.b, 1);
+        cr_expect_eq(w.times, ends == 2, "what was read is held until then");
+        cr_expect_eq(w.k.s->forest.checkpoints.at[1]->context.base != NULL, ends != 1);
+        cr_expect_eq(w.k.s->room_bytes, 0);
+        w.broken = 0;
+        ahead_same(w.k.s, w.b, 1, 1);
+        ahead_replays(&w.k);
+        lab_done(&w);
+    }
+}
+
 /* A call without room closes its chain, of which it has rolled an answer back: that answer is read,
  * too, and in steps likewise. */
 TEST(recall, a_chain_is_closed_in_steps)
