@@ -15,6 +15,7 @@
 #include "worker/session/session_call.h"
 #include "worker/session/session_totals.h"
 #include "worker/session/store.h"
+#include "worker/session/telling.h"
 
 /* The first answer is longer than what lies in pages of its own, the second is not. */
 enum { PART = 128 << 10, IDS = 600000, FEWER = 100000, BYTES = 8 * (IDS + FEWER) };
@@ -396,6 +397,49 @@ TEST(recall, the_session_goes_on_between_two_steps)
     cr_assert_eq(rc, 0, "%s", w.k.err.text);
     cr_expect(str_eq_c(session_plan_parent(p), "r-2-0"));
     same_prompt(&w, p, want);
+    lab_done(&w);
+}
+
+/* Whoever looks at the session's state and its records; he may leave at any step. */
+TEST(recall, a_state_with_records_is_told_in_steps)
+{
+    struct lab w;
+    struct buf want = {0}, got = {0};
+    struct session_telling t;
+    size_t reads = 0;
+    int rc;
+
+    lab_init(&w);
+    ahead_state(w.k.s, &want);
+    session_pin(w.k.s);
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
+    t = (struct session_telling){.session = w.k.s, .records = true, .out = json_out_to(&got)};
+    do {
+        w.bytes = 0;
+        rc = session_tell(&t, &w.k.err);
+        cr_assert_leq(w.bytes, STEP_MOST);
+        reads += w.bytes > 0;
+        (void)session_evict(w.k.store, 0, SIZE_MAX);
+    } while (rc == 0);
+    session_tell_done(&t);
+    cr_assert_eq(rc, 1, "%s", w.k.err.text);
+    cr_expect(str_eq(buf_str(&want), buf_str(&got)));
+    /* the newest path; of each call the path to its prompt, which has the answer, then the answer
+     */
+    cr_expect_leq(reads, 5 * (BYTES / RECALL_STEP + 2));
+    cr_expect_eq(w.k.s->payload_bytes, 0, "nothing is held any more");
+
+    buf_clear(&got);
+    w.times = 0;
+    t = (struct session_telling){.session = w.k.s, .records = true, .out = json_out_to(&got)};
+    while (w.times == 0)
+        cr_assert_eq(session_tell(&t, &w.k.err), 0);
+    cr_expect_gt(w.k.s->room_bytes, 0);
+    session_tell_done(&t);
+    cr_expect_eq(w.k.s->room_bytes, 0);
+    session_unpin(w.k.store, w.k.s);
+    buf_done(&want);
+    buf_done(&got);
     lab_done(&w);
 }
 
