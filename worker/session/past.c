@@ -73,6 +73,25 @@ struct str session_call_key(const struct session *s, uint64_t call)
     return c ? c->key : (struct str){0};
 }
 
+int session_past_recall(struct recall **r, struct session *s, uint64_t call, struct err *e)
+{
+    const struct call_record *c = numbered(s, call);
+
+    if (!*r) {
+        if (!c)
+            return 0;
+        *r = recall_new(s);
+        recall_call(*r, c);
+    }
+    return recall_some(*r, RECALL_STEP, e);
+}
+
+void session_past_let(struct recall **r)
+{
+    recall_free(*r);
+    *r = NULL;
+}
+
 /* A call with its answers, as it is replayed. Ids and logprobs point into the payload and are
  * good until the session changes. NULL: there is no such call, or it cannot be read back (e). */
 const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call,

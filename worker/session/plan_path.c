@@ -1,7 +1,5 @@
 /* The path that a call goes on from, as long as the call runs: its payloads stay in memory, and
  * come back before it is read. A plan whose path is all there has no recall. */
-#include <stdlib.h>
-
 #include "common/base/err.h"
 #include "common/base/mem.h"
 #include "worker/session/checkpoint.h"
@@ -18,10 +16,7 @@ static void keep_recall(struct plan *p, const struct recall *r)
 
 static void drop_recall(struct plan *p)
 {
-    if (!p->recall)
-        return;
-    recall_done(p->recall);
-    free(p->recall);
+    recall_free(p->recall);
     p->recall = NULL;
 }
 

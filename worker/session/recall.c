@@ -56,6 +56,13 @@ void recall_checkpoint(struct recall *r, const struct checkpoint *t)
     recall_context(r, t);
 }
 
+void recall_call(struct recall *r, const struct call_record *c)
+{
+    CHECK(!r->begun);
+    for (uint32_t i = 0; i < c->n_checkpoints; i++)
+        note(r, r->session->forest.checkpoints.at[c->first_checkpoint + i]->payload);
+}
+
 void recall_path(struct recall *r, const struct checkpoint *t)
 {
     for (; t; t = t->parent)
@@ -293,6 +300,21 @@ void recall_done(struct recall *r)
     r->begun = false;
 }
 
+struct recall *recall_new(struct session *s)
+{
+    struct recall *r = mem_alloc(sizeof(*r));
+
+    *r = (struct recall){.session = s, .holds = true};
+    return r;
+}
+
+void recall_free(struct recall *r)
+{
+    if (r)
+        recall_done(r);
+    free(r);
+}
+
 int recall_end(struct recall *r, struct err *e)
 {
     int rc = recall_some(r, SIZE_MAX, e);
@@ -321,8 +343,7 @@ int session_recall_call(struct session *s, const struct call_record *c, struct e
 {
     struct recall r = {.session = s};
 
-    for (uint32_t i = 0; i < c->n_checkpoints; i++)
-        note(&r, s->forest.checkpoints.at[c->first_checkpoint + i]->payload);
+    recall_call(&r, c);
     return recall_end(&r, e);
 }
 

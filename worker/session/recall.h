@@ -46,7 +46,11 @@ void recall_context(struct recall *r, const struct checkpoint *t);
 /* Notes all that reading t's own context and answer needs. */
 void recall_checkpoint(struct recall *r, const struct checkpoint *t);
 
-/* The same for the whole path that ends in t, which may be NULL: it is read from its beginning on.
+/* The same of all answers of a call, without its context. */
+void recall_call(struct recall *r, const struct call_record *c);
+
+/* Notes what reading the whole path needs that ends in t, which may be NULL: it is read from its
+ * beginning on.
  */
 void recall_path(struct recall *r, const struct checkpoint *t);
 
@@ -58,6 +62,10 @@ int recall_some(struct recall *r, size_t max_bytes, struct err *e);
 /* Gives up what is not read yet, and lets go what is held. A zeroed recall is fine; it can be used
  * for another one. The session may have ended, and must still be there. */
 void recall_done(struct recall *r);
+
+/* One that holds, in memory of its own, and what frees it (NULL is fine). */
+struct recall *recall_new(struct session *s);
+void recall_free(struct recall *r);
 
 /* Reads what is missing back, all in one go; ends the recall. -1: it cannot be read. */
 int recall_end(struct recall *r, struct err *e);

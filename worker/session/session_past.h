@@ -13,6 +13,7 @@
 struct arena;
 struct err;
 struct json;
+struct recall;
 struct session;
 
 /* A committed call with this number: its answers' response ids, messages, finish reasons and token
@@ -33,6 +34,13 @@ struct session_past_call {
 };
 const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call,
                                              bool sampled, struct err *e);
+
+/* Before session_past with `sampled` of a call that may be long: reads back what of its answers has
+ * left memory, a part at a time, and holds it; *r, NULL before, is the caller's then, to be freed
+ * by session_past_let. Returns 1 if there is more to read, for a later turn; 0 if all is there, or
+ * there is no such call; -1 and e if it cannot be read back. The session stays pinned. */
+int session_past_recall(struct recall **r, struct session *s, uint64_t call, struct err *e);
+void session_past_let(struct recall **r);
 
 /* The newest call with this body hash that a request with this Idempotency-Key (or none) may mean:
  * one with the same key, else one without a key; with no key any. False when there is none. */

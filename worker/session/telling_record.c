@@ -3,11 +3,8 @@
  * it, in steps, and are held while it tells. */
 #include "worker/session/telling_record.h"
 
-#include <stdlib.h>
-
 #include "common/base/attrs.h"
 #include "common/base/check.h"
-#include "common/base/mem.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/forest.h"
 #include "worker/session/recall.h"
@@ -21,8 +18,7 @@ int record_recall(struct recall **r, struct session *s, const struct checkpoint 
                   struct err *e)
 {
     if (!*r) {
-        *r = mem_alloc(sizeof(**r));
-        **r = (struct recall){.session = s, .holds = true};
+        *r = recall_new(s);
         if (path)
             recall_path(*r, t);
         else
@@ -33,9 +29,7 @@ int record_recall(struct recall **r, struct session *s, const struct checkpoint 
 
 void record_let(struct recall **r)
 {
-    if (*r)
-        recall_done(*r);
-    free(*r);
+    recall_free(*r);
     *r = NULL;
 }
 
