@@ -331,26 +331,10 @@ int session_recall_context(struct session *s, const struct checkpoint *t, struct
     return recall_end(&r, e);
 }
 
-int session_recall_checkpoint(struct session *s, const struct checkpoint *t, struct err *e)
-{
-    struct recall r = {.session = s};
-
-    recall_checkpoint(&r, t);
-    return recall_end(&r, e);
-}
-
 int session_recall_call(struct session *s, const struct call_record *c, struct err *e)
 {
     struct recall r = {.session = s};
 
     recall_call(&r, c);
-    return recall_end(&r, e);
-}
-
-int session_recall_path(struct session *s, const struct checkpoint *t, struct err *e)
-{
-    struct recall r = {.session = s};
-
-    recall_path(&r, t);
     return recall_end(&r, e);
 }

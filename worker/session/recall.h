@@ -70,12 +70,9 @@ void recall_free(struct recall *r);
 /* Reads what is missing back, all in one go; ends the recall. -1: it cannot be read. */
 int recall_end(struct recall *r, struct err *e);
 
-/* A recall of one, in one go: of t's own context; of that and its answer; of all answers of a call,
- * without its context; or of the path that ends in t. Returns 0, or -1 with *e if the journal
- * cannot give it back. */
+/* A recall of one, in one go: of t's own context; or of all answers of a call, without its context.
+ * Returns 0, or -1 with *e if the journal cannot give it back. */
 int session_recall_context(struct session *s, const struct checkpoint *t, struct err *e);
-int session_recall_checkpoint(struct session *s, const struct checkpoint *t, struct err *e);
 int session_recall_call(struct session *s, const struct call_record *c, struct err *e);
-int session_recall_path(struct session *s, const struct checkpoint *t, struct err *e);
 
 #endif

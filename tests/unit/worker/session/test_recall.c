@@ -10,6 +10,7 @@
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit.h"
 #include "worker/session/payload.h"
+#include "worker/session/score.h"
 #include "worker/session/session.h"
 #include "worker/session/session_answer.h"
 #include "worker/session/session_call.h"
@@ -191,7 +192,7 @@ TEST(recall, a_short_path_takes_no_further_step)
 
     lab_init(&w);
     evict(&w);
-    cr_assert_eq(session_recall_checkpoint(w.k.s, w.k.s->forest.checkpoints.at[0], &w.k.err), 0);
+    cr_assert_eq(ahead_recall(&w.k, w.k.s->forest.checkpoints.at[0]), 0);
     cr_assert_eq(w.times, 1, "in one go");
     cr_assert_gt(w.most, 8 * IDS);
     cr_assert_eq(begin(&w, &p), 1, "the other one is longer than a step");
@@ -201,7 +202,7 @@ TEST(recall, a_short_path_takes_no_further_step)
     lab_begin(&w, NULL);
     turn(&w, "[" SECOND "]", answer(&w, 1000, 2));
     evict(&w);
-    cr_assert_eq(session_recall_checkpoint(w.k.s, w.k.s->forest.checkpoints.at[0], &w.k.err), 0);
+    cr_assert_eq(ahead_recall(&w.k, w.k.s->forest.checkpoints.at[0]), 0);
     cr_assert_eq(begin(&w, &p), 0);
     cr_expect_eq(w.times, 2);
     cr_expect_eq(w.k.s->payload_evicted, 0);
@@ -312,7 +313,7 @@ TEST(recall, in_one_go_goes_on_where_steps_were)
     evict(&w);
     cr_assert_eq(begin(&w, &p), 1);
     cr_assert_eq(session_prepare_go_on(&p, &w.k.err), 1);
-    cr_assert_eq(session_recall_path(w.k.s, w.k.s->forest.checkpoints.at[1], &w.k.err), 0);
+    cr_assert_eq(ahead_recall(&w.k, w.k.s->forest.checkpoints.at[1]), 0);
     cr_expect_eq(w.times, 3);
     cr_expect_lt(w.bytes, BYTES + BYTES / 100);
     cr_expect_eq(w.k.s->room_bytes, 0);
@@ -348,7 +349,7 @@ TEST(recall, an_unreadable_record_ends_it_and_a_later_call_reads_on)
             cr_assert_eq(go_through(&w, &p, 1, &steps), -1, "record %zu", broken);
         cr_expect_null(p);
         cr_expect_eq(w.k.err.kind, ERR_IO);
-        cr_expect_eq(session_recall_path(w.k.s, w.k.s->forest.checkpoints.at[1], &w.k.err), -1);
+        cr_expect_eq(ahead_recall(&w.k, w.k.s->forest.checkpoints.at[1]), -1);
         cr_expect_eq(w.k.s->room_bytes, 0);
         cr_expect_eq(memory(&w), before + w.k.s->payload_bytes);
         cr_expect_eq(session_inflight(w.k.s), 0);
@@ -440,6 +441,41 @@ TEST(recall, a_state_with_records_is_told_in_steps)
     session_unpin(w.k.store, w.k.s);
     buf_done(&want);
     buf_done(&got);
+    lab_done(&w);
+}
+
+/* Of a branch that a scorer is to be asked with. */
+TEST(recall, a_score_is_asked_for_in_steps)
+{
+    struct score_wants wants = {.n = 1, .at = {{.what = SCORE_TEACHER, .engine = STR("t")}}};
+    struct recall *r = NULL;
+    struct token_span ids;
+    struct score of;
+    size_t steps = 0;
+    int32_t *want;
+    struct lab w;
+    int rc;
+
+    lab_init(&w);
+    cr_assert(session_unscored(w.k.s, &wants, &of));
+    want = arena_calloc(&w.k.arena, of.head->total, sizeof(*want));
+    checkpoint_copy(of.head, want);
+    session_pin(w.k.s);
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
+    while ((rc = session_score_ids(&of, &r, w.k.s, &w.k.arena, &ids, &w.k.err)) == 1) {
+        (void)session_evict(w.k.store, 0, SIZE_MAX);
+        steps++;
+    }
+    cr_assert_eq(rc, 0, "%s", w.k.err.text);
+    cr_expect_geq(steps, BYTES / STEP_MOST);
+    cr_expect_leq(w.most, STEP_MOST);
+    cr_assert_eq(ids.n, of.head->total);
+    cr_assert_arr_eq(ids.at, want, ids.n * sizeof(*want));
+    session_score_let(&r);
+    cr_expect_null(r);
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
+    cr_expect_eq(w.k.s->payload_bytes, 0);
+    session_unpin(w.k.store, w.k.s);
     lab_done(&w);
 }
 
