@@ -24,6 +24,7 @@ void api_call_free(struct api_call *c)
         api_call_drop_writing(c);
         return;
     }
+    api_call_drop_recall(c);
     api_call_awaited(c);
     if (c->held)
         session_unpin(c->service->calls.store, c->held);

@@ -18,6 +18,7 @@
 
 struct answer_sink;
 struct api_call;
+struct api_recall;
 struct api_writing;
 struct batch_request;
 struct body_text;
@@ -68,6 +69,7 @@ struct api_call {
     bool regroups;               /* calls sent back may be one answer: regroup.h */
     struct api_writing *writing; /* what writes a long answer, in the arena; or NULL */
     bool noted;                  /* the answer is noted already */
+    struct api_recall *recall;   /* what is read back for a replay, in the arena; or NULL */
     bool anew;                   /* a new sample, whatever is still under way */
     struct session *awaiting;    /* pinned by api_call_hold_session, or NULL */
     void (*written)(void *ctx);  /* or NULL: called when its answer is written, for what it was made
@@ -176,14 +178,18 @@ void api_call_fail_stuck(struct api_call *c, const struct err *e);
 void api_call_write(struct api_call *c, const struct finished_answer *answers, size_t n,
                     const struct call_usage *usage);
 
-/* Answers with the recorded answer of that call of the session, likewise. False: there is none, and
- * nothing was done. */
+/* Answers with the recorded answer of that call of the session, likewise; where it has left memory
+ * it is read back first, over several turns if it is long (not for a batch's part). False: there is
+ * none, and nothing was done. */
 bool api_call_replay(struct api_call *c, struct session *s, uint64_t number);
 
 /* No helper is writing its answer. Else it must not be freed; with api_call_drop_writing it is
  * when the helper lets go. */
 bool api_call_written(const struct api_call *c);
 void api_call_drop_writing(struct api_call *c);
+
+/* Gives up what is read back for a replay, if anything is. */
+void api_call_drop_recall(struct api_call *c);
 
 /* What lies in its arena is not needed any more. A batch's part that was not read has none. */
 void api_call_give_arena(struct api_call *c);

@@ -10,6 +10,7 @@
  * the helper lets go (api_call_free). */
 #include "common/base/cancel.h"
 #include "common/codec/json.h"
+#include "common/os/loop.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
@@ -19,6 +20,7 @@
 #include "worker/request/asked_text.h"
 #include "worker/request/chat_request.h"
 #include "worker/session/session.h"
+#include "worker/session/session_past.h"
 
 struct api_writing {
     struct long_work work;
@@ -249,13 +251,33 @@ static void tell_part(struct api_call *c, const struct recorded_call *r)
     replay_tell(r, c->listener.sink, c->listener.ctx, c->listener.stream);
 }
 
-bool api_call_replay(struct api_call *c, struct session *s, uint64_t number)
+/* --- a recorded answer --- */
+
+/* What of it has left memory comes back, a part in each turn. */
+struct api_recall {
+    struct api_call *call;
+    struct loop_task part;
+    struct recall *recall;
+};
+
+void api_call_drop_recall(struct api_call *c)
+{
+    if (!c->recall)
+        return;
+    loop_task_cancel(c->service->calls.loop, &c->recall->part);
+    session_past_let(&c->recall->recall);
+    c->recall = NULL;
+}
+
+/* What it tells is there. */
+static bool replay(struct api_call *c, struct session *s, uint64_t number)
 {
     struct err e = {0};
     struct recorded_call *r =
         replay_gather(&c->service->calls, s, &c->arena, number, c->req->logprobs, &e);
     struct api_writing *w;
 
+    api_call_drop_recall(c); /* it is copied */
     if (!r && e.kind == ERR_NONE)
         return false;
     if (!r) {
@@ -271,5 +293,69 @@ bool api_call_replay(struct api_call *c, struct session *s, uint64_t number)
         session_pin(s);
         begin(w, size_of(c, replay_tokens(r), replay_cost(r, TEXT_LONG + 1)));
     }
+    return true;
+}
+
+static void on_part(struct loop_task *t)
+{
+    struct api_recall *x = CONTAINER_OF(t, struct api_recall, part);
+    struct api_call *c = x->call;
+    struct call_env *env = &c->service->calls;
+    struct session *s = c->awaiting;
+    struct err e = {0};
+    bool ended = false;
+    int rc;
+
+    if (session_find(env->store, str_cstr(c->id), &ended) == s)
+        rc = session_past_recall(&x->recall, s, c->number, &e);
+    else
+        rc = err_set(&e, ERR_SESSION_ENDED, "the session has ended");
+    if (rc == 1) {
+        loop_task_post_behind(env->loop, t, on_part);
+        return;
+    }
+    session_pin(s); /* the answer may be told, and the call freed, at once */
+    api_call_awaited(c);
+    if (rc < 0) {
+        api_call_drop_recall(c);
+        c->listener.sink->failed(c->listener.ctx, &e);
+    } else {
+        (void)replay(c, s, c->number); /* the call is there: it was read */
+    }
+    session_unpin(env->store, s);
+}
+
+/* Returns 0 if all is there, 1 if on_part goes on; -1. Another request must not find the answer
+ * lost while it is read back for this one: it is noted before. */
+static int read_back(struct api_call *c, struct session *s, uint64_t number, struct err *e)
+{
+    struct recall *r = NULL;
+    int rc = session_past_recall(&r, s, number, e);
+
+    if (rc < 0)
+        session_past_let(&r);
+    if (!r)
+        return rc;
+    c->recall = ARENA_NEW(&c->arena, struct api_recall);
+    *c->recall = (struct api_recall){.call = c, .recall = r};
+    if (rc == 0)
+        return 0;
+    c->number = number;
+    api_call_note_answer(c);
+    api_call_hold_session(c);
+    loop_task_post_behind(c->service->calls.loop, &c->recall->part, on_part);
+    return 1;
+}
+
+/* A part of a batch, which notes nothing, reads all of its own at once. */
+bool api_call_replay(struct api_call *c, struct session *s, uint64_t number)
+{
+    struct err e = {0};
+    int rc = c->req->logprobs && c->writer ? read_back(c, s, number, &e) : 0;
+
+    if (rc == 0)
+        return replay(c, s, number);
+    if (rc < 0)
+        c->listener.sink->failed(c->listener.ctx, &e);
     return true;
 }

@@ -1,6 +1,6 @@
 /* A recorded answer told again (replay.h): the events of the original call, from what the commit
- * kept: messages, ids, logprobs, and the text of told.h. session_past reads back what was
- * evicted. */
+ * kept: messages, and the text of told.h; with logprobs ids, too, of which session_past reads back
+ * what was evicted. */
 
 #include "worker/call/replay.h"
 
@@ -79,7 +79,7 @@ static void head_of_exhausted(struct call_env *env, struct recorded_call *r)
 struct recorded_call *replay_gather(struct call_env *env, struct session *s, struct arena *a,
                                     uint64_t call, bool logprobs, struct err *e)
 {
-    const struct session_past_call *past = session_past(s, a, call, e);
+    const struct session_past_call *past = session_past(s, a, call, logprobs, e);
     struct recorded_call *r;
 
     /* many may wait for a helper to write them, and each has a copy of its own */
@@ -94,11 +94,8 @@ struct recorded_call *replay_gather(struct call_env *env, struct session *s, str
     if (past->n_answers == 0)
         head_of_exhausted(env, r);
     r->answers = arena_calloc(a, past->n_answers, sizeof(*r->answers));
-    for (uint32_t i = 0; i < past->n_answers; i++) {
+    for (uint32_t i = 0; i < past->n_answers; i++)
         r->answers[i] = past->answers[i];
-        if (!logprobs)
-            r->answers[i].logprobs = NULL;
-    }
     if (logprobs)
         copy_sampled(r->answers, past->n_answers, sampled_bytes(past), a);
     return r;

@@ -131,10 +131,13 @@ enum step_result step_messages(struct model_call *t)
 enum step_result step_answers(struct model_call *t)
 {
     struct buf record = {0};
-    bool more = session_answers_record(t->plan, t->answers, t->n_samples, ANSWERS_PART,
-                                       clock_wall_ms(), &record);
+    bool more;
     int rc = 0;
 
+    if (session_compares_context(t->plan))
+        return model_call_next_part(t);
+    more = session_answers_record(t->plan, t->answers, t->n_samples, ANSWERS_PART, clock_wall_ms(),
+                                  &record);
     if (more)
         rc = ledger_write_call(t->env->ledger, t->in.session_id, buf_str(&record),
                                (struct ledger_done){0}, &t->err);

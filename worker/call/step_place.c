@@ -72,10 +72,14 @@ static int place_text(struct model_call *t)
 enum step_result step_place(struct model_call *t)
 {
     struct call_env *env = t->env;
+    int rc;
 
     call_trace_mark(t, CALL_RENDERED);
-    if (prepare_is_text(t->in.req) ? place_text(t)
-                                   : session_prepare_end(t->plan, t->call_input, &t->err))
+    rc = prepare_is_text(t->in.req) ? place_text(t)
+                                    : session_prepare_end(t->plan, t->call_input, &t->err);
+    if (rc == 1)
+        return model_call_next_part(t);
+    if (rc)
         return STEP_FAILED;
     if (ledger_room(env->ledger, t->in.session_id, session_plan_adds(t->plan), &t->err))
         return STEP_FAILED;

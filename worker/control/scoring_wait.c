@@ -23,6 +23,7 @@ struct scoring_wait {
     struct scoring_done done;
     struct score_call *call; /* NULL: none runs */
     struct score now;        /* what it is for */
+    struct recall *recall;   /* its ids are being read back; or NULL */
     struct loop_task later;
     bool durable, applied; /* of the last record */
 };
@@ -34,6 +35,7 @@ static void wait_free(struct scoring_wait *w)
     loop_task_cancel(env->loop, &w->later);
     ledger_forget(env->ledger, w);
     scorers_cancel(w->call);
+    session_score_let(&w->recall);
     arena_done(&w->arena);
     free(w);
 }
@@ -122,6 +124,21 @@ static void on_failed(void *ctx, const struct err *e)
 
 static const struct score_events events = {on_scored, on_failed};
 
+/* What the score is of. True: more of it is read in a later turn. */
+static bool read_ids(struct scoring_wait *w, struct arena *a, struct token_span *ret, int *ret_rc,
+                     struct err *e)
+{
+    int rc = session_score_ids(&w->now, &w->recall, w->session, a, ret, e);
+
+    if (rc == 1) {
+        loop_task_post_behind(w->service->calls.loop, &w->later, on_later);
+        return true;
+    }
+    session_score_let(&w->recall);
+    *ret_rc = rc == 0 ? 1 : -1;
+    return false;
+}
+
 /* Asks for what is missing, one branch after the other; ends when nothing is, and when an agent has
  * shown an image meanwhile: ids alone are another prompt. A session that was finalized has the
  * scores that it has. */
@@ -133,14 +150,15 @@ static void go_on(struct scoring_wait *w)
     int rc = 0;
 
     if (!session_shows_images(w->session))
-        rc = session_unscored(w->session, &w->wants, &ids, &w->now, &q.ids, &e);
-
+        rc = w->recall || session_unscored(w->session, &w->wants, &w->now);
     if (rc > 0 && session_phase(w->session) == SESSION_FINALIZED)
         rc = err_set(&e, ERR_SESSION_ENDED,
                      "the session was finalized before it had the score of %.*s",
                      (int)w->now.engine.len, w->now.engine.p);
     if (session_phase(w->session) == SESSION_ABORTED)
         rc = err_set(&e, ERR_SESSION_ENDED, "the session ended while it was scored");
+    if (rc > 0 && read_ids(w, &ids, &q.ids, &rc, &e))
+        return;
     if (rc > 0) {
         q.scorer = w->now.engine;
         q.top_k = w->now.top_k;

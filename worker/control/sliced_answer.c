@@ -8,15 +8,16 @@
 
 enum { SLICE_BYTES = 64 << 10, SLICE_US = 250 };
 
-/* Lets the session go. */
+/* Lets the session go, of which what is freed may hold something. */
 static void end(struct sliced_answer *a)
 {
     struct call_env *env = &a->request.service->calls;
+    struct session *s = a->session;
 
     loop_task_cancel(env->loop, &a->later);
-    session_unpin(env->store, a->session);
     buf_done(&a->out);
     a->free(a);
+    session_unpin(env->store, s);
 }
 
 static void on_closed(void *ctx, bool delivered)

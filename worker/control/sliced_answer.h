@@ -30,7 +30,8 @@ struct sliced_answer {
      * on. */
     int (*step)(struct sliced_answer *a, struct err *e);
 
-    /* Frees the struct around this one; what is here has been freed. */
+    /* Frees the struct around this one; what is here has been freed, but the session, which is
+     * still pinned. */
     void (*free)(struct sliced_answer *a);
 };
 

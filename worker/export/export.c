@@ -4,9 +4,11 @@
  *
  *   SELECT -> BEGIN -> MIDDLE, format->end (again for each pass of the format) -> DONE
  *
- *   MIDDLE, for each trajectory:  build, audit, format->part, check and expand, format->rest,
- *   format->one, format->lay, format->settle, drain the rope
+ *   MIDDLE, for each trajectory:  recall, build, audit, format->part, recall, check and expand,
+ *   format->rest, format->one, format->lay, format->settle, drain the rope
  *
+ * What has left memory is read back a part in each step, and held until the step behind it is over:
+ * built, a trajectory has its own copy of nearly all.
  * Audits and format->lay of long trajectories are left to whoever has helper threads (export_work).
  *
  * A step's cost is counted in bytes, also where it makes no output (selection, audit, passes for
@@ -28,6 +30,7 @@
 #include "worker/export/pictures_layout.h"
 #include "worker/export/select.h"
 #include "worker/export/trajectory.h"
+#include "worker/session/recall.h"
 #include "worker/session/score.h"
 #include "worker/session/session.h"
 #include "worker/session/session_view.h"
@@ -74,6 +77,8 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
                                   .n_scores = session_shows_images(s) ? 0 : session_scores(s),
                                   .text_too = x->format->text_too,
                                   .failed = &x->failed};
+    x->recall = ARENA_NEW(&x->arena, struct recall);
+    *x->recall = (struct recall){.session = s, .holds = true};
     x->selection = arena_calloc(&x->arena, 1, sizeof(*x->selection));
     x->audit = arena_calloc(&x->arena, 1, sizeof(*x->audit));
     selection_start(&x->input, &x->options, &x->arena, x->selection);
@@ -111,10 +116,13 @@ static int choose(struct export *x, struct err *e)
     return selection_check(x->selection, x->session, e);
 }
 
+bool export_recalls(struct export *x)
+{
+    return recall_some(x->recall, RECALL_STEP, &x->failed) == 1;
+}
+
 static int check(const struct export *x, struct err *e)
 {
-    if (trajectory_recall_turns(&x->input, &x->t, e) != 0) /* it was built in an earlier slice */
-        return -1;
     if (x->pass > 0)
         return 0;
     if (trajectory_check(&x->t, e) != 0)
@@ -124,10 +132,19 @@ static int check(const struct export *x, struct err *e)
     return x->format->check ? x->format->check(x, &x->t, e) : 0;
 }
 
-/* Begins the next trajectory; returns the bytes that took. */
+/* Begins the next trajectory, when all that it is made of is there; returns the bytes that took. */
 static size_t build(struct export *x)
 {
-    trajectory_build(&x->input, &x->selection->tracks.at[x->at], x->at, &x->scratch, &x->t);
+    const struct track *track = &x->selection->tracks.at[x->at];
+
+    if (!x->recall->begun) {
+        x->recall->rows = true;
+        trajectory_note(track, x->recall);
+    }
+    if (export_recalls(x) || x->failed.kind != ERR_NONE)
+        return PART_WORK;
+    trajectory_build(&x->input, track, x->at, &x->scratch, &x->t);
+    recall_done(x->recall);
     x->building = true;
     if (!trajectory_audit_kept(&x->input, &x->t) && trajectory_is_audited(&x->input, &x->t))
         x->auditing = AUDIT_DUE;
@@ -226,6 +243,30 @@ static void forget_one(struct export *x)
     arena_reset(&x->scratch);
 }
 
+/* Its turns once more: it was built in an earlier slice. */
+static bool reads_turns(struct export *x)
+{
+    if (!x->recall->begun) {
+        x->recall->rows = false;
+        trajectory_note_turns(&x->t, x->recall);
+    }
+    return export_recalls(x);
+}
+
+/* The trajectory at hand, which is held against what the engine was asked with. -1: it cannot be
+ * exported. */
+static int settle_one(struct export *x, struct err *e)
+{
+    if (check(x, e) != 0 ||
+        trajectory_expand(&x->input, x->options.collapsed_ids, &x->scratch, &x->t, e) != 0 ||
+        media_note(x, &x->t, e) != 0)
+        return -1;
+    recall_done(x->recall);
+    export_sum_up(x, &x->t);
+    x->checked = true;
+    return 0;
+}
+
 /* Whether one of the two that are made in parts has made one. */
 static bool is_in_parts(struct export *x)
 {
@@ -233,8 +274,8 @@ static bool is_in_parts(struct export *x)
 
     if (x->writing || x->pass > 0)
         return false;
-    if (!x->checked)
-        return f->part && f->part(x, &x->t);
+    if (!x->checked) /* those are over when the turns are read once more */
+        return !x->recall->begun && f->part && f->part(x, &x->t);
     return f->rest && native_is_long(&x->t) && f->rest(x, &x->t);
 }
 
@@ -257,12 +298,10 @@ static int one(struct export *x, struct buf *out, size_t budget, size_t *done, s
     } else if (is_in_parts(x) || settles(x)) {
         *done += PART_WORK;
     } else if (!x->checked) {
-        if (check(x, e) != 0 ||
-            trajectory_expand(&x->input, x->options.collapsed_ids, &x->scratch, &x->t, e) != 0 ||
-            media_note(x, &x->t, e) != 0)
-            return -1;
-        export_sum_up(x, &x->t);
-        x->checked = true;
+        if (reads_turns(x))
+            *done += PART_WORK;
+        else if (x->failed.kind == ERR_NONE)
+            return settle_one(x, e);
     } else if (!x->writing) {
         x->format->one(x, &x->t);
         x->writing = true;
@@ -412,6 +451,7 @@ void export_free(struct export *x)
         return;
     if (x->format->drop)
         x->format->drop(x);
+    recall_done(x->recall);
     drift_drop(x->audit);
     native_rest_drop(x);
     rope_done(&x->rope);

@@ -18,6 +18,7 @@
 struct drift_audit;
 struct json_out;
 struct native_rest;
+struct recall;
 struct reward;
 struct score_wants;
 struct selection;
@@ -44,6 +45,7 @@ struct export
     bool rewarded, unfinished;
     double reward;             /* 0: it is not known */
     struct err failed;         /* input.failed: what could not be read back */
+    struct recall *recall;     /* what is read back in steps (export_recalls); in the arena */
     struct arena arena;        /* of the export */
     struct arena scratch;      /* of the trajectory at hand */
     struct trajectory t;       /* the one at hand, while `building` */
@@ -126,6 +128,10 @@ void export_sum_up(struct export *x, const struct trajectory *t);
 /* export_options.c: keeps the options, with what they borrow, and takes from the session what they
  * leave out of its group: uid, index, steps. */
 void export_take_options(struct export *x, const struct export_options *o);
+
+/* Reads back the next part of what x->recall was told of. True: there is more, for another step;
+ * false: all is there, and stays until recall_done, or x->failed says why it is not. */
+bool export_recalls(struct export *x);
 
 /* How many trajectories it holds. */
 size_t export_branches(const struct export *x);

@@ -22,6 +22,7 @@
 #include "worker/request/odds.h"
 #include "worker/session/branch.h"
 #include "worker/session/checkpoint.h"
+#include "worker/session/recall.h"
 #include "worker/tokens/tokenizer.h"
 
 enum { PART_IDS = 4096, PART_NUMBERS = 16384 }; /* ids of a step: as text, as numbers */
@@ -173,13 +174,21 @@ void sample_ids_begin(struct session *session, struct sample_ids *s)
     vec_done(&b);
 }
 
-/* Reads them back. */
-static void read_ids(struct export *x, struct sample_ids *s)
+/* Reads them back, a part at a time, then takes them. False: the export fails. */
+static bool read_ids(struct export *x, struct sample_ids *s)
 {
-    if (!trajectory_recall(&x->input, s->of, true))
-        return;
+    if (!x->recall->begun) {
+        x->recall->rows = false;
+        recall_path(x->recall, s->of);
+    }
+    if (export_recalls(x))
+        return true;
+    if (x->failed.kind != ERR_NONE)
+        return false;
     s->ids = arena_alloc(&x->scratch, s->of->total * sizeof(*s->ids));
     checkpoint_copy(s->of, s->ids);
+    recall_done(x->recall);
+    return true;
 }
 
 bool sample_ids_part(struct export *x, struct sample_ids *s)
@@ -188,10 +197,8 @@ bool sample_ids_part(struct export *x, struct sample_ids *s)
 
     if (n == 0)
         return false;
-    if (!s->ids) {
-        read_ids(x, s);
-        return s->ids != NULL; /* else the export fails */
-    }
+    if (!s->ids)
+        return read_ids(x, s);
     if (s->at > 0)
         buf_add_c(&s->text, ',');
     numbers_i32(&s->text, s->ids + s->at, n);

@@ -116,7 +116,7 @@ static bool encodes_to(struct timeline_merge *m, const struct message_node *copy
     bool same = false;
     struct err e;
 
-    if (!m->in->model || !trajectory_recall(m->in, author, false))
+    if (!m->in->model || !trajectory_recall(m->in, author))
         return false;
     end = (struct token_span){checkpoint_ids(author), author->n};
     user = &messages[0];
@@ -149,8 +149,7 @@ static bool encodes_to(struct timeline_merge *m, const struct message_node *copy
 static bool same_sampled(const struct timeline_merge *m, const struct checkpoint *x,
                          const struct checkpoint *y)
 {
-    return x->n == y->n && trajectory_recall(m->in, x, false) &&
-           trajectory_recall(m->in, y, false) &&
+    return x->n == y->n && trajectory_recall(m->in, x) && trajectory_recall(m->in, y) &&
            same_ids((struct token_span){checkpoint_ids(x), x->n},
                     (struct token_span){checkpoint_ids(y), y->n});
 }

@@ -46,26 +46,37 @@ static bool recalled(const struct trajectory_input *in, struct recall *r)
     return false;
 }
 
-bool trajectory_recall(const struct trajectory_input *in, const struct checkpoint *t, bool path)
+bool trajectory_recall(const struct trajectory_input *in, const struct checkpoint *t)
 {
     struct recall r = {.session = in->session};
 
-    if (path)
-        recall_path(&r, t);
-    else
-        recall_checkpoint(&r, t);
+    recall_checkpoint(&r, t);
     return recalled(in, &r);
 }
 
-/* Reads back the payloads of the head's path and of whoever wrote its messages. */
+/* The payloads of the head's path and of whoever wrote its messages. */
+void trajectory_note(const struct track *track, struct recall *ret)
+{
+    if (track->head->text)
+        return;
+    recall_path(ret, track->tail ? track->tail : track->head);
+    for (uint32_t i = 0; track->authors && i < track->head->node->depth; i++)
+        if (track->authors[i])
+            recall_checkpoint(ret, track->authors[i]);
+}
+
+void trajectory_note_turns(const struct trajectory *r, struct recall *ret)
+{
+    for (uint32_t i = 0; i < r->n_turns && !r->text; i++)
+        recall_checkpoint(ret, r->turns[i].checkpoint);
+}
+
+/* All in one go: of an export it has come in steps before. */
 static bool recall_track(const struct trajectory_input *in, const struct track *track)
 {
     struct recall r = {.session = in->session, .rows = true};
 
-    recall_path(&r, track->tail ? track->tail : track->head);
-    for (uint32_t i = 0; track->authors && i < track->head->node->depth; i++)
-        if (track->authors[i])
-            recall_checkpoint(&r, track->authors[i]);
+    trajectory_note(track, &r);
     return recalled(in, &r);
 }
 
@@ -612,16 +623,6 @@ static bool arrays_agree(const struct trajectory *r)
     for (uint32_t k = at; k < r->n; k++)
         stray |= r->mask[k] | (r->logprobs && r->logprobs[k] != 0);
     return !stray && ones == r->trained;
-}
-
-int trajectory_recall_turns(const struct trajectory_input *in, const struct trajectory *r,
-                            struct err *e)
-{
-    struct recall again = {.session = in->session};
-
-    for (uint32_t i = 0; i < r->n_turns && !r->text; i++)
-        recall_checkpoint(&again, r->turns[i].checkpoint);
-    return recall_end(&again, e);
 }
 
 int trajectory_check(const struct trajectory *r, struct err *e)

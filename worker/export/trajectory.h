@@ -21,6 +21,7 @@ struct json;
 struct model;
 struct model_scratch;
 struct odds_support;
+struct recall;
 struct reward;
 struct score;
 struct session;
@@ -131,12 +132,19 @@ struct trajectory_input {
                            where nothing is ever given up */
 };
 
-/* Reads back what t and, with `path`, the checkpoints before it hold. false: input.failed tells. */
-bool trajectory_recall(const struct trajectory_input *in, const struct checkpoint *t, bool path);
+/* Reads back what t holds, in one go. false: input.failed tells. */
+bool trajectory_recall(const struct trajectory_input *in, const struct checkpoint *t);
 
 /* Whether an answer has mask 1 where it stands, as far as the answer and the input's train_purposes
  * and train_roles say; which of several trajectories trains it (owners) is not looked at. */
 bool trajectory_trains(const struct trajectory_input *in, const struct checkpoint *t);
+
+/* Notes what building that track reads of the session, long blocks of rows, too, if the recall has
+ * `rows`. */
+void trajectory_note(const struct track *track, struct recall *ret);
+
+/* Notes what checking it reads once more: its turns. */
+void trajectory_note_turns(const struct trajectory *r, struct recall *ret);
 
 /* Builds track number `index` in the arena, its drift not yet audited. */
 void trajectory_build(const struct trajectory_input *in, const struct track *track, size_t index,
@@ -158,10 +166,6 @@ void trajectory_audited(struct drift_audit *audit, struct arena *a, struct traje
 
 /* Keeps it for later exports (trajectory_audit_kept). */
 void trajectory_keep_audit(const struct trajectory *r);
-
-/* Reads its turns back, where they have been evicted since it was built. -1: they cannot be. */
-int trajectory_recall_turns(const struct trajectory_input *in, const struct trajectory *r,
-                            struct err *e);
 
 /* Checks what always holds (docs/trajectories.md, section 2) on one whose turns are in memory:
  * lengths, whose ids a mask-1 run holds, and that every answer was asked for with exactly the ids

@@ -399,7 +399,7 @@ static int make_payload(struct session *s, struct commit *c, struct context_run 
     bool copies = base && !context_run_extends(base, c->rec.common);
     size_t bulk = commit_record_bulk(&c->rec, NULL), before, at;
 
-    if (copies && session_recall_checkpoint(s, c->run, e) != 0)
+    if (copies && session_recall_context(s, c->run, e) != 0)
         return -1;
     if (bulk + (uint64_t)c->rec.common * sizeof(int32_t) > UINT32_MAX)
         return bad(e, "too large");

@@ -108,6 +108,15 @@ struct checkpoint {
     struct checkpoint_audit audit;
 };
 
+/* The runs that hold the context of t, each with a payload; its answer's may be another one. */
+#define EACH_CONTEXT_RUN(run, t) \
+    for (const struct context_run *run = &(t)->context; run; run = run->base)
+
+static inline bool checkpoint_lies_apart(const struct checkpoint *t)
+{
+    return t->payload != t->context.payload;
+}
+
 /* What was sampled, n of each; its payload must have been recalled. */
 const int32_t *checkpoint_ids(const struct checkpoint *t);
 

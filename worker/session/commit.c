@@ -4,8 +4,8 @@
  * The plan of a call was made before the engine was asked; while it generated, other calls may
  * have been recorded. What they stored is taken notice of (plan_renew), and a policy may refuse
  * the commit (session_check_commit). Large things are told by reference: known messages by their
- * node, context that another checkpoint begins with by that checkpoint (shared_run), what was asked
- * by an earlier call (put_asked). */
+ * node, context that another checkpoint begins with by that checkpoint (plan_shared_run), what was
+ * asked by an earlier call (put_asked). */
 
 #include "worker/session/commit.h"
 
@@ -16,7 +16,6 @@
 #include "worker/session/checkpoint.h"
 #include "worker/session/plan.h"
 #include "worker/session/policy.h"
-#include "worker/session/recall.h"
 #include "worker/session/record.h"
 #include "worker/session/session.h"
 #include "worker/session/session_answer.h"
@@ -29,25 +28,6 @@ void record_begin(struct buf *b, enum record_type type, struct str id, uint64_t 
                                               : RECORD_VERSION_USUAL;
 
     record_put_head(b, &(struct record_head){type, version, id, now_ms});
-}
-
-/* The checkpoint whose context this one's starts with, or NULL. */
-static struct checkpoint *shared_run(const struct plan *p, uint32_t *ret_n)
-{
-    struct token_span context = plan_own_context(p, 0);
-    struct err unread;
-
-    for (uint32_t i = p->walk.n_matched; i-- > 0;) {
-        struct checkpoint *t = p->walk.path[i]->through;
-
-        if (!t || t->parent != p->parent)
-            continue;
-        if (session_recall_checkpoint(p->session, t, &unread) != 0)
-            return NULL; /* the record holds it all, then */
-        *ret_n = context_run_common(&t->context, context);
-        return *ret_n >= 32 && context_run_extends(&t->context, *ret_n) ? t : NULL;
-    }
-    return NULL;
 }
 
 /* Environment and messages: numbers of what is stored, texts of what is new. */
@@ -545,7 +525,7 @@ static void settle_run(struct plan *p)
 {
     if (p->bulk.settled)
         return;
-    p->bulk.run = p->pub.exhausted ? NULL : shared_run(p, &p->bulk.common);
+    p->bulk.run = p->pub.exhausted ? NULL : plan_shared_run(p, &p->bulk.common);
     if (!p->bulk.run)
         p->bulk.common = 0;
 }

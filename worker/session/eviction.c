@@ -72,7 +72,7 @@ static uint64_t memory_of(const struct session *s)
     const struct forest *f = &s->forest;
 
     return sizeof(*s) + s->id.len + s->row.len + f->arena.held_bytes + s->payload_bytes +
-           s->texts_bytes + map_bytes(&s->texts_ahead) + s->answers_bytes +
+           s->room_bytes + s->texts_bytes + map_bytes(&s->texts_ahead) + s->answers_bytes +
            map_bytes(&s->answers_ahead) + map_bytes(&s->blocks_ahead) + map_bytes(&f->by_response) +
            map_bytes(&f->by_hash) + map_bytes(&f->by_key) + map_bytes(&f->by_echo) +
            map_bytes(&f->by_call) + map_bytes(&f->by_env) + map_bytes(&s->rewards_by_response) +

@@ -73,17 +73,36 @@ struct str session_call_key(const struct session *s, uint64_t call)
     return c ? c->key : (struct str){0};
 }
 
+int session_past_recall(struct recall **r, struct session *s, uint64_t call, struct err *e)
+{
+    const struct call_record *c = numbered(s, call);
+
+    if (!*r) {
+        if (!c)
+            return 0;
+        *r = recall_new(s);
+        recall_call(*r, c);
+    }
+    return recall_some(*r, RECALL_STEP, e);
+}
+
+void session_past_let(struct recall **r)
+{
+    recall_free(*r);
+    *r = NULL;
+}
+
 /* A call with its answers, as it is replayed. Ids and logprobs point into the payload and are
  * good until the session changes. NULL: there is no such call, or it cannot be read back (e). */
 const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call,
-                                             struct err *e)
+                                             bool sampled, struct err *e)
 {
     const struct call_record *c = numbered(s, call);
     struct session_past_answer *answers;
     struct session_past_call *ret;
 
     CHECK(s->residence == RESIDENT);
-    if (!c || session_recall_call(s, c, e) != 0)
+    if (!c || (sampled && session_recall_call(s, c, e) != 0))
         return NULL;
     ret = ARENA_NEW(a, struct session_past_call);
     answers = arena_calloc(a, c->n_checkpoints, sizeof(*answers));
@@ -99,6 +118,8 @@ const struct session_past_call *session_past(struct session *s, struct arena *a,
         answers[i].message = t->message;
         answers[i].finish_reason = t->finish_reason;
         answers[i].told = t->told;
+        if (!sampled)
+            continue;
         answers[i].ids = (struct token_span){checkpoint_ids(t), t->n};
         answers[i].logprobs = checkpoint_logprobs(t);
     }

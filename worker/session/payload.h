@@ -7,7 +7,8 @@
  * stays in memory while its session does; a payload may be evicted, the least recently used first,
  * because the record that brought it is in the journal. Who needs one asks for it before (recall.h)
  * and reads it in the same breath: only the eviction of a later turn of the loop takes it away
- * again, and never from the path of a running call (held).
+ * again, and never while it is held: a running call holds its path, and a recall in several steps
+ * what it has read.
  *
  * Layout: context ids, then each answer's ids, logprobs, experts, odds, indexer's rows, each at
  * a multiple of 4 bytes. Owned by its session (session.payloads); the bytes are its own, so that
@@ -49,9 +50,14 @@ struct payload {
     size_t place;                      /* in session.payloads */
     uint32_t size;
     uint32_t record; /* which one of its session's */
-    uint32_t held;   /* by running calls */
+    uint32_t held;   /* by running calls, and by recalls that go on */
     bool fixed;      /* the record alone cannot give it back: it stays */
-    bool wanted;
+    bool wanted;     /* a recall that is just noting what is missing has noted it */
+
+    /* While it is read back, which recall.c does, and is not there yet. */
+    char *room;         /* where its bytes come to lie; NULL: nobody reads it */
+    uint32_t n_came;    /* of its parts, the first: they are in `room` */
+    uint32_t n_readers; /* recalls that go on with it in their next step */
 };
 
 /* The one way to the bytes. */
@@ -85,6 +91,16 @@ void payload_drop(struct payload *p);
 /* Evicts it; it is in the store's order, so nobody holds it. */
 void payload_evict(struct payload *p);
 
+/* Room for the bytes of an evicted one that is read back, which counts as the session's memory;
+ * then either takes what is in the room for its bytes, all of which must be there, or gives it up.
+ */
+void payload_make_room(struct payload *p);
+void payload_take_room(struct payload *p);
+void payload_drop_room(struct payload *p);
+
+/* It was used just now: of those that may be evicted it is the last one. */
+void payload_touch(struct payload *p);
+
 /* Takes all payloads of the session out of the order of use. */
 void payloads_displace(struct session *s);
 
@@ -92,8 +108,12 @@ void payloads_displace(struct session *s);
  * an arena. */
 size_t payload_free_bytes(struct payload *p);
 
-/* Those of the path that ends in t stay in memory until they are let go, as often as they were
- * held: a running call holds its path. t may be NULL. */
+/* It stays in memory until it is let go, as often as it was held; or, evicted, from the moment on
+ * when it is read back. */
+void payload_hold(struct payload *p);
+void payload_let(struct payload *p);
+
+/* The same of all of the path that ends in t: a running call holds its path. t may be NULL. */
 void payload_hold_path(const struct checkpoint *t);
 void payload_let_path(const struct checkpoint *t);
 

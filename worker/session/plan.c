@@ -7,7 +7,6 @@
 #include "common/codec/json.h"
 #include "worker/session/new_env.h"
 #include "worker/session/new_messages.h"
-#include "worker/session/payload.h"
 #include "worker/session/policy.h"
 #include "worker/session/store.h"
 
@@ -51,7 +50,7 @@ void plan_free(struct plan *p)
 
     if (p->chain && p->chain->reserved == p)
         p->chain->reserved = NULL;
-    payload_let_path(p->held);
+    plan_let(p);
     if (p->answers_ahead || p->blocks.ahead)
         session_drop_answers(s, p->pub.call);
     list_remove(&p->item);
@@ -199,11 +198,6 @@ void session_release_unused(struct session_store *st, struct session_plan *pub)
     if (pub->call != UINT64_MAX && p->session->next_call == pub->call + 1)
         p->session->next_call = pub->call;
     session_release(st, pub);
-}
-
-void plan_hold(struct plan *p)
-{
-    payload_hold_path(p->held);
 }
 
 void session_call_recorded(struct session *s, uint64_t call)

@@ -2,14 +2,16 @@
  * What is found out is kept in a plan (plan.h), which the second half (commit.c) records.
  *
  *   session_prepare_begin    on the loop: the walk, or its first part (session_prepare_go_on: the
- *                            next), then the position (policy, cause), stored ids are copied
+ *                            next), then the position (policy, cause), what of its path has left
+ *                            memory is read back, in parts likewise, stored ids are copied
  *   session_prepare_render   on the loop or in a helper: the prompt, from the model's template
  *   session_prepare_end      on the loop: limits, the call's number
  *
- * render reads nothing of the session but the plan and what never changes (its options and
- * matcher), so the session may change meanwhile; payloads of the path are held. A prompt is the
- * stored ids of the parent and a suffix for the new messages (prompt_append), so stored tokens are
- * never encoded again; without a parent the whole chat is rendered (prompt_full). */
+ * Once the call has its position the session may go on, or end: render reads nothing of the session
+ * but the plan and what never changes (its options and matcher), so the session may change
+ * meanwhile; payloads of the path are held. A prompt is the stored ids of the parent and a suffix
+ * for the new messages (prompt_append), so stored tokens are never encoded again; without a parent
+ * the whole chat is rendered (prompt_full). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +21,6 @@
 #include "worker/session/checkpoint.h"
 #include "worker/session/plan.h"
 #include "worker/session/policy.h"
-#include "worker/session/recall.h"
 #include "worker/session/stop.h"
 #include "worker/session/store.h"
 
@@ -165,18 +166,23 @@ static int check_nodes(const struct session *s, const struct plan *p, uint64_t f
 }
 
 /* The chain as it stands, its last answer rolled back where that is so, is what a call without room
- * is charged with. */
+ * is charged with. That answer is not on the call's path, and may have left memory. 1: more of it
+ * is to be read. */
 static int exhaust(struct plan *p, struct err *e)
 {
     struct checkpoint *t = p->chain ? p->chain->head : NULL;
     int32_t *ids;
+    int rc;
 
+    if (t && t != p->held)
+        plan_hold(p, t);
+    rc = plan_recall(p, e);
+    if (rc != 0)
+        return rc;
     p->pub.exhausted = true;
     p->pub.max_tokens = 0;
     if (!t)
         return 0;
-    if (session_recall_path(p->session, t, e) != 0)
-        return -1;
     ids = arena_alloc(p->arena, (size_t)t->total * sizeof(*ids));
     checkpoint_copy(t, ids);
     p->kept = p->rollback ? chains_kept(p->session, t, ids) : 0;
@@ -186,7 +192,8 @@ static int exhaust(struct plan *p, struct err *e)
 }
 
 /* How many tokens the engine may generate: the least of what the session, the context and the
- * client leave. A session whose capacity is used up gets an exhausted call, not an error. */
+ * client leave. A session whose capacity is used up gets an exhausted call, not an error. 1: as
+ * exhaust. */
 static int clamp(struct plan *p, const struct session_call_input *in, struct err *e)
 {
     const struct session_options *o = &p->session->options;
@@ -345,32 +352,43 @@ static int stand(struct session *s, struct plan *p, const struct session_call_in
 /* Where a chat's walk has come to an end. What rendering reads of the session is held. */
 static int attach(struct session *s, struct plan *p, struct err *e)
 {
-    if (position(s, p, e) != 0 || plan_count_images(p, e) != 0 ||
-        (p->parent && session_recall_path(s, p->parent, e) != 0))
+    if (position(s, p, e) != 0 || plan_count_images(p, e) != 0)
         return -1;
-    p->held = p->parent;
-    plan_hold(p);
-    if (p->parent && !p->text) {
-        p->made.stored = arena_alloc(p->arena, ((size_t)p->parent->total + SUFFIX_ROOM) *
-                                                   sizeof(*p->made.stored));
-        checkpoint_copy(p->parent, p->made.stored);
-        p->made.stored_known = s->forest.top_id < model_info(s->store->model)->vocab_size;
-        p->made.audits = audit_is_due(s->store);
-    }
+    plan_hold(p, p->parent);
+    p->stands = true;
     return 0;
+}
+
+/* The path is in memory. */
+static void copy_stored(struct session *s, struct plan *p)
+{
+    if (!p->parent || p->text)
+        return;
+    p->made.stored =
+        arena_alloc(p->arena, ((size_t)p->parent->total + SUFFIX_ROOM) * sizeof(*p->made.stored));
+    checkpoint_copy(p->parent, p->made.stored);
+    p->made.stored_known = s->forest.top_id < model_info(s->store->model)->vocab_size;
+    p->made.audits = audit_is_due(s->store);
 }
 
 /* As session_prepare_begin; with an error the plan is gone. */
 static int go_on(struct plan *p, struct session_plan **ret, struct err *e)
 {
     struct session *s = p->session;
+    int rc = 0;
 
     *ret = &p->pub;
     if (p->walks && !walk_on(s, p))
         return 1;
     p->walks = false;
-    if (!p->chat.messages || attach(s, p, e) == 0)
-        return 0;
+    if (p->chat.messages && !p->stands)
+        rc = attach(s, p, e);
+    if (rc == 0)
+        rc = plan_recall(p, e);
+    if (rc == 0)
+        copy_stored(s, p);
+    if (rc >= 0)
+        return rc;
     *ret = NULL;
     session_release(s->store, &p->pub);
     return -1;
@@ -511,6 +529,7 @@ int session_prepare_end(struct session_plan *pub, const struct session_call_inpu
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
     struct session *s = p->session;
+    int rc = 0;
 
     if (session_has_ended(s))
         return err_set(e, ERR_SESSION_ENDED, "this session has ended");
@@ -524,9 +543,10 @@ int session_prepare_end(struct session_plan *pub, const struct session_call_inpu
             p->pub.rows_known[k] = rows_known(p, (enum rows_kind)k);
         if (p->parent && p->pub.rows_known[ROWS_INDEXER])
             p->pub.indexer_row = checkpoint_row_bytes(p->parent, ROWS_INDEXER);
-        if (p->made.exhausts ? exhaust(p, e) != 0 : clamp(p, in, e) != 0)
-            return -1;
+        rc = p->made.exhausts ? exhaust(p, e) : clamp(p, in, e);
     }
+    if (rc != 0)
+        return rc;
     p->pub.call = s->next_call++;
     p->pub.ran = has_run(s);
     s->updated_ms = s->idle_ms = in->now_ms;
@@ -547,7 +567,11 @@ int session_prepare(struct session *s, struct model_scratch *scratch, struct are
         rc = session_prepare_go_on(&p, e);
     if (rc != 0)
         return -1;
-    if (session_prepare_render(p, scratch, &prompt, e) != 0 || session_prepare_end(p, in, e) != 0) {
+    rc = session_prepare_render(p, scratch, &prompt, e);
+    do {
+        rc = rc == 0 ? session_prepare_end(p, in, e) : rc;
+    } while (rc == 1);
+    if (rc != 0) {
         session_release(s->store, p);
         return -1;
     }

@@ -162,25 +162,41 @@ bool session_shows_images(const struct session *s)
     return s->forest.has_images;
 }
 
-int session_unscored(struct session *s, const struct score_wants *wants, struct arena *a,
-                     struct score *ret, struct token_span *ret_ids, struct err *e)
+bool session_unscored(struct session *s, const struct score_wants *wants, struct score *ret)
 {
     struct branch_vec b = {0};
     bool found = false;
-    int32_t *ids;
 
     session_branches(s, &b);
     for (size_t i = 0; i < wants->n && !found; i++)
         found = lacks(s, &b, &wants->at[i], ret);
     vec_done(&b);
-    if (!found)
-        return 0;
-    if (session_recall_path(s, ret->head, e))
-        return -1;
-    ids = arena_alloc(a, ret->head->total * sizeof(*ids));
-    checkpoint_copy(ret->head, ids);
-    *ret_ids = (struct token_span){ids, ret->head->total};
-    return 1;
+    return found;
+}
+
+int session_score_ids(const struct score *of, struct recall **r, struct session *s, struct arena *a,
+                      struct token_span *ret_ids, struct err *e)
+{
+    int32_t *ids;
+    int rc;
+
+    if (!*r) {
+        *r = recall_new(s);
+        recall_path(*r, of->head);
+    }
+    rc = recall_some(*r, RECALL_STEP, e);
+    if (rc != 0)
+        return rc;
+    ids = arena_alloc(a, of->head->total * sizeof(*ids));
+    checkpoint_copy(of->head, ids);
+    *ret_ids = (struct token_span){ids, of->head->total};
+    return 0;
+}
+
+void session_score_let(struct recall **r)
+{
+    recall_free(*r);
+    *r = NULL;
 }
 
 /* --- records --- */

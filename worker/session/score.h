@@ -17,6 +17,7 @@ struct buf;
 struct checkpoint;
 struct err;
 struct json;
+struct recall;
 struct session;
 struct token_span;
 
@@ -69,10 +70,16 @@ const struct score *session_score(const struct session *s, const struct checkpoi
  */
 bool session_shows_images(const struct session *s);
 
-/* A branch that lacks a score: 1, with the score as far as it is known and the branch's ids, in the
- * arena. 0: none does. -1: its ids cannot be read back. */
-int session_unscored(struct session *s, const struct score_wants *wants, struct arena *a,
-                     struct score *ret, struct token_span *ret_ids, struct err *e);
+/* Whether a branch lacks a score: that, as far as it is known. */
+bool session_unscored(struct session *s, const struct score_wants *wants, struct score *ret);
+
+/* The ids that a score is of, in the arena: what of them has left memory is read back first, a part
+ * at a time, and held; *r, NULL before, is the caller's then, to be freed by session_score_let.
+ * Returns 0 with the ids; 1 if there is more to read, for a later turn; -1 and e if it cannot be
+ * read back. The session stays pinned. */
+int session_score_ids(const struct score *of, struct recall **r, struct session *s, struct arena *a,
+                      struct token_span *ret_ids, struct err *e);
+void session_score_let(struct recall **r);
 
 /* Writes the record of one. */
 void session_score_record(const struct session *s, const struct score *score, uint64_t now_ms,

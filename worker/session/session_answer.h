@@ -66,6 +66,10 @@ struct session_answer {
  * are dropped. */
 void session_settle_answers(struct session_plan *p, struct session_answer *answers, size_t n);
 
+/* Then, in a turn each while it is true: reads back, a part at a time, what the call's context is
+ * compared with when it is recorded (plan_shared_run). What cannot be read is not shared. */
+bool session_compares_context(struct session_plan *p);
+
 /* The bytes, about, of those messages of the answers that may be recorded in parts of max_bytes. */
 size_t session_long_messages(const struct session_answer *answers, size_t n, size_t max_bytes);
 

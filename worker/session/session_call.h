@@ -87,8 +87,10 @@ int session_prepare(struct session *s, struct model_scratch *scratch, struct are
  * prompt as far as it is known then. end takes it over on the session's thread and gives the call
  * its number. `in` is the same for all of them.
  *
- * begin and go_on return 1 where a long history is to be gone through further: by go_on, in a later
- * turn, on and on until that is 0. With -1 and e there is no plan (any more). */
+ * begin and go_on return 1 where a long history is to be gone through further, or more of it is to
+ * be read back from the journal: by go_on, in a later turn, on and on until that is 0. With -1 and
+ * e there is no plan (any more). end returns 1, too, where more is to be read back, and is then
+ * called again in a later turn; with -1 the plan stays, to be released. */
 int session_prepare_begin(struct session *s, struct arena *a, const struct session_call_input *in,
                           struct session_plan **ret, struct err *e);
 int session_prepare_go_on(struct session_plan **plan, struct err *e);

@@ -454,9 +454,14 @@ static int tell_some(struct session_telling *t, struct err *e)
         return rc < 0 ? -1 : 0;
     }
     if (t->stage == TELLING_IDS) {
-        rc = tell_path_ids(&t->out, t->session, t->path, t->at, end - t->at, e);
+        rc = record_recall(&t->record.recall, t->session, t->path, true, e);
+        if (rc != 0)
+            return rc < 0 ? -1 : 0;
+        tell_path_ids(&t->out, t->path, t->at, end - t->at);
         t->at = end;
-        return rc;
+        if (t->at == stage_size(t))
+            record_let(&t->record.recall);
+        return 0;
     }
     while (t->at < end && tell_piece(t))
         t->at++;

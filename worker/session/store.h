@@ -116,6 +116,7 @@ struct session {
     struct forest forest;
     VEC(struct payload *) payloads;
     uint64_t payload_bytes, payload_evicted; /* in memory; evicted */
+    uint64_t room_bytes;                     /* for evicted ones that are being read back */
     uint32_t record;                  /* number of its next one in the journal; not EVICTED */
     uint64_t used;                    /* the store's clock at its last use */
     struct model_fingerprint *origin; /* what made it, own; NULL: not known */

@@ -1,6 +1,6 @@
 /* The record of a call (telling_record.h). What it tells of never changes, so nothing is kept
- * between two steps but where they are; payloads may be evicted meanwhile, and are asked for in
- * each step. */
+ * between two steps but where they are, and the payloads that a stage reads: they come back before
+ * it, in steps, and are held while it tells. */
 #include "worker/session/telling_record.h"
 
 #include "common/base/attrs.h"
@@ -14,13 +14,29 @@
 /* So many ids, or bytes of messages, take about a tenth of a millisecond. */
 enum { STEP_IDS = 4096, STEP_MESSAGES = 64, STEP_TEXT = 32 << 10 };
 
-int tell_path_ids(struct json_out *o, struct session *s, const struct checkpoint *t, size_t from,
-                  size_t n, struct err *e)
+int record_recall(struct recall **r, struct session *s, const struct checkpoint *t, bool path,
+                  struct err *e)
+{
+    if (!*r) {
+        *r = recall_new(s);
+        if (path)
+            recall_path(*r, t);
+        else
+            recall_checkpoint(*r, t);
+    }
+    return recall_some(*r, RECALL_STEP, e);
+}
+
+void record_let(struct recall **r)
+{
+    recall_free(*r);
+    *r = NULL;
+}
+
+void tell_path_ids(struct json_out *o, const struct checkpoint *t, size_t from, size_t n)
 {
     int32_t ids[256];
 
-    if (session_recall_path(s, t, e) != 0)
-        return -1;
     for (size_t end = from + n; from < end;) {
         size_t some = MIN_OF(end - from, ARRAY_LEN(ids));
 
@@ -29,7 +45,6 @@ int tell_path_ids(struct json_out *o, struct session *s, const struct checkpoint
             json_out_i64(o, ids[i]);
         from += some;
     }
-    return 0;
 }
 
 /* The first of the call's answers, or NULL: it was exhausted. */
@@ -40,6 +55,7 @@ static const struct checkpoint *first_of(const struct session *s, const struct c
 
 static void go_to(struct record_telling *r, enum record_stage stage)
 {
+    record_let(&r->recall);
     r->stage = stage;
     r->at = 0;
 }
@@ -108,9 +124,11 @@ static int tell_prompt(struct record_telling *r, struct json_out *o, struct sess
                        const struct checkpoint *first, struct err *e)
 {
     size_t all = checkpoint_start(first), n = MIN_OF(all - r->at, (size_t)STEP_IDS);
+    int rc = record_recall(&r->recall, s, first, true, e);
 
-    if (tell_path_ids(o, s, first, r->at, n, e) != 0)
-        return -1;
+    if (rc != 0)
+        return rc < 0 ? -1 : 0;
+    tell_path_ids(o, first, r->at, n);
     r->at += n;
     if (r->at < all)
         return 0;
@@ -137,9 +155,10 @@ static int tell_output(struct record_telling *r, struct json_out *o, struct sess
                        const struct checkpoint *t, struct err *e)
 {
     size_t end = MIN_OF(r->at + STEP_IDS, (size_t)t->n);
+    int rc = record_recall(&r->recall, s, t, false, e);
 
-    if (session_recall_checkpoint(s, t, e) != 0)
-        return -1;
+    if (rc != 0)
+        return rc < 0 ? -1 : 0;
     for (; r->at < end; r->at++)
         json_out_i64(o, checkpoint_ids(t)[r->at]);
     if (r->at == t->n)
@@ -198,6 +217,7 @@ int record_tell(struct record_telling *r, struct json_out *o, struct session *s,
 
 void record_tell_done(struct record_telling *r)
 {
+    record_let(&r->recall);
     arena_done(&r->arena);
     *r = (struct record_telling){0};
 }

@@ -5,6 +5,7 @@
 #ifndef RG_SESSION_TELLING_RECORD_H
 #define RG_SESSION_TELLING_RECORD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,6 +14,7 @@
 
 struct checkpoint;
 struct err;
+struct recall;
 struct session;
 
 enum record_stage {
@@ -32,7 +34,8 @@ struct record_telling {
     size_t at;       /* in the stage: messages, ids */
     uint32_t answer; /* which of the call's */
     const struct json *messages;
-    struct arena arena; /* that they lie in */
+    struct arena arena;    /* that they lie in */
+    struct recall *recall; /* own: what the stage reads ids of; NULL: it does not, or not yet */
 };
 
 /* Writes what comes next of the session's call with that index. The session is resident, and stays
@@ -44,9 +47,16 @@ int record_tell(struct record_telling *r, struct json_out *o, struct session *s,
 /* Frees what r has, in the middle of a record. */
 void record_tell_done(struct record_telling *r);
 
-/* Writes the ids [from, from + n) of the path that ends in t as values of an open array. As
- * record_tell, 0 or -1. */
-int tell_path_ids(struct json_out *o, struct session *s, const struct checkpoint *t, size_t from,
-                  size_t n, struct err *e);
+/* Before ids of t, or with `path` of the whole path that ends in t, are told: reads back what of it
+ * has left memory, a part at a time, and holds all of it until record_let; *r, NULL before, is the
+ * caller's from then on. Returns 1 if there is more to read, for another step; 0 if all is there;
+ * -1 and e if it cannot be read back. */
+int record_recall(struct recall **r, struct session *s, const struct checkpoint *t, bool path,
+                  struct err *e);
+void record_let(struct recall **r);
+
+/* Writes the ids [from, from + n) of the path that ends in t, which is there, as values of an open
+ * array. */
+void tell_path_ids(struct json_out *o, const struct checkpoint *t, size_t from, size_t n);
 
 #endif

@@ -33,6 +33,10 @@ void ahead_state(struct session *s, struct buf *ret);
 /* The n answers from checkpoint `first` on are these. */
 void ahead_same(struct session *s, const struct session_answer *answers, uint32_t n, size_t first);
 
+/* Reads the path that ends in t back in one go. 0 / -1 with k->err. */
+struct checkpoint;
+int ahead_recall(struct kit *k, const struct checkpoint *t);
+
 /* Applies a part of a block, as a snapshot may have it. 0 / -1 with k->err. */
 int ahead_block(struct kit *k, uint64_t call, uint64_t before, uint64_t answer, uint64_t kind,
                 const char *bytes);

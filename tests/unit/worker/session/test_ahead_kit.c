@@ -122,6 +122,14 @@ void ahead_state(struct session *s, struct buf *ret)
     cr_assert_eq(session_write_state(s, true, ret, &e), 0, "%s", e.text);
 }
 
+int ahead_recall(struct kit *k, const struct checkpoint *t)
+{
+    struct recall r = {.session = k->s};
+
+    recall_path(&r, t);
+    return recall_end(&r, &k->err);
+}
+
 static void same_rows(const struct checkpoint *t, enum rows_kind kind,
                       const struct token_rows *want)
 {

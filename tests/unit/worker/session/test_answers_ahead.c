@@ -272,11 +272,17 @@ TEST(answers_ahead, payloads_leave_memory_and_come_back)
             ahead_state(k.s, &got);
             cr_assert(str_eq(buf_str(&want), buf_str(&got)));
         } else if (round == 1) {
-            past = session_past(k.s, &tmp, 0, &k.err);
+            past = session_past(k.s, &tmp, 0, false, &k.err);
+            cr_assert(past && past->n_answers == 16 && past->answers[15].ids.n == 0);
+            cr_assert_eq(past->completion_tokens, 16 * IDS);
+            cr_assert_eq(k.s->payload_bytes, 0, "nothing of that is read back");
+            past = session_past(k.s, &tmp, 0, true, &k.err);
             cr_assert(past, "%s", k.err.text);
+            cr_assert_gt(k.s->payload_evicted, 0, "the context is not, either way");
             cr_assert_eq(past->n_answers, 16);
             for (int i = 0; i < 16; i++)
                 cr_assert_arr_eq(past->answers[i].ids.at, answers[i].ids.at, IDS * sizeof(int32_t));
+            ahead_same(k.s, answers, 16, 0);
         } else {
             ahead_same(k.s, answers, 16, 0);
         }

@@ -197,7 +197,7 @@ TEST(blocks_ahead, rows_leave_memory_and_come_back_for_who_wants_them)
     for (int round = 0; round < 2; round++) {
         cr_assert_eq(session_evict(k.store, 0, SIZE_MAX), round == 0 ? 12 : 1);
         cr_assert_eq(k.s->payload_bytes, 0);
-        cr_assert_eq(session_recall_path(k.s, t, &k.err), 0);
+        cr_assert_eq(ahead_recall(&k, t), 0);
         cr_assert(t->payload->bytes);
         cr_assert_not(t->rows[ROWS_EXPERTS].parts[0]->bytes);
         cr_assert_geq(k.s->payload_evicted, LONG.experts + LONG.indexer);

@@ -245,7 +245,7 @@ TEST(bulk_ahead, it_leaves_memory_and_comes_back)
     for (int round = 0; round < 2; round++) {
         cr_assert_eq(session_evict(k.store, 0, SIZE_MAX), 1);
         cr_assert_eq(k.s->payload_bytes, 0);
-        cr_assert_eq(session_recall_path(k.s, t, &k.err), 0);
+        cr_assert_eq(ahead_recall(&k, t), 0);
         cr_assert_eq(k.s->payload_evicted, 0);
         ahead_same(k.s, answers_of(&k, 1, IDS, 1), 1, 0);
         same_odds(&k, 0);
@@ -298,12 +298,12 @@ TEST(bulk_ahead, a_part_that_is_another_is_not_taken)
     for (size_t other = 0; other < k.n_journal;
          other += k.n_journal - 2) { /* no part, and a last one */
         k.journal[2] = k.journal[other];
-        cr_assert_eq(session_recall_path(k.s, t, &k.err), -1, "record %zu", other);
+        cr_assert_eq(ahead_recall(&k, t), -1, "record %zu", other);
         cr_assert_not(t->payload->bytes);
         cr_assert_eq(k.s->payload_bytes, 0);
         k.journal[2] = good;
     }
-    cr_assert_eq(session_recall_path(k.s, t, &k.err), 0);
+    cr_assert_eq(ahead_recall(&k, t), 0);
     ahead_same(k.s, answers_of(&k, 1, IDS, 1), 1, 0);
     session_unpin(k.store, k.s);
     kit_done(&k);

@@ -299,7 +299,7 @@ TEST(past, answers_are_found_by_request_and_by_response)
     cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
     cr_expect_geq(kit_turn(&k, "[" U("q") "]", "b"), 0);
     cr_assert(session_find_call(k.s, hash, none, &call));
-    c = session_past(k.s, &k.arena, call, &k.err);
+    c = session_past(k.s, &k.arena, call, true, &k.err);
     cr_assert(c);
     cr_expect_eq(c->n_answers, 1);
     cr_expect_eq(c->call, 1); /* the newest */
@@ -307,10 +307,10 @@ TEST(past, answers_are_found_by_request_and_by_response)
     cr_expect_eq(c->completion_tokens, 2);
     cr_expect_not(session_find_call(k.s, other, none, &call));
     cr_expect(session_find_call(k.s, hash, STR("key"), &call)); /* they had none */
-    c = session_past(k.s, &k.arena, 0, &k.err);
+    c = session_past(k.s, &k.arena, 0, true, &k.err);
     cr_assert(c);
     cr_expect(str_eq_c(json_string(json_get(c->answers[0].message, "content")), "a"));
-    cr_expect_null(session_past(k.s, &k.arena, 2, &k.err));
+    cr_expect_null(session_past(k.s, &k.arena, 2, true, &k.err));
     messages = session_messages(k.s, &k.arena, STR("r0"));
     cr_assert(messages);
     cr_expect_eq(messages->n, 2);

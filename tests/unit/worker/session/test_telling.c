@@ -194,7 +194,7 @@ TEST(telling, a_long_call_is_told_in_short_steps)
         const struct json *record = json_at(json_get(state, "records"), i);
         int32_t *path = arena_calloc(&k.arena, t->total, sizeof(*path));
 
-        cr_assert_eq(session_recall_path(k.s, t, &k.err), 0);
+        cr_assert_eq(ahead_recall(&k, t), 0);
         checkpoint_copy(t, path);
         same_list(json_get(record, "prompt_ids"), path, checkpoint_start(t));
         same_list(json_get(json_at(json_get(record, "answers"), 0), "output_ids"),

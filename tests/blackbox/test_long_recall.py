@@ -1,0 +1,167 @@
+"""Long answers of a session in use that have left memory: calls that go on from them, exports and records
+find all of it, and so does whoever asks for one again; clients may leave and sessions end meanwhile."""
+import contextlib
+import http.client
+import json
+import threading
+
+import pytest
+
+from gateway import in_parallel, pause, wait_until
+from stub_engines import StubEngine
+from test_memory import exports, say
+from test_streaming import new, user
+
+LONG = 100_000      # ids of an answer: with logprobs more than what is read back in a step
+BESIDE = 10         # answers of that length beside the first one
+CEILING = 6 * LONG * 8
+SETTINGS = {"workers": 1, "context_length": 20_000_000}
+
+
+class Plan:
+    """Stands for StubEngine.plan: long answers that differ, but for those that are told to be short."""
+
+    def __init__(self):
+        self.n, self.short, self.hold = 0, False, None
+
+    def popleft(self):
+        self.n += 1
+        hold, self.hold = self.hold, None
+        ids = list(b"<%d>" % self.n) + [97 + self.n % 26] * (20 if hold or self.short else LONG) + [257]
+        return {"ids": ids, "matched": 257, "chunk": LONG, **({"wait": hold} if hold else {})}
+
+
+@contextlib.contextmanager
+def in_use(gateway, engine):
+    """A session with a running call, which keeps it in memory; what it says long ago is evicted."""
+    engine.plan = plan = Plan()
+    session = new(gateway)
+    plan.short = True
+    talk = say(gateway, session, user("begin"))
+    plan.short = False
+    plan.hold = release = threading.Event()
+    held = threading.Thread(target=lambda: gateway.chat(session, talk + user("held")))
+    held.start()
+    try:
+        wait_until(lambda: not plan.hold, 10, "the call runs")
+        yield session, talk
+    finally:
+        release.set()
+        held.join()
+
+
+ASK = {"model": "m", "logprobs": True}
+
+
+def ask_first(gateway, session, talk):
+    return gateway.post(f"/sessions/{session['session_id']}/v1/chat/completions",
+                        ASK | {"messages": talk + user("first")}, headers={"Idempotency-Key": "first"})
+
+
+def grow(gateway, session, talk):
+    """A long answer, with a key, on which nothing stands, then others, of which one has another behind it."""
+    first = ask_first(gateway, session, talk)
+    assert first.status == 200, first.text
+    deep = talk + user("first")
+    deep = deep + [first.json()["choices"][0]["message"]] + user("deeper")
+    deep = say(gateway, session, deep)
+    for n in range(BESIDE):
+        say(gateway, session, talk + user(f"beside {n}"))
+    return first, deep
+
+
+def loads(gateway):
+    return gateway.metrics()["rollgate_payload_loads_total"]
+
+
+def spilled(gateway):
+    m = gateway.metrics()
+    assert m["rollgate_session_spills_total"] == 0, m
+    return m["rollgate_spilled_bytes"] > 2 * LONG * 8
+
+
+def patiently(ask):
+    """Its answer; while many have copies of long answers there may be no room for one more."""
+    got = []
+
+    def asked():
+        got.append(ask())
+        return got[-1].status != 503
+    wait_until(asked, 20, "there is room")
+    return got[-1]
+
+
+def told(answer):
+    """Of an answer what is the same when it is told once more."""
+    choice = answer.json()["choices"][0]
+    return choice["message"], [(t["token"], t["logprob"]) for t in choice["logprobs"]["content"]]
+
+
+def test_all_of_it_comes_back(start):
+    with StubEngine("sglang") as engine:
+        gateway = start(engine=engine.setting, max_worker_memory=str(CEILING), **SETTINGS)
+        with in_use(gateway, engine) as (session, talk):
+            first, deep = grow(gateway, session, talk)
+            wait_until(lambda: spilled(gateway), 10, "the first answers have left memory")
+            before = loads(gateway)
+            engine.plan.short = True
+            # Several go on from the same answer at once, and others look at it.
+            asked = {"on": lambda n: gateway.chat(session, deep + user(f"on {n}")),
+                     "again": lambda n: ask_first(gateway, session, talk),
+                     "state": lambda n: gateway.get(f"/sessions/{session['session_id']}?records=1"),
+                     "export": lambda n: gateway.get(f"/sessions/{session['session_id']}/trajectories")}
+            got = in_parallel(lambda k: patiently(lambda: asked[k[0]](k[1])), [(k, n) for k in asked for n in range(3)])
+            assert {a.status for a in got.values()} == {200}, {k: a.text[:200] for k, a in got.items()}
+            assert loads(gateway) > before
+            # An export of them holds each prompt against what the engine was sent.
+            prompts = [got["on", n].json()["usage"]["prompt_tokens"] for n in range(3)]
+            assert len(set(prompts)) == 1 and prompts[0] > 2 * LONG
+            for n in range(3):
+                assert told(got["again", n]) == told(first)
+            calls = {json.dumps(got["state", n].json()["records"][2]) for n in range(3)}
+            assert len(calls) == 1
+        kept = exports(gateway, session)
+        gateway.kill()
+        gateway.start()
+        assert exports(gateway, session) == kept
+
+
+@pytest.mark.parametrize("what", ["calls", "replays", "exports"])
+def test_clients_leave_and_the_session_ends(start, what):
+    with StubEngine("sglang") as engine:
+        gateway = start(engine=engine.setting, max_worker_memory=str(CEILING), **SETTINGS)
+        with in_use(gateway, engine) as (session, talk):
+            first, deep = grow(gateway, session, talk)
+            wait_until(lambda: spilled(gateway), 10, "the first answers have left memory")
+            engine.plan.short = True
+            path = f"/sessions/{session['session_id']}"
+            method, path, body, headers = {
+                "calls": ("POST", path + "/v1/chat/completions", {"model": "m", "messages": deep + user("on")}, {}),
+                "replays": ("POST", path + "/v1/chat/completions", ASK | {"messages": talk + user("first")},
+                            {"Idempotency-Key": "first"}),
+                "exports": ("GET", path + "/trajectories", None, {})}[what]
+            for n in range(6):
+                leaver = gateway.connect()
+                leaver.request(method, path, body=json.dumps(body) if body else None,
+                               headers={"Content-Type": "application/json", **headers})
+                pause(0.002 * n, "it is read back for a moment")
+                leaver.close()
+            assert told(patiently(lambda: ask_first(gateway, session, talk))) == told(first)
+            wait_until(lambda: spilled(gateway), 10, "nothing of it is held any more")
+            asked = []
+
+            def ask():
+                try:
+                    asked.append(gateway.request(method, path, body, headers).status)
+                except (http.client.HTTPException, OSError):
+                    asked.append("broken off")
+            askers = [threading.Thread(target=ask) for _ in range(4)]
+            for t in askers:
+                t.start()
+            assert gateway.request("DELETE", f"/sessions/{session['session_id']}").status == 204
+            for t in askers:
+                t.join()
+            # An export has begun its answer by the time when there is nothing more to read.
+            assert len(asked) == 4 and set(asked) <= {200, 404, 410, 503, *(["broken off"] if what == "exports" else [])}
+        assert gateway.get("/health").status == 200
+        assert say(gateway, new(gateway), user("after"))

@@ -1,0 +1,584 @@
+/* What has left memory of a long path comes back in steps, between which the session goes on. */
+#include "worker/session/recall.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ahead_kit.h"
+#include "testing.h"
+#include "worker/request/chat.h"
+#include "worker/session/checkpoint.h"
+#include "worker/session/commit.h"
+#include "worker/session/payload.h"
+#include "worker/session/score.h"
+#include "worker/session/session.h"
+#include "worker/session/session_answer.h"
+#include "worker/session/session_call.h"
+#include "worker/session/session_totals.h"
+#include "worker/session/store.h"
+#include "worker/session/telling.h"
+
+/* The first answer is longer than what lies in pages of its own, the second is not. */
+enum { PART = 128 << 10, IDS = 600000, FEWER = 100000, BYTES = 8 * (IDS + FEWER) };
+
+/* A step reads that much and the record that it is within. */
+enum { STEP_MOST = RECALL_STEP + PART + (8 << 10) };
+
+/* A session of two long turns whose journal counts what is read. */
+struct lab {
+    struct kit k;
+    size_t times, records, bytes, most; /* the most in one go */
+    size_t broken;                      /* this record cannot be had; 0: all can */
+    struct session_answer *a, *b;
+    struct chat chat;
+    struct session_call_input in;
+};
+
+static int source(void *ctx, struct str id, const uint32_t *records, size_t n,
+                  const struct session_reader *to, struct err *e)
+{
+    struct lab *w = ctx;
+    size_t bytes = 0;
+
+    (void)id;
+    w->times++;
+    w->records += n;
+    for (size_t i = n; i-- > 0;) { /* in any order */
+        struct str record = buf_str(&w->k.journal[records[i]]);
+
+        if (records[i] == w->broken)
+            record = buf_str(&w->k.journal[0]);
+        bytes += record.len;
+        if (to->each(to->ctx, i, record, e) != 0)
+            return -1;
+    }
+    w->bytes += bytes;
+    w->most = MAX_OF(w->most, bytes);
+    return 0;
+}
+
+static void turn(struct lab *w, const char *messages, struct session_answer *a)
+{
+    struct session_plan *p = kit_ask(&w->k, messages, NULL);
+
+    cr_assert(p, "%s", w->k.err.text);
+    (void)ahead_parts(&w->k, p, a, 1, PART);
+    ahead_commit(&w->k, p, a, 1);
+}
+
+static struct session_answer *answer(struct lab *w, uint32_t n_ids, unsigned seed)
+{
+    struct session_answer *a = ARENA_NEW(&w->k.arena, struct session_answer);
+
+    *a = ahead_answer(&w->k, 0, n_ids, seed);
+    return a;
+}
+
+#define FIRST "{\"role\":\"user\",\"content\":\"a\"}"
+#define SECOND                                                    \
+    FIRST ",{\"role\":\"assistant\",\"content\":\"answer 0.1\"}," \
+          "{\"role\":\"user\",\"content\":\"b\"}"
+#define THIRD                                                      \
+    SECOND ",{\"role\":\"assistant\",\"content\":\"answer 0.2\"}," \
+           "{\"role\":\"user\",\"content\":\"c\"}"
+
+static void lab_begin(struct lab *w, const char *options)
+{
+    *w = (struct lab){0};
+    ahead_init(&w->k, options);
+    session_store_source(w->k.store, source, w);
+    w->a = answer(w, IDS, 1);
+    w->b = answer(w, FEWER, 2);
+    turn(w, "[" FIRST "]", w->a);
+    w->chat = (struct chat){.messages = kit_json(&w->k, "[" THIRD "]")};
+    w->in = (struct session_call_input){.chat = &w->chat, .now_ms = 5000, .body_hash = {1, 7}};
+}
+
+static void lab_init(struct lab *w)
+{
+    lab_begin(w, NULL);
+    turn(w, "[" SECOND "]", w->b);
+}
+
+static size_t memory(const struct lab *w)
+{
+    struct session_totals t;
+
+    session_store_totals(w->k.store, &t);
+    return t.bytes;
+}
+
+/* All payloads, and not the session. */
+static void evict(struct lab *w)
+{
+    session_pin(w->k.s);
+    (void)session_evict(w->k.store, 0, SIZE_MAX);
+    session_unpin(w->k.store, w->k.s);
+}
+
+static void lab_done(struct lab *w)
+{
+    kit_done(&w->k);
+}
+
+/* The rest of a prepare; how often it went on. */
+static int go_through(struct lab *w, struct session_plan **p, int rc, size_t *ret_steps)
+{
+    for (*ret_steps = 0; rc == 1; ++*ret_steps)
+        rc = session_prepare_go_on(p, &w->k.err);
+    return rc;
+}
+
+static int begin(struct lab *w, struct session_plan **p)
+{
+    return session_prepare_begin(w->k.s, &w->k.arena, &w->in, p, &w->k.err);
+}
+
+/* The prompt that the plan makes is this one; it is given back. */
+static void same_prompt(struct lab *w, struct session_plan *p, struct token_span want)
+{
+    struct token_span got;
+
+    cr_assert_eq(session_prepare_render(p, NULL, &got, &w->k.err), 0, "%s", w->k.err.text);
+    cr_assert_eq(got.n, want.n);
+    cr_assert_arr_eq(got.at, want.at, want.n * sizeof(*want.at));
+    session_release(w->k.store, p);
+}
+
+/* What a session whose payloads never left makes of the call. In the kit's arena. */
+static struct token_span prompt_of(struct lab *w)
+{
+    struct session_plan *p;
+    struct token_span got;
+
+    cr_assert_eq(begin(w, &p), 0, "%s", w->k.err.text);
+    cr_assert_eq(session_prepare_render(p, NULL, &got, &w->k.err), 0, "%s", w->k.err.text);
+    cr_assert_gt(got.n, IDS + FEWER);
+    session_release(w->k.store, p);
+    return got;
+}
+
+TEST(recall, a_long_path_comes_back_in_steps)
+{
+    struct lab w;
+    struct session_plan *p;
+    struct token_span want;
+    size_t steps, before;
+
+    lab_init(&w);
+    want = prompt_of(&w);
+    cr_assert_eq(w.times, 0, "all of it was in memory");
+    before = memory(&w);
+    evict(&w);
+    cr_assert_leq(memory(&w), before - BYTES);
+    cr_assert_eq(go_through(&w, &p, begin(&w, &p), &steps), 0, "%s", w.k.err.text);
+    cr_expect_geq(steps, BYTES / STEP_MOST);
+    cr_expect_leq(steps, BYTES / RECALL_STEP);
+    cr_expect_eq(w.times, steps + 1);
+    cr_expect_leq(w.most, STEP_MOST);
+    cr_expect_lt(w.bytes, BYTES + BYTES / 100);
+    same_prompt(&w, p, want);
+    cr_expect_eq(memory(&w), before);
+    cr_expect_eq(w.k.s->room_bytes, 0);
+    ahead_same(w.k.s, w.a, 1, 0);
+    ahead_same(w.k.s, w.b, 1, 1);
+    lab_done(&w);
+}
+
+TEST(recall, a_short_path_takes_no_further_step)
+{
+    struct lab w;
+    struct session_plan *p;
+
+    lab_init(&w);
+    evict(&w);
+    cr_assert_eq(ahead_recall(&w.k, w.k.s->forest.checkpoints.at[0]), 0);
+    cr_assert_eq(w.times, 1, "in one go");
+    cr_assert_gt(w.most, 8 * IDS);
+    cr_assert_eq(begin(&w, &p), 1, "the other one is longer than a step");
+    session_release(w.k.store, p);
+    lab_done(&w);
+
+    lab_begin(&w, NULL);
+    turn(&w, "[" SECOND "]", answer(&w, 1000, 2));
+    evict(&w);
+    cr_assert_eq(ahead_recall(&w.k, w.k.s->forest.checkpoints.at[0]), 0);
+    cr_assert_eq(begin(&w, &p), 0);
+    cr_expect_eq(w.times, 2);
+    cr_expect_eq(w.k.s->payload_evicted, 0);
+    session_release(w.k.store, p);
+    lab_done(&w);
+}
+
+/* What is there stays, whatever has to leave memory between two steps. */
+TEST(recall, what_came_stays_between_two_steps)
+{
+    struct lab w;
+    struct session_plan *p;
+    struct token_span want;
+    int rc;
+
+    lab_init(&w);
+    want = prompt_of(&w);
+    evict(&w);
+    for (rc = begin(&w, &p); rc == 1; rc = session_prepare_go_on(&p, &w.k.err))
+        (void)session_evict(w.k.store, 0, SIZE_MAX);
+    cr_assert_eq(rc, 0, "%s", w.k.err.text);
+    cr_expect_lt(w.bytes, BYTES + BYTES / 100);
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
+    same_prompt(&w, p, want);
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
+    cr_expect_not(session_resident(w.k.s), "nothing of it is held any more");
+    lab_done(&w);
+}
+
+/* Memory counts what is being read once, from its beginning on. */
+TEST(recall, calls_of_one_path_read_it_once)
+{
+    enum { CALLS = 3 };
+
+    struct lab w;
+    struct session_plan *p[CALLS];
+    struct token_span want;
+    size_t before, most = 0, more = CALLS;
+    int rc[CALLS];
+
+    lab_init(&w);
+    want = prompt_of(&w);
+    before = memory(&w);
+    evict(&w);
+    for (size_t i = 0; i < CALLS; i++)
+        cr_assert_eq(rc[i] = begin(&w, &p[i]), 1);
+    while (more > 0) {
+        more = 0;
+        for (size_t i = 0; i < CALLS; i++) {
+            rc[i] = rc[i] == 1 ? session_prepare_go_on(&p[i], &w.k.err) : rc[i];
+            more += rc[i] == 1;
+            most = MAX_OF(most, memory(&w));
+        }
+    }
+    cr_expect_leq(most, before + 4096);
+    cr_expect_lt(w.bytes, BYTES + BYTES / 100);
+    for (size_t i = 0; i < CALLS; i++) {
+        cr_assert_eq(rc[i], 0);
+        same_prompt(&w, p[i], want);
+    }
+    cr_expect_eq(memory(&w), before);
+    lab_done(&w);
+}
+
+/* One of the readers leaves in the middle of a payload, then the other one. */
+TEST(recall, who_leaves_takes_nothing_from_others)
+{
+    struct lab w;
+    struct session_plan *p, *q;
+    struct token_span want;
+    size_t steps, before;
+
+    lab_init(&w);
+    want = prompt_of(&w);
+    evict(&w);
+    before = memory(&w);
+    cr_assert_eq(begin(&w, &p), 1);
+    cr_assert_eq(begin(&w, &q), 1);
+    cr_expect_eq(memory(&w), before + w.k.s->room_bytes);
+    cr_expect_geq(w.k.s->room_bytes, 8 * IDS);
+    session_release(w.k.store, p);
+    cr_expect_geq(w.k.s->room_bytes, 8 * IDS);
+    session_release(w.k.store, q);
+    cr_expect_eq(w.k.s->room_bytes, 0);
+    cr_expect_eq(memory(&w), before);
+    cr_expect_eq(session_inflight(w.k.s), 0);
+    evict(&w); /* there is nothing to evict */
+    cr_expect_eq(memory(&w), before);
+    w.bytes = 0;
+    cr_assert_eq(begin(&w, &p), 1);
+    cr_assert_eq(begin(&w, &q), 1);
+    session_release(w.k.store, p);
+    cr_assert_eq(go_through(&w, &q, 1, &steps), 0);
+    cr_expect_lt(w.bytes, BYTES + BYTES / 100, "it goes on where both were");
+    same_prompt(&w, q, want);
+    lab_done(&w);
+}
+
+/* A look at the session that cannot wait finishes what a call has begun. */
+TEST(recall, in_one_go_goes_on_where_steps_were)
+{
+    struct lab w;
+    struct session_plan *p;
+    struct token_span want;
+
+    lab_init(&w);
+    want = prompt_of(&w);
+    evict(&w);
+    cr_assert_eq(begin(&w, &p), 1);
+    cr_assert_eq(session_prepare_go_on(&p, &w.k.err), 1);
+    cr_assert_eq(ahead_recall(&w.k, w.k.s->forest.checkpoints.at[1]), 0);
+    cr_expect_eq(w.times, 3);
+    cr_expect_lt(w.bytes, BYTES + BYTES / 100);
+    cr_expect_eq(w.k.s->room_bytes, 0);
+    ahead_same(w.k.s, w.a, 1, 0);
+    cr_assert_eq(session_prepare_go_on(&p, &w.k.err), 0);
+    cr_expect_eq(w.times, 3);
+    same_prompt(&w, p, want);
+    lab_done(&w);
+}
+
+/* Whatever record it is that cannot be had: what is whole by then stays, calls are refused, and a
+ * later one finds the rest. */
+TEST(recall, an_unreadable_record_ends_it_and_a_later_call_reads_on)
+{
+    struct lab w;
+    struct session_plan *p, *q;
+    struct token_span want;
+    size_t steps, before, tried = 0;
+
+    lab_init(&w);
+    want = prompt_of(&w);
+    for (size_t broken = 1; broken < w.k.n_journal; broken++) {
+        if (ahead_head(&w.k, broken).type != RECORD_BLOCKS || broken % 3 == 2)
+            continue;
+        evict(&w);
+        before = memory(&w);
+        w.broken = broken;
+        if (begin(&w, &p) == 1 && begin(&w, &q) == 1) /* two read on, to the same end */
+            cr_assert_eq(go_through(&w, &q, 1, &steps), -1, "record %zu", broken);
+        if (p && w.k.s->payload_bytes == 0)
+            cr_expect_geq(w.k.s->room_bytes, 8 * IDS, "the other one still reads it");
+        if (p)
+            cr_assert_eq(go_through(&w, &p, 1, &steps), -1, "record %zu", broken);
+        cr_expect_null(p);
+        cr_expect_eq(w.k.err.kind, ERR_IO);
+        cr_expect_eq(ahead_recall(&w.k, w.k.s->forest.checkpoints.at[1]), -1);
+        cr_expect_eq(w.k.s->room_bytes, 0);
+        cr_expect_eq(memory(&w), before + w.k.s->payload_bytes);
+        cr_expect_eq(session_inflight(w.k.s), 0);
+        w.broken = 0;
+        cr_assert_eq(go_through(&w, &p, begin(&w, &p), &steps), 0, "%s", w.k.err.text);
+        same_prompt(&w, p, want);
+        tried++;
+    }
+    cr_expect_gt(tried, 20);
+    lab_done(&w);
+}
+
+TEST(recall, ends_with_its_session)
+{
+    static const enum session_end how[] = {SESSION_END_DELETE, SESSION_END_ABORT,
+                                           SESSION_END_FINALIZE};
+
+    for (size_t i = 0; i < ARRAY_LEN(how); i++) {
+        struct lab w;
+        struct session_plan *p;
+
+        lab_init(&w);
+        evict(&w);
+        cr_assert_eq(begin(&w, &p), 1);
+        cr_assert_eq(kit_end(&w.k, how[i]), 0);
+        cr_expect_eq(session_prepare_go_on(&p, &w.k.err), -1);
+        cr_expect_eq(w.k.err.kind, ERR_SESSION_ENDED);
+        cr_expect_null(p);
+        lab_done(&w);
+    }
+}
+
+/* Other calls of the session are recorded meanwhile, and what stood there stays. */
+TEST(recall, the_session_goes_on_between_two_steps)
+{
+    struct lab w;
+    struct session_plan *p;
+    struct token_span want;
+    int rc;
+
+    lab_init(&w);
+    want = prompt_of(&w);
+    evict(&w);
+    for (rc = begin(&w, &p); rc == 1; rc = session_prepare_go_on(&p, &w.k.err))
+        cr_assert_geq(kit_turn(&w.k, "[{\"role\":\"user\",\"content\":\"beside\"}]", "B"), 0);
+    cr_assert_eq(rc, 0, "%s", w.k.err.text);
+    cr_expect(str_eq_c(session_plan_parent(p), "r-2-0"));
+    same_prompt(&w, p, want);
+    lab_done(&w);
+}
+
+/* Whoever looks at the session's state and its records; he may leave at any step. */
+TEST(recall, a_state_with_records_is_told_in_steps)
+{
+    struct lab w;
+    struct buf want = {0}, got = {0};
+    struct session_telling t;
+    size_t reads = 0;
+    int rc;
+
+    lab_init(&w);
+    ahead_state(w.k.s, &want);
+    session_pin(w.k.s);
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
+    t = (struct session_telling){.session = w.k.s, .records = true, .out = json_out_to(&got)};
+    do {
+        w.bytes = 0;
+        rc = session_tell(&t, &w.k.err);
+        cr_assert_leq(w.bytes, STEP_MOST);
+        reads += w.bytes > 0;
+        (void)session_evict(w.k.store, 0, SIZE_MAX);
+    } while (rc == 0);
+    session_tell_done(&t);
+    cr_assert_eq(rc, 1, "%s", w.k.err.text);
+    cr_expect(str_eq(buf_str(&want), buf_str(&got)));
+    /* the newest path; of each call the path to its prompt, which has the answer, then the answer
+     */
+    cr_expect_leq(reads, 5 * (BYTES / RECALL_STEP + 2));
+    cr_expect_eq(w.k.s->payload_bytes, 0, "nothing is held any more");
+
+    buf_clear(&got);
+    w.times = 0;
+    t = (struct session_telling){.session = w.k.s, .records = true, .out = json_out_to(&got)};
+    while (w.times == 0)
+        cr_assert_eq(session_tell(&t, &w.k.err), 0);
+    cr_expect_gt(w.k.s->room_bytes, 0);
+    session_tell_done(&t);
+    cr_expect_eq(w.k.s->room_bytes, 0);
+    session_unpin(w.k.store, w.k.s);
+    buf_done(&want);
+    buf_done(&got);
+    lab_done(&w);
+}
+
+/* Of a branch that a scorer is to be asked with. */
+TEST(recall, a_score_is_asked_for_in_steps)
+{
+    struct score_wants wants = {.n = 1, .at = {{.what = SCORE_TEACHER, .engine = STR("t")}}};
+    struct recall *r = NULL;
+    struct token_span ids;
+    struct score of;
+    size_t steps = 0;
+    int32_t *want;
+    struct lab w;
+    int rc;
+
+    lab_init(&w);
+    cr_assert(session_unscored(w.k.s, &wants, &of));
+    want = arena_calloc(&w.k.arena, of.head->total, sizeof(*want));
+    checkpoint_copy(of.head, want);
+    session_pin(w.k.s);
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
+    while ((rc = session_score_ids(&of, &r, w.k.s, &w.k.arena, &ids, &w.k.err)) == 1) {
+        (void)session_evict(w.k.store, 0, SIZE_MAX);
+        steps++;
+    }
+    cr_assert_eq(rc, 0, "%s", w.k.err.text);
+    cr_expect_geq(steps, BYTES / STEP_MOST);
+    cr_expect_leq(w.most, STEP_MOST);
+    cr_assert_eq(ids.n, of.head->total);
+    cr_assert_arr_eq(ids.at, want, ids.n * sizeof(*want));
+    session_score_let(&r);
+    cr_expect_null(r);
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
+    cr_expect_eq(w.k.s->payload_bytes, 0);
+    session_unpin(w.k.store, w.k.s);
+    lab_done(&w);
+}
+
+/* A call that stands beside another one, of which its context has the beginning. */
+static struct session_plan *beside(struct lab *w)
+{
+    char *text = arena_alloc(&w->k.arena, 401);
+    struct session_plan *p;
+
+    memset(text, 'x', 400);
+    text[400] = 0;
+    turn(w,
+         arena_printf(&w->k.arena,
+                      "[{\"role\":\"user\",\"content\":\"%s\"},"
+                      "{\"role\":\"user\",\"content\":\"1\"}]",
+                      text)
+             .p,
+         w->a);
+    p = kit_ask(&w->k,
+                arena_printf(&w->k.arena,
+                             "[{\"role\":\"user\",\"content\":\"%s\"},"
+                             "{\"role\":\"user\",\"content\":\"2\"}]",
+                             text)
+                    .p,
+                NULL);
+    cr_assert(p, "%s", w->k.err.text);
+    return p;
+}
+
+/* As its neighbour is in one payload with a long answer, that comes back in steps, too. */
+TEST(recall, a_neighbours_context_is_compared_in_steps)
+{
+    for (int ends = 0; ends < 3; ends++) {
+        struct lab w = {0};
+        struct session_plan *p;
+        size_t steps = 0;
+
+        ahead_init(&w.k, NULL);
+        session_store_source(w.k.store, source, &w);
+        w.a = answer(&w, IDS, 1);
+        w.b = answer(&w, 100, 2);
+        p = beside(&w);
+        if (ends < 2)
+            evict(&w);
+        w.broken = ends == 1 ? 9 : 0;
+        for (; session_compares_context(p); steps++)
+            (void)session_evict(w.k.store, 0, SIZE_MAX);
+        cr_expect_leq(w.most, STEP_MOST);
+        if (ends == 0)
+            cr_expect_geq(steps, 8 * IDS / STEP_MOST);
+        cr_expect_eq(w.times, ends == 0 ? steps + 1 : ends == 1 ? 3 : 0);
+        cr_expect_not(session_compares_context(p));
+        (void)session_evict(w.k.store, 0, SIZE_MAX);
+        w.times = 0;
+        ahead_commit(&w.k, p, w.b, 1);
+        cr_expect_eq(w.times, ends == 2, "what was read is held until then");
+        cr_expect_eq(w.k.s->forest.checkpoints.at[1]->context.base != NULL, ends != 1);
+        cr_expect_eq(w.k.s->room_bytes, 0);
+        w.broken = 0;
+        ahead_same(w.k.s, w.b, 1, 1);
+        ahead_replays(&w.k);
+        lab_done(&w);
+    }
+}
+
+/* A call without room closes its chain, of which it has rolled an answer back: that answer is read,
+ * too, and in steps likewise. */
+TEST(recall, a_chain_is_closed_in_steps)
+{
+    struct lab w;
+    struct session_plan *p;
+    struct token_span prompt;
+    size_t steps, before;
+    int rc;
+
+    lab_begin(&w, "{\"history\":\"chains\",\"prompt_length\":70,\"response_length\":600030}");
+    turn(&w, "[" SECOND "]", w.b);
+    w.chat.messages = kit_json(
+        &w.k, "[" SECOND ",{\"role\":\"assistant\",\"content\":\"another\"},"
+              "{\"role\":\"user\",\"content\":\"01234567890123456789 01234567890123456789 0123"
+              "01234567890123456789 01234567890123456789 01234567890123456789\"}]");
+    cr_assert_eq(begin(&w, &p), 0);
+    cr_assert_eq(session_prepare_render(p, NULL, &prompt, &w.k.err), 0);
+    cr_assert_eq(session_prepare_end(p, &w.in, &w.k.err), 0, "%s", w.k.err.text);
+    cr_assert(p->exhausted);
+    prompt = p->prompt;
+    session_release(w.k.store, p);
+    before = memory(&w);
+    evict(&w);
+    cr_assert_eq(go_through(&w, &p, begin(&w, &p), &steps), 0);
+    cr_assert_eq(session_prepare_render(p, NULL, &(struct token_span){0}, &w.k.err), 0);
+    cr_expect_geq(w.k.s->payload_evicted, 8 * FEWER);
+    for (steps = 0; (rc = session_prepare_end(p, &w.in, &w.k.err)) == 1; steps++) {
+        cr_expect_not(p->exhausted);
+        (void)session_evict(w.k.store, 0, SIZE_MAX);
+    }
+    cr_assert_eq(rc, 0, "%s", w.k.err.text);
+    cr_expect_eq(steps, 1);
+    cr_expect_leq(w.most, STEP_MOST);
+    cr_expect(p->exhausted);
+    cr_assert_eq(p->prompt.n, prompt.n);
+    cr_assert_arr_eq(p->prompt.at, prompt.at, prompt.n * sizeof(*prompt.at));
+    cr_expect_eq(memory(&w), before);
+    session_release(w.k.store, p);
+    lab_done(&w);
+}
