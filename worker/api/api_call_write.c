@@ -269,6 +269,14 @@ void api_call_drop_recall(struct api_call *c)
     c->recall = NULL;
 }
 
+/* It goes out where the answer would, which may be noted already: that was not delivered then. */
+static void refuse(struct api_call *c, const struct err *e)
+{
+    if (c->writer && c->noted)
+        exchange_unnote(c->x);
+    c->listener.sink->failed(c->listener.ctx, e);
+}
+
 /* What it tells is there. */
 static bool replay(struct api_call *c, struct session *s, uint64_t number)
 {
@@ -281,7 +289,7 @@ static bool replay(struct api_call *c, struct session *s, uint64_t number)
     if (!r && e.kind == ERR_NONE)
         return false;
     if (!r) {
-        c->listener.sink->failed(c->listener.ctx, &e);
+        refuse(c, &e);
     } else if (!c->writer) {
         tell_part(c, r);
     } else {
@@ -318,7 +326,7 @@ static void on_part(struct loop_task *t)
     api_call_awaited(c);
     if (rc < 0) {
         api_call_drop_recall(c);
-        c->listener.sink->failed(c->listener.ctx, &e);
+        refuse(c, &e);
     } else {
         (void)replay(c, s, c->number); /* the call is there: it was read */
     }

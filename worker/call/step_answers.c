@@ -119,13 +119,15 @@ enum step_result step_messages(struct model_call *t)
 {
     size_t bytes = session_long_messages(t->answers, t->n_samples, ANSWERS_PART);
     struct long_work *w;
+    struct str lane; /* what was sampled does not wait for what others of the session ask */
 
     if (bytes == 0)
         return STEP_NEXT;
     w = call_work_begin(t, make_messages, on_messages);
     w->is_long = bytes > WORK_JSON_LONG;
-    return work_begin(t->env, w, t->in.session_id, false, &t->err) == WORK_HELPED ? STEP_WAIT
-                                                                                  : STEP_NEXT;
+    lane =
+        arena_printf(&t->arena, "answers of %.*s", (int)t->in.session_id.len, t->in.session_id.p);
+    return work_begin(t->env, w, lane, false, &t->err) == WORK_HELPED ? STEP_WAIT : STEP_NEXT;
 }
 
 enum step_result step_answers(struct model_call *t)

@@ -52,7 +52,7 @@ static void on_later(struct loop_task *t)
         return;
     }
     if (rc == 0 && a->out.len == 0) { /* one long step that made nothing: nobody asks again */
-        loop_task_post(a->request.service->calls.loop, t, on_later);
+        loop_task_post_behind(a->request.service->calls.loop, t, on_later);
         return;
     }
     exchange_send(x, &a->out);

@@ -266,7 +266,7 @@ int session_name_blocks(struct session *s, struct block_owner of, const struct c
 
         if (a->ahead[k] == 0)
             continue;
-        if (!b || b->len != a->ahead[k])
+        if (!b || b->named || b->len != a->ahead[k])
             return bad(e, "the blocks before it are torn");
         b->named = true;
         if (k != BLOCK_MESSAGE)

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "common/base/cancel.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
@@ -41,7 +42,7 @@ static int read_one(struct new_messages *m, uint32_t i, struct str text, const s
     ret->hash = message_hash(ret, mt);
     m->has_images = m->has_images || message_shows_images(ret);
     m->nodes[i] = node;
-    return 0;
+    return cancel_wanted() ? -1 : 0; /* arguments would have been hashed as text then */
 }
 
 /* The text of one, and the copy that is read back from it. */

@@ -2,8 +2,10 @@
  * new_messages.h for what. */
 #include <stdlib.h>
 
+#include "common/base/cancel.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "common/os/helpers.h"
 #include "worker/session/new_messages.h"
 #include "worker/session/plan.h"
 #include "worker/session/record.h"
@@ -63,6 +65,9 @@ void session_make_messages(struct session_plan *pub, struct session_answer *answ
 
         if (may_be_long(&answers[i], max_bytes) == 0)
             continue;
+        helpers_step(); /* each has the time of a job */
+        if (cancel_wanted())
+            break;
         m = new_answer_make(answers[i].message, &p->session->forest.matcher, p->arena->sum);
         if (!m)
             continue;

@@ -227,7 +227,8 @@ bool session_texts_wait(struct session *s, struct str record)
         return false;
     bytes = c.flags & COMMIT_AHEAD ? session_ahead_bytes(s, c.call)
                                    : span_of(c.messages, c.n_messages).len;
-    return (bytes > 0 && is_long(bytes, c.call)) || has_long_env(&c) || has_long_answer(s, &c);
+    return (c.n_messages > 0 && bytes > 0 && is_long(bytes, c.call)) || has_long_env(&c) ||
+           has_long_answer(s, &c);
 }
 
 struct session_texts *session_texts_take(struct session *s, struct str record, atomic_size_t *sum)
