@@ -82,12 +82,22 @@ int gate_check(const struct hub *h, const struct http1_head *head, const struct 
     return -1;
 }
 
-/* Counts the connection under the key that it has proved. */
-static int take_key(struct conn *c, const struct proof *proof, struct err *e)
+/* Some are kept for renewals: claims and ends that wait would else hold one back until the
+ * executor's attempts are taken for lost. */
+static uint64_t most_connections(const struct hub *h, const struct route *route)
 {
+    uint64_t max = (uint64_t)h->config->max_key_connections;
+
+    return max > 0 && route->renews ? max + max / 8 + 1 : max;
+}
+
+/* Counts the connection under the key that it has proved. */
+static int take_key(struct conn *c, const struct route *route, struct err *e)
+{
+    const struct proof *proof = &route->proof;
     struct hub *h = c->hub;
     char text[CALLER_NAME_MAX];
-    uint64_t max = (uint64_t)h->config->max_key_connections;
+    uint64_t max = most_connections(h, route);
     struct str name;
 
     if (!gate_keys(h) || !proof->id.p)
@@ -112,7 +122,7 @@ int gate_admit(struct conn *c, const struct route *route, struct err *e)
 {
     if (route->kind == ROUTE_HEALTH || route->kind == ROUTE_READY || route->kind == ROUTE_METRICS)
         return 0;
-    if (take_key(c, &route->proof, e) != 0)
+    if (take_key(c, route, e) != 0)
         return -1;
     if (!gate_keys(c->hub) || route->proof.scope != KEY_NONE)
         conn_known(c);

@@ -85,6 +85,7 @@ static void find_by_target(struct str path, struct route *ret)
              below(path, STR("/attempts"))) {
         ret->kind = ROUTE_DISPATCHER;
         ret->admins = !below(path, STR("/attempts"));
+        ret->renews = str_eq(path, STR("/attempts/renew"));
     } else if (str_eq(path, STR("/")) || str_eq(path, STR("/openapi.json")) ||
                below(path, STR("/ui")))
         ret->open = true;

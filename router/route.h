@@ -43,6 +43,7 @@ struct route {
     bool messages;      /* a path of Anthropic's Messages API */
     bool open;          /* takes no key: the index, /openapi.json, the viewer's files */
     bool admins;        /* a path of the control plane that is no session's */
+    bool renews;        /* an executor's renewal */
     struct str session; /* the id in the path when well-formed, else absent; borrows the head */
     struct str place;   /* whatever stands there in the path; absent: it is no session's path */
     struct proof proof; /* of the key that was shown */

@@ -302,6 +302,11 @@ def claim(client, name, *more):
     return client.ask("POST", "/attempts/claim", body, f"Authorization: Bearer {executors_key(SECRET, name)}", *more)[0]
 
 
+def renew(client, name):
+    body = json.dumps({"executor": name, "attempts": []}).encode()
+    return client.ask("POST", "/attempts/renew", body, f"Authorization: Bearer {executors_key(SECRET, name)}")[0]
+
+
 def test_who_has_its_share_pushes_nobody_out(bench):
     """A connection that its address has no right to is refused before anybody makes room for it."""
     router, _ = bench("--max-connections", "3", "--max-address-connections", "2")
@@ -383,6 +388,9 @@ def test_connections_of_one_executor_are_bounded(start, tmp_path):
         assert [claim(client, "x") for client in (a, b, a)] == [200] * 3
         assert claimed("x") == 429
         assert claimed("y") == 200      # another's key
+        # a renewal comes behind claims that wait: else what runs is taken for lost
+        with Client(door) as c, Client(door) as d:
+            assert renew(c, "x") == 200 and renew(d, "x") == 429
         a.close()
         g.wait_until(lambda: claimed("x") == 200, what="a place is free")
     assert metric(gateway, "refusals_total", reason="key_connections") >= 1

@@ -19,7 +19,7 @@ struct session_remains;
 void call_give_back(struct call_env *env, struct arena *a, struct str session_id);
 
 /* A remains_fn (session/remains.h), of a session's content; ctx: struct call_env. */
-void call_bury(void *ctx, struct session_remains *r, struct str session_id);
+void call_bury(void *ctx, struct session_remains *r);
 
 /* Helpers have ended: frees what they left; with `lost` nothing, as threads may be at it. */
 void call_give_back_end(struct call_env *env, bool lost);

@@ -56,7 +56,7 @@ void session_free_content(struct session *s)
     s->payloads.n = s->payloads.cap = 0;
     s->payload_bytes = s->payload_evicted = 0;
     if (st->bury_content && bytes >= REMAINS_LEAST)
-        st->bury_content(st->bury_ctx, r, s->id);
+        st->bury_content(st->bury_ctx, r);
     else
         (void)remains_free_part(r, SIZE_MAX);
 }

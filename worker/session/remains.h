@@ -26,7 +26,7 @@ enum { REMAINS_LEAST = 32 << 10 };
 
 /* Takes them: remains_free_part frees all of it, on any thread. What they hold is in no sum any
  * more: whoever waits for room would be refused what is free in a moment. */
-typedef void (*remains_fn)(void *ctx, struct session_remains *r, struct str session_id);
+typedef void (*remains_fn)(void *ctx, struct session_remains *r);
 void session_store_buries(struct session_store *st, remains_fn take, void *ctx);
 
 /* Frees about so many bytes. False: nothing is left, r itself neither. */

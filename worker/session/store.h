@@ -184,7 +184,7 @@ struct session_store {
     session_source source;             /* NULL: payloads stay */
     void *source_ctx;
     /* A remains_fn; NULL: what sessions held is freed at once. */
-    void (*bury_content)(void *ctx, struct session_remains *r, struct str session_id);
+    void (*bury_content)(void *ctx, struct session_remains *r);
     void *bury_ctx;
     bool lazy;           /* sessions that records make are EVICTED from the start: a replay */
     bool evicts;         /* sessions may leave memory: a journal has their records */
