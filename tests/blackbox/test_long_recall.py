@@ -3,7 +3,9 @@ find all of it, and so does whoever asks for one again; clients may leave and se
 import contextlib
 import http.client
 import json
+import struct
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from gateway import in_parallel, pause, wait_until
 from stub_engines import StubEngine
 from test_memory import exports, say
 from test_streaming import new, user
+from test_turn_retry import lose
 
 LONG = 100_000      # ids of an answer: with logprobs more than what is read back in a step
 BESIDE = 10         # answers of that length beside the first one
@@ -124,6 +127,42 @@ def test_all_of_it_comes_back(start):
         gateway.kill()
         gateway.start()
         assert exports(gateway, session) == kept
+
+
+def flip(path, at):
+    """The other half of that byte's bits, in the journal."""
+    with path.open("r+b") as f:
+        f.seek(at)
+        byte = f.read(1)[0]
+        f.seek(at)
+        f.write(bytes([byte ^ 0xff]))
+
+
+def test_an_error_instead_of_a_lost_answer_is_not_its_delivery(start):
+    """Some of it comes back, then the journal has something else: who asks again gets the answer, not another one."""
+    with StubEngine("sglang") as engine:
+        gateway = start(engine=engine.setting, max_worker_memory=str(CEILING), on_disconnect="finish", **SETTINGS)
+        gateway.allow("journal|read back")
+        with in_use(gateway, engine) as (session, talk):
+            before = len(engine.requests)
+            lost = lose(gateway, session, ASK | {"messages": talk + user("lost")})
+            wait_until(lambda: len(engine.requests) == before + 1, 30, "the call runs")
+            lost.close()
+            wait_until(lambda: engine.running == 1, 30, "it ends without its client")
+            ids = struct.pack("<64i", *[97 + engine.plan.n % 26] * 64)
+            for n in range(BESIDE):
+                say(gateway, session, talk + user(f"beside {n}"))
+            wait_until(lambda: spilled(gateway), 30, "it has left memory")
+            asked = len(engine.requests)
+            [(path, at)] = [(f, f.read_bytes().index(ids)) for f in Path(gateway.folder, "state").rglob("seg-*") if ids in f.read_bytes()]
+            flip(path, at + 7 * LONG)       # among its logprobs, which a later step reads
+            body = ASK | {"messages": talk + user("lost")}
+            call = f"/sessions/{session['session_id']}/v1/chat/completions"
+            assert gateway.post(call, body).status == 500
+            flip(path, at + 7 * LONG)
+            again = gateway.post(call, body)
+            assert again.status == 200 and again.headers.get("Rollgate-Replayed") == "1", again.text[:300]
+            assert len(told(again)[1]) > LONG and len(engine.requests) == asked
 
 
 @pytest.mark.parametrize("what", ["calls", "replays", "exports"])
