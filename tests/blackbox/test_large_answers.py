@@ -134,23 +134,28 @@ def test_a_worker_that_dies_among_the_parts(start, large):
     assert told(trajectories(gateway, path_of(copy))) == told(seen)
 
 
+def fill_among_the_parts(gateway, inject, s, ask, part):
+    """The disk is full within a call's parts of that kind: nothing of it stays."""
+    before = records(gateway, s)
+    idle = gateway.settled("rollgate_session_memory_bytes")
+    for writes in (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48):     # how many parts one of them takes depends on who is faster
+        inject("writev", f"28 after {writes}")
+        a = ask()
+        inject("writev", None)
+        assert a.status == 503 and a.json()["error"]["code"] == "storage_full", a.text[:300]
+        if part in kinds(gateway, s):
+            break
+    assert part in kinds(gateway, s)
+    assert records(gateway, s)["records"] == before["records"]
+    wait_until(lambda: gateway.metrics()["rollgate_session_memory_bytes"] < idle + 20_000, 30, "the parts are gone from memory")
+
+
 def test_a_disk_that_is_full_among_the_parts(faulty, large):  # noqa: F811
     gateway, inject = faulty(**large)
     gateway.allow("journal", "cannot")
     s = new(gateway)
     answer(gateway, s, user("first"), n=1, max_tokens=10)
-    before = records(gateway, s)
-    idle = gateway.settled("rollgate_session_memory_bytes")
-    for writes in (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48):     # how many parts one of them takes depends on who is faster
-        inject("writev", f"28 after {writes}")
-        a = gateway.chat(s, user("again"), **ASK)
-        assert a.status == 503 and a.json()["error"]["code"] == "storage_full", a.text
-        inject("writev", None)
-        if "answers" in kinds(gateway, s):
-            break
-    assert records(gateway, s)["records"] == before["records"]
-    wait_until(lambda: gateway.metrics()["rollgate_session_memory_bytes"] < idle + 20_000, 30, "the parts are gone from memory")
-    assert "answers" in kinds(gateway, s)
+    fill_among_the_parts(gateway, inject, s, lambda: gateway.chat(s, user("again"), **ASK), "answers")
     answer(gateway, s, user("again"))
     whole = records(gateway, s)
     assert [len(r["answers"]) for r in whole["records"]] == [1, ASK["n"]]
@@ -159,19 +164,23 @@ def test_a_disk_that_is_full_among_the_parts(faulty, large):  # noqa: F811
     assert records(gateway, s) == whole
 
 
-def test_a_session_that_ends_among_the_parts(faulty, large):  # noqa: F811
+def end_among_the_parts(gateway, inject, body, part):
     """The call fails, and leaves nothing."""
-    gateway, inject = faulty(**large)
     s = new(gateway)
     inject("slow", 300)
     c = gateway.connect()
-    c.request("POST", f"{path_of(s)}/v1/chat/completions", json.dumps({"model": "m", "messages": user("x"), **ASK}))
-    wait_until(lambda: "answers" in kinds(gateway, s), 10, "the first part is there")
+    c.request("POST", f"{path_of(s)}/v1/chat/completions", json.dumps(body))
+    wait_until(lambda: part in kinds(gateway, s), 20, "the first part is there")
     ended = gateway.post(f"{path_of(s)}/finalize").json()
     inject("slow", None)
     assert c.getresponse().status == 410
     assert ended["trajectories"] == [] and records(gateway, s)["records"] == []
     assert "commit" not in kinds(gateway, s)
+
+
+def test_a_session_that_ends_among_the_parts(faulty, large):  # noqa: F811
+    gateway, inject = faulty(**large)
+    end_among_the_parts(gateway, inject, {"model": "m", "messages": user("x"), **ASK}, "answers")
 
 
 def test_a_ceiling_of_memory_changes_no_result(start, large):

@@ -10,10 +10,10 @@ from gateway import wait_until
 from stub_engines import StubEngine
 from test_faults import faulty  # noqa: F401, a fixture
 from test_helpers import helped
-from test_large_answers import parts_of, path_of, trajectories
+from test_large_answers import end_among_the_parts, fill_among_the_parts, parts_of, path_of, trajectories
 from test_snapshots import told
 from test_streaming import new, user
-from test_turn_recovery import kill_worker, kinds, records
+from test_turn_recovery import kill_worker, records
 
 LINES = "\n" * 1_000_000 + "\u00e9\"\\" * 100_000 + "\x01 the end"     # in JSON some 2.6 MB
 ASK = {"model": "m", "messages": user("go on")}
@@ -181,18 +181,8 @@ def test_a_worker_that_dies_among_the_parts(start, script):
 
 
 def test_a_session_that_ends_among_the_parts(faulty, script):  # noqa: F811
-    """The call fails, and leaves nothing."""
     gateway, inject = faulty(**script)
-    s = new(gateway)
-    inject("slow", 300)
-    c = gateway.connect()
-    c.request("POST", url(s), json.dumps({**ASK, "max_tokens": 1_000_000}))
-    wait_until(lambda: "blocks" in kinds(gateway, s), 20, "the first part is there")
-    ended = gateway.post(f"{path_of(s)}/finalize").json()
-    inject("slow", None)
-    assert c.getresponse().status == 410
-    assert ended["trajectories"] == [] and records(gateway, s)["records"] == []
-    assert "commit" not in kinds(gateway, s)
+    end_among_the_parts(gateway, inject, {**ASK, "max_tokens": 1_000_000}, "blocks")
 
 
 def test_a_disk_that_is_full_among_the_parts(faulty, script):  # noqa: F811
@@ -200,18 +190,7 @@ def test_a_disk_that_is_full_among_the_parts(faulty, script):  # noqa: F811
     gateway.allow("journal", "cannot")
     s = new(gateway)
     message_of(gateway.chat(s, user("first"), max_tokens=10))
-    before = records(gateway, s)
-    idle = gateway.settled("rollgate_session_memory_bytes")
-    for writes in (2, 3, 4, 5, 6, 8, 12, 16):
-        inject("writev", f"28 after {writes}")
-        a = gateway.chat(s, user("again"), max_tokens=1_000_000)
-        inject("writev", None)
-        assert a.status == 503 and a.json()["error"]["code"] == "storage_full", a.text[:300]
-        if "blocks" in kinds(gateway, s):
-            break
-    assert "blocks" in kinds(gateway, s)
-    assert records(gateway, s)["records"] == before["records"]
-    wait_until(lambda: gateway.metrics()["rollgate_session_memory_bytes"] < idle + 20_000, 30, "the parts are gone from memory")
+    fill_among_the_parts(gateway, inject, s, lambda: gateway.chat(s, user("again"), max_tokens=1_000_000), "blocks")
     ask(gateway, s, user("again"))
     whole = records(gateway, s)
     assert len(whole["records"]) == 2
