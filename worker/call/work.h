@@ -87,10 +87,10 @@ enum work_state { WORK_DONE, WORK_FAILED, WORK_HELPED };
 /* Bytes of text that are rendered and encoded on the spot, and bytes of JSON that are read so:
  * about a millisecond of either. Of JSON that may be known the loop compares so many, in a tenth of
  * that. */
-enum { WORK_TEXT_MAX = 24 << 10, WORK_JSON_MAX = 128 << 10, WORK_KNOWN_MAX = 1 << 20 };
+enum { WORK_TEXT_MAX = 24 << 10, WORK_JSON_MAX = 192 << 10, WORK_KNOWN_MAX = 1 << 20 };
 
 /* Of more of either, work is long (is_long). */
-enum { WORK_TEXT_LONG = 4 * WORK_TEXT_MAX, WORK_JSON_LONG = 6 * WORK_JSON_MAX };
+enum { WORK_TEXT_LONG = 4 * WORK_TEXT_MAX, WORK_JSON_LONG = 4 * WORK_JSON_MAX };
 
 /* Does it: at once when it is short (and nothing of its session is in a helper, which it must not
  * overtake): WORK_DONE, or WORK_FAILED and e. Else WORK_HELPED, and done follows. */
