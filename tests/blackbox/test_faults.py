@@ -270,7 +270,7 @@ def segments_of_the_dispatcher(gateway):
 
 def replace_dispatcher(gateway, begin_fault):
     """By one with that fault that has something to compact: each segment but the last has as much that nobody needs as it has of what is
-    needed, and more."""
+    needed, and more. The segments that there were."""
     for i in range(40):
         for name in (f"gone-{i}", f"kept-{i}", f"gone-too-{i}"):
             assert gateway.request("PUT", f"/groups/{name}", {"runner": "r", "input": "t" * 3000}).status == 201
@@ -279,7 +279,9 @@ def replace_dispatcher(gateway, begin_fault):
             assert gateway.post(f"/groups/{name}/cancel").status == 200
     gateway.allow("process died")
     begin_fault()
+    before = segments_of_the_dispatcher(gateway)
     os.kill(gateway.child("dispatcher"), signal.SIGKILL)
+    return before
 
 
 def all_kept(gateway):
@@ -290,8 +292,7 @@ def test_a_dispatcher_answers_while_it_compacts(faulty):
     """One step in a turn of its loop: what is asked meanwhile is answered when most of it is still to be done."""
     gateway, inject = faulty(journal_segment_bytes=8192)
     pid = gateway.child("dispatcher")
-    replace_dispatcher(gateway, lambda: inject("slow", 200))     # each step that writes; there are some 80
-    before = segments_of_the_dispatcher(gateway)
+    before = replace_dispatcher(gateway, lambda: inject("slow", 200))     # each step that writes; there are some 80
     wait_until(lambda: gateway.child("dispatcher") != pid, 60, "it starts again")
     wait_until(lambda: gateway.get("/groups/kept-0").status == 200, 60, "it answers")
     assert len(before & segments_of_the_dispatcher(gateway)) > len(before) / 4, "the compaction came first"
