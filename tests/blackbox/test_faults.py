@@ -297,7 +297,8 @@ def test_a_dispatcher_answers_while_it_compacts(faulty):
     wait_until(lambda: gateway.get("/groups/kept-0").status == 200, 60, "it answers")
     assert len(before & segments_of_the_dispatcher(gateway)) > len(before) / 4, "the compaction came first"
     inject("slow", None)
-    wait_until(lambda: len(before & segments_of_the_dispatcher(gateway)) < 3, 60, "all segments have been written anew")
+    # The last one stays, and those right before it that hold ends of groups alone, which are all needed.
+    wait_until(lambda: len(before & segments_of_the_dispatcher(gateway)) < len(before) / 8, 60, "they have been written anew")
     assert all_kept(gateway)
 
 
