@@ -1,5 +1,6 @@
 """Long answers that an upstream asked with messages gives in one piece are read by a helper: what is told and kept is the same, and
 who leaves or ends anything meanwhile finds all as it should be. Here `print` holds the helper at the first logprob (faults.c)."""
+import asyncio
 import contextlib
 import json
 import threading
@@ -182,6 +183,88 @@ def test_a_helper_reads_a_long_event(start, ids):
     assert alone == beside and none == 0 and some >= 1
     if ids:
         assert [t["response_ids"] for t in alone[1]] == [IDS]
+
+
+# --- more logprobs in an event than are told in a turn of the loop ---
+
+MANY = 9000
+STEP = 4096     # TAKE_MAX of worker/call/sample_whole.c
+
+
+def with_many(docs):
+    """The second event has them, the others one each. They count upwards."""
+    told = [d for d in docs if d["choices"] and d["choices"][0]["delta"].get("content")]
+    at = 0
+    for i, doc in enumerate(told):
+        n = MANY if i == 1 else 1
+        doc["choices"][0]["logprobs"] = {"content": [{"token": f"t{at + k}", "logprob": -k / 8, "bytes": None, "top_logprobs": []} for k in range(n)]}
+        at += n
+    return docs
+
+
+COUNTED = {"ids": [97, 98, 99], "prompt_ids": PROMPT, "text": "some text that is told", "edit": with_many, "finish": "length"}
+PIECES = -(-len(COUNTED["text"]) // 5)      # of the stub's deltas
+
+
+def events_of(text):
+    return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+
+
+def check_counted(text):
+    """All logprobs in their order, none twice, before the end; how many each event has."""
+    events = [e["choices"][0] for e in events_of(text) if e["choices"]]
+    parts = [c["logprobs"]["content"] for c in events if c.get("logprobs")]
+    assert [t["token"] for p in parts for t in p] == [f"t{k}" for k in range(MANY + PIECES - 1)]
+    assert "".join(c["delta"].get("content") or "" for c in events) == COUNTED["text"]
+    assert [c["finish_reason"] for c in events if c["finish_reason"]] == ["length"]
+    assert events[-1]["finish_reason"]
+    return [len(p) for p in parts]
+
+
+def test_many_logprobs_of_an_event_are_told_in_steps(start, upstream):
+    gateway = start(engine=upstream.setting, workers=1)
+    upstream.plan.extend([COUNTED, COUNTED])
+    sizes = check_counted(gateway.post(url(new(gateway)), {**BODY, "stream": True}).text)
+    assert max(sizes) <= STEP and sum(sizes) == MANY + PIECES - 1, sizes
+    a = gateway.post(url(new(gateway)), {**BODY, "stream": False})
+    assert len(a.json()["choices"][0]["logprobs"]["content"]) > 0
+
+
+class Standing(StubEngine):
+    """Stands still behind the long event until it may go on."""
+
+    def __init__(self):
+        super().__init__("openai")
+        self.stands, self.may = threading.Event(), threading.Event()
+
+    async def send(self, writer, pieces, plan, tail=b""):
+        writer.write(b"".join(pieces[:4]))
+        await writer.drain()
+        self.stands.set()
+        while not self.may.is_set():
+            await asyncio.sleep(0.005)
+        return await super().send(writer, pieces[4:], plan, tail)
+
+
+def test_who_joins_behind_a_long_event_hears_all_of_it(start):
+    with Standing() as engine:
+        engine.plan.append(COUNTED)
+        gateway = start(engine=engine.setting, workers=1)
+        s, got = new(gateway), {}
+
+        def ask(name):
+            got[name] = gateway.post(url(s), {**BODY, "stream": True}, headers={"Idempotency-Key": "k"}).text
+        threads = [threading.Thread(target=ask, args=(name,)) for name in ("first", "second")]
+        threads[0].start()
+        assert engine.stands.wait(20)
+        threads[1].start()
+        wait_until(lambda: gateway.metrics().get("rollgate_joins_total") == 1, 10, "the second has joined")
+        engine.may.set()
+        for t in threads:
+            t.join()
+        assert max(check_counted(got["first"])) <= STEP
+        check_counted(got["second"])
+        assert len(engine.requests) == 1
 
 
 def cut_behind(n):

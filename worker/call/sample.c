@@ -92,10 +92,15 @@ void sample_lp_reserve(struct model_call *t, struct sample *r, size_t more)
     r->lp = arena_grow_alone(&t->arena, r->lp, r->cap_lp * sizeof(*r->lp));
 }
 
-void sample_tell_logprobs(struct model_call *t, struct sample *r)
+void sample_tell_logprobs(struct model_call *t, struct sample *r, size_t most)
 {
-    call_listeners_sink.logprobs(t, r->answer->opt.index, r->lp + r->lp_sent, r->n_lp - r->lp_sent);
-    r->lp_sent = r->n_lp;
+    const struct token_logprob *first = r->lp + r->lp_sent;
+    size_t n = 0, left = r->n_lp - r->lp_sent;
+
+    for (size_t cost = 0; n < left && cost < most; n++)
+        cost += 1 + (size_t)first[n].n_top;
+    call_listeners_sink.logprobs(t, r->answer->opt.index, first, n);
+    r->lp_sent += n;
 }
 
 /* Adds the logprobs of ids beyond what r->lp has. */
@@ -125,5 +130,5 @@ void sample_logprobs(struct model_call *t, struct sample *r, struct token_span i
         }
         alt += alt ? told : 0;
     }
-    sample_tell_logprobs(t, r);
+    sample_tell_logprobs(t, r, SIZE_MAX);
 }

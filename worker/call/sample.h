@@ -96,8 +96,12 @@ void sample_taken(struct sample *r);
 /* Its engine call is cancelled, if it runs, and its answer let go. */
 void sample_end(struct sample *r);
 
-/* Tells the listeners the logprobs that they have not been told. */
-void sample_tell_logprobs(struct model_call *t, struct sample *r);
+/* Tells the listeners logprobs that they have not been told: about `most`, alternatives counted. */
+void sample_tell_logprobs(struct model_call *t, struct sample *r, size_t most);
+
+/* Tells them the last n, which are new, behind those that wait: of many most in later turns of the
+ * loop, for which sample_taken waits. */
+void sample_tell_new(struct sample *r, size_t n);
 
 /* Takes an engine call's events; ctx is the sample. */
 extern const struct engine_events sample_events;

@@ -23,7 +23,7 @@ void upstream_logprobs(struct model_call *t, struct sample *r, const struct json
     sample_lp_reserve(t, r, content->n);
     chat_logprobs_read(content, r->lp + r->n_lp, &t->arena);
     r->n_lp += content->n;
-    sample_tell_logprobs(t, r);
+    sample_tell_new(r, content->n);
 }
 
 static uint32_t count_of(const struct json *v)
