@@ -194,3 +194,57 @@ def test_a_groups_entry_that_was_not_given_before_the_acknowledgement_comes_behi
     start(workers=1, sink=gw.settings["sink"], state_dir=gw.settings["state-dir"])
     g.wait_until(lambda: group_entries(s), 30, "the entry")
     assert {(e["group"], e["state"]) for e in group_entries(s)} == {("g", "failed")}
+
+
+def failed_group(gw, name, reason):
+    """A group that fails for the reason, is taken and acknowledged."""
+    assert gw.post("/groups", {"id": name, "runner": "r", "on": {"error": "drop"}}).status == 201
+    attempt = gw.post("/attempts/claim", {"executor": "x", "slots": {"r": 1}, "wait_s": 20}, timeout=40).json()["attempts"][0]
+    end = {"executor": "x", "outcome": "error", "reason": reason}
+    assert gw.post(f"/attempts/{attempt['attempt_id']}/end", end).json() == {"rollout": "failed"}
+    assert [x["id"] for x in gw.get("/queues/train/next?wait_s=20", timeout=40).json()["groups"]] == [name]
+    assert gw.post("/queues/train/ack", {"groups": [name]}).json() == {"acked": 1}
+
+
+def reasons(server):
+    return [json.loads(e["result"])["members"][0]["reason"] for e in group_entries(server)]
+
+
+@pytest.mark.parametrize("how", ["hangs", "is away", "restart"])
+def test_a_group_made_anew_under_an_id_whose_entry_waits_comes_too(start, server, tmp_path, how):
+    """The id of an acknowledged group is free, though its entry be just under way, or wait for a Redis that is away, also over
+    a restart of all: both groups have an entry, one each, in their order."""
+    s = server()
+    gw = start(workers=1, sink=f"redis://127.0.0.1:{s.port}", state_dir=str(tmp_path / "state"))
+    failed_group(gw, "before", "none")
+    g.wait_until(lambda: reasons(s) == ["none"], 20, "the connection is there")
+    if how == "hangs":
+        s.process.send_signal(signal.SIGSTOP)
+    else:
+        s.stop()
+    try:
+        failed_group(gw, "g", "first")
+        g.wait_until(lambda: gw.metrics()["rollgate_sink_waiting"] == 1, 20, "its entry waits")
+        failed_group(gw, "g", "second")
+        g.wait_until(lambda: gw.metrics()["rollgate_sink_waiting"] == 2, 20, "that of the other one waits, too")
+        if how == "restart":
+            assert gw.stop() == 0
+            gw = start(workers=1, sink=gw.settings["sink"], state_dir=gw.settings["state-dir"])
+            g.wait_until(lambda: gw.metrics()["rollgate_sink_waiting"] == 2, 20, "both wait again")
+    finally:
+        s.process.send_signal(signal.SIGCONT) if how == "hangs" else s.start()
+    g.wait_until(lambda: reasons(s)[1:] == ["first", "second"], 60, "both came")
+    g.wait_until(lambda: gw.metrics()["rollgate_sink_waiting"] == 0, 20, "nothing waits")
+    assert not gw.has_line("is gone") and reasons(s) == ["none", "first", "second"]
+
+
+def test_an_entry_given_twice_while_it_waits_is_one(start, server):
+    s = server()
+    s.stop()
+    gw = start(workers=1, sink=f"redis://127.0.0.1:{s.port}")
+    for entry in ({"group": "g", "try": "1"}, {"group": "g", "try": "1"}, {"group": "g", "try": "2"}):
+        assert gw.post("/admin/group_result", {"group": "g", "entry": entry}).status == 200
+    g.wait_until(lambda: gw.metrics()["rollgate_sink_waiting"] == 2, 20, "two wait")
+    s.start()
+    g.wait_until(lambda: gw.metrics()["rollgate_sink_waiting"] == 0, 60, "they came")
+    assert [e["try"] for e in group_entries(s)] == ["1", "2"]

@@ -462,18 +462,34 @@ bool sinks_wait_for(const struct sinks *k, const struct session *s)
     return false;
 }
 
-/* A settled group, to the targets that take groups. */
+static bool takes_groups(const struct sinks *k, size_t i)
+{
+    return k->targets.at[i]->kind->groups;
+}
+
+/* A settled group, to the targets that take groups: none has it before all are written. What one
+ * had alone would come twice, since who gave it gives it again. */
 int sinks_give_group(struct sinks *k, struct str group, struct str entry, struct err *e)
 {
     uint32_t index = k ? places_find(k->residency->places, STR(""))->index : 0;
+    struct buf name = {0};
+    size_t n = 0;
+    int rc = 0;
 
-    for (size_t i = 0; k && i < k->targets.n; i++) {
-        struct target *t = k->targets.at[i];
-
-        if (t->kind->groups && target_put_group(t, index, group, entry, e))
-            return -1;
+    target_group_name(group, entry, &name);
+    for (; k && n < k->targets.n && rc == 0; n++)
+        if (takes_groups(k, n))
+            rc = target_write_group(k->targets.at[n], index, buf_str(&name), entry, e);
+    for (size_t i = 0; i < n; i++) {
+        if (!takes_groups(k, i))
+            continue;
+        if (rc)
+            target_unwrite_group(k->targets.at[i], index, buf_str(&name));
+        else
+            target_add(k->targets.at[i], index, buf_str(&name));
     }
-    return 0;
+    buf_done(&name);
+    return rc;
 }
 
 /* --- accounts --- */

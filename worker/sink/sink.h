@@ -12,7 +12,7 @@
  *
  *   STATE/worker-<idx>/spool/<session>.part                being made
  *   STATE/worker-<idx>/spool/<target>/<session>.msgpack    waiting for that target
- *   STATE/worker-<idx>/spool/<target>/group:<id>.msgpack   (JSON) a settled group, likewise
+ *   STATE/worker-<idx>/spool/<target>/group:<id>@<sum>.msgpack  (JSON) a settled group, likewise
  *   STATE/worker-<idx>/spool/<target>/pointed/...          redis entries point here
  */
 #ifndef RG_SINK_SINK_H
@@ -69,7 +69,8 @@ void sinks_take(struct sinks *k, struct str session_id);
 bool sinks_wait_for(const struct sinks *k, const struct session *s);
 
 /* Spools a settled group's entry (a JSON object) for the Redis sinks, which add it to the stream
- * NAME:groups. Nothing where there are none. ERR_IO, ERR_STORAGE_FULL. */
+ * NAME:groups. Nothing where there are none. The same entry again, while it waits, is one; another
+ * one of the same id comes behind it. ERR_IO, ERR_STORAGE_FULL: no sink has it. */
 int sinks_give_group(struct sinks *k, struct str group, struct str entry, struct err *e);
 
 /* Whether so much waits that no new session may begin (--sink-max-waiting). */

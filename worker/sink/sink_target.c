@@ -109,10 +109,15 @@ void target_folder(const struct target *t, uint32_t place, struct buf *ret)
 
 /* --- the queue --- */
 
+static void file_path(const struct target *t, uint32_t place, struct str name, struct buf *ret)
+{
+    target_folder(t, place, ret);
+    buf_printf(ret, "/%.*s%s", (int)name.len, name.p, SUFFIX);
+}
+
 static void parcel_path(const struct target *t, const struct parcel *p, struct buf *ret)
 {
-    target_folder(t, p->place, ret);
-    buf_printf(ret, "/%s%s", p->session_id, SUFFIX);
+    file_path(t, p->place, str_cstr(p->session_id), ret);
 }
 
 static void send_first(struct target *t);
@@ -268,7 +273,7 @@ void target_add(struct target *t, uint32_t place, struct str session_id)
     struct buf path = {0};
     struct stat st;
 
-    if (map_get(&t->queued, session_id)) /* made once more behind a crash: the same */
+    if (target_has(t, session_id)) /* made once more behind a crash: the same */
         return;
     p = mem_zalloc(sizeof(*p) + session_id.len + 1);
     memcpy(p->session_id, session_id.p, session_id.len);
@@ -286,28 +291,55 @@ void target_add(struct target *t, uint32_t place, struct str session_id)
 
 /* --- groups --- */
 
-/* Small and seldom beside the sessions: written on the spot. */
-int target_put_group(struct target *t, uint32_t place, struct str group, struct str entry,
-                     struct err *e)
+/* A group's id may be another one's by now, and an entry of the former wait still: so the file is
+ * called by what is in it, too. */
+void target_group_name(struct str group, struct str entry, struct buf *ret)
 {
-    struct buf folder = {0}, part = {0}, whole = {0}, name = {0};
+    uint64_t sum[2];
+
+    str_hash128(entry, sum);
+    buf_printf(ret, PARCEL_GROUP "%.*s@%016llx%016llx", (int)group.len, group.p,
+               (unsigned long long)sum[0], (unsigned long long)sum[1]);
+}
+
+bool target_has(const struct target *t, struct str name)
+{
+    return map_get(&t->queued, name) != NULL;
+}
+
+/* Small and seldom beside the sessions: written on the spot. */
+int target_write_group(const struct target *t, uint32_t place, struct str name, struct str entry,
+                       struct err *e)
+{
+    struct buf folder = {0}, part = {0}, whole = {0};
     int rc = 0;
 
+    if (target_has(t, name))
+        return 0;
     target_folder(t, place, &folder);
-    buf_printf(&name, PARCEL_GROUP "%.*s", (int)group.len, group.p);
-    buf_printf(&part, "%s/.%s.part%c", folder.p, name.p, 0);
-    buf_printf(&whole, "%s/%s%s%c", folder.p, name.p, SUFFIX, 0);
+    buf_printf(&part, "%s/.%.*s.part", folder.p, (int)name.len, name.p);
+    file_path(t, place, name, &whole);
     if (file_write(whole.p, part.p, entry, t->env->durable) ||
-        (t->env->durable && file_sync_folder(folder.p)))
+        (t->env->durable && file_sync_folder(folder.p))) {
         rc = err_sys(e, errno == ENOSPC || errno == EDQUOT ? ERR_STORAGE_FULL : ERR_IO,
                      "cannot put a group's entry into the spool");
-    else
-        target_add(t, place, buf_str(&name));
+        target_unwrite_group(t, place, name);
+    }
     buf_done(&folder);
     buf_done(&part);
     buf_done(&whole);
-    buf_done(&name);
     return rc;
+}
+
+void target_unwrite_group(const struct target *t, uint32_t place, struct str name)
+{
+    struct buf whole = {0};
+
+    if (target_has(t, name))
+        return;
+    file_path(t, place, name, &whole);
+    (void)unlink(whole.p);
+    buf_done(&whole);
 }
 
 /* --- folders --- */

@@ -35,7 +35,7 @@ struct parcel {
     uint32_t place;
     uint64_t bytes; /* on disk */
     bool postponed; /* it alone was not taken */
-    bool group;     /* a group's entry: JSON; session_id is PARCEL_GROUP and the group's id */
+    bool group;     /* a group's entry: JSON; session_id is its target_group_name */
     char session_id[];
 };
 
@@ -96,9 +96,20 @@ int target_scan(struct target *t, uint32_t place, struct err *e);
  * session's place and id. */
 void target_add(struct target *t, uint32_t place, struct str session_id);
 
-/* Writes a group's entry into its folder of the place and queues it. ERR_IO, ERR_STORAGE_FULL. */
-int target_put_group(struct target *t, uint32_t place, struct str group, struct str entry,
-                     struct err *e);
+/* Appends the name of a group's entry, by which it is written and queued (as a session by its id):
+ * the same for the same entry, another for another one of that group's id. */
+void target_group_name(struct str group, struct str entry, struct buf *ret);
+
+/* Whether a file of that name (a session's id, a group's name) waits or is being sent. */
+bool target_has(const struct target *t, struct str name);
+
+/* Writes a group's entry into its folder of the place, unless it waits already; target_add queues
+ * it. ERR_IO, ERR_STORAGE_FULL: nothing is there. */
+int target_write_group(const struct target *t, uint32_t place, struct str name, struct str entry,
+                       struct err *e);
+
+/* Removes what target_write_group wrote, unless it waits. */
+void target_unwrite_group(const struct target *t, uint32_t place, struct str name);
 
 /* For kinds: the first file was taken, or it was not and `why` says so; then it is tried again. */
 void target_done(struct target *t, const struct err *why);
