@@ -442,12 +442,27 @@ static bool is_told(const struct group *g, const struct json *r)
     return g && (record_submitted(r) == 0 || record_submitted(r) == g->submitted_at_ms);
 }
 
+/* The map has the newest of an id; NULL: that group is not kept. */
+static struct group *find_gone(const struct book *b, const struct json *r)
+{
+    struct str id = json_string(json_get(r, "id"));
+    struct group *newest = book_gone_group(b, id), *g;
+
+    if (!newest || is_told(newest, r))
+        return newest;
+    LIST_EACH(&b->gone, g, struct group, all_entry) {
+        if (str_eq(g->spec.id, id) && is_told(g, r))
+            return g;
+    }
+    return NULL;
+}
+
 /* A group may be acknowledged before the sinks have its entry. */
 static int apply_told(struct book *b, struct group *g, const struct json *r, struct err *e)
 {
     if (!is_told(g, r))
-        g = book_gone_group(b, json_string(json_get(r, "id")));
-    if (!is_told(g, r))
+        g = find_gone(b, r);
+    if (!g)
         return 0;
     if (!group_settled(g))
         return err_set(e, ERR_INVALID, "the group that was told had not settled");

@@ -360,6 +360,35 @@ TEST(book, a_telling_is_of_one_group_and_not_of_its_namesake)
     book_done(&b);
 }
 
+/* Two of an id are gone before the sinks have the entry of the first. */
+TEST(book, a_telling_finds_the_older_of_two_that_are_gone)
+{
+    struct book b;
+    struct buf record = {0};
+    const struct group *g;
+    unsigned n = 0;
+
+    book_init(&b);
+    b.keeps_gone = true;
+    for (uint64_t at = 1000; at <= 2000; at += 1000) {
+        record_group(STR("a"), STR("{\"id\":\"a\",\"runner\":\"r\"}"), at, &record);
+        apply(&b, &record);
+        end(&b, claim(&b, "x", 0), OUTCOME_OK, at + 10);
+        record_plain(RECORD_ACKED, STR("a"), at + 20, &record);
+        apply(&b, &record);
+    }
+    record_told(STR("a"), 1000, 3000, &record);
+    apply(&b, &record);
+    record_told(STR("a"), 1500, 3001, &record); /* of one that is not kept: no fault */
+    apply(&b, &record);
+    LIST_EACH(&b.gone, g, struct group, all_entry) {
+        cr_assert_eq(g->told, g->submitted_at_ms == 1000);
+        n++;
+    }
+    cr_assert_eq(n, 2);
+    book_done(&b);
+}
+
 TEST(book, gone_groups_are_kept_until_they_are_forgotten)
 {
     struct book b;
