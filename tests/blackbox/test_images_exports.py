@@ -199,3 +199,43 @@ def test_a_sink_gets_the_bytes_that_finalize_asked_for(vision, tmp_path):
     out = tmp_path / "out" / f"{sid}.msgpack"
     wait_until(out.exists, what="it is delivered")
     assert [row["data"] for row in Msgpack(out.read_bytes()).value()["summary"]["media"]] == SHOTS
+
+
+def test_a_sink_gets_a_session_once_its_picture_is_at_hand_again(vision, tmp_path):
+    engine, gateway = vision(sink=f"file:{tmp_path}/out")
+    sid = session(gateway, sink=False)
+    talk(gateway, sid)
+    path = media(gateway) / "sessions" / sid / kit.sha(SHOTS[1])
+    assert gateway.post(f"/sessions/{sid}/finalize", {"format": "none"}).status == 200
+    path.rename(tmp_path / "kept")
+    assert gateway.post(f"/sessions/{sid}/deliver", {"media": "inline"}).status == 200
+    gateway.wait_line("an export for the sinks failed: it is tried again.*image of this session is gone")
+    other = session(gateway)
+    talk(gateway, other)
+    assert gateway.post(f"/sessions/{other}/finalize").status == 200
+    wait_until((tmp_path / "out" / f"{other}.msgpack").exists, 20, "it holds up no other")
+    (tmp_path / "kept").rename(path)
+    there = tmp_path / "out" / f"{sid}.msgpack"
+    wait_until(there.exists, 60, "it came")
+    assert [row["data"] for row in Msgpack(there.read_bytes()).value()["summary"]["media"]] == SHOTS
+
+
+def test_what_cannot_be_assembled_is_given_up_and_holds_up_no_sink(vision, tmp_path):
+    """The model takes no images any more, of which a session has some: no later try could be better."""
+    engine, gateway = vision(sink=f"file:{tmp_path}/out")
+    sid = session(gateway, sink=False)
+    talk(gateway, sid)
+    assert gateway.post(f"/sessions/{sid}/finalize", {"format": "none"}).status == 200
+    assert gateway.stop() == 0
+    (tmp_path / "vision-model" / "preprocessor_config.json").unlink()
+    gateway.allow("cannot be exported to the sinks")
+    gateway.start()
+    assert gateway.post(f"/sessions/{sid}/deliver").status == 200
+    gateway.wait_line("cannot be exported to the sinks.*takes text only")
+    wait_until(lambda: gateway.metrics()["rollgate_sink_waiting"] == 0, what="it does not wait")
+    other = session(gateway)
+    assert chat(gateway, other, [user(text("hello"))]).status == 200
+    assert gateway.post(f"/sessions/{other}/finalize").status == 200
+    wait_until((tmp_path / "out" / f"{other}.msgpack").exists, 20, "another is delivered")
+    assert gateway.metrics()["rollgate_sink_errors_total"] == 1 and not gateway.has_line("it is tried again")
+    assert gateway.request("DELETE", f"/sessions/{sid}").status == 204

@@ -112,3 +112,46 @@ def test_who_has_left_before_keeps_no_worker_from_ending(stuck, vision, web, tmp
         wait_until((tmp_path / "faults/waits").exists, what="a thread is at it")
     gateway.wait_line("its thread is given up")
     assert gateway.stop() == 0 and not gateway.has_line("killed what did not end")
+
+
+def test_an_export_for_a_sink(faulty, tmp_path):  # noqa: F811
+    """Its audit is given up with its thread, more than once: the session is owed to the sink still, and may not be deleted. Once the
+    machine is quick again it is there, whole."""
+    gateway, inject = faulty(helper_timeout="500ms", grace="1s", sink=f"file:{tmp_path}/out")
+    gateway.allow("its thread is given up")
+    worker, sid = gateway.child("worker-0"), session(gateway, sink=False)
+    assert gateway.chat({"session_id": sid}, LONG).status == 200
+    assert gateway.post(f"/sessions/{sid}/finalize", {"format": "none", "drift": "off"}).status == 200
+    inject("stick", "1")
+    assert gateway.post(f"/sessions/{sid}/deliver").status == 200
+    gateway.wait_line("an export for the sinks failed: it is tried again.*took too long.*wait_s=5")
+    assert gateway.request("DELETE", f"/sessions/{sid}").status == 409
+    assert gateway.metrics()["rollgate_sink_waiting"] == 1
+    gateway.wait_line("an export for the sinks failed: it is tried again.*took too long.*wait_s=160", 30)
+    assert gateway.metrics()["rollgate_sink_errors_total"] == 2
+    assert not os.listdir(tmp_path / "out")
+    other = session(gateway)
+    inject("stick", None)
+    assert gateway.chat({"session_id": other}, "short").status == 200
+    assert gateway.post(f"/sessions/{other}/finalize").status == 200
+    wait_until((tmp_path / "out" / f"{other}.msgpack").exists, what="another is not held up")
+    assert gateway.child("worker-0") == worker and gateway.stop() == 0
+    gateway.start()
+    wait_until((tmp_path / "out" / f"{sid}.msgpack").exists, 30, "what waits is tried at a start at once")
+    wait_until(lambda: gateway.metrics()["rollgate_sink_waiting"] == 0, what="nothing waits")
+    assert gateway.request("DELETE", f"/sessions/{sid}").status == 204
+    gateway.stop()
+
+
+def test_an_export_for_a_sink_is_tried_again_by_the_same_worker(faulty, tmp_path):  # noqa: F811
+    gateway, inject = faulty(helper_timeout="500ms", grace="1s", sink=f"file:{tmp_path}/out")
+    gateway.allow("its thread is given up")
+    worker, sid = gateway.child("worker-0"), session(gateway, sink=False)
+    assert gateway.chat({"session_id": sid}, LONG).status == 200
+    assert gateway.post(f"/sessions/{sid}/finalize", {"format": "none", "drift": "off"}).status == 200
+    inject("stick", "1")
+    assert gateway.post(f"/sessions/{sid}/deliver").status == 200
+    gateway.wait_line("an export for the sinks failed: it is tried again")
+    inject("stick", None)
+    wait_until((tmp_path / "out" / f"{sid}.msgpack").exists, 40, "it came")
+    assert gateway.child("worker-0") == worker and gateway.stop() == 0

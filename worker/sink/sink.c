@@ -8,8 +8,9 @@
  *
  * A crash anywhere in between leaves the DUE record, from which take_owed fills the queue again;
  * at worst an export is made twice, with the same bytes under the same name. What cannot be read
- * back or noted now is tried again every AGAIN_TICKS; a full disk holds up the queue, a session
- * that can never be exported does not. */
+ * back or noted now is tried again every AGAIN_TICKS. A full disk holds up the queue, a session
+ * whose export fails does not: it waits aside (`later`), longer from try to try. Given up is only
+ * what would fail again whenever it is tried, for what the session holds (is_for_good). */
 
 #include "worker/sink/sink.h"
 
@@ -40,6 +41,17 @@
 
 enum { DELAY_MIN_MS = 1000, DELAY_MAX_MS = 30 * 1000, SWEEP_TICKS = 60, AGAIN_TICKS = 10 };
 
+/* Ticks until an export that failed is tried again: twice as many each time. An export that a
+ * helper is lost with counts as several: a worker that has lost some of them retires. */
+enum { FAILED_TICKS = 5, FAILED_TICKS_MAX = 3600, STUCK_FAILURES = 5 };
+
+/* A session whose export was promised. */
+struct owed {
+    char *id;          /* own */
+    unsigned failures; /* of its export */
+    uint64_t at_tick;  /* when it is tried again, in `later` */
+};
+
 struct sinks {
     struct sinks_env env;
     struct residency *residency; /* env.ledger's */
@@ -50,9 +62,9 @@ struct sinks {
     VEC(struct target *) targets;
     struct syncer *syncer; /* durability power */
 
-    VEC(char *) unread;  /* ids of such whose session could not be read back: later once more */
-    VEC(char *) unnoted; /* spooled, but the journal took no record of it: later once more */
-    VEC(char *) due;     /* ids of sessions to be spooled, in order */
+    VEC(char *) unnoted;    /* spooled, but the journal took no record of it: later once more */
+    VEC(struct owed) later; /* could not be read back or exported: once more at their time */
+    VEC(struct owed) due;   /* to be spooled, in order */
     size_t next_due;
     struct spooling *spooling; /* of due.at[next_due] */
     uint64_t delay_ms;
@@ -142,9 +154,11 @@ void sinks_free(struct sinks *k)
         target_free(k->targets.at[i]);
     vec_done(&k->targets);
     for (size_t i = k->next_due; i < k->due.n; i++)
-        free(k->due.at[i]);
+        free(k->due.at[i].id);
     vec_done(&k->due);
-    free_ids(k->unread.at, k->unread.n);
+    for (size_t i = 0; i < k->later.n; i++)
+        free(k->later.at[i].id);
+    vec_done(&k->later);
     free_ids(k->unnoted.at, k->unnoted.n);
     free(k->state_dir);
     free(k);
@@ -273,14 +287,30 @@ static void spool_later(struct sinks *k, uint64_t delay_ms)
         loop_timer_set(k->residency->loop, &k->retry, delay_ms, on_retry);
 }
 
+/* The first of the queue is not in it any more. */
+static void step_due(struct sinks *k)
+{
+    if (++k->next_due < k->due.n)
+        return;
+    vec_clear(&k->due);
+    k->next_due = 0;
+}
+
 /* The first of the queue is through. */
 static void forget_due(struct sinks *k)
 {
-    free(k->due.at[k->next_due++]);
-    if (k->next_due == k->due.n) {
-        vec_clear(&k->due);
-        k->next_due = 0;
-    }
+    free(k->due.at[k->next_due].id);
+    step_due(k);
+}
+
+/* The first of the queue is tried again, and the others need not wait for it. */
+static void set_aside(struct sinks *k, uint64_t ticks)
+{
+    struct owed *o = vec_push(&k->later);
+
+    *o = k->due.at[k->next_due];
+    o->at_tick = k->ticks + ticks;
+    step_due(k);
 }
 
 /* The session need not be kept for its export any more. */
@@ -326,35 +356,68 @@ static void note_unnoted(struct sinks *k)
         log_info(NULL, "spooled exports are noted now", LOG_U("sessions", was - k->unnoted.n));
 }
 
-/* What can never be exported would hold up all that follows. */
-static void give_up(struct sinks *k, struct str id, const struct err *err)
+/* Whether the export would fail again for what the session holds, or its options say. All else
+ * (a helper whose time was over, a picture that is not at hand) may be better another time. */
+static bool is_for_good(enum err_kind kind)
+{
+    return kind == ERR_UNASSEMBLABLE || kind == ERR_REWARD_MISSING || kind == ERR_INVALID ||
+           kind == ERR_BODY_TOO_LARGE;
+}
+
+static uint64_t ticks_to_wait(unsigned failures)
+{
+    uint64_t ticks = FAILED_TICKS;
+
+    while (failures-- > 0 && ticks < FAILED_TICKS_MAX)
+        ticks *= 2;
+    return MIN_OF(ticks, FAILED_TICKS_MAX);
+}
+
+/* The export of the first of the queue was not made. */
+static void not_exported(struct sinks *k, bool stuck, const struct err *why)
+{
+    struct owed *o = &k->due.at[k->next_due];
+    struct log_scope scope = {.session = str_cstr(o->id)};
+    uint64_t ticks = ticks_to_wait(o->failures);
+
+    metrics_count(k->residency->page, METRIC_sink_errors, 1);
+    if (is_for_good(why->kind)) {
+        log_error(&scope, "a session cannot be exported to the sinks", LOG_T("reason", why->text));
+        forget_due(k);
+        return;
+    }
+    o->failures += stuck ? STUCK_FAILURES : 1;
+    log_warn(&scope, "an export for the sinks failed: it is tried again",
+             LOG_T("reason", why->text), LOG_U("wait_s", ticks));
+    set_aside(k, ticks);
+}
+
+/* The spool's disk is full, or fails: all wait. */
+static void hold_up(struct sinks *k, const struct err *why)
 {
     metrics_count(k->residency->page, METRIC_sink_errors, 1);
-    log_error(&(struct log_scope){.session = id}, "a session cannot be exported to the sinks",
-              LOG_T("reason", err->text));
-    forget_due(k);
+    log_warn(&(struct log_scope){.session = str_cstr(k->due.at[k->next_due].id)},
+             "the spool takes nothing: exports wait", LOG_T("reason", why->text));
+    spool_later(k, k->delay_ms);
+    k->delay_ms = MIN_OF(k->delay_ms * 2, DELAY_MAX_MS);
 }
 
 /* The export is written, or why it is not. */
-static void on_spooled(void *ctx, const struct err *err)
+static void on_spooled(void *ctx, enum spooling_end end, const struct err *why)
 {
     struct sinks *k = ctx;
-    struct str id = str_cstr(k->due.at[k->next_due]);
 
     k->spooling = NULL;
-    if (!err) {
-        note_spooled(k, id);
+    if (end == SPOOLING_NO_ROOM) {
+        hold_up(k, why);
+        return;
+    }
+    if (end == SPOOLING_WHOLE) {
+        note_spooled(k, str_cstr(k->due.at[k->next_due].id));
         forget_due(k);
         k->delay_ms = DELAY_MIN_MS;
-    } else if (err->kind == ERR_IO || err->kind == ERR_STORAGE_FULL) {
-        metrics_count(k->residency->page, METRIC_sink_errors, 1);
-        log_warn(&(struct log_scope){.session = id}, "the spool takes nothing: exports wait",
-                 LOG_T("reason", err->text));
-        spool_later(k, k->delay_ms);
-        k->delay_ms = MIN_OF(k->delay_ms * 2, DELAY_MAX_MS);
-        return;
     } else {
-        give_up(k, id, err);
+        not_exported(k, end == SPOOLING_STUCK, why);
     }
     if (k->due.n > 0)
         spool_later(k, 1);
@@ -370,18 +433,27 @@ static void on_resident(void *ctx, const struct err *err)
         return;
     }
     metrics_count(k->residency->page, METRIC_sink_errors, 1);
-    *vec_push(&k->unread) = mem_strdup(k->due.at[k->next_due]);
-    forget_due(k);
+    set_aside(k, AGAIN_TICKS);
     if (k->due.n > 0)
         spool_later(k, 1);
 }
 
-static void take_unread(struct sinks *k)
+/* Whose time has come, in the order in which they were set aside. */
+static void take_later(struct sinks *k)
 {
-    while (k->unread.n > 0) {
-        *vec_push(&k->due) = vec_pop(&k->unread);
+    size_t kept = 0;
+
+    for (size_t i = 0; i < k->later.n; i++) {
+        struct owed o = k->later.at[i];
+
+        if (o.at_tick > k->ticks) {
+            k->later.at[kept++] = o;
+            continue;
+        }
+        *vec_push(&k->due) = o;
         spool_later(k, 1);
     }
+    k->later.n = kept;
 }
 
 /* One session at a time; does nothing while one is under way. */
@@ -401,7 +473,7 @@ static void spool_next(struct sinks *k)
 
     if (k->spooling || k->waiter.load || k->due.n == 0)
         return;
-    id = str_cstr(k->due.at[k->next_due]);
+    id = str_cstr(k->due.at[k->next_due].id);
     s = session_find_any(k->residency->store, id, &ended);
     if (!s) { /* deleted while it waited */
         forget_due(k);
@@ -442,7 +514,7 @@ void sinks_take(struct sinks *k, struct str session_id)
 {
     if (!k)
         return;
-    *vec_push(&k->due) = mem_strndup(session_id.p, session_id.len);
+    *vec_push(&k->due) = (struct owed){.id = mem_strndup(session_id.p, session_id.len)};
     spool_later(k, 1);
 }
 
@@ -454,10 +526,10 @@ bool sinks_wait_for(const struct sinks *k, const struct session *s)
     if (!k || session_sink(s, &options) != SESSION_SINK_DUE)
         return false;
     for (size_t i = k->next_due; i < k->due.n; i++)
-        if (str_eq_c(id, k->due.at[i]))
+        if (str_eq_c(id, k->due.at[i].id))
             return true;
-    for (size_t i = 0; i < k->unread.n; i++)
-        if (str_eq_c(id, k->unread.at[i]))
+    for (size_t i = 0; i < k->later.n; i++)
+        if (str_eq_c(id, k->later.at[i].id))
             return true;
     return false;
 }
@@ -533,11 +605,10 @@ void sinks_tick(struct sinks *k)
             target_sweep(k->targets.at[i]);
         n += k->targets.at[i]->n;
     }
-    if (k->ticks % AGAIN_TICKS == 0) {
-        take_unread(k);
+    take_later(k);
+    if (k->ticks % AGAIN_TICKS == 0)
         note_unnoted(k);
-    }
     k->ticks++;
-    metrics_set(k->residency->page, METRIC_sink_waiting, n + k->unread.n + k->due.n - k->next_due);
+    metrics_set(k->residency->page, METRIC_sink_waiting, n + k->later.n + k->due.n - k->next_due);
     metrics_set(k->residency->page, METRIC_sink_waiting_bytes, waiting_bytes(k));
 }

@@ -1,6 +1,6 @@
 /* One session's export into the spool (spooling.h):
  *
- *   begin        the promised options, an export, a file ID.part
+ *   begin_...    the promised options, an export, a file ID.part
  *   on_slice     a slice of the export a turn, written on the spot
  *   (helper)     what is long of it, and needs nothing of the session
  *   (syncer)     with durability power: the part's bytes
@@ -78,14 +78,20 @@ void spooling_stop(struct spooling *g)
         spooling_free(g);
 }
 
-/* err NULL: every target's folder has it. */
-static void finish(struct spooling *g, const struct err *err)
+/* why NULL: every target's folder has it. */
+static void finish(struct spooling *g, enum spooling_end end, const struct err *why)
 {
-    void (*done)(void *, const struct err *) = g->o.done;
+    void (*done)(void *, enum spooling_end, const struct err *) = g->o.done;
     void *ctx = g->o.ctx;
 
     spooling_free(g);
-    done(ctx, err);
+    done(ctx, end, why);
+}
+
+/* The export is not made. */
+static void fail(struct spooling *g, const struct err *why)
+{
+    finish(g, g->stuck ? SPOOLING_STUCK : SPOOLING_FAILED, why);
 }
 
 static void finish_sys(struct spooling *g, const char *what)
@@ -93,7 +99,7 @@ static void finish_sys(struct spooling *g, const char *what)
     struct err e = {0};
 
     (void)err_sys(&e, errno == ENOSPC || errno == EDQUOT ? ERR_STORAGE_FULL : ERR_IO, "%s", what);
-    finish(g, &e);
+    finish(g, SPOOLING_NO_ROOM, &e);
 }
 
 /* The same bytes under every target's folder: a name each, no copy. 0 or -1 with errno. */
@@ -122,7 +128,7 @@ static void sync_folders(struct spooling *g)
     (void)close(g->fd);
     g->fd = -1;
     if (!g->o.syncer || g->synced == g->o.n_targets) {
-        finish(g, NULL);
+        finish(g, SPOOLING_WHOLE, NULL);
         return;
     }
     target_folder(g->o.targets[g->synced++], g->o.place, &path);
@@ -186,7 +192,7 @@ static void on_helped(void *ctx, const struct err *e, bool stuck)
     g->help = NULL;
     g->stuck = stuck;
     if (e)
-        finish(g, e);
+        fail(g, e);
     else
         loop_task_post(g->o.calls->loop, &g->later, on_slice);
 }
@@ -210,7 +216,7 @@ static void on_slice(struct loop_task *t)
     int rc = export_slice(g->export, &g->out, &e);
 
     if (rc < 0)
-        finish(g, &e);
+        fail(g, &e);
     else if (write_out(g))
         finish_sys(g, "cannot write to the spool");
     else if (rc == 0)
@@ -222,11 +228,10 @@ static void on_slice(struct loop_task *t)
 }
 
 /* -1 and e. */
-static int begin(struct spooling *g, struct str options, struct err *e)
+static int begin_export(struct spooling *g, struct str options, struct err *e)
 {
     const struct json *given = NULL;
     struct export_options o;
-    struct str id = session_id(g->session);
 
     export_options_init(&o);
     if (options.len > 0 && (json_parse(&g->arena, arena_str(&g->arena, options), &given, e) ||
@@ -236,14 +241,18 @@ static int begin(struct spooling *g, struct str options, struct err *e)
     o.store = g->o.media;
     o.held_bytes = &g->o.calls->export_bytes;
     o.helped = g->o.calls->helpers != NULL;
-    if (export_new(g->session, g->o.calls->model, g->o.calls->scratch, &o, &g->export, e))
-        return -1;
+    return export_new(g->session, g->o.calls->model, g->o.calls->scratch, &o, &g->export, e);
+}
+
+/* -1 with errno. */
+static int begin_part(struct spooling *g)
+{
+    struct str id = session_id(g->session);
+
     buf_printf(&g->part, "%s/worker-%u/spool/%.*s.part", g->o.state_dir, g->o.place, (int)id.len,
                id.p);
     g->fd = open(g->part.p, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (g->fd < 0)
-        return err_sys(e, ERR_IO, "cannot write to the spool");
-    return 0;
+    return g->fd < 0 ? -1 : 0;
 }
 
 /* NULL: it has failed already, and done was called. */
@@ -257,8 +266,12 @@ struct spooling *spooling_start(const struct spooling_options *o, struct session
     g->session = s;
     g->fd = -1;
     (void)session_sink(s, &options);
-    if (begin(g, options, &e)) {
-        finish(g, &e);
+    if (begin_export(g, options, &e)) {
+        fail(g, &e);
+        return NULL;
+    }
+    if (begin_part(g)) {
+        finish_sys(g, "cannot write to the spool");
         return NULL;
     }
     loop_task_post(o->calls->loop, &g->later, on_slice);

@@ -16,6 +16,13 @@ struct spooling;
 struct syncer;
 struct target;
 
+enum spooling_end {
+    SPOOLING_WHOLE,   /* the file is with every target */
+    SPOOLING_NO_ROOM, /* the spool takes nothing, of any session */
+    SPOOLING_FAILED,  /* this export was not made */
+    SPOOLING_STUCK,   /* nor was this, and a helper is lost with it */
+};
+
 struct spooling_options {
     struct call_env *calls;
     const struct media_store *media;
@@ -25,8 +32,8 @@ struct spooling_options {
     uint32_t place;
     const char *state_dir;
 
-    /* The end; err NULL: the file is with every target. The spooling is freed behind it. */
-    void (*done)(void *ctx, const struct err *err);
+    /* The end, and why it is none (NULL for SPOOLING_WHOLE). The spooling is freed by then. */
+    void (*done)(void *ctx, enum spooling_end end, const struct err *why);
     void *ctx;
 };
 
