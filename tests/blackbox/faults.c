@@ -20,6 +20,7 @@
  *               writes logprobs does not come back
  *   steps       each reading of CLOCK_MONOTONIC is so many milliseconds later still: what is to
  *               end after some time does so after one step; "100 4711": in the process 4711 alone
+ *   rename      of a file whose name has this text waits until the file is gone
  *   where       what is hurt: descriptors whose name has this text, instead of "/seg-" (journal
  *               segments); then hold holds these only, and foldersync hurts these only, not all
  */
@@ -111,6 +112,18 @@ int fsync(int fd)
            strcmp(text, "hold") == 0)
         (void)usleep(2000);
     return real(fd);
+}
+
+int rename(const char *from, const char *to)
+{
+    static int (*real)(const char *, const char *);
+    char text[64];
+
+    if (!real)
+        *(void **)(&real) = dlsym(RTLD_NEXT, "rename");
+    while (fault("rename", text, sizeof(text)) && strstr(from, text))
+        (void)usleep(2000);
+    return real(from, to);
 }
 
 ssize_t writev(int fd, const struct iovec *parts, int n)

@@ -46,7 +46,7 @@ def faulty(start, tmp_path):
         return start(env={**env, **settings.pop("env", {})}, workers=1, sandbox=False,
                      **{"engine": "builtin:echo", **settings}), inject
     yield make
-    for name in ("fdatasync", "hold", "writev", "clock", "steps", "where", "stick", "pictures", "slow", "keep", "print", "foldersync"):
+    for name in ("fdatasync", "hold", "writev", "clock", "steps", "where", "stick", "pictures", "slow", "keep", "print", "foldersync", "rename"):
         inject(name, None)
 
 

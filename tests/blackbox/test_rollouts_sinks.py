@@ -8,6 +8,7 @@ import threading
 import pytest
 
 import gateway as g
+from test_faults import faulty  # noqa: F401, a fixture
 from rollouts_kit import Executor, chat, solve, take_all
 from test_sinks import STREAM, redis, server  # noqa: F401
 
@@ -248,3 +249,39 @@ def test_an_entry_given_twice_while_it_waits_is_one(start, server):
     s.start()
     g.wait_until(lambda: gw.metrics()["rollgate_sink_waiting"] == 0, 60, "they came")
     assert [e["try"] for e in group_entries(s)] == ["1", "2"]
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["the sink stays", "another sink"])
+def test_what_a_crash_left_of_an_entry_is_removed(faulty, server, same):  # noqa: F811
+    """All dies between an entry's bytes and its name. The next start removes what is left of it, also where another worker is given the
+    entry meanwhile, or the sink is not set any more, and nothing that only looks like it. The entry comes once."""
+    s = server()
+    gw, inject = faulty(sink=f"redis://127.0.0.1:{s.port}")
+    inject("rename", "/.group:g")
+    failed_group(gw, "g", "once")
+    spool = f"{gw.folder}/state/worker-0/spool"
+    folder = f"{spool}/{os.listdir(spool)[0]}"
+
+    def parts():
+        return [n for n in os.listdir(folder) if n.startswith(".group:g") and n.endswith(".part")]
+    g.wait_until(parts, 20, "the entry is written, and has no name")
+    gw.kill()
+    inject("rename", None)
+    part, = parts()
+    os.rename(f"{folder}/{part}", f"{folder}/{part.replace(':g', ':gone')}")     # of one whose dispatcher found another worker
+    others = [".group:notes", ".mine.part", "group:x.part", ".group", ".part"]
+    for name in others:
+        with open(f"{folder}/{name}", "w") as f:
+            f.write("not ours")
+    os.mkdir(f"{folder}/.group:folder.part")
+    if not same:
+        gw.settings["sink"] += "?stream=other"
+    gw.start()
+    assert gw.has_line("not written to their end are removed.*files=1")
+    assert not parts() and {n for n in os.listdir(folder) if "msgpack" not in n} >= {*others, ".group:folder.part"}
+    stream = f"{STREAM if same else 'other'}:groups"
+    with s.client() as c:
+        g.wait_until(lambda: c.xlen(stream), 30, "the entry")
+        g.wait_until(lambda: gw.metrics()["rollgate_sink_waiting"] == 0, 10, "nothing waits")
+        assert [f[b"group"] for _, f in c.xrange(stream)] == [b"g"]
+    assert not parts()

@@ -210,6 +210,26 @@ static size_t count_files(int at, const char *folder, struct str ending)
     return n;
 }
 
+/* Entries of groups that a crash ended while they were written go: their dispatcher gives them
+ * again, maybe to another worker. Also of sinks that are not set any more. */
+static void drop_parts(int spool, const char *path, const char *name)
+{
+    int fd = openat(spool, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *entry;
+    size_t n = 0;
+
+    while (dir && (entry = readdir(dir)))
+        n += target_is_part(str_cstr(entry->d_name)) && unlinkat(fd, entry->d_name, 0) == 0;
+    if (n > 0)
+        log_info(NULL, "entries of groups that were not written to their end are removed",
+                 LOG_T("folder", path), LOG_T("sink", name), LOG_U("files", n));
+    if (dir)
+        (void)closedir(dir);
+    else if (fd >= 0)
+        (void)close(fd);
+}
+
 /* What lies in a sink's folder and goes to nobody: it stays, and is said at every start. */
 static void say_left(const struct sinks *k, int spool, const char *path, const char *name)
 {
@@ -230,7 +250,7 @@ static void say_left(const struct sinks *k, int spool, const char *path, const c
                  LOG_T("sink", name), LOG_U("files", waiting), LOG_U("pointed", pointed));
 }
 
-/* What is left in a place's spool; parts of exports that a crash ended go. */
+/* What is left in a place's spool; parts of exports and entries that a crash ended go. */
 static void look_over(const struct sinks *k, const char *state_dir, uint32_t index)
 {
     struct buf path = {0};
@@ -240,10 +260,12 @@ static void look_over(const struct sinks *k, const char *state_dir, uint32_t ind
     buf_printf(&path, "%s/worker-%u/spool", state_dir, index);
     dir = opendir(path.p);
     while (dir && (entry = readdir(dir))) {
-        if (str_ends(str_cstr(entry->d_name), STR(".part")))
+        if (str_ends(str_cstr(entry->d_name), STR(".part"))) {
             (void)unlinkat(dirfd(dir), entry->d_name, 0);
-        else if (entry->d_name[0] != '.')
+        } else if (entry->d_name[0] != '.') {
+            drop_parts(dirfd(dir), path.p, entry->d_name);
             say_left(k, dirfd(dir), path.p, entry->d_name);
+        }
     }
     if (dir)
         (void)closedir(dir);

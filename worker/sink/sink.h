@@ -13,6 +13,7 @@
  *   STATE/worker-<idx>/spool/<session>.part                being made
  *   STATE/worker-<idx>/spool/<target>/<session>.msgpack    waiting for that target
  *   STATE/worker-<idx>/spool/<target>/group:<id>@<sum>.msgpack  (JSON) a settled group, likewise
+ *   STATE/worker-<idx>/spool/<target>/.group:<id>@<sum>.part    being written, as it comes
  *   STATE/worker-<idx>/spool/<target>/pointed/...          redis entries point here
  */
 #ifndef RG_SINK_SINK_H
@@ -52,8 +53,9 @@ void sinks_free(struct sinks *k);
 void sinks_configure(struct sinks *k, const struct config *c);
 
 /* Makes the spool of a place and queues what waits there, and its sessions (the place's journal has
- * been replayed) whose export was promised, but never spooled. Says what is damaged, and
- * what is left for sinks that are not set any more, also when none is (k NULL). */
+ * been replayed) whose export was promised, but never spooled. Removes what a crash left half
+ * written, says what is damaged, and what is left for sinks that are not set any more, also when
+ * none is (k NULL). */
 int sinks_open_place(struct sinks *k, struct session_store *store, const char *state_dir,
                      uint32_t index, struct err *e);
 

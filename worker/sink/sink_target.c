@@ -30,6 +30,8 @@ enum { DELAY_MIN_MS = 100, DELAY_MAX_MS = 30 * 1000 };
 
 static const char SUFFIX[] = ".msgpack";
 
+#define PART_SUFFIX ".part"
+
 static const struct target_kind *const kinds[] = {&target_file, &target_redis};
 
 /* NULL and e: unknown. */
@@ -302,6 +304,12 @@ void target_group_name(struct str group, struct str entry, struct buf *ret)
                (unsigned long long)sum[0], (unsigned long long)sum[1]);
 }
 
+/* As target_write_group calls it. */
+bool target_is_part(struct str name)
+{
+    return str_starts(name, STR("." PARCEL_GROUP)) && str_ends(name, STR(PART_SUFFIX));
+}
+
 bool target_has(const struct target *t, struct str name)
 {
     return map_get(&t->queued, name) != NULL;
@@ -317,7 +325,7 @@ int target_write_group(const struct target *t, uint32_t place, struct str name, 
     if (target_has(t, name))
         return 0;
     target_folder(t, place, &folder);
-    buf_printf(&part, "%s/.%.*s.part", folder.p, (int)name.len, name.p);
+    buf_printf(&part, "%s/.%.*s" PART_SUFFIX, folder.p, (int)name.len, name.p);
     file_path(t, place, name, &whole);
     if (file_write(whole.p, part.p, entry, t->env->durable) ||
         (t->env->durable && file_sync_folder(folder.p))) {

@@ -108,6 +108,11 @@ bool target_has(const struct target *t, struct str name);
 int target_write_group(const struct target *t, uint32_t place, struct str name, struct str entry,
                        struct err *e);
 
+/* Whether a file of that name in a target's folder is a group's entry that was being written. Who
+ * finds one before the first target_write_group of the folder may remove it: its writer died, and
+ * the entry is given again. */
+bool target_is_part(struct str name);
+
 /* Removes what target_write_group wrote, unless it waits. */
 void target_unwrite_group(const struct target *t, uint32_t place, struct str name);
 
