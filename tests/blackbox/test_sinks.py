@@ -401,6 +401,25 @@ def test_an_export_made_twice_is_queued_once(start, server):
     assert not gw.has_line("is gone")
 
 
+def test_what_cannot_leave_the_spool_is_said(start, server):
+    r = server()
+    gw = start(sink=f"redis:redis://127.0.0.1:{r.port}", workers=1)
+    episode(gw)
+    g.wait_until(lambda: len(r.entries()) == 1, 20, "the connection is there")
+    r.process.send_signal(signal.SIGSTOP)
+    try:
+        sid, _ = episode(gw)
+        g.wait_until(lambda: gw.metrics().get("rollgate_sink_waiting") == 1 and spooled(gw) == [f"{sid}.msgpack"], 10, "it waits")
+        path = f"{folder_of(gw, 'redis')}/{sid}.msgpack"
+        g.wait_until(lambda: path in open(f"/proc/{gw.child('worker-0')}/maps").read(), 10, "it is being sent")
+        os.unlink(path)
+        os.mkdir(path)
+    finally:
+        r.process.send_signal(signal.SIGCONT)
+    gw.wait_line("what was delivered stays in the spool.*Is a directory")
+    assert episode(gw) and len(r.entries()) >= 2
+
+
 @pytest.mark.parametrize("other", [True, False])
 def test_what_waits_for_sinks_of_the_past_is_said(start, tmp_path, other):
     gw = start(sink=f"redis:redis://127.0.0.1:{g.free_port()}", workers=1)

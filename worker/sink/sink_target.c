@@ -220,11 +220,22 @@ static void send_first(struct target *t)
     buf_done(&path);
 }
 
-/* why NULL: the target has it all. */
-void target_done(struct target *t, const struct err *why)
+/* The target has the first file, or took it away itself. */
+static void remove_first(const struct target *t)
 {
     struct buf path = {0};
 
+    parcel_path(t, t->first, &path);
+    if (unlink(path.p) && errno != ENOENT)
+        log_warn(&(struct log_scope){.session = str_cstr(t->first->session_id)},
+                 "what was delivered stays in the spool: behind a restart it comes twice",
+                 LOG_T("file", path.p), LOG_T("reason", strerror(errno)));
+    buf_done(&path);
+}
+
+/* why NULL: the target has it all. */
+void target_done(struct target *t, const struct err *why)
+{
     size_t trajectories = t->open->pieces.n;
 
     t->sending = false;
@@ -238,9 +249,7 @@ void target_done(struct target *t, const struct err *why)
     t->down = false;
     t->delay_ms = DELAY_MIN_MS;
     metrics_count(t->env->page, METRIC_sink_delivered, trajectories);
-    parcel_path(t, t->first, &path);
-    (void)unlink(path.p);
-    buf_done(&path);
+    remove_first(t);
     drop_first(t);
     send_soon(t);
 }
