@@ -193,7 +193,8 @@ static int by_value(const void *a, const void *b)
 
 static void run_sessions(struct engine_pool *pool)
 {
-    static const struct engine_events events = {on_delta, on_done, on_failed};
+    static const struct engine_events events = {
+        .delta = on_delta, .done = on_done, .failed = on_failed};
     struct session *sessions = mem_calloc((size_t)bench.sessions, sizeof(*sessions));
     struct sampling sampling = SAMPLING_DEFAULTS;
     int32_t *ids = mem_calloc((size_t)bench.sessions, sizeof(*ids));

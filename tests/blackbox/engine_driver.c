@@ -219,7 +219,8 @@ static void on_failed(void *ctx, const struct err *e)
     say(&line);
 }
 
-static const struct engine_events events = {on_delta, on_done, on_failed};
+static const struct engine_events events = {
+    .delta = on_delta, .done = on_done, .failed = on_failed};
 
 static void on_pass_head(void *ctx, int status, struct str content_type)
 {

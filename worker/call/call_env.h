@@ -20,6 +20,7 @@ struct call_rules;
 struct call_tracer;
 struct call_watch;
 struct encoder;
+struct ended_calls;
 struct engine_pool;
 struct err;
 struct helper_job;
@@ -28,6 +29,7 @@ struct ids;
 struct image_rules;
 struct ledger;
 struct loop;
+struct map;
 struct media_store;
 struct metrics_page;
 struct model;
@@ -79,8 +81,10 @@ struct call_env {
     struct ledger *ledger;
     struct call_tracer *tracer;     /* NULL: no spans are made */
     const struct call_watch *watch; /* NULL: nobody looks */
-    struct list_head running;       /* model calls, newest first */
-    size_t n_running;
+    struct list_head running;       /* model calls, newest first, but for those of ended sessions */
+    size_t n_running;               /* with those */
+    struct map *rows;               /* of calls by their sessions (call_rows.h); NULL: no row yet */
+    struct ended_calls *ended;      /* of sessions that have ended; NULL: none has yet */
 };
 
 /* What a call_env is made of; all borrowed. */

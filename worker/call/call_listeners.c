@@ -253,10 +253,10 @@ void call_listeners_let_late(struct model_call *t)
     }
 }
 
-/* All of them; the list is empty afterwards. */
-void call_listeners_fail(struct model_call *t, const struct err *e)
+/* The newest first. */
+void call_listeners_fail(struct model_call *t, const struct err *e, size_t most)
 {
-    while (t->listeners) {
+    for (; t->listeners && most > 0; most--) {
         struct call_listener *l = t->listeners;
 
         call_listeners_drop(t, l);

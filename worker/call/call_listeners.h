@@ -34,8 +34,8 @@ bool call_listeners_behind(const struct model_call *t);
 
 void call_listeners_drop(struct model_call *t, struct call_listener *l);
 
-/* Ends all listeners with `failed`; they are detached first. */
-void call_listeners_fail(struct model_call *t, const struct err *e);
+/* Ends listeners, so many at most, with `failed`; they are detached first. */
+void call_listeners_fail(struct model_call *t, const struct err *e, size_t most);
 
 /* Ends listeners with `finish`, likewise, for about a millisecond. True: some are left. */
 bool call_listeners_finish(struct model_call *t, const struct finished_answer *answers, size_t n);

@@ -4,6 +4,7 @@
 
 #include "common/codec/json.h"
 #include "worker/call/call_env.h"
+#include "worker/call/call_rows.h"
 #include "worker/call/call_watch.h"
 #include "worker/call/sample.h"
 #include "worker/call/sampled_answer.h"
@@ -62,12 +63,13 @@ static void repeat_sample(const struct model_call *t, const struct sample *r)
 /* For somebody who begins to look now. */
 void call_watch_repeat(struct call_env *env, struct str session_id)
 {
+    const struct call_row *row = call_rows_find(env, session_id);
     const struct model_call *t;
 
-    if (!env->watch)
+    if (!env->watch || !row)
         return;
-    LIST_EACH(&env->running, t, struct model_call, item) {
-        if (!t->head_sent || !str_eq(t->in.session_id, session_id))
+    LIST_EACH(&row->calls, t, struct model_call, in_row) {
+        if (!t->head_sent)
             continue;
         call_watch_call(t, false);
         for (uint32_t i = 0; i < t->n_samples; i++)

@@ -10,6 +10,7 @@
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
+#include "worker/call/call_rows.h"
 #include "worker/call/call_timers.h"
 #include "worker/call/call_trace.h"
 #include "worker/call/call_watch.h"
@@ -57,10 +58,12 @@ void model_call_free(struct model_call *t)
 {
     struct call_env *env = t->env;
 
-    call_watch_call(t, true);
+    if (!t->ended) /* else they have seen its end */
+        call_watch_call(t, true);
     if (t->trace)
         call_trace_end(t);
     list_remove(&t->item);
+    call_rows_leave(t);
     env->n_running--;
     metrics_move(env->page, METRIC_calls_inflight, -1);
     loop_timer_stop(env->loop, &t->timers->rejoin);
@@ -74,7 +77,7 @@ void model_call_free(struct model_call *t)
         buf_done(t->tops);
     if (!t->durable)
         ledger_forget(env->ledger, t);
-    if (t->plan) /* it has not committed */
+    if (t->plan && !t->ended) /* it has not committed; a session's end gives up all by itself */
         ledger_give_up(env->ledger, t->in.session_id, t->plan->call);
     call_work_drop(t->work, on_let_go);
 }
@@ -88,13 +91,14 @@ static void model_call_fail(struct model_call *t)
         model_call_note_budget(t, &e);
     if (!t->finished) /* else its end is told, and the worker ends meanwhile */
         model_call_log_end(t, err_code(&e));
-    call_listeners_fail(t, &e);
+    call_listeners_fail(t, &e, SIZE_MAX);
     model_call_free(t);
 }
 
 void model_call_fail_now(struct model_call *t, const struct err *e)
 {
-    t->err = *e;
+    if (!t->ended)
+        t->err = *e;
     model_call_fail(t);
 }
 
@@ -125,6 +129,8 @@ static enum step_result (*const steps[STEP_COUNT])(struct model_call *t) = {
 /* Steps are numbers in order; none is run twice unless it waits. */
 void model_call_advance(struct model_call *t)
 {
+    if (t->failing)
+        return;
     while (t->step < STEP_COUNT) {
         enum step_result r = steps[t->step](t);
 

@@ -19,6 +19,7 @@
 struct answer_formats;
 struct buf;
 struct call_env;
+struct call_row;
 struct call_timers;
 struct call_trace;
 struct call_work;
@@ -47,7 +48,9 @@ enum step_result { STEP_NEXT, STEP_WAIT, STEP_FAILED };
 
 struct model_call {
     struct call_env *env;
-    struct list_item item; /* of env->running */
+    struct list_item item;   /* of env->running, or of an ended session */
+    struct list_item in_row; /* of row->calls */
+    struct call_row *row;    /* its session's; NULL: the session has ended */
     struct arena arena;
     struct call_input in;
     enum call_step step;
@@ -86,6 +89,7 @@ struct model_call {
     struct finished_answer *finished; /* what FINISH tells them, in the arena; NULL before */
     struct call_timers *timers;       /* in the arena */
     bool head_sent, durable, failing;
+    bool ended;               /* so has its session: ended_calls.h */
     bool over;                /* ended; only its memory is still held */
     unsigned n_held;          /* by whom: model_call_hold */
     bool dropping, dropped;   /* linear: the drop's record is written; is durable */
@@ -105,7 +109,8 @@ struct model_call {
     const struct stop_tree *stops;
 };
 
-/* Goes on from t->step until a step waits, fails or the last is done; t may be gone afterwards. */
+/* Goes on from t->step until a step waits, fails or the last is done; t may be gone afterwards. One
+ * that is about to fail does not go on. */
 void model_call_advance(struct model_call *t);
 
 /* A step that has done a part of its work waits for the loop's next turn: STEP_WAIT. */
@@ -127,7 +132,7 @@ void model_call_note_leak(const struct model_call *t, const struct err *e);
 /* All its engine calls have ended: goes on to the commit if somebody waits for it. */
 void model_call_answered(struct model_call *t);
 
-/* Fails; t is gone afterwards. */
+/* Fails; t is gone afterwards. Its session's end stays the reason, if it has ended. */
 void model_call_fail_now(struct model_call *t, const struct err *e);
 
 /* Fails from a place where the call must not go away at once (an engine's callback). */

@@ -7,9 +7,11 @@
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
+#include "worker/call/call_rows.h"
 #include "worker/call/call_timers.h"
 #include "worker/call/call_trace.h"
 #include "worker/call/call_work.h"
+#include "worker/call/ended_calls.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/parsers/kinds.h"
@@ -35,6 +37,7 @@ void model_call_start(struct call_env *env, struct arena *arena, const struct ca
     t->outcome = "";
     *arena = (struct arena){0};
     list_prepend(&env->running, &t->item);
+    call_rows_add(env, t);
     env->n_running++;
     metrics_move(env->page, METRIC_calls_inflight, 1);
     call_trace_begin(t);
@@ -42,14 +45,13 @@ void model_call_start(struct call_env *env, struct arena *arena, const struct ca
     model_call_advance(t);
 }
 
-/* Same session, same body, and no other key. */
+/* Same body, and no other key. */
 static bool repeats(const struct model_call *t, const struct call_input *in)
 {
     struct str key = in->req->idempotency_key, had = t->in.req->idempotency_key;
 
     return t->in.body_hash[0] == in->body_hash[0] && t->in.body_hash[1] == in->body_hash[1] &&
-           !t->failing && (!key.p || !had.p || str_eq(key, had)) &&
-           str_eq(t->in.session_id, in->session_id);
+           !t->failing && (!key.p || !had.p || str_eq(key, had));
 }
 
 /* The oldest running call that this request repeats; with `gone`, only one whose listeners are
@@ -57,9 +59,12 @@ static bool repeats(const struct model_call *t, const struct call_input *in)
 struct model_call *model_call_find(struct call_env *env, const struct call_input *in,
                                    bool (*gone)(struct call_listener *l))
 {
+    const struct call_row *row = call_rows_find(env, in->session_id);
     struct model_call *found = NULL, *t;
 
-    LIST_EACH(&env->running, t, struct model_call, item) {
+    if (!row)
+        return NULL;
+    LIST_EACH(&row->calls, t, struct model_call, in_row) {
         struct call_listener *l = t->listeners;
 
         if (!repeats(t, in))
@@ -106,6 +111,8 @@ void model_call_leave(struct call_listener *l)
     if (!t)
         return;
     call_listeners_drop(t, l);
+    if (t->ended) /* as do the others, in its turn */
+        return;
     if (t->listeners || t->env->finish_on_disconnect || t->step >= STEP_AT_CHECK)
         return;
     if (t->step <= STEP_AT_RENDER) { /* a retry that comes loses nothing */
@@ -116,28 +123,9 @@ void model_call_leave(struct call_listener *l)
     loop_timer_set(t->env->loop, &t->timers->rejoin, t->env->rejoin_window_ms, on_rejoin_over);
 }
 
-static struct model_call *first_to_end(const struct call_env *env, struct str session_id)
-{
-    struct model_call *t;
-
-    LIST_EACH(&env->running, t, struct model_call, item) {
-        if (t->step < STEP_AT_DURABLE && str_eq(t->in.session_id, session_id))
-            return t;
-    }
-    return NULL;
-}
-
-/* The control plane ended the session: its calls fail, except those whose commit is written
- * already. Each is looked for anew: whoever hears of one may end others (a batch its parts). */
 void model_call_end_session(struct call_env *env, struct str session_id)
 {
-    struct model_call *t;
-    struct err e = {0};
-
-    (void)err_set(&e, ERR_SESSION_ENDED, "the session ended during the call");
-    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a failed one leaves the list */
-    while ((t = first_to_end(env, session_id)))
-        model_call_fail_now(t, &e);
+    ended_calls_take(env, session_id);
 }
 
 /* When the worker ends. */
@@ -146,6 +134,7 @@ void model_call_end_all(struct call_env *env)
     struct model_call *t;
     struct err e = {0};
 
+    ended_calls_finish(env);
     (void)err_set(&e, ERR_DRAINING, "the gateway is shutting down");
     /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a failed one leaves the list */
     while ((t = LIST_FIRST_OF(&env->running, struct model_call, item))) {

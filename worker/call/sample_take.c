@@ -22,6 +22,8 @@ static void on_delta(void *ctx, const struct engine_delta *d)
 {
     struct sample *r = ctx;
 
+    if (r->model_call->failing)
+        return;
     call_watch_delta(r, d);
     if (d->message) {
         sampled_answer_take(r->answer, d->message);
@@ -169,4 +171,13 @@ static void on_failed(void *ctx, const struct err *e)
     model_call_fail_later(r->model_call, e);
 }
 
-const struct engine_events sample_events = {on_delta, on_done, on_failed};
+/* What waits while its call is about to fail is not begun any more. */
+static bool is_wanted(void *ctx)
+{
+    const struct sample *r = ctx;
+
+    return !r->model_call->failing;
+}
+
+const struct engine_events sample_events = {
+    .delta = on_delta, .done = on_done, .failed = on_failed, .wanted = is_wanted};

@@ -68,13 +68,6 @@ void control_state(struct service_request *r)
 
 /* --- change --- */
 
-/* Nothing of the session runs on, here or at the engines. */
-static void end_calls(struct service *a, struct str id)
-{
-    model_call_end_session(&a->calls, id);
-    engine_pool_end_session(a->calls.engines, id);
-}
-
 /* On a full disk, too, when the end lets the session's records go. */
 static int write_end(struct ledger *l, struct str id, struct str record, enum session_end how,
                      struct ledger_done done, struct err *e)
@@ -101,7 +94,7 @@ int control_end(struct service *a, struct session *s, enum session_end how,
         rc = write_end(a->calls.ledger, str_cstr(id), buf_str(&record), how, done, e);
     if (rc == 0) {
         if (how != SESSION_END_COMPLETE)
-            end_calls(a, str_cstr(id));
+            model_call_end_session(&a->calls, str_cstr(id));
         else
             engine_pool_complete_session(a->calls.engines, str_cstr(id));
         waits_wake(a, str_cstr(id));

@@ -75,6 +75,8 @@ struct engine_events {
     void (*delta)(void *ctx, const struct engine_delta *d); /* only when request.stream */
     void (*done)(void *ctx, const struct engine_result *r);
     void (*failed)(void *ctx, const struct err *e);
+    bool (*wanted)(void *ctx); /* NULL: always. False, when the call could be sent to a replica: it
+                                  is not, and waits for engine_cancel */
 };
 
 /* Starts a call. The session id is copied; the prompt, images and JSON values (sampling, chat_body)

@@ -281,17 +281,35 @@ static bool begin(struct engine_call *c, struct replica *r)
     return false;
 }
 
+/* Its owner cancels it soon: it has no turn any more. */
+static bool is_unwanted(struct engine_call *c)
+{
+    if (!c || !c->events->wanted || c->events->wanted(c->ctx))
+        return false;
+    leave_queue(c);
+    loop_timer_stop(c->pool->loop, &c->timer);
+    c->state = CALL_RESTING;
+    return true;
+}
+
 /* Starts what may start, at the end of a turn of the loop; of very many, some in each turn: long
  * prompts are written out for each. */
 static void run_waiting(struct engine_pool *p)
 {
     uint64_t until_us = clock_us() + START_SLICE_US;
 
-    while (p->pause == ENGINE_RUN) {
+    for (bool any = false; p->pause == ENGINE_RUN; any = true) {
         struct fair_item *i = fair_first(&p->queue);
         struct engine_call *c = i ? CONTAINER_OF(i, struct engine_call, item) : NULL;
-        struct replica *r = c ? pick(c) : NULL;
+        struct replica *r;
 
+        if (any && c && clock_us() >= until_us) {
+            pool_dispatch(p);
+            return;
+        }
+        if (is_unwanted(c))
+            continue;
+        r = c ? pick(c) : NULL;
         if (c && p->opt.pool && p->replicas->n == 0) {
             refuse(c, on_unmanned);
             continue;
@@ -303,10 +321,6 @@ static void run_waiting(struct engine_pool *p)
         if (!r || !begin(c, r))
             return;
         run_call(c, r);
-        if (clock_us() >= until_us) {
-            pool_dispatch(p);
-            return;
-        }
     }
 }
 

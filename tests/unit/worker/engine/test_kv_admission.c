@@ -138,7 +138,7 @@ static const int32_t long_prompt[64] = {1};
 
 static struct engine_call *ask(size_t pool, struct engine_request q, struct asker *a)
 {
-    static const struct engine_events events = {NULL, told_done, told_failed};
+    static const struct engine_events events = {.done = told_done, .failed = told_failed};
     static const struct sampling sampling = {
         .temperature = 1, .top_p = 1, .repetition_penalty = 1, .top_k = -1, .max_tokens = 10};
 

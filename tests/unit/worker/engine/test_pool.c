@@ -156,7 +156,8 @@ static struct engine_request request(const char *session)
 
 static struct engine_call *ask(const struct engine_request *r, struct client *c)
 {
-    static const struct engine_events events = {on_delta, on_done, on_failed};
+    static const struct engine_events events = {
+        .delta = on_delta, .done = on_done, .failed = on_failed};
 
     return engine_start(rig.pool, r, &events, c);
 }
