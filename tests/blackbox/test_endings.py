@@ -138,6 +138,40 @@ def test_an_end_at_other_moments_of_a_call(start, how, moment):
         wait_until(lambda: gateway.metrics()["rollgate_calls_inflight"] == 0, 5, "no call is counted")
 
 
+@pytest.mark.parametrize("how", ["delete", "abort", "finalize"])
+def test_an_end_while_many_calls_run(start, how):
+    """Some of them at the engine, others in its queue, one a batch of prompts: each client hears of it once, the engine has nothing
+    left, and is asked for none that waited; a session that is made at once with the same history is another one."""
+    calls, room = 60, 12
+    with StubEngine("sglang") as engine:
+        gateway = start(engine=engine.setting, workers=1, engine_max_inflight=room)
+        s, held = new(gateway), threading.Event()
+        engine.otherwise = lambda _: {"wait": held}
+        socks = [open_chat(gateway, s, {"messages": user(f"say {i}"), "n": 2, "stream": i % 2 == 1}) for i in range(calls)]
+        batch, t = in_thread(lambda: gateway.post(path(s, "/v1/completions"), {"model": "m", "prompt": [f"p {i}" for i in range(20)]}))
+        wait_until(lambda: inflight(gateway, s) == calls + 20 and engine.running == room, 10, "all run, or wait")
+        assert end(gateway, s, how).status == (200 if how == "finalize" else 204)
+        other = new(gateway)
+        held.set()
+        assert gateway.chat(other, "say 0").status == 200
+        for sock in socks:
+            answer = b""
+            while piece := sock.recv(1 << 16):
+                answer += piece
+                if b"session_ended" in answer and (b"\r\n0\r\n\r\n" in answer or b"HTTP/1.1 410" in answer):
+                    break
+            sock.close()
+            assert answer.count(b"session_ended") == 1 and b'"finish_reason":"' not in answer, answer[-500:]
+        t.join(20)
+        assert_ended(batch[0])
+        wait_until(lambda: engine.running == 0, 5, "the engine has nothing left")
+        assert gateway.metrics()["rollgate_calls_inflight"] == 0
+        assert len(engine.requests) == room + 1
+        if how == "finalize":
+            assert trajectories(gateway.post(path(s, "/finalize"))) == []
+        assert_ended(gateway.chat(s, "say 0"))
+
+
 @pytest.mark.parametrize("first,second", itertools.permutations(["delete", "abort", "finalize"], 2))
 def test_two_ends_at_once(start, first, second):
     """Whatever order the worker sees: each gets an answer of its own, a call 410, and the session is over."""

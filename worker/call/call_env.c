@@ -5,9 +5,7 @@
 #include "common/base/mem.h"
 #include "common/proc/ids.h"
 #include "worker/call/call_env.h"
-#include "worker/call/call_rows.h"
 #include "worker/call/call_rules.h"
-#include "worker/call/ended_calls.h"
 #include "worker/call/give_back.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/ledger/delivery.h"
@@ -65,8 +63,6 @@ void call_env_close(struct call_env *env, bool keep)
         places_done(env->residency->places);
     if (keep)
         return;
-    ended_calls_done(env);
-    call_rows_done(env);
     if (env->store)
         session_store_free(env->store);
     free(env->rules);

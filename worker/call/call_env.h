@@ -83,8 +83,8 @@ struct call_env {
     const struct call_watch *watch; /* NULL: nobody looks */
     struct list_head running;       /* model calls, newest first, but for those of ended sessions */
     size_t n_running;               /* with those */
-    struct map *rows;               /* of calls by their sessions (call_rows.h); NULL: no row yet */
-    struct ended_calls *ended;      /* of sessions that have ended; NULL: none has yet */
+    struct map *rows;               /* of calls by their sessions (call_rows.h); NULL: none runs */
+    struct ended_calls *ended;      /* of sessions that have ended; NULL: there is none left */
 };
 
 /* What a call_env is made of; all borrowed. */

@@ -37,6 +37,14 @@ void call_rows_add(struct call_env *env, struct model_call *t)
     list_prepend(&r->calls, &t->in_row);
 }
 
+/* No call runs. */
+static void forget(struct call_env *env)
+{
+    map_done(env->rows);
+    free(env->rows);
+    env->rows = NULL;
+}
+
 void call_rows_leave(struct model_call *t)
 {
     struct call_row *r = t->row;
@@ -49,12 +57,6 @@ void call_rows_leave(struct model_call *t)
         return;
     (void)map_take(t->env->rows, str_of(r->session, r->len));
     free(r);
-}
-
-void call_rows_done(struct call_env *env)
-{
-    if (env->rows)
-        map_done(env->rows);
-    free(env->rows);
-    env->rows = NULL;
+    if (t->env->rows->n == 0)
+        forget(t->env);
 }

@@ -29,7 +29,4 @@ void call_rows_leave(struct model_call *t);
 /* The session's row; NULL: none of its calls is in one. */
 struct call_row *call_rows_find(const struct call_env *env, struct str session_id);
 
-/* Behind the last call. */
-void call_rows_done(struct call_env *env);
-
 #endif

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/os/loop.h"
@@ -83,32 +82,35 @@ static void tell_engines(const struct call_env *env, struct str id)
         engine_pool_end_session(env->engines, id);
 }
 
-/* False: there is more. Each call is looked for anew: whoever hears of one may leave others (a batch
- * its parts). */
-static bool go_on(struct ended_calls *e, struct room r)
+static void on_turn(struct loop_task *task);
+
+/* Each call is looked for anew: whoever hears of one may leave others (a batch its parts). Behind
+ * the last one e is gone. */
+static void go_on(struct ended_calls *e, struct room r)
 {
+    struct call_env *env = e->env;
     struct ended_session *s;
     struct model_call *t;
 
+    loop_task_post_behind(env->loop, &e->task, on_turn);
     while ((s = LIST_FIRST_OF(&e->sessions, struct ended_session, item))) {
-        /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a failed one leaves the list */
         while ((t = LIST_FIRST_OF(&s->calls, struct model_call, item))) {
+            /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a failed one leaves the list */
             if (!end_call(t, &r))
-                return false;
+                return;
         }
-        tell_engines(e->env, str_of(s->id, s->len));
+        tell_engines(env, str_of(s->id, s->len));
         list_remove(&s->item);
         free(s);
     }
-    return true;
+    loop_task_cancel(env->loop, &e->task);
+    env->ended = NULL;
+    free(e);
 }
-
-static void on_turn(struct loop_task *task);
 
 static void step(struct ended_calls *e)
 {
-    if (!go_on(e, (struct room){ENDED_CALLS_STEP, clock_us() + SLICE_US}))
-        loop_task_post_behind(e->env->loop, &e->task, on_turn);
+    go_on(e, (struct room){ENDED_CALLS_STEP, clock_us() + SLICE_US});
 }
 
 static void on_turn(struct loop_task *task)
@@ -173,15 +175,6 @@ void ended_calls_take(struct call_env *env, struct str session_id)
 
 void ended_calls_finish(struct call_env *env)
 {
-    if (!env->ended)
-        return;
-    CHECK(go_on(env->ended, (struct room){UINT_MAX, UINT64_MAX}));
-    loop_task_cancel(env->loop, &env->ended->task);
-}
-
-void ended_calls_done(struct call_env *env)
-{
-    CHECK(!env->ended || list_is_empty(&env->ended->sessions));
-    free(env->ended);
-    env->ended = NULL;
+    if (env->ended)
+        go_on(env->ended, (struct room){UINT_MAX, UINT64_MAX});
 }

@@ -7,10 +7,8 @@
 
 #include "common/base/buf.h"
 #include "common/os/loop.h"
-#include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
-#include "worker/call/call_rows.h"
 #include "worker/call/call_timers.h"
 #include "worker/call/call_trace.h"
 #include "worker/call/call_watch.h"
@@ -62,10 +60,7 @@ void model_call_free(struct model_call *t)
         call_watch_call(t, true);
     if (t->trace)
         call_trace_end(t);
-    list_remove(&t->item);
-    call_rows_leave(t);
-    env->n_running--;
-    metrics_move(env->page, METRIC_calls_inflight, -1);
+    model_call_unlist(t);
     loop_timer_stop(env->loop, &t->timers->rejoin);
     loop_task_cancel(env->loop, &t->timers->take);
     loop_task_cancel(env->loop, &t->timers->part);

@@ -113,8 +113,8 @@ void model_call_hold(struct model_call *t);
 void model_call_let(struct model_call *t);
 
 /* The session was ended: its calls fail with ERR_SESSION_ENDED, their engine requests are aborted,
- * and the engines hear of the end; of many calls that goes on when this returns (ended_calls.h), but
- * none of them goes on itself. */
+ * and the engines hear of the end; of many calls that goes on when this returns (ended_calls.h),
+ * but none of them goes on itself. */
 void model_call_end_session(struct call_env *env, struct str session_id);
 
 /* Ends all calls (shutdown): they fail with ERR_DRAINING. */

@@ -119,6 +119,9 @@ enum step_result model_call_next_part(struct model_call *t);
 /* Ends it without a word: nobody listens any more, or all have heard the end. */
 void model_call_free(struct model_call *t);
 
+/* It runs no more: takes it off all lists of calls. */
+void model_call_unlist(struct model_call *t);
+
 /* Writes the call's line of the log. */
 void model_call_log_end(struct model_call *t, const char *outcome);
 

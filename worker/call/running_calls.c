@@ -45,6 +45,14 @@ void model_call_start(struct call_env *env, struct arena *arena, const struct ca
     model_call_advance(t);
 }
 
+void model_call_unlist(struct model_call *t)
+{
+    list_remove(&t->item);
+    call_rows_leave(t);
+    t->env->n_running--;
+    metrics_move(t->env->page, METRIC_calls_inflight, -1);
+}
+
 /* Same body, and no other key. */
 static bool repeats(const struct model_call *t, const struct call_input *in)
 {
