@@ -26,7 +26,7 @@ void api_call_settle(struct api_call *c)
         api_settle_thinking(env, p, &c->arena, c->dialect->name, c->req);
 }
 
-static struct str owner_of(const void *ctx, struct str call_id)
+static struct str owner_of(void *ctx, struct str call_id)
 {
     return session_call_owner(ctx, call_id);
 }
@@ -35,7 +35,7 @@ static struct str owner_of(const void *ctx, struct str call_id)
 void api_call_regroup(struct api_call *c)
 {
     bool ended = false;
-    const struct session *s = session_find(c->service->calls.store, str_cstr(c->id), &ended);
+    struct session *s = session_find(c->service->calls.store, str_cstr(c->id), &ended);
 
     if (s && c->regroups)
         c->req->chat->messages =

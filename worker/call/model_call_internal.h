@@ -83,6 +83,7 @@ struct model_call {
                                    */
     struct session_answer *answers; /* n_samples, for the record; from RESULTS on, in the arena */
     uint32_t n_results, n_told;     /* of them that are made, that have what they told */
+    uint32_t n_given;               /* of the samples: given back */
     struct buf *tops;               /* of the next one to tell: alternatives, own; or NULL */
     size_t tops_at;                 /* of the tokens before this one */
     struct call_listener *listeners;

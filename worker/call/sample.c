@@ -2,6 +2,7 @@
  * logprobs that the client asked for. What the engine tells is taken by sample_take.c. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/codec/json.h"
 #include "common/proc/ids.h"
@@ -78,6 +79,11 @@ void sample_end(struct sample *r)
         free(r->bulk[k]);
     if (r->answer)
         sampled_answer_done(r->answer);
+    r->call = NULL;
+    r->told = r->odds_own = NULL;
+    r->told_top = NULL;
+    r->answer = NULL;
+    memset(r->bulk, 0, sizeof(r->bulk));
 }
 
 /* A long row grows by a quarter, for that costs no copy. What is not used yet is not touched. */

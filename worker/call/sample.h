@@ -93,7 +93,7 @@ void sample_take_end(struct sample *r, const struct engine_result *res);
 /* The same of an upstream's answer, of which logprobs alone are still to be told. */
 void sample_taken(struct sample *r);
 
-/* Its engine call is cancelled, if it runs, and its answer let go. */
+/* Its engine call is cancelled, if it runs, and its answer let go; once more does nothing. */
 void sample_end(struct sample *r);
 
 /* Tells the listeners logprobs that they have not been told: about `most`, alternatives counted. */

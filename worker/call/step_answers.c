@@ -96,7 +96,7 @@ static int make_messages(struct long_work *w, struct work_tools *tools, struct e
 
     if (work_note(tools, w->body_hash, e))
         return -1;
-    session_make_messages(t->plan, t->answers, t->n_samples, ANSWERS_PART);
+    session_make_messages(t->plan, t->answers, t->n_samples);
     return 0;
 }
 
@@ -114,7 +114,8 @@ static void on_messages(struct long_work *w, const struct err *e)
     model_call_advance(t);
 }
 
-/* Long messages of answers become the JSON that is journaled and what the session keeps. */
+/* Long messages of answers, and many tool calls, become the JSON that is journaled and what the
+ * session keeps. */
 enum step_result step_messages(struct model_call *t)
 {
     size_t bytes = session_long_messages(t->answers, t->n_samples, ANSWERS_PART);

@@ -11,8 +11,8 @@ struct json;
 
 /* What names the answer that issued the call; absent when it is not known. */
 struct regroup_owner {
-    struct str (*get)(const void *ctx, struct str call_id);
-    const void *ctx;
+    struct str (*get)(void *ctx, struct str call_id);
+    void *ctx;
 };
 
 /* Whether there may be something to regroup: two messages with calls. messages: an array or NULL.

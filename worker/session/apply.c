@@ -340,21 +340,6 @@ static void link_duplicate(struct session *s, struct checkpoint *t, struct check
     bring_forward(duplicate);
 }
 
-/* What clients name the answer and its calls by. */
-static void note_ids(struct forest *f, struct checkpoint *t)
-{
-    const struct json *calls = json_get(t->message, "tool_calls");
-
-    if (t->response_id.p)
-        (void)map_set(&f->by_response, response_key(t->response_id), t);
-    for (size_t i = 0; json_at(calls, i); i++) {
-        struct str id = json_string(json_get(json_at(calls, i), "id"));
-
-        if (id.len)
-            forest_note_call(f, id, t);
-    }
-}
-
 /* Gives the number and the place in the order, and tells the policy. */
 static int link_checkpoint(struct session *s, const struct commit *c, uint32_t i,
                            struct message_node *prompt, struct err *e)
@@ -375,7 +360,8 @@ static int link_checkpoint(struct session *s, const struct commit *c, uint32_t i
         link_node(s, t, prompt);
     else
         t->node = NULL;
-    note_ids(f, t);
+    if (t->response_id.p)
+        (void)map_set(&f->by_response, response_key(t->response_id), t);
     if (prompt && duplicate && !duplicate->hidden && duplicate->node == t->node && duplicate != t) {
         t->cause = CAUSE_SAME_ANSWER;
         link_duplicate(s, t, duplicate, c->modes[i]);
@@ -445,6 +431,7 @@ static int carry_out(struct session *s, struct commit *c, struct err *e)
         if (link_checkpoint(s, c, i, prompt, e) != 0)
             return -1;
     }
+    (void)forest_note_calls(f, s->residence == RESIDENT ? FOREST_CALLS_PART : SIZE_MAX);
     if (prompt && c->rec.n_answers > 0)
         note_through(prompt, c->answers[c->rec.n_answers - 1]);
     return 0;

@@ -189,6 +189,8 @@ static void put_answer(const struct plan *p, struct buf *b, const struct session
     record_put_str(b, a->finish_reason);
     if (plan_block_ahead(p, a->message_text))
         record_put_str(b, (struct str){0});
+    else if (a->message_text.p)
+        record_put_str(b, a->message_text);
     else
         record_put_json(b, a->message);
     record_put_str(b, a->response_id);

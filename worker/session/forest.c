@@ -232,6 +232,12 @@ static struct message_node *look_up(const struct forest *f, const struct message
     return NULL;
 }
 
+/* For certain, by hashes that both have. */
+static bool differs(const struct message *a, const struct message *b)
+{
+    return a->hash && b->hash && a->hash != b->hash;
+}
+
 /* NULL: there is no such message behind that one. */
 struct message_node *forest_find_child(struct forest *f, struct message_node *parent,
                                        const struct message *m)
@@ -240,10 +246,10 @@ struct message_node *forest_find_child(struct forest *f, struct message_node *pa
 
     /* The conversation that was extended last is nearly always the one that comes back: comparing
      * bytes is cheaper than hashing them. */
-    if (n && message_equal(&n->msg, m, &f->counting))
-        return n;
     if (!n)
         return NULL;
+    if (!differs(&n->msg, m) && message_equal(&n->msg, m, &f->counting))
+        return n;
     n = look_up(f, parent, key_of(parent, message_brief(m, &f->counting)), m);
     if (n)
         parent->recent = n;
@@ -274,13 +280,33 @@ void forest_note_call(struct forest *f, struct str id, struct checkpoint *t)
     (void)map_set(&f->by_call, id, t);
 }
 
-struct checkpoint *forest_issuer(const struct forest *f, struct str id)
+bool forest_note_calls(struct forest *f, size_t most)
 {
+    for (; f->noted < f->checkpoints.n; f->noted++) {
+        struct checkpoint *t = f->checkpoints.at[f->noted];
+        const struct json *calls = json_get(t->message, "tool_calls");
+
+        for (; json_at(calls, f->noted_calls); f->noted_calls++, most--) {
+            struct str id = json_string(json_get(json_at(calls, f->noted_calls), "id"));
+
+            if (most == 0)
+                return true;
+            if (id.len)
+                forest_note_call(f, id, t);
+        }
+        f->noted_calls = 0;
+    }
+    return false;
+}
+
+struct checkpoint *forest_issuer(struct forest *f, struct str id)
+{
+    (void)forest_note_calls(f, SIZE_MAX);
     return id.len > 0 && id.len <= f->longest_call ? map_get(&f->by_call, id) : NULL;
 }
 
 /* The answer that issued the first call's id. NULL: there is none, or it stands elsewhere. */
-static struct message_node *find_issued(const struct forest *f, const struct message_node *parent,
+static struct message_node *find_issued(struct forest *f, const struct message_node *parent,
                                         struct echo_look *l)
 {
     struct str id = json_string(json_get(json_at(l->m->calls, 0), "id"));
@@ -492,10 +518,17 @@ struct message_node *forest_hang_answer(struct forest *f, struct message_node *p
                                         struct message_node *ready)
 {
     uint64_t hash = ready->echo;
-    struct message_node *n;
+    struct message_node *twin = ready->recent, *n;
 
     ready->echo = 0;
-    n = forest_hang(f, parent, &ready, 1);
+    ready->recent = NULL;
+    n = twin ? (twin->parent ? twin : twin->latest) : NULL;
+    if (n && n->parent == parent)
+        parent->recent = parent->latest = n;
+    else
+        n = forest_hang(f, parent, &ready, 1);
+    if (n != ready)
+        ready->latest = n;
     f->has_images = f->has_images || message_shows_images(&n->msg);
     if (notes_echo(f, n))
         note_echo(f, n, hash);

@@ -66,8 +66,11 @@ struct message_node {
     uint64_t hash;
     struct message_node *parent;  /* NULL for an environment's root */
     struct message_node *chained; /* next in the hash bucket */
-    struct message_node *recent;  /* the child passed last, by whoever */
-    struct message_node *latest;  /* the child that a record passed last */
+    struct message_node
+        *recent; /* the child passed last, by whoever. Of an answer's node that hangs
+                    nowhere: an equal one of the same call before it, or NULL */
+    struct message_node *latest; /* the child that a record passed last. Of an answer's node that
+                                    did not hang: the one that was there */
     struct prompt_env *env;
     struct checkpoint *through;  /* a checkpoint whose context rendered this message, or NULL */
     uint64_t echo;               /* key in forest.by_echo; 0: none. Of an answer's node that hangs
@@ -143,15 +146,17 @@ struct forest {
     struct message_node **buckets; /* the nodes by their hash */
     uint32_t n_buckets, buckets_room;
     struct map by_response;
-    struct map by_call;  /* id of a tool call -> the newest checkpoint that issued it */
-    size_t longest_call; /* bytes of the longest such id: no other is looked up */
-    struct map by_echo;  /* node.echo -> the newest generated message with that key */
-    size_t longest_said; /* bytes of the longest generated message: no echo is much longer */
-    struct map by_hash;  /* body hash -> struct hash_entry */
-    struct map by_key;   /* body hash and Idempotency-Key -> struct key_entry */
-    uint64_t tokens;     /* stored ids, context and sampled */
-    uint32_t top_id;     /* the greatest of them */
-    bool has_images;     /* some message has a picture */
+    struct map by_call;   /* id of a tool call -> the newest checkpoint that issued it */
+    size_t longest_call;  /* bytes of the longest such id: no other is looked up */
+    uint32_t noted;       /* checkpoints whose calls are all there, and */
+    uint32_t noted_calls; /* so many calls of the next one */
+    struct map by_echo;   /* node.echo -> the newest generated message with that key */
+    size_t longest_said;  /* bytes of the longest generated message: no echo is much longer */
+    struct map by_hash;   /* body hash -> struct hash_entry */
+    struct map by_key;    /* body hash and Idempotency-Key -> struct key_entry */
+    uint64_t tokens;      /* stored ids, context and sampled */
+    uint32_t top_id;      /* the greatest of them */
+    bool has_images;      /* some message has a picture */
 };
 
 /* Writes what a key_entry says: what a call with that body and that key is found by. */
@@ -241,9 +246,16 @@ struct message_node *forest_hang_answer(struct forest *f, struct message_node *p
 /* The answer has a call with that id, which lies in the forest's arena. */
 void forest_note_call(struct forest *f, struct str id, struct checkpoint *t);
 
-/* The newest answer that issued a call with that id, or NULL. However long the id is, no more of it
- * is looked at than an issued one has. */
-struct checkpoint *forest_issuer(const struct forest *f, struct str id);
+/* So many calls are noted in half a millisecond. */
+enum { FOREST_CALLS_PART = 1024 };
+
+/* Notes the calls of the checkpoints that have none noted yet, so many calls at most. True: there
+ * are more. */
+bool forest_note_calls(struct forest *f, size_t most);
+
+/* The newest answer that issued a call with that id, or NULL; all are noted behind it. However long
+ * the id is, no more of it is looked at than an issued one has. */
+struct checkpoint *forest_issuer(struct forest *f, struct str id);
 
 /* The text of the message's content: as it is stored where it is one string, else as it is
  * compared. */

@@ -177,9 +177,17 @@ bool session_find_response(const struct session *s, struct str response_id,
     return true;
 }
 
-struct str session_call_owner(const struct session *s, struct str call_id)
+struct str session_call_owner(struct session *s, struct str call_id)
 {
     const struct checkpoint *t = forest_issuer(&s->forest, call_id);
 
     return t ? t->response_id : (struct str){0};
+}
+
+bool session_note_calls(struct session *s)
+{
+    bool more = s->residence == RESIDENT && forest_note_calls(&s->forest, FOREST_CALLS_PART);
+
+    session_account(s);
+    return more;
 }

@@ -36,49 +36,67 @@ void ready_answers_free(struct ready_answers *all)
     free(all);
 }
 
-/* JSON may have twice the bytes of its texts, and more of control characters. */
-static size_t may_be_long(const struct session_answer *a, size_t max_bytes)
-{
-    size_t bytes = json_text_bytes(a->message, SIZE_MAX);
+/* A tool call is read, compared and hashed in the time of so many bytes. Messages that take less
+ * than this are made with their record, however many there are. */
+enum { CALL_BYTES = 256, ANSWER_LEAST = 4 << 10 };
 
-    return bytes >= max_bytes / 2 ? bytes : 0;
+static size_t work_of(const struct session_answer *a)
+{
+    const struct json *calls = json_get(a->message, "tool_calls");
+    size_t n = json_is(calls, JSON_ARRAY) ? calls->n : 0;
+
+    return json_text_bytes(a->message, SIZE_MAX) + n * CALL_BYTES;
 }
 
+/* JSON may have twice the bytes of its texts, and more of control characters. */
 size_t session_long_messages(const struct session_answer *answers, size_t n, size_t max_bytes)
 {
-    size_t bytes = 0;
+    size_t work = 0;
 
-    for (size_t i = 0; i < n; i++)
-        bytes += may_be_long(&answers[i], max_bytes);
-    return bytes;
+    for (size_t i = 0; i < n; i++) {
+        size_t own = work_of(&answers[i]);
+
+        work += own >= ANSWER_LEAST ? own : 0;
+    }
+    return work >= max_bytes / 2 ? work : 0;
 }
 
-void session_make_messages(struct session_plan *pub, struct session_answer *answers, size_t n,
-                           size_t max_bytes)
+/* A message of the same call that is equal. */
+static struct message_node *find_twin(const struct ready_answers *all, size_t n,
+                                      const struct message_node *node, const struct matcher *mt)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct message_node *other = all->at[i] ? all->at[i]->nodes[0] : NULL;
+
+        if (other && !other->recent && other->msg.hash == node->msg.hash &&
+            message_equal(&other->msg, &node->msg, mt))
+            return other;
+    }
+    return NULL;
+}
+
+void session_make_messages(struct session_plan *pub, struct session_answer *answers, size_t n)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
+    const struct matcher *mt = &p->session->forest.matcher;
     struct ready_answers *all = ready_answers_new(0, (uint32_t)n);
 
     for (size_t i = 0; i < n; i++) {
         struct new_messages *m;
         struct record_in text;
 
-        if (may_be_long(&answers[i], max_bytes) == 0)
+        if (work_of(&answers[i]) < ANSWER_LEAST)
             continue;
         helpers_step(); /* each has the time of a job */
         if (cancel_wanted())
             break;
-        m = new_answer_make(answers[i].message, &p->session->forest.matcher, p->arena->sum);
+        m = new_answer_make(answers[i].message, mt, p->arena->sum);
         if (!m)
             continue;
         text = record_in_of(buf_str(&m->texts));
         answers[i].message_text = record_str(&text);
-        if (answers[i].message_text.len > max_bytes) {
-            all->at[i] = m;
-            continue;
-        }
-        answers[i].message_text = (struct str){0};
-        new_messages_free(m);
+        m->nodes[0]->recent = find_twin(all, i, m->nodes[0], mt);
+        all->at[i] = m;
     }
     p->made.answers = all;
 }

@@ -70,15 +70,16 @@ void session_settle_answers(struct session_plan *p, struct session_answer *answe
  * compared with when it is recorded (plan_shared_run). What cannot be read is not shared. */
 bool session_compares_context(struct session_plan *p);
 
-/* The bytes, about, of those messages of the answers that may be recorded in parts of max_bytes. */
+/* What it takes to read, hash and compare those messages of the answers that are not short, in
+ * bytes of text; each tool call is as much as some. 0: so little that it is done with their
+ * records, which are of max_bytes. */
 size_t session_long_messages(const struct session_answer *answers, size_t n, size_t max_bytes);
 
-/* Once, for a helper where there are such messages: makes the JSON of those that are longer than
- * max_bytes (message_text), and what the forest takes over of them when they are applied. Touches
- * besides only what is the plan's own, and reads the messages. Others, and those that a cancelled
- * job has no time for, are written and read with their record. */
-void session_make_messages(struct session_plan *p, struct session_answer *answers, size_t n,
-                           size_t max_bytes);
+/* Once, for a helper where there are such messages: makes their JSON (message_text), and what the
+ * forest takes over of them when they are applied. Touches besides only what is the plan's own, and
+ * reads the messages. Others, and those that a cancelled job has no time for, are written and read
+ * with their record. */
+void session_make_messages(struct session_plan *p, struct session_answer *answers, size_t n);
 
 /* Answers of one record, however short: each is looked up, parsed and linked. */
 enum { ANSWERS_PART_MOST = 32 };

@@ -16,6 +16,8 @@
 #include "worker/call/call_work.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
+#include "worker/call/sampled_answer.h"
+#include "worker/call/stop_text.h"
 #include "worker/engine/adapter.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_request.h"
@@ -320,5 +322,35 @@ TEST(ended_calls, of_a_session_that_is_made_anew_go_on)
     model_call_end_all(&fx.env);
     cr_expect_eq(fx.failed[ERR_DRAINING], 2);
     cr_expect_null(call_rows_find(&fx.env, ENDED));
+    close_env();
+}
+
+/* What very many tool calls took is given back in steps; nobody joins any more. */
+TEST(ended_calls, one_that_is_over_gives_back_in_turns)
+{
+    enum { ANSWERS = 8, TOOL_CALLS = 1000 };
+
+    struct call_input in = {.session_id = OTHER, .req = &fx.request};
+    struct model_call *t;
+    unsigned turns = 0;
+
+    open_env();
+    t = begin(OTHER, 0, 0);
+    t->samples = arena_calloc(&t->arena, ANSWERS, sizeof(*t->samples));
+    t->n_samples = ANSWERS;
+    for (unsigned i = 0; i < ANSWERS; i++) {
+        struct sampled_answer *a = arena_calloc(&t->arena, 1, sizeof(*a));
+
+        a->calls = mem_calloc(TOOL_CALLS, sizeof(*a->calls));
+        a->n_calls = TOOL_CALLS;
+        a->stop = mem_zalloc(sizeof(*a->stop));
+        t->samples[i].answer = a;
+    }
+    t->step = STEP_AT_GIVE;
+    model_call_advance(t);
+    cr_expect_null(model_call_find(&fx.env, &in, NULL));
+    for (; fx.env.n_running > 0; turns++)
+        (void)loop_poll(fx.env.loop, 0);
+    cr_expect_geq(turns, 2);
     close_env();
 }

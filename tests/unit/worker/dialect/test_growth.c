@@ -150,7 +150,7 @@ Test(growth, allowed_tools)
     expect_linear("allowed tools", read_allowed, NULL, SHORT);
 }
 
-static struct str one_owner(const void *ctx, struct str call_id)
+static struct str one_owner(void *ctx, struct str call_id)
 {
     (void)ctx, (void)call_id;
     return STR("r");
