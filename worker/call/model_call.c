@@ -16,6 +16,7 @@
 #include "worker/call/give_back.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
+#include "worker/engine/engine.h"
 #include "worker/ledger/ledger.h"
 #include "worker/session/session.h"
 #include "worker/session/session_call.h"
@@ -97,9 +98,32 @@ void model_call_fail_now(struct model_call *t, const struct err *e)
     model_call_fail(t);
 }
 
+/* The newest first: those wait for an engine, and a place that an older one leaves is none for
+ * them.
+ */
+bool model_call_cancel_some(struct model_call *t)
+{
+    unsigned room = MODEL_CALL_CANCELS;
+
+    for (uint32_t i = t->n_samples; i-- > 0;) {
+        if (!t->samples[i].call)
+            continue;
+        if (room-- == 0)
+            return true;
+        engine_cancel(t->samples[i].call);
+        t->samples[i].call = NULL;
+    }
+    return false;
+}
+
 static void on_fail_task(struct loop_task *task)
 {
-    model_call_fail(CONTAINER_OF(task, struct call_timers, fail)->model_call);
+    struct model_call *t = CONTAINER_OF(task, struct call_timers, fail)->model_call;
+
+    if (model_call_cancel_some(t))
+        loop_task_post_behind(t->env->loop, task, on_fail_task);
+    else
+        model_call_fail(t);
 }
 
 /* From inside of callbacks that still use the call. */

@@ -139,6 +139,12 @@ void model_call_answered(struct model_call *t);
 /* Fails; t is gone afterwards. Its session's end stays the reason, if it has ended. */
 void model_call_fail_now(struct model_call *t, const struct err *e);
 
+/* Engine requests of a call that are aborted in a turn of the loop. */
+enum { MODEL_CALL_CANCELS = 16 };
+
+/* Aborts so many of a failing call's. True: there are more. */
+bool model_call_cancel_some(struct model_call *t);
+
 /* Fails from a place where the call must not go away at once (an engine's callback). */
 void model_call_fail_later(struct model_call *t, const struct err *e);
 

@@ -100,15 +100,27 @@ int model_call_join(struct model_call *t, struct call_listener *l, struct err *e
     return 0;
 }
 
-/* Nobody has come back for the answer. */
+static void on_gone(struct loop_task *task)
+{
+    struct model_call *t = CONTAINER_OF(task, struct call_timers, fail)->model_call;
+
+    if (model_call_cancel_some(t)) {
+        loop_task_post_behind(t->env->loop, task, on_gone);
+        return;
+    }
+    model_call_log_end(t, "client_gone");
+    model_call_free(t);
+}
+
+/* Nobody has come back for the answer: nobody finds the call any more. */
 static void on_rejoin_over(struct loop_timer *timer)
 {
     struct model_call *t = CONTAINER_OF(timer, struct call_timers, rejoin)->model_call;
 
-    if (t->step >= STEP_AT_CHECK) /* joined in time; its client has left once more */
+    if (t->step >= STEP_AT_CHECK || t->failing) /* joined in time; its client has left once more */
         return;
-    model_call_log_end(t, "client_gone");
-    model_call_free(t);
+    t->failing = true;
+    on_gone(&t->timers->fail);
 }
 
 /* The last listener's leaving starts the time for a retry, or ends the call. */

@@ -325,6 +325,49 @@ TEST(ended_calls, of_a_session_that_is_made_anew_go_on)
     close_env();
 }
 
+/* No turn of the loop aborts more than it may, until the only call is gone; in the first one both
+ * what was posted before and what goes on behind the others is run. */
+static void aborts_in_turns(void)
+{
+    struct call_env *env = &fx.env;
+    size_t asked = engine_pool_inflight(env->engines);
+
+    for (unsigned turns = 0; env->n_running > 0; turns++) {
+        size_t left = engine_pool_inflight(env->engines);
+
+        cr_assert_lt(turns, 10000);
+        cr_assert_leq(asked - left, 2 * MODEL_CALL_CANCELS);
+        asked = left;
+        (void)loop_poll(env->loop, 0);
+    }
+    cr_expect_leq(asked, MODEL_CALL_CANCELS);
+}
+
+/* Nobody is there any more, or one of its answers has failed. */
+TEST(ended_calls, one_of_many_answers_that_nobody_wants_aborts_in_turns)
+{
+    struct err e = {0};
+    struct model_call *t;
+    struct call_input in = {.session_id = OTHER, .req = &fx.request};
+
+    open_env();
+    t = begin(OTHER, 100, 1);
+    (void)loop_poll(fx.env.loop, 0);
+    model_call_leave(t->listeners);
+    while (!t->failing)
+        (void)loop_poll(fx.env.loop, 0);
+    cr_expect_null(model_call_find(&fx.env, &in, NULL));
+    aborts_in_turns();
+    cr_expect_eq(told(), 0);
+
+    t = begin(OTHER, 100, 2);
+    (void)err_set(&e, ERR_ENGINE_INVALID, "it broke");
+    model_call_fail_later(t, &e);
+    aborts_in_turns();
+    cr_expect_eq(fx.failed[ERR_ENGINE_INVALID], 2);
+    close_env();
+}
+
 /* What very many tool calls took is given back in steps; nobody joins any more. */
 TEST(ended_calls, one_that_is_over_gives_back_in_turns)
 {
