@@ -22,7 +22,7 @@
 #include "dispatcher/desk.h"
 #include "dispatcher/workers.h"
 
-enum { AGAIN_MS = 500, SWEEP_AGAIN_MS = 2000 };
+enum { AGAIN_MS = 500, AGAIN_MAX_MS = 30 * 1000, SWEEP_AGAIN_MS = 2000 };
 
 /* Rows of a page, and how often it was made shorter at most: to a quarter each time. */
 enum { PAGE = 1000, FEWER_MAX = 4 };
@@ -35,6 +35,7 @@ struct closing {
     char *group;   /* that owes it to them; NULL with `deliver` */
     bool waits;    /* for the records that decide it */
     struct http_fetch *call;
+    uint64_t again_ms; /* until it is asked once more */
     struct loop_timer again;
     struct list_item entry;
 };
@@ -72,6 +73,13 @@ static bool is_gone(int status)
     return status == 404 || status == 410;
 }
 
+/* A session may be owed to the sinks for hours: asked less and less often. */
+static void ask_later(struct closing *c)
+{
+    loop_timer_set(c->desk->loop, &c->again, c->again_ms, on_again);
+    c->again_ms = MIN_OF(c->again_ms * 2, AGAIN_MAX_MS);
+}
+
 /* Whatever the worker says of the session itself is an end of it: 2xx, gone, or never heard of. */
 static void on_answer(void *ctx, int status, struct str body, const struct err *e)
 {
@@ -86,7 +94,7 @@ static void on_answer(void *ctx, int status, struct str body, const struct err *
     } else if ((status >= 200 && status < 300) || is_gone(status)) {
         closing_free(c);
     } else {
-        loop_timer_set(c->desk->loop, &c->again, AGAIN_MS, on_again);
+        ask_later(c);
     }
 }
 
@@ -102,7 +110,7 @@ static void on_delivered(void *ctx, int status, struct str body, const struct er
                   "a session is not delivered to the sinks", LOG_I("status", status),
                   LOG_S("answer", str_sub(body, 0, 300)));
     if (!refused && (status < 200 || status >= 300)) {
-        loop_timer_set(c->desk->loop, &c->again, AGAIN_MS, on_again);
+        ask_later(c);
         return;
     }
     closing_paid(c);
@@ -154,6 +162,7 @@ void closing_start(struct desk *d, const char *session, enum closing_kind kind,
     if (!session[0] || (kind == CLOSING_DELIVER && !deliver))
         return;
     c = mem_zalloc(sizeof(*c));
+    c->again_ms = AGAIN_MS;
     c->desk = d;
     c->kind = kind;
     c->deliver = deliver;

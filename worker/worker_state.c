@@ -52,9 +52,12 @@ bool worker_state_idle(struct worker_state *w, bool late)
  * ends in good order, and its successor begins with none. */
 static void on_lost(void *env, unsigned n)
 {
+    static bool retires; /* of this process, whichever threads it loses */
+
     (void)env;
-    if (n != LOST_MAX)
+    if (n < LOST_MAX || retires)
         return;
+    retires = true;
     log_error(NULL, "too many threads were given up, the worker retires", LOG_U("threads", n));
     (void)kill(getpid(), SIGTERM);
 }

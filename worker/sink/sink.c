@@ -41,9 +41,12 @@
 
 enum { DELAY_MIN_MS = 1000, DELAY_MAX_MS = 30 * 1000, SWEEP_TICKS = 60, AGAIN_TICKS = 10 };
 
-/* Ticks until an export that failed is tried again: twice as many each time. An export that a
- * helper is lost with counts as several: a worker that has lost some of them retires. */
-enum { FAILED_TICKS = 5, FAILED_TICKS_MAX = 3600, STUCK_FAILURES = 5 };
+/* Ticks until an export that failed is tried again: twice as many each time, for some hours. */
+enum { FAILED_TICKS = 5, FAILED_TICKS_MAX = 3600, FAILURES_MAX = 12 };
+
+/* So many exports are tried again in all after a helper was lost with them: a worker that has lost
+ * some helpers retires, and its successor would lose as many. */
+enum { STUCK_AGAIN = 1 };
 
 /* A session whose export was promised. */
 struct owed {
@@ -66,6 +69,7 @@ struct sinks {
     VEC(struct owed) later; /* could not be read back or exported: once more at their time */
     VEC(struct owed) due;   /* to be spooled, in order */
     size_t next_due;
+    unsigned n_stuck;          /* exports that a helper was lost with */
     struct spooling *spooling; /* of due.at[next_due] */
     uint64_t delay_ms;
     struct loop_timer retry;
@@ -395,20 +399,34 @@ static uint64_t ticks_to_wait(unsigned failures)
     return MIN_OF(ticks, FAILED_TICKS_MAX);
 }
 
+/* Why the export is not tried again before the next start; NULL: it is. */
+static const char *why_not_again(struct sinks *k, const struct owed *o, bool stuck,
+                                 enum err_kind kind)
+{
+    if (is_for_good(kind))
+        return "what it holds, or its options";
+    if (stuck && k->n_stuck++ >= STUCK_AGAIN)
+        return "helpers that are lost";
+    return o->failures >= FAILURES_MAX ? "it failed too often" : NULL;
+}
+
 /* The export of the first of the queue was not made. */
 static void not_exported(struct sinks *k, bool stuck, const struct err *why)
 {
     struct owed *o = &k->due.at[k->next_due];
     struct log_scope scope = {.session = str_cstr(o->id)};
     uint64_t ticks = ticks_to_wait(o->failures);
+    const char *cause = why_not_again(k, o, stuck, why->kind);
 
     metrics_count(k->residency->page, METRIC_sink_errors, 1);
-    if (is_for_good(why->kind)) {
-        log_error(&scope, "a session cannot be exported to the sinks", LOG_T("reason", why->text));
+    if (cause) {
+        log_error(&scope,
+                  "a session cannot be exported to the sinks: given up until the next start",
+                  LOG_T("reason", why->text), LOG_T("because", cause));
         forget_due(k);
         return;
     }
-    o->failures += stuck ? STUCK_FAILURES : 1;
+    o->failures++;
     log_warn(&scope, "an export for the sinks failed: it is tried again",
              LOG_T("reason", why->text), LOG_U("wait_s", ticks));
     set_aside(k, ticks);
