@@ -39,6 +39,8 @@ static void keep_request(struct conn *c, const struct http1_head *h, const struc
     memcpy(c->session, route->session.p ? route->session.p : "", route->session.len);
     c->session[route->session.len] = 0;
     c->status = 0;
+    c->finishes = c->hub->config->on_disconnect == DISCONNECT_FINISH &&
+                  gate_dialect(h->target) != METRIC_DIALECT_CONTROL;
 }
 
 static bool is_continue(struct str expect)
@@ -322,7 +324,7 @@ static void on_client(struct loop_io *io, unsigned events)
     if (events & (LOOP_RDHUP | LOOP_HUP | LOOP_ERR))
         c->hup = true;
     /* Both directions closed: nobody reads an answer. Otherwise relay_pump judges. */
-    if (c->state == CONN_RELAY && (events & (LOOP_HUP | LOOP_ERR)))
+    if (c->state == CONN_RELAY && (events & (LOOP_HUP | LOOP_ERR)) && !relay_owes(c))
         conn_close(c);
     else
         run(c);

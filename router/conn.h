@@ -129,6 +129,7 @@ struct conn {
     bool stuck;         /* the deadline is for the client to take what is parked, */
     uint64_t stuck_at;  /* and was set when it had taken so many bytes (down.given_bytes) */
     bool confirms;      /* the worker is to be told when the client has the answer */
+    bool finishes;      /* its worker is to get all that has come, though the client leaves */
     int status;
 };
 

@@ -168,6 +168,12 @@ static void set_deadline(struct conn *c)
         conn_no_deadline(c);
 }
 
+bool relay_owes(const struct conn *c)
+{
+    return c->finishes && c->state == CONN_RELAY && c->link != NULL && c->upload == UPLOAD_FLOWS &&
+           c->up.done && flow_parked(&c->up);
+}
+
 /* The request's way up, then the answer's way down. */
 static enum verdict pump_both(struct conn *c, size_t *budget, struct err *e)
 {
@@ -177,7 +183,7 @@ static enum verdict pump_both(struct conn *c, size_t *budget, struct err *e)
         conn_forget_body(c);
     if (v == VERDICT_CLOSE || v == VERDICT_REFUSE)
         return v;
-    if (c->hup && c->up.done && c->link != NULL && !c->down.done)
+    if (c->hup && c->up.done && c->link != NULL && !c->down.done && !relay_owes(c))
         return VERDICT_CLOSE; /* it asked and left: nobody waits for the answer */
     v = answer_pump(c, budget, e);
     return v == VERDICT_LOST ? send_again(c, e) : v;

@@ -17,4 +17,8 @@ int relay_start(struct conn *c, int upstream, struct str body, struct err *e);
  * with VERDICT_REFUSE. Never MORE or LOST. */
 enum verdict relay_pump(struct conn *c, struct err *e);
 
+/* Whether all of a call's body has come, some of it waits for its worker, and --on-disconnect says
+ * that the worker is to get it though the client leaves. */
+bool relay_owes(const struct conn *c);
+
 #endif

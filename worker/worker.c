@@ -208,6 +208,7 @@ static int open_server(struct worker *w, struct err *e)
                                .max_unfinished_bytes = (size_t)w->h->config->max_worker_body_bytes,
                                .packs = dispatch_packs,
                                .owner = dispatch_owner,
+                               .finishes = dispatch_finishes,
                                .on_lent = on_lent,
                                .on_unfinished = on_unfinished};
 

@@ -464,6 +464,11 @@ static void begin(struct exchange *x, int status, const char *content_type)
 {
     CHECK(!x->begun);
     x->begun = true;
+    x->owed = 0;
+    if (x->unheard) {
+        exchange_mute(x);
+        intake_tell_end(x->conn);
+    }
     if (x->conn->lent)
         lent_answers(x->conn);
     x->req->res.status = status;
@@ -628,6 +633,33 @@ static void end_lonely(struct exchange *x)
     }
     x->failing = true;
     pump(x);
+}
+
+void exchange_finish(struct exchange *x, unsigned n)
+{
+    x->owed = n;
+}
+
+void exchange_heed(struct exchange *x)
+{
+    if (x->owed > 0 && --x->owed == 0 && x->unheard)
+        intake_tell_end(x->conn);
+}
+
+bool exchange_finishing(const struct exchange *x)
+{
+    return x->owed > 0;
+}
+
+/* What waits to be begun is not asked for again: its handler is called first (begin, server.c). */
+void exchange_left(struct exchange *x)
+{
+    const struct server *s = x->conn->server;
+    bool waits = list_holds(&x->late);
+
+    x->unheard = x->owed > 0;
+    if (!x->unheard && !(waits && s->opt.finishes && s->opt.finishes(s->handler_ctx, x)))
+        exchange_abandon(x);
 }
 
 /* The peer is gone. */

@@ -59,6 +59,16 @@ void exchange_set_header(struct exchange *x, const char *name, struct str value)
 typedef void (*exchange_closed_fn)(void *ctx, bool delivered);
 void exchange_watch(struct exchange *x, exchange_closed_fn closed, void *ctx);
 
+/* What x asks is carried out whether or not its peer stays: that the peer left is kept until
+ * exchange_heed was called n times (after the latest of these calls), or an answer begins; `closed`
+ * comes in a later turn then. The server's end tells at once. */
+void exchange_finish(struct exchange *x, unsigned n);
+void exchange_heed(struct exchange *x);
+
+/* Whether some of those calls are still to come. Until then nothing may be sent: libh2o would
+ * close x at what a peer that left does not take. */
+bool exchange_finishing(const struct exchange *x);
+
 /* What is to be done when the answer has arrived at the client. A peer that confirms
  * (HTTP1_CONFIRMS) says when it has handed the last byte on, or sends its next request. Without
  * confirmations, an answer counts as delivered once the kernel has accepted its last byte and the

@@ -142,7 +142,7 @@ static void on_more(struct loop_task *t)
     if (!c->exchange)
         intake_read(c);
     else if (c->gone)
-        exchange_abandon(c->exchange); /* c may be gone */
+        exchange_left(c->exchange); /* c may be gone */
 }
 
 static void read_later(struct server_conn *c)

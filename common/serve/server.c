@@ -269,7 +269,7 @@ static void on_watch(struct loop_io *io, unsigned events)
     if (!c->exchange)
         intake_read(c); /* c may be gone now */
     else if (left)
-        exchange_abandon(c->exchange); /* the same */
+        exchange_left(c->exchange); /* the same */
 }
 
 /* In the turn in which an exchange has ended; libh2o has begun to read, but not waited yet. */

@@ -34,6 +34,10 @@ struct server_options {
     struct str (*owner)(
         const struct exchange *x); /* whom a request counts for when many wait to be
                                       begun; borrowed from it. NULL: all are one's */
+    bool (*finishes)(void *ctx, const struct exchange *x); /* whether x, which is not begun, is to
+                                                              be begun though its peer has left: its
+                                                              handler calls exchange_finish. NULL:
+                                                              never; ctx: the handler's */
     void (*on_lent)(
         void *ctx); /* a request has come on a client's connection that a router has lent */
     void (*on_unfinished)(void *ctx, size_t bytes, bool refused); /* their sum has changed */

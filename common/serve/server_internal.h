@@ -124,6 +124,8 @@ struct exchange {
     bool abandoned; /* meanwhile */
     bool stranded;  /* for ever: exchange_strand */
     bool cut;       /* too much of it waited: exchange_cut_unread */
+    unsigned owed;  /* calls of exchange_heed that are to come */
+    bool unheard;   /* the peer left meanwhile, and nobody was told */
     exchange_closed_fn closed;
     void *closed_ctx;
     exchange_more_fn more;
@@ -269,7 +271,10 @@ void exchange_again(struct exchange *x);
  * have taken it, and the peer have read it and left. */
 bool exchange_given(const struct server_conn *c);
 
-/* The peer has gone: tells the owner and ends what can be ended. */
+/* The peer has left: as exchange_abandon, unless what x asks is carried out all the same. */
+void exchange_left(struct exchange *x);
+
+/* The peer has gone, or the server ends: tells the owner and ends what can be ended. */
 void exchange_abandon(struct exchange *x);
 
 #endif

@@ -80,6 +80,13 @@ struct call_input api_call_input(struct api_call *c)
     return in;
 }
 
+void api_call_heed(struct api_call *c)
+{
+    if (!c->heeds)
+        exchange_heed(c->x);
+    c->heeds = true;
+}
+
 void api_call_start(struct api_call *c)
 {
     struct call_input in = api_call_input(c);
@@ -87,6 +94,7 @@ void api_call_start(struct api_call *c)
 
     if (api_call_repeats(c, &in))
         return;
+    api_call_heed(c);
     arena = c->arena; /* the request lies in it; the model call outlives what uses it */
     c->arena = (struct arena){.sum = arena.sum};
     model_call_start(&c->service->calls, &arena, &in, &c->listener);

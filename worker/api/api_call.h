@@ -69,6 +69,7 @@ struct api_call {
     bool regroups;               /* calls sent back may be one answer: regroup.h */
     struct api_writing *writing; /* what writes a long answer, in the arena; or NULL */
     bool noted;                  /* the answer is noted already */
+    bool heeds;                  /* its client may leave: it has begun (api_call_heed) */
     struct api_recall *recall;   /* what is read back for a replay, in the arena; or NULL */
     bool anew;                   /* a new sample, whatever is still under way */
     struct session *awaiting;    /* pinned by api_call_hold_session, or NULL */
@@ -133,6 +134,10 @@ void api_call_begin(struct api_call *c);
 /* Has it answered: by a running model call, a recorded answer, or one of its own, which takes the
  * arena. c->listener has sink, ctx (the call) and stream. Events may come from inside. */
 void api_call_start(struct api_call *c);
+
+/* It is a model call now, or gets the answer of one: what becomes of it when its client leaves is
+ * that one's to say (exchange_heed). */
+void api_call_heed(struct api_call *c);
 
 /* Whether its client says that it may have asked before. */
 bool api_call_marked(const struct api_call *c);

@@ -52,19 +52,24 @@ static void cut_unread(struct api_call *c)
              LOG_U("max_session_unread_bytes", max));
 }
 
-void api_call_flush(struct api_call *c)
-{
-    if (c->out.len > 0 && exchange_started(c->x)) {
-        cut_unread(c);
-        exchange_send(c->x, &c->out);
-    }
-}
-
 static void sse_start(struct api_call *c)
 {
     exchange_set_header(c->x, "Cache-Control", STR("no-cache"));
     exchange_set_header(c->x, "X-Accel-Buffering", STR("no"));
     exchange_start(c->x, "text/event-stream; charset=utf-8");
+}
+
+/* Of a batch nothing goes out before all its parts have begun, where they are to be finished. */
+void api_call_flush(struct api_call *c)
+{
+    if (c->out.len == 0 || exchange_finishing(c->x))
+        return;
+    if (c->req->stream && !exchange_started(c->x)) /* it may not before */
+        sse_start(c);
+    if (exchange_started(c->x)) {
+        cut_unread(c);
+        exchange_send(c->x, &c->out);
+    }
 }
 
 /* The first event. A stream's HTTP head goes out now, so the client sees that the call is
@@ -74,7 +79,7 @@ static void on_head(void *ctx, const struct answer_head *h)
     struct api_call *c = ctx;
 
     c->number = h->call;
-    if (c->req->stream && !exchange_started(c->x))
+    if (c->req->stream && !exchange_started(c->x) && !exchange_finishing(c->x))
         sse_start(c);
     c->writer->sink->head(c->writer, h);
     api_call_flush(c);
@@ -134,6 +139,8 @@ static void on_keepalive(void *ctx)
     struct api_call *c = ctx;
     struct buf space = {0};
 
+    if (exchange_finishing(c->x))
+        return;
     if (c->req->stream) {
         c->writer->sink->keepalive(c->writer);
         api_call_flush(c);

@@ -14,7 +14,9 @@
  *                          writer, to the exchange
  *   on_closed              the exchange is over: the api_call is freed
  *
- * The model call lives on its own: a client that leaves only takes its listener off. */
+ * The model call lives on its own: a client that leaves only takes its listener off. With
+ * --on-disconnect finish a request becomes one whether or not its client stays: until then nobody
+ * is told that it left (exchange_finish, in dispatch.c; api_call_heed). */
 #include <stdlib.h>
 
 #include "common/proc/keys.h"
@@ -50,6 +52,13 @@ static unsigned label_of(const struct dialect *d)
             return labels[i].label;
     }
     return METRIC_DIALECT_PASSTHROUGH;
+}
+
+bool api_call_is_model(struct str method, struct str rest)
+{
+    const struct dialect *d = dialect_for_path(dialect_path(rest));
+
+    return str_eq_c(method, "POST") && d && d != &dialect_count_tokens;
 }
 
 /* An error with a fixed text, in the dialect's shape. */

@@ -133,6 +133,7 @@ bool api_call_repeats(struct api_call *c, const struct call_input *in)
     exchange_settle(c->x, str_of((const char *)c->hash, sizeof(c->hash)));
     t = find_running(c, in);
     if (t) {
+        api_call_heed(c);
         if (model_call_join(t, &c->listener, &e) != 0)
             c->listener.sink->failed(c->listener.ctx, &e);
         return true;
@@ -140,8 +141,10 @@ bool api_call_repeats(struct api_call *c, const struct call_input *in)
     found = find_answered(c, s, &call);
     if (found == MISSING_MAYBE && api_call_await(c, on_known, c))
         return true;
-    if (found == MISSING_SURELY)
+    if (found == MISSING_SURELY) {
+        api_call_heed(c);
         return api_call_replay(c, s, call);
+    }
     /* A sample more of what was answered: after a crash it must be known that that one arrived. */
     if (session_find_call(s, c->hash, (struct str){0}, &call))
         ledger_note_deliveries(env->ledger);

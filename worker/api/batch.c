@@ -494,5 +494,7 @@ void batch_begin(struct api_call *front)
 
     front->writer = front->dialect->writer(&front->arena, b->req, front->body, &front->out);
     exchange_watch(front->x, on_closed, b);
+    if (exchange_finishing(front->x)) /* until all its parts have begun */
+        exchange_finish(front->x, b->n_parts);
     batch_start(b);
 }

@@ -124,6 +124,15 @@ struct str dispatch_owner(const struct exchange *x)
     return STR("");
 }
 
+bool dispatch_finishes(void *ctx, const struct exchange *x)
+{
+    const struct service *a = ctx;
+    struct str id = {0};
+
+    return a->calls.finish_on_disconnect &&
+           api_call_is_model(exchange_method(x), behind_session(exchange_path(x), &id));
+}
+
 /* The key must be of a kind that the route admits, and for this session. SCOPE_P is public. */
 static int check_scope(const struct service_request *r, const struct shown_key *k, unsigned scopes,
                        struct err *e)
@@ -346,6 +355,8 @@ static void dispatch(struct service_request *r, const struct shown_key *k)
         refuse(r, route, &e);
         return;
     }
+    if (!route && dispatch_finishes(r->service, r->x))
+        exchange_finish(r->x, 1); /* until its model call has begun */
     if (check_born(r, &e) != 0)
         refuse(r, route, &e);
     else if (route && r->body)

@@ -9,11 +9,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "common/base/str.h"
+
 struct err;
 struct exchange;
 struct service;
 struct service_request;
-struct str;
 
 /* Handles one request (server_handler_fn; ctx is the struct service). */
 void dispatch_request(void *ctx, struct exchange *x);
@@ -26,8 +27,15 @@ bool dispatch_packs(struct str request_line);
  * or else the session key that it shows; borrowed from the request, empty for others. */
 struct str dispatch_owner(const struct exchange *x);
 
+/* server_options.finishes; ctx is the struct service: a model call with --on-disconnect finish. */
+bool dispatch_finishes(void *ctx, const struct exchange *x);
+
 /* api_call_entry.c: the data plane; r->rest is the path, with or without /v1. */
 void api_call_handle(struct service_request *r);
+
+/* Whether a request with that method and rest of its path is a model call, and no count of tokens
+ * or anything else. */
+bool api_call_is_model(struct str method, struct str rest);
 
 /* The same path's refusal, in its dialect's shape. */
 void api_call_refuse(struct service_request *r, const struct err *e);
