@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <sys/statvfs.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/journal/journal.h"
 #include "common/os/loop.h"
@@ -23,6 +24,9 @@ bool worker_disk_low(const struct worker_state *w)
         return false;
     return (uint64_t)v.f_bavail * v.f_frsize < (uint64_t)c->journal_min_free;
 }
+
+/* Of a look-over; the clock is looked at behind so many places. */
+enum { LOOK_SLICE_US = 1000, LOOK_PLACES = 64 };
 
 static bool session_needed(void *ctx, struct str id)
 {
@@ -66,20 +70,51 @@ static void on_compact(struct loop_task *t)
     }
 }
 
+/* A slice of the look-over. An end that is written down is dearer than a look. */
+static void on_look(struct loop_task *t)
+{
+    struct worker_state *w = CONTAINER_OF(t, struct worker_state, look);
+    struct call_env *env = &w->service.calls;
+    const struct places *p = env->residency->places;
+    uint64_t until_us = clock_us() + LOOK_SLICE_US;
+
+    while (w->looked < p->n) {
+        if (!journal_drop_some(p->at[w->looked].journal, &w->journal_look, session_needed,
+                               env->store, LOOK_PLACES)) {
+            w->many_absent = w->many_absent || w->journal_look.dropped >= JOURNAL_LAST_WORDS;
+            w->journal_look = (struct journal_look){0};
+            w->looked++;
+        }
+        if (clock_us() >= until_us) {
+            loop_task_post_behind(w->loop, t, on_look);
+            return;
+        }
+    }
+    w->looking = false;
+}
+
+/* For sessions that nobody needs, of all journals. The last one may not have ended. */
+static void begin_look(struct worker_state *w)
+{
+    if (w->looking)
+        return;
+    w->looking = true;
+    w->many_absent = false;
+    w->looked = 0;
+    on_look(&w->look);
+}
+
 void worker_journals_look_over(struct worker_state *w)
 {
     struct call_env *env = &w->service.calls;
     const struct places *p = env->residency->places;
     struct journal_stats s;
     uint64_t disk = 0, live = 0, records = 0, bytes = 0;
-    bool look = w->ticks % WORKER_LOOK_OVER_TICKS == 0 || w->many_absent;
 
     drop_gone(w);
-    w->many_absent = false;
+    if (w->ticks % WORKER_LOOK_OVER_TICKS == 0 || w->many_absent)
+        begin_look(w);
     for (size_t i = 0; i < p->n; i++) {
-        if (look &&
-            journal_drop_absent(p->at[i].journal, session_needed, env->store) >= JOURNAL_LAST_WORDS)
-            w->many_absent = true;
         journal_stats(p->at[i].journal, &s);
         disk += s.disk_bytes;
         live += s.live_bytes;

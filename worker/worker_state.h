@@ -5,11 +5,11 @@
 #ifndef RG_WORKER_WORKER_STATE_H
 #define RG_WORKER_WORKER_STATE_H
 
+#include "common/journal/journal.h"
 #include "common/os/loop.h"
 #include "worker/service/service.h"
 
 struct engine_home;
-struct journal;
 struct loose_parts;
 
 struct worker_state {
@@ -21,6 +21,10 @@ struct worker_state {
     struct loop_task compact;
     uint64_t compact_after;            /* tick */
     bool many_absent;                  /* the journals had more to drop than a look-over does */
+    struct loop_task look;             /* posted: a look-over goes on ... */
+    bool looking;
+    size_t looked;                     /* ... at this journal of the places */
+    struct journal_look journal_look;
     uint64_t told_records, told_bytes; /* to the counters */
     uint64_t skipped;                  /* replayed records that did not fit */
     struct engine_home *engine_home;   /* own */

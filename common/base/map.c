@@ -47,7 +47,7 @@ void map_done(struct map *m)
 
 size_t map_bytes(const struct map *m)
 {
-    return (m->table.cap + (m->leaving ? m->leaving->table.cap : 0)) * sizeof(*m->table.slots);
+    return map_places(m) * sizeof(*m->table.slots);
 }
 
 /* The slot that holds key, or the free slot where it belongs. */
@@ -182,8 +182,19 @@ void *map_take(struct map *m, struct str key)
 /* The old table's places come behind the new one's. */
 struct map_slot *map_next(const struct map *m, size_t *at)
 {
-    size_t end = m->table.cap + (m->leaving ? m->leaving->table.cap : 0);
+    return map_next_before(m, at, SIZE_MAX);
+}
 
+size_t map_places(const struct map *m)
+{
+    return m->table.cap + (m->leaving ? m->leaving->table.cap : 0);
+}
+
+struct map_slot *map_next_before(const struct map *m, size_t *at, size_t end)
+{
+    size_t places = map_places(m);
+
+    end = end < places ? end : places;
     while (*at < end) {
         size_t i = (*at)++;
         struct map_slot *s =

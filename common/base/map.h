@@ -46,6 +46,13 @@ void *map_take(struct map *m, struct str key);
 /* Walks all entries: start with *at = 0; NULL at the end. Order is arbitrary. */
 struct map_slot *map_next(const struct map *m, size_t *at);
 
+/* The same up to the place `end` of map_places: NULL as soon as *at is there. For walks in parts,
+ * between which entries may come and go: those that move to a place that was passed are missed. */
+struct map_slot *map_next_before(const struct map *m, size_t *at, size_t end);
+
+/* Places for entries in its tables: map_next looks at each. */
+size_t map_places(const struct map *m);
+
 /* What its tables take, in bytes; keys and values are others'. */
 size_t map_bytes(const struct map *m);
 

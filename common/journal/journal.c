@@ -486,28 +486,38 @@ static bool drop_absent(struct journal *j, struct str id, unsigned *words)
     return liveness_let_go(&j->live, id);
 }
 
-/* How many sessions were dropped. */
-size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
-                           void *ctx)
+/* What is dropped leaves the table, so those of a part are gathered first. */
+bool journal_drop_some(struct journal *j, struct journal_look *l,
+                       bool (*needed)(void *ctx, struct str session_id), void *ctx, size_t places)
 {
     struct {
         struct str *at;
         size_t n, cap;
     } gone = {0};
 
-    unsigned words = JOURNAL_LAST_WORDS;
+    unsigned words = JOURNAL_LAST_WORDS - l->words;
+    size_t end = places < SIZE_MAX - l->at ? l->at + places : SIZE_MAX;
     struct map_slot *slot;
-    size_t at = 0;
-    size_t n = 0;
 
-    while ((slot = map_next(&j->live.sessions, &at)) != NULL) {
+    while ((slot = map_next_before(&j->live.sessions, &l->at, end)) != NULL) {
         if (!needed(ctx, slot->key))
             *vec_push(&gone) = slot->key;
     }
     for (size_t i = 0; i < gone.n; i++)
-        n += drop_absent(j, gone.at[i], &words);
+        l->dropped += drop_absent(j, gone.at[i], &words);
     vec_done(&gone);
-    return n;
+    l->words = JOURNAL_LAST_WORDS - words;
+    return l->at < map_places(&j->live.sessions);
+}
+
+/* How many sessions were dropped. */
+size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
+                           void *ctx)
+{
+    struct journal_look l = {0};
+
+    (void)journal_drop_some(j, &l, needed, ctx, SIZE_MAX);
+    return l.dropped;
 }
 
 /* Also closes it if it was read last. */

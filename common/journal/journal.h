@@ -21,7 +21,7 @@ struct metrics_page;
 /* Bytes of a record at most. */
 enum { JOURNAL_RECORD_MAX = (1 << 30) - 4096 };
 
-/* Records that one journal_drop_absent appends at most, for it is done on the loop: a few ms. */
+/* Records that one look-over for absent sessions appends at most. */
 enum { JOURNAL_LAST_WORDS = 1024 };
 
 enum journal_durability { JOURNAL_NONE, JOURNAL_PROCESS, JOURNAL_POWER };
@@ -128,6 +128,20 @@ int journal_read_some(struct journal *j, struct str session_id, const uint32_t *
  * do when it cannot be written. */
 size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
                            void *ctx);
+
+/* Where a look-over in parts stands. Zeroed: at its beginning. */
+struct journal_look {
+    size_t at;      /* the next place to look at */
+    unsigned words; /* last words that were written */
+    size_t dropped; /* sessions, so far */
+};
+
+/* journal_drop_absent a part at a time, for a loop: looks at so many places of the table of
+ * sessions, of which each has one or none. True: there are more. What comes between two parts, or
+ * moves in the table because others came or were dropped, may be missed: it waits for the next
+ * look-over. */
+bool journal_drop_some(struct journal *j, struct journal_look *l,
+                       bool (*needed)(void *ctx, struct str session_id), void *ctx, size_t places);
 
 /* One step of compaction: removes a segment that nobody needs, or goes on rewriting one that is
  * mostly (with `thorough`: at all) dead; one that is written to and mostly dead is followed by a

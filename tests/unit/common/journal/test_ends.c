@@ -356,3 +356,81 @@ TEST(journal_ends, in_order_an_id_may_be_used_again_while_it_is_copied)
     cr_expect(is_there(&got, "w0-again=anew;"));
     finish(j, &got);
 }
+
+/* What a look-over in parts has asked for. */
+struct asked {
+    size_t n;
+    char last[64];
+};
+
+/* Keeps every third. */
+static bool is_third(void *ctx, struct str id)
+{
+    struct asked *a = ctx;
+
+    a->n++;
+    (void)snprintf(a->last, sizeof(a->last), "%.*s", (int)id.len, id.p);
+    return id.len > 3 && (id.p[id.len - 1] - '0') % 3 == 0;
+}
+
+TEST(journal_ends, a_look_over_in_parts_looks_at_so_many_places_each)
+{
+    enum { SESSIONS = 5000, PLACES = 64, KEPT = 4 * (SESSIONS / 10) }; /* that end in 0, 3, 6, 9 */
+
+    struct buf got = {0};
+    struct journal *j = begin(1 << 20, &got);
+    struct journal_look l = {0};
+    struct asked asked = {0};
+    size_t parts = 0, dropped = 0;
+    char id[32];
+    bool more;
+
+    for (int i = 0; i < SESSIONS; i++) {
+        (void)snprintf(id, sizeof(id), "w0-%d", i);
+        append(j, id, "begins");
+    }
+    do {
+        size_t before = asked.n;
+
+        more = journal_drop_some(j, &l, is_third, &asked, PLACES);
+        cr_assert_leq(asked.n - before, (size_t)PLACES);
+        if (parts++ == 20) { /* others come and go meanwhile */
+            (void)snprintf(id, sizeof(id), "w0-new-3");
+            append(j, id, "begins");
+            journal_drop_session(j, STR("w0-0"));
+        }
+    } while (more);
+    cr_assert_geq(parts, SESSIONS / PLACES, "%zu parts", parts);
+    dropped = l.dropped;
+    cr_assert_geq(dropped, (size_t)(SESSIONS - KEPT) * 9 / 10, "%zu", dropped);
+    cr_assert_leq(dropped, (size_t)(SESSIONS - KEPT));
+    /* what has moved past it is the next one's */
+    cr_assert_eq(dropped + journal_drop_absent(j, is_third, &asked), (size_t)(SESSIONS - KEPT));
+    asked.n = 0;
+    cr_assert_eq(journal_drop_absent(j, is_third, &asked), 0);
+    cr_assert_eq(asked.n, (size_t)KEPT, "w0-0 has gone, one has come: %zu", asked.n);
+    finish(j, &got);
+}
+
+TEST(journal_ends, a_look_over_in_parts_writes_as_many_last_words_as_one)
+{
+    enum { ENDED = JOURNAL_LAST_WORDS + 100 };
+
+    struct buf got = {0};
+    struct journal *j = begin(4096, &got); /* each stands in several segments */
+    struct journal_look l = {0};
+    char id[32];
+
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < ENDED; i++) {
+            (void)snprintf(id, sizeof(id), "w0-%d", i);
+            append(j, id, many);
+        }
+    }
+    while (journal_drop_some(j, &l, is_kept, NULL, 64))
+        ;
+    cr_assert_eq(l.words, (unsigned)JOURNAL_LAST_WORDS);
+    cr_assert_eq(l.dropped, (size_t)JOURNAL_LAST_WORDS);
+    cr_assert_eq(l.dropped + journal_drop_absent(j, is_kept, NULL), (size_t)ENDED);
+    finish(j, &got);
+}
