@@ -95,6 +95,24 @@ def test_many_who_join_a_call_all_get_all_of_it(start, leaves):
     assert branches(gateway, s) == 2, "one call's"
 
 
+def test_signs_of_life_do_not_begin_an_answer_that_fails(start):
+    """Who hears all at the call's end is told its status, however long it takes."""
+    with StubEngine("sglang") as engine:
+        engine.plan.append({"status": 400, "delay_s": 1.5})
+        gateway = start(engine=engine.setting, workers=1, keepalive="100ms", engine_retries=0)
+        s, socks = new(gateway), []
+        try:
+            for _ in range(18):
+                socks.append(marked(gateway, s, {"model": "m", "messages": user("x"), "stream": True}))
+            answers = [whole(sock) for sock in socks]
+        finally:
+            for sock in socks:
+                sock.close()
+        assert gateway.metrics()["rollgate_joins_total"] == 17
+    assert sorted(a.status for a in answers) == [200] * 16 + [400] * 2
+    assert all("error" in a.text for a in answers)
+
+
 def test_more_than_may_join_a_call_are_told(start):
     gateway = start(engine="builtin:echo,delay_ms=3000", workers=1)
     s = new(gateway)

@@ -59,12 +59,13 @@ static void sse_start(struct api_call *c)
     exchange_start(c->x, "text/event-stream; charset=utf-8");
 }
 
-/* Of a batch nothing goes out before all its parts have begun, where they are to be finished. */
+/* Of a batch nothing goes out before all its parts have begun, where they are to be finished. Signs
+ * of life do not start an answer: it may be an error yet. */
 void api_call_flush(struct api_call *c)
 {
     if (c->out.len == 0 || exchange_finishing(c->x))
         return;
-    if (c->req->stream && !exchange_started(c->x)) /* it may not before */
+    if (c->head_waits && !exchange_started(c->x))
         sse_start(c);
     if (exchange_started(c->x)) {
         cut_unread(c);
@@ -79,7 +80,8 @@ static void on_head(void *ctx, const struct answer_head *h)
     struct api_call *c = ctx;
 
     c->number = h->call;
-    if (c->req->stream && !exchange_started(c->x) && !exchange_finishing(c->x))
+    c->head_waits = c->req->stream && exchange_finishing(c->x);
+    if (c->req->stream && !exchange_started(c->x) && !c->head_waits)
         sse_start(c);
     c->writer->sink->head(c->writer, h);
     api_call_flush(c);

@@ -170,17 +170,20 @@ static void note_answer(const struct batch *b)
 
 /* --- events of a part --- */
 
-/* Only the first part's head starts the answer. */
+/* Only the first part's head starts the answer, which may have to wait for the others to begin. */
 static void on_head(void *ctx, const struct answer_head *h)
 {
     struct batch_part *p = ctx;
     struct api_call *c = p->batch->front;
 
     p->call.number = h->call;
-    if (p->batch->failed || p->batch->begun)
+    if (p->batch->failed)
         return;
+    if (p->batch->begun)
+        api_call_flush(c);
+    else
+        api_call_sink.head(c, h);
     p->batch->begun = true;
-    api_call_sink.head(c, h);
 }
 
 static void on_text(void *ctx, uint32_t index, struct str delta)
