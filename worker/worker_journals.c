@@ -5,6 +5,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/mem.h"
 #include "common/journal/journal.h"
 #include "common/os/loop.h"
 #include "common/proc/config.h"
@@ -27,6 +28,14 @@ bool worker_disk_low(const struct worker_state *w)
 
 /* Of a look-over; the clock is looked at behind so many places. */
 enum { LOOK_SLICE_US = 1000, LOOK_PLACES = 64 };
+
+struct look_over {
+    struct worker_state *worker;
+    struct loop_task task;  /* posted between two slices */
+    bool goes_on;           /* it has not ended */
+    size_t place;           /* the journal at hand */
+    struct journal_look at; /* in it */
+};
 
 static bool session_needed(void *ctx, struct str id)
 {
@@ -70,38 +79,50 @@ static void on_compact(struct loop_task *t)
     }
 }
 
-/* A slice of the look-over. An end that is written down is dearer than a look. */
+/* A slice. */
 static void on_look(struct loop_task *t)
 {
-    struct worker_state *w = CONTAINER_OF(t, struct worker_state, look);
+    struct look_over *l = CONTAINER_OF(t, struct look_over, task);
+    struct worker_state *w = l->worker;
     struct call_env *env = &w->service.calls;
     const struct places *p = env->residency->places;
     uint64_t until_us = clock_us() + LOOK_SLICE_US;
 
-    while (w->looked < p->n) {
-        if (!journal_drop_some(p->at[w->looked].journal, &w->journal_look, session_needed,
-                               env->store, LOOK_PLACES)) {
-            w->many_absent = w->many_absent || w->journal_look.dropped >= JOURNAL_LAST_WORDS;
-            w->journal_look = (struct journal_look){0};
-            w->looked++;
+    while (l->place < p->n) {
+        if (!journal_drop_some(p->at[l->place].journal, &l->at, session_needed, env->store,
+                               LOOK_PLACES)) {
+            w->many_absent = w->many_absent || l->at.dropped >= JOURNAL_LAST_WORDS;
+            l->at = (struct journal_look){0};
+            l->place++;
         }
         if (clock_us() >= until_us) {
             loop_task_post_behind(w->loop, t, on_look);
             return;
         }
     }
-    w->looking = false;
+    l->goes_on = false;
 }
 
-/* For sessions that nobody needs, of all journals. The last one may not have ended. */
+/* For sessions that nobody needs, of all journals. The last look-over may not have ended. */
 static void begin_look(struct worker_state *w)
 {
-    if (w->looking)
+    struct look_over *l = w->look ? w->look : mem_zalloc(sizeof(*l));
+
+    w->look = l;
+    if (l->goes_on)
         return;
-    w->looking = true;
     w->many_absent = false;
-    w->looked = 0;
-    on_look(&w->look);
+    *l = (struct look_over){.worker = w, .goes_on = true};
+    on_look(&l->task);
+}
+
+void worker_journals_stop(struct worker_state *w)
+{
+    loop_task_cancel(w->loop, &w->compact);
+    if (w->look)
+        loop_task_cancel(w->loop, &w->look->task);
+    free(w->look);
+    w->look = NULL;
 }
 
 void worker_journals_look_over(struct worker_state *w)

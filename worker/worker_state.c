@@ -129,8 +129,7 @@ void worker_state_reload(struct worker_state *w)
 
 unsigned worker_state_stop(struct worker_state *w)
 {
-    loop_task_cancel(w->loop, &w->compact);
-    loop_task_cancel(w->loop, &w->look);
+    worker_journals_stop(w);
     control_stop(&w->service);
     if (w->service.calls.engines)
         model_call_end_all(&w->service.calls);

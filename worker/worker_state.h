@@ -5,11 +5,12 @@
 #ifndef RG_WORKER_WORKER_STATE_H
 #define RG_WORKER_WORKER_STATE_H
 
-#include "common/journal/journal.h"
 #include "common/os/loop.h"
 #include "worker/service/service.h"
 
 struct engine_home;
+struct journal;
+struct look_over;
 struct loose_parts;
 
 struct worker_state {
@@ -21,10 +22,7 @@ struct worker_state {
     struct loop_task compact;
     uint64_t compact_after;            /* tick */
     bool many_absent;                  /* the journals had more to drop than a look-over does */
-    struct loop_task look;             /* posted: a look-over goes on ... */
-    bool looking;
-    size_t looked;                     /* ... at this journal of the places */
-    struct journal_look journal_look;
+    struct look_over *look;            /* the look-over of the journals; NULL: none yet */
     uint64_t told_records, told_bytes; /* to the counters */
     uint64_t skipped;                  /* replayed records that did not fit */
     struct engine_home *engine_home;   /* own */
@@ -74,6 +72,9 @@ enum { WORKER_LOOK_OVER_TICKS = 30 };
 
 /* Once a second: drops what nobody needs, compacts, adds the journals' figures up for metrics. */
 void worker_journals_look_over(struct worker_state *w);
+
+/* The worker ends: nothing of that goes on. */
+void worker_journals_stop(struct worker_state *w);
 
 /* The settings of journals have changed. */
 void worker_journals_reload(struct worker_state *w);
