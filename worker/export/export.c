@@ -182,7 +182,7 @@ static size_t go_on_auditing(struct export *x)
 
 static void keep_audit(struct export *x)
 {
-    trajectory_keep_audit(&x->t);
+    trajectory_keep_audit(x->session, &x->t);
     if (x->t.drift.count)
         x->drifted[x->t.drift.first]++;
     x->auditing = AUDIT_NONE;

@@ -456,14 +456,16 @@ void trajectory_audited(struct drift_audit *audit, struct arena *a, struct traje
     drift_finish(audit, (struct token_span){r->ids, r->total}, written, &r->drift);
 }
 
-void trajectory_keep_audit(const struct trajectory *r)
+void trajectory_keep_audit(struct session *s, const struct trajectory *r)
 {
+    struct checkpoint_audit found = {.done = true,
+                                     .audited = r->drift.audited,
+                                     .first = (uint8_t)r->drift.first,
+                                     .count = r->drift.count,
+                                     .position = r->drift.position};
+
     if (r->own && !r->track->tail)
-        r->track->head->audit = (struct checkpoint_audit){.done = true,
-                                                          .audited = r->drift.audited,
-                                                          .first = (uint8_t)r->drift.first,
-                                                          .count = r->drift.count,
-                                                          .position = r->drift.position};
+        session_note_audit(s, r->track->head, &found);
 }
 
 bool trajectory_audit_kept(const struct trajectory_input *in, struct trajectory *r)

@@ -165,7 +165,7 @@ void trajectory_audit(const struct trajectory_input *in, const struct trajectory
 void trajectory_audited(struct drift_audit *audit, struct arena *a, struct trajectory *r);
 
 /* Keeps it for later exports (trajectory_audit_kept). */
-void trajectory_keep_audit(const struct trajectory *r);
+void trajectory_keep_audit(struct session *s, const struct trajectory *r);
 
 /* Checks what always holds (docs/trajectories.md, section 2) on one whose turns are in memory:
  * lengths, whose ids a mask-1 run holds, and that every answer was asked for with exactly the ids

@@ -301,13 +301,16 @@ static void unlink_node(struct checkpoint *t)
     t->hidden = true;
 }
 
-void checkpoint_hide(struct checkpoint *t)
+void checkpoint_hide(struct session *s, struct checkpoint *t)
 {
-    if (t->parent)
-        t->parent->children--;
+    session_count_leaf(s, t, -1);
     if (t->node)
         unlink_node(t);
     t->hidden = true;
+    if (!t->parent)
+        return;
+    t->parent->children--;
+    session_count_leaf(s, t->parent, 1);
 }
 
 /* The newest of a node stands first. */
@@ -329,12 +332,12 @@ static void link_duplicate(struct session *s, struct checkpoint *t, struct check
 {
     s->refreshed++;
     if (mode == DUPLICATE_REPLACE) {
-        checkpoint_hide(duplicate);
+        checkpoint_hide(s, duplicate);
         duplicate->instead = t;
         reward_move(s, duplicate->response_id, t->response_id);
         return;
     }
-    checkpoint_hide(t);
+    checkpoint_hide(s, t);
     t->instead = duplicate;
     duplicate->seq = t->seq;
     bring_forward(duplicate);
@@ -354,14 +357,17 @@ static int link_checkpoint(struct session *s, const struct commit *c, uint32_t i
     t->text = t->n == 0 || (t->parent && t->parent->text);
     *vec_push(&f->checkpoints) = t;
     f->tokens += t->n;
-    if (t->parent)
+    if (t->parent) {
+        session_count_leaf(s, t->parent, -1);
         t->parent->children++;
+    }
     if (prompt)
         link_node(s, t, prompt);
     else
         t->node = NULL;
     if (t->response_id.p)
         (void)map_set(&f->by_response, response_key(t->response_id), t);
+    session_count_leaf(s, t, 1);
     if (prompt && duplicate && !duplicate->hidden && duplicate->node == t->node && duplicate != t) {
         t->cause = CAUSE_SAME_ANSWER;
         link_duplicate(s, t, duplicate, c->modes[i]);

@@ -69,6 +69,18 @@ bool session_keeps_pool(const struct session *s, const struct checkpoint *t)
     return !pool.len || str_eq(pool, s->options.pool);
 }
 
+void session_count_leaf(struct session *s, const struct checkpoint *t, int by)
+{
+    struct forest_leaves *l = &s->forest.leaves;
+
+    if (t->children > 0 || t->hidden || !session_keeps_pool(s, t))
+        return;
+    l->n += (uint64_t)by;
+    if (t->audit.done && t->audit.audited)
+        l->audited += (uint64_t)by;
+    l->drift += (uint64_t)by * t->audit.count;
+}
+
 /* What other pools than the session's answered is beside its history. */
 static void leave_pools(const struct session *s, struct branch_vec *v)
 {

@@ -132,6 +132,13 @@ struct key_entry {
     char said[];
 };
 
+/* What a row of a list says of the answers that no other follows, hidden ones and those of others'
+ * pools left out: kept as they come and go (session_count_leaf), for they may be very many. */
+struct forest_leaves {
+    uint64_t n, audited; /* how many, and of them by an export's audit */
+    uint64_t drift;      /* tokens that differ, of those */
+};
+
 struct forest {
     struct arena arena;
     struct matcher matcher;
@@ -157,6 +164,7 @@ struct forest {
     uint64_t tokens;      /* stored ids, context and sampled */
     uint32_t top_id;      /* the greatest of them */
     bool has_images;      /* some message has a picture */
+    struct forest_leaves leaves;
 };
 
 /* Writes what a key_entry says: what a call with that body and that key is found by. */

@@ -271,7 +271,7 @@ int session_apply_fork(struct session *s, struct record_in *r, struct err *e)
 
         one->copied = one->copied || !trains;
         if (!kept[i - 1] && !one->hidden)
-            checkpoint_hide(one);
+            checkpoint_hide(s, one);
     }
     if (s->options.policy == &policy_linear)
         linear_fork(s, t);

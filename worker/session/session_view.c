@@ -65,6 +65,13 @@ void session_note_merge(struct session *s, uint32_t repaired, uint32_t lost, uin
     s->merge_lost += ret_news[1];
 }
 
+void session_note_audit(struct session *s, struct checkpoint *t, const struct checkpoint_audit *a)
+{
+    session_count_leaf(s, t, -1);
+    t->audit = *a;
+    session_count_leaf(s, t, 1);
+}
+
 void session_let(struct session *s)
 {
     session_unpin(s->store, s);

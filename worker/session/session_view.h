@@ -54,6 +54,10 @@ const struct reward *session_response_reward(const struct session *s, struct str
  * many of each are more than before. */
 void session_note_merge(struct session *s, uint32_t repaired, uint32_t lost, uint32_t ret_news[2]);
 
+/* What an export's audit found of the path to t, a checkpoint of s. */
+struct checkpoint_audit;
+void session_note_audit(struct session *s, struct checkpoint *t, const struct checkpoint_audit *a);
+
 /* session_unpin, for who does not know the store. */
 void session_let(struct session *s);
 

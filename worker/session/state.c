@@ -503,28 +503,18 @@ int session_write_state(struct session *s, bool records, struct buf *json, struc
 void session_write_row(const struct session *s, struct buf *json)
 {
     struct json_out o = json_out_to(json);
-    uint64_t branches = 0, drift = 0;
-    bool audited = false;
+    const struct forest_leaves *l = &s->forest.leaves;
 
     CHECK(s->filled);
-    for (size_t i = 0; i < s->forest.checkpoints.n; i++) {
-        const struct checkpoint *t = s->forest.checkpoints.at[i];
-
-        if (t->children > 0 || t->hidden || !session_keeps_pool(s, t))
-            continue;
-        branches++;
-        audited = audited || (t->audit.done && t->audit.audited);
-        drift += t->audit.count;
-    }
     json_out_obj(&o);
     put_head(&o, s);
     json_out_member_i64(&o, "calls", s->forest.calls.n);
     json_out_member_i64(&o, "tokens", s->forest.tokens);
-    json_out_member_i64(&o, "branches", branches);
+    json_out_member_i64(&o, "branches", l->n);
     json_out_member_i64(&o, "inflight", s->inflight);
     json_out_key(&o, "drift"); /* known once an export has audited a branch */
-    if (audited)
-        json_out_i64(&o, (int64_t)drift);
+    if (l->audited)
+        json_out_i64(&o, (int64_t)l->drift);
     else
         json_out_null(&o);
     json_out_key(&o, "reward");

@@ -305,8 +305,12 @@ int session_apply_score(struct session *s, struct record_in *r, struct err *e);
 /* Applies the body of RECORD_FORK. */
 int session_apply_fork(struct session *s, struct record_in *r, struct err *e);
 
-/* Takes a checkpoint out of its message: it is on record, and on no branch any more. */
-void checkpoint_hide(struct checkpoint *t);
+/* Takes a checkpoint of s out of its message: it is on record, and on no branch any more. */
+void checkpoint_hide(struct session *s, struct checkpoint *t);
+
+/* Counts t in forest.leaves (by: 1) or takes it out (-1), if it is one now: around each change of
+ * what makes it one. */
+void session_count_leaf(struct session *s, const struct checkpoint *t, int by);
 
 /* Applies the body of RECORD_BUDGET. */
 int session_apply_budget(struct session *s, struct record_in *r, struct err *e);
