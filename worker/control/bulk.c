@@ -135,8 +135,8 @@ static const struct sibling_round_fns round_fns = {on_obeyed, on_round};
 static bool has_labels(const struct bulk_order *b, struct str row)
 {
     struct arena a = {0};
-    const struct json *v = NULL;
-    bool has = json_parse(&a, row, &v, NULL) == 0;
+    const struct json *v = session_row_head(&a, row);
+    bool has = v != NULL;
 
     for (uint32_t i = 0; has && i < b->labels->n; i++) {
         const struct json_member *m = &b->labels->members[i];

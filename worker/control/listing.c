@@ -1,10 +1,17 @@
 /*
  * GET /sessions over all workers: this worker asks its siblings one after the other for the rows
- * behind the cursor until the page is full. A cursor is "<worker index>.<last session id>": both
- * parts stay valid while sessions come and go; a last id that is gone means that worker's rows from
- * the start.
+ * behind the cursor until the page is full. What is long is sent as it is made, a part at a time:
+ *
+ *     go_on -> own_rows -> a slice of them -> send_some -> a later turn, or when there is room
+ *           -> ask      -> a sibling's page, of some 192 KiB at most, and the next -> send_some
+ *           -> answer: the end; all of it, where it is short
+ *
+ * A cursor is "<worker index>.<last session id>.<its serial>.<process id>": a last session that is
+ * gone is told from those behind it by its serial, as long as the process is the same; else that
+ * worker's rows come from the start.
  */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -16,13 +23,18 @@
 #include "common/proc/heritage.h"
 #include "common/serve/exchange.h"
 #include "worker/control/handlers.h"
+#include "worker/control/list_page.h"
 #include "worker/control/session_walk.h"
 #include "worker/control/sibling.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
 
-enum { LIMIT_DEFAULT = 100, SLICE_MS = 2 };
+enum { LIMIT_DEFAULT = 100, SLICE_US = 1000 };
+
+/* Bytes of rows that are made in one turn (and the row that is longer): a sibling's page, what is
+ * sent at once. */
+enum { PART_BYTES = 192 << 10 };
 
 struct listing {
     struct service *service;
@@ -34,14 +46,16 @@ struct listing {
     uint64_t limit, got;
     uint32_t workers[BOARD_WORKERS_MAX];
     size_t n_workers, at;
-    struct str after;         /* last id already sent of workers[at]; absent: from the start */
-    struct buf rows;          /* JSON objects, comma separated */
-    struct buf last;          /* id of the last row */
+    struct str after;         /* cursor in workers[at], without its index; absent: from the start */
+    struct buf rows;          /* of the answer, not sent yet */
+    struct buf last;          /* the same of the last row */
     struct buf unreachable;   /* indexes of workers that did not answer, comma separated */
     struct http_fetch *asked; /* the running question */
     struct session_walk walk; /* over this worker's own */
     struct loop_task later;
-    bool waiting; /* for a session whose row is not known, or for the next slice */
+    bool waiting; /* for a session whose row is not known, for the next slice, or for room */
+    bool local;   /* a sibling asks: a part is a page */
+    bool begun;   /* the head of the answer is out, and some rows */
 };
 
 /* Also called when the client leaves while a sibling or a reload is awaited. */
@@ -97,14 +111,17 @@ static bool may_be_wanted(const struct listing *v, const struct session *s)
 }
 
 /* Rows are copied as text. */
-static void add_row(struct listing *v, struct str text, struct str id)
+static void add_row(struct listing *v, struct str text)
 {
-    if (v->rows.len > 0)
-        buf_add_c(&v->rows, ',');
+    buf_puts(&v->rows, v->got == 0 ? "{\"sessions\":[" : ",");
     buf_add_str(&v->rows, text);
-    buf_clear(&v->last);
-    buf_add_str(&v->last, id);
     v->got++;
+}
+
+/* No more rows are wanted of anybody. */
+static bool is_full(const struct listing *v)
+{
+    return v->got >= v->limit || (v->local && v->rows.len >= PART_BYTES);
 }
 
 static void go_on(struct listing *v);
@@ -127,30 +144,100 @@ static void on_back(void *ctx, const struct err *e)
     loop_task_post(v->service->calls.loop, &v->later, on_later);
 }
 
+/* A client that reads slowly is waited for, others have the loop between two parts. */
+static void send_some(struct listing *v)
+{
+    if (v->local || (!v->begun && v->rows.len < PART_BYTES))
+        return;
+    if (!v->begun) {
+        respond_count(v->service, v->dialect, 200);
+        exchange_start(v->x, "application/json");
+    }
+    v->begun = true;
+    exchange_send(v->x, &v->rows);
+}
+
+static void on_room(void *ctx)
+{
+    struct listing *v = ctx;
+
+    loop_task_post(v->service->calls.loop, &v->later, on_later);
+}
+
+/* on_later follows. */
+static void rest_a_turn(struct listing *v)
+{
+    v->waiting = true;
+    if (v->begun && exchange_waiting(v->x) >= EXCHANGE_WINDOW)
+        exchange_on_room(v->x, on_room, v);
+    else
+        loop_task_post_behind(v->service->calls.loop, &v->later, on_later);
+}
+
+/* The number of a decimal text up to its end or a dot, which is passed; 0: there is none. */
+static uint64_t take_number(struct str *text)
+{
+    size_t dot = str_find(*text, STR("."), 0);
+    uint64_t n = 0;
+
+    (void)str_to_u64(str_sub(*text, 0, dot), UINT64_MAX, &n);
+    *text = str_sub(*text, dot == SIZE_MAX ? text->len : dot + 1, SIZE_MAX);
+    return n;
+}
+
 /* The first own session behind the cursor, or behind the last one looked at. */
 static struct session *own_first(struct listing *v)
 {
     struct session_store *st = v->service->calls.store;
+    struct str tail = v->after;
+    struct session *s;
+    uint64_t serial;
+    size_t dot;
     bool ended = false;
 
-    if (v->walk.seen == 0 && v->after.p)
-        return session_next(st, session_find_any(st, v->after, &ended));
+    if (v->walk.seen > 0 || !tail.p)
+        return session_walk_next(&v->walk, st);
+    dot = str_find(tail, STR("."), 0);
+    s = session_find_any(st, str_sub(tail, 0, dot), &ended);
+    if (s)
+        return session_next(st, s);
+    tail = str_sub(tail, dot == SIZE_MAX ? tail.len : dot + 1, SIZE_MAX);
+    serial = take_number(&tail);
+    if (take_number(&tail) == (uint64_t)getpid())
+        session_walk_leave(&v->walk, serial);
     return session_walk_next(&v->walk, st);
+}
+
+static void own_row(struct listing *v, struct str row, const struct session *s)
+{
+    struct str id = session_id(s);
+
+    add_row(v, row);
+    buf_clear(&v->last);
+    buf_printf(&v->last, "%.*s.%llu.%llu", (int)id.len, id.p, (unsigned long long)session_serial(s),
+               (unsigned long long)getpid());
+}
+
+/* The slice is over; a page may be. */
+static void break_off(struct listing *v)
+{
+    if (is_full(v))
+        return;
+    send_some(v);
+    rest_a_turn(v);
 }
 
 /* This worker's own rows behind the last one looked at, until the page is full or the slice over.
  */
 static void own_rows(struct listing *v)
 {
-    uint64_t end_ms = clock_ms() + SLICE_MS;
+    uint64_t end_us = clock_us() + SLICE_US;
     struct buf row = {0};
+    size_t had = v->rows.len;
 
-    for (struct session *s = own_first(v); s && v->got < v->limit && !v->waiting;
+    for (struct session *s = own_first(v); s && !is_full(v) && !v->waiting;
          s = session_next(v->service->calls.store, s)) {
         struct arena a = {0};
-        const struct json *parsed = NULL;
-        struct err e = {0};
-
         bool wanted = may_be_wanted(v, s) && !session_copying(s);
 
         if (wanted &&
@@ -159,46 +246,47 @@ static void own_rows(struct listing *v)
             break;
         }
         if (wanted && any_filter(v))
-            wanted = json_parse(&a, buf_str(&row), &parsed, &e) == 0 && row_wanted(v, parsed);
+            wanted = row_wanted(v, session_row_head(&a, buf_str(&row)));
         if (wanted)
-            add_row(v, buf_str(&row), session_id(s));
+            own_row(v, buf_str(&row), s);
         arena_done(&a);
         session_walk_pass(&v->walk, s);
-        if (clock_ms() >= end_ms) {
-            v->waiting = true;
-            loop_task_post(v->service->calls.loop, &v->later, on_later);
-        }
+        if (clock_us() >= end_us || v->rows.len - had >= PART_BYTES)
+            break_off(v);
     }
     buf_done(&row);
 }
 
-/* The page, with a cursor only if there may be more. */
+/* The end of the page, with a cursor only if there may be more. */
 static void answer(struct listing *v)
 {
-    struct buf body = {0};
-    bool full = v->got >= v->limit;
+    struct exchange *x = v->x;
 
-    buf_puts(&body, "{\"sessions\":[");
-    buf_add_str(&body, buf_str(&v->rows));
-    buf_puts(&body, "],\"next_cursor\":");
-    if (full && v->last.len > 0)
-        buf_printf(&body, "\"%u.%.*s\"", v->workers[v->at], (int)v->last.len, v->last.p);
+    if (v->got == 0)
+        buf_puts(&v->rows, "{\"sessions\":[");
+    buf_puts(&v->rows, "],\"next_cursor\":");
+    if (v->at < v->n_workers && v->last.len > 0)
+        buf_printf(&v->rows, "\"%u.%.*s\"", v->workers[v->at], (int)v->last.len, v->last.p);
     else
-        buf_puts(&body, "null");
-    buf_puts(&body, ",\"unreachable\":[");
-    buf_add_str(&body, buf_str(&v->unreachable));
-    buf_puts(&body, "]}");
-    exchange_watch(v->x, NULL, NULL);
-    respond_count(v->service, v->dialect, 200);
-    exchange_reply(v->x, 200, "application/json", buf_str(&body));
-    buf_done(&body);
+        buf_puts(&v->rows, "null");
+    buf_puts(&v->rows, ",\"unreachable\":[");
+    buf_add_str(&v->rows, buf_str(&v->unreachable));
+    buf_puts(&v->rows, "]}");
+    exchange_watch(x, NULL, NULL);
+    if (v->begun) {
+        exchange_send(x, &v->rows);
+        exchange_end(x);
+    } else {
+        respond_count(v->service, v->dialect, 200);
+        exchange_reply_buf(x, 200, "application/json", &v->rows);
+    }
     listing_free(v);
 }
 
 /* The worker at hand has no more rows, or the page is full. */
 static void step(struct listing *v)
 {
-    if (v->got >= v->limit)
+    if (is_full(v))
         return;
     v->at++;
     v->after = (struct str){0};
@@ -215,29 +303,33 @@ static void miss(struct listing *v, int status, const struct err *e)
     buf_printf(&v->unreachable, "%s%u", v->unreachable.len > 0 ? "," : "", index);
 }
 
+static void on_page_row(void *ctx, struct str text)
+{
+    add_row(ctx, text);
+}
+
 /* A sibling's page. One that cannot be reached is left out, and named. */
 static void on_answer(void *ctx, int status, struct str body, const struct err *e)
 {
     struct listing *v = ctx;
-    struct arena a = {0};
-    const struct json *page = NULL;
-    const struct json *rows;
+    struct str cursor = {0};
     struct err bad = {0};
 
     v->asked = NULL;
-    if (status != 200 || json_parse(&a, body, &page, &bad))
+    if (status != 200 || list_page_read(body, &v->arena, on_page_row, v, &cursor, &bad))
         miss(v, status, e);
-    rows = json_get(page, "sessions");
-    for (size_t i = 0; rows && i < rows->n && v->got < v->limit; i++) {
-        struct buf text = {0};
-
-        json_write(&text, json_at(rows, i));
-        add_row(v, buf_str(&text), json_string(json_get(json_at(rows, i), "session_id")));
-        buf_done(&text);
+    buf_clear(&v->last);
+    buf_add_str(&v->last, cursor);
+    if (cursor.p && !is_full(v))
+        v->after = cursor;
+    else
+        step(v);
+    if (!v->begun && v->rows.len < PART_BYTES) {
+        go_on(v);
+        return;
     }
-    arena_done(&a);
-    step(v);
-    go_on(v);
+    send_some(v);
+    rest_a_turn(v);
 }
 
 /* The query's filters as they were given: this page's limit and cursor are ours. */
@@ -280,7 +372,7 @@ static void ask(struct listing *v)
 /* Worker by worker until the page is full; returns early when something must be awaited. */
 static void go_on(struct listing *v)
 {
-    while (v->at < v->n_workers && v->got < v->limit) {
+    while (v->at < v->n_workers && !is_full(v)) {
         if (v->workers[v->at] == v->service->heritage->index)
             own_rows(v);
         else
@@ -304,12 +396,12 @@ static void read_query(struct listing *v, struct str query, struct str *ret_curs
 }
 
 /* The workers to ask and where the cursor stands. */
-static int place_cursor(struct listing *v, struct str cursor, bool local, struct err *e)
+static int place_cursor(struct listing *v, struct str cursor, struct err *e)
 {
     size_t dot = str_find(cursor, STR("."), 0);
     uint64_t index = 0;
 
-    if (local) {
+    if (v->local) {
         v->workers[0] = v->service->heritage->index;
         v->n_workers = 1;
     } else {
@@ -338,8 +430,9 @@ void listing_get(struct service_request *r)
     v->x = r->x;
     v->dialect = r->dialect;
     v->query = query;
+    v->local = query_get(&v->arena, query, "local").p != NULL;
     read_query(v, query, &cursor);
-    if (place_cursor(v, cursor, query_get(&v->arena, query, "local").p != NULL, &e)) {
+    if (place_cursor(v, cursor, &e)) {
         respond_error(r, NULL, &e);
         listing_free(v);
         return;

@@ -3,7 +3,12 @@
 
 #include "worker/control/session_walk.h"
 
+#include "common/base/arena.h"
+#include "common/codec/json.h"
+#include "common/codec/json_scan.h"
 #include "worker/session/session.h"
+
+enum { MEMBER_MAX = 4096 }; /* bytes of a member's name in a row: they are ours */
 
 void session_walk_done(struct session_walk *w)
 {
@@ -54,4 +59,48 @@ bool session_walk_row(struct session_walk *w, struct residency *r, struct sessio
     w->awaited = session_serial(s);
     residency_wait(r, session_id(s), &w->waiter);
     return false;
+}
+
+/* Bytes of the row before the member "metadata" and its comma; 0: it is no row. */
+static size_t head_bytes(struct str row)
+{
+    static const struct str name = STR_LIT(",\"metadata\"");
+    struct json_scan s;
+    struct err e = {0};
+    size_t found = 0;
+
+    json_scan_init(&s, MEMBER_MAX);
+    json_scan_feed(&s, row);
+    if (json_scan_next(&s, &e) == 1 && s.token == JSON_TOKEN_OBJECT) {
+        while (json_scan_next(&s, &e) == 1 && s.token == JSON_TOKEN_KEY) {
+            size_t behind = (size_t)(s.at - row.p);
+
+            if (str_eq_c(s.text, "metadata") && behind >= name.len) {
+                found = behind - name.len;
+                break;
+            }
+            if (json_scan_skip(&s, &e) != 1)
+                break;
+        }
+    }
+    json_scan_done(&s);
+    while (found > 0 && !str_starts(str_sub(row, found, row.len), name))
+        found--; /* the scanner is behind the colon, or not */
+    return found;
+}
+
+const struct json *session_row_head(struct arena *a, struct str row)
+{
+    size_t n = head_bytes(row);
+    const struct json *head;
+    struct buf text = {0};
+    int rc;
+
+    if (n == 0)
+        return NULL;
+    buf_add(&text, row.p, n);
+    buf_add_c(&text, '}');
+    rc = json_parse(a, arena_str(a, buf_str(&text)), &head, NULL);
+    buf_done(&text);
+    return rc == 0 ? head : NULL;
 }

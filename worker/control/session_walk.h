@@ -15,6 +15,8 @@
 #include "common/base/buf.h"
 #include "worker/residency/residency.h"
 
+struct arena;
+struct json;
 struct session;
 struct session_store;
 
@@ -43,5 +45,9 @@ void session_walk_leave(struct session_walk *w, uint64_t serial);
  * row: session_walk_leave(w, w->awaited). */
 bool session_walk_row(struct session_walk *w, struct residency *r, struct session *s,
                       struct buf *row, void (*fn)(void *ctx, const struct err *e), void *ctx);
+
+/* What a row says before its metadata, which may be long: the members that lists are filtered by,
+ * as an object in the arena; NULL: it is no row. */
+const struct json *session_row_head(struct arena *a, struct str row);
 
 #endif

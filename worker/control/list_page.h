@@ -1,0 +1,17 @@
+/* A page of GET /sessions as another worker sends it, taken apart without a tree of its values. */
+#ifndef RG_CONTROL_LIST_PAGE_H
+#define RG_CONTROL_LIST_PAGE_H
+
+#include "common/base/str.h"
+
+struct arena;
+struct err;
+
+/* Calls `row` for each row, whose text is borrowed from `page`. *ret_cursor: its next_cursor
+ * without the worker's index, in the arena, or absent. -1 and e: it is no page; rows before that
+ * were told.
+ */
+int list_page_read(struct str page, struct arena *a, void (*row)(void *ctx, struct str text),
+                   void *ctx, struct str *ret_cursor, struct err *e);
+
+#endif
