@@ -83,6 +83,7 @@ struct call_env {
     const struct call_watch *watch; /* NULL: nobody looks */
     struct list_head running;       /* model calls, newest first, but for those of ended sessions */
     size_t n_running;               /* with those */
+    size_t n_leaving;               /* of them: all that is left to do is to give back or abort */
     struct map *rows;               /* of calls by their sessions (call_rows.h); NULL: none runs */
     struct ended_calls *ended;      /* of sessions that have ended; NULL: there is none left */
 };

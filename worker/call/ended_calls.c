@@ -125,6 +125,7 @@ static void stop(struct model_call *t)
 
     call_watch_call(t, true);
     t->failing = t->ended = true;
+    model_call_leaving(t);
     (void)err_set(&t->err, ERR_SESSION_ENDED, "the session ended during the call");
     loop_timer_stop(l, &t->timers->rejoin);
     loop_task_cancel(l, &t->timers->take);

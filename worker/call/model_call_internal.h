@@ -50,7 +50,7 @@ struct model_call {
     struct call_env *env;
     struct list_item item;   /* of env->running, or of an ended session */
     struct list_item in_row; /* of row->calls */
-    struct call_row *row;    /* its session's; NULL: the session has ended */
+    struct call_row *row;    /* its session's; NULL: the session has ended, or all have heard */
     struct arena arena;
     struct call_input in;
     enum call_step step;
@@ -91,6 +91,7 @@ struct model_call {
     struct call_timers *timers;       /* in the arena */
     bool head_sent, durable, failing;
     bool ended;               /* so has its session: ended_calls.h */
+    bool leaving;             /* counted in env->n_leaving */
     bool over;                /* ended; only its memory is still held */
     unsigned n_held;          /* by whom: model_call_hold */
     bool dropping, dropped;   /* linear: the drop's record is written; is durable */
@@ -119,6 +120,9 @@ enum step_result model_call_next_part(struct model_call *t);
 
 /* Ends it without a word: nobody listens any more, or all have heard the end. */
 void model_call_free(struct model_call *t);
+
+/* From now on it counts no more for --max-inflight: it makes nothing any more. */
+void model_call_leaving(struct model_call *t);
 
 /* It runs no more: takes it off all lists of calls. */
 void model_call_unlist(struct model_call *t);

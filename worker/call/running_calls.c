@@ -45,11 +45,18 @@ void model_call_start(struct call_env *env, struct arena *arena, const struct ca
     model_call_advance(t);
 }
 
+void model_call_leaving(struct model_call *t)
+{
+    t->env->n_leaving += !t->leaving;
+    t->leaving = true;
+}
+
 void model_call_unlist(struct model_call *t)
 {
     list_remove(&t->item);
     call_rows_leave(t);
     t->env->n_running--;
+    t->env->n_leaving -= t->leaving;
     metrics_move(t->env->page, METRIC_calls_inflight, -1);
 }
 

@@ -2,6 +2,7 @@
  * of answers take, in parts, so that other sessions' turns come between. */
 #include "worker/call/call_env.h"
 #include "worker/call/call_rows.h"
+#include "worker/call/call_trace.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/call/sampled_answer.h"
@@ -26,6 +27,9 @@ enum step_result step_give(struct model_call *t)
     size_t calls = 0;
 
     call_rows_leave(t);
+    model_call_leaving(t);
+    if (t->trace)
+        call_trace_end(t);
     for (; t->n_given < t->n_samples && calls < GIVE_CALLS; t->n_given++) {
         struct sample *r = &t->samples[t->n_given];
 

@@ -177,7 +177,8 @@ enum step_result step_prepare(struct model_call *t)
         return STEP_FAILED;
     if (choose_engines(t, s))
         return STEP_FAILED;
-    if (session_inflight(s) >= env->max_session_inflight || env->n_running > env->max_inflight) {
+    if (session_inflight(s) >= env->max_session_inflight ||
+        env->n_running - env->n_leaving > env->max_inflight) {
         metrics_count_at(env->page, METRIC_refusals, METRIC_REFUSAL_INFLIGHT, 0, 1);
         (void)err_set(&t->err, ERR_OVERLOADED, "too many calls are running");
         return STEP_FAILED;

@@ -301,8 +301,10 @@ bool forest_note_calls(struct forest *f, size_t most)
 
 struct checkpoint *forest_issuer(struct forest *f, struct str id)
 {
+    if (id.len == 0)
+        return NULL;
     (void)forest_note_calls(f, SIZE_MAX);
-    return id.len > 0 && id.len <= f->longest_call ? map_get(&f->by_call, id) : NULL;
+    return id.len <= f->longest_call ? map_get(&f->by_call, id) : NULL;
 }
 
 /* The answer that issued the first call's id. NULL: there is none, or it stands elsewhere. */

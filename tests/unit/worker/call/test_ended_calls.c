@@ -138,6 +138,7 @@ static void close_env(void)
     struct call_env *env = &fx.env;
 
     cr_expect_eq(env->n_running, 0);
+    cr_expect_eq(env->n_leaving, 0);
     cr_expect_eq(engine_pool_inflight(env->engines), 0);
     cr_expect_null(env->ended);
     cr_expect_null(env->rows);
@@ -260,6 +261,7 @@ TEST(ended_calls, begin_nothing_more)
     begin_some(OTHER, 5);
     model_call_end_session(&fx.env, ENDED);
     cr_assert_gt(fx.env.n_running, 5 + RUNNING, "some are left");
+    cr_expect_eq(fx.env.n_running - fx.env.n_leaving, 5, "which count for --max-inflight no more");
     for (unsigned i = 0; i < RUNNING; i++)
         fx.attempts[i].events->done(fx.attempts[i].ctx, &r);
     fx.begun_of_ended = fx.begun = 0;
