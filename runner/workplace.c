@@ -17,9 +17,11 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/buf.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "runner/execution.h"
@@ -27,6 +29,8 @@
 enum {
     SPARES_MAX = 256,
     TIDY_MS = 1000,
+    ALONE_MS = 1000, /* in which a lock that nobody needs any more is let go of */
+    ALONE_GAP_MS = 10,
     FOLDER_MODE = 0700,
     INPUT_MODE = 0600,
     ATTEMPT_DIGITS = 32 /* of an attempt's id, hexadecimal */
@@ -260,6 +264,21 @@ static void find_leftovers(struct workplaces *w)
     loop_timer_set(w->x->loop, &w->tidy, TIDY_MS, on_tidy);
 }
 
+/* Whether nobody else works there. An executor that died holds the lock as long as a process which
+ * it had just forked has not closed what it inherited: so it is asked for some times. */
+static bool lock_alone(int fd)
+{
+    const struct timespec gap = {0, ALONE_GAP_MS * 1000000L};
+    uint64_t end_ms = clock_ms() + ALONE_MS;
+
+    while (flock(fd, LOCK_EX | LOCK_NB)) {
+        if (clock_ms() >= end_ms)
+            return false;
+        (void)nanosleep(&gap, NULL);
+    }
+    return true;
+}
+
 int workplaces_open(struct workplaces *w, struct executor *x, struct err *e)
 {
     const char *work = x->options->work;
@@ -271,7 +290,7 @@ int workplaces_open(struct workplaces *w, struct executor *x, struct err *e)
     w->lock = open(work, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (w->lock < 0)
         return err_sys(e, ERR_IO, "cannot open the folder %s", work);
-    if (flock(w->lock, LOCK_EX | LOCK_NB) == 0)
+    if (lock_alone(w->lock))
         find_leftovers(w);
     (void)flock(w->lock, LOCK_SH | LOCK_NB); /* others may work here, and none clears it */
     return 0;
