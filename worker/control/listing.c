@@ -6,12 +6,11 @@
  *           -> ask      -> a sibling's page, of some 192 KiB at most, and the next -> send_some
  *           -> answer: the end; all of it, where it is short
  *
- * A cursor is "<worker index>.<last session id>.<its serial>.<process id>": a last session that is
+ * A cursor is "<worker index>.<last session id>.<its serial>.<process>": a last session that is
  * gone is told from those behind it by its serial, as long as the process is the same; else that
  * worker's rows come from the start.
  */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -185,7 +184,18 @@ static uint64_t take_number(struct str *text)
     return n;
 }
 
-/* The first own session behind the cursor, or behind the last one looked at. */
+/* Tells this process from others that had its place, whose serials are others' too. */
+static uint64_t own_start(void)
+{
+    static uint64_t at_ms;
+
+    if (at_ms == 0)
+        at_ms = (uint64_t)clock_wall_ms();
+    return at_ms;
+}
+
+/* The first own session behind the cursor, or behind the last one looked at. A session that has
+ * left memory and is back has another serial and place: the list goes on where it was. */
 static struct session *own_first(struct listing *v)
 {
     struct session_store *st = v->service->calls.store;
@@ -199,13 +209,13 @@ static struct session *own_first(struct listing *v)
         return session_walk_next(&v->walk, st);
     dot = str_find(tail, STR("."), 0);
     s = session_find_any(st, str_sub(tail, 0, dot), &ended);
-    if (s)
-        return session_next(st, s);
     tail = str_sub(tail, dot == SIZE_MAX ? tail.len : dot + 1, SIZE_MAX);
     serial = take_number(&tail);
-    if (take_number(&tail) == (uint64_t)getpid())
+    if (take_number(&tail) == own_start() && !(s && session_serial(s) == serial)) {
         session_walk_leave(&v->walk, serial);
-    return session_walk_next(&v->walk, st);
+        s = NULL;
+    }
+    return s ? session_next(st, s) : session_walk_next(&v->walk, st);
 }
 
 static void own_row(struct listing *v, struct str row, const struct session *s)
@@ -215,7 +225,7 @@ static void own_row(struct listing *v, struct str row, const struct session *s)
     add_row(v, row);
     buf_clear(&v->last);
     buf_printf(&v->last, "%.*s.%llu.%llu", (int)id.len, id.p, (unsigned long long)session_serial(s),
-               (unsigned long long)getpid());
+               (unsigned long long)own_start());
 }
 
 /* The slice is over; a page may be. */
