@@ -119,7 +119,7 @@ MESSAGES = {
     "pieces of one call": (True, lambda kind, n: framed(True, events(kind, [1], **calls_of(kind, 50_000 * n, index=0)))),
     "arguments": (True, lambda kind, n: framed(True, events(kind, [1], **calls_of(
         kind, 1, index=0, id="c", function={"name": "f", "arguments": json.dumps({"a": "b" * (500_000 * n)})})))),
-    "logprobs in one event": (True, lambda kind, n: framed(True, events(kind, [20_000 * n]))),
+    "logprobs in one event": (True, lambda kind, n: framed(True, events(kind, [16_000 * n]))),
     "ids in one event": (True, lambda kind, n: framed(True, [*events(kind, [1]), json.dumps(
         {"choices": [], "sglext": {"input_ids": [3] * 5, "output_ids": [numbers(200_000 * n)]}}).encode()])),
     "usage": (True, lambda kind, n: framed(True, events(kind, [1], usage={f"a{i}": 1 for i in range(100_000 * n)}))),

@@ -185,88 +185,6 @@ def test_a_helper_reads_a_long_event(start, ids):
         assert [t["response_ids"] for t in alone[1]] == [IDS]
 
 
-# --- more logprobs in an event than are told in a turn of the loop ---
-
-MANY = 9000
-STEP = 4096     # TAKE_MAX of worker/call/sample_whole.c
-
-
-def with_many(docs):
-    """The second event has them, the others one each. They count upwards."""
-    told = [d for d in docs if d["choices"] and d["choices"][0]["delta"].get("content")]
-    at = 0
-    for i, doc in enumerate(told):
-        n = MANY if i == 1 else 1
-        doc["choices"][0]["logprobs"] = {"content": [{"token": f"t{at + k}", "logprob": -k / 8, "bytes": None, "top_logprobs": []} for k in range(n)]}
-        at += n
-    return docs
-
-
-COUNTED = {"ids": [97, 98, 99], "prompt_ids": PROMPT, "text": "some text that is told", "edit": with_many, "finish": "length"}
-PIECES = -(-len(COUNTED["text"]) // 5)      # of the stub's deltas
-
-
-def events_of(text):
-    return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
-
-
-def check_counted(text):
-    """All logprobs in their order, none twice, before the end; how many each event has."""
-    events = [e["choices"][0] for e in events_of(text) if e["choices"]]
-    parts = [c["logprobs"]["content"] for c in events if c.get("logprobs")]
-    assert [t["token"] for p in parts for t in p] == [f"t{k}" for k in range(MANY + PIECES - 1)]
-    assert "".join(c["delta"].get("content") or "" for c in events) == COUNTED["text"]
-    assert [c["finish_reason"] for c in events if c["finish_reason"]] == ["length"]
-    assert events[-1]["finish_reason"]
-    return [len(p) for p in parts]
-
-
-def test_many_logprobs_of_an_event_are_told_in_steps(start, upstream):
-    gateway = start(engine=upstream.setting, workers=1)
-    upstream.plan.extend([COUNTED, COUNTED])
-    sizes = check_counted(gateway.post(url(new(gateway)), {**BODY, "stream": True}).text)
-    assert max(sizes) <= STEP and sum(sizes) == MANY + PIECES - 1, sizes
-    a = gateway.post(url(new(gateway)), {**BODY, "stream": False})
-    assert len(a.json()["choices"][0]["logprobs"]["content"]) > 0
-
-
-class Standing(StubEngine):
-    """Stands still behind the long event until it may go on."""
-
-    def __init__(self):
-        super().__init__("openai")
-        self.stands, self.may = threading.Event(), threading.Event()
-
-    async def send(self, writer, pieces, plan, tail=b""):
-        writer.write(b"".join(pieces[:4]))
-        await writer.drain()
-        self.stands.set()
-        while not self.may.is_set():
-            await asyncio.sleep(0.005)
-        return await super().send(writer, pieces[4:], plan, tail)
-
-
-def test_who_joins_behind_a_long_event_hears_all_of_it(start):
-    with Standing() as engine:
-        engine.plan.append(COUNTED)
-        gateway = start(engine=engine.setting, workers=1)
-        s, got = new(gateway), {}
-
-        def ask(name):
-            got[name] = gateway.post(url(s), {**BODY, "stream": True}, headers={"Idempotency-Key": "k"}).text
-        threads = [threading.Thread(target=ask, args=(name,)) for name in ("first", "second")]
-        threads[0].start()
-        assert engine.stands.wait(20)
-        threads[1].start()
-        wait_until(lambda: gateway.metrics().get("rollgate_joins_total") == 1, 10, "the second has joined")
-        engine.may.set()
-        for t in threads:
-            t.join()
-        assert max(check_counted(got["first"])) <= STEP
-        check_counted(got["second"])
-        assert len(engine.requests) == 1
-
-
 def cut_behind(n):
     """The connection ends behind so many events."""
     def frame(kind, parts):
@@ -390,3 +308,206 @@ def test_ids_without_a_prompt_s_are_left(start, upstream, history, field):
         messages = [*messages, a.json()["choices"][0]["message"], *user("more")]
     messages = gateway.get(f"/sessions/{s['session_id']}/trajectories").json()["trajectories"][-1]["messages"]
     assert [m["role"] for m in messages].count("assistant") == 4
+
+
+# --- more logprobs in an event than are told in a turn of the loop ---
+
+MANY = 9000
+STEP = 512      # LOGPROBS_MAX of worker/engine/wire/reading_text.c
+TEXT = "some text that is told"
+PIECES = [TEXT[i:i + 5] for i in range(0, len(TEXT), 5)]    # the stub's deltas
+
+
+def entry(at, tops=0):
+    alternatives = [{"token": f"t{at}.{k}", "logprob": -k / 8, "bytes": None} for k in range(tops)]
+    return {"token": f"t{at}", "logprob": -(at % 100) / 8, "bytes": None, "top_logprobs": alternatives}
+
+
+def counted(sizes, tops=0, **more):
+    """An answer whose events have so many logprobs, which count upwards."""
+    def edit(docs):
+        if "message" in docs[0]["choices"][0]:
+            docs[0]["choices"][0]["logprobs"] = {"content": [entry(k, tops) for k in range(sum(sizes))]}
+            return docs
+        told, at = [d for d in docs if d["choices"] and d["choices"][0]["delta"].get("content")], 0
+        for doc, n in zip(told, sizes, strict=True):
+            doc["choices"][0]["logprobs"] = {"content": [entry(at + k, tops) for k in range(n)]}
+            at += n
+        return docs
+    return {"ids": [97, 98, 99], "prompt_ids": PROMPT, "text": TEXT, "edit": edit, "finish": "length", **more}
+
+
+def in_small_events(sizes, tops=0):
+    """The same, of which no event is long: those of each piece of text are the first's, or have an empty one."""
+    def edit(docs):
+        docs = counted(sizes, tops)["edit"](docs)
+        for doc in docs:
+            choice = (doc["choices"] or [{}])[0]
+            content = (choice.get("logprobs") or {}).get("content", []) if "delta" in choice else []
+            yield {**doc, "choices": [{**choice, "logprobs": {"content": content[:100]}}]} if len(content) > 100 else doc
+            for at in range(100, len(content), 100):
+                yield {**doc, "choices": [{**choice, "delta": {"content": ""}, "logprobs": {"content": content[at:at + 100]}}]}
+    return counted(sizes, tops, edit=lambda docs: list(edit(docs)))
+
+
+LONG_SECOND = [1, MANY, 1, 1, 1]
+
+
+def events_of(text):
+    return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+
+
+def check_counted(text, sizes, step=STEP, ordered=True):
+    """All logprobs in their order, none twice, those of an event behind its text and before the next one's; then the end. What each told."""
+    events = [e["choices"][0] for e in events_of(text) if e["choices"]]
+    parts = [c["logprobs"]["content"] for c in events if c.get("logprobs")]
+    assert [t["token"] for p in parts for t in p] == [f"t{k}" for k in range(sum(sizes))]
+    assert "".join(c["delta"].get("content") or "" for c in events) == TEXT
+    assert [c["finish_reason"] for c in events if c["finish_reason"]] == ["length"]
+    assert events[-1]["finish_reason"]
+    assert max(sum(1 + len(t["top_logprobs"]) for t in p) for p in parts) <= step
+    if ordered:
+        told, heard = "", 0
+        for c in events:
+            if c["delta"].get("content"):
+                assert heard == sum(sizes[:len(told) // 5]), "a text before what came before it"
+                told += c["delta"]["content"]
+            heard += len((c.get("logprobs") or {}).get("content", []))
+    return [t for p in parts for t in p]
+
+
+def test_many_logprobs_of_an_event_are_told_in_steps(start, upstream):
+    """As they would be if they came in small events, streamed, whole and told again."""
+    gateway = start(engine=upstream.setting, workers=1)
+    kept = []
+    for plan in (counted(LONG_SECOND), in_small_events(LONG_SECOND)):
+        s = new(gateway)
+        upstream.plan.extend([plan, plan])
+        told = check_counted(gateway.post(url(s), {**BODY, "stream": True}, headers={"Idempotency-Key": "a"}).text, LONG_SECOND)
+        again = gateway.post(url(s), {**BODY, "stream": True}, headers={"Idempotency-Key": "a"})
+        assert again.headers["Rollgate-Replayed"] == "1"
+        whole = gateway.post(url(s), {**BODY, "stream": False}).json()["choices"][0]
+        assert whole["logprobs"]["content"] == told and whole["message"]["content"] == TEXT
+        kept.append((told, [{k: t[k] for k in ("prompt_ids", "response_ids", "response_logprobs")}
+                            for t in gateway.get(f"/sessions/{s['session_id']}/trajectories").json()["trajectories"]]))
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("helpers", [0, 2])
+def test_long_events_that_come_at_once(start, upstream, chunked, helpers):
+    """Some of them, with alternatives and without: a helper's, and such as are too short for one."""
+    def frame(kind, parts):
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\n"
+        if chunked:
+            return (head + "transfer-encoding: chunked\r\n\r\n").encode() + b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in [*parts, b""])
+        return f"{head}content-length: {len(b''.join(parts))}\r\n\r\n".encode() + b"".join(parts)
+    gateway = start(engine=upstream.setting, workers=1, helpers=helpers)
+    for sizes, tops in (([600, 511, 513, 2000, 600], 0), ([200, 1, 30, 90, 3], 20), ([MANY] * 5, 0), ([512] * 5, 0)):
+        upstream.plan.append(counted(sizes, tops, frame=frame))
+        told = check_counted(gateway.post(url(new(gateway)), {**BODY, "stream": True}).text, sizes, STEP + tops)
+        assert all(len(t["top_logprobs"]) == tops for t in told)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_too_many_alternatives_of_a_token_are_refused(start, upstream, stream):
+    """They would be told at once. As many as are taken are told."""
+    gateway = start(engine=upstream.setting, workers=1, engine_retries=0)
+    for n in (256, 257):
+        for whole in (False, True):
+            def edit(docs, n=n):
+                for doc in docs:
+                    for choice in doc["choices"]:
+                        choice["logprobs"] = {"content": [entry(0, n)]}
+                return docs
+            upstream.plan.append({"ids": [97], "prompt_ids": PROMPT, "text": "abc", "edit": edit, "whole": whole})
+            a = gateway.post(url(new(gateway)), {**BODY, "stream": stream})
+            assert ("257 alternatives of one token; at most 256 are taken" in a.text) == (n > 256), a.text[-300:]
+            assert ("t0.255" in a.text) == (n == 256)
+
+
+def test_alternatives_of_a_whole_answer_are_told_in_steps(start, upstream):
+    """Also where the first token has none."""
+    n, tops = 3000, 20
+
+    def edit(docs):
+        docs[0]["choices"][0]["logprobs"] = {"content": [entry(k, tops if k else 0) for k in range(n)]}
+        return docs
+    gateway = start(engine=upstream.setting, workers=1)
+    upstream.plan.append({"ids": [97], "prompt_ids": PROMPT, "text": TEXT, "edit": edit, "finish": "length", "whole": True})
+    s = new(gateway)
+    told = [gateway.post(url(s), {**BODY, "stream": True}, headers={"Idempotency-Key": "a"}).text for _ in range(2)]
+    assert check_counted(told[0], [n], step=4096 + tops, ordered=False)       # TAKE_MAX of worker/call/sample_whole.c
+    assert len(upstream.requests) == 1
+
+
+class Standing(StubEngine):
+    """Stands still behind the long event until it may go on."""
+
+    def __init__(self):
+        super().__init__("openai")
+        self.stands, self.may = threading.Event(), threading.Event()
+
+    async def send(self, writer, pieces, plan, tail=b""):
+        writer.write(b"".join(pieces[:4]))
+        await writer.drain()
+        self.stands.set()
+        while not self.may.is_set():
+            await asyncio.sleep(0.005)
+        return await super().send(writer, pieces[4:], plan, tail)
+
+
+def test_who_joins_behind_a_long_event_hears_all_of_it(start):
+    with Standing() as engine:
+        engine.plan.append(counted(LONG_SECOND))
+        gateway = start(engine=engine.setting, workers=1)
+        s, got = new(gateway), {}
+
+        def ask(name):
+            got[name] = gateway.post(url(s), {**BODY, "stream": True}, headers={"Idempotency-Key": "k"}).text
+        threads = [threading.Thread(target=ask, args=(name,)) for name in ("first", "second")]
+        threads[0].start()
+        assert engine.stands.wait(20)
+        threads[1].start()
+        wait_until(lambda: gateway.metrics().get("rollgate_joins_total") == 1, 10, "the second has joined")
+        engine.may.set()
+        for t in threads:
+            t.join()
+        check_counted(got["first"], LONG_SECOND)
+        check_counted(got["second"], LONG_SECOND, step=1024, ordered=False)    # REPEAT_MAX of worker/call/call_listeners.c
+        assert len(engine.requests) == 1
+
+
+def test_what_came_before_the_connection_broke_is_told(start, upstream):
+    """Then that it did."""
+    gateway = start(engine=upstream.setting, workers=1, engine_retries=0)
+    upstream.plan.append({**counted(LONG_SECOND), **cut_behind(3)})
+    events = events_of(gateway.post(url(new(gateway)), {**BODY, "stream": True}).text)
+    content = [t["token"] for e in events[:-1] for c in e["choices"] for t in (c.get("logprobs") or {}).get("content", [])]
+    assert content == [f"t{k}" for k in range(1 + MANY)]
+    assert "error" in events[-1] and not any("error" in e for e in events[:-1])
+
+
+@pytest.mark.parametrize("how", ["the client leaves", "the session ends", "the worker ends"])
+def test_an_end_between_the_steps(start, upstream, how):
+    """Whatever it finds of an event of many steps."""
+    gateway = start(engine=upstream.setting, workers=1, grace="200ms")
+    upstream.plan.append(counted([1, 32_000, 32_000, 32_000, 1]))
+    s = new(gateway)
+    with contextlib.closing(gateway.connect()) as c:
+        c.request("POST", url(s), json.dumps({**BODY, "stream": True}))
+        answer = c.getresponse()
+        while b"t100" not in answer.read1(4096):
+            pass
+        if how == "the session ends":
+            gateway.request("DELETE", f"/sessions/{s['session_id']}")
+        elif how == "the worker ends":
+            assert gateway.stop() == 0
+    if how == "the client leaves":
+        wait_until(lambda: inflight(gateway, s) == 0, 20, "the call is given up")
+        assert branches(gateway, s) == 0
+    elif how == "the worker ends":
+        gateway.start()
+    upstream.plan.clear()
+    upstream.plan.append(PLAN)
+    assert gateway.post(url(new(gateway)), BODY).status == 200

@@ -1,17 +1,19 @@
 /* fuzz: rg_worker */
 /*
  * Answers of engines, however they are cut: byte 0 chooses the kind, byte 1 the form (1 an event
- * stream, 2 alternatives, 4 the pieces are taken to be cumulative, 8 incremental), byte 2 the cuts,
- * byte 3 the prompt's length; the rest is the body. The result does not depend on the cuts, what
- * was told as deltas is the answer (or nothing, where it came whole), a logprob is there or is to
- * be scored, and a refused answer says why.
+ * stream, 2 alternatives, 4 the pieces are taken to be cumulative, 8 incremental, 128 the client
+ * wants logprobs), byte 2 the cuts, byte 3 the prompt's length; the rest is the body. The result
+ * does not depend on the cuts, what was told as deltas is the answer (or nothing, where it came
+ * whole), a logprob is there or is to be scored, and a refused answer says why.
  */
 #include <math.h>
 #include <stdlib.h>
 
+#include "common/base/arena.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "common/codec/json.h"
 #include "common/codec/sampling.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine_pool.h"
@@ -92,7 +94,8 @@ static int run(struct reading *r, const struct told *told, struct str body, size
     int rc = READING_MORE;
 
     for (size_t at = 0; at < body.len && rc == READING_MORE; at += step)
-        rc = reading_feed(r, str_sub(body, at, step), &e);
+        for (rc = reading_feed(r, str_sub(body, at, step), &e); rc == READING_LATER;)
+            rc = reading_go_on(r, &e);
     if (rc == READING_MORE)
         rc = reading_end(r, &e);
     CHECK(rc >= 0 || (e.kind == ERR_ENGINE_INVALID && e.text[0]));
@@ -116,6 +119,18 @@ static void compare(const struct reply *a, const struct reply *b)
     CHECK(a->support.lost == b->support.lost && a->support.ids.n == b->support.ids.n);
 }
 
+/* Of a client that wants the logprobs of messages, which may be told in steps. */
+static const struct json *chat_body(void)
+{
+    static struct arena arena;
+    static const struct json *body;
+    struct err e = {0};
+
+    if (!body)
+        CHECK(json_parse(&arena, STR("{\"logprobs\":true}"), &body, &e) == 0);
+    return body;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const int32_t prompt[256];
@@ -136,6 +151,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     q.stream = data[1] & 1;
     q.top_logprobs = data[1] & 2 ? 2 : 0;
     q.support = data[1] & 16;
+    q.chat_body = data[1] & 128 ? chat_body() : NULL;
     q.indexer = (struct indexer_ask){
         .wanted = data[1] & 32, .from = data[1] & 64 ? 2 : 0, .row_bytes = 4, .max_bytes = 16};
     q.prompt = (struct token_span){prompt, data[3]};

@@ -165,13 +165,17 @@ enum { REPEAT_MAX = 1 << 10, REPEAT_ANSWER = 1 << 6 };
 /* Of the answer that is next. False: there is more. */
 static bool repeat_logprobs(const struct sample *r, struct call_listener *l, size_t *room)
 {
-    size_t each = 1 + (size_t)r->model_call->in.req->top_logprobs;
-    size_t n = MIN_OF(r->lp_sent - l->at_logprob, 1 + *room / each);
+    const struct token_logprob *next;
+    size_t n;
 
-    if (n > 0)
-        l->sink->logprobs(l->ctx, l->at_sample, r->lp + l->at_logprob, n);
+    if (l->at_logprob == r->lp_sent)
+        return true;
+    next = r->lp + l->at_logprob;
+    n = sample_lp_within(next, r->lp_sent - l->at_logprob, *room);
+    l->sink->logprobs(l->ctx, l->at_sample, next, n);
     l->at_logprob += n;
-    *room -= MIN_OF(*room, n * each);
+    for (size_t i = 0; i < n; i++)
+        *room -= MIN_OF(*room, 1 + (size_t)next[i].n_top);
     return l->at_logprob == r->lp_sent;
 }
 

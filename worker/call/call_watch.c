@@ -19,13 +19,13 @@ void call_watch_call(const struct model_call *t, bool ended)
                 &(struct call_place){.call = t->head.call, .parent = t->stands_on}, ended);
 }
 
-/* Only the new tokens. */
+/* Only the new tokens, or text. */
 void call_watch_delta(const struct sample *r, const struct engine_delta *d)
 {
     const struct model_call *t = r->model_call;
     const struct call_watch *w = t->env->watch;
 
-    if (!w)
+    if (!w || (!d->message && d->n_chat_lps > 0)) /* which are not told to who looks */
         return;
     w->tokens(w->ctx, &(struct call_tokens){
                           .session_id = t->in.session_id,

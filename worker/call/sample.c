@@ -98,15 +98,19 @@ void sample_lp_reserve(struct model_call *t, struct sample *r, size_t more)
     r->lp = arena_grow_alone(&t->arena, r->lp, r->cap_lp * sizeof(*r->lp));
 }
 
-void sample_tell_logprobs(struct model_call *t, struct sample *r, size_t most)
+size_t sample_lp_within(const struct token_logprob *lp, size_t n, size_t most)
 {
-    const struct token_logprob *first = r->lp + r->lp_sent;
-    size_t n = 0, left = r->n_lp - r->lp_sent;
+    size_t within = 0;
 
-    for (size_t cost = 0; n < left && cost < most; n++)
-        cost += 1 + (size_t)first[n].n_top;
-    call_listeners_sink.logprobs(t, r->answer->opt.index, first, n);
-    r->lp_sent += n;
+    for (size_t cost = 0; within < n && (within == 0 || cost < most); within++)
+        cost += 1 + (size_t)lp[within].n_top;
+    return within;
+}
+
+void sample_tell_logprobs(struct model_call *t, struct sample *r)
+{
+    call_listeners_sink.logprobs(t, r->answer->opt.index, r->lp + r->lp_sent, r->n_lp - r->lp_sent);
+    r->lp_sent = r->n_lp;
 }
 
 /* Adds the logprobs of ids beyond what r->lp has. */
@@ -136,5 +140,5 @@ void sample_logprobs(struct model_call *t, struct sample *r, struct token_span i
         }
         alt += alt ? told : 0;
     }
-    sample_tell_logprobs(t, r, SIZE_MAX);
+    sample_tell_logprobs(t, r);
 }

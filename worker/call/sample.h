@@ -96,12 +96,8 @@ void sample_taken(struct sample *r);
 /* Its engine call is cancelled, if it runs, and its answer let go; once more does nothing. */
 void sample_end(struct sample *r);
 
-/* Tells the listeners logprobs that they have not been told: about `most`, alternatives counted. */
-void sample_tell_logprobs(struct model_call *t, struct sample *r, size_t most);
-
-/* Tells them the last n, which are new, behind those that wait: of many most in later turns of the
- * loop, for which sample_taken waits. */
-void sample_tell_new(struct sample *r, size_t n);
+/* Tells the listeners the logprobs that they have not been told. */
+void sample_tell_logprobs(struct model_call *t, struct sample *r);
 
 /* Takes an engine call's events; ctx is the sample. */
 extern const struct engine_events sample_events;
@@ -113,6 +109,9 @@ void sample_result(struct model_call *t, struct sample *r, struct session_answer
 /* Keeps and tells the logprobs of ids, behind those it has, when the client asked for them. */
 void sample_logprobs(struct model_call *t, struct sample *r, struct token_span ids,
                      const float *logprobs, const struct engine_top *top, uint32_t n_top);
+
+/* How many of the n logprobs lp come to about `most`, alternatives counted; one at least. */
+size_t sample_lp_within(const struct token_logprob *lp, size_t n, size_t most);
 
 /* Room for more logprobs of the client's. */
 void sample_lp_reserve(struct model_call *t, struct sample *r, size_t more);

@@ -25,9 +25,10 @@ static void on_delta(void *ctx, const struct engine_delta *d)
     if (r->model_call->failing)
         return;
     call_watch_delta(r, d);
-    if (d->message) {
+    if (d->message)
         sampled_answer_take(r->answer, d->message);
-        upstream_logprobs(r->model_call, r, d->chat_lps);
+    if (d->message || d->n_chat_lps > 0) {
+        upstream_logprobs(r->model_call, r, d->chat_lps, d->n_chat_lps);
         return;
     }
     sample_logprobs(r->model_call, r, d->ids, d->logprobs, d->top, d->n_top);

@@ -1,6 +1,6 @@
-/* What takes some turns of the loop where it is long. Logprobs that came in one event are told. At
- * the end of an answer, whose ids are all there, what is new of it becomes text, logprobs and
- * calls. The call goes on when all of its answers are taken. */
+/* The end of an answer, whose ids are all there: what is new of it becomes text, logprobs and
+ * calls, some in each turn of the loop where it is long. The call goes on when all of its answers
+ * are taken. */
 #include "common/base/arena.h"
 #include "common/base/check.h"
 #include "common/os/loop.h"
@@ -56,45 +56,21 @@ static void take_ids(struct model_call *t, struct sample *r, size_t n)
     r->taken = true;
 }
 
-/* Tells n more of the logprobs that are there, or what is left, and then the answer's end. */
-static void take_rows(struct model_call *t, struct sample *r, size_t n)
+/* Tells more of the logprobs that are there, about `most` with their alternatives, and with the
+ * last of them the answer's end. */
+static void take_rows(struct model_call *t, struct sample *r, size_t most)
 {
     size_t left = r->n_rows - MIN_OF(r->n_rows, r->n_lp);
+    size_t n = left > 0 ? sample_lp_within(r->lp + r->n_lp, left, most) : 0;
 
-    if (left > 0) {
-        r->n_lp += MIN_OF(n, left);
-        sample_tell_logprobs(t, r, SIZE_MAX);
+    if (n > 0) {
+        r->n_lp += n;
+        sample_tell_logprobs(t, r);
     }
     if (n < left)
         return;
     sampled_answer_take_end(r->answer);
     r->taken = true;
-}
-
-/* Of its tokens and their alternatives: what one token comes to. */
-static size_t token_cost(const struct sample *r)
-{
-    return 1 + (r->n_rows > 0 ? r->lp[0].n_top : r->n_top);
-}
-
-static bool has_untold(const struct sample *r)
-{
-    return r->lp_sent < r->n_lp;
-}
-
-/* Tells some of the first logprobs that came faster than they could be told. False: there are none.
- */
-static bool tell_untold(struct model_call *t)
-{
-    size_t most = take_most(t);
-
-    for (uint32_t i = 0; i < t->n_samples; i++) {
-        if (!has_untold(&t->samples[i]))
-            continue;
-        sample_tell_logprobs(t, &t->samples[i], most);
-        return true;
-    }
-    return false;
 }
 
 /* t may be gone then. */
@@ -104,43 +80,26 @@ static void go_on(struct model_call *t)
         model_call_answered(t);
 }
 
-/* Some of what came, then some of the first long answer that is there; the call goes on in the turn
- * after the last. */
+/* Some of the first long answer that is there; the call goes on in the turn after the last. */
 static void on_take(struct loop_task *task)
 {
     struct model_call *t = CONTAINER_OF(task, struct call_timers, take)->model_call;
     struct sample *r = t->samples, *end = r + t->n_samples;
-    size_t n;
 
     if (t->failing) /* what came since is not kept */
         return;
-    if (tell_untold(t)) {
-        loop_task_post_behind(t->env->loop, task, on_take);
-        return;
-    }
     while (r < end && (!r->done || r->taken))
         r++;
     if (r == end) {
         go_on(t);
         return;
     }
-    n = take_most(t) / token_cost(r);
     if (r->upstream)
-        take_rows(t, r, MAX_OF(n, (size_t)1));
+        take_rows(t, r, take_most(t));
     else
-        take_ids(t, r, MAX_OF(n, (size_t)1));
+        take_ids(t, r, MAX_OF(take_most(t) / (1 + r->n_top), (size_t)1));
     t->n_done += r->taken;
     loop_task_post_behind(t->env->loop, task, on_take);
-}
-
-void sample_tell_new(struct sample *r, size_t n)
-{
-    struct model_call *t = r->model_call;
-
-    if (r->n_lp - r->lp_sent == n) /* no older ones wait */
-        sample_tell_logprobs(t, r, take_most(t));
-    if (has_untold(r))
-        loop_task_post_behind(t->env->loop, &t->timers->take, on_take);
 }
 
 /* Ids that came as deltas are taken already; what is new of a long answer is taken in steps. */
@@ -172,11 +131,13 @@ void sample_taken(struct sample *r)
 {
     struct model_call *t = r->model_call;
 
-    if (has_untold(r) || r->n_rows * token_cost(r) > take_most(t)) {
+    size_t most = take_most(t);
+
+    if (r->n_rows > 0 && sample_lp_within(r->lp, r->n_rows, most) < r->n_rows) {
         loop_task_post_behind(t->env->loop, &t->timers->take, on_take);
         return;
     }
-    take_rows(t, r, r->n_rows);
+    take_rows(t, r, most);
     t->n_done++;
     go_on(t);
 }

@@ -13,17 +13,15 @@
 #include "worker/request/chat_logprobs.h"
 #include "worker/request/chat_request.h"
 
-/* Adds what one event tells. */
-void upstream_logprobs(struct model_call *t, struct sample *r, const struct json *lps)
+/* They are few: an event that has many of them is told in several deltas. */
+void upstream_logprobs(struct model_call *t, struct sample *r, const struct json *lps, size_t n)
 {
-    const struct json *content = json_get(lps, "content");
-
-    if (!t->in.req->logprobs || !json_is(content, JSON_ARRAY) || content->n == 0)
+    if (!t->in.req->logprobs || n == 0)
         return;
-    sample_lp_reserve(t, r, content->n);
-    chat_logprobs_read(content, r->lp + r->n_lp, &t->arena);
-    r->n_lp += content->n;
-    sample_tell_new(r, content->n);
+    sample_lp_reserve(t, r, n);
+    chat_logprobs_read(lps, n, r->lp + r->n_lp, &t->arena);
+    r->n_lp += n;
+    sample_tell_logprobs(t, r);
 }
 
 static uint32_t count_of(const struct json *v)

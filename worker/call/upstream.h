@@ -5,6 +5,8 @@
 #ifndef RG_CALL_UPSTREAM_H
 #define RG_CALL_UPSTREAM_H
 
+#include <stddef.h>
+
 struct engine_result;
 struct json;
 struct model_call;
@@ -15,7 +17,7 @@ struct sample;
  * logprobs are filled already. */
 void upstream_take(struct model_call *t, struct sample *r, const struct engine_result *res);
 
-/* The logprobs of a chunk ({"content": [...]}) for a client that asked. */
-void upstream_logprobs(struct model_call *t, struct sample *r, const struct json *lps);
+/* The next n logprobs of a chunk, for a client that asked. */
+void upstream_logprobs(struct model_call *t, struct sample *r, const struct json *lps, size_t n);
 
 #endif

@@ -25,8 +25,12 @@ struct engine_delta {
     const float *logprobs;        /* ids.n of them, or NULL (kind openai) */
     const struct engine_top *top; /* ids.n x n_top, or NULL */
     uint32_t n_top;
-    const struct json *message;  /* kind openai: the chunk's delta object; ids are empty then */
-    const struct json *chat_lps; /* kind openai: its `logprobs`, or NULL */
+    /* Kind openai, ids are empty then: the chunk's delta object, or NULL: more of the logprobs of
+     * the chunk before; and n_chat_lps of its logprobs ({"token", "logprob", "top_logprobs"}), for
+     * clients that want them. */
+    const struct json *message;
+    const struct json *chat_lps;
+    size_t n_chat_lps;
 };
 
 /* Kind openai: the logprobs of an answer that came in one piece, as the client is told them. */

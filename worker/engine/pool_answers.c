@@ -35,7 +35,7 @@ static void on_delta(void *ctx, const struct engine_delta *d)
     c->given += (uint32_t)d->ids.n;
     /* Of text that came in deltas the whole answer tells nothing. */
     c->told = c->told || c->req.stream || d->message;
-    if (c->req.stream || d->message)
+    if (c->req.stream || d->message || d->n_chat_lps > 0)
         c->events->delta(c->ctx, d);
 }
 

@@ -44,9 +44,11 @@ struct engine_attempt {
     void *ctx;
     struct http_call *http; /* NULL: over */
     struct reading *reading;
-    struct long_text *long_text; /* has the reading, while a helper reads it; or NULL. Meanwhile: */
-    bool body_ended;             /* all bytes have come, */
-    bool lost, began;            /* or the connection has failed, so: */
+    struct long_text *long_text; /* has the reading, while a helper reads it; or NULL */
+    struct loop_task more;       /* an event's logprobs are told on: */
+    bool tells;
+    bool body_ended;  /* in either case, meanwhile: all bytes have come, */
+    bool lost, began; /* or the connection has failed, so: */
     struct err lost_err;
     bool streams;             /* it comes as an event stream */
     struct scoring *scoring;  /* of what the answer left out; the answer has ended then */
@@ -77,6 +79,7 @@ static void attempt_free(struct engine_attempt *a)
     loop_timer_stop(a->remote->loop, &a->late);
     scoring_cancel(a->scoring);
     long_text_drop(a->long_text);
+    loop_task_cancel(a->remote->loop, &a->more);
     if (a->look)
         aside_cancel(a->look);
     buf_done(&a->before);
@@ -262,6 +265,28 @@ static void read_beside(struct engine_attempt *a)
     long_text_begin(reading, a->remote->options, a->req->session_id, on_read, a, &a->long_text);
 }
 
+static void on_more(struct loop_task *task)
+{
+    struct engine_attempt *a = CONTAINER_OF(task, struct engine_attempt, more);
+
+    a->tells = false;
+    go_on(a);
+}
+
+/* Whether the reading goes on later: LONG, LATER. The rest of the body waits for it. */
+static bool reads_later(struct engine_attempt *a, int rc)
+{
+    if (rc == READING_LONG) {
+        read_beside(a);
+        return true;
+    }
+    if (rc != READING_LATER)
+        return false;
+    a->tells = true;
+    loop_task_post_behind(a->remote->loop, &a->more, on_more);
+    return true;
+}
+
 /* The body is complete or its end does not matter. */
 static void finish(struct engine_attempt *a)
 {
@@ -333,10 +358,10 @@ static void on_body(void *ctx, struct str bytes)
         return;
     }
     rc = reading_feed(a->reading, bytes, &e);
-    if (rc == READING_LONG) {
+    if (rc == READING_LONG || rc == READING_LATER) {
         loop_timer_stop(a->remote->loop, &a->late);
         http_call_pause(a->http);
-        read_beside(a);
+        (void)reads_later(a, rc);
     } else if (rc != READING_MORE) {
         judge_reading(a, rc, &e);
     } else if (reading_ended(a->reading)) {
@@ -349,7 +374,7 @@ static void on_done(void *ctx)
     struct engine_attempt *a = ctx;
 
     a->http = NULL;
-    if (a->long_text)
+    if (a->long_text || a->tells)
         a->body_ended = true;
     else if (a->status == 200)
         finish(a);
@@ -361,7 +386,7 @@ static void on_failed(void *ctx, const struct err *e, bool began)
 {
     struct engine_attempt *a = ctx;
 
-    if (a->long_text) {
+    if (a->long_text || a->tells) {
         a->http = NULL;
         a->lost = true;
         a->lost_err = *e;
@@ -384,15 +409,15 @@ static void on_failed(void *ctx, const struct err *e, bool began)
 
 static const struct http_events http_events = {on_head, on_body, on_done, on_failed};
 
-/* A helper has read an event of a stream. */
+/* A helper has read an event of a stream, or others have had their turn between its logprobs. */
 static void go_on(struct engine_attempt *a)
 {
     struct err e = {0};
     int rc = reading_go_on(a->reading, &e);
 
-    if (rc == READING_LONG) {
-        read_beside(a);
-    } else if (rc != READING_MORE) {
+    if (reads_later(a, rc))
+        return;
+    if (rc != READING_MORE) {
         judge_reading(a, rc, &e);
     } else if (a->lost) {
         e = a->lost_err;

@@ -147,6 +147,7 @@ static int take_doc(struct reply *y, struct upstream_text *t, const struct json 
                     struct engine_delta *d, struct err *e)
 {
     const struct json *choice = json_at(json_get(doc, "choices"), 0);
+    const struct json *lps = json_get(json_get(choice, "logprobs"), "content");
     const struct json *error = json_get(doc, "error");
 
     if (!json_is_null(error)) {
@@ -157,12 +158,17 @@ static int take_doc(struct reply *y, struct upstream_text *t, const struct json 
         return -1;
     if (stream && upstream_text_add(t, doc, e) < 0)
         return -1;
+    if (upstream_text_check_tops(lps, e) < 0)
+        return -1;
     if (!stream && !json_is(json_get(choice, "message"), JSON_OBJECT))
         return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: it has no message");
     if (!stream && upstream_text_check(t, json_get(choice, "message"), e) < 0)
         return -1;
     d->message = json_get(choice, "delta");
-    d->chat_lps = json_get(choice, "logprobs");
+    if (json_is(lps, JSON_ARRAY)) {
+        d->chat_lps = lps->items;
+        d->n_chat_lps = lps->n;
+    }
     take_finish(y, json_string(json_get(choice, "finish_reason")));
     take_matched(y, choice);
     return 0;

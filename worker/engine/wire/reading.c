@@ -422,7 +422,7 @@ static int take_events(struct reading *r, struct str bytes, struct err *e)
             return unreadable(e, e);
         rc = item == SSE_DATA ? take_data(r, data, e) : take_event(r, e);
     }
-    if (rc == READING_LONG)
+    if (rc == READING_LONG || rc == READING_LATER)
         buf_add_str(&r->rest, bytes);
     return rc;
 }
@@ -510,8 +510,11 @@ int reading_go_on(struct reading *r, struct err *e)
     struct buf rest = r->rest;
     int rc;
 
-    r->rest = (struct buf){0};
+    r->told_lps = 0;
     rc = reading_text_event(r, e);
+    if (rc == READING_LATER)
+        return rc;
+    r->rest = (struct buf){0};
     if (rc == READING_MORE)
         rc = take_events(r, buf_str(&rest), e);
     buf_done(&rest);

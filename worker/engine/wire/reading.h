@@ -26,8 +26,8 @@ struct wire;
 
 /* MORE: all is well. TOLD: the answer reports an error (reading_words). LACKS: all is there but
  * logprobs that the engine left out (reply.lacks), which are to be asked for. LONG: an event is
- * better read by a helper. */
-enum { READING_MORE, READING_TOLD, READING_LACKS, READING_LONG };
+ * better read by a helper. LATER: it has more logprobs than are told in a turn of the loop. */
+enum { READING_MORE, READING_TOLD, READING_LACKS, READING_LONG, READING_LATER };
 
 /* All outlive it; the remote is what the wire's functions are called with. `delta` hears of tokens
  * as they come. */
@@ -54,7 +54,7 @@ void reading_expect_help(struct reading *r, bool helped);
 
 /* The next bytes: MORE or TOLD, or -1 ERR_ENGINE_INVALID that says what is wrong. LONG, of a stream
  * of a kind of text where there is help: reading_parse, and then reading_go_on, before the next
- * bytes. */
+ * bytes. LATER, of such a stream: reading_go_on, when others have had their turn, before them. */
 int reading_feed(struct reading *r, struct str bytes, struct err *e);
 
 /* No more bytes come, of a whole answer of a kind of text: whether it is so long that it is better
@@ -66,7 +66,8 @@ bool reading_is_long(const struct reading *r);
 bool reading_takes_long(const struct reading *r);
 void reading_parse(struct reading *r);
 
-/* Behind LONG and reading_parse: as reading_feed, with what had come behind the event. */
+/* Behind LONG and reading_parse, or behind LATER: as reading_feed, with what is left of the event
+ * and what had come behind it. */
 int reading_go_on(struct reading *r, struct err *e);
 
 /* No more bytes come: as reading_feed, or LACKS. With MORE the whole answer is in the reply. */

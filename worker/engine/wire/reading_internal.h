@@ -46,7 +46,8 @@ struct reading {
     int parse_rc;
     struct err parse_err;
     struct arena doc_arena;          /* that event, */
-    struct engine_delta delta_read;  /* and what it brought */
+    struct engine_delta delta_read;  /* and what it brought that is not told, */
+    size_t told_lps;                 /* logprobs that were told since others had their turn */
     struct buf rest;                 /* what had come behind it */
     const struct json *told;         /* kinds of text: engine_result.openai */
     struct arena told_arena;         /* where it lies */
@@ -58,7 +59,7 @@ struct reading {
 /* Documents of kinds of text (wire->text), in reading_text.c: each whole, as a tree.
  *
  * An event is complete, in r->word, or a helper has read it: MORE, TOLD, -1 and e; or LONG: a
- * helper is to read it, then this is called again. */
+ * helper is to read it, then this is called again; or LATER: the same without a helper. */
 int reading_text_event(struct reading *r, struct err *e);
 
 /* The one document is complete: the same but for LONG. */

@@ -3,10 +3,13 @@
 #include "worker/engine/wire/reading_internal.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/upstream_text.h"
+#include "worker/request/chat_logprobs.h"
 
 enum {
     TEXT_LONG = 64 << 10,        /* read in half a millisecond or more */
     TEXT_TAKES_LONG = 768 << 10, /* takes a helper several milliseconds */
+    LOGPROBS_MAX = 512, /* are told in a turn of the loop, alternatives included: in a fifth of a
+                           millisecond, for some listeners as often */
 };
 
 /* The text as a tree of its own, for the receiver. */
@@ -53,6 +56,8 @@ static int take_doc(struct reading *r, struct err *e)
     }
     if (r->wire->text(y, r->text, doc, r->events, &r->delta_read, e) < 0)
         return -1;
+    if (!r->wants_rows || !r->delta_read.message)
+        r->delta_read.n_chat_lps = 0;
     reply_note_version(y);
     r->ended = r->ended || y->finish != REPLY_RUNNING;
     if (!y->failed && !r->events)
@@ -86,6 +91,26 @@ int reading_text_whole(struct reading *r, struct err *e)
     return r->parse_rc;
 }
 
+/* Of what the event brought: its message, and so many logprobs as there is room for. False: more
+ * are to be told. */
+static bool give_some(struct reading *r)
+{
+    struct engine_delta *left = &r->delta_read, now = *left;
+    size_t n = 0;
+
+    for (; n < left->n_chat_lps && r->told_lps < LOGPROBS_MAX; n++)
+        r->told_lps += chat_logprobs_cost(&left->chat_lps[n]);
+    now.n_chat_lps = n;
+    if (now.message || n > 0)
+        r->delta(r->ctx, &now);
+    left->message = NULL;
+    if (n == left->n_chat_lps)
+        return true;
+    left->chat_lps += n;
+    left->n_chat_lps -= n;
+    return false;
+}
+
 int reading_text_event(struct reading *r, struct err *e)
 {
     int rc;
@@ -93,8 +118,8 @@ int reading_text_event(struct reading *r, struct err *e)
     if (!r->parsed && r->helped && r->word.len > TEXT_LONG)
         return READING_LONG;
     rc = reading_text_whole(r, e);
-    if (rc == READING_MORE && r->delta_read.message)
-        r->delta(r->ctx, &r->delta_read);
+    if (rc == READING_MORE && !give_some(r))
+        return READING_LATER;
     r->parsed = false;
     buf_clear(&r->word);
     arena_done(&r->doc_arena);

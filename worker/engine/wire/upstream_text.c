@@ -15,6 +15,7 @@ enum {
     WHOLE_CALLS_MAX = 4096,    /* of a whole answer */
     TEXT_MIB = 2,              /* of an answer, tool calls and thought included */
     CHUNK_LOGPROBS = 32 << 10, /* of one chunk, alternatives included */
+    TOPS_MAX = 256,            /* alternatives of one token; clients may ask for 20 */
     USAGE_MAX = 64 << 10,
 };
 
@@ -84,14 +85,22 @@ static int check_calls(struct upstream_text *t, const struct json *calls, struct
 static int check_logprobs(const struct json *choice, struct err *e)
 {
     const struct json *content = json_get(json_get(choice, "logprobs"), "content");
-    size_t n = json_is(content, JSON_ARRAY) ? content->n : 0;
+    size_t n = 0;
 
-    for (size_t i = 0; json_at(content, i) && n <= CHUNK_LOGPROBS; i++) {
-        const struct json *top = json_get(json_at(content, i), "top_logprobs");
-
-        n += json_is(top, JSON_ARRAY) ? top->n : 0;
-    }
+    for (size_t i = 0; json_is(content, JSON_ARRAY) && i < content->n && n <= CHUNK_LOGPROBS; i++)
+        n += chat_logprobs_cost(&content->items[i]);
     return n > CHUNK_LOGPROBS ? too_many(e, n, "logprobs in one event", CHUNK_LOGPROBS) : 0;
+}
+
+int upstream_text_check_tops(const struct json *lps, struct err *e)
+{
+    for (size_t i = 0; json_is(lps, JSON_ARRAY) && i < lps->n; i++) {
+        size_t n = chat_logprobs_cost(&lps->items[i]) - 1;
+
+        if (n > TOPS_MAX)
+            return too_many(e, n, "alternatives of one token", TOPS_MAX);
+    }
+    return 0;
 }
 
 static void take_usage(struct upstream_text *t, const struct json *usage)
@@ -187,5 +196,5 @@ void upstream_text_rows(const struct json *doc, struct engine_rows *ret)
         return;
     ret->n = content->n;
     ret->at = arena_alloc(&ret->arena, content->n * sizeof(*ret->at));
-    chat_logprobs_read(content, ret->at, &ret->arena);
+    chat_logprobs_read(content->items, content->n, ret->at, &ret->arena);
 }

@@ -26,6 +26,10 @@ int upstream_text_add(struct upstream_text *t, const struct json *chunk, struct 
 /* The message of a whole answer; the same. */
 int upstream_text_check(struct upstream_text *t, const struct json *message, struct err *e);
 
+/* The logprobs of an answer or a chunk (a list, or something else: none): the same, where one has
+ * too many alternatives to be told in a step. */
+int upstream_text_check_tops(const struct json *lps, struct err *e);
+
 /* The logprobs of a whole answer. */
 void upstream_text_rows(const struct json *doc, struct engine_rows *ret);
 
