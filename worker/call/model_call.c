@@ -133,6 +133,7 @@ void model_call_fail_later(struct model_call *t, const struct err *e)
         return;
     t->failing = true;
     t->err = *e;
+    model_call_leaving(t);
     loop_task_post(t->env->loop, &t->timers->fail, on_fail_task);
 }
 

@@ -44,12 +44,23 @@ struct plan *plan_new(struct session *s, struct arena *a, const struct session_c
     return p;
 }
 
+static void let_chain(struct plan *p)
+{
+    if (p->chain && p->chain->reserved == p)
+        p->chain->reserved = NULL;
+}
+
+void session_let_chain(struct session_plan *pub)
+{
+    if (pub)
+        let_chain(CONTAINER_OF(pub, struct plan, pub));
+}
+
 void plan_free(struct plan *p)
 {
     struct session *s = p->session;
 
-    if (p->chain && p->chain->reserved == p)
-        p->chain->reserved = NULL;
+    let_chain(p);
     plan_let(p);
     if (p->answers_ahead || p->blocks.ahead)
         session_drop_answers(s, p->pub.call);

@@ -132,6 +132,10 @@ bool session_texts_record(struct session_plan *p, size_t max_bytes, uint64_t now
  * is recorded. */
 bool session_texts_make_room(struct session_plan *p, uint32_t most);
 
+/* The call commits nothing any more, but its plan is needed still: another call may go on where it
+ * would have. NULL is fine. */
+void session_let_chain(struct session_plan *p);
+
 /* Gives the plan back without a trace (it is not in any trajectory; an applied drop stays); safe
  * after the session ended. NULL is fine. */
 void session_release(struct session_store *st, struct session_plan *p);
