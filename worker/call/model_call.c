@@ -116,6 +116,13 @@ bool model_call_cancel_some(struct model_call *t)
     return false;
 }
 
+void model_call_abandon(struct model_call *t)
+{
+    t->failing = true;
+    model_call_leaving(t);
+    session_let_chain(t->plan);
+}
+
 static void on_fail_task(struct loop_task *task)
 {
     struct model_call *t = CONTAINER_OF(task, struct call_timers, fail)->model_call;

@@ -146,6 +146,10 @@ void model_call_fail_now(struct model_call *t, const struct err *e);
 /* Engine requests of a call that are aborted in a turn of the loop. */
 enum { MODEL_CALL_CANCELS = 16 };
 
+/* Nobody wants it any more: no request finds it, and another call may take its place in the
+ * session. Its engine requests are to be aborted then. */
+void model_call_abandon(struct model_call *t);
+
 /* Aborts so many of a failing call's. True: there are more. */
 bool model_call_cancel_some(struct model_call *t);
 

@@ -16,7 +16,6 @@
 #include "worker/call/sample.h"
 #include "worker/parsers/kinds.h"
 #include "worker/request/chat_request.h"
-#include "worker/session/session_call.h"
 
 /* The arena, and with it the request, belongs to the call from here on. */
 void model_call_start(struct call_env *env, struct arena *arena, const struct call_input *in,
@@ -127,9 +126,7 @@ static void on_rejoin_over(struct loop_timer *timer)
 
     if (t->step >= STEP_AT_CHECK || t->failing) /* joined in time; its client has left once more */
         return;
-    t->failing = true;
-    model_call_leaving(t);
-    session_let_chain(t->plan);
+    model_call_abandon(t);
     on_gone(&t->timers->fail);
 }
 
