@@ -133,8 +133,10 @@ while not os.path.exists("{gateway.folder}/go"):
     assert settled(gateway, "c")["state"] == "finished"
     open(f"{gateway.folder}/go", "w").close()
     assert [m["reward"] for m in settled(gateway, "a")["members"]] == [1]
-    # The dispatcher may have given d to the claim of before, in the moment in which that was withdrawn: the attempt is lost then.
-    g.wait_until(lambda: gateway.get("/groups/d").json()["state"] == "waiting", 90, "nobody runs it")
+    # The dispatcher may have given d to the claim of before, in the moment in which that was withdrawn: the attempt is lost then, and
+    # the group has begun for good.
+    g.wait_until(lambda: gateway.get("/groups/d").json()["running"] == 0, 60, "nobody runs it")
+    assert gateway.get("/groups/d").json()["state"] in ("waiting", "running")
 
 
 @pytest.mark.alone
