@@ -114,17 +114,24 @@ def test_who_has_left_before_keeps_no_worker_from_ending(stuck, vision, web, tmp
     assert gateway.stop() == 0 and not gateway.has_line("killed what did not end")
 
 
-def test_an_export_for_a_sink(faulty, tmp_path):  # noqa: F811
-    """Its audit is given up with its thread: the session is owed to the sink still, and may not be deleted. The second time it waits
-    for the next start: it shall not cost one worker after the other. Once the machine is quick again it is there, whole."""
-    gateway, inject = faulty(helper_timeout="500ms", grace="1s", sink=f"file:{tmp_path}/out")
+def owing(faulty, out):  # noqa: F811
+    """A gateway whose helper sticks as it exports a session for a sink; that session."""
+    gateway, inject = faulty(helper_timeout="500ms", grace="1s", sink=f"file:{out}")
     gateway.allow("its thread is given up")
-    gateway.allow("given up until the next start")
-    worker, sid = gateway.child("worker-0"), session(gateway, sink=False)
+    sid = session(gateway, sink=False)
     assert gateway.chat({"session_id": sid}, LONG).status == 200
     assert gateway.post(f"/sessions/{sid}/finalize", {"format": "none", "drift": "off"}).status == 200
     inject("stick", "1")
     assert gateway.post(f"/sessions/{sid}/deliver").status == 200
+    return gateway, inject, sid
+
+
+def test_an_export_for_a_sink(faulty, tmp_path):  # noqa: F811
+    """Its audit is given up with its thread: the session is owed to the sink still, and may not be deleted. The second time it waits
+    for the next start: it shall not cost one worker after the other. Once the machine is quick again it is there, whole."""
+    gateway, inject, sid = owing(faulty, tmp_path / "out")
+    worker = gateway.child("worker-0")
+    gateway.allow("given up until the next start")
     gateway.wait_line("an export for the sinks failed: it is tried again.*took too long.*wait_s=5")
     assert gateway.request("DELETE", f"/sessions/{sid}").status == 409
     assert gateway.metrics()["rollgate_sink_waiting"] == 1
@@ -145,13 +152,8 @@ def test_an_export_for_a_sink(faulty, tmp_path):  # noqa: F811
 
 
 def test_an_export_for_a_sink_is_tried_again_by_the_same_worker(faulty, tmp_path):  # noqa: F811
-    gateway, inject = faulty(helper_timeout="500ms", grace="1s", sink=f"file:{tmp_path}/out")
-    gateway.allow("its thread is given up")
-    worker, sid = gateway.child("worker-0"), session(gateway, sink=False)
-    assert gateway.chat({"session_id": sid}, LONG).status == 200
-    assert gateway.post(f"/sessions/{sid}/finalize", {"format": "none", "drift": "off"}).status == 200
-    inject("stick", "1")
-    assert gateway.post(f"/sessions/{sid}/deliver").status == 200
+    gateway, inject, sid = owing(faulty, tmp_path / "out")
+    worker = gateway.child("worker-0")
     gateway.wait_line("an export for the sinks failed: it is tried again")
     inject("stick", None)
     wait_until((tmp_path / "out" / f"{sid}.msgpack").exists, 40, "it came")

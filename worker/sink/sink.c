@@ -9,8 +9,8 @@
  * A crash anywhere in between leaves the DUE record, from which take_owed fills the queue again;
  * at worst an export is made twice, with the same bytes under the same name. What cannot be read
  * back or noted now is tried again every AGAIN_TICKS. A full disk holds up the queue, a session
- * whose export fails does not: it waits aside (`later`), longer from try to try. Given up is only
- * what would fail again whenever it is tried, for what the session holds (is_for_good). */
+ * whose export fails does not: it waits aside (`later`), longer from try to try. What is
+ * given up waits for the next start (why_not_again). */
 
 #include "worker/sink/sink.h"
 
