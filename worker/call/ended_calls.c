@@ -16,8 +16,6 @@
 #include "worker/call/call_timers.h"
 #include "worker/call/call_watch.h"
 #include "worker/call/model_call_internal.h"
-#include "worker/call/sample.h"
-#include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/session/session.h"
 
@@ -51,15 +49,8 @@ static bool is_over(const struct room *r)
  * over before. */
 static bool end_call(struct model_call *t, struct room *r)
 {
-    for (uint32_t i = 0; i < t->n_samples; i++) {
-        if (!t->samples[i].call)
-            continue;
-        if (is_over(r))
-            return false;
-        engine_cancel(t->samples[i].call);
-        t->samples[i].call = NULL;
-        r->n--;
-    }
+    if (model_call_cancel_some(t, &r->n))
+        return false;
     while (t->listeners) {
         if (is_over(r))
             return false;

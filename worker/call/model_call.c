@@ -101,15 +101,14 @@ void model_call_fail_now(struct model_call *t, const struct err *e)
 /* The newest first: those wait for an engine, and a place that an older one leaves is none for
  * them.
  */
-bool model_call_cancel_some(struct model_call *t)
+bool model_call_cancel_some(struct model_call *t, unsigned *room)
 {
-    unsigned room = MODEL_CALL_CANCELS;
-
     for (uint32_t i = t->n_samples; i-- > 0;) {
         if (!t->samples[i].call)
             continue;
-        if (room-- == 0)
+        if (*room == 0)
             return true;
+        --*room;
         engine_cancel(t->samples[i].call);
         t->samples[i].call = NULL;
     }
@@ -127,7 +126,9 @@ static void on_fail_task(struct loop_task *task)
 {
     struct model_call *t = CONTAINER_OF(task, struct call_timers, fail)->model_call;
 
-    if (model_call_cancel_some(t))
+    unsigned room = MODEL_CALL_CANCELS;
+
+    if (model_call_cancel_some(t, &room))
         loop_task_post_behind(t->env->loop, task, on_fail_task);
     else
         model_call_fail(t);

@@ -150,8 +150,9 @@ enum { MODEL_CALL_CANCELS = 16 };
  * session. Its engine requests are to be aborted then. */
 void model_call_abandon(struct model_call *t);
 
-/* Aborts so many of a failing call's. True: there are more. */
-bool model_call_cancel_some(struct model_call *t);
+/* Aborts as many of a failing call's as there is room for, which is so much less then. True: there
+ * are more. */
+bool model_call_cancel_some(struct model_call *t, unsigned *room);
 
 /* Fails from a place where the call must not go away at once (an engine's callback). */
 void model_call_fail_later(struct model_call *t, const struct err *e);

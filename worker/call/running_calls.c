@@ -111,7 +111,9 @@ static void on_gone(struct loop_task *task)
 {
     struct model_call *t = CONTAINER_OF(task, struct call_timers, fail)->model_call;
 
-    if (model_call_cancel_some(t)) {
+    unsigned room = MODEL_CALL_CANCELS;
+
+    if (model_call_cancel_some(t, &room)) {
         loop_task_post_behind(t->env->loop, task, on_gone);
         return;
     }
