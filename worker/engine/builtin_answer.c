@@ -1,8 +1,9 @@
 /*
- * An answer is made in one go: fill() makes the text (or takes ids from a script) and encodes it,
- * clip() ends the ids at the first stop id or at max_tokens, then each token gets its logprob by a
- * formula of id and place. Everything follows from the request, so a test knows ids and logprobs
- * beforehand and a repeated call gets the same ones.
+ * An answer is made in one go: fill() makes the text and encodes it (or takes ids, from a script,
+ * or from the prompt where an echo is the same ids), clip() ends the ids at the first stop id or at
+ * max_tokens, then each token gets its logprob by a formula of id and place. Everything follows
+ * from the request, so a test knows ids and logprobs beforehand and a repeated call gets the same
+ * ones.
  *
  * Echo finds the last closed turn by the stop ids alone: the engine has ids, as real ones do, and
  * knows nothing of messages.
@@ -35,6 +36,7 @@ struct builtin {
     struct encoder *encoder;
     const int32_t *stop_ids; /* in the arena */
     size_t n_stop_ids;
+    bool splits; /* see splits_lines */
     struct buf script_text;
     const struct json *script; /* array, not empty */
     struct arena arena;
@@ -107,6 +109,27 @@ static int32_t *copied(struct arena *a, const int32_t *ids, size_t n)
     return copy;
 }
 
+static bool encode_all(struct encoder *e, struct str text, struct token_vec *out)
+{
+    struct err ignored = {0};
+
+    return encoder_encode(e, text, false, out, &ignored) == 0;
+}
+
+/* Whether a text behind a line's end has the same ids as alone. Sooner tried than told by the
+ * tokenizer's parts. */
+static bool splits_lines(const struct tokenizer *t, struct encoder *e)
+{
+    struct token_vec whole = {0}, parts = {0};
+    bool ret = tokenizer_byte_level(t) && encode_all(e, STR("user\nA line, 12\n"), &whole) &&
+               encode_all(e, STR("user\n"), &parts) && encode_all(e, STR("A line, 12\n"), &parts) &&
+               whole.n == parts.n && memcmp(whole.at, parts.at, whole.n * sizeof(*whole.at)) == 0;
+
+    vec_done(&whole);
+    vec_done(&parts);
+    return ret;
+}
+
 int builtin_new(const char *mode, const struct engine_options *o, struct builtin **ret,
                 struct err *e)
 {
@@ -114,6 +137,7 @@ int builtin_new(const char *mode, const struct engine_options *o, struct builtin
 
     b->tokenizer = model_tokenizer(o->model);
     b->encoder = encoder_new(b->tokenizer);
+    b->splits = splits_lines(b->tokenizer, b->encoder);
     b->n_stop_ids = o->n_stop_ids;
     b->stop_ids = o->n_stop_ids > 0 ? copied(&b->arena, o->stop_ids, o->n_stop_ids) : NULL;
     if (mode_parse(b, mode, e)) {
@@ -139,12 +163,19 @@ void builtin_free(struct builtin *b)
     free(b);
 }
 
-static bool is_stop(const struct builtin *b, const struct sampling *s, int32_t id)
+static bool ends_turn(const struct builtin *b, int32_t id)
 {
-    for (size_t i = 0; !s->ignore_eos && i < b->n_stop_ids; i++) {
+    for (size_t i = 0; i < b->n_stop_ids; i++) {
         if (b->stop_ids[i] == id)
             return true;
     }
+    return false;
+}
+
+static bool is_stop(const struct builtin *b, const struct sampling *s, int32_t id)
+{
+    if (!s->ignore_eos && ends_turn(b, id))
+        return true;
     for (size_t i = 0; s->stop_token_ids && i < s->stop_token_ids->n; i++) {
         int64_t v;
 
@@ -159,15 +190,14 @@ static bool is_stop(const struct builtin *b, const struct sampling *s, int32_t i
 static bool find_last_turn(const struct builtin *b, const struct engine_request *r, size_t most,
                            struct token_span *ret)
 {
-    const struct sampling none = {0};
     size_t end = r->prompt.n, start;
     size_t first = end > most ? end - most : 0;
 
-    while (end > first && !is_stop(b, &none, r->prompt.at[end - 1]))
+    while (end > first && !ends_turn(b, r->prompt.at[end - 1]))
         end--;
     if (end > first)
         end--;
-    for (start = end; start > first && !is_stop(b, &none, r->prompt.at[start - 1]);)
+    for (start = end; start > first && !ends_turn(b, r->prompt.at[start - 1]);)
         start--;
     *ret = (struct token_span){r->prompt.at + start, end - start};
     return start > first || first == 0;
@@ -187,6 +217,60 @@ static void echo_text(const struct builtin *b, const struct engine_request *r, s
     line = str_find(text, STR("\n"), 0);
     buf_add_str(out, line == SIZE_MAX ? text : str_sub(text, line + 1, SIZE_MAX));
     buf_done(&turn);
+}
+
+/* Whether the token's text begins, or ends, with a space of any kind; so does one without text. */
+static bool is_spaced(const struct builtin *b, int32_t id, bool at_end)
+{
+    struct str text = tokenizer_text(b->tokenizer, id);
+
+    return text.len == 0 ||
+           str_trim(str_sub(text, at_end ? text.len - 1 : 0, at_end ? text.len : 1)).len == 0;
+}
+
+/* How many ids are the turn's role line and what stands before it; 0: it does not end where a token
+ * does. */
+static size_t role_line(const struct builtin *b, struct token_span turn)
+{
+    size_t i = 0;
+
+    while (i < turn.n && (tokenizer_is_special(b->tokenizer, turn.at[i]) ||
+                          str_trim(tokenizer_text(b->tokenizer, turn.at[i])).len == 0))
+        i++;
+    for (; i < turn.n; i++) {
+        struct str text = tokenizer_text(b->tokenizer, turn.at[i]);
+        size_t line = str_find(text, STR("\n"), 0);
+
+        if (line != SIZE_MAX)
+            return line + 1 == text.len ? i + 1 : 0;
+    }
+    return 0;
+}
+
+/* The ids of echo_text where the prompt has them as they would be encoded: nothing is to be trimmed
+ * or cut, and all of it is ordinary text. False: there are none. */
+static bool echo_ids(const struct builtin *b, const struct engine_request *r, struct token_vec *out)
+{
+    struct token_span turn, ids;
+    size_t from;
+
+    if (!b->splits || (r->sampling->stop && r->sampling->stop->n > 0))
+        return false;
+    (void)find_last_turn(b, r, r->prompt.n, &turn);
+    from = role_line(b, turn);
+    if (from == 0 || from == turn.n)
+        return false;
+    ids = (struct token_span){turn.at + from, turn.n - from};
+    if (is_spaced(b, ids.at[0], false) || is_spaced(b, ids.at[ids.n - 1], true))
+        return false;
+    for (size_t i = 0; i < ids.n; i++) {
+        if (tokenizer_is_added(b->tokenizer, ids.at[i]))
+            return false;
+    }
+    vec_reserve(out, ids.n + 1);
+    memcpy(out->at, ids.at, ids.n * sizeof(*ids.at));
+    out->n = ids.n;
+    return true;
 }
 
 static void random_text(const struct builtin *b, const struct engine_request *r, struct buf *out)
@@ -236,6 +320,12 @@ static void add_ids(const struct json *ids, struct token_vec *out)
     }
 }
 
+static void add_stop(const struct builtin *b, struct token_vec *ids)
+{
+    if (b->n_stop_ids > 0)
+        *vec_push(ids) = b->stop_ids[0];
+}
+
 /* Text mode: encode, honour stop strings, end with the stop id unless the item says "length". */
 static void answer_text(const struct builtin *b, const struct engine_request *r, struct buf *text,
                         bool cut, struct builtin_answer *ret)
@@ -248,8 +338,8 @@ static void answer_text(const struct builtin *b, const struct engine_request *r,
     }
     if (encoder_encode(b->encoder, buf_str(text), false, &ret->ids, &e))
         vec_clear(&ret->ids);
-    if (!cut && b->n_stop_ids > 0)
-        *vec_push(&ret->ids) = b->stop_ids[0];
+    if (!cut)
+        add_stop(b, &ret->ids);
 }
 
 /* Whether the request's grammar leaves no room for an answer of our own. */
@@ -289,12 +379,13 @@ static int fill(const struct builtin *b, const struct engine_request *r, struct 
 {
     struct buf text = {0};
     const struct json *item = item_of(b, r);
-    bool cut = false;
-
+    bool cut = false, done = false;
     int rc = 0;
 
     if (b->mode != MODE_SCRIPT && is_forced(r))
         rc = forced_text(r, &text, e);
+    else if (b->mode == MODE_ECHO && echo_ids(b, r, &ret->ids))
+        done = true;
     else if (b->mode == MODE_ECHO)
         echo_text(b, r, &text);
     else if (b->mode == MODE_RANDOM)
@@ -308,6 +399,8 @@ static int fill(const struct builtin *b, const struct engine_request *r, struct 
     }
     if (item && json_is(json_get(item, "ids"), JSON_ARRAY))
         add_ids(json_get(item, "ids"), &ret->ids);
+    else if (done)
+        add_stop(b, &ret->ids);
     else
         answer_text(b, r, &text, cut, ret);
     buf_done(&text);
@@ -428,6 +521,7 @@ int builtin_answer_beside(const struct builtin *b, const struct engine_request *
                           .encoder = encoder_new(b->tokenizer), /* nobody else's */
                           .stop_ids = b->stop_ids,
                           .n_stop_ids = b->n_stop_ids,
+                          .splits = b->splits,
                           .script = b->script};
     int rc = builtin_answer(&own, r, ret, e);
 

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/base/attrs.h"
 #include "common/base/mem.h"
+#include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "common/os/loop.h"
 #include "testing.h"
@@ -24,10 +26,10 @@ struct rig {
     struct builtin *builtin;
 };
 
-static struct rig rig_open(const char *mode)
+static struct rig rig_of(const char *mode, const char *dir)
 {
     struct rig r = {0};
-    struct model_options o = {0};
+    struct model_options o = {.dir = dir};
     struct err e = {0};
 
     cr_assert_eq(model_load(&o, &r.model, &e), 0, "%s", e.text);
@@ -36,6 +38,11 @@ static struct rig rig_open(const char *mode)
     r.opt.n_stop_ids = model_info(r.model)->n_stop_ids;
     cr_assert_eq(builtin_new(mode, &r.opt, &r.builtin, &e), 0, "%s", e.text);
     return r;
+}
+
+static struct rig rig_open(const char *mode)
+{
+    return rig_of(mode, NULL);
 }
 
 static void rig_close(struct rig *r)
@@ -90,6 +97,80 @@ TEST(builtin, echoes_the_last_user_turn)
     free(prompt.at);
     encoder_free(enc);
     rig_close(&r);
+}
+
+static size_t encoded(struct encoder *enc, struct str text, struct token_vec *out)
+{
+    struct err e = {0};
+
+    vec_clear(out);
+    cr_assert_eq(encoder_encode(enc, text, false, out, &e), 0, "%s", e.text);
+    return out->n;
+}
+
+/* The text as a user's turn behind another one, in ChatML. */
+static void echo_is(const struct rig *r, struct encoder *enc, const char *sent, const char *want)
+{
+    struct sampling s = {0};
+    struct engine_request q = {.session_id = STR("w0-a"), .sampling = &s};
+    struct token_vec prompt = {0}, ids = {0};
+    struct builtin_answer a;
+    struct buf text = {0};
+
+    buf_printf(&text,
+               "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n%s<|im_end|>\n"
+               "<|im_start|>assistant\n",
+               sent);
+    q.prompt.n = encoded(enc, buf_str(&text), &prompt);
+    q.prompt.at = prompt.at;
+    cr_assert_eq(builtin_answer(r->builtin, &q, &a, NULL), 0);
+    cr_assert_eq(a.ids.n, encoded(enc, str_cstr(want), &ids) + 1, "of '%s'", sent);
+    cr_assert(ids.n == 0 || memcmp(a.ids.at, ids.at, ids.n * sizeof(*ids.at)) == 0, "of '%s'",
+              sent);
+    cr_assert_eq(a.ids.at[ids.n], r->opt.stop_ids[0]);
+    builtin_answer_done(&a);
+    vec_done(&ids);
+    vec_done(&prompt);
+    buf_done(&text);
+}
+
+static void echoes_are_as_encoded(const char *dir)
+{
+    static const struct {
+        const char *sent, *want;
+    } texts[] = {
+        {"hello", "hello"},
+        {"12: Two words, and 3 more.", "12: Two words, and 3 more."},
+        {"one\ntwo\n\nthree", "one\ntwo\n\nthree"},
+        {" led by a space", " led by a space"},
+        {"\nled by a line", "\nled by a line"},
+        {"\tled by a tab", "\tled by a tab"},
+        {"a space behind ", "a space behind"},
+        {"lines behind\n\n", "lines behind"},
+        {"with <|im_start|> in it", "with  in it"},
+        {"\xc3\xa4rger \xe2\x80\x94 \xf0\x9f\x99\x82",
+         "\xc3\xa4rger \xe2\x80\x94 \xf0\x9f\x99\x82"},
+        {"...", "..."},
+    };
+    struct rig r = rig_of("echo", dir);
+    struct encoder *enc = encoder_new(model_tokenizer(r.model));
+
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        echo_is(&r, enc, texts[i].sent, texts[i].want);
+    encoder_free(enc);
+    rig_close(&r);
+}
+
+TEST(builtin, an_echo_is_the_same_ids_as_its_text)
+{
+    static const char *const dirs[] = {RG_TEST_DATA "/models/chatml-drift",
+                                       RG_SHARED "/data/models/qwen3"};
+
+    echoes_are_as_encoded(NULL);
+    for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+        if (access(dirs[i], R_OK) == 0)
+            echoes_are_as_encoded(dirs[i]);
+    }
 }
 
 TEST(builtin, reads_scripts_by_call_number)
