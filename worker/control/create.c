@@ -2,9 +2,11 @@
  * keys is written beside the records; it is sent when the last record is durable
  * (durable_answer).
  *
- *   control_create -> create_slice: create_next for each session -> create_last, and the answer
+ *   control_create -> create_slice: create_next twice for each session, which makes its record and
+ *                      |             writes it -> create_last, and the answer
  *                      '-> more: the exchange is held, another slice in a later turn
- *                           '-> the client leaves: the same without an answer
+ *                           '-> the client leaves: the same without an answer, or nothing where
+ *                               nothing was written
  *                           '-> the worker ends: groups_finish, the rest at once
  *
  * A group is never left partial: a held exchange keeps a worker that drains from ending. */
@@ -142,8 +144,9 @@ static void write_created(struct service_request *r, struct str id, const struct
     json_out_end_obj(o);
 }
 
-/* Sessions on their way. Those of a long group are made in slices, so that others have their turns
- * between; the exchange is held meanwhile, so that a worker that drains waits for the last one. */
+/* Sessions on their way. Those of a long group, and one of long metadata, are made in slices, so
+ * that others have their turns between; the exchange is held meanwhile, so that a worker that
+ * drains waits for the last one. */
 struct creating {
     struct service_request request; /* strings are the exchange's */
     struct arena arena;             /* of the options */
@@ -151,7 +154,9 @@ struct creating {
     struct minted_group group;
     uint64_t now_ms;
     int64_t made;
-    bool left; /* the client has: nobody is answered */
+    char id[ID_TEXT_MAX]; /* of the next session, and */
+    struct buf record;    /* that it is made of; empty before it is written */
+    bool left;            /* the client has: nobody is answered */
     struct buf answer;
     struct json_out out; /* to the answer */
     struct loop_task later;
@@ -178,26 +183,34 @@ static void creating_free(struct creating *c)
     loop_task_cancel(c->request.service->calls.loop, &c->later);
     let_exchange(c);
     buf_done(&c->answer);
+    buf_done(&c->record);
     call_give_back(&c->request.service->calls, &c->arena, str_cstr(c->request.request_id));
     free(c);
 }
 
-/* Makes the next session; `done` comes for its record. */
-static int create_one(struct creating *c, struct str id, struct ledger_done done, struct err *e)
+/* The next session's id, and the record that makes it. */
+static int write_record(struct creating *c, struct err *e)
+{
+    const struct service *s = c->request.service;
+    struct str id = str_of(c->id, ids_session(s->calls.ids, s->heritage->index, c->id));
+
+    return session_create_record(s->calls.store, id,
+                                 options_of(&c->arena, c->options, &c->group, c->made), c->now_ms,
+                                 &c->record, e);
+}
+
+/* Makes the session of the record; `done` comes for that. */
+static int create_one(struct creating *c, struct ledger_done done, struct err *e)
 {
     struct call_env *env = &c->request.service->calls;
-    struct buf record = {0};
-    int rc =
-        session_create_record(env->store, id, options_of(&c->arena, c->options, &c->group, c->made),
-                              c->now_ms, &record, e);
+    int rc = ledger_write(env->ledger, str_cstr(c->id), buf_str(&c->record), done, e);
 
-    if (rc == 0)
-        rc = ledger_write(env->ledger, id, buf_str(&record), done, e);
-    if (rc == 0)
-        metrics_count(env->page, METRIC_sessions_created, 1);
-    buf_done(&record);
+    buf_done(&c->record);
+    if (rc)
+        return rc;
+    metrics_count(env->page, METRIC_sessions_created, 1);
     c->made++;
-    return rc;
+    return 0;
 }
 
 static void begin_answer(struct creating *c)
@@ -221,7 +234,7 @@ static void end_answer(struct creating *c)
 }
 
 /* The answer goes out behind the last record, whose end may come at once. */
-static void create_last(struct creating *c, struct str id)
+static void create_last(struct creating *c)
 {
     struct durable_answer *p = durable_answer_new(&c->request, 200);
     struct err e = {0};
@@ -230,7 +243,7 @@ static void create_last(struct creating *c, struct str id)
     *durable_answer_body(p) = c->answer;
     c->answer = (struct buf){0};
     let_exchange(c);
-    if (create_one(c, id, (struct ledger_done){durable_answer_send, p}, &e))
+    if (create_one(c, (struct ledger_done){durable_answer_send, p}, &e))
         durable_answer_fail(p, &e);
 }
 
@@ -241,7 +254,7 @@ static void create_fail(struct creating *c, const struct err *e)
 
     if (c->left) {
         log_warn(NULL, "a group whose client left stays without its rest",
-                 LOG_S("group", c->group.id), LOG_I("sessions", c->made - 1),
+                 LOG_S("group", c->group.id), LOG_I("sessions", c->made),
                  LOG_I("asked", c->group.count), LOG_T("error", e->text));
         return;
     }
@@ -250,31 +263,35 @@ static void create_fail(struct creating *c, const struct err *e)
     respond_error(r, NULL, e);
 }
 
-/* Makes the next session, and tells of it if somebody listens. 1: it was the last, or it failed,
- * and the request is answered. */
+/* A step of the next session: its record is made, or written, and the session told of if somebody
+ * listens. Both take a while where its metadata is long. 1: it was the last, or it failed, and the
+ * request is answered. */
 static int create_next(struct creating *c)
 {
-    struct service_request *r = &c->request;
     bool last = c->made + 1 == c->group.count;
-    char text[ID_TEXT_MAX];
-    struct str id =
-        str_of(text, ids_session(r->service->calls.ids, r->service->heritage->index, text));
     struct err e = {0};
 
-    if (!c->left)
-        write_created(r, id, &c->group, c->made, c->now_ms, &c->out);
-    if (last && !c->left) {
-        create_last(c, id);
+    if (c->record.len == 0) {
+        if (write_record(c, &e) == 0)
+            return 0;
+        create_fail(c, &e);
         return 1;
     }
-    if (create_one(c, id, (struct ledger_done){0}, &e) != 0) {
+    if (!c->left)
+        write_created(&c->request, str_cstr(c->id), &c->group, c->made, c->now_ms, &c->out);
+    if (last && !c->left) {
+        create_last(c);
+        return 1;
+    }
+    if (create_one(c, (struct ledger_done){0}, &e) != 0) {
         create_fail(c, &e);
         return 1;
     }
     return last;
 }
 
-/* The client left between two slices: the next ones make what is missing of the group. */
+/* The client left between two slices: the next ones make what is missing of the group, if any of it
+ * was made. */
 static void on_left(void *ctx, bool delivered)
 {
     struct creating *c = ctx;
@@ -283,15 +300,23 @@ static void on_left(void *ctx, bool delivered)
     c->left = true;
 }
 
+/* Nothing was made, and nobody asks for it any more. */
+static bool is_dropped(const struct creating *c)
+{
+    return c->left && c->made == 0;
+}
+
 static void create_slice(struct loop_task *t)
 {
     struct creating *c = CONTAINER_OF(t, struct creating, later);
     uint64_t end_us = clock_us() + SLICE_US;
-    int rc;
+    int rc = is_dropped(c);
 
-    do
+    while (rc == 0) {
         rc = create_next(c);
-    while (rc == 0 && clock_us() < end_us);
+        if (clock_us() >= end_us)
+            break;
+    }
     if (rc) {
         creating_free(c);
         return;
@@ -306,7 +331,7 @@ void groups_finish(struct service *a)
     struct creating *c, *next;
 
     LIST_EACH_SAFE(&a->groups, c, next, struct creating, item) {
-        while (create_next(c) == 0) {
+        while (!is_dropped(c) && create_next(c) == 0) {
         }
         creating_free(c);
     }
