@@ -65,8 +65,8 @@ struct api_call {
     struct known_reading *known; /* what is known of the body, while it is read; or NULL */
     bool knows;                  /* it is read with that */
     uint64_t number;             /* of the call in its session, once known */
-    bool late;                   /* a helper has read it: the session may have changed */
-    bool regroups;               /* calls sent back may be one answer: regroup.h */
+    bool late;     /* it was not read in the turn it came: the session may have changed */
+    bool regroups; /* calls sent back may be one answer: regroup.h */
     struct api_writing *writing; /* what writes a long answer, in the arena; or NULL */
     bool noted;                  /* the answer is noted already */
     bool head_waits;             /* a stream's head was told, and may not go out yet */
@@ -123,7 +123,13 @@ int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e);
  * engines. */
 void api_call_settle(struct api_call *c);
 
-/* Brings the history into the session's form, where call ids tell. */
+/* Whether its history is to be told by calls of the session's answers that are not known yet, as
+ * they are very many: they are noted in parts, and `done` is called in a later turn, with NULL,
+ * unless the client leaves: then the call is gone. */
+bool api_call_note_calls(struct api_call *c, void (*done)(struct api_call *c, const struct err *e));
+
+/* Brings the history into the session's form, where call ids tell: api_call_note_calls has said
+ * that they are known. */
 void api_call_regroup(struct api_call *c);
 
 /* Says what the request brought in vain. */

@@ -124,7 +124,7 @@ static void note_body(struct api_call *c)
 }
 
 /* The session stays in memory until the call stands somewhere in it. */
-static void on_whole(struct api_call *c, const struct err *given)
+static void settle(struct api_call *c, const struct err *given)
 {
     struct call_env *env = &c->service->calls;
     struct session *held = api_call_stuck(c) ? NULL : c->held; /* what is stuck keeps it */
@@ -145,6 +145,12 @@ static void on_whole(struct api_call *c, const struct err *given)
     }
     if (held)
         session_unpin(env->store, held);
+}
+
+static void on_whole(struct api_call *c, const struct err *given)
+{
+    if (given || !api_call_note_calls(c, settle))
+        settle(c, given);
 }
 
 static void on_pictures(struct api_call *c, const struct err *e)
