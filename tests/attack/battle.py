@@ -10,6 +10,7 @@ from http.client import HTTPConnection, HTTPException
 
 import gateway as g
 from attacks import ATTACKS, Agent
+from machine import Stolen
 
 CONNECTIONS = 4
 ADMIN = "adm-0123456789abcdef"
@@ -128,7 +129,7 @@ def measure(gateway, name, seconds, pause=0.005, nice=0):
         attackers = context.Process(target=fight, args=(name, agents, stop, theirs, nice))
         attackers.start()
     victim, patient = Victim(gateway), Victim(gateway, LONG_PROMPT, turns=1)
-    memory, end, seen = 0, time.monotonic() + seconds, {}
+    memory, end, seen, host = 0, time.monotonic() + seconds, {}, Stolen()
     over = threading.Event()
     beside = threading.Thread(target=make_long_turns, args=(patient, over))
     beside.start()
@@ -140,6 +141,7 @@ def measure(gateway, name, seconds, pause=0.005, nice=0):
     finally:
         over.set()
         beside.join()
+        stolen = host.share()
         stop.set()
         if attackers:
             with contextlib.suppress(EOFError):
@@ -148,5 +150,5 @@ def measure(gateway, name, seconds, pause=0.005, nice=0):
     return {"attack": name or "none", "turns": len(victim.took), "p50": share(victim.took, 0.5), "p99": share(victim.took, 0.99),
             "max": max(victim.took), "long_turns": len(patient.took), "long_p50": share(patient.took, 0.5),
             "long_p99": share(patient.took, 0.99), "failed": victim.failed + patient.failed, "memory": memory, "seen": seen, "hold": longest_hold_ms(gateway),
-            "hold_cpu": longest_hold_ms(gateway, "cpu_"),
+            "hold_cpu": longest_hold_ms(gateway, "cpu_"), "stolen": stolen,
             "alive": g.alive(worker) and gateway.child("worker-0") == worker}

@@ -6,8 +6,10 @@
 About seconds + 1 for each attack. --write puts the whole table into docs/security.md. Started as root it gives gateway and turns
 priority over the attackers, which stand for other machines. Figures are wall time: on a machine that does other work, read them
 beside the first line. A virtual machine's processors stop now and then, and what they stand still counts as a thread's own time: the
-last line tells for how long they did in a loop that only reads that clock; an attack with a hold of more than 5 ms of a processor is
-therefore played again, twice at most: of the holds the row has the least, of all else the most. The status is 1 when a worker died or a turn failed.
+last line tells for how long they did in a loop that only reads that clock. An attack with a hold of more than 5 ms of a processor is
+therefore played again, and so is one during which the machine's host took more than 3 % of the processors (its "stolen" time), four times
+at most: of the holds the row has the least, of all else the most, of turns' times that of the plays that the host left alone, if there
+are any (the last line counts the rows of which there are none). The status is 1 when a worker died or a turn failed.
 """
 import argparse
 import contextlib
@@ -24,11 +26,12 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "blackbox")]
 import battle       # noqa: E402
 import gateway as g  # noqa: E402
 from attacks import ATTACKS, ECHOED, WIDE     # noqa: E402
+from machine import STOLEN_MAX                # noqa: E402
 
 PAGE = g.ROOT / "docs/security.md"
 BEGIN, END = "<!-- attacks: written by tests/attack/table.py -->\n", "<!-- end of attacks -->\n"
 PRIORITY = 10
-GOAL_MS, AGAIN = 5, 2
+GOAL_MS, AGAIN = 5, 4
 GAP_SECONDS = 10
 
 
@@ -54,13 +57,14 @@ def largest_gap(seconds):
     return most * 1000
 
 
-def caption(seconds):
+def caption(seconds, disturbed):
     """What the figures are of: one line below the table."""
     with multiprocessing.Pool(os.cpu_count()) as pool:
         gaps = pool.map(largest_gap, [GAP_SECONDS] * os.cpu_count())
     words = "Qwen3's" if model() else "a vocabulary of single bytes"
     return (f"Vocabulary: {words}; build `{g.BUILD.name}`, {seconds:g} s each, {os.cpu_count()} processors for gateway "
-            f"and attackers. The processors' own gaps, in {GAP_SECONDS} s: {', '.join(f'{gap:.1f}' for gap in gaps)} ms at most.")
+            f"and attackers. The processors' own gaps, in {GAP_SECONDS} s: {', '.join(f'{gap:.1f}' for gap in gaps)} ms at most. "
+            f"Rows of which every play was disturbed by the machine's host: {disturbed}.")
 
 
 def one(name, seconds, nice):
@@ -76,15 +80,17 @@ def one(name, seconds, nice):
 
 
 def played(name, seconds, nice):
-    """Of as many plays as it takes: the holds of the one that held a processor least; what others' turns took at most, all failures."""
+    """Of as many plays as it takes: the holds of the one that held a processor least; what others' turns took at most in those that the
+    machine's host left alone; all failures."""
     plays = []
-    while not plays or (plays[-1]["hold_cpu"] > GOAL_MS and len(plays) <= AGAIN):
+    while not plays or (len(plays) <= AGAIN and (plays[-1]["hold_cpu"] > GOAL_MS or plays[-1]["stolen"] > STOLEN_MAX)):
         plays.append(one(name, seconds, nice))
+    calm = [m for m in plays if m["stolen"] <= STOLEN_MAX]
     least = min(plays, key=lambda m: m["hold_cpu"])
-    most = {key: max(m[key] for m in plays) for key in ("p50", "p99", "max", "long_p50", "long_p99", "memory")}
+    most = {key: max(m[key] for m in calm or plays) for key in ("p50", "p99", "max", "long_p50", "long_p99")}
     summed = {key: sum(m[key] for m in plays) for key in ("turns", "long_turns")}
-    return {**least, **most, **summed, "tries": len(plays), "alive": all(m["alive"] for m in plays),
-            "failed": [x for m in plays for x in m["failed"]]}
+    return {**least, **most, **summed, "memory": max(m["memory"] for m in plays), "tries": len(plays), "disturbed": not calm,
+            "alive": all(m["alive"] for m in plays), "failed": [x for m in plays for x in m["failed"]]}
 
 
 def wide(name):
@@ -108,7 +114,7 @@ def main():
         p.error("--write takes the whole table, --only a part of it")
     if not g.BINARY.exists():
         p.error(f"{g.BINARY} is not built (RG_BUILD names another build)")
-    nice, began, bad = 0, time.monotonic(), 0
+    nice, began, bad, disturbed = 0, time.monotonic(), 0, 0
     with contextlib.suppress(PermissionError):
         os.nice(-PRIORITY)
         nice = PRIORITY
@@ -120,8 +126,9 @@ def main():
         m = played(name, args.seconds, nice)
         lines.append(row(m))
         bad += not m["alive"] or bool(m["failed"])
+        disturbed += m["disturbed"]
         print(lines[-1], flush=True)
-    lines += ["", caption(args.seconds)]
+    lines += ["", caption(args.seconds, disturbed)]
     print("\n".join(lines[-2:]) + f" ({time.monotonic() - began:.0f} s in all)")
     if args.write:
         text = PAGE.read_text(encoding="utf-8")

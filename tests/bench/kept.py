@@ -10,7 +10,8 @@ import subprocess
 import tempfile
 
 from peers import nginx
-from scenes_kit import cpu_s, g
+from scenes_kit import cpu_s, g  # says where machine.py is
+from machine import STOLEN_MAX, Stolen
 
 SMALL = 2000
 
@@ -108,11 +109,18 @@ def one_round(way, play_round):
 
 
 def rounds(those, play_round, n):
-    """name -> what one_round gives, n times, each second time in the other order."""
-    took = {how: [] for how in those}
+    """name -> what one_round gives, n times, each second time in the other order. A round that the machine's host disturbed is played
+    again, as long as they are no more than four times the rounds in all."""
+    took, left = {how: [] for how in those}, 4 * n * len(those)
     for i in range(n):
         for how in sorted(those, reverse=i % 2 == 1):
-            took[how].append(one_round(those[how], play_round))
+            host, found = Stolen(), one_round(those[how], play_round)
+            while host.share() > STOLEN_MAX and left > 0:
+                left -= 1
+                host, found = Stolen(), one_round(those[how], play_round)
+            took[how].append(found)
+    if left == 0:
+        print("disturbed: the machine's host took its processors in most rounds", flush=True)
     return took
 
 
