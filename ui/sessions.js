@@ -191,6 +191,8 @@ export function sessionsPage(main, query) {
   });
   search.addEventListener("keydown", e => {
     if (e.key === "ArrowDown") {
+      clearTimeout(typed);      // the keys that follow are for what was typed, not for what was found before
+      choose();
       body.focus();
       e.preventDefault();
     }
