@@ -2,11 +2,13 @@
 waits, in parts, until all are known, and stands where it would have stood in the first one."""
 import json
 import socket
+import time
 
 from gateway import wait_until
 from test_dialects import CALL, USER, chat_body, serve  # noqa: F401
 
 MANY, ANSWERS = 300, 24   # over 1,024 calls in all: more than one part
+GRACE_S = 60
 
 
 def calls(n):
@@ -36,7 +38,7 @@ def test_calls_of_a_copied_session_are_known_before_they_are_grouped(serve):  # 
 
 
 def test_a_client_that_leaves_meanwhile_leaves_nothing(serve):  # noqa: F811
-    gateway, session = serve([calls(MANY)] * (ANSWERS - 1) + [calls(2), "Done."])
+    gateway, session = serve([calls(MANY)] * (ANSWERS - 1) + [calls(2), "Done."], grace=f"{GRACE_S}s")
     path = f"/sessions/{session}/v1/chat/completions"
     answers = [c["message"] for c in gateway.post(path, chat_body(n=ANSWERS)).json()["choices"]]
     snapshot = gateway.get(f"/sessions/{session}/snapshot").json()
@@ -46,3 +48,6 @@ def test_a_client_that_leaves_meanwhile_leaves_nothing(serve):  # noqa: F811
         with socket.create_connection(("127.0.0.1", gateway.port)) as s:
             s.sendall(f"POST /sessions/{copy}/v1/chat/completions HTTP/1.1\r\nhost: h\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
     wait_until(lambda: gateway.metrics()["rollgate_calls_inflight"] == 0, 10, "nothing is under way")
+    began = time.monotonic()
+    gateway.stop()      # a worker that drains waits for requests that it still holds
+    assert time.monotonic() - began < GRACE_S, "a request whose client has left is held"

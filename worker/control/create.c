@@ -310,8 +310,15 @@ static void create_slice(struct loop_task *t)
 {
     struct creating *c = CONTAINER_OF(t, struct creating, later);
     uint64_t end_us = clock_us() + SLICE_US;
+    struct err e = {0};
     int rc = is_dropped(c);
 
+    /* Others may have been made since it was looked at. */
+    if (rc == 0 && c->made == 0 && list_holds(&c->item) &&
+        service_room(c->request.service, c->group.count, &e)) {
+        create_fail(c, &e);
+        rc = 1;
+    }
     while (rc == 0) {
         rc = create_next(c);
         if (clock_us() >= end_us)

@@ -247,8 +247,9 @@ static size_t role_line(const struct builtin *b, struct token_span turn)
     return 0;
 }
 
-/* The ids of echo_text where the prompt has them as they would be encoded: nothing is to be trimmed
- * or cut, and all of it is ordinary text. False: there are none. */
+/* The ids of echo_text where the prompt has them: nothing is to be trimmed or cut, and all of it is
+ * ordinary text. They are what that text would be encoded as, unless the client gave ids itself,
+ * and others. False: there are none. */
 static bool echo_ids(const struct builtin *b, const struct engine_request *r, struct token_vec *out)
 {
     struct token_span turn, ids;
@@ -264,7 +265,8 @@ static bool echo_ids(const struct builtin *b, const struct engine_request *r, st
     if (is_spaced(b, ids.at[0], false) || is_spaced(b, ids.at[ids.n - 1], true))
         return false;
     for (size_t i = 0; i < ids.n; i++) {
-        if (tokenizer_is_added(b->tokenizer, ids.at[i]))
+        if (tokenizer_is_added(b->tokenizer, ids.at[i]) ||
+            !tokenizer_text(b->tokenizer, ids.at[i]).len)
             return false;
     }
     vec_reserve(out, ids.n + 1);
