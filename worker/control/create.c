@@ -313,7 +313,8 @@ static void create_slice(struct loop_task *t)
     struct err e = {0};
     int rc = is_dropped(c);
 
-    /* Others may have been made since it was looked at. */
+    /* Others may have been made since it was looked at, or the worker may end: nothing of it is
+     * made yet. */
     if (rc == 0 && c->made == 0 && list_holds(&c->item) &&
         service_room(c->request.service, c->group.count, &e)) {
         create_fail(c, &e);

@@ -248,8 +248,8 @@ static size_t role_line(const struct builtin *b, struct token_span turn)
 }
 
 /* The ids of echo_text where the prompt has them: nothing is to be trimmed or cut, and all of it is
- * ordinary text. They are what that text would be encoded as, unless the client gave ids itself,
- * and others. False: there are none. */
+ * ordinary text. They are what that text would be encoded as, unless the client gave other ids
+ * itself, or its text spells a picture's place, which is no token there. False: there are none. */
 static bool echo_ids(const struct builtin *b, const struct engine_request *r, struct token_vec *out)
 {
     struct token_span turn, ids;
