@@ -1,6 +1,6 @@
 /* A request that was read meets its session and the settings: calls that the client sent back in
- * another grouping, what it wants of the thought, answers that nobody reads, and what of it has no
- * effect. On the loop. */
+ * another grouping (all of the session's are known before that), what it wants of the thought,
+ * answers that nobody reads, and what of it has no effect. On the loop. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -125,7 +125,6 @@ void model_call_abandon(struct model_call *t)
 static void on_fail_task(struct loop_task *task)
 {
     struct model_call *t = CONTAINER_OF(task, struct call_timers, fail)->model_call;
-
     unsigned room = MODEL_CALL_CANCELS;
 
     if (model_call_cancel_some(t, &room))

@@ -110,7 +110,6 @@ int model_call_join(struct model_call *t, struct call_listener *l, struct err *e
 static void on_gone(struct loop_task *task)
 {
     struct model_call *t = CONTAINER_OF(task, struct call_timers, fail)->model_call;
-
     unsigned room = MODEL_CALL_CANCELS;
 
     if (model_call_cancel_some(t, &room)) {
