@@ -122,22 +122,45 @@ uint64_t str_seed(void)
 }
 
 /* Four lanes side by side, for bodies of megabytes. */
+enum { LANES = 4, BLOCK = LANES * 16 };
+
+static const uint64_t MIXED_WITH = 0xd1b54a32d192ed03u;
+
+void hash128_begin(struct hash128 *ret)
+{
+    *ret = (struct hash128){.lane = {0x6a09e667f3bcc908u, 0xbb67ae8584caa73bu, 0x3c6ef372fe94f82bu,
+                                     0xa54ff53a5f1d36f1u}};
+}
+
+void hash128_on(struct hash128 *h, struct str text)
+{
+    uint64_t a, b;
+
+    for (; text.len - h->bytes > BLOCK; h->bytes += BLOCK)
+        for (size_t i = 0; i < LANES; i++) {
+            memcpy(&a, text.p + h->bytes + 16 * i, 8);
+            memcpy(&b, text.p + h->bytes + 16 * i + 8, 8);
+            h->lane[i] = mix(a ^ MIXED_WITH, b ^ h->lane[i]) + a;
+        }
+}
+
+void hash128_end(struct hash128 *h, struct str text, uint64_t ret[2])
+{
+    const uint64_t *lane = h->lane, k = MIXED_WITH;
+    struct str last;
+    uint64_t rest;
+
+    hash128_on(h, text);
+    last = str_sub(text, h->bytes, SIZE_MAX);
+    rest = str_hash(last, lane[0]);
+    ret[0] = mix(lane[0] ^ lane[1], lane[2] ^ k) ^ mix(rest ^ lane[3], k);
+    ret[1] = mix(lane[1] ^ rest, lane[3] ^ ret[0]) ^ str_hash(last, lane[2]);
+}
+
 void str_hash128(struct str s, uint64_t ret[2])
 {
-    enum { LANES = 4, BLOCK = LANES * 16 };
+    struct hash128 h;
 
-    const uint64_t k = 0xd1b54a32d192ed03u;
-    uint64_t lane[LANES] = {0x6a09e667f3bcc908u, 0xbb67ae8584caa73bu, 0x3c6ef372fe94f82bu,
-                            0xa54ff53a5f1d36f1u};
-    uint64_t a, b, rest;
-
-    for (; s.len > BLOCK; s = str_of(s.p + BLOCK, s.len - BLOCK))
-        for (size_t i = 0; i < LANES; i++) {
-            memcpy(&a, s.p + 16 * i, 8);
-            memcpy(&b, s.p + 16 * i + 8, 8);
-            lane[i] = mix(a ^ k, b ^ lane[i]) + a;
-        }
-    rest = str_hash(s, lane[0]);
-    ret[0] = mix(lane[0] ^ lane[1], lane[2] ^ k) ^ mix(rest ^ lane[3], k);
-    ret[1] = mix(lane[1] ^ rest, lane[3] ^ ret[0]) ^ str_hash(s, lane[2]);
+    hash128_begin(&h);
+    hash128_end(&h, s, ret);
 }

@@ -87,6 +87,23 @@ uint64_t str_hash(struct str s, uint64_t seed);
 /* 128 bits of the same kind, four blocks abreast: for long texts. */
 void str_hash128(struct str s, uint64_t ret[2]);
 
+/* What str_hash128 has come to behind the first `bytes` of a text. Texts that begin alike have it
+ * in common; copied as any value. */
+struct hash128 {
+    uint64_t lane[4];
+    size_t bytes;
+};
+
+/* Before the first byte. */
+void hash128_begin(struct hash128 *ret);
+
+/* Goes on with `text`, whole: h->bytes of it were taken, and more are taken now, all but its last
+ * block of at most 64 bytes. */
+void hash128_on(struct hash128 *h, struct str text);
+
+/* str_hash128 of `text`, which begins with what h has taken. */
+void hash128_end(struct hash128 *h, struct str text, uint64_t ret[2]);
+
 /* A seed of this process, by chance: for tables of keys that others choose. */
 uint64_t str_seed(void);
 

@@ -113,19 +113,48 @@ static void done(struct reading *r)
     arena_done(&r->arena);
 }
 
+static uint64_t readings;
+
+/* What goes on from a known beginning, besides: the body's hash, who read which of its items, and
+ * how many of them have calls. */
+static void check_known(const struct known_body *k, struct str body, uint64_t reading)
+{
+    size_t n = known_body_items(k);
+    uint64_t whole[2], on[2];
+    unsigned with_calls = 0;
+    struct known_part part;
+    struct chat_known told;
+
+    known_body_part(k, n, &part);
+    CHECK(part.hashed.bytes <= part.state.bytes);
+    str_hash128(body, whole);
+    hash128_end(&part.hashed, body, on);
+    CHECK(whole[0] == on[0] && whole[1] == on[1]);
+    known_body_stretches(k, n, &told);
+    CHECK(told.n > 0 && told.n <= CHAT_STRETCHES && told.at[told.n - 1].end == n);
+    CHECK(told.at[told.n - 1].reading == reading);
+    for (uint32_t i = 0, from = told.from; i < told.n; from = told.at[i++].end)
+        CHECK(from < told.at[i].end && told.at[i].reading != 0);
+    for (size_t i = 0; i < n && with_calls < 2; i++)
+        with_calls += json_get(&part.messages.made[i], "tool_calls") != NULL;
+    CHECK(part.messages.with_calls == with_calls);
+}
+
 /* Reads it both ways; *k is what is known afterwards. */
 static void compare(struct known_body **k, struct str body, size_t max_bytes)
 {
     size_t n = *k ? known_body_match(*k, &dialect_chat, body) : 0;
     struct known_kept kept = {0};
+    struct known_reader by = {.dialect = &dialect_chat, .number = ++readings};
     struct reading whole, known;
 
     read_body(&whole, body, NULL, 0, max_bytes);
     read_body(&known, body, *k, n, max_bytes);
     same(&whole, &known);
     if (known.rc == 0 && json_is(known.body, JSON_OBJECT) && known.req.n_shown == 0)
-        kept = known_body_keep(n > 0 ? *k : NULL, n, &dialect_chat, body, &known.trace, NULL);
+        kept = known_body_keep(n > 0 ? *k : NULL, n, &by, body, &known.trace);
     if (kept.body) {
+        check_known(kept.body, body, by.number);
         if (known.rc == 0) /* what was taken from it stays as it is */
             same(&whole, &known);
         CHECK(known_body_bytes(kept.body) > 0);

@@ -63,6 +63,18 @@ static struct str open_ends(const struct exchange *x)
     return body;
 }
 
+/* What is known of its beginning is not hashed again. */
+static int note_work(struct api_call *c, struct long_work *w, const struct work_tools *tools,
+                     struct err *e)
+{
+    struct str body = open_ends(c->x);
+    bool knows = c->known && body.len <= WORK_HASHED_BYTES;
+
+    return work_note_body(w, tools, body,
+                          knows ? known_reading_hashed(c->known, c->dialect, body) : NULL, c->hash,
+                          e);
+}
+
 /* In a helper, when the body is long: see work.h. The call's arena is this function's meanwhile. */
 int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
 {
@@ -70,7 +82,7 @@ int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
     struct body_text body;
     int rc;
 
-    if (work_note_body(w, tools, open_ends(c->x), c->hash, e))
+    if (note_work(c, w, tools, e))
         return -1;
     rc = api_call_read_body(c, &body, e);
     if (rc == 0)
@@ -83,6 +95,8 @@ int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
     }
     if (c->knows)
         known_reading_end(c->known, exchange_body(c->x), rc == 0 && c->req->n_shown == 0);
+    if (c->knows && rc == 0)
+        known_reading_tell(c->known, c->req->chat);
     if (rc == 0) {
         note_asked(c);
         rc = check_echo(c, e);
@@ -94,6 +108,7 @@ int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
     }
     if (c->dialect == &dialect_compact)
         c->hash[0] = ~c->hash[0]; /* no repetition of what /responses was asked */
-    c->regroups = regroup_wanted(c->req->chat->messages);
+    c->regroups =
+        regroup_wanted(c->req->chat->messages, c->knows ? known_reading_messages(c->known) : NULL);
     return 0;
 }

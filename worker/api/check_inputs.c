@@ -117,7 +117,7 @@ static int check_run(struct long_work *w, struct work_tools *tools, struct err *
 {
     struct input_check *v = CONTAINER_OF(w, struct input_check, work);
 
-    if (work_note_body(w, tools, exchange_body(v->request.x), NULL, e))
+    if (work_note_body(w, tools, exchange_body(v->request.x), NULL, NULL, e))
         return -1;
     return check(v->request.x, v->route, v->read, e);
 }

@@ -22,6 +22,7 @@
 #include "worker/api/dispatch.h"
 #include "worker/dialect/dialect.h"
 #include "worker/dialect/known_body.h"
+#include "worker/request/chat.h"
 #include "worker/residency/residency.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
@@ -56,6 +57,7 @@ struct known_bodies {
     struct list_head all; /* least recently used first */
     size_t bytes;         /* of what is here */
     atomic_size_t held;   /* of all that is not freed yet */
+    uint64_t readings;    /* that were begun */
 };
 
 struct known_reading {
@@ -65,11 +67,11 @@ struct known_reading {
     bool looked;             /* for the best */
     bool works;              /* known_body_begin of it, and not its end */
     size_t n_items;          /* of the body, that it knows */
-    const struct dialect *dialect;
+    struct known_reader by;
     struct known_part part;
     struct json_trace trace;
     struct known_kept kept;
-    atomic_size_t *held;
+    struct chat_known told; /* behind its end: of the body's items, messages left out */
 };
 
 /* --- the table --- */
@@ -178,7 +180,8 @@ struct known_reading *known_bodies_look(struct service *a, struct str session_id
         limit_of(a) == 0 || !make_room(a, s ? 0 : bytes * ROOM_FACTOR))
         return NULL;
     r = mem_zalloc(sizeof(*r));
-    r->held = &a->known->held;
+    r->by.sum = &a->known->held;
+    r->by.number = ++a->known->readings;
     s = map_get(&a->known->by_id, session_id); /* it may have had to go */
     for (size_t i = 0; s && i < s->n; i++) {
         known_body_hold(s->tips[i].body);
@@ -194,7 +197,7 @@ static void try_tip(struct known_reading *r, struct known_body *k, struct str bo
 
     if (!known_body_begin(k))
         return;
-    n = known_body_match(k, r->dialect, body);
+    n = known_body_match(k, r->by.dialect, body);
     if (n <= r->n_items) {
         known_body_end(k);
         return;
@@ -211,7 +214,8 @@ static void look(struct known_reading *r, const struct dialect *d, struct str bo
     if (r->looked)
         return;
     r->looked = true;
-    r->dialect = d;
+    r->by.dialect = d;
+    hash128_begin(&r->part.hashed);
     for (size_t i = 0; i < r->n; i++)
         try_tip(r, r->tips[i], body);
     r->works = r->best != NULL;
@@ -234,6 +238,13 @@ size_t known_reading_work(struct known_reading *r, const struct dialect *d, stru
     known = r->part.state.bytes;
     return body.len - known + known / BYTES_FACTOR + r->n_items * ITEM_WORK +
            r->part.state.used_bytes / VALUES_FACTOR;
+}
+
+const struct hash128 *known_reading_hashed(struct known_reading *r, const struct dialect *d,
+                                           struct str body)
+{
+    look(r, d, body);
+    return &r->part.hashed;
 }
 
 size_t known_reading_from(struct known_reading *r, const struct dialect *d, struct str body)
@@ -271,11 +282,30 @@ const struct known_messages *known_reading_messages(const struct known_reading *
     return r->best && !r->trace.twice ? &r->part.messages : NULL;
 }
 
+/* Of a list that stands twice none are noted: the first may be known, and is not the body's. */
+static void note_stretches(struct known_reading *r)
+{
+    if (r->kept.body)
+        known_body_stretches(r->kept.body, known_body_items(r->kept.body), &r->told);
+    else if (r->best && !r->trace.twice)
+        known_body_stretches(r->best, r->n_items, &r->told);
+}
+
 void known_reading_end(struct known_reading *r, struct str body, bool keeps)
 {
-    if (keeps)
-        r->kept = known_body_keep(r->best, r->n_items, r->dialect, body, &r->trace, r->held);
+    if (keeps) {
+        r->kept = known_body_keep(r->best, r->n_items, &r->by, body, &r->trace);
+        note_stretches(r);
+    }
     stop_work(r);
+}
+
+void known_reading_tell(const struct known_reading *r, struct chat *chat)
+{
+    if (!r->by.dialect->message)
+        return;
+    chat->known = r->told;
+    chat->known.messages = chat->messages;
 }
 
 void known_reading_free(struct known_reading *r)

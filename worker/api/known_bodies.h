@@ -22,6 +22,7 @@
 #include "common/base/str.h"
 
 struct arena;
+struct chat;
 struct dialect;
 struct err;
 struct json;
@@ -45,6 +46,11 @@ struct known_reading *known_bodies_look(struct service *a, struct str session_id
  * all of it. `d` is the same for known_reading_begin. */
 size_t known_reading_work(struct known_reading *r, const struct dialect *d, struct str body);
 
+/* What str_hash128 has come to behind a part of the body that is known, maybe before its first
+ * byte; as of known_reading_work. */
+const struct hash128 *known_reading_hashed(struct known_reading *r, const struct dialect *d,
+                                           struct str body);
+
 /* From which byte on the body is to be read; as of known_reading_work. */
 size_t known_reading_from(struct known_reading *r, const struct dialect *d, struct str body);
 
@@ -62,6 +68,10 @@ const struct known_messages *known_reading_messages(const struct known_reading *
 
 /* The reading is over. `keeps`: it went well, and what it has read may be known. */
 void known_reading_end(struct known_reading *r, struct str body, bool keeps);
+
+/* Behind known_reading_end, of what it kept: which of the chat's messages the session's requests
+ * had before (chat->known). */
+void known_reading_tell(const struct known_reading *r, struct chat *chat);
 
 void known_bodies_note(struct service *a, struct str session_id, struct known_reading *r);
 void known_reading_free(struct known_reading *r);

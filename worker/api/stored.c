@@ -96,7 +96,7 @@ static int write_run(struct long_work *w, struct work_tools *tools, struct err *
 {
     struct stored_answer *v = CONTAINER_OF(w, struct stored_answer, work);
 
-    if (work_note_body(w, tools, v->id, NULL, e))
+    if (work_note_body(w, tools, v->id, NULL, NULL, e))
         return -1;
     write(v);
     return cancel_wanted() ? cancel_fail(e) : 0;

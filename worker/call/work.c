@@ -69,28 +69,36 @@ static void tools_free(void *p)
 }
 
 /* str_hash128 has four lanes: several times as fast as str_hash on long texts. */
-static uint64_t hash_part(struct str part, uint64_t seed, uint64_t both[2])
+static uint64_t hash_part(struct str part, const struct hash128 *known, uint64_t seed,
+                          uint64_t both[2])
 {
-    str_hash128(part, both);
+    struct hash128 h;
+
+    hash128_begin(&h);
+    if (known && known->bytes <= part.len)
+        h = *known;
+    hash128_end(&h, part, both);
     return str_hash(str_of((const char *)both, 2 * sizeof(*both)), seed);
 }
 
 /* Bodies up to 4 MiB are hashed whole, longer ones by their length, their beginning and their
  * end. 0: there is no board. */
-static uint64_t hash_body(const struct board *board, struct str body, uint64_t whole[2])
+static uint64_t hash_body(const struct board *board, struct str body, const struct hash128 *known,
+                          uint64_t whole[2])
 {
     uint64_t head, end[2];
 
     whole[0] = whole[1] = 0;
     if (!board)
         return 0;
-    head = hash_part(str_sub(body, 0, WORK_HASHED_BYTES), board->hash_seed ^ body.len, whole);
+    head =
+        hash_part(str_sub(body, 0, WORK_HASHED_BYTES), known, board->hash_seed ^ body.len, whole);
     if (body.len <= WORK_HASHED_BYTES)
         return head | 1;
     whole[0] = whole[1] = 0;
     return hash_part(
                str_sub(body, MAX_OF(body.len - WORK_HASHED_BYTES, WORK_HASHED_BYTES), body.len),
-               head, end) |
+               NULL, head, end) |
            1;
 }
 
@@ -109,9 +117,9 @@ int work_note(const struct work_tools *tools, uint64_t body_hash, struct err *e)
 }
 
 int work_note_body(struct long_work *w, const struct work_tools *tools, struct str body,
-                   uint64_t whole[2], struct err *e)
+                   const struct hash128 *known, uint64_t whole[2], struct err *e)
 {
-    uint64_t own[2], hash = hash_body(tools->board, body, whole ? whole : own);
+    uint64_t own[2], hash = hash_body(tools->board, body, known, whole ? whole : own);
 
     atomic_store_explicit(&w->body_hash, hash, memory_order_relaxed);
     return work_note(tools, hash, e);

@@ -114,9 +114,9 @@ int work_note(const struct work_tools *tools, uint64_t body_hash, struct err *e)
 /* As work_note, of w's body, whose hash becomes w's: of all of it up to 4 MiB, else of its length,
  * beginning and end, under the board's seed, so that no client makes a body that passes for
  * another's. Nothing else of it is read. `whole` becomes the body's str_hash128 where that was
- * computed on the way, else 0, 0; or NULL. */
+ * computed on the way, else 0, 0; or NULL. `known`: of the body's beginning, or NULL. */
 int work_note_body(struct long_work *w, const struct work_tools *tools, struct str body,
-                   uint64_t whole[2], struct err *e);
+                   const struct hash128 *known, uint64_t whole[2], struct err *e);
 
 /* Its owner gives it up: drop follows, at once or when the helper has let go. Fine for work that
  * was not begun or is over. */

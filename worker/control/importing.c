@@ -38,7 +38,7 @@ static int import_run(struct long_work *w, struct work_tools *tools, struct err 
 {
     struct importing *v = CONTAINER_OF(w, struct importing, work);
 
-    if (work_note_body(w, tools, exchange_body(v->copy.request.x), NULL, e))
+    if (work_note_body(w, tools, exchange_body(v->copy.request.x), NULL, NULL, e))
         return -1;
     return import_reading_run(v->reading, e);
 }

@@ -273,6 +273,7 @@ static int read_messages(struct arena *a, const struct json *body,
         json_push(a, &messages, m);
     }
     req->chat->messages = json_keep(a, messages);
+    req->n_plain = n_known;
     return 0;
 }
 

@@ -53,6 +53,7 @@ struct image_settling {
     const struct image_lifts *lifts;   /* or NULL */
     const struct image_source *source; /* NULL: what is to be fetched stays */
     struct chat_request *req;
+    uint32_t from;  /* its first messages have none */
     const char *at; /* of the part at hand */
     bool by_url;    /* what find_text found is to be fetched */
     struct err *e;
@@ -408,7 +409,7 @@ static int settle_all(struct image_settling *s)
 {
     const struct json *all = s->req->chat->messages;
 
-    for (uint32_t i = 0; all && i < all->n; i++) {
+    for (uint32_t i = s->from; all && i < all->n; i++) {
         struct json *content = content_of(&all->items[i]);
 
         if (content && content->kind == JSON_ARRAY && settle_content(s, content))
@@ -420,7 +421,7 @@ static int settle_all(struct image_settling *s)
 int image_parts_settle(struct arena *a, const struct dialect_past *past, struct chat_request *req,
                        struct err *e)
 {
-    struct image_settling s = {.a = a, .req = req, .e = e};
+    struct image_settling s = {.a = a, .req = req, .from = req->n_plain, .e = e};
 
     if (past) {
         s.rules = past->images;

@@ -10,6 +10,7 @@
 
 #include "common/base/mem.h"
 #include "worker/dialect/dialect.h"
+#include "worker/request/chat.h"
 
 enum {
     WORN_FACTOR = 6,      /* an arena of so many times the bytes that are known is begun anew, */
@@ -18,7 +19,8 @@ enum {
 
 struct known_piece {
     struct str raw;
-    size_t n_items; /* up to its end, over all pieces */
+    size_t n_items;   /* up to its end, over all pieces */
+    uint64_t reading; /* whose it is */
 };
 
 struct known_body {
@@ -29,24 +31,27 @@ struct known_body {
     struct arena arena;
     struct json list_key;
     size_t escaped_at;
+    struct hash128 hashed;
     VEC(struct json) members;
     VEC(struct known_piece) pieces;
     VEC(struct json_mark) marks; /* of each item, as are the next */
     VEC(struct json) items;
     VEC(struct json) made;
     VEC(uint32_t) made_bytes;
+    size_t calls_at[2]; /* which of the made ones are the first with tool_calls; SIZE_MAX: none */
 };
 
 /* --- life --- */
 
-struct known_body *known_body_new(const struct dialect *d, atomic_size_t *sum)
+struct known_body *known_body_new(const struct known_reader *by)
 {
     struct known_body *k = mem_zalloc(sizeof(*k));
 
     atomic_init(&k->holders, 1);
-    k->dialect = d;
-    k->arena = (struct arena){.tight = true, .sum = sum};
-    k->escaped_at = SIZE_MAX;
+    k->dialect = by->dialect;
+    k->arena = (struct arena){.tight = true, .sum = by->sum};
+    hash128_begin(&k->hashed);
+    k->escaped_at = k->calls_at[0] = k->calls_at[1] = SIZE_MAX;
     return k;
 }
 
@@ -137,9 +142,33 @@ void known_body_part(const struct known_body *k, size_t n, struct known_part *re
                   .n_members = k->members.n,
                   .items = k->items.at,
                   .n_items = n},
-        .messages = {k->made.at, k->made_bytes.at, k->made.n ? (uint32_t)n : 0},
+        .messages = {.made = k->made.at,
+                     .made_bytes = k->made_bytes.at,
+                     .n = k->made.n ? (uint32_t)n : 0,
+                     .with_calls = (k->calls_at[0] < n) + (k->calls_at[1] < n)},
         .head = k->pieces.at[0].raw,
+        .hashed = k->hashed,
     };
+    if (k->hashed.bytes > m->end)
+        hash128_begin(&ret->hashed);
+}
+
+void known_body_stretches(const struct known_body *k, size_t n, struct chat_known *ret)
+{
+    size_t last = 0, first;
+
+    while (last < k->pieces.n && k->pieces.at[last].n_items < n)
+        last++;
+    first = last + 1 > CHAT_STRETCHES ? last + 1 - CHAT_STRETCHES : 0;
+    *ret = (struct chat_known){.from = first ? (uint32_t)k->pieces.at[first - 1].n_items : 0};
+    for (size_t i = first; i <= last && i < k->pieces.n; i++)
+        ret->at[ret->n++] = (struct chat_stretch){k->pieces.at[i].reading,
+                                                  (uint32_t)MIN_OF(k->pieces.at[i].n_items, n)};
+}
+
+size_t known_body_items(const struct known_body *k)
+{
+    return k->items.n;
 }
 
 /* --- growing --- */
@@ -160,6 +189,11 @@ static void cut(struct known_body *k, size_t n)
         k->pieces.n--;
     k->marks.n = k->items.n = n;
     k->made.n = k->made_bytes.n = MIN_OF(k->made.n, n);
+    if (k->hashed.bytes > bytes)
+        hash128_begin(&k->hashed);
+    for (size_t i = 0; i < ARRAY_LEN(k->calls_at); i++)
+        if (k->calls_at[i] >= n)
+            k->calls_at[i] = SIZE_MAX;
     if (k->escaped_at >= bytes)
         k->escaped_at = SIZE_MAX;
 }
@@ -177,13 +211,15 @@ static int add_item(struct known_body *k, const struct json *item, const struct 
     if (k->dialect->message) {
         *vec_push(&k->made) = made;
         *vec_push(&k->made_bytes) = (uint32_t)(k->arena.used_bytes - used);
+        if (k->calls_at[1] == SIZE_MAX && json_get(&made, "tool_calls"))
+            k->calls_at[k->calls_at[0] != SIZE_MAX] = at;
     }
     *vec_push(&k->items) = *item;
     *vec_push(&k->marks) = *mark;
     return 0;
 }
 
-static int add_items(struct known_body *k, struct str raw, const struct json *list,
+static int add_items(struct known_body *k, struct known_piece piece, const struct json *list,
                      const struct json_mark *marks, size_t n_marks)
 {
     if (!json_is(list, JSON_ARRAY) || list->n != n_marks)
@@ -191,15 +227,17 @@ static int add_items(struct known_body *k, struct str raw, const struct json *li
     for (size_t i = 0; i < n_marks; i++)
         if (add_item(k, &list->items[i], &marks[i]))
             return -1;
-    *vec_push(&k->pieces) = (struct known_piece){raw, k->items.n};
+    piece.n_items = k->items.n;
+    *vec_push(&k->pieces) = piece;
     return 0;
 }
 
 /* The first piece: all before the list as well. What is open behind its last item is closed. */
-static int add_first(struct known_body *k, struct str key, struct str raw)
+static int add_first(struct known_body *k, const struct known_reader *by, struct str raw)
 {
     char *text = arena_alloc(&k->arena, raw.len + 2);
-    struct json_trace t = {.key = key};
+    struct json_trace t = {.key = str_cstr(by->dialect->list)};
+    struct known_piece piece = {.raw = str_of(text, raw.len), .reading = by->number};
     const struct json *v;
     struct err unread;
     int rc = -1;
@@ -211,16 +249,18 @@ static int add_first(struct known_body *k, struct str key, struct str raw)
         k->escaped_at = t.escaped_at;
         for (size_t i = 0; i < t.members.n; i++)
             *vec_push(&k->members) = t.members.at[i];
-        rc = add_items(k, str_of(text, raw.len), json_get_str(v, key), t.marks.at, t.marks.n);
+        rc = add_items(k, piece, json_get_str(v, t.key), t.marks.at, t.marks.n);
     }
     json_trace_done(&t);
     return rc;
 }
 
 /* A further piece, which begins with a comma: in its place it is read as a list of its own. */
-static int add_more(struct known_body *k, struct str raw, const struct json_trace *t)
+static int add_more(struct known_body *k, const struct known_reader *by, struct str raw,
+                    const struct json_trace *t)
 {
     char *text = arena_alloc(&k->arena, raw.len + 1);
+    struct known_piece piece = {.raw = str_of(text, raw.len), .reading = by->number};
     size_t comma = str_find(raw, STR(","), 0);
     const struct json *list;
     struct err unread;
@@ -235,7 +275,7 @@ static int add_more(struct known_body *k, struct str raw, const struct json_trac
     text[comma] = ',';
     if (k->escaped_at == SIZE_MAX && t->escaped_at < vec_last(&t->marks).end)
         k->escaped_at = t->escaped_at;
-    return rc ? -1 : add_items(k, str_of(text, raw.len), list, t->marks.at, t->marks.n);
+    return rc ? -1 : add_items(k, piece, list, t->marks.at, t->marks.n);
 }
 
 /* Whether it holds more of what was cut off than is good. */
@@ -260,23 +300,22 @@ size_t known_body_bytes(const struct known_body *k)
 }
 
 /* Begins one for the body. */
-static struct known_kept keep_anew(const struct dialect *d, struct str raw, atomic_size_t *sum,
-                                   bool replaces)
+static struct known_kept keep_anew(const struct known_reader *by, struct str raw, bool replaces)
 {
-    struct known_body *k = known_body_new(d, sum);
+    struct known_body *k = known_body_new(by);
 
-    if (add_first(k, str_cstr(d->list), raw)) {
+    if (add_first(k, by, raw)) {
         known_body_let(k);
         return (struct known_kept){0};
     }
+    hash128_on(&k->hashed, raw);
     weigh(k);
     return (struct known_kept){k, replaces};
 }
 
 /* One that shares less than half of what is known is another conversation's. */
-struct known_kept known_body_keep(struct known_body *k, size_t n, const struct dialect *d,
-                                  struct str body, const struct json_trace *trace,
-                                  atomic_size_t *sum)
+struct known_kept known_body_keep(struct known_body *k, size_t n, const struct known_reader *by,
+                                  struct str body, const struct json_trace *trace)
 {
     size_t known = k && n ? k->marks.at[n - 1].end : 0;
     struct str raw;
@@ -286,14 +325,15 @@ struct known_kept known_body_keep(struct known_body *k, size_t n, const struct d
         return (struct known_kept){0};
     raw = str_sub(body, 0, vec_last(&trace->marks).end);
     if (known == 0 || known < known_bytes(k) / 2 || is_worn(k))
-        return keep_anew(d, raw, sum, known > 0 && is_worn(k));
+        return keep_anew(by, raw, known > 0 && is_worn(k));
     cut(k, n);
-    rc = add_more(k, str_sub(raw, known, SIZE_MAX), trace);
+    rc = add_more(k, by, str_sub(raw, known, SIZE_MAX), trace);
     if (rc)
         cut(k, n);
     weigh(k);
     if (rc)
         return (struct known_kept){0};
+    hash128_on(&k->hashed, raw);
     known_body_hold(k);
     return (struct known_kept){k, true};
 }

@@ -16,8 +16,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/str.h"
 #include "common/codec/json_trace.h"
 
+struct chat_known;
 struct dialect;
 struct known_body;
 
@@ -26,6 +28,7 @@ struct known_messages {
     const struct json *made;
     const uint32_t *made_bytes; /* that making each took of the arena */
     uint32_t n;
+    uint32_t with_calls; /* how many have tool_calls: 0, 1, or 2 for more */
 };
 
 /* What one reading goes on from. Zeroed: from nothing. */
@@ -33,10 +36,18 @@ struct known_part {
     struct json_known state;
     struct known_messages messages; /* n 0: the dialect makes none by itself */
     struct str head;                /* in which the members before the list lie, from byte 0 on */
+    struct hash128 hashed;          /* of no more bytes than are known */
 };
 
-/* The caller's alone; `sum` counts its memory, beside others'. */
-struct known_body *known_body_new(const struct dialect *d, atomic_size_t *sum);
+/* Whose reading a body was. */
+struct known_reader {
+    const struct dialect *dialect;
+    atomic_size_t *sum; /* counts the memory of what is kept, beside others' */
+    uint64_t number;    /* no two readings of a process have the same (chat_stretch) */
+};
+
+/* The caller's alone. */
+struct known_body *known_body_new(const struct known_reader *by);
 
 void known_body_hold(struct known_body *k);
 
@@ -53,6 +64,10 @@ size_t known_body_match(const struct known_body *k, const struct dialect *d, str
 /* The state behind the first n items, n > 0. Arrays are borrowed until known_body_keep. */
 void known_body_part(const struct known_body *k, size_t n, struct known_part *ret);
 
+/* Which readings took note of its first n items (chat_known), as messages of a dialect that makes
+ * one of each. Leaves ret->messages to the caller. */
+void known_body_stretches(const struct known_body *k, size_t n, struct chat_known *ret);
+
 /* Bytes of memory that it takes, as of the last known_body_keep. Asked on any thread. */
 size_t known_body_bytes(const struct known_body *k);
 
@@ -64,8 +79,10 @@ struct known_kept {
 
 /* Takes note of a body that was read well, of which the first n items were known by k (NULL: by
  * nobody) and `trace` has the others. It has no pictures. */
-struct known_kept known_body_keep(struct known_body *k, size_t n, const struct dialect *d,
-                                  struct str body, const struct json_trace *trace,
-                                  atomic_size_t *sum);
+struct known_kept known_body_keep(struct known_body *k, size_t n, const struct known_reader *by,
+                                  struct str body, const struct json_trace *trace);
+
+/* How many items it has. */
+size_t known_body_items(const struct known_body *k);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "common/base/check.h"
 #include "common/codec/json_build.h"
+#include "worker/dialect/known_body.h"
 #include "worker/dialect/request_fields.h"
 
 /* What regrouping looks at in a message, in one go: there may be many. */
@@ -61,11 +62,11 @@ static struct json *make_growing(struct arena *a, struct json *m)
 }
 
 /* One pass that looks for `tool_calls` only, as most histories have nothing to regroup. */
-bool regroup_wanted(const struct json *messages)
+bool regroup_wanted(const struct json *messages, const struct known_messages *known)
 {
-    unsigned with_calls = 0;
+    unsigned with_calls = known ? known->with_calls : 0;
 
-    for (uint32_t i = 0; messages && i < messages->n && with_calls < 2; i++)
+    for (uint32_t i = known ? known->n : 0; messages && i < messages->n && with_calls < 2; i++)
         with_calls += json_get(&messages->items[i], "tool_calls") != NULL;
     return with_calls >= 2;
 }

@@ -8,6 +8,7 @@
 #include "common/base/arena.h"
 
 struct json;
+struct known_messages;
 
 /* What names the answer that issued the call; absent when it is not known. */
 struct regroup_owner {
@@ -15,9 +16,9 @@ struct regroup_owner {
     void *ctx;
 };
 
-/* Whether there may be something to regroup: two messages with calls. messages: an array or NULL.
- */
-bool regroup_wanted(const struct json *messages);
+/* Whether there may be something to regroup: two messages with calls. messages: an array or NULL;
+ * known: what is known of the first of them, or NULL. */
+bool regroup_wanted(const struct json *messages, const struct known_messages *known);
 
 /* `messages` itself when there is nothing to regroup, else a new array in the arena. */
 const struct json *regroup_calls(struct arena *a, const struct json *messages,

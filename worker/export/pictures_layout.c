@@ -34,7 +34,7 @@ uint64_t track_image_extra(const struct trajectory_input *in, const struct track
 
     if (!session_view(in->session).has_images)
         return 0;
-    extra = images_sum(node_messages(node, 0, &tmp)).extra;
+    extra = images_sum(node_messages(node, 0, &tmp), 0).extra;
     arena_done(&tmp);
     return extra;
 }
@@ -170,7 +170,7 @@ int trajectory_expand(const struct trajectory_input *in, bool collapsed, struct 
     struct images_sum sum = {0};
 
     if (session_view(in->session).has_images && !t->text)
-        sum = images_sum(t->messages);
+        sum = images_sum(t->messages, 0);
     if (sum.n == 0)
         return 0;
     if (!v)

@@ -25,12 +25,30 @@
 
 struct json;
 
+/* Which messages a reader of requests has had before. A stretch is what one reading (each has a
+ * number of its own) took note of, and ends before message `end`; the first one begins at `from`,
+ * each other where the one before it ends. A message that stands under one number at one place
+ * twice is the same both times, and so is all before it. */
+struct chat_stretch {
+    uint64_t reading;
+    uint32_t end;
+};
+
+enum { CHAT_STRETCHES = 4 }; /* the last ones: what a session found out of a message is of those */
+
+struct chat_known {
+    const struct json *messages; /* it holds for this array alone; NULL: nothing is known */
+    uint32_t from, n;
+    struct chat_stretch at[CHAT_STRETCHES];
+};
+
 struct chat {
     const struct json *messages;
     const struct json *tools;
     const struct json *kwargs;
     bool tools_hashed; /* tools_hash is there: long_tools_hash of tools */
     uint64_t tools_hash[2];
+    struct chat_known known;
 };
 
 /* Tools of more bytes (json_text_bytes) are long. */

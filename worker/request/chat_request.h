@@ -82,6 +82,7 @@ struct chat_request {
     uint32_t n_images;
     uint32_t n_shown;   /* pictures among its messages, those by URL as well */
     uint32_t n_awaited; /* of them still to be fetched (image_parts_fetch) */
+    uint32_t n_plain;   /* its first messages, as they were read, have none for certain */
 };
 
 /* The request is for this prompt. */

@@ -143,10 +143,10 @@ static void add_up(void *ctx, const struct json *part)
     s->extra += tokens ? tokens - 1 : 0;
 }
 
-struct images_sum images_sum(const struct json *messages)
+struct images_sum images_sum(const struct json *messages, uint32_t from)
 {
     struct images_sum s = {0};
 
-    images_each(messages, 0, add_up, &s);
+    images_each(messages, from, add_up, &s);
     return s;
 }

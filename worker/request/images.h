@@ -57,13 +57,13 @@ bool image_part_equal(const struct image_part *a, const struct image_part *b);
 void images_each(const struct json *messages, uint32_t from,
                  void (*each)(void *ctx, const struct json *part), void *ctx);
 
-/* How many there are, and how many ids a prompt has beyond those that are sent: each stands there
- * as one. */
+/* How many there are in messages [from, n), and how many ids a prompt has beyond those that are
+ * sent: each stands there as one. */
 struct images_sum {
     uint32_t n;
     uint64_t extra;
 };
 
-struct images_sum images_sum(const struct json *messages);
+struct images_sum images_sum(const struct json *messages, uint32_t from);
 
 #endif

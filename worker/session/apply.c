@@ -275,6 +275,7 @@ static void link_node(struct session *s, struct checkpoint *t, struct message_no
                     : forest_child_of_own(&s->forest, prompt, t->message);
     t->older = t->node->newest;
     t->node->newest = t;
+    s->forest.turns += t->older != NULL; /* the node is found by another answer */
     if (!ready)
         forest_note_echo(&s->forest, t->node);
     prompt->samples++;
@@ -304,6 +305,7 @@ static void unlink_node(struct checkpoint *t)
 void checkpoint_hide(struct session *s, struct checkpoint *t)
 {
     session_count_leaf(s, t, -1);
+    s->forest.turns++;
     if (t->node)
         unlink_node(t);
     t->hidden = true;

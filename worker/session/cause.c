@@ -69,12 +69,12 @@ static struct prompt_env *known_elsewhere(struct session *s, struct plan *p, uin
 
         if (g == p->env || !str_eq(g->pool, p->pool))
             continue;
-        forest_walk_begin(p->chat.messages, p->arena, &w);
+        forest_walk_begin(p->chat.messages, &w);
         (void)forest_walk_on(&s->forest, g, p->chat.messages, p->arena, &room, &w);
         if (!p->prompt && w.n_matched == w.n)
             return g;
-        for (uint32_t k = w.n_matched; k-- > covered;)
-            if (w.path[k]->newest)
+        for (const struct message_node *n = w.last; n && n->depth > covered; n = n->parent)
+            if (n->newest)
                 return g;
     }
     return NULL;
@@ -100,11 +100,11 @@ static void cause_of_env(struct plan *p, const struct prompt_env *g)
 /* How many messages of the request an answer under its own environment covers. */
 static uint32_t known_here(const struct plan *p)
 {
-    uint32_t n = p->walk.n_matched;
+    const struct message_node *at = p->walk.last;
 
-    while (n > 0 && !p->walk.path[n - 1]->newest)
-        n--;
-    return n;
+    while (at && at->depth > 0 && !at->newest)
+        at = at->parent;
+    return at ? at->depth : 0;
 }
 
 /* Whether the request holds an answer behind those: written elsewhere, or by nobody. */

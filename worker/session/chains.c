@@ -83,16 +83,16 @@ static struct chain *only_free_back(const struct message_node *at,
  * Several that could be rolled back are a tie, and none is. */
 static void choose(struct session *s, struct plan *p)
 {
-    for (uint32_t i = p->walk.n_matched; i-- > 0;) {
-        struct message_node *at = p->walk.path[i];
-        const struct message_node *next = i + 1 < p->walk.n_matched ? p->walk.path[i + 1] : NULL;
+    const struct message_node *next = NULL;
+
+    for (struct message_node *at = p->walk.last; at && at->depth > 0; next = at, at = at->parent) {
         bool tie = false;
 
         p->chain = first_free_head(at);
         if (p->chain)
             return;
         /* A request that ends exactly before an answer is a fresh sample, never a rewrite. */
-        if (!s->options.rollback_last_assistant || i + 1 >= p->walk.n)
+        if (!s->options.rollback_last_assistant || at->depth >= p->walk.n)
             continue;
         p->chain = only_free_back(at, next, &tie);
         p->rollback = p->chain != NULL;

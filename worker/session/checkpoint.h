@@ -58,12 +58,21 @@ struct checkpoint_rows {
 
 /* One generated answer. */
 struct checkpoint {
-    uint32_t id;     /* order of commits */
-    uint32_t seq;    /* order of commits and refreshes: the newest wins */
-    uint32_t call;   /* index into forest.calls */
-    uint32_t answer; /* which of its call's, from 0 */
-    uint32_t depth;  /* generated checkpoints on the path, this one included */
+    /* What goes through a path needs, in one line of memory. */
+    uint32_t id;        /* order of commits */
+    uint32_t total;     /* tokens up to and including this checkpoint */
+    uint32_t n;         /* sampled ids */
+    uint32_t n_context; /* ids of `context` */
+    uint32_t at;        /* in the payload: the sampled ids, logprobs, experts */
     struct checkpoint *parent;
+    struct payload *payload; /* its call's, as the context's; or, of an answer that was recorded
+                                before its commit, that record's (answers_ahead.c) */
+    struct context_run context;
+
+    uint32_t seq;               /* order of commits and refreshes: the newest wins */
+    uint32_t call;              /* index into forest.calls */
+    uint32_t answer;            /* which of its call's, from 0 */
+    uint32_t depth;             /* generated checkpoints on the path, this one included */
     struct message_node *node;  /* of the assistant message; NULL: a completion without history.
                                    Before it is linked: one that is ready to be hung, or NULL */
     struct checkpoint *older;   /* previous checkpoint at the same node */
@@ -75,18 +84,11 @@ struct checkpoint {
     bool cut;    /* did not end at a stop id */
     bool text;   /* it, or a checkpoint it stands on, has no ids: captured as text */
 
-    struct context_run context;
-    uint32_t n_context; /* ids of `context` */
-    uint32_t n_close;   /* the first of them, which only close the answer before */
-    uint32_t trim; /* of the parent's sampled ids, the last, which this one does not stand on */
-    struct payload *payload; /* its call's, as the context's; or, of an answer that was recorded
-                                before its commit, that record's (answers_ahead.c) */
-    uint32_t at;             /* in it: the sampled ids, logprobs, experts */
-    uint32_t n;              /* sampled ids */
+    uint32_t n_close; /* the first ids of its context, which only close the answer before */
+    uint32_t trim;    /* of the parent's sampled ids, the last, which this one does not stand on */
     bool has_logprobs;
     struct checkpoint_rows rows[ROWS_KINDS];
-    uint32_t total; /* tokens up to and including this checkpoint */
-    uint64_t sent;  /* ids_hash of what the engine was asked with; 0: not on record */
+    uint64_t sent; /* ids_hash of what the engine was asked with; 0: not on record */
     const struct checkpoint_version *versions;
     uint32_t n_versions;
 

@@ -267,7 +267,7 @@ static bool asks_by_prompt(const struct plan *p)
     if (!p->asked_brief.p || !str_eq_c(json_string(json_get(first, "role")), "system") ||
         !is_text(json_string(json_get(first, "content")), p->instructions))
         return false;
-    return p->walk.n_matched == 0 || is_text(node_text(p->walk.path[0]), p->instructions);
+    return p->walk.n_matched == 0 || is_text(node_text(walk_node(&p->walk, 1)), p->instructions);
 }
 
 /* So many calls back, for agents of a session take turns, and so many bytes: texts of one length
@@ -472,7 +472,8 @@ void plan_renew(struct plan *p)
         at = forest_find_echo(f, at, ready ? ready : &m);
         if (!at)
             return;
-        w->path[w->n_matched++] = p->prompt = at;
+        w->n_matched++;
+        w->last = p->prompt = at;
     }
 }
 

@@ -261,8 +261,8 @@ struct message_node *forest_find_child(struct forest *f, struct message_node *pa
 enum { ECHO_NODES = 64, ECHO_BYTES = 512 << 10, ECHO_CALLS = 8192 };
 
 /* Arguments that are read and compared as values, members in whatever order, take as long as so
- * many times their bytes of text: one of several candidates, and in a walk. */
-enum { ECHO_ARGS_COST = 8, WALK_ARGS_COST = 32 };
+ * many times their bytes of text, as one of several candidates. */
+enum { ECHO_ARGS_COST = 8 };
 
 struct echo_look {
     const struct message *m;
@@ -428,8 +428,10 @@ static void note_echo(struct forest *f, struct message_node *n, uint64_t hash)
 
 void forest_note_echo(struct forest *f, struct message_node *n)
 {
-    if (notes_echo(f, n))
-        note_echo(f, n, message_echo_hash(&n->msg));
+    if (!notes_echo(f, n))
+        return;
+    f->turns += n->id + 1 < f->nodes.n; /* it was there before */
+    note_echo(f, n, message_echo_hash(&n->msg));
 }
 
 /* Room for one node more, by one bucket more: it gets its nodes out of the one that had them. So a
@@ -484,6 +486,11 @@ static void place(struct forest *f, struct message_node *parent, struct message_
     n->parent = parent;
     n->env = parent->env;
     n->hash = key_of(parent, message_brief(&n->msg, &f->matcher));
+    if (json_is(n->msg.json, JSON_OBJECT)) {
+        n->members = n->msg.json->members;
+        n->n_members = n->msg.json->n;
+    }
+    f->turns += parent->recent != NULL; /* its other children were found without this one */
     *vec_push(&f->nodes) = n;
     bucket = bucket_of(f, n->hash);
     n->chained = *bucket;
@@ -532,8 +539,10 @@ struct message_node *forest_hang_answer(struct forest *f, struct message_node *p
     if (n != ready)
         ready->latest = n;
     f->has_images = f->has_images || message_shows_images(&n->msg);
-    if (notes_echo(f, n))
+    if (notes_echo(f, n)) {
+        f->turns += n != ready;
         note_echo(f, n, hash);
+    }
     return n;
 }
 
@@ -571,63 +580,6 @@ struct message_node *forest_child_of_own(struct forest *f, struct message_node *
     return child(f, parent, message, true);
 }
 
-/* What a message says that counts as nothing beside its calls: it was looked at all the same. */
-static size_t blank_bytes(const struct message *m, size_t enough)
-{
-    if (!m->calls || m->content.len > 0)
-        return 0;
-    return json_text_bytes(json_get(m->json, "content"), enough);
-}
-
-/* About the bytes that comparing the message reads. */
-static size_t compared_bytes(const struct message *m, size_t enough)
-{
-    return m->content.len + m->reasoning.len + blank_bytes(m, enough) +
-           (m->list ? json_text_bytes(m->list, enough) : 0) +
-           (m->calls ? json_text_bytes(m->calls, enough) : 0);
-}
-
-static bool take_room(struct walk_room *room, const struct message *m)
-{
-    size_t n = compared_bytes(m, room->bytes);
-
-    if (room->messages == 0 || (n >= room->bytes && !room->first)) {
-        room->messages = 0;
-        return false;
-    }
-    room->first = false;
-    room->messages--;
-    room->bytes -= MIN_OF(n, room->bytes);
-    return true;
-}
-
-void forest_walk_begin(const struct json *messages, struct arena *a, struct walk *ret)
-{
-    *ret = (struct walk){.n = messages->n};
-    ret->path = arena_alloc(a, (messages->n + 1) * sizeof(struct message_node *));
-}
-
-bool forest_walk_on(struct forest *f, struct prompt_env *g, const struct json *messages,
-                    struct arena *a, struct walk_room *room, struct walk *w)
-{
-    struct message_node *at = w->n_matched ? w->path[w->n_matched - 1] : &g->root;
-    size_t parsed = 0;
-
-    f->counting.parsed = &parsed;
-    for (; at && w->n_matched < w->n; w->n_matched += at != NULL) {
-        message_read(&w->unmatched, &messages->items[w->n_matched], &f->matcher, a);
-        if (!take_room(room, &w->unmatched))
-            break;
-        at = forest_find_echo(f, at, &w->unmatched);
-        if (at)
-            w->path[w->n_matched] = at;
-        room->bytes -= MIN_OF(WALK_ARGS_COST * parsed, room->bytes);
-        parsed = 0;
-    }
-    f->counting.parsed = NULL;
-    return !at || w->n_matched == w->n;
-}
-
 struct str node_text(const struct message_node *node)
 {
     struct str text = json_string(json_get(node->msg.json, "content"));
@@ -635,15 +587,30 @@ struct str node_text(const struct message_node *node)
     return text.p ? text : node->msg.content;
 }
 
-/* The messages up to the node, with room for `extra` more. */
-struct json *node_messages(const struct message_node *node, uint32_t extra, struct arena *a)
+/* Each node tells where the one above it is: on a session that rested that is a wait for memory
+ * each time. Mostly they were made one behind the other, so those above are asked for before. */
+enum { FETCHED_AHEAD = 16 };
+
+struct json *forest_messages(const struct forest *f, const struct message_node *node,
+                             uint32_t extra, struct arena *a)
 {
     struct json *v = ARENA_NEW(a, struct json);
+    uint32_t depth = node ? node->depth : 0;
 
     v->kind = JSON_ARRAY;
-    v->n = (node ? node->depth : 0) + extra;
-    v->items = arena_calloc(a, (size_t)v->n + 1, sizeof(*v->items));
-    for (; node && node->depth > 0; node = node->parent)
-        v->items[node->depth - 1] = *node->msg.json;
+    v->n = depth + extra;
+    v->items = arena_alloc(a, ((size_t)v->n + 1) * sizeof(*v->items));
+    memset(v->items + depth, 0, (extra + (size_t)1) * sizeof(*v->items));
+    for (; node && node->depth > 0; node = node->parent) {
+        if (f && node->id >= FETCHED_AHEAD)
+            __builtin_prefetch(f->nodes.at[node->id - FETCHED_AHEAD]);
+        v->items[node->depth - 1] =
+            (struct json){.kind = JSON_OBJECT, .n = node->n_members, .members = node->members};
+    }
     return v;
+}
+
+struct json *node_messages(const struct message_node *node, uint32_t extra, struct arena *a)
+{
+    return forest_messages(NULL, node, extra, a);
 }

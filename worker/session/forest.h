@@ -53,8 +53,10 @@
 #include "worker/session/message.h"
 
 struct chain;
+struct chat_known;
 struct checkpoint;
 struct json;
+struct json_member;
 struct new_messages;
 struct prompt_env;
 
@@ -66,6 +68,8 @@ struct message_node {
     uint64_t hash;
     struct message_node *parent;  /* NULL for an environment's root */
     struct message_node *chained; /* next in the hash bucket */
+    struct json_member *members;  /* msg.json's: who lists a conversation looks no further */
+    uint32_t n_members;
     struct message_node
         *recent; /* the child passed last, by whoever. Of an answer's node that hangs
                     nowhere: an equal one of the same call before it, or NULL */
@@ -139,6 +143,17 @@ struct forest_leaves {
     uint64_t drift;      /* tokens that differ, of those */
 };
 
+/* Where a walk ended whose messages a reader of requests has had before: message n - 1 under that
+ * reading (chat_stretch) is this node, whose depth is n, as long as the forest has the same
+ * turn. */
+struct walk_end {
+    uint64_t reading;
+    uint64_t turns;
+    struct message_node *node; /* NULL: none */
+};
+
+enum { WALK_ENDS = 4 }; /* as agents that share a session take turns */
+
 struct forest {
     struct arena arena;
     struct matcher matcher;
@@ -163,7 +178,10 @@ struct forest {
     struct map by_key;    /* body hash and Idempotency-Key -> struct key_entry */
     uint64_t tokens;      /* stored ids, context and sampled */
     uint32_t top_id;      /* the greatest of them */
-    bool has_images;      /* some message has a picture */
+    uint64_t turns;       /* goes on when a message may be found elsewhere than before: a node
+                             gets another child, or other answers */
+    struct walk_end ends[WALK_ENDS]; /* the newest first */
+    bool has_images;                 /* some message has a picture */
     struct forest_leaves leaves;
 };
 
@@ -189,10 +207,15 @@ struct prompt_env *forest_env_add(struct forest *f, struct env_key *key, struct 
 
 /* One walk of a request through an environment. */
 struct walk {
-    struct message_node **path; /* path[i] holds message i; n_matched of them, in the arena */
+    struct message_node *last; /* holds message n_matched - 1, its parents those before; or NULL */
     uint32_t n_matched;
     struct message unmatched; /* message n_matched when n_matched < n */
     uint32_t n;
+
+    /* Of one that forest_walk_begin_known began: */
+    const struct chat_known *known; /* of its messages; or NULL */
+    struct message_node *began;     /* where; NULL: at the root */
+    uint64_t turns;                 /* the forest's, then */
 };
 
 /* What walks may look at: so many messages, and so many bytes of their texts. */
@@ -206,7 +229,20 @@ struct walk_room {
  * room, which it takes from: begin, then on until that is true. A message for which there is no
  * room is as one that is not known, and room->messages is 0 then. Between two parts the forest may
  * have grown: who was known stays known. */
-void forest_walk_begin(const struct json *messages, struct arena *a, struct walk *ret);
+void forest_walk_begin(const struct json *messages, struct walk *ret);
+
+/* The same, begun where an earlier walk through that environment ended, if the messages so far are
+ * the same by what is known of them: it comes to where one from the root would. */
+void forest_walk_begin_known(const struct forest *f, const struct prompt_env *g,
+                             const struct json *messages, const struct chat_known *known,
+                             struct walk *ret);
+
+/* Takes note of where such a walk has ended, for others. */
+void forest_walk_note(struct forest *f, const struct walk *w);
+
+/* The node of the walk's message n - 1, 0 < n <= n_matched. */
+struct message_node *walk_node(const struct walk *w, uint32_t n);
+
 bool forest_walk_on(struct forest *f, struct prompt_env *g, const struct json *messages,
                     struct arena *a, struct walk_room *room, struct walk *w);
 
@@ -269,8 +305,11 @@ struct checkpoint *forest_issuer(struct forest *f, struct str id);
  * compared. */
 struct str node_text(const struct message_node *node);
 
-/* The stored messages up to and including node, as a JSON array in the arena. */
+/* The stored messages up to and including node, as a JSON array in the arena, with room for `extra`
+ * more behind them. forest_messages: the same, faster where the node is f's. */
 struct json *node_messages(const struct message_node *node, uint32_t extra, struct arena *a);
+struct json *forest_messages(const struct forest *f, const struct message_node *node,
+                             uint32_t extra, struct arena *a);
 
 /* What is unique in a response id, which begins as its dialect's ids do: the key of by_response. */
 struct str response_key(struct str id);

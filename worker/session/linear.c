@@ -16,17 +16,16 @@ enum { ROLLBACK_MAX = 1 };
 static uint32_t matched_of(const struct session *s, const struct plan *p, uint32_t *ret_beyond)
 {
     const struct checkpoint *t = s->head;
-    const struct message_node *at = t->node;
-    uint32_t n = 0;
+    const struct message_node *at = t->node, *sent = p->walk.last;
+    uint32_t n;
 
     /* The walk may have gone down another branch of the trie: what they share counts. */
-    while (at->depth > 0) {
-        if (at->depth <= p->walk.n_matched && p->walk.path[at->depth - 1] == at) {
-            n = at->depth;
-            break;
-        }
-        at = at->parent;
-    }
+    while (sent && at != sent && at->depth > 0)
+        if (sent->depth > at->depth)
+            sent = sent->parent;
+        else
+            at = at->parent;
+    n = at == sent ? at->depth : 0;
     *ret_beyond = 0;
     for (; t && t->node->depth > n; t = t->parent)
         ++*ret_beyond;

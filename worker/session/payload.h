@@ -46,13 +46,14 @@ struct payload {
     const struct payload_parts *parts; /* then the bytes lie as payload_resize says; NULL: it is
                                           all in `record`, and they are of the heap */
     uint64_t used;                     /* session_store.clock then */
-    uint64_t call;                     /* its number: the record must say the same */
-    size_t place;                      /* in session.payloads */
+    uint32_t held;                     /* by running calls, and by recalls that go on */
     uint32_t size;
+    bool fixed;  /* the record alone cannot give it back: it stays */
+    bool wanted; /* a recall that is just noting what is missing has noted it */
+
+    uint64_t call;   /* its number: the record must say the same */
+    size_t place;    /* in session.payloads */
     uint32_t record; /* which one of its session's */
-    uint32_t held;   /* by running calls, and by recalls that go on */
-    bool fixed;      /* the record alone cannot give it back: it stays */
-    bool wanted;     /* a recall that is just noting what is missing has noted it */
 
     /* While it is read back, which recall.c does, and is not there yet. */
     char *room;         /* where its bytes come to lie; NULL: nobody reads it */
@@ -114,7 +115,7 @@ void payload_hold(struct payload *p);
 void payload_let(struct payload *p);
 
 /* The same of all of the path that ends in t: a running call holds its path. t may be NULL. */
-void payload_hold_path(const struct checkpoint *t);
+void payload_hold_path(const struct session *s, const struct checkpoint *t);
 void payload_let_path(const struct checkpoint *t);
 
 #endif

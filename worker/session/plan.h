@@ -58,6 +58,7 @@ struct plan {
     bool compares;             /* what plan_shared_run looks at is being read back, or has been, */
     bool alone;                /* or cannot be: the record holds the whole context */
     uint32_t covered;          /* first messages of the request that parent's ids hold */
+    uint32_t n_stored;         /* first ones of chat.messages that are as they are stored */
     struct message_node *prompt; /* deepest node of the walk; new messages hang below */
     struct chain *chain;         /* chains: continued or rolled back, or NULL */
     bool rollback;               /* chains: the chain's last assistant is dropped */

@@ -7,9 +7,11 @@
 #include "worker/session/plan.h"
 #include "worker/session/store.h"
 
+/* The first messages are the session's: where it has no pictures they need no look. */
 int plan_count_images(struct plan *p, struct err *e)
 {
-    struct images_sum sum = images_sum(p->chat.messages);
+    uint32_t from = p->session->forest.has_images ? 0 : p->n_stored;
+    struct images_sum sum = images_sum(p->chat.messages, from);
 
     p->pub.images = sum.n;
     p->pub.image_extra = sum.extra;

@@ -25,7 +25,7 @@ void plan_hold(struct plan *p, struct checkpoint *t)
 {
     struct recall r = {.session = p->session};
 
-    payload_hold_path(t);
+    payload_hold_path(p->session, t);
     plan_let(p);
     p->held = t;
     recall_path(&r, t);
@@ -53,17 +53,16 @@ int plan_recall(struct plan *p, struct err *e)
 
 enum { SHARED_LEAST = 32 }; /* ids */
 
-/* The one whose context may begin as the call's own. NULL: there is none. */
+/* The one whose context may begin as the call's own: it rendered messages behind the parent's.
+ * NULL: there is none. */
 static struct checkpoint *neighbour(const struct plan *p)
 {
     if (p->pub.exhausted || p->alone || plan_own_context(p, 0).n < SHARED_LEAST)
         return NULL;
-    for (uint32_t i = p->walk.n_matched; i-- > 0;) {
-        struct checkpoint *t = p->walk.path[i]->through;
-
-        if (t && t->parent == p->parent)
-            return t;
-    }
+    for (const struct message_node *n = p->walk.last;
+         n && n->depth > 0 && !(p->parent && n == p->parent->node); n = n->parent)
+        if (n->through && n->through->parent == p->parent)
+            return n->through;
     return NULL;
 }
 

@@ -34,11 +34,12 @@ static void take_stored_spelling(struct plan *p)
     uint32_t stored = p->rollback ? p->chain->head->node->depth - 1 : p->covered;
     struct json *all;
 
+    p->n_stored = stored;
     if (stored == 0)
         return;
-    all = node_messages(p->walk.path[stored - 1], given->n - stored, p->arena);
-    for (uint32_t i = stored; i < given->n; i++)
-        all->items[i] = given->items[i];
+    all = forest_messages(&p->session->forest, walk_node(&p->walk, stored), given->n - stored,
+                          p->arena);
+    memcpy(all->items + stored, given->items + stored, (given->n - stored) * sizeof(*all->items));
     p->chat.messages = all;
 }
 
@@ -287,10 +288,13 @@ static int begin_walk(struct session *s, struct plan *p, struct err *e)
     if (check_nodes(s, p, n > s->forest.nodes.n ? n - s->forest.nodes.n : 0, e) != 0)
         return -1;
     p->env = forest_env(&s->forest, &p->env_key);
-    forest_walk_begin(p->chat.messages, p->arena, &p->walk);
     p->walks = p->env != NULL;
-    if (!p->env)
-        message_read(&p->walk.unmatched, &p->chat.messages->items[0], &s->forest.matcher, p->arena);
+    if (p->walks) {
+        forest_walk_begin_known(&s->forest, p->env, p->chat.messages, &p->chat.known, &p->walk);
+        return 0;
+    }
+    forest_walk_begin(p->chat.messages, &p->walk);
+    message_read(&p->walk.unmatched, &p->chat.messages->items[0], &s->forest.matcher, p->arena);
     return 0;
 }
 
@@ -305,7 +309,10 @@ static bool walk_on(struct session *s, struct plan *p)
 
     if (forest_note_calls(&s->forest, FOREST_CALLS_PART))
         return false;
-    return forest_walk_on(&s->forest, p->env, p->chat.messages, p->arena, &room, &p->walk);
+    if (!forest_walk_on(&s->forest, p->env, p->chat.messages, p->arena, &room, &p->walk))
+        return false;
+    forest_walk_note(&s->forest, &p->walk);
+    return true;
 }
 
 /* The policy's choice of a parent, and what follows from it. */
@@ -314,7 +321,7 @@ static int position(struct session *s, struct plan *p, struct err *e)
     bool branches;
 
     if (p->walk.n_matched)
-        p->prompt = p->walk.path[p->walk.n_matched - 1];
+        p->prompt = p->walk.last;
     if (check_nodes(s, p, p->walk.n - p->walk.n_matched, e) != 0 ||
         plan_policy(p)->position(s, p, e) != 0)
         return -1;

@@ -10,10 +10,14 @@
 
 static void position_deepest(struct plan *p)
 {
-    for (uint32_t i = p->walk.n_matched; i-- > 0 && !p->parent;) {
-        p->parent = p->walk.path[i]->newest;
-        p->covered = p->parent ? i + 1 : 0;
-    }
+    const struct message_node *at = p->walk.last;
+
+    while (at && at->depth > 0 && !at->newest)
+        at = at->parent;
+    if (!at || at->depth == 0)
+        return;
+    p->parent = at->newest;
+    p->covered = at->depth;
 }
 
 static int tree_position(struct session *s, struct plan *p, struct err *e)

@@ -51,6 +51,26 @@ TEST(str, hash128_sees_every_byte_and_the_length)
     }
 }
 
+TEST(str, hash128_goes_on_from_any_place)
+{
+    char text[400];
+    uint64_t whole[2], on[2];
+
+    for (size_t i = 0; i < sizeof(text); i++)
+        text[i] = (char)(i * 31);
+    for (size_t n = 0; n < sizeof(text); n += 3)
+        for (size_t known = 0; known <= n; known++) {
+            struct hash128 h;
+
+            str_hash128(str_of(text, n), whole);
+            hash128_begin(&h);
+            hash128_on(&h, str_of(text, known));
+            cr_assert_leq(h.bytes, known);
+            hash128_end(&h, str_of(text, n), on);
+            cr_assert(whole[0] == on[0] && whole[1] == on[1], "%zu of %zu", known, n);
+        }
+}
+
 TEST(str, find_and_trim)
 {
     cr_assert_eq(str_find(STR("abcabc"), STR("bc"), 2), 4);

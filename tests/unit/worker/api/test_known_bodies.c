@@ -103,6 +103,16 @@ static int parse(struct request *q, const struct body_text *text, struct known_r
     return q->rc;
 }
 
+static void same_hash(const struct hash128 *known, struct str body)
+{
+    struct hash128 on = *known;
+    uint64_t whole[2], hash[2];
+
+    str_hash128(body, whole);
+    hash128_end(&on, body, hash);
+    cr_assert(whole[0] == hash[0] && whole[1] == hash[1]);
+}
+
 /* `k` NULL: whole. */
 static void read_request(struct request *q, struct str body, size_t max_bytes,
                          struct known_reading *k)
@@ -111,6 +121,7 @@ static void read_request(struct request *q, struct str body, size_t max_bytes,
 
     *q = (struct request){.arena.max_bytes = max_bytes};
     if (k) {
+        same_hash(known_reading_hashed(k, &dialect_chat, body), body);
         known_reading_begin(k, &dialect_chat, body, &q->arena, &text);
     } else {
         text = (struct body_text){.whole = arena_str(&q->arena, body)};

@@ -5,6 +5,7 @@
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
+#include "worker/request/chat.h"
 #include "worker/session/session.h"
 
 struct kit {
@@ -19,7 +20,8 @@ struct kit {
     int64_t max_tokens;
     uint32_t context;
     uint64_t body_hash;
-    struct str key;    /* the calls' Idempotency-Key, or absent */
+    struct str key;          /* the calls' Idempotency-Key, or absent */
+    struct chat_known known; /* of the next one's messages; .messages is set by kit_ask */
     size_t part_bytes; /* of new texts that are recorded ahead; at first so few that most are */
 };
 

@@ -70,6 +70,8 @@ struct session_plan *kit_ask(struct kit *k, const char *messages, const char *to
     struct buf record = {0};
     struct session_plan *p;
 
+    chat.known = k->known;
+    chat.known.messages = chat.messages;
     k->err = (struct err){0};
     if (session_prepare(k->s, NULL, &k->arena, &in, &p, &k->err) != 0)
         return NULL;
