@@ -9,6 +9,9 @@
 #define RG_PRINTF(fmt_at, args_at) __attribute__((format(printf, fmt_at, args_at)))
 #define RG_NORETURN __attribute__((noreturn))
 #define RG_MUSTCHECK __attribute__((warn_unused_result))
+/* For functions of errors and failures: the compiler lays what leads to their calls apart from the
+ * rest. */
+#define RG_COLD __attribute__((cold))
 #define RG_LIKELY(x) __builtin_expect(!!(x), 1)
 #define RG_UNLIKELY(x) __builtin_expect(!!(x), 0)
 

@@ -20,7 +20,7 @@
 #define UNREACHABLE() check_failed(__FILE__, __LINE__, "unreachable")
 
 /* Reports and aborts. Does not return. */
-RG_NORETURN void check_failed(const char *file, int line, const char *what);
+RG_NORETURN RG_COLD void check_failed(const char *file, int line, const char *what);
 
 /* Hands over a buffer of `len` bytes (shared memory) that a failed check fills with its text.
  * Borrowed until the process ends; NULL takes it back. */

@@ -28,13 +28,13 @@ struct err {
 };
 
 /* Fills e (NULL allowed) and returns -1, so that setting and leaving are one line. */
-int err_set(struct err *e, enum err_kind kind, const char *fmt, ...) RG_PRINTF(3, 4);
+int err_set(struct err *e, enum err_kind kind, const char *fmt, ...) RG_PRINTF(3, 4) RG_COLD;
 
 /* The same for a bad request field: kind ERR_INVALID, e->param = field. */
-int err_field(struct err *e, const char *field, const char *fmt, ...) RG_PRINTF(3, 4);
+int err_field(struct err *e, const char *field, const char *fmt, ...) RG_PRINTF(3, 4) RG_COLD;
 
 /* The same with errno's text appended; keeps errno in e->sys. */
-int err_sys(struct err *e, enum err_kind kind, const char *fmt, ...) RG_PRINTF(3, 4);
+int err_sys(struct err *e, enum err_kind kind, const char *fmt, ...) RG_PRINTF(3, 4) RG_COLD;
 
 /* Status, code and x-should-retry of e. */
 int err_status(const struct err *e);

@@ -67,9 +67,11 @@ static void name_request(struct service_request *r)
 /* /sessions/abort and its like: no session's, for no id has such a form. */
 static bool is_of_many(struct str path)
 {
+    if (!str_starts(path, STR("/sessions/")))
+        return false;
     for (size_t i = 0; i < routes_global.n; i++) {
         if (str_eq_c(path, routes_global.at[i].path))
-            return str_starts(path, STR("/sessions/"));
+            return true;
     }
     return false;
 }
@@ -153,26 +155,28 @@ static int check_scope(const struct service_request *r, const struct shown_key *
 /* Whether the route has that path; "{...}" at its end is one name. */
 static bool has_path(const struct api_route *route, struct str path)
 {
-    struct str own = str_cstr(route->path);
-    size_t brace = str_find(own, STR("{"), 0);
+    const char *own = route->path;
+    size_t at = 0;
 
-    if (brace == SIZE_MAX)
-        return str_eq(path, own);
-    return path.len > brace && str_starts(path, str_sub(own, 0, brace)) &&
-           str_find(path, STR("/"), brace) == SIZE_MAX;
+    for (; own[at] && own[at] != '{'; at++)
+        if (at == path.len || path.p[at] != own[at])
+            return false;
+    if (!own[at])
+        return at == path.len;
+    return path.len > at && str_find(path, STR("/"), at) == SIZE_MAX;
 }
 
-/* The route, or NULL with e: 404, or 405 when only the method is wrong. */
+/* The route, or NULL with the kind of the error: 404, or 405 when only the method is wrong. */
 static const struct api_route *find_route(const struct routes *routes, struct str method,
-                                          struct str path, struct err *e)
+                                          struct str path, enum err_kind *ret_kind)
 {
-    (void)err_set(e, ERR_NOT_FOUND, "no such path");
+    *ret_kind = ERR_NOT_FOUND;
     for (size_t i = 0; i < routes->n; i++) {
         if (!has_path(&routes->at[i], path))
             continue;
         if (str_eq_c(method, routes->at[i].method))
             return &routes->at[i];
-        (void)err_set(e, ERR_METHOD, "the path has no such method");
+        *ret_kind = ERR_METHOD;
     }
     return NULL;
 }
@@ -197,12 +201,12 @@ static bool in_session(const struct service_request *r)
 
 /* Whether the request belongs to the data plane: below a session what no control route has, at the
  * root everything but the control plane's own folders. */
-static bool is_data_plane(const struct service_request *r, const struct err *e)
+static bool is_data_plane(const struct service_request *r, enum err_kind kind)
 {
     static const char *const ours[] = {"/sessions", "/admin", "/ui",     "/events",
                                        "/health",   "/ready", "/metrics"};
 
-    if (e->kind != ERR_NOT_FOUND)
+    if (kind != ERR_NOT_FOUND)
         return false;
     if (in_session(r))
         return r->rest.len > 0;
@@ -338,7 +342,8 @@ static void dispatch(struct service_request *r, const struct shown_key *k)
 {
     struct err e = {0};
     const struct routes *routes = in_session(r) ? &routes_session : &routes_global;
-    const struct api_route *route = find_route(routes, exchange_method(r->x), r->rest, &e);
+    enum err_kind kind;
+    const struct api_route *route = find_route(routes, exchange_method(r->x), r->rest, &kind);
 
     if (r->id_valid)
         exchange_set_header(r->x, "Rollgate-Session", r->id);
@@ -346,7 +351,9 @@ static void dispatch(struct service_request *r, const struct shown_key *k)
         ui_file(r);
         return;
     }
-    if (!route && !is_data_plane(r, &e)) {
+    if (!route && !is_data_plane(r, kind)) {
+        (void)err_set(&e, kind,
+                      kind == ERR_METHOD ? "the path has no such method" : "no such path");
         refuse_place(r, k, routes, &e);
         return;
     }
