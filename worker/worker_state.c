@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/base/arena.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/vec.h"
@@ -72,6 +73,7 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
     struct session_defaults d = setup_sessions(c, false);
     struct call_env_parts parts;
 
+    arena_keep_chunks();
     parts = (struct call_env_parts){w->loop, w->h->model, w->h->page, &d,
                                     c->durability != DURABILITY_NONE};
     if (call_env_open(env, &parts, e))

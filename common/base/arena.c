@@ -13,6 +13,8 @@
 
 enum { ARENA_FIRST = 4096, ARENA_MAX = 1 << 20, ALONE_MAPPED = 128 << 10, CHUNK_MAPPED = 2 << 20 };
 
+enum { SPARE_MAX = 16 };
+
 struct arena_chunk {
     struct arena_chunk *next;
     size_t cap;
@@ -28,14 +30,44 @@ struct arena_held {
     size_t size; /* bytes that count as the arena's */
 };
 
+/* Chunks of ARENA_FIRST that this thread keeps for its next arenas: nearly each arena has one, and
+ * one alone, which is longer than what the C library keeps at hand. */
+static _Thread_local struct {
+    struct arena_chunk *first;
+    unsigned room; /* so many more may be kept; 0 where nobody asked for it */
+} spare;
+
+void arena_keep_chunks(void)
+{
+#ifndef __SANITIZE_ADDRESS__ /* it shall see who uses what was given back */
+    spare.room = SPARE_MAX;
+#endif
+}
+
+static struct arena_chunk *chunk_new(size_t cap)
+{
+    struct arena_chunk *c = cap == ARENA_FIRST ? spare.first : NULL;
+
+    if (!c)
+        return mem_alloc(sizeof(*c) + cap);
+    spare.first = c->next;
+    spare.room++;
+    return c;
+}
+
 /* What came from the heap stays there, for the next call: pages that are touched for the first time
  * cost more than what is written to them. */
 static void chunk_free(struct arena_chunk *c)
 {
-    if (c->mapped)
+    if (c->mapped) {
         mem_unmap(c, sizeof(*c) + c->cap);
-    else
+    } else if (c->cap == ARENA_FIRST && spare.room > 0) {
+        c->next = spare.first;
+        spare.first = c;
+        spare.room--;
+    } else {
         free(c);
+    }
 }
 
 /* The size of the next chunk, before the request is looked at. */
@@ -68,7 +100,7 @@ void *arena_alloc_slow(struct arena *a, size_t size_bytes)
     if (cap < need)
         cap = need;
     mapped = cap >= CHUNK_MAPPED;
-    c = mapped ? mem_map(sizeof(*c) + cap) : mem_alloc(sizeof(*c) + cap);
+    c = mapped ? mem_map(sizeof(*c) + cap) : chunk_new(cap);
     if (mapped)
         mem_touch(c, sizeof(*c) + cap);
     c->cap = cap;
@@ -175,19 +207,22 @@ struct str arena_str(struct arena *a, struct str s)
     return str_of(arena_cstr(a, s), s.len);
 }
 
-/* Formats twice: to measure, then into the arena. */
+/* Formats into the room that the newest chunk has left, which mostly is enough; else once more. */
 struct str arena_printf(struct arena *a, const char *fmt, ...)
 {
+    const char *first = a->at;
+    size_t room = (size_t)(a->end - a->at);
     va_list ap, again;
     char *p;
     int n;
 
     va_start(ap, fmt);
     va_copy(again, ap);
-    n = vsnprintf(NULL, 0, fmt, ap);
+    n = vsnprintf(a->at, room, fmt, ap);
     CHECK(n >= 0);
     p = arena_alloc(a, (size_t)n + 1);
-    (void)vsnprintf(p, (size_t)n + 1, fmt, again);
+    if (p != first)
+        (void)vsnprintf(p, (size_t)n + 1, fmt, again);
     va_end(again);
     va_end(ap);
     return str_of(p, (size_t)n);

@@ -100,6 +100,10 @@ struct str arena_printf(struct arena *a, const char *fmt, ...) RG_PRINTF(2, 3);
 /* Gives everything back but keeps one chunk; pointers into the arena are dead. */
 void arena_reset(struct arena *a);
 
+/* From now on this thread keeps some chunks that its arenas give back (64 KiB at most) for the next
+ * ones. For a thread that works as long as its process lives: they are never freed. */
+void arena_keep_chunks(void);
+
 /* Frees all. */
 void arena_done(struct arena *a);
 

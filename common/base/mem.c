@@ -18,12 +18,14 @@
 /* DROP_PIECE: other threads that map memory wait as long as one call takes. LARGE_PAGE: of the
  * processors that we run on; of what is unmapped, one at a time. TOUCHED_MAX: what is longer takes
  * too long in one step. LONG_ROOM: the C library maps what is as long by itself and moves its pages
- * when it grows (M_MMAP_THRESHOLD is nowhere larger). */
+ * when it grows (M_MMAP_THRESHOLD is nowhere larger). SMALL_MAX: of what is longer, the C library
+ * keeps nothing for the thread that freed it. */
 enum {
     DROP_PIECE = 1 << 20,
     LARGE_PAGE = MEM_LARGE_PAGE,
     TOUCHED_MAX = 8 << 20,
-    LONG_ROOM = 32 << 20
+    LONG_ROOM = 32 << 20,
+    SMALL_MAX = 1024
 };
 
 void *mem_alloc(size_t size_bytes)
@@ -39,10 +41,16 @@ void *mem_zalloc(size_t size_bytes)
     return mem_calloc(1, size_bytes);
 }
 
+/* Small ones by malloc: the C library keeps freed ones for it, and calloc passes them by. Of large
+ * ones calloc knows which pages are zero. */
 void *mem_calloc(size_t n, size_t size_bytes)
 {
-    void *p = calloc(n ? n : 1, size_bytes ? size_bytes : 1);
+    size_t total;
+    void *p;
 
+    if (!__builtin_mul_overflow(n, size_bytes, &total) && total <= SMALL_MAX)
+        return memset(mem_alloc(total), 0, total);
+    p = calloc(n, size_bytes);
     CHECK(p != NULL);
     return p;
 }

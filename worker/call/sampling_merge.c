@@ -90,10 +90,11 @@ int merge_sampling(struct arena *a, const struct chat_request *req, const struct
 /* The names of the tools that may be called. */
 static const struct json *names_of(struct arena *a, const struct chat_request *req)
 {
-    struct json *list = ARENA_NEW(a, struct json);
+    struct json *list;
 
     if (req->tool_choice != CHOICE_FUNCTION)
         return req->tool_allowed;
+    list = ARENA_NEW(a, struct json);
     *list = (struct json){.kind = JSON_ARRAY, .n = 1, .items = ARENA_NEW(a, struct json)};
     list->items[0] = json_make_string(req->tool_function);
     return list;

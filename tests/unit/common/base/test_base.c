@@ -108,6 +108,40 @@ TEST(arena, is_aligned_and_survives_reset)
 }
 
 /* What stands alone goes when it is told to; the rest stays, and goes on being filled. */
+TEST(arena, prints_as_well_where_a_chunk_ends)
+{
+    for (int len = 0; len < 64; len++) {
+        struct arena a = {0};
+        char want[64];
+        struct str got, again;
+
+        memset(want, 'x', (size_t)len);
+        want[len] = 0;
+        (void)arena_alloc(&a, 1);
+        (void)arena_alloc(&a, (size_t)(a.end - a.at) - 32); /* the chunk has so much left */
+        got = arena_printf(&a, "%s", want);
+        again = arena_printf(&a, "%d", len);
+        cr_expect(str_eq_c(got, want) && got.p[len] == 0, "%d bytes", len);
+        cr_expect_eq(str_to_u64(again, 64, &(uint64_t){0}), 0);
+        arena_done(&a);
+    }
+}
+
+TEST(arena, a_kept_chunk_serves_the_next)
+{
+    struct arena a = {0}, b = {0};
+    char *first;
+
+    arena_keep_chunks();
+    first = arena_alloc(&a, 16);
+    arena_done(&a);
+    cr_expect_eq(arena_alloc(&b, 4096), first);
+    cr_expect_neq(arena_alloc(&a, 16), first);
+    cr_expect(a.held_bytes > 4096 && b.held_bytes > 4096);
+    arena_done(&a);
+    arena_done(&b);
+}
+
 TEST(arena, what_stands_alone_is_given_back)
 {
     enum { LARGE = 3 << 20 };
