@@ -262,12 +262,18 @@ static void write_message(const struct writer *w, struct json_out *o, const stru
     json_out_end_obj(o);
 }
 
+enum { FRAME_ROOM = 640 }; /* for what stands around a text: mostly enough, so nothing grows */
+
 /* The one JSON object of a request without `stream`. */
 static void write_whole(struct writer *w, const struct finished_answer *answers, size_t n,
                         const struct call_usage *usage)
 {
     struct json_out o = json_out_to(w->out);
+    size_t room = FRAME_ROOM;
 
+    for (size_t i = 0; i < n; i++)
+        room += json_string(json_get(answers[i].message, "content")).len;
+    buf_reserve(w->out, room);
     begin_body(w, &o, "chat.completion");
     json_out_key(&o, "system_fingerprint"); /* OpenRouter's client demands it, others a string */
     json_out_cstr(&o, "fp_rollgate");

@@ -255,12 +255,13 @@ int request_begin(struct arena *a, const struct json *body, const struct dialect
 static int request_sampling_as(struct arena *a, const char *name, const struct json *v,
                                struct chat_request *req, struct err *e)
 {
-    struct json *all = ARENA_NEW(a, struct json);
+    struct json *all;
 
     if (json_is_null(v))
         return 0;
     if (sampling_set(a, req->sampling, str_cstr(name), v, e))
         return -1;
+    all = ARENA_NEW(a, struct json);
     *all = json_empty(JSON_OBJECT);
     for (uint32_t i = 0; i < req->sampling_given->n; i++) {
         const struct json_member *m = &req->sampling_given->members[i];

@@ -452,6 +452,39 @@ TEST(json, writes_without_a_tree)
 
 /* One special byte at each place of strings of each length: the writer looks at 16, 8 and single
  * bytes at a time. */
+/* One byte more or less, or another one anywhere, is another key. */
+TEST(json, keys_of_each_length_are_told_apart)
+{
+    enum { LONGEST = 40 };
+
+    for (size_t len = 0; len <= LONGEST; len++) {
+        struct arena a = {0};
+        char key[LONGEST + 2], text[LONGEST + 16];
+        const struct json *v, *each[2];
+        struct err e;
+
+        memset(key, 'k', sizeof(key));
+        cr_assert_lt(snprintf(text, sizeof(text), "{\"%.*s\":1}", (int)len, key),
+                     (int)sizeof(text));
+        cr_assert_eq(json_parse(&a, str_cstr(text), &v, &e), 0);
+        cr_expect_eq(json_get_str(v, str_of(key, len)), &v->members[0].value, "%zu", len);
+        cr_expect_null(json_get_str(v, str_of(key, len + 1)));
+        for (size_t at = 0; at < len; at++) {
+            struct str both[2];
+            char other[LONGEST];
+
+            memcpy(other, key, len);
+            other[at] = 'x';
+            both[0] = str_of(other, len);
+            both[1] = str_of(key, len);
+            cr_expect_null(json_get_str(v, both[0]), "%zu of %zu", at, len);
+            json_get_each(v, both, ARRAY_LEN(both), each);
+            cr_expect(!each[0] && each[1], "%zu of %zu", at, len);
+        }
+        arena_done(&a);
+    }
+}
+
 TEST(json_write, a_special_byte_at_each_place_of_strings_of_each_length)
 {
     static const struct {
