@@ -162,12 +162,23 @@ int board_check_ready(const struct board *b, const char **ret_reason)
     return board_engine_answers(b) ? 0 : -1;
 }
 
-/* Over all workers: limits of engines hold for the node. */
+void board_count_engines(struct board *b, unsigned slot)
+{
+    uint32_t places = slot - BOARD_WORKER0 + 1, had = atomic_load(&b->counting);
+
+    CHECK(slot >= BOARD_WORKER0 && slot < BOARD_DISPATCHER);
+    while (had < places && !atomic_compare_exchange_weak(&b->counting, &had, places))
+        ;
+}
+
+/* Over all workers that count: limits of engines hold for the node. */
 uint32_t board_engine_inflight(const struct board *b, unsigned engine)
 {
     uint32_t n = 0;
 
-    for (unsigned i = BOARD_WORKER0; i < BOARD_DISPATCHER; i++)
+    unsigned places = atomic_load(&b->counting);
+
+    for (unsigned i = BOARD_WORKER0; i < BOARD_WORKER0 + places; i++)
         n += atomic_load_explicit(&b->slots[i].engine_inflight[engine], memory_order_seq_cst);
     return n;
 }

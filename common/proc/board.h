@@ -74,6 +74,8 @@ struct board {
     _Atomic uint32_t routers;    /* how many there should be */
     _Atomic uint32_t workers;    /* how many there should be */
     _Atomic uint32_t generation; /* counts reloads */
+    _Atomic uint32_t counting;   /* workers in places before it may count requests at engines: what
+                                  * stands behind need not be looked at, each time a call begins */
     /* Hashes of request bodies that nobody works at for a while; the oldest gives way. */
     _Atomic uint64_t quarantine[BOARD_QUARANTINE_MAX];
     _Atomic uint64_t quarantine_until_ms[BOARD_QUARANTINE_MAX]; /* clock_ms */
@@ -91,6 +93,9 @@ static inline bool board_ready(const struct board *b, unsigned slot)
 {
     return atomic_load_explicit(&b->slots[slot].state, memory_order_relaxed) == BOARD_READY;
 }
+
+/* The worker in that slot will count its requests at engines. */
+void board_count_engines(struct board *b, unsigned slot);
 
 /* Requests of all workers at an engine replica (its place in the configuration). */
 uint32_t board_engine_inflight(const struct board *b, unsigned engine);

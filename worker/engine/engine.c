@@ -92,6 +92,8 @@ static struct engine_pool *make(struct loop *loop, const struct engine_options *
     p->opt.set = NULL; /* it is the caller's */
     p->opt.pool = o->pool ? arena_cstr(&p->arena, str_cstr(o->pool)) : NULL;
     p->opt.ca_file = o->ca_file && *o->ca_file ? arena_cstr(&p->arena, str_cstr(o->ca_file)) : NULL;
+    if (o->board)
+        board_count_engines(o->board, o->slot);
     set_defaults(&p->opt);
     pool_moves_init(p);
     pool_weights_init(p);

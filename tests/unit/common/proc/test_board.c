@@ -24,6 +24,22 @@ TEST(board, indexes_resolve_through_adoption)
     board_free(b);
 }
 
+TEST(board, requests_of_all_who_count_them_are_seen)
+{
+    struct board *b = board_new();
+
+    cr_expect_eq(board_engine_inflight(b, 3), 0);
+    board_count_engines(b, BOARD_WORKER0 + 2);
+    board_count_engines(b, BOARD_WORKER0); /* who comes later does not hide the other */
+    b->slots[BOARD_WORKER0].engine_inflight[3] = 5;
+    b->slots[BOARD_WORKER0 + 2].engine_inflight[3] = 2;
+    cr_expect_eq(board_engine_inflight(b, 3), 7);
+    board_count_engines(b, BOARD_DISPATCHER - 1);
+    b->slots[BOARD_DISPATCHER - 1].engine_inflight[3] = 1;
+    cr_expect_eq(board_engine_inflight(b, 3), 8);
+    board_free(b);
+}
+
 TEST(board, readiness_needs_everybody_and_an_engine)
 {
     struct board *b = board_new();
