@@ -13,9 +13,13 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 
+/* The generator works through its key anew for each request, however short: short ones are served
+ * from bytes that it made before, each of which is given out once and then erased. */
 struct ids {
     mbedtls_entropy_context entropy;
     mbedtls_ctr_drbg_context drbg;
+    unsigned char ready[256];
+    size_t n_ready; /* the first ones */
 };
 
 /* NULL and e: no seed. */
@@ -44,13 +48,30 @@ void ids_free(struct ids *ids)
         return;
     mbedtls_ctr_drbg_free(&ids->drbg);
     mbedtls_entropy_free(&ids->entropy);
+    mbedtls_platform_zeroize(ids->ready, sizeof(ids->ready));
     free(ids);
 }
 
-/* In requests as large as the generator takes. */
+static void give_ready(struct ids *ids, void *out, size_t len_bytes)
+{
+    if (ids->n_ready < len_bytes) {
+        CHECK(mbedtls_ctr_drbg_random(&ids->drbg, ids->ready, sizeof(ids->ready)) == 0);
+        ids->n_ready = sizeof(ids->ready);
+    }
+    ids->n_ready -= len_bytes;
+    memcpy(out, ids->ready + ids->n_ready, len_bytes);
+    mbedtls_platform_zeroize(ids->ready + ids->n_ready, len_bytes);
+}
+
+/* Long ones in requests as large as the generator takes. */
 void ids_random(struct ids *ids, void *out, size_t len_bytes)
 {
     unsigned char *p = out;
+
+    if (len_bytes <= sizeof(ids->ready) / 4) {
+        give_ready(ids, out, len_bytes);
+        return;
+    }
 
     while (len_bytes > 0) {
         size_t n = MIN_OF(len_bytes, (size_t)MBEDTLS_CTR_DRBG_MAX_REQUEST);

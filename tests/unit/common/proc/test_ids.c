@@ -23,6 +23,27 @@ TEST(ids, made_ids_parse_back)
     ids_free(ids);
 }
 
+/* Short requests are served from what was made before: nothing is given out twice. */
+TEST(ids, random_bytes_never_come_again)
+{
+    enum { N = 600, LONG = 200 };
+
+    struct err e;
+    struct ids *ids = ids_new(&e);
+    uint64_t made[N], of_long[LONG / 8];
+
+    for (size_t i = 0; i < N; i++)
+        ids_random(ids, &made[i], sizeof(made[i]));
+    ids_random(ids, of_long, sizeof(of_long));
+    for (size_t i = 0; i < N; i++) {
+        for (size_t k = i + 1; k < N; k++)
+            cr_expect_neq(made[i], made[k]);
+        for (size_t k = 0; k < ARRAY_LEN(of_long); k++)
+            cr_expect_neq(made[i], of_long[k]);
+    }
+    ids_free(ids);
+}
+
 TEST(ids, other_texts_are_refused)
 {
     static const char *const bad[] = {
