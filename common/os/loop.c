@@ -316,13 +316,11 @@ static int run_tasks(struct loop *l, struct list_head *queue, uint64_t until_us)
     post(l, queue, &marker, NULL);
     for (;;) {
         t = LIST_FIRST_OF(queue, struct loop_task, item);
-        if (!t || t == &marker)
+        if (!t || t == &marker || is_over(calls, until_us))
             break;
         loop_task_cancel(l, t);
         t->fn(t);
         calls++;
-        if (is_over(calls, until_us))
-            break;
     }
     loop_task_cancel(l, &marker);
     return calls;
@@ -406,6 +404,21 @@ static int run_kind(struct loop *l, int kind, uint64_t until_us)
     }
 }
 
+/* Timers are looked at in any case: that sets the turn's time anew. */
+static bool has_kind(const struct loop *l, int kind)
+{
+    switch (kind) {
+    case EVENTS:
+        return l->event_at < l->event_n;
+    case TIMERS:
+        return true;
+    case TASKS:
+        return !list_is_empty(&l->tasks);
+    default:
+        return !list_is_empty(&l->behind);
+    }
+}
+
 /* One after the other until time is over. Whoever has had no time is first in the next turn. */
 static int run_kinds(struct loop *l, uint64_t until_us)
 {
@@ -415,6 +428,8 @@ static int run_kinds(struct loop *l, uint64_t until_us)
     for (int i = 0; i < KINDS; i++) {
         int kind = (first + i) % KINDS;
 
+        if (!has_kind(l, kind))
+            continue;
         if (!l->whole && is_over(calls, until_us)) {
             l->first = kind;
             break;

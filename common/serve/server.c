@@ -505,9 +505,8 @@ void server_listen(struct server *s, int fd)
 /* How long a turn of libh2o's loop, asked for at called_us, has held the thread. Our callbacks know
  * when they came; what libh2o did before them (it reads and parses) shows only in whole
  * milliseconds, since it notes the end of its wait so. */
-static uint64_t held_us(const struct server *s, uint64_t called_us)
+static uint64_t held_us(const struct server *s, uint64_t called_us, uint64_t now_us)
 {
-    uint64_t now_us = clock_us();
     uint64_t seen_us = s->turn_us ? now_us - s->turn_us : 0;
     uint64_t woken_us = (h2o_now(s->evloop) + 1) * 1000;
     uint64_t wall_us = clock_read_us(CLOCK_REALTIME);
@@ -532,13 +531,17 @@ static void turn(struct server *s, int32_t max_wait_ms)
 /* Until server_stop. The loop is told how long libh2o has held the thread. */
 void server_run(struct server *s)
 {
+    uint64_t called_us = clock_us();
+
     while (!s->stop) {
-        uint64_t called_us = clock_us(), us;
+        uint64_t now_us, us;
 
         turn(s, INT32_MAX);
-        us = held_us(s, called_us);
+        now_us = clock_us();
+        us = held_us(s, called_us, now_us);
         if (us > 0)
             loop_held(s->loop, us);
+        called_us = now_us;
     }
     s->stop = false;
 }
