@@ -39,37 +39,57 @@ enum {
     ROOM_AFTER = 4096,        /* libh2o wants so much before it reads, and makes it otherwise */
 };
 
-/* The value of a header line as `name` has it ("\r\nname:"), p NULL: this is another line. */
+/* The value of a header line as `name` has it ("name:", in lower case); p NULL: this is another
+ * line. */
 static struct str value_of(struct str line, struct str name)
 {
     struct str rest = str_sub(line, name.len, SIZE_MAX);
 
-    if (!str_eq_nocase(str_sub(line, 0, name.len), name))
+    if (line.len == 0 || (line.p[0] | 0x20) != name.p[0] ||
+        !str_eq_nocase(str_sub(line, 0, name.len), name))
         return (struct str){0};
     return str_trim(str_sub(rest, 0, str_find(rest, STR("\r"), 0)));
 }
 
-/* Bytes of the request whose head the input begins with; 0: they are not told. */
+/* The line that begins at `at`, without its "\r\n", behind which *at is then; p NULL: its end has
+ * not come. */
+static struct str next_line(struct str input, size_t *at)
+{
+    const char *from = input.p + *at, *end = input.p + input.len, *feed = from;
+
+    while (feed < end && (feed = memchr(feed, '\n', (size_t)(end - feed)))) {
+        if (feed > from && feed[-1] == '\r') {
+            *at = (size_t)(feed + 1 - input.p);
+            return str_of(from, (size_t)(feed - 1 - from));
+        }
+        feed++;
+    }
+    return (struct str){0};
+}
+
+/* Bytes of the request whose head the input begins with; 0: they are not told. An empty line may
+ * stand before it (a confirmation). */
 static size_t told_bytes(struct str input)
 {
-    size_t end = str_find(input, STR("\r\n\r\n"), 2), at = 0, told = 0;
-    struct str head = str_sub(input, 0, end);
+    size_t at = 0;
+    uint64_t body = 0;
+    bool told = false;
+    struct str line = next_line(input, &at), value;
 
-    if (end == SIZE_MAX)
-        return 0;
-    for (; (at = str_find(head, STR("\r\n"), at)) != SIZE_MAX; at++) {
-        struct str line = str_sub(head, at, SIZE_MAX);
-        struct str value = value_of(line, STR("\r\ncontent-length:"));
-        uint64_t n;
+    while (line.p) {
+        bool leads = at < 4; /* two empty lines at the front are no end */
 
-        if (value_of(line, STR("\r\ntransfer-encoding:")).p)
+        line = next_line(input, &at);
+        if (line.p && line.len == 0 && !leads)
+            return told ? at + (size_t)body : 0;
+        value = value_of(line, STR("content-length:"));
+        if (value_of(line, STR("transfer-encoding:")).p)
             return 0;
-        if (value.p && (told || str_to_u64(value, SIZE_MAX / 2, &n)))
+        if (value.p && (told || str_to_u64(value, SIZE_MAX / 2, &body)))
             return 0;
-        if (value.p)
-            told = end + 4 + (size_t)n;
+        told = told || value.p;
     }
-    return told;
+    return 0;
 }
 
 static struct str input_of(const struct server_conn *c)
