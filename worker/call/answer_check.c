@@ -46,12 +46,19 @@ static const struct sample *without_basis(const struct model_call *t)
     return NULL;
 }
 
+/* Whether the call's session shall hear of that lack, as it does once; not if it has gone. */
+static bool tells(const struct model_call *t, enum session_lack what)
+{
+    bool ended = false;
+    struct session *s = session_find(t->env->store, t->in.session_id, &ended);
+
+    return s && session_tells(s, what);
+}
+
 /* Whether the trainer gets the policy's own probabilities; it is told of once per session, or the
  * call refused. */
 static int check_basis(struct model_call *t)
 {
-    bool ended = false;
-    struct session *s = session_find(t->env->store, t->in.session_id, &ended);
     const struct sample *r = t->plan->exhausted ? NULL : without_basis(t);
 
     if (!r)
@@ -61,7 +68,7 @@ static int check_basis(struct model_call *t)
             &t->err, ERR_ENGINE_INVALID, "--strict-logprobs: the engine's answer has %s%s",
             r->logprobs ? "logprobs of another distribution than the sampled one: " : "no logprobs",
             r->logprobs ? logprob_basis_name(r->basis) : "");
-    if (r->logprobs && s && session_tells(s, LACK_BASIS))
+    if (r->logprobs && tells(t, LACK_BASIS))
         log_warn(t->in.scope, "logprobs are not those of the distribution that was sampled from",
                  LOG_T("basis", logprob_basis_name(r->basis)));
     return 0;
@@ -70,8 +77,6 @@ static int check_basis(struct model_call *t)
 /* Whether the sampling support that the session wants has been told; its absence likewise. */
 static int check_support(struct model_call *t)
 {
-    bool ended = false;
-    struct session *s = session_find(t->env->store, t->in.session_id, &ended);
     const char *what = "the engine's answer has no sampling support, which the session wants";
     bool all = true;
 
@@ -81,7 +86,7 @@ static int check_support(struct model_call *t)
         return 0;
     if (t->env->strict_logprobs)
         return err_set(&t->err, ERR_ENGINE_INVALID, "--strict-logprobs: %s", what);
-    if (s && session_tells(s, LACK_SUPPORT))
+    if (tells(t, LACK_SUPPORT))
         log_warn(t->in.scope, what);
     return 0;
 }
@@ -89,24 +94,22 @@ static int check_support(struct model_call *t)
 /* Whether the routed experts that engines are asked for have come; told once per session. */
 static void check_experts(struct model_call *t)
 {
-    bool ended = false, lost = false;
-    struct session *s = session_find(t->env->store, t->in.session_id, &ended);
+    bool lost = false;
 
     for (uint32_t i = 0; i < t->n_samples; i++) {
         const struct sample *r = &t->samples[i];
 
         lost = lost || (!r->rows[ROWS_EXPERTS].block.p && r->n_ids > 0 && !r->upstream);
     }
-    if (lost && !t->plan->exhausted && s && engine_pool_asks_experts(t->engines) &&
-        session_tells(s, LACK_EXPERTS))
+    if (lost && !t->plan->exhausted && engine_pool_asks_experts(t->engines) &&
+        tells(t, LACK_EXPERTS))
         log_warn(t->in.scope, "the engine's answer has no routed experts, which it was asked for");
 }
 
 /* The same for the indexer's top-k, which the session wants. */
 static void check_indexer(struct model_call *t)
 {
-    bool ended = false, lost = false, large = false;
-    struct session *s = session_find(t->env->store, t->in.session_id, &ended);
+    bool lost = false, large = false;
 
     for (uint32_t i = 0; i < t->n_samples; i++) {
         const struct sample *r = &t->samples[i];
@@ -114,12 +117,12 @@ static void check_indexer(struct model_call *t)
         large = large || r->indexer_large;
         lost = lost || (!r->rows[ROWS_INDEXER].block.p && !r->indexer_large && r->n_ids > 0);
     }
-    if (!t->wants_indexer || t->plan->exhausted || !s)
+    if (!t->wants_indexer || t->plan->exhausted)
         return;
-    if (large && session_tells(s, LACK_INDEXER_ROOM))
+    if (large && tells(t, LACK_INDEXER_ROOM))
         log_warn(t->in.scope,
                  "the indexer's top-k is larger than what is kept: --indexer-topk-max");
-    if (lost && session_tells(s, LACK_INDEXER))
+    if (lost && tells(t, LACK_INDEXER))
         log_warn(t->in.scope, "the engine's answer has no indexer top-k, which the session wants");
 }
 

@@ -38,7 +38,7 @@ const struct place_journal *places_find(const struct places *p, struct str sessi
     const struct place_journal *at = NULL;
     uint32_t index;
 
-    if (ids_parse(session_id, &index) == 0)
+    if (p->n > 1 && ids_parse(session_id, &index) == 0)
         at = place_of_index(p, index);
     return at ? at : &p->at[0];
 }

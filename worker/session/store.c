@@ -114,6 +114,8 @@ void session_unlink(struct session *s)
     session_displace(s);
     s->unlinked = true;
     (void)map_take(&st->sessions, s->id);
+    if (st->found == s)
+        st->found = NULL;
     list_remove(&s->item);
 }
 
@@ -248,12 +250,21 @@ struct session *session_new(struct session_store *st, struct str id, uint64_t no
     list_append(&st->all, &s->item);
     st->totals->phases[SESSION_OPEN]++;
     (void)map_set(&st->sessions, s->id, s);
+    st->found = s;
     return s;
+}
+
+/* A call looks for its session in each step. */
+static struct session *look_up(struct session_store *st, struct str id)
+{
+    if (!st->found || !str_eq(st->found->id, id))
+        st->found = map_get(&st->sessions, id);
+    return st->found;
 }
 
 struct session *session_find(struct session_store *st, struct str id, bool *ret_ended)
 {
-    struct session *s = map_get(&st->sessions, id);
+    struct session *s = look_up(st, id);
 
     *ret_ended = s ? session_has_ended(s) : map_get(&st->tombstones, id) != NULL;
     return *ret_ended ? NULL : s;

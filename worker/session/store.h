@@ -173,6 +173,7 @@ struct session_store {
     struct session_defaults defaults;
     char *history, *matcher, *compare_level; /* copies behind defaults */
     struct map sessions;                     /* by id, ended but retained ones included */
+    struct session *found;                   /* of them, whom a look-up found last; or NULL */
     struct list_head all;                    /* sessions, oldest first */
     struct map tombstones;
     struct tombstone *oldest, *newest; /* queue by time of death */
