@@ -542,6 +542,11 @@ static bool whole_piece(const struct bpe *b, struct bpe_scratch *s, struct str w
     return *id >= 0;
 }
 
+int32_t bpe_quick(const struct bpe *b, struct str word)
+{
+    return longest_whole(b->longest, word.p, word.len);
+}
+
 int bpe_encode(const struct bpe *b, struct bpe_scratch *s, struct str word, struct token_vec *out,
                struct err *e)
 {

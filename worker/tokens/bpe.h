@@ -78,6 +78,9 @@ int bpe_add_merges(struct bpe *b, const struct bpe_merge *merges, size_t n, stru
 /* Works out the tables that depend on flags; call once, after flags and merges are set. */
 void bpe_seal(struct bpe *b);
 
+/* The one id that a word of 1..quick_len bytes is; -1: it is several. */
+int32_t bpe_quick(const struct bpe *b, struct str word);
+
 /* Appends the ids of one word. -1 when an unknown character needs an unk_token that the
  * vocabulary lacks. */
 int bpe_encode(const struct bpe *b, struct bpe_scratch *s, struct str word, struct token_vec *out,

@@ -71,7 +71,8 @@ void encoder_free(struct encoder *enc)
 
 static inline void append(struct token_vec *out, const int32_t *ids, size_t n)
 {
-    vec_reserve(out, n + 1);
+    if (RG_UNLIKELY(out->cap - out->n < n))
+        vec_reserve(out, n);
     for (size_t i = 0; i < n; i++)
         out->at[out->n + i] = ids[i];
     out->n += n;
@@ -84,26 +85,48 @@ static int run_model(struct encoder *enc, struct str word, struct err *e)
     return bpe_encode(&enc->t->bpe, &enc->bpe, word, enc->out, e);
 }
 
-/* By the cache when the word fits into a line of it and takes longer to encode than to look up,
- * else by the model. */
-static int encode_word(struct encoder *enc, struct str word, struct err *e)
+/* Short words are mostly one token. */
+static int encode_quick(struct encoder *enc, struct str word, struct err *e)
 {
-    const struct word_line *line;
-    struct word_line *set;
+    int32_t id = bpe_quick(&enc->t->bpe, word);
+
+    if (RG_UNLIKELY(id < 0))
+        return run_model(enc, word, e);
+    *vec_push(enc->out) = id;
+    return 0;
+}
+
+/* A word that the cache does not know: by the model, and into its set. */
+static int encode_new(struct encoder *enc, struct str word, const struct word_key *key,
+                      struct word_line *set, struct err *e)
+{
     size_t before = enc->out->n;
 
-    if (word.len > WORD_CACHE_KEY_MAX || word.len <= enc->t->bpe.quick_len)
-        return run_model(enc, word, e);
-    set = word_cache_set(&enc->cache, word);
-    line = word_cache_get(set, word);
-    if (RG_LIKELY(line != NULL)) {
-        append(enc->out, line->ids, line->n);
-        return 0;
-    }
     if (run_model(enc, word, e) < 0)
         return -1;
     if (enc->out->n > before)
-        word_cache_put(set, word, &enc->out->at[before], enc->out->n - before);
+        word_cache_put(set, key, &enc->out->at[before], enc->out->n - before);
+    return 0;
+}
+
+/* By the cache when the word fits into a line of it and takes longer to encode than to look up,
+ * else by the model. */
+static inline int encode_word(struct encoder *enc, struct str word, struct err *e)
+{
+    const struct word_line *line;
+    struct word_line *set;
+    struct word_key key;
+
+    if (word.len <= enc->t->bpe.quick_len)
+        return encode_quick(enc, word, e);
+    if (RG_UNLIKELY(word.len > WORD_CACHE_KEY_MAX))
+        return run_model(enc, word, e);
+    key = word_key(word);
+    set = word_cache_set(&enc->cache, &key);
+    line = word_cache_get(set, &key);
+    if (RG_UNLIKELY(!line))
+        return encode_new(enc, word, &key, set, e);
+    append(enc->out, line->ids, word_line_count(line));
     return 0;
 }
 

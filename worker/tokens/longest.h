@@ -56,6 +56,9 @@ struct longest_merges {
 void longest_init(struct longest *l, const struct longest_merges *merges);
 void longest_done(struct longest *l);
 
+/* The token that all of n > 0 bytes are; -1: they are several. l->origins is not NULL. */
+int32_t longest_whole(const struct longest *l, const char *text, size_t n);
+
 /* Room that longest_encode needs for n bytes. */
 struct longest_room {
     int32_t *tokens;  /* n */

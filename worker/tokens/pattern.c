@@ -121,6 +121,11 @@ void pattern_free(struct pattern *p)
     free(p);
 }
 
+const struct split_family *pattern_family(const struct pattern *p)
+{
+    return p->kind == BY_FAMILY ? p->family : NULL;
+}
+
 const char *pattern_engine(const struct pattern *p)
 {
     if (p->kind != BY_REGEX)

@@ -16,6 +16,7 @@
 
 struct pattern;
 struct regex_scratch;
+struct split_family;
 
 struct pattern *pattern_literal(struct str text); /* copies; may be empty */
 struct pattern *pattern_char(uint32_t flags);     /* one character with any of these flags */
@@ -23,6 +24,9 @@ struct pattern *pattern_gpt2(void);               /* ByteLevel's */
 struct pattern *pattern_words(void);              /* \w+|[^\w\s]+ of Rust's regex */
 int pattern_regex(struct str text, struct pattern **ret, struct err *e); /* Oniguruma's syntax */
 void pattern_free(struct pattern *p);                                    /* NULL allowed */
+
+/* The family that the pattern runs by; NULL: by something else. */
+const struct split_family *pattern_family(const struct pattern *p);
 
 /* "PCRE2" or "PCRE2 without JIT" when the pattern runs there, else NULL. */
 const char *pattern_engine(const struct pattern *p);

@@ -22,6 +22,7 @@
 #include "common/codec/json.h"
 #include "worker/tokens/byte_level.h"
 #include "worker/tokens/pattern.h"
+#include "worker/tokens/split_family.h"
 #include "worker/tokens/tokenizer_config.h"
 #include "worker/tokens/unicode.h"
 
@@ -34,6 +35,7 @@ enum prepend_scheme { PREPEND_FIRST, PREPEND_NEVER, PREPEND_ALWAYS };
 struct pretok_stage {
     enum stage_kind kind;
     struct pattern *pattern;
+    const struct split_family *family; /* of an Isolated Split that runs by one, else NULL */
     enum behavior behavior;
     bool invert;
     enum prepend_scheme scheme;
@@ -48,7 +50,10 @@ static int parse_stage(struct pretok *p, const struct json *v, unsigned depth, s
 static void add_split(struct pretok *p, struct pattern *pattern, enum behavior behavior)
 {
     *vec_push(p) =
-        (struct pretok_stage){.kind = STAGE_SPLIT, .pattern = pattern, .behavior = behavior};
+        (struct pretok_stage){.kind = STAGE_SPLIT,
+                              .pattern = pattern,
+                              .family = behavior == ISOLATED ? pattern_family(pattern) : NULL,
+                              .behavior = behavior};
 }
 
 /* The behavior by its name. */
@@ -392,6 +397,28 @@ static int part(struct splitter *s, size_t start, size_t end, bool match)
     }
 }
 
+/* run_split for the Split that most models have: what matches and what lies between is passed on
+ * alike, and no match of a family is empty. */
+static int run_family(struct pretok_run *r, size_t at, const struct pretok_piece *piece)
+{
+    const struct split_family *family = r->pretok->at[at].family;
+    struct str text = piece->text;
+    size_t done = 0, from = 0;
+
+    while (from < text.len) {
+        size_t end = family_match(family, text, from);
+
+        if (RG_UNLIKELY(end == SIZE_MAX)) {
+            from += unicode_len(text.p[from]);
+            continue;
+        }
+        if (pass(r, at, piece, done, from) < 0 || pass(r, at, piece, from, end) < 0)
+            return -1;
+        done = from = end;
+    }
+    return pass(r, at, piece, done, text.len);
+}
+
 /* One Split over one piece. */
 static int run_split(struct pretok_run *r, size_t at, struct pretok_piece piece)
 {
@@ -478,7 +505,7 @@ static int run_stage(struct pretok_run *r, size_t at, struct pretok_piece piece)
     out = &r->scratch->bufs[at];
     switch (stage->kind) {
     case STAGE_SPLIT:
-        return run_split(r, at, piece);
+        return stage->family ? run_family(r, at, &piece) : run_split(r, at, piece);
     case STAGE_PREFIX:
         write_prefixed(&piece, out);
         break;

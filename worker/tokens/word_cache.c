@@ -23,27 +23,38 @@ void word_cache_done(struct word_cache *c)
     free(c->lines);
 }
 
-struct word_line *word_cache_set(const struct word_cache *c, struct str word)
+struct word_line *word_cache_set(const struct word_cache *c, const struct word_key *word)
 {
-    return c->lines + WAYS * (str_hash(word, 0) >> (64 - SET_BITS));
+    __uint128_t m = (__uint128_t)(word->at[0] ^ 0x9e3779b97f4a7c15u) *
+                    (word->at[1] ^ word->at[2] ^ 0xd1b54a32d192ed03u);
+    uint64_t h = ((uint64_t)m ^ (uint64_t)(m >> 64)) * 0x8cb92ba72f3d8dd7u;
+
+    return c->lines + WAYS * (h >> (64 - SET_BITS));
 }
 
-const struct word_line *word_cache_get(const struct word_line *set, struct str word)
+/* All but the count of ids, which stands in the highest byte. */
+static inline bool same(const struct word_key *kept, const struct word_key *word)
+{
+    return kept->at[0] == word->at[0] && kept->at[1] == word->at[1] &&
+           (kept->at[2] ^ word->at[2]) << 8 == 0;
+}
+
+const struct word_line *word_cache_get(const struct word_line *set, const struct word_key *word)
 {
     for (size_t i = 0; i < WAYS; i++)
-        if (set[i].len == word.len && memcmp(set[i].key, word.p, word.len) == 0)
+        if (same(&set[i].key, word))
             return &set[i];
     return NULL;
 }
 
 /* Words with more ids than a line holds are not kept. */
-void word_cache_put(struct word_line *set, struct str word, const int32_t *ids, size_t n)
+void word_cache_put(struct word_line *set, const struct word_key *word, const int32_t *ids,
+                    size_t n)
 {
     if (n > WORD_CACHE_IDS_MAX)
         return;
     set[1] = set[0];
-    set[0].len = (uint8_t)word.len;
-    set[0].n = (uint8_t)n;
-    memcpy(set[0].key, word.p, word.len);
+    set[0].key = *word;
+    set[0].key.at[2] |= (uint64_t)n << 56;
     memcpy(set[0].ids, ids, n * sizeof(*ids));
 }

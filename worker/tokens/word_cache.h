@@ -6,17 +6,24 @@
 #ifndef RG_TOKENS_WORD_CACHE_H
 #define RG_TOKENS_WORD_CACHE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "common/base/str.h"
 
 enum { WORD_CACHE_KEY_MAX = 22, WORD_CACHE_IDS_MAX = 10 };
 
+/* A word in three numbers: its first 8 bytes; the next 8, or its last 8; its last 6, and its length
+ * above them. In a word of less than 22 bytes they overlap, or are 0. The length tells which bytes
+ * stand where, so no two words have the same. The highest byte is 0. */
+struct word_key {
+    uint64_t at[3];
+};
+
 struct word_line {
-    uint8_t len; /* of the key; 0: free */
-    uint8_t n;   /* ids */
-    char key[WORD_CACHE_KEY_MAX];
+    struct word_key key; /* in its highest byte the count of ids; all 0: free */
     int32_t ids[WORD_CACHE_IDS_MAX];
 };
 
@@ -27,13 +34,47 @@ struct word_cache {
 void word_cache_init(struct word_cache *c);
 void word_cache_done(struct word_cache *c);
 
-/* The set of a word of 1..WORD_CACHE_KEY_MAX bytes. */
-struct word_line *word_cache_set(const struct word_cache *c, struct str word);
+/* Of a word of 1..WORD_CACHE_KEY_MAX bytes. */
+static inline struct word_key word_key(struct str word)
+{
+    struct word_key k = {{0, 0, (uint64_t)word.len << 48}};
+    const char *end = word.p + word.len;
+    uint32_t four = 0;
+    uint16_t two = 0;
+
+    if (word.len >= 8) {
+        memcpy(&k.at[0], word.p, 8);
+        memcpy(&k.at[1], word.len < 16 ? end - 8 : word.p + 8, 8);
+        if (word.len <= 16)
+            return k;
+        memcpy(&four, end - 6, 4);
+        memcpy(&two, end - 2, 2);
+        k.at[2] |= (uint64_t)two << 32 | four;
+    } else if (word.len >= 4) {
+        memcpy(&four, word.p, 4);
+        k.at[0] = four;
+        memcpy(&four, end - 4, 4);
+        k.at[0] |= (uint64_t)four << 32;
+    } else {
+        for (size_t i = 0; i < word.len; i++)
+            k.at[0] = k.at[0] << 8 | (unsigned char)word.p[i];
+    }
+    return k;
+}
+
+/* The set of a word. */
+struct word_line *word_cache_set(const struct word_cache *c, const struct word_key *word);
 
 /* The word's line in its set, or NULL. */
-const struct word_line *word_cache_get(const struct word_line *set, struct str word);
+const struct word_line *word_cache_get(const struct word_line *set, const struct word_key *word);
+
+static inline size_t word_line_count(const struct word_line *line)
+{
+    return line->key.at[2] >> 56;
+}
 
 /* Keeps a word with its n > 0 ids in its set when they fit. */
-void word_cache_put(struct word_line *set, struct str word, const int32_t *ids, size_t n);
+void word_cache_put(struct word_line *set, const struct word_key *word, const int32_t *ids,
+                    size_t n);
 
 #endif

@@ -9,6 +9,7 @@
 #include "worker/tokens/normalizer.h"
 #include "worker/tokens/onig.h"
 #include "worker/tokens/pattern.h"
+#include "worker/tokens/pretok.h"
 #include "worker/tokens/regex.h"
 #include "worker/tokens/split_family.h"
 #include "worker/tokens/unicode.h"
@@ -71,6 +72,78 @@ TEST(patterns, families_equal_pcre2)
     }
     regex_scratch_free(scratch);
     buf_done(&text);
+}
+
+/* The words of a text, each in brackets. */
+static int write_word(void *arg, struct str word, struct err *e)
+{
+    (void)e;
+    buf_printf(arg, "[%.*s]", (int)word.len, word.p);
+    return 0;
+}
+
+/* A pre_tokenizer that splits at the pattern, then digits off. */
+static void parse_splits(struct arena *a, const char *around, struct str pattern,
+                         struct pretok *ret)
+{
+    struct buf text = {0}, regex = {0};
+    const struct json *v;
+    struct err e = {0};
+
+    buf_printf(&regex, "%s%.*s%s", *around ? "(?:" : "", (int)pattern.len, pattern.p,
+               *around ? ")" : "");
+    buf_puts(&text, "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{"
+                    "\"Regex\":");
+    json_write_string(&text, buf_str(&regex));
+    buf_puts(&text, "},\"behavior\":\"Isolated\",\"invert\":false},"
+                    "{\"type\":\"Digits\",\"individual_digits\":true}]}");
+    cr_assert_eq(json_parse(a, buf_str(&text), &v, &e), 0, "%s", e.text);
+    cr_assert_eq(pretok_parse(ret, v, &e), 0, "%s", e.text);
+    buf_done(&text);
+    buf_done(&regex);
+}
+
+static void run_splits(const struct pretok *p, struct regex_scratch *regex, struct str text,
+                       struct buf *out)
+{
+    struct pretok_scratch s;
+    struct err e = {0};
+
+    pretok_scratch_init(&s, p, regex);
+    buf_clear(out);
+    cr_assert_eq(pretok_run(p, &s, (struct pretok_piece){text, 0}, write_word, out, &e), 0, "%s",
+                 e.text);
+    pretok_scratch_done(&s);
+}
+
+/* In a group the pattern is no family's any more, so PCRE2 runs it. */
+TEST(patterns, splits_by_families_equal_pcre2)
+{
+    struct regex_scratch *scratch = regex_scratch_new();
+    struct buf text = {0}, mine = {0}, theirs = {0};
+    struct arena a = {0};
+    unsigned seed = 5;
+
+    for (size_t f = 0; family_at(f); f++) {
+        struct pretok by_hand, by_regex;
+
+        parse_splits(&a, "", family_pattern(family_at(f)), &by_hand);
+        parse_splits(&a, "()", family_pattern(family_at(f)), &by_regex);
+        for (int round = 0; round < 2000; round++) {
+            random_text(&seed, &text);
+            run_splits(&by_hand, scratch, buf_str(&text), &mine);
+            run_splits(&by_regex, scratch, buf_str(&text), &theirs);
+            cr_assert(str_eq(buf_str(&mine), buf_str(&theirs)), "family %zu: %.*s, not %.*s", f,
+                      (int)mine.len, mine.p, (int)theirs.len, theirs.p);
+        }
+        pretok_done(&by_hand);
+        pretok_done(&by_regex);
+    }
+    regex_scratch_free(scratch);
+    arena_done(&a);
+    buf_done(&text);
+    buf_done(&mine);
+    buf_done(&theirs);
 }
 
 /* Every match becomes '#'. */
