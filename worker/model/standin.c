@@ -60,7 +60,11 @@ bool standin_marked(const struct model *m, struct str text)
 /* What stands in for some text: the mark and a letter that tells which. */
 static struct json marked(const struct model *m, struct arena *a, char which)
 {
-    return json_make_string(arena_printf(a, "%s%c", m->mark, which));
+    char *text = arena_alloc(a, MODEL_MARK_LEN + 1);
+
+    memcpy(text, m->mark, MODEL_MARK_LEN);
+    text[MODEL_MARK_LEN] = which;
+    return json_make_string(str_of(text, MODEL_MARK_LEN + 1));
 }
 
 enum { TURN = 'T', THOUGHT = 'H', EARLIER = 'E', USER = 'U', SYSTEM = 'S', RESULT = 'R' };
@@ -104,6 +108,17 @@ static void collect_system(struct arena *a, const struct json *messages, size_t 
     ret->system = at;
 }
 
+/* Whether a message may have a thought or calls, told by the lengths of its keys: most messages of
+ * a long chat need no further look. */
+static bool may_say_more(const struct json *msg)
+{
+    for (uint32_t i = 0; json_is(msg, JSON_OBJECT) && i < msg->n; i++)
+        if (msg->members[i].key.n == strlen("tool_calls") ||
+            msg->members[i].key.n == strlen("reasoning_content"))
+            return true;
+    return false;
+}
+
 /* Thoughts, and text beside calls, are what templates drop later. */
 void standin_look_back(struct arena *a, const struct json *messages, size_t covered,
                        bool all_system, struct standin_in *ret)
@@ -114,10 +129,9 @@ void standin_look_back(struct arena *a, const struct json *messages, size_t cove
     collect_system(a, messages, all_system ? covered : MIN_OF(covered, 1U), ret);
     for (size_t i = covered - 1; i-- > 0 && n < LOOK_BACK_MAX && !ret->earlier; n++) {
         const struct json *msg = &messages->items[i];
-        struct str role = json_string(json_get(msg, "role"));
 
-        user = user || str_eq(role, STR("user"));
-        if (str_eq(role, STR("assistant")) &&
+        user = user || is_role(msg, "user");
+        if (may_say_more(msg) && is_role(msg, "assistant") &&
             (has_text(msg, "reasoning_content") || (has_calls(msg) && has_text(msg, "content")))) {
             ret->earlier = msg;
             ret->user_between = user;
@@ -429,13 +443,18 @@ int standin_render(const struct model *m, struct model_scratch *s, const struct 
 {
     struct json *msgs = arena_alloc(
         &s->arena, (in->n_history + in->n_system + HEAD_MAX + 1 + in->n) * sizeof(*msgs));
-    struct json small = standin_tools(&s->arena, m->mark);
+    struct json small;
     struct rendering r = {.messages = msgs, .kwargs = in->kwargs, .seconds = s->seconds};
     size_t prompt_ends;
     uint32_t n;
 
-    if (json_is(in->tools, JSON_ARRAY) && in->tools->n)
-        r.tools = in->real_tools || in->history ? in->tools : &small;
+    if (json_is(in->tools, JSON_ARRAY) && in->tools->n) {
+        r.tools = in->tools;
+        if (!in->real_tools && !in->history) {
+            small = standin_tools(&s->arena, m->mark);
+            r.tools = &small;
+        }
+    }
     n = put_head(m, &s->arena, in, msgs);
     msgs[n++] = copy_turn(m, &s->arena, in->last, TURN);
     r.n = n;

@@ -1,5 +1,5 @@
 /* Renderings of stand-ins that are met again (standin_memo.h): a few places, the oldest given away
- * first. The key is the JSON of all that goes in, compared whole. */
+ * first. The key is all that goes in, compared whole. */
 
 #include "worker/model/standin_memo.h"
 
@@ -73,23 +73,59 @@ static bool is_plain(const struct standin_in *in)
            !json_get(in->last, "tool_calls") && few_variables(in->kwargs);
 }
 
+/* Adds a text behind its length, so that no two rows of texts look alike. */
+static void add_text(struct buf *out, struct str text)
+{
+    uint32_t n = (uint32_t)text.len;
+
+    buf_add(out, &n, sizeof(n));
+    buf_add_str(out, text);
+}
+
+/* Adds a value: its kind, then a text, or a count and what it holds, or its JSON and a 0. */
+static void add_value(struct buf *out, const struct json *v)
+{
+    buf_add_c(out, (char)v->kind);
+    switch ((enum json_kind)v->kind) {
+    case JSON_STRING:
+        add_text(out, json_text(v));
+        break;
+    case JSON_ARRAY:
+        buf_add(out, &v->n, sizeof(v->n));
+        for (uint32_t i = 0; i < v->n; i++)
+            add_value(out, &v->items[i]);
+        break;
+    case JSON_OBJECT:
+        buf_add(out, &v->n, sizeof(v->n));
+        for (uint32_t i = 0; i < v->n; i++) {
+            add_text(out, json_text(&v->members[i].key));
+            add_value(out, &v->members[i].value);
+        }
+        break;
+    default:
+        json_write(out, v);
+        buf_add_c(out, '\0');
+    }
+}
+
 bool standin_memo_find(struct model_scratch *s, const struct standin_in *in,
                        const struct rendering *r, size_t *prompt_ends)
 {
     struct standin_memo *memo = s->memo;
     struct json messages = {
         .kind = JSON_ARRAY, .n = r->n, {.items = (void *)(uintptr_t)r->messages}};
+    int64_t seconds = memo && memo->tells_time ? (int64_t)r->seconds : 0;
 
     if (!memo)
         return false;
     buf_clear(&memo->asked);
     if (!is_plain(in))
         return false;
-    json_write(&memo->asked, &messages);
-    buf_printf(&memo->asked, " %d %lld ", r->tools != NULL,
-               memo->tells_time ? (long long)r->seconds : 0);
+    buf_add_c(&memo->asked, r->tools ? 't' : ' ');
+    buf_add(&memo->asked, &seconds, sizeof(seconds));
+    add_value(&memo->asked, &messages);
     if (r->kwargs)
-        json_write(&memo->asked, r->kwargs);
+        add_value(&memo->asked, r->kwargs);
     for (size_t i = 0; i < PLACES; i++) {
         if (!str_eq(buf_str(&memo->places[i].key), buf_str(&memo->asked)))
             continue;

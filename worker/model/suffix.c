@@ -4,6 +4,8 @@
 
 #include "worker/model/suffix_text.h"
 
+#include <string.h>
+
 #include "common/base/vec.h"
 #include "worker/model/pictures.h"
 #include "worker/request/chat.h"
@@ -25,6 +27,7 @@ static int encode_behind(struct model_scratch *s, const struct stop *anchor, str
                          struct token_vec *out, struct err *e)
 {
     struct str joined = text;
+    size_t skip;
 
     vec_clear(&s->ids);
     if (anchor)
@@ -33,9 +36,11 @@ static int encode_behind(struct model_scratch *s, const struct stop *anchor, str
         return -1;
     if (anchor && (s->ids.n == 0 || s->ids.at[0] != anchor->id))
         return encode_behind(s, NULL, text, out, e);
+    skip = anchor ? 1 : 0;
     vec_reserve(out, s->ids.n + 1);
-    for (size_t i = anchor ? 1 : 0; i < s->ids.n; i++)
-        *vec_push(out) = s->ids.at[i];
+    if (s->ids.n > skip)
+        memcpy(out->at + out->n, s->ids.at + skip, (s->ids.n - skip) * sizeof(*out->at));
+    out->n += s->ids.n - skip;
     return 0;
 }
 

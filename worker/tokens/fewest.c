@@ -4,6 +4,7 @@
 #include "worker/tokens/tokenizer_parts.h"
 
 #include "worker/tokens/tokenizer.h"
+#include "worker/tokens/unicode.h"
 
 /* Characters that become one by composition are at most this many times as long together. */
 enum { COMPOSED_MAX = 4 };
@@ -41,11 +42,7 @@ void tokenizer_measure(struct tokenizer *t)
 /* ASCII is never composed, so the bound need not be divided. */
 static bool is_ascii(struct str text)
 {
-    unsigned char all = 0;
-
-    for (size_t i = 0; i < text.len; i++)
-        all |= (unsigned char)text.p[i];
-    return all < 0x80;
+    return unicode_ascii_run(text.p, text.len) == text.len;
 }
 
 size_t tokenizer_fewest(const struct tokenizer *t, struct str text)

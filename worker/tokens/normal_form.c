@@ -43,14 +43,17 @@ static size_t find_unsafe(enum normal_form form, struct str text, size_t at, siz
 {
     *before = at;
     while (at < text.len) {
+        size_t n = unicode_ascii_run(text.p + at, text.len - at);
         uint32_t cp;
-        size_t n = 1;
 
-        if ((unsigned char)text.p[at] >= 0x80) {
-            n = unicode_read(text.p + at, &cp);
-            if (unsafe(form, cp))
-                return at;
+        if (n > 0) {
+            at += n;
+            *before = at - 1;
+            continue;
         }
+        n = unicode_read(text.p + at, &cp);
+        if (unsafe(form, cp))
+            return at;
         *before = at;
         at += n;
     }

@@ -30,8 +30,11 @@ void trie_add(struct trie *t, struct str pattern, int32_t value)
     unsigned char head = (unsigned char)pattern.p[0];
     int32_t node = t->first[head];
 
-    if (!node)
+    if (!node) {
         node = t->first[head] = new_node(t, head);
+        t->head = head;
+        t->heads++;
+    }
     for (size_t i = 1; i < pattern.len; i++) {
         unsigned char byte = (unsigned char)pattern.p[i];
         int32_t next = child_of(t, node, byte);
@@ -71,9 +74,17 @@ bool trie_find(const struct trie *t, struct str text, size_t from, struct trie_m
 {
     if (t->n == 0)
         return false;
-    for (size_t i = from; i < text.len; i++)
+    for (size_t i = from; i < text.len; i++) {
+        if (t->heads == 1) {
+            const char *head = memchr(text.p + i, t->head, text.len - i);
+
+            if (!head)
+                return false;
+            i = (size_t)(head - text.p);
+        }
         if (t->first[(unsigned char)text.p[i]] && longest(t, text, i, ret))
             return true;
+    }
     return false;
 }
 

@@ -1,7 +1,7 @@
 /*
  * struct trie: a set of byte patterns, found leftmost-longest. Filled while loading, then
  * read-only. Children hang in sibling lists; the first byte goes through a table, so that text
- * without any first byte is skipped at memory speed.
+ * without any first byte is skipped at memory speed; where all begin alike, memchr looks for it.
  */
 #ifndef RG_TOKENS_TRIE_H
 #define RG_TOKENS_TRIE_H
@@ -22,6 +22,8 @@ struct trie {
     struct trie_node *at;
     size_t n, cap;
     int32_t first[256]; /* node of each first byte, or 0 */
+    unsigned heads;     /* so many bytes have one; head: the newest of them */
+    unsigned char head;
 };
 
 struct trie_match {

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* Order: RANGES of scripts/make_unicode.py. */
 enum unicode_flag {
@@ -144,6 +145,22 @@ static inline size_t unicode_len(char first)
     unsigned char c = (unsigned char)first;
 
     return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+}
+
+/* How many of the n bytes at p, from the first on, are ASCII. */
+static inline size_t unicode_ascii_run(const char *p, size_t n)
+{
+    uint64_t eight;
+    size_t i = 0;
+
+    for (; n - i >= 8; i += 8) {
+        memcpy(&eight, p + i, 8);
+        if (eight & 0x8080808080808080u)
+            break;
+    }
+    while (i < n && (unsigned char)p[i] < 0x80)
+        i++;
+    return i;
 }
 
 /* Reads the character that ends before p (p is not at the start) and returns its bytes. */

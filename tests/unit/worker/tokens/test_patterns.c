@@ -318,6 +318,31 @@ TEST(normal_form, forms)
     buf_done(&out);
 }
 
+/* The character before a mark joins it, however much stands before the two. */
+TEST(normal_form, behind_ascii_of_any_length)
+{
+    struct buf text = {0}, want = {0}, out = {0};
+
+    for (size_t n = 0; n <= 20; n++) {
+        buf_clear(&text);
+        buf_clear(&out);
+        for (size_t i = 0; i < n; i++)
+            buf_add_c(&text, (char)('a' + i));
+        buf_clear(&want);
+        buf_add_str(&want, buf_str(&text));
+        cr_expect(normal_form_holds(NORMAL_C, buf_str(&text)));
+        buf_puts(&text, "e\u0301中z");
+        buf_puts(&want, "é中z");
+        cr_expect_not(normal_form_holds(NORMAL_C, buf_str(&text)), "%zu", n);
+        cr_expect(normal_form_holds(NORMAL_C, buf_str(&want)), "%zu", n);
+        normal_form_apply(NORMAL_C, buf_str(&text), &out);
+        cr_expect(str_eq(buf_str(&out), buf_str(&want)), "%zu: %.*s", n, (int)out.len, out.p);
+    }
+    buf_done(&text);
+    buf_done(&want);
+    buf_done(&out);
+}
+
 /* A hostile run of marks: ordered, nothing lost. */
 TEST(normal_form, many_marks)
 {
