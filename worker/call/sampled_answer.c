@@ -23,6 +23,7 @@
 
 enum {
     PIECE_MAX = 4096,     /* bytes of decoded text that wait for the parser */
+    PLAIN_MOST = 32,      /* ids that are taken at once */
     HISTORY_CALLS = 4096, /* calls of a history whose ids are looked at */
 };
 
@@ -171,11 +172,22 @@ static void on_event(void *ctx, const struct parse_event *ev)
     }
 }
 
+/* Whether an id that is plain text may end the turn. */
+static bool ends_by_text(const struct sampled_answer_options *o)
+{
+    for (size_t i = 0; i < o->n_stop_ids; i++)
+        if (tokenizer_plain(o->tokenizer, &o->stop_ids[i], 1) > 0)
+            return true;
+    return false;
+}
+
 /* Options are borrowed. */
 void sampled_answer_init(struct sampled_answer *a, const struct sampled_answer_options *o)
 {
-    *a = (struct sampled_answer){
-        .opt = *o, .held_id = -1, .thinking = o->parser->thought == THOUGHT_OPEN};
+    *a = (struct sampled_answer){.opt = *o,
+                                 .held_id = -1,
+                                 .thinking = o->parser->thought == THOUGHT_OPEN,
+                                 .one_by_one = ends_by_text(o)};
     a->detok = detok_new(o->tokenizer, false);
     a->parser = parser_new(o->parser, (struct parse_sink){on_event, a});
     a->stop = mem_alloc(sizeof(*a->stop));
@@ -226,32 +238,46 @@ static void flush_piece(struct sampled_answer *a)
 {
     if (a->piece.len == 0)
         return;
+    if (!a->stop->tree) {
+        parser_feed(a->parser, buf_str(&a->piece));
+        buf_clear(&a->piece);
+        a->steady = parser_steady(a->parser);
+        return;
+    }
     buf_clear(&a->clean);
     stop_text_feed(a->stop, buf_str(&a->piece), &a->clean);
     buf_clear(&a->piece);
     if (a->clean.len > 0)
         parser_feed(a->parser, buf_str(&a->clean));
-    /* Stop strings hold text back that the parser has not seen. */
-    a->steady = a->stop->tree ? NULL : parser_steady(a->parser);
+    a->steady = NULL; /* stop strings hold text back that the parser has not seen */
 }
 
-/* Whether the piece's bytes from `from` on may change what is thought and what is spoken: then the
- * parser must have them before the next id is counted. */
-static bool may_turn(const struct sampled_answer *a, size_t from)
+/* Whether nothing but the bytes of a->steady, if there is one, changes what is thought and what is
+ * spoken. */
+static bool goes_on(const struct sampled_answer *a)
 {
-    if (a->opt.parser->reasoning == REASONING_NONE)
-        return false;
-    if (!a->steady)
-        return true;
-    for (; from < a->piece.len; from++)
-        if (parser_bytes_has(a->steady, a->piece.p[from]))
-            return true;
-    return false;
+    return a->steady || a->opt.parser->reasoning == REASONING_NONE;
+}
+
+/* The first of the piece's bytes from `from` on that may change that: the parser must have it
+ * before the next id is counted. The piece's end: there is none. */
+static size_t first_turn(const struct sampled_answer *a, size_t from)
+{
+    if (a->opt.parser->reasoning == REASONING_NONE || parser_bytes_none(a->steady))
+        return a->piece.len;
+    while (from < a->piece.len && !parser_bytes_has(a->steady, a->piece.p[from]))
+        from++;
+    return from;
 }
 
 static bool is_mark(const struct sampled_answer *a, int32_t id)
 {
     return parser_reads(a->opt.parser, tokenizer_piece(a->opt.tokenizer, id));
+}
+
+static size_t text_len(const struct sampled_answer *a, int32_t id)
+{
+    return tokenizer_text(a->opt.tokenizer, id).len;
 }
 
 static void feed_id(struct sampled_answer *a, int32_t id)
@@ -277,21 +303,53 @@ static void settle_held(struct sampled_answer *a, int32_t end_id)
     a->held_id = -1;
 }
 
+/* Takes the id, whatever it is. */
+static void take_one(struct sampled_answer *a, int32_t id)
+{
+    size_t had = a->piece.len;
+
+    if (a->held_id >= 0)
+        feed_id(a, a->held_id);
+    a->held_id = -1;
+    if (may_end(a, id))
+        a->held_id = id;
+    else
+        feed_id(a, id);
+    if (!goes_on(a) || first_turn(a, had) < a->piece.len || a->piece.len >= PIECE_MAX)
+        flush_piece(a);
+}
+
+/* Takes the first ids all at once, as long as they are plain text that changes nothing. Returns how
+ * many: none where take_one has to look at the next. */
+static size_t take_plain(struct sampled_answer *a, struct token_span ids)
+{
+    size_t had = a->piece.len, turn, n;
+
+    if (a->one_by_one || a->held_id >= 0 || !goes_on(a))
+        return 0;
+    n = detok_feed_plain(a->detok, ids.at, MIN_OF(ids.n, (size_t)PLAIN_MOST), PIECE_MAX, &a->piece);
+    turn = first_turn(a, had);
+    if (turn < a->piece.len) { /* what is before its id stays */
+        a->piece.len = had;
+        for (n = 0; a->piece.len + text_len(a, ids.at[n]) <= turn; n++)
+            a->piece.len += text_len(a, ids.at[n]);
+    }
+    if (a->thinking)
+        a->reasoning_tokens += (uint32_t)n;
+    if (a->piece.len >= PIECE_MAX)
+        flush_piece(a);
+    return n;
+}
+
 /* More ids of the sample. */
 void sampled_answer_feed(struct sampled_answer *a, struct token_span ids)
 {
-    for (size_t i = 0; i < ids.n; i++) {
-        size_t had = a->piece.len;
+    for (size_t i = 0; i < ids.n;) {
+        size_t n = take_plain(a, (struct token_span){ids.at + i, ids.n - i});
 
-        if (a->held_id >= 0)
-            feed_id(a, a->held_id);
-        a->held_id = -1;
-        if (may_end(a, ids.at[i]))
-            a->held_id = ids.at[i];
-        else
-            feed_id(a, ids.at[i]);
-        if (may_turn(a, had) || a->piece.len >= PIECE_MAX)
-            flush_piece(a);
+        if (n == 0)
+            take_one(a, ids.at[i]);
+        i += MAX_OF(n, (size_t)1);
     }
     a->fed += ids.n;
     flush_piece(a);

@@ -63,6 +63,7 @@ struct sampled_answer {
     struct stop_text *stop;
     struct buf piece, clean;           /* scratch */
     const struct parser_bytes *steady; /* of the parser, since it was fed last: parser_steady */
+    bool one_by_one;                   /* an id of plain text may end the turn */
     int32_t held_id;                   /* an id that may only end the turn; -1 */
     size_t fed;                        /* ids taken so far */
     struct buf text, reasoning, warning;

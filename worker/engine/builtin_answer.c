@@ -36,7 +36,8 @@ struct builtin {
     struct encoder *encoder;
     const int32_t *stop_ids; /* in the arena */
     size_t n_stop_ids;
-    bool splits; /* see splits_lines */
+    int32_t first_stop; /* the lowest of them; INT32_MAX: there are none */
+    bool splits;        /* see splits_lines */
     struct buf script_text;
     const struct json *script; /* array, not empty */
     struct arena arena;
@@ -116,18 +117,34 @@ static bool encode_all(struct encoder *e, struct str text, struct token_vec *out
     return encoder_encode(e, text, false, out, &ignored) == 0;
 }
 
-/* Whether a text behind a line's end has the same ids as alone. Sooner tried than told by the
- * tokenizer's parts. */
-static bool splits_lines(const struct tokenizer *t, struct encoder *e)
+/* Whether the text has the ids of its two parts. */
+static bool splits_at(struct encoder *e, struct str text, size_t at)
 {
     struct token_vec whole = {0}, parts = {0};
-    bool ret = tokenizer_byte_level(t) && encode_all(e, STR("user\nA line, 12\n"), &whole) &&
-               encode_all(e, STR("user\n"), &parts) && encode_all(e, STR("A line, 12\n"), &parts) &&
-               whole.n == parts.n && memcmp(whole.at, parts.at, whole.n * sizeof(*whole.at)) == 0;
+    bool ret = encode_all(e, text, &whole) && encode_all(e, str_sub(text, 0, at), &parts) &&
+               encode_all(e, str_sub(text, at, SIZE_MAX), &parts) && whole.n == parts.n &&
+               memcmp(whole.at, parts.at, whole.n * sizeof(*whole.at)) == 0;
 
     vec_done(&whole);
     vec_done(&parts);
     return ret;
+}
+
+/* Whether a text behind a line's end has the same ids as alone, and one in front of spaces at its
+ * end. Sooner tried than told by the tokenizer's parts. */
+static bool splits_lines(const struct tokenizer *t, struct encoder *e)
+{
+    static const struct {
+        const char *text;
+        size_t at;
+    } tried[] = {{"user\nA line, 12\n", 5}, {"A line ", 6}, {"A line, 12  ", 10}, {"A line. ", 7}};
+
+    if (!tokenizer_byte_level(t))
+        return false;
+    for (size_t i = 0; i < ARRAY_LEN(tried); i++)
+        if (!splits_at(e, str_cstr(tried[i].text), tried[i].at))
+            return false;
+    return true;
 }
 
 int builtin_new(const char *mode, const struct engine_options *o, struct builtin **ret,
@@ -140,6 +157,9 @@ int builtin_new(const char *mode, const struct engine_options *o, struct builtin
     b->splits = splits_lines(b->tokenizer, b->encoder);
     b->n_stop_ids = o->n_stop_ids;
     b->stop_ids = o->n_stop_ids > 0 ? copied(&b->arena, o->stop_ids, o->n_stop_ids) : NULL;
+    b->first_stop = INT32_MAX;
+    for (size_t i = 0; i < o->n_stop_ids; i++)
+        b->first_stop = MIN_OF(b->first_stop, o->stop_ids[i]);
     if (mode_parse(b, mode, e)) {
         builtin_free(b);
         return -1;
@@ -165,6 +185,8 @@ void builtin_free(struct builtin *b)
 
 static bool ends_turn(const struct builtin *b, int32_t id)
 {
+    if (id < b->first_stop) /* most ids: vocabularies have these behind all others */
+        return false;
     for (size_t i = 0; i < b->n_stop_ids; i++) {
         if (b->stop_ids[i] == id)
             return true;
@@ -247,9 +269,21 @@ static size_t role_line(const struct builtin *b, struct token_span turn)
     return 0;
 }
 
-/* The ids of echo_text where the prompt has them: nothing is to be trimmed or cut, and all of it is
- * ordinary text. They are what that text would be encoded as, unless the client gave other ids
- * itself, or its text spells a picture's place, which is no token there. False: there are none. */
+/* Whether the token is some spaces and nothing else. */
+static bool is_spaces(const struct builtin *b, int32_t id)
+{
+    struct str text = tokenizer_text(b->tokenizer, id);
+
+    for (size_t i = 0; i < text.len; i++)
+        if (text.p[i] != ' ')
+            return false;
+    return text.len > 0;
+}
+
+/* The ids of echo_text where the prompt has them: nothing is to be trimmed or cut but tokens of
+ * spaces at its end, and all of it is ordinary text. They are what that text would be encoded as,
+ * unless the client gave other ids itself, or its text spells a picture's place, which is no token
+ * there. False: there are none. */
 static bool echo_ids(const struct builtin *b, const struct engine_request *r, struct token_vec *out)
 {
     struct token_span turn, ids;
@@ -262,9 +296,11 @@ static bool echo_ids(const struct builtin *b, const struct engine_request *r, st
     if (from == 0 || from == turn.n)
         return false;
     ids = (struct token_span){turn.at + from, turn.n - from};
+    while (ids.n > 1 && is_spaces(b, ids.at[ids.n - 1]))
+        ids.n--;
     if (is_spaced(b, ids.at[0], false) || is_spaced(b, ids.at[ids.n - 1], true))
         return false;
-    for (size_t i = 0; i < ids.n; i++) {
+    for (size_t i = tokenizer_plain(b->tokenizer, ids.at, ids.n); i < ids.n; i++) {
         if (tokenizer_is_added(b->tokenizer, ids.at[i]) ||
             !tokenizer_text(b->tokenizer, ids.at[i]).len)
             return false;
@@ -523,6 +559,7 @@ int builtin_answer_beside(const struct builtin *b, const struct engine_request *
                           .encoder = encoder_new(b->tokenizer), /* nobody else's */
                           .stop_ids = b->stop_ids,
                           .n_stop_ids = b->n_stop_ids,
+                          .first_stop = b->first_stop,
                           .splits = b->splits,
                           .script = b->script};
     int rc = builtin_answer(&own, r, ret, e);

@@ -13,7 +13,7 @@
 #include "worker/engine/engine_result.h"
 #include "worker/engine/engine_work.h"
 
-/* Tokens at once: a stream has an event for each, and there may be hundreds of streams. */
+/* Tokens of a stream at once: it has an event for each, and there may be hundreds of streams. */
 enum { GIVE_MOST = 64 };
 
 struct builtin_replica {
@@ -122,7 +122,7 @@ static void on_task(struct loop_task *t);
 
 static void give(struct builtin_attempt *a)
 {
-    size_t due;
+    size_t due, now;
 
     if (a->err.kind != ERR_NONE) {
         a->events->failed(a->ctx, &a->err, ENGINE_BROKE);
@@ -131,19 +131,20 @@ static void give(struct builtin_attempt *a)
     }
     if (a->first_ms == 0)
         a->first_ms = clock_ms();
-    due = MIN_OF(tokens_due(a), a->sent + GIVE_MOST);
-    if (due > a->sent) {
+    due = tokens_due(a);
+    now = a->req->stream ? MIN_OF(due, a->sent + GIVE_MOST) : due;
+    if (now > a->sent) {
         struct engine_delta d = {
-            .ids = {a->answer.ids.at + a->sent, due - a->sent},
+            .ids = {a->answer.ids.at + a->sent, now - a->sent},
             .logprobs = a->answer.logprobs + a->sent,
         };
 
-        a->sent = due;
+        a->sent = now;
         a->events->delta(a->ctx, &d);
     }
-    if (due == a->answer.ids.n)
+    if (now == a->answer.ids.n)
         attempt_finish(a);
-    else if (due < tokens_due(a))
+    else if (now < due)
         loop_task_post_behind(a->replica->loop, &a->task, on_task);
     else
         loop_timer_set(a->replica->loop, &a->timer,

@@ -183,7 +183,7 @@ enum step core_find(struct parser *p, const char *const *marks, size_t n, size_t
     char first = common_start(marks, n);
     size_t end = core_end(p);
 
-    for (; p->pos < end; p->pos++) {
+    for (; n > 0 && p->pos < end; p->pos++) {
         enum step r;
 
         if (first) {

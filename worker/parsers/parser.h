@@ -92,6 +92,11 @@ static inline bool parser_bytes_has(const struct parser_bytes *set, char c)
     return set->words[(unsigned char)c / 64] >> ((unsigned char)c % 64) & 1;
 }
 
+static inline bool parser_bytes_none(const struct parser_bytes *set)
+{
+    return (set->words[0] | set->words[1] | set->words[2] | set->words[3]) == 0;
+}
+
 /* In the middle of text, or of a thought, with nothing held back: the bytes with which a mark may
  * begin there. As long as none of them comes, all that is fed goes on with the same kind of event,
  * however it is cut. NULL: it is elsewhere. Valid until the parser is fed. */

@@ -522,7 +522,7 @@ void decoding_feed(struct decoding *g, struct str token, struct buf *out)
 {
     g->out = out;
     /* The usual token of the usual decoder: whole characters, and none held. */
-    if (g->decoder->byte_level && g->steps[0].held.len == 0 && utf8_valid(token))
+    if (g->decoder->byte_level && !decoding_waits(g) && utf8_valid(token))
         buf_add_str(out, token);
     else
         put(g, 0, token);

@@ -48,6 +48,12 @@ struct decoding {
 void decoding_init(struct decoding *g, const struct decoder *d);
 void decoding_done(struct decoding *g);
 
+/* Of a decoder that is byte_level: whether part of a character waits for the rest. */
+static inline bool decoding_waits(const struct decoding *g)
+{
+    return g->steps[0].held.len > 0;
+}
+
 /* Feeds a token as the file writes it (byte_level: its bytes); appends what is certain to out. */
 void decoding_feed(struct decoding *g, struct str token, struct buf *out);
 

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+#include "common/base/attrs.h"
 #include "common/base/vec.h"
 #include "worker/tokens/regex.h"
 #include "worker/tokens/tokenizer_parts.h"
@@ -68,11 +69,24 @@ struct str tokenizer_text(const struct tokenizer *t, int32_t id)
 {
     struct str piece;
 
-    if (t->texts_at && id >= 0 && (size_t)id < t->vocab_size &&
-        t->texts_at[id] < t->texts_at[id + 1])
-        return str_of(t->texts.p + t->texts_at[id], t->texts_at[id + 1] - t->texts_at[id]);
+    if (t->texts_at && id >= 0 && (size_t)id < t->vocab_size) {
+        uint32_t from = text_at(t, (size_t)id), to = text_at(t, (size_t)id + 1);
+
+        if (from < to)
+            return str_of(t->texts.p + from, to - from);
+    }
     piece = tokenizer_piece(t, id);
     return piece.p && t->texts_at ? STR("") : piece;
+}
+
+size_t tokenizer_plain(const struct tokenizer *t, const int32_t *ids, size_t n)
+{
+    size_t i = 0;
+
+    while (t->texts_at && i < n && (uint32_t)ids[i] < t->vocab_size &&
+           (t->texts_at[ids[i]] & TEXT_PLAIN))
+        i++;
+    return i;
 }
 
 size_t tokenizer_vocab_size(const struct tokenizer *t)
@@ -148,6 +162,43 @@ void detok_feed(struct detok *d, int32_t id, struct buf *out)
     decoding_feed(&d->decoding, token, out);
 }
 
+/* Appends the texts of the first ids that are plain (tokenizer_plain), as long as out has fewer
+ * than `until` bytes. Returns how many ids that were. Most texts are short: 16 bytes are copied
+ * sooner than so many. */
+static size_t add_plain(const struct tokenizer *t, const int32_t *ids, size_t n, size_t until,
+                        struct buf *out)
+{
+    const uint32_t *texts_at = t->texts_at;
+    const char *texts = t->texts.p;
+    size_t vocab_size = texts_at ? t->vocab_size : 0;
+    size_t len = out->len, i = 0;
+
+    for (; i < n && len < until && (uint32_t)ids[i] < vocab_size; i++) {
+        uint32_t at = texts_at[ids[i]];
+        const char *from = texts + (at & ~TEXT_PLAIN);
+        size_t more = ((texts_at[ids[i] + 1] - at) & ~TEXT_PLAIN);
+
+        if (!(at & TEXT_PLAIN))
+            break;
+        if (RG_UNLIKELY(out->cap - len < more + TEXTS_BEHIND)) {
+            out->len = len;
+            buf_reserve(out, more + TEXTS_BEHIND + (n - i) * sizeof(*ids));
+        }
+        memcpy(out->p + len, from, TEXTS_BEHIND);
+        if (RG_UNLIKELY(more > TEXTS_BEHIND))
+            memcpy(out->p + len, from, more);
+        len += more;
+    }
+    out->len = len;
+    return i;
+}
+
+size_t detok_feed_plain(struct detok *d, const int32_t *ids, size_t n, size_t until,
+                        struct buf *out)
+{
+    return decoding_waits(&d->decoding) ? 0 : add_plain(d->t, ids, n, until, out);
+}
+
 void detok_finish(struct detok *d, struct buf *out)
 {
     decoding_finish(&d->decoding, out);
@@ -158,10 +209,15 @@ void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n,
                       bool skip_special_tokens, struct buf *out)
 {
     struct detok d;
+    size_t i = add_plain(t, ids, n, SIZE_MAX, out);
 
+    if (i == n)
+        return;
     detok_init(&d, t, skip_special_tokens);
-    for (size_t i = 0; i < n; i++)
-        detok_feed(&d, ids[i], out);
+    while (i < n) {
+        detok_feed(&d, ids[i++], out);
+        i += detok_feed_plain(&d, ids + i, n - i, SIZE_MAX, out);
+    }
     detok_finish(&d, out);
     decoding_done(&d.decoding);
 }

@@ -84,6 +84,10 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 /* Whether it is one of "added_tokens", special or not: no piece of ordinary text. */
 bool tokenizer_is_added(const struct tokenizer *t, int32_t id);
 
+/* How many of the first of these ids are ordinary text, each some whole characters whatever stands
+ * around it: no added tokens. 0 where decoding is not byte-level. */
+size_t tokenizer_plain(const struct tokenizer *t, const int32_t *ids, size_t n);
+
 /* Added tokens in the order of the file (duplicates left out). */
 size_t tokenizer_added_count(const struct tokenizer *t);
 const struct added_token *tokenizer_added(const struct tokenizer *t, size_t i);
@@ -145,6 +149,11 @@ void detok_free(struct detok *d); /* NULL allowed */
 
 /* Appends the text that this id makes certain, perhaps none. */
 void detok_feed(struct detok *d, int32_t id, struct buf *out);
+
+/* The same of the first ids that are plain (tokenizer_plain), all at once, as long as out has fewer
+ * than `until` bytes. Returns how many it took; 0 also while part of a character waits. */
+size_t detok_feed_plain(struct detok *d, const int32_t *ids, size_t n, size_t until,
+                        struct buf *out);
 
 /* Appends what still waited (an unfinished character as U+FFFD); d is then as new. */
 void detok_finish(struct detok *d, struct buf *out);

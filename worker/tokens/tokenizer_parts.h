@@ -34,12 +34,23 @@ struct tokenizer {
     size_t vocab_size;
     size_t longest;     /* text of one token, in bytes; 0: a token may stand for any length */
     struct buf texts;   /* of all ids, one behind the other ... */
-    uint32_t *texts_at; /* ... id i at [texts_at[i], texts_at[i + 1]); NULL: pieces are texts */
+    uint32_t *texts_at; /* ... id i at [text_at(i), text_at(i + 1)); NULL: pieces are texts */
     struct buf note;
     uint64_t fingerprint;
 };
 
 struct json;
+
+/* A bit of texts_at: the id is no added token, and its text is some whole characters. */
+#define TEXT_PLAIN (UINT32_C(1) << 31)
+
+enum { TEXTS_BEHIND = 16 }; /* bytes of t->texts that may be read behind the last text */
+
+/* Where in t->texts the text of the id begins. */
+static inline uint32_t text_at(const struct tokenizer *t, size_t id)
+{
+    return t->texts_at[id] & ~TEXT_PLAIN;
+}
 
 /* root: the parsed tokenizer.json of t, whose parts are loaded. Never 0. */
 uint64_t tokenizer_fingerprint_of(const struct tokenizer *t, const struct json *root);

@@ -189,10 +189,12 @@ static void heard_done(struct heard *h)
     buf_done(&h->calls);
 }
 
-/* Feeds `said`, an id a byte, `step` ids at a time. Returns how many tokens were thought. */
+/* Feeds `said`, an id a byte, `step` ids at a time; 0: all at once, but each looked at, as where an
+ * id of text ends turns. Returns how many tokens were thought. */
 static uint32_t hear(const struct tokenizer *tokenizer, const struct parser_options *parser,
                      struct str said, size_t step, struct heard *ret)
 {
+    static const int32_t text_id = 1;
     static const struct answer_sink sink = {.text = hear_text,
                                             .reasoning = hear_reasoning,
                                             .tool_begin = hear_begin,
@@ -205,10 +207,15 @@ static uint32_t hear(const struct tokenizer *tokenizer, const struct parser_opti
                                        .sink = &sink,
                                        .sink_ctx = ret,
                                        .fresh_id = fresh_id,
-                                       .fresh_ctx = &fresh};
+                                       .fresh_ctx = &fresh,
+                                       .stop_ids = &text_id,
+                                       .n_stop_ids = step == 0};
     struct sampled_answer answer;
     int32_t ids[1024];
     uint32_t thought;
+
+    if (step == 0)
+        step = said.len;
 
     for (size_t i = 0; i < said.len; i++)
         ids[i] = (unsigned char)said.p[i];
@@ -224,37 +231,56 @@ static uint32_t hear(const struct tokenizer *tokenizer, const struct parser_opti
 static void expect_same(const struct tokenizer *tokenizer, const struct parser_options *parser,
                         struct str said)
 {
-    struct heard one = {0}, all = {0};
-    uint32_t by_one = hear(tokenizer, parser, said, 1, &one);
-    uint32_t at_once = hear(tokenizer, parser, said, said.len, &all);
+    const size_t steps[] = {1, 7, said.len};
+    struct heard want = {0};
+    uint32_t thought = hear(tokenizer, parser, said, 0, &want);
 
-    cr_expect(by_one == at_once && str_eq(buf_str(&one.text), buf_str(&all.text)) &&
-                  str_eq(buf_str(&one.reasoning), buf_str(&all.reasoning)) &&
-                  str_eq(buf_str(&one.calls), buf_str(&all.calls)),
-              "tools %d, thoughts %d: %u tokens thought one by one, %u at once, of: %.*s",
-              parser->tool, parser->reasoning, by_one, at_once, (int)said.len, said.p);
-    heard_done(&one);
-    heard_done(&all);
+    for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+        struct heard got = {0};
+        uint32_t n = hear(tokenizer, parser, said, steps[i], &got);
+
+        cr_expect(n == thought && str_eq(buf_str(&want.text), buf_str(&got.text)) &&
+                      str_eq(buf_str(&want.reasoning), buf_str(&got.reasoning)) &&
+                      str_eq(buf_str(&want.calls), buf_str(&got.calls)),
+                  "tools %d, thoughts %d: %u tokens thought, %u by %zu ids, of: %.*s", parser->tool,
+                  parser->reasoning, thought, n, steps[i], (int)said.len, said.p);
+        heard_done(&got);
+    }
+    heard_done(&want);
 }
 
 /* Marks of several families, parts of such, and plain text. */
-static const char *const PARTS[] = {
-    "<think>",     "</think>",     "\n",
-    " ",           "plain text ",  "a < b ",
-    "<tool_call>", "</tool_call>", "{\"name\": \"f\", \"arguments\": {}}",
-    "[THINK]",     "[/THINK]",     "<|tool_call>",
-    "[f(x=1)]",    "</",           "more words, "};
+static const char *const PARTS[] = {"<think>",
+                                    "</think>",
+                                    "\n",
+                                    " ",
+                                    "plain text ",
+                                    "a < b ",
+                                    "<tool_call>",
+                                    "</tool_call>",
+                                    "{\"name\": \"f\", \"arguments\": {}}",
+                                    "[THINK]",
+                                    "[/THINK]",
+                                    "<|tool_call>",
+                                    "[f(x=1)]",
+                                    "</",
+                                    "more words, ",
+                                    "\xc3\xa4rger ",
+                                    "\xf0\x9f\x99",
+                                    "over as many words as are taken at once, and then more"};
 
 TEST(sampled_answer, thoughts_are_counted_alike_however_the_ids_are_cut)
 {
     struct tokenizer *tokenizer = tokenizer_builtin();
     uint64_t seed = 7;
 
-    for (int reasoning = REASONING_NONE + 1; reasoning < REASONING_KIND_COUNT; reasoning++) {
+    for (int reasoning = REASONING_NONE; reasoning < REASONING_KIND_COUNT; reasoning++) {
         for (int i = 0; i < 200; i++) {
             struct parser_options parser = {.tool = (enum tool_kind)(i % TOOL_KIND_COUNT),
                                             .reasoning = (enum reasoning_kind)reasoning,
-                                            .thought = (enum thought_state)(i % 3),
+                                            .thought = reasoning == REASONING_NONE
+                                                           ? THOUGHT_MAYBE
+                                                           : (enum thought_state)(i % 3),
                                             .hold_bytes = 64};
             struct buf said = {0};
 

@@ -129,6 +129,55 @@ TEST(tokenizer, detok_equals_decode)
     }
 }
 
+/* The same at random cuts, plain ids at once where there are some, as id by id; and what is plain
+ * is neither added nor part of a character. */
+TEST(tokenizer, plain_ids_at_once_equal_id_by_id)
+{
+    unsigned seed = 3;
+    size_t at_once = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(tinies); i++) {
+        struct tokenizer *t = kit_tiny(tinies[i]);
+
+        for (int round = 0; round < 300; round++) {
+            struct detok *one = detok_new(t, round % 2), *many = detok_new(t, round % 2);
+            struct buf by_one = {0}, by_many = {0};
+            int32_t ids[24];
+
+            for (size_t k = 0; k < ARRAY_LEN(ids); k++) {
+                ids[k] = (int32_t)kit_random(&seed, round % 4 ? 1480 : 256) - 1;
+                detok_feed(one, ids[k], &by_one);
+            }
+            for (size_t k = 0; k < ARRAY_LEN(ids);) {
+                size_t until = by_many.len + kit_random(&seed, 12), had = by_many.len;
+                size_t n = detok_feed_plain(many, ids + k, kit_random(&seed, 25 - (unsigned)k),
+                                            until, &by_many);
+
+                cr_assert_leq(n, tokenizer_plain(t, ids + k, ARRAY_LEN(ids) - k));
+                for (size_t p = k; p < k + n; p++) {
+                    cr_assert_lt(had, until);
+                    cr_assert(!tokenizer_is_added(t, ids[p]) && tokenizer_byte_level(t));
+                    had += tokenizer_text(t, ids[p]).len;
+                }
+                cr_assert_eq(had, by_many.len);
+                at_once += n;
+                k += n;
+                if (k < ARRAY_LEN(ids))
+                    detok_feed(many, ids[k++], &by_many);
+            }
+            detok_finish(one, &by_one);
+            detok_finish(many, &by_many);
+            cr_assert(str_eq(buf_str(&by_one), buf_str(&by_many)), "%s", tinies[i]);
+            detok_free(one);
+            detok_free(many);
+            buf_done(&by_one);
+            buf_done(&by_many);
+        }
+        tokenizer_free(t);
+    }
+    cr_assert_gt(at_once, 1000);
+}
+
 TEST(tokenizer, broken_utf8_becomes_replacements)
 {
     struct tokenizer *t = tokenizer_builtin();
