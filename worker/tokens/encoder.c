@@ -11,6 +11,7 @@
  * nothing merges across one. Scratch memory is kept between calls up to SCRATCH_KEEP. */
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/attrs.h"
 #include "common/base/cancel.h"
@@ -26,6 +27,9 @@
 enum { SCRATCH_KEEP = 1 << 16, SCRATCH_TEXT_KEEP = 1 << 20 };
 
 enum { PART_BYTES = 32 << 10 };
+
+/* Keeps what is rare out of the functions that each word runs through: they need no frame then. */
+#define APART __attribute__((noinline))
 
 #define SPACE_PIECE "\xe2\x96\x81"
 
@@ -69,10 +73,9 @@ void encoder_free(struct encoder *enc)
     free(enc);
 }
 
-static inline void append(struct token_vec *out, const int32_t *ids, size_t n)
+static void append(struct token_vec *out, const int32_t *ids, size_t n)
 {
-    if (RG_UNLIKELY(out->cap - out->n < n))
-        vec_reserve(out, n);
+    vec_reserve(out, n + WORD_CACHE_IDS_MAX); /* the next word finds room, too */
     for (size_t i = 0; i < n; i++)
         out->at[out->n + i] = ids[i];
     out->n += n;
@@ -85,27 +88,28 @@ static int run_model(struct encoder *enc, struct str word, struct err *e)
     return bpe_encode(&enc->t->bpe, &enc->bpe, word, enc->out, e);
 }
 
-/* Short words are mostly one token. */
-static int encode_quick(struct encoder *enc, struct str word, struct err *e)
+/* What encode_word leaves: a word that the cache does not know, or ids for which there is no room.
+ */
+static APART int encode_slowly(struct encoder *enc, struct str word, struct err *e)
 {
-    int32_t id = bpe_quick(&enc->t->bpe, word);
-
-    if (RG_UNLIKELY(id < 0))
-        return run_model(enc, word, e);
-    *vec_push(enc->out) = id;
-    return 0;
-}
-
-/* A word that the cache does not know: by the model, and into its set. */
-static int encode_new(struct encoder *enc, struct str word, const struct word_key *key,
-                      struct word_line *set, struct err *e)
-{
+    const struct word_line *line;
+    struct word_line *set;
+    struct word_key key;
     size_t before = enc->out->n;
 
+    if (word.len > WORD_CACHE_KEY_MAX || word.len <= enc->t->bpe.quick_len)
+        return run_model(enc, word, e);
+    key = word_key(word);
+    set = word_cache_set(&enc->cache, &key);
+    line = word_cache_get(set, &key);
+    if (line) {
+        append(enc->out, line->ids, word_line_count(line));
+        return 0;
+    }
     if (run_model(enc, word, e) < 0)
         return -1;
     if (enc->out->n > before)
-        word_cache_put(set, key, &enc->out->at[before], enc->out->n - before);
+        word_cache_put(set, &key, &enc->out->at[before], enc->out->n - before);
     return 0;
 }
 
@@ -113,25 +117,32 @@ static int encode_new(struct encoder *enc, struct str word, const struct word_ke
  * else by the model. */
 static inline int encode_word(struct encoder *enc, struct str word, struct err *e)
 {
+    const struct bpe *bpe = &enc->t->bpe;
+    struct token_vec *out = enc->out;
     const struct word_line *line;
-    struct word_line *set;
     struct word_key key;
+    int32_t id;
 
-    if (word.len <= enc->t->bpe.quick_len)
-        return encode_quick(enc, word, e);
-    if (RG_UNLIKELY(word.len > WORD_CACHE_KEY_MAX))
-        return run_model(enc, word, e);
+    if (word.len > WORD_CACHE_KEY_MAX || out->cap - out->n < WORD_CACHE_IDS_MAX)
+        return encode_slowly(enc, word, e);
+    if (word.len <= bpe->quick_len) {
+        id = bpe_quick(bpe, word);
+        if (RG_UNLIKELY(id < 0))
+            return encode_slowly(enc, word, e);
+        out->at[out->n++] = id;
+        return 0;
+    }
     key = word_key(word);
-    set = word_cache_set(&enc->cache, &key);
-    line = word_cache_get(set, &key);
+    line = word_cache_get(word_cache_set(&enc->cache, &key), &key);
     if (RG_UNLIKELY(!line))
-        return encode_new(enc, word, &key, set, e);
-    append(enc->out, line->ids, word_line_count(line));
+        return encode_slowly(enc, word, e);
+    memcpy(out->at + out->n, line->ids, sizeof(line->ids)); /* few or all, in as many steps */
+    out->n += word_line_count(line);
     return 0;
 }
 
 /* A word that no merge joins across "X|U+2581" is encoded in parts, which the cache knows. */
-static int encode_parts(struct encoder *enc, struct str word, struct err *e)
+static APART int encode_parts(struct encoder *enc, struct str word, struct err *e)
 {
     struct str space = STR(SPACE_PIECE);
     size_t from = 0;

@@ -42,17 +42,13 @@ static inline int32_t longest_at(const struct longest *l, const char *text, size
     return best;
 }
 
-int32_t longest_whole(const struct longest *l, const char *text, size_t n)
+uint32_t longest_node(const struct longest *l, const char *text, size_t n)
 {
-    uint8_t first = (uint8_t)text[0];
-    uint32_t node;
+    uint32_t node = l->twos[(uint8_t)text[0] << 8 | (uint8_t)text[1]];
 
-    if (n == 1)
-        return l->nodes[first].token;
-    node = l->twos[first << 8 | (uint8_t)text[1]];
     for (size_t i = 2; node && i < n; i++)
         node = step(l, node, text[i]);
-    return node ? l->nodes[node].token : -1;
+    return node;
 }
 
 /* Whether two tokens that touch stay what they are. */

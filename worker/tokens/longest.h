@@ -56,8 +56,20 @@ struct longest_merges {
 void longest_init(struct longest *l, const struct longest_merges *merges);
 void longest_done(struct longest *l);
 
+/* The node of n > 1 bytes; 0: none. */
+uint32_t longest_node(const struct longest *l, const char *text, size_t n);
+
 /* The token that all of n > 0 bytes are; -1: they are several. l->origins is not NULL. */
-int32_t longest_whole(const struct longest *l, const char *text, size_t n);
+static inline int32_t longest_whole(const struct longest *l, const char *text, size_t n)
+{
+    uint8_t first = (uint8_t)text[0];
+    uint32_t node;
+
+    if (n == 1)
+        return l->nodes[first].token;
+    node = n == 2 ? l->twos[first << 8 | (uint8_t)text[1]] : longest_node(l, text, n);
+    return node ? l->nodes[node].token : -1;
+}
 
 /* Room that longest_encode needs for n bytes. */
 struct longest_room {

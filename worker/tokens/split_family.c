@@ -14,11 +14,15 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "common/base/attrs.h"
 #include "worker/tokens/unicode.h"
 
 #define NONE SIZE_MAX
+#define APART __attribute__((noinline)) /* what is rare: the usual needs no frame then */
 #define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define SPACES "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define PUNCT "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
@@ -199,8 +203,30 @@ static size_t match_glue(struct str s, size_t at)
     return end > at + 1 ? end : NONE;
 }
 
+/* Where the ASCII letters at `at` end. */
+static inline size_t ascii_letters(struct str s, size_t at)
+{
+#ifdef __SSE2__
+    /* Sixteen at a time: small letters become -128 to -103, all else is above. */
+    while (s.len - at >= 16) {
+        __m128i c = _mm_loadu_si128((const void *)(s.p + at));
+        __m128i small = _mm_or_si128(c, _mm_set1_epi8(0x20));
+        __m128i moved = _mm_add_epi8(small, _mm_set1_epi8(0x80 - 'a'));
+        __m128i other = _mm_cmpgt_epi8(moved, _mm_set1_epi8('z' - 'a' - 128));
+        unsigned mask = (unsigned)_mm_movemask_epi8(other);
+
+        if (mask)
+            return at + (size_t)__builtin_ctz(mask);
+        at += 16;
+    }
+#endif
+    while (at < s.len && ascii_letter(s.p[at]))
+        at++;
+    return at;
+}
+
 /* [^\r\n..]?LETTER+ | ... */
-static size_t match_plain(const struct split_family *f, struct str s, size_t at)
+static APART size_t match_plain_any(const struct split_family *f, struct str s, size_t at)
 {
     uint32_t flags, next;
     size_t n = read_at(s, at, &flags), end;
@@ -224,6 +250,28 @@ static size_t match_plain(const struct split_family *f, struct str s, size_t at)
             return run_any(s, at + n + m, f->letters);
     }
     return match_rest(f, s, at, flags);
+}
+
+/* The same, in short where a run of ASCII letters ends before ASCII: all letters are what words of
+ * these families are made of, and in ASCII nothing else is. */
+static size_t match_plain(const struct split_family *f, struct str s, size_t at)
+{
+    unsigned char c = (unsigned char)s.p[at];
+    size_t word = at, end;
+    uint32_t flags;
+
+    if (c >= 0x80 || c == '\'' || f->glue)
+        return match_plain_any(f, s, at);
+    flags = unicode_ascii_flags[c];
+    if (!(flags & UC_L)) {
+        if (!may_prefix(f, (char)c, flags))
+            return match_rest(f, s, at, flags);
+        word++;
+    }
+    end = ascii_letters(s, word);
+    if (RG_UNLIKELY(end < s.len && (unsigned char)s.p[end] >= 0x80))
+        return match_plain_any(f, s, at);
+    return end > word ? end : match_rest(f, s, at, flags);
 }
 
 static inline bool is_part(const struct split_family *f, uint32_t flags, uint32_t part)

@@ -15,6 +15,8 @@
 
 enum { WORD_CACHE_KEY_MAX = 22, WORD_CACHE_IDS_MAX = 10 };
 
+enum { WORD_CACHE_BITS = 13, WORD_CACHE_WAYS = 2 }; /* so many sets, of so many lines */
+
 /* A word in three numbers: its first 8 bytes; the next 8, or its last 8; its last 6, and its length
  * above them. In a word of less than 22 bytes they overlap, or are 0. The length tells which bytes
  * stand where, so no two words have the same. The highest byte is 0. */
@@ -63,10 +65,32 @@ static inline struct word_key word_key(struct str word)
 }
 
 /* The set of a word. */
-struct word_line *word_cache_set(const struct word_cache *c, const struct word_key *word);
+static inline struct word_line *word_cache_set(const struct word_cache *c,
+                                               const struct word_key *word)
+{
+    __uint128_t m = (__uint128_t)(word->at[0] ^ 0x9e3779b97f4a7c15u) *
+                    (word->at[1] ^ word->at[2] ^ 0xd1b54a32d192ed03u);
+    uint64_t h = ((uint64_t)m ^ (uint64_t)(m >> 64)) * 0x8cb92ba72f3d8dd7u;
+
+    return c->lines + WORD_CACHE_WAYS * (h >> (64 - WORD_CACHE_BITS));
+}
+
+/* All but the count of ids, which stands in the highest byte. */
+static inline bool word_line_is(const struct word_line *line, const struct word_key *word)
+{
+    return line->key.at[0] == word->at[0] && line->key.at[1] == word->at[1] &&
+           (line->key.at[2] ^ word->at[2]) << 8 == 0;
+}
 
 /* The word's line in its set, or NULL. */
-const struct word_line *word_cache_get(const struct word_line *set, const struct word_key *word);
+static inline const struct word_line *word_cache_get(const struct word_line *set,
+                                                     const struct word_key *word)
+{
+    for (size_t i = 0; i < WORD_CACHE_WAYS; i++)
+        if (word_line_is(&set[i], word))
+            return &set[i];
+    return NULL;
+}
 
 static inline size_t word_line_count(const struct word_line *line)
 {

@@ -16,11 +16,17 @@
 
 static void random_text(unsigned *seed, struct buf *out)
 {
-    static const char *const parts[] = {
-        " ",  "  ",   "\n",   "\r\n",   "\t",     "'s",     "'LL", "'",      "a",       "B",  "the",
-        "1",  "23",   "4567", "é",      "中",     "文字",   "ǅ",   "ʰ",      "\u0301",  "²",  "!",
-        "//", "$",    "_",    "\u00a0", "\u3000", "\u200d", "👍",   "\u017f", "'\u017f", "⺀", "〇",
-        "ア", "\x01", "Ⅷ",    "/",      "ъ",      "Ж",      "م",   "\u0e31"};
+    static const char *const parts[] = {" ",      "  ",     "\n",      "\r\n",
+                                        "\t",     "'s",     "'LL",     "'",
+                                        "a",      "B",      "the",     "1",
+                                        "23",     "4567",   "é",       "中",
+                                        "文字",   "ǅ",      "ʰ",       "\u0301",
+                                        "²",      "!",      "//",      "$",
+                                        "_",      "\u00a0", "\u3000",  "\u200d",
+                                        "👍",      "\u017f", "'\u017f", "⺀",
+                                        "〇",     "ア",     "\x01",    "Ⅷ",
+                                        "/",      "ъ",      "Ж",       "م",
+                                        "\u0e31", "AZaz",   "@[`{",    "lettersWithoutAnEnd"};
     unsigned n = kit_random(seed, 14);
 
     buf_clear(out);
