@@ -1,8 +1,11 @@
 /* What can be said of a text's tokens without making them: a lower bound of their number, from
  * the longest token. It lets a call that cannot fit be refused before its text is encoded. Where
- * a tokenizer may drop or join text without limit, the bound is 0. */
+ * a tokenizer may drop or join text without limit, the bound is 0. The same look at every token
+ * marks those whose texts decoding may copy as they are. */
 #include "worker/tokens/tokenizer_parts.h"
 
+#include "common/base/check.h"
+#include "common/codec/utf8.h"
 #include "worker/tokens/tokenizer.h"
 #include "worker/tokens/unicode.h"
 
@@ -31,10 +34,13 @@ void tokenizer_measure(struct tokenizer *t)
 {
     size_t longest = 0;
 
+    CHECK(t->texts.len < TEXT_PLAIN);
     for (size_t i = 0; i < t->vocab_size; i++) {
-        size_t len = tokenizer_text(t, (int32_t)i).len;
+        struct str text = tokenizer_text(t, (int32_t)i);
 
-        longest = len > longest ? len : longest;
+        longest = MAX_OF(longest, text.len);
+        if (t->texts_at && text.len > 0 && utf8_valid(text) && !tokenizer_is_added(t, (int32_t)i))
+            t->texts_at[i] |= TEXT_PLAIN;
     }
     t->longest = keeps_all(t) ? longest : 0;
 }

@@ -170,10 +170,9 @@ static size_t add_plain(const struct tokenizer *t, const int32_t *ids, size_t n,
 {
     const uint32_t *texts_at = t->texts_at;
     const char *texts = t->texts.p;
-    size_t vocab_size = texts_at ? t->vocab_size : 0;
-    size_t len = out->len, i = 0;
+    size_t vocab_size = t->vocab_size, len = out->len, i = 0;
 
-    for (; i < n && len < until && (uint32_t)ids[i] < vocab_size; i++) {
+    for (; texts_at && i < n && len < until && (uint32_t)ids[i] < vocab_size; i++) {
         uint32_t at = texts_at[ids[i]];
         const char *from = texts + (at & ~TEXT_PLAIN);
         size_t more = ((texts_at[ids[i] + 1] - at) & ~TEXT_PLAIN);

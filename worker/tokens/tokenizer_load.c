@@ -8,10 +8,8 @@
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
-#include "common/base/check.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
-#include "common/codec/utf8.h"
 #include "worker/tokens/byte_level.h"
 #include "worker/tokens/pattern.h"
 #include "worker/tokens/regex.h"
@@ -396,14 +394,7 @@ static void load_texts(struct tokenizer *t)
     t->texts_at = mem_calloc(t->vocab_size + 1, sizeof(*t->texts_at));
     buf_reserve(&t->texts, t->vocab.pool.len + TEXTS_BEHIND);
     for (size_t id = 0; id < t->vocab_size; id++) {
-        size_t from = t->texts.len;
-        struct str text;
-
         byte_level_read(tokenizer_piece(t, (int32_t)id), &t->texts);
-        text = str_sub(buf_str(&t->texts), from, SIZE_MAX);
-        if (text.len > 0 && utf8_valid(text) && !tokenizer_is_added(t, (int32_t)id))
-            t->texts_at[id] |= TEXT_PLAIN;
-        CHECK(t->texts.len < TEXT_PLAIN);
         t->texts_at[id + 1] = (uint32_t)t->texts.len;
     }
     buf_reserve(&t->texts, TEXTS_BEHIND);

@@ -55,7 +55,7 @@ static inline uint32_t text_at(const struct tokenizer *t, size_t id)
 /* root: the parsed tokenizer.json of t, whose parts are loaded. Never 0. */
 uint64_t tokenizer_fingerprint_of(const struct tokenizer *t, const struct json *root);
 
-/* The last step of loading: fills t->longest. */
+/* The last step of loading: fills t->longest, and marks what is TEXT_PLAIN. */
 void tokenizer_measure(struct tokenizer *t);
 
 #endif
