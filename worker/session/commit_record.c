@@ -207,7 +207,20 @@ static void read_answer(const struct commit_record *c, struct answer_cursor *at,
     read_ahead(r, flags, a);
 }
 
-/* Each answer is read once to find where it ends; commit_record_answer reads it again. */
+/* The next answer of a record that was read. */
+static const struct commit_answer *next_answer(const struct commit_record *c,
+                                               struct answer_cursor *at, struct commit_answer *room)
+{
+    if (!c->has_only) {
+        read_answer(c, at, room);
+        return room;
+    }
+    at->in.p = c->only_end;
+    return &c->only;
+}
+
+/* Each answer is read once to find where it ends; commit_record_answer reads those again of which
+ * there are several, or whose bulk comes later. */
 static int read_here(struct record_in *r, struct commit_record *c, struct err *e)
 {
     struct answer_cursor at;
@@ -224,6 +237,11 @@ static int read_here(struct record_in *r, struct commit_record *c, struct err *e
         if (at.in.bad)
             return bad(e, "torn answer");
         c->tokens += a.n;
+        if (c->n_here == 1 && !(c->flags & COMMIT_BULK_AHEAD)) {
+            c->has_only = true;
+            c->only = a;
+            c->only_end = at.in.p;
+        }
     }
     *r = at.in;
     return 0;
@@ -314,7 +332,10 @@ struct answer_cursor commit_record_answers(const struct commit_record *c)
 void commit_record_answer(const struct commit_record *c, struct answer_cursor *at,
                           struct commit_answer *ret)
 {
-    read_answer(c, at, ret);
+    const struct commit_answer *a = next_answer(c, at, ret);
+
+    if (a != ret)
+        *ret = *a;
 }
 
 bool commit_record_attach(struct commit_record *c, struct str bulk)
@@ -346,15 +367,15 @@ size_t commit_record_bulk(const struct commit_record *c, char *to)
 
     put(to, &at, c->context, c->n_context * sizeof(int32_t));
     for (uint32_t i = 0; i < c->n_here; i++) {
-        struct commit_answer a;
+        struct commit_answer room;
+        const struct commit_answer *a = next_answer(c, &r, &room);
 
-        read_answer(c, &r, &a);
-        put(to, &at, a.ids, a.n * sizeof(int32_t));
-        if (a.has_logprobs)
-            put(to, &at, a.logprobs, a.n * sizeof(float));
-        put(to, &at, a.rows[ROWS_EXPERTS].block.p, a.rows[ROWS_EXPERTS].block.len);
-        put(to, &at, a.odds.p, a.odds.len);
-        put(to, &at, a.rows[ROWS_INDEXER].block.p, a.rows[ROWS_INDEXER].block.len);
+        put(to, &at, a->ids, a->n * sizeof(int32_t));
+        if (a->has_logprobs)
+            put(to, &at, a->logprobs, a->n * sizeof(float));
+        put(to, &at, a->rows[ROWS_EXPERTS].block.p, a->rows[ROWS_EXPERTS].block.len);
+        put(to, &at, a->odds.p, a->odds.len);
+        put(to, &at, a->rows[ROWS_INDEXER].block.p, a->rows[ROWS_INDEXER].block.len);
     }
     return at;
 }

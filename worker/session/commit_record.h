@@ -13,6 +13,29 @@
 #include "worker/session/commit.h"
 #include "worker/session/record.h"
 
+struct commit_answer {
+    const char *ids; /* n of them, unaligned */
+    uint32_t n;
+    bool has_logprobs;
+    const char *logprobs; /* n floats, unaligned */
+    uint32_t n_versions;
+    struct record_in versions; /* text, start, end each: record_str, record_u32 twice */
+    bool cut;
+    struct str finish_reason, message, response_id, parse_warning;
+    struct token_rows rows[ROWS_KINDS]; /* the indexer's with COMMIT_INDEXER */
+    uint64_t queue_us, engine_us, gateway_us;
+    enum commit_duplicate mode;
+    uint32_t duplicate; /* a checkpoint's id, with a mode */
+    struct str basis;   /* COMMIT_BASIS */
+    uint32_t scored_tokens;
+    uint64_t cached;             /* + 1; 0: not told */
+    struct str odds;             /* COMMIT_ODDS; absent: none */
+    uint32_t drifted;            /* COMMIT_DRIFT */
+    struct str asked;            /* COMMIT_ASKED; absent: no basis was */
+    uint64_t ahead[BLOCK_KINDS]; /* COMMIT_BLOCKS_AHEAD: bytes of each that stands in records before
+                                    this one (blocks_ahead.c); 0: it does not */
+};
+
 struct commit_record {
     uint64_t call;
     uint64_t body_hash[2];
@@ -46,38 +69,18 @@ struct commit_record {
     struct str diff_field, diff_stored, diff_request, label, parent_label;
     struct str dropped_fields; /* COMMIT_DROPPED */
 
-    uint32_t n_answers;       /* 1 .. */
-    uint32_t n_here;          /* of them in this record: all; none with COMMIT_ANSWERS_AHEAD */
-    uint32_t before;          /* RECORD_ANSWERS: those in records before */
-    struct record_in answers; /* n_here of them: commit_record_answer */
-    uint64_t asked;           /* 0 without COMMIT_TOLD */
-    struct str asked_text;    /* asked == 1 */
-    struct record_in told;    /* COMMIT_TOLD: what each answer here told, record_str */
+    uint32_t n_answers;        /* 1 .. */
+    uint32_t n_here;           /* of them in this record: all; none with COMMIT_ANSWERS_AHEAD */
+    uint32_t before;           /* RECORD_ANSWERS: those in records before */
+    struct record_in answers;  /* n_here of them: commit_record_answer */
+    bool has_only;             /* of one, whose bulk is in this record, */
+    struct commit_answer only; /* what was read is kept, */
+    const char *only_end;      /* and where it ends */
+    uint64_t asked;            /* 0 without COMMIT_TOLD */
+    struct str asked_text;     /* asked == 1 */
+    struct record_in told;     /* COMMIT_TOLD: what each answer here told, record_str */
 
     uint64_t tokens; /* context and answers */
-};
-
-struct commit_answer {
-    const char *ids; /* n of them, unaligned */
-    uint32_t n;
-    bool has_logprobs;
-    const char *logprobs; /* n floats, unaligned */
-    uint32_t n_versions;
-    struct record_in versions; /* text, start, end each: record_str, record_u32 twice */
-    bool cut;
-    struct str finish_reason, message, response_id, parse_warning;
-    struct token_rows rows[ROWS_KINDS]; /* the indexer's with COMMIT_INDEXER */
-    uint64_t queue_us, engine_us, gateway_us;
-    enum commit_duplicate mode;
-    uint32_t duplicate; /* a checkpoint's id, with a mode */
-    struct str basis;   /* COMMIT_BASIS */
-    uint32_t scored_tokens;
-    uint64_t cached;             /* + 1; 0: not told */
-    struct str odds;             /* COMMIT_ODDS; absent: none */
-    uint32_t drifted;            /* COMMIT_DRIFT */
-    struct str asked;            /* COMMIT_ASKED; absent: no basis was */
-    uint64_t ahead[BLOCK_KINDS]; /* COMMIT_BLOCKS_AHEAD: bytes of each that stands in records before
-                                    this one (blocks_ahead.c); 0: it does not */
 };
 
 /* Reads the body of a commit record (behind its head) to its end. -1: ERR_IO, it has

@@ -97,11 +97,13 @@ static const char *take(struct record_in *r, uint64_t n)
     return p;
 }
 
-/* At most 10 bytes. */
+/* At most 10 bytes; most have one. */
 uint64_t record_u(struct record_in *r)
 {
     uint64_t v = 0;
 
+    if (!r->bad && r->p < r->end && (unsigned char)*r->p < 0x80)
+        return (unsigned char)*r->p++;
     for (unsigned shift = 0; shift < 64; shift += 7) {
         const char *p = take(r, 1);
 
