@@ -19,6 +19,8 @@
 #include "worker/request/request_limits.h"
 #include "worker/tokens/tokenizer.h"
 
+enum { RESPONSE_ID_HEX = 32 }; /* digits behind an id's head */
+
 static bool may_call(const struct chat_request *req)
 {
     return req->callable && req->callable->n > 0 && req->tool_choice != CHOICE_NONE;
@@ -37,6 +39,16 @@ static struct parser_options parser_of(const struct model_call *t)
         .hold_bytes = req->stream ? PARSER_HOLD_BYTES : SIZE_MAX,
         .tools = req->callable,
     };
+}
+
+static struct str new_response_id(struct model_call *t)
+{
+    struct str head = str_cstr(t->in.req->id_head ? t->in.req->id_head : "");
+    char *id = arena_alloc(&t->arena, head.len + RESPONSE_ID_HEX + 1);
+
+    memcpy(id, head.p, head.len);
+    ids_hex(t->env->ids, id + head.len, RESPONSE_ID_HEX / 2);
+    return str_of(id, head.len + RESPONSE_ID_HEX);
 }
 
 /* Its response id, and its text side. */
@@ -58,12 +70,8 @@ void sample_begin(struct model_call *t, struct sample *r, uint32_t index)
         .fresh_id = call_fresh_id,
         .fresh_ctx = t->env,
     };
-    char hex[33];
-
-    ids_hex(t->env->ids, hex, 16);
     r->model_call = t;
-    r->response_id =
-        arena_printf(&t->arena, "%s%.32s", t->in.req->id_head ? t->in.req->id_head : "", hex);
+    r->response_id = new_response_id(t);
     *parser = parser_of(t);
     r->answer = arena_calloc(&t->arena, 1, sizeof(*r->answer));
     sampled_answer_init(r->answer, &o);

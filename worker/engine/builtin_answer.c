@@ -451,8 +451,11 @@ static void clip(const struct builtin *b, const struct engine_request *r,
 {
     size_t max = r->sampling->max_tokens > 0 ? (size_t)r->sampling->max_tokens : SIZE_MAX;
 
+    const struct json *asked = r->sampling->stop_token_ids;
+    int32_t first = asked && asked->n > 0 ? 0 : b->first_stop; /* none below */
+
     for (size_t i = 0; i < ret->ids.n && i < max; i++) {
-        if (is_stop(b, r->sampling, ret->ids.at[i])) {
+        if (ret->ids.at[i] >= first && is_stop(b, r->sampling, ret->ids.at[i])) {
             ret->ids.n = i + 1;
             ret->stop_id = ret->ids.at[i];
             ret->finish = ENGINE_STOP;
