@@ -39,8 +39,9 @@ static _Thread_local struct {
 
 void arena_keep_chunks(void)
 {
-#ifndef __SANITIZE_ADDRESS__ /* it shall see who uses what was given back */
-    spare.room = SPARE_MAX;
+#if !ARENA_ADDRESSES_CHECKED /* else that shall see who uses what was given back */
+    if (!spare.first)
+        spare.room = SPARE_MAX;
 #endif
 }
 

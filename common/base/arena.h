@@ -104,6 +104,15 @@ void arena_reset(struct arena *a);
  * ones. For a thread that works as long as its process lives: they are never freed. */
 void arena_keep_chunks(void);
 
+/* Whether a sanitizer watches addresses: then no chunk is kept. */
+#if defined(__SANITIZE_ADDRESS__)
+#define ARENA_ADDRESSES_CHECKED 1
+#elif defined(__has_feature)
+#define ARENA_ADDRESSES_CHECKED __has_feature(address_sanitizer)
+#else
+#define ARENA_ADDRESSES_CHECKED 0
+#endif
+
 /* Frees all. */
 void arena_done(struct arena *a);
 

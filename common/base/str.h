@@ -97,11 +97,11 @@ struct hash128 {
 /* Before the first byte. */
 void hash128_begin(struct hash128 *ret);
 
-/* Goes on with `text`, whole: h->bytes of it were taken, and more are taken now, all but its last
- * block of at most 64 bytes. */
+/* Goes on with `text`, whole: h->bytes of it were taken, no more than it has, and more are taken
+ * now, all but its last block of at most 64 bytes. */
 void hash128_on(struct hash128 *h, struct str text);
 
-/* str_hash128 of `text`, which begins with what h has taken. */
+/* str_hash128 of `text`, which begins with what h has taken and is longer, unless that is nothing. */
 void hash128_end(struct hash128 *h, struct str text, uint64_t ret[2]);
 
 /* A seed of this process, by chance: for tables of keys that others choose. */

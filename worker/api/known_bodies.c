@@ -244,6 +244,8 @@ const struct hash128 *known_reading_hashed(struct known_reading *r, const struct
                                            struct str body)
 {
     look(r, d, body);
+    if (r->part.hashed.bytes >= body.len) /* it ends where a message did: no whole one */
+        hash128_begin(&r->part.hashed);
     return &r->part.hashed;
 }
 

@@ -75,7 +75,7 @@ static uint64_t hash_part(struct str part, const struct hash128 *known, uint64_t
     struct hash128 h;
 
     hash128_begin(&h);
-    if (known && known->bytes <= part.len)
+    if (known && known->bytes < part.len)
         h = *known;
     hash128_end(&h, part, both);
     return str_hash(str_of((const char *)both, 2 * sizeof(*both)), seed);
