@@ -20,12 +20,12 @@ static uint32_t matched_of(const struct session *s, const struct plan *p, uint32
     uint32_t n;
 
     /* The walk may have gone down another branch of the trie: what they share counts. */
-    while (sent && at != sent && at->depth > 0)
+    while (sent && at != sent && at->parent)
         if (sent->depth > at->depth)
             sent = sent->parent;
         else
             at = at->parent;
-    n = at == sent ? at->depth : 0;
+    n = sent && at == sent ? at->depth : 0;
     *ret_beyond = 0;
     for (; t && t->node->depth > n; t = t->parent)
         ++*ret_beyond;
