@@ -270,12 +270,13 @@ static struct message_node *make_place(struct forest *f, struct commit *c)
 static void link_node(struct session *s, struct checkpoint *t, struct message_node *prompt)
 {
     struct message_node *ready = t->node;
+    size_t n_before = s->forest.nodes.n;
 
     t->node = ready ? forest_hang_answer(&s->forest, prompt, ready)
                     : forest_child_of_own(&s->forest, prompt, t->message);
     t->older = t->node->newest;
     t->node->newest = t;
-    s->forest.turns += t->older != NULL; /* the node is found by another answer */
+    s->forest.turns += s->forest.nodes.n == n_before; /* a node that was there has another answer */
     if (!ready)
         forest_note_echo(&s->forest, t->node);
     prompt->samples++;

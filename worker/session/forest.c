@@ -277,7 +277,7 @@ struct echo_look {
 void forest_note_call(struct forest *f, struct str id, struct checkpoint *t)
 {
     f->longest_call = MAX_OF(f->longest_call, id.len);
-    (void)map_set(&f->by_call, id, t);
+    f->turns += map_set(&f->by_call, id, t) != NULL; /* it named another answer before */
 }
 
 bool forest_note_calls(struct forest *f, size_t most)
@@ -428,10 +428,8 @@ static void note_echo(struct forest *f, struct message_node *n, uint64_t hash)
 
 void forest_note_echo(struct forest *f, struct message_node *n)
 {
-    if (!notes_echo(f, n))
-        return;
-    f->turns += n->id + 1 < f->nodes.n; /* it was there before */
-    note_echo(f, n, message_echo_hash(&n->msg));
+    if (notes_echo(f, n))
+        note_echo(f, n, message_echo_hash(&n->msg));
 }
 
 /* Room for one node more, by one bucket more: it gets its nodes out of the one that had them. So a
@@ -539,10 +537,8 @@ struct message_node *forest_hang_answer(struct forest *f, struct message_node *p
     if (n != ready)
         ready->latest = n;
     f->has_images = f->has_images || message_shows_images(&n->msg);
-    if (notes_echo(f, n)) {
-        f->turns += n != ready;
+    if (notes_echo(f, n))
         note_echo(f, n, hash);
-    }
     return n;
 }
 
@@ -605,7 +601,9 @@ struct json *forest_messages(const struct forest *f, const struct message_node *
         if (f && node->id >= FETCHED_AHEAD)
             __builtin_prefetch(f->nodes.at[node->id - FETCHED_AHEAD]);
         v->items[node->depth - 1] =
-            (struct json){.kind = JSON_OBJECT, .n = node->n_members, .members = node->members};
+            node->members
+                ? (struct json){.kind = JSON_OBJECT, .n = node->n_members, .members = node->members}
+                : *node->msg.json;
     }
     return v;
 }

@@ -179,7 +179,7 @@ struct forest {
     uint64_t tokens;      /* stored ids, context and sampled */
     uint32_t top_id;      /* the greatest of them */
     uint64_t turns;       /* goes on when a message may be found elsewhere than before: a node
-                             gets another child, or other answers */
+                             gets another child, or other answers; a call's id names another one */
     struct walk_end ends[WALK_ENDS]; /* the newest first */
     bool has_images;                 /* some message has a picture */
     struct forest_leaves leaves;
@@ -232,7 +232,8 @@ struct walk_room {
 void forest_walk_begin(const struct json *messages, struct walk *ret);
 
 /* The same, begun where an earlier walk through that environment ended, if the messages so far are
- * the same by what is known of them: it comes to where one from the root would. */
+ * the same by what is known of them: it comes to where one from the root would. All calls are noted
+ * before (forest_note_calls). */
 void forest_walk_begin_known(const struct forest *f, const struct prompt_env *g,
                              const struct json *messages, const struct chat_known *known,
                              struct walk *ret);

@@ -289,12 +289,9 @@ static int begin_walk(struct session *s, struct plan *p, struct err *e)
         return -1;
     p->env = forest_env(&s->forest, &p->env_key);
     p->walks = p->env != NULL;
-    if (p->walks) {
-        forest_walk_begin_known(&s->forest, p->env, p->chat.messages, &p->chat.known, &p->walk);
-        return 0;
-    }
     forest_walk_begin(p->chat.messages, &p->walk);
-    message_read(&p->walk.unmatched, &p->chat.messages->items[0], &s->forest.matcher, p->arena);
+    if (!p->walks)
+        message_read(&p->walk.unmatched, &p->chat.messages->items[0], &s->forest.matcher, p->arena);
     return 0;
 }
 
@@ -309,6 +306,8 @@ static bool walk_on(struct session *s, struct plan *p)
 
     if (forest_note_calls(&s->forest, FOREST_CALLS_PART))
         return false;
+    if (!p->walk.last)
+        forest_walk_begin_known(&s->forest, p->env, p->chat.messages, &p->chat.known, &p->walk);
     if (!forest_walk_on(&s->forest, p->env, p->chat.messages, p->arena, &room, &p->walk))
         return false;
     forest_walk_note(&s->forest, &p->walk);
