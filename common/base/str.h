@@ -101,7 +101,8 @@ void hash128_begin(struct hash128 *ret);
  * now, all but its last block of at most 64 bytes. */
 void hash128_on(struct hash128 *h, struct str text);
 
-/* str_hash128 of `text`, which begins with what h has taken and is longer, unless that is nothing. */
+/* str_hash128 of `text`, which begins with what h has taken and is longer, unless that is nothing.
+ */
 void hash128_end(struct hash128 *h, struct str text, uint64_t ret[2]);
 
 /* A seed of this process, by chance: for tables of keys that others choose. */
