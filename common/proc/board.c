@@ -174,9 +174,7 @@ void board_count_engines(struct board *b, unsigned slot)
 /* Over all workers that count: limits of engines hold for the node. */
 uint32_t board_engine_inflight(const struct board *b, unsigned engine)
 {
-    uint32_t n = 0;
-
-    unsigned places = atomic_load(&b->counting);
+    uint32_t n = 0, places = atomic_load(&b->counting);
 
     for (unsigned i = BOARD_WORKER0; i < BOARD_WORKER0 + places; i++)
         n += atomic_load_explicit(&b->slots[i].engine_inflight[engine], memory_order_seq_cst);

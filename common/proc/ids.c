@@ -72,7 +72,6 @@ void ids_random(struct ids *ids, void *out, size_t len_bytes)
         give_ready(ids, out, len_bytes);
         return;
     }
-
     while (len_bytes > 0) {
         size_t n = MIN_OF(len_bytes, (size_t)MBEDTLS_CTR_DRBG_MAX_REQUEST);
 

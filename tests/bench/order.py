@@ -3,11 +3,12 @@
 
     scripts/bench order [--turns 20]
 
-Plays growing conversations, streamed and not, in three dialects, with tool calls, over the built-in engine and
-over a stub SGLang, under valgrind's callgrind, which has to be installed; less what a few turns
-cost: what processes do before and after is not counted. Writes the functions of the worker that ran (a router may write no files), the dearest first. The release build reads
-the file when it is configured (CMakeLists.txt). A name that is no longer there does no harm, and a function that is not in
-the file lies where it lay: the file is made anew when the paths of a turn have changed much.
+Plays growing conversations, streamed and not, in three dialects, with tools to call, over the built-in engine and over
+a stub SGLang, once with few turns and once with more, under valgrind's callgrind, which has to be installed. What more turns
+cost is what counts: beginning and end of a process are the same in both. Writes the worker's functions (a router may write no
+files), the dearest first. The release build reads the list when it is configured (CMakeLists.txt). A name that is no longer
+there does no harm, and a function that is not in the list lies where it lay: it is made anew when the paths of a turn have
+changed much.
 """
 import argparse
 import http.client

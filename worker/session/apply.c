@@ -276,7 +276,7 @@ static void link_node(struct session *s, struct checkpoint *t, struct message_no
                     : forest_child_of_own(&s->forest, prompt, t->message);
     t->older = t->node->newest;
     t->node->newest = t;
-    s->forest.turns += s->forest.nodes.n == n_before; /* a node that was there has another answer */
+    s->forest.shape += s->forest.nodes.n == n_before; /* a node that was there has another answer */
     if (!ready)
         forest_note_echo(&s->forest, t->node);
     prompt->samples++;
@@ -306,7 +306,7 @@ static void unlink_node(struct checkpoint *t)
 void checkpoint_hide(struct session *s, struct checkpoint *t)
 {
     session_count_leaf(s, t, -1);
-    s->forest.turns++;
+    s->forest.shape++;
     if (t->node)
         unlink_node(t);
     t->hidden = true;

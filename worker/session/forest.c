@@ -277,7 +277,7 @@ struct echo_look {
 void forest_note_call(struct forest *f, struct str id, struct checkpoint *t)
 {
     f->longest_call = MAX_OF(f->longest_call, id.len);
-    f->turns += map_set(&f->by_call, id, t) != NULL; /* it named another answer before */
+    f->shape += map_set(&f->by_call, id, t) != NULL; /* it named another answer before */
 }
 
 bool forest_note_calls(struct forest *f, size_t most)
@@ -488,7 +488,7 @@ static void place(struct forest *f, struct message_node *parent, struct message_
         n->members = n->msg.json->members;
         n->n_members = n->msg.json->n;
     }
-    f->turns += parent->recent != NULL; /* its other children were found without this one */
+    f->shape += parent->recent != NULL; /* its other children were found without this one */
     *vec_push(&f->nodes) = n;
     bucket = bucket_of(f, n->hash);
     n->chained = *bucket;

@@ -145,10 +145,10 @@ struct forest_leaves {
 
 /* Where a walk ended whose messages a reader of requests has had before: message n - 1 under that
  * reading (chat_stretch) is this node, whose depth is n, as long as the forest has the same
- * turn. */
+ * shape. */
 struct walk_end {
     uint64_t reading;
-    uint64_t turns;
+    uint64_t shape;
     struct message_node *node; /* NULL: none */
 };
 
@@ -178,7 +178,7 @@ struct forest {
     struct map by_key;    /* body hash and Idempotency-Key -> struct key_entry */
     uint64_t tokens;      /* stored ids, context and sampled */
     uint32_t top_id;      /* the greatest of them */
-    uint64_t turns;       /* goes on when a message may be found elsewhere than before: a node
+    uint64_t shape;       /* a number that grows when a message may be found elsewhere: a node
                              gets another child, or other answers; a call's id names another one */
     struct walk_end ends[WALK_ENDS]; /* the newest first */
     bool has_images;                 /* some message has a picture */
@@ -215,7 +215,7 @@ struct walk {
     /* Of one that forest_walk_begin_known began: */
     const struct chat_known *known; /* of its messages; or NULL */
     struct message_node *began;     /* where; NULL: at the root */
-    uint64_t turns;                 /* the forest's, then */
+    uint64_t shape;                 /* the forest's, then */
 };
 
 /* What walks may look at: so many messages, and so many bytes of their texts. */

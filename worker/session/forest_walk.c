@@ -67,11 +67,11 @@ void forest_walk_begin_known(const struct forest *f, const struct prompt_env *g,
     if (known->messages != messages)
         return;
     ret->known = known;
-    ret->turns = f->turns;
+    ret->shape = f->shape;
     for (size_t i = 0; i < WALK_ENDS && f->ends[i].node; i++) {
         const struct walk_end *end = &f->ends[i];
 
-        if (end->turns == f->turns && end->node->env == g && end->node->depth <= messages->n &&
+        if (end->shape == f->shape && end->node->env == g && end->node->depth <= messages->n &&
             end->node->depth > ret->n_matched &&
             reading_of(known, end->node->depth) == end->reading) {
             ret->last = ret->began = end->node;
@@ -86,13 +86,13 @@ void forest_walk_note(struct forest *f, const struct walk *w)
     uint64_t reading = w->known && w->last ? reading_of(w->known, w->n_matched) : 0;
     size_t i = 0;
 
-    if (reading == 0 || w->turns != f->turns) /* its first part may be another by now */
+    if (reading == 0 || w->shape != f->shape) /* its first part may be another by now */
         return;
-    while (i < WALK_ENDS - 1 && f->ends[i].node && f->ends[i].turns == f->turns &&
+    while (i < WALK_ENDS - 1 && f->ends[i].node && f->ends[i].shape == f->shape &&
            f->ends[i].node != w->last && f->ends[i].node != w->began)
         i++;
     memmove(&f->ends[1], &f->ends[0], i * sizeof(f->ends[0]));
-    f->ends[0] = (struct walk_end){reading, f->turns, w->last};
+    f->ends[0] = (struct walk_end){reading, f->shape, w->last};
 }
 
 struct message_node *walk_node(const struct walk *w, uint32_t n)
