@@ -16,14 +16,14 @@
 #include "common/base/nearest.h"
 #include "common/net/url.h"
 #include "common/proc/config.h"
+#include "common/proc/gateway_client.h"
 #include "common/proc/keys.h"
-#include "runner/access.h"
 #include "runner/executor.h"
 #include "runner/runner.h"
 
 struct command_line {
-    const char *runners, *gateway, *executor, *key_file, *logs, *work, *grace, *reconnect, *level,
-        *format;
+    const char *runners, *gateway, *executor, *key_file, *ca_file, *logs, *work, *grace, *reconnect,
+        *level, *format;
 };
 
 static const struct command_option {
@@ -34,6 +34,7 @@ static const struct command_option {
     {"--gateway", offsetof(struct command_line, gateway)},
     {"--executor", offsetof(struct command_line, executor)},
     {"--key-file", offsetof(struct command_line, key_file)},
+    {"--ca-file", offsetof(struct command_line, ca_file)},
     {"--logs", offsetof(struct command_line, logs)},
     {"--work-dir", offsetof(struct command_line, work)},
     {"--grace", offsetof(struct command_line, grace)},
@@ -199,9 +200,10 @@ int runner_command(int argc, char **argv)
     read_duration("--reconnect", w.reconnect, &o.reconnect_ms, &mistakes);
     set_log(&w, &mistakes);
     o.gateway = read_gateway(w.gateway, &mistakes);
-    o.key = w.key_file ? access_key(w.key_file, &mistakes) : NULL;
+    o.key = w.key_file ? gateway_client_read_key(w.key_file, &mistakes) : NULL;
     o.name = read_name(w.executor, o.key);
     o.runners = w.runners;
+    o.ca_file = w.ca_file;
     o.logs = logs = absolute(w.logs);
     o.work = work = w.work ? absolute(w.work) : NULL;
     if (!w.runners)

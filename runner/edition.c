@@ -29,10 +29,10 @@ static void edition_free(struct edition *d)
 }
 
 /* A client for scheme and host, and the path. */
-static int open_way(struct loop *l, const char *url, struct http_client **ret, char **ret_path,
-                    struct err *e)
+static int open_way(struct loop *l, const char *url, const char *ca_file, struct http_client **ret,
+                    char **ret_path, struct err *e)
 {
-    struct http_client_options o = {.max_idle = 256};
+    struct http_client_options o = {.ca_file = ca_file, .max_idle = 256};
     struct buf base = {0};
     struct url u;
     int rc;
@@ -48,7 +48,8 @@ static int open_way(struct loop *l, const char *url, struct http_client **ret, c
     return rc;
 }
 
-struct edition *edition_new(struct loop *l, struct roster *roster, struct err *e)
+struct edition *edition_new(struct loop *l, struct roster *roster, const char *ca_file,
+                            struct err *e)
 {
     struct edition *d = mem_zalloc(sizeof(*d));
 
@@ -61,8 +62,8 @@ struct edition *edition_new(struct loop *l, struct roster *roster, struct err *e
         const struct roster_runner *p = &d->roster.at[i];
         struct service_way *w = &d->ways[i];
 
-        if ((p->http && open_way(l, p->http, &w->client, &w->path, e)) ||
-            (p->cancel && open_way(l, p->cancel, &w->canceller, &w->cancel_path, e))) {
+        if ((p->http && open_way(l, p->http, ca_file, &w->client, &w->path, e)) ||
+            (p->cancel && open_way(l, p->cancel, ca_file, &w->canceller, &w->cancel_path, e))) {
             edition_free(d);
             return NULL;
         }

@@ -23,9 +23,11 @@ struct edition {
     struct loop_task unused; /* frees it: the last user may be a call of its own clients */
 };
 
-/* Takes the roster over; the caller is the first user. NULL with ERR_CONFIG: a service cannot be
+/* Takes the roster over; the caller is the first user. ca_file: certificates for https services,
+ * NULL for the system's. NULL with ERR_CONFIG: a service cannot be
  * reached as its URL says; the roster is freed then. */
-struct edition *edition_new(struct loop *l, struct roster *roster, struct err *e);
+struct edition *edition_new(struct loop *l, struct roster *roster, const char *ca_file,
+                            struct err *e);
 struct edition *edition_keep(struct edition *d);
 void edition_drop(struct edition *d);
 

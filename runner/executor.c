@@ -449,7 +449,7 @@ static void reload(struct executor_head *h)
     if (h->x.draining)
         return;
     if (roster_load(h->x.options->runners, &fresh, &mistakes) == 0) {
-        d = edition_new(h->x.loop, &fresh, &e);
+        d = edition_new(h->x.loop, &fresh, h->x.options->ca_file, &e);
         if (!d)
             buf_printf(&mistakes, "%s\n", e.text);
     }
@@ -473,7 +473,7 @@ static int open_all(struct executor_head *h, struct roster *roster, struct err *
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD, 0};
     const struct executor_options *o = h->x.options;
-    struct http_client_options http = {.max_idle = 64};
+    struct http_client_options http = {.ca_file = o->ca_file, .max_idle = 64};
     struct edition *d;
 
     if (make_folder(o->logs, e))
@@ -487,7 +487,7 @@ static int open_all(struct executor_head *h, struct roster *roster, struct err *
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     (void)prctl(PR_SET_NAME, "rollgate-runner");
     cgroup_open();
-    d = edition_new(h->x.loop, roster, e);
+    d = edition_new(h->x.loop, roster, o->ca_file, e);
     if (!d)
         return -1;
     take_edition(h, d);

@@ -28,6 +28,7 @@ struct executor_options {
     const char *gateway;  /* URL */
     const char *name;     /* NULL: the one in the key, else the host's */
     const char *key;      /* NULL: the gateway wants none */
+    const char *ca_file;  /* certificates for https; NULL: the system's */
     const char *logs;     /* folder; made */
     const char *work;     /* folder for working folders; made */
     int64_t grace_ms;     /* of running attempts, once the executor is to end */

@@ -8,47 +8,28 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
-#include "common/net/http_client.h"
-#include "common/os/loop.h"
-#include "runner/access.h"
-#include "runner/post.h"
+#include "common/proc/command_line.h"
+#include "common/proc/gateway_client.h"
 #include "runner/runner.h"
 
-enum { ANSWER_MS = 60000, LOOK_MS = 1000, INPUT_MAX = 64 << 20 };
+enum { INPUT_MAX = 64 << 20 };
 
 struct group_call {
-    struct loop *loop;
-    struct http_client *client;
-    char *key;
+    struct gateway_client *client;
     bool json; /* answers as they came instead of tables */
     int status;
     struct buf body;
 };
 
-static void on_answer(void *ctx, int status, struct str body, const struct err *e)
-{
-    struct group_call *g = ctx;
-
-    g->status = status;
-    buf_clear(&g->body);
-    buf_add_str(&g->body, status ? body : str_cstr(e->text));
-    loop_stop(g->loop);
-}
-
 /* One request and its answer. 0 when it is a 2xx, else 1 after telling. */
 static int call(struct group_call *g, const char *method, const char *path, struct str sent)
 {
-    struct buf body = {0};
     struct arena a = {0};
     const struct json *v = NULL;
     struct str why;
     struct err e;
 
-    buf_add_str(&body, sent);
-    (void)post_request(g->client, method, path, g->key, sent.len ? &body : NULL, ANSWER_MS,
-                       on_answer, g);
-    loop_run(g->loop);
-    buf_done(&body);
+    g->status = gateway_client_call(g->client, method, path, sent, &g->body);
     if (g->status >= 200 && g->status < 300)
         return 0;
     why = buf_str(&g->body);
@@ -255,50 +236,36 @@ static int run(struct group_call *g, const char *verb, const char *what)
 static int usage(void)
 {
     fprintf(stderr, "usage: rollgate group submit FILE | list [QUERY] | show ID | wait ID | cancel "
-                    "ID [--gateway URL] [--key-file FILE] [--json]\n");
+                    "ID [--gateway URL] [--key-file FILE] [--ca-file FILE] [--json]\n");
     return 2;
 }
 
 int group_command(int argc, char **argv)
 {
     static const char *const verbs[] = {"submit", "show", "wait", "cancel", "list"};
-    const char *url = "http://127.0.0.1:8600", *key_file = NULL, *words[2] = {NULL, NULL};
-    struct http_client_options o = {.max_idle = 4};
-    struct group_call g = {0};
+    struct gateway_client_options o =
+        gateway_client_take_options(&argc, argv, "http://127.0.0.1:8600");
+    struct group_call g = {.json = command_line_take_flag(&argc, argv, "--json")};
     struct buf mistakes = {0};
-    size_t n = 0, verb = 0;
-    struct err e;
+    size_t verb = 0;
     int rc = 1;
 
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--json") == 0)
-            g.json = true;
-        else if (strcmp(argv[i], "--gateway") == 0 && i + 1 < argc)
-            url = argv[++i];
-        else if (strcmp(argv[i], "--key-file") == 0 && i + 1 < argc)
-            key_file = argv[++i];
-        else if ((argv[i][0] == '-' && argv[i][1]) || n == 2)
+        if (argv[i][0] == '-' && argv[i][1])
             return usage();
-        else
-            words[n++] = argv[i];
     }
-    while (n > 0 && verb < ARRAY_LEN(verbs) && strcmp(verbs[verb], words[0]) != 0)
+    while (argc > 1 && verb < ARRAY_LEN(verbs) && strcmp(verbs[verb], argv[1]) != 0)
         verb++;
-    if (n == 0 || verb == ARRAY_LEN(verbs) || (n == 1 && strcmp(words[0], "list") != 0))
+    if (argc < 2 || argc > 3 || verb == ARRAY_LEN(verbs) ||
+        (argc == 2 && strcmp(argv[1], "list") != 0))
         return usage();
-    g.key = key_file ? access_key(key_file, &mistakes) : NULL;
-    if (mistakes.len > 0) {
-        (void)fwrite(mistakes.p, 1, mistakes.len, stderr);
-    } else if (!(g.loop = loop_new(&e)) || http_client_new(g.loop, url, &o, &g.client, &e)) {
-        fprintf(stderr, "rollgate group: %s\n", e.text);
-    } else {
-        rc = run(&g, words[0], words[1]);
-    }
+    g.client = gateway_client_new(&o, &mistakes);
     if (g.client)
-        http_client_free(g.client);
-    loop_free(g.loop);
+        rc = run(&g, argv[1], argc > 2 ? argv[2] : NULL);
+    else
+        fprintf(stderr, "rollgate group: %.*s", (int)mistakes.len, mistakes.p);
+    gateway_client_free(g.client);
     buf_done(&g.body);
     buf_done(&mistakes);
-    free(g.key);
     return rc;
 }

@@ -1,6 +1,6 @@
 /*
  * Builds the headers that all requests of an executor share, and hands the body over to the HTTP
- * client, which frees it. Content-Type is left out where there is no body. Host and port belong to
+ * client, which frees it. Host and port belong to
  * the client; `path` is what follows them.
  */
 #include "runner/post.h"
@@ -8,19 +8,18 @@
 #include "common/net/http_client.h"
 
 /* A request has so many parts. NOLINTNEXTLINE(readability-function-size) */
-struct http_fetch *post_request(struct http_client *c, const char *method, const char *path,
-                                const char *key, struct buf *body, uint64_t total_timeout_ms,
-                                http_fetch_fn fn, void *ctx)
+struct http_fetch *post_start(struct http_client *c, const char *path, const char *key,
+                              struct buf *body, uint64_t total_timeout_ms, http_fetch_fn fn,
+                              void *ctx)
 {
     struct buf headers = {0};
     struct http_fetch *f;
 
-    if (body)
-        buf_puts(&headers, "Content-Type: application/json\r\n");
+    buf_puts(&headers, "Content-Type: application/json\r\n");
     if (key)
         buf_printf(&headers, "Authorization: Bearer %s\r\n", key);
     f = http_fetch(c,
-                   &(struct http_request){.method = method,
+                   &(struct http_request){.method = "POST",
                                           .path = str_cstr(path),
                                           .headers = buf_str(&headers),
                                           .body = body,
@@ -28,12 +27,4 @@ struct http_fetch *post_request(struct http_client *c, const char *method, const
                    NULL, fn, ctx);
     buf_done(&headers);
     return f;
-}
-
-/* NOLINTNEXTLINE(readability-function-size): the same */
-struct http_fetch *post_start(struct http_client *c, const char *path, const char *key,
-                              struct buf *body, uint64_t total_timeout_ms, http_fetch_fn fn,
-                              void *ctx)
-{
-    return post_request(c, "POST", path, key, body, total_timeout_ms, fn, ctx);
 }

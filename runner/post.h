@@ -1,5 +1,5 @@
 /*
- * Requests of an executor: as a rule a POST of JSON, to the gateway or to a service that runs
+ * Requests of an executor: each a POST of JSON, to the gateway or to a service that runs
  * attempts.
  */
 #ifndef RG_RUNNER_POST_H
@@ -16,10 +16,5 @@ struct buf;
 struct http_fetch *post_start(struct http_client *c, const char *path, const char *key,
                               struct buf *body, uint64_t total_timeout_ms, http_fetch_fn fn,
                               void *ctx);
-
-/* The same with any method; body NULL: none. */
-struct http_fetch *post_request(struct http_client *c, const char *method, const char *path,
-                                const char *key, struct buf *body, uint64_t total_timeout_ms,
-                                http_fetch_fn fn, void *ctx);
 
 #endif

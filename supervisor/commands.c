@@ -6,8 +6,8 @@
 #include "supervisor/commands.h"
 
 #include <stdio.h>
-#include <string.h>
 
+#include "common/proc/command_line.h"
 #include "common/proc/config.h"
 #include "common/proc/keys.h"
 #include "dispatcher/dispatcher.h"
@@ -40,14 +40,14 @@ static void check_executor(const struct config *c, struct buf *mistakes)
         buf_puts(mistakes, "--runners: an executor has nothing to do with --dispatcher=off\n");
 }
 
-/* The caller frees the settings. */
-struct config *commands_load(int argc, char **argv, enum commands_care care)
+/* The caller frees the settings. `words`: arguments next to the settings are no mistake. */
+static struct config *load_settings(int argc, char **argv, enum commands_care care, bool words)
 {
     struct buf mistakes = {0};
     struct config *c = config_load_rest(argc, argv, &mistakes);
     struct err e;
 
-    for (size_t i = 0; i < c->args.n; i++)
+    for (size_t i = 0; !words && i < c->args.n; i++)
         buf_printf(&mistakes, "%s: unexpected argument\n", c->args.at[i]);
     if (care != COMMANDS_SYNTAX) {
         if (listeners_check(c, &e))
@@ -70,6 +70,16 @@ struct config *commands_load(int argc, char **argv, enum commands_care care)
     }
     print(stderr, &mistakes);
     return c;
+}
+
+struct config *commands_load(int argc, char **argv, enum commands_care care)
+{
+    return load_settings(argc, argv, care, false);
+}
+
+struct config *commands_load_words(int argc, char **argv, enum commands_care care)
+{
+    return load_settings(argc, argv, care, true);
 }
 
 /* The bodies are the rooms that the supervisor does not know: it only calls them. */
@@ -107,24 +117,13 @@ int route_command(int argc, char **argv)
     return rc;
 }
 
-/* Takes the argument out of argv and tells whether it was there. */
-static int take_word(int *argc, char **argv, const char *word)
-{
-    for (int i = 1; i < *argc; i++) {
-        if (strcmp(argv[i], word) != 0)
-            continue;
-        memmove(&argv[i], &argv[i + 1], (size_t)(*argc - i) * sizeof(*argv));
-        (*argc)--;
-        return 1;
-    }
-    return 0;
-}
-
 /* One of --check, --dump, --docs, --man. */
 int config_command(int argc, char **argv)
 {
-    int check = take_word(&argc, argv, "--check"), dump = take_word(&argc, argv, "--dump");
-    int docs = take_word(&argc, argv, "--docs"), man = take_word(&argc, argv, "--man");
+    bool check = command_line_take_flag(&argc, argv, "--check");
+    bool dump = command_line_take_flag(&argc, argv, "--dump");
+    bool docs = command_line_take_flag(&argc, argv, "--docs");
+    bool man = command_line_take_flag(&argc, argv, "--man");
     struct buf out = {0};
     struct config *c;
 

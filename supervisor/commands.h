@@ -33,4 +33,7 @@ enum commands_care {
 
 struct config *commands_load(int argc, char **argv, enum commands_care care);
 
+/* The same for a command with words next to its settings, in any order: config.args has them. */
+struct config *commands_load_words(int argc, char **argv, enum commands_care care);
+
 #endif

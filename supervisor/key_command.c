@@ -15,15 +15,16 @@ int key_command(int argc, char **argv)
     struct err e;
     int rc = 1;
 
-    if (argc < 3 || strcmp(argv[1], "executor") != 0 || argv[2][0] == '-') {
-        fprintf(stderr, "usage: rollgate key executor NAME [settings]\n");
-        return 2;
-    }
-    c = commands_load(argc - 2, argv + 2, COMMANDS_SYNTAX);
+    c = commands_load_words(argc, argv, COMMANDS_SYNTAX);
     if (!c)
         return 2;
+    if (c->args.n != 2 || strcmp(c->args.at[0], "executor") != 0) {
+        fprintf(stderr, "usage: rollgate key executor NAME [settings]\n");
+        config_free(c);
+        return 2;
+    }
     if (keys_load(c->admin_key_file, c->key_secret_file, c->state_dir, &keys, &e) ||
-        keys_make_executor(keys, str_cstr(argv[2]), text, &e)) {
+        keys_make_executor(keys, str_cstr(c->args.at[1]), text, &e)) {
         fprintf(stderr, "rollgate key: %s\n", e.text);
     } else {
         printf("%s\n", text);

@@ -150,6 +150,7 @@ static void allow_settings(const struct rules *r, const struct config *c)
     allow_file(r, c->key_secret_file);
     allow_file(r, c->engine_ca_file);
     allow_file(r, c->media_fetch_ca_file);
+    allow_file(r, getenv("SSL_CERT_FILE"));
     allow_file(r, c->otlp_headers_file);
     allow_file(r, c->chat_template);
     allow(r, c->model, READ);

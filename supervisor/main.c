@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "common/base/nearest.h"
-#include "common/proc/config.h"
 #include "runner/runner.h"
 #include "supervisor/commands.h"
 #include "supervisor/top.h"
@@ -46,32 +45,23 @@ static const struct row *find(const char *name)
 /* The list of commands. */
 static void usage(FILE *to)
 {
-    fprintf(to, "rollgate %s\n\nrollgate COMMAND [settings]; rollgate COMMAND --help\n",
-            RG_VERSION);
+    fprintf(to, "rollgate %s\n\nusage: rollgate COMMAND [settings]\n", RG_VERSION);
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         if (rows[i].name)
             fprintf(to, "  %-14s %s\n", rows[i].name, rows[i].summary);
     }
 }
 
-/* All settings, as `config --docs` knows them, in short. */
-static void print_settings(void)
-{
-    struct buf out = {0};
-
-    config_help(&out);
-    (void)fwrite(out.p, 1, out.len, stdout);
-    buf_done(&out);
-}
-
-static int help(void)
+/* The page of `rollgate --help`. */
+static int print_commands(void)
 {
     usage(stdout);
-    print_settings();
+    printf("\nrollgate COMMAND --help   what one command does, and its options\n"
+           "rollgate config --docs    every setting of serve, with its default\n");
     return 0;
 }
 
-/* The rows behind a command's own: options, examples, then all settings if it takes them. */
+/* The rows that follow a command's own: options, then examples. */
 static int help_of(const struct row *c)
 {
     const struct row *end = rows + ARRAY_LEN(rows);
@@ -90,7 +80,7 @@ static int help_of(const struct row *c)
             printf("  %s\n", r->example);
     }
     if (settings)
-        print_settings();
+        printf("\n`rollgate config --docs` lists all settings.\n");
     return 0;
 }
 
@@ -117,7 +107,7 @@ static int give_help(int argc, char **argv)
     const char *name = word ? (argc > 2 ? argv[2] : NULL) : argv[1];
     const struct row *c = name ? find(name) : NULL;
 
-    return c ? help_of(c) : help();
+    return c ? help_of(c) : print_commands();
 }
 
 /* With the nearest command, if one is near. */

@@ -11,34 +11,13 @@
 #include <string.h>
 
 #include "common/base/buf.h"
+#include "common/proc/command_line.h"
 #include "common/proc/config.h"
 #include "supervisor/commands.h"
 
 struct site {
     const char *name, *certificate, *key, *listen;
 };
-
-/* Takes "--word VALUE" or "--word=VALUE" out of argv. */
-static const char *take_value(int *argc, char **argv, const char *word, const char *otherwise)
-{
-    size_t n = strlen(word);
-
-    for (int i = 1; i < *argc; i++) {
-        const char *value;
-        int words;
-
-        if (strncmp(argv[i], word, n) != 0 || (argv[i][n] != '=' && argv[i][n] != 0))
-            continue;
-        words = argv[i][n] == '=' ? 1 : 2;
-        if (i + words > *argc)
-            return otherwise;
-        value = words == 1 ? argv[i] + n + 1 : argv[i + 1];
-        memmove(&argv[i], &argv[i + words], (size_t)(*argc - i - words + 1) * sizeof(*argv));
-        *argc -= words;
-        return value;
-    }
-    return otherwise;
-}
 
 /* "4-7=host:port" -> range and address; -1 when it is not. */
 static int split_peer(const char *peer, unsigned *first, unsigned *last, const char **address)
@@ -198,10 +177,11 @@ int nginx_command(int argc, char **argv)
     struct config *c;
     bool good;
 
-    site.name = take_value(&argc, argv, "--server-name", "_");
-    site.certificate = take_value(&argc, argv, "--certificate", "/etc/rollgate/tls.crt");
-    site.key = take_value(&argc, argv, "--certificate-key", "/etc/rollgate/tls.key");
-    site.listen = take_value(&argc, argv, "--site-listen", "443");
+    site.name = command_line_take_value(&argc, argv, "--server-name", "_");
+    site.certificate =
+        command_line_take_value(&argc, argv, "--certificate", "/etc/rollgate/tls.crt");
+    site.key = command_line_take_value(&argc, argv, "--certificate-key", "/etc/rollgate/tls.key");
+    site.listen = command_line_take_value(&argc, argv, "--site-listen", "443");
     good = check_site(&site);
     c = commands_load(argc, argv, COMMANDS_SITE);
     if (!c || !good) {

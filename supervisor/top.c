@@ -3,99 +3,47 @@
 
 #include "supervisor/top.h"
 
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/mem.h"
 #include "common/codec/json.h"
-#include "common/os/loop.h"
+#include "common/proc/command_line.h"
 #include "common/proc/config.h"
+#include "common/proc/gateway_client.h"
 #include "supervisor/commands.h"
 
-enum { PAGE_MAX = 4 << 20, EVERY_S = 1 };
+enum { EVERY_S = 1 };
 
-/* One look: the metrics page and when it was taken; the oldest attempts (JSON behind a head), or
- * nothing where no dispatcher tells them. */
+/* One look: the metrics page and when it was taken; the oldest attempts (JSON), or nothing if the
+ * gateway has no dispatcher. */
 struct top_view {
     struct buf page, attempts;
     uint64_t at_ms;
 };
 
-/* A blocking connection to HOST:PORT; -1 when there is none. */
-static int dial(const char *address)
+/* Returns 0, or -1 with the reason in look->page unless /metrics answers 200. */
+static int take_look(struct gateway_client *c, struct top_view *look)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-    char *host = mem_strdup(address), *colon = strrchr(host, ':');
-    int fd = -1;
-
-    if (!colon)
-        goto out;
-    *colon = 0;
-    if (getaddrinfo(*host ? host : "127.0.0.1", colon + 1, &hints, &found))
-        goto out;
-    fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen)) {
-        close(fd);
-        fd = -1;
-    }
-out:
-    if (found)
-        freeaddrinfo(found);
-    free(host);
-    return fd;
-}
-
-/* The first admin key, or "" when none is configured. */
-static void read_key(const struct config *c, char *key, size_t size)
-{
-    FILE *f = c->admin_key_file ? fopen(c->admin_key_file, "re") : NULL;
-
-    key[0] = 0;
-    while (f && fgets(key, (int)size, f)) {
-        key[strcspn(key, "\r\n")] = 0;
-        if (key[0] && key[0] != '#')
-            break;
-    }
-    if (f)
-        (void)fclose(f);
-}
-
-/* The whole answer to a GET, with its head; -1 unless it is a 200. */
-static int get_page(const struct config *c, const char *path, struct buf *ret)
-{
-    char key[512], request[1024];
-    int fd = dial(c->listen), n;
-    ssize_t got = 0;
-
-    if (fd < 0)
-        return -1;
-    read_key(c, key, sizeof(key));
-    n = snprintf(request, sizeof(request),
-                 "GET %s HTTP/1.1\r\nHost: rollgate\r\nConnection: close\r\n%s%s%s\r\n", path,
-                 key[0] ? "Authorization: Bearer " : "", key, key[0] ? "\r\n" : "");
-    buf_clear(ret);
-    if (write(fd, request, (size_t)n) == n) {
-        while (ret->len < PAGE_MAX && (got = read(fd, buf_reserve(ret, 65536), 65536)) > 0)
-            ret->len += (size_t)got;
-    }
-    close(fd);
-    return got == 0 && str_starts(buf_str(ret), STR("HTTP/1.1 200 ")) ? 0 : -1;
-}
-
-/* The attempts may be missing: only a dispatcher tells them. */
-static int take_look(const struct config *c, struct top_view *look)
-{
-    int rc = get_page(c, "/metrics", &look->page);
+    struct str none = {0};
+    int status = gateway_client_call(c, "GET", "/metrics", none, &look->page);
 
     look->at_ms = clock_ms();
-    if (rc == 0 && get_page(c, "/attempts?limit=10", &look->attempts))
+    if (status == 200 &&
+        gateway_client_call(c, "GET", "/attempts?limit=10", none, &look->attempts) != 200)
         buf_clear(&look->attempts);
-    return rc;
+    if (status == 200)
+        return 0;
+    if (status == 401 || status == 403) {
+        buf_clear(&look->page);
+        buf_puts(&look->page, "it wants an admin key (--key-file FILE)");
+    } else if (status > 0) {
+        buf_clear(&look->page);
+        buf_printf(&look->page, "GET /metrics was answered with status %d", status);
+    }
+    return -1;
 }
 
 /* The sum of all samples of a metric whose labels hold `label` ("" = all). */
@@ -327,14 +275,11 @@ static void show_attempt(const struct json *a)
 /* The ten oldest attempts that run. */
 static void show_attempts(const struct top_view *now)
 {
-    struct str whole = buf_str(&now->attempts);
-    size_t head = str_find(whole, STR("\r\n\r\n"), 0);
     const struct json *answer = NULL, *all;
     struct arena arena = {0};
     struct err e;
 
-    if (head != SIZE_MAX &&
-        json_parse(&arena, str_sub(whole, head + 4, SIZE_MAX), &answer, &e) == 0) {
+    if (now->attempts.len > 0 && json_parse(&arena, buf_str(&now->attempts), &answer, &e) == 0) {
         all = json_get(answer, "attempts");
         if (json_is(all, JSON_ARRAY) && all->n > 0)
             printf("%10s %8s %8s  %-14s %-16s %-20s %s\n", "oldest", "rollout", "attempt", "runner",
@@ -348,7 +293,7 @@ static void show_attempts(const struct top_view *now)
 }
 
 /* Until the gateway is gone, or once. */
-static int watch(const struct config *c, bool once)
+static int watch_gateway(struct gateway_client *c, const char *url, bool once)
 {
     struct top_view looks[2] = {0};
     int rc = 1;
@@ -357,12 +302,14 @@ static int watch(const struct config *c, bool once)
         struct top_view *now = &looks[i % 2], *before = &looks[(i + 1) % 2];
 
         if (take_look(c, now)) {
-            fprintf(stderr, "no gateway answers on %s\n", c->listen);
+            fprintf(stderr, "rollgate top: no figures from %s: %.*s\n", url, (int)now->page.len,
+                    now->page.p);
+            rc = 1;
             break;
         }
         if (!once)
             printf("\033[H\033[J");
-        printf("rollgate on %s\n\n", c->listen);
+        printf("rollgate on %s\n\n", url);
         show_totals(now, before);
         show_queues(now);
         show_runners(now);
@@ -384,15 +331,28 @@ static int watch(const struct config *c, bool once)
 /* 0 if the gateway was seen. */
 int top_command(int argc, char **argv)
 {
-    bool once = argc > 1 && strcmp(argv[1], "--once") == 0;
-    struct config *c;
-    int rc;
+    struct gateway_client_options o = gateway_client_take_options(&argc, argv, NULL);
+    bool once = command_line_take_flag(&argc, argv, "--once");
+    struct config *c = commands_load(argc, argv, COMMANDS_SYNTAX);
+    struct gateway_client *client = NULL;
+    struct buf mistakes = {0}, url = {0};
+    int rc = 2;
 
-    c = once ? commands_load(argc - 1, argv + 1, COMMANDS_SYNTAX)
-             : commands_load(argc, argv, COMMANDS_SYNTAX);
-    if (!c)
-        return 2;
-    rc = watch(c, once);
+    if (c && !o.url) {
+        buf_printf(&url, "http://%s%s%c", c->listen[0] == ':' ? "127.0.0.1" : "", c->listen, 0);
+        o.url = url.p;
+    }
+    if (c && !o.key_file && c->admin_key_file && *c->admin_key_file)
+        o.key_file = c->admin_key_file;
+    if (c)
+        client = gateway_client_new(&o, &mistakes);
+    if (client)
+        rc = watch_gateway(client, o.url, once);
+    else
+        fprintf(stderr, "%.*s", (int)mistakes.len, mistakes.p ? mistakes.p : "");
+    gateway_client_free(client);
+    buf_done(&mistakes);
+    buf_done(&url);
     config_free(c);
     return rc;
 }

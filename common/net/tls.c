@@ -1,5 +1,5 @@
-/* TLS of the client side by mbedTLS (tls.h): certificates are checked against the system's
- * bundle or --engine-ca-file, for the name or the address; TLS 1.2 at least. Sessions are kept
+/* TLS of the client side by mbedTLS (tls.h): certificates are checked against the given file,
+ * SSL_CERT_FILE or the system's, for the name or the address; TLS 1.2 at least. Sessions are kept
  * for resumption, as a handshake costs more than most answers. Errors say which check failed. */
 
 #include "common/net/tls.h"
@@ -21,7 +21,16 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 
-static const char system_bundle[] = "/etc/ssl/certs/ca-certificates.crt";
+/* The file of trusted certificates: `given`, else the one that SSL_CERT_FILE names (as OpenSSL's
+ * programs read it), else Debian's. */
+static const char *choose_bundle(const char *given)
+{
+    const char *named = getenv("SSL_CERT_FILE");
+
+    if (given && *given)
+        return given;
+    return named && *named ? named : "/etc/ssl/certs/ca-certificates.crt";
+}
 
 struct tls_context {
     mbedtls_ssl_config config;
@@ -80,7 +89,7 @@ static int configure(struct tls_context *c, struct err *e)
 int tls_context_new(const char *ca_file, bool insecure, struct tls_context **ret, struct err *e)
 {
     struct tls_context *c = mem_zalloc(sizeof(*c));
-    const char *bundle = ca_file && *ca_file ? ca_file : system_bundle;
+    const char *bundle = choose_bundle(ca_file);
     int rc;
 
     c->insecure = insecure;

@@ -19,7 +19,8 @@ struct tls_context;
 struct tls;
 struct tls_session; /* for the next connection to the same server */
 
-/* ca_file: PEM bundle, NULL or "": the system's. `insecure` checks nothing and logs a warning. */
+/* ca_file: PEM bundle; NULL or "": the file that SSL_CERT_FILE names, else the system's.
+ * `insecure` checks nothing and logs a warning. */
 int tls_context_new(const char *ca_file, bool insecure, struct tls_context **ret, struct err *e);
 void tls_context_free(struct tls_context *c);
 

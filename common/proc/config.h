@@ -75,8 +75,7 @@ void config_unreloadable(const struct config *old, const struct config *fresh, s
 /* Appends the effective settings as a YAML file that loads to the same config. */
 void config_dump(const struct config *c, struct buf *out);
 
-/* Appends the text of --help; the reference page in Markdown; the manual page (roff, section 8). */
-void config_help(struct buf *out);
+/* Appends the reference page in Markdown; the manual page (roff, section 8). */
 void config_docs(struct buf *out);
 void config_manual(struct buf *out);
 

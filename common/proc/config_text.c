@@ -125,25 +125,6 @@ static void range_of(const struct config_row *row, struct buf *out)
     }
 }
 
-/* For a terminal. */
-void config_help(struct buf *out)
-{
-    for (size_t i = 0; i < config_n_rows; i++) {
-        const struct config_row *row = &config_rows[i];
-
-        if (!row->flag) {
-            buf_printf(out, "\n%s:\n", row->group);
-            continue;
-        }
-        buf_printf(out, "  --%s ", row->flag);
-        values_of(row, out);
-        buf_printf(out, "\n        %s.", row->help);
-        if (row->deflt[0])
-            buf_printf(out, " Default: %s.", row->deflt);
-        buf_puts(out, "\n");
-    }
-}
-
 static void env_name(const char *flag, struct buf *out)
 {
     buf_puts(out, "ROLLGATE_");

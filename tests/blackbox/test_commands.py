@@ -33,12 +33,11 @@ def test_mistakes_name_their_place(tmp_path):
         assert part in done.stderr, done.stderr
 
 
-def test_help_docs_and_manual_come_from_the_table(tmp_path):
-    flags = re.findall(r"^  --([a-z-]+) ", run("--help").stdout, re.M)
-    assert len(flags) > 60 and "on-template-rewrite" in flags
+def test_docs_and_manual_come_from_the_table(tmp_path):
     docs, manual = run("config", "--docs").stdout, run("config", "--man").stdout
+    flags = re.findall(r"^\| `--([a-z-]+)`", docs, re.M)
+    assert len(flags) > 60 and "on-template-rewrite" in flags
     for flag in flags:
-        assert f"`--{flag}`" in docs
         assert flag.replace("-", "\\-") in manual
     if shutil.which("man"):
         (tmp_path / "rollgate.8").write_text(manual)
@@ -213,7 +212,8 @@ def test_an_export_makes_its_folder(start, tmp_path):
     assert done.returncode == 1 and "--out" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
-COMMANDS = ["serve", "route", "journal", "export", "config", "tokenize", "detokenize", "render", "check", "top", "nginx-config"]
+COMMANDS = ["serve", "route", "runner", "group", "key", "journal", "export", "config", "tokenize", "detokenize", "render", "check",
+            "top", "nginx-config"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -222,7 +222,46 @@ def test_each_command_has_its_own_help(command):
     assert done.returncode == 0 and done.stdout.startswith(f"rollgate {command}: ") and not done.stderr
     assert f"usage: rollgate {command} " in done.stdout and f"examples:\n  " in done.stdout
     assert run("help", command).stdout == run(command, "-h").stdout == done.stdout
-    assert ("--max-nodes" in done.stdout) == (command in ("serve", "route", "config", "nginx-config"))
+    assert "--max-nodes" not in done.stdout and fits_a_screen(done.stdout)
+    assert ("config --docs" in done.stdout) == (command in ("serve", "route", "config", "nginx-config", "key"))
+
+
+def fits_a_screen(page):
+    return page.count("\n") <= 24 and max(map(len, page.splitlines())) <= 100
+
+
+def test_help_is_one_screen_that_names_every_command():
+    page = run("--help").stdout
+    assert fits_a_screen(page) and "config --docs" in page
+    assert set(COMMANDS) <= set(re.findall(r"^  ([a-z-]+) ", page, re.M))
+    assert run("help").stdout == page
+
+
+def test_words_of_a_command_and_its_settings_come_in_any_order(tmp_path):
+    """`top --listen X --once` and `key --config F executor n1` are what people type."""
+    (tmp_path / "c.yaml").write_text(f"state-dir: {tmp_path}/state\nkey-secret-file: {tmp_path}/secret\nadmin-key-file: {tmp_path}/admins\n")
+    (tmp_path / "secret").write_text("0123456789abcdef0123456789abcdef\n")
+    (tmp_path / "admins").write_text("an-admins-key\n")
+    keys = {run("key", *words).stdout for words in (
+        ["executor", "n1", "--config", tmp_path / "c.yaml"], ["--config", tmp_path / "c.yaml", "executor", "n1"],
+        ["executor", "--config", tmp_path / "c.yaml", "n1"])}
+    assert len(keys) == 1 and keys.pop().startswith("rgx-n1-")
+    assert run("key", "--config", tmp_path / "c.yaml").returncode == 2
+    for words in (["--once", "--listen", "127.0.0.1:1"], ["--listen", "127.0.0.1:1", "--once"], ["--once", "--gateway", "http://127.0.0.1:1"]):
+        done = run("top", *words)
+        assert done.returncode == 1 and "127.0.0.1:1" in done.stderr, done.stderr
+
+
+def test_top_takes_gateway_and_key_file(start, tmp_path):
+    (tmp_path / "admins").write_text("# of the operators\nan-admins-key\n")
+    s = start(workers=1, engine="builtin:echo", admin_key_file=tmp_path / "admins", metrics_auth="on")
+    url = f"http://127.0.0.1:{s.port}"
+    done = run("top", "--once", "--gateway", url, "--key-file", tmp_path / "admins")
+    assert done.returncode == 0 and "worker-0" in done.stdout, done.stderr
+    done = run("top", "--once", "--listen", f"127.0.0.1:{s.port}", "--admin-key-file", tmp_path / "admins")
+    assert done.returncode == 0 and "worker-0" in done.stdout, done.stderr
+    done = run("top", "--once", "--gateway", url)
+    assert done.returncode == 1 and "--key-file" in done.stderr
 
 
 def test_the_options_that_help_tells_are_known():

@@ -1,0 +1,121 @@
+/* A loop of its own runs for each request until http_fetch has the whole answer. */
+#include "common/proc/gateway_client.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/net/http_client.h"
+#include "common/net/http_fetch.h"
+#include "common/os/loop.h"
+#include "common/proc/command_line.h"
+#include "common/proc/keys.h"
+
+enum { ANSWER_MS = 60000 };
+
+struct gateway_client {
+    struct loop *loop;
+    struct http_client *http;
+    char *key; /* or NULL */
+    int status;
+    struct buf *answer; /* the caller's, during a call */
+};
+
+struct gateway_client_options gateway_client_take_options(int *argc, char **argv, const char *url)
+{
+    return (struct gateway_client_options){
+        .url = command_line_take_value(argc, argv, "--gateway", url),
+        .key_file = command_line_take_value(argc, argv, "--key-file", NULL),
+        .ca_file = command_line_take_value(argc, argv, "--ca-file", NULL),
+    };
+}
+
+/* A blank inside the line is refused, because it would break the Authorization header. */
+char *gateway_client_read_key(const char *path, struct buf *mistakes)
+{
+    char line[KEY_TEXT_MAX + 64] = "";
+    FILE *f = fopen(path, "re");
+    struct str key;
+
+    if (!f) {
+        buf_printf(mistakes, "--key-file: %s: %s\n", path, strerror(errno));
+        return NULL;
+    }
+    do {
+        if (!fgets(line, sizeof(line), f))
+            line[0] = '\0';
+        key = str_trim(str_cstr(line));
+    } while (line[0] && (key.len == 0 || key.p[0] == '#'));
+    (void)fclose(f);
+    if (key.len == 0 || memchr(key.p, ' ', key.len)) {
+        buf_printf(mistakes, "--key-file: %s: its first line holds no key\n", path);
+        return NULL;
+    }
+    return mem_strndup(key.p, key.len);
+}
+
+struct gateway_client *gateway_client_new(const struct gateway_client_options *o,
+                                          struct buf *mistakes)
+{
+    struct http_client_options http = {.ca_file = o->ca_file, .max_idle = 4};
+    struct gateway_client *c = mem_zalloc(sizeof(*c));
+    struct err e;
+
+    if (o->key_file && !(c->key = gateway_client_read_key(o->key_file, mistakes))) {
+        gateway_client_free(c);
+        return NULL;
+    }
+    if (!(c->loop = loop_new(&e)) || http_client_new(c->loop, o->url, &http, &c->http, &e)) {
+        buf_printf(mistakes, "--gateway: %s\n", e.text);
+        gateway_client_free(c);
+        return NULL;
+    }
+    return c;
+}
+
+void gateway_client_free(struct gateway_client *c)
+{
+    if (!c)
+        return;
+    if (c->http)
+        http_client_free(c->http);
+    if (c->loop)
+        loop_free(c->loop);
+    free(c->key);
+    free(c);
+}
+
+static void on_answer(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct gateway_client *c = ctx;
+
+    c->status = status;
+    buf_add_str(c->answer, status ? body : str_cstr(e->text));
+    loop_stop(c->loop);
+}
+
+int gateway_client_call(struct gateway_client *c, const char *method, const char *path,
+                        struct str body, struct buf *answer)
+{
+    struct http_request r = {
+        .method = method, .path = str_cstr(path), .total_timeout_ms = ANSWER_MS};
+    struct buf headers = {0}, sent = {0};
+
+    if (body.len > 0) {
+        buf_add_str(&sent, body);
+        r.body = &sent;
+        buf_puts(&headers, "Content-Type: application/json\r\n");
+    }
+    if (c->key)
+        buf_printf(&headers, "Authorization: Bearer %s\r\n", c->key);
+    r.headers = buf_str(&headers);
+    buf_clear(answer);
+    c->answer = answer;
+    (void)http_fetch(c->http, &r, NULL, on_answer, c);
+    loop_run(c->loop);
+    buf_done(&headers);
+    buf_done(&sent);
+    return c->status;
+}
