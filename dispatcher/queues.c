@@ -269,7 +269,7 @@ static int read_cancel(struct desk_request *r, struct cancel *c, struct err *e)
     *c = (struct cancel){.labels = json_get(r->body, "labels")};
     c->has_version = !json_is_null(json_get(r->body, "version_below"));
     if (fields_known(&f, "", names, ARRAY_LEN(names)) || fields_object(&f, "labels") ||
-        fields_bool(&f, "deliver", &c->deliver) ||
+        fields_labels(&f, c->labels) || fields_bool(&f, "deliver", &c->deliver) ||
         fields_integer(&f, "version_below", 0, INT64_MAX, &c->version_below))
         return -1;
     return read_cancel_states(json_get(r->body, "states"), &c->states, e);
@@ -281,7 +281,7 @@ static bool labels_match(const struct group *g, const struct json *labels)
         struct str is = group_label(g, json_string(&labels->members[i].key));
         const struct json *wanted = &labels->members[i].value;
 
-        if (!is.p || !json_is(wanted, JSON_STRING) || !str_eq(is, json_string(wanted)))
+        if (!is.p || !json_text(wanted).p || !str_eq(is, json_text(wanted)))
             return false;
     }
     return true;

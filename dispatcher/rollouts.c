@@ -145,10 +145,7 @@ static int read_objects(struct field_reader *f)
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (fields_object(f, names[i]))
             return -1;
-    for (uint32_t i = 0; json_is(labels, JSON_OBJECT) && i < labels->n; i++)
-        if (!json_is(&labels->members[i].value, JSON_STRING))
-            return fields_fault(f, "labels", "must hold strings only");
-    return check_session(f);
+    return fields_labels(f, labels) ? -1 : check_session(f);
 }
 
 static int read_input(struct field_reader *f)
@@ -280,13 +277,13 @@ static void keep_labels(struct group *g, const struct json *labels)
         return;
     for (uint32_t i = 0; i < labels->n; i++)
         bytes +=
-            json_string(&labels->members[i].key).len + json_string(&labels->members[i].value).len;
+            json_string(&labels->members[i].key).len + json_text(&labels->members[i].value).len;
     g->n_labels = labels->n;
     g->labels = mem_alloc(g->n_labels * sizeof(*g->labels) + bytes);
     at = (char *)(g->labels + g->n_labels);
     for (uint32_t i = 0; i < labels->n; i++) {
         g->labels[i].name = put_text(&at, json_string(&labels->members[i].key));
-        g->labels[i].value = put_text(&at, json_string(&labels->members[i].value));
+        g->labels[i].value = put_text(&at, json_text(&labels->members[i].value));
     }
 }
 

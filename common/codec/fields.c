@@ -173,6 +173,22 @@ int fields_object(struct field_reader *f, const char *name)
     return fault_value(f, name, v, "an object");
 }
 
+int fields_labels(struct field_reader *f, const struct json *labels)
+{
+    for (uint32_t i = 0; json_is(labels, JSON_OBJECT) && i < labels->n; i++) {
+        const struct json_member *m = &labels->members[i];
+        struct field_shown shown;
+        char name[80];
+
+        if (json_text(&m->value).p)
+            continue;
+        (void)snprintf(name, sizeof(name), "labels.%s",
+                       field_show_name(json_string(&m->key), &shown));
+        return fault_value(f, name, &m->value, "a string or a number");
+    }
+    return 0;
+}
+
 /* --- errors --- */
 
 static struct str cut(struct str s)

@@ -48,6 +48,9 @@ int fields_bool(struct field_reader *f, const char *name, bool *ret);
 /* An object, or absent, or null. */
 int fields_object(struct field_reader *f, const char *name);
 
+/* `labels` has strings and numbers only; other kinds than an object are left to fields_object. */
+int fields_labels(struct field_reader *f, const struct json *labels);
+
 /* ERR_INVALID for this field; returns -1. */
 int fields_fault(struct field_reader *f, const char *name, const char *fmt, ...) RG_PRINTF(3, 4);
 

@@ -37,9 +37,52 @@ int json_fail(struct json_reader *r, const char *at, const char *what)
     return err_set(r->e, ERR_INVALID, "JSON: %s at byte %zu", what, json_place(r, at));
 }
 
+/* Whether a text is a form as browsers and `curl -d a=b` send it: NAME=... */
+static bool is_form(struct str text)
+{
+    size_t n = 0;
+
+    while (n < text.len && (text.p[n] == '_' || text.p[n] == '-' || text.p[n] == '.' ||
+                            (text.p[n] >= '0' && text.p[n] <= '9') ||
+                            ((text.p[n] | 32) >= 'a' && (text.p[n] | 32) <= 'z')))
+        n++;
+    return n > 0 && n < text.len && text.p[n] == '=';
+}
+
+/* The cause of an unexpected character, if it is one of the usual mistakes. */
+static const char *name_mistake(struct str text, bool first)
+{
+    static const struct {
+        const char *start, *what;
+    } mistakes[] = {
+        {"NaN", "NaN is not a JSON number"},
+        {"nan", "NaN is not a JSON number"},
+        {"Infinity", "Infinity is not a JSON number"},
+        {"inf", "Infinity is not a JSON number"},
+        {"None", "Python's None is null in JSON"},
+        {"True", "Python's True is true in JSON"},
+        {"False", "Python's False is false in JSON"},
+        {"'", "strings need double quotes, unexpected character"},
+    };
+
+    if (first && is_form(text))
+        return "a form (NAME=VALUE), not JSON; unexpected character";
+    for (size_t i = 0; i < ARRAY_LEN(mistakes); i++) {
+        if (str_starts(text, str_cstr(mistakes[i].start)))
+            return mistakes[i].what;
+    }
+    return "unexpected character";
+}
+
 int json_fail_here(struct json_reader *r)
 {
-    return json_fail(r, r->at, r->at == r->end ? "unexpected end" : "unexpected character");
+    struct str text = str_of(r->at, (size_t)(r->end - r->at));
+
+    if (text.len == 0)
+        return json_fail(r, r->at, "unexpected end");
+    if (r->before == 0 && r->at == r->start + 1 && r->start[0] == '-' && text.p[0] == '-')
+        return json_fail(r, r->at, "a multipart form, not JSON; unexpected character");
+    return json_fail(r, r->at, name_mistake(text, json_place(r, r->at) == 0));
 }
 
 static inline bool is_space(char c)

@@ -418,6 +418,7 @@ static const char *reason_of(int status)
         {200, "OK"},
         {204, "No Content"},
         {304, "Not Modified"},
+        {308, "Permanent Redirect"},
         {400, "Bad Request"},
         {401, "Unauthorized"},
         {403, "Forbidden"},

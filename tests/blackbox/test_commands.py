@@ -237,6 +237,17 @@ def test_help_is_one_screen_that_names_every_command():
     assert run("help").stdout == page
 
 
+def test_a_model_that_is_no_folder_is_explained(tmp_path):
+    (tmp_path / "tokenizer.json").write_text("{}")
+    for command in (["serve", f"--state-dir={tmp_path}/state"], ["check"]):
+        done = run(*command, "--model", "Qwen/Qwen3-8B")
+        assert done.returncode != 0 and "a local folder is needed" in done.stderr, done.stderr
+        done = run(*command, "--model", tmp_path / "tokenizer.json")
+        assert done.returncode != 0 and "is a file; name the folder" in done.stderr, done.stderr
+        done = run(*command, "--model", tmp_path / "missing")
+        assert done.returncode != 0 and "does not exist" in done.stderr and "local folder" not in done.stderr, done.stderr
+
+
 def test_words_of_a_command_and_its_settings_come_in_any_order(tmp_path):
     """`top --listen X --once` and `key --config F executor n1` are what people type."""
     (tmp_path / "c.yaml").write_text(f"state-dir: {tmp_path}/state\nkey-secret-file: {tmp_path}/secret\nadmin-key-file: {tmp_path}/admins\n")

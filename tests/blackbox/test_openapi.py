@@ -4,6 +4,7 @@ import re
 import pytest
 
 import gateway as g
+from stub_engines import StubEngine
 from test_docs import code_routes, source
 
 try:
@@ -41,7 +42,9 @@ def test_every_route_is_told(api, gateway_of_module):
         assert ("POST", f"/sessions/{{id}}/v1/{path}") in told
     index = gateway_of_module.get("/").json()
     assert {(r["method"], r["path"]) for r in index["routes"]} == set(told)
-    assert index["version"] == api["info"]["version"] and "/openapi.json" in index["docs"]
+    assert index["version"] == api["info"]["version"] and index["links"]["api"] == "/openapi.json"
+    for link in index["links"].values():
+        assert gateway_of_module.get(link).status == 200, link
 
 
 def test_the_form_is_openapi(api):
@@ -217,12 +220,35 @@ def test_rollout_routes_tell_near_misses_and_names_that_stand_twice(gateway_of_m
     assert gateway.get("/groups/nope").json()["error"]["type"] == "not_found_error"     # as everywhere
 
 
+@pytest.mark.parametrize("body,said", [
+    ("a=b&c=d", "a form (NAME=VALUE), not JSON"), ("--x\r\nContent-Disposition: form-data", "a multipart form"),
+    ('{"metadata": {"a": NaN}}', "NaN is not a JSON number at byte 19"), ('{"metadata": [-Infinity]}', "Infinity is not a JSON number"),
+    ("{'metadata': {}}", "strings need double quotes"), ('{"metadata": None}', "None is null in JSON"), ('{"sink": True}', "True is true in JSON"),
+    ('{"metadata": ?}', "JSON: unexpected character at byte 13")])
+@pytest.mark.parametrize("path", ["/sessions", "/groups", "/sessions/{id}/v1/chat/completions"])
+def test_a_body_that_is_not_json_is_answered_with_its_cause(gateway_of_module, path, body, said):
+    gateway = gateway_of_module
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    a = gateway.request("POST", path.replace("{id}", sid), body.encode(), {"Content-Type": "application/x-www-form-urlencoded"})
+    assert a.status == 400 and said in a.json()["error"]["message"], a.text
+
+
+def test_the_engine_is_not_asked_for_a_misspelt_folder_of_ours(start):
+    """`GET /session/ID` is 404 with the right path, also when an engine could have a path of its own there."""
+    with StubEngine() as engine:
+        gateway = start(workers=1, engine=f"sglang:{engine.url}")
+        for method in ("GET", "POST"):
+            a = gateway.request(method, "/session/w0-1", b"{}" if method == "POST" else None)
+            assert a.status == 404 and 'did you mean "/sessions/w0-1"' in a.json()["error"]["message"], a.text
+
+
 @pytest.mark.parametrize("path,meant", [
     ("/sessions/{id}/reward_inf", "/sessions/{id}/reward_info"), ("/sessions/{id}/finalise", "/sessions/{id}/finalize"),
     ("/sessions/{id}/trajectory", "/sessions/{id}/trajectories"), ("/sessions/{id}/v1/message", "/v1/messages"),
     ("/sessions/{id}/v1/mesages", "/v1/messages"), ("/admin/pauze", "/admin/pause"), ("/sesions", "/sessions"),
     ("/openapi.jsn", "/openapi.json"), ("/metric", "/metrics"), ("/helth", "/health"), ("/group", "/groups"),
-    ("/attempt/claim", "/attempts/claim"), ("/sesions/{id}/complete", "/sessions/..."), ("/qqqq/x", None),
+    ("/attempt/claim", "/attempts/claim"), ("/sesions/w0-1/complete", "/sessions/w0-1/complete"),
+    ("/session/w0-1", "/sessions/w0-1"), ("/session/w0-1/v1/chat/completions", "/sessions/w0-1/v1/chat/completions"), ("/qqqq/x", None),
     ("/sessions/{id}/qqqq", None)])
 def test_a_misspelt_path_is_answered_with_the_one_that_was_meant(gateway_of_module, path, meant):
     gateway = gateway_of_module

@@ -99,7 +99,7 @@ def test_put_is_idempotent_and_a_differing_body_is_a_conflict(start):
     ({"on": {"error": "again"}}, "error"), ({"on": {"err": "keep"}}, "on"), ({"on": 3}, "on"), ({"reward": "maybe"}, "reward"),
     ({"fail_reward": "0"}, "fail_reward"), ({"priority": 1.5}, "priority"), ({"version": -1}, "version"),
     ({"run_timeout_s": 0}, "run_timeout_s"), ({"deadline_s": -1}, "deadline_s"), ({"session": []}, "session"),
-    ({"members": [{}, {}, {}]}, "members"), ({"members": [{"seed": 1}]}, "members"), ({"labels": {"a": 1}}, "labels"),
+    ({"members": [{}, {}, {}]}, "members"), ({"members": [{"seed": 1}]}, "members"), ({"labels": {"a": [1]}}, "labels.a"), ({"labels": {"a": None}}, "labels.a"),
     ({"id": "a_b"}, "id"), ({"id": ""}, "id"), ({"id": "x" * 129}, "id"), ({"queue": "a b"}, "queue"),
     ({"reward_info": {}}, "body"), ({"runer": "r"}, "body"), ({"session": {"count": 2}}, "session.count"),
     ({"session": {"group": "x"}}, "session.group"), ({"session": {"hold": False}}, "session.hold"),
@@ -580,9 +580,28 @@ def test_groups_are_found_by_their_labels(start):
             assert "".join(x["id"] for x in found) == want, query
         gateway.stop()
         gateway.start()
-    for wanted, gone in (({"step": "7", "by": "x"}, []), ({"step": "7", "none": ""}, []), ({"step": 7}, []), ({"none": None}, []),
-                         ({"step": "7", "empty": ""}, ["b"]), ({"step": "8"}, ["d", "e"]), ({}, ["a", "c"])):
+    for wanted, gone in (({"step": "7", "by": "x"}, []), ({"step": "7", "none": ""}, []), ({"step": 9}, []),
+                         ({"step": "7", "empty": ""}, ["b"]), ({"step": 8}, ["d", "e"]), ({}, ["a", "c"])):
         assert gateway.post("/queues/train/cancel", {"labels": wanted}).json() == {"cancelled": gone}, wanted
+    refused = gateway.post("/queues/train/cancel", {"labels": {"step": None}})
+    assert refused.status == 400 and "labels.step must be a string or a number, not null" in refused.text
+
+
+def test_a_label_may_be_a_number(start):
+    """Sessions take numbers as labels, so groups do; the result and the attempt's session have the number."""
+    gateway = start(workers=1)
+    submit(gateway, id="n", runner="r", labels={"step": 7, "lr": 0.5})
+    assert [x["id"] for x in gateway.get("/groups?label=step%3D7").json()["groups"]] == ["n"]
+    seen = []
+
+    def look(gateway, attempt):
+        seen.extend(gateway.get("/sessions?label=step%3D7").json()["sessions"])
+        return solve()(gateway, attempt)
+
+    with Executor(gateway, "x", {"r": 1}, {"r": look}):
+        group, = take_all(gateway, "train", 1)
+    assert group["labels"] == {"step": 7, "lr": 0.5}
+    assert [row["labels"]["step"] for row in seen] == [7]
 
 
 def test_the_dispatcher_may_die_at_any_time(start):

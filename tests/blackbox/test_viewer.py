@@ -77,7 +77,9 @@ def test_files(start):
 
 def test_what_is_no_file(start):
     gateway = start(engine="builtin:echo", workers=1)
-    for path in ("/ui/", "/ui/none.js", "/ui/../ui/app.js", "/ui/app.js/x", "/ui/%61pp.js"):
+    slash = gateway.get("/ui/")
+    assert slash.status == 308 and slash.headers["Location"] == "../ui"
+    for path in ("/ui/none.js", "/ui/../ui/app.js", "/ui/app.js/x", "/ui/%61pp.js"):
         assert gateway.get(path).status == 404, path
     wrong = gateway.post("/ui/app.js", {})
     assert wrong.status == 405 and wrong.headers["Allow"] == "GET"

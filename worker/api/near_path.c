@@ -28,18 +28,38 @@ static const char *const others[] = {
 #undef X
 };
 
-/* "/sesions/w0-1/complete": what is wrong is its head. */
-static bool tell_head(struct str path, struct err *e)
+/* The folder that "/sesions" of "/sesions/w0-1/complete" was meant to be, or NULL. */
+static const char *find_folder(struct str path)
 {
-    static const char *const heads[] = {"/sessions", "/groups", "/queues", "/attempts", "/admin"};
+    static const char *const folders[] = {"/sessions", "/groups", "/queues", "/attempts", "/admin"};
     struct str head = str_sub(path, 0, str_find(path, STR("/"), 1));
     struct nearest near = nearest_to(head);
 
-    for (size_t i = 0; head.len < path.len && i < ARRAY_LEN(heads); i++)
-        nearest_offer(&near, heads[i]);
-    if (!near.name || near.cost == 0)
+    for (size_t i = 0; head.len < path.len && i < ARRAY_LEN(folders); i++)
+        nearest_offer(&near, folders[i]);
+    return near.cost > 0 ? near.name : NULL;
+}
+
+bool near_path_is_ours(struct str path)
+{
+    return find_folder(path) != NULL;
+}
+
+/* The whole path with its folder as it should be; a long or odd rest is left out. */
+static bool tell_folder(struct str path, struct err *e)
+{
+    const char *folder = find_folder(path);
+    struct str rest = str_sub(path, str_find(path, STR("/"), 1), SIZE_MAX);
+    char shown[200] = "/...";
+    size_t n = 0;
+
+    if (!folder)
         return false;
-    tell(e, near.name, "/...");
+    while (n < rest.len && n < sizeof(shown) - 1 && rest.p[n] > ' ' && rest.p[n] < 127)
+        n++;
+    if (n == rest.len)
+        (void)snprintf(shown, sizeof(shown), "%.*s", (int)rest.len, rest.p);
+    tell(e, folder, shown);
     return true;
 }
 
@@ -57,7 +77,7 @@ void near_path_tell(struct str path, bool in_session, struct err *e)
         if (!strchr(others[i], '{'))
             nearest_offer(&control, others[i]);
     }
-    if (!in_session && !control.name && tell_head(path, e))
+    if (!in_session && !control.name && tell_folder(path, e))
         return;
     for (size_t i = 0; dialect_path_at(i); i++)
         nearest_offer(&call, dialect_path_at(i));

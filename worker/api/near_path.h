@@ -14,4 +14,8 @@
  * to be, if there is one. */
 void near_path_tell(struct str path, bool in_session, struct err *e);
 
+/* Whether the path's first name is a misspelt folder of the control plane ("/session/w0-1"), with
+ * more behind it: no engine is asked for such a path. */
+bool near_path_is_ours(struct str path);
+
 #endif

@@ -14,11 +14,13 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "common/proc/config.h"
 #include "worker/api/inputs.h"
 #include "worker/api/openapi_parts.h"
 #include "worker/api/routes.h"
 #include "worker/dialect/dialect.h"
 #include "worker/service/respond.h"
+#include "worker/service/service.h"
 
 enum { PATHS_MAX = 96 };
 
@@ -407,8 +409,16 @@ void openapi_index(struct service_request *r)
     json_out_obj(&o);
     openapi_member(&o, "name", "rollgate");
     openapi_member(&o, "version", RG_VERSION);
-    openapi_member(&o, "docs",
-                   "docs/http.md of the source; /openapi.json; `rollgate config --docs`");
+    json_out_key(&o, "links");
+    json_out_obj(&o);
+    if (r->service->config->ui)
+        openapi_member(&o, "viewer", "/ui");
+    openapi_member(&o, "api", "/openapi.json");
+    openapi_member(&o, "health", "/health");
+    openapi_member(&o, "ready", "/ready");
+    openapi_member(&o, "metrics", "/metrics");
+    json_out_end_obj(&o);
+    openapi_member(&o, "settings", "rollgate config --docs");
     json_out_key(&o, "routes");
     json_out_arr(&o);
     for (size_t i = 0; i < all->n; i++) {

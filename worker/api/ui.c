@@ -83,6 +83,13 @@ void ui_file(struct service_request *r)
 {
     struct err e = {0};
 
+    if (str_eq(exchange_method(r->x), STR("GET")) && str_eq(r->rest, STR("/ui/")) &&
+        r->service->config->ui) {
+        exchange_set_header(r->x, "Location", STR("../ui")); /* the page's own links start there */
+        respond_count(r->service, r->dialect, 308);
+        exchange_reply(r->x, 308, "text/plain", STR("the viewer is at /ui\n"));
+        return;
+    }
     if (str_eq(exchange_method(r->x), STR("GET"))) {
         send_named(r, str_sub(r->rest, strlen("/ui/"), SIZE_MAX));
         return;
