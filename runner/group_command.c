@@ -85,6 +85,62 @@ static void members_of(const struct json *g)
     }
 }
 
+/* The last line of a text, without the newline at its end. */
+static struct str last_line(struct str s)
+{
+    size_t from;
+
+    s = str_trim(s);
+    for (from = s.len; from > 0 && s.p[from - 1] != '\n'; from--)
+        ;
+    return str_sub(s, from, SIZE_MAX);
+}
+
+/* Below the table: the log of each rollout that has one, and its last line. */
+static void print_logs(const struct json *g)
+{
+    const struct json *members = json_get(g, "members");
+
+    for (uint32_t i = 0; json_is(members, JSON_ARRAY) && i < members->n; i++) {
+        const struct json *m = json_at(members, i);
+        struct str log = json_string(json_get(m, "log"));
+        struct str line = last_line(json_string(json_get(m, "log_tail")));
+
+        if (log.len > 0 || line.len > 0)
+            printf("\nrollout %d log: %.*s\n    %.*s\n", integer(m, "rollout"), (int)log.len,
+                   log.p ? log.p : "", (int)line.len, line.p ? line.p : "");
+    }
+}
+
+/* Why a group that has not settled makes no progress, if the gateway knows. */
+static void print_waits(struct group_call *g, const struct json *group)
+{
+    struct str state = text(group, "state"), queue = text(group, "queue");
+    struct buf body = {0}, path = {0};
+    struct arena a = {0};
+    const struct json *v = NULL, *blocked;
+    struct err e;
+
+    if (!str_eq_c(state, "waiting") && !str_eq_c(state, "running"))
+        return;
+    buf_printf(&path, "/queues/%.*s%c", (int)queue.len, queue.p, 0);
+    if (gateway_client_call(g->client, "GET", path.p, (struct str){0}, &body) == 200 &&
+        json_parse(&a, buf_str(&body), &v, &e) == 0) {
+        blocked = json_get(v, "blocked");
+        for (uint32_t i = 0; json_is(blocked, JSON_ARRAY) && i < blocked->n; i++) {
+            const struct json *b = json_at(blocked, i);
+            struct str reason = text(b, "reason");
+
+            if (str_eq(text(b, "runner"), text(group, "runner")))
+                printf("\nwaits: runner %.*s: %.*s\n", (int)text(b, "runner").len,
+                       text(b, "runner").p, (int)reason.len, reason.p);
+        }
+    }
+    arena_done(&a);
+    buf_done(&body);
+    buf_done(&path);
+}
+
 /* The answer as it came, or as a table. */
 static int show(struct group_call *g)
 {
@@ -103,6 +159,8 @@ static int show(struct group_call *g)
     if (!list) {
         row_of(v);
         members_of(v);
+        print_logs(v);
+        print_waits(g, v);
     }
     if (json_string(json_get(v, "next_cursor")).p)
         printf("more: rollgate group list cursor=%s\n",

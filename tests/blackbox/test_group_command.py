@@ -24,7 +24,7 @@ def test_submit_wait_show_list_cancel(start, tmp_path):
         for name in "ab":
             lines = group(gateway, "wait", name).splitlines()
             assert lines[1].split() == [name, "finished", "train", "r", "2", "of", "2"]
-            assert [line.split()[:5] for line in lines[4:]] == [[str(k), "succeeded", "ok", "1", "0.5"] for k in range(2)]
+            assert [line.split()[:5] for line in lines[4:6]] == [[str(k), "succeeded", "ok", "1", "0.5"] for k in range(2)]
     shown = json.loads(group(gateway, "show", "a", "--json"))
     assert shown == gateway.get("/groups/a").json()
     assert [line.split()[:2] for line in group(gateway, "list").splitlines()[1:]] == [
@@ -33,6 +33,20 @@ def test_submit_wait_show_list_cancel(start, tmp_path):
     assert "cursor=" in group(gateway, "list", "limit=1")
     assert json.loads(group(gateway, "cancel", "c")) == {"cancelled": ["c"]}
     assert gateway.get("/groups/c").status == 404
+
+
+def test_show_prints_logs_and_why_a_group_waits(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    group(gateway, "submit", "-", stdin='{"id": "w", "runner": "nobody", "input": 3}')
+    assert "\nwaits: runner nobody: no executor offers it\n" in group(gateway, "show", "w")
+    group(gateway, "submit", "-", stdin='{"id": "l", "runner": "r", "n": 2, "input": 3, "attempts": 1}')
+    with Runner(gateway, {"r": {"run": script(gateway.folder, "agent", 'print("first line"); print("the last line"); sys.exit(3)'),
+                                "slots": 2}}) as runner:
+        g.wait_until(lambda: gateway.get("/groups/l").json()["state"] == "failed", what="both rollouts have failed")
+        shown = group(gateway, "show", "l")
+    for k in range(2):
+        assert f"\nrollout {k} log: {runner.folder}/logs/l/{k}.1.log\n    the last line\n" in shown, shown
+    assert "waits:" not in shown
 
 
 def test_what_goes_wrong_is_said(start, tmp_path):
