@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/os/process_title.h"
 #include "runner/cgroup.h"
 #include "runner/family.h"
 
@@ -162,6 +163,7 @@ void keeper_run(const struct keeper_order *o)
     struct keeper_report report = {0};
     sigset_t set;
 
+    process_title_set("rollgate: keeper of one run");
     (void)setsid();
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);

@@ -10,6 +10,7 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/os/process_title.h"
 #include "common/proc/child.h"
 #include "common/proc/config.h"
 #include "common/proc/logs.h"
@@ -110,6 +111,19 @@ static void limit_address_space(const struct config *c)
                  LOG_T("reason", strerror(errno)));
 }
 
+/* "worker-3" is shown as "rollgate: worker 3". */
+static void show_title(const char *name)
+{
+    char title[64];
+    char *dash;
+
+    (void)snprintf(title, sizeof(title), "rollgate: %s", name);
+    dash = strchr(title, '-');
+    if (dash)
+        *dash = ' ';
+    process_title_set(title);
+}
+
 void spawn_be_child(struct supervisor *s, struct process *p, pid_t parent)
 {
     struct heritage *h = &p->heritage;
@@ -117,6 +131,7 @@ void spawn_be_child(struct supervisor *s, struct process *p, pid_t parent)
     struct err e;
     int rc;
 
+    show_title(h->name);
     if (h->role == ROLE_WORKER)
         be_first_to_die();
     rc = user_become(s->config, &e);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/nearest.h"
+#include "common/os/process_title.h"
 #include "runner/runner.h"
 #include "supervisor/commands.h"
 #include "supervisor/top.h"
@@ -128,8 +129,10 @@ static void tell_unknown(const char *name)
 /* The command's exit status, or 2 for a wrong usage. */
 int main(int argc, char **argv)
 {
-    const struct row *c = argc > 1 ? find(argv[1]) : NULL;
+    const struct row *c;
 
+    argv = process_title_begin(argc, argv);
+    c = argc > 1 ? find(argv[1]) : NULL;
     if (wants_help(argc, argv))
         return give_help(argc, argv);
     if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0)) {

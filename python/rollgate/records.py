@@ -202,7 +202,7 @@ class Export:
         self.group_size: Optional[int] = document.get("group_size")
         self.attempt: Any = document.get("attempt")
         media = self.summary.get("media") or []
-        self.trajectories: list["Trajectory"] = [Trajectory(t, media) for t in document["trajectories"]]
+        self.trajectories: list["Trajectory"] = [Trajectory(t, media, self.session_id) for t in document["trajectories"]]
 
     @property
     def warnings(self) -> list[str]:

@@ -128,7 +128,7 @@ class Consumer:
             data = self.far(fields[b"node"].decode(), fields[b"file"].decode(), int(fields[b"offset"]), int(fields[b"length"]))
         group = fields[b"group"].decode() if b"group" in fields else None
         return Entry(key, entry_id, fields[b"session_id"].decode(), int(fields[b"trajectories"]), group, number(b"rollout"),
-                     number(b"group_size"), Trajectory(unpack(data)))
+                     number(b"group_size"), Trajectory(unpack(data), session_id=fields[b"session_id"].decode()))
 
     def state(self) -> list[str]:
         """For the checkpoint: what it has trained and commit() has not remembered yet, of this run and of the one before it."""

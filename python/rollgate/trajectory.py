@@ -23,7 +23,8 @@ class Trajectory(Mapping[str, Any]):
     properties below. A trajectory captured as text has no arrays: they raise ValueError (`has_tokens` tells).
     """
 
-    def __init__(self, fields: Mapping[str, Any], media: Sequence[Mapping[str, Any]] = ()):
+    def __init__(self, fields: Mapping[str, Any], media: Sequence[Mapping[str, Any]] = (), session_id: Optional[str] = None):
+        self.session_id = session_id    # None: not known
         self._fields = fields
         self._media = media     # the export's table of pictures
 
@@ -187,7 +188,7 @@ class Trajectory(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         f = self._fields
-        where = f"{f.get('uid') or '-'}#{f.get('trajectory_index', 0)}"
+        where = f"{self.session_id or f.get('uid') or '-'}#{f.get('trajectory_index', 0)}"
         if not self.has_tokens:
             return f"Trajectory({where}, text of {len(f.get('messages', []))} messages, reward {self.reward})"
         trained = self.trained_tokens

@@ -24,6 +24,16 @@ PLAIN = "{{ m.content }}"
 THOUGHT = "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}"
 
 
+def test_check_first_says_what_the_verdict_means(check):
+    for text, means in ((template(PLAIN), "ready: each turn is appended"),
+                        (template(PLAIN + "{% if loop.last %} {% endif %}"), "usable, with a choice: the template rewrites"),
+                        (template(PLAIN), "the template shows no tool calls"),
+                        (template(PLAIN + HERMES), "ready")):
+        first = check(text).split("\nmodel ")[0]
+        assert first.startswith("result ") and means in first, first
+    assert "no tool calls" not in check(template(PLAIN + HERMES)).split("\nmodel ")[0]
+
+
 @pytest.fixture(name="check")
 def fixture_check(tmp_path):
     def run(text, *flags):

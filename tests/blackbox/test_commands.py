@@ -2,8 +2,10 @@
 gateway says of itself."""
 import json
 import os
+import pathlib
 import re
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -73,6 +75,18 @@ def test_top_and_metrics_of_a_working_gateway(start):
         return "5 open" in done.stdout
     g.wait_until(top, what="the workers have published their gauges")
     assert s.has_line(r"rollgate starts .*keys=off sandbox=.* model=.*PCRE2 JIT on")
+
+
+def test_ps_shows_what_each_process_is(start):
+    s = start(workers=2, routers=1, engine="builtin:echo")
+    titles = {name: pathlib.Path(f"/proc/{s.child(name)}/cmdline").read_bytes().rstrip(b"\0").decode()
+              for name in ("worker-0", "worker-1", "router-0", "dispatcher")}
+    assert titles == {"worker-0": "rollgate: worker 0", "worker-1": "rollgate: worker 1", "router-0": "rollgate: router 0",
+                      "dispatcher": "rollgate: dispatcher"}
+    line = pathlib.Path(f"/proc/{s.process.pid}/cmdline").read_bytes().split(b"\0")
+    assert line[1] == b"serve"
+    s.signal(signal.SIGHUP)     # reads the command line again
+    s.wait_line("configuration reloaded")
 
 
 def test_counters_survive_a_killed_worker(start):

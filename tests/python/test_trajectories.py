@@ -128,7 +128,8 @@ def test_arrays_are_views(exported):
 
 def test_repr_is_for_reading(exported):
     client, a, b = exported
-    text = repr(client.finalize(a)[0])
+    text = str(client.finalize(a)[0])
+    assert text.startswith(f"Trajectory({a}#0, ")
     assert "12 trained" in text and "3 turns" in text and "reward 1" in text and "version 3-4" in text
     assert "reward unknown" in repr(client.finalize(b)[0])
 

@@ -108,7 +108,7 @@ static bool try_conversations(const struct model *m, const struct check_args *ar
 int check_command(int argc, char **argv)
 {
     struct check_args args = {.trials = TRIALS, .seed = 1};
-    struct buf out = {0};
+    struct buf out = {0}, trials = {0};
     struct model *m;
     struct err e;
     bool ok = true;
@@ -119,9 +119,16 @@ int check_command(int argc, char **argv)
         (void)fprintf(stderr, "rollgate check: %s\n", e.text);
         return 1;
     }
-    model_report(m, &out);
     if (args.trials > 0)
-        ok = try_conversations(m, &args, &out);
+        ok = try_conversations(m, &args, &trials);
+    if (!ok)
+        buf_printf(&out,
+                   "%-20s NOT usable: some prompts differ from the template's rendering; see "
+                   "`prompts` below\n",
+                   "result");
+    model_report(m, &out);
+    buf_add_str(&out, buf_str(&trials));
+    buf_done(&trials);
     (void)fwrite(out.p, 1, out.len, stdout);
     buf_done(&out);
     model_free(m);

@@ -118,6 +118,7 @@ void model_report(const struct model *m, struct buf *out)
 {
     const struct model_info *i = &m->info;
 
+    verdict_explain(m, out);
     line(out, "model", i->name);
     number(out, "vocabulary", i->vocab_size);
     number(out, "context length", i->context_length);

@@ -404,6 +404,44 @@ static void tell_calls(const struct standing *now, struct buf *out)
         buf_puts(out, "tool calls are read back");
 }
 
+static void explain_turns(const struct model *m, const struct standing *now, struct buf *out)
+{
+    if (!m->boundaries.renders)
+        buf_puts(out, "usable, slowly: the whole chat is rendered anew for each turn, and a turn "
+                      "that changes earlier text starts a new branch\n");
+    else if (!now->append_only)
+        buf_puts(out, "usable, with a choice: the template rewrites earlier turns. By default the "
+                      "sampled tokens stay as they were\n                     "
+                      "and later prompts differ from a full rendering; "
+                      "--on-template-rewrite branch starts a new branch instead\n");
+    else
+        buf_puts(out, "ready: each turn is appended to the tokens of the turn before, so one "
+                      "conversation gives one trajectory\n");
+}
+
+void verdict_explain(const struct model *m, struct buf *out)
+{
+    struct model_scratch *s = model_scratch_new(m);
+    struct standing now = stand(m, s);
+
+    buf_printf(out, "%-20s ", "result");
+    explain_turns(m, &now, out);
+    if (now.trip[0] == ROUND_TRIP_UNSEEN)
+        buf_printf(out, "%-20s the template shows no tool calls: use it for agents without tools\n",
+                   "");
+    else if (is_lost(now.trip[0]))
+        buf_printf(out,
+                   "%-20s tool calls are not recognized: agents would get them as text; see "
+                   "`better with`, or choose --tool-parser\n",
+                   "");
+    else if (is_lost(now.trip[1]))
+        buf_printf(out,
+                   "%-20s parallel tool calls are not recognized: agents must make one call "
+                   "a turn\n",
+                   "");
+    model_scratch_free(s);
+}
+
 void verdict_report(const struct model *m, struct buf *out)
 {
     struct model_scratch *s = model_scratch_new(m);

@@ -8,6 +8,9 @@
 
 #include "worker/model/model_internal.h"
 
+/* Appends what the verdict means for a training run, in one to three lines. */
+void verdict_explain(const struct model *m, struct buf *out);
+
 /* Appends lines of text. */
 void verdict_report(const struct model *m, struct buf *out);
 

@@ -1,0 +1,17 @@
+/*
+ * The command line that `ps` shows for a process. A forked child has its parent's, so that all
+ * processes of a gateway look alike until each sets a title of its own.
+ */
+#ifndef RG_OS_PROCESS_TITLE_H
+#define RG_OS_PROCESS_TITLE_H
+
+/* Once, at the start of main, before anything keeps a pointer into argv or the environment: copies
+ * both, so that the memory which the kernel shows can be written. Returns the copy of argv, which
+ * lives as long as the process. */
+char **process_title_begin(int argc, char **argv);
+
+/* Shows `title`, cut to the room that there is (what argv and the environment took at the start).
+ * Without process_title_begin it does nothing. */
+void process_title_set(const char *title);
+
+#endif
