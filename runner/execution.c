@@ -89,7 +89,7 @@ static void tell_end(const struct execution *a, const char *verdict)
 static void describe(const struct job_end *end, const char *what, char out[160])
 {
     if (end->lost)
-        (void)snprintf(out, 160, "%s: its keeper was killed", what);
+        (void)snprintf(out, 160, "%s: its keeper was killed or stopped", what);
     else if (end->not_started)
         (void)snprintf(out, 160, "%s cannot be started: %s", what, strerror(end->not_started));
     else if (WIFSIGNALED(end->status))
@@ -99,10 +99,10 @@ static void describe(const struct job_end *end, const char *what, char out[160])
         (void)snprintf(out, 160, "%s: exit status %d", what, WEXITSTATUS(end->status));
 }
 
+/* Without end->lost: only a process of the same user ends a keeper, and that is the run. */
 static bool is_infra(const struct job_end *end)
 {
-    return end->lost || end->not_started ||
-           (WIFEXITED(end->status) && WEXITSTATUS(end->status) == EXIT_INFRA);
+    return end->not_started || (WIFEXITED(end->status) && WEXITSTATUS(end->status) == EXIT_INFRA);
 }
 
 static bool is_ok(const struct job_end *end)
@@ -175,7 +175,7 @@ static void on_scored(void *ctx, const struct job_end *end)
     describe(end, "the scorer", how);
     if (a->executor_ends)
         settle(a, EXECUTION_INFRA, "the executor is stopping");
-    else if (is_infra(end))
+    else if (end->lost || is_infra(end))
         settle(a, EXECUTION_INFRA, how);
     else if (is_ok(end) && take_reward(a, last_line(buf_str(&a->line))) == 0)
         how[0] = '\0';

@@ -200,15 +200,27 @@ static void job_over(struct job *j)
     job_free(j);
 }
 
+/* A stopped keeper carries out no timeout: the executor ends the run, then the keeper. Only SIGSTOP
+ * stops a keeper, and its run may send it. */
+static void end_stopped(struct job *j)
+{
+    cgroup_kill(j->cgroup);
+    (void)family_signal(j->keeper, SIGKILL, NULL);
+    (void)kill(j->keeper, SIGKILL); /* children that were forked meanwhile come to us */
+}
+
 void jobs_reap(void)
 {
     bool orphans = false;
+    int status;
     pid_t pid;
 
-    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
+    while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
         struct job *j = map_get(&jobs, pid_key(&pid));
 
-        if (j)
+        if (j && WIFSTOPPED(status))
+            end_stopped(j);
+        else if (j)
             job_over(j);
         else
             orphans = true;

@@ -23,7 +23,7 @@ struct job_spec {
 };
 
 struct job_end {
-    bool lost;       /* its keeper was killed: nobody knows how it ended */
+    bool lost;       /* its keeper was killed or stopped: how the job ended is unknown */
     int not_started; /* errno's value, or 0 */
     int status;      /* wait status */
 };

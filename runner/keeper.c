@@ -68,6 +68,7 @@ RG_NORETURN static void be_run(const struct keeper_order *o, pid_t keeper)
         _exit(1);
     default_signals();
     cgroup_enter(o->cgroup);
+    (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* no setuid program serves a run */
     if (chdir(o->folder) == 0)
         (void)execvpe(o->argv[0], o->argv, o->envp);
     why = errno;
@@ -172,6 +173,7 @@ void keeper_run(const struct keeper_order *o)
     (void)sigprocmask(SIG_SETMASK, &set, NULL);
     (void)prctl(PR_SET_PDEATHSIG, SIGHUP);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    (void)prctl(PR_SET_DUMPABLE, 0); /* no run traces it; exec undoes this for the run */
     if (getppid() != o->executor)
         _exit(1);
     arrange_descriptors(o);

@@ -1,7 +1,7 @@
 /*
  * An attempt takes a spare by two renames, input file first; if either fails the spare is removed
  * and the next one is tried. A spare is one that a run left exactly as it was made (owner, mode,
- * one link, empty), since the next attempt must not see a trace of it.
+ * one link, no attributes, empty), since the next attempt must not see a trace of it.
  *
  * Removal is unlink and rmdir; what these cannot remove goes to `rm -rf` as a job, so the loop
  * does not wait for a large tree. The lock on the folder is exclusive only while leftovers are
@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -123,6 +124,22 @@ static bool is_as_made(const char *path, mode_t kind, mode_t mode)
            st.st_uid == geteuid() && (kind == S_IFDIR || st.st_nlink == 1);
 }
 
+/* Whether a file has extended attributes that a run can have set, access lists among them. */
+static bool has_attributes(const char *path)
+{
+    static const char ours[] = "security."; /* the system's own */
+    char names[4096];
+    ssize_t n = listxattr(path, names, sizeof(names));
+
+    if (n < 0)
+        return errno != ENOTSUP;
+    for (const char *name = names; name < names + n; name += strlen(name) + 1) {
+        if (strncmp(name, ours, sizeof(ours) - 1) != 0)
+            return true;
+    }
+    return false;
+}
+
 static bool is_empty(const char *path)
 {
     DIR *d = opendir(path);
@@ -170,7 +187,8 @@ void workplace_leave(struct workplaces *w, struct workplace *place, bool ended_w
 {
     if (!ended_well || w->x->draining || w->spares.n >= SPARES_MAX || !place->folder ||
         !place->input || !is_as_made(place->folder, S_IFDIR, FOLDER_MODE) ||
-        !is_as_made(place->input, S_IFREG, INPUT_MODE) || !is_empty(place->folder)) {
+        !is_as_made(place->input, S_IFREG, INPUT_MODE) || has_attributes(place->folder) ||
+        has_attributes(place->input) || !is_empty(place->folder)) {
         remove_place(w, place);
         return;
     }

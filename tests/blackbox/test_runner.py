@@ -250,6 +250,45 @@ def delegated():
         return False
 
 
+@pytest.mark.parametrize("signo", ["SIGSTOP", "SIGKILL"])
+def test_a_run_that_ends_or_stops_its_keeper_has_failed_itself(gateway, signo):
+    """The whole tree ends, the slot is free again, and the attempt is not repeated as if the machine were at fault."""
+    word = f"mutiny-{os.urandom(6).hex()}"
+    run = script(gateway.folder, "agent", f"""
+import signal
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(600)
+    time.sleep(600)
+keeper = os.getppid()
+os.kill(keeper, signal.{signo})
+time.sleep(600)
+""") + [word]
+    with Runner(gateway, {"r": {"run": run, "slots": 1}, "after": {"run": script(gateway.folder, "after", 'chat("x")'), "slots": 1}}):
+        submit(gateway, id="g", runner="r", attempts=1, infra_attempts=10, reward="external", input=None)
+        group = wait_group(gateway, "g")
+        member, = group["members"]
+        assert group["state"] == "failed" and member["outcome"] == "error" and member["attempts"] == 1, group
+        assert "keeper was killed or stopped" in member["reason"]
+        g.wait_until(lambda: not processes_with(word), 10, "nothing of the run is left")
+        submit(gateway, id="h", runner="r", attempts=1, reward="external", input=None)
+        assert wait_group(gateway, "h")["state"] == "failed", "the slot was free again"
+
+
+def test_a_run_gains_no_privileges_and_cannot_trace_its_keeper(gateway):
+    run = script(gateway.folder, "agent", """
+status = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
+assert status["NoNewPrivs"].strip() == "1"
+import ctypes
+assert os.stat(f"/proc/{os.getppid()}/environ").st_uid == 0      # not dumpable
+chat("x")
+""")
+    with Runner(gateway, {"r": {"run": run, "slots": 1}}):
+        submit(gateway, id="g", runner="r", reward="external", input=None)
+        assert wait_group(gateway, "g")["state"] == "finished"
+
+
 @pytest.mark.skipif(not delegated(), reason="no cgroup is delegated here")
 def test_what_outlived_keepers_and_executor_ends_with_the_next_one(gateway):
     """Everybody who could clean up is killed at once: the next executor on the machine finds the runs' cgroups."""
@@ -282,8 +321,9 @@ def test_every_run_finds_an_empty_folder_and_its_own_input(gateway):
 assert os.listdir(".") == [] and os.getcwd().endswith("/" + os.environ["ROLLGATE_ATTEMPT"])
 assert os.environ["ROLLGATE_INPUT"] == os.getcwd() + ".json" and os.stat(".").st_mode & 0o7777 == 0o700
 assert os.stat(os.environ["ROLLGATE_INPUT"]).st_mode & 0o7777 == 0o600
+assert os.listxattr(".") == os.listxattr(os.environ["ROLLGATE_INPUT"]) == []
 assert list(task) == ["k", "text"] and len(task["text"]) == task["k"] * 300, task
-k = task["k"] % 7
+k = task["k"] % 9
 path = os.environ["ROLLGATE_INPUT"]
 if k == 1:
     os.mkdir("made")
@@ -298,19 +338,23 @@ elif k == 5:
     os.mkfifo(path, 0o600)
 elif k == 6:
     os.link(path, os.environ["KEPT"] + "/%d" % task["k"])
+elif k == 7:
+    os.setxattr(".", "user.seen", b"1")
+elif k == 8:
+    os.setxattr(path, "user.seen", b"1")
 chat("x")
 """)
     kept = f"{gateway.folder}/kept"
     os.mkdir(kept)
     with Runner(gateway, {"r": {"run": run, "slots": 3, "env": {"KEPT": kept}}}) as runner:
-        for k in range(21):
+        for k in range(27):
             submit(gateway, id=f"g{k}", runner="r", reward="external", attempts=1, input={"k": k, "text": "x" * k * 300})
-        for k in range(21):
+        for k in range(27):
             group = wait_group(gateway, f"g{k}")
             assert group["state"] == "finished", (group, runner.log())
         g.wait_until(lambda: not runner.work_folders(), 10, "the working folders are gone")
     assert {name: len(json.load(open(f"{kept}/{name}"))["text"]) for name in os.listdir(kept)} == \
-        {str(k): k * 300 for k in (6, 13, 20)}, "an input that a run has kept was written over"
+        {str(k): k * 300 for k in (6, 15, 24)}, "an input that a run has kept was written over"
 
 
 def test_what_a_killed_executor_left_is_removed(gateway):
