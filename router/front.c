@@ -190,6 +190,7 @@ static void set_limits(struct front *f)
     f->max_connections = (size_t)f->hub->config->max_connections;
     f->max_address_connections = (size_t)f->hub->config->max_address_connections;
     f->capacity = front_capacity((size_t)r.rlim_cur);
+    f->hub->max_clients = f->max_connections > 0 ? f->max_connections : f->capacity / 2;
     f->refusals = f->max_connections > 0 ? REFUSALS_MAX : spare_for_refusals((size_t)r.rlim_cur);
 }
 

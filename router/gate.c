@@ -82,12 +82,15 @@ int gate_check(const struct hub *h, const struct http1_head *head, const struct 
     return -1;
 }
 
-/* Some are kept for renewals: claims and ends that wait would else hold one back until the
- * executor's attempts are taken for lost. */
+/* --max-key-connections, but at most half of all that the router can have: one key leaves room for
+ * others also where descriptors are few. Renewals have an eighth more: claims and ends that wait
+ * would else hold one back until the executor's attempts are taken for lost. 0: no limit. */
 static uint64_t most_connections(const struct hub *h, const struct route *route)
 {
     uint64_t max = (uint64_t)h->config->max_key_connections;
 
+    if (max > 0 && h->max_clients > 0)
+        max = MIN_OF(max, MAX_OF(h->max_clients / 2, (size_t)1));
     return max > 0 && route->renews ? max + max / 8 + 1 : max;
 }
 
@@ -108,7 +111,8 @@ static int take_key(struct conn *c, const struct route *route, struct err *e)
     if (max > 0 && callers_connections(&h->callers, name) >= max) {
         metrics_count_at(h->page, METRIC_refusals, METRIC_REFUSAL_KEY_CONNECTIONS, 0, 1);
         return err_set(e, ERR_OVERLOADED,
-                       "more than %llu connections with one key (--max-key-connections)",
+                       "more than %llu connections with one key (--max-key-connections, and at "
+                       "most half of --max-connections or of what the descriptors allow)",
                        (unsigned long long)max);
     }
     callers_leave(&h->callers, c->key);

@@ -43,6 +43,7 @@ struct hub {
     struct http1_head *head;
     struct list_head conns; /* all of them, newest first */
     size_t conn_count;
+    size_t max_clients; /* of them, those of clients that fit when all are relayed; 0: not known */
     size_t refused;              /* of them, those that were accepted to be told so; no strangers */
     int gatherers;               /* of them, those whose long bodies come many bytes at a time */
     struct list_head strangers;  /* of them, those that proved nothing; oldest first */

@@ -376,6 +376,29 @@ def test_connections_of_one_session_are_bounded(start, tmp_path):
     assert metric(gateway, "refusals_total", reason="key_connections") >= 1
 
 
+@pytest.mark.parametrize("limits", [{"max_connections": 8}, {"descriptors": 192}], ids=["setting", "descriptors"])
+def test_one_key_leaves_connections_to_others(start, tmp_path, limits):
+    """--max-key-connections is 1,024: where the router has fewer in all, one key gets half of them."""
+    (tmp_path / "admin-keys").write_text(ADMIN + "\n")
+    few = limits.pop("descriptors", None)
+    gateway = g.Gateway(engine="builtin:echo", workers=1, routers=1, admin_key_file=str(tmp_path / "admin-keys"), **limits)
+    if few:
+        gateway.start(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (few, few)))
+    else:
+        gateway.start()
+    mine, other = new(gateway), new(gateway)
+    key = f"Authorization: Bearer {mine['api_key']}"
+    with contextlib.ExitStack() as stack:
+        for n in range(few or 8):
+            client = stack.enter_context(Client(gateway_as_router(gateway)))
+            status, _, body = client.ask("GET", "/v1/models", None, key)
+            if status != 200:
+                break
+        assert status == 429 and b"--max-key-connections" in body, (n, status)
+        assert n >= 2 and gateway.get("/v1/models", headers=bearer(other["api_key"])).status == 200
+    gateway.stop()
+
+
 def test_connections_of_one_executor_are_bounded(start, tmp_path):
     """Else its claims that wait take all that the dispatcher accepts."""
     gateway = start_with_secret(start, tmp_path, max_key_connections=2)
