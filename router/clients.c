@@ -34,7 +34,6 @@ static void keep_request(struct conn *c, const struct http1_head *h, const struc
 {
     c->old = h->minor == 0;
     c->closing = !h->keep_alive || c->hub->draining;
-    c->head_request = str_eq(h->method, STR("HEAD"));
     c->messages_dialect = route->messages;
     memcpy(c->session, route->session.p ? route->session.p : "", route->session.len);
     c->session[route->session.len] = 0;
@@ -171,6 +170,7 @@ static void try_head(struct conn *c, struct str bytes, bool fresh)
     int r = http1_request(c->hub->head, bytes, fresh ? 0 : c->in_seen,
                           (size_t)c->hub->config->max_header_bytes, &e);
 
+    c->head_request = str_starts(str_trim(bytes), STR("HEAD ")); /* also of one that fails */
     if (r == 1)
         used = begin_request(c, bytes);
     else if (r < 0)

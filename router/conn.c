@@ -314,7 +314,7 @@ void conn_finish(struct conn *c)
 void conn_fail(struct conn *c, const struct err *e)
 {
     char id[HUB_REQUEST_ID_MAX];
-    struct reply_to to = {.head = c->head_request && c->state == CONN_RELAY,
+    struct reply_to to = {.head = c->head_request,
                           .old = c->old,
                           .messages_dialect = c->messages_dialect,
                           .session = str_cstr(c->session),

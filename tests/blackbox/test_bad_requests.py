@@ -1,6 +1,11 @@
 """tests/data/api/bad_requests.jsonl over HTTP: each row 400 with the field's name in the dialect's
 shape, and none of them disturbs the session."""
+import contextlib
 import json
+import re
+import socket
+
+import pytest
 
 import gateway as g
 
@@ -66,3 +71,32 @@ def test_an_expectation_other_than_continue_is_refused(start):
     assert gateway.request("GET", f"/sessions/{session}").json() == before
     answer = gateway.request("POST", f"/sessions/{session}/v1/chat/completions", good, headers={"Expect": "100-Continue"})
     assert answer.status == 200, answer.text
+
+
+@pytest.fixture(scope="module")
+def door_with_keys(tmp_path_factory):
+    keys = tmp_path_factory.mktemp("keys") / "admins"
+    keys.write_text("an-admins-key-of-some-length\n")
+    gateway = g.Gateway(engine="builtin:echo", workers=1, admin_key_file=str(keys)).start()
+    yield gateway
+    gateway.stop()
+
+
+@pytest.mark.parametrize("more", ["", "Authorization: Bearer wrong\r\n", "Transfer-Encoding: gzip\r\n", "Content-Length: 99999999999\r\n",
+                                  "X: " + "y" * 70000 + "\r\n", "bad header\r\n", "Host: b\r\n", "Expect: tea\r\n"])
+@pytest.mark.parametrize("path", ["/health", "/nope", "/sessions", "/groups/x", "/sessions/w9-1/v1/messages", "/ui"])
+def test_an_answer_to_head_has_no_body_also_when_it_is_refused(door_with_keys, path, more):
+    """Also as the second request of a connection, after one of another method."""
+    for first in (b"", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", door_with_keys.port), 10) as s:
+            answer = b""
+            if first:
+                s.sendall(first)
+                while not answer.endswith(b"}\n"):
+                    answer += s.recv(65536)
+            s.sendall(f"HEAD {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{more}\r\n".encode())
+            answer = b""
+            with contextlib.suppress(ConnectionResetError):     # of an answer before all of the request was read
+                while data := s.recv(65536):
+                    answer += data
+        assert re.match(rb"HTTP/1\.1 [2-4]\d\d ", answer) and answer.endswith(b"\r\n\r\n"), answer
