@@ -44,8 +44,8 @@ struct hub {
     struct list_head conns; /* all of them, newest first */
     size_t conn_count;
     size_t max_clients; /* of them, those of clients that fit when all are relayed; 0: not known */
-    size_t refused;              /* of them, those that were accepted to be told so; no strangers */
-    int gatherers;               /* of them, those whose long bodies come many bytes at a time */
+    size_t refused;     /* of them, those that were accepted to be told so; no strangers */
+    int gatherers;      /* of them, those whose long bodies come many bytes at a time */
     struct list_head strangers;  /* of them, those that proved nothing; oldest first */
     void (*run)(struct conn *c); /* goes on with a connection; clients.c's */
     struct map callers;

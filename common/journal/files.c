@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -165,27 +166,91 @@ out:
     return rc;
 }
 
-void files_remove_strays(int dirfd, const uint32_t *numbers, size_t n)
+bool files_has_manifest(int dirfd)
+{
+    return faccessat(dirfd, "MANIFEST", F_OK, 0) == 0 || errno != ENOENT;
+}
+
+int files_keep_manifest(int dirfd, struct err *e)
+{
+    static const char kept[] = "MANIFEST.before-repair";
+
+    (void)unlinkat(dirfd, kept, 0);
+    return linkat(dirfd, "MANIFEST", dirfd, kept, 0) && errno != ENOENT
+               ? err_sys(e, ERR_IO, "cannot keep the journal's manifest as %s", kept)
+               : 0;
+}
+
+static uint64_t segment_bytes(int dirfd, uint32_t number)
+{
+    struct stat st;
+    char name[32];
+
+    segment_name(number, name);
+    return fstatat(dirfd, name, &st, 0) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    const uint32_t *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+int files_list_segments(int dirfd, struct numbers *ret, struct err *e)
 {
     DIR *d = fdopendir(openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     struct dirent *entry;
 
     if (!d)
-        return;
+        return err_sys(e, ERR_IO, "cannot read the journal's folder");
     while ((entry = readdir(d)) != NULL) {
         struct str name = str_cstr(entry->d_name);
         uint64_t number;
-        bool live = false;
 
-        if (!str_starts(name, STR("seg-")) ||
-            str_to_u64(str_sub(name, 4, SIZE_MAX), UINT32_MAX, &number))
-            continue;
-        for (size_t i = 0; i < n; i++)
-            live = live || numbers[i] == number;
-        if (!live)
-            (void)unlinkat(dirfd, entry->d_name, 0);
+        if (str_starts(name, STR("seg-")) &&
+            str_to_u64(str_sub(name, 4, SIZE_MAX), UINT32_MAX, &number) == 0)
+            *vec_push(ret) = (uint32_t)number;
     }
     (void)closedir(d);
+    if (ret->n > 0)
+        qsort(ret->at, ret->n, sizeof(*ret->at), compare_numbers);
+    return 0;
+}
+
+int files_check_manifest(int dirfd, struct err *e)
+{
+    struct numbers all = {0};
+    uint64_t bytes = 0;
+    int rc = 0;
+
+    if (!files_has_manifest(dirfd))
+        rc = files_list_segments(dirfd, &all, e);
+    for (size_t i = 0; i < all.n && rc == 0; i++)
+        bytes = MAX_OF(bytes, segment_bytes(dirfd, all.at[i]));
+    vec_done(&all);
+    if (rc == 0 && bytes > SEGMENT_HEAD)
+        rc = err_set(e, ERR_IO,
+                     "the journal has segments and no MANIFEST (`rollgate journal repair "
+                     "DIR` lists the loss and continues)");
+    return rc;
+}
+
+void files_remove_strays(int dirfd, const uint32_t *numbers, size_t n)
+{
+    struct numbers all = {0};
+    struct err e;
+
+    (void)files_list_segments(dirfd, &all, &e);
+    for (size_t k = 0; k < all.n; k++) {
+        bool live = false;
+
+        for (size_t i = 0; i < n; i++)
+            live = live || numbers[i] == all.at[k];
+        if (!live)
+            files_remove_segment(dirfd, all.at[k]);
+    }
+    vec_done(&all);
 }
 
 /* An empty segment with its head. One that cannot get that would take the disk's last room for
@@ -220,7 +285,10 @@ int files_open_segment(int dirfd, uint32_t number, bool writable, struct err *e)
     segment_name(number, name);
     fd = openat(dirfd, name, (writable ? O_RDWR | O_APPEND : O_RDONLY) | O_CLOEXEC);
     if (fd < 0)
-        return err_sys(e, ERR_IO, "cannot open journal segment %u", number);
+        return err_sys(e, ERR_IO,
+                       "cannot open journal segment %u (`rollgate journal repair DIR` "
+                       "lists the loss and continues)",
+                       number);
     return fd;
 }
 

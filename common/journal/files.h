@@ -39,6 +39,19 @@ int files_read_manifest(int dirfd, struct numbers *ret, struct err *e);
  * name after a power cut takes an fsync of the folder. -1: the old one stands. */
 int files_write_manifest(int dirfd, const uint32_t *numbers, size_t n, bool sync, struct err *e);
 
+/* Whether there is a manifest, readable or not. */
+bool files_has_manifest(int dirfd);
+
+/* ERR_IO if there are segments with records and no manifest: that is a loss, not a new folder, as a
+ * first start writes the manifest before the first record. */
+int files_check_manifest(int dirfd, struct err *e);
+
+/* Keeps the manifest, if there is one, under the name MANIFEST.before-repair. */
+int files_keep_manifest(int dirfd, struct err *e);
+
+/* Appends the numbers of the folder's segments, in ascending order. */
+int files_list_segments(int dirfd, struct numbers *ret, struct err *e);
+
 /* Removes segments that are not among the numbers. */
 void files_remove_strays(int dirfd, const uint32_t *numbers, size_t n);
 

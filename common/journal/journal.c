@@ -212,7 +212,10 @@ static int start_segment(struct journal *j, struct err *e)
 static int replay_all(struct journal *j, const struct replay *r, struct err *e)
 {
     struct numbers v = {0};
-    int rc = files_read_manifest(j->dirfd, &v, e);
+    int rc = files_check_manifest(j->dirfd, e);
+
+    if (rc == 0)
+        rc = files_read_manifest(j->dirfd, &v, e);
 
     for (size_t i = 0; i < v.n && rc == 0; i++) {
         j->next_number = MAX_OF(j->next_number, v.at[i] + 1);

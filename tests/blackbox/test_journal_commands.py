@@ -199,3 +199,103 @@ def test_what_no_command_takes_is_a_usage_error(tmp_path):
                   ["verify"], ["mend", tmp_path / "a"]):
         done = run("journal", *words)
         assert done.returncode == 2 and done.stderr.startswith("usage:") and not done.stdout, (words, done)
+
+
+@pytest.fixture
+def damaged(start):
+    """A gateway that has stopped, its folder of many small segments, and talks that each began after the one before ended."""
+    gateway = start(engine="builtin:echo", workers=1, journal_segment_bytes=4096)
+    talks = []
+    for _ in range(4):
+        talks.append(Talk(gateway))
+        for _ in range(6):
+            assert talks[-1].turn() == 200
+    assert gateway.stop() == 0
+    return gateway, folder_of(gateway), talks
+
+
+def segments(folder):
+    with open(f"{folder}/MANIFEST") as f:
+        return [int(line) for line in f.read().split("\n")[1:] if line]
+
+
+def refuses_to_start(gateway):
+    gateway.allow("journal repair", "start failed", "died", "No such file")
+    with pytest.raises(AssertionError):
+        gateway.start()
+    gateway.kill()
+    assert "rollgate journal repair" in gateway.log()
+
+
+def sessions_of(gateway, talks):
+    """By talk: how many of its answers are still there."""
+    left = []
+    for talk in talks:
+        state = gateway.get(f"{talk.path}?records=1")
+        left.append(len(state.json()["records"]) if state.status == 200 else None)
+        if left[-1]:
+            texts = [r["answers"][0]["message"]["content"] for r in state.json()["records"]]
+            assert texts == talk.answered[:left[-1]], "what is left is the beginning, unchanged"
+    return left
+
+
+def test_repair_continues_without_a_missing_segment_and_lists_the_loss(damaged):
+    gateway, folder, talks = damaged
+    numbers = segments(folder)
+    holds = {}  # the first and last segment of each session
+    for line in run("journal", "dump", folder).stdout.splitlines():
+        row = json.loads(line)
+        holds.setdefault(row["session_id"], []).append(row["segment"])
+    second = talks[1].session["session_id"]
+    gone = next(n for n in holds[second] if n != holds[second][0] and n != holds[second][-1])
+    os.unlink(f"{folder}/seg-{gone:08}")
+    refuses_to_start(gateway)
+    before = content(folder)
+    said = run("journal", "repair", folder)
+    assert said.returncode == 0 and not said.stderr, said
+    assert f"segment {gone}: missing; its records are lost" in said.stdout
+    later = len([n for n in holds[second] if numbers.index(n) > numbers.index(gone)])
+    assert f"session {second}: keeps what came before the loss; {later} later records do not apply" in said.stdout, said.stdout
+    for talk in talks:
+        sid = talk.session["session_id"]
+        assert (f"session {sid}" in said.stdout) == (gone in holds[sid] and holds[sid][-1] != gone), (sid, said.stdout)
+    after = content(folder)
+    assert after.pop("MANIFEST.before-repair") == before["MANIFEST"]
+    assert {n: b for n, b in after.items() if n != "MANIFEST"} == {n: b for n, b in before.items() if n != "MANIFEST"}
+    assert segments(folder) == [n for n in numbers if n != gone]
+    assert "nothing to repair" in run("journal", "repair", folder).stdout
+    gateway.allow("record does not apply", "journal")
+    gateway.start()
+    left = sessions_of(gateway, talks)
+    assert left[0] == 6 and left[2:] == [6, 6] and 0 < left[1] < 6, left
+    assert talks[3].turn() == 200
+
+
+@pytest.mark.parametrize("how", ["removed", "garbled"])
+def test_a_lost_manifest_is_an_error_and_repair_names_all_segments(damaged, how):
+    """Without the check a start took the folder for a new one, and removed every segment."""
+    gateway, folder, talks = damaged
+    numbers = segments(folder)
+    before = {n: b for n, b in content(folder).items() if n.startswith("seg-")}
+    if how == "removed":
+        os.unlink(f"{folder}/MANIFEST")
+        refuses_to_start(gateway)
+    else:
+        with open(f"{folder}/MANIFEST", "w") as f:
+            f.write("rollgate-journal 1\n1\nx\n")
+    assert {n: b for n, b in content(folder).items() if n.startswith("seg-")} == before
+    said = run("journal", "repair", folder)
+    assert said.returncode == 0 and "MANIFEST:" in said.stdout and "segment" in said.stdout, said
+    assert segments(folder) == sorted(numbers)
+    gateway.start()
+    assert sessions_of(gateway, talks) == [6, 6, 6, 6]
+
+
+def test_repair_does_not_touch_a_folder_in_use_or_none(start, tmp_path):
+    gateway = start(engine="builtin:echo", workers=1)
+    assert Talk(gateway).turn() == 200
+    said = run("journal", "repair", folder_of(gateway))
+    assert said.returncode == 1 and "in use by another process" in said.stderr, said
+    assert run("journal", "repair", str(tmp_path)).returncode == 1
+    assert run("journal", "repair", str(tmp_path / "nowhere")).returncode == 1
+    assert run("journal", "repair").returncode == 2

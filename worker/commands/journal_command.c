@@ -1,6 +1,6 @@
-/* `rollgate journal verify|dump|compact`: looks at a journal's folder without a gateway. verify
- * and dump scan its segments and change nothing; compact opens it as a worker does (no worker
- * may have it open) and rewrites what is still needed. */
+/* `rollgate journal verify|dump|compact|repair`: looks at a journal's folder without a gateway.
+ * verify and dump scan its segments and change nothing; compact opens it as a worker does (no
+ * worker may have it open) and rewrites what is still needed. */
 
 #include "worker/commands/journal_command.h"
 
@@ -9,8 +9,11 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/map.h"
+#include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/journal/journal.h"
+#include "common/journal/repair.h"
 #include "common/journal/scan.h"
 #include "common/os/loop.h"
 #include "common/proc/config.h"
@@ -191,6 +194,122 @@ static int compact_command(int argc, char **argv)
     return dir ? compact(dir, &d) : -1;
 }
 
+/* --- repair --- */
+
+/* A session with records that do not apply any more, because earlier ones are lost. */
+struct loss {
+    char *session;
+    uint64_t records;
+};
+
+struct losses {
+    const char *dir;
+    struct replayed replayed;
+    struct map by_session; /* struct loss, owned */
+    bool damaged;
+};
+
+static void on_manifest_rebuilt(void *ctx, const char *why)
+{
+    printf("%s: MANIFEST: %s; named all segments, in the order of their numbers\n",
+           ((const struct losses *)ctx)->dir, why);
+}
+
+static void on_segment_missing(void *ctx, uint32_t number)
+{
+    printf("%s: segment %u: missing; its records are lost\n", ((const struct losses *)ctx)->dir,
+           number);
+}
+
+static void on_kept_record(void *ctx, const struct scan_record *r)
+{
+    struct losses *v = ctx;
+    uint64_t skipped = v->replayed.skipped;
+    struct loss *loss;
+
+    replayed_apply(&v->replayed, r->id, r->payload);
+    if (v->replayed.skipped == skipped)
+        return;
+    loss = map_get(&v->by_session, r->id);
+    if (!loss) {
+        loss = mem_zalloc(sizeof(*loss));
+        loss->session = mem_strndup(r->id.p, r->id.len);
+        (void)map_set(&v->by_session, str_cstr(loss->session), loss);
+    }
+    loss->records++;
+}
+
+static void on_lost_bytes(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last)
+{
+    struct losses *v = ctx;
+
+    if (last)
+        return; /* a torn tail: nothing of it was answered */
+    v->damaged = true;
+    printf("%s: segment %u: damage at offset %llu; %llu bytes are lost\n", v->dir, segment,
+           (unsigned long long)offset, (unsigned long long)bytes);
+}
+
+/* One line for each session that has lost records, or all. */
+static void print_losses(struct losses *v)
+{
+    const struct map_slot *slot;
+    size_t at = 0;
+
+    while ((slot = map_next(&v->by_session, &at))) {
+        const struct loss *loss = slot->value;
+        bool ended = false;
+        bool kept = session_find_any(v->replayed.store, str_cstr(loss->session), &ended) != NULL;
+
+        printf("%s: session %s: %s; %llu later records do not apply\n", v->dir, loss->session,
+               kept    ? "keeps what came before the loss"
+               : ended ? "had ended"
+                       : "lost whole",
+               (unsigned long long)loss->records);
+    }
+}
+
+static void free_losses(struct losses *v)
+{
+    const struct map_slot *slot;
+    size_t at = 0;
+
+    while ((slot = map_next(&v->by_session, &at))) {
+        struct loss *loss = slot->value;
+
+        free(loss->session);
+        free(loss);
+    }
+    map_done(&v->by_session);
+    replayed_done(&v->replayed);
+}
+
+/* Repairs the manifest, then replays what is left to name the sessions that lost something. */
+static int repair(const char *dir)
+{
+    static const struct repair_events repairs = {on_manifest_rebuilt, on_segment_missing};
+    static const struct scan_events records = {on_kept_record, on_lost_bytes};
+    struct model_options model = {0};
+    struct losses v = {.dir = dir};
+    struct err e = {0};
+    int rc = journal_repair(dir, &repairs, &v, &e);
+
+    if (rc < 0 || replayed_init(&model, NULL, &v.replayed, &e) ||
+        scan_journal(dir, &records, &v, &e)) {
+        fprintf(stderr, "%s: %s\n", dir, e.text);
+        rc = -1;
+    } else if (rc == 0 && !v.damaged) {
+        printf("%s: nothing to repair\n", dir);
+    } else {
+        print_losses(&v);
+        printf("%s: the next start continues with what is left. Sessions that were only "
+               "in a missing segment are gone and cannot be named; others may end earlier\n",
+               dir);
+    }
+    free_losses(&v);
+    return rc < 0;
+}
+
 /* -1: usage. */
 static int look_command(int argc, char **argv)
 {
@@ -214,11 +333,14 @@ int journal_command(int argc, char **argv)
         rc = look_command(argc - 1, argv + 1);
     } else if (argc > 2 && strcmp(argv[1], "compact") == 0) {
         rc = compact_command(argc - 1, argv + 1);
+    } else if (argc == 3 && strcmp(argv[1], "repair") == 0 && argv[2][0] != '-') {
+        rc = repair(argv[2]);
     }
     if (rc >= 0)
         return rc;
     fprintf(stderr,
             "usage: rollgate journal verify|dump DIR...\n"
+            "       rollgate journal repair DIR\n"
             "       rollgate journal compact DIR [--tombstone-ttl D] [--export-retention D]\n");
     return 2;
 }
