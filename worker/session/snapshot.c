@@ -14,6 +14,7 @@
 #include "common/codec/crc32c.h"
 #include "common/codec/json.h"
 #include "worker/request/images.h"
+#include "worker/session/checkpoint.h"
 #include "worker/session/commit.h"
 #include "worker/session/record.h"
 #include "worker/session/store.h"
@@ -187,6 +188,41 @@ static void put_import(const struct snapshot_reader *r)
     buf_done(&b);
 }
 
+/* Whether each answer was asked for with the ids that the records have before it, as exports check
+ * it later (trajectory.c): a hash goes down the tree, from each answer to those that follow it. */
+static int check_prompts(const struct snapshot_reader *r, const struct session *s)
+{
+    const struct forest *f = &s->forest;
+    uint64_t *before = arena_alloc(r->arena, f->checkpoints.n * sizeof(*before));
+    int32_t *ids = NULL;
+    size_t room = 0;
+
+    for (size_t i = 0; i < f->checkpoints.n; i++) {
+        const struct checkpoint *t = f->checkpoints.at[i], *p = t->parent;
+        uint64_t h = IDS_HASH_NONE;
+
+        if (cancel_wanted())
+            return cancel_fail(r->e);
+        if (t->text)
+            continue; /* it has no ids */
+        if (t->n_context > room) {
+            room = t->n_context;
+            ids = arena_alloc(r->arena, room * sizeof(*ids));
+        }
+        if (p)
+            h = ids_hash(before[p->id], checkpoint_ids(p), p->n - t->trim);
+        checkpoint_copy_part(t, p ? p->total - t->trim : 0, t->n_context, ids);
+        before[t->id] = ids_hash(h, ids, t->n_context);
+        if ((t->sent && t->sent != before[t->id]) ||
+            f->calls.at[t->call].prompt_tokens != checkpoint_start(t))
+            return err_field(r->e, "records",
+                             "records: the prompt of answer %.*s is not what its engine was asked "
+                             "with",
+                             (int)MIN_OF(t->response_id.len, 64), t->response_id.p);
+    }
+    return 0;
+}
+
 /* What the records make of a session, in a store of their own. */
 static int check_session(const struct snapshot_reader *r, struct session_store *trial)
 {
@@ -197,7 +233,7 @@ static int check_session(const struct snapshot_reader *r, struct session_store *
         return err_field(r->e, "records", "records: they make no session that can go on");
     if (session_unclaimed(s))
         return err_field(r->e, "records", "records: they do not tell the tokenizer of their ids");
-    return session_refuse_foreign(s, r->e);
+    return session_refuse_foreign(s, r->e) ? -1 : check_prompts(r, s);
 }
 
 static int apply_all(const struct snapshot_reader *r, struct session_store *trial)
