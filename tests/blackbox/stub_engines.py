@@ -1,5 +1,7 @@
 """Stub engines for tests: SGLang, vLLM (both routes), llama.cpp and an OpenAI upstream, faithful to
-the shapes that reference/wire.md describes, and able to misbehave.
+the shapes that reference/wire.md describes, and able to misbehave. vLLM's follow its sources after 0.30.0
+(vllm/entrypoints/scale_out/token_in_token_out, protocol.py of commit 006ebac2), SGLang's those of September 2026
+(rust/sglang-api-types of commit 09d9c399 for its Rust front); `form` and `front` choose others.
 
     with StubEngine("sglang") as engine:
         engine.plan.append({"ids": [1, 2, 3], "finish": "stop"})
@@ -52,9 +54,10 @@ def ends_inside(text):
 
 class StubEngine:
     def __init__(self, kind="sglang", incremental=False, routes=("generate", "completions"), tls=None, health=200, health_delay=0.0,
-                 key=None, info=None):
+                 key=None, info=None, form="ids"):
         self.kind, self.incremental, self.routes, self.tls = kind, incremental, routes, tls
         self.health, self.health_delay, self.key, self.info = health, health_delay, key, info
+        self.form = form    # of vLLM's logprobs at its first route: "ids", or "names" (until September 2026)
         self.info_asked = 0
         self.plan = collections.deque()
         # llama.cpp: a draft model's server; an old one that knows no post_sampling_probs; bytes of a token (default: of a byte-level vocabulary);
@@ -374,10 +377,13 @@ class StubEngine:
             last = hi == len(ids)
             choice = {"index": 0, "token_ids": ids[lo:hi], "finish_reason": plan["finish"] if last and "finish" not in drop else None}
             if route == "generate":
+                def alternative(j, a):
+                    p = lps[j] - a if lps[j] is not None else None
+                    return {"token_id": ids[j] + a, "logprob": p, "rank": a + 1} if self.form == "ids" else \
+                        {"token": f"token_id:{ids[j] + a}", "logprob": p, "bytes": None}
+
                 def entry(j):
-                    alternatives = [{"token": f"token_id:{ids[j] + a}", "logprob": lps[j] - a if lps[j] is not None else None, "bytes": None}
-                                    for a in range(max(k, 1))]
-                    return {**alternatives[0], "top_logprobs": alternatives}
+                    return {**alternative(j, 0), "top_logprobs": [alternative(j, a) for a in range(max(k, 1))]}
                 choice["logprobs"] = {"content": [entry(j) for j in range(lo, min(hi, len(lps)))]}
             else:
                 choice.update(text="x", stop_reason=plan.get("matched") if last else None,

@@ -13,6 +13,7 @@ KINDS = {
     "sglang": ("sglang", {}, ""),
     "sglang-incremental": ("sglang", {"incremental": True}, ""),
     "vllm": ("vllm", {}, ""),
+    "vllm-names": ("vllm", {"form": "names"}, ""),
     "vllm-completions": ("vllm", {"routes": ("completions",)}, ""),
     "llamacpp": ("llamacpp", {}, ""),
     "openai": ("openai", {}, ""),

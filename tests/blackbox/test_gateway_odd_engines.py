@@ -154,8 +154,8 @@ def misfits(kind, name, stream):
         where = ("token_logprobs", 0) if "completions" in name else ("content", 0, "logprob")
         out += [(f"logprob {k}", put("choices", 0, "logprobs", *where, value=v)) for k, v in LOGPROBS.items()]
         out += [("finish unknown", put("choices", 0, "finish_reason", last=True, value="error")), ("logprobs null", put("choices", 0, "logprobs", value=None))]
-        other = ("tokens", 0) if "completions" in name else ("content", 0, "token")
-        out += [("logprob of another", put("choices", 0, "logprobs", *other, value="token_id:77"))]
+        other = ("tokens", 0) if "completions" in name else ("content", 0, "token" if "names" in name else "token_id")
+        out += [("logprob of another", put("choices", 0, "logprobs", *other, value=77 if other[-1] == "token_id" else "token_id:77"))]
         if not stream:
             out += [("no choices", put("choices", value=[])), ("choices null", put("choices", value=None))]
         if "completions" in name:

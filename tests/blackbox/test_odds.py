@@ -18,6 +18,7 @@ VARIANTS = {
     "sglang-incremental": ("sglang", {"incremental": True}, "logprobs"),
     "sglang-selected": ("sglang", {}, "mask"),
     "vllm": ("vllm", {"routes": ("generate",)}, "logprobs"),
+    "vllm-names": ("vllm", {"routes": ("generate",), "form": "names"}, "logprobs"),
     "vllm-mask": ("vllm", {"routes": ("generate",)}, "mask"),
 }
 
@@ -269,12 +270,19 @@ def test_kinds_that_cannot_tell(start, engine, field):
         assert gateway.post("/sessions", {field: bad}).json()["error"]["param"] == field
 
 
-@pytest.mark.parametrize("kind,routes", [
-    ("sglang", None), ("vllm", ("generate",)), ("vllm", ("completions",)), ("llamacpp", None)],
-    ids=["sglang", "vllm", "vllm-completions", "llamacpp"])
+ALTERNATIVES = {
+    "sglang": ("sglang", {}),
+    "vllm": ("vllm", {"routes": ("generate",)}),
+    "vllm-names": ("vllm", {"routes": ("generate",), "form": "names"}),
+    "vllm-completions": ("vllm", {"routes": ("completions",)}),
+    "llamacpp": ("llamacpp", {}),
+}
+
+
+@pytest.mark.parametrize("kind,how", ALTERNATIVES.values(), ids=ALTERNATIVES)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_alternatives_of_the_policy(start, kind, routes, stream):
-    with OddsEngine(kind, **({"routes": routes} if routes else {})) as engine:
+def test_alternatives_of_the_policy(start, kind, how, stream):
+    with OddsEngine(kind, **how) as engine:
         gateway = start(workers=1, engine=engine.setting)
         sid = session(gateway, top_logprobs=3)
         engine.plan.append({"ids": IDS, "matched": None})
@@ -290,17 +298,104 @@ def test_alternatives_of_the_policy(start, kind, routes, stream):
         assert json.dumps(t["turns"][0])
 
 
+def each_entry(change):
+    """Every entry of vLLM's logprobs at its first route, changed."""
+    def edit(docs):
+        for doc in docs:
+            for choice in doc["choices"]:
+                for entry in choice["logprobs"]["content"]:
+                    change(entry)
+        return docs
+    return edit
+
+
+def test_alternatives_are_sorted_by_logprob(start):
+    """vLLM lists the sampled token first, whatever its rank; and keys come in any order."""
+    def shuffle(entry):
+        first, *rest = entry["top_logprobs"]
+        first["logprob"] -= 1.5
+        entry["top_logprobs"] = [dict(reversed(list(t.items()))) for t in (first, *rest)]
+        entry["logprob"] = first["logprob"]
+        whole = dict(reversed(list(entry.items())))
+        entry.clear()
+        entry.update(whole)
+    for form in ("ids", "names"):
+        with OddsEngine("vllm", routes=("generate",), form=form) as engine:
+            gateway = start(workers=1, engine=engine.setting)
+            sid = session(gateway, top_logprobs=3)
+            engine.plan.append({"ids": IDS, "matched": None, "edit": each_entry(shuffle)})
+            assert ask(gateway, sid).status == 200
+            t = trajectory_of(gateway, sid)
+            assert cells(t, "response_top_ids") == [[i + 1, i, i + 2] for i in IDS]
+            assert all(row == sorted(row, reverse=True) for row in cells(t, "response_top_logprobs"))
+
+
+def drop(*keys):
+    return lambda entry: [x.pop(k, None) for k in keys for x in (entry, *entry["top_logprobs"])]
+
+
+NAMELESS = {
+    "no name": ("ids", drop("token_id"), "names no token id"),
+    "no name, older": ("names", drop("token"), "names no token id"),
+    "texts": ("names", lambda e: [x.update(token=" the") for x in (e, *e["top_logprobs"])], "names no token id"),
+    "one alternative": ("ids", lambda e: e["top_logprobs"][1].pop("token_id"), "an alternative names no token id"),
+    "the last": ("ids", lambda e: e["top_logprobs"][2].update(token_id=None), "an alternative names no token id"),
+    "a text for an id": ("ids", lambda e: e["top_logprobs"][1].update(token_id="7"), "an alternative names no token id"),
+    "another token": ("ids", lambda e: e.update(token_id=e["token_id"] + 1), "belongs to another token"),
+    "another name": ("names", lambda e: e.update(token="token_id:5"), "belongs to another token"),
+}
+
+
+@pytest.mark.parametrize("form,change,why", NAMELESS.values(), ids=NAMELESS)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_alternatives_without_ids_are_refused(start, form, change, why, stream):
+    with OddsEngine("vllm", routes=("generate",), form=form) as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        sid = session(gateway, top_logprobs=3)
+        engine.plan.append({"ids": IDS, "matched": None, "edit": each_entry(change)})
+        a = ask(gateway, sid, stream)
+        assert (a.status == 502 or stream) and "engine_invalid" in a.text and why in a.text, a.text
+        assert gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"] == []
+        engine.plan.append({"ids": IDS, "matched": None})
+        assert ask(gateway, sid, stream).status == 200
+        assert cells(trajectory_of(gateway, sid), "response_top_ids") == [[i, i + 1, i + 2] for i in IDS]
+
+
+def test_a_token_s_text_beside_its_id(start):
+    """A server may write both."""
+    with OddsEngine("vllm", routes=("generate",)) as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        sid = session(gateway, top_logprobs=3)
+        engine.plan.append({"ids": IDS, "matched": None, "edit": each_entry(
+            lambda e: [x.update(token=" the", bytes=None) for x in (e, *e["top_logprobs"])])})
+        assert ask(gateway, sid).status == 200
+        assert cells(trajectory_of(gateway, sid), "response_top_ids") == [[i, i + 1, i + 2] for i in IDS]
+
+
+@pytest.mark.parametrize("name", ["tokens", "top_logprobs"])
+def test_completions_that_name_no_ids_are_refused(start, name):
+    """A server that does not know return_tokens_as_token_ids writes texts."""
+    def texts(docs):
+        for choice in docs[-1]["choices"]:
+            lp = choice["logprobs"]
+            lp["tokens" if name == "tokens" else "top_logprobs"] = (
+                [" the"] * len(lp["tokens"]) if name == "tokens" else [{" the": -0.5, " a": -1.0}] * len(lp["tokens"]))
+        return docs
+    with OddsEngine("vllm", routes=("completions",)) as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        sid = session(gateway, top_logprobs=2)
+        engine.plan.append({"ids": IDS, "matched": None, "edit": texts})
+        a = ask(gateway, sid)
+        assert a.status == 502 and "names no token id" in a.text, a.text
+
+
 def test_an_alternative_that_cannot_be_sampled_is_left_out(start):
     """vLLM writes -9999 for -inf: that is no logprob of an alternative either."""
-    def unlikely(docs):
-        for doc in docs:
-            for entry in (doc["choices"][0].get("logprobs") or {}).get("content", []) if doc.get("choices") else []:
-                entry["top_logprobs"][2]["logprob"] = -9999.0
-        return docs
     with made("vllm") as engine:
         gateway = start(workers=1, engine=engine.setting)
         sid = session(gateway, top_logprobs=3)
-        engine.plan.append({"ids": IDS, "matched": None, "edit": unlikely})
+        engine.plan.append({"ids": IDS, "matched": None, "edit": each_entry(
+            lambda e: e["top_logprobs"][2].update(logprob=-9999.0))})
         assert ask(gateway, sid).status == 200
         t = trajectory_of(gateway, sid)
         assert [(row[1] >= 0, row[2]) for row in cells(t, "response_top_ids")] == [(True, -1)] * len(IDS)

@@ -198,6 +198,10 @@ static void on_bulk(void *ctx, int id, size_t items, bool null)
     case FIELD_ID_POSITION:
         reply_begin_position(y);
         break;
+    case FIELD_ID_TOP:
+        if (!null)
+            reply_begin_top(y);
+        break;
     case FIELD_ID_ENTRIES:
         if (null)
             y->event.misfit = "its list of logprobs is null";

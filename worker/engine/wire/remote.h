@@ -126,6 +126,7 @@ enum {
     FIELD_ID_TRIPLES,  /* logprobs with ids */
     FIELD_ID_TOPS,     /* triples of one position's alternatives */
     FIELD_ID_POSITION, /* mark: alternatives that come are those of another position */
+    FIELD_ID_TOP,      /* mark: one alternative of it */
     FIELD_ID_EXPERTS,  /* base64 */
     FIELD_ID_INDEXER,  /* base64 */
     FIELD_ID_INDEXER_LAYERS,

@@ -19,8 +19,11 @@ enum { ROUTE_GENERATE, ROUTE_COMPLETIONS, ROUTES };
 
 enum {
     STOP_REASON = FIELD_ID_WIRE,
-    TOKEN_NAME,  /* "token_id:7" */
-    TOP_LOGPROB, /* generate: of an alternative; its name comes before or after it */
+    ENTRY_ID,    /* generate: 7 */
+    ENTRY_NAME,  /* generate, before September 2026: "token_id:7" */
+    TOKEN_NAME,  /* completions: the same */
+    TOP_LOGPROB, /* generate: of an alternative; its id comes before or after it */
+    TOP_ID,
     TOP_NAME,
     TOP_NAMED, /* completions: {"token_id:7": -0.1} */
 };
@@ -36,8 +39,11 @@ static const struct field fields[] = {
     FIELD("choices[].sampling_mask_logprobs[]", FIELD_FLOATS, FIELD_ID_SUPPORT_LOGPROBS),
     FIELD("choices[].logprobs.content[]", FIELD_MARK, FIELD_ID_POSITION),
     FIELD("choices[].logprobs.content[].logprob", FIELD_SCALAR, FIELD_ID_LOGPROB),
-    FIELD("choices[].logprobs.content[].token", FIELD_SCALAR, TOKEN_NAME),
+    FIELD("choices[].logprobs.content[].token_id", FIELD_SCALAR, ENTRY_ID),
+    FIELD("choices[].logprobs.content[].token", FIELD_SCALAR, ENTRY_NAME),
+    FIELD("choices[].logprobs.content[].top_logprobs[]", FIELD_MARK, FIELD_ID_TOP),
     FIELD("choices[].logprobs.content[].top_logprobs[].logprob", FIELD_SCALAR, TOP_LOGPROB),
+    FIELD("choices[].logprobs.content[].top_logprobs[].token_id", FIELD_SCALAR, TOP_ID),
     FIELD("choices[].logprobs.content[].top_logprobs[].token", FIELD_SCALAR, TOP_NAME),
     FIELD("choices[].logprobs.token_logprobs", FIELD_FLOATS, FIELD_ID_LOGPROBS),
     FIELD("choices[].logprobs.tokens[]", FIELD_SCALAR, TOKEN_NAME),
@@ -239,24 +245,37 @@ static int32_t id_of(struct str name)
     return (int32_t)id;
 }
 
-/* Alternatives: the name of one and its logprob come in any order. The server sends the sampled
- * token besides when it is none of the best: the last is cut off then. */
-static void take_top(struct reply *y, const struct json_scan *s, bool name)
+/* Stores the id of the entry that is being read. An id wins over a name, which may be the token's
+ * text. */
+static void store_entry_id(struct reply *y, int32_t id, bool name)
+{
+    struct json_ints *ids = &y->event.logprob_ids;
+
+    while (ids->n < y->event.top_positions)
+        *vec_push(ids) = -1;
+    if (ids->n > 0 && (!name || vec_last(ids) < 0))
+        vec_last(ids) = id;
+}
+
+/* Stores a member of the alternative that is being read. The server lists the sampled token first,
+ * also if it is none of the best. The last of the best is cut off then. */
+static void store_top_member(struct reply *y, int id, const struct json_scan *s)
 {
     struct reply_event *v = &y->event;
 
-    if (name)
-        *vec_push(&v->top_ids) = id_of(s->text);
-    else
-        *vec_push(&v->top_logprobs) = reply_float(s);
+    if (id == TOP_LOGPROB)
+        vec_last(&v->top_logprobs) = reply_float(s);
+    else if (id == TOP_ID)
+        vec_last(&v->top_ids) = reply_token(s);
+    else if (vec_last(&v->top_ids) < 0)
+        vec_last(&v->top_ids) = id_of(s->text);
 }
 
 static void take_named(struct reply *y, const struct json_scan *s, struct str key)
 {
-    struct reply_event *v = &y->event;
-
-    *vec_push(&v->top_ids) = id_of(key);
-    *vec_push(&v->top_logprobs) = reply_float(s);
+    reply_begin_top(y);
+    vec_last(&y->event.top_ids) = id_of(key);
+    vec_last(&y->event.top_logprobs) = reply_float(s);
 }
 
 static void take_scalar(struct reply *y, int id, const struct json_scan *s, struct str key)
@@ -270,6 +289,12 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
         else
             y->stop_id = reply_int(s);
         break;
+    case ENTRY_ID:
+        store_entry_id(y, reply_token(s), false);
+        break;
+    case ENTRY_NAME:
+        store_entry_id(y, id_of(s->text), true);
+        break;
     case TOKEN_NAME:
         *vec_push(&v->logprob_ids) = id_of(s->text);
         break;
@@ -277,7 +302,7 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
         take_named(y, s, key);
         break;
     default:
-        take_top(y, s, id == TOP_NAME);
+        store_top_member(y, id, s);
     }
 }
 
@@ -285,7 +310,9 @@ static void end_event(struct reply *y)
 {
     struct reply_event *v = &y->event;
 
-    v->has_logprob_ids = v->logprob_ids.n == v->logprobs.n && v->logprobs.n > 0;
+    while (v->logprob_ids.n < v->logprobs.n)
+        *vec_push(&v->logprob_ids) = -1;
+    v->has_logprob_ids = v->logprobs.n > 0;
     reply_end_position(y);
 }
 

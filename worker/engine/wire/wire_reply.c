@@ -168,7 +168,9 @@ static int check_new(const struct reply *y, const struct cut *c, struct err *e)
         if (fault && (!isnan(logprob) || y->lacks.n == 0))
             return invalid(e, fault);
         if (v->has_logprob_ids && v->logprob_ids.at[c->logprobs + i] != v->ids.at[c->ids + i])
-            return invalid(e, "a logprob belongs to another token");
+            return invalid(e, v->logprob_ids.at[c->logprobs + i] < 0
+                                  ? "a logprob names no token id"
+                                  : "a logprob belongs to another token");
     }
     for (size_t i = 0; i < v->top_logprobs.n; i++) {
         if (isinf(v->top_logprobs.at[i]))
@@ -177,15 +179,33 @@ static int check_new(const struct reply *y, const struct cut *c, struct err *e)
     return 0;
 }
 
-/* So many of the event's alternatives; one that could not be sampled is none. */
-static void read_tops(const struct reply_event *v, size_t from, size_t n, struct engine_top *to)
+/* Sorts the k alternatives of one position, the best first and gaps last. Most engines do. */
+static void sort_tops(struct engine_top *at, uint32_t k)
 {
+    for (uint32_t i = 1; i < k; i++) {
+        struct engine_top moved = at[i];
+        uint32_t j = i;
+
+        for (; j > 0 && moved.id >= 0 && (at[j - 1].id < 0 || at[j - 1].logprob < moved.logprob);
+             j--)
+            at[j] = at[j - 1];
+        at[j] = moved;
+    }
+}
+
+/* Reads n of the event's alternatives. One that could not be sampled becomes a gap. */
+static void read_tops(const struct reply *y, size_t from, size_t n, struct engine_top *to)
+{
+    const struct reply_event *v = &y->event;
+
     for (size_t i = 0; i < n; i++) {
         float logprob = v->top_logprobs.at[from + i];
 
         to[i] = logprob_stands_in(logprob) ? (struct engine_top){-1, NAN}
                                            : (struct engine_top){v->top_ids.at[from + i], logprob};
     }
+    for (size_t i = 0; y->n_top > 1 && i + y->n_top <= n; i += y->n_top)
+        sort_tops(to + i, y->n_top);
 }
 
 void reply_take_early(struct reply *y)
@@ -197,7 +217,7 @@ void reply_take_early(struct reply *y)
     if (y->tops.n > 0 || y->entries.n > 0 || n <= y->early_tops)
         return;
     vec_reserve(&y->tops, n);
-    read_tops(v, y->early_tops, n - y->early_tops, y->tops.at + y->early_tops);
+    read_tops(y, y->early_tops, n - y->early_tops, y->tops.at + y->early_tops);
     y->early_tops = n;
 }
 
@@ -213,7 +233,7 @@ static void add_tops(struct reply *y, size_t skip, size_t n)
     vec_reserve(&y->tops, all);
     to = y->tops.at + y->tops.n;
     early = y->tops.n == 0 && from == 0 ? MIN_OF(y->early_tops, told) : 0;
-    read_tops(v, from + early, told - early, to + early);
+    read_tops(y, from + early, told - early, to + early);
     for (size_t i = told; i < all; i++)
         to[i] = (struct engine_top){-1, NAN};
     y->tops.n += all;
@@ -336,6 +356,13 @@ int64_t reply_int(const struct json_scan *s)
     int64_t v;
 
     return s->token == JSON_TOKEN_NUMBER && json_number_i64(s->text, &v) == 0 ? v : -1;
+}
+
+int32_t reply_token(const struct json_scan *s)
+{
+    int64_t v = reply_int(s);
+
+    return v > INT32_MAX ? -1 : (int32_t)v;
 }
 
 float reply_float(const struct json_scan *s)
@@ -469,8 +496,23 @@ void reply_take_entries(struct reply *y)
     v->logprobs_seen = v->ids.n;
 }
 
+/* Reports an alternative that has a logprob but no id: its text may be of several tokens. */
+static void check_last_top(struct reply_event *v)
+{
+    if (v->top_ids.n > 0 && vec_last(&v->top_ids) < 0 && !isnan(vec_last(&v->top_logprobs)))
+        v->misfit = "an alternative names no token id";
+}
+
+void reply_begin_top(struct reply *y)
+{
+    check_last_top(&y->event);
+    *vec_push(&y->event.top_ids) = -1;
+    *vec_push(&y->event.top_logprobs) = NAN;
+}
+
 void reply_end_position(struct reply *y)
 {
+    check_last_top(&y->event);
     pad_tops(y, y->event.top_positions * y->n_top);
 }
 

@@ -143,7 +143,8 @@ void reply_set_version(struct reply *y, struct str version);
 
 /* Helpers for scalars: text as an integer (-1 when it is none), and copied. */
 int64_t reply_int(const struct json_scan *s);
-float reply_float(const struct json_scan *s); /* NaN when it is no number */
+int32_t reply_token(const struct json_scan *s); /* a token id, -1 if it is no such number */
+float reply_float(const struct json_scan *s);   /* NaN when it is no number */
 void reply_text(struct buf *to, const struct json_scan *s);
 
 /* A finish reason's type: null, "stop", "repetition" (vLLM ends what only repeats itself),
@@ -161,5 +162,9 @@ void reply_take_entries(struct reply *y);
  * filled up with NaN to as many as were asked for. */
 void reply_begin_position(struct reply *y);
 void reply_end_position(struct reply *y);
+
+/* Begins one alternative of the position, without id and logprob. If the alternative before it has
+ * a logprob and no id, the event is a misfit. */
+void reply_begin_top(struct reply *y);
 
 #endif
