@@ -44,6 +44,22 @@ static void put_bases(const struct board *b, const char *key, bool asked, struct
     buf_puts(body, "]");
 }
 
+/* Writes what some engine lacks, as a JSON list. */
+static void put_lacks(const struct board *b, struct buf *body)
+{
+    const char *comma = "", *name;
+    bool some;
+
+    buf_puts(body, ", \"engines_lack\": [");
+    for (unsigned i = 0; (name = board_engines_lack(b, i, &some)); i++) {
+        if (some) {
+            buf_printf(body, "%s\"%s\"", comma, name);
+            comma = ", ";
+        }
+    }
+    buf_puts(body, "]");
+}
+
 /* Writes the body and returns the status: 200, or 503 while the gateway drains. */
 static int health_body(const struct hub *h, struct buf *body)
 {
@@ -60,6 +76,7 @@ static int health_body(const struct hub *h, struct buf *body)
                board_engines_drift(b), kv_admission(h));
     put_bases(b, "logprobs_asked", true, body);
     put_bases(b, "logprobs", false, body);
+    put_lacks(b, body);
     buf_puts(body, "}\n");
     return ends ? 503 : 200;
 }

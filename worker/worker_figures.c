@@ -50,6 +50,8 @@ void worker_figures_publish(const struct worker_state *w, struct server_bytes b)
                           memory_order_relaxed);
     atomic_store_explicit(&slot->engines_drift, engine_pool_drifting(env->engines),
                           memory_order_relaxed);
+    atomic_store_explicit(&slot->engines_lack, engine_pool_lacks(env->engines),
+                          memory_order_relaxed);
     atomic_store_explicit(&slot->engines_basis, engine_pool_bases(env->engines),
                           memory_order_relaxed);
     atomic_store_explicit(&slot->waiting, (uint32_t)engine_pool_inflight(env->engines),

@@ -127,6 +127,24 @@ const char *board_engines_basis(const struct board *b, unsigned i, bool asked, b
     return i < ARRAY_LEN(names) ? names[i] : NULL;
 }
 
+const char *board_engines_lack(const struct board *b, unsigned i, bool *ret_some)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+#include "common/proc/engine_lacks.def"
+#undef X
+    };
+
+    *ret_some = false;
+    for (unsigned w = 0; w < BOARD_WORKERS_MAX; w++) {
+        const struct board_slot *slot = &b->slots[BOARD_WORKER0 + w];
+        uint32_t bits = atomic_load_explicit(&slot->engines_lack, memory_order_relaxed);
+
+        *ret_some = *ret_some || (board_ready(b, BOARD_WORKER0 + w) && bits >> i & 1);
+    }
+    return i < ARRAY_LEN(names) ? names[i] : NULL;
+}
+
 uint32_t board_engines_drift(const struct board *b)
 {
     uint32_t most = 0;

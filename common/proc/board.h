@@ -49,6 +49,7 @@ struct board_slot {
     _Atomic uint32_t engines_drift; /* worker: those that make other tokens of images */
     _Atomic uint32_t engines_basis; /* worker: a bit for each basis of logprobs that they give, and
                                      * from BOARD_BASIS_ASKED on that they are asked for */
+    _Atomic uint32_t engines_lack;  /* worker: a bit for each line of engine_lacks.def */
     _Atomic uint32_t adopter; /* worker: 1 + place of the worker that has its sessions; 0: none */
     _Atomic uint32_t refused_call; /* 1 + the last system call that the sandbox refused; 0: none */
     _Atomic uint32_t paused;       /* worker: 1 while it holds its model calls */
@@ -139,6 +140,10 @@ uint32_t board_engines_drift(const struct board *b);
  * Returns the name of number i, NULL behind the last, and whether some worker's engine gives it, or
  * (asked) is asked for it. */
 const char *board_engines_basis(const struct board *b, unsigned i, bool asked, bool *ret_some);
+
+/* Returns the name of number i of engine_lacks.def, NULL after the last, and whether an engine of
+ * some worker lacks it. */
+const char *board_engines_lack(const struct board *b, unsigned i, bool *ret_some);
 
 /* The place (0..) of the worker that owns sessions of `index`, adoption followed, or -1 when the
  * index belongs to nobody here. The worker may be starting. */

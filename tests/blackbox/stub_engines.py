@@ -33,6 +33,11 @@ import socket
 import struct
 import threading
 
+# What SGLang's Rust front says of itself (rust/sglang-server/src/api_server/http/info.rs of commit 96510958).
+RUST_INFO = {"model_path": "m", "served_model_name": "m", "tokenizer_path": "m", "max_context_length": 4096, "max_total_num_tokens": 8192,
+             "version": "0.6.0", "frontend": "rust", "internal_states": [{"last_gen_throughput": 1.5}]}
+FIELD_OF = {"regex": "response_format", "structured_outputs": "response_format", "min_new_tokens": "min_tokens", "max_new_tokens": "max_tokens"}
+
 DEFAULT = {"ids": [11, 12, 13, 2], "finish": "stop", "matched": 2}
 
 
@@ -54,10 +59,14 @@ def ends_inside(text):
 
 class StubEngine:
     def __init__(self, kind="sglang", incremental=False, routes=("generate", "completions"), tls=None, health=200, health_delay=0.0,
-                 key=None, info=None, form="ids"):
+                 key=None, info=None, form="ids", front=None, ignores=None):
         self.kind, self.incremental, self.routes, self.tls = kind, incremental, routes, tls
         self.health, self.health_delay, self.key, self.info = health, health_delay, key, info
         self.form = form    # of vLLM's logprobs at its first route: "ids", or "names" (until September 2026)
+        # "rust": the fronts that answer 200 to fields that they do not know; what they ignore (names of engine_lacks.def).
+        self.front, self.ignores = front, {"stop"} if ignores is None and front and kind == "vllm" else ignores or set()
+        if front and kind == "sglang":
+            self.info = info or RUST_INFO
         self.info_asked = 0
         self.plan = collections.deque()
         # llama.cpp: a draft model's server; an old one that knows no post_sampling_probs; bytes of a token (default: of a byte-level vocabulary);
@@ -137,6 +146,8 @@ class StubEngine:
         if self.key and headers.get("authorization") != f"Bearer {self.key}":
             return await self.reply(writer, 401, b'{"error":"Unauthorized"}')
         body = json.loads(raw) if raw and headers.get("content-type", "").startswith("application/json") else {}
+        if path == "/version" and self.kind == "vllm":
+            return await self.reply(writer, 200, json.dumps({"version": "0.30.1", **({"rust_frontend_version": "0.2.0"} if self.front else {})}).encode())
         if path == {"sglang": "/server_info", "vllm": "/v1/models", "llamacpp": "/props"}.get(self.kind):
             self.info_asked += 1
             return await self.reply(writer, 200 if self.info else 404, json.dumps(self.info or {"detail": "Not Found"}).encode())
@@ -150,7 +161,7 @@ class StubEngine:
                 return await self.reply(writer, 200, json.dumps({"method": method, "target": target, "headers": headers, "body": raw.decode()}).encode())
             return await self.reply(writer, 404, b'{"detail":"Not Found"}')
         self.requests.append({"path": path, "headers": headers, "body": body, "port": writer.get_extra_info("peername")[1]})
-        plan = {**DEFAULT} if self.is_forced(body) else {**DEFAULT, **(self.plan.popleft() if self.plan else self.otherwise(body) if self.otherwise else {})}
+        plan = {**DEFAULT} if self.is_forced(body) else self.sampled(body) if self.front and self.is_probe(body) else {**DEFAULT, **(self.plan.popleft() if self.plan else self.otherwise(body) if self.otherwise else {})}
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         gone = asyncio.ensure_future(self.watch(reader))
@@ -165,6 +176,40 @@ class StubEngine:
         finally:
             gone.cancel()
             self.end(plan)
+
+    # --- the gateway's questions to fronts, answered as by a sampler ---
+
+    @staticmethod
+    def is_probe(body):
+        return str(body.get("rid") or body.get("request_id")).startswith("form-probe:") and set(body) != {"prompt"}
+
+    def sampled(self, body):
+        """One token is likely (x), the one of a bias certain; the letters are those of the byte vocabulary."""
+        params = body.get("sampling_params", body)
+
+        def get(*names):
+            value = next((params[n] for n in names if params.get(n) is not None), None)
+            return None if set(names) & self.ignores or FIELD_OF.get(names[0]) in self.ignores else value
+        most, least = get("max_new_tokens", "max_tokens") or 9, get("min_new_tokens", "min_tokens") or 0
+        bias, allowed, words = get("logit_bias"), get("allowed_token_ids"), [ord(w) for w in get("bad_words") or []]
+        stops, ends = get("stop") or [], get("stop_token_ids") or []
+        grammar = get("regex") or (get("structured_outputs") or {}).get("regex")
+        ids = []
+        while len(ids) < most:
+            best = [ord("x"), ord("y")]
+            if bias:
+                best = [int(max(bias, key=bias.get)), *best]
+            if allowed:
+                best = allowed
+            if grammar:
+                best = [*grammar.encode()][len(ids):] or [257]
+            ids.append(next(t for t in best if t not in words and (t not in ends or len(ids) >= least)))
+            if ids[-1] in (*ends, 257):
+                return {**DEFAULT, "ids": ids, "matched": ids[-1]}
+            found = [s for s in stops if bytes(ids).endswith(s.encode())]
+            if found:
+                return {**DEFAULT, "ids": ids, "matched": found[0]}
+        return {**DEFAULT, "ids": ids, "finish": "length", "matched": None}
 
     def end(self, plan):
         """The call of this plan runs no longer, from right before the last byte of its answer is sent: who has read that finds it so."""
@@ -335,9 +380,12 @@ class StubEngine:
             meta = {"id": body.get("rid"), "finish_reason": finish if last and "finish" not in drop else None,
                     "prompt_tokens": plan.get("prompt_tokens", len(body["input_ids"])), "weight_version": plan.get("version", "default"), "num_retractions": 0,
                     "reasoning_tokens": 0, "completion_tokens": n + (3 if plan.get("count_wrong") else 0), "cached_tokens": plan.get("cached", 0), "dp_rank": None}
-            if plan.get("version") == "":
+            if self.front:
+                for key in ("num_retractions", "reasoning_tokens", "weight_version", "cached_tokens", "dp_rank"):
+                    del meta[key]
+            if plan.get("version") == "" and not self.front:
                 del meta["weight_version"]
-            if "versions" in plan and last:
+            if "versions" in plan and last and not self.front:
                 meta["weight_versions"] = plan["versions"]
             for key in {"prompt_tokens", "completion_tokens"} & set(drop):
                 del meta[key]
@@ -345,7 +393,7 @@ class StubEngine:
                 meta.update(input_token_logprobs=[], output_token_logprobs=triples[lo:hi], output_token_logprobs_length=hi)
             if k:
                 meta["output_top_logprobs"] = [[[p - j, t + j, None] for j in range(k)] for p, t, _ in triples[lo:hi]]
-            if "experts" in plan and last:
+            if "experts" in plan and last and not self.front:
                 meta["routed_experts"] = self.experts(plan, body)
             doc = {"text": "x" * n + plan.get("text", ""), "output_ids": ids[lo:n], "meta_info": meta}
             if "ids" in drop:
@@ -396,19 +444,19 @@ class StubEngine:
                 choice["logprobs"] = None
             if "ids" in drop:
                 choice["token_ids"] = None
-            if "experts" in plan and last:
+            if "experts" in plan and last and not self.front:
                 choice["routed_experts"] = self.experts(plan, body)
             doc = {"request_id": "6b0f", "choices": [choice]}
             if route == "completions":
                 doc = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
             docs.append(doc)
-        # The older of its own routes tells none; details come with --enable-prompt-tokens-details.
+        # Older ones have none at the first route, as its Rust front; details come with --enable-prompt-tokens-details.
         usage = {"prompt_tokens": len(body.get("prompt") or body.get("token_ids")), "completion_tokens": len(ids), "total_tokens": 0}
         if "cached" in plan:
             usage["prompt_tokens_details"] = {"cached_tokens": plan["cached"]}
         if stream and (body.get("stream_options") or {}).get("include_usage"):
             docs.append({**docs[-1], "choices": [], "usage": usage})
-        if not stream and (route == "completions" or "cached" in plan):
+        if not stream and (route == "completions" or "cached" in plan or self.form == "ids") and not (self.front and route == "generate"):
             docs[-1]["usage"] = usage
         return docs
 

@@ -1,4 +1,6 @@
 """An engine whose answers lack what its kind tells is named: in the log once, and in GET /admin/engines."""
+import pytest
+
 from asides_engine import AsidesEngine
 from gateway import wait_until
 from stub_engines import StubEngine
@@ -98,6 +100,90 @@ def test_the_rust_front_is_named_at_the_start(start):
         wait_until(lambda: "engine told its settings" in gateway.log(), 20, "the settings")
         ask(gateway)
         assert len(engine.requests) == 1
+
+
+def asked(engine):
+    """The questions at the start: their fields."""
+    return [{**r["body"], **r["body"]["sampling_params"]} for r in engine.requests if StubEngine.is_probe(r["body"])]
+
+
+UNKNOWN_TO_RUST = ["max_thinking_tokens", "kv_per_version", "priority", "session_id", "adapter"]
+
+
+def test_what_sglang_s_rust_front_ignores(start):
+    """Fields that answers show, fields that a question shows, and fields that its contract leaves out; before any session."""
+    with StubEngine("sglang", front="rust") as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        wait_until(lambda: len(asked(engine)) == 4, 20, "the questions")
+        unanswered = ["weight_version", "cached_tokens", "routed_experts", "sampling_mask", "indexer_topk"]
+        wait_until(lambda: told(gateway, "lacks") == unanswered + UNKNOWN_TO_RUST, 20, told(gateway, "lacks"))
+        first, stop, ends, form = asked(engine)
+        assert first["return_routed_experts"] and first["return_sampling_mask"] and first["return_indexer_topk"] and first["top_logprobs_num"] == 1
+        assert stop["stop"] == ["aa"] and stop["logit_bias"] == {"97": 100} and ends["stop_token_ids"][0] == 97 and ends["min_new_tokens"] == 2
+        assert form["regex"] == "aaa"
+        assert gateway.log().count("behind a Rust front") == 1 and "fields=\"max_thinking_tokens, kv_per_version" in gateway.log()
+        wait_until(lambda: gateway.get("/health").json()["engines_lack"] == told(gateway, "lacks"), 20, "health")
+        # No session samples with the weights below an adapter's.
+        a = gateway.post("/sessions", {"adapter": "x"})
+        assert a.status == 400 and a.json()["error"]["param"] == "adapter"
+        ask(gateway)
+
+
+def test_what_vllm_s_rust_front_ignores(start):
+    for form in ("ids", "names"):
+        with StubEngine("vllm", front="rust", form=form) as engine:
+            gateway = start(workers=1, engine=engine.setting)
+            wait_until(lambda: len(asked(engine)) == 5, 20, "the questions")
+            lacks = ["weight_version", "cached_tokens", "usage", "routed_experts", "sampling_mask", "stop"]
+            wait_until(lambda: told(gateway, "lacks") == lacks, 20, "what it lacks")
+            assert gateway.log().count("behind a Rust front") == 1 and 'fields=stop' in gateway.log()
+            assert gateway.get("/admin/engines").json()["engines"][0]["has"] == ["max_thinking_tokens"]
+            wait_until(lambda: gateway.get("/health").json()["engines_lack"] == lacks, 20, "health")
+            engine.plan.append({"ids": IDS, "matched": 257})
+            ask(gateway)
+
+
+@pytest.mark.parametrize("field", ["stop", "stop_token_ids", "min_tokens", "allowed_token_ids", "bad_words", "logit_bias", "response_format"])
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+def test_a_field_that_a_front_ignores_is_seen(start, kind, field):
+    if kind == ("sglang" if field in ("allowed_token_ids", "bad_words") else "vllm" if field == "response_format" else ""):
+        pytest.skip("a field that is not asked for")
+    with StubEngine(kind, front="rust", ignores={field}) as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        wait_until(lambda: field in told(gateway, "lacks"), 20, field)
+        known = {"stop", "stop_token_ids", "min_tokens", "allowed_token_ids", "bad_words", "logit_bias", "response_format"}
+        assert known & set(told(gateway, "lacks")) == {field}
+
+
+def test_a_front_that_obeys_and_tells_all_lacks_nothing_of_it(start):
+    with StubEngine("vllm", front="rust", ignores=set()) as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        wait_until(lambda: len(asked(engine)) == 5, 20, "the questions")
+        ask(gateway)
+        assert "stop" not in told(gateway, "lacks")
+    with StubEngine("vllm", info={"data": [{"max_model_len": 4096}]}) as engine:      # today's Python front: nothing is asked
+        gateway = start(workers=1, engine=engine.setting)
+        gateway.wait_line("engine told its settings")
+        engine.plan.append({"ids": IDS, "matched": 257})
+        ask(gateway)
+        assert told(gateway, "lacks") == [] and len(engine.requests) == 1
+
+
+def test_a_vllm_without_its_first_route_is_named(start):
+    with StubEngine("vllm", routes=("completions",)) as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        engine.plan.append({"ids": IDS, "matched": 257})
+        ask(gateway)
+        assert told(gateway, "lacks") == ["inference_generate"]
+
+
+def test_seeds_that_sglang_ignores(start):
+    """Its settings say so: seeds need --enable-deterministic-inference."""
+    for on in (False, True):
+        with StubEngine("sglang", info={"context_length": 4096, "enable_deterministic_inference": on}) as engine:
+            gateway = start(workers=1, engine=engine.setting)
+            gateway.wait_line("engine told its settings")
+            wait_until(lambda: told(gateway, "lacks") == ([] if on else ["seed"]), 20, "what it lacks")
 
 
 def test_half_of_a_split_is_named(start):

@@ -128,6 +128,28 @@ def test_bodies_however_cut(kind, split):
         check(d.call())
 
 
+REPEATING = [[7, 7, 8, 9], [7, 7, 7, 7, 7], [7, 8, 7, 8, 9, 2], [7, 8, 9, 7, 8, 9, 2]]
+
+
+@pytest.mark.parametrize("ids", REPEATING)
+@pytest.mark.parametrize("routes", [("generate",), ("completions",)])
+def test_vllm_streams_are_incremental_however_tokens_repeat(ids, routes):
+    """An event that begins as the answer does repeats nothing: these streams never do."""
+    with StubEngine("vllm", routes=routes) as engine, engine_kit.Driver(engine) as d:
+        for chunk in (1, 2, 3):
+            engine.plan.append({"ids": ids, "chunk": chunk})
+            check(d.call(stream=True), {"ids": ids})
+
+
+def test_usage_of_a_vllm_stream_counts_its_tokens():
+    """It comes after the last token, in an event of its own."""
+    def count(docs):
+        docs[-1]["usage"]["completion_tokens"] += 1
+        return docs
+    with StubEngine("vllm") as engine, engine_kit.Driver(engine) as d:
+        fails(d, engine, "engine_invalid", plan={"edit": count}, stream=True)
+
+
 def test_huge_body():
     ids = [i % 150000 for i in range(40000)]
     with StubEngine() as engine, engine_kit.Driver(engine) as d:

@@ -87,7 +87,7 @@ def test_a_draft_model_in_the_log_once(server):
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize("text,stop,shown", [("one STOP", " STOP", "one"), ("abab", "b", "aba"), ("aaaa", "a", "aaa"), ("STOP", "STOP", "")])
+@pytest.mark.parametrize("text,stop,shown", [("one STOP", " STOP", "one"), ("abab", "bab", "a"), ("aaaa", "aaaa", ""), ("STOP", "STOP", "")])
 def test_stop_words(server, text, stop, shown, stream):
     """The tokens are there, the entries of the word's are not, however alike they are to those before."""
     engine, gateway = server()

@@ -216,18 +216,18 @@ def test_several_answers_with_calls(serve, stream):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_engine_that_runs_over_a_stop_string(engine, stream):
-    """What it sampled is the record; the client sees the text up to the stop string."""
+    """The agent would have the text before it, and the trainer tokens that nobody saw: the call fails, nothing is recorded."""
     engine.plan.append({"ids": list(b"one STOP two") + [257], "matched": 257, "chunk": 1})
     session = new_session(engine.gateway)
     ask = {"model": "m", "messages": [USER], "stop": ["STOP"]}
     if stream:
         events = events_of(engine.gateway, session, "/v1/chat/completions", ask)
-        text = "".join(v["choices"][0]["delta"].get("content") or "" for _, v in events if v and v["choices"])
+        assert "".join(v["choices"][0]["delta"].get("content") or "" for _, v in events if v and v.get("choices")) == "one "
+        assert [v["error"]["code"] for _, v in events if v and "error" in v] == ["engine_invalid"]
     else:
-        text = post(engine.gateway, session, "/v1/chat/completions", ask).json()["choices"][0]["message"]["content"]
-    assert text == "one "
-    turn = engine.gateway.post(f"/sessions/{session}/finalize", {}).json()["trajectories"][0]
-    assert turn["response_ids"][:13] == list(b"one STOP two") + [257]
+        a = engine.gateway.request("POST", f"/sessions/{session}/v1/chat/completions", ask)
+        assert a.status == 502 and "ignored stop" in a.text, a.text
+    assert engine.gateway.post(f"/sessions/{session}/finalize", {}).json()["trajectories"] == []
 
 
 @every_dialect

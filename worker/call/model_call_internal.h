@@ -109,6 +109,7 @@ struct model_call {
     int32_t *stop_ids;    /* model's and request's, ascending */
     size_t n_stop_ids;
     const struct stop_tree *stops;
+    const struct id_rules *id_rules; /* which ids the request allows; NULL: all. In the arena */
 };
 
 /* Goes on from t->step until a step waits, fails or the last is done; t may be gone afterwards. One

@@ -30,7 +30,11 @@ struct sample {
     bool done;                     /* the engine has told all, */
     bool taken;                    /* which is taken: text, logprobs, calls */
     enum engine_finish finish;
-    int32_t *ids; /* in the call's arena, from done on */
+    struct str replica;  /* name of the engine that answered */
+    bool speculates;     /* a step of the engine may sample several tokens */
+    bool takes_stop_ids; /* the engine was asked with stop ids */
+    size_t resumed_at;   /* ids before the last piece of an answer that was broken off; 0: whole */
+    int32_t *ids;        /* in the call's arena, from done on */
     size_t n_ids;
     float *logprobs; /* n_ids, or NULL */
     struct session_version *versions;
@@ -89,6 +93,9 @@ void sample_hold_top(struct sample *r, const struct engine_result *res);
 /* Takes what the engine told at the end and has not told before, maybe over some turns of the loop.
  * When all answers are taken, the call goes on. r->ids and r->logprobs are set. */
 void sample_take_end(struct sample *r, const struct engine_result *res);
+
+/* Drops all tokens from the n-th on, with what belongs to them. Once the whole answer is taken. */
+void sample_cut(struct sample *r, size_t n);
 
 /* The same of an upstream's answer, of which logprobs alone are still to be told. */
 void sample_taken(struct sample *r);

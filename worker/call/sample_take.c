@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/buf.h"
+#include "worker/call/answer_rules.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_watch.h"
 #include "worker/call/model_call_internal.h"
@@ -33,6 +34,8 @@ static void on_delta(void *ctx, const struct engine_delta *d)
     }
     sample_logprobs(r->model_call, r, d->ids, d->logprobs, d->top, d->n_top);
     sampled_answer_feed(r->answer, d->ids);
+    if (!d->resumed)
+        answer_rules_watch(r->model_call, r);
 }
 
 /* The block, of which there is no copy: it may be tens of megabytes. */
@@ -105,6 +108,11 @@ static void keep_ids(struct model_call *t, struct sample *r, const struct engine
 static void sample_keep(struct model_call *t, struct sample *r, const struct engine_result *res)
 {
     r->finish = res->finish;
+    r->speculates = res->speculates;
+    r->takes_stop_ids = res->takes_stop_ids;
+    r->resumed_at = res->resumed_at;
+    if (res->replica)
+        r->replica = arena_str(&t->arena, str_cstr(res->replica));
     keep_ids(t, r, res);
     r->versions = arena_calloc(&t->arena, res->n_versions, sizeof(*r->versions));
     for (size_t i = 0; i < res->n_versions; i++)

@@ -4,6 +4,7 @@
 #include "common/base/arena.h"
 #include "common/base/check.h"
 #include "common/os/loop.h"
+#include "worker/call/answer_rules.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
 #include "worker/call/call_timers.h"
@@ -54,6 +55,7 @@ static void take_ids(struct model_call *t, struct sample *r, size_t n)
     }
     sampled_answer_finish(r->answer, (struct token_span){r->ids, r->n_ids}, r->end_id);
     r->taken = true;
+    answer_rules_check(t, r);
 }
 
 /* Tells more of the logprobs that are there, about `most` with their alternatives, and with the

@@ -282,7 +282,7 @@ static size_t text_len(const struct sampled_answer *a, int32_t id)
 
 static void feed_id(struct sampled_answer *a, int32_t id)
 {
-    if (a->thinking)
+    if (a->thinking && !a->stop->hit.p)
         a->reasoning_tokens++;
     if (a->opt.keep_special || !tokenizer_is_special(a->opt.tokenizer, id) || is_mark(a, id))
         detok_feed(a->detok, id, &a->piece);
@@ -303,18 +303,48 @@ static void settle_held(struct sampled_answer *a, int32_t end_id)
     a->held_id = -1;
 }
 
-/* Takes the id, whatever it is. */
-static void take_one(struct sampled_answer *a, int32_t id)
+/* Gives the text of the first n ids on, if there are stop strings: they are looked for id by id. */
+static void flush_stops(struct sampled_answer *a, size_t n)
+{
+    if (!a->stop->tree)
+        return;
+    flush_piece(a);
+    if (a->stop->hit.p && a->stop_at == 0)
+        a->stop_at = n;
+}
+
+/* Engines look for stop strings after min_tokens alone: another id that follows one within them
+ * makes it text. */
+static void pass_early_stops(struct sampled_answer *a)
+{
+    while (a->stop->hit.p && a->stop_at <= a->opt.min_tokens) {
+        buf_clear(&a->clean);
+        stop_text_pass(a->stop, &a->clean);
+        if (a->clean.len > 0)
+            parser_feed(a->parser, buf_str(&a->clean));
+        if (!a->stop->hit.p)
+            a->stop_at = 0;
+    }
+}
+
+/* Takes the id that follows n ids, whatever it is. */
+static void take_one(struct sampled_answer *a, int32_t id, size_t n)
 {
     size_t had = a->piece.len;
 
-    if (a->held_id >= 0)
+    pass_early_stops(a);
+    if (a->held_id >= 0) {
+        if (a->ended_at == 0 && ends_turn(a, a->held_id))
+            a->ended_at = n;
         feed_id(a, a->held_id);
+        flush_stops(a, n);
+    }
     a->held_id = -1;
     if (may_end(a, id))
         a->held_id = id;
     else
         feed_id(a, id);
+    flush_stops(a, n + 1);
     if (!goes_on(a) || first_turn(a, had) < a->piece.len || a->piece.len >= PIECE_MAX)
         flush_piece(a);
 }
@@ -325,7 +355,7 @@ static size_t take_plain(struct sampled_answer *a, struct token_span ids)
 {
     size_t had = a->piece.len, turn, n;
 
-    if (a->one_by_one || a->held_id >= 0 || !goes_on(a))
+    if (a->one_by_one || a->held_id >= 0 || a->stop->tree || !goes_on(a))
         return 0;
     n = detok_feed_plain(a->detok, ids.at, MIN_OF(ids.n, (size_t)PLAIN_MOST), PIECE_MAX, &a->piece);
     turn = first_turn(a, had);
@@ -348,7 +378,7 @@ void sampled_answer_feed(struct sampled_answer *a, struct token_span ids)
         size_t n = take_plain(a, (struct token_span){ids.at + i, ids.n - i});
 
         if (n == 0)
-            take_one(a, ids.at[i]);
+            take_one(a, ids.at[i], a->fed + i);
         i += MAX_OF(n, (size_t)1);
     }
     a->fed += ids.n;
@@ -384,6 +414,8 @@ void sampled_answer_finish(struct sampled_answer *a, struct token_span all, int3
     settle_held(a, n < all.n ? -1 : end_id);
     detok_finish(a->detok, &a->piece);
     flush_piece(a);
+    if (a->stop->hit.p && a->stop_at == 0)
+        a->stop_at = all.n;
     buf_clear(&a->clean);
     stop_text_finish(a->stop, &a->clean);
     if (a->clean.len > 0)

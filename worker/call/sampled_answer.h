@@ -45,6 +45,7 @@ struct sampled_answer_options {
     const int32_t *stop_ids; /* that end the turn: the model's and the request's, ascending */
     size_t n_stop_ids;
     const struct stop_tree *stops; /* or NULL */
+    size_t min_tokens; /* stop strings that are complete within so many tokens are plain text */
     size_t max_calls;  /* of more calls only the first are told; 1: parallel_tool_calls: false */
     bool keep_special; /* special tokens are text, but for what ends the turn: nobody reads calls
                           here, and whoever does must see their marks */
@@ -66,6 +67,8 @@ struct sampled_answer {
     bool one_by_one;                   /* an id of plain text may end the turn */
     int32_t held_id;                   /* an id that may only end the turn; -1 */
     size_t fed;                        /* ids taken so far */
+    size_t stop_at;                    /* ids through the end of the stop string; 0: none came */
+    size_t ended_at;                   /* ids through the first stop id that more followed; 0 */
     struct buf text, reasoning, warning;
     struct sampled_call *calls;
     size_t n_calls, cap_calls;

@@ -165,6 +165,19 @@ void stop_text_feed(struct stop_text *s, struct str text, struct buf *out)
     buf_consume(&s->held, sure);
 }
 
+void stop_text_pass(struct stop_text *s, struct buf *out)
+{
+    struct buf held = s->held;
+    size_t passed = s->hit.len;
+
+    s->held = (struct buf){0};
+    s->hit = (struct str){0};
+    s->at = ROOT;
+    buf_add_str(out, str_sub(buf_str(&held), 0, passed));
+    stop_text_feed(s, str_sub(buf_str(&held), passed, held.len), out);
+    buf_done(&held);
+}
+
 void stop_text_finish(struct stop_text *s, struct buf *out)
 {
     if (!s->hit.p)

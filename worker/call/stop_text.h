@@ -32,6 +32,10 @@ void stop_text_done(struct stop_text *s);
 /* Appends to `out` what is certain to stand before any stop string. */
 void stop_text_feed(struct stop_text *s, struct str text, struct buf *out);
 
+/* Makes the stop string that came plain text: appends it to `out`, and then what followed it. That
+ * may have another one. */
+void stop_text_pass(struct stop_text *s, struct buf *out);
+
 /* The text has ended: what was held back was no stop string. */
 void stop_text_finish(struct stop_text *s, struct buf *out);
 

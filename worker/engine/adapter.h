@@ -160,6 +160,12 @@ struct engine_adapter {
      * what its answers should tell and do not. NULL: there is nothing to say. */
     void (*describe)(const void *replica, struct json_out *o);
 
+    /* Returns the bits of `lacks` (engine_lacks.def). NULL: nothing. */
+    uint32_t (*lacks)(const void *replica);
+
+    /* Adds a request's field, which the engine has ignored, to its `lacks`. NULL: there is none. */
+    void (*note_ignored)(void *replica, const char *field);
+
     /* Path that takes {"new_version": TEXT}, the version that its answers tell from then on, and
      * what stands behind that member, or NULL. version_path NULL: it has none. */
     const char *version_path, *version_rest;
@@ -181,6 +187,9 @@ extern const struct engine_adapter engine_sglang;
 extern const struct engine_adapter engine_vllm;
 extern const struct engine_adapter engine_llamacpp;
 extern const struct engine_adapter engine_openai;
+
+/* Whether a blank-separated list of an adapter has the name. NULL has none. */
+bool engine_adapter_lists(const char *list, const char *name);
 
 /* By kind, or NULL. */
 const struct engine_adapter *engine_adapter_find(const char *kind);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/attrs.h"
+#include "common/base/str.h"
 #include "worker/engine/adapter.h"
 
 static const struct engine_adapter *const engine_adapters[] = {
@@ -19,4 +20,9 @@ const struct engine_adapter *engine_adapter_find(const char *kind)
             return engine_adapters[i];
     }
     return NULL;
+}
+
+bool engine_adapter_lists(const char *list, const char *name)
+{
+    return list && str_find(str_cstr(list), str_cstr(name), 0) != SIZE_MAX;
 }

@@ -193,6 +193,13 @@ size_t engine_pool_inflight(const struct engine_pool *p);
 /* The smallest context length that a replica has told of itself, 0: none has (yet). */
 uint32_t engine_pool_context(const struct engine_pool *p);
 
+/* Returns what some replica lacks: a bit for each line of engine_lacks.def. */
+uint32_t engine_pool_lacks(const struct engine_pool *p);
+
+/* Reports that the replica of that name has ignored a field of a request: in the log once, and in
+ * its `lacks`. */
+void engine_pool_note_ignored(struct engine_pool *p, struct str replica, const char *field);
+
 /* Whether any replica is asked in ids, so that sampling.grammar means something. */
 bool engine_pool_constrains(const struct engine_pool *p);
 

@@ -49,6 +49,7 @@ struct engine_request {
     const struct sampling *sampling;   /* max_tokens > 0, already clamped */
     const struct ready_texts *ready;   /* long values of it as text, until the call ends; or NULL */
     uint32_t top_logprobs;             /* 0: only the sampled token's */
+    bool all_fields;                   /* all that an answer may have is asked for: a probe */
     bool support;                      /* the sampling support is wanted */
     const struct engine_pairing *pair; /* NULL: the engine does all of it. The pool's */
     struct str lora;                   /* the adapter of the weights; absent: none */

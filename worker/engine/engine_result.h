@@ -25,6 +25,7 @@ struct engine_delta {
     const float *logprobs;        /* ids.n of them, or NULL (kind openai) */
     const struct engine_top *top; /* ids.n x n_top, or NULL */
     uint32_t n_top;
+    bool resumed; /* pieces of the answer came before this one */
     /* Kind openai, ids are empty then: the chunk's delta object, or NULL: more of the logprobs of
      * the chunk before; and n_chat_lps of its logprobs ({"token", "logprob", "top_logprobs"}), for
      * clients that want them. */
@@ -49,6 +50,9 @@ struct engine_result {
     const float *logprobs;    /* ids.n, or NULL */
     enum logprob_basis basis; /* of the logprobs, of all pieces; pieces that differ: unknown */
     enum logprob_basis asked; /* the one that the engine was asked for; unknown: it has no field */
+    bool takes_stop_ids;      /* it was asked with stop ids */
+    bool speculates;          /* the engine says that it decodes speculatively */
+    size_t resumed_at;        /* ids before the last of several pieces; 0: there is one */
     bool unbudgeted;          /* the engine was not given sampling.max_thinking_tokens */
     uint32_t drifted; /* tokens of the prompt that the engine made, where they are others than it
                          was sent with images; 0: they are not */

@@ -148,9 +148,7 @@ bool engine_pool_logprobs_own(const struct engine_pool *p, const struct sampling
 static bool lacks_field(const struct engine_pool *p, const char *name)
 {
     for (size_t i = 0; i < p->replicas->n; i++) {
-        const char *cannot = p->replicas->at[i]->adapter->cannot_take;
-
-        if (cannot && str_find(str_cstr(cannot), str_cstr(name), 0) != SIZE_MAX)
+        if (engine_adapter_lists(p->replicas->at[i]->adapter->cannot_take, name))
             return true;
     }
     return false;
@@ -192,7 +190,7 @@ int engine_pool_tells(const struct engine_pool *p, const char *what, struct err 
     for (size_t i = 0; i < p->replicas->n; i++) {
         const struct engine_adapter *a = p->replicas->at[i]->adapter;
 
-        if (a->cannot_tell && str_find(str_cstr(a->cannot_tell), str_cstr(what), 0) != SIZE_MAX)
+        if (engine_adapter_lists(a->cannot_tell, what))
             return err_field(e, what, "%s: engines of kind %s do not tell it", what, a->kind);
     }
     return 0;
@@ -205,6 +203,28 @@ int engine_pool_takes_extra(const struct engine_pool *p, const struct json *extr
             return -1;
     }
     return 0;
+}
+
+uint32_t engine_pool_lacks(const struct engine_pool *p)
+{
+    uint32_t lacks = 0;
+
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        const struct replica *r = p->replicas->at[i];
+
+        lacks |= r->adapter->lacks ? r->adapter->lacks(r->impl) : 0;
+    }
+    return lacks;
+}
+
+void engine_pool_note_ignored(struct engine_pool *p, struct str replica, const char *field)
+{
+    for (size_t i = 0; i < p->replicas->n; i++) {
+        struct replica *r = p->replicas->at[i];
+
+        if (r->adapter->note_ignored && str_eq_c(replica, r->target.name))
+            r->adapter->note_ignored(r->impl, field);
+    }
 }
 
 bool engine_pool_enforces(const struct engine_pool *p, struct str type)

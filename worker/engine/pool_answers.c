@@ -25,13 +25,16 @@ enum {
     ANEW_MAX = 3, /* times one call is asked differently */
 };
 
-static void on_delta(void *ctx, const struct engine_delta *d)
+static void on_delta(void *ctx, const struct engine_delta *told)
 {
     struct engine_call *c = ctx;
+    struct engine_delta own = *told;
+    const struct engine_delta *d = &own;
 
     replica_alive(c->replica);
     if (c->first_us == 0)
         c->first_us = clock_us();
+    own.resumed = c->splice->pieces > 0;
     c->given += (uint32_t)d->ids.n;
     /* Of text that came in deltas the whole answer tells nothing. */
     c->told = c->told || c->req.stream || d->message;
@@ -247,6 +250,7 @@ static void deliver(struct engine_call *c, struct engine_result *r)
     r->total_us = now - c->asked_us;
     r->retries = c->retries;
     r->resumes = c->resumes;
+    r->takes_stop_ids = !engine_adapter_lists(c->replica->adapter->cannot_take, "stop_token_ids");
     replica_answered(c->replica, r);
     if (p->admission)
         admission_answered(c, r);

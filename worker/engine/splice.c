@@ -167,6 +167,7 @@ void splice_result(struct splice *s, struct engine_result *r)
     static const float nothing; /* see reading_result of reading.c */
     bool known = false;
 
+    r->resumed_at = s->ids.n - r->ids.n;
     s->versions = mem_realloc_array(s->versions, MAX_OF(s->spans.n, 1), sizeof(*s->versions));
     for (size_t i = 0; i < s->spans.n; i++) {
         const struct splice_span *p = &s->spans.at[i];

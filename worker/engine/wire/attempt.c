@@ -466,7 +466,8 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->reading = reading_new(r, r->wire, q, on_delta, a);
     reading_expect_help(a->reading, r->options->helper != NULL);
     reading_expect(a->reading, r->facts.mode,
-                   r->wire->tells_basis ? r->wire->basis : remote_basis(r), remote_asks_experts(r));
+                   r->wire->tells_basis ? r->wire->basis : remote_basis(r),
+                   remote_asks_experts(r) || q->all_fields);
     if (!remote_asks_experts(r) && !q->support && !q->indexer.wanted)
         reading_limit(a->reading, body_max(q));
     a->by.budget = remote_gives_budget(r, q);

@@ -19,14 +19,20 @@ struct form_probe;
 /* Where the routed experts are missing that were asked for. */
 enum experts_lost { EXPERTS_COME, EXPERTS_LOST_BY_STREAMS, EXPERTS_LOST };
 
-/* What whole answers should tell and have not told. */
+/* What an engine lacks (engine_lacks.def): LACKS_X is the bit of X. */
+enum lack_number {
+
+#define X(name, text) LACK_NUMBER_##name,
+#include "common/proc/engine_lacks.def"
+#undef X
+};
+
 enum {
-    LACKS_VERSION = 1,
-    LACKS_CACHED = 2,
-    LACKS_EXPERTS = 4,
-    LACKS_SUPPORT = 8,
-    LACKS_RANK = 16,
-    LACKS_INDEXER = 32
+
+#define X(name, text) LACKS_##name = 1 << LACK_NUMBER_##name,
+#include "common/proc/engine_lacks.def"
+#undef X
+    LACKS_OF_ANSWERS = LACKS_STOP - 1
 };
 
 /* What of a request an engine may refuse, and is then asked without. */
@@ -73,7 +79,7 @@ int64_t remote_budget_of(const struct engine_request *q);
 struct aside *remote_ask_weights(struct remote *r, void (*told)(void *ctx, struct str version),
                                  void *ctx);
 
-/* Notes what an answer lacks, and says so when it is new. */
+/* Records what an engine lacks, and logs what of it is new. */
 void remote_note_lacks(struct remote *r, unsigned lacks);
 
 /* attempt_notes.c: notes the basis of a whole answer's logprobs, and what it should have told and
@@ -89,6 +95,9 @@ void remote_note_scoring(struct remote *r, const struct reply *y);
 
 /* Says in the log what the engine has told of itself, if it has told anything. */
 void remote_note_facts(const struct remote *r);
+
+/* Logs a Rust front, and records what it is known to ignore. */
+void remote_note_front(struct remote *r);
 
 /* Whether the settings ask for routed experts, and how long they let a request take. */
 bool remote_asks_experts(const struct remote *r);

@@ -26,25 +26,46 @@ static void note_experts(struct remote *r, const struct reply *y, bool events)
     }
 }
 
-/* What a whole answer of this kind should have told. */
-static void note_lacks(struct remote *r, const struct engine_request *q, const struct reply *y)
+/* What answers of kinds with a field for each should have. */
+static unsigned lacks_by_kind(const struct remote *r, const struct engine_request *q,
+                              const struct reply *y)
 {
     unsigned lacks = 0;
 
-    if (!r->wire->tells_all || y->ids.n == 0 || y->finish == REPLY_ABORT)
-        return;
-    if (y->spans.n == 0)
+    if (!r->wire->tells_all && !q->all_fields)
+        return 0;
+    if (y->spans.n == 0 && !r->tells_weights)
         lacks |= LACKS_VERSION;
     if (y->cached < 0)
         lacks |= LACKS_CACHED;
-    if (r->options->routed_experts && !y->has_experts)
+    if (q->all_fields && y->event.completion_tokens < 0)
+        lacks |= LACKS_USAGE;
+    return lacks;
+}
+
+/* Records what a whole answer should have and has not. */
+static void note_lacks(struct remote *r, const struct engine_request *q, const struct reply *y,
+                       bool events)
+{
+    unsigned lacks;
+    bool streams_lose = events && r->wire->experts_in_pieces;
+
+    if (r->wire->text || y->ids.n == 0 || y->finish == REPLY_ABORT)
+        return;
+    lacks = lacks_by_kind(r, q, y);
+    if (r->wire->has_experts && (r->options->routed_experts || q->all_fields) && !y->has_experts &&
+        !streams_lose)
         lacks |= LACKS_EXPERTS;
     if (q->support && !support_known(&y->support, y->ids.n))
         lacks |= LACKS_SUPPORT;
-    if (q->indexer.wanted && !y->has_indexer)
+    if (q->indexer.wanted && !y->has_indexer && r->wire->tells_all)
         lacks |= LACKS_INDEXER;
-    if (remote_rank_of(r, q) >= 0 && y->dp_rank != remote_rank_of(r, q))
+    if (q->top_logprobs > 0 && y->n_named_tops == 0 && !y->lowered)
+        lacks |= LACKS_TOPS;
+    if (r->wire->tells_all && remote_rank_of(r, q) >= 0 && y->dp_rank != remote_rank_of(r, q))
         lacks |= LACKS_RANK;
+    if (r->wire->routes > 1 && r->route > 0)
+        lacks |= LACKS_ROUTE;
     remote_note_lacks(r, lacks);
 }
 
@@ -54,7 +75,7 @@ void remote_note_answer(struct remote *r, const struct engine_request *q, const 
     if (r->wire->tells_basis && !y->lowered)
         r->given = basis;
     note_experts(r, y, events);
-    note_lacks(r, q, y);
+    note_lacks(r, q, y, events);
 }
 
 void remote_note_versionless(const struct remote *r, struct str before, struct str after)
@@ -76,6 +97,30 @@ void remote_note_score_refused(const struct remote *r, int64_t status, struct st
 {
     log_warn(NULL, "an engine refuses to score a token", LOG_T("engine", r->target->name),
              LOG_I("status", status), LOG_S("text", str_sub(text, 0, 300)));
+}
+
+/* What the engine's own words, or its front, show to be ignored. */
+static unsigned lacks_by_facts(const struct remote *r)
+{
+    const struct engine_facts *f = &r->facts;
+    unsigned lacks = f->ignores_seeds ? LACKS_SEED : 0;
+
+    if (!f->says_rust || !r->wire->tells_all)
+        return lacks;
+    lacks |= LACKS_SALT;
+    lacks |= f->by_session ? 0 : LACKS_SESSION;
+    lacks |= f->by_priority ? 0 : LACKS_PRIORITY;
+    lacks |= f->budgets ? 0 : LACKS_THINKING;
+    lacks |= f->lora == LORA_TAKEN ? 0 : LACKS_ADAPTER;
+    return lacks;
+}
+
+void remote_note_front(struct remote *r)
+{
+    if (r->facts.says_rust)
+        log_info(NULL, "an engine is behind a Rust front: it is asked what it ignores",
+                 LOG_T("engine", r->target->name));
+    remote_note_lacks(r, lacks_by_facts(r));
 }
 
 void remote_note_facts(const struct remote *r)

@@ -202,6 +202,9 @@ static void on_bulk(void *ctx, int id, size_t items, bool null)
         if (!null)
             reply_begin_top(y);
         break;
+    case FIELD_ID_SPECULATES:
+        y->speculates = y->speculates || !null;
+        break;
     case FIELD_ID_ENTRIES:
         if (null)
             y->event.misfit = "its list of logprobs is null";
@@ -455,6 +458,7 @@ struct reading *reading_new(const struct remote *remote, const struct wire *wire
 
 void reading_expect(struct reading *r, uint8_t mode, enum logprob_basis basis, bool experts)
 {
+    r->reply.mode = r->wire->stream_mode;
     r->reply.told = mode;
     r->reply.basis = basis;
     r->experts = experts;
@@ -639,6 +643,7 @@ void reading_result(struct reading *r, struct engine_result *ret)
     r->versions = mem_calloc(y->spans.n + 1, sizeof(*r->versions));
     *ret = (struct engine_result){
         .finish = finish_of(y),
+        .speculates = y->speculates,
         .stop_id = (int32_t)y->stop_id,
         .stop_text = y->stop_text.len ? buf_str(&y->stop_text) : (struct str){0},
         .ids = {y->ids.at, y->ids.n},

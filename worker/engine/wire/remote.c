@@ -46,6 +46,7 @@ struct aside {
     int status;
     void (*answer)(void *ctx, enum engine_health h);   /* probe */
     bool info;                                         /* question for facts */
+    bool version;                                      /* question for the front */
     bool ends;                                         /* a session's end is told */
     void (*weights)(void *ctx, struct str version);    /* question for the weights' version */
     void (*kv)(void *ctx, const struct engine_kv *kv); /* question for the KV cache, */
@@ -226,7 +227,7 @@ static void aside_body(void *ctx, struct str bytes)
 {
     struct aside *a = ctx;
 
-    size_t most = a->info ? INFO_MAX : a->weights ? WEIGHTS_MAX : 0;
+    size_t most = a->info ? INFO_MAX : a->weights || a->version ? WEIGHTS_MAX : 0;
 
     if (a->text.len < most)
         buf_add_str(&a->text, str_sub(bytes, 0, most - a->text.len));
@@ -255,6 +256,22 @@ static void take_weights(const struct aside *a, int status)
     arena_done(&arena);
 }
 
+/* The front of a kind that has a path for it. */
+static void take_version(struct remote *r, int status, struct str text)
+{
+    struct arena arena = {0};
+    const struct json *v = NULL;
+    struct err e = {0};
+
+    if (status == 200 && json_parse(&arena, text, &v, &e) == 0 &&
+        json_get(v, r->wire->rust_member)) {
+        r->facts.rust_front = r->facts.says_rust = true;
+        remote_note_front(r);
+        form_probe_begin(r);
+    }
+    arena_done(&arena);
+}
+
 /* What its settings tell stands where its metrics do not say. */
 static void take_kv(const struct remote *r, int status, struct kv_told *text,
                     void (*told)(void *ctx, const struct engine_kv *kv), void *ctx)
@@ -280,6 +297,7 @@ static void look_for_weights(struct remote *r);
 static void go_on_informed(struct remote *r)
 {
     remote_note_facts(r);
+    remote_note_front(r);
     if (r->facts.rust_front)
         form_probe_begin(r);
     tell_ends(r);
@@ -344,6 +362,8 @@ static void aside_done(void *ctx)
         session_ends_over(a.remote->ends, a.status < 500, a.remote->options->metrics);
         tell_ends(a.remote);
     }
+    if (a.version)
+        take_version(a.remote, a.status, buf_str(&a.text));
     if (a.weights)
         take_weights(&a, a.status);
     if (a.kv)
@@ -472,6 +492,19 @@ void remote_look_at_kv(void *replica, void (*told)(void *ctx, const struct engin
     ask_kv(r, told, ctx);
 }
 
+static void ask_version(struct remote *r)
+{
+    struct http_request h = {.method = "GET", .total_timeout_ms = WEIGHTS_TIMEOUT_MS};
+    struct buf headers = {0};
+
+    remote_headers(r, &headers, (struct str){0}, (struct str){0}, (struct str){0});
+    h.path = str_cstr(r->wire->version);
+    h.headers = buf_str(&headers);
+    (void)aside_start(r, &h, &(struct aside){.version = true});
+    buf_done(&headers);
+}
+
+/* Which front it is comes after that, for versions count as told then. */
 static void on_weights(void *ctx, struct str version)
 {
     struct remote *r = ctx;
@@ -480,6 +513,8 @@ static void on_weights(void *ctx, struct str version)
     if (version.p)
         log_info(NULL, "engine tells the version of its weights: it is asked around each call",
                  LOG_T("engine", r->target->name), LOG_S("version", version));
+    if (r->wire->version && !r->facts.says_rust)
+        ask_version(r);
 }
 
 static void look_for_weights(struct remote *r)

@@ -47,6 +47,8 @@ struct engine_facts {
     bool low_first;          /* of which the lowest comes first */
     bool budgets;            /* it ends thoughts by their number of tokens */
     bool rust_front;         /* its answers may leave out what its kind tells */
+    bool says_rust;          /* it names itself a Rust front */
+    bool ignores_seeds;      /* it says so */
     const char *half;        /* "prefill" or "decode": it is one side of a split; NULL: whole */
     uint16_t bootstrap_port; /* where a prefill half waits for the other */
     enum engine_lora lora;   /* UNTOLD: nothing, as older ones, which refuse what they cannot do */
@@ -60,11 +62,15 @@ struct wire {
     const char *kind;
     const struct field *fields;
     size_t n_fields;
-    const char *health; /* path of the probe */
+    const char *health;  /* path of the probe */
+    uint8_t stream_mode; /* of its streams (enum reply_mode), unknown: see detect_mode */
 
     /* Path asked once, when the engine is first seen well, and what its answer says. NULL: none. */
     const char *info;
     void (*take_info)(const struct json *info, struct engine_facts *ret);
+
+    /* Path whose answer has the member `rust_member` if a Rust front serves. NULL: info says it. */
+    const char *version, *rust_member;
 
     /* Path that tells {"weight_version"} of what samples now, where answers do not. NULL: none. */
     const char *weights;
@@ -114,6 +120,7 @@ struct wire {
     bool
         experts_in_pieces; /* each event brings those of what is new in it, in .npy files (npy.h) */
     bool echoes_images;    /* asked with images it echoes the prompt's ids */
+    bool has_experts;      /* there is a field for routed experts */
     bool tells_all;        /* answers have the weights' version and cached tokens */
     bool tells_basis;      /* its answers do: the setting does not count */
     bool silent_abort;     /* a stream that ends properly without a finish was aborted */
@@ -144,7 +151,8 @@ enum {
     FIELD_ID_ENTRIES,  /* marks: a list of entries (entries.h), one of them, its alternatives */
     FIELD_ID_ENTRY,
     FIELD_ID_ENTRY_TOPS,
-    FIELD_ID_ERROR, /* "error" itself: a text or the way to the next two */
+    FIELD_ID_SPECULATES, /* mark: counts of speculative decoding */
+    FIELD_ID_ERROR,      /* "error" itself: a text or the way to the next two */
     FIELD_ID_ERROR_MESSAGE,
     FIELD_ID_ERROR_CODE,
     FIELD_ID_WIRE = 100, /* the wire's own start here */
@@ -169,6 +177,8 @@ enum engine_lora remote_lora(const void *replica);
 enum engine_half remote_half(const void *replica);
 struct engine_pairing remote_pairing(const void *replica, const struct engine_request *q);
 void remote_describe(const void *replica, struct json_out *o);
+uint32_t remote_lacks(const void *replica);
+void remote_note_ignored(void *replica, const char *field);
 void remote_end_session(void *replica, struct str session_id);
 void *remote_pass(void *replica, const struct engine_pass *p,
                   const struct engine_pass_events *events, void *ctx);
@@ -231,6 +241,8 @@ void remote_rid(struct buf *b, const struct engine_request *q);
                                                  .pairing = remote_pairing,           \
                                                  .end_session = remote_end_session,   \
                                                  .describe = remote_describe,         \
+                                                 .lacks = remote_lacks,               \
+                                                 .note_ignored = remote_note_ignored, \
                                                  .pass = remote_pass,                 \
                                                  .pass_cancel = remote_pass_cancel,   \
                                                  .pass_pause = remote_pass_pause,     \

@@ -81,23 +81,47 @@ uint32_t remote_context(const void *replica)
     return ((const struct remote *)replica)->facts.context_length;
 }
 
-static const char *const lack_names[] = {"weight_version", "cached_tokens", "routed_experts",
-                                         "sampling_mask",  "dp_rank",       "indexer_topk"};
+static const char *const lack_names[] = {
+#define X(name, text) text,
+#include "common/proc/engine_lacks.def"
+#undef X
+};
 
-void remote_note_lacks(struct remote *r, unsigned lacks)
+/* Logs the names of these lacks, if there are any. */
+static void log_lacks(const struct remote *r, unsigned lacks, const char *message)
 {
     struct buf names = {0};
 
     for (size_t i = 0; i < ARRAY_LEN(lack_names); i++) {
-        if (lacks & ~r->lacks & (1u << i))
+        if (lacks & (1u << i))
             buf_printf(&names, "%s%s", names.len ? ", " : "", lack_names[i]);
     }
     if (names.len)
-        log_warn(NULL,
-                 "an engine's answers lack what its kind tells: another server, or an older one",
-                 LOG_T("engine", r->target->name), LOG_S("fields", buf_str(&names)));
-    r->lacks |= lacks;
+        log_warn(NULL, message, LOG_T("engine", r->target->name), LOG_S("fields", buf_str(&names)));
     buf_done(&names);
+}
+
+void remote_note_lacks(struct remote *r, unsigned lacks)
+{
+    unsigned new = lacks & ~r->lacks;
+
+    log_lacks(r, new &LACKS_OF_ANSWERS,
+              "an engine's answers lack what its kind tells: another server, or an older one");
+    log_lacks(r, new & ~(LACKS_OF_ANSWERS | LACKS_ROUTE), "an engine ignores fields of requests");
+    r->lacks |= lacks;
+}
+
+uint32_t remote_lacks(const void *replica)
+{
+    return ((const struct remote *)replica)->lacks;
+}
+
+void remote_note_ignored(void *replica, const char *field)
+{
+    for (size_t i = 0; i < ARRAY_LEN(lack_names); i++) {
+        if (strcmp(lack_names[i], field) == 0)
+            remote_note_lacks(replica, 1u << i);
+    }
 }
 
 void remote_describe(const void *replica, struct json_out *o)

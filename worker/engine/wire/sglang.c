@@ -41,6 +41,7 @@ static const struct field fields[] = {
     FIELD("meta_info.finish_reason.matched", FIELD_SCALAR, FINISH_MATCHED),
     FIELD("meta_info.finish_reason.message", FIELD_SCALAR, FINISH_MESSAGE),
     FIELD("meta_info.finish_reason.status_code", FIELD_SCALAR, FINISH_STATUS),
+    FIELD("meta_info.spec_verify_ct", FIELD_MARK, FIELD_ID_SPECULATES),
     FIELD("meta_info.weight_version", FIELD_SCALAR, VERSION),
     FIELD("meta_info.weight_versions[].version", FIELD_SCALAR, SPAN_VERSION),
     FIELD("meta_info.weight_versions[].start", FIELD_SCALAR, SPAN_START),
@@ -197,7 +198,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
     json_out_bool(&o, false);
     json_out_key(&o, "stream");
     json_out_bool(&o, send->stream);
-    write_rows(&o, q, opt->routed_experts);
+    write_rows(&o, q, opt->routed_experts || q->all_fields);
     if (q->lora.len > 0) {
         json_out_key(&o, "lora_path");
         json_out_str(&o, q->lora);
@@ -388,8 +389,15 @@ static void take_info(const struct json *info, struct engine_facts *ret)
     ret->ranks = ranks_of(info);
     ret->kv_capacity = kv_capacity_of(info);
     ret->lora = lora_of(json_get(info, "enable_lora"), json_get(info, "lora_paths"));
-    /* Its newer Rust front tells less, and under another name. */
-    ret->rust_front = json_get(info, "max_context_length") && !json_get(info, "context_length");
+    /* Its Rust front has said so since September 2026. Before, it had another name for the length.
+     */
+    ret->says_rust = str_eq_c(json_string(json_get(info, "frontend")), "rust");
+    ret->rust_front = ret->says_rust ||
+                      (json_get(info, "max_context_length") && !json_get(info, "context_length"));
+    if (ret->rust_front && ret->lora == LORA_UNTOLD)
+        ret->lora = LORA_NONE; /* it knows no field for adapters, and would ignore their names */
+    ret->ignores_seeds = json_is(json_get(info, "enable_deterministic_inference"), JSON_BOOL) &&
+                         !json_is_true(json_get(info, "enable_deterministic_inference"));
     remote_take_context(json_get(info, "max_context_length"), ret);
     remote_take_context(json_get(info, "max_model_len"), ret);
     remote_take_context(json_get(info, "context_length"), ret);
@@ -403,6 +411,7 @@ static const struct wire wire = {
     .kv = "/metrics",
     .info = "/server_info",
     .take_info = take_info,
+    .has_experts = true,
     .write = write_request,
     .scalar = take_scalar,
     .complete = complete,

@@ -49,6 +49,7 @@ static const struct field fields[] = {
     FIELD("choices[].logprobs.tokens[]", FIELD_SCALAR, TOKEN_NAME),
     FIELD("choices[].logprobs.top_logprobs[]", FIELD_MARK, FIELD_ID_POSITION),
     FIELD("choices[].logprobs.top_logprobs[].*", FIELD_SCALAR, TOP_NAMED),
+    FIELD("metrics.speculative_decoding", FIELD_MARK, FIELD_ID_SPECULATES),
     FIELD("usage.completion_tokens", FIELD_SCALAR, FIELD_ID_COMPLETION_TOKENS),
     FIELD("usage.prompt_tokens_details.cached_tokens", FIELD_SCALAR, FIELD_ID_CACHED),
     FIELD("usage.prompt_tokens", FIELD_SCALAR, FIELD_ID_PROMPT_TOKENS),
@@ -141,7 +142,7 @@ static void write_images(struct wire_send *s, struct json_out *o, const struct e
 static void write_experts(struct json_out *o, const struct engine_request *q,
                           const struct engine_options *opt)
 {
-    if (!opt->routed_experts || q->experts_from == 0)
+    if (!opt->routed_experts || q->experts_from == 0) /* from 0 on: as the server does anyway */
         return;
     json_out_key(o, "routed_experts_prompt_start");
     json_out_i64(o, q->experts_from);
@@ -365,12 +366,16 @@ static const struct wire wire = {
     .kind = "vllm",
     .info = "/v1/models",
     .take_info = take_info,
+    .version = "/version",
+    .rust_member = "rust_frontend_version",
     .weights = "/weight_info",
     .kv = "/metrics",
     .fields = fields,
     .n_fields = ARRAY_LEN(fields),
     .health = "/health",
+    .stream_mode = REPLY_INCREMENTAL,
     .rank_header = "x-data-parallel-rank: ",
+    .has_experts = true,
     .write = write_request,
     .scalar = take_scalar,
     .end_event = end_event,

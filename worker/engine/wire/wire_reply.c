@@ -194,7 +194,7 @@ static void sort_tops(struct engine_top *at, uint32_t k)
 }
 
 /* Reads n of the event's alternatives. One that could not be sampled becomes a gap. */
-static void read_tops(const struct reply *y, size_t from, size_t n, struct engine_top *to)
+static void read_tops(struct reply *y, size_t from, size_t n, struct engine_top *to)
 {
     const struct reply_event *v = &y->event;
 
@@ -203,6 +203,7 @@ static void read_tops(const struct reply *y, size_t from, size_t n, struct engin
 
         to[i] = logprob_stands_in(logprob) ? (struct engine_top){-1, NAN}
                                            : (struct engine_top){v->top_ids.at[from + i], logprob};
+        y->n_named_tops += to[i].id >= 0;
     }
     for (size_t i = 0; y->n_top > 1 && i + y->n_top <= n; i += y->n_top)
         sort_tops(to + i, y->n_top);
@@ -299,7 +300,7 @@ int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e)
             add_tops(y, v->logprobs_seen - v->logprobs.n + c.logprobs, c.n);
         append(y, &c);
     }
-    if (v->completion_tokens >= 0 && v->has_ids && y->finish != REPLY_ABORT &&
+    if (v->completion_tokens >= 0 && (v->has_ids || stream) && y->finish != REPLY_ABORT &&
         v->completion_tokens != (int64_t)y->ids.n)
         return invalid(e, "its token count is not the number of its tokens");
     *ret_new = c.n;

@@ -47,6 +47,45 @@ TEST(stop_text, cuts_alike_for_any_pieces)
     }
 }
 
+/* A stop string that an engine need not look for is passed, and the next one counts. */
+TEST(stop_text, passes_a_stop_string_as_text)
+{
+    static const char *const cases[][2] = {
+        {"one END two", "one END two|"}, {"one END two END", "one END two |END"},
+        {"ENDEND", "END|END"},           {"ENDENE", "ENDENE|"},
+        {"ENDNDEND", "ENDND|END"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (size_t n = 1; n <= 12; n++) {
+            struct arena a = {0};
+            struct stop_text s;
+            struct buf out = {0};
+            struct err e = {0};
+            const struct json *list = NULL;
+            struct str all = str_cstr(cases[i][0]);
+            bool passed = false;
+
+            cr_assert_eq(json_parse(&a, STR("[\"END\"]"), &list, &e), 0);
+            stop_text_init(&s, stop_tree_new(&a, list));
+            for (size_t at = 0; at < all.len; at += n) {
+                stop_text_feed(&s, str_sub(all, at, n), &out);
+                if (!s.hit.p || passed)
+                    continue;
+                stop_text_pass(&s, &out);
+                passed = true;
+            }
+            stop_text_finish(&s, &out);
+            buf_printf(&out, "|%.*s", (int)s.hit.len, s.hit.p ? s.hit.p : "");
+            cr_assert(str_eq_c(buf_str(&out), cases[i][1]), "%s by %zu: got %.*s want %s",
+                      cases[i][0], n, (int)out.len, out.p, cases[i][1]);
+            stop_text_done(&s);
+            buf_done(&out);
+            arena_done(&a);
+        }
+    }
+}
+
 /* Only what may become a stop string is held back. */
 TEST(stop_text, holds_no_more_than_it_must)
 {

@@ -1,0 +1,316 @@
+"""What an answer proves of its engine: one that ignores a field of a request is refused (502), and named in `lacks`. A stop
+string must end in the last token; what speculative decoding sampled after it in the same step is cut and reported."""
+import base64
+import json
+import struct
+import threading
+
+import pytest
+
+import gateway as g
+from gateway import wait_until
+from odds_engine import OddsEngine
+from stub_engines import StubEngine
+from test_odds import cells, f32, session, trajectory_of
+
+USER = [{"role": "user", "content": "hi"}]
+END = 257
+HIDDEN = [*b"one STOP two"]
+SHOWN = [*b"one STOP"]
+KINDS = {
+    "sglang": ("sglang", {}),
+    "sglang-incremental": ("sglang", {"incremental": True}),
+    "vllm": ("vllm", {}),
+    "vllm-names": ("vllm", {"form": "names"}),
+    "vllm-completions": ("vllm", {"routes": ("completions",)}),
+}
+IGNORES = "an engine ignores fields of requests"
+
+every_kind = pytest.mark.parametrize("name", KINDS)
+both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+
+
+def made(name, **more):
+    kind, how = KINDS[name]
+    return StubEngine(kind, **how, **more)
+
+
+def chat(gateway, sid, stream=False, **more):
+    return gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": USER, "stream": stream, **more})
+
+
+def lacks(gateway):
+    return gateway.get("/admin/engines").json()["engines"][0]["lacks"]
+
+
+def turns(gateway, sid):
+    return len([n for n in gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"] if n["generated"]])
+
+
+def warning(gateway, sid):
+    return gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"][-1].get("parse_warning") or ""
+
+
+def refused(gateway, engine, field, plan, stream=False, **request):
+    """The call fails so, nothing of it is recorded, and the next one works."""
+    sid = session(gateway)
+    engine.plan.append(plan)
+    a = chat(gateway, sid, stream, **request)
+    assert f"ignored {field}" in a.text and "engine_invalid" in a.text, a.text
+    assert a.status == 502 or stream and '"finish_reason":"' not in a.text
+    assert "two" not in a.text and turns(gateway, sid) == 0
+    assert field in lacks(gateway)
+    engine.plan.append({"ids": [*b"ok", END], "matched": END})
+    assert chat(gateway, sid, stream).status == 200
+    assert trajectory_of(gateway, sid)["response_ids"] == [*b"ok", END]
+
+
+@both
+@every_kind
+def test_a_stop_string_that_is_ignored(start, name, stream):
+    with made(name) as engine:
+        gateway = start(workers=1, engine=engine.setting, engine_retries=0)
+        for finish, ids in (("length", HIDDEN), ("stop", [*HIDDEN, END]), ("stop", [*SHOWN, END]), ("length", [*SHOWN, *b" " * 80])):
+            refused(gateway, engine, "stop", {"ids": ids, "finish": finish, "matched": END}, stream, stop=["STOP"])
+        assert gateway.log().count(IGNORES) == 1 and "fields=stop" in gateway.log()
+
+
+@both
+@every_kind
+def test_a_stop_string_in_the_last_token(start, name, stream):
+    with made(name) as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        for ids, finish in ((SHOWN, "stop"), (SHOWN, "length"), ([*b"STOP"], "stop")):
+            sid = session(gateway)
+            engine.plan.append({"ids": ids, "finish": finish, "matched": "STOP", "chunk": 1})
+            a = chat(gateway, sid, stream, stop=["never", "STOP"])
+            assert a.status == 200 and "STOP" not in a.text, a.text
+            t = trajectory_of(gateway, sid)
+            assert t["response_ids"] == ids and not warning(gateway, sid)
+        assert lacks(gateway).count("stop") == 0
+
+
+@both
+@every_kind
+def test_what_the_last_step_sampled_after_a_stop_string_is_cut(start, name, stream):
+    """The engine names the string, or says that it stopped where no stop id is."""
+    with made(name) as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        sid = session(gateway)
+        engine.plan.append({"ids": HIDDEN, "matched": "STOP", "chunk": 6})
+        a = chat(gateway, sid, stream, stop=["STOP"], logprobs=not stream)
+        assert a.status == 200 and "two" not in a.text and '"finish_reason":"stop"' in a.text, a.text
+        if not stream:
+            assert len(a.json()["choices"][0]["logprobs"]["content"]) == len(SHOWN)
+            assert a.json()["usage"]["completion_tokens"] == len(SHOWN)
+        t = trajectory_of(gateway, sid)
+        assert t["response_ids"] == SHOWN and len(t["response_logprobs"]) == len(SHOWN)
+        assert "4 tokens after the stop string cut" in warning(gateway, sid)
+        assert "tokens after a stop string were cut" in gateway.log() and "stop" not in lacks(gateway)
+        # The next prompt goes on from what is recorded.
+        engine.plan.append({"ids": [*b"ok", END], "matched": END})
+        again = [*USER, {"role": "assistant", "content": "one "}, {"role": "user", "content": "go on"}]
+        assert gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": again}).status == 200
+        body = engine.requests[-1]["body"]
+        prompt = body.get("input_ids") or body.get("token_ids") or body["prompt"]
+        assert bytes(i for i in prompt if i < 256).count(b"STOP") == 1 and b"two" not in bytes(i for i in prompt if i < 256)
+
+
+def test_all_that_belongs_to_the_cut_tokens_goes_with_them(start, tmp_path):
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        (tmp_path / name).write_bytes((g.MODELS / "chatml-bytes" / name).read_bytes())
+    layers, topk, spans = 2, 2, [{"version": "1", "start": 0, "end": 6}, {"version": "2", "start": 6, "end": 10}, {"version": "3", "start": 10, "end": 12}]
+    (tmp_path / "config.json").write_text(json.dumps({"num_hidden_layers": layers, "num_experts_per_tok": topk}))
+    with OddsEngine("sglang") as engine:
+        gateway = start(workers=1, engine=engine.setting, routed_experts="on", model=str(tmp_path))
+        sid = session(gateway, sampling_support=True, top_logprobs=2)
+
+        def experts(body):
+            rows = len(body["input_ids"]) + len(HIDDEN) - 1
+            return struct.pack(f"<{rows * layers * topk}i", *[r for r in range(rows) for _ in range(layers * topk)])
+        engine.plan.append({"ids": HIDDEN, "matched": "STOP", "versions": spans, "experts": experts})
+        assert chat(gateway, sid, stop=["STOP"]).status == 200
+        t = trajectory_of(gateway, sid)
+        n, prompt = len(SHOWN), len(engine.requests[0]["body"]["input_ids"])
+        assert t["response_ids"] == SHOWN
+        assert [v["version"] for v in t["turns"][0]["weight_versions"]] == ["1", "2"]
+        assert t["turns"][0]["weight_versions"][-1]["end"] == n
+        rows, lps = engine.support({}, HIDDEN)
+        assert cells(t, "response_support_counts") == [len(r) for r in rows[:n]]
+        assert cells(t, "response_support_ids") == [i for r in rows[:n] for i in r]
+        assert cells(t, "response_support_logprobs") == f32([p for r in lps[:n] for p in r])
+        assert cells(t, "response_top_ids") == [[i, i + 1] for i in SHOWN]
+        assert len(base64.b64decode(t["routed_experts"])) == 4 * layers * topk * (prompt + n - 1)
+
+
+@both
+def test_a_step_at_the_limit(start, stream):
+    """SGLang says length where a step reaches it, whatever else is in the step; its counts say that it speculates."""
+    def speculates(docs):
+        for d in docs:
+            d["meta_info"].update(spec_verify_ct=3, spec_accept_length=4.0)
+        return docs
+    with StubEngine("sglang") as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        sid = session(gateway)
+        engine.plan.append({"ids": HIDDEN, "finish": "length", "edit": speculates})
+        assert chat(gateway, sid, stream, stop=["STOP"]).status == 200
+        t = trajectory_of(gateway, sid)
+        assert t["response_ids"] == SHOWN and t["turns"][0]["finish_reason"] == "stop"
+    with StubEngine("vllm") as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        sid = session(gateway)
+        engine.plan.append({"ids": [*HIDDEN, END], "matched": END, "edit": lambda docs: [
+            {**d, "metrics": {"speculative_decoding": {"num_drafts": 3}}} for d in docs]})
+        assert chat(gateway, sid, stream, stop=["STOP"]).status == 200
+        assert trajectory_of(gateway, sid)["response_ids"] == SHOWN
+
+
+@both
+@every_kind
+def test_stop_strings_within_min_tokens_are_text(start, name, stream):
+    with made(name) as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        sid = session(gateway)
+        engine.plan.append({"ids": [*b"STOP one STOPSTOP"[:13]], "matched": "STOP", "chunk": 1})
+        a = chat(gateway, sid, stream, stop=["STOP"], min_tokens=5)
+        assert a.status == 200, a.text
+        t = trajectory_of(gateway, sid)
+        assert t["response_ids"] == [*b"STOP one STOP"] and not warning(gateway, sid)
+        assert t["messages"][-1]["content"] == "STOP one "
+        # One that ends the answer within them is the engine's rule, as SGLang's is.
+        sid = session(gateway)
+        engine.plan.append({"ids": [*b"aSTOP"], "matched": "STOP", "chunk": 1})
+        assert chat(gateway, sid, stream, stop=["STOP"], min_tokens=9).status == 200
+        t = trajectory_of(gateway, sid)
+        assert t["response_ids"] == [*b"aSTOP"] and t["messages"][-1]["content"] == "a"
+
+
+@both
+def test_a_stop_string_that_begins_in_an_earlier_piece(start, stream):
+    """An engine looks for it in what it samples itself: what follows is cut, for it could not know."""
+    with StubEngine("sglang") as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        sid = session(gateway)
+        engine.plan.append({"ids": [*b"one ST"], "finish": "abort"})
+        engine.plan.append({"ids": [*b"OP two", END], "matched": END})
+        assert chat(gateway, sid, stream, stop=["STOP"]).status == 200
+        t = trajectory_of(gateway, sid)
+        assert t["response_ids"] == SHOWN and "cut" in warning(gateway, sid) and "stop" not in lacks(gateway)
+        engine.plan.append({"ids": [*b"on"], "finish": "abort"})
+        refused(gateway, engine, "stop", {"ids": [*b"e STOP two", END], "matched": END}, stream, stop=["STOP"])
+
+
+BROKEN = {
+    "max_tokens": ({"ids": [*b"one tw"], "finish": "length"}, {"max_tokens": 4}),
+    "min_tokens": ({"ids": [*b"one", END], "matched": END}, {"min_tokens": 6}),
+    "allowed_token_ids": ({"ids": [*b"abc", END], "matched": END}, {"allowed_token_ids": [97, 98, END]}),
+    "logit_bias": ({"ids": [*b"abc", END], "matched": END}, {"logit_bias": {"98": -100, "97": 100}}),
+    "stop_token_ids": ({"ids": [*b"abc", END], "matched": END}, {"stop_token_ids": [98]}),
+    "ignore_eos": ({"ids": [*b"abc", END], "matched": END}, {"ignore_eos": True}),
+}
+
+
+@both
+@pytest.mark.parametrize("field", BROKEN)
+@every_kind
+def test_other_fields_that_are_ignored(start, name, field, stream):
+    plan, request = BROKEN[field]
+    if field == "allowed_token_ids" and "sglang" in name:
+        pytest.skip("a field that this kind does not have")
+    with made(name) as engine:
+        gateway = start(workers=1, engine=engine.setting, engine_retries=0)
+        refused(gateway, engine, field, plan, stream, **request)
+
+
+KEPT = {
+    "max_tokens": ({"ids": [*b"one "], "finish": "length"}, {"max_tokens": 4}),
+    "min_tokens": ({"ids": [*b"one", END], "matched": END}, {"min_tokens": 3}),
+    "allowed_token_ids": ({"ids": [*b"abab", END], "matched": END}, {"allowed_token_ids": [97, 98, END]}),
+    "logit_bias": ({"ids": [*b"abc", END], "matched": END}, {"logit_bias": {"98": -99, "100": -100, "97": 100}}),
+    "stop_token_ids": ({"ids": [*b"ab"], "matched": 98}, {"stop_token_ids": [98]}),
+    "ignore_eos": ({"ids": [*b"abc", END, *b"d"], "finish": "length"}, {"ignore_eos": True}),
+}
+
+
+@both
+@pytest.mark.parametrize("field", KEPT)
+@every_kind
+def test_other_fields_that_are_obeyed(start, name, field, stream):
+    plan, request = KEPT[field]
+    if field == "allowed_token_ids" and "sglang" in name:
+        pytest.skip("a field that this kind does not have")
+    with made(name) as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        sid = session(gateway)
+        engine.plan.append(plan)
+        a = chat(gateway, sid, stream, **request)
+        assert a.status == 200 and '"error"' not in a.text, a.text
+        assert trajectory_of(gateway, sid)["response_ids"] == plan["ids"] and field not in lacks(gateway)
+
+
+@both
+@every_kind
+def test_an_engine_goes_on_after_the_model_s_own_end(start, name, stream):
+    with made(name) as engine:
+        gateway = start(workers=1, engine=engine.setting, engine_retries=0)
+        refused(gateway, engine, "stop_token_ids", {"ids": [*b"one", END, *b"more"], "finish": "length"}, stream)
+
+
+def test_llama_server_knows_ends_of_its_own(start):
+    """It has no field for stop ids, so what its model's file does not list is no end."""
+    with StubEngine("llamacpp") as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        sid = session(gateway)
+        engine.plan.append({"ids": [*b"one", END, *b"more", END]})
+        assert chat(gateway, sid).status == 200
+        assert trajectory_of(gateway, sid)["response_ids"] == [*b"one", END, *b"more", END]
+
+
+@both
+def test_a_stream_past_its_stop_string_is_cancelled(start, stream):
+    """The call fails as soon as that is certain, and the engine is not left to sample for nobody."""
+    with StubEngine("vllm") as engine:
+        gateway = start(workers=1, engine=engine.setting, engine_retries=0)
+        engine.plan.append({"ids": [*SHOWN, *b"x" * 400], "finish": "length", "chunk": 8, "hold_after": 20, **({} if stream else {"delay_s": 0})})
+        engine.give_up = threading.Event() if stream else None
+        a = chat(gateway, session(gateway), stream, stop=["STOP"])
+        assert "ignored stop" in a.text, a.text
+        if stream:
+            wait_until(lambda: engine.left == 1, 10, "the engine to be left")
+        engine.give_up = None
+
+
+@both
+@every_kind
+def test_alternatives_that_are_ignored(start, name, stream):
+    """The answer stands; the engine is named."""
+    def without(docs):
+        for d in docs:
+            for c in d.get("choices", []):
+                for e in (c.get("logprobs") or {}).get("content", []):
+                    e["top_logprobs"] = []
+                if "text" in c:
+                    c["logprobs"]["top_logprobs"] = None
+            d.get("meta_info", {}).pop("output_top_logprobs", None)
+        return docs
+    with made(name) as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        sid = session(gateway, top_logprobs=2)
+        engine.plan.append({"ids": [*b"ok", END], "matched": END, "edit": without})
+        assert chat(gateway, sid, stream).status == 200
+        assert "top_logprobs" in lacks(gateway)
+        engine.plan.append({"ids": [*b"ok", END], "matched": END})
+        assert chat(gateway, session(gateway, top_logprobs=2), stream).status == 200
+
+
+def test_a_format_that_is_ignored(start):
+    """Its tokens hide nothing: the answer stands, with a warning."""
+    with StubEngine("sglang") as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        for text, warned in (("sure!", True), ('{"a": 1}', False)):
+            sid = session(gateway)
+            engine.plan.append({"ids": [*text.encode(), END], "matched": END})
+            assert chat(gateway, sid, response_format={"type": "json_object"}).status == 200
+            assert ("response_format demands JSON" in warning(gateway, sid)) == warned
+        assert "response_format" in lacks(gateway)

@@ -1,0 +1,220 @@
+/* An engine looks for stop strings after each of its steps. A step of speculative decoding samples
+ * several tokens, and some engines return all of them. What proves that a stop string ended the
+ * answer: its end is the last token; or the engine names it; or the engine says "stop", and no stop
+ * id is there. */
+#include "worker/call/answer_rules.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#include "common/base/arena.h"
+#include "common/base/attrs.h"
+#include "common/base/buf.h"
+#include "common/base/log.h"
+#include "common/codec/json.h"
+#include "common/codec/sampling.h"
+#include "worker/call/call_env.h"
+#include "worker/call/id_rules.h"
+#include "worker/call/model_call_internal.h"
+#include "worker/call/sample.h"
+#include "worker/call/sampled_answer.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/engine_pool.h"
+#include "worker/model/model.h"
+#include "worker/tokens/tokenizer.h"
+
+enum {
+    STEP_MAX = 64, /* tokens that one step samples at most: drafts of engines are shorter */
+    JSON_READ_MAX = 64 << 10 /* bytes: a longer text is judged by its first and last one */
+};
+
+size_t answer_rules_min_tokens(const struct model_call *t)
+{
+    int64_t n;
+
+    return json_to_i64(t->sampling->min_tokens, &n) == 0 && n > 0 ? (size_t)n : 0;
+}
+
+/* Fails the call: the engine has ignored the field. */
+static RG_PRINTF(4, 5) void fail(struct model_call *t, const struct sample *r, const char *field,
+                                 const char *format, ...)
+{
+    struct buf why = {0};
+    struct err e = {0};
+    va_list args;
+
+    va_start(args, format);
+    buf_vprintf(&why, format, args);
+    va_end(args);
+    (void)err_set(&e, ERR_ENGINE_INVALID, "the engine ignored %s: %.*s", field, (int)why.len,
+                  why.p);
+    buf_done(&why);
+    engine_pool_note_ignored(t->engines, r->replica, field);
+    model_call_fail_later(t, &e);
+}
+
+/* --- stop strings --- */
+
+/* Whether the stop string began in a piece before the last one: engines look for it in what they
+ * sample themselves. */
+static bool began_in_earlier_piece(const struct model_call *t, const struct sample *r)
+{
+    const struct tokenizer *tk = model_tokenizer(t->env->model);
+    size_t bytes = 0, stop = sampled_answer_stop(r->answer).len;
+
+    if (r->resumed_at == 0 || r->answer->stop_at < r->resumed_at)
+        return false;
+    for (size_t i = r->resumed_at; i < r->answer->stop_at && bytes < stop; i++)
+        bytes += tokenizer_text(tk, r->ids[i]).len;
+    return bytes < stop;
+}
+
+static bool has_id(const int32_t *ids, size_t n, int32_t id)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] == id)
+            return true;
+    }
+    return false;
+}
+
+/* Whether the answer's last id is one that ends a turn. */
+static bool ends_by_id(const struct model_call *t, const struct sample *r)
+{
+    const struct model_info *m = model_info(t->env->model);
+    int32_t last = r->ids[r->n_ids - 1];
+
+    return r->end_id >= 0 || has_id(t->stop_ids, t->n_stop_ids, last) ||
+           has_id(m->stop_ids, m->n_stop_ids, last);
+}
+
+/* Whether the tokens after the stop string are of the step that sampled its end. */
+static bool is_of_last_step(const struct model_call *t, const struct sample *r)
+{
+    if (r->n_ids - r->answer->stop_at >= STEP_MAX)
+        return false;
+    return r->speculates || r->finish == ENGINE_STOP_STRING ||
+           (r->finish == ENGINE_STOP && !ends_by_id(t, r));
+}
+
+static void cut_rest(struct model_call *t, struct sample *r, size_t rest)
+{
+    struct buf text = {0};
+
+    buf_printf(&text, "%zu token%s after the stop string cut: the engine's last step sampled %s",
+               rest, rest == 1 ? "" : "s", rest == 1 ? "it" : "them");
+    sampled_answer_warn(r->answer, buf_str(&text));
+    buf_done(&text);
+    log_info(t->in.scope, "tokens after a stop string were cut", LOG_S("engine", r->replica),
+             LOG_U("tokens", rest));
+    sample_cut(r, r->answer->stop_at);
+}
+
+static bool check_stop(struct model_call *t, struct sample *r)
+{
+    size_t rest = r->n_ids - MIN_OF(r->answer->stop_at, r->n_ids);
+
+    if (!sampled_answer_stop(r->answer).p || rest == 0)
+        return true;
+    if (is_of_last_step(t, r) || began_in_earlier_piece(t, r)) {
+        cut_rest(t, r, rest);
+        return true;
+    }
+    fail(t, r, "stop", "it sampled %zu tokens after the stop string", rest);
+    return false;
+}
+
+/* --- other fields --- */
+
+static bool check_lengths(struct model_call *t, const struct sample *r)
+{
+    int64_t most = t->sampling->max_tokens;
+    size_t least = answer_rules_min_tokens(t);
+    bool by_string = r->finish == ENGINE_STOP_STRING || sampled_answer_stop(r->answer).p;
+
+    if (most > 0 && r->n_ids > (size_t)most) {
+        fail(t, r, "max_tokens", "it sampled %zu tokens, not %lld at most", r->n_ids,
+             (long long)most);
+        return false;
+    }
+    if (r->finish == ENGINE_STOP && !by_string && !t->sampling->grammar && r->n_ids < least) {
+        fail(t, r, "min_tokens", "it sampled %zu tokens, not %zu at least", r->n_ids, least);
+        return false;
+    }
+    return true;
+}
+
+static bool check_ids(struct model_call *t, const struct sample *r)
+{
+    size_t at = 0;
+    const char *field = id_rules_broken(t->id_rules, (struct token_span){r->ids, r->n_ids}, &at);
+
+    if (!field)
+        return true;
+    fail(t, r, field, "its token %zu is id %d", at, r->ids[at]);
+    return false;
+}
+
+/* What ends a turn must be the last id. Kinds that have no field for stop ids are not asked so. */
+static bool check_ends(struct model_call *t, const struct sample *r)
+{
+    const struct model_info *m = model_info(t->env->model);
+    size_t ended = r->answer->ended_at;
+    int32_t last = r->n_ids > 0 ? r->ids[r->n_ids - 1] : -1;
+
+    if (r->takes_stop_ids && ended > 0 && ended < r->n_ids) {
+        fail(t, r, "stop_token_ids", "it sampled %zu tokens after id %d, which ends the turn",
+             r->n_ids - ended, r->ids[ended - 1]);
+        return false;
+    }
+    if (t->sampling->ignore_eos && r->finish == ENGINE_STOP && !t->sampling->grammar &&
+        has_id(m->stop_ids, m->n_stop_ids, last) && !has_id(t->stop_ids, t->n_stop_ids, last)) {
+        fail(t, r, "ignore_eos", "its answer ends by id %d", last);
+        return false;
+    }
+    return true;
+}
+
+static bool is_json(struct str text)
+{
+    struct arena a = {0};
+    const struct json *v;
+    struct err e = {0};
+    bool ret;
+
+    if (text.len > JSON_READ_MAX)
+        return memchr("{[\"", text.p[0], 3) && memchr("}]\"", text.p[text.len - 1], 3);
+    ret = json_parse(&a, text, &v, &e) == 0;
+    arena_done(&a);
+    return ret;
+}
+
+/* An answer that the engine ends by itself, as text, must be JSON if a format demands it. Its
+ * tokens hide nothing, so it stays, with a warning. */
+static void check_format(struct model_call *t, struct sample *r)
+{
+    struct str type = json_string(json_get(t->format, "type"));
+    struct str text = str_trim(buf_str(&r->answer->text));
+
+    if (!t->constrains || r->finish != ENGINE_STOP || sampled_answer_stop(r->answer).p ||
+        r->answer->n_calls > 0 || text.len == 0 ||
+        !(str_eq_c(type, "json_schema") || str_eq_c(type, "json_object")) || is_json(text))
+        return;
+    sampled_answer_warn(r->answer, STR("response_format demands JSON and none was sampled"));
+    engine_pool_note_ignored(t->engines, r->replica, "response_format");
+}
+
+void answer_rules_watch(struct model_call *t, struct sample *r)
+{
+    size_t stop = r->answer->stop_at;
+
+    if (sampled_answer_stop(r->answer).p && stop > answer_rules_min_tokens(t) &&
+        r->answer->fed > stop + STEP_MAX)
+        fail(t, r, "stop", "it goes on after the stop string");
+}
+
+void answer_rules_check(struct model_call *t, struct sample *r)
+{
+    if (check_lengths(t, r) && check_ids(t, r) && check_stop(t, r) && check_ends(t, r))
+        check_format(t, r);
+}

@@ -1,0 +1,25 @@
+/*
+ * What an answer's own ids and text prove of its engine: whether it kept to the request. An engine
+ * that ignores a field answers 200, and what it sampled is not what the request asks for. Such an
+ * answer fails with ERR_ENGINE_INVALID, and the engine's `lacks` names the field.
+ */
+#ifndef RG_CALL_ANSWER_RULES_H
+#define RG_CALL_ANSWER_RULES_H
+
+#include <stddef.h>
+
+struct model_call;
+struct sample;
+
+/* Returns the request's min_tokens, 0 if it has none. */
+size_t answer_rules_min_tokens(const struct model_call *t);
+
+/* Checks an answer that is still coming: the call fails as soon as the engine is past a stop
+ * string by more than one step. */
+void answer_rules_watch(struct model_call *t, struct sample *r);
+
+/* Checks an answer whose ids are all taken. Tokens that the engine's last step sampled after a stop
+ * string are cut, with a warning in the answer. If a rule is broken, the call fails later. */
+void answer_rules_check(struct model_call *t, struct sample *r);
+
+#endif
