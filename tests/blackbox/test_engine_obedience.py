@@ -314,3 +314,18 @@ def test_a_format_that_is_ignored(start):
             assert chat(gateway, sid, response_format={"type": "json_object"}).status == 200
             assert ("response_format demands JSON" in warning(gateway, sid)) == warned
         assert "response_format" in lacks(gateway)
+
+
+@both
+@pytest.mark.parametrize("told", ["vllm", "sglang"])
+def test_an_upstream_that_ignores_a_stop_string(start, told, stream):
+    """Its ids are trained, so the same holds of its text."""
+    with StubEngine("openai") as engine:
+        gateway = start(workers=1, engine=engine.setting + f",token-ids={told}")
+        for text, good in (("one STOP two", False), ("one ", True), ("one STOP", True)):
+            sid = session(gateway)
+            engine.plan.append({"ids": [*text.encode(), END], "text": text, "matched": "STOP"})
+            a = chat(gateway, sid, stream, stop=["STOP"])
+            assert (a.status == 200 and '"error"' not in a.text) == good, (text, a.text)
+            assert good or "ignored stop" in a.text and turns(gateway, sid) == 0
+        assert "stop" in lacks(gateway)

@@ -18,6 +18,7 @@
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/call/sampled_answer.h"
+#include "worker/call/stop_text.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/model/model.h"
@@ -217,4 +218,23 @@ void answer_rules_check(struct model_call *t, struct sample *r)
 {
     if (check_lengths(t, r) && check_ids(t, r) && check_stop(t, r) && check_ends(t, r))
         check_format(t, r);
+}
+
+/* An upstream that keeps the stop string itself in the text has obeyed, too. */
+void answer_rules_check_message(struct model_call *t, struct sample *r)
+{
+    struct stop_text stop;
+    struct buf before = {0};
+    size_t end;
+
+    if (!t->stops || r->n_ids == 0 || t->failing)
+        return;
+    stop_text_init(&stop, t->stops);
+    stop_text_feed(&stop, buf_str(&r->answer->text), &before);
+    end = before.len + stop.hit.len;
+    if (stop.hit.p && end < r->answer->text.len)
+        fail(t, r, "stop", "its text goes on for %zu bytes after the stop string",
+             r->answer->text.len - end);
+    stop_text_done(&stop);
+    buf_done(&before);
 }

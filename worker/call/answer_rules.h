@@ -22,4 +22,7 @@ void answer_rules_watch(struct model_call *t, struct sample *r);
  * string are cut, with a warning in the answer. If a rule is broken, the call fails later. */
 void answer_rules_check(struct model_call *t, struct sample *r);
 
+/* Checks a message that an upstream sent with its ids: its text ends before a stop string. */
+void answer_rules_check_message(struct model_call *t, struct sample *r);
+
 #endif

@@ -73,6 +73,7 @@ static void take_rows(struct model_call *t, struct sample *r, size_t most)
         return;
     sampled_answer_take_end(r->answer);
     r->taken = true;
+    answer_rules_check_message(t, r);
 }
 
 /* t may be gone then. */
