@@ -202,7 +202,6 @@ def test_a_stop_string_that_begins_in_an_earlier_piece(start, stream):
 
 
 BROKEN = {
-    "max_tokens": ({"ids": [*b"one tw"], "finish": "length"}, {"max_tokens": 4}),
     "min_tokens": ({"ids": [*b"one", END], "matched": END}, {"min_tokens": 6}),
     "allowed_token_ids": ({"ids": [*b"abc", END], "matched": END}, {"allowed_token_ids": [97, 98, END]}),
     "logit_bias": ({"ids": [*b"abc", END], "matched": END}, {"logit_bias": {"98": -100, "97": 100}}),
@@ -302,6 +301,16 @@ def test_alternatives_that_are_ignored(start, name, stream):
         assert "top_logprobs" in lacks(gateway)
         engine.plan.append({"ids": [*b"ok", END], "matched": END})
         assert chat(gateway, session(gateway, top_logprobs=2), stream).status == 200
+
+
+def test_a_limit_that_is_ignored(start):
+    """More tokens than asked for hide nothing: the answer stands, the engine is named."""
+    with StubEngine("vllm") as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        sid = session(gateway)
+        engine.plan.append({"ids": [*b"one two", END], "matched": END})
+        assert chat(gateway, sid, max_tokens=4).status == 200
+        assert trajectory_of(gateway, sid)["response_ids"] == [*b"one two", END] and lacks(gateway) == ["max_tokens"]
 
 
 def test_a_format_that_is_ignored(start):

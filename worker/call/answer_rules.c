@@ -133,11 +133,9 @@ static bool check_lengths(struct model_call *t, const struct sample *r)
     size_t least = answer_rules_min_tokens(t);
     bool by_string = r->finish == ENGINE_STOP_STRING || sampled_answer_stop(r->answer).p;
 
-    if (most > 0 && r->n_ids > (size_t)most) {
-        fail(t, r, "max_tokens", "it sampled %zu tokens, not %lld at most", r->n_ids,
-             (long long)most);
-        return false;
-    }
+    /* More tokens than asked for hide nothing. */
+    if (most > 0 && r->n_ids > (size_t)most)
+        engine_pool_note_ignored(t->engines, r->replica, "max_tokens");
     if (r->finish == ENGINE_STOP && !by_string && !t->sampling->grammar && r->n_ids < least) {
         fail(t, r, "min_tokens", "it sampled %zu tokens, not %zu at least", r->n_ids, least);
         return false;
