@@ -21,9 +21,10 @@ enum err_kind {
 
 struct err {
     enum err_kind kind;
-    int sys;        /* errno, or 0 */
-    int status;     /* overrides the table's HTTP status when > 0 (an engine's own 4xx) */
-    char param[64]; /* the request field at fault, or "" */
+    int sys;                /* errno, or 0 */
+    int status;             /* overrides the table's HTTP status when > 0 (an engine's own 4xx) */
+    unsigned retry_after_s; /* the wait that an engine asks for; 0: it asks for no time */
+    char param[64];         /* the request field at fault, or "" */
     char text[640]; /* one sentence for the user; never holds keys, prompts or internal paths */
 };
 

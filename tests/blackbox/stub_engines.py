@@ -13,7 +13,7 @@ Each model call takes the next entry of `plan`; without one it gets DEFAULT. Key
   prompt_tokens (what is echoed), cached (tokens of the prompt that it had computed), experts (bytes, or a function of the request), chunk (tokens per event), text,
   delay_s, wait (threading.Event: held until set), gap_s (between events)
   hold_after: behind so many writes (the head is one) waits for give_up; `holding` counts those that do
-  status + body: an HTTP error (with cut: broken off itself);  late_500: an HTTP error written into the middle
+  status + body, headers (lines): an HTTP error (with cut: broken off itself);  late_500: an HTTP error written into the middle
   of a good answer, which then ends;  error_event: {...} after half of the events
   drop: a set of keys left out (ids, logprobs, finish, done, prompt_tokens, completion_tokens)
   lp_extra: n more (or fewer) logprobs; lp_null: True; lp_ids_wrong: True; count_wrong: True
@@ -237,7 +237,7 @@ class StubEngine:
             return False
         if "status" in plan:
             raw = json.dumps(plan.get("body", {"error": {"message": "injected"}})).encode()
-            head = f"HTTP/1.1 {plan['status']} X\r\ncontent-type: application/json\r\ncontent-length: {len(raw)}\r\n\r\n".encode()
+            head = f"HTTP/1.1 {plan['status']} X\r\ncontent-type: application/json\r\n{plan.get('headers', '')}content-length: {len(raw)}\r\n\r\n".encode()
             return await self.send(writer, [head + raw], plan)
         if self.kind == "llamacpp" and self.no_text(plan["ids"]):
             return await self.reply(writer, 500, json.dumps({"error": {

@@ -51,6 +51,7 @@ enum engine_failure {
     ENGINE_NO_ANSWER, /* before any byte of the answer: may be repeated */
     ENGINE_ASK_ANEW,  /* it wants to be asked differently (another route, another id): at once */
     ENGINE_SAID_5XX, /* its own 5xx, or its answer was cut off: repeated when the settings say so */
+    ENGINE_FULL,     /* its 429: asked of another replica, else like a 5xx */
     ENGINE_BROKE,    /* anything later, or a refusal: never repeated */
 };
 

@@ -386,13 +386,30 @@ static void repeat(struct engine_call *c, struct replica *at)
     pool_again(c, base / 2 + str_hash(c->req.session_id, clock_us()) % base);
 }
 
+/* The replica answered 429: true if the call goes to another one that has room now. Each replica of
+ * the pool is asked at most once so. */
+static bool give_way(struct engine_call *c, struct replica *at, const struct err *e)
+{
+    replica_full(at, e->retry_after_s);
+    if (at != c->replica || c->told || c->full >= c->pool->replicas->n ||
+        !replicas_any_free(c->pool->replicas, &c->req))
+        return false;
+    c->full++;
+    c->avoid = at;
+    replica_retried(at);
+    pool_again(c, 0);
+    return true;
+}
+
 void pool_failed_at(struct engine_call *c, struct replica *at, const struct err *e,
                     enum engine_failure how)
 {
     struct engine_pool *p = c->pool;
-    bool repeatable =
-        how == ENGINE_NO_ANSWER || (how == ENGINE_SAID_5XX && p->opt.retry_5xx && !c->told);
+    bool said = how == ENGINE_SAID_5XX || how == ENGINE_FULL;
+    bool repeatable = how == ENGINE_NO_ANSWER || (said && p->opt.retry_5xx && !c->told);
 
+    if (how == ENGINE_FULL && give_way(c, at, e))
+        return;
     if (how == ENGINE_ASK_ANEW && c->anew < ANEW_MAX) {
         c->anew++;
         pool_again(c, 0);

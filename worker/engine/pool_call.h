@@ -80,6 +80,7 @@ struct engine_call {
     uint32_t fruitless;    /* engine-side aborts in a row that brought no token */
     uint64_t fruitless_us; /* when the first of them came */
     uint32_t anew;         /* times that an engine wanted to be asked differently */
+    uint32_t full;         /* replicas that answered 429 and gave way to another one */
     uint64_t lost_us;      /* since when no engine could be reached, 0: the last one could */
     uint64_t asked_us, queued_us, queue_us, first_us;
     struct arena arena;

@@ -161,6 +161,7 @@ void replica_answered(struct replica *r, const struct engine_result *answer)
 {
     note_time(r, answer->total_us);
     note_version(r, answer);
+    r->full_until_ms = 0;
     replica_alive(r);
     observe(r, true);
 }
@@ -347,6 +348,34 @@ bool replicas_suit(const struct replicas *r, const struct engine_request *q, boo
     return false;
 }
 
+static bool is_full(const struct replica *r)
+{
+    return r->full_until_ms > 0 && clock_ms() < r->full_until_ms;
+}
+
+void replica_full(struct replica *r, uint32_t wait_s)
+{
+    r->full_until_ms = clock_ms() + (uint64_t)MAX_OF(wait_s, 1u) * 1000;
+}
+
+/* Whether the wish leaves the replica to others. */
+static bool is_avoided(const struct replica *r, const struct replica_wish *w)
+{
+    return r == w->avoid || (!w->takes_full && is_full(r));
+}
+
+bool replicas_any_free(const struct replicas *r, const struct engine_request *q)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        const struct replica *one = r->at[i];
+
+        if (one->up && !is_full(one) && replica_has_slot(one) && suits(one, q, false) &&
+            !(replicas_split(r) && replica_half(one) == HALF_PREFILL))
+            return true;
+    }
+    return false;
+}
+
 /* The best of those allowed; bounded: only those within their share of the load. */
 static struct replica *best(struct replicas *all, const struct replica_wish *w, bool bounded)
 {
@@ -361,8 +390,8 @@ static struct replica *best(struct replicas *all, const struct replica_wish *w, 
 
         if (split && replica_half(r) == HALF_PREFILL)
             continue;
-        if (r == w->avoid || !r->up || (bounded && !within_share(r, &l)) || !replica_has_slot(r) ||
-            !suits(r, w->request, false))
+        if (is_avoided(r, w) || !r->up || (bounded && !within_share(r, &l)) ||
+            !replica_has_slot(r) || !suits(r, w->request, false))
             continue;
         s = replica_score(r, w->session_id);
         if (s > found_score) {
@@ -379,7 +408,7 @@ static struct replica *lease_home(const struct replicas *all, const struct repli
     for (size_t i = 0; i < all->n; i++) {
         struct replica *r = all->at[i];
 
-        if (r == w->kept && r != w->avoid && r->up && suits(r, w->request, false))
+        if (r == w->kept && !is_avoided(r, w) && r->up && suits(r, w->request, false))
             return r;
     }
     return NULL;
@@ -395,14 +424,15 @@ static struct replica *keep(const struct replicas *all, const struct replica_wis
 
 struct replica *replicas_pick(struct replicas *r, const struct replica_wish *w)
 {
-    struct replica_wish any = {.session_id = w->session_id, .request = w->request};
+    struct replica_wish any = {
+        .session_id = w->session_id, .request = w->request, .takes_full = true};
     struct replica *found = w->kept ? keep(r, w) : NULL;
 
     if (!found)
         found = best(r, w, true);
     if (!found)
         found = best(r, w, false);
-    return found || !w->avoid ? found : best(r, &any, false);
+    return found ? found : best(r, &any, false);
 }
 
 struct replica *replicas_home(const struct replicas *r, const struct replica_wish *w)

@@ -68,9 +68,10 @@ struct replica {
     bool up;         /* from the start: calls need not wait for the first probe */
     bool proven;     /* it has answered */
     bool probing;
-    uint8_t bad, good; /* observations in a row */
-    uint64_t hash;     /* of its name */
-    uint64_t alive_ms; /* when bytes of an answer last came */
+    uint8_t bad, good;      /* observations in a row */
+    uint64_t full_until_ms; /* it answered 429: until then others are asked first */
+    uint64_t hash;          /* of its name */
+    uint64_t alive_ms;      /* when bytes of an answer last came */
     uint64_t requests, errors, retries;
     uint64_t answer_us; /* mean time of the last answers, about eight; 0: none has come */
     struct buf version; /* of the weights, as the last answer that had one told; empty: none had */
@@ -144,6 +145,7 @@ struct replica_wish {
     const struct replica *kept;           /* the first choice while it is up, or NULL */
     const struct replica *avoid;          /* taken only when there is no other; or NULL */
     const struct engine_request *request; /* some kinds cannot take it; NULL: any can */
+    bool takes_full;                      /* replicas that answered 429 just now count, too */
 };
 
 /* Which half it last told to be. A replica that comes back is taken for what it was until it tells
@@ -234,6 +236,13 @@ void replica_alive(struct replica *r);
 /* A whole answer has come: a good observation, which ends a row of bad ones. Notes its time and the
  * weights that sampled its end. */
 void replica_answered(struct replica *r, const struct engine_result *answer);
+
+/* It answered 429 and asked for a wait of so many seconds (0: it asked for none, which counts as
+ * one). Until then calls go to other replicas that have room. */
+void replica_full(struct replica *r, uint32_t wait_s);
+
+/* Whether the request could go to a replica that is up, has room and is not full. */
+bool replicas_any_free(const struct replicas *r, const struct engine_request *q);
 
 /* There was no connection: a bad observation. */
 void replica_unreachable(struct replica *r);

@@ -49,7 +49,7 @@ static void count_refusal(struct service *a, const struct err *e)
 void respond_error_to(struct service *a, struct exchange *x, const struct dialect *d,
                       unsigned label, const char *request_id, const struct err *e)
 {
-    struct buf body = {0};
+    struct buf body = {0}, wait = {0};
     struct err shown = *e;
     int status = err_status(e);
 
@@ -59,7 +59,10 @@ void respond_error_to(struct service *a, struct exchange *x, const struct dialec
         shown.status = 400;
     }
     exchange_set_header(x, "x-should-retry", err_retry(e) ? STR("true") : STR("false"));
-    if (err_retry(e) && (status == 429 || status == 503))
+    buf_add_u64(&wait, e->retry_after_s);
+    if (e->retry_after_s > 0)
+        exchange_set_header(x, "Retry-After", buf_str(&wait));
+    else if (err_retry(e) && (status == 429 || status == 503))
         exchange_set_header(x, "Retry-After", STR("1"));
     if (d)
         d->error(&shown, str_cstr(request_id), &body);
@@ -69,6 +72,7 @@ void respond_error_to(struct service *a, struct exchange *x, const struct dialec
     count_refusal(a, e);
     exchange_reply(x, status, "application/json", buf_str(&body));
     buf_done(&body);
+    buf_done(&wait);
 }
 
 void respond_error(struct service_request *r, const struct dialect *d, const struct err *e)

@@ -7,10 +7,10 @@
  *
  * It ends by exactly one of `done` and `failed`, and frees itself just before (fail) or after
  * (deliver) that call. `failed` says what a further try is worth: ENGINE_ASK_ANEW (another
- * route, or without budget or rank), ENGINE_NO_ANSWER and ENGINE_SAID_5XX (elsewhere), ENGINE_BROKE
- * (none). The end of the connection does not matter once the answer has its finish; a server that
- * holds it open is cut off. An engine that tells the version of its weights only when it is asked
- * is asked beside the call and once more behind it; the result waits for that.
+ * route, or without budget or rank), ENGINE_NO_ANSWER, ENGINE_FULL and ENGINE_SAID_5XX (elsewhere),
+ * ENGINE_BROKE (none). The end of the connection does not matter once the answer has its finish; a
+ * server that holds it open is cut off. An engine that tells the version of its weights only when
+ * it is asked is asked beside the call and once more behind it; the result waits for that.
  */
 #include "worker/engine/wire/attempt.h"
 
@@ -19,7 +19,9 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/codec/sampling.h"
+#include "common/net/http1.h"
 #include "common/net/http_client.h"
+#include "common/net/retry_after.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_request.h"
@@ -60,8 +62,9 @@ struct engine_attempt {
     struct asked_by by; /* what it was asked by */
     /* As its request has it, which may be gone once the answer is told; or NULL. */
     atomic_size_t *held;
-    size_t body_bytes;  /* of its request, counted in held */
-    struct buf refusal; /* the body of another status than 200 */
+    size_t body_bytes;      /* of its request, counted in held */
+    struct buf refusal;     /* the body of another status than 200, */
+    uint32_t retry_after_s; /* and the wait that its head asks for; 0: no time */
     uint64_t asked_us, first_us;
 };
 
@@ -117,6 +120,7 @@ static void refused(struct engine_attempt *a)
     enum engine_failure how =
         remote_refused(a->remote, a->req, a->status, buf_str(&a->refusal), a->by, &e);
 
+    e.retry_after_s = a->retry_after_s;
     fail(a, &e, how);
 }
 
@@ -131,7 +135,7 @@ static void reported(struct engine_attempt *a)
 
     if (a->http)
         http_call_cancel(a->http);
-    fail(a, &e, how == ENGINE_ASK_ANEW ? how : ENGINE_BROKE);
+    fail(a, &e, how == ENGINE_ASK_ANEW || how == ENGINE_FULL ? how : ENGINE_BROKE);
 }
 
 /* --- the end --- */
@@ -340,6 +344,10 @@ static void on_head(void *ctx, const struct http1_head *h)
     struct err e = {0};
 
     a->status = remote_status(a->remote, h, &a->streams, &e);
+    if (a->status != 200)
+        a->retry_after_s =
+            retry_after_read(http1_get(h, STR("retry-after")), http1_get(h, STR("retry-after-ms")),
+                             (int64_t)(clock_wall_ms() / 1000));
     reading_expect_events(a->reading, a->streams);
     if (e.kind != ERR_NONE)
         drop(a, &e);

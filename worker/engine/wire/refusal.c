@@ -39,7 +39,7 @@ enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
     }
     if (status == 429) {
         (void)err_set(e, ERR_OVERLOADED, "engine: %.*s", len, text.p);
-        return ENGINE_SAID_5XX;
+        return ENGINE_FULL;
     }
     /* Keys and paths are between the gateway and the engine; the agent cannot mend them. */
     if (status == 401 || status == 403 || status == 404 || status == 405 || status == 407) {

@@ -417,6 +417,24 @@ TEST(engine_pool, a_5xx_is_repeated_where_the_settings_say_so_and_nothing_was_to
     rig_close();
 }
 
+TEST(engine_pool, a_full_replica_gives_way_to_each_other_one_once)
+{
+    struct client c[2] = {0};
+
+    rig_open(&(struct engine_options){.retries = 0}, 2);
+    ask_of("a", &c[0]);
+    for (size_t i = 0; i < 2; i++) {
+        expect_attempts(i + 1);
+        fail(i, ENGINE_FULL);
+    }
+    cr_assert_eq(c[0].failed, 1, "both are full");
+    ask_of("a", &c[1]);
+    expect_attempts(3);
+    answer(2, ENGINE_STOP, out, 1);
+    cr_assert_eq(c[1].done, 1, "one of them is asked all the same");
+    rig_close();
+}
+
 TEST(engine_pool, an_engine_may_want_to_be_asked_differently_but_not_forever)
 {
     struct client c = {0};
