@@ -220,6 +220,13 @@ bool sampling_known(struct str name)
     return field_find(sampling_name(name)) != NULL;
 }
 
+uint32_t sampling_bit(struct str name)
+{
+    const struct sampling_field *f = field_find(sampling_name(name));
+
+    return f ? UINT32_C(1) << (f - fields) : 0;
+}
+
 const char *sampling_name_at(size_t i)
 {
     if (i < ARRAY_LEN(fields))
@@ -264,16 +271,9 @@ void sampling_names(struct buf *out)
         buf_printf(out, "%s%s", i > 0 ? ", " : "", fields[i].name);
 }
 
-int sampling_set(struct arena *a, struct sampling *s, struct str name, const struct json *v,
-                 struct err *e)
+static int set_field(struct arena *a, struct sampling *s, const struct sampling_field *f,
+                     const struct json *v, const char *given, struct err *e)
 {
-    const struct sampling_field *f = field_find(sampling_name(name));
-    const char *given = arena_cstr(a, name);
-
-    if (!f)
-        return err_field(e, given, "%s is not a sampling parameter", given);
-    if (json_is_null(v))
-        return 0;
     if (f->type == FIELD_STOP)
         return set_stop(a, s, v, given, e);
     if (f->type == FIELD_VALUE)
@@ -287,6 +287,22 @@ int sampling_set(struct arena *a, struct sampling *s, struct str name, const str
     if (!json_is(v, JSON_BOOL))
         return err_field(e, given, "%s must be true or false", given);
     s->ignore_eos = json_is_true(v);
+    return 0;
+}
+
+int sampling_set(struct arena *a, struct sampling *s, struct str name, const struct json *v,
+                 struct err *e)
+{
+    const struct sampling_field *f = field_find(sampling_name(name));
+    const char *given = arena_cstr(a, name);
+
+    if (!f)
+        return err_field(e, given, "%s is not a sampling parameter", given);
+    if (json_is_null(v))
+        return 0;
+    if (set_field(a, s, f, v, given, e))
+        return -1;
+    s->given |= UINT32_C(1) << (f - fields);
     return 0;
 }
 

@@ -42,6 +42,7 @@ struct sampling {
     const struct json *logit_bias;          /* object id -> bias, or NULL */
     /* The largest id of each of these lists, where there is one. */
     int64_t stop_id_most, allowed_id_most, bias_id_most;
+    uint32_t given;                  /* sampling_bit of each parameter that was set */
     const struct json *engine_extra; /* the trainer's, for the engine's request; or NULL */
     const struct json *grammar;      /* {"type":"json_schema","json_schema":{...}} and kin, NULL */
 };
@@ -57,6 +58,9 @@ struct str sampling_name(struct str name);
 
 /* Whether sampling_set knows the name. */
 bool sampling_known(struct str name);
+
+/* The parameter's bit in sampling.given; 0: the name is unknown. */
+uint32_t sampling_bit(struct str name);
 
 /* Every name that is known, other spellings included, by number; NULL behind the last. */
 const char *sampling_name_at(size_t i);

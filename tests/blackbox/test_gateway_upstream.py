@@ -268,8 +268,54 @@ def test_the_sessions_sampling_holds(pair):
     assert body["temperature"] == 0.25 and body["top_p"] == 0.5 and body["max_completion_tokens"] == 33 and "max_tokens" not in body
     sid = session(gateway)
     ask(gateway, sid, [USER])
+    assert set(engine.requests[-1]["body"]) == {"messages", "stream"}
+
+
+NUMBERS = {"temperature": 1, "top_p": 1.0, "presence_penalty": 0, "frequency_penalty": 0.0, "min_p": 0, "repetition_penalty": 1, "top_k": -1}
+
+
+@pytest.mark.parametrize("of", ["client", "session", "locked"])
+def test_numbers_reach_the_upstream_when_they_are_set(pair, of):
+    """Also to what the API has by default; and only then: some upstreams refuse fields that their model does not take."""
+    engine, gateway = pair()
+    numbers = {**NUMBERS, "temperature": 1.0, "top_p": 1.0}
+    sid = session(gateway, **({} if of == "client" else {"sampling_params": numbers} if of == "session" else {"lock_sampling": list(numbers)}))
+    ask(gateway, sid, [USER], **({} if of == "session" else numbers))
     body = engine.requests[-1]["body"]
-    assert (body["temperature"], body["top_p"]) == (1, 1) and "max_tokens" not in body and "top_k" not in body
+    assert {k: v for k, v in body.items() if k not in ("messages", "stream")} == ({} if of == "locked" else numbers)
+
+
+EFFORTS = {"responses": {"model": "m", "input": "hi", "reasoning": {"effort": "high"}, "text": {"verbosity": "low"}},
+           "messages": {"model": "m", "max_tokens": 9, "messages": [USER], "output_config": {"effort": "max"}},
+           "chat/completions": {"model": "m", "messages": [USER], "reasoning_effort": "none", "verbosity": "low"}}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("dialect", EFFORTS)
+def test_effort_has_the_same_field_upstream_in_every_dialect(pair, dialect, stream):
+    engine, gateway = pair()
+    body = {**EFFORTS[dialect], "stream": stream}
+    a = gateway.post(f"/sessions/{session(gateway)}/v1/{dialect}", body)
+    sent = engine.requests[-1]["body"]
+    assert a.status == 200 and "rollgate-not-obeyed" not in a.headers, a.headers
+    assert sent["reasoning_effort"] == {"responses": "high", "messages": "max"}.get(dialect, "none")
+    assert sent.get("verbosity") == (None if dialect == "messages" else "low")
+    assert set(sent) <= {"model", "messages", "stream", "stream_options", "reasoning_effort", "verbosity", "max_tokens"}, sent
+    # The client's own arguments of the template go as they are; what the trainer pins is not the agent's.
+    sid = session(gateway, sampling_params={"engine_extra": {"reasoning_effort": "low", "verbosity": "high"}})
+    gateway.post(f"/sessions/{sid}/v1/{dialect}", {**body, "chat_template_kwargs": {"reasoning_effort": "medium", "x": 1}})
+    sent = engine.requests[-1]["body"]
+    assert (sent["reasoning_effort"], sent["verbosity"]) == ("low", "high")
+    assert sent["chat_template_kwargs"] == {"reasoning_effort": "medium", "x": 1}
+
+
+@pytest.mark.parametrize("dialect", ["responses", "messages"])
+def test_effort_none_sets_no_switch_of_a_template(pair, dialect):
+    engine, gateway = pair()
+    body = {**EFFORTS[dialect], **({"reasoning": {"effort": "none"}} if dialect == "responses" else {"output_config": {"effort": "none"}})}
+    assert gateway.post(f"/sessions/{session(gateway)}/v1/{dialect}", body).status == 200
+    sent = engine.requests[-1]["body"]
+    assert sent["reasoning_effort"] == "none" and "chat_template_kwargs" not in sent
 
 
 @pytest.mark.parametrize("stream", [False, True])

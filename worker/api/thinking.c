@@ -10,11 +10,12 @@
  */
 #include "worker/api/thinking.h"
 
+#include <string.h>
+
 #include "common/codec/json_build.h"
 #include "common/codec/sampling.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_rules.h"
-#include "worker/call/upstream_body.h"
 #include "worker/dialect/request_members.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
@@ -35,13 +36,15 @@ static void put_switch(struct arena *a, const char *name, bool on, struct chat_r
     req->chat->kwargs = json_keep(a, all);
 }
 
-/* An effort always reaches the template; one of "none" is also what a switch can do. */
-static void settle_effort(const struct call_env *env, struct arena *a, const char *name,
-                          struct chat_request *req)
+/* An effort always reaches the template; one of "none" is also what a switch can do. Upstreams have
+ * a field for it. */
+static void settle_effort(const struct call_env *env, const struct engine_pool *engines,
+                          struct arena *a, const char *name, struct chat_request *req)
 {
     struct str effort = json_string(json_get(req->chat->kwargs, "reasoning_effort"));
 
-    if (!req->thinking.effort_field || model_knows_effort(env->model, req->chat->tools != NULL))
+    if (!req->thinking.effort_field || engine_pool_all_text(engines) ||
+        model_knows_effort(env->model, req->chat->tools != NULL))
         return;
     if (name && str_eq_c(effort, "none"))
         put_switch(a, name, false, req);
@@ -86,11 +89,11 @@ void api_settle_thinking(const struct call_env *env, const struct engine_pool *e
     const char *name;
     bool mode_lost, budget_lost;
 
-    if (call_upstream_takes(engines, dialect) ||
+    if ((engine_pool_all_text(engines) && strcmp(dialect, "chat") == 0) ||
         (w->mode == THINKING_UNSAID && !w->effort_field && !req->sampling->max_thinking_tokens))
         return;
     name = model_thinking_switch(env->model, req->chat->tools != NULL);
-    settle_effort(env, a, name, req);
+    settle_effort(env, engines, a, name, req);
     mode_lost = w->mode != THINKING_UNSAID && !settle_mode(env, engines, a, name, req);
     budget_lost = req->sampling->max_thinking_tokens && !engine_pool_budgets_thinking(engines);
     if (budget_lost)

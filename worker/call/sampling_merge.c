@@ -39,6 +39,7 @@ static void take_back(struct sampling *s, struct str name)
     const struct sampling plain = SAMPLING_DEFAULTS;
 
     name = sampling_name(name);
+    s->given &= ~sampling_bit(name);
 #define TAKE(field)             \
     if (str_eq_c(name, #field)) \
     s->field = plain.field

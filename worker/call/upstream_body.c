@@ -19,28 +19,29 @@
 #include "worker/request/chat.h"
 #include "worker/request/chat_request.h"
 
-/* Sampling that is not as the API has it by default; temperature and top_p always. */
+/* Numbers that the client or the session set. Others are left to the upstream: some refuse a field
+ * that their model does not take, even with the API's default. */
 static void write_numbers(struct json_out *o, const struct sampling *s)
 {
     const struct {
         const char *name;
-        double value, plain;
+        double value;
     } all[] = {
-        {"temperature", s->temperature, -1},
-        {"top_p", s->top_p, -1},
-        {"min_p", s->min_p, 0},
-        {"presence_penalty", s->presence_penalty, 0},
-        {"frequency_penalty", s->frequency_penalty, 0},
-        {"repetition_penalty", s->repetition_penalty, 1},
+        {"temperature", s->temperature},
+        {"top_p", s->top_p},
+        {"min_p", s->min_p},
+        {"presence_penalty", s->presence_penalty},
+        {"frequency_penalty", s->frequency_penalty},
+        {"repetition_penalty", s->repetition_penalty},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        if (all[i].value < all[i].plain || all[i].value > all[i].plain) {
+        if (s->given & sampling_bit(str_cstr(all[i].name))) {
             json_out_key(o, all[i].name);
             json_out_double(o, all[i].value);
         }
     }
-    if (s->top_k > 0) {
+    if (s->given & sampling_bit(STR("top_k"))) {
         json_out_key(o, "top_k");
         json_out_i64(o, s->top_k);
     }
@@ -48,9 +49,9 @@ static void write_numbers(struct json_out *o, const struct sampling *s)
         json_out_key(o, "seed");
         json_out_i64(o, s->seed);
     }
-    if (s->ignore_eos) {
+    if (s->given & sampling_bit(STR("ignore_eos"))) {
         json_out_key(o, "ignore_eos");
-        json_out_bool(o, true);
+        json_out_bool(o, s->ignore_eos);
     }
 }
 
@@ -162,22 +163,37 @@ static bool passes(struct str name)
     return is_one_of(name, passed, ARRAY_LEN(passed));
 }
 
+/* What write_as_chat makes of a request of Responses. */
+static bool passes_as_chat(struct str name)
+{
+    return str_eq_c(name, "text.verbosity");
+}
+
 member_taken_fn call_upstream_takes(const struct engine_pool *engines, const char *dialect)
 {
-    return strcmp(dialect, "chat") == 0 && engine_pool_all_text(engines) ? passes : NULL;
+    if (!engine_pool_all_text(engines))
+        return NULL;
+    return strcmp(dialect, "chat") == 0        ? passes
+           : strcmp(dialect, "responses") == 0 ? passes_as_chat
+                                               : NULL;
 }
 
 /* Engines take the template itself from among its arguments. */
-static void write_kwargs(struct json_out *o, const struct json *kwargs)
+static bool is_kwarg(struct str name)
 {
     static const char *const never[] = {"chat_template", "tokenize", "return_dict",
                                         "return_tensors"};
 
+    return !is_one_of(name, never, ARRAY_LEN(never));
+}
+
+static void write_kwargs(struct json_out *o, const struct json *kwargs)
+{
     json_out_obj(o);
     for (size_t i = 0; json_is(kwargs, JSON_OBJECT) && i < kwargs->n; i++) {
         struct str name = json_string(&kwargs->members[i].key);
 
-        if (is_one_of(name, never, ARRAY_LEN(never)))
+        if (!is_kwarg(name))
             continue;
         json_out_key_str(o, name);
         json_out_value(o, &kwargs->members[i].value);
@@ -267,7 +283,7 @@ void upstream_texts(struct model_call *t)
     for (size_t i = 0; i < ARRAY_LEN(sampled); i++)
         add_text(t, sampled[i].name, sampled[i].v, false);
     if (!own)
-        add_text(t, "chat_template_kwargs", t->in.req->chat->kwargs, false);
+        add_text(t, "chat_template_kwargs", json_get(t->in.body, "chat_template_kwargs"), false);
     for (size_t i = 0; own && i < ARRAY_LEN(passed); i++) {
         struct str name = str_cstr(passed[i]);
 
@@ -330,6 +346,8 @@ static void write_choice(struct json_out *o, const struct chat_request *req)
 static void write_as_chat(struct json_out *o, const struct model_call *t)
 {
     const struct chat_request *req = t->in.req;
+    const struct json *kwargs = json_get(t->in.body, "chat_template_kwargs");
+    const struct json *extra = t->sampling->engine_extra;
 
     json_out_key(o, "model");
     json_out_str(o, upstream_model(t));
@@ -346,13 +364,19 @@ static void write_as_chat(struct json_out *o, const struct model_call *t)
             json_out_bool(o, false);
         }
     }
-    if (req->chat->kwargs) {
+    if (json_is(kwargs, JSON_OBJECT)) {
         json_out_key(o, "chat_template_kwargs");
         if (text_of(t, STR("chat_template_kwargs")))
             json_out_null(o);
         else
-            write_kwargs(o, req->chat->kwargs);
+            write_kwargs(o, kwargs);
     }
+    if (req->thinking.effort.p && !json_get(extra, "reasoning_effort")) {
+        json_out_key(o, "reasoning_effort");
+        json_out_str(o, req->thinking.effort);
+    }
+    if (!json_get(extra, "verbosity"))
+        write_value(o, t, "verbosity", json_get(json_get(t->in.body, "text"), "verbosity"));
     if (req->logprobs) {
         json_out_key(o, "logprobs");
         json_out_bool(o, true);

@@ -365,6 +365,7 @@ int request_kwargs(struct arena *a, const struct json *body, const struct json *
         json_put(a, &all, "reasoning_effort", *effort);
     req->chat->kwargs = json_keep(a, all);
     req->thinking.effort_field = effort_path;
+    req->thinking.effort = json_string(effort);
     return 0;
 }
 

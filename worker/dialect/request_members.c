@@ -9,6 +9,8 @@
 
 #include "worker/dialect/request_members.h"
 
+#include <stdio.h>
+
 #include "common/base/attrs.h"
 #include "common/codec/json_build.h"
 #include "worker/dialect/dialect.h"
@@ -155,6 +157,16 @@ static void drop(struct dropping *d, struct str object, struct str name, enum me
     list_name(d->a, &d->names, object, name);
 }
 
+/* Whether the engines obey object.name by themselves. */
+static bool is_taken(const struct dropping *d, struct str object, struct str name)
+{
+    char path[64];
+    int n = snprintf(path, sizeof(path), "%.*s.%.*s", (int)MIN_OF(object.len, sizeof(path)),
+                     object.p, (int)MIN_OF(name.len, sizeof(path)), name.p);
+
+    return d->taken && n > 0 && (size_t)n < sizeof(path) && d->taken(str_cstr(path));
+}
+
 /* The members of an object that the table knows by its parts. */
 static void look_inside(struct dropping *d, const struct json_member *outer)
 {
@@ -165,7 +177,7 @@ static void look_inside(struct dropping *d, const struct json_member *outer)
         struct str name = json_string(&m->key);
         enum member_use use = inner_use_of(d->dialects, object, name);
 
-        if (use >= USE_UNUSED && !json_is_null(&m->value))
+        if (use >= USE_UNUSED && !json_is_null(&m->value) && !is_taken(d, object, name))
             drop(d, object, name, use);
     }
 }
@@ -217,8 +229,8 @@ static void look_at_tools(struct dropping *d, const struct json *tools, bool inn
     }
 }
 
-/* `taken` set means that an upstream gets the body too and obeys more than the table says; tools
- * then go there as well. */
+/* `taken` set means that an upstream obeys more than the table says; with a body of Chat
+ * Completions, which it gets as it is, also the tools. */
 void request_note_dropped(struct arena *a, const struct dialect *d, const struct json *body,
                           member_taken_fn taken, struct chat_request *req)
 {
@@ -236,7 +248,7 @@ void request_note_dropped(struct arena *a, const struct dialect *d, const struct
         json_push(a, &x.names, req->skipped->items[i]);
     for (uint32_t i = 0; i < body->n; i++)
         look_at(&x, &body->members[i]);
-    if (!taken && !(d->members & IN_COMPLETIONS))
+    if (!(taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS))
         look_at_tools(&x, json_get(body, "tools"), false);
     if (x.names.n) {
         struct json text = json_text_of(a, &x.names);

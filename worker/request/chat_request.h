@@ -35,7 +35,8 @@ enum thinking_mode { THINKING_UNSAID, THINKING_ON, THINKING_OFF, THINKING_ADAPTI
 struct thinking_wish {
     enum thinking_mode mode;
     const char *mode_field, *effort_field, *budget_field;
-    bool effort_lost; /* the template has no such variable */
+    struct str effort; /* absent: the request has none */
+    bool effort_lost;  /* the template has no such variable */
 };
 
 enum tool_choice { CHOICE_AUTO, CHOICE_NONE, CHOICE_REQUIRED, CHOICE_FUNCTION };
