@@ -22,7 +22,8 @@ Each model call takes the next entry of `plan`; without one it gets DEFAULT. Key
   before: "close" | "reset" instead of any answer;  truncate: JSON ends half way (framing is right)
   type: content type;  pad: bytes of an unknown field
   edit: a function of the documents, which returns others;  frame: a function of the content type and the parts of
-  the body, which returns the bytes of the whole answer, and end: "close" | "reset" behind them;  whole: no stream although asked
+  the body, which returns the bytes of the whole answer, and end: "close" | "reset" behind them;  whole: no stream although asked;
+  stream: whether it is one, whatever was asked
 """
 import asyncio
 import base64
@@ -242,7 +243,7 @@ class StubEngine:
         if self.kind == "llamacpp" and self.no_text(plan["ids"]):
             return await self.reply(writer, 500, json.dumps({"error": {
                 "code": 500, "type": "server_error", "message": "The model produced output that does not match the expected Content-only format"}}).encode())
-        stream = bool(body.get("stream")) and not plan.get("whole")
+        stream = plan.get("stream", bool(body.get("stream")) and not plan.get("whole"))
         docs = plan.get("edit", lambda d: d)(getattr(self, route[0])(body, plan, stream, route[1]))
         if "frame" in plan:
             parts = [b"data: " + json.dumps(d).encode() + b"\n\n" for d in docs] + [b"data: [DONE]\n\n"] if stream else [json.dumps(docs[-1]).encode()]

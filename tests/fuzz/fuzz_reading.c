@@ -4,7 +4,8 @@
  * stream, 2 alternatives, 4 the pieces are taken to be cumulative, 8 incremental, 128 the client
  * wants logprobs), byte 2 the cuts, byte 3 the prompt's length; the rest is the body. The result
  * does not depend on the cuts, what was told as deltas is the answer (or nothing, where it came
- * whole), a logprob is there or is to be scored, and a refused answer says why.
+ * whole), a logprob is there or is to be scored, and a refused answer says why. Messages of an
+ * upstream are valid UTF-8, and their calls come one after the other, each begun by its name.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
+#include "common/codec/utf8.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_request.h"
@@ -27,6 +29,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 struct told {
     const struct reading *r;
     size_t n;
+    size_t n_calls; /* of messages */
+    struct buf text;
 };
 
 static struct remote *remotes[7];
@@ -60,10 +64,34 @@ static void open_remotes(void)
     remotes[6]->route = 1;
 }
 
+static void add_text(struct told *t, const struct json *text)
+{
+    CHECK(utf8_valid(json_string(text)));
+    buf_add_str(&t->text, json_string(text));
+}
+
+static void add_message(struct told *t, const struct json *m)
+{
+    const struct json *call = json_at(json_get(m, "tool_calls"), 0);
+    const struct json *function = json_get(call, "function");
+    int64_t index = 0;
+
+    add_text(t, json_get(m, "content"));
+    add_text(t, json_get(m, "reasoning_content"));
+    if (!call)
+        return;
+    CHECK(json_to_i64(json_get(call, "index"), &index) == 0);
+    t->n_calls += json_get(function, "name") != NULL;
+    CHECK(t->n_calls > 0 && (size_t)index == t->n_calls - 1);
+    add_text(t, json_get(function, "arguments"));
+}
+
 static void on_delta(void *ctx, const struct engine_delta *d)
 {
     struct told *t = ctx;
 
+    if (d->message)
+        add_message(t, d->message);
     if (d->ids.n == 0)
         return;
     CHECK(t->n + d->ids.n == t->r->reply.ids.n);
@@ -71,12 +99,17 @@ static void on_delta(void *ctx, const struct engine_delta *d)
     t->n += d->ids.n;
 }
 
-static void check_result(struct reading *r, const struct told *t)
+static void check_result(struct reading *r, struct told *t)
 {
     struct engine_result x;
+    const struct json *rest;
     size_t told, unknown = 0;
 
     reading_result(r, &x);
+    rest = json_get(json_at(json_get(x.openai, "choices"), 0), "messages");
+    CHECK(!r->wire->text || rest);
+    for (size_t i = 0; json_at(rest, i); i++)
+        add_message(t, json_at(rest, i));
     told = r->events || x.finish == ENGINE_ABORTED ? x.ids.n : 0;
     CHECK(x.n_versions <= r->reply.spans.n + 1);
     CHECK(r->wire->text || t->n == (r->reply.lacks.n > 0 ? 0 : told));
@@ -88,7 +121,7 @@ static void check_result(struct reading *r, const struct told *t)
         CHECK(isnan(x.logprobs[r->reply.lacks.at[i].at]));
 }
 
-static int run(struct reading *r, const struct told *told, struct str body, size_t step)
+static int run(struct reading *r, struct told *told, struct str body, size_t step)
 {
     struct err e = {0};
     int rc = READING_MORE;
@@ -167,6 +200,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CHECK(run(cut, &of_cut, body, data[2] % 16 + 1) == rc);
     if (rc == READING_MORE || rc == READING_LACKS)
         compare(&whole->reply, &cut->reply);
+    CHECK(str_eq(buf_str(&of_whole.text), buf_str(&of_cut.text)));
+    buf_done(&of_whole.text);
+    buf_done(&of_cut.text);
     reading_free(whole);
     reading_free(cut);
     return 0;

@@ -432,7 +432,7 @@ static void end_last_call(struct sampled_answer *a)
         on_event(a, &(struct parse_event){.kind = PARSE_CALL_END, .call = (int)a->n_calls - 1});
 }
 
-/* A call or the next piece of one; without an index it is the place in the list that counts. */
+/* A call or the next piece of the last one; without an index its place in the list counts. */
 static void take_call(struct sampled_answer *a, const struct json *v, size_t place)
 {
     const struct json *function = json_get(v, "function");
@@ -462,32 +462,21 @@ static void take_call(struct sampled_answer *a, const struct json *v, size_t pla
         on_event(a, &ev);
 }
 
+static void take_text(struct sampled_answer *a, enum parse_kind kind, const struct json *text)
+{
+    struct parse_event ev = {.kind = kind, .text = json_string(text)};
+
+    if (ev.text.len > 0)
+        on_event(a, &ev);
+}
+
 /* For upstreams that answer in messages: text and calls come parsed. */
 void sampled_answer_take(struct sampled_answer *a, const struct json *message)
 {
-    static const struct {
-        const char *key;
-        enum parse_kind kind;
-    } texts[] = {
-        {"reasoning_content", PARSE_REASONING},
-        {"reasoning", PARSE_REASONING},
-        {"content", PARSE_TEXT},
-        {"refusal", PARSE_TEXT},
-    };
     const struct json *calls = json_get(message, "tool_calls");
-    bool thought = false;
 
-    a->taken = true;
-    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
-        struct parse_event ev = {.kind = texts[i].kind,
-                                 .text = json_string(json_get(message, texts[i].key))};
-
-        /* Some tell the thought under both names. */
-        if (ev.text.len == 0 || (ev.kind == PARSE_REASONING && thought))
-            continue;
-        thought = thought || ev.kind == PARSE_REASONING;
-        on_event(a, &ev);
-    }
+    take_text(a, PARSE_REASONING, json_get(message, "reasoning_content"));
+    take_text(a, PARSE_TEXT, json_get(message, "content"));
     for (size_t i = 0; json_at(calls, i); i++)
         take_call(a, json_at(calls, i), i);
 }
@@ -554,8 +543,7 @@ static bool repeat_call(const struct sampled_answer *a, struct repeat_place *at,
 bool sampled_answer_repeat(const struct sampled_answer *a, struct repeat_place *at, size_t *room,
                            const struct answer_sink *sink, void *ctx)
 {
-    /* Calls that an engine tells may grow in any order: several are told in one step. */
-    size_t own = a->taken && a->n_calls > 1 ? SIZE_MAX : *room;
+    size_t own = *room;
     bool all = false;
 
     while (!all && own > 0) {
@@ -597,36 +585,52 @@ static struct json text_of(struct arena *a, const struct buf *b)
     return json_make_string(arena_str(a, buf_str(b)));
 }
 
-/* One call of the message. */
-static struct json call_json(const struct sampled_call *c, struct arena *a)
+static void add_members(struct json *o, const struct json *from)
+{
+    for (uint32_t i = 0; json_is(from, JSON_OBJECT) && i < from->n; i++)
+        o->members[o->n++] = from->members[i];
+}
+
+static uint32_t count_members(const struct json *v)
+{
+    return json_is(v, JSON_OBJECT) ? v->n : 0;
+}
+
+/* One call of the message, with what is signed of it. */
+static struct json call_json(const struct sampled_call *c, const struct json *signed_members,
+                             struct arena *a)
 {
     struct json function = object_of(a, 2);
-    struct json call = object_of(a, 3);
+    struct json call = object_of(a, 3 + count_members(signed_members));
 
     member_add(&function, "name", text_of(a, &c->name));
     member_add(&function, "arguments", text_of(a, &c->args));
     member_add(&call, "id", text_of(a, &c->id));
     member_add(&call, "type", json_make_string(STR("function")));
     member_add(&call, "function", function);
+    add_members(&call, signed_members);
     return call;
 }
 
 /* The message as the client has it and will send it back. */
 const struct json *sampled_answer_message(const struct sampled_answer *a, struct arena *arena)
 {
+    const struct json *own = json_get(a->signed_members, "message");
+    const struct json *of_calls = json_get(a->signed_members, "calls");
     struct json *m = ARENA_NEW(arena, struct json);
     struct json calls = {.kind = JSON_ARRAY};
 
-    *m = object_of(arena, 4);
+    *m = object_of(arena, 4 + count_members(own));
     member_add(m, "role", json_make_string(STR("assistant")));
     member_add(m, "content", text_of(arena, &a->text));
     if (a->reasoning.len > 0)
         member_add(m, "reasoning_content", text_of(arena, &a->reasoning));
+    add_members(m, own);
     if (a->n_calls == 0)
         return m;
     calls.items = arena_calloc(arena, a->n_calls, sizeof(*calls.items));
     for (size_t i = 0; i < a->n_calls; i++)
-        calls.items[calls.n++] = call_json(&a->calls[i], arena);
+        calls.items[calls.n++] = call_json(&a->calls[i], json_at(of_calls, i), arena);
     member_add(m, "tool_calls", calls);
     return m;
 }

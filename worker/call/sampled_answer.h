@@ -77,7 +77,9 @@ struct sampled_answer {
     bool all_taken;        /* of those ids there are too many to know */
     size_t withheld;       /* calls that were sampled but not told: opt.max_calls */
     bool thinking;         /* the last event was reasoning */
-    bool taken;            /* told by sampled_answer_take */
+    /* What an upstream signed: {"message": {...}, "calls": [{...} or null, ...]}, members that its
+     * message and its calls have besides; borrowed; or NULL. */
+    const struct json *signed_members;
     uint32_t reasoning_tokens;
 };
 
@@ -93,8 +95,9 @@ void sampled_answer_feed(struct sampled_answer *a, struct token_span ids);
  * no text, unless it was told as such before. */
 void sampled_answer_finish(struct sampled_answer *a, struct token_span all, int32_t end_id);
 
-/* For engines that tell messages, not ids: what a message, or the next delta of one, says (an
- * object with content, reasoning_content, tool_calls). Not together with the two above. */
+/* For engines that tell messages, not ids: what the next message in the one form says
+ * (engine/wire/upstream_out.h): content, reasoning_content, or a piece of a call, of which the
+ * one before is complete. Not together with the two above. */
 void sampled_answer_take(struct sampled_answer *a, const struct json *message);
 void sampled_answer_take_end(struct sampled_answer *a);
 

@@ -51,7 +51,20 @@ static void take_prompt(struct model_call *t, struct sample *r, struct token_spa
         t->told_prompt = r->prompt_ids;
 }
 
-/* What the finished answer tells besides its message. */
+static void warn_of_halves(struct sample *r, const struct json *replaced)
+{
+    uint32_t n = count_of(replaced);
+    struct buf told = {0};
+
+    if (n == 0)
+        return;
+    buf_printf(&told, "%u lone surrogate%s of the upstream's text became U+FFFD.", n,
+               n == 1 ? "" : "s");
+    sampled_answer_warn(r->answer, buf_str(&told));
+    buf_done(&told);
+}
+
+/* Takes over what the finished answer has besides its deltas. */
 void upstream_take(struct model_call *t, struct sample *r, const struct engine_result *res)
 {
     const struct json *choice = json_at(json_get(res->openai, "choices"), 0);
@@ -61,8 +74,10 @@ void upstream_take(struct model_call *t, struct sample *r, const struct engine_r
     r->upstream = true;
     r->prompt_tokens = count_of(json_get(usage, "prompt_tokens"));
     r->completion_tokens = MAX_OF(count_of(json_get(usage, "completion_tokens")), r->n_ids);
-    if (!r->answer->taken)
-        sampled_answer_take(r->answer, json_get(choice, "message"));
+    for (size_t i = 0; json_at(json_get(choice, "messages"), i); i++)
+        sampled_answer_take(r->answer, json_at(json_get(choice, "messages"), i));
+    r->answer->signed_members = json_get(choice, "signed");
+    warn_of_halves(r, json_get(choice, "replaced"));
     take_prompt(t, r, res->prompt_ids);
     t->usage.prompt_tokens = MAX_OF(r->prompt_tokens, (uint32_t)r->prompt_ids.n);
     if (json_to_i64(json_get(json_get(usage, "prompt_tokens_details"), "cached_tokens"),

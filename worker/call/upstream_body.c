@@ -163,7 +163,7 @@ static bool passes(struct str name)
     return is_one_of(name, passed, ARRAY_LEN(passed));
 }
 
-/* What write_as_chat makes of a request of Responses. */
+/* Tells which other members of a request of Responses write_as_chat passes on. */
 static bool passes_as_chat(struct str name)
 {
     return str_eq_c(name, "text.verbosity");

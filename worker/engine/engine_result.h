@@ -26,9 +26,9 @@ struct engine_delta {
     const struct engine_top *top; /* ids.n x n_top, or NULL */
     uint32_t n_top;
     bool resumed; /* pieces of the answer came before this one */
-    /* Kind openai, ids are empty then: the chunk's delta object, or NULL: more of the logprobs of
-     * the chunk before; and n_chat_lps of its logprobs ({"token", "logprob", "top_logprobs"}), for
-     * clients that want them. */
+    /* Kind openai, ids are empty then: a message in the one form (wire/upstream_out.h), or NULL;
+     * and n_chat_lps logprobs ({"token", "logprob", "top_logprobs"}), for clients that want them.
+     */
     const struct json *message;
     const struct json *chat_lps;
     size_t n_chat_lps;
@@ -88,10 +88,11 @@ struct engine_result {
     uint64_t total_us;          /* asked until the end */
     uint32_t retries;           /* before the first byte */
     uint32_t resumes;           /* engine-side aborts spliced */
-    const struct json *openai;  /* kind openai: {"choices": [{"message", "finish_reason"}], "usage"}
-                                   of the upstream's answer, without the message where deltas told
-                                   it; ids and logprobs may then be empty and NULL: it tells text
-                                   alone. NULL: another kind */
+    const struct json *openai;  /* kind openai: {"choices": [{"messages", "finish_reason", "signed",
+                                   "replaced"}], "usage"} of the upstream's answer
+                                   (wire/upstream_text.h), messages without those that deltas
+                                   told; ids and logprobs may then be empty and NULL: it tells
+                                   text alone. NULL: another kind */
     struct arena *openai_arena; /* where that lies, which the receiver may take */
     struct engine_rows *rows;   /* kind openai: those logprobs, whose arena the receiver may take */
     struct token_span prompt_ids; /* kind openai: the prompt as the upstream rendered it, when told

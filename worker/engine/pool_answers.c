@@ -388,7 +388,7 @@ static void repeat(struct engine_call *c, struct replica *at)
 
 /* The replica answered 429: true if the call goes to another one that has room now. Each replica of
  * the pool is asked at most once so. */
-static bool give_way(struct engine_call *c, struct replica *at, const struct err *e)
+static bool move_to_free_replica(struct engine_call *c, struct replica *at, const struct err *e)
 {
     replica_full(at, e->retry_after_s);
     if (at != c->replica || c->told || c->full >= c->pool->replicas->n ||
@@ -408,7 +408,7 @@ void pool_failed_at(struct engine_call *c, struct replica *at, const struct err 
     bool said = how == ENGINE_SAID_5XX || how == ENGINE_FULL;
     bool repeatable = how == ENGINE_NO_ANSWER || (said && p->opt.retry_5xx && !c->told);
 
-    if (how == ENGINE_FULL && give_way(c, at, e))
+    if (how == ENGINE_FULL && move_to_free_replica(c, at, e))
         return;
     if (how == ENGINE_ASK_ANEW && c->anew < ANEW_MAX) {
         c->anew++;

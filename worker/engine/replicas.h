@@ -237,8 +237,8 @@ void replica_alive(struct replica *r);
  * weights that sampled its end. */
 void replica_answered(struct replica *r, const struct engine_result *answer);
 
-/* It answered 429 and asked for a wait of so many seconds (0: it asked for none, which counts as
- * one). Until then calls go to other replicas that have room. */
+/* Records its 429, with the wait that it asks for (0: it asks for no time, which counts as one
+ * second). Until then calls go to other replicas that have a free slot. */
 void replica_full(struct replica *r, uint32_t wait_s);
 
 /* Whether the request could go to a replica that is up, has room and is not full. */

@@ -130,6 +130,16 @@ static void take_matched(struct reply *y, const struct json *choice)
     }
 }
 
+/* Whether the document is an error: as a member, or itself, as older vLLM has it. */
+static const struct json *error_of(const struct json *doc)
+{
+    const struct json *error = json_get(doc, "error");
+
+    if (!json_is_null(error))
+        return error;
+    return str_eq_c(json_string(json_get(doc, "object")), "error") ? doc : NULL;
+}
+
 /* An error may be told as an object or as a text alone. */
 static void take_error(struct reply *y, const struct json *error)
 {
@@ -144,27 +154,19 @@ static void take_error(struct reply *y, const struct json *error)
 }
 
 static int take_doc(struct reply *y, struct upstream_text *t, const struct json *doc, bool stream,
-                    struct engine_delta *d, struct err *e)
+                    const struct upstream_out *out, struct engine_delta *d, struct err *e)
 {
     const struct json *choice = json_at(json_get(doc, "choices"), 0);
     const struct json *lps = json_get(json_get(choice, "logprobs"), "content");
-    const struct json *error = json_get(doc, "error");
+    const struct json *error = error_of(doc);
 
-    if (!json_is_null(error)) {
+    if (error) {
         take_error(y, error);
         return 0;
     }
-    if (upstream_ids_take(y, doc, e) < 0)
+    if (upstream_ids_take(y, doc, e) < 0 || upstream_text_check_tops(lps, e) < 0 ||
+        upstream_text_add(t, doc, stream, out, e) < 0)
         return -1;
-    if (stream && upstream_text_add(t, doc, e) < 0)
-        return -1;
-    if (upstream_text_check_tops(lps, e) < 0)
-        return -1;
-    if (!stream && !json_is(json_get(choice, "message"), JSON_OBJECT))
-        return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: it has no message");
-    if (!stream && upstream_text_check(t, json_get(choice, "message"), e) < 0)
-        return -1;
-    d->message = json_get(choice, "delta");
     if (json_is(lps, JSON_ARRAY)) {
         d->chat_lps = lps->items;
         d->n_chat_lps = lps->n;

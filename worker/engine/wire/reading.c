@@ -443,7 +443,7 @@ struct reading *reading_new(const struct remote *remote, const struct wire *wire
     struct reading *r = mem_zalloc(sizeof(*r));
 
     *r = (struct reading){.remote = remote, .wire = wire, .req = q, .delta = delta, .ctx = ctx};
-    r->text = wire->text ? mem_zalloc(sizeof(*r->text)) : NULL;
+    r->text = wire->text ? upstream_text_new() : NULL;
     r->sse = mem_zalloc(sizeof(*r->sse));
     r->sse->max_event = wire->text ? TEXT_EVENT_MAX : EVENT_MAX;
     if (q->indexer.wanted)
@@ -477,9 +477,7 @@ void reading_free(struct reading *r)
     arena_done(&r->rows.arena);
     arena_done(&r->told_arena);
     arena_done(&r->doc_arena);
-    if (r->text)
-        upstream_text_done(r->text);
-    free(r->text);
+    upstream_text_free(r->text);
     free(r->sse);
     free(r->versions);
     free(r);
@@ -569,8 +567,8 @@ int reading_end(struct reading *r, struct err *e)
         return -1;
     if (r->wire->text_end && r->wire->text_end(r->remote, y, r->req, e) < 0)
         return -1;
-    if (r->wire->text && r->events)
-        reading_text_end(r);
+    if (r->wire->text && r->events && reading_text_end(r, e) < 0)
+        return -1;
     return y->lacks.n > 0 ? READING_LACKS : READING_MORE;
 }
 

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/codec/json.h"
 #include "worker/engine/engine_result.h"
 #include "worker/engine/wire/reading.h"
 #include "worker/engine/wire/wire_fields.h"
@@ -46,7 +47,9 @@ struct reading {
     int parse_rc;
     struct err parse_err;
     struct arena doc_arena;          /* that event, */
-    struct engine_delta delta_read;  /* and what it brought that is not told, */
+    struct json messages;            /* what it brought, in the one form (upstream_out.h): */
+    uint32_t n_given;                /* so many of them went on, */
+    struct engine_delta delta_read;  /* and logprobs that did not, */
     size_t told_lps;                 /* logprobs that were told since others had their turn */
     struct buf rest;                 /* what had come behind it */
     const struct json *told;         /* kinds of text: engine_result.openai */
@@ -65,7 +68,8 @@ int reading_text_event(struct reading *r, struct err *e);
 /* The one document is complete: the same but for LONG. */
 int reading_text_whole(struct reading *r, struct err *e);
 
-/* A stream has ended: what it told beside its deltas goes on (r->told). */
-void reading_text_end(struct reading *r);
+/* A stream has ended: what it told besides its deltas goes on (r->told). -1 and e: it may not end
+ * so. */
+int reading_text_end(struct reading *r, struct err *e);
 
 #endif

@@ -1,7 +1,8 @@
 /* Kinds of text in a reading: long documents are read by a helper (reading_parse). */
-#include "common/codec/json.h"
+#include "common/codec/json_build.h"
 #include "worker/engine/wire/reading_internal.h"
 #include "worker/engine/wire/remote.h"
+#include "worker/engine/wire/upstream_out.h"
 #include "worker/engine/wire/upstream_text.h"
 #include "worker/request/chat_logprobs.h"
 
@@ -23,45 +24,53 @@ static void tell(struct reading *r, struct buf *text)
     buf_done(&r->word);
 }
 
-/* Of a whole answer what goes on: the logprobs that the client wants, and the rest of the text. */
-static void keep_whole(struct reading *r, const struct json *doc)
+/* Keeps what of the answer goes on at its end: messages that did not, its finish, usage. */
+static void keep_text(struct reading *r)
 {
     struct buf kept = {0};
 
-    if (r->wants_rows)
-        upstream_text_rows(doc, &r->rows);
-    upstream_text_keep(doc, &kept);
+    upstream_text_write(r->text, &r->messages, &kept);
     tell(r, &kept);
 }
 
-void reading_text_end(struct reading *r)
+int reading_text_end(struct reading *r, struct err *e)
 {
-    struct buf kept = {0};
+    struct upstream_out out = {&r->doc_arena, &r->messages};
 
-    upstream_text_write(r->text, &kept);
-    tell(r, &kept);
+    r->messages = json_empty(JSON_ARRAY);
+    if (upstream_text_end(r->text, &out, e) < 0)
+        return -1;
+    keep_text(r);
+    return 0;
 }
 
-/* The document in r->word, all but its delta, which is r->delta_read. */
+/* The document in r->word, all but its messages and logprobs, which are r->messages and
+ * r->delta_read. */
 static int take_doc(struct reading *r, struct err *e)
 {
     struct reply *y = &r->reply;
+    struct upstream_out out = {&r->doc_arena, &r->messages};
     const struct json *doc = NULL;
 
     r->delta_read = (struct engine_delta){0};
+    r->messages = json_empty(JSON_ARRAY);
+    r->n_given = 0;
     if (json_parse(&r->doc_arena, buf_str(&r->word), &doc, e) < 0) {
         struct err why = *e;
 
         return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", why.text);
     }
-    if (r->wire->text(y, r->text, doc, r->events, &r->delta_read, e) < 0)
+    if (r->wire->text(y, r->text, doc, r->events, &out, &r->delta_read, e) < 0)
         return -1;
-    if (!r->wants_rows || !r->delta_read.message)
+    if (!r->wants_rows)
         r->delta_read.n_chat_lps = 0;
     reply_note_version(y);
     r->ended = r->ended || y->finish != REPLY_RUNNING;
-    if (!y->failed && !r->events)
-        keep_whole(r, doc);
+    if (!y->failed && !r->events) {
+        if (r->wants_rows)
+            upstream_text_rows(doc, &r->rows);
+        keep_text(r);
+    }
     return y->failed ? READING_TOLD : READING_MORE;
 }
 
@@ -91,19 +100,26 @@ int reading_text_whole(struct reading *r, struct err *e)
     return r->parse_rc;
 }
 
-/* Of what the event brought: its message, and so many logprobs as there is room for. False: more
- * are to be told. */
+/* Passes on the event's messages, and as many of its logprobs as a turn of the loop takes. False:
+ * more of these are left. */
 static bool give_some(struct reading *r)
 {
     struct engine_delta *left = &r->delta_read, now = *left;
     size_t n = 0;
 
+    now.n_chat_lps = 0;
+    for (; r->n_given < r->messages.n; r->n_given++) {
+        now.message = &r->messages.items[r->n_given];
+        r->delta(r->ctx, &now);
+    }
+    if (r->messages.n == 0 && left->n_chat_lps == 0)
+        r->delta(r->ctx, &now); /* the engine is alive */
     for (; n < left->n_chat_lps && r->told_lps < LOGPROBS_MAX; n++)
         r->told_lps += chat_logprobs_cost(&left->chat_lps[n]);
+    now.message = NULL;
     now.n_chat_lps = n;
-    if (now.message || n > 0)
+    if (n > 0)
         r->delta(r->ctx, &now);
-    left->message = NULL;
     if (n == left->n_chat_lps)
         return true;
     left->chat_lps += n;

@@ -25,6 +25,7 @@ struct loop;
 struct remote;
 struct reply;
 struct score_ask;
+struct upstream_out;
 struct upstream_text;
 
 /* One request as a wire writes it. */
@@ -94,10 +95,11 @@ struct wire {
     /* Writes the call that ends a session (facts.by_session). NULL: there is none. */
     void (*end_session)(struct str session_id, struct wire_send *s);
 
-    /* Kinds of chat, without fields: one document, a chunk of the stream or the whole answer; *d is
-     * what it brought (the chunk's part in `a`). NULL: none. text_end: nothing more comes. */
+    /* Kinds of chat, without fields: one document, a chunk of the stream or the whole answer. Its
+     * messages are appended to out, and *d gets its logprobs. NULL: none. text_end: nothing more
+     * comes. */
     int (*text)(struct reply *y, struct upstream_text *t, const struct json *doc, bool stream,
-                struct engine_delta *d, struct err *e);
+                const struct upstream_out *out, struct engine_delta *d, struct err *e);
     int (*text_end)(const struct remote *r, struct reply *y, const struct engine_request *q,
                     struct err *e);
 

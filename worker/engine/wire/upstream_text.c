@@ -1,12 +1,17 @@
 /*
- * Of a stream's chunks the deltas go on as they come; usage is the last one that came. Texts and
- * pieces of calls are counted here, before anybody makes something of them.
+ * Of a stream's chunks the deltas go on as they come; usage is the last one that came. Documents
+ * without choices (usage alone, a ping, filters) are no part of the message. Limits are held here,
+ * before anybody makes something of the texts.
  */
 #include "worker/engine/wire/upstream_text.h"
 
+#include <stdlib.h>
+
+#include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "worker/engine/engine_result.h"
+#include "worker/engine/wire/upstream_message.h"
 #include "worker/request/answer_sink.h"
 #include "worker/request/chat_logprobs.h"
 
@@ -19,10 +24,29 @@ enum {
     USAGE_MAX = 64 << 10,
 };
 
-void upstream_text_done(struct upstream_text *t)
+struct upstream_text {
+    struct buf finish, usage;
+    struct upstream_message message;
+};
+
+struct upstream_text *upstream_text_new(void)
 {
+    return mem_zalloc(sizeof(struct upstream_text));
+}
+
+void upstream_text_free(struct upstream_text *t)
+{
+    if (!t)
+        return;
     buf_done(&t->finish);
     buf_done(&t->usage);
+    upstream_message_done(&t->message);
+    free(t);
+}
+
+int upstream_text_end(struct upstream_text *t, const struct upstream_out *out, struct err *e)
+{
+    return upstream_message_end(&t->message, out, e);
 }
 
 static int too_many(struct err *e, size_t n, const char *what, size_t most)
@@ -32,54 +56,30 @@ static int too_many(struct err *e, size_t n, const char *what, size_t most)
                    most);
 }
 
-static size_t length_of(const struct json *from, const char *key)
+static int check_bytes(const struct upstream_text *t, struct err *e)
 {
-    return json_string(json_get(from, key)).len;
-}
-
-/* Adds the bytes of a message, or of a delta of one. */
-static int add_bytes(struct upstream_text *t, const struct json *m, struct err *e)
-{
-    static const char *const texts[] = {"content", "reasoning_content", "reasoning", "refusal"};
-    const struct json *calls = json_get(m, "tool_calls");
-
-    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
-        t->bytes += length_of(m, texts[i]);
-    for (size_t i = 0; json_is(calls, JSON_ARRAY) && i < calls->n; i++) {
-        const struct json *function = json_get(&calls->items[i], "function");
-
-        t->bytes += length_of(&calls->items[i], "id") + length_of(function, "name") +
-                    length_of(function, "arguments");
-    }
-    if (t->bytes <= (size_t)TEXT_MIB << 20)
+    if (upstream_message_bytes(&t->message) <= (size_t)TEXT_MIB << 20)
         return 0;
     return err_set(e, ERR_ENGINE_INVALID,
                    "the engine's answer is too large: its text has more than %d MiB", TEXT_MIB);
 }
 
-/* Calls are numbered; one without a number is another one. */
-static int check_call(struct upstream_text *t, const struct json *call, struct err *e)
+/* Refuses too many entries before they are read: each makes a call, or adds to one. */
+static int check_calls(const struct json *message, bool stream, struct err *e)
 {
-    int64_t index = (int64_t)t->n_calls;
+    const struct json *calls = json_get(message, "tool_calls");
+    size_t most = stream ? CALLS_MAX : WHOLE_CALLS_MAX;
 
-    (void)json_to_i64(json_get(call, "index"), &index);
-    if (index < 0 || index >= CALLS_MAX)
-        return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: tool call %lld",
-                       (long long)index);
-    t->n_calls = MAX_OF(t->n_calls, (size_t)index + 1);
-    return 0;
+    if (!json_is(calls, JSON_ARRAY) || calls->n <= most)
+        return 0;
+    return too_many(e, calls->n, stream ? "pieces of tool calls in one event" : "tool calls", most);
 }
 
-static int check_calls(struct upstream_text *t, const struct json *calls, struct err *e)
+static int check_n_calls(const struct upstream_text *t, bool stream, struct err *e)
 {
-    if (!json_is(calls, JSON_ARRAY))
-        return 0;
-    if (calls->n > CALLS_MAX)
-        return too_many(e, calls->n, "pieces of tool calls in one event", CALLS_MAX);
-    for (size_t i = 0; i < calls->n; i++)
-        if (check_call(t, json_at(calls, i), e) < 0)
-            return -1;
-    return 0;
+    size_t n = t->message.calls.n;
+
+    return stream && n > CALLS_MAX ? too_many(e, n, "tool calls", CALLS_MAX) : 0;
 }
 
 static int check_logprobs(const struct json *choice, struct err *e)
@@ -113,35 +113,58 @@ static void take_usage(struct upstream_text *t, const struct json *usage)
         buf_done(&t->usage);
 }
 
-int upstream_text_add(struct upstream_text *t, const struct json *chunk, struct err *e)
+/* One choice: we ask for no more, and pieces of two would be mixed. */
+static int check_choices(const struct json *choices, struct err *e)
 {
-    const struct json *choices = json_get(chunk, "choices");
-    const struct json *choice = json_at(choices, 0), *delta = json_get(choice, "delta");
+    int64_t index = 0;
+
+    if (!json_is_null(choices) && choices->kind != JSON_ARRAY)
+        return err_set(e, ERR_ENGINE_INVALID,
+                       "the engine's answer is invalid: choices must be a list");
+    for (size_t i = 0; json_at(choices, i); i++) {
+        if (!json_is(json_at(choices, i), JSON_OBJECT))
+            return err_set(e, ERR_ENGINE_INVALID,
+                           "the engine's answer is invalid: choices[%zu] must be an object", i);
+        if (i > 0)
+            return too_many(e, choices->n, "choices", 1);
+    }
+    if (json_to_i64(json_get(json_at(choices, 0), "index"), &index) == 0 && index != 0)
+        return err_set(e, ERR_ENGINE_INVALID,
+                       "the engine's answer is invalid: choices[0].index is %lld, not 0",
+                       (long long)index);
+    return 0;
+}
+
+int upstream_text_add(struct upstream_text *t, const struct json *doc, bool stream,
+                      const struct upstream_out *out, struct err *e)
+{
+    const struct json *choices = json_get(doc, "choices"), *choice = json_at(choices, 0);
     struct str finish = json_string(json_get(choice, "finish_reason"));
 
-    if (!json_is(choices, JSON_ARRAY))
-        return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: no choices");
-    if (check_calls(t, json_get(delta, "tool_calls"), e) < 0 || check_logprobs(choice, e) < 0 ||
-        add_bytes(t, delta, e) < 0)
+    if (!json_is(doc, JSON_OBJECT))
+        return err_set(e, ERR_ENGINE_INVALID,
+                       "the engine's answer is invalid: an event is no object");
+    if (check_choices(choices, e) < 0)
         return -1;
-    take_usage(t, json_get(chunk, "usage"));
+    if (!stream && !choice)
+        return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: it has no choices");
+    if (check_calls(json_get(choice, "delta"), stream, e) < 0 ||
+        check_calls(json_get(choice, "message"), stream, e) < 0 ||
+        (stream && check_logprobs(choice, e) < 0))
+        return -1;
+    if (choice && upstream_message_add(&t->message, choice, stream, out, e) < 0)
+        return -1;
+    if (!stream && upstream_message_end(&t->message, out, e) < 0)
+        return -1;
+    take_usage(t, json_get(doc, "usage"));
     if (finish.len > 0) {
         buf_clear(&t->finish);
         buf_add_str(&t->finish, finish);
     }
-    return 0;
+    return check_n_calls(t, stream, e) < 0 ? -1 : check_bytes(t, e);
 }
 
-int upstream_text_check(struct upstream_text *t, const struct json *message, struct err *e)
-{
-    const struct json *calls = json_get(message, "tool_calls");
-
-    if (json_is(calls, JSON_ARRAY) && calls->n > WHOLE_CALLS_MAX)
-        return too_many(e, calls->n, "tool calls", WHOLE_CALLS_MAX);
-    return add_bytes(t, message, e);
-}
-
-void upstream_text_write(const struct upstream_text *t, struct buf *out)
+void upstream_text_write(const struct upstream_text *t, const struct json *rest, struct buf *out)
 {
     struct json_out o = json_out_to(out);
 
@@ -149,41 +172,20 @@ void upstream_text_write(const struct upstream_text *t, struct buf *out)
     json_out_key(&o, "choices");
     json_out_arr(&o);
     json_out_obj(&o);
+    json_out_key(&o, "messages");
+    json_out_value(&o, rest);
     json_out_key(&o, "finish_reason");
     json_out_str(&o, buf_str(&t->finish));
+    json_out_key(&o, "signed");
+    upstream_signed_write(&t->message.signed_members, &o);
+    json_out_key(&o, "replaced");
+    json_out_i64(&o, (int64_t)upstream_calls_replaced(&t->message.calls));
     json_out_end_obj(&o);
     json_out_end_arr(&o);
     if (t->usage.len > 0) {
         json_out_key(&o, "usage");
         json_out_raw(&o, buf_str(&t->usage));
     }
-    json_out_end_obj(&o);
-}
-
-static void keep_member(struct json_out *o, const struct json *from, const char *key)
-{
-    const struct json *v = json_get(from, key);
-
-    if (!v)
-        return;
-    json_out_key(o, key);
-    json_out_value(o, v);
-}
-
-void upstream_text_keep(const struct json *doc, struct buf *out)
-{
-    const struct json *choice = json_at(json_get(doc, "choices"), 0);
-    struct json_out o = json_out_to(out);
-
-    json_out_obj(&o);
-    json_out_key(&o, "choices");
-    json_out_arr(&o);
-    json_out_obj(&o);
-    keep_member(&o, choice, "message");
-    keep_member(&o, choice, "finish_reason");
-    json_out_end_obj(&o);
-    json_out_end_arr(&o);
-    keep_member(&o, doc, "usage");
     json_out_end_obj(&o);
 }
 

@@ -5,26 +5,28 @@
 #ifndef RG_WIRE_UPSTREAM_TEXT_H
 #define RG_WIRE_UPSTREAM_TEXT_H
 
+#include <stdbool.h>
+
 #include "common/base/buf.h"
 #include "common/base/err.h"
 
 struct engine_rows;
 struct json;
+struct upstream_out;
+struct upstream_text;
 
-struct upstream_text {
-    struct buf finish, usage;
-    size_t bytes;   /* of text, thought and calls so far */
-    size_t n_calls; /* of a stream */
-};
+struct upstream_text *upstream_text_new(void);
 
-void upstream_text_done(struct upstream_text *t);
+/* NULL is fine. */
+void upstream_text_free(struct upstream_text *t);
 
-/* Takes a chunk. -1 ERR_ENGINE_INVALID when it is no such chunk, or beyond a limit, which is
- * named. */
-int upstream_text_add(struct upstream_text *t, const struct json *chunk, struct err *e);
+/* Takes a chunk, or the whole answer. Messages in the one form (upstream_out.h) are appended to
+ * out. -1 ERR_ENGINE_INVALID when it is no such document, or beyond a limit, which is named. */
+int upstream_text_add(struct upstream_text *t, const struct json *doc, bool stream,
+                      const struct upstream_out *out, struct err *e);
 
-/* The message of a whole answer; the same. */
-int upstream_text_check(struct upstream_text *t, const struct json *message, struct err *e);
+/* Appends the messages that waited: the stream has ended. -1 ERR_ENGINE_INVALID. */
+int upstream_text_end(struct upstream_text *t, const struct upstream_out *out, struct err *e);
 
 /* The logprobs of an answer or a chunk (a list, or something else: none): the same, where one has
  * too many alternatives to be told in a step. */
@@ -33,11 +35,8 @@ int upstream_text_check_tops(const struct json *lps, struct err *e);
 /* The logprobs of a whole answer. */
 void upstream_text_rows(const struct json *doc, struct engine_rows *ret);
 
-/* Appends what is needed of a whole answer behind its ids and logprobs: message, finish reason,
- * usage. */
-void upstream_text_keep(const struct json *doc, struct buf *out);
-
-/* Appends the same of a stream but for its message, which the deltas told. */
-void upstream_text_write(const struct upstream_text *t, struct buf *out);
+/* Appends what is needed of an answer besides its ids, its logprobs and the messages that went on:
+ * `rest`, the messages that did not, its finish reason, usage, and what is signed. */
+void upstream_text_write(const struct upstream_text *t, const struct json *rest, struct buf *out);
 
 #endif

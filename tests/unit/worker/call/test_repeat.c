@@ -130,7 +130,7 @@ static const struct answer_sink both_sink = {.text = both_text,
                                              .tool_args = both_args,
                                              .tool_end = both_end};
 
-/* Pieces of an answer as an engine tells them. LONG: 300 bytes, of characters of three. */
+/* Messages of an answer in the one form. LONG: 300 bytes, of characters of three. */
 #define L10 "\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac\u20ac"
 #define LONG L10 L10 L10 L10 L10 L10 L10 L10 L10 L10
 #define ARGS(i, text) \
@@ -148,9 +148,9 @@ static const char *const PIECES[] = {
     BEGIN(0, "f"),
     ARGS(0, LONG LONG),
     ARGS(0, LONG),
+    ARGS(0, LONG),
     BEGIN(1, "g"),
     ARGS(1, LONG),
-    ARGS(0, LONG),
     ARGS(1, LONG),
     BEGIN(2, "h"),
     ARGS(2, LONG LONG),

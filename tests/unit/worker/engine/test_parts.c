@@ -1,10 +1,12 @@
 /* The pure parts below the pool: the fair queue, routed experts, .npy files, text upstreams. */
 #include <stdio.h>
 
+#include "common/codec/json_build.h"
 #include "testing.h"
 #include "worker/engine/experts.h"
 #include "worker/engine/fair_queue.h"
 #include "worker/engine/wire/npy.h"
+#include "worker/engine/wire/upstream_out.h"
 #include "worker/engine/wire/upstream_text.h"
 #include "worker/engine/wire/wire_fields.h"
 #include "worker/engine/wire/wire_write.h"
@@ -168,11 +170,13 @@ TEST(npy, types_and_shapes)
 static int add_chunk(struct upstream_text *t, struct str chunk, struct err *e)
 {
     struct arena a = {0};
+    struct json list = json_empty(JSON_ARRAY);
+    struct upstream_out out = {&a, &list};
     const struct json *v = NULL;
     int rc;
 
     cr_assert_eq(json_parse(&a, chunk, &v, e), 0);
-    rc = upstream_text_add(t, v, e);
+    rc = upstream_text_add(t, v, true, &out, e);
     arena_done(&a);
     return rc;
 }
@@ -187,22 +191,21 @@ TEST(upstream_text, what_a_stream_tells_beside_its_deltas)
         "{\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\"}]}",
         "{\"choices\":[],\"usage\":{\"total_tokens\":3}}",
     };
-    struct upstream_text t = {0};
+    const struct json rest = json_empty(JSON_ARRAY);
+    struct upstream_text *t = upstream_text_new();
     struct buf out = {0};
     struct err e;
 
     for (size_t i = 0; i < sizeof(chunks) / sizeof(*chunks); i++)
-        cr_assert_eq(add_chunk(&t, str_cstr(chunks[i]), &e), 0);
-    cr_assert_eq(t.bytes, 2 + 3 + 2 + 1 + 1 + 4);
-    upstream_text_write(&t, &out);
-    cr_assert(str_eq_c(buf_str(&out), "{\"choices\":[{\"finish_reason\":\"tool_calls\"}],\"usage\":"
-                                      "{\"total_tokens\":3}}"),
+        cr_assert_eq(add_chunk(t, str_cstr(chunks[i]), &e), 0);
+    upstream_text_write(t, &rest, &out);
+    cr_assert(str_eq_c(buf_str(&out),
+                       "{\"choices\":[{\"messages\":[],\"finish_reason\":\"tool_calls\","
+                       "\"signed\":null,\"replaced\":0}],\"usage\":{\"total_tokens\":3}}"),
               "%.*s", (int)out.len, out.p);
-    cr_assert_eq(add_chunk(&t, STR("{\"x\":1}"), &e), -1);
-    cr_assert_eq(
-        add_chunk(&t, STR("{\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":99999}]}}]}"), &e),
-        -1);
-    upstream_text_done(&t);
+    cr_assert_eq(add_chunk(t, STR("{\"x\":1}"), &e), 0);
+    cr_assert_eq(add_chunk(t, STR("[]"), &e), -1);
+    upstream_text_free(t);
     buf_done(&out);
 }
 
@@ -222,16 +225,16 @@ TEST(upstream_text, limits)
 {
     static const char calls[] = "{\"choices\":[{\"delta\":{\"tool_calls\":[";
     static const char logprobs[] = "{\"choices\":[{\"delta\":{},\"logprobs\":{\"content\":[";
-    struct upstream_text t = {0};
+    struct upstream_text *t = upstream_text_new();
     struct buf b = {0};
     struct err e = {0};
     int rc = 0;
 
-    cr_assert_eq(add_chunk(&t, many(&b, calls, 256, "{\"index\":0}", "]}}]}"), &e), 0);
-    cr_assert_eq(add_chunk(&t, many(&b, calls, 257, "{\"index\":0}", "]}}]}"), &e), -1);
+    cr_assert_eq(add_chunk(t, many(&b, calls, 256, "{\"index\":0}", "]}}]}"), &e), 0);
+    cr_assert_eq(add_chunk(t, many(&b, calls, 257, "{\"index\":0}", "]}}]}"), &e), -1);
     cr_assert(strstr(e.text, "257 pieces of tool calls"), "%s", e.text);
-    cr_assert_eq(add_chunk(&t, many(&b, logprobs, 20000, "{}", "]}}]}"), &e), 0);
-    cr_assert_eq(add_chunk(&t, many(&b, logprobs, 20000, "{\"top_logprobs\":[1]}", "]}}]}"), &e),
+    cr_assert_eq(add_chunk(t, many(&b, logprobs, 20000, "{}", "]}}]}"), &e), 0);
+    cr_assert_eq(add_chunk(t, many(&b, logprobs, 20000, "{\"top_logprobs\":[1]}", "]}}]}"), &e),
                  -1);
     cr_assert(strstr(e.text, "logprobs in one event"), "%s", e.text);
     buf_clear(&b);
@@ -240,11 +243,11 @@ TEST(upstream_text, limits)
         buf_add_c(&b, 'x');
     buf_puts(&b, "\"}}]}");
     for (int i = 0; i < 2 && rc == 0; i++)
-        rc = add_chunk(&t, buf_str(&b), &e);
+        rc = add_chunk(t, buf_str(&b), &e);
     cr_assert_eq(rc, 0);
-    cr_assert_eq(add_chunk(&t, buf_str(&b), &e), -1);
+    cr_assert_eq(add_chunk(t, buf_str(&b), &e), -1);
     cr_assert(strstr(e.text, "more than 2 MiB"), "%s", e.text);
-    upstream_text_done(&t);
+    upstream_text_free(t);
     buf_done(&b);
 }
 

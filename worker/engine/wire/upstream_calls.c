@@ -1,0 +1,440 @@
+/*
+ * Which call is an entry of? By its id, else by its index, else it goes on with the last one. A new
+ * id with a name begins another call under the same index (Gemini sends every call as index 0), a
+ * new id alone does not (older vLLM made one for each piece).
+ */
+#include "worker/engine/wire/upstream_calls.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/arena.h"
+#include "common/base/attrs.h"
+#include "common/base/mem.h"
+#include "common/codec/json_build.h"
+
+static const char input_head[] = "{\"input\":\"", input_tail[] = "\"}";
+
+void upstream_calls_done(struct upstream_calls *c)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        buf_done(&c->at[i].id);
+        buf_done(&c->at[i].name);
+        buf_done(&c->at[i].waiting);
+    }
+    free(c->at);
+    for (size_t i = 0; i < UPSTREAM_TEXTS; i++)
+        buf_done(&c->texts[i]);
+}
+
+static int invalid(struct err *e, const char *path, const char *what)
+{
+    return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s %s", path, what);
+}
+
+/* --- arguments --- */
+
+/* Looks whether the arguments end. Numbers and words have no end that shows. */
+static void extent_add(struct json_extent *x, struct str text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        char ch = text.p[i];
+
+        if (x->in_string) {
+            x->in_string = x->escaped || ch != '"';
+            x->escaped = !x->escaped && ch == '\\';
+        } else if (ch == '"') {
+            x->in_string = x->began = true;
+        } else if (ch == '{' || ch == '[') {
+            x->began = true;
+            x->depth++;
+        } else if ((ch == '}' || ch == ']') && x->depth > 0) {
+            x->depth--;
+        }
+    }
+    x->complete = x->began && x->depth == 0 && !x->in_string;
+}
+
+/* The text of a custom tool becomes the inside of a JSON string. */
+static void add_escaped(struct buf *out, struct str text)
+{
+    struct buf quoted = {0};
+
+    json_write_string(&quoted, text);
+    buf_add_str(out, str_sub(buf_str(&quoted), 1, quoted.len - 2));
+    buf_done(&quoted);
+}
+
+static void add_arguments(struct upstream_calls *c, struct upstream_call *call, struct str text)
+{
+    struct buf clean = {0};
+
+    surrogates_add(&call->surrogates, text, &clean);
+    if (call->custom && !call->has_arguments)
+        buf_puts(&call->waiting, input_head);
+    if (call->custom)
+        add_escaped(&call->waiting, buf_str(&clean));
+    else
+        buf_add_str(&call->waiting, buf_str(&clean));
+    if (!call->custom)
+        extent_add(&call->extent, buf_str(&clean));
+    call->has_arguments = true;
+    c->bytes += text.len;
+    buf_done(&clean);
+}
+
+static void end_arguments(struct upstream_call *call)
+{
+    struct buf clean = {0};
+
+    surrogates_end(&call->surrogates, &clean);
+    if (call->custom && !call->has_arguments)
+        buf_puts(&call->waiting, input_head);
+    if (call->custom)
+        add_escaped(&call->waiting, buf_str(&clean));
+    else
+        buf_add_str(&call->waiting, buf_str(&clean));
+    if (call->custom)
+        buf_puts(&call->waiting, input_tail);
+    buf_done(&clean);
+}
+
+/* --- which call --- */
+
+struct call_piece {
+    struct str id, name;
+    int64_t index; /* -1: none */
+    bool custom;
+    const struct json *arguments; /* or NULL */
+};
+
+/* Whether more of the arguments would belong to another call: these are complete. */
+static bool follows_complete(const struct upstream_call *call, const struct call_piece *x)
+{
+    bool more = json_is(x->arguments, JSON_OBJECT) || json_string(x->arguments).len > 0;
+
+    return call->extent.complete && x->name.len > 0 && more;
+}
+
+static bool begins_other(const struct upstream_call *call, const struct call_piece *x)
+{
+    if (x->id.len > 0 && call->id.len > 0)
+        return !str_eq(x->id, buf_str(&call->id)) && x->name.len > 0;
+    return follows_complete(call, x);
+}
+
+static struct upstream_call *find_call(const struct upstream_calls *c, const struct call_piece *x)
+{
+    for (size_t i = c->n; i > 0 && x->id.len > 0; i--) {
+        struct upstream_call *call = &c->at[i - 1];
+
+        if (str_eq(buf_str(&call->id), x->id) && (x->index < 0 || x->index == call->index))
+            return call;
+    }
+    for (size_t i = c->n; i > 0; i--) {
+        struct upstream_call *call = &c->at[i - 1];
+
+        if (x->index >= 0 ? x->index == call->index : !call->is_function)
+            return begins_other(call, x) ? NULL : call;
+    }
+    return NULL;
+}
+
+static bool is_numbered(const struct call_piece *x)
+{
+    return x->index >= 0 || x->id.len > 0;
+}
+
+/* Without an id or an index a name begins a call, unless an event has this entry alone and the last
+ * call of that name is incomplete: some servers repeat the name. */
+static bool begins_unnumbered(const struct upstream_call *last, const struct call_piece *x,
+                              bool alone)
+{
+    return !is_numbered(x) && x->name.len > 0 &&
+           !(alone && str_eq(buf_str(&last->name), x->name) && !last->extent.complete);
+}
+
+static struct upstream_call *new_call(struct upstream_calls *c, const struct call_piece *x)
+{
+    if (c->n == c->cap) {
+        c->cap = c->cap ? c->cap * 2 : 4;
+        c->at = mem_realloc_array(c->at, c->cap, sizeof(*c->at));
+    }
+    c->at[c->n] = (struct upstream_call){.index = x->index, .custom = x->custom};
+    return &c->at[c->n++];
+}
+
+/* --- one entry --- */
+
+static int read_text(const struct json *from, const char *key, const char *path, struct str *ret,
+                     struct err *e)
+{
+    const struct json *v = json_get(from, key);
+    char at[128];
+
+    *ret = json_string(v);
+    (void)snprintf(at, sizeof(at), "%s.%s", path, key);
+    return json_is_null(v) || ret->p ? 0 : invalid(e, at, "must be a string");
+}
+
+static int read_index(const struct json *entry, const char *path, int64_t *ret, struct err *e)
+{
+    const struct json *v = json_get(entry, "index");
+    char at[128];
+
+    *ret = -1;
+    (void)snprintf(at, sizeof(at), "%s.index", path);
+    if (json_is_null(v))
+        return 0;
+    if (json_to_i64(v, ret) || *ret < 0)
+        return invalid(e, at, "must be an integer of 0 or more");
+    return 0;
+}
+
+static int read_entry(const struct json *entry, const char *path, struct call_piece *x,
+                      struct err *e)
+{
+    const struct json *custom = json_get(entry, "custom"), *function = json_get(entry, "function");
+    struct str type = json_string(json_get(entry, "type"));
+    char at[128];
+
+    if (!json_is(entry, JSON_OBJECT))
+        return invalid(e, path, "must be an object");
+    x->custom = json_is(custom, JSON_OBJECT) || str_eq_c(type, "custom");
+    (void)snprintf(at, sizeof(at), "%s.%s", path, x->custom ? "custom" : "function");
+    if (type.len > 0 && !str_eq_c(type, "function") && !str_eq_c(type, "custom"))
+        return err_set(
+            e, ERR_ENGINE_INVALID,
+            "the engine's answer is invalid: %s.type is \"%.*s\", not function or custom", path,
+            (int)MIN_OF(type.len, (size_t)40), type.p);
+    if (!json_is_null(function) && !json_is(function, JSON_OBJECT))
+        return invalid(e, at, "must be an object");
+    function = x->custom ? custom : function;
+    x->arguments = json_get(function, x->custom ? "input" : "arguments");
+    return read_index(entry, path, &x->index, e) || read_text(entry, "id", path, &x->id, e) ||
+                   read_text(function, "name", at, &x->name, e)
+               ? -1
+               : 0;
+}
+
+/* The id or name of a call, which came now or before. */
+static void set_text(struct upstream_calls *c, struct buf *to, struct str text)
+{
+    struct surrogates s = {0};
+
+    if (to->len > 0 || text.len == 0)
+        return;
+    surrogates_add(&s, text, to);
+    surrogates_end(&s, to);
+    c->bytes += text.len;
+}
+
+static bool is_blank(struct str text)
+{
+    return str_trim(text).len == 0;
+}
+
+/* Whether a second value follows the arguments: some servers repeat a call at the end. */
+static bool exceeds_value(const struct upstream_call *call, const struct json *v)
+{
+    struct str text = str_trim(json_string(v));
+    bool value = text.len > 0 && (text.p[0] == '{' || text.p[0] == '[');
+
+    if (json_is(v, JSON_OBJECT))
+        return call->has_arguments;
+    return (call->whole && text.len > 0) || (call->extent.complete && value);
+}
+
+/* A string, or an object, which is whole then. */
+static int accept_arguments(struct upstream_calls *c, struct upstream_call *call,
+                            const struct json *v, const char *path, struct err *e)
+{
+    struct buf text = {0};
+    char at[128];
+
+    (void)snprintf(at, sizeof(at), "%s.%s", path,
+                   call->custom ? "custom.input" : "function.arguments");
+    if (json_is_null(v))
+        return 0;
+    if (!json_is(v, JSON_STRING) && (call->custom || !json_is(v, JSON_OBJECT)))
+        return invalid(e, at, call->custom ? "must be a string" : "must be a string or an object");
+    if (call->ended && is_blank(json_string(v)) && json_is(v, JSON_STRING))
+        return 0;
+    if (call->ended || exceeds_value(call, v))
+        return invalid(e, at, "go on after their end");
+    if (json_is(v, JSON_STRING)) {
+        if (json_string(v).len > 0)
+            add_arguments(c, call, json_string(v));
+        return 0;
+    }
+    json_write(&text, v);
+    add_arguments(c, call, buf_str(&text));
+    call->whole = true;
+    buf_done(&text);
+    return 0;
+}
+
+static int accept_entry(struct upstream_calls *c, struct upstream_call *call,
+                        const struct call_piece *x, const char *path, struct err *e)
+{
+    char at[128];
+
+    (void)snprintf(at, sizeof(at), "%s.%s.name", path, x->custom ? "custom" : "function");
+    if (x->name.len > 0 && call->name.len > 0 && !str_eq(buf_str(&call->name), x->name))
+        return invalid(e, at, "is not the one that the call began with");
+    if (!json_is_null(x->arguments) && x->custom != call->custom)
+        return invalid(e, path, "is of another type than its call began with");
+    set_text(c, &call->name, x->name);
+    set_text(c, &call->id, x->id);
+    return accept_arguments(c, call, x->arguments, path, e);
+}
+
+int upstream_calls_add(struct upstream_calls *c, const struct json *entry, const char *path,
+                       bool alone, bool stream, size_t *ret, struct err *e)
+{
+    struct call_piece x = {0};
+    struct upstream_call *call = NULL;
+
+    if (read_entry(entry, path, &x, e) < 0)
+        return -1;
+    if (stream && c->n > 0 && !begins_unnumbered(&c->at[c->n - 1], &x, alone))
+        call = find_call(c, &x);
+    if (call && !alone && !is_numbered(&x))
+        return invalid(e, path, "has no index and no id, so its call is unknown");
+    if (!call)
+        call = new_call(c, &x);
+    *ret = (size_t)(call - c->at);
+    return accept_entry(c, call, &x, path, e);
+}
+
+int upstream_calls_add_function(struct upstream_calls *c, const struct json *function,
+                                const char *path, struct err *e)
+{
+    struct call_piece x = {.index = -1, .arguments = json_get(function, "arguments")};
+    struct upstream_call *call = c->n > 0 ? &c->at[0] : NULL;
+
+    if (!json_is(function, JSON_OBJECT))
+        return invalid(e, path, "must be an object");
+    if (read_text(function, "name", path, &x.name, e) < 0)
+        return -1;
+    if (call && !call->is_function)
+        return invalid(e, path, "stands next to tool_calls");
+    if (!call)
+        call = new_call(c, &x);
+    call->is_function = true;
+    return accept_entry(c, call, &x, path, e);
+}
+
+/* --- in order --- */
+
+static void add_message(const struct upstream_out *out, const char *key, struct json value)
+{
+    struct json m = json_empty(JSON_OBJECT);
+
+    json_put(out->arena, &m, key, value);
+    json_push(out->arena, out->list, m);
+}
+
+static struct json text_of(const struct upstream_out *out, struct buf *b)
+{
+    struct json text = json_make_string(arena_str(out->arena, buf_str(b)));
+
+    buf_clear(b);
+    return text;
+}
+
+/* What of a call has come since it last went out. */
+static void send_call(struct upstream_calls *c, size_t i, const struct upstream_out *out)
+{
+    struct upstream_call *call = &c->at[i];
+    struct json entry = json_empty(JSON_OBJECT), function = json_empty(JSON_OBJECT);
+    struct json list = json_empty(JSON_ARRAY);
+
+    if (call->begun && call->waiting.len == 0)
+        return;
+    json_put(out->arena, &entry, "index", json_make_i64(out->arena, (int64_t)i));
+    if (!call->begun) {
+        if (call->id.len > 0)
+            json_put(out->arena, &entry, "id",
+                     json_make_string(arena_str(out->arena, buf_str(&call->id))));
+        json_put(out->arena, &function, "name",
+                 json_make_string(arena_str(out->arena, buf_str(&call->name))));
+    }
+    json_put(out->arena, &function, "arguments", text_of(out, &call->waiting));
+    json_put(out->arena, &entry, "function", function);
+    json_push(out->arena, &list, entry);
+    add_message(out, "tool_calls", list);
+    call->begun = true;
+}
+
+static bool has_texts(const struct upstream_calls *c)
+{
+    return c->texts[UPSTREAM_TEXT].len > 0 || c->texts[UPSTREAM_THOUGHT].len > 0;
+}
+
+static void send_texts(struct upstream_calls *c, const struct upstream_out *out)
+{
+    if (c->texts[UPSTREAM_THOUGHT].len > 0)
+        add_message(out, "reasoning_content", text_of(out, &c->texts[UPSTREAM_THOUGHT]));
+    if (c->texts[UPSTREAM_TEXT].len > 0)
+        add_message(out, "content", text_of(out, &c->texts[UPSTREAM_TEXT]));
+}
+
+static void advance(struct upstream_calls *c, const struct upstream_out *out, bool last)
+{
+    for (;;) {
+        struct upstream_call *open = c->n_begun > 0 ? &c->at[c->n_begun - 1] : NULL;
+
+        if (open && !open->ended) {
+            bool more = has_texts(c) || c->n_begun < c->n;
+
+            if (last)
+                end_arguments(open);
+            send_call(c, c->n_begun - 1, out);
+            if (!last && !(open->extent.complete && more))
+                return;
+            open->ended = true;
+        }
+        send_texts(c, out);
+        if (c->n_begun == c->n || c->at[c->n_begun].name.len == 0)
+            return;
+        if (last)
+            end_arguments(&c->at[c->n_begun]);
+        c->at[c->n_begun].ended = last;
+        send_call(c, c->n_begun++, out);
+    }
+}
+
+void upstream_calls_advance(struct upstream_calls *c, const struct upstream_out *out)
+{
+    advance(c, out, false);
+}
+
+void upstream_calls_text(struct upstream_calls *c, int kind, struct str text,
+                         const struct upstream_out *out)
+{
+    surrogates_add(&c->surrogates[kind], text, &c->texts[kind]);
+    advance(c, out, false);
+}
+
+int upstream_calls_end(struct upstream_calls *c, const struct upstream_out *out, struct err *e)
+{
+    for (int kind = 0; kind < UPSTREAM_TEXTS; kind++)
+        surrogates_end(&c->surrogates[kind], &c->texts[kind]);
+    for (size_t i = 0; i < c->n; i++) {
+        if (c->at[i].name.len == 0)
+            return err_set(e, ERR_ENGINE_INVALID,
+                           "the engine's answer is invalid: tool call %zu has no name", i);
+    }
+    advance(c, out, true);
+    return 0;
+}
+
+size_t upstream_calls_replaced(const struct upstream_calls *c)
+{
+    size_t n = c->surrogates[UPSTREAM_TEXT].replaced + c->surrogates[UPSTREAM_THOUGHT].replaced;
+
+    for (size_t i = 0; i < c->n; i++)
+        n += c->at[i].surrogates.replaced;
+    return n;
+}

@@ -1,0 +1,78 @@
+/*
+ * struct upstream_calls: the tool calls of one answer of an upstream, put in order. Servers send
+ * the pieces of parallel calls in turns, several calls under one index, or calls without any;
+ * what comes out of here is one call after the other, numbered from 0, as every dialect writes
+ * them. Pure.
+ *
+ *   in:   0 f({"a":   1 g({"b":   0 1})   1 2})        out:   f({"a": 1})  g({"b": 2})
+ *
+ * A call goes out as it comes once all before it are complete: their arguments are a whole JSON
+ * value and something follows, or the answer has ended. Text that comes meanwhile waits, too.
+ */
+#ifndef RG_WIRE_UPSTREAM_CALLS_H
+#define RG_WIRE_UPSTREAM_CALLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/codec/surrogates.h"
+#include "worker/engine/wire/upstream_out.h"
+
+struct json;
+
+enum { UPSTREAM_TEXT, UPSTREAM_THOUGHT, UPSTREAM_TEXTS };
+
+/* How much of a JSON value the arguments are so far. */
+struct json_extent {
+    uint32_t depth;
+    bool began, in_string, escaped, complete;
+};
+
+struct upstream_call {
+    struct buf id, name, waiting; /* waiting: arguments that have not gone out */
+    struct surrogates surrogates; /* of the arguments */
+    struct json_extent extent;
+    int64_t index;             /* the upstream's; -1: none */
+    bool custom;               /* its input is a text, which goes out as {"input": TEXT} */
+    bool is_function;          /* the API's older form: the message's one function_call */
+    bool has_arguments, whole; /* whole: they came as an object */
+    bool begun, ended;         /* it has gone out */
+};
+
+struct upstream_calls {
+    struct upstream_call *at;
+    size_t n, cap;
+    size_t n_begun;
+    struct buf texts[UPSTREAM_TEXTS]; /* that wait */
+    struct surrogates surrogates[UPSTREAM_TEXTS];
+    size_t bytes; /* of arguments, ids and names */
+};
+
+void upstream_calls_done(struct upstream_calls *c);
+
+/* A piece of text or thought. */
+void upstream_calls_text(struct upstream_calls *c, int kind, struct str text,
+                         const struct upstream_out *out);
+
+/* Takes one entry of a tool_calls list, at `path` (for errors), or a function_call. alone: the list
+ * has this entry only. stream: it may go on with an entry before. *ret is the number of its call.
+ * -1 ERR_ENGINE_INVALID. */
+int upstream_calls_add(struct upstream_calls *c, const struct json *entry, const char *path,
+                       bool alone, bool stream, size_t *ret, struct err *e);
+
+int upstream_calls_add_function(struct upstream_calls *c, const struct json *function,
+                                const char *path, struct err *e);
+
+/* Passes on what is in order. */
+void upstream_calls_advance(struct upstream_calls *c, const struct upstream_out *out);
+
+/* Passes on all: the answer has ended. -1 ERR_ENGINE_INVALID: a call has no name. */
+int upstream_calls_end(struct upstream_calls *c, const struct upstream_out *out, struct err *e);
+
+/* Halves of characters that were replaced. */
+size_t upstream_calls_replaced(const struct upstream_calls *c);
+
+#endif

@@ -1,0 +1,263 @@
+/* Members are read in a fixed order: thought, content, calls, as every dialect tells them. */
+#include "worker/engine/wire/upstream_message.h"
+
+#include <stdio.h>
+
+#include "common/base/attrs.h"
+#include "common/codec/json.h"
+
+enum { PATH_MAX_BYTES = 96, NESTED_MAX = 3, THOUGHT_PARTS = 100, THOUGHT_SIGNED };
+
+/* Where servers put the thought. */
+static const char *const thoughts[] = {"reasoning_content", "reasoning", "reasoning_text",
+                                       "thinking"};
+
+void upstream_message_done(struct upstream_message *m)
+{
+    upstream_calls_done(&m->calls);
+    upstream_signed_done(&m->signed_members);
+    buf_done(&m->said);
+}
+
+size_t upstream_message_bytes(const struct upstream_message *m)
+{
+    return m->bytes + m->calls.bytes + m->signed_members.bytes;
+}
+
+static int invalid(struct err *e, const char *path, const char *key, const char *what)
+{
+    return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s.%s %s", path, key,
+                   what);
+}
+
+/* One document's message, or delta. */
+struct reader {
+    struct upstream_message *m;
+    const struct json *from;
+    const char *path;
+    bool stream;
+    const struct upstream_out *out;
+    struct err *e;
+};
+
+static void add_text(struct reader *r, int kind, struct str text)
+{
+    r->m->bytes += text.len;
+    upstream_calls_text(&r->m->calls, kind, text, r->out);
+    if (kind == UPSTREAM_TEXT && r->stream)
+        buf_add_str(&r->m->said, text);
+}
+
+/* --- the thought --- */
+
+/* Adds it, unless another member tells the thought. */
+static void add_thought(struct reader *r, int from, struct str text)
+{
+    if (text.len == 0 || (r->m->thought_from && r->m->thought_from != from + 1))
+        return;
+    r->m->thought_from = from + 1;
+    add_text(r, UPSTREAM_THOUGHT, text);
+}
+
+static int read_thought(struct reader *r)
+{
+    for (size_t i = 0; i < ARRAY_LEN(thoughts); i++) {
+        const struct json *v = json_get(r->from, thoughts[i]);
+
+        if (!json_is_null(v) && v->kind != JSON_STRING)
+            return invalid(r->e, r->path, thoughts[i], "must be a string");
+        add_thought(r, (int)i, json_string(v));
+    }
+    return 0;
+}
+
+static void read_signed_thought(struct reader *r)
+{
+    struct buf text = {0};
+
+    upstream_signed_thought(r->from, &text);
+    add_thought(r, THOUGHT_SIGNED, buf_str(&text));
+    buf_done(&text);
+}
+
+/* The texts of a thinking part, which may be parts again. */
+static void gather_texts(const struct json *v, unsigned depth, struct buf *out)
+{
+    static const char *const keys[] = {"thinking", "text", "reasoning", "summary", "content"};
+
+    if (json_is(v, JSON_STRING))
+        buf_add_str(out, json_string(v));
+    if (depth == 0)
+        return;
+    for (size_t i = 0; json_at(v, i); i++)
+        gather_texts(json_at(v, i), depth - 1, out);
+    for (size_t i = 0; json_is(v, JSON_OBJECT) && i < ARRAY_LEN(keys); i++) {
+        const struct json *inner = json_get(v, keys[i]);
+
+        if (json_is_null(inner))
+            continue;
+        gather_texts(inner, depth, out);
+        return;
+    }
+}
+
+/* --- the content --- */
+
+static bool is_among(struct str type, const char *const *types, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (str_eq_c(type, types[i]))
+            return true;
+    return false;
+}
+
+static int read_part(struct reader *r, const struct json *part, const char *path)
+{
+    static const char *const said[] = {"text", "output_text", "refusal"};
+    static const char *const thought[] = {"thinking", "reasoning", "reasoning_text", "summary_text",
+                                          "redacted_thinking"};
+    struct str type = json_string(json_get(part, "type"));
+    const char *key = str_eq_c(type, "refusal") ? "refusal" : "text";
+    const struct json *text = json_get(part, key);
+
+    if (!json_is(part, JSON_OBJECT))
+        return err_set(r->e, ERR_ENGINE_INVALID,
+                       "the engine's answer is invalid: %s must be an object", path);
+    if (is_among(type, thought, ARRAY_LEN(thought))) {
+        struct buf all = {0};
+
+        gather_texts(part, NESTED_MAX, &all);
+        add_thought(r, THOUGHT_PARTS, buf_str(&all));
+        buf_done(&all);
+        return 0;
+    }
+    if (!is_among(type, said, ARRAY_LEN(said)))
+        return err_set(r->e, ERR_ENGINE_INVALID,
+                       "the engine's answer is invalid: %s.type is \"%.*s\", which is no text",
+                       path, (int)MIN_OF(type.len, (size_t)40), type.p ? type.p : "");
+    if (!json_is_null(text) && text->kind != JSON_STRING)
+        return invalid(r->e, path, key, "must be a string");
+    add_text(r, UPSTREAM_TEXT, json_string(text));
+    return 0;
+}
+
+static int read_content(struct reader *r)
+{
+    const struct json *content = json_get(r->from, "content");
+    const struct json *refusal = json_get(r->from, "refusal");
+    char path[PATH_MAX_BYTES];
+
+    if (!json_is_null(content) && content->kind != JSON_STRING && content->kind != JSON_ARRAY)
+        return invalid(r->e, r->path, "content", "must be a string or a list of parts");
+    if (!json_is_null(refusal) && refusal->kind != JSON_STRING)
+        return invalid(r->e, r->path, "refusal", "must be a string");
+    add_text(r, UPSTREAM_TEXT, json_string(content));
+    for (size_t i = 0; json_at(content, i); i++) {
+        (void)snprintf(path, sizeof(path), "%s.content[%zu]", r->path, i);
+        if (read_part(r, json_at(content, i), path) < 0)
+            return -1;
+    }
+    add_text(r, UPSTREAM_TEXT, json_string(refusal));
+    return 0;
+}
+
+/* Media that no dialect here has a place for. */
+static int refuse_media(struct reader *r)
+{
+    const struct json *images = json_get(r->from, "images");
+
+    if (!json_is_null(json_get(r->from, "audio")))
+        return invalid(r->e, r->path, "audio", "cannot be read: answers are text");
+    if (json_is(images, JSON_ARRAY) ? images->n > 0 : !json_is_null(images))
+        return invalid(r->e, r->path, "images", "cannot be read: answers are text");
+    return 0;
+}
+
+/* --- calls --- */
+
+static int read_calls(struct reader *r)
+{
+    const struct json *list = json_get(r->from, "tool_calls");
+    const struct json *function = json_get(r->from, "function_call");
+    char path[PATH_MAX_BYTES];
+    size_t call;
+
+    if (!json_is_null(list) && list->kind != JSON_ARRAY)
+        return invalid(r->e, r->path, "tool_calls", "must be a list");
+    for (size_t i = 0; json_at(list, i); i++) {
+        (void)snprintf(path, sizeof(path), "%s.tool_calls[%zu]", r->path, i);
+        if (upstream_calls_add(&r->m->calls, json_at(list, i), path, list->n == 1, r->stream, &call,
+                               r->e) < 0)
+            return -1;
+        upstream_signed_call(&r->m->signed_members, json_at(list, i), call);
+    }
+    (void)snprintf(path, sizeof(path), "%s.function_call", r->path);
+    if (!json_is_null(function) &&
+        upstream_calls_add_function(&r->m->calls, function, path, r->e) < 0)
+        return -1;
+    upstream_calls_advance(&r->m->calls, r->out);
+    return 0;
+}
+
+static int read_message(struct reader *r)
+{
+    if (refuse_media(r) < 0 ||
+        upstream_signed_message(&r->m->signed_members, r->from, r->path, r->e) < 0 ||
+        read_thought(r) < 0)
+        return -1;
+    read_signed_thought(r);
+    return read_content(r) < 0 || read_calls(r) < 0 ? -1 : 0;
+}
+
+/* --- choices --- */
+
+static int read_as(struct reader *r, const struct json *from, const char *path)
+{
+    r->from = from;
+    r->path = path;
+    if (!json_is(from, JSON_OBJECT))
+        return err_set(r->e, ERR_ENGINE_INVALID,
+                       "the engine's answer is invalid: %s must be an object", path);
+    return read_message(r);
+}
+
+static int repeats(struct err *e)
+{
+    return err_set(e, ERR_ENGINE_INVALID,
+                   "the engine's answer is invalid: choices[0].message.content is neither what "
+                   "came before it nor what follows that");
+}
+
+/* A stream's chunk may have a `message` in the place of its delta, which goes on like one; or next
+ * to it, which repeats what the deltas brought. Whether a message that begins with all that came
+ * repeats that cannot be told. */
+static int read_chunk(struct reader *r, const struct json *delta, const struct json *message)
+{
+    size_t before = upstream_message_bytes(r->m);
+    struct str text = json_string(json_get(message, "content")), said = buf_str(&r->m->said);
+
+    if (!json_is_null(delta) && read_as(r, delta, "choices[0].delta") < 0)
+        return -1;
+    if (json_is_null(message) || upstream_message_bytes(r->m) > before)
+        return 0;
+    if (!json_is_null(delta) && before > 0)
+        return text.len == 0 || str_eq(text, said) ? 0 : repeats(r->e);
+    if (said.len > 0 && str_starts(text, said))
+        return repeats(r->e);
+    return read_as(r, message, "choices[0].message");
+}
+
+int upstream_message_add(struct upstream_message *m, const struct json *choice, bool stream,
+                         const struct upstream_out *out, struct err *e)
+{
+    struct reader r = {.m = m, .stream = stream, .out = out, .e = e};
+    const struct json *message = json_get(choice, "message");
+
+    return stream ? read_chunk(&r, json_get(choice, "delta"), message)
+                  : read_as(&r, message, "choices[0].message");
+}
+
+int upstream_message_end(struct upstream_message *m, const struct upstream_out *out, struct err *e)
+{
+    return upstream_calls_end(&m->calls, out, e);
+}

@@ -1,0 +1,17 @@
+/*
+ * struct upstream_out: where messages of an upstream go in the one form that the rest of the
+ * gateway knows. Each is an object with one member: "content", "reasoning_content", or
+ * "tool_calls": [{"index", "id", "function": {"name", "arguments"}}], a piece of one call.
+ */
+#ifndef RG_WIRE_UPSTREAM_OUT_H
+#define RG_WIRE_UPSTREAM_OUT_H
+
+struct arena;
+struct json;
+
+struct upstream_out {
+    struct arena *arena;
+    struct json *list; /* grows by json_push */
+};
+
+#endif
