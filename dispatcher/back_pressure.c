@@ -8,8 +8,9 @@
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "dispatcher/desk.h"
+#include "dispatcher/workers.h"
 
-enum { PROBE_MS = 60000 };
+enum { PROBE_MS = 60000, REFUSED_SHOWN_MS = 5000 };
 
 bool claims_closed(void *desk, const struct queue *q)
 {
@@ -43,6 +44,33 @@ bool claims_runner_lets(struct desk *d, struct runner *r)
 void claims_probe_back(struct runner *r)
 {
     r->probe_ms = 0;
+}
+
+struct waits_now desk_waits_now(struct desk *d)
+{
+    return (struct waits_now){
+        .wall_ms = clock_wall_ms(),
+        .mono_ms = clock_ms(),
+        .pause = claims_pause_reason(d),
+        .settled_max = (uint64_t)d->heritage->config->queue_max_settled,
+        .engines_away = !board_engine_answers(d->heritage->board),
+    };
+}
+
+const char *claims_pause_reason(struct desk *d)
+{
+    const char *fault = workers_fault(d->workers);
+    uint64_t now = clock_ms();
+
+    if (d->draining)
+        return "the gateway is shutting down";
+    if (atomic_load_explicit(&d->heritage->board->paused, memory_order_relaxed))
+        return "the gateway is paused (POST /admin/pause)";
+    if (d->refused_at_ms && now < d->refused_at_ms + REFUSED_SHOWN_MS)
+        return fault ? fault : d->refused_why;
+    if (!d->swept)
+        return fault ? fault : d->sweep.why[0] ? d->sweep.why : NULL;
+    return NULL;
 }
 
 bool claims_paused(struct desk *d)

@@ -233,6 +233,26 @@ static int record_refusal(struct claim_item *it, struct rollout *r, const char *
     return rc;
 }
 
+/* Why no session was made, for `blocked`: the message of the worker's error, or what went wrong on
+ * the way to it. */
+static void write_refusal(struct desk *d, int status, struct str why)
+{
+    struct arena a = {0};
+    const struct json *v = NULL;
+    struct err e;
+
+    if (json_parse(&a, why, &v, &e) == 0 && json_get(json_get(v, "error"), "message"))
+        why = json_string(json_get(json_get(v, "error"), "message"));
+    if (status)
+        (void)snprintf(d->refused_why, sizeof(d->refused_why),
+                       "no session can be made: %d %.*s", status, (int)MIN_OF(why.len, 200u),
+                       why.p ? why.p : "");
+    else
+        (void)snprintf(d->refused_why, sizeof(d->refused_why), "no session can be made: %.*s",
+                       (int)MIN_OF(why.len, 200u), why.p ? why.p : "");
+    arena_done(&a);
+}
+
 /* No session for now: the rollout waits on, and all claims with it for a moment. Of those that ask
  * together one says why. */
 static void put_off(struct desk *d, struct rollout *r, int status, struct str why)
@@ -240,6 +260,8 @@ static void put_off(struct desk *d, struct rollout *r, int status, struct str wh
     bool is_first = clock_ms() >= d->refused_until_ms;
 
     d->refused_until_ms = clock_ms() + REFUSED_MS;
+    d->refused_at_ms = clock_ms();
+    write_refusal(d, status, why);
     if (r)
         book_release(r);
     if (status < 400)
@@ -278,6 +300,8 @@ static void on_session(void *ctx, int status, struct str body, const struct err 
     (void)map_take(&d->claiming, str_cstr(it->attempt));
     if (status == 200 && json_parse(&a, body, &v, &bad) == 0)
         session = json_string(json_get(v, "session_id"));
+    if (session.p)
+        d->refused_at_ms = 0;
     if (session.p && session.len < SESSION_ID_MAX)
         rc = take_session(it, r, session, body);
     else if (!worker_refuses(status))
@@ -328,7 +352,6 @@ static void choose(struct claim *c, const struct offer *o)
         uint64_t got = 0;
         struct rollout *r;
 
-        runner->offered_ms = clock_ms();
         while (got < o->at[i].slots && c->n < SLOTS_MAX && bytes < CLAIM_BYTES) {
             r = book_next_rollout(&d->book, runner, str_cstr(o->executor), wall_ms, claims_closed,
                                   d);
@@ -385,6 +408,7 @@ static void count_slots(struct desk *d, const struct offer *o, bool waits)
         struct runner *r = book_runner_made(&d->book, str_cstr(o->at[i].name));
 
         r->slots += waits ? o->at[i].slots : -o->at[i].slots;
+        r->offered_ms = clock_ms();
         desk_events_runner(d, r);
         if (!waits && r->slots == 0)
             book_runner_rest(&d->book, r);

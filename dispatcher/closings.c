@@ -24,6 +24,9 @@
 
 enum { AGAIN_MS = 500, AGAIN_MAX_MS = 30 * 1000, SWEEP_AGAIN_MS = 2000 };
 
+/* Failed pages, one each AGAIN_MS, after which a failure is logged, and logged again. */
+enum { SWEEP_LOG_FIRST = 20, SWEEP_LOG_EVERY = 120 };
+
 /* Rows of a page, and how often it was made shorter at most: to a quarter each time. */
 enum { PAGE = 1000, FEWER_MAX = 4 };
 
@@ -263,6 +266,17 @@ static void ask_for_fewer(struct desk *d)
     d->sweep.fewer = MIN_OF(d->sweep.fewer + 1, FEWER_MAX);
 }
 
+/* Until a first pass is over no attempt begins. A worker that starts is no news; what goes on is
+ * logged. */
+static void mark_failure(struct desk *d, int status, const struct err *e)
+{
+    (void)snprintf(d->sweep.why, sizeof(d->sweep.why),
+                   "the sessions of before the start cannot be read: %.90s%.0d",
+                   status ? "status " : e->text, status);
+    if (d->sweep.failures++ % SWEEP_LOG_EVERY == SWEEP_LOG_FIRST)
+        log_error(NULL, "no attempt begins, trying again", LOG_T("reason", d->sweep.why));
+}
+
 static void on_page(void *ctx, int status, struct str body, const struct err *e)
 {
     struct desk *d = ctx;
@@ -275,11 +289,14 @@ static void on_page(void *ctx, int status, struct str body, const struct err *e)
     d->sweep.call = NULL;
     if (status != 200 || json_parse(&a, body, &page, &bad)) {
         arena_done(&a);
+        mark_failure(d, status, e);
         if (e->kind == ERR_INTERNAL)
             ask_for_fewer(d);
         loop_timer_set(d->loop, &d->sweep.again, AGAIN_MS, on_sweep_again);
         return;
     }
+    d->sweep.failures = 0;
+    d->sweep.why[0] = '\0';
     rows = json_get(page, "sessions");
     for (size_t i = 0; rows && i < rows->n; i++)
         judge(d, json_at(rows, i));

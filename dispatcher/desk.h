@@ -19,6 +19,7 @@
  *   closings.c       sessions that are to be aborted, deleted or given to sinks, until that is done
  *   tellings.c       settled groups on their way to the Redis sinks
  *   polls.c          requests that wait for a change of the book
+ *   waits.c          why groups wait
  *   workers.c        HTTP to the workers
  *   dispatcher.c     start, clock, end
  *
@@ -35,6 +36,7 @@
 #include "common/base/arena.h"
 #include "common/os/loop.h"
 #include "dispatcher/book.h"
+#include "dispatcher/waits.h"
 
 struct closing;
 struct ending;
@@ -70,6 +72,10 @@ struct desk {
     struct map claiming;       /* attempts whose session is being made, by id */
     struct map owed;           /* groups of which sinks are to be given something, by id */
     uint64_t refused_until_ms; /* monotonic: the gateway takes no new sessions */
+    uint64_t refused_at_ms;    /* monotonic: when a session was last refused */
+    char refused_why[256];     /* the last refusal, for `blocked` */
+    char unknown_queue[GROUP_ID_MAX + 1]; /* the last queue without a group that was asked for */
+    uint64_t unknown_queue_ms;            /* monotonic: when that was logged */
     uint64_t leases_ms;        /* monotonic: when leases were looked at, or the start */
     bool draining, disk_low;
 
@@ -79,6 +85,8 @@ struct desk {
         char cursor[96];
         bool runs, partial, anew; /* a pass; it missed a worker; another one is wanted */
         int fewer;                /* times that its pages were made shorter */
+        unsigned failures;        /* pages in a row that did not come */
+        char why[160];            /* the last failure */
     } sweep;                      /* closings.c: looking for sessions of nobody */
 
     uint64_t shown_runners; /* bits: values of the label that metrics have had figures of */
@@ -260,6 +268,17 @@ void claims_probe_back(struct runner *r);
 
 /* Whether no attempt at all may begin: the gateway or the dispatcher takes no new sessions. */
 bool claims_paused(struct desk *d);
+
+/* Why no attempt begins on this gateway, for `blocked` and `waits`; NULL if attempts may begin. The
+ * text is valid until the next call. */
+const char *claims_pause_reason(struct desk *d);
+
+/* What waits.h needs to know besides the book. */
+struct waits_now desk_waits_now(struct desk *d);
+
+/* Once a second: logs and shows on the board that a worker cannot be reached, and tries it again;
+ * logs runners that groups wait for and no executor offers. */
+void desk_check_ways(struct desk *d, uint64_t now_ms);
 
 /* How long an attempt is its executor's without a renewal (--attempt-lease); and from now on. */
 uint64_t desk_lease_ms(const struct desk *d);

@@ -16,10 +16,11 @@ enum { EVENTS_TICK_MS = 250 };
 static void put_group(struct desk *d, struct str id, struct json_out *o, const char **ret_event)
 {
     const struct group *g = book_group(&d->book, id);
+    struct waits_now now = desk_waits_now(d);
 
     *ret_event = g ? "group" : "group_gone";
     if (g) {
-        result_write_row(g, o);
+        result_write_row(g, &d->book, &now, o);
         return;
     }
     json_out_obj(o);
@@ -44,6 +45,8 @@ static void put_runner(struct desk *d, struct str name, struct json_out *o)
     static const struct runner
         nobodys; /* one that is gone: nobody offers it, nothing asks for it */
     const struct runner *r = book_runner(&d->book, name);
+    struct waits_now now = desk_waits_now(d);
+    struct buf why = {0};
 
     r = r ? r : &nobodys;
     json_out_obj(o);
@@ -54,9 +57,10 @@ static void put_runner(struct desk *d, struct str name, struct json_out *o)
     json_out_key(o, "free_slots");
     json_out_i64(o, (int64_t)r->slots);
     put_outcomes(r, o);
-    json_out_key(o, "blocked");
-    json_out_cstr(o, result_blocked(r, clock_ms()));
+    waits_of_runner(r, NULL, &now, &why);
+    json_out_member_str(o, "blocked", why.len ? buf_str(&why) : STR(""));
     json_out_end_obj(o);
+    buf_done(&why);
 }
 
 static void write_key(void *ctx, struct str key, struct buf *out)
@@ -73,8 +77,9 @@ static void write_key(void *ctx, struct str key, struct buf *out)
         event = "runner";
         put_runner(d, name, &o);
     } else {
-        result_write_queue(&d->book, name, book_queue(&d->book, name), clock_wall_ms(), clock_ms(),
-                           &o);
+        struct waits_now now = desk_waits_now(d);
+
+        result_write_queue(&d->book, name, book_queue(&d->book, name), &now, &o);
     }
     feed_event(out, event, buf_str(&json));
     buf_done(&json);

@@ -80,6 +80,7 @@ static void on_tick(struct loop_timer *t)
     desk_check_leases(d, clock_ms());
     if (ticks % 4 == 0) {
         desk_check_groups(d, clock_ms(), clock_wall_ms());
+        desk_check_ways(d, clock_ms());
         desk_publish(d);
     }
     if (ticks++ % TICKS_PER_LOOK == 0)

@@ -1,11 +1,15 @@
 /* What is due by the clock: leases that have run out, deadlines, deliveries nobody acknowledged. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
 #include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
+#include "dispatcher/workers.h"
+
+enum { MISSED_MS = 10000 }; /* before a runner that no executor offers is logged */
 
 enum { LOST_AGAIN_MS = 1000, LATE_PART = 8 /* of a lease: a look that is so late is late */ };
 
@@ -89,4 +93,52 @@ void desk_check_groups(struct desk *d, uint64_t now_ms, uint64_t wall_ms)
             write_plain(d, RECORD_ACKED, g);
         }
     }
+}
+
+/* --- ways to workers and executors --- */
+
+static bool is_asked_for(const struct runner *r)
+{
+    for (size_t i = 0; i < r->lanes.n; i++)
+        if (r->lanes.at[i]->waiting > 0)
+            return true;
+    return false;
+}
+
+/* An executor may come some time after its groups. */
+static void check_runner(struct desk *d, struct runner *r, uint64_t now_ms)
+{
+    struct buf why = {0};
+
+    if (!is_asked_for(r) || waits_is_offered(r, now_ms)) {
+        r->missed_ms = 0;
+        r->missed_logged = false;
+        return;
+    }
+    if (r->missed_ms == 0)
+        r->missed_ms = now_ms;
+    if (r->missed_logged || now_ms < r->missed_ms + MISSED_MS)
+        return;
+    r->missed_logged = true;
+    waits_not_offered(&d->book, r, now_ms, &why);
+    log_warn(NULL, "groups wait", LOG_S("reason", buf_str(&why)));
+    buf_done(&why);
+}
+
+void desk_check_ways(struct desk *d, uint64_t now_ms)
+{
+    _Atomic uint32_t *shown = &d->heritage->board->unreached;
+    const char *fault = workers_fault(d->workers);
+    uint32_t before = atomic_load_explicit(shown, memory_order_relaxed);
+    uint32_t place = fault ? 1 + workers_fault_place(d->workers) : 0;
+
+    if (place && place != before)
+        log_error(NULL, "no attempt can begin at a worker, trying again", LOG_T("reason", fault));
+    else if (!place && before)
+        log_info(NULL, "the dispatcher reaches all workers again");
+    atomic_store_explicit(shown, place, memory_order_relaxed);
+    if (place)
+        workers_retry(d->workers);
+    for (size_t i = 0; i < d->book.runners.n; i++)
+        check_runner(d, d->book.runners.at[i], now_ms);
 }

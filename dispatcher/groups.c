@@ -126,48 +126,60 @@ static int check_room(struct desk *d, const struct candidate *all, size_t n, str
     return 0;
 }
 
-static void write_candidate(const struct candidate *c, struct json_out *o)
+/* Writes the groups; their object stays open, for warnings. */
+static void write_answer(struct desk *d, const struct candidate *all, size_t n, bool single,
+                         struct json_out *o)
 {
     json_out_obj(o);
-    json_out_key(o, "id");
-    json_out_str(o, c->id);
-    json_out_key(o, "state");
-    json_out_cstr(o, "waiting");
-    json_out_key(o, "created");
-    json_out_bool(o, !c->exists);
-    json_out_end_obj(o);
-}
-
-static void write_answer(struct desk *d, const struct candidate *all, size_t n, bool single,
-                         struct buf *out)
-{
-    struct json_out o = json_out_to(out);
-
     if (!single) {
-        json_out_obj(&o);
-        json_out_key(&o, "groups");
-        json_out_arr(&o);
+        json_out_key(o, "groups");
+        json_out_arr(o);
     }
     for (size_t i = 0; i < n; i++) {
         const struct group *g = all[i].exists ? book_group(&d->book, all[i].id) : NULL;
 
-        if (!g) {
-            write_candidate(&all[i], &o);
+        if (!single)
+            json_out_obj(o);
+        json_out_member_str(o, "id", all[i].id);
+        json_out_member_str(o, "state",
+                            g ? str_cstr(group_state_names[g->state]) : STR("waiting"));
+        json_out_key(o, "created");
+        json_out_bool(o, !g);
+        if (!single)
+            json_out_end_obj(o);
+    }
+    if (!single)
+        json_out_end_arr(o);
+}
+
+/* A member `warnings` for the runners of these groups that no executor offers. Each is named once.
+ */
+static void write_warnings(const struct book *b, const struct candidate *all, size_t n,
+                           struct json_out *o)
+{
+    uint64_t now_ms = clock_ms();
+    struct buf text = {0};
+    struct map seen = {0};
+
+    for (size_t i = 0; i < n; i++) {
+        const struct group *g = book_group(b, all[i].id);
+
+        if (!g || group_settled(g) || waits_is_offered(g->runner, now_ms) ||
+            map_get(&seen, str_cstr(g->runner->name)))
             continue;
+        if (seen.n == 0) {
+            json_out_key(o, "warnings");
+            json_out_arr(o);
         }
-        json_out_obj(&o);
-        json_out_key(&o, "id");
-        json_out_str(&o, all[i].id);
-        json_out_key(&o, "state");
-        json_out_cstr(&o, group_state_names[g->state]);
-        json_out_key(&o, "created");
-        json_out_bool(&o, false);
-        json_out_end_obj(&o);
+        (void)map_set(&seen, str_cstr(g->runner->name), g->runner);
+        buf_clear(&text);
+        waits_not_offered(b, g->runner, now_ms, &text);
+        json_out_str(o, buf_str(&text));
     }
-    if (!single) {
-        json_out_end_arr(&o);
-        json_out_end_obj(&o);
-    }
+    if (seen.n > 0)
+        json_out_end_arr(o);
+    map_done(&seen);
+    buf_done(&text);
 }
 
 /* A group without a queue is still there when it is cancelled: it goes by being acknowledged. */
@@ -201,12 +213,13 @@ static void take_back(struct desk *d, const struct candidate *all, size_t n)
 static void submit(struct desk_request *r, const struct candidate *all, size_t n, bool single)
 {
     struct desk_answer *answer = durable_begin(r->desk, r->x);
+    struct json_out o = json_out_to(&answer->body);
     struct buf record = {0};
     struct err e = {0};
     bool made = false;
     int rc = 0;
 
-    write_answer(r->desk, all, n, single, &answer->body);
+    write_answer(r->desk, all, n, single, &o);
     for (size_t i = 0; i < n && rc == 0; i++) {
         if (all[i].exists)
             continue;
@@ -216,6 +229,8 @@ static void submit(struct desk_request *r, const struct candidate *all, size_t n
             take_back(r->desk, all, i);
         made = true;
     }
+    write_warnings(&r->desk->book, all, n, &o);
+    json_out_end_obj(&o);
     buf_done(&record);
     if (rc)
         durable_fail(answer, &e);
@@ -296,10 +311,11 @@ static struct group *find_group(struct desk_request *r, struct err *e)
 static void answer_group(struct desk *d, struct exchange *x, const struct group *g)
 {
     struct desk_answer *answer;
+    struct waits_now now = desk_waits_now(d);
     struct buf body = {0};
     struct json_out o = json_out_to(&body);
 
-    result_write_group(g, &o);
+    result_write_group(g, &d->book, &now, &o);
     if (!group_settled(g)) {
         desk_json(x, 200, &body);
         buf_done(&body);
@@ -378,6 +394,7 @@ static bool wanted(const struct group *g, const struct group_filter *f)
 
 void groups_list(struct desk_request *r)
 {
+    struct waits_now now = desk_waits_now(r->desk);
     struct group_filter f;
     struct err e = {0};
     struct buf body = {0};
@@ -397,7 +414,7 @@ void groups_list(struct desk_request *r)
             continue;
         if (n++ == f.limit)
             break;
-        result_write_row(g, &o);
+        result_write_row(g, &r->desk->book, &now, &o);
         last = g;
     }
     json_out_end_arr(&o);

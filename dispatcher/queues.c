@@ -1,7 +1,9 @@
 /* /queues: counts, the next settled groups, acknowledge, return, cancel. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/fields.h"
 #include "common/codec/json.h"
@@ -15,7 +17,8 @@ enum {
     WAIT_MAX_S = 3600,
     LEASE_DEFAULT_MS = 600000,
     LEASE_MAX_S = 7 * 86400,
-    IDS_MAX = 10000
+    IDS_MAX = 10000,
+    UNKNOWN_AGAIN_MS = 60000
 };
 
 void queues_get(struct desk_request *r)
@@ -23,8 +26,9 @@ void queues_get(struct desk_request *r)
     struct buf body = {0};
     struct json_out o = json_out_to(&body);
 
-    result_write_queue(&r->desk->book, r->name, book_queue(&r->desk->book, r->name),
-                       clock_wall_ms(), clock_ms(), &o);
+    struct waits_now now = desk_waits_now(r->desk);
+
+    result_write_queue(&r->desk->book, r->name, book_queue(&r->desk->book, r->name), &now, &o);
     desk_json(r->x, 200, &body);
     buf_done(&body);
 }
@@ -43,6 +47,7 @@ struct next {
 static void deliver(struct desk *d, struct exchange *x, const struct next *n)
 {
     struct desk_answer *a = durable_begin(d, x);
+    struct waits_now now = desk_waits_now(d);
     struct queue *q = book_queue(&d->book, n->queue);
     struct json_out o = json_out_to(&a->body);
     struct buf record = {0};
@@ -61,11 +66,11 @@ static void deliver(struct desk *d, struct exchange *x, const struct next *n)
         if (durable_write(a, g->spec.id, buf_str(&record), &e))
             break;
         g->taken_until_ms = clock_ms() + n->lease_ms;
-        result_write_group(g, &o);
+        result_write_group(g, NULL, NULL, &o);
     }
     json_out_end_arr(&o);
     json_out_key(&o, "queue");
-    result_write_queue(&d->book, n->queue, q, clock_wall_ms(), clock_ms(), &o);
+    result_write_queue(&d->book, n->queue, q, &now, &o);
     json_out_end_obj(&o);
     buf_done(&record);
     if (taken == 0 && e.kind != ERR_NONE)
@@ -143,6 +148,22 @@ static int read_next(struct desk_request *r, struct next *n, uint64_t *wait_ms, 
     return read_states(r, &n->states, e);
 }
 
+/* Logs that a trainer waits for groups of a queue that has none; a name once a minute. */
+static void log_unknown_queue(struct desk *d, struct str name)
+{
+    struct buf why = {0};
+
+    if (book_queue(&d->book, name) ||
+        (str_eq_c(name, d->unknown_queue) && clock_ms() < d->unknown_queue_ms + UNKNOWN_AGAIN_MS))
+        return;
+    (void)snprintf(d->unknown_queue, sizeof(d->unknown_queue), "%.*s", (int)name.len, name.p);
+    d->unknown_queue_ms = clock_ms();
+    waits_no_queue(&d->book, name, &why);
+    log_warn(NULL, "a trainer asks for the next group of a queue that has none",
+             LOG_S("reason", buf_str(&why)));
+    buf_done(&why);
+}
+
 void queues_next(struct desk_request *r)
 {
     static const struct poll_kind kind = {next_look, next_over, next_drop};
@@ -158,6 +179,7 @@ void queues_next(struct desk_request *r)
     *kept = given;
     memcpy(kept + 1, r->name.p, r->name.len);
     kept->queue = str_of((const char *)(kept + 1), r->name.len);
+    log_unknown_queue(r->desk, r->name);
     poll_start(r->desk, r->x, &kind, kept, wait_ms);
 }
 
@@ -177,6 +199,17 @@ static int read_ids(struct desk_request *r, const struct json **ret, struct err 
         if (!json_is(json_at(*ret, i), JSON_STRING))
             return err_field(e, "groups", "groups[%u] must be a string", i);
     return 0;
+}
+
+/* {"acked": n}, with a warning if no group has that queue. */
+static void write_count(struct desk_request *r, const char *key, uint64_t n, struct buf *out)
+{
+    struct json_out o = json_out_to(out);
+
+    json_out_obj(&o);
+    json_out_member_i64(&o, key, (int64_t)n);
+    result_write_queue_warning(&r->desk->book, r->name, &o);
+    json_out_end_obj(&o);
 }
 
 /* A record of that kind for each of the groups that are the queue's and for which `fits`. Ids that
@@ -205,7 +238,7 @@ static void write_many(struct desk_request *r, enum record_kind kind, const char
         n += durable_write(answer, id, buf_str(&record), &e) == 0;
     }
     buf_done(&record);
-    buf_printf(&answer->body, "{\"%s\":%llu}", key, (unsigned long long)n);
+    write_count(r, key, n, &answer->body);
     if (e.kind != ERR_NONE)
         durable_fail(answer, &e);
     else
@@ -322,6 +355,7 @@ static int cancel_all(struct desk_request *r, struct queue *q, const struct canc
         json_out_str(&o, id);
     }
     json_out_end_arr(&o);
+    result_write_queue_warning(&r->desk->book, r->name, &o);
     json_out_end_obj(&o);
     buf_done(&record);
     return rc;

@@ -8,8 +8,7 @@
 
 #include "common/codec/json.h"
 #include "dispatcher/book.h"
-
-enum { OFFERED_MS = 60000 }; /* an executor counts as present so long after its last offer */
+#include "dispatcher/waits.h"
 
 /* Seconds, as everywhere in the control plane; null when it has not happened. */
 static void put_time(struct json_out *o, const char *key, uint64_t ms)
@@ -97,7 +96,19 @@ static void put_versions(const struct group *g, struct json_out *o)
         json_out_null(o);
 }
 
-static void put_head(const struct group *g, struct json_out *o)
+void result_write_waits(const struct book *b, const struct group *g, const struct waits_now *now,
+                        struct json_out *o)
+{
+    struct buf why = {0};
+
+    waits_of_group(b, g, now, &why);
+    json_out_member_str(o, "waits", why.len ? buf_str(&why) : (struct str){0});
+    buf_done(&why);
+}
+
+/* b and now: see result_write_group. */
+static void put_head(const struct group *g, const struct book *b, const struct waits_now *now,
+                     struct json_out *o)
 {
     json_out_member_str(o, "id", g->spec.id);
     json_out_member_str(o, "state", str_cstr(group_state_names[g->state]));
@@ -115,16 +126,20 @@ static void put_head(const struct group *g, struct json_out *o)
     put_time(o, "submitted_at", g->submitted_at_ms);
     put_time(o, "settled_at", g->settled_at_ms);
     json_out_member_i64(o, "deliveries", g->deliveries);
+    if (b && !group_settled(g))
+        result_write_waits(b, g, now, o);
 }
 
-void result_write_row(const struct group *g, struct json_out *o)
+void result_write_row(const struct group *g, const struct book *b, const struct waits_now *now,
+                      struct json_out *o)
 {
     json_out_obj(o);
-    put_head(g, o);
+    put_head(g, b, now, o);
     json_out_end_obj(o);
 }
 
-void result_write_group(const struct group *g, struct json_out *o)
+void result_write_group(const struct group *g, const struct book *b, const struct waits_now *now,
+                        struct json_out *o)
 {
     static const char *const given[] = {"metadata", "labels"};
     struct arena a = {0};
@@ -133,7 +148,7 @@ void result_write_group(const struct group *g, struct json_out *o)
 
     (void)json_parse(&a, str_of(g->text, g->text_len), &text, &e);
     json_out_obj(o);
-    put_head(g, o);
+    put_head(g, b, now, o);
     for (size_t i = 0; i < ARRAY_LEN(given); i++) {
         json_out_key(o, given[i]);
         if (json_is(json_get(text, given[i]), JSON_OBJECT))
@@ -148,15 +163,6 @@ void result_write_group(const struct group *g, struct json_out *o)
     json_out_end_arr(o);
     json_out_end_obj(o);
     arena_done(&a);
-}
-
-const char *result_blocked(const struct runner *r, uint64_t mono_ms)
-{
-    if (r->blocked)
-        return "its attempts fail one after the other";
-    if (r->running == 0 && (r->offered_ms == 0 || mono_ms - r->offered_ms > OFFERED_MS))
-        return "no executor offers it";
-    return "";
 }
 
 /* Whether a group of the queue that has not settled is for the runner: one of its rollouts waits,
@@ -181,23 +187,38 @@ static bool is_wanted(const struct book *b, const struct runner *r, const struct
 }
 
 /* Runners that groups of the queue wait for in vain. */
-static void put_blocked(const struct book *b, const struct queue *q, uint64_t mono_ms,
+static void put_blocked(const struct book *b, const struct queue *q, const struct waits_now *now,
                         struct json_out *o)
 {
+    struct buf why = {0};
+
     json_out_key(o, "blocked");
     json_out_arr(o);
     for (size_t i = 0; q && i < b->runners.n; i++) {
         const struct runner *r = b->runners.at[i];
-        const char *why = result_blocked(r, mono_ms);
 
-        if (!why[0] || !is_wanted(b, r, q))
+        buf_clear(&why);
+        waits_of_runner(r, q, now, &why);
+        if (why.len == 0 || !is_wanted(b, r, q))
             continue;
         json_out_obj(o);
         json_out_member_str(o, "runner", str_cstr(r->name));
-        json_out_member_str(o, "reason", str_cstr(why));
+        json_out_member_str(o, "reason", buf_str(&why));
         json_out_end_obj(o);
     }
     json_out_end_arr(o);
+    buf_done(&why);
+}
+
+void result_write_queue_warning(const struct book *b, struct str name, struct json_out *o)
+{
+    struct buf warning = {0};
+
+    if (book_queue(b, name))
+        return;
+    waits_no_queue(b, name, &warning);
+    json_out_member_str(o, "warning", buf_str(&warning));
+    buf_done(&warning);
 }
 
 /* Of the oldest group that is not delivered. */
@@ -213,7 +234,7 @@ static double oldest_s(const struct queue *q, uint64_t now_ms)
 }
 
 void result_write_queue(const struct book *b, struct str name, const struct queue *q,
-                        uint64_t now_ms, uint64_t mono_ms, struct json_out *o)
+                        const struct waits_now *now, struct json_out *o)
 {
     static const struct queue none;
     const struct queue *c = q ? q : &none;
@@ -227,7 +248,8 @@ void result_write_queue(const struct book *b, struct str name, const struct queu
     json_out_member_i64(o, "taken", c->taken);
     json_out_member_i64(o, "acked_total", c->acked_total);
     json_out_key(o, "oldest_s");
-    json_out_double(o, q ? oldest_s(q, now_ms) : 0);
-    put_blocked(b, q, mono_ms, o);
+    json_out_double(o, q ? oldest_s(q, now->wall_ms) : 0);
+    put_blocked(b, q, now, o);
+    result_write_queue_warning(b, name, o);
     json_out_end_obj(o);
 }

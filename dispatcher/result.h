@@ -5,26 +5,32 @@
 #ifndef RG_DISPATCHER_RESULT_H
 #define RG_DISPATCHER_RESULT_H
 
-#include <stdint.h>
-
 struct book;
 struct group;
 struct json_out;
 struct queue;
 struct runner;
 struct str;
+struct waits_now;
 
-/* The whole group with its members. */
-void result_write_group(const struct group *g, struct json_out *o);
+/* The whole group with its members; of one that has not settled also why it waits. b and now: NULL
+ * for a settled one. */
+void result_write_group(const struct group *g, const struct book *b, const struct waits_now *now,
+                        struct json_out *o);
 
 /* Without members and metadata, for lists. */
-void result_write_row(const struct group *g, struct json_out *o);
+void result_write_row(const struct group *g, const struct book *b, const struct waits_now *now,
+                      struct json_out *o);
 
-/* A queue's counts; q NULL: one that nothing was ever submitted to. now_ms: wall clock. */
+/* A member `waits`: why rollouts of the group wait, or null. */
+void result_write_waits(const struct book *b, const struct group *g, const struct waits_now *now,
+                        struct json_out *o);
+
+/* A member `warning` if no known group has that queue: its name is probably mistyped. */
+void result_write_queue_warning(const struct book *b, struct str name, struct json_out *o);
+
+/* A queue's counts; q NULL: one that no known group has. */
 void result_write_queue(const struct book *b, struct str name, const struct queue *q,
-                        uint64_t now_ms, uint64_t mono_ms, struct json_out *o);
-
-/* Why the runner gets no work done ("" : it does): the breaker, or nobody offers it. */
-const char *result_blocked(const struct runner *r, uint64_t mono_ms);
+                        const struct waits_now *now, struct json_out *o);
 
 #endif

@@ -149,7 +149,7 @@ static char *write_body(const struct group *g)
     put_keys(g, &o);
     json_out_key(&o, "result");
     told.deliveries = 0; /* those to trainers: the entry is the same whenever it is written */
-    result_write_group(&told, &o);
+    result_write_group(&told, NULL, NULL, &o);
     json_out_end_obj(&o);
     json_out_end_obj(&o);
     return buf_take(&body);

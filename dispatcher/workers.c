@@ -7,8 +7,10 @@
  */
 #include "dispatcher/workers.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/mem.h"
 #include "common/net/http_client.h"
@@ -24,7 +26,11 @@ struct workers {
     char key[KEY_MAX];
     unsigned turn;
     struct http_client *clients[BOARD_WORKERS_MAX]; /* by place; NULL: not used yet */
-    struct list_head calls;                         /* fetches that are out */
+    bool broken[BOARD_WORKERS_MAX]; /* no client can be made for the place */
+    char fault[320];
+    unsigned fault_place;
+    struct http_fetch *retry; /* the call of workers_retry, or NULL */
+    struct list_head calls;   /* fetches that are out */
 };
 
 struct workers *workers_new(const struct heritage *h, struct loop *loop)
@@ -79,6 +85,7 @@ static struct http_client *client_of(struct workers *w, struct str id, struct er
         return NULL;
     if (w->clients[place])
         return w->clients[place];
+    w->broken[place] = true;
     if (heritage_socket_path(w->h->run_dir, w->h->board->worker_base + (uint32_t)place, path,
                              sizeof(path))) {
         (void)err_set(e, ERR_CONFIG, "the run folder's path is too long");
@@ -87,6 +94,7 @@ static struct http_client *client_of(struct workers *w, struct str id, struct er
     (void)snprintf(url, sizeof(url), "unix:%s", path);
     if (http_client_new(w->loop, url, &o, &w->clients[place], e))
         return NULL;
+    w->broken[place] = false;
     return w->clients[place];
 }
 
@@ -136,6 +144,59 @@ struct http_fetch *worker_call_long(struct workers *w, struct str id, struct str
     struct http_request r = {.method = "POST", .path = path};
 
     return begin(w, id, &r, body, fn, ctx);
+}
+
+/* errno of the last try to connect to the place; 0: it can be reached, or was not tried. A full
+ * backlog says that the worker is busy. */
+static int connect_error(const struct workers *w, unsigned place)
+{
+    int sys = w->clients[place] ? http_client_connect_error(w->clients[place]) : 0;
+
+    if (w->broken[place])
+        return EINVAL;
+    return sys == EAGAIN ? 0 : sys;
+}
+
+const char *workers_fault(struct workers *w)
+{
+    for (unsigned place = 0; place < BOARD_WORKERS_MAX; place++) {
+        uint32_t index = w->h->board->worker_base + place;
+        int sys = connect_error(w, place);
+
+        if (sys == 0 || !board_ready(w->h->board, BOARD_WORKER0 + place))
+            continue;
+        (void)snprintf(w->fault, sizeof(w->fault),
+                       "the dispatcher cannot reach worker %u by its socket in %.200s: %s", index,
+                       w->h->run_dir, strerror(sys));
+        w->fault_place = place;
+        return w->fault;
+    }
+    return NULL;
+}
+
+unsigned workers_fault_place(const struct workers *w)
+{
+    return w->fault_place;
+}
+
+static void on_retried(void *ctx, int status, struct str body, const struct err *e)
+{
+    (void)status;
+    (void)body;
+    (void)e;
+    ((struct workers *)ctx)->retry = NULL;
+}
+
+/* Any answer will do. */
+void workers_retry(struct workers *w)
+{
+    char id[ID_TEXT_MAX], path[64];
+
+    if (w->retry)
+        return;
+    (void)snprintf(id, sizeof(id), "w%u-%032d", w->h->board->worker_base + w->fault_place, 0);
+    (void)snprintf(path, sizeof(path), "/sessions/%s", id);
+    w->retry = worker_call(w, str_cstr(id), "GET", str_cstr(path), STR(""), on_retried, w);
 }
 
 bool worker_refuses(int status)

@@ -20,6 +20,16 @@ struct workers *workers_new(const struct heritage *h, struct loop *loop);
 /* The key that goes along; empty: none is needed. Copied. */
 void workers_key(struct workers *w, const char *key);
 
+/* Why a worker that serves cannot be reached; NULL: each could be, when it was last called. Valid
+ * until the next call. */
+const char *workers_fault(struct workers *w);
+
+/* The place of that worker; only after workers_fault has returned a text. */
+unsigned workers_fault_place(const struct workers *w);
+
+/* Calls the worker that cannot be reached, to see whether it can be by now. */
+void workers_retry(struct workers *w);
+
 /* Calls still out are dropped without an answer. */
 void workers_free(struct workers *w);
 

@@ -129,6 +129,17 @@ static bool is_ours(const char *name)
     return strncmp(name, "ROLLGATE_", 9) == 0;
 }
 
+/* What is wrong with a program; NULL: nothing. A run begins in an empty folder of its own. */
+static const char *program_fault(const char *program)
+{
+    if (!*program || is_place(str_cstr(program)))
+        return "begins with a program, which the input cannot choose";
+    if (*program == '~' || *program == '$' || (*program != '/' && strchr(program, '/')))
+        return "begins with a program: a full path, or a name in PATH, as runs begin in an empty "
+               "folder";
+    return word_fault(program);
+}
+
 /* A list of texts; NULL after telling what is wrong. */
 static char **read_words(struct roster_reader *r, const yaml_node_t *n, const char *runner,
                          const struct roster_field *f)
@@ -149,9 +160,7 @@ static char **read_words(struct roster_reader *r, const yaml_node_t *n, const ch
         if (!out[i])
             fault = "must be a list of texts";
         else if (f->kind == ARGV)
-            fault = i == 0 && (!*out[i] || is_place(str_cstr(out[i])))
-                        ? "begins with a program, which the input cannot choose"
-                        : word_fault(out[i]);
+            fault = i == 0 ? program_fault(out[i]) : word_fault(out[i]);
         else if (!is_name(out[i]))
             fault = "must hold names of variables";
         else if (is_ours(out[i]))

@@ -257,11 +257,30 @@ static void any_loopback(struct addresses *ret)
     memcpy(&ret->at[0].addr, &a, sizeof(a));
 }
 
+/* The longest paths of sockets are those of an upgrade's trial, which has a folder in the run
+ * folder. Checked at the start, so that neither an upgrade nor more workers fail later. */
+static int check_socket_paths(const struct config *c, struct err *e)
+{
+    size_t max = sizeof(((struct sockaddr_un *)0)->sun_path) - 1, name;
+    char longest[64];
+
+    if (c->upstream.n > 0)
+        return 0;
+    name = (size_t)snprintf(longest, sizeof(longest), "/t/worker-%u.sock",
+                            (unsigned)c->worker_base + BOARD_WORKERS_MAX - 1);
+    if (strlen(c->run_dir) + name <= max)
+        return 0;
+    return err_set(e, ERR_CONFIG,
+                   "--run-dir: %zu bytes are too many: paths of unix sockets may have %zu, which "
+                   "leaves %zu for the folder; set --run-dir to a shorter one than %s",
+                   strlen(c->run_dir), max, max - name, c->run_dir);
+}
+
 int listeners_check(const struct config *c, struct err *e)
 {
     struct addresses all = {0};
 
-    return resolve(c, &all, e);
+    return check_socket_paths(c, e) ? -1 : resolve(c, &all, e);
 }
 
 /* SO_REUSEPORT would silently share the port with another gateway of the same user, so the port is

@@ -111,6 +111,10 @@ static void bury(struct supervisor *s, unsigned slot, pid_t pid, int wait_status
     atomic_store_explicit(&s->board->slots[slot].pid, 0, memory_order_relaxed);
     atomic_store_explicit(&s->board->slots[slot].engines_up, 0, memory_order_relaxed);
     board_forget_engines(s->board, slot);
+    if (!clean)
+        atomic_store(&s->board->slots[slot].died_ms, clock_wall_ms());
+    if (slot == BOARD_DISPATCHER)
+        atomic_store(&s->board->unreached, 0);
     metrics_reset_gauges(p->heritage.page);
     tell_refused(s, slot);
     reap_take_reports(s); /* what it said before it died */

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/proc/config.h"
 #include "common/proc/ids.h"
 #include "common/proc/logs.h"
@@ -78,6 +79,8 @@ int supervisor_start(struct supervisor *s, struct err *e)
     (void)signal(SIGPIPE, SIG_IGN);
     s->board = board_new();
     upgrade_take_orders(s->board);
+    if (s->upgrade.previous.n == 0)
+        atomic_store(&s->board->started_ms, clock_wall_ms());
     s->metrics = metrics_new(BOARD_SLOTS);
     s->page = metrics_page(s->metrics, BOARD_SUPERVISOR, "supervisor");
     logs_setup("supervisor", s->config, s->page);

@@ -33,7 +33,7 @@ static char *folder_of(const struct trial *t)
 {
     struct buf out = {0};
 
-    buf_printf(&out, "%s/trial", t->run_dir);
+    buf_printf(&out, "%s/t", t->run_dir);
     return buf_take(&out);
 }
 

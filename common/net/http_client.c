@@ -681,6 +681,11 @@ void http_client_free(struct http_client *c)
     free(c);
 }
 
+int http_client_connect_error(const struct http_client *c)
+{
+    return c->connect_error;
+}
+
 size_t http_client_connections(const struct http_client *c)
 {
     return c->n_conns;

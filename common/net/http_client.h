@@ -86,6 +86,9 @@ void http_call_cancel(struct http_call *call);
 void http_call_pause(struct http_call *call);
 void http_call_resume(struct http_call *call);
 
+/* errno of the last try to connect; 0: it succeeded, or none was made. */
+int http_client_connect_error(const struct http_client *c);
+
 /* For metrics: connections open, and those idle. */
 size_t http_client_connections(const struct http_client *c);
 size_t http_client_idle(const struct http_client *c);

@@ -135,6 +135,7 @@ static void unreachable(struct http_conn *n, int sys)
 {
     struct err e = {0};
 
+    n->client->connect_error = sys;
     resolve_again(&n->client->resolve);
     if (n->client->url.local || n->client->resolve.n > 0) {
         broken(n, "cannot connect", sys);
@@ -149,7 +150,7 @@ static void on_unreachable(struct loop_task *t)
 {
     struct http_conn *n = CONTAINER_OF(t, struct http_conn, again);
 
-    unreachable(n, n->client->url.local ? ECONNREFUSED : EHOSTUNREACH);
+    unreachable(n, n->client->url.local ? n->first_error : EHOSTUNREACH);
 }
 
 /* Never fails at once: an error is told on the next turn. */
@@ -163,6 +164,7 @@ struct http_conn *http_conn_open(struct http_client *c, struct http_call *call)
     n->read_bytes = READ_FIRST;
     c->n_conns++;
     if (try_next(n) < 0) {
+        n->first_error = errno;
         close_socket(n);
         loop_task_post(c->loop, &n->again, on_unreachable);
     }
@@ -197,6 +199,7 @@ static void connected(struct http_conn *n)
             unreachable(n, sys);
         return;
     }
+    n->client->connect_error = 0;
     if (!n->client->url.tls) {
         n->state = CONN_OPEN;
         http_conn_opened(n);

@@ -30,6 +30,7 @@ struct http_conn {
     enum http_conn_state state;
     struct tls *tls;
     size_t address;         /* which of the addresses is tried */
+    int first_error;        /* errno of a first try that failed at once */
     unsigned inside;        /* callbacks that run over it */
     bool ended;             /* the peer will send no more and all it sent was read */
     bool clean_end;         /* by a proper end (TLS: close_notify) */
@@ -59,6 +60,7 @@ struct http_client {
     size_t max_idle;
     struct list_head idle; /* connections, newest first */
     size_t n_idle, n_conns;
+    int connect_error; /* errno of the last try to connect; 0: it succeeded, or there was none */
     char *scratch; /* SCRATCH_BYTES, shared: used only within one callback */
 };
 

@@ -11,6 +11,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -114,4 +116,24 @@ int file_sync_folder(const char *path)
     (void)close(fd);
     errno = failure;
     return failure ? -1 : 0;
+}
+
+char *file_absolute_path(const char *path)
+{
+    struct buf out = {0};
+    char *here = NULL;
+
+    if (path[0] != '/') {
+        here = getcwd(NULL, 0);
+        if (!here)
+            return NULL;
+        while (path[0] == '.' && path[1] == '/')
+            path += 1 + strspn(path + 1, "/");
+        if (strcmp(path, ".") == 0)
+            path = "";
+        buf_printf(&out, "%s%s", strcmp(here, "/") == 0 ? "" : here, *path ? "/" : "");
+    }
+    buf_puts(&out, path);
+    free(here);
+    return buf_take(&out);
 }

@@ -25,6 +25,10 @@ int file_write(const char *path, const char *part, struct str bytes, bool durabl
  */
 uint64_t file_stamp(const char *path);
 
+/* Returns the path without symbolic links resolved, from / on; the caller frees it. A relative one
+ * begins in the working folder. NULL with errno if that cannot be found. */
+char *file_absolute_path(const char *path);
+
 /* Names in the folder are on the disk when this returns 0; -1 with errno. */
 int file_sync_folder(const char *path);
 

@@ -218,6 +218,7 @@ struct config *config_load_rest(int argc, char *const *argv, struct buf *mistake
     load_environment(&l);
     load_flags(&l, argc, argv);
     resolve(l.config);
+    config_resolve_paths(&l);
     free(l.source);
     return l.config;
 }
@@ -307,7 +308,7 @@ void config_apply(struct config *live, const struct config *fresh)
             continue;
         if (row->type == CONFIG_LIST) {
             apply_list(live, to, from);
-        } else if (row->type == CONFIG_STRING) {
+        } else if (row->type == CONFIG_STRING || row->type == CONFIG_PATH) {
             const char *text = *(char *const *)from;
 
             keep(live, *(char **)to);

@@ -32,6 +32,7 @@ struct config_list {
 #define CONFIG_C_DURATION int64_t
 #define CONFIG_C_SIZE int64_t
 #define CONFIG_C_STRING char *
+#define CONFIG_C_PATH char *
 #define CONFIG_C_LIST struct config_list
 #define CONFIG_C_ENUM int
 
@@ -48,7 +49,7 @@ struct config {
 
 /* Reads everything: flags from argv[1..], the environment, the YAML file that --config names.
  * Returns NULL and appends one line per mistake to `mistakes`. Workers, routers and the folders are
- * resolved to what will be used (no 0 or NULL left in them). */
+ * resolved to what will be used (no 0 or NULL left in them), and every path is absolute. */
 struct config *config_load(int argc, char *const *argv, struct buf *mistakes);
 
 /* The same, but never NULL: what is wrong keeps its default, so that the rest can be checked, too.

@@ -14,6 +14,7 @@ enum config_type {
     CONFIG_DURATION,
     CONFIG_SIZE,
     CONFIG_STRING,
+    CONFIG_PATH,
     CONFIG_LIST,
     CONFIG_ENUM,
 };
@@ -56,6 +57,10 @@ void config_unknown(struct config_load *l, struct str name, const char *place);
 
 /* Whether an unknown name is so near to a setting's that it must be a slip. */
 bool config_mistyped(struct str name);
+
+/* Makes every path of the settings absolute, those inside of other values, too. A path that cannot
+ * be meant is a mistake. */
+void config_resolve_paths(struct config_load *l);
 
 /* Reads the YAML file. */
 void config_read_yaml(struct config_load *l, const char *path);

@@ -311,6 +311,7 @@ void config_set(struct config_load *l, const struct config_row *row, struct str 
         set_enum(l, row, text, place);
         break;
     case CONFIG_STRING:
+    case CONFIG_PATH:
     case CONFIG_LIST:
         set_text(l, row, text, place);
         break;
@@ -334,7 +335,7 @@ void config_free(struct config *c)
             continue;
         if (config_rows[i].type == CONFIG_LIST)
             list_clear((struct config_list *)(void *)field);
-        else if (config_rows[i].type == CONFIG_STRING)
+        else if (config_rows[i].type == CONFIG_STRING || config_rows[i].type == CONFIG_PATH)
             free(*(char **)(void *)field);
     }
     list_clear(&c->args);

@@ -11,7 +11,7 @@
 static const char *const type_names[] = {
     [CONFIG_BOOL] = "on|off", [CONFIG_INT] = "N",       [CONFIG_DURATION] = "TIME",
     [CONFIG_SIZE] = "BYTES",  [CONFIG_STRING] = "TEXT", [CONFIG_LIST] = "TEXT",
-    [CONFIG_ENUM] = "",
+    [CONFIG_ENUM] = "",       [CONFIG_PATH] = "PATH",
 };
 
 /* In the largest unit that divides it. */
@@ -70,6 +70,7 @@ void config_value_text(const struct config *c, const struct config_row *row, str
         buf_puts(out, row->values[*(const int *)field]);
         break;
     case CONFIG_STRING:
+    case CONFIG_PATH:
         text = *(char *const *)field;
         quoted(str_cstr(text ? text : ""), out);
         break;

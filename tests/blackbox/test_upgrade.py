@@ -73,7 +73,7 @@ def test_a_broken_binary_changes_nothing(how):
     need_more(world, 10)
     assert len(failed(s)) == 1 and REASONS.get(how, "") in failed(s)[0]
     assert s.family() == family and s.log().count("rollgate starts") == 1
-    assert not os.path.exists(f"{s.folder}/state/run/trial")
+    assert not os.path.exists(f"{s.folder}/state/run/t")
     reload(s, workers=3, routers=1)     # every part of the supervisor works on
     need_more(world, 10)
     good_upgrade(s, g.BINARY)

@@ -6,10 +6,12 @@
 #include "worker/sink/redis_url.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
 
 #include "common/base/mem.h"
 
-enum { PORT_DEFAULT = 6379 };
+enum { PORT_DEFAULT = 6379, SOCKET_PATH_MAX = sizeof(((struct sockaddr_un *)0)->sun_path) - 1 };
 
 static char *copy(struct str s)
 {
@@ -82,6 +84,8 @@ static int read_place(struct redis_url *u, struct str text, struct err *e)
 
     if (str_starts(text, STR("unix:"))) {
         u->path = copy(str_sub(text, 5, text.len));
+        if (strlen(u->path) > SOCKET_PATH_MAX)
+            return bad(e, "the socket's path has more than 107 bytes");
         return u->path[0] ? 0 : bad(e, "no path");
     }
     if (str_starts(text, STR("rediss:")))

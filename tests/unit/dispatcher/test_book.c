@@ -210,8 +210,8 @@ TEST(book, a_replay_gives_the_same_book)
     for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
         struct json_out o = json_out_to(&told[0]), p = json_out_to(&told[1]);
 
-        result_write_group(book_group(&first, str_cstr(ids[i])), &o);
-        result_write_group(book_group(&second, str_cstr(ids[i])), &p);
+        result_write_group(book_group(&first, str_cstr(ids[i])), NULL, NULL, &o);
+        result_write_group(book_group(&second, str_cstr(ids[i])), NULL, NULL, &p);
     }
     cr_assert(str_eq(buf_str(&told[0]), buf_str(&told[1])));
     for (size_t i = 0; i < log.n; i++)

@@ -3,6 +3,7 @@
 #include "common/codec/json.h"
 #include "costs.h"
 #include "dispatcher/result.h"
+#include "dispatcher/waits.h"
 #include "testing.h"
 
 enum { KIND_RESTS, KIND_RESERVED, KINDS };
@@ -88,7 +89,8 @@ TEST(book_lanes, what_can_be_claimed_again_goes_first_again)
     for (int i = 0; i < 3; i++)
         book_reserve(next_rollout(&b, 6000));
     cr_expect_null(next_rollout(&b, 6000));
-    result_write_queue(&b, STR("train"), book_queue(&b, STR("train")), 6000, 6000, &o);
+    result_write_queue(&b, STR("train"), book_queue(&b, STR("train")),
+                       &(struct waits_now){.wall_ms = 6000, .mono_ms = 6000}, &o);
     cr_expect(str_find(buf_str(&told), STR("no executor offers it"), 0) != SIZE_MAX,
               "they wait all the same");
     buf_done(&told);

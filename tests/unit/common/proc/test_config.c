@@ -177,3 +177,56 @@ TEST(config, texts_name_every_setting)
     buf_done(&docs);
     buf_done(&manual);
 }
+
+TEST(config, every_path_is_absolute)
+{
+    char path[] = "/tmp/rg-config-XXXXXX", here[4096], want[4200];
+    struct buf m = {0};
+    struct config *c;
+
+    cr_assert_not_null(getcwd(here, sizeof(here)));
+    write_file(path, "state-dir: ./st\nmodel: models/m\nengine-source: file:engines\n"
+                     "sink: [\"file:out\", \"redis:unix:r.sock?stream=s\", "
+                     "\"redis://h?password_file=p&user=u\", \"file\"]\n");
+    setenv("ROLLGATE_ADMIN_KEY_FILE", "keys", 1);
+    c = LOAD(&m, ARG("--config"), path, ARG("--chat-template=/x/../t"),
+             ARG("--engine=vllm:http://h:1,key-file=k,weight=2"), ARG("--upstream=unix:u.sock"),
+             ARG("--engine=builtin:script:.//s"), ARG("--scorer=r=vllm:http://h:1,key-file=k"));
+    unsetenv("ROLLGATE_ADMIN_KEY_FILE");
+    cr_assert_not_null(c, "%.*s", (int)m.len, m.p);
+#define EXPECT_PATH(got, before, name, after)                                        \
+    do {                                                                             \
+        (void)snprintf(want, sizeof(want), "%s%s/%s%s", before, here, name, after); \
+        cr_expect_str_eq(got, want);                                                 \
+    } while (0)
+    EXPECT_PATH(c->state_dir, "", "st", "");
+    EXPECT_PATH(c->run_dir, "", "st/run", "");
+    EXPECT_PATH(c->model, "", "models/m", "");
+    EXPECT_PATH(c->admin_key_file, "", "keys", "");
+    EXPECT_PATH(c->engine_source, "file:", "engines", "");
+    EXPECT_PATH(c->engine.at[0], "vllm:http://h:1,key-file=", "k", ",weight=2");
+    EXPECT_PATH(c->engine.at[1], "builtin:script:", "s", "");
+    EXPECT_PATH(c->scorer.at[0], "r=vllm:http://h:1,key-file=", "k", "");
+    EXPECT_PATH(c->upstream.at[0], "unix:", "u.sock", "");
+    EXPECT_PATH(c->sink.at[0], "file:", "out", "");
+    EXPECT_PATH(c->sink.at[1], "redis:unix:", "r.sock", "?stream=s");
+    EXPECT_PATH(c->sink.at[2], "redis://h?password_file=", "p", "&user=u");
+    cr_expect_str_eq(c->sink.at[3], "file");
+    cr_expect_str_eq(c->chat_template, "/x/../t");
+    cr_expect_str_eq(c->config_file, path);
+    config_free(c);
+    unlink(path);
+    buf_done(&m);
+}
+
+TEST(config, paths_that_only_a_shell_reads_are_mistakes)
+{
+    struct buf m = {0};
+
+    cr_expect_null(LOAD(&m, ARG("--state-dir=~/rollgate"), ARG("--sink=file:$HOME/out"),
+                        ARG("--model=~root/m")));
+    cr_expect(says(&m, "--state-dir: \"~/rollgate\" begins with '~'"), "%.*s", (int)m.len, m.p);
+    cr_expect(says(&m, "--sink: \"$HOME/out\" begins with '$'"), "%.*s", (int)m.len, m.p);
+    cr_expect(says(&m, "--model: \"~root/m\" begins with '~'"), "%.*s", (int)m.len, m.p);
+    buf_done(&m);
+}
