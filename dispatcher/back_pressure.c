@@ -10,7 +10,11 @@
 #include "dispatcher/desk.h"
 #include "dispatcher/workers.h"
 
-enum { PROBE_MS = 60000, REFUSED_SHOWN_MS = 5000 };
+enum {
+    PROBE_MS = 60000,
+    REFUSED_SHOWN_MS = 5000,
+    SWEEP_PATIENT = 4 /* failed pages of the sweep that are a start and no fault */
+};
 
 bool claims_closed(void *desk, const struct queue *q)
 {
@@ -69,7 +73,7 @@ const char *claims_pause_reason(struct desk *d)
     if (d->refused_at_ms && now < d->refused_at_ms + REFUSED_SHOWN_MS)
         return fault ? fault : d->refused_why;
     if (!d->swept)
-        return fault ? fault : d->sweep.why[0] ? d->sweep.why : NULL;
+        return fault ? fault : d->sweep.failures > SWEEP_PATIENT ? d->sweep.why : NULL;
     return NULL;
 }
 

@@ -182,6 +182,10 @@ void groups_list(struct desk_request *r);
 void groups_wait(struct desk_request *r);
 void groups_cancel(struct desk_request *r);
 
+/* The group is about to leave the book: requests that wait for one that was cancelled get it as it
+ * is. */
+void groups_removed(struct desk *d, const struct group *g);
+
 /* queues.c: what a trainer takes. A group that was taken comes back when its lease ends before it
  * is acknowledged or returned. */
 void queues_get(struct desk_request *r);

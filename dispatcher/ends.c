@@ -5,6 +5,10 @@
  * may be finalized, the worker decides: without a trained token, or without a reward where one is
  * required, it refuses (422), and the attempt is an error.
  *
+ * A gateway that dies under an agent is not the agent's fault: an error is `infra` if the session's
+ * worker, a router or the whole gateway has died since the claim. The worker is called first: if it
+ * has just died, its answer comes from the next one, when the supervisor knows of the death.
+ *
  * A worker that is away or fails is asked again for PATIENCE_MS, and its last word is the reason
  * then. Finalizing has no bound of its own: scorers may be asked first, and a call that was given
  * up and repeated would ask them anew, or end as another attempt what the worker still works on. A
@@ -19,7 +23,9 @@
 #include "common/base/mem.h"
 #include "common/codec/fields.h"
 #include "common/codec/json.h"
+#include "common/proc/board.h"
 #include "common/proc/heritage.h"
+#include "common/proc/ids.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "dispatcher/book_record.h"
@@ -196,11 +202,47 @@ static void set_reason(struct ending *n, const char *why)
     n->result.reason = mem_strdup(why);
 }
 
+/* What of the gateway has died since the attempt was claimed; NULL: nothing that it depends on. */
+static const char *find_death(const struct desk *d, const struct attempt *a)
+{
+    struct board *b = d->heritage->board;
+    uint32_t index;
+    int place = ids_parse(str_cstr(a->session), &index) ? -1 : board_resolve(b, index);
+
+    if (atomic_load(&b->started_ms) > a->claimed_at_ms)
+        return "the gateway was started again during the attempt";
+    if (place >= 0 && atomic_load(&b->slots[BOARD_WORKER0 + place].died_ms) > a->claimed_at_ms)
+        return "the session's worker died during the attempt";
+    for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++)
+        if (atomic_load(&b->slots[BOARD_ROUTER0 + i].died_ms) > a->claimed_at_ms)
+            return "a router died during the attempt";
+    return NULL;
+}
+
+/* The attempt is no error of its own. The executor's reason follows. Its runner has no part in it.
+ */
+static void set_infra(struct ending *n, const char *why)
+{
+    struct buf reason = {0};
+
+    buf_printf(&reason, "%s%s%s", why, n->result.reason ? "; it ended with: " : "",
+               n->result.reason ? n->result.reason : "");
+    free(n->result.reason);
+    n->result.reason = buf_take(&reason);
+    n->outcome = OUTCOME_INFRA;
+    n->result.beside = true;
+}
+
 /* It does not count after all. */
 static void downgrade(struct ending *n, enum outcome outcome, const char *why)
 {
+    const struct attempt *a = attempt_of(n);
+    const char *death = outcome == OUTCOME_ERROR && a ? find_death(n->desk, a) : NULL;
+
     n->outcome = outcome;
     set_reason(n, why);
+    if (death)
+        set_infra(n, death);
     record(n);
 }
 
@@ -561,6 +603,45 @@ static void on_closed(void *ctx, bool delivered)
     ((struct ending *)ctx)->x = NULL;
 }
 
+/* The outcome stands: the session is finalized if the attempt may count. */
+static void go_on_with(struct ending *n, struct attempt *a)
+{
+    if (book_verdict(a, n->outcome, true) == ROLLOUT_SUCCEEDED)
+        ask(n, STEP_COMPLETE);
+    else
+        record(n);
+}
+
+/* Any answer of the session's worker shows that it lives. */
+static void on_alive(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct ending *n = ctx;
+    struct attempt *a = attempt_of(n);
+    const char *death = a ? find_death(n->desk, a) : NULL;
+
+    (void)body;
+    n->call = NULL;
+    if (!a || a->ended) {
+        ending_answer(n);
+        return;
+    }
+    if (!death && status == 0)
+        death = e->kind == ERR_ENGINE_TIMEOUT ? "the session's worker does not answer"
+                                              : "the session's worker is away";
+    if (death)
+        set_infra(n, death);
+    go_on_with(n, a);
+}
+
+static void ask_alive(struct ending *n, const struct attempt *a)
+{
+    char path[96];
+
+    (void)snprintf(path, sizeof(path), "/sessions/%s/wait?timeout_s=0", a->session);
+    n->call = worker_call(n->desk->workers, str_cstr(a->session), "GET", str_cstr(path), STR(""),
+                          on_alive, n);
+}
+
 static void start_end(struct ending *n, struct attempt *a)
 {
     n->until_ms = clock_ms() + PATIENCE_MS;
@@ -568,10 +649,10 @@ static void start_end(struct ending *n, struct attempt *a)
     n->desk->busy++;
     a->ending = true;
     exchange_watch(n->x, on_closed, n);
-    if (book_verdict(a, n->outcome, true) == ROLLOUT_SUCCEEDED)
-        ask(n, STEP_COMPLETE);
+    if (n->outcome == OUTCOME_ERROR)
+        ask_alive(n, a);
     else
-        record(n);
+        go_on_with(n, a);
 }
 
 void attempts_end(struct desk_request *r)

@@ -433,16 +433,24 @@ void groups_list(struct desk_request *r)
 /* A group that is waited for: seq tells it from one that has its id later. */
 struct group_wait {
     uint64_t seq;
+    struct buf last; /* the group when it was cancelled and removed */
     char id[GROUP_ID_MAX + 1];
 };
 
 /* Groups that are gone have ended, too. */
 static bool wait_look(struct poll *p)
 {
-    const struct group_wait *w = p->ctx;
+    struct group_wait *w = p->ctx;
     const struct group *g = book_group(&p->desk->book, str_cstr(w->id));
     struct err e;
 
+    if (w->last.len > 0) {
+        struct desk_answer *answer = durable_begin(p->desk, p->x);
+
+        buf_add_str(&answer->body, buf_str(&w->last));
+        durable_end(answer, 200);
+        return true;
+    }
     if (g && g->seq == w->seq && !group_settled(g))
         return false;
     if (g && g->seq == w->seq) {
@@ -461,12 +469,30 @@ static void wait_over(struct poll *p)
 
 static void wait_drop(struct poll *p)
 {
+    buf_done(&((struct group_wait *)p->ctx)->last);
     free(p->ctx);
+}
+
+static const struct poll_kind waiting = {wait_look, wait_over, wait_drop};
+
+void groups_removed(struct desk *d, const struct group *g)
+{
+    struct poll *p;
+
+    LIST_EACH(&d->polls, p, struct poll, entry) {
+        struct group_wait *w = p->ctx;
+        struct json_out o;
+
+        if (p->kind != &waiting || w->seq != g->seq || g->state != GROUP_CANCELLED)
+            continue;
+        buf_clear(&w->last);
+        o = json_out_to(&w->last);
+        result_write_group(g, NULL, NULL, &o);
+    }
 }
 
 void groups_wait(struct desk_request *r)
 {
-    static const struct poll_kind kind = {wait_look, wait_over, wait_drop};
     uint64_t wait_ms = 60000;
     struct err e = {0};
     const struct group *g = NULL;
@@ -479,7 +505,7 @@ void groups_wait(struct desk_request *r)
     w = mem_zalloc(sizeof(*w));
     w->seq = g->seq;
     memcpy(w->id, g->spec.id.p, g->spec.id.len);
-    poll_start(r->desk, r->x, &kind, w, wait_ms);
+    poll_start(r->desk, r->x, &waiting, w, wait_ms);
 }
 
 /* --- cancel --- */

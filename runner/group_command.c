@@ -12,7 +12,7 @@
 #include "common/proc/gateway_client.h"
 #include "runner/runner.h"
 
-enum { INPUT_MAX = 64 << 20 };
+enum { INPUT_MAX = 64 << 20, WAITS_COMPARED = 40, EXIT_CANCELLED = 4 };
 
 struct group_call {
     struct gateway_client *client;
@@ -112,35 +112,6 @@ static void print_logs(const struct json *g)
     }
 }
 
-/* Why a group that has not settled makes no progress, if the gateway knows. */
-static void print_waits(struct group_call *g, const struct json *group)
-{
-    struct str state = text(group, "state"), queue = text(group, "queue");
-    struct buf body = {0}, path = {0};
-    struct arena a = {0};
-    const struct json *v = NULL, *blocked;
-    struct err e;
-
-    if (!str_eq_c(state, "waiting") && !str_eq_c(state, "running"))
-        return;
-    buf_printf(&path, "/queues/%.*s%c", (int)queue.len, queue.p, 0);
-    if (gateway_client_call(g->client, "GET", path.p, (struct str){0}, &body) == 200 &&
-        json_parse(&a, buf_str(&body), &v, &e) == 0) {
-        blocked = json_get(v, "blocked");
-        for (uint32_t i = 0; json_is(blocked, JSON_ARRAY) && i < blocked->n; i++) {
-            const struct json *b = json_at(blocked, i);
-            struct str reason = text(b, "reason");
-
-            if (str_eq(text(b, "runner"), text(group, "runner")))
-                printf("\nwaits: runner %.*s: %.*s\n", (int)text(b, "runner").len,
-                       text(b, "runner").p, (int)reason.len, reason.p);
-        }
-    }
-    arena_done(&a);
-    buf_done(&body);
-    buf_done(&path);
-}
-
 /* The answer as it came, or as a table. */
 static int show(struct group_call *g)
 {
@@ -160,7 +131,8 @@ static int show(struct group_call *g)
         row_of(v);
         members_of(v);
         print_logs(v);
-        print_waits(g, v);
+        if (json_string(json_get(v, "waits")).p)
+            printf("\nwaits: %s\n", arena_cstr(&a, json_string(json_get(v, "waits"))));
     }
     if (json_string(json_get(v, "next_cursor")).p)
         printf("more: rollgate group list cursor=%s\n",
@@ -195,6 +167,10 @@ static int submit(struct group_call *g, const char *file)
         list = json_get(v, "groups");
         for (uint32_t i = 0; json_is(list, JSON_ARRAY) && i < list->n; i++)
             printf("%s\n", arena_cstr(&a, json_string(json_get(json_at(list, i), "id"))));
+        list = json_get(v, "warnings");
+        for (uint32_t i = 0; json_is(list, JSON_ARRAY) && i < list->n; i++)
+            fprintf(stderr, "rollgate group: warning: %s\n",
+                    arena_cstr(&a, json_string(json_at(list, i))));
     } else if (rc == 0) {
         rc = show(g);
     }
@@ -235,20 +211,68 @@ static bool progress(struct group_call *g, uint64_t began_ms, int *first)
     return settled;
 }
 
+/* Why the group waits, on standard error, when it changes. Seconds to go are no change. */
+static void write_waits(const struct group_call *g, struct buf *said)
+{
+    struct arena a = {0};
+    const struct json *v = NULL;
+    struct err e;
+    struct str why = {0};
+
+    if (json_parse(&a, buf_str(&g->body), &v, &e) == 0)
+        why = json_string(json_get(v, "waits"));
+    if (!str_eq(str_sub(why, 0, WAITS_COMPARED), str_sub(buf_str(said), 0, WAITS_COMPARED))) {
+        if (why.len > 0)
+            fprintf(stderr, "%swaits: %.*s\n", isatty(STDERR_FILENO) ? "\r" : "", (int)why.len,
+                    why.p);
+        buf_clear(said);
+        buf_add_str(said, why);
+    }
+    arena_done(&a);
+}
+
+/* The exit status of `wait` for a settled group. */
+static int exit_status(const struct group_call *g)
+{
+    static const struct {
+        const char *state;
+        int status;
+    } states[] = {{"finished", 0}, {"failed", 3}, {"cancelled", EXIT_CANCELLED}, {"partial", 5}};
+    struct arena a = {0};
+    const struct json *v = NULL;
+    struct err e;
+    int status = 1;
+
+    if (json_parse(&a, buf_str(&g->body), &v, &e) == 0)
+        for (size_t i = 0; i < ARRAY_LEN(states); i++)
+            if (str_eq_c(text(v, "state"), states[i].state))
+                status = states[i].status;
+    arena_done(&a);
+    return status;
+}
+
 static int wait_for(struct group_call *g, const char *id)
 {
     uint64_t began_ms = clock_ms();
+    struct buf said = {0};
     char path[256], long_path[320];
-    int first = -1;
+    bool seen = false;
+    int first = -1, rc;
 
     (void)snprintf(path, sizeof(path), "/groups/%s", id);
     (void)snprintf(long_path, sizeof(long_path), "%s/wait?timeout_s=1", path);
     do {
+        seen = g->status == 200 || g->status == 204;
         if (call(g, "GET", long_path, (struct str){0}) ||
-            (g->status == 204 && call(g, "GET", path, (struct str){0})))
-            return 1;
+            (g->status == 204 && call(g, "GET", path, (struct str){0}))) {
+            buf_done(&said);
+            return seen && g->status == 404 ? EXIT_CANCELLED : 1; /* removed between two looks */
+        }
+        write_waits(g, &said);
     } while (!progress(g, began_ms, &first));
-    return show(g);
+    rc = exit_status(g);
+    buf_done(&said);
+    return show(g) ? 1 : rc;
 }
 
 static bool id_is_good(const char *id)

@@ -3,6 +3,7 @@ import json
 import subprocess
 
 import gateway as g
+import pytest
 from runner_kit import Runner, script
 
 
@@ -61,3 +62,32 @@ def test_what_goes_wrong_is_said(start, tmp_path):
     done = subprocess.run([str(g.BINARY), "group", "list", "--gateway", f"http://127.0.0.1:{g.free_port()}"],
                           capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == 1 and "rollgate group: " in done.stderr
+
+
+def test_wait_returns_another_exit_status_for_each_end(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    once = f"os.mkdir({gateway.folder + '/once'!r})\nchat('x')"     # the second one fails
+    runs = {"finished": "chat('x')", "failed": "sys.exit(3)", "partial": once}
+    with Runner(gateway, {name: {"run": script(gateway.folder, name, text), "slots": 4, "score": ["echo", "0.5"]}
+                          for name, text in runs.items()}):
+        for name, n, status in (("finished", 1, 0), ("failed", 1, 3), ("partial", 2, 5)):
+            body = {"id": name, "runner": name, "attempts": 1, "input": 0, "n": n, "min": 1}
+            assert gateway.post("/groups", body).status == 201
+            done = subprocess.run([str(g.BINARY), "group", "wait", name, "--gateway", gateway.url], capture_output=True, text=True,
+                                  timeout=60, check=False)
+            assert done.returncode == status and f"{name} " in done.stdout, (done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("deliver", [True, False])
+def test_wait_says_why_and_that_it_was_cancelled(start, deliver):
+    gateway = start(engine="builtin:echo", workers=1)
+    said = subprocess.run([str(g.BINARY), "group", "submit", "-", "--gateway", gateway.url], text=True, capture_output=True, check=True,
+                          input='{"id": "a", "runner": "nobody", "input": 1}', timeout=60)
+    assert said.stdout == "a\n" and "warning: no executor offers runner" in said.stderr
+    assert 'waits: no executor offers runner "nobody"' in group(gateway, "show", "a")
+    child = subprocess.Popen([str(g.BINARY), "group", "wait", "a", "--gateway", gateway.url], text=True, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE)
+    assert "waits: no executor offers runner" in child.stderr.readline()
+    assert gateway.post("/groups/a/cancel", {"deliver": deliver}).status == 200
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 4 and "cancelled" in out + err, (child.returncode, out, err)
