@@ -10,6 +10,7 @@
 #include "common/codec/json.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "common/serve/exchange.h"
 #include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
 #include "dispatcher/durable.h"
@@ -17,7 +18,7 @@
 #include "dispatcher/group_session.h"
 #include "dispatcher/result.h"
 
-enum { BATCH_MAX = 10000, LIST_DEFAULT = 100, LIST_MAX = 1000, WAIT_MAX_S = 3600 };
+enum { BATCH_MAX = 10000, LIST_DEFAULT = 100, LIST_MAX = 1000, WAIT_MAX_S = 3600, WARNING_MAX = 1024 };
 
 /* --- submit --- */
 
@@ -126,10 +127,11 @@ static int check_room(struct desk *d, const struct candidate *all, size_t n, str
     return 0;
 }
 
-/* Writes the groups; their object stays open, for warnings. */
 static void write_answer(struct desk *d, const struct candidate *all, size_t n, bool single,
-                         struct json_out *o)
+                         struct buf *out)
 {
+    struct json_out to = json_out_to(out), *o = &to;
+
     json_out_obj(o);
     if (!single) {
         json_out_key(o, "groups");
@@ -150,34 +152,33 @@ static void write_answer(struct desk *d, const struct candidate *all, size_t n, 
     }
     if (!single)
         json_out_end_arr(o);
+    json_out_end_obj(o);
 }
 
-/* A member `warnings` for the runners of these groups that no executor offers. Each is named once.
- */
-static void write_warnings(const struct book *b, const struct candidate *all, size_t n,
-                           struct json_out *o)
+/* The header Rollgate-Warning for the runners of these groups that no executor offers. Each is named
+ * once; names may hold bytes that a header may not. */
+static void set_warning(struct desk_request *r, const struct candidate *all, size_t n)
 {
+    const struct book *b = &r->desk->book;
     uint64_t now_ms = clock_ms();
     struct buf text = {0};
     struct map seen = {0};
 
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && text.len < WARNING_MAX; i++) {
         const struct group *g = book_group(b, all[i].id);
 
         if (!g || group_settled(g) || waits_is_offered(g->runner, now_ms) ||
             map_get(&seen, str_cstr(g->runner->name)))
             continue;
-        if (seen.n == 0) {
-            json_out_key(o, "warnings");
-            json_out_arr(o);
-        }
+        buf_puts(&text, seen.n ? "; " : "");
         (void)map_set(&seen, str_cstr(g->runner->name), g->runner);
-        buf_clear(&text);
         waits_not_offered(b, g->runner, now_ms, &text);
-        json_out_str(o, buf_str(&text));
     }
-    if (seen.n > 0)
-        json_out_end_arr(o);
+    for (size_t i = 0; i < text.len; i++)
+        if (text.p[i] < ' ' || text.p[i] > '~')
+            text.p[i] = '?';
+    if (text.len > 0)
+        exchange_set_header(r->x, "Rollgate-Warning", str_sub(buf_str(&text), 0, WARNING_MAX));
     map_done(&seen);
     buf_done(&text);
 }
@@ -213,13 +214,12 @@ static void take_back(struct desk *d, const struct candidate *all, size_t n)
 static void submit(struct desk_request *r, const struct candidate *all, size_t n, bool single)
 {
     struct desk_answer *answer = durable_begin(r->desk, r->x);
-    struct json_out o = json_out_to(&answer->body);
     struct buf record = {0};
     struct err e = {0};
     bool made = false;
     int rc = 0;
 
-    write_answer(r->desk, all, n, single, &o);
+    write_answer(r->desk, all, n, single, &answer->body);
     for (size_t i = 0; i < n && rc == 0; i++) {
         if (all[i].exists)
             continue;
@@ -229,8 +229,7 @@ static void submit(struct desk_request *r, const struct candidate *all, size_t n
             take_back(r->desk, all, i);
         made = true;
     }
-    write_warnings(&r->desk->book, all, n, &o);
-    json_out_end_obj(&o);
+    set_warning(r, all, n);
     buf_done(&record);
     if (rc)
         durable_fail(answer, &e);

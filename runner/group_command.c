@@ -143,12 +143,30 @@ static int show(struct group_call *g)
 
 /* --- the verbs --- */
 
+/* Why the group, just submitted, will wait; on standard error. */
+static void warn_of(struct group_call *g, const char *id)
+{
+    struct arena a = {0};
+    const struct json *v = NULL;
+    struct buf path = {0};
+    struct err e;
+
+    buf_printf(&path, "/groups/%s", id);
+    buf_add_c(&path, '\0');
+    if (call(g, "GET", path.p, (struct str){0}) == 0 &&
+        json_parse(&a, buf_str(&g->body), &v, &e) == 0 && json_string(json_get(v, "waits")).p)
+        fprintf(stderr, "rollgate group: warning: %s waits: %s\n", id,
+                arena_cstr(&a, json_string(json_get(v, "waits"))));
+    buf_done(&path);
+    arena_done(&a);
+}
+
 static int submit(struct group_call *g, const char *file)
 {
     FILE *f = !file || strcmp(file, "-") == 0 ? stdin : fopen(file, "re");
     struct buf body = {0};
     struct arena a = {0};
-    const struct json *v = NULL, *list;
+    const struct json *v = NULL, *list = NULL;
     size_t got;
     struct err e;
     int rc;
@@ -167,13 +185,11 @@ static int submit(struct group_call *g, const char *file)
         list = json_get(v, "groups");
         for (uint32_t i = 0; json_is(list, JSON_ARRAY) && i < list->n; i++)
             printf("%s\n", arena_cstr(&a, json_string(json_get(json_at(list, i), "id"))));
-        list = json_get(v, "warnings");
-        for (uint32_t i = 0; json_is(list, JSON_ARRAY) && i < list->n; i++)
-            fprintf(stderr, "rollgate group: warning: %s\n",
-                    arena_cstr(&a, json_string(json_at(list, i))));
     } else if (rc == 0) {
         rc = show(g);
     }
+    if (rc == 0 && json_at(list, 0))
+        warn_of(g, arena_cstr(&a, json_string(json_get(json_at(list, 0), "id"))));
     arena_done(&a);
     return rc;
 }

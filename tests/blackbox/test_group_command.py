@@ -83,7 +83,7 @@ def test_wait_says_why_and_that_it_was_cancelled(start, deliver):
     gateway = start(engine="builtin:echo", workers=1)
     said = subprocess.run([str(g.BINARY), "group", "submit", "-", "--gateway", gateway.url], text=True, capture_output=True, check=True,
                           input='{"id": "a", "runner": "nobody", "input": 1}', timeout=60)
-    assert said.stdout == "a\n" and "warning: no executor offers runner" in said.stderr
+    assert said.stdout == "a\n" and "warning: a waits: no executor offers runner" in said.stderr
     assert 'waits: no executor offers runner "nobody"' in group(gateway, "show", "a")
     child = subprocess.Popen([str(g.BINARY), "group", "wait", "a", "--gateway", gateway.url], text=True, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE)
