@@ -137,3 +137,53 @@ int ids_parse(struct str text, uint32_t *ret_index)
     *ret_index = (uint32_t)index;
     return 0;
 }
+
+static size_t count_hex(struct str s)
+{
+    size_t n = 0;
+
+    while (n < s.len && is_hex[(unsigned char)s.p[n]])
+        n++;
+    return n;
+}
+
+/* The text behind "w<digits>-", or all of it where that does not begin it. */
+static struct str tail_of(struct str text, bool *ret_has_head)
+{
+    size_t n = 1;
+
+    *ret_has_head = false;
+    if (text.len < 3 || text.p[0] != 'w')
+        return text;
+    while (n < text.len && text.p[n] >= '0' && text.p[n] <= '9')
+        n++;
+    *ret_has_head = n > 1 && n < text.len && text.p[n] == '-';
+    return *ret_has_head ? str_sub(text, n + 1, SIZE_MAX) : text;
+}
+
+const char *ids_fault(struct str text)
+{
+    bool has_head;
+    struct str tail = tail_of(text, &has_head);
+    size_t digits = count_hex(tail);
+    uint32_t index;
+
+    if (ids_parse(text, &index) == 0)
+        return NULL;
+    if (text.len == 0)
+        return "it is empty";
+    if (str_find(text, STR("%"), 0) != SIZE_MAX)
+        return "it is percent-encoded, which no id needs";
+    for (size_t i = 0; i < text.len; i++)
+        if (text.p[i] >= 'A' && text.p[i] <= 'F')
+            return "it has upper-case letters";
+    if (!has_head)
+        return digits == ID_HEX_LEN ? "its w<index>- is missing" : "it does not begin with w<index>-";
+    if (digits == tail.len && digits < ID_HEX_LEN)
+        return "it is cut: it has fewer hex digits";
+    if (digits >= ID_HEX_LEN && tail.len > ID_HEX_LEN)
+        return "something follows its 32 hex digits";
+    if (digits < tail.len)
+        return "it has other characters than hex digits";
+    return "its index is none: a number up to 999999 without leading zeros";
+}

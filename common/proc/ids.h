@@ -38,4 +38,11 @@ size_t ids_session(struct ids *ids, uint32_t index, char ret_text[ID_TEXT_MAX]);
 /* Whether the whole text is a well-formed session id; then *ret_index is its worker index. 0/-1. */
 int ids_parse(struct str text, uint32_t *ret_index);
 
+/* The form of a session id, for errors. */
+#define IDS_FORM "w<index>-<32 hex digits>"
+
+/* What is wrong with the text as a session id, as a sentence whose subject is the id ("it is cut");
+ * NULL: nothing. Nothing of the text is in it. */
+const char *ids_fault(struct str text);
+
 #endif

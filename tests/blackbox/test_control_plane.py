@@ -247,18 +247,117 @@ def test_what_was_reseeded_is_told(gateway):
     assert gateway.get("/sessions?reseeded=perhaps").status == 400
     assert gateway.metrics()["rollgate_sessions_reseeded_total"] == 1
     assert gateway.post("/sessions", {"reseeded_from": "x"}).status == 400
-    gateway.post("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+    call_unknown(gateway, f"/sessions/w78-{HEX}")
     assert len(gateway.get("/sessions?reseeded=true").json()["sessions"]) == 2
 
 
-@pytest.mark.parametrize("unknown", ["w77-" + "1" * 32, "nonsense", "w0-xyz", "%00%0a", "x" * 5000])
-def test_foreign_ids_are_reseeded_on_the_data_plane(gateway, unknown):
-    a = gateway.post(f"/sessions/{unknown}/v1/chat/completions",
-                     {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+HEX = "0123456789abcdef" * 2
+CALLS = ("/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/v1/completions", "/chat/completions")
+FORM = "w<index>-<32 hex digits>"
+
+
+def call_unknown(gateway, where, call="/v1/chat/completions"):
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], "input": "hi", "prompt": "hi"}
+    body = {k: v for k, v in body.items() if k not in {"/v1/responses": ("messages", "prompt", "max_tokens"),
+                                                        "/v1/completions": ("messages", "input")}.get(call, ("input", "prompt"))}
+    return gateway.post(where + call, body)
+
+
+MALFORMED = ["nonsense", "w0-xyz", "%00%0a", "x" * 5000, HEX, f"W0-{HEX}", f"w0-{HEX.upper()}", f"w0-{HEX[:-1]}", f"w0-{HEX}0", f"w0-{HEX}.",
+             f"w0%2D{HEX}", f"w00-{HEX}", f"w1000000-{HEX}", f"w0_{HEX}", f"w0-{HEX}%20", "w0-", "w77", f"session-{HEX}",
+             f"{HEX[:8]}-{HEX[:4]}-{HEX[:4]}-{HEX[:4]}-{HEX[:12]}"]
+
+
+@pytest.mark.parametrize("unknown", MALFORMED)
+def test_malformed_ids_are_404_and_the_text_shows_the_form(gateway, unknown):
+    s = new(gateway)["session_id"]
+    for call in CALLS:
+        a = call_unknown(gateway, f"/sessions/{unknown}", call)
+        assert a.status == 404 and "Rollgate-Reseeded" not in a.headers, (call, a.text)
+        assert FORM in a.json()["error"]["message"] and s not in a.text and HEX not in a.text
+    assert [r["session_id"] for r in gateway.get("/sessions").json()["sessions"]] == [s]
+    a = gateway.get(f"/sessions/{unknown}")
+    assert a.status == 404 and FORM in a.json()["error"]["message"]
+
+
+def test_mistyped_ids_of_a_session_that_is_there(gateway):
+    """Cut, longer, in capitals, encoded: never its text, nor another's, in the answer, and nothing in the session."""
+    s = new(gateway)["session_id"]
+    for wrong in (s[:-1], s[:-8], s + "0", s + "x", s.upper(), s[:3] + s[3:].upper().replace("0", "F"), s.replace("-", "%2D"), s[3:],
+                  s[:-1] + ("0" if s[-1] != "0" else "1"), s[0] + "00" + s[2:], f"x{s}", f"{s}%20"):
+        if wrong == s:
+            continue
+        a = call_unknown(gateway, f"/sessions/{wrong}")
+        assert a.status == 404 and s not in a.text and s[3:] not in a.text, (wrong, a.text)
+        assert FORM in a.json()["error"]["message"]
+    assert gateway.get(path({"session_id": s})).json()["num_calls"] == 0
+
+
+def test_a_call_that_names_no_session_is_404(gateway):
+    a = call_unknown(gateway, "")
+    assert a.status == 404 and "names no session" in a.json()["error"]["message"] and FORM in a.text
+    assert gateway.get("/sessions").json()["sessions"] == []
+
+
+@pytest.mark.parametrize("unknown", ["w77-" + "1" * 32, *MALFORMED, ""])
+def test_any_unknown_id_may_be_reseeded(start, unknown):
+    gateway = start(engine="builtin:echo", reseed="any", workers=1)
+    a = call_unknown(gateway, f"/sessions/{unknown}" if unknown else "")
     assert a.status == 200 and a.headers["Rollgate-Reseeded"] == "1"
     [fresh] = a.headers.get_all("Rollgate-Session")
     assert fresh != unknown
     assert gateway.get(f"/sessions/{fresh}").json()["num_branches"] == 1
+    assert call_unknown(gateway, f"/sessions/w0-{'0' * 32}").status == 404, "what was made here, if it was, is gone"
+
+
+@pytest.mark.parametrize("settings, served, foreign, malformed", [
+    ({}, 404, 200, 404),
+    ({"reseed": "minted"}, 404, 200, 404),
+    ({"reseed": "minted", "durability": "none"}, 200, 200, 404),
+    ({"reseed": "any"}, 404, 200, 200),
+    ({"reseed": "any", "durability": "none"}, 200, 200, 200),
+    ({"reseed": "off"}, 404, 404, 404),
+    ({"reseed": "off", "durability": "none"}, 404, 404, 404),
+    ({"worker-base": 10}, 404, None, 404),
+    ({"worker-base": 10, "reseed": "any"}, 404, None, 200),
+    ({"worker-base": 10, "durability": "none"}, 200, None, 404),
+    ({"peer": ["500-509=127.0.0.1:1"]}, 404, None, 404),
+])
+def test_who_gets_a_fresh_session(start, settings, served, foreign, malformed):
+    """With other nodes (None) a foreign index is another node's: never a session of this one."""
+    gateway = start(engine="builtin:echo", workers=2, **settings)
+    base = settings.get("worker-base", 0)
+    for unknown, status in ((f"w{base + 1}-{'0' * 32}", served), (f"w77-{'0' * 32}", foreign), ("nonsense", malformed)):
+        a = call_unknown(gateway, f"/sessions/{unknown}")
+        assert a.status == status or (status is None and a.status >= 400), (unknown, a.status, a.text)
+        assert ("Rollgate-Reseeded" in a.headers) == (a.status == 200)
+
+
+def test_reseed_is_read_anew(start, tmp_path):
+    config = tmp_path / "c.yaml"
+    config.write_text("reseed: any\n")
+    gateway = start(engine="builtin:echo", workers=1, config=str(config))
+    assert call_unknown(gateway, "/sessions/nonsense").status == 200
+    config.write_text("reseed: minted\n")
+    gateway.signal(signal.SIGHUP)
+    wait_until(lambda: call_unknown(gateway, "/sessions/nonsense").status == 404, 20, "it is 404")
+    config.write_text("reseed: true\n")
+    done = subprocess.run([str(BINARY), "config", "--check", f"--config={config}"], capture_output=True, text=True, timeout=60,
+                          check=False)
+    assert done.returncode == 2 and "minted, any, off" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("form", ["json", "none"])
+def test_an_export_of_a_session_without_a_call_says_so(gateway, form):
+    s = new(gateway)
+    gateway.post(path(s, "/reward_info"), {"reward_info": {"reward": 1}})
+    summary = gateway.post(path(s, "/finalize"), {"format": form}).json()["summary"]
+    assert summary["calls"] == 0 and any("no call of this session was answered" in w for w in summary["warnings"]), summary
+    gateway.wait_line("warn .*a session without any call was exported")
+    t = new(gateway)
+    gateway.chat(t, "x")
+    summary = gateway.post(path(t, "/finalize"), {"format": form}).json()["summary"]
+    assert not any("no call" in w for w in summary["warnings"]), summary
 
 
 def test_reseeding_can_be_switched_off(start):

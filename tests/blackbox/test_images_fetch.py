@@ -454,7 +454,7 @@ def test_nothing_is_fetched_for_sessions_that_are_no_more(vision, web):
 
 
 def test_a_new_session_of_a_call_keeps_what_was_fetched(vision, web):
-    engine, gateway = vision(media_fetch=hosts(web), **HERE)
+    engine, gateway = vision(media_fetch=hosts(web), reseed="any", **HERE)
     made = changing(web)
     messages = [user(text("a"), by(web.at("/a")))]
     answer = gateway.post("/v1/chat/completions", {"messages": messages})

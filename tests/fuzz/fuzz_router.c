@@ -8,6 +8,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/check.h"
+#include "common/proc/ids.h"
 #include "router/heads.h"
 #include "router/route.h"
 
@@ -48,6 +49,7 @@ static void request(struct str in, unsigned how)
     CHECK(again.body == h.body && again.length == h.length);
     CHECK(str_eq(then.proof.id, to.proof.id) && then.proof.meant == to.proof.meant);
     CHECK(to.proof.scope == KEY_NONE && str_eq(then.place, to.place));
+    CHECK(!to.place.p || !ids_fault(to.place) == (to.session.p != NULL));
     buf_done(&out);
 }
 

@@ -324,7 +324,7 @@ static int check_born(const struct service_request *r, struct err *e)
         r->id_valid ? session_find(r->service->calls.store, r->id, &ended) : NULL;
 
     if (r->id_valid && (control_copies(r->service, r->id) || (s && session_copying(s))))
-        return err_set(e, ERR_UNKNOWN_SESSION, "no such session");
+        return service_no_session(r, e);
     return 0;
 }
 

@@ -1,14 +1,15 @@
 /*
  * Calls on sessions that are not here. An agent survives a gateway that has forgotten its session:
- * it gets a fresh one. But a mistyped id must not lead to a session that no trainer knows, so this
- * is done only where the id cannot be ours (no journal that is served here is the place of such an
- * id), or where nothing is kept (--durability none), and never for a key: one that is valid
- * proves that its session was here, so that it has ended.
+ * it gets a fresh one. But a mistyped id must not lead to a session that no trainer knows, so only a
+ * whole id gets one (--reseed minted), whose session cannot be here: its index is not served, or
+ * nothing is kept (--durability none). A key gets none: a valid one proves that its session was
+ * here, so that it has ended. With more nodes a foreign index is another node's.
  */
 #include "worker/api/reseed.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/codec/json.h"
+#include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
@@ -24,25 +25,36 @@
 
 enum { SHOWN_MAX = 64 };
 
-/* Whether an id of this form may have been made by this gateway. */
-static bool may_be_ours(const struct service_request *r)
+/* True if a worker of this gateway has the sessions of that index. */
+static bool is_served(const struct service *a, uint32_t index)
 {
+    return places_serve(a->calls.residency->places, index) ||
+           board_resolve(a->heritage->board, index) >= 0;
+}
+
+/* True if the request's id may lead to a fresh session. */
+static bool may_recreate(const struct service_request *r)
+{
+    const struct config *c = r->service->config;
+    bool keeps = c->durability != DURABILITY_NONE, has_nodes = c->peer.n > 0 || c->worker_base > 0;
     uint32_t index;
 
-    return r->id_valid && ids_parse(r->id, &index) == 0 &&
-           places_serve(r->service->calls.residency->places, index);
+    if (c->reseed == RESEED_OFF)
+        return false;
+    if (!r->id_valid || ids_parse(r->id, &index) != 0)
+        return c->reseed == RESEED_ANY;
+    return is_served(r->service, index) ? !keeps : !has_nodes;
 }
 
 /* The error tells what is known of the id: ended, or unknown. */
 int call_may_reseed(const struct service_request *r, struct err *e)
 {
-    const struct config *c = r->service->config;
     bool keys = keys_required(r->service->keys);
 
     if (keys && !r->admin)
         return err_set(e, ERR_SESSION_ENDED, "the session has ended");
-    if (!c->reseed || (r->id.p && keys) || (may_be_ours(r) && c->durability != DURABILITY_NONE))
-        return err_set(e, ERR_UNKNOWN_SESSION, "no such session");
+    if ((r->id.p && keys) || !may_recreate(r))
+        return service_no_session(r, e);
     return service_room(r->service, 1, e);
 }
 

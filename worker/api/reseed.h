@@ -1,5 +1,5 @@
 /*
- * Calls on sessions that are not here (--reseed-sessions).
+ * Calls on sessions that are not here (--reseed).
  */
 #ifndef RG_API_RESEED_H
 #define RG_API_RESEED_H

@@ -240,6 +240,10 @@ static void send_export(struct exporting *v)
         if (export_lacks_reward(v->export))
             log_warn(&(struct log_scope){.session = str_cstr(v->id)},
                      "an export for a trainer holds no reward: none was posted, or no number");
+        if (export_has_no_calls(v->export) && session_phase(v->s) != SESSION_OPEN)
+            log_warn(&(struct log_scope){.session = str_cstr(v->id)},
+                     "a session without any call was exported: its agent used a different one, or "
+                     "none");
         on_later(&v->later);
     }
 }

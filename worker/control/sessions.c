@@ -30,9 +30,10 @@ struct session *control_find(struct service_request *r, bool reading, struct err
 
     if (r->id_valid)
         s = reading ? session_find_any(st, r->id, &ended) : session_find(st, r->id, &ended);
-    if (!s)
-        (void)err_set(e, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION,
-                      ended ? "the session has ended" : "no such session");
+    if (!s && ended)
+        (void)err_set(e, ERR_SESSION_ENDED, "the session has ended");
+    else if (!s)
+        (void)service_no_session(r, e);
     return s;
 }
 

@@ -79,7 +79,7 @@ static int answer(struct service *a, struct exchange *x, struct str id)
         respond_count(a, METRIC_DIALECT_CONTROL, 200);
         exchange_reply(x, 200, "application/json", buf_str(&body));
     } else {
-        (void)err_set(&e, ERR_UNKNOWN_SESSION, "no such session");
+        (void)service_no_session(&(struct service_request){.id = id, .id_valid = true}, &e);
         respond_error_to(a, x, NULL, METRIC_DIALECT_CONTROL, "", &e);
     }
     buf_done(&body);

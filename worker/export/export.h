@@ -125,6 +125,9 @@ int export_check_reward(const struct session *s, const struct export_options *o,
  * session holds. */
 bool export_lacks_reward(const struct export *x);
 
+/* True if no call of the session was answered: its agent probably used a different session. */
+bool export_has_no_calls(const struct export *x);
+
 /* Fixes the branches and prepares. `m` and `scratch` are for the drift audit and for merging by
  * token; NULL leaves the audit out. Both must live as long as the export. */
 int export_new(struct session *s, const struct model *m, struct model_scratch *scratch,

@@ -106,6 +106,11 @@ int export_check_reward(const struct session *s, const struct export_options *o,
                    (int)session_id(s).len, session_id(s).p);
 }
 
+bool export_has_no_calls(const struct export *x)
+{
+    return session_view(x->session).n_calls == 0;
+}
+
 bool export_lacks_reward(const struct export *x)
 {
     double reward;

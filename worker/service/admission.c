@@ -2,6 +2,7 @@
 #include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
+#include "common/proc/ids.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/residency/residency.h"
@@ -16,6 +17,23 @@ bool service_ends(const struct service *a)
 
     return atomic_load_explicit(&h->board->draining, memory_order_relaxed) != 0 &&
            !(h->port_kept && h->config->durability != DURABILITY_NONE);
+}
+
+int service_no_session(const struct service_request *r, struct err *e)
+{
+    const char *fault = r->id_valid ? NULL : ids_fault(r->id);
+
+    if (!r->id.p)
+        return err_set(e, ERR_UNKNOWN_SESSION,
+                       "the request names no session: its path begins with /sessions/ID, or it has a "
+                       "session's key; an ID has the form " IDS_FORM);
+    if (fault)
+        return err_set(e, ERR_UNKNOWN_SESSION,
+                       "no such session: an id has the form " IDS_FORM " and this one has not: %s",
+                       fault);
+    return err_set(e, ERR_UNKNOWN_SESSION,
+                   "no such session: this id, of the form " IDS_FORM ", is mistyped, of another "
+                   "gateway, or forgotten");
 }
 
 int service_room(struct service *a, int64_t count, struct err *e)

@@ -45,7 +45,7 @@ TEST(config, later_sources_win)
                "peer:\n  - 4-7=h:1\nhistory: linear\n");
     setenv("ROLLGATE_GRACE", "8s", 1);
     setenv("ROLLGATE_SINK", "file:/env", 1);
-    c = LOAD(&m, ARG("--config"), path, ARG("--workers=5"), ARG("--no-reseed"),
+    c = LOAD(&m, ARG("--config"), path, ARG("--workers=5"), ARG("--reseed=off"),
              ARG("--sandbox=off"), ARG("operand"), ARG("--engine"), ARG("builtin:echo"),
              ARG("--engine=builtin:random:1"));
     cr_assert_not_null(c, "%.*s", (int)m.len, m.p);
@@ -57,7 +57,7 @@ TEST(config, later_sources_win)
     cr_assert_str_eq(c->sink.at[0], "file:/env");
     cr_assert_eq(c->peer.n, 1);
     cr_assert_eq(c->history, HISTORY_LINEAR);
-    cr_assert_eq(c->reseed, false);
+    cr_assert_eq(c->reseed, RESEED_OFF);
     cr_assert_eq(c->sandbox, false);
     cr_assert_eq(c->engine.n, 2);
     cr_assert_eq(c->args.n, 1);

@@ -67,3 +67,33 @@ TEST(ids, other_texts_are_refused)
         cr_assert_eq(ids_parse(str_cstr(bad[i]), &index), -1, "%s", bad[i]);
     cr_assert_eq(index, 77);
 }
+
+TEST(ids, what_is_wrong_with_a_text)
+{
+    static const struct {
+        const char *text, *fault;
+    } cases[] = {
+        {"w1-0123456789abcdef0123456789abcdef", NULL},
+        {"", "it is empty"},
+        {"w1%2D0123456789abcdef0123456789abcdef", "percent-encoded"},
+        {"W1-0123456789ABCDEF0123456789ABCDEF", "upper-case"},
+        {"w1-0123456789abcdef0123456789abcdeF", "upper-case"},
+        {"0123456789abcdef0123456789abcdef", "w<index>- is missing"},
+        {"nonsense", "does not begin with w<index>-"},
+        {"w1", "does not begin with w<index>-"},
+        {"w1-0123456789abcdef", "it is cut"},
+        {"w1-", "it is cut"},
+        {"w1-0123456789abcdef0123456789abcdef0", "something follows"},
+        {"w1-0123456789abcdef0123456789abcdef.", "something follows"},
+        {"w1-0123456789abcdef0123456789abcdeg", "other characters"},
+        {"w01-0123456789abcdef0123456789abcdef", "its index"},
+        {"w1000000-0123456789abcdef0123456789abcdef", "its index"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const char *got = ids_fault(str_cstr(cases[i].text));
+
+        cr_expect(cases[i].fault ? got && strstr(got, cases[i].fault) : !got, "%s: %s", cases[i].text,
+                  got ? got : "nothing");
+    }
+}
