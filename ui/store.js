@@ -57,7 +57,7 @@ class Store {
     this.loading = true;
     const seen = new Set();
     try {
-      await eachPage("/sessions", "sessions", rows => {
+      await eachPage("/sessions?archived=false", "sessions", rows => {
         for (const row of rows) {
           seen.add(row.session_id);
           this.putSession(row);

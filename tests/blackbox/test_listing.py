@@ -139,3 +139,87 @@ def test_a_row_counts_branches(start):
     before = counts()
     kill_worker(gateway)
     assert counts() == before
+
+
+# --- finalized sessions ---
+
+def every(gateway, query="", limit=3):
+    """All pages; a session is listed once."""
+    rows, cursor = [], None
+    while True:
+        page = gateway.get(f"/sessions?limit={limit}{query}" + (f"&cursor={cursor}" if cursor else "")).json()
+        rows += page["sessions"]
+        cursor = page["next_cursor"]
+        if not cursor:
+            break
+    for row in rows:
+        del row["drift"]    # what audits found is known in memory alone
+    assert len({r["session_id"] for r in rows}) == len(rows)
+    return {r["session_id"]: r for r in rows}
+
+
+def made(gateway, **options):
+    answers = []
+
+    def once():
+        answers.append(gateway.post("/sessions", options))
+        return answers[-1].status == 200
+    wait_until(once, 20, "there is room")
+    return answers[-1].json()
+
+
+def finalized(gateway, n):
+    """Finalized sessions, and what their rows are."""
+    ids = set()
+    for k in range(n):
+        s = made(gateway, labels={"k": str(k)})
+        assert gateway.chat(s, "x" * 500).status == 200
+        assert gateway.post(f"/sessions/{s['session_id']}/finalize", {}).status == 200
+        ids.add(s["session_id"])
+    return {k: v for k, v in every(gateway).items() if k in ids}
+
+
+def push_out(gateway, rows, workers=1):
+    """An open session at each worker whose tokens leave no room for finalized ones."""
+    used = set()
+    while len(used) < workers:
+        s = made(gateway)
+        worker = s["session_id"].split("-")[0]
+        if worker in used:
+            gateway.request("DELETE", f"/sessions/{s['session_id']}")
+            continue
+        used.add(worker)
+        assert gateway.chat(s, "y" * 9000).status == 200
+
+    def left():
+        return gateway.get("/sessions?archived=false&limit=1000").json()["sessions"]
+    wait_until(lambda: not {r["session_id"] for r in left()} & set(rows), 40, "the finalized ones have left memory")
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_finalized_sessions_are_listed_as_long_as_they_are_kept(start, workers):
+    gateway = start(engine="builtin:echo", workers=workers, max_live_tokens=8000)
+    rows = finalized(gateway, 7)
+    push_out(gateway, rows, workers)
+    for limit in (1, 3, 1000):
+        got = every(gateway, limit=limit)
+        assert len(got) == 7 + workers and {k: v for k, v in got.items() if k in rows} == rows, limit
+    assert every(gateway, "&phase=finalized") == rows
+    assert set(every(gateway, "&label=k=3")) == {k for k, v in rows.items() if v["labels"]["k"] == "3"}
+    assert set(every(gateway, "&label=k")) == set(rows) and every(gateway, "&label=none") == {}
+    assert len(every(gateway, "&phase=open")) == len(every(gateway, "&archived=false")) == workers
+    assert gateway.get("/sessions?archived=perhaps").status == 400
+    gone, *others = rows
+    assert gateway.request("DELETE", f"/sessions/{gone}").status == 204
+    assert set(every(gateway, "&phase=finalized")) == set(others)
+    for sid in others:
+        assert gateway.get(f"/sessions/{sid}").json()["phase"] == "finalized"
+    gateway.stop()
+    gateway.start()
+    assert set(every(gateway, "&phase=finalized")) == set(others)
+
+
+def test_finalized_sessions_are_listed_no_longer_than_they_are_kept(start):
+    gateway = start(engine="builtin:echo", workers=1, max_live_tokens=8000, export_retention="2s")
+    rows = finalized(gateway, 2)
+    wait_until(lambda: not set(every(gateway)) & set(rows), 40, "their time is over")

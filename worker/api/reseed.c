@@ -41,6 +41,8 @@ static bool may_recreate(const struct service_request *r)
 
     if (c->reseed == RESEED_OFF)
         return false;
+    if (!r->id.p) /* an admin's key makes a session of its own */
+        return c->reseed == RESEED_ANY || keys_required(r->service->keys);
     if (!r->id_valid || ids_parse(r->id, &index) != 0)
         return c->reseed == RESEED_ANY;
     return is_served(r->service, index) ? !keeps : !has_nodes;

@@ -6,9 +6,13 @@
  *           -> ask      -> a sibling's page, of some 192 KiB at most, and the next -> send_some
  *           -> answer: the end; all of it, where it is short
  *
+ * A worker lists the sessions of its store, then finalized ones that have left the store and are
+ * still kept (past_rows): each is read back for its row, and leaves again.
+ *
  * A cursor is "<worker index>.<last session id>.<its serial>.<process>": a last session that is
  * gone is told from those behind it by its serial, as long as the process is the same; else that
- * worker's rows come from the start.
+ * worker's rows come from the start. Among the finalized ones it is "<worker index>.past.<last
+ * session id>.<its end>.<last serial of the store's rows>.<process>".
  */
 #include <stdlib.h>
 
@@ -41,6 +45,7 @@ struct listing {
     unsigned dialect;
     struct arena arena;
     struct str phase, label, reseeded; /* filters, decoded */
+    bool archived;                     /* finalized sessions that have left the store, too */
     struct str query;                  /* as given */
     uint64_t limit, got;
     uint32_t workers[BOARD_WORKERS_MAX];
@@ -51,6 +56,15 @@ struct listing {
     struct buf unreachable;   /* indexes of workers that did not answer, comma separated */
     struct http_fetch *asked; /* the running question */
     struct session_walk walk; /* over this worker's own */
+    struct {
+        bool begun;
+        struct session_past at; /* the last one looked at; its id is in `id` */
+        struct buf id;
+        uint64_t last_serial; /* of the store's rows: entries behind it were not listed */
+        bool revived;         /* the entry of the one at hand was made for its row */
+        bool awaited;         /* the one at hand has no row yet */
+        bool unread;          /* the one at hand cannot be read back */
+    } past;
     struct loop_task later;
     bool waiting; /* for a session whose row is not known, for the next slice, or for room */
     bool local;   /* a sibling asks: a part is a page */
@@ -66,6 +80,7 @@ static void listing_free(struct listing *v)
     buf_done(&v->rows);
     buf_done(&v->last);
     buf_done(&v->unreachable);
+    buf_done(&v->past.id);
     arena_done(&v->arena);
     free(v);
 }
@@ -101,12 +116,25 @@ static bool row_wanted(const struct listing *v, const struct json *row)
                   str_sub(label, eq + 1, SIZE_MAX));
 }
 
+/* The label filter's name. */
+static struct str label_name(const struct listing *v)
+{
+    return str_sub(v->label, 0, str_find(v->label, STR("="), 0));
+}
+
 /* Before its row is made, which reads a session back that is not in memory. */
 static bool may_be_wanted(const struct listing *v, const struct session *s)
 {
-    size_t eq = str_find(v->label, STR("="), 0);
+    return v->label.len == 0 || session_may_have_label(s, label_name(v));
+}
 
-    return v->label.len == 0 || session_may_have_label(s, str_sub(v->label, 0, eq));
+static bool past_may_be_wanted(const struct listing *v)
+{
+    bool phase_fits = v->phase.len == 0 || str_eq_c(v->phase, "finalized") ||
+                      str_eq_c(v->phase, "expired");
+
+    return phase_fits && v->past.at.kept &&
+           (v->label.len == 0 || session_past_may_have_label(&v->past.at, label_name(v)));
 }
 
 /* Rows are copied as text. */
@@ -138,7 +166,9 @@ static void on_back(void *ctx, const struct err *e)
 {
     struct listing *v = ctx;
 
-    if (e)
+    if (e && v->past.begun)
+        v->past.unread = true;
+    else if (e)
         session_walk_leave(&v->walk, v->walk.awaited);
     loop_task_post(v->service->calls.loop, &v->later, on_later);
 }
@@ -205,6 +235,8 @@ static struct session *own_first(struct listing *v)
     size_t dot;
     bool ended = false;
 
+    if (v->past.begun)
+        return NULL;
     if (v->walk.seen > 0 || !tail.p)
         return session_walk_next(&v->walk, st);
     dot = str_find(tail, STR("."), 0);
@@ -267,6 +299,121 @@ static void own_rows(struct listing *v)
     buf_done(&row);
 }
 
+/* --- finalized sessions that have left the store --- */
+
+static void past_begin(struct listing *v)
+{
+    if (v->past.begun)
+        return;
+    v->past.begun = true;
+    v->past.last_serial = session_last_serial(v->service->calls.store);
+}
+
+static void past_done(struct listing *v)
+{
+    buf_clear(&v->past.id);
+    v->past.at = (struct session_past){0};
+    v->past.begun = v->past.revived = v->past.awaited = v->past.unread = false;
+}
+
+/* Goes on behind the cursor, if it is one of the second kind. */
+static void past_place(struct listing *v)
+{
+    struct str tail = v->after;
+    size_t dot;
+
+    if (v->past.begun || !str_starts(tail, STR("past.")))
+        return;
+    tail = str_sub(tail, 5, SIZE_MAX);
+    dot = str_find(tail, STR("."), 0);
+    past_begin(v);
+    buf_add_str(&v->past.id, str_sub(tail, 0, dot));
+    tail = str_sub(tail, dot == SIZE_MAX ? tail.len : dot + 1, SIZE_MAX);
+    v->past.at.ended_ms = take_number(&tail);
+    v->past.last_serial = take_number(&tail);
+    if (take_number(&tail) != own_start())
+        v->past.last_serial = 0; /* of a different process: all entries have other serials */
+}
+
+/* Moves to the next one that is not among the store's rows. False: there is none. */
+static bool past_next(struct listing *v)
+{
+    struct session_store *st = v->service->calls.store;
+    bool ended = false;
+    const struct session *s;
+
+    v->past.at.id = buf_str(&v->past.id);
+    if (!session_next_past(st, clock_wall_ms(), &v->past.at))
+        return false;
+    buf_clear(&v->past.id);
+    buf_add_str(&v->past.id, v->past.at.id);
+    s = session_find_any(st, v->past.at.id, &ended);
+    if (s && session_serial(s) <= v->past.last_serial)
+        v->past.at.kept = false; /* it was listed */
+    return true;
+}
+
+/* The row of the one at hand, in `row`. False: it is read back, and on_back comes. */
+static bool past_row(struct listing *v, struct buf *row)
+{
+    struct residency *r = v->service->calls.residency;
+    struct session_store *st = v->service->calls.store;
+    struct str id = buf_str(&v->past.id);
+    bool ended = false;
+    struct session *s = session_find_any(st, id, &ended);
+
+    buf_clear(row);
+    if (v->past.unread)
+        return true;
+    v->past.revived |= !s;
+    if (!residency_ready(r, id, true)) {
+        v->walk.waiter = (struct residency_waiter){.fn = on_back, .ctx = v};
+        residency_wait(r, id, &v->walk.waiter);
+        return false;
+    }
+    s = session_find_any(st, id, &ended);
+    if (s && session_resident(s))
+        session_write_row(s, row);
+    if (s && v->past.revived)
+        session_leave_again(s);
+    return true;
+}
+
+static void past_add(struct listing *v, struct str row)
+{
+    struct arena a = {0};
+
+    if (row.len > 0 && (!any_filter(v) || row_wanted(v, session_row_head(&a, row))))
+        add_row(v, row);
+    arena_done(&a);
+    buf_clear(&v->last);
+    buf_printf(&v->last, "past.%.*s.%llu.%llu.%llu", (int)v->past.id.len, v->past.id.p,
+               (unsigned long long)v->past.at.ended_ms,
+               (unsigned long long)v->past.last_serial, (unsigned long long)own_start());
+}
+
+/* Rows of finalized sessions, behind the store's, until the page is full or the slice over. */
+static void past_rows(struct listing *v)
+{
+    uint64_t end_us = clock_us() + SLICE_US;
+    struct buf row = {0};
+    size_t had = v->rows.len;
+
+    past_begin(v);
+    while (!is_full(v) && !v->waiting && (v->past.awaited || past_next(v))) {
+        if (v->past.awaited || past_may_be_wanted(v)) {
+            v->past.awaited = v->waiting = !past_row(v, &row);
+            if (v->waiting)
+                break;
+            past_add(v, buf_str(&row));
+        }
+        v->past.revived = v->past.unread = false;
+        if (clock_us() >= end_us || v->rows.len - had >= PART_BYTES)
+            break_off(v);
+    }
+    buf_done(&row);
+}
+
 /* The end of the page, with a cursor only if there may be more. */
 static void answer(struct listing *v)
 {
@@ -301,6 +448,7 @@ static void step(struct listing *v)
     v->at++;
     v->after = (struct str){0};
     session_walk_done(&v->walk);
+    past_done(v);
     buf_clear(&v->last);
 }
 
@@ -383,10 +531,14 @@ static void ask(struct listing *v)
 static void go_on(struct listing *v)
 {
     while (v->at < v->n_workers && !is_full(v)) {
-        if (v->workers[v->at] == v->service->heritage->index)
+        if (v->workers[v->at] == v->service->heritage->index) {
+            past_place(v);
             own_rows(v);
-        else
+            if (v->archived && !v->waiting && !is_full(v))
+                past_rows(v);
+        } else {
             ask(v);
+        }
         if (v->asked || v->waiting)
             return;
         step(v);
@@ -402,6 +554,7 @@ static void read_query(struct listing *v, struct str query, struct str *ret_curs
     v->phase = query_get(&v->arena, query, "phase");
     v->label = query_get(&v->arena, query, "label");
     v->reseeded = query_get(&v->arena, query, "reseeded");
+    v->archived = !str_eq_c(query_get(&v->arena, query, "archived"), "false");
     *ret_cursor = query_get(&v->arena, query, "cursor");
 }
 

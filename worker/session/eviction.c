@@ -248,6 +248,11 @@ bool session_may_have_label(const struct session *s, struct str name)
     return (s->label_names & label_bit(name)) != 0;
 }
 
+bool session_past_may_have_label(const struct session_past *p, struct str name)
+{
+    return (p->label_names & label_bit(name)) != 0;
+}
+
 /* --- coming back --- */
 
 /* An ended session whose entry was given up comes back as an evicted one, while it may still be

@@ -424,6 +424,29 @@ void session_store_woken(struct session_store *st, uint64_t now_ms);
 /* Its number in the order of session_next, from 1; never given again. */
 uint64_t session_serial(const struct session *s);
 
+/* The serial that was given last. */
+uint64_t session_last_serial(const struct session_store *st);
+
+/* A session that has ended, by its tombstone. Its entry may have left the store: then session_revive
+ * makes one while `kept`. */
+struct session_past {
+    struct str id;     /* borrows the store */
+    uint64_t ended_ms; /* wall clock */
+    uint64_t label_names;
+    bool kept; /* its export may still be asked for */
+};
+
+/* Moves p to the next session that has ended, the earliest end first; a zeroed p is before the first
+ * one. False: there is none. Some of those that are not kept are passed, some are returned, so that
+ * no call takes long. Without a journal there are none. */
+bool session_next_past(struct session_store *st, uint64_t now_ms, struct session_past *p);
+
+/* Like session_may_have_label. */
+bool session_past_may_have_label(const struct session_past *p, struct str name);
+
+/* Frees the entry that session_revive has made for a reader, unless others use it. */
+void session_leave_again(struct session *s);
+
 /* Calls between prepare and commit / release. */
 uint32_t session_inflight(const struct session *s);
 

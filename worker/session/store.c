@@ -293,7 +293,10 @@ void session_finish(struct session *s, enum session_end how, uint64_t now_ms)
     struct session_store *st = s->store;
 
     if (!session_reads(s)) {
-        bury(st, s->id, now_ms)->exportable = !drop;
+        struct tombstone *t = bury(st, s->id, now_ms);
+
+        t->exportable = !drop;
+        t->label_names = s->label_names;
     }
     session_set_phase(s, drop ? SESSION_ABORTED : SESSION_FINALIZED);
     s->expired = how == SESSION_END_EXPIRE;
@@ -319,6 +322,48 @@ static void leave(struct session *s)
 {
     session_unlink(s);
     session_maybe_free(s);
+}
+
+enum { ENDS_PASSED = 4096 }; /* aborted ones at most that one look passes */
+
+static struct tombstone *end_after(struct session_store *st, const struct session_past *p)
+{
+    struct tombstone *t = p->id.len ? map_get(&st->tombstones, p->id) : NULL;
+
+    if (t)
+        return t->next;
+    t = st->oldest; /* those that were forgotten since were the oldest */
+    while (t && t->at_ms < p->ended_ms)
+        t = t->next;
+    return t;
+}
+
+bool session_next_past(struct session_store *st, uint64_t now_ms, struct session_past *p)
+{
+    uint64_t keeps_ms = st->defaults.export_retention_ms;
+    struct tombstone *t = st->evicts ? end_after(st, p) : NULL;
+
+    for (int i = 0; t; t = t->next, i++) {
+        p->kept = t->exportable && t->at_ms + keeps_ms > now_ms;
+        if (!p->kept && i < ENDS_PASSED)
+            continue;
+        p->id = t->id;
+        p->ended_ms = t->at_ms;
+        p->label_names = t->label_names;
+        return true;
+    }
+    return false;
+}
+
+void session_leave_again(struct session *s)
+{
+    if (can_leave(s))
+        leave(s);
+}
+
+uint64_t session_last_serial(const struct session_store *st)
+{
+    return st->n_serials;
 }
 
 /* A finalized session that nobody has read for a while leaves: soon where a journal has it for

@@ -162,7 +162,8 @@ struct session {
 struct tombstone {
     struct str id;
     uint64_t at_ms;
-    bool exportable; /* finalized or expired, not deleted */
+    bool exportable;      /* finalized or expired, not deleted */
+    uint64_t label_names; /* the session's */
     struct tombstone *next;
 };
 
