@@ -202,6 +202,29 @@ static int take_name(struct arena *a, struct str *rest, struct engine_target *t,
     return 0;
 }
 
+/* A URL whose path is a part of the API, which is added to it: every call would be 404. Only kind
+ * openai may have a version there. */
+static int check_url(const struct engine_target *t, struct err *e)
+{
+    static const char *const ends[] = {
+        "/chat/completions",      "/completions", "/v1/chat/completions", "/v1/completions",
+        "/inference/v1/generate", "/generate",    "/completion",          "/v1"};
+    bool openai = strcmp(t->kind, "openai") == 0;
+    struct str url = str_cstr(t->rest), longest = {0};
+
+    while (str_ends(url, STR("/")))
+        url.len--;
+    for (size_t i = 0; i < (openai ? 2 : ARRAY_LEN(ends)); i++) /* openai: /v1 may stay */
+        if (str_ends(url, str_cstr(ends[i])) && strlen(ends[i]) > longest.len)
+            longest = str_cstr(ends[i]);
+    if (longest.len == 0)
+        return 0;
+    return err_set(e, ERR_CONFIG,
+                   "the address ends with %.*s, which is added to each call: write %s:%.*s",
+                   (int)longest.len, longest.p, t->kind,
+                   (int)MIN_OF(url.len - longest.len, (size_t)200), url.p);
+}
+
 int engine_target_parse(struct arena *a, const char *text, struct engine_target *ret, struct err *e)
 {
     struct str all = str_cstr(text);
@@ -237,5 +260,5 @@ int engine_target_parse(struct arena *a, const char *text, struct engine_target 
                        "engine option logprobs says what no answer tells (sglang, vllm, openai); "
                        "%s tells it by itself",
                        ret->kind);
-    return 0;
+    return strcmp(ret->kind, "builtin") == 0 ? 0 : check_url(ret, e);
 }

@@ -51,6 +51,8 @@ struct remote {
     struct list_head asides;           /* small calls that are out */
     struct session_ends *ends;         /* that are to be told */
     struct form_probe *form;           /* under way, or NULL: form_probe.h */
+    struct kind_probe *kind_probe;     /* under way, or NULL: kind_probe.h */
+    const char *other_kind;            /* what it is instead of its kind, or NULL; in the log */
     struct info_reading *info_reading; /* a helper reads what it told of itself; or NULL */
     unsigned route;                    /* of wire->routes, what the engine has */
     bool route_sure;
@@ -67,6 +69,9 @@ struct remote {
     /* Who asked for the KV cache before wire->info was answered, or NULL. */
     void (*kv_told)(void *ctx, const struct engine_kv *kv);
     void *kv_ctx;
+    /* The caller of the probe that waits until the kind is known, or NULL. */
+    void (*health_told)(void *ctx, enum engine_health h);
+    void *health_ctx;
     bool away;         /* the last probe's answer was an error */
     bool probe_failed; /* the last one; its reason is in the log */
 };

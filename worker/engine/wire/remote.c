@@ -26,6 +26,7 @@
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/form_probe.h"
 #include "worker/engine/wire/info_reading.h"
+#include "worker/engine/wire/kind_probe.h"
 #include "worker/engine/wire/kv_told.h"
 #include "worker/engine/wire/session_ends.h"
 
@@ -122,6 +123,7 @@ void remote_close(void *replica)
     struct remote *r = replica;
 
     form_probe_cancel(r);
+    kind_probe_cancel(r);
     info_reading_drop(r->info_reading);
     LIST_EACH_SAFE(&r->asides, a, next, struct aside, item)
         aside_cancel(a);
@@ -306,10 +308,35 @@ static void go_on_informed(struct remote *r)
     kv_waited(r);
 }
 
+/* Answers the probe that waits. An engine of a different kind is down: no call could succeed. The
+ * next probe looks again. */
+static void answer_health(struct remote *r, const char *other_kind)
+{
+    void (*told)(void *ctx, enum engine_health h) = r->health_told;
+
+    r->health_told = NULL;
+    if (other_kind && (!r->other_kind || strcmp(r->other_kind, other_kind) != 0))
+        log_error(NULL, "an engine is of a different kind than --engine says: it gets no calls",
+                  LOG_T("engine", r->target->name), LOG_T("kind", r->wire->kind),
+                  LOG_T("is", other_kind));
+    r->other_kind = other_kind;
+    if (told)
+        told(r->health_ctx, other_kind ? ENGINE_DOWN : ENGINE_UP);
+}
+
+static void on_kind_known(struct remote *r, const char *other_kind)
+{
+    if (other_kind)
+        r->informed = false;
+    answer_health(r, other_kind);
+    if (!other_kind)
+        go_on_informed(r);
+}
+
 static void on_info_read(struct remote *r)
 {
     r->informed = true;
-    go_on_informed(r);
+    on_kind_known(r, r->facts.other_kind);
 }
 
 static void take_info(struct remote *r, int status, struct buf *text)
@@ -319,7 +346,10 @@ static void take_info(struct remote *r, int status, struct buf *text)
         return;
     }
     r->informed = status < 500; /* one that has no such path will not have it later */
-    go_on_informed(r);
+    if (status < 500)
+        kind_probe_begin(r, on_kind_known);
+    else
+        on_kind_known(r, NULL);
 }
 
 /* A probe was answered. A replica that was away and answers again may be another server, so what it
@@ -349,13 +379,16 @@ static void aside_done(void *ctx)
     free(ctx);
     if (a.answer)
         note_probe(a.remote, a.status < 500);
-    /* Whatever it says short of an error of its own, it is alive. */
-    if (a.answer)
-        a.answer(a.ctx, a.status < 500 ? ENGINE_UP : ENGINE_DOWN);
-    if (a.answer && a.status == 200 && a.remote->wire->info && !a.remote->informed)
+    /* Whatever it says short of an error of its own, it is alive; of its kind, its settings tell.
+     */
+    if (a.answer && a.status == 200 && a.remote->wire->info && !a.remote->informed) {
+        a.remote->health_told = a.answer;
+        a.remote->health_ctx = a.ctx;
         ask_info(a.remote); /* on the probe's connection */
-    else if (a.answer)
+    } else if (a.answer) {
+        a.answer(a.ctx, a.status < 500 ? ENGINE_UP : ENGINE_DOWN);
         kv_waited(a.remote);
+    }
     if (a.info)
         take_info(a.remote, a.status, &a.text);
     if (a.ends) {
@@ -390,8 +423,10 @@ static void aside_failed(void *ctx, const struct err *e, bool began)
         a.answer(a.ctx, e->kind == ERR_ENGINE_TIMEOUT ? ENGINE_SLOW : ENGINE_DOWN);
     if (a.weights)
         a.weights(a.ctx, (struct str){0});
-    if (a.info)
+    if (a.info) {
+        answer_health(a.remote, NULL);
         kv_waited(a.remote);
+    }
     if (a.kv)
         take_kv(a.remote, 0, NULL, a.kv, a.ctx);
     if (a.ends) {

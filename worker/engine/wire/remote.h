@@ -50,6 +50,7 @@ struct engine_facts {
     bool rust_front;         /* its answers may leave out what its kind tells */
     bool says_rust;          /* it names itself a Rust front */
     bool ignores_seeds;      /* it says so */
+    const char *other_kind;  /* what it is instead of its kind; NULL: nothing shows that */
     const char *half;        /* "prefill" or "decode": it is one side of a split; NULL: whole */
     uint16_t bootstrap_port; /* where a prefill half waits for the other */
     enum engine_lora lora;   /* UNTOLD: nothing, as older ones, which refuse what they cannot do */

@@ -376,6 +376,8 @@ static void take_info(const struct json *info, struct engine_facts *ret)
     const struct json *incremental = json_get(info, "incremental_streaming_output");
     const struct json *old = json_get(info, "stream_output");
 
+    if (json_get(info, "vllm_config")) /* a vLLM in its development mode has this path, too */
+        ret->other_kind = "vllm";
     if (json_is_true(incremental) || json_is_true(old))
         ret->mode = REPLY_INCREMENTAL;
     else if (json_is(incremental, JSON_BOOL) || json_is(old, JSON_BOOL))

@@ -9,6 +9,7 @@
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/extra.h"
+#include "worker/engine/wire/kind_probe.h"
 #include "worker/engine/wire/npy.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/wire_fields.h"
@@ -359,6 +360,7 @@ static void take_info(const struct json *info, struct engine_facts *ret)
 {
     const struct json *model = json_at(json_get(info, "data"), 0);
 
+    ret->other_kind = kind_of_models(info, "vllm");
     remote_take_context(json_get(model, "max_model_len"), ret);
 }
 

@@ -1,0 +1,22 @@
+/*
+ * struct kind_probe: finds out whether a server that does not tell its settings where its kind does
+ * is an engine of a different kind. Each kind is known by paths that only it serves.
+ */
+#ifndef RG_WIRE_KIND_PROBE_H
+#define RG_WIRE_KIND_PROBE_H
+
+struct json;
+struct kind_probe;
+struct remote;
+
+/* Asks the server, unless that is under way: r->kind_probe. `done` is called once, later, with the
+ * kind that it is, or NULL if nothing shows a different kind than r's. */
+void kind_probe_begin(struct remote *r, void (*done)(struct remote *r, const char *other_kind));
+
+/* Ends it without a call; r->kind_probe is NULL then. */
+void kind_probe_cancel(struct remote *r);
+
+/* The kind that a list of models (/v1/models) shows by its owner, if it is not `kind`; else NULL. */
+const char *kind_of_models(const struct json *models, const char *kind);
+
+#endif
