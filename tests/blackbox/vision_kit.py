@@ -199,7 +199,9 @@ class VisionStub(StubEngine):
     def vllm(self, body, plan, stream, route):
         if route != "generate":
             return super().vllm(body, plan, stream, route)
-        told = self.told(body, body["token_ids"], [p["image_url"]["url"] for p in body.get("content_parts") or ()])
+        # Flat parts, as both fronts of vLLM read them (September 2026). Of a nested one the server sees no picture.
+        urls = [p["url"] for p in body.get("content_parts") or () if p.get("type") == "image_url" and isinstance(p.get("url"), str)]
+        told = self.told(body, body["token_ids"], urls)
         docs = super().vllm({**body, "token_ids": told}, plan, stream, route)
         if body.get("return_token_ids") and self.knows:
             docs[0]["prompt_token_ids"] = told

@@ -116,7 +116,8 @@ static void write_sampling(struct wire_send *send, struct json_out *o,
     write_grammar(send, o, q);
 }
 
-/* The server makes runs of the placeholders, and tells the ids with its first document. */
+/* The server makes runs of the placeholders, and returns the ids with its first document. Parts are
+ * flat, unlike those of a chat: both fronts read `url` next to `type`, and nothing deeper. */
 static void write_images(struct wire_send *s, struct json_out *o, const struct engine_request *q)
 {
     if (q->n_images == 0)
@@ -127,11 +128,8 @@ static void write_images(struct wire_send *s, struct json_out *o, const struct e
         json_out_obj(o);
         json_out_key(o, "type");
         json_out_cstr(o, "image_url");
-        json_out_key(o, "image_url");
-        json_out_obj(o);
         json_out_key(o, "url");
         wire_data_url(s, o, &q->images[i], false);
-        json_out_end_obj(o);
         json_out_end_obj(o);
     }
     json_out_end_arr(o);
