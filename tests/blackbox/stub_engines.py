@@ -77,6 +77,7 @@ class StubEngine:
         self.requests, self.aborts, self.probes = [], [], 0
         self.otherwise = None  # what to answer to a request's body when the plan is empty
         self.give_up = None    # threading.Event: while set, streams end with what they have sent (SGLang's pause, vLLM's abort)
+        self.missing = []      # paths that it does not have
         self.left = 0  # clients that went away before the end of their answer
         self.running = self.most_running = self.connections = self.holding = 0
         self.port = 0
@@ -160,6 +161,7 @@ class StubEngine:
         if not route or route[0] != self.kind or (route[0] == "vllm" and route[1] not in self.routes):
             if path == "/echo":
                 return await self.reply(writer, 200, json.dumps({"method": method, "target": target, "headers": headers, "body": raw.decode()}).encode())
+            self.missing.append(path)
             return await self.reply(writer, 404, b'{"detail":"Not Found"}')
         self.requests.append({"path": path, "headers": headers, "body": body, "port": writer.get_extra_info("peername")[1]})
         plan = {**DEFAULT} if self.is_forced(body) else self.sampled(body) if self.front and self.is_probe(body) else {**DEFAULT, **(self.plan.popleft() if self.plan else self.otherwise(body) if self.otherwise else {})}
@@ -447,6 +449,8 @@ class StubEngine:
                 choice["token_ids"] = None
             if "experts" in plan and last and not self.front:
                 choice["routed_experts"] = self.experts(plan, body)
+            if "versions" in plan and (route == "generate" or body.get("return_weight_versions") and last):     # since October 2026
+                choice["weight_versions"] = plan["versions"] if last else None
             doc = {"request_id": "6b0f", "choices": [choice]}
             if route == "completions":
                 doc = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
@@ -595,6 +599,8 @@ class StubEngine:
             if tell == "vllm" and "ids" not in drop:
                 choice["token_ids"] = ids
                 doc["prompt_token_ids"] = prompt
+            if "versions" in plan and body.get("return_weight_versions"):
+                choice["weight_versions"] = plan["versions"]
             if tell == "sglang" and "ids" not in drop:
                 triples = [] if "logprobs" in drop else [[p, t, None] for p, t in zip(lps, ids)]
                 choice["meta_info"] = {"output_token_logprobs": triples, "completion_tokens": len(ids), "weight_version": plan.get("version", "default")}
@@ -619,7 +625,8 @@ class StubEngine:
             if lp:
                 choice["logprobs"] = {"content": content[lo:hi]}
             docs.append({**base, "object": "chat.completion.chunk", "choices": [choice]})
-        docs.append({**base, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {}, "finish_reason": finish, **matched}]})
+        versions = {"weight_versions": plan["versions"]} if "versions" in plan and body.get("return_weight_versions") else {}
+        docs.append({**base, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {}, "finish_reason": finish, **matched, **versions}]})
         if body.get("stream_options", {}).get("include_usage"):
             docs.append({**base, "object": "chat.completion.chunk", "choices": [], "usage": usage})
         return docs

@@ -150,6 +150,7 @@ static const char *const passed[] = {
     "stream_reasoning",
     "include_reasoning",
     "return_token_ids",
+    "return_weight_versions",
     "return_meta_info",
     "return_prompt_token_ids",
     "return_input_ids_in_sglext",

@@ -195,6 +195,7 @@ static void on_weights_before(void *ctx, struct str version)
 
 static void give_result(struct engine_attempt *a)
 {
+    remote_note_spans(a->remote, reading_reply(a->reading));
     if (!a->looks || reading_versioned(a->reading)) {
         deliver(a);
         return;

@@ -62,6 +62,8 @@ struct remote {
     enum experts_lost experts_lost;
     unsigned lacks;         /* LACKS_*; each is in the log once */
     bool tells_weights;     /* wire->weights was answered */
+    bool tells_spans;       /* so does its last answer, by itself: wire->weights is not asked */
+    bool lacks_aborts;      /* it has no route for wire->abort */
     bool refuses_budgets;   /* it has refused max_thinking_tokens, which is in the log */
     int64_t refused_budget; /* a max_thinking_tokens that it has refused for its value; -1: none */
     bool refuses_ranks;     /* it has refused a data-parallel rank, likewise */
@@ -91,6 +93,9 @@ void remote_note_lacks(struct remote *r, unsigned lacks);
  * did not. events: it came as an event stream. */
 void remote_note_answer(struct remote *r, const struct engine_request *q, const struct reply *y,
                         enum logprob_basis basis, bool events);
+
+/* Notes whether a whole answer has spans of weight versions, before any are made for it. */
+void remote_note_spans(struct remote *r, const struct reply *y);
 
 /* The same when the versions before and after an answer are not one. */
 void remote_note_versionless(const struct remote *r, struct str before, struct str after);

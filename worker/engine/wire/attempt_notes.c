@@ -78,6 +78,12 @@ void remote_note_answer(struct remote *r, const struct engine_request *q, const 
     note_lacks(r, q, y, events);
 }
 
+void remote_note_spans(struct remote *r, const struct reply *y)
+{
+    if (y->ids.n > 0)
+        r->tells_spans = y->spans.n > 0;
+}
+
 void remote_note_versionless(const struct remote *r, struct str before, struct str after)
 {
     log_warn(NULL, "an answer's weight version is not known", LOG_T("engine", r->target->name),

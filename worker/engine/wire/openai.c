@@ -12,7 +12,8 @@
 
 /* What asks for ids, and the logprobs that belong to them. SGLang's meta_info does not stream, its
  * sglext does. */
-static const char *const asks_vllm[] = {"return_token_ids", "logprobs", NULL};
+static const char *const asks_vllm[] = {"return_token_ids", "return_weight_versions", "logprobs",
+                                        NULL};
 static const char *const asks_sglang[] = {"return_meta_info", "return_prompt_token_ids", "logprobs",
                                           NULL};
 static const char *const asks_sglext[] = {"return_input_ids_in_sglext",
@@ -197,6 +198,7 @@ static const struct wire wire = {
 #define OURS                                                                                 \
     "model messages tools tool_choice parallel_tool_calls functions function_call logprobs " \
     "top_logprobs stream stream_options n chat_template_kwargs return_token_ids "            \
+    "return_weight_versions "                                                                \
     "return_meta_info return_prompt_token_ids prompt input_ids "                             \
     "return_input_ids_in_sglext return_output_ids_in_sglext continue_final_message "         \
     "add_generation_prompt sampling_params"

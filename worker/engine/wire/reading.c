@@ -102,6 +102,11 @@ static void on_scalar(void *ctx, int id, const struct json_scan *s, struct str k
     case FIELD_ID_INDEXER_LAYERS:
         y->indexer_layers = reply_int(s);
         break;
+    case FIELD_ID_SPAN_VERSION:
+    case FIELD_ID_SPAN_START:
+    case FIELD_ID_SPAN_END:
+        reply_take_span(y, SPAN_VERSION + (enum reply_span_member)(id - FIELD_ID_SPAN_VERSION), s);
+        break;
     default:
         r->wire->scalar(y, id, s, key);
     }
@@ -540,6 +545,19 @@ int reading_feed(struct reading *r, struct str bytes, struct err *e)
     return rc;
 }
 
+/* Whether each span of weight versions has all its members. */
+static int check_spans(const struct reply *y, struct err *e)
+{
+    for (size_t i = 0; i < y->spans.n; i++) {
+        const struct reply_span *s = &y->spans.at[i];
+
+        if (s->start < 0 || s->end < 0 || s->text_len == SIZE_MAX)
+            return err_set(e, ERR_ENGINE_INVALID,
+                           "the engine's weight version spans are unfinished");
+    }
+    return 0;
+}
+
 int reading_end(struct reading *r, struct err *e)
 {
     struct reply *y = &r->reply;
@@ -563,6 +581,8 @@ int reading_end(struct reading *r, struct err *e)
     if (y->finish == REPLY_ABORT && y->status >= 400)
         return READING_TOLD;
     reply_settle_versions(y);
+    if (check_spans(y, e) < 0)
+        return -1;
     if (r->wire->complete && r->wire->complete(y, r->req, e) < 0)
         return -1;
     if (r->wire->text_end && r->wire->text_end(r->remote, y, r->req, e) < 0)

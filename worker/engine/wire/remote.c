@@ -49,6 +49,7 @@ struct aside {
     bool info;                                         /* question for facts */
     bool version;                                      /* question for the front */
     bool ends;                                         /* a session's end is told */
+    bool aborts;                                       /* a request is aborted */
     void (*weights)(void *ctx, struct str version);    /* question for the weights' version */
     void (*kv)(void *ctx, const struct engine_kv *kv); /* question for the KV cache, */
     struct kv_told *kv_text;                           /* its answer, own */
@@ -361,7 +362,7 @@ static void note_probe(struct remote *r, bool well)
         r->refuses_budgets = r->refuses_ranks = false;
         r->refused_budget = -1;
         r->experts_lost = EXPERTS_COME;
-        r->tells_weights = false;
+        r->tells_weights = r->tells_spans = r->lacks_aborts = false;
         r->lacks = 0;
         r->facts = (struct engine_facts){0};
         info_reading_drop(r->info_reading); /* of the one before */
@@ -397,6 +398,8 @@ static void aside_done(void *ctx)
     }
     if (a.version)
         take_version(a.remote, a.status, buf_str(&a.text));
+    if (a.aborts && (a.status == 404 || a.status == 405))
+        a.remote->lacks_aborts = true;
     if (a.weights)
         take_weights(&a, a.status);
     if (a.kv)
@@ -560,11 +563,17 @@ static void look_for_weights(struct remote *r)
 struct aside *remote_ask_weights(struct remote *r, void (*told)(void *ctx, struct str version),
                                  void *ctx)
 {
-    return r->tells_weights ? ask_weights(r, told, ctx) : NULL;
+    return r->tells_weights && !r->tells_spans ? ask_weights(r, told, ctx) : NULL;
 }
 
-/* A POST of whose answer nothing but its coming matters. */
-static void tell(struct remote *r, struct str session_id, struct wire_send *s, bool ends)
+bool remote_tells_weights(const struct remote *r)
+{
+    return r->tells_weights;
+}
+
+/* A POST of whose answer the status alone matters, to the one who `like` says. */
+static void tell(struct remote *r, struct str session_id, struct wire_send *s,
+                 const struct aside *like)
 {
     struct buf headers = {0};
     struct http_request h = {.method = "POST", .total_timeout_ms = ABORT_TIMEOUT_MS};
@@ -573,7 +582,7 @@ static void tell(struct remote *r, struct str session_id, struct wire_send *s, b
     h.path = str_cstr(s->path);
     h.headers = buf_str(&headers);
     h.body = &s->body;
-    (void)aside_start(r, &h, &(struct aside){.ends = ends});
+    (void)aside_start(r, &h, like);
     buf_done(&headers);
 }
 
@@ -582,12 +591,12 @@ void remote_abort(struct remote *r, const struct engine_request *q)
     struct wire_send s = {0};
     struct buf rid = {0};
 
-    if (!r->wire->abort ||
-        (r->wire->aborts_in_dev_mode && (!r->tells_weights || !r->route_sure || r->route != 0)))
+    if (!r->wire->abort || r->lacks_aborts ||
+        (r->wire->aborts_by_first_route && (!r->route_sure || r->route != 0)))
         return;
     remote_rid(&rid, q);
-    r->wire->abort(buf_str(&rid), &s);
-    tell(r, q->session_id, &s, false);
+    r->wire->abort(r, buf_str(&rid), &s);
+    tell(r, q->session_id, &s, &(struct aside){.aborts = true});
     buf_done(&rid);
 }
 
@@ -605,7 +614,7 @@ static void tell_ends(struct remote *r)
         struct wire_send s = {0};
 
         r->wire->end_session(str_cstr(id), &s);
-        tell(r, str_cstr(id), &s, true);
+        tell(r, str_cstr(id), &s, &(struct aside){.ends = true});
         free(id);
     }
 }

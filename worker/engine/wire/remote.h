@@ -91,7 +91,7 @@ struct wire {
     int (*complete)(struct reply *y, const struct engine_request *q, struct err *e);
 
     /* Writes the abort call of a request id, or NULL: closing the connection is enough. */
-    void (*abort)(struct str rid, struct wire_send *s);
+    void (*abort)(const struct remote *r, struct str rid, struct wire_send *s);
 
     /* Writes the call that ends a session (facts.by_session). NULL: there is none. */
     void (*end_session)(struct str session_id, struct wire_send *s);
@@ -113,8 +113,8 @@ struct wire {
     /* Header that names the data-parallel rank of a call: "name: ". NULL: `write` does. */
     const char *rank_header;
 
-    bool aborts_in_dev_mode; /* by its first route alone, where it tells its weights' version */
-    bool may_ignore_lora;    /* a server that was not started for adapters ignores their names */
+    bool aborts_by_first_route; /* its other routes have no call that aborts a request */
+    bool may_ignore_lora;       /* a server that was not started for adapters ignores their names */
     enum wire_budget budget;
     enum logprob_basis basis; /* what it gives as long as nobody tells otherwise */
     /* What requests ask for by a field of their own, and those that want the support; unknown:
@@ -155,7 +155,10 @@ enum {
     FIELD_ID_ENTRY,
     FIELD_ID_ENTRY_TOPS,
     FIELD_ID_SPECULATES, /* mark: counts of speculative decoding */
-    FIELD_ID_ERROR,      /* "error" itself: a text or the way to the next two */
+    FIELD_ID_SPAN_VERSION, /* members of a span of weight versions, in any order */
+    FIELD_ID_SPAN_START,
+    FIELD_ID_SPAN_END,
+    FIELD_ID_ERROR, /* "error" itself: a text or the way to the next two */
     FIELD_ID_ERROR_MESSAGE,
     FIELD_ID_ERROR_CODE,
     FIELD_ID_WIRE = 100, /* the wire's own start here */
@@ -198,6 +201,9 @@ unsigned remote_route(const struct remote *r);
 /* Whether streams of the engine have been seen without the routed experts that they were asked for,
  * and it is not known yet that other answers have none either. */
 bool remote_streams_lose_experts(const struct remote *r);
+
+/* Whether the engine answers wire->weights. */
+bool remote_tells_weights(const struct remote *r);
 
 /* What the engine has told of itself. */
 const struct engine_facts *remote_facts(const struct remote *r);

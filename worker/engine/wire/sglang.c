@@ -16,9 +16,6 @@ enum {
     FINISH_STATUS,
     VERSION,
     DP_RANK,
-    SPAN_VERSION,
-    SPAN_START,
-    SPAN_END,
 };
 
 static const struct field fields[] = {
@@ -43,9 +40,9 @@ static const struct field fields[] = {
     FIELD("meta_info.finish_reason.status_code", FIELD_SCALAR, FINISH_STATUS),
     FIELD("meta_info.spec_verify_ct", FIELD_MARK, FIELD_ID_SPECULATES),
     FIELD("meta_info.weight_version", FIELD_SCALAR, VERSION),
-    FIELD("meta_info.weight_versions[].version", FIELD_SCALAR, SPAN_VERSION),
-    FIELD("meta_info.weight_versions[].start", FIELD_SCALAR, SPAN_START),
-    FIELD("meta_info.weight_versions[].end", FIELD_SCALAR, SPAN_END),
+    FIELD("meta_info.weight_versions[].version", FIELD_SCALAR, FIELD_ID_SPAN_VERSION),
+    FIELD("meta_info.weight_versions[].start", FIELD_SCALAR, FIELD_ID_SPAN_START),
+    FIELD("meta_info.weight_versions[].end", FIELD_SCALAR, FIELD_ID_SPAN_END),
     FIELD("error", FIELD_SCALAR, FIELD_ID_ERROR),
     FIELD("error.message", FIELD_SCALAR, FIELD_ID_ERROR_MESSAGE),
     FIELD("error.code", FIELD_SCALAR, FIELD_ID_ERROR_CODE),
@@ -224,36 +221,6 @@ static void write_request(const struct remote *r, const struct engine_request *q
     buf_done(&rid);
 }
 
-/* The last span's member; keys of one span come in any order, so the first opens it. One above the
- * limit is kept, as an empty one: the answer will be refused (ENGINE_VERSIONS_MAX). */
-static void take_span(struct reply *y, int id, const struct json_scan *s)
-{
-    struct reply_span *last = y->spans.n ? &vec_last(&y->spans) : NULL;
-    bool open =
-        last && ((id == SPAN_VERSION && last->text_len == SIZE_MAX) ||
-                 (id == SPAN_START && last->start < 0) || (id == SPAN_END && last->end < 0));
-
-    if (y->spans.n > ENGINE_VERSIONS_MAX)
-        return;
-    if (!open) {
-        last = vec_push(&y->spans);
-        *last = (struct reply_span){.text_len = SIZE_MAX, .start = -1, .end = -1};
-    }
-    if (y->spans.n > ENGINE_VERSIONS_MAX) {
-        *last = (struct reply_span){0};
-        return;
-    }
-    if (id == SPAN_START) {
-        last->start = reply_int(s);
-    } else if (id == SPAN_END) {
-        last->end = reply_int(s);
-    } else {
-        last->text_at = y->version_text.len;
-        last->text_len = s->text.len;
-        buf_add_str(&y->version_text, s->text);
-    }
-}
-
 static void take_scalar(struct reply *y, int id, const struct json_scan *s, struct str key)
 {
     (void)key;
@@ -272,11 +239,8 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
     case VERSION:
         reply_text(&y->version, s);
         break;
-    case DP_RANK:
-        y->dp_rank = reply_int(s);
-        break;
     default:
-        take_span(y, id, s);
+        y->dp_rank = reply_int(s);
     }
 }
 
@@ -286,19 +250,14 @@ static int complete(struct reply *y, const struct engine_request *q, struct err 
         y->stop_id = -1; /* a grammar that is through "matches" its last token, whatever that is */
     if (y->finish == REPLY_STOP && str_eq_c(buf_str(&y->stop_text), "NaN happened"))
         return err_set(e, ERR_ENGINE_INVALID, "the engine's logits were NaN");
-    for (size_t i = 0; i < y->spans.n; i++) {
-        if (y->spans.at[i].start < 0 || y->spans.at[i].end < 0 ||
-            y->spans.at[i].text_len == SIZE_MAX)
-            return err_set(e, ERR_ENGINE_INVALID,
-                           "the engine's weight version spans are unfinished");
-    }
     return 0;
 }
 
-static void write_abort(struct str rid, struct wire_send *s)
+static void write_abort(const struct remote *r, struct str rid, struct wire_send *s)
 {
     struct json_out o = json_out_to(&s->body);
 
+    (void)r;
     s->path = "/abort_request";
     json_out_obj(&o);
     json_out_key(&o, "rid");

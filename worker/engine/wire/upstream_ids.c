@@ -121,6 +121,7 @@ static int take_choice(struct reply *y, const struct json *choice, struct err *e
     const struct json *content = json_get(json_get(choice, "logprobs"), "content");
 
     take_version(y, meta);
+    take_version(y, choice);
     if (take_prompt(y, json_get(choice, "prompt_token_ids"), e) < 0 ||
         take_prompt(y, json_get(meta, "prompt_token_ids"), e) < 0)
         return -1;
@@ -184,8 +185,10 @@ int upstream_ids_end(struct reply *y, bool asked_ids, bool asked_logprobs, struc
 
     if (asked_ids && (y->ids.n == 0 || y->prompt_ids.n == 0))
         return invalid(e, "it has no token ids");
-    if (y->ids.n == 0)
+    if (y->ids.n == 0) {
+        vec_clear(&y->spans); /* of tokens that it did not return */
         return 0;
+    }
     for (size_t i = 0, n = y->logprobs.n == 0 ? v->logprobs.n : 0; i < n; i++)
         *vec_push(&y->logprobs) = v->logprobs.at[i];
     if (check_logprobs(y, asked_logprobs, e) < 0)

@@ -51,6 +51,9 @@ static const struct field fields[] = {
     FIELD("choices[].logprobs.top_logprobs[]", FIELD_MARK, FIELD_ID_POSITION),
     FIELD("choices[].logprobs.top_logprobs[].*", FIELD_SCALAR, TOP_NAMED),
     FIELD("metrics.speculative_decoding", FIELD_MARK, FIELD_ID_SPECULATES),
+    FIELD("choices[].weight_versions[].version", FIELD_SCALAR, FIELD_ID_SPAN_VERSION),
+    FIELD("choices[].weight_versions[].start", FIELD_SCALAR, FIELD_ID_SPAN_START),
+    FIELD("choices[].weight_versions[].end", FIELD_SCALAR, FIELD_ID_SPAN_END),
     FIELD("usage.completion_tokens", FIELD_SCALAR, FIELD_ID_COMPLETION_TOKENS),
     FIELD("usage.prompt_tokens_details.cached_tokens", FIELD_SCALAR, FIELD_ID_CACHED),
     FIELD("usage.prompt_tokens", FIELD_SCALAR, FIELD_ID_PROMPT_TOKENS),
@@ -179,6 +182,8 @@ static void write_completions(struct wire_send *s, struct json_out *o,
     json_out_key(o, "return_token_ids");
     json_out_bool(o, true);
     json_out_key(o, "return_tokens_as_token_ids");
+    json_out_bool(o, true);
+    json_out_key(o, "return_weight_versions"); /* the other route always has them */
     json_out_bool(o, true);
     json_out_key(o, "skip_special_tokens");
     json_out_bool(o, false);
@@ -335,13 +340,14 @@ static int complete(struct reply *y, const struct engine_request *q, struct err 
 }
 
 /* By the name that the server gives a request of ours. The older route has no name of ours, and a
- * list of none would end all. */
-static void write_abort(struct str rid, struct wire_send *s)
+ * list of none would end all. A server in its developers' mode, which alone answers /weight_info,
+ * has the first path; others have the second where they have the first route, or neither. */
+static void write_abort(const struct remote *r, struct str rid, struct wire_send *s)
 {
     struct json_out o = json_out_to(&s->body);
     struct buf name = {0};
 
-    s->path = "/abort_requests";
+    s->path = remote_tells_weights(r) ? "/abort_requests" : "/inference/v1/abort_requests";
     buf_puts(&name, "generate-tokens-");
     buf_add_str(&name, rid);
     json_out_obj(&o);
@@ -381,7 +387,7 @@ static const struct wire wire = {
     .end_event = end_event,
     .complete = complete,
     .abort = write_abort,
-    .aborts_in_dev_mode = true,
+    .aborts_by_first_route = true,
     .budget = WIRE_BUDGET_TRIED,
     .basis = BASIS_RAW, /* the server's default */
     .echoes_images = true,
@@ -391,12 +397,13 @@ static const struct wire wire = {
 };
 
 /* One list: on the older route all stand side by side. */
-#define OURS                                                                                   \
-    "request_id token_ids sampling_params stream stream_options prompt prompt_embeds "         \
-    "max_tokens logprobs structured_outputs detokenize routed_experts_prompt_start n best_of " \
-    "use_beam_search truncate_prompt_tokens return_token_ids return_tokens_as_token_ids "      \
-    "prompt_logprobs logprob_token_ids return_prompt_text "                                    \
-    "content_parts features skip_special_tokens echo suffix output_kind flat_logprobs "        \
+#define OURS                                                                                     \
+    "request_id token_ids sampling_params stream stream_options prompt prompt_embeds "           \
+    "max_tokens logprobs structured_outputs detokenize routed_experts_prompt_start n best_of "   \
+    "use_beam_search truncate_prompt_tokens return_token_ids return_tokens_as_token_ids "        \
+    "prompt_logprobs logprob_token_ids return_prompt_text "                                      \
+    "return_weight_versions content_parts features skip_special_tokens echo suffix output_kind " \
+    "flat_logprobs "                                                                             \
     "kv_transfer_params"
 
 REMOTE_ADAPTER(vllm, "vllm", &wire, .takes_images = true, .lora_field = "model",

@@ -89,11 +89,10 @@ void reply_begin_event(struct reply *y)
     vec_clear(&v->top_logprobs);
     v->ids_seen = v->logprobs_seen = v->top_positions = 0;
     v->has_ids = v->has_logprobs = v->has_logprob_ids = v->has_top = v->has_echo = false;
+    v->has_spans = false;
     v->prompt_tokens = v->completion_tokens = -1;
     v->misfit = NULL;
     y->early_tops = 0;
-    vec_clear(&y->spans);
-    buf_clear(&y->version_text);
     support_begin_event(&y->support);
 }
 
@@ -281,6 +280,12 @@ static int take_support(struct reply *y, const struct cut *c, struct err *e)
     return support_take(&y->support, &t, e);
 }
 
+static void clear_spans(struct reply *y)
+{
+    vec_clear(&y->spans);
+    buf_clear(&y->version_text);
+}
+
 int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e)
 {
     const struct reply_event *v = &y->event;
@@ -295,6 +300,8 @@ int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e)
         return invalid(e, "it has no token ids");
     if (find_new(y, &c, e) < 0 || check_new(y, &c, e) < 0 || take_support(y, &c, e) < 0)
         return -1;
+    if (c.n > 0 && !v->has_spans)
+        clear_spans(y); /* they covered fewer tokens */
     if (c.n > 0) {
         if (y->n_top > 0)
             add_tops(y, v->logprobs_seen - v->logprobs.n + c.logprobs, c.n);
@@ -305,6 +312,41 @@ int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e)
         return invalid(e, "its token count is not the number of its tokens");
     *ret_new = c.n;
     return 0;
+}
+
+/* One above the limit is kept, as an empty one: the answer will be refused (ENGINE_VERSIONS_MAX).
+ */
+void reply_take_span(struct reply *y, enum reply_span_member member, const struct json_scan *s)
+{
+    struct reply_span *last;
+    bool open;
+
+    if (!y->event.has_spans)
+        clear_spans(y);
+    y->event.has_spans = true;
+    last = y->spans.n ? &vec_last(&y->spans) : NULL;
+    open = last &&
+           ((member == SPAN_VERSION && last->text_len == SIZE_MAX) ||
+            (member == SPAN_START && last->start < 0) || (member == SPAN_END && last->end < 0));
+    if (y->spans.n > ENGINE_VERSIONS_MAX)
+        return;
+    if (!open) {
+        last = vec_push(&y->spans);
+        *last = (struct reply_span){.text_len = SIZE_MAX, .start = -1, .end = -1};
+    }
+    if (y->spans.n > ENGINE_VERSIONS_MAX) {
+        *last = (struct reply_span){0};
+        return;
+    }
+    if (member == SPAN_START) {
+        last->start = reply_int(s);
+    } else if (member == SPAN_END) {
+        last->end = reply_int(s);
+    } else {
+        last->text_at = y->version_text.len;
+        last->text_len = s->text.len;
+        buf_add_str(&y->version_text, s->text);
+    }
 }
 
 void reply_note_version(struct reply *y)

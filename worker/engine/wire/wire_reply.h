@@ -49,7 +49,7 @@ struct reply_event {
     struct json_floats logprobs, top_logprobs;
     size_t ids_seen, logprobs_seen; /* items, those passed over included */
     size_t top_positions;
-    bool has_ids, has_logprobs, has_logprob_ids, has_top, has_echo;
+    bool has_ids, has_logprobs, has_logprob_ids, has_top, has_echo, has_spans;
     int64_t prompt_tokens, completion_tokens; /* -1: not said */
     const char *misfit;                       /* what a wire found wrong; NULL: nothing */
 };
@@ -133,6 +133,12 @@ void reply_take_early(struct reply *y);
  * added at the end, or -1 ERR_ENGINE_INVALID that says what does not fit. `stream`: more documents
  * may follow; else the one is the whole. */
 int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e);
+
+/* A member of a span of weight versions. Members of one span come in any order, so the first one
+ * opens it. An event's spans replace those of the events before. */
+enum reply_span_member { SPAN_VERSION, SPAN_START, SPAN_END };
+
+void reply_take_span(struct reply *y, enum reply_span_member member, const struct json_scan *s);
 
 /* Behind an event: its tokens were sampled under the version that it told. */
 void reply_note_version(struct reply *y);

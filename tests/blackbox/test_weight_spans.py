@@ -1,0 +1,93 @@
+"""Spans of weight versions that vLLM's answers have (October 2026): of /inference/v1/generate always, of completions and chat where
+they are asked for."""
+import threading
+
+import pytest
+
+import engine_kit
+from asides_engine import AsidesEngine
+from gateway import wait_until
+from stub_engines import StubEngine
+from test_engines import CHAT, WEIGHTS, check, fails, tells_weights
+
+STREAMS = [False, True]
+SPANS = [{"version": "v7", "start": 0, "end": 3}, {"version": "v8", "start": 3, "end": 4}]
+READ = [["v7", 0, 3], ["v8", 3, 4]]
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("route", ["generate", "completions"])
+def test_spans_of_vllm_are_read(route, stream):
+    """A stream's last chunk has them, and the usage behind it takes nothing away."""
+    with StubEngine("vllm", routes=(route,)) as engine, engine_kit.Driver(engine) as d:
+        engine.plan.append({"versions": SPANS})
+        assert check(d.call(stream=stream))["versions"] == READ
+        assert ("return_weight_versions" in engine.requests[-1]["body"]) == (route == "completions")
+        assert check(d.call(stream=stream))["versions"] == []       # an older server
+        fails(d, engine, "engine_invalid", plan={"versions": SPANS[1:]}, stream=stream)
+        fails(d, engine, "engine_invalid", plan={"versions": SPANS[:1]}, stream=stream)
+        fails(d, engine, "engine_invalid", plan={"versions": [{"version": "v7", "start": 0}]}, stream=stream)
+        d.tell(op="version", version="v8")                          # the trainer's word is for what the engine has no version of
+        engine.plan.append({"versions": [{"version": "default", "start": 0, "end": 4}]})
+        assert check(d.call(stream=stream))["versions"] == [["v8", 0, 4]]
+        engine.plan.append({"versions": SPANS})
+        assert check(d.call(stream=stream))["versions"] == READ
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_an_engine_with_spans_is_not_asked_around_its_calls(stream):
+    with AsidesEngine("vllm", asides={WEIGHTS: {"weight_version": "v8"}}) as engine:
+        with engine_kit.Driver(engine, health_interval=50) as d:
+            tells_weights(d)
+            engine.plan.extend([{"versions": SPANS}] * 4)
+            for _ in range(4):
+                assert check(d.call(stream=stream))["versions"] == READ
+            assert engine.count(WEIGHTS) <= 2                       # at the start, and beside the first call
+            d.call(stream=stream)                                   # an answer without them: another server behind the same address
+            assert check(d.call(stream=stream))["versions"] == [["v8", 0, 4]]
+
+
+def test_pieces_of_an_aborted_answer_keep_their_spans():
+    """An abort before the first token has an empty list."""
+    with StubEngine("vllm") as engine, engine_kit.Driver(engine) as d:
+        engine.plan.extend([{"ids": [], "finish": "abort", "versions": []},
+                            {"ids": [9, 8], "finish": "abort", "versions": [{"version": "v7", "start": 0, "end": 2}]},
+                            {"ids": [7, 6, 5], "versions": [{"version": "v7", "start": 0, "end": 1}, {"version": "v8", "start": 1, "end": 3}]}])
+        e = d.call()
+        assert (e["ids"], e["versions"]) == ([9, 8, 7, 6, 5], [["v7", 0, 3], ["v8", 3, 5]]), e
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_spans_of_a_chat_upstream(stream):
+    with StubEngine("openai") as engine:
+        with engine_kit.Driver(engine.setting + ",token-ids=vllm") as d:
+            engine.plan.append({"versions": SPANS})
+            e = d.call(chat_body=CHAT, stream=stream)
+            assert e["event"] == "done" and e["versions"] == READ, e
+            assert engine.requests[-1]["body"]["return_weight_versions"] is True
+        with engine_kit.Driver(engine) as d:        # an upstream that was not asked for ids: its spans belong to no token of ours
+            assert d.call(chat_body=CHAT, stream=stream)["event"] == "done"
+            assert "return_weight_versions" not in engine.requests[-1]["body"]
+            engine.plan.append({"edit": lambda docs: [{**x, "metadata": {"weight_version": "8", "weight_versions": SPANS}} for x in docs]})
+            e = d.call(chat_body=CHAT, stream=stream)
+            assert e["event"] == "done" and e["versions"] == [], e
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_vllm_outside_its_developers_mode_is_told_of_aborts(known):
+    """/inference/v1/abort_requests is where /inference/v1/generate is. A server without it is not asked again."""
+    path = "/inference/v1/abort_requests"
+    with AsidesEngine("vllm", asides={path: b""} if known else {}) as engine, engine_kit.Driver(engine) as d:
+        check(d.call())     # the route is known
+        for n in (1, 2):
+            engine.plan.append({"wait": threading.Event()})
+            call = d.start()
+            wait_until(lambda: engine.running == 1, 5, "the request")
+            asked = engine.requests[-1]["body"]
+            d.tell(op="cancel", id=call)
+            wait_until(lambda: engine.left == n, 5, "the closed connection")
+            if known:
+                wait_until(lambda: engine.count(path) == n, 5, "the word")
+                assert engine.asked[-1] == (path, {"request_ids": ["generate-tokens-" + asked["request_id"]]})
+            check(d.call())
+        assert known or engine.missing.count(path) == 1
