@@ -659,17 +659,22 @@ out:
     return -1;
 }
 
-/* No call may be running. */
-void http_client_free(struct http_client *c)
+void http_client_close_idle(struct http_client *c)
 {
     struct http_conn *n, *next;
 
-    if (!c)
-        return;
     LIST_EACH_SAFE(&c->idle, n, next, struct http_conn, item) {
         idle_remove(n);
         http_conn_close(n);
     }
+}
+
+/* No call may be running. */
+void http_client_free(struct http_client *c)
+{
+    if (!c)
+        return;
+    http_client_close_idle(c);
     CHECK(c->n_conns == 0);
     if (c->resolve.loop)
         resolve_done(&c->resolve);

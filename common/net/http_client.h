@@ -93,4 +93,7 @@ int http_client_connect_error(const struct http_client *c);
 size_t http_client_connections(const struct http_client *c);
 size_t http_client_idle(const struct http_client *c);
 
+/* Closes all idle connections: what comes on them cannot be trusted. */
+void http_client_close_idle(struct http_client *c);
+
 #endif

@@ -21,6 +21,8 @@ Each model call takes the next entry of `plan`; without one it gets DEFAULT. Key
   cut: "close" | "reset" | "stall" after `cut_at` (0..1) of the answer's bytes
   before: "close" | "reset" instead of any answer;  truncate: JSON ends half way (framing is right)
   type: content type;  pad: bytes of an unknown field
+  stray: a function of the answer's bytes: its bytes come again, in front of the next answer on the same connection
+  request_id: what vLLM takes the request's id for (default: as it does)
   edit: a function of the documents, which returns others;  frame: a function of the content type and the parts of
   the body, which returns the bytes of the whole answer, and end: "close" | "reset" behind them;  whole: no stream although asked;
   stream: whether it is one, whatever was asked
@@ -78,6 +80,7 @@ class StubEngine:
         self.otherwise = None  # what to answer to a request's body when the plan is empty
         self.give_up = None    # threading.Event: while set, streams end with what they have sent (SGLang's pause, vLLM's abort)
         self.missing = []      # paths that it does not have
+        self.strays = {}       # connection -> an answer that comes in front of the next one that is due on it
         self.left = 0  # clients that went away before the end of their answer
         self.running = self.most_running = self.connections = self.holding = 0
         self.port = 0
@@ -164,7 +167,10 @@ class StubEngine:
             self.missing.append(path)
             return await self.reply(writer, 404, b'{"detail":"Not Found"}')
         self.requests.append({"path": path, "headers": headers, "body": body, "port": writer.get_extra_info("peername")[1]})
+        if writer in self.strays:
+            writer.write(self.strays.pop(writer))
         plan = {**DEFAULT} if self.is_forced(body) else self.sampled(body) if self.front and self.is_probe(body) else {**DEFAULT, **(self.plan.popleft() if self.plan else self.otherwise(body) if self.otherwise else {})}
+        plan.setdefault("request_id", headers.get("x-request-id") or body.get("request_id"))
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         gone = asyncio.ensure_future(self.watch(reader))
@@ -313,6 +319,8 @@ class StubEngine:
     async def send(self, writer, pieces, plan, tail=b""):
         pieces = pieces + [tail] if tail else pieces
         limit = None
+        if "stray" in plan:
+            self.strays[writer] = plan["stray"](b"".join(pieces))
         if plan.get("late_500"):
             whole = b"".join(pieces)
             pieces = [whole[:len(whole) // 2], b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 9\r\n\r\nsomething"]
@@ -451,9 +459,9 @@ class StubEngine:
                 choice["routed_experts"] = self.experts(plan, body)
             if "versions" in plan and (route == "generate" or body.get("return_weight_versions") and last):     # since October 2026
                 choice["weight_versions"] = plan["versions"] if last else None
-            doc = {"request_id": "6b0f", "choices": [choice]}
+            doc = {"request_id": f"generate-tokens-{plan['request_id']}", "choices": [choice]}
             if route == "completions":
-                doc = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
+                doc = {"id": f"cmpl-{plan['request_id']}", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
             docs.append(doc)
         # Older ones have none at the first route, as its Rust front; details come with --enable-prompt-tokens-details.
         usage = {"prompt_tokens": len(body.get("prompt") or body.get("token_ids")), "completion_tokens": len(ids), "total_tokens": 0}
@@ -486,7 +494,7 @@ class StubEngine:
         if plan.get("lp_extra", 0) < 0:
             del entries[plan["lp_extra"]:]
         doc = {"index": 0, "content": "x", "tokens": ids, "id_slot": 0, "stop": True, "model": "m", "tokens_predicted": len(ids),
-               "tokens_evaluated": plan.get("prompt_tokens", len(prompt)), "generation_settings": {"n_predict": 1}, "prompt": "", "has_new_line": False,
+               "tokens_evaluated": plan.get("prompt_tokens", len(prompt)), "generation_settings": {"n_predict": 1, "seed": body["seed"] % (1 << 32)}, "prompt": "", "has_new_line": False,
                "truncated": plan.get("truncated", edge),
                "stop_type": "limit" if edge else {"stop": "eos", "length": "limit", "word": "word", "none": "none"}[plan["finish"]],
                "stopping_word": plan.get("matched", "") if word else "", "tokens_cached": 0, "timings": self.llamacpp_timings(prompt, ids)}
@@ -549,7 +557,7 @@ class StubEngine:
         self.forced.append(body)
         known = next((fine and (i[len(prompt) - len(p)], lp[len(prompt) - len(p)]) for p, i, lp, fine in reversed(self.answered)
                       if len(p) <= len(prompt) < len(p) + len(i) and prompt == p + i[:len(prompt) - len(p)]), None)
-        doc = {"index": 0, "content": "x", "tokens": [token], "stop": True, "tokens_predicted": 1, "tokens_evaluated": len(prompt), "truncated": False,
+        doc = {"index": 0, "content": "x", "tokens": [token], "stop": True, "generation_settings": {"seed": body.get("seed", -1) % (1 << 32)}, "tokens_predicted": 1, "tokens_evaluated": len(prompt), "truncated": False,
                "stop_type": "limit", "stopping_word": "", "timings": self.llamacpp_timings(prompt, [token])}
         if known and not ends_inside(self.piece(token)):
             best = self.dist(prompt) if self.dist else sorted([known, (known[0] + 1, known[1] - 1), (known[0] + 2, known[1] - 2)], key=lambda x: -x[1])
@@ -580,7 +588,7 @@ class StubEngine:
 
     def openai(self, body, plan, stream, _):
         text = plan.get("text", "Hello there.")
-        base = {"id": "chatcmpl-1", "created": 1, "model": body.get("model", "m")}
+        base = {"id": body.get("rid") or f"chatcmpl-{plan['request_id'] if body.get('return_token_ids') else 1}", "created": 1, "model": body.get("model", "m")}
         finish = None if "finish" in plan.get("drop", ()) else plan["finish"]
         message = {"role": "assistant", "content": text, **plan.get("message_extra", {})}
         tell, drop = self.telling(body), plan.get("drop", ())

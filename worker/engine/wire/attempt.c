@@ -138,6 +138,17 @@ static void reported(struct engine_attempt *a)
     fail(a, &e, how == ENGINE_ASK_ANEW || how == ENGINE_FULL ? how : ENGINE_BROKE);
 }
 
+/* The answer is another request's: ours may follow on its connection, which is closed. Nothing of
+ * either was given, so the call may be repeated. */
+static void fail_stray(struct engine_attempt *a, const struct err *e)
+{
+    if (a->http)
+        http_call_cancel(a->http);
+    remote_note_stray(a->remote, a->req->session_id, reading_answer_id(a->reading));
+    remote_abort(a->remote, a->req);
+    fail(a, e, ENGINE_NO_ANSWER);
+}
+
 /* --- the end --- */
 
 static void deliver(struct engine_attempt *a)
@@ -211,6 +222,8 @@ static void judge_reading(struct engine_attempt *a, int rc, const struct err *e)
 {
     if (rc == READING_TOLD)
         reported(a);
+    else if (rc == READING_STRAY)
+        fail_stray(a, e);
     else
         drop(a, e);
 }
@@ -307,6 +320,7 @@ static void finish(struct engine_attempt *a)
     }
     rc = reading_end(reading, &e);
     words = reading_words(reading, &status);
+    remote_note_echo(a->remote, a->streams, reading_echoed(reading));
     if (rc < 0 && words.p)
         remote_log_words(a->remote, status, words);
     if (rc == READING_LACKS)
@@ -350,6 +364,7 @@ static void on_head(void *ctx, const struct http1_head *h)
             retry_after_read(http1_get(h, STR("retry-after")), http1_get(h, STR("retry-after-ms")),
                              (int64_t)(clock_wall_ms() / 1000));
     reading_expect_events(a->reading, a->streams);
+    reading_expect_echo(a->reading, remote_echoes(a->remote, a->streams));
     if (e.kind != ERR_NONE)
         drop(a, &e);
 }
@@ -485,6 +500,12 @@ void *remote_start(void *replica, const struct engine_request *q,
     remote_headers(r, &headers, q->session_id, STR("application/json"),
                    s.stream ? STR("text/event-stream") : STR("application/json"));
     a->by.rank = add_rank(r, q, &headers);
+    if (s.id.len == 0)
+        remote_rid(&s.id, q);
+    if (r->wire->sends_request_id)
+        remote_add_header(&headers, "x-request-id: ", buf_str(&s.id));
+    reading_expect_id(a->reading, buf_str(&s.id));
+    buf_done(&s.id);
     buf_add_str(&headers, q->trace);
     h.path = str_cstr(s.path);
     h.headers = buf_str(&headers);

@@ -64,6 +64,7 @@ struct remote {
     bool tells_weights;     /* wire->weights was answered */
     bool tells_spans;       /* so does its last answer, by itself: wire->weights is not asked */
     bool lacks_aborts;      /* it has no route for wire->abort */
+    unsigned echoes;        /* by route and form (remote_echoes): which answers return the id */
     bool refuses_budgets;   /* it has refused max_thinking_tokens, which is in the log */
     int64_t refused_budget; /* a max_thinking_tokens that it has refused for its value; -1: none */
     bool refuses_ranks;     /* it has refused a data-parallel rank, likewise */
@@ -93,6 +94,16 @@ void remote_note_lacks(struct remote *r, unsigned lacks);
  * did not. events: it came as an event stream. */
 void remote_note_answer(struct remote *r, const struct engine_request *q, const struct reply *y,
                         enum logprob_basis basis, bool events);
+
+/* Whether answers of this form (streams or documents, by the route of now) have returned the id of
+ * their request: then each must. */
+bool remote_echoes(const struct remote *r, bool events);
+void remote_note_echo(struct remote *r, bool events, bool echoed);
+
+/* An answer is another request's: logs it and closes the connections that may hold more of the
+ * kind. The engine may have been replaced by one that returns no ids, so whether it does is learned
+ * again. */
+void remote_note_stray(struct remote *r, struct str session_id, struct str id);
 
 /* Notes whether a whole answer has spans of weight versions, before any are made for it. */
 void remote_note_spans(struct remote *r, const struct reply *y);
@@ -139,6 +150,9 @@ void remote_log_words(const struct remote *r, int64_t status, struct str text);
 /* Header lines every request to the replica has; absent values are left out. */
 void remote_headers(const struct remote *r, struct buf *b, struct str session_id,
                     struct str content_type, struct str accept);
+
+/* Adds a header line without the bytes of its value that could end it. */
+void remote_add_header(struct buf *b, const char *name, struct str value);
 
 /* Tells the engine to give up the request, where there is a call for it. */
 void remote_abort(struct remote *r, const struct engine_request *q);

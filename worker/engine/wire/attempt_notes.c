@@ -78,6 +78,32 @@ void remote_note_answer(struct remote *r, const struct engine_request *q, const 
     note_lacks(r, q, y, events);
 }
 
+static unsigned echo_bit(const struct remote *r, bool events)
+{
+    return 1u << (r->route * 2 + events);
+}
+
+bool remote_echoes(const struct remote *r, bool events)
+{
+    return r->echoes & echo_bit(r, events);
+}
+
+void remote_note_echo(struct remote *r, bool events, bool echoed)
+{
+    if (echoed)
+        r->echoes |= echo_bit(r, events);
+}
+
+void remote_note_stray(struct remote *r, struct str session_id, struct str id)
+{
+    struct log_scope scope = {.session = session_id};
+
+    log_warn(&scope, "an engine's answer is for another request: idle connections are closed",
+             LOG_T("engine", r->target->name), LOG_S("id", str_sub(id, 0, 300)));
+    r->echoes = 0;
+    http_client_close_idle(r->client);
+}
+
 void remote_note_spans(struct remote *r, const struct reply *y)
 {
     if (y->ids.n > 0)

@@ -6,6 +6,7 @@
  */
 #include <math.h>
 
+#include "common/base/clock.h"
 #include "common/base/vec.h"
 #include "common/codec/json_number.h"
 #include "common/codec/sampling.h"
@@ -34,6 +35,7 @@ enum {
 
 static const struct field fields[] = {
     FIELD("tokens", FIELD_INTS, FIELD_ID_IDS),
+    FIELD("generation_settings.seed", FIELD_SCALAR, FIELD_ID_ANSWER),
     FIELD("tokens_evaluated", FIELD_SCALAR, FIELD_ID_PROMPT_TOKENS),
     FIELD("timings.cache_n", FIELD_SCALAR, FIELD_ID_CACHED),
     FIELD("stop_type", FIELD_SCALAR, STOP_TYPE),
@@ -55,7 +57,7 @@ static const struct field fields[] = {
     FIELD("error.code", FIELD_SCALAR, FIELD_ID_ERROR_CODE),
 };
 
-static void write_sampling(struct json_out *o, const struct sampling *s)
+static void write_sampling(struct json_out *o, const struct sampling *s, uint32_t seed)
 {
     json_out_key(o, "n_predict");
     json_out_i64(o, s->max_tokens);
@@ -77,7 +79,17 @@ static void write_sampling(struct json_out *o, const struct sampling *s)
     json_out_key(o, "samplers");
     json_out_raw(o, STR("[\"penalties\",\"temperature\",\"top_k\",\"top_p\",\"min_p\"]"));
     json_out_key(o, "seed");
-    json_out_i64(o, s->has_seed ? s->seed : -1);
+    json_out_i64(o, seed);
+}
+
+/* The server returns no id of a request, but its seed: without a client's seed each request has one
+ * of its own, which samples as well as the server's choice. The largest one means that the server
+ * chooses. */
+static uint32_t seed_of(const struct sampling *s, const struct engine_request *q)
+{
+    if (s->has_seed)
+        return (uint32_t)s->seed; /* the server's type */
+    return (uint32_t)str_hash(q->session_id, clock_us() + q->call + q->answer) & INT32_MAX;
 }
 
 static void write_request(const struct remote *r, const struct engine_request *q,
@@ -87,14 +99,16 @@ static void write_request(const struct remote *r, const struct engine_request *q
     struct json_out o = json_out_to(&send->body);
     const struct json *schema = sampling_schema(s);
     struct str grammar = wire_grammar(s, "ebnf");
+    uint32_t seed = seed_of(s, q);
 
     (void)r;
+    buf_printf(&send->id, "%u", seed);
     send->path = "/completion";
     send->stream = false;
     json_out_obj(&o);
     json_out_key(&o, "prompt");
     wire_ids(&o, q->prompt);
-    write_sampling(&o, s);
+    write_sampling(&o, s, seed);
     json_out_key(&o, "return_tokens");
     json_out_bool(&o, true);
     json_out_key(&o, "n_probs");
@@ -237,6 +251,8 @@ static void write_score(const struct score_ask *ask, struct wire_send *send)
     json_out_end_arr(&o);
     json_out_key(&o, "n_probs");
     json_out_i64(&o, ask->n_probs);
+    json_out_key(&o, "seed");
+    json_out_i64(&o, ask->seed);
     json_out_key(&o, "temperature");
     json_out_double(&o, 1);
     json_out_key(&o, "samplers");
@@ -254,6 +270,7 @@ static void write_score(const struct score_ask *ask, struct wire_send *send)
 }
 
 static const struct field score_fields[] = {
+    FIELD("generation_settings.seed", FIELD_SCALAR, SCORE_FIELD_SEED),
     FIELD("tokens[]", FIELD_SCALAR, SCORE_FIELD_TOKEN),
     FIELD(ENTRIES "[]", FIELD_MARK, SCORE_FIELD_ENTRY),
     FIELD(ENTRIES "[].id", FIELD_SCALAR, SCORE_FIELD_ID),

@@ -50,12 +50,23 @@ static struct str text_of(const struct engine_request *q, struct str key)
     return (struct str){0};
 }
 
+/* SGLang takes the request's id from its body alone. */
+static void write_rid(struct json_out *o, const struct engine_request *q)
+{
+    struct buf rid = {0};
+
+    remote_rid(&rid, q);
+    json_out_key(o, "rid");
+    json_out_str(o, buf_str(&rid));
+    buf_done(&rid);
+}
+
 /* The request's fields in their order; ours replace theirs. The model is the upstream's own name
  * for it: a pool's name means nothing there. */
 static void write_request(const struct remote *r, const struct engine_request *q,
                           struct wire_send *send)
 {
-    static const char *const ours[] = {"stream", "stream_options", "n", NULL};
+    static const char *const ours[] = {"stream", "stream_options", "n", "rid", NULL};
     const char *const *asks = asks_of(r);
     const struct engine_target *t = remote_target(r);
     const char *model = t->model ? t->model : t->pool;
@@ -85,6 +96,8 @@ static void write_request(const struct remote *r, const struct engine_request *q
         json_out_key(&o, asks[i]);
         json_out_bool(&o, true);
     }
+    if (asks == asks_sglang || asks == asks_sglext)
+        write_rid(&o, q);
     json_out_key(&o, "stream");
     json_out_bool(&o, send->stream);
     if (send->stream) {
@@ -165,6 +178,8 @@ static int take_doc(struct reply *y, struct upstream_text *t, const struct json 
         take_error(y, error);
         return 0;
     }
+    buf_clear(&y->answer_id);
+    buf_add_str(&y->answer_id, json_text(json_get(doc, "id")));
     if (upstream_ids_take(y, doc, e) < 0 || upstream_text_check_tops(lps, e) < 0 ||
         upstream_text_add(t, doc, stream, out, e) < 0)
         return -1;
@@ -190,6 +205,7 @@ static const struct wire wire = {
     .health = "/health",
     .write = write_request,
     .scalar = take_scalar,
+    .sends_request_id = true,
     .text = take_doc,
     .text_end = end_text,
     .routes = 1,
@@ -198,7 +214,7 @@ static const struct wire wire = {
 #define OURS                                                                                 \
     "model messages tools tool_choice parallel_tool_calls functions function_call logprobs " \
     "top_logprobs stream stream_options n chat_template_kwargs return_token_ids "            \
-    "return_weight_versions "                                                                \
+    "return_weight_versions rid request_id "                                                 \
     "return_meta_info return_prompt_token_ids prompt input_ids "                             \
     "return_input_ids_in_sglext return_output_ids_in_sglext continue_final_message "         \
     "add_generation_prompt sampling_params"

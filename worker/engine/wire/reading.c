@@ -102,6 +102,9 @@ static void on_scalar(void *ctx, int id, const struct json_scan *s, struct str k
     case FIELD_ID_INDEXER_LAYERS:
         y->indexer_layers = reply_int(s);
         break;
+    case FIELD_ID_ANSWER:
+        reply_text(&y->answer_id, s);
+        break;
     case FIELD_ID_SPAN_VERSION:
     case FIELD_ID_SPAN_START:
     case FIELD_ID_SPAN_END:
@@ -346,11 +349,15 @@ static int take_document(struct reading *r, struct err *e)
 {
     struct reply *y = &r->reply;
     size_t n = 0;
+    int rc;
 
     if (r->wire->end_event)
         r->wire->end_event(y);
     if (y->failed)
         return READING_TOLD;
+    rc = reading_check_id(r, e);
+    if (rc != READING_MORE)
+        return rc;
     if (r->events && y->lacks.n > 0) /* lacks have places in a whole answer only */
         return invalid(e, "a stream leaves logprobs out");
     if (check_prompt(r, e) < 0 || reply_merge(y, r->events, &n, e) < 0)
@@ -475,6 +482,7 @@ void reading_free(struct reading *r)
 {
     if (!r)
         return;
+    buf_done(&r->id);
     reply_done(&r->reply);
     fields_done(&r->fields);
     buf_done(&r->word);
@@ -545,19 +553,6 @@ int reading_feed(struct reading *r, struct str bytes, struct err *e)
     return rc;
 }
 
-/* Whether each span of weight versions has all its members. */
-static int check_spans(const struct reply *y, struct err *e)
-{
-    for (size_t i = 0; i < y->spans.n; i++) {
-        const struct reply_span *s = &y->spans.at[i];
-
-        if (s->start < 0 || s->end < 0 || s->text_len == SIZE_MAX)
-            return err_set(e, ERR_ENGINE_INVALID,
-                           "the engine's weight version spans are unfinished");
-    }
-    return 0;
-}
-
 int reading_end(struct reading *r, struct err *e)
 {
     struct reply *y = &r->reply;
@@ -581,7 +576,7 @@ int reading_end(struct reading *r, struct err *e)
     if (y->finish == REPLY_ABORT && y->status >= 400)
         return READING_TOLD;
     reply_settle_versions(y);
-    if (check_spans(y, e) < 0)
+    if (reply_check_spans(y, e) < 0)
         return -1;
     if (r->wire->complete && r->wire->complete(y, r->req, e) < 0)
         return -1;

@@ -26,8 +26,9 @@ struct wire;
 
 /* MORE: all is well. TOLD: the answer reports an error (reading_words). LACKS: all is there but
  * logprobs that the engine left out (reply.lacks), which are to be asked for. LONG: an event is
- * better read by a helper. LATER: it has more logprobs than are told in a turn of the loop. */
-enum { READING_MORE, READING_TOLD, READING_LACKS, READING_LONG, READING_LATER };
+ * better read by a helper. LATER: it has more logprobs than are told in a turn of the loop. STRAY:
+ * the answer is another request's, and nothing of it was given. */
+enum { READING_MORE, READING_TOLD, READING_LACKS, READING_LONG, READING_LATER, READING_STRAY };
 
 /* All outlive it; the remote is what the wire's functions are called with. `delta` hears of tokens
  * as they come. */
@@ -39,6 +40,16 @@ struct reading *reading_new(const struct remote *remote, const struct wire *wire
  * reply_mode); basis: of its logprobs, where the answer does not say; experts: routed experts are
  * asked for. */
 void reading_expect(struct reading *r, uint8_t mode, enum logprob_basis basis, bool experts);
+
+/* Sets, before the first byte, what the answer's id ends with (empty: it has none), and whether
+ * answers of this form have returned the id before. Then another id is another request's; else
+ * only an id that looks like ours is (remote_is_rid). */
+void reading_expect_id(struct reading *r, struct str id);
+void reading_expect_echo(struct reading *r, bool echoes);
+
+/* Whether the answer has returned the id; the one that it returned, empty: none. */
+bool reading_echoed(const struct reading *r);
+struct str reading_answer_id(const struct reading *r);
 
 /* NULL is fine. */
 void reading_free(struct reading *r);

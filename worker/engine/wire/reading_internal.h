@@ -28,6 +28,10 @@ struct reading {
     struct reply reply;
     struct fields fields;
     struct sse *sse;    /* own */
+    struct buf id;      /* end of the expected id of the answer; empty: none */
+    bool echoes;        /* any other id is another request's */
+    bool echoed;        /* the expected id was there */
+    bool taken;         /* a document was checked */
     bool experts;       /* routed experts are asked for */
     bool events;        /* an event stream, else one document */
     struct buf word;    /* kinds of text: the document; else an event that is no JSON */
@@ -58,6 +62,9 @@ struct reading {
     uint64_t bytes;
     uint64_t max_bytes; /* of one document, or of all events of a kind of text; 0: no limit */
 };
+
+/* The id in the document at hand: MORE, STRAY, or -1 and e when documents before it were taken. */
+int reading_check_id(struct reading *r, struct err *e);
 
 /* Documents of kinds of text (wire->text), in reading_text.c: each whole, as a tree.
  *

@@ -51,6 +51,7 @@ static int take_doc(struct reading *r, struct err *e)
     struct reply *y = &r->reply;
     struct upstream_out out = {&r->doc_arena, &r->messages};
     const struct json *doc = NULL;
+    int rc;
 
     r->delta_read = (struct engine_delta){0};
     r->messages = json_empty(JSON_ARRAY);
@@ -62,6 +63,9 @@ static int take_doc(struct reading *r, struct err *e)
     }
     if (r->wire->text(y, r->text, doc, r->events, &out, &r->delta_read, e) < 0)
         return -1;
+    rc = y->failed ? READING_MORE : reading_check_id(r, e);
+    if (rc != READING_MORE)
+        return rc;
     if (!r->wants_rows)
         r->delta_read.n_chat_lps = 0;
     reply_note_version(y);

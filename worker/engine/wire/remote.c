@@ -176,8 +176,23 @@ void remote_rid(struct buf *b, const struct engine_request *q)
     buf_printf(b, ":%llu.%u.%u.", (unsigned long long)q->call, q->answer, q->attempt);
 }
 
-/* A header value from outside: bytes that could end the line do not get in. */
-static void add_header(struct buf *b, const char *name, struct str value)
+bool remote_is_rid(struct str id)
+{
+    size_t at = id.len, parts = 0;
+
+    while (parts < 3 && at > 1 && id.p[at - 1] == '.') {
+        size_t end = --at;
+
+        while (at > 0 && id.p[at - 1] >= '0' && id.p[at - 1] <= '9')
+            at--;
+        if (at == end)
+            return false;
+        parts++;
+    }
+    return parts == 3 && at > 1 && id.p[at - 1] == ':';
+}
+
+void remote_add_header(struct buf *b, const char *name, struct str value)
 {
     buf_puts(b, name);
     for (size_t i = 0; i < value.len; i++) {
@@ -191,11 +206,11 @@ void remote_headers(const struct remote *r, struct buf *b, struct str session_id
                     struct str content_type, struct str accept)
 {
     if (content_type.p)
-        add_header(b, "content-type: ", content_type);
+        remote_add_header(b, "content-type: ", content_type);
     if (accept.p)
-        add_header(b, "accept: ", accept);
+        remote_add_header(b, "accept: ", accept);
     if (session_id.p)
-        add_header(b, "x-smg-routing-key: ", session_id);
+        remote_add_header(b, "x-smg-routing-key: ", session_id);
     buf_add_str(b, buf_str(&r->auth));
 }
 
@@ -363,6 +378,7 @@ static void note_probe(struct remote *r, bool well)
         r->refused_budget = -1;
         r->experts_lost = EXPERTS_COME;
         r->tells_weights = r->tells_spans = r->lacks_aborts = false;
+        r->echoes = 0;
         r->lacks = 0;
         r->facts = (struct engine_facts){0};
         info_reading_drop(r->info_reading); /* of the one before */

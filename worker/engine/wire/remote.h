@@ -33,6 +33,7 @@ struct wire_send {
     const char *path;
     struct buf body;
     VEC(struct http_insert) inserts; /* pictures, which are not copied into it */
+    struct buf id; /* the end of the id that the answer returns; empty: remote_rid's */
     bool stream;
 };
 
@@ -113,6 +114,7 @@ struct wire {
     /* Header that names the data-parallel rank of a call: "name: ". NULL: `write` does. */
     const char *rank_header;
 
+    bool sends_request_id;      /* servers and routers take the header x-request-id for it */
     bool aborts_by_first_route; /* its other routes have no call that aborts a request */
     bool may_ignore_lora;       /* a server that was not started for adapters ignores their names */
     enum wire_budget budget;
@@ -155,6 +157,7 @@ enum {
     FIELD_ID_ENTRY,
     FIELD_ID_ENTRY_TOPS,
     FIELD_ID_SPECULATES, /* mark: counts of speculative decoding */
+    FIELD_ID_ANSWER,       /* the id of the request that is answered, maybe behind a prefix */
     FIELD_ID_SPAN_VERSION, /* members of a span of weight versions, in any order */
     FIELD_ID_SPAN_START,
     FIELD_ID_SPAN_END,
@@ -227,6 +230,9 @@ bool remote_has_v1(const struct remote *r);
 
 /* `<session>:<call>.<answer>.<attempt>.`: ends in '.', so that none is the start of another. */
 void remote_rid(struct buf *b, const struct engine_request *q);
+
+/* Whether an id ends like remote_rid's, of whatever session. */
+bool remote_is_rid(struct str id);
 
 #define REMOTE_ADAPTER(name, kind_text, wire_ptr, ...)                                \
     static int name##_open(struct loop *loop, const struct engine_target *t,          \

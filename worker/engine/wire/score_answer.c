@@ -37,6 +37,10 @@ static void on_scalar(void *ctx, int id, const struct json_scan *s, struct str k
         a->token = reply_int(s);
         return;
     }
+    if (id == SCORE_FIELD_SEED) {
+        a->seed = reply_int(s);
+        return;
+    }
     if (a->n_entries != 1)
         return;
     if (id == SCORE_FIELD_ID)
@@ -80,6 +84,7 @@ void score_answer_begin(struct score_answer *a, const struct score_ask *ask,
         .ask = ask,
         .max_bytes = BASE_MAX + ask->prompt.n * PROMPT_TOKEN_MAX + (size_t)ask->n_probs * TOP_MAX,
         .token = -1,
+        .seed = -1,
         .entry = none,
         .own_top = NAN,
     };

@@ -17,9 +17,10 @@ struct score_ask;
 
 /* What a wire's table of the answer names its fields by. */
 enum {
-    SCORE_FIELD_TOKEN = 1, /* scalar: each token that was sampled */
-    SCORE_FIELD_ENTRY,     /* mark: an entry of logprobs; the first one counts */
-    SCORE_FIELD_ID,        /* scalars of it */
+    SCORE_FIELD_SEED = 1, /* scalar: of the request that is answered */
+    SCORE_FIELD_TOKEN,    /* scalar: each token that was sampled */
+    SCORE_FIELD_ENTRY,    /* mark: an entry of logprobs; the first one counts */
+    SCORE_FIELD_ID,       /* scalars of it */
     SCORE_FIELD_LOGPROB,
     SCORE_FIELD_TOP, /* mark: an alternative of it */
     SCORE_FIELD_TOP_ID,
@@ -39,6 +40,7 @@ struct score_answer {
     bool complete;
     size_t n_tokens, n_entries;
     int64_t token; /* the last one that was sampled */
+    int64_t seed;  /* -1: not returned */
     struct score_item entry, top;
     bool in_top;
     float own_top;           /* of the alternative that is the token; NaN: none is */

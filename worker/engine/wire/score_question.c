@@ -74,6 +74,11 @@ static void take_answer(struct score_question *c)
     float logprob = 0;
     int rc = score_answer_own(&c->answer, &p.own);
 
+    if (c->answer.seed >= 0 && c->answer.seed != c->ask->seed && remote_echoes(c->remote, false)) {
+        remote_note_stray(c->remote, c->session_id, STR("of a question about a logprob"));
+        end(c, SCORE_STRAY, 0, NULL);
+        return;
+    }
     if (rc != SCORE_FOUND || c->ask->raw) {
         end(c, rc, p.own, NULL);
         return;

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/sampling.h"
@@ -44,6 +45,7 @@ struct scoring {
     void *ctx;
     struct token_vec ids; /* prompt and answer */
     size_t next;          /* of reply->lacks */
+    bool strayed;         /* the answer about it was another request's */
     enum scoring_step step;
     struct score_ask ask;
     struct score_question *asked; /* NULL: nothing is asked */
@@ -105,6 +107,7 @@ static void ask(struct scoring *s)
 {
     while (s->step < STEPS && !settle_step(s))
         s->step++;
+    s->ask.seed = (uint32_t)str_hash(s->req->session_id, clock_us() + s->next) & INT32_MAX;
     if (s->step == STEPS)
         give_up(s);
     else
@@ -135,10 +138,16 @@ static void on_answer(void *ctx, int rc, float logprob, const struct err *e)
         ask(s);
         return;
     }
-    if (rc == SCORE_NONE) {
+    if (rc == SCORE_STRAY && !s->strayed) {
+        s->strayed = true;
+        ask(s);
+        return;
+    }
+    if (rc != SCORE_FOUND) {
         give_up(s);
         return;
     }
+    s->strayed = false;
     s->reply->logprobs.at[s->reply->lacks.at[s->next].at] = logprob;
     s->reply->scored++;
     if (++s->next == s->reply->lacks.n) {

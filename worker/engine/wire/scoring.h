@@ -29,12 +29,14 @@ struct score_ask {
     bool raw;         /* wanted is the softmax of the logits alone, else what was sampled from */
     const struct sampling *sampling;
     uint32_t vocab_size; /* 0: unknown */
+    uint32_t seed;       /* another one for each question: the answer may return it */
 };
 
 enum {
     SCORE_FOUND,
     SCORE_WIDER, /* not told by this answer; a further question may */
     SCORE_NONE,  /* cannot be told */
+    SCORE_STRAY, /* the answer is another request's */
 };
 
 /* r, q and y outlive it. */

@@ -21,6 +21,7 @@ enum {
 static const struct field fields[] = {
     FIELD("output_ids", FIELD_INTS, FIELD_ID_IDS),
     FIELD("prompt_token_ids", FIELD_INTS, FIELD_ID_PROMPT_ECHO),
+    FIELD("meta_info.id", FIELD_SCALAR, FIELD_ID_ANSWER),
     FIELD("meta_info.output_token_logprobs", FIELD_TRIPLES, FIELD_ID_TRIPLES),
     FIELD("meta_info.output_top_logprobs[]", FIELD_TRIPLES, FIELD_ID_TOPS),
     FIELD("meta_info.routed_experts", FIELD_BASE64, FIELD_ID_EXPERTS),

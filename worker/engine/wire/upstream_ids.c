@@ -186,7 +186,7 @@ int upstream_ids_end(struct reply *y, bool asked_ids, bool asked_logprobs, struc
     if (asked_ids && (y->ids.n == 0 || y->prompt_ids.n == 0))
         return invalid(e, "it has no token ids");
     if (y->ids.n == 0) {
-        vec_clear(&y->spans); /* of tokens that it did not return */
+        vec_clear(&y->spans); /* their tokens were not returned */
         return 0;
     }
     for (size_t i = 0, n = y->logprobs.n == 0 ? v->logprobs.n : 0; i < n; i++)

@@ -30,6 +30,8 @@ enum {
 };
 
 static const struct field fields[] = {
+    FIELD("request_id", FIELD_SCALAR, FIELD_ID_ANSWER),
+    FIELD("id", FIELD_SCALAR, FIELD_ID_ANSWER),
     FIELD("choices[].token_ids", FIELD_INTS, FIELD_ID_IDS),
     FIELD("choices[].prompt_token_ids", FIELD_INTS, FIELD_ID_PROMPT_ECHO),
     FIELD("prompt_token_ids", FIELD_INTS, FIELD_ID_PROMPT_ECHO),
@@ -382,6 +384,7 @@ static const struct wire wire = {
     .stream_mode = REPLY_INCREMENTAL,
     .rank_header = "x-data-parallel-rank: ",
     .has_experts = true,
+    .sends_request_id = true,
     .write = write_request,
     .scalar = take_scalar,
     .end_event = end_event,

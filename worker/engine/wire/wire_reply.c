@@ -52,6 +52,7 @@ void reply_done(struct reply *y)
     vec_done(&v->top_logprobs);
     buf_done(&y->stop_text);
     buf_done(&y->message);
+    buf_done(&y->answer_id);
     buf_done(&y->version);
     buf_done(&y->version_text);
     buf_done(&y->seen_text);
@@ -392,6 +393,18 @@ void reply_settle_versions(struct reply *y)
     y->version_text = y->seen_text;
     y->seen = spans;
     y->seen_text = text;
+}
+
+int reply_check_spans(const struct reply *y, struct err *e)
+{
+    for (size_t i = 0; i < y->spans.n; i++) {
+        const struct reply_span *s = &y->spans.at[i];
+
+        if (s->start < 0 || s->end < 0 || s->text_len == SIZE_MAX)
+            return err_set(e, ERR_ENGINE_INVALID,
+                           "the engine's weight version spans are unfinished");
+    }
+    return 0;
 }
 
 int64_t reply_int(const struct json_scan *s)

@@ -79,6 +79,7 @@ struct reply {
     bool failed;          /* the engine reported an error */
     int64_t status;       /* of the error or abort; 0: none */
     struct buf message;   /* of the error or abort */
+    struct buf answer_id; /* its own text of the request's id; len 0: none */
     struct buf version;   /* len 0: none */
     struct buf version_text;
     struct reply_spans spans;
@@ -145,6 +146,9 @@ void reply_note_version(struct reply *y);
 
 /* Behind the last: `spans` are what the engine told, else what was noted. */
 void reply_settle_versions(struct reply *y);
+
+/* Checks that each span of weight versions has all its members: 0, or -1 ERR_ENGINE_INVALID. */
+int reply_check_spans(const struct reply *y, struct err *e);
 
 /* All of it was sampled under this version; after reply_settle_versions. */
 void reply_set_version(struct reply *y, struct str version);
