@@ -15,6 +15,7 @@ Each model call takes the next entry of `plan`; without one it gets DEFAULT. Key
   hold_after: behind so many writes (the head is one) waits for give_up; `holding` counts those that do
   status + body, headers (lines): an HTTP error (with cut: broken off itself);  late_500: an HTTP error written into the middle
   of a good answer, which then ends;  error_event: {...} after half of the events
+  retractions: how often SGLang threw the request out and computed it again
   drop: a set of keys left out (ids, logprobs, finish, done, prompt_tokens, completion_tokens)
   lp_extra: n more (or fewer) logprobs; lp_null: True; lp_ids_wrong: True; count_wrong: True
   split: write n bytes at a time;  coalesce: everything in one write
@@ -389,7 +390,7 @@ class StubEngine:
             lo = low if self.incremental and stream else 0
             hi = len(triples) if last else n
             meta = {"id": body.get("rid"), "finish_reason": finish if last and "finish" not in drop else None,
-                    "prompt_tokens": plan.get("prompt_tokens", len(body["input_ids"])), "weight_version": plan.get("version", "default"), "num_retractions": 0,
+                    "prompt_tokens": plan.get("prompt_tokens", len(body["input_ids"])), "weight_version": plan.get("version", "default"), "num_retractions": plan.get("retractions", 0),
                     "reasoning_tokens": 0, "completion_tokens": n + (3 if plan.get("count_wrong") else 0), "cached_tokens": plan.get("cached", 0), "dp_rank": None}
             if self.front:
                 for key in ("num_retractions", "reasoning_tokens", "weight_version", "cached_tokens", "dp_rank"):

@@ -126,6 +126,19 @@ static void check_indexer(struct model_call *t)
         log_warn(t->in.scope, "the engine's answer has no indexer top-k, which the session wants");
 }
 
+/* Whether rows were computed again, and so are left out. */
+static void check_recomputed(struct model_call *t)
+{
+    for (uint32_t i = 0; i < t->n_samples; i++) {
+        const struct sample *r = &t->samples[i];
+        bool lost = r->rows[ROWS_EXPERTS].block.p || r->rows[ROWS_INDEXER].block.p;
+
+        if (r->recomputed && lost && tells(t, LACK_RECOMPUTED))
+            log_warn(t->in.scope, "the engine computed an answer again after it had sampled it (a "
+                                  "retraction): its routed experts and indexer top-k are left out");
+    }
+}
+
 int answer_check(struct model_call *t)
 {
     if (engine_pool_name(t->engines))
@@ -134,5 +147,6 @@ int answer_check(struct model_call *t)
         return -1;
     check_experts(t);
     check_indexer(t);
+    check_recomputed(t);
     return 0;
 }

@@ -54,6 +54,7 @@ struct sample {
 
     bool unbudgeted;  /* the engine was not given max_thinking_tokens */
     bool has_support; /* the engine told the sampling support of every token */
+    bool recomputed;  /* engine_result.recomputed */
     bool indexer_large;
     uint64_t queue_us, engine_us;
     enum logprob_basis basis, asked; /* as of the engine's result */

@@ -121,6 +121,7 @@ static void sample_keep(struct model_call *t, struct sample *r, const struct eng
                                      res->versions[i].start, res->versions[i].end};
     keep_rows(t, r, res);
     r->indexer_large = res->indexer_large;
+    r->recomputed = res->recomputed;
     if (res->stop_text.p)
         r->stop_text = arena_str(&t->arena, res->stop_text);
     sample_begin_odds(t, r, res);

@@ -56,7 +56,9 @@ struct engine_result {
     bool unbudgeted;          /* the engine was not given sampling.max_thinking_tokens */
     uint32_t drifted; /* tokens of the prompt that the engine made, where they are others than it
                          was sent with images; 0: they are not */
-    uint32_t scored;  /* tokens whose logprob was asked for afterwards, in a call of its own */
+    bool recomputed; /* the engine freed what it had computed and computed it again, so its rows are
+                        those of another run than the one that sampled the tokens */
+    uint32_t scored; /* tokens whose logprob was asked for afterwards, in a call of its own */
     int64_t
         cached_tokens; /* of the prompt, as the engine tells what it had computed; -1: not told */
     const struct engine_top *top;

@@ -134,6 +134,25 @@ static int check_indexer(struct engine_call *c, struct engine_result *r, struct 
     return 0;
 }
 
+/* Leaves an empty block in the place of rows that were computed again: half of them would be those
+ * of another run, and a later turn's rows must not fill their place. */
+static void drop_recomputed(struct engine_result *r)
+{
+    if (!r->recomputed)
+        return;
+    if (r->experts.p) {
+        r->experts = STR("");
+        r->experts_rows = 0;
+        r->experts_buf = NULL;
+    }
+    if (r->indexer.p || r->indexer_large) {
+        r->indexer = STR("");
+        r->indexer_rows = 0;
+        r->indexer_large = false;
+        r->indexer_buf = NULL;
+    }
+}
+
 /* Whether somebody has set the version: engines call it "default" before. */
 static bool is_set(struct str version)
 {
@@ -356,6 +375,7 @@ static void on_done(void *ctx, const struct engine_result *given)
     }
     if (spliced)
         splice_result(c->splice, &r);
+    drop_recomputed(&r);
     deliver(c, &r);
 }
 

@@ -156,6 +156,7 @@ void splice_add(struct splice *s, const struct engine_result *r)
         s->cached_tokens = r->cached_tokens;
     if (r->drifted)
         s->drifted = r->drifted;
+    s->recomputed = s->recomputed || r->recomputed;
     if (r->ids.n == 0)
         return;
     add_tokens(s, r);
@@ -181,6 +182,7 @@ void splice_result(struct splice *s, struct engine_result *r)
         r->basis = s->basis;
     r->scored = s->scored;
     r->drifted = s->drifted;
+    r->recomputed = s->recomputed;
     r->support = support_of_all(s);
     r->cached_tokens = s->cached_tokens;
     r->top = s->tops.n > 0 ? s->tops.at : NULL;

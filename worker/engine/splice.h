@@ -44,6 +44,7 @@ struct splice {
     struct engine_version *versions; /* made by splice_result */
     enum logprob_basis basis;
     uint32_t scored, drifted;
+    bool recomputed;       /* of some piece (engine_result) */
     int64_t cached_tokens; /* of the first piece */
     uint32_t pieces;
     atomic_size_t *held; /* `counted` of its bytes are in it; or NULL */

@@ -40,6 +40,8 @@ void export_sum_up(struct export *x, const struct trajectory *t)
                      (session_view(x->session).wants_support && t->trained > 0 && !t->odds.support);
     x->unindexed = x->unindexed ||
                    (session_view(x->session).wants_indexer && t->trained > 0 && !t->has_indexer);
+    for (uint32_t i = 0; i < t->n_turns; i++)
+        x->recomputed = x->recomputed || checkpoint_is_recomputed(t->turns[i].checkpoint);
     s->prompt_tokens += t->n_prompt;
     s->trimmed += t->trimmed;
     s->drift += t->drift.count;

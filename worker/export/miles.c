@@ -232,7 +232,7 @@ static void put_session_metadata(struct export *x, struct json_out *o)
     json_out_member_i64(o, "max_trim_tokens", own->trim);
     if (x->selection->unchosen)
         json_out_member_i64(o, "branches_left_out", (int64_t)x->selection->unchosen);
-    if (export_lacks_reward(x) || x->unsupported || x->unindexed)
+    if (export_lacks_reward(x) || x->unsupported || x->unindexed || x->recomputed)
         native_write_warnings(x, o);
     json_out_end_obj(o);
 }
@@ -266,9 +266,9 @@ static int check_rows(const struct trajectory *t, enum rows_kind kind, const cha
         const struct checkpoint *checkpoint = t->turns[i].checkpoint;
         const struct checkpoint_rows *r = &checkpoint->rows[kind];
 
-        if (r->has && r->layers && r->topk)
+        if (r->has && r->n && r->layers && r->topk)
             with = checkpoint;
-        else if (!r->has && !without)
+        else if (!(r->has && r->n) && !without)
             without = checkpoint;
     }
     if (!with)

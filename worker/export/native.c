@@ -93,6 +93,8 @@ static void put_basis(const struct checkpoint *t, struct json_out *o)
     json_out_member_i64(o, "reused_tokens", t->parent ? t->parent->total - t->trim : 0);
     if (t->drifted_tokens)
         json_out_member_i64(o, "media_drift", t->drifted_tokens);
+    if (checkpoint_is_recomputed(t))
+        json_out_member_bool(o, "recomputed", true);
 }
 
 static void put_place(struct json_out *o, const char *key, uint32_t at, bool text)
@@ -357,6 +359,9 @@ void native_write_warnings(const struct export *x, struct json_out *o)
         json_out_cstr(o,
                       "no indexer top-k is known for all of the tokens of some trajectory: it is "
                       "left out");
+    if (x->recomputed)
+        json_out_cstr(o, "an engine computed tokens of some trajectory again after it had sampled "
+                         "them (a retraction): its routed experts and indexer top-k are left out");
     if (x->sums.versioned > 0 && x->sums.unversioned > 0)
         json_out_cstr(o, "the version of the weights is known of some trained turns and not of "
                          "others: their weight_versions are empty");

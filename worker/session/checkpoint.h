@@ -133,6 +133,13 @@ void checkpoint_block_copy(const struct checkpoint *t, enum rows_kind kind, size
 /* How many bytes a block of rows takes in the answer's own payload. */
 size_t checkpoint_rows_here(const struct checkpoint *t, enum rows_kind kind);
 
+/* Whether the engine computed the rows of an answer again after it had sampled it (token_rows). */
+static inline bool checkpoint_is_recomputed(const struct checkpoint *t)
+{
+    return (t->rows[ROWS_EXPERTS].has && t->rows[ROWS_EXPERTS].n == 0) ||
+           (t->rows[ROWS_INDEXER].has && t->rows[ROWS_INDEXER].n == 0);
+}
+
 /* Bytes of one row of a kind; 0: there is none. */
 static inline uint32_t checkpoint_row_bytes(const struct checkpoint *t, enum rows_kind kind)
 {

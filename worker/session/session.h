@@ -313,6 +313,7 @@ enum session_lack {
     LACK_SUPPORT,
     LACK_EXPERTS,
     LACK_INDEXER,
+    LACK_RECOMPUTED,   /* rows are those of another run than the one that sampled */
     LACK_INDEXER_ROOM, /* the indexer's top-k is larger than what is kept */
 };
 

@@ -185,6 +185,8 @@ static void put_checkpoint(struct session_telling *x, const struct session *s,
         json_out_member_i64(o, "cached_tokens", t->cached_tokens);
     if (t->drifted_tokens)
         json_out_member_i64(o, "media_drift", t->drifted_tokens);
+    if (checkpoint_is_recomputed(t))
+        json_out_member_bool(o, "recomputed", true);
     if (t->parse_warning.p)
         json_out_member_str(o, "parse_warning", t->parse_warning);
     json_out_end_obj(o);

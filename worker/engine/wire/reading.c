@@ -666,6 +666,7 @@ void reading_result(struct reading *r, struct engine_result *ret)
         .support = support_of(&r->reply.support, y->ids.n),
         .scored = y->scored,
         .drifted = r->drifted,
+        .recomputed = y->recomputed,
         .cached_tokens = y->cached,
         .top = y->n_top ? y->tops.at : NULL,
         .ids_own = &y->ids.at,

@@ -16,6 +16,7 @@ enum {
     FINISH_STATUS,
     VERSION,
     DP_RANK,
+    RETRACTIONS,
 };
 
 static const struct field fields[] = {
@@ -33,6 +34,7 @@ static const struct field fields[] = {
     FIELD("meta_info.prompt_tokens", FIELD_SCALAR, FIELD_ID_PROMPT_TOKENS),
     FIELD("meta_info.cached_tokens", FIELD_SCALAR, FIELD_ID_CACHED),
     FIELD("meta_info.dp_rank", FIELD_SCALAR, DP_RANK),
+    FIELD("meta_info.num_retractions", FIELD_SCALAR, RETRACTIONS),
     FIELD("meta_info.completion_tokens", FIELD_SCALAR, FIELD_ID_COMPLETION_TOKENS),
     FIELD("meta_info.finish_reason", FIELD_SCALAR, FIELD_ID_FINISH),
     FIELD("meta_info.finish_reason.type", FIELD_SCALAR, FIELD_ID_FINISH),
@@ -239,6 +241,9 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
         break;
     case VERSION:
         reply_text(&y->version, s);
+        break;
+    case RETRACTIONS:
+        y->recomputed = reply_int(s) > 0;
         break;
     default:
         y->dp_rank = reply_int(s);

@@ -95,6 +95,7 @@ struct reply {
     int64_t indexer_layers;   /* as the engine tells; -1: it does not */
     bool speculates;          /* the engine has counts of speculative decoding */
     size_t n_named_tops;      /* alternatives with an id */
+    bool recomputed;          /* its rows are not those of the sampling: engine_result.recomputed */
     bool truncated;           /* the engine had no room for more, or dropped part of the prompt */
     struct entries entries;   /* wires with entries: as they came */
     struct reply_lacks lacks; /* to be scored; their logprobs are NaN until then */
