@@ -80,8 +80,11 @@ class StubEngine:
         self.requests, self.aborts, self.probes = [], [], 0
         self.otherwise = None  # what to answer to a request's body when the plan is empty
         self.give_up = None    # threading.Event: while set, streams end with what they have sent (SGLang's pause, vLLM's abort)
+        self.loading, self.turned_away = False, []     # llama.cpp: it loads its model, and answers so
+        self.refuses = set()   # llama.cpp: tokens that it answers 500 for when they are forced
         self.missing = []      # paths that it does not have
         self.strays = {}       # connection -> an answer that comes in front of the next one that is due on it
+        self.refused = 0       # answers that it could not write as text
         self.left = 0  # clients that went away before the end of their answer
         self.running = self.most_running = self.connections = self.holding = 0
         self.port = 0
@@ -145,6 +148,9 @@ class StubEngine:
         raw = await reader.readexactly(int(headers.get("content-length", 0)))
         method, target, _ = first.split()
         path = target.split("?")[0]
+        if self.loading:
+            self.turned_away.append(path)
+            return await self.reply(writer, 503, b'{"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}')
         if path in ("/health", "/health_generate"):
             self.probes += 1
             await asyncio.sleep(self.health_delay)
@@ -249,7 +255,9 @@ class StubEngine:
             raw = json.dumps(plan.get("body", {"error": {"message": "injected"}})).encode()
             head = f"HTTP/1.1 {plan['status']} X\r\ncontent-type: application/json\r\n{plan.get('headers', '')}content-length: {len(raw)}\r\n\r\n".encode()
             return await self.send(writer, [head + raw], plan)
-        if self.kind == "llamacpp" and self.no_text(plan["ids"]):
+        ids = [body["logit_bias"][0][0]] if self.is_forced(body) else plan["ids"]
+        if self.kind == "llamacpp" and (self.no_text(ids) or self.is_forced(body) and ids[0] in self.refuses):
+            self.refused += 1
             return await self.reply(writer, 500, json.dumps({"error": {
                 "code": 500, "type": "server_error", "message": "The model produced output that does not match the expected Content-only format"}}).encode())
         stream = plan.get("stream", bool(body.get("stream")) and not plan.get("whole"))

@@ -2,6 +2,7 @@
 context, probabilities after sampling. Every answer is token-exact with true logprobs, or none."""
 import math
 import struct
+import threading
 
 import pytest
 
@@ -182,6 +183,158 @@ def test_what_alternatives_do_not_show_is_scored_raw(server, params, strict):
     assert gateway.log().count("not those of the distribution that was sampled") == 1
     # what the server gives otherwise is as before
     assert gateway.get("/admin/engines").json()["engines"][0]["logprobs"] == {"asked": "processed", "given": "processed"}
+
+
+@pytest.mark.parametrize("params", BENDING[:2] + [{"repetition_penalty": 1.2}, {"response_format": {"type": "json_object"}}], ids=str)
+@pytest.mark.parametrize("text", ["龘", "a龘🦀b", "éé", '{"a": "ñ龘"}'])
+def test_characters_of_several_tokens_where_logits_are_bent(server, text, params):
+    """A token that begins inside a character is no text by itself: the server refuses to be made to sample it alone."""
+    engine, gateway = server(dist=lambda so_far: [*model(so_far), (END, -12.5)])
+    gateway.allow(".*")
+    ids = list(text.encode()) + [END]
+    engine.plan.append({"ids": ids})
+    sid = session(gateway)
+    a = chat(gateway, sid, **params)
+    assert a.status == 200, a.text
+    t, prompt = trajectory(gateway, sid), engine.requests[0]["body"]["prompt"]
+    assert sampled(t) == [(x, pytest.approx(dict(engine.dist(prompt + ids[:j]))[x], abs=1e-5)) for j, x in enumerate(ids)]
+    assert t["turns"][0]["logprob_basis"] == "raw" and t["turns"][0]["scored_tokens"] == len(ids)
+    assert engine.refused == 0      # those that are known to be refused are not asked for so
+
+
+@pytest.mark.parametrize("text", ["龘", "a龘🦀b"])
+def test_characters_of_several_tokens_of_a_draft_model(server, text):
+    engine, gateway = server(speculative=True)
+    gateway.allow("leaves logprobs out")
+    ids = list(text.encode()) + [END]
+    engine.plan.append({"ids": ids})
+    sid = session(gateway)
+    assert chat(gateway, sid).status == 200
+    exact(gateway, sid, ids, len(ids) - (text[0] == "a"))
+    assert engine.refused == 0
+
+
+def test_a_token_that_cannot_be_forced_is_looked_for_among_others(server):
+    engine, gateway = server(speculative=True, dist=lambda so_far: [*model(so_far), (END, -12.5)], refuses=set(b"cd"))
+    gateway.allow(".*")
+    ids = list(b"cdb") + [END]
+    engine.plan.append({"ids": ids})
+    sid = session(gateway)
+    a = chat(gateway, sid, presence_penalty=0.5)
+    assert a.status == 200 and engine.refused == 2, a.text
+    prompt = engine.requests[0]["body"]["prompt"]
+    assert sampled(trajectory(gateway, sid)) == [(x, pytest.approx(dict(engine.dist(prompt + ids[:j]))[x], abs=1e-5)) for j, x in enumerate(ids)]
+
+
+def test_a_stop_token_that_cannot_be_forced_either_ends_the_call(server):
+    engine, gateway = server(speculative=True, refuses={*b"cd", END})
+    gateway.allow(".*")
+    engine.plan.append({"ids": list(b"cd")})
+    a = chat(gateway, session(gateway), presence_penalty=0.5)
+    assert a.status == 502 and "cannot be asked for it" in a.text, a.text
+
+
+LOADS = {"engine_health_interval": "100ms", "queue_timeout": "20s"}
+
+
+def ask_all(gateway, sids):
+    got = {}
+    threads = [threading.Thread(target=lambda s=s: got.update({s: chat(gateway, s)})) for s in sids]
+    for t in threads:
+        t.start()
+    return threads, got
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_calls_wait_while_the_server_loads_its_model(start, retries):
+    """It is started again under eight calls, and answers 503 until its model is there."""
+    engine = StubEngine("llamacpp")
+    engine.otherwise = lambda body: {"ids": list(b"ok") + [END]}
+    engine.__enter__()
+    try:
+        gateway = start(workers=1, engine=engine.setting, engine_retries=retries, **LOADS)
+        gateway.allow("engine")
+        sids = [session(gateway) for _ in range(8)]
+        assert {chat(gateway, s).status for s in sids} == {200}
+        engine.loading = True
+        threads, got = ask_all(gateway, sids)
+        wait_until(lambda: "/completion" in engine.turned_away, 20, "the first was turned away")
+        wait_until(lambda: gateway.get("/ready").status == 503, 20, "the gateway sees it")
+        assert got == {}
+        engine.loading = False
+        for t in threads:
+            t.join(60)
+        assert len(got) == 8 and {a.status for a in got.values()} == {200}, {a.text for a in got.values()}
+        for s in sids:
+            assert gateway.get(f"/sessions/{s}").json()["num_records"] == 2
+    finally:
+        engine.__exit__()
+
+
+def test_calls_under_way_outlive_a_restart_of_the_server(start):
+    engine, go = StubEngine("llamacpp"), threading.Event()
+    engine.otherwise = lambda body: {"ids": list(b"ok") + [END], "wait": go}
+    engine.__enter__()
+    again = StubEngine("llamacpp")
+    again.port, again.loading = engine.port, True
+    again.otherwise = lambda body: {"ids": list(b"ok") + [END]}
+    try:
+        gateway = start(workers=1, engine=engine.setting, **LOADS)
+        gateway.allow("engine")
+        sids = [session(gateway) for _ in range(8)]
+        threads, got = ask_all(gateway, sids)
+        wait_until(lambda: engine.running == 8, 20, "all run")
+    finally:
+        engine.__exit__()
+    with again:
+        wait_until(lambda: again.turned_away, 20, "it is asked while it loads")
+        again.loading = False
+        for t in threads:
+            t.join(60)
+        assert len(got) == 8 and {a.status for a in got.values()} == {200}, {a.text for a in got.values()}
+
+
+def test_calls_go_to_another_server_while_one_loads(start):
+    with StubEngine("llamacpp") as one, StubEngine("llamacpp") as two:
+        for e in (one, two):
+            e.otherwise = lambda body: {"ids": list(b"ok") + [END]}
+        gateway = start(workers=1, engine=[one.setting, two.setting], engine_health_interval="1h", queue_timeout="20s")
+        gateway.allow("engine")
+        wait_until(lambda: one.probes and two.probes, 20, "both were probed")
+        one.loading = True
+        sids = [session(gateway) for _ in range(12)]
+        assert {chat(gateway, s).status for s in sids} == {200}
+        assert "/completion" in one.turned_away and not one.requests and len(two.requests) == 12
+
+
+def test_a_server_that_loads_for_too_long_is_said_to_be_unavailable(start):
+    with StubEngine("llamacpp") as engine:
+        gateway = start(workers=1, engine=engine.setting, engine_health_interval="100ms", queue_timeout="1s", engine_retries=0)
+        gateway.allow("engine")
+        wait_until(lambda: gateway.get("/ready").status == 200, 20, "it is up")
+        engine.loading = True
+        a = chat(gateway, session(gateway))
+        assert a.status == 503 and a.headers["x-should-retry"] == "true", a.text
+
+
+def test_a_server_that_is_started_again_while_it_is_asked_for_logprobs(start):
+    """What it had answered cannot be completed: the call is asked again, once it has loaded."""
+    with StubEngine("llamacpp") as engine:
+        engine.speculative = True
+        gateway = start(workers=1, engine=engine.setting, **LOADS)
+        gateway.allow(".*")
+        sid = session(gateway)
+
+        def first(body):
+            engine.loading = len(engine.requests) == 1
+            return {"ids": list(b"ok") + [END]}
+        engine.otherwise = first
+        threads, got = ask_all(gateway, [sid])
+        wait_until(lambda: engine.turned_away.count("/completion") >= 1, 20, "the question was turned away")
+        engine.loading = False
+        threads[0].join(60)
+        assert got[sid].status == 200, got[sid].text
+        exact(gateway, sid, list(b"ok") + [END], 2)
 
 
 def test_calls_of_one_answer_are_bounded(server):

@@ -49,6 +49,7 @@ struct engine_target {
 /* How an attempt failed, which decides about another one. */
 enum engine_failure {
     ENGINE_NO_ANSWER, /* before any byte of the answer: may be repeated */
+    ENGINE_NOT_READY, /* it still loads its model: as if it could not be reached */
     ENGINE_ASK_ANEW,  /* it wants to be asked differently (another route, another id): at once */
     ENGINE_SAID_5XX, /* its own 5xx, or its answer was cut off: repeated when the settings say so */
     ENGINE_FULL,     /* its 429: asked of another replica, else like a 5xx */

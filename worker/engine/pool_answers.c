@@ -383,9 +383,11 @@ static void on_done(void *ctx, const struct engine_result *given)
  * to be found so. Such a call waits for one to come back. */
 static bool lost(struct engine_call *c, const struct err *e, enum engine_failure how)
 {
-    bool unreachable = e->sys != 0 && e->sys != ECONNRESET && e->sys != EPIPE;
+    bool unreachable =
+        how == ENGINE_NOT_READY || (e->sys != 0 && e->sys != ECONNRESET && e->sys != EPIPE);
 
-    if (how != ENGINE_NO_ANSWER || !(unreachable || !replicas_any_up(c->pool->replicas))) {
+    if ((how != ENGINE_NO_ANSWER && how != ENGINE_NOT_READY) ||
+        !(unreachable || !replicas_any_up(c->pool->replicas))) {
         c->lost_us = 0;
         return false;
     }
@@ -426,7 +428,8 @@ void pool_failed_at(struct engine_call *c, struct replica *at, const struct err 
 {
     struct engine_pool *p = c->pool;
     bool said = how == ENGINE_SAID_5XX || how == ENGINE_FULL;
-    bool repeatable = how == ENGINE_NO_ANSWER || (said && p->opt.retry_5xx && !c->told);
+    bool repeatable = how == ENGINE_NO_ANSWER || how == ENGINE_NOT_READY ||
+                      (said && p->opt.retry_5xx && !c->told);
 
     if (how == ENGINE_FULL && move_to_free_replica(c, at, e))
         return;
@@ -436,7 +439,7 @@ void pool_failed_at(struct engine_call *c, struct replica *at, const struct err 
         return;
     }
     /* One request that makes an engine hang up says little about the others. */
-    if (how == ENGINE_NO_ANSWER && e->sys != 0)
+    if ((how == ENGINE_NO_ANSWER && e->sys != 0) || how == ENGINE_NOT_READY)
         replica_unreachable(at);
     if (lost(c, e, how) || (repeatable && c->retries < p->opt.retries))
         repeat(c, at);

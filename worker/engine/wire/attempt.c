@@ -234,8 +234,8 @@ static void on_scored(void *ctx, const struct err *e)
     struct engine_attempt *a = ctx;
 
     a->scoring = NULL;
-    if (e)
-        fail(a, e, ENGINE_BROKE);
+    if (e) /* nothing was given of an answer that leaves logprobs out */
+        fail(a, e, e->kind == ERR_ENGINE_UNAVAILABLE ? ENGINE_NO_ANSWER : ENGINE_BROKE);
     else
         give_result(a);
 }

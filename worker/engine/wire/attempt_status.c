@@ -19,7 +19,8 @@ enum engine_failure remote_judge(const struct remote *r, int64_t status, struct 
 {
     enum engine_failure how = refusal_of(status, text, e);
 
-    if (e->kind == ERR_ENGINE_INVALID || e->kind == ERR_ENGINE_UNAVAILABLE)
+    if (how != ENGINE_NOT_READY &&
+        (e->kind == ERR_ENGINE_INVALID || e->kind == ERR_ENGINE_UNAVAILABLE))
         remote_log_words(r, status, text);
     return how;
 }

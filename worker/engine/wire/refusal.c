@@ -1,6 +1,7 @@
 /*
  * Order matters: the texts that engines share for a prompt that is too long, and for an id that is
- * still in use, come before the statuses, since they arrive as a plain 400. What a client can mend
+ * still in use, come before the statuses, since they arrive as a plain 400. llama-server's words
+ * while it loads come before them, too. What a client can mend
  * keeps its 4xx and the engine's words, cut to 300 bytes; what lies between gateway and engine
  * becomes an error of the engine's, without words.
  */
@@ -36,6 +37,10 @@ enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
                           mentions(text, "maximum allowed length"))) {
         (void)err_set(e, ERR_CONTEXT_LENGTH, "engine: %.*s", len, text.p);
         return ENGINE_BROKE;
+    }
+    if (status == 503 && (mentions(text, "Loading model") || mentions(text, "model is loading"))) {
+        (void)err_set(e, ERR_ENGINE_UNAVAILABLE, "the engine is loading its model");
+        return ENGINE_NOT_READY;
     }
     if (status == 429) {
         (void)err_set(e, ERR_OVERLOADED, "engine: %.*s", len, text.p);

@@ -114,17 +114,26 @@ static void on_body(void *ctx, struct str bytes)
     end(c, -1, 0, &e);
 }
 
+/* 500: the server's output was no UTF-8, as of a token that begins inside a character. 503: it was
+ * started again. */
 static void on_done(void *ctx)
 {
     struct score_question *c = ctx;
+    struct err e = {0};
 
     c->http = NULL;
     if (c->status == 200) {
         take_answer(c);
         return;
     }
+    if (c->status == 500) {
+        end(c, SCORE_WIDER, 0, NULL);
+        return;
+    }
     remote_note_score_refused(c->remote, c->status, buf_str(&c->refusal));
-    end(c, SCORE_NONE, 0, NULL);
+    (void)err_set(&e, ERR_ENGINE_UNAVAILABLE, "the engine cannot be asked for logprobs: %d",
+                  c->status);
+    end(c, c->status == 503 ? -1 : SCORE_NONE, 0, &e);
 }
 
 static void on_failed(void *ctx, const struct err *e, bool began)

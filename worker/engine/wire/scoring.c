@@ -3,7 +3,8 @@
  *
  *   ASK_ITSELF   the token is forced: its own logprob is told
  *   ASK_BESIDE   a stop token is forced, the token is looked for among WIDE alternatives: for
- *                tokens that end inside a character, which are not told by themselves
+ *                tokens that end inside a character, which are not told by themselves, and for
+ *                those that begin inside one, whose text alone the server refuses (500)
  *   ASK_ALL      the same with the whole vocabulary
  *
  * One answer has one basis. Where the request bends logits, alternatives cannot show what was
@@ -114,11 +115,20 @@ static void ask(struct scoring *s)
         s->asked = score_question_start(s->remote, s->req->session_id, &s->ask, on_answer, s);
 }
 
+/* Whether the token's text is whole characters, as far as the lacks show: it does not end inside
+ * one, nor does the token before it. */
+static bool is_whole(const struct scoring *s)
+{
+    const struct reply_lack *lack = &s->reply->lacks.at[s->next];
+
+    return !lack->inside && !(s->next > 0 && lack[-1].inside && lack[-1].at + 1 == lack->at);
+}
+
 static void begin_token(struct scoring *s)
 {
     const struct reply_lack *lack = &s->reply->lacks.at[s->next];
 
-    s->step = lack->inside ? ASK_BESIDE : ASK_ITSELF;
+    s->step = is_whole(s) ? ASK_ITSELF : ASK_BESIDE;
     s->ask.prompt = (struct token_span){s->ids.at, s->req->prompt.n + lack->at};
     s->ask.id = s->reply->ids.at[lack->at];
 }
