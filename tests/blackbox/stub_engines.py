@@ -304,7 +304,7 @@ class StubEngine:
             if self.give_up.is_set() and 0 < i < len(pieces) - 1 - behind:
                 doc = [d for d in aborted((i - 1) * plan.get("chunk", 2)) if d.get("choices", True)][-1] if i > 1 else None
                 if not doc:
-                    doc = aborted(0)[-1] if self.kind == "sglang" else {"request_id": "x", "choices": [{"index": 0, "token_ids": [], "logprobs": {"content": []}, "finish_reason": "abort"}]}
+                    doc = aborted(0)[-1] if self.kind == "sglang" else {"request_id": f"generate-tokens-{plan['request_id']}", "choices": [{"index": 0, "token_ids": [], "logprobs": {"content": []}, "finish_reason": "abort"}]}
                 elif self.kind == "vllm":
                     doc["choices"][0].update(token_ids=[], logprobs={"content": []})
                 elif self.incremental:

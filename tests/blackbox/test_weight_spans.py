@@ -91,3 +91,19 @@ def test_a_vllm_outside_its_developers_mode_is_told_of_aborts(known):
                 assert engine.asked[-1] == (path, {"request_ids": ["generate-tokens-" + asked["request_id"]]})
             check(d.call())
         assert known or engine.missing.count(path) == 1
+
+
+def test_an_abort_names_the_id_that_the_engine_returned():
+    """The Rust front puts nothing in front of ours."""
+    path = "/inference/v1/abort_requests"
+
+    def bare(docs):
+        return [{**doc, "request_id": doc["request_id"].removeprefix("generate-tokens-")} for doc in docs]
+    with AsidesEngine("vllm", asides={path: b""}) as engine, engine_kit.Driver(engine) as d:
+        engine.plan.extend([{"edit": bare}, {"edit": bare, "ids": list(range(100)), "chunk": 1, "gap_s": 0.05}])
+        check(d.call(stream=True))
+        call = d.start(stream=True)
+        d.event("delta", id=call)
+        d.tell(op="cancel", id=call)
+        wait_until(lambda: engine.count(path) == 1, 5, "the word")
+        assert engine.asked[-1] == (path, {"request_ids": [engine.requests[-1]["body"]["request_id"]]})

@@ -101,12 +101,20 @@ static void fail(struct engine_attempt *a, const struct err *e, enum engine_fail
     events->failed(ctx, e, how);
 }
 
+/* Aborts the request by the id that the engine has returned of it, if it has. */
+static void abort_request(struct engine_attempt *a)
+{
+    bool known = a->reading && reading_echoed(a->reading);
+
+    remote_abort(a->remote, a->req, known ? reading_answer_id(a->reading) : (struct str){0});
+}
+
 /* We do not want the rest: closes the connection and tells the engine. */
 static void drop(struct engine_attempt *a, const struct err *e)
 {
     if (a->http) {
         http_call_cancel(a->http);
-        remote_abort(a->remote, a->req);
+        abort_request(a);
     }
     fail(a, e, ENGINE_BROKE);
 }
@@ -145,7 +153,7 @@ static void fail_stray(struct engine_attempt *a, const struct err *e)
     if (a->http)
         http_call_cancel(a->http);
     remote_note_stray(a->remote, a->req->session_id, reading_answer_id(a->reading));
-    remote_abort(a->remote, a->req);
+    abort_request(a);
     fail(a, e, ENGINE_NO_ANSWER);
 }
 
@@ -424,7 +432,7 @@ static void on_failed(void *ctx, const struct err *e, bool began)
         return;
     }
     if (e->kind == ERR_ENGINE_TIMEOUT)
-        remote_abort(a->remote, a->req);
+        abort_request(a);
     fail(a, e,
          e->kind == ERR_ENGINE_TIMEOUT || e->kind == ERR_STORAGE_FAILED ? ENGINE_BROKE
          : began                                                        ? ENGINE_SAID_5XX
@@ -527,6 +535,6 @@ void remote_cancel(void *attempt)
 
     if (a->http)
         http_call_cancel(a->http);
-    remote_abort(a->remote, a->req);
+    abort_request(a);
     attempt_free(a);
 }

@@ -154,7 +154,8 @@ void remote_headers(const struct remote *r, struct buf *b, struct str session_id
 /* Adds a header line without the bytes of its value that could end it. */
 void remote_add_header(struct buf *b, const char *name, struct str value);
 
-/* Tells the engine to give up the request, where there is a call for it. */
-void remote_abort(struct remote *r, const struct engine_request *q);
+/* Tells the engine to give up the request, where there is a call for it. returned: its id as the
+ * engine returned it, or absent. */
+void remote_abort(struct remote *r, const struct engine_request *q, struct str returned);
 
 #endif

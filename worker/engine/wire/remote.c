@@ -602,7 +602,7 @@ static void tell(struct remote *r, struct str session_id, struct wire_send *s,
     buf_done(&headers);
 }
 
-void remote_abort(struct remote *r, const struct engine_request *q)
+void remote_abort(struct remote *r, const struct engine_request *q, struct str returned)
 {
     struct wire_send s = {0};
     struct buf rid = {0};
@@ -611,7 +611,7 @@ void remote_abort(struct remote *r, const struct engine_request *q)
         (r->wire->aborts_by_first_route && (!r->route_sure || r->route != 0)))
         return;
     remote_rid(&rid, q);
-    r->wire->abort(r, buf_str(&rid), &s);
+    r->wire->abort(r, buf_str(&rid), returned, &s);
     tell(r, q->session_id, &s, &(struct aside){.aborts = true});
     buf_done(&rid);
 }

@@ -91,8 +91,9 @@ struct wire {
     /* The answer has ended: last look at finish and experts; -1 ERR_ENGINE_INVALID. NULL: none. */
     int (*complete)(struct reply *y, const struct engine_request *q, struct err *e);
 
-    /* Writes the abort call of a request id, or NULL: closing the connection is enough. */
-    void (*abort)(const struct remote *r, struct str rid, struct wire_send *s);
+    /* Writes the abort call of a request id, or NULL: closing the connection is enough. `returned`:
+     * the id as the engine returned it; absent: it has not yet. */
+    void (*abort)(const struct remote *r, struct str rid, struct str returned, struct wire_send *s);
 
     /* Writes the call that ends a session (facts.by_session). NULL: there is none. */
     void (*end_session)(struct str session_id, struct wire_send *s);

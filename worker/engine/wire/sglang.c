@@ -259,11 +259,12 @@ static int complete(struct reply *y, const struct engine_request *q, struct err 
     return 0;
 }
 
-static void write_abort(const struct remote *r, struct str rid, struct wire_send *s)
+static void write_abort(const struct remote *r, struct str rid, struct str returned,
+                        struct wire_send *s)
 {
     struct json_out o = json_out_to(&s->body);
 
-    (void)r;
+    (void)r, (void)returned;
     s->path = "/abort_request";
     json_out_obj(&o);
     json_out_key(&o, "rid");

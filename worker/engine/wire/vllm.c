@@ -341,17 +341,20 @@ static int complete(struct reply *y, const struct engine_request *q, struct err 
     return 0;
 }
 
-/* By the name that the server gives a request of ours. The older route has no name of ours, and a
+/* By the name that the server returned, or else gives a request of ours (its Rust front gives none
+ * but ours). The older route has no name of ours, and a
  * list of none would end all. A server in its developers' mode, which alone answers /weight_info,
  * has the first path; others have the second where they have the first route, or neither. */
-static void write_abort(const struct remote *r, struct str rid, struct wire_send *s)
+static void write_abort(const struct remote *r, struct str rid, struct str returned,
+                        struct wire_send *s)
 {
     struct json_out o = json_out_to(&s->body);
     struct buf name = {0};
 
     s->path = remote_tells_weights(r) ? "/abort_requests" : "/inference/v1/abort_requests";
-    buf_puts(&name, "generate-tokens-");
-    buf_add_str(&name, rid);
+    if (!returned.p)
+        buf_puts(&name, "generate-tokens-");
+    buf_add_str(&name, returned.p ? returned : rid);
     json_out_obj(&o);
     json_out_key(&o, "request_ids");
     json_out_arr(&o);
