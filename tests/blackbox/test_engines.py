@@ -544,6 +544,27 @@ def test_aborts_are_spliced(stream, incremental):
         assert len({b["rid"] for b in bodies}) == 3
 
 
+@pytest.mark.parametrize("first, second, starts, rows", [
+    (("block", 5, 100), ("block", 2, 500), [0, 5, 5], [(5, 100), (2, 500)]),         # 3 ids of the prompt and 3 more, then 2
+    (("block", 5, 100), ("block", 7, 500), [0, 5, 5], [(5, 100), (2, 530)]),         # an engine that does not know where to start
+    (None, ("block", 7, 500), [0, 0, 0], [(7, 500)]),                                # the first piece has none
+    (("block", 4, 100), ("block", 7, 500), [0, 0, 0], [(7, 500)])])                  # or a part of them
+def test_pieces_of_an_aborted_answer_keep_their_own_experts(first, second, starts, rows):
+    """What the engine computes anew of tokens that it had sampled, with other weights maybe, is not how they were sampled."""
+    with StubEngine() as engine, engine_kit.Driver(engine, routed_experts=True) as d:
+        made = lambda x: {"experts": block(x[1], x[2])} if x else {}
+        engine.plan.append({"experts": block(6)})
+        check(d.call())     # the size of a row is known
+        engine.plan.extend([{"ids": [10, 11, 12], "finish": "abort", **made(first)}, {"ids": [], "finish": "abort"},
+                            {"ids": [13, 2], **made(second)}])
+        e = d.call(prompt=[1, 2, 3])
+        assert e["event"] == "done" and e["ids"] == [10, 11, 12, 13, 2], e
+        assert [r["body"]["routed_experts_start_len"] for r in engine.requests[1:]] == starts
+        assert base64.b64decode(e["experts"]) == b"".join(block(n, base) for n, base in rows) and (e["experts_from"], e["experts_rows"]) == (0, 7)
+        engine.plan.append({"experts": block(6)})
+        check(d.call())
+
+
 @pytest.mark.parametrize("told, pieces, versions", [
     (None, ("", "7"), [["", 0, 2], ["7", 2, 4]]), (None, ("", ""), []),
     ("3", ("", "default"), [["3", 0, 4]]),           # no piece has one: the trainer's holds

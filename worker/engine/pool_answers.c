@@ -88,8 +88,7 @@ static size_t all_tokens(const struct engine_call *c, const struct engine_result
     return c->n_prompt + (c->splice->pieces > 0 ? c->splice->ids.n : r->ids.n);
 }
 
-/* The block of the last piece counts for the whole answer: it was asked for from the call's own
- * start. */
+/* A piece's block begins at the call's own start, or behind the blocks of the pieces before. */
 static int check_experts(struct engine_call *c, struct engine_result *r, struct err *e)
 {
     struct experts_block b = {
@@ -151,6 +150,20 @@ static void drop_recomputed(struct engine_result *r)
         r->indexer_large = false;
         r->indexer_buf = NULL;
     }
+}
+
+/* Keeps the routed experts of a piece, and asks for the rest alone: what the next piece computes of
+ * this one's tokens is computed again. */
+static void keep_experts(struct engine_call *c, struct engine_result *r)
+{
+    struct err e = {0};
+
+    /* An engine that gives up may return a part of them: the size of a row must be known. */
+    if (c->pool->expert_row_bytes == 0 || check_experts(c, r, &e) < 0)
+        return;
+    splice_add_experts(c->splice, r);
+    if (c->splice->experts_rows > 0)
+        c->req.experts_from = c->splice->experts_from + c->splice->experts_rows;
 }
 
 /* Whether somebody has set the version: engines call it "default" before. */
@@ -363,6 +376,8 @@ static void on_done(void *ctx, const struct engine_result *given)
     note_heard(c, &r);
     if (spliced)
         splice_add(c->splice, &r);
+    if (r.finish == ENGINE_ABORTED && r.ids.n > 0)
+        keep_experts(c, &r);
     if (r.finish == ENGINE_ABORTED && resume(c, &r, &e))
         return;
     if (e.kind == ERR_NONE)

@@ -36,7 +36,7 @@ static size_t bytes_of(const struct splice *s)
 {
     const struct splice_support *p = s->support;
 
-    return vec_bytes(&s->ids) + vec_bytes(&s->logprobs) + vec_bytes(&s->tops) +
+    return s->experts.cap + vec_bytes(&s->ids) + vec_bytes(&s->logprobs) + vec_bytes(&s->tops) +
            vec_bytes(&s->spans) +
            (p ? vec_bytes(&p->counts) + vec_bytes(&p->ids) + vec_bytes(&p->logprobs) : 0);
 }
@@ -55,6 +55,7 @@ void splice_done(struct splice *s)
         s->support = NULL;
     }
     buf_done(&s->text);
+    buf_done(&s->experts);
     free(s->versions);
     count(s, 0);
 }
@@ -163,6 +164,39 @@ void splice_add(struct splice *s, const struct engine_result *r)
     count(s, bytes_of(s));
 }
 
+void splice_add_experts(struct splice *s, const struct engine_result *r)
+{
+    uint32_t next = s->experts_from + s->experts_rows, had = 0;
+
+    if (!r->experts.p || r->experts_rows == 0)
+        return;
+    if (s->experts_rows == 0)
+        next = s->experts_from = r->experts_from;
+    if (r->experts_from > next || r->experts_from + r->experts_rows < next)
+        return;
+    had = next - r->experts_from;
+    buf_add_str(&s->experts,
+                str_sub(r->experts, had * (r->experts.len / r->experts_rows), SIZE_MAX));
+    s->experts_rows += r->experts_rows - had;
+    count(s, bytes_of(s));
+}
+
+/* The last piece's rows follow those of the pieces before. */
+static void join_experts(struct splice *s, struct engine_result *r)
+{
+    uint32_t end = r->experts_from + r->experts_rows;
+
+    if (s->experts_rows == 0 || !r->experts.p)
+        return;
+    splice_add_experts(s, r);
+    if (s->experts_from + s->experts_rows != end)
+        return;
+    r->experts = buf_str(&s->experts);
+    r->experts_buf = &s->experts;
+    r->experts_from = s->experts_from;
+    r->experts_rows = s->experts_rows;
+}
+
 void splice_result(struct splice *s, struct engine_result *r)
 {
     static const float nothing; /* see reading_result of reading.c */
@@ -183,6 +217,7 @@ void splice_result(struct splice *s, struct engine_result *r)
     r->scored = s->scored;
     r->drifted = s->drifted;
     r->recomputed = s->recomputed;
+    join_experts(s, r);
     r->support = support_of_all(s);
     r->cached_tokens = s->cached_tokens;
     r->top = s->tops.n > 0 ? s->tops.at : NULL;

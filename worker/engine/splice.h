@@ -43,6 +43,8 @@ struct splice {
     struct buf text;                 /* of the versions */
     struct engine_version *versions; /* made by splice_result */
     enum logprob_basis basis;
+    struct buf experts; /* rows of the pieces that had them, from the call's first one on */
+    uint32_t experts_from, experts_rows;
     uint32_t scored, drifted;
     bool recomputed;       /* of some piece (engine_result) */
     int64_t cached_tokens; /* of the first piece */
@@ -55,6 +57,10 @@ void splice_done(struct splice *s);
 
 /* Adds a piece; r->versions may be empty. */
 void splice_add(struct splice *s, const struct engine_result *r);
+
+/* Keeps the routed experts of an aborted piece (r->experts_from, r->experts_rows), which go on
+ * where those before end. The next piece computes its tokens again, maybe with other weights. */
+void splice_add_experts(struct splice *s, const struct engine_result *r);
 
 /* Puts the whole answer into r, borrowed from s; the rest of r stays as it is. */
 void splice_result(struct splice *s, struct engine_result *r);
