@@ -29,13 +29,6 @@ enum {
     JSON_READ_MAX = 64 << 10 /* bytes: a longer text is judged by its first and last one */
 };
 
-size_t answer_rules_min_tokens(const struct model_call *t)
-{
-    int64_t n;
-
-    return json_to_i64(t->sampling->min_tokens, &n) == 0 && n > 0 ? (size_t)n : 0;
-}
-
 /* Fails the call: the engine has ignored the field. */
 static RG_PRINTF(4, 5) void fail(struct model_call *t, const struct sample *r, const char *field,
                                  const char *format, ...)
@@ -56,7 +49,7 @@ static RG_PRINTF(4, 5) void fail(struct model_call *t, const struct sample *r, c
 
 /* --- stop strings --- */
 
-/* Whether the stop string began in a piece before the last one: engines look for it in what they
+/* True if the stop string began in a piece before the last one: engines look for it in what they
  * sample themselves. */
 static bool began_in_earlier_piece(const struct model_call *t, const struct sample *r)
 {
@@ -79,7 +72,7 @@ static bool has_id(const int32_t *ids, size_t n, int32_t id)
     return false;
 }
 
-/* Whether the answer's last id is one that ends a turn. */
+/* True if the answer's last id is one that ends a turn. */
 static bool ends_by_id(const struct model_call *t, const struct sample *r)
 {
     const struct model_info *m = model_info(t->env->model);
@@ -89,7 +82,7 @@ static bool ends_by_id(const struct model_call *t, const struct sample *r)
            has_id(m->stop_ids, m->n_stop_ids, last);
 }
 
-/* Whether the tokens after the stop string are of the step that sampled its end. */
+/* True if the tokens after the stop string are of the step that sampled its end. */
 static bool is_of_last_step(const struct model_call *t, const struct sample *r)
 {
     if (r->n_ids - r->answer->stop_at >= STEP_MAX)
@@ -130,14 +123,15 @@ static bool check_stop(struct model_call *t, struct sample *r)
 static bool check_lengths(struct model_call *t, const struct sample *r)
 {
     int64_t most = t->sampling->max_tokens;
-    size_t least = answer_rules_min_tokens(t);
     bool by_string = r->finish == ENGINE_STOP_STRING || sampled_answer_stop(r->answer).p;
 
     /* More tokens than asked for hide nothing. */
     if (most > 0 && r->n_ids > (size_t)most)
         engine_pool_note_ignored(t->engines, r->replica, "max_tokens");
-    if (r->finish == ENGINE_STOP && !by_string && !t->sampling->grammar && r->n_ids < least) {
-        fail(t, r, "min_tokens", "it sampled %zu tokens, not %zu at least", r->n_ids, least);
+    if (r->finish == ENGINE_STOP && !by_string && !t->sampling->grammar &&
+        r->n_ids < t->min_tokens) {
+        fail(t, r, "min_tokens", "it sampled %zu tokens, not %zu at least", r->n_ids,
+             t->min_tokens);
         return false;
     }
     return true;
@@ -154,7 +148,8 @@ static bool check_ids(struct model_call *t, const struct sample *r)
     return false;
 }
 
-/* What ends a turn must be the last id. Kinds that have no field for stop ids are not asked so. */
+/* Checks that an id which ends a turn is the last one. Kinds without a field for stop ids are
+ * exempt. */
 static bool check_ends(struct model_call *t, const struct sample *r)
 {
     const struct model_info *m = model_info(t->env->model);
@@ -207,7 +202,7 @@ void answer_rules_watch(struct model_call *t, struct sample *r)
 {
     size_t stop = r->answer->stop_at;
 
-    if (sampled_answer_stop(r->answer).p && stop > answer_rules_min_tokens(t) &&
+    if (sampled_answer_stop(r->answer).p && stop > t->min_tokens &&
         r->answer->fed > stop + STEP_MAX)
         fail(t, r, "stop", "it goes on after the stop string");
 }

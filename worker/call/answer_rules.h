@@ -6,13 +6,8 @@
 #ifndef RG_CALL_ANSWER_RULES_H
 #define RG_CALL_ANSWER_RULES_H
 
-#include <stddef.h>
-
 struct model_call;
 struct sample;
-
-/* Returns the request's min_tokens, 0 if it has none. */
-size_t answer_rules_min_tokens(const struct model_call *t);
 
 /* Checks an answer that is still coming: the call fails as soon as the engine is past a stop
  * string by more than one step. */

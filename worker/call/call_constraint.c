@@ -1,15 +1,19 @@
 /* What an answer is held to, and what else of the sampling is long, as engines are sent it. */
 
+#include "worker/call/call_env.h"
 #include "worker/call/call_images.h"
+#include "worker/call/id_rules.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sampling_merge.h"
 #include "worker/engine/ready_texts.h"
+#include "worker/model/model.h"
 #include "worker/tokens/span.h"
 
 int model_call_constrain(struct model_call *t, struct err *e)
 {
     if (t->constrains && merge_constraint(&t->arena, t->in.req, t->kinds, t->sampling, e))
         return -1;
+    t->id_rules = id_rules_new(&t->arena, t->sampling, model_info(t->env->model)->vocab_size);
     t->ready = ARENA_NEW(&t->arena, struct ready_texts);
     ready_texts_make(t->ready, &t->arena, t->sampling, call_images_banned(t));
     return 0;

@@ -109,6 +109,7 @@ struct model_call {
     int32_t *stop_ids;    /* model's and request's, ascending */
     size_t n_stop_ids;
     const struct stop_tree *stops;
+    size_t min_tokens;               /* of the request; 0: none */
     const struct id_rules *id_rules; /* which ids the request allows; NULL: all. In the arena */
 };
 

@@ -6,7 +6,6 @@
 
 #include "common/codec/json.h"
 #include "common/proc/ids.h"
-#include "worker/call/answer_rules.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
 #include "worker/call/model_call_internal.h"
@@ -62,7 +61,7 @@ void sample_begin(struct model_call *t, struct sample *r, uint32_t index)
         .stop_ids = t->stop_ids,
         .n_stop_ids = t->n_stop_ids,
         .stops = t->stops,
-        .min_tokens = answer_rules_min_tokens(t),
+        .min_tokens = t->min_tokens,
         .max_calls = t->in.req->parallel_tool_calls ? ANSWER_CALLS_MAX : 1,
         .keep_special = may_call(t->in.req) && call_formats(t->env).tool == TOOL_NONE,
         .parser = parser,

@@ -1,4 +1,4 @@
-/* What belongs to each token of an answer ends with it: ids, logprobs, versions, rows, odds. */
+/* Cuts an answer's end: ids, logprobs, versions, rows and odds. */
 #include <stdlib.h>
 
 #include "common/base/attrs.h"

@@ -42,6 +42,14 @@ static void collect_stop_ids(struct model_call *t)
     qsort(t->stop_ids, t->n_stop_ids, sizeof(*t->stop_ids), by_id);
 }
 
+/* Reads how many tokens an answer must have. */
+static size_t read_min_tokens(const struct json *v)
+{
+    int64_t n;
+
+    return json_to_i64(v, &n) == 0 && n > 0 ? (size_t)n : 0;
+}
+
 /* How the held suffix compared with the whole chat. */
 static void note_audit(const struct model_call *t)
 {
@@ -86,6 +94,7 @@ enum step_result step_place(struct model_call *t)
     t->asked_tokens = t->sampling->max_tokens;
     t->sampling->max_tokens = t->plan->max_tokens;
     collect_stop_ids(t);
+    t->min_tokens = read_min_tokens(t->sampling->min_tokens);
     t->call = (int64_t)t->plan->call;
     t->cause = session_cause_name(t->plan->cause);
     t->usage.prompt_tokens = (uint32_t)(t->plan->prompt.n + t->plan->image_extra);

@@ -4,10 +4,8 @@
 
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
-#include "worker/call/call_env.h"
 #include "worker/call/call_images.h"
 #include "worker/call/call_work.h"
-#include "worker/call/id_rules.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/prepare_input.h"
 #include "worker/call/prompt_look.h"
@@ -15,7 +13,6 @@
 #include "worker/call/upstream_body.h"
 #include "worker/call/work.h"
 #include "worker/engine/engine_pool.h"
-#include "worker/model/model.h"
 #include "worker/parsers/kinds.h"
 #include "worker/request/chat_request.h"
 #include "worker/session/session_call.h"
@@ -74,7 +71,6 @@ static int render(struct long_work *w, struct work_tools *tools, struct err *e)
     if (work_note(tools, w->body_hash, e))
         return -1;
     t->stops = stop_tree_new(&t->arena, t->sampling->stop);
-    t->id_rules = id_rules_new(&t->arena, t->sampling, model_info(t->env->model)->vocab_size);
     if (t->asks_text)
         upstream_texts(t);
     if (prepare_is_text(t->in.req) && prompt_may_fit(t, e) != 0)

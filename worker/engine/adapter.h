@@ -190,7 +190,7 @@ extern const struct engine_adapter engine_vllm;
 extern const struct engine_adapter engine_llamacpp;
 extern const struct engine_adapter engine_openai;
 
-/* Whether a blank-separated list of an adapter has the name. NULL has none. */
+/* True if a blank-separated list of an adapter has the name. A NULL list has no names. */
 bool engine_adapter_lists(const char *list, const char *name);
 
 /* By kind, or NULL. */

@@ -19,7 +19,7 @@ struct form_probe;
 /* Where the routed experts are missing that were asked for. */
 enum experts_lost { EXPERTS_COME, EXPERTS_LOST_BY_STREAMS, EXPERTS_LOST };
 
-/* What an engine lacks (engine_lacks.def): LACKS_X is the bit of X. */
+/* Bits of an engine's `lacks` (engine_lacks.def): LACKS_X is the bit of X. */
 enum lack_number {
 
 #define X(name, text) LACK_NUMBER_##name,

@@ -26,7 +26,7 @@ static void note_experts(struct remote *r, const struct reply *y, bool events)
     }
 }
 
-/* What answers of kinds with a field for each should have. */
+/* Returns the fields of its kind that the answer does not have. */
 static unsigned lacks_by_kind(const struct remote *r, const struct engine_request *q,
                               const struct reply *y)
 {
@@ -131,7 +131,7 @@ void remote_note_score_refused(const struct remote *r, int64_t status, struct st
              LOG_I("status", status), LOG_S("text", str_sub(text, 0, 300)));
 }
 
-/* What the engine's own words, or its front, show to be ignored. */
+/* Returns the fields that the engine's settings, or its front, show to be ignored. */
 static unsigned lacks_by_facts(const struct remote *r)
 {
     const struct engine_facts *f = &r->facts;

@@ -28,14 +28,22 @@
 
 #define LETTER "a"
 
-enum question { ASK_FIELDS, ASK_STOP, ASK_ENDS, ASK_ALLOWED, ASK_WORDS, ASK_FORMAT, QUESTIONS };
+enum form_question {
+    ASK_FIELDS,
+    ASK_STOP,
+    ASK_ENDS,
+    ASK_ALLOWED,
+    ASK_WORDS,
+    ASK_FORMAT,
+    QUESTIONS
+};
 
 struct form_probe {
     struct sampling sampling;
     struct engine_request req;
     struct arena arena; /* of the values in sampling */
     void *attempt;
-    enum question question;
+    enum form_question question;
     int32_t letter; /* the token LETTER; -1: the vocabulary has none, or is not known */
 };
 
@@ -115,8 +123,8 @@ static void write_question(struct form_probe *p)
         *values[i].to = values[i].text ? value_of(p, values[i].text) : NULL;
 }
 
-/* Whether the kind has the fields of the question. */
-static bool has_fields(const struct remote *r, enum question q)
+/* True if the kind has the fields of the question. */
+static bool has_fields(const struct remote *r, enum form_question q)
 {
     const struct engine_adapter *a = engine_adapter_find(r->wire->kind);
 
@@ -157,7 +165,7 @@ static bool is_three_letters(const struct remote *r, struct token_span ids)
     return ret;
 }
 
-/* What the answer shows to be ignored. */
+/* Returns the fields that the answer shows to be ignored. */
 static unsigned judge(const struct remote *r, struct token_span ids)
 {
     const struct form_probe *p = r->form;

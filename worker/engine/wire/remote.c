@@ -558,7 +558,7 @@ static void ask_version(struct remote *r)
     buf_done(&headers);
 }
 
-/* Which front it is comes after that, for versions count as told then. */
+/* The question for the front follows: its probe needs to know if versions are told. */
 static void on_weights(void *ctx, struct str version)
 {
     struct remote *r = ctx;
