@@ -631,8 +631,9 @@ static size_t make_versions(const struct reply *y, struct engine_version *out)
     for (size_t i = 0; i < y->spans.n; i++) {
         const struct reply_span *s = &y->spans.at[i];
 
-        out[i] = (struct engine_version){str_of(y->version_text.p + s->text_at, s->text_len),
-                                         (uint32_t)s->start, (uint32_t)s->end};
+        out[i] =
+            (struct engine_version){str_sub(buf_str(&y->version_text), s->text_at, s->text_len),
+                                    (uint32_t)s->start, (uint32_t)s->end};
     }
     return y->spans.n;
 }

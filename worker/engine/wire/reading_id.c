@@ -48,7 +48,7 @@ int reading_check_id(struct reading *r, struct err *e)
     bool first = !r->taken;
 
     r->taken = true;
-    if (r->echoed || expected.len == 0 || (id.len == 0 && !(first && r->echoes)))
+    if (r->echoed || expected.len == 0 || id.len == 0)
         return READING_MORE;
     r->echoed = is_expected(id, expected);
     if (r->echoed || (!r->echoes && (!remote_is_rid(id) || str_ends(id, expected))))
