@@ -101,12 +101,10 @@ static void fail(struct engine_attempt *a, const struct err *e, enum engine_fail
     events->failed(ctx, e, how);
 }
 
-/* Aborts the request by the id that the engine has returned of it, if it has. */
+/* Aborts the request by the id that the engine has returned, if it has. */
 static void abort_request(struct engine_attempt *a)
 {
-    bool known = a->reading && reading_echoed(a->reading);
-
-    remote_abort(a->remote, a->req, known ? reading_answer_id(a->reading) : (struct str){0});
+    remote_abort(a->remote, a->req, a->reading ? reading_own_id(a->reading) : (struct str){0});
 }
 
 /* We do not want the rest: closes the connection and tells the engine. */

@@ -47,9 +47,13 @@ void reading_expect(struct reading *r, uint8_t mode, enum logprob_basis basis, b
 void reading_expect_id(struct reading *r, struct str id);
 void reading_expect_echo(struct reading *r, bool echoes);
 
-/* Whether the answer has returned the id; the one that it returned, empty: none. */
+/* Whether the answer has returned the id. */
 bool reading_echoed(const struct reading *r);
+
+/* The id that the answer returned, empty: none; and the same if it is the request's own, as far as
+ * is known, else absent. */
 struct str reading_answer_id(const struct reading *r);
+struct str reading_own_id(const struct reading *r);
 
 /* NULL is fine. */
 void reading_free(struct reading *r);

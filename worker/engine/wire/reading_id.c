@@ -28,6 +28,13 @@ struct str reading_answer_id(const struct reading *r)
     return buf_str(&r->reply.answer_id);
 }
 
+struct str reading_own_id(const struct reading *r)
+{
+    bool own = r->taken && !r->stray && r->reply.answer_id.len > 0;
+
+    return own ? buf_str(&r->reply.answer_id) : (struct str){0};
+}
+
 /* Whether an answer's id is the one expected, as it is or behind what vLLM puts in front. */
 static bool is_expected(struct str id, struct str expected)
 {
@@ -53,6 +60,7 @@ int reading_check_id(struct reading *r, struct err *e)
     r->echoed = is_expected(id, expected);
     if (r->echoed || (!r->echoes && (!remote_is_rid(id) || str_ends(id, expected))))
         return READING_MORE;
+    r->stray = true;
     (void)err_set(e, ERR_ENGINE_INVALID,
                   "the engine's answer is invalid: it is for another request");
     return first ? READING_STRAY : -1;

@@ -32,6 +32,7 @@ struct reading {
     bool echoes;        /* any other id is another request's */
     bool echoed;        /* the expected id was there */
     bool taken;         /* a document was checked */
+    bool stray;         /* its id is another request's */
     bool experts;       /* routed experts are asked for */
     bool events;        /* an event stream, else one document */
     struct buf word;    /* kinds of text: the document; else an event that is no JSON */
