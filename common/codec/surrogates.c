@@ -25,7 +25,7 @@ static void add_character(struct buf *out, uint32_t cp)
     buf_add(out, bytes, utf8_encode(bytes, cp));
 }
 
-static void replace(struct surrogates *s, struct buf *out)
+static void add_replacement(struct surrogates *s, struct buf *out)
 {
     add_character(out, 0xfffd);
     s->replaced++;
@@ -40,7 +40,7 @@ static void add_half(struct surrogates *s, uint32_t half, struct buf *out)
     }
     surrogates_end(s, out);
     if (half >= LOW_FIRST)
-        replace(s, out);
+        add_replacement(s, out);
     else
         s->high = half;
 }
@@ -80,6 +80,6 @@ void surrogates_add(struct surrogates *s, struct str piece, struct buf *out)
 void surrogates_end(struct surrogates *s, struct buf *out)
 {
     if (s->high)
-        replace(s, out);
+        add_replacement(s, out);
     s->high = 0;
 }

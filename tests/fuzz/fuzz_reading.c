@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 struct told {
     const struct reading *r;
     size_t n;
-    size_t n_calls; /* of messages */
+    size_t n_calls; /* calls begun by messages */
     struct buf text;
 };
 

@@ -71,7 +71,8 @@ struct model_call {
     struct chat_text *upstream_texts; /* the long members of chat_body as JSON, from RENDER on, in
                                          the arena */
     size_t n_upstream_texts;
-    struct engine_image *images; /* of the prompt, n_images of them, from RENDER on */
+    const struct json *signed_answers; /* session_plan_signed, from RENDER on, in the arena */
+    struct engine_image *images;       /* of the prompt, n_images of them, from RENDER on */
     size_t n_images;
     bool constrains; /* RENDER makes a grammar, where one is needed */
     bool rested;     /* RENDER has let a turn of the loop pass */

@@ -159,6 +159,8 @@ enum step_result step_render(struct model_call *t)
                                        : session_prompt_bytes(t->plan, WORK_TEXT_LONG + 1);
 
     t->asks_text = engine_pool_some_text(t->engines);
+    if (t->asks_text && t->plan)
+        t->signed_answers = session_plan_signed(t->plan, &t->arena);
     bytes += constraint_bytes(t) + stop_bytes(t) + value_bytes(t) / JSON_COST;
     bytes += t->asks_text ? t->in.body_bytes / JSON_COST : 0;
     w->is_long = bytes > WORK_TEXT_LONG || (has_images(t) && t->in.body_bytes > WORK_JSON_LONG);

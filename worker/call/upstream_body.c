@@ -10,7 +10,7 @@
 #include "common/proc/metrics.h"
 #include "worker/call/call_env.h"
 #include "worker/call/model_call_internal.h"
-#include "worker/call/sample.h"
+#include "worker/call/upstream_messages.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/engine_set.h"
@@ -255,6 +255,8 @@ static void add_text(struct model_call *t, const char *name, const struct json *
         return;
     if (strcmp(name, "chat_template_kwargs") == 0)
         write_kwargs(&o, v);
+    else if (strcmp(name, "messages") == 0)
+        upstream_messages_write(&o, v, t->signed_answers);
     else
         json_out_value(&o, v);
     t->upstream_texts[t->n_upstream_texts++] =

@@ -2,6 +2,7 @@
  */
 #include "worker/dialect/writers.h"
 
+#include "common/base/attrs.h"
 #include "common/base/cancel.h"
 #include "common/codec/json.h"
 #include "worker/request/answer_sink.h"
@@ -234,6 +235,71 @@ static void on_keepalive(void *ctx)
     end_chunk(w, &o, (struct str){0});
 }
 
+/* Whether a member is the message's own, or (content_parts) the record's alone. */
+static bool is_known_member(struct str name)
+{
+    static const char *const own[] = {"role", "content", "reasoning_content", "tool_calls",
+                                      "content_parts"};
+
+    for (size_t i = 0; i < ARRAY_LEN(own); i++)
+        if (str_eq_c(name, own[i]))
+            return true;
+    return false;
+}
+
+static bool has_signed_members(const struct json *m)
+{
+    for (uint32_t i = 0; json_is(m, JSON_OBJECT) && i < m->n; i++)
+        if (!is_known_member(json_string(&m->members[i].key)))
+            return true;
+    return false;
+}
+
+/* Writes what an upstream signed of the message, next to the API's own members, under the names
+ * that the upstream has for it. */
+static void write_signed(struct json_out *o, const struct json *m)
+{
+    for (uint32_t i = 0; json_is(m, JSON_OBJECT) && i < m->n; i++) {
+        if (is_known_member(json_string(&m->members[i].key)))
+            continue;
+        json_out_key_str(o, json_string(&m->members[i].key));
+        json_out_value(o, &m->members[i].value);
+    }
+}
+
+/* Whether a call has more than its id, type and function. */
+static bool call_is_signed(const struct json *call)
+{
+    return json_is(call, JSON_OBJECT) && call->n > 3;
+}
+
+/* The signed members of calls, as the last fragment of each. */
+static void write_signed_calls(struct json_out *o, const struct json *calls)
+{
+    json_out_key(o, "tool_calls");
+    json_out_arr(o);
+    for (uint32_t i = 0; json_at(calls, i); i++) {
+        const struct json *call = json_at(calls, i);
+
+        if (!call_is_signed(call))
+            continue;
+        json_out_obj(o);
+        json_out_key(o, "index");
+        json_out_i64(o, i);
+        json_out_key(o, "function");
+        json_out_obj(o);
+        json_out_key(o, "arguments");
+        json_out_cstr(o, "");
+        json_out_end_obj(o);
+        for (uint32_t k = 3; k < call->n; k++) {
+            json_out_key_str(o, json_string(&call->members[k].key));
+            json_out_value(o, &call->members[k].value);
+        }
+        json_out_end_obj(o);
+    }
+    json_out_end_arr(o);
+}
+
 /* The message of a whole choice. content is null beside calls when there is no text. */
 static void write_message(const struct writer *w, struct json_out *o, const struct json *m)
 {
@@ -255,6 +321,7 @@ static void write_message(const struct writer *w, struct json_out *o, const stru
         json_out_key(o, "reasoning_content");
         json_out_value(o, thought);
     }
+    write_signed(o, m);
     if (calls) {
         json_out_key(o, is_legacy(w) ? "function_call" : "tool_calls");
         json_out_value(o, is_legacy(w) ? json_get(json_at(calls, 0), "function") : calls);
@@ -300,6 +367,24 @@ static void write_whole(struct writer *w, const struct finished_answer *answers,
     json_out_end_obj(&o);
 }
 
+/* The chunk of a stream with what is signed of an answer. Most have nothing. */
+static void signed_chunk(struct writer *w, const struct finished_answer *t)
+{
+    const struct json *calls = json_get(t->message, "tool_calls");
+    struct json_out o;
+    bool any = false;
+
+    for (size_t i = 0; json_at(calls, i) && !is_legacy(w); i++)
+        any = any || call_is_signed(json_at(calls, i));
+    if (!any && !has_signed_members(t->message))
+        return;
+    begin_chunk(w, &o, t->index);
+    write_signed(&o, t->message);
+    if (any)
+        write_signed_calls(&o, calls);
+    end_chunk(w, &o, (struct str){0});
+}
+
 /* Streams: the finish reason of each answer, then usage and [DONE]. */
 static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
                       const struct call_usage *usage)
@@ -312,6 +397,7 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
         return;
     }
     for (size_t i = 0; i < n; i++) {
+        signed_chunk(w, &answers[i]);
         begin_chunk(w, &o, answers[i].index);
         end_chunk(w, &o, finish_of(w, answers[i].finish_reason));
     }

@@ -69,7 +69,7 @@ struct replica {
     bool proven;     /* it has answered */
     bool probing;
     uint8_t bad, good;      /* observations in a row */
-    uint64_t full_until_ms; /* it answered 429: until then others are asked first */
+    uint64_t full_until_ms; /* end of the wait after its 429; 0: it is not full */
     uint64_t hash;          /* of its name */
     uint64_t alive_ms;      /* when bytes of an answer last came */
     uint64_t requests, errors, retries;

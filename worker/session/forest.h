@@ -182,6 +182,7 @@ struct forest {
                              gets another child, or other answers; a call's id names another one */
     struct walk_end ends[WALK_ENDS]; /* the newest first */
     bool has_images;                 /* some message has a picture */
+    bool has_signed;                 /* some answer is signed (message_is_signed) */
     struct forest_leaves leaves;
 };
 

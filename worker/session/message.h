@@ -119,6 +119,10 @@ void message_value_diff(const char *field, const struct json *stored, const stru
 /* Equal for values that json_equal calls equal. */
 uint64_t message_value_hash(const struct json *v);
 
+/* Tells whether a stored message has members of an upstream's own, which that signed
+ * (session_plan_signed). NULL is fine. */
+bool message_is_signed(const struct json *message);
+
 /* A deep copy into the arena. */
 const struct json *message_copy(struct arena *a, const struct json *v);
 

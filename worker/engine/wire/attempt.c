@@ -64,7 +64,7 @@ struct engine_attempt {
     atomic_size_t *held;
     size_t body_bytes;      /* of its request, counted in held */
     struct buf refusal;     /* the body of another status than 200, */
-    uint32_t retry_after_s; /* and the wait that its head asks for; 0: no time */
+    uint32_t retry_after_s; /* wait that its head asks for; 0: no time */
     uint64_t asked_us, first_us;
 };
 

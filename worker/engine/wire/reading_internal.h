@@ -52,9 +52,9 @@ struct reading {
     int parse_rc;
     struct err parse_err;
     struct arena doc_arena;          /* that event, */
-    struct json messages;            /* what it brought, in the one form (upstream_out.h): */
-    uint32_t n_given;                /* so many of them went on, */
-    struct engine_delta delta_read;  /* and logprobs that did not, */
+    struct json messages;            /* messages of the event, in the one form (upstream_out.h) */
+    uint32_t n_given;                /* messages that went on */
+    struct engine_delta delta_read;  /* logprobs left to pass on */
     size_t told_lps;                 /* logprobs that were told since others had their turn */
     struct buf rest;                 /* what had come behind it */
     const struct json *told;         /* kinds of text: engine_result.openai */

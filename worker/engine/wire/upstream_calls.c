@@ -27,7 +27,7 @@ void upstream_calls_done(struct upstream_calls *c)
         buf_done(&c->texts[i]);
 }
 
-static int invalid(struct err *e, const char *path, const char *what)
+static int refuse_path(struct err *e, const char *path, const char *what)
 {
     return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s %s", path, what);
 }
@@ -154,7 +154,7 @@ static bool begins_unnumbered(const struct upstream_call *last, const struct cal
            !(alone && str_eq(buf_str(&last->name), x->name) && !last->extent.complete);
 }
 
-static struct upstream_call *new_call(struct upstream_calls *c, const struct call_piece *x)
+static struct upstream_call *append_call(struct upstream_calls *c, const struct call_piece *x)
 {
     if (c->n == c->cap) {
         c->cap = c->cap ? c->cap * 2 : 4;
@@ -166,15 +166,15 @@ static struct upstream_call *new_call(struct upstream_calls *c, const struct cal
 
 /* --- one entry --- */
 
-static int read_text(const struct json *from, const char *key, const char *path, struct str *ret,
-                     struct err *e)
+static int read_member(const struct json *from, const char *key, const char *path, struct str *ret,
+                       struct err *e)
 {
     const struct json *v = json_get(from, key);
     char at[128];
 
     *ret = json_string(v);
     (void)snprintf(at, sizeof(at), "%s.%s", path, key);
-    return json_is_null(v) || ret->p ? 0 : invalid(e, at, "must be a string");
+    return json_is_null(v) || ret->p ? 0 : refuse_path(e, at, "must be a string");
 }
 
 static int read_index(const struct json *entry, const char *path, int64_t *ret, struct err *e)
@@ -187,7 +187,7 @@ static int read_index(const struct json *entry, const char *path, int64_t *ret, 
     if (json_is_null(v))
         return 0;
     if (json_to_i64(v, ret) || *ret < 0)
-        return invalid(e, at, "must be an integer of 0 or more");
+        return refuse_path(e, at, "must be an integer of 0 or more");
     return 0;
 }
 
@@ -199,7 +199,7 @@ static int read_entry(const struct json *entry, const char *path, struct call_pi
     char at[128];
 
     if (!json_is(entry, JSON_OBJECT))
-        return invalid(e, path, "must be an object");
+        return refuse_path(e, path, "must be an object");
     x->custom = json_is(custom, JSON_OBJECT) || str_eq_c(type, "custom");
     (void)snprintf(at, sizeof(at), "%s.%s", path, x->custom ? "custom" : "function");
     if (type.len > 0 && !str_eq_c(type, "function") && !str_eq_c(type, "custom"))
@@ -208,11 +208,11 @@ static int read_entry(const struct json *entry, const char *path, struct call_pi
             "the engine's answer is invalid: %s.type is \"%.*s\", not function or custom", path,
             (int)MIN_OF(type.len, (size_t)40), type.p);
     if (!json_is_null(function) && !json_is(function, JSON_OBJECT))
-        return invalid(e, at, "must be an object");
+        return refuse_path(e, at, "must be an object");
     function = x->custom ? custom : function;
     x->arguments = json_get(function, x->custom ? "input" : "arguments");
-    return read_index(entry, path, &x->index, e) || read_text(entry, "id", path, &x->id, e) ||
-                   read_text(function, "name", at, &x->name, e)
+    return read_index(entry, path, &x->index, e) || read_member(entry, "id", path, &x->id, e) ||
+                   read_member(function, "name", at, &x->name, e)
                ? -1
                : 0;
 }
@@ -229,7 +229,7 @@ static void set_text(struct upstream_calls *c, struct buf *to, struct str text)
     c->bytes += text.len;
 }
 
-static bool is_blank(struct str text)
+static bool is_white(struct str text)
 {
     return str_trim(text).len == 0;
 }
@@ -257,11 +257,12 @@ static int accept_arguments(struct upstream_calls *c, struct upstream_call *call
     if (json_is_null(v))
         return 0;
     if (!json_is(v, JSON_STRING) && (call->custom || !json_is(v, JSON_OBJECT)))
-        return invalid(e, at, call->custom ? "must be a string" : "must be a string or an object");
-    if (call->ended && is_blank(json_string(v)) && json_is(v, JSON_STRING))
+        return refuse_path(e, at,
+                           call->custom ? "must be a string" : "must be a string or an object");
+    if (call->ended && is_white(json_string(v)) && json_is(v, JSON_STRING))
         return 0;
     if (call->ended || exceeds_value(call, v))
-        return invalid(e, at, "go on after their end");
+        return refuse_path(e, at, "go on after their end");
     if (json_is(v, JSON_STRING)) {
         if (json_string(v).len > 0)
             add_arguments(c, call, json_string(v));
@@ -281,9 +282,9 @@ static int accept_entry(struct upstream_calls *c, struct upstream_call *call,
 
     (void)snprintf(at, sizeof(at), "%s.%s.name", path, x->custom ? "custom" : "function");
     if (x->name.len > 0 && call->name.len > 0 && !str_eq(buf_str(&call->name), x->name))
-        return invalid(e, at, "is not the one that the call began with");
+        return refuse_path(e, at, "is not the one that the call began with");
     if (!json_is_null(x->arguments) && x->custom != call->custom)
-        return invalid(e, path, "is of another type than its call began with");
+        return refuse_path(e, path, "is of another type than its call began with");
     set_text(c, &call->name, x->name);
     set_text(c, &call->id, x->id);
     return accept_arguments(c, call, x->arguments, path, e);
@@ -300,9 +301,9 @@ int upstream_calls_add(struct upstream_calls *c, const struct json *entry, const
     if (stream && c->n > 0 && !begins_unnumbered(&c->at[c->n - 1], &x, alone))
         call = find_call(c, &x);
     if (call && !alone && !is_numbered(&x))
-        return invalid(e, path, "has no index and no id, so its call is unknown");
+        return refuse_path(e, path, "has no index and no id, so its call is unknown");
     if (!call)
-        call = new_call(c, &x);
+        call = append_call(c, &x);
     *ret = (size_t)(call - c->at);
     return accept_entry(c, call, &x, path, e);
 }
@@ -314,13 +315,13 @@ int upstream_calls_add_function(struct upstream_calls *c, const struct json *fun
     struct upstream_call *call = c->n > 0 ? &c->at[0] : NULL;
 
     if (!json_is(function, JSON_OBJECT))
-        return invalid(e, path, "must be an object");
-    if (read_text(function, "name", path, &x.name, e) < 0)
+        return refuse_path(e, path, "must be an object");
+    if (read_member(function, "name", path, &x.name, e) < 0)
         return -1;
     if (call && !call->is_function)
-        return invalid(e, path, "stands next to tool_calls");
+        return refuse_path(e, path, "stands next to tool_calls");
     if (!call)
-        call = new_call(c, &x);
+        call = append_call(c, &x);
     call->is_function = true;
     return accept_entry(c, call, &x, path, e);
 }
@@ -335,7 +336,7 @@ static void add_message(const struct upstream_out *out, const char *key, struct 
     json_push(out->arena, out->list, m);
 }
 
-static struct json text_of(const struct upstream_out *out, struct buf *b)
+static struct json text_value(const struct upstream_out *out, struct buf *b)
 {
     struct json text = json_make_string(arena_str(out->arena, buf_str(b)));
 
@@ -360,7 +361,7 @@ static void send_call(struct upstream_calls *c, size_t i, const struct upstream_
         json_put(out->arena, &function, "name",
                  json_make_string(arena_str(out->arena, buf_str(&call->name))));
     }
-    json_put(out->arena, &function, "arguments", text_of(out, &call->waiting));
+    json_put(out->arena, &function, "arguments", text_value(out, &call->waiting));
     json_put(out->arena, &entry, "function", function);
     json_push(out->arena, &list, entry);
     add_message(out, "tool_calls", list);
@@ -372,15 +373,15 @@ static bool has_texts(const struct upstream_calls *c)
     return c->texts[UPSTREAM_TEXT].len > 0 || c->texts[UPSTREAM_THOUGHT].len > 0;
 }
 
-static void send_texts(struct upstream_calls *c, const struct upstream_out *out)
+static void send_waiting_texts(struct upstream_calls *c, const struct upstream_out *out)
 {
     if (c->texts[UPSTREAM_THOUGHT].len > 0)
-        add_message(out, "reasoning_content", text_of(out, &c->texts[UPSTREAM_THOUGHT]));
+        add_message(out, "reasoning_content", text_value(out, &c->texts[UPSTREAM_THOUGHT]));
     if (c->texts[UPSTREAM_TEXT].len > 0)
-        add_message(out, "content", text_of(out, &c->texts[UPSTREAM_TEXT]));
+        add_message(out, "content", text_value(out, &c->texts[UPSTREAM_TEXT]));
 }
 
-static void advance(struct upstream_calls *c, const struct upstream_out *out, bool last)
+static void send_ready(struct upstream_calls *c, const struct upstream_out *out, bool last)
 {
     for (;;) {
         struct upstream_call *open = c->n_begun > 0 ? &c->at[c->n_begun - 1] : NULL;
@@ -395,7 +396,7 @@ static void advance(struct upstream_calls *c, const struct upstream_out *out, bo
                 return;
             open->ended = true;
         }
-        send_texts(c, out);
+        send_waiting_texts(c, out);
         if (c->n_begun == c->n || c->at[c->n_begun].name.len == 0)
             return;
         if (last)
@@ -407,14 +408,14 @@ static void advance(struct upstream_calls *c, const struct upstream_out *out, bo
 
 void upstream_calls_advance(struct upstream_calls *c, const struct upstream_out *out)
 {
-    advance(c, out, false);
+    send_ready(c, out, false);
 }
 
 void upstream_calls_text(struct upstream_calls *c, int kind, struct str text,
                          const struct upstream_out *out)
 {
     surrogates_add(&c->surrogates[kind], text, &c->texts[kind]);
-    advance(c, out, false);
+    send_ready(c, out, false);
 }
 
 int upstream_calls_end(struct upstream_calls *c, const struct upstream_out *out, struct err *e)
@@ -426,7 +427,7 @@ int upstream_calls_end(struct upstream_calls *c, const struct upstream_out *out,
             return err_set(e, ERR_ENGINE_INVALID,
                            "the engine's answer is invalid: tool call %zu has no name", i);
     }
-    advance(c, out, true);
+    send_ready(c, out, true);
     return 0;
 }
 

@@ -33,22 +33,22 @@ struct json_extent {
 
 struct upstream_call {
     struct buf id, name, waiting; /* waiting: arguments that have not gone out */
-    struct surrogates surrogates; /* of the arguments */
+    struct surrogates surrogates; /* state of the arguments */
     struct json_extent extent;
     int64_t index;             /* the upstream's; -1: none */
-    bool custom;               /* its input is a text, which goes out as {"input": TEXT} */
+    bool custom;               /* the input, a text, goes out as {"input": TEXT} */
     bool is_function;          /* the API's older form: the message's one function_call */
     bool has_arguments, whole; /* whole: they came as an object */
-    bool begun, ended;         /* it has gone out */
+    bool begun, ended;         /* sent in part; sent whole */
 };
 
 struct upstream_calls {
     struct upstream_call *at;
     size_t n, cap;
     size_t n_begun;
-    struct buf texts[UPSTREAM_TEXTS]; /* that wait */
+    struct buf texts[UPSTREAM_TEXTS]; /* texts held back */
     struct surrogates surrogates[UPSTREAM_TEXTS];
-    size_t bytes; /* of arguments, ids and names */
+    size_t bytes; /* bytes of arguments, ids and names */
 };
 
 void upstream_calls_done(struct upstream_calls *c);

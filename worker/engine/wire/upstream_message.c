@@ -24,7 +24,7 @@ size_t upstream_message_bytes(const struct upstream_message *m)
     return m->bytes + m->calls.bytes + m->signed_members.bytes;
 }
 
-static int invalid(struct err *e, const char *path, const char *key, const char *what)
+static int refuse_member(struct err *e, const char *path, const char *key, const char *what)
 {
     return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s.%s %s", path, key,
                    what);
@@ -40,7 +40,7 @@ struct reader {
     struct err *e;
 };
 
-static void add_text(struct reader *r, int kind, struct str text)
+static void pass_text_on(struct reader *r, int kind, struct str text)
 {
     r->m->bytes += text.len;
     upstream_calls_text(&r->m->calls, kind, text, r->out);
@@ -56,7 +56,7 @@ static void add_thought(struct reader *r, int from, struct str text)
     if (text.len == 0 || (r->m->thought_from && r->m->thought_from != from + 1))
         return;
     r->m->thought_from = from + 1;
-    add_text(r, UPSTREAM_THOUGHT, text);
+    pass_text_on(r, UPSTREAM_THOUGHT, text);
 }
 
 static int read_thought(struct reader *r)
@@ -65,7 +65,7 @@ static int read_thought(struct reader *r)
         const struct json *v = json_get(r->from, thoughts[i]);
 
         if (!json_is_null(v) && v->kind != JSON_STRING)
-            return invalid(r->e, r->path, thoughts[i], "must be a string");
+            return refuse_member(r->e, r->path, thoughts[i], "must be a string");
         add_thought(r, (int)i, json_string(v));
     }
     return 0;
@@ -103,7 +103,7 @@ static void gather_texts(const struct json *v, unsigned depth, struct buf *out)
 
 /* --- the content --- */
 
-static bool is_among(struct str type, const char *const *types, size_t n)
+static bool is_part_type(struct str type, const char *const *types, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (str_eq_c(type, types[i]))
@@ -123,7 +123,7 @@ static int read_part(struct reader *r, const struct json *part, const char *path
     if (!json_is(part, JSON_OBJECT))
         return err_set(r->e, ERR_ENGINE_INVALID,
                        "the engine's answer is invalid: %s must be an object", path);
-    if (is_among(type, thought, ARRAY_LEN(thought))) {
+    if (is_part_type(type, thought, ARRAY_LEN(thought))) {
         struct buf all = {0};
 
         gather_texts(part, NESTED_MAX, &all);
@@ -131,33 +131,33 @@ static int read_part(struct reader *r, const struct json *part, const char *path
         buf_done(&all);
         return 0;
     }
-    if (!is_among(type, said, ARRAY_LEN(said)))
+    if (!is_part_type(type, said, ARRAY_LEN(said)))
         return err_set(r->e, ERR_ENGINE_INVALID,
                        "the engine's answer is invalid: %s.type is \"%.*s\", which is no text",
                        path, (int)MIN_OF(type.len, (size_t)40), type.p ? type.p : "");
     if (!json_is_null(text) && text->kind != JSON_STRING)
-        return invalid(r->e, path, key, "must be a string");
-    add_text(r, UPSTREAM_TEXT, json_string(text));
+        return refuse_member(r->e, path, key, "must be a string");
+    pass_text_on(r, UPSTREAM_TEXT, json_string(text));
     return 0;
 }
 
-static int read_content(struct reader *r)
+static int read_upstream_content(struct reader *r)
 {
     const struct json *content = json_get(r->from, "content");
     const struct json *refusal = json_get(r->from, "refusal");
     char path[PATH_MAX_BYTES];
 
     if (!json_is_null(content) && content->kind != JSON_STRING && content->kind != JSON_ARRAY)
-        return invalid(r->e, r->path, "content", "must be a string or a list of parts");
+        return refuse_member(r->e, r->path, "content", "must be a string or a list of parts");
     if (!json_is_null(refusal) && refusal->kind != JSON_STRING)
-        return invalid(r->e, r->path, "refusal", "must be a string");
-    add_text(r, UPSTREAM_TEXT, json_string(content));
+        return refuse_member(r->e, r->path, "refusal", "must be a string");
+    pass_text_on(r, UPSTREAM_TEXT, json_string(content));
     for (size_t i = 0; json_at(content, i); i++) {
         (void)snprintf(path, sizeof(path), "%s.content[%zu]", r->path, i);
         if (read_part(r, json_at(content, i), path) < 0)
             return -1;
     }
-    add_text(r, UPSTREAM_TEXT, json_string(refusal));
+    pass_text_on(r, UPSTREAM_TEXT, json_string(refusal));
     return 0;
 }
 
@@ -167,15 +167,15 @@ static int refuse_media(struct reader *r)
     const struct json *images = json_get(r->from, "images");
 
     if (!json_is_null(json_get(r->from, "audio")))
-        return invalid(r->e, r->path, "audio", "cannot be read: answers are text");
+        return refuse_member(r->e, r->path, "audio", "cannot be read: answers are text");
     if (json_is(images, JSON_ARRAY) ? images->n > 0 : !json_is_null(images))
-        return invalid(r->e, r->path, "images", "cannot be read: answers are text");
+        return refuse_member(r->e, r->path, "images", "cannot be read: answers are text");
     return 0;
 }
 
 /* --- calls --- */
 
-static int read_calls(struct reader *r)
+static int read_upstream_calls(struct reader *r)
 {
     const struct json *list = json_get(r->from, "tool_calls");
     const struct json *function = json_get(r->from, "function_call");
@@ -183,7 +183,7 @@ static int read_calls(struct reader *r)
     size_t call;
 
     if (!json_is_null(list) && list->kind != JSON_ARRAY)
-        return invalid(r->e, r->path, "tool_calls", "must be a list");
+        return refuse_member(r->e, r->path, "tool_calls", "must be a list");
     for (size_t i = 0; json_at(list, i); i++) {
         (void)snprintf(path, sizeof(path), "%s.tool_calls[%zu]", r->path, i);
         if (upstream_calls_add(&r->m->calls, json_at(list, i), path, list->n == 1, r->stream, &call,
@@ -199,14 +199,14 @@ static int read_calls(struct reader *r)
     return 0;
 }
 
-static int read_message(struct reader *r)
+static int read_members(struct reader *r)
 {
     if (refuse_media(r) < 0 ||
         upstream_signed_message(&r->m->signed_members, r->from, r->path, r->e) < 0 ||
         read_thought(r) < 0)
         return -1;
     read_signed_thought(r);
-    return read_content(r) < 0 || read_calls(r) < 0 ? -1 : 0;
+    return read_upstream_content(r) < 0 || read_upstream_calls(r) < 0 ? -1 : 0;
 }
 
 /* --- choices --- */
@@ -218,7 +218,7 @@ static int read_as(struct reader *r, const struct json *from, const char *path)
     if (!json_is(from, JSON_OBJECT))
         return err_set(r->e, ERR_ENGINE_INVALID,
                        "the engine's answer is invalid: %s must be an object", path);
-    return read_message(r);
+    return read_members(r);
 }
 
 static int repeats(struct err *e)

@@ -22,9 +22,9 @@ struct json;
 struct upstream_message {
     struct upstream_calls calls;
     struct upstream_signed signed_members;
-    int thought_from; /* which member has the thought, + 1; 0: none has any yet */
-    size_t bytes;     /* of texts */
-    struct buf said;  /* a stream's content so far, to compare a `message` with */
+    int thought_from; /* number of the thought's member, + 1; 0: not known yet */
+    size_t bytes;     /* text bytes */
+    struct buf said;  /* a stream's content so far, to compare with a `message` */
 };
 
 void upstream_message_done(struct upstream_message *m);

@@ -38,7 +38,7 @@ void upstream_signed_done(struct upstream_signed *s)
 
 /* --- values --- */
 
-static struct json copy_text(struct arena *a, struct str text)
+static struct json copy_valid_text(struct arena *a, struct str text)
 {
     struct surrogates halves = {0};
     struct buf clean = {0};
@@ -56,7 +56,7 @@ static struct json copy_value(struct arena *a, const struct json *v)
     struct json ret = *v;
 
     if (v->kind == JSON_STRING) {
-        ret = copy_text(a, json_string(v));
+        ret = copy_valid_text(a, json_string(v));
     } else if (v->kind == JSON_NUMBER) {
         ret.text = arena_str(a, json_text(v)).p;
     } else if (v->kind == JSON_ARRAY) {
@@ -66,14 +66,15 @@ static struct json copy_value(struct arena *a, const struct json *v)
     } else if (v->kind == JSON_OBJECT) {
         ret.members = arena_calloc(a, v->n, sizeof(*ret.members));
         for (uint32_t i = 0; i < v->n; i++)
-            ret.members[i] = (struct json_member){copy_text(a, json_string(&v->members[i].key)),
-                                                  copy_value(a, &v->members[i].value)};
+            ret.members[i] =
+                (struct json_member){copy_valid_text(a, json_string(&v->members[i].key)),
+                                     copy_value(a, &v->members[i].value)};
     }
     return ret;
 }
 
 /* Puts a member, or replaces its value; objects are joined member by member. */
-static void merge(struct arena *a, struct json *to, struct str key, const struct json *v)
+static void merge_member(struct arena *a, struct json *to, struct str key, const struct json *v)
 {
     struct json *old = NULL;
 
@@ -84,7 +85,7 @@ static void merge(struct arena *a, struct json *to, struct str key, const struct
         return;
     if (!old) {
         json_put(a, to, "", json_empty(JSON_OBJECT));
-        to->members[to->n - 1].key = copy_text(a, key);
+        to->members[to->n - 1].key = copy_valid_text(a, key);
         old = &to->members[to->n - 1].value;
     }
     if (!json_is(v, JSON_OBJECT))
@@ -92,7 +93,7 @@ static void merge(struct arena *a, struct json *to, struct str key, const struct
     else if (old->kind != JSON_OBJECT)
         *old = json_empty(JSON_OBJECT); /* it grows by json_put alone */
     for (uint32_t i = 0; json_is(v, JSON_OBJECT) && i < v->n; i++)
-        merge(a, old, json_string(&v->members[i].key), &v->members[i].value);
+        merge_member(a, old, json_string(&v->members[i].key), &v->members[i].value);
 }
 
 /* Whether LiteLLM's object, which has much else, has a signature. */
@@ -126,13 +127,13 @@ static void keep_members(struct upstream_signed *s, const struct json *from,
             **to = json_empty(JSON_OBJECT);
         }
         s->bytes += json_text_bytes(v, SIZE_MAX);
-        merge(&s->arena, *to, str_cstr(names[i]), v);
+        merge_member(&s->arena, *to, str_cstr(names[i]), v);
     }
 }
 
 /* --- lists --- */
 
-static bool is_sealed(const struct json *item)
+static bool has_seal(const struct json *item)
 {
     for (size_t i = 0; i < ARRAY_LEN(seals); i++)
         if (json_string(json_get(item, seals[i])).len > 0)
@@ -169,7 +170,7 @@ static bool continues_item(const struct signed_item *last, const struct json *it
            agree(last->members, item, "id");
 }
 
-static struct signed_item *new_item(struct upstream_signed *s, struct signed_list *l)
+static struct signed_item *append_item(struct upstream_signed *s, struct signed_list *l)
 {
     if (l->n == l->cap) {
         l->cap = l->cap ? l->cap * 2 : 4;
@@ -186,16 +187,16 @@ static void add_item(struct upstream_signed *s, struct signed_list *l, const str
     struct signed_item *to = l->n > 0 ? &l->at[l->n - 1] : NULL;
 
     if (!to || !continues_item(to, item, key))
-        to = new_item(s, l);
+        to = append_item(s, l);
     to->key = to->key ? to->key : key;
-    to->sealed = to->sealed || is_sealed(item);
+    to->sealed = to->sealed || has_seal(item);
     for (uint32_t i = 0; i < item->n; i++) {
         struct str name = json_string(&item->members[i].key);
 
         if (key && str_eq_c(name, key))
             buf_add_str(&to->text, json_string(&item->members[i].value));
         else
-            merge(&s->arena, to->members, name, &item->members[i].value);
+            merge_member(&s->arena, to->members, name, &item->members[i].value);
     }
     s->bytes += json_text_bytes(item, SIZE_MAX);
 }
@@ -292,7 +293,7 @@ static bool list_is_kept(const struct signed_list *l, size_t which)
     return false;
 }
 
-static void write_message(const struct upstream_signed *s, struct json_out *o)
+static void write_signed_message(const struct upstream_signed *s, struct json_out *o)
 {
     json_out_obj(o);
     for (size_t i = 0; i < SIGNED_LISTS; i++) {
@@ -311,7 +312,7 @@ static void write_message(const struct upstream_signed *s, struct json_out *o)
     json_out_end_obj(o);
 }
 
-static bool is_empty(const struct upstream_signed *s)
+static bool has_nothing(const struct upstream_signed *s)
 {
     for (size_t i = 0; i < SIGNED_LISTS; i++)
         if (list_is_kept(&s->lists[i], i))
@@ -324,13 +325,13 @@ static bool is_empty(const struct upstream_signed *s)
 
 void upstream_signed_write(const struct upstream_signed *s, struct json_out *o)
 {
-    if (is_empty(s)) {
+    if (has_nothing(s)) {
         json_out_null(o);
         return;
     }
     json_out_obj(o);
     json_out_key(o, "message");
-    write_message(s, o);
+    write_signed_message(s, o);
     json_out_key(o, "calls");
     json_out_arr(o);
     for (size_t i = 0; i < s->n_calls; i++) {

@@ -26,7 +26,7 @@ enum { SIGNED_LISTS = 3, SIGNED_CALLS_MAX = 4096 };
 /* One item of a list, whose text comes in pieces. */
 struct signed_item {
     struct json *members; /* without the text, in the arena */
-    const char *key;      /* of the text; NULL: it has none */
+    const char *key;      /* name of the text member; NULL: no text */
     struct buf text;
     bool sealed; /* a signature is there */
 };
@@ -40,9 +40,9 @@ struct upstream_signed {
     struct arena arena;
     struct signed_list lists[SIGNED_LISTS];
     struct json *members; /* others of the message, an object, or NULL */
-    struct json **calls;  /* of the call of that number: an object or NULL */
+    struct json **calls;  /* per call number: an object or NULL */
     size_t n_calls, cap_calls;
-    size_t bytes; /* of all of it */
+    size_t bytes; /* bytes kept */
 };
 
 void upstream_signed_done(struct upstream_signed *s);

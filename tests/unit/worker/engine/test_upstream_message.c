@@ -276,82 +276,82 @@ TEST(upstream_message, content_in_parts_and_thoughts)
     EXPECT_ALL(true, forms);
 }
 
+static const struct form signed_forms[] = {
+    {DELTA("'reasoning':'a','reasoning_details':[{'type':'reasoning.text','"
+           "text':'a','index':0,'signature':null}]") "|" DELTA("'reasoning':'b','reasoning_"
+                                                               "details':[{'type':'reasoning."
+                                                               "text','text':"
+                                                               "'b','index':0}]") "|" DELTA("'rea"
+                                                                                            "soni"
+                                                                                            "ng_"
+                                                                                            "deta"
+                                                                                            "ils'"
+                                                                                            ":[{'"
+                                                                                            "type"
+                                                                                            "':'"
+                                                                                            "reas"
+                                                                                            "onin"
+                                                                                            "g."
+                                                                                            "text"
+                                                                                            "','"
+                                                                                            "inde"
+                                                                                            "x':"
+                                                                                            "0,'"
+                                                                                            "sign"
+                                                                                            "atur"
+                                                                                            "e':'"
+                                                                                            "S'},"
+                                                                                            "{'"
+                                                                                            "type"
+                                                                                            "'"
+                                                                                            ":'"
+                                                                                            "reas"
+                                                                                            "onin"
+                                                                                            "g."
+                                                                                            "encr"
+                                                                                            "ypte"
+                                                                                            "d','"
+                                                                                            "data"
+                                                                                            "':'"
+                                                                                            "D','"
+                                                                                            "inde"
+                                                                                            "x':"
+                                                                                            "1}"
+                                                                                            "]"),
+     "<a>|<b>| "
+     "{'message':{'reasoning_details':[{'type':'reasoning.text','index':0,'"
+     "signature':'S','text':'ab'},{'type':'reasoning.encrypted','data':'D','"
+     "index':1}]},'calls':[]}"},
+    {DELTA("'thinking_blocks':[{'type':'thinking','thinking':'a','signature':''"
+           "}]") "|" DELTA("'thinking_blocks':[{'type':'thinking','thinking':''"
+                           ",'signature':'S'}]") "|" DELTA("'thinking_blocks':[{'type':'"
+                                                           "thinking','thinking':'b'},{'type':'"
+                                                           "redacted_thinking','data':'D'}]"),
+     "<a>||<b> "
+     "{'message':{'thinking_blocks':[{'type':'thinking','signature':'S','"
+     "thinking':'a'},{'type':'thinking','thinking':'b'},{'type':'redacted_"
+     "thinking','data':'D'}]},'calls':[]}"},
+    {CALLS("{'index':0,'id':'a','extra_content':{'google':{'thought_signature':"
+           "'S'}}," F("f",
+                      "{}")) "|" CALLS("{'index':0,'extra_content':{'"
+                                       "google':{'x':1}}}") "|" DELTA("'extra_content':{'google':"
+                                                                      "{'thought_signature':'M'}}"
+                                                                      ",'reasoning_"
+                                                                      "opaque':'O'"),
+     " [0 a f {}|| "
+     "{'message':{'extra_content':{'google':{'thought_signature':'M'}},'"
+     "reasoning_opaque':'O'},'calls':[{'extra_content':{'google':{'thought_"
+     "signature':'S','x':1}}}]}"},
+    {DELTA("'content':'T','provider_specific_fields':{'refusal':null}"), "T"},
+    {DELTA("'content':'T','thinking_blocks':[{'type':'thinking','thinking':'R'}"
+           "]"),
+     "<R>T"},
+    {DELTA("'reasoning_details':'x'"), "choices[0].delta.reasoning_details must be a list"},
+};
+
 TEST(upstream_message, what_is_signed_is_put_together)
 {
-    static const struct form forms[] = {
-        {DELTA(
-             "'reasoning':'a','reasoning_details':[{'type':'reasoning.text','"
-             "text':'a','index':0,'signature':null}]") "|" DELTA("'reasoning':'b','reasoning_"
-                                                                 "details':[{'type':'reasoning."
-                                                                 "text','text':"
-                                                                 "'b','index':0}]") "|" DELTA("'rea"
-                                                                                              "soni"
-                                                                                              "ng_"
-                                                                                              "deta"
-                                                                                              "ils'"
-                                                                                              ":[{'"
-                                                                                              "type"
-                                                                                              "':'"
-                                                                                              "reas"
-                                                                                              "onin"
-                                                                                              "g."
-                                                                                              "text"
-                                                                                              "','"
-                                                                                              "inde"
-                                                                                              "x':"
-                                                                                              "0,'"
-                                                                                              "sign"
-                                                                                              "atur"
-                                                                                              "e':'"
-                                                                                              "S'},"
-                                                                                              "{'"
-                                                                                              "type"
-                                                                                              "'"
-                                                                                              ":'"
-                                                                                              "reas"
-                                                                                              "onin"
-                                                                                              "g."
-                                                                                              "encr"
-                                                                                              "ypte"
-                                                                                              "d','"
-                                                                                              "data"
-                                                                                              "':'"
-                                                                                              "D','"
-                                                                                              "inde"
-                                                                                              "x':"
-                                                                                              "1}"
-                                                                                              "]"),
-         "<a>|<b>| "
-         "{'message':{'reasoning_details':[{'type':'reasoning.text','index':0,'"
-         "signature':'S','text':'ab'},{'type':'reasoning.encrypted','data':'D','"
-         "index':1}]},'calls':[]}"},
-        {DELTA("'thinking_blocks':[{'type':'thinking','thinking':'a','signature':''"
-               "}]") "|" DELTA("'thinking_blocks':[{'type':'thinking','thinking':''"
-                               ",'signature':'S'}]") "|" DELTA("'thinking_blocks':[{'type':'"
-                                                               "thinking','thinking':'b'},{'type':'"
-                                                               "redacted_thinking','data':'D'}]"),
-         "<a>||<b> "
-         "{'message':{'thinking_blocks':[{'type':'thinking','signature':'S','"
-         "thinking':'a'},{'type':'thinking','thinking':'b'},{'type':'redacted_"
-         "thinking','data':'D'}]},'calls':[]}"},
-        {CALLS("{'index':0,'id':'a','extra_content':{'google':{'thought_signature':"
-               "'S'}}," F(
-                   "f", "{}")) "|" CALLS("{'index':0,'extra_content':{'"
-                                         "google':{'x':1}}}") "|" DELTA("'extra_content':{'google':"
-                                                                        "{'thought_signature':'M'}}"
-                                                                        ",'reasoning_"
-                                                                        "opaque':'O'"),
-         " [0 a f {}|| "
-         "{'message':{'extra_content':{'google':{'thought_signature':'M'}},'"
-         "reasoning_opaque':'O'},'calls':[{'extra_content':{'google':{'thought_"
-         "signature':'S','x':1}}}]}"},
-        {DELTA("'content':'T','provider_specific_fields':{'refusal':null}"), "T"},
-        {DELTA("'content':'T','thinking_blocks':[{'type':'thinking','thinking':'R'}"
-               "]"),
-         "<R>T"},
-        {DELTA("'reasoning_details':'x'"), "choices[0].delta.reasoning_details must be a list"},
-    };
-    EXPECT_ALL(true, forms);
+    EXPECT_ALL(true, signed_forms);
 }
 
 TEST(upstream_message, signed_members_of_whole_answers_stay_where_they_are)

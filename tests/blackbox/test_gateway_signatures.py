@@ -1,0 +1,187 @@
+"""Kind `openai`: what an upstream signed of an answer (thought signatures and the like) comes back to it with the next turn, whatever
+the client makes of it, is on record, and a client of Chat Completions gets it."""
+import json
+
+import pytest
+
+from stub_engines import StubEngine
+
+USER = {"role": "user", "content": "hi"}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+GEMINI = {"extra_content": {"google": {"thought_signature": "SIG=="}}}
+CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+DETAILS = [{"type": "reasoning.text", "text": "hmm", "signature": "S1", "format": "anthropic-claude-v1", "index": 0},
+           {"type": "reasoning.encrypted", "data": "D1", "id": "rs_1", "index": 1}]
+BLOCKS = [{"type": "thinking", "thinking": "hmm", "signature": "S1"}, {"type": "redacted_thinking", "data": "D1"}]
+PARTS = [{"type": "thinking", "thinking": "hmm", "signature": "S1"}, {"type": "text", "text": "Said."}]
+
+# name -> the upstream's message, and the members that come back of it (None for a call: that one has none).
+SIGNED = {
+    "a call, Gemini": ({"content": None, "tool_calls": [{**CALL, **GEMINI}, {**CALL, "id": "c2"}]}, {}, [GEMINI, {}]),
+    "a call, LiteLLM": ({"content": None, "tool_calls": [{**CALL, "provider_specific_fields": {"thought_signature": "L"}}]}, {}, [{"provider_specific_fields": {"thought_signature": "L"}}]),
+    "a text, Gemini": ({"content": "Said.", **GEMINI}, GEMINI, []),
+    "a text, OpenRouter": ({"content": "Said.", "reasoning": "hmm", "reasoning_details": DETAILS}, {"reasoning_details": DETAILS}, []),
+    "a call, OpenRouter": ({"content": "", "reasoning": "hmm", "reasoning_details": DETAILS, "tool_calls": [CALL]}, {"reasoning_details": DETAILS}, [{}]),
+    "a text, LiteLLM": ({"content": "Said.", "reasoning_content": "hmm", "thinking_blocks": BLOCKS}, {"thinking_blocks": BLOCKS}, []),
+    "a text, sealed": ({"content": "Said.", "encrypted_content": "E"}, {"encrypted_content": "E"}, []),
+    "a text, Copilot": ({"content": "Said.", "reasoning_text": "hmm", "reasoning_opaque": "O"}, {"reasoning_opaque": "O"}, []),
+    "parts": ({"content": PARTS}, {"content": PARTS}, []),
+}
+
+
+@pytest.fixture
+def pair(start):
+    with StubEngine("openai") as engine:
+        yield engine, start(workers=1, engine=engine.setting)
+
+
+def as_stream(message):
+    """Deltas, texts cut in two; signatures in an event of their own."""
+    def delta(d):
+        return {"choices": [{"index": 0, "delta": d, "finish_reason": None}]}
+    docs = []
+    for key, v in message.items():
+        if key == "tool_calls":
+            docs += [delta({"tool_calls": [{"index": i, **c}]}) for i, c in enumerate(v)]
+        elif key in ("reasoning_details", "thinking_blocks") or (key == "content" and isinstance(v, list)):
+            for item in v:
+                text = next((k for k in ("text", "thinking") if k in item), None)
+                if text:
+                    half = len(item[text]) // 2
+                    rest = {k: x for k, x in item.items() if k in ("type", "index")}
+                    docs += [delta({key: [{**rest, text: item[text][:half]}]}), delta({key: [{**rest, text: item[text][half:]}]})]
+                    docs += [delta({key: [{k: x for k, x in item.items() if k != text}]})] if set(item) - {"type", "index", text} else []
+                else:
+                    docs.append(delta({key: [item]}))
+        elif isinstance(v, str) and key in ("content", "reasoning", "reasoning_content", "reasoning_text"):
+            docs += [delta({key: v[:2]}), delta({key: v[2:]})]
+        else:
+            docs.append(delta({key: v}))
+    return docs + [{"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if message.get("tool_calls") else "stop"}]}]
+
+
+def answer(engine, message, stream):
+    finish = "tool_calls" if message.get("tool_calls") else "stop"
+    docs = as_stream(message) if stream else [{"choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}]}]
+    engine.plan.append({"edit": lambda _: docs, "stream": stream})
+
+
+def came_back(engine, n=1):
+    """The n-th assistant message of the last request, its members but for the API's own, and those of its calls."""
+    m = [m for m in engine.requests[-1]["body"]["messages"] if m["role"] == "assistant"][n - 1]
+    own = ("role", "tool_calls", "reasoning_content") + (("content",) if not isinstance(m.get("content"), list) else ())
+    return {k: v for k, v in m.items() if k not in own}, [{k: v for k, v in c.items() if k not in ("id", "type", "function")} for c in m.get("tool_calls", [])]
+
+
+def results(message):
+    return [c["id"] for c in message.get("tool_calls") or []]
+
+
+def next_by_chat(gateway, sid, message, stream):
+    """A client that sends back what the API knows, and no more."""
+    a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER], "tools": [TOOL], "stream": stream})
+    assert a.status == 200, a.text
+    text = "Said." if message.get("content") else ""
+    said = {"role": "assistant", "content": text, **({"tool_calls": [{k: c[k] for k in CALL} for c in message["tool_calls"]]} if "tool_calls" in message else {})}
+    more = [{"role": "tool", "tool_call_id": i, "content": "r"} for i in results(message)] or [{"role": "user", "content": "go on"}]
+    return "chat/completions", {"messages": [USER, said] + more, "tools": [TOOL]}
+
+
+def next_by_messages(gateway, sid, message, stream):
+    body = {"model": "m", "max_tokens": 9, "tools": [{"name": "f", "input_schema": {"type": "object"}}], "messages": [USER]}
+    a = gateway.post(f"/sessions/{sid}/v1/messages", {**body, "stream": False})
+    assert a.status == 200, a.text
+    more = [{"type": "tool_result", "tool_use_id": i, "content": "r"} for i in results(message)] or [{"type": "text", "text": "go on"}]
+    return "messages", {**body, "messages": [USER, {"role": "assistant", "content": a.json()["content"]}, {"role": "user", "content": more}]}
+
+
+def next_by_responses(gateway, sid, message, stream):
+    body = {"model": "m", "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}], "store": False, "include": ["reasoning.encrypted_content"]}
+    a = gateway.post(f"/sessions/{sid}/v1/responses", {**body, "input": "hi"})
+    assert a.status == 200, a.text
+    more = [{"type": "function_call_output", "call_id": i, "output": "r"} for i in results(message)] or [{"role": "user", "content": "go on"}]
+    return "responses", {**body, "input": [USER] + a.json()["output"] + more}
+
+
+def next_by_reference(gateway, sid, message, stream):
+    path, body = next_by_responses(gateway, sid, message, stream)
+    last = gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"][-1]["response_id"]
+    return path, {**body, "previous_response_id": last, "input": body["input"][-max(1, len(results(message))):]}
+
+
+NEXT = {"chat": next_by_chat, "messages": next_by_messages, "responses": next_by_responses, "previous_response_id": next_by_reference}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("way", NEXT)
+@pytest.mark.parametrize("what", SIGNED)
+def test_signed_members_come_back_on_the_next_turn(pair, what, way, stream):
+    engine, gateway = pair
+    message, members, of_calls = SIGNED[what]
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    answer(engine, message, stream)
+    path, body = NEXT[way](gateway, sid, message, stream)
+    assert gateway.post(f"/sessions/{sid}/v1/{path}", body).status == 200
+    assert came_back(engine) == (members, of_calls)
+    recorded = [m for m in gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"][-1]["messages"] if m["role"] == "assistant"][0]
+    names = {"content_parts" if k == "content" else k: v for k, v in members.items()}
+    assert all(recorded[k] == v for k, v in names.items()) and [{**c, **s} for c, s in zip(recorded.get("tool_calls", []), of_calls)] == recorded.get("tool_calls", [])
+    # The same from the journal.
+    gateway.stop()
+    gateway.start()
+    assert gateway.post(f"/sessions/{sid}/v1/{path}", {**body, "metadata": {"again": "1"}}).status == 200
+    assert came_back(engine) == (members, of_calls)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_chat_client_gets_what_is_signed(pair, stream):
+    engine, gateway = pair
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    message = {"content": "", "reasoning": "hmm", "reasoning_details": DETAILS, "tool_calls": [CALL, {**CALL, "id": "c2", **GEMINI}]}
+    answer(engine, message, stream)
+    a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER], "tools": [TOOL], "stream": stream})
+    if not stream:
+        m = a.json()["choices"][0]["message"]
+        assert m["reasoning_details"] == DETAILS and m["tool_calls"] == message["tool_calls"]
+        return
+    deltas = [json.loads(x[6:])["choices"][0]["delta"] for x in a.text.split("\n") if x.startswith("data: {")]
+    assert [d["reasoning_details"] for d in deltas if "reasoning_details" in d] == [DETAILS]
+    assert [c for d in deltas for c in d.get("tool_calls", []) if "extra_content" in c] == [{"index": 1, "function": {"arguments": ""}, **GEMINI}]
+
+
+def test_what_the_client_sends_or_edits_is_its_own(pair):
+    engine, gateway = pair
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    answer(engine, {"content": "Said.", "reasoning_details": DETAILS}, False)
+    said = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER]}).json()["choices"][0]["message"]
+    other = [{"type": "reasoning.text", "text": "own"}]
+    for m, want in (({**said, "reasoning_details": other}, {"reasoning_details": other}), ({**said, "content": "Other."}, {"reasoning_details": DETAILS}),
+                    ({"role": "assistant", "content": "Other."}, {}), ({"role": "assistant", "content": " Said.\n"}, {"reasoning_details": DETAILS})):
+        gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER, m, {"role": "user", "content": "go on"}]})
+        got = came_back(engine)[0]
+        assert {k: v for k, v in got.items() if k == "reasoning_details"} == want, (m, got)
+
+
+def test_call_is_known_by_its_id_in_another_history(pair):
+    """A client that has changed what came before still has its calls signed."""
+    engine, gateway = pair
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    answer(engine, {"content": None, "tool_calls": [{**CALL, **GEMINI}]}, False)
+    gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER], "tools": [TOOL]})
+    history = [{"role": "system", "content": "A summary."}, {"role": "assistant", "content": None, "tool_calls": [CALL]}, {"role": "tool", "tool_call_id": "c1", "content": "r"}]
+    gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": history, "tools": [TOOL]})
+    assert came_back(engine) == ({}, [GEMINI])
+
+
+def test_another_pool_gets_no_signatures(start):
+    """They are for the upstream that made them."""
+    with StubEngine("openai") as engine, StubEngine("openai") as judge:
+        gateway = start(workers=1, engine=[engine.setting, "judge=" + judge.setting])
+        sid = gateway.post("/sessions", {}).json()["session_id"]
+        answer(engine, {"content": None, "tool_calls": [{**CALL, **GEMINI}]}, False)
+        gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER], "tools": [TOOL]})
+        history = [USER, {"role": "assistant", "content": None, "tool_calls": [CALL]}, {"role": "tool", "tool_call_id": "c1", "content": "r"}]
+        gateway.post(f"/sessions/{sid}/v1/chat/completions", {"model": "judge", "messages": history, "tools": [TOOL]})
+        assert came_back(judge) == ({}, [{}])
+        gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": history, "tools": [TOOL]})
+        assert came_back(engine) == ({}, [GEMINI])
