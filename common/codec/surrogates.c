@@ -83,3 +83,11 @@ void surrogates_end(struct surrogates *s, struct buf *out)
         add_replacement(s, out);
     s->high = 0;
 }
+
+void surrogates_add_whole(struct str text, struct buf *out)
+{
+    struct surrogates s = {0};
+
+    surrogates_add(&s, text, out);
+    surrogates_end(&s, out);
+}

@@ -64,6 +64,8 @@ FORMS = {
     "no ids, whole": (whole({"content": "", "tool_calls": [f("f", A), f("g", B)]}, "tool_calls"), "", "", TWO),
     "one id, whole": (whole({"tool_calls": [{"id": "c", **f("f", A)}, {"id": "c", **f("g", B)}]}, "tool_calls"), "", "", TWO),
     "finish stop with calls": (whole({"tool_calls": [{"id": "c", **f("f", A)}]}, "stop"), "", "", ONE),
+    "one id for all, as older Mistral has it": ([calls({"id": "null", **f("f", A)}, {"id": "null", **f("g", B)}), CALLED], "", "", TWO),
+    "a call in the place of the list": ([chunk({"tool_calls": {"index": 0, "id": "", **f("f", '{"a":')}}), chunk({"tool_calls": {"index": 0, **f(None, '"x"}')}}), CALLED], "", "", ONE),
     "function_call": ([chunk({"function_call": {"name": "f", "arguments": ""}}), chunk({"function_call": {"arguments": A}}), chunk({}, "function_call")], "", "", ONE),
     "function_call, whole": (whole({"content": None, "function_call": {"name": "f", "arguments": A}}, "function_call"), "", "", ONE),
     "function_call as an object": (whole({"content": None, "function_call": {"name": "f", "arguments": {"a": "x"}}}, "function_call"), "", "", ONE),
@@ -98,7 +100,7 @@ BAD = {
     "audio": (whole({"content": None, "audio": {"data": "x"}}), "choices[0].message.audio"),
     "images": (whole({"content": "x", "images": [{"type": "image_url"}]}), "choices[0].message.images"),
     "thought": ([chunk({"reasoning_content": ["x"]})], "choices[0].delta.reasoning_content"),
-    "calls": ([chunk({"tool_calls": {"0": {}}})], "choices[0].delta.tool_calls"),
+    "calls": ([chunk({"tool_calls": "f"})], "choices[0].delta.tool_calls must be a list"),
     "a call": ([calls("f")], "choices[0].delta.tool_calls[0]"),
     "a call's index": ([calls({"index": "0", **f("f", A)})], "choices[0].delta.tool_calls[0].index"),
     "a call's id": ([calls({"index": 0, "id": 7, **f("f", A)})], "choices[0].delta.tool_calls[0].id"),
@@ -221,3 +223,22 @@ def test_form_that_cannot_be_read_is_named(pair, what):
             assert gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"] == []
 
 
+
+
+def test_lone_surrogates_of_other_members_break_no_export(pair):
+    """Versions, stop texts, ids and signatures are on record, too."""
+    engine, gateway = pair
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    message = {"content": "x", "reasoning_details": [{"type": "reasoning.text", "text": "\udc00", "signature": "\ud800", "\ud801": 1}],
+               "tool_calls": [{"id": "\ud800", **f("f\ud800", A), "extra_content": {"\ud800": "\udc00"}}]}
+    docs = whole(message, "tool_calls")
+    docs[0]["choices"][0].update(stop_reason="\ud800", meta_info={"weight_version": "\udc00"}, logprobs={"content": [{"token": "\ud800", "logprob": -1}]})
+    docs[0]["metadata"] = {"weight_versions": [{"version": "\udc01", "start": 0, "end": 0}]}
+    engine.plan.append({"edit": lambda _: docs})
+    a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER], "tools": TOOLS, "logprobs": True})
+    assert a.status == 200, a.text
+    for form in ("json", "msgpack", "openai-messages", "safetensors"):
+        assert gateway.get(f"/sessions/{sid}/trajectories?format={form}").status == 200, form
+    said = gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"][0]["messages"][-1]
+    assert said["tool_calls"][0]["id"] == "\ufffd" and said["tool_calls"][0]["extra_content"] == {"\ufffd": "\ufffd"}
+    assert said["reasoning_details"] == [{"type": "reasoning.text", "text": "\ufffd", "signature": "\ufffd", "\ufffd": 1}]

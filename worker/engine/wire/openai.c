@@ -2,6 +2,7 @@
  * Kind `openai`: POST /v1/chat/completions upstream, the client's request as it is but for `stream`
  * and `n`. Text in, text out; ids and logprobs are taken where the upstream gives them.
  */
+#include "common/codec/surrogates.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/engine_result.h"
 #include "worker/engine/wire/remote.h"
@@ -139,7 +140,7 @@ static void take_matched(struct reply *y, const struct json *choice)
         (void)json_to_i64(v, &y->stop_id);
         if (json_is(v, JSON_STRING)) {
             buf_clear(&y->stop_text);
-            buf_add_str(&y->stop_text, json_string(v));
+            surrogates_add_whole(json_string(v), &y->stop_text);
         }
     }
 }

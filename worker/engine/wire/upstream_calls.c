@@ -123,13 +123,21 @@ static bool begins_other(const struct upstream_call *call, const struct call_pie
     return follows_complete(call, x);
 }
 
+/* Whether a name shows that the id, which older Mistral gave to every call, is another call's. */
+static bool is_renamed(const struct upstream_call *call, const struct call_piece *x)
+{
+    return x->index < 0 && call->extent.complete && x->name.len > 0 && call->name.len > 0 &&
+           !str_eq(x->name, buf_str(&call->name));
+}
+
 static struct upstream_call *find_call(const struct upstream_calls *c, const struct call_piece *x)
 {
     for (size_t i = c->n; i > 0 && x->id.len > 0; i--) {
         struct upstream_call *call = &c->at[i - 1];
 
-        if (str_eq(buf_str(&call->id), x->id) && (x->index < 0 || x->index == call->index))
-            return call;
+        if (!str_eq(buf_str(&call->id), x->id) || (x->index >= 0 && x->index != call->index))
+            continue;
+        return is_renamed(call, x) ? NULL : call;
     }
     for (size_t i = c->n; i > 0; i--) {
         struct upstream_call *call = &c->at[i - 1];
@@ -220,12 +228,9 @@ static int read_entry(const struct json *entry, const char *path, struct call_pi
 /* The id or name of a call, which came now or before. */
 static void set_text(struct upstream_calls *c, struct buf *to, struct str text)
 {
-    struct surrogates s = {0};
-
     if (to->len > 0 || text.len == 0)
         return;
-    surrogates_add(&s, text, to);
-    surrogates_end(&s, to);
+    surrogates_add_whole(text, to);
     c->bytes += text.len;
 }
 

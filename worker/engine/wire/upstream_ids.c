@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "common/base/vec.h"
+#include "common/codec/surrogates.h"
 #include "worker/engine/wire/wire_reply.h"
 
 static int invalid(struct err *e, const char *what)
@@ -92,12 +93,11 @@ static void take_spans(struct reply *y, const struct json *list)
     buf_clear(&y->version_text);
     for (size_t i = 0; json_at(list, i) && i <= ENGINE_VERSIONS_MAX; i++) {
         const struct json *v = json_at(list, i);
-        struct str text = json_text(json_get(v, "version"));
+        size_t at = y->version_text.len;
 
-        *vec_push(&y->spans) =
-            (struct reply_span){y->version_text.len, text.len, int_of(json_get(v, "start")),
-                                int_of(json_get(v, "end"))};
-        buf_add_str(&y->version_text, text);
+        surrogates_add_whole(json_text(json_get(v, "version")), &y->version_text);
+        *vec_push(&y->spans) = (struct reply_span){
+            at, y->version_text.len - at, int_of(json_get(v, "start")), int_of(json_get(v, "end"))};
     }
 }
 
@@ -108,7 +108,7 @@ static void take_version(struct reply *y, const struct json *from)
 
     if (version.p) {
         buf_clear(&y->version);
-        buf_add_str(&y->version, version);
+        surrogates_add_whole(version, &y->version);
     }
     if (json_is(spans, JSON_ARRAY))
         take_spans(y, spans);

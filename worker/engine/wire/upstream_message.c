@@ -175,21 +175,33 @@ static int refuse_media(struct reader *r)
 
 /* --- calls --- */
 
+static int read_upstream_call(struct reader *r, const struct json *entry, const char *path,
+                              bool alone)
+{
+    size_t call;
+
+    if (upstream_calls_add(&r->m->calls, entry, path, alone, r->stream, &call, r->e) < 0)
+        return -1;
+    upstream_signed_call(&r->m->signed_members, entry, call);
+    return 0;
+}
+
+/* TGI has one entry in the place of the list. */
 static int read_upstream_calls(struct reader *r)
 {
     const struct json *list = json_get(r->from, "tool_calls");
     const struct json *function = json_get(r->from, "function_call");
     char path[PATH_MAX_BYTES];
-    size_t call;
 
-    if (!json_is_null(list) && list->kind != JSON_ARRAY)
+    (void)snprintf(path, sizeof(path), "%s.tool_calls", r->path);
+    if (json_is(list, JSON_OBJECT) && read_upstream_call(r, list, path, true) < 0)
+        return -1;
+    if (!json_is_null(list) && list->kind != JSON_ARRAY && list->kind != JSON_OBJECT)
         return refuse_member(r->e, r->path, "tool_calls", "must be a list");
     for (size_t i = 0; json_at(list, i); i++) {
         (void)snprintf(path, sizeof(path), "%s.tool_calls[%zu]", r->path, i);
-        if (upstream_calls_add(&r->m->calls, json_at(list, i), path, list->n == 1, r->stream, &call,
-                               r->e) < 0)
+        if (read_upstream_call(r, json_at(list, i), path, list->n == 1) < 0)
             return -1;
-        upstream_signed_call(&r->m->signed_members, json_at(list, i), call);
     }
     (void)snprintf(path, sizeof(path), "%s.function_call", r->path);
     if (!json_is_null(function) &&

@@ -40,12 +40,10 @@ void upstream_signed_done(struct upstream_signed *s)
 
 static struct json copy_valid_text(struct arena *a, struct str text)
 {
-    struct surrogates halves = {0};
     struct buf clean = {0};
     struct json ret;
 
-    surrogates_add(&halves, text, &clean);
-    surrogates_end(&halves, &clean);
+    surrogates_add_whole(text, &clean);
     ret = json_make_string(arena_str(a, buf_str(&clean)));
     buf_done(&clean);
     return ret;
@@ -181,6 +179,7 @@ static struct signed_item *append_item(struct upstream_signed *s, struct signed_
     return &l->at[l->n++];
 }
 
+/* The text of a content's parts is counted as the answer's. */
 static void add_item(struct upstream_signed *s, struct signed_list *l, const struct json *item)
 {
     const char *key = text_key(item);
@@ -198,7 +197,8 @@ static void add_item(struct upstream_signed *s, struct signed_list *l, const str
         else
             merge_member(&s->arena, to->members, name, &item->members[i].value);
     }
-    s->bytes += json_text_bytes(item, SIZE_MAX);
+    if (l != &s->lists[SIGNED_LISTS - 1])
+        s->bytes += json_text_bytes(item, SIZE_MAX);
 }
 
 /* `content` is mostly a text, which is not read here. */
@@ -266,11 +266,9 @@ void upstream_signed_thought(const struct json *message, struct buf *out)
 
 static void write_item(const struct signed_item *item, struct json_out *o)
 {
-    struct surrogates halves = {0};
     struct buf clean = {0};
 
-    surrogates_add(&halves, buf_str(&item->text), &clean);
-    surrogates_end(&halves, &clean);
+    surrogates_add_whole(buf_str(&item->text), &clean);
     json_out_obj(o);
     for (uint32_t i = 0; i < item->members->n; i++) {
         json_out_key_str(o, json_string(&item->members->members[i].key));

@@ -174,7 +174,7 @@ TEST(upstream_message, a_call_is_known_by_its_id_or_its_index_or_its_place)
         {CALLS("{'index':'0'}"),
          "choices[0].delta.tool_calls[0].index must be an integer of 0 or more"},
         {CALLS("7"), "choices[0].delta.tool_calls[0] must be an object"},
-        {DELTA("'tool_calls':{}"), "choices[0].delta.tool_calls must be a list"},
+        {DELTA("'tool_calls':7"), "choices[0].delta.tool_calls must be a list"},
         /* A call that is told again at the end. */
         {CALLS("{'index':0,'id':'a'," F("f", "{}")) "|" CALLS("{'index':0,'id':'a'," F("f", "{}")),
          "choices[0].delta.tool_calls[0].function.arguments go on after their end"},
