@@ -41,6 +41,17 @@ void desk_json(struct exchange *x, int status, const struct buf *body)
     exchange_reply(x, status, "application/json", buf_str(body));
 }
 
+void desk_warn(struct exchange *x, struct str text)
+{
+    struct buf value = {0};
+
+    for (size_t i = 0; i < text.len; i++)
+        buf_add_c(&value, text.p[i] >= ' ' && text.p[i] <= '~' ? text.p[i] : '?');
+    if (value.len > 0)
+        exchange_set_header(x, "Rollgate-Warning", buf_str(&value));
+    buf_done(&value);
+}
+
 void desk_empty(struct exchange *x, int status)
 {
     exchange_reply(x, status, "application/json", STR(""));

@@ -8,6 +8,7 @@
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "dispatcher/desk.h"
+#include "dispatcher/waits.h"
 #include "dispatcher/workers.h"
 
 enum {

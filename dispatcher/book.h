@@ -55,7 +55,7 @@ struct runner {
     uint32_t failures;        /* attempts in a row without an ok */
     uint64_t probe_ms;        /* monotonic: when the next probe may go, while the breaker is open */
     bool blocked;             /* the breaker is open */
-    uint64_t missed_ms;       /* monotonic: since when groups wait and no executor offers it; 0: no */
+    uint64_t missed_ms; /* monotonic: since when groups wait and no executor offers it; 0: no */
     bool missed_logged;
     uint64_t outcomes[OUTCOMES];
 };

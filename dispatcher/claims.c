@@ -244,9 +244,8 @@ static void write_refusal(struct desk *d, int status, struct str why)
     if (json_parse(&a, why, &v, &e) == 0 && json_get(json_get(v, "error"), "message"))
         why = json_string(json_get(json_get(v, "error"), "message"));
     if (status)
-        (void)snprintf(d->refused_why, sizeof(d->refused_why),
-                       "no session can be made: %d %.*s", status, (int)MIN_OF(why.len, 200u),
-                       why.p ? why.p : "");
+        (void)snprintf(d->refused_why, sizeof(d->refused_why), "no session can be made: %d %.*s",
+                       status, (int)MIN_OF(why.len, 200u), why.p ? why.p : "");
     else
         (void)snprintf(d->refused_why, sizeof(d->refused_why), "no session can be made: %.*s",
                        (int)MIN_OF(why.len, 200u), why.p ? why.p : "");

@@ -10,6 +10,7 @@
  *   back_pressure.c  whether attempts may begin
  *   running.c        what runs
  *   ends.c           an attempt ends: its session is completed and finalized, or aborted
+ *   deaths.c         what of the gateway died under an attempt
  *   due.c            leases, deadlines, deliveries: what the clock says
  *   desk_keys.c      which keys are good
  *   desk_journal.c   every change: into the journal, the book, to who follows
@@ -36,7 +37,6 @@
 #include "common/base/arena.h"
 #include "common/os/loop.h"
 #include "dispatcher/book.h"
-#include "dispatcher/waits.h"
 
 struct closing;
 struct ending;
@@ -53,6 +53,7 @@ struct ids;
 struct json;
 struct keys;
 struct loop;
+struct waits_now;
 
 struct desk {
     const struct heritage *heritage;
@@ -76,7 +77,7 @@ struct desk {
     char refused_why[256];     /* the last refusal, for `blocked` */
     char unknown_queue[GROUP_ID_MAX + 1]; /* the last queue without a group that was asked for */
     uint64_t unknown_queue_ms;            /* monotonic: when that was logged */
-    uint64_t leases_ms;        /* monotonic: when leases were looked at, or the start */
+    uint64_t leases_ms;                   /* monotonic: when leases were looked at, or the start */
     bool draining, disk_low;
 
     struct {
@@ -163,6 +164,10 @@ void desk_json(struct exchange *x, int status, const struct buf *body);
 /* The error in OpenAI's shape, with x-should-retry. */
 void desk_error(struct exchange *x, const struct err *e);
 void desk_empty(struct exchange *x, int status);
+
+/* Sets the header Rollgate-Warning of the answer; other bytes than printable ASCII become '?'. An
+ * empty text sets nothing. */
+void desk_warn(struct exchange *x, struct str text);
 
 /* A query parameter, decoded; absent when it is not there. */
 struct str desk_query(struct desk_request *r, const char *name);
@@ -299,6 +304,10 @@ void ends_lost(struct desk *d, struct attempt *a, const char *why, uint64_t at_m
 /* Ends an attempt that never began, since the gateway refuses its session for good: its rollout has
  * failed, for the reason `why`. */
 void ends_refused(struct desk *d, struct attempt *a, const char *why);
+
+/* deaths.c: what of the gateway has died since the attempt was claimed; NULL: nothing that its
+ * agent depends on. */
+const char *desk_find_death(const struct desk *d, const struct attempt *a);
 
 /* Aborts the session, and deletes it if it was finalized; deletes it; or has the sinks given it,
  * which comes before a deletion, too. The worker is asked again and again until it says that it is

@@ -10,6 +10,7 @@
 #include "common/serve/feed.h"
 #include "dispatcher/desk.h"
 #include "dispatcher/result.h"
+#include "dispatcher/waits.h"
 
 enum { EVENTS_TICK_MS = 250 };
 

@@ -7,6 +7,7 @@
 #include "common/proc/metrics.h"
 #include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
+#include "dispatcher/waits.h"
 #include "dispatcher/workers.h"
 
 enum { MISSED_MS = 10000 }; /* before a runner that no executor offers is logged */

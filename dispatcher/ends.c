@@ -5,9 +5,8 @@
  * may be finalized, the worker decides: without a trained token, or without a reward where one is
  * required, it refuses (422), and the attempt is an error.
  *
- * A gateway that dies under an agent is not the agent's fault: an error is `infra` if the session's
- * worker, a router or the whole gateway has died since the claim. The worker is called first: if it
- * has just died, its answer comes from the next one, when the supervisor knows of the death.
+ * An error is `infra` if the gateway died under the agent (deaths.c). The worker is called first:
+ * if it has just died, its answer comes from the next one, when the supervisor knows of the death.
  *
  * A worker that is away or fails is asked again for PATIENCE_MS, and its last word is the reason
  * then. Finalizing has no bound of its own: scorers may be asked first, and a call that was given
@@ -23,9 +22,7 @@
 #include "common/base/mem.h"
 #include "common/codec/fields.h"
 #include "common/codec/json.h"
-#include "common/proc/board.h"
 #include "common/proc/heritage.h"
-#include "common/proc/ids.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "dispatcher/book_record.h"
@@ -202,25 +199,7 @@ static void set_reason(struct ending *n, const char *why)
     n->result.reason = mem_strdup(why);
 }
 
-/* What of the gateway has died since the attempt was claimed; NULL: nothing that it depends on. */
-static const char *find_death(const struct desk *d, const struct attempt *a)
-{
-    struct board *b = d->heritage->board;
-    uint32_t index;
-    int place = ids_parse(str_cstr(a->session), &index) ? -1 : board_resolve(b, index);
-
-    if (atomic_load(&b->started_ms) > a->claimed_at_ms)
-        return "the gateway was started again during the attempt";
-    if (place >= 0 && atomic_load(&b->slots[BOARD_WORKER0 + place].died_ms) > a->claimed_at_ms)
-        return "the session's worker died during the attempt";
-    for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++)
-        if (atomic_load(&b->slots[BOARD_ROUTER0 + i].died_ms) > a->claimed_at_ms)
-            return "a router died during the attempt";
-    return NULL;
-}
-
-/* The attempt is no error of its own. The executor's reason follows. Its runner has no part in it.
- */
+/* The attempt is no error of its own, nor of its runner. The executor's reason follows. */
 static void set_infra(struct ending *n, const char *why)
 {
     struct buf reason = {0};
@@ -237,7 +216,7 @@ static void set_infra(struct ending *n, const char *why)
 static void downgrade(struct ending *n, enum outcome outcome, const char *why)
 {
     const struct attempt *a = attempt_of(n);
-    const char *death = outcome == OUTCOME_ERROR && a ? find_death(n->desk, a) : NULL;
+    const char *death = outcome == OUTCOME_ERROR && a ? desk_find_death(n->desk, a) : NULL;
 
     n->outcome = outcome;
     set_reason(n, why);
@@ -612,22 +591,20 @@ static void go_on_with(struct ending *n, struct attempt *a)
         record(n);
 }
 
-/* Any answer of the session's worker shows that it lives. */
 static void on_alive(void *ctx, int status, struct str body, const struct err *e)
 {
     struct ending *n = ctx;
     struct attempt *a = attempt_of(n);
-    const char *death = a ? find_death(n->desk, a) : NULL;
+    const char *death = a ? desk_find_death(n->desk, a) : NULL;
 
-    (void)body;
+    (void)body, (void)e;
     n->call = NULL;
     if (!a || a->ended) {
         ending_answer(n);
         return;
     }
     if (!death && status == 0)
-        death = e->kind == ERR_ENGINE_TIMEOUT ? "the session's worker does not answer"
-                                              : "the session's worker is away";
+        death = "the session's worker is away";
     if (death)
         set_infra(n, death);
     go_on_with(n, a);

@@ -10,15 +10,21 @@
 #include "common/codec/json.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
-#include "common/serve/exchange.h"
 #include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
 #include "dispatcher/durable.h"
 #include "dispatcher/group_export.h"
 #include "dispatcher/group_session.h"
 #include "dispatcher/result.h"
+#include "dispatcher/waits.h"
 
-enum { BATCH_MAX = 10000, LIST_DEFAULT = 100, LIST_MAX = 1000, WAIT_MAX_S = 3600, WARNING_MAX = 1024 };
+enum {
+    BATCH_MAX = 10000,
+    LIST_DEFAULT = 100,
+    LIST_MAX = 1000,
+    WAIT_MAX_S = 3600,
+    WARNING_MAX = 1024
+};
 
 /* --- submit --- */
 
@@ -143,8 +149,7 @@ static void write_answer(struct desk *d, const struct candidate *all, size_t n, 
         if (!single)
             json_out_obj(o);
         json_out_member_str(o, "id", all[i].id);
-        json_out_member_str(o, "state",
-                            g ? str_cstr(group_state_names[g->state]) : STR("waiting"));
+        json_out_member_str(o, "state", g ? str_cstr(group_state_names[g->state]) : STR("waiting"));
         json_out_key(o, "created");
         json_out_bool(o, !g);
         if (!single)
@@ -155,9 +160,8 @@ static void write_answer(struct desk *d, const struct candidate *all, size_t n, 
     json_out_end_obj(o);
 }
 
-/* The header Rollgate-Warning for the runners of these groups that no executor offers. Each is named
- * once; names may hold bytes that a header may not. */
-static void set_warning(struct desk_request *r, const struct candidate *all, size_t n)
+/* Warns of the runners of these groups that no executor offers. Each is named once. */
+static void warn_of_runners(struct desk_request *r, const struct candidate *all, size_t n)
 {
     const struct book *b = &r->desk->book;
     uint64_t now_ms = clock_ms();
@@ -174,11 +178,7 @@ static void set_warning(struct desk_request *r, const struct candidate *all, siz
         (void)map_set(&seen, str_cstr(g->runner->name), g->runner);
         waits_not_offered(b, g->runner, now_ms, &text);
     }
-    for (size_t i = 0; i < text.len; i++)
-        if (text.p[i] < ' ' || text.p[i] > '~')
-            text.p[i] = '?';
-    if (text.len > 0)
-        exchange_set_header(r->x, "Rollgate-Warning", str_sub(buf_str(&text), 0, WARNING_MAX));
+    desk_warn(r->x, str_sub(buf_str(&text), 0, WARNING_MAX));
     map_done(&seen);
     buf_done(&text);
 }
@@ -229,7 +229,7 @@ static void submit(struct desk_request *r, const struct candidate *all, size_t n
             take_back(r->desk, all, i);
         made = true;
     }
-    set_warning(r, all, n);
+    warn_of_runners(r, all, n);
     buf_done(&record);
     if (rc)
         durable_fail(answer, &e);

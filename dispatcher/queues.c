@@ -11,6 +11,7 @@
 #include "dispatcher/desk.h"
 #include "dispatcher/durable.h"
 #include "dispatcher/result.h"
+#include "dispatcher/waits.h"
 
 enum {
     NEXT_MAX = 256,

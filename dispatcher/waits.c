@@ -18,8 +18,9 @@ static bool is_full(const struct queue *q, const struct waits_now *now)
 
 static void write_full(const struct queue *q, struct buf *out)
 {
-    buf_printf(out, "the queue holds %llu settled groups that are not acknowledged "
-                    "(--queue-max-settled)",
+    buf_printf(out,
+               "the queue holds %llu settled groups that are not acknowledged "
+               "(--queue-max-settled)",
                (unsigned long long)(q->offered + q->taken));
 }
 

@@ -26,7 +26,7 @@ struct workers {
     char key[KEY_MAX];
     unsigned turn;
     struct http_client *clients[BOARD_WORKERS_MAX]; /* by place; NULL: not used yet */
-    bool broken[BOARD_WORKERS_MAX]; /* no client can be made for the place */
+    bool broken[BOARD_WORKERS_MAX];                 /* no client can be made for the place */
     char fault[320];
     unsigned fault_place;
     struct http_fetch *retry; /* the call of workers_retry, or NULL */

@@ -15,7 +15,6 @@
 #include "common/base/mem.h"
 #include "common/base/nearest.h"
 #include "common/net/url.h"
-#include "common/os/file.h"
 #include "common/proc/config.h"
 #include "common/proc/gateway_client.h"
 #include "common/proc/keys.h"
@@ -151,18 +150,6 @@ static void set_log(const struct command_line *w, struct buf *mistakes)
               w->format && strcmp(w->format, "json") == 0 ? LOG_JSON : LOG_TEXT);
 }
 
-/* Runs work elsewhere, so their paths are absolute. NULL for NULL, or after a mistake. */
-static char *read_path(const char *flag, const char *path, struct buf *mistakes)
-{
-    char *full = path && *path != '~' ? file_absolute_path(path) : NULL;
-
-    if (path && *path == '~')
-        buf_printf(mistakes, "%s: \"%s\" begins with '~', which only a shell replaces\n", flag, path);
-    else if (path && !full)
-        buf_printf(mistakes, "%s: the working folder cannot be found: %s\n", flag, strerror(errno));
-    return full;
-}
-
 static int run(struct roster *roster, struct executor_options *o)
 {
     char made[] = "/tmp/rollgate-runner-XXXXXX";
@@ -205,8 +192,8 @@ int runner_command(int argc, char **argv)
     o.name = read_name(w.executor, o.key);
     o.runners = w.runners;
     o.ca_file = w.ca_file;
-    o.logs = logs = read_path("--logs", w.logs, &mistakes);
-    o.work = work = read_path("--work-dir", w.work, &mistakes);
+    o.logs = logs = config_absolute_path("logs", w.logs, &mistakes);
+    o.work = work = w.work ? config_absolute_path("work-dir", w.work, &mistakes) : NULL;
     if (!w.runners)
         buf_puts(&mistakes, "--runners: the file with the runners is needed\n");
     else

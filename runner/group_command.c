@@ -282,7 +282,10 @@ static int wait_for(struct group_call *g, const char *id)
         if (call(g, "GET", long_path, (struct str){0}) ||
             (g->status == 204 && call(g, "GET", path, (struct str){0}))) {
             buf_done(&said);
-            return seen && g->status == 404 ? EXIT_CANCELLED : 1; /* removed between two looks */
+            if (!seen || g->status != 404)
+                return 1;
+            fprintf(stderr, "rollgate group: %s was cancelled meanwhile\n", id);
+            return EXIT_CANCELLED; /* and removed between two looks */
         }
         write_waits(g, &said);
     } while (!progress(g, began_ms, &first));

@@ -61,7 +61,7 @@ struct http_client {
     struct list_head idle; /* connections, newest first */
     size_t n_idle, n_conns;
     int connect_error; /* errno of the last try to connect; 0: it succeeded, or there was none */
-    char *scratch; /* SCRATCH_BYTES, shared: used only within one callback */
+    char *scratch;     /* SCRATCH_BYTES, shared: used only within one callback */
 };
 
 enum {

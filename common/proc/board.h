@@ -82,8 +82,10 @@ struct board {
     _Atomic uint64_t quarantine[BOARD_QUARANTINE_MAX];
     _Atomic uint64_t quarantine_until_ms[BOARD_QUARANTINE_MAX]; /* clock_ms */
     _Atomic uint32_t quarantined;                               /* how many there were, ever */
-    _Atomic uint32_t unreached; /* 1 + place of a worker that the dispatcher cannot reach; 0: none */
-    _Atomic uint64_t started_ms; /* wall clock: when the gateway began; 0: it took an upgrade over */
+    _Atomic uint32_t
+        unreached; /* 1 + place of a worker that the dispatcher cannot reach; 0: none */
+    _Atomic uint64_t
+        started_ms;     /* wall clock: when the gateway began; 0: it took an upgrade over */
     uint64_t hash_seed; /* of those hashes; no client knows it; board_new draws it */
     struct board_slot slots[BOARD_SLOTS];
 };

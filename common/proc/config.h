@@ -80,6 +80,10 @@ void config_dump(const struct config *c, struct buf *out);
 void config_docs(struct buf *out);
 void config_manual(struct buf *out);
 
+/* Returns a flag's path from / on; the caller frees it. NULL after adding a line to `mistakes`:
+ * only a shell would read it ("~/x"), or the working folder is gone. */
+char *config_absolute_path(const char *flag, const char *path, struct buf *mistakes);
+
 /* "10s" "250ms" "1.5h" "90" -> milliseconds; "64k" "4MiB" "2g" "100" -> bytes. 0 / -1. */
 int config_parse_duration(struct str text, int64_t *ret_ms);
 int config_parse_size(struct str text, int64_t *ret_bytes);

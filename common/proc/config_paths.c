@@ -20,7 +20,10 @@ struct inner_path {
     char end;   /* 0: the path ends with the value */
 };
 
-#define INNER(field, mark, leads, end) {offsetof(struct config, field), (mark), (leads), (end)}
+#define INNER(field, mark, leads, end)                         \
+    {                                                          \
+        offsetof(struct config, field), (mark), (leads), (end) \
+    }
 static const struct inner_path inner_paths[] = {
     INNER(upstream, "unix:", true, 0),
     INNER(engine, "builtin:script:", false, ','),
@@ -33,6 +36,25 @@ static const struct inner_path inner_paths[] = {
     INNER(sink, "password_file=", false, '&'),
 };
 
+char *config_absolute_path(const char *flag, const char *path, struct buf *mistakes)
+{
+    char *full = NULL;
+
+    if (path[0] == '~' || path[0] == '$')
+        buf_printf(
+            mistakes,
+            "--%s: \"%s\" begins with '%c', which only a shell replaces: write the path from / "
+            "on (a file called so: ./%s)\n",
+            flag, path, path[0], path);
+    else if (!(full = file_absolute_path(path)))
+        buf_printf(
+            mistakes,
+            "--%s: \"%s\" begins in the folder that rollgate was started in, which cannot be "
+            "found: %s\n",
+            flag, path, strerror(errno));
+    return full;
+}
+
 /* The absolute form, or NULL when it is absolute or a mistake, which is reported. */
 static char *resolve_path(struct config_load *l, const struct config_row *row, struct str path)
 {
@@ -41,20 +63,7 @@ static char *resolve_path(struct config_load *l, const struct config_row *row, s
     if (path.len == 0 || path.p[0] == '/')
         return NULL;
     text = mem_strndup(path.p, path.len);
-    if (path.p[0] == '~' || path.p[0] == '$') {
-        buf_printf(l->mistakes,
-                   "--%s: \"%s\" begins with '%c', which only a shell replaces: write the path from / "
-                   "on (a file called so: ./%s)\n",
-                   row->flag, text, path.p[0], text);
-        free(text);
-        return NULL;
-    }
-    full = file_absolute_path(text);
-    if (!full)
-        buf_printf(l->mistakes,
-                   "--%s: \"%s\" begins in the folder that rollgate was started in, which cannot be "
-                   "found: %s\n",
-                   row->flag, text, strerror(errno));
+    full = config_absolute_path(row->flag, text, l->mistakes);
     free(text);
     return full;
 }

@@ -178,7 +178,8 @@ const char *ids_fault(struct str text)
         if (text.p[i] >= 'A' && text.p[i] <= 'F')
             return "it has upper-case letters";
     if (!has_head)
-        return digits == ID_HEX_LEN ? "its w<index>- is missing" : "it does not begin with w<index>-";
+        return digits == ID_HEX_LEN ? "its w<index>- is missing"
+                                    : "it does not begin with w<index>-";
     if (digits == tail.len && digits < ID_HEX_LEN)
         return "it is cut: it has fewer hex digits";
     if (digits >= ID_HEX_LEN && tail.len > ID_HEX_LEN)

@@ -1,7 +1,7 @@
 /*
  * Calls on sessions that are not here. An agent survives a gateway that has forgotten its session:
- * it gets a fresh one. But a mistyped id must not lead to a session that no trainer knows, so only a
- * whole id gets one (--reseed minted), whose session cannot be here: its index is not served, or
+ * it gets a fresh one. But a mistyped id must not lead to a session that no trainer knows, so only
+ * a whole id gets one (--reseed minted), whose session cannot be here: its index is not served, or
  * nothing is kept (--durability none). A key gets none: a valid one proves that its session was
  * here, so that it has ended. With more nodes a foreign index is another node's.
  */

@@ -56,6 +56,7 @@ struct listing {
     struct buf unreachable;   /* indexes of workers that did not answer, comma separated */
     struct http_fetch *asked; /* the running question */
     struct session_walk walk; /* over this worker's own */
+
     struct {
         bool begun;
         struct session_past at; /* the last one looked at; its id is in `id` */
@@ -130,8 +131,8 @@ static bool may_be_wanted(const struct listing *v, const struct session *s)
 
 static bool past_may_be_wanted(const struct listing *v)
 {
-    bool phase_fits = v->phase.len == 0 || str_eq_c(v->phase, "finalized") ||
-                      str_eq_c(v->phase, "expired");
+    bool phase_fits =
+        v->phase.len == 0 || str_eq_c(v->phase, "finalized") || str_eq_c(v->phase, "expired");
 
     return phase_fits && v->past.at.kept &&
            (v->label.len == 0 || session_past_may_have_label(&v->past.at, label_name(v)));
@@ -388,8 +389,8 @@ static void past_add(struct listing *v, struct str row)
     arena_done(&a);
     buf_clear(&v->last);
     buf_printf(&v->last, "past.%.*s.%llu.%llu.%llu", (int)v->past.id.len, v->past.id.p,
-               (unsigned long long)v->past.at.ended_ms,
-               (unsigned long long)v->past.last_serial, (unsigned long long)own_start());
+               (unsigned long long)v->past.at.ended_ms, (unsigned long long)v->past.last_serial,
+               (unsigned long long)own_start());
 }
 
 /* Rows of finalized sessions, behind the store's, until the page is full or the slice over. */

@@ -344,8 +344,9 @@ void native_write_warnings(const struct export *x, struct json_out *o)
     json_out_key(o, "warnings");
     json_out_arr(o);
     if (export_has_no_calls(x))
-        json_out_cstr(o, "no call of this session was answered: if an agent ran, its base URL names "
-                         "a different session, or none");
+        json_out_cstr(o,
+                      "no call of this session was answered: if an agent ran, its base URL names "
+                      "a different session, or none");
     if (export_lacks_reward(x))
         json_out_cstr(o, "no reward is known: what this format would hold of it is null or left "
                          "out, not 0");

@@ -24,9 +24,10 @@ int service_no_session(const struct service_request *r, struct err *e)
     const char *fault = r->id_valid ? NULL : ids_fault(r->id);
 
     if (!r->id.p)
-        return err_set(e, ERR_UNKNOWN_SESSION,
-                       "the request names no session: its path begins with /sessions/ID, or it has a "
-                       "session's key; an ID has the form " IDS_FORM);
+        return err_set(
+            e, ERR_UNKNOWN_SESSION,
+            "the request names no session: its path begins with /sessions/ID, or it has a "
+            "session's key; an ID has the form " IDS_FORM);
     if (fault)
         return err_set(e, ERR_UNKNOWN_SESSION,
                        "no such session: an id has the form " IDS_FORM " and this one has not: %s",

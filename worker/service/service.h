@@ -75,8 +75,8 @@ struct service_request {
     unsigned dialect; /* metric label */
 };
 
-/* Sets ERR_UNKNOWN_SESSION, with the form of an id and what is wrong with the request's. No id is in
- * the text: a mistyped one may hold another session's. Returns -1. */
+/* Sets ERR_UNKNOWN_SESSION, with the form of an id and what is wrong with the request's. No id is
+ * in the text: a mistyped one may hold another session's. Returns -1. */
 int service_no_session(const struct service_request *r, struct err *e);
 
 /* Refuses, with e, when there is no room for so many more sessions: the service ends, the journal's

@@ -428,8 +428,8 @@ uint64_t session_serial(const struct session *s);
 /* The serial that was given last. */
 uint64_t session_last_serial(const struct session_store *st);
 
-/* A session that has ended, by its tombstone. Its entry may have left the store: then session_revive
- * makes one while `kept`. */
+/* A session that has ended, by its tombstone. Its entry may have left the store: then
+ * session_revive makes one while `kept`. */
 struct session_past {
     struct str id;     /* borrows the store */
     uint64_t ended_ms; /* wall clock */
@@ -437,9 +437,9 @@ struct session_past {
     bool kept; /* its export may still be asked for */
 };
 
-/* Moves p to the next session that has ended, the earliest end first; a zeroed p is before the first
- * one. False: there is none. Some of those that are not kept are passed, some are returned, so that
- * no call takes long. Without a journal there are none. */
+/* Moves p to the next session that has ended, the earliest end first; a zeroed p is before the
+ * first one. False: there is none. Some of those that are not kept are passed, some are returned,
+ * so that no call takes long. Without a journal there are none. */
 bool session_next_past(struct session_store *st, uint64_t now_ms, struct session_past *p);
 
 /* Like session_may_have_label. */

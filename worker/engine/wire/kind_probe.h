@@ -16,7 +16,8 @@ void kind_probe_begin(struct remote *r, void (*done)(struct remote *r, const cha
 /* Ends it without a call; r->kind_probe is NULL then. */
 void kind_probe_cancel(struct remote *r);
 
-/* The kind that a list of models (/v1/models) shows by its owner, if it is not `kind`; else NULL. */
+/* The kind that a list of models (/v1/models) shows by its owner, if it is not `kind`; else NULL.
+ */
 const char *kind_of_models(const struct json *models, const char *kind);
 
 #endif

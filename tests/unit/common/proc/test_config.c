@@ -194,10 +194,10 @@ TEST(config, every_path_is_absolute)
              ARG("--engine=builtin:script:.//s"), ARG("--scorer=r=vllm:http://h:1,key-file=k"));
     unsetenv("ROLLGATE_ADMIN_KEY_FILE");
     cr_assert_not_null(c, "%.*s", (int)m.len, m.p);
-#define EXPECT_PATH(got, before, name, after)                                        \
-    do {                                                                             \
+#define EXPECT_PATH(got, before, name, after)                                       \
+    do {                                                                            \
         (void)snprintf(want, sizeof(want), "%s%s/%s%s", before, here, name, after); \
-        cr_expect_str_eq(got, want);                                                 \
+        cr_expect_str_eq(got, want);                                                \
     } while (0)
     EXPECT_PATH(c->state_dir, "", "st", "");
     EXPECT_PATH(c->run_dir, "", "st/run", "");

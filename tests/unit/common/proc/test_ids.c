@@ -93,7 +93,7 @@ TEST(ids, what_is_wrong_with_a_text)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         const char *got = ids_fault(str_cstr(cases[i].text));
 
-        cr_expect(cases[i].fault ? got && strstr(got, cases[i].fault) : !got, "%s: %s", cases[i].text,
-                  got ? got : "nothing");
+        cr_expect(cases[i].fault ? got && strstr(got, cases[i].fault) : !got, "%s: %s",
+                  cases[i].text, got ? got : "nothing");
     }
 }

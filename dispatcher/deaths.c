@@ -1,0 +1,28 @@
+/* Deaths of processes that cut calls of an attempt, by the times on the board. A gateway that takes
+ * an upgrade over has not died. */
+#include "common/proc/board.h"
+#include "common/proc/heritage.h"
+#include "common/proc/ids.h"
+#include "dispatcher/desk.h"
+
+static bool has_died(const struct board *b, unsigned slot, uint64_t since_ms)
+{
+    return atomic_load(&b->slots[slot].died_ms) > since_ms;
+}
+
+const char *desk_find_death(const struct desk *d, const struct attempt *a)
+{
+    const struct board *b = d->heritage->board;
+    uint64_t since_ms = a->claimed_at_ms;
+    uint32_t index;
+    int place = ids_parse(str_cstr(a->session), &index) ? -1 : board_resolve(b, index);
+
+    if (atomic_load(&b->started_ms) > since_ms)
+        return "the gateway was started again during the attempt";
+    if (place >= 0 && has_died(b, BOARD_WORKER0 + (unsigned)place, since_ms))
+        return "the session's worker died during the attempt";
+    for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++)
+        if (has_died(b, BOARD_ROUTER0 + i, since_ms))
+            return "a router died during the attempt";
+    return NULL;
+}
