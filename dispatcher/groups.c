@@ -422,6 +422,8 @@ void groups_list(struct desk_request *r)
         json_out_str(&o, arena_printf(&r->arena, "%llu", (unsigned long long)last->seq));
     else
         json_out_null(&o);
+    if (f.queue.p)
+        result_write_queue_warning(&r->desk->book, f.queue, &o);
     json_out_end_obj(&o);
     desk_json(r->x, 200, &body);
     buf_done(&body);

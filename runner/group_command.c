@@ -134,6 +134,9 @@ static int show(struct group_call *g)
         if (json_string(json_get(v, "waits")).p)
             printf("\nwaits: %s\n", arena_cstr(&a, json_string(json_get(v, "waits"))));
     }
+    if (json_string(json_get(v, "warning")).p)
+        fprintf(stderr, "rollgate group: warning: %s\n",
+                arena_cstr(&a, json_string(json_get(v, "warning"))));
     if (json_string(json_get(v, "next_cursor")).p)
         printf("more: rollgate group list cursor=%s\n",
                arena_cstr(&a, json_string(json_get(v, "next_cursor"))));

@@ -131,9 +131,11 @@ class Calls:
         return self._get(query(_session(session_id), records="1" if records else None))
 
     def list_sessions(self, *, phase: Optional[str] = None, label: Optional[str] = None, limit: Optional[int] = None,
-                      cursor: Optional[str] = None, reseeded: Optional[bool] = None) -> Any:
-        """One page: {"sessions": [...], "next_cursor", "unreachable": [indexes of workers that are missing]}."""
-        return self._get(query("/sessions", phase=phase, label=label, limit=limit, cursor=cursor, reseeded=reseeded))
+                      cursor: Optional[str] = None, reseeded: Optional[bool] = None, archived: Optional[bool] = None) -> Any:
+        """One page: {"sessions": [...], "next_cursor", "unreachable": [indexes of workers that are missing]}.
+        archived=False: without finalized sessions that have left memory."""
+        return self._get(query("/sessions", phase=phase, label=label, limit=limit, cursor=cursor, reseeded=reseeded,
+                               archived=archived))
 
     def reward(self, session_id: str, reward_info: Any, response_id: Optional[str] = None, *, key: Optional[str] = None) -> Any:
         """Posts a reward: a number, or an object whose `reward` is one. With response_id it is that turn's.

@@ -127,5 +127,7 @@ def test_a_queue_that_no_group_has(start, call):
     for verb, body in (("ack", {"groups": ["a"]}), ("return", {"groups": ["a"]}), ("cancel", {})):
         assert "did you mean" in gateway.post(f"/queues/trian/{verb}", body).json()["warning"]
         assert "warning" not in gateway.post(f"/queues/train/{verb}", {"groups": []} if body else {"labels": {"x": "y"}}).json()
+    assert "did you mean" in gateway.get("/groups?queue=trian").json()["warning"]
+    assert "warning" not in gateway.get("/groups?queue=train").json() and "warning" not in gateway.get("/groups").json()
     if call:
         gateway.wait_line("warn .*a trainer asks for the next group of a queue that has none.*trian")
