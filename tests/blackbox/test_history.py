@@ -53,6 +53,7 @@ class Habits:
         self.rng = rng
         self.rename = rng.random() < 0.25
         self.rewrite = not self.rename and rng.random() < 0.2
+        self.invalid = not self.rename and rng.random() < 0.15    # a failed call comes back as one of another tool
         self.drop_text = not self.rename and rng.random() < 0.1
         self.strip = rng.random() < 0.3
         self.thoughts = rng.choice(["keep", "drop", "right", "last"])
@@ -62,7 +63,12 @@ class Habits:
     def id(self, given):
         return f"x_{given[-20:]}" if self.rename else given
 
+    def name(self, given):
+        return "invalid" if self.invalid else given
+
     def arguments(self, given):
+        if self.invalid:
+            return json.dumps({"tool": "read", "error": "no such tool"})
         if self.rewrite:
             return json.dumps(rewrite(self.rng, given))
         return respell(self.rng, given) if self.rng.random() < 0.7 else given
@@ -107,7 +113,7 @@ def chat_body(history, h):
             if m["calls"]:
                 item["tool_calls"] = [
                     {"id": h.id(i), "type": "function", "index": k,
-                     "function": {"name": n, "arguments": h.arguments(a)}}
+                     "function": {"name": h.name(n), "arguments": h.arguments(a)}}
                     for k, (i, n, a) in enumerate(m["calls"])]
             elif h.rng.random() < 0.3:
                 item["tool_calls"] = []
@@ -143,7 +149,7 @@ def messages_body(history, h):
                 parts = h.parts(text)
                 blocks += [{"type": "text", "text": text}] if isinstance(parts, str) else parts
             for i, n, a in m["calls"]:
-                blocks.append(h.marked({"type": "tool_use", "id": h.id(i), "name": n,
+                blocks.append(h.marked({"type": "tool_use", "id": h.id(i), "name": h.name(n),
                                         "input": json.loads(h.arguments(a))}))
             plain = len(blocks) == 1 and blocks[0]["type"] == "text" and h.rng.random() < 0.5
             out.append({"role": "assistant", "content": blocks[0]["text"] if plain else blocks})
@@ -179,7 +185,7 @@ def responses_body(history, h):
                     item.update(type="message", status="completed")
                 out.append(item)
             for i, n, a in m["calls"]:
-                out.append({"type": "function_call", "call_id": h.id(i), "name": n,
+                out.append({"type": "function_call", "call_id": h.id(i), "name": h.name(n),
                             "arguments": h.arguments(a)})
         elif m["role"] == "tool":
             item = {"type": "function_call_output", "call_id": h.id(m["id"]),

@@ -307,9 +307,10 @@ struct checkpoint *forest_issuer(struct forest *f, struct str id)
     return id.len <= f->longest_call ? map_get(&f->by_call, id) : NULL;
 }
 
-/* The answer that issued the first call's id. NULL: there is none, or it stands elsewhere. */
+/* Finds the answer that issued the ids of m's calls, by the first one. NULL if that answer follows
+ * another message, or its names differ and `renamed` is false. */
 static struct message_node *find_issued(struct forest *f, const struct message_node *parent,
-                                        struct echo_look *l)
+                                        struct echo_look *l, bool renamed)
 {
     struct str id = json_string(json_get(json_at(l->m->calls, 0), "id"));
     const struct checkpoint *t = forest_issuer(f, id);
@@ -319,7 +320,7 @@ static struct message_node *find_issued(struct forest *f, const struct message_n
 
     l->ids = t != NULL;
     if (!n || n->parent != parent || !n->newest ||
-        message_ids_alike(t->message, l->m) != l->m->calls->n)
+        message_ids_alike(t->message, l->m, renamed) != l->m->calls->n)
         return NULL;
     beside = message_beside(&n->msg, l->m, &f->matcher, &bare);
     return message_beside_is(beside, t->message, bare, &l->thoughts) ? n : NULL;
@@ -336,7 +337,7 @@ static bool has_ids_of(const struct forest *f, const struct message_node *n, str
     for (const struct checkpoint *t = n->newest;
          t && beside != BESIDE_OTHER && l->calls < ECHO_CALLS && l->thoughts < ECHO_BYTES;
          t = t->older) {
-        uint32_t alike = message_ids_alike(t->message, l->m);
+        uint32_t alike = message_ids_alike(t->message, l->m, false);
 
         l->calls += 1 + alike;
         if (alike != l->m->calls->n)
@@ -372,10 +373,12 @@ static bool goes_on(struct echo_look *l, const struct message_node *n)
     return l->nodes++ < ECHO_NODES && l->bytes < ECHO_BYTES;
 }
 
+/* An upstream may have issued one id twice: answers with the same names are tried before ids
+ * alone. */
 static struct message_node *find_echo(struct forest *f, struct message_node *parent, uint64_t key,
                                       struct echo_look *l)
 {
-    struct message_node *n = find_issued(f, parent, l);
+    struct message_node *n = find_issued(f, parent, l, false);
 
     if (n)
         return n;
@@ -383,11 +386,11 @@ static struct message_node *find_echo(struct forest *f, struct message_node *par
         if (n->parent != parent || !n->newest)
             continue;
         if (!goes_on(l, n))
-            return NULL;
+            break;
         if (is_echo_of(f, n, l))
             return n;
     }
-    return NULL;
+    return l->ids ? find_issued(f, parent, l, true) : NULL;
 }
 
 static uint64_t echo_key(const struct message_node *parent, uint64_t hash)

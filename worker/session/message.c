@@ -507,7 +507,7 @@ static bool may_be_echo(const struct message *stored, const struct message *m,
            str_eq(stored->role, m->role);
 }
 
-uint32_t message_ids_alike(const struct json *own, const struct message *m)
+uint32_t message_ids_alike(const struct json *own, const struct message *m, bool renamed)
 {
     const struct json *calls = json_get(own, "tool_calls");
     uint32_t i = 0;
@@ -517,7 +517,7 @@ uint32_t message_ids_alike(const struct json *own, const struct message *m)
     for (; i < calls->n; i++) {
         struct call_text a = call_of(&calls->items[i]), b = call_of(&m->calls->items[i]);
 
-        if (!a.id.len || !str_eq(a.id, b.id) || !str_eq(a.name, b.name))
+        if (!a.id.len || !str_eq(a.id, b.id) || (!renamed && !str_eq(a.name, b.name)))
             break;
     }
     return i;

@@ -76,14 +76,14 @@ struct message_args {
 void message_args_done(struct message_args *r);
 
 /* Whether an assistant message is `stored`, which was generated here, in the way that some clients
- * send it back. Canonical matcher only. Such messages have equal echo hashes.
- * By ids: its tool calls, as many, all under their own ids and names, with other arguments, or
+ * send it back. Canonical matcher only. Such messages have equal echo hashes, renamed calls aside.
+ * By ids: its tool calls, as many, all under their own ids, with other names or arguments, or
  * beside them no text or the thought. `own` is the message with the ids that were issued: there may
  * be several that differ in those, and in their thoughts. */
 
-/* How many of m's calls, from the first on, have own's ids and names; 0 where own has not as many
- * calls. */
-uint32_t message_ids_alike(const struct json *own, const struct message *m);
+/* Returns how many of m's calls, from the first on, have own's ids and, unless `renamed`, own's
+ * names. Returns 0 if own has another number of calls. */
+uint32_t message_ids_alike(const struct json *own, const struct message *m, bool renamed);
 
 /* What stands beside the calls of m: the same as in `stored`, or nothing; maybe the thought, or
  * something else. Once for all that `stored` was issued as. *ret_bare: m's text, trimmed. */
