@@ -174,6 +174,7 @@ def check(gateway, session, said):
     assert not state["tito_session_mismatch"]
     trajectory, = finalize(gateway, session)["trajectories"]
     assert [t["cause"] for t in trajectory["turns"]] == ["new_root"] + ["extended"] * (len(said) - 1)
+    assert {(t["purpose"], t["role"]) for t in trajectory["turns"]} == {("main", "main")}
     # every byte that was said, and one stop id a turn
     assert sum(trajectory["response_mask"]) == sum(len(s.encode()) + 1 for s in said)
 
@@ -218,3 +219,36 @@ def test_tools_of_a_server_keep_the_conversation(start, tmp_path, name):
                       "-c", f"mcp_servers.f.args={json.dumps(server['args'])}"]
     assert "MAGENTA-4417" in place.run(first, env)
     check(gateway, session, script)
+
+
+@pytest.mark.parametrize("kind", ["openai-compatible", "openai"])
+def test_opencode_renames_a_failed_call(start, tmp_path, kind):
+    """Arguments that break behind what was sent come back as a call of its tool `invalid`, alone and after a good call."""
+    installed("opencode")
+    broken = ("write", '{"filePath": "%s/new.txt", "content": "%s\nb"}' % (tmp_path / "work", "x" * 400))
+    good = ("read", '{"filePath" :"%s/notes.txt"}' % (tmp_path / "work"))
+    script = [say(THOUGHT, broken), say("", good, broken), "The code is MAGENTA-4417."]
+    gateway, session, place = play(start, tmp_path, script)
+    env, first, _ = opencode(place, kind)
+    assert "MAGENTA-4417" in place.run(first, env)
+    check(gateway, session, script)
+
+
+@pytest.mark.parametrize("options,name", [([], None), (["--enable", "multi_agent_v2"], "/root/looker")])
+def test_codex_and_an_agent_that_it_spawns(start, tmp_path, options, name):
+    """Both call themselves /root, unless agents have paths: only the first one is main."""
+    installed("codex")
+    # Each of the two histories begins with the first answer, and only the main agent has that tool.
+    script = [say("", ("spawn_agent", '{"message": "Look around.", "task_name": "looker"}')), "Seen.", "Seen.", "Seen."]
+    gateway, session, place = play(start, tmp_path, script)
+    env, first, _ = codex(place, "")
+    place.run([*first[:2], *options, *first[2:]], env)
+
+    def turns():
+        told = gateway.get(f"/sessions/{session['session_id']}/trajectories").json()["trajectories"]
+        return {t["turns"][0]["purpose"]: t["turns"][0] for t in told}
+    g.wait_until(lambda: len(turns()) == 2, what="two agents")
+    main, spawned = turns()["main"], turns()["sub_agent"]
+    assert main["role"] == "main" and main["label"] is None
+    assert spawned["role"] == (name or spawned["role"]) and spawned["role"] not in ("/root", "thread_spawn", "collab_spawn")
+    assert spawned["parent_label"]

@@ -4,6 +4,7 @@ import json
 import pytest
 
 COLLAB = {"x-openai-subagent": "collab_spawn", "x-codex-parent-thread-id": "t0"}
+SPAWNED = {"request_kind": "turn", "subagent_kind": "thread_spawn", "thread_source": "subagent", "parent_thread_id": "t0"}
 SAYS = [
     ({}, "main", None, None),
     ({"rollgate-label": "main"}, "main", "main", None),
@@ -26,6 +27,19 @@ SAYS = [
     ({"x-codex-turn-metadata": json.dumps({"request_kind": "turn", "thread_id": "t1"})}, "main", None, None),
     ({"x-codex-turn-metadata": json.dumps({"subagent_kind": "thread_spawn", "agent_name": "root/a"})},
      "sub_agent", "root/a", None),
+    # Codex 0.171, as recorded: its own agent, its compaction, its review, agents of both kinds of spawning and their compaction.
+    ({"x-codex-turn-metadata": json.dumps({"agent_name": "/root", "thread_id": "t0", "request_kind": "turn", "thread_source": "user"})}, "main", None, None),
+    ({"x-codex-turn-metadata": json.dumps({"agent_name": "/root", "thread_id": "t0", "request_kind": "compaction", "thread_source": "user"})},
+     "compaction", "compaction", None),
+    ({"x-openai-subagent": "review", "x-codex-parent-thread-id": "t0", "x-codex-turn-metadata": json.dumps(
+        {"agent_name": "/root", "thread_id": "t2", "subagent_kind": "review", "thread_source": "subagent"})}, "review", "review", "t0"),
+    ({**COLLAB, "x-codex-turn-metadata": json.dumps({"agent_name": "/root", "thread_id": "t3", **SPAWNED})}, "sub_agent", "t3", "t0"),
+    ({"x-codex-turn-metadata": json.dumps({"agent_name": "/root", "thread_id": "t3", **SPAWNED})}, "sub_agent", "t3", None),
+    ({**COLLAB, "x-codex-turn-metadata": json.dumps({"agent_name": "/root", "thread_id": "t3", **SPAWNED, "request_kind": "compaction"})},
+     "compaction", "t3:compaction", "t0"),
+    ({**COLLAB, "x-codex-turn-metadata": json.dumps({"agent_name": "/root/worker", "thread_id": "t4", **SPAWNED})}, "sub_agent", "/root/worker", "t0"),
+    ({**COLLAB, "x-codex-turn-metadata": json.dumps({"agent_name": "/root"})}, "sub_agent", "collab_spawn", "t0"),
+    ({"x-openai-subagent": "guardian", "x-codex-turn-metadata": json.dumps({"agent_name": "/root"})}, "sub_agent", "guardian", None),
     ({"x-session-id": "s2", "x-parent-session-id": "s1"}, "sub_agent", "s2", "s1"),
     ({"x-session-id": "s1"}, "main", None, None),
     ({"x-openclaw-session-key": "agent:main:subagent:5f3", "x-openclaw-agent-id": "main"}, "sub_agent", "5f3", None),
@@ -52,7 +66,7 @@ def test_every_agents_marks(start):
     told = gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"]
     assert [(t["turns"][0]["purpose"], t["turns"][0]["label"], t["turns"][0].get("parent_label")) for t in told] == [
         (purpose, label, parent) for _, purpose, label, parent in SAYS]
-    named = {"planner", "a7", "review", "guardian", "root/child", "t1", "collab_spawn", "root/a", "s2", "5f3", ":compact"}
+    named = {"planner", "a7", "review", "guardian", "root/child", "t1", "t3", "/root/worker", "collab_spawn", "root/a", "s2", "5f3", ":compact"}
     for t in told:
         label = t["turns"][0]["label"] or "main"
         assert t["turns"][0]["role"] == (label.split(":")[0] or label if (label.split(":")[0] or label) in named else "main")

@@ -131,7 +131,15 @@ static const struct json *turn_metadata(struct arena *a, const struct dialect_he
     return text.len && json_parse(a, text, &v, NULL) == 0 ? v : NULL;
 }
 
-/* Codex: the kind stands in a header, the name of a spawned agent in the turn's metadata. */
+/* The header and the metadata name that kind differently. */
+static bool is_spawned(struct str kind)
+{
+    return str_eq_c(kind, "collab_spawn") || str_eq_c(kind, "thread_spawn");
+}
+
+/* Codex: a header has the kind of a sub-agent, the turn's metadata have its name. The agent at the
+ * root of its own tree is "/root": the user's agent, but also a spawned one with a history of its
+ * own. Only the kind separates them, so that name counts as absent. */
 static struct speaker codex_speaker(struct arena *a, const struct dialect_headers *h)
 {
     const struct json *turn = turn_metadata(a, h);
@@ -139,6 +147,8 @@ static struct speaker codex_speaker(struct arena *a, const struct dialect_header
     struct speaker s = {.name = json_string(json_get(turn, "agent_name"))};
     struct str request = json_string(json_get(turn, "request_kind"));
 
+    if (str_eq_c(s.name, "/root"))
+        s.name = (struct str){0};
     if (!kind.len)
         kind = json_string(json_get(turn, "subagent_kind"));
     if (str_eq_c(header(a, h, "x-openai-memgen-request"), "true"))
@@ -148,7 +158,7 @@ static struct speaker codex_speaker(struct arena *a, const struct dialect_header
     if (purpose_of(kind) != PURPOSE_SUB_AGENT && kind.len)
         s.purpose = kind;
     else if (kind.len && !s.name.len)
-        s.name = str_eq_c(kind, "collab_spawn") ? json_string(json_get(turn, "thread_id")) : kind;
+        s.name = is_spawned(kind) ? json_string(json_get(turn, "thread_id")) : kind;
     if (!s.name.len && !s.purpose.len)
         s.name = kind;
     return s;
