@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from gateway import wait_until
+from stub_engines import StubEngine
 from test_streaming import new, open_chat, stream, user
 
 
@@ -121,3 +122,74 @@ def test_trusted_sampling_and_locks(start):
     t = new(gateway, sampling_params={"max_tokens": 2})
     assert gateway.chat(t, "abcdef").json()["choices"][0]["message"]["content"] == "ab"
     assert gateway.chat(t, "abcdef", max_tokens=5).json()["choices"][0]["message"]["content"] == "abcde"
+
+
+class Chains:
+    """A session of policy chains with one answered turn, and an engine whose next answer waits."""
+
+    def __init__(self, start, engine, **options):
+        self.engine, self.waits = engine, threading.Event()
+        self.gateway = start(engine=engine.setting, workers=1, rejoin_window="60s")
+        self.session = new(self.gateway, history="chains", **options)
+        engine.plan.extend([{"ids": [65, 257]}, {"ids": [66, 257], "wait": self.waits}, {"ids": [67, 257]}])
+        self.said = user("abc") + [self.gateway.chat(self.session, "abc").json()["choices"][0]["message"]]
+
+    def leave(self, messages, streaming=False):
+        """A call that runs, whose client leaves."""
+        sock = open_chat(self.gateway, self.session, {"messages": messages, "max_tokens": 100, "stream": streaming})
+        wait_until(lambda: inflight(self.gateway, self.session) == 1, 5, "the call runs")
+        sock.close()
+
+    def ask(self, messages, path="chat/completions"):
+        answer = self.gateway.post(f"/sessions/{self.session['session_id']}/v1/{path}",
+                                   {"model": "m", "messages": messages, "max_tokens": 100})
+        assert answer.status == 200, answer.text
+        return answer
+
+    def chains(self):
+        """The causes of each trajectory's turns."""
+        told = self.gateway.get(f"/sessions/{self.session['session_id']}/trajectories").json()["trajectories"]
+        return sorted([t["cause"] for t in trajectory["turns"]] for trajectory in told)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_another_request_takes_the_chain_of_a_client_that_left(start, streaming):
+    with StubEngine("sglang") as engine:
+        c = Chains(start, engine)
+        c.leave(c.said + user("left"), streaming)
+        c.ask(c.said + user("other"))
+        assert c.chains() == [["new_root", "extended"]]
+        wait_until(lambda: inflight(c.gateway, c.session) == 0, 5, "the call that nobody waits for ends long before the window")
+        engine.plan.append({"ids": [68, 257]})
+        c.ask(c.said + user("left"))
+        assert len(c.chains()) == 2, "its repeat comes too late: a sample of its own"
+        assert c.gateway.metrics().get("rollgate_joins_total", 0) == 0
+
+
+def test_another_request_takes_a_chain_that_it_rolls_back(start):
+    with StubEngine("sglang") as engine:
+        c = Chains(start, engine, rollback_last_assistant=True)
+        engine.plan.insert(0, {"ids": [69, 257]})
+        two = c.said + user("go on")
+        said = c.ask(two).json()["choices"][0]["message"]
+        c.leave(two + [said] + user("left"))
+        c.ask(two + [{"role": "assistant", "content": "rewritten"}] + user("other"))
+        assert len(c.chains()) == 1
+        assert c.gateway.get(f"/sessions/{c.session['session_id']}").json()["rollback_count"] == 1
+
+
+def test_a_repeated_request_has_its_chain_again(start):
+    """Counting tokens takes no chain; what joined reserves the chain as before."""
+    with StubEngine("sglang") as engine:
+        c = Chains(start, engine)
+        left = c.said + user("left")
+        c.leave(left)
+        c.ask(c.said + user("other"), "messages/count_tokens")
+        joined = threading.Thread(target=lambda: c.ask(left))
+        joined.start()
+        wait_until(lambda: c.gateway.metrics().get("rollgate_joins_total") == 1, 5, "the repeat has joined")
+        c.ask(c.said + user("other"))
+        assert len(c.chains()) == 2, "its client waits: a chain of its own"
+        c.waits.set()
+        joined.join(10)
+        assert c.chains() == [["new_root"], ["new_root", "extended"]] and len(engine.requests) == 3

@@ -10,6 +10,7 @@
 #include "worker/request/answer_sink.h"
 #include "worker/request/chat_request.h"
 #include "worker/session/session.h"
+#include "worker/session/session_call.h"
 #include "worker/session/session_past.h"
 
 /* A request that waits is silent: no longer than a model call may be. */
@@ -148,5 +149,7 @@ bool api_call_repeats(struct api_call *c, const struct call_input *in)
     /* A sample more of what was answered: after a crash it must be known that that one arrived. */
     if (session_find_call(s, c->hash, (struct str){0}, &call))
         ledger_note_deliveries(env->ledger);
+    if (session_reserves_chains(s))
+        model_call_drop_gone(env, in->session_id, listener_gone);
     return false;
 }

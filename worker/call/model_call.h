@@ -107,6 +107,11 @@ int model_call_join(struct model_call *t, struct call_listener *l, struct err *e
 /* The listener's client has left. Not attached: nothing. */
 void model_call_leave(struct call_listener *l);
 
+/* Calls model_call_leave for the listeners of a session's calls that are `gone`: a request may
+ * arrive before the loop sees that the client of another one left. */
+void model_call_drop_gone(struct call_env *env, struct str session_id,
+                          bool (*gone)(struct call_listener *l));
+
 /* What the call tells at its end stays in memory until model_call_let, also when the call is over.
  */
 void model_call_hold(struct model_call *t);

@@ -153,6 +153,15 @@ enum { MODEL_CALL_CANCELS = 16 };
  * session. Its engine requests are to be aborted then. */
 void model_call_abandon(struct model_call *t);
 
+/* Ends a call that has no listeners, in a later loop iteration. */
+void model_call_end_gone(struct model_call *t);
+
+/* Records whether the call has listeners. Without them another call may take its chain. */
+void model_call_set_left(struct model_call *t, bool left);
+
+/* Ends the call whose chain the plan of `by` has just taken, if there is one. */
+void model_call_end_displaced(struct model_call *by);
+
 /* Aborts as many of a failing call's as there is room for, which is so much less then. True: there
  * are more. */
 bool model_call_cancel_some(struct model_call *t, unsigned *room);

@@ -99,6 +99,7 @@ int model_call_join(struct model_call *t, struct call_listener *l, struct err *e
         return err_set(e, ERR_OVERLOADED, "more than %d requests wait for the answer of one call",
                        MODEL_CALL_LISTENERS_MAX);
     loop_timer_stop(t->env->loop, &t->timers->rejoin);
+    model_call_set_left(t, false);
     metrics_count(t->env->page, METRIC_joins, 1);
     call_listeners_add(t, l);
     call_listeners_repeat(t, l);
@@ -148,7 +149,40 @@ void model_call_leave(struct call_listener *l)
         model_call_free(t);
         return;
     }
+    model_call_set_left(t, true);
     loop_timer_set(t->env->loop, &t->timers->rejoin, t->env->rejoin_window_ms, on_rejoin_over);
+}
+
+/* Detaches the listeners that have left; the last one's leaving may free the call. */
+static void drop_gone(struct model_call *t, bool (*gone)(struct call_listener *l))
+{
+    struct call_listener *next;
+
+    for (struct call_listener *l = t->listeners; l; l = next) {
+        next = l->next;
+        if (gone(l))
+            model_call_leave(l);
+    }
+}
+
+void model_call_drop_gone(struct call_env *env, struct str session_id,
+                          bool (*gone)(struct call_listener *l))
+{
+    const struct call_row *row = call_rows_find(env, session_id);
+    struct model_call *t, *next;
+
+    if (!row || env->finish_on_disconnect)
+        return;
+    for (t = LIST_FIRST_OF(&row->calls, struct model_call, in_row); t; t = next) {
+        next = LIST_NEXT_OF(&row->calls, t, struct model_call, in_row); /* t takes its row along */
+        drop_gone(t, gone);
+    }
+}
+
+void model_call_end_gone(struct model_call *t)
+{
+    model_call_abandon(t);
+    loop_task_post(t->env->loop, &t->timers->fail, on_gone);
 }
 
 void model_call_end_session(struct call_env *env, struct str session_id)

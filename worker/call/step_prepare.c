@@ -94,6 +94,7 @@ static enum step_result find_position(struct model_call *t, struct session *s)
     }
     rc = t->plan ? session_prepare_go_on(&t->plan, &t->err)
                  : session_prepare_begin(s, &t->arena, t->call_input, &t->plan, &t->err);
+    model_call_end_displaced(t);
     if (rc == 1)
         return model_call_next_part(t);
     return rc ? STEP_FAILED : STEP_NEXT;

@@ -49,12 +49,17 @@ static void enter_lists(struct chain *c)
     before->backs = c;
 }
 
-/* A reserved chain has a call under way that continues it. */
-static struct chain *first_free_head(const struct message_node *at)
+/* True if no running call continues the chain; with `left`, also if that call's clients left. */
+static bool is_free(const struct chain *c, bool left)
+{
+    return !c->reserved || (left && c->reserved->left);
+}
+
+static struct chain *first_free_head(const struct message_node *at, bool left)
 {
     struct chain *c = at->heads;
 
-    while (c && c->reserved)
+    while (c && !is_free(c, left))
         c = c->next_head;
     return c;
 }
@@ -62,12 +67,12 @@ static struct chain *first_free_head(const struct message_node *at)
 /* The only chain that could be rolled back to `at`; NULL when there is none, and *ret_tie when
  * there are several. `continued` is the request's next node: chains through it match exactly. */
 static struct chain *only_free_back(const struct message_node *at,
-                                    const struct message_node *continued, bool *ret_tie)
+                                    const struct message_node *continued, bool left, bool *ret_tie)
 {
     struct chain *found = NULL;
 
     for (struct chain *c = at->backs; c; c = c->next_back) {
-        if (c->reserved || c->head->node == continued)
+        if (!is_free(c, left) || c->head->node == continued)
             continue;
         if (found) {
             *ret_tie = true;
@@ -78,31 +83,45 @@ static struct chain *only_free_back(const struct message_node *at,
     return found;
 }
 
-/* From the longest match backwards: a chain that ends at the node is continued; else, with
- * rollback_last_assistant, one whose last answer the request has rewritten is rolled back.
- * Several that could be rolled back are a tie, and none is. */
+/* Chooses a chain at one node: one that ends there is continued; else, with
+ * rollback_last_assistant, one whose last answer the request has rewritten is rolled back. Several
+ * that could be rolled back are a tie. Returns true if the choice is made. */
+static bool choose_at(struct session *s, struct plan *p, const struct message_node *at,
+                      const struct message_node *next, bool left)
+{
+    bool tie = false;
+
+    p->chain = first_free_head(at, left);
+    if (p->chain)
+        return true;
+    /* A request that ends exactly before an answer is a fresh sample, never a rewrite. */
+    if (!s->options.rollback_last_assistant || at->depth >= p->walk.n)
+        return false;
+    p->chain = only_free_back(at, next, left, &tie);
+    p->rollback = p->chain != NULL;
+    return tie || p->chain;
+}
+
+/* Goes from the longest match backwards. At each node free chains come first, so that a client
+ * that left may still come back for its answer. */
 static void choose(struct session *s, struct plan *p)
 {
     const struct message_node *next = NULL;
 
-    for (struct message_node *at = p->walk.last; at && at->depth > 0; next = at, at = at->parent) {
-        bool tie = false;
-
-        p->chain = first_free_head(at);
-        if (p->chain)
+    for (struct message_node *at = p->walk.last; at && at->depth > 0; next = at, at = at->parent)
+        if (choose_at(s, p, at, next, false) || choose_at(s, p, at, next, true))
             return;
-        /* A request that ends exactly before an answer is a fresh sample, never a rewrite. */
-        if (!s->options.rollback_last_assistant || at->depth >= p->walk.n)
-            continue;
-        p->chain = only_free_back(at, next, &tie);
-        p->rollback = p->chain != NULL;
-        if (tie || p->chain)
-            return;
-    }
 }
 
-/* Reserves the chain for this call until it is committed or dropped. A look (a count of tokens)
- * leaves it to calls. */
+static void reserve(struct plan *p)
+{
+    if (p->chain->reserved)
+        p->pub.displaced = &p->chain->reserved->pub;
+    p->chain->reserved = p;
+}
+
+/* Reserves the chain for this call until it is committed, dropped, or displaced by a call that
+ * came after its clients left. A look (a count of tokens) leaves the chain to calls. */
 static int chains_position(struct session *s, struct plan *p, struct err *e)
 {
     (void)e;
@@ -112,7 +131,7 @@ static int chains_position(struct session *s, struct plan *p, struct err *e)
     p->parent = p->rollback ? p->chain->head->parent : p->chain->head;
     p->covered = p->parent->node->depth;
     if (!p->look)
-        p->chain->reserved = p;
+        reserve(p);
     return 0;
 }
 

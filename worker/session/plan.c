@@ -44,10 +44,23 @@ struct plan *plan_new(struct session *s, struct arena *a, const struct session_c
     return p;
 }
 
+/* A plan that fails where it took the chain returns it: the caller has not ended that call. */
 static void let_chain(struct plan *p)
 {
     if (p->chain && p->chain->reserved == p)
-        p->chain->reserved = NULL;
+        p->chain->reserved =
+            p->pub.displaced ? CONTAINER_OF(p->pub.displaced, struct plan, pub) : NULL;
+}
+
+void session_set_left(struct session_plan *pub, bool left)
+{
+    if (pub)
+        CONTAINER_OF(pub, struct plan, pub)->left = left;
+}
+
+bool session_reserves_chains(const struct session *s)
+{
+    return s->options.policy == &policy_chains;
 }
 
 void session_let_chain(struct session_plan *pub)

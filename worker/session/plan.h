@@ -62,6 +62,7 @@ struct plan {
     struct message_node *prompt; /* deepest node of the walk; new messages hang below */
     struct chain *chain;         /* chains: continued or rolled back, or NULL */
     bool rollback;               /* chains: the chain's last assistant is dropped */
+    bool left;                   /* chains: no client waits for the call: its chain is free */
     uint64_t head_version;       /* linear */
     uint32_t n_context, n_close, trim;
     bool settled;           /* it is known which ids its answers have (commit.c) */

@@ -69,6 +69,8 @@ struct session_plan {
                             answer with ids.n == 0 (closes the chain; nothing else is kept) */
     bool audited;        /* the suffix was compared with the whole chat's rendering, */
     bool audit_differs;  /* and is not what the template makes of it */
+    struct session_plan *displaced; /* chains: plan of a call without clients, whose chain this one
+                            took; the caller ends that call, then sets NULL. Usually NULL */
     enum session_cause cause;
     uint32_t diff_message; /* where the request left what was stored (cause other than extended) */
     struct str diff_field; /* "content", "role", "tools", ...; absent when it does not apply */
@@ -136,6 +138,13 @@ bool session_texts_record(struct session_plan *p, size_t max_bytes, uint64_t now
  * commit, which is one step, would else do all of it. True: a part was made. Changes nothing that
  * is recorded. */
 bool session_texts_make_room(struct session_plan *p, uint32_t most);
+
+/* Records whether clients wait for the call. If none does, another call may take its chain
+ * (session_plan.displaced). NULL is fine. */
+void session_set_left(struct session_plan *p, bool left);
+
+/* True if the session's policy is chains: calls reserve what they continue. */
+bool session_reserves_chains(const struct session *s);
 
 /* The call commits nothing any more, but its plan is needed still: another call may go on where it
  * would have. NULL is fine. */

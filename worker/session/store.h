@@ -72,7 +72,7 @@ struct chain {
     struct checkpoint *dropped; /* closed by a call that had rolled it back: this answer is gone,
                              and of its ids the first `kept` stay, behind `head` */
     uint32_t kept;
-    const void *reserved;                 /* the plan that holds it, or NULL */
+    struct plan *reserved;                /* the plan of the call that continues it, or NULL */
     struct chain *next_head, **prev_head; /* in node->heads */
     struct chain *next_back, **prev_back; /* in node->backs */
 };
