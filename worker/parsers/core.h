@@ -119,7 +119,9 @@ struct tool_call {
     struct buf made; /* composed arguments that are not out yet */
     struct object_scan scan;
     struct python_scan python;
-    unsigned depth;                             /* of nested values */
+    size_t closer;    /* pythonic: the quote that closes the broken string at hand; 0: none */
+    size_t mark_from; /* pythonic: the block's closing mark does not begin before this byte */
+    unsigned depth;   /* of nested values */
     uint8_t levels[CALL_DEPTH_MAX];             /* of each: what its container is */
     const struct json *schemas[CALL_DEPTH_MAX]; /* of each, or NULL */
 };

@@ -273,7 +273,9 @@ void value_write_loose(struct buf *out, struct str raw, unsigned types)
     struct str s = str_trim(raw);
     bool text = (types & ~(unsigned)TYPE_NULL) == TYPE_STRING;
 
-    if (!text && object_scan_valid(s))
+    if (!s.len && types & TYPE_ARRAY && !(types & TYPE_STRING))
+        buf_puts(out, "[]");
+    else if (!text && object_scan_valid(s))
         buf_add_str(out, s);
     else if (text || (!write_python(out, s) && !write_escaped(out, s)))
         write_string(out, raw);

@@ -36,7 +36,7 @@ static inline bool value_verbatim(unsigned types)
 void value_write(struct buf *out, struct str raw, unsigned types);
 
 /* GLM's rule: a string-only parameter verbatim, else JSON, else a Python literal, else JSON whose
- * quotes are escaped (as SGLang reads it), else a string. */
+ * quotes are escaped (as SGLang reads it), else a string. Nothing, for a list: an empty one. */
 void value_write_loose(struct buf *out, struct str raw, unsigned types);
 
 /* Appends text as the inside of a JSON string, without quotes; any cut of it may be given. */

@@ -6,14 +6,15 @@
 #include <string.h>
 
 #include "worker/parsers/param_value.h"
+#include "worker/parsers/python_quote.h"
 #include "worker/parsers/shapes.h"
 
 enum { ST_BEGIN, ST_OPEN, ST_NAME, ST_ARGS, ST_AFTER };
 
-/* Where in the parameters: struct tool_call's `field`. */
-enum { IN_KEY, BEHIND_KEY, IN_VALUE, BEHIND_VALUE };
+/* What the call at hand is written as: struct tool_call's `stage`. */
+enum { AS_UNKNOWN, AS_PYTHON, AS_JSON };
 
-static bool word_byte(char c)
+bool python_name_byte(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '.' || c == '-';
@@ -33,7 +34,7 @@ static enum step read_name(struct parser *p)
             c->args_made = true;
             return tool_call_ready(p);
         }
-        if (!word_byte(byte) || p->pos - c->from > NAME_MAX_BYTES)
+        if (!python_name_byte(byte) || p->pos - c->from > NAME_MAX_BYTES)
             return STEP_NO;
     }
     return STEP_MORE;
@@ -84,7 +85,7 @@ static enum python_step key_byte(struct tool_call *c, char byte)
 {
     bool key_over = c->field == BEHIND_KEY || core_blank(byte) || byte == '=';
 
-    if (!key_over && word_byte(byte)) {
+    if (!key_over && python_name_byte(byte)) {
         buf_add_c(&c->key, byte);
         return c->key.len > NAME_MAX_BYTES ? PYTHON_BAD : PYTHON_MORE;
     }
@@ -110,12 +111,12 @@ static enum python_step behind_byte(struct tool_call *c, char byte)
         return PYTHON_MORE;
     c->field = IN_KEY;
     /* A template of Gemma 3 writes no commas. */
-    if (byte == ')' || word_byte(byte))
+    if (byte == ')' || python_name_byte(byte))
         return key_byte(c, byte);
     return byte == ',' ? PYTHON_MORE : PYTHON_BAD;
 }
 
-static enum python_step args_byte(struct tool_call *c, char byte)
+enum python_step python_params_byte(struct tool_call *c, char byte)
 {
     enum python_step r;
 
@@ -133,12 +134,31 @@ static enum python_step args_byte(struct tool_call *c, char byte)
     return r == PYTHON_DONE ? PYTHON_MORE : r;
 }
 
+static bool closes_string(const struct parser *p)
+{
+    return p->call.field == IN_VALUE && python_scan_closes(&p->call.python, core_at(p, p->pos));
+}
+
+/* Takes a quote that is part of its string. */
+static enum python_step keep_quote(struct parser *p)
+{
+    struct tool_call *c = &p->call;
+    char byte = core_at(p, p->pos);
+
+    if (!c->closer)
+        return PYTHON_BAD;
+    c->python.fresh = false;
+    value_escape(c->wrapped ? &c->key : &c->made, str_of(&byte, 1));
+    return PYTHON_MORE;
+}
+
 /* The parameters, up to the parenthesis that closes the call. */
 static enum step read_args(struct parser *p)
 {
     struct tool_call *c = &p->call;
 
     enum python_step r = PYTHON_MORE;
+    enum step quote;
     size_t held = 0;
 
     while (p->pos < core_end(p)) {
@@ -146,7 +166,10 @@ static enum step read_args(struct parser *p)
         if (c->field == IN_KEY && c->key.len == 0)
             c->args_sent = p->pos;
         first_byte(p);
-        r = args_byte(c, core_at(p, p->pos));
+        quote = closes_string(p) ? python_quote_closes(p) : STEP_YES;
+        if (quote == STEP_MORE)
+            break;
+        r = quote == STEP_YES ? python_params_byte(c, core_at(p, p->pos)) : keep_quote(p);
         if (c->field == IN_KEY && c->key.len == 1)
             c->args_sent = p->pos; /* where the key begins */
         if (r == PYTHON_BAD)
@@ -196,12 +219,34 @@ static enum step open_list(struct parser *p)
     return r;
 }
 
+/* Finds what the call is written as: LFM2 writes JSON as well. */
+static enum step choose_notation(struct parser *p)
+{
+    /* The blanks behind a bracket may come one by one: only their end is looked for anew. */
+    bool stands = p->pos < core_end(p) && core_at(p, p->pos) == '[';
+    enum step r = stands ? STEP_YES : core_blanks(p);
+    size_t at = p->pos;
+
+    if (r != STEP_YES)
+        return r;
+    if (at < core_end(p) && !p->in_list && core_at(p, at) == '[')
+        at = core_blanks_end(p, at + 1);
+    if (at == core_end(p) && !p->final)
+        return STEP_MORE;
+    p->call.stage = at < core_end(p) && core_at(p, at) == '{' ? AS_JSON : AS_PYTHON;
+    return STEP_YES;
+}
+
 enum step python_call_run(struct parser *p)
 {
     struct tool_call *c = &p->call;
     enum step r = STEP_YES;
 
-    if (c->st <= ST_OPEN)
+    if (p->grammar->json && c->stage == AS_UNKNOWN)
+        r = choose_notation(p);
+    if (r == STEP_YES && c->stage == AS_JSON)
+        return json_call_run(p);
+    if (r == STEP_YES && c->st <= ST_OPEN)
         r = open_list(p);
     if (r == STEP_YES && c->st == ST_NAME)
         r = read_name(p);
@@ -242,5 +287,5 @@ enum step python_lines_run(struct parser *p)
 
 enum step python_lines_bare(struct parser *p)
 {
-    return p->in_section && word_byte(core_at(p, p->pos)) ? STEP_YES : STEP_NO;
+    return p->in_section && python_name_byte(core_at(p, p->pos)) ? STEP_YES : STEP_NO;
 }

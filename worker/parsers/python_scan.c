@@ -21,6 +21,8 @@ enum {
     KEY_NEXT,
     COLON,
     STRING,
+    EMPTY,  /* behind two quotes: a third one opens a triple-quoted string */
+    TRIPLE, /* inside of one */
     ESCAPE,
     HEX,
     WORD,
@@ -58,7 +60,12 @@ static enum python_step ended(struct python_scan *s)
     return PYTHON_MORE;
 }
 
-/* A number as Python writes it and JSON does not: +2, .5, 3., -.5e3; or as both do. */
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* A number as Python writes it and JSON does not: +2, .5, 3., -.5e3; 07; or as both do. */
 static bool write_number(struct str word, struct buf *out)
 {
     struct buf text = {0};
@@ -69,12 +76,14 @@ static bool write_number(struct str word, struct buf *out)
         buf_add_c(&text, '-');
     if (word.p[0] == '-' || word.p[0] == '+')
         at++;
+    while (at + 1 < word.len && word.p[at] == '0' && is_digit(word.p[at + 1]))
+        at++;
     if (at < word.len && word.p[at] == '.')
         buf_add_c(&text, '0');
     for (; at < word.len; at++) {
         bool ends = at + 1 == word.len || (word.p[at + 1] | 32) == 'e';
 
-        digits = digits || (word.p[at] >= '0' && word.p[at] <= '9');
+        digits = digits || is_digit(word.p[at]);
         buf_add_c(&text, word.p[at]);
         if (word.p[at] == '.' && ends)
             buf_add_c(&text, '0');
@@ -108,6 +117,8 @@ static enum python_step begin_string(struct python_scan *s, char quote, bool key
 {
     s->quote = quote;
     s->is_key = key;
+    s->fresh = true;
+    s->quotes = 0;
     s->state = STRING;
     buf_add_c(out, '"');
     return PYTHON_MORE;
@@ -178,7 +189,7 @@ static enum python_step escape_byte(struct python_scan *s, char c, struct buf *o
     static const char meaning[] = "\a\b\f\n\r\t\v\\'\"";
     const char *known = c ? strchr(simple, c) : NULL;
 
-    s->state = STRING;
+    s->state = s->triple ? TRIPLE : STRING;
     s->code_point = 0;
     s->n_digits = s->digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
     if (s->digits) {
@@ -205,25 +216,62 @@ static enum python_step hex_byte(struct python_scan *s, char c, struct buf *out)
     if (s->code_point > 0x10ffff)
         return PYTHON_BAD;
     write_code_point(out, s->code_point);
-    s->state = STRING;
+    s->state = s->triple ? TRIPLE : STRING;
+    return PYTHON_MORE;
+}
+
+static enum python_step close_string(struct python_scan *s, struct buf *out)
+{
+    s->triple = false;
+    buf_add_c(out, '"');
+    if (!s->is_key)
+        return ended(s);
+    s->state = COLON;
     return PYTHON_MORE;
 }
 
 static enum python_step string_byte(struct python_scan *s, char c, struct buf *out)
 {
-    if (c == '\n')
-        return PYTHON_BAD;
+    bool fresh = s->fresh;
+
+    s->fresh = false;
     if (c == '\\') {
         s->state = ESCAPE;
     } else if (c != s->quote) {
         value_escape(out, str_of(&c, 1));
+    } else if (fresh) {
+        s->state = EMPTY;
     } else {
-        buf_add_c(out, '"');
-        if (!s->is_key)
-            return ended(s);
-        s->state = COLON;
+        return close_string(s, out);
     }
     return PYTHON_MORE;
+}
+
+/* Quotes inside are text until three come together. */
+static enum python_step triple_byte(struct python_scan *s, char c, struct buf *out)
+{
+    if (c == s->quote && ++s->quotes == 3)
+        return close_string(s, out);
+    if (c == s->quote)
+        return PYTHON_MORE;
+    for (; s->quotes > 0; s->quotes--)
+        value_escape(out, str_of(&s->quote, 1));
+    if (c == '\\')
+        s->state = ESCAPE;
+    else
+        value_escape(out, str_of(&c, 1));
+    return PYTHON_MORE;
+}
+
+/* A byte that is not a quote follows the empty string. */
+static enum python_step empty_byte(struct python_scan *s, char c, struct buf *out)
+{
+    if (c == s->quote) {
+        s->triple = true;
+        s->state = TRIPLE;
+        return PYTHON_MORE;
+    }
+    return close_string(s, out) == PYTHON_DONE ? PYTHON_BEFORE : python_scan_byte(s, c, out);
 }
 
 static enum python_step after_byte(struct python_scan *s, char c, struct buf *out)
@@ -266,6 +314,10 @@ enum python_step python_scan_byte(struct python_scan *s, char c, struct buf *out
         return c == ':' ? PYTHON_MORE : PYTHON_BAD;
     case STRING:
         return string_byte(s, c, out);
+    case EMPTY:
+        return empty_byte(s, c, out);
+    case TRIPLE:
+        return triple_byte(s, c, out);
     case ESCAPE:
         return escape_byte(s, c, out);
     case HEX:
@@ -279,9 +331,18 @@ enum python_step python_scan_byte(struct python_scan *s, char c, struct buf *out
     }
 }
 
+bool python_scan_closes(const struct python_scan *s, char c)
+{
+    return s->state == STRING && c == s->quote;
+}
+
 size_t python_scan_held(const struct python_scan *s)
 {
     switch (s->state) {
+    case EMPTY:
+        return 1;
+    case TRIPLE:
+        return s->quotes;
     case WORD:
         return s->word.len;
     case ESCAPE:
@@ -295,5 +356,7 @@ size_t python_scan_held(const struct python_scan *s)
 
 enum python_step python_scan_end(struct python_scan *s, struct buf *out)
 {
+    if (s->state == EMPTY && s->depth == 0)
+        return close_string(s, out);
     return s->state == WORD && s->depth == 0 && write_word(s, out) ? PYTHON_DONE : PYTHON_BAD;
 }

@@ -1,6 +1,7 @@
 /*
  * struct python_scan: one Python literal (str, number, True, False, None, list, tuple, dict;
  * nothing else) read byte by byte and written as JSON while it comes. A zeroed struct is ready.
+ * Unlike in Python a string may have newlines, and an integer leading zeros: models write both.
  */
 #ifndef RG_PARSERS_PYTHON_SCAN_H
 #define RG_PARSERS_PYTHON_SCAN_H
@@ -25,6 +26,9 @@ struct python_scan {
     uint8_t n_digits;
     char quote;
     bool is_key;
+    bool fresh;     /* the string has no bytes yet */
+    bool triple;    /* the string has three quotes on either side */
+    uint8_t quotes; /* at the end of a triple-quoted string so far */
     uint16_t depth;
     uint32_t code_point;
     char closes[PYTHON_DEPTH_MAX]; /* the bracket that each open container ends with */
@@ -37,6 +41,9 @@ void python_scan_done(struct python_scan *s);
 
 /* Takes one byte; appends to out what is certain. Blanks before the literal are passed over. */
 enum python_step python_scan_byte(struct python_scan *s, char c, struct buf *out);
+
+/* True if the byte would close the string that is being read. */
+bool python_scan_closes(const struct python_scan *s, char c);
 
 /* Bytes taken that are not in out yet. */
 size_t python_scan_held(const struct python_scan *s);

@@ -190,6 +190,13 @@ static enum step body_step(struct parser *p, const struct tag_shape *t)
     return param == STEP_MORE || end == STEP_MORE || section == STEP_MORE ? STEP_MORE : STEP_NO;
 }
 
+/* Whether a key that no schema declares may be one: with a blank, a tag or a colon in it, the
+ * model has left out its end, and the rest is a value. */
+static bool key_plain(struct str s)
+{
+    return name_plain(s) && !memchr(s.p, ':', s.len) && s.p[s.len - 1] != '=';
+}
+
 /* Whether the key at hand may be a wrapper; what was committed already cannot be one. */
 static bool may_wrap(const struct parser *p, const struct json *schema)
 {
@@ -223,6 +230,8 @@ static enum step read_key(struct parser *p, const struct tag_shape *t)
         buf_add_str(&c->key, t->loose ? str_trim(key) : key);
     schema = tool_call_schema(p, &known);
     c->types = tool_call_types(p, buf_str(&c->key));
+    if (!c->types && !key_plain(buf_str(&c->key)))
+        return STEP_NO;
     if (!c->types && !t->loose)
         c->types = TYPE_STRING;
     c->wrapped = t->unwraps && may_wrap(p, schema);

@@ -164,6 +164,23 @@ TEST(parser_growth, words_that_are_open)
     begun_calls(&minimax, "]<]minimax[>[<invoke name=\"write\">]<]minimax[>[<a>");
 }
 
+/* Quotes that may each close a broken text, with a rest that is valid, or is not at its very end.
+ */
+TEST(parser_growth, quotes_that_may_close_a_broken_text)
+{
+    static const char *const items[] = {"'", "', ", "', a='x", "') ", "'), f(a='", "' 'y", "\\'"};
+    static const char *const ends[] = {"')]<|tool_call_end|>", "'<|tool_call_end|>", "')", "x"};
+    struct answer_text t = {.before = "<|tool_call_start|>[f(a='x 'y",
+                            .o = {.tool = TOOL_LFM2, .hold_bytes = SIZE_MAX}};
+
+    for (size_t i = 0; i < ARRAY_LEN(items) * ARRAY_LEN(ends); i++) {
+        t.item = items[i / ARRAY_LEN(ends)];
+        t.behind = ends[i % ARRAY_LEN(ends)];
+        for (t.piece = 0; t.piece <= 512; t.piece += 512)
+            expect_read_once(&t, 5000);
+    }
+}
+
 /* What was a call, or text, in front of the first false ones stays that, and behind a few that are
  * short the next call is found. */
 TEST(parser_growth, few_false_calls_hide_no_call)
