@@ -77,6 +77,7 @@ enum parser_phase {
     PHASE_OPENED,
     PHASE_HEADER,
     PHASE_UNIT,
+    PHASE_SKIPPED, /* an element of a list is no call: to the next element */
     PHASE_BROKEN
 };
 
@@ -107,6 +108,7 @@ struct tool_call {
     bool wrapped;     /* the only parameter may hold all arguments */
     bool args_made;   /* arguments are composed in `made`, not the model's own bytes */
     size_t unsaid;    /* composed: from here on nothing is in `made` yet; 0: all up to pos is */
+    size_t item;      /* first byte of an element of a list; 0: the call is in no list */
     size_t from;      /* a start that the grammar remembers (key, value) */
     size_t args_from; /* own bytes: [args_from, args_to) */
     size_t args_to;   /* 0 while open */

@@ -202,6 +202,7 @@ static enum step begin_object(struct parser *p)
         return r;
     if (core_over(p) || core_at(p, p->pos) != '{')
         return STEP_NO;
+    c->item = c->listed ? p->pos : 0;
     r = p->grammar->json->escaped ? core_lit(p, p->pos, ESCAPED_HEAD) : STEP_NO;
     if (r == STEP_MORE)
         return r;

@@ -417,6 +417,59 @@ static bool opened_step(struct parser *p)
     return true;
 }
 
+static void skip_begins(struct parser *p)
+{
+    struct tool_call *c = &p->call;
+
+    p->pos = c->item;
+    c->depth = 0;
+    c->field = 0; /* the quote of the string at hand */
+    c->stage = 0; /* behind a backslash */
+    p->phase = PHASE_SKIPPED;
+}
+
+/* Takes a byte of the element. Returns true if it ends the element. */
+static bool skip_byte(struct tool_call *c, char byte)
+{
+    if (c->stage || (c->field && byte == '\\')) {
+        c->stage = !c->stage;
+    } else if (c->field) {
+        c->field = byte == c->field ? 0 : c->field;
+    } else if (byte == '"' || byte == '\'') {
+        c->field = byte;
+    } else if (c->depth == 0 && (byte == ',' || byte == ']' || byte == ')' || byte == '}')) {
+        return true;
+    } else {
+        c->depth += byte == '(' || byte == '[' || byte == '{';
+        c->depth -= byte == ')' || byte == ']' || byte == '}';
+    }
+    return false;
+}
+
+/* The element becomes text. The calls that follow it in the list stay calls, as in vLLM and
+ * SGLang. */
+static bool skipped_step(struct parser *p)
+{
+    struct tool_call *c = &p->call;
+
+    while (p->pos < core_end(p) && !skip_byte(c, core_at(p, p->pos)))
+        p->pos++;
+    if (p->pos == core_end(p) && !p->final)
+        return false;
+    p->phase = PHASE_UNIT;
+    if (core_over(p) || core_at(p, p->pos) != ',') {
+        unit_fails(p);
+        return true;
+    }
+    core_warn(p, WARN_BLOCK);
+    count_reread(p, c->item);
+    core_take(p, PARSE_TEXT, p->pos);
+    p->quiet = true;
+    p->in_list = true;
+    p->phase = PHASE_CONTENT;
+    return true;
+}
+
 static bool unit_step(struct parser *p)
 {
     enum step r = p->grammar->run(p);
@@ -442,7 +495,10 @@ static bool unit_step(struct parser *p)
     }
     if (r == STEP_MORE)
         p->mark_end = core_end(p);
-    unit_fails(p);
+    if (r == STEP_NO && p->call.item && p->call.name.len)
+        skip_begins(p);
+    else
+        unit_fails(p);
     return true;
 }
 
@@ -482,6 +538,8 @@ static bool step(struct parser *p)
         return header_step(p);
     case PHASE_UNIT:
         return unit_step(p);
+    case PHASE_SKIPPED:
+        return skipped_step(p);
     case PHASE_BROKEN:
         return broken_step(p);
     }

@@ -214,6 +214,7 @@ static enum step open_list(struct parser *p)
     r = core_blanks(p);
     if (r == STEP_YES) {
         c->from = p->pos;
+        c->item = p->pos;
         c->st = ST_NAME;
     }
     return r;

@@ -181,6 +181,25 @@ TEST(parser_growth, quotes_that_may_close_a_broken_text)
     }
 }
 
+/* Elements of a list that are no calls, each of which is passed over. */
+TEST(parser_growth, bad_calls_of_a_list)
+{
+    static const char *const items[] = {"f(a=b'z'), ", "f(a=b'z'), f(), ", "f(a=b'", "f(a=b(["};
+    static const char *const objects[] = {"{\"name\":\"f\",\"arguments\":[1]}, ",
+                                          "{\"name\":\"f\",\"arguments\":[", "{\"name\":\"f\\"};
+    struct answer_text t = {.o = {.hold_bytes = SIZE_MAX}, .behind = "f()]"};
+
+    for (size_t i = 0; i < ARRAY_LEN(items) + ARRAY_LEN(objects); i++) {
+        bool python = i < ARRAY_LEN(items);
+
+        t.o.tool = python ? TOOL_PYTHONIC : TOOL_GRANITE;
+        t.before = python ? "[" : "<|tool_call|>[";
+        t.item = python ? items[i] : objects[i - ARRAY_LEN(items)];
+        for (t.piece = 0; t.piece <= 512; t.piece += 512)
+            expect_read_once(&t, 3000);
+    }
+}
+
 /* What was a call, or text, in front of the first false ones stays that, and behind a few that are
  * short the next call is found. */
 TEST(parser_growth, few_false_calls_hide_no_call)
