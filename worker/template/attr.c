@@ -166,9 +166,10 @@ static struct value str_item(struct template_run *r, struct value v, struct valu
     size_t from;
     uint32_t i;
 
-    (void)r;
     if (!v_is_int(key))
         return v_missing();
+    if (!run_spend(r, (key.i < 0 ? s.len : MIN_OF(s.len, (size_t)key.i)) / 64))
+        return v_err();
     if (key.i >= 0) {
         from = pystr_offset(s, 0, (size_t)key.i);
     } else {
@@ -190,7 +191,7 @@ static struct value raw_item(struct template_run *r, struct value v, struct valu
 
     switch (v.t) {
     case V_DICT:
-        e = v_is_seq(key) && key.t == V_LIST ? NULL : dict_find(r->a, v.dict, key);
+        e = v_is_seq(key) && key.t == V_LIST ? NULL : dict_find(r, v.dict, key);
         return e ? e->value : v_missing();
     case V_LIST:
     case V_TUPLE:
@@ -306,6 +307,8 @@ static struct value slice_str(struct template_run *r, struct value v, const stru
     size_t len = pystr_len(s), from, to;
     size_t *offset;
 
+    if (!run_spend(r, s.len / 64))
+        return v_err();
     if (b->step == 1) {
         from = len == s.len ? (size_t)b->start : pystr_offset(s, 0, (size_t)b->start);
         to = len == s.len ? from + b->n : pystr_offset(s, from, b->n);
@@ -331,7 +334,7 @@ static struct value slice_list(struct template_run *r, struct value v, const str
 {
     struct list *l;
 
-    if (!run_room(r, b->n * sizeof(struct value)))
+    if (!run_spend(r, b->n / 8) || !run_room(r, b->n * sizeof(struct value)))
         return v_err();
     l = list_new(r->a, (uint32_t)b->n);
     for (uint64_t i = 0; i < b->n; i++)

@@ -14,6 +14,8 @@
 #include "worker/template/eval.h"
 #include "worker/template/iter.h"
 
+enum { MACRO_DEPTH = 4 }; /* levels of depth that a macro takes: its C frames are large */
+
 /* Takes the next word off a parameter list. */
 static bool next_param(const char **at, struct str *ret)
 {
@@ -38,7 +40,7 @@ static bool bind_rest(struct template_run *r, const struct argv *argv, const boo
 
     for (uint32_t i = 0; i < argv->n_named; i++) {
         if (!used[i])
-            dict_set(r->a, named, v_str(argv->names[i]), argv->named[i]);
+            dict_set(r, named, v_str(argv->names[i]), argv->named[i]);
     }
     from = MIN_OF(from, argv->n_pos);
     rest = list_new(r->a, argv->n_pos - from);
@@ -234,7 +236,7 @@ static bool macro_named(struct template_run *r, const struct macro_def *m, const
         else if (m->caller_slot >= 0 && str_eq_c(argv->names[i], "caller"))
             f->slots[m->caller_slot] = argv->named[i];
         else if (kwargs)
-            dict_set(r->a, kwargs, v_str(argv->names[i]), argv->named[i]);
+            dict_set(r, kwargs, v_str(argv->names[i]), argv->named[i]);
         else
             return macro_too_many(r, m, "takes no such keyword argument");
     }
@@ -257,7 +259,11 @@ static bool macro_args(struct template_run *r, const struct macro_def *m, const 
     if (m->varargs_slot >= 0) {
         uint32_t from = MIN_OF(m->n_params, argv->n_pos);
 
-        f->slots[m->varargs_slot] = v_tuple(run_list(r, argv->pos + from, argv->n_pos - from).list);
+        struct value rest = run_list(r, argv->pos + from, argv->n_pos - from);
+
+        if (rest.t == V_ERR)
+            return false;
+        f->slots[m->varargs_slot] = v_tuple(rest.list);
     } else if (argv->n_pos > m->n_params) {
         return macro_too_many(r, m, "takes fewer positional arguments");
     }
@@ -281,8 +287,7 @@ static bool macro_defaults(struct template_run *r, const struct macro_def *m)
     return true;
 }
 
-/* See the head of this file. A macro costs four levels of the depth budget, as its C frames are
- * larger than those of an expression. */
+/* See the head of this file. */
 static struct value macro_call(struct template_run *r, const struct callable *c,
                                const struct argv *argv)
 {
@@ -294,19 +299,24 @@ static struct value macro_call(struct template_run *r, const struct callable *c,
     enum exec_result result = EXEC_ERROR;
     struct value v;
 
+    if (!run_spend(r, m->n_slots / 8))
+        return v_err();
     f->up = c->frame;
     f->n = m->n_slots;
     if (!macro_args(r, m, argv, f))
         return v_err();
-    if (r->depth < 4)
-        return run_fail(r, "RecursionError", "maximum recursion depth exceeded");
-    r->depth -= 4;
+    if (r->budget.depth < MACRO_DEPTH) {
+        (void)budget_exhaust(&r->budget, BUDGET_DEPTH);
+        (void)run_over(r);
+        return v_err();
+    }
+    r->budget.depth -= MACRO_DEPTH;
     r->frame = f;
     exec_enter(r, c->node->scope);
     if (macro_defaults(r, m))
         result = exec(r, c->node->b);
     r->frame = saved;
-    r->depth += 4;
+    r->budget.depth += MACRO_DEPTH;
     if (result == EXEC_ERROR)
         return v_err();
     v = exec_take(r, from);
@@ -326,6 +336,8 @@ static struct value loop_call(struct template_run *r, struct for_loop *l, const 
     if (!(l->body->flags & NF_RECURSIVE))
         return run_fail(r, "TypeError",
                         "The loop must have the 'recursive' marker to be called recursively.");
+    if (!run_spend(r, l->frame->n / 8) || !run_room(r, l->frame->n * sizeof(*slots)))
+        return v_err();
     slots = arena_alloc(r->a, l->frame->n * sizeof(*slots));
     memcpy(slots, l->frame->slots, l->frame->n * sizeof(*slots));
     r->frame = l->frame;

@@ -3,9 +3,9 @@
  * dicts may be lazy views of JSON (value.h): list_need and dict_need unfold them before their
  * elements are read.
  *
- * Depths are bounded in two ways: equality cannot fail, so it answers "different" below
- * EQ_DEPTH_MAX levels; ordering can, so it spends the run's depth budget and raises
- * RecursionError. */
+ * Lists may hold one list several times, so that comparing takes far more steps than there are
+ * lists: each comparison counts. Equality answers "different" when the budget is spent; the
+ * exception is set then, and the next thing that can fail reports it. */
 
 #include "worker/template/compare.h"
 
@@ -13,43 +13,43 @@
 #include "worker/template/number.h"
 #include "worker/template/pystr.h"
 
-/* Deeper than this, structures are only compared by identity; JSON cannot nest so far. */
-enum { EQ_DEPTH_MAX = 600 };
-
-static bool eq_at(struct arena *a, struct value x, struct value y, int depth);
-
 /* Same length and equal elements. */
-static bool eq_lists(struct arena *a, struct list *x, struct list *y, int depth)
+static bool eq_lists(struct template_run *r, struct list *x, struct list *y)
 {
+    bool same;
+
     if (x == y)
         return true;
-    list_need(a, x);
-    list_need(a, y);
-    if (x->n != y->n)
+    list_need(r->a, x);
+    list_need(r->a, y);
+    if (x->n != y->n || !run_enter(r))
         return false;
-    for (uint32_t i = 0; i < x->n; i++) {
-        if (!eq_at(a, x->at[i], y->at[i], depth))
-            return false;
-    }
-    return true;
+    same = true;
+    for (uint32_t i = 0; i < x->n && same; i++)
+        same = value_eq(r, x->at[i], y->at[i]);
+    run_leave(r);
+    return same;
 }
 
 /* Same size, and each key of x stands in y with an equal value; the order does not matter. */
-static bool eq_dicts(struct arena *a, struct dict *x, struct dict *y, int depth)
+static bool eq_dicts(struct template_run *r, struct dict *x, struct dict *y)
 {
+    bool same;
+
     if (x == y)
         return true;
-    dict_need(a, x);
-    dict_need(a, y);
-    if (x->n != y->n)
+    dict_need(r->a, x);
+    dict_need(r->a, y);
+    if (x->n != y->n || !run_enter(r))
         return false;
-    for (uint32_t i = 0; i < x->n; i++) {
-        struct dict_entry *e = dict_find(a, y, x->at[i].key);
+    same = true;
+    for (uint32_t i = 0; i < x->n && same; i++) {
+        struct dict_entry *e = dict_find(r, y, x->at[i].key);
 
-        if (!e || !eq_at(a, x->at[i].value, e->value, depth))
-            return false;
+        same = e && value_eq(r, x->at[i].value, e->value);
     }
-    return true;
+    run_leave(r);
+    return same;
 }
 
 static bool eq_ranges(const struct py_range *x, const struct py_range *y)
@@ -58,14 +58,14 @@ static bool eq_ranges(const struct py_range *x, const struct py_range *y)
            (x->n == 0 || (x->start == y->start && (x->n == 1 || x->step == y->step)));
 }
 
-/* x == y at this depth of nesting. Keys and items views are equal only when they are views of
- * one dict; two views of values never are, as in Python. */
-static bool eq_at(struct arena *a, struct value x, struct value y, int depth)
+/* Keys and items views are equal only when they are views of one dict; two views of values never
+ * are, as in Python. */
+bool value_eq(struct template_run *r, struct value x, struct value y)
 {
-    if (depth > EQ_DEPTH_MAX)
+    if (!run_spend(r, 1))
         return false;
     if (v_is_number(x) && v_is_number(y))
-        return number_cmp(a, x, y) == 0;
+        return number_cmp(r->a, x, y) == 0;
     if (x.t != y.t)
         return false;
     switch (x.t) {
@@ -73,12 +73,12 @@ static bool eq_at(struct arena *a, struct value x, struct value y, int depth)
     case V_UNDEF:
         return true;
     case V_STR:
-        return str_eq(v_bytes(x), v_bytes(y));
+        return x.n == y.n && run_spend(r, x.n / 64) && str_eq(v_bytes(x), v_bytes(y));
     case V_LIST:
     case V_TUPLE:
-        return eq_lists(a, x.list, y.list, depth + 1);
+        return eq_lists(r, x.list, y.list);
     case V_DICT:
-        return eq_dicts(a, x.dict, y.dict, depth + 1);
+        return eq_dicts(r, x.dict, y.dict);
     case V_VIEW:
         return x.dict == y.dict && x.sub == y.sub && x.sub != VIEW_VALUES;
     case V_RANGE:
@@ -86,11 +86,6 @@ static bool eq_at(struct arena *a, struct value x, struct value y, int depth)
     default:
         return x.list == y.list;
     }
-}
-
-bool value_eq(struct arena *a, struct value x, struct value y)
-{
-    return eq_at(a, x, y, 0);
 }
 
 /* The first pair that is not equal decides; if there is none, the shorter list is less. */
@@ -101,15 +96,12 @@ static int less_lists(struct template_run *r, struct list *x, struct list *y)
     for (uint32_t i = 0; i < x->n && i < y->n; i++) {
         int less;
 
-        if (value_eq(r->a, x->at[i], y->at[i]))
+        if (value_eq(r, x->at[i], y->at[i]))
             continue;
-        if (r->depth == 0) {
-            (void)run_fail(r, "RecursionError", "maximum recursion depth exceeded");
+        if (!run_enter(r))
             return -1;
-        }
-        r->depth--;
         less = value_less(r, x->at[i], y->at[i]);
-        r->depth++;
+        run_leave(r);
         return less;
     }
     return x->n < y->n;
@@ -117,8 +109,12 @@ static int less_lists(struct template_run *r, struct list *x, struct list *y)
 
 int value_less(struct template_run *r, struct value x, struct value y)
 {
+    if (!run_spend(r, 1))
+        return -1;
     if (v_is_number(x) && v_is_number(y))
         return number_cmp(r->a, x, y) == -1;
+    if (x.t == V_STR && y.t == V_STR && !run_spend(r, MIN_OF(x.n, y.n) / 64))
+        return -1;
     if (x.t == V_STR && y.t == V_STR)
         return str_cmp(v_bytes(x), v_bytes(y)) < 0;
     if (x.t == y.t && v_is_seq(x))
@@ -139,6 +135,8 @@ static int contains_str(struct template_run *r, struct value hay, struct value n
                        v_type_name(needle));
         return -1;
     }
+    if (!run_spend(r, hay.n / 64))
+        return -1;
     return str_find(v_bytes(hay), v_bytes(needle), 0) != SIZE_MAX;
 }
 
@@ -154,12 +152,14 @@ int value_contains(struct template_run *r, struct value hay, struct value needle
     if (hay.t == V_DICT || (hay.t == V_VIEW && hay.sub == VIEW_KEYS)) {
         if (!value_hashable(r, needle))
             return -1;
-        return dict_find(r->a, hay.dict, needle) != NULL;
+        if (dict_find(r, hay.dict, needle))
+            return 1;
+        return r->budget.over ? -1 : 0;
     }
     if (!iter_init(r, &it, hay))
         return -1;
     while ((more = iter_next(r, &it, &v)) > 0) {
-        if (value_eq(r->a, v, needle))
+        if (value_eq(r, v, needle))
             return 1;
     }
     return more;
@@ -200,7 +200,7 @@ int64_t value_len(struct template_run *r, struct value v)
 {
     switch (v.t) {
     case V_STR:
-        return (int64_t)pystr_len(v_bytes(v));
+        return run_spend(r, v.n / 64) ? (int64_t)pystr_len(v_bytes(v)) : -1;
     case V_LIST:
     case V_TUPLE:
         return v.list->n;
@@ -232,10 +232,14 @@ bool value_hashable(struct template_run *r, struct value v)
         return false;
     }
     if (v.t == V_TUPLE) {
-        for (uint32_t i = 0; i < list_need(r->a, v.list)->n; i++) {
-            if (!value_hashable(r, v.list->at[i]))
-                return false;
-        }
+        bool hashable = true;
+
+        if (!run_enter(r))
+            return false;
+        for (uint32_t i = 0; i < list_need(r->a, v.list)->n && hashable; i++)
+            hashable = run_spend(r, 1) && value_hashable(r, v.list->at[i]);
+        run_leave(r);
+        return hashable;
     }
     return true;
 }
@@ -272,9 +276,12 @@ static bool merge(struct template_run *r, struct sort_item *to, struct sort_item
 bool value_sort(struct template_run *r, struct value *at, struct value *keys, uint32_t n,
                 bool reverse)
 {
-    struct sort_item *from = arena_alloc(r->a, sizeof(*from) * n);
-    struct sort_item *to = arena_alloc(r->a, sizeof(*to) * n);
+    struct sort_item *from, *to;
 
+    if (!run_room(r, 2 * sizeof(*from) * (uint64_t)n))
+        return false;
+    from = arena_alloc(r->a, sizeof(*from) * n);
+    to = arena_alloc(r->a, sizeof(*to) * n);
     for (uint32_t i = 0; i < n; i++)
         from[i] = (struct sort_item){at[i], keys[i]};
     for (uint64_t width = 1; width < n; width *= 2) {

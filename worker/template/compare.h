@@ -7,8 +7,8 @@
 #include "worker/template/run.h"
 #include "worker/template/value.h"
 
-/* x == y; never fails. */
-bool value_eq(struct arena *a, struct value x, struct value y);
+/* x == y. False as well, with the exception set, when the budget is spent. */
+bool value_eq(struct template_run *r, struct value x, struct value y);
 
 /* x < y; 1, 0, or -1 with the TypeError (or UndefinedError) set. */
 int value_less(struct template_run *r, struct value x, struct value y);

@@ -127,6 +127,20 @@ int escape_decode(struct arena *a, struct str raw, struct str *ret, const char *
     return rc;
 }
 
+/* The longest escapes take five bytes. */
+uint64_t escape_html_size(struct str s)
+{
+    uint64_t n = s.len;
+
+    for (size_t i = 0; i < s.len; i++) {
+        char c = s.p[i];
+
+        if (c == '&' || c == '<' || c == '>' || c == '\'' || c == '"')
+            n += 4;
+    }
+    return n;
+}
+
 void escape_html(struct buf *out, struct str s)
 {
     for (size_t i = 0; i < s.len; i++) {

@@ -12,6 +12,9 @@
  * short or beyond Unicode, \N without a known name); *why says it, a static text. */
 int escape_decode(struct arena *a, struct str raw, struct str *ret, const char **why);
 
+/* The bytes that escape_html adds, or a few more. */
+uint64_t escape_html_size(struct str s);
+
 /* Appends s with & < > ' " as markupsafe writes them. */
 void escape_html(struct buf *out, struct str s);
 

@@ -33,8 +33,11 @@ static struct value eval_name(struct template_run *r, const struct node *n)
 /* [a, b, ...] or (a, b, ...): evaluates the elements in order. */
 static EVAL_APART struct value eval_list(struct template_run *r, const struct node *n)
 {
-    struct list *l = list_new(r->a, n->n);
+    struct list *l;
 
+    if (!run_spend(r, n->n / 8))
+        return v_err();
+    l = list_new(r->a, n->n);
     for (uint32_t i = 0; i < n->n; i++) {
         l->at[i] = eval(r, n->kids[i]);
         if (l->at[i].t == V_ERR)
@@ -53,9 +56,9 @@ static EVAL_APART struct value eval_dict(struct template_run *r, const struct no
         struct value k = eval(r, n->kids[i]);
         struct value v = k.t == V_ERR ? k : eval(r, n->kids[i + 1]);
 
-        if (v.t == V_ERR || !value_hashable(r, k))
+        if (v.t == V_ERR || !value_hashable(r, k) || !run_spend(r, 1))
             return v_err();
-        dict_set(r->a, d, k, v);
+        dict_set(r, d, k, v);
     }
     return v_dict(d);
 }
@@ -78,9 +81,9 @@ static EVAL_APART struct value concat_html(struct template_run *r, const struct 
     }
     for (uint32_t i = 0; i < n->n; i++) {
         v = html ? text_to_html(r, at[i]) : at[i];
-        if (v.t == V_ERR) {
+        if (v.t == V_ERR || !run_spend_text(r, v.n, out.len + v.n)) {
             buf_done(&out);
-            return v;
+            return v_err();
         }
         buf_add_str(&out, v_bytes(v));
     }
@@ -99,7 +102,7 @@ static EVAL_APART struct value eval_concat(struct template_run *r, const struct 
     for (uint32_t i = 0; i < n->n; i++) {
         struct value v = eval(r, n->kids[i]);
 
-        if (v.t == V_ERR || !print_str(r, &out, v)) {
+        if (v.t == V_ERR || !print_str(r, &out, v) || !run_spend_text(r, v.n, out.len)) {
             buf_done(&out);
             return v_err();
         }
@@ -160,9 +163,9 @@ const struct value *eval_ref(struct template_run *r, const struct node *n)
     } else {
         v = eval_ref(r, of);
     }
-    if (!v || v->t != V_DICT || r->steps == 0)
+    if (!v || v->t != V_DICT || r->budget.fuel == 0)
         return NULL;
-    r->steps--;
+    r->budget.fuel--;
     e = dict_find_str(r->a, v->dict, v_bytes(n->val));
     if (e)
         return &e->value;
@@ -226,7 +229,7 @@ static bool add_star(struct template_run *r, const struct node *n, struct argv *
     struct value list = v.t == V_ERR ? v : iter_collect(r, v);
     struct value *at;
 
-    if (list.t == V_ERR)
+    if (list.t == V_ERR || !run_spend(r, (ret->n_pos + list.list->n) / 8))
         return false;
     at = arena_alloc(r->a, (ret->n_pos + list.list->n) * sizeof(*at));
     value_copy(at, ret->pos, ret->n_pos);
@@ -249,6 +252,8 @@ static bool add_star2(struct template_run *r, const struct node *n, struct argv 
     if (v.t != V_DICT)
         return run_fail(r, "TypeError", "argument after ** must be a mapping").t != V_ERR;
     total = ret->n_named + dict_need(r->a, v.dict)->n;
+    if (!run_spend(r, total))
+        return false;
     named = arena_alloc(r->a, total * sizeof(*named));
     names = arena_alloc(r->a, total * sizeof(*names));
     value_copy(named, ret->named, ret->n_named);
@@ -277,6 +282,8 @@ bool eval_args(struct template_run *r, const struct call_args *args, struct argv
     *ret = (struct argv){.n_pos = args->n_pos, .n_named = args->n_named};
     if (no_args(args))
         return true;
+    if (!run_spend(r, (args->n_pos + args->n_named) / 8))
+        return false;
     ret->pos = arena_alloc(r->a, (args->n_pos + args->n_named) * sizeof(struct value));
     ret->named = ret->pos + args->n_pos;
     ret->names = args->names;
@@ -410,17 +417,14 @@ static int cond_logic(struct template_run *r, const struct node *n)
 {
     int c;
 
-    if (r->depth == 0) {
-        (void)run_fail(r, "RecursionError", "maximum recursion depth exceeded");
+    if (!run_enter(r))
         return -1;
-    }
-    r->depth--;
     c = eval_cond(r, n->a);
     if (c >= 0 && n->kind == N_NOT)
         c = !c;
     else if (c == (n->kind == N_AND))
         c = eval_cond(r, n->b);
-    r->depth++;
+    run_leave(r);
     return c;
 }
 
@@ -521,12 +525,9 @@ struct value eval_node(struct template_run *r, const struct node *n)
     if (n->kind == N_NAME)
         return eval_name(r, n);
     r->line = n->line;
-    if (r->depth == 0)
-        return run_fail(r, "RecursionError", "maximum recursion depth exceeded");
-    if (!run_spend(r, 1) || !run_room(r, 0))
+    if (!run_spend(r, 1) || !run_room(r, 0) || !run_enter(r))
         return v_err();
-    r->depth--;
     v = eval_inner(r, n);
-    r->depth++;
+    run_leave(r);
     return v;
 }

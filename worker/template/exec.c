@@ -3,10 +3,8 @@
  * buffer: it notes the length of the output, lets the body write behind it, and takes that part
  * off again (exec_take).
  *
- * After each write out_ok checks the output budget and whether the caller wants the work
- * cancelled. */
+ * After each write out_ok checks the output budget. */
 
-#include "common/base/cancel.h"
 #include "common/base/check.h"
 #include "worker/template/compare.h"
 #include "worker/template/eval.h"
@@ -14,14 +12,10 @@
 #include "worker/template/iter.h"
 #include "worker/template/print.h"
 
-/* False, with the exception set, when the render writes too much or has been cancelled. */
+/* False, with the exception set, when the render writes too much. */
 static bool out_ok(struct template_run *r)
 {
-    if (cancel_wanted()) {
-        (void)run_fail(r, "Cancelled", "the work was given up");
-        return false;
-    }
-    if (r->out->len - r->out_start <= r->max_out)
+    if (RG_LIKELY(r->out->len - r->out_start <= r->max_out))
         return true;
     (void)run_fail(r, "BudgetError", "the template writes more than its budget");
     return false;
@@ -39,6 +33,7 @@ struct value exec_take(struct template_run *r, size_t from)
  * copy of an outer variable, or empty. Parameters are not in the list; the call has filled them. */
 void exec_enter(struct template_run *r, const struct scope *s)
 {
+    (void)run_spend(r, s->n_loads / 8); /* the next statement reports it */
     for (uint32_t i = 0; i < s->n_loads; i++) {
         const struct scope_load *l = &s->loads[i];
         struct frame *from = r->frame;
@@ -72,7 +67,7 @@ static bool assign_attribute(struct template_run *r, const struct node *target, 
                        "cannot assign attribute on non-namespace object");
         return false;
     }
-    dict_set(r->a, ns.dict, target->val, v);
+    dict_set(r, ns.dict, target->val, v);
     return true;
 }
 
@@ -125,6 +120,8 @@ static bool print_sum(struct template_run *r, const struct node *n)
         v = eval(r, n->kids[i]);
         if (v.t == V_STR && !(v.flags & VF_MARKUP) && sum.t == V_MISSING) {
             buf_add(r->out, v.s, v.n);
+            if (!run_spend(r, v.n / 64))
+                return false;
             continue;
         }
         if (sum.t == V_MISSING && i > 0)
@@ -147,12 +144,12 @@ static EVAL_APART bool print_concat(struct template_run *r, const struct node *n
         /* A macro among the operands writes behind what stands here and takes it off again. */
         struct value v = eval(r, n->kids[i]);
 
-        if (v.t == V_ERR || !print_str(r, r->out, v)) {
+        if (v.t == V_ERR || !print_str(r, r->out, v) || !out_ok(r) || !run_spend(r, 1)) {
             r->out->len = from;
             return false;
         }
     }
-    return out_ok(r);
+    return true;
 }
 
 /* {{ expression }} within autoescape: what is not HTML is escaped. */
@@ -198,7 +195,7 @@ static enum exec_result exec_body(struct template_run *r, const struct node *n)
 static enum exec_result exec_if(struct template_run *r, const struct node *n)
 {
     for (; n && n->kind == N_IF; n = n->c) {
-        int c = eval_cond(r, n->a);
+        int c = run_spend(r, 1) ? eval_cond(r, n->a) : -1;
 
         if (c != 0)
             return c < 0 ? EXEC_ERROR : exec_body(r, n->b);
@@ -414,16 +411,13 @@ enum exec_result exec(struct template_run *r, const struct node *n)
         return EXEC_ERROR;
     if (n->kind == N_DATA) {
         buf_add(r->out, n->val.s, n->val.n);
-        return out_ok(r) ? EXEC_DONE : EXEC_ERROR;
+        return out_ok(r) && run_spend(r, n->val.n / 64) ? EXEC_DONE : EXEC_ERROR;
     }
     if (n->kind == N_PRINT)
         return print_node(r, n) ? EXEC_DONE : EXEC_ERROR;
-    if (r->depth == 0) {
-        (void)run_fail(r, "RecursionError", "maximum recursion depth exceeded");
+    if (!run_enter(r))
         return EXEC_ERROR;
-    }
-    r->depth--;
     result = exec_inner(r, n);
-    r->depth++;
+    run_leave(r);
     return result;
 }

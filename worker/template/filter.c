@@ -74,6 +74,8 @@ struct value filter_attribute(struct template_run *r, struct value v, struct val
         struct str part = str_sub(rest, 0, dot);
         uint64_t index = 0;
 
+        if (!run_spend(r, 1))
+            return v_err();
         if (is_digits(part) && str_to_u64(part, INT32_MAX, &index) == 0)
             v = attr_item(r, v, v_int((int64_t)index));
         else

@@ -41,7 +41,7 @@ static struct value join_html(struct template_run *r, struct value v, struct val
         return v_err();
     at = arena_alloc(r->a, n * sizeof(*at));
     for (uint32_t i = 0; i < n; i++) {
-        at[i] = filter_attribute(r, items.list->at[i], path);
+        at[i] = run_spend(r, 1) ? filter_attribute(r, items.list->at[i], path) : v_err();
         if (at[i].t != V_ERR)
             at[i] = filter_text(r, at[i]);
         if (at[i].t == V_ERR)
@@ -52,7 +52,7 @@ static struct value join_html(struct template_run *r, struct value v, struct val
         if (i)
             buf_add_str(&out, v_bytes(html ? text_to_html(r, sep) : sep));
         buf_add_str(&out, v_bytes(html ? text_to_html(r, at[i]) : at[i]));
-        (void)run_room(r, out.len);
+        (void)run_spend_text(r, at[i].n, out.len);
     }
     if (r->error.kind) {
         buf_done(&out);
@@ -80,6 +80,8 @@ static struct value f_join(struct template_run *r, struct value v, struct value 
         item = filter_attribute(r, item, a[1]);
         if (i)
             buf_add_str(r->out, v_bytes(sep));
+        if (sep.n >= 64 && !run_spend(r, sep.n / 64))
+            item = v_err();
         if (item.t == V_ERR || !print_str(r, r->out, item) || !run_room(r, r->out->len - from)) {
             r->out->len = from;
             return v_err();
@@ -121,9 +123,7 @@ static struct value f_last(struct template_run *r, struct value v, struct value 
     if (!reversible(r, v))
         return v_err();
     if (v.t == V_STR) {
-        size_t n = pystr_len(v_bytes(v));
-
-        return n ? attr_item(r, v, v_int(-1)) : v_undef(UNDEF_NAME, STR("the last item"));
+        return v.n ? attr_item(r, v, v_int(-1)) : v_undef(UNDEF_NAME, STR("the last item"));
     }
     l = iter_collect(r, v);
     if (l.t == V_ERR)
@@ -135,9 +135,11 @@ static struct value f_last(struct template_run *r, struct value v, struct value 
 
 static struct value fold_case(struct template_run *r, struct value v, bool sensitive)
 {
-    if (v.t == V_STR && !sensitive)
-        return v_str(pystr_case(r->a, v_bytes(v), PYSTR_TO_LOWER));
-    return v;
+    if (v.t != V_STR || sensitive)
+        return v;
+    if (!run_spend(r, v.n / 16) || !run_room(r, (uint64_t)v.n * 3))
+        return v_err();
+    return v_str(pystr_case(r->a, v_bytes(v), PYSTR_TO_LOWER));
 }
 
 /* The sort key of an item: one value per attribute of "a,b.c". */
@@ -147,17 +149,20 @@ static struct value sort_key(struct template_run *r, struct value v, struct valu
     struct list_builder b = {0};
     struct str rest = v_bytes(attribute);
 
+    if (!run_spend(r, 1))
+        return v_err();
     if (attribute.t != V_STR) {
-        v = filter_attribute(r, v, attribute);
-        if (v.t == V_ERR || !builder_add(r, &b, fold_case(r, v, sensitive)))
+        v = fold_case(r, filter_attribute(r, v, attribute), sensitive);
+        if (v.t == V_ERR || !builder_add(r, &b, v))
             return v_err();
         return builder_list(r, &b);
     }
     for (;;) {
         size_t comma = str_find(rest, STR(","), 0);
-        struct value part = filter_attribute(r, v, v_str(str_sub(rest, 0, comma)));
+        struct value part =
+            fold_case(r, filter_attribute(r, v, v_str(str_sub(rest, 0, comma))), sensitive);
 
-        if (part.t == V_ERR || !builder_add(r, &b, fold_case(r, part, sensitive)))
+        if (part.t == V_ERR || !builder_add(r, &b, part))
             return v_err();
         if (comma == SIZE_MAX)
             return builder_list(r, &b);
@@ -175,6 +180,8 @@ static struct value sorted(struct template_run *r, struct value v, struct value 
     if (l.t == V_ERR || !run_room(r, (uint64_t)l.list->n * 8 * sizeof(*keys)))
         return v_err();
     copy = run_list(r, l.list->at, l.list->n);
+    if (copy.t == V_ERR)
+        return copy;
     keys = arena_alloc(r->a, l.list->n * sizeof(*keys));
     for (uint32_t i = 0; i < l.list->n; i++) {
         struct value key = sort_key(r, copy.list->at[i], attribute, sensitive);
@@ -224,9 +231,9 @@ static struct value extreme(struct template_run *r, struct value v, struct value
         struct value key = filter_attribute(r, l.list->at[i], a[1]);
         int better = 1;
 
-        if (key.t == V_ERR)
-            return key;
         key = fold_case(r, key, truth(r, a[0]));
+        if (key.t == V_ERR || !run_spend(r, 1))
+            return v_err();
         if (i)
             better = max ? value_less(r, best_key, key) : value_less(r, key, best_key);
         if (better < 0)
@@ -322,11 +329,13 @@ static struct value f_groupby(struct template_run *r, struct value v, struct val
             plain = a[1];
         at[i] = run_pair(r, plain, l.list->at[i]);
         keys[i] = fold_case(r, plain, sensitive);
+        if (keys[i].t == V_ERR || !run_spend(r, 1))
+            return v_err();
     }
     if (!value_sort(r, at, keys, l.list->n, false))
         return v_err();
     for (uint32_t i = 0; i < l.list->n; i++) {
-        if (i == 0 || !value_eq(r->a, keys[i], last)) {
+        if (i == 0 || !value_eq(r, keys[i], last)) {
             struct value pair;
 
             group = (struct list_builder){0};

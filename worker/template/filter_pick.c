@@ -256,6 +256,8 @@ static int next_slice(struct template_run *r, struct gen *g, struct value *ret)
 
     if (i >= slices)
         return 0;
+    if (!run_spend(r, (uint64_t)count / 4))
+        return -1;
     g->n_args++;
     for (int64_t k = 0; k < count; k++) {
         if (!builder_add(r, &b, g->args[0].list->at[from + k]))
@@ -296,12 +298,17 @@ static int next_unique(struct template_run *r, struct gen *g, struct value *ret)
         if (more <= 0)
             return more;
         key = filter_attribute(r, *ret, g->args[0]);
-        if (key.t == V_ERR || !value_hashable(r, key) || !run_spend(r, g->seen.n))
+        if (key.t == V_ERR || !value_hashable(r, key))
             return -1;
-        if (key.t == V_STR && !g->flag)
+        if (key.t == V_STR && !g->flag) {
+            if (!run_spend(r, key.n / 16) || !run_room(r, (uint64_t)key.n * 3))
+                return -1;
             key = v_str(pystr_case(r->a, v_bytes(key), PYSTR_TO_LOWER));
+        }
         for (uint32_t i = 0; i < g->seen.n && !seen; i++)
-            seen = value_eq(r->a, g->seen.at[i], key);
+            seen = value_eq(r, g->seen.at[i], key);
+        if (r->budget.over)
+            return -1;
         if (!seen)
             return builder_add(r, &g->seen, key) ? 1 : -1;
     }

@@ -67,7 +67,7 @@ static struct value f_title(struct template_run *r, struct value v, struct value
 
     (void)a;
     v = filter_text(r, v);
-    if (v.t == V_ERR || !run_room(r, (uint64_t)v.n * 3))
+    if (v.t == V_ERR || !run_spend(r, v.n / 16) || !run_room(r, (uint64_t)v.n * 3))
         return v_err();
     s = v_bytes(v);
     for (size_t at = 0; at < s.len;) {
@@ -78,6 +78,10 @@ static struct value f_title(struct template_run *r, struct value v, struct value
         while (end < s.len && begins_word(pystr_next(s, &at)) == separator)
             end = at;
         at = end;
+        if (!run_spend(r, 4)) {
+            buf_done(&out);
+            return v_err();
+        }
         buf_add_str(&out, pystr_case(r->a, str_sub(s, first, second - first), PYSTR_TO_UPPER));
         buf_add_str(&out, pystr_case(r->a, str_sub(s, second, end - second), PYSTR_TO_LOWER));
     }
@@ -133,6 +137,8 @@ static struct value f_truncate(struct template_run *r, struct value v, struct va
     if (v.t != V_STR)
         return run_fail(r, "TypeError", "'%s' cannot be truncated", v_type_name(v));
     s = v_bytes(v);
+    if (!run_spend(r, s.len / 64))
+        return v_err();
     cut = str_sub(s, 0, pystr_offset(s, 0, (size_t)(length - end_len)));
     if (!value_truth(r, a[1])) {
         for (space = cut.len; space > 0 && cut.p[space - 1] != ' '; space--)
@@ -157,8 +163,8 @@ static struct value f_wordcount(struct template_run *r, struct value v, struct v
 
     (void)a;
     v = filter_text(r, v);
-    if (v.t == V_ERR)
-        return v;
+    if (v.t == V_ERR || !run_spend(r, v.n / 16))
+        return v_err();
     for (size_t at = 0; at < v.n;) {
         bool word = is_word(pystr_next(v_bytes(v), &at));
 
@@ -173,6 +179,13 @@ static bool is_blank(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
+/* The arguments of wordwrap. */
+struct wrapping {
+    size_t width;
+    bool break_long;
+    struct str newline;
+};
+
 /* The end of the run of blanks or of other characters that begins at `at`. */
 static size_t chunk_end(struct str line, size_t at)
 {
@@ -183,31 +196,56 @@ static size_t chunk_end(struct str line, size_t at)
     return at;
 }
 
-/* One paragraph cut into lines of at most `width` characters, as Python's textwrap does: blanks
- * are dropped where a line ends and begins, long words fill what is left of a line. */
-static void wrap_line(struct buf *out, struct str line, size_t width, bool break_long,
-                      struct str newline)
+/* A run of blanks or of other characters, of which wrap_line has used a part. */
+struct chunk {
+    size_t end; /* in bytes */
+    size_t n;   /* characters that are left of it */
+};
+
+/* The chunk at `at`, which is the last one unless that is used up: a word that fills many lines is
+ * measured once. */
+static void chunk_read(struct chunk *c, struct str line, size_t at)
 {
+    if (at < c->end)
+        return;
+    c->end = chunk_end(line, at);
+    c->n = pystr_len(str_sub(line, at, c->end - at));
+}
+
+/* One paragraph cut into lines of at most `width` characters, as Python's textwrap does: blanks
+ * are dropped where a line ends and begins, long words fill what is left of a line. False when the
+ * budget is spent. */
+static bool wrap_line(struct template_run *r, struct buf *out, struct str line,
+                      const struct wrapping *w)
+{
+    size_t width = w->width;
+    struct chunk c = {0};
     bool any = false;
 
     for (size_t at = 0; at < line.len;) {
         size_t from, to, used = 0;
 
-        if (any && is_blank(line.p[at]))
-            at = chunk_end(line, at);
+        if (!run_spend_text(r, MIN_OF(width, line.len - at), out->len))
+            return false;
+
+        if (any && is_blank(line.p[at])) {
+            chunk_read(&c, line, at);
+            at = c.end;
+        }
         from = at;
         while (at < line.len) {
-            size_t end = chunk_end(line, at), n = pystr_len(str_sub(line, at, end - at));
-
-            if (used + n <= width) {
-                used += n;
-                at = end;
+            chunk_read(&c, line, at);
+            if (used + c.n <= width) {
+                used += c.n;
+                at = c.end;
                 continue;
             }
-            if (n > width && break_long)
+            if (c.n > width && w->break_long) {
                 at = pystr_offset(line, at, width - used);
-            else if (n > width && used == 0)
-                at = end;
+                c.n -= width - used;
+            } else if (c.n > width && used == 0) {
+                at = c.end;
+            }
             break;
         }
         for (to = at; to > from && is_blank(line.p[to - 1]); to--)
@@ -215,18 +253,20 @@ static void wrap_line(struct buf *out, struct str line, size_t width, bool break
         if (to == from)
             continue;
         if (any)
-            buf_add_str(out, newline);
+            buf_add_str(out, w->newline);
         buf_add_str(out, str_sub(line, from, to - from));
         any = true;
     }
+    return true;
 }
 
 /* Wraps every line of the text by itself. Python also breaks long lines at hyphens; where that
  * would matter the filter fails. */
 static struct value f_wordwrap(struct template_run *r, struct value v, struct value *a)
 {
-    struct str newline = STR("\n"), line;
-    bool break_long = a[1].t == V_MISSING || value_truth(r, a[1]);
+    struct wrapping w = {.newline = STR("\n"),
+                         .break_long = a[1].t == V_MISSING || value_truth(r, a[1])};
+    struct str line;
     bool hyphens = a[3].t == V_MISSING || value_truth(r, a[3]);
     struct buf out = {0};
     size_t at = 0, end;
@@ -236,20 +276,24 @@ static struct value f_wordwrap(struct template_run *r, struct value v, struct va
         return run_fail(r, "AttributeError", "'%s' object has no attribute 'splitlines'",
                         v_type_name(v));
     if (!arg_int(r, a[0], 79, &width) ||
-        (a[2].t != V_MISSING && a[2].t != V_NONE && !arg_str(r, a[2], &newline)))
+        (a[2].t != V_MISSING && a[2].t != V_NONE && !arg_str(r, a[2], &w.newline)))
         return v_err();
     if (width <= 0)
         return run_fail(r, "ValueError", "invalid width %lld (must be > 0)", (long long)width);
-    if (!run_room(r, v.n + (uint64_t)v.n * newline.len))
+    if (!run_spend_text(r, v.n, v.n))
         return v_err();
+    w.width = (size_t)width;
     for (bool first = true; pystr_line(v_bytes(v), &at, &line, &end); first = false) {
         if (hyphens && pystr_len(line) > (size_t)width && memchr(line.p, '-', line.len)) {
             buf_done(&out);
             return run_fail(r, "NotImplementedError", "wordwrap at hyphens is not supported");
         }
         if (!first)
-            buf_add_str(&out, newline);
-        wrap_line(&out, line, (size_t)width, break_long, newline);
+            buf_add_str(&out, w.newline);
+        if (!wrap_line(r, &out, line, &w) || !run_spend_text(r, w.newline.len, out.len)) {
+            buf_done(&out);
+            return v_err();
+        }
     }
     return run_take(r, &out);
 }
@@ -259,6 +303,7 @@ static struct value f_wordwrap(struct template_run *r, struct value v, struct va
 static struct value f_indent(struct template_run *r, struct value v, struct value *a)
 {
     struct buf out = {0}, pad = {0};
+    struct value whole;
     struct str line, s;
     size_t at = 0, end, lines = 0;
     int64_t width;
@@ -278,8 +323,10 @@ static struct value f_indent(struct template_run *r, struct value v, struct valu
         for (int64_t i = 0; i < width; i++)
             buf_add_c(&pad, ' ');
     }
-    s = v_bytes(run_concat(r, v, v_text("\n")));
-    while (pystr_line(s, &at, &line, &end) && run_room(r, out.len + pad.len)) {
+    whole = run_concat(r, v, v_text("\n"));
+    s = whole.t == V_ERR ? STR("") : v_bytes(whole);
+    while (pystr_line(s, &at, &line, &end) &&
+           run_spend_text(r, line.len + pad.len, out.len + pad.len + line.len)) {
         if (lines)
             buf_add_c(&out, '\n');
         if (lines == 0 ? value_truth(r, a[1]) : line.len > 0 || value_truth(r, a[2]))
@@ -320,6 +367,18 @@ static struct value f_string(struct template_run *r, struct value v, struct valu
     return filter_text(r, v);
 }
 
+/* Where a comment or tag that begins at `at` ends, or SIZE_MAX. What was looked for in vain is not
+ * looked for again: `none` has a bit for each kind. */
+static size_t find_tag_end(struct str s, size_t at, unsigned *none)
+{
+    bool comment = str_starts(str_sub(s, at, s.len), STR("<!--"));
+    size_t end = *none >> comment & 1 ? SIZE_MAX : str_find(s, comment ? STR("-->") : STR(">"), at);
+
+    if (end == SIZE_MAX)
+        *none |= 1U << comment;
+    return end;
+}
+
 /* If s begins with an entity that we know, writes its character and returns its length; else 0. */
 static size_t entity(struct str s, struct buf *out)
 {
@@ -342,21 +401,21 @@ static size_t entity(struct str s, struct buf *out)
 static struct value f_striptags(struct template_run *r, struct value v, struct value *a)
 {
     struct buf plain = {0}, out = {0};
+    unsigned none = 0;
     struct str s;
 
     (void)a;
     v = filter_text(r, v);
-    if (v.t == V_ERR)
-        return v;
+    if (v.t == V_ERR || !run_spend(r, v.n / 8) || !run_room(r, (uint64_t)v.n * 2))
+        return v_err();
     s = v_bytes(v);
     for (size_t at = 0; at < s.len; at++) {
-        bool comment = str_starts(str_sub(s, at, s.len), STR("<!--"));
-        size_t end = s.p[at] == '<' ? str_find(s, comment ? STR("-->") : STR(">"), at) : SIZE_MAX;
+        size_t end = s.p[at] == '<' ? find_tag_end(s, at, &none) : SIZE_MAX;
 
         if (end == SIZE_MAX)
             buf_add_c(&plain, s.p[at]);
         else
-            at = end + (comment ? 2 : 0);
+            at = s.p[end] == '-' ? end + 2 : end;
     }
     s = pystr_strip(buf_str(&plain), 3);
     for (size_t at = 0; at < s.len;) {
@@ -405,8 +464,10 @@ static struct value f_urlencode(struct template_run *r, struct value v, struct v
     (void)a;
     if (v.t != V_DICT && v.t != V_VIEW && v.t != V_GEN && v.t != V_RANGE && !v_is_seq(v)) {
         text = filter_text(r, v);
+        if (text.t == V_ERR || !run_spend(r, text.n / 16) || !run_room(r, (uint64_t)text.n * 3))
+            return v_err();
         url_quote(&out, v_bytes(text), false);
-        return text.t == V_ERR ? text : run_take(r, &out);
+        return run_take(r, &out);
     }
     if (v.t == V_DICT)
         v = (struct value){.t = V_VIEW, .sub = VIEW_ITEMS, .dict = v.dict};
@@ -419,6 +480,11 @@ static struct value f_urlencode(struct template_run *r, struct value v, struct v
             kv = run_fail(r, "ValueError", "urlencode needs pairs");
         for (uint32_t i = 0; i < 2 && kv.t != V_ERR; i++) {
             text = filter_text(r, kv.list->at[i]);
+            if (text.t == V_ERR || !run_spend(r, text.n / 16 + 1) ||
+                !run_room(r, out.len + (uint64_t)text.n * 3)) {
+                buf_done(&out);
+                return v_err();
+            }
             if (i || out.len)
                 buf_add_c(&out, i ? '=' : '&');
             url_quote(&out, v_bytes(text), true);
@@ -443,7 +509,7 @@ static struct value f_xmlattr(struct template_run *r, struct value v, struct val
         struct value key = f_escape(r, v.dict->at[i].key, NULL);
         struct value text;
 
-        if (item.t == V_NONE || item.t == V_UNDEF || key.t == V_ERR)
+        if (item.t == V_NONE || item.t == V_UNDEF || key.t == V_ERR || !run_spend(r, 1))
             continue;
         text = f_escape(r, item, NULL);
         if (pystr_strip(v_bytes(key), 3).len != key.n ||
@@ -453,8 +519,10 @@ static struct value f_xmlattr(struct template_run *r, struct value v, struct val
             buf_add_c(&out, ' ');
         buf_add_str(&out, v_bytes(key));
         buf_puts(&out, "=\"");
-        buf_add_str(&out, v_bytes(text));
+        if (text.t != V_ERR)
+            buf_add_str(&out, v_bytes(text));
         buf_add_c(&out, '"');
+        (void)run_spend_text(r, key.n + text.n, out.len);
     }
     v = run_take(r, &out);
     return r->error.kind ? v_err() : r->autoescape ? v_markup(v) : v;
@@ -464,10 +532,10 @@ static struct value f_xmlattr(struct template_run *r, struct value v, struct val
 static struct value f_urlize(struct template_run *r, struct value v, struct value *a)
 {
     struct value text = f_escape(r, filter_text(r, v), a);
-    struct str s = v_bytes(text);
+    struct str s = text.t == V_ERR ? STR("") : v_bytes(text);
 
-    if (text.t == V_ERR)
-        return text;
+    if (text.t == V_ERR || !run_spend(r, s.len / 16))
+        return v_err();
     if (str_find(s, STR("www."), 0) != SIZE_MAX || str_find(s, STR("@"), 0) != SIZE_MAX ||
         str_find(s, STR("mailto:"), 0) != SIZE_MAX)
         return run_fail(r, "NotImplementedError", "urlize is not supported");

@@ -45,6 +45,8 @@ static struct value f_int(struct template_run *r, struct value v, struct value *
     if (n.t != V_MISSING)
         return n;
     n = number_parse_float(r, v_bytes(v));
+    if (n.t == V_ERR)
+        return n;
     return n.t == V_FLOAT && isfinite(n.f) ? number_truncate(r, n.f) : dflt;
 }
 
@@ -60,7 +62,7 @@ static struct value f_float(struct template_run *r, struct value v, struct value
     if (v.t != V_STR)
         return dflt;
     n = number_parse_float(r, v_bytes(v));
-    return n.t == V_FLOAT ? n : dflt;
+    return n.t == V_FLOAT || n.t == V_ERR ? n : dflt;
 }
 
 /* The type stays, except that a bool becomes an int. */
@@ -117,6 +119,8 @@ static struct value round_whole(struct template_run *r, struct value v, uint64_t
 
     if (places > 9 * ((uint64_t)whole->n + 1))
         return v_int(0);
+    if (!run_spend(r, places * (places / 36 + 8)) || !run_room(r, places * (places / 2 + 64)))
+        return v_err();
     for (uint64_t i = 0; i < places && unit; i++)
         unit = big_mul(r->a, unit, ten);
     if (!unit)
@@ -248,29 +252,56 @@ static struct value f_format(struct template_run *r, struct value v, struct valu
     return format_percent(r, v, a[1].dict->n ? a[1] : a[0]);
 }
 
+static struct value sort_items(struct template_run *r, struct value v);
+static struct value sort_dict(struct template_run *r, struct value v);
+
 /* Dicts with their keys sorted, all the way down, as pprint writes them. */
-static struct value sort_dicts(struct template_run *r, struct value v, int depth)
+static struct value sort_dicts(struct template_run *r, struct value v)
+{
+    struct value sorted = v;
+
+    if (v.t != V_DICT && !v_is_seq(v))
+        return v;
+    if (!run_enter(r))
+        return v_err();
+    sorted = v.t == V_DICT ? sort_dict(r, v) : sort_items(r, v);
+    run_leave(r);
+    return sorted;
+}
+
+/* The same for the items of a list or tuple, in a new one. */
+static struct value sort_items(struct template_run *r, struct value v)
+{
+    struct value copy = run_list(r, list_need(r->a, v.list)->at, v.list->n);
+
+    for (uint32_t i = 0; copy.t != V_ERR && i < copy.list->n; i++) {
+        struct value item = run_spend(r, 1) ? sort_dicts(r, copy.list->at[i]) : v_err();
+
+        if (item.t == V_ERR)
+            return item;
+        copy.list->at[i] = item;
+    }
+    return copy.t == V_LIST && v.t == V_TUPLE ? v_tuple(copy.list) : copy;
+}
+
+/* The same for a dict: by its keys, then each value. */
+static struct value sort_dict(struct template_run *r, struct value v)
 {
     struct value at;
     struct dict *d;
 
-    if (depth > 100 || (v.t != V_DICT && !v_is_seq(v)))
-        return v;
-    if (v_is_seq(v)) {
-        struct list *l = list_new(r->a, list_need(r->a, v.list)->n);
-
-        for (uint32_t i = 0; i < l->n; i++)
-            l->at[i] = sort_dicts(r, v.list->at[i], depth + 1);
-        return v.t == V_LIST ? v_list(l) : v_tuple(l);
-    }
     at = filter_call(r, filter_find(STR("dictsort")), v,
                      &(struct argv){.pos = (struct value[]){v_bool(true)}, .n_pos = 1});
-    if (at.t == V_ERR)
-        return at;
+    if (at.t == V_ERR || !run_room(r, at.list->n * sizeof(struct dict_entry)))
+        return v_err();
     d = dict_new(r->a, at.list->n);
-    for (uint32_t i = 0; i < at.list->n; i++)
-        dict_set(r->a, d, at.list->at[i].list->at[0],
-                 sort_dicts(r, at.list->at[i].list->at[1], depth + 1));
+    for (uint32_t i = 0; i < at.list->n; i++) {
+        struct value value = run_spend(r, 1) ? sort_dicts(r, at.list->at[i].list->at[1]) : v_err();
+
+        if (value.t == V_ERR)
+            return value;
+        dict_set(r, d, at.list->at[i].list->at[0], value);
+    }
     return v_dict(d);
 }
 
@@ -279,7 +310,7 @@ static struct value sort_dicts(struct template_run *r, struct value v, int depth
 static struct value f_pprint(struct template_run *r, struct value v, struct value *a)
 {
     struct buf out = {0};
-    struct value sorted = sort_dicts(r, v, 0);
+    struct value sorted = sort_dicts(r, v);
     bool ok = sorted.t != V_ERR && print_repr(r, &out, sorted);
 
     (void)a;

@@ -194,7 +194,8 @@ static bool write_html(struct braces *b, struct buf *out, struct value v, struct
             return fail(b, "Unsupported format specification for Markup.");
         return print_str(b->r, out, v);
     }
-    ok = write_field(b, &text, v, spec_text);
+    ok = write_field(b, &text, v, spec_text) &&
+         run_spend_text(b->r, text.len, out->len + escape_html_size(buf_str(&text)));
     if (ok)
         escape_html(out, buf_str(&text));
     buf_done(&text);
@@ -238,8 +239,12 @@ static bool field(struct braces *b, struct buf *out, struct str s, int depth)
  * one level below the outermost. */
 static bool expand(struct braces *b, struct buf *out, struct str s, int depth)
 {
+    size_t last = 0;
+
     if (depth > 2)
         return fail(b, "Max string recursion exceeded");
+    if (!run_spend_text(b->r, s.len, out->len + s.len))
+        return false;
     for (size_t at = 0; at < s.len; at++) {
         size_t from = at + 1;
         int open = 1;
@@ -248,6 +253,9 @@ static bool expand(struct braces *b, struct buf *out, struct str s, int depth)
             buf_add_c(out, s.p[at]);
             continue;
         }
+        if (!run_spend_text(b->r, from - last, out->len))
+            return false;
+        last = from;
         if (at + 1 < s.len && s.p[at + 1] == s.p[at]) {
             buf_add_c(out, s.p[at++]);
             continue;

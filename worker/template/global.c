@@ -13,6 +13,8 @@
 
 enum { RANGE_MAX = 100000 }; /* jinja2's sandbox limit */
 
+enum { STRFTIME_BYTES = 64 << 10 }; /* of a format */
+
 /* A range keeps start, stop, step and its count; no list is made. Its size is bounded as
  * jinja2's sandbox bounds it. */
 static struct value g_range(struct template_run *r, struct value self, struct value *a)
@@ -71,9 +73,9 @@ static bool add_pairs(struct template_run *r, struct dict *d, struct value from)
                            kv.list->n);
             return false;
         }
-        if (!value_hashable(r, kv.list->at[0]))
+        if (!value_hashable(r, kv.list->at[0]) || !run_spend(r, 1))
             return false;
-        dict_set(r->a, d, kv.list->at[0], kv.list->at[1]);
+        dict_set(r, d, kv.list->at[0], kv.list->at[1]);
     }
     return more == 0;
 }
@@ -91,14 +93,14 @@ static struct dict *make_dict(struct template_run *r, struct value *a)
     if (pos->n == 1 && (pos->at[0].t == V_DICT || pos->at[0].t == V_NS)) {
         struct dict *from = dict_need(r->a, pos->at[0].dict);
 
-        for (uint32_t i = 0; i < from->n; i++)
-            dict_set(r->a, d, from->at[i].key, from->at[i].value);
+        for (uint32_t i = 0; i < from->n && run_spend(r, 1); i++)
+            dict_set(r, d, from->at[i].key, from->at[i].value);
     } else if (pos->n == 1 && !add_pairs(r, d, pos->at[0])) {
         return NULL;
     }
-    for (uint32_t i = 0; i < named->n; i++)
-        dict_set(r->a, d, named->at[i].key, named->at[i].value);
-    return d;
+    for (uint32_t i = 0; i < named->n && run_spend(r, 1); i++)
+        dict_set(r, d, named->at[i].key, named->at[i].value);
+    return r->budget.over ? NULL : d;
 }
 
 static struct value g_dict(struct template_run *r, struct value self, struct value *a)
@@ -158,6 +160,9 @@ static struct value g_strftime(struct template_run *r, struct value self, struct
     if (a[0].t != V_STR)
         return run_fail(r, "TypeError", "strftime() argument 1 must be str, not %s",
                         v_type_name(a[0]));
+    if (a[0].n > STRFTIME_BYTES)
+        return run_fail(r, "ValueError", "strftime_now: the format is longer than %d bytes",
+                        STRFTIME_BYTES);
     if (!r->o->now)
         return run_fail(r, "RuntimeError", "strftime_now: the time is not known here");
     for (uint32_t i = 0; i < a[0].n; i++) {

@@ -53,6 +53,24 @@ static struct value view_item(struct template_run *r, struct value view, size_t 
     return view.sub == VIEW_VALUES ? e->value : run_pair(r, e->key, e->value);
 }
 
+/* A generator that reads generators recurses with frames as large as a macro's. */
+enum { GEN_DEPTH = 4 };
+
+static bool enter_gen(struct template_run *r)
+{
+    if (r->budget.depth < GEN_DEPTH) {
+        (void)budget_exhaust(&r->budget, BUDGET_DEPTH);
+        return run_over(r);
+    }
+    r->budget.depth -= GEN_DEPTH;
+    return true;
+}
+
+static void leave_gen(struct template_run *r)
+{
+    r->budget.depth += GEN_DEPTH;
+}
+
 /* Counts a step, so an endless generator ends at the budget. Strings go by code points. A
  * generator that ended or failed is not asked again. */
 int iter_next(struct template_run *r, struct iter *it, struct value *ret)
@@ -87,8 +105,14 @@ int iter_next(struct template_run *r, struct iter *it, struct value *ret)
         *ret = v_int(it->of.range->start + (int64_t)it->at++ * it->of.range->step);
         return 1;
     case V_GEN: {
-        int more = it->of.gen->done ? 0 : it->of.gen->next(r, it->of.gen, ret);
+        int more = 0;
 
+        if (it->of.gen->done)
+            return 0;
+        if (!enter_gen(r))
+            return -1;
+        more = it->of.gen->next(r, it->of.gen, ret);
+        leave_gen(r);
         it->of.gen->done = more <= 0;
         return more;
     }

@@ -45,20 +45,25 @@ static struct value m_get(struct template_run *r, struct value self, struct valu
 
     if (!value_hashable(r, a[0]))
         return v_err();
-    e = dict_find(r->a, self.dict, a[0]);
+    e = dict_find(r, self.dict, a[0]);
     if (e)
         return e->value;
+    if (r->budget.over)
+        return v_err();
     return a[1].t == V_MISSING ? v_none() : a[1];
 }
 
 /* A shallow copy. */
 static struct value m_dict_copy(struct template_run *r, struct value self, struct value *a)
 {
-    struct dict *from = dict_need(r->a, self.dict), *d = dict_new(r->a, from->n);
+    struct dict *from = dict_need(r->a, self.dict), *d;
 
     (void)a;
+    if (!run_spend(r, from->n) || !run_room(r, from->n * sizeof(*from->at)))
+        return v_err();
+    d = dict_new(r->a, from->n);
     for (uint32_t i = 0; i < from->n; i++)
-        dict_set(r->a, d, from->at[i].key, from->at[i].value);
+        dict_set(r, d, from->at[i].key, from->at[i].value);
     return v_dict(d);
 }
 
@@ -76,9 +81,11 @@ static struct value m_list_index(struct template_run *r, struct value self, stru
     if (l.t == V_ERR || !arg_int(r, a[1], 0, &start))
         return v_err();
     for (uint32_t i = 0; i < l.list->n; i++) {
-        if (i >= start && value_eq(r->a, l.list->at[i], a[0]))
+        if (i >= start && value_eq(r, l.list->at[i], a[0]))
             return v_int(i);
     }
+    if (r->budget.over)
+        return v_err();
     return run_fail(r, "ValueError", "value is not in list");
 }
 
@@ -91,8 +98,8 @@ static struct value m_list_count(struct template_run *r, struct value self, stru
     if (l.t == V_ERR)
         return l;
     for (uint32_t i = 0; i < l.list->n; i++)
-        n += value_eq(r->a, l.list->at[i], a[0]);
-    return v_int(n);
+        n += value_eq(r, l.list->at[i], a[0]);
+    return r->budget.over ? v_err() : v_int(n);
 }
 
 /* Lists only: tuples and ranges have no copy method. */
@@ -161,10 +168,10 @@ static struct value m_loop_cycle(struct template_run *r, struct value self, stru
 
 static struct value m_loop_changed(struct template_run *r, struct value self, struct value *a)
 {
-    bool same = self.loop->changed.t != V_MISSING && value_eq(r->a, self.loop->changed, a[0]);
+    bool same = self.loop->changed.t != V_MISSING && value_eq(r, self.loop->changed, a[0]);
 
     self.loop->changed = a[0];
-    return v_bool(!same);
+    return r->budget.over ? v_err() : v_bool(!same);
 }
 
 const struct method loop_methods[] = {

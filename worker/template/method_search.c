@@ -24,6 +24,8 @@ static bool window(struct template_run *r, struct value self, const struct value
     *base = 0;
     *empty = false;
     *ret = s;
+    if (!run_spend(r, s.len / 64))
+        return false;
     if (a[0].t == V_MISSING && a[1].t == V_MISSING)
         return true;
     len = (int64_t)pystr_len(s);
@@ -40,15 +42,25 @@ static bool window(struct template_run *r, struct value self, const struct value
     return true;
 }
 
-/* Position of the last `needle`, or SIZE_MAX. */
-static size_t find_last(struct str s, struct str needle)
+/* Position of the last `needle`, or SIZE_MAX; also, with the exception set, when the budget is
+ * spent: each place where the first byte fits is compared. */
+static size_t find_last(struct template_run *r, struct str s, struct str needle)
 {
+    size_t at = s.len - MIN_OF(needle.len, s.len) + 1;
+    const char *hit;
+
     if (needle.len > s.len)
         return SIZE_MAX;
-    for (size_t at = s.len - needle.len + 1; at-- > 0;) {
-        if (memcmp(s.p + at, needle.p, needle.len) == 0)
+    if (needle.len == 0)
+        return s.len;
+    while ((hit = memrchr(s.p, needle.p[0], at)) != NULL) {
+        if (!run_spend(r, (at - (size_t)(hit - s.p)) / 64 + needle.len / 64 + 1))
+            return SIZE_MAX;
+        at = (size_t)(hit - s.p);
+        if (memcmp(hit, needle.p, needle.len) == 0)
             return at;
     }
+    (void)run_spend(r, at / 64);
     return SIZE_MAX;
 }
 
@@ -62,9 +74,9 @@ static struct value find(struct template_run *r, struct value self, struct value
 
     if (!arg_str(r, a[0], &needle) || !window(r, self, a + 1, &s, &base, &empty))
         return v_err();
-    at = empty ? SIZE_MAX : last ? find_last(s, needle) : str_find(s, needle, 0);
+    at = empty ? SIZE_MAX : last ? find_last(r, s, needle) : str_find(s, needle, 0);
     if (at == SIZE_MAX)
-        return v_int(-1);
+        return r->budget.over ? v_err() : v_int(-1);
     return v_int(base + (int64_t)pystr_len(str_sub(s, 0, at)));
 }
 
@@ -125,7 +137,7 @@ static struct value affix(struct template_run *r, struct value self, struct valu
     for (uint32_t i = 0; i < l->n && !hit; i++) {
         if (l->at[i].t == V_UNDEF)
             return run_undefined(r, l->at[i]);
-        if (!arg_str(r, l->at[i], &t))
+        if (!arg_str(r, l->at[i], &t) || !run_spend(r, t.len / 64 + 1))
             return v_err();
         hit = !empty && (end ? str_ends(s, t) : str_starts(s, t));
     }
@@ -147,7 +159,8 @@ static struct value m_endswith(struct template_run *r, struct value self, struct
 static bool add_part(struct template_run *r, struct list_builder *b, struct value self, size_t from,
                      size_t to)
 {
-    return builder_add(r, b, v_like(v_str(str_of(self.s + from, to - from)), self));
+    return run_spend_text(r, to - from, 0) &&
+           builder_add(r, b, v_like(v_str(str_of(self.s + from, to - from)), self));
 }
 
 /* Words between white space; the rest after `max` cuts keeps its spaces, but for those in front. */
@@ -230,7 +243,7 @@ static bool split_at_right(struct template_run *r, struct value self, struct str
     size_t end = self.n, hit;
 
     while ((max < 0 || b->n < (uint64_t)max) &&
-           (hit = find_last(str_of(self.s, end), sep)) != SIZE_MAX) {
+           (hit = find_last(r, str_of(self.s, end), sep)) != SIZE_MAX) {
         if (!add_part(r, b, self, hit + sep.len, end))
             return false;
         end = hit;
@@ -246,7 +259,7 @@ static struct value split(struct template_run *r, struct value self, struct valu
     int64_t max;
     bool ok;
 
-    if (!arg_int(r, a[1], -1, &max))
+    if (!arg_int(r, a[1], -1, &max) || !run_spend(r, self.n / 16))
         return v_err();
     if (a[0].t == V_MISSING || a[0].t == V_NONE) {
         ok = right ? split_words_right(r, self, max, &b) : split_words(r, self, max, &b);
@@ -291,7 +304,11 @@ static struct value partition(struct template_run *r, struct value self, struct 
         return v_err();
     if (sep.len == 0)
         return run_fail(r, "ValueError", "empty separator");
-    hit = right ? find_last(s, sep) : str_find(s, sep, 0);
+    if (!run_spend(r, s.len / 64))
+        return v_err();
+    hit = right ? find_last(r, s, sep) : str_find(s, sep, 0);
+    if (r->budget.over)
+        return v_err();
     part[0] = part[1] = part[2] = STR("");
     if (hit == SIZE_MAX) {
         part[right ? 2 : 0] = s;
@@ -329,7 +346,7 @@ static struct value m_splitlines(struct template_run *r, struct value self, stru
     while (pystr_line(v_bytes(self), &at, &line, &end)) {
         if (keep)
             line.len += end;
-        if (!builder_add(r, &b, v_like(v_str(line), self)))
+        if (!run_spend(r, line.len / 16 + 1) || !builder_add(r, &b, v_like(v_str(line), self)))
             return v_err();
     }
     return builder_list(r, &b);
@@ -338,8 +355,9 @@ static struct value m_splitlines(struct template_run *r, struct value self, stru
 #define IS_METHOD(what)                                                                        \
     static struct value m_is##what(struct template_run *r, struct value self, struct value *a) \
     {                                                                                          \
-        (void)r;                                                                               \
         (void)a;                                                                               \
+        if (!run_spend(r, self.n / 16))                                                        \
+            return v_err();                                                                    \
         return v_bool(pystr_is(v_bytes(self), #what));                                         \
     }
 

@@ -13,6 +13,8 @@
 #include "worker/template/pystr.h"
 #include "worker/template/text_format.h"
 
+enum { STRIP_SET_MAX = 1024 }; /* bytes: each character of the text is compared with all of them */
+
 bool arg_int(struct template_run *r, struct value v, int64_t dflt, int64_t *ret)
 {
     *ret = dflt;
@@ -43,6 +45,8 @@ bool arg_like(struct template_run *r, struct value v, struct value self, struct 
     if (!arg_str(r, v, ret))
         return false;
     if ((self.flags & VF_MARKUP) && !(v.flags & VF_MARKUP)) {
+        if (!run_spend_text(r, ret->len, escape_html_size(*ret)))
+            return false;
         escape_html(&out, *ret);
         v = run_take(r, &out);
         *ret = v_bytes(v);
@@ -54,7 +58,7 @@ bool arg_like(struct template_run *r, struct value v, struct value self, struct 
     static struct value name(struct template_run *r, struct value self, struct value *a) \
     {                                                                                    \
         (void)a;                                                                         \
-        if (!run_room(r, (uint64_t)self.n * 3))                                          \
+        if (!run_spend(r, self.n / 16) || !run_room(r, (uint64_t)self.n * 3))            \
             return v_err();                                                              \
         return v_like(v_str(pystr_case(r->a, v_bytes(self), to)), self);                 \
     }
@@ -72,9 +76,15 @@ static struct value strip(struct template_run *r, struct value self, struct valu
 {
     struct str set = {0};
 
+    if (!run_spend(r, self.n / 64))
+        return v_err();
     if (chars.t == V_MISSING || chars.t == V_NONE)
         return v_like(v_str(pystr_strip(v_bytes(self), which)), self);
     if (!arg_like(r, chars, self, &set))
+        return v_err();
+    if (set.len > STRIP_SET_MAX)
+        return run_fail(r, "ValueError", "strip: more than %d bytes of characters", STRIP_SET_MAX);
+    if (!run_spend(r, (uint64_t)self.n * set.len / 64))
         return v_err();
     return v_like(v_str(pystr_strip_chars(v_bytes(self), set, which)), self);
 }
@@ -123,6 +133,8 @@ struct value method_replace(struct template_run *r, struct value self, struct st
     if (new.len > old.len &&
         (!run_room(r, ((uint64_t)s.len / MAX_OF(old.len, (size_t)1) + 1) * new.len + s.len)))
         return v_err();
+    if (!run_spend(r, s.len / 16))
+        return v_err();
     if (old.len == 0) {
         replace_empty(&out, s, new, count);
         return v_like(run_take(r, &out), self);
@@ -152,14 +164,17 @@ static struct value m_replace(struct template_run *r, struct value self, struct 
     return method_replace(r, self, old, new, count);
 }
 
+#define PAD_MAX ((uint64_t)UINT32_MAX / 4) /* bytes of a string, at four to a character */
+
 /* left and right fill characters around self. */
 static struct value padded(struct template_run *r, struct value self, uint64_t left, uint64_t right,
                            struct str fill)
 {
     struct buf out = {0};
 
-    if (!run_room(r, (left + right) * fill.len + self.n))
-        return v_err();
+    if (left + right > PAD_MAX || !run_spend(r, (left + right) / 16) ||
+        !run_room(r, (left + right) * fill.len + self.n))
+        return run_fail(r, "MemoryError", "a string is too long");
     for (uint64_t i = 0; i < left; i++)
         buf_add_str(&out, fill);
     buf_add_str(&out, v_bytes(self));
@@ -228,7 +243,7 @@ static struct value m_expandtabs(struct template_run *r, struct value self, stru
         return v_err();
     if (size > 10000)
         return run_fail(r, "OverflowError", "the tab size is too large");
-    if (size > 0 && !run_room(r, (uint64_t)self.n * (uint64_t)size))
+    if (!run_spend(r, self.n / 16))
         return v_err();
     for (uint32_t i = 0; i < self.n; i++) {
         char c = self.s[i];
@@ -242,6 +257,10 @@ static struct value m_expandtabs(struct template_run *r, struct value self, stru
         }
         for (int64_t n = size > 0 ? size - column % size : 0; n > 0; n--, column++)
             buf_add_c(&out, ' ');
+        if (!run_spend_text(r, (uint64_t)MAX_OF(size, 0), out.len)) {
+            buf_done(&out);
+            return v_err();
+        }
     }
     return v_like(run_take(r, &out), self);
 }
@@ -282,7 +301,8 @@ static struct value m_join(struct template_run *r, struct value self, struct val
         if (v.t != V_STR)
             (void)run_fail(r, "TypeError", "sequence item %u: expected str instance, %s found", i,
                            v_type_name(v));
-        if (v.t != V_STR || !arg_like(r, v, self, &s) || !run_room(r, out.len + s.len)) {
+        if (v.t != V_STR || !arg_like(r, v, self, &s) ||
+            !run_spend_text(r, self.n + s.len, out.len + self.n + s.len)) {
             buf_done(&out);
             return v_err();
         }
@@ -330,8 +350,12 @@ static struct value m_translate(struct template_run *r, struct value self, struc
         return run_fail(r, "TypeError", "translate() needs a mapping");
     for (size_t at = 0; at < s.len;) {
         size_t from = at;
-        struct dict_entry *e = dict_find(r->a, a[0].dict, v_int(pystr_next(s, &at)));
+        struct dict_entry *e = dict_find(r, a[0].dict, v_int(pystr_next(s, &at)));
 
+        if (!run_spend(r, 1)) {
+            buf_done(&out);
+            return v_err();
+        }
         if (!e) {
             buf_add_str(&out, str_sub(s, from, at - from));
         } else if (!translate_one(r, &out, e->value)) {

@@ -165,12 +165,14 @@ static struct value int_power(struct template_run *r, struct value x, struct val
     if (y.i < 0)
         return float_binary(r, 'p', number_to_double(x), number_to_double(y));
     for (int64_t e = y.i; e > 0; e >>= 1) {
+        uint64_t digits = (uint64_t)(result ? result->n : 0) + (base ? base->n : 0);
+
+        if (!run_spend(r, digits * digits / 4 + 64))
+            return v_err();
         if (e & 1)
             result = result && base ? big_mul(r->a, result, base) : NULL;
         if (e > 1)
             base = base ? big_mul(r->a, base, base) : NULL;
-        if (!run_spend(r, 1000))
-            return v_err();
     }
     return number_of_big(r, result);
 }
@@ -199,6 +201,9 @@ static struct value big_binary(struct template_run *r, char op, struct value x, 
         return v_float(number_to_double(x) / number_to_double(y));
     if (bx->n + by->n + 1 > BIG_DIGITS_MAX)
         return run_fail(r, "OverflowError", "the integer is too large");
+    if (!run_spend(r, (uint64_t)bx->n * (by->n + 4) * 30) ||
+        !run_room(r, (uint64_t)bx->n * (by->n + 20) * 32 * sizeof(uint32_t)))
+        return v_err();
     big_divmod(r->a, bx, by, &q, &m);
     return number_of_big(r, op == '%' ? m : q);
 }
@@ -290,6 +295,9 @@ static struct value parse_based(struct template_run *r, struct str digits, uint3
 {
     const struct big *b = big_from_i64(r->a, 0);
 
+    if (!run_spend(r, digits.len * (digits.len / 6 + 8)) ||
+        !run_room(r, digits.len * (digits.len + 128)))
+        return v_err();
     for (size_t i = 0; i < digits.len; i++) {
         char c = digits.p[i];
         uint32_t d = c <= '9' ? (uint32_t)(c - '0') : (uint32_t)((c | 32) - 'a') + 10;
@@ -338,7 +346,8 @@ struct value number_parse_float(struct template_run *r, struct str text)
     double d;
     bool word;
 
-    (void)r;
+    if (!run_spend_text(r, text.len, text.len))
+        return v_err();
     text = pystr_strip(text, 3);
     word = str_eq_nocase(text, STR("inf")) || str_eq_nocase(text, STR("nan")) ||
            str_eq_nocase(text, STR("infinity")) || str_eq_nocase(text, STR("-inf")) ||

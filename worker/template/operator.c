@@ -14,6 +14,8 @@ struct value text_to_html(struct template_run *r, struct value v)
 
     if (v.t == V_ERR || (v.flags & VF_MARKUP))
         return v;
+    if (!run_spend_text(r, v.n, escape_html_size(v_bytes(v))))
+        return v_err();
     escape_html(&out, v_bytes(v));
     v = run_take(r, &out);
     if (v.t == V_STR)
@@ -44,7 +46,8 @@ static struct value add_lists(struct template_run *r, struct value x, struct val
 {
     struct list *lx = list_need(r->a, x.list), *ly = list_need(r->a, y.list), *sum;
 
-    if (!run_room(r, ((uint64_t)lx->n + ly->n) * sizeof(struct value)))
+    if (!run_spend(r, ((uint64_t)lx->n + ly->n) / 8) ||
+        !run_room(r, ((uint64_t)lx->n + ly->n) * sizeof(struct value)))
         return v_err();
     sum = list_new(r->a, lx->n + ly->n);
     value_copy(sum->at, lx->at, lx->n);
@@ -55,14 +58,17 @@ static struct value add_lists(struct template_run *r, struct value x, struct val
 /* v repeated; the size is checked before anything is allocated. */
 static struct value repeat_text(struct template_run *r, struct value v, uint64_t times)
 {
+    uint64_t n = v.n * times;
     char *p;
 
-    if (!run_room(r, v.n * times) || v.n * times > UINT32_MAX)
+    if (n > UINT32_MAX || !run_spend_text(r, n, n))
         return run_fail(r, "MemoryError", "a string is too long");
-    p = arena_alloc(r->a, v.n * times + 1);
-    for (uint64_t i = 0; i < times; i++)
-        memcpy(p + i * v.n, v.s, v.n);
-    return v_like(v_str(str_of(p, v.n * times)), v);
+    p = arena_alloc(r->a, n + 1);
+    if (n > 0)
+        memcpy(p, v.s, v.n);
+    for (uint64_t done = v.n; n > 0 && done < n; done = MIN_OF(done * 2, n))
+        memcpy(p + done, p, MIN_OF(done, n - done));
+    return v_like(v_str(str_of(p, n)), v);
 }
 
 /* The same for lists and tuples. */
@@ -70,7 +76,8 @@ static struct value repeat_list(struct template_run *r, struct value v, uint64_t
 {
     struct list *from = list_need(r->a, v.list), *l;
 
-    if (from->n * times > UINT32_MAX || !run_room(r, from->n * times * sizeof(struct value)))
+    if (from->n * times > UINT32_MAX || !run_spend(r, from->n * times / 8) ||
+        !run_room(r, from->n * times * sizeof(struct value)))
         return run_fail(r, "MemoryError", "a list is too long");
     l = list_new(r->a, (uint32_t)(from->n * times));
     for (uint64_t i = 0; i < times && from->n; i++)
@@ -153,9 +160,9 @@ int operator_compare(struct template_run *r, int op, struct value x, struct valu
 
     switch (op) {
     case OP_EQ:
-        return value_eq(r->a, x, y);
     case OP_NE:
-        return !value_eq(r->a, x, y);
+        c = value_eq(r, x, y) == (op == OP_EQ);
+        return r->budget.over ? -1 : c;
     case OP_IN:
         return value_contains(r, y, x);
     case OP_NOT_IN:

@@ -17,8 +17,8 @@
  *
  * The last three are in parse_primary.c. The order is jinja2's own, where ~ binds tighter than +
  * and ** is left-associative. After an error parse_fail has moved to the end of the tokens and
- * hands out a dummy node, so no caller has to check for NULL. Depth is bounded by PARSE_DEPTH_MAX.
- */
+ * hands out a dummy node, so no caller has to check for NULL. Depth is bounded by PARSE_DEPTH_MAX,
+ * the height of the tree that loops build (a + b + c ...) by parse_raise_height. */
 
 #include "worker/template/filter.h"
 #include "worker/template/number.h"
@@ -207,6 +207,7 @@ static struct node *parse_compare(struct template_parser *p)
             chain = parse_node2(p, N_COMPARE, n, NULL);
         link->op = op;
         link->b = parse_sum(p);
+        parse_raise_height(p, link, link->b);
         *vec_push(&kids) = link;
     }
     if (!chain)
@@ -228,6 +229,7 @@ static struct node *parse_not(struct template_parser *p)
     n = parse_node(p, N_NOT);
     parse_next(p);
     n->a = parse_not(p);
+    parse_raise_height(p, n, n->a);
     p->depth--;
     return n;
 }
@@ -273,6 +275,9 @@ struct node *parse_expression(struct template_parser *p, bool with_cond)
         cond->b = n;
         cond->a = parse_or(p);
         cond->c = skip_name(p, "else") ? parse_expression(p, true) : NULL;
+        parse_raise_height(p, cond, cond->a);
+        parse_raise_height(p, cond, cond->b);
+        parse_raise_height(p, cond, cond->c);
         n = cond;
     }
     p->soft = soft;

@@ -13,6 +13,8 @@ struct node *parse_node2(struct template_parser *p, enum node_kind kind, struct 
 
     n->a = a;
     n->b = b;
+    parse_raise_height(p, n, a);
+    parse_raise_height(p, n, b);
     return n;
 }
 
@@ -233,7 +235,7 @@ static struct call_args *freeze_args(struct template_parser *p, struct arg_vecs 
 {
     struct call_args *args = ARENA_NEW(p->a, struct call_args);
 
-    for (size_t i = 0; i < v->names.n; i++) {
+    for (size_t i = 0; i < v->names.n && budget_spend(p->budget, i / 8); i++) {
         for (size_t k = 0; k < i; k++) {
             if (str_eq(v->names.at[i], v->names.at[k]))
                 (void)parse_fail(p, "keyword argument repeated");
@@ -277,11 +279,23 @@ static struct call_args *parse_args(struct template_parser *p)
     return freeze_args(p, &v);
 }
 
+/* The arguments of a call, filter or test: parts of its node. */
+static void set_args(struct template_parser *p, struct node *n, struct call_args *args)
+{
+    n->args = args;
+    for (uint32_t i = 0; i < args->n_pos; i++)
+        parse_raise_height(p, n, args->pos[i]);
+    for (uint32_t i = 0; i < args->n_named; i++)
+        parse_raise_height(p, n, args->named[i]);
+    parse_raise_height(p, n, args->star);
+    parse_raise_height(p, n, args->star2);
+}
+
 static struct node *parse_call(struct template_parser *p, struct node *callee)
 {
     struct node *n = parse_node2(p, N_CALL, callee, NULL);
 
-    n->args = parse_args(p);
+    set_args(p, n, parse_args(p));
     return n;
 }
 
@@ -304,6 +318,8 @@ static struct node *parse_subscribed(struct template_parser *p)
     n->a = part[0];
     n->b = part[1];
     n->c = part[2];
+    for (int i = 0; i < 3; i++)
+        parse_raise_height(p, n, part[i]);
     return n;
 }
 
@@ -341,6 +357,7 @@ static struct node *parse_item(struct template_parser *p, struct node *of)
     (void)expect_op(p, ']');
     if (kids.n == 1) {
         n->b = kids.at[0];
+        parse_raise_height(p, n, n->b);
         vec_done(&kids);
         return n;
     }
@@ -348,6 +365,7 @@ static struct node *parse_item(struct template_parser *p, struct node *of)
         (void)parse_fail(p, "Expected a subscript");
     n->b = parse_node(p, N_TUPLE);
     parse_kids(p, n->b, &kids);
+    parse_raise_height(p, n, n->b);
     return n;
 }
 
@@ -369,6 +387,8 @@ struct node *parse_postfix(struct template_parser *p, struct node *n)
 
 /* --- filters and tests --- */
 
+enum { DOTTED_MAX = 256 }; /* bytes of a filter's or test's name */
+
 /* name.name.name */
 static struct str parse_dotted(struct template_parser *p)
 {
@@ -381,6 +401,10 @@ static struct str parse_dotted(struct template_parser *p)
     parse_next(p);
     while (at_op(p, '.') && p->t[1].kind == T_NAME) {
         parse_next(p);
+        if (name.len + p->t->text.len > DOTTED_MAX) {
+            (void)parse_fail(p, "the name is too long");
+            break;
+        }
         name = arena_printf(p->a, "%.*s.%.*s", (int)name.len, name.p, (int)p->t->text.len,
                             p->t->text.p);
         parse_next(p);
@@ -407,7 +431,7 @@ static struct node *parse_filter(struct template_parser *p, struct node *of)
     n->fn = filter_find(name);
     if (!n->fn)
         unknown(p, n);
-    n->args = at_op(p, '(') ? parse_args(p) : ARENA_NEW(p->a, struct call_args);
+    set_args(p, n, at_op(p, '(') ? parse_args(p) : ARENA_NEW(p->a, struct call_args));
     return n;
 }
 
@@ -445,7 +469,7 @@ static struct node *parse_test(struct template_parser *p, struct node *of)
     if (!n->fn)
         unknown(p, n);
     if (at_op(p, '(')) {
-        n->args = parse_args(p);
+        set_args(p, n, parse_args(p));
     } else {
         n->args = ARENA_NEW(p->a, struct call_args);
         if (at_bare_argument(p)) {
@@ -454,6 +478,7 @@ static struct node *parse_test(struct template_parser *p, struct node *of)
             n->args->pos = arena_alloc(p->a, sizeof(struct node *));
             n->args->pos[0] = parse_postfix(p, parse_primary(p));
             n->args->n_pos = 1;
+            parse_raise_height(p, n, n->args->pos[0]);
         }
     }
     return negated ? parse_node2(p, N_NOT, n, NULL) : n;

@@ -13,15 +13,10 @@
 #include "worker/template/number.h"
 #include "worker/template/pystr.h"
 
-/* Goes one level deeper; the caller gives the level back (r->depth++). */
-static bool enter(struct template_run *r)
+/* Before each item: counts it, and holds what is written so far against the memory budget. */
+static bool next_item(struct template_run *r, const struct buf *out)
 {
-    if (r->depth == 0 || !run_spend(r, 1)) {
-        (void)run_fail(r, "RecursionError", "maximum recursion depth exceeded");
-        return false;
-    }
-    r->depth--;
-    return true;
+    return run_spend(r, 1) && run_room(r, out->len);
 }
 
 /* The reprs of the items with commas between. */
@@ -31,7 +26,7 @@ static bool repr_items(struct template_run *r, struct buf *out, struct list *l)
     for (uint32_t i = 0; i < l->n; i++) {
         if (i)
             buf_puts(out, ", ");
-        if (!print_repr(r, out, l->at[i]))
+        if (!next_item(r, out) || !print_repr(r, out, l->at[i]))
             return false;
     }
     return true;
@@ -43,14 +38,14 @@ static bool repr_seq(struct template_run *r, struct buf *out, struct value v)
     bool tuple = v.t == V_TUPLE;
     bool ok;
 
-    if (!enter(r))
+    if (!run_enter(r))
         return false;
     buf_add_c(out, tuple ? '(' : '[');
     ok = repr_items(r, out, v.list);
     if (tuple && v.list->n == 1)
         buf_add_c(out, ',');
     buf_add_c(out, tuple ? ')' : ']');
-    r->depth++;
+    run_leave(r);
     return ok;
 }
 
@@ -59,19 +54,19 @@ static bool repr_dict(struct template_run *r, struct buf *out, struct dict *d)
 {
     bool ok = true;
 
-    if (!enter(r))
+    if (!run_enter(r))
         return false;
     dict_need(r->a, d);
     buf_add_c(out, '{');
     for (uint32_t i = 0; i < d->n && ok; i++) {
         if (i)
             buf_puts(out, ", ");
-        ok = print_repr(r, out, d->at[i].key);
+        ok = next_item(r, out) && print_repr(r, out, d->at[i].key);
         buf_puts(out, ": ");
         ok = ok && print_repr(r, out, d->at[i].value);
     }
     buf_add_c(out, '}');
-    r->depth++;
+    run_leave(r);
     return ok;
 }
 
@@ -127,6 +122,33 @@ static bool repr_object(struct template_run *r, struct buf *out, struct value v)
     }
 }
 
+enum { REPR_PART = 64 << 10 }; /* bytes of a text between two looks at the budget */
+
+/* A text's repr, which may be ten times as long. */
+static bool repr_str(struct template_run *r, struct buf *out, struct value v)
+{
+    struct str s = v_bytes(v);
+    char quote = pystr_quote(s);
+
+    if (v.flags & VF_MARKUP)
+        buf_puts(out, "Markup(");
+    buf_add_c(out, quote);
+    for (size_t at = 0; at < s.len;) {
+        size_t end = at + MIN_OF(s.len - at, (size_t)REPR_PART);
+
+        while (end < s.len && ((unsigned char)s.p[end] & 0xc0) == 0x80)
+            end++;
+        pystr_repr_part(out, str_sub(s, at, end - at), quote);
+        if (!run_spend_text(r, end - at, out->len))
+            return false;
+        at = end;
+    }
+    buf_add_c(out, quote);
+    if (v.flags & VF_MARKUP)
+        buf_add_c(out, ')');
+    return true;
+}
+
 /* Adds a value's repr to out. */
 bool print_repr(struct template_run *r, struct buf *out, struct value v)
 {
@@ -144,12 +166,7 @@ bool print_repr(struct template_run *r, struct buf *out, struct value v)
         number_print(out, v);
         return true;
     case V_STR:
-        if (v.flags & VF_MARKUP)
-            buf_puts(out, "Markup(");
-        pystr_repr(out, v_bytes(v));
-        if (v.flags & VF_MARKUP)
-            buf_add_c(out, ')');
-        return run_room(r, out->len);
+        return repr_str(r, out, v);
     case V_LIST:
     case V_TUPLE:
         return repr_seq(r, out, v);
@@ -170,7 +187,7 @@ bool print_str(struct template_run *r, struct buf *out, struct value v)
 {
     if (v.t == V_STR) {
         buf_add(out, v.s, v.n);
-        return true;
+        return v.n < 64 || run_spend(r, v.n / 64);
     }
     return v.t == V_UNDEF || print_repr(r, out, v);
 }
@@ -194,11 +211,14 @@ static void json_escape(struct buf *out, uint32_t cp)
     }
 }
 
-/* Copies runs that need no escape in one piece; without ensure_ascii, UTF-8 passes unchanged. */
-static void dump_string(struct buf *out, struct str s, bool ensure_ascii)
+/* Copies runs that need no escape in one piece; without ensure_ascii, UTF-8 passes unchanged. The
+ * budget is asked from time to time, as escapes are six times as long as what they stand for. */
+static bool dump_string(struct template_run *r, struct buf *out, struct str s, bool ensure_ascii)
 {
-    size_t from = 0;
+    size_t from = 0, n_escapes = 0;
 
+    if (!run_spend_text(r, s.len, out->len + s.len))
+        return false;
     (void)buf_reserve(out, s.len + 2);
     buf_add_c(out, '"');
     for (size_t i = 0; i < s.len;) {
@@ -211,9 +231,12 @@ static void dump_string(struct buf *out, struct str s, bool ensure_ascii)
         buf_add(out, s.p + from, i - from);
         json_escape(out, pystr_next(s, &i));
         from = i;
+        if (++n_escapes % 4096 == 0 && !run_spend_text(r, 4096, out->len))
+            return false;
     }
     buf_add(out, s.p + from, s.len - from);
     buf_add_c(out, '"');
+    return true;
 }
 
 static bool dump(struct template_run *r, struct buf *out, struct value v,
@@ -243,7 +266,7 @@ static bool dump_list(struct template_run *r, struct buf *out, struct list *l,
         if (i)
             buf_add_str(out, o->item_separator);
         newline(out, o, level + 1);
-        if (!dump(r, out, l->at[i], o, level + 1))
+        if (!next_item(r, out) || !dump(r, out, l->at[i], o, level + 1))
             return false;
     }
     newline(out, o, level);
@@ -267,11 +290,10 @@ static bool dump_key(struct template_run *r, struct buf *out, struct value k,
                      const struct dump_options *o)
 {
     struct buf text = {0};
+    bool ok;
 
-    if (k.t == V_STR) {
-        dump_string(out, v_bytes(k), o->ensure_ascii);
-        return true;
-    }
+    if (k.t == V_STR)
+        return dump_string(r, out, v_bytes(k), o->ensure_ascii);
     if (!v_is_number(k) && k.t != V_NONE) {
         (void)run_fail(r, "TypeError", "keys must be str, int, float, bool or None, not %s",
                        v_type_name(k));
@@ -281,9 +303,9 @@ static bool dump_key(struct template_run *r, struct buf *out, struct value k,
         buf_puts(&text, "null");
     else
         dump_number(&text, k);
-    dump_string(out, buf_str(&text), o->ensure_ascii);
+    ok = dump_string(r, out, buf_str(&text), o->ensure_ascii);
     buf_done(&text);
-    return true;
+    return ok;
 }
 
 /* The dict's entries in the order to write; NULL when keys cannot be compared. */
@@ -295,6 +317,8 @@ static struct dict_entry *dump_order(struct template_run *r, struct dict *d, boo
     dict_need(r->a, d);
     if (!sort || d->n < 2)
         return d->at;
+    if (!run_room(r, d->n * 2 * sizeof(*sorted)))
+        return NULL;
     at = arena_alloc(r->a, d->n * sizeof(*at));
     keys = arena_alloc(r->a, d->n * sizeof(*keys));
     sorted = arena_alloc(r->a, d->n * sizeof(*sorted));
@@ -326,7 +350,7 @@ static bool dump_dict(struct template_run *r, struct buf *out, struct dict *d,
         if (i)
             buf_add_str(out, o->item_separator);
         newline(out, o, level + 1);
-        if (!dump_key(r, out, at[i].key, o))
+        if (!next_item(r, out) || !dump_key(r, out, at[i].key, o))
             return false;
         buf_add_str(out, o->key_separator);
         if (!dump(r, out, at[i].value, o, level + 1))
@@ -355,16 +379,15 @@ static bool dump(struct template_run *r, struct buf *out, struct value v,
         dump_number(out, v);
         return true;
     case V_STR:
-        dump_string(out, v_bytes(v), o->ensure_ascii);
-        return run_room(r, out->len);
+        return dump_string(r, out, v_bytes(v), o->ensure_ascii);
     case V_LIST:
     case V_TUPLE:
     case V_DICT:
-        if (!enter(r))
+        if (!run_enter(r))
             return false;
         ok = v.t == V_DICT ? dump_dict(r, out, v.dict, o, level)
                            : dump_list(r, out, v.list, o, level);
-        r->depth++;
+        run_leave(r);
         return ok;
     default:
         (void)run_fail(r, "TypeError", "Object of type %s is not JSON serializable",

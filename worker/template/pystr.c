@@ -364,16 +364,18 @@ static void repr_cp(struct buf *out, uint32_t cp, char quote)
 }
 
 /* Single quotes, unless the text has those and no double ones. */
-void pystr_repr(struct buf *out, struct str s)
+char pystr_quote(struct str s)
 {
     bool single = s.len && memchr(s.p, '\'', s.len);
     bool both = single && memchr(s.p, '"', s.len);
-    char quote = single && !both ? '"' : '\'';
 
-    buf_add_c(out, quote);
+    return single && !both ? '"' : '\'';
+}
+
+void pystr_repr_part(struct buf *out, struct str s, char quote)
+{
     for (size_t at = 0; at < s.len;)
         repr_cp(out, pystr_next(s, &at), quote);
-    buf_add_c(out, quote);
 }
 
 static bool is_line_end(uint32_t cp)

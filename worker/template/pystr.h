@@ -48,8 +48,9 @@ struct str pystr_case(struct arena *a, struct str s, enum pystr_case to);
 /* str.isalpha() and its family; `what` is the method's name behind "is" ("alpha", "upper"). */
 bool pystr_is(struct str s, const char *what);
 
-/* Appends repr(s). */
-void pystr_repr(struct buf *out, struct str s);
+/* The quotes of repr(s), and what stands between them for the whole or a part of s. */
+char pystr_quote(struct str s);
+void pystr_repr_part(struct buf *out, struct str s, char quote);
 
 /* The next line of s from *at, as str.splitlines cuts; *ret without its line end, *end_len bytes
  * of the line end. False at the end. */

@@ -56,23 +56,28 @@ struct value run_undefined(struct template_run *r, struct value undef)
     }
 }
 
-bool run_room_none(struct template_run *r)
+bool run_over(struct template_run *r)
 {
-    (void)run_fail(r, "MemoryError", "the template needs more memory than its budget");
-    return false;
-}
-
-bool run_spend_slow(struct template_run *r, uint64_t steps)
-{
-    (void)steps;
-    r->steps = 0;
-    (void)run_fail(r, "BudgetError", "the template takes more steps than its budget");
+    switch (r->budget.over) {
+    case BUDGET_BYTES:
+        (void)run_fail(r, "MemoryError", "the template needs more memory than its budget");
+        break;
+    case BUDGET_DEPTH:
+        (void)run_fail(r, "RecursionError", "maximum recursion depth exceeded");
+        break;
+    case BUDGET_CANCELLED:
+        (void)run_fail(r, "Cancelled", "the work was given up");
+        break;
+    default:
+        (void)run_fail(r, "BudgetError", "the template takes more steps than its budget");
+        break;
+    }
     return false;
 }
 
 struct value run_str(struct template_run *r, struct str s)
 {
-    if (!run_room(r, s.len))
+    if (!run_spend_text(r, s.len, s.len))
         return v_err();
     return v_str(arena_str(r->a, s));
 }
@@ -98,7 +103,7 @@ struct value run_concat(struct template_run *r, struct value x, struct value y)
         r->tip += y.n;
         return v_str(str_of(x.s, n));
     }
-    if (n > UINT32_MAX / 4 || !run_room(r, n + n / 2 + 32)) {
+    if (n > UINT32_MAX / 4 || !run_spend_text(r, n, n + n / 2 + 32)) {
         return run_fail(r, "MemoryError", "a string is too long");
     }
     p = arena_alloc(r->a, n + n / 2 + 32);
@@ -112,10 +117,12 @@ struct value run_concat(struct template_run *r, struct value x, struct value y)
 
 struct value run_list(struct template_run *r, const struct value *at, uint32_t n)
 {
-    struct list *l = list_new(r->a, n);
+    struct list *l;
 
-    if (n)
-        memcpy(l->at, at, n * sizeof(*at));
+    if (!run_spend(r, n / 8) || !run_room(r, (uint64_t)n * sizeof(*at)))
+        return v_err();
+    l = list_new(r->a, n);
+    value_copy(l->at, at, n);
     return v_list(l);
 }
 

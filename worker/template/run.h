@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "common/base/arena.h"
+#include "common/base/budget.h"
 #include "common/base/buf.h"
 #include "worker/template/template.h"
 #include "worker/template/value.h"
@@ -28,12 +29,11 @@ struct template_run {
     struct frame *frame;
     const struct template_options *o;
     size_t out_start; /* of this render in out */
-    size_t max_out, max_memory, memory_start;
-    uint64_t steps;  /* left */
-    uint32_t depth;  /* left */
-    uint32_t line;   /* of the node being evaluated */
-    bool autoescape; /* what {% autoescape %} says just now */
-    char *tip;       /* end of the string that was concatenated last, and of its room */
+    size_t max_out;
+    struct budget budget; /* its bytes are those of the arena */
+    uint32_t line;        /* of the node being evaluated */
+    bool autoescape;      /* what {% autoescape %} says just now */
+    char *tip;            /* end of the string that was concatenated last, and of its room */
     char *tip_end;
     struct str final_text; /* continue_final_message: what the final message says */
     struct value undef;    /* what eval_ref found missing last */
@@ -50,27 +50,37 @@ struct value run_raise(struct template_run *r, const char *kind, struct str mess
 /* Use of an undefined value where it must not be used. */
 struct value run_undefined(struct template_run *r, struct value undef);
 
+/* Sets the exception of the limit that was reached. Always false. */
+bool run_over(struct template_run *r) RG_COLD;
+
 /* False, with the exception set, when `bytes` more would break the memory budget. Asked before
  * anything whose size is a product of inputs. */
-bool run_room_none(struct template_run *r);
-
 static inline bool run_room(struct template_run *r, uint64_t bytes)
 {
-    if (RG_LIKELY(bytes <= r->max_memory &&
-                  r->a->used_bytes - r->memory_start <= r->max_memory - bytes))
-        return true;
-    return run_room_none(r);
+    return budget_fits(&r->budget, bytes) || run_over(r);
 }
 
 /* Counts steps; false with the exception set when the budget is spent. */
-bool run_spend_slow(struct template_run *r, uint64_t steps);
-
 static inline bool run_spend(struct template_run *r, uint64_t steps)
 {
-    if (RG_UNLIKELY(r->steps < steps))
-        return run_spend_slow(r, steps);
-    r->steps -= steps;
-    return true;
+    return budget_spend(&r->budget, steps) || run_over(r);
+}
+
+/* Counts the steps of a walk over text, and asks for the memory of what is made of it. */
+static inline bool run_spend_text(struct template_run *r, uint64_t bytes, uint64_t makes)
+{
+    return run_room(r, makes) && run_spend(r, bytes / 64 + 1);
+}
+
+/* One level deeper; false, with the exception set, when there is none. */
+static inline bool run_enter(struct template_run *r)
+{
+    return budget_enter(&r->budget) || run_over(r);
+}
+
+static inline void run_leave(struct template_run *r)
+{
+    budget_leave(&r->budget);
 }
 
 /* A copy of the bytes as a value. */

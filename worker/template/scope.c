@@ -30,8 +30,12 @@ struct symbol {
 
 typedef VEC(struct symbol) symbol_vec;
 
+enum { NAMES_MAX = 4096 }; /* of one scope */
+
 struct function {
     struct arena *a;
+    struct budget *budget; /* names are searched one by one, and each `if` copies them all */
+    uint32_t *line;        /* of the node at which the passes are */
     uint32_t n_slots;
 };
 
@@ -64,6 +68,7 @@ static struct symbol *find_ref(struct table *t, struct str name, uint32_t *up)
     for (; t; t = t->parent) {
         struct symbol *s = find_in(&t->symbols, name);
 
+        (void)budget_spend(t->function->budget, t->symbols.n / 4);
         if (s)
             return s;
         *up += t->parent && t->parent->function != t->function;
@@ -78,6 +83,9 @@ static struct symbol *define(struct table *t, struct str name, enum load_kind lo
     struct symbol *s = find_in(&t->symbols, name);
     struct symbol *slot = find_in(t->slots, name);
 
+    (void)budget_spend(t->function->budget, (t->symbols.n + t->slots->n) / 4);
+    if (t->slots->n > NAMES_MAX)
+        (void)budget_exhaust(t->function->budget, BUDGET_STEPS);
     if (!slot) {
         slot = vec_push(t->slots);
         *slot = (struct symbol){.name = name, .slot = t->function->n_slots++};
@@ -133,6 +141,8 @@ static void load(struct table *t, struct str name)
 static void copy_table(struct table *to, const struct table *from)
 {
     *to = (struct table){.parent = from->parent, .function = from->function, .slots = from->slots};
+    if (!budget_spend(from->function->budget, from->symbols.n / 4))
+        return;
     vec_reserve(&to->symbols, from->symbols.n + 1);
     for (size_t i = 0; i < from->symbols.n; i++)
         *vec_push(&to->symbols) = from->symbols.at[i];
@@ -171,11 +181,15 @@ static void merge_branches(struct table *t, struct table *branches)
                 to = vec_push(&t->symbols);
             *to = *from;
             to->stored = stored;
+            if (!budget_spend(t->function->budget, t->symbols.n / 4))
+                break;
         }
     }
     for (size_t k = 0; k < t->symbols.n; k++) {
         struct symbol *s = &t->symbols.at[k];
-        int n = stores_of(&before, branches, s->name);
+        int n = budget_spend(t->function->budget, t->symbols.n)
+                    ? stores_of(&before, branches, s->name)
+                    : 0;
 
         if (n == 0 || n == 3)
             continue;
@@ -239,8 +253,9 @@ static void analyze_name(struct table *t, const struct node *n)
  * it are looked at: the iterable of a for, the targets of a set block. */
 static void analyze(struct table *t, struct node *n)
 {
-    if (!n)
+    if (!n || !budget_spend(t->function->budget, 1))
         return;
+    *t->function->line = n->line;
     switch (n->kind) {
     case N_NAME:
         analyze_name(t, n);
@@ -285,43 +300,43 @@ static void analyze(struct table *t, struct node *n)
 
 /* --- binding: names to slots --- */
 
-static bool args_mention(const struct call_args *args, const char *name);
+static bool args_mention(struct budget *b, const struct call_args *args, const char *name);
 
 /* Whether a name is read anywhere below. */
-static bool mentions(const struct node *n, const char *name)
+static bool mentions(struct budget *b, const struct node *n, const char *name)
 {
     bool has_args = n && (n->kind == N_CALL || n->kind == N_FILTER || n->kind == N_TEST);
 
-    if (!n)
+    if (!n || !budget_spend(b, 1))
         return false;
     if (n->kind == N_NAME)
         return !(n->flags & (NF_STORE | NF_PARAM)) && str_eq_c(v_bytes(n->val), name);
-    if (mentions(n->a, name) || mentions(n->b, name) || mentions(n->c, name))
+    if (mentions(b, n->a, name) || mentions(b, n->b, name) || mentions(b, n->c, name))
         return true;
     for (uint32_t i = 0; i < n->n; i++) {
-        if (mentions(n->kids[i], name))
+        if (mentions(b, n->kids[i], name))
             return true;
     }
     for (uint32_t i = 0; (n->kind == N_MACRO || n->kind == N_CALLBLOCK) && i < n->macro->n_params;
          i++) {
-        if (mentions(n->macro->defaults[i], name))
+        if (mentions(b, n->macro->defaults[i], name))
             return true;
     }
-    return has_args && args_mention(n->args, name);
+    return has_args && args_mention(b, n->args, name);
 }
 
 /* Whether an argument reads the name. */
-static bool args_mention(const struct call_args *args, const char *name)
+static bool args_mention(struct budget *b, const struct call_args *args, const char *name)
 {
     for (uint32_t i = 0; i < args->n_pos; i++) {
-        if (mentions(args->pos[i], name))
+        if (mentions(b, args->pos[i], name))
             return true;
     }
     for (uint32_t i = 0; i < args->n_named; i++) {
-        if (mentions(args->named[i], name))
+        if (mentions(b, args->named[i], name))
             return true;
     }
-    return mentions(args->star, name) || mentions(args->star2, name);
+    return mentions(b, args->star, name) || mentions(b, args->star2, name);
 }
 
 static struct table inner(struct table *parent, struct function *f, symbol_vec *slots)
@@ -351,10 +366,13 @@ static void end(struct table *t)
     vec_done(t->slots);
 }
 
+/* -1 once the budget is spent: the compilation fails then. */
 static int32_t slot_of(const struct table *t, const char *name)
 {
     const struct symbol *s = find_in(&t->symbols, str_cstr(name));
 
+    if (!s && t->function->budget->over)
+        return -1;
     CHECK(s != NULL);
     return (int32_t)s->slot;
 }
@@ -388,7 +406,7 @@ static void bind_for(struct table *t, struct node *n)
     struct table body = inner(t, t->function, &slots[0]);
     struct table other = inner(t, t->function, &slots[1]);
     struct table test = inner(t, t->function, &slots[2]);
-    bool loop = (n->flags & NF_RECURSIVE) || mentions(n->kids[0], "loop");
+    bool loop = (n->flags & NF_RECURSIVE) || mentions(t->function->budget, n->kids[0], "loop");
 
     bind(t, n->b);
     if (loop)
@@ -422,7 +440,8 @@ static void bind_for(struct table *t, struct node *n)
 static void bind_macro(struct table *t, struct node *n)
 {
     struct macro_def *m = n->macro;
-    struct function f = {.a = t->function->a};
+    struct function f = {
+        .a = t->function->a, .budget = t->function->budget, .line = t->function->line};
     symbol_vec slots = {0};
     struct table body = inner(t, &f, &slots);
     static const char *const special[] = {"caller", "kwargs", "varargs"};
@@ -440,7 +459,7 @@ static void bind_macro(struct table *t, struct node *n)
         for (uint32_t k = 0; k < m->n_params; k++)
             param = param || str_eq_c(v_bytes(m->params[k]->val), special[i]);
         *special_slot[i] = -1;
-        if (!param && mentions(n->b, special[i])) {
+        if (!param && mentions(f.budget, n->b, special[i])) {
             declare(&body, str_cstr(special[i]));
             *special_slot[i] = slot_of(&body, special[i]);
         }
@@ -504,6 +523,8 @@ static void bind_name(struct table *t, struct node *n)
     if (!find_ref(t, v_bytes(n->val), &up))
         analyze_name(t, n);
     s = find_ref(t, v_bytes(n->val), &up);
+    if (!s && t->function->budget->over)
+        return;
     CHECK(s != NULL);
     n->up = up;
     n->slot = s->slot;
@@ -512,8 +533,9 @@ static void bind_name(struct table *t, struct node *n)
 /* Gives every name below n its slot; opens the scopes of inner statements on the way. */
 static void bind(struct table *t, struct node *n)
 {
-    if (!n)
+    if (!n || !budget_spend(t->function->budget, 1))
         return;
+    *t->function->line = n->line;
     switch (n->kind) {
     case N_NAME:
         bind_name(t, n);
@@ -554,9 +576,9 @@ static void bind(struct table *t, struct node *n)
 }
 
 /* The root scope is one more function, with no scope around it. */
-void scope_resolve(struct template *t)
+void scope_resolve(struct template *t, struct budget *budget, uint32_t *line)
 {
-    struct function f = {.a = &t->arena};
+    struct function f = {.a = &t->arena, .budget = budget, .line = line};
     symbol_vec slots = {0};
     struct table root = inner(NULL, &f, &slots);
 

@@ -8,10 +8,12 @@
 #ifndef RG_TEMPLATE_SCOPE_H
 #define RG_TEMPLATE_SCOPE_H
 
+#include "common/base/budget.h"
 #include "worker/template/node.h"
 #include "worker/template/template.h"
 
-/* Resolves all names of the tree; t->scope and t->n_slots are set. */
-void scope_resolve(struct template *t);
+/* Resolves all names of the tree; t->scope and t->n_slots are set, unless the budget runs out:
+ * *line is then that of the statement where it did. */
+void scope_resolve(struct template *t, struct budget *budget, uint32_t *line);
 
 #endif

@@ -18,19 +18,23 @@
 #include "worker/template/scope.h"
 #include "worker/template/template_parser.h"
 
-enum { MAX_DEPTH = 1600, SOURCE_MAX = 4 << 20 };
+/* The largest templates that are in use have some 50 KB. */
+enum { MAX_DEPTH = 1600, SOURCE_MAX = 1 << 20 };
 
 /* The steps in order; the first that fails leaves its error. */
 static int compile(struct template *t, struct template_error *error)
 {
     struct token_list tokens = {0};
-    struct template_parser p = {.a = &t->arena, .error = error};
+    struct budget budget;
+    uint32_t line = 0;
+    struct template_parser p = {.a = &t->arena, .error = error, .budget = &budget};
     int rc = -1;
 
+    budget_init(&budget, BUDGET_DEFAULT_STEPS, BUDGET_DEFAULT_BYTES, 0, &t->arena.used_bytes);
     p.dummy.kind = N_CONST;
     p.dummy.val = v_none();
     if (t->source.len > SOURCE_MAX)
-        rc = compile_fail(error, 0, "TemplateSyntaxError", "the template is too long");
+        rc = compile_fail(error, 0, "TemplateSyntaxError", "the template is longer than 1 MiB");
     else
         rc = lexer_run(&t->arena, t->source, &tokens, error);
     if (rc == 0) {
@@ -42,7 +46,12 @@ static int compile(struct template *t, struct template_error *error)
     vec_done(&tokens);
     if (rc != 0)
         return -1;
-    scope_resolve(t);
+    scope_resolve(t, &budget, &line);
+    if (budget.over == BUDGET_CANCELLED)
+        return compile_fail(error, line, "Cancelled", "the work was given up");
+    if (budget.over)
+        return compile_fail(error, line, "BudgetError",
+                            "the template has too many names and statements to compile");
     prepare_run(&t->arena, t->root);
     return 0;
 }
@@ -122,6 +131,8 @@ static struct value mark_parts(struct template_run *r, struct value parts)
 {
     struct value copy = run_list(r, list_need(r->a, parts.list)->at, parts.list->n);
 
+    if (copy.t == V_ERR)
+        return copy;
     for (uint32_t i = copy.list->n; i-- > 0;) {
         struct value part = copy.list->at[i], text;
         struct dict_entry *e =
@@ -133,8 +144,8 @@ static struct value mark_parts(struct template_run *r, struct value parts)
         text = marked(r, e->value);
         d = dict_new(r->a, part.dict->n);
         for (uint32_t k = 0; k < part.dict->n; k++)
-            dict_set(r->a, d, part.dict->at[k].key, part.dict->at[k].value);
-        dict_set(r->a, d, v_text("text"), text);
+            dict_set(r, d, part.dict->at[k].key, part.dict->at[k].value);
+        dict_set(r, d, v_text("text"), text);
         copy.list->at[i] = v_dict(d);
         return text.t == V_ERR ? text : copy;
     }
@@ -155,6 +166,8 @@ static bool mark_final(struct template_run *r)
         return run_fail(r, "IndexError", "list index out of range").t != V_ERR;
     list_need(r->a, messages->value.list);
     copy = run_list(r, messages->value.list->at, messages->value.list->n);
+    if (copy.t == V_ERR)
+        return false;
     last = copy.list->at[copy.list->n - 1];
     content = last.t == V_DICT ? dict_find_str(r->a, last.dict, field) : NULL;
     if (!content || content->value.t == V_NONE)
@@ -165,9 +178,9 @@ static bool mark_final(struct template_run *r)
                    .t != V_ERR;
     d = dict_new(r->a, last.dict->n);
     for (uint32_t i = 0; i < last.dict->n; i++)
-        dict_set(r->a, d, last.dict->at[i].key, last.dict->at[i].value);
+        dict_set(r, d, last.dict->at[i].key, last.dict->at[i].value);
     last = v_is_seq(content->value) ? mark_parts(r, content->value) : marked(r, content->value);
-    dict_set(r->a, d, v_str(field), last);
+    dict_set(r, d, v_str(field), last);
     copy.list->at[copy.list->n - 1] = v_dict(d);
     messages->value = copy;
     return last.t != V_ERR;
@@ -221,14 +234,13 @@ int template_render(const struct template *t, struct arena *a, const struct json
     struct template_run r = {.a = a, .out = out, .o = o ? o : &none, .out_start = out->len};
     struct value c;
 
-    r.steps = r.o->max_steps ? r.o->max_steps : 50000000;
     r.max_out = r.o->max_output_bytes ? r.o->max_output_bytes : (size_t)256 << 20;
-    r.max_memory = r.o->max_memory_bytes ? r.o->max_memory_bytes : (size_t)1 << 30;
-    r.memory_start = a->used_bytes;
-    r.depth = r.o->max_depth ? r.o->max_depth : MAX_DEPTH;
+    budget_init(&r.budget, r.o->max_steps ? r.o->max_steps : BUDGET_DEFAULT_STEPS,
+                r.o->max_memory_bytes ? r.o->max_memory_bytes : BUDGET_DEFAULT_BYTES,
+                r.o->max_depth ? r.o->max_depth : MAX_DEPTH, &a->used_bytes);
     c = json_is(context, JSON_OBJECT) ? v_from_json(a, context) : v_dict(dict_new(a, 0));
     r.context = dict_need(a, c.dict);
-    if (run_template(&r, t))
+    if (run_template(&r, t) && !r.error.kind && (!r.budget.over || run_over(&r)))
         return 0;
     out->len = r.out_start;
     if (r.o->error)

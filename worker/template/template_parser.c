@@ -13,8 +13,9 @@
 
 #include "worker/template/filter.h"
 
-/* Later passes walk a chain of elif recursively. */
-enum { ELIF_MAX = 2000 };
+/* Later passes walk a chain of elif, and an expression, recursively. jinja2 itself ends at some
+ * 300 operands of one sum. */
+enum { ELIF_MAX = 2000, HEIGHT_MAX = 1000 };
 
 static struct node *parse_body(struct template_parser *p, const char *const *ends);
 
@@ -39,9 +40,20 @@ struct node *parse_node(struct template_parser *p, enum node_kind kind)
     return n;
 }
 
+void parse_raise_height(struct template_parser *p, struct node *n, const struct node *below)
+{
+    if (!below || n->height > below->height)
+        return;
+    n->height = below->height + 1;
+    if (n->height > HEIGHT_MAX)
+        (void)parse_fail(p, "the expression nests deeper than 1000 levels");
+}
+
 /* Moves the children into the arena; the vector is done with. */
 void parse_kids(struct template_parser *p, struct node *n, node_vec *kids)
 {
+    for (size_t i = 0; i < kids->n; i++)
+        parse_raise_height(p, n, kids->at[i]);
     n->n = (uint32_t)kids->n;
     n->kids = arena_alloc(p->a, kids->n * sizeof(*n->kids));
     if (kids->n)

@@ -6,6 +6,7 @@
 #ifndef RG_TEMPLATE_TEMPLATE_PARSER_H
 #define RG_TEMPLATE_TEMPLATE_PARSER_H
 
+#include "common/base/budget.h"
 #include "common/base/vec.h"
 #include "worker/template/lexer.h"
 #include "worker/template/node.h"
@@ -17,6 +18,7 @@ struct template_parser {
     const struct token *t;   /* the current token */
     const struct token *end; /* T_EOF */
     struct template_error *error;
+    struct budget *budget; /* of the compilation */
     unsigned depth;
     unsigned loops;  /* for statements around, within the same function */
     uint16_t escape; /* NF_ESCAPE, NF_ESCAPE_LATE: of every node that is made */
@@ -31,6 +33,10 @@ struct node *parser_run(struct template_parser *p);
 /* --- shared --- */
 struct node *parse_fail(struct template_parser *p, const char *message);
 struct node *parse_node(struct template_parser *p, enum node_kind kind);
+
+/* Notes that `below` (may be NULL) is a part of the expression n. All later passes and the
+ * evaluator recurse along such parts, so an expression that becomes too high is an error. */
+void parse_raise_height(struct template_parser *p, struct node *n, const struct node *below);
 void parse_kids(struct template_parser *p, struct node *n, node_vec *kids); /* copies and frees */
 
 static inline bool at_op(const struct template_parser *p, int op)

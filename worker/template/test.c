@@ -52,7 +52,7 @@ static int t_test(struct template_run *r, struct value v, struct value *a)
 static int cased(struct template_run *r, struct value v, const char *what)
 {
     v = filter_text(r, v);
-    return v.t == V_ERR ? -1 : pystr_is(v_bytes(v), what);
+    return v.t == V_ERR || !run_spend(r, v.n / 16) ? -1 : pystr_is(v_bytes(v), what);
 }
 
 static int t_lower(struct template_run *r, struct value v, struct value *a)
@@ -72,7 +72,9 @@ static int modulo(struct template_run *r, struct value v, struct value n, int64_
 {
     struct value m = operator_binary(r, '%', v, n);
 
-    return m.t == V_ERR ? -1 : value_eq(r->a, m, v_int(want));
+    if (m.t == V_ERR)
+        return -1;
+    return operator_compare(r, OP_EQ, m, v_int(want));
 }
 
 static int t_odd(struct template_run *r, struct value v, struct value *a)
@@ -112,7 +114,7 @@ static int t_sameas(struct template_run *r, struct value v, struct value *a)
     if (v.t != a[0].t)
         return 0;
     if (v.t == V_NONE || v.t == V_STR || v_is_number(v))
-        return value_eq(r->a, v, a[0]);
+        return operator_compare(r, OP_EQ, v, a[0]);
     return v.t == V_UNDEF ? v.s == a[0].s : v.list == a[0].list;
 }
 

@@ -117,10 +117,13 @@ static bool format_integer(struct template_run *r, struct buf *out, struct value
         group_digits(&body, s->grouping, base == 10 ? 3 : 4);
     if (s->alternate && base != 10)
         (void)snprintf(lead + (lead[0] != 0), 3, "0%c", s->type);
-    for (int64_t n = (int64_t)body.len; s->precision > n; n++) { /* %.3d */
-        buf_add_c(&body, '0');
-        memmove(body.p + 1, body.p, body.len - 1);
-        body.p[0] = '0';
+    if (s->precision > (int64_t)body.len) { /* %.3d */
+        size_t zeros = (size_t)s->precision - body.len;
+
+        (void)buf_reserve(&body, zeros);
+        memmove(body.p + zeros, body.p, body.len);
+        memset(body.p, '0', zeros);
+        body.len += zeros;
     }
     pad(out, s, str_cstr(lead), buf_str(&body), '>');
     buf_done(&body);
@@ -234,6 +237,8 @@ bool format_value(struct template_run *r, struct buf *out, struct value v,
 {
     struct format_spec spec = *s;
 
+    if (!run_spend(r, (uint64_t)(MAX_OF(spec.width, 0) + MAX_OF(spec.precision, 0)) / 16 + 1))
+        return false;
     if (spec.width > FIELD_MAX || spec.precision > FIELD_MAX ||
         !run_room(r, out->len + FIELD_MAX)) {
         (void)run_fail(r, "ValueError", "Too many decimal digits in format string");
@@ -434,12 +439,14 @@ struct value format_percent(struct template_run *r, struct value text, struct va
     struct buf out = {0};
     struct value v;
 
+    if (!run_spend_text(r, p.text.len, p.text.len))
+        return v_err();
     while (p.at < p.text.len) {
         char c = p.text.p[p.at++];
 
         if (c != '%') {
             buf_add_c(&out, c);
-        } else if (!percent_one(&p, &out)) {
+        } else if (!run_spend_text(r, 64, out.len) || !percent_one(&p, &out)) {
             buf_done(&out);
             return v_err();
         }

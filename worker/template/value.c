@@ -165,22 +165,23 @@ struct dict_entry *dict_find_str(struct arena *a, struct dict *d, struct str key
 }
 
 /* A key that is no string: numbers of equal value are equal keys (1, 1.0, True), as in Python. */
-struct dict_entry *dict_find(struct arena *a, struct dict *d, struct value key)
+struct dict_entry *dict_find(struct template_run *r, struct dict *d, struct value key)
 {
     if (key.t == V_STR)
-        return dict_find_str(a, d, v_bytes(key));
-    dict_need(a, d);
+        return dict_find_str(r->a, d, v_bytes(key));
+    dict_need(r->a, d);
     for (uint32_t i = 0; i < d->n; i++) {
-        if (d->at[i].key.t != V_STR && value_eq(a, d->at[i].key, key))
+        if (d->at[i].key.t != V_STR && value_eq(r, d->at[i].key, key))
             return &d->at[i];
     }
     return NULL;
 }
 
-/* Replaces the value of an equal key, else appends. Growing copies the entries within the arena. */
-void dict_set(struct arena *a, struct dict *d, struct value key, struct value value)
+/* Replaces the value of an equal key, else appends. Growing copies the entries within the arena;
+ * without memory for that the dict stays as it is, and the exception is set. */
+void dict_set(struct template_run *r, struct dict *d, struct value key, struct value value)
 {
-    struct dict_entry *e = dict_find(a, d, key);
+    struct dict_entry *e = dict_find(r, d, key);
 
     if (e) {
         e->value = value;
@@ -188,8 +189,11 @@ void dict_set(struct arena *a, struct dict *d, struct value key, struct value va
     }
     if (d->n == d->cap) {
         uint32_t cap = d->cap ? d->cap * 2 : 8;
-        struct dict_entry *at = arena_alloc(a, (size_t)cap * sizeof(*at));
+        struct dict_entry *at;
 
+        if (!run_room(r, (uint64_t)cap * sizeof(*at)))
+            return;
+        at = arena_alloc(r->a, (size_t)cap * sizeof(*at));
         if (d->n)
             memcpy(at, d->at, d->n * sizeof(*at));
         d->at = at;

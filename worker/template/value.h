@@ -271,10 +271,13 @@ static inline bool bytes_same(const char *x, const char *y, size_t n)
 /* The entry of a string key, or NULL. */
 struct dict_entry *dict_find_str(struct arena *a, struct dict *d, struct str key);
 
-/* The entry of any hashable key, or NULL. */
-struct dict_entry *dict_find(struct arena *a, struct dict *d, struct value key);
+struct template_run;
+
+/* The entry of any hashable key, or NULL. Keys that are no strings are compared one by one, which
+ * counts steps. */
+struct dict_entry *dict_find(struct template_run *r, struct dict *d, struct value key);
 
 /* Sets or replaces; the key must be hashable. */
-void dict_set(struct arena *a, struct dict *d, struct value key, struct value value);
+void dict_set(struct template_run *r, struct dict *d, struct value key, struct value value);
 
 #endif
