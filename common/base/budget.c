@@ -14,8 +14,8 @@ static const size_t nothing;
 void budget_init(struct budget *b, uint64_t steps, uint64_t max_bytes, uint32_t depth,
                  const size_t *used)
 {
-    *b = (struct budget){
-        .steps = steps, .max_bytes = max_bytes, .depth = depth, .used = used ? used : &nothing};
+    *b = (struct budget){.steps = steps, .max_bytes = max_bytes, .depth = depth};
+    b->used = used ? used : &b->held;
     b->used_start = *b->used;
 }
 

@@ -30,13 +30,15 @@ struct budget {
     uint64_t fuel;  /* steps until memory and the cancel flag are looked at again */
     uint64_t steps; /* steps left after these */
     uint64_t max_bytes;
-    const size_t *used; /* bytes in use, kept by their owner (an arena, an encoder) ... */
+    const size_t *used; /* bytes in use: those of an arena, or `held` ... */
     size_t used_start;  /* ... and what they were at the start */
+    size_t held;        /* bytes that budget_hold counted */
     uint32_t depth;     /* levels left */
     enum budget_limit over;
 };
 
-/* used: see struct budget; NULL: only sizes given to budget_fits count. */
+/* used: the count of bytes that an arena keeps, which outlives b; NULL: budget_hold counts. b is
+ * not copied or moved from now on. */
 void budget_init(struct budget *b, uint64_t steps, uint64_t max_bytes, uint32_t depth,
                  const size_t *used);
 
@@ -67,6 +69,13 @@ static inline bool budget_fits(struct budget *b, uint64_t more)
     if (RG_LIKELY(more <= b->max_bytes && *b->used - b->used_start <= b->max_bytes - more))
         return true;
     return budget_exhaust(b, BUDGET_BYTES);
+}
+
+/* Counts bytes that stay in use until the work ends; false when that is too much. */
+static inline bool budget_hold(struct budget *b, uint64_t bytes)
+{
+    b->held += bytes;
+    return budget_fits(b, 0);
 }
 
 /* One level deeper; false when none is left. Each true needs a budget_leave. */

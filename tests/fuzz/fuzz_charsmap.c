@@ -15,10 +15,12 @@ static void use(const struct charsmap *m)
 {
     struct str text =
         STR("a e\xcc\x81 \xef\xac\x81\r\n\xe2\x84\xa2 \xe1\x84\x80\xe1\x85\xa1 \xf0\x9f\x98\x80");
+    struct budget budget;
     struct buf out = {0};
     size_t head = 1;
 
-    if (charsmap_apply(m, text, &head, &out)) {
+    budget_init(&budget, 1 << 20, 64 << 20, 0, NULL);
+    if (charsmap_apply(m, text, &budget, &head, &out)) {
         CHECK(utf8_valid(buf_str(&out)));
         CHECK(head <= out.len);
     } else {

@@ -126,40 +126,49 @@ static void stop_id(struct model *m, int64_t id)
     m->stops = at;
 }
 
+enum { STOP_IDS_MAX = 256 };
+
 /* "eos_token_id": an id or a list of them. */
-static void stop_ids_of(struct model *m, const struct json *config)
+static int stop_ids_of(struct model *m, const struct json *config, struct err *e)
 {
     const struct json *v = json_get(config, "eos_token_id");
     int64_t id;
 
+    if (json_is(v, JSON_ARRAY) && v->n > STOP_IDS_MAX)
+        return err_set(e, ERR_CONFIG, "eos_token_id: %u ids; at most %d are supported", v->n,
+                       STOP_IDS_MAX);
     if (json_to_i64(v, &id) == 0)
         stop_id(m, id);
     for (uint32_t i = 0; json_is(v, JSON_ARRAY) && i < v->n; i++) {
         if (json_to_i64(&v->items[i], &id) == 0)
             stop_id(m, id);
     }
+    return 0;
 }
 
 /* From all places that name some. */
-static void load_stops(struct model *m, const struct folder *f)
+static int load_stops(struct model *m, const struct folder *f, struct err *e)
 {
     struct str eos = json_string(json_get(&m->special, "eos_token"));
 
-    stop_ids_of(m, f->generation_config);
-    stop_ids_of(m, f->config);
-    stop_ids_of(m, json_get(f->config, "text_config"));
+    if (stop_ids_of(m, f->generation_config, e) != 0 || stop_ids_of(m, f->config, e) != 0 ||
+        stop_ids_of(m, json_get(f->config, "text_config"), e) != 0)
+        return -1;
     if (eos.p)
         stop_id(m, tokenizer_id(m->tokenizer, eos));
     if (m->n_stops == 0) { /* the built-in one */
         stop_id(m, tokenizer_id(m->tokenizer, STR("<|im_end|>")));
         stop_id(m, tokenizer_id(m->tokenizer, STR("<|endoftext|>")));
     }
+    return 0;
 }
 
 /* --- facts --- */
 
-/* The first of the keys that config, or its text_config, has as a positive number. */
-static uint32_t config_number(const struct folder *f, const char *const *keys, uint32_t max)
+/* The first of the keys that config, or its text_config, has as a positive number. A number that is
+ * none of a model is noted. */
+static uint32_t config_number(struct model *m, const struct folder *f, const char *const *keys,
+                              uint32_t max)
 {
     for (; *keys; keys++) {
         const struct json *v = json_get(f->config, *keys);
@@ -169,6 +178,9 @@ static uint32_t config_number(const struct folder *f, const char *const *keys, u
             v = json_get(json_get(f->config, "text_config"), *keys);
         if (json_to_i64(v, &n) == 0 && n > 0 && n <= max)
             return (uint32_t)n;
+        if (json_is(v, JSON_NUMBER) && !(json_to_i64(v, &n) == 0 && n == 0))
+            buf_printf(&m->notes, "config.json: %s: %.*s is ignored: no number from 0 to %u\n",
+                       *keys, (int)MIN_OF(json_text(v).len, (size_t)40), json_text(v).p, max);
     }
     return 0;
 }
@@ -186,19 +198,19 @@ static void load_facts(struct model *m, const struct model_options *o, const str
     uint32_t ids = (uint32_t)tokenizer_vocab_size(m->tokenizer);
     int64_t n;
 
-    m->info.vocab_size = MAX_OF(config_number(f, vocab, INT32_MAX), ids);
+    m->info.vocab_size = MAX_OF(config_number(m, f, vocab, INT32_MAX), ids);
     m->info.context_length = o->context_length;
     if (!m->info.context_length)
-        m->info.context_length = config_number(f, context, INT32_MAX);
+        m->info.context_length = config_number(m, f, context, INT32_MAX);
     if (!m->info.context_length &&
         json_to_i64(json_get(f->tokenizer_config, "model_max_length"), &n) == 0 && n > 0 &&
         n < INT32_MAX)
         m->info.context_length = (uint32_t)n;
-    m->info.moe_topk = config_number(f, topk, 1024);
-    m->info.layers = config_number(f, layers, 4096);
+    m->info.moe_topk = config_number(m, f, topk, 1024);
+    m->info.layers = config_number(m, f, layers, 4096);
     if (m->info.moe_topk)
         m->info.moe_layers = m->info.layers;
-    m->info.indexer_topk = config_number(f, indexer, 1 << 20);
+    m->info.indexer_topk = config_number(m, f, indexer, 1 << 20);
 }
 
 /* The last part of the path names the model. */
@@ -386,7 +398,8 @@ static int load(struct model *m, const struct model_options *o, struct err *e)
         load_tokenizer(m, dir, e) != 0 || load_templates(m, o, &f, e) != 0)
         return -1;
     load_special(m, &f);
-    load_stops(m, &f);
+    if (load_stops(m, &f, e) != 0)
+        return -1;
     load_facts(m, o, &f);
     pictures_load(m, &f);
     if (choose_family(m, o, e) != 0 || choose_parsers(m, o, e) != 0)

@@ -1,5 +1,5 @@
 /* Expressions (eval.h). eval_node is the one entry: it counts a step and a level of depth,
- * checks the memory budget, and goes to the function of the node's kind. Every function returns
+ * and goes to the function of the node's kind. Every function returns
  * V_ERR at once when a part failed; the exception then already stands in r->error.
  *
  * Three short ways keep templates fast, all prepared by annotate.c: names and constants without
@@ -525,7 +525,7 @@ struct value eval_node(struct template_run *r, const struct node *n)
     if (n->kind == N_NAME)
         return eval_name(r, n);
     r->line = n->line;
-    if (!run_spend(r, 1) || !run_room(r, 0) || !run_enter(r))
+    if (!run_spend(r, 1) || !run_enter(r))
         return v_err();
     v = eval_inner(r, n);
     run_leave(r);

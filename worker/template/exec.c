@@ -33,7 +33,8 @@ struct value exec_take(struct template_run *r, size_t from)
  * copy of an outer variable, or empty. Parameters are not in the list; the call has filled them. */
 void exec_enter(struct template_run *r, const struct scope *s)
 {
-    (void)run_spend(r, s->n_loads / 8); /* the next statement reports it */
+    if (RG_UNLIKELY(s->n_loads >= 8))
+        (void)run_spend(r, s->n_loads / 8); /* the next statement reports it */
     for (uint32_t i = 0; i < s->n_loads; i++) {
         const struct scope_load *l = &s->loads[i];
         struct frame *from = r->frame;
@@ -120,8 +121,6 @@ static bool print_sum(struct template_run *r, const struct node *n)
         v = eval(r, n->kids[i]);
         if (v.t == V_STR && !(v.flags & VF_MARKUP) && sum.t == V_MISSING) {
             buf_add(r->out, v.s, v.n);
-            if (!run_spend(r, v.n / 64))
-                return false;
             continue;
         }
         if (sum.t == V_MISSING && i > 0)
@@ -195,10 +194,12 @@ static enum exec_result exec_body(struct template_run *r, const struct node *n)
 static enum exec_result exec_if(struct template_run *r, const struct node *n)
 {
     for (; n && n->kind == N_IF; n = n->c) {
-        int c = run_spend(r, 1) ? eval_cond(r, n->a) : -1;
+        int c = eval_cond(r, n->a);
 
         if (c != 0)
             return c < 0 ? EXEC_ERROR : exec_body(r, n->b);
+        if (!run_spend(r, 1))
+            return EXEC_ERROR;
     }
     return n ? exec_body(r, n) : EXEC_DONE;
 }
@@ -411,7 +412,7 @@ enum exec_result exec(struct template_run *r, const struct node *n)
         return EXEC_ERROR;
     if (n->kind == N_DATA) {
         buf_add(r->out, n->val.s, n->val.n);
-        return out_ok(r) && run_spend(r, n->val.n / 64) ? EXEC_DONE : EXEC_ERROR;
+        return out_ok(r) ? EXEC_DONE : EXEC_ERROR;
     }
     if (n->kind == N_PRINT)
         return print_node(r, n) ? EXEC_DONE : EXEC_ERROR;

@@ -15,7 +15,6 @@
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
-#include "common/base/cancel.h"
 #include "common/base/vec.h"
 #include "worker/tokens/byte_level.h"
 #include "worker/tokens/longest.h"
@@ -82,6 +81,8 @@ static int add_merge(struct bpe *b, int32_t left, int32_t right, int32_t joined,
         return err_set(e, ERR_CONFIG, "merge %zu: a token is not in the vocabulary",
                        b->merge_count + 1);
     pair_table_put(&b->ranks, left, right, (uint32_t)b->merge_count);
+    if (b->ranks.probes > 64 * b->merge_count + (1 << 16))
+        return err_set(e, ERR_UNSUPPORTED, "model: too many merges hash alike");
     b->merged[b->merge_count++] = joined;
     return 0;
 }
@@ -184,22 +185,37 @@ void bpe_seal(struct bpe *b)
     b->quick_len = b->longest->origins && !b->ignore_merges ? QUICK_LEN : 0;
 }
 
-/* Room for n symbols in the caller's scratch. */
-static void reserve(struct bpe_scratch *s, size_t n)
+static int fail_budget(const struct bpe_scratch *s, struct err *e)
 {
+    return budget_fail(s->budget, "tokenizer.json, model: a word", e);
+}
+
+/* Room for n symbols in the caller's scratch. False: the budget has none. */
+static bool reserve(struct bpe_scratch *s, size_t n)
+{
+    size_t had = s->cap;
+
     if (n <= s->cap)
-        return;
+        return true;
+    if (!budget_hold(s->budget, (n + n / 2 + 256 - had) *
+                                    (sizeof(*s->id) + sizeof(*s->token) + sizeof(*s->span))))
+        return false;
     s->cap = n + n / 2 + 256;
     s->id = mem_realloc_array(s->id, s->cap, sizeof(*s->id));
     s->token = mem_realloc_array(s->token, s->cap, sizeof(*s->token));
     s->span = mem_realloc_array(s->span, s->cap, sizeof(*s->span));
+    return true;
 }
 
-/* Room for n symbols in the merge queue. */
-static void queue_reserve(struct bpe_queue *q, size_t n)
+enum { QUEUE_BYTES = 44 }; /* of a symbol */
+
+/* Room for n symbols in the merge queue. False: the budget has none. */
+static bool queue_reserve(struct bpe_queue *q, struct budget *budget, size_t n)
 {
     if (n <= q->cap)
-        return;
+        return true;
+    if (!budget_hold(budget, (n + WINDOW - q->cap) * QUEUE_BYTES))
+        return false;
     q->cap = n + WINDOW;
     q->id = mem_realloc_array(q->id, q->cap, sizeof(*q->id));
     q->rank = mem_realloc_array(q->rank, q->cap, sizeof(*q->rank));
@@ -207,6 +223,7 @@ static void queue_reserve(struct bpe_queue *q, size_t n)
     q->prev = mem_realloc_array(q->prev, q->cap, sizeof(*q->prev));
     q->span = mem_realloc_array(q->span, q->cap, sizeof(*q->span));
     q->heap = mem_realloc_array(q->heap, q->cap * 3, sizeof(*q->heap));
+    return true;
 }
 
 /* Gives the memory back; the scratch can be used again. */
@@ -222,7 +239,7 @@ void bpe_scratch_done(struct bpe_scratch *s)
     free(s->queue.span);
     free(s->queue.heap);
     buf_done(&s->text);
-    *s = (struct bpe_scratch){0};
+    *s = (struct bpe_scratch){.budget = s->budget};
 }
 
 /* --- symbols --- */
@@ -403,8 +420,9 @@ static void rank_pair(const struct bpe *b, struct bpe_queue *q, size_t *heap_n, 
         heap_push(q->heap, heap_n, (uint64_t)q->rank[at] << 32 | (uint32_t)at);
 }
 
-/* Merges the n symbols at q->id in place; returns how many tokens they become. */
-static size_t merge_queue(const struct bpe *b, struct bpe_queue *q, size_t n)
+/* Merges the n symbols at q->id in place; returns how many tokens they become, 0 when the budget
+ * has run out. */
+static size_t merge_queue(const struct bpe *b, struct bpe_queue *q, struct budget *budget, size_t n)
 {
     size_t heap_n = 0, out = 0;
 
@@ -415,9 +433,11 @@ static size_t merge_queue(const struct bpe *b, struct bpe_queue *q, size_t n)
         if (q->rank[i] != NO_RANK)
             q->heap[heap_n++] = (uint64_t)q->rank[i] << 32 | (uint32_t)i;
     }
+    if (!budget_spend(budget, n / 8))
+        return 0;
     for (size_t i = heap_n / 2; i-- > 0;)
         sift_down(q->heap, heap_n, i);
-    while (heap_n > 0) {
+    while (heap_n > 0 && budget_spend(budget, 4)) {
         uint64_t top = heap_pop(q->heap, &heap_n);
         int32_t at = (int32_t)(uint32_t)top, gone;
 
@@ -433,7 +453,7 @@ static size_t merge_queue(const struct bpe *b, struct bpe_queue *q, size_t n)
         if (q->prev[at] >= 0)
             rank_pair(b, q, &heap_n, q->prev[at]);
     }
-    for (int32_t i = 0, next; i >= 0; i = next) {
+    for (int32_t i = 0, next; i >= 0 && !budget->over; i = next) {
         next = q->next[i];
         q->id[out] = q->id[i];
         q->span[out++] = (uint32_t)((next < 0 ? (int32_t)n : next) - i);
@@ -441,12 +461,13 @@ static size_t merge_queue(const struct bpe *b, struct bpe_queue *q, size_t n)
     return out;
 }
 
-static size_t merge_symbols(const struct bpe *b, struct bpe_queue *q, const int32_t *symbols,
+static size_t merge_symbols(const struct bpe *b, struct bpe_scratch *s, const int32_t *symbols,
                             size_t n)
 {
-    queue_reserve(q, n);
-    memcpy(q->id, symbols, n * sizeof(*symbols));
-    return merge_queue(b, q, n);
+    if (!queue_reserve(&s->queue, s->budget, n))
+        return 0;
+    memcpy(s->queue.id, symbols, n * sizeof(*symbols));
+    return merge_queue(b, &s->queue, s->budget, n);
 }
 
 /*
@@ -468,29 +489,33 @@ struct window_merge {
 
 /* Merges the symbols of the last kept token and of the first new one (`span` symbols) alone:
  * true when they come out as the same two tokens. */
-static bool neighbours_stay(const struct bpe *b, struct bpe_queue *q, const struct window_merge *w,
-                            uint32_t span)
+static bool neighbours_stay(const struct bpe *b, struct bpe_scratch *s,
+                            const struct window_merge *w, uint32_t span)
 {
+    struct bpe_queue *q = &s->queue;
     size_t before = w->span[w->kept - 1];
     int32_t left = w->out[w->kept - 1];
 
-    return merge_symbols(b, q, w->symbols + w->at - before, before + span) == 2 &&
+    return merge_symbols(b, s, w->symbols + w->at - before, before + span) == 2 &&
            q->id[0] == left && q->span[0] == before;
 }
 
 /* Keeps a window's tokens, or gives up the last kept one. */
-static void merge_window(const struct bpe *b, struct bpe_queue *q, struct window_merge *w)
+static void merge_window(const struct bpe *b, struct bpe_scratch *s, struct window_merge *w)
 {
+    struct bpe_queue *q = &s->queue;
     size_t n = MIN_OF(w->n - w->at, (size_t)WINDOW), covered = 0, keep = 0;
     size_t limit = w->at + n == w->n ? n : n - WINDOW_TAIL;
-    size_t got = merge_symbols(b, q, w->symbols + w->at, n);
+    size_t got = merge_symbols(b, s, w->symbols + w->at, n);
 
+    if (got == 0)
+        return;
     do {
         covered += q->span[keep++];
     } while (keep < got && covered + q->span[keep] <= limit);
     memcpy(w->out + w->kept, q->id, keep * sizeof(*q->id));
     memcpy(w->span + w->kept, q->span, keep * sizeof(*q->span));
-    if (w->kept == 0 || neighbours_stay(b, q, w, w->span[w->kept])) {
+    if (w->kept == 0 || neighbours_stay(b, s, w, w->span[w->kept])) {
         w->kept += keep;
         w->at += covered;
     } else {
@@ -499,31 +524,34 @@ static void merge_window(const struct bpe *b, struct bpe_queue *q, struct window
     }
 }
 
-/* Gives up on windows when too many had to be read again and merges the word as one. */
+/* Gives up on windows when too many had to be read again and merges the word as one. 0: the budget
+ * has run out. */
 static size_t merge_long(const struct bpe *b, struct bpe_scratch *s, size_t n)
 {
     struct window_merge w = {
         .symbols = s->id, .n = n, .out = s->token, .span = s->span, .patience = 16 + n / WINDOW};
 
-    while (w.at < n && w.patience > 0)
-        merge_window(b, &s->queue, &w);
+    while (w.at < n && w.patience > 0 && !s->budget->over)
+        merge_window(b, s, &w);
     if (w.at < n) {
-        w.kept = merge_symbols(b, &s->queue, w.symbols, n);
+        w.kept = merge_symbols(b, s, w.symbols, n);
         w.out = s->queue.id;
     }
+    if (s->budget->over)
+        return 0;
     memcpy(s->id, w.out, w.kept * sizeof(*w.out));
     return w.kept;
 }
 
-/* The tokens of a byte-level word by longest.h. -1: the work was cancelled. */
+/* The tokens of a byte-level word by longest.h. -1: the budget has run out. */
 static int encode_longest(const struct bpe *b, struct bpe_scratch *s, struct str word,
                           struct token_vec *out, struct err *e)
 {
     struct longest_room room = {s->id, s->span};
-    size_t n = longest_encode(b->longest, word.p, word.len, room);
+    size_t n = longest_encode(b->longest, word.p, word.len, room, s->budget);
 
     if (n == 0)
-        return cancel_fail(e);
+        return fail_budget(s, e);
     vec_reserve(out, n);
     memcpy(out->at + out->n, s->id, n * sizeof(*s->id));
     out->n += n;
@@ -562,7 +590,9 @@ int bpe_encode(const struct bpe *b, struct bpe_scratch *s, struct str word, stru
     }
     if (word.len >= INT32_MAX / 2)
         return err_set(e, ERR_INVALID, "a word of %zu bytes is too long", word.len);
-    reserve(s, word.len + b->suffix.len + b->prefix.len * word.len + 1);
+    if (!reserve(s, word.len + b->suffix.len + b->prefix.len * word.len + 1) ||
+        !budget_spend_bytes(s->budget, word.len))
+        return fail_budget(s, e);
     if (b->longest && b->longest->origins)
         return encode_longest(b, s, word, out, e);
     rc = b->byte_level ? byte_symbols(b, &y, word, e) : char_symbols(b, &y, word, e);
@@ -570,6 +600,8 @@ int bpe_encode(const struct bpe *b, struct bpe_scratch *s, struct str word, stru
         return -1;
     flush_unk(b, &y);
     y.n = y.n <= SHORT_WORD ? merge_short(b, s->id, y.n) : merge_long(b, s, y.n);
+    if (s->budget->over)
+        return fail_budget(s, e);
     if (y.n == 0)
         return 0;
     vec_reserve(out, y.n);

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/budget.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/str.h"
@@ -55,6 +56,7 @@ struct bpe_queue {
 };
 
 struct bpe_scratch {
+    struct budget *budget; /* of the work under way */
     int32_t *id; /* symbols of the word, then its tokens; this and the next two hold cap elements */
     int32_t *token; /* of a long word, those that are sure */
     uint32_t *span;
@@ -82,7 +84,7 @@ void bpe_seal(struct bpe *b);
 int32_t bpe_quick(const struct bpe *b, struct str word);
 
 /* Appends the ids of one word. -1 when an unknown character needs an unk_token that the
- * vocabulary lacks. */
+ * vocabulary lacks, or the budget of s has run out. */
 int bpe_encode(const struct bpe *b, struct bpe_scratch *s, struct str word, struct token_vec *out,
                struct err *e);
 

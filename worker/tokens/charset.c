@@ -31,11 +31,23 @@ void charset_add_set(struct charset *s, const struct charset *other)
         charset_add(s, other->at[i].first, other->at[i].last);
 }
 
+/* Most blocks of code points are equal, and without any of the flags: those are passed over. */
 void charset_add_flags(struct charset *s, uint32_t flags)
 {
-    for (uint32_t cp = 0; cp <= LAST; cp++)
-        if (unicode_flags(cp) & flags)
-            charset_add(s, cp, cp);
+    uint32_t block = 1u << UNICODE_BLOCK_BITS;
+    int empty = -1; /* a block that has none of the flags */
+
+    for (uint32_t first = 0; first <= LAST; first += block) {
+        size_t before = s->n;
+
+        if (unicode_block[first / block] == empty)
+            continue;
+        for (uint32_t cp = first; cp < first + block; cp++)
+            if (unicode_flags(cp) & flags)
+                charset_add(s, cp, cp);
+        if (s->n == before && (before == 0 || vec_last(s).last < first))
+            empty = unicode_block[first / block];
+    }
 }
 
 static const struct property {

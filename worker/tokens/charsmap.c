@@ -189,42 +189,46 @@ static void replace(struct alignment *a, struct str old, struct str new, struct 
         a->change -= (long)(had - k);
 }
 
-/* Appends what the text becomes; whether a rule matched. */
-static bool part(const struct charsmap *m, struct alignment *a, struct str text, struct buf *out)
+/* Appends what the text becomes; whether a rule matched. A rule's text may have any length. */
+static bool part(const struct charsmap *m, struct alignment *a, struct str text,
+                 struct budget *budget, struct buf *out)
 {
     struct str new;
 
-    if (!replacement(m, text, &new))
+    if (!budget_spend(budget, 1) || !replacement(m, text, &new) ||
+        !budget_spend(budget, new.len / 16) || !budget_fits(budget, out->len + new.len))
         return false;
     replace(a, text, new, out);
     return true;
 }
 
 /* See charsmap.h. Text that no rule touches is emitted too, because the alignment needs it. */
-bool charsmap_apply(const struct charsmap *m, struct str text, size_t *head, struct buf *out)
+bool charsmap_apply(const struct charsmap *m, struct str text, struct budget *budget, size_t *head,
+                    struct buf *out)
 {
     struct alignment a = {.text = text, .old_head = *head};
     bool changed = false;
 
-    for (size_t at = 0; at < text.len;) {
+    for (size_t at = 0; at < text.len && !budget->over;) {
         struct str cluster = str_sub(text, at, grapheme_len(text, at));
 
         at += cluster.len;
-        if (cluster.len < WHOLE_MAX && part(m, &a, cluster, out)) {
+        if (cluster.len < WHOLE_MAX && part(m, &a, cluster, budget, out)) {
             changed = true;
             continue;
         }
-        for (size_t i = 0; i < cluster.len;) {
+        for (size_t i = 0; i < cluster.len && !budget->over;) {
             struct str c = str_sub(cluster, i, unicode_len(cluster.p[i]));
 
             i += c.len;
-            if (part(m, &a, c, out))
+            if (part(m, &a, c, budget, out))
                 changed = true;
             else
                 emit(&a, c, 0, out);
         }
     }
     settle(&a);
+    changed = changed && !budget->over;
     if (changed)
         *head = a.head;
     return changed;

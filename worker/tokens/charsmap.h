@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/budget.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/str.h"
@@ -30,7 +31,9 @@ void charsmap_done(struct charsmap *m);
 
 /* Appends the normalized text. The rules see a cluster of less than six bytes as a whole, and take
  * the shortest rule that it begins with; of other clusters they see each character. *head as in
- * normalizer.h. False: no rule matched, nothing was appended. */
-bool charsmap_apply(const struct charsmap *m, struct str text, size_t *head, struct buf *out);
+ * normalizer.h. False: no rule matched, what was appended is not to be read; or the budget has run
+ * out. */
+bool charsmap_apply(const struct charsmap *m, struct str text, struct budget *budget, size_t *head,
+                    struct buf *out);
 
 #endif

@@ -27,6 +27,13 @@
 #include "worker/tokens/tokenizer_config.h"
 #include "worker/tokens/unicode.h"
 
+/* A decoder cannot fail, so what it may do is bounded when it is loaded. */
+enum {
+    DECODER_STEPS_MAX = 256,
+    STRIP_MAX = 1024,  /* characters that are looked through again for each token */
+    GROWTH_MAX = 4096, /* bytes that all Replace steps together make of one */
+};
+
 #define REPLACEMENT "\xef\xbf\xbd"
 
 enum decoder_step_kind {
@@ -91,8 +98,8 @@ static int parse_strip(struct decoder_step *step, const struct json *v, struct e
     struct str content;
 
     if (config_char(v, "content", &content, e) < 0 ||
-        config_uint(v, "start", 1 << 20, &step->start, e) < 0 ||
-        config_uint(v, "stop", 1 << 20, &step->stop, e) < 0)
+        config_uint(v, "start", STRIP_MAX, &step->start, e) < 0 ||
+        config_uint(v, "stop", STRIP_MAX, &step->stop, e) < 0)
         return -1;
     keep(step, content);
     return 0;
@@ -162,6 +169,9 @@ static int parse_step(struct decoder *d, const struct json *v, unsigned depth, s
     struct str type = config_type(v);
     bool fused = d->n > 0 && fuses(&vec_last(d));
 
+    if (d->n == DECODER_STEPS_MAX)
+        return err_set(e, ERR_UNSUPPORTED, "decoder: more than %d steps are not supported",
+                       DECODER_STEPS_MAX);
     if (str_eq_c(type, "Sequence") && depth < CONFIG_DEPTH_MAX)
         return parse_sequence(d, v, depth, e);
     for (size_t i = 0; i < ARRAY_LEN(known); i++) {
@@ -173,6 +183,28 @@ static int parse_step(struct decoder *d, const struct json *v, unsigned depth, s
     return config_refuse("decoder", v, e);
 }
 
+/* A Replace makes at most its content of each byte, or puts it between two: of a literal's bytes
+ * together. */
+static int check_growth(const struct decoder *d, struct err *e)
+{
+    uint64_t growth = 1;
+
+    for (size_t i = 0; i < d->n; i++) {
+        const struct decoder_step *step = &d->at[i];
+        uint64_t least = step->kind == STEP_REPLACE ? pattern_least(step->pattern) : 0;
+
+        if (step->kind != STEP_REPLACE)
+            continue;
+        growth *=
+            least ? MAX_OF((step->content_len + least - 1) / least, 1U) : step->content_len + 1;
+        if (growth > GROWTH_MAX)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "decoder: step %zu (Replace) makes text more than %d times as long",
+                           i + 1, GROWTH_MAX);
+    }
+    return 0;
+}
+
 /* See decoder.h; no decoder at all joins tokens with blanks, as the library does. */
 int decoder_parse(struct decoder *d, const struct json *v, struct err *e)
 {
@@ -181,7 +213,7 @@ int decoder_parse(struct decoder *d, const struct json *v, struct err *e)
         *vec_push(d) = (struct decoder_step){.kind = STEP_JOIN};
         return 0;
     }
-    if (parse_step(d, v, 0, e) < 0) {
+    if (parse_step(d, v, 0, e) < 0 || check_growth(d, e) < 0) {
         decoder_done(d);
         return -1;
     }

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "common/base/attrs.h"
-#include "common/base/cancel.h"
+#include "common/base/budget.h"
 #include "common/base/vec.h"
 #include "common/codec/utf8.h"
 #include "worker/tokens/regex.h"
@@ -42,6 +42,7 @@ struct encoder {
     struct normalizer_scratch normalizer;
     struct pretok_scratch pretok;
     struct token_vec *out; /* of the call under way */
+    struct budget budget;  /* likewise */
     struct plain_places plain;
     const char *whole; /* the text that they are places of */
 };
@@ -54,6 +55,8 @@ struct encoder *encoder_new(const struct tokenizer *t)
     enc->t = t;
     word_cache_init(&enc->cache);
     enc->regex = regex_scratch_new();
+    regex_scratch_use(enc->regex, &enc->budget);
+    enc->bpe.budget = enc->unigram.budget = &enc->budget;
     enc->normalizer.regex = enc->regex;
     pretok_scratch_init(&enc->pretok, &t->pretok, enc->regex);
     return enc;
@@ -167,8 +170,8 @@ static int on_word(void *arg, struct str word, struct err *e)
 {
     struct encoder *enc = arg;
 
-    if (cancel_wanted())
-        return cancel_fail(e);
+    if (!budget_spend(&enc->budget, 1))
+        return budget_fail(&enc->budget, "tokenizer.json: splitting the text into words", e);
     if (enc->t->bpe.splits_at_space)
         return encode_parts(enc, word, e);
     return encode_word(enc, word, e);
@@ -286,7 +289,7 @@ static int split_added(struct encoder *enc, const struct trie *trie, struct pret
     struct trie_match m;
     size_t begin = at ? *at : 0, done = begin, from = begin;
 
-    for (; trie_find(trie, piece.text, from, &m); from = m.end) {
+    for (; trie_find(trie, piece.text, from, &enc->budget, &m); from = m.end) {
         const struct added_token *token = added_by_id(&enc->t->added, m.value);
         size_t start = m.start, end = m.end;
 
@@ -305,6 +308,8 @@ static int split_added(struct encoder *enc, const struct trie *trie, struct pret
             return 0;
         }
     }
+    if (enc->budget.over)
+        return budget_fail(&enc->budget, "tokenizer.json: the search for added_tokens", e);
     if (at)
         *at = piece.text.len;
     return pass_rest(enc, &piece, done, piece.text.len, rest, e);
@@ -338,6 +343,16 @@ static int encode_text(struct encoder *enc, struct str text, size_t *at, struct 
     return split_added(enc, &enc->t->added.raw, piece, encode_raw, at, e);
 }
 
+/* What one text may take: the same for all short ones, and for long ones in proportion. Sane
+ * tokenizers take some ten bytes and less than a step for each byte of text. */
+enum { STEPS_A_BYTE = 256, BYTES_A_BYTE = 32, BYTES_LEAST = 16 << 20 };
+
+static void begin_budget(struct encoder *enc, struct str text)
+{
+    budget_init(&enc->budget, BUDGET_DEFAULT_STEPS + (uint64_t)text.len * STEPS_A_BYTE,
+                BYTES_LEAST + (uint64_t)text.len * BYTES_A_BYTE, 0, NULL);
+}
+
 /* What a long text has taken goes back. */
 static void ease(struct encoder *enc)
 {
@@ -357,17 +372,21 @@ int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens
                    struct token_vec *out, struct err *e)
 {
     const struct token_vec *post = &enc->t->post;
-    size_t before = out->n;
+    size_t before = out->n, n = before;
     int rc = 0;
 
     if (!utf8_valid(text))
         return err_set(e, ERR_INVALID, "the text is not UTF-8");
     enc->out = out;
+    begin_budget(enc, text);
     for (size_t i = 0; i < post->n && rc == 0; i++) {
         if (post->at[i] == TEMPLATE_TEXT)
             rc = encode_text(enc, text, NULL, e);
         else if (add_special_tokens)
             *vec_push(out) = post->at[i];
+        if (rc == 0 && !budget_hold(&enc->budget, (out->n - n) * sizeof(*out->at)))
+            rc = budget_fail(&enc->budget, "tokenizer.json: post_processor", e);
+        n = out->n;
     }
     if (rc < 0)
         out->n = before;
@@ -403,6 +422,7 @@ int encoder_encode_part(struct encoder *enc, struct str text, size_t *at, struct
     if (*at == 0 && !utf8_valid(text))
         return err_set(e, ERR_INVALID, "the text is not UTF-8");
     enc->out = out;
+    begin_budget(enc, text);
     rc = encode_text(enc, text, at, e);
     ease(enc);
     if (rc < 0) {

@@ -6,12 +6,12 @@
 
 #include <string.h>
 
-#include "common/base/cancel.h"
+#include "common/base/budget.h"
 #include "common/base/check.h"
 #include "worker/tokens/longest_bear.h"
 #include "worker/tokens/pair_table.h"
 
-enum { CANCEL_EVERY = 1 << 14 }; /* tokens between two questions whether to go on */
+enum { SPEND_EVERY = 1 << 10, FAILED_STEPS = 32 }; /* tokens; steps of one that does not fit */
 
 /* The node of one byte more; 0: none. */
 static inline uint32_t step(const struct longest *l, uint32_t node, char byte)
@@ -59,7 +59,8 @@ static inline bool stay(const struct longest *l, int32_t a, int32_t b)
 
 /* Tries the longest token at the place, then shorter ones; when none is left, the place is
  * closed and the token before it is shortened. */
-size_t longest_encode(const struct longest *l, const char *text, size_t n, struct longest_room room)
+size_t longest_encode(const struct longest *l, const char *text, size_t n, struct longest_room room,
+                      struct budget *budget)
 {
     size_t at = 0, count = 0;
     int32_t token = longest_at(l, text, n);
@@ -74,12 +75,14 @@ size_t longest_encode(const struct longest *l, const char *text, size_t n, struc
             at = end;
             if (at == n)
                 return count;
-            if (count % CANCEL_EVERY == 0 && cancel_wanted())
+            if (count % SPEND_EVERY == 0 && !budget_spend(budget, SPEND_EVERY))
                 return 0;
             token = longest_at(l, text + at, n - at);
             continue;
         }
         token = l->origins[token].shorter;
+        if (!budget_spend(budget, FAILED_STEPS))
+            return 0;
         while (token < 0) { /* no way leads on from here */
             CHECK(count > 0);
             room.closed[at / 32] |= 1u << at % 32;

@@ -19,7 +19,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct budget;
 struct pair_table;
+
+/* Models of which a token is made by more merges in a row, or begins with more other tokens, merge:
+ * each question below walks along such rows. */
+enum { LONGEST_ROW_MAX = 1024 };
 
 /* How a token comes about. */
 struct token_origin {
@@ -77,9 +82,9 @@ struct longest_room {
     uint32_t *closed; /* n / 32 + 1 */
 };
 
-/* Writes what n > 0 bytes merge into to room.tokens; how many tokens, 0 when the work is cancelled.
- * l->origins is not NULL. */
-size_t longest_encode(const struct longest *l, const char *text, size_t n,
-                      struct longest_room room);
+/* Writes what n > 0 bytes merge into to room.tokens; how many tokens, 0 when the budget has run
+ * out. l->origins is not NULL. */
+size_t longest_encode(const struct longest *l, const char *text, size_t n, struct longest_room room,
+                      struct budget *budget);
 
 #endif

@@ -3,9 +3,11 @@
  * of each token (spell), the tokens sorted by text, and at last the trie (make_nodes), level by
  * level so that the children of a node have numbers in a row. Models that fail a step are left
  * without origins and merge. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/attrs.h"
 #include "common/base/mem.h"
 #include "worker/tokens/longest.h"
 #include "worker/tokens/longest_bear.h"
@@ -28,7 +30,9 @@ struct longest_making {
     uint8_t *text;       /* of all tokens, one behind the other ... */
     size_t *at;          /* ... by id */
     struct spelling *sorted;
-    size_t n; /* tokens that are merged */
+    size_t n;      /* tokens that are merged */
+    uint16_t *row; /* by id: merges in a row, then tokens that it begins with */
+    bool too_long; /* one begins with too many */
 };
 
 /* Inverts the table: rank -> pair. */
@@ -70,7 +74,7 @@ static int begin_origins(struct longest_making *m)
     return 0;
 }
 
-/* Finds the merge that each token is made by. -1: one has two. */
+/* Finds the merge that each token is made by. -1: one has two, or too many in a row. */
 static int find_origins(struct longest_making *m)
 {
     struct token_origin *o = m->l->origins;
@@ -84,6 +88,9 @@ static int find_origins(struct longest_making *m)
         if (made->len)
             return -1;
         *made = (struct token_origin){a, b, (uint32_t)k + 1, o[a].len + o[b].len, -1};
+        m->row[m->merges->merged[k]] = (uint16_t)(MAX_OF(m->row[a], m->row[b]) + 1);
+        if (m->row[m->merges->merged[k]] > LONGEST_ROW_MAX)
+            return -1;
         m->n++;
     }
     return 0;
@@ -210,11 +217,13 @@ static void grow(struct longest_making *m, struct longest_growing *g, size_t nod
     if (r.from < r.to && s[r.from].len == r.depth) {
         token = s[r.from++].id;
         m->l->origins[token].shorter = r.deepest;
+        m->row[token] = (uint16_t)(r.deepest < 0 ? 0 : m->row[r.deepest] + 1);
     }
     m->l->nodes[node] = (struct token_start){(uint32_t)g->n, token};
     if (token >= 0)
         r.deepest = token;
-    for (uint32_t i = r.from, end; i < r.to; i = end) {
+    m->too_long = m->too_long || (token >= 0 && m->row[token] >= LONGEST_ROW_MAX);
+    for (uint32_t i = r.from, end; i < r.to && !m->too_long; i = end) {
         uint8_t last = byte_at(&s[i], r.depth);
 
         for (end = i + 1; end < r.to && byte_at(&s[end], r.depth) == last;)
@@ -256,6 +265,7 @@ void longest_init(struct longest *l, const struct longest_merges *merges)
 
     *l = (struct longest){.ranks = merges->ranks};
     l->origins = mem_alloc((merges->id_count + 1) * sizeof(*l->origins));
+    m.row = mem_calloc(merges->id_count + 1, sizeof(*m.row));
     read_pairs(&m);
     if (begin_origins(&m) < 0 || find_origins(&m) < 0 || !in_order(&m)) {
         longest_done(l);
@@ -263,7 +273,10 @@ void longest_init(struct longest *l, const struct longest_merges *merges)
         spell(&m);
         sort(&m);
         make_nodes(&m);
+        if (m.too_long)
+            longest_done(l);
     }
+    free(m.row);
     free(m.pairs);
     free(m.text);
     free(m.at);

@@ -9,6 +9,7 @@
 
 #include "worker/tokens/normalizer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
@@ -20,6 +21,7 @@
 #include "worker/tokens/charsmap.h"
 #include "worker/tokens/normal_form.h"
 #include "worker/tokens/pattern.h"
+#include "worker/tokens/regex.h"
 #include "worker/tokens/tokenizer_config.h"
 #include "worker/tokens/unicode.h"
 
@@ -36,6 +38,7 @@ enum normalizer_step_kind {
 
 struct normalizer_step {
     enum normalizer_step_kind kind;
+    const char *type; /* its name in the file */
     enum normal_form form;
     bool left, right;
     char *content; /* to prepend, or to put in place */
@@ -132,12 +135,16 @@ static int parse_step(struct normalizer *n, const struct json *v, unsigned depth
     };
     struct str type = config_type(v);
 
+    if (n->n == NORMALIZER_STEPS_MAX)
+        return err_set(e, ERR_UNSUPPORTED, "normalizer: more than %d steps are not supported",
+                       NORMALIZER_STEPS_MAX);
     if (str_eq_c(type, "Sequence") && depth < CONFIG_DEPTH_MAX)
         return parse_sequence(n, v, depth, e);
     for (size_t i = 0; i < ARRAY_LEN(known); i++) {
         if (!str_eq_c(type, known[i].type))
             continue;
-        *vec_push(n) = (struct normalizer_step){.kind = known[i].kind, .form = known[i].form};
+        *vec_push(n) = (struct normalizer_step){
+            .kind = known[i].kind, .type = known[i].type, .form = known[i].form};
         return parse_options(&vec_last(n), v, e);
     }
     return config_refuse("normalizer", v, e);
@@ -268,6 +275,7 @@ static void prepend(const struct normalizer_step *step, struct str text, size_t 
 static int replace(const struct normalizer_step *step, struct normalizer_scratch *s,
                    struct str text, size_t *head, struct buf *out)
 {
+    struct budget *budget = regex_scratch_budget(s->regex);
     struct pattern_walk w = {.text = text};
     size_t done = 0, old = *head, new_head = SIZE_MAX;
     int rc;
@@ -275,6 +283,9 @@ static int replace(const struct normalizer_step *step, struct normalizer_scratch
     while ((rc = pattern_next(step->pattern, s->regex, &w)) == 1) {
         if (new_head == SIZE_MAX && (w.start >= old || w.end > old))
             new_head = out->len + (MIN_OF(old, w.start) - done);
+        if (!budget_spend(budget, step->content_len / 64 + 2) ||
+            !budget_fits(budget, out->len + (w.start - done) + step->content_len))
+            return -1;
         buf_add(out, text.p + done, w.start - done);
         buf_add(out, step->content, step->content_len);
         done = w.end;
@@ -327,11 +338,26 @@ static int apply_step(const struct normalizer_step *step, struct normalizer_scra
         byte_level(*text, head, out);
         return 1;
     case STEP_PRECOMPILED:
-        return charsmap_apply(step->charsmap, *text, head, out);
+        return charsmap_apply(step->charsmap, *text, regex_scratch_budget(s->regex), head, out);
     default:
         map_chars(step, *text, head, out);
         return 1;
     }
+}
+
+/* Counts the step, and what it may add and has added to the memory in use. */
+static int run_step(const struct normalizer_step *step, struct normalizer_scratch *s,
+                    struct str *text, size_t *head, struct buf *out)
+{
+    struct budget *budget = regex_scratch_budget(s->regex);
+    bool counts = step->kind == STEP_REPLACE || step->kind == STEP_PRECOMPILED;
+    size_t had = out->cap;
+    int rc = -1;
+
+    if (budget_spend(budget, text->len / 16 + 1) &&
+        budget_fits(budget, counts ? 0 : text->len + step->content_len))
+        rc = apply_step(step, s, text, head, out);
+    return budget_hold(budget, out->cap - had) && !budget->over ? rc : -1;
 }
 
 /* See normalizer.h: at the end the text lies in one of the buffers, or where it was. */
@@ -345,9 +371,14 @@ int normalizer_apply(const struct normalizer *n, struct normalizer_scratch *s, s
         int rc;
 
         buf_clear(out);
-        rc = apply_step(&n->at[i], s, text, head, out);
-        if (rc < 0)
-            return err_set(e, ERR_INVALID, "a pattern of the normalizer ran over its budget");
+        rc = run_step(&n->at[i], s, text, head, out);
+        if (rc < 0) {
+            char part[96];
+
+            (void)snprintf(part, sizeof(part), "tokenizer.json, normalizer: step %zu (%s)", i + 1,
+                           n->at[i].type);
+            return budget_fail(regex_scratch_budget(s->regex), part, e);
+        }
         if (rc == 1) {
             *text = buf_str(out);
             next = !next;

@@ -18,6 +18,8 @@ struct json;
 struct normalizer_step;
 struct regex_scratch;
 
+enum { NORMALIZER_STEPS_MAX = 256 };
+
 struct normalizer {
     struct normalizer_step *at;
     size_t n, cap;
@@ -37,13 +39,14 @@ void normalizer_patterns(const struct normalizer *n, void (*see)(void *, const s
 
 struct normalizer_scratch {
     struct buf bufs[2];
-    struct regex_scratch *regex; /* borrowed */
+    struct regex_scratch *regex; /* borrowed; all steps draw on its budget */
 };
 
 void normalizer_scratch_done(struct normalizer_scratch *s);
 
 /* *text becomes the normalized text: itself when nothing changes, else a view into s that lives
- * until the next call. *head is kept up to date. -1: a pattern ran over its budget. */
+ * until the next call. *head is kept up to date. -1: the budget has run out; the error names the
+ * step. */
 int normalizer_apply(const struct normalizer *n, struct normalizer_scratch *s, struct str *text,
                      size_t *head, struct err *e);
 

@@ -10,6 +10,8 @@
 #include "common/codec/hex.h"
 #include "worker/tokens/unicode.h"
 
+enum { SETS_MAX = 1024 }; /* the largest known pattern has some 30 */
+
 enum { CLASS_DEPTH_MAX = 32, LONG_S = 0x17f, KELVIN = 0x212a };
 
 #define NOT_SINGLE UINT32_MAX
@@ -74,6 +76,8 @@ static int read_property(struct onig_input *in, struct charset *set, bool in_cla
     const char *close;
     struct str name;
 
+    if (++in->sets > SETS_MAX)
+        return onig_refuse(in, "a pattern with so many character properties");
     if (in->p == in->end)
         return onig_refuse(in, "a property without a name");
     if (*in->p != '{')
@@ -162,7 +166,10 @@ int onig_read_escape(struct onig_input *in, struct charset *set, uint32_t *singl
     c = *in->p;
     if (c == 'p' || c == 'P')
         return read_property(in, set, in_class);
+    if (in->sets >= SETS_MAX)
+        return onig_refuse(in, "a pattern with so many character properties");
     if (add_shorthand(set, c, in_class)) {
+        in->sets++;
         in->p++;
         return 0;
     }
@@ -202,6 +209,8 @@ static int read_posix(struct onig_input *in, struct charset *set)
     for (size_t i = 0; i < name.len; i++)
         if (name.p[i] < 'a' || name.p[i] > 'z')
             return 1;
+    if (++in->sets > SETS_MAX)
+        return onig_refuse(in, "a pattern with so many character properties");
     if (str_eq_c(name, "ascii"))
         charset_add(&one, 0, 0x7f);
     else if (str_eq_c(name, "xdigit"))

@@ -16,6 +16,7 @@ struct onig_input {
     const char *start;
     bool ignore_case;
     unsigned depth;
+    unsigned sets; /* named ones so far: each takes a walk through all code points */
     struct err *e;
 };
 

@@ -26,6 +26,7 @@ struct pair_table {
     unsigned shift; /* 64 - log2(slots) */
     size_t mask;
     uint64_t *filter; /* 4 bits for each slot, in words */
+    size_t probes;    /* slots that pair_table_put passed by */
 };
 
 /* Makes an empty table with room for n pairs. */
@@ -88,8 +89,11 @@ static inline void pair_table_put(struct pair_table *t, int32_t a, int32_t b, ui
 {
     uint64_t key = pair_key(a, b), bit = pair_hash(key) >> (t->shift - 2);
 
+    uint64_t *slot = pair_slot(t, key);
+
     t->filter[bit / 64] |= (uint64_t)1 << bit % 64;
-    *pair_slot(t, key) = key << PAIR_VALUE_BITS | (value + 1);
+    t->probes += ((size_t)(slot - t->slots) - (size_t)(pair_hash(key) >> t->shift)) & t->mask;
+    *slot = key << PAIR_VALUE_BITS | (value + 1);
 }
 
 #endif

@@ -126,6 +126,13 @@ const struct split_family *pattern_family(const struct pattern *p)
     return p->kind == BY_FAMILY ? p->family : NULL;
 }
 
+size_t pattern_least(const struct pattern *p)
+{
+    if (p->kind == BY_LITERAL)
+        return p->literal_len;
+    return p->kind == BY_RUN ? p->min : 0;
+}
+
 const char *pattern_engine(const struct pattern *p)
 {
     if (p->kind != BY_REGEX)
@@ -190,8 +197,8 @@ static inline bool in_set(const struct pattern *p, const char *at, size_t *n)
     return charset_has(&p->set, cp);
 }
 
-/* The first run of at least min and at most max characters. A run that is too short cannot match
- * from a later place inside of it either, when max is unbounded. */
+/* The first run of at least min and at most max characters. A run that is too short ends at
+ * another character, so it cannot match from a later place inside of it either. */
 static bool find_run(const struct pattern *p, struct str text, size_t from, size_t *start,
                      size_t *end)
 {
@@ -208,7 +215,7 @@ static bool find_run(const struct pattern *p, struct str text, size_t from, size
             *end = at;
             return true;
         }
-        from = count > 0 && count < p->min && p->max == UINT32_MAX ? at : from;
+        from = at;
         if (from < text.len)
             from += unicode_len(text.p[from]);
     }

@@ -28,6 +28,9 @@ void pattern_free(struct pattern *p);                                    /* NULL
 /* The family that the pattern runs by; NULL: by something else. */
 const struct split_family *pattern_family(const struct pattern *p);
 
+/* Bytes that every match has at least. */
+size_t pattern_least(const struct pattern *p);
+
 /* "PCRE2" or "PCRE2 without JIT" when the pattern runs there, else NULL. */
 const char *pattern_engine(const struct pattern *p);
 
@@ -40,8 +43,8 @@ struct pattern_walk {
     size_t start, end; /* the match */
 };
 
-/* The next match: 1 with start and end, 0 none is left, -1 it ran over its budget. Empty matches
- * directly behind a match are passed over, and nothing matches in an empty text. */
+/* The next match: 1 with start and end, 0 none is left, -1 the budget of the scratch has run out.
+ * Empty matches directly behind a match are passed over, and nothing matches in an empty text. */
 int pattern_next(const struct pattern *p, struct regex_scratch *scratch, struct pattern_walk *w);
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "worker/tokens/pretok.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
@@ -22,6 +23,7 @@
 #include "common/codec/json.h"
 #include "worker/tokens/byte_level.h"
 #include "worker/tokens/pattern.h"
+#include "worker/tokens/regex.h"
 #include "worker/tokens/split_family.h"
 #include "worker/tokens/tokenizer_config.h"
 #include "worker/tokens/unicode.h"
@@ -240,6 +242,9 @@ static int parse_stage(struct pretok *p, const struct json *v, unsigned depth, s
     };
     struct str type = config_type(v);
 
+    if (p->n >= PRETOK_STAGES_MAX)
+        return err_set(e, ERR_UNSUPPORTED, "pre_tokenizer: more than %d stages are not supported",
+                       PRETOK_STAGES_MAX);
     if (str_eq_c(type, "Sequence") && depth < CONFIG_DEPTH_MAX)
         return parse_sequence(p, v, depth, e);
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
@@ -319,6 +324,14 @@ struct pretok_run {
 };
 
 static int run_stage(struct pretok_run *r, size_t at, struct pretok_piece piece);
+
+static int fail_stage(const struct pretok_run *r, size_t at)
+{
+    char part[64];
+
+    (void)snprintf(part, sizeof(part), "tokenizer.json, pre_tokenizer: stage %zu", at + 1);
+    return budget_fail(regex_scratch_budget(r->scratch->regex), part, r->e);
+}
 
 /* Hands [start, end) of the piece to the next stage. */
 static inline int pass(struct pretok_run *r, size_t at, const struct pretok_piece *piece,
@@ -429,6 +442,8 @@ static int run_split(struct pretok_run *r, size_t at, struct pretok_piece piece)
     int rc;
 
     while ((rc = pattern_next(stage->pattern, r->scratch->regex, &w)) == 1) {
+        if (!budget_spend(regex_scratch_budget(r->scratch->regex), 1))
+            return fail_stage(r, at);
         if (w.start != done && part(&s, done, w.start, stage->invert) < 0)
             return -1;
         if (part(&s, w.start, w.end, !stage->invert) < 0)
@@ -436,7 +451,7 @@ static int run_split(struct pretok_run *r, size_t at, struct pretok_piece piece)
         done = w.end;
     }
     if (rc < 0)
-        return err_set(r->e, ERR_INVALID, "a pattern of the pre_tokenizer ran over its budget");
+        return fail_stage(r, at);
     if (done != piece.text.len && part(&s, done, piece.text.len, stage->invert) < 0)
         return -1;
     return release(&s);
@@ -491,11 +506,16 @@ static void write_metaspace(const struct pretok_stage *stage, struct pretok_piec
     piece->head = head;
 }
 
+/* What a rewriting stage may make of so many bytes: U+2581 for each blank, two for each byte. */
+enum { STAGE_GROWTH = 3 };
+
 /* Hands the piece to stage `at`, or to the caller behind the last one. */
 static int run_stage(struct pretok_run *r, size_t at, struct pretok_piece piece)
 {
+    struct budget *budget = regex_scratch_budget(r->scratch->regex);
     const struct pretok_stage *stage;
     struct buf *out;
+    size_t had;
 
     if (piece.text.len == 0)
         return 0;
@@ -503,9 +523,13 @@ static int run_stage(struct pretok_run *r, size_t at, struct pretok_piece piece)
         return r->word(r->arg, piece.text, r->e);
     stage = &r->pretok->at[at];
     out = &r->scratch->bufs[at];
-    switch (stage->kind) {
-    case STAGE_SPLIT:
+    if (stage->kind == STAGE_SPLIT)
         return stage->family ? run_family(r, at, &piece) : run_split(r, at, piece);
+    had = out->cap;
+    if (!budget_spend(budget, piece.text.len / 16 + 1) ||
+        !budget_fits(budget, (uint64_t)piece.text.len * STAGE_GROWTH))
+        return fail_stage(r, at);
+    switch (stage->kind) {
     case STAGE_PREFIX:
         write_prefixed(&piece, out);
         break;
@@ -515,7 +539,11 @@ static int run_stage(struct pretok_run *r, size_t at, struct pretok_piece piece)
     case STAGE_METASPACE:
         write_metaspace(stage, &piece, out);
         break;
+    default:
+        break;
     }
+    if (!budget_hold(budget, out->cap - had))
+        return fail_stage(r, at);
     return run_stage(r, at + 1, piece);
 }
 

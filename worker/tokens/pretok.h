@@ -21,6 +21,8 @@ struct pattern;
 struct pretok_stage;
 struct regex_scratch;
 
+enum { PRETOK_STAGES_MAX = 256 };
+
 struct pretok {
     struct pretok_stage *at;
     size_t n, cap;
@@ -39,7 +41,7 @@ struct pretok_piece {
 struct pretok_scratch {
     struct buf *bufs; /* one per stage */
     size_t n;
-    struct regex_scratch *regex; /* borrowed */
+    struct regex_scratch *regex; /* borrowed; all stages draw on its budget */
 };
 
 /* v NULL or null: no stages. On error p is as after pretok_done. */
@@ -56,8 +58,8 @@ void pretok_scratch_init(struct pretok_scratch *s, const struct pretok *p,
                          struct regex_scratch *regex);
 void pretok_scratch_done(struct pretok_scratch *s);
 
-/* Calls word (0 / -1) with each word of a piece (not empty), in order. -1: word said so, or a
- * pattern ran over its budget. */
+/* Calls word (0 / -1) with each word of a piece (not empty), in order. -1: word said so, or the
+ * budget has run out; the error names the stage then. */
 int pretok_run(const struct pretok *p, struct pretok_scratch *s, struct pretok_piece piece,
                int (*word)(void *arg, struct str word, struct err *e), void *arg, struct err *e);
 

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "common/base/budget.h"
 #include "common/base/err.h"
 #include "common/base/str.h"
 
@@ -20,11 +21,18 @@ int regex_new(struct str pattern, struct regex **ret, struct err *e);
 void regex_free(struct regex *r); /* NULL allowed */
 bool regex_jitted(const struct regex *r);
 
+/* What a match needs, one per thread. Matches draw on a budget of their own until regex_scratch_use
+ * names another one, which must live as long as it is used. */
 struct regex_scratch *regex_scratch_new(void);
 void regex_scratch_free(struct regex_scratch *s); /* NULL allowed */
+void regex_scratch_use(struct regex_scratch *s, struct budget *budget);
+struct budget *regex_scratch_budget(const struct regex_scratch *s);
 
-/* The leftmost match at or after `from` in valid UTF-8: 1 and *start, *end; 0 none; -1 the match
- * ran over its budget of steps or stack. */
+/* Bytes of text that a search looks at first, before it counts how far it looks. For tests. */
+void regex_scratch_reach(struct regex_scratch *s, size_t bytes);
+
+/* The leftmost match at or after `from` in valid UTF-8: 1 and *start, *end; 0 none; -1 the budget
+ * of the scratch has run out. */
 int regex_find(const struct regex *r, struct regex_scratch *s, struct str text, size_t from,
                size_t *start, size_t *end);
 

@@ -10,7 +10,7 @@
 #include "worker/tokens/byte_level.h"
 #include "worker/tokens/tokenizer.h"
 
-enum { FILE_MAX_BYTES = 512 * 1024 * 1024 };
+enum { FILE_MAX_BYTES = 128 * 1024 * 1024 }; /* the largest known has 40 MB */
 
 /* A symbolic link that was checked out as text: the file holds nothing but a relative path. Reads
  * the file meant instead. */

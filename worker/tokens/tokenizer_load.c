@@ -17,6 +17,15 @@
 #include "worker/tokens/tokenizer_config.h"
 #include "worker/tokens/tokenizer_parts.h"
 
+/* Limits that no known tokenizer comes near. Affixes are put around each character; added tokens
+ * are looked for at each place of a text. */
+enum {
+    AFFIX_MAX = 256,
+    ADDED_BYTES_MAX = 1024,
+    ADDED_ALL_BYTES_MAX = 16 << 20,
+    POST_IDS_MAX = 4096,
+};
+
 /* --- model --- */
 
 /* {piece: id}; ids need not be in order or without gaps. */
@@ -38,8 +47,7 @@ static int load_vocab(struct tokenizer *t, const struct json *vocab, struct err 
         if (vocab_add(&t->vocab, json_string(&m->key), id, e) < 0)
             return -1;
     }
-    vocab_seal(&t->vocab);
-    return 0;
+    return vocab_seal(&t->vocab, e);
 }
 
 /* A merge is "a b" or ["a", "b"]. 1: a line that is none ("#version ..."). */
@@ -98,6 +106,8 @@ static int load_affix(struct tokenizer *t, const struct json *model, const char 
         return 0;
     if (config_string(model, key, &text, e) < 0)
         return -1;
+    if (text.len > AFFIX_MAX)
+        return err_set(e, ERR_UNSUPPORTED, "model: %s has more than %d bytes", key, AFFIX_MAX);
     *ret = arena_str(&t->arena, text);
     return 0;
 }
@@ -149,8 +159,7 @@ static int load_scores(struct tokenizer *t, const struct json *vocab, double *sc
         if (vocab_add(&t->vocab, piece, i, e) < 0)
             return -1;
     }
-    vocab_seal(&t->vocab);
-    return 0;
+    return vocab_seal(&t->vocab, e);
 }
 
 /* -1 when the model has none. */
@@ -180,6 +189,9 @@ static int load_unigram(struct tokenizer *t, const struct json *model, struct er
         return -1;
     for (uint32_t i = 0; i < vocab->n; i++)
         bytes += json_string(json_at(&vocab->items[i], 0)).len;
+    if (bytes > UNIGRAM_BYTES_MAX)
+        return err_set(e, ERR_UNSUPPORTED, "model: vocab has more than %d bytes of text",
+                       UNIGRAM_BYTES_MAX);
     vocab_init(&t->vocab, vocab->n, bytes);
     scores = mem_calloc((size_t)vocab->n + 1, sizeof(*scores));
     if (load_scores(t, vocab, scores, e) < 0) {
@@ -249,6 +261,9 @@ static int load_added_token(struct tokenizer *t, const struct json *v, struct ad
         config_bool(v, "normalized", -1, &ret->normalized, e) < 0 ||
         config_bool(v, "special", -1, &ret->special, e) < 0)
         return -1;
+    if (content.len > ADDED_BYTES_MAX)
+        return err_set(e, ERR_UNSUPPORTED, "added_tokens: \"%.*s...\" has more than %d bytes", 40,
+                       content.p, ADDED_BYTES_MAX);
     ret->content = arena_str(&t->arena, content);
     return 0;
 }
@@ -257,6 +272,7 @@ static int load_added_token(struct tokenizer *t, const struct json *v, struct ad
 static int load_patterns(struct tokenizer *t, struct err *e)
 {
     struct normalizer_scratch scratch = {.regex = regex_scratch_new()};
+    size_t bytes = 0;
     int rc = 0;
 
     for (size_t i = 0; i < t->added.patterns.n && rc == 0; i++) {
@@ -264,11 +280,18 @@ static int load_patterns(struct tokenizer *t, struct err *e)
         struct str content = p->content;
         size_t head = 0;
 
+        bytes += content.len;
+        if (bytes > ADDED_ALL_BYTES_MAX) {
+            rc = err_set(e, ERR_UNSUPPORTED, "added_tokens: more than %d bytes of text",
+                         ADDED_ALL_BYTES_MAX);
+            break;
+        }
         if (!p->normalized) {
             trie_add(&t->added.raw, content, p->id);
             continue;
         }
         rc = normalizer_apply(&t->normalizer, &scratch, &content, &head, e);
+        bytes += rc == 0 ? content.len : 0;
         if (rc == 0 && content.len == 0)
             rc = err_set(e, ERR_UNSUPPORTED,
                          "added token %d: nothing is left of it after normalization", p->id);
@@ -314,6 +337,8 @@ static int load_special(struct tokenizer *t, const struct json *post, struct str
 
         if (json_to_i64(&ids->items[i], &id) < 0 || id < 0 || id > VOCAB_ID_MAX)
             return err_set(e, ERR_CONFIG, "post_processor: a special token's id is not one");
+        if (t->post.n == POST_IDS_MAX)
+            return err_set(e, ERR_UNSUPPORTED, "post_processor: more than %d ids", POST_IDS_MAX);
         *vec_push(&t->post) = (int32_t)id;
     }
     return 0;
@@ -333,6 +358,8 @@ static int load_template(struct tokenizer *t, const struct json *post, struct er
         if (name.p) {
             if (load_special(t, post, name, e) < 0)
                 return -1;
+        } else if (t->post.n == POST_IDS_MAX) {
+            return err_set(e, ERR_UNSUPPORTED, "post_processor: more than %d ids", POST_IDS_MAX);
         } else if (str_eq_c(json_string(json_get(json_get(item, "Sequence"), "id")), "A")) {
             *vec_push(&t->post) = TEMPLATE_TEXT;
         } else {
@@ -450,18 +477,23 @@ static int load_parts(struct tokenizer *t, const struct json *root, struct err *
     return 0;
 }
 
+/* Bytes of the JSON tree: merges as pairs take ten times what they have in the file. */
+enum { TREE_A_BYTE = 16, TREE_LEAST = 64 << 20 };
+
 /* Text that is no JSON is an error of the configuration. */
 int tokenizer_parse(struct str json, struct tokenizer **ret, struct err *e)
 {
+    struct arena tree = {.max_bytes = TREE_LEAST + json.len * TREE_A_BYTE};
     struct tokenizer *t = mem_zalloc(sizeof(*t));
-    struct arena tree = {0};
     const struct json *root;
     int rc = json_parse(&tree, json, &root, e);
 
     if (rc == 0)
         rc = load_parts(t, root, e);
-    else
+    else if (e->kind != ERR_CANCELLED)
         e->kind = ERR_CONFIG;
+    if (rc < 0 && e->kind == ERR_INVALID) /* a budget that ran out */
+        e->kind = ERR_UNSUPPORTED;
     arena_done(&tree);
     if (rc < 0) {
         tokenizer_free(t);

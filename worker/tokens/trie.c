@@ -50,27 +50,26 @@ void trie_add(struct trie *t, struct str pattern, int32_t value)
         t->at[node].value = value;
 }
 
-/* The longest pattern at `from`, whose first byte is known to lead to `node`. */
-static bool longest(const struct trie *t, struct str text, size_t from, struct trie_match *ret)
+/* The longest pattern at `from`, whose first byte leads to a node; its value is -1 when there is
+ * none. Returns the bytes that were looked at. */
+static size_t find_longest(const struct trie *t, struct str text, size_t from,
+                           struct trie_match *ret)
 {
     int32_t node = t->first[(unsigned char)text.p[from]];
-    bool found = false;
+    size_t i = from + 1;
 
-    for (size_t i = from + 1;; i++) {
-        if (t->at[node].value >= 0) {
+    ret->value = -1;
+    for (; node; i++) {
+        if (t->at[node].value >= 0)
             *ret = (struct trie_match){from, i, t->at[node].value};
-            found = true;
-        }
-        if (i == text.len)
-            return found;
-        node = child_of(t, node, (unsigned char)text.p[i]);
-        if (!node)
-            return found;
+        node = i < text.len ? child_of(t, node, (unsigned char)text.p[i]) : 0;
     }
+    return i - from;
 }
 
 /* The leftmost match; of several at one place the longest. */
-bool trie_find(const struct trie *t, struct str text, size_t from, struct trie_match *ret)
+bool trie_find(const struct trie *t, struct str text, size_t from, struct budget *budget,
+               struct trie_match *ret)
 {
     if (t->n == 0)
         return false;
@@ -82,7 +81,11 @@ bool trie_find(const struct trie *t, struct str text, size_t from, struct trie_m
                 return false;
             i = (size_t)(head - text.p);
         }
-        if (t->first[(unsigned char)text.p[i]] && longest(t, text, i, ret))
+        if (!t->first[(unsigned char)text.p[i]])
+            continue;
+        if (!budget_spend(budget, find_longest(t, text, i, ret)))
+            return false;
+        if (ret->value >= 0)
             return true;
     }
     return false;

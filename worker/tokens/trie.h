@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/budget.h"
 #include "common/base/str.h"
 
 struct trie_node {
@@ -34,8 +35,10 @@ struct trie_match {
 /* Adds a pattern (not empty) with a value >= 0; one that is there already keeps its value. */
 void trie_add(struct trie *t, struct str pattern, int32_t value);
 
-/* The first position at or after `from` where a pattern starts, and the longest one there. */
-bool trie_find(const struct trie *t, struct str text, size_t from, struct trie_match *ret);
+/* The first position at or after `from` where a pattern starts, and the longest one there. False
+ * also when the budget has run out. */
+bool trie_find(const struct trie *t, struct str text, size_t from, struct budget *budget,
+               struct trie_match *ret);
 
 static inline bool trie_empty(const struct trie *t)
 {

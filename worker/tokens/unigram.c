@@ -11,13 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/cancel.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "worker/tokens/unicode.h"
 #include "worker/tokens/vocab.h"
-
-enum { CANCEL_EVERY = 1 << 16 };
 
 static const double UNKNOWN_COST = 10.0;
 
@@ -147,7 +144,7 @@ void unigram_scratch_done(struct unigram_scratch *s)
 {
     free(s->at);
     vec_done(&s->ends);
-    *s = (struct unigram_scratch){0};
+    *s = (struct unigram_scratch){.budget = s->budget};
 }
 
 /* --- encoding --- */
@@ -159,14 +156,15 @@ static void offer(struct unigram_best *to, double score, size_t start, int32_t i
 }
 
 /* All pieces that begin at `start`, and the unknown character where none is that character. */
-static int offer_from(const struct unigram *u, struct unigram_best *best, struct str word,
+static int offer_from(const struct unigram *u, const struct unigram_scratch *s, struct str word,
                       size_t start, struct err *e)
 {
-    size_t char_len = unicode_len(word.p[start]), node = 0;
+    struct unigram_best *best = s->at;
+    size_t char_len = unicode_len(word.p[start]), node = 0, i = start;
     double here = best[start].score;
     bool known = false;
 
-    for (size_t i = start; i < word.len; i++) {
+    for (; i < word.len; i++) {
         const struct unigram_node *at = &u->nodes[node];
         const unsigned char *children = u->labels + at->child;
         const unsigned char *found =
@@ -180,6 +178,8 @@ static int offer_from(const struct unigram *u, struct unigram_best *best, struct
         offer(&best[i + 1], u->scores[u->nodes[node].id] + here, start, u->nodes[node].id);
         known = known || i + 1 - start == char_len;
     }
+    if (!budget_spend(s->budget, (i - start) / 4 + 1))
+        return budget_fail(s->budget, "tokenizer.json, model: a word", e);
     if (known)
         return 0;
     if (u->unk < 0)
@@ -227,32 +227,31 @@ static void write_way(const struct unigram *u, struct unigram_scratch *s, struct
     }
 }
 
-/* For one entry more than the word has bytes. */
-static void make_room(struct unigram_scratch *s, size_t n)
+/* For one entry more than the word has bytes. False: the budget has no memory for that. */
+static bool make_room(struct unigram_scratch *s, size_t n)
 {
     if (n <= s->cap)
-        return;
+        return true;
+    if (!budget_hold(s->budget, (n - s->cap) * (sizeof(*s->at) + sizeof(*s->ends.at))))
+        return false;
     free(s->at);
     s->cap = n;
     s->at = mem_calloc(n, sizeof(*s->at));
+    return true;
 }
 
-/* Asks every CANCEL_EVERY bytes whether the work is still wanted. */
 int unigram_encode(const struct unigram *u, struct unigram_scratch *s, struct str word,
                    struct token_vec *out, struct err *e)
 {
     if (word.len >= INT32_MAX)
         return err_set(e, ERR_UNSUPPORTED, "a word of more than 2 GiB");
-    make_room(s, word.len + 1);
+    if (!make_room(s, word.len + 1))
+        return budget_fail(s->budget, "tokenizer.json, model: a word", e);
     for (size_t i = 0; i <= word.len; i++)
         s->at[i] = (struct unigram_best){.id = NOWHERE};
-    for (size_t at = 0, check = 0; at < word.len; at += unicode_len(word.p[at])) {
-        if (at >= check && cancel_wanted())
-            return cancel_fail(e);
-        check = at >= check ? at + CANCEL_EVERY : check;
-        if (offer_from(u, s->at, word, at, e) < 0)
+    for (size_t at = 0; at < word.len; at += unicode_len(word.p[at]))
+        if (offer_from(u, s, word, at, e) < 0)
             return -1;
-    }
     write_way(u, s, word, out);
     return 0;
 }

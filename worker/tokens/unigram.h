@@ -13,9 +13,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/budget.h"
 #include "common/base/err.h"
 #include "common/base/str.h"
 #include "worker/tokens/span.h"
+
+enum { UNIGRAM_BYTES_MAX = 16 << 20 }; /* of all pieces: each may be a node */
 
 struct unigram_node;
 struct vocab;
@@ -36,6 +39,7 @@ struct unigram {
 struct unigram_best;
 
 struct unigram_scratch {
+    struct budget *budget;   /* of the work under way */
     struct unigram_best *at; /* by the byte where a way ends */
     size_t cap;
     struct token_vec ends; /* of the tokens, last first */
@@ -47,7 +51,7 @@ void unigram_init(struct unigram *u, const struct vocab *vocab, double *scores, 
 void unigram_done(struct unigram *u);
 
 /* Appends the ids of one word (valid UTF-8). -1 when an unknown character needs an unk_id that the
- * model lacks, or the caller cancelled. */
+ * model lacks, or the budget of s has run out. */
 int unigram_encode(const struct unigram *u, struct unigram_scratch *s, struct str word,
                    struct token_vec *out, struct err *e);
 

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+#include "common/base/attrs.h"
 #include "common/base/mem.h"
 
 /* A power of two that leaves a third of the slots free. */
@@ -56,6 +57,13 @@ static struct vocab_slot *find(const struct vocab *v, struct str piece, uint32_t
     }
 }
 
+/* A third of the slots are free, so few are passed by on the way to one; more of them mean a
+ * vocabulary that was made to be slow. */
+static bool probes_are_few(const struct vocab *v)
+{
+    return v->probes <= 64 * v->n + (1 << 16);
+}
+
 /* A piece that stands there already takes the later id, as in JSON objects read by the library. */
 int vocab_add(struct vocab *v, struct str piece, int64_t id, struct err *e)
 {
@@ -72,6 +80,11 @@ int vocab_add(struct vocab *v, struct str piece, int64_t id, struct err *e)
     }
     if (v->n == v->cap)
         return err_set(e, ERR_INTERNAL, "vocabulary larger than announced");
+    v->probes += ((size_t)(slot - v->slots) - hash) & v->mask;
+    if (!probes_are_few(v) || v->pool.len + piece.len > VOCAB_BYTES_MAX)
+        return err_set(e, ERR_UNSUPPORTED, "model: vocab %s",
+                       probes_are_few(v) ? "has more than 64 MiB of text"
+                                         : "has too many pieces that hash alike");
     v->entries[v->n++] =
         (struct vocab_entry){(uint32_t)v->pool.len, (uint32_t)piece.len, (int32_t)id};
     *slot = (struct vocab_slot){hash, (uint32_t)v->n};
@@ -79,16 +92,30 @@ int vocab_add(struct vocab *v, struct str piece, int64_t id, struct err *e)
     return 0;
 }
 
-/* Builds by_id; of two pieces with one id the later wins. */
-void vocab_seal(struct vocab *v)
+/* Which of two pieces with one id the library decodes it to depends on the run. */
+static int refuse_same_id(const struct vocab *v, const struct vocab_entry *a,
+                          const struct vocab_entry *b, struct err *e)
+{
+    return err_set(e, ERR_UNSUPPORTED, "model: vocab gives \"%.*s\" and \"%.*s\" the same id %d",
+                   (int)MIN_OF(a->len, 60U), v->pool.p + a->at, (int)MIN_OF(b->len, 60U),
+                   v->pool.p + b->at, a->id);
+}
+
+int vocab_seal(struct vocab *v, struct err *e)
 {
     v->id_count = 0;
     for (size_t i = 0; i < v->n; i++)
         if ((size_t)v->entries[i].id + 1 > v->id_count)
             v->id_count = (size_t)v->entries[i].id + 1;
     v->by_id = mem_calloc(v->id_count + 1, sizeof(*v->by_id));
-    for (size_t i = 0; i < v->n; i++)
-        v->by_id[v->entries[i].id] = (uint32_t)i + 1;
+    for (size_t i = 0; i < v->n; i++) {
+        uint32_t *entry = &v->by_id[v->entries[i].id];
+
+        if (*entry)
+            return refuse_same_id(v, &v->entries[*entry - 1], &v->entries[i], e);
+        *entry = (uint32_t)i + 1;
+    }
+    return 0;
 }
 
 /* Also asks the processor to fetch the slot. */

@@ -13,6 +13,8 @@
 #include "common/base/err.h"
 #include "common/base/str.h"
 
+enum { VOCAB_BYTES_MAX = 64 << 20 }; /* of all pieces; the largest known have some 4 MB */
+
 enum { VOCAB_ID_MAX = (1 << 21) - 2 }; /* the merge table packs ids into 21 bits */
 
 struct vocab_entry {
@@ -34,6 +36,7 @@ struct vocab {
     size_t mask;
     uint32_t *by_id; /* entry number + 1; 0: no such id */
     size_t id_count; /* highest id + 1 */
+    size_t probes;   /* slots that vocab_add passed by */
 };
 
 /* Makes room for n pieces of `bytes` bytes together. */
@@ -43,8 +46,8 @@ void vocab_done(struct vocab *v);
 /* Adds a piece; one that is there already gets the new id. -1: the id is out of range. */
 int vocab_add(struct vocab *v, struct str piece, int64_t id, struct err *e);
 
-/* Builds the way back from ids; call once after the last vocab_add. */
-void vocab_seal(struct vocab *v);
+/* Builds the way back from ids; call once after the last vocab_add. -1: two pieces have one id. */
+int vocab_seal(struct vocab *v, struct err *e);
 
 /* The id or -1. */
 int32_t vocab_id(const struct vocab *v, struct str piece);

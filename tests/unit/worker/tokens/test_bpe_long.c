@@ -125,7 +125,7 @@ static void add_vocab(struct model *m)
             add_piece(&m->vocab, buf_str(&spelled), id++);
         buf_done(&spelled);
     }
-    vocab_seal(&m->vocab);
+    cr_assert_eq(vocab_seal(&m->vocab, NULL), 0);
 }
 
 /* Which models are told from left to right. */
@@ -203,7 +203,8 @@ static void make_word(struct chance *c, struct buf *word)
 static void check_model(struct chance *c, enum kind kind)
 {
     static int32_t want[WORD];
-    struct bpe_scratch s = {0};
+    struct budget budget;
+    struct bpe_scratch s = {.budget = &budget};
     struct token_vec got = {0};
     struct buf word = {0};
     struct model m;
@@ -212,6 +213,7 @@ static void check_model(struct chance *c, enum kind kind)
     make_model(&m, c, kind);
     make_word(c, &word);
     n = by_the_rule(&m, buf_str(&word), want);
+    budget_init(&budget, BUDGET_DEFAULT_STEPS, BUDGET_DEFAULT_BYTES, 0, NULL);
     cr_assert_eq(bpe_encode(&m.bpe, &s, buf_str(&word), &got, NULL), 0);
     cr_assert(got.n == n && memcmp(got.at, want, n * sizeof(*want)) == 0, "kind %d, word %.*s",
               kind, (int)word.len, word.p);
