@@ -3,6 +3,7 @@
  * of valid UTF-8, and tell an alignment inside it. */
 #include <stdlib.h>
 
+#include "common/base/budget.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/codec/base64.h"

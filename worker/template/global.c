@@ -13,7 +13,7 @@
 
 enum { RANGE_MAX = 100000 }; /* jinja2's sandbox limit */
 
-enum { STRFTIME_BYTES = 64 << 10 }; /* of a format */
+enum { STRFTIME_BYTES = 64 << 10 }; /* a longer format is refused */
 
 /* A range keeps start, stop, step and its count; no list is made. Its size is bounded as
  * jinja2's sandbox bounds it. */

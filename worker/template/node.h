@@ -111,7 +111,7 @@ struct node {
     struct node **kids;
     uint32_t n;
     uint32_t up, slot;
-    uint32_t height; /* of an expression: levels of nodes below it; bounded by the parser */
+    uint32_t height; /* levels of nodes below an expression; bounded by the parser */
     struct value val;
     struct scope *scope, *else_scope, *test_scope;
 

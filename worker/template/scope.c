@@ -30,12 +30,12 @@ struct symbol {
 
 typedef VEC(struct symbol) symbol_vec;
 
-enum { NAMES_MAX = 4096 }; /* of one scope */
+enum { NAMES_MAX = 4096 }; /* in one scope */
 
 struct function {
     struct arena *a;
     struct budget *budget; /* names are searched one by one, and each `if` copies them all */
-    uint32_t *line;        /* of the node at which the passes are */
+    uint32_t *line;        /* the line at which the passes are */
     uint32_t n_slots;
 };
 

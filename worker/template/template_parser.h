@@ -18,7 +18,7 @@ struct template_parser {
     const struct token *t;   /* the current token */
     const struct token *end; /* T_EOF */
     struct template_error *error;
-    struct budget *budget; /* of the compilation */
+    struct budget *budget; /* steps of the compilation */
     unsigned depth;
     unsigned loops;  /* for statements around, within the same function */
     uint16_t escape; /* NF_ESCAPE, NF_ESCAPE_LATE: of every node that is made */

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
+#include "common/base/budget.h"
 #include "common/base/vec.h"
 #include "worker/tokens/byte_level.h"
 #include "worker/tokens/longest.h"
@@ -207,7 +208,7 @@ static bool reserve(struct bpe_scratch *s, size_t n)
     return true;
 }
 
-enum { QUEUE_BYTES = 44 }; /* of a symbol */
+enum { QUEUE_BYTES = 44 }; /* bytes a symbol takes */
 
 /* Room for n symbols in the merge queue. False: the budget has none. */
 static bool queue_reserve(struct bpe_queue *q, struct budget *budget, size_t n)

@@ -15,12 +15,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/budget.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/str.h"
 #include "worker/tokens/pair_table.h"
 
+struct budget;
 struct longest;
 struct token_vec;
 struct vocab;
@@ -56,7 +56,7 @@ struct bpe_queue {
 };
 
 struct bpe_scratch {
-    struct budget *budget; /* of the work under way */
+    struct budget *budget; /* limits of the work under way */
     int32_t *id; /* symbols of the word, then its tokens; this and the next two hold cap elements */
     int32_t *token; /* of a long word, those that are sure */
     uint32_t *span;

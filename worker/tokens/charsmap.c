@@ -12,6 +12,7 @@
 
 #include <stdlib.h>
 
+#include "common/base/budget.h"
 #include "common/base/mem.h"
 #include "common/codec/base64.h"
 #include "common/codec/utf8.h"

@@ -13,10 +13,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/budget.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/str.h"
+
+struct budget;
 
 struct charsmap {
     uint32_t *units;

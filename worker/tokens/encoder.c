@@ -42,7 +42,7 @@ struct encoder {
     struct normalizer_scratch normalizer;
     struct pretok_scratch pretok;
     struct token_vec *out; /* of the call under way */
-    struct budget budget;  /* likewise */
+    struct budget budget;  /* limits of the call under way */
     struct plain_places plain;
     const char *whole; /* the text that they are places of */
 };

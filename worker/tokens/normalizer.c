@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
+#include "common/base/budget.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"

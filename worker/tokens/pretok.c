@@ -18,6 +18,7 @@
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
+#include "common/base/budget.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"

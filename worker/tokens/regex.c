@@ -17,6 +17,7 @@
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
+#include "common/base/budget.h"
 #include "common/base/mem.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -26,11 +27,11 @@ enum { STACK_START = 32 * 1024, STACK_MAX = 64 * 1024 * 1024, HEAP_MAX_KIB = 64 
 
 enum {
     REACH = 2048,                 /* bytes that a call sees at first */
-    TRIES = 256,                  /* of one start, PCRE2's match limit, at first */
+    TRIES = 256,                  /* PCRE2's match limit for one start, at first */
     TRIES_MAX = 50 * 1000 * 1000, /* half a second */
     CALL_WORK = 1 << 24,          /* starts x bytes x items of the pattern: some 20 ms */
-    BYTES_A_STEP = 16,            /* of text that is looked at once more */
-    CALL_STEPS = 8,               /* of a call of PCRE2 */
+    BYTES_A_STEP = 16,            /* text that is looked at once more */
+    CALL_STEPS = 8,               /* price of a call */
     FAILED_A_STEP = 256,          /* bytes x items for each start that fails */
     COMPILED_BYTES_AN_ITEM = 256, /* where a pattern repeats what it has written once */
 };
@@ -38,7 +39,7 @@ enum {
 struct regex {
     pcre2_code *code;
     bool jitted;
-    size_t items; /* of the pattern: what one character may cost */
+    size_t items; /* what one character may cost */
 };
 
 struct regex_scratch {
@@ -142,7 +143,7 @@ void regex_scratch_reach(struct regex_scratch *s, size_t bytes)
 }
 
 /* One search: what the next call of PCRE2 may do. */
-struct search {
+struct regex_search {
     struct str text;
     size_t at, last, stop;
     size_t reach;
@@ -152,7 +153,7 @@ struct search {
 
 /* Chooses `last` and `stop`. The text never seems to end within a character, nor behind a line end,
  * where "^" would mean something else. */
-static void plan_call(const struct regex *r, struct search *q)
+static void plan_call(const struct regex *r, struct regex_search *q)
 {
     size_t rest = q->text.len - q->at;
 
@@ -170,7 +171,7 @@ static void plan_call(const struct regex *r, struct search *q)
 }
 
 /* The start behind `last`. */
-static size_t next_start(const struct search *q)
+static size_t next_start(const struct regex_search *q)
 {
     size_t at = q->last + 1;
 
@@ -180,7 +181,7 @@ static size_t next_start(const struct search *q)
 }
 
 /* No start up to `last` matches: 1 when there are more, 0, -1. */
-static int pass_starts(const struct regex *r, struct regex_scratch *s, struct search *q)
+static int pass_starts(const struct regex *r, struct regex_scratch *s, struct regex_search *q)
 {
     size_t next = q->last < q->stop ? next_start(q) : q->stop;
     uint64_t looked = (uint64_t)(q->stop - q->at) * r->items;
@@ -196,7 +197,7 @@ static int pass_starts(const struct regex *r, struct regex_scratch *s, struct se
 }
 
 /* A start would go on behind `stop`: again from there, with more text. */
-static bool reach_further(const struct regex *r, struct regex_scratch *s, struct search *q)
+static bool reach_further(const struct regex *r, struct regex_scratch *s, struct regex_search *q)
 {
     q->at = pcre2_get_ovector_pointer(s->match)[0];
     q->reach = MAX_OF(q->stop - q->at, s->reach) * 4;
@@ -204,7 +205,7 @@ static bool reach_further(const struct regex *r, struct regex_scratch *s, struct
 }
 
 /* A start needs more tries: it is looked for, or gets more of them. */
-static bool try_harder(struct regex_scratch *s, struct search *q)
+static bool try_harder(struct regex_scratch *s, struct regex_search *q)
 {
     if (q->at >= q->single_until) {
         q->single_until = q->last + 1;
@@ -219,7 +220,7 @@ static bool try_harder(struct regex_scratch *s, struct search *q)
 int regex_find(const struct regex *r, struct regex_scratch *s, struct str text, size_t from,
                size_t *start, size_t *end)
 {
-    struct search q = {.text = text, .at = from, .reach = s->reach, .limit = TRIES};
+    struct regex_search q = {.text = text, .at = from, .reach = s->reach, .limit = TRIES};
     const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(s->match);
 
     while (budget_spend(s->budget, CALL_STEPS)) {

@@ -9,10 +9,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "common/base/budget.h"
 #include "common/base/err.h"
 #include "common/base/str.h"
 
+struct budget;
 struct regex;
 struct regex_scratch;
 

@@ -4,6 +4,7 @@
 
 #include "worker/tokens/trie.h"
 
+#include "common/base/budget.h"
 #include "common/base/vec.h"
 
 static int32_t new_node(struct trie *t, unsigned char byte)

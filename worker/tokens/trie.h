@@ -10,8 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/budget.h"
 #include "common/base/str.h"
+
+struct budget;
 
 struct trie_node {
     int32_t child, sibling; /* node numbers; 0: none */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/budget.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "worker/tokens/unicode.h"

@@ -13,13 +13,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/budget.h"
 #include "common/base/err.h"
 #include "common/base/str.h"
 #include "worker/tokens/span.h"
 
-enum { UNIGRAM_BYTES_MAX = 16 << 20 }; /* of all pieces: each may be a node */
+enum { UNIGRAM_BYTES_MAX = 16 << 20 }; /* text of all pieces: each byte may be a node */
 
+struct budget;
 struct unigram_node;
 struct vocab;
 
@@ -39,7 +39,7 @@ struct unigram {
 struct unigram_best;
 
 struct unigram_scratch {
-    struct budget *budget;   /* of the work under way */
+    struct budget *budget;   /* limits of the work under way */
     struct unigram_best *at; /* by the byte where a way ends */
     size_t cap;
     struct token_vec ends; /* of the tokens, last first */

@@ -13,7 +13,7 @@
 #include "common/base/err.h"
 #include "common/base/str.h"
 
-enum { VOCAB_BYTES_MAX = 64 << 20 }; /* of all pieces; the largest known have some 4 MB */
+enum { VOCAB_BYTES_MAX = 64 << 20 }; /* text of all pieces; the largest known have some 4 MB */
 
 enum { VOCAB_ID_MAX = (1 << 21) - 2 }; /* the merge table packs ids into 21 bits */
 

@@ -174,69 +174,71 @@ TEST(template_limits, shared_values_end_at_the_budget)
 }
 
 /* Small templates that make much. */
+static const char *const long_results[] = {
+    "{% set s = 'x' * 1000000 %}{{ '{0}' * 100000 }}{{ ('{0}' * 100000).format(s) }}",
+    "{% set s = 'x' * 1000000 %}{{ ('%(a)s' * 100000) % {'a': s} }}",
+    "{% set s = 'x' * 1000000 %}{{ [s] * 100000 }}",
+    "{% set s = 'x' * 1000000 %}{{ ([s] * 100000)|join }}",
+    "{% set s = 'x' * 1000000 %}{{ (['']  * 100000)|join(s) }}",
+    "{% set s = 'x' * 1000000 %}{{ s.join([''] * 100000) }}",
+    "{% set s = 'x' * 1000000 %}{{ ([s] * 100000)|tojson }}",
+    "{% set s = ' ' * 1000000 %}{{ ([1] * 100000)|tojson(indent=s) }}",
+    "{% set s = 'x' * 1000000 %}{{ ([s] * 100000)|sort }}",
+    "{% set s = 'X' * 1000000 %}{{ ([s] * 100000)|map('lower')|list }}",
+    "{% set s = 'X' * 1000000 %}{{ ([s] * 100000)|unique|list }}",
+    "{% set s = 'X' * 1000000 %}{{ ([s] * 100000)|min }}",
+    "{% set s = 'X' * 1000000 %}{{ ([s] * 100000)|groupby('0')|list }}",
+    "{% set s = 'x' * 1000000 %}{{ ([('a', s)] * 100000)|urlencode }}",
+    "{% set s = '&' * 100000000 %}{{ s|e }}",
+    "{% set s = '\\0' * 100000000 %}{{ s|pprint }}",
+    "{% set s = '\\0' * 100000000 %}{{ s|tojson }}",
+    "{% set s = '\\0' * 100000000 %}{{ [s] }}",
+    "{{ 'x'.center(4611686018427387904) }}",
+    "{{ 'x'.ljust(9223372036854775807) }}",
+    "{{ '1'.zfill(4611686018427387904, ) }}",
+    "{{ ('\\t' * 1000000).expandtabs(10000) }}",
+    "{{ ('a' * 1000000).replace('', 'x' * 1000000) }}",
+    "{{ range(2)|slice(1000000000)|list }}",
+    "{{ [1]|batch(1000000000, 0)|list }}",
+    "{% for i in [1]|slice(1000000000) %}{% endfor %}",
+    "{% set n = namespace(s='x') %}{% for i in range(64) %}{% set n.s = n.s ~ n.s %}{% endfor "
+    "%}",
+    "{% set n = namespace(s=[1]) %}{% for i in range(64) %}{% set n.s = n.s + n.s %}{% endfor "
+    "%}",
+    "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s }}{% endfor %}",
+    "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{% set t = s ~ i %}{% endfor %}",
+    "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s.find('y') }}{% endfor %}",
+    "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s.rfind('y') }}{% endfor %}",
+    "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s|length }}{% endfor %}",
+    "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s[999999] }}{% endfor %}",
+    "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s[-1] }}{% endfor %}",
+    "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ 'y' in s }}{% endfor %}",
+    "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s.strip() == '' }}{% endfor %}",
+    "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s.isalpha() }}{% endfor %}",
+    "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s|wordcount }}{% endfor %}",
+    "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s.count('x') }}{% endfor %}",
+    "{% set s = 'x' * 1000000 %}{% set t = 'x' * 999999 ~ 'x' %}"
+    "{% for i in range(100000) %}{{ s == t }}{% endfor %}",
+    "{% set s = range(100000)|list %}{% set t = range(100000)|list %}"
+    "{% for i in s %}{{ s == t }}{% endfor %}",
+    "{% set d = dict(range(100000)|batch(2)) %}{{ d }}",
+    "{{ 7 ** 20000 % 3 }}",
+    "{% set n = namespace(x=10 ** 8000) %}{% for i in range(100000) %}{% set y = n.x // 7 %}"
+    "{% endfor %}",
+    "{% for i in range(100000) %}{{ '%.1000000d' % 7 }}{% endfor %}",
+    "{% for i in range(100000) %}{{ '%1000000d' % 7 }}{% endfor %}",
+    "{{ strftime_now('%A' * 1000000) }}",
+    "{{ ('ab' * 1000000).strip('bc' * 500000 ~ 'a') }}",
+};
+
 TEST(template_limits, long_results_end_at_the_budget)
 {
-    static const char *const ends[] = {
-        "{% set s = 'x' * 1000000 %}{{ '{0}' * 100000 }}{{ ('{0}' * 100000).format(s) }}",
-        "{% set s = 'x' * 1000000 %}{{ ('%(a)s' * 100000) % {'a': s} }}",
-        "{% set s = 'x' * 1000000 %}{{ [s] * 100000 }}",
-        "{% set s = 'x' * 1000000 %}{{ ([s] * 100000)|join }}",
-        "{% set s = 'x' * 1000000 %}{{ (['']  * 100000)|join(s) }}",
-        "{% set s = 'x' * 1000000 %}{{ s.join([''] * 100000) }}",
-        "{% set s = 'x' * 1000000 %}{{ ([s] * 100000)|tojson }}",
-        "{% set s = ' ' * 1000000 %}{{ ([1] * 100000)|tojson(indent=s) }}",
-        "{% set s = 'x' * 1000000 %}{{ ([s] * 100000)|sort }}",
-        "{% set s = 'X' * 1000000 %}{{ ([s] * 100000)|map('lower')|list }}",
-        "{% set s = 'X' * 1000000 %}{{ ([s] * 100000)|unique|list }}",
-        "{% set s = 'X' * 1000000 %}{{ ([s] * 100000)|min }}",
-        "{% set s = 'X' * 1000000 %}{{ ([s] * 100000)|groupby('0')|list }}",
-        "{% set s = 'x' * 1000000 %}{{ ([('a', s)] * 100000)|urlencode }}",
-        "{% set s = '&' * 100000000 %}{{ s|e }}",
-        "{% set s = '\\0' * 100000000 %}{{ s|pprint }}",
-        "{% set s = '\\0' * 100000000 %}{{ s|tojson }}",
-        "{% set s = '\\0' * 100000000 %}{{ [s] }}",
-        "{{ 'x'.center(4611686018427387904) }}",
-        "{{ 'x'.ljust(9223372036854775807) }}",
-        "{{ '1'.zfill(4611686018427387904, ) }}",
-        "{{ ('\\t' * 1000000).expandtabs(10000) }}",
-        "{{ ('a' * 1000000).replace('', 'x' * 1000000) }}",
-        "{{ range(2)|slice(1000000000)|list }}",
-        "{{ [1]|batch(1000000000, 0)|list }}",
-        "{% for i in [1]|slice(1000000000) %}{% endfor %}",
-        "{% set n = namespace(s='x') %}{% for i in range(64) %}{% set n.s = n.s ~ n.s %}{% endfor "
-        "%}",
-        "{% set n = namespace(s=[1]) %}{% for i in range(64) %}{% set n.s = n.s + n.s %}{% endfor "
-        "%}",
-        "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s }}{% endfor %}",
-        "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{% set t = s ~ i %}{% endfor %}",
-        "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s.find('y') }}{% endfor %}",
-        "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s.rfind('y') }}{% endfor %}",
-        "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s|length }}{% endfor %}",
-        "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s[999999] }}{% endfor %}",
-        "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s[-1] }}{% endfor %}",
-        "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ 'y' in s }}{% endfor %}",
-        "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s.strip() == '' }}{% endfor %}",
-        "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s.isalpha() }}{% endfor %}",
-        "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s|wordcount }}{% endfor %}",
-        "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ s.count('x') }}{% endfor %}",
-        "{% set s = 'x' * 1000000 %}{% set t = 'x' * 999999 ~ 'x' %}"
-        "{% for i in range(100000) %}{{ s == t }}{% endfor %}",
-        "{% set s = range(100000)|list %}{% set t = range(100000)|list %}"
-        "{% for i in s %}{{ s == t }}{% endfor %}",
-        "{% set d = dict(range(100000)|batch(2)) %}{{ d }}",
-        "{{ 7 ** 20000 % 3 }}",
-        "{% set n = namespace(x=10 ** 8000) %}{% for i in range(100000) %}{% set y = n.x // 7 %}"
-        "{% endfor %}",
-        "{% for i in range(100000) %}{{ '%.1000000d' % 7 }}{% endfor %}",
-        "{% for i in range(100000) %}{{ '%1000000d' % 7 }}{% endfor %}",
-        "{{ strftime_now('%A' * 1000000) }}",
-        "{{ ('ab' * 1000000).strip('bc' * 500000 ~ 'a') }}",
-    };
     struct template_options o = {.max_steps = 1000000, .max_memory_bytes = 64 << 20};
 
     limit_memory();
-    for (size_t i = 0; i < ARRAY_LEN(ends); i++)
-        expect_end(ends[i], o, "BudgetError MemoryError OverflowError ValueError TypeError");
+    for (size_t i = 0; i < ARRAY_LEN(long_results); i++)
+        expect_end(long_results[i], o,
+                   "BudgetError MemoryError OverflowError ValueError TypeError");
 }
 
 TEST(template_limits, deep_values_and_generators_end_at_the_budget)

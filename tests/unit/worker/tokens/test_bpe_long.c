@@ -3,6 +3,7 @@
  * from left to right: the same tokens as by the rule itself (the lowest pair, of equal ones the
  * leftmost, until there is none), for models made by chance whose merges chain in every way.
  */
+#include "common/base/budget.h"
 #include "common/base/vec.h"
 #include "testing.h"
 #include "worker/tokens/bpe.h"

@@ -2,6 +2,7 @@
  * The search for added tokens against a plain one, where all begin alike and where they do not.
  */
 #include "common/base/attrs.h"
+#include "common/base/budget.h"
 #include "tokens_kit.h"
 #include "worker/tokens/trie.h"
 
