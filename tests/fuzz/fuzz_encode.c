@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/base/vec.h"
 #include "common/codec/utf8.h"
+#include "fuzz_limits.h"
 #include "tokens_fuzz_kit.h"
 #include "worker/tokens/span.h"
 #include "worker/tokens/tokenizer.h"
@@ -38,6 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static struct encoder *encoders[FUZZ_TOKENIZERS];
     struct str text = str_of((const char *)data, size);
 
+    fuzz_limits_begin();
     for (size_t i = 0; i < FUZZ_TOKENIZERS; i++) {
         struct token_vec none = {0};
         struct err e;
@@ -51,5 +53,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         else
             CHECK(encoder_encode(encoders[i], text, false, &none, &e) == -1 && none.n == 0);
     }
+    fuzz_limits_end(size);
     return 0;
 }

@@ -1,11 +1,12 @@
 /* fuzz: rg_template */
 /* Compiles arbitrary text and renders it with small budgets over a fixed context: any outcome is
- * fine but a crash, a hang, or output after an error. */
+ * fine but a crash, output after an error, or more memory or time than the budgets say. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "common/base/check.h"
+#include "fuzz_limits.h"
 #include "worker/template/template.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -31,6 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct template *t;
     struct err e;
 
+    fuzz_limits_begin();
     o.now = &now;
     o.error = &error;
     o.continue_final_message = size % 7 == 0;
@@ -42,7 +44,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else {
         CHECK(error.kind && error.message.len);
     }
+    CHECK(a.used_bytes <= (16 << 20));
     buf_done(&out);
     arena_done(&a);
+    fuzz_limits_end(size);
     return 0;
 }

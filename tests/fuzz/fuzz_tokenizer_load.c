@@ -4,6 +4,7 @@
 #include "common/base/check.h"
 #include "common/base/vec.h"
 #include "common/codec/utf8.h"
+#include "fuzz_limits.h"
 #include "worker/tokens/span.h"
 #include "worker/tokens/tokenizer.h"
 
@@ -35,6 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct tokenizer *t;
     struct err e = {0};
 
+    fuzz_limits_begin();
     if (tokenizer_parse(str_of((const char *)data, size), &t, &e) < 0) {
         CHECK(e.kind == ERR_CONFIG || e.kind == ERR_UNSUPPORTED);
         CHECK(e.text[0]);
@@ -42,5 +44,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     use(t);
     tokenizer_free(t);
+    fuzz_limits_end(size);
     return 0;
 }

@@ -388,6 +388,7 @@ static int load(struct model *m, const struct model_options *o, struct err *e)
     const char *dir = given(o->dir) ? o->dir : NULL;
     struct folder f;
     struct stat st;
+    struct model_trial trial = {0};
     struct model_scratch *s;
     int rc;
 
@@ -408,6 +409,7 @@ static int load(struct model *m, const struct model_options *o, struct err *e)
                    : dir                 ? base_name(&m->arena, dir)
                                          : "rollgate-builtin";
     standin_draw_mark(m);
+    m->trial = &trial;
     s = model_scratch_new(m);
     model_probe(m, s);
     pictures_probe(m, s);
@@ -415,6 +417,9 @@ static int load(struct model *m, const struct model_options *o, struct err *e)
     if (!given(o->tool_parser) && !m->family->tool_parser)
         round_trip_choose(m, s);
     model_scratch_free(s);
+    m->trial = NULL;
+    if (trial.failed)
+        return err_set(e, ERR_CONFIG, "a chat of a few messages is too much: %s", trial.cause.text);
     mark_special(m);
     take_fingerprint(m);
     return rc;

@@ -55,8 +55,16 @@ enum { MODEL_GUARD_LEN = 16 };
 
 enum { MODEL_MARK_LEN = 9 }; /* some templates take call ids of nine alphanumerics only */
 
+/* Renderings while a model is loaded: many short chats, of which the first that runs over its
+ * budget ends the loading. */
+struct model_trial {
+    bool failed;
+    struct err cause;
+};
+
 struct model {
     struct arena arena;
+    struct model_trial *trial;     /* NULL once the model is loaded */
     char mark[MODEL_MARK_LEN + 1]; /* in all that stands in for something (standin.h) */
     char guard[MODEL_GUARD_LEN + 1];
     struct model_info info;

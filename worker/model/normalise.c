@@ -214,6 +214,32 @@ static int build_context(const struct model *m, struct arena *a, const struct re
     return 0;
 }
 
+/* Steps for one chat of a few messages; real templates take some thousand. */
+enum { TRIAL_STEPS = 1000 * 1000 };
+
+/* Once a chat ran over its budget the others are not rendered any more. */
+static int render_trial(struct model_trial *trial, const struct template *t, struct arena *a,
+                        const struct json *context, struct template_options *o, struct buf *out,
+                        struct err *e)
+{
+    struct template_error error = {0};
+    struct err cause = trial->cause;
+    int rc = -1;
+
+    o->max_steps = TRIAL_STEPS;
+    o->error = &error;
+    if (!trial->failed)
+        rc = template_render(t, a, context, o, out, &cause);
+    if (rc != 0 && error.kind &&
+        (strcmp(error.kind, "BudgetError") == 0 || strcmp(error.kind, "MemoryError") == 0)) {
+        trial->failed = true;
+        trial->cause = cause;
+    }
+    if (rc != 0 && e)
+        *e = cause;
+    return rc;
+}
+
 int model_text(const struct model *m, struct arena *a, const struct rendering *in, struct buf *out,
                struct err *e)
 {
@@ -227,5 +253,7 @@ int model_text(const struct model *m, struct arena *a, const struct rendering *i
     if (build_context(m, a, in, &context, e) != 0)
         return -1;
     options.now = localtime_r(&seconds, &now);
+    if (m->trial)
+        return render_trial(m->trial, t, a, &context, &options, out, e);
     return template_render(t, a, &context, &options, out, e);
 }

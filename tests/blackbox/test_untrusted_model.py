@@ -1,0 +1,78 @@
+"""A model folder is untrusted: what its template or tokenizer does without end is an error that names the place, at the
+start or of the request that met it; the gateway goes on."""
+import json
+import shutil
+import subprocess
+
+import pytest
+
+import gateway as g
+
+BYTES = g.MODELS / "chatml-bytes"
+CHATML = ("{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+          "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+SHARED = ("{% set n = namespace(a=[1], b=[1]) %}{% for i in range(40) %}{% set n.a = [n.a, n.a] %}"
+          "{% set n.b = [n.b, n.b] %}{% endfor %}")
+DOUBLE = {"type": "Replace", "pattern": {"String": "Q"}, "content": "QQ"}
+
+
+@pytest.fixture(name="folder")
+def fixture_folder(tmp_path):
+    def make(template=CHATML, **tokenizer):
+        folder = tmp_path / "model"
+        shutil.copytree(BYTES, folder, dirs_exist_ok=True)
+        for name, more in (("tokenizer_config.json", {"chat_template": template}), ("tokenizer.json", tokenizer)):
+            (folder / name).write_text(json.dumps(dict(json.loads((folder / name).read_text()), **more)))
+        return folder
+    return make
+
+
+def chat(gateway, sid, **body):
+    return gateway.post(f"/sessions/{sid}/v1/chat/completions", {"model": "m", "max_tokens": 4, **body}, timeout=100)
+
+
+def refusal(folder):
+    flags = {"model": folder, "engine": "builtin:echo", "listen": "127.0.0.1:0", "state-dir": folder.parent / "state"}
+    done = subprocess.run([g.BINARY, "serve", *(f"--{k}={v}" for k, v in flags.items())], text=True, capture_output=True,
+                          check=False, timeout=100)
+    assert done.returncode not in (0, -6, -11), done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("operand", ["+a", ".a", "[0]", "|list", " and a"])
+def test_a_high_expression_is_refused_at_the_start(folder, operand):
+    assert "line 2: TemplateSyntaxError" in refusal(folder("\n{{ a" + operand * 17000 + " }}" + CHATML))
+
+
+def test_a_template_that_never_ends_is_refused_at_the_start(folder):
+    assert "line 2: BudgetError" in refusal(folder("\n" + SHARED + "{{ n.a == n.b }}" + CHATML))
+
+
+def test_tokens_with_one_id_are_refused_at_the_start(folder):
+    model = json.loads((BYTES / "tokenizer.json").read_text())["model"]
+    first, second = list(model["vocab"])[:2]
+    model["vocab"][second] = model["vocab"][first]
+    told = refusal(folder(model=model))
+    assert "tokenizer.json" in told and "the same id" in told
+
+
+@pytest.mark.parametrize("what,kinds", [
+    ("{{ n.a == n.b }}", "BudgetError"), ("{{ n.a|pprint }}", "BudgetError MemoryError"),
+    ("{% for i in range(100000) %}{{ ('x' * 1000000).find('y') }}{% endfor %}", "BudgetError MemoryError"),
+])
+def test_a_request_that_never_ends_fails_and_the_next_one_does_not(start, folder, what, kinds):
+    gateway = start(workers=1, engine="builtin:echo", model=folder("\n{% if endless %}" + SHARED + what + "{% endif %}" + CHATML))
+    sid = gateway.post("/sessions").json()["session_id"]
+    hi = [{"role": "user", "content": "hi"}]
+    told = chat(gateway, sid, messages=hi, chat_template_kwargs={"endless": True})
+    assert told.status == 400 and "line 2" in told.text and any(k in told.text for k in kinds.split()), told.text
+    assert chat(gateway, sid, messages=hi).status == 200
+
+
+def test_rules_that_double_the_text_fail_the_request(start, folder):
+    gateway = start(workers=1, engine="builtin:echo",
+                    model=folder(normalizer={"type": "Sequence", "normalizers": [DOUBLE] * 34}))
+    sid = gateway.post("/sessions").json()["session_id"]
+    told = chat(gateway, sid, messages=[{"role": "user", "content": "Q"}])
+    assert told.status == 400 and "tokenizer.json, normalizer: step" in told.text, told.text
+    assert chat(gateway, sid, messages=[{"role": "user", "content": "hi"}]).status == 200
