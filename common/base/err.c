@@ -57,6 +57,19 @@ int err_field(struct err *e, const char *field, const char *fmt, ...)
     return -1;
 }
 
+int err_context(struct err *e, struct err_overflow o, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (!e)
+        return -1;
+    va_start(ap, fmt);
+    fill(e, ERR_CONTEXT_LENGTH, fmt, ap);
+    va_end(ap);
+    e->overflow = o;
+    return -1;
+}
+
 /* Adds errno's text; errno is read before anything else can change it. */
 int err_sys(struct err *e, enum err_kind kind, const char *fmt, ...)
 {

@@ -7,6 +7,7 @@
 #define RG_BASE_ERR_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "common/base/attrs.h"
 
@@ -19,12 +20,20 @@ enum err_kind {
     ERR_KIND_COUNT
 };
 
+/* The figures of ERR_CONTEXT_LENGTH, in tokens; 0: unknown. */
+struct err_overflow {
+    uint64_t prompt;
+    uint64_t answer; /* asked for */
+    uint64_t max;    /* size of the context */
+};
+
 struct err {
     enum err_kind kind;
     int sys;                /* errno, or 0 */
     int status;             /* overrides the table's HTTP status when > 0 (an engine's own 4xx) */
     unsigned retry_after_s; /* the wait that an engine asks for; 0: it asks for no time */
     char param[64];         /* the request field at fault, or "" */
+    struct err_overflow overflow;
     char text[640]; /* one sentence for the user; never holds keys, prompts or internal paths */
 };
 
@@ -33,6 +42,9 @@ int err_set(struct err *e, enum err_kind kind, const char *fmt, ...) RG_PRINTF(3
 
 /* The same for a bad request field: kind ERR_INVALID, e->param = field. */
 int err_field(struct err *e, const char *field, const char *fmt, ...) RG_PRINTF(3, 4) RG_COLD;
+
+/* Like err_set, of kind ERR_CONTEXT_LENGTH: each dialect makes its own words of the figures. */
+int err_context(struct err *e, struct err_overflow o, const char *fmt, ...) RG_PRINTF(3, 4) RG_COLD;
 
 /* The same with errno's text appended; keeps errno in e->sys. */
 int err_sys(struct err *e, enum err_kind kind, const char *fmt, ...) RG_PRINTF(3, 4) RG_COLD;

@@ -28,6 +28,7 @@ static void refusal(struct arena *a, struct str body, int64_t status)
 
     (void)refusal_of(status, refusal_text(a, body), &e);
     CHECK(e.kind != ERR_NONE && e.text[0]);
+    CHECK(e.kind == ERR_CONTEXT_LENGTH || e.overflow.max == 0);
     json_out_cstr(&o, e.text); /* as the client gets it */
     CHECK(utf8_valid(buf_str(&said)));
     buf_done(&said);

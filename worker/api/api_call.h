@@ -69,7 +69,7 @@ struct api_call {
     bool regroups; /* calls sent back may be one answer: regroup.h */
     struct api_writing *writing; /* what writes a long answer, in the arena; or NULL */
     bool noted;                  /* the answer is noted already */
-    bool head_waits;             /* a stream's head was told, and may not go out yet */
+    bool has_head;               /* a stream's head is written, and goes out with an event */
     bool heeds;                  /* its client may leave: it has begun (api_call_heed) */
     struct api_recall *recall;   /* what is read back for a replay, in the arena; or NULL */
     bool anew;                   /* a new sample, whatever is still under way */

@@ -59,13 +59,14 @@ static void sse_start(struct api_call *c)
     exchange_start(c->x, "text/event-stream; charset=utf-8");
 }
 
-/* Of a batch nothing goes out before all its parts have begun, where they are to be finished. Signs
- * of life do not start an answer: it may be an error yet. */
+/* Sends what the writer has made, and starts the stream before that. A keep-alive of a call that
+ * has no head starts nothing: the answer may be an error yet. A batch that is to be finished sends
+ * nothing before all its parts have begun. */
 void api_call_flush(struct api_call *c)
 {
     if (c->out.len == 0 || exchange_finishing(c->x))
         return;
-    if (c->head_waits && !exchange_started(c->x))
+    if (c->has_head && !exchange_started(c->x))
         sse_start(c);
     if (exchange_started(c->x)) {
         cut_unread(c);
@@ -73,18 +74,15 @@ void api_call_flush(struct api_call *c)
     }
 }
 
-/* The first event. A stream's HTTP head goes out now, so the client sees that the call is
- * accepted. */
+/* Writes the head, which goes out with the next event: an engine that refuses the call at once
+ * gives the client a plain error status. */
 static void on_head(void *ctx, const struct answer_head *h)
 {
     struct api_call *c = ctx;
 
     c->number = h->call;
-    c->head_waits = c->req->stream && exchange_finishing(c->x);
-    if (c->req->stream && !exchange_started(c->x) && !c->head_waits)
-        sse_start(c);
+    c->has_head = c->req->stream;
     c->writer->sink->head(c->writer, h);
-    api_call_flush(c);
 }
 
 static void on_text(void *ctx, uint32_t index, struct str delta)

@@ -170,19 +170,16 @@ static void note_answer(const struct batch *b)
 
 /* --- events of a part --- */
 
-/* Only the first part's head starts the answer, which may have to wait for the others to begin. */
+/* Writes the head of the answer when the first part begins. */
 static void on_head(void *ctx, const struct answer_head *h)
 {
     struct batch_part *p = ctx;
     struct api_call *c = p->batch->front;
 
     p->call.number = h->call;
-    if (p->batch->failed)
+    if (p->batch->failed || p->batch->begun)
         return;
-    if (p->batch->begun)
-        api_call_flush(c);
-    else
-        api_call_sink.head(c, h);
+    api_call_sink.head(c, h);
     p->batch->begun = true;
 }
 
@@ -349,13 +346,17 @@ static int part_check(const struct batch_part *p, size_t n, const struct err *co
 {
     uint32_t context = call_context_length(&p->call.service->calls);
 
+    if (counted && counted->kind == ERR_INVALID)
+        return err_field(e, "prompt", "prompt[%u]: %s", p->k, counted->text);
+    if (counted && counted->kind == ERR_CONTEXT_LENGTH)
+        return err_context(e, counted->overflow, "prompt[%u]: %s", p->k, counted->text);
     if (counted)
-        return counted->kind == ERR_INVALID
-                   ? err_field(e, "prompt", "prompt[%u]: %s", p->k, counted->text)
-                   : err_set(e, counted->kind, "prompt[%u]: %s", p->k, counted->text);
+        return err_set(e, counted->kind, "prompt[%u]: %s", p->k, counted->text);
     if (context > 0 && n >= context)
-        return err_set(e, ERR_CONTEXT_LENGTH, "prompt[%u] has %zu tokens, the context %u", p->k, n,
-                       context);
+        return err_context(e, (struct err_overflow){n, 1, context},
+                           "This model's maximum context length is %u tokens. However, prompt[%u] "
+                           "has %zu tokens.",
+                           context, p->k, n);
     return 0;
 }
 

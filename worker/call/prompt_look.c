@@ -51,8 +51,8 @@ int prompt_may_fit(const struct model_call *t, struct err *e)
 
     if (max == 0 || fewest <= max)
         return 0;
-    return err_set(e, ERR_CONTEXT_LENGTH,
-                   "This model's maximum context length is %u tokens. However, your prompt "
-                   "resulted in at least %zu tokens.",
-                   max, fewest);
+    return err_context(e, (struct err_overflow){fewest, 0, max},
+                       "This model's maximum context length is %u tokens. However, your prompt "
+                       "resulted in at least %zu tokens.",
+                       max, fewest);
 }

@@ -372,6 +372,39 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
 
 /* --- errors --- */
 
+/* Claude Code makes room when it reads these words of Anthropic's API, and ends its run at others.
+ * An answer counts where the prompt alone would fit. */
+static void write_overflow(const struct err *e, struct buf *out)
+{
+    uint64_t prompt = e->overflow.prompt, answer = e->overflow.answer, max = e->overflow.max;
+    bool fits = prompt <= max;
+    uint64_t tokens = fits ? prompt + answer : prompt;
+
+    if (prompt == 0 || max == 0 || tokens <= max) {
+        buf_printf(out, "prompt is too long: %s", e->text);
+        return;
+    }
+    buf_printf(out, "prompt is too long: %llu tokens > %llu maximum", (unsigned long long)tokens,
+               (unsigned long long)max);
+    if (fits && answer > 1)
+        buf_printf(out,
+                   " (input length and `max_tokens` exceed context limit: %llu + %llu > %llu, "
+                   "decrease input length or `max_tokens` and try again)",
+                   (unsigned long long)prompt, (unsigned long long)answer, (unsigned long long)max);
+}
+
+static void write_words(struct json_out *o, const struct err *e)
+{
+    struct buf words = {0};
+
+    if (e->kind == ERR_CONTEXT_LENGTH)
+        write_overflow(e, &words);
+    else
+        buf_puts(&words, e->text);
+    json_out_str(o, buf_str(&words));
+    buf_done(&words);
+}
+
 /* The "error" member: in a body and in a stream alike. */
 static void write_error(struct json_out *o, const struct err *e)
 {
@@ -380,7 +413,7 @@ static void write_error(struct json_out *o, const struct err *e)
     json_out_key(o, "type");
     json_out_cstr(o, err_messages_type(e));
     json_out_key(o, "message");
-    json_out_cstr(o, e->text);
+    write_words(o, e);
     /* With this very code the SDK's tool runner sends the whole history instead. */
     if (strcmp(e->param, "thread") == 0) {
         json_out_key(o, "details");

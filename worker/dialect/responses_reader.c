@@ -683,7 +683,7 @@ const struct dialect dialect_compact = {.name = "responses",
                                         .writer = compact_writer_new,
                                         .asked = compact_asked,
                                         .recorded = responses_recorded,
-                                        .error = openai_write_error};
+                                        .error = responses_write_error};
 
 const struct dialect dialect_responses = {.name = "responses",
                                           .id_head = "resp_",
@@ -694,4 +694,4 @@ const struct dialect dialect_responses = {.name = "responses",
                                           .writer = responses_writer_new,
                                           .asked = responses_asked,
                                           .recorded = responses_recorded,
-                                          .error = openai_write_error};
+                                          .error = responses_write_error};

@@ -8,6 +8,8 @@
  */
 #include "worker/dialect/responses_internal.h"
 
+#include <stdio.h>
+
 #include "common/base/cancel.h"
 #include "common/codec/json.h"
 #include "worker/dialect/writers.h"
@@ -377,10 +379,36 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
     }
 }
 
-/* The stream ends with this event. */
-static void on_failed(void *ctx, const struct err *e)
+/* Returns the error as this API says it: agents look for the words about the context window. */
+static struct err own_words(const struct err *e)
+{
+    enum { CAUSE_MAX = 500 };
+    struct err own = *e;
+
+    if (e->kind != ERR_CONTEXT_LENGTH)
+        return own;
+    (void)snprintf(own.text, sizeof(own.text),
+                   "Your input exceeds the context window of this model. Please adjust your input "
+                   "and try again. (%.*s)",
+                   CAUSE_MAX, e->text);
+    if (!own.param[0])
+        (void)snprintf(own.param, sizeof(own.param), "input");
+    return own;
+}
+
+void responses_write_error(const struct err *e, struct str request_id, struct buf *out)
+{
+    const struct err own = own_words(e);
+
+    openai_write_error(&own, request_id, out);
+}
+
+/* The stream ends with this event. Codex reads of a full context window in the failed response
+ * alone. */
+static void on_failed(void *ctx, const struct err *failure)
 {
     struct responses_writer *rw = ctx;
+    const struct err own = own_words(failure), *e = &own;
     struct json_out o;
 
     if (!rw->w.req->stream || !rw->w.begun)
@@ -393,6 +421,8 @@ static void on_failed(void *ctx, const struct err *e)
     json_out_key(&o, "param");
     json_out_str(&o, e->param[0] ? str_cstr(e->param) : (struct str){0});
     end_event(rw, &o);
+    if (e->kind == ERR_CONTEXT_LENGTH)
+        response_event(rw, "response.failed", "failed", NULL, e);
     rw->w.base.failed_in_stream = true;
 }
 

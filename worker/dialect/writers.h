@@ -41,6 +41,7 @@ struct dialect_writer *completions_writer_new(struct arena *a, const struct chat
                                               const struct json *body, struct buf *out);
 
 void openai_write_error(const struct err *e, struct str request_id, struct buf *out);
+void responses_write_error(const struct err *e, struct str request_id, struct buf *out);
 void anthropic_write_error(const struct err *e, struct str request_id, struct buf *out);
 
 /* The answer of count_tokens. */

@@ -355,10 +355,9 @@ static void on_too_large(struct loop_timer *timer)
     struct err e = {0};
 
     metrics_count_at(c->pool->opt.metrics, METRIC_refusals, METRIC_REFUSAL_KV, 0, 1);
-    (void)err_set(&e, ERR_CONTEXT_LENGTH,
-                  "the prompt has %llu tokens and no room for an answer in any engine's KV cache, "
-                  "the largest of which has %llu",
-                  (unsigned long long)prompt_tokens(&c->req), (unsigned long long)largest(c));
+    (void)err_context(&e, (struct err_overflow){prompt_tokens(&c->req), 1, largest(c)},
+                      "the prompt has %llu tokens, but the largest KV cache of any engine has %llu",
+                      (unsigned long long)prompt_tokens(&c->req), (unsigned long long)largest(c));
     pool_fail(c, &e);
 }
 

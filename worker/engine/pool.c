@@ -126,9 +126,24 @@ uint64_t pool_answer_tokens(const struct engine_call *c)
     return (uint64_t)MAX_OF(c->req.sampling->max_tokens, 0);
 }
 
-void pool_fail(struct engine_call *c, const struct err *e)
+/* What an engine's refusal leaves out of the figures is known here. */
+static struct err fill_overflow(const struct engine_call *c, const struct err *e)
+{
+    struct err filled = *e;
+
+    if (e->kind != ERR_CONTEXT_LENGTH)
+        return filled;
+    if (filled.overflow.prompt == 0)
+        filled.overflow.prompt = c->req.prompt.n;
+    if (filled.overflow.max == 0)
+        filled.overflow.max = engine_pool_context(c->pool);
+    return filled;
+}
+
+void pool_fail(struct engine_call *c, const struct err *failure)
 {
     struct engine_pool *p = c->pool;
+    const struct err filled = fill_overflow(c, failure), *e = &filled;
 
     if (e->kind != ERR_CONTEXT_LENGTH && e->kind != ERR_ENGINE_REFUSED)
         log_failure(c, e);

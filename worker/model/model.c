@@ -548,10 +548,10 @@ int may_leave(const struct model_scratch *s, struct str text, struct err *e)
                        "it does not go out");
     if (fewest <= s->max_ids)
         return 0;
-    return err_set(e, ERR_CONTEXT_LENGTH,
-                   "This model's maximum context length is %u tokens. However, your messages "
-                   "resulted in at least %zu tokens.",
-                   s->max_ids, fewest);
+    return err_context(e, (struct err_overflow){fewest, 0, s->max_ids},
+                       "This model's maximum context length is %u tokens. However, your messages "
+                       "resulted in at least %zu tokens.",
+                       s->max_ids, fewest);
 }
 
 /* --- whole prompts --- */

@@ -89,6 +89,7 @@ static int check_prompt(const struct request_limits *l, const struct json *v, co
                     "ids.",
                     l->context, field, v->n);
     e->kind = ERR_CONTEXT_LENGTH;
+    e->overflow = (struct err_overflow){v->n, 1, l->context};
     return -1;
 }
 

@@ -211,10 +211,10 @@ static int clamp(struct plan *p, const struct session_call_input *in, struct err
     }
     if (in->context_length) {
         if (used >= in->context_length)
-            return err_set(e, ERR_CONTEXT_LENGTH,
-                           "This model's maximum context length is %u tokens. However, your "
-                           "messages resulted in %llu tokens.",
-                           in->context_length, (unsigned long long)used);
+            return err_context(e, (struct err_overflow){used, 1, in->context_length},
+                               "This model's maximum context length is %u tokens. However, your "
+                               "messages resulted in %llu tokens.",
+                               in->context_length, (unsigned long long)used);
         left = MIN_OF(left, in->context_length - used);
     }
     if (session_check_tokens(p->session, p->n_context, &left, e) != 0)

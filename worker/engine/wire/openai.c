@@ -5,6 +5,7 @@
 #include "common/codec/surrogates.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/engine_result.h"
+#include "worker/engine/wire/overflow.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/upstream_ids.h"
 #include "worker/engine/wire/upstream_text.h"
@@ -158,14 +159,18 @@ static const struct json *error_of(const struct json *doc)
 /* An error may be told as an object or as a text alone. */
 static void take_error(struct reply *y, const struct json *error)
 {
+    struct arena a = {0};
     struct str text = json_string(error);
-    int64_t code = 500;
+    int64_t code = overflow_is_code(json_string(json_get(error, "code"))) ? 400 : 500;
 
     y->failed = true;
     (void)json_to_i64(json_get(error, "code"), &code);
     y->status = code;
     buf_clear(&y->message);
-    buf_add_str(&y->message, text.p ? text : json_string(json_get(error, "message")));
+    buf_add_str(&y->message,
+                text.p ? text
+                       : overflow_message(&a, error, json_string(json_get(error, "message"))));
+    arena_done(&a);
 }
 
 static int take_doc(struct reply *y, struct upstream_text *t, const struct json *doc, bool stream,

@@ -87,8 +87,7 @@ static void on_scalar(void *ctx, int id, const struct json_scan *s, struct str k
         reply_text(&y->message, s);
         break;
     case FIELD_ID_ERROR_CODE:
-        y->failed = true;
-        y->status = reply_int(s);
+        reply_read_error_code(y, s);
         break;
     case FIELD_ID_SUPPORT_LOGPROB:
     case FIELD_ID_SUPPORT_SAMPLED:

@@ -1,7 +1,7 @@
 /*
- * Order matters: the texts that engines share for a prompt that is too long, and for an id that is
- * still in use, come before the statuses, since they arrive as a plain 400. llama-server's words
- * while it loads come before them, too. What a client can mend
+ * Order matters: the words for a prompt that is too long (overflow.h), and for an id that is still
+ * in use, come before the statuses, because they arrive as a plain 400. llama-server's words while
+ * it loads come before them, too. What a client can mend
  * keeps its 4xx and the engine's words, cut to 300 bytes; what lies between gateway and engine
  * becomes an error of the engine's, without words.
  */
@@ -9,6 +9,7 @@
 
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"
+#include "worker/engine/wire/overflow.h"
 
 enum { WORDS_MAX = 300 }; /* bytes of what an engine says that are passed on */
 
@@ -17,8 +18,31 @@ static bool mentions(struct str text, const char *what)
     return str_find(text, str_cstr(what), 0) != SIZE_MAX;
 }
 
+/* A refusal of these statuses may be about the prompt's length. A 500 is only if its words mean
+ * nothing else. */
+static bool is_overflow(int64_t status, struct str text, struct err_overflow *ret)
+{
+    bool refused = status == 400 || status == 413 || status == 422;
+
+    return (refused || status == 500) && overflow_in_words(text, !refused, ret);
+}
+
+/* The words of OpenAI's API, in front of the engine's own. */
+static void fail_overflow(struct err_overflow o, struct str text, int len, struct err *e)
+{
+    if (o.prompt > o.max && o.max > 0)
+        (void)err_context(e, o,
+                          "This model's maximum context length is %llu tokens. However, your "
+                          "messages resulted in %llu tokens. (engine: %.*s)",
+                          (unsigned long long)o.max, (unsigned long long)o.prompt, len, text.p);
+    else
+        (void)err_context(e, o, "This model's maximum context length is exceeded. (engine: %.*s)",
+                          len, text.p);
+}
+
 enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
 {
+    struct err_overflow overflow;
     int len = (int)MIN_OF(text.len, (size_t)WORDS_MAX);
 
     while (len > 0 && (size_t)len < text.len && ((unsigned char)text.p[len] & 0xc0) == 0x80)
@@ -33,9 +57,8 @@ enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
                       "the engine is one half of a split of prefill and decode: %.*s", len, text.p);
         return ENGINE_NO_ANSWER;
     }
-    if (status == 400 && (mentions(text, "context length") || mentions(text, "context size") ||
-                          mentions(text, "maximum allowed length"))) {
-        (void)err_set(e, ERR_CONTEXT_LENGTH, "engine: %.*s", len, text.p);
+    if (is_overflow(status, text, &overflow)) {
+        fail_overflow(overflow, text, len, e);
         return ENGINE_BROKE;
     }
     if (status == 503 && (mentions(text, "Loading model") || mentions(text, "model is loading"))) {
@@ -81,7 +104,7 @@ struct str refusal_text(struct arena *a, struct str body)
         struct str text = json_string(json_get(v, names[i]));
 
         if (text.p)
-            return text;
+            return overflow_message(a, v, text);
     }
     return body;
 }

@@ -9,6 +9,7 @@
  */
 #include "worker/engine/wire/wire_reply.h"
 #include "worker/engine/wire/npy.h"
+#include "worker/engine/wire/overflow.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -435,6 +436,18 @@ void reply_text(struct buf *to, const struct json_scan *s)
     buf_clear(to);
     if (s->token == JSON_TOKEN_STRING || s->token == JSON_TOKEN_NUMBER)
         buf_add_str(to, s->text);
+}
+
+void reply_read_error_code(struct reply *y, const struct json_scan *s)
+{
+    y->failed = true;
+    y->status = reply_int(s);
+    if (s->token != JSON_TOKEN_STRING || !overflow_is_code(s->text))
+        return;
+    y->status = 400;
+    buf_puts(&y->message, " (");
+    buf_add_str(&y->message, s->text);
+    buf_puts(&y->message, ")");
 }
 
 void reply_take_finish(struct reply *y, const struct json_scan *s)

@@ -160,6 +160,10 @@ int32_t reply_token(const struct json_scan *s); /* a token id, -1 if it is no su
 float reply_float(const struct json_scan *s);   /* NaN when it is no number */
 void reply_text(struct buf *to, const struct json_scan *s);
 
+/* Reads an error's code, which is mostly its status. One in words for a prompt that is too long
+ * makes it 400 and joins the message. */
+void reply_read_error_code(struct reply *y, const struct json_scan *s);
+
 /* A finish reason's type: null, "stop", "repetition" (vLLM ends what only repeats itself),
  * "length", "abort"; anything else is a failure. */
 void reply_take_finish(struct reply *y, const struct json_scan *s);
