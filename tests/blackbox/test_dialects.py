@@ -481,6 +481,53 @@ def test_a_stored_response_is_the_answer_itself(serve):
     assert kinds == ["custom_tool_call"]
 
 
+CUSTOM = [{"type": "custom", "custom": {"name": "write", "description": "d"}},
+          {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}},
+          {"type": "function", "function": {"name": "write", "parameters": {"type": "object"}}}]
+
+
+def chat_calls(text):
+    """The calls of a stream by (choice, call): what an SDK makes of their pieces."""
+    calls = {}
+    for line in text.split("\n"):
+        for choice in json.loads(line[6:])["choices"] if line.startswith("data: {") else []:
+            for piece in choice["delta"].get("tool_calls") or []:
+                call = calls.setdefault((choice["index"], piece["index"]), {})
+                call.update({k: v for k, v in piece.items() if k in ("id", "type")})
+                for kind in set(piece) & {"custom", "function"}:
+                    for key, value in piece[kind].items():
+                        inner = call.setdefault(kind, {})
+                        inner[key] = inner.get(key, "") + value
+    return calls
+
+
+def test_chat_calls_custom_tools_as_custom_ones(serve):
+    """Whole, streamed, several answers at once, and echoed: also where nothing is known of the call."""
+    both = CALL % '{"input": "a\\n\\"b\\""}' + "\n" + CALL.replace("write", "f") % '{"x": 1}'
+    gateway, session = serve([both, "done"] + [both] * 3 + ["end"])
+    whole = post(gateway, session, "/v1/chat/completions", chat_body(tools=CUSTOM)).json()["choices"][0]
+    custom, function = whole["message"]["tool_calls"]
+    assert whole["finish_reason"] == "tool_calls"
+    assert custom == {"id": custom["id"], "type": "custom", "custom": {"name": "write", "input": 'a\n"b"'}}
+    assert function["type"] == "function" and json.loads(function["function"]["arguments"]) == {"x": 1}
+    echo = [USER, {"role": "assistant", "content": None, "tool_calls": [custom, function]},
+            {"role": "tool", "tool_call_id": custom["id"], "content": "1"}, {"role": "tool", "tool_call_id": function["id"], "content": "2"}]
+    assert post(gateway, session, "/v1/chat/completions", chat_body(tools=CUSTOM, messages=echo)).status == 200
+    assert len(gateway.request("GET", f"/sessions/{session}/trajectories").json()["trajectories"]) == 1, "the echo goes on"
+    asked = gateway.request("GET", f"/sessions/{session}?records=1").json()["records"][1]["request"]["messages"][1]["tool_calls"][0]["function"]
+    assert asked["name"] == "write" and json.loads(asked["arguments"]) == {"input": 'a\n"b"'}
+    streamed = chat_calls(post(gateway, session, "/v1/chat/completions", chat_body(tools=CUSTOM, stream=True)).text)
+    assert [c.get("custom") or json.loads(c["function"]["arguments"]) for c in streamed.values()] == [custom["custom"], {"x": 1}]
+    two = chat_calls(post(gateway, session, "/v1/chat/completions", chat_body(tools=CUSTOM, stream=True, n=2)).text)
+    assert sorted(two) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert all(two[i, 0]["type"] == "custom" and two[i, 0]["custom"] == custom["custom"] and "function" not in two[i, 0] for i in (0, 1))
+    other = {**custom, "id": "elsewhere", "custom": {"name": "write", "input": "made by hand"}}
+    foreign = [USER, {"role": "assistant", "tool_calls": [other]}, {"role": "tool", "tool_call_id": "elsewhere", "content": "1"}]
+    assert post(gateway, session, "/v1/chat/completions", chat_body(tools=CUSTOM, messages=foreign)).status == 200
+    last = gateway.request("GET", f"/sessions/{session}?records=1").json()["records"][-1]["request"]["messages"][1]["tool_calls"][0]
+    assert last["function"] == {"name": "write", "arguments": '{"input":"made by hand"}'}
+
+
 def test_new_instructions_take_the_place_of_the_previous_ones(serve):
     gateway, session = serve(["one", "two", "three"])
     first = post(gateway, session, "/v1/responses", responses_body(instructions="A")).json()

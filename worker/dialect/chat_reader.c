@@ -46,15 +46,36 @@ static const char *const sampling_fields[] = {
 
 /* --- messages --- */
 
-/* One entry of tool_calls: a function with arguments or a custom tool with its input. Arguments
- * that the client sends as an object become the text of that object. */
+/* The call of a custom tool: its one text becomes arguments again, as the model wrote it. */
+static int read_custom_call(struct arena *a, const struct json *v, const char *path,
+                            struct json *ret, struct err *e)
+{
+    const struct json *custom = json_get(v, "custom"), *input = json_get(custom, "input");
+    struct str id = json_string(json_get(v, "id")), name = json_string(json_get(custom, "name"));
+    char at[FIELD_PATH_MAX];
+
+    if (!name.len)
+        return err_field(e, path_at(at, "%s.custom.name", path),
+                         "%s.custom.name must be a non-empty string", path);
+    if (id.len > REQUEST_CALL_TEXT_MAX)
+        return field_call_text(path_at(at, "%s.id", path), id, e);
+    if (name.len > REQUEST_CALL_TEXT_MAX)
+        return field_call_text(path_at(at, "%s.custom.name", path), name, e);
+    if (!json_is(input, JSON_STRING))
+        return err_field(e, path_at(at, "%s.custom.input", path),
+                         "%s.custom.input must be a string", path);
+    *ret = tool_call_json(a, id, name, freeform_arguments(a, input));
+    return 0;
+}
+
+/* One entry of tool_calls. Arguments that the client sends as an object become the text of that
+ * object. */
 static int read_call(struct arena *a, const struct json *v, const char *path, struct json *ret,
                      struct err *e)
 {
     const struct json *f = json_get(v, "function");
-    const struct json *custom = json_get(v, "custom");
-    struct str name = json_string(json_get(f ? f : custom, "name"));
-    const struct json *arguments = json_get(f ? f : custom, f ? "arguments" : "input");
+    struct str name = json_string(json_get(f, "name"));
+    const struct json *arguments = json_get(f, "arguments");
     struct str id = json_string(json_get(v, "id"));
     char at[FIELD_PATH_MAX];
 
@@ -62,7 +83,9 @@ static int read_call(struct arena *a, const struct json *v, const char *path, st
         return err_field(e, path, "%s must be an object", path);
     if (!json_is_null(json_get(v, "id")) && !id.p)
         return err_field(e, path_at(at, "%s.id", path), "%s.id must be a string", path);
-    if (!json_is(f ? f : custom, JSON_OBJECT))
+    if (!f && json_is(json_get(v, "custom"), JSON_OBJECT))
+        return read_custom_call(a, v, path, ret, e);
+    if (!json_is(f, JSON_OBJECT))
         return err_field(e, path_at(at, "%s.function", path), "%s.function must be an object",
                          path);
     if (!name.len)

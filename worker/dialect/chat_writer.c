@@ -1,17 +1,63 @@
 /* POST /v1/chat/completions: the answer. Chunk order: role, deltas, finish_reason, usage, [DONE].
- */
+ * A custom tool's text goes out at the end of its call, because it must be unwrapped first. */
 #include "worker/dialect/writers.h"
 
 #include "common/base/attrs.h"
 #include "common/base/cancel.h"
+#include "common/base/lookup.h"
 #include "common/codec/json.h"
+#include "worker/dialect/request_fields.h"
 #include "worker/request/answer_sink.h"
 #include "worker/request/chat_request.h"
+
+/* The call of a custom tool that an answer of a stream is in. */
+struct open_custom {
+    bool is_open;
+    uint32_t tool;
+    struct grown arguments;
+};
+
+struct chat_writer {
+    struct writer w;          /* first */
+    bool has_tools;           /* `tools` is filled */
+    struct lookup tools;      /* name -> whether its tool is custom; empty: no tool is */
+    struct open_custom *open; /* one for each answer; NULL: none had a custom call */
+};
 
 /* Events come with ctx = the writer itself. */
 static struct writer *of(void *ctx)
 {
     return ctx;
+}
+
+static bool is_custom_tool(const struct json *tool)
+{
+    return str_eq_c(json_string(json_get(tool, "type")), "custom");
+}
+
+/* Enters all tools if one of them is custom. The first tool of a name counts: the model is offered
+ * that one. */
+static void read_tools(struct chat_writer *cw)
+{
+    const struct json *tools = json_get(cw->w.body, "tools");
+    uint32_t first = 0;
+
+    while (json_at(tools, first) && !is_custom_tool(json_at(tools, first)))
+        first++;
+    for (uint32_t i = 0; json_at(tools, first) && json_at(tools, i); i++) {
+        bool custom = is_custom_tool(json_at(tools, i));
+        const struct json *tool = json_get(json_at(tools, i), custom ? "custom" : "function");
+
+        (void)lookup_add(&cw->tools, json_string(json_get(tool, "name")), custom);
+    }
+    cw->has_tools = true;
+}
+
+static bool is_custom(struct chat_writer *cw, struct str name)
+{
+    if (!cw->has_tools)
+        read_tools(cw);
+    return lookup_get(&cw->tools, name) == true;
 }
 
 /* {"id", "object", "created", "model": and the object stays open. */
@@ -134,18 +180,15 @@ static void legacy_fragment(struct writer *w, uint32_t index, struct str name, s
     end_chunk(w, &o, (struct str){0});
 }
 
+/* The words for both kinds of tools: of the call, and of its text. */
+static const char *const kind_words[2][2] = {{"function", "arguments"}, {"custom", "input"}};
+
 /* One fragment of a call; the first one has id, type and name. */
-static void call_fragment(struct writer *w, uint32_t index, uint32_t tool,
-                          const struct str *id_name, struct str arguments)
+static void call_fragment(struct writer *w, uint32_t index, uint32_t tool, bool custom,
+                          const struct str *id_name, struct str text)
 {
     struct json_out o;
 
-    if (!w->req->stream)
-        return;
-    if (is_legacy(w)) {
-        legacy_fragment(w, index, id_name ? id_name[1] : (struct str){0}, arguments);
-        return;
-    }
     begin_chunk(w, &o, index);
     json_out_key(&o, "tool_calls");
     json_out_arr(&o);
@@ -155,38 +198,73 @@ static void call_fragment(struct writer *w, uint32_t index, uint32_t tool,
     if (id_name) {
         json_out_key(&o, "id");
         json_out_str(&o, id_name[0]);
-        json_out_key(&o, "type");
-        json_out_cstr(&o, "function");
+        json_out_member_cstr(&o, "type", kind_words[custom][0]);
     }
-    json_out_key(&o, "function");
+    json_out_key(&o, kind_words[custom][0]);
     json_out_obj(&o);
-    if (id_name) {
-        json_out_key(&o, "name");
-        json_out_str(&o, id_name[1]);
-    }
-    json_out_key(&o, "arguments");
-    json_out_str(&o, arguments);
+    if (id_name)
+        json_out_member_str(&o, "name", id_name[1]);
+    json_out_member_str(&o, kind_words[custom][1], text);
     json_out_end_obj(&o);
     json_out_end_obj(&o);
     json_out_end_arr(&o);
     end_chunk(w, &o, (struct str){0});
 }
 
+static void open_custom(struct chat_writer *cw, uint32_t index, uint32_t tool)
+{
+    if (!cw->open)
+        cw->open = arena_calloc(cw->w.a, cw->w.req->n, sizeof(*cw->open));
+    cw->open[index] = (struct open_custom){.is_open = true, .tool = tool};
+}
+
+/* Sends the text of the custom call that this answer is in. */
+static void close_custom(struct chat_writer *cw, uint32_t index)
+{
+    struct open_custom *c = cw->open ? &cw->open[index] : NULL;
+
+    if (!c || !c->is_open)
+        return;
+    c->is_open = false;
+    call_fragment(&cw->w, index, c->tool, true, NULL,
+                  freeform_input(cw->w.a, grown_str(&c->arguments)));
+}
+
 static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
 {
+    struct chat_writer *cw = ctx;
     const struct str id_name[2] = {id, name};
+    bool custom = cw->w.req->stream && is_custom(cw, name);
 
-    call_fragment(of(ctx), index, tool, id_name, STR(""));
+    if (!cw->w.req->stream)
+        return;
+    close_custom(cw, index);
+    if (custom)
+        open_custom(cw, index, tool);
+    if (is_legacy(&cw->w))
+        legacy_fragment(&cw->w, index, name, STR(""));
+    else
+        call_fragment(&cw->w, index, tool, custom, id_name, STR(""));
 }
 
 static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str text)
 {
-    call_fragment(of(ctx), index, tool, NULL, text);
+    struct chat_writer *cw = ctx;
+
+    if (!cw->w.req->stream)
+        return;
+    if (cw->open && cw->open[index].is_open)
+        grown_add(cw->w.a, &cw->open[index].arguments, text);
+    else if (is_legacy(&cw->w))
+        legacy_fragment(&cw->w, index, (struct str){0}, text);
+    else
+        call_fragment(&cw->w, index, tool, false, NULL, text);
 }
 
 static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
 {
-    (void)ctx, (void)index, (void)tool;
+    (void)tool;
+    close_custom(ctx, index);
 }
 
 /* The logprobs object of a chunk or of a whole choice; cut short when nobody wants it any more. */
@@ -300,9 +378,43 @@ static void write_signed_calls(struct json_out *o, const struct json *calls)
     json_out_end_arr(o);
 }
 
-/* The message of a whole choice. content is null beside calls when there is no text. */
-static void write_message(const struct writer *w, struct json_out *o, const struct json *m)
+static void write_custom_call(struct chat_writer *cw, struct json_out *o, const struct json *call)
 {
+    const struct json *f = json_get(call, "function");
+
+    json_out_obj(o);
+    json_out_member_str(o, "id", json_string(json_get(call, "id")));
+    json_out_member_cstr(o, "type", "custom");
+    json_out_key(o, "custom");
+    json_out_obj(o);
+    json_out_member_str(o, "name", json_string(json_get(f, "name")));
+    json_out_member_str(o, "input", freeform_input(cw->w.a, json_string(json_get(f, "arguments"))));
+    json_out_end_obj(o);
+    for (uint32_t k = 3; k < call->n; k++) { /* what an upstream signed */
+        json_out_key_str(o, json_string(&call->members[k].key));
+        json_out_value(o, &call->members[k].value);
+    }
+    json_out_end_obj(o);
+}
+
+static void write_calls(struct chat_writer *cw, struct json_out *o, const struct json *calls)
+{
+    json_out_arr(o);
+    for (size_t i = 0; json_at(calls, i); i++) {
+        const struct json *call = json_at(calls, i);
+
+        if (is_custom(cw, json_string(json_get(json_get(call, "function"), "name"))))
+            write_custom_call(cw, o, call);
+        else
+            json_out_value(o, call);
+    }
+    json_out_end_arr(o);
+}
+
+/* The message of a whole choice. content is null beside calls when there is no text. */
+static void write_message(struct chat_writer *cw, struct json_out *o, const struct json *m)
+{
+    const struct writer *w = &cw->w;
     struct str content = json_string(json_get(m, "content"));
     const struct json *calls = json_get(m, "tool_calls");
     const struct json *thought = json_get(m, "reasoning_content");
@@ -322,9 +434,12 @@ static void write_message(const struct writer *w, struct json_out *o, const stru
         json_out_value(o, thought);
     }
     write_signed(o, m);
-    if (calls) {
-        json_out_key(o, is_legacy(w) ? "function_call" : "tool_calls");
-        json_out_value(o, is_legacy(w) ? json_get(json_at(calls, 0), "function") : calls);
+    if (calls && is_legacy(w)) {
+        json_out_key(o, "function_call");
+        json_out_value(o, json_get(json_at(calls, 0), "function"));
+    } else if (calls) {
+        json_out_key(o, "tool_calls");
+        write_calls(cw, o, calls);
     }
     json_out_end_obj(o);
 }
@@ -351,7 +466,7 @@ static void write_whole(struct writer *w, const struct finished_answer *answers,
         json_out_key(&o, "index");
         json_out_i64(&o, answers[i].index);
         json_out_key(&o, "message");
-        write_message(w, &o, answers[i].message);
+        write_message(CONTAINER_OF(w, struct chat_writer, w), &o, answers[i].message);
         json_out_key(&o, "logprobs");
         if (w->req->logprobs)
             write_logprobs(&o, answers[i].logprobs, answers[i].n_logprobs);
@@ -397,6 +512,7 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
         return;
     }
     for (size_t i = 0; i < n; i++) {
+        close_custom(ctx, answers[i].index);
         signed_chunk(w, &answers[i]);
         begin_chunk(w, &o, answers[i].index);
         end_chunk(w, &o, finish_of(w, answers[i].finish_reason));
@@ -414,8 +530,9 @@ struct dialect_writer *chat_writer_new(struct arena *a, const struct chat_reques
                                        const struct json *body, struct buf *out)
 {
     static const struct answer_sink sink = ANSWER_SINK_ON;
-    struct writer *w = ARENA_NEW(a, struct writer);
+    struct chat_writer *cw = ARENA_NEW(a, struct chat_writer);
 
-    writer_init(w, &sink, a, req, body, out);
-    return &w->base;
+    writer_init(&cw->w, &sink, a, req, body, out);
+    cw->tools.arena = a;
+    return &cw->w.base;
 }

@@ -184,6 +184,26 @@ void tools_add_freeform(struct tool_list *tools, struct str name, const struct j
     tools_add(tools, name, description, parameters);
 }
 
+struct str freeform_arguments(struct arena *a, const struct json *input)
+{
+    struct json wrapped = json_empty(JSON_OBJECT), text;
+
+    json_put(a, &wrapped, "input", *input);
+    text = json_text_of(a, &wrapped);
+    return json_string(&text);
+}
+
+struct str freeform_input(struct arena *a, struct str arguments)
+{
+    const struct json *v = NULL;
+    struct str input;
+
+    if (json_parse(a, arena_str(a, arguments), &v, NULL) != 0)
+        return arguments;
+    input = json_string(json_get(v, "input"));
+    return input.p ? input : arguments;
+}
+
 /* {"id", "type", "function": {"name", "arguments"}}; arguments are text. */
 struct json tool_call_json(struct arena *a, struct str id, struct str name, struct str arguments)
 {

@@ -87,6 +87,10 @@ void tools_add(struct tool_list *tools, struct str name, const struct json *desc
                const struct json *parameters);
 /* A tool whose input is one text. */
 void tools_add_freeform(struct tool_list *tools, struct str name, const struct json *description);
+/* Wraps the text of such a tool's call into arguments, as the model writes it: {"input": TEXT}. */
+struct str freeform_arguments(struct arena *a, const struct json *input);
+/* Returns the text inside such arguments, or the arguments if they have another form. */
+struct str freeform_input(struct arena *a, struct str arguments);
 /* A tool as the client sent it, whether its name is there already or not. */
 void tools_add_as_sent(struct tool_list *tools, struct str name, struct json tool);
 /* The tool of that name, or NULL. */

@@ -46,10 +46,6 @@ void responses_item(struct responses_writer *rw, struct json_out *o, bool done);
 /* Its one part with this text. */
 void responses_part(struct responses_writer *rw, struct json_out *o, struct str text);
 
-/* The one text that the open call of a freeform tool has for arguments; these themselves when they
- * are not of that form. */
-struct str responses_custom_input(struct responses_writer *rw);
-
 /* The member of a stored request that asked for a compaction. */
 #define COMPACTED "rollgate.compacted"
 

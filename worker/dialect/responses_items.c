@@ -6,6 +6,7 @@
 #include "common/codec/base64.h"
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"
+#include "worker/dialect/request_fields.h"
 #include "worker/dialect/responses_internal.h"
 #include "worker/dialect/writers.h"
 
@@ -90,20 +91,6 @@ static void write_message_item(struct responses_writer *rw, struct json_out *o, 
     json_out_end_obj(o);
 }
 
-/* The one text inside the arguments of a freeform tool; the arguments themselves when they are
- * not of that form. */
-struct str responses_custom_input(struct responses_writer *rw)
-{
-    const struct json *v = NULL;
-    struct str arguments = grown_str(&rw->text);
-    struct str input;
-
-    if (json_parse(rw->w.a, arena_str(rw->w.a, arguments), &v, NULL) != 0)
-        return arguments;
-    input = json_string(json_get(v, "input"));
-    return input.p ? input : arguments;
-}
-
 /* A call of a function or of a custom tool, whose one text is unwrapped. */
 static void write_call_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
@@ -119,7 +106,9 @@ static void write_call_item(struct responses_writer *rw, struct json_out *o, boo
         json_out_str(o, rw->space);
     }
     json_out_key(o, custom ? "input" : "arguments");
-    json_out_str(o, !done ? STR("") : custom ? responses_custom_input(rw) : grown_str(&rw->text));
+    json_out_str(o, !done    ? STR("")
+                    : custom ? freeform_input(rw->w.a, grown_str(&rw->text))
+                             : grown_str(&rw->text));
     json_out_end_obj(o);
 }
 

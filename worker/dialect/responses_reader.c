@@ -195,14 +195,8 @@ static int read_call(struct responses_reader *r, const struct json *item, bool c
         return -1;
     if (!arguments.p)
         return bad_item(r, custom ? "input" : "arguments", "a string");
-    if (custom) {
-        struct json wrapped = json_empty(JSON_OBJECT);
-        struct json text;
-
-        json_put(r->a, &wrapped, "input", *given);
-        text = json_text_of(r->a, &wrapped);
-        arguments = json_string(&text);
-    }
+    if (custom)
+        arguments = freeform_arguments(r->a, given);
     name = responses_flat_name(&r->tools, json_string(json_get(item, "namespace")), name);
     json_push(r->a, &r->spoken.calls, tool_call_json(r->a, id, name, arguments));
     r->spoken.any = true;

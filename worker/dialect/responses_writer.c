@@ -12,6 +12,7 @@
 
 #include "common/base/cancel.h"
 #include "common/codec/json.h"
+#include "worker/dialect/request_fields.h"
 #include "worker/dialect/writers.h"
 #include "worker/request/answer_sink.h"
 
@@ -123,8 +124,10 @@ static void close_item(struct responses_writer *rw)
     if (rw->open == ITEM_NONE)
         return;
     if (rw->open == ITEM_CUSTOM) {
-        text_event(rw, false, responses_custom_input(rw));
-        text_event(rw, true, responses_custom_input(rw));
+        struct str input = freeform_input(rw->w.a, grown_str(&rw->text));
+
+        text_event(rw, false, input);
+        text_event(rw, true, input);
     } else {
         text_event(rw, true, grown_str(&rw->text));
     }
