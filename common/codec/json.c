@@ -484,6 +484,8 @@ static void take_up(struct json_reader *r, const struct json_known *k)
     r->trace->found = true;
     r->trace->list_key = k->list_key;
     r->trace->escaped_at = k->escaped_at;
+    r->trace->surrogate_at = k->surrogate_at;
+    r->has_surrogate = k->surrogate_at != SIZE_MAX;
     if (k->escaped_at != SIZE_MAX) {
         r->arena->used_bytes += json_decoding_room(bytes - k->escaped_at);
         r->uncounted += json_decoding_room(bytes - k->escaped_at);
@@ -537,6 +539,8 @@ static int parse(struct json_reader *r, struct str text, const struct json_known
     if (rc == 0 && r->at != r->end)
         rc = json_fail(r, r->at, "text after the value");
     free(r->stack);
+    if (r->has_surrogate)
+        v->flags |= JSON_SURROGATE;
     if (rc == 0)
         *ret = v;
     return rc;
@@ -545,6 +549,13 @@ static int parse(struct json_reader *r, struct str text, const struct json_known
 int json_parse(struct arena *a, struct str text, const struct json **ret, struct err *e)
 {
     struct json_reader r = {.arena = a, .e = e};
+
+    return parse(&r, text, NULL, ret);
+}
+
+int json_parse_replacing(struct arena *a, struct str text, const struct json **ret, struct err *e)
+{
+    struct json_reader r = {.arena = a, .replaces = true, .e = e};
 
     return parse(&r, text, NULL, ret);
 }
@@ -559,9 +570,10 @@ int json_parse_once(struct arena *a, struct str text, const struct json **ret, s
 int json_parse_traced(struct arena *a, struct str text, const struct json_known *known,
                       struct json_trace *trace, const struct json **ret, struct err *e)
 {
-    struct json_reader r = {.arena = a, .before = known ? known->bytes : 0, .trace = trace, .e = e};
+    struct json_reader r = {
+        .arena = a, .before = known ? known->bytes : 0, .trace = trace, .replaces = true, .e = e};
 
-    trace->escaped_at = SIZE_MAX;
+    trace->escaped_at = trace->surrogate_at = SIZE_MAX;
     return parse(&r, text, known, ret);
 }
 

@@ -2,7 +2,8 @@
  * JSON (RFC 8259), read strictly into an arena as a tree that keeps what the text said.
  * - Numbers keep their text (json_text); nothing is rounded. Helpers convert on request.
  * - Strings are UTF-8. \u0000 is kept. A lone surrogate escape is kept as its three-byte form
- *   (what Python's "surrogatepass" writes), and the value is flagged JSON_SURROGATE.
+ *   (what Python's "surrogatepass" writes), or becomes U+FFFD where the caller asks for that. The
+ *   string and the value that was parsed are flagged JSON_SURROGATE.
  *   Strings without escapes are slices of the input: the input must outlive the tree.
  * - Raw input must be valid UTF-8 (no overlongs, no encoded surrogates), no BOM.
  * - Duplicate keys: the last value wins, at the place of the first, as Python's dict does.
@@ -58,8 +59,11 @@ struct json_member {
  * the byte offset and cause; ERR_BODY_TOO_LARGE: the arena's budget does not hold the values. */
 int json_parse(struct arena *a, struct str text, const struct json **ret, struct err *e);
 
-/* The same, but a key that stands twice in one object is an error that names it: for requests in
- * which the one that is left out would be lost in silence. */
+/* Like json_parse, but U+FFFD takes the place of each lone surrogate: for texts of messages. */
+int json_parse_replacing(struct arena *a, struct str text, const struct json **ret, struct err *e);
+
+/* Like json_parse, but a key that stands twice in one object is an error that names it: for
+ * requests in which the one that is left out would be lost in silence. */
 int json_parse_once(struct arena *a, struct str text, const struct json **ret, struct err *e);
 
 /* --- reading; all accept NULL and answer NULL / false / absent --- */

@@ -55,6 +55,14 @@ static int32_t hex4(const char *p, const char *end)
     return v;
 }
 
+/* r->at is the end of its escape. */
+static void note_surrogate(struct json_reader *r)
+{
+    if (r->trace && !r->has_surrogate)
+        r->trace->surrogate_at = json_place(r, r->at);
+    r->has_surrogate = true;
+}
+
 /* \uXXXX with r->at behind the u; a pair of surrogate escapes is one character. */
 static int read_unicode_escape(struct json_reader *r, uint8_t *flags)
 {
@@ -71,8 +79,11 @@ static int read_unicode_escape(struct json_reader *r, uint8_t *flags)
             r->at += 6;
         }
     }
-    if (cp >= 0xd800 && cp < 0xe000)
+    if (cp >= 0xd800 && cp < 0xe000) {
         *flags |= JSON_SURROGATE;
+        note_surrogate(r);
+        cp = r->replaces ? 0xfffd : cp;
+    }
     if (cp < 0x80)
         *r->out++ = (char)cp;
     else

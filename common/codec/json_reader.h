@@ -27,6 +27,8 @@ struct json_reader {
     unsigned depth;
     size_t check_at;          /* with so many values on the stack the budget is checked */
     bool once;                /* a key that stands twice in one object is an error */
+    bool replaces;            /* U+FFFD takes the place of lone surrogates */
+    bool has_surrogate;       /* a lone one was read */
     struct json twice;        /* such a key, JSON_NULL: none was seen */
     struct json_trace *trace; /* or NULL */
     unsigned followed;        /* depth of the list that is followed, while it is read; else 0 */

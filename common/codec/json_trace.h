@@ -35,13 +35,15 @@ struct json_trace {
     VEC(struct json) members;    /* key, value, key, value ... before the list */
     VEC(struct json_mark) marks; /* of this text's items, in order */
     size_t escaped_at;           /* behind the quote of the first string with escapes; SIZE_MAX */
+    size_t surrogate_at;         /* end of the first lone surrogate; SIZE_MAX: there is not one */
 };
 
 /* The state at a mark. */
 struct json_known {
     size_t bytes; /* mark.end */
     size_t used_bytes;
-    size_t escaped_at; /* SIZE_MAX: behind the mark, if anywhere */
+    size_t escaped_at;   /* SIZE_MAX: behind the mark, if anywhere */
+    size_t surrogate_at; /* the same */
     struct json list_key;
     const struct json *members; /* n_members values, two for each member */
     size_t n_members;
@@ -49,9 +51,9 @@ struct json_known {
     size_t n_items;
 };
 
-/* As json_parse. `known`: `text` is what follows it; NULL: nothing came before. Of the marks those
- * are noted that `known` does not have. There are none unless the parse succeeds and the key stands
- * once; values of `known` become part of the result. */
+/* As json_parse_replacing. `known`: `text` is what follows it; NULL: nothing came before. Of the
+ * marks those are noted that `known` does not have. There are none unless the parse succeeds and
+ * the key stands once; values of `known` become part of the result. */
 int json_parse_traced(struct arena *a, struct str text, const struct json_known *known,
                       struct json_trace *trace, const struct json **ret, struct err *e);
 

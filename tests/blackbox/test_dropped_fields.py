@@ -222,3 +222,60 @@ def test_what_has_its_own_words_is_not_told_as_skipped(start):
     answer = gateway.post(f"/sessions/{sid}/v1/responses", {"input": items})
     assert answer.status == 200 and "rollgate-not-obeyed" not in answer.headers, answer.headers
     assert [n["role"] for n in gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"]].count("tool") == 1
+
+
+# --- half a character, as agents in JavaScript cut texts ---
+
+HALF = "\ud83d"
+RESULT = "long text " + HALF
+HALVES = {
+    "chat": ("/v1/chat/completions", {"model": "m", "messages": [
+        {"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "a" + HALF}, {"type": "text", "text": "\ude00"}]},
+        {"role": "assistant", "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": json.dumps({"x": HALF})}}]},
+        {"role": "tool", "tool_call_id": "t", "content": RESULT}]}, ["messages[1]", "messages[3]"]),
+    "messages": ("/v1/messages", {"model": "m", "max_tokens": 50, "system": "s" + HALF, "messages": [
+        {"role": "user", "content": "x"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {"x": HALF}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": RESULT}]}]}]},
+        ["system", "messages[1]", "messages[2]"]),
+    "responses": ("/v1/responses", {"model": "m", "input": [
+        {"role": "user", "content": "x"}, {"type": "function_call", "call_id": "t", "name": "f", "arguments": json.dumps({"x": HALF})},
+        {"type": "function_call_output", "call_id": "t", "output": RESULT}]}, ["input[2]"]),
+    "completions": ("/v1/completions", {"model": "m", "prompt": RESULT}, ["prompt"]),
+}
+
+
+@pytest.mark.parametrize("dialect", HALVES)
+def test_half_a_character_becomes_a_mark_and_is_reported(start, dialect):
+    gateway = start(engine="builtin:echo", workers=1)
+    path, body, places = HALVES[dialect]
+    names = sorted(f"{place}.lone_surrogate" for place in places)
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    for turn in range(3):   # each later turn has the text again
+        a = gateway.post(f"/sessions/{sid}{path}", body)
+        assert a.status == 200, a.text
+        assert sorted(a.headers["rollgate-not-obeyed"].split(", ")) == names, a.headers
+        if "messages" in body:
+            said = a.json()["choices"][0]["message"] if dialect == "chat" else {"role": "assistant", "content": a.json()["content"]}
+            body = {**body, "messages": [*body["messages"], said, {"role": "user", "content": "more"}]}
+    assert count(gateway, dialect, "unused") == 3 * len(places)
+    told = [sorted(n["dropped_fields"]) for n in generated(gateway, sid)]
+    assert told and all(t == names for t in told), told
+    if dialect != "completions":
+        asked = gateway.get(f"/sessions/{sid}?records=1").json()["records"][0]["request"]["messages"]
+        assert asked[-1]["content"] in ("long text \ufffd", [{"type": "text", "text": "long text \ufffd"}]), asked
+    export = gateway.post(f"/sessions/{sid}/finalize?format=msgpack", {})
+    assert export.status == 200, export.text
+
+
+def test_half_a_character_in_known_messages_is_reported_as_in_new_ones(start):
+    """A body that begins as the last one did is read from its new messages on."""
+    for memory in "0", "64M":
+        gateway = start(engine="builtin:echo", workers=1, known_bodies_memory=memory)
+        sid = gateway.post("/sessions", {}).json()["session_id"]
+        turns = [{"role": "user", "content": "x" * 5000}, {"role": "assistant", "content": RESULT}, {"role": "user", "content": "y" * 5000}]
+        for n in range(3):
+            a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"model": "m", "messages": turns})
+            assert a.status == 200 and a.headers["rollgate-not-obeyed"] == "messages[1].lone_surrogate", (memory, n, a.text)
+            turns += [a.json()["choices"][0]["message"], {"role": "user", "content": "z" * 3000}]
+        clean = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"model": "m", "messages": turns[:1]})
+        assert clean.status == 200 and "rollgate-not-obeyed" not in clean.headers

@@ -60,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (size < 1)
         return 0;
-    if (json_parse(&a, str_of((const char *)data + 1, size - 1), &body, &e) == 0 &&
+    if (json_parse_replacing(&a, str_of((const char *)data + 1, size - 1), &body, &e) == 0 &&
         body->kind == JSON_OBJECT) {
         if (all[data[0] % 5]->parse(&a, body, NULL, &earlier, &req, &e) != 0) {
             CHECK(e.kind == ERR_INVALID && e.param[0] && e.text[0]);

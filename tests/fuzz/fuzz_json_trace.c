@@ -54,6 +54,8 @@ static void same(const struct reading *whole, const struct reading *on, size_t n
     CHECK(whole->trace.twice == on->trace.twice);
     CHECK(whole->arena.used_bytes == on->arena.used_bytes);
     CHECK(whole->trace.escaped_at == on->trace.escaped_at);
+    CHECK(whole->trace.surrogate_at == on->trace.surrogate_at);
+    CHECK(whole->value->flags == on->value->flags);
     CHECK(whole->trace.marks.n == 0 || whole->trace.marks.n == on->trace.marks.n + n_items);
     for (size_t i = 0; i < on->trace.marks.n && whole->trace.marks.n; i++) {
         CHECK(whole->trace.marks.at[n_items + i].end == on->trace.marks.at[i].end);
@@ -68,14 +70,16 @@ static void go_on(const struct reading *first, struct str text, size_t i, struct
     const struct json_mark *m = &first->trace.marks.at[i];
     const struct json *list = json_get(first->value, "m");
     bool escapes = first->trace.escaped_at < m->end;
-    struct json_known known = {.bytes = m->end,
-                               .used_bytes = m->used_bytes,
-                               .escaped_at = escapes ? first->trace.escaped_at : SIZE_MAX,
-                               .list_key = first->trace.list_key,
-                               .members = first->trace.members.at,
-                               .n_members = first->trace.members.n,
-                               .items = list->items,
-                               .n_items = i + 1};
+    struct json_known known = {
+        .bytes = m->end,
+        .used_bytes = m->used_bytes,
+        .escaped_at = escapes ? first->trace.escaped_at : SIZE_MAX,
+        .surrogate_at = first->trace.surrogate_at <= m->end ? first->trace.surrogate_at : SIZE_MAX,
+        .list_key = first->trace.list_key,
+        .members = first->trace.members.at,
+        .n_members = first->trace.members.n,
+        .items = list->items,
+        .n_items = i + 1};
     struct buf both = {0};
     struct reading whole, on;
 

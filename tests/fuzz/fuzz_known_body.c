@@ -103,6 +103,7 @@ static void same(const struct reading *whole, const struct reading *known)
         return;
     CHECK(whole->arena.used_bytes == known->arena.used_bytes);
     same_value(whole->body, known->body);
+    CHECK(whole->body->flags == known->body->flags);
     if (json_is(whole->body, JSON_OBJECT))
         same_value(whole->req.chat->messages, known->req.chat->messages);
 }

@@ -140,7 +140,7 @@ static int api_call_parse(struct api_call *c, const struct body_text *body, stru
 
     c->arena.max_bytes = request_limits_budget(&c->limits, MAX_OF(body->whole.len, c->came_bytes));
     if (c->knows ? known_reading_parse(c->known, &c->arena, body, &c->body, e)
-                 : json_parse(&c->arena, body->whole, &c->body, e))
+                 : json_parse_replacing(&c->arena, body->whole, &c->body, e))
         return e->kind == ERR_BODY_TOO_LARGE ? request_limits_memory(&c->limits, &c->arena, e) : -1;
     if (!json_is(c->body, JSON_OBJECT))
         return err_set(e, ERR_INVALID, "the body must be a JSON object");

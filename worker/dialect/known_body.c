@@ -30,7 +30,7 @@ struct known_body {
     const struct dialect *dialect;
     struct arena arena;
     struct json list_key;
-    size_t escaped_at;
+    size_t escaped_at, surrogate_at; /* as json_trace has them */
     struct hash128 hashed;
     VEC(struct json) members;
     VEC(struct known_piece) pieces;
@@ -51,7 +51,7 @@ struct known_body *known_body_new(const struct known_reader *by)
     k->dialect = by->dialect;
     k->arena = (struct arena){.tight = true, .sum = by->sum};
     hash128_begin(&k->hashed);
-    k->escaped_at = k->calls_at[0] = k->calls_at[1] = SIZE_MAX;
+    k->escaped_at = k->surrogate_at = k->calls_at[0] = k->calls_at[1] = SIZE_MAX;
     return k;
 }
 
@@ -137,6 +137,7 @@ void known_body_part(const struct known_body *k, size_t n, struct known_part *re
         .state = {.bytes = m->end,
                   .used_bytes = m->used_bytes,
                   .escaped_at = k->escaped_at < m->end ? k->escaped_at : SIZE_MAX,
+                  .surrogate_at = k->surrogate_at <= m->end ? k->surrogate_at : SIZE_MAX,
                   .list_key = k->list_key,
                   .members = k->members.at,
                   .n_members = k->members.n,
@@ -196,6 +197,8 @@ static void cut(struct known_body *k, size_t n)
             k->calls_at[i] = SIZE_MAX;
     if (k->escaped_at >= bytes)
         k->escaped_at = SIZE_MAX;
+    if (k->surrogate_at > bytes)
+        k->surrogate_at = SIZE_MAX;
 }
 
 /* An item with what the dialect makes of it. */
@@ -247,6 +250,7 @@ static int add_first(struct known_body *k, const struct known_reader *by, struct
     if (json_parse_traced(&k->arena, str_of(text, raw.len + 2), NULL, &t, &v, &unread) == 0) {
         k->list_key = t.list_key;
         k->escaped_at = t.escaped_at;
+        k->surrogate_at = t.surrogate_at;
         for (size_t i = 0; i < t.members.n; i++)
             *vec_push(&k->members) = t.members.at[i];
         rc = add_items(k, piece, json_get_str(v, t.key), t.marks.at, t.marks.n);
@@ -271,10 +275,12 @@ static int add_more(struct known_body *k, const struct known_reader *by, struct 
     memcpy(text, raw.p, raw.len);
     text[comma] = '[';
     text[raw.len] = ']';
-    rc = json_parse(&k->arena, str_of(text + comma, raw.len + 1 - comma), &list, &unread);
+    rc = json_parse_replacing(&k->arena, str_of(text + comma, raw.len + 1 - comma), &list, &unread);
     text[comma] = ',';
     if (k->escaped_at == SIZE_MAX && t->escaped_at < vec_last(&t->marks).end)
         k->escaped_at = t->escaped_at;
+    if (k->surrogate_at == SIZE_MAX && t->surrogate_at <= vec_last(&t->marks).end)
+        k->surrogate_at = t->surrogate_at;
     return rc ? -1 : add_items(k, piece, list, t->marks.at, t->marks.n);
 }
 

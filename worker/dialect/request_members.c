@@ -196,6 +196,34 @@ static void look_at(struct dropping *d, const struct json_member *m)
         drop(d, (struct str){0}, name, use);
 }
 
+/* --- texts --- */
+
+static bool has_surrogate(const struct json *v)
+{
+    bool found = v->kind == JSON_STRING && (v->flags & JSON_SURROGATE);
+
+    for (uint32_t i = 0; v->kind == JSON_ARRAY && i < v->n && !found; i++)
+        found = has_surrogate(&v->items[i]);
+    for (uint32_t i = 0; v->kind == JSON_OBJECT && i < v->n && !found; i++)
+        found = has_surrogate(&v->members[i].key) || has_surrogate(&v->members[i].value);
+    return found;
+}
+
+/* Notes "NAME.lone_surrogate" for the member, or "NAME[i].lone_surrogate" for an item of a list. */
+static void look_for_surrogates(struct dropping *d, const struct json_member *m)
+{
+    static const struct str kind = STR_LIT("lone_surrogate");
+    const struct json *v = &m->value;
+    struct str name = json_string(&m->key);
+
+    for (uint32_t i = 0; v->kind == JSON_ARRAY && i < v->n; i++) {
+        if (has_surrogate(&v->items[i]))
+            drop(d, arena_printf(d->a, "%.*s[%u]", (int)name.len, name.p, i), kind, USE_UNUSED);
+    }
+    if (v->kind != JSON_ARRAY && has_surrogate(v))
+        drop(d, name, kind, USE_UNUSED);
+}
+
 /* --- tools --- */
 
 /* Kinds that the dialect's reader offers the model. */
@@ -248,6 +276,8 @@ void request_note_dropped(struct arena *a, const struct dialect *d, const struct
         json_push(a, &x.names, req->skipped->items[i]);
     for (uint32_t i = 0; i < body->n; i++)
         look_at(&x, &body->members[i]);
+    for (uint32_t i = 0; i < body->n && (body->flags & JSON_SURROGATE); i++)
+        look_for_surrogates(&x, &body->members[i]);
     if (!(taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS))
         look_at_tools(&x, json_get(body, "tools"), false);
     if (x.names.n) {

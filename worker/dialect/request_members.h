@@ -31,7 +31,8 @@ void request_note_skipped(struct arena *a, const char *list, struct str kind,
 
 /* Fills req->dropped from the body (a JSON object) of a request of that dialect, which its reader
  * has read: what the reader skipped, members that are not null and not read, as "name" or
- * "object.name", and tools of kinds that nobody runs here, as "tools.KIND". `taken`, or NULL: names
+ * "object.name", tools of kinds that nobody runs here, as "tools.KIND", and members in which U+FFFD
+ * took the place of half a character, as "name[i].lone_surrogate". `taken`, or NULL: names
  * that somebody else obeys. The dialect's own names are looked up once for each member; without a
  * dropped one nothing is allocated. */
 void request_note_dropped(struct arena *a, const struct dialect *d, const struct json *body,

@@ -53,7 +53,7 @@ static bool call_arguments(struct arena *a, const struct json *arguments, struct
     const struct json *parsed;
 
     if (json_is(arguments, JSON_STRING) && arguments->n > 0) {
-        if (json_parse(a, json_string(arguments), &parsed, NULL) != 0 ||
+        if (json_parse_replacing(a, json_string(arguments), &parsed, NULL) != 0 ||
             parsed->kind != JSON_OBJECT)
             return false;
         *ret = *parsed;

@@ -226,7 +226,7 @@ static const struct json *parsed_args(struct str args, const struct matcher *mt,
     const struct json *v;
     struct err e;
 
-    if (json_parse(a, args, &v, &e) != 0)
+    if (json_parse_replacing(a, args, &v, &e) != 0)
         return NULL;
     return mt->kind == MATCHER_LOOSE_TOOL_CALL && v->kind != JSON_OBJECT ? NULL : v;
 }

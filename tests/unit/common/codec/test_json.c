@@ -238,6 +238,24 @@ TEST(json, lone_surrogates_are_flagged_and_kept)
     arena_done(&a);
 }
 
+TEST(json, lone_surrogates_are_replaced_for_those_who_ask)
+{
+    static const struct str text =
+        STR_LIT("{\"a\": [\"x\\ud83d\"], \"b\\udfff\": \"\\ud83d\\ude00\"}");
+    struct arena a = {0};
+    const struct json *v, *kept = parse(&a, text);
+
+    cr_assert_eq(json_parse_replacing(&a, text, &v, NULL), 0);
+    cr_assert_eq(v->flags, JSON_SURROGATE);
+    cr_assert_eq(kept->flags, JSON_SURROGATE);
+    cr_assert(str_eq_c(json_text(json_at(json_get(v, "a"), 0)), "x\xef\xbf\xbd"));
+    cr_assert(str_eq_c(json_text(&v->members[1].key), "b\xef\xbf\xbd"));
+    cr_assert_eq(json_get(v, "a")->items[0].flags, JSON_SURROGATE);
+    cr_assert_eq(json_parse_replacing(&a, STR("[\"\\ud83d\\ude00\"]"), &v, NULL), 0);
+    cr_assert_eq(v->flags, 0);
+    arena_done(&a);
+}
+
 TEST(json, accessors_take_anything)
 {
     struct arena a = {0};

@@ -31,15 +31,16 @@ static struct json_known known_at(const struct reading *r, size_t n)
     const struct json_mark *m = &r->trace.marks.at[n - 1];
 
     cr_assert_geq(r->trace.marks.n, n);
-    return (struct json_known){.bytes = m->end,
-                               .used_bytes = m->used_bytes,
-                               .escaped_at =
-                                   r->trace.escaped_at < m->end ? r->trace.escaped_at : SIZE_MAX,
-                               .list_key = r->trace.list_key,
-                               .members = r->trace.members.at,
-                               .n_members = r->trace.members.n,
-                               .items = json_get(r->value, "messages")->items,
-                               .n_items = n};
+    return (struct json_known){
+        .bytes = m->end,
+        .used_bytes = m->used_bytes,
+        .escaped_at = r->trace.escaped_at < m->end ? r->trace.escaped_at : SIZE_MAX,
+        .surrogate_at = r->trace.surrogate_at <= m->end ? r->trace.surrogate_at : SIZE_MAX,
+        .list_key = r->trace.list_key,
+        .members = r->trace.members.at,
+        .n_members = r->trace.members.n,
+        .items = json_get(r->value, "messages")->items,
+        .n_items = n};
 }
 
 /* `second` begins as `first` does up to its n-th item; read from there it is what it is whole. */

@@ -92,7 +92,7 @@ static int parse(struct request *q, const struct body_text *text, struct known_r
     struct dialect_past past = {.known = NULL};
 
     if (k ? known_reading_parse(k, &q->arena, text, &q->body, &q->err)
-          : json_parse(&q->arena, text->whole, &q->body, &q->err))
+          : json_parse_replacing(&q->arena, text->whole, &q->body, &q->err))
         return -1;
     if (!json_is(q->body, JSON_OBJECT))
         return err_set(&q->err, ERR_INVALID, "no object");
