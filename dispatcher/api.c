@@ -259,6 +259,10 @@ static int read_body(struct desk_request *r, struct err *e)
 {
     struct str body = str_trim(exchange_body(r->x));
 
+    if (exchange_body_error(r->x)) {
+        *e = *exchange_body_error(r->x);
+        return -1;
+    }
     if (body.len == 0)
         return 0;
     if (json_parse_once(&r->arena, body, &r->body, e))

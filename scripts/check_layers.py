@@ -57,6 +57,7 @@ OWNERS = {
     "hiredis": ["worker/sink/redis_target"],
     "systemd/": ["supervisor/"],
     "seccomp": ["common/os/sandbox", "supervisor/sandbox"],
+    "zlib": ["common/net/content_coding", "worker/template/character_name"],
     "criterion": [],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)

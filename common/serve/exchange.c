@@ -267,6 +267,7 @@ static void exchange_dispose(void *p)
     unread_leave(x);
     x->conn->server->answer_bytes -= x->own_counted;
     x->conn->server->body_bytes -= x->body_bytes;
+    exchange_free_coding(x);
     exchange_drop_unsent(x);
     land(x);
     server_rest(x->conn);
@@ -408,7 +409,6 @@ struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
     return x;
 }
 
-/* The words of the status line. */
 static const char *reason_of(int status)
 {
     static const struct {
@@ -426,6 +426,7 @@ static const char *reason_of(int status)
         {405, "Method Not Allowed"},
         {409, "Conflict"},
         {410, "Gone"},
+        {415, "Unsupported Media Type"},
         {422, "Unprocessable Content"},
         {426, "Upgrade Required"},
         {429, "Too Many Requests"},

@@ -14,6 +14,7 @@
 
 enum { EXCHANGE_WINDOW = 256 << 10, EXCHANGE_NOTE_START = 16, EXCHANGE_NOTE_MAX = 160 };
 
+struct err;
 struct exchange;
 struct presented;
 
@@ -29,6 +30,10 @@ struct str exchange_header(const struct exchange *x, const char *name); /* absen
  * long one is packed where it is base64. Whoever holds x may call both, on any thread. */
 struct str exchange_closed_body(const struct exchange *x);
 void exchange_open_body(const struct exchange *x, struct str part);
+
+/* Why the body could not be decoded (Content-Encoding), and is empty; NULL: it is there. Borrowed.
+ */
+const struct err *exchange_body_error(const struct exchange *x);
 
 /* Adds the keys that the request shows. */
 void exchange_keys(const struct exchange *x, struct presented *to);

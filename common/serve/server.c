@@ -51,9 +51,22 @@ static void note_turn(struct server *s)
         s->turn_us = clock_us();
 }
 
-/* A peer that has left by now gets no answer; the handler hears of that like of any other end. */
+static void on_begin_late(struct loop_task *t);
+
+static void begin_later(struct server *s, struct exchange *x)
+{
+    late_add(s, x);
+    loop_task_post(s->loop, &s->begin_late, on_begin_late);
+}
+
+/* An encoded body is decoded before, a piece each time. A peer that has left by now gets no answer;
+ * the handler hears of that like of any other end. */
 static void begin(struct server *s, struct exchange *x)
 {
+    if (!exchange_decode_body(x)) {
+        begin_later(s, x);
+        return;
+    }
     if (x->conn->gone)
         intake_tell_end(x->conn);
     s->handler(s->handler_ctx, x); /* x may be gone */
@@ -89,8 +102,7 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
                clock_us() - s->turn_us < BEGIN_SLICE_US) {
         begin(s, x);
     } else {
-        late_add(s, x);
-        loop_task_post(s->loop, &s->begin_late, on_begin_late);
+        begin_later(s, x);
     }
     return 0;
 }
@@ -166,86 +178,6 @@ void server_look(struct server_conn *c)
     if (server_noted(c) && (c->sent || exchange_given(c)) && c->confirms &&
         server_has_input(c, true))
         server_settle(c, true);
-}
-
-static void note_unfinished(struct server_conn *c, size_t bytes)
-{
-    c->server->unfinished_bytes += bytes - c->unfinished_bytes;
-    c->unfinished_bytes = bytes;
-}
-
-static void tell_unfinished(struct server *s, bool refused)
-{
-    if (s->opt.on_unfinished)
-        s->opt.on_unfinished(s->handler_ctx, s->unfinished_bytes, refused);
-}
-
-/* Bytes of a request that is not whole yet. */
-void server_count_unfinished(struct server_conn *c, size_t bytes)
-{
-    if (c->unfinished_bytes == bytes)
-        return;
-    note_unfinished(c, bytes);
-    tell_unfinished(c->server, false);
-}
-
-/* Whoever holds most, which `of` is when all are equal: nobody with a small request loses it
- * because of others. The answer is written past libh2o, which is reading and has nothing to write,
- * and then sees the end. */
-static void refuse_largest(struct server_conn *of)
-{
-    struct server *s = of->server;
-    static const char text[] =
-        "{\"type\": \"error\", \"error\": {\"message\": \"too many bytes of request bodies are "
-        "under "
-        "way at this worker (--max-worker-body-bytes), and this one has most\", \"type\": "
-        "\"rate_limit_error\", \"code\": \"overloaded\", \"param\": null}}\n";
-    struct server_conn *most = of, *c;
-    struct buf answer = {0};
-
-    LIST_EACH(&s->conns, c, struct server_conn, item) {
-        if (c->unfinished_bytes > most->unfinished_bytes)
-            most = c;
-    }
-    buf_printf(&answer,
-               "HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\n"
-               "Content-Length: %zu\r\nx-should-retry: true\r\nConnection: close\r\n\r\n%s",
-               sizeof(text) - 1, text);
-    if (most->lent)
-        lent_answers(most);
-    (void)send(most->fd, answer.p, answer.len, MSG_NOSIGNAL | MSG_DONTWAIT);
-    (void)shutdown(most->fd, SHUT_RDWR);
-    buf_done(&answer);
-    most->refused = true;
-    note_unfinished(most, 0);
-    tell_unfinished(s, true);
-}
-
-/* With the rest of a large page, which is there as a whole. */
-static size_t input_bytes(const struct server_conn *c)
-{
-    const h2o_buffer_t *in = c->sock->input;
-
-    if (!c->intake.large_to || c->intake.left)
-        return in->size;
-    return MAX_OF(in->size, (size_t)(c->intake.large_to - in->bytes));
-}
-
-/* A request comes into the connection's input until all of it is there. What is told keeps the
- * limit: others read the figure at any moment, so it is told after the refusals that it asks for.
- */
-void server_count_input(struct server_conn *c)
-{
-    struct server *s = c->server;
-    size_t max = MAX_OF(s->opt.max_unfinished_bytes, s->conf.max_request_entity_size);
-
-    if (c->exchange || c->refused)
-        return;
-    note_unfinished(c, input_bytes(c));
-    if (s->opt.max_unfinished_bytes == 0 || s->unfinished_bytes <= max)
-        tell_unfinished(s, false);
-    else
-        refuse_largest(c);
 }
 
 /* What the kernel tells of the connection besides libh2o. */

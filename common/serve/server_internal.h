@@ -10,6 +10,7 @@
 #include <h2o.h>
 
 #include "common/base/buf.h"
+#include "common/base/err.h"
 #include "common/base/list.h"
 #include "common/base/map.h"
 #include "common/base/vec.h"
@@ -34,6 +35,7 @@ struct intake {
     h2o_timeout_entry_t rest; /* linked: an exchange has ended in this turn */
 };
 
+struct body_coding;
 struct lent;
 
 /* One accepted connection; lives from accept to the close of its descriptor. */
@@ -119,6 +121,7 @@ struct exchange {
     size_t counted;                 /* bytes that wait, of the account's */
     size_t own_counted;             /* of server->answer_bytes: nobody shares them */
     size_t body_bytes;              /* of server->body_bytes */
+    struct body_coding *coding;     /* NULL: the body has no Content-Encoding */
     bool begun, sending, ending, failing, final;
     bool held;      /* exchange_hold: the request is still read */
     bool abandoned; /* meanwhile */
@@ -190,6 +193,9 @@ void server_rest(struct server_conn *c);
 /* What of c's request has come counts for --max-worker-body-bytes; over it, somebody is refused. */
 void server_count_input(struct server_conn *c);
 
+/* Like server_count_input, of c's exchange, whose body is decoded so far. */
+void server_count_decoded(struct server_conn *c, size_t bytes);
+
 /* Counts what lies of c's request while it is not complete, or not any more. */
 void server_count_unfinished(struct server_conn *c, size_t bytes);
 
@@ -248,6 +254,16 @@ struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req);
 /* exchange_body.c: gives memory of a long body back, a piece in a turn: nobody reads it any more.
  * True: `then` is called in a later turn, to ask again. */
 bool exchange_body_fades(struct exchange *x, void (*then)(struct exchange *x));
+
+/* Decodes a piece of a body with a Content-Encoding. True: the body is there, or refused; of most
+ * requests at once. */
+bool exchange_decode_body(struct exchange *x);
+
+/* Refuses a body that is being decoded; exchange_body_error has the reason. */
+void exchange_refuse_body(struct exchange *x, const struct err *e);
+
+/* Frees what was decoded. */
+void exchange_free_coding(struct exchange *x);
 
 /* What waits to be handed to libh2o. */
 static inline size_t exchange_unsent(const struct exchange *x)

@@ -120,6 +120,10 @@ class BodyTooLarge(RollgateError):
     code = "body_too_large"
 
 
+class UnsupportedEncoding(RollgateError):
+    code = "unsupported_encoding"
+
+
 class ExpectationFailed(RollgateError):
     code = "expectation_failed"
 

@@ -362,6 +362,10 @@ static void dispatch(struct service_request *r, const struct shown_key *k)
         refuse(r, route, &e);
         return;
     }
+    if (exchange_body_error(r->x)) {
+        refuse(r, route, exchange_body_error(r->x));
+        return;
+    }
     if (!route && dispatch_finishes(r->service, r->x))
         exchange_finish(r->x, 1); /* until its model call has begun */
     if (check_born(r, &e) != 0)
