@@ -192,3 +192,16 @@ def test_routers_alone_are_upgraded_too(stub):
     good_upgrade(s, g.BINARY)
     g.wait_until(lambda: not any(g.alive(p) for p in old[1:]), what="the old router ends")
     assert s.family()[0] == old[0] and s.get("/anything").status == 200
+
+
+def test_upgrades_with_keys_and_the_default_secret_succeed(tmp_path):
+    """Each upgrade tries the new binary in a folder of its own, which needs a secret before its children start."""
+    (tmp_path / "admin").write_text("an-admin-key-of-this-test\n")
+    s = copied(g.Gateway(admin_key_file=f"{tmp_path}/admin", engine="builtin:echo"), g.BINARY)
+    secret = (g.Path(s.settings["state-dir"]) / "key-secret").read_text()
+    for n in range(4):
+        s.signal(signal.SIGUSR2)
+        g.wait_until(lambda n=n: failed(s) or s.log().count(" serving listen") > n + 1, 60, "the upgrade ends")
+        assert failed(s) == []
+    assert (g.Path(s.settings["state-dir"]) / "key-secret").read_text() == secret
+    assert s.get("/sessions", headers={"x-api-key": "an-admin-key-of-this-test"}).status == 200
