@@ -3,7 +3,7 @@
  * happened; it asks the connection's state what there is to do and stops when nothing is, or
  * when the turn's share is used up.
  *
- *   idle -> head arrives -> check_request, gate, route -> local answer, refusal or exchange
+ *   idle -> head arrives -> route, gate -> local answer, refusal or exchange
  *   exchange -> run_exchange (relay_pump) -> finished -> idle again, lingering, or closed
  *
  * A router that drains leaves connections a moment (patience_ms) in which a request that is on
@@ -42,37 +42,6 @@ static void keep_request(struct conn *c, const struct http1_head *h, const struc
                   gate_dialect(h->target) != METRIC_DIALECT_CONTROL;
 }
 
-static bool is_continue(struct str expect)
-{
-    return str_eq_nocase(expect, STR("100-continue"));
-}
-
-/* What the router refuses although the head is well-formed. */
-static int check_request(const struct conn *c, const struct http1_head *h,
-                         const struct route *route, struct err *e)
-{
-    uint64_t max = (uint64_t)c->hub->config->max_body_bytes;
-    bool local =
-        route->kind == ROUTE_HEALTH || route->kind == ROUTE_READY || route->kind == ROUTE_METRICS;
-
-    if (!local && !c->hub->heritage->port_kept &&
-        atomic_load_explicit(&c->hub->heritage->board->draining, memory_order_relaxed))
-        return err_set(e, ERR_DRAINING, "the service is stopping");
-    if ((h->body == HTTP1_LENGTH && h->length > max) || c->up.chunked.total_bytes > max)
-        return err_set(e, ERR_BODY_TOO_LARGE,
-                       "the body is larger than --max-body-bytes allows (%llu bytes)",
-                       (unsigned long long)max);
-    if (h->at[HTTP1_HOST] == 0 && !local)
-        return err_set(e, ERR_INVALID, "no Host header");
-    if (http1_list_has(http1_known(h, HTTP1_UPGRADE), STR("websocket")))
-        return err_set(e, ERR_UPGRADE, "this server speaks HTTP/1.1 only, no WebSocket");
-    if (http1_known(h, HTTP1_EXPECT).p && !is_continue(http1_known(h, HTTP1_EXPECT)))
-        return err_set(e, ERR_EXPECTATION, "Expect: %.*s cannot be met; only 100-continue can",
-                       (int)MIN_OF(http1_known(h, HTTP1_EXPECT).len, 40),
-                       http1_known(h, HTTP1_EXPECT).p);
-    return local ? 0 : gate_check(c->hub, h, route, e);
-}
-
 /* A call whose client left before it was begun. Nobody would hear the answer, and a worker would
  * drop it for that when it had read the body; what workers of others would do is theirs to say. */
 static bool is_abandoned(const struct conn *c, const struct http1_head *h)
@@ -95,7 +64,7 @@ static int start_exchange(struct conn *c, const struct route *route, struct str 
 {
     int upstream = -1;
 
-    if (route->kind == ROUTE_HEALTH || route->kind == ROUTE_READY || route->kind == ROUTE_METRICS) {
+    if (route_is_local(route)) {
         lendings_note(c, -1);
         return local_answer(c, c->hub->head, route->kind, e);
     }
@@ -125,7 +94,7 @@ static size_t begin_request(struct conn *c, struct str bytes)
     flow_begin(&c->up, h->body, h->length);
     r = flow_take(&c->up, rest, &used, &pass, shown == 0 ? &e : NULL);
     if (r == 0)
-        r = shown == 0 ? check_request(c, h, &route, &e) : shown;
+        r = shown == 0 ? gate_check(c, h, &route, &e) : shown;
     if (r == 0)
         r = gate_admit(c, &route, &e);
     if (r == 0 && is_abandoned(c, h)) {

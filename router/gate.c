@@ -4,9 +4,12 @@
 #include "router/gate.h"
 
 #include "common/net/http1.h"
+#include "common/proc/board.h"
 #include "common/proc/config.h"
+#include "common/proc/heritage.h"
 #include "common/proc/keys.h"
 #include "common/proc/metrics.h"
+#include "router/browser_gate.h"
 #include "router/callers.h"
 #include "router/conn.h"
 #include "router/hub.h"
@@ -53,8 +56,8 @@ static bool admits(const struct route *route, enum key_scope scope)
 
 /* Refuses a key that does not cover the session of the path, one of a kind that the path is not
  * for, and a key in the query, which costs most to look for: last. */
-static int check(const struct keys *k, const struct http1_head *head, const struct route *route,
-                 struct err *e)
+static int check_key(const struct keys *k, const struct http1_head *head, const struct route *route,
+                     struct err *e)
 {
     size_t query = str_find(head->target, STR("?"), 0);
 
@@ -68,18 +71,58 @@ static int check(const struct keys *k, const struct http1_head *head, const stru
 }
 
 /* Counts what it refuses. */
-int gate_check(const struct hub *h, const struct http1_head *head, const struct route *route,
-               struct err *e)
+static int check_keys(const struct hub *h, const struct http1_head *head, const struct route *route,
+                      struct err *e)
 {
     const struct keys *k = gate_keys(h);
 
-    if (!k || route->open || check(k, head, route, e) == 0)
+    if (!k || route->open || check_key(k, head, route, e) == 0)
         return 0;
     if (e->kind != ERR_INVALID)
         metrics_count_at(h->page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
     metrics_count_at(h->page, METRIC_requests, gate_dialect(head->target),
                      metrics_status(err_status(e)), 1);
     return -1;
+}
+
+static bool is_continue(struct str expect)
+{
+    return str_eq_nocase(expect, STR("100-continue"));
+}
+
+/* Refuses what HTTP/1.1 allows a client to ask and this server does not do. */
+static int check_head(const struct http1_head *h, bool local, struct err *e)
+{
+    if (h->at[HTTP1_HOST] == 0 && !local)
+        return err_set(e, ERR_INVALID, "no Host header");
+    if (http1_list_has(http1_known(h, HTTP1_UPGRADE), STR("websocket")))
+        return err_set(e, ERR_UPGRADE, "this server speaks HTTP/1.1 only, no WebSocket");
+    if (http1_known(h, HTTP1_EXPECT).p && !is_continue(http1_known(h, HTTP1_EXPECT)))
+        return err_set(e, ERR_EXPECTATION, "Expect: %.*s cannot be met; only 100-continue can",
+                       (int)MIN_OF(http1_known(h, HTTP1_EXPECT).len, 40),
+                       http1_known(h, HTTP1_EXPECT).p);
+    return 0;
+}
+
+int gate_check(const struct conn *c, const struct http1_head *h, const struct route *route,
+               struct err *e)
+{
+    const struct heritage *heritage = c->hub->heritage;
+    uint64_t max = (uint64_t)c->hub->config->max_body_bytes;
+    bool local = route_is_local(route);
+
+    if (browser_gate_check(c->hub, h, e) != 0)
+        return -1;
+    if (!local && !heritage->port_kept &&
+        atomic_load_explicit(&heritage->board->draining, memory_order_relaxed))
+        return err_set(e, ERR_DRAINING, "the service is stopping");
+    if ((h->body == HTTP1_LENGTH && h->length > max) || c->up.chunked.total_bytes > max)
+        return err_set(e, ERR_BODY_TOO_LARGE,
+                       "the body is larger than --max-body-bytes allows (%llu bytes)",
+                       (unsigned long long)max);
+    if (check_head(h, local, e) != 0)
+        return -1;
+    return local ? 0 : check_keys(c->hub, h, route, e);
 }
 
 /* --max-key-connections, but at most half of all that the router can have: one key leaves room for
@@ -124,7 +167,7 @@ static int take_key(struct conn *c, const struct route *route, struct err *e)
  * router verifies keys, which is one for what is open to everybody. */
 int gate_admit(struct conn *c, const struct route *route, struct err *e)
 {
-    if (route->kind == ROUTE_HEALTH || route->kind == ROUTE_READY || route->kind == ROUTE_METRICS)
+    if (route_is_local(route))
         return 0;
     if (take_key(c, route, e) != 0)
         return -1;

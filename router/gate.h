@@ -1,7 +1,7 @@
 /*
  * The gate: what a router refuses by the head alone, before it takes a byte of the body or asks a
- * worker, where keys are in use. Who passes still meets the worker, which checks the key again and
- * knows what each route takes.
+ * worker: most of it where keys are in use. Who passes still meets the worker, which checks the key
+ * again and knows what each route takes.
  */
 #ifndef RG_ROUTER_GATE_H
 #define RG_ROUTER_GATE_H
@@ -23,9 +23,10 @@ const struct keys *gate_keys(const struct hub *h);
  * else METRIC_DIALECT_CONTROL. */
 unsigned gate_dialect(struct str target);
 
-/* -1 with ERR_MISSING_KEY or ERR_WRONG_SCOPE (counted as refusals of a key), or with ERR_INVALID
- * for a query that has too many parameters (keys_check_query). */
-int gate_check(const struct hub *h, const struct http1_head *head, const struct route *route,
+/* Checks the head of a request: the browser gate (browser_gate.h), limits, what HTTP/1.1 leaves to
+ * a server, keys. Returns -1 and the reason if it is refused: ERR_MISSING_KEY and ERR_WRONG_SCOPE
+ * are counted as refusals of a key. c: its connection, with the flow of its body begun. */
+int gate_check(const struct conn *c, const struct http1_head *head, const struct route *route,
                struct err *e);
 
 /* The request passed: the connection makes no room for others any more if the request goes to a

@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/net/http1.h"
+#include "common/net/own_names.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
 
@@ -26,6 +27,7 @@ void hub_init(struct hub *h, const struct heritage *heritage, struct loop *l, st
                       .loop = l,
                       .upstreams = u,
                       .page = heritage->page};
+    h->own_names = own_names_new();
     h->scratch = mem_alloc(HUB_SCRATCH);
     h->head = mem_zalloc(sizeof(*h->head));
     if (getrandom(&h->request_salt, sizeof(h->request_salt), GRND_NONBLOCK) < 0)
@@ -42,6 +44,7 @@ void hub_done(struct hub *h)
         close(pipe[1]);
     }
     map_done(&h->callers);
+    own_names_free(h->own_names);
     free(h->scratch);
     free(h->head);
 }

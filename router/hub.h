@@ -22,6 +22,7 @@ struct keys;
 struct lendings;
 struct loop;
 struct metrics_page;
+struct own_names;
 struct upstreams;
 
 enum {
@@ -39,6 +40,7 @@ struct hub {
     struct upstreams *upstreams;
     struct lendings *lendings;
     struct metrics_page *page;
+    struct own_names *own_names;
     char *scratch;
     struct http1_head *head;
     struct list_head conns; /* all of them, newest first */

@@ -25,6 +25,8 @@ static const char *reason_of(int status)
         return "Content Too Large";
     case 417:
         return "Expectation Failed";
+    case 421:
+        return "Misdirected Request";
     case 426:
         return "Upgrade Required";
     case 431:
@@ -35,6 +37,8 @@ static const char *reason_of(int status)
         return "Service Unavailable";
     case 505:
         return "HTTP Version Not Supported";
+    case 508:
+        return "Loop Detected";
     default:
         return status < 500 ? "Refused" : "Failed";
     }

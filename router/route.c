@@ -110,7 +110,7 @@ int route_find(const struct http1_head *h, const struct keys *k, struct route *r
 
     find_by_target(path, ret);
     ret->open = ret->open && only_reads(h);
-    if (ret->kind == ROUTE_HEALTH || ret->kind == ROUTE_READY || ret->kind == ROUTE_METRICS)
+    if (route_is_local(ret))
         return 0; /* the router's own: local.c looks for the key that it needs */
     route_keys(h, &shown);
     if (shown.n == 0)

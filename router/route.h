@@ -49,6 +49,12 @@ struct route {
     struct proof proof; /* of the key that was shown */
 };
 
+/* Whether the router answers itself. */
+static inline bool route_is_local(const struct route *r)
+{
+    return r->kind == ROUTE_HEALTH || r->kind == ROUTE_READY || r->kind == ROUTE_METRICS;
+}
+
 /* k: what keys are verified with; NULL: they are believed. -1 and ERR_INVALID for different keys;
  * all but the key's part is filled then, too. */
 int route_find(const struct http1_head *h, const struct keys *k, struct route *ret, struct err *e);

@@ -5,7 +5,9 @@
 
 #include <signal.h>
 
+#include "common/base/buf.h"
 #include "common/base/log.h"
+#include "common/net/web_origin.h"
 #include "common/proc/board.h"
 #include "common/proc/child.h"
 #include "common/proc/config.h"
@@ -97,8 +99,7 @@ static void on_reload(struct child *c)
         log_error(NULL, "peers are unchanged", LOG_T("reason", e.text));
     if (load_keys(r, r->hub.config, &e) != 0)
         log_error(NULL, "keys are unchanged", LOG_T("reason", e.text));
-    if (r->hub.config->lend_after == 0)
-        lendings_recall(r->hub.lendings);
+    lendings_recall(r->hub.lendings); /* a worker does not check what a reload forbids */
 }
 
 /* -1 and e: nothing serves. */
@@ -139,7 +140,13 @@ size_t router_capacity(size_t descriptors)
 
 void router_check(const struct config *c, struct buf *mistakes)
 {
+    struct err e;
+
     upstreams_check(c, mistakes);
+    for (size_t i = 0; i < c->allowed_hosts.n; i++) {
+        if (web_hosts_check(str_cstr(c->allowed_hosts.at[i]), &e) != 0)
+            buf_printf(mistakes, "--allowed-hosts: %s\n", e.text);
+    }
 }
 
 /* The process's main; its exit status. */

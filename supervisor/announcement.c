@@ -50,6 +50,8 @@ void supervisor_tell_limits(struct supervisor *s)
 
 void supervisor_announce(const struct supervisor *s, uint64_t descriptors, struct str remark)
 {
+    static const char no_keys[] = "off: every program that reaches the port is the operator; "
+                                  "browsers' requests of other sites are refused (--allowed-hosts)";
     const struct config *c = s->config;
 
     log_info(
@@ -59,7 +61,7 @@ void supervisor_announce(const struct supervisor *s, uint64_t descriptors, struc
         LOG_T("listen", s->listeners.address), LOG_I("workers", c->upstream.n ? 0 : c->workers),
         LOG_I("routers", c->routers),
         LOG_T("durability", ((const char *const[]){"none", "process", "power"})[c->durability]),
-        LOG_T("keys", c->admin_key_file ? "on" : "off"), LOG_T("sandbox", sandbox_describe(c)),
+        LOG_T("keys", c->admin_key_file ? "on" : no_keys), LOG_T("sandbox", sandbox_describe(c)),
         LOG_T("landlock", sandbox_landlock(c)), LOG_S("model", remark));
     if (geteuid() == 0 && !c->user)
         log_warn(NULL, "started as root without --user: routers and workers keep root's user id");

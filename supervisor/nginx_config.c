@@ -1,6 +1,12 @@
 /*
- * `rollgate nginx-config`: writes an nginx site for several nodes. The site sends a request to the
- * node that owns the worker index in its path or session key, and anything else to any node.
+ * `rollgate nginx-config`: writes an nginx site for several nodes. The site sends
+ *
+ *     a worker index in the path or in a session key        to the node that owns the index
+ *     groups, queues, attempts, /admin, lists, bulk orders  to the first node, always
+ *     all others, new sessions among them                   to any node
+ *
+ * Each node gets its own address as Host, so that it accepts the request without keys; the
+ * client's goes into X-Forwarded-Host.
  *
  * Every line below was tried in front of a running gateway (tests/blackbox/test_deploy.py): SSE
  * unbuffered, uploads unbuffered, no resending of a request a session may have acted on, no pool
@@ -32,6 +38,23 @@ static int split_peer(const char *peer, unsigned *first, unsigned *last, const c
     return 0;
 }
 
+/* Appends where nginx reaches this node: an address that stands for all becomes loopback. */
+static void add_own_address(const struct config *c, struct buf *out)
+{
+    static const char *const all[][2] = {
+        {":", "127.0.0.1:"}, {"0.0.0.0:", "127.0.0.1:"}, {"[::]:", "[::1]:"}};
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        size_t n = strlen(all[i][0]);
+
+        if (strncmp(c->listen, all[i][0], n) == 0) {
+            buf_printf(out, "%s%s", all[i][1], c->listen + n);
+            return;
+        }
+    }
+    buf_puts(out, c->listen);
+}
+
 /* Which node a worker index lives on, from --peer and our own range. */
 static void add_map(const struct config *c, struct buf *out)
 {
@@ -41,7 +64,7 @@ static void add_map(const struct config *c, struct buf *out)
                   "    \"~^/sessions/(?<rg_path>w[0-9]+)-[0-9a-f]+\" $rg_path;\n"
                   "    \"~ (Bearer )?rg[ar]-(?<rg_key>w[0-9]+)-[0-9a-f]+-\" $rg_key;\n"
                   "}\n"
-                  "map $rollgate_worker $rollgate_node {\n"
+                  "map $rollgate_worker $rollgate_owner {\n"
                   "    default rollgate_any;\n");
     for (int64_t i = 0; i < c->workers; i++)
         buf_printf(out, "    w%lld rollgate_node_0;\n", (long long)c->worker_base + i);
@@ -54,13 +77,45 @@ static void add_map(const struct config *c, struct buf *out)
         for (unsigned i = first; i <= last; i++)
             buf_printf(out, "    w%u rollgate_node_%zu;\n", i, p + 1);
     }
+    buf_puts(out, "}\n"
+                  "# what one node keeps for all, or does for itself alone -> the first node\n"
+                  "map \"$request_method $uri\" $rollgate_node {\n"
+                  "    default $rollgate_owner;\n"
+                  "    \"~^[A-Z]+ /(groups|queues|attempts|admin)(/|$)\" rollgate_node_0;\n"
+                  "    \"~^[A-Z]+ /(events|sessions/abort|sessions/finalize)$\" rollgate_node_0;\n"
+                  "    \"~^(GET|HEAD) /sessions$\" rollgate_node_0;\n"
+                  "}\n");
+}
+
+/* The Host that each node gets: its own address. A request that any of several nodes may get has a
+ * name that all of them accept. */
+static void add_hosts(const struct config *c, struct buf *out)
+{
+    buf_puts(out, "map $rollgate_node $rollgate_host {\n    default ");
+    if (c->peer.n > 0)
+        buf_puts(out, "localhost");
+    else
+        add_own_address(c, out);
+    buf_puts(out, ";\n    rollgate_node_0 ");
+    add_own_address(c, out);
+    buf_puts(out, ";\n");
+    for (size_t p = 0; p < c->peer.n; p++) {
+        unsigned first, last;
+        const char *address;
+
+        if (!split_peer(c->peer.at[p], &first, &last, &address) &&
+            strncmp(address, "unix:", 5) != 0)
+            buf_printf(out, "    rollgate_node_%zu %s;\n", p + 1, address);
+    }
     buf_puts(out, "}\n");
 }
 
 /* One upstream for each node, and one for all of them. */
 static void add_upstreams(const struct config *c, struct buf *out)
 {
-    buf_printf(out, "upstream rollgate_node_0 { server %s max_fails=0; }\n", c->listen);
+    buf_puts(out, "upstream rollgate_node_0 { server ");
+    add_own_address(c, out);
+    buf_puts(out, " max_fails=0; }\n");
     for (size_t p = 0; p < c->peer.n; p++) {
         unsigned first, last;
         const char *address;
@@ -69,10 +124,10 @@ static void add_upstreams(const struct config *c, struct buf *out)
             buf_printf(out, "upstream rollgate_node_%zu { server %s max_fails=0; }\n", p + 1,
                        address);
     }
-    buf_printf(out,
-               "upstream rollgate_any {\n    zone rollgate_any 256k;\n    least_conn;\n"
-               "    server %s max_fails=1 fail_timeout=5s;\n",
-               c->listen);
+    buf_puts(out, "upstream rollgate_any {\n    zone rollgate_any 256k;\n    least_conn;\n"
+                  "    server ");
+    add_own_address(c, out);
+    buf_puts(out, " max_fails=1 fail_timeout=5s;\n");
     for (size_t p = 0; p < c->peer.n; p++) {
         unsigned first, last;
         const char *address;
@@ -109,33 +164,35 @@ static void add_server(const struct config *c, const struct site *site, struct b
                "\n",
                site->listen, site->name, site->certificate, site->key, (long long)c->max_body_bytes,
                (long long)c->body_timeout_ms / 1000, (long long)c->max_header_bytes);
-    buf_printf(
-        out,
-        "    proxy_http_version 1.1;\n"
-        "    proxy_set_header Host $http_host;\n"
-        "    proxy_set_header Connection \"\";\n"
-        "    proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n"
-        "    proxy_set_header X-Forwarded-Proto $scheme;\n"
-        "    proxy_buffering off;          # each SSE event goes out as it comes\n"
-        "    proxy_request_buffering off;  # large prompts stream through\n"
-        "    proxy_max_temp_file_size 0;\n"
-        "    proxy_connect_timeout 2s;\n"
-        "    proxy_read_timeout %llds;\n"
-        "    proxy_send_timeout %llds;\n"
-        "    proxy_socket_keepalive on;\n"
-        "\n"
-        "    location / {\n"
-        "        proxy_next_upstream off;  # a session lives on one node: never resend\n"
-        "        proxy_pass http://$rollgate_node;\n"
-        "    }\n"
-        "    location = /sessions {        # any node may take it; only a failed connect moves on\n"
-        "        proxy_next_upstream error timeout;\n"
-        "        proxy_next_upstream_tries 3;\n"
-        "        proxy_pass http://rollgate_any;\n"
-        "    }\n"
-        "    location = /metrics { deny all; }  # scraped from the nodes themselves\n"
-        "}\n",
-        read_s, (long long)c->send_timeout_ms / 1000);
+    buf_printf(out,
+               "    proxy_http_version 1.1;\n"
+               "    proxy_set_header Host $rollgate_host;  # without keys a node checks it\n"
+               "    proxy_set_header X-Forwarded-Host $http_host;\n"
+               "    proxy_set_header Origin $http_origin;\n"
+               "    proxy_set_header Connection \"\";\n"
+               "    proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n"
+               "    proxy_set_header X-Forwarded-Proto $scheme;\n"
+               "    proxy_buffering off;          # each SSE event goes out as it comes\n"
+               "    proxy_request_buffering off;  # large prompts stream through\n"
+               "    proxy_max_temp_file_size 0;\n"
+               "    proxy_connect_timeout 2s;\n"
+               "    proxy_read_timeout %llds;\n"
+               "    proxy_send_timeout %llds;\n"
+               "    proxy_socket_keepalive on;\n"
+               "\n"
+               "    location / {\n"
+               "        proxy_next_upstream off;  # a session lives on one node: never resend\n"
+               "        proxy_pass http://$rollgate_node;\n"
+               "    }\n"
+               "    location = /sessions {        # any node may make one; only a failed connect "
+               "moves on\n"
+               "        proxy_next_upstream error timeout;\n"
+               "        proxy_next_upstream_tries 3;\n"
+               "        proxy_pass http://$rollgate_node;\n"
+               "    }\n"
+               "    location = /metrics { deny all; }  # scraped from the nodes themselves\n"
+               "}\n",
+               read_s, (long long)c->send_timeout_ms / 1000);
 }
 
 /* What would mean something else to nginx than a value. */
@@ -190,6 +247,7 @@ int nginx_command(int argc, char **argv)
     }
     buf_puts(&out, "# Written by `rollgate nginx-config`: include it inside http { }.\n");
     add_map(c, &out);
+    add_hosts(c, &out);
     add_upstreams(c, &out);
     add_server(c, &site, &out);
     (void)fwrite(out.p, 1, out.len, stdout);

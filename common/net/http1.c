@@ -101,7 +101,7 @@ struct known_name {
 static const struct known_name known_names[][3] = {
     [2] = {{STR_LIT("te"), HTTP1_TE, true}},
     [4] = {{STR_LIT("host"), HTTP1_HOST, false}},
-    [6] = {{STR_LIT("expect"), HTTP1_EXPECT, false}},
+    [6] = {{STR_LIT("expect"), HTTP1_EXPECT, false}, {STR_LIT("origin"), HTTP1_ORIGIN, false}},
     [7] = {{STR_LIT("upgrade"), HTTP1_UPGRADE, true},
            {STR_LIT("trailer"), HTTP1_TRAILER, true},
            {STR_LIT("api-key"), HTTP1_API_KEY, false}},
@@ -109,10 +109,13 @@ static const struct known_name known_names[][3] = {
     [10] = {{STR_LIT("connection"), HTTP1_CONNECTION, true},
             {STR_LIT("keep-alive"), HTTP1_KEEP_ALIVE, true}},
     [13] = {{STR_LIT("authorization"), HTTP1_AUTHORIZATION, false}},
-    [14] = {{STR_LIT("content-length"), HTTP1_CONTENT_LENGTH, true}},
-    [16] = {{STR_LIT("proxy-connection"), HTTP1_PROXY_CONNECTION, true}},
+    [14] = {{STR_LIT("content-length"), HTTP1_CONTENT_LENGTH, true},
+            {STR_LIT("sec-fetch-site"), HTTP1_SEC_FETCH_SITE, false}},
+    [16] = {{STR_LIT("proxy-connection"), HTTP1_PROXY_CONNECTION, true},
+            {STR_LIT("x-forwarded-host"), HTTP1_X_FORWARDED_HOST, false}},
     [17] = {{STR_LIT("transfer-encoding"), HTTP1_TRANSFER_ENCODING, true},
             {STR_LIT(HTTP1_CONFIRMS), HTTP1_CONFIRMATION, true}},
+    [18] = {{STR_LIT(HTTP1_FORWARDED_BY), HTTP1_FORWARDED, true}},
     [19] = {{STR_LIT("rollgate-request-id"), HTTP1_REQUEST_ID, false}},
 };
 
@@ -255,7 +258,8 @@ static bool must_stay(struct str name)
 {
     static const struct str names[] = {
         STR_LIT("host"),          STR_LIT("content-length"), STR_LIT("transfer-encoding"),
-        STR_LIT("authorization"), STR_LIT("x-api-key"),      STR_LIT("api-key")};
+        STR_LIT("authorization"), STR_LIT("x-api-key"),      STR_LIT("api-key"),
+        STR_LIT("origin"),        STR_LIT("sec-fetch-site"), STR_LIT("x-forwarded-host")};
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (str_eq_nocase(name, names[i]))

@@ -35,6 +35,11 @@ enum { HTTP1_RETIRING = 199 };
  * ends without it, or a next request, has not delivered the answer. */
 #define HTTP1_CONFIRMS "rollgate-confirms"
 
+/* A request header between two gateways: the sender forwards the request to the node that owns its
+ * session, which must not forward it again. The value is the sender's own worker indexes,
+ * FIRST-LAST. */
+#define HTTP1_FORWARDED_BY "rollgate-forwarded"
+
 /* Names that framing, forwarding or routing looks at. */
 enum http1_name {
     HTTP1_OTHER,
@@ -53,6 +58,10 @@ enum http1_name {
     HTTP1_API_KEY,
     HTTP1_REQUEST_ID,   /* Rollgate-Request-Id */
     HTTP1_CONFIRMATION, /* HTTP1_CONFIRMS: from hop to hop */
+    HTTP1_ORIGIN,
+    HTTP1_SEC_FETCH_SITE,
+    HTTP1_X_FORWARDED_HOST,
+    HTTP1_FORWARDED, /* HTTP1_FORWARDED_BY: from hop to hop */
     HTTP1_NAME_COUNT
 };
 

@@ -68,6 +68,14 @@ class WrongScope(RollgateError):
     code = "wrong_scope"
 
 
+class HostNotAllowed(RollgateError):
+    code = "host_not_allowed"
+
+
+class OriginNotAllowed(RollgateError):
+    code = "origin_not_allowed"
+
+
 class UnknownSession(RollgateError):
     code = "unknown_session"
 
@@ -126,6 +134,10 @@ class UnsupportedEncoding(RollgateError):
 
 class ExpectationFailed(RollgateError):
     code = "expectation_failed"
+
+
+class Misdirected(RollgateError):
+    code = "misdirected"
 
 
 class Unassemblable(RollgateError):
@@ -202,6 +214,10 @@ class EngineTimeout(RollgateError):
 
 class HttpVersionNotSupported(RollgateError):
     code = "http_version_not_supported"
+
+
+class LoopDetected(RollgateError):
+    code = "loop_detected"
 
 
 BY_CODE: dict[str, type[RollgateError]] = {c.code: c for c in RollgateError.__subclasses__()}

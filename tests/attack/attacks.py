@@ -24,7 +24,7 @@ class Agent:
         return socket.create_connection(("127.0.0.1", self.port), timeout)
 
     def head(self, path, length, verb="POST", more=""):
-        return (f"{verb} /sessions/{self.session}/v1/{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.key}\r\n"
+        return (f"{verb} /sessions/{self.session}/v1/{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.key}\r\n"
                 f"Content-Length: {length}\r\n{more}\r\n").encode()
 
     def request(self, path, body, **more):
@@ -396,14 +396,14 @@ def raw(head):
 def without_key(agent):
     """A body of 1 MiB that no key stands before, also where everybody may read."""
     asked = random.choice((f"POST /sessions/{agent.session}/v1/{CHAT}", "POST /", "POST /ui/x", "GET /"))
-    return f"{asked} HTTP/1.1\r\nHost: x\r\nContent-Length: {MIB}\r\n\r\n".encode() + b"x" * (64 << 10)
+    return f"{asked} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MIB}\r\n\r\n".encode() + b"x" * (64 << 10)
 
 
 def forged_session(agent):
     """The key of a session that never was."""
     body = json.dumps({"model": "m", "messages": [USER]}).encode()
     name = "w0-" + drawn("0123456789abcdef", 32, random.random())
-    return (f"POST /sessions/{name}/v1/{CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer rga-{name}-"
+    return (f"POST /sessions/{name}/v1/{CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer rga-{name}-"
             f"{drawn('0123456789abcdef', 32, random.random())}\r\nContent-Length: {len(body)}\r\n\r\n").encode() + body
 
 
@@ -435,7 +435,7 @@ def joined(agent):
 def fork(agent):
     """An agent may make no session: with metadata or without."""
     body = json.dumps({"metadata": {"k": "v" * MIB}}).encode()
-    return (f"POST /sessions/{agent.session}/fork HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {agent.key}\r\n"
+    return (f"POST /sessions/{agent.session}/fork HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {agent.key}\r\n"
             f"Content-Length: {len(body)}\r\n\r\n").encode() + body
 
 

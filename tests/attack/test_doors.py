@@ -46,7 +46,7 @@ def descriptors():
 
 
 def head(length, *headers, path=PATH):
-    return (f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n"
+    return (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n"
             + "".join(h + "\r\n" for h in headers) + "\r\n").encode()
 
 
@@ -133,7 +133,7 @@ def test_whoever_has_most_of_an_address_is_refused_and_the_small_one_is_not(benc
 def test_very_many_very_small_chunks_are_refused(bench):
     """Not few of them, nor many that have some bytes."""
     router, worker = bench()
-    start = b"POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" % PATH.encode()
+    start = b"POST %s HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" % PATH.encode()
     for chunk, n, status in ((b"1\r\nx\r\n", 16_000, 200), (b"10\r\n" + b"x" * 16 + b"\r\n", 40_000, 200), (b"1\r\nx\r\n", 40_000, 400)):
         with Client(router) as c:
             with contextlib.suppress(OSError):
@@ -317,7 +317,7 @@ def test_who_has_its_share_pushes_nobody_out(bench):
         with Client(router) as over:
             status, _, body = over.answer()
             assert status == 429 and b"--max-address-connections" in body
-        elsewhere.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        elsewhere.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         said = b"".join(iter(lambda: elsewhere.recv(65536), b""))
         assert b" 200 " in said and b"\nrollgate_connections_dropped_total 0\n" in said
 
@@ -331,7 +331,7 @@ def test_refused_connections_take_no_place_of_others(bench):
         for _ in range(5):
             assert stack.enter_context(Client(router)).answer()[0] == 429
         elsewhere = stack.enter_context(socket.create_connection(("127.0.0.1", router.port), 10, source_address=("127.0.0.9", 0)))
-        elsewhere.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        elsewhere.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         said = b"".join(iter(lambda: elsewhere.recv(65536), b""))
         assert b" 200 " in said and b"\nrollgate_connections_dropped_total 0\n" in said
 
@@ -351,7 +351,7 @@ def test_connections_of_one_address_are_bounded(bench):
         over.close()
         assert [x.ask("GET", PATH)[0] for x in (a, b, c)] == [200] * 3
         elsewhere = socket.create_connection(("127.0.0.1", router.port), 10, source_address=("127.0.0.9", 0))
-        elsewhere.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        elsewhere.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b" 200 " in elsewhere.recv(4096)
         elsewhere.close()
 

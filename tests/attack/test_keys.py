@@ -48,7 +48,7 @@ PLACES = {
 
 def raw(gateway, method, target, headers, body=b""):
     """Exactly this request on a connection of its own; its status and Rollgate-Session."""
-    head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+    head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
     head += "".join(f"{n}: {v}\r\n" for n, v in headers) + "\r\n"
     with socket.create_connection(("127.0.0.1", gateway.port), 30) as s:
         s.sendall(head.encode() + body)
@@ -232,7 +232,7 @@ def test_a_body_without_a_key_is_not_waited_for(gateway, framing):
     asked += [(verb, t) for verb in ("GET", "HEAD", "PUT") for t in ("/", "/openapi.json", "/ui/app.js")]
     for (verb, target), key in itertools.product(asked, ("", f"x-api-key: {forged(s['api_key'])}\r\n")):
         with socket.create_connection(("127.0.0.1", gateway.port), 30) as c:
-            c.sendall(f"{verb} {target} HTTP/1.1\r\nHost: x\r\n{key}{framing}\r\n\r\n".encode())
+            c.sendall(f"{verb} {target} HTTP/1.1\r\nHost: localhost\r\n{key}{framing}\r\n\r\n".encode())
             answer = c.recv(65536)      # no byte of the body comes; --body-timeout says 408
             assert answer.startswith(b"HTTP/1.1 401 "), (verb, target, answer)
     m = gateway.metrics()

@@ -15,7 +15,7 @@ ASKED = 5
 def ask_and_leave(gateway, session, body, missing=0):
     """A call with that body, of which so many bytes are told and not sent; its client is gone at once."""
     with socket.create_connection(("127.0.0.1", gateway.port), 30) as s:
-        s.sendall((f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+        s.sendall((f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
                    f"Content-Length: {len(body) + missing}\r\n\r\n{body}").encode())
 
 

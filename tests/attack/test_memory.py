@@ -177,7 +177,7 @@ def held_now(gateway, kind, sessions):
 def begin(gateway, session, body, length=None, more="", path="chat/completions"):
     s = socket.create_connection(("127.0.0.1", gateway.port), 60)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    s.sendall((f"POST /sessions/{session['session_id']}/v1/{path} HTTP/1.1\r\nHost: x\r\n{more}"
+    s.sendall((f"POST /sessions/{session['session_id']}/v1/{path} HTTP/1.1\r\nHost: localhost\r\n{more}"
                f"Content-Length: {length or len(body)}\r\n\r\n").encode() + body)
     return s
 
@@ -337,7 +337,7 @@ def test_exports_that_nobody_reads_count(start):
     gateway = start(engine="builtin:echo", workers=1, max_worker_memory="32MiB", context_length=100_000_000)
     session = gateway.post("/sessions").json()
     assert gateway.chat(session, "word " * 400_000, max_tokens=8).status == 200
-    ask = f"GET /sessions/{session['session_id']}/trajectories HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    ask = f"GET /sessions/{session['session_id']}/trajectories HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     with contextlib.ExitStack() as opened:
         for _ in range(40):
             s = opened.enter_context(socket.create_connection(("127.0.0.1", gateway.port), 60))

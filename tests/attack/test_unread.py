@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 def request(session, words=WORDS, **more):
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "word " * words}], **more})
-    return (f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.1\r\nHost: x\r\nIdempotency-Key: one\r\n"
+    return (f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: one\r\n"
             f"Content-Length: {len(body)}\r\n\r\n{body}").encode()
 
 
@@ -68,7 +68,7 @@ def test_replays_that_helpers_write_are_bounded_too(start):
 def stream(session, words, n, key=None):
     body = json.dumps({"model": "m" * 1000, "stream": True, "n": n, "logprobs": True, "messages": [{"role": "user", "content": "word " * words}]})
     more = f"Idempotency-Key: {key}\r\n" if key else ""
-    return (f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.1\r\nHost: x\r\n{more}"
+    return (f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n{more}"
             f"Content-Length: {len(body)}\r\n\r\n{body}").encode()
 
 
@@ -136,7 +136,7 @@ def test_stored_responses_that_nobody_reads_are_bounded(start):
     path = f"/sessions/{session['session_id']}/v1/responses"
     made = gateway.post(path, {"model": "m", "input": "word " * 2_000_000}, timeout=120)
     assert made.status == 200, made.text[:300]
-    get = f"GET {path}/{made.json()['id']} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    get = f"GET {path}/{made.json()['id']} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     with contextlib.ExitStack() as held:
         seen = []
         for _ in range(6):
@@ -152,7 +152,7 @@ def test_what_waited_long_arrives_whole_and_in_order(start):
     gateway = start(engine="builtin:echo", workers=1, context_length=100_000_000)
     session, words = gateway.post("/sessions").json(), [f"word{i}" for i in range(20_000)]
     body = json.dumps({"model": "m" * 1000, "stream": True, "logprobs": True, "messages": [{"role": "user", "content": " ".join(words)}]})
-    data = (f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.0\r\nHost: x\r\n"
+    data = (f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.0\r\nHost: localhost\r\n"
             f"Content-Length: {len(body)}\r\n\r\n{body}").encode()
     with contextlib.closing(begin(gateway, data, 1 << 18)) as late:
         wait_until(lambda: waiting(gateway) > 8 * MIB, 60, "much of it waits")

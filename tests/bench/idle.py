@@ -26,7 +26,7 @@ import router as bench
 
 PORT = 8710
 PER_CLIENT = 5000
-REQUEST = b"GET /sessions/w%d-%032x/x HTTP/1.1\r\nHost: h\r\n\r\n"
+REQUEST = b"GET /sessions/w%d-%032x/x HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def raise_limit():

@@ -115,7 +115,7 @@ def caller(port, requests, rate, seconds, done):
 def turn_cost(gateway, pid, sessions, rate):
     """Turns a second, and the worker's CPU time a turn in us."""
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "one turn, of some words"}]}).encode()
-    requests = [f"POST /sessions/{s}/v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+    requests = [f"POST /sessions/{s}/v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 f"Content-Length: {len(body)}\r\n\r\n".encode() + body for s in sessions]
     done, began, before = [], time.monotonic(), cpu_seconds(pid)
     threads = [threading.Thread(target=caller, daemon=True, args=(gateway.port, requests[k::CALLERS], rate / CALLERS,

@@ -188,7 +188,7 @@ class Router:
         self.log_path = pathlib.Path(tmp) / f"router-{self.port}.log"
         command = route_program() + [
             "--listen", f"127.0.0.1:{self.port}", "--routers", str(routers),
-            "--state-dir", str(tmp), *flags,
+            "--state-dir", str(tmp), "--allowed-hosts", "x,y", *flags,  # as tests/data/http1 names it
         ]
         for upstream in upstreams:
             command += ["--upstream", upstream]
@@ -221,7 +221,7 @@ class Router:
 
     def get(self, path):
         with self.connect() as sock:
-            sock.sendall(b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % path.encode())
+            sock.sendall(b"GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % path.encode())
             return read_all(sock)
 
     def metric(self, name):
@@ -280,7 +280,7 @@ class Client:
         return status, headers, read_body(self.reader, headers)[0]
 
     def ask(self, method, target, body=None, *headers):
-        lines = [f"{method} {target} HTTP/1.1", "Host: x", *headers]
+        lines = [f"{method} {target} HTTP/1.1", "Host: localhost", *headers]
         if body is not None:
             lines.append(f"Content-Length: {len(body)}")
         self.send("\r\n".join(lines).encode() + b"\r\n\r\n" + (body or b""))

@@ -74,7 +74,7 @@ def test_top_and_metrics_of_a_working_gateway(start):
         assert done.returncode == 0 and "worker-1" in done.stdout
         return "5 open" in done.stdout
     g.wait_until(top, what="the workers have published their gauges")
-    assert s.has_line(r"rollgate starts .*keys=off sandbox=.* model=.*PCRE2 JIT on")
+    assert s.has_line(r"rollgate starts .*keys=.off: every program .*refused.*sandbox=.* model=.*PCRE2 JIT on")
 
 
 def test_ps_shows_what_each_process_is(start):

@@ -113,7 +113,7 @@ def test_a_list_whose_client_left_as_it_asked_keeps_no_worker_from_its_end(start
     os.kill(asked, signal.SIGSTOP)
     with socket.socket(socket.AF_UNIX) as k:
         k.connect(f"{gateway.folder}/state/run/worker-0.sock")
-        k.sendall(b"GET /sessions HTTP/1.1\r\nHost: x\r\n\r\n")
+        k.sendall(b"GET /sessions HTTP/1.1\r\nHost: localhost\r\n\r\n")
     os.kill(asked, signal.SIGCONT)
     gateway.signal(signal.SIGTERM)
     os.kill(other, signal.SIGKILL)
@@ -463,7 +463,7 @@ def test_a_worker_ends_while_a_pause_waits_for_another(start):
     ending = gateway.child(f"worker-{index}")
     with socket.socket(socket.AF_UNIX) as k:
         k.connect(f"{gateway.folder}/state/run/worker-{index}.sock")
-        k.sendall(b"POST /admin/pause HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+        k.sendall(b"POST /admin/pause HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
         wait_until(lambda: gateway.get("/health").json()["paused"] == 2, 5, "the other worker has it")
         os.kill(ending, signal.SIGTERM)
         wait_until(lambda: gateway.child(f"worker-{index}") not in (None, ending), 20, "the successor")

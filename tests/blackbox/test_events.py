@@ -201,7 +201,7 @@ def test_who_does_not_read_is_told(start, follow):
     reads = follow(gateway, "/events")
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as stuck:
         stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        stuck.sendall(b"GET /events HTTP/1.1\r\nHost: h\r\n\r\n")
+        stuck.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"200 OK" in stuck.recv(4096)
         worker = gateway.child("worker-0")
         before = gateway.resident(worker)

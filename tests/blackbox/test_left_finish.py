@@ -36,7 +36,7 @@ def ask(gateway, s, body, path="chat/completions"):
     """The connection of a client that has sent a call and hears nothing yet."""
     sent = json.dumps({"model": "m", "max_tokens": 9, **body}).encode()
     c = socket.create_connection(("127.0.0.1", gateway.port), 60)
-    c.sendall(b"POST /sessions/%s/v1/%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (
+    c.sendall(b"POST /sessions/%s/v1/%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (
         s["session_id"].encode(), path.encode(), len(sent)) + sent)
     return c
 

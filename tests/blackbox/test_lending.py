@@ -34,7 +34,7 @@ class Client:
 
     def head(self, length, path=None, more=""):
         key = self.session.get("api_key")
-        return (f"POST {path or '/sessions/' + self.session['session_id'] + '/' + PATH} HTTP/1.1\r\nHost: gateway\r\n"
+        return (f"POST {path or '/sessions/' + self.session['session_id'] + '/' + PATH} HTTP/1.1\r\nHost: localhost\r\n"
                 f"Content-Type: application/json\r\n{more}" + (f"Authorization: Bearer {key}\r\n" if key else "")
                 + f"Content-Length: {length}\r\n\r\n").encode()
 
@@ -186,7 +186,7 @@ def test_what_is_not_alike_goes_to_the_router(client, other):
         client.socket.sendall(head + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
         assert client.answer()[0] == 200
     elif other == "control":
-        client.socket.sendall(b"GET /sessions/%s HTTP/1.1\r\nHost: x\r\n\r\n" % client.session["session_id"].encode())
+        client.socket.sendall(b"GET /sessions/%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % client.session["session_id"].encode())
         assert client.answer()[0] == 200
     elif other == "pipelined":
         one = client.request("a")

@@ -23,7 +23,7 @@ class Reader:
     def __init__(self, gateway, path="/sessions?limit=1000"):
         self.socket = socket.create_connection(("127.0.0.1", gateway.port), 60)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
-        self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         self.answer = HTTPResponse(self.socket, method="GET")
         self.answer.begin()
 

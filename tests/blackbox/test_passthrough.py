@@ -109,7 +109,7 @@ def test_answers_that_nobody_reads_count(start, engine):
         for _ in range(8):
             socks.append(socket.create_connection(("127.0.0.1", gateway.port)))
             socks[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            socks[-1].sendall(f"GET {below}/big HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            socks[-1].sendall(f"GET {below}/big HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         wait_until(lambda: gateway.get(f"{below}/nothing").status == 429, 10, "what waits counts")
         assert "--max-session-unread-bytes" in gateway.get(f"{below}/nothing").text
         assert gateway.get(f"{other}/nothing").status == 404, "the engine's own answer: another session's"

@@ -14,7 +14,7 @@ FORGED = OK + b"Content-Length: 6\r\n\r\nforged"
 LIES = {
     "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00" + b"\xff" * 500 + b"\r\n\r\n",
     "an empty line": b"\r\n\r\n\r\n\r\n",
-    "a request": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a request": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "a status of two digits": b"HTTP/1.1 20 OK\r\nContent-Length: 0\r\n\r\n",
     "a status of letters": b"HTTP/1.1 abc OK\r\nContent-Length: 0\r\n\r\n",
     "a status below 100": b"HTTP/1.1 099 OK\r\nContent-Length: 0\r\n\r\n",
@@ -85,7 +85,7 @@ def test_a_lie_is_no_answer_of_anybody_else(pair, lie):
         with contextlib.suppress(OSError):
             conn.sendall(LIES[lie])
     worker.handler = say
-    heard = told(router, b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % PATH.encode())
+    heard = told(router, b"GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % PATH.encode())
     worker.handler = worker.plain
     for _ in range(3):
         honest(router)

@@ -124,7 +124,7 @@ def check_after(case, sock, reader, worker):
         return
     worker.handler = worker.plain
     worker.requests.clear()
-    sock.sendall(b"GET /sessions/after HTTP/1.1\r\nHost: x\r\n\r\n")
+    sock.sendall(b"GET /sessions/after HTTP/1.1\r\nHost: localhost\r\n\r\n")
     first, headers = parse_head(reader.until(b"\r\n\r\n"))
     assert first.startswith("HTTP/1.1 200")
     read_body(reader, headers)

@@ -23,8 +23,8 @@ from router_kit import ID, Client, Gone, Router, Worker, read_all, read_body
 MB = 1 << 20
 ID0 = ID % 0
 PATH = f"/sessions/{ID0}/v1/chat/completions"
-GET = f"GET {PATH} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
-POST = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n".encode()
+GET = f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+POST = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\n".encode()
 
 
 class Bench:
@@ -388,7 +388,7 @@ def test_pipelined_requests_are_answered_in_order(pair):
 
     worker.handler = slow_first
     with Client(router) as c:
-        c.send(b"".join(b"GET /x/%d HTTP/1.1\r\nHost: x\r\n\r\n" % i for i in range(9)))
+        c.send(b"".join(b"GET /x/%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % i for i in range(9)))
         assert worker.wait(lambda: len(worker.requests) == 1)
         first.set()
         assert [c.answer()[2] for _ in range(9)] == [b"%d" % i for i in range(9)]
@@ -398,7 +398,7 @@ def test_pipelined_local_answers_do_not_recurse(pair):
     router, _ = pair
     n = 3000
     with Client(router) as c:
-        c.send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * n)
+        c.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * n)
         for _ in range(n):
             assert c.answer()[0] == 200
 
@@ -492,7 +492,7 @@ def test_old_client_sees_a_reset_when_the_answer_is_cut(pair):
 
     worker.handler = cut
     with router.connect() as sock:
-        sock.sendall(b"GET %s HTTP/1.0\r\nHost: x\r\n\r\n" % PATH.encode())
+        sock.sendall(b"GET %s HTTP/1.0\r\nHost: localhost\r\n\r\n" % PATH.encode())
         with pytest.raises(ConnectionResetError):
             read_all(sock)
 
@@ -502,7 +502,7 @@ def test_old_client_gets_the_payload_without_chunks(pair):
     worker.handler = lambda conn, _r: conn.sendall(
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked(b"hello world", 4))
     with router.connect() as sock:
-        sock.sendall(b"GET %s HTTP/1.0\r\nHost: x\r\n\r\n" % PATH.encode())
+        sock.sendall(b"GET %s HTTP/1.0\r\nHost: localhost\r\n\r\n" % PATH.encode())
         head, _, body = read_all(sock).partition(b"\r\n\r\n")
     assert body == b"hello world" and b"transfer-encoding" not in head.lower()
 
@@ -612,7 +612,7 @@ def test_head_that_stalls(bench):
     worker = bench.worker()
     router = bench.router("--header-timeout", "300ms")
     with Client(router) as c:
-        c.send(b"GET / HTTP/1.1\r\nHost: x\r\nX: ")
+        c.send(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
         for _ in range(100):  # a byte now and then does not help
             try:
                 c.send(b"a")

@@ -68,7 +68,7 @@ class HalfSent:
     def __init__(self, s, session, size):
         # In a member that nobody reads: the answer shall take no time.
         body = json.dumps({"padding": "x" * size, "model": "m", "messages": [{"role": "user", "content": "x"}]}).encode()
-        head = (f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.1\r\nHost: h\r\n"
+        head = (f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
                 f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n").encode()
         cut = len(head) + len(body) // 2
         self.socket = socket.create_connection(("127.0.0.1", s.port), 60)

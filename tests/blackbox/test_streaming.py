@@ -18,7 +18,7 @@ def open_chat(gateway, session, body, timeout=30):
     """Sends a chat request on a raw socket; the socket."""
     text = json.dumps({"model": "m", **body}).encode()
     s = socket.create_connection(("127.0.0.1", gateway.port), timeout)
-    s.sendall(b"POST /sessions/%s/v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    s.sendall(b"POST /sessions/%s/v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
               b"Content-Length: %d\r\n\r\n%s" % (session["session_id"].encode(), len(text), text))
     return s
 

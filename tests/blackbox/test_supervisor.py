@@ -300,7 +300,7 @@ def worker_answer(s, index, path="/"):
     with socket.socket(socket.AF_UNIX) as k:
         k.settimeout(20)
         k.connect(f"{s.folder}/state/run/worker-{index}.sock")
-        k.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        k.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         text = b""
         while True:
             piece = k.recv(4096)

@@ -133,7 +133,7 @@ def marked(gateway, s, body):
     """Sends a call of the one key; its socket."""
     text = json.dumps(body).encode()
     sock = socket.create_connection(("127.0.0.1", gateway.port), 30)
-    sock.sendall(b"POST /sessions/%s/v1/chat/completions HTTP/1.1\r\nHost: x\r\nIdempotency-Key: one\r\nConnection: close\r\n"
+    sock.sendall(b"POST /sessions/%s/v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: one\r\nConnection: close\r\n"
                  b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (s["session_id"].encode(), len(text), text))
     return sock
 
@@ -258,7 +258,7 @@ def lose(gateway, s, body, headers=b""):
     """Sends a request whose client leaves before the answer."""
     raw = json.dumps({"model": "m", **body}).encode()
     sock = open_raw(gateway)
-    sock.sendall(b"POST /sessions/%s/v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s"
+    sock.sendall(b"POST /sessions/%s/v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%s"
                  b"Content-Length: %d\r\n\r\n%s" % (s["session_id"].encode(), headers, len(raw), raw))
     return sock
 

@@ -71,7 +71,7 @@ def test_a_process_in_an_endless_loop_is_replaced(stub, name):
     address = ("127.0.0.1", s.port) if name == "router-0" else f"{s.folder}/state/run/worker-0.sock"
     with socket.socket(socket.AF_INET if name == "router-0" else socket.AF_UNIX) as k:
         k.connect(address)
-        k.sendall(b"GET /spin HTTP/1.1\r\nHost: x\r\n\r\n")
+        k.sendall(b"GET /spin HTTP/1.1\r\nHost: localhost\r\n\r\n")
         s.wait_line(f"process is stuck process={name} ")
         g.wait_until(lambda: s.child(name) != pid, what="successor")
     assert s.get("/").status == 200

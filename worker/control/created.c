@@ -8,10 +8,19 @@
 #include "worker/control/handlers.h"
 #include "worker/service/service.h"
 
-/* URLs as the client reached us: its Host and, behind a proxy, its scheme. */
+/* The authority that the client used: behind a proxy the first one that X-Forwarded-Host has. */
+static struct str client_authority(const struct service_request *r)
+{
+    struct str list = exchange_header(r->x, "x-forwarded-host");
+    struct str first = str_trim(str_sub(list, 0, str_find(list, STR(","), 0)));
+
+    return first.len > 0 ? first : exchange_authority(r->x);
+}
+
+/* URLs as the client reached us. */
 static void write_urls(struct service_request *r, struct str id, struct json_out *o)
 {
-    struct str host = exchange_authority(r->x);
+    struct str host = client_authority(r);
     struct str proto = exchange_header(r->x, "x-forwarded-proto");
     const char *scheme = str_eq_c(proto, "https") ? "https" : "http";
     static const char *const names[][2] = {
