@@ -60,18 +60,13 @@ static void drop_abandoned(struct conn *c, const struct http1_head *h)
 }
 
 /* Hands the request to the relay; what came of its body is in `body`. */
-static int start_exchange(struct conn *c, const struct route *route, struct str body, struct err *e)
+static int start_exchange(struct conn *c, const struct route *route, int upstream, struct str body,
+                          struct err *e)
 {
-    int upstream = -1;
-
     if (route_is_local(route)) {
         lendings_note(c, -1);
         return local_answer(c, c->hub->head, route->kind, e);
     }
-    if (route->kind == ROUTE_WORKER)
-        upstream = upstreams_find(c->hub->upstreams, route->index);
-    else if (route->kind == ROUTE_DISPATCHER)
-        upstream = upstreams_dispatcher(c->hub->upstreams);
     lendings_note(c, upstream);
     if (upstream < 0 && (route->named || route->kind == ROUTE_WORKER))
         metrics_count(c->hub->page, METRIC_fallbacks, 1);
@@ -87,14 +82,14 @@ static size_t begin_request(struct conn *c, struct str bytes)
     struct route route;
     struct err e;
     size_t used, pass;
-    int r, shown;
+    int r, shown, upstream = -1;
 
     shown = route_find(h, gate_keys(c->hub), &route, &e);
     keep_request(c, h, &route);
     flow_begin(&c->up, h->body, h->length);
     r = flow_take(&c->up, rest, &used, &pass, shown == 0 ? &e : NULL);
     if (r == 0)
-        r = shown == 0 ? gate_check(c, h, &route, &e) : shown;
+        r = shown == 0 ? gate_check(c, h, &route, &upstream, &e) : shown;
     if (r == 0)
         r = gate_admit(c, &route, &e);
     if (r == 0 && is_abandoned(c, h)) {
@@ -102,7 +97,7 @@ static size_t begin_request(struct conn *c, struct str bytes)
         return 0;
     }
     if (r == 0)
-        r = start_exchange(c, &route, str_sub(rest, 0, pass), &e);
+        r = start_exchange(c, &route, upstream, str_sub(rest, 0, pass), &e);
     if (r != 0)
         conn_fail(c, &e);
     return h->len_bytes + used;

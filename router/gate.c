@@ -3,6 +3,7 @@
 
 #include "router/gate.h"
 
+#include "common/base/log.h"
 #include "common/net/http1.h"
 #include "common/proc/board.h"
 #include "common/proc/config.h"
@@ -14,13 +15,16 @@
 #include "router/conn.h"
 #include "router/hub.h"
 #include "router/route.h"
+#include "router/upstreams.h"
+
+enum { LOGGED_PER_SECOND = 1 };
 
 const struct keys *gate_keys(const struct hub *h)
 {
     const struct config *c = h->config;
-    bool alone = c->upstream.n == 0 && c->peer.n == 0;
+    bool own = c->upstream.n == 0; /* workers, whose secret is in the state folder */
 
-    return h->keys && c->admin_key_file && (alone || c->key_secret_file) ? h->keys : NULL;
+    return h->keys && c->admin_key_file && (own || c->key_secret_file) ? h->keys : NULL;
 }
 
 /* Workers count such a request under the same label. */
@@ -104,8 +108,69 @@ static int check_head(const struct http1_head *h, bool local, struct err *e)
     return 0;
 }
 
+/* Logs what is wrong with the nodes' settings: no client is at fault. */
+static int refuse_node(const struct err *e)
+{
+    static struct log_limit limit;
+    unsigned dropped;
+
+    if (log_limit_pass(&limit, LOGGED_PER_SECOND, &dropped))
+        log_warn(NULL, "refused a request that another node forwarded", LOG_T("reason", e->text),
+                 LOG_U("suppressed", dropped));
+    return -1;
+}
+
+/* A request that another node forwarded: only one of an own worker is served, and only if the nodes
+ * share no worker index. */
+static int check_forwarded(const struct hub *h, const struct http1_head *head,
+                           const struct route *route, int upstream, struct err *e)
+{
+    struct str range = http1_known(head, HTTP1_FORWARDED);
+    char own[UPSTREAMS_RANGE_TEXT];
+
+    if (upstreams_range_meets(h->upstreams, range)) {
+        (void)upstreams_own_range(h->upstreams, own);
+        (void)err_set(e, ERR_MISDIRECTED,
+                      "this node has worker indexes %s, and the node that forwarded this request "
+                      "has %.*s: each node needs its own --worker-base",
+                      own, (int)MIN_OF(range.len, (size_t)UPSTREAMS_RANGE_TEXT), range.p);
+        return refuse_node(e);
+    }
+    if (upstreams_is_peer(upstream)) {
+        (void)err_set(e, ERR_LOOP,
+                      "worker index %u is not of this node, and another node forwarded its request "
+                      "here: correct --peer of one of them",
+                      route->index);
+        return refuse_node(e);
+    }
+    return 0;
+}
+
+/* Finds the upstream of a request that names one; -1 in *ret: any worker. */
+static int find_upstream(const struct hub *h, const struct http1_head *head,
+                         const struct route *route, int *ret, struct err *e)
+{
+    bool forwarded = head->at[HTTP1_FORWARDED] != 0;
+
+    *ret = -1;
+    if (route->kind == ROUTE_DISPATCHER)
+        *ret = upstreams_dispatcher(h->upstreams);
+    if (route->kind != ROUTE_WORKER)
+        return 0;
+    *ret = upstreams_find(h->upstreams, route->index);
+    if (forwarded && check_forwarded(h, head, route, *ret, e))
+        return -1;
+    if (*ret < 0 && (forwarded || upstreams_has_nodes(h->upstreams)))
+        return err_set(
+            e, ERR_MISDIRECTED,
+            "worker index %u is not of this node: ask the node that owns it, or name that "
+            "node here with --peer",
+            route->index);
+    return 0;
+}
+
 int gate_check(const struct conn *c, const struct http1_head *h, const struct route *route,
-               struct err *e)
+               int *ret_upstream, struct err *e)
 {
     const struct heritage *heritage = c->hub->heritage;
     uint64_t max = (uint64_t)c->hub->config->max_body_bytes;
@@ -120,9 +185,11 @@ int gate_check(const struct conn *c, const struct http1_head *h, const struct ro
         return err_set(e, ERR_BODY_TOO_LARGE,
                        "the body is larger than --max-body-bytes allows (%llu bytes)",
                        (unsigned long long)max);
-    if (check_head(h, local, e) != 0)
+    if (check_head(h, local, e) != 0 || find_upstream(c->hub, h, route, ret_upstream, e) != 0)
         return -1;
-    return local ? 0 : check_keys(c->hub, h, route, e);
+    if (local || upstreams_is_peer(*ret_upstream)) /* whose keys are its own */
+        return 0;
+    return check_keys(c->hub, h, route, e);
 }
 
 /* --max-key-connections, but at most half of all that the router can have: one key leaves room for

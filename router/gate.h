@@ -25,9 +25,12 @@ unsigned gate_dialect(struct str target);
 
 /* Checks the head of a request: the browser gate (browser_gate.h), limits, what HTTP/1.1 leaves to
  * a server, keys. Returns -1 and the reason if it is refused: ERR_MISSING_KEY and ERR_WRONG_SCOPE
- * are counted as refusals of a key. c: its connection, with the flow of its body begun. */
+ * are counted as refusals of a key. ERR_MISDIRECTED: the worker is another node's; ERR_LOOP:
+ * that node has forwarded it here. c: its connection, with the flow of its body begun.
+ * *ret_upstream: where it goes, -1: to any worker. Keys of a peer's request are the peer's to
+ * check. */
 int gate_check(const struct conn *c, const struct http1_head *head, const struct route *route,
-               struct err *e);
+               int *ret_upstream, struct err *e);
 
 /* The request passed: the connection makes no room for others any more if the request goes to a
  * worker or the dispatcher (where this router verifies keys: with a good one), and counts under the

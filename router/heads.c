@@ -41,12 +41,22 @@ static char *put_length(char *to, uint64_t n)
 }
 
 /* Our header lines of the request and the empty line. */
-static size_t request_lines(const struct http1_head *h, bool confirms, char extra[HEADS_EXTRA])
+static size_t request_lines(const struct http1_head *h, const struct heads_request *r,
+                            char extra[HEADS_EXTRA])
 {
     char *to = extra;
 
-    if (confirms)
+    if (r->confirms)
         to = PUT(to, HTTP1_CONFIRMS ": 1\r\n");
+    if (r->host.len > 0) {
+        to = put_text(PUT(to, "Host: "), r->host.p, MIN_OF(r->host.len, (size_t)HEADS_HOST_MAX));
+        to = PUT(to, "\r\n");
+    }
+    if (r->forwarded.len > 0) {
+        to = put_text(PUT(to, HTTP1_FORWARDED_BY ": "), r->forwarded.p,
+                      MIN_OF(r->forwarded.len, (size_t)HEADS_HOST_MAX));
+        to = PUT(to, "\r\n");
+    }
     if (h->body == HTTP1_CHUNKED)
         to = PUT(to, "Transfer-Encoding: chunked\r\n");
     else if (h->has_length)
@@ -54,14 +64,34 @@ static size_t request_lines(const struct http1_head *h, bool confirms, char extr
     return (size_t)(PUT(to, "\r\n") - extra);
 }
 
+/* The client's Host as X-Forwarded-Host, unless a proxy has written one. Returns the number of
+ * pieces. */
+static int forward_host(struct http1_head *h, struct iovec *iov)
+{
+    static const char name[] = "X-Forwarded-Host: ", end[] = "\r\n";
+    struct str host = http1_known(h, HTTP1_HOST);
+
+    if (!host.p)
+        return 0;
+    h->headers[h->at[HTTP1_HOST] - 1].drop = true;
+    if (h->at[HTTP1_X_FORWARDED_HOST])
+        return 0;
+    iov[0] = (struct iovec){.iov_base = (char *)(uintptr_t)name, .iov_len = sizeof(name) - 1};
+    iov[1] = (struct iovec){.iov_base = (char *)(uintptr_t)host.p, .iov_len = host.len};
+    iov[2] = (struct iovec){.iov_base = (char *)(uintptr_t)end, .iov_len = sizeof(end) - 1};
+    return 3;
+}
+
 /* How many pieces; `body` is the last one. */
-int heads_request(const struct http1_head *h, bool confirms, struct str body,
+int heads_request(struct http1_head *h, const struct heads_request *r, struct str body,
                   char extra[HEADS_EXTRA], struct iovec iov[HEADS_IOV])
 {
     int n = first_line(h, iov);
 
+    if (r->host.len > 0)
+        n += forward_host(h, iov + n);
     n += http1_forward(h, iov + n);
-    iov[n++] = (struct iovec){.iov_base = extra, .iov_len = request_lines(h, confirms, extra)};
+    iov[n++] = (struct iovec){.iov_base = extra, .iov_len = request_lines(h, r, extra)};
     if (body.len > 0)
         iov[n++] = (struct iovec){.iov_base = (char *)(uintptr_t)body.p, .iov_len = body.len};
     return n;

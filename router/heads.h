@@ -9,8 +9,8 @@
 #include "common/net/http1.h"
 
 enum {
-    HEADS_EXTRA = 160,                /* bytes of our own lines, at most */
-    HEADS_IOV = HTTP1_HEADERS_MAX + 5 /* entries, one for a part of the body included */
+    HEADS_EXTRA = 256,                /* bytes of our own lines, at most */
+    HEADS_IOV = HTTP1_HEADERS_MAX + 8 /* entries, one for a part of the body included */
 };
 
 /* What an answer's head says beside what the worker said. */
@@ -20,10 +20,21 @@ struct heads_answer {
     struct str request_id; /* absent when the worker gave one */
 };
 
-/* The head of a request, and `body`, what has come of its body (may be empty). `confirms`: the
- * worker is told that its answer will be confirmed (link_confirm). `extra` holds our lines and must
- * live as long as iov. Returns the number of entries. */
-int heads_request(const struct http1_head *h, bool confirms, struct str body,
+/* What a request's head says in addition to what the client said. */
+struct heads_request {
+    bool confirms;   /* the answer will be confirmed (link_confirm) */
+    struct str host; /* of another gateway: the Host that it gets, at most HEADS_HOST_MAX bytes;
+                        the client's goes into X-Forwarded-Host. Absent: Host stays */
+    struct str
+        forwarded; /* HTTP1_FORWARDED_BY, at most HEADS_HOST_MAX bytes; absent: no such line */
+};
+
+enum { HEADS_HOST_MAX = 72 };
+
+/* The head of a request, and `body`, what has come of its body (may be empty). Marks the Host of h
+ * as dropped if r->host replaces it. `extra` holds our lines and must live as long as iov. Returns
+ * the number of entries. */
+int heads_request(struct http1_head *h, const struct heads_request *r, struct str body,
                   char extra[HEADS_EXTRA], struct iovec iov[HEADS_IOV]);
 
 /* The head of a final answer that stands at `in`; there is room for one more entry. */

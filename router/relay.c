@@ -85,13 +85,21 @@ static int send_first(struct conn *c, int upstream, struct iovec *iov, int n, st
 int relay_start(struct conn *c, int upstream, struct str body, struct err *e)
 {
     struct iovec iov[HEADS_IOV];
-    char extra[HEADS_EXTRA];
+    char extra[HEADS_EXTRA], range[UPSTREAMS_RANGE_TEXT];
     int n;
 
     /* A head with all the headers that there may be has no room for one of ours. */
     c->confirms =
         upstreams_confirmed(c->hub->upstreams, upstream) && c->hub->head->n < HTTP1_HEADERS_MAX;
-    n = heads_request(c->hub->head, c->confirms, body, extra, iov);
+    n = heads_request(c->hub->head,
+                      &(struct heads_request){
+                          .confirms = c->confirms,
+                          .host = upstreams_authority(c->hub->upstreams, upstream),
+                          .forwarded = upstreams_is_peer(upstream)
+                                           ? upstreams_own_range(c->hub->upstreams, range)
+                                           : (struct str){0},
+                      },
+                      body, extra, iov);
     c->upload = UPLOAD_FLOWS;
     conn_set_state(c, CONN_RELAY);
     c->any = upstream < 0;

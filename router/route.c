@@ -57,11 +57,11 @@ static void find_by_path(struct str path, struct route *ret)
     ret->session = id;
 }
 
-/* A session key names a worker; one that is no good, nobody's. */
+/* A session key names a worker, also one that proves nothing here: it may be another node's. */
 static void find_by_key(struct route *ret)
 {
     ret->named = ret->proof.meant;
-    if (!ret->proof.id.p)
+    if (!ret->proof.claims)
         return;
     ret->kind = ROUTE_WORKER;
     ret->index = ret->proof.index;

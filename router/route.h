@@ -12,7 +12,7 @@
  *     all the rest                                        any worker
  *
  * Whether such a worker exists is not known here (see upstreams.h), nor whether the request may go
- * there (see gate.h).
+ * there, or is another node's (see gate.h).
  */
 #ifndef RG_ROUTER_ROUTE_H
 #define RG_ROUTER_ROUTE_H

@@ -11,6 +11,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -21,6 +22,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/net/resolve.h"
 #include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
@@ -34,6 +36,10 @@ enum {
     SWEEP_MS = 5000,
     RETRY_MS = 5,
     CONNECT_MS = 2000,
+    PROBE_IDLE_S = 10, /* TCP keep-alive */
+    PROBE_S = 5,
+    PROBES = 3,
+    UNREAD_MS = 25000, /* TCP_USER_TIMEOUT */
     ABOVE_FIRST = 256, /* clients' descriptors before the first growth */
     PEERS_MAX = 256,
     DISPATCHER = BOARD_WORKERS_MAX + PEERS_MAX /* its place among the upstreams */
@@ -42,7 +48,8 @@ enum {
 struct upstream {
     struct sockaddr_storage addr;
     socklen_t addr_len;
-    struct list_head idle; /* links, newest first */
+    char authority[RESOLVE_TEXT]; /* "" for a unix socket */
+    struct list_head idle;        /* links, newest first */
     uint64_t shunned_until_ms;
 };
 
@@ -103,6 +110,7 @@ static int parse_tcp(struct upstream *u, const char *text, struct err *e)
         return err_set(e, ERR_CONFIG, "cannot find %s: %s", text, gai_strerror(r));
     memcpy(&u->addr, found->ai_addr, found->ai_addrlen);
     u->addr_len = found->ai_addrlen;
+    resolve_text(found->ai_addr, found->ai_addrlen, u->authority);
     freeaddrinfo(found);
     return 0;
 }
@@ -136,28 +144,63 @@ static int parse_workers(struct upstreams *u, const struct heritage *h, struct e
     return parse_unix(&u->at[DISPATCHER], path, e);
 }
 
+/* FIRST-LAST. Returns -1 if it is no range. */
+static int parse_range(struct str text, struct peer_range *ret)
+{
+    size_t dash = str_find(text, STR("-"), 0);
+    uint64_t first, last;
+
+    if (dash == SIZE_MAX || str_to_u64(str_sub(text, 0, dash), ID_INDEX_MAX, &first) != 0 ||
+        str_to_u64(str_sub(text, dash + 1, SIZE_MAX), ID_INDEX_MAX, &last) != 0 || first > last)
+        return -1;
+    *ret = (struct peer_range){(uint32_t)first, (uint32_t)last};
+    return 0;
+}
+
+static bool ranges_meet(const struct peer_range *a, const struct peer_range *b)
+{
+    return a->first <= b->last && b->first <= a->last;
+}
+
 /* FIRST-LAST=HOST:PORT. */
 static int parse_peer(struct peer_range *r, struct upstream *to, const char *text, struct err *e)
 {
     struct str all = str_cstr(text);
-    size_t dash = str_find(all, STR("-"), 0), equals = str_find(all, STR("="), 0);
-    uint64_t first, last;
+    size_t equals = str_find(all, STR("="), 0);
 
-    if (dash > equals || equals == SIZE_MAX ||
-        str_to_u64(str_sub(all, 0, dash), ID_INDEX_MAX, &first) != 0 ||
-        str_to_u64(str_sub(all, dash + 1, equals - dash - 1), ID_INDEX_MAX, &last) != 0 ||
-        first > last)
+    if (equals == SIZE_MAX || parse_range(str_sub(all, 0, equals), r) != 0)
         return err_set(e, ERR_CONFIG, "a peer is FIRST-LAST=HOST:PORT, not %s", text);
-    r->first = (uint32_t)first;
-    r->last = (uint32_t)last;
     return parse_address(to, text + equals + 1, e);
+}
+
+/* Appends a line for each index that has two owners. `n` of the ranges are peers', then comes this
+ * node's own. */
+static void check_owners(const struct config *c, const struct peer_range *ranges, size_t n,
+                         struct buf *mistakes)
+{
+    const struct peer_range *own = &ranges[n];
+
+    for (size_t i = 0; i < n; i++) {
+        if (ranges_meet(&ranges[i], own))
+            buf_printf(mistakes,
+                       "--peer: %s: worker indexes %u-%u are this node's own (--worker-base, "
+                       "--workers)\n",
+                       c->peer.at[i], own->first, own->last);
+        for (size_t k = 0; k < i; k++) {
+            if (ranges_meet(&ranges[i], &ranges[k]))
+                buf_printf(mistakes, "--peer: %s and %s have a worker index in common\n",
+                           c->peer.at[k], c->peer.at[i]);
+        }
+    }
 }
 
 /* Appends a line for each address that is wrong. */
 void upstreams_check(const struct config *c, struct buf *mistakes)
 {
     struct upstream *to = mem_calloc(1, sizeof(*to));
-    struct peer_range range;
+    struct peer_range ranges[PEERS_MAX + 1];
+    size_t before = mistakes->len, n = MIN_OF(c->peer.n, (size_t)PEERS_MAX);
+    int64_t workers = c->upstream.n > 0 ? (int64_t)c->upstream.n : c->workers;
     struct err e;
 
     if (c->upstream.n > BOARD_WORKERS_MAX)
@@ -167,9 +210,13 @@ void upstreams_check(const struct config *c, struct buf *mistakes)
             buf_printf(mistakes, "--upstream: %s\n", e.text);
     if (c->peer.n > PEERS_MAX)
         buf_printf(mistakes, "--peer: more than %d\n", PEERS_MAX);
-    for (size_t i = 0; i < c->peer.n; i++)
-        if (parse_peer(&range, to, c->peer.at[i], &e) != 0)
+    for (size_t i = 0; i < n; i++)
+        if (parse_peer(&ranges[i], to, c->peer.at[i], &e) != 0)
             buf_printf(mistakes, "--peer: %s\n", e.text);
+    ranges[n] = (struct peer_range){(uint32_t)c->worker_base,
+                                    (uint32_t)(c->worker_base + MAX_OF(workers, 1) - 1)};
+    if (mistakes->len == before)
+        check_owners(c, ranges, n, mistakes);
     free(to);
 }
 
@@ -194,6 +241,7 @@ int upstreams_reload_peers(struct upstreams *u, struct err *e)
             close_idle(at);
             at->addr = to[i].addr;
             at->addr_len = to[i].addr_len;
+            memcpy(at->authority, to[i].authority, sizeof(at->authority));
         }
     }
     free(to);
@@ -217,18 +265,60 @@ size_t upstreams_count(const struct upstreams *u)
     return atomic_load_explicit(&u->heritage->board->workers, memory_order_relaxed);
 }
 
-/* The upstream of that worker index, here or at a peer; -1: nobody's. */
+/* The upstream of that worker index, here or at a peer; -1: nobody's. Whoever serves the place
+ * accepts on its own socket, its adopter, too. A router that an upgrade left behind does not learn
+ * of later places, and takes every one that is no peer's for served. */
 int upstreams_find(const struct upstreams *u, uint32_t index)
 {
+    const struct board *b = u->heritage->board;
+
+    if (board_resolve(b, index) >= 0)
+        return (int)(index - b->worker_base);
     for (size_t i = 0; i < u->peer_count; i++)
         if (index >= u->peers[i].first && index <= u->peers[i].last)
             return (int)(BOARD_WORKERS_MAX + i);
-    /* Whoever serves the place accepts on its own socket, its adopter, too. A router that an
-     * upgrade left behind does not learn of later places, and takes every one for served. */
-    if (board_resolve(u->heritage->board, index) < 0 &&
-        (!u->left_behind || index - u->heritage->board->worker_base >= BOARD_WORKERS_MAX))
-        return -1;
-    return (int)(index - u->heritage->board->worker_base);
+    if (u->left_behind && index - b->worker_base < BOARD_WORKERS_MAX)
+        return (int)(index - b->worker_base);
+    return -1;
+}
+
+bool upstreams_is_peer(int upstream)
+{
+    return upstream >= BOARD_WORKERS_MAX && upstream < DISPATCHER;
+}
+
+bool upstreams_has_nodes(const struct upstreams *u)
+{
+    return u->peer_count > 0 || u->heritage->config->worker_base_given;
+}
+
+struct str upstreams_authority(const struct upstreams *u, int upstream)
+{
+    struct str text = str_cstr(upstream >= 0 ? u->at[upstream].authority : "");
+
+    return text.len > 0 ? text : (struct str){0};
+}
+
+static struct peer_range own_range(const struct upstreams *u)
+{
+    uint32_t first = u->heritage->board->worker_base;
+
+    return (struct peer_range){first, first + (uint32_t)MAX_OF(upstreams_count(u), (size_t)1) - 1};
+}
+
+struct str upstreams_own_range(const struct upstreams *u, char text[UPSTREAMS_RANGE_TEXT])
+{
+    struct peer_range own = own_range(u);
+    int n = snprintf(text, UPSTREAMS_RANGE_TEXT, "%u-%u", own.first, own.last);
+
+    return str_of(text, (size_t)n);
+}
+
+bool upstreams_range_meets(const struct upstreams *u, struct str range)
+{
+    struct peer_range own = own_range(u), other;
+
+    return parse_range(range, &other) == 0 && ranges_meet(&own, &other);
 }
 
 int upstreams_dispatcher(const struct upstreams *u)
@@ -440,11 +530,25 @@ static void lift(struct link *link)
     link->fd = high;
 }
 
+/* Another node may vanish while a call runs, which may be silent for long: probes notice it after
+ * PROBE_IDLE_S + PROBES * PROBE_S, unread bytes after UNREAD_MS. */
+static void set_tcp_options(int fd)
+{
+    int one = 1, idle = PROBE_IDLE_S, interval = PROBE_S, count = PROBES, unread = UNREAD_MS;
+
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unread, sizeof(unread));
+}
+
 /* -1 and errno. */
 static int open_socket(struct link *link, int family)
 {
     const int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
-    int size = SEND_BUFFER, one = 1;
+    int size = SEND_BUFFER;
 
     link->fd = socket(family, type, 0);
     if (link->fd < 0 && (errno == EMFILE || errno == ENFILE)) {
@@ -459,7 +563,7 @@ static int open_socket(struct link *link, int family)
     if (link->unix_socket)
         (void)setsockopt(link->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
     else
-        (void)setsockopt(link->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        set_tcp_options(link->fd);
     return 0;
 }
 

@@ -67,6 +67,24 @@ void upstreams_free(struct upstreams *u);
  * its adopter's by now), or a peer; -1 when the index is nobody's. */
 int upstreams_find(const struct upstreams *u, uint32_t index);
 
+/* Whether it is a peer: another gateway, which owns the request. */
+bool upstreams_is_peer(int upstream);
+
+/* Whether other nodes have been configured (--peer, --worker-base): an index that upstreams_find
+ * does not find belongs to one of them. */
+bool upstreams_has_nodes(const struct upstreams *u);
+
+/* The Host that an upstream gets which is reached by TCP: its address. Absent for all others. */
+struct str upstreams_authority(const struct upstreams *u, int upstream);
+
+/* Writes the indexes of this node's own workers, "FIRST-LAST", and returns the text. */
+enum { UPSTREAMS_RANGE_TEXT = 24 };
+struct str upstreams_own_range(const struct upstreams *u, char text[UPSTREAMS_RANGE_TEXT]);
+
+/* Whether such a text, of another node, names an index of this node's own workers. False for texts
+ * that are no range. */
+bool upstreams_range_meets(const struct upstreams *u, struct str range);
+
 /* The upstream that is the dispatcher, or -1 when there is none. */
 int upstreams_dispatcher(const struct upstreams *u);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/attrs.h"
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/mem.h"
@@ -117,10 +118,10 @@ static void read_lines(struct own_names *n, const char *path, struct str label, 
 
     if (file_read(path, FILE_BYTES_MAX, &text, NULL) == 0) {
         for (rest = buf_str(&text); rest.len > 0;) {
-            size_t end = str_find(rest, STR("\n"), 0);
+            size_t end = MIN_OF(str_find(rest, STR("\n"), 0), rest.len);
 
             fn(n, label, str_sub(rest, 0, end));
-            rest = end == SIZE_MAX ? (struct str){0} : str_sub(rest, end + 1, SIZE_MAX);
+            rest = str_sub(rest, end + 1, SIZE_MAX);
         }
     }
     buf_done(&text);
@@ -147,9 +148,8 @@ bool own_names_has(struct own_names *n, const char *name)
 
     if (gethostname(host, sizeof(host) - 1) != 0)
         host[0] = 0;
-    if (n->read_ms == 0 || strcmp(host, n->host) != 0)
-        read_names(n, host);
-    else if (!is_listed(n, str_cstr(name)) && clock_ms() - n->read_ms >= AGAIN_MS)
+    if (n->read_ms == 0 || strcmp(host, n->host) != 0 ||
+        (!is_listed(n, str_cstr(name)) && clock_ms() - n->read_ms >= AGAIN_MS))
         read_names(n, host);
     return is_listed(n, str_cstr(name));
 }

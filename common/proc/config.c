@@ -217,6 +217,8 @@ struct config *config_load_rest(int argc, char *const *argv, struct buf *mistake
         config_read_yaml(&l, file);
     load_environment(&l);
     load_flags(&l, argc, argv);
+    l.config->worker_base_given =
+        l.source[config_row_find(STR("worker-base")) - config_rows] != CONFIG_FROM_DEFAULT;
     resolve(l.config);
     config_resolve_paths(&l);
     free(l.source);

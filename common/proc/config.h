@@ -39,6 +39,7 @@ struct config_list {
 struct config {
 #define X(type, field, flag, deflt, min, max, set, reload, help) CONFIG_C_##type field;
 #include "common/proc/config.def"
+    bool worker_base_given;  /* --worker-base was set, maybe to 0: there are other nodes */
     struct config_list args; /* what stood on the command line beside flags */
 
     /* for reloads */

@@ -93,7 +93,8 @@ void config_dump(const struct config *c, struct buf *out)
 
         if (!row->flag) {
             buf_printf(out, "%s# %s\n", i ? "\n" : "", row->group);
-        } else if (row->offset != offsetof(struct config, config_file)) {
+        } else if (row->offset != offsetof(struct config, config_file) &&
+                   (row->offset != offsetof(struct config, worker_base) || c->worker_base_given)) {
             buf_printf(out, "%s: ", row->flag);
             config_value_text(c, row, out);
             buf_puts(out, "\n");

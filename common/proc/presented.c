@@ -42,13 +42,11 @@ static bool read_key(const struct keys *k, struct str text, struct proof *ret)
     enum key_scope claimed;
 
     *ret = (struct proof){.meant = keys_is_form(text)};
-    if (k && keys_required(k)) {
+    ret->claims = keys_parse(text, &claimed, &ret->id, &ret->index) == 0;
+    if (k && keys_required(k))
         ret->scope = keys_check(k, text, &ret->id);
-        if (ret->id.p)
-            (void)ids_parse(ret->id, &ret->index);
-    } else if (keys_parse(text, &claimed, &ret->id, &ret->index)) {
+    else if (!ret->claims)
         ret->id = (struct str){0};
-    }
     return ret->meant || ret->scope != KEY_NONE;
 }
 

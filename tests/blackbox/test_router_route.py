@@ -82,8 +82,14 @@ def test_worker_base_and_peers(four):
     with Client(router) as c:
         for index, worker in ((10, 0), (11, 1), (4, 2), (7, 2)):
             assert served_by(c, "GET", f"/sessions/{ID % index}") == worker
-        nobodys = [served_by(c, "GET", f"/sessions/{ID % i}") for i in (0, 3, 8, 9, 12, 999999) * 2]
-    assert sorted(set(nobodys)) == [0, 1]
+        for index in (0, 3, 8, 9, 12, 999999):
+            for path, *key in ((f"/sessions/{ID % index}",), ("/v1/models", f"x-api-key: rga-{ID % index}-{MAC}")):
+                with Client(router) as refused:     # which ends the connection
+                    status, _, body = refused.ask("GET", path, None, *key)
+                assert status == 421 and json.loads(body)["error"]["code"] == "misdirected"
+        assert sorted({served_by(c, "GET", "/sessions/bare") for _ in range(4)}) == [0, 1]
+    assert [r.get("rollgate-forwarded") for r in other.requests] == [["10-11"]] * 2
+    assert all(r.get("rollgate-forwarded") == [] for w in own for r in w.requests)
 
 
 def test_health_ready_metrics(four):

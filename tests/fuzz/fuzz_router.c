@@ -26,6 +26,7 @@ static void flatten(const struct iovec *iov, int n, struct buf *out)
 static void request(struct str in, unsigned how)
 {
     static struct http1_head h, again;
+    struct heads_request more = {0};
     struct iovec iov[HEADS_IOV];
     char extra[HEADS_EXTRA];
     struct route to, then;
@@ -38,15 +39,22 @@ static void request(struct str in, unsigned how)
     if (h.minor == 0 && !http1_get(&h, STR("host")).p)
         return; /* a 1.1 without Host, which workers take and this parser does not */
     shown = route_find(&h, NULL, &to, &e);
-    flatten(iov,
-            heads_request(&h, (how & 1) && h.n < HTTP1_HEADERS_MAX, (struct str){0}, extra, iov),
-            &out);
+    more.confirms = (how & 1) && h.n < HTTP1_HEADERS_MAX;
+    if ((how & 2) && h.n < HTTP1_HEADERS_MAX - OWN_LINES_MAX) {
+        more.host = STR("10.0.0.1:8600");
+        more.forwarded = STR("0-3");
+    }
+    flatten(iov, heads_request(&h, &more, (struct str){0}, extra, iov), &out);
     CHECK(http1_request(&again, buf_str(&out), 0, 2 * HEAD_MAX, &e) == 1);
     CHECK(again.len_bytes == out.len && again.minor == 1);
     CHECK(route_find(&again, NULL, &then, &e) == shown);
     CHECK(then.kind == to.kind && then.index == to.index && str_eq(then.session, to.session));
     CHECK(str_eq(again.target, h.target) && str_eq(again.method, h.method));
     CHECK(again.body == h.body && again.length == h.length);
+    if (more.host.p) {
+        CHECK(str_eq(http1_known(&again, HTTP1_HOST), more.host));
+        CHECK(again.at[HTTP1_X_FORWARDED_HOST] && again.at[HTTP1_FORWARDED]);
+    }
     CHECK(str_eq(then.proof.id, to.proof.id) && then.proof.meant == to.proof.meant);
     CHECK(to.proof.scope == KEY_NONE && str_eq(then.place, to.place));
     CHECK(!to.place.p || !ids_fault(to.place) == (to.session.p != NULL));

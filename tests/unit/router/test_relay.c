@@ -24,7 +24,7 @@
 
 enum { LIMIT_MS = 10000 };
 
-#define GET "GET /v1/models HTTP/1.1\r\nHost: h\r\nConnection: keep-alive\r\n\r\n"
+#define GET "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n"
 
 struct fixture {
     struct config config;
@@ -161,8 +161,9 @@ TEST(relay, requests_share_a_link_and_hop_by_hop_lines_end)
     for (int i = 0; i < 3; i++) {
         const char *heard;
 
-        say(f.client, "GET /v1/models HTTP/1.1\r\nHost: h\r\nConnection: x-hop\r\nx-hop: 1\r\n"
-                      "x-end: 2\r\n\r\n");
+        say(f.client,
+            "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: x-hop\r\nx-hop: 1\r\n"
+            "x-end: 2\r\n\r\n");
         heard = worker_hears(&f, "\r\n\r\n");
         cr_assert(strstr(heard, "GET /v1/models HTTP/1.1\r\n") && strstr(heard, "x-end: 2\r\n"));
         cr_assert_null(strstr(heard, "x-hop"));
@@ -239,7 +240,7 @@ TEST(relay, a_bad_body_ends_both_sides)
 
     open_all(&f);
     client_comes(&f);
-    say(f.client, "POST /v1/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+    say(f.client, "POST /v1/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
                   "3\r\nabc\r\n");
     worker_hears(&f, "abc");
     say(f.client, "zz\r\n");
