@@ -103,9 +103,9 @@ int session_prepare_end(struct session_plan *p, const struct session_call_input 
 /* The conversation as it is rendered; NULL: a completion. As long as the plan. */
 const struct json *session_plan_messages(const struct session_plan *p);
 
-/* What the stored answers among the call's messages have signed (message_is_signed), in the order of
- * its assistant messages: for each an object, whose tool_calls have their ids, or null. NULL: there
- * is nothing signed. A copy in the arena. */
+/* What the stored answers among the call's messages have signed (message_is_signed), in the order
+ * of its assistant messages: for each an object, whose tool_calls have their ids, or null. NULL:
+ * there is nothing signed. A copy in the arena. */
 const struct json *session_plan_signed(struct session_plan *p, struct arena *a);
 
 /* The response id of the answer that the call goes on from; absent: from none. It lives as long as
