@@ -265,6 +265,9 @@ int upstream_message_add(struct upstream_message *m, const struct json *choice, 
     struct reader r = {.m = m, .stream = stream, .out = out, .e = e};
     const struct json *message = json_get(choice, "message");
 
+    if (!stream && json_is_null(message))
+        return err_set(e, ERR_ENGINE_INVALID,
+                       "the engine's answer is invalid: it has no message (choices[0].message)");
     return stream ? read_chunk(&r, json_get(choice, "delta"), message)
                   : read_as(&r, message, "choices[0].message");
 }

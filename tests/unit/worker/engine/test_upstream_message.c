@@ -253,7 +253,8 @@ TEST(upstream_message, content_in_parts_and_thoughts)
         {MESSAGE("'content':'T','audio':null,'images':[]"), "T"},
         {MESSAGE("'content':'T','images':[{}]"),
          "choices[0].message.images cannot be read: answers are text"},
-        {"{'message':null}", "choices[0].message must be an object"},
+        {"{'message':null}", "it has no message (choices[0].message)"},
+        {"{'message':7}", "choices[0].message must be an object"},
     };
     static const struct form forms[] = {
         {DELTA("'content':[{'type':'thinking','thinking':[{'type':'text','text':'R'}]}]") "|" DELTA(
