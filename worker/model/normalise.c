@@ -217,7 +217,7 @@ static int build_context(const struct model *m, struct arena *a, const struct re
 /* Steps for one chat of a few messages; real templates take some thousand. */
 enum { TRIAL_STEPS = 1000 * 1000 };
 
-/* Once a chat ran over its budget the others are not rendered any more. */
+/* Renders a chat while the model is loaded. The first that runs over its budget is the last. */
 static int render_trial(struct model_trial *trial, const struct template *t, struct arena *a,
                         const struct json *context, struct template_options *o, struct buf *out,
                         struct err *e)

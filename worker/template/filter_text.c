@@ -367,8 +367,8 @@ static struct value f_string(struct template_run *r, struct value v, struct valu
     return filter_text(r, v);
 }
 
-/* Where a comment or tag that begins at `at` ends, or SIZE_MAX. What was looked for in vain is not
- * looked for again: `none` has a bit for each kind. */
+/* Finds the end of a comment or tag that begins at `at`, or SIZE_MAX. After a search in vain there
+ * is no second one: `none` has a bit for each kind. */
 static size_t find_tag_end(struct str s, size_t at, unsigned *none)
 {
     bool comment = str_starts(str_sub(s, at, s.len), STR("<!--"));

@@ -269,7 +269,7 @@ static struct value sort_dicts(struct template_run *r, struct value v)
     return sorted;
 }
 
-/* The same for the items of a list or tuple, in a new one. */
+/* Makes a copy of a list or tuple whose items went through sort_dicts. */
 static struct value sort_items(struct template_run *r, struct value v)
 {
     struct value copy = run_list(r, list_need(r->a, v.list)->at, v.list->n);
@@ -284,7 +284,7 @@ static struct value sort_items(struct template_run *r, struct value v)
     return copy.t == V_LIST && v.t == V_TUPLE ? v_tuple(copy.list) : copy;
 }
 
-/* The same for a dict: by its keys, then each value. */
+/* Makes a copy of a dict, sorted by its keys, whose values went through sort_dicts. */
 static struct value sort_dict(struct template_run *r, struct value v)
 {
     struct value at;

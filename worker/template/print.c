@@ -13,7 +13,7 @@
 #include "worker/template/number.h"
 #include "worker/template/pystr.h"
 
-/* Before each item: counts it, and holds what is written so far against the memory budget. */
+/* Counts an item, and compares what is written so far with the memory budget. */
 static bool next_item(struct template_run *r, const struct buf *out)
 {
     return run_spend(r, 1) && run_room(r, out->len);

@@ -6,6 +6,7 @@
 #include "worker/tokens/pattern.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/attrs.h"
 #include "common/base/mem.h"
@@ -239,6 +240,17 @@ static bool find_family(const struct split_family *f, struct str text, size_t fr
     return false;
 }
 
+/* A literal of one byte, which most are, is found by memchr. */
+static size_t find_literal(const struct pattern *p, struct str text, size_t from)
+{
+    const char *hit;
+
+    if (p->literal_len != 1)
+        return str_find(text, str_of(p->literal, p->literal_len), from);
+    hit = from < text.len ? memchr(text.p + from, p->literal[0], text.len - from) : NULL;
+    return hit ? (size_t)(hit - text.p) : SIZE_MAX;
+}
+
 /* One match at or after w->from, by the pattern's kind: 1, 0 or -1. */
 static int find(const struct pattern *p, struct regex_scratch *scratch, struct pattern_walk *w)
 {
@@ -246,7 +258,7 @@ static int find(const struct pattern *p, struct regex_scratch *scratch, struct p
 
     switch (p->kind) {
     case BY_LITERAL:
-        at = str_find(w->text, str_of(p->literal, p->literal_len), w->from);
+        at = find_literal(p, w->text, w->from);
         w->start = at;
         w->end = at + p->literal_len;
         return at != SIZE_MAX;

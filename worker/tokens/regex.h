@@ -21,8 +21,8 @@ int regex_new(struct str pattern, struct regex **ret, struct err *e);
 void regex_free(struct regex *r); /* NULL allowed */
 bool regex_jitted(const struct regex *r);
 
-/* What a match needs, one per thread. Matches draw on a budget of their own until regex_scratch_use
- * names another one, which must live as long as it is used. */
+/* Makes what matches need, one per thread. Matches draw on a budget of their own until
+ * regex_scratch_use names another one, which must live as long as it is used. */
 struct regex_scratch *regex_scratch_new(void);
 void regex_scratch_free(struct regex_scratch *s); /* NULL allowed */
 void regex_scratch_use(struct regex_scratch *s, struct budget *budget);

@@ -92,7 +92,7 @@ int vocab_add(struct vocab *v, struct str piece, int64_t id, struct err *e)
     return 0;
 }
 
-/* Which of two pieces with one id the library decodes it to depends on the run. */
+/* Refuses an id that two pieces have: the library decodes it to either of them, by chance. */
 static int refuse_same_id(const struct vocab *v, const struct vocab_entry *a,
                           const struct vocab_entry *b, struct err *e)
 {
