@@ -45,10 +45,11 @@ static void read_pairs(struct longest_making *m)
     memset(m->pairs, 0xff, (m->merges->n + 1) * sizeof(*m->pairs));
     for (size_t i = 0; i <= t->mask; i++) {
         uint64_t slot = t->slots[i];
-        int32_t *pair = m->pairs[(slot & value) - 1];
+        int32_t *pair;
 
         if (!slot)
             continue;
+        pair = m->pairs[(slot & value) - 1];
         pair[0] = (int32_t)(slot >> PAIR_VALUE_BITS >> PAIR_KEY_BITS);
         pair[1] = (int32_t)(slot >> PAIR_VALUE_BITS & PAIR_KEY_MAX);
     }

@@ -272,6 +272,8 @@ static void prepend(const struct normalizer_step *step, struct str text, size_t 
     buf_add_str(out, text);
 }
 
+enum { MATCH_STEPS = 8 };
+
 /* What replaces a match is aligned to the match's last byte. */
 static int replace(const struct normalizer_step *step, struct normalizer_scratch *s,
                    struct str text, size_t *head, struct buf *out)
@@ -284,7 +286,7 @@ static int replace(const struct normalizer_step *step, struct normalizer_scratch
     while ((rc = pattern_next(step->pattern, s->regex, &w)) == 1) {
         if (new_head == SIZE_MAX && (w.start >= old || w.end > old))
             new_head = out->len + (MIN_OF(old, w.start) - done);
-        if (!budget_spend(budget, step->content_len / 64 + 2) ||
+        if (!budget_spend(budget, step->content_len / 64 + MATCH_STEPS) ||
             !budget_fits(budget, out->len + (w.start - done) + step->content_len))
             return -1;
         buf_add(out, text.p + done, w.start - done);
