@@ -279,3 +279,35 @@ def test_half_a_character_in_known_messages_is_reported_as_in_new_ones(start):
             turns += [a.json()["choices"][0]["message"], {"role": "user", "content": "z" * 3000}]
         clean = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"model": "m", "messages": turns[:1]})
         assert clean.status == 200 and "rollgate-not-obeyed" not in clean.headers
+
+
+# --- a final message of the assistant ---
+
+PREFILLS = {
+    "chat": ("/v1/chat/completions", {"model": "m", "messages": [USER, {"role": "assistant", "content": "The answer is"}]}, "messages[1]"),
+    "messages": ("/v1/messages", {"model": "m", "max_tokens": 50, "messages": [USER, {"role": "assistant", "content": "{"}]}, "messages[1]"),
+    "responses": ("/v1/responses", {"model": "m", "input": [USER, {"role": "assistant", "content": "The answer is"}]}, "input[1]"),
+}
+
+
+@pytest.mark.parametrize("dialect", PREFILLS)
+def test_a_final_assistant_message_is_closed_and_reported(start, dialect):
+    gateway = start(engine="builtin:echo", workers=1)
+    path, body, place = PREFILLS[dialect]
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    a = gateway.post(f"/sessions/{sid}{path}", body)
+    assert a.status == 200 and a.headers["rollgate-not-obeyed"] == f"{place}.continuation", a.text
+    assert [n["dropped_fields"] for n in generated(gateway, sid)] == [[f"{place}.continuation"]]
+    key = "input" if dialect == "responses" else "messages"
+    a = gateway.post(f"/sessions/{sid}{path}", {**body, key: [*body[key], USER]})
+    assert a.status == 200 and "rollgate-not-obeyed" not in a.headers
+
+
+def test_an_upstream_decides_itself_about_a_final_assistant_message(start):
+    with StubEngine("openai") as engine:
+        gateway = start(engine=engine.setting, workers=1)
+        sid = gateway.post("/sessions", {}).json()["session_id"]
+        path, body, _ = PREFILLS["chat"]
+        a = gateway.post(f"/sessions/{sid}{path}", body)
+        assert a.status == 200 and "rollgate-not-obeyed" not in a.headers
+        assert engine.requests[0]["body"]["messages"][-1]["role"] == "assistant"

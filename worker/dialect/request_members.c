@@ -14,6 +14,7 @@
 #include "common/base/attrs.h"
 #include "common/codec/json_build.h"
 #include "worker/dialect/dialect.h"
+#include "worker/request/chat.h"
 
 enum member_use { USE_READ, USE_QUIET, USE_UNUSED, USE_UNKNOWN };
 
@@ -224,6 +225,22 @@ static void look_for_surrogates(struct dropping *d, const struct json_member *m)
         drop(d, name, kind, USE_UNUSED);
 }
 
+/* --- the end --- */
+
+/* A final message of the assistant is closed, and a new one is sampled: notes that it is not
+ * continued, as "LIST[i].continuation". */
+static void look_at_end(struct dropping *d, const struct json *body, const struct chat *chat)
+{
+    const struct json *messages = chat->messages;
+    const char *list = d->dialects & IN_RESPONSES ? "input" : "messages";
+    const struct json *items = json_get(body, list);
+    const struct json *last = messages && messages->n ? json_at(messages, messages->n - 1) : NULL;
+
+    if (str_eq_c(json_string(json_get(last, "role")), "assistant") && json_is(items, JSON_ARRAY) &&
+        items->n > 0)
+        drop(d, arena_printf(d->a, "%s[%u]", list, items->n - 1), STR("continuation"), USE_UNUSED);
+}
+
 /* --- tools --- */
 
 /* Kinds that the dialect's reader offers the model. */
@@ -280,6 +297,8 @@ void request_note_dropped(struct arena *a, const struct dialect *d, const struct
         look_for_surrogates(&x, &body->members[i]);
     if (!(taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS))
         look_at_tools(&x, json_get(body, "tools"), false);
+    if (!taken && !(d->members & IN_COMPLETIONS))
+        look_at_end(&x, body, req->chat);
     if (x.names.n) {
         struct json text = json_text_of(a, &x.names);
 
