@@ -300,7 +300,8 @@ static void on_page(void *ctx, int status, struct str body, const struct err *e)
     rows = json_get(page, "sessions");
     for (size_t i = 0; rows && i < rows->n; i++)
         judge(d, json_at(rows, i));
-    if (json_at(json_get(page, "unreachable"), 0)) {
+    /* Indexes of workers come before peers, which have no attempts of this dispatcher. */
+    if (json_is(json_at(json_get(page, "unreachable"), 0), JSON_NUMBER)) {
         d->sweep.partial = true;
         ask_for_fewer(d);
     }

@@ -424,6 +424,7 @@ void groups_list(struct desk_request *r)
         json_out_null(&o);
     if (f.queue.p)
         result_write_queue_warning(&r->desk->book, f.queue, &o);
+    heritage_put_unreachable(r->desk->heritage, &o);
     json_out_end_obj(&o);
     desk_json(r->x, 200, &body);
     buf_done(&body);

@@ -7,6 +7,7 @@
 #include "common/base/mem.h"
 #include "common/codec/fields.h"
 #include "common/codec/json.h"
+#include "common/proc/heritage.h"
 #include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
 #include "dispatcher/durable.h"
@@ -357,6 +358,7 @@ static int cancel_all(struct desk_request *r, struct queue *q, const struct canc
     }
     json_out_end_arr(&o);
     result_write_queue_warning(&r->desk->book, r->name, &o);
+    heritage_put_unreachable(r->desk->heritage, &o);
     json_out_end_obj(&o);
     buf_done(&record);
     return rc;

@@ -7,6 +7,9 @@
 
 #include <stdio.h>
 
+#include "common/codec/json.h"
+#include "common/proc/config.h"
+
 int heritage_socket_path(const char *run_dir, uint32_t index, char *out, size_t size)
 {
     int n = snprintf(out, size, "%s/worker-%u.sock", run_dir, index);
@@ -19,4 +22,20 @@ int heritage_dispatcher_path(const char *run_dir, char *out, size_t size)
     int n = snprintf(out, size, "%s/dispatcher.sock", run_dir);
 
     return n < 0 || (size_t)n >= size ? -1 : 0;
+}
+
+void heritage_put_peers(const struct heritage *h, struct json_out *out)
+{
+    for (size_t i = 0; i < h->config->peer.n; i++)
+        json_out_cstr(out, h->config->peer.at[i]);
+}
+
+void heritage_put_unreachable(const struct heritage *h, struct json_out *out)
+{
+    if (h->config->peer.n == 0)
+        return;
+    json_out_key(out, "unreachable");
+    json_out_arr(out);
+    heritage_put_peers(h, out);
+    json_out_end_arr(out);
 }

@@ -27,6 +27,7 @@
 #include <stdint.h>
 
 struct board;
+struct json_out;
 struct config;
 struct metrics;
 struct metrics_page;
@@ -75,5 +76,12 @@ int heritage_dispatcher_path(const char *run_dir, char *out, size_t size);
 
 /* RUN_DIR/worker-<index>.sock. -1 when it does not fit (a unix socket path has 107 bytes). */
 int heritage_socket_path(const char *run_dir, uint32_t index, char *out, size_t size);
+
+/* Lists and orders cover the workers of one node. Writes an element "FIRST-LAST=HOST:PORT" for each
+ * other node, as --peer has them, within a list. */
+void heritage_put_peers(const struct heritage *h, struct json_out *out);
+
+/* Writes a member "unreachable" with that list, within an object. Writes nothing without peers. */
+void heritage_put_unreachable(const struct heritage *h, struct json_out *out);
 
 #endif

@@ -101,9 +101,13 @@ def _queue(name: str, tail: str = "") -> str:
 
 
 def next_cursor(page: Mapping[str, Any]) -> Optional[str]:
-    """Where the next page of sessions begins, or None. Unreachable if a worker's sessions are missing from this one."""
-    if page.get("unreachable"):
-        raise Unreachable(f"the list is not whole: workers {page['unreachable']} did not answer", retry=True)
+    """Where the next page of sessions begins, or None. Unreachable if a worker's or a peer's sessions are missing from this one."""
+    missing = page.get("unreachable") or []
+    workers = [m for m in missing if not isinstance(m, str)]
+    if workers:
+        raise Unreachable(f"the list is not whole: workers {workers} did not answer", retry=True)
+    if missing:
+        raise Unreachable(f"the list has one node's sessions only: ask the peers {missing} for theirs, by list_sessions")
     return page.get("next_cursor")
 
 
@@ -132,7 +136,7 @@ class Calls:
 
     def list_sessions(self, *, phase: Optional[str] = None, label: Optional[str] = None, limit: Optional[int] = None,
                       cursor: Optional[str] = None, reseeded: Optional[bool] = None, archived: Optional[bool] = None) -> Any:
-        """One page: {"sessions": [...], "next_cursor", "unreachable": [indexes of workers that are missing]}.
+        """One page: {"sessions": [...], "next_cursor", "unreachable": [indexes of workers, and peers, that are missing]}.
         archived=False: without finalized sessions that have left memory."""
         return self._get(query("/sessions", phase=phase, label=label, limit=limit, cursor=cursor, reseeded=reseeded,
                                archived=archived))

@@ -10,6 +10,7 @@ import pytest
 
 import gateway as g
 from router_kit import ID, Client, Router, Worker
+from test_deploy import Nginx
 from test_rollouts_nodes import ip, nodes  # noqa: F401  (a fixture)
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
@@ -208,3 +209,111 @@ def test_a_call_ends_when_its_node_vanishes(nodes, tmp_path):  # noqa: F811
     assert late.status in (502, 503, 504)
     thread.join(35 * g.PATIENCE)
     assert waits and waits[0] in (502, 503, 504)
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    """(site, nodes): the generated nginx site in front of three nodes that know each other."""
+    if not (shutil.which("nginx") or os.path.exists("/usr/sbin/nginx")):
+        pytest.skip("nginx is not installed")
+    ports = [g.free_port() for _ in range(3)]
+    made = []
+    for i in range(3):
+        peers = [(f"{4 * k}-{4 * k + 3}", ports[k]) for k in range(3) if k != i]
+        s = node(4 * i, *peers, workers=2, listen=f"127.0.0.1:{ports[i]}")
+        s.port = ports[i]
+        made.append(s.start())
+    site = Nginx(tmp_path, ["--listen", f"127.0.0.1:{ports[0]}", "--workers", "2", "--worker-base", "0",
+                            *[f"--peer={p}" for p in made[0].settings["peer"]]])
+    yield site, made
+    site.close()
+
+
+def through(site, method, path, body=None):
+    c = site.connect()
+    c.request(method, path, body=None if body is None else json.dumps(body))
+    r = c.getresponse()
+    text = r.read()
+    c.close()
+    return g.Answer(r.status, dict(r.getheaders()), text)
+
+
+def test_the_site_sends_groups_queues_and_orders_to_one_node(fleet):
+    site, (first, *others) = fleet
+    peers = first.settings["peer"]
+    group = {"runner": "r", "n": 1, "reward": "external"}
+    answers = [through(site, "PUT", "/groups/a", group).status for _ in range(9)]
+    assert answers == [201] + [200] * 8
+    assert [len(s.get("/groups").json()["groups"]) for s in (first, *others)] == [1, 0, 0]
+    assert through(site, "GET", "/groups").json()["unreachable"] == peers
+    assert through(site, "GET", "/queues/train/next?wait_s=0").status == 200
+    assert {through(site, "POST", "/attempts/claim", {}).status for _ in range(6)} == {400}
+    assert through(site, "POST", "/queues/train/cancel", {}).json()["unreachable"] == peers
+    for path, body in (("/admin/pause", {"mode": "hold"}), ("/admin/resume", {}), ("/admin/weight_version", {"version": "7"}),
+                       ("/admin/adapters", {"name": "x", "version": "1"})):
+        for _ in range(3):
+            answer = through(site, "POST", path, body)
+            assert answer.status == 200 and answer.json()["unreachable"] == peers, path
+    for _ in range(3):
+        assert through(site, "POST", "/admin/pause", {"mode": "hold"}).status == 200
+    g.wait_until(lambda: first.get("/health").json()["paused"] == 2, what="the first node holds its calls")
+    assert [s.get("/health").json()["paused"] for s in others] == [0, 0]
+    for path in ("/admin/engines", "/admin/adapters"):
+        assert through(site, "GET", path).json()["unreachable"] == peers
+    for method, body in (("POST", {"engines": ["b=builtin:echo"]}), ("DELETE", {"engines": ["b"]})):
+        answer = through(site, method, "/admin/engines", body)
+        assert answer.status == 200 and answer.json()["unreachable"] == peers, answer.text
+
+
+def test_lists_and_bulk_orders_name_the_peers_that_they_leave_out(fleet):
+    site, nodes_ = fleet
+    first = nodes_[0]
+    peers = first.settings["peer"]
+    for _ in range(12):
+        assert through(site, "POST", "/sessions", {"labels": {"run": "1"}}).status in (200, 201)
+    counts = [len(s.get("/sessions").json()["sessions"]) for s in nodes_]
+    assert sum(counts) == 12 and all(counts)            # any node makes them
+    for _ in range(6):
+        page = through(site, "GET", "/sessions").json()
+        assert len(page["sessions"]) == counts[0] and page["unreachable"] == peers
+    seen, cursor = [], ""
+    while True:                                         # pages go on where they were
+        page = through(site, "GET", f"/sessions?limit=1{cursor}").json()
+        seen += [row["session_id"] for row in page["sessions"]]
+        if not page["next_cursor"]:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    assert len(set(seen)) == len(seen) == counts[0]
+    assert first.get("/sessions?local=1").json()["unreachable"] == []
+    answer = through(site, "POST", "/sessions/abort", {"labels": {"run": "1"}}).json()
+    assert answer == {"status": "ok", "ended": counts[0], "failed": 0, "unreachable": peers}
+    for s, n in zip(nodes_[1:], counts[1:]):
+        assert s.post("/sessions/finalize", {"labels": {"run": "1"}}).json()["ended"] == n
+    alone = through(site, "POST", "/sessions/finalize", {"labels": {"run": "1"}}).json()
+    assert alone["ended"] == 0 and alone["unreachable"] == peers
+
+
+def test_the_dispatcher_of_a_node_with_peers_ends_its_walk_over_the_sessions():
+    """Peers in the list are no workers that were away: it does not ask again and again."""
+    s = node(0, ("4-7", 9)).start()
+
+    def asked():
+        return sum(int(line.split()[-1]) for line in s.get("/metrics").text.split("\n")
+                   if line.startswith("rollgate_requests_total") and 'dialect="control"' in line)
+    g.wait_until(lambda: asked() > 0, what="it has asked for the sessions")
+    before = asked()
+    g.stays(lambda: asked() == before, 5, "a walk that was not whole is repeated after two seconds")
+
+
+def test_python_says_that_a_list_is_one_nodes(start):
+    import sys
+    sys.path.insert(0, str(g.ROOT / "python"))
+    from rollgate import Client as PythonClient
+    from rollgate.errors import Unreachable
+    s = node(0, ("4-7", 9)).start()
+    s.post("/sessions", {})
+    with PythonClient(s.url) as client:
+        assert client.list_sessions()["unreachable"] == ["4-7=127.0.0.1:9"]
+        with pytest.raises(Unreachable, match="4-7=127.0.0.1:9") as e:
+            list(client.all_sessions())
+        assert not e.value.retry

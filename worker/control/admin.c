@@ -68,6 +68,7 @@ static void order_end(struct pause_order *o)
                    o->drained && !o->others_busy ? "true" : "false");
         if (o->told.len > 0)
             buf_printf(&body, ",\"engines\":%.*s", (int)o->told.len, o->told.p);
+        heritage_put_unreachable(o->service->heritage, &(struct json_out){&body, true});
         buf_add_c(&body, '}');
         respond_count(o->service, o->dialect, 200);
         exchange_reply(o->x, 200, "application/json", buf_str(&body));
@@ -313,6 +314,7 @@ void admin_adapters_get(struct service_request *r)
 
     buf_puts(&answer, "{\"adapters\":");
     engine_pool_write_loras(r->service->calls.engines, &answer);
+    heritage_put_unreachable(r->service->heritage, &(struct json_out){&answer, true});
     buf_add_c(&answer, '}');
     respond_json(r, &answer);
     buf_done(&answer);

@@ -12,6 +12,7 @@
 #include "common/codec/json.h"
 #include "common/codec/query.h"
 #include "common/os/loop.h"
+#include "common/proc/heritage.h"
 #include "common/serve/exchange.h"
 #include "worker/control/ending.h"
 #include "worker/control/handlers.h"
@@ -75,7 +76,9 @@ static void bulk_end(struct bulk_order *b)
     if (!b->through || b->round || b->undurable > 0)
         return;
     x = take_exchange(b);
-    buf_printf(&body, "{\"status\":\"ok\",\"ended\":%zu,\"failed\":%zu}", b->ended, b->failed);
+    buf_printf(&body, "{\"status\":\"ok\",\"ended\":%zu,\"failed\":%zu", b->ended, b->failed);
+    heritage_put_unreachable(b->service->heritage, &(struct json_out){&body, true});
+    buf_add_c(&body, '}');
     if (x && b->silent > 0) {
         (void)err_set(&e, ERR_WORKER_UNAVAILABLE,
                       "%zu workers did not obey; of the others %zu sessions were ended: ask again",

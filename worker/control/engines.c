@@ -194,6 +194,8 @@ static void order_answer(struct engine_order *o)
     json_out_bool(&out, !drains(o));
     json_out_key(&out, "engines");
     engine_pool_write(o->service->calls.engines, &body);
+    out.comma = true;
+    heritage_put_unreachable(o->service->heritage, &out);
     json_out_end_obj(&out);
     x = take_exchange(o);
     order_free(o);
@@ -606,6 +608,7 @@ void admin_engines(struct service_request *r)
     buf_printf(&body,
                "{\"edition\":%llu,\"engines\":", (unsigned long long)engine_pool_edition(pool));
     engine_pool_write(pool, &body);
+    heritage_put_unreachable(r->service->heritage, &(struct json_out){&body, true});
     buf_puts(&body, "}");
     respond_count(r->service, r->dialect, 200);
     exchange_reply(r->x, 200, "application/json", buf_str(&body));

@@ -53,7 +53,7 @@ struct listing {
     struct str after;         /* cursor in workers[at], without its index; absent: from the start */
     struct buf rows;          /* of the answer, not sent yet */
     struct buf last;          /* the same of the last row */
-    struct buf unreachable;   /* indexes of workers that did not answer, comma separated */
+    struct buf unreachable;   /* indexes of workers that did not answer, then peers; by commas */
     struct http_fetch *asked; /* the running question */
     struct session_walk walk; /* over this worker's own */
 
@@ -419,7 +419,10 @@ static void past_rows(struct listing *v)
 static void answer(struct listing *v)
 {
     struct exchange *x = v->x;
+    struct json_out missing = {&v->unreachable, v->unreachable.len > 0};
 
+    if (!v->local)
+        heritage_put_peers(v->service->heritage, &missing);
     if (v->got == 0)
         buf_puts(&v->rows, "{\"sessions\":[");
     buf_puts(&v->rows, "],\"next_cursor\":");
