@@ -27,6 +27,7 @@
 #include "common/base/buf.h"
 #include "common/base/check.h"
 #include "common/net/resolve.h"
+#include "common/os/file_lock.h"
 #include "common/proc/config.h"
 #include "supervisor/user.h"
 
@@ -415,6 +416,7 @@ static int folder_taken(const struct config *c, struct err *e)
 static int lock_folder(struct listeners *l, const struct config *c, struct err *e)
 {
     char path[4096 + 8];
+    int rc;
 
     if (listeners_folders(c, e))
         return -1;
@@ -422,9 +424,8 @@ static int lock_folder(struct listeners *l, const struct config *c, struct err *
     l->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (l->lock_fd < 0)
         return err_sys(e, ERR_IO, "cannot open %s", path);
-    if (flock(l->lock_fd, LOCK_EX | LOCK_NB))
-        return folder_taken(c, e);
-    return 0;
+    rc = file_lock(l->lock_fd, false, c->run_dir, e);
+    return rc == 1 ? folder_taken(c, e) : rc;
 }
 
 /* Listens on a path of the run folder that nobody else uses: the folder is locked. */

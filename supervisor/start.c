@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/os/file_lock.h"
 #include "common/proc/config.h"
 #include "common/proc/ids.h"
 #include "common/proc/logs.h"
@@ -77,6 +78,7 @@ int supervisor_start(struct supervisor *s, struct err *e)
     int rc = -1;
 
     (void)signal(SIGPIPE, SIG_IGN);
+    file_lock_allow_none(s->config->unlocked_state);
     s->board = board_new();
     upgrade_take_orders(s->board);
     if (s->upgrade.previous.n == 0)

@@ -19,6 +19,7 @@
 
 #include "common/base/buf.h"
 #include "common/journal/segment.h"
+#include "common/os/file_lock.h"
 #include "common/proc/metrics.h"
 
 enum { LOCK_PAUSE_MS = 20 };
@@ -62,7 +63,7 @@ int files_open_dir(const char *dir, struct err *e)
 bool files_in_use(int dirfd)
 {
     if (flock(dirfd, LOCK_SH | LOCK_NB))
-        return errno == EWOULDBLOCK;
+        return true; /* or the file system refuses locks: it may be in use */
     (void)flock(dirfd, LOCK_UN);
     return false;
 }
@@ -71,9 +72,9 @@ bool files_in_use(int dirfd)
 int files_lock(int dirfd, uint64_t wait_ms, struct err *e)
 {
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000L};
+    int rc;
 
-    /* Other failures: a file system without locks. */
-    while (flock(dirfd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
+    while ((rc = file_lock(dirfd, false, "the journal", e)) == 1) {
         if (wait_ms < LOCK_PAUSE_MS)
             return err_set(e, ERR_IO,
                            "the journal is in use by another process (each gateway needs its own "
@@ -81,7 +82,7 @@ int files_lock(int dirfd, uint64_t wait_ms, struct err *e)
         (void)nanosleep(&pause, NULL);
         wait_ms -= LOCK_PAUSE_MS;
     }
-    return 0;
+    return rc;
 }
 
 static void segment_name(uint32_t number, char out[32])

@@ -25,11 +25,11 @@ struct numbers {
 /* Makes the folder when it is missing. Returns its descriptor, or -1. */
 int files_open_dir(const char *dir, struct err *e);
 
-/* Takes the folder for this process, until the descriptor is closed; waits so long for another one
- * that has it. -1: it is still in use. */
+/* Locks the folder for this process, until the descriptor is closed; waits so long for another one
+ * that has it. Returns -1 if it is still in use, or if its file system refuses locks. */
 int files_lock(int dirfd, uint64_t wait_ms, struct err *e);
 
-/* Whether another process has it. */
+/* Whether another process has it. True also if that is not known: locks are refused. */
 bool files_in_use(int dirfd);
 
 /* Reads the manifest; a folder without one has no segments. */

@@ -20,6 +20,7 @@
  *               writes logprobs does not come back
  *   steps       each reading of CLOCK_MONOTONIC is so many milliseconds later still: what is to
  *               end after some time does so after one step; "100 4711": in the process 4711 alone
+ *   flock       fails with the errno that stands in the file, for all files, or those of "where"
  *   rename      of a file whose name has this text waits until the file is gone
  *   where       what is hurt: descriptors whose name has this text, instead of "/seg-" (journal
  *               segments); then hold holds these only, and foldersync hurts these only, not all
@@ -68,6 +69,21 @@ static int is_hurt(int fd, const char *where)
         return 0;
     path[n] = '\0';
     return strstr(path, where) != NULL;
+}
+
+int flock(int fd, int operation)
+{
+    static int (*real)(int, int);
+    char text[64], where[64] = "/";
+
+    (void)fault("where", where, sizeof(where));
+    if (fault("flock", text, sizeof(text)) && is_hurt(fd, where)) {
+        errno = (int)strtol(text, NULL, 10);
+        return -1;
+    }
+    if (!real)
+        *(void **)(&real) = dlsym(RTLD_NEXT, "flock");
+    return real(fd, operation);
 }
 
 int fdatasync(int fd)

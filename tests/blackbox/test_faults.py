@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import BUILD, BINARY, pause, stays, wait_until
+from gateway import BUILD, BINARY, Gateway, pause, stays, wait_until
 from test_streaming import new, user
 
 SHIM = BUILD / "tests/blackbox/libfaults.so"
@@ -47,7 +47,7 @@ def faulty(start, tmp_path):
         return start(env={**env, **settings.pop("env", {})}, workers=1, sandbox=False,
                      **{"engine": "builtin:echo", **settings}), inject
     yield make
-    for name in ("fdatasync", "hold", "writev", "clock", "steps", "where", "stick", "pictures", "slow", "keep", "print", "foldersync", "rename"):
+    for name in ("fdatasync", "hold", "writev", "clock", "steps", "where", "stick", "pictures", "slow", "keep", "print", "foldersync", "rename", "flock"):
         inject(name, None)
 
 
@@ -500,3 +500,44 @@ def test_what_is_spooled_is_noted_when_the_journal_takes_it(faulty, tmp_path):
     assert gateway.post(f"{other.path}/finalize").status == 200
     wait_until(lambda: os.path.exists(tmp_path / "out") and delivered(tmp_path / "out", other), 20,
                "only what is new is delivered")
+
+
+@pytest.mark.parametrize("where,named", [("/lock", "run"), ("/worker-0", "the journal"), ("/dispatcher", "the journal")])
+@pytest.mark.parametrize("refusal", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_that_refuses_locks_stops_the_start(tmp_path, where, named, refusal):
+    """Two gateways could write one journal. The error names the flag that allows it."""
+    if not SHIM.exists():
+        pytest.skip(f"{SHIM} is not built")
+    (tmp_path / "flock").write_text(str(refusal))
+    (tmp_path / "where").write_text(where)
+    s = Gateway(env={"LD_PRELOAD": f"{sanitizer()} {SHIM}", "RG_FAULTS": str(tmp_path)}, workers=1, sandbox=False, engine="builtin:echo")
+    s.allow("start failed", "cannot start", "process died")
+    s.start(wait=False)
+    wait_until(lambda: s.process.poll() is not None or s.has_line("supervisor .*serving listen"), what="it ends or serves")
+    assert s.process.poll() not in (0, None)
+    assert s.has_line(f"{named}.* refuses locks.*--unlocked-state") and not s.has_line("serving listen")
+
+
+def test_a_flag_allows_a_file_system_without_locks(faulty):
+    """All locks are refused: of the run folder, of journals, and those that orders take."""
+    gateway, inject = faulty()
+    inject("flock", errno.ENOLCK)
+    refused = gateway.request("POST", "/admin/weight_version", {"version": "7"})
+    assert refused.status == 503 and "--unlocked-state" in refused.text
+    assert gateway.request("POST", "/admin/engines", {"engines": ["b=builtin:echo"]}).status == 503
+    gateway.stop()
+    gateway.settings["unlocked-state"] = True
+    gateway.start()
+    assert gateway.has_line("a file is not locked .--unlocked-state.*file=.?the journal")
+    assert gateway.request("POST", "/admin/weight_version", {"version": "7"}).status == 200
+    assert gateway.request("POST", "/admin/engines", {"engines": ["b=builtin:echo"]}).status == 200
+    talk = Talk(gateway)
+    assert talk.turn() == 200
+
+
+def test_a_lock_that_another_gateway_has_is_no_refusal(faulty):
+    gateway, _ = faulty(unlocked_state=True)
+    second = Gateway(state_dir=gateway.settings["state-dir"], engine="builtin:echo", unlocked_state=True)
+    second.allow("cannot start")
+    second.start(wait=False)
+    assert second.wait() != 0 and second.has_line("another rollgate uses")

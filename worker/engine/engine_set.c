@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "common/base/buf.h"
@@ -21,6 +20,7 @@
 #include "common/codec/json.h"
 #include "common/codec/json_build.h"
 #include "common/os/file.h"
+#include "common/os/file_lock.h"
 #include "worker/engine/adapter.h"
 #include "worker/engine/engine_target.h"
 
@@ -337,19 +337,19 @@ int engine_set_lock(const char *state_dir, struct err *e)
 {
     char *path = path_of(state_dir, "engines.lock");
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    int sys;
+    int rc;
 
     free(path);
     if (fd < 0)
         return err_sys(e, ERR_STORAGE_FAILED, "the set of engines cannot be locked");
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+    rc = file_lock(fd, false, "engines.lock", e);
+    if (rc == 0)
         return fd;
-    sys = errno;
     (void)close(fd);
-    if (sys == EWOULDBLOCK)
+    if (rc == 1)
         return err_set(e, ERR_STATE_CONFLICT, "another change of the engines is under way");
-    errno = sys;
-    return err_sys(e, ERR_STORAGE_FAILED, "the set of engines cannot be locked");
+    e->kind = ERR_STORAGE_FAILED;
+    return -1;
 }
 
 /* --- names --- */

@@ -9,12 +9,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "common/codec/json.h"
 #include "common/codec/json_build.h"
 #include "common/os/file.h"
+#include "common/os/file_lock.h"
 
 enum { WEIGHTS_FILE_MAX = 1 << 20 };
 
@@ -143,8 +143,11 @@ int weights_tell(const char *state_dir, struct str adapter, struct str version, 
     int rc;
 
     free(path);
-    if (fd < 0 || flock(fd, LOCK_EX)) {
+    if (fd < 0) {
         rc = err_sys(e, ERR_STORAGE_FAILED, "the versions of the weights cannot be locked");
+    } else if (file_lock(fd, true, "weights.lock", e)) {
+        e->kind = ERR_STORAGE_FAILED;
+        rc = -1;
     } else {
         rc = weights_load(state_dir, &w, e);
         if (rc)
