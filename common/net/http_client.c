@@ -1,11 +1,8 @@
-/* The HTTP client (http_client.h): calls. A call owns a connection from its start to its end: a
- * pooled one if there is an idle one, else a new one (http_conn.c). Its phases have time limits
- * of their own: connect, first byte, silence in the body; and one for the whole.
- *
- * Events may free the call (http_call_cancel from inside of a callback): after each event the
- * code looks whether n->call is still the call. A paused call's bytes wait in n->in, and the
- * socket is not read, so the peer feels it. An answer may come before the request has been sent
- * whole; such a connection is not pooled. */
+/* Calls of the HTTP client (http_client.h). A call owns a connection: an idle one of the pool, or a
+ * new one (http_conn.c). It has limits for connect, first byte, silence in the body, and all of it.
+ * Events may free the call (http_call_cancel in a callback): after each event the code checks that
+ * n->call is still the call. A paused call's bytes wait in n->in, and the socket is not read. An
+ * answer may come before the whole request was sent; such a connection is not pooled. */
 
 #include "common/net/http_client.h"
 

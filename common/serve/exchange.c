@@ -5,12 +5,11 @@
  *                        ^                        |
  *                        `------ on_proceed <-----'    the kernel has taken all of `flying`
  *
- * Much that waits is in parts, for a buffer that grows is moved. pump hands over what waits when
- * nothing is flying, a part at a time; on_proceed makes room, tells an owner who
- * waits for it (exchange_on_room) and asks a source for more (exchange_pull). libh2o frees the
- * exchange with the request's pool (exchange_dispose): then the answer's last byte is in the
- * kernel, or the connection has broken. Whether the peer has it is another matter, which a note
- * on the connection waits for (exchange_note, server_settle). */
+ * Much that waits is in parts, for a buffer that grows is moved. pump hands over a part when
+ * nothing is flying; on_proceed makes room, calls the owner that waits for it (exchange_on_room)
+ * and asks a source for more (exchange_pull). libh2o frees the exchange with the request's pool
+ * (exchange_dispose): the last byte is then in the kernel, or the connection has broken. A note on
+ * the connection waits for the peer to have it (exchange_note, server_settle). */
 
 #include "common/serve/exchange.h"
 

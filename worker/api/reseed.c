@@ -36,7 +36,8 @@ static bool is_served(const struct service *a, uint32_t index)
 static bool may_recreate(const struct service_request *r)
 {
     const struct config *c = r->service->config;
-    bool keeps = c->durability != DURABILITY_NONE, has_nodes = c->peer.n > 0 || c->worker_base_given;
+    bool keeps = c->durability != DURABILITY_NONE,
+         has_nodes = c->peer.n > 0 || c->worker_base_given;
     uint32_t index;
 
     if (c->reseed == RESEED_OFF)

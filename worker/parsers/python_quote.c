@@ -15,27 +15,27 @@
 enum { TRIED_BYTES = 16 << 10, TRIED_TIMES = 3 };
 
 /* The rest of a block, read with one quote as the string's end. */
-struct rest {
+struct quote_scan {
     const struct parser *p;
     size_t at, end;
     size_t budget;
     struct tool_call call; /* own; only what python_params_byte needs */
 };
 
-static void skip_blanks(struct rest *r)
+static void skip_blanks(struct quote_scan *r)
 {
     while (r->at < r->end && core_blank(core_at(r->p, r->at)))
         r->at++;
 }
 
 /* The next byte, or NUL at the end. */
-static char next_byte(const struct rest *r)
+static char next_byte(const struct quote_scan *r)
 {
     return r->at < r->end ? core_at(r->p, r->at) : '\0';
 }
 
 /* Reads up to the parenthesis that closes the parameters. */
-static bool read_params(struct rest *r)
+static bool read_params(struct quote_scan *r)
 {
     struct tool_call *c = &r->call;
     enum python_step step = PYTHON_MORE;
@@ -52,7 +52,7 @@ static bool read_params(struct rest *r)
 }
 
 /* Reads NAME( of a further call. */
-static bool read_head(struct rest *r)
+static bool read_head(struct quote_scan *r)
 {
     size_t from = r->at;
 
@@ -68,7 +68,7 @@ static bool read_head(struct rest *r)
 }
 
 /* Whether the rest is parameters and then calls, `least` of them or more, and nothing else. */
-static bool read_rest(struct rest *r, unsigned least)
+static bool read_rest(struct quote_scan *r, unsigned least)
 {
     bool lines = r->p->grammar->run == python_lines_run;
 
@@ -94,7 +94,7 @@ static bool read_rest(struct rest *r, unsigned least)
 
 static bool fits(struct parser *p, size_t quote, size_t end, unsigned least, size_t *budget)
 {
-    struct rest r = {.p = p, .at = quote, .end = end, .budget = *budget};
+    struct quote_scan r = {.p = p, .at = quote, .end = end, .budget = *budget};
     bool good;
 
     r.call.field = IN_VALUE;

@@ -155,21 +155,6 @@ const struct engine_target *remote_target(const struct remote *r)
     return r->target;
 }
 
-void remote_take_context(const struct json *v, struct engine_facts *ret)
-{
-    int64_t n = 0;
-
-    if (json_to_i64(v, &n) == 0 && n > 0 && n <= INT32_MAX)
-        ret->context_length = (uint32_t)n;
-}
-
-bool remote_has_v1(const struct remote *r)
-{
-    struct str url = str_cstr(r->target->rest);
-
-    return str_ends(url, STR("/v1")) || str_ends(url, STR("/v1/"));
-}
-
 void remote_rid(struct buf *b, const struct engine_request *q)
 {
     buf_add_str(b, q->session_id);

@@ -157,7 +157,7 @@ enum {
     FIELD_ID_ENTRIES,  /* marks: a list of entries (entries.h), one of them, its alternatives */
     FIELD_ID_ENTRY,
     FIELD_ID_ENTRY_TOPS,
-    FIELD_ID_SPECULATES, /* mark: counts of speculative decoding */
+    FIELD_ID_SPECULATES,   /* mark: counts of speculative decoding */
     FIELD_ID_ANSWER,       /* the id of the request that is answered, maybe behind a prefix */
     FIELD_ID_SPAN_VERSION, /* members of a span of weight versions, in any order */
     FIELD_ID_SPAN_START,

@@ -157,3 +157,18 @@ void remote_describe(const void *replica, struct json_out *o)
     }
     json_out_end_arr(o);
 }
+
+void remote_take_context(const struct json *v, struct engine_facts *ret)
+{
+    int64_t n = 0;
+
+    if (json_to_i64(v, &n) == 0 && n > 0 && n <= INT32_MAX)
+        ret->context_length = (uint32_t)n;
+}
+
+bool remote_has_v1(const struct remote *r)
+{
+    struct str url = str_cstr(r->target->rest);
+
+    return str_ends(url, STR("/v1")) || str_ends(url, STR("/v1/"));
+}
