@@ -89,6 +89,8 @@ FORMS = {
     "refusal": ([chunk({"refusal": "N"}), chunk({"refusal": "o"}), END], "No", "", []),
 }
 
+LAST_WORDS = ("no message", "calls that never came")    # no other end follows
+
 BAD = {
     "choices": ([{"choices": {}}], "choices must be a list"),
     "an event": ([[1]], "an event is no object"),
@@ -113,6 +115,10 @@ BAD = {
     "input": (whole({"tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "f", "input": {}}}]}), "choices[0].message.tool_calls[0].custom.input"),
     "both": (whole({"function_call": {"name": "f", "arguments": A}, "tool_calls": [{"id": "c", **f("f", A)}]}), "choices[0].message.function_call"),
     "a message that grows": ([chunk(message={"content": "T"}), chunk(message={"content": "TU"}, finish="stop")], "choices[0].message.content"),
+    "calls in the last message alone": ([chunk({"content": "T"}), chunk({}, "tool_calls", message={"content": "T", "tool_calls": [{"id": "c", **f("f", A)}]})], "choices[0].message.tool_calls"),
+    "a text completion": ([{**BASE, "choices": [{"index": 0, "text": "T", "finish_reason": "stop"}]}], "choices[0].text"),
+    "calls that never came": ([chunk({"content": "T"}), CALLED], "choices[0].finish_reason"),
+    "calls that never came, whole": (whole({"content": "T"}, "tool_calls"), "choices[0].finish_reason"),
     "no message": ([{**BASE, "choices": [{"index": 0, "finish_reason": "stop"}]}], "choices[0].message"),
 }
 
@@ -208,6 +214,17 @@ def test_form_means_the_same_everywhere(pair, form):
             assert ("U+FFFD" in warnings[-1]) == ("surrogate" in form), warnings
 
 
+def test_a_long_thought_in_details_counts_by_its_text(pair):
+    """Each piece repeats type and format: what repeats is neither counted nor kept again."""
+    engine, gateway = pair
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    item = {"type": "reasoning.text", "format": "anthropic-claude-v1", "index": 0}
+    docs = [*[chunk({"reasoning_details": [{**item, "text": "abcde"}]}) for _ in range(40000)], chunk({"content": "T"}), END]
+    engine.plan.append({"edit": lambda _: docs, "stream": True})
+    a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER], "stream": True}, timeout=120)
+    assert a.status == 200 and '"finish_reason":"stop"' in a.text.replace(": ", ":"), a.text[-400:]
+
+
 @pytest.mark.parametrize("what", BAD)
 def test_form_that_cannot_be_read_is_named(pair, what):
     engine, gateway = pair
@@ -216,7 +233,7 @@ def test_form_that_cannot_be_read_is_named(pair, what):
     for dialect, (_, body) in DIALECTS.items():
         for stream in (False, True):
             sid = gateway.post("/sessions", {}).json()["session_id"]
-            engine.plan.append({"edit": lambda _: docs + ([] if is_whole or what == "no message" else [END]), "stream": not (is_whole or what == "no message")})
+            engine.plan.append({"edit": lambda _: docs + ([] if is_whole or what in LAST_WORDS else [END]), "stream": not (is_whole or what == "no message")})
             a = gateway.post(f"/sessions/{sid}/v1/{dialect}", {**body, "stream": stream})
             assert a.status == 502 or stream, (dialect, a.text)
             assert field in a.text and ("engine_invalid" in a.text or dialect == "messages"), (dialect, stream, a.text)

@@ -352,21 +352,23 @@ static bool call_is_signed(const struct json *call)
 }
 
 /* The signed members of calls, as the last fragment of each. */
-static void write_signed_calls(struct json_out *o, const struct json *calls)
+static void write_signed_calls(struct chat_writer *cw, struct json_out *o, const struct json *calls)
 {
     json_out_key(o, "tool_calls");
     json_out_arr(o);
     for (uint32_t i = 0; json_at(calls, i); i++) {
         const struct json *call = json_at(calls, i);
 
+        bool custom = is_custom(cw, json_string(json_get(json_get(call, "function"), "name")));
+
         if (!call_is_signed(call))
             continue;
         json_out_obj(o);
         json_out_key(o, "index");
         json_out_i64(o, i);
-        json_out_key(o, "function");
+        json_out_key(o, kind_words[custom][0]);
         json_out_obj(o);
-        json_out_key(o, "arguments");
+        json_out_key(o, kind_words[custom][1]);
         json_out_cstr(o, "");
         json_out_end_obj(o);
         for (uint32_t k = 3; k < call->n; k++) {
@@ -483,8 +485,9 @@ static void write_whole(struct writer *w, const struct finished_answer *answers,
 }
 
 /* The chunk of a stream with what is signed of an answer. Most have nothing. */
-static void signed_chunk(struct writer *w, const struct finished_answer *t)
+static void signed_chunk(struct chat_writer *cw, const struct finished_answer *t)
 {
+    struct writer *w = &cw->w;
     const struct json *calls = json_get(t->message, "tool_calls");
     struct json_out o;
     bool any = false;
@@ -496,7 +499,7 @@ static void signed_chunk(struct writer *w, const struct finished_answer *t)
     begin_chunk(w, &o, t->index);
     write_signed(&o, t->message);
     if (any)
-        write_signed_calls(&o, calls);
+        write_signed_calls(cw, &o, calls);
     end_chunk(w, &o, (struct str){0});
 }
 
@@ -513,7 +516,7 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
     }
     for (size_t i = 0; i < n; i++) {
         close_custom(ctx, answers[i].index);
-        signed_chunk(w, &answers[i]);
+        signed_chunk(ctx, &answers[i]);
         begin_chunk(w, &o, answers[i].index);
         end_chunk(w, &o, finish_of(w, answers[i].finish_reason));
     }

@@ -297,7 +297,7 @@ void request_note_dropped(struct arena *a, const struct dialect *d, const struct
         look_for_surrogates(&x, &body->members[i]);
     if (!(taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS))
         look_at_tools(&x, json_get(body, "tools"), false);
-    if (!taken && !(d->members & IN_COMPLETIONS))
+    if (!(taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS))
         look_at_end(&x, body, req->chat);
     if (x.names.n) {
         struct json text = json_text_of(a, &x.names);

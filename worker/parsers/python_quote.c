@@ -122,7 +122,7 @@ static bool may_follow(const struct parser *p, size_t at, size_t end)
 /* How many calls follow the one at hand, by brackets alone: a broken string swallows none. */
 static unsigned count_calls(const struct parser *p, size_t at, size_t end)
 {
-    int depth = 1 + p->call.python.depth;
+    int depth = 1 + p->call.python.depth + MAX_OF(p->call.python.nesting, 0);
     unsigned n = 0;
 
     for (; at < end; at++) {

@@ -235,10 +235,12 @@ static enum python_step string_byte(struct python_scan *s, char c, struct buf *o
     bool fresh = s->fresh;
 
     s->fresh = false;
+    s->nesting = fresh ? 0 : s->nesting;
     if (c == '\\') {
         s->state = ESCAPE;
     } else if (c != s->quote) {
         value_escape(out, str_of(&c, 1));
+        s->nesting += (c == '(' || c == '[' || c == '{') - (c == ')' || c == ']' || c == '}');
     } else if (fresh) {
         s->state = EMPTY;
     } else {

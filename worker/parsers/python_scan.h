@@ -30,6 +30,7 @@ struct python_scan {
     bool triple;    /* the string has three quotes on either side */
     uint8_t quotes; /* at the end of a triple-quoted string so far */
     uint16_t depth;
+    int nesting; /* of brackets in the string at hand: those opened less those closed */
     uint32_t code_point;
     char closes[PYTHON_DEPTH_MAX]; /* the bracket that each open container ends with */
     struct buf word;               /* a number or name that is being read */

@@ -31,6 +31,14 @@ static const struct overflow_step forms[][STEPS_MAX] = {
     {{"input length (", PROMPT}, {"maximum allowed length (", MAX}},
     {{"input length (", PROMPT}, {"maximum context length (", MAX}},
     {{"input length ", PROMPT}, {"input length of ", MAX}},
+    {{"you passed ", PROMPT},
+     {"input tokens and requested ", ANSWER},
+     {"context length is only ", MAX}},
+    {{"context length is only ", MAX}},
+    {{"prompt (total length ", PROMPT}, {"context length ", MAX}},
+    {{"token count (", PROMPT}, {"tokens allowed ", MAX}},
+    {{"current length is ", PROMPT}, {"limit is ", MAX}},
+    {{"prompt is too long: ", PROMPT}, {"maximum context length: ", MAX}},
     {{"context length is ", MAX}, {"you requested ", ANSWER}, {"prompt contains ", PROMPT}},
     {{"is too large: ", ANSWER}, {"context length is ", MAX}, {"request has ", PROMPT}},
     {{"context length is ", MAX}, {"request has ", PROMPT}},
@@ -91,6 +99,10 @@ static const char *const phrases[] = {
     "too large for model with",
     "reduce the length of the messages",
     "tokens + `max_new_tokens` must be",
+    "range of input length should be",
+    "prompt exceeds max length",
+    "too many tokens",
+    "`inputs` must have less than",
 };
 
 /* Phrases that count beside a refusal only. */

@@ -240,6 +240,14 @@ static int repeats(struct err *e)
                    "came before it nor what follows that");
 }
 
+static bool has_calls(const struct json *message)
+{
+    const struct json *calls = json_get(message, "tool_calls");
+
+    return (json_is(calls, JSON_ARRAY) && calls->n > 0) || json_is(calls, JSON_OBJECT) ||
+           !json_is_null(json_get(message, "function_call"));
+}
+
 /* A stream's chunk may have a `message` in the place of its delta, which goes on like one; or next
  * to it, which repeats what the deltas brought. Whether a message that begins with all that came
  * repeats that cannot be told. */
@@ -252,6 +260,8 @@ static int read_chunk(struct reader *r, const struct json *delta, const struct j
         return -1;
     if (json_is_null(message) || upstream_message_bytes(r->m) > before)
         return 0;
+    if (!json_is_null(delta) && before > 0 && r->m->calls.n == 0 && has_calls(message))
+        return refuse_member(r->e, "choices[0].message", "tool_calls", "came in no delta");
     if (!json_is_null(delta) && before > 0)
         return text.len == 0 || str_eq(text, said) ? 0 : repeats(r->e);
     if (said.len > 0 && str_starts(text, said))
@@ -268,6 +278,9 @@ int upstream_message_add(struct upstream_message *m, const struct json *choice, 
     if (!stream && json_is_null(message))
         return err_set(e, ERR_ENGINE_INVALID,
                        "the engine's answer is invalid: it has no message (choices[0].message)");
+    if (stream && json_is_null(json_get(choice, "delta")) && json_is_null(message) &&
+        json_string(json_get(choice, "text")).len > 0)
+        return refuse_member(e, "choices[0]", "text", "is a text completion's: it has no delta");
     return stream ? read_chunk(&r, json_get(choice, "delta"), message)
                   : read_as(&r, message, "choices[0].message");
 }

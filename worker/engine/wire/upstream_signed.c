@@ -94,6 +94,14 @@ static void merge_member(struct arena *a, struct json *to, struct str key, const
         merge_member(a, old, json_string(&v->members[i].key), &v->members[i].value);
 }
 
+/* Whether a member has that value already: every chunk of a stream may repeat it. */
+static bool has_equal(const struct json *of, struct str name, const struct json *v)
+{
+    const struct json *had = json_get_str(of, name);
+
+    return had && json_equal(had, v);
+}
+
 /* Whether LiteLLM's object, which has much else, has a signature. */
 static bool has_signature(const struct json *v)
 {
@@ -118,7 +126,7 @@ static void keep_members(struct upstream_signed *s, const struct json *from,
     for (size_t i = 0; i < n; i++) {
         const struct json *v = json_get(from, names[i]);
 
-        if (!is_kept(names[i], v))
+        if (!is_kept(names[i], v) || (*to && has_equal(*to, str_cstr(names[i]), v)))
             continue;
         if (!*to) {
             *to = ARENA_NEW(&s->arena, struct json);
@@ -182,6 +190,7 @@ static struct signed_item *append_item(struct upstream_signed *s, struct signed_
 /* The text of a content's parts is counted as the answer's. */
 static void add_item(struct upstream_signed *s, struct signed_list *l, const struct json *item)
 {
+    bool content = l == &s->lists[SIGNED_LISTS - 1];
     const char *key = text_key(item);
     struct signed_item *to = l->n > 0 ? &l->at[l->n - 1] : NULL;
 
@@ -192,13 +201,14 @@ static void add_item(struct upstream_signed *s, struct signed_list *l, const str
     for (uint32_t i = 0; i < item->n; i++) {
         struct str name = json_string(&item->members[i].key);
 
-        if (key && str_eq_c(name, key))
+        if (key && str_eq_c(name, key)) {
             buf_add_str(&to->text, json_string(&item->members[i].value));
-        else
+            s->bytes += content ? 0 : json_string(&item->members[i].value).len;
+        } else if (!has_equal(to->members, name, &item->members[i].value)) {
             merge_member(&s->arena, to->members, name, &item->members[i].value);
+            s->bytes += content ? 0 : json_text_bytes(&item->members[i].value, SIZE_MAX);
+        }
     }
-    if (l != &s->lists[SIGNED_LISTS - 1])
-        s->bytes += json_text_bytes(item, SIZE_MAX);
 }
 
 /* `content` is mostly a text, which is not read here. */

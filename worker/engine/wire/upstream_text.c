@@ -44,9 +44,23 @@ void upstream_text_free(struct upstream_text *t)
     free(t);
 }
 
+/* An answer that ends with calls and has none is an emptied one. */
+static int check_finish(const struct upstream_text *t, struct err *e)
+{
+    struct str finish = buf_str(&t->finish);
+
+    if (t->message.calls.n > 0 ||
+        (!str_eq_c(finish, "tool_calls") && !str_eq_c(finish, "function_call")))
+        return 0;
+    return err_set(e, ERR_ENGINE_INVALID,
+                   "the engine's answer is invalid: choices[0].finish_reason is %.*s, and no call "
+                   "came",
+                   (int)finish.len, finish.p);
+}
+
 int upstream_text_end(struct upstream_text *t, const struct upstream_out *out, struct err *e)
 {
-    return upstream_message_end(&t->message, out, e);
+    return upstream_message_end(&t->message, out, e) < 0 ? -1 : check_finish(t, e);
 }
 
 static int too_many(struct err *e, size_t n, const char *what, size_t most)
@@ -161,7 +175,9 @@ int upstream_text_add(struct upstream_text *t, const struct json *doc, bool stre
         buf_clear(&t->finish);
         buf_add_str(&t->finish, finish);
     }
-    return check_n_calls(t, stream, e) < 0 ? -1 : check_bytes(t, e);
+    if (check_n_calls(t, stream, e) < 0 || check_bytes(t, e) < 0)
+        return -1;
+    return stream ? 0 : check_finish(t, e);
 }
 
 void upstream_text_write(const struct upstream_text *t, const struct json *rest, struct buf *out)

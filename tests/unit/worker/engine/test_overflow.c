@@ -33,6 +33,9 @@ static const struct {
      {10, 5000, 4096}},
     {"The decoder prompt (length 500) is longer than the maximum model length of 300. Make sure",
      {500, 0, 300}},
+    {"You passed 500 input tokens and requested 100 output tokens. However, the model's context "
+     "length is only 300 tokens, resulting in a maximum input length of 200 tokens.",
+     {500, 100, 300}},
     {"Input length (500) exceeds model's maximum context length (300).", {500, 0, 300}},
     /* llama-server */
     {"request (500 tokens) exceeds the available context size (300 tokens), try increasing it",
