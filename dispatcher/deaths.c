@@ -15,11 +15,14 @@ const char *desk_find_death(const struct desk *d, const struct attempt *a)
     const struct board *b = d->heritage->board;
     uint64_t since_ms = a->claimed_at_ms;
     uint32_t index;
-    int place = ids_parse(str_cstr(a->session), &index) ? -1 : board_resolve(b, index);
+    bool has_index = ids_parse(str_cstr(a->session), &index) == 0;
+    int place = has_index ? board_resolve(b, index) : -1;
+    uint32_t own = has_index ? index - b->worker_base : BOARD_WORKERS_MAX; /* before an adoption */
 
     if (atomic_load(&b->started_ms) > since_ms)
         return "the gateway was started again during the attempt";
-    if (place >= 0 && has_died(b, BOARD_WORKER0 + (unsigned)place, since_ms))
+    if ((place >= 0 && has_died(b, BOARD_WORKER0 + (unsigned)place, since_ms)) ||
+        (own < BOARD_WORKERS_MAX && has_died(b, BOARD_WORKER0 + own, since_ms)))
         return "the session's worker died during the attempt";
     for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++)
         if (has_died(b, BOARD_ROUTER0 + i, since_ms))

@@ -108,13 +108,14 @@ static int check_head(const struct http1_head *h, bool local, struct err *e)
     return 0;
 }
 
-/* Logs what is wrong with the nodes' settings: no client is at fault. */
-static int refuse_node(const struct err *e)
+/* Logs what is wrong with the nodes' settings: no client is at fault. A gateway without other nodes
+ * logs nothing, as only a client can have sent it. */
+static int refuse_node(const struct hub *h, const struct err *e)
 {
     static struct log_limit limit;
     unsigned dropped;
 
-    if (log_limit_pass(&limit, LOGGED_PER_SECOND, &dropped))
+    if (upstreams_has_nodes(h->upstreams) && log_limit_pass(&limit, LOGGED_PER_SECOND, &dropped))
         log_warn(NULL, "refused a request that another node forwarded", LOG_T("reason", e->text),
                  LOG_U("suppressed", dropped));
     return -1;
@@ -134,14 +135,14 @@ static int check_forwarded(const struct hub *h, const struct http1_head *head,
                       "this node has worker indexes %s, and the node that forwarded this request "
                       "has %.*s: each node needs its own --worker-base",
                       own, (int)MIN_OF(range.len, (size_t)UPSTREAMS_RANGE_TEXT), range.p);
-        return refuse_node(e);
+        return refuse_node(h, e);
     }
     if (upstreams_is_peer(upstream)) {
         (void)err_set(e, ERR_LOOP,
                       "worker index %u is not of this node, and another node forwarded its request "
                       "here: correct --peer of one of them",
                       route->index);
-        return refuse_node(e);
+        return refuse_node(h, e);
     }
     return 0;
 }

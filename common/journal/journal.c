@@ -124,10 +124,12 @@ static int mend(struct journal *j, const struct opened *o, struct err *e)
     unsigned char head[SEGMENT_HEAD];
     struct iovec part = {head, sizeof(head)};
 
-    if (o->damaged > 0 || (!o->last && o->good < o->size)) {
+    bool empty = !o->last && o->size < SEGMENT_HEAD; /* none has less than its head */
+
+    if (o->damaged > 0 || (!o->last && o->good < o->size) || empty) {
         j->stats.lost_bytes += o->damaged + (o->last ? 0 : o->size - o->good);
-        log_error(NULL, "journal: damaged segment", LOG_U("segment", o->number),
-                  LOG_U("damaged_bytes", j->stats.lost_bytes));
+        log_error(NULL, empty ? "journal: empty segment" : "journal: damaged segment",
+                  LOG_U("segment", o->number), LOG_U("damaged_bytes", j->stats.lost_bytes));
     }
     if (!o->last || (o->good == o->size && o->good > 0))
         return 0;

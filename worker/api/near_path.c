@@ -55,6 +55,10 @@ static bool tell_folder(struct str path, struct err *e)
 
     if (!folder)
         return false;
+    if (str_starts(rest, STR("/v1/"))) { /* no name in between: "/session/v1/..." */
+        tell(e, folder, "");
+        return true;
+    }
     while (n < rest.len && n < sizeof(shown) - 1 && rest.p[n] > ' ' && rest.p[n] < 127)
         n++;
     if (n == rest.len)

@@ -17,6 +17,7 @@
 #include "common/journal/scan.h"
 #include "common/os/loop.h"
 #include "common/proc/config.h"
+#include "common/proc/ids.h"
 #include "worker/commands/replayed.h"
 #include "worker/ledger/loose_parts.h"
 #include "worker/session/session.h"
@@ -206,7 +207,7 @@ struct losses {
     const char *dir;
     struct replayed replayed;
     struct map by_session; /* struct loss, owned */
-    bool damaged;
+    bool damaged, has_groups;
 };
 
 static void on_manifest_rebuilt(void *ctx, const char *why)
@@ -226,7 +227,13 @@ static void on_kept_record(void *ctx, const struct scan_record *r)
     struct losses *v = ctx;
     uint64_t skipped = v->replayed.skipped;
     struct loss *loss;
+    uint32_t index;
 
+    if (ids_parse(r->id, &index) != 0) {
+        v->has_groups = v->has_groups || !str_eq_c(r->id, JOURNAL_NOTE);
+        return; /* a group's record, of the dispatcher's journal: nothing is known of what it needs
+                 */
+    }
     replayed_apply(&v->replayed, r->id, r->payload);
     if (v->replayed.skipped == skipped)
         return;
@@ -305,6 +312,8 @@ static int repair(const char *dir)
         printf("%s: the next start continues with what is left. Sessions that were only "
                "in a missing segment are gone and cannot be named; others may end earlier\n",
                dir);
+        if (v.has_groups)
+            printf("%s: groups have records in it; which of them lost some is not known\n", dir);
     }
     free_losses(&v);
     return rc < 0;

@@ -232,7 +232,8 @@ static void put_session_metadata(struct export *x, struct json_out *o)
     json_out_member_i64(o, "max_trim_tokens", own->trim);
     if (x->selection->unchosen)
         json_out_member_i64(o, "branches_left_out", (int64_t)x->selection->unchosen);
-    if (export_lacks_reward(x) || x->unsupported || x->unindexed || x->recomputed)
+    if (export_has_no_calls(x) || export_lacks_reward(x) || x->unsupported || x->unindexed ||
+        x->recomputed)
         native_write_warnings(x, o);
     json_out_end_obj(o);
 }

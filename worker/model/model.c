@@ -357,15 +357,6 @@ static void take_fingerprint(struct model *m)
 
 /* --- life --- */
 
-/* Whether a name looks like one of a model hub ("Qwen/Qwen3-8B") rather than like a path. */
-static bool is_hub_name(const char *name)
-{
-    const char *slash = strchr(name, '/');
-
-    return slash && slash != name && slash[1] && !strchr(slash + 1, '/') && name[0] != '.' &&
-           name[0] != '~';
-}
-
 /* ERR_CONFIG for a model folder that is no folder; returns -1. */
 static int fault_folder(const char *dir, struct err *e)
 {
@@ -374,12 +365,10 @@ static int fault_folder(const char *dir, struct err *e)
     if (stat(dir, &st) == 0)
         return err_set(e, ERR_CONFIG, "the model folder %s is a file; name the folder it lies in",
                        dir);
-    if (is_hub_name(dir))
-        return err_set(e, ERR_CONFIG,
-                       "the model folder %s does not exist; a local folder is needed, with "
-                       "tokenizer.json and the chat template: rollgate downloads nothing",
-                       dir);
-    return err_set(e, ERR_CONFIG, "the model folder %s does not exist", dir);
+    return err_set(e, ERR_CONFIG,
+                   "the model folder %s does not exist; a local folder is needed, with "
+                   "tokenizer.json and the chat template: rollgate downloads nothing",
+                   dir);
 }
 
 /* -1 and e; then the model is to be freed. */

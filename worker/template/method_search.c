@@ -74,6 +74,8 @@ static struct value find(struct template_run *r, struct value self, struct value
 
     if (!arg_str(r, a[0], &needle) || !window(r, self, a + 1, &s, &base, &empty))
         return v_err();
+    if (!run_spend(r, (s.len + needle.len) / 8))
+        return v_err();
     at = empty ? SIZE_MAX : last ? find_last(r, s, needle) : str_find(s, needle, 0);
     if (at == SIZE_MAX)
         return r->budget.over ? v_err() : v_int(-1);

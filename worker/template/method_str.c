@@ -76,7 +76,7 @@ static struct value strip(struct template_run *r, struct value self, struct valu
 {
     struct str set = {0};
 
-    if (!run_spend(r, self.n / 64))
+    if (!run_spend(r, self.n / 8))
         return v_err();
     if (chars.t == V_MISSING || chars.t == V_NONE)
         return v_like(v_str(pystr_strip(v_bytes(self), which)), self);
@@ -270,7 +270,7 @@ static struct value m_removeprefix(struct template_run *r, struct value self, st
 {
     struct str s = v_bytes(self), p = {0};
 
-    if (!arg_str(r, a[0], &p))
+    if (!arg_str(r, a[0], &p) || !run_spend(r, p.len / 16))
         return v_err();
     return v_like(v_str(str_starts(s, p) ? str_sub(s, p.len, s.len) : s), self);
 }
@@ -280,7 +280,7 @@ static struct value m_removesuffix(struct template_run *r, struct value self, st
 {
     struct str s = v_bytes(self), p = {0};
 
-    if (!arg_str(r, a[0], &p))
+    if (!arg_str(r, a[0], &p) || !run_spend(r, p.len / 16))
         return v_err();
     return v_like(v_str(str_ends(s, p) ? str_sub(s, 0, s.len - p.len) : s), self);
 }

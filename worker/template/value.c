@@ -168,7 +168,7 @@ struct dict_entry *dict_find_str(struct arena *a, struct dict *d, struct str key
 struct dict_entry *dict_find(struct template_run *r, struct dict *d, struct value key)
 {
     if (key.t == V_STR)
-        return dict_find_str(r->a, d, v_bytes(key));
+        return run_spend(r, key.n / 16) ? dict_find_str(r->a, d, v_bytes(key)) : NULL;
     dict_need(r->a, d);
     for (uint32_t i = 0; i < d->n; i++) {
         if (d->at[i].key.t != V_STR && value_eq(r, d->at[i].key, key))
