@@ -2,8 +2,9 @@
  * Harmony (gpt-oss): a completion is a row of messages
  *   [<|start|>ROLE][ to=RCPT][<|channel|>CH[ to=RCPT]][<|constrain|>FMT]<|message|>BODY END
  * the first of which begins behind the prompt's "<|start|>assistant". Channel analysis is thought;
- * final, and commentary without a recipient, is text; a recipient functions.NAME is a call. END is
- * <|end|>, <|call|> or <|return|>; the last two end the turn, so they are usually not fed.
+ * final, and commentary without a recipient, is text; a recipient functions.NAME is a call, and so
+ * is the bare NAME of a tool. END is <|end|>, <|call|> or <|return|>; the last two end the turn, so
+ * they are usually not fed.
  */
 #include <string.h>
 
@@ -50,18 +51,26 @@ static void begin_body(struct parser *p, enum parse_kind kind)
     p->phase = H_BODY;
 }
 
+/* The function that a message goes to; empty: it goes to none. */
+static struct str called_function(const struct parser *p, struct str recipient)
+{
+    struct str functions = STR("functions.");
+
+    if (str_starts(recipient, functions))
+        return str_sub(recipient, functions.len, recipient.len);
+    return p->tools && tool_index_find(p->tools, recipient) ? recipient : STR("");
+}
+
 /* Header [done, pos) has ended: what is the body? */
 static void take_header(struct parser *p)
 {
     struct header h = read_header(core_cut(p, p->done, p->pos));
-    struct str functions = STR("functions.");
 
     p->marked = true;
     if (h.recipient.len) {
         tool_call_reset(p);
         p->mark_end = p->pos;
-        if (str_starts(h.recipient, functions))
-            buf_add_str(&p->call.name, str_sub(h.recipient, functions.len, h.recipient.len));
+        buf_add_str(&p->call.name, called_function(p, h.recipient));
         p->phase = H_CALL;
         return;
     }
@@ -169,6 +178,21 @@ static enum step call_closes(struct parser *p)
     return r == STEP_MORE && p->final ? STEP_NO : r;
 }
 
+/* A body without a byte is a call without arguments. */
+static enum step empty_body(struct parser *p)
+{
+    bool cut = core_over(p);
+    enum step r = call_closes(p);
+
+    if (r != STEP_YES)
+        return r;
+    if (cut)
+        core_warn(p, WARN_CUT);
+    p->call.args_made = true;
+    buf_puts(&p->call.made, "{}");
+    return r;
+}
+
 static enum step call_run(struct parser *p)
 {
     struct tool_call *c = &p->call;
@@ -180,6 +204,8 @@ static enum step call_run(struct parser *p)
         r = core_blanks(p);
         if (r != STEP_YES)
             return r;
+        if (core_over(p) || core_at(p, p->pos) == '<')
+            return empty_body(p);
     }
     r = c->args_to ? STEP_YES : tool_call_scan_args(p);
     return r == STEP_YES ? call_closes(p) : r;
