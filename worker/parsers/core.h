@@ -68,6 +68,7 @@ struct think_tags {
     const char *wrap[4]; /* marks around the answer: syntax */
     bool forced;      /* the model starts inside its thought even if the prompt does not say so */
     bool call_closes; /* a tool call ends an open thought */
+    bool bare_end;    /* an end tag may open an answer without a thought */
 };
 
 enum parser_phase {

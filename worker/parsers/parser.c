@@ -77,30 +77,46 @@ static enum step eat_any(struct parser *p, const char *const *marks, size_t n)
     return longest ? STEP_YES : STEP_NO;
 }
 
+/* One of the tags, behind white space or not. A tag may begin with white space itself. */
+static enum step eat_tag(struct parser *p, const char *const *tags, size_t n, size_t blanks_end)
+{
+    enum step r;
+
+    p->pos = p->done;
+    r = eat_any(p, tags, n);
+    if (r == STEP_NO && blanks_end > p->done) {
+        p->pos = blanks_end;
+        r = eat_any(p, tags, n);
+    }
+    return r;
+}
+
+/* A thought may be opened more than once: all start tags in front of it are syntax. So is an end
+ * tag that opens the answer, where the kind writes one for no thought. */
 static bool start_step(struct parser *p)
 {
+    const struct think_tags *t = p->think;
     size_t at;
-    enum step r;
+    enum step opens, ends = STEP_NO;
 
     p->pos = p->done;
     if (core_blanks(p) != STEP_YES)
         return false;
     at = p->pos;
-    p->pos = p->done;
-    /* A start tag may begin with white space itself. */
-    r = eat_any(p, p->think->start, ARRAY_LEN(p->think->start));
-    if (r == STEP_NO && at > p->done) {
-        p->pos = at;
-        r = eat_any(p, p->think->start, ARRAY_LEN(p->think->start));
-    }
-    if (r == STEP_MORE)
+    opens = eat_tag(p, t->start, ARRAY_LEN(t->start), at);
+    if (opens == STEP_NO && t->bare_end && !p->reasoning_open)
+        ends = eat_tag(p, t->end, ARRAY_LEN(t->end), at);
+    if (opens == STEP_MORE || ends == STEP_MORE)
         return false;
-    if (r == STEP_YES) {
+    if (opens == STEP_YES || ends == STEP_YES) {
         core_take(p, PARSE_SOURCE, p->pos);
         p->marked = true;
     }
     p->pos = p->done;
-    p->phase = r == STEP_YES || p->reasoning_open ? PHASE_REASONING : PHASE_CONTENT;
+    if (opens == STEP_YES)
+        p->reasoning_open = true;
+    else
+        p->phase = p->reasoning_open ? PHASE_REASONING : PHASE_CONTENT;
     return true;
 }
 
