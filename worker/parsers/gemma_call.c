@@ -64,40 +64,86 @@ static enum step pop(struct parser *p, char byte)
     return STEP_YES;
 }
 
-/* The key without the marks that some write around it. */
-static struct str bare_key(const struct parser *p, struct str key)
+/* The mark that the key at pos opens with, which also closes it; NULL: neither is there. MORE: that
+ * is not decided. */
+static enum step key_mark(const struct parser *p, const char **mark)
 {
-    struct str quote = str_cstr(p->grammar->gemma->quote);
+    const char *quote = p->grammar->gemma->quote;
+    enum step r = core_lit(p, p->pos, quote);
 
-    if (key.len >= 2 * quote.len && str_starts(key, quote) && str_ends(key, quote))
-        return str_sub(key, quote.len, key.len - 2 * quote.len);
-    if (key.len >= 2 && key.p[0] == '"' && key.p[key.len - 1] == '"')
-        return str_sub(key, 1, key.len - 2);
-    return key;
+    *mark = r == STEP_YES ? quote : NULL;
+    if (r == STEP_NO && !core_over(p) && core_at(p, p->pos) == '"')
+        *mark = "\"";
+    return r == STEP_MORE ? r : STEP_YES;
 }
 
-static enum step read_key(struct parser *p)
+/* A key between two marks, and the colon. */
+static enum step marked_key(struct parser *p, const char *mark)
+{
+    struct tool_call *c = &p->call;
+    size_t begins = c->from + strlen(mark), which;
+    enum step r;
+
+    p->pos = begins;
+    r = core_find(p, &mark, 1, &which);
+    if (core_beyond(p, c->from, NAME_MAX_BYTES))
+        return STEP_NO;
+    if (r != STEP_YES)
+        return r;
+    buf_add_str(&c->key, core_cut(p, begins, p->pos));
+    core_eat(p, mark);
+    r = core_blanks(p);
+    return r == STEP_YES ? core_eat(p, ":") : r;
+}
+
+/* Whether a key without marks may be one. A text without its marks may stand in front of it. */
+static bool key_plain(const struct parser *p, struct str key)
+{
+    return str_find(key, str_cstr(p->grammar->gemma->quote), 0) == SIZE_MAX &&
+           !memchr(key.p, ',', key.len) && !memchr(key.p, '{', key.len) &&
+           !memchr(key.p, '[', key.len);
+}
+
+/* A key as most are written, and the colon; or the end of an object without members. */
+static enum step plain_key(struct parser *p)
 {
     static const char *const stops[] = {":", "}"};
     struct tool_call *c = &p->call;
     size_t which;
+    enum step r = core_find(p, stops, ARRAY_LEN(stops), &which);
+    struct str key;
+
+    if (core_beyond(p, c->from, NAME_MAX_BYTES))
+        return STEP_NO;
+    if (r != STEP_YES)
+        return r;
+    key = str_trim(core_cut(p, c->from, p->pos));
+    if (which == 1)
+        return key.len == 0 ? pop(p, '}') : STEP_NO;
+    if (!key_plain(p, key))
+        return STEP_NO;
+    buf_add_str(&c->key, key);
+    p->pos++;
+    return STEP_YES;
+}
+
+static enum step read_key(struct parser *p)
+{
+    struct tool_call *c = &p->call;
+    const char *mark;
     enum step r = core_blanks(p);
 
     if (r != STEP_YES)
         return r;
     c->unsaid = c->from = p->pos;
-    r = core_find(p, stops, ARRAY_LEN(stops), &which);
-    if (core_beyond(p, c->from, NAME_MAX_BYTES))
-        return STEP_NO;
-    if (r != STEP_YES) {
-        p->pos = c->from;
-        return r;
-    }
-    if (which == 1)
-        return core_all_blank(core_cut(p, c->from, p->pos)) ? pop(p, '}') : STEP_NO;
     buf_clear(&c->key);
-    buf_add_str(&c->key, bare_key(p, str_trim(core_cut(p, c->from, p->pos))));
-    p->pos++;
+    r = key_mark(p, &mark);
+    if (r == STEP_YES)
+        r = mark ? marked_key(p, mark) : plain_key(p);
+    if (r == STEP_MORE)
+        p->pos = c->from;
+    if (r != STEP_YES || c->st != ST_KEY)
+        return r;
     if (c->depth == 1)
         c->types = tool_call_types(p, buf_str(&c->key));
     c->st = ST_VALUE;
@@ -232,11 +278,16 @@ static enum step read_word(struct parser *p)
     size_t which;
     enum step r = core_find(p, stops, ARRAY_LEN(stops), &which);
 
+    struct str word;
+
     if (r != STEP_YES)
         return r;
-    if (c->levels[c->depth - 1] == '[' && core_all_blank(core_cut(p, c->from, p->pos)))
+    word = str_trim(core_cut(p, c->from, p->pos));
+    if (c->levels[c->depth - 1] == '[' && word.len == 0)
         return STEP_NO;
-    write_word(&c->made, str_trim(core_cut(p, c->from, p->pos)));
+    if (str_find(word, str_cstr(p->grammar->gemma->quote), 0) != SIZE_MAX)
+        return STEP_NO;
+    write_word(&c->made, word);
     value_done(p);
     return STEP_YES;
 }
