@@ -127,6 +127,8 @@ struct tool_call {
     unsigned depth;   /* of nested values */
     uint8_t levels[CALL_DEPTH_MAX];             /* of each: what its container is */
     const struct json *schemas[CALL_DEPTH_MAX]; /* of each, or NULL */
+    size_t values[CALL_DEPTH_MAX];              /* of each: where it begins in `made` */
+    uint16_t name_ends[CALL_DEPTH_MAX];         /* of each: where its name ends in `key` */
 };
 
 struct parser {

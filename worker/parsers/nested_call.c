@@ -3,8 +3,8 @@
  * stands behind a mark that no text holds:
  *   M<invoke name="NAME"> M<key>text M</key> M<list> M<item>text M</item> M</list> M</invoke>
  * What a text is, and whether elements are a list or an object, the tool's schema says; without
- * one, elements called item are a list. The arguments are composed; texts that are text by the
- * schema stream.
+ * one, elements called item are a list. Elements of one name in a row are a list as well. The
+ * arguments are composed; texts that are text by the schema stream.
  */
 #include <string.h>
 
@@ -16,7 +16,7 @@
 enum { ST_NAME, ST_INSIDE, ST_TAG, ST_DONE };
 
 /* What an element is so far: struct tool_call's levels. */
-enum { LEVEL_UNKNOWN, LEVEL_OBJECT, LEVEL_LIST, LEVEL_FILLED = 4 };
+enum { LEVEL_UNKNOWN, LEVEL_OBJECT, LEVEL_LIST, LEVEL_FILLED = 4, LEVEL_REPEATS = 8 };
 
 enum { UNIONS = 4 }; /* levels of anyOf and the like in which a property is looked for */
 
@@ -96,6 +96,75 @@ static void decide_level(struct parser *p, struct str tag)
     buf_add_c(&c->made, list ? '[' : '{');
 }
 
+/* The name of the element at a level, or of the last one there. `key` has those of all levels. */
+static struct str name_at(const struct tool_call *c, unsigned level)
+{
+    size_t from = level > 1 ? c->name_ends[level - 1] : 0;
+
+    return str_sub(buf_str(&c->key), from, c->name_ends[level] - from);
+}
+
+static void set_name(struct tool_call *c, unsigned level, struct str name)
+{
+    c->key.len = level > 1 ? c->name_ends[level - 1] : 0;
+    buf_add_str(&c->key, name);
+    c->name_ends[level] = (uint16_t)c->key.len;
+}
+
+/* Another element of the last one's name: both become a list, or the last one grows if it is one.
+ * False: what was sent already cannot become a list. */
+static bool repeat_member(struct parser *p)
+{
+    struct tool_call *c = &p->call;
+    struct buf *made = &c->made;
+    size_t from = c->values[c->depth + 1];
+
+    if (c->levels[c->depth] & LEVEL_REPEATS) {
+        buf_puts(made, ", ");
+        return true;
+    }
+    if (c->committed || p->pos - p->done >= p->hold_bytes)
+        return false;
+    if (made->p[from] == '[') {
+        made->len--;
+    } else {
+        buf_add_c(made, '[');
+        memmove(made->p + from + 1, made->p + from, made->len - 1 - from);
+        made->p[from] = '[';
+    }
+    buf_puts(made, made->len == from + 1 ? "" : ", ");
+    c->levels[c->depth] |= LEVEL_REPEATS;
+    return true;
+}
+
+/* The list of such elements ends, if there is one. */
+static void end_repeats(struct tool_call *c)
+{
+    if (c->levels[c->depth] & LEVEL_REPEATS)
+        buf_add_c(&c->made, ']');
+    c->levels[c->depth] &= (uint8_t)~LEVEL_REPEATS;
+}
+
+/* What stands before a value: a comma, a key. False: it cannot stand there. */
+static bool begin_member(struct parser *p, struct str tag)
+{
+    struct tool_call *c = &p->call;
+    unsigned level = c->levels[c->depth];
+
+    if (level & LEVEL_OBJECT && level & LEVEL_FILLED && str_eq(name_at(c, c->depth + 1), tag))
+        return repeat_member(p);
+    end_repeats(c);
+    buf_puts(&c->made, level & LEVEL_FILLED ? ", " : "");
+    c->levels[c->depth] |= LEVEL_FILLED;
+    if (level & LEVEL_OBJECT) {
+        buf_add_c(&c->made, '"');
+        value_escape(&c->made, tag);
+        buf_puts(&c->made, "\": ");
+    }
+    c->values[c->depth + 1] = c->made.len;
+    return true;
+}
+
 static bool open_element(struct parser *p, struct str tag)
 {
     struct tool_call *c = &p->call;
@@ -111,13 +180,9 @@ static bool open_element(struct parser *p, struct str tag)
     }
     outer = c->schemas[c->depth];
     list = c->levels[c->depth] & LEVEL_LIST;
-    buf_puts(&c->made, c->levels[c->depth] & LEVEL_FILLED ? ", " : "");
-    c->levels[c->depth] |= LEVEL_FILLED;
-    if (!list) {
-        buf_add_c(&c->made, '"');
-        value_escape(&c->made, tag);
-        buf_puts(&c->made, "\": ");
-    }
+    if (!begin_member(p, tag))
+        return false;
+    set_name(c, c->depth + 1, tag);
     if (outer)
         outer = list ? json_get(outer, "items") : tool_index_property(p->tools, outer, tag, UNIONS);
     c->schemas[++c->depth] = outer;
@@ -140,11 +205,15 @@ static void write_leaf(struct parser *p, struct str text)
         value_write_loose(&c->made, text, types);
 }
 
-static void close_element(struct parser *p)
+/* False: the tag is another element's. */
+static bool close_element(struct parser *p, struct str tag)
 {
     struct tool_call *c = &p->call;
     unsigned level = c->levels[c->depth];
 
+    if (!str_eq(name_at(c, c->depth), tag))
+        return false;
+    end_repeats(c);
     if (level & (LEVEL_LIST | LEVEL_OBJECT))
         buf_add_c(&c->made, level & LEVEL_LIST ? ']' : '}');
     else if (c->field)
@@ -153,6 +222,7 @@ static void close_element(struct parser *p)
         write_leaf(p, core_cut(p, c->from, c->args_sent));
     c->field = 0;
     c->depth--;
+    return true;
 }
 
 /* <key>, </key>, or </invoke> behind the mark. */
@@ -182,8 +252,10 @@ static enum step read_tag(struct parser *p)
         if (!open_element(p, str_sub(tag, 1, tag.len)))
             return STEP_NO;
     } else if (c->depth > 0) {
-        close_element(p);
+        if (!close_element(p, str_trim(str_sub(tag, 2, tag.len))))
+            return STEP_NO;
     } else if (str_eq_c(tag, "</invoke")) {
+        end_repeats(c);
         buf_puts(&c->made, "}");
         c->st = ST_DONE;
         return STEP_YES;
