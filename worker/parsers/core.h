@@ -44,6 +44,7 @@ struct grammar {
     const char *open[2];   /* section begins; a call may follow after white space */
     const char *begin[4];  /* call begins */
     char opened;           /* so may one right behind a section's tag; part of the call. 0: none */
+    bool named;            /* behind a section's tag the call's name may stand as well */
     const char *close[3];  /* section ends */
     const char *skip[4];   /* syntax wherever it stands between calls */
     const char *prose[2];  /* a call may begin with this in the middle of text; part of the call */

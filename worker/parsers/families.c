@@ -242,6 +242,7 @@ static const struct grammar grammars[TOOL_KIND_COUNT] = {
     [TOOL_STEP3] = {.open = {"<｜tool_calls_begin｜>",
                              "<｜tool_call_begin｜>function<｜tool_sep｜>"},
                     .begin = {"<steptml:invoke name=\""},
+                    .named = true,
                     .skip = {"<｜tool_call_end｜>", "<｜tool_calls_end｜>"},
                     .end = "</steptml:invoke>",
                     .run = tag_call_run,

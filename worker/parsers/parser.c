@@ -403,32 +403,55 @@ static bool header_step(struct parser *p)
     return r != STEP_MORE;
 }
 
+/* At pos: the name of a tool, and a call behind it, which has the name once more. */
+static enum step eat_named(struct parser *p)
+{
+    const struct grammar *g = p->grammar;
+    size_t from = p->pos, to;
+    enum step r;
+
+    while (p->pos < core_end(p) && header_byte(core_at(p, p->pos)))
+        p->pos++;
+    if (p->pos == from || core_beyond(p, from, NAME_MAX_BYTES))
+        return STEP_NO;
+    to = p->pos;
+    r = core_blanks(p);
+    if (r == STEP_YES && p->tools && !tool_index_find(p->tools, core_cut(p, from, to)))
+        return STEP_NO;
+    if (r == STEP_YES)
+        r = eat_any(p, g->begin, ARRAY_LEN(g->begin));
+    if (r != STEP_YES)
+        p->pos = from;
+    return r;
+}
+
 /* Behind a section's tag: a call must begin, or a section within. */
 static bool opened_step(struct parser *p)
 {
     const struct grammar *g = p->grammar;
-    enum step begun, opened;
+    enum step begun, opened = STEP_NO;
 
     if (core_blanks(p) != STEP_YES)
         return false;
     begun = eat_any(p, g->begin, ARRAY_LEN(g->begin));
+    if (begun != STEP_YES)
+        opened = eat_any(p, g->open, ARRAY_LEN(g->open));
+    if (opened == STEP_YES) {
+        p->mark_end = p->pos;
+        return true;
+    }
+    if (begun == STEP_NO && opened == STEP_NO && g->named)
+        begun = eat_named(p);
+    if (begun == STEP_NO && opened == STEP_NO && g->opened && !core_over(p) &&
+        core_at(p, p->pos) == g->opened)
+        begun = STEP_YES;
     if (begun == STEP_YES) {
         p->mark_end = p->pos;
         begin_call(p);
         return true;
     }
-    opened = eat_any(p, g->open, ARRAY_LEN(g->open));
-    if (opened == STEP_YES) {
-        p->mark_end = p->pos;
-        return true;
-    }
     if (begun == STEP_MORE || opened == STEP_MORE)
         return false;
-    if (g->opened && !core_over(p) && core_at(p, p->pos) == g->opened) {
-        p->mark_end = p->pos;
-        begin_call(p);
-        return true;
-    }
     unit_fails(p);
     return true;
 }
@@ -452,7 +475,7 @@ static bool skip_byte(struct tool_call *c, char byte)
     } else if (c->field) {
         c->field = byte == c->field ? 0 : c->field;
     } else if (byte == '"' || byte == '\'') {
-        c->field = byte;
+        c->field = (unsigned char)byte;
     } else if (c->depth == 0 && (byte == ',' || byte == ']' || byte == ')' || byte == '}')) {
         return true;
     } else {
