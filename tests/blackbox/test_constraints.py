@@ -129,7 +129,9 @@ def test_a_familys_grammar_accepts_its_calls_and_nothing_else(asked, kind):
 ODD = {"hermes: name last", "hermes: arguments as text", "hermes: no arguments, null arguments",
        "qwen3_coder: missing parameter end", "qwen3_coder: tool_call closed missing", "gpt_oss: two calls", "pythonic: escapes", "deepseek_v3: no section", "deepseek_v31: no section", "deepseek_v32: json body, self closing",
        "llama3_json: calls without anything between", "pythonic: no comma between parameters",
-       "mistral: the object's quotes escaped as in HTML", "raw_families: kimi, bare ordinals: the arguments tell whose they are"}
+       "mistral: the object's quotes escaped as in HTML", "raw_families: kimi, bare ordinals: the arguments tell whose they are",
+       "qwen3_coder: an odd name that the tool has", "pythonic: newlines in a text without marks", "pythonic: such quotes without marks",
+       "glm: an empty list", "deepseek_v32: JSON with an indent, blanks as a body", "gpt_oss: a recipient without its namespace"}
 
 
 def cut(text, n):
