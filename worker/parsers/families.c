@@ -452,7 +452,7 @@ static const struct think_tags thoughts[REASONING_KIND_COUNT] = {
                               .call_closes = true,
                               .bare_end = true},
     [REASONING_KIMI_K3] = {.start = {"<|open|>think<|sep|>"},
-                           .end = {"<|close|>think<|sep|>"},
+                           .end = {"<|close|>think<|sep|>", "<|open|>response<|sep|>"},
                            .wrap = {"<|open|>response<|sep|>", "<|close|>response<|sep|>",
                                     "<|close|>message<|sep|>"},
                            .call_closes = true},
