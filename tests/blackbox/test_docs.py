@@ -114,7 +114,7 @@ def test_settings_that_docs_name_exist():
 # options of commands and scripts, and of other programs, that pages name
 OTHERS = {"logs", "reconnect", "help", "build", "fast", "json", "check", "dump", "docs", "man", "out", "logprobs-mode",
           "max-logprobs", "return-sampling-mask", "enable-strict-thinking", "enable-lora", "return-sampling-mask-logprobs",
-          "enable-return-indexer-topk", "pd-disaggregation"}
+          "enable-return-indexer-topk", "pd-disaggregation", "continue", "title", "dangerously-bypass-approvals-and-sandbox"}
 
 
 def test_links_lead_somewhere():
