@@ -1,11 +1,14 @@
-"""docs/quickstart.md works as it is written: each command, with its output."""
+"""The first pages work as they are written: README's session, and each command of docs/quickstart.md with its output."""
+import os
 import re
+import subprocess
 
 import pytest
 
 import gateway as g
 from page_kit import output_matches, play_shell, read_blocks
 
+README = g.ROOT / "README.md"
 QUICKSTART = g.ROOT / "docs/quickstart.md"
 
 
@@ -22,6 +25,21 @@ def test_quickstart_runs_as_written(tmp_path):
 def test_quickstart_marks_every_command():
     fences = re.findall(r"^```(?=\w)(.*)$", QUICKSTART.read_text(encoding="utf-8"), re.M)
     assert set(fences) == {"sh run", "text output"}
+
+
+def test_readme_session_runs_as_written(start):
+    gateway = start(workers=1)
+    code, = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.M | re.S)
+    done = subprocess.run(["/usr/bin/python3", "-c", code.replace("127.0.0.1:8600", f"127.0.0.1:{gateway.port}")], timeout=60,
+                          env=dict(os.environ, PYTHONPATH=str(g.ROOT / "python")), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "56 tokens, 19 trained, reward 1.0\n"
+
+
+def test_readme_links_every_page():
+    text = README.read_text(encoding="utf-8")
+    missing = [p.name for p in (g.ROOT / "docs").glob("*.md") if f"(docs/{p.name})" not in text]
+    assert not missing
 
 
 @pytest.mark.parametrize("expected,output,same", [
