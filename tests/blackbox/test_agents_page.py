@@ -7,7 +7,7 @@ import pytest
 
 import gateway as g
 from page_kit import play_shell, read_blocks
-from test_clients import CLIENTS, NODE, packages  # noqa: F401  (packages: a fixture)
+from test_clients import CLIENTS, NODE, install_packages
 from test_coding_agents import BIN, claude, codex, installed, opencode
 
 PAGE = g.ROOT / "docs/agents.md"
@@ -33,7 +33,8 @@ def test_curl_blocks_run_as_written(start, tmp_path):
 
 
 @pytest.mark.parametrize("mark", ["openai", "anthropic"])
-def test_js_blocks_run_as_written(start, tmp_path, packages, mark):  # noqa: F811
+def test_js_blocks_run_as_written(start, tmp_path, mark):
+    install_packages()
     gateway = start(workers=1)
     (code, expected), = read_blocks(PAGE, mark)
     (tmp_path / "node_modules").symlink_to(CLIENTS / "node_modules")

@@ -1,6 +1,7 @@
 """Real SDKs (tests/clients) against the built-in engine: multi-turn tool tasks, plain and streamed,
 an abort in the middle of a stream, retries of the SDKs themselves. After each run the finalized
 session must be one trajectory that holds every generated token."""
+import fcntl
 import json
 import shutil
 import socket
@@ -15,16 +16,23 @@ CLIENTS = g.ROOT / "tests/clients"
 NODE = CLIENTS / "node_modules/.bin/node"
 
 
+def install_packages():
+    """Installs the SDKs unless they are there; test files that run side by side wait for the first one."""
+    with open(CLIENTS / "package.json", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if NODE.exists():
+            return
+        if not shutil.which("npm"):
+            pytest.skip("npm is absent: the SDKs cannot be installed")
+        done = subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=CLIENTS,
+                              capture_output=True, text=True, timeout=600)
+        if done.returncode != 0 or not NODE.exists():
+            pytest.skip("npm ci failed: " + done.stderr[-300:])
+
+
 @pytest.fixture(scope="module", autouse=True)
 def packages():
-    if NODE.exists():
-        return
-    if not shutil.which("npm"):
-        pytest.skip("npm is absent: the SDKs cannot be installed")
-    done = subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=CLIENTS,
-                          capture_output=True, text=True, timeout=600)
-    if done.returncode != 0 or not NODE.exists():
-        pytest.skip("npm ci failed: " + done.stderr[-300:])
+    install_packages()
 
 
 def serve(start, script="task.json", options=""):
