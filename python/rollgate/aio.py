@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import weakref
 from typing import Any, AsyncIterator, Awaitable, Callable, Optional
 
 from .calls import POLL_S, Call, Calls, next_cursor
 from .errors import BadAnswer, RollgateError, Unreachable, from_answer
+from .forks import close_descriptor, watch_forks
 from .retries import Address, Patience, heads, key_from_environment
 
 
@@ -24,6 +26,13 @@ class _Connection:
     def close(self) -> None:
         self.good = False
         self.writer.transport.abort()
+
+    def release(self) -> None:
+        """Closes its descriptor without its event loop, which is closed, or the parent process's."""
+        self.good = False
+        sock = getattr(self.writer.get_extra_info("socket"), "_sock", None)
+        if sock is not None:
+            close_descriptor(sock)
 
     async def ask(self, method: str, target: str, host: str, headers: dict[str, str], body: Optional[bytes]) -> tuple:
         """Sends and reads: (status, headers in lower case, body)."""
@@ -73,16 +82,46 @@ class _Connection:
             await self.reader.readexactly(2)
 
 
+class _Pool:
+    """The connections of one event loop: at most `limit` are open."""
+
+    def __init__(self, limit: int):
+        self.idle: list[_Connection] = []
+        self.open: "weakref.WeakSet[_Connection]" = weakref.WeakSet()
+        self.slots = asyncio.Semaphore(limit)
+
+    def release(self) -> None:
+        for connection in list(self.open):
+            connection.release()
+        self.idle.clear()
+
+
 class AsyncClient(Calls):
-    """A gateway, for the tasks of one event loop. Arguments as Client's; connections: the most that are open at
-    once (calls beyond it wait for one)."""
+    """A gateway, for the tasks of any event loop; each loop has its own connections, and so has a forked process.
+    Arguments as Client's; connections: the most that a loop has open at once (calls beyond it wait for one)."""
 
     def __init__(self, url: Optional[str] = None, key: Optional[str] = None, *, timeout: float = 60.0,
                  retry_s: float = 60.0, tls: Optional[ssl.SSLContext] = None, connections: int = 1024):
         self.address, self.key = Address(url), key_from_environment(key)
         self.timeout, self.retry_s, self._tls = timeout, retry_s, tls
-        self._idle: list[_Connection] = []
-        self._places = asyncio.Semaphore(connections)
+        self._limit = connections
+        self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
+        watch_forks(self)
+
+    def _drop_inherited(self) -> None:
+        """Runs in a forked process: the parent goes on with its connections."""
+        pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            pool.release()
+
+    def _pool(self) -> _Pool:
+        """The running loop's. A loop that was closed cannot close its connections: the next loop does."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._pools:
+            for closed in [x for x in list(self._pools) if x.is_closed()]:
+                self._pools.pop(closed).release()
+            self._pools[loop] = _Pool(self._limit)
+        return self._pools[loop]
 
     async def __aenter__(self) -> "AsyncClient":
         return self
@@ -94,14 +133,15 @@ class AsyncClient(Calls):
         return f"AsyncClient({self.address.url!r})"
 
     async def close(self) -> None:
-        """Closes the connections that no call uses."""
-        while self._idle:
-            self._idle.pop().close()
+        """Closes the connections of the running loop that no call uses. Connections of other open loops stay."""
+        pool = self._pool()
+        while pool.idle:
+            pool.idle.pop().close()
         await asyncio.sleep(0)
 
-    async def _connection(self) -> _Connection:
-        while self._idle:
-            connection = self._idle.pop()
+    async def _connection(self, pool: _Pool) -> _Connection:
+        while pool.idle:
+            connection = pool.idle.pop()
             if connection.idle():
                 return connection
             connection.close()
@@ -112,11 +152,14 @@ class AsyncClient(Calls):
                 streams = await asyncio.open_connection(a.host, a.port, ssl=tls, limit=1 << 20)
         except (OSError, asyncio.TimeoutError) as e:
             raise Unreachable(f"{a.url} cannot be reached: {e or 'timed out'}", retry=True) from e
-        return _Connection(*streams)
+        connection = _Connection(*streams)
+        pool.open.add(connection)
+        return connection
 
     async def _once(self, call: Call) -> Any:
-        async with self._places:
-            connection = await self._connection()
+        pool = self._pool()
+        async with pool.slots:
+            connection = await self._connection(pool)
             done = False
             try:
                 a = self.address
@@ -128,7 +171,7 @@ class AsyncClient(Calls):
                 raise Unreachable(f"{call.method} {call.path}: no answer ({type(e).__name__}: {e})") from e
             finally:
                 if done and connection.good:
-                    self._idle.append(connection)
+                    pool.idle.append(connection)
                 else:
                     connection.close()
         if status >= 400:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import select
 import socket
 import ssl
@@ -12,6 +13,7 @@ from typing import Any, Callable, Iterator, Optional
 
 from .calls import POLL_S, Call, Calls, next_cursor
 from .errors import BadAnswer, RollgateError, Unreachable, from_answer
+from .forks import close_descriptor, watch_forks
 from .retries import Address, Patience, heads, key_from_environment
 
 
@@ -26,14 +28,17 @@ class _Mine:
     """A thread's connection, closed when the thread is over."""
 
     def __init__(self, connection: http.client.HTTPConnection):
-        self.connection = connection
+        self.connection, self.pid = connection, os.getpid()
 
     def __del__(self) -> None:
-        self.connection.close()
+        if self.pid == os.getpid():
+            self.connection.close()
+        elif self.connection.sock is not None:      # in a forked process, whose parent's thread may have been reading
+            close_descriptor(self.connection.sock)
 
 
 class Client(Calls):
-    """A gateway, for any number of threads.
+    """A gateway, for any number of threads, and for processes that fork.
 
     url: http://HOST:PORT; without it ROLLGATE_URL, else http://127.0.0.1:8600.
     key: an admin's (or executor's) key; without it ROLLGATE_KEY or ROLLGATE_KEY_FILE.
@@ -46,9 +51,20 @@ class Client(Calls):
                  retry_s: float = 60.0, tls: Optional[ssl.SSLContext] = None):
         self.address, self.key = Address(url), key_from_environment(key)
         self.timeout, self.retry_s, self._tls = timeout, retry_s, tls
+        self._own_nothing()
+        watch_forks(self)
+
+    def _own_nothing(self) -> None:
         self._mine = threading.local()
         self._all: "weakref.WeakSet[http.client.HTTPConnection]" = weakref.WeakSet()
         self._lock = threading.Lock()
+
+    def _drop_inherited(self) -> None:
+        """Runs in a forked process: the parent goes on with its connections, and may have held the lock."""
+        for connection in list(self._all):
+            if connection.sock is not None:
+                close_descriptor(connection.sock)
+        self._own_nothing()
 
     def __enter__(self) -> "Client":
         return self

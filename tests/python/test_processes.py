@@ -1,0 +1,192 @@
+"""Clients in forked processes, in several event loops, and through pickle."""
+import asyncio
+import http.server
+import json
+import os
+import select
+import sys
+import threading
+import traceback
+
+import pytest
+
+import gateway as g
+import rollgate
+
+
+class Mirror:
+    """A server whose answers name the path that was asked and the connection that carried it. /groups/slow waits for `go`."""
+
+    def __init__(self):
+        mirror = self
+        self.opened = self.closed = self.waiting = 0
+        self.go = threading.Event()
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self):
+                mirror.opened += 1
+                self.number = mirror.opened
+                super().setup()
+
+            def finish(self):
+                super().finish()
+                mirror.closed += 1
+
+            def do_GET(self):
+                body = json.dumps({"path": self.path, "connection": self.number}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                if self.path.endswith("slow"):
+                    mirror.waiting += 1
+                    mirror.go.wait(30)
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
+        self.thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.go.set()
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join(5)
+
+
+class Fork:
+    """A forked process that runs `work` and sends its value; it lives until `end`."""
+
+    def __init__(self, work):
+        self.answer, answer = os.pipe()
+        hold, self.hold = os.pipe()
+        self.pid = os.fork()
+        if self.pid:
+            os.close(answer)
+            os.close(hold)
+            return
+        try:
+            os.close(self.hold)
+            os.write(answer, json.dumps(work()).encode())
+            os.close(answer)
+            os.read(hold, 1)
+        except BaseException:
+            traceback.print_exc(file=sys.__stderr__)
+        finally:
+            os._exit(0)
+
+    def value(self):
+        g.wait_until(lambda: bool(select.select([self.answer], [], [], 0)[0]), 20, "the child answers")
+        return json.loads(os.read(self.answer, 1 << 16))
+
+    def end(self):
+        os.close(self.hold)
+        os.close(self.answer)
+        os.waitpid(self.pid, 0)
+
+
+@pytest.fixture
+def fork():
+    made = []
+
+    def make(work):
+        made.append(Fork(work))
+        return made[-1]
+    yield make
+    for child in made:
+        child.end()
+
+
+def test_a_forked_process_opens_its_own_connection(fork):
+    with Mirror() as mirror, rollgate.Client(mirror.url) as client:
+        assert client.group("before") == {"path": "/groups/before", "connection": 1}
+        child = fork(lambda: [client.group("child"), client.group("again")])
+        mine = [client.group(f"p{i}") for i in range(3)]
+        assert [x["path"] for x in child.value()] == ["/groups/child", "/groups/again"]
+        assert [x["path"] for x in mine] == [f"/groups/p{i}" for i in range(3)] and {x["connection"] for x in mine} == {1}
+        assert mirror.opened == 2
+
+
+def test_a_forked_process_holds_no_connection_of_its_parent(fork):
+    """Else the gateway would not see that the parent closed one, and a cancelled call would go on."""
+    with Mirror() as mirror, rollgate.Client(mirror.url) as client:
+        client.group("before")
+        fork(lambda: "lives").value()
+        client.close()
+        g.wait_until(lambda: mirror.closed == 1, 10, "the server sees the end of the connection")
+
+
+def test_a_fork_while_other_threads_read_and_hold_the_lock(fork):
+    with Mirror() as mirror, rollgate.Client(mirror.url) as client:
+        got = []
+        thread = threading.Thread(target=lambda: got.append(client.group("slow")))
+        thread.start()
+        g.wait_until(lambda: mirror.waiting == 1, 10, "the thread reads")
+        with client._lock:
+            child = fork(lambda: [client.group("child"), client.close()])
+        assert child.value() == [{"path": "/groups/child", "connection": 2}, None]
+        mirror.go.set()
+        thread.join(10)
+        assert got == [{"path": "/groups/slow", "connection": 1}]
+
+
+def test_a_forked_process_has_an_async_client_of_its_own(fork):
+    with Mirror() as mirror:
+        client = rollgate.AsyncClient(mirror.url)
+
+        async def scene():
+            await client.group("before")
+            child = fork(lambda: asyncio.run(ask(client, "child")))
+            mine = [await client.group(f"p{i}") for i in range(3)]
+            got = await asyncio.to_thread(child.value)
+            await client.close()
+            return got, mine
+        got, mine = asyncio.run(scene())
+        assert got == {"path": "/groups/child", "connection": 2} and {x["connection"] for x in mine} == {1}
+        g.wait_until(lambda: mirror.closed == 2, 10, "no process holds a connection of the other")
+
+
+async def ask(client, name):
+    try:
+        return await client.group(name)
+    finally:
+        await client.close()
+        await asyncio.sleep(0.02)
+
+
+def test_an_async_client_serves_a_second_event_loop():
+    with Mirror() as mirror:
+        client = rollgate.AsyncClient(mirror.url, connections=1)
+        assert asyncio.run(client.group("first"))["connection"] == 1
+        assert asyncio.run(client.group("second"))["connection"] == 2
+        g.wait_until(lambda: mirror.closed == 1, 10, "the connection of the closed loop is closed")
+        asyncio.run(client.close())
+
+        async def crowd():      # more calls than connections: they wait in the loop that made them
+            got = await asyncio.gather(*(client.group(f"c{i}") for i in range(4)))
+            await client.close()
+            await asyncio.sleep(0.02)
+            return got
+        for _ in range(2):
+            assert [x["path"] for x in asyncio.run(crowd())] == [f"/groups/c{i}" for i in range(4)]
+
+
+def test_an_async_client_serves_two_loops_at_once():
+    with Mirror() as mirror:
+        client = rollgate.AsyncClient(mirror.url, connections=1)
+
+        async def several(name):
+            got = [(await x)["connection"] for x in [client.group(f"{name}{i}") for i in range(20)]]
+            await client.close()
+            await asyncio.sleep(0.02)
+            return got
+        got = g.in_parallel(lambda i: asyncio.run(several(f"t{i}-")), range(4))
+        assert all(len(set(numbers)) == 1 for numbers in got.values()) and mirror.opened == 4
