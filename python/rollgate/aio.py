@@ -10,7 +10,7 @@ from typing import Any, AsyncIterator, Awaitable, Callable, Optional
 from .calls import POLL_S, Call, Calls, next_cursor
 from .errors import BadAnswer, RollgateError, Unreachable, from_answer
 from .forks import close_descriptor, watch_forks
-from .retries import Address, Patience, heads, key_from_environment
+from .retries import Address, Patience, client_arguments, heads, key_from_environment, rebuild_client
 
 
 class _Connection:
@@ -107,6 +107,10 @@ class AsyncClient(Calls):
         self._limit = connections
         self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
         watch_forks(self)
+
+    def __reduce__(self) -> tuple:
+        """For pickle: how it was made, the key included. The copy opens its own connections."""
+        return rebuild_client, (type(self), {**client_arguments(self), "connections": self._limit})
 
     def _drop_inherited(self) -> None:
         """Runs in a forked process: the parent goes on with its connections."""

@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterator, Optional
 from .calls import POLL_S, Call, Calls, next_cursor
 from .errors import BadAnswer, RollgateError, Unreachable, from_answer
 from .forks import close_descriptor, watch_forks
-from .retries import Address, Patience, heads, key_from_environment
+from .retries import Address, Patience, client_arguments, heads, key_from_environment, rebuild_client
 
 
 def _readable(sock: socket.socket) -> bool:
@@ -53,6 +53,10 @@ class Client(Calls):
         self.timeout, self.retry_s, self._tls = timeout, retry_s, tls
         self._own_nothing()
         watch_forks(self)
+
+    def __reduce__(self) -> tuple:
+        """For pickle: how it was made, the key included. The copy opens its own connections."""
+        return rebuild_client, (type(self), client_arguments(self))
 
     def _own_nothing(self) -> None:
         self._mine = threading.local()

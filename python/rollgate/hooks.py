@@ -38,6 +38,9 @@ class RolloutFailed(RuntimeError):
         of = f"{result['succeeded']} of {result['n']}"
         super().__init__(f"group {result['id']} is {result['state']} with {of} rollouts ({why})")
 
+    def __reduce__(self) -> tuple:
+        return type(self), (self.result,)
+
 
 def sampling(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The gateway's names of a trainer's sampling parameters, None left out. ValueError: one that it has no name for."""

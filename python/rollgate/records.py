@@ -10,6 +10,8 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional
 
+from .pickling import replace_views
+
 if TYPE_CHECKING:
     import numpy
 
@@ -127,6 +129,10 @@ class Tensors(Mapping[str, "numpy.ndarray"]):
         for name, t in head.items():
             self._check(name, t)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: the bytes of all tensors."""
+        return replace_views(self.__dict__)
+
     def _check(self, name: str, t: Mapping[str, Any]) -> None:
         begin, end = t["data_offsets"]
         if t["dtype"] not in TENSOR_DTYPES:
@@ -203,6 +209,19 @@ class Export:
         self.attempt: Any = document.get("attempt")
         media = self.summary.get("media") or []
         self.trajectories: list["Trajectory"] = [Trajectory(t, media, self.session_id) for t in document["trajectories"]]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: the trajectories as their own state, so that they share one table of pictures there, too."""
+        return replace_views({**self.__dict__, "trajectories": [vars(t) for t in self.trajectories]})
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        from .trajectory import Trajectory
+        self.__dict__.update(state)
+        self.trajectories = []
+        for fields in state["trajectories"]:
+            t = Trajectory.__new__(Trajectory)
+            t.__dict__.update(fields)
+            self.trajectories.append(t)
 
     @property
     def warnings(self) -> list[str]:

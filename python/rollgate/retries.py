@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from typing import Optional
+from typing import Any, Optional
 from urllib.parse import urlsplit
 
 from .calls import Call
@@ -39,6 +39,18 @@ def key_from_environment(key: Optional[str]) -> Optional[str]:
         return None
     with open(path, encoding="utf-8") as f:
         return f.readline().strip()
+
+
+def client_arguments(client: Any) -> dict[str, Any]:
+    """The arguments that make the same client in another process. TypeError: it has a TLS context, which belongs to this one."""
+    if client._tls is not None:
+        raise TypeError(f"{client!r} has a TLS context (tls=), which cannot be pickled: make the client in the process that uses it")
+    return {"url": client.address.url, "key": client.key, "timeout": client.timeout, "retry_s": client.retry_s}
+
+
+def rebuild_client(kind: type, arguments: dict[str, Any]) -> Any:
+    """The client of those arguments, for pickle."""
+    return kind(**arguments)
 
 
 def heads(call: Call, key: Optional[str]) -> dict[str, str]:

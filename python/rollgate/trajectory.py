@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional, Sequence
 
+from .pickling import replace_views
+
 if TYPE_CHECKING:
     import numpy
 
@@ -27,6 +29,10 @@ class Trajectory(Mapping[str, Any]):
         self.session_id = session_id    # None: not known
         self._fields = fields
         self._media = media     # the export's table of pictures
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: the arrays as bytes of their own."""
+        return replace_views(self.__dict__)
 
     def __getitem__(self, name: str) -> Any:
         return self._fields[name]

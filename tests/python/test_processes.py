@@ -1,9 +1,12 @@
 """Clients in forked processes, in several event loops, and through pickle."""
 import asyncio
+import copy
 import http.server
 import json
 import os
+import pickle
 import select
+import ssl
 import sys
 import threading
 import traceback
@@ -12,6 +15,8 @@ import pytest
 
 import gateway as g
 import rollgate
+from rollgate import errors, hooks, records
+from test_trajectories import exported     # noqa: F401
 
 
 class Mirror:
@@ -190,3 +195,82 @@ def test_an_async_client_serves_two_loops_at_once():
             return got
         got = g.in_parallel(lambda i: asyncio.run(several(f"t{i}-")), range(4))
         assert all(len(set(numbers)) == 1 for numbers in got.values()) and mirror.opened == 4
+
+
+# --- pickle ---
+
+COPIES = [lambda x, p=p: pickle.loads(pickle.dumps(x, p)) for p in range(2, pickle.HIGHEST_PROTOCOL + 1)] + [copy.deepcopy]
+
+
+def arrays_of(t):
+    return {name: getattr(t, name) for name in ("prompt_ids", "response_ids", "response_mask", "response_logprobs", "response_versions")}
+
+
+@pytest.mark.parametrize("form", ["msgpack", "safetensors", "json"])
+def test_exports_and_trajectories_can_be_pickled(exported, form):    # noqa: F811
+    client, session_id, _ = exported
+    export = client.finalize(session_id, form)
+    for copied in COPIES:
+        whole = copied(export)
+        assert repr(whole) == repr(export) and whole.summary == export.summary and vars(whole).keys() == vars(export).keys()
+        for mine, t in zip([*whole, copied(export[0])], [*export, export[0]]):
+            assert not rollgate.diff(mine, t) and repr(mine) == repr(t) and dict(mine).keys() == dict(t).keys()
+            for name, array in arrays_of(t).items():
+                assert (arrays_of(mine)[name] == array).all() and arrays_of(mine)[name].dtype == array.dtype, name
+        assert (rollgate.pad(whole)["input_ids"] == rollgate.pad(export)["input_ids"]).all()
+
+
+def test_tensors_can_be_pickled(exported):      # noqa: F811
+    client, session_id, _ = exported
+    tensors = client.finalize(session_id, "verl")
+    for copied in COPIES:
+        mine = copied(tensors)
+        assert mine.notes == tensors.notes and all((mine[k] == tensors[k]).all() for k in tensors) and repr(mine) == repr(tensors)
+
+
+def test_a_trajectory_is_pickled_without_its_neighbours():
+    """A view of a large answer would carry the whole of it to every Ray worker; buffers go by themselves in protocol 5."""
+    large = memoryview(bytes(4 << 20))
+    fields = {"prompt_ids": large[:400].cast("i"), "response_ids": None, "turns": [{"start": 0}]}
+    t = rollgate.Trajectory(fields, [{"sha256": "a", "data": large[400:500]}])
+    assert len(pickle.dumps(t)) < 4096
+    buffers = []
+    rest = pickle.dumps(t, 5, buffer_callback=buffers.append)
+    assert [len(b.raw()) for b in buffers] == [400, 100] and len(rest) < 1024
+    again = pickle.loads(rest, buffers=buffers)
+    assert again["prompt_ids"].format == "i" and len(again["prompt_ids"]) == 100
+
+
+def test_an_export_is_pickled_with_one_table_of_images():
+    """Each of its trajectories refers to the same pictures."""
+    row = {"sha256": "a", "data": memoryview(bytes(1 << 20))}
+    bare = {"prompt_ids": [1], "response_ids": [2], "images": [{"media": "a"}]}
+    export = records.Export({"session_id": "s", "phase": "finalized", "summary": {"media": [row]}, "trajectories": [bare] * 4})
+    text = pickle.dumps(export)
+    assert len(text) < 1.5 * (1 << 20)
+    again = pickle.loads(text)
+    assert [t.image_files() for t in again] == [[bytes(1 << 20)]] * 4
+
+
+def test_clients_can_be_pickled():
+    with Mirror() as mirror, rollgate.Client(mirror.url, "the-key", timeout=5, retry_s=1) as client:
+        client.group("before")
+        for copied in COPIES:
+            with copied(client) as mine:
+                assert mine.group("x")["connection"] > 1 and (mine.key, mine.timeout, mine.retry_s) == ("the-key", 5, 1)
+        other = rollgate.AsyncClient(mirror.url, "the-key", connections=3)
+        mine = pickle.loads(pickle.dumps(other))
+        assert asyncio.run(ask(mine, "y"))["path"] == "/groups/y" and (mine.key, mine._limit) == ("the-key", 3)
+    for kind in (rollgate.Client, rollgate.AsyncClient):
+        with pytest.raises(TypeError, match="TLS context"):
+            pickle.dumps(kind("https://127.0.0.1:1", tls=ssl.create_default_context()))
+
+
+def test_errors_can_be_pickled():
+    """A Ray worker's error reaches its trainer by pickle."""
+    error = errors.from_answer(429, {"retry-after": "2", "x-should-retry": "true"}, b'{"error": {"message": "m", "code": "overloaded"}}')
+    mine = pickle.loads(pickle.dumps(error))
+    assert type(mine) is errors.Overloaded and str(mine) == str(error) and vars(mine) == vars(error)
+    failed = hooks.RolloutFailed({"id": "g", "state": "failed", "succeeded": 0, "n": 1, "members": [{"outcome": "error", "reason": "r"}]})
+    mine = pickle.loads(pickle.dumps(failed))
+    assert str(mine) == str(failed) and mine.result == failed.result
