@@ -127,7 +127,7 @@ def traces(session_id: str, records: Sequence[Mapping[str, Any]], export: Export
                 completion_token_ids=answer["output_ids"],
                 logprobs=None if logprobs is None else logprobs[turn["start"]:turn["end"]].tolist(),
                 finish_reason=answer["finish_reason"], weight_version=_number(spans[0]["version"]) if spans else None,
-                latency_ms=turn["latency_ms"],
+                latency_ms=float(sum(turn["latency_ms"].values())),
                 token_counts={"prompt": len(record["prompt_ids"]), "completion": len(answer["output_ids"])}))
     return out
 

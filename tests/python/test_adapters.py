@@ -7,6 +7,7 @@ import enum
 import importlib
 import sys
 import types
+import typing
 
 import numpy
 import pytest
@@ -36,6 +37,38 @@ def adapter(monkeypatch, name):
     module = importlib.import_module(f"rollgate.{name}")
     monkeypatch.delitem(sys.modules, f"rollgate.{name}")
     return module
+
+
+def fits(value, kind):
+    """Whether a pydantic field of that type takes the value. Strings that name a number do not count as one here."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if kind is typing.Any:
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, k) for k in inner)
+    if origin is list:
+        return isinstance(value, list) and all(fits(x, inner[0]) for x in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(fits(k, inner[0]) and fits(v, inner[1]) for k, v in value.items())
+    if kind is float:
+        return isinstance(value, (int, float))
+    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+
+
+class Model:
+    """Stands for pydantic's BaseModel: keywords alone, validated against the annotations; what has no field is ignored."""
+
+    def __init_subclass__(cls):
+        dataclasses.dataclass(cls, kw_only=True)
+        cls.__init__ = Model.__init__
+
+    def __init__(self, **given):
+        for field in dataclasses.fields(self):
+            absent = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+            value = given.get(field.name, absent)
+            if value is dataclasses.MISSING or not fits(value, typing.get_type_hints(type(self))[field.name]):
+                raise ValueError(f"{type(self).__name__}.{field.name} is a {field.type}, not {value!r:.60}")
+            setattr(self, field.name, value)
 
 
 @runner("agent", slots=8)
@@ -168,27 +201,25 @@ def check_settings(sessions):
 
 # --- verl: 1dda039 verl/experimental/agent_loop/agent_loop.py AgentLoopBase, AgentLoopOutput; trainer/ppo/v1/agent_loop_tq.py ---
 
-@dataclasses.dataclass
-class AgentLoopMetrics:
+class AgentLoopMetrics(Model):
     generate_sequences: float = 0.0
     tool_calls: float = 0.0
     compute_score: float = 0.0
     num_preempted: int = -1
 
 
-@dataclasses.dataclass
-class AgentLoopOutput:      # fields and defaults of the pydantic model, which forbids none beside them
-    prompt_ids: list
-    response_ids: list
-    response_mask: list
-    metrics: AgentLoopMetrics
-    response_logprobs: list = None
-    routed_experts: object = None
-    multi_modal_data: dict = None
-    reward_score: float = None
+class AgentLoopOutput(Model):
+    prompt_ids: list[int]
+    response_ids: list[int]
+    response_mask: list[int]
+    response_logprobs: list[float] | None = None
+    routed_experts: typing.Any = None
+    multi_modal_data: dict[str, typing.Any] | None = None
+    reward_score: float | None = None
     num_turns: int = 0
-    extra_fields: dict = dataclasses.field(default_factory=dict)
-    mm_processor_kwargs: dict = None
+    metrics: AgentLoopMetrics
+    extra_fields: dict[str, typing.Any] = dataclasses.field(default_factory=dict)
+    mm_processor_kwargs: dict[str, typing.Any] | None = None
 
 
 class AgentLoopBase:
@@ -845,23 +876,24 @@ def test_skyrl(monkeypatch, place):
 
 # --- rLLM: 9beb6e0 rllm/gateway/manager.py GatewayManager; rllm-model-gateway models.py TraceRecord ---
 
-@dataclasses.dataclass
-class TraceRecord:
+class TraceRecord(Model):
     trace_id: str
     session_id: str
     model: str = ""
-    messages: list = dataclasses.field(default_factory=list)
-    prompt_token_ids: list = dataclasses.field(default_factory=list)
-    response_message: dict = dataclasses.field(default_factory=dict)
-    completion_token_ids: list = dataclasses.field(default_factory=list)
-    logprobs: list = None
-    routing_matrices: list = None
-    finish_reason: str = None
-    weight_version: int = None
+    messages: list[dict[str, typing.Any]] = dataclasses.field(default_factory=list)
+    prompt_token_ids: list[int] = dataclasses.field(default_factory=list)
+    prompt_delta_token_ids: list[int] | None = None
+    parent_trace_id: str | None = None
+    response_message: dict[str, typing.Any] = dataclasses.field(default_factory=dict)
+    completion_token_ids: list[int] = dataclasses.field(default_factory=list)
+    logprobs: list[float] | None = None
+    routing_matrices: list[str] | None = None
+    finish_reason: str | None = None
+    weight_version: int | None = None
     latency_ms: float = 0.0
-    token_counts: dict = dataclasses.field(default_factory=dict)
+    token_counts: dict[str, int] = dataclasses.field(default_factory=dict)
     timestamp: float = 0.0
-    metadata: dict = dataclasses.field(default_factory=dict)
+    metadata: dict[str, typing.Any] = dataclasses.field(default_factory=dict)
 
 
 def test_rllm(monkeypatch, place):
@@ -899,4 +931,5 @@ def test_rllm(monkeypatch, place):
     assert second.prompt_token_ids[:n] == first.prompt_token_ids
     assert second.prompt_token_ids[n:n + 4] == first.completion_token_ids, "the second prompt goes on from the first answer's ids"
     assert [len(t.messages) for t in got] == [1, 3]
+    assert all(type(t.latency_ms) is float and t.latency_ms > 0 for t in got)
     manager.stop()
