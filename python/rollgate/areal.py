@@ -26,7 +26,7 @@ class RollgateWorkflow(RolloutWorkflow):
                  group: Optional[Mapping[str, Any]] = None, sampling_params: Optional[Mapping[str, Any]] = None):
         if (group or {}).get("reward") == "external":
             raise ValueError("AReaL takes rewards from its workflows: reward: external would leave them unknown")
-        self.hook, self.sampling_params, self._version = hooks.Hook(runner, url, key, group), dict(sampling_params or {}), None
+        self.hook, self.sampling_params, self._version = hooks.Hook(runner, url, key, group, one_row=True), dict(sampling_params or {}), None
         scores = [one.get("what", "teacher") for one in (self.hook.group.get("session") or {}).get("score") or []]
         self.columns = (*COLUMNS, *(column for what, column in SCORES.items() if what in scores))
 
@@ -48,7 +48,7 @@ class RollgateWorkflow(RolloutWorkflow):
         except hooks.RolloutFailed as e:
             log.warning("rejected: %s", e)
             return None
-        row = (await self.hook.export(member, "areal", select="longest")).row(0)
+        row = (await self.hook.export(member, "areal")).row(0)
         if "image_media" in row:
             raise ValueError(f"AReaL's workflow takes no images, and session {member['session_id']} shows some")
         if set(row) != set(self.columns):

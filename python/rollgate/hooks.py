@@ -56,15 +56,27 @@ def sampling(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def session_options(given: Optional[Mapping[str, Any]], sampling_params: Mapping[str, Any], labels: Optional[Mapping[str, str]] = None,
-                    metadata: Optional[Mapping[str, Any]] = None) -> dict[str, Any]:
+                    metadata: Optional[Mapping[str, Any]] = None, evaluation: bool = False) -> dict[str, Any]:
     """Options of a session: those of the adapter's settings, and what the trainer says beside and before them. The trainer's
-    sampling is locked, unless the settings say what is."""
+    sampling is locked, and its validation is an `evaluation`, unless the settings say otherwise."""
     out = plain(given or {}, "session")
     told = {"sampling_params": sampling(sampling_params), "labels": labels, "metadata": metadata}
     for name, more in told.items():
         if more is not None:
             out[name] = {**(out.get(name) or {}), **more}
+    if evaluation:
+        out.setdefault("evaluation", True)
     out.setdefault("lock_sampling", [k for k in LOCKED if k in out["sampling_params"]])
+    return out
+
+
+def export_options(given: Optional[Mapping[str, Any]], one_row: bool = False) -> dict[str, Any]:
+    """Options of a trainer's exports: those given, without `format`, which is the sinks' (each adapter has its own). A turn that
+    branches share is trained once, unless they say `train_once: false`. one_row: as of Hook."""
+    out = {k: v for k, v in plain(given or {}, "export").items() if k != "format"}
+    if one_row and out.setdefault("select", "longest") not in ("longest", "last"):
+        raise ValueError(f"the trainer takes one row of a rollout: export.select must be longest or last, not {out['select']!r}")
+    out.setdefault("train_once", True)
     return out
 
 
@@ -83,14 +95,17 @@ def connect(url: Optional[str] = None, key: Optional[str] = None, *, waits: bool
 class Hook:
     """One trainer's way to a gateway: which runner, which defaults of its groups (docs/rollouts.md), what is under way.
 
-    group: fields of every group, e.g. {"reward": "external", "run_timeout_s": 900, "attempts": 2}.
+    group: fields of every group, e.g. {"reward": "external", "run_timeout_s": 900, "attempts": 2}. Its `export` holds for the
+    trainer's exports, too.
+    one_row: the trainer takes one row of a rollout: ValueError if the group's export selects several.
     """
 
     def __init__(self, runner: str, url: Optional[str] = None, key: Optional[str] = None,
-                 group: Optional[Mapping[str, Any]] = None):
+                 group: Optional[Mapping[str, Any]] = None, *, one_row: bool = False):
         if not runner:
             raise ValueError("which runner? Its name is needed: as executors offer it")
         self.runner, self.url, self.key, self.group = runner, url, key, plain(group or {}, "group")
+        self.exports = export_options(self.group.get("export"), one_row)
         self.live: dict[str, AsyncClient] = {}
 
     @property
@@ -99,12 +114,13 @@ class Hook:
         return self.group.get("reward") == "external"
 
     async def run(self, input: Any, sampling_params: Mapping[str, Any], *, n: int = 1, group_id: Optional[str] = None,
-                  labels: Optional[Mapping[str, str]] = None, **group: Any) -> dict[str, Any]:
-        """The settled result of a group of n, with `labels` beside those of every group. Cancelled when nobody waits for it any
-        more: with the task that does, and where waiting fails. RolloutFailed: no rollout succeeded."""
+                  labels: Optional[Mapping[str, str]] = None, evaluation: bool = False, **group: Any) -> dict[str, Any]:
+        """The settled result of a group of n, with `labels` beside those of every group. evaluation: of the trainer's validation,
+        so no sink gets it. Cancelled when nobody waits for it any more: with the task that does, and where waiting fails.
+        RolloutFailed: no rollout succeeded."""
         client = connect(self.url, self.key)
         name = group_id or f"h-{uuid.uuid4().hex}"
-        options = session_options(self.group.get("session"), sampling_params)
+        options = session_options(self.group.get("session"), sampling_params, evaluation=evaluation)
         labels = {**(self.group.get("labels") or {}), **(labels or {})}
         own = {"queue": None, "runner": self.runner, "input": plain(input, "input"), "n": n, "session": options, "labels": labels}
         self.live[name] = client
@@ -121,8 +137,10 @@ class Hook:
             raise RolloutFailed(result)
         return result
 
-    async def export(self, member: Mapping[str, Any], format: str = "msgpack", **options: Any) -> Any:
-        """A member's finalize, as Client.finalize. Held by the gateway until its group is gone: may be asked for again."""
+    async def export(self, member: Mapping[str, Any], format: str = "msgpack", pick: Optional[str] = None, **needed: Any) -> Any:
+        """A member's finalize, as Client.finalize, by the group's export options; `needed` goes before them, `pick` after them.
+        Held by the gateway until its group is gone: may be asked for again."""
+        options = {**({"pick": pick} if pick else {}), **self.exports, **needed}
         return await connect(self.url, self.key).finalize(member["session_id"], format, **options)
 
     async def one(self, input: Any, sampling_params: Mapping[str, Any], **group: Any) -> dict[str, Any]:

@@ -6,7 +6,8 @@
     rollgate_url: http://gateway:8600                        # else ROLLGATE_URL
     rollgate_group: {run_timeout_s: 1800}
 
-One rollout gives a sample for each of its branches; siblings share `rollout_id`, which miles aggregates by.
+One rollout gives a sample for each of its branches but those that a retry replaced, as miles' own server does. Siblings share
+`rollout_id`, which miles aggregates by, and a turn that they share is trained in the earliest.
 Contract: miles 31f1ca9,
 rollout/base_types.py (GenerateFnInput, GenerateFnOutput), utils/types.py (Sample), utils/misc.py (call_agent_abort_hook).
 miles v1 needs no Python: docs/trainers.md.
@@ -26,8 +27,8 @@ _hooks: dict[tuple, Hook] = {}
 async def generate(input: GenerateFnInput) -> GenerateFnOutput:
     """The samples of one rollout. A failed one: its sample, ABORTED and out of the loss."""
     sample = input.sample
-    got = await samples.generate(samples.hook_of(input.args, _hooks), sample, input.sampling_params, input.evaluation, None,
-                                 getattr(input.state, "processor", None))
+    got = await samples.generate(samples.hook_of(input.args, _hooks), sample, input.sampling_params, input.evaluation,
+                                 "drop_retries", getattr(input.state, "processor", None))
     rollout_id = sample.rollout_id if sample.rollout_id is not None else sample.index
     if len(got) > 1 and rollout_id is None:
         raise ValueError("several samples of one rollout need its rollout_id or index")

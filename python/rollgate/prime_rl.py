@@ -69,7 +69,7 @@ class RollgateEnv(vf.Env[RollgateEnvConfig]):
         except RolloutFailed as e:
             episode.errors.append(vf.Error(type="RolloutFailed", message=str(e)))
             return episode
-        export = await self.hook.export(member, select="leaves", train_once=True, require_reward=True)
+        export = await self.hook.export(member, require_reward=True)
         trace = vf.Trace(task=told, agent=vf.AgentInfo(config=self.config.agent, name="agent"))
         for t in export:
             add_branch(trace, t, ctx.model)

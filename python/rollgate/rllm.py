@@ -65,7 +65,8 @@ class RollgateGatewayManager:
             if session_id not in self._ours:
                 default = self._validation if is_validation else self._train
                 given = default if sampling_params is None else sampling_params
-                options = hooks.session_options(self.session, given, labels={"rllm": session_id})
+                options = hooks.session_options(self.session, given, labels={"rllm": session_id},
+                                                evaluation=is_validation)
                 self._ours[session_id] = self.client.create_session(**options)
         return session_id
 

@@ -4,9 +4,11 @@ The fields come from the gateway's `miles` format (docs/trajectories.md), laid o
 """
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from typing import Any, Mapping, Optional
 
+from .calls import plain
 from .hooks import Hook, RolloutFailed
 from .records import Tensors
 from .retries import key_from_environment
@@ -18,13 +20,15 @@ ASKED_FOR = {"teacher_log_probs": "score", "rollout_indexer_topk": "indexer_topk
              "rollout_sampling_mask_": "sampling_support"}
 
 
-def hook_of(args: Any, hooks: dict[tuple, Hook]) -> Hook:
-    """The hook of the trainer's arguments: rollgate_runner, rollgate_url, rollgate_key, rollgate_group (a mapping)."""
-    runner, url = getattr(args, "rollgate_runner", None), getattr(args, "rollgate_url", None)
-    if (runner, url) not in hooks:
-        key = key_from_environment(getattr(args, "rollgate_key", None))
-        hooks[runner, url] = Hook(runner, url, key, getattr(args, "rollgate_group", None))
-    return hooks[runner, url]
+def hook_of(args: Any, hooks: dict[tuple, Hook], *, one_row: bool = False) -> Hook:
+    """The hook of the trainer's arguments: rollgate_runner, rollgate_url, rollgate_key, rollgate_group (a mapping). Arguments that
+    differ, as of an evaluation, have hooks of their own."""
+    runner, url, key, group = (getattr(args, f"rollgate_{name}", None) for name in ("runner", "url", "key", "group"))
+    key = key_from_environment(key)
+    name = (runner, url, key, json.dumps(plain(group or {}, "rollgate_group"), sort_keys=True))
+    if name not in hooks:
+        hooks[name] = Hook(runner, url, key, group, one_row=one_row)
+    return hooks[name]
 
 
 def show(out: Any, tensors: Tensors, i: int, names: list[str], processor: Any) -> None:
@@ -105,16 +109,17 @@ def refused(sample: Any, why: str) -> Any:
     return out
 
 
-async def generate(hook: Hook, sample: Any, sampling_params: Mapping[str, Any], evaluation: bool, select: Optional[str],
+async def generate(hook: Hook, sample: Any, sampling_params: Mapping[str, Any], evaluation: bool, pick: Optional[str] = None,
                    processor: Any = None) -> list[Any]:
-    """The samples of one rollout, or the one refused sample. processor: the model's, where it takes images."""
+    """The samples of one rollout, or the one refused sample. pick: the trainer's own choice of branches. processor: the model's,
+    where it takes images."""
     task = {"prompt": sample.prompt, "label": sample.label, "metadata": sample.metadata or {}, "evaluation": evaluation}
     labels = {"index": str(sample.index), "group_index": str(sample.group_index)}
     try:
-        member = await hook.one(task, sampling_params, labels=labels)
+        member = await hook.one(task, sampling_params, labels=labels, evaluation=evaluation)
     except RolloutFailed as e:
         return [refused(sample, str(e))]
-    tensors = await hook.export(member, "miles", media="inline", **({"select": select} if select else {}))
+    tensors = await hook.export(member, "miles", pick, media="inline")
     metas = tensors_meta(tensors)
     if not metas:
         return [refused(sample, f"session {member['session_id']} has nothing to train")]
@@ -126,5 +131,4 @@ async def generate(hook: Hook, sample: Any, sampling_params: Mapping[str, Any], 
 
 def tensors_meta(tensors: Tensors) -> list[dict[str, Any]]:
     """The JSON beside the tensors of a miles export: one entry a sample."""
-    import json
     return json.loads(bytes(tensors.view("_samples_meta")))["samples"]

@@ -23,7 +23,7 @@ class RollgateGenerator(GeneratorInterface):
                  group: Optional[Mapping[str, Any]] = None):
         if (group or {}).get("reward") == "external":
             raise ValueError("SkyRL takes rewards from its generator: reward: external would leave them unknown")
-        self.hook = Hook(runner, url, key, group)
+        self.hook = Hook(runner, url, key, group, one_row=True)
 
     async def generate(self, input_batch: Mapping[str, Any]) -> dict[str, Any]:
         """GeneratorOutput. RolloutFailed: a rollout gave nothing; the others of the batch are cancelled."""
@@ -46,8 +46,9 @@ class RollgateGenerator(GeneratorInterface):
         task = {"prompt": of("prompts"), "env_class": of("env_classes"), "env_extras": of("env_extras"),
                 "training_phase": meta.training_phase if meta is not None else None}
         member = await self.hook.one(task, batch.get("sampling_params") or {}, labels=labels,
-                                     version=meta.global_step if meta is not None else None)
-        export = await self.hook.export(member, select="longest", require_reward=True)
+                                     version=meta.global_step if meta is not None else None,
+                                     evaluation=meta is not None and meta.training_phase == "eval")
+        export = await self.hook.export(member, require_reward=True)
         longest = export.longest()
         longest.without_images("SkyRL's generator")
         return longest, member

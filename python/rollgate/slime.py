@@ -36,13 +36,13 @@ def complete(args: Any, samples: list[Any], **_: Any) -> bool:
 
 async def generate(args: Any, sample: Any, sampling_params: dict[str, Any], evaluation: bool = False) -> Any:
     """The sample of one rollout. slime tells of its abort by GenerateState.aborted alone, so that is looked at while waiting."""
-    hook, state = samples.hook_of(args, _hooks), GenerateState(args)
+    hook, state = samples.hook_of(args, _hooks, one_row=True), GenerateState(args)
     supported = (hook.group.get("session") or {}).get("sampling_support")
     if sampling_params.get("top_p", 1.0) != 1.0 and not evaluation and not supported:
         raise ValueError(f"--rollout-top-p {sampling_params['top_p']} cannot be served: slime trains such samples only with "
                          "the ids that top-p kept at each step: set sampling_support in rollgate_group.session")
     given = {k: v for k, v in sampling_params.items() if k != "custom_params"}
-    work = asyncio.ensure_future(samples.generate(hook, sample, given, evaluation, "longest", getattr(state, "processor", None)))
+    work = asyncio.ensure_future(samples.generate(hook, sample, given, evaluation, processor=getattr(state, "processor", None)))
     try:
         while not work.done():
             await asyncio.wait({work}, timeout=LOOK_S)

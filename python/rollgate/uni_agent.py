@@ -8,7 +8,7 @@ finalize_session, abort_session) and gateway/session/types.py (SessionHandle, Tr
 """
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional
 
 from uni_agent.framework.entry import AgentFrameworkRolloutAdapter, AgentFrameworkWorker
 from uni_agent.gateway.session.types import SessionHandle, Trajectory
@@ -19,17 +19,21 @@ from . import hooks
 class RollgateGatewayManager:
     """The three calls that uni-agent's framework makes. May be pickled: it holds settings and ids only.
 
-    session: options of every session (docs/http.md), e.g. {"history": "chains", "rollback_last_assistant": true}.
+    session: options of every session (docs/http.md), e.g. {"rollback_last_assistant": true}; `history` is `chains`, which is
+    uni-agent's own rule, unless they say otherwise. export: options of every export (docs/trajectories.md). evaluation: the
+    sessions are of the trainer's validation.
     """
 
-    def __init__(self, url: Optional[str] = None, key: Optional[str] = None, session: Optional[Mapping[str, Any]] = None):
-        self.url, self.key, self.session = url, key, dict(session or {})
+    def __init__(self, url: Optional[str] = None, key: Optional[str] = None, session: Optional[Mapping[str, Any]] = None,
+                 export: Optional[Mapping[str, Any]] = None, evaluation: bool = False):
+        self.url, self.key, self.session = url, key, {"history": "chains", **(session or {})}
+        self.exports, self.evaluation = hooks.export_options(export), evaluation
         self._ours: dict[str, str] = {}     # the framework's session ids -> the gateway's
 
     async def create_session(self, session_id: str, sampling_params: Optional[Mapping[str, Any]] = None,
                              **metadata: Any) -> SessionHandle:
         options = hooks.session_options(self.session, sampling_params or {}, labels={"uni_agent": session_id},
-                                        metadata={"session_id": session_id, **hooks.plain(metadata)})
+                                        metadata={"session_id": session_id, **hooks.plain(metadata)}, evaluation=self.evaluation)
         made = await hooks.connect(self.url, self.key).create_session(**options)
         self._ours[session_id] = made["session_id"]
         return SessionHandle(session_id=session_id, base_url=made["base_url"], reward_info_url=made["reward_info_url"])
@@ -40,8 +44,9 @@ class RollgateGatewayManager:
         return self._ours[session_id]
 
     async def finalize_session(self, session_id: str) -> list[Trajectory]:
-        """Every branch, as uni-agent's own Trajectory: its framework scores, selects and writes them."""
-        export = await hooks.connect(self.url, self.key).finalize(self._id(session_id), media="inline")
+        """Every branch, as uni-agent's own Trajectory: its framework scores, selects and writes them. A turn that branches share
+        is trained in the earliest."""
+        export = await hooks.connect(self.url, self.key).finalize(self._id(session_id), **{**self.exports, "media": "inline"})
         self._ours.pop(session_id)
         return [_trajectory(t) for t in export]
 
@@ -59,10 +64,13 @@ def _trajectory(t: Any) -> Trajectory:
     extra = dict(t["extra_fields"])
     kept = {k: extra[k] for k in ("min_global_steps", "max_global_steps", "materialization_reason") if k in extra}
     logprobs = t.response_logprobs
+    reward_info = dict(t["reward_info"] or {})
+    if reward_info.get("reward") is None and t.reward is not None:      # by its other name, `score`: the framework reads this one
+        reward_info["reward"] = t.reward
     pictures = {"multi_modal_data": {"images": t.pil_images()}} if t.images else {}
     return Trajectory(
         prompt_ids=t.prompt_ids.tolist(), response_ids=t.response_ids.tolist(), response_mask=t.response_mask.tolist(),
-        response_logprobs=None if logprobs is None else logprobs.tolist(), reward_info=dict(t["reward_info"] or {}),
+        response_logprobs=None if logprobs is None else logprobs.tolist(), reward_info=reward_info,
         num_turns=t["num_turns"], routed_experts=_experts(t), extra_fields=kept, **pictures)
 
 
@@ -84,11 +92,31 @@ class RollgateRolloutAdapter(AgentFrameworkRolloutAdapter):
             raise ValueError("a teacher policy is not supported here: its log-probabilities need the trainer's own agent loop")
         framework = config.actor_rollout_ref.rollout.custom.agent_framework
         settings = {k: framework["rollgate"][k] for k in framework["rollgate"]} if "rollgate" in framework else {}
-        unknown = set(settings) - {"url", "key", "session"}
+        unknown = set(settings) - {"url", "key", "session", "export"}
         if unknown:
-            raise ValueError(f"agent_framework.rollgate knows url, key and session, not {', '.join(sorted(unknown))}")
-        made = cls()
-        made.gateway_manager = RollgateGatewayManager(**settings)
-        made.framework_worker = AgentFrameworkWorker.remote(
-            config=config, gateway_manager=made.gateway_manager, reward_loop_worker_handles=reward_loop_worker_handles)
-        return made
+            raise ValueError(f"agent_framework.rollgate knows url, key, session and export, not {', '.join(sorted(unknown))}")
+        def begin(evaluation: bool) -> "RollgateRolloutAdapter":
+            made = cls()
+            made.gateway_manager = RollgateGatewayManager(**settings, evaluation=evaluation)
+            made.framework_worker = AgentFrameworkWorker.remote(
+                config=config, gateway_manager=made.gateway_manager, reward_loop_worker_handles=reward_loop_worker_handles)
+            return made
+        training = begin(False)
+        training._begin_evaluation = lambda: begin(True)
+        return training
+
+    _begin_evaluation: Optional[Callable[[], "RollgateRolloutAdapter"]] = None     # None: in the adapter of evaluations itself
+    _evaluation: Optional["RollgateRolloutAdapter"] = None
+
+    def _runs(self, prompts: Any) -> Any:
+        """What runs a batch: validation has a worker of its own, begun with its first batch, whose sessions are evaluations."""
+        if self._begin_evaluation is None or not ("validate" in prompts and prompts["validate"]):
+            return super()
+        self._evaluation = self._evaluation or self._begin_evaluation()
+        return self._evaluation
+
+    def generate_sequences(self, prompts: Any) -> None:
+        return self._runs(prompts).generate_sequences(prompts)
+
+    def generate_sequences_and_wait(self, prompts: Any) -> None:
+        return self._runs(prompts).generate_sequences_and_wait(prompts)

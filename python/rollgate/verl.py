@@ -23,11 +23,17 @@ from .trajectory import Trajectory
 OUR_COLUMNS = ("uid", "session_id", "global_steps", "index")     # what the group carries itself
 
 
-def selection(select: str) -> str:
-    """The export's name of a `select` setting: all or longest. ValueError: it is neither."""
+def with_select(group: Optional[Mapping[str, Any]], select: Optional[str]) -> dict[str, Any]:
+    """The group with a `select` setting (all or longest) in its export options. ValueError: it is neither, or they differ."""
+    out = {k: v for k, v in (group or {}).items()}
+    if select is None:
+        return out
     if select not in ("all", "longest"):
         raise ValueError(f"select must be all or longest, not {select!r}")
-    return "leaves" if select == "all" else "longest"
+    word, export = "leaves" if select == "all" else "longest", out.get("export") or {}
+    if export.get("select", word) != word:
+        raise ValueError(f"select is {select!r}, and the group's export.select is {export['select']!r}: set one of them")
+    return {**out, "export": {**export, "select": word}}
 
 
 class RollgateAgentLoop(AgentLoopBase):
@@ -35,30 +41,33 @@ class RollgateAgentLoop(AgentLoopBase):
 
     on_failure: `raise` (verl ends the prompt's group as a failure) or `drop` (an empty list: the other rollouts of the
     prompt are trained). Nothing is ever padded.
-    select: `all` (a row for every branch; verl groups by rollout) or `longest` (workers that take one output).
+    select: `all` (a row for every branch; verl groups by rollout) or `longest` (workers that take one output). Without it
+    `group.export.select`, else all. A turn that branches share is trained in the earliest row.
     """
 
     def __init__(self, *args: Any, runner: str, url: Optional[str] = None, key: Optional[str] = None,
-                 group: Optional[Mapping[str, Any]] = None, on_failure: str = "raise", select: str = "all", **more: Any):
+                 group: Optional[Mapping[str, Any]] = None, on_failure: str = "raise", select: Optional[str] = None, **more: Any):
         super().__init__(*args, **more)
         self.sees = more.get("processor") is not None
         if on_failure not in ("raise", "drop"):
             raise ValueError(f"on_failure must be raise or drop, not {on_failure!r}")
-        self.hook, self.on_failure, self.select = Hook(runner, url, key, group), on_failure, selection(select)
+        self.hook, self.on_failure = Hook(runner, url, key, with_select(group, select)), on_failure
 
     async def run(self, sampling_params: dict[str, Any], **columns: Any) -> Any:
-        """AgentLoopOutput, or a list of them. RolloutFailed; ValueError: log-probabilities are wanted and not there."""
+        """AgentLoopOutput, or a list of them. RolloutFailed; ValueError: log-probabilities are wanted and not there. verl does not
+        say which rows are its validation's: a column `validate` of the data does."""
         steps = columns.get("global_steps")
         steps = -1 if steps is None else int(steps)
         given = {k: v for k, v in columns.items() if k not in OUR_COLUMNS}
         labels = {"uid": str(columns.get("uid", "")), "session_index": str(columns.get("session_id", 0))}
         try:
-            member = await self.hook.one(given, sampling_params, version=steps if steps >= 0 else None, labels=labels)
+            member = await self.hook.one(given, sampling_params, version=steps if steps >= 0 else None, labels=labels,
+                                         evaluation=bool(columns.get("validate")))
         except RolloutFailed:
             if self.on_failure == "raise":
                 raise
             return []
-        export = await self.hook.export(member, select=self.select, media="inline")
+        export = await self.hook.export(member, media="inline")
         outputs = [self.output(t, member, sampling_params, steps) for t in export]
         return outputs[0] if len(outputs) == 1 else outputs
 

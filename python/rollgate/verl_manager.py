@@ -21,7 +21,7 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorke
 
 from .hooks import Hook
 from .retries import key_from_environment
-from .verl import OUR_COLUMNS, output_of, selection
+from .verl import OUR_COLUMNS, output_of, with_select
 
 log = logging.getLogger("rollgate.verl")
 SETTINGS = ("runner", "url", "key", "group", "select")
@@ -29,15 +29,15 @@ SETTLED = ("finished", "partial")       # a group with fewer than its `min` is n
 
 
 def settings_of(config: Any) -> dict[str, Any]:
-    """rollout.custom.rollgate of verl's configuration, `select` in the export's words. ValueError: it is not there, or has a
-    name that nobody knows."""
+    """rollout.custom.rollgate of verl's configuration, `select` among the group's export options. ValueError: it is not there, or
+    has a name that nobody knows."""
     given = (config.actor_rollout_ref.rollout.get("custom") or {}).get("rollgate") or {}
     out = {k: given[k] for k in given}
     unknown = set(out) - set(SETTINGS)
     if unknown or not out.get("runner"):
         raise ValueError(f"rollout.custom.rollgate needs a runner and knows {', '.join(SETTINGS)}; "
                          f"given: {', '.join(sorted(out)) or 'nothing'}")
-    return {**out, "select": selection(out.get("select", "all"))}
+    return {**out, "group": with_select(out.get("group"), out.pop("select", None))}
 
 
 class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
@@ -46,9 +46,7 @@ class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         given = settings_of(self.config)
-        self.select = given["select"]
-        key = key_from_environment(given.get("key"))
-        self.hook = Hook(given["runner"], given.get("url"), key, dict(given.get("group") or {}))
+        self.hook = Hook(given["runner"], given.get("url"), key_from_environment(given.get("key")), given["group"])
 
     async def _run_prompt(self, prompt: dict, sampling_params: dict, trajectory: dict, trace: bool = False) -> None:
         """One group of n. Its rows are written before its status: `finished`, or `failure` without a row."""
@@ -72,7 +70,8 @@ class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         steps = int(columns["global_steps"]) if columns.get("global_steps") is not None else -1
         task = {k: v for k, v in columns.items() if k not in OUR_COLUMNS}
         labels = {"uid": str(prompt["uid"])}
-        result = await self.hook.run(task, params, n=int(n), version=steps if steps >= 0 else None, labels=labels)
+        result = await self.hook.run(task, params, n=int(n), version=steps if steps >= 0 else None, labels=labels,
+                                     evaluation=validate)
         if result["state"] not in SETTLED:
             raise RuntimeError(f"group {result['id']} is {result['state']} with {result['succeeded']} of {result['n']}")
         done = [m for m in result["members"] if m["state"] == "succeeded"]
@@ -81,7 +80,7 @@ class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
             await self._agent_loop_postprocess(given, validate, session_id=session_id, **columns)
 
     async def _outputs(self, member: Mapping[str, Any], params: Mapping[str, Any], steps: int) -> list[Any]:
-        export = await self.hook.export(member, select=self.select, media="inline")
+        export = await self.hook.export(member, media="inline")
         for t in export if getattr(self, "processor", None) is None else ():
             t.without_images("verl without a processor of the model")
         return [output_of(t, member, self.hook.external, bool(params.get("logprobs")), steps) for t in export]

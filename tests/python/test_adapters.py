@@ -75,7 +75,17 @@ class Model:
 async def agent(task, session):
     """Two turns; the task says what becomes of it, wherever the trainer puts that."""
     kind = str(task.input)
-    await session.chat([{"role": "user", "content": "one"}], **({"temperature": 2.0} if "hot" in kind else {}))
+    answer = await session.chat([{"role": "user", "content": "one"}], **({"temperature": 2.0} if "hot" in kind else {}))
+    if "shares" in kind:        # two branches go on from one turn, by two turns each
+        first = [{"role": "user", "content": "one"}, answer["choices"][0]["message"]]
+        for how in ("left", "right"):
+            messages = [*first, {"role": "user", "content": how}]
+            answer = await session.chat(messages)
+            await session.chat([*messages, answer["choices"][0]["message"], {"role": "user", "content": "on"}])
+    if "retries" in kind:
+        messages = [{"role": "user", "content": "one"}, answer["choices"][0]["message"], {"role": "user", "content": "on"}]
+        for _ in range(2):
+            await session.chat(messages)
     if "branches" in kind:
         await session.chat([{"role": "user", "content": "another beginning"}])
     if "fails" in kind:
@@ -90,7 +100,7 @@ def place(start):
     with StubEngine("sglang") as engine:
         engine.otherwise = lambda body: {"ids": [40, 41, 42, 1], "finish": "stop", "matched": 1, "version": "7"}
         gateway = start(engine=engine.setting, model=g.MODELS / "chatml-bytes")
-        gateway.requests = engine.requests
+        gateway.requests, gateway.stub = engine.requests, engine
         with Running(gateway, agent):
             yield gateway
 
@@ -278,6 +288,44 @@ def test_verl_unknown_reward_is_not_zero(verl_loop):
     assert out.reward_score is None     # verl's reward loop fills it
 
 
+SHARED = {"tools_kwargs": {"kind": "shares"}}
+
+
+def test_a_turn_that_branches_share_is_trained_once(verl_loop, place):
+    """The shared turn and two turns of each branch are 20 sampled tokens; trained with both branches it would be 24."""
+    first, second = run(verl_loop().run(PARAMS, **COLUMNS, **SHARED))
+    assert sum(first.response_mask) + sum(second.response_mask) == 20
+    assert sum(first.response_mask) == 12
+    always = run(verl_loop(group={**ONCE, "export": {"train_once": False}}).run(PARAMS, **COLUMNS, **SHARED))
+    assert [sum(o.response_mask) for o in always] == [12, 12]
+    longest = run(verl_loop(select="longest").run(PARAMS, **COLUMNS, **SHARED))
+    assert sum(longest.response_mask) == 12, "nothing is missing from the only row"
+
+
+def test_export_options_of_groups_are_obeyed(verl_loop):
+    one = run(verl_loop(group={**ONCE, "export": {"select": "last", "format": "json"}}).run(PARAMS, **COLUMNS, **SHARED))
+    assert sum(one.response_mask) == 12
+    cut = run(verl_loop(group={**ONCE, "export": {"max_tokens": len(one.prompt_ids) + 4}}).run(PARAMS, **COLUMNS, **SHARED))
+    assert len(cut.response_ids) == 4
+    with pytest.raises(ValueError, match="select is 'all', and the group's export.select is 'last'"):
+        verl_loop(select="all", group={"export": {"select": "last"}})
+
+
+def test_trainers_of_one_row_select_one():
+    with pytest.raises(ValueError, match="export.select must be longest or last, not 'leaves'"):
+        hooks.Hook("agent", group={"export": {"select": "leaves"}}, one_row=True)
+    assert hooks.Hook("agent", group={"export": {"select": "last"}}, one_row=True).exports["select"] == "last"
+    assert hooks.Hook("agent", one_row=True).exports["select"] == "longest"
+
+
+def test_validation_is_an_evaluation(place):
+    """Sinks get none of it. What the settings say goes first."""
+    for given, want in ((None, True), ({"evaluation": False}, False)):
+        member = run(hooks.Hook("agent", place.url, group={**ONCE, **({"session": given} if given else {})}).one("x", {}, evaluation=True))
+        with rollgate.Client(place.url) as client:
+            assert client.session(member["session_id"]).get("evaluation", False) is want
+
+
 # --- verl's manager: 1dda039 trainer/ppo/v1/agent_loop_tq.py, replay_buffer.py (keys, statuses) ---
 
 class VerlWorker:
@@ -349,6 +397,8 @@ def test_verl_manager_takes_what_verl_asks_of_one_prompt(verl_worker, place):
     assert all(r["body"]["sampling_params"]["temperature"] == 0 for r in place.requests if "input_ids" in r["body"])
     VerlWorker.queue.clear()
     run(worker._run_prompt(prompt_of("x"), PARAMS, {"validate": True}))
+    with rollgate.Client(place.url) as client:
+        assert [s.get("evaluation", False) for s in client.all_sessions()].count(True) == 1
     told = [(r[0], r[2] if r[3] is None else r[1]) for r in VerlWorker.queue]
     assert told == [("u1", "running"), ("u1_0_0", "val"), ("u1", "finished")]
 
@@ -391,7 +441,7 @@ class UniTrajectory:
 
 
 def test_uni_agent(monkeypatch, place):
-    made = []
+    made, ran = [], []
 
     class Worker:
         @staticmethod
@@ -402,6 +452,9 @@ def test_uni_agent(monkeypatch, place):
     class Base:
         def __init__(self):
             self.framework_worker = self.gateway_manager = None
+
+        def generate_sequences(self, prompts):
+            ran.append((self.gateway_manager.evaluation, prompts))
     fake(monkeypatch, "uni_agent.framework.entry", AgentFrameworkRolloutAdapter=Base, AgentFrameworkWorker=Worker)
     fake(monkeypatch, "uni_agent.gateway.session.types", SessionHandle=SessionHandle, Trajectory=UniTrajectory)
     uni = adapter(monkeypatch, "uni_agent")
@@ -431,6 +484,30 @@ def test_uni_agent(monkeypatch, place):
         await manager.abort_session("u1_1")
         return handle, t, [s["phase"] async for s in client.all_sessions(label="uni_agent=u1_1")]
     handle, t, phases = run(scene())
+
+    async def branches(reward_info, **settings):
+        manager = uni.RollgateGatewayManager(place.url, **settings)
+        handle = await manager.create_session("u2_0", sampling_params=PARAMS)
+        client, sid = hooks.connect(place.url), handle.base_url.split("/sessions/")[1].split("/")[0]
+        first = [{"role": "user", "content": "one"}]
+        first.append((await client.chat(sid, first))["choices"][0]["message"])
+        for how in ("left", "right"):
+            await client.chat(sid, [*first, {"role": "user", "content": how}])
+        await client.reward(sid, reward_info)
+        state = await client.session(sid)
+        return state, await manager.finalize_session("u2_0")
+    state, rows = run(branches({"score": 0.25, "acc": 1}))
+    assert state["history"] == "chains" and not state.get("evaluation")
+    assert [row.reward_info for row in rows] == [{"score": 0.25, "acc": 1, "reward": 0.25}] * len(rows), "the framework reads `reward`"
+    state, rows = run(branches({"reward": 1.0}, session={"history": "tree"}, evaluation=True))
+    assert state["history"] == "tree" and state["evaluation"] is True
+    assert len(rows) == 2 and sum(sum(row.response_mask) for row in rows) == 12
+    _, rows = run(branches({"reward": 1.0}, session={"history": "tree"}, export={"train_once": False}))
+    assert sum(sum(row.response_mask) for row in rows) == 16
+    batches = [{"n": 1}, {"validate": True}, {"validate": False}, {"validate": True, "n": 2}]
+    for batch in batches:
+        rollout.generate_sequences(batch)
+    assert ran == [(False, batches[0]), (True, batches[1]), (False, batches[2]), (True, batches[3])] and len(made) == 2
     assert handle.session_id == "u1_0" and handle.base_url.endswith("/v1") and handle.reward_info_url.endswith("/reward_info")
     assert t.response_mask == [1] * 4 and len(t.response_logprobs) == 4 and t.reward_info == {"reward": 1.0, "finished": True}
     assert t.extra_fields == {"min_global_steps": 7, "max_global_steps": 7} and phases in ([], ["aborted"])
@@ -534,6 +611,7 @@ def sample_of(kind, of=Sample, **more):
 def miles(monkeypatch, place):
     fake(monkeypatch, "miles.rollout.base_types", GenerateFnInput=GenerateFnInput, GenerateFnOutput=GenerateFnOutput)
     module = adapter(monkeypatch, "miles")
+    place.stub.otherwise = lambda body: {"ids": [40, 41, 42 + len(place.requests) % 50, 1], "finish": "stop", "matched": 1, "version": "7"}
     args = types.SimpleNamespace(rollgate_runner="agent", rollgate_url=place.url, rollgate_group=ONCE)
 
     def generate(sample):
@@ -623,10 +701,27 @@ def test_miles(miles):
     assert trained(one) and one.rollout_id is None
     two = run(generate(sample_of("branches"))).samples
     assert len(two) == 2 and all(trained(s) for s in two) and [s.rollout_id for s in two] == [4, 4]
+    left, right = run(generate(sample_of("shares"))).samples
+    assert sum(left.loss_mask) + sum(right.loss_mask) == 20, "the shared turn is trained once"
+    (one,) = run(generate(sample_of("retries"))).samples
+    assert sum(one.loss_mask) == 8, "a retry replaces its sibling, as in miles"
     given = sample_of("fails")
     (bad,) = run(generate(given)).samples
     assert bad.status == Sample.Status.ABORTED and bad.remove_sample and bad.tokens == [] and bad.reward is None
     assert "the agent broke" in bad.metadata["rollgate_failure"] and given.status == Sample.Status.PENDING
+
+
+def test_miles_arguments_that_differ_have_their_own_groups(miles, place):
+    module, generate, args = miles
+    run(generate(sample_of("x")))
+    args.rollgate_group = {**ONCE, "labels": {"suite": "second"}, "export": {"pick": "all"}}
+    assert len(run(generate(sample_of("retries"))).samples) == 2
+    with rollgate.Client(place.url) as client:
+        assert len(client.list_groups()["groups"]) == 2 and len(client.list_groups(label="suite=second")["groups"]) == 1
+    ours = GenerateFnInput(types.SimpleNamespace(args=args), sample_of("x"), dict(SAMPLES_PARAMS), True)
+    run(module.generate(ours))
+    with rollgate.Client(place.url) as client:
+        assert [s.get("evaluation", False) for s in client.all_sessions()].count(True) == 1
 
 
 def test_miles_abort_reaches_the_groups(miles, place):
