@@ -154,13 +154,14 @@ def test_export_options_are_refused_at_submission_as_finalize_would(start):
 SESSION_GOOD = [
     {}, {"history": "linear"}, {"message_matcher": "strict"}, {"timeline_compare_level": "token"}, {"sink": False}, {"ttl_s": 60},
     {"sampling_params": {"temperature": 0.5, "max_new_tokens": 9, "stop": "x"}}, {"lock_sampling": ["top_p"]},
-    {"prompt_length": 0},
+    {"prompt_length": None}, {"prompt_length": 1, "response_length": 1},
     {"metadata": {"a": [1]}}, {"labels": {"a": 1, "b": "c"}}, {"on_truncated": "branch"}, {"after_complete": "refuse"},
     {"history": "timelines", "on_truncated": "branch"}, {"max_nodes": 10}, {"branch_on_rewrite": True}, {"history": None}]
 SESSION_BAD = [
     ({"history": "bush"}, "history"), ({"histori": "tree"}, "histori"), ({"history": 3}, "history"), ({"sink": 1}, "sink"),
     ({"message_matcher": "loose"}, "message_matcher"), ({"timeline_compare_level": "x"}, "timeline_compare_level"),
     ({"ttl_s": -1}, "ttl_s"), ({"prompt_length": 1.5}, "prompt_length"), ({"response_length": "x"}, "response_length"),
+    ({"prompt_length": 0}, "prompt_length"), ({"response_length": 0}, "response_length"),
     ({"max_nodes": 101}, "max_nodes"), ({"max_nodes": -1}, "max_nodes"), ({"metadata": []}, "metadata"),
     ({"labels": {"a": []}}, "labels.a"), ({"labels": 3}, "labels"), ({"lock_sampling": ["x"]}, "lock_sampling"),
     ({"sampling_params": {"temperature": 101}}, "sampling_params.temperature"), ({"sampling_params": 3}, "sampling_params"),
