@@ -4,6 +4,7 @@ configuration:
     actor_rollout_ref.rollout.agent.agent_loop_manager_class: rollgate.verl_manager.RollgateManager
     actor_rollout_ref.rollout.custom.rollgate: {runner: swe, url: "http://gateway:8600", group: {min: 6, extra: 2}}
 
+A prompt's agent_name selects its runner: `runner` is for data without one, or a mapping of agent_name to runner.
 The group's own rules hold for a prompt then: `extra` members and `min` survivors, retries, one deadline, cancelling
 what is surplus. Rows, tags, rewards of verl's own reward loop and its replay buffer stay verl's. Contract: verl 1dda039,
 trainer/ppo/v1/agent_loop_tq.py
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping, Optional
 
 import ray
 import transfer_queue as tq
@@ -26,6 +27,23 @@ from .verl import OUR_COLUMNS, output_of, with_select
 log = logging.getLogger("rollgate.verl")
 SETTINGS = ("runner", "url", "key", "group", "select")
 SETTLED = ("finished", "partial")       # a group with fewer than its `min` is neither
+
+
+def runners_of(config: Any, settings: Mapping[str, Any]) -> Callable[[Optional[str]], str]:
+    """Which runner a prompt's agent_name selects. With one `runner` a name in the data is the runner's own; verl's default name
+    stands for data without one, and selects `runner`. With a mapping of agent_name to runner: ValueError if it lacks the name."""
+    given = settings["runner"]
+    if isinstance(given, str):
+        agent = config.actor_rollout_ref.rollout.get("agent") or {}
+        usual = agent.get("default_agent_loop")
+        return lambda name: given if name is None or usual is None or name == usual else str(name)
+    runners = {str(k): given[k] for k in given}
+
+    def selected(name: Optional[str]) -> str:
+        if name not in runners:
+            raise ValueError(f"agent_name {name!r} selects no runner: rollout.custom.rollgate.runner has {', '.join(runners)}")
+        return runners[name]
+    return selected
 
 
 def settings_of(config: Any) -> dict[str, Any]:
@@ -46,7 +64,8 @@ class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         given = settings_of(self.config)
-        self.hook = Hook(given["runner"], given.get("url"), key_from_environment(given.get("key")), given["group"])
+        self.runner_of = runners_of(self.config, given)
+        self.hook = Hook("by agent_name", given.get("url"), key_from_environment(given.get("key")), given["group"])
 
     async def _run_prompt(self, prompt: dict, sampling_params: dict, trajectory: dict, trace: bool = False) -> None:
         """One group of n. Its rows are written before its status: `finished`, or `failure` without a row."""
@@ -68,10 +87,11 @@ class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
             apply_greedy_sampling_params(params)
         columns = {k: v for k, v in prompt.items() if k != "agent_name"}
         steps = int(columns["global_steps"]) if columns.get("global_steps") is not None else -1
+        runner = self.runner_of(prompt.get("agent_name"))
         task = {k: v for k, v in columns.items() if k not in OUR_COLUMNS}
         labels = {"uid": str(prompt["uid"])}
         result = await self.hook.run(task, params, n=int(n), version=steps if steps >= 0 else None, labels=labels,
-                                     evaluation=validate)
+                                     evaluation=validate, runner=runner)
         if result["state"] not in SETTLED:
             raise RuntimeError(f"group {result['id']} is {result['state']} with {result['succeeded']} of {result['n']}")
         done = [m for m in result["members"] if m["state"] == "succeeded"]

@@ -367,7 +367,8 @@ def verl_worker(monkeypatch, place):
     module = adapter(monkeypatch, "verl_manager")
 
     def make(**given):
-        rollout = types.SimpleNamespace(n=2, val_kwargs=types.SimpleNamespace(n=1), get={"custom": {"rollgate": given}}.get)
+        agent = {"default_agent_loop": "single"}
+        rollout = types.SimpleNamespace(n=2, val_kwargs=types.SimpleNamespace(n=1), get={"custom": {"rollgate": given}, "agent": agent}.get)
         config = types.SimpleNamespace(actor_rollout_ref=types.SimpleNamespace(rollout=rollout))
         manager = module.RollgateManager(config, None)
         return manager.agent_loop_workers_class.__ray_metadata__.modified_class(config, None)
@@ -401,6 +402,28 @@ def test_verl_manager_takes_what_verl_asks_of_one_prompt(verl_worker, place):
         assert [s.get("evaluation", False) for s in client.all_sessions()].count(True) == 1
     told = [(r[0], r[2] if r[3] is None else r[1]) for r in VerlWorker.queue]
     assert told == [("u1", "running"), ("u1_0_0", "val"), ("u1", "finished")]
+
+
+def test_verl_manager_runs_the_agent_that_a_prompt_names(verl_worker, place):
+    def ran():
+        with rollgate.Client(place.url) as client:
+            return sorted(client.group(x["id"])["runner"] for x in client.list_groups()["groups"])
+
+    @runner("other", slots=4)
+    async def other(task, session):
+        return await agent.function(task, session)
+    with Running(place, other):
+        worker = verl_worker(runner="agent", url=place.url, group=ONCE)
+        run(worker._run_prompt(prompt_of("x", agent_name="other"), PARAMS, {"validate": False}))
+        assert ran() == ["other"]
+        run(worker._run_prompt(prompt_of("x"), PARAMS, {"validate": False}))
+        assert ran() == ["agent", "other"], "verl's default name is no choice of the data"
+        worker = verl_worker(runner={"single": "agent", "coder": "other"}, url=place.url, group=ONCE)
+        run(worker._run_prompt(prompt_of("x", agent_name="coder"), PARAMS, {"validate": False}))
+        assert ran() == ["agent", "other", "other"]
+        VerlWorker.queue.clear()
+        run(worker._run_prompt(prompt_of("x", agent_name="judge"), PARAMS, {"validate": False}))
+        assert [r[2] for r in VerlWorker.queue] == ["running", "failure"] and len(ran()) == 3
 
 
 def test_verl_manager_never_pads(verl_worker, place):
