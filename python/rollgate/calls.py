@@ -210,7 +210,9 @@ class Calls:
              **body: Any) -> Any:
         """One model call of the session (Chat Completions, not streamed): the answer's JSON. When that was
         lost it is asked for again by the same Idempotency-Key: the gateway gives what it has recorded for this call, or samples
-        if it has nothing. key: the session's api_key."""
+        if it has nothing. key: the session's api_key. ValueError: stream=True, whose events this client does not read."""
+        if body.get("stream"):
+            raise ValueError("chat does not stream: leave out stream, or use an SDK with the session's base_url and api_key")
         return self._post(_session(session_id, "/v1/chat/completions"), {"model": "policy", "messages": list(messages), **body},
                           key=key, wait_s=timeout_s, once=uuid.uuid4().hex)
 

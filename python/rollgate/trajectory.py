@@ -213,7 +213,7 @@ class Trajectory(Mapping[str, Any]):
         `routed_experts` or None, `reward`: torch tensors of their own memory; images are not among them. Needs torch."""
         batch = pad([self], images="apart")
         out = to_torch(batch)
-        one = {k: out[k][0] if k in out else None for k in ("loss_mask", "logprobs", "versions")}
+        one = {k: out[k][0] if k in out and batch[k].dtype.kind != "O" else None for k in ("loss_mask", "logprobs", "versions")}
         experts = self.routed_experts
         import torch
         return {"ids": out["input_ids"][0], **one, "reward": self.reward,
@@ -228,9 +228,18 @@ def _columns(all_: Sequence[Trajectory]) -> dict[str, tuple[Any, str]]:
         "input_ids": (lambda t: t.ids, "i8"), "loss_mask": (lambda t: t.whole(t.response_mask, 0), "i8")}
     if all(t["response_logprobs"] is not None for t in all_):
         columns["logprobs"] = (lambda t: t.whole(t.response_logprobs, 0.0), "f4")
-    if all(t["response_versions"] is not None for t in all_) and all(t.response_versions.dtype.kind == "i" for t in all_):
-        columns["versions"] = (lambda t: t.whole(t.response_versions, -1), "i8")
+    if all(t["response_versions"] is not None for t in all_):
+        if all(t.response_versions.dtype.kind == "i" for t in all_):
+            columns["versions"] = (lambda t: t.whole(t.response_versions, -1), "i8")
+        else:       # of some trajectories they are names
+            columns["versions"] = (lambda t: t.whole(_named(t.response_versions), "-1"), "O")
     return columns
+
+
+def _named(versions: "numpy.ndarray") -> "numpy.ndarray":
+    """Versions as texts: an array of objects, so that none is cut to the width of others."""
+    import numpy
+    return numpy.array([str(v) for v in versions.tolist()], "O")
 
 
 def _rewards(all_: Sequence[Trajectory]) -> "numpy.ndarray":
@@ -262,7 +271,7 @@ def pad(trajectories: Iterable[Trajectory], pad_id: int = 0, max_len: Optional[i
 
     `input_ids` int64 [B, L] (pad_id on pads), `attention_mask` int64 [B, L], `position_ids` int64 [B, L], `loss_mask` int64
     [B, L], `logprobs` float32 [B, L] and `versions` int64 [B, L] (-1) where every trajectory has them, `lengths` int64 [B],
-    `rewards` float32 [B]: NaN where unknown, so that nothing trains on it unseen.
+    `rewards` float32 [B]: NaN where unknown, so that nothing trains on it unseen. Where a version is a name all are texts.
     left: pads come first. images: `refuse` trajectories with pictures, or the caller brings them `apart` (and their positions,
     where the model has others). ValueError: none, one captured as text, with pictures, or longer than max_len.
     """
@@ -270,8 +279,8 @@ def pad(trajectories: Iterable[Trajectory], pad_id: int = 0, max_len: Optional[i
     all_ = _checked(trajectories, max_len, images)
     lengths = numpy.array([t.prompt_len + t.response_len for t in all_], "i8")
     size = max_len or int(lengths.max())
-    fills = {"input_ids": pad_id, "versions": -1}
     columns = _columns(all_)
+    fills = {"input_ids": pad_id, "versions": "-1" if columns.get("versions", (None, ""))[1] == "O" else -1}
     batch = {k: numpy.full((len(all_), size), fills.get(k, 0), d) for k, (_, d) in columns.items()}
     batch["attention_mask"] = numpy.zeros((len(all_), size), "i8")
     batch["position_ids"] = numpy.zeros((len(all_), size), "i8")
@@ -290,7 +299,7 @@ def pack(trajectories: Iterable[Trajectory], max_len: Optional[int] = None, imag
     bin with room. Of a bin with N tokens and S sequences:
 
     `input_ids`, `position_ids` (from 0 in each), `loss_mask` int64 [N]; `logprobs` float32 [N] and `versions` int64 [N] where
-    every trajectory has them; `cu_seqlens` int32 [S+1]; `index` int64 [S]: which trajectory each is; `rewards` float32 [S].
+    every trajectory has them, as in pad; `cu_seqlens` int32 [S+1]; `index` int64 [S]: which trajectory each is; `rewards` float32 [S].
     images: as in pad.
     """
     import numpy
@@ -318,10 +327,13 @@ def pack(trajectories: Iterable[Trajectory], max_len: Optional[int] = None, imag
     return out
 
 
-def to_torch(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays of a batch as torch tensors. Needs torch."""
+def to_torch(batch: Any) -> Any:
+    """The arrays of a batch (pad) as torch tensors, or of each bin of a list (pack). Versions that are names stay an array of texts,
+    because no tensor holds them. Needs torch."""
     import torch
-    return {k: torch.from_numpy(v) for k, v in batch.items()}
+    if not isinstance(batch, Mapping):
+        return [to_torch(one) for one in batch]
+    return {k: v if v.dtype.kind == "O" else torch.from_numpy(v) for k, v in batch.items()}
 
 
 # --- differences ---

@@ -161,6 +161,15 @@ def test_what_is_wrong_is_told(start, connect):
         rollgate.Client("localhost:8600")
 
 
+def test_a_stream_is_refused_before_the_engine_is_asked(start, connect):
+    client = connect(start(engine="builtin:echo").url)
+    sid = client.create_session()["session_id"]
+    with pytest.raises(ValueError, match="chat does not stream"):
+        client.chat(sid, [{"role": "user", "content": "x"}], stream=True)
+    client.chat(sid, [{"role": "user", "content": "y"}], stream=False)
+    assert client.finalize(sid).summary["calls"] == 1
+
+
 def test_keys(start, connect, tmp_path, monkeypatch):
     path = tmp_path / "keys"
     path.write_text("the-admin-of-this-test\n")

@@ -239,6 +239,21 @@ def test_what_is_not_known_is_no_tensor(torch):
 
 
 @OWN
+def test_batches_keep_versions_that_are_names(torch):
+    """As exports have them: "-1" where nothing was sampled. No name is cut, and a mixed batch loses none."""
+    bare = {"prompt_ids": [1, 2], "response_logprobs": None, "reward": None}
+    ts = [rollgate.Trajectory({**bare, "response_ids": [3, 4, 5], "response_mask": [1, 0, 1], "response_versions": ["a", "-1", "a-longer-name"]}),
+          rollgate.Trajectory({**bare, "response_ids": [6], "response_mask": [1], "response_versions": [7]})]
+    want = [["-1", "-1", "a", "-1", "a-longer-name"], ["-1", "-1", "7", "-1", "-1"]]
+    assert rollgate.pad(ts)["versions"].tolist() == want
+    assert rollgate.pad(ts, left=True)["versions"].tolist()[1] == ["-1", "-1", "-1", "-1", "7"]
+    assert rollgate.pack(ts)[0]["versions"].tolist() == want[0] + want[1][:3]
+    assert rollgate.to_torch(rollgate.pad(ts))["versions"].tolist() == want
+    assert rollgate.to_torch(rollgate.pack(ts))[0]["versions"].tolist() == want[0] + want[1][:3]
+    assert rollgate.pad(ts[1:])["versions"].dtype == "i8"
+
+
+@OWN
 def test_batches_as_tensors(exported, torch):
     client, a, b = exported
     ts = [client.finalize(a)[0], client.finalize(b)[0]]
@@ -248,6 +263,10 @@ def test_batches_as_tensors(exported, torch):
         for name, tensor in tensors.items():
             assert numpy.asarray(tensor).dtype == batch[name].dtype
             assert numpy.array_equal(numpy.asarray(tensor), batch[name], equal_nan=batch[name].dtype.kind == "f")
+    packed = rollgate.pack(ts, max(t.prompt_len + t.response_len for t in ts))
+    assert len(packed) == 2
+    for bin_, tensors in zip(packed, rollgate.to_torch(packed), strict=True):
+        assert set(tensors) == set(bin_) and (numpy.asarray(tensors["input_ids"]) == bin_["input_ids"]).all()
     padded = rollgate.trajectory.to_torch(rollgate.pad(ts))
     mask = padded["loss_mask"]
     assert float((padded["logprobs"] * mask).sum() / mask.sum()) < 0, "a loss over the trained tokens alone"
