@@ -26,7 +26,9 @@ SAMPLING = {
     "engine_extra": "engine_extra", "stop_token_ids": "stop_token_ids", "min_new_tokens": "min_tokens",
     "min_tokens": "min_tokens", "logprobs": None,
     "skip_special_tokens": None, "no_stop_trim": None, "spaces_between_special_tokens": None, "include_stop_str_in_output": None}
-LOCKED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+# what shapes the distribution that tokens are sampled from: the trainer's, or neutral where it names nothing
+LOCKED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "repeat_last_n",
+          "logit_bias", "bad_words", "allowed_token_ids", "min_tokens", "ignore_eos")
 
 
 class RolloutFailed(RuntimeError):
@@ -66,7 +68,7 @@ def session_options(given: Optional[Mapping[str, Any]], sampling_params: Mapping
             out[name] = {**(out.get(name) or {}), **more}
     if evaluation:
         out.setdefault("evaluation", True)
-    out.setdefault("lock_sampling", [k for k in LOCKED if k in out["sampling_params"]])
+    out.setdefault("lock_sampling", list(LOCKED))
     return out
 
 

@@ -71,11 +71,15 @@ class Model:
             setattr(self, field.name, value)
 
 
+HOT = {"temperature": 2.0, "top_k": 5, "min_p": 0.25, "repetition_penalty": 1.5, "presence_penalty": 0.5, "frequency_penalty": 0.5,
+       "logit_bias": {"40": 5}, "bad_words": ["x"], "allowed_token_ids": [40, 41], "min_tokens": 2, "ignore_eos": True}
+
+
 @runner("agent", slots=8)
 async def agent(task, session):
     """Two turns; the task says what becomes of it, wherever the trainer puts that."""
     kind = str(task.input)
-    answer = await session.chat([{"role": "user", "content": "one"}], **({"temperature": 2.0} if "hot" in kind else {}))
+    answer = await session.chat([{"role": "user", "content": "one"}], **(HOT if "hot" in kind else {}))
     if "shares" in kind:        # two branches go on from one turn, by two turns each
         first = [{"role": "user", "content": "one"}, answer["choices"][0]["message"]]
         for how in ("left", "right"):
@@ -186,6 +190,9 @@ def test_the_trainers_parameters_are_locked(place):
     run(hooks.Hook("agent", place.url).one("hot", {"temperature": 0.25, "top_p": 0.5}))
     sent = place.requests[-1]["body"]["sampling_params"]
     assert sent["temperature"] == 0.25 and sent["top_p"] == 0.5, "the agent wanted 2.0"
+    run(hooks.Hook("agent", place.url).one("x", {"temperature": 0.25, "top_p": 0.5}))
+    cold = place.requests[-1]["body"]["sampling_params"]
+    assert sent == cold, "what the trainer does not name is neutral, whatever the agent asks"
 
 
 SETTINGS = {"labels": {"team": "b"}, "metadata": {"exp": "x"}, "sampling_params": {"seed": 5, "temperature": 0.125}}
