@@ -69,15 +69,6 @@ static int check_origin(const struct hub *h, const struct http1_head *head, stru
     return refuse_origin("the Origin header names one", e);
 }
 
-/* Whether the request names a page of --allowed-hosts: a browser says cross-site of it, too. */
-static bool has_allowed_origin(const struct hub *h, const struct http1_head *head)
-{
-    struct web_url u;
-
-    return head->at[HTTP1_ORIGIN] && web_origin_parse(http1_known(head, HTTP1_ORIGIN), &u) &&
-           is_allowed(h->config, &u);
-}
-
 static int check(const struct hub *h, const struct http1_head *head, struct err *e)
 {
     if (head->at[HTTP1_HOST] && check_host(h, http1_known(head, HTTP1_HOST), e))
@@ -89,7 +80,7 @@ static int check(const struct hub *h, const struct http1_head *head, struct err 
 
         if (head->headers[i].known == HTTP1_ORIGIN && check_origin(h, head, value, e))
             return -1;
-        if (head->headers[i].known == HTTP1_SEC_FETCH_SITE && !has_allowed_origin(h, head) &&
+        if (head->headers[i].known == HTTP1_SEC_FETCH_SITE &&
             str_eq_nocase(value, STR("cross-site")))
             return refuse_origin("Sec-Fetch-Site is cross-site", e);
     }
