@@ -134,7 +134,7 @@ def test_a_client_that_leaves_aborts_the_engine(pair):
     sid = session(gateway)
     s = socket.create_connection(("127.0.0.1", gateway.port))
     raw = json.dumps(ASK).encode()
-    s.sendall(f"POST /sessions/{sid}/v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    s.sendall(f"POST /sessions/{sid}/v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
               f"content-length: {len(raw)}\r\n\r\n".encode() + raw)
     wait_until(lambda: engine.requests, 10, "the engine's request")
     s.close()

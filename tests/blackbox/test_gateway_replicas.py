@@ -237,7 +237,7 @@ def test_giving_up(start, kind, stream, how):
         engine.plan.append(stall if stream else {**GOOD, "delay_s": 3600})
         raw = json.dumps({**ASK, "stream": stream}).encode()
         s = socket.create_connection(("127.0.0.1", gateway.port))
-        s.sendall(f"POST /sessions/{sid}/v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        s.sendall(f"POST /sessions/{sid}/v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
                   f"content-length: {len(raw)}\r\nconnection: close\r\n\r\n".encode() + raw)
         wait_until(lambda: engine.requests, 10, "the engine's request")
         if how == "leaves":
@@ -382,7 +382,7 @@ def test_who_leaves_while_the_engine_is_down_frees_the_place(start):
     wait_until(lambda: gateway.get("/ready").status == 503, 10, "down")
     body = json.dumps(ASK).encode()
     with socket.create_connection(("127.0.0.1", gateway.port)) as s:
-        head = f"POST /sessions/{sid}/v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+        head = f"POST /sessions/{sid}/v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
         s.sendall(head.encode() + body)
         wait_until(lambda: queued(gateway) == 1, 10, "it waits")
         full = chat(gateway, new_session(gateway))

@@ -46,7 +46,7 @@ def test_a_client_that_leaves_meanwhile_leaves_nothing(serve):  # noqa: F811
     for _ in range(20):
         copy = gateway.post("/sessions/import", snapshot).json()["session_id"]
         with socket.create_connection(("127.0.0.1", gateway.port)) as s:
-            s.sendall(f"POST /sessions/{copy}/v1/chat/completions HTTP/1.1\r\nhost: h\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+            s.sendall(f"POST /sessions/{copy}/v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
     wait_until(lambda: gateway.metrics()["rollgate_calls_inflight"] == 0, 10, "nothing is under way")
     began = time.monotonic()
     gateway.stop()      # a worker that drains waits for requests that it still holds
