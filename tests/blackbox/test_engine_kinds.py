@@ -79,7 +79,7 @@ def test_a_right_engine_is_asked_no_more_than_its_settings(start):
         with Server(kind) as engine:
             gateway = start(engine=f"{kind}:{engine.url}", workers=1, engine_health_interval="50ms")
             g.wait_until(lambda: ready(gateway) and engine.probes > 3, 20, "it is ready")
-            assert set(engine.asked) - {"/weight_info", "/metrics"} == {path}
+            assert set(engine.asked) - {"/weight_info", "/metrics", "/version"} == {path}
             gateway.stop()
 
 

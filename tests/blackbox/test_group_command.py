@@ -39,7 +39,7 @@ def test_submit_wait_show_list_cancel(start, tmp_path):
 def test_show_prints_logs_and_why_a_group_waits(start):
     gateway = start(engine="builtin:echo", workers=1)
     group(gateway, "submit", "-", stdin='{"id": "w", "runner": "nobody", "input": 3}')
-    assert "\nwaits: runner nobody: no executor offers it\n" in group(gateway, "show", "w")
+    assert '\nwaits: no executor offers runner "nobody"' in group(gateway, "show", "w")
     group(gateway, "submit", "-", stdin='{"id": "l", "runner": "r", "n": 2, "input": 3, "attempts": 1}')
     with Runner(gateway, {"r": {"run": script(gateway.folder, "agent", 'print("first line"); print("the last line"); sys.exit(3)'),
                                 "slots": 2}}) as runner:

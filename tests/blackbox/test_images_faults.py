@@ -88,8 +88,8 @@ def state(gateway, sid):
 
 
 def error_of(answer, stream):
-    """502, or what it is in a stream whose head went out while the engine was asked: an event, and nothing of the answer before."""
-    if not stream:
+    """502, also for a stream whose engine is refused at its first words; after a keep-alive an event, and nothing of the answer before."""
+    if not stream or answer.status != 200:
         assert answer.status == 502, answer.body
         return answer.json()["error"]
     *before, last = [json.loads(line[6:]) for line in answer.text.split("\n\n") if line.startswith("data: {")]

@@ -46,7 +46,8 @@ def test_a_stray_answer_is_not_taken(way, stream):
             return {"ids": [prompt[0], 7, 2], **entry}
 
         def text(e):
-            return "".join(m.get("content") or "" for m in [x["message"] for x in e["deltas"]] + [c["message"] for c in e["openai"]["choices"] if "message" in c])
+            messages = [x.get("message") or {} for x in e["deltas"]] + [m for c in e["openai"]["choices"] for m in c["messages"]]
+            return "".join(m.get("content") or "" for m in messages)
 
         quiet(engine)
         engine.otherwise = lambda body: plan(body, stray=again)     # each answer comes twice
