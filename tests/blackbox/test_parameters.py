@@ -116,6 +116,25 @@ def test_locked_names_are_not_the_agents(engine, dialect):
     assert (params["temperature"], params["max_new_tokens"], params["stop"], params["top_k"], params["top_p"]) == (0.1, 99, ["B"], 9, 0.5)
 
 
+@every_dialect
+def test_locked_names_without_effect_are_reported(engine, dialect):
+    """Not where the agent asks for the value that holds anyway."""
+    path, body = DIALECTS[dialect][:2]
+
+    def dropped(options, **given):
+        sid = engine.gateway.post("/sessions", options).json()["session_id"]
+        engine.plan.append({"ids": list(b"ok") + [257], "matched": 257})
+        answer = post(engine.gateway, sid, path, body(**given))
+        assert answer.status == 200, answer.text
+        told = engine.gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"][0]["turns"][0].get("dropped_fields", [])
+        assert set(told) <= set((answer.headers.get("Rollgate-Not-Obeyed") or "").split(", "))
+        return set(told) & {"temperature", "top_p", "top_k"}
+    locks = {"sampling_params": {"temperature": 0.5}, "lock_sampling": ["temperature", "top_p", "top_k"]}
+    assert dropped(locks, temperature=0.25, top_p=0.5, top_k=3) == {"temperature", "top_p", "top_k"}
+    assert dropped(locks, temperature=0.5, top_p=1.0) == set()
+    assert dropped({"sampling_params": {"temperature": 0.5}}, temperature=0.25, top_p=0.5) == set()
+
+
 def test_a_locked_format_holds(engine):
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     options = {"sampling_params": {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}},

@@ -26,6 +26,7 @@ struct chat_request;
 struct dialect;
 struct call_usage;
 struct dialect_writer;
+struct engine_pool;
 struct exchange;
 struct finished_answer;
 struct json;
@@ -122,6 +123,11 @@ int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e);
 /* api_call_settle.c, on the loop: brings what it wants of the model's thought to template and
  * engines. */
 void api_call_settle(struct api_call *c);
+
+/* locked_sampling.c: adds the parameters that the session (or NULL) replaces by a different value
+ * to req->dropped. Locks hold for the session's own engines. */
+void api_call_note_locked(struct api_call *c, const struct session *s,
+                          const struct engine_pool *engines);
 
 /* Whether its history is to be told by calls of the session's answers that are not known yet, as
  * they are very many: they are noted in parts, and `done` is called in a later turn, with NULL,

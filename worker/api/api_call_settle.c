@@ -22,11 +22,13 @@ void api_call_settle(struct api_call *c)
 {
     const struct call_env *env = &c->service->calls;
     bool ended = false;
-    const struct engine_pool *p =
-        call_engines(env, c->req->model, session_find(env->store, str_cstr(c->id), &ended));
+    const struct session *s = session_find(env->store, str_cstr(c->id), &ended);
+    const struct engine_pool *p = call_engines(env, c->req->model, s);
 
-    if (p)
-        api_settle_thinking(env, p, &c->arena, c->dialect->name, c->req);
+    if (!p)
+        return;
+    api_settle_thinking(env, p, &c->arena, c->dialect->name, c->req);
+    api_call_note_locked(c, s, p);
 }
 
 /* A call that waits until its session's calls are noted. Its exchange is held. */

@@ -4,6 +4,7 @@
 
 #include "worker/call/sampling_merge.h"
 
+#include "common/codec/json_build.h"
 #include "common/codec/sampling.h"
 #include "worker/call/call_env.h"
 #include "worker/model/model.h"
@@ -86,6 +87,47 @@ int merge_sampling(struct arena *a, const struct chat_request *req, const struct
             return -1;
     }
     return 0;
+}
+
+/* The value that a parameter has by default, under any of its names; NULL: it has none. */
+static const struct json *default_of(const struct json *defaults, struct str name)
+{
+    for (size_t i = 0; json_is(defaults, JSON_OBJECT) && i < defaults->n; i++) {
+        const struct json_member *m = &defaults->members[i];
+
+        if (str_eq(sampling_name(json_string(&m->key)), sampling_name(name)))
+            return &m->value;
+    }
+    return NULL;
+}
+
+/* Whether the value is what the parameter has when nobody sets it. */
+static bool is_neutral(struct arena *a, struct str name, const struct json *value)
+{
+    struct sampling s = SAMPLING_DEFAULTS;
+
+    return sampling_set(a, &s, name, value, &(struct err){0}) == 0 &&
+           sampling_changes_nothing(&s) && !s.has_seed && !s.max_tokens && !s.stop &&
+           !s.stop_token_ids && !s.repeat_last_n && !s.grammar;
+}
+
+struct json sampling_list_overruled(struct arena *a, const struct chat_request *req,
+                                    const struct json *defaults, const struct json *locked)
+{
+    const struct json *given = req->sampling_given;
+    struct json names = json_empty(JSON_ARRAY);
+
+    for (size_t i = 0; json_is(given, JSON_OBJECT) && i < given->n; i++) {
+        const struct json_member *m = &given->members[i];
+        struct str name = json_string(&m->key);
+        const struct json *value = default_of(defaults, name);
+
+        if (json_is_null(&m->value) || !is_locked(locked, name))
+            continue;
+        if (value ? !json_equal(value, &m->value) : !is_neutral(a, name, &m->value))
+            json_push(a, &names, m->key);
+    }
+    return names;
 }
 
 /* The names of the tools that may be called. */

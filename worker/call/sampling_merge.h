@@ -18,6 +18,11 @@ struct sampling;
 int merge_sampling(struct arena *a, const struct chat_request *req, const struct json *defaults,
                    const struct json *locked, struct sampling *ret, struct err *e);
 
+/* Lists the parameters that the request set and that a lock replaces by a different value: an array
+ * of names in the arena. */
+struct json sampling_list_overruled(struct arena *a, const struct chat_request *req,
+                                    const struct json *defaults, const struct json *locked);
+
 /* Returns -1 and e (ERR_INVALID) if an id among the parameters (stop_token_ids, allowed_token_ids,
  * logit_bias) is none of the model's. A model that was not named is not the engine's: then any is
  * taken. */
