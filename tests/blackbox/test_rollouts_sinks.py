@@ -183,10 +183,10 @@ def test_a_groups_entry_that_was_not_given_before_the_acknowledgement_comes_behi
     """No worker takes the entry of a group that failed; the trainer acknowledges; all of the gateway dies."""
     s = server()
     gw = start(workers=1, sink=f"redis://127.0.0.1:{s.port}", state_dir=str(tmp_path / "state"))
-    assert gw.post("/groups", {"id": "g", "runner": "r", "on": {"error": "drop"}, "infra_attempts": 1}).status == 201
+    assert gw.post("/groups", {"id": "g", "runner": "r", "on": {"timeout": "drop"}}).status == 201
     attempt = gw.post("/attempts/claim", {"executor": "x", "slots": {"r": 1}, "wait_s": 5}).json()["attempts"][0]
     os.kill(gw.child("worker-0"), signal.SIGSTOP)
-    end = {"executor": "x", "outcome": "error", "reason": "no luck"}
+    end = {"executor": "x", "outcome": "timeout", "reason": "no luck"}
     assert gw.post(f"/attempts/{attempt['attempt_id']}/end", end).json() == {"rollout": "failed"}
     assert [x["state"] for x in gw.get("/queues/train/next?wait_s=5").json()["groups"]] == ["failed"]
     assert gw.post("/queues/train/ack", {"groups": ["g"]}).json() == {"acked": 1}
