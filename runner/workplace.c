@@ -127,14 +127,19 @@ static bool is_as_made(const char *path, mode_t kind, mode_t mode)
 /* Whether a file has extended attributes that a run can have set, access lists among them. */
 static bool has_attributes(const char *path)
 {
-    static const char ours[] = "security."; /* the system's own */
+    static const char *const ours[] = {"security.selinux", "security.SMACK64", "security.apparmor",
+                                       "security.ima", "security.evm"}; /* the system sets them */
     char names[4096];
     ssize_t n = listxattr(path, names, sizeof(names));
 
     if (n < 0)
         return errno != ENOTSUP;
     for (const char *name = names; name < names + n; name += strlen(name) + 1) {
-        if (strncmp(name, ours, sizeof(ours) - 1) != 0)
+        size_t k = 0;
+
+        while (k < ARRAY_LEN(ours) && strcmp(name, ours[k]) != 0)
+            k++;
+        if (k == ARRAY_LEN(ours))
             return true;
     }
     return false;

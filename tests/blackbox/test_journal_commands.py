@@ -299,3 +299,25 @@ def test_repair_does_not_touch_a_folder_in_use_or_none(start, tmp_path):
     assert run("journal", "repair", str(tmp_path)).returncode == 1
     assert run("journal", "repair", str(tmp_path / "nowhere")).returncode == 1
     assert run("journal", "repair").returncode == 2
+
+
+def test_repair_judges_no_groups(start):
+    """The dispatcher's records are none of sessions: nothing of them is told as lost that is there."""
+    gateway = start(engine="builtin:echo", workers=1)
+    assert gateway.post("/groups", {"id": "g", "runner": "r"}).status == 201
+    assert gateway.stop() == 0
+    folder = f"{gateway.folder}/state/dispatcher"
+    os.unlink(f"{folder}/MANIFEST")
+    said = run("journal", "repair", folder)
+    assert said.returncode == 0 and "lost whole" not in said.stdout and "groups have records" in said.stdout, said
+    gateway.start()
+    assert gateway.get("/groups/g").json()["state"] == "waiting"
+
+
+def test_an_empty_segment_in_the_middle_is_reported(damaged):
+    gateway, folder, talks = damaged
+    with open(f"{folder}/seg-{segments(folder)[1]:08}", "w"):
+        pass
+    gateway.allow("empty segment", "record does not apply", "journal")
+    gateway.start()
+    assert gateway.has_line("journal: empty segment")

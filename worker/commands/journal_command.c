@@ -15,7 +15,9 @@
 #include "common/journal/journal.h"
 #include "common/journal/repair.h"
 #include "common/journal/scan.h"
+#include "common/os/file_lock.h"
 #include "common/os/loop.h"
+#include "common/proc/command_line.h"
 #include "common/proc/config.h"
 #include "common/proc/ids.h"
 #include "worker/commands/replayed.h"
@@ -338,6 +340,7 @@ int journal_command(int argc, char **argv)
 {
     int rc = -1;
 
+    file_lock_allow_none(command_line_take_flag(&argc, argv, "--unlocked-state"));
     if (argc > 2 && (strcmp(argv[1], "verify") == 0 || strcmp(argv[1], "dump") == 0)) {
         rc = look_command(argc - 1, argv + 1);
     } else if (argc > 2 && strcmp(argv[1], "compact") == 0) {
@@ -349,7 +352,7 @@ int journal_command(int argc, char **argv)
         return rc;
     fprintf(stderr,
             "usage: rollgate journal verify|dump DIR...\n"
-            "       rollgate journal repair DIR\n"
+            "       rollgate journal repair DIR [--unlocked-state]\n"
             "       rollgate journal compact DIR [--tombstone-ttl D] [--export-retention D]\n");
     return 2;
 }
