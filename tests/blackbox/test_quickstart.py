@@ -12,6 +12,7 @@ README = g.ROOT / "README.md"
 QUICKSTART = g.ROOT / "docs/quickstart.md"
 
 
+@pytest.mark.alone
 def test_quickstart_runs_as_written(tmp_path):
     if not g.BINARY.exists():
         pytest.skip(f"{g.BINARY} is not built")
