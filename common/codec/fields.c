@@ -177,7 +177,7 @@ int fields_labels(struct field_reader *f, const struct json *labels)
 {
     for (uint32_t i = 0; json_is(labels, JSON_OBJECT) && i < labels->n; i++) {
         const struct json_member *m = &labels->members[i];
-        struct field_shown shown;
+        struct field_shown shown = {0};
         char name[80];
 
         if (json_text(&m->value).p)

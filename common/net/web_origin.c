@@ -41,7 +41,10 @@ static bool next_entry(struct str *list, struct str *ret)
     if (!list->p)
         return false;
     *ret = str_trim(str_sub(*list, 0, comma));
-    *list = comma == SIZE_MAX ? (struct str){0} : str_sub(*list, comma + 1, SIZE_MAX);
+    if (comma == SIZE_MAX)
+        *list = (struct str){0};
+    else
+        *list = str_sub(*list, comma + 1, SIZE_MAX);
     return true;
 }
 

@@ -98,7 +98,10 @@ def test_empty_session(scene):
     assert whole["trajectories"] == [] and whole["summary"]["calls"] == whole["summary"]["branches"] == 0
     tensors, _ = read_safetensors(s.get("format=miles").body)
     info = json.loads(bytes(tensors["_samples_meta"][2]))
-    assert info == {"samples": [], "session_metadata": {"accumulated_token_ids": [], "max_trim_tokens": 0}, "empty_reason": "no_records"}
+    warnings = whole["summary"]["warnings"]
+    assert len(warnings) == 1 and warnings[0].startswith("no call of this session was answered")
+    metadata = {"accumulated_token_ids": [], "max_trim_tokens": 0, "warnings": warnings}
+    assert info == {"samples": [], "session_metadata": metadata, "empty_reason": "no_records"}
     done = s.gateway.post(s.path + "/finalize", {})
     assert done.status == 200 and done.json()["trajectories"] == [] and done.json()["phase"] == "finalized"
 

@@ -230,6 +230,7 @@ static int render_trial(struct model_trial *trial, const struct template *t, str
     o->error = &error;
     if (!trial->failed)
         rc = template_render(t, a, context, o, out, &cause);
+    o->error = NULL;
     if (rc != 0 && error.kind &&
         (strcmp(error.kind, "BudgetError") == 0 || strcmp(error.kind, "MemoryError") == 0)) {
         trial->failed = true;

@@ -453,6 +453,26 @@ static void url_quote(struct buf *out, struct str s, bool query)
     }
 }
 
+/* Writes one pair of a query; pairs after the first begin with "&". */
+static bool quote_pair(struct template_run *r, struct buf *out, struct value pair)
+{
+    struct value kv = iter_collect(r, pair);
+
+    if (kv.t != V_ERR && kv.list->n != 2)
+        kv = run_fail(r, "ValueError", "urlencode needs pairs");
+    for (uint32_t i = 0; i < 2 && kv.t != V_ERR; i++) {
+        struct value text = filter_text(r, kv.list->at[i]);
+
+        if (text.t == V_ERR || !run_spend(r, text.n / 16 + 1) ||
+            !run_room(r, out->len + (uint64_t)text.n * 3))
+            return false;
+        if (i || out->len)
+            buf_add_c(out, i ? '=' : '&');
+        url_quote(out, v_bytes(text), true);
+    }
+    return kv.t != V_ERR;
+}
+
 /* A string is quoted as a path; a mapping or a list of pairs becomes "key=value&...". */
 static struct value f_urlencode(struct template_run *r, struct value v, struct value *a)
 {
@@ -474,20 +494,9 @@ static struct value f_urlencode(struct template_run *r, struct value v, struct v
     if (!iter_init(r, &it, v))
         return v_err();
     while ((more = iter_next(r, &it, &pair)) > 0) {
-        struct value kv = iter_collect(r, pair);
-
-        if (kv.t != V_ERR && kv.list->n != 2)
-            kv = run_fail(r, "ValueError", "urlencode needs pairs");
-        for (uint32_t i = 0; i < 2 && kv.t != V_ERR; i++) {
-            text = filter_text(r, kv.list->at[i]);
-            if (text.t == V_ERR || !run_spend(r, text.n / 16 + 1) ||
-                !run_room(r, out.len + (uint64_t)text.n * 3)) {
-                buf_done(&out);
-                return v_err();
-            }
-            if (i || out.len)
-                buf_add_c(&out, i ? '=' : '&');
-            url_quote(&out, v_bytes(text), true);
+        if (!quote_pair(r, &out, pair)) {
+            buf_done(&out);
+            return v_err();
         }
     }
     text = run_take(r, &out);

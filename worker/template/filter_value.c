@@ -258,7 +258,7 @@ static struct value sort_dict(struct template_run *r, struct value v);
 /* Dicts with their keys sorted, all the way down, as pprint writes them. */
 static struct value sort_dicts(struct template_run *r, struct value v)
 {
-    struct value sorted = v;
+    struct value sorted;
 
     if (v.t != V_DICT && !v_is_seq(v))
         return v;

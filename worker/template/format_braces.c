@@ -235,6 +235,17 @@ static bool field(struct braces *b, struct buf *out, struct str s, int depth)
     return ok;
 }
 
+/* The place of the brace that closes a field whose inside begins at `at`; s.len if there is none. */
+static size_t find_close(struct str s, size_t at)
+{
+    for (int open = 1; at < s.len; at++) {
+        open += s.p[at] == '{' ? 1 : s.p[at] == '}' ? -1 : 0;
+        if (open == 0)
+            break;
+    }
+    return at;
+}
+
 /* Writes s with its fields replaced. depth counts nested specifications, of which Python allows
  * one level below the outermost. */
 static bool expand(struct braces *b, struct buf *out, struct str s, int depth)
@@ -247,7 +258,6 @@ static bool expand(struct braces *b, struct buf *out, struct str s, int depth)
         return false;
     for (size_t at = 0; at < s.len; at++) {
         size_t from = at + 1;
-        int open = 1;
 
         if (s.p[at] != '{' && s.p[at] != '}') {
             buf_add_c(out, s.p[at]);
@@ -262,11 +272,9 @@ static bool expand(struct braces *b, struct buf *out, struct str s, int depth)
         }
         if (s.p[at] == '}')
             return fail(b, "Single '}' encountered in format string");
-        for (at++; at < s.len && open > 0; at++)
-            open += s.p[at] == '{' ? 1 : s.p[at] == '}' ? -1 : 0;
-        if (open > 0)
+        at = find_close(s, from);
+        if (at == s.len)
             return fail(b, "Single '{' encountered in format string");
-        at--;
         if (!field(b, out, str_sub(s, from, at - from), depth))
             return false;
     }

@@ -317,7 +317,7 @@ static struct dict_entry *dump_order(struct template_run *r, struct dict *d, boo
     dict_need(r->a, d);
     if (!sort || d->n < 2)
         return d->at;
-    if (!run_room(r, d->n * 2 * sizeof(*sorted)))
+    if (!run_room(r, 2 * sizeof(*sorted) * d->n))
         return NULL;
     at = arena_alloc(r->a, d->n * sizeof(*at));
     keys = arena_alloc(r->a, d->n * sizeof(*keys));
