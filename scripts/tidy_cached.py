@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """clang-tidy of the files given, as build/check lists them (scripts/check); a file whose preprocessed text was clean
-under the same .clang-tidy is not looked at again (build/tidy-cache). Prints only findings."""
+under the same .clang-tidy and program is not read again. The marks lie in the user's cache folder, so that every
+clone and worktree shares them. Prints only findings."""
 import hashlib
 import json
 import os
@@ -8,7 +9,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-CACHE = "build/tidy-cache"
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "rollgate-tidy")
 
 
 def preprocessed(command):
@@ -47,7 +48,8 @@ def main():
     os.makedirs(CACHE, exist_ok=True)
     commands = {os.path.abspath(os.path.join(c["directory"], c["file"])): c
                 for c in json.load(open("build/check/compile_commands.json"))}
-    rules = open(".clang-tidy", "rb").read()
+    program = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
+    rules = open(".clang-tidy", "rb").read() + program
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = [f for f in pool.map(lambda p: look(p, commands, rules), sys.argv[1:]) if f]
     print("\n".join(sorted(set("\n".join(found).split("\n")))), end="\n" if found else "")
