@@ -56,11 +56,9 @@ struct lendings {
 
 /* ------------------------------------------------------------------ which */
 
-/* Its body is no longer than such that a worker serves so. */
 static bool is_model_call(const struct http1_head *h)
 {
-    return h->length <= LENDING_REQUEST_MAX && str_eq(h->method, STR("POST")) &&
-           gate_dialect(h->target) != METRIC_DIALECT_CONTROL;
+    return str_eq(h->method, STR("POST")) && gate_dialect(h->target) != METRIC_DIALECT_CONTROL;
 }
 
 void lendings_note(struct conn *c, int upstream)
@@ -101,7 +99,7 @@ static void take_back(struct conn *c)
         conn_close(c);
 }
 
-/* The worker serves it no longer, and has read so much that it did not serve. */
+/* The worker does not serve it. c->in has what the worker read, but for these last bytes. */
 static void come_back(struct conn *c, struct str bytes, size_t served)
 {
     unsigned after = MAX_OF(c->lent.after, (unsigned)c->hub->config->lend_after);
@@ -121,6 +119,7 @@ static void fail(struct conn *c)
 {
     struct err e;
 
+    buf_done(&c->in); /* the beginning of a request whose other bytes are lost */
     take_back(c);
     if (c->state == CONN_CLOSED)
         return;
@@ -178,6 +177,11 @@ static void handle(struct channel *ch, const struct lending_message *m, struct s
 {
     struct conn *c = ch->lent[m->slot];
 
+    if (m->kind == LENDING_PIECE) {
+        if (c)
+            buf_add_str(&c->in, bytes);
+        return;
+    }
     ch->taken[m->slot] = false;
     ch->free_slots[ch->n_free++] = (uint16_t)m->slot;
     if (m->kind == LENDING_CLOSED) {
@@ -210,7 +214,7 @@ static void on_channel(struct loop_io *io, unsigned events)
         struct str bytes;
         int fd, r = lending_receive(ch->fd, ch->all->hub->scratch, &m, &bytes, &fd);
         bool good = r > 0 && fd < 0 && ch->taken[m.slot] &&
-                    (m.kind == LENDING_BACK || m.kind == LENDING_CLOSED);
+                    (m.kind == LENDING_PIECE || m.kind == LENDING_BACK || m.kind == LENDING_CLOSED);
 
         if (r < 0)
             return;

@@ -207,6 +207,8 @@ bool lending_plain(const struct http1_head *h, struct str *ret_head, size_t *ret
     return ret_head->len <= LENDING_HEAD_MAX && ret_head->p[*ret_length_at] != '0';
 }
 
+enum { LENGTH_DIGITS_MAX = 15 }; /* a petabyte: sums of such lengths do not overflow */
+
 bool lending_matches(struct str head, size_t length_at, struct str in, size_t *ret_whole)
 {
     struct str before = str_sub(head, 0, length_at), digits = str_sub(head, length_at, SIZE_MAX);
@@ -222,9 +224,9 @@ bool lending_matches(struct str head, size_t length_at, struct str in, size_t *r
         n++;
     after = str_sub(digits, n, SIZE_MAX);
     for (; shown < rest.len && rest.p[shown] >= '0' && rest.p[shown] <= '9'; shown++) {
-        bytes = bytes * 10 + (size_t)(rest.p[shown] - '0');
-        if (rest.p[0] == '0' || bytes > LENDING_REQUEST_MAX)
+        if (rest.p[0] == '0' || shown == LENGTH_DIGITS_MAX)
             return false;
+        bytes = bytes * 10 + (size_t)(rest.p[shown] - '0');
     }
     if (shown == rest.len)
         return true;
@@ -234,5 +236,5 @@ bool lending_matches(struct str head, size_t length_at, struct str in, size_t *r
     if (rest.len < after.len)
         return true;
     *ret_whole = length_at + shown + after.len + bytes;
-    return *ret_whole <= LENDING_REQUEST_MAX;
+    return true;
 }

@@ -7,9 +7,10 @@
  *     router                                              worker
  *       | -- LENDING_OPENS + channel + page, on a link ----> |   once; the link is closed then
  *       | -- GIVE slot, head, the client's descriptor -----> |   reads the requests that come
- *       | <-- BACK slot, bytes ----------------------------- |   it read so much and serves it not
- *       | <-- CLOSED slot ---------------------------------- |   see the page for what is to be
- * done | -- RECALL ---------------------------------------> |   give all back as soon as you can
+ *       | <-- PIECE slot, bytes ---------------------------- |   it read them, and more follows
+ *       | <-- BACK slot, bytes ----------------------------- |   the last ones that it read
+ *       | <-- CLOSED slot ---------------------------------- |   the page says what is to be done
+ *       | -- RECALL ---------------------------------------> |   return all as soon as you can
  *
  * The router keeps a descriptor of each connection that it has lent, and does not look at it. A
  * worker serves only requests whose head equals that of the GIVE message byte for byte, but for the
@@ -32,13 +33,12 @@
 #define LENDING_OPENS "rollgate lends\n"
 
 enum {
-    LENDING_SLOTS = 1024,            /* connections of one channel at a time */
-    LENDING_HEAD_MAX = 4096,         /* bytes of a head */
-    LENDING_REQUEST_MAX = 128 << 10, /* of a request that a worker serves so, its head included */
-    LENDING_MESSAGE_MAX = LENDING_REQUEST_MAX + LENDING_HEAD_MAX
+    LENDING_SLOTS = 1024,          /* connections of one channel at a time */
+    LENDING_HEAD_MAX = 4096,       /* bytes of a head */
+    LENDING_MESSAGE_MAX = 32 << 10 /* bytes that one message carries */
 };
 
-enum lending_kind { LENDING_GIVE, LENDING_RECALL, LENDING_BACK, LENDING_CLOSED };
+enum lending_kind { LENDING_GIVE, LENDING_RECALL, LENDING_PIECE, LENDING_BACK, LENDING_CLOSED };
 
 /* How far a lent connection is. */
 enum lending_state {
@@ -98,8 +98,8 @@ struct http1_head;
 bool lending_plain(const struct http1_head *h, struct str *ret_head, size_t *ret_length_at);
 
 /* Whether `in`, which is or will be the beginning of a request, is a request with that head so far.
- * ret_whole: bytes of the whole request, 0 while its head is not complete. False: it is another
- * one, or longer than LENDING_REQUEST_MAX. */
+ * ret_whole: bytes of the whole request, 0 while its head is not complete. False: the head differs,
+ * or the length is no number of a request. */
 bool lending_matches(struct str head, size_t length_at, struct str in, size_t *ret_whole);
 
 #endif

@@ -232,16 +232,16 @@ static void touch(const struct server_conn *c, char *room, size_t piece)
 }
 
 /* How much to ask the socket for. Of a request of known length that is not long: all, and some
- * more, so that a read that is not filled shows that nothing is left. */
+ * more, so that a read that is not filled shows that nothing is left. Of a lent connection at most
+ * a byte more: it tells as much, and what follows is mostly the router's to judge. */
 static size_t next_piece(const struct server_conn *c, size_t room)
 {
     size_t whole = c->intake.whole_bytes, had = c->sock->input->size;
 
-    /* A lent request may have to be given back in one message. */
-    if (c->lent) /* a byte behind its end tells as much as all that is there */
-        return MIN_OF(room, whole > 0 ? whole - had + 1 : LENDING_REQUEST_MAX - had);
     if (whole > INTAKE_LONG)
         return MIN_OF(whole - had, (size_t)INTAKE_PIECE);
+    if (c->lent && whole > 0)
+        return MIN_OF(room, whole - had + 1);
     return whole > 0 ? room : MIN_OF(room, (size_t)INTAKE_PIECE);
 }
 
@@ -280,7 +280,7 @@ static ssize_t read_piece(struct server_conn *c)
     size_t whole = c->intake.whole_bytes;
     size_t rest = whole > (*in)->size ? whole - (*in)->size : 0, piece;
     size_t least = MIN_OF(rest, whole > INTAKE_LONG ? (size_t)INTAKE_PIECE : rest);
-    size_t first = FIRST_ROOM + c->last_bytes;
+    size_t first = whole == 0 ? FIRST_ROOM + MIN_OF(c->last_bytes, (size_t)INTAKE_LONG) : 0;
     h2o_iovec_t room = h2o_buffer_reserve(in, MAX_OF(least + ROOM_AFTER, first));
     ssize_t n;
 
@@ -312,8 +312,8 @@ static bool is_lost(const struct server_conn *c)
     size_t whole = c->intake.whole_bytes, had = c->sock->input->size;
     int left = 0;
 
-    return c->gone && !c->refused && !c->lent && whole > had &&
-           ioctl(c->fd, FIONREAD, &left) == 0 && (size_t)MAX_OF(left, 0) < whole - had;
+    return c->gone && !c->refused && whole > had && ioctl(c->fd, FIONREAD, &left) == 0 &&
+           (size_t)MAX_OF(left, 0) < whole - had;
 }
 
 /* As libh2o does at an error of its reading. c is gone then. */

@@ -5,7 +5,7 @@
  *
  *     before we read of it          the page says that we may have (lent_reads)
  *     after each read (intake.c)    is it the request that we were lent it for? (lent_goes_on)
- *     no, or the router wants it    everything read so far goes back in a message (give_back)
+ *     no, or the router wants it    everything read so far goes back in messages (give_back)
  *     its answer begins, is out     the page says so (lent_answers, lent_rests)
  *     it ends by itself             the router hears so, and closes its own descriptor
  *
@@ -83,15 +83,10 @@ static void want_room(struct lender *l)
     loop_mod(l->server->loop, &l->io, LOOP_IN | LOOP_RDHUP | LOOP_OUT | LOOP_LEVEL);
 }
 
-/* False: the channel is full. Bytes that it never takes are not sent, and the router is told that
- * the connection is closed: its client hears that nobody answers. */
+/* Returns false if the channel is full. A channel that fails ends. */
 static bool send_message(struct lender *l, const struct lending_message *m, struct str bytes)
 {
-    struct lending_message closed = {.kind = LENDING_CLOSED, .slot = m->slot};
-
     if (lending_send(l->fd, m, bytes, -1) == 0)
-        return true;
-    if (errno == EMSGSIZE && lending_send(l->fd, &closed, (struct str){0}, -1) == 0)
         return true;
     if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM)
         return false;
@@ -111,6 +106,18 @@ static void tell_router(struct lender *l, const struct lending_message *m, struc
     buf_add(waits, (const char *)m, sizeof(*m));
     buf_add_str(waits, bytes);
     want_room(l);
+}
+
+/* Sends what was read of a request, but for the last message of it, which is returned. */
+static struct str send_pieces(struct server_conn *c)
+{
+    struct lending_message m = {.kind = LENDING_PIECE, .slot = c->lent->slot};
+    struct str left = str_of(c->sock->input->bytes, c->sock->input->size);
+
+    packed_input_open(&c->packed, left);
+    for (; left.len > LENDING_MESSAGE_MAX; left = str_sub(left, LENDING_MESSAGE_MAX, SIZE_MAX))
+        tell_router(c->lent->lender, &m, str_sub(left, 0, LENDING_MESSAGE_MAX));
+    return left;
 }
 
 /* What becomes of a connection. */
@@ -150,14 +157,21 @@ static void send_unsent(struct lender *l)
 static void give_back(struct server_conn *c)
 {
     struct lent *t = c->lent;
-    struct str read = str_of(c->sock->input->bytes, c->sock->input->size);
+    struct str last = send_pieces(c);
     h2o_socket_cb had = c->intake.had;
 
-    if (read.len == 0)
+    if (c->sock->input->size == 0)
         tell_page(t, LENDING_IDLE); /* else the message tells more */
-    let_go(t, LENDING_BACK, read);
+    let_go(t, LENDING_BACK, last);
     c->intake.had = NULL;
     had(c->sock, "given back");
+}
+
+/* Not while a request is answered. A peer that was refused, or that left within its request, has
+ * nothing that a router could serve. */
+static bool may_go_back(const struct server_conn *c)
+{
+    return !c->exchange && c->intake.had && !c->refused && !c->intake.left;
 }
 
 static void on_back(struct loop_task *task)
@@ -166,7 +180,7 @@ static void on_back(struct loop_task *task)
 
     if (!c->exchange)
         intake_take(c);
-    if (!c->exchange && c->intake.had && !c->refused)
+    if (may_go_back(c))
         give_back(c); /* else when its exchange has ended */
 }
 
@@ -178,7 +192,7 @@ void lent_recall(struct server_conn *c)
 
 bool lent_leaves(struct server_conn *c)
 {
-    if (!c->lent || !c->lent->recalled || c->exchange || !c->intake.had || c->refused)
+    if (!c->lent || !c->lent->recalled || !may_go_back(c))
         return false;
     give_back(c);
     return true;

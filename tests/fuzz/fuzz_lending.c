@@ -41,10 +41,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         bool same = lending_matches(head, length_at, b, &whole);
 
         CHECK(lending_matches(head, length_at, head, &part) ==
-              (head.len + had.length <= LENDING_REQUEST_MAX));
+              (had.length < 1000ull * 1000 * 1000 * 1000 * 1000));
         if (same && whole > 0) {
             CHECK(http1_request(&got, b, 0, 65536, NULL) == 1);
-            CHECK(whole == got.len_bytes + got.length && whole <= LENDING_REQUEST_MAX);
+            CHECK(whole == got.len_bytes + got.length);
             check_alike(&had, &got);
             for (size_t i = 0; i < got.len_bytes; i++)
                 CHECK(lending_matches(head, length_at, str_sub(b, 0, i), &part) && part == 0);
