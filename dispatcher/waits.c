@@ -21,7 +21,7 @@ static void write_full(const struct queue *q, struct buf *out)
     buf_printf(out,
                "the queue holds %llu settled groups that are not acknowledged "
                "(--queue-max-settled)",
-               (unsigned long long)(q->offered + q->taken));
+               (unsigned long long)q->offered + q->taken);
 }
 
 void waits_of_runner(const struct runner *r, const struct queue *q, const struct waits_now *now,

@@ -217,28 +217,15 @@ static int build_context(const struct model *m, struct arena *a, const struct re
 /* Steps for one chat of a few messages; real templates take some thousand. */
 enum { TRIAL_STEPS = 1000 * 1000 };
 
-/* Renders a chat while the model is loaded. The first that runs over its budget is the last. */
-static int render_trial(struct model_trial *trial, const struct template *t, struct arena *a,
-                        const struct json *context, struct template_options *o, struct buf *out,
-                        struct err *e)
+/* Records a rendering that ran over its budget: it is the last one while the model is loaded. */
+static void judge_trial(struct model_trial *trial, const struct template_error *error,
+                        const struct err *cause)
 {
-    struct template_error error = {0};
-    struct err cause = trial->cause;
-    int rc = -1;
-
-    o->max_steps = TRIAL_STEPS;
-    o->error = &error;
-    if (!trial->failed)
-        rc = template_render(t, a, context, o, out, &cause);
-    o->error = NULL;
-    if (rc != 0 && error.kind &&
-        (strcmp(error.kind, "BudgetError") == 0 || strcmp(error.kind, "MemoryError") == 0)) {
+    if (error->kind &&
+        (strcmp(error->kind, "BudgetError") == 0 || strcmp(error->kind, "MemoryError") == 0)) {
         trial->failed = true;
-        trial->cause = cause;
+        trial->cause = *cause;
     }
-    if (rc != 0 && e)
-        *e = cause;
-    return rc;
 }
 
 int model_text(const struct model *m, struct arena *a, const struct rendering *in, struct buf *out,
@@ -246,15 +233,29 @@ int model_text(const struct model *m, struct arena *a, const struct rendering *i
 {
     bool tools = json_is(in->tools, JSON_ARRAY) && in->tools->n > 0;
     const struct template *t = tools && m->template_tools ? m->template_tools : m->template_default;
+    struct template_error error = {0};
     struct template_options options = {0};
     time_t seconds = in->seconds ? in->seconds : time(NULL);
     struct json context;
+    struct err ignored;
     struct tm now;
 
+    if (!e)
+        e = &ignored;
     if (build_context(m, a, in, &context, e) != 0)
         return -1;
     options.now = localtime_r(&seconds, &now);
+    if (m->trial && m->trial->failed) {
+        *e = m->trial->cause;
+        return -1;
+    }
+    if (m->trial) {
+        options.max_steps = TRIAL_STEPS;
+        options.error = &error;
+    }
+    if (template_render(t, a, &context, &options, out, e) == 0)
+        return 0;
     if (m->trial)
-        return render_trial(m->trial, t, a, &context, &options, out, e);
-    return template_render(t, a, &context, &options, out, e);
+        judge_trial(m->trial, &error, e);
+    return -1;
 }

@@ -152,6 +152,19 @@ static enum python_step keep_quote(struct parser *p)
     return PYTHON_MORE;
 }
 
+/* Where the arguments begin that cannot be sent yet. held: what the scanner held before a bad
+ * byte, which it may count as taken. */
+static size_t find_unsent(const struct parser *p, bool bad, size_t held)
+{
+    const struct tool_call *c = &p->call;
+
+    if (c->field == IN_VALUE && c->wrapped)
+        return c->from;
+    if (c->field == IN_VALUE)
+        return p->pos - (bad ? held : python_scan_held(&c->python));
+    return c->key.len ? c->args_sent : 0;
+}
+
 /* The parameters, up to the parenthesis that closes the call. */
 static enum step read_args(struct parser *p)
 {
@@ -178,13 +191,7 @@ static enum step read_args(struct parser *p)
         if (r == PYTHON_DONE)
             break;
     }
-    if (c->field == IN_VALUE && c->wrapped)
-        c->unsaid = c->from;
-    else if (c->field == IN_VALUE)
-        /* The scanner may count a bad byte as taken. */
-        c->unsaid = p->pos - (r == PYTHON_BAD ? held : python_scan_held(&c->python));
-    else
-        c->unsaid = c->key.len ? c->args_sent : 0;
+    c->unsaid = find_unsent(p, r == PYTHON_BAD, held);
     if (r == PYTHON_DONE)
         c->st = ST_AFTER;
     return r == PYTHON_DONE ? STEP_YES : r == PYTHON_BAD ? STEP_NO : STEP_MORE;

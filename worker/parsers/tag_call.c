@@ -194,7 +194,7 @@ static enum step body_step(struct parser *p, const struct tag_shape *t)
  * model has left out its end, and the rest is a value. */
 static bool key_plain(struct str s)
 {
-    return name_plain(s) && !memchr(s.p, ':', s.len) && s.p[s.len - 1] != '=';
+    return s.len > 0 && name_plain(s) && !memchr(s.p, ':', s.len) && s.p[s.len - 1] != '=';
 }
 
 /* Whether the key at hand may be a wrapper; what was committed already cannot be one. */

@@ -212,42 +212,47 @@ static void chunk_read(struct chunk *c, struct str line, size_t at)
     c->n = pystr_len(str_sub(line, at, c->end - at));
 }
 
+/* Returns where a line of `width` characters ends that begins at `at`. */
+static size_t find_line_end(struct chunk *c, struct str line, size_t at, const struct wrapping *w)
+{
+    size_t used = 0;
+
+    for (; at < line.len; at = c->end) {
+        chunk_read(c, line, at);
+        if (used + c->n > w->width)
+            break;
+        used += c->n;
+    }
+    if (at == line.len || c->n <= w->width)
+        return at;
+    if (w->break_long) {
+        at = pystr_offset(line, at, w->width - used);
+        c->n -= w->width - used;
+        return at;
+    }
+    return used == 0 ? c->end : at;
+}
+
 /* One paragraph cut into lines of at most `width` characters, as Python's textwrap does: blanks
  * are dropped where a line ends and begins, long words fill what is left of a line. False when the
  * budget is spent. */
 static bool wrap_line(struct template_run *r, struct buf *out, struct str line,
                       const struct wrapping *w)
 {
-    size_t width = w->width;
     struct chunk c = {0};
     bool any = false;
 
     for (size_t at = 0; at < line.len;) {
-        size_t from, to, used = 0;
+        size_t from, to;
 
-        if (!run_spend_text(r, MIN_OF(width, line.len - at), out->len))
+        if (!run_spend_text(r, MIN_OF(w->width, line.len - at), out->len))
             return false;
-
         if (any && is_blank(line.p[at])) {
             chunk_read(&c, line, at);
             at = c.end;
         }
         from = at;
-        while (at < line.len) {
-            chunk_read(&c, line, at);
-            if (used + c.n <= width) {
-                used += c.n;
-                at = c.end;
-                continue;
-            }
-            if (c.n > width && w->break_long) {
-                at = pystr_offset(line, at, width - used);
-                c.n -= width - used;
-            } else if (c.n > width && used == 0) {
-                at = c.end;
-            }
-            break;
-        }
+        at = find_line_end(&c, line, at, w);
         for (to = at; to > from && is_blank(line.p[to - 1]); to--)
             ;
         if (to == from)
