@@ -137,6 +137,29 @@ def test_an_error_as_the_first_event_is_a_plain_status(start):
         assert a.status == 503 and a.json()["error"]["code"] == "engine_unavailable", a.text
 
 
+CODED = {
+    "a code in words": ({"message": "no", "code": "context_length_exceeded"}, 400, "context_length_exceeded"),
+    "a type": ({"message": "no", "type": "exceed_context_size_error", "code": 400}, 400, "context_length_exceeded"),
+    "a rate limit": ({"message": "no", "type": "rate_limit_error"}, 429, "overloaded"),
+    "an overload": ({"message": "no", "type": "server_error", "code": "overloaded_error"}, 503, "engine_unavailable"),
+    "a number": ({"message": "no", "code": 503}, 503, "engine_unavailable"),
+}
+
+
+@pytest.mark.parametrize("kind", ["sglang", "vllm", "llamacpp", "openai"])
+@pytest.mark.parametrize("what", CODED)
+def test_members_of_an_engines_error_come_in_any_order(start, kind, what):
+    error, status, code = CODED[what]
+    with StubEngine(kind) as engine:
+        gateway = start(engine=engine.setting, workers=1, engine_retries=0)
+        gateway.allow(".*")
+        for members in (error.items(), reversed(error.items())):
+            docs = [{"error": dict(members)}]
+            engine.plan.append({"edit": lambda _, docs=docs: docs})
+            a = ask(gateway, "chat", stream=True)
+            assert a.status == status and a.json()["error"]["code"] == code, (docs, a.text)
+
+
 def test_a_keep_alive_starts_the_stream_before_the_engine_answers(start):
     with StubEngine("sglang") as engine:
         gateway = start(engine=engine.setting, workers=1, engine_retries=0, keepalive="100ms")

@@ -73,6 +73,43 @@ def test_spans_of_a_chat_upstream(stream):
             assert e["event"] == "done" and e["versions"] == [], e
 
 
+@pytest.mark.parametrize("told_by", ["vllm", "sglext"])
+def test_spans_of_a_chat_upstream_that_come_apart_from_ids(told_by):
+    """Spans hold for the tokens that came with them, or that follow at once (sglext). Later tokens have none; too few are refused."""
+    def with_spans(spans, at):
+        """In the at-th event, and no other."""
+        where = "weight_versions" if told_by == "vllm" else "sglext"
+
+        def edit(docs):
+            i = at if at >= 0 else len(docs) + at
+            doc = docs[i]
+            if told_by == "vllm":
+                doc = {**doc, "choices": [{**doc["choices"][0], where: spans}]}
+            else:
+                doc = {**doc, where: {**doc.get(where, {}), "weight_version": spans[-1]["version"], "weight_versions": spans}}
+            return docs[:i] + [doc] + docs[i + 1:]
+        return edit
+    with StubEngine("openai") as engine, engine_kit.Driver(engine.setting + f",token-ids={told_by}") as d:
+        if told_by == "vllm":
+            engine.plan.append({"edit": with_spans([{"version": "v7", "start": 0, "end": 1}], 1), "ids": [9, 8, 7]})
+            e = d.call(chat_body=CHAT, stream=True)
+            assert e["event"] == "done" and (e["ids"], e["versions"]) == ([9, 8, 7], []), e
+            engine.plan.append({"edit": with_spans([{"version": "v7", "start": 0, "end": 2}], -2), "ids": [9, 8, 7]})
+            e = d.call(chat_body=CHAT, stream=True)
+            assert e["event"] == "failed" and "do not fit" in e["text"], e
+            return
+        ids = {"sglext": {"input_ids": [3, 1, 4], "output_ids": [[9, 8, 7]]}}
+        for at in (-2, -1):         # with the finish reason, in an event before the ids; next to them
+
+            def edit(docs, at=at):
+                docs = [{**x, "choices": [{**c, "logprobs": {"content": [{"token": "t", "logprob": -1.0, "top_logprobs": []}] if i in (1, 2, 3) else []}} for c in x["choices"]]} for i, x in enumerate(docs)]
+                docs[-1] = {**docs[-1], "usage": {"prompt_tokens": 3, "completion_tokens": 3}, **ids}
+                return with_spans([{"version": "v7", "start": 0, "end": 2}, {"version": "v8", "start": 2, "end": 3}], at)(docs)
+            engine.plan.append({"edit": edit})
+            e = d.call(chat_body=CHAT, stream=True)
+            assert e["event"] == "done" and (e["ids"], e["versions"]) == ([9, 8, 7], [["v7", 0, 2], ["v8", 2, 3]]), e
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_a_vllm_outside_its_developers_mode_is_told_of_aborts(known):
     """/inference/v1/abort_requests is where /inference/v1/generate is. A server without it is not asked again."""

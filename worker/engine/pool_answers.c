@@ -37,7 +37,7 @@ static void on_delta(void *ctx, const struct engine_delta *told)
     own.resumed = c->splice->pieces > 0;
     c->given += (uint32_t)d->ids.n;
     /* Of text that came in deltas the whole answer tells nothing. */
-    c->told = c->told || c->req.stream || d->message;
+    c->told = c->told || d->message || (c->req.stream && (d->ids.n > 0 || d->n_chat_lps > 0));
     if (c->req.stream || d->message || d->n_chat_lps > 0)
         c->events->delta(c->ctx, d);
 }

@@ -53,6 +53,7 @@ struct engine_attempt {
     bool lost, began; /* or the connection has failed, so: */
     struct err lost_err;
     bool streams;             /* it comes as an event stream */
+    bool gave;                /* some of the answer has been passed on */
     struct scoring *scoring;  /* of what the answer left out; the answer has ended then */
     struct aside *look;       /* at the weights' version, which is out; or NULL */
     struct buf before, after; /* that version when the call began, and at its end */
@@ -130,7 +131,8 @@ static void refused(struct engine_attempt *a)
     fail(a, &e, how);
 }
 
-/* The answer itself reports an error. */
+/* The answer itself reports an error. Before any of the answer was passed on, that is as if the
+ * status had said so. */
 static void reported(struct engine_attempt *a)
 {
     struct err e = {0};
@@ -138,10 +140,12 @@ static void reported(struct engine_attempt *a)
     struct str words = reading_words(a->reading, &told);
     int64_t status = told >= 400 && told < 600 ? told : 500;
     enum engine_failure how = remote_judge(a->remote, status, words, &e);
+    uint32_t wait_s = reading_error_wait_s(a->reading);
 
     if (a->http)
         http_call_cancel(a->http);
-    fail(a, &e, how == ENGINE_ASK_ANEW || how == ENGINE_FULL ? how : ENGINE_BROKE);
+    e.retry_after_s = wait_s ? wait_s : a->retry_after_s;
+    fail(a, &e, how == ENGINE_FULL || !a->gave ? how : ENGINE_BROKE);
 }
 
 /* The answer is another request's: ours may follow on its connection, which is closed. Nothing of
@@ -356,6 +360,7 @@ static void on_delta(void *ctx, const struct engine_delta *d)
 
     if (a->first_us == 0)
         a->first_us = clock_us();
+    a->gave = a->gave || d->ids.n > 0 || d->message || d->n_chat_lps > 0;
     a->events->delta(a->ctx, d);
 }
 
@@ -365,10 +370,9 @@ static void on_head(void *ctx, const struct http1_head *h)
     struct err e = {0};
 
     a->status = remote_status(a->remote, h, &a->streams, &e);
-    if (a->status != 200)
-        a->retry_after_s =
-            retry_after_read(http1_get(h, STR("retry-after")), http1_get(h, STR("retry-after-ms")),
-                             (int64_t)(clock_wall_ms() / 1000));
+    a->retry_after_s =
+        retry_after_read(http1_get(h, STR("retry-after")), http1_get(h, STR("retry-after-ms")),
+                         (int64_t)(clock_wall_ms() / 1000));
     reading_expect_events(a->reading, a->streams);
     reading_expect_echo(a->reading, remote_echoes(a->remote, a->streams));
     if (e.kind != ERR_NONE)

@@ -55,6 +55,7 @@ static const struct field fields[] = {
     FIELD("error", FIELD_SCALAR, FIELD_ID_ERROR),
     FIELD("error.message", FIELD_SCALAR, FIELD_ID_ERROR_MESSAGE),
     FIELD("error.code", FIELD_SCALAR, FIELD_ID_ERROR_CODE),
+    FIELD("error.type", FIELD_SCALAR, FIELD_ID_ERROR_TYPE),
 };
 
 static void write_sampling(struct json_out *o, const struct sampling *s, uint32_t seed)

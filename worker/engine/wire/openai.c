@@ -2,9 +2,11 @@
  * Kind `openai`: POST /v1/chat/completions upstream, the client's request as it is but for `stream`
  * and `n`. Text in, text out; ids and logprobs are taken where the upstream gives them.
  */
+#include "common/base/clock.h"
 #include "common/codec/surrogates.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/engine_result.h"
+#include "worker/engine/wire/error_words.h"
 #include "worker/engine/wire/overflow.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/upstream_ids.h"
@@ -161,11 +163,10 @@ static void take_error(struct reply *y, const struct json *error)
 {
     struct arena a = {0};
     struct str text = json_string(error);
-    int64_t code = overflow_is_code(json_string(json_get(error, "code"))) ? 400 : 500;
 
     y->failed = true;
-    (void)json_to_i64(json_get(error, "code"), &code);
-    y->status = code;
+    y->status = error_words_read(error);
+    y->retry_after_s = error_words_wait(error, (int64_t)(clock_wall_ms() / 1000));
     buf_clear(&y->message);
     buf_add_str(&y->message,
                 text.p ? text

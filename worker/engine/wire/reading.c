@@ -87,7 +87,9 @@ static void on_scalar(void *ctx, int id, const struct json_scan *s, struct str k
         reply_text(&y->message, s);
         break;
     case FIELD_ID_ERROR_CODE:
-        reply_read_error_code(y, s);
+    case FIELD_ID_ERROR_TYPE:
+        y->failed = y->failed || id == FIELD_ID_ERROR_CODE;
+        reply_text(id == FIELD_ID_ERROR_CODE ? &y->error_code : &y->error_type, s);
         break;
     case FIELD_ID_SUPPORT_LOGPROB:
     case FIELD_ID_SUPPORT_SAMPLED:
@@ -352,8 +354,10 @@ static int take_document(struct reading *r, struct err *e)
 
     if (r->wire->end_event)
         r->wire->end_event(y);
-    if (y->failed)
+    if (y->failed) {
+        reply_end_error(y);
         return READING_TOLD;
+    }
     rc = reading_check_id(r, e);
     if (rc != READING_MORE)
         return rc;
@@ -605,6 +609,11 @@ struct str reading_words(const struct reading *r, int64_t *ret_status)
     if (!told && y->finish != REPLY_BROKEN)
         return (struct str){0};
     return y->message.len > 0 ? buf_str(&y->message) : STR("");
+}
+
+uint32_t reading_error_wait_s(const struct reading *r)
+{
+    return r->reply.retry_after_s;
 }
 
 bool reading_versioned(const struct reading *r)

@@ -98,6 +98,9 @@ bool reading_cut(const struct reading *r);
  * (0: none). Absent when it said nothing of the kind. */
 struct str reading_words(const struct reading *r, int64_t *ret_status);
 
+/* Returns the seconds to wait that the reported error asks for; 0: no time. */
+uint32_t reading_error_wait_s(const struct reading *r);
+
 /* Whether the answer needs no version of the weights from elsewhere: it tells one, or no token. */
 bool reading_versioned(const struct reading *r);
 

@@ -162,9 +162,10 @@ enum {
     FIELD_ID_SPAN_VERSION, /* members of a span of weight versions, in any order */
     FIELD_ID_SPAN_START,
     FIELD_ID_SPAN_END,
-    FIELD_ID_ERROR, /* "error" itself: a text or the way to the next two */
+    FIELD_ID_ERROR, /* "error" itself: a text or the way to the next three */
     FIELD_ID_ERROR_MESSAGE,
     FIELD_ID_ERROR_CODE,
+    FIELD_ID_ERROR_TYPE,
     FIELD_ID_WIRE = 100, /* the wire's own start here */
 };
 

@@ -49,6 +49,7 @@ static const struct field fields[] = {
     FIELD("error", FIELD_SCALAR, FIELD_ID_ERROR),
     FIELD("error.message", FIELD_SCALAR, FIELD_ID_ERROR_MESSAGE),
     FIELD("error.code", FIELD_SCALAR, FIELD_ID_ERROR_CODE),
+    FIELD("error.type", FIELD_SCALAR, FIELD_ID_ERROR_TYPE),
 };
 
 /* A schema goes as a string that has its JSON. */

@@ -89,6 +89,7 @@ static int take_triples(struct reply *y, const struct json *list, int64_t total,
 /* One above the limit, no more: the answer will be refused (ENGINE_VERSIONS_MAX). */
 static void take_spans(struct reply *y, const struct json *list)
 {
+    y->event.has_spans = true;
     vec_clear(&y->spans);
     buf_clear(&y->version_text);
     for (size_t i = 0; json_at(list, i) && i <= ENGINE_VERSIONS_MAX; i++) {
@@ -147,19 +148,39 @@ static int take_sglext(struct reply *y, const struct json *ext, struct err *e)
     return add_ids(&y->ids, json_at(lists, 0), e);
 }
 
+/* Spans of an earlier document that covered the tokens so far say nothing of those that came now.
+ * A list that covers fewer tokens than its own document is refused later (pool_answers.c). */
+static void drop_overtaken_spans(struct reply *y, size_t known)
+{
+    if (!y->event.has_spans && known > 0 && y->ids.n > known && y->spans.n > 0 &&
+        vec_last(&y->spans).end == (int64_t)known)
+        vec_clear(&y->spans);
+}
+
+static int take_ids(struct reply *y, const struct json *doc, struct err *e)
+{
+    if (take_prompt(y, json_get(doc, "prompt_token_ids"), e) < 0 ||
+        take_sglext(y, json_get(doc, "sglext"), e) < 0)
+        return -1;
+    return take_choice(y, json_at(json_get(doc, "choices"), 0), e);
+}
+
 int upstream_ids_take(struct reply *y, const struct json *doc, struct err *e)
 {
     const struct json *usage = json_get(doc, "usage");
+    size_t known = y->ids.n;
 
+    y->event.has_spans = false;
     if (json_is(usage, JSON_OBJECT)) {
         y->event.prompt_tokens = int_of(json_get(usage, "prompt_tokens"));
         y->event.completion_tokens = int_of(json_get(usage, "completion_tokens"));
     }
     take_version(y, json_get(doc, "metadata"));
-    if (take_prompt(y, json_get(doc, "prompt_token_ids"), e) < 0 ||
-        take_sglext(y, json_get(doc, "sglext"), e) < 0)
+    take_version(y, json_get(doc, "sglext"));
+    if (take_ids(y, doc, e) < 0)
         return -1;
-    return take_choice(y, json_at(json_get(doc, "choices"), 0), e);
+    drop_overtaken_spans(y, known);
+    return 0;
 }
 
 /* One number for each token, or none at all. */

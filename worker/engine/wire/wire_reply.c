@@ -8,6 +8,7 @@
  * reply_take_entries, and the gaps become `lacks`, which are asked for afterwards (scoring.c).
  */
 #include "worker/engine/wire/wire_reply.h"
+#include "worker/engine/wire/error_words.h"
 #include "worker/engine/wire/npy.h"
 #include "worker/engine/wire/overflow.h"
 
@@ -53,6 +54,8 @@ void reply_done(struct reply *y)
     vec_done(&v->top_logprobs);
     buf_done(&y->stop_text);
     buf_done(&y->message);
+    buf_done(&y->error_code);
+    buf_done(&y->error_type);
     buf_done(&y->answer_id);
     buf_done(&y->version);
     buf_done(&y->version_text);
@@ -438,15 +441,19 @@ void reply_text(struct buf *to, const struct json_scan *s)
         buf_add_str(to, s->text);
 }
 
-void reply_read_error_code(struct reply *y, const struct json_scan *s)
+void reply_end_error(struct reply *y)
 {
-    y->failed = true;
-    y->status = reply_int(s);
-    if (s->token != JSON_TOKEN_STRING || !overflow_is_code(s->text))
+    struct str code = buf_str(&y->error_code), type = buf_str(&y->error_type);
+    struct str overflow = overflow_is_code(code) ? code : type;
+
+    y->status = error_words_status(code);
+    if (y->status == 0)
+        y->status = error_words_status(type);
+    if (!overflow_is_code(overflow))
         return;
     y->status = 400;
     buf_puts(&y->message, " (");
-    buf_add_str(&y->message, s->text);
+    buf_add_str(&y->message, overflow);
     buf_puts(&y->message, ")");
 }
 

@@ -74,13 +74,16 @@ struct reply {
     struct reply_event event;
     enum reply_mode mode, told; /* as counted; as the engine said that it would be */
     enum reply_finish finish;
-    int64_t stop_id;      /* -1: none */
-    struct buf stop_text; /* len 0: none */
-    bool failed;          /* the engine reported an error */
-    int64_t status;       /* of the error or abort; 0: none */
-    struct buf message;   /* of the error or abort */
-    struct buf answer_id; /* its own text of the request's id; len 0: none */
-    struct buf version;   /* len 0: none */
+    int64_t stop_id;        /* -1: none */
+    struct buf stop_text;   /* len 0: none */
+    bool failed;            /* the engine reported an error */
+    int64_t status;         /* of the error or abort; 0: none */
+    struct buf message;     /* of the error or abort */
+    struct buf error_code;  /* text of the error's code, */
+    struct buf error_type;  /* and of its type; len 0: none */
+    uint32_t retry_after_s; /* wait that the error asks for; 0: no time */
+    struct buf answer_id;   /* its own text of the request's id; len 0: none */
+    struct buf version;     /* len 0: none */
     struct buf version_text;
     struct reply_spans spans;
     struct buf seen_text; /* of `seen`: the version that each event told for what was new in it */
@@ -160,9 +163,9 @@ int32_t reply_token(const struct json_scan *s); /* a token id, -1 if it is no su
 float reply_float(const struct json_scan *s);   /* NaN when it is no number */
 void reply_text(struct buf *to, const struct json_scan *s);
 
-/* Reads an error's code, which is mostly its status. One in words for a prompt that is too long
- * makes it 400 and joins the message. */
-void reply_read_error_code(struct reply *y, const struct json_scan *s);
+/* Ends a document with an error, whose members came in any order: its status is what code or type
+ * says. One of these that means a prompt that is too long joins the message. */
+void reply_end_error(struct reply *y);
 
 /* A finish reason's type: null, "stop", "repetition" (vLLM ends what only repeats itself),
  * "length", "abort"; anything else is a failure. */
