@@ -338,3 +338,128 @@ def test_an_upstream_that_ignores_a_stop_string(start, told, stream):
             assert (a.status == 200 and '"error"' not in a.text) == good, (text, a.text)
             assert good or "ignored stop" in a.text and turns(gateway, sid) == 0
         assert "stop" in lacks(gateway)
+
+
+# --- upstreams that return no ids ---
+
+def said(text="", finish="stop", calls=(), usage=3, pieces=None, **choice):
+    """A plan: a whole answer, or its stream in pieces of text."""
+    message = {"role": "assistant", "content": text, **({"tool_calls": [{"id": f"c{i}", "type": "function", "function": {"name": n, "arguments": "{}"}} for i, n in enumerate(calls)]} if calls else {})}
+    counts = {"usage": {"prompt_tokens": 5, "completion_tokens": usage, "total_tokens": 5 + usage}} if usage is not None else {}
+
+    def edit(docs):
+        if docs[0].get("object") == "chat.completion":
+            return [{"choices": [{"index": 0, "message": message, "finish_reason": finish, **choice}], **counts}]
+        deltas = [{"content": p} for p in (pieces or [text])] + [{"tool_calls": [{"index": i, **c}]} for i, c in enumerate(message.get("tool_calls", []))]
+        return [{"choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas] + [{"choices": [{"index": 0, "delta": {}, "finish_reason": finish, **choice}]}, {"choices": [], **counts}]
+    return {"edit": edit}
+
+
+PLAIN = {
+    "chat/completions": lambda **more: {"messages": USER, **more},
+    "messages": lambda stop=None, **more: {"model": "m", "max_tokens": 90, "messages": USER, **({"stop_sequences": stop} if stop else {}), **more},
+    "responses": lambda **more: {"model": "m", "input": "hi", **more},
+}
+OVERRUN = {
+    "in one piece": said("one STOP two"),
+    "its end in the next": said("one STOP two", pieces=["one ST", "OP two"]),
+    "behind the string": said("one STOP two", pieces=["one STOP", " two"]),
+    "by length": said("one STOP two", "length"),
+    "twice": said("STOPSTOP", pieces=["STOP", "STOP"]),
+    "a call behind it": said("one STOP", "tool_calls", ["f"]),
+}
+
+
+@both
+@pytest.mark.parametrize("dialect", PLAIN)
+@pytest.mark.parametrize("what", OVERRUN)
+def test_a_text_that_goes_on_after_its_stop_string(start, what, dialect, stream):
+    """As with ids: nothing that follows is sent, nothing is recorded, and the upstream is named. A stream ends at once."""
+    with StubEngine("openai") as engine:
+        gateway = start(workers=1, engine=engine.setting, engine_retries=0)
+        gateway.allow(".*")
+        sid = session(gateway)
+        engine.plan.append(OVERRUN[what])
+        body = PLAIN[dialect](stop=["never", "STOP"], stream=stream)
+        a = gateway.post(f"/sessions/{sid}/v1/{dialect}", body)
+        assert "ignored stop" in a.text and ("engine_invalid" in a.text or dialect == "messages"), a.text
+        assert a.status == 502 or stream and ("one" in a.text or what == "twice")
+        assert "two" not in a.text and "STOPSTOP" not in a.text and '"c0"' not in a.text and turns(gateway, sid) == 0
+        assert lacks(gateway) == ["stop"]
+
+
+@both
+@pytest.mark.parametrize("dialect", PLAIN)
+def test_a_text_that_ends_before_or_with_its_stop_string(start, dialect, stream):
+    with StubEngine("openai") as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        for plan in (said("one "), said("one STOP"), said("one STOP", pieces=["one S", "TOP"]), said("one STO two", pieces=["one STO", " two"]), said("", "tool_calls", ["f"])):
+            sid = session(gateway)
+            engine.plan.append(plan)
+            a = gateway.post(f"/sessions/{sid}/v1/{dialect}", PLAIN[dialect](stop=["STOP"], stream=stream))
+            assert a.status == 200 and "ignored" not in a.text and turns(gateway, sid) == 1, a.text
+        # Within min_tokens it is text, and where they end shows in ids alone.
+        sid = session(gateway, sampling_params={"min_tokens": 3})
+        engine.plan.append(said("one STOP two"))
+        assert "two" in gateway.post(f"/sessions/{sid}/v1/{dialect}", PLAIN[dialect](stop=["STOP"], stream=stream)).text
+        assert lacks(gateway) == []
+
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+OTHER = {"type": "function", "function": {"name": "g", "parameters": {"type": "object"}}}
+PICK = {"type": "function", "function": {"name": "f"}}
+# name -> (field, answer that ignores it, one that does not, the request)
+FIELDS = {
+    "max_tokens": ("max_tokens", said("one", usage=7), said("one", "length", usage=4), {"max_tokens": 4}),
+    "max_completion_tokens": ("max_tokens", said("one", usage=7), said("one", "length", usage=None), {"max_completion_tokens": 4}),
+    "a format": ("response_format", said("sure!"), said('{"a": 1}'), {"response_format": {"type": "json_object"}}),
+    "a schema": ("response_format", said("sure!"), said('{"a": 1}'), {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}}),
+    "a call is demanded": ("tool_choice", said("one"), said("", "tool_calls", ["f"]), {"tools": [TOOL], "tool_choice": "required"}),
+    "a call is demanded, cut": ("tool_choice", said("one"), said("one", "length"), {"tools": [TOOL], "tool_choice": "required"}),
+    "no call": ("tool_choice", said("", "tool_calls", ["f"]), said("one"), {"tools": [TOOL], "tool_choice": "none"}),
+    "one tool": ("tool_choice", said("", "tool_calls", ["g"]), said("", "tool_calls", ["f"]), {"tools": [TOOL, OTHER], "tool_choice": PICK}),
+    "one call": ("parallel_tool_calls", said("", "tool_calls", ["f", "g"]), said("", "tool_calls", ["f"]), {"tools": [TOOL, OTHER], "parallel_tool_calls": False}),
+    "logprobs": ("logprobs", said("one"), said("one", logprobs={"content": [{"token": "one", "logprob": -1.0, "top_logprobs": []}]}), {"logprobs": True}),
+    "top_logprobs": ("top_logprobs", said("one", logprobs={"content": [{"token": "one", "logprob": -1.0}]}),
+                     said("one", logprobs={"content": [{"token": "one", "logprob": -1.0, "top_logprobs": [{"token": "x", "logprob": -2.0}]}]}), {"logprobs": True, "top_logprobs": 1}),
+}
+
+
+@both
+@pytest.mark.parametrize("what", FIELDS)
+def test_fields_that_an_upstream_without_ids_ignores(start, what, stream):
+    """Its answer hides nothing: it stays, and the upstream is named."""
+    field, ignores, obeys, request = FIELDS[what]
+    with StubEngine("openai") as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        gateway.allow(IGNORES)
+        engine.plan.append(obeys)
+        assert chat(gateway, session(gateway), stream, **request).status == 200 and lacks(gateway) == []
+        sid = session(gateway)
+        engine.plan.append(ignores)
+        assert chat(gateway, sid, stream, **request).status == 200
+        assert lacks(gateway) == [field] and turns(gateway, sid) == 1
+        assert warning(gateway, sid) or field == "max_tokens"
+
+
+@both
+def test_fewer_tokens_than_an_upstream_was_asked_for(start, stream):
+    """Its usage says so."""
+    with StubEngine("openai") as engine:
+        gateway = start(workers=1, engine=engine.setting, engine_retries=0)
+        gateway.allow(".*")
+        for usage, good in ((6, True), (None, True), (5, False)):
+            engine.plan.append(said("one", usage=usage))
+            a = chat(gateway, session(gateway), stream, min_tokens=6)
+            assert ("ignored min_tokens" not in a.text and a.status == 200) == good, a.text
+        assert lacks(gateway) == ["min_tokens"]
+
+
+def test_a_stream_that_passes_its_stop_string_names_the_engine(start):
+    """The call ends before the answer does, and the engine is named all the same."""
+    with StubEngine("sglang") as engine:
+        gateway = start(workers=1, engine=engine.setting, engine_retries=0)
+        gateway.allow(".*")
+        engine.plan.append({"ids": [*SHOWN, *b" " * 200], "finish": "length", "chunk": 20})
+        a = chat(gateway, session(gateway), True, stop=["STOP"])
+        assert "ignored stop" in a.text and lacks(gateway) == ["stop"], a.text

@@ -214,12 +214,13 @@ def test_other_dialects_are_sent_as_chat(pair):
         "tools": [{"name": "run", "input_schema": {"type": "object"}}], "tool_choice": {"type": "any"}})
     assert a.status == 200 and a.json()["content"] == [{"type": "text", "text": "Hello there."}], a.text
     body = engine.requests[-1]["body"]
-    assert [m["role"] for m in body["messages"]] == ["system", "user"] and body["max_tokens"] == 77 and body["stop"] == ["END"] and body["top_k"] == 5
+    assert [m["role"] for m in body["messages"]] == ["system", "user"] and body["max_completion_tokens"] == 77 and "max_tokens" not in body and body["stop"] == ["END"] and body["top_k"] == 5
     assert body["tools"][0]["function"]["name"] == "run" and body["tool_choice"] == "required" and body["model"] == "claude"
     engine.plan.append({"matched": "END"})
     a = gateway.post(f"/sessions/{sid}/v1/messages", {"model": "m", "max_tokens": 9, "messages": [USER], "stop_sequences": ["END"]})
     assert a.json()["stop_reason"] == "stop_sequence" and a.json()["stop_sequence"] == "END", a.text
-    a = gateway.post(f"/sessions/{sid}/v1/responses", {"model": "m", "input": "hi"})
+    a = gateway.post(f"/sessions/{sid}/v1/responses", {"model": "m", "input": "hi", "max_output_tokens": 66})
+    assert engine.requests[-1]["body"]["max_completion_tokens"] == 66 and "max_tokens" not in engine.requests[-1]["body"]
     assert a.status == 200 and engine.requests[-1]["body"]["messages"][-1] == USER
     assert gateway.post(f"/sessions/{sid}/v1/completions", {"model": "m", "prompt": "hi"}).status == 400
 
@@ -266,6 +267,11 @@ def test_the_sessions_sampling_holds(pair):
     ask(gateway, sid, [USER], temperature=1.5, top_p=0.5, max_completion_tokens=33)
     body = engine.requests[-1]["body"]
     assert body["temperature"] == 0.25 and body["top_p"] == 0.5 and body["max_completion_tokens"] == 33 and "max_tokens" not in body
+    ask(gateway, sid, [USER], max_tokens=8)
+    assert engine.requests[-1]["body"]["max_tokens"] == 8 and "max_completion_tokens" not in engine.requests[-1]["body"]
+    for path, body in (("responses", {"model": "m", "input": "hi"}), ("messages", {"model": "m", "max_tokens": 12, "messages": [USER]})):
+        gateway.post(f"/sessions/{sid}/v1/{path}", body)        # the API's own name, for upstreams that refuse the older one
+        assert engine.requests[-1]["body"]["max_completion_tokens"] in (9, 12) and "max_tokens" not in engine.requests[-1]["body"]
     sid = session(gateway)
     ask(gateway, sid, [USER])
     assert set(engine.requests[-1]["body"]) == {"messages", "stream"}
@@ -300,7 +306,7 @@ def test_effort_has_the_same_field_upstream_in_every_dialect(pair, dialect, stre
     assert a.status == 200 and "rollgate-not-obeyed" not in a.headers, a.headers
     assert sent["reasoning_effort"] == {"responses": "high", "messages": "max"}.get(dialect, "none")
     assert sent.get("verbosity") == (None if dialect == "messages" else "low")
-    assert set(sent) <= {"model", "messages", "stream", "stream_options", "reasoning_effort", "verbosity", "max_tokens"}, sent
+    assert set(sent) <= {"model", "messages", "stream", "stream_options", "reasoning_effort", "verbosity", "max_completion_tokens"}, sent
     # The client's own arguments of the template go as they are; what the trainer pins is not the agent's.
     sid = session(gateway, sampling_params={"engine_extra": {"reasoning_effort": "low", "verbosity": "high"}})
     gateway.post(f"/sessions/{sid}/v1/{dialect}", {**body, "chat_template_kwargs": {"reasoning_effort": "medium", "x": 1}})

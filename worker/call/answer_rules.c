@@ -18,10 +18,10 @@
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/call/sampled_answer.h"
-#include "worker/call/stop_text.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/model/model.h"
+#include "worker/request/chat_request.h"
 #include "worker/tokens/tokenizer.h"
 
 enum {
@@ -190,8 +190,8 @@ static void check_format(struct model_call *t, struct sample *r)
     struct str type = json_string(json_get(t->format, "type"));
     struct str text = str_trim(buf_str(&r->answer->text));
 
-    if (!t->constrains || r->finish != ENGINE_STOP || sampled_answer_stop(r->answer).p ||
-        r->answer->n_calls > 0 || text.len == 0 ||
+    if (!(t->constrains || r->upstream) || r->finish != ENGINE_STOP || r->filtered ||
+        sampled_answer_stop(r->answer).p || r->answer->n_calls > 0 || text.len == 0 ||
         !(str_eq_c(type, "json_schema") || str_eq_c(type, "json_object")) || is_json(text))
         return;
     sampled_answer_warn(r->answer, STR("response_format demands JSON and none was sampled"));
@@ -213,21 +213,87 @@ void answer_rules_check(struct model_call *t, struct sample *r)
         check_format(t, r);
 }
 
-/* An upstream that keeps the stop string itself in the text has obeyed, too. */
+/* --- messages of upstreams --- */
+
+void answer_rules_watch_message(struct model_call *t, struct sample *r)
+{
+    if (r->answer->overrun > 0 && !t->failing)
+        fail(t, r, "stop", "its answer goes on after the stop string");
+}
+
+/* Reports a field that an upstream ignored. Its answer hides nothing, so it stays. */
+static void note_field(struct model_call *t, struct sample *r, const char *field,
+                       const char *warning)
+{
+    if (warning)
+        sampled_answer_warn(r->answer, str_cstr(warning));
+    engine_pool_note_ignored(t->engines, r->replica, field);
+}
+
+/* Tokens are counted where ids or usage came. */
+static bool check_usage(struct model_call *t, struct sample *r)
+{
+    int64_t most = t->sampling->max_tokens;
+    bool by_string = sampled_answer_stop(r->answer).p || r->stop_text.p;
+
+    if (most > 0 && r->completion_tokens > most)
+        note_field(t, r, "max_tokens", NULL);
+    if (r->finish == ENGINE_STOP && !r->filtered && !by_string && r->completion_tokens > 0 &&
+        r->completion_tokens < t->min_tokens) {
+        fail(t, r, "min_tokens", "it sampled %u tokens, not %zu at least", r->completion_tokens,
+             t->min_tokens);
+        return false;
+    }
+    return true;
+}
+
+static bool is_allowed(const struct chat_request *req, struct str name)
+{
+    if (req->tool_choice == CHOICE_NONE)
+        return false;
+    if (req->tool_choice == CHOICE_FUNCTION)
+        return str_eq(name, req->tool_function);
+    for (size_t i = 0; json_at(req->tool_allowed, i); i++) {
+        if (str_eq(json_string(json_at(req->tool_allowed, i)), name))
+            return true;
+    }
+    return !req->tool_allowed;
+}
+
+static void check_choice(struct model_call *t, struct sample *r)
+{
+    const struct chat_request *req = t->in.req;
+    const struct sampled_answer *a = r->answer;
+    bool allowed = true;
+
+    for (size_t i = 0; i < a->n_calls; i++)
+        allowed = allowed && is_allowed(req, buf_str(&a->calls[i].name));
+    if (!allowed)
+        note_field(t, r, "tool_choice", "a tool was called that tool_choice does not allow");
+    if (chat_request_needs_call(req) && a->n_calls == 0 && r->finish == ENGINE_STOP && !r->filtered)
+        note_field(t, r, "tool_choice", NULL); /* sample_result warns */
+    if (a->withheld > 0 && !req->parallel_tool_calls)
+        note_field(t, r, "parallel_tool_calls", NULL);
+}
+
+static void check_odds(struct model_call *t, struct sample *r)
+{
+    const struct chat_request *req = t->in.req;
+
+    if (!req->logprobs || r->answer->text.len == 0)
+        return;
+    if (r->n_lp == 0)
+        note_field(t, r, "logprobs", "logprobs were asked for and none came");
+    else if (req->top_logprobs > 0 && r->lp[0].n_top == 0)
+        note_field(t, r, "top_logprobs", "top_logprobs were asked for and none came");
+}
+
 void answer_rules_check_message(struct model_call *t, struct sample *r)
 {
-    struct stop_text stop;
-    struct buf before = {0};
-    size_t end;
-
-    if (!t->stops || r->n_ids == 0 || t->failing)
+    answer_rules_watch_message(t, r);
+    if (t->failing || !check_usage(t, r) || (r->n_ids > 0 && !check_ids(t, r)))
         return;
-    stop_text_init(&stop, t->stops);
-    stop_text_feed(&stop, buf_str(&r->answer->text), &before);
-    end = before.len + stop.hit.len;
-    if (stop.hit.p && end < r->answer->text.len)
-        fail(t, r, "stop", "its text goes on for %zu bytes after the stop string",
-             r->answer->text.len - end);
-    stop_text_done(&stop);
-    buf_done(&before);
+    check_format(t, r);
+    check_choice(t, r);
+    check_odds(t, r);
 }

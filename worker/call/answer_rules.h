@@ -17,7 +17,11 @@ void answer_rules_watch(struct model_call *t, struct sample *r);
  * string are cut, with a warning in the answer. If a rule is broken, the call fails later. */
 void answer_rules_check(struct model_call *t, struct sample *r);
 
-/* Checks a message that an upstream sent with its ids: its text ends before a stop string. */
+/* Checks what has come of an upstream's message: the call fails as soon as its text goes on after a
+ * stop string, which itself may be its end. */
+void answer_rules_watch_message(struct model_call *t, struct sample *r);
+
+/* Checks an upstream's whole message, with ids or without: by its text, calls and usage. */
 void answer_rules_check_message(struct model_call *t, struct sample *r);
 
 #endif

@@ -26,8 +26,12 @@ static void on_delta(void *ctx, const struct engine_delta *d)
     if (r->model_call->failing)
         return;
     call_watch_delta(r, d);
-    if (d->message)
+    if (d->replica)
+        r->replica = str_cstr(d->replica);
+    if (d->message) {
         sampled_answer_take(r->answer, d->message);
+        answer_rules_watch_message(r->model_call, r);
+    }
     if (d->message || d->n_chat_lps > 0) {
         upstream_logprobs(r->model_call, r, d->chat_lps, d->n_chat_lps);
         return;
@@ -170,7 +174,9 @@ static void on_done(void *ctx, const struct engine_result *res)
         return;
     }
     upstream_take(t, r, res);
-    sample_taken(r);
+    answer_rules_watch_message(t, r);
+    if (!t->failing)
+        sample_taken(r);
 }
 
 static void on_failed(void *ctx, const struct err *e)

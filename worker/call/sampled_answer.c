@@ -470,15 +470,38 @@ static void take_text(struct sampled_answer *a, enum parse_kind kind, const stru
         on_event(a, &ev);
 }
 
+/* Looks for stop strings in the text of an upstream. Returns whether the text goes on after one. */
+static bool overruns_stop(struct sampled_answer *a, struct str text)
+{
+    if (!a->stop->tree || a->opt.min_tokens > 0)
+        return false;
+    if (a->stop->hit.p) {
+        a->overrun += text.len;
+        return a->overrun > 0;
+    }
+    buf_clear(&a->clean);
+    stop_text_feed(a->stop, text, &a->clean);
+    if (a->stop->hit.p)
+        a->overrun = a->stop->held.len - a->stop->hit.len;
+    return a->overrun > 0;
+}
+
 /* For upstreams that answer in messages: text and calls come parsed. */
 void sampled_answer_take(struct sampled_answer *a, const struct json *message)
 {
-    const struct json *calls = json_get(message, "tool_calls");
+    const struct json *calls = json_get(message, "tool_calls"),
+                      *text = json_get(message, "content");
 
     take_text(a, PARSE_REASONING, json_get(message, "reasoning_content"));
-    take_text(a, PARSE_TEXT, json_get(message, "content"));
-    for (size_t i = 0; json_at(calls, i); i++)
-        take_call(a, json_at(calls, i), i);
+    if (overruns_stop(a, json_string(text)))
+        return;
+    take_text(a, PARSE_TEXT, text);
+    for (size_t i = 0; json_at(calls, i); i++) {
+        if (a->stop->hit.p)
+            a->overrun++;
+        else
+            take_call(a, json_at(calls, i), i);
+    }
 }
 
 void sampled_answer_take_end(struct sampled_answer *a)

@@ -76,6 +76,7 @@ struct sampled_answer {
                               one */
     bool all_taken;        /* of those ids there are too many to know */
     size_t withheld;       /* calls that were sampled but not told: opt.max_calls */
+    size_t overrun;        /* bytes of text, and calls, of an upstream after its stop string */
     bool thinking;         /* the last event was reasoning */
     /* What an upstream signed: {"message": {...}, "calls": [{...} or null, ...]}, members that its
      * message and its calls have besides; borrowed; or NULL. */
@@ -97,7 +98,9 @@ void sampled_answer_finish(struct sampled_answer *a, struct token_span all, int3
 
 /* For engines that tell messages, not ids: what the next message in the one form says
  * (engine/wire/upstream_out.h): content, reasoning_content, or a piece of a call, of which the
- * one before is complete. Not together with the two above. */
+ * one before is complete. Not together with the two above. A text is plain up to the end of its
+ * stop string; what follows is counted in `overrun`, and nothing of it goes on. With min_tokens
+ * no stop string is looked for: where these end shows in ids alone. */
 void sampled_answer_take(struct sampled_answer *a, const struct json *message);
 void sampled_answer_take_end(struct sampled_answer *a);
 

@@ -93,15 +93,22 @@ static void write_value(struct json_out *o, const struct model_call *t, const ch
         json_out_value(o, v);
 }
 
+/* Returns whether the limit has the API's newer name, which models that think demand. A chat client
+ * chooses; other dialects have a name of their own for it. */
+static bool has_newer_limit(const struct model_call *t)
+{
+    return !str_eq_c(str_cstr(t->in.dialect), "chat") ||
+           json_get(t->in.body, "max_completion_tokens");
+}
+
 /* Merged sampling, by the API's names. */
 static void write_sampling(struct json_out *o, const struct model_call *t, int64_t max_tokens)
 {
     const struct sampling *s = t->sampling;
-    bool newer = json_get(t->in.body, "max_completion_tokens") != NULL;
 
     write_numbers(o, s);
     if (max_tokens > 0) {
-        json_out_key(o, newer ? "max_completion_tokens" : "max_tokens");
+        json_out_key(o, has_newer_limit(t) ? "max_completion_tokens" : "max_tokens");
         json_out_i64(o, max_tokens);
     }
     write_value(o, t, "stop", s->stop);

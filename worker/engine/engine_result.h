@@ -25,7 +25,8 @@ struct engine_delta {
     const float *logprobs;        /* ids.n of them, or NULL (kind openai) */
     const struct engine_top *top; /* ids.n x n_top, or NULL */
     uint32_t n_top;
-    bool resumed; /* pieces of the answer came before this one */
+    bool resumed;        /* pieces of the answer came before this one */
+    const char *replica; /* name of the engine that answers */
     /* Kind openai, ids are empty then: a message in the one form (wire/upstream_out.h), or NULL;
      * and n_chat_lps logprobs ({"token", "logprob", "top_logprobs"}), for clients that want them.
      */

@@ -35,6 +35,7 @@ static void on_delta(void *ctx, const struct engine_delta *told)
     if (c->first_us == 0)
         c->first_us = clock_us();
     own.resumed = c->splice->pieces > 0;
+    own.replica = c->replica->target.name;
     c->given += (uint32_t)d->ids.n;
     /* Of text that came in deltas the whole answer tells nothing. */
     c->told = c->told || d->message || (c->req.stream && (d->ids.n > 0 || d->n_chat_lps > 0));
