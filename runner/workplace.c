@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <time.h>
@@ -25,6 +24,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/os/file_lock.h"
 #include "runner/execution.h"
 
 enum {
@@ -287,19 +287,25 @@ static void find_leftovers(struct workplaces *w)
     loop_timer_set(w->x->loop, &w->tidy, TIDY_MS, on_tidy);
 }
 
-/* Whether nobody else works there. An executor that died holds the lock as long as a process which
- * it had just forked has not closed what it inherited: so it is asked for some times. */
-static bool lock_alone(int fd)
+/* Whether no other executor works there. An executor that died keeps the lock until a process that
+ * it had just forked has closed what it inherited. So the lock is tried for a while. */
+static bool lock_alone(int fd, const char *work)
 {
     const struct timespec gap = {0, ALONE_GAP_MS * 1000000L};
     uint64_t end_ms = clock_ms() + ALONE_MS;
+    int rc;
 
-    while (flock(fd, LOCK_EX | LOCK_NB)) {
+    while ((rc = file_lock_try(fd, false)) > 0) {
         if (clock_ms() >= end_ms)
             return false;
         (void)nanosleep(&gap, NULL);
     }
-    return true;
+    if (rc < 0)
+        log_warn(NULL,
+                 "the file system of the working folder refuses locks, so what executors before "
+                 "left is not removed",
+                 LOG_T("folder", work), LOG_T("error", strerror(errno)));
+    return rc == 0;
 }
 
 int workplaces_open(struct workplaces *w, struct executor *x, struct err *e)
@@ -313,9 +319,10 @@ int workplaces_open(struct workplaces *w, struct executor *x, struct err *e)
     w->lock = open(work, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (w->lock < 0)
         return err_sys(e, ERR_IO, "cannot open the folder %s", work);
-    if (lock_alone(w->lock))
+    if (lock_alone(w->lock, work))
         find_leftovers(w);
-    (void)flock(w->lock, LOCK_SH | LOCK_NB); /* others may work here, and none clears it */
+    (void)file_lock_try(w->lock,
+                        true); /* others may work here; this lock keeps them from clearing */
     return 0;
 }
 

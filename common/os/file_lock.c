@@ -12,17 +12,30 @@ void file_lock_allow_none(bool allow)
     allows_none = allow;
 }
 
-int file_lock(int fd, bool wait, const char *what, struct err *e)
+/* Returns 0, 1 or -1 like file_lock_try, with the operation of flock. */
+static int apply_lock(int fd, int operation)
 {
     int rc;
 
     do
-        rc = flock(fd, LOCK_EX | (wait ? 0 : LOCK_NB));
+        rc = flock(fd, operation);
     while (rc != 0 && errno == EINTR);
     if (rc == 0)
         return 0;
-    if (errno == EWOULDBLOCK)
-        return 1;
+    return errno == EWOULDBLOCK ? 1 : -1;
+}
+
+int file_lock_try(int fd, bool shared)
+{
+    return apply_lock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB);
+}
+
+int file_lock(int fd, bool wait, const char *what, struct err *e)
+{
+    int rc = apply_lock(fd, LOCK_EX | (wait ? 0 : LOCK_NB));
+
+    if (rc >= 0)
+        return rc;
     if (!allows_none)
         return err_sys(
             e, ERR_IO,

@@ -1,4 +1,5 @@
 """`rollgate runner`: attempts as processes and as calls of a service (docs/rollouts.md, section 4)."""
+import errno
 import http.server
 import json
 import os
@@ -13,6 +14,7 @@ import pytest
 import gateway as g
 from rollouts_kit import take_all
 from runner_kit import Runner, processes_with, script
+from test_faults import SHIM, sanitizer
 
 
 @pytest.fixture
@@ -380,6 +382,19 @@ def test_what_a_killed_executor_left_is_removed(gateway):
     assert runner.stop() == 0, runner.log()
     assert "cannot be removed" not in runner.log(), runner.log()
     assert os.listdir(f"{runner.folder}/work") == []
+
+
+@pytest.mark.skipif(not SHIM.exists(), reason=f"{SHIM} is not built")
+def test_a_working_folder_without_locks_is_not_taken_for_one_in_use(gateway, tmp_path):
+    """A lock that the file system refuses is reported at once. Nothing is removed: another executor may work there."""
+    (tmp_path / "flock").write_text(str(errno.ENOLCK))
+    runner = Runner(gateway, {"r": {"run": script(gateway.folder, "agent", "pass"), "slots": 1}})
+    os.makedirs(f"{runner.folder}/work/{'0' * 32}")
+    runner.env |= {"LD_PRELOAD": f"{sanitizer()} {SHIM}", "RG_FAULTS": str(tmp_path)}
+    with runner:
+        assert re.search("refuses locks.*is not removed.*No locks available", runner.log()), runner.log()
+        assert "0" * 32 in runner.work_folders()
+        os.rmdir(f"{runner.folder}/work/{'0' * 32}")
 
 
 @pytest.mark.alone
