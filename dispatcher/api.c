@@ -193,6 +193,26 @@ static bool path_matches(struct str path, const char *form, struct str *ret_name
     return at == path.len;
 }
 
+/* Adds to the error the path that the given one was probably meant to be. The second folder may
+ * be a name: a group's, queue's or attempt's. */
+static void hint_path(struct desk_request *r, struct str path, struct err *e)
+{
+    size_t slash = str_find(path, STR("/"), 1);
+    struct str rest = slash == SIZE_MAX ? STR("") : str_sub(path, slash + 1, SIZE_MAX);
+    struct str end = str_sub(rest, str_find(rest, STR("/"), 0), SIZE_MAX);
+    struct nearest near = nearest_to(path);
+    struct nearest named = nearest_to(arena_printf(
+        &r->arena, "%.*s/{}%.*s", (int)MIN_OF(slash, path.len), path.p, (int)end.len, end.p));
+
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+        nearest_offer(strchr(paths[i].path, '{') ? &named : &near, paths[i].path);
+    if (named.name && (!near.name || named.cost < near.cost))
+        (void)err_set(e, ERR_NOT_FOUND, "no such path; did you mean \"%.*s{id}%s\"?",
+                      (int)strcspn(named.name, "{"), named.name, strchr(named.name, '}') + 1);
+    else if (near.name)
+        (void)err_set(e, ERR_NOT_FOUND, "no such path; did you mean \"%s\"?", near.name);
+}
+
 static const struct path *find_path(struct desk_request *r, struct err *e)
 {
     struct str method = exchange_method(r->x), path = exchange_path(r->x), name;
@@ -208,6 +228,8 @@ static const struct path *find_path(struct desk_request *r, struct err *e)
         (void)err_set(e, ERR_METHOD, "the path has no method %.*s", (int)MIN_OF(method.len, 16),
                       method.p);
     }
+    if (e->kind == ERR_NOT_FOUND)
+        hint_path(r, path, e);
     return NULL;
 }
 

@@ -1,4 +1,5 @@
 """GET / and /openapi.json: what the gateway tells of itself is what it does."""
+import itertools
 import re
 
 import pytest
@@ -235,10 +236,11 @@ def test_a_body_that_is_not_json_is_answered_with_its_cause(gateway_of_module, p
 
 def test_the_engine_is_not_asked_for_a_misspelt_folder_of_ours(start):
     """`GET /session/ID` is 404 with the right path, also when an engine could have a path of its own there."""
+    paths = ("/session/w0-1", "/Sessions/w0-1", "/v1/sessions/w0-1", "//sessions/w0-1")
     with StubEngine() as engine:
         gateway = start(workers=1, engine=f"sglang:{engine.url}")
-        for method in ("GET", "POST"):
-            a = gateway.request(method, "/session/w0-1", b"{}" if method == "POST" else None)
+        for method, path in itertools.product(("GET", "POST"), paths):
+            a = gateway.request(method, path, b"{}" if method == "POST" else None)
             assert a.status == 404 and 'did you mean "/sessions/w0-1"' in a.json()["error"]["message"], a.text
 
 
@@ -249,11 +251,20 @@ def test_the_engine_is_not_asked_for_a_misspelt_folder_of_ours(start):
     ("/openapi.jsn", "/openapi.json"), ("/metric", "/metrics"), ("/helth", "/health"), ("/group", "/groups"),
     ("/attempt/claim", "/attempts/claim"), ("/sesions/w0-1/complete", "/sessions/w0-1/complete"),
     ("/session/w0-1", "/sessions/w0-1"), ("/session/w0-1/v1/chat/completions", "/sessions/w0-1/v1/chat/completions"), ("/qqqq/x", None),
+    # the case of letters
+    ("/Sessions/{id}", "/sessions/{id}"), ("/SESSIONS/{id}/finalize", "/sessions/{id}/finalize"), ("/Groups/x", "/groups/x"),
+    ("/groups/x/Cancel", "/groups/{id}/cancel"), ("/queues/q/Ack", "/queues/{id}/ack"), ("/attempts/Claim", "/attempts/claim"),
+    # doubled and foreign prefixes, doubled and final slashes
+    ("/v1/sessions", "/sessions"), ("/v1/sessions/{id}/v1/messages", "/sessions/{id}/v1/messages"),
+    ("/sessions/{id}/v1/sessions/{id}/v1/responses", "/sessions/{id}/v1/responses"), ("/sessions/sessions/{id}", "/sessions/{id}"),
+    ("/sessions/{id}/v1/v1/models", "/sessions/{id}/v1/models"), ("/sessions/{id}/v1/chat/completions/chat/completions", "/v1/chat/completions"),
+    ("/v1/messages/v1/messages", "/v1/messages"), ("/admin/admin/pause", "/admin/pause"), ("/groups/groups/x", "/groups/{id}"),
+    ("//sessions/{id}", "/sessions/{id}"), ("/sessions//{id}/finalize", "/sessions/{id}/finalize"), ("/sessions/{id}/", "/sessions/{id}"),
     ("/sessions/{id}/qqqq", None)])
 def test_a_misspelt_path_is_answered_with_the_one_that_was_meant(gateway_of_module, path, meant):
     gateway = gateway_of_module
     sid = gateway.post("/sessions", {}).json()["session_id"]
     a = gateway.post(path.replace("{id}", sid), {})
     assert a.status == 404
-    text = a.json()["error"]["message"]
+    text = a.json()["error"]["message"].replace(sid, "{id}")
     assert (f'did you mean "{meant}"' in text) if meant else "did you mean" not in text, text

@@ -303,7 +303,7 @@ static void refuse_place(struct service_request *r, const struct shown_key *k,
     else if (e->kind == ERR_METHOD)
         name_methods(r->x, routes, r->rest);
     else
-        near_path_tell(r->rest, in_session(r), e);
+        near_path_hint(exchange_path(r->x), r->rest, e);
     respond_error(r, NULL, e);
 }
 

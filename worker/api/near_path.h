@@ -10,12 +10,12 @@
 #include "common/base/err.h"
 #include "common/base/str.h"
 
-/* Adds to e the path of ours that `path` (below a session: what follows its id) was probably meant
- * to be, if there is one. */
-void near_path_tell(struct str path, bool in_session, struct err *e);
+/* Adds to e the path of ours that `path` was probably meant to be, if there is one. `rest`: what
+ * follows the id of a path below a session, else the whole path. */
+void near_path_hint(struct str path, struct str rest, struct err *e);
 
-/* Whether the path's first name is a misspelt folder of the control plane ("/session/w0-1"), with
- * more behind it: no engine is asked for such a path. */
+/* Whether the path holds a misspelt folder of the control plane ("/session/w0-1"), or a session's
+ * path after something else ("/v1/sessions/w0-1/..."). No engine is asked for such a path. */
 bool near_path_is_ours(struct str path);
 
 #endif

@@ -160,13 +160,13 @@ static int forward(struct service_request *r, struct forward *f, struct err *e)
 /* Refusals get a hint if the path looks like one of ours. */
 void passthrough_serve(struct service_request *r)
 {
-    bool in_session = str_starts(exchange_path(r->x), STR("/sessions/"));
+    struct str path = exchange_path(r->x);
     struct forward *f;
     struct err e = {0};
 
-    if (!in_session && near_path_is_ours(r->rest)) {
+    if (near_path_is_ours(path)) {
         (void)err_set(&e, ERR_NOT_FOUND, "no such path");
-        near_path_tell(r->rest, false, &e);
+        near_path_hint(path, r->rest, &e);
         respond_error(r, NULL, &e);
         return;
     }
@@ -177,7 +177,7 @@ void passthrough_serve(struct service_request *r)
     if ((r->id_valid && service_unread_room(r->service, r->x, r->id, &e)) || forward(r, f, &e)) {
         free(f);
         if (e.kind == ERR_NOT_FOUND || e.kind == ERR_WRONG_SCOPE)
-            near_path_tell(r->rest, in_session, &e);
+            near_path_hint(path, r->rest, &e);
         if (e.kind == ERR_WRONG_SCOPE)
             metrics_count_at(r->service->calls.page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
         respond_error(r, NULL, &e);
