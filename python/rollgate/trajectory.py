@@ -158,6 +158,16 @@ class Trajectory(Mapping[str, Any]):
         return sum(mask) if mask is not None else 0
 
     @property
+    def num_turns(self) -> int:
+        """How many answers of the model it has."""
+        return len(self._fields.get("turns") or [])
+
+    @property
+    def verl_num_turns(self) -> int:
+        """`num_turns` by verl's definition: user and assistant messages plus one."""
+        return 1 + sum(m["role"] in ("user", "assistant") for m in self._fields.get("messages") or [])
+
+    @property
     def reward(self) -> Optional[float]:
         """None: unknown, which is not 0."""
         return self._fields.get("reward")
@@ -200,7 +210,7 @@ class Trajectory(Mapping[str, Any]):
         trained = self.trained_tokens
         share = f"{100 * trained / max(self.response_len, 1):.0f}%"
         parts = [where, f"{self.prompt_len}+{self.response_len} tokens", f"{trained} trained ({share})",
-                 f"{len(f.get('turns') or [])} turns", "reward unknown" if self.reward is None else f"reward {self.reward:g}"]
+                 f"{self.num_turns} turns", "reward unknown" if self.reward is None else f"reward {self.reward:g}"]
         if self.versions:
             parts.append(f"version {self.versions[0]}" + ("" if len(set(self.versions)) == 1 else f"-{self.versions[1]}"))
         if f.get("response_logprobs") is None:
@@ -387,6 +397,6 @@ def diff(a: Trajectory, b: Trajectory, tolerance: float = 1e-6) -> Difference:
             parts.append(f"response_logprobs: {len(far)} differ, worst by {worst:.3g} at {i}: {x[i]:.6g} / {y[i]:.6g}")
     if a.reward != b.reward:
         parts.append(f"reward: {a.reward} / {b.reward}")
-    if len(a.get("turns") or []) != len(b.get("turns") or []):
-        parts.append(f"turns: {len(a.get('turns') or [])} / {len(b.get('turns') or [])}")
+    if a.num_turns != b.num_turns:
+        parts.append(f"turns: {a.num_turns} / {b.num_turns}")
     return Difference(parts)

@@ -71,7 +71,7 @@ def _trajectory(t: Any) -> Trajectory:
     return Trajectory(
         prompt_ids=t.prompt_ids.tolist(), response_ids=t.response_ids.tolist(), response_mask=t.response_mask.tolist(),
         response_logprobs=None if logprobs is None else logprobs.tolist(), reward_info=reward_info,
-        num_turns=t["num_turns"], routed_experts=_experts(t), extra_fields=kept, **pictures)
+        num_turns=t.verl_num_turns, routed_experts=_experts(t), extra_fields=kept, **pictures)
 
 
 def _experts(t: Any) -> Any:

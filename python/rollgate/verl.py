@@ -97,5 +97,5 @@ def output_of(t: Trajectory, member: Mapping[str, Any], external: bool, with_log
         given["multi_modal_data"] = {"images": t.pil_images()}
     return AgentLoopOutput(
         prompt_ids=t.prompt_ids.tolist(), response_ids=t.response_ids.tolist(), response_mask=t.response_mask.tolist(),
-        num_turns=t["num_turns"], metrics=AgentLoopMetrics(generate_sequences=(member.get("timings") or {}).get("run", 0.0)),
+        num_turns=t.verl_num_turns, metrics=AgentLoopMetrics(generate_sequences=(member.get("timings") or {}).get("run", 0.0)),
         extra_fields=extra, **given)

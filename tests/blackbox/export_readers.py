@@ -119,8 +119,7 @@ def check_native(t):
         if not mask[i]:
             assert lps is None or lps[i] == 0.0
             assert versions is None or versions[i] in (-1, "-1")
-    roles = [m["role"] for m in t["messages"]]
-    assert t["num_turns"] == sum(r in ("user", "assistant") for r in roles) + 1
+    assert t["num_turns"] == len(t["turns"])
     assert sum(m.get("generated", False) for m in t["messages"]) == len(t["turns"]) or not t["messages"]
 
 
@@ -251,7 +250,7 @@ def compare_verl(ts, data):
         first = next((k for k, m in enumerate(t["messages"]) if m.get("generated")), len(t["messages"]))
         assert row["raw_prompt"] == t["messages"][:first]
         assert row["multi_modal_inputs"] == {} and "multi_modal_data" not in row
-        assert row["num_turns"] == t["num_turns"] and row["reward_score"] == reward_of(t)
+        assert row["num_turns"] == 1 + sum(m["role"] in ("user", "assistant") for m in t["messages"]) and row["reward_score"] == reward_of(t)
         assert row["reward_extra_info"] == {k: v for k, v in t["reward_info"].items() if k not in ("reward", "finished")}
         assert row["extra_fields"] == {**extra, "reward_extra_info": row["reward_extra_info"]}
         assert not {"messages", "turns", "reward_info", "turn_rewards"} & set(row)

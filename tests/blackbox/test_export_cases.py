@@ -218,7 +218,7 @@ def test_labels_and_tools_with_unicode(scene):
     row = json.loads(meta["rows"])[0]
     assert json.loads(meta["keys"]) == ["\u00e9-\u65e5_0_0"] and row["global_steps"] == 5
     assert row["data_source"] == "d\u00e9" and row["extra_info"] == {"i": 3} and row["other"] == 1
-    assert row["num_turns"] == whole["trajectories"][0]["num_turns"]
+    assert row["num_turns"] == 3 and whole["trajectories"][0]["num_turns"] == 1
 
 
 @pytest.mark.parametrize("history", ["tree", "chains", "linear", "timelines"])

@@ -345,7 +345,7 @@ def observed(s, state, exports):
                                                for k in ("default", "once", "pick") if k in exports}}
     got = exports["default"]["trajectories"]
     if isinstance(s, R.Chains):
-        return {**{k: state[k] for k in s.state()}, "chains": [[t["prompt_ids"], t["response_ids"], t["response_mask"], t["num_turns"]] for t in got]}
+        return {**{k: state[k] for k in s.state()}, "chains": [[t["prompt_ids"], t["response_ids"], t["response_mask"], R.num_turns(t["messages"])] for t in got]}
     if isinstance(s, R.Linear):
         return {"accumulated": state["accumulated_token_ids"], "num_records": state["num_records"], "one": len(got)}
     return {"timelines": sorted(map(flat, got), key=json.dumps)}

@@ -42,7 +42,7 @@ bool native_is_long(const struct trajectory *t)
 static void begin(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     group_put(x->session, o);
-    json_out_member_i64(o, "num_turns", t->num_turns);
+    json_out_member_i64(o, "num_turns", t->n_turns);
 }
 
 /* Writes items from r->at on. */

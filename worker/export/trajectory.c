@@ -416,7 +416,7 @@ static void fill_messages(struct arena *a, struct trajectory *r)
 
     r->messages = node_messages(node, 0, a);
     r->generated = arena_zalloc(a, r->messages->n + (size_t)1);
-    r->num_turns = 1;
+    r->verl_num_turns = 1;
     for (uint32_t i = 0; i < r->n_turns && node; i++) {
         const struct checkpoint *t = r->turns[i].checkpoint;
         uint32_t at = t->node->depth - 1;
@@ -427,7 +427,7 @@ static void fill_messages(struct arena *a, struct trajectory *r)
     for (uint32_t i = 0; i < r->messages->n; i++) {
         struct str role = json_string(json_get(&r->messages->items[i], "role"));
 
-        r->num_turns += str_eq_c(role, "user") || str_eq_c(role, "assistant");
+        r->verl_num_turns += str_eq_c(role, "user") || str_eq_c(role, "assistant");
     }
 }
 
