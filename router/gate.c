@@ -115,10 +115,26 @@ static int refuse_node(const struct hub *h, const struct err *e)
     static struct log_limit limit;
     unsigned dropped;
 
-    if (upstreams_has_nodes(h->upstreams) && log_limit_pass(&limit, LOGGED_PER_SECOND, &dropped))
+    if ((upstreams_has_nodes(h->upstreams) || h->config->upstream.n > 0) &&
+        log_limit_pass(&limit, LOGGED_PER_SECOND, &dropped))
         log_warn(NULL, "refused a request that another node forwarded", LOG_T("reason", e->text),
                  LOG_U("suppressed", dropped));
     return -1;
+}
+
+/* A request that a `rollgate route` sent: another one sends it no further than to workers here. */
+static int check_routed(const struct hub *h, const struct http1_head *head, int upstream,
+                        struct err *e)
+{
+    struct str by = http1_known(head, HTTP1_FORWARDED);
+
+    if (h->config->upstream.n == 0 || !http1_list_has(by, STR(HTTP1_ROUTE)) ||
+        !upstreams_is_remote(h->upstreams, upstream))
+        return 0;
+    (void)err_set(e, ERR_LOOP,
+                  "a `rollgate route` forwarded this request here, to another one: correct "
+                  "--upstream of one of them");
+    return refuse_node(h, e);
 }
 
 /* A request that another node forwarded: only one of an own worker is served, and only if the nodes
@@ -127,9 +143,10 @@ static int check_forwarded(const struct hub *h, const struct http1_head *head,
                            const struct route *route, int upstream, struct err *e)
 {
     struct str range = http1_known(head, HTTP1_FORWARDED);
+    bool has_workers = h->config->upstream.n == 0 || !upstreams_is_remote(h->upstreams, upstream);
     char own[UPSTREAMS_RANGE_TEXT];
 
-    if (upstreams_range_meets(h->upstreams, range)) {
+    if (has_workers && upstreams_range_meets(h->upstreams, range)) {
         (void)upstreams_own_range(h->upstreams, own);
         (void)err_set(e, ERR_MISDIRECTED,
                       "this node has worker indexes %s, and the node that forwarded this request "
@@ -151,14 +168,18 @@ static int check_forwarded(const struct hub *h, const struct http1_head *head,
 static int find_upstream(const struct hub *h, const struct http1_head *head,
                          const struct route *route, int *ret, struct err *e)
 {
-    bool forwarded = head->at[HTTP1_FORWARDED] != 0;
+    struct str by = http1_known(head, HTTP1_FORWARDED);
+    bool forwarded = by.len > 0 && !str_eq_nocase(by, STR(HTTP1_ROUTE));
 
     *ret = -1;
     if (route->kind == ROUTE_DISPATCHER)
         *ret = upstreams_dispatcher(h->upstreams);
+    if (route->kind == ROUTE_WORKER)
+        *ret = upstreams_find(h->upstreams, route->index);
+    if (check_routed(h, head, *ret, e) != 0)
+        return -1;
     if (route->kind != ROUTE_WORKER)
         return 0;
-    *ret = upstreams_find(h->upstreams, route->index);
     if (forwarded && check_forwarded(h, head, route, *ret, e))
         return -1;
     if (*ret < 0 && (forwarded || upstreams_has_nodes(h->upstreams)))
@@ -186,7 +207,9 @@ int gate_check(const struct conn *c, const struct http1_head *h, const struct ro
         return err_set(e, ERR_BODY_TOO_LARGE,
                        "the body is larger than --max-body-bytes allows (%llu bytes)",
                        (unsigned long long)max);
-    if (check_head(h, local, e) != 0 || find_upstream(c->hub, h, route, ret_upstream, e) != 0)
+    *ret_upstream = -1;
+    if (check_head(h, local, e) != 0 ||
+        (!local && find_upstream(c->hub, h, route, ret_upstream, e) != 0))
         return -1;
     if (local || upstreams_is_peer(*ret_upstream)) /* whose keys are its own */
         return 0;

@@ -60,6 +60,40 @@ static void put_lacks(const struct board *b, struct buf *body)
     buf_puts(body, "]");
 }
 
+/* Writes the worker indexes of the peers, which the figures leave out, if there are some. Their
+ * addresses are left out, as no key is asked for. */
+static void put_unreachable(const struct heritage *heritage, struct buf *body)
+{
+    struct buf peers = {0};
+    struct str rest;
+
+    heritage_list_peers(heritage, true, &peers);
+    rest = buf_str(&peers);
+    if (rest.len > 0)
+        buf_puts(body, ", \"unreachable\": [");
+    while (rest.len > 0) {
+        size_t end = str_find(rest, STR(", "), 0);
+        struct str peer = str_sub(rest, 0, end);
+
+        rest = str_sub(rest, peer.len + 2, SIZE_MAX);
+        buf_printf(body, "\"%.*s\"%s", (int)peer.len, peer.p, rest.len > 0 ? ", " : "]");
+    }
+    buf_done(&peers);
+}
+
+/* Writes the metrics' page. A comment names the workers of the peers, which have pages of their
+ * own. */
+static void metrics_body(const struct hub *h, struct buf *body)
+{
+    struct buf peers = {0};
+
+    heritage_list_peers(h->heritage, true, &peers);
+    if (peers.len > 0)
+        buf_printf(body, METRICS_UNREACHABLE "%.*s\n", (int)peers.len, peers.p);
+    metrics_render(h->heritage->metrics, body);
+    buf_done(&peers);
+}
+
 /* Writes the body and returns the status: 200, or 503 while the gateway drains. */
 static int health_body(const struct hub *h, struct buf *body)
 {
@@ -77,6 +111,7 @@ static int health_body(const struct hub *h, struct buf *body)
     put_bases(b, "logprobs_asked", true, body);
     put_bases(b, "logprobs", false, body);
     put_lacks(b, body);
+    put_unreachable(h->heritage, body);
     buf_puts(body, "}\n");
     return ends ? 503 : 200;
 }
@@ -104,7 +139,7 @@ static int make_body(const struct hub *h, enum route_kind what, struct buf *body
     case ROUTE_READY:
         return ready_body(h, body);
     default:
-        metrics_render(h->heritage->metrics, body);
+        metrics_body(h, body);
         return 200;
     }
 }

@@ -5,6 +5,8 @@
 
 #include "router/relay.h"
 
+#include <stdio.h>
+
 #include "common/base/check.h"
 #include "common/proc/config.h"
 #include "common/proc/metrics.h"
@@ -81,11 +83,29 @@ static int send_first(struct conn *c, int upstream, struct iovec *iov, int n, st
     return 0;
 }
 
+/* The value of HTTP1_FORWARDED_BY for a request to the upstream, or nothing. A gateway names its
+ * own workers to its peer. `rollgate route` keeps such a name and adds itself. */
+static struct str name_forwarder(const struct conn *c, int upstream, char text[HEADS_HOST_MAX])
+{
+    const struct upstreams *u = c->hub->upstreams;
+    struct str before = http1_known(c->hub->head, HTTP1_FORWARDED);
+    int n;
+
+    if (upstreams_is_peer(upstream))
+        return upstreams_own_range(u, text);
+    if (c->hub->config->upstream.n == 0 || !upstreams_is_remote(u, upstream))
+        return (struct str){0};
+    n = snprintf(text, HEADS_HOST_MAX, "%.*s%s" HTTP1_ROUTE,
+                 (int)MIN_OF(before.len, (size_t)UPSTREAMS_RANGE_TEXT), before.p ? before.p : "",
+                 before.len > 0 ? ", " : "");
+    return str_of(text, (size_t)n);
+}
+
 /* What could not be sent at once waits in c->up. */
 int relay_start(struct conn *c, int upstream, struct str body, struct err *e)
 {
     struct iovec iov[HEADS_IOV];
-    char extra[HEADS_EXTRA], range[UPSTREAMS_RANGE_TEXT];
+    char extra[HEADS_EXTRA], forwarder[HEADS_HOST_MAX];
     int n;
 
     /* A head with all the headers that there may be has no room for one of ours. */
@@ -95,9 +115,7 @@ int relay_start(struct conn *c, int upstream, struct str body, struct err *e)
                       &(struct heads_request){
                           .confirms = c->confirms,
                           .host = upstreams_authority(c->hub->upstreams, upstream),
-                          .forwarded = upstreams_is_peer(upstream)
-                                           ? upstreams_own_range(c->hub->upstreams, range)
-                                           : (struct str){0},
+                          .forwarded = name_forwarder(c, upstream, forwarder),
                       },
                       body, extra, iov);
     c->upload = UPLOAD_FLOWS;

@@ -292,6 +292,17 @@ bool upstreams_has_nodes(const struct upstreams *u)
     return u->peer_count > 0 || u->heritage->config->worker_base_given;
 }
 
+bool upstreams_is_remote(const struct upstreams *u, int upstream)
+{
+    if (upstream >= 0)
+        return u->at[upstream].authority[0] != '\0';
+    for (size_t i = 0; i < u->heritage->config->upstream.n; i++) {
+        if (u->at[i].authority[0] != '\0')
+            return true;
+    }
+    return false;
+}
+
 struct str upstreams_authority(const struct upstreams *u, int upstream)
 {
     struct str text = str_cstr(upstream >= 0 ? u->at[upstream].authority : "");
@@ -317,8 +328,9 @@ struct str upstreams_own_range(const struct upstreams *u, char text[UPSTREAMS_RA
 bool upstreams_range_meets(const struct upstreams *u, struct str range)
 {
     struct peer_range own = own_range(u), other;
+    struct str first = str_sub(range, 0, str_find(range, STR(","), 0));
 
-    return parse_range(range, &other) == 0 && ranges_meet(&own, &other);
+    return parse_range(first, &other) == 0 && ranges_meet(&own, &other);
 }
 
 int upstreams_dispatcher(const struct upstreams *u)

@@ -74,6 +74,10 @@ bool upstreams_is_peer(int upstream);
  * does not find belongs to one of them. */
 bool upstreams_has_nodes(const struct upstreams *u);
 
+/* Whether it (-1: one of the own ones) is reached by TCP: a gateway, or a router, which may forward
+ * requests again. */
+bool upstreams_is_remote(const struct upstreams *u, int upstream);
+
 /* The Host that an upstream gets which is reached by TCP: its address. Absent for all others. */
 struct str upstreams_authority(const struct upstreams *u, int upstream);
 
@@ -82,7 +86,7 @@ enum { UPSTREAMS_RANGE_TEXT = 24 };
 struct str upstreams_own_range(const struct upstreams *u, char text[UPSTREAMS_RANGE_TEXT]);
 
 /* Whether such a text, of another node, names an index of this node's own workers. False for texts
- * that are no range. */
+ * that do not begin with a range. */
 bool upstreams_range_meets(const struct upstreams *u, struct str range);
 
 /* The upstream that is the dispatcher, or -1 when there is none. */

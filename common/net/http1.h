@@ -39,6 +39,7 @@ enum { HTTP1_RETIRING = 199 };
  * session, which must not forward it again. The value is the sender's own worker indexes,
  * FIRST-LAST. */
 #define HTTP1_FORWARDED_BY "rollgate-forwarded"
+#define HTTP1_ROUTE "route" /* the element that `rollgate route` adds to HTTP1_FORWARDED_BY */
 
 /* Names that framing, forwarding or routing looks at. */
 enum http1_name {

@@ -183,8 +183,8 @@ class Worker:
 class Router:
     """Routers over the given upstream addresses."""
 
-    def __init__(self, tmp, upstreams, *flags, routers=1, descriptors=None):
-        self.port = free_port()
+    def __init__(self, tmp, upstreams, *flags, routers=1, descriptors=None, port=None):
+        self.port = port or free_port()
         self.log_path = pathlib.Path(tmp) / f"router-{self.port}.log"
         command = route_program() + [
             "--listen", f"127.0.0.1:{self.port}", "--routers", str(routers),

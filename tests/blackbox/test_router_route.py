@@ -1,9 +1,11 @@
 """Where requests go, and what the router answers itself."""
 import json
+import re
 
 import pytest
 
-from router_kit import ID, Client
+import gateway as g
+from router_kit import ID, Client, Router
 from test_router_relay import bench  # noqa: F401  (a fixture)
 
 MAC = "0" * 64
@@ -43,6 +45,43 @@ def test_session_keys_find_the_worker(four, kind, header):
                 assert [served_by(c, "POST", path, key) for _ in range(2)] == [i, i]
             # the path's id counts more than the key's
             assert served_by(c, "POST", f"/sessions/{ID % 3}/v1/messages", key) == 3
+
+
+LOOPING = ["/sessions/" + ID % 0, "/sessions/" + ID % 1 + "/v1/chat/completions", "/v1/chat/completions", "/sessions", "/groups/g", "/queues/q/next",
+           "/events", "/openapi.json", "/qqqq"]
+
+
+@pytest.mark.parametrize("itself", [True, False], ids=["itself", "each other"])
+def test_routers_alone_forward_a_request_once(tmp_path, itself):
+    """Two `rollgate route` that name each other, or one that names itself: 508 after one hop, not a request without end."""
+    ports = [g.free_port(), g.free_port()]
+    others = [ports[0]] if itself else ports[::-1]
+    routers = [Router(tmp_path, [f"127.0.0.1:{other}"] * 2, port=port) for port, other in zip(ports, others)]
+    try:
+        for path in LOOPING:
+            with Client(routers[0]) as c:
+                status, _, body = c.ask("GET", path)
+                assert status == 508 and b"loop_detected" in body and b"--upstream" in body, (path, body)
+        log = "".join(router.log() for router in routers)
+        assert log.count("refused a request that another node forwarded") + len(re.findall(r"suppressed=([1-9]\d*)", log)) <= 3 * len(LOOPING)
+        assert "route` forwarded this request here" in log
+    finally:
+        for router in routers:
+            router.stop()
+
+
+def test_a_router_before_a_router_reaches_its_workers(four, tmp_path):
+    """One hop over TCP, then a socket of the machine: no loop. What a gateway said of its own workers passes on."""
+    inner = four.router()
+    outer = Router(tmp_path, [f"127.0.0.1:{inner.port}"] * 4)
+    try:
+        with Client(outer) as c:
+            assert [served_by(c, "GET", f"/sessions/{ID % i}") for i in range(4)] == [0, 1, 2, 3]
+            assert c.ask("GET", f"/sessions/{ID % 2}", None, "rollgate-forwarded: 8-11")[0] == 200
+            assert c.ask("GET", f"/sessions/{ID % 2}", None, "rollgate-forwarded: 8-11, route")[0] == 508
+        assert all("rollgate-forwarded" not in dict(r.headers) for w in four.workers for r in w.requests)
+    finally:
+        outer.stop()
 
 
 MALFORMED = [
