@@ -299,10 +299,17 @@ static struct group *find_group(struct desk_request *r, struct err *e)
 {
     struct group *g = book_group(&r->desk->book, r->name);
 
-    if (!g)
-        (void)err_set(e, ERR_UNKNOWN_GROUP, "no group is called %.*s",
-                      (int)MIN_OF(r->name.len, (size_t)GROUP_ID_MAX), r->name.p);
-    return g;
+    struct buf peers = {0};
+
+    if (g)
+        return g;
+    heritage_list_peers(r->desk->heritage, false, &peers);
+    (void)err_set(e, ERR_UNKNOWN_GROUP, "no group is called %.*s%s%.*s",
+                  (int)MIN_OF(r->name.len, (size_t)GROUP_ID_MAX), r->name.p,
+                  peers.len > 0 ? " on this node; it does not ask its peers " : "", (int)peers.len,
+                  peers.p ? peers.p : "");
+    buf_done(&peers);
+    return NULL;
 }
 
 /* A group that has settled is delivered by this, where it has no queue: the answer waits for its

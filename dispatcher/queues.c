@@ -30,7 +30,11 @@ void queues_get(struct desk_request *r)
 
     struct waits_now now = desk_waits_now(r->desk);
 
-    result_write_queue(&r->desk->book, r->name, book_queue(&r->desk->book, r->name), &now, &o);
+    json_out_obj(&o);
+    result_write_queue_members(&r->desk->book, r->name, book_queue(&r->desk->book, r->name), &now,
+                               &o);
+    heritage_put_unreachable(r->desk->heritage, &o);
+    json_out_end_obj(&o);
     desk_json(r->x, 200, &body);
     buf_done(&body);
 }
@@ -73,6 +77,7 @@ static void deliver(struct desk *d, struct exchange *x, const struct next *n)
     json_out_end_arr(&o);
     json_out_key(&o, "queue");
     result_write_queue(&d->book, n->queue, q, &now, &o);
+    heritage_put_unreachable(d->heritage, &o);
     json_out_end_obj(&o);
     buf_done(&record);
     if (taken == 0 && e.kind != ERR_NONE)
@@ -211,6 +216,7 @@ static void write_count(struct desk_request *r, const char *key, uint64_t n, str
     json_out_obj(&o);
     json_out_member_i64(&o, key, (int64_t)n);
     result_write_queue_warning(&r->desk->book, r->name, &o);
+    heritage_put_unreachable(r->desk->heritage, &o);
     json_out_end_obj(&o);
 }
 

@@ -233,13 +233,12 @@ static double oldest_s(const struct queue *q, uint64_t now_ms)
     return 0;
 }
 
-void result_write_queue(const struct book *b, struct str name, const struct queue *q,
-                        const struct waits_now *now, struct json_out *o)
+void result_write_queue_members(const struct book *b, struct str name, const struct queue *q,
+                                const struct waits_now *now, struct json_out *o)
 {
     static const struct queue none;
     const struct queue *c = q ? q : &none;
 
-    json_out_obj(o);
     json_out_member_str(o, "queue", name);
     json_out_member_i64(o, "waiting", c->n_groups[GROUP_WAITING]);
     json_out_member_i64(o, "running", c->n_groups[GROUP_RUNNING]);
@@ -251,5 +250,12 @@ void result_write_queue(const struct book *b, struct str name, const struct queu
     json_out_double(o, q ? oldest_s(q, now->wall_ms) : 0);
     put_blocked(b, q, now, o);
     result_write_queue_warning(b, name, o);
+}
+
+void result_write_queue(const struct book *b, struct str name, const struct queue *q,
+                        const struct waits_now *now, struct json_out *o)
+{
+    json_out_obj(o);
+    result_write_queue_members(b, name, q, now, o);
     json_out_end_obj(o);
 }

@@ -33,4 +33,8 @@ void result_write_queue_warning(const struct book *b, struct str name, struct js
 void result_write_queue(const struct book *b, struct str name, const struct queue *q,
                         const struct waits_now *now, struct json_out *o);
 
+/* Writes the members of such an object, without its braces. */
+void result_write_queue_members(const struct book *b, struct str name, const struct queue *q,
+                                const struct waits_now *now, struct json_out *o);
+
 #endif

@@ -137,6 +137,9 @@ static int show(struct group_call *g)
     if (json_string(json_get(v, "warning")).p)
         fprintf(stderr, "rollgate group: warning: %s\n",
                 arena_cstr(&a, json_string(json_get(v, "warning"))));
+    for (uint32_t i = 0; json_at(json_get(v, "unreachable"), i); i++)
+        fprintf(stderr, "rollgate group: warning: the groups of peer %s are not listed\n",
+                arena_cstr(&a, json_string(json_at(json_get(v, "unreachable"), i))));
     if (json_string(json_get(v, "next_cursor")).p)
         printf("more: rollgate group list cursor=%s\n",
                arena_cstr(&a, json_string(json_get(v, "next_cursor"))));

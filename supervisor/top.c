@@ -13,6 +13,7 @@
 #include "common/proc/command_line.h"
 #include "common/proc/config.h"
 #include "common/proc/gateway_client.h"
+#include "common/proc/metrics.h"
 #include "supervisor/commands.h"
 
 enum { EVERY_S = 1 };
@@ -292,6 +293,17 @@ static void show_attempts(const struct top_view *now)
     arena_done(&arena);
 }
 
+/* The figures are one node's. */
+static void show_unreachable(const struct top_view *now)
+{
+    struct str page = buf_str(&now->page), head = STR(METRICS_UNREACHABLE);
+    struct str line = str_sub(page, 0, str_find(page, STR("\n"), 0));
+
+    if (str_starts(line, head))
+        printf("this node only, without its peers' workers %.*s\n", (int)(line.len - head.len),
+               line.p + head.len);
+}
+
 /* Until the gateway is gone, or once. */
 static int watch_gateway(struct gateway_client *c, const char *url, bool once)
 {
@@ -309,7 +321,9 @@ static int watch_gateway(struct gateway_client *c, const char *url, bool once)
         }
         if (!once)
             printf("\033[H\033[J");
-        printf("rollgate on %s\n\n", url);
+        printf("rollgate on %s\n", url);
+        show_unreachable(now);
+        printf("\n");
         show_totals(now, before);
         show_queues(now);
         show_runners(now);

@@ -42,7 +42,7 @@ function turnTheme() {
 
 function stateText() {
   if (store.state instanceof ApiError) return store.state.message;
-  return {off: "", opening: "connecting …", live: "live", lost: "reconnecting …"}[store.state];
+  return {off: "", opening: "connecting …", live: store.unreachable.length ? "live, this node only" : "live", lost: "reconnecting …"}[store.state];
 }
 
 function drawBar() {
@@ -53,7 +53,8 @@ function drawBar() {
     embedded ? h("span.quiet", "exported session") : h("nav", {"aria-label": "Pages"}, keySession()
       ? h("a", {href: `#/sessions/${keySession()}`, "aria-current": "page"}, "Session")
       : PLACES.map(([href, title]) => h("a", {href, "aria-current": current(href) ? "page" : null}, title))),
-    h("span.spacer"), h("span.stream", {"data-state": typeof store.state === "string" ? store.state : "refused", role: "status"}, stateText()),
+    h("span.spacer"), h("span.stream", {"data-state": typeof store.state === "string" ? store.state : "refused", role: "status",
+      title: store.unreachable.length ? `without the peers ${store.unreachable.join(", ")}` : null}, stateText()),
     !embedded && key() && h("button", {onclick: () => { setKey(null); location.reload(); }}, "Forget key"),
     h("button", {onclick: turnTheme, "aria-label": "Switch between light and dark"}, "◐"), h("button", {onclick: help, "aria-label": "Keyboard help"}, "?"));
 }

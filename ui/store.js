@@ -9,6 +9,7 @@ class Store {
     this.runners = new Map();
     this.listeners = new Set();
     this.state = "off";      // of the stream: off, opening, live, lost, or an ApiError
+    this.unreachable = [];   // peers, whose sessions and groups neither the lists nor the events have
     this.loading = false;    // the lists are being read
     this.changes = 0;        // how many events came
   }
@@ -101,7 +102,10 @@ class Store {
 
   take(name, data) {
     this.changes++;
-    if (name === "session") {
+    if (name === "hello") {
+      this.unreachable = data.unreachable || [];
+      this.tell("state");
+    } else if (name === "session") {
       this.putSession(data, true);
       this.tell("sessions", [data.session_id]);
     } else if (name === "session_gone") {

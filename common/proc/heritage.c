@@ -30,6 +30,16 @@ void heritage_put_peers(const struct heritage *h, struct json_out *out)
         json_out_cstr(out, h->config->peer.at[i]);
 }
 
+void heritage_list_peers(const struct heritage *h, bool indexes_only, struct buf *out)
+{
+    for (size_t i = 0; i < h->config->peer.n; i++) {
+        struct str peer = str_cstr(h->config->peer.at[i]);
+
+        buf_puts(out, i > 0 ? ", " : "");
+        buf_add_str(out, indexes_only ? str_sub(peer, 0, str_find(peer, STR("="), 0)) : peer);
+    }
+}
+
 void heritage_put_unreachable(const struct heritage *h, struct json_out *out)
 {
     if (h->config->peer.n == 0)

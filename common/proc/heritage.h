@@ -27,6 +27,7 @@
 #include <stdint.h>
 
 struct board;
+struct buf;
 struct json_out;
 struct config;
 struct metrics;
@@ -80,6 +81,10 @@ int heritage_socket_path(const char *run_dir, uint32_t index, char *out, size_t 
 /* Lists and orders cover the workers of one node. Writes an element "FIRST-LAST=HOST:PORT" for each
  * other node, as --peer has them, within a list. */
 void heritage_put_peers(const struct heritage *h, struct json_out *out);
+
+/* Appends the same list as text, "FIRST-LAST=HOST:PORT, ...". With `indexes_only` without the
+ * addresses, for answers that need no key. */
+void heritage_list_peers(const struct heritage *h, bool indexes_only, struct buf *out);
 
 /* Writes a member "unreachable" with that list, within an object. Writes nothing without peers. */
 void heritage_put_unreachable(const struct heritage *h, struct json_out *out);

@@ -86,6 +86,9 @@ enum metric_label_STATUS metrics_status(int status);
 /* Sum of one cell over all pages; for tests, `rollgate top` and limits. */
 uint64_t metrics_read(const struct metrics *m, enum metric id, unsigned v1, unsigned v2);
 
+/* How the comment begins that names, first on a page of a node with peers, their workers. */
+#define METRICS_UNREACHABLE "# unreachable: "
+
 /* Appends Prometheus text (format 0.0.4), families in the order of metrics.def. */
 void metrics_render(const struct metrics *m, struct buf *out);
 

@@ -147,9 +147,11 @@ static void on_alive(struct loop_timer *t)
 
 /* Answers the request with a stream: hello, `first`, then events until the peer leaves. Returns
  * -1 and e if there are too many. */
-int feed_join(struct feed *f, struct exchange *x, bool relayed, struct str first, struct err *e)
+int feed_join(struct feed *f, struct exchange *x, bool relayed, struct str hello, struct str first,
+              struct err *e)
 {
     struct feed_viewer *v;
+    struct buf greeting = {0};
 
     if (f->n_viewers >= FEED_VIEWERS_MAX)
         return err_set(e, ERR_OVERLOADED, "%d viewers already follow these events",
@@ -164,7 +166,9 @@ int feed_join(struct feed *f, struct exchange *x, bool relayed, struct str first
     exchange_set_header(x, "Cache-Control", STR("no-store"));
     exchange_set_header(x, "X-Accel-Buffering", STR("no"));
     exchange_start(x, "text/event-stream");
-    send_bytes(v, STR("event: hello\ndata: {}\n\n"));
+    feed_event(&greeting, "hello", hello.len > 0 ? hello : STR("{}"));
+    send_bytes(v, buf_str(&greeting));
+    buf_done(&greeting);
     if (first.len > 0)
         send_bytes(v, first);
     return 0;

@@ -48,10 +48,11 @@ static inline bool feed_watched(const struct feed *f)
     return f->n_viewers > 0;
 }
 
-/* Takes the exchange over: begins the answer with the event `hello`, then `first` (maybe empty).
- * relayed: the viewer also gets what feed_relay passes on. -1 and ERR_OVERLOADED beyond
- * FEED_VIEWERS_MAX: the exchange is the caller's. */
-int feed_join(struct feed *f, struct exchange *x, bool relayed, struct str first, struct err *e);
+/* Takes the exchange over: begins the answer with the event `hello`, whose data is `hello` (JSON;
+ * empty: {}), then `first` (maybe empty). relayed: the viewer also gets what feed_relay passes on.
+ * -1 and ERR_OVERLOADED beyond FEED_VIEWERS_MAX: the exchange is the caller's. */
+int feed_join(struct feed *f, struct exchange *x, bool relayed, struct str hello, struct str first,
+              struct err *e);
 
 /* The thing of this key has changed. Only while somebody watches. */
 void feed_note(struct feed *f, struct str key);

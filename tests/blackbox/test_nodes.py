@@ -293,6 +293,40 @@ def test_lists_and_bulk_orders_name_the_peers_that_they_leave_out(fleet):
     assert alone["ended"] == 0 and alone["unreachable"] == peers
 
 
+def test_every_answer_about_one_node_names_the_peers_that_it_leaves_out(start, tmp_path):
+    """Lists, counts, orders and streams; also for a page of figures, which needs no key and shows no address."""
+    peers = [("4-7", 9), ("8-11", 11)]
+    s, lone = node(0, *peers).start(), start(engine="builtin:echo", workers=1)
+    named = [f"{indexes}=127.0.0.1:{port}" for indexes, port in peers]
+    group = {"runner": "r", "n": 1, "reward": "external"}
+    for gateway, want in ((s, named), (lone, None)):
+        assert gateway.request("PUT", "/groups/g", group).status == 201
+        for method, path, body in (
+                ("GET", "/groups", None), ("GET", "/attempts", None), ("GET", "/queues/train", None), ("GET", "/queues/typo", None),
+                ("GET", "/queues/train/next?wait_s=0", None), ("POST", "/queues/train/ack", {"groups": ["g"]}),
+                ("POST", "/queues/train/return", {"groups": ["g"]}), ("POST", "/queues/train/cancel", {"labels": {"a": "b"}}),
+                ("GET", "/admin/engines", None), ("GET", "/admin/adapters", None), ("POST", "/admin/pause", {"mode": "hold"}),
+                ("POST", "/admin/resume", {}), ("POST", "/sessions/abort", {"labels": {"a": "b"}})):
+            answer = gateway.request(method, path, body)
+            assert answer.status == 200 and answer.json().get("unreachable") == want, (path, answer.text)
+        for method, path in (("GET", "/groups/x"), ("GET", "/groups/x/wait"), ("POST", "/groups/x/cancel")):
+            answer = gateway.request(method, path, {} if method == "POST" else None)
+            assert answer.status == 404 and all((name in answer.text) == (gateway is s) for name in named), answer.text
+        c = gateway.connect()
+        c.request("GET", "/events")
+        stream = c.getresponse()
+        assert stream.readline() == b"event: hello\n"
+        assert json.loads(stream.readline().removeprefix(b"data: ")).get("unreachable") == want
+        c.close()
+        assert gateway.get("/health").json().get("unreachable") == (want and ["4-7", "8-11"])
+        page = gateway.get("/metrics").text
+        assert page.startswith("# unreachable: 4-7, 8-11\n") == (gateway is s) and "127.0.0.1:9" not in page
+        top = subprocess.run([g.BINARY, "top", "--gateway", gateway.url, "--once"], check=True, capture_output=True, text=True, timeout=60)
+        assert ("this node only, without its peers' workers 4-7, 8-11" in top.stdout) == (gateway is s)
+        listed = subprocess.run([g.BINARY, "group", "--gateway", gateway.url, "list"], check=True, capture_output=True, text=True, timeout=60)
+        assert listed.stderr.count("are not listed") == (2 if want else 0), listed.stderr
+
+
 def test_the_dispatcher_of_a_node_with_peers_ends_its_walk_over_the_sessions():
     """Peers in the list are no workers that were away: it does not ask again and again."""
     s = node(0, ("4-7", 9)).start()

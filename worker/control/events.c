@@ -14,8 +14,10 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "common/codec/query.h"
 #include "common/os/loop.h"
+#include "common/proc/heritage.h"
 #include "common/proc/ids.h"
 #include "common/serve/exchange.h"
 #include "common/serve/feed.h"
@@ -217,6 +219,8 @@ void events_get(struct service_request *r)
     struct arena a = {0};
     bool local = query_get(&a, exchange_query(r->x), "local").p != NULL;
     struct exchange *x = r->x;
+    struct buf hello = {0};
+    struct json_out o = json_out_to(&hello);
     struct err e = {0};
 
     arena_done(&a);
@@ -226,12 +230,16 @@ void events_get(struct service_request *r)
     }
     if (!local)
         event_sources_follow(w->sources, x);
-    if (feed_join(&w->all, x, !local, (struct str){0}, &e)) {
+    json_out_obj(&o);
+    heritage_put_unreachable(r->service->heritage, &o);
+    json_out_end_obj(&o);
+    if (feed_join(&w->all, x, !local, buf_str(&hello), (struct str){0}, &e)) {
         respond_error(r, NULL, &e);
-        return;
+    } else {
+        respond_count(r->service, r->dialect, 200);
+        set_hooks(w);
     }
-    respond_count(r->service, r->dialect, 200);
-    set_hooks(w);
+    buf_done(&hello);
 }
 
 /* The session's feed, made if it is not there. */
@@ -266,7 +274,7 @@ void session_events_get(struct service_request *r)
     }
     t = stream_made(w, r->id);
     write_session(w, r->id, &first);
-    if (feed_join(&t->feed, r->x, false, buf_str(&first), &e)) {
+    if (feed_join(&t->feed, r->x, false, STR(""), buf_str(&first), &e)) {
         respond_error(r, NULL, &e);
     } else {
         respond_count(r->service, r->dialect, 200);

@@ -151,8 +151,8 @@ static void room_join(struct feed_room *r, bool relayed, const char *first)
 {
     struct err e = {0};
 
-    cr_assert_eq(feed_join(&r->feed, r->x[room_ask(r)], relayed, str_cstr(first), &e), 0, "%s",
-                 e.text);
+    cr_assert_eq(feed_join(&r->feed, r->x[room_ask(r)], relayed, STR(""), str_cstr(first), &e), 0,
+                 "%s", e.text);
 }
 
 /* Until viewer 0 has heard this. */
@@ -321,7 +321,7 @@ TEST(feed, refuses_one_viewer_too_many_and_forgets_who_leaves)
     for (int i = 0; i < FEED_VIEWERS_MAX; i++)
         room_join(&r, false, "");
     (void)room_ask(&r);
-    cr_assert_eq(feed_join(&r.feed, r.x[FEED_VIEWERS_MAX], false, STR(""), &e), -1);
+    cr_assert_eq(feed_join(&r.feed, r.x[FEED_VIEWERS_MAX], false, STR(""), STR(""), &e), -1);
     cr_assert(e.kind == ERR_OVERLOADED && strstr(e.text, "64"));
     exchange_reply(r.x[FEED_VIEWERS_MAX], 503, "text/plain", STR("full"));
     close(r.fd[0]);
