@@ -83,17 +83,35 @@ class _Connection:
 
 
 class _Pool:
-    """The connections of one event loop: at most `limit` are open."""
+    """The connections of one client in one event loop: at most `limit` are open. The loop owns its pools (on_loop), and no pool
+    is found from elsewhere but weakly: a connection refers to its loop, which would live on otherwise."""
 
-    def __init__(self, limit: int):
+    def __init__(self, limit: int, loop: asyncio.AbstractEventLoop):
         self.idle: list[_Connection] = []
         self.open: "weakref.WeakSet[_Connection]" = weakref.WeakSet()
         self.slots = asyncio.Semaphore(limit)
+        self.loop = weakref.ref(loop)
+        self.released = False
+
+    def is_over(self) -> bool:
+        """Whether its loop is closed, which then cannot close its connections."""
+        loop = self.loop()
+        return loop is None or loop.is_closed()
 
     def release(self) -> None:
+        """Closes the descriptors; the pool is of no use any more."""
+        self.released = True
         for connection in list(self.open):
             connection.release()
         self.idle.clear()
+
+
+def on_loop(loop: asyncio.AbstractEventLoop, name: str, make: Callable[[], Any]) -> Any:
+    """What the event loop owns under that name, made at the first call. It is freed with the loop."""
+    owned = vars(loop).setdefault("_rollgate", {})
+    if name not in owned:
+        owned[name] = make()
+    return owned[name]
 
 
 class AsyncClient(Calls):
@@ -105,7 +123,7 @@ class AsyncClient(Calls):
         self.address, self.key = Address(url), key_from_environment(key)
         self.timeout, self.retry_s, self._tls = timeout, retry_s, tls
         self._limit = connections
-        self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
+        self._pools: "weakref.WeakSet[_Pool]" = weakref.WeakSet()
         watch_forks(self)
 
     def __reduce__(self) -> tuple:
@@ -114,18 +132,22 @@ class AsyncClient(Calls):
 
     def _drop_inherited(self) -> None:
         """Runs in a forked process: the parent goes on with its connections."""
-        pools, self._pools = self._pools, {}
-        for pool in pools.values():
+        for pool in list(self._pools):
             pool.release()
+        self._pools = weakref.WeakSet()
 
     def _pool(self) -> _Pool:
-        """The running loop's. A loop that was closed cannot close its connections: the next loop does."""
+        """The running loop's. Connections of loops that were closed are released here."""
         loop = asyncio.get_running_loop()
-        if loop not in self._pools:
-            for closed in [x for x in list(self._pools) if x.is_closed()]:
-                self._pools.pop(closed).release()
-            self._pools[loop] = _Pool(self._limit)
-        return self._pools[loop]
+        pools = on_loop(loop, "pools", weakref.WeakKeyDictionary)
+        pool = pools.get(self)
+        if pool is None or pool.released:
+            for other in [x for x in list(self._pools) if x.is_over()]:
+                other.release()
+                self._pools.discard(other)
+            pool = pools[self] = _Pool(self._limit, loop)
+            self._pools.add(pool)
+        return pool
 
     async def __aenter__(self) -> "AsyncClient":
         return self

@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-import weakref
 from typing import Any, Mapping, Optional
 
-from .aio import AsyncClient
+from .aio import AsyncClient, on_loop
 from .calls import plain
 from .errors import RollgateError
 
@@ -82,13 +81,15 @@ def export_options(given: Optional[Mapping[str, Any]], one_row: bool = False) ->
     return out
 
 
-_clients: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict]" = weakref.WeakKeyDictionary()
+def clients_of(loop: asyncio.AbstractEventLoop) -> dict[tuple, AsyncClient]:
+    """The loop's own, by url, key and waits; they are freed with it."""
+    return on_loop(loop, "clients", dict)
 
 
 def connect(url: Optional[str] = None, key: Optional[str] = None, *, waits: bool = False) -> AsyncClient:
     """The running loop's client of that gateway: trainers call their hooks on loops of their own choice. waits: another one, for
     what waits for groups, as many as a trainer has: no submission, cancellation or export may wait for one of them."""
-    mine = _clients.setdefault(asyncio.get_running_loop(), {})
+    mine = clients_of(asyncio.get_running_loop())
     if (url, key, waits) not in mine:
         mine[url, key, waits] = AsyncClient(url, key, retry_s=600.0)
     return mine[url, key, waits]

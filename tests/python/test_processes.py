@@ -1,6 +1,7 @@
 """Clients in forked processes, in several event loops, and through pickle."""
 import asyncio
 import copy
+import gc
 import http.server
 import json
 import os
@@ -10,6 +11,8 @@ import ssl
 import sys
 import threading
 import traceback
+import warnings
+import weakref
 
 import pytest
 
@@ -197,6 +200,26 @@ def test_an_async_client_serves_two_loops_at_once():
         assert all(len(set(numbers)) == 1 for numbers in got.values()) and mirror.opened == 4
 
 
+def test_closed_event_loops_are_freed():
+    """Trainers make a loop a step; a client that stays must not keep them, nor their connections."""
+    with Mirror() as mirror:
+        client = rollgate.AsyncClient(mirror.url)
+
+        async def ask():
+            await client.group("a")
+            await hooks.connect(mirror.url).group("b")
+            assert hooks.connect(mirror.url) is hooks.connect(mirror.url) is not hooks.connect(mirror.url, waits=True)
+            return weakref.ref(asyncio.get_running_loop())
+        loops = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)     # nobody closes them: that is the case
+            for _ in range(3):
+                loops.append(asyncio.run(ask()))
+            gc.collect()
+        assert [loop() for loop in loops] == [None] * 3
+        g.wait_until(lambda: mirror.closed == mirror.opened == 6, 10, "their connections are closed")
+
+
 # --- pickle ---
 
 COPIES = [lambda x, p=p: pickle.loads(pickle.dumps(x, p)) for p in range(2, pickle.HIGHEST_PROTOCOL + 1)] + [copy.deepcopy]
@@ -204,6 +227,26 @@ COPIES = [lambda x, p=p: pickle.loads(pickle.dumps(x, p)) for p in range(2, pick
 
 def arrays_of(t):
     return {name: getattr(t, name) for name in ("prompt_ids", "response_ids", "response_mask", "response_logprobs", "response_versions")}
+
+
+def test_closed_event_loops_are_freed():
+    """Trainers make a loop a step; a client that stays must not keep them, nor their connections."""
+    with Mirror() as mirror:
+        client = rollgate.AsyncClient(mirror.url)
+
+        async def ask():
+            await client.group("a")
+            await hooks.connect(mirror.url).group("b")
+            assert hooks.connect(mirror.url) is hooks.connect(mirror.url) is not hooks.connect(mirror.url, waits=True)
+            return weakref.ref(asyncio.get_running_loop())
+        loops = []
+        for _ in range(3):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)     # nobody closes them: that is the case
+                loops.append(asyncio.run(ask()))
+                gc.collect()
+        assert [loop() for loop in loops] == [None] * 3
+        g.wait_until(lambda: mirror.closed == mirror.opened == 6, 10, "their connections are closed")
 
 
 @pytest.mark.parametrize("form", ["msgpack", "safetensors", "json"])
