@@ -13,6 +13,9 @@ among them. Contract: verl 1dda039, experimental/agent_loop/agent_loop.py
 """
 from __future__ import annotations
 
+import functools
+import logging
+import sys
 from typing import Any, Mapping, Optional
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
@@ -20,6 +23,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from .hooks import Hook, RolloutFailed
 from .trajectory import Trajectory
 
+log = logging.getLogger("rollgate.verl")
 OUR_COLUMNS = ("uid", "session_id", "global_steps", "index")     # what the group carries itself
 
 
@@ -34,6 +38,28 @@ def with_select(group: Optional[Mapping[str, Any]], select: Optional[str]) -> di
     if export.get("select", word) != word:
         raise ValueError(f"select is {select!r}, and the group's export.select is {export['select']!r}: set one of them")
     return {**out, "export": {**export, "select": word}}
+
+
+def is_validation(columns: Mapping[str, Any]) -> bool:
+    """Whether a rollout is of verl's validation. verl says so to its own worker alone (`trajectory` of _run_agent_loop), which calls
+    an agent loop without it: it is read there. A column `validate` of the data goes first. Without either it is training, and the
+    log says so once."""
+    if columns.get("validate") is not None:
+        return bool(columns["validate"])
+    frame = sys._getframe(1)
+    while frame is not None:
+        said = frame.f_locals.get("trajectory") if frame.f_code.co_name == "_run_agent_loop" else None
+        if isinstance(said, Mapping) and "validate" in said:
+            return bool(said["validate"])
+        frame = frame.f_back
+    warn_once()
+    return False
+
+
+@functools.cache
+def warn_once() -> None:
+    log.warning("this verl does not say which rollouts are its validation: all count as training, so sinks get them, too. Give rows "
+                "of the validation set a column `validate`")
 
 
 class RollgateAgentLoop(AgentLoopBase):
@@ -54,15 +80,15 @@ class RollgateAgentLoop(AgentLoopBase):
         self.hook, self.on_failure = Hook(runner, url, key, with_select(group, select)), on_failure
 
     async def run(self, sampling_params: dict[str, Any], **columns: Any) -> Any:
-        """AgentLoopOutput, or a list of them. RolloutFailed; ValueError: log-probabilities are wanted and not there. verl does not
-        say which rows are its validation's: a column `validate` of the data does."""
+        """AgentLoopOutput, or a list of them. RolloutFailed; ValueError: log-probabilities are wanted and not there."""
+        evaluation = is_validation(columns)
         steps = columns.get("global_steps")
         steps = -1 if steps is None else int(steps)
         given = {k: v for k, v in columns.items() if k not in OUR_COLUMNS}
         labels = {"uid": str(columns.get("uid", "")), "session_index": str(columns.get("session_id", 0))}
         try:
             member = await self.hook.one(given, sampling_params, version=steps if steps >= 0 else None, labels=labels,
-                                         evaluation=bool(columns.get("validate")))
+                                         evaluation=evaluation)
         except RolloutFailed:
             if self.on_failure == "raise":
                 raise

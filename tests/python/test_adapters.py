@@ -114,7 +114,7 @@ def run(coroutine):
         try:
             return await asyncio.wait_for(coroutine, 60)
         finally:
-            for client in hooks._clients.get(asyncio.get_running_loop(), {}).values():
+            for client in hooks.clients_of(asyncio.get_running_loop()).values():
                 await client.close()
             await asyncio.sleep(0.02)
     return asyncio.run(inside())
@@ -293,6 +293,42 @@ def test_verl_unknown_reward_is_not_zero(verl_loop):
         run(verl_loop().run(PARAMS, **COLUMNS, tools_kwargs={"kind": "unscored"}))
     out = run(verl_loop(group={"reward": "external"}).run(PARAMS, **COLUMNS, tools_kwargs={"kind": "unscored"}))
     assert out.reward_score is None     # verl's reward loop fills it
+
+
+class VerlLoopWorker:
+    """How verl 1dda039 calls an agent loop (agent_loop.py AgentLoopWorker._run_agent_loop): it alone knows what a validation is."""
+
+    def __init__(self, make):
+        self.make = make
+
+    async def _run_agent_loop(self, sampling_params, trajectory, *, agent_name, trace=True, **kwargs):
+        agent_loop = self.make()
+        output = await agent_loop.run(sampling_params, **kwargs)
+        return output, trajectory["validate"]
+
+
+def evaluations(place):
+    with rollgate.Client(place.url) as client:
+        return sum(s.get("evaluation", False) for s in client.all_sessions())
+
+
+def test_verl_validation_is_an_evaluation(verl_loop, place, caplog):
+    worker = VerlLoopWorker(verl_loop)
+
+    async def batch(validate):
+        step = {"step": 5, "sample_index": 0, "rollout_n": 0, "validate": validate}
+        tasks = [asyncio.create_task(worker._run_agent_loop(dict(PARAMS), step, agent_name="rollgate", **COLUMNS)) for _ in range(2)]
+        return await asyncio.gather(*tasks)
+    run(batch(True))
+    assert evaluations(place) == 2, "also the first batch, which verl runs before it trains"
+    run(batch(False))
+    assert evaluations(place) == 2 and not caplog.records
+    run(verl_loop().run(PARAMS, **COLUMNS, validate=True))
+    assert evaluations(place) == 3, "a column of the data says so for other workers"
+    run(verl_loop().run(PARAMS, **COLUMNS))
+    run(verl_loop().run(PARAMS, **COLUMNS))
+    assert evaluations(place) == 3
+    assert [r.message[:40] for r in caplog.records if r.name == "rollgate.verl"] == ["this verl does not say which rollouts ar"], "once"
 
 
 SHARED = {"tools_kwargs": {"kind": "shares"}}
