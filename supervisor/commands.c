@@ -43,7 +43,7 @@ static void check_executor(const struct config *c, struct buf *mistakes)
 /* The caller frees the settings. `words`: arguments next to the settings are no mistake. */
 static struct config *load_settings(int argc, char **argv, enum commands_care care, bool words)
 {
-    struct buf mistakes = {0};
+    struct buf mistakes = {0}, warnings = {0};
     struct config *c = config_load_rest(argc, argv, &mistakes);
     struct err e;
 
@@ -60,7 +60,7 @@ static struct config *load_settings(int argc, char **argv, enum commands_care ca
             runner_check(c->runners, &mistakes);
         keys_check_files(c->admin_key_file, c->key_secret_file, &mistakes);
         if (c->upstream.n == 0)
-            worker_check(c, care == COMMANDS_MODEL, &mistakes);
+            worker_check(c, care == COMMANDS_MODEL, &mistakes, &warnings);
         if (care == COMMANDS_ROUTE && c->upstream.n == 0)
             buf_puts(&mistakes, "--upstream: route needs at least one\n");
     }
@@ -69,6 +69,7 @@ static struct config *load_settings(int argc, char **argv, enum commands_care ca
         c = NULL;
     }
     print(stderr, &mistakes);
+    print(stderr, &warnings);
     return c;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/log.h"
 #include "common/proc/config.h"
 #include "worker/model/model.h"
 #include "worker/setup.h"
@@ -32,6 +33,22 @@ static int keep_tokenizer(const struct config *c, const struct model *m, struct 
     return 0;
 }
 
+/* Logs a line for each setting that will have no effect. */
+static void warn_of_settings(const struct config *c, const struct model *m)
+{
+    struct buf warnings = {0};
+
+    setup_warn(c, m, &warnings);
+    for (size_t at = 0; at < warnings.len;) {
+        size_t end = str_find(buf_str(&warnings), STR("\n"), at);
+
+        log_warn(NULL, "a setting has no effect",
+                 LOG_S("why", str_sub(buf_str(&warnings), at, end - at)));
+        at = end + 1;
+    }
+    buf_done(&warnings);
+}
+
 /* Adds a line about the model to `remark`, for the supervisor's log. */
 int worker_load(const struct config *c, const struct model **ret, struct buf *remark, struct err *e)
 {
@@ -44,6 +61,7 @@ int worker_load(const struct config *c, const struct model **ret, struct buf *re
         model_free(m);
         return -1;
     }
+    warn_of_settings(c, m);
     buf_printf(remark, "%s, vocabulary %u, PCRE2 JIT %s", model_info(m)->name,
                model_info(m)->vocab_size, tokenizer_jit_works() ? "on" : "off");
     /* What reading it has left free would be every worker's, and copied page by page where one

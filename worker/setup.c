@@ -54,6 +54,27 @@ struct model_options setup_model(const struct config *c)
     };
 }
 
+void setup_warn(const struct config *c, const struct model *m, struct buf *warnings)
+{
+    const struct model_info *info = model_info(m);
+
+    if (!c->routed_experts)
+        return;
+    if (info->moe_layers == 0 || info->moe_topk == 0)
+        buf_puts(warnings, "--routed-experts: no trajectory will have any: the model's config.json "
+                           "does not say how many layers there are (num_hidden_layers) and how "
+                           "many experts a token takes (num_experts_per_tok)\n");
+    if (c->engine.n == 0 && !c->engine_source)
+        buf_puts(warnings, "--routed-experts: the built-in engine tells none\n");
+    for (size_t i = 0; i < c->engine.n; i++) {
+        const char *kind = engine_kind_without(c->engine.at[i], "routed_experts");
+
+        if (kind)
+            buf_printf(warnings, "--routed-experts: engines of kind %s tell none: %s\n", kind,
+                       c->engine.at[i]);
+    }
+}
+
 /* Defaults of new sessions; a session may set its own. */
 struct session_defaults setup_sessions(const struct config *c, bool all_text)
 {

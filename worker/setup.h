@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct buf;
 struct call_env;
 struct config;
 struct engine_home;
@@ -19,6 +20,9 @@ struct model_options;
 struct session_defaults;
 
 struct model_options setup_model(const struct config *c);
+
+/* Appends a line for each setting that asks for what the model or the engines cannot give. */
+void setup_warn(const struct config *c, const struct model *m, struct buf *warnings);
 
 /* all_text: every engine is asked with messages; then each call is a timeline of its own, for the
  * upstream renders each anew. */

@@ -15,9 +15,10 @@ struct config;
 struct heritage;
 struct model;
 
-/* Appends a line for each setting that a worker could not start with. The model is loaded to see,
- * which takes a moment, if `model` or when there is a mistake anyway. */
-void worker_check(const struct config *c, bool model, struct buf *mistakes);
+/* Appends a line to `mistakes` for each setting that a worker could not start with, and to
+ * `warnings` for each that will have no effect. The model is loaded to see, which takes a moment,
+ * if `model` or when there is a mistake anyway. */
+void worker_check(const struct config *c, bool model, struct buf *mistakes, struct buf *warnings);
 
 /* Loads the configured model; `remark` gets a few words for the start-up line. */
 int worker_load(const struct config *c, const struct model **ret, struct buf *remark,

@@ -108,15 +108,18 @@ static void check_names(struct model_options *o, struct buf *mistakes)
 }
 
 /* The only way to know whether a folder is a model. */
-static void load_model(const struct model_options *o, struct buf *mistakes)
+static void load_model(const struct config *c, const struct model_options *o, struct buf *mistakes,
+                       struct buf *warnings)
 {
     struct model *m = NULL;
     struct err e;
 
-    if (model_load(o, &m, &e))
+    if (model_load(o, &m, &e)) {
         note(mistakes, "model", &e);
-    else
-        model_free(m);
+        return;
+    }
+    setup_warn(c, m, warnings);
+    model_free(m);
 }
 
 static void check_evaluation(const struct config *c, struct buf *mistakes)
@@ -159,7 +162,7 @@ static void check_web(const struct config *c, struct buf *mistakes)
 }
 
 /* The model takes seconds to load: only when asked for, or when something is wrong already. */
-void worker_check(const struct config *c, bool model, struct buf *mistakes)
+void worker_check(const struct config *c, bool model, struct buf *mistakes, struct buf *warnings)
 {
     struct model_options o = setup_model(c);
 
@@ -173,5 +176,5 @@ void worker_check(const struct config *c, bool model, struct buf *mistakes)
     check_web(c, mistakes);
     check_names(&o, mistakes);
     if (model || mistakes->len > 0)
-        load_model(&o, mistakes);
+        load_model(c, &o, mistakes, warnings);
 }

@@ -91,18 +91,24 @@ static int check_support(struct model_call *t)
     return 0;
 }
 
-/* Whether the routed experts that engines are asked for have come; told once per session. */
+/* Marks answers without the routed experts that engines are asked for (token_rows.h), and logs the
+ * first one of a session. */
 static void check_experts(struct model_call *t)
 {
     bool lost = false;
 
+    if (t->plan->exhausted || !engine_pool_wants_experts(t->engines))
+        return;
     for (uint32_t i = 0; i < t->n_samples; i++) {
-        const struct sample *r = &t->samples[i];
+        struct sample *r = &t->samples[i];
+        struct token_rows *rows = &r->rows[ROWS_EXPERTS];
 
-        lost = lost || (!r->rows[ROWS_EXPERTS].block.p && r->n_ids > 0 && !r->upstream);
+        if (rows->block.p || r->n_ids == 0 || r->upstream)
+            continue;
+        rows->from = MAX_OF(rows->from, 1);
+        lost = true;
     }
-    if (lost && !t->plan->exhausted && engine_pool_asks_experts(t->engines) &&
-        tells(t, LACK_EXPERTS))
+    if (lost && tells(t, LACK_EXPERTS))
         log_warn(t->in.scope, "the engine's answer has no routed experts, which it was asked for");
 }
 

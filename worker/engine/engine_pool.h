@@ -79,6 +79,10 @@ int scorers_new(struct loop *loop, const char *const *texts, size_t n,
 /* Ends all calls; no event follows. NULL is fine. */
 void scorers_free(struct scorers *s);
 
+/* The kind of an engine argument if such engines never tell `what` (as in engine_pool_tells), else
+ * NULL. */
+const char *engine_kind_without(const char *text, const char *what);
+
 /* Whether one engine argument could be opened, with o's TLS settings. ERR_CONFIG. */
 int engine_check(const char *text, const struct engine_options *o, struct err *e);
 
@@ -210,8 +214,8 @@ bool engine_pool_logprobs_own(const struct engine_pool *p, const struct sampling
 /* The name of a sampling parameter that is set and that some replica has no field for, or NULL. */
 const char *engine_pool_cannot_take(const struct engine_pool *p, const struct sampling *s);
 
-/* Whether engines are asked for routed experts; the built-in one has none. */
-bool engine_pool_asks_experts(const struct engine_pool *p);
+/* Whether answers are to have routed experts. */
+bool engine_pool_wants_experts(const struct engine_pool *p);
 
 /* Whether every replica can end a thought by its number of tokens, as far as they have told. */
 bool engine_pool_budgets_thinking(const struct engine_pool *p);

@@ -165,13 +165,9 @@ const char *engine_pool_cannot_take(const struct engine_pool *p, const struct sa
     return NULL;
 }
 
-bool engine_pool_asks_experts(const struct engine_pool *p)
+bool engine_pool_wants_experts(const struct engine_pool *p)
 {
-    for (size_t i = 0; p->opt.routed_experts && i < p->replicas->n; i++) {
-        if (p->replicas->at[i]->adapter->probe)
-            return true;
-    }
-    return false;
+    return p->opt.routed_experts;
 }
 
 bool engine_pool_budgets_thinking(const struct engine_pool *p)

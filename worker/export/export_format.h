@@ -73,6 +73,7 @@ struct export
     bool unsupported;      /* a sampling support was wanted, and some trained token has none */
     bool unindexed;        /* the indexer's top-k was wanted, and some trajectory has none */
     bool recomputed;       /* some turn's rows were computed again: token_rows.h */
+    const char *unrouted;  /* why some trajectory has no routed experts; NULL: none was asked for */
     bool unversioned;      /* areal: some trajectory has no weight versions, told as -1 */
     VEC(struct buf) parts; /* made, but not yet handed out (a header), in order */
     size_t part_bytes;     /* of them */

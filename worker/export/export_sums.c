@@ -27,6 +27,27 @@ static void sum_versions(struct export_sums *s, const struct trajectory *t)
     }
 }
 
+/* Why a trajectory has no routed experts although turns of it were to have some, or NULL. */
+static const char *lacks_experts(const struct trajectory *t)
+{
+    const char *why = NULL;
+    bool told = false, again = false;
+
+    if (t->experts.p || !t->own)
+        return NULL;
+    for (uint32_t i = 0; i < t->n_turns; i++) {
+        const struct checkpoint *turn = t->turns[i].checkpoint;
+
+        why = why ? why : checkpoint_lacks_experts(turn);
+        again = again || checkpoint_is_recomputed(turn);
+        told = told || turn->rows[ROWS_EXPERTS].has;
+    }
+    if (why || again || !told)
+        return why;
+    return "routed experts are not known for all of the tokens of some trajectory: they are left "
+           "out";
+}
+
 void export_sum_up(struct export *x, const struct trajectory *t)
 {
     struct export_sums *s = &x->sums;
@@ -40,6 +61,7 @@ void export_sum_up(struct export *x, const struct trajectory *t)
                      (session_view(x->session).wants_support && t->trained > 0 && !t->odds.support);
     x->unindexed = x->unindexed ||
                    (session_view(x->session).wants_indexer && t->trained > 0 && !t->has_indexer);
+    x->unrouted = x->unrouted ? x->unrouted : lacks_experts(t);
     for (uint32_t i = 0; i < t->n_turns; i++)
         x->recomputed = x->recomputed || checkpoint_is_recomputed(t->turns[i].checkpoint);
     s->prompt_tokens += t->n_prompt;

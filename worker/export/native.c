@@ -95,6 +95,7 @@ static void put_basis(const struct checkpoint *t, struct json_out *o)
         json_out_member_i64(o, "media_drift", t->drifted_tokens);
     if (checkpoint_is_recomputed(t))
         json_out_member_bool(o, "recomputed", true);
+    checkpoint_write_warnings(t, o);
 }
 
 static void put_place(struct json_out *o, const char *key, uint32_t at, bool text)
@@ -360,6 +361,8 @@ void native_write_warnings(const struct export *x, struct json_out *o)
         json_out_cstr(o,
                       "no indexer top-k is known for all of the tokens of some trajectory: it is "
                       "left out");
+    if (x->unrouted)
+        json_out_cstr(o, x->unrouted);
     if (x->recomputed)
         json_out_cstr(o, "an engine computed tokens of some trajectory again after it had sampled "
                          "them (a retraction): its routed experts and indexer top-k are left out");

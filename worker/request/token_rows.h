@@ -17,8 +17,9 @@ enum rows_kind {
 };
 
 struct token_rows {
-    struct str block;      /* little-endian, C order [rows, layers, topk]; absent: none; empty: the
-                              engine computed them again, so those of the sampling are lost */
+    struct str block;      /* little-endian, C order [rows, layers, topk]; absent: none, and with a
+                              `from` the engine was asked for them; empty: the engine computed them
+                              again, so those of the sampling are lost */
     uint32_t from, rows;   /* the position of the first row, and how many there are */
     uint32_t layers, topk; /* 0: not known */
 };

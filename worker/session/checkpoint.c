@@ -12,6 +12,7 @@
 #include "common/base/attrs.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "worker/request/odds.h"
 #include "worker/session/forest.h"
 #include "worker/session/payload.h"
@@ -152,6 +153,30 @@ void checkpoint_block_copy(const struct checkpoint *t, enum rows_kind kind, size
         out += more;
         n -= more;
     }
+}
+
+const char *checkpoint_lacks_experts(const struct checkpoint *t)
+{
+    const struct checkpoint_rows *r = &t->rows[ROWS_EXPERTS];
+
+    if (!r->has)
+        return r->from > 0 ? "routed experts were asked for, and the engine told none" : NULL;
+    if (r->n > 0 && (r->layers == 0 || r->topk == 0))
+        return "routed experts cannot be exported: the model's config.json does not say how many "
+               "layers there are and how many experts a token takes";
+    return NULL;
+}
+
+void checkpoint_write_warnings(const struct checkpoint *t, struct json_out *o)
+{
+    const char *warning = checkpoint_lacks_experts(t);
+
+    if (!warning)
+        return;
+    json_out_key(o, "warnings");
+    json_out_arr(o);
+    json_out_cstr(o, warning);
+    json_out_end_arr(o);
 }
 
 bool checkpoint_odds(const struct checkpoint *t, struct odds *ret)

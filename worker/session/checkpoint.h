@@ -18,6 +18,7 @@
 struct arena;
 struct forest;
 struct json;
+struct json_out;
 struct message_node;
 struct odds;
 struct payload;
@@ -139,6 +140,13 @@ static inline bool checkpoint_is_recomputed(const struct checkpoint *t)
     return (t->rows[ROWS_EXPERTS].has && t->rows[ROWS_EXPERTS].n == 0) ||
            (t->rows[ROWS_INDEXER].has && t->rows[ROWS_INDEXER].n == 0);
 }
+
+/* Why the routed experts that engines were asked for are not known, in a sentence; NULL: they are
+ * known, or were not asked for, or were computed again. */
+const char *checkpoint_lacks_experts(const struct checkpoint *t);
+
+/* Writes the member `warnings` of an answer, a list of sentences, if there are any. */
+void checkpoint_write_warnings(const struct checkpoint *t, struct json_out *o);
 
 /* Bytes of one row of a kind; 0: there is none. */
 static inline uint32_t checkpoint_row_bytes(const struct checkpoint *t, enum rows_kind kind)

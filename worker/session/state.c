@@ -189,6 +189,7 @@ static void put_checkpoint(struct session_telling *x, const struct session *s,
         json_out_member_bool(o, "recomputed", true);
     if (t->parse_warning.p)
         json_out_member_str(o, "parse_warning", t->parse_warning);
+    checkpoint_write_warnings(t, o);
     json_out_end_obj(o);
 }
 
@@ -286,6 +287,26 @@ static void put_counts(struct json_out *o, const struct session *s, size_t branc
     put_forks(o, s->forks);
 }
 
+/* The member `warnings`: what trainers may miss of its answers, in sentences, each once. */
+static void put_warnings(struct json_out *o, const struct forest *f)
+{
+    const char *told[2] = {NULL};
+    size_t n = 0;
+
+    json_out_key(o, "warnings");
+    json_out_arr(o);
+    for (size_t i = 0; i < f->checkpoints.n && n < ARRAY_LEN(told); i++) {
+        const struct checkpoint *t = f->checkpoints.at[i];
+        const char *why = t->hidden ? NULL : checkpoint_lacks_experts(t);
+
+        if (!why || (n > 0 && told[0] == why))
+            continue;
+        told[n++] = why;
+        json_out_cstr(o, why);
+    }
+    json_out_end_arr(o);
+}
+
 /* What is told is what there is now. */
 static void tell_head(struct session_telling *t)
 {
@@ -302,6 +323,7 @@ static void tell_head(struct session_telling *t)
     json_out_obj(&t->out);
     put_head(&t->out, s);
     put_counts(&t->out, s, t->branches.n);
+    put_warnings(&t->out, &s->forest);
     put_rewards(&t->out, s);
 }
 

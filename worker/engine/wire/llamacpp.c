@@ -322,7 +322,7 @@ static const struct wire wire = {
 
 REMOTE_ADAPTER(llamacpp, "llamacpp", &wire, .cannot_enforce = "regex structural_tag",
                .extra = {true, false, OURS, NULL}, .asks_basis = BASIS_PROCESSED,
-               .cannot_tell = "sampling_support indexer_topk",
+               .cannot_tell = "sampling_support indexer_topk routed_experts",
                .cannot_take = "stop_token_ids min_tokens allowed_token_ids bad_words "
                               "max_thinking_tokens",
                .reads = "GET /health, GET /v1/health, POST /tokenize, POST /detokenize, "

@@ -227,5 +227,5 @@ static const struct wire wire = {
     "add_generation_prompt sampling_params"
 
 REMOTE_ADAPTER(openai, "openai", &wire, .passes_request = true,
-               .cannot_tell = "sampling_support indexer_topk top_logprobs", .reads = "GET /health",
-               .extra = {true, false, OURS, NULL});
+               .cannot_tell = "sampling_support indexer_topk top_logprobs routed_experts",
+               .reads = "GET /health", .extra = {true, false, OURS, NULL});
