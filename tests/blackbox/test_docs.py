@@ -112,7 +112,7 @@ def test_settings_that_docs_name_exist():
 
 
 # options of commands and scripts, and of other programs, that pages name
-OTHERS = {"logs", "reconnect", "help", "build", "fast", "json", "check", "dump", "docs", "man", "out", "logprobs-mode",
+OTHERS = {"logs", "key-file", "reconnect", "help", "build", "fast", "json", "check", "dump", "docs", "man", "out", "logprobs-mode",
           "max-logprobs", "return-sampling-mask", "enable-strict-thinking", "enable-lora", "return-sampling-mask-logprobs",
           "enable-return-indexer-topk", "pd-disaggregation", "continue", "title", "dangerously-bypass-approvals-and-sandbox"}
 
