@@ -3,7 +3,7 @@
 
     RG_BUILD=build/release tests/attack/table.py [--seconds 5] [--only WORDS] [--write]
 
-About seconds + 1 for each attack. --write puts the whole table into docs/security.md. Started as root it gives gateway and turns
+About seconds + 1 for each attack. --write puts the whole table into docs/benchmarks/attacks.md. Started as root it gives gateway and turns
 priority over the attackers, which stand for other machines. Figures are wall time: on a machine that does other work, read them
 beside the first line. A virtual machine's processors stop now and then, and what they stand still counts as a thread's own time: the
 last line tells for how long they did in a loop that only reads that clock. An attack with a hold of more than 5 ms of a processor is
@@ -28,8 +28,8 @@ import gateway as g  # noqa: E402
 from attacks import ATTACKS, ECHOED, WIDE     # noqa: E402
 from machine import STOLEN_MAX                # noqa: E402
 
-PAGE = g.ROOT / "docs/security.md"
-BEGIN, END = "<!-- attacks: written by tests/attack/table.py -->\n", "<!-- end of attacks -->\n"
+PAGE = g.ROOT / "docs/benchmarks/attacks.md"
+BEGIN, END = "<!-- attacks: written by tests/attack/table.py -->\n\n", "<!-- end of attacks -->\n"
 PRIORITY = 10
 GOAL_MS, AGAIN = 5, 4
 GAP_SECONDS = 10

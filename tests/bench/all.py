@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""Every bench, one after the other, and their tables into docs/benchmarks.md.
+"""Every bench, one after the other, and their tables into docs/benchmarks/last-run.md.
 
     scripts/bench all [--quick] [--only NAME,NAME] [--no-write]
 
 --quick takes about ten minutes: fewer rounds, shorter scenes, smaller counts; what it leaves out of a bench is
 seen by the command told with each table. Without it every bench runs as it does alone (about an hour and a half).
-The section "The last whole run" of docs/benchmarks.md is written anew between its two marks, with the commit, the
-processor, and the machine's load before and after each bench: a figure without its load says nothing.
+docs/benchmarks/last-run.md is written between its two marks, with the commit, the processor, and the machine's load
+before and after each bench: a figure without its load says nothing.
 A bench that fails is told there, and the exit status is 1. Benches whose tools are missing (nginx, Chromium) fail.
 """
 import argparse
@@ -19,7 +19,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs/benchmarks.md"
+PAGE = ROOT / "docs/benchmarks/last-run.md"
 BEGIN, END = "<!-- scripts/bench all: from here -->", "<!-- scripts/bench all: to here -->"
 TEMPLATE = "tests/data/parsers/templates/minimax_m2.jinja"
 
@@ -91,7 +91,7 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     ap.add_argument("--quick", action="store_true")
     ap.add_argument("--only", help="these benches alone; the page is left as it is")
-    ap.add_argument("--no-write", action="store_true", help="leave docs/benchmarks.md as it is")
+    ap.add_argument("--no-write", action="store_true", help="leave docs/benchmarks/last-run.md as it is")
     ap.add_argument("--json", help=argparse.SUPPRESS)  # scripts/bench gives it to every bench; the parts write their own
     args = ap.parse_args()
     names = [b[0] for b in BENCHES]

@@ -1,5 +1,5 @@
 """Weight updates under rollouts: pauses, versions, what is too old; and what of it outlives processes
-(docs/operations.md, section 5)."""
+(docs/weights.md)."""
 import os
 import signal
 

@@ -459,13 +459,6 @@ def test_workers_are_the_first_to_die_without_memory(stub):
     assert {score(s.child(f"worker-{i}")) for i in range(2)} == {max(own, 500)}
 
 
-def test_the_list_of_system_calls_is_documented():
-    table = (g.ROOT / "supervisor/sandbox.def").read_text()
-    told = (g.ROOT / "docs/deploy.md").read_text().split("| what for | system calls |")[1].split("\n\n")[0]
-    names = set(re.findall(r"\b(?:CALL|SOME)\((\w+), [BWR]\)", table))
-    assert len(names) > 80 and names == set(re.findall(r"`(\w+)`", told))
-
-
 def test_no_descriptor_leaks_over_restarts(stub):
     s = stub(workers=1, routers=1).start().allow("process died")
     def kill_once():

@@ -1,0 +1,72 @@
+"""docs/deploy.md: its settings and the Kubernetes manifest work as they are, and every file that it names is in deploy/."""
+import os
+import re
+import subprocess
+
+import yaml
+
+import gateway as g
+from page_kit import read_blocks
+
+PAGE = g.ROOT / "docs/deploy.md"
+SAMPLE = g.ROOT / "deploy/rollgate.yaml"
+
+
+def manifest():
+    return {doc["kind"]: doc for doc in yaml.safe_load_all((g.ROOT / "deploy/kubernetes/rollgate.yaml").read_text(encoding="utf-8"))}
+
+
+def container():
+    return manifest()["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]
+
+
+def test_sample_settings_are_the_file_and_serve(start):
+    (block, _), = read_blocks(PAGE, "sample")
+    assert block == SAMPLE.read_text(encoding="utf-8")
+    subprocess.run([g.BINARY, "config", "--check", "--config", SAMPLE], check=True, capture_output=True, timeout=60)
+    dump = subprocess.run([g.BINARY, "config", "--dump", "--config", SAMPLE], check=True, capture_output=True, text=True, timeout=60).stdout
+    assert "log-format: json\n" in dump and "durability: process\n" in dump
+    gateway = start(config=str(SAMPLE), log_format="text")
+    session = gateway.post("/sessions").json()
+    assert gateway.chat(session, "Hello").json()["choices"][0]["message"]["content"] == "Hello"
+
+
+def test_sample_settings_in_comments_are_settings(tmp_path):
+    """Without their mark they are the settings of a real node: only the folders and the key file are missing here."""
+    text = re.sub(r"^#(?=\S)", "", SAMPLE.read_text(encoding="utf-8"), flags=re.M)
+    (tmp_path / "rollgate.yaml").write_text(text, encoding="utf-8")
+    done = subprocess.run([g.BINARY, "config", "--check", "--config", tmp_path / "rollgate.yaml"], capture_output=True, text=True,
+                          timeout=60, check=False)
+    assert set(re.findall(r"^(--[a-z-]+):", done.stdout + done.stderr, re.M)) == {"--model", "--admin-key-file"}, done.stderr
+
+
+def test_kubernetes_settings_serve(start, tmp_path):
+    text = manifest()["ConfigMap"]["data"]["rollgate.yaml"]
+    mounts = {m["mountPath"] for m in container()["volumeMounts"]}
+    folders = {os.path.dirname(path) if path.endswith("admin-keys") else path for path in re.findall(r"^[a-z-]+: (/\S+)", text, re.M)}
+    assert all(any(f == m or f.startswith(m + "/") for m in mounts) for f in folders), folders
+    (tmp_path / "admin-keys").write_text("k" * 48 + "\n", encoding="utf-8")
+    (tmp_path / "rollgate.yaml").write_text(text.replace("/etc/rollgate-keys", str(tmp_path)), encoding="utf-8")
+    gateway = start(config=str(tmp_path / "rollgate.yaml"), run_dir=str(tmp_path / "run"), workers=1)
+    for probe in ("startupProbe", "readinessProbe"):
+        assert gateway.get(container()[probe]["httpGet"]["path"]).status == 200
+    assert gateway.get("/metrics").status == 401 and gateway.post("/sessions").status == 401
+
+
+def test_kubernetes_leaves_time_to_drain():
+    spec = manifest()["StatefulSet"]["spec"]
+    assert spec["replicas"] == 1
+    docs = subprocess.run([g.BINARY, "config", "--dump"], capture_output=True, text=True, timeout=60, check=True).stdout
+    grace = int(re.search(r"^grace: (\d+)s", docs, re.M)[1])
+    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] >= grace + 21
+    assert container()["command"][0] in (g.ROOT / "deploy/Containerfile").read_text(encoding="utf-8")
+
+
+def test_files_that_the_page_names_exist():
+    text = PAGE.read_text(encoding="utf-8")
+    names = set(re.findall(r"deploy/[\w./-]+\w", text))
+    assert len(names) >= 8
+    assert not [n for n in names if not (g.ROOT / n).exists()]
+    packages = re.search(r"libh2o-evloop0[\s\S]*?zlib1g", text)[0].replace("\\", "").split()
+    image = re.search(r"libh2o-evloop0[\s\S]*?zlib1g", (g.ROOT / "deploy/Containerfile").read_text(encoding="utf-8"))[0]
+    assert packages == image.replace("\\", "").split()
