@@ -1,4 +1,4 @@
-"""A computer that the client drives, in items of Responses: `computer_call` and its screenshot (docs/http.md, 3)."""
+"""A computer that the client drives, in items of Responses: `computer_call` and its screenshot (docs/dialects.md, 3)."""
 import pytest
 
 import vision_kit as kit
