@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Who may include whom. One matrix, one table of third-party owners; also fails on include
 cycles, on a .c that reaches more than 25 own headers, and on a header that does not compile
-alone (--headers, needs the compiler). See ARCHITECTURE.md, "Who may include whom"."""
+alone (--headers, needs the compiler). See ARCHITECTURE.md, "Rooms"."""
 import os
 import re
 import subprocess

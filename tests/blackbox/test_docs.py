@@ -2,6 +2,7 @@
 names, the other knows. Reads files only; no gateway is started but for the settings' names."""
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -112,15 +113,44 @@ def test_settings_that_docs_name_exist():
 
 
 # options of commands and scripts, and of other programs, that pages name
-OTHERS = {"logs", "key-file", "reconnect", "help", "build", "fast", "json", "check", "dump", "docs", "man", "out", "logprobs-mode",
+OTHERS = {"logs", "ratchet", "key-file", "reconnect", "help", "build", "fast", "json", "check", "dump", "docs", "man", "out", "logprobs-mode",
           "max-logprobs", "return-sampling-mask", "enable-strict-thinking", "enable-lora", "return-sampling-mask-logprobs",
           "enable-return-indexer-topk", "pd-disaggregation", "continue", "title", "dangerously-bypass-approvals-and-sandbox"}
 
 
 def test_links_lead_somewhere():
-    for path in [g.ROOT / "README.md", g.ROOT / "ARCHITECTURE.md", *DOCS.glob("*.md")]:
+    for path in [g.ROOT / "README.md", g.ROOT / "ARCHITECTURE.md", *DOCS.rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def c_folders():
+    listed = subprocess.run(["git", "-C", g.ROOT, "ls-files", "*.c"], capture_output=True, text=True, check=True).stdout.split()
+    return {str(Path(path).parent) for path in listed if not path.startswith("tests/unit/")}
+
+
+def test_the_map_names_what_exists():
+    """A path of the map leads to a file or folder, and no folder of C code is missing."""
+    named = re.findall(r"`([\w./-]+)`", page("map.md"))
+    paths = {name for name in named if "/" in name or name in c_folders() or (g.ROOT / name).exists()}
+    assert {p for p in paths if not (g.ROOT / p).exists()} == set()
+    assert len(paths) > 100 and c_folders() <= paths
+
+
+def test_architecture_fits_on_two_pages():
+    text = (g.ROOT / "ARCHITECTURE.md").read_text()
+    assert len(text.split()) <= 1200
+    paths = {p for p in re.findall(r"`?((?:worker|common|router|scripts|tests|docs)/[\w./*-]+)", text)}
+    assert paths and {p for p in paths if not list(g.ROOT.glob(p.rstrip(".")))} == set()
+
+
+def test_decisions_have_one_form():
+    found = sorted((DOCS / "decisions").glob("*.md"))
+    assert [path.name[:3] for path in found] == [f"{n:03}" for n in range(1, len(found) + 1)]
+    for path in found:
+        text = path.read_text()
+        assert re.match(rf"# {path.name[:3]}: .+\n\n\*\*Context\.\*\* ", text), path.name
+        assert "**Decision.** " in text and ("**Consequences.** " in text or "**What would change it.** " in text), path.name
 
 
 def test_readme_is_short():
