@@ -85,7 +85,7 @@ void desk_check_groups(struct desk *d, uint64_t now_ms, uint64_t wall_ms)
         if (g->delivery == DELIVERY_TAKEN && g->taken_until_ms == 0)
             g->taken_until_ms = now_ms + g->lease_ms; /* after a replay */
         if (g->delivery == DELIVERY_TAKEN && now_ms >= g->taken_until_ms) {
-            metrics_count(d->heritage->page, METRIC_redelivered, 1);
+            metrics_count(d->heritage->page, METRIC_groups_redelivered, 1);
             write_plain(d, RECORD_RETURNED, g);
         } else if (!group_settled(g) && g->spec.deadline_ms && !g->overdue &&
                    wall_ms >= g->submitted_at_ms + g->spec.deadline_ms) {

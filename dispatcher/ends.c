@@ -691,7 +691,7 @@ static int record_untold(struct desk *d, struct attempt *a, enum outcome outcome
 void ends_lost(struct desk *d, struct attempt *a, const char *why, uint64_t at_ms)
 {
     if (record_untold(d, a, OUTCOME_INFRA, END_LOST, why, at_ms) == 0)
-        metrics_count(d->heritage->page, METRIC_leases_lost, 1);
+        metrics_count(d->heritage->page, METRIC_attempt_leases_lost, 1);
 }
 
 void ends_refused(struct desk *d, struct attempt *a, const char *why)

@@ -57,7 +57,7 @@ static void usage(FILE *to)
 static int print_commands(void)
 {
     usage(stdout);
-    printf("\nrollgate COMMAND --help   what one command does, and its options\n"
+    printf("\nrollgate COMMAND --help   options and examples of one command\n"
            "rollgate config --docs    every setting of serve, with its default\n");
     return 0;
 }

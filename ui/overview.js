@@ -64,7 +64,7 @@ function factRows(m, before, health) {
     ["Workers", `${health.workers.ready} of ${health.workers.total} serve${health.paused ? `, ${health.paused} paused` : ""}`],
     ["Routers", `${health.routers}, ${number(sumOf(m, "connections"))} connections`],
     ["Sessions in memory", phases || "0"],
-    ["Tokens of sessions", `${number(sumOf(m, "live_tokens"))}, ${bytes(sumOf(m, "session_memory_bytes"))} in memory, ${bytes(sumOf(m, "spilled_bytes"))} in journals only`],
+    ["Tokens of sessions", `${number(sumOf(m, "live_tokens"))}, ${bytes(sumOf(m, "session_memory_bytes"))} in memory, ${bytes(sumOf(m, "evicted_bytes"))} in journals only`],
     ["A turn's time: queue, engine, gateway", `${millis(ms("turn_queue_seconds"))}, ${millis(ms("turn_engine_seconds"))}, ${millis(ms("turn_gateway_seconds"))}`],
     ["Journals", `${bytes(sumOf(m, "journal_bytes"))} on disk, ${number(sumOf(m, "journal_errors_total"))} failed writes`],
     ["Sinks", `${number(sumOf(m, "sink_delivered_total"))} delivered, ${number(sumOf(m, "sink_waiting"))} waiting, ${number(sumOf(m, "sink_errors_total"))} errors`],

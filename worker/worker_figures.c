@@ -43,8 +43,8 @@ void worker_figures_publish(const struct worker_state *w, struct server_bytes b)
     metrics_set_at(env->page, METRIC_sessions, METRIC_PHASE_COPYING, t.copying);
     metrics_set(env->page, METRIC_live_tokens, t.tokens);
     metrics_set(env->page, METRIC_session_bytes, t.bytes);
-    metrics_set(env->page, METRIC_spilled_bytes, t.evicted_bytes);
-    metrics_set(env->page, METRIC_sessions_away, t.evicted);
+    metrics_set(env->page, METRIC_evicted_bytes, t.evicted_bytes);
+    metrics_set(env->page, METRIC_sessions_evicted, t.evicted);
     publish_bytes(w, b);
     atomic_store_explicit(&slot->engines_up, engine_pool_ready(env->engines) ? 1 : 0,
                           memory_order_relaxed);

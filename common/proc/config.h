@@ -77,7 +77,7 @@ void config_unreloadable(const struct config *old, const struct config *fresh, s
 /* Appends the effective settings as a YAML file that loads to the same config. */
 void config_dump(const struct config *c, struct buf *out);
 
-/* Appends the reference page in Markdown; the manual page (roff, section 8). */
+/* Appends a YAML file with every setting in comments; the manual page (roff, section 8). */
 void config_docs(struct buf *out);
 void config_manual(struct buf *out);
 

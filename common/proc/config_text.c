@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/buf.h"
 #include "common/proc/config_internal.h"
@@ -113,54 +114,112 @@ static void values_of(const struct config_row *row, struct buf *out)
         buf_printf(out, "%s%s", i ? "|" : "", row->values[i]);
 }
 
-/* From and to, if it has limits. */
-static void range_of(const struct config_row *row, struct buf *out)
+/* Appends bytes in the largest unit that divides them. */
+static void size_text(int64_t bytes, struct buf *out)
 {
+    static const char *const units[] = {"TiB", "GiB", "MiB", "KiB"};
+
+    for (size_t i = 0; i < ARRAY_LEN(units); i++) {
+        int64_t unit = INT64_C(1) << (10 * (ARRAY_LEN(units) - i));
+
+        if (bytes != 0 && bytes % unit == 0) {
+            buf_printf(out, "%" PRId64 "%s", bytes / unit, units[i]);
+            return;
+        }
+    }
+    buf_printf(out, "%" PRId64, bytes);
+}
+
+/* Appends the least or the largest value of a setting. */
+static void put_limit(const struct config_row *row, double limit, struct buf *out)
+{
+    if (row->type == CONFIG_DURATION)
+        duration_text((int64_t)limit, out);
+    else if (row->type == CONFIG_SIZE)
+        size_text((int64_t)limit, out);
+    else
+        buf_printf(out, "%.15g", limit);
+}
+
+/* Appends the range and the values of a setting. */
+static void put_range(const struct config_row *row, struct buf *out)
+{
+    for (size_t i = 0; row->type == CONFIG_ENUM && i < row->n_values; i++)
+        buf_printf(out, "%s%s",
+                   i == 0                  ? ""
+                   : i + 1 < row->n_values ? ", "
+                                           : " or ",
+                   row->values[i]);
+    if (row->type == CONFIG_BOOL)
+        buf_puts(out, "on or off");
     if (row->min == 0 && row->max == 0)
         return;
-    if (row->type == CONFIG_DURATION) {
-        duration_text((int64_t)row->min, out);
-        buf_puts(out, " to ");
-        duration_text((int64_t)row->max, out);
-    } else {
-        buf_printf(out, "%.15g to %.15g", row->min, row->max);
-    }
+    put_limit(row, row->min, out);
+    buf_puts(out, " to ");
+    put_limit(row, row->max, out);
 }
 
-static void env_name(const char *flag, struct buf *out)
+/* Appends a comment, wrapped at 100 columns. */
+static void put_comment(const char *text, struct buf *out)
 {
-    buf_puts(out, "ROLLGATE_");
-    for (; *flag; flag++)
-        buf_add_c(out, *flag == '-' ? '_' : (char)toupper((unsigned char)*flag));
+    enum { COLUMNS = 100 };
+
+    size_t column = 1;
+
+    buf_add_c(out, '#');
+    for (const char *word = text; *word; word += strspn(word, " ")) {
+        size_t n = strcspn(word, " ");
+
+        if (column > 1 && column + 1 + n > COLUMNS) {
+            buf_puts(out, "\n#");
+            column = 1;
+        }
+        buf_printf(out, " %.*s", (int)n, word);
+        column += 1 + n;
+        word += n;
+    }
+    buf_add_c(out, '\n');
 }
 
-/* As Markdown. */
+/* Appends the comment of a setting and its line, with the default. */
+static void put_setting(const struct config_row *row, struct buf *out)
+{
+    struct buf text = {0}, range = {0};
+
+    buf_printf(&text, "%s.%c", row->help, 0);
+    put_comment(text.p, out);
+    buf_done(&text);
+    put_range(row, &range);
+    if (row->live)
+        buf_puts(&range, range.len ? "; live" : "live");
+    if (range.len)
+        buf_printf(out, "# (%.*s)\n", (int)range.len, range.p);
+    buf_done(&range);
+    buf_printf(out, "#%s: ", row->flag);
+    if (row->type == CONFIG_LIST)
+        buf_puts(out, "[]");
+    else if (row->type == CONFIG_STRING || row->type == CONFIG_PATH)
+        quoted(str_cstr(row->deflt), out);
+    else
+        buf_puts(out, row->deflt);
+    buf_puts(out, "\n\n");
+}
+
 void config_docs(struct buf *out)
 {
-    buf_puts(out, "# Settings\n\nEach setting is a flag (`--name value`), a key of the YAML file "
-                  "that `--config` names (`name: value`) and an environment variable; flags win "
-                  "over the environment, the environment over the file. `live`: `SIGHUP` applies "
-                  "it.\n");
+    buf_puts(out, "# Settings of rollgate " RG_VERSION ", with their defaults.\n"
+                  "# Uncomment a line to change a setting: rollgate serve --config FILE\n"
+                  "# A setting is also a flag (--workers 4) and an environment variable"
+                  " (ROLLGATE_WORKERS=4).\n"
+                  "# Flags win over the environment, the environment wins over this file.\n"
+                  "# live: a reload (SIGHUP) applies it.\n\n");
     for (size_t i = 0; i < config_n_rows; i++) {
         const struct config_row *row = &config_rows[i];
 
-        if (!row->flag) {
-            buf_printf(out,
-                       "\n## %s\n\n| setting | values | default | range | live | meaning |\n"
-                       "|---|---|---|---|---|---|\n",
-                       row->group);
-            continue;
-        }
-        buf_printf(out, "| `--%s` `", row->flag);
-        env_name(row->flag, out);
-        buf_puts(out, "` | ");
-        for (size_t v = 0; row->type == CONFIG_ENUM && v < row->n_values; v++)
-            buf_printf(out, "%s%s", v ? ", " : "", row->values[v]);
-        if (row->type != CONFIG_ENUM)
-            buf_puts(out, row->type == CONFIG_BOOL ? "on, off" : type_names[row->type]);
-        buf_printf(out, " | %s | ", row->deflt);
-        range_of(row, out);
-        buf_printf(out, " | %s | %s |\n", row->live ? "yes" : "", row->help);
+        if (!row->flag)
+            buf_printf(out, "# --- %s ---\n\n", row->group);
+        else if (row->offset != offsetof(struct config, config_file))
+            put_setting(row, out);
     }
 }
 

@@ -83,7 +83,7 @@ def memory(gateway):
     m = gateway.metrics()
     return {"live_MB": round(gateway.resident(gateway.child("worker-0")) / 1e6, 1),
             "sessions_MB": round(m["rollgate_session_memory_bytes"] / 1e6, 1),
-            "spilled_sessions": int(m["rollgate_sessions_spilled"]),
+            "evicted_sessions": int(m["rollgate_sessions_evicted"]),
             "tokens": int(m["rollgate_live_tokens"])}
 
 
@@ -165,12 +165,12 @@ def main():
           f"process costs {100 * (median['process'] / median['none'] - 1):.1f} %")
     again = replay(o.sessions, o.session_turns)
     print(again, flush=True)
-    spilled = ceiling(o.sessions, o.session_turns, o.limit)
-    print(spilled)
+    evicted = ceiling(o.sessions, o.session_turns, o.limit)
+    print(evicted)
     if o.json:
         with open(o.json, "w") as f:
             json.dump({"durability": rows, "median_cpu_ms": median, "replay": again,
-                       "ceiling": spilled}, f, indent=1)
+                       "ceiling": evicted}, f, indent=1)
 
 
 main()

@@ -37,7 +37,7 @@ def test_mistakes_name_their_place(tmp_path):
 
 def test_docs_and_manual_come_from_the_table(tmp_path):
     docs, manual = run("config", "--docs").stdout, run("config", "--man").stdout
-    flags = re.findall(r"^\| `--([a-z-]+)`", docs, re.M)
+    flags = re.findall(r"^#([a-z-]+): ", docs, re.M)
     assert len(flags) > 60 and "on-template-rewrite" in flags
     for flag in flags:
         assert flag.replace("-", "\\-") in manual
@@ -45,6 +45,19 @@ def test_docs_and_manual_come_from_the_table(tmp_path):
         (tmp_path / "rollgate.8").write_text(manual)
         done = subprocess.run(["man", "--warnings", "-l", tmp_path / "rollgate.8"], capture_output=True, text=True)
         assert done.returncode == 0 and "warning" not in done.stderr
+
+
+def test_docs_are_a_file_of_settings(tmp_path):
+    """`config --docs` works as it is. With all lines uncommented it changes nothing."""
+    docs = run("config", "--docs").stdout
+    assert max(map(len, docs.splitlines())) <= 120
+    (tmp_path / "as-it-is.yaml").write_text(docs)
+    (tmp_path / "all.yaml").write_text(re.sub(r"^#(?=[a-z-]+: )", "", docs, flags=re.M).replace("worker-base: 0", ""))
+    plain = run("config", "--dump").stdout
+    for name in ("as-it-is.yaml", "all.yaml"):
+        done = run("config", "--dump", "--config", tmp_path / name)
+        assert done.returncode == 0 and done.stdout == plain, done.stderr
+    assert plain.count("\n") > 100
 
 
 def test_unknown_commands_and_arguments_are_usage_errors():

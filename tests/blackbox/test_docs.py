@@ -2,11 +2,15 @@
 names, the other knows. Reads files only; no gateway is started but for the settings' names."""
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import gateway as g
+
+sys.path.insert(0, str(g.ROOT / "scripts"))
+import reference  # noqa: E402
 
 DOCS = g.ROOT / "docs"
 
@@ -88,6 +92,13 @@ def test_every_metric_stands_in_docs():
     assert told == names
 
 
+def test_reference_pages_are_those_of_the_tables():
+    """scripts/docs --tables writes them."""
+    told = subprocess.run([g.BINARY, "config", "--docs"], capture_output=True, text=True, timeout=20, check=True).stdout
+    assert reference.settings_page(told) == page("settings.md")
+    assert reference.metrics_page(source("metrics.def")) == page("metrics.md")
+
+
 def test_every_export_format_stands_in_docs():
     known = set()
     for path in g.ROOT.glob("worker/export/*.c"):
@@ -104,7 +115,7 @@ def test_settings_that_docs_name_exist():
     if not g.BINARY.exists():
         pytest.skip(f"{g.BINARY} is not built")
     told = subprocess.run([g.BINARY, "config", "--docs"], capture_output=True, text=True, timeout=20, check=True).stdout
-    settings = set(re.findall(r"--([a-z][a-z0-9-]+)", told))
+    settings = {"config"} | set(re.findall(r"^#([a-z][a-z0-9-]+): ", told, re.M))
     known = settings | {f"no-{name}" for name in settings} | OTHERS
     for path in [g.ROOT / "README.md", *DOCS.glob("*.md")]:
         # options of rollgate stand in backticks; other programs' stand in blocks with their command

@@ -271,7 +271,7 @@ def test_rows_leave_memory_and_come_back(start):
         for sid in made:
             check_all(gateway, engine, sid)
         m = gateway.metrics()
-        assert m["rollgate_session_spills_total"] + m["rollgate_payload_spills_total"] > 0, m
+        assert m["rollgate_session_evictions_total"] + m["rollgate_payload_evictions_total"] > 0, m
         assert m["rollgate_session_loads_total"] + m["rollgate_payload_loads_total"] > 0, m
 
 

@@ -202,8 +202,8 @@ def test_a_ceiling_of_memory_changes_no_result(start, large):
                 [[a["output_ids"] for a in r["answers"]] for r in recorded]
     for s, messages in got:
         answer(tight, s, [*messages, {"role": "assistant", "content": "another"}, *user("and more")])
-    wait_until(lambda: tight.metrics()["rollgate_sessions_spilled"] > 0, 10, "something is spilled")
+    wait_until(lambda: tight.metrics()["rollgate_sessions_evicted"] > 0, 10, "something is evicted")
     m = tight.metrics()
-    assert m["rollgate_session_spills_total"] > 0 and m["rollgate_session_loads_total"] > 0, m
+    assert m["rollgate_session_evictions_total"] > 0 and m["rollgate_session_loads_total"] > 0, m
     for (recorded, _), (s, _messages) in zip(want, got):
         assert [len(r["answers"]) for r in records(tight, s)["records"]] == [ASK["n"], 2, ASK["n"]]

@@ -133,7 +133,7 @@ def test_rows_leave_memory_and_come_back(routed):
     for _ in range(3):
         assert r.gateway.get(f"/sessions/{r.sid}").status == 200
         assert r.exported() == r.expected()
-    for what in ("spills", "loads"):
+    for what in ("evictions", "loads"):
         names = [f"rollgate_{of}_{what}_total" for of in ("session", "payload")]
         g.wait_until(lambda n=names: any(r.gateway.metrics()[name] > 0 for name in n), 10, f"{what} are counted")
 

@@ -126,7 +126,7 @@ def test_it_is_evicted_right_behind(start, way):
     long_talk(gateway, session, (MIB, 90_000))
     document = snapshot(gateway, session)
     copies = [copied(gateway, way, session, document) for _ in range(5)]
-    wait_until(lambda: gateway.metrics()["rollgate_sessions_spilled"] >= 2, what="they are evicted")
+    wait_until(lambda: gateway.metrics()["rollgate_sessions_evicted"] >= 2, what="they are evicted")
     made = [whole(gateway, copy) for copy in copies]
     for copy in copies:
         is_copy(gateway, session, copy)

@@ -135,7 +135,7 @@ def test_a_ceiling_of_memory_changes_no_result(start, script):
     for i in range(4):
         s = new(gateway)
         made.append((s, ask(gateway, s, user(f"{i}"))))
-    wait_until(lambda: gateway.metrics()["rollgate_sessions_spilled"] > 0, 10, "something is spilled")
+    wait_until(lambda: gateway.metrics()["rollgate_sessions_evicted"] > 0, 10, "something is evicted")
     for s, message in made * 2:
         assert records(gateway, s)["records"][0]["answers"][0]["message"] == message
     assert gateway.metrics()["rollgate_session_loads_total"] > 0

@@ -77,10 +77,10 @@ def loads(gateway):
     return gateway.metrics()["rollgate_payload_loads_total"]
 
 
-def spilled(gateway):
+def evicted(gateway):
     m = gateway.metrics()
-    assert m["rollgate_session_spills_total"] == 0, m
-    return m["rollgate_spilled_bytes"] > 2 * LONG * 8
+    assert m["rollgate_session_evictions_total"] == 0, m
+    return m["rollgate_evicted_bytes"] > 2 * LONG * 8
 
 
 def patiently(ask):
@@ -105,7 +105,7 @@ def test_all_of_it_comes_back(start):
         gateway = start(engine=engine.setting, max_worker_memory=str(CEILING), **SETTINGS)
         with in_use(gateway, engine) as (session, talk):
             first, deep = grow(gateway, session, talk)
-            wait_until(lambda: spilled(gateway), 10, "the first answers have left memory")
+            wait_until(lambda: evicted(gateway), 10, "the first answers have left memory")
             before = loads(gateway)
             engine.plan.short = True
             # Several go on from the same answer at once, and others look at it.
@@ -152,7 +152,7 @@ def test_an_error_instead_of_a_lost_answer_is_not_its_delivery(start):
             ids = struct.pack("<64i", *[97 + engine.plan.n % 26] * 64)
             for n in range(BESIDE):
                 say(gateway, session, talk + user(f"beside {n}"))
-            wait_until(lambda: spilled(gateway), 30, "it has left memory")
+            wait_until(lambda: evicted(gateway), 30, "it has left memory")
             asked = len(engine.requests)
             [(path, at)] = [(f, f.read_bytes().index(ids)) for f in Path(gateway.folder, "state").rglob("seg-*") if ids in f.read_bytes()]
             flip(path, at + 7 * LONG)       # among its logprobs, which a later step reads
@@ -171,7 +171,7 @@ def test_clients_leave_and_the_session_ends(start, what):
         gateway = start(engine=engine.setting, max_worker_memory=str(CEILING), **SETTINGS)
         with in_use(gateway, engine) as (session, talk):
             first, deep = grow(gateway, session, talk)
-            wait_until(lambda: spilled(gateway), 10, "the first answers have left memory")
+            wait_until(lambda: evicted(gateway), 10, "the first answers have left memory")
             engine.plan.short = True
             path = f"/sessions/{session['session_id']}"
             method, path, body, headers = {
@@ -186,7 +186,7 @@ def test_clients_leave_and_the_session_ends(start, what):
                 pause(0.002 * n, "it is read back for a moment")
                 leaver.close()
             assert told(patiently(lambda: ask_first(gateway, session, talk))) == told(first)
-            wait_until(lambda: spilled(gateway), 10, "nothing of it is held any more")
+            wait_until(lambda: evicted(gateway), 10, "nothing of it is held any more")
             asked = []
 
             def ask():

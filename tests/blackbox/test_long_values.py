@@ -57,7 +57,7 @@ def test_they_stay_through_death_and_eviction(start):
     gateway.stop()
     small = start(engine="builtin:echo", workers=1, max_worker_memory="4m")
     sessions = [made(small) for _ in range(3)]
-    wait_until(lambda: small.metrics()["rollgate_session_spills_total"] > 0, what="some are evicted")
+    wait_until(lambda: small.metrics()["rollgate_session_evictions_total"] > 0, what="some are evicted")
     for s, r in sessions + sessions:
         check(small, s, r)
 

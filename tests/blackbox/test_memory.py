@@ -76,12 +76,13 @@ def strip_ids(text):
 @pytest.mark.parametrize("history", ["tree", "chains", "linear", "timelines"])
 def test_a_ceiling_changes_no_result(start, history):
     free = start(engine="builtin:echo", workers=1)
-    tight = start(engine="builtin:echo", workers=1, max_worker_memory=CEILING)
+    tight = start(engine="builtin:echo", workers=1, max_worker_memory=CEILING, log_level="debug")
     made_free, made_tight = live_a_little(free, history), live_a_little(tight, history)
-    wait_until(lambda: tight.metrics()["rollgate_sessions_spilled"] > 0, 5, "something is spilled")
+    wait_until(lambda: tight.metrics()["rollgate_sessions_evicted"] > 0, 5, "something is evicted")
     m = tight.metrics()
-    assert m["rollgate_session_spills_total"] > 0 and m["rollgate_session_loads_total"] > 0, m
-    assert free.metrics()["rollgate_session_spills_total"] == 0
+    assert m["rollgate_session_evictions_total"] > 0 and m["rollgate_session_loads_total"] > 0, m
+    assert free.metrics()["rollgate_session_evictions_total"] == 0
+    assert tight.has_line(r" evicted .*?sessions=[1-9]") and not free.has_line(" evicted ")
     want, got = everything(free, made_free), everything(tight, made_tight)
     assert len(want) == len(got)
     for a, b in zip(want, got):
@@ -101,7 +102,7 @@ def test_a_restart_reads_sessions_when_they_are_needed(start):
     assert gateway.stop() == 0
     gateway.start()
     m = gateway.metrics()
-    assert m["rollgate_sessions_spilled"] == len(made) and m["rollgate_session_loads_total"] == 0
+    assert m["rollgate_sessions_evicted"] == len(made) and m["rollgate_session_loads_total"] == 0
     assert m["rollgate_live_tokens"] == tokens
     assert gateway.get("/sessions?limit=1000").json() == rows
     assert [gateway.get(p).json() for p in paths] == before
@@ -137,7 +138,7 @@ def test_many_wait_for_one_large_session(start):
     made = []  # while the large one is being written out there is no room for another
     wait_until(lambda: made.append(gateway.post("/sessions", {})) or made[-1].status == 200, 20, "a second one is made")
     small = made[-1].json()
-    wait_until(lambda: gateway.metrics()["rollgate_sessions_spilled"] > 0, 5, "it is spilled")
+    wait_until(lambda: gateway.metrics()["rollgate_sessions_evicted"] > 0, 5, "it is evicted")
     asked = [lambda: gateway.get(f"{path}/trajectories").json()["trajectories"][0]["response_ids"]] * 4
 
     def persist(session, text):
@@ -199,7 +200,7 @@ def test_without_a_journal_the_ceiling_refuses(start):
     a = gateway.chat(made[0], "more")
     assert a.status == 200 or refused(a), a.text
     m = gateway.metrics()
-    assert m["rollgate_session_spills_total"] == 0
+    assert m["rollgate_session_evictions_total"] == 0
     assert m['rollgate_refusals_total{reason="memory"}'] > 0
     kept = made.pop()
     before = gateway.get(f"/sessions/{kept['session_id']}/trajectories").json()
@@ -297,10 +298,10 @@ def test_cold_branches_leave_while_a_call_runs(start, history):
         tight = start(engine=engine.setting, workers=1, max_worker_memory=ceiling)
 
         def below(session):
-            wait_until(lambda: tight.metrics()["rollgate_spilled_bytes"] > BULK // 3, 5, "it is known")
+            wait_until(lambda: tight.metrics()["rollgate_evicted_bytes"] > BULK // 3, 5, "it is known")
             m = tight.metrics()
             assert m["rollgate_session_memory_bytes"] < ceiling
-            assert m["rollgate_session_spills_total"] == 0 and m["rollgate_payload_spills_total"] > 0
+            assert m["rollgate_session_evictions_total"] == 0 and m["rollgate_payload_evictions_total"] > 0
             exports(tight, session)     # of what is not there, while the call goes on
             wait_until(lambda: tight.metrics()["rollgate_session_memory_bytes"] < ceiling, 5,
                        "it fits below the ceiling again")

@@ -320,7 +320,7 @@ def test_a_lost_lease_gives_the_attempt_to_another(start):
     g.wait_until(lambda: chat(gateway, lost[0], "I live").status == 410, 10, "the zombie's session has ended")
     kill = gateway.post("/attempts/renew", {"executor": "zombie", "attempts": [lost[0]["attempt_id"]]}).json()["kill"]
     assert kill == [{"attempt_id": lost[0]["attempt_id"], "reason": "lease_lost"}]
-    assert gateway.metrics()["rollgate_leases_lost_total"] == 2
+    assert gateway.metrics()["rollgate_attempt_leases_lost_total"] == 2
 
 
 def test_a_dispatcher_that_stood_still_takes_no_lease(start):
@@ -336,7 +336,7 @@ def test_a_dispatcher_that_stood_still_takes_no_lease(start):
         g.pause(0.4, "a tick and more, before who lives is heard of again")
         answer = gateway.post("/attempts/renew", {"executor": "x", "attempts": [attempt["attempt_id"]]})
         assert answer.json()["kill"] == [], answer.text
-    g.wait_until(lambda: group_of(gateway, "g")["members"][0]["attempts"] == 1 and gateway.metrics()["rollgate_leases_lost_total"] == 1, 10,
+    g.wait_until(lambda: group_of(gateway, "g")["members"][0]["attempts"] == 1 and gateway.metrics()["rollgate_attempt_leases_lost_total"] == 1, 10,
                  "a lease that nobody renews runs out all the same")
 
 

@@ -490,7 +490,7 @@ def test_what_cannot_be_read_holds_up_nothing(start, tmp_path):
     gw.allow("cannot be read back")
     s = gw.post("/sessions", {"ttl_s": 2}).json()
     assert gw.chat(s, "hello there").status == 200
-    g.wait_until(lambda: gw.metrics()["rollgate_sessions_spilled"] > 0, 10, "it is not in memory")
+    g.wait_until(lambda: gw.metrics()["rollgate_sessions_evicted"] > 0, 10, "it is not in memory")
     folder = f"{gw.folder}/state/worker-0"
     path = max(f"{folder}/{n}" for n in os.listdir(folder) if n.startswith("seg-"))
     with open(path, "r+b") as f:

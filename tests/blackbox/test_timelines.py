@@ -1,4 +1,6 @@
 """Timelines (spec sessions.md 5.4): what merging repairs, and what it cannot find, is counted and named."""
+import re
+
 from stub_engines import StubEngine
 from test_streaming import new, user
 
@@ -77,3 +79,5 @@ def test_the_same_answer_is_counted_as_such(start):
     m = gateway.metrics()
     assert state(gateway, s)["forks_by_cause"] == {"new_root": 1, "same_answer": 2}
     assert (m['rollgate_forks_total{cause="new_root"}'], m['rollgate_forks_total{cause="same_answer"}']) == (1, 2)
+    causes = re.findall(r" call .*?dialect=chat .*?cause=(\w+)", gateway.log())
+    assert causes == ["new_root", "same_answer", "same_answer"]     # one word in log, metrics and state

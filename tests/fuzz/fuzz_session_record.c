@@ -103,7 +103,7 @@ static struct session *load(struct session_store *st, const struct records *r)
 }
 
 /* Out of memory and back: all of it, then what no running call needs. */
-static void check_spill(struct session_store *st, const struct records *r, struct str before)
+static void check_eviction(struct session_store *st, const struct records *r, struct str before)
 {
     struct buf after = {0};
     struct session *s;
@@ -210,7 +210,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (s) {
         CHECK(session_write_state(s, true, &state, &e) == 0);
         n_answers += s->forest.checkpoints.n;
-        check_spill(st, &r, buf_str(&state));
+        check_eviction(st, &r, buf_str(&state));
         export_some(st, &r, str_of((const char *)data, size));
     }
     check_lazy(&d, &r);

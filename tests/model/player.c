@@ -3,7 +3,7 @@
  * files) against the session layer itself, no HTTP and no engine, and prints for each one line of
  * JSON: calls, state, exports. Options per scenario: "exports": {name: {option: value}}, "steps":
  * the same after every event, "replay": true (everything once more from its records, whose exports
- * must be the same), "spill": true (the session is out of memory whenever it is idle, and the bulk
+ * must be the same), "evict": true (the session is out of memory whenever it is idle, and the bulk
  * of its calls whenever none is running on it), "drift": true (the tokenizer with merges). Whoever
  * judges is outside: run_model.py.
  */
@@ -35,16 +35,16 @@ struct player {
     enum session_cause cause[CALLS_MAX];
     char texts[CALLS_MAX][200];
     uint64_t now;
-    bool replay, spill;
+    bool replay, evict;
     struct str id;
     VEC(struct str) records; /* all that was applied */
 };
 
 /* What a ceiling of next to nothing does: an idle session leaves memory at once, and comes back
  * from its records when it is needed. */
-static void spill(struct player *p)
+static void evict(struct player *p)
 {
-    if (p->spill)
+    if (p->evict)
         (void)session_evict(p->store, 0, SIZE_MAX);
 }
 
@@ -64,7 +64,7 @@ static int read_back(void *ctx, struct str id, const uint32_t *records, size_t n
     return 0;
 }
 
-static void unspill(struct player *p)
+static void restore(struct player *p)
 {
     bool ended;
     struct session *s = session_find_any(p->store, p->id, &ended);
@@ -344,7 +344,7 @@ static void play_event(struct player *p, const struct json *ev)
 
     CHECK(call >= 0 && call < CALLS_MAX);
     p->now += 1000;
-    unspill(p);
+    restore(p);
     if (str_eq_c(op, "chat")) {
         play_chat(p, ev, call);
     } else if (str_eq_c(op, "count")) {
@@ -362,7 +362,7 @@ static void play_event(struct player *p, const struct json *ev)
     } else if (str_eq_c(op, "end")) {
         play_end(p, ev);
     }
-    spill(p);
+    evict(p);
 }
 
 /* --- what came out --- */
@@ -420,7 +420,7 @@ static void write_export(const struct player *p, struct session_store *st,
         return;
     }
     while ((rc = export_next(x, out, 100, &e)) == 0)
-        if (p->spill) /* between two slices others may need room */
+        if (p->evict) /* between two slices others may need room */
             (void)session_evict(st, 0, SIZE_MAX);
     if (rc < 0)
         json_write_string(out, str_cstr(e.text));
@@ -469,7 +469,7 @@ static void write_step(struct player *p, const struct json *exports, struct json
 {
     if (!exports)
         return;
-    unspill(p);
+    restore(p);
     json_out_obj(o);
     write_state(p, o);
     write_exports(p, exports, o);
@@ -486,9 +486,9 @@ static void play(struct player *p, const struct json *sc, struct buf *out)
 
     p->id = STR("w0-0123456789abcdef0123456789abcdef");
     p->replay = json_is_true(json_get(sc, "replay"));
-    p->spill = json_is_true(json_get(sc, "spill"));
-    session_store_evicts(p->store, p->spill);
-    if (p->spill)
+    p->evict = json_is_true(json_get(sc, "evict"));
+    session_store_evicts(p->store, p->evict);
+    if (p->evict)
         session_store_source(p->store, read_back, p);
     fake_drift = json_is_true(json_get(sc, "drift"));
     if (session_create_record(p->store, p->id, json_get(sc, "session"), p->now, &record, &e) != 0) {
@@ -507,7 +507,7 @@ static void play(struct player *p, const struct json *sc, struct buf *out)
         write_step(p, json_get(sc, "steps"), &o);
     }
     json_out_end_arr(&o);
-    unspill(p);
+    restore(p);
     write_calls(p, &o);
     write_state(p, &o);
     write_exports(p, json_get(sc, "exports"), &o);

@@ -28,9 +28,9 @@ class Player:
         """Twice: once with all in memory, once with the session out of memory whenever it is idle.
         Nothing of what comes out may differ."""
         out = self.play_once(sc)
-        if self.play_once({**sc, "spill": True}) != out:
+        if self.play_once({**sc, "evict": True}) != out:
             self.differ += 1
-            print("DIFFERS when it is spilled:", json.dumps(sc)[:2000])
+            print("DIFFERS when it is evicted:", json.dumps(sc)[:2000])
         return json.loads(out)
 
     def play_once(self, sc):

@@ -107,7 +107,7 @@ int call_reseed(struct service_request *r, char *ret_id, struct err *e)
     if (call_may_reseed(r, e) || create(r, asked, ret_id, e))
         return -1;
     scope.session = str_cstr(ret_id);
-    log_warn(&scope, "a call on an unknown session got a fresh one", LOG_S("asked", asked));
+    log_warn(&scope, "session reseeded", LOG_S("asked", asked));
     exchange_set_header(r->x, "Rollgate-Reseeded", STR("1"));
     metrics_count(r->service->calls.page, METRIC_sessions_reseeded, 1);
     return 0;

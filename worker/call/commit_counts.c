@@ -26,18 +26,22 @@ static void count_unversioned(const struct model_call *t)
     }
 }
 
-/* The commit may have found the same answer once more. */
-static void count_causes(const struct model_call *t, enum session_cause planned)
+/* Counts the cause of each answer, and returns that of the first. It differs from the planned one
+ * if the commit found that the session has this answer already. */
+static enum session_cause count_causes(const struct model_call *t, enum session_cause planned)
 {
     bool ended = false;
     const struct session *s = session_find(t->env->store, t->in.session_id, &ended);
+    enum session_cause first = planned;
 
     for (uint32_t i = 0; i < t->n_samples; i++) {
         enum session_cause c =
             s ? session_response_cause(s, t->samples[i].response_id, planned) : planned;
 
         metrics_count_at(t->env->page, METRIC_forks, (unsigned)c, 0, 1);
+        first = i == 0 ? c : first;
     }
+    return first;
 }
 
 void commit_count_answers(const struct model_call *t, const struct session_answer *answers)
@@ -48,14 +52,14 @@ void commit_count_answers(const struct model_call *t, const struct session_answe
     }
 }
 
-void commit_count(const struct model_call *t, const struct session_answer *answers,
-                  enum session_cause planned, uint32_t trimmed)
+enum session_cause commit_count(const struct model_call *t, const struct session_answer *answers,
+                                enum session_cause planned, uint32_t trimmed)
 {
     metrics_count(t->env->page, METRIC_tokens_generated, t->usage.completion_tokens);
     metrics_count(t->env->page, METRIC_tokens_trimmed, trimmed);
     count_unversioned(t);
-    count_causes(t, planned);
     metrics_observe_us(t->env->page, METRIC_turn_queue, answers[0].queue_us);
     metrics_observe_us(t->env->page, METRIC_turn_engine, answers[0].engine_us);
     metrics_observe_us(t->env->page, METRIC_turn_gateway, answers[0].gateway_us);
+    return count_causes(t, planned);
 }

@@ -14,9 +14,9 @@ struct session_answer;
 /* The answers of a call, one for each of its samples, recorded or not. */
 void commit_count_answers(const struct model_call *t, const struct session_answer *answers);
 
-/* The same call once its record is written. planned: the cause of its plan, which has also dropped
- * `trimmed` tokens. */
-void commit_count(const struct model_call *t, const struct session_answer *answers,
-                  enum session_cause planned, uint32_t trimmed);
+/* Counts a call whose record is applied. `planned` is the cause of its plan, `trimmed` the number
+ * of tokens that the plan dropped. Returns the cause of the first answer. */
+enum session_cause commit_count(const struct model_call *t, const struct session_answer *answers,
+                                enum session_cause planned, uint32_t trimmed);
 
 #endif

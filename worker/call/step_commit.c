@@ -59,7 +59,7 @@ enum step_result step_commit(struct model_call *t)
     if (record_commit(t, &t->err))
         return STEP_FAILED;
     call_trace_mark(t, CALL_COMMITTED);
-    commit_count(t, t->answers, cause, trimmed);
+    t->cause = session_cause_name(commit_count(t, t->answers, cause, trimmed));
     return STEP_NEXT;
 }
 

@@ -77,14 +77,18 @@ static struct residency_tasks *tasks_of(struct residency *r)
 
 /* --- reading --- */
 
-/* The counters of what was evicted and came back. */
-static void count(struct residency *r)
+/* Counts and logs evictions and loads. */
+static void count_moves(struct residency *r)
 {
     struct session_totals t;
 
     session_store_totals(r->store, &t);
-    metrics_count(r->page, METRIC_session_spills, t.evictions - r->told.evictions);
-    metrics_count(r->page, METRIC_payload_spills, t.payload_evictions - r->told.payload_evictions);
+    if (t.evictions != r->told.evictions || t.payload_evictions != r->told.payload_evictions)
+        log_debug(NULL, "evicted", LOG_U("sessions", t.evictions - r->told.evictions),
+                  LOG_U("payloads", t.payload_evictions - r->told.payload_evictions));
+    metrics_count(r->page, METRIC_session_evictions, t.evictions - r->told.evictions);
+    metrics_count(r->page, METRIC_payload_evictions,
+                  t.payload_evictions - r->told.payload_evictions);
     metrics_count(r->page, METRIC_payload_loads, t.payload_loads - r->told.payload_loads);
     r->told.evictions = t.evictions;
     r->told.payload_evictions = t.payload_evictions;
@@ -135,7 +139,7 @@ static size_t make_room(struct residency *r)
     if (!r->limit || held(r) < high_water(r))
         return 0;
     n = evict_some(r);
-    count(r);
+    count_moves(r);
     return n;
 }
 
@@ -385,7 +389,7 @@ static int read_back(void *ctx, struct str session_id, const uint32_t *records, 
     if (rc)
         log_error(&(struct log_scope){.session = session_id}, "a call cannot be read back",
                   LOG_T("error", e ? e->text : ""));
-    count(r);
+    count_moves(r);
     metrics_count(r->page, METRIC_payload_load_us, clock_us() - start_us);
     residency_watch(r);
     return rc;
@@ -405,7 +409,7 @@ static void on_evict(struct loop_task *t)
     struct residency *r = CONTAINER_OF(t, struct residency_tasks, evict)->of;
     size_t n = evict_some(r);
 
-    count(r);
+    count_moves(r);
     if (n == SPILL_STEP) {
         loop_task_post(r->loop, t, on_evict);
         return;

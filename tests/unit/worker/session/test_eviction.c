@@ -59,7 +59,7 @@ static void two_turns(struct kit *k, const char *options)
                   0);
 }
 
-TEST(spill, a_session_idles_from_its_last_call_on)
+TEST(evict, a_session_idles_from_its_last_call_on)
 {
     struct kit k;
 
@@ -72,7 +72,7 @@ TEST(spill, a_session_idles_from_its_last_call_on)
     kit_done(&k);
 }
 
-TEST(spill, coming_back_is_no_step_back_in_time)
+TEST(evict, coming_back_is_no_step_back_in_time)
 {
     struct kit k;
 
@@ -87,7 +87,7 @@ TEST(spill, coming_back_is_no_step_back_in_time)
 }
 
 /* The text is the content's, which goes. */
-TEST(spill, the_budget_that_stopped_it_is_read_anew)
+TEST(evict, the_budget_that_stopped_it_is_read_anew)
 {
     enum session_stop by;
     const char *reason;
@@ -106,7 +106,7 @@ TEST(spill, the_budget_that_stopped_it_is_read_anew)
 }
 
 /* Its end would be written against half of what it has. */
-TEST(spill, nothing_expires_while_it_is_read)
+TEST(evict, nothing_expires_while_it_is_read)
 {
     struct kit k;
 
@@ -141,7 +141,7 @@ static void check_back(struct kit *k, const struct session_totals *want)
     cr_assert_eq(t.evicted_bytes, 0);
 }
 
-TEST(spill, sums_do_not_drift)
+TEST(evict, sums_do_not_drift)
 {
     static const enum session_end ends[] = {SESSION_END_DELETE, SESSION_END_ABORT,
                                             SESSION_END_FINALIZE, SESSION_END_EXPIRE};
@@ -171,7 +171,7 @@ TEST(spill, sums_do_not_drift)
 }
 
 /* Its time may be over while it is read: then it is gone, and its reader is told so. */
-TEST(spill, a_revived_session_may_end_while_it_is_read)
+TEST(evict, a_revived_session_may_end_while_it_is_read)
 {
     struct session_defaults d;
     struct kit k;
@@ -195,7 +195,7 @@ TEST(spill, a_revived_session_may_end_while_it_is_read)
 }
 
 /* What a sink waits for stays beyond its time, as long as there are sinks. */
-TEST(spill, what_is_owed_stays)
+TEST(evict, what_is_owed_stays)
 {
     for (int sinks = 0; sinks < 2; sinks++) {
         struct session_defaults d;
