@@ -28,15 +28,13 @@ static size_t read_size(int fd, size_t max)
     return (size_t)st.st_size + 1;
 }
 
-/* Appends the file to out. Larger than max is an error; out then holds a part of it. */
-int file_read(const char *path, size_t max, struct buf *out, struct err *e)
+/* Appends the open file to out, and closes it. Larger than max is an error; out then holds a part
+ * of it. */
+static int read_open(int fd, const char *path, size_t max, struct buf *out, struct err *e)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t start = out->len, step = fd < 0 ? 0 : read_size(fd, max);
+    size_t start = out->len, step = read_size(fd, max);
     ssize_t n = 1;
 
-    if (fd < 0)
-        return err_sys(e, ERR_IO, "cannot open %s", path);
     while (n != 0 && out->len - start <= max) {
         n = read(fd, buf_reserve(out, step), step);
         if (n < 0 && errno != EINTR)
@@ -51,6 +49,28 @@ int file_read(const char *path, size_t max, struct buf *out, struct err *e)
     if (out->len - start > max)
         return err_set(e, ERR_CONFIG, "%s is larger than %zu bytes", path, max);
     return 0;
+}
+
+int file_read(const char *path, size_t max, struct buf *out, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return err_sys(e, ERR_IO, "cannot open %s", path);
+    return read_open(fd, path, max, out, e);
+}
+
+int file_read_regular(const char *path, size_t max, struct buf *out, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe without a writer blocks */
+    struct stat st;
+
+    if (fd < 0)
+        return err_sys(e, ERR_IO, "cannot open %s", path);
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        return read_open(fd, path, max, out, e);
+    (void)close(fd);
+    return err_set(e, ERR_IO, "%s is not a regular file", path);
 }
 
 static int write_all(int fd, struct str bytes)

@@ -14,6 +14,10 @@
  * opened or read (e->sys says why), ERR_CONFIG when it is larger; the text names the path. */
 int file_read(const char *path, size_t max, struct buf *out, struct err *e);
 
+/* Like file_read, but only a regular file is read: others, such as a named pipe, are ERR_IO at
+ * once. For files that someone else may have made. */
+int file_read_regular(const char *path, size_t max, struct buf *out, struct err *e);
+
 /* Makes the file `path` of these bytes, for its owner alone, by way of `part` in the same folder:
  * it is whole under its name, or not there. durable: its bytes are on the disk before it has its
  * name (that the name is, takes file_sync_folder). Returns 0, or -1 with errno; then `part` is

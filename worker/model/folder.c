@@ -13,31 +13,27 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "common/base/buf.h"
+#include "common/os/file.h"
 
 enum { FILE_MAX = 64 << 20 };
 
 /* The file's bytes in the arena; absent when it does not exist. */
 static int read_text(struct arena *a, const char *path, struct str *ret, struct err *e)
 {
-    struct stat st;
-    FILE *f = fopen(path, "rb");
-    int rc = -1;
-    char *p;
+    struct buf file = {0};
+    struct err why;
+    int rc = file_read_regular(path, FILE_MAX, &file, &why);
 
     *ret = (struct str){0};
-    if (!f)
-        return errno == ENOENT || errno == ENOTDIR ? 0 : err_sys(e, ERR_IO, "cannot read %s", path);
-    if (fstat(fileno(f), &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX) {
-        (void)err_set(e, ERR_IO, "%s is no readable file", path);
-    } else {
-        p = arena_alloc(a, (size_t)st.st_size + 1);
-        *ret = str_of(p, fread(p, 1, (size_t)st.st_size, f));
-        rc = ret->len == (size_t)st.st_size ? 0 : err_sys(e, ERR_IO, "cannot read %s", path);
-    }
-    (void)fclose(f);
+    if (rc == 0)
+        *ret = arena_str(a, buf_str(&file));
+    else if (why.sys == ENOENT || why.sys == ENOTDIR)
+        rc = 0;
+    else
+        *e = why;
+    buf_done(&file);
     return rc;
 }
 

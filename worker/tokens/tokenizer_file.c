@@ -28,7 +28,7 @@ static int follow_link(const char *path, struct buf *file, struct err *e)
     buf_add_str(&real, target);
     buf_add_c(&real, '\0');
     buf_clear(file);
-    rc = file_read(real.p, FILE_MAX_BYTES, file, e);
+    rc = file_read_regular(real.p, FILE_MAX_BYTES, file, e);
     buf_done(&real);
     return rc;
 }
@@ -38,7 +38,7 @@ int tokenizer_load(const char *path, struct tokenizer **ret, struct err *e)
 {
     struct buf file = {0};
     struct err inner;
-    int rc = file_read(path, FILE_MAX_BYTES, &file, e);
+    int rc = file_read_regular(path, FILE_MAX_BYTES, &file, e);
 
     if (rc == 0)
         rc = follow_link(path, &file, e);

@@ -35,6 +35,27 @@ TEST(file, is_read_whole_behind_what_is_there)
     buf_done(&out);
 }
 
+TEST(file, that_is_not_regular_is_not_waited_for)
+{
+    char pipe_path[] = "/tmp/rg-file-XXXXXX", path[] = "/tmp/rg-file-XXXXXX";
+    struct buf out = {0};
+    struct err e;
+
+    make(pipe_path, "", 0);
+    cr_assert(unlink(pipe_path) == 0 && mkfifo(pipe_path, 0600) == 0);
+    cr_assert_eq(file_read_regular(pipe_path, 3, &out, &e), -1);
+    cr_assert(e.kind == ERR_IO && strstr(e.text, "is not a regular file"));
+    cr_assert_eq(file_read_regular("/dev/zero", 3, &out, &e), -1);
+    cr_assert_eq(file_read_regular("/", 3, &out, &e), -1);
+    make(path, "ab", 2);
+    cr_assert_eq(file_read_regular(path, 3, &out, &e), 0);
+    cr_assert(str_eq(buf_str(&out), STR("ab")));
+    cr_assert(unlink(pipe_path) == 0 && unlink(path) == 0);
+    cr_assert_eq(file_read_regular(path, 3, &out, &e), -1);
+    cr_assert_eq(e.sys, ENOENT);
+    buf_done(&out);
+}
+
 TEST(file, without_a_size_is_read_to_its_end)
 {
     struct buf out = {0};
