@@ -182,11 +182,11 @@ class Calls:
         return self._post(_session(session_id, "/abort"), known(stopped_by=stopped_by, reason=reason), read_nothing)
 
     def abort_all(self, labels: Mapping[str, Any], stopped_by: Optional[str] = None, reason: Optional[str] = None) -> Any:
-        """The same of all sessions that have these labels: {"ended", "failed"}."""
+        """The same of all sessions that have these labels: {"ended", "failed", "unreachable": [peers, not asked]}."""
         return self._post("/sessions/abort", known(labels=dict(labels), stopped_by=stopped_by, reason=reason))
 
     def finalize_all(self, labels: Mapping[str, Any]) -> Any:
-        """Closes all sessions that have these labels; the sinks get their exports: {"ended", "failed"}."""
+        """Closes all sessions that have these labels; the sinks get their exports. Answers as abort_all."""
         return self._post("/sessions/finalize", {"labels": dict(labels)})
 
     def snapshot(self, session_id: str) -> Any:
@@ -233,7 +233,7 @@ class Calls:
 
     def list_groups(self, *, queue: Optional[str] = None, state: Optional[str] = None, label: Optional[str] = None,
                     limit: Optional[int] = None, cursor: Optional[str] = None) -> Any:
-        """One page: {"groups": [...], "next_cursor"}."""
+        """One page: {"groups": [...], "next_cursor", "unreachable": [peers whose groups are missing]}."""
         return self._get(query("/groups", queue=queue, state=state, label=label, limit=limit, cursor=cursor))
 
     def wait_group_once(self, group_id: str, timeout_s: float = POLL_S) -> Any:

@@ -267,7 +267,7 @@ def test_verl_one_row(verl_loop):
     assert len(out.response_ids) == len(out.response_mask) == len(out.response_logprobs) == 4 and sum(out.response_mask) == 4
     assert all(type(x) is int for x in out.prompt_ids + out.response_ids + out.response_mask)
     assert type(out.response_logprobs[0]) is float
-    assert out.reward_score == 0.5 and out.num_turns >= 2 and out.multi_modal_data is None
+    assert out.reward_score == 0.5 and out.num_turns == 3 and out.multi_modal_data is None
     # the DAPO filter reads it and raises when it is absent; staleness casts both steps to int
     assert out.extra_fields == {"min_global_steps": 7, "max_global_steps": 7, "reward_extra_info": {"acc": 1}}
 
@@ -575,7 +575,7 @@ def test_uni_agent(monkeypatch, place):
         rollout.generate_sequences(batch)
     assert ran == [(False, batches[0]), (True, batches[1]), (False, batches[2]), (True, batches[3])] and len(made) == 2
     assert handle.session_id == "u1_0" and handle.base_url.endswith("/v1") and handle.reward_info_url.endswith("/reward_info")
-    assert t.response_mask == [1] * 4 and len(t.response_logprobs) == 4 and t.reward_info == {"reward": 1.0, "finished": True}
+    assert t.num_turns == 3 and t.response_mask == [1] * 4 and len(t.response_logprobs) == 4 and t.reward_info == {"reward": 1.0, "finished": True}
     assert t.extra_fields == {"min_global_steps": 7, "max_global_steps": 7} and phases in ([], ["aborted"])
 
 

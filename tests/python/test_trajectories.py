@@ -47,7 +47,7 @@ def test_every_format_tells_the_same(exported):
     forms = {form: client.finalize(a, form)[0] for form in ("json", "msgpack", "safetensors")}
     for form, t in forms.items():
         assert not rollgate.diff(forms["json"], t), (form, str(rollgate.diff(forms["json"], t)))
-        assert t.trained_tokens == 12 and t.reward == 1.0 and t.versions == (3, 4) and len(t.spans()) == 3
+        assert t.trained_tokens == 12 and t.reward == 1.0 and t.versions == (3, 4) and len(t.spans()) == 3 and t.num_turns == t["num_turns"] == 3
     verl = client.finalize(a, "verl")
     t = forms["msgpack"]
     assert verl.rows == 1 and (verl["input_ids.0"] == t.ids).all() and verl.notes["rows"][0]["reward_score"] == 1.0
