@@ -168,7 +168,7 @@ static struct value str_item(struct template_run *r, struct value v, struct valu
 
     if (!v_is_int(key))
         return v_missing();
-    if (!run_spend(r, (key.i < 0 ? s.len : MIN_OF(s.len, (size_t)key.i)) / 64))
+    if (!run_spend(r, (key.i < 0 ? s.len : MIN_OF(s.len, (size_t)key.i)) / 8))
         return v_err();
     if (key.i >= 0) {
         from = pystr_offset(s, 0, (size_t)key.i);
@@ -307,14 +307,14 @@ static struct value slice_str(struct template_run *r, struct value v, const stru
     size_t len = pystr_len(s), from, to;
     size_t *offset;
 
-    if (!run_spend(r, s.len / 64))
+    if (!run_spend(r, len == s.len ? s.len / 64 : s.len / 8))
         return v_err();
     if (b->step == 1) {
         from = len == s.len ? (size_t)b->start : pystr_offset(s, 0, (size_t)b->start);
         to = len == s.len ? from + b->n : pystr_offset(s, from, b->n);
         return v_like(v_str(str_sub(s, from, to - from)), v);
     }
-    if (!run_room(r, (len + 1) * sizeof(size_t)) || !run_spend(r, len))
+    if (!run_room(r, (len + 1) * sizeof(size_t)) || !run_spend(r, len * 2))
         return v_err();
     offset = arena_alloc(r->a, (len + 1) * sizeof(size_t));
     for (size_t i = 0, at = 0; i < len; i++) {

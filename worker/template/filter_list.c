@@ -137,7 +137,7 @@ static struct value fold_case(struct template_run *r, struct value v, bool sensi
 {
     if (v.t != V_STR || sensitive)
         return v;
-    if (!run_spend(r, v.n / 16) || !run_room(r, (uint64_t)v.n * 3))
+    if (!run_spend_chars(r, v_bytes(v)) || !run_room(r, (uint64_t)v.n * 3))
         return v_err();
     return v_str(pystr_case(r->a, v_bytes(v), PYSTR_TO_LOWER));
 }

@@ -301,7 +301,7 @@ static int next_unique(struct template_run *r, struct gen *g, struct value *ret)
         if (key.t == V_ERR || !value_hashable(r, key))
             return -1;
         if (key.t == V_STR && !g->flag) {
-            if (!run_spend(r, key.n / 16) || !run_room(r, (uint64_t)key.n * 3))
+            if (!run_spend_chars(r, v_bytes(key)) || !run_room(r, (uint64_t)key.n * 3))
                 return -1;
             key = v_str(pystr_case(r->a, v_bytes(key), PYSTR_TO_LOWER));
         }

@@ -39,8 +39,11 @@ static struct value f_capitalize(struct template_run *r, struct value v, struct 
 
 static struct value f_trim(struct template_run *r, struct value v, struct value *a)
 {
-    if (v.t == V_STR && a[0].t == V_MISSING)
-        return v_like(v_str(pystr_strip(v_bytes(v), 3)), v);
+    if (v.t == V_STR && a[0].t == V_MISSING) {
+        struct str left = pystr_strip(v_bytes(v), 3);
+
+        return run_spend(r, v.n - left.len + 1) ? v_like(v_str(left), v) : v_err();
+    }
     return by_method(r, "strip", v, a, a[0].t == V_MISSING ? 0 : 1);
 }
 
@@ -67,7 +70,7 @@ static struct value f_title(struct template_run *r, struct value v, struct value
 
     (void)a;
     v = filter_text(r, v);
-    if (v.t == V_ERR || !run_spend(r, v.n / 16) || !run_room(r, (uint64_t)v.n * 3))
+    if (v.t == V_ERR || !run_spend_chars(r, v_bytes(v)) || !run_room(r, (uint64_t)v.n * 3))
         return v_err();
     s = v_bytes(v);
     for (size_t at = 0; at < s.len;) {
@@ -137,7 +140,7 @@ static struct value f_truncate(struct template_run *r, struct value v, struct va
     if (v.t != V_STR)
         return run_fail(r, "TypeError", "'%s' cannot be truncated", v_type_name(v));
     s = v_bytes(v);
-    if (!run_spend(r, s.len / 64))
+    if (!run_spend(r, s.len / 8))
         return v_err();
     cut = str_sub(s, 0, pystr_offset(s, 0, (size_t)(length - end_len)));
     if (!value_truth(r, a[1])) {
@@ -163,7 +166,7 @@ static struct value f_wordcount(struct template_run *r, struct value v, struct v
 
     (void)a;
     v = filter_text(r, v);
-    if (v.t == V_ERR || !run_spend(r, v.n / 16))
+    if (v.t == V_ERR || !run_spend_chars(r, v_bytes(v)))
         return v_err();
     for (size_t at = 0; at < v.n;) {
         bool word = is_word(pystr_next(v_bytes(v), &at));
@@ -411,7 +414,7 @@ static struct value f_striptags(struct template_run *r, struct value v, struct v
 
     (void)a;
     v = filter_text(r, v);
-    if (v.t == V_ERR || !run_spend(r, v.n / 8) || !run_room(r, (uint64_t)v.n * 2))
+    if (v.t == V_ERR || !run_spend(r, v.n) || !run_room(r, (uint64_t)v.n * 2))
         return v_err();
     s = v_bytes(v);
     for (size_t at = 0; at < s.len; at++) {
@@ -468,7 +471,7 @@ static bool quote_pair(struct template_run *r, struct buf *out, struct value pai
     for (uint32_t i = 0; i < 2 && kv.t != V_ERR; i++) {
         struct value text = filter_text(r, kv.list->at[i]);
 
-        if (text.t == V_ERR || !run_spend(r, text.n / 16 + 1) ||
+        if (text.t == V_ERR || !run_spend(r, text.n * 4 + 1) ||
             !run_room(r, out->len + (uint64_t)text.n * 3))
             return false;
         if (i || out->len)
@@ -489,7 +492,7 @@ static struct value f_urlencode(struct template_run *r, struct value v, struct v
     (void)a;
     if (v.t != V_DICT && v.t != V_VIEW && v.t != V_GEN && v.t != V_RANGE && !v_is_seq(v)) {
         text = filter_text(r, v);
-        if (text.t == V_ERR || !run_spend(r, text.n / 16) || !run_room(r, (uint64_t)text.n * 3))
+        if (text.t == V_ERR || !run_spend(r, text.n * 4) || !run_room(r, (uint64_t)text.n * 3))
             return v_err();
         url_quote(&out, v_bytes(text), false);
         return run_take(r, &out);

@@ -261,7 +261,8 @@ static struct value split(struct template_run *r, struct value self, struct valu
     int64_t max;
     bool ok;
 
-    if (!arg_int(r, a[1], -1, &max) || !run_spend(r, self.n / 16))
+    if (!arg_int(r, a[1], -1, &max) || !run_spend(r, self.n / 16) ||
+        ((a[0].t == V_MISSING || a[0].t == V_NONE) && !run_spend_chars(r, v_bytes(self))))
         return v_err();
     if (a[0].t == V_MISSING || a[0].t == V_NONE) {
         ok = right ? split_words_right(r, self, max, &b) : split_words(r, self, max, &b);
@@ -358,7 +359,7 @@ static struct value m_splitlines(struct template_run *r, struct value self, stru
     static struct value m_is##what(struct template_run *r, struct value self, struct value *a) \
     {                                                                                          \
         (void)a;                                                                               \
-        if (!run_spend(r, self.n / 16))                                                        \
+        if (!run_spend_chars(r, v_bytes(self)))                                                \
             return v_err();                                                                    \
         return v_bool(pystr_is(v_bytes(self), #what));                                         \
     }

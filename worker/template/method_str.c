@@ -45,7 +45,7 @@ bool arg_like(struct template_run *r, struct value v, struct value self, struct 
     if (!arg_str(r, v, ret))
         return false;
     if ((self.flags & VF_MARKUP) && !(v.flags & VF_MARKUP)) {
-        if (!run_spend_text(r, ret->len, escape_html_size(*ret)))
+        if (!run_spend_escapes(r, *ret))
             return false;
         escape_html(&out, *ret);
         v = run_take(r, &out);
@@ -58,7 +58,7 @@ bool arg_like(struct template_run *r, struct value v, struct value self, struct 
     static struct value name(struct template_run *r, struct value self, struct value *a) \
     {                                                                                    \
         (void)a;                                                                         \
-        if (!run_spend(r, self.n / 16) || !run_room(r, (uint64_t)self.n * 3))            \
+        if (!run_spend_chars(r, v_bytes(self)) || !run_room(r, (uint64_t)self.n * 3))    \
             return v_err();                                                              \
         return v_like(v_str(pystr_case(r->a, v_bytes(self), to)), self);                 \
     }
@@ -74,19 +74,20 @@ CASE_METHOD(m_casefold, PYSTR_TO_FOLDED)
  * right. */
 static struct value strip(struct template_run *r, struct value self, struct value chars, int which)
 {
-    struct str set = {0};
+    struct str set = {0}, left;
 
-    if (!run_spend(r, self.n / 8))
-        return v_err();
-    if (chars.t == V_MISSING || chars.t == V_NONE)
-        return v_like(v_str(pystr_strip(v_bytes(self), which)), self);
+    if (chars.t == V_MISSING || chars.t == V_NONE) {
+        left = pystr_strip(v_bytes(self), which);
+        return run_spend(r, self.n - left.len + 1) ? v_like(v_str(left), self) : v_err();
+    }
     if (!arg_like(r, chars, self, &set))
         return v_err();
     if (set.len > STRIP_SET_MAX)
         return run_fail(r, "ValueError", "strip: more than %d bytes of characters", STRIP_SET_MAX);
     if (!run_spend(r, (uint64_t)self.n * set.len / 64))
         return v_err();
-    return v_like(v_str(pystr_strip_chars(v_bytes(self), set, which)), self);
+    left = pystr_strip_chars(v_bytes(self), set, which);
+    return run_spend(r, self.n - left.len + 1) ? v_like(v_str(left), self) : v_err();
 }
 
 static struct value m_strip(struct template_run *r, struct value self, struct value *a)

@@ -14,7 +14,7 @@ struct value text_to_html(struct template_run *r, struct value v)
 
     if (v.t == V_ERR || (v.flags & VF_MARKUP))
         return v;
-    if (!run_spend_text(r, v.n, escape_html_size(v_bytes(v))))
+    if (!run_spend_escapes(r, v_bytes(v)))
         return v_err();
     escape_html(&out, v_bytes(v));
     v = run_take(r, &out);

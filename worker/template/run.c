@@ -15,6 +15,9 @@
 
 #include <stdio.h>
 
+#include "worker/template/escape.h"
+#include "worker/template/pystr.h"
+
 /* Keeps the first exception; later ones are consequences of it. */
 struct value run_raise(struct template_run *r, const char *kind, struct str message)
 {
@@ -73,6 +76,17 @@ bool run_over(struct template_run *r)
         break;
     }
     return false;
+}
+
+bool run_spend_chars(struct template_run *r, struct str s)
+{
+    return run_spend(r, s.len / 2 + 1) && run_spend(r, 8 * (uint64_t)(s.len - pystr_len(s)));
+}
+
+bool run_spend_escapes(struct template_run *r, struct str s)
+{
+    return run_spend(r, s.len / 64 + 1) && run_room(r, escape_html_size(s)) &&
+           run_spend(r, escape_html_size(s) / 4);
 }
 
 struct value run_str(struct template_run *r, struct str s)

@@ -72,6 +72,13 @@ static inline bool run_spend_text(struct template_run *r, uint64_t bytes, uint64
     return run_room(r, makes) && run_spend(r, bytes / 64 + 1);
 }
 
+/* Counts the steps of a walk that looks each character up, of which those beyond ASCII take a
+ * search. */
+bool run_spend_chars(struct template_run *r, struct str s);
+
+/* Counts the steps of escape_html, and asks for the memory of what it makes. */
+bool run_spend_escapes(struct template_run *r, struct str s);
+
 /* One level deeper; false, with the exception set, when there is none. */
 static inline bool run_enter(struct template_run *r)
 {

@@ -52,7 +52,7 @@ static int t_test(struct template_run *r, struct value v, struct value *a)
 static int cased(struct template_run *r, struct value v, const char *what)
 {
     v = filter_text(r, v);
-    return v.t == V_ERR || !run_spend(r, v.n / 16) ? -1 : pystr_is(v_bytes(v), what);
+    return v.t == V_ERR || !run_spend_chars(r, v_bytes(v)) ? -1 : pystr_is(v_bytes(v), what);
 }
 
 static int t_lower(struct template_run *r, struct value v, struct value *a)
