@@ -259,3 +259,65 @@ def test_lone_surrogates_of_other_members_break_no_export(pair):
     said = gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"][0]["messages"][-1]
     assert said["tool_calls"][0]["id"] == "\ufffd" and said["tool_calls"][0]["extra_content"] == {"\ufffd": "\ufffd"}
     assert said["reasoning_details"] == [{"type": "reasoning.text", "text": "\ufffd", "signature": "\ufffd", "\ufffd": 1}]
+
+
+# finish reason, as it came -> in Chat, in Messages, in Responses, and on record; or what the error of a 502 or 503 says
+FINISHES = {
+    **{word: ("stop", "end_turn", "completed") for word in ("stop", "STOP", "eos", "eos_token", "stop_sequence", "end_turn", "COMPLETE")},
+    **{word: ("length", "max_tokens", "incomplete") for word in ("length", "max_tokens", "MAX_TOKENS", "model_length", "model_context_window_exceeded")},
+    **{word: ("content_filter", "refusal", "incomplete") for word in ("content_filter", "SAFETY", "content_filter: PROHIBITED_CONTENT", "sensitive", "refusal")},
+    **{word: word for word in ("network_error", "MALFORMED_FUNCTION_CALL", "function_call_filter: MALFORMED_FUNCTION_CALL", "a_new_word", 7)},
+    "insufficient_system_resource": "the engine failed",
+    "tool_use": "no call came",
+}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("word", FINISHES, ids=str)
+def test_finish_reasons_of_other_servers(pair, word, stream):
+    """A cut answer is never a complete one: what is unknown is refused."""
+    engine, gateway = pair
+    want = FINISHES[word]
+    for i, (dialect, (_, body)) in enumerate(DIALECTS.items()):
+        sid = gateway.post("/sessions", {}).json()["session_id"]
+        docs = [chunk({"content": "T"}), chunk({}, word)] if stream else whole({"content": "T"}, word)
+        engine.plan.append({"edit": lambda _, docs=docs: docs, "stream": stream})
+        a = gateway.post(f"/sessions/{sid}/v1/{dialect}", body)
+        if isinstance(want, str) or word == 7:
+            assert a.status in (502, 503) and (want if word != 7 else "finish_reason must be a string") in a.text.replace('\\"', '"'), (dialect, a.text)
+            assert gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"] == []
+            continue
+        assert a.status == 200, (dialect, a.text)
+        said = a.json()
+        assert (said["choices"][0]["finish_reason"] if i == 0 else said["stop_reason"] if i == 1 else said["status"]) == want[i], (dialect, a.text)
+        turn = gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"][0]["turns"][0]
+        assert turn["finish_reason"] == want[0], turn
+
+
+def test_calls_end_by_any_servers_word(pair):
+    engine, gateway = pair
+    for word in ("tool_use", "TOOL_CALL", "tool_calls", "function_call", "stop"):
+        sid = gateway.post("/sessions", {}).json()["session_id"]
+        engine.plan.append({"edit": lambda _, word=word: whole({"tool_calls": [{"id": "c", **f("f", A)}]}, word)})
+        a = gateway.post(f"/sessions/{sid}/v1/chat/completions", DIALECTS["chat/completions"][1])
+        assert a.status == 200 and a.json()["choices"][0]["finish_reason"] == "tool_calls", a.text
+
+
+@pytest.mark.parametrize("word", ["", "null"])
+def test_a_word_that_means_no_end_does_not_end_an_answer(pair, word):
+    """Some servers have one in every chunk: an answer that breaks off there is no complete one."""
+    engine, gateway = pair
+    for docs, ended in (([chunk({"content": "T"}, word), chunk({"content": "U"}, word), END], True), ([chunk({"content": "T"}, word), chunk({"content": "U"}, word)], False)):
+        sid = gateway.post("/sessions", {}).json()["session_id"]
+        engine.plan.append({"edit": lambda _, docs=docs: docs, "stream": True})
+        a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER]})
+        assert (a.status == 200 and a.json()["choices"][0]["message"]["content"] == "TU") if ended else (a.status == 502 and "no finish reason" in a.text), a.text
+
+
+def test_a_failure_of_a_choice_is_that_of_its_error(pair):
+    engine, gateway = pair
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    docs = [chunk({"content": "T"}), chunk({}, "error", error={"code": 429, "message": "slow down"})]
+    engine.plan.append({"edit": lambda _: docs, "stream": True})
+    a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER]})
+    assert a.status == 429 and "slow down" in a.text, a.text

@@ -90,5 +90,5 @@ void upstream_take(struct model_call *t, struct sample *r, const struct engine_r
         r->lp = res->rows->at;
         r->n_rows = r->cap_lp = res->rows->n;
     }
-    r->filtered = str_eq_c(json_string(json_get(choice, "finish_reason")), "content_filter");
+    r->filtered = json_is_true(json_get(choice, "filtered"));
 }

@@ -328,10 +328,11 @@ static void write_content(struct anthropic_writer *aw, struct json_out *o, const
 /* "stop" is stop_sequence when a stop string ended the answer, else end_turn. */
 static void write_stop(struct json_out *o, const struct finished_answer *t)
 {
-    const char *reason = str_eq_c(t->finish_reason, "length")       ? "max_tokens"
-                         : str_eq_c(t->finish_reason, "tool_calls") ? "tool_use"
-                         : t->stop_text.p                           ? "stop_sequence"
-                                                                    : "end_turn";
+    const char *reason = str_eq_c(t->finish_reason, "length")           ? "max_tokens"
+                         : str_eq_c(t->finish_reason, "tool_calls")     ? "tool_use"
+                         : str_eq_c(t->finish_reason, "content_filter") ? "refusal"
+                         : t->stop_text.p                               ? "stop_sequence"
+                                                                        : "end_turn";
 
     json_out_key(o, "stop_reason");
     json_out_cstr(o, reason);

@@ -37,8 +37,9 @@ struct responses_writer {
     struct grown output;             /* finished items, JSON with commas */
     struct grown logprobs; /* of all tokens so far, JSON with commas between those of one message */
     size_t logprobs_told;  /* bytes of them that the messages before have */
-    bool compacts;         /* the answer is one item: what the model wrote, as a compaction */
-    bool alone;            /* of /responses/compact: the answer is no response */
+    const char *incomplete; /* why the answer is; NULL: it is whole */
+    bool compacts;          /* the answer is one item: what the model wrote, as a compaction */
+    bool alone;             /* of /responses/compact: the answer is no response */
 };
 
 /* The open item, begun or done. */

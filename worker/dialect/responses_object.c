@@ -88,8 +88,6 @@ static void write_head(struct responses_writer *rw, struct json_out *o, const ch
 void responses_object(struct responses_writer *rw, struct json_out *o, const char *status,
                       const struct call_usage *usage, const struct err *e)
 {
-    bool incomplete = strcmp(status, "incomplete") == 0;
-
     json_out_obj(o);
     write_head(rw, o, "response");
     json_out_key(o, "status");
@@ -102,7 +100,13 @@ void responses_object(struct responses_writer *rw, struct json_out *o, const cha
     else
         json_out_null(o);
     json_out_key(o, "incomplete_details");
-    json_out_raw(o, incomplete ? STR("{\"reason\":\"max_output_tokens\"}") : STR("null"));
+    if (rw->incomplete) {
+        json_out_obj(o);
+        json_out_member_str(o, "reason", str_cstr(rw->incomplete));
+        json_out_end_obj(o);
+    } else {
+        json_out_null(o);
+    }
     json_out_key(o, "output");
     json_out_arr(o);
     if (rw->output.len)

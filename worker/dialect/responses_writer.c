@@ -354,10 +354,13 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
                       const struct call_usage *usage)
 {
     struct responses_writer *rw = ctx;
-    bool cut = str_eq_c(answers[0].finish_reason, "length");
+    bool filtered = str_eq_c(answers[0].finish_reason, "content_filter");
+    bool cut = filtered || str_eq_c(answers[0].finish_reason, "length");
     const char *status = cut ? "incomplete" : "completed";
 
     (void)n;
+    if (cut)
+        rw->incomplete = filtered ? "content_filter" : "max_output_tokens";
     if (rw->compacts) {
         compaction(rw, answers[0].message);
     } else if (!rw->w.req->stream) {

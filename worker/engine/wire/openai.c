@@ -9,6 +9,7 @@
 #include "worker/engine/wire/error_words.h"
 #include "worker/engine/wire/overflow.h"
 #include "worker/engine/wire/remote.h"
+#include "worker/engine/wire/upstream_finish.h"
 #include "worker/engine/wire/upstream_ids.h"
 #include "worker/engine/wire/upstream_text.h"
 #include "worker/engine/wire/wire_reply.h"
@@ -120,16 +121,30 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
 }
 
 /* An upstream that gives up cannot be asked for the rest: it takes no ids. */
-static void take_finish(struct reply *y, struct str finish)
+static int read_finish(struct reply *y, const struct json *word, struct err *e)
 {
-    if (!finish.p)
-        return;
-    y->finish = str_eq_c(finish, "length")  ? REPLY_LENGTH
-                : str_eq_c(finish, "abort") ? REPLY_ABORT
-                : str_eq_c(finish, "error") ? REPLY_BROKEN
-                                            : REPLY_STOP;
+    static const enum reply_finish finishes[] = {
+        [UPSTREAM_STOP] = REPLY_STOP,     [UPSTREAM_LENGTH] = REPLY_LENGTH,
+        [UPSTREAM_CALLS] = REPLY_STOP,    [UPSTREAM_FILTERED] = REPLY_STOP,
+        [UPSTREAM_ABORTED] = REPLY_ABORT,
+    };
+    struct str text = json_string(word);
+    enum upstream_finish means = upstream_finish_read(text);
+
+    if (!json_is_null(word) && !json_is(word, JSON_STRING))
+        return err_set(e, ERR_ENGINE_INVALID,
+                       "the engine's answer is invalid: choices[0].finish_reason must be a string");
+    if (means == UPSTREAM_UNKNOWN)
+        return err_set(e, ERR_ENGINE_INVALID,
+                       "the engine's answer is invalid: choices[0].finish_reason is \"%.*s\", "
+                       "which says neither stop nor length",
+                       (int)MIN_OF(text.len, (size_t)64), text.p);
+    if (means == UPSTREAM_RUNNING)
+        return 0;
+    y->finish = finishes[means];
     if (y->finish == REPLY_ABORT && y->status <= 0)
         y->status = 503;
+    return 0;
 }
 
 /* What ended it: vLLM's stop_reason, SGLang's matched_stop; a string or a token's id. */
@@ -174,17 +189,33 @@ static void take_error(struct reply *y, const struct json *error)
     arena_done(&a);
 }
 
+/* An answer that ends by a failure: what the upstream says of it, or the word itself. */
+static int take_failure(struct reply *y, const struct json *choice, struct err *e)
+{
+    const struct json *error = json_get(choice, "error");
+    struct str word = json_string(json_get(choice, "finish_reason"));
+
+    if (json_is_null(error))
+        return err_set(e, ERR_ENGINE_INVALID,
+                       "the engine failed: choices[0].finish_reason is \"%.*s\"",
+                       (int)MIN_OF(word.len, (size_t)64), word.p);
+    take_error(y, error);
+    return 0;
+}
+
 static int take_doc(struct reply *y, struct upstream_text *t, const struct json *doc, bool stream,
                     const struct upstream_out *out, struct engine_delta *d, struct err *e)
 {
     const struct json *choice = json_at(json_get(doc, "choices"), 0);
     const struct json *lps = json_get(json_get(choice, "logprobs"), "content");
-    const struct json *error = error_of(doc);
+    const struct json *error = error_of(doc), *finish = json_get(choice, "finish_reason");
 
     if (error) {
         take_error(y, error);
         return 0;
     }
+    if (upstream_finish_read(json_string(finish)) == UPSTREAM_FAILED)
+        return take_failure(y, choice, e);
     buf_clear(&y->answer_id);
     buf_add_str(&y->answer_id, json_text(json_get(doc, "id")));
     if (upstream_ids_take(y, doc, e) < 0 || upstream_text_check_tops(lps, e) < 0 ||
@@ -194,9 +225,8 @@ static int take_doc(struct reply *y, struct upstream_text *t, const struct json 
         d->chat_lps = lps->items;
         d->n_chat_lps = lps->n;
     }
-    take_finish(y, json_string(json_get(choice, "finish_reason")));
     take_matched(y, choice);
-    return 0;
+    return read_finish(y, finish, e);
 }
 
 static int end_text(const struct remote *r, struct reply *y, const struct engine_request *q,

@@ -11,6 +11,7 @@
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "worker/engine/engine_result.h"
+#include "worker/engine/wire/upstream_finish.h"
 #include "worker/engine/wire/upstream_message.h"
 #include "worker/request/answer_sink.h"
 #include "worker/request/chat_logprobs.h"
@@ -49,8 +50,7 @@ static int check_finish(const struct upstream_text *t, struct err *e)
 {
     struct str finish = buf_str(&t->finish);
 
-    if (t->message.calls.n > 0 ||
-        (!str_eq_c(finish, "tool_calls") && !str_eq_c(finish, "function_call")))
+    if (t->message.calls.n > 0 || upstream_finish_read(finish) != UPSTREAM_CALLS)
         return 0;
     return err_set(e, ERR_ENGINE_INVALID,
                    "the engine's answer is invalid: choices[0].finish_reason is %.*s, and no call "
@@ -171,7 +171,7 @@ int upstream_text_add(struct upstream_text *t, const struct json *doc, bool stre
     if (!stream && upstream_message_end(&t->message, out, e) < 0)
         return -1;
     take_usage(t, json_get(doc, "usage"));
-    if (finish.len > 0) {
+    if (upstream_finish_read(finish) != UPSTREAM_RUNNING) {
         buf_clear(&t->finish);
         buf_add_str(&t->finish, finish);
     }
@@ -190,8 +190,8 @@ void upstream_text_write(const struct upstream_text *t, const struct json *rest,
     json_out_obj(&o);
     json_out_key(&o, "messages");
     json_out_value(&o, rest);
-    json_out_key(&o, "finish_reason");
-    json_out_str(&o, buf_str(&t->finish));
+    json_out_key(&o, "filtered");
+    json_out_bool(&o, upstream_finish_read(buf_str(&t->finish)) == UPSTREAM_FILTERED);
     json_out_key(&o, "signed");
     upstream_signed_write(&t->message.signed_members, &o);
     json_out_key(&o, "replaced");

@@ -36,7 +36,7 @@ int upstream_text_check_tops(const struct json *lps, struct err *e);
 void upstream_text_rows(const struct json *doc, struct engine_rows *ret);
 
 /* Appends what is needed of an answer besides its ids, its logprobs and the messages that went on:
- * `rest`, the messages that did not, its finish reason, usage, and what is signed. */
+ * `rest`, the messages that did not, whether it was filtered, usage, and what is signed. */
 void upstream_text_write(const struct upstream_text *t, const struct json *rest, struct buf *out);
 
 #endif
