@@ -27,7 +27,7 @@ SAMPLING = {
     "skip_special_tokens": None, "no_stop_trim": None, "spaces_between_special_tokens": None, "include_stop_str_in_output": None}
 # what shapes the distribution that tokens are sampled from: the trainer's, or neutral where it names nothing
 LOCKED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "repeat_last_n",
-          "logit_bias", "bad_words", "allowed_token_ids", "min_tokens", "ignore_eos")
+          "logit_bias", "bad_words", "allowed_token_ids", "min_tokens", "ignore_eos", "max_thinking_tokens", "response_format")
 
 
 class RolloutFailed(RuntimeError):

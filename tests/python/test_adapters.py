@@ -72,7 +72,8 @@ class Model:
 
 
 HOT = {"temperature": 2.0, "top_k": 5, "min_p": 0.25, "repetition_penalty": 1.5, "presence_penalty": 0.5, "frequency_penalty": 0.5,
-       "logit_bias": {"40": 5}, "bad_words": ["x"], "allowed_token_ids": [40, 41], "min_tokens": 2, "ignore_eos": True}
+       "logit_bias": {"40": 5}, "bad_words": ["x"], "allowed_token_ids": [40, 41], "min_tokens": 2, "ignore_eos": True,
+       "max_thinking_tokens": 3, "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}}
 
 
 @runner("agent", slots=8)
@@ -193,6 +194,9 @@ def test_the_trainers_parameters_are_locked(place):
     run(hooks.Hook("agent", place.url).one("x", {"temperature": 0.25, "top_p": 0.5}))
     cold = place.requests[-1]["body"]["sampling_params"]
     assert sent == cold, "what the trainer does not name is neutral, whatever the agent asks"
+    with rollgate.Client(place.url) as client:
+        told = [n.get("dropped_fields", []) for s in client.all_sessions() for n in client.session(s["session_id"])["tree"]["nodes"]]
+    assert {name for names in told for name in names} >= set(HOT), "and is told"
 
 
 SETTINGS = {"labels": {"team": "b"}, "metadata": {"exp": "x"}, "sampling_params": {"seed": 5, "temperature": 0.125}}

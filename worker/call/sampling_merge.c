@@ -108,7 +108,8 @@ static bool is_neutral(struct arena *a, struct str name, const struct json *valu
 
     return sampling_set(a, &s, name, value, &(struct err){0}) == 0 &&
            sampling_changes_nothing(&s) && !s.has_seed && !s.max_tokens && !s.stop &&
-           !s.stop_token_ids && !s.repeat_last_n && !s.grammar;
+           !s.stop_token_ids && !s.repeat_last_n && !s.grammar && !s.ignore_eos &&
+           !s.max_thinking_tokens;
 }
 
 struct json sampling_list_overruled(struct arena *a, const struct chat_request *req,
