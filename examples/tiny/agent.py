@@ -5,7 +5,7 @@ It is an ordinary client of a chat API and sees text alone. The scorer rewards e
 from __future__ import annotations
 
 from policy import LETTER_OF
-from rollgate.executor import runner
+from rollgate.executor import Session, Task, runner
 
 TURNS = 3
 
@@ -17,8 +17,9 @@ def score(task: str, answer: str) -> float:
 
 
 @runner("tiny", slots=32, timeout=60)
-async def tiny(task, session):
-    messages, rewards = [{"role": "user", "content": f"task {task.input[0]}"}], []
+async def tiny(task: Task, session: Session) -> float:
+    messages = [{"role": "user", "content": f"task {task.input[0]}"}]
+    rewards: list[float] = []
     for turn in range(TURNS):
         answer = await session.chat(messages, max_tokens=4)
         said = answer["choices"][0]["message"]["content"] or ""

@@ -5,7 +5,11 @@ tokens, or by one where the tokenizer has a merged one ("ab"): text does not tel
 """
 from __future__ import annotations
 
+from typing import Any, Iterable
+
 import numpy
+
+Array = numpy.ndarray[Any, Any]
 
 LETTERS = "abcdefgh"
 LETTER_OF = "dgbhafce"                      # digit -> letter
@@ -16,7 +20,7 @@ ACTION_OF = {token: i for i, token in enumerate(ACTIONS)}
 CONTEXTS = 17                               # 8 first digits, 8 second digits, done
 
 
-def digits_before(ids) -> list[int]:
+def digits_before(ids: Iterable[int]) -> list[int]:
     """The last two digits of a prompt."""
     found = [int(t) - 48 for t in ids if 48 <= t < 56]
     if len(found) < 2:
@@ -33,7 +37,7 @@ def context(task: list[int], written: int) -> int:
     return task[0] if written == 0 else 8 + task[1] if written == 1 else 16
 
 
-def contexts(prompt, answer) -> list[int]:
+def contexts(prompt: Iterable[int], answer: Iterable[int]) -> list[int]:
     """The row for each token of an answer."""
     task, written, out = digits_before(prompt), 0, []
     for token in answer:
@@ -42,10 +46,11 @@ def contexts(prompt, answer) -> list[int]:
     return out
 
 
-def log_softmax(table: numpy.ndarray) -> numpy.ndarray:
+def log_softmax(table: Array) -> Array:
     """[..., actions] of logits as log-probabilities."""
     top = table.max(-1, keepdims=True)
-    return table - top - numpy.log(numpy.exp(table - top).sum(-1, keepdims=True))
+    out: Array = table - top - numpy.log(numpy.exp(table - top).sum(-1, keepdims=True))
+    return out
 
 
 class Learner:
@@ -56,10 +61,11 @@ class Learner:
         self.rate, self.step = rate, 0
         self.m, self.v = numpy.zeros_like(self.table), numpy.zeros_like(self.table)
 
-    def logprobs(self, rows, actions) -> numpy.ndarray:
-        return log_softmax(self.table)[rows, actions]
+    def logprobs(self, rows: Array, actions: Array) -> Array:
+        out: Array = log_softmax(self.table)[rows, actions]
+        return out
 
-    def update(self, rows, actions, advantages, old_logprobs, clip: float = 0.2) -> None:
+    def update(self, rows: Array, actions: Array, advantages: Array, old_logprobs: Array, clip: float = 0.2) -> None:
         """One step of PPO's clipped objective; d log p(a) / d logits = onehot(a) - p."""
         ratio = numpy.exp(self.logprobs(rows, actions) - old_logprobs)
         clipped = ((advantages > 0) & (ratio > 1 + clip)) | ((advantages < 0) & (ratio < 1 - clip))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from typing import Any, AsyncIterator
 
 import numpy
 
@@ -28,10 +29,12 @@ class Server:
 
     # --- sampling ---
 
-    async def generate(self, body: dict):
+    async def generate(self, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         """Whole results as SGLang streams them: each holds everything so far."""
         ids, given = body["input_ids"], body["sampling_params"]
-        task, written, out, told = policy.digits_before(ids), 0, [], []
+        task, written = policy.digits_before(ids), 0
+        out: list[int] = []
+        told: list[Any] = []
         for _ in range(given.get("max_new_tokens", 128)):
             await self.open.wait()      # a pause holds what runs
             if body.get("rid") in self.aborted:
@@ -54,7 +57,7 @@ class Server:
                 yield self.result(body, ids, out, told, None)
         yield self.result(body, ids, out, told, {"type": "length", "length": len(out)})
 
-    def result(self, body: dict, ids: list, out: list, told: list, reason) -> dict:
+    def result(self, body: dict[str, Any], ids: list[int], out: list[int], told: list[Any], reason: Any) -> dict[str, Any]:
         return {"text": "", "output_ids": list(out), "meta_info": {
             "id": body.get("rid", ""), "finish_reason": reason, "prompt_tokens": len(ids), "completion_tokens": len(out),
             "cached_tokens": 0, "weight_version": self.version, "output_token_logprobs": list(told)}}
@@ -73,7 +76,7 @@ class Server:
         finally:
             writer.close()
 
-    async def answer(self, path: str, body: dict, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, path: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         if path == "/generate":
             await self.answer_generate(body, writer)
         elif path == "/update_weights_from_disk":
@@ -83,13 +86,13 @@ class Server:
             (self.open.clear if path[1] == "p" else self.open.set)()
             self.reply(writer, 200, {"status": "ok"})
         elif path == "/abort_request":
-            self.aborted.add(body.get("rid"))
+            self.aborted.add(str(body.get("rid")))
             self.reply(writer, 200, {})
         else:
             self.reply(writer, 200 if path == "/health" else 404, {})
         await writer.drain()
 
-    async def answer_generate(self, body: dict, writer: asyncio.StreamWriter) -> None:
+    async def answer_generate(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         if not body.get("stream"):
             async for last in self.generate(body):
                 pass
@@ -106,7 +109,7 @@ class Server:
         data = b"data: " + text.encode() + b"\n\n"
         writer.write(b"%x\r\n%s\r\n" % (len(data), data))
 
-    def reply(self, writer: asyncio.StreamWriter, status: int, body: dict) -> None:
+    def reply(self, writer: asyncio.StreamWriter, status: int, body: dict[str, Any]) -> None:
         data = json.dumps(body).encode()
         writer.write(b"HTTP/1.1 %d X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (status, len(data), data))
 

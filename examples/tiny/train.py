@@ -23,6 +23,7 @@ import threading
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any, Callable, Iterable, Iterator
 
 import numpy
 
@@ -41,17 +42,17 @@ from rollgate.executor import Executor  # noqa: E402
 def free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+        return int(s.getsockname()[1])
 
 
-def post(url: str, body: dict) -> dict:
+def post(url: str, body: dict[str, Any]) -> Any:
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=30) as answer:
         return json.load(answer)
 
 
 @contextlib.contextmanager
-def process(*command: str, log: str):
+def process(*command: str, log: str) -> Iterator[subprocess.Popen[bytes]]:
     with open(log, "ab") as f:
         child = subprocess.Popen(command, stdout=f, stderr=f, stdin=subprocess.DEVNULL)
     try:
@@ -61,23 +62,24 @@ def process(*command: str, log: str):
         child.wait(60)
 
 
-def wait_for(what, child: subprocess.Popen, log: str) -> None:
+def wait_for(what: Callable[[], Any], child: subprocess.Popen[bytes], log: str) -> None:
     until = time.monotonic() + 60
     while True:
         with contextlib.suppress(OSError, rollgate.RollgateError):
             what()
             return
         if child.poll() is not None or time.monotonic() > until:
-            raise RuntimeError(f"{child.args[0]} does not serve:\n{Path(log).read_text()[-3000:]}")
+            raise RuntimeError(f"{child.args!r} does not serve:\n{Path(log).read_text()[-3000:]}")
         time.sleep(0.05)
 
 
 @contextlib.contextmanager
-def executor(url: str):
+def executor(url: str) -> Iterator[None]:
     """Runs the agent in a thread of this process."""
-    ready, box = threading.Event(), {}
+    ready = threading.Event()
+    box: dict[str, Any] = {}
 
-    async def main():
+    async def main() -> None:
         box["executor"], box["loop"] = Executor([tiny], url), asyncio.get_running_loop()
         ready.set()
         await box["executor"].run()
@@ -92,7 +94,7 @@ def executor(url: str):
 
 
 @contextlib.contextmanager
-def stage(binary: str):
+def stage(binary: str) -> Iterator[tuple[rollgate.Client, str, str]]:
     """Engine, gateway and executor: (client, engine's URL, folder)."""
     with tempfile.TemporaryDirectory(prefix="tiny") as folder, contextlib.ExitStack() as stack:
         engine, listen, log = f"http://127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}", f"{folder}/log"
@@ -109,13 +111,14 @@ def stage(binary: str):
 
 # --- one step ---
 
-def turns_of(t: rollgate.Trajectory):
+def turns_of(t: rollgate.Trajectory) -> Iterator[tuple[Any, Any, Any, float]]:
     """(prompt ids, answer ids, recorded logprobs, turn's reward) of each answer: what the engine saw and sampled."""
-    ids, first = t.ids, t.prompt_len
-    by_turn = t["turn_rewards"]
-    for turn in t["turns"]:
+    ids, first, logprobs = t.ids, t.prompt_len, t.response_logprobs
+    if logprobs is None:
+        raise ValueError(f"{t!r}: the engine told no logprobs")
+    for turn in t.turns:
         begin, end = turn["start"], turn["end"]
-        yield ids[:first + begin], t.response_ids[begin:end], t.response_logprobs[begin:end], by_turn[turn["response_id"]]["reward"]
+        yield ids[:first + begin], t.response_ids[begin:end], logprobs[begin:end], t.turn_rewards[turn["response_id"]]["reward"]
 
 
 def encode(text: str) -> list[int]:
@@ -131,7 +134,7 @@ def encode(text: str) -> list[int]:
     return [policy.PAIR + policy.LETTERS.index(p[0]) if len(p) == 2 else ord(p) for p in pieces]
 
 
-def retokenized(answer, logprobs) -> tuple[list[int], list[float]]:
+def retokenized(answer: Iterable[int], logprobs: Iterable[float]) -> tuple[list[int], list[float]]:
     """The same answer as a trainer has it from the messages' text: encoded anew, closed as the template closes it, with
     the recorded logprobs laid beside in order, because nothing tells which belongs where."""
     text = "".join(policy.LETTERS[(a - policy.PAIR) % 8] + policy.LETTERS[(a - policy.PAIR + 1) % 8] if a >= policy.PAIR else chr(a)
@@ -140,9 +143,9 @@ def retokenized(answer, logprobs) -> tuple[list[int], list[float]]:
     return ids, [*map(float, logprobs), *[0.0] * len(ids)][:len(ids)]
 
 
-def batch_of(client: rollgate.Client, groups, version: int, text: bool) -> dict:
+def batch_of(client: rollgate.Client, groups: Iterable[Any], version: int, text: bool) -> dict[str, Any]:
     """Rows, actions, recorded logprobs and advantages of every trained token; how many answers text has changed."""
-    out = {"rows": [], "actions": [], "logprobs": [], "advantages": [], "rewards": [], "answers": 0, "changed": 0}
+    out: dict[str, Any] = {"rows": [], "actions": [], "logprobs": [], "advantages": [], "rewards": [], "answers": 0, "changed": 0}
     for group in groups:
         members = [client.finalize(m["session_id"])[0] for m in group["members"] if m["state"] == "succeeded"]
         for t in members:
@@ -166,7 +169,7 @@ def batch_of(client: rollgate.Client, groups, version: int, text: bool) -> dict:
     return {k: numpy.array(v) if isinstance(v, list) else v for k, v in out.items()}
 
 
-def update_weights(client: rollgate.Client, engine: str, folder: str, table: numpy.ndarray, version: int) -> None:
+def update_weights(client: rollgate.Client, engine: str, folder: str, table: policy.Array, version: int) -> None:
     """Pause, update, resume: nothing is lost, whatever runs."""
     client.pause("hold")
     post(engine + "/pause_generation", {"mode": "in_place"})
@@ -176,7 +179,8 @@ def update_weights(client: rollgate.Client, engine: str, folder: str, table: num
     client.resume()
 
 
-def train(binary: str, steps: int, groups: int = 8, n: int = 8, epochs: int = 4, text: bool = False, goal: float = 0.0, tell=print) -> list[dict]:
+def train(binary: str, steps: int, groups: int = 8, n: int = 8, epochs: int = 4, text: bool = False, goal: float = 0.0,
+          tell: Callable[[str], None] = print) -> list[dict[str, Any]]:
     """Rows of {step, reward, ratio, changed}: the mean reward, the worst |ratio - 1| before the first gradient step, and the share of answers
     whose ids text has changed. Ends early once the reward has passed the goal."""
     seeds, learner, history = random.Random(3), policy.Learner(), []
@@ -200,7 +204,7 @@ def train(binary: str, steps: int, groups: int = 8, n: int = 8, epochs: int = 4,
     return history
 
 
-def plot(path: str, true: list[dict], text: list[dict]) -> None:
+def plot(path: str, true: list[dict[str, Any]], text: list[dict[str, Any]]) -> None:
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot

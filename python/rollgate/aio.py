@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 import ssl
 import weakref
-from typing import Any, AsyncIterator, Awaitable, Callable, Optional
+from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Mapping, Optional
 
 from .calls import POLL_S, Call, Calls, next_cursor
 from .errors import BadAnswer, RollgateError, Unreachable, from_answer
 from .forks import close_descriptor, watch_forks
 from .retries import Address, Patience, client_arguments, heads, key_from_environment, rebuild_client
+from .session import AsyncSession
+
+if TYPE_CHECKING:
+    from .answers import GroupResult, SessionState
+    from .signatures import AsyncCalls
+else:
+    AsyncCalls = Calls
 
 
 class _Connection:
@@ -21,7 +28,7 @@ class _Connection:
 
     def idle(self) -> bool:
         """Whether the next request may go on it: the gateway has neither closed it nor said anything."""
-        return self.good and not self.reader.at_eof() and not self.reader._buffer and not self.writer.is_closing()
+        return self.good and not self.reader.at_eof() and not getattr(self.reader, "_buffer") and not self.writer.is_closing()
 
     def close(self) -> None:
         self.good = False
@@ -34,7 +41,7 @@ class _Connection:
         if sock is not None:
             close_descriptor(sock)
 
-    async def ask(self, method: str, target: str, host: str, headers: dict[str, str], body: Optional[bytes]) -> tuple:
+    async def ask(self, method: str, target: str, host: str, headers: dict[str, str], body: Optional[bytes]) -> tuple[int, dict[str, str], bytes]:
         """Sends and reads: (status, headers in lower case, body)."""
         lines = [f"{method} {target} HTTP/1.1", f"Host: {host}", *(f"{k}: {v}" for k, v in headers.items())]
         if body is not None or method in ("POST", "PUT"):
@@ -71,7 +78,7 @@ class _Connection:
         return await self.reader.read()
 
     async def _chunks(self) -> bytes:
-        parts = []
+        parts: list[bytes] = []
         while True:
             size = int((await self.reader.readline()).split(b";")[0], 16)
             if size == 0:
@@ -114,7 +121,7 @@ def on_loop(loop: asyncio.AbstractEventLoop, name: str, make: Callable[[], Any])
     return owned[name]
 
 
-class AsyncClient(Calls):
+class AsyncClient(AsyncCalls):
     """A gateway, for the tasks of any event loop; each loop has its own connections, and so has a forked process.
     Arguments as Client's; connections: the most that a loop has open at once (calls beyond it wait for one)."""
 
@@ -126,7 +133,7 @@ class AsyncClient(Calls):
         self._pools: "weakref.WeakSet[_Pool]" = weakref.WeakSet()
         watch_forks(self)
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         """For pickle: how it was made, the key included. The copy opens its own connections."""
         return rebuild_client, (type(self), {**client_arguments(self), "connections": self._limit})
 
@@ -139,7 +146,7 @@ class AsyncClient(Calls):
     def _pool(self) -> _Pool:
         """The running loop's. Connections of loops that were closed are released here."""
         loop = asyncio.get_running_loop()
-        pools = on_loop(loop, "pools", weakref.WeakKeyDictionary)
+        pools: "weakref.WeakKeyDictionary[AsyncClient, _Pool]" = on_loop(loop, "pools", weakref.WeakKeyDictionary)
         pool = pools.get(self)
         if pool is None or pool.released:
             for other in [x for x in list(self._pools) if x.is_over()]:
@@ -157,6 +164,9 @@ class AsyncClient(Calls):
 
     def __repr__(self) -> str:
         return f"AsyncClient({self.address.url!r})"
+
+    def _as_session(self, fields: Mapping[str, Any]) -> AsyncSession:
+        return AsyncSession(fields, self)
 
     async def close(self) -> None:
         """Closes the connections of the running loop that no call uses. Connections of other open loops stay."""
@@ -234,20 +244,25 @@ class AsyncClient(Calls):
                 await progress()
 
     async def wait(self, session_id: str, timeout_s: Optional[float] = None,
-                   progress: Optional[Callable[[Any], None]] = None) -> Any:
+                   progress: Optional[Callable[["SessionState"], None]] = None) -> Optional["SessionState"]:
         """As Client.wait."""
         async def tell() -> None:
-            progress(await self.session(session_id))
-        return await self._poll(lambda s: self.wait_once(session_id, s), timeout_s, tell if progress else None)
+            if progress:
+                progress(await self.session(session_id))
+        state: Optional["SessionState"] = await self._poll(lambda s: self.wait_once(session_id, s), timeout_s, tell if progress else None)
+        return state
 
     async def wait_group(self, group_id: str, timeout_s: Optional[float] = None,
-                         progress: Optional[Callable[[Any], None]] = None) -> Any:
+                         progress: Optional[Callable[["GroupResult"], None]] = None) -> Optional["GroupResult"]:
         """As Client.wait_group."""
         async def tell() -> None:
-            progress(await self.group(group_id))
-        return await self._poll(lambda s: self.wait_group_once(group_id, s), timeout_s, tell if progress else None)
+            if progress:
+                progress(await self.group(group_id))
+        result: Optional["GroupResult"] = await self._poll(lambda s: self.wait_group_once(group_id, s), timeout_s,
+                                                           tell if progress else None)
+        return result
 
-    async def all_sessions(self, **filters: Any) -> AsyncIterator[dict]:
+    async def all_sessions(self, **filters: Any) -> AsyncIterator["SessionState"]:
         """As Client.all_sessions."""
         cursor = None
         while True:

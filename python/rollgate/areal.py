@@ -20,18 +20,22 @@ SCORES = {"teacher": "teacher_logp", "reference": "ref_logp"}   # columns of ses
 
 
 class RollgateWorkflow(RolloutWorkflow):
-    """sampling_params: of every rollout, by the gateway's or SGLang's names. group: fields of every group."""
+    """sampling_params: of every rollout, by the gateway's or SGLang's names. group, session, export: as of hooks.Hook. AReaL does
+    not say what an evaluation is: its eval_workflow gets session={"evaluation": True}."""
 
     def __init__(self, runner: str, url: Optional[str] = None, key: Optional[str] = None,
-                 group: Optional[Mapping[str, Any]] = None, sampling_params: Optional[Mapping[str, Any]] = None):
+                 group: Optional[Mapping[str, Any]] = None, sampling_params: Optional[Mapping[str, Any]] = None,
+                 session: Optional[Mapping[str, Any]] = None, export: Optional[Mapping[str, Any]] = None):
         if (group or {}).get("reward") == "external":
             raise ValueError("AReaL takes rewards from its workflows: reward: external would leave them unknown")
-        self.hook, self.sampling_params, self._version = hooks.Hook(runner, url, key, group, one_row=True), dict(sampling_params or {}), None
+        self.hook = hooks.Hook(runner, url, key, group, session=session, export=export, one_row=True)
+        self.sampling_params = dict(sampling_params or {})
+        self._version: Optional[int] = None
         scores = [one.get("what", "teacher") for one in (self.hook.group.get("session") or {}).get("score") or []]
         self.columns = (*COLUMNS, *(column for what, column in SCORES.items() if what in scores))
 
     async def _tell_version(self, engine: Any) -> Optional[int]:
-        version = engine.get_version()
+        version: Optional[int] = engine.get_version()
         if version != self._version:
             await hooks.connect(self.hook.url, self.hook.key).weight_version(version)
             self._version = version

@@ -117,18 +117,30 @@ class Calls:
     def send(self, call: Call) -> Any:
         raise NotImplementedError
 
-    def _post(self, path: str, body: Mapping[str, Any], read: Callable = read_json, **more: Any) -> Any:
+    def _post(self, path: str, body: Mapping[str, Any], read: Callable[..., Any] = read_json, **more: Any) -> Any:
         return self.send(Call("POST", path, encode(body), read, **more))
 
-    def _get(self, path: str, read: Callable = read_json, **more: Any) -> Any:
+    def _get(self, path: str, read: Callable[..., Any] = read_json, **more: Any) -> Any:
         return self.send(Call("GET", path, None, read, **more))
+
+    def _as_session(self, fields: Mapping[str, Any]) -> Any:
+        """The session with its calls (session.py)."""
+        raise NotImplementedError
+
+    def _read_session(self, status: int, headers: Mapping[str, str], body: bytes) -> Any:
+        fields = json.loads(body)
+        if not isinstance(fields, dict):
+            raise ValueError(f"a session is an object, not {body[:80]!r}")
+        if "sessions" in fields:
+            return {**fields, "sessions": [self._as_session(one) for one in fields["sessions"]]}
+        return self._as_session(fields)
 
     # --- sessions ---
 
     def create_session(self, **options: Any) -> Any:
-        """A session: {session_id, base_url, api_key, runner_key, ...}. With count=n: {"sessions": [n of them]},
-        one group. When the answer is lost the request is not sent again: that would make a second session."""
-        return self._post("/sessions", options, repeatable=False)
+        """A Session (AsyncSession): a mapping of session_id, base_url, api_key, runner_key ... with the calls of session.py. With
+        count=n: {"sessions": [n of them]}, one group. When the answer is lost the request is not sent again: that would make a second session."""
+        return self._post("/sessions", options, self._read_session, repeatable=False)
 
     def session(self, session_id: str, records: bool = False) -> Any:
         """Its state; with records every call's request, ids and answer."""
@@ -171,7 +183,7 @@ class Calls:
         read = read_bytes if raw else records.reader(format)
         return self._post(_session(session_id, "/finalize"), {"format": format, **options}, read)
 
-    def samples(self, session_id: str, max_seq_len: Optional[int] = None, metadata: Optional[dict] = None) -> Any:
+    def samples(self, session_id: str, max_seq_len: Optional[int] = None, metadata: Optional[dict[str, Any]] = None) -> Any:
         """POST /samples: a records.Tensors in miles' layout."""
         return self._post(_session(session_id, "/samples"), known(max_seq_len=max_seq_len, metadata=metadata),
                           records.reader("miles"))
@@ -195,12 +207,13 @@ class Calls:
 
     def import_session(self, snapshot: Mapping[str, Any]) -> Any:
         """A new session that goes on from a snapshot, token-exact: as create_session, and imported_from."""
-        return self._post("/sessions/import", dict(snapshot), repeatable=False)
+        return self._post("/sessions/import", dict(snapshot), self._read_session, repeatable=False)
 
     def fork(self, session_id: str, response_id: Optional[str] = None, **options: Any) -> Any:
         """A new session that goes on from that answer (default: the newest), token-exact: as create_session, and forked_from.
         Options: train_prefix, labels, metadata, sampling_params."""
-        return self._post(_session(session_id, "/fork"), known(response_id=response_id, **options), repeatable=False)
+        return self._post(_session(session_id, "/fork"), known(response_id=response_id, **options), self._read_session,
+                          repeatable=False)
 
     def delete(self, session_id: str) -> Any:
         """Ends and forgets the session."""
@@ -350,10 +363,13 @@ class Calls:
 def reward_object(reward: Any) -> dict[str, Any]:
     """reward_info of what a scorer gives: a number, or a mapping. Anything else is a TypeError; a value in it that JSON cannot
     write is one as well, or a ValueError, and named."""
+    told: dict[str, Any]
     if isinstance(reward, Mapping):
-        return plain(reward, "reward_info")
+        told = plain(reward, "reward_info")
+        return told
     if isinstance(reward, (bool, int, float)) or hasattr(reward, "__float__"):
-        return plain({"reward": float(reward)}, "reward_info")
+        told = plain({"reward": float(reward)}, "reward_info")
+        return told
     raise TypeError(f"a reward is a number or a mapping, not {type(reward).__name__}: {reward!r:.80}")
 
 

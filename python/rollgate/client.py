@@ -9,12 +9,19 @@ import ssl
 import threading
 import time
 import weakref
-from typing import Any, Callable, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional
 
 from .calls import POLL_S, Call, Calls, next_cursor
 from .errors import BadAnswer, RollgateError, Unreachable, from_answer
 from .forks import close_descriptor, watch_forks
 from .retries import Address, Patience, client_arguments, heads, key_from_environment, rebuild_client
+from .session import Session
+
+if TYPE_CHECKING:
+    from .answers import GroupResult, SessionState
+    from .signatures import SyncCalls
+else:
+    SyncCalls = Calls
 
 
 def _readable(sock: socket.socket) -> bool:
@@ -37,7 +44,7 @@ class _Mine:
             close_descriptor(self.connection.sock)
 
 
-class Client(Calls):
+class Client(SyncCalls):
     """A gateway, for any number of threads, and for processes that fork.
 
     url: http://HOST:PORT; without it ROLLGATE_URL, else http://127.0.0.1:8600.
@@ -54,7 +61,7 @@ class Client(Calls):
         self._own_nothing()
         watch_forks(self)
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         """For pickle: how it was made, the key included. The copy opens its own connections."""
         return rebuild_client, (type(self), client_arguments(self))
 
@@ -86,18 +93,23 @@ class Client(Calls):
                 connection.close()
             self._all.clear()
 
+    def _as_session(self, fields: Mapping[str, Any]) -> Session:
+        return Session(fields, self)
+
     # --- connections ---
 
     def _connection(self) -> http.client.HTTPConnection:
         mine = getattr(self._mine, "mine", None)
         if mine is None:
             a = self.address
+            connection: http.client.HTTPConnection
             if a.tls:
                 connection = http.client.HTTPSConnection(a.host, a.port, context=self._tls or ssl.create_default_context())
             else:
                 connection = http.client.HTTPConnection(a.host, a.port)
             mine = self._mine.mine = _Mine(connection)
-        return mine.connection
+        found: http.client.HTTPConnection = mine.connection
+        return found
 
     def _connect(self, connection: http.client.HTTPConnection) -> None:
         """A fresh one, unless the old is still good: nothing may lie in it between two answers."""
@@ -107,6 +119,7 @@ class Client(Calls):
             try:
                 connection.timeout = min(self.timeout, 10.0)
                 connection.connect()
+                assert connection.sock is not None
                 connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             except OSError as e:
                 connection.close()
@@ -160,19 +173,22 @@ class Client(Calls):
             if progress:
                 progress()
 
-    def wait(self, session_id: str, timeout_s: Optional[float] = None, progress: Optional[Callable[[Any], None]] = None) -> Any:
+    def wait(self, session_id: str, timeout_s: Optional[float] = None,
+             progress: Optional[Callable[["SessionState"], None]] = None) -> Optional["SessionState"]:
         """The state once the session is completed, finalized or aborted; None after timeout_s (None: as long as
         it takes). progress(state): called with the state so far every 30 s."""
         tell = (lambda: progress(self.session(session_id))) if progress else None
-        return self._poll(lambda s: self.wait_once(session_id, s), timeout_s, tell)
+        state: Optional["SessionState"] = self._poll(lambda s: self.wait_once(session_id, s), timeout_s, tell)
+        return state
 
     def wait_group(self, group_id: str, timeout_s: Optional[float] = None,
-                   progress: Optional[Callable[[Any], None]] = None) -> Any:
+                   progress: Optional[Callable[["GroupResult"], None]] = None) -> Optional["GroupResult"]:
         """The result once the group has settled; None after timeout_s. progress(result so far) every 30 s."""
         tell = (lambda: progress(self.group(group_id))) if progress else None
-        return self._poll(lambda s: self.wait_group_once(group_id, s), timeout_s, tell)
+        result: Optional["GroupResult"] = self._poll(lambda s: self.wait_group_once(group_id, s), timeout_s, tell)
+        return result
 
-    def all_sessions(self, **filters: Any) -> Iterator[dict]:
+    def all_sessions(self, **filters: Any) -> Iterator["SessionState"]:
         """Every session of every page; Unreachable behind the first page that lacks a worker's."""
         cursor = None
         while True:

@@ -1,5 +1,6 @@
 """What the gateway answers when it does not do what it was asked: one class for each code of the error
-table (docs/http.md, section 4), so that `except SessionEnded` reads as what it is.
+table (docs/http.md, section 4), so that `except SessionEnded` reads as what it is. Classes above them are for what a caller does
+about it: Retryable (again, later), Ended (no more calls of this session), NotFound.
 
 Every error carries `status` (HTTP), `code`, `param` (the wrong field, or None), `retry` (whether the same
 request may be sent again), `retry_after` (seconds, or None) and `request_id` (names it in the gateway's log).
@@ -7,7 +8,7 @@ request may be sent again), `retry_after` (seconds, or None) and `request_id` (n
 from __future__ import annotations
 
 import json
-from typing import Mapping, Optional
+from typing import Any, Iterator, Mapping, Optional
 
 
 class RollgateError(Exception):
@@ -28,7 +29,25 @@ class RollgateError(Exception):
         return f"{self.status or '-'} {self.code}: {self.message}{where}{request}"
 
 
-class Unreachable(RollgateError):
+class Retryable(RollgateError):
+    """The same request may succeed later: `retry_after` may say when. Both clients try again by themselves for retry_s."""
+
+    code = ""
+
+
+class Ended(RollgateError):
+    """The session, or the attempt, is over: it was finalized, aborted or cancelled, or has spent its budget."""
+
+    code = ""
+
+
+class NotFound(RollgateError):
+    """There is no such thing: no session (UnknownSession), no group (UnknownGroup), or no such path."""
+
+    code = "not_found"
+
+
+class Unreachable(Retryable):
     """No answer came: connection refused, broken or silent for longer than the time-out."""
 
     code = "unreachable"
@@ -76,15 +95,11 @@ class OriginNotAllowed(RollgateError):
     code = "origin_not_allowed"
 
 
-class UnknownSession(RollgateError):
+class UnknownSession(NotFound):
     code = "unknown_session"
 
 
-class NotFound(RollgateError):
-    code = "not_found"
-
-
-class UnknownGroup(RollgateError):
+class UnknownGroup(NotFound):
     code = "unknown_group"
 
 
@@ -92,11 +107,11 @@ class MethodNotAllowed(RollgateError):
     code = "method_not_allowed"
 
 
-class RequestTimeout(RollgateError):
+class RequestTimeout(Retryable):
     code = "request_timeout"
 
 
-class StateConflict(RollgateError):
+class StateConflict(Retryable):
     code = "state_conflict"
 
 
@@ -112,15 +127,15 @@ class GroupExists(RollgateError):
     code = "group_exists"
 
 
-class SessionEnded(RollgateError):
+class SessionEnded(Ended):
     code = "session_ended"
 
 
-class BudgetExhausted(RollgateError):
+class BudgetExhausted(Ended):
     code = "budget_exhausted"
 
 
-class AttemptEnded(RollgateError):
+class AttemptEnded(Ended):
     code = "attempt_ended"
 
 
@@ -152,11 +167,11 @@ class UpgradeRequired(RollgateError):
     code = "upgrade_required"
 
 
-class Overloaded(RollgateError):
+class Overloaded(Retryable):
     code = "overloaded"
 
 
-class QueueFull(RollgateError):
+class QueueFull(Retryable):
     code = "queue_full"
 
 
@@ -176,39 +191,39 @@ class PromptLeak(RollgateError):
     code = "prompt_leak"
 
 
-class EngineInvalid(RollgateError):
+class EngineInvalid(Retryable):
     code = "engine_invalid"
 
 
-class WorkerInvalid(RollgateError):
+class WorkerInvalid(Retryable):
     code = "worker_invalid"
 
 
-class WorkerUnavailable(RollgateError):
+class WorkerUnavailable(Retryable):
     code = "worker_unavailable"
 
 
-class Draining(RollgateError):
+class Draining(Retryable):
     code = "draining"
 
 
-class EngineUnavailable(RollgateError):
+class EngineUnavailable(Retryable):
     code = "engine_unavailable"
 
 
-class StorageFull(RollgateError):
+class StorageFull(Retryable):
     code = "storage_full"
 
 
-class StorageFailed(RollgateError):
+class StorageFailed(Retryable):
     code = "storage_failed"
 
 
-class MemoryFull(RollgateError):
+class MemoryFull(Retryable):
     code = "memory_full"
 
 
-class EngineTimeout(RollgateError):
+class EngineTimeout(Retryable):
     code = "engine_timeout"
 
 
@@ -220,7 +235,13 @@ class LoopDetected(RollgateError):
     code = "loop_detected"
 
 
-BY_CODE: dict[str, type[RollgateError]] = {c.code: c for c in RollgateError.__subclasses__()}
+def _kinds(of: type[RollgateError]) -> Iterator[type[RollgateError]]:
+    for kind in of.__subclasses__():
+        yield kind
+        yield from _kinds(kind)
+
+
+BY_CODE: dict[str, type[RollgateError]] = {kind.code: kind for kind in _kinds(RollgateError) if kind.code}
 
 
 def _seconds(text: Optional[str]) -> Optional[float]:
@@ -232,7 +253,8 @@ def _seconds(text: Optional[str]) -> Optional[float]:
 
 def from_answer(status: int, headers: Mapping[str, str], body: bytes) -> RollgateError:
     """The error that an answer of 400 and above is. headers: names in lower case."""
-    told: dict = {}
+    told: dict[str, Any] = {}
+    again = headers.get("x-should-retry") == "true"
     try:
         document = json.loads(body)
         if isinstance(document, dict) and isinstance(document.get("error"), dict):
@@ -241,7 +263,6 @@ def from_answer(status: int, headers: Mapping[str, str], body: bytes) -> Rollgat
         pass
     code = told.get("code") or told.get("type") or "unknown"
     message = told.get("message") or body[:200].decode("utf-8", "replace") or "no text"
-    return BY_CODE.get(str(code), RollgateError)(
-        str(message), status=status, code=str(code), param=told.get("param"),
-        retry=headers.get("x-should-retry") == "true", retry_after=_seconds(headers.get("retry-after")),
+    return BY_CODE.get(str(code), Retryable if again else RollgateError)(
+        str(message), status=status, code=str(code), param=told.get("param"), retry=again, retry_after=_seconds(headers.get("retry-after")),
         request_id=headers.get("rollgate-request-id"))

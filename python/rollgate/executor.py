@@ -41,12 +41,13 @@ import threading
 import time
 import traceback
 from dataclasses import dataclass, field
-from typing import Any, Awaitable, Callable, Iterable, Mapping, Optional, Sequence, Union
+from typing import Any, Awaitable, Callable, Coroutine, Iterable, Mapping, Optional, Sequence, Union
 
 from .aio import AsyncClient
 from .calls import reward_object
 from .errors import AttemptEnded, RollgateError, SessionEnded, Unreachable
 from .retries import key_from_environment
+from .session import anthropic_client, environment, openai_client
 
 log = logging.getLogger("rollgate.executor")
 CLAIM_S = 20.0      # a claim waits so long for work
@@ -54,7 +55,7 @@ RENEW_S = 2.0       # at most so long until a new attempt is among those renewed
 RENEW_MAX = 10000   # ids that the gateway takes in one renewal
 GRACE_S = 10.0     # a function that was cancelled may take so long to clean up
 TAIL = 4000         # characters of a traceback that go with an end
-ENDS = {            # attempts that are ended by force, and whose end is told all the same: why -> the end
+ENDS: dict[Optional[str], dict[str, Any]] = {   # attempts that are ended by force, and whose end is told all the same: why -> the end
     "timeout": {"outcome": "timeout", "reason": "not done in the time that it has"},
     "stopping": {"outcome": "infra", "reason": "the executor is stopping", "stopping": True},
     "deadline": {"outcome": "timeout", "reason": "not done at the group's deadline"}}
@@ -104,8 +105,15 @@ class Session:
 
     @property
     def env(self) -> dict[str, str]:
-        return {"OPENAI_BASE_URL": self.base_url, "OPENAI_API_KEY": self.api_key,
-                "ANTHROPIC_BASE_URL": self.anthropic_base_url, "ANTHROPIC_API_KEY": self.api_key}
+        return environment(self.fields)
+
+    def openai(self, **options: Any) -> Any:
+        """openai.AsyncOpenAI for the session's calls; in runners that are not async openai.OpenAI. Options are its own."""
+        return openai_client(self.fields, not self._is_inside(), options)
+
+    def anthropic(self, **options: Any) -> Any:
+        """anthropic.AsyncAnthropic, or anthropic.Anthropic, as openai."""
+        return anthropic_client(self.fields, not self._is_inside(), options)
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **body: Any) -> Any:
         """One model call (Chat Completions): the answer's JSON. Awaitable in async runners; blocks in others."""
@@ -116,12 +124,15 @@ class Session:
         """Posts a reward before the end, perhaps of one turn. As chat."""
         return self._here(self._client.reward(self.id, reward_info, response_id, key=self.runner_key))
 
-    def _here(self, call: Awaitable[Any]) -> Any:
+    def _is_inside(self) -> bool:
+        """Whether the caller runs in the executor's event loop."""
         try:
-            inside = asyncio.get_running_loop() is self._loop
+            return asyncio.get_running_loop() is self._loop
         except RuntimeError:
-            inside = False
-        return call if inside else asyncio.run_coroutine_threadsafe(call, self._loop).result()
+            return False
+
+    def _here(self, call: Coroutine[Any, Any, Any]) -> Any:
+        return call if self._is_inside() else asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
 
 def _writable(text: str) -> str:
@@ -156,7 +167,7 @@ def _called(function: Function, task: Task, session: Session) -> Any:
         raise _contained(e) from e
 
 
-async def _shielded(thread: asyncio.Future) -> Any:
+async def _shielded(thread: asyncio.Future[Any]) -> Any:
     return await asyncio.shield(thread)
 
 
@@ -195,7 +206,7 @@ class _Running:
 
     runner: Runner
     task: Task
-    work: Optional[asyncio.Future] = None
+    work: Optional[asyncio.Future[Any]] = None
     killed: Optional[str] = None      # why it is to end: a key of ENDS, or "dropped"
     ending: asyncio.Event = field(default_factory=asyncio.Event)    # it is killed
 
@@ -233,7 +244,7 @@ class Executor:
         self._refused: Optional[RollgateError] = None
         self._lease_s = 30.0
         self._freed, self._begun, self._stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._tasks: set[asyncio.Task] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         threads = sum(r.slots for r in self.runners.values() if not r.is_async)
         self._threads = concurrent.futures.ThreadPoolExecutor(threads, "runner") if threads else None
 
@@ -266,7 +277,7 @@ class Executor:
         for client in (self.client, self._agents):
             client.retry_s = min(client.retry_s, 10.0)
 
-    def _spawn(self, work: Any) -> asyncio.Task:
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -280,7 +291,7 @@ class Executor:
     async def _claim_loop(self) -> None:
         """Offers what is free. A claim that waits holds the slots that it offers; slots that come free meanwhile are
         offered by claims of their own, a few at once."""
-        claims: set[asyncio.Task] = set()
+        claims: set[asyncio.Task[Any]] = set()
         while not self._stop.is_set():
             free = self._free()
             if free and len(claims) < 4:
@@ -296,7 +307,7 @@ class Executor:
         await asyncio.gather(*claims, return_exceptions=True)
 
     async def _claim(self, offer: dict[str, int]) -> None:
-        given: list[Mapping[str, Any]] = []
+        given: list[dict[str, Any]] = []
         try:
             given = (await self.client.claim(self.name, offer, CLAIM_S))["attempts"]
         except RollgateError as e:
@@ -358,7 +369,7 @@ class Executor:
         else:
             await self._tell(attempt, {**end, "timings": {"run": round(time.monotonic() - began, 3)}})
 
-    def _start(self, attempt: _Running, session: Session) -> asyncio.Future:
+    def _start(self, attempt: _Running, session: Session) -> asyncio.Future[Any]:
         """The function's work. Its slot is free when the work has ended, which may be after the attempt."""
         run = attempt.runner
         if run.is_async:
@@ -380,16 +391,18 @@ class Executor:
 
     async def _watch(self, attempt: _Running) -> Optional[dict[str, Any]]:
         """How the attempt ended; None when nobody wants to know."""
-        ending = asyncio.ensure_future(attempt.ending.wait())
-        await asyncio.wait({attempt.work, ending}, timeout=attempt.task.left_s, return_when=asyncio.FIRST_COMPLETED)
+        work, ending = attempt.work, asyncio.ensure_future(attempt.ending.wait())
+        assert work is not None
+        both: set[asyncio.Future[Any]] = {work, ending}
+        await asyncio.wait(both, timeout=attempt.task.left_s, return_when=asyncio.FIRST_COMPLETED)
         ending.cancel()
-        if not attempt.work.done():
+        if not work.done():
             self._end_work(attempt, "timeout")      # unless it is being ended
-            await asyncio.wait({attempt.work}, timeout=GRACE_S)
-        if attempt.killed == "timeout" or not attempt.work.done():
+            await asyncio.wait({work}, timeout=GRACE_S)
+        if attempt.killed == "timeout" or not work.done():
             return self._killed(attempt)
         try:
-            return self._verdict(attempt.work.result())
+            return self._verdict(work.result())
         except asyncio.CancelledError:
             return self._killed(attempt) if attempt.killed else {"outcome": "error", "reason": "the runner cancelled itself"}
         except Exception as e:

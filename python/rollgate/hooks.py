@@ -39,20 +39,21 @@ class RolloutFailed(RuntimeError):
         of = f"{result['succeeded']} of {result['n']}"
         super().__init__(f"group {result['id']} is {result['state']} with {of} rollouts ({why})")
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.result,)
 
 
 def sampling(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The gateway's names of a trainer's sampling parameters, None left out. ValueError: one that it has no name for."""
-    out = {}
+    out: dict[str, Any] = {}
     for name, value in parameters.items():
         if value is None or value == []:
             continue
         if name not in SAMPLING:
             raise ValueError(f"sampling parameter {name}={value!r} has no counterpart in the gateway")
-        if SAMPLING[name]:
-            out[SAMPLING[name]] = plain(value, name)
+        ours = SAMPLING[name]
+        if ours:
+            out[ours] = plain(value, name)
     return out
 
 
@@ -60,7 +61,7 @@ def session_options(given: Optional[Mapping[str, Any]], sampling_params: Mapping
                     metadata: Optional[Mapping[str, Any]] = None, evaluation: bool = False) -> dict[str, Any]:
     """Options of a session: those of the adapter's settings, and what the trainer says beside and before them. The trainer's
     sampling is locked, and its validation is an `evaluation`, unless the settings say otherwise."""
-    out = plain(given or {}, "session")
+    out: dict[str, Any] = plain(given or {}, "session")
     told = {"sampling_params": sampling(sampling_params), "labels": labels, "metadata": metadata}
     for name, more in told.items():
         if more is not None:
@@ -81,9 +82,24 @@ def export_options(given: Optional[Mapping[str, Any]], one_row: bool = False) ->
     return out
 
 
-def clients_of(loop: asyncio.AbstractEventLoop) -> dict[tuple, AsyncClient]:
+def group_options(group: Optional[Mapping[str, Any]], session: Optional[Mapping[str, Any]],
+                  export: Optional[Mapping[str, Any]]) -> dict[str, Any]:
+    """A group with the adapter's own `session` and `export` options among its. ValueError: one of them is there with another value."""
+    out: dict[str, Any] = plain(group or {}, "group")
+    for name, more in (("session", session), ("export", export)):
+        given = plain(more or {}, name)
+        mine = out.get(name) or {}
+        for key in [k for k in given if k in mine and mine[k] != given[k]]:
+            raise ValueError(f"{name}.{key} is {given[key]!r}, and the group's {name}.{key} is {mine[key]!r}: set one of them")
+        if given:
+            out[name] = {**mine, **given}
+    return out
+
+
+def clients_of(loop: asyncio.AbstractEventLoop) -> dict[tuple[Any, ...], AsyncClient]:
     """The loop's own, by url, key and waits; they are freed with it."""
-    return on_loop(loop, "clients", dict)
+    mine: dict[tuple[Any, ...], AsyncClient] = on_loop(loop, "clients", dict)
+    return mine
 
 
 def connect(url: Optional[str] = None, key: Optional[str] = None, *, waits: bool = False) -> AsyncClient:
@@ -98,23 +114,26 @@ def connect(url: Optional[str] = None, key: Optional[str] = None, *, waits: bool
 class Hook:
     """One trainer's way to a gateway: which runner, which defaults of its groups (docs/rollouts.md), what is under way.
 
-    group: fields of every group, e.g. {"reward": "external", "run_timeout_s": 900, "attempts": 2}. Its `export` holds for the
-    trainer's exports, too.
+    group: fields of every group, e.g. {"reward": "external", "run_timeout_s": 900, "attempts": 2}.
+    session: options of every session (docs/http.md): `history`, `lock_sampling`, `evaluation`, `sampling_params` ...
+    export: options of the trainer's and the sinks' exports (docs/trajectories.md): `train_once`, `select`, `pick` ... Both may
+    stand in `group` instead.
     one_row: the trainer takes one row of a rollout: ValueError if the group's export selects several.
     """
 
     def __init__(self, runner: str, url: Optional[str] = None, key: Optional[str] = None,
-                 group: Optional[Mapping[str, Any]] = None, *, one_row: bool = False):
+                 group: Optional[Mapping[str, Any]] = None, *, session: Optional[Mapping[str, Any]] = None,
+                 export: Optional[Mapping[str, Any]] = None, one_row: bool = False):
         if not runner:
             raise ValueError("which runner? Its name is needed: as executors offer it")
-        self.runner, self.url, self.key, self.group = runner, url, key, plain(group or {}, "group")
+        self.runner, self.url, self.key, self.group = runner, url, key, group_options(group, session, export)
         self.exports = export_options(self.group.get("export"), one_row)
         self.live: dict[str, AsyncClient] = {}
 
     @property
     def external(self) -> bool:
         """Whether the trainer scores."""
-        return self.group.get("reward") == "external"
+        return bool(self.group.get("reward") == "external")
 
     async def run(self, input: Any, sampling_params: Mapping[str, Any], *, n: int = 1, group_id: Optional[str] = None,
                   labels: Optional[Mapping[str, str]] = None, evaluation: bool = False, **group: Any) -> dict[str, Any]:
@@ -129,7 +148,7 @@ class Hook:
         self.live[name] = client
         try:
             await client.put_group(name, **{**self.group, **own, **{k: v for k, v in group.items() if v is not None}})
-            result = await connect(self.url, self.key, waits=True).wait_group(name)
+            result: Any = await connect(self.url, self.key, waits=True).wait_group(name)
         except (Exception, asyncio.CancelledError) as e:
             if not isinstance(e, RollgateError) or not 400 <= e.status < 500:   # else there is no such group, or it is another's
                 await self._cancel(client, name)
@@ -138,12 +157,12 @@ class Hook:
             self.live.pop(name, None)
         if not result["succeeded"]:
             raise RolloutFailed(result)
-        return result
+        return dict(result)
 
     async def export(self, member: Mapping[str, Any], format: str = "msgpack", pick: Optional[str] = None, **needed: Any) -> Any:
         """A member's finalize, as Client.finalize, by the group's export options; `needed` goes before them, `pick` after them.
         Held by the gateway until its group is gone: may be asked for again."""
-        options = {**({"pick": pick} if pick else {}), **self.exports, **needed}
+        options: dict[str, Any] = {**({"pick": pick} if pick else {}), **self.exports, **needed}
         return await connect(self.url, self.key).finalize(member["session_id"], format, **options)
 
     async def one(self, input: Any, sampling_params: Mapping[str, Any], **group: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from miles.rollout.base_types import GenerateFnInput, GenerateFnOutput
 from . import samples
 from .hooks import Hook
 
-_hooks: dict[tuple, Hook] = {}
+_hooks: dict[tuple[Any, ...], Hook] = {}
 
 
 async def generate(input: GenerateFnInput) -> GenerateFnOutput:

@@ -66,12 +66,12 @@ def rewards(group: Group) -> list[float]:
 def varied(group: Group) -> bool:
     """Keeps groups whose rewards differ: equal ones have no advantage (DAPO's dynamic sampling)."""
     known = rewards(group)
-    return len(known) >= 2 and max(known) > min(known)
+    return len(known) >= 2 and bool(max(known) > min(known))
 
 
 def at_least(n: int) -> Keep:
     """Keeps groups with n members that succeeded."""
-    return lambda group: group["succeeded"] >= n
+    return lambda group: bool(group["succeeded"] >= n)
 
 
 def fresh(version: Callable[[], int], max_staleness: int) -> Keep:
@@ -121,7 +121,8 @@ def oversample(client: Client, queue: str, groups: Iterable[Mapping[str, Any]], 
     """(kept, dropped, cancelled ids): submits all of the groups, takes the queue's first n that pass the filters, cancels the
     rest of those submitted here; what else is in the queue stays. Biased to what is fast, as every over-sampling is: the
     cancelled ids are for who submits them again."""
-    submitted = client.submit([{**g, "queue": queue} for g in groups])["groups"]
+    given: list[Any] = [{**g, "queue": queue} for g in groups]
+    submitted = client.submit(given)["groups"]
     kept, dropped = collect(client, queue, n, keep, **collecting)
     taken = {g["id"] for g in (*kept, *dropped)}
     cancelled: list[str] = []

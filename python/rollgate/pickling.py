@@ -17,7 +17,7 @@ class View:
     def __init__(self, view: memoryview):
         self.view = view
 
-    def __reduce_ex__(self, protocol: Any) -> tuple:
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         raw = self.view.cast("B")
         return view_of, (pickle.PickleBuffer(raw) if protocol >= 5 else bytes(raw), self.view.format)
 

@@ -42,7 +42,10 @@ class RollgateEnvConfig(vf.EnvConfig):
     agent: vf.AgentConfig = vf.AgentConfig()
     runner: str = ""
     url: Optional[str] = None
+    key: Optional[str] = None
     group: dict[str, Any] = {}
+    session: dict[str, Any] = {}
+    export: dict[str, Any] = {}
 
 
 class RollgateEnv(vf.Env[RollgateEnvConfig]):
@@ -53,7 +56,7 @@ class RollgateEnv(vf.Env[RollgateEnvConfig]):
         super().__init__(config)
         if (config.group or {}).get("reward") == "external":
             raise ValueError("prime-rl takes rewards from its environments: reward: external would leave them unknown")
-        self.hook = Hook(config.runner, config.url, key_from_environment(None), config.group)
+        self.hook = Hook(config.runner, config.url, key_from_environment(config.key), config.group, session=config.session, export=config.export)
 
     async def run(self, task: Any, agents: Any) -> None:
         raise NotImplementedError("episodes run behind the gateway: run_episode")

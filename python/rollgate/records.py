@@ -112,7 +112,7 @@ def unpack(data: bytes) -> Any:
 
 # --- safetensors ---
 
-class Tensors(Mapping[str, "numpy.ndarray"]):
+class Tensors(Mapping[str, "numpy.ndarray[Any, Any]"]):
     """A file of tensors: name -> numpy array, a read-only view of the file's bytes with the file's shape and
     dtype (BF16: its bits as uint16). `notes`: its texts, JSON already read."""
 
@@ -131,7 +131,8 @@ class Tensors(Mapping[str, "numpy.ndarray"]):
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle: the bytes of all tensors."""
-        return replace_views(self.__dict__)
+        state: dict[str, Any] = replace_views(self.__dict__)
+        return state
 
     def _check(self, name: str, t: Mapping[str, Any]) -> None:
         begin, end = t["data_offsets"]
@@ -149,17 +150,17 @@ class Tensors(Mapping[str, "numpy.ndarray"]):
         return self._data[begin:end]
 
     def dtype(self, name: str) -> str:
-        return self._head[name]["dtype"]
+        return str(self._head[name]["dtype"])
 
     def shape(self, name: str) -> list[int]:
         return list(self._head[name]["shape"])
 
-    def __getitem__(self, name: str) -> "numpy.ndarray":
+    def __getitem__(self, name: str) -> "numpy.ndarray[Any, Any]":
         import numpy
         t = self._head[name]
         return numpy.frombuffer(self.view(name), TENSOR_DTYPES[t["dtype"]][0]).reshape(t["shape"])
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._head)
 
     def __len__(self) -> int:
@@ -168,7 +169,7 @@ class Tensors(Mapping[str, "numpy.ndarray"]):
     def __repr__(self) -> str:
         return "Tensors(" + ", ".join(f"{k}: {self.dtype(k)}{self.shape(k)}" for k in self._head) + ")"
 
-    def row(self, i: int) -> dict[str, "numpy.ndarray"]:
+    def row(self, i: int) -> dict[str, "numpy.ndarray[Any, Any]"]:
         """The tensors of trajectory i: `name.{i}` as name. Files of pictures (`media.{k}`) are none of a trajectory's."""
         return {name: self[whole] for whole, name, k in self._parts() if k == i}
 
@@ -212,7 +213,8 @@ class Export:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle: the trajectories as their own state, so that they share one table of pictures there, too."""
-        return replace_views({**self.__dict__, "trajectories": [vars(t) for t in self.trajectories]})
+        state: dict[str, Any] = replace_views({**self.__dict__, "trajectories": [vars(t) for t in self.trajectories]})
+        return state
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         from .trajectory import Trajectory
@@ -234,7 +236,7 @@ class Export:
             raise ValueError(f"session {self.session_id} has no trajectory")
         return max(self.trajectories, key=lambda t: t.trained_tokens)
 
-    def __iter__(self):
+    def __iter__(self) -> "Iterator[Trajectory]":
         return iter(self.trajectories)
 
     def __len__(self) -> int:

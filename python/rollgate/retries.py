@@ -3,6 +3,7 @@ it came too slowly to be read (408: nothing of it was done), and when no answer 
 than the first."""
 from __future__ import annotations
 
+import logging
 import os
 import random
 import time
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 from .calls import Call
 from .errors import RollgateError, Unreachable
 
+log = logging.getLogger("rollgate")
 FIRST_S, MOST_S = 0.1, 8.0
 TOO_SLOW = "request_timeout"     # of the gateway; an engine's own 408 is another's word
 
@@ -78,10 +80,12 @@ class Patience:
         lost = isinstance(error, Unreachable)
         slow = error.code == TOO_SLOW or error.status == 408 and error.code == RollgateError.code     # of a proxy in front
         again = error.retry or slow or lost and self.call.repeatable
-        seconds = min(FIRST_S * 2 ** self.tries, MOST_S) * random.uniform(0.75, 1.0)
+        seconds: float = min(FIRST_S * 2 ** self.tries, MOST_S) * random.uniform(0.75, 1.0)
         if error.retry_after is not None:
             seconds = max(seconds, error.retry_after)
         if not again or time.monotonic() + seconds > self.until:
             raise error
         self.tries += 1
+        log.log(logging.INFO if self.tries == 1 else logging.WARNING, "%s %s is sent again in %.1f s (try %d): %s",
+                self.call.method, self.call.path, seconds, self.tries + 1, error)
         return seconds

@@ -26,7 +26,7 @@ from .records import Export
 class RollgateGatewayManager:
     """The calls that rLLM's engines and trainer make of a gateway manager; of any thread.
 
-    settings (by install): url, key, session: options of every session.
+    settings (by install): url, key, session: options of every session, export: options of every export (docs/trajectories.md).
     """
 
     settings: dict[str, Any] = {}
@@ -34,6 +34,7 @@ class RollgateGatewayManager:
     def __init__(self, config: Any, mode: str = "thread"):
         given = dict(self.settings)
         self.session = dict(given.pop("session", None) or {})
+        self.exports = hooks.export_options(given.pop("export", None))
         self.client = Client(**given, retry_s=600.0)
         self._ours: dict[str, Mapping[str, Any]] = {}       # rLLM's session ids -> what the gateway made
         self._lock = threading.Lock()
@@ -72,14 +73,14 @@ class RollgateGatewayManager:
 
     def get_session_url(self, session_id: str, *, public: bool = True) -> str:
         self.create_session(session_id)
-        return self._ours[session_id]["base_url"]
+        return str(self._ours[session_id]["base_url"])
 
     def get_traces(self, session_id: str) -> list[TraceRecord]:
         """A record a model call, in the order of the calls, with the ids and logprobs of the engine."""
         if session_id not in self._ours:
             return []
         ours = self._ours[session_id]["session_id"]
-        return traces(session_id, self.client.session(ours, records=True)["records"], self.client.trajectories(ours))
+        return traces(session_id, self.client.session(ours, records=True)["records"], self.client.trajectories(ours, **self.exports))
 
     def delete_sessions(self, session_ids: Sequence[str]) -> int:
         made = [self._ours.pop(s) for s in session_ids if s in self._ours]
@@ -138,7 +139,8 @@ def _number(version: Any) -> Optional[int]:
     return int(version) if str(version).isdecimal() else None
 
 
-def install(url: Optional[str] = None, key: Optional[str] = None, session: Optional[Mapping[str, Any]] = None) -> None:
+def install(url: Optional[str] = None, key: Optional[str] = None, session: Optional[Mapping[str, Any]] = None,
+            export: Optional[Mapping[str, Any]] = None) -> None:
     """Puts our manager in the place of rLLM's. Call it before the trainer is made."""
-    RollgateGatewayManager.settings = {"url": url, "key": key, "session": dict(session or {})}
+    RollgateGatewayManager.settings = {"url": url, "key": key, "session": dict(session or {}), "export": dict(export or {})}
     rllm_manager.GatewayManager = RollgateGatewayManager

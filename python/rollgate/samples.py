@@ -8,8 +8,7 @@ import json
 from copy import deepcopy
 from typing import Any, Mapping, Optional
 
-from .calls import plain
-from .hooks import Hook, RolloutFailed
+from .hooks import Hook, RolloutFailed, group_options
 from .records import Tensors
 from .retries import key_from_environment
 
@@ -20,14 +19,16 @@ ASKED_FOR = {"teacher_log_probs": "score", "rollout_indexer_topk": "indexer_topk
              "rollout_sampling_mask_": "sampling_support"}
 
 
-def hook_of(args: Any, hooks: dict[tuple, Hook], *, one_row: bool = False) -> Hook:
-    """The hook of the trainer's arguments: rollgate_runner, rollgate_url, rollgate_key, rollgate_group (a mapping). Arguments that
-    differ, as of an evaluation, have hooks of their own."""
-    runner, url, key, group = (getattr(args, f"rollgate_{name}", None) for name in ("runner", "url", "key", "group"))
+def hook_of(args: Any, hooks: dict[tuple[Any, ...], Hook], *, one_row: bool = False) -> Hook:
+    """The hook of the trainer's arguments: rollgate_runner, rollgate_url, rollgate_key, and the mappings rollgate_group,
+    rollgate_session and rollgate_export. Arguments that differ, as of an evaluation, have hooks of their own."""
+    runner, url, key, group, session, export = (getattr(args, f"rollgate_{name}", None)
+                                                for name in ("runner", "url", "key", "group", "session", "export"))
     key = key_from_environment(key)
-    name = (runner, url, key, json.dumps(plain(group or {}, "rollgate_group"), sort_keys=True))
+    options = group_options(group, session, export)
+    name = (runner, url, key, json.dumps(options, sort_keys=True))
     if name not in hooks:
-        hooks[name] = Hook(runner, url, key, group, one_row=one_row)
+        hooks[name] = Hook(runner or "", url, key, options, one_row=one_row)
     return hooks[name]
 
 
@@ -131,4 +132,5 @@ async def generate(hook: Hook, sample: Any, sampling_params: Mapping[str, Any], 
 
 def tensors_meta(tensors: Tensors) -> list[dict[str, Any]]:
     """The JSON beside the tensors of a miles export: one entry a sample."""
-    return json.loads(bytes(tensors.view("_samples_meta")))["samples"]
+    samples: list[dict[str, Any]] = json.loads(bytes(tensors.view("_samples_meta")))["samples"]
+    return samples

@@ -20,10 +20,11 @@ class RollgateGenerator(GeneratorInterface):
     rollout that has failed for good (after its group's attempts) fails the batch: give groups the attempts that they need."""
 
     def __init__(self, runner: str, url: Optional[str] = None, key: Optional[str] = None,
-                 group: Optional[Mapping[str, Any]] = None):
+                 group: Optional[Mapping[str, Any]] = None, session: Optional[Mapping[str, Any]] = None,
+                 export: Optional[Mapping[str, Any]] = None):
         if (group or {}).get("reward") == "external":
             raise ValueError("SkyRL takes rewards from its generator: reward: external would leave them unknown")
-        self.hook = Hook(runner, url, key, group, one_row=True)
+        self.hook = Hook(runner, url, key, group, session=session, export=export, one_row=True)
 
     async def generate(self, input_batch: Mapping[str, Any]) -> dict[str, Any]:
         """GeneratorOutput. RolloutFailed: a rollout gave nothing; the others of the batch are cancelled."""
@@ -55,7 +56,9 @@ class RollgateGenerator(GeneratorInterface):
 
     def _output(self, rows: list[tuple[Any, Mapping[str, Any]]], trajectory_ids: Any) -> dict[str, Any]:
         all_ = [t for t, _ in rows]
-        every = lambda name: all(getattr(t, name) is not None for t in all_)   # noqa: E731
+
+        def every(name: str) -> bool:
+            return all(getattr(t, name) is not None for t in all_)
         return {
             "prompt_token_ids": [t.prompt_ids.tolist() for t in all_], "response_ids": [t.response_ids.tolist() for t in all_],
             "loss_masks": [t.response_mask.tolist() for t in all_], "rewards": [float(t.reward) for t in all_],

@@ -25,7 +25,7 @@ from . import samples
 from .hooks import Hook
 
 LOOK_S = 0.5
-_hooks: dict[tuple, Hook] = {}
+_hooks: dict[tuple[Any, ...], Hook] = {}
 
 
 def complete(args: Any, samples: list[Any], **_: Any) -> bool:

@@ -2,7 +2,7 @@
 is asked for; reading and passing exports on does not)."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 from .pickling import replace_views
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 EXPERT_DTYPES = {"uint8": "u1", "int16": "<i2", "int32": "<i4"}
 
 
-def _array(values: Any, dtype: str) -> "numpy.ndarray":
+def _array(values: Any, dtype: str) -> "numpy.ndarray[Any, Any]":
     """A view of a memoryview (same item type), else a copy of a list."""
     import numpy
     return numpy.asarray(values) if isinstance(values, memoryview) else numpy.array(values, dtype)
@@ -32,12 +32,13 @@ class Trajectory(Mapping[str, Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle: the arrays as bytes of their own."""
-        return replace_views(self.__dict__)
+        state: dict[str, Any] = replace_views(self.__dict__)
+        return state
 
     def __getitem__(self, name: str) -> Any:
         return self._fields[name]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._fields)
 
     def __len__(self) -> int:
@@ -50,33 +51,33 @@ class Trajectory(Mapping[str, Any]):
         """Whether ids are known; text of an upstream that tells none has not."""
         return self._fields.get("response_ids") is not None
 
-    def _tokens(self, name: str, dtype: str) -> "numpy.ndarray":
+    def _tokens(self, name: str, dtype: str) -> "numpy.ndarray[Any, Any]":
         if not self.has_tokens:
             raise ValueError(f"this trajectory was captured as text: it has no {name}")
         return _array(self._fields[name], dtype)
 
     @property
-    def prompt_ids(self) -> "numpy.ndarray":
+    def prompt_ids(self) -> "numpy.ndarray[Any, Any]":
         """[P], int32 (int64 from safetensors)."""
         return self._tokens("prompt_ids", "i4")
 
     @property
-    def response_ids(self) -> "numpy.ndarray":
+    def response_ids(self) -> "numpy.ndarray[Any, Any]":
         """[R], int32 (int64 from safetensors)."""
         return self._tokens("response_ids", "i4")
 
     @property
-    def response_mask(self) -> "numpy.ndarray":
+    def response_mask(self) -> "numpy.ndarray[Any, Any]":
         """[R], uint8: 1 where the model sampled the token in this session."""
         return self._tokens("response_mask", "u1")
 
     @property
-    def response_logprobs(self) -> Optional["numpy.ndarray"]:
+    def response_logprobs(self) -> Optional["numpy.ndarray[Any, Any]"]:
         """[R], float32: the engine's logprob where the mask is 1, 0.0 elsewhere. None: the engine told none."""
         return None if self._fields.get("response_logprobs") is None else self._tokens("response_logprobs", "f4")
 
     @property
-    def response_versions(self) -> Optional["numpy.ndarray"]:
+    def response_versions(self) -> Optional["numpy.ndarray[Any, Any]"]:
         """[R], int64 (-1 where the mask is 0), or texts where versions are names. None: no engine told one."""
         versions = self._fields.get("response_versions")
         if versions is None:
@@ -85,7 +86,7 @@ class Trajectory(Mapping[str, Any]):
         return numpy.asarray(versions) if isinstance(versions, memoryview) else numpy.array(versions)
 
     @property
-    def routed_experts(self) -> Optional["numpy.ndarray"]:
+    def routed_experts(self) -> Optional["numpy.ndarray[Any, Any]"]:
         """[T-1, layers, top-k], uint8, int16 or int32. None: the engine told none."""
         raw = self._fields.get("routed_experts")
         if raw is None:
@@ -94,7 +95,7 @@ class Trajectory(Mapping[str, Any]):
         dtype = EXPERT_DTYPES[self._fields["routed_experts_dtype"]]
         return numpy.frombuffer(raw, dtype).reshape(self._fields["routed_experts_shape"])
 
-    def array(self, name: str) -> Optional["numpy.ndarray"]:
+    def array(self, name: str) -> Optional["numpy.ndarray[Any, Any]"]:
         """One that the session asked for (`indexer_topk`, `response_top_ids`, `teacher_logprobs` ...), in its shape: int32 or
         float32. None: it is not known."""
         if self._fields.get(name) is None:
@@ -103,12 +104,13 @@ class Trajectory(Mapping[str, Any]):
         return numpy.asarray(self._fields[name]).reshape(self._fields[f"{name}_shape"])
 
     @property
-    def ids(self) -> "numpy.ndarray":
+    def ids(self) -> "numpy.ndarray[Any, Any]":
         """[T], int64: prompt and response (a copy)."""
         import numpy
-        return numpy.concatenate([self.prompt_ids, self.response_ids]).astype("i8")
+        ids: "numpy.ndarray[Any, Any]" = numpy.concatenate([self.prompt_ids, self.response_ids]).astype("i8")
+        return ids
 
-    def whole(self, response: "numpy.ndarray", fill: Any) -> "numpy.ndarray":
+    def whole(self, response: "numpy.ndarray[Any, Any]", fill: Any) -> "numpy.ndarray[Any, Any]":
         """[T]: an array over the response, with `fill` over the prompt."""
         import numpy
         return numpy.concatenate([numpy.full(self.prompt_len, fill, response.dtype), response])
@@ -124,9 +126,10 @@ class Trajectory(Mapping[str, Any]):
         """The bytes of `images`, as the engine saw them. ValueError: the export was asked for without media=inline."""
         table = {row["sha256"]: row.get("data") for row in self._media}
         files = [table.get(image["media"]) for image in self.images]
-        if any(data is None for data in files):
+        known = [bytes(data) for data in files if data is not None]
+        if len(known) < len(files):
             raise ValueError("the export has places of images and not their bytes: ask for it with media=inline")
-        return [bytes(data) for data in files]
+        return known
 
     def pil_images(self) -> list[Any]:
         """`images` as Pillow opens them: not resized, not turned by EXIF, as engines take them. For the model's own processor.
@@ -171,6 +174,26 @@ class Trajectory(Mapping[str, Any]):
     def reward(self) -> Optional[float]:
         """None: unknown, which is not 0."""
         return self._fields.get("reward")
+
+    @property
+    def reward_info(self) -> dict[str, Any]:
+        """All that scorers told of the session, `reward` among it; empty when nobody told anything."""
+        return dict(self._fields.get("reward_info") or {})
+
+    @property
+    def turn_rewards(self) -> dict[str, dict[str, Any]]:
+        """What scorers told of single turns, by their `response_id`."""
+        return dict(self._fields.get("turn_rewards") or {})
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The conversation; messages that the model sampled have `generated`."""
+        return list(self._fields.get("messages") or [])
+
+    @property
+    def turns(self) -> list[dict[str, Any]]:
+        """One for each answer of the model: `response_id`, `start` and `end` in the response, `finish_reason`, `trained` ..."""
+        return list(self._fields.get("turns") or [])
 
     @property
     def truncated(self) -> bool:
@@ -239,20 +262,21 @@ def _columns(all_: Sequence[Trajectory]) -> dict[str, tuple[Any, str]]:
     if all(t["response_logprobs"] is not None for t in all_):
         columns["logprobs"] = (lambda t: t.whole(t.response_logprobs, 0.0), "f4")
     if all(t["response_versions"] is not None for t in all_):
-        if all(t.response_versions.dtype.kind == "i" for t in all_):
+        versions = [t.response_versions for t in all_]
+        if all(v is not None and v.dtype.kind == "i" for v in versions):
             columns["versions"] = (lambda t: t.whole(t.response_versions, -1), "i8")
         else:       # of some trajectories they are names
             columns["versions"] = (lambda t: t.whole(_named(t.response_versions), "-1"), "O")
     return columns
 
 
-def _named(versions: "numpy.ndarray") -> "numpy.ndarray":
+def _named(versions: "numpy.ndarray[Any, Any]") -> "numpy.ndarray[Any, Any]":
     """Versions as texts: an array of objects, so that none is cut to the width of others."""
     import numpy
     return numpy.array([str(v) for v in versions.tolist()], "O")
 
 
-def _rewards(all_: Sequence[Trajectory]) -> "numpy.ndarray":
+def _rewards(all_: Sequence[Trajectory]) -> "numpy.ndarray[Any, Any]":
     import numpy
     unknown = [i for i, t in enumerate(all_) if t.reward is None]
     return numpy.array([numpy.nan if i in unknown else t.reward for i, t in enumerate(all_)], "f4")
@@ -390,7 +414,7 @@ def diff(a: Trajectory, b: Trajectory, tolerance: float = 1e-6) -> Difference:
     x, y = a.get("response_logprobs"), b.get("response_logprobs")
     if (x is None) != (y is None):
         parts.append("response_logprobs: only one has them")
-    elif x is not None:
+    elif x is not None and y is not None:
         far = [(abs(p - q), i) for i, (p, q) in enumerate(zip(x, y)) if not abs(p - q) <= tolerance]
         if far:
             worst, i = max(far)

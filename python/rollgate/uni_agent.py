@@ -14,6 +14,7 @@ from uni_agent.framework.entry import AgentFrameworkRolloutAdapter, AgentFramewo
 from uni_agent.gateway.session.types import SessionHandle, Trajectory
 
 from . import hooks
+from .calls import plain
 
 
 class RollgateGatewayManager:
@@ -33,7 +34,7 @@ class RollgateGatewayManager:
     async def create_session(self, session_id: str, sampling_params: Optional[Mapping[str, Any]] = None,
                              **metadata: Any) -> SessionHandle:
         options = hooks.session_options(self.session, sampling_params or {}, labels={"uni_agent": session_id},
-                                        metadata={"session_id": session_id, **hooks.plain(metadata)}, evaluation=self.evaluation)
+                                        metadata={"session_id": session_id, **plain(metadata)}, evaluation=self.evaluation)
         made = await hooks.connect(self.url, self.key).create_session(**options)
         self._ours[session_id] = made["session_id"]
         return SessionHandle(session_id=session_id, base_url=made["base_url"], reward_info_url=made["reward_info_url"])
@@ -46,7 +47,8 @@ class RollgateGatewayManager:
     async def finalize_session(self, session_id: str) -> list[Trajectory]:
         """Every branch, as uni-agent's own Trajectory: its framework scores, selects and writes them. A turn that branches share
         is trained in the earliest."""
-        export = await hooks.connect(self.url, self.key).finalize(self._id(session_id), **{**self.exports, "media": "inline"})
+        options: dict[str, Any] = {**self.exports, "media": "inline"}
+        export = await hooks.connect(self.url, self.key).finalize(self._id(session_id), **options)
         self._ours.pop(session_id)
         return [_trajectory(t) for t in export]
 
@@ -115,8 +117,8 @@ class RollgateRolloutAdapter(AgentFrameworkRolloutAdapter):
         self._evaluation = self._evaluation or self._begin_evaluation()
         return self._evaluation
 
-    def generate_sequences(self, prompts: Any) -> None:
+    def generate_sequences(self, prompts: Any) -> Any:
         return self._runs(prompts).generate_sequences(prompts)
 
-    def generate_sequences_and_wait(self, prompts: Any) -> None:
+    def generate_sequences_and_wait(self, prompts: Any) -> Any:
         return self._runs(prompts).generate_sequences_and_wait(prompts)

@@ -5,6 +5,7 @@
       runner: swe                       # as the executors offer it
       url: http://gateway:8600          # else ROLLGATE_URL; keys by ROLLGATE_KEY or ROLLGATE_KEY_FILE
       group: {run_timeout_s: 1800, attempts: 2}
+      session: {history: tree}          # and export: {train_once: true}; both may stand in group
 
 and `agent_name: rollgate` in the data set, or as default_agent_loop. verl keeps n, the states of groups, rows and its
 reward loop; whole groups at once: verl_manager.py. The runner's input is the row's columns, `raw_prompt`
@@ -16,11 +17,12 @@ from __future__ import annotations
 import functools
 import logging
 import sys
+import types
 from typing import Any, Mapping, Optional
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
-from .hooks import Hook, RolloutFailed
+from .hooks import Hook, RolloutFailed, group_options
 from .trajectory import Trajectory
 
 log = logging.getLogger("rollgate.verl")
@@ -46,7 +48,7 @@ def is_validation(columns: Mapping[str, Any]) -> bool:
     log says so once."""
     if columns.get("validate") is not None:
         return bool(columns["validate"])
-    frame = sys._getframe(1)
+    frame: Optional[types.FrameType] = sys._getframe(1)
     while frame is not None:
         said = frame.f_locals.get("trajectory") if frame.f_code.co_name == "_run_agent_loop" else None
         if isinstance(said, Mapping) and "validate" in said:
@@ -72,12 +74,13 @@ class RollgateAgentLoop(AgentLoopBase):
     """
 
     def __init__(self, *args: Any, runner: str, url: Optional[str] = None, key: Optional[str] = None,
-                 group: Optional[Mapping[str, Any]] = None, on_failure: str = "raise", select: Optional[str] = None, **more: Any):
+                 group: Optional[Mapping[str, Any]] = None, session: Optional[Mapping[str, Any]] = None,
+                 export: Optional[Mapping[str, Any]] = None, on_failure: str = "raise", select: Optional[str] = None, **more: Any):
         super().__init__(*args, **more)
         self.sees = more.get("processor") is not None
         if on_failure not in ("raise", "drop"):
             raise ValueError(f"on_failure must be raise or drop, not {on_failure!r}")
-        self.hook, self.on_failure = Hook(runner, url, key, with_select(group, select)), on_failure
+        self.hook, self.on_failure = Hook(runner, url, key, with_select(group_options(group, session, export), select)), on_failure
 
     async def run(self, sampling_params: dict[str, Any], **columns: Any) -> Any:
         """AgentLoopOutput, or a list of them. RolloutFailed; ValueError: log-probabilities are wanted and not there."""

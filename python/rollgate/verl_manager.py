@@ -20,12 +20,12 @@ import ray
 import transfer_queue as tq
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ, apply_greedy_sampling_params
 
-from .hooks import Hook
+from .hooks import Hook, group_options
 from .retries import key_from_environment
 from .verl import OUR_COLUMNS, output_of, with_select
 
 log = logging.getLogger("rollgate.verl")
-SETTINGS = ("runner", "url", "key", "group", "select")
+SETTINGS = ("runner", "url", "key", "group", "session", "export", "select")
 SETTLED = ("finished", "partial")       # a group with fewer than its `min` is neither
 
 
@@ -36,13 +36,13 @@ def runners_of(config: Any, settings: Mapping[str, Any]) -> Callable[[Optional[s
     if isinstance(given, str):
         agent = config.actor_rollout_ref.rollout.get("agent") or {}
         usual = agent.get("default_agent_loop")
-        return lambda name: given if name is None or usual is None or name == usual else str(name)
+        return lambda name: str(given) if name is None or usual is None or name == usual else str(name)
     runners = {str(k): given[k] for k in given}
 
     def selected(name: Optional[str]) -> str:
-        if name not in runners:
+        if name is None or name not in runners:
             raise ValueError(f"agent_name {name!r} selects no runner: rollout.custom.rollgate.runner has {', '.join(runners)}")
-        return runners[name]
+        return str(runners[name])
     return selected
 
 
@@ -55,7 +55,8 @@ def settings_of(config: Any) -> dict[str, Any]:
     if unknown or not out.get("runner"):
         raise ValueError(f"rollout.custom.rollgate needs a runner and knows {', '.join(SETTINGS)}; "
                          f"given: {', '.join(sorted(out)) or 'nothing'}")
-    return {**out, "group": with_select(out.get("group"), out.pop("select", None))}
+    group = group_options(out.get("group"), out.pop("session", None), out.pop("export", None))
+    return {**out, "group": with_select(group, out.pop("select", None))}
 
 
 class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
@@ -67,7 +68,7 @@ class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
         self.runner_of = runners_of(self.config, given)
         self.hook = Hook("by agent_name", given.get("url"), key_from_environment(given.get("key")), given["group"])
 
-    async def _run_prompt(self, prompt: dict, sampling_params: dict, trajectory: dict, trace: bool = False) -> None:
+    async def _run_prompt(self, prompt: dict[str, Any], sampling_params: dict[str, Any], trajectory: dict[str, Any], trace: bool = False) -> None:
         """One group of n. Its rows are written before its status: `finished`, or `failure` without a row."""
         uid, partition = prompt["uid"], "val" if trajectory["validate"] else "train"
         await tq.async_kv_put(key=uid, partition_id=partition, tag={"status": "running"})
@@ -79,7 +80,7 @@ class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
             status = "failure"
         await tq.async_kv_put(key=uid, partition_id=partition, tag={"status": status})
 
-    async def _run_group(self, prompt: dict, sampling_params: Mapping[str, Any], validate: bool) -> None:
+    async def _run_group(self, prompt: dict[str, Any], sampling_params: Mapping[str, Any], validate: bool) -> None:
         rollout = self.config.actor_rollout_ref.rollout
         n = prompt.pop("__rollout_n__", rollout.val_kwargs.n if validate else rollout.n)
         params = dict(sampling_params)

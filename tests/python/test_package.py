@@ -20,7 +20,7 @@ def test_wheel_and_sdist(tmp_path):
     built = subprocess.run([sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path / "dist", source],
                            capture_output=True, text=True, timeout=300)
     assert built.returncode == 0, built.stdout[-3000:] + built.stderr[-3000:]
-    modules = {f"rollgate/{p.name}" for p in (PACKAGE / "rollgate").iterdir() if p.suffix == ".py" or p.name == "py.typed"}
+    modules = {f"rollgate/{p.name}" for p in (PACKAGE / "rollgate").iterdir() if p.suffix in (".py", ".pyi") or p.name == "py.typed"}
     modules.add("rollgate_prime_rl.py")
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     assert modules <= set(zipfile.ZipFile(wheel).namelist())

@@ -1,0 +1,132 @@
+"""The package's types: `mypy --strict` passes on it, on examples/tiny and on a program that is written against the types alone; the
+mistakes that they are for are reported. The typed face of the calls is what openapi.json makes it."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import gateway as g
+
+PROGRAM = '''\
+import asyncio
+import rollgate
+from rollgate.executor import Session, Task, runner
+
+
+@runner("math", slots=2)
+async def math(task: Task, session: Session) -> float:
+    answer = await session.chat([{"role": "user", "content": str(task.input)}])
+    return float("4" in answer["choices"][0]["message"]["content"])
+
+
+def train(url: str) -> float:
+    with rollgate.Client(url) as gateway:
+        with gateway.create_session(labels={"task": "42"}, sampling_params={"temperature": 0.5}, history="tree") as s:
+            answer = s.chat([{"role": "user", "content": "What is 6 times 7?"}], max_tokens=32)
+            print(answer["usage"])
+            s.reward({"reward": 1.0})
+        state = s.state()
+        print(state["num_calls"] + 1, state["warnings"])
+        export = s.finalize(train_once=True)
+        tensors = gateway.finalize(s.id, "verl")
+        print(tensors.rows, [t.reward_info.get("acc") for t in export])
+        made = gateway.create_session(count=2)["sessions"]
+        for one in made:
+            one.delete()
+        return sum(t.reward or 0.0 for t in export)
+
+
+async def watch(url: str) -> int:
+    async with rollgate.AsyncClient(url) as gateway:
+        async with await gateway.create_session() as s:
+            await s.chat([{"role": "user", "content": "hi"}])
+        try:
+            await s.chat([{"role": "user", "content": "more"}], stop=["x"])
+        except (rollgate.Ended, rollgate.Retryable) as e:
+            print(e.code, e.request_id)
+        return len(await s.finalize())
+
+
+if __name__ == "__main__":
+    import sys
+    print(train(sys.argv[1]), asyncio.run(watch(sys.argv[1])))
+'''
+MISTAKES = {        # what is written instead -> what is reported
+    "a forgotten await": ("            await s.chat([{\"role\": \"user\", \"content\": \"hi\"}])\n",
+                          "            s.chat([{\"role\": \"user\", \"content\": \"hi\"}])\n", "unused-coroutine"),
+    "a value that was not awaited": ("return len(await s.finalize())", "return len(s.finalize())", "arg-type"),
+    "a misspelt option": ('history="tree"', 'histroy="tree"', "call-overload"),
+    "a misspelt parameter in a mapping": ('"temperature": 0.5', '"temprature": 0.5', "call-overload"),
+    "a value that an option does not take": ('history="tree"', 'history="forest"', "call-overload"),
+    "an option of an export": ("train_once=True", "train_ones=True", "call-arg"),
+    "a misspelt member of an answer": ('state["num_calls"]', 'state["num_call"]', "typeddict-item"),
+    "a reward that may be unknown": ("t.reward or 0.0 for", "t.reward for", "misc")}
+ENV = {**os.environ, "MYPYPATH": str(g.ROOT / "python"), "MYPY_CACHE_DIR": str(g.ROOT / "build/mypy")}
+
+
+def mypy(*arguments, cwd=None):
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", *map(str, arguments)], capture_output=True, text=True, cwd=cwd, env=ENV)
+    return done.stdout + done.stderr
+
+
+def program(tmp_path, text):
+    (tmp_path / "program.py").write_text(text)
+    return mypy("--ignore-missing-imports", "program.py", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.13"])
+def test_the_package_is_strictly_typed(version):
+    assert "Success" in mypy("--config-file", "pyproject.toml", "--python-version", version, cwd=g.ROOT / "python")
+
+
+def test_the_example_is_strictly_typed():
+    said = mypy("--ignore-missing-imports", "train.py", "agent.py", "policy.py", "server.py", cwd=g.ROOT / "examples/tiny")
+    assert "Success" in said, said
+
+
+def test_a_program_of_the_types_alone_passes_and_runs(tmp_path, start):
+    said = program(tmp_path, PROGRAM)
+    assert "Success" in said, said
+    done = subprocess.run([sys.executable, "program.py", start(workers=1).url], capture_output=True, text=True, cwd=tmp_path,
+                          env={**os.environ, "PYTHONPATH": str(g.ROOT / "python")})
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == "1.0 2", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_reported(tmp_path, mistake):
+    right, wrong, code = MISTAKES[mistake]
+    assert PROGRAM.count(right) >= 1
+    said = program(tmp_path, PROGRAM.replace(right, wrong, 1))
+    line = PROGRAM[:PROGRAM.index(right)].count("\n") + 1
+    found = [x for x in said.splitlines() if "error" in x]
+    assert any(f"[{code}]" in x and abs(int(x.split(":")[1]) - line) <= 1 for x in found), said
+
+
+def test_signatures_are_what_the_gateway_says(start, tmp_path):
+    path = tmp_path / "openapi.json"
+    path.write_text(json.dumps(start(workers=1).get("/openapi.json").json()))
+    done = subprocess.run([sys.executable, str(g.ROOT / "scripts/gen_python_types.py"), str(path), "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_answers_have_the_members_that_the_types_name(start):
+    import rollgate
+    from rollgate import answers
+    with rollgate.Client(start(workers=1).url) as client:
+        s = client.create_session(labels={"a": "b"}, group="g", rollout=0)
+        s.chat([{"role": "user", "content": "hi"}])
+        s.complete(1.0, finished=True, reason="done")
+        state = client.session(s.id, records=True)
+        optional = {"evaluation", "stop_reason"}
+        assert set(answers.SessionState.__annotations__) - set(state) <= optional
+        client.submit([{"id": "x", "runner": "nobody", "input": 1, "queue": "q"}])
+        group = client.group("x")
+        assert set(answers.GroupResult.__annotations__) <= set(group), set(answers.GroupResult.__annotations__) - set(group)
+        assert set(answers.Member.__annotations__) - set(group["members"][0]) <= {"reason", "outcome", "reward_info", "timings", "session_id"}
+        assert set(answers.QueueCounts.__annotations__) <= set(client.queue("q"))
+        assert set(client.next("q")) == set(answers.QueueAnswer.__annotations__)
+        client.cancel_group("x")
+    assert pathlib.Path(answers.__file__).parent.joinpath("py.typed").exists()
