@@ -1098,3 +1098,82 @@ def test_rllm(monkeypatch, place):
     assert [len(t.messages) for t in got] == [1, 3]
     assert all(type(t.latency_ms) is float and t.latency_ms > 0 for t in got)
     manager.stop()
+
+
+# --- the same options everywhere ---
+
+SESSION = {"history": "chains", "lock_sampling": ["temperature"], "evaluation": True, "sampling_params": {"seed": 5}}
+EXPORT = {"train_once": False, "select": "last"}
+
+
+def hooks_of_all(monkeypatch, place, verl_loop, verl_worker, group, session, export):
+    """The hook of each adapter, made with the same options by the adapter's own way."""
+    fake(monkeypatch, "miles.rollout.base_types", GenerateFnInput=GenerateFnInput, GenerateFnOutput=GenerateFnOutput)
+    fake(monkeypatch, "areal.api.workflow_api", RolloutWorkflow=type("RolloutWorkflow", (), {}))
+    fake(monkeypatch, "skyrl.train.generators.base", GeneratorInterface=type("GeneratorInterface", (), {}))
+    fake(monkeypatch, "verifiers.v1", **VERIFIERS)
+    from rollgate import samples
+    more = {"group": group, "session": session, "export": export}
+    yield "verl", verl_loop(**more).hook
+    yield "verl, whole groups", verl_worker(runner="agent", url=place.url, **more).hook
+    args = types.SimpleNamespace(rollgate_runner="agent", rollgate_url=place.url, **{f"rollgate_{k}": v for k, v in more.items()})
+    yield "miles", samples.hook_of(args, {})
+    yield "slime", samples.hook_of(args, {}, one_row=True)
+    yield "areal", adapter(monkeypatch, "areal").RollgateWorkflow("agent", place.url, **more).hook
+    yield "skyrl", adapter(monkeypatch, "skyrl").RollgateGenerator("agent", place.url, **more).hook
+    yield "prime-rl", vf_env(monkeypatch, url=place.url, **more).hook
+    yield "trl", adapter(monkeypatch, "trl").RollgateRollouts("agent", place.url, **more).hook
+    fake(monkeypatch, "openrlhf.utils.agent", AgentExecutorBase=type("AgentExecutorBase", (), {}))
+    yield "openrlhf", adapter(monkeypatch, "openrlhf").RollgateExecutor("agent", place.url, engine=None, **more).hook
+
+
+def test_every_adapter_takes_the_same_options(monkeypatch, place, verl_loop, verl_worker):
+    for group, session, export in ((ONCE, SESSION, EXPORT), ({**ONCE, "session": SESSION, "export": EXPORT}, None, None)):
+        for name, hook in hooks_of_all(monkeypatch, place, verl_loop, verl_worker, group, session, export):
+            member = run(hook.one("x", {"temperature": 0.25}, runner="agent"))
+            with rollgate.Client(place.url) as client:
+                state = client.session(member["session_id"])
+            sent = place.requests[-1]["body"]["sampling_params"]
+            assert state["history"] == "chains" and state["evaluation"] is True, name
+            assert sent["sampling_seed"] == 5 and sent["temperature"] == 0.25, name
+            assert hook.exports == EXPORT, name
+            assert hook.group["session"]["lock_sampling"] == ["temperature"], name
+    for name, hook in hooks_of_all(monkeypatch, place, verl_loop, verl_worker, ONCE, None, None):
+        assert hook.exports["train_once"] is True, name
+
+
+def test_options_that_contradict_each_other_are_named():
+    group = {"session": {"history": "tree"}, "export": {"train_once": True}}
+    for more, what in (({"session": {"history": "chains"}}, "session.history is 'chains', and the group's session.history is 'tree'"),
+                       ({"export": {"train_once": False}}, "export.train_once is False")):
+        with pytest.raises(ValueError, match=what):
+            hooks.Hook("agent", group=group, **more)
+    hook = hooks.Hook("agent", group=group, session={"history": "tree", "ttl_s": 9})
+    assert hook.group["session"] == {"history": "tree", "ttl_s": 9}
+
+
+def test_options_of_adapters_whose_trainers_run_the_agents(monkeypatch, place):
+    fake(monkeypatch, "rllm.gateway.manager", GatewayManager=object)
+    vars(sys.modules["rllm.gateway"])["manager"] = sys.modules["rllm.gateway.manager"]
+    fake(monkeypatch, "rllm_model_gateway.models", TraceRecord=TraceRecord)
+    fake(monkeypatch, "uni_agent.framework.entry", AgentFrameworkRolloutAdapter=object, AgentFrameworkWorker=object)
+    fake(monkeypatch, "uni_agent.gateway.session.types", SessionHandle=SessionHandle, Trajectory=UniTrajectory)
+    module = adapter(monkeypatch, "rllm")
+    module.install(url=place.url, session=SESSION, export=EXPORT)
+    manager = sys.modules["rllm.gateway.manager"].GatewayManager({}, mode="process")
+    uni = adapter(monkeypatch, "uni_agent").RollgateGatewayManager(place.url, session=SESSION, export=EXPORT)
+    assert manager.exports == uni.exports == EXPORT
+    url = manager.get_session_url("task:0")
+
+    async def scene():
+        handle = await uni.create_session("u1_0", sampling_params=PARAMS)
+        client = hooks.connect(place.url)
+        return [await client.session(u.split("/sessions/")[1].split("/")[0]) for u in (url, handle.base_url)]
+    for state in run(scene()):
+        assert state["history"] == "chains" and state["evaluation"] is True
+    sid = url.split("/sessions/")[1].split("/")[0]
+    first = [{"role": "user", "content": "one"}]
+    for messages in (first, [{"role": "user", "content": "two"}]):
+        manager.client.chat(sid, messages)
+    assert len(manager.get_traces("task:0")) == 1, "of two branches the last, as export.select says"
+    manager.stop()
