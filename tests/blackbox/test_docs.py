@@ -117,7 +117,7 @@ def test_settings_that_docs_name_exist():
     told = subprocess.run([g.BINARY, "config", "--docs"], capture_output=True, text=True, timeout=20, check=True).stdout
     settings = {"config"} | set(re.findall(r"^#([a-z][a-z0-9-]+): ", told, re.M))
     known = settings | {f"no-{name}" for name in settings} | OTHERS
-    for path in [g.ROOT / "README.md", *DOCS.glob("*.md")]:
+    for path in [g.ROOT / "README.md", *DOCS.rglob("*.md")]:
         # options of rollgate stand in backticks; other programs' stand in blocks with their command
         used = {n for span in re.findall(r"`(--[a-z][^`]*)`", path.read_text()) for n in re.findall(r"^--([a-z0-9-]+)", span)}
         assert used <= known, path.name
