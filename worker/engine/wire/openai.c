@@ -203,7 +203,7 @@ static int take_failure(struct reply *y, const struct json *choice, struct err *
     return 0;
 }
 
-static int take_doc(struct reply *y, struct upstream_text *t, const struct json *doc, bool stream,
+static int take_doc(struct reply *y, struct upstream_text *t, const struct json *doc,
                     const struct upstream_out *out, struct engine_delta *d, struct err *e)
 {
     const struct json *choice = json_at(json_get(doc, "choices"), 0);
@@ -219,7 +219,7 @@ static int take_doc(struct reply *y, struct upstream_text *t, const struct json 
     buf_clear(&y->answer_id);
     buf_add_str(&y->answer_id, json_text(json_get(doc, "id")));
     if (upstream_ids_take(y, doc, e) < 0 || upstream_text_check_tops(lps, e) < 0 ||
-        upstream_text_add(t, doc, stream, out, e) < 0)
+        upstream_text_add(t, doc, out, e) < 0)
         return -1;
     if (json_is(lps, JSON_ARRAY)) {
         d->chat_lps = lps->items;

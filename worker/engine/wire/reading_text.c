@@ -35,7 +35,7 @@ static void keep_text(struct reading *r)
 
 int reading_text_end(struct reading *r, struct err *e)
 {
-    struct upstream_out out = {&r->doc_arena, &r->messages};
+    struct upstream_out out = {&r->doc_arena, &r->messages, r->events};
 
     r->messages = json_empty(JSON_ARRAY);
     if (upstream_text_end(r->text, &out, e) < 0)
@@ -49,7 +49,7 @@ int reading_text_end(struct reading *r, struct err *e)
 static int take_doc(struct reading *r, struct err *e)
 {
     struct reply *y = &r->reply;
-    struct upstream_out out = {&r->doc_arena, &r->messages};
+    struct upstream_out out = {&r->doc_arena, &r->messages, r->events};
     const struct json *doc = NULL;
     int rc;
 
@@ -61,7 +61,7 @@ static int take_doc(struct reading *r, struct err *e)
 
         return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", why.text);
     }
-    if (r->wire->text(y, r->text, doc, r->events, &out, &r->delta_read, e) < 0)
+    if (r->wire->text(y, r->text, doc, &out, &r->delta_read, e) < 0)
         return -1;
     rc = y->failed ? READING_MORE : reading_check_id(r, e);
     if (rc != READING_MORE)

@@ -98,10 +98,10 @@ struct wire {
     /* Writes the call that ends a session (facts.by_session). NULL: there is none. */
     void (*end_session)(struct str session_id, struct wire_send *s);
 
-    /* Kinds of chat, without fields: one document, a chunk of the stream or the whole answer. Its
+    /* Kinds of chat, without fields: one document, a chunk (out->stream) or the whole answer. Its
      * messages are appended to out, and *d gets its logprobs. NULL: none. text_end: nothing more
      * comes. */
-    int (*text)(struct reply *y, struct upstream_text *t, const struct json *doc, bool stream,
+    int (*text)(struct reply *y, struct upstream_text *t, const struct json *doc,
                 const struct upstream_out *out, struct engine_delta *d, struct err *e);
     int (*text_end)(const struct remote *r, struct reply *y, const struct engine_request *q,
                     struct err *e);

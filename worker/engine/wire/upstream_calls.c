@@ -17,12 +17,12 @@ static const char input_head[] = "{\"input\":\"", input_tail[] = "\"}";
 
 void upstream_calls_done(struct upstream_calls *c)
 {
-    for (size_t i = 0; i < c->n; i++) {
-        buf_done(&c->at[i].id);
-        buf_done(&c->at[i].name);
-        buf_done(&c->at[i].waiting);
+    for (size_t i = 0; i < c->calls.n; i++) {
+        buf_done(&c->calls.at[i].id);
+        buf_done(&c->calls.at[i].name);
+        buf_done(&c->calls.at[i].waiting);
     }
-    free(c->at);
+    vec_done(&c->calls);
     for (size_t i = 0; i < UPSTREAM_TEXTS; i++)
         buf_done(&c->texts[i]);
 }
@@ -111,9 +111,10 @@ struct call_piece {
 /* Whether more of the arguments would belong to another call: these are complete. */
 static bool follows_complete(const struct upstream_call *call, const struct call_piece *x)
 {
-    bool more = json_is(x->arguments, JSON_OBJECT) || json_string(x->arguments).len > 0;
+    const struct json *v = x->arguments;
 
-    return call->extent.complete && x->name.len > 0 && more;
+    return call->extent.complete && x->name.len > 0 && v &&
+           (v->kind == JSON_OBJECT || json_string(v).len > 0);
 }
 
 static bool begins_other(const struct upstream_call *call, const struct call_piece *x)
@@ -132,15 +133,15 @@ static bool is_renamed(const struct upstream_call *call, const struct call_piece
 
 static struct upstream_call *find_call(const struct upstream_calls *c, const struct call_piece *x)
 {
-    for (size_t i = c->n; i > 0 && x->id.len > 0; i--) {
-        struct upstream_call *call = &c->at[i - 1];
+    for (size_t i = c->calls.n; i > 0 && x->id.len > 0; i--) {
+        struct upstream_call *call = &c->calls.at[i - 1];
 
         if (!str_eq(buf_str(&call->id), x->id) || (x->index >= 0 && x->index != call->index))
             continue;
         return is_renamed(call, x) ? NULL : call;
     }
-    for (size_t i = c->n; i > 0; i--) {
-        struct upstream_call *call = &c->at[i - 1];
+    for (size_t i = c->calls.n; i > 0; i--) {
+        struct upstream_call *call = &c->calls.at[i - 1];
 
         if (x->index >= 0 ? x->index == call->index : !call->is_function)
             return begins_other(call, x) ? NULL : call;
@@ -164,12 +165,10 @@ static bool begins_unnumbered(const struct upstream_call *last, const struct cal
 
 static struct upstream_call *append_call(struct upstream_calls *c, const struct call_piece *x)
 {
-    if (c->n == c->cap) {
-        c->cap = c->cap ? c->cap * 2 : 4;
-        c->at = mem_realloc_array(c->at, c->cap, sizeof(*c->at));
-    }
-    c->at[c->n] = (struct upstream_call){.index = x->index, .custom = x->custom};
-    return &c->at[c->n++];
+    struct upstream_call *call = vec_push(&c->calls);
+
+    *call = (struct upstream_call){.index = x->index, .custom = x->custom};
+    return call;
 }
 
 /* --- one entry --- */
@@ -295,29 +294,28 @@ static int accept_entry(struct upstream_calls *c, struct upstream_call *call,
     return accept_arguments(c, call, x->arguments, path, e);
 }
 
-int upstream_calls_add(struct upstream_calls *c, const struct json *entry, const char *path,
-                       bool alone, bool stream, size_t *ret, struct err *e)
+ssize_t upstream_calls_add(struct upstream_calls *c, const struct json *entry, const char *path,
+                           bool alone, bool stream, struct err *e)
 {
     struct call_piece x = {0};
     struct upstream_call *call = NULL;
 
     if (read_entry(entry, path, &x, e) < 0)
         return -1;
-    if (stream && c->n > 0 && !begins_unnumbered(&c->at[c->n - 1], &x, alone))
+    if (stream && c->calls.n > 0 && !begins_unnumbered(&c->calls.at[c->calls.n - 1], &x, alone))
         call = find_call(c, &x);
     if (call && !alone && !is_numbered(&x))
         return refuse_path(e, path, "has no index and no id, so its call is unknown");
     if (!call)
         call = append_call(c, &x);
-    *ret = (size_t)(call - c->at);
-    return accept_entry(c, call, &x, path, e);
+    return accept_entry(c, call, &x, path, e) < 0 ? -1 : call - c->calls.at;
 }
 
 int upstream_calls_add_function(struct upstream_calls *c, const struct json *function,
                                 const char *path, struct err *e)
 {
     struct call_piece x = {.index = -1, .arguments = json_get(function, "arguments")};
-    struct upstream_call *call = c->n > 0 ? &c->at[0] : NULL;
+    struct upstream_call *call = c->calls.n > 0 ? &c->calls.at[0] : NULL;
 
     if (!json_is(function, JSON_OBJECT))
         return refuse_path(e, path, "must be an object");
@@ -352,7 +350,7 @@ static struct json text_value(const struct upstream_out *out, struct buf *b)
 /* What of a call has come since it last went out. */
 static void send_call(struct upstream_calls *c, size_t i, const struct upstream_out *out)
 {
-    struct upstream_call *call = &c->at[i];
+    struct upstream_call *call = &c->calls.at[i];
     struct json entry = json_empty(JSON_OBJECT), function = json_empty(JSON_OBJECT);
     struct json list = json_empty(JSON_ARRAY);
 
@@ -386,27 +384,37 @@ static void send_waiting_texts(struct upstream_calls *c, const struct upstream_o
         add_message(out, "content", text_value(out, &c->texts[UPSTREAM_TEXT]));
 }
 
+/* Sends more of the call that was sent last. Returns false if more of it may come. */
+static bool send_open(struct upstream_calls *c, const struct upstream_out *out, bool last)
+{
+    struct upstream_call *open = &c->calls.at[c->n_begun - 1];
+    bool follows = has_texts(c) || c->n_begun < c->calls.n;
+
+    if (open->ended)
+        return true;
+    if (last)
+        end_arguments(open);
+    send_call(c, c->n_begun - 1, out);
+    open->ended = last || (open->extent.complete && follows);
+    return open->ended;
+}
+
 static void send_ready(struct upstream_calls *c, const struct upstream_out *out, bool last)
 {
     for (;;) {
-        struct upstream_call *open = c->n_begun > 0 ? &c->at[c->n_begun - 1] : NULL;
+        struct upstream_call *next;
 
-        if (open && !open->ended) {
-            bool more = has_texts(c) || c->n_begun < c->n;
-
-            if (last)
-                end_arguments(open);
-            send_call(c, c->n_begun - 1, out);
-            if (!last && !(open->extent.complete && more))
-                return;
-            open->ended = true;
-        }
+        if (c->n_begun > 0 && !send_open(c, out, last))
+            return;
         send_waiting_texts(c, out);
-        if (c->n_begun == c->n || c->at[c->n_begun].name.len == 0)
+        if (c->n_begun >= c->calls.n)
+            return;
+        next = &c->calls.at[c->n_begun];
+        if (next->name.len == 0)
             return;
         if (last)
-            end_arguments(&c->at[c->n_begun]);
-        c->at[c->n_begun].ended = last;
+            end_arguments(next);
+        next->ended = last;
         send_call(c, c->n_begun++, out);
     }
 }
@@ -427,8 +435,8 @@ int upstream_calls_end(struct upstream_calls *c, const struct upstream_out *out,
 {
     for (int kind = 0; kind < UPSTREAM_TEXTS; kind++)
         surrogates_end(&c->surrogates[kind], &c->texts[kind]);
-    for (size_t i = 0; i < c->n; i++) {
-        if (c->at[i].name.len == 0)
+    for (size_t i = 0; i < c->calls.n; i++) {
+        if (c->calls.at[i].name.len == 0)
             return err_set(e, ERR_ENGINE_INVALID,
                            "the engine's answer is invalid: tool call %zu has no name", i);
     }
@@ -440,7 +448,7 @@ size_t upstream_calls_replaced(const struct upstream_calls *c)
 {
     size_t n = c->surrogates[UPSTREAM_TEXT].replaced + c->surrogates[UPSTREAM_THOUGHT].replaced;
 
-    for (size_t i = 0; i < c->n; i++)
-        n += c->at[i].surrogates.replaced;
+    for (size_t i = 0; i < c->calls.n; i++)
+        n += c->calls.at[i].surrogates.replaced;
     return n;
 }

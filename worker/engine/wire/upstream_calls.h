@@ -15,9 +15,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
+#include "common/base/vec.h"
 #include "common/codec/surrogates.h"
 #include "worker/engine/wire/upstream_out.h"
 
@@ -43,8 +45,7 @@ struct upstream_call {
 };
 
 struct upstream_calls {
-    struct upstream_call *at;
-    size_t n, cap;
+    VEC(struct upstream_call) calls;
     size_t n_begun;
     struct buf texts[UPSTREAM_TEXTS]; /* texts held back */
     struct surrogates surrogates[UPSTREAM_TEXTS];
@@ -58,10 +59,10 @@ void upstream_calls_text(struct upstream_calls *c, int kind, struct str text,
                          const struct upstream_out *out);
 
 /* Takes one entry of a tool_calls list, at `path` (for errors), or a function_call. alone: the list
- * has this entry only. stream: it may go on with an entry before. *ret is the number of its call.
- * -1 ERR_ENGINE_INVALID. */
-int upstream_calls_add(struct upstream_calls *c, const struct json *entry, const char *path,
-                       bool alone, bool stream, size_t *ret, struct err *e);
+ * has this entry only. stream: it may go on with an entry before. Returns the number of its call,
+ * or -1 (ERR_ENGINE_INVALID). */
+ssize_t upstream_calls_add(struct upstream_calls *c, const struct json *entry, const char *path,
+                           bool alone, bool stream, struct err *e);
 
 int upstream_calls_add_function(struct upstream_calls *c, const struct json *function,
                                 const char *path, struct err *e);

@@ -178,11 +178,11 @@ static int refuse_media(struct reader *r)
 static int read_upstream_call(struct reader *r, const struct json *entry, const char *path,
                               bool alone)
 {
-    size_t call;
+    ssize_t call = upstream_calls_add(&r->m->calls, entry, path, alone, r->stream, r->e);
 
-    if (upstream_calls_add(&r->m->calls, entry, path, alone, r->stream, &call, r->e) < 0)
+    if (call < 0)
         return -1;
-    upstream_signed_call(&r->m->signed_members, entry, call);
+    upstream_signed_call(&r->m->signed_members, entry, (size_t)call);
     return 0;
 }
 
@@ -260,7 +260,7 @@ static int read_chunk(struct reader *r, const struct json *delta, const struct j
         return -1;
     if (json_is_null(message) || upstream_message_bytes(r->m) > before)
         return 0;
-    if (!json_is_null(delta) && before > 0 && r->m->calls.n == 0 && has_calls(message))
+    if (!json_is_null(delta) && before > 0 && r->m->calls.calls.n == 0 && has_calls(message))
         return refuse_member(r->e, "choices[0].message", "tool_calls", "came in no delta");
     if (!json_is_null(delta) && before > 0)
         return text.len == 0 || str_eq(text, said) ? 0 : repeats(r->e);
@@ -269,9 +269,10 @@ static int read_chunk(struct reader *r, const struct json *delta, const struct j
     return read_as(r, message, "choices[0].message");
 }
 
-int upstream_message_add(struct upstream_message *m, const struct json *choice, bool stream,
+int upstream_message_add(struct upstream_message *m, const struct json *choice,
                          const struct upstream_out *out, struct err *e)
 {
+    bool stream = out->stream;
     struct reader r = {.m = m, .stream = stream, .out = out, .e = e};
     const struct json *message = json_get(choice, "message");
 

@@ -29,9 +29,9 @@ struct upstream_message {
 
 void upstream_message_done(struct upstream_message *m);
 
-/* Takes choices[0] of a chunk (stream) or of a whole answer: its delta or message. What is in order
- * is appended to out. -1 ERR_ENGINE_INVALID. */
-int upstream_message_add(struct upstream_message *m, const struct json *choice, bool stream,
+/* Takes choices[0] of a chunk (out->stream) or of a whole answer: its delta or message. What is in
+ * order is appended to out. -1 ERR_ENGINE_INVALID. */
+int upstream_message_add(struct upstream_message *m, const struct json *choice,
                          const struct upstream_out *out, struct err *e);
 
 /* Appends the rest: the answer has ended. -1 ERR_ENGINE_INVALID. */

@@ -6,12 +6,15 @@
 #ifndef RG_WIRE_UPSTREAM_OUT_H
 #define RG_WIRE_UPSTREAM_OUT_H
 
+#include <stdbool.h>
+
 struct arena;
 struct json;
 
 struct upstream_out {
     struct arena *arena;
     struct json *list; /* grows by json_push */
+    bool stream;       /* the answer comes in chunks */
 };
 
 #endif

@@ -50,7 +50,7 @@ static int check_finish(const struct upstream_text *t, struct err *e)
 {
     struct str finish = buf_str(&t->finish);
 
-    if (t->message.calls.n > 0 || upstream_finish_read(finish) != UPSTREAM_CALLS)
+    if (t->message.calls.calls.n > 0 || upstream_finish_read(finish) != UPSTREAM_CALLS)
         return 0;
     return err_set(e, ERR_ENGINE_INVALID,
                    "the engine's answer is invalid: choices[0].finish_reason is %.*s, and no call "
@@ -91,7 +91,7 @@ static int check_calls(const struct json *message, bool stream, struct err *e)
 
 static int check_n_calls(const struct upstream_text *t, bool stream, struct err *e)
 {
-    size_t n = t->message.calls.n;
+    size_t n = t->message.calls.calls.n;
 
     return stream && n > CALLS_MAX ? too_many(e, n, "tool calls", CALLS_MAX) : 0;
 }
@@ -149,9 +149,10 @@ static int check_choices(const struct json *choices, struct err *e)
     return 0;
 }
 
-int upstream_text_add(struct upstream_text *t, const struct json *doc, bool stream,
+int upstream_text_add(struct upstream_text *t, const struct json *doc,
                       const struct upstream_out *out, struct err *e)
 {
+    bool stream = out->stream;
     const struct json *choices = json_get(doc, "choices"), *choice = json_at(choices, 0);
     struct str finish = json_string(json_get(choice, "finish_reason"));
 
@@ -166,7 +167,7 @@ int upstream_text_add(struct upstream_text *t, const struct json *doc, bool stre
         check_calls(json_get(choice, "message"), stream, e) < 0 ||
         (stream && check_logprobs(choice, e) < 0))
         return -1;
-    if (choice && upstream_message_add(&t->message, choice, stream, out, e) < 0)
+    if (choice && upstream_message_add(&t->message, choice, out, e) < 0)
         return -1;
     if (!stream && upstream_message_end(&t->message, out, e) < 0)
         return -1;

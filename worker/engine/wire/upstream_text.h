@@ -22,7 +22,7 @@ void upstream_text_free(struct upstream_text *t);
 
 /* Takes a chunk, or the whole answer. Messages in the one form (upstream_out.h) are appended to
  * out. -1 ERR_ENGINE_INVALID when it is no such document, or beyond a limit, which is named. */
-int upstream_text_add(struct upstream_text *t, const struct json *doc, bool stream,
+int upstream_text_add(struct upstream_text *t, const struct json *doc,
                       const struct upstream_out *out, struct err *e);
 
 /* Appends the messages that waited: the stream has ended. -1 ERR_ENGINE_INVALID. */

@@ -171,12 +171,12 @@ static int add_chunk(struct upstream_text *t, struct str chunk, struct err *e)
 {
     struct arena a = {0};
     struct json list = json_empty(JSON_ARRAY);
-    struct upstream_out out = {&a, &list};
+    struct upstream_out out = {&a, &list, true};
     const struct json *v = NULL;
     int rc;
 
     cr_assert_eq(json_parse(&a, chunk, &v, e), 0);
-    rc = upstream_text_add(t, v, true, &out, e);
+    rc = upstream_text_add(t, v, &out, e);
     arena_done(&a);
     return rc;
 }

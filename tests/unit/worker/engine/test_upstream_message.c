@@ -51,14 +51,14 @@ static const char *read_all(const char *docs, bool stream)
         *p = *p == '\'' ? '"' : *p;
     for (char *p = text; p && rc == 0; p = next) {
         struct json list = json_empty(JSON_ARRAY);
-        struct upstream_out out = {&a, &list};
+        struct upstream_out out = {&a, &list, stream};
         const struct json *choice = NULL;
 
         next = strchr(p, '|');
         if (next)
             *next++ = '\0';
         cr_assert_eq(json_parse(&a, str_cstr(p), &choice, &e), 0, "%s: %s", p, e.text);
-        rc = upstream_message_add(&m, choice, stream, &out, &e);
+        rc = upstream_message_add(&m, choice, &out, &e);
         if (rc == 0 && !next)
             rc = upstream_message_end(&m, &out, &e);
         print_messages(&list, &got);
