@@ -236,12 +236,8 @@ static struct str flying(const struct exchange *x)
 /* What flew has arrived, or nobody wants it. */
 static void land(struct exchange *x)
 {
-    struct server *s = x->conn->server;
-    struct buf bytes;
-
-    fading_take(&s->fading, &x->flying);
-    shared_answer_drop(&s->answers, x->shared, &bytes);
-    fading_take(&s->fading, &bytes);
+    buf_done(&x->flying);
+    shared_answer_drop(&x->conn->server->answers, x->shared);
     x->shared = NULL;
 }
 
@@ -253,7 +249,6 @@ static void exchange_dispose(void *p)
     bool delivered = sent && peer_stays(x->conn);
 
     list_remove(&x->late);
-    loop_task_cancel(x->conn->server->loop, &x->fade);
     CHECK(!x->held); /* libh2o reads nothing while a handler waits, so it does not close either */
     x->conn->server->busy--;
     if (x->conn->lent && sent && x->req->http1_is_persistent)
@@ -276,13 +271,11 @@ static void exchange_dispose(void *p)
 
 void exchange_drop_unsent(struct exchange *x)
 {
-    struct fading *f = &x->conn->server->fading;
-
     for (size_t i = x->first_part; i < x->parts.n; i++)
-        fading_take(f, &x->parts.at[i]);
+        buf_done(&x->parts.at[i]);
     vec_done(&x->parts);
     x->first_part = x->parts_bytes = 0;
-    fading_take(f, &x->waiting);
+    buf_done(&x->waiting);
 }
 
 /* The first part of what waits: it waits no longer. */
@@ -308,7 +301,7 @@ static void pump(struct exchange *x)
 {
     h2o_iovec_t v;
 
-    if (x->sending || x->final || ((x->ending || x->failing) && exchange_body_fades(x, pump)))
+    if (x->sending || x->final)
         return;
     if (x->failing) {
         x->final = true;

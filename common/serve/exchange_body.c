@@ -7,11 +7,6 @@
 #include "common/net/content_coding.h"
 #include "common/serve/server_internal.h"
 
-enum {
-    FADE_FROM = 2 << 20, /* bodies from this length on go back before their exchange ends */
-    FADE_PIECE = 1 << 20 /* in a turn: half a millisecond */
-};
-
 /* A body with a Content-Encoding. */
 struct body_coding {
     struct content_decoder *decoder; /* NULL: it is over */
@@ -61,7 +56,7 @@ void exchange_refuse_body(struct exchange *x, const struct err *e)
 {
     x->coding->err = *e;
     stop_decoding(x);
-    fading_take(&x->conn->server->fading, &x->coding->body);
+    buf_done(&x->coding->body);
 }
 
 static void refuse_coding(struct exchange *x)
@@ -125,7 +120,7 @@ void exchange_free_coding(struct exchange *x)
     if (!x->coding)
         return;
     stop_decoding(x);
-    fading_take(&x->conn->server->fading, &x->coding->body);
+    buf_done(&x->coding->body);
     free(x->coding);
     x->coding = NULL;
 }
@@ -147,25 +142,4 @@ void exchange_drop_body(const struct exchange *x, struct str part)
 
     CHECK(part.p >= body.p && part.p + part.len <= body.p + body.len);
     mem_drop_pages(part.p, part.len);
-}
-
-static void on_fade(struct loop_task *t)
-{
-    struct exchange *x = CONTAINER_OF(t, struct exchange, fade);
-
-    x->faded_then(x);
-}
-
-bool exchange_body_fades(struct exchange *x, void (*then)(struct exchange *x))
-{
-    struct str body = exchange_closed_body(x);
-    struct str piece = str_sub(body, x->faded, FADE_PIECE);
-
-    if (x->held || body.len < FADE_FROM || piece.len == 0)
-        return false;
-    mem_drop_pages(piece.p, piece.len);
-    x->faded += piece.len;
-    x->faded_then = then;
-    loop_task_post_behind(x->conn->server->loop, &x->fade, on_fade);
-    return true;
 }

@@ -8,9 +8,7 @@
  * The head of a request tells how long it is: room is made for all of it, and libh2o is called
  * when all of it lies in the connection's input, or with each piece if the head tells no length. A
  * long request is read a piece a turn, since of many megabytes one step takes longer than others
- * should wait. What was read for nothing, because the peer leaves, goes back to the system in
- * pieces, too: all of it at once takes as long. Of a long request what has come is packed
- * meanwhile (packed_input.h).
+ * should wait. Of a long request what has come is packed meanwhile (packed_input.h).
  *
  * The watch tells each arrival once. What it tells while a request is answered, and what a read
  * that was filled may have left in the socket, is kept in `unread` and looked for afterwards. The
@@ -35,7 +33,6 @@ enum {
     INTAKE_PIECE = 128 << 10, /* read at once: new memory costs a microsecond a kilobyte */
     LARGE_AFTER = 2 << 20,    /* who has sent so much gets large pages: each is whole at once */
     PACK_AT_ONCE = 6,         /* blocks; a piece is two, and the first may begin a page later */
-    FADE_PIECE = 1 << 20,     /* given back at once: half a microsecond a kilobyte */
     ROOM_AFTER = 4096,        /* libh2o wants so much before it reads, and makes it otherwise */
 };
 
@@ -131,7 +128,6 @@ void intake_forget(struct server_conn *c)
     c->server->room_bytes -= c->intake.room_bytes;
     c->intake.room_bytes = 0;
     c->intake.whole_bytes = 0;
-    c->intake.left = false;
     c->intake.had = NULL;
     loop_task_cancel(c->server->loop, &c->intake.more);
 }
@@ -298,13 +294,6 @@ static ssize_t read_piece(struct server_conn *c)
     return n;
 }
 
-/* Gives the pages behind the first `size` bytes of the input back. Nobody reads them again. */
-static void cut_input(h2o_buffer_t *in, size_t size)
-{
-    mem_drop_pages(in->bytes + size, in->size - size);
-    in->size = size;
-}
-
 /* Whether the request will never be whole. Not of a connection that was refused: its answer is on
  * the way, and the kernel may drop that where bytes are left unread. */
 static bool is_lost(const struct server_conn *c)
@@ -326,27 +315,18 @@ static void close_unread(struct server_conn *c)
 }
 
 /* The peer left in the middle. libh2o sees the same, and frees what is there by then. */
-static void fade(struct server_conn *c)
+static void end_reading(struct server_conn *c)
 {
-    h2o_buffer_t *in = c->sock->input;
-
-    c->intake.left = true;
-    if (in->size <= FADE_PIECE) {
-        if (is_lost(c))
-            close_unread(c);
-        else
-            intake_give_back(c);
-        return;
-    }
-    cut_input(in, in->size - FADE_PIECE);
-    server_count_input(c);
-    read_later(c);
+    if (is_lost(c))
+        close_unread(c);
+    else
+        intake_give_back(c);
 }
 
 /* False if nothing came: there is nothing now, or the peer has left. */
 static bool read_some(struct server_conn *c)
 {
-    ssize_t n = c->intake.left || is_lost(c) ? 0 : read_piece(c);
+    ssize_t n = is_lost(c) ? 0 : read_piece(c);
 
     if (n < 0 && errno == EAGAIN) {
         if (c->lent)
@@ -356,7 +336,7 @@ static bool read_some(struct server_conn *c)
     if (n <= 0) {
         if (c->lent)
             lent_answers(c); /* nobody would hear one */
-        fade(c);
+        end_reading(c);
         return false;
     }
     server_count_input(c);

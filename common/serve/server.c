@@ -396,7 +396,6 @@ int server_new(struct loop *loop, const struct server_options *o, server_handler
         return err_sys(e, ERR_IO, "cannot watch the loop");
     s = mem_zalloc(sizeof(*s));
     s->loop = loop;
-    fading_init(&s->fading, loop);
     s->opt = *o;
     s->handler = handler;
     s->handler_ctx = ctx;
@@ -554,7 +553,7 @@ size_t server_busy(struct server *s)
 struct server_bytes server_bytes(const struct server *s)
 {
     return (struct server_bytes){s->unfinished_bytes + s->body_bytes,
-                                 s->answer_bytes + s->answers.bytes + s->fading.bytes};
+                                 s->answer_bytes + s->answers.bytes};
 }
 
 /* Requests at hand end as if their peers had left: what they are answered from goes next. libh2o
@@ -597,7 +596,6 @@ void server_free(struct server *s)
     loop_task_cancel(s->loop, &s->settled);
     loop_task_cancel(s->loop, &s->begin_late);
     late_done(s);
-    fading_done(&s->fading);
     queue = s->ctx.queue;
     h2o_context_dispose(&s->ctx);
     free(queue); /* 2.2.5 destroys it and keeps the memory */

@@ -16,7 +16,6 @@
 #include "common/base/vec.h"
 #include "common/os/loop.h"
 #include "common/serve/exchange.h"
-#include "common/serve/fading.h"
 #include "common/serve/packed_input.h"
 #include "common/serve/server.h"
 #include "common/serve/shared_answer.h"
@@ -28,7 +27,6 @@ struct intake {
     size_t whole_bytes;          /* head and body of the request; 0: its head does not tell (yet) */
     size_t room_bytes;           /* made for it at once; 0: none. Of server->room_bytes */
     char *large_from, *large_to; /* of the room, where large pages were asked for; NULL: nowhere */
-    bool left;                   /* the peer will send no more of it */
     bool unread;                 /* the socket may have bytes that our watch tells no more of */
     h2o_socket_cb had;        /* libh2o's callback for what was read; NULL: it reads, or nobody */
     struct loop_task more;    /* there is more to read */
@@ -92,7 +90,6 @@ struct server {
     size_t room_bytes;                 /* made for what has not come yet */
     size_t body_bytes, answer_bytes;   /* of exchanges; answers: without the shared ones */
     struct shared_answers answers;     /* those that fly */
-    struct fading fading;              /* those that nobody reads any more */
     size_t n_conns;
     struct loop_timer pause; /* of accepting */
     size_t busy;
@@ -139,10 +136,7 @@ struct exchange {
     struct list_item late;     /* of its owner in server->late */
     struct exchange_wait wait; /* of those in server->awaiting */
     bool settled;              /* what it waits for */
-    size_t faded;              /* bytes of the body whose memory went back (exchange_body_fades) */
-    void (*faded_then)(struct exchange *x);
-    struct loop_task fade;
-    uint64_t wait_until_ms; /* 0: it has not waited yet */
+    uint64_t wait_until_ms;    /* 0: it has not waited yet */
     struct loop_timer wait_end;
     struct exchange *next_awaiting;
 };
@@ -250,10 +244,6 @@ struct exchange *late_next(struct server *s);
 void late_done(struct server *s);
 
 struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req);
-
-/* exchange_body.c: gives memory of a long body back, a piece in a turn: nobody reads it any more.
- * True: `then` is called in a later turn, to ask again. */
-bool exchange_body_fades(struct exchange *x, void (*then)(struct exchange *x));
 
 /* Decodes a piece of a body with a Content-Encoding. True: the body is there, or refused; of most
  * requests at once. */

@@ -56,9 +56,8 @@ struct shared_answer *shared_answer_take(struct shared_answers *all, struct buf 
     return had;
 }
 
-void shared_answer_drop(struct shared_answers *all, struct shared_answer *a, struct buf *ret)
+void shared_answer_drop(struct shared_answers *all, struct shared_answer *a)
 {
-    *ret = (struct buf){0};
     if (!a || --a->shares > 0)
         return;
     if (a->listed)
@@ -66,6 +65,6 @@ void shared_answer_drop(struct shared_answers *all, struct shared_answer *a, str
     if (all->by_hash.n == 0)
         map_done(&all->by_hash);
     all->bytes -= a->bytes.len;
-    *ret = a->bytes;
+    buf_done(&a->bytes);
     free(a);
 }

@@ -28,9 +28,8 @@ struct shared_answers {
  * instead. The caller has a share in it until shared_answer_drop. */
 struct shared_answer *shared_answer_take(struct shared_answers *all, struct buf *bytes);
 
-/* Gives the share up. *ret has the answer's bytes when it was the last one, for the caller to free;
- * else it is empty. a may be NULL. */
-void shared_answer_drop(struct shared_answers *all, struct shared_answer *a, struct buf *ret);
+/* Gives the share up; the last one frees the answer. a may be NULL. */
+void shared_answer_drop(struct shared_answers *all, struct shared_answer *a);
 
 /* Good as long as the share. */
 struct str shared_answer_bytes(const struct shared_answer *a);

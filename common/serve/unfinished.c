@@ -78,7 +78,7 @@ static size_t input_bytes(const struct server_conn *c)
 {
     const h2o_buffer_t *in = c->sock->input;
 
-    if (!c->intake.large_to || c->intake.left)
+    if (!c->intake.large_to)
         return in->size;
     return MAX_OF(in->size, (size_t)(c->intake.large_to - in->bytes));
 }

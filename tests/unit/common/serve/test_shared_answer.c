@@ -14,14 +14,6 @@ static struct shared_answer *take(struct shared_answers *all, const char *text)
     return a;
 }
 
-static void drop(struct shared_answers *all, struct shared_answer *a)
-{
-    struct buf bytes;
-
-    shared_answer_drop(all, a, &bytes);
-    buf_done(&bytes);
-}
-
 TEST(shared_answer, equal_ones_are_one_until_the_last_share_goes)
 {
     struct shared_answers all = {0};
@@ -30,13 +22,13 @@ TEST(shared_answer, equal_ones_are_one_until_the_last_share_goes)
 
     cr_assert(a == c && a != b);
     cr_assert_eq(all.bytes, strlen("one answer") + strlen("another"));
-    drop(&all, a);
+    shared_answer_drop(&all, a);
     cr_assert(str_eq_c(shared_answer_bytes(c), "one answer"));
-    drop(&all, c);
+    shared_answer_drop(&all, c);
     cr_assert_eq(all.bytes, strlen("another"));
     c = take(&all, "one answer");
-    drop(&all, b);
-    drop(&all, c);
-    drop(&all, NULL);
+    shared_answer_drop(&all, b);
+    shared_answer_drop(&all, c);
+    shared_answer_drop(&all, NULL);
     cr_assert(all.bytes == 0 && all.by_hash.n == 0 && map_bytes(&all.by_hash) == 0);
 }
