@@ -319,30 +319,16 @@ void arena_reset(struct arena *a)
     count_held(a, a->held_bytes, sizeof(*keep) + keep->cap);
 }
 
-bool arena_done_part(struct arena *a, size_t size_bytes)
-{
-    size_t freed = 0;
-
-    let_all(a);
-    while (a->chunks && freed < size_bytes) {
-        struct arena_chunk *c = a->chunks;
-
-        freed += sizeof(*c) + c->cap;
-        a->chunks = c->next;
-        chunk_free(c);
-    }
-    a->at = a->end = NULL;
-    if (a->chunks) {
-        count_held(a, a->held_bytes, a->held_bytes - freed);
-        return true;
-    }
-    count_held(a, a->held_bytes, 0);
-    *a = (struct arena){0};
-    return false;
-}
-
 /* The arena is empty again and may be used on. */
 void arena_done(struct arena *a)
 {
-    (void)arena_done_part(a, SIZE_MAX);
+    let_all(a);
+    while (a->chunks) {
+        struct arena_chunk *c = a->chunks;
+
+        a->chunks = c->next;
+        chunk_free(c);
+    }
+    count_held(a, a->held_bytes, 0);
+    *a = (struct arena){0};
 }

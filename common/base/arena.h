@@ -116,8 +116,4 @@ void arena_keep_chunks(void);
 /* Frees all. */
 void arena_done(struct arena *a);
 
-/* As arena_done, but ends after so many bytes, or one allocation more. Whether something is left:
- * it is freed by further calls, and serves nothing else. */
-bool arena_done_part(struct arena *a, size_t size_bytes);
-
 #endif

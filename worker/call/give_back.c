@@ -19,13 +19,10 @@ enum { GIVE_LEAST = 1 << 20 };
 enum { GIVE_LEAST = 32 << 10 };
 #endif
 
-enum { GIVE_PIECE = 16 << 20 }; /* of one job, some milliseconds: others come between */
-
 struct giving {
     struct helper_job job;
     struct arena arena;
     struct session_remains *remains; /* instead; NULL: none, or none any more */
-    bool left;                       /* there is more */
     struct list_item item;           /* of env->giving */
     struct call_env *env;
     struct buf lane;
@@ -37,10 +34,10 @@ static void run(struct helper_job *j, void *tool)
     struct giving *g = CONTAINER_OF(j, struct giving, job);
 
     (void)tool;
-    g->left = g->remains ? remains_free_part(g->remains, GIVE_PIECE)
-                         : arena_done_part(&g->arena, GIVE_PIECE);
-    if (!g->left)
-        g->remains = NULL;
+    arena_done(&g->arena);
+    if (g->remains)
+        remains_free(g->remains);
+    g->remains = NULL;
 }
 
 static void end(struct giving *g)
@@ -48,7 +45,7 @@ static void end(struct giving *g)
     list_remove(&g->item);
     arena_done(&g->arena);
     if (g->remains)
-        (void)remains_free_part(g->remains, SIZE_MAX);
+        remains_free(g->remains);
     buf_done(&g->lane);
     free(g);
 }
@@ -60,8 +57,6 @@ static void on_done(struct helper_job *j, enum helper_end how)
 
     if (how == HELPER_STUCK)
         list_remove(&g->item);
-    else if (g->left)
-        helpers_push(g->env->helpers, &g->job, buf_str(&g->lane));
     else
         end(g);
 }
@@ -73,7 +68,6 @@ static void push(struct call_env *env, struct giving what, struct str session_id
     *g = what;
     g->job = (struct helper_job){.run = run, .done = on_done};
     g->env = env;
-    g->left = true;
     buf_printf(&g->lane, "memory of %.*s", (int)session_id.len, session_id.p);
     list_append(&env->giving, &g->item);
     helpers_push(env->helpers, &g->job, buf_str(&g->lane));
@@ -97,7 +91,7 @@ void call_bury(void *ctx, struct session_remains *r)
     if (env->helpers)
         push(env, (struct giving){.remains = r}, STR("ended sessions"));
     else
-        (void)remains_free_part(r, SIZE_MAX);
+        remains_free(r);
 }
 
 void call_give_back_end(struct call_env *env, bool lost)

@@ -186,12 +186,9 @@ void payloads_displace(struct session *s)
         list_remove(&s->payloads.at[i]->lru);
 }
 
-size_t payload_free_bytes(struct payload *p)
+void payload_drop_bytes(struct payload *p)
 {
-    size_t n = p->bytes ? p->size : 0;
-
     free_bytes(p);
-    return n;
 }
 
 /* --- held ones --- */

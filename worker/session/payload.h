@@ -105,9 +105,8 @@ void payload_touch(struct payload *p);
 /* Takes all payloads of the session out of the order of use. */
 void payloads_displace(struct session *s);
 
-/* Frees the bytes of one that is in no order, on any thread; returns how many. The struct lies in
- * an arena. */
-size_t payload_free_bytes(struct payload *p);
+/* Frees the bytes of one that is in no order, on any thread. The struct lies in an arena. */
+void payload_drop_bytes(struct payload *p);
 
 /* It stays in memory until it is let go, as often as it was held; or, evicted, from the moment on
  * when it is read back. */

@@ -10,8 +10,6 @@
 #include "worker/session/payload.h"
 #include "worker/session/store.h"
 
-enum { PAYLOAD_LEAST = 256 }; /* bytes that one counts for, at least: each is a call of free() */
-
 struct session_remains {
     struct forest forest;
     VEC(struct payload *) payloads;
@@ -23,21 +21,13 @@ void session_store_buries(struct session_store *st, remains_fn take, void *ctx)
     st->bury_ctx = ctx;
 }
 
-bool remains_free_part(struct session_remains *r, size_t size_bytes)
+void remains_free(struct session_remains *r)
 {
-    size_t freed = 0;
-
-    while (r->payloads.n > 0 && freed < size_bytes) {
-        size_t n = payload_free_bytes(vec_pop(&r->payloads));
-
-        freed += MAX_OF(n, (size_t)PAYLOAD_LEAST);
-    }
-    if (freed >= size_bytes || arena_done_part(&r->forest.arena, size_bytes - freed))
-        return true;
+    while (r->payloads.n > 0)
+        payload_drop_bytes(vec_pop(&r->payloads));
     vec_done(&r->payloads);
     forest_done(&r->forest);
     free(r);
-    return false;
 }
 
 void session_free_content(struct session *s)
@@ -58,5 +48,5 @@ void session_free_content(struct session *s)
     if (st->bury_content && bytes >= REMAINS_LEAST)
         st->bury_content(st->bury_ctx, r);
     else
-        (void)remains_free_part(r, SIZE_MAX);
+        remains_free(r);
 }

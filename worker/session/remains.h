@@ -1,8 +1,8 @@
 /*
  * struct session_remains: what the content of a session held, once the session needs it no more: it
  * ended, or was evicted. Of megabytes that takes longer to free than the worker's loop may be held,
- * so whoever knows helpers takes it (session_store_buries) and frees it a part at a time. Nobody
- * else has a pointer into it.
+ * so whoever knows helpers takes it (session_store_buries) and frees it there. Nobody else has a
+ * pointer into it.
  */
 #ifndef RG_SESSION_REMAINS_H
 #define RG_SESSION_REMAINS_H
@@ -24,13 +24,12 @@ enum { REMAINS_LEAST = 1 << 20 };
 enum { REMAINS_LEAST = 32 << 10 };
 #endif
 
-/* Takes them: remains_free_part frees all of it, on any thread. What they hold is in no sum any
+/* Takes them: remains_free frees all of it, on any thread. What they hold is in no sum any
  * more: whoever waits for room would be refused what is free in a moment. */
 typedef void (*remains_fn)(void *ctx, struct session_remains *r);
 void session_store_buries(struct session_store *st, remains_fn take, void *ctx);
 
-/* Frees about so many bytes. False: nothing is left, r itself neither. */
-bool remains_free_part(struct session_remains *r, size_t size_bytes);
+void remains_free(struct session_remains *r);
 
 /* Of s goes what it holds of messages, answers and tokens; its forest is unusable then. */
 void session_free_content(struct session *s);

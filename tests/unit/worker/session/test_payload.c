@@ -217,21 +217,15 @@ static void bury(void *ctx, struct session_remains *r)
     buried = r;
 }
 
-/* As long as it takes, a part at a time; how many. */
-static size_t free_in_parts(size_t part_bytes)
+static void free_buried(void)
 {
-    size_t n = 1;
-
-    for (; remains_free_part(buried, part_bytes); n++) {
-    }
+    remains_free(buried);
     buried = NULL;
-    return n;
 }
 
 /* Messages and tokens of a session that is over are left to whoever frees them. */
-TEST(payload, what_a_session_held_is_freed_in_parts)
+TEST(payload, what_a_session_held_is_freed_by_others)
 {
-    const size_t held = (size_t)BRANCHES * ANSWER * 8;
     struct world w;
     int times = 0;
 
@@ -239,13 +233,13 @@ TEST(payload, what_a_session_held_is_freed_in_parts)
     session_store_buries(w.k.store, bury, &times);
     kit_done(&w.k);
     cr_assert_eq(times, 1);
-    cr_expect_geq(free_in_parts(held / 8), 8);
+    free_buried();
     world_init(&w, NULL);
     session_store_buries(w.k.store, bury, &times);
     (void)session_evict(w.k.store, 0, SIZE_MAX); /* payloads by themselves, then the rest */
     cr_expect_not(session_resident(w.k.s));
     cr_assert_eq(times, 2);
-    cr_expect_eq(free_in_parts(SIZE_MAX), 1);
+    free_buried();
     kit_done(&w.k);
 }
 
