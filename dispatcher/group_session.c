@@ -99,7 +99,8 @@ static int check_rules(const struct json *session, const struct config *config, 
     const char *name = history.p ? arena_cstr(&a, history) : histories[config->history];
     int rc = 0;
 
-    if (session_rules_nodes(session, config->max_nodes, e) || session_rules_size(session, e) ||
+    if (session_rules_nodes(session, config->max_nodes, e) ||
+        session_rules_size(session, config->max_metadata_bytes, e) ||
         session_rules_branch(session, name, e))
         rc = placed(place, false, e);
     arena_done(&a);
@@ -257,7 +258,7 @@ enum { OWN_BYTES = 1024 };
 
 /* Members of metadata, bytes of the options beside it, bytes of all. */
 struct session_sum {
-    size_t members, other_bytes, bytes;
+    size_t members, metadata_bytes, other_bytes, bytes;
 };
 
 /* What all members have of an object that a member may add to: the bytes of each name's value, from
@@ -293,6 +294,7 @@ static size_t members_of(const struct json *v)
 static void add_metadata(struct session_sum *s, const struct json *metadata)
 {
     s->members += members_of(metadata);
+    s->metadata_bytes += bytes_of(metadata);
     s->bytes += bytes_of(metadata);
 }
 
@@ -325,9 +327,11 @@ static struct session_sum bound_member(const struct session_sum *shared, const s
 
 static bool is_within(const struct session_sum *s, const struct config *config)
 {
-    size_t most = (size_t)config->max_control_body_bytes;
+    size_t most = (size_t)config->max_control_body_bytes,
+           most_metadata = (size_t)config->max_metadata_bytes;
 
     return s->members <= SESSION_MEMBERS_MAX && s->other_bytes <= SESSION_OPTIONS_MAX &&
+           (most_metadata == 0 || s->metadata_bytes <= most_metadata) &&
            (most == 0 || s->bytes <= most);
 }
 
@@ -364,7 +368,8 @@ static void merge_shared(const struct session_parts *p, struct merged *m)
     write_dummy(&shared, 0, &text);
     (void)json_parse(&a, buf_str(&text), &options, &e);
     m->sum = (struct session_sum){.bytes = text.len,
-                                  .members = members_of(json_get(options, "metadata"))};
+                                  .members = members_of(json_get(options, "metadata")),
+                                  .metadata_bytes = bytes_of(json_get(options, "metadata"))};
     for (uint32_t i = 0; json_is(options, JSON_OBJECT) && i < options->n; i++)
         if (!str_eq_c(json_string(&options->members[i].key), "metadata"))
             m->sum.other_bytes += bytes_of(&options->members[i].value);
@@ -401,11 +406,13 @@ static struct session_sum sum_member(const struct merged *shared, const struct j
                                      uint32_t rollout)
 {
     struct session_sum s = shared->sum;
-    size_t names;
+    size_t names, more;
 
     for (; rollout >= 10; rollout /= 10)
         add_other(&s, 1); /* it is 0 in the shared sum */
-    s.bytes += (size_t)add_values(&shared->metadata, json_get(member, "metadata"), &names);
+    more = (size_t)add_values(&shared->metadata, json_get(member, "metadata"), &names);
+    s.bytes += more;
+    s.metadata_bytes += more;
     s.members += names;
     add_other(&s,
               (size_t)add_values(&shared->sampling, json_get(member, "sampling_params"), &names));
@@ -424,7 +431,9 @@ static int check_written(struct str options, const struct config *config, struct
     size_t most = (size_t)config->max_control_body_bytes;
     struct arena a = {0};
     const struct json *v = NULL;
-    int rc = json_parse(&a, options, &v, e) || session_rules_size(v, e) ? -1 : 0;
+    int rc = json_parse(&a, options, &v, e) || session_rules_size(v, config->max_metadata_bytes, e)
+                 ? -1
+                 : 0;
 
     if (rc == 0 && most > 0 && options.len > most)
         rc = err_field(e, "metadata",

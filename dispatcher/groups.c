@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/fields.h"
@@ -18,13 +19,7 @@
 #include "dispatcher/result.h"
 #include "dispatcher/waits.h"
 
-enum {
-    BATCH_MAX = 10000,
-    LIST_DEFAULT = 100,
-    LIST_MAX = 1000,
-    WAIT_MAX_S = 3600,
-    WARNING_MAX = 1024
-};
+enum { LIST_DEFAULT = 100, LIST_MAX = 1000, WAIT_MAX_S = 3600, WARNING_MAX = 1024 };
 
 /* --- submit --- */
 
@@ -47,9 +42,9 @@ struct candidate {
 /* Sessions of a group tell its size, which is bounded. */
 static int check_size(const struct group_spec *g, const char *where, struct err *e)
 {
-    if (g->n + g->extra <= GROUP_N_MAX)
+    if (g->n + g->extra <= GROUP_MAX)
         return 0;
-    return err_field(e, "extra", "%sn + extra must be at most %d, not %u", where, GROUP_N_MAX,
+    return err_field(e, "extra", "%sn + extra must be at most %d, not %u", where, GROUP_MAX,
                      g->n + g->extra);
 }
 
@@ -261,8 +256,9 @@ static int read_batch(struct desk_request *r, struct candidate **ret, size_t *re
         n = groups->n;
         if (fields_known(&f, "", names, ARRAY_LEN(names)) || fields_object(&f, "defaults"))
             return -1;
-        if (!json_is(groups, JSON_ARRAY) || n < 1 || n > BATCH_MAX)
-            return err_field(e, "groups", "groups must be a list of 1 to %d groups", BATCH_MAX);
+        if (!json_is(groups, JSON_ARRAY) || n < 1 || n > GROUPS_BATCH_MAX)
+            return err_field(e, "groups", "groups must be a list of 1 to %d groups",
+                             GROUPS_BATCH_MAX);
     } else {
         defaults = NULL;
     }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/fields.h"
@@ -19,7 +20,6 @@ enum {
     WAIT_MAX_S = 3600,
     LEASE_DEFAULT_MS = 600000,
     LEASE_MAX_S = 7 * 86400,
-    IDS_MAX = 10000,
     UNKNOWN_AGAIN_MS = 60000
 };
 
@@ -200,8 +200,9 @@ static int read_ids(struct desk_request *r, const struct json **ret, struct err 
     *ret = json_get(r->body, "groups");
     if (fields_known(&f, "", names, 1))
         return -1;
-    if (!json_is(*ret, JSON_ARRAY) || (*ret)->n > IDS_MAX)
-        return err_field(e, "groups", "groups must be a list of at most %d ids", IDS_MAX);
+    if (!json_is(*ret, JSON_ARRAY) || (*ret)->n > ACKNOWLEDGED_GROUPS_MAX)
+        return err_field(e, "groups", "groups must be a list of at most %d ids",
+                         ACKNOWLEDGED_GROUPS_MAX);
     for (uint32_t i = 0; i < (*ret)->n; i++)
         if (!json_is(json_at(*ret, i), JSON_STRING))
             return err_field(e, "groups", "groups[%u] must be a string", i);

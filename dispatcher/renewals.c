@@ -3,13 +3,12 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "common/base/mem.h"
 #include "common/codec/fields.h"
 #include "common/codec/json.h"
 #include "dispatcher/desk.h"
 #include "dispatcher/executor_name.h"
-
-enum { ATTEMPTS_MAX = 10000 };
 
 struct renewal {
     char executor[EXECUTOR_MAX + 1];
@@ -91,8 +90,9 @@ static int read_renewal(struct desk_request *r, struct renewal *n, uint64_t *wai
         fields_number(&f, "wait_s", 0, EXECUTOR_WAIT_MAX_S, &wait_s))
         return -1;
     *wait_ms = (uint64_t)(wait_s * 1000);
-    if (!json_is(ids, JSON_ARRAY) || ids->n > ATTEMPTS_MAX)
-        return err_field(e, "attempts", "attempts must be a list of at most %d ids", ATTEMPTS_MAX);
+    if (!json_is(ids, JSON_ARRAY) || ids->n > RENEWAL_ATTEMPTS_MAX)
+        return err_field(e, "attempts", "attempts must be a list of at most %d ids",
+                         RENEWAL_ATTEMPTS_MAX);
     n->ids = mem_calloc(ids->n + 1, sizeof(*n->ids));
     for (uint32_t i = 0; i < ids->n; i++) {
         struct str id = json_string(json_at(ids, i));

@@ -15,11 +15,12 @@
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
+#include "common/base/limits.h"
 #include "common/base/mem.h"
 #include "common/codec/fields.h"
 #include "common/codec/json.h"
 
-enum { INPUT_MAX = 16 << 20, NAME_MAX_LEN = 128, SECONDS_MAX = 366 * 86400 };
+enum { NAME_MAX_LEN = 128, SECONDS_MAX = 366 * 86400 };
 
 const char *const group_state_names[GROUP_STATES] = {"waiting", "running", "finished",
                                                      "partial", "failed",  "cancelled"};
@@ -159,8 +160,9 @@ static int read_input(struct field_reader *f)
     json_write(&text, input);
     len = text.len;
     buf_done(&text);
-    if (len > INPUT_MAX)
-        return fields_fault(f, "input", "has %zu bytes, at most %d are allowed", len, INPUT_MAX);
+    if (len > GROUP_INPUT_MAX)
+        return fields_fault(f, "input", "has %zu bytes, at most %d are allowed", len,
+                            GROUP_INPUT_MAX);
     return 0;
 }
 
@@ -188,8 +190,8 @@ static int read_counts(struct field_reader *f, struct group_spec *g)
 {
     int64_t n = 1, extra = 0, min, attempts = 3, infra = 10;
 
-    if (fields_integer(f, "n", 1, GROUP_N_MAX, &n) ||
-        fields_integer(f, "extra", 0, GROUP_N_MAX, &extra))
+    if (fields_integer(f, "n", 1, GROUP_MAX, &n) ||
+        fields_integer(f, "extra", 0, GROUP_MAX, &extra))
         return -1;
     min = n;
     if (fields_integer(f, "min", 0, n, &min) || fields_integer(f, "attempts", 1, 1000, &attempts) ||

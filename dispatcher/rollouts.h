@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "common/base/buf.h"
+#include "common/base/limits.h"
 #include "common/base/list.h"
 #include "common/base/str.h"
 #include "common/base/vec.h"
@@ -27,8 +28,6 @@ struct err;
 struct json;
 
 enum {
-    GROUP_ID_MAX = 128,
-    GROUP_N_MAX = 1024,
     ATTEMPT_ID_LEN = 32, /* hex digits */
     SESSION_ID_MAX = 48,
 };

@@ -118,25 +118,28 @@ int route_command(int argc, char **argv)
     return rc;
 }
 
-/* One of --check, --dump, --docs, --man. */
+/* One of --check, --dump, --docs, --limits, --man. */
 int config_command(int argc, char **argv)
 {
     bool check = command_line_take_flag(&argc, argv, "--check");
     bool dump = command_line_take_flag(&argc, argv, "--dump");
     bool docs = command_line_take_flag(&argc, argv, "--docs");
+    bool limits = command_line_take_flag(&argc, argv, "--limits");
     bool man = command_line_take_flag(&argc, argv, "--man");
     struct buf out = {0};
     struct config *c;
 
-    if (check + dump + docs + man != 1) {
-        fprintf(stderr, "rollgate config --check|--dump|--docs|--man [settings]\n");
+    if (check + dump + docs + limits + man != 1) {
+        fprintf(stderr, "rollgate config --check|--dump|--docs|--limits|--man [settings]\n");
         return 2;
     }
     if (docs)
         config_docs(&out);
+    if (limits)
+        config_limits(&out);
     if (man)
         config_manual(&out);
-    if (docs || man) {
+    if (docs || limits || man) {
         print(stdout, &out);
         return 0;
     }

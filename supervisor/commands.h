@@ -12,7 +12,7 @@ int serve_command(int argc, char **argv);
 /* `rollgate route`: routers alone over given --upstream addresses. */
 int route_command(int argc, char **argv);
 
-/* `rollgate config --check|--dump|--docs|--man [settings]`. */
+/* `rollgate config --check|--dump|--docs|--limits|--man [settings]`. */
 int config_command(int argc, char **argv);
 
 /* `rollgate nginx-config [--server-name NAME] [--certificate FILE] [--certificate-key FILE]

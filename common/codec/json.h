@@ -20,9 +20,8 @@
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
+#include "common/base/limits.h"
 #include "common/base/str.h"
-
-enum { JSON_DEPTH_MAX = 512 };
 
 enum json_kind {
     JSON_NULL,

@@ -57,16 +57,25 @@ static size_t other_bytes(const struct json *options, struct str *longest)
     return all;
 }
 
-int session_rules_size(const struct json *options, struct err *e)
+static int check_metadata(const struct json *metadata, size_t most, struct err *e)
 {
-    const struct json *metadata = json_get(options, "metadata");
+    size_t n = json_is_null(metadata) || most == 0 ? 0 : json_text_bytes(metadata, SIZE_MAX);
+
+    if (n > most)
+        return limit_refuse(LIMIT_max_metadata_bytes, "metadata", n, most, e);
+    if (!json_is(metadata, JSON_OBJECT))
+        return 0;
+    return limit_check(LIMIT_SESSION_MEMBERS_MAX, "metadata", metadata->n, e);
+}
+
+int session_rules_size(const struct json *options, int64_t max_metadata_bytes, struct err *e)
+{
     struct str longest = {0};
     size_t all;
     char name[64];
 
-    if (json_is(metadata, JSON_OBJECT) && metadata->n > SESSION_MEMBERS_MAX)
-        return err_field(e, "metadata", "metadata has %u members; at most %d are allowed",
-                         metadata->n, SESSION_MEMBERS_MAX);
+    if (check_metadata(json_get(options, "metadata"), (size_t)max_metadata_bytes, e) != 0)
+        return -1;
     all = other_bytes(options, &longest);
     if (all <= SESSION_OPTIONS_MAX)
         return 0;

@@ -10,6 +10,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/err.h"
+#include "common/base/limits.h"
 
 struct json;
 
@@ -20,12 +21,9 @@ int session_rules_branch(const struct json *options, const char *history, struct
 /* A session gets no more messages than the gateway allows: better said than given less. */
 int session_rules_nodes(const struct json *options, int64_t most, struct err *e);
 
-/* Members of metadata, and of a reward_info; and bytes of a session's options beside metadata, as
- * compact JSON: a worker's loop looks at each of them. */
-enum { SESSION_MEMBERS_MAX = 16384, SESSION_OPTIONS_MAX = 256 << 10 };
-
-/* Holds the options against these. 0, or -1 and ERR_INVALID. */
-int session_rules_size(const struct json *options, struct err *e);
+/* Compares metadata with SESSION_MEMBERS_MAX and with --max-metadata-bytes (0: any), and the bytes
+ * of all other options with SESSION_OPTIONS_MAX. 0, or -1 and ERR_INVALID. */
+int session_rules_size(const struct json *options, int64_t max_metadata_bytes, struct err *e);
 
 /* Sampling parameters that stand beside sampling_params are put into it (*ret: in the arena, or
  * `options` itself). -1 and ERR_INVALID: one stands in both, with two values. */

@@ -21,9 +21,10 @@
 #include <sys/uio.h>
 
 #include "common/base/err.h"
+#include "common/base/limits.h"
 #include "common/base/str.h"
 
-enum { HTTP1_HEADERS_MAX = 100, HTTP1_NAMED_MAX = 16 };
+enum { HTTP1_NAMED_MAX = 16 };
 
 /* An interim status between our own processes: the sender retires. It serves the request that it
  * has been sent or is being sent, if any; the receiver begins no other on this connection and

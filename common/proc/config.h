@@ -77,8 +77,13 @@ void config_unreloadable(const struct config *old, const struct config *fresh, s
 /* Appends the effective settings as a YAML file that loads to the same config. */
 void config_dump(const struct config *c, struct buf *out);
 
-/* Appends a YAML file with every setting in comments; the manual page (roff, section 8). */
+/* Appends a YAML file with every setting in comments. */
 void config_docs(struct buf *out);
+
+/* Appends a page in Markdown: every limit (docs/limits-table.md). */
+void config_limits(struct buf *out);
+
+/* Appends the manual page (roff, section 8). */
 void config_manual(struct buf *out);
 
 /* Returns a flag's path from / on; the caller frees it. NULL after adding a line to `mistakes`:

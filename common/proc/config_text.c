@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/buf.h"
+#include "common/base/limits.h"
 #include "common/proc/config_internal.h"
 
 static const char *const type_names[] = {
@@ -220,6 +221,42 @@ void config_docs(struct buf *out)
             buf_printf(out, "# --- %s ---\n\n", row->group);
         else if (row->offset != offsetof(struct config, config_file))
             put_setting(row, out);
+    }
+}
+
+/* A constant's value as a setting's default is written. */
+static void write_value(const struct limit_row *row, struct buf *out)
+{
+    unsigned long long most = row->most;
+    bool bytes = strcmp(row->unit, "bytes") == 0;
+
+    if (bytes && most % (1 << 20) == 0)
+        buf_printf(out, "%lluMiB", most >> 20);
+    else if (bytes && most % (1 << 10) == 0)
+        buf_printf(out, "%lluKiB", most >> 10);
+    else
+        buf_printf(out, "%llu", most);
+}
+
+void config_limits(struct buf *out)
+{
+    buf_puts(out,
+             "# Limits\n\nFor operators: every limit that refuses input, from `rollgate config "
+             "--limits`. A default of 0 means no limit. Limits in capitals are fixed. Errors "
+             "name the field, its value and the limit.\n\n| limit | default | unit | bounds | "
+             "protects | a higher limit costs |\n|---|---|---|---|---|---|\n");
+    for (size_t i = 0; i < LIMIT_COUNT; i++) {
+        const struct limit_row *row = &limit_rows[i];
+        const struct config_row *setting =
+            row->setting ? config_row_find(str_cstr(row->name)) : NULL;
+
+        buf_printf(out, "| `%s%s` | ", setting ? "--" : "", setting ? setting->flag : row->name);
+        if (setting)
+            buf_puts(out, setting->deflt);
+        else
+            write_value(row, out);
+        buf_printf(out, " | %s | %s | %s | %s |\n", row->unit, row->bounds, row->protects,
+                   row->cost);
     }
 }
 

@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/limits.h"
 #include "common/base/str.h"
 #include "common/proc/ids.h"
 #include "common/proc/proof.h"
@@ -65,8 +66,6 @@ bool keys_is_form(struct str text);
 /* The scope that a presented key really has; KEY_NONE when it is none of ours. For session keys
  * and executors' *ret_id becomes the id or name inside `text` (borrowed), else absent. */
 enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret_id);
-
-enum { KEYS_QUERY_MAX = 64 };
 
 /* Queries stand in the logs of whatever is on the way: -1 with ERR_MISSING_KEY if a value is a key
  * of ours. Looking at a value takes a digest, so a query with more than KEYS_QUERY_MAX parameters,

@@ -15,6 +15,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
+#include "common/base/limits.h"
 #include "common/base/list.h"
 #include "common/base/map.h"
 #include "common/os/loop.h"
@@ -22,7 +23,7 @@
 struct exchange;
 struct loop;
 
-enum { FEED_VIEWERS_MAX = 64, FEED_BEHIND_BYTES = 1 << 20 };
+enum { FEED_BEHIND_BYTES = 1 << 20 };
 
 struct feed {
     struct loop *loop;

@@ -480,8 +480,8 @@ ATTACKS = {
             {"role": "user", "content": [{"type": "tool_reference", "tool_name": "f"}] * 10_000}]}),
     "histories that nobody knows": new_histories(100, 600),
     "arguments of a call, 8 MB": behind_a_turn(lambda: calls_with("[" + "1," * (4 * MIB) + "1]")),
-    "50,000 parts": repeat(CHAT, lambda: {"model": "m", "max_tokens": 8, "messages": [
-        {"role": "user", "content": [{"type": "text", "text": "x"}] * 50_000}]}),
+    "16,000 parts": repeat(CHAT, lambda: {"model": "m", "max_tokens": 8, "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "x"}] * 16_000}]}),
     "tools that change": changing_tools(),
     "tools of 4 million values": behind_a_turn(lambda: (
         b'{"messages":[{"role":"user","content":"x"}],"max_tokens":8,"tools":[{"type":"function","function":{"name":"f","parameters":{"enum":['

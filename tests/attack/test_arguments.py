@@ -63,8 +63,8 @@ def test_a_long_call_that_comes_back_in_other_spaces_is_the_one_that_was_sampled
     assert sum(trajectory["response_mask"]) > length // 10, "the call's own ids"
 
 
-def many(field, n, of, allowed):
-    return f"{field}: {n} are too many; {of} may have {allowed}"
+def many(field, n, most, unit):
+    return f"{field}: {n} are too many; at most {most} {unit} are allowed"
 
 
 def test_calls_and_parts_of_messages_are_counted(start):
@@ -75,16 +75,18 @@ def test_calls_and_parts_of_messages_are_counted(start):
     calls = called("{}")["tool_calls"]
     part, use = {"type": "text", "text": ""}, {"type": "tool_use", "id": "c", "name": "f", "input": {}}
     for where, body, told in (
-            ("/chat/completions", {"messages": [{**called(""), "tool_calls": calls * 16_385}, user("x")]},
-             many("tool_calls", 16_385, "a message", 16_384)),
-            ("/chat/completions", {"messages": [user([part] * 30_000), user([part] * 30_000)]},
-             many("content", 60_000, "the messages of a request", 50_000)),
+            ("/chat/completions", {"messages": [{**called(""), "tool_calls": calls * 4_097}, user("x")]},
+             many("tool_calls", 4_097, 4_096, "tool calls")),
+            ("/chat/completions", {"messages": [{**called(""), "tool_calls": calls * 2_048}, user("x")] * 3},
+             many("tool_calls", 6_144, 4_096, "tool calls")),
+            ("/chat/completions", {"messages": [user([part] * 10_000), user([part] * 10_000)]},
+             many("content", 20_000, 16_384, "content parts")),
             ("/messages", {"messages": [user("x"), {"role": "assistant", "content": [use] * 20_000}, user("x")]},
-             many("tool_calls", 20_000, "a message", 16_384)),
-            ("/messages", {"messages": [user("x")], "system": [{**part, "text": "x"}] * 50_001},
-             many("content", 50_001, "the messages of a request", 50_000))):
+             many("tool_calls", 20_000, 4_096, "tool calls")),
+            ("/messages", {"messages": [user("x")], "system": [{**part, "text": "x"}] * 16_385},
+             many("content", 16_385, 16_384, "content parts"))):
         a = gateway.post(path + where, {"model": "m", "max_tokens": 8, **body})
         assert a.status == 400 and told in a.text, (where, a.text[:300])
     a = gateway.post(path + "/chat/completions", {"model": "m", "max_tokens": 8, "messages": [
-        {**called(""), "tool_calls": calls * 16_384}, user([part] * 50_000)]})
+        {**called(""), "tool_calls": calls * 4_096}, user([part] * 16_384)]})
     assert a.status in (200, 400) and "too many" not in a.text, a.text[:300]

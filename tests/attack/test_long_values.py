@@ -46,9 +46,9 @@ def test_long_tools_hold_nobody_up(start):
     def play(gateway, path):
         assert gateway.post(f"{path}/chat/completions", {"model": "m", "messages": [USER], "tools": [TOOL], "max_tokens": 8}).status == 200
         for i in range(3):
-            a = gateway.post(f"{path}/chat/completions", chat_of(tools=long_tools(7_500_000, f"t{i}")))
+            a = gateway.post(f"{path}/chat/completions", chat_of(tools=long_tools(1_900_000, f"t{i}")))
             assert a.status == 400 and a.json()["error"]["code"] == "context_length_exceeded", a.text[:300]
-        schema = b'{"name":"g","input_schema":{"type":"object","enum":' + numbers(7_500_000) + b"}}"
+        schema = b'{"name":"g","input_schema":{"type":"object","enum":' + numbers(1_900_000) + b"}}"
         a = gateway.post(f"{path}/messages/count_tokens", chat_of(tools=b"[" + schema + b"]"))
         assert a.status == 200, a.text[:300]
     holds(start, 0.010 + fresh_memory(), play, engine="builtin:echo", context_length=4096)
@@ -90,7 +90,7 @@ def test_long_parts_of_a_message_hold_nobody_up(start):
     """They are one text for who compares them; joining them was the loop's."""
     def play(gateway, path):
         assert gateway.post(f"{path}/chat/completions", {"model": "m", "messages": [USER], "max_tokens": 8}).status == 200
-        part = b'{"type":"text","text":"' + b" " * (20 << 20) + b'"}'
+        part = b'{"type":"text","text":"' + b" " * (15 << 20) + b'"}'
         a = gateway.post(f"{path}/chat/completions", chat_of(messages=b'[{"role":"user","content":[' + part + b"," + part + b"]}]"))
         assert a.status == 400 and a.json()["error"]["code"] == "context_length_exceeded", a.text[:300]
     holds(start, 0.010 + fresh_memory(), play, engine="builtin:echo", context_length=4096)
@@ -128,7 +128,7 @@ def test_engines_get_long_values_as_they_are(start, kind):
 @pytest.mark.parametrize("kind", ["sglang", "vllm", "llamacpp"])
 def test_long_schemas_for_engines_hold_nobody_up(start, kind):
     """Written for each answer it took 100 ms and more of each."""
-    schema = b'{"type":"json_schema","json_schema":{"name":"n","schema":{"enum":' + numbers(5_000_000) + b"}}}"
+    schema = b'{"type":"json_schema","json_schema":{"name":"n","schema":{"enum":' + numbers(2_000_000) + b"}}}"
 
     def play(gateway, path):
         a = gateway.post(f"{path}/chat/completions", chat_of(n=2, response_format=schema))
@@ -179,7 +179,7 @@ def test_members_of_a_body_are_counted(start):
         a = gateway.post(f"{path}/{where}", {**body, **{f"m{i}": 1 for i in range(1024 - len(body))}})
         assert a.status == 200, a.text[:300]
         a = gateway.post(f"{path}/{where}", {**body, **{f"m{i}": 1 for i in range(1025 - len(body))}})
-        assert a.status == 400 and "the body has 1025 members; it may have 1024" in a.text, a.text[:300]
+        assert a.status == 400 and "body: 1025 are too many; at most 1024 members" in a.text, a.text[:300]
 
 
 LONG = {"user": "u" * 5000, "reasoning": {"x": ["r" * 5000]}, "thinking": {"type": "enabled", "x": "t" * 5000}, "metadata": {"a": "b" * 5000},
@@ -208,7 +208,7 @@ def test_an_upstream_gets_long_members_as_they_are(start, stream):
 @pytest.mark.parametrize("member", ["user", "reasoning", "verbosity"])
 def test_long_members_for_an_upstream_hold_nobody_up(start, member):
     """Written, parsed and written again they took 100 ms and more."""
-    value = numbers(5_000_000) if member == "reasoning" else b'"' + b"u" * (40 << 20) + b'"'
+    value = numbers(2_000_000) if member == "reasoning" else b'"' + b"u" * (40 << 20) + b'"'
 
     def play(gateway, path):
         a = gateway.post(f"{path}/chat/completions", chat_of(n=2, **{member: value}))

@@ -38,7 +38,7 @@ ROUTES = {
 @pytest.mark.parametrize("route", ROUTES)
 def test_long_bodies_are_refused_with_their_limit(start, route):
     path, make = ROUTES[route]
-    gateway = start(engine="builtin:echo", max_control_body_bytes="512KiB")
+    gateway = start(engine="builtin:echo", max_control_body_bytes="512KiB", max_metadata_bytes="0")
     session = new(gateway)
     say(gateway, session, user("hi"), max_tokens=8)
     path = path.format(session["session_id"])
@@ -46,6 +46,19 @@ def test_long_bodies_are_refused_with_their_limit(start, route):
     assert a.status == 413 and a.json()["error"]["code"] == "body_too_large", a.text
     assert "--max-control-body-bytes" in a.text and str(LIMIT) in a.text and str(LIMIT + 1) in a.text
     assert gateway.post(path, of_size(make, LIMIT)).status == 200
+
+
+@pytest.mark.parametrize("route", ["create", "fork"])
+def test_long_metadata_is_refused_with_its_limit(start, route):
+    path, make = ROUTES[route]
+    gateway = start(engine="builtin:echo", max_metadata_bytes="2KiB")
+    session = new(gateway)
+    say(gateway, session, user("hi"), max_tokens=8)
+    path = path.format(session["session_id"])
+    a = gateway.post(path, make("v" * 2047))
+    assert a.status == 400 and a.json()["error"]["param"] == "metadata", a.text
+    assert "metadata: 2049 are too many; --max-metadata-bytes allows 2048 bytes" in a.text
+    assert gateway.post(path, make("v" * 2046)).status == 200
 
 
 def test_an_import_and_a_raised_limit_take_more(start):
@@ -58,7 +71,7 @@ def test_an_import_and_a_raised_limit_take_more(start):
     assert copy.status == 200 and told(exported(gateway, copy.json())) == told(exported(gateway, session))
     assert gateway.post("/sessions", {"metadata": {"k": "v" * 65536}}).status == 413
     gateway.stop()
-    other = start(engine="builtin:echo", max_control_body_bytes="2MiB")
+    other = start(engine="builtin:echo", max_control_body_bytes="2MiB", max_metadata_bytes="2MiB")
     assert other.post("/sessions", {"metadata": {"k": "v" * (1 << 20)}}).status == 200
 
 

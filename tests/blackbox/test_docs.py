@@ -123,8 +123,23 @@ def test_settings_that_docs_name_exist():
         assert used <= known, path.name
 
 
+def test_limits_page_is_what_the_binary_prints():
+    if not g.BINARY.exists():
+        pytest.skip(f"{g.BINARY} is not built")
+    told = subprocess.run([g.BINARY, "config", "--limits"], capture_output=True, text=True, timeout=20, check=True).stdout
+    assert page("limits-table.md") == told, "rollgate config --limits > docs/limits-table.md"
+
+
+def test_every_setting_that_begins_with_max_has_a_row_of_limits():
+    """And every row that names a setting has one."""
+    rows = set(re.findall(r"^SETTING\((\w+),", source("limits.def"), re.M))
+    settings = set(re.findall(r"^X\(\w+, (\w+),", source("config.def"), re.M))
+    no_limits = {"max_restarts"}
+    assert {s for s in settings if s.startswith("max_")} - no_limits <= rows <= settings
+
+
 # options of commands and scripts, and of other programs, that pages name
-OTHERS = {"logs", "ratchet", "key-file", "reconnect", "help", "build", "fast", "json", "check", "dump", "docs", "man", "out", "logprobs-mode",
+OTHERS = {"logs", "ratchet", "key-file", "reconnect", "help", "build", "fast", "json", "check", "dump", "docs", "limits", "man", "out", "logprobs-mode",
           "max-logprobs", "return-sampling-mask", "enable-strict-thinking", "enable-lora", "return-sampling-mask-logprobs",
           "enable-return-indexer-topk", "pd-disaggregation", "continue", "title", "dangerously-bypass-approvals-and-sandbox"}
 

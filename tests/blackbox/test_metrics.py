@@ -111,9 +111,9 @@ def test_limits_are_shown_as_they_are_set(start, tmp_path):
             "inflight": 4096, "session_inflight": 256, "queue": 10000, "session_queue": 2048, "queue_seconds": 90,
             "connections": 0, "address_connections": 0, "key_connections": 1024,
                 "key_body_bytes": 512 << 20, "address_body_bytes": 1 << 30, "worker_body_bytes": 1 << 30,
-                "body_bytes_per_second": 1024, "header_bytes": 32768, "body_bytes": 256 << 20,
-            "messages": 16384, "request_growth": 64, "request_memory_bytes": 1 << 30, "schema_bytes": 16 << 20,
-            "session_recorded_bytes": 16 << 30, "stops": 4096, "tools": 4096, "log_lines_per_second": 9}
+                "body_bytes_per_second": 1024, "header_bytes": 32768, "body_bytes": 64 << 20,
+            "messages": 8192, "request_growth": 64, "request_memory_bytes": 1 << 30, "schema_bytes": 4 << 20,
+            "session_recorded_bytes": 16 << 30, "stops": 4096, "tools": 2048, "log_lines_per_second": 9}
     assert shown == {f'rollgate_limit{{limit="{k}"}}': v for k, v in want.items()}
     config.write_text("max-sessions: 8\n")
     gateway.signal(signal.SIGHUP)

@@ -14,12 +14,14 @@ def many(n, first=0):
 
 
 @pytest.mark.parametrize("group, field, limit", [
-    ({"metadata": many(9000), "session": {"metadata": many(9000, 9000)}}, "metadata", "18000 members; at most 16384"),
-    ({"metadata": many(16384), "n": 2, "members": [{}, {"metadata": {"more": 1}}]}, "metadata", "16385 members; at most 16384"),
+    ({"metadata": many(9000), "session": {"metadata": many(9000, 9000)}}, "metadata", "18000 are too many; at most 16384"),
+    ({"metadata": many(16384), "n": 2, "members": [{}, {"metadata": {"more": 1}}]}, "metadata", "16385 are too many; at most 16384"),
     ({"labels": {"a": "x" * (200 << 10)}, "session": {"labels": {"b": "y" * (60 << 10)}}}, "labels", "at most 262144"),
     ({"session": {"sampling_params": {"stop": ["x" * (200 << 10)]}}, "members": [{"sampling_params": {"stop_token_ids": [100000] * 9000}}]},
      "session.sampling_params", "at most 262144"),
-    ({"metadata": {"a": "x" * (3 << 20)}, "session": {"metadata": {"b": "y" * (2 << 20)}}}, "metadata", "--max-control-body-bytes allows 4194304"),
+    ({"metadata": {"a": "x" * (200 << 10)}, "session": {"metadata": {"b": "y" * (100 << 10)}}}, "metadata", "--max-metadata-bytes allows 262144"),
+    ({"metadata": {"a": "x" * (200 << 10)}, "n": 2, "members": [{}, {"metadata": {"b": "y" * (100 << 10)}}]}, "metadata",
+     "--max-metadata-bytes allows 262144"),
 ])
 def test_what_a_session_would_refuse_together_is_refused_at_submission(start, group, field, limit):
     """Each part is within the limits; the session of an attempt would have all of them."""

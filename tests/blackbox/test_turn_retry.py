@@ -74,15 +74,15 @@ def test_who_joins_a_long_stream_hears_all_of_it_once(start):
 
 @pytest.mark.parametrize("leaves", [0, 16])
 def test_many_who_join_a_call_all_get_all_of_it(start, leaves):
-    """The first sixteen hear it as it comes, the others at its end (call_listeners.c), also when the first ones have left."""
+    """Also when the first ones have left."""
     gateway = start(engine="builtin:echo,tokens_per_s=60", workers=1)
     s = new(gateway)
     body = {"model": "m", "messages": user("word " * 20), "n": 2, "logprobs": True, "stream": True}
     socks = []
     try:
-        for _ in range(60):
+        for _ in range(32):
             socks.append(marked(gateway, s, body))
-        wait_until(lambda: gateway.metrics()["rollgate_joins_total"] == 59, 10, "all have joined")
+        wait_until(lambda: gateway.metrics()["rollgate_joins_total"] == 31, 10, "all have joined")
         for sock in socks[:leaves]:
             sock.close()
         answers = [whole(sock) for sock in socks[leaves:]]
@@ -95,38 +95,20 @@ def test_many_who_join_a_call_all_get_all_of_it(start, leaves):
     assert branches(gateway, s) == 2, "one call's"
 
 
-def test_signs_of_life_do_not_begin_an_answer_that_fails(start):
-    """Who hears all at the call's end is told its status, however long it takes."""
-    with StubEngine("sglang") as engine:
-        engine.plan.append({"status": 400, "delay_s": 1.5})
-        gateway = start(engine=engine.setting, workers=1, keepalive="100ms", engine_retries=0)
-        s, socks = new(gateway), []
-        try:
-            for _ in range(18):
-                socks.append(marked(gateway, s, {"model": "m", "messages": user("x"), "stream": True}))
-            answers = [whole(sock) for sock in socks]
-        finally:
-            for sock in socks:
-                sock.close()
-        assert gateway.metrics()["rollgate_joins_total"] == 17
-    assert sorted(a.status for a in answers) == [200] * 16 + [400] * 2
-    assert all("error" in a.text for a in answers)
-
-
 def test_more_than_may_join_a_call_are_told(start):
     gateway = start(engine="builtin:echo,delay_ms=3000", workers=1)
     s = new(gateway)
     socks = []
     try:
-        for _ in range(260):
+        for _ in range(36):
             socks.append(marked(gateway, s, {"model": "m", "messages": user("x")}))
         statuses = [whole(sock) for sock in socks]
     finally:
         for sock in socks:
             sock.close()
     refused = [a for a in statuses if a.status == 429]
-    assert len(refused) == 4 and len([a for a in statuses if a.status == 200]) == 256
-    assert "more than 256 requests wait for the answer of one call" in refused[0].text
+    assert len(refused) == 4 and len([a for a in statuses if a.status == 200]) == 32
+    assert "more than 32 requests wait for the answer of one call" in refused[0].text
 
 
 def marked(gateway, s, body):

@@ -165,7 +165,7 @@ ODD_REWARDS = {     # what a runner returns -> the end's reward, or a part of th
     "text": (lambda: {"reward": 1, "file": "a\udc80b"}, "reward_info.file is a text that UTF-8 cannot write"),
     "key": (lambda: {"reward": 1, "a\udc80b": 1}, "UnicodeEncodeError"),
     "large": (lambda: {"reward": 1e300}, "reward"),     # JSON has it, a float32 does not
-    "long": (lambda: {"reward": 1, "why": "x" * (5 << 20)}, "--max-control-body-bytes allows 4194304"),
+    "long": (lambda: {"reward": 1, "why": "x" * (5 << 20)}, "--max-control-body-bytes allows 1048576"),
     "raises": (lambda: open("/no/such/a\udc80b"), "/no/such/a\\udc80b"),
 }
 

@@ -2,6 +2,7 @@
  * may be one answer's. */
 #include <string.h>
 
+#include "common/base/limits.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/api/known_bodies.h"
@@ -12,7 +13,7 @@
 #include "worker/request/chat_request.h"
 
 /* What is new of a shorter body has no more parts than a loop may look at. */
-enum { PARTS_LEAST = 64 << 10, STREAM_ECHO_MAX = 512 << 10 };
+enum { PARTS_LEAST = 64 << 10 };
 
 static int check_parts(const struct api_call *c, const struct body_text *body, struct err *e)
 {

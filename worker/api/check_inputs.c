@@ -3,11 +3,9 @@
 #include "worker/api/check_inputs.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/mem.h"
 #include "common/codec/json.h"
-#include "common/codec/json_long.h"
 #include "common/codec/session_rules.h"
 #include "common/proc/config.h"
 #include "common/serve/exchange.h"
@@ -18,9 +16,6 @@
 #include "worker/service/body_read.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
-
-/* Of a body that may pass one of session_rules_size's limits: a member has four bytes at least. */
-enum { MEASURED_BYTES = MIN_OF(4 * SESSION_MEMBERS_MAX, SESSION_OPTIONS_MAX) };
 
 struct input_check {
     struct long_work work;
@@ -46,68 +41,30 @@ void inputs_drop(struct service *a, struct body_read *body)
     free(body);
 }
 
-/* By whose text trainers group rows, or know the agent: it must be at hand. */
-static int check_names(const struct json *metadata, struct err *e)
+static int check_limits(const struct api_route *route, int64_t max_metadata_bytes,
+                        const struct json *body, struct err *e)
 {
-    static const char *const names[] = {"uid", "env_name", "agent_name", "agent_version"};
+    const struct json *reward = json_get(body, "reward_info");
 
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        const struct json *v = json_get(metadata, names[i]);
-
-        if (v && v->kind == JSON_RAW)
-            return err_field(e, "metadata", "metadata.%s has more than %d bytes, which no name has",
-                             names[i], JSON_LONG_BYTES);
-    }
-    return 0;
-}
-
-/* The loop looks at each member of these, and copies the texts of the long ones (json_long.h). */
-static int keep_long(struct arena *a, struct json_member *m, struct err *e)
-{
-    struct str name = json_string(&m->key);
-    bool reward = str_eq_c(name, "reward_info"), metadata = str_eq_c(name, "metadata");
-
-    if (m->value.kind != JSON_OBJECT || (!reward && !metadata))
-        return 0;
-    if (reward && m->value.n > SESSION_MEMBERS_MAX)
-        return err_field(e, "reward_info", "reward_info has %u members; at most %d are allowed",
-                         m->value.n, SESSION_MEMBERS_MAX);
-    m->value = *json_keep_long(a, &m->value);
-    return metadata ? check_names(&m->value, e) : 0;
-}
-
-/* The body's own object, whose members may be replaced before anybody else sees it. */
-static int keep_body(const struct api_route *route, struct str text, struct body_read *b,
-                     struct err *e)
-{
-    struct json *body;
-
-    if (!b->json || b->json->n == 0 || text.len <= JSON_LONG_BYTES)
-        return 0;
-    if (route->inputs & (INPUT_CREATE | INPUT_FORK) && text.len > MEASURED_BYTES &&
-        session_rules_size(b->json, e) != 0)
+    if (route->inputs & (INPUT_CREATE | INPUT_FORK) &&
+        session_rules_size(body, max_metadata_bytes, e) != 0)
         return -1;
-    body = ARENA_NEW(&b->arena, struct json);
-    *body = *b->json;
-    body->members = arena_alloc(&b->arena, body->n * sizeof(*body->members));
-    memcpy(body->members, b->json->members, body->n * sizeof(*body->members));
-    for (uint32_t i = 0; i < body->n; i++)
-        if (keep_long(&b->arena, &body->members[i], e) != 0)
-            return -1;
-    b->json = body;
-    return 0;
+    return json_is(reward, JSON_OBJECT)
+               ? limit_check(LIMIT_SESSION_MEMBERS_MAX, "reward_info", reward->n, e)
+               : 0;
 }
 
 /* A snapshot is long, and read by its own reader (import_reading.h): it is not kept. */
-static int check(const struct exchange *x, const struct api_route *route, struct body_read *ret,
-                 struct err *e)
+static int check(const struct service_request *r, const struct api_route *route,
+                 struct body_read *ret, struct err *e)
 {
+    const struct exchange *x = r->x;
     bool kept = !(route->inputs & INPUT_IMPORT);
     int rc = inputs_check(route, exchange_query(x), exchange_body(x), &ret->arena,
                           kept ? &ret->json : NULL, e);
 
     if (rc == 0 && kept)
-        rc = keep_body(route, exchange_body(x), ret, e);
+        rc = check_limits(route, r->service->config->max_metadata_bytes, ret->json, e);
     if (!kept)
         arena_done(&ret->arena);
     return rc;
@@ -119,7 +76,7 @@ static int check_run(struct long_work *w, struct work_tools *tools, struct err *
 
     if (work_note_body(w, tools, exchange_body(v->request.x), NULL, NULL, e))
         return -1;
-    return check(v->request.x, v->route, v->read, e);
+    return check(&v->request, v->route, v->read, e);
 }
 
 static void free_check(struct input_check *v)
@@ -168,7 +125,7 @@ static void check_here(struct service_request *r, const struct api_route *route,
     struct body_read *read = read_new(r->service);
     struct err e = {0};
 
-    if (check(r->x, route, read, &e))
+    if (check(r, route, read, &e))
         respond_error(r, NULL, &e);
     else
         pass(r, route, passed, &read);

@@ -34,6 +34,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/limits.h"
 #include "common/base/str.h"
 
 struct answer_sink;
@@ -96,8 +97,6 @@ void model_call_start(struct call_env *env, struct arena *arena, const struct ca
  * another key are others'. NULL: none. */
 struct model_call *model_call_find(struct call_env *env, const struct call_input *in,
                                    bool (*gone)(struct call_listener *l));
-
-enum { MODEL_CALL_LISTENERS_MAX = 256 };
 
 /* The listener gets all that came so far, then what follows; the seventeenth and those that come
  * later hear all at the end, since each event is told to all at once. -1 and ERR_OVERLOADED: as

@@ -26,6 +26,12 @@ static bool may_call(const struct chat_request *req)
     return req->callable && req->callable->n > 0 && req->tool_choice != CHOICE_NONE;
 }
 
+/* Tool calls of one answer that the client gets. */
+static size_t max_calls_of(const struct model_call *t)
+{
+    return MIN_OF((size_t)ANSWER_CALLS_MAX, ANSWERS_CALLS_MAX / (size_t)t->n_samples);
+}
+
 /* How the answer is read: only what the request allows is looked for. */
 static struct parser_options parser_of(const struct model_call *t)
 {
@@ -62,7 +68,7 @@ void sample_begin(struct model_call *t, struct sample *r, uint32_t index)
         .n_stop_ids = t->n_stop_ids,
         .stops = t->stops,
         .min_tokens = t->min_tokens,
-        .max_calls = t->in.req->parallel_tool_calls ? ANSWER_CALLS_MAX : 1,
+        .max_calls = t->in.req->parallel_tool_calls ? max_calls_of(t) : 1,
         .keep_special = may_call(t->in.req) && call_formats(t->env).tool == TOOL_NONE,
         .parser = parser,
         .sink = &call_listeners_sink,

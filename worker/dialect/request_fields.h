@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/limits.h"
 #include "common/base/lookup.h"
 #include "common/codec/json.h"
 #include "worker/dialect/writers.h"
@@ -17,12 +18,7 @@
 struct arena;
 struct chat_request;
 
-enum {
-    FIELD_PATH_MAX = 64,
-    FIELD_N_MAX = 128,
-    FIELD_TOP_LOGPROBS_MAX = 20,
-    FIELD_MODEL_MAX = 1024
-};
+enum { FIELD_PATH_MAX = 64 };
 
 int field_bool(const struct json *o, const char *name, bool *ret, struct err *e);
 int field_str(const struct json *o, const char *name, struct str *ret, struct err *e);

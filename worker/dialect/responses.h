@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/limits.h"
 #include "common/base/str.h"
 
 struct answer_head;
@@ -29,9 +30,7 @@ struct str;
 /* R of any id that we issued. */
 struct str response_bare_id(struct str id);
 
-/* Longer ids name nothing here. -1 and ERR_INVALID with the path: the id is. */
-enum { RESPONSE_ID_MAX = 256 };
-
+/* Longer ids than RESPONSE_ID_MAX are refused: -1 and ERR_INVALID with the path. */
 int responses_check_id(const char *path, struct str id, struct err *e);
 
 /* dialect.recorded. */

@@ -5,10 +5,9 @@
 #ifndef RG_DIALECT_RESPONSES_TOOLS_H
 #define RG_DIALECT_RESPONSES_TOOLS_H
 
+#include "common/base/limits.h"
 #include "common/base/lookup.h"
 #include "worker/request/chat_request.h"
-
-enum { TOOL_NAME_MAX = 1024 }; /* bytes, also of a namespace: both are joined for every tool */
 
 /* A tool of the request, and its namespace (absent: none). */
 struct response_tool {

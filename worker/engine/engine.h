@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/limits.h"
 #include "common/base/str.h"
 
 struct engine_call;
@@ -51,10 +52,6 @@ struct engine_version {
     struct str version;
     uint32_t start, end;
 };
-
-/* An answer with more of them is refused: readers keep one more than this, to tell. Empty ones are
- * allowed, so nothing else would bound what is recorded of a short answer. */
-enum { ENGINE_VERSIONS_MAX = 4096 };
 
 /* One alternative of one position. */
 struct engine_top {

@@ -8,12 +8,10 @@
 
 #include <stdint.h>
 
+#include "common/base/limits.h"
 #include "common/base/str.h"
 
 enum image_format { IMAGE_PNG, IMAGE_JPEG, IMAGE_WEBP, IMAGE_GIF, IMAGE_BMP, IMAGE_FORMATS };
-
-/* Sides and pixels of a picture that is taken. */
-enum { IMAGE_SIDE_MAX = 32768, IMAGE_PIXELS_MAX = 64 << 20 };
 
 struct image_header {
     enum image_format format;

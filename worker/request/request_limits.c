@@ -37,12 +37,10 @@ int request_limits_memory(const struct request_limits *l, const struct arena *a,
                    a->max_bytes, l->growth);
 }
 
-static int check(const char *field, const char *setting, size_t n, uint64_t max, struct err *e)
+/* A setting of 0 allows any number. */
+static int check(enum limit setting, const char *field, size_t n, uint64_t max, struct err *e)
 {
-    if (max == 0 || n <= max)
-        return 0;
-    return err_field(e, field, "%s: %zu are too many; --%s allows %llu", field, n, setting,
-                     (unsigned long long)max);
+    return max == 0 || n <= max ? 0 : limit_refuse(setting, field, n, max, e);
 }
 
 static size_t length_of(const struct json *v)
@@ -125,17 +123,11 @@ static int check_recorded(const struct request_limits *l, const struct json *bod
     static const char *const fields[] = {"metadata", "chat_template_kwargs"};
 
     for (size_t i = 0; i < ARRAY_LEN(fields) && l->recorded_bytes; i++)
-        if (json_text_bytes(json_get(body, fields[i]), (size_t)l->recorded_bytes + 1) >
-            l->recorded_bytes)
-            return err_field(e, fields[i],
-                             "%s is longer than the %llu bytes that --max-metadata-bytes allows",
-                             fields[i], (unsigned long long)l->recorded_bytes);
-    if (count_values(json_get(body, "chat_template_kwargs"), REQUEST_ARGUMENTS_MAX) >
-        REQUEST_ARGUMENTS_MAX)
-        return err_field(e, "chat_template_kwargs",
-                         "chat_template_kwargs has more than %d values, which is the most",
-                         REQUEST_ARGUMENTS_MAX);
-    return 0;
+        if (check(LIMIT_max_metadata_bytes, fields[i],
+                  json_text_bytes(json_get(body, fields[i]), SIZE_MAX), l->recorded_bytes, e))
+            return -1;
+    return limit_check(LIMIT_REQUEST_ARGUMENTS_MAX, "chat_template_kwargs",
+                       count_values(json_get(body, "chat_template_kwargs"), SIZE_MAX), e);
 }
 
 /* One stop string or a list, by either name: what is searched for is made of every byte. */
@@ -145,11 +137,9 @@ static int check_stops(const struct json *body, struct err *e)
     size_t n = 0;
 
     for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
-        n += json_text_bytes(json_get(body, fields[i]), REQUEST_STOP_BYTES_MAX + 1);
-        if (n > REQUEST_STOP_BYTES_MAX)
-            return err_field(e, fields[i],
-                             "%s: stop strings may have %d bytes together, and these have more",
-                             fields[i], REQUEST_STOP_BYTES_MAX);
+        n += json_text_bytes(json_get(body, fields[i]), SIZE_MAX);
+        if (limit_check(LIMIT_REQUEST_STOP_BYTES_MAX, fields[i], n, e))
+            return -1;
     }
     return 0;
 }
@@ -157,13 +147,8 @@ static int check_stops(const struct json *body, struct err *e)
 /* What an engine must not say. */
 static int check_words(const struct json *body, struct err *e)
 {
-    size_t n = json_text_bytes(json_get(body, "bad_words"), REQUEST_WORD_BYTES_MAX + 1);
-
-    if (n <= REQUEST_WORD_BYTES_MAX)
-        return 0;
-    return err_field(e, "bad_words",
-                     "bad_words: the words may have %d bytes together, and these have more",
-                     REQUEST_WORD_BYTES_MAX);
+    return limit_check(LIMIT_REQUEST_WORD_BYTES_MAX, "bad_words",
+                       json_text_bytes(json_get(body, "bad_words"), SIZE_MAX), e);
 }
 
 int request_limits_lists(const struct request_limits *l, const struct json *body, struct err *e)
@@ -174,28 +159,23 @@ int request_limits_lists(const struct request_limits *l, const struct json *body
     static const char *const messages[] = {"messages", "input"};
     size_t bytes = 0;
 
-    if (body->n > REQUEST_MEMBERS_MAX)
-        return err_set(e, ERR_INVALID, "the body has %u members; it may have %d", body->n,
-                       REQUEST_MEMBERS_MAX);
-    if (check("tools", "max-tools", count_tools(json_get(body, "tools")), l->tools, e) ||
-        check("functions", "max-tools", length_of(json_get(body, "functions")), l->tools, e))
+    if (limit_check(LIMIT_REQUEST_MEMBERS_MAX, "body", body->n, e) ||
+        check(LIMIT_max_tools, "tools", count_tools(json_get(body, "tools")), l->tools, e) ||
+        check(LIMIT_max_tools, "functions", length_of(json_get(body, "functions")), l->tools, e))
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(stops); i++)
-        if (check(stops[i], "max-stops", length_of(json_get(body, stops[i])), l->stops, e))
+        if (check(LIMIT_max_stops, stops[i], length_of(json_get(body, stops[i])), l->stops, e))
             return -1;
     if (check_stops(body, e))
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(messages); i++)
-        if (check(messages[i], "max-messages", length_of(json_get(body, messages[i])), l->messages,
-                  e))
+        if (check(LIMIT_max_messages, messages[i], length_of(json_get(body, messages[i])),
+                  l->messages, e))
             return -1;
     for (size_t i = 0; i < ARRAY_LEN(schemas) && l->schema_bytes; i++) {
-        bytes += json_text_bytes(json_get(body, schemas[i]), (size_t)l->schema_bytes + 1);
-        if (bytes > l->schema_bytes)
-            return err_field(e, schemas[i],
-                             "tools and response formats are longer than the %llu bytes that "
-                             "--max-schema-bytes allows",
-                             (unsigned long long)l->schema_bytes);
+        bytes += json_text_bytes(json_get(body, schemas[i]), SIZE_MAX);
+        if (check(LIMIT_max_schema_bytes, schemas[i], bytes, l->schema_bytes, e))
+            return -1;
     }
     if (check_ids(l, body, e) || check_words(body, e) ||
         check_prompts(l, json_get(body, "prompt"), e))
@@ -210,35 +190,46 @@ int request_limits_batch(const struct json *body, uint32_t n_prompts, struct err
     for (uint32_t i = 0; i < body->n; i++)
         if (!str_eq_c(json_string(&body->members[i].key), "prompt"))
             n += 1 + body->members[i].key.n + json_text_bytes(&body->members[i].value, SIZE_MAX);
-    if (n * n_prompts <= REQUEST_BATCH_BYTES_MAX)
-        return 0;
-    return err_field(
-        e, "prompt",
-        "prompt: each of the %u prompts is a call with all else that the request says, "
-        "%llu bytes: together %llu, and they may have %d",
-        n_prompts, (unsigned long long)n, (unsigned long long)n * n_prompts,
-        REQUEST_BATCH_BYTES_MAX);
+    return limit_check(LIMIT_REQUEST_BATCH_BYTES_MAX, "prompt", n * n_prompts, e);
 }
 
-static int check_most(const char *field, size_t n, size_t max, const char *of, struct err *e)
+/* One text of a message, or a list of parts. */
+static int check_text(const char *field, const struct json *v, struct err *e)
 {
-    if (n <= max)
-        return 0;
-    return err_field(e, field, "%s: %zu are too many; %s may have %zu", field, n, of, max);
+    if (json_is(v, JSON_STRING))
+        return limit_check(LIMIT_REQUEST_TEXT_MAX, field, v->n, e);
+    for (size_t i = 0; i < length_of(v); i++)
+        if (check_text(field, json_get(&v->items[i], "text"), e))
+            return -1;
+    return 0;
+}
+
+static int check_arguments(const struct json *calls, struct err *e)
+{
+    for (size_t i = 0; i < length_of(calls); i++)
+        if (check_text("tool_calls", json_get(json_get(&calls->items[i], "function"), "arguments"),
+                       e))
+            return -1;
+    return 0;
 }
 
 int request_limits_parts(const struct json *messages, struct err *e)
 {
-    static const struct str names[] = {STR_LIT("content"), STR_LIT("tool_calls")};
-    size_t parts = 0;
+    static const struct str names[] = {STR_LIT("content"), STR_LIT("tool_calls"),
+                                       STR_LIT("reasoning_content")};
+    size_t parts = 0, calls = 0;
 
     for (size_t i = 0; i < length_of(messages); i++) {
         const struct json *at[ARRAY_LEN(names)];
 
         json_get_each(&messages->items[i], names, ARRAY_LEN(names), at);
-        if (check_most("tool_calls", length_of(at[1]), REQUEST_CALLS_MAX, "a message", e))
-            return -1;
         parts += length_of(at[0]);
+        calls += length_of(at[1]);
+        if (check_text("content", at[0], e) || check_text("reasoning_content", at[2], e) ||
+            check_arguments(at[1], e))
+            return -1;
     }
-    return check_most("content", parts, REQUEST_PARTS_MAX, "the messages of a request", e);
+    if (limit_check(LIMIT_REQUEST_CALLS_MAX, "tool_calls", calls, e))
+        return -1;
+    return limit_check(LIMIT_REQUEST_PARTS_MAX, "content", parts, e);
 }

@@ -6,6 +6,7 @@
 #ifndef RG_SESSION_GROUP_H
 #define RG_SESSION_GROUP_H
 
+#include "common/base/limits.h"
 #include "common/base/str.h"
 
 struct err;
@@ -13,8 +14,6 @@ struct json;
 struct json_out;
 struct session;
 struct session_options;
-
-enum { GROUP_MAX = 1024, GROUP_ID_MAX = 128 };
 
 /* Reads and checks the three out of POST /sessions options into o; ERR_INVALID that names one. */
 int group_read(const struct json *v, struct session_options *o, struct err *e);

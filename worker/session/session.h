@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/limits.h"
 #include "common/base/str.h"
 
 struct arena;
@@ -69,8 +70,6 @@ struct session_wants {
     bool support;          /* the sampling support */
     bool indexer;          /* the top-k of the indexer */
 };
-
-enum { SESSION_TOP_LOGPROBS_MAX = 128 };
 
 /* Process-wide defaults; a session's own options override them (POST /sessions). */
 struct session_defaults {

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+#include "common/base/limits.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
@@ -16,14 +17,7 @@
 #include "worker/request/answer_sink.h"
 #include "worker/request/chat_logprobs.h"
 
-enum {
-    CALLS_MAX = 256,           /* of a stream, and pieces of calls in one of its chunks */
-    WHOLE_CALLS_MAX = 4096,    /* of a whole answer */
-    TEXT_MIB = 2,              /* of an answer, tool calls and thought included */
-    CHUNK_LOGPROBS = 32 << 10, /* of one chunk, alternatives included */
-    TOPS_MAX = 256,            /* alternatives of one token; clients may ask for 20 */
-    USAGE_MAX = 64 << 10,
-};
+enum { USAGE_MAX = 64 << 10 };
 
 struct upstream_text {
     struct buf finish, usage;
@@ -72,17 +66,18 @@ static int too_many(struct err *e, size_t n, const char *what, size_t most)
 
 static int check_bytes(const struct upstream_text *t, struct err *e)
 {
-    if (upstream_message_bytes(&t->message) <= (size_t)TEXT_MIB << 20)
+    if (upstream_message_bytes(&t->message) <= UPSTREAM_TEXT_MAX)
         return 0;
     return err_set(e, ERR_ENGINE_INVALID,
-                   "the engine's answer is too large: its text has more than %d MiB", TEXT_MIB);
+                   "the engine's answer is too large: its text has more than %d MiB",
+                   UPSTREAM_TEXT_MAX >> 20);
 }
 
 /* Refuses too many entries before they are read: each makes a call, or adds to one. */
 static int check_calls(const struct json *message, bool stream, struct err *e)
 {
     const struct json *calls = json_get(message, "tool_calls");
-    size_t most = stream ? CALLS_MAX : WHOLE_CALLS_MAX;
+    size_t most = stream ? UPSTREAM_CALLS_MAX : UPSTREAM_WHOLE_CALLS_MAX;
 
     if (!json_is(calls, JSON_ARRAY) || calls->n <= most)
         return 0;
@@ -93,7 +88,7 @@ static int check_n_calls(const struct upstream_text *t, bool stream, struct err 
 {
     size_t n = t->message.calls.calls.n;
 
-    return stream && n > CALLS_MAX ? too_many(e, n, "tool calls", CALLS_MAX) : 0;
+    return stream && n > UPSTREAM_CALLS_MAX ? too_many(e, n, "tool calls", UPSTREAM_CALLS_MAX) : 0;
 }
 
 static int check_logprobs(const struct json *choice, struct err *e)
@@ -101,9 +96,12 @@ static int check_logprobs(const struct json *choice, struct err *e)
     const struct json *content = json_get(json_get(choice, "logprobs"), "content");
     size_t n = 0;
 
-    for (size_t i = 0; json_is(content, JSON_ARRAY) && i < content->n && n <= CHUNK_LOGPROBS; i++)
+    for (size_t i = 0;
+         json_is(content, JSON_ARRAY) && i < content->n && n <= UPSTREAM_EVENT_LOGPROBS_MAX; i++)
         n += chat_logprobs_cost(&content->items[i]);
-    return n > CHUNK_LOGPROBS ? too_many(e, n, "logprobs in one event", CHUNK_LOGPROBS) : 0;
+    return n > UPSTREAM_EVENT_LOGPROBS_MAX
+               ? too_many(e, n, "logprobs in one event", UPSTREAM_EVENT_LOGPROBS_MAX)
+               : 0;
 }
 
 int upstream_text_check_tops(const struct json *lps, struct err *e)
@@ -111,8 +109,8 @@ int upstream_text_check_tops(const struct json *lps, struct err *e)
     for (size_t i = 0; json_is(lps, JSON_ARRAY) && i < lps->n; i++) {
         size_t n = chat_logprobs_cost(&lps->items[i]) - 1;
 
-        if (n > TOPS_MAX)
-            return too_many(e, n, "alternatives of one token", TOPS_MAX);
+        if (n > UPSTREAM_TOPS_MAX)
+            return too_many(e, n, "alternatives of one token", UPSTREAM_TOPS_MAX);
     }
     return 0;
 }

@@ -32,23 +32,26 @@ TEST(request_limits, lists_are_counted)
 {
     expect("{\"tools\":[1,2,3],\"stop\":[\"a\",\"b\"],\"messages\":[1,2]}", "");
     expect("{\"stop\":\"a text of any length\",\"input\":\"another\"}", "");
-    expect("{\"tools\":[1,2,3,4]}", "tools: 4 are too many; --max-tools allows 3");
-    expect("{\"tools\":[{\"tools\":[1,2]},3]}", "tools: 4 are too many; --max-tools allows 3");
-    expect("{\"functions\":[1,2,3,4]}", "functions: 4 are too many; --max-tools allows 3");
-    expect("{\"stop\":[1,2,3]}", "stop: 3 are too many; --max-stops allows 2");
-    expect("{\"stop_sequences\":[1,2,3]}", "stop_sequences: 3 are too many; --max-stops allows 2");
-    expect("{\"messages\":[1,2,3]}", "messages: 3 are too many; --max-messages allows 2");
-    expect("{\"input\":[1,2,3]}", "input: 3 are too many; --max-messages allows 2");
-    expect(
-        "{\"tools\":[\"01234567890123456789\"],\"response_format\":\"01234567890123456789\"}",
-        "tools and response formats are longer than the 40 bytes that --max-schema-bytes allows");
+    expect("{\"tools\":[1,2,3,4]}", "tools: 4 are too many; --max-tools allows 3 tools");
+    expect("{\"tools\":[{\"tools\":[1,2]},3]}",
+           "tools: 4 are too many; --max-tools allows 3 tools");
+    expect("{\"functions\":[1,2,3,4]}", "functions: 4 are too many; --max-tools allows 3 tools");
+    expect("{\"stop\":[1,2,3]}", "stop: 3 are too many; --max-stops allows 2 stop strings or ids");
+    expect("{\"stop_sequences\":[1,2,3]}",
+           "stop_sequences: 3 are too many; --max-stops allows 2 stop strings or ids");
+    expect("{\"messages\":[1,2,3]}",
+           "messages: 3 are too many; --max-messages allows 2 messages or input items");
+    expect("{\"input\":[1,2,3]}",
+           "input: 3 are too many; --max-messages allows 2 messages or input items");
+    expect("{\"tools\":[\"01234567890123456789\"],\"response_format\":\"01234567890123456789\"}",
+           "response_format: 41 are too many; --max-schema-bytes allows 40 bytes");
     expect("{\"metadata\":{\"key\":\"0123456789012345\"},\"chat_template_kwargs\":{\"key\":1}}",
            "");
     expect("{\"metadata\":{\"key\":\"01234567890123456\"}}",
-           "metadata is longer than the 20 bytes that --max-metadata-bytes allows");
+           "metadata: 21 are too many; --max-metadata-bytes allows 20 bytes");
     expect(
         "{\"chat_template_kwargs\":{\"key\":[[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[]]}}",
-        "chat_template_kwargs is longer than the 20 bytes that --max-metadata-bytes allows");
+        "chat_template_kwargs: 21 are too many; --max-metadata-bytes allows 20 bytes");
 }
 
 /* Two messages with so many parts or calls each. */
@@ -76,12 +79,52 @@ static void expect_parts(const char *field, uint32_t one, uint32_t other, const 
 
 TEST(request_limits, parts_and_calls_are_counted)
 {
-    expect_parts("content", 25000, 25000, "");
-    expect_parts("content", 25000, 25001,
-                 "content: 50001 are too many; the messages of a request may have 50000");
-    expect_parts("tool_calls", 16384, 16384, "");
-    expect_parts("tool_calls", 1, 16385,
-                 "tool_calls: 16385 are too many; a message may have 16384");
+    expect_parts("content", 8192, 8192, "");
+    expect_parts("content", 8192, 8193,
+                 "content: 16385 are too many; at most 16384 content parts are allowed");
+    expect_parts("tool_calls", 2048, 2048, "");
+    expect_parts("tool_calls", 2048, 2049,
+                 "tool_calls: 4097 are too many; at most 4096 tool calls are allowed");
+}
+
+/* A message with one text of so many bytes at the place that `open` and `close` make. */
+static void expect_text(const char *open, const char *close, size_t bytes, const char *field)
+{
+    struct arena a = {0};
+    struct buf b = {0};
+    const struct json *v = NULL;
+    struct err e = {0};
+
+    buf_puts(&b, open);
+    memset(buf_reserve(&b, bytes), 'x', bytes);
+    b.len += bytes;
+    buf_puts(&b, close);
+    (void)json_parse(&a, buf_str(&b), &v, NULL);
+    cr_assert(v);
+    cr_expect_eq(request_limits_parts(v, &e), *field ? -1 : 0);
+    cr_expect_str_eq(e.param, field);
+    cr_expect(!*field ||
+                  strstr(e.text, "16777217 are too many; at most 16777216 bytes are allowed"),
+              "%s", e.text);
+    arena_done(&a);
+    buf_done(&b);
+}
+
+TEST(request_limits, texts_are_measured)
+{
+    static const struct {
+        const char *open, *close, *field;
+    } rows[] = {
+        {"[{\"content\":\"", "\"}]", "content"},
+        {"[{\"content\":[{\"text\":\"", "\"}]}]", "content"},
+        {"[{\"reasoning_content\":\"", "\"}]", "reasoning_content"},
+        {"[{\"tool_calls\":[{\"function\":{\"arguments\":\"", "\"}}]}]", "tool_calls"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        expect_text(rows[i].open, rows[i].close, REQUEST_TEXT_MAX, "");
+        expect_text(rows[i].open, rows[i].close, REQUEST_TEXT_MAX + 1, rows[i].field);
+    }
 }
 
 TEST(request_limits, ids_are_counted)
@@ -126,7 +169,7 @@ static void expect_members(uint32_t n, const char *want)
 TEST(request_limits, members_are_counted)
 {
     expect_members(1024, "");
-    expect_members(1025, "the body has 1025 members; it may have 1024");
+    expect_members(1025, "body: 1025 are too many; at most 1024 members are allowed");
 }
 
 /* chat_template_kwargs of so many values: a list of lists, each with one value in it. */
@@ -147,7 +190,7 @@ static void expect_arguments(uint32_t n, int want)
     cr_expect(v && request_limits_lists(&all, v, &e) == want, "%u: %s", n, e.text);
     if (want)
         cr_expect_str_eq(e.text,
-                         "chat_template_kwargs has more than 4096 values, which is the most");
+                         "chat_template_kwargs: 4097 are too many; at most 4096 values are allowed");
     arena_done(&a);
     buf_done(&b);
 }
@@ -172,8 +215,7 @@ TEST(request_limits, bad_words_are_measured)
     item = json_make_string(str_of(word, sizeof(word)));
     cr_expect_eq(request_limits_lists(&LIMITS, &body, &e), -1);
     cr_expect_str_eq(e.param, "bad_words");
-    cr_expect_str_eq(e.text,
-                     "bad_words: the words may have 262144 bytes together, and these have more");
+    cr_expect_str_eq(e.text, "bad_words: 262145 are too many; at most 262144 bytes are allowed");
 }
 
 TEST(request_limits, prompts_of_ids_are_counted)
@@ -216,8 +258,7 @@ TEST(request_limits, what_stands_beside_prompts_is_counted_for_each)
     expect_beside(1, 32 << 20, "");
     expect_beside(128, 256 << 10, "");
     expect_beside(128, (256 << 10) + 1,
-                  "prompt: each of the 128 prompts is a call with all else that the request says, "
-                  "262145 bytes: together 33554560, and they may have 33554432");
+                  "prompt: 33554560 are too many; at most 33554432 bytes are allowed");
 }
 
 /* Reads text within a budget; returns what it took at the end. 0: what is said of it is wrong. */
