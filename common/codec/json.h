@@ -30,7 +30,6 @@ enum json_kind {
     JSON_STRING,
     JSON_ARRAY,
     JSON_OBJECT,
-    JSON_RAW, /* a value of which only the compact text is kept; no parser makes it (json_long.h) */
 };
 
 enum { JSON_TRUE = 1, JSON_SURROGATE = 2 }; /* flags */
@@ -43,7 +42,7 @@ struct json {
     uint32_t n;    /* bytes of text, items or members */
 
     union {
-        const char *text;            /* NUMBER, RAW: as written; STRING: decoded */
+        const char *text;            /* NUMBER: as written; STRING: decoded */
         struct json *items;          /* ARRAY: n values */
         struct json_member *members; /* OBJECT: n members in order */
     };
@@ -110,12 +109,6 @@ static inline struct str json_text(const struct json *v)
 static inline struct str json_string(const struct json *v)
 {
     return json_is(v, JSON_STRING) ? str_of(v->text, v->n) : (struct str){0};
-}
-
-/* The text of a JSON_RAW value. */
-static inline struct str json_raw_text(const struct json *v)
-{
-    return str_of(v->text, v->n);
 }
 
 /* Item i of an array, or NULL. */

@@ -179,8 +179,6 @@ bool json_equal(const struct json *a, const struct json *b)
         return number_equal(json_text(a), json_text(b));
     case JSON_STRING:
         return str_eq(json_text(a), json_text(b));
-    case JSON_RAW:
-        return str_eq(json_raw_text(a), json_raw_text(b));
     case JSON_ARRAY:
         for (size_t i = 0; i < a->n && i < b->n; i++) {
             if (!json_equal(&a->items[i], &b->items[i]))
@@ -219,7 +217,7 @@ size_t json_text_bytes(const struct json *v, size_t enough)
 
     if (!v)
         return 0;
-    if (v->kind == JSON_STRING || v->kind == JSON_NUMBER || v->kind == JSON_RAW)
+    if (v->kind == JSON_STRING || v->kind == JSON_NUMBER)
         return v->n;
     for (uint32_t i = 0; v->kind == JSON_ARRAY && i < v->n && n < enough; i++)
         n += 1 + json_text_bytes(&v->items[i], enough - n);

@@ -293,9 +293,6 @@ void json_out_value(struct json_out *o, const struct json *v)
     case JSON_OBJECT:
         out_object(o, v);
         return;
-    case JSON_RAW:
-        json_out_raw(o, json_raw_text(v));
-        return;
     }
     UNREACHABLE();
 }

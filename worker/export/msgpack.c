@@ -85,9 +85,6 @@ static void put_json(msgpack_packer *pk, const struct json *v)
     case JSON_STRING:
         put_str(pk, json_string(v));
         break;
-    case JSON_RAW: /* what is packed was parsed */
-        msgpack_pack_nil(pk);
-        break;
     case JSON_ARRAY:
         msgpack_pack_array(pk, v->n);
         for (uint32_t i = 0; i < v->n; i++)

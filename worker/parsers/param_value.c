@@ -59,7 +59,6 @@ static unsigned type_of_value(const struct json *v)
     case JSON_OBJECT:
         return TYPE_OBJECT;
     case JSON_STRING:
-    case JSON_RAW: /* in no schema */
         break;
     }
     return TYPE_STRING;

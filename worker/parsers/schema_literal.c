@@ -72,8 +72,6 @@ void schema_const(const struct schema_grammar *s, const struct json *v, struct b
     case JSON_NUMBER:
         gbnf_lit(x, json_text(v));
         break;
-    case JSON_RAW: /* in no schema */
-        break;
     case JSON_STRING:
         buf_puts(x, "( ");
         schema_text(s, json_string(v), x);

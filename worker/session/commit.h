@@ -102,8 +102,9 @@ enum record_type {
  * written as version 2, so that an older program reads the sessions that have none of them, and
  * says that it cannot read the others. Version 4: RECORD_BLOCKS, and what has COMMIT_BLOCKS_AHEAD.
  * Version 5: commits with COMMIT_ASKED_BRIEF. Version 6: BLOCK_BULK, and what has
- * COMMIT_BULK_AHEAD. Version 7: metadata and rewards with long values are members
- * (member_record.h): behind the options, which have none then, and in the place of the reward.
+ * COMMIT_BULK_AHEAD. Version 7, which is no longer written: metadata and rewards with long values
+ * are members (member_record.h): behind the options, which have none then, and in the place of the
+ * reward.
  * Version 8: BLOCK_MESSAGE, and what has COMMIT_MESSAGE_AHEAD.
  */
 enum {

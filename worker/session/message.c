@@ -375,9 +375,6 @@ static uint64_t value_hash(const struct json *v, size_t ends)
     case JSON_STRING:
         h = text_hash(json_string(v), 2, ends);
         break;
-    case JSON_RAW: /* in no message */
-        h = str_hash(json_raw_text(v), 4);
-        break;
     case JSON_ARRAY:
         for (uint32_t i = 0; i < v->n; i++)
             h = mixed(h, value_hash(&v->items[i], ends));

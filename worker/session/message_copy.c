@@ -33,9 +33,6 @@ static void copy_into(struct arena *a, const struct json *v, struct json *ret)
     case JSON_STRING:
         ret->text = v->n <= WORD_MAX ? copy_word(a, json_text(v)) : arena_cstr(a, json_text(v));
         break;
-    case JSON_RAW:
-        ret->text = arena_cstr(a, json_raw_text(v));
-        break;
     case JSON_ARRAY:
         ret->items = arena_calloc(a, v->n, sizeof(*v->items));
         for (uint32_t i = 0; i < v->n; i++)

@@ -35,7 +35,6 @@ int reward_check_value(const struct json *v, const char *name, struct err *e)
                          v->kind == JSON_STRING  ? "a string"
                          : v->kind == JSON_BOOL  ? "a boolean"
                          : v->kind == JSON_ARRAY ? "an array"
-                         : v->kind == JSON_RAW   ? "a long value"
                                                  : "an object");
     return check_range(v, name, e);
 }

@@ -59,12 +59,8 @@ void reward_move(struct session *s, struct str from, struct str to);
 int reward_check_room(const struct session *s, struct str response_id, const struct json *more,
                       struct err *e);
 
-/* The last field of a record: as members where member_record_suits, else as one object; NULL:
- * absent. */
-void reward_put_record(const struct json *reward_info, struct buf *record);
-
-/* Merges such a field into the reward of a response. `members`: how it is written, which the
- * record's version tells. 0, or -1 and ERR_IO, without a change. */
+/* Merges the last field of a record into the reward of a response. `members`: it is in the older
+ * form (member_record.h). 0, or -1 and ERR_IO, without a change. */
 int reward_apply(struct session *s, struct str response_id, struct str text, bool members,
                  struct err *e);
 

@@ -1,5 +1,4 @@
-/* Rewards in records (reward.h): as one object, or as members where some value is long
- * (member_record.h). Applied, both come to the same: each member as its JSON text. */
+/* Rewards in records (reward.h): one object, of which each member is kept as its JSON text. */
 #include "worker/session/reward.h"
 
 #include "common/base/arena.h"
@@ -100,15 +99,6 @@ int reward_check_room(const struct session *s, struct str response_id, const str
                      fresh, had, SESSION_MEMBERS_MAX);
 }
 
-/* The last field of a record whose version tells how it is written. */
-void reward_put_record(const struct json *reward_info, struct buf *record)
-{
-    if (member_record_suits(reward_info))
-        member_record_put(record, reward_info);
-    else
-        record_put_json(record, reward_info);
-}
-
 /* The last value counts. `known` are the members from before the record, whose own keys differ. */
 static void set_member(struct session *s, struct reward *r, const struct lookup *known,
                        struct str key, struct str json)
@@ -125,13 +115,14 @@ static void set_member(struct session *s, struct reward *r, const struct lookup 
         (struct reward_member){forest_str(&s->forest, key), forest_str(&s->forest, json)};
 }
 
-/* Members of one record, as JSON. */
-static int apply_values(struct session *s, struct str response_id, struct str text, struct err *e)
+int reward_apply(struct session *s, struct str response_id, struct str text, bool members,
+                 struct err *e)
 {
     struct arena tmp = {0};
     struct buf b = {0};
     const struct json *v;
-    int rc = json_parse(&tmp, text.p ? text : STR(""), &v, e);
+    int rc = members ? member_record_read(text, &tmp, &v, e)
+                     : json_parse(&tmp, text.p ? text : STR(""), &v, e);
 
     if (rc == 0 && v->kind == JSON_OBJECT) {
         struct reward *r = session_reward(s, response_id);
@@ -149,31 +140,4 @@ static int apply_values(struct session *s, struct str response_id, struct str te
     buf_done(&b);
     arena_done(&tmp);
     return rc;
-}
-
-/* The same, as members: their texts are kept as they are. */
-static int apply_members(struct session *s, struct str response_id, struct str text, struct err *e)
-{
-    struct member_in m = member_record_of(text), all = m;
-    struct arena tmp = {0};
-    struct lookup known = {.arena = &tmp};
-    struct str key, value;
-    struct reward *r;
-
-    while (member_record_next(&all, &key, &value)) {
-    }
-    if (all.r.bad)
-        return err_set(e, ERR_IO, "session record: torn reward");
-    r = session_reward(s, response_id);
-    know_members(r, &known);
-    while (member_record_next(&m, &key, &value))
-        set_member(s, r, &known, key, value);
-    arena_done(&tmp);
-    return 0;
-}
-
-int reward_apply(struct session *s, struct str response_id, struct str text, bool members,
-                 struct err *e)
-{
-    return members ? apply_members(s, response_id, text, e) : apply_values(s, response_id, text, e);
 }

@@ -25,37 +25,19 @@ enum { ID_MAX = 256 };
 
 /* --- records --- */
 
-/* The version that knows members (member_record.h), where some value is long. */
-static void begin_with_values(struct buf *record, enum record_type type, struct str id,
-                              uint64_t now_ms, const struct json *values)
-{
-    struct record_head h = {type, RECORD_VERSION_MEMBERS, id, now_ms};
-
-    if (member_record_suits(values))
-        record_put_head(record, &h);
-    else
-        record_begin(record, type, id, now_ms);
-}
-
 /* Options are written resolved, so a later change of defaults changes no session. */
 int session_create_record(struct session_store *st, struct str id, const struct json *options,
                           uint64_t now_ms, struct buf *record, struct err *e)
 {
     struct session_options o;
-    const struct json *long_metadata;
     size_t from;
 
     if (session_options_read(st, options, &o, e) != 0)
         return -1;
-    long_metadata = member_record_suits(o.metadata) ? o.metadata : NULL;
-    if (long_metadata)
-        o.metadata = NULL;
-    begin_with_values(record, RECORD_CREATE, id, now_ms, long_metadata);
+    record_begin(record, RECORD_CREATE, id, now_ms);
     from = record_open_str(record);
     session_options_write(&o, record);
     record_close_str(record, from);
-    if (long_metadata)
-        member_record_put(record, long_metadata);
     origin_put(record, st);
     return 0;
 }
@@ -79,9 +61,9 @@ int session_reward_record(struct session *s, const struct json *reward_info, str
                          (int)MIN_OF(response_id.len, 80), response_id.p);
     if (reward_check(reward_info, e) != 0 || reward_check_room(s, response_id, reward_info, e) != 0)
         return -1;
-    begin_with_values(record, RECORD_REWARD, s->id, now_ms, reward_info);
+    record_begin(record, RECORD_REWARD, s->id, now_ms);
     record_put_str(record, response_id);
-    reward_put_record(reward_info, record);
+    record_put_json(record, reward_info);
     return 0;
 }
 
@@ -104,7 +86,7 @@ int session_end_record(struct session *s, enum session_end how, const struct jso
         (reward_check(reward, e) != 0 || reward_check_room(s, (struct str){0}, reward, e) != 0))
         return -1;
     flags |= (uint64_t)stop_named(json_string(json_get(detail, "stopped_by"))) << STOP_SHIFT;
-    begin_with_values(record, RECORD_END, s->id, now_ms, reward);
+    record_begin(record, RECORD_END, s->id, now_ms);
     record_put_u(record, how == SESSION_END_FINALIZE && s->options.hold ? SESSION_END_HOLD : how);
     record_put_u(record, flags);
     record_put_str(record, json_string(json_get(detail, "reason")));
@@ -112,7 +94,7 @@ int session_end_record(struct session *s, enum session_end how, const struct jso
     record_put_u(record, s->residence != RESIDENT ? HEAD_AS_IT_WAS
                          : s->head                ? s->head->id + (uint64_t)1
                                                   : 0);
-    reward_put_record(json_is_null(reward) ? NULL : reward, record);
+    record_put_json(record, json_is_null(reward) ? NULL : reward);
     return 0;
 }
 
@@ -166,7 +148,7 @@ int session_apply_sink(struct session *s, struct record_in *r, struct err *e)
     return 0;
 }
 
-/* Whether metadata or a reward is recorded as members (member_record.h). */
+/* Whether metadata or a reward is in the older form (member_record.h). */
 static bool has_members(const struct record_head *h)
 {
     return h->version >= RECORD_VERSION_MEMBERS;
@@ -371,31 +353,6 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     }
     session_unpin(st, s);
     return rc;
-}
-
-/* The field that has members, of those records that may have some. */
-int session_check_values(struct str record, struct err *e)
-{
-    struct record_in r = record_in_of(record);
-    struct record_head h;
-
-    if (!record_read_head(&r, &h) || !has_members(&h))
-        return 0;
-    switch (h.type) {
-    case RECORD_CREATE:
-    case RECORD_REWARD:
-        (void)record_str(&r);
-        break;
-    case RECORD_END:
-        (void)record_u(&r);
-        (void)record_u(&r);
-        (void)record_str(&r);
-        (void)record_u(&r);
-        break;
-    default:
-        return 0;
-    }
-    return member_record_check(record_str(&r), e);
 }
 
 const char *session_record_kind(struct str record)

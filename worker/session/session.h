@@ -284,10 +284,6 @@ enum session_sink session_sink(const struct session *s, struct str *ret_options)
 /* The export that closed the session has reached its client whole. */
 void session_exported_record(struct session *s, uint64_t now_ms, struct buf *record);
 
-/* Holds the long values of a record that comes from elsewhere against what a record of ours has;
- * session_apply keeps them as they are. Takes as long as to parse them. 0, or -1 and ERR_IO. */
-int session_check_values(struct str record, struct err *e);
-
 /* What a record is, for people: "create", "commit" ...; "?" if it is none of a session's. */
 const char *session_record_kind(struct str record);
 
@@ -395,7 +391,7 @@ const char *session_history(const struct session *s);    /* "tree" ... */
 const struct json *session_sampling(const struct session *s);
 const struct json *session_lock_sampling(const struct session *s);
 
-/* An object or NULL, likewise; its long values are JSON_RAW. */
+/* An object or NULL, likewise. */
 const struct json *session_metadata(const struct session *s);
 
 /* GET /sessions/{id}: state object as JSON text; `records` adds every call. -1: what was evicted
