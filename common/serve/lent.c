@@ -167,11 +167,11 @@ static void give_back(struct server_conn *c)
     had(c->sock, "given back");
 }
 
-/* Not while a request is answered. A peer that was refused, or that left within its request, has
- * nothing that a router could serve. */
+/* Not while a request is answered. A peer that was refused has nothing that a router could serve.
+ */
 static bool may_go_back(const struct server_conn *c)
 {
-    return !c->exchange && c->intake.had && !c->refused && !c->intake.left;
+    return !c->exchange && c->intake.had && !c->refused;
 }
 
 static void on_back(struct loop_task *task)

@@ -127,8 +127,7 @@ static int run(struct reading *r, struct told *told, struct str body, size_t ste
     int rc = READING_MORE;
 
     for (size_t at = 0; at < body.len && rc == READING_MORE; at += step)
-        for (rc = reading_feed(r, str_sub(body, at, step), &e); rc == READING_LATER;)
-            rc = reading_go_on(r, &e);
+        rc = reading_feed(r, str_sub(body, at, step), &e);
     if (rc == READING_MORE)
         rc = reading_end(r, &e);
     CHECK(rc >= 0 || (e.kind == ERR_ENGINE_INVALID && e.text[0]));

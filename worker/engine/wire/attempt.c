@@ -47,17 +47,12 @@ struct engine_attempt {
     struct http_call *http; /* NULL: over */
     struct reading *reading;
     struct long_text *long_text; /* has the reading, while a helper reads it; or NULL */
-    struct loop_task more;       /* an event's logprobs are told on: */
-    bool tells;
-    bool body_ended;  /* in either case, meanwhile: all bytes have come, */
-    bool lost, began; /* or the connection has failed, so: */
-    struct err lost_err;
-    bool streams;             /* it comes as an event stream */
-    bool gave;                /* some of the answer has been passed on */
-    struct scoring *scoring;  /* of what the answer left out; the answer has ended then */
-    struct aside *look;       /* at the weights' version, which is out; or NULL */
-    struct buf before, after; /* that version when the call began, and at its end */
-    bool looks, ended;        /* the version is asked for; the answer has ended and waits for it */
+    bool streams;                /* it comes as an event stream */
+    bool gave;                   /* some of the answer has been passed on */
+    struct scoring *scoring;     /* of what the answer left out; the answer has ended then */
+    struct aside *look;          /* at the weights' version, which is out; or NULL */
+    struct buf before, after;    /* that version when the call began, and at its end */
+    bool looks, ended; /* the version is asked for; the answer has ended and waits for it */
     struct loop_timer late;
     int status;
     struct asked_by by; /* what it was asked by */
@@ -83,7 +78,6 @@ static void attempt_free(struct engine_attempt *a)
     loop_timer_stop(a->remote->loop, &a->late);
     scoring_cancel(a->scoring);
     long_text_drop(a->long_text);
-    loop_task_cancel(a->remote->loop, &a->more);
     if (a->look)
         aside_cancel(a->look);
     buf_done(&a->before);
@@ -262,9 +256,8 @@ static void score(struct engine_attempt *a)
 }
 
 static void finish(struct engine_attempt *a);
-static void go_on(struct engine_attempt *a);
 
-/* A helper has read all of it, or an event; no reading: it did not. */
+/* A helper has read all of it; no reading: it did not. */
 static void on_read(void *ctx, struct reading *r)
 {
     struct engine_attempt *a = ctx;
@@ -272,10 +265,6 @@ static void on_read(void *ctx, struct reading *r)
 
     a->long_text = NULL;
     a->reading = r;
-    if (r && a->streams) {
-        go_on(a);
-        return;
-    }
     if (r) {
         finish(a);
         return;
@@ -291,28 +280,6 @@ static void read_beside(struct engine_attempt *a)
 
     a->reading = NULL;
     long_text_begin(reading, a->remote->options, a->req->session_id, on_read, a, &a->long_text);
-}
-
-static void on_more(struct loop_task *task)
-{
-    struct engine_attempt *a = CONTAINER_OF(task, struct engine_attempt, more);
-
-    a->tells = false;
-    go_on(a);
-}
-
-/* Whether the reading goes on later: LONG, LATER. The rest of the body waits for it. */
-static bool reads_later(struct engine_attempt *a, int rc)
-{
-    if (rc == READING_LONG) {
-        read_beside(a);
-        return true;
-    }
-    if (rc != READING_LATER)
-        return false;
-    a->tells = true;
-    loop_task_post_behind(a->remote->loop, &a->more, on_more);
-    return true;
 }
 
 /* The body is complete or its end does not matter. */
@@ -392,15 +359,10 @@ static void on_body(void *ctx, struct str bytes)
         return;
     }
     rc = reading_feed(a->reading, bytes, &e);
-    if (rc == READING_LONG || rc == READING_LATER) {
-        loop_timer_stop(a->remote->loop, &a->late);
-        http_call_pause(a->http);
-        (void)reads_later(a, rc);
-    } else if (rc != READING_MORE) {
+    if (rc != READING_MORE)
         judge_reading(a, rc, &e);
-    } else if (reading_ended(a->reading)) {
+    else if (reading_ended(a->reading))
         loop_timer_set(a->remote->loop, &a->late, LATE_END_MS, on_late);
-    }
 }
 
 static void on_done(void *ctx)
@@ -408,9 +370,7 @@ static void on_done(void *ctx)
     struct engine_attempt *a = ctx;
 
     a->http = NULL;
-    if (a->long_text || a->tells)
-        a->body_ended = true;
-    else if (a->status == 200)
+    if (a->status == 200)
         finish(a);
     else
         refused(a);
@@ -420,13 +380,6 @@ static void on_failed(void *ctx, const struct err *e, bool began)
 {
     struct engine_attempt *a = ctx;
 
-    if (a->long_text || a->tells) {
-        a->http = NULL;
-        a->lost = true;
-        a->lost_err = *e;
-        a->began = began;
-        return;
-    }
     /* All of it had come: how the connection ended does not matter. */
     if (reading_ended(a->reading)) {
         a->http = NULL;
@@ -442,28 +395,6 @@ static void on_failed(void *ctx, const struct err *e, bool began)
 }
 
 static const struct http_events http_events = {on_head, on_body, on_done, on_failed};
-
-/* A helper has read an event of a stream, or others have had their turn between its logprobs. */
-static void go_on(struct engine_attempt *a)
-{
-    struct err e = {0};
-    int rc = reading_go_on(a->reading, &e);
-
-    if (reads_later(a, rc))
-        return;
-    if (rc != READING_MORE) {
-        judge_reading(a, rc, &e);
-    } else if (a->lost) {
-        e = a->lost_err;
-        on_failed(a, &e, a->began);
-    } else if (a->body_ended) {
-        finish(a);
-    } else {
-        if (reading_ended(a->reading))
-            loop_timer_set(a->remote->loop, &a->late, LATE_END_MS, on_late);
-        http_call_resume(a->http);
-    }
-}
 
 static uint64_t body_max(const struct engine_request *q)
 {
@@ -498,7 +429,6 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->ctx = ctx;
     a->asked_us = clock_us();
     a->reading = reading_new(r, r->wire, q, on_delta, a);
-    reading_expect_help(a->reading, r->options->helper != NULL);
     reading_expect(a->reading, r->facts.mode,
                    r->wire->tells_basis ? r->wire->basis : remote_basis(r),
                    remote_asks_experts(r) || q->all_fields);

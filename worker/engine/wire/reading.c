@@ -11,6 +11,7 @@
  * a delta. Kinds of text take each document whole instead (reading_text.c), as their messages go on
  * as JSON.
  */
+#include "common/base/limits.h"
 #include "worker/engine/wire/reading_internal.h"
 
 #include <stdlib.h>
@@ -27,10 +28,9 @@
 enum {
     EXPERTS_MAX = 1 << 30,
     EVENT_MAX = 256 << 20,
-    TEXT_EVENT_MAX = 4 << 20, /* of kinds of text alone, which are held whole */
-    WORD_MAX = 64,            /* of an event that is no JSON */
-    DELTA_MAX = 4096,         /* tokens that are made text and told in a turn of the loop */
-    DELTA_TOPS_MAX = 8192,    /* of tokens with alternatives, both together */
+    WORD_MAX = 64,         /* of an event that is no JSON */
+    DELTA_MAX = 4096,      /* tokens that are made text and told in a turn of the loop */
+    DELTA_TOPS_MAX = 8192, /* of tokens with alternatives, both together */
 };
 
 static int invalid(struct err *e, const char *what)
@@ -444,8 +444,6 @@ static int take_events(struct reading *r, struct str bytes, struct err *e)
             return unreadable(e, e);
         rc = item == SSE_DATA ? take_data(r, data, e) : take_event(r, e);
     }
-    if (rc == READING_LONG || rc == READING_LATER)
-        buf_add_str(&r->rest, bytes);
     return rc;
 }
 
@@ -460,7 +458,7 @@ struct reading *reading_new(const struct remote *remote, const struct wire *wire
     *r = (struct reading){.remote = remote, .wire = wire, .req = q, .delta = delta, .ctx = ctx};
     r->text = wire->text ? upstream_text_new() : NULL;
     r->sse = mem_zalloc(sizeof(*r->sse));
-    r->sse->max_event = wire->text ? TEXT_EVENT_MAX : EVENT_MAX;
+    r->sse->max_event = wire->text ? UPSTREAM_EVENT_MAX : EVENT_MAX;
     if (q->indexer.wanted)
         r->sse->max_event = SIZE_MAX; /* what is kept of it is bounded */
     reply_init(&r->reply, q->top_logprobs, q->held);
@@ -489,7 +487,6 @@ void reading_free(struct reading *r)
     reply_done(&r->reply);
     fields_done(&r->fields);
     buf_done(&r->word);
-    buf_done(&r->rest);
     arena_done(&r->rows.arena);
     arena_done(&r->told_arena);
     arena_done(&r->doc_arena);
@@ -509,11 +506,6 @@ void reading_expect_events(struct reading *r, bool events)
     r->events = events;
 }
 
-void reading_expect_help(struct reading *r, bool helped)
-{
-    r->helped = helped;
-}
-
 static int feed(struct reading *r, struct str bytes, struct err *e)
 {
     r->bytes += bytes.len;
@@ -527,23 +519,6 @@ static int feed(struct reading *r, struct str bytes, struct err *e)
     return READING_MORE;
 }
 
-int reading_go_on(struct reading *r, struct err *e)
-{
-    struct buf rest = r->rest;
-    int rc;
-
-    r->told_lps = 0;
-    rc = reading_text_event(r, e);
-    if (rc == READING_LATER)
-        return rc;
-    r->rest = (struct buf){0};
-    if (rc == READING_MORE)
-        rc = take_events(r, buf_str(&rest), e);
-    buf_done(&rest);
-    reply_count(&r->reply, r->word.cap + r->rest.cap);
-    return rc;
-}
-
 int reading_feed(struct reading *r, struct str bytes, struct err *e)
 {
     int rc = feed(r, bytes, e);
@@ -552,7 +527,7 @@ int reading_feed(struct reading *r, struct str bytes, struct err *e)
         reply_take_early(&r->reply);
     if (r->reply.npy)
         npy_feed(r->reply.npy, &r->reply.experts);
-    reply_count(&r->reply, r->word.cap + r->rest.cap);
+    reply_count(&r->reply, r->word.cap);
     return rc;
 }
 

@@ -28,7 +28,7 @@ struct wire;
  * logprobs that the engine left out (reply.lacks), which are to be asked for. LONG: an event is
  * better read by a helper. LATER: it has more logprobs than are told in a turn of the loop. STRAY:
  * the answer is another request's, and nothing of it was given. */
-enum { READING_MORE, READING_TOLD, READING_LACKS, READING_LONG, READING_LATER, READING_STRAY };
+enum { READING_MORE, READING_TOLD, READING_LACKS, READING_STRAY };
 
 /* All outlive it; the remote is what the wire's functions are called with. `delta` hears of tokens
  * as they come. */
@@ -64,12 +64,7 @@ void reading_limit(struct reading *r, uint64_t max_bytes);
 /* Before the first byte: the body is an event stream, else it is one document. */
 void reading_expect_events(struct reading *r, bool events);
 
-/* Before the first byte: long events are a helper's. */
-void reading_expect_help(struct reading *r, bool helped);
-
-/* The next bytes: MORE or TOLD, or -1 ERR_ENGINE_INVALID that says what is wrong. LONG, of a stream
- * of a kind of text where there is help: reading_parse, and then reading_go_on, before the next
- * bytes. LATER, of such a stream: reading_go_on, when others have had their turn, before them. */
+/* The next bytes: MORE or TOLD, or -1 ERR_ENGINE_INVALID that says what is wrong. */
 int reading_feed(struct reading *r, struct str bytes, struct err *e);
 
 /* No more bytes come, of a whole answer of a kind of text: whether it is so long that it is better
@@ -80,10 +75,6 @@ bool reading_is_long(const struct reading *r);
 /* Of such a reading: whether it takes a helper several milliseconds. */
 bool reading_takes_long(const struct reading *r);
 void reading_parse(struct reading *r);
-
-/* Behind LONG and reading_parse, or behind LATER: as reading_feed, with what is left of the event
- * and what had come behind it. */
-int reading_go_on(struct reading *r, struct err *e);
 
 /* No more bytes come: as reading_feed, or LACKS. With MORE the whole answer is in the reply. */
 int reading_end(struct reading *r, struct err *e);

@@ -47,16 +47,12 @@ struct reading {
     struct upstream_text *text; /* kinds of text: its own; else NULL */
     struct engine_rows rows;    /* kinds of text: the logprobs of a whole answer, */
     bool wants_rows;            /* for the client */
-    bool helped;                /* long documents are a helper's (reading_parse) */
     bool parsed;                /* the document, or the event, is read, with: */
     int parse_rc;
     struct err parse_err;
     struct arena doc_arena;          /* that event, */
     struct json messages;            /* messages of the event, in the one form (upstream_out.h) */
-    uint32_t n_given;                /* messages that went on */
-    struct engine_delta delta_read;  /* logprobs left to pass on */
-    size_t told_lps;                 /* logprobs that were told since others had their turn */
-    struct buf rest;                 /* what had come behind it */
+    struct engine_delta delta_read;  /* its logprobs */
     const struct json *told;         /* kinds of text: engine_result.openai */
     struct arena told_arena;         /* where it lies */
     struct engine_version *versions; /* of the result; own */
@@ -69,8 +65,7 @@ int reading_check_id(struct reading *r, struct err *e);
 
 /* Documents of kinds of text (wire->text), in reading_text.c: each whole, as a tree.
  *
- * An event is complete, in r->word, or a helper has read it: MORE, TOLD, -1 and e; or LONG: a
- * helper is to read it, then this is called again; or LATER: the same without a helper. */
+ * An event is complete, in r->word: MORE, TOLD, -1 and e. */
 int reading_text_event(struct reading *r, struct err *e);
 
 /* The one document is complete: the same but for LONG. */

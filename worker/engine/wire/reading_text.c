@@ -9,8 +9,6 @@
 enum {
     TEXT_LONG = 64 << 10,        /* read in half a millisecond or more */
     TEXT_TAKES_LONG = 768 << 10, /* takes a helper several milliseconds */
-    LOGPROBS_MAX = 512, /* are told in a turn of the loop, alternatives included: in a fifth of a
-                           millisecond, for some listeners as often */
 };
 
 /* The text as a tree of its own, for the receiver. */
@@ -55,7 +53,6 @@ static int take_doc(struct reading *r, struct err *e)
 
     r->delta_read = (struct engine_delta){0};
     r->messages = json_empty(JSON_ARRAY);
-    r->n_given = 0;
     if (json_parse(&r->doc_arena, buf_str(&r->word), &doc, e) < 0) {
         struct err why = *e;
 
@@ -104,42 +101,28 @@ int reading_text_whole(struct reading *r, struct err *e)
     return r->parse_rc;
 }
 
-/* Passes on the event's messages, and as many of its logprobs as a turn of the loop takes. False:
- * more of these are left. */
-static bool give_some(struct reading *r)
+/* Passes on the event's messages, then its logprobs. */
+static void give_event(struct reading *r)
 {
-    struct engine_delta *left = &r->delta_read, now = *left;
-    size_t n = 0;
+    struct engine_delta now = r->delta_read;
 
     now.n_chat_lps = 0;
-    for (; r->n_given < r->messages.n; r->n_given++) {
-        now.message = &r->messages.items[r->n_given];
+    for (uint32_t i = 0; i < r->messages.n; i++) {
+        now.message = &r->messages.items[i];
         r->delta(r->ctx, &now);
     }
-    if (r->messages.n == 0 && left->n_chat_lps == 0)
-        r->delta(r->ctx, &now); /* the engine is alive */
-    for (; n < left->n_chat_lps && r->told_lps < LOGPROBS_MAX; n++)
-        r->told_lps += chat_logprobs_cost(&left->chat_lps[n]);
     now.message = NULL;
-    now.n_chat_lps = n;
-    if (n > 0)
+    now.n_chat_lps = r->delta_read.n_chat_lps;
+    if (r->messages.n == 0 || now.n_chat_lps > 0) /* an empty one: the engine is alive */
         r->delta(r->ctx, &now);
-    if (n == left->n_chat_lps)
-        return true;
-    left->chat_lps += n;
-    left->n_chat_lps -= n;
-    return false;
 }
 
 int reading_text_event(struct reading *r, struct err *e)
 {
-    int rc;
+    int rc = reading_text_whole(r, e);
 
-    if (!r->parsed && r->helped && r->word.len > TEXT_LONG)
-        return READING_LONG;
-    rc = reading_text_whole(r, e);
-    if (rc == READING_MORE && !give_some(r))
-        return READING_LATER;
+    if (rc == READING_MORE)
+        give_event(r);
     r->parsed = false;
     buf_clear(&r->word);
     arena_done(&r->doc_arena);
