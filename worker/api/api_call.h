@@ -129,13 +129,7 @@ void api_call_settle(struct api_call *c);
 void api_call_note_locked(struct api_call *c, const struct session *s,
                           const struct engine_pool *engines);
 
-/* Whether its history is to be told by calls of the session's answers that are not known yet, as
- * they are very many: they are noted in parts, and `done` is called in a later turn, with NULL,
- * unless the client leaves: then the call is gone. */
-bool api_call_note_calls(struct api_call *c, void (*done)(struct api_call *c, const struct err *e));
-
-/* Brings the history into the session's form, where call ids tell: api_call_note_calls has said
- * that they are known. */
+/* Brings the history into the session's form, where call ids tell. */
 void api_call_regroup(struct api_call *c);
 
 /* Says what the request brought in vain. */

@@ -147,16 +147,10 @@ static void settle(struct api_call *c, const struct err *given)
         session_unpin(env->store, held);
 }
 
-static void on_whole(struct api_call *c, const struct err *given)
-{
-    if (given || !api_call_note_calls(c, settle))
-        settle(c, given);
-}
-
 static void on_pictures(struct api_call *c, const struct err *e)
 {
     c->late = true;
-    on_whole(c, e);
+    settle(c, e);
 }
 
 static void on_read(struct api_call *c, const struct err *given)
@@ -164,11 +158,11 @@ static void on_read(struct api_call *c, const struct err *given)
     struct err e = {0};
 
     if (given || c->req->n_awaited == 0)
-        on_whole(c, given);
+        settle(c, given);
     else if (judge_session(c, &e) ||
              residency_room(c->service->calls.residency, c->held,
                             exchange_closed_body(c->x).len + c->arena.held_bytes, &e))
-        on_whole(c, &e);
+        settle(c, &e);
     else
         api_call_fetch(c, on_pictures);
 }

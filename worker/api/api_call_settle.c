@@ -1,12 +1,7 @@
 /* A request that was read meets its session and the settings: calls that the client sent back in
- * another grouping (all of the session's are known before that), what it wants of the thought,
+ * another grouping, what it wants of the thought,
  * answers that nobody reads, and what of it has no effect. On the loop. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "common/base/log.h"
-#include "common/base/mem.h"
-#include "common/os/loop.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
@@ -29,66 +24,6 @@ void api_call_settle(struct api_call *c)
         return;
     api_settle_thinking(env, p, &c->arena, c->dialect->name, c->req);
     api_call_note_locked(c, s, p);
-}
-
-/* A call that waits until its session's calls are noted. Its exchange is held. */
-struct noting {
-    struct loop_task task;
-    struct api_call *call;
-    void (*done)(struct api_call *c, const struct err *e);
-};
-
-static void on_left(void *ctx, bool delivered)
-{
-    struct noting *n = ctx;
-    struct exchange *x = n->call->x;
-
-    (void)delivered;
-    loop_task_cancel(n->call->service->calls.loop, &n->task);
-    api_call_free(n->call);
-    free(n);
-    exchange_let(x);
-}
-
-/* Notes a part. True: there are more. */
-static bool note_part(const struct api_call *c)
-{
-    bool ended = false;
-    struct session *s = session_find(c->service->calls.store, str_cstr(c->id), &ended);
-
-    return s && session_note_calls(s);
-}
-
-static void note_on(struct loop_task *t)
-{
-    struct noting *n = CONTAINER_OF(t, struct noting, task);
-    struct api_call *c = n->call;
-    void (*done)(struct api_call * c, const struct err *e) = n->done;
-
-    if (note_part(c)) {
-        loop_task_post_behind(c->service->calls.loop, t, note_on);
-        return;
-    }
-    free(n);
-    exchange_watch(c->x, NULL, NULL);
-    exchange_let(c->x);
-    done(c, NULL);
-}
-
-bool api_call_note_calls(struct api_call *c, void (*done)(struct api_call *c, const struct err *e))
-{
-    struct noting *n;
-
-    if (!c->regroups || !note_part(c))
-        return false;
-    n = mem_zalloc(sizeof(*n));
-    n->call = c;
-    n->done = done;
-    c->late = true;
-    exchange_hold(c->x);
-    exchange_watch(c->x, on_left, n);
-    loop_task_post_behind(c->service->calls.loop, &n->task, note_on);
-    return true;
 }
 
 static struct str owner_of(void *ctx, struct str call_id)

@@ -1,7 +1,6 @@
 /* Who hears of a call: one HTTP answer as a rule, several after a join. */
 #include <stdlib.h>
 
-#include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/os/loop.h"
 #include "worker/call/call_env.h"
@@ -12,10 +11,7 @@
 #include "worker/call/sampled_answer.h"
 #include "worker/request/chat_request.h"
 
-enum {
-    NONSTREAM_SPACE_MS = 30000,
-    FINISH_SLICE_US = 1000 /* of a turn in which ends are told */
-};
+enum { NONSTREAM_SPACE_MS = 30000 };
 
 struct listener_beat {
     struct call_listener *listener;
@@ -48,18 +44,17 @@ static void on_keepalive(struct loop_timer *timer)
     l->sink->keepalive(l->ctx);
 }
 
-size_t call_listeners_count(const struct model_call *t, size_t most)
+size_t call_listeners_count(const struct model_call *t)
 {
     size_t n = 0;
 
-    for (const struct call_listener *l = t->listeners; l && n < most; l = l->next)
+    for (const struct call_listener *l = t->listeners; l; l = l->next)
         n++;
     return n;
 }
 
 void call_listeners_add(struct model_call *t, struct call_listener *l)
 {
-    l->late = call_listeners_count(t, CALL_LISTENERS_LIVE) == CALL_LISTENERS_LIVE;
     l->model_call = t;
     l->beat = mem_zalloc(sizeof(*l->beat));
     l->beat->listener = l;
@@ -86,7 +81,7 @@ void call_listeners_drop(struct model_call *t, struct call_listener *l)
 /* Whether it hears what comes of this answer now, or later with what came before. */
 static bool hears(const struct call_listener *l, uint32_t index)
 {
-    return l->stream && !l->late && !(l->behind && index >= l->at_sample);
+    return l->stream && !(l->behind && index >= l->at_sample);
 }
 
 /* A delta goes to those who stream; it counts as a sign of life. */
@@ -141,8 +136,7 @@ static void to_head(void *ctx, const struct answer_head *h)
 
     for (struct call_listener *l = t->listeners; l; l = next) {
         next = l->next;
-        if (!l->late)
-            l->sink->head(l->ctx, h);
+        l->sink->head(l->ctx, h);
     }
 }
 
@@ -238,23 +232,12 @@ static void on_repeat(struct loop_task *task)
 /* Its head at once, the rest in steps between which others have their turns. */
 void call_listeners_repeat(struct model_call *t, struct call_listener *l)
 {
-    if (!t->head_sent || l->late)
+    if (!t->head_sent)
         return;
     l->unheaded = l->behind = true;
     repeat_some(t, l);
     if (l->behind)
         loop_task_post_behind(t->env->loop, &t->timers->repeat, on_repeat);
-}
-
-void call_listeners_let_late(struct model_call *t)
-{
-    for (struct call_listener *l = t->listeners; l; l = l->next) {
-        if (!l->late)
-            continue;
-        l->late = false;
-        l->unheaded = l->behind = true;
-        loop_task_post_behind(t->env->loop, &t->timers->repeat, on_repeat);
-    }
 }
 
 /* The newest first. */
@@ -268,19 +251,13 @@ void call_listeners_fail(struct model_call *t, const struct err *e, size_t most)
     }
 }
 
-/* Likewise, but those that the time leaves over. */
-bool call_listeners_finish(struct model_call *t, const struct finished_answer *answers, size_t n)
+void call_listeners_finish(struct model_call *t, const struct finished_answer *answers, size_t n)
 {
-    uint64_t until_us = clock_us() + FINISH_SLICE_US;
-
     while (t->listeners) {
         struct call_listener *l = t->listeners;
 
         call_listeners_drop(t, l);
         l->told_by = t;
         l->sink->finish(l->ctx, answers, n, &t->usage);
-        if (t->listeners && clock_us() >= until_us)
-            return true;
     }
-    return false;
 }

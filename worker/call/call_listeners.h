@@ -16,20 +16,15 @@ struct model_call;
 /* The fan-out: an answer_sink whose ctx is the call. */
 extern const struct answer_sink call_listeners_sink;
 
-/* So many hear of an answer while it comes; the others when it is whole. */
-enum { CALL_LISTENERS_LIVE = 16 };
-
 void call_listeners_add(struct model_call *t, struct call_listener *l);
 
-/* How many there are, counted up to `most`. */
-size_t call_listeners_count(const struct model_call *t, size_t most);
+/* How many there are: at most MODEL_CALL_LISTENERS_MAX. */
+size_t call_listeners_count(const struct model_call *t);
 
 /* Tells a new one what the others have heard before: at once, or in some turns of the loop if it is
  * much. The call does not tell its end before; FINISH goes on then. */
 void call_listeners_repeat(struct model_call *t, struct call_listener *l);
 
-/* The answer is whole: those that were to hear nothing before are told all of it, likewise. */
-void call_listeners_let_late(struct model_call *t);
 bool call_listeners_behind(const struct model_call *t);
 
 void call_listeners_drop(struct model_call *t, struct call_listener *l);
@@ -37,7 +32,7 @@ void call_listeners_drop(struct model_call *t, struct call_listener *l);
 /* Ends listeners, so many at most, with `failed`; they are detached first. */
 void call_listeners_fail(struct model_call *t, const struct err *e, size_t most);
 
-/* Ends listeners with `finish`, likewise, for about a millisecond. True: some are left. */
-bool call_listeners_finish(struct model_call *t, const struct finished_answer *answers, size_t n);
+/* Ends all listeners with `finish`, likewise. */
+void call_listeners_finish(struct model_call *t, const struct finished_answer *answers, size_t n);
 
 #endif

@@ -16,6 +16,8 @@
 #include "worker/call/call_timers.h"
 #include "worker/call/call_watch.h"
 #include "worker/call/model_call_internal.h"
+#include "worker/call/sample.h"
+#include "worker/engine/engine.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/session/session.h"
 
@@ -45,11 +47,27 @@ static bool is_over(const struct room *r)
     return r->n == 0 || clock_us() >= r->until_us;
 }
 
+/* Aborts engine requests, the newest first: those wait for an engine, and a place that an older one
+ * leaves is none for them. True: there are more. */
+static bool cancel_some(struct model_call *t, unsigned *room)
+{
+    for (uint32_t i = t->n_samples; i-- > 0;) {
+        if (!t->samples[i].call)
+            continue;
+        if (*room == 0)
+            return true;
+        --*room;
+        engine_cancel(t->samples[i].call);
+        t->samples[i].call = NULL;
+    }
+    return false;
+}
+
 /* Its requests to engines end, then its clients hear of it, then it is gone. False: the step is
  * over before. */
 static bool end_call(struct model_call *t, struct room *r)
 {
-    if (model_call_cancel_some(t, &r->n))
+    if (cancel_some(t, &r->n))
         return false;
     while (t->listeners) {
         if (is_over(r))

@@ -67,7 +67,7 @@ void model_call_free(struct model_call *t)
     loop_task_cancel(env->loop, &t->timers->part);
     loop_task_cancel(env->loop, &t->timers->repeat);
     loop_task_cancel(env->loop, &t->timers->fail);
-    for (uint32_t i = 0; i < t->n_samples; i++)
+    for (uint32_t i = t->n_samples; i-- > 0;) /* an engine's slot is then free for others alone */
         sample_end(&t->samples[i]);
     if (t->tops)
         buf_done(t->tops);
@@ -98,23 +98,6 @@ void model_call_fail_now(struct model_call *t, const struct err *e)
     model_call_fail(t);
 }
 
-/* The newest first: those wait for an engine, and a place that an older one leaves is none for
- * them.
- */
-bool model_call_cancel_some(struct model_call *t, unsigned *room)
-{
-    for (uint32_t i = t->n_samples; i-- > 0;) {
-        if (!t->samples[i].call)
-            continue;
-        if (*room == 0)
-            return true;
-        --*room;
-        engine_cancel(t->samples[i].call);
-        t->samples[i].call = NULL;
-    }
-    return false;
-}
-
 void model_call_abandon(struct model_call *t)
 {
     t->failing = true;
@@ -124,13 +107,7 @@ void model_call_abandon(struct model_call *t)
 
 static void on_fail_task(struct loop_task *task)
 {
-    struct model_call *t = CONTAINER_OF(task, struct call_timers, fail)->model_call;
-    unsigned room = MODEL_CALL_CANCELS;
-
-    if (model_call_cancel_some(t, &room))
-        loop_task_post_behind(t->env->loop, task, on_fail_task);
-    else
-        model_call_fail(t);
+    model_call_fail(CONTAINER_OF(task, struct call_timers, fail)->model_call);
 }
 
 /* From inside of callbacks that still use the call. */

@@ -64,7 +64,6 @@ struct call_listener {
     struct model_call *model_call; /* NULL: not attached (any more) */
     struct model_call *told_by;    /* finish: whose memory the answers lie in (model_call_hold);
                                       NULL: in the listener's own */
-    bool late;                     /* others came first: it hears all at the end of the call */
     bool unheaded;                 /* the head is still to be told */
     bool behind;                   /* it joined, and has not been told all that came before: of */
     uint32_t at_sample;            /* this answer, and all behind it, it hears nothing new yet */
@@ -98,9 +97,8 @@ void model_call_start(struct call_env *env, struct arena *arena, const struct ca
 struct model_call *model_call_find(struct call_env *env, const struct call_input *in,
                                    bool (*gone)(struct call_listener *l));
 
-/* The listener gets all that came so far, then what follows; the seventeenth and those that come
- * later hear all at the end, since each event is told to all at once. -1 and ERR_OVERLOADED: as
- * many wait for this call as may. */
+/* The listener gets all that came so far, then what follows. -1 and ERR_OVERLOADED: as many wait
+ * for this call as may. */
 int model_call_join(struct model_call *t, struct call_listener *l, struct err *e);
 
 /* The listener's client has left. Not attached: nothing. */

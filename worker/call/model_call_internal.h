@@ -75,16 +75,13 @@ struct model_call {
     struct engine_image *images;       /* of the prompt, n_images of them, from RENDER on */
     size_t n_images;
     bool constrains; /* RENDER makes a grammar, where one is needed */
-    bool rested;     /* RENDER has let a turn of the loop pass */
     struct sample *samples;
     uint32_t n_samples, n_done;
-    uint32_t n_asked;              /* of them an engine was asked for */
     struct token_span told_prompt; /* the first one's that an upstream told; of others the same */
     const struct json *chat_body; /* for engines that are asked with messages, or NULL; in the arena
                                    */
     struct session_answer *answers; /* n_samples, for the record; from RESULTS on, in the arena */
     uint32_t n_results, n_told;     /* of them that are made, that have what they told */
-    uint32_t n_given;               /* of the samples: given back */
     struct buf *tops;               /* of the next one to tell: alternatives, own; or NULL */
     size_t tops_at;                 /* of the tokens before this one */
     struct call_listener *listeners;
@@ -146,9 +143,6 @@ void model_call_answered(struct model_call *t);
 /* Fails; t is gone afterwards. Its session's end stays the reason, if it has ended. */
 void model_call_fail_now(struct model_call *t, const struct err *e);
 
-/* Engine requests of a call that are aborted in a turn of the loop. */
-enum { MODEL_CALL_CANCELS = 16 };
-
 /* Nobody wants it any more: no request finds it, and another call may take its place in the
  * session. Its engine requests are to be aborted then. */
 void model_call_abandon(struct model_call *t);
@@ -161,10 +155,6 @@ void model_call_set_left(struct model_call *t, bool left);
 
 /* Ends the call whose chain the plan of `by` has just taken, if there is one. */
 void model_call_end_displaced(struct model_call *by);
-
-/* Aborts as many of a failing call's as there is room for, which is so much less then. True: there
- * are more. */
-bool model_call_cancel_some(struct model_call *t, unsigned *room);
 
 /* Fails from a place where the call must not go away at once (an engine's callback). */
 void model_call_fail_later(struct model_call *t, const struct err *e);

@@ -95,7 +95,7 @@ struct model_call *model_call_find(struct call_env *env, const struct call_input
 /* The listener hears first what has come so far. */
 int model_call_join(struct model_call *t, struct call_listener *l, struct err *e)
 {
-    if (call_listeners_count(t, MODEL_CALL_LISTENERS_MAX) >= MODEL_CALL_LISTENERS_MAX)
+    if (call_listeners_count(t) >= MODEL_CALL_LISTENERS_MAX)
         return err_set(e, ERR_OVERLOADED, "more than %d requests wait for the answer of one call",
                        MODEL_CALL_LISTENERS_MAX);
     loop_timer_stop(t->env->loop, &t->timers->rejoin);
@@ -111,12 +111,7 @@ int model_call_join(struct model_call *t, struct call_listener *l, struct err *e
 static void on_gone(struct loop_task *task)
 {
     struct model_call *t = CONTAINER_OF(task, struct call_timers, fail)->model_call;
-    unsigned room = MODEL_CALL_CANCELS;
 
-    if (model_call_cancel_some(t, &room)) {
-        loop_task_post_behind(t->env->loop, task, on_gone);
-        return;
-    }
     model_call_log_end(t, "client_gone");
     model_call_free(t);
 }

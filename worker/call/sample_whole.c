@@ -33,7 +33,7 @@ enum { TAKE_MAX = 4096 }; /* tokens and their alternatives at a time: in about a
 /* So many who hear of it take as long together. */
 static size_t take_most(const struct model_call *t)
 {
-    size_t n = call_listeners_count(t, CALL_LISTENERS_LIVE);
+    size_t n = call_listeners_count(t);
 
     return TAKE_MAX / MAX_OF(n, (size_t)1);
 }

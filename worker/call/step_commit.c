@@ -68,21 +68,8 @@ enum step_result step_durable(struct model_call *t)
     return t->durable ? STEP_NEXT : STEP_WAIT;
 }
 
-/* The end of answers with more tokens, of which one takes as long as so many bytes of text, or of
- * more answers, is told in a turn of the loop behind their commit. */
-enum { COMMIT_TURN_TOKENS = 8 << 10, COMMIT_TOKEN_BYTES = 32, COMMIT_TURN_ANSWERS = 32 };
-
-static bool takes_a_turn(const struct model_call *t)
-{
-    size_t n = 0;
-
-    for (uint32_t i = 0; i < t->n_samples; i++)
-        n += t->samples[i].n_ids + sampled_answer_bytes(t->samples[i].answer) / COMMIT_TOKEN_BYTES;
-    return n > COMMIT_TURN_TOKENS || t->n_samples > COMMIT_TURN_ANSWERS;
-}
-
-/* What the listeners are told, made once. */
-static void begin_finish(struct model_call *t)
+/* Makes what the listeners get. */
+static void write_finished(struct model_call *t)
 {
     t->finished = arena_calloc(&t->arena, t->n_samples, sizeof(*t->finished));
     model_call_log_end(t, "ok");
@@ -92,18 +79,12 @@ static void begin_finish(struct model_call *t)
         t->finished[i] = t->samples[i].out;
 }
 
-/* The end of the answer, to all listeners, when each has been told what comes before; to very many
- * in some turns of the loop, in which more may join. */
+/* The end of the answer, to all listeners, when each has been told what comes before. */
 enum step_result step_finish(struct model_call *t)
 {
-    call_listeners_let_late(t);
     if (call_listeners_behind(t))
         return STEP_WAIT;
-    if (!t->finished) {
-        begin_finish(t);
-        if (takes_a_turn(t))
-            return model_call_next_part(t);
-    }
-    return call_listeners_finish(t, t->finished, t->n_samples) ? model_call_next_part(t)
-                                                               : STEP_NEXT;
+    write_finished(t);
+    call_listeners_finish(t, t->finished, t->n_samples);
+    return STEP_NEXT;
 }

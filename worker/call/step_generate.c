@@ -37,14 +37,11 @@ static void send_head(struct model_call *t)
     call_watch_call(t, false);
 }
 
-/* Of many answers so many begin in a turn of the loop, behind what is short: a hundred calls of
- * that kind that came together would take several turns each. */
-enum { BEGIN_AT_ONCE = 16 };
-
 /* Makes the call's answers; nothing is asked yet. */
 static void begin_samples(struct model_call *t)
 {
     t->n_samples = MAX_OF(t->in.req->n, 1);
+    t->samples = arena_calloc(&t->arena, t->n_samples, sizeof(*t->samples));
     for (uint32_t i = 0; i < t->n_samples; i++)
         sample_begin(t, &t->samples[i], i);
     send_head(t);
@@ -91,21 +88,13 @@ static void ask(struct model_call *t, uint32_t i)
 /* A call without room asks no engine: its answer is empty and ends by length. */
 enum step_result step_generate(struct model_call *t)
 {
-    uint32_t n = MAX_OF(t->in.req->n, 1);
-
-    if (!t->samples) {
-        t->samples = arena_calloc(&t->arena, n, sizeof(*t->samples));
-        if (n > BEGIN_AT_ONCE)
-            return model_call_next_part(t);
-    }
-    if (t->n_samples == 0)
-        begin_samples(t);
+    begin_samples(t);
     if (t->plan->exhausted) {
         for (uint32_t i = 0; i < t->n_samples; i++)
             t->samples[i].finish = ENGINE_LENGTH;
         return STEP_NEXT;
     }
-    for (uint32_t i = 0; i < BEGIN_AT_ONCE && t->n_asked < n && !t->failing; i++)
-        ask(t, t->n_asked++);
-    return t->n_asked < n && !t->failing ? model_call_next_part(t) : STEP_WAIT;
+    for (uint32_t i = 0; i < t->n_samples && !t->failing; i++)
+        ask(t, i);
+    return STEP_WAIT;
 }

@@ -140,9 +140,6 @@ static bool has_images(const struct model_call *t)
     return t->plan && t->plan->images > 0;
 }
 
-/* To find where a call with so long a body stands is a turn's work, and so is what follows. */
-enum { RENDER_TURN_BYTES = 256 << 10 };
-
 /* Short work is done on the spot; "short" goes by bytes, as nothing else is known yet. Images make
  * a helper's. */
 enum step_result step_render(struct model_call *t)
@@ -150,10 +147,6 @@ enum step_result step_render(struct model_call *t)
     struct long_work *w;
     size_t bytes;
 
-    if (t->in.body_bytes > RENDER_TURN_BYTES && !t->rested) {
-        t->rested = true;
-        return model_call_next_part(t);
-    }
     w = call_work_begin(t, render, on_rendered);
     bytes = prepare_is_text(t->in.req) ? t->in.req->prompt.len
                                        : session_prompt_bytes(t->plan, WORK_TEXT_LONG + 1);

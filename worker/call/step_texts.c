@@ -1,6 +1,5 @@
-/* The step TEXTS: long new texts go into the journal before the commit that names them, and room is
- * made for them in the session, a part in each turn of the loop, so that other sessions' turns come
- * between. */
+/* The step TEXTS: long new texts go into the journal before the commit that names them,
+ * a part in each turn of the loop, so that other sessions' turns come between. */
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "worker/call/call_env.h"
@@ -11,10 +10,6 @@
 /* One write of this size holds the loop for a twentieth of a millisecond, on a virtual machine that
  * has yet to find the pages for several times as long (measured: 0.4 ms a MiB, and up to 17). */
 enum { TEXTS_PART = 128 << 10 };
-
-/* Places that the session makes for new messages in a turn: a tenth of a microsecond each, or up to
- * three in a session that no cache holds. */
-enum { PLACES_PART = 1024 };
 
 enum step_result step_texts(struct model_call *t)
 {
@@ -29,6 +24,5 @@ enum step_result step_texts(struct model_call *t)
     buf_done(&record);
     if (rc)
         return STEP_FAILED;
-    more = more || session_texts_make_room(t->plan, PLACES_PART);
     return more ? model_call_next_part(t) : STEP_NEXT;
 }

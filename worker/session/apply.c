@@ -441,7 +441,7 @@ static int carry_out(struct session *s, struct commit *c, struct err *e)
         if (link_checkpoint(s, c, i, prompt, e) != 0)
             return -1;
     }
-    (void)forest_note_calls(f, s->residence == RESIDENT ? FOREST_CALLS_PART : SIZE_MAX);
+    forest_note_calls(f, c->call.first_checkpoint);
     if (prompt && c->rec.n_answers > 0)
         note_through(prompt, c->answers[c->rec.n_answers - 1]);
     return 0;

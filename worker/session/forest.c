@@ -280,31 +280,24 @@ void forest_note_call(struct forest *f, struct str id, struct checkpoint *t)
     f->shape += map_set(&f->by_call, id, t) != NULL; /* it named another answer before */
 }
 
-bool forest_note_calls(struct forest *f, size_t most)
+void forest_note_calls(struct forest *f, size_t from)
 {
-    for (; f->noted < f->checkpoints.n; f->noted++) {
-        struct checkpoint *t = f->checkpoints.at[f->noted];
+    for (size_t i = from; i < f->checkpoints.n; i++) {
+        struct checkpoint *t = f->checkpoints.at[i];
         const struct json *calls = json_get(t->message, "tool_calls");
 
-        for (; json_at(calls, f->noted_calls); f->noted_calls++, most--) {
-            struct str id = json_string(json_get(json_at(calls, f->noted_calls), "id"));
+        for (uint32_t k = 0; json_at(calls, k); k++) {
+            struct str id = json_string(json_get(json_at(calls, k), "id"));
 
-            if (most == 0)
-                return true;
             if (id.len)
                 forest_note_call(f, id, t);
         }
-        f->noted_calls = 0;
     }
-    return false;
 }
 
 struct checkpoint *forest_issuer(struct forest *f, struct str id)
 {
-    if (id.len == 0)
-        return NULL;
-    (void)forest_note_calls(f, SIZE_MAX);
-    return id.len <= f->longest_call ? map_get(&f->by_call, id) : NULL;
+    return id.len > 0 && id.len <= f->longest_call ? map_get(&f->by_call, id) : NULL;
 }
 
 /* Finds the answer that issued the ids of m's calls, by the first one. NULL if that answer follows
@@ -466,14 +459,11 @@ static void grow(struct forest *f)
     }
 }
 
-bool forest_make_room(struct forest *f, uint32_t n, uint32_t most)
+static void make_room(struct forest *f, uint32_t n)
 {
-    uint32_t made = 0;
-
     vec_reserve(&f->nodes, n);
-    for (; made < most && f->n_buckets < f->nodes.n + n; made++)
+    while (f->n_buckets < f->nodes.n + n)
         grow(f);
-    return made > 0;
 }
 
 /* A node with its message and its hashes set becomes the newest child; there is none that is
@@ -505,14 +495,14 @@ static void hang(struct forest *f, struct message_node *parent, struct message_n
     f->has_images = f->has_images || message_shows_images(&n->msg);
     if (message_is_long(&n->msg))
         n->msg.hash = message_hash(&n->msg, &f->matcher);
-    (void)forest_make_room(f, 1, UINT32_MAX);
+    make_room(f, 1);
     place(f, parent, n);
 }
 
 struct message_node *forest_hang(struct forest *f, struct message_node *at,
                                  struct message_node *const *nodes, uint32_t n)
 {
-    (void)forest_make_room(f, n, UINT32_MAX);
+    make_room(f, n);
     for (uint32_t i = 0; i < n; i++) {
         struct message_node *known = forest_find_child(f, at, &nodes[i]->msg);
 

@@ -168,18 +168,16 @@ struct forest {
     struct message_node **buckets; /* the nodes by their hash */
     uint32_t n_buckets, buckets_room;
     struct map by_response;
-    struct map by_call;   /* id of a tool call -> the newest checkpoint that issued it */
-    size_t longest_call;  /* bytes of the longest such id: no other is looked up */
-    uint32_t noted;       /* checkpoints whose calls are all there, and */
-    uint32_t noted_calls; /* so many calls of the next one */
-    struct map by_echo;   /* node.echo -> the newest generated message with that key */
-    size_t longest_said;  /* bytes of the longest generated message: no echo is much longer */
-    struct map by_hash;   /* body hash -> struct hash_entry */
-    struct map by_key;    /* body hash and Idempotency-Key -> struct key_entry */
-    uint64_t tokens;      /* stored ids, context and sampled */
-    uint32_t top_id;      /* the greatest of them */
-    uint64_t shape;       /* a number that grows when a message may be found elsewhere: a node
-                             gets another child, or other answers; a call's id names another one */
+    struct map by_call;  /* id of a tool call -> the newest checkpoint that issued it */
+    size_t longest_call; /* bytes of the longest such id: no other is looked up */
+    struct map by_echo;  /* node.echo -> the newest generated message with that key */
+    size_t longest_said; /* bytes of the longest generated message: no echo is much longer */
+    struct map by_hash;  /* body hash -> struct hash_entry */
+    struct map by_key;   /* body hash and Idempotency-Key -> struct key_entry */
+    uint64_t tokens;     /* stored ids, context and sampled */
+    uint32_t top_id;     /* the greatest of them */
+    uint64_t shape;      /* a number that grows when a message may be found elsewhere: a node
+                            gets another child, or other answers; a call's id names another one */
     struct walk_end ends[WALK_ENDS]; /* the newest first */
     bool has_images;                 /* some message has a picture */
     bool has_signed;                 /* some answer is signed (message_is_signed) */
@@ -233,8 +231,7 @@ struct walk_room {
 void forest_walk_begin(const struct json *messages, struct walk *ret);
 
 /* The same, begun where an earlier walk through that environment ended, if the messages so far are
- * the same by what is known of them: it comes to where one from the root would. All calls are noted
- * before (forest_note_calls). */
+ * the same by what is known of them: it comes to where one from the root would. */
 void forest_walk_begin_known(const struct forest *f, const struct prompt_env *g,
                              const struct json *messages, const struct chat_known *known,
                              struct walk *ret);
@@ -255,11 +252,6 @@ struct message_node *forest_child(struct forest *f, struct message_node *parent,
 /* The same for a message that lies in the forest's arena: it is not copied again. */
 struct message_node *forest_child_of_own(struct forest *f, struct message_node *parent,
                                          const struct json *message);
-
-/* Makes room for n nodes more, of which at most `most` places are new: a place costs what a node
- * does, since it takes nodes over. True: some were made, and there may be more to do; what is left
- * forest_hang does. */
-bool forest_make_room(struct forest *f, uint32_t n, uint32_t most);
 
 /* Hangs n nodes, whose messages were read for the forest's matcher and have their hashes, below
  * `at`, one below the other, and returns the last one's (`at` for none); messages that are there
@@ -292,14 +284,10 @@ struct message_node *forest_hang_answer(struct forest *f, struct message_node *p
 /* The answer has a call with that id, which lies in the forest's arena. */
 void forest_note_call(struct forest *f, struct str id, struct checkpoint *t);
 
-/* So many calls are noted in half a millisecond. */
-enum { FOREST_CALLS_PART = 1024 };
+/* Notes the calls of the answers from checkpoint `from` on. */
+void forest_note_calls(struct forest *f, size_t from);
 
-/* Notes the calls of the checkpoints that have none noted yet, so many calls at most. True: there
- * are more. */
-bool forest_note_calls(struct forest *f, size_t most);
-
-/* The newest answer that issued a call with that id, or NULL; all are noted behind it. However long
+/* The newest answer that issued a call with that id, or NULL. However long
  * the id is, no more of it is looked at than an issued one has. */
 struct checkpoint *forest_issuer(struct forest *f, struct str id);
 

@@ -183,14 +183,3 @@ struct str session_call_owner(struct session *s, struct str call_id)
 
     return t ? t->response_id : (struct str){0};
 }
-
-bool session_note_calls(struct session *s)
-{
-    bool more;
-
-    if (s->residence != RESIDENT) /* who reads it back knows all */
-        return false;
-    more = forest_note_calls(&s->forest, FOREST_CALLS_PART);
-    session_account(s);
-    return more;
-}

@@ -298,14 +298,11 @@ static int begin_walk(struct session *s, struct plan *p, struct err *e)
 /* What a walk looks at in a turn, in about a millisecond; one message at least. */
 enum { WALK_MESSAGES = 2048, WALK_BYTES = 2 << 20 };
 
-/* Down the trie; before it, whose calls are whose: of a session that was copied none may be noted
- * yet. False: it goes on. */
+/* Down the trie. False: it goes on. */
 static bool walk_on(struct session *s, struct plan *p)
 {
     struct walk_room room = {WALK_MESSAGES, WALK_BYTES, true};
 
-    if (forest_note_calls(&s->forest, FOREST_CALLS_PART))
-        return false;
     if (!p->walk.last)
         forest_walk_begin_known(&s->forest, p->env, p->chat.messages, &p->chat.known, &p->walk);
     if (!forest_walk_on(&s->forest, p->env, p->chat.messages, p->arena, &room, &p->walk))

@@ -356,10 +356,6 @@ bool session_find_response(const struct session *s, struct str response_id,
 /* The response id of the answer that issued a tool call of this id; absent when none did. */
 struct str session_call_owner(struct session *s, struct str call_id);
 
-/* After a commit with very many tool calls, in a turn each while it is true: makes some more of
- * their ids known. Who looks for one makes all known at once. */
-bool session_note_calls(struct session *s);
-
 /* --- origin (origin.c) ---
  *
  * Each session carries the fingerprint of the model that it began with (model.h). One whose

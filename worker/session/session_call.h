@@ -134,11 +134,6 @@ int session_check_commit(const struct session_plan *p, struct err *e);
 bool session_texts_record(struct session_plan *p, size_t max_bytes, uint64_t now_ms,
                           struct buf *record);
 
-/* Makes room in the session for that many of the call's long new messages, a part at a time: its
- * commit, which is one step, would else do all of it. True: a part was made. Changes nothing that
- * is recorded. */
-bool session_texts_make_room(struct session_plan *p, uint32_t most);
-
 /* Records whether clients wait for the call. If none does, another call may take its chain
  * (session_plan.displaced). NULL is fine. */
 void session_set_left(struct session_plan *p, bool left);

@@ -52,15 +52,6 @@ bool session_texts_record(struct session_plan *pub, size_t max_bytes, uint64_t n
     return true;
 }
 
-bool session_texts_make_room(struct session_plan *pub, uint32_t most)
-{
-    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
-    const struct new_messages *m = p->made.messages;
-
-    return m && !pub->exhausted && !p->session->unlinked && !session_has_ended(p->session) &&
-           forest_make_room(&p->session->forest, m->n, most);
-}
-
 static struct str key_of(const uint64_t *call)
 {
     return str_of((const char *)call, sizeof(*call));

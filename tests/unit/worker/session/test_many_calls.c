@@ -1,5 +1,5 @@
 /* Answers with very many tool calls: made ready for their record by a helper, equal ones compared
- * there, their ids made known in steps. */
+ * there. */
 #include <string.h>
 
 #include "ahead_kit.h"
@@ -115,36 +115,4 @@ TEST(many_calls, equal_calls_of_one_call_are_compared_once)
     cr_assert(str_eq(buf_str(&states[0]), buf_str(&states[1])));
     buf_done(&states[0]);
     buf_done(&states[1]);
-}
-
-/* Also between the steps each is found. */
-TEST(many_calls, very_many_calls_are_noted_in_steps)
-{
-    enum { N = 3, CALLS = 1500 };
-
-    for (int early = 0; early < 2; early++) {
-        struct session_answer *answers;
-        struct session_plan *p;
-        struct kit k;
-        unsigned steps = 0;
-
-        ahead_init(&k, NULL);
-        answers = calls_of(&k, N, CALLS);
-        p = kit_ask(&k, ASK, NULL);
-        session_make_messages(p, answers, N);
-        (void)ahead_parts(&k, p, answers, N, PART);
-        ahead_commit(&k, p, answers, N);
-        cr_assert_eq(k.s->forest.by_call.n, FOREST_CALLS_PART);
-        if (early)
-            cr_assert(str_eq(session_call_owner(k.s, STR("call_2_1499")),
-                             k.s->forest.checkpoints.at[2]->response_id));
-        while (session_note_calls(k.s))
-            steps++;
-        cr_assert_eq(steps, early ? 0 : (N * CALLS - 1) / FOREST_CALLS_PART - 1);
-        cr_assert_eq(k.s->forest.by_call.n, N * CALLS);
-        cr_assert(str_eq(session_call_owner(k.s, STR("call_1_1499")),
-                         k.s->forest.checkpoints.at[1]->response_id));
-        ahead_replays(&k);
-        kit_done(&k);
-    }
 }

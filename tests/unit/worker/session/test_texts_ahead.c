@@ -197,30 +197,6 @@ TEST(texts_ahead, thousands_of_messages_are_hung_below_those_that_are_known)
     kit_done(&k);
 }
 
-/* Room is made in parts, and none of it in the step that records. */
-TEST(texts_ahead, room_for_thousands_of_messages_is_made_in_parts)
-{
-    enum { ALL = 12000, PART = 4096 };
-
-    struct kit k;
-    struct session_plan *p;
-    unsigned parts = 0;
-    uint32_t made;
-
-    init(&k);
-    p = kit_ask(&k, short_ones(&k, ALL + 1), NULL);
-    while (session_texts_make_room(p, PART))
-        parts++;
-    made = k.s->forest.n_buckets;
-    cr_assert_geq(parts, ALL / PART);
-    cr_assert_geq(made, ALL);
-    cr_assert_eq(kit_answer(&k, p, "A", false), 0);
-    cr_assert_eq(k.s->forest.nodes.n, ALL + 2);
-    cr_assert_leq(k.s->forest.n_buckets, made + 1, "the answer's own");
-    assert_replays(&k);
-    kit_done(&k);
-}
-
 /* Both asked before either was recorded: the second finds the first one's. */
 TEST(texts_ahead, a_new_environment_of_many_tools_comes_ready)
 {
