@@ -12,7 +12,6 @@ struct engine_options;
 struct http1_head;
 struct http_request;
 struct session_ends;
-struct info_reading;
 struct aside; /* a small call on the side */
 struct form_probe;
 
@@ -47,14 +46,13 @@ struct remote {
     const struct engine_target *target;
     const struct engine_options *options;
     struct http_client *client;
-    struct buf auth;                   /* header line with the key, or empty */
-    struct list_head asides;           /* small calls that are out */
-    struct session_ends *ends;         /* that are to be told */
-    struct form_probe *form;           /* under way, or NULL: form_probe.h */
-    struct kind_probe *kind_probe;     /* under way, or NULL: kind_probe.h */
-    const char *other_kind;            /* what it is instead of its kind, or NULL; in the log */
-    struct info_reading *info_reading; /* a helper reads what it told of itself; or NULL */
-    unsigned route;                    /* of wire->routes, what the engine has */
+    struct buf auth;               /* header line with the key, or empty */
+    struct list_head asides;       /* small calls that are out */
+    struct session_ends *ends;     /* that are to be told */
+    struct form_probe *form;       /* under way, or NULL: form_probe.h */
+    struct kind_probe *kind_probe; /* under way, or NULL: kind_probe.h */
+    const char *other_kind;        /* what it is instead of its kind, or NULL; in the log */
+    unsigned route;                /* of wire->routes, what the engine has */
     bool route_sure;
     bool informed; /* wire->info was answered */
     struct engine_facts facts;
@@ -116,6 +114,10 @@ void remote_note_scoring(struct remote *r, const struct reply *y);
 
 /* Says in the log what the engine has told of itself, if it has told anything. */
 void remote_note_facts(const struct remote *r);
+
+/* Takes what the engine tells of itself. Text that is not JSON says nothing, nor does text that has
+ * no end within ENGINE_INFO_MAX. */
+void remote_read_info(struct remote *r, struct str text);
 
 /* Logs a Rust front, and records what it is known to ignore. */
 void remote_note_front(struct remote *r);

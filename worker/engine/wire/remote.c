@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/base/limits.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
@@ -25,7 +26,6 @@
 #include "worker/engine/passing.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/form_probe.h"
-#include "worker/engine/wire/info_reading.h"
 #include "worker/engine/wire/kind_probe.h"
 #include "worker/engine/wire/kv_told.h"
 #include "worker/engine/wire/session_ends.h"
@@ -34,7 +34,6 @@ enum {
     KEY_MAX = 4096,
     ABORT_TIMEOUT_MS = 10000,
     WEIGHTS_TIMEOUT_MS = 5000,
-    INFO_MAX = 4 << 20,     /* of /server_info: 20 KB and as much for each rank */
     WEIGHTS_MAX = 64 << 10, /* of what tells the weights' version alone */
     PASS_COPIED = 64 << 10  /* bytes of a body that are copied rather than kept where they are */
 };
@@ -125,7 +124,6 @@ void remote_close(void *replica)
 
     form_probe_cancel(r);
     kind_probe_cancel(r);
-    info_reading_drop(r->info_reading);
     LIST_EACH_SAFE(&r->asides, a, next, struct aside, item)
         aside_cancel(a);
     session_ends_done(r->ends, r->options->metrics);
@@ -230,7 +228,7 @@ static void aside_body(void *ctx, struct str bytes)
 {
     struct aside *a = ctx;
 
-    size_t most = a->info ? INFO_MAX : a->weights || a->version ? WEIGHTS_MAX : 0;
+    size_t most = a->info ? ENGINE_INFO_MAX : a->weights || a->version ? WEIGHTS_MAX : 0;
 
     if (a->text.len < most)
         buf_add_str(&a->text, str_sub(bytes, 0, most - a->text.len));
@@ -334,16 +332,12 @@ static void on_kind_known(struct remote *r, const char *other_kind)
         go_on_informed(r);
 }
 
-static void on_info_read(struct remote *r)
-{
-    r->informed = true;
-    on_kind_known(r, r->facts.other_kind);
-}
-
-static void take_info(struct remote *r, int status, struct buf *text)
+static void take_info(struct remote *r, int status, struct str text)
 {
     if (status == 200) {
-        info_reading_begin(r, text, on_info_read);
+        remote_read_info(r, text);
+        r->informed = true;
+        on_kind_known(r, r->facts.other_kind);
         return;
     }
     r->informed = status < 500; /* one that has no such path will not have it later */
@@ -366,8 +360,6 @@ static void note_probe(struct remote *r, bool well)
         r->echoes = 0;
         r->lacks = 0;
         r->facts = (struct engine_facts){0};
-        info_reading_drop(r->info_reading); /* of the one before */
-        r->info_reading = NULL;
     }
     r->away = !well;
     r->probe_failed = false;
@@ -392,7 +384,7 @@ static void aside_done(void *ctx)
         kv_waited(a.remote);
     }
     if (a.info)
-        take_info(a.remote, a.status, &a.text);
+        take_info(a.remote, a.status, buf_str(&a.text));
     if (a.ends) {
         session_ends_over(a.remote->ends, a.status < 500, a.remote->options->metrics);
         tell_ends(a.remote);
@@ -461,8 +453,6 @@ static void ask_info(struct remote *r)
     struct http_request h = {.method = "GET", .total_timeout_ms = r->options->health_timeout_ms};
     struct buf headers = {0};
 
-    if (r->info_reading)
-        return;
     LIST_EACH(&r->asides, a, struct aside, item) {
         if (a->info)
             return; /* asked, not answered yet */

@@ -3,6 +3,7 @@
  * kind is known to give. */
 #include <string.h>
 
+#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/str.h"
 #include "common/codec/json.h"
@@ -156,6 +157,20 @@ void remote_describe(const void *replica, struct json_out *o)
             json_out_cstr(o, lack_names[i]);
     }
     json_out_end_arr(o);
+}
+
+void remote_read_info(struct remote *r, struct str text)
+{
+    struct arena arena = {0};
+    const struct json *v = NULL;
+    struct err e = {0};
+
+    if (json_parse(&arena, text, &v, &e) == 0)
+        r->wire->take_info(v, &r->facts);
+    else if (text.len == ENGINE_INFO_MAX)
+        log_warn(NULL, "an engine's settings are too long to be read",
+                 LOG_T("engine", r->target->name), LOG_I("most_bytes", ENGINE_INFO_MAX));
+    arena_done(&arena);
 }
 
 void remote_take_context(const struct json *v, struct engine_facts *ret)

@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "common/base/limits.h"
 #include "common/base/vec.h"
 #include "common/codec/surrogates.h"
 #include "worker/engine/wire/wire_reply.h"

@@ -8,6 +8,7 @@
  * reply_take_entries, and the gaps become `lacks`, which are asked for afterwards (scoring.c).
  */
 #include "worker/engine/wire/wire_reply.h"
+#include "common/base/limits.h"
 #include "worker/engine/wire/error_words.h"
 #include "worker/engine/wire/npy.h"
 #include "worker/engine/wire/overflow.h"
