@@ -35,6 +35,7 @@
 #include <stdint.h>
 
 #include "common/base/arena.h"
+#include "common/base/limits.h"
 #include "common/os/loop.h"
 #include "dispatcher/book.h"
 

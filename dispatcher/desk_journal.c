@@ -10,6 +10,7 @@
 #include <sys/statvfs.h>
 
 #include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/journal/journal.h"

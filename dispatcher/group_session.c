@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/base/arena.h"
+#include "common/base/limits.h"
 #include "common/base/map.h"
 #include "common/codec/fields.h"
 #include "common/codec/input_value.h"

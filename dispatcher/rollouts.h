@@ -19,7 +19,6 @@
 #include <stdint.h>
 
 #include "common/base/buf.h"
-#include "common/base/limits.h"
 #include "common/base/list.h"
 #include "common/base/str.h"
 #include "common/base/vec.h"

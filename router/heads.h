@@ -6,6 +6,7 @@
 #ifndef RG_ROUTER_HEADS_H
 #define RG_ROUTER_HEADS_H
 
+#include "common/base/limits.h"
 #include "common/net/http1.h"
 
 enum {

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/proc/config.h"
 #include "common/proc/metrics.h"
 #include "router/answer.h"

@@ -22,6 +22,7 @@
 
 #include "common/base/cancel.h"
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/base/mem.h"
 #include "common/codec/json_merge.h"
 #include "common/codec/json_reader.h"

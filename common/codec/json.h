@@ -20,7 +20,6 @@
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
-#include "common/base/limits.h"
 #include "common/base/str.h"
 
 enum json_kind {

@@ -6,6 +6,7 @@
  * s->expect is the whole grammar: what may come next. Containers are a bit each (object or
  * array) in s->objects, so depth costs no memory. */
 
+#include "common/base/limits.h"
 #include "common/codec/json_scan_internal.h"
 #include "common/codec/json_wide.h"
 

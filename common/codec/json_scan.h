@@ -17,6 +17,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
+#include "common/base/limits.h"
 #include "common/base/str.h"
 #include "common/codec/base64.h"
 #include "common/codec/json.h"

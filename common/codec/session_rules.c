@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "common/base/attrs.h"
+#include "common/base/limits.h"
 #include "common/codec/input_value.h"
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"

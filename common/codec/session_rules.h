@@ -10,7 +10,6 @@
 
 #include "common/base/arena.h"
 #include "common/base/err.h"
-#include "common/base/limits.h"
 
 struct json;
 

@@ -13,6 +13,7 @@
 #endif
 
 #include "common/base/attrs.h"
+#include "common/base/limits.h"
 
 /* ------------------------------------------------------------------ bytes */
 

@@ -17,6 +17,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/base/mem.h"
 #include "common/codec/query.h"
 #include "common/os/file.h"

@@ -19,7 +19,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/limits.h"
 #include "common/base/str.h"
 #include "common/proc/ids.h"
 #include "common/proc/proof.h"

@@ -9,6 +9,7 @@
 
 #include "common/base/check.h"
 #include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "common/base/mem.h"
 #include "common/serve/exchange.h"
 

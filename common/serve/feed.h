@@ -15,7 +15,6 @@
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
-#include "common/base/limits.h"
 #include "common/base/list.h"
 #include "common/base/map.h"
 #include "common/os/loop.h"

@@ -1,4 +1,5 @@
 /* fuzz: rg_common */
+#include "common/base/limits.h"
 #include "common/net/http1.h"
 
 #include <stdlib.h>

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/base/mem.h"
 #include "worker/image/image_header.h"
 #include "worker/image/vision.h"

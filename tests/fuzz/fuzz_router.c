@@ -8,6 +8,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/proc/ids.h"
 #include "router/heads.h"
 #include "router/route.h"

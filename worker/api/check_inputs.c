@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "common/base/limits.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/codec/session_rules.h"

@@ -2,6 +2,7 @@
  * listeners, and ended from outside. Listeners come and go at any time; the call goes on for those
  * that are left. */
 #include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "common/codec/sampling.h"
 #include "common/os/loop.h"
 #include "common/proc/metrics.h"

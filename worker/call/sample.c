@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/limits.h"
 #include "common/codec/json.h"
 #include "common/proc/ids.h"
 #include "worker/call/call_env.h"

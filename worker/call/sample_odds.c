@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/base/mem.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"

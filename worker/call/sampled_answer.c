@@ -9,6 +9,7 @@
 
 #include "worker/call/sampled_answer.h"
 
+#include "common/base/limits.h"
 #include "common/base/map.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"

@@ -10,6 +10,7 @@
  *
  * Members that are left out here are not refused: request_members.def says which are read, and
  * the others are counted as dropped. */
+#include "common/base/limits.h"
 #include "worker/dialect/request_fields.h"
 
 #include "common/base/attrs.h"

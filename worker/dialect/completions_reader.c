@@ -1,6 +1,7 @@
 /* POST /v1/completions: text or token-id prompts. A prompt is a string or a list of token ids; a
  * list of either makes several prompts, of which n_prompts tells the number and each becomes a
  * model call of its own in the api layer. Prompts are taken as they are: no template, no roles. */
+#include "common/base/limits.h"
 #include "worker/dialect/request_fields.h"
 
 #include "common/base/attrs.h"

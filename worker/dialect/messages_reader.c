@@ -9,6 +9,7 @@
  *   assistant: [thinking, text, tool_use, tool_use]   ->   assistant with two tool_calls
  *
  * Both paths read the same body (parse_both); messages needs max_tokens besides. */
+#include "common/base/limits.h"
 #include "worker/dialect/messages.h"
 
 #include "common/base/attrs.h"

@@ -5,6 +5,7 @@
 #include "worker/dialect/request_fields.h"
 
 #include "common/base/attrs.h"
+#include "common/base/limits.h"
 #include "common/codec/json_build.h"
 #include "common/codec/sampling.h"
 #include "worker/parsers/schema_check.h"

@@ -10,7 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/limits.h"
 #include "common/base/lookup.h"
 #include "common/codec/json.h"
 #include "worker/dialect/writers.h"

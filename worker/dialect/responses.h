@@ -10,7 +10,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/limits.h"
 #include "common/base/str.h"
 
 struct answer_head;

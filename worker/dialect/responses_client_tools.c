@@ -9,6 +9,7 @@
 #include "worker/dialect/responses_client_tools.h"
 
 #include "common/base/attrs.h"
+#include "common/base/limits.h"
 #include "common/codec/json_build.h"
 #include "worker/dialect/image_parts.h"
 #include "worker/dialect/request_fields.h"

@@ -1,5 +1,6 @@
 /* What a call records of a Responses request, and its answer echoes, beside the conversation. What
  * stands in the prompt is bounded by the context; nothing else would stop the rest. */
+#include "common/base/limits.h"
 #include "common/codec/json.h"
 #include "worker/dialect/responses_internal.h"
 #include "worker/request/chat_request.h"

@@ -1,6 +1,7 @@
 /* Names of tools in namespaces, in the flat list that models have. A tool keeps its own name
  * when it is the first of that name in the request; a later one in another namespace is called
  * NAMESPACE__NAME. Both look-ups are hashed, since a request may bring thousands of tools. */
+#include "common/base/limits.h"
 #include "common/codec/json.h"
 #include "worker/dialect/responses_tools.h"
 

@@ -9,6 +9,7 @@
  *
  * Steps: the conversation of previous_response_id, if given; instructions in front of it; then
  * the items. Names of tools are flattened on the way (responses_names.c). */
+#include "common/base/limits.h"
 #include "worker/dialect/request_fields.h"
 
 #include "common/base/attrs.h"

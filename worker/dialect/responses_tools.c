@@ -7,6 +7,7 @@
 #include "worker/dialect/responses_tools.h"
 
 #include "common/base/buf.h"
+#include "common/base/limits.h"
 #include "common/codec/json_build.h"
 #include "worker/dialect/request_fields.h"
 #include "worker/dialect/request_members.h"

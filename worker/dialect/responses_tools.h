@@ -5,7 +5,6 @@
 #ifndef RG_DIALECT_RESPONSES_TOOLS_H
 #define RG_DIALECT_RESPONSES_TOOLS_H
 
-#include "common/base/limits.h"
 #include "common/base/lookup.h"
 #include "worker/request/chat_request.h"
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/base/attrs.h"
+#include "common/base/limits.h"
 
 static const char *const names[IMAGE_FORMATS] = {"png", "jpeg", "webp", "gif", "bmp"};
 

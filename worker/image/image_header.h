@@ -8,7 +8,6 @@
 
 #include <stdint.h>
 
-#include "common/base/limits.h"
 #include "common/base/str.h"
 
 enum image_format { IMAGE_PNG, IMAGE_JPEG, IMAGE_WEBP, IMAGE_GIF, IMAGE_BMP, IMAGE_FORMATS };

@@ -7,6 +7,8 @@
  */
 #include "worker/parsers/object_scan.h"
 
+#include "common/base/limits.h"
+
 #include <string.h>
 
 static bool is_blank(char c)

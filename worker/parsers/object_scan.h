@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/limits.h"
 #include "common/codec/json.h"
 
 enum object_scan_state {

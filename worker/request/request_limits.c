@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "common/base/attrs.h"
+#include "common/base/limits.h"
 #include "common/codec/json.h"
 
 size_t request_limits_budget(const struct request_limits *l, size_t body_bytes)

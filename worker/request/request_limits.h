@@ -10,8 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/limits.h"
-
 struct arena;
 struct err;
 struct json;

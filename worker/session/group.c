@@ -4,6 +4,7 @@
 
 #include "worker/session/group.h"
 
+#include "common/base/limits.h"
 #include "common/codec/json.h"
 #include "worker/session/store.h"
 

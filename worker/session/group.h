@@ -6,7 +6,6 @@
 #ifndef RG_SESSION_GROUP_H
 #define RG_SESSION_GROUP_H
 
-#include "common/base/limits.h"
 #include "common/base/str.h"
 
 struct err;

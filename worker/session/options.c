@@ -1,4 +1,5 @@
 /* POST /sessions options: read, checked, resolved over the process's defaults, written back. */
+#include "common/base/limits.h"
 #include "common/codec/json.h"
 #include "common/codec/session_rules.h"
 #include "worker/session/group.h"

@@ -1,4 +1,5 @@
 /* Rewards in records (reward.h): one object, of which each member is kept as its JSON text. */
+#include "common/base/limits.h"
 #include "worker/session/reward.h"
 
 #include "common/base/arena.h"

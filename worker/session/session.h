@@ -22,7 +22,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/limits.h"
 #include "common/base/str.h"
 
 struct arena;

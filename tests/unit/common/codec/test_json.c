@@ -1,4 +1,5 @@
 #include "common/base/cancel.h"
+#include "common/base/limits.h"
 #include "common/codec/json.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+#include "common/base/limits.h"
 #include "common/net/http1.h"
 
 #include <stdio.h>

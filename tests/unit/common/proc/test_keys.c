@@ -1,3 +1,4 @@
+#include "common/base/limits.h"
 #include "common/proc/keys.h"
 
 #include <stdio.h>

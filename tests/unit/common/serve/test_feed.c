@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/limits.h"
 #include "common/serve/exchange.h"
 #include "common/serve/server.h"
 #include "door.h"

@@ -1,6 +1,7 @@
 /* tests/data/api/bad_requests.jsonl: every one is refused, and the error names the field. */
 #include <stdlib.h>
 
+#include "common/base/limits.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "file_text.h"

@@ -1,4 +1,5 @@
 /* What a Responses request may bring that is recorded with its call and is in no prompt. */
+#include "common/base/limits.h"
 #include "common/codec/json.h"
 #include "testing.h"
 #include "worker/dialect/responses.h"

@@ -234,8 +234,7 @@ TEST(upstream_text, limits)
     cr_assert_eq(add_chunk(t, many(&b, calls, 257, "{\"index\":0}", "]}}]}"), &e), -1);
     cr_assert(strstr(e.text, "257 pieces of tool calls"), "%s", e.text);
     cr_assert_eq(add_chunk(t, many(&b, logprobs, 16384, "{}", "]}}]}"), &e), 0);
-    cr_assert_eq(add_chunk(t, many(&b, logprobs, 8193, "{\"top_logprobs\":[1]}", "]}}]}"), &e),
-                 -1);
+    cr_assert_eq(add_chunk(t, many(&b, logprobs, 8193, "{\"top_logprobs\":[1]}", "]}}]}"), &e), -1);
     cr_assert(strstr(e.text, "logprobs in one event"), "%s", e.text);
     buf_clear(&b);
     buf_puts(&b, "{\"choices\":[{\"delta\":{\"content\":\"");

@@ -1,3 +1,4 @@
+#include "common/base/limits.h"
 #include "worker/request/request_limits.h"
 
 #include "common/codec/json.h"
@@ -189,8 +190,8 @@ static void expect_arguments(uint32_t n, int want)
     (void)json_parse(&a, buf_str(&b), &v, NULL);
     cr_expect(v && request_limits_lists(&all, v, &e) == want, "%u: %s", n, e.text);
     if (want)
-        cr_expect_str_eq(e.text,
-                         "chat_template_kwargs: 4097 are too many; at most 4096 values are allowed");
+        cr_expect_str_eq(
+            e.text, "chat_template_kwargs: 4097 are too many; at most 4096 values are allowed");
     arena_done(&a);
     buf_done(&b);
 }
