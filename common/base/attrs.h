@@ -12,6 +12,9 @@
 /* For functions of errors and failures: the compiler lays what leads to their calls apart from the
  * rest. */
 #define RG_COLD __attribute__((cold))
+/* Marks a function that may pause its task (common/os/task.h). Its callers are marked, too
+ * (scripts/check_pauses.py). A call through a pointer must not pause, except through task_fn. */
+#define MAY_PAUSE
 #define RG_LIKELY(x) __builtin_expect(!!(x), 1)
 #define RG_UNLIKELY(x) __builtin_expect(!!(x), 0)
 

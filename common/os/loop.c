@@ -36,6 +36,7 @@ struct loop {
     bool whole;   /* every kind has its call in every turn, descriptors all of theirs */
     int first;    /* the kind that the next turn begins with */
     uint64_t now_ms;
+    uint64_t n_turns;
     uint64_t lag_us;
     loop_hold_fn on_hold; /* or NULL */
     void *hold_ctx;
@@ -87,6 +88,11 @@ int loop_fd(const struct loop *l)
 uint64_t loop_now_ms(const struct loop *l)
 {
     return l->in_turn ? l->now_ms : clock_ms();
+}
+
+uint64_t loop_turns(const struct loop *l)
+{
+    return l->n_turns;
 }
 
 /* ------------------------------------------------------------------ descriptors */
@@ -446,6 +452,7 @@ static int run_turn(struct loop *l)
     int calls;
 
     l->now_ms = start_us / 1000;
+    l->n_turns++;
     l->in_turn = true;
     calls = run_kinds(l, start_us + SLICE_US);
     l->in_turn = false;

@@ -97,6 +97,9 @@ void loop_forget(struct loop *l, struct loop_io *io);
 /* Monotonic milliseconds (clock_ms); within a turn as of its start. */
 uint64_t loop_now_ms(const struct loop *l);
 
+/* Returns the number of iterations that have begun. */
+uint64_t loop_turns(const struct loop *l);
+
 /* Fires fn once, delay_ms from now (at least 1); set again it moves. Putting it off costs no heap
  * work, so one timer per connection may be moved at every read. */
 void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms, loop_timer_fn fn);

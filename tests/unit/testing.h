@@ -6,7 +6,7 @@
 #ifndef RG_UNIT_TESTING_H
 #define RG_UNIT_TESTING_H
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) || defined(RG_ALONE)
 #include "alone.h"
 #define TEST_TIMED(suite, name) Test(suite, name)
 #else

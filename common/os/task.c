@@ -1,0 +1,470 @@
+/* Tasks (task.h) and their turns.
+ *
+ *   task_start -> resume --enter--> run: fn ... task_pause -> yield --leave--> resume returns
+ *                   ^                                                              |
+ *                   '------ on_turn <- loop_task_post_behind <- make_ready <-------'
+ *
+ * A ready task is in the lane of its owner, and the lane is in a ring. Each step of on_turn takes
+ * the first task of the next lane, so that owners share the time. A task returns to whoever resumed
+ * it: the loop, or another task that started it. */
+#include "common/os/task.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/cancel.h"
+#include "common/base/check.h"
+#include "common/base/clock.h"
+#include "common/base/list.h"
+#include "common/base/map.h"
+#include "common/base/mem.h"
+#include "common/os/helpers.h"
+#include "common/os/loop.h"
+#include "common/os/task_stack.h"
+
+/* QUOTA_US: an iteration of the loop may take 1 ms. LEAST_US: a new task does what is short in any
+ * case. POOL_MAX: tasks that wait are few. */
+enum { QUOTA_US = 250, LEAST_US = 100, POOL_MAX = 64 };
+
+#ifdef NDEBUG
+enum { YIELDS_ALWAYS = false };
+#else
+enum { YIELDS_ALWAYS = true };
+#endif
+
+struct task_lane {
+    struct list_item item;  /* of the ring, while `ready` is not empty */
+    struct list_head ready; /* tasks */
+    size_t n;               /* tasks that have not ended */
+    struct str owner;       /* of this block */
+};
+
+/* Pooled with its stack. */
+struct task {
+    struct tasks *all;
+    struct task_stack *stack;
+    struct task_lane *lane;
+    struct list_item item;  /* of all->living */
+    struct list_item ready; /* of its lane */
+    task_fn fn;
+    void *ctx;
+    struct task *outer;     /* the task that resumed it; NULL: the loop */
+    struct waiter *wait;    /* NULL: it does not wait */
+    struct helper_job *job; /* NULL: no thread works for it */
+    uint64_t since_us, until_us, turns;
+    unsigned shields;
+    int atomic;
+    bool cancelled, ended, lost;
+    void (*on_lost)(void *ctx);
+    void *lost_ctx;
+};
+
+struct tasks {
+    struct loop *loop;
+    struct loop_task turn;
+    struct list_head ring;   /* lanes */
+    struct list_head living; /* tasks */
+    struct map lanes;        /* by owner */
+    size_t n;
+    uint64_t turn_number, left_us; /* of the loop's iteration; its quota that is left */
+    struct task_helpers helpers;
+    uint64_t stall_us; /* 0: no limit */
+    task_stall_fn on_stall;
+    void *stall_ctx;
+    bool ending, yields_always;
+    struct task *pool[POOL_MAX];
+    size_t n_pool;
+};
+
+_Thread_local struct task *task_running;
+
+/* --- lanes --- */
+
+static struct task_lane *find_lane(struct tasks *all, struct str owner)
+{
+    struct task_lane *l = map_get(&all->lanes, owner);
+
+    if (l)
+        return l;
+    l = mem_zalloc(sizeof(*l) + owner.len);
+    l->owner = str_of((char *)(l + 1), owner.len);
+    if (owner.len > 0)
+        memcpy(l + 1, owner.p, owner.len);
+    (void)map_set(&all->lanes, l->owner, l);
+    return l;
+}
+
+static void leave_lane(struct task *t)
+{
+    struct task_lane *l = t->lane;
+
+    if (--l->n > 0)
+        return;
+    (void)map_take(&t->all->lanes, l->owner);
+    free(l);
+}
+
+static void on_turn(struct loop_task *lt);
+
+static void make_ready(struct task *t)
+{
+    if (list_holds(&t->ready))
+        return;
+    list_append(&t->lane->ready, &t->ready);
+    if (!list_holds(&t->lane->item))
+        list_append(&t->all->ring, &t->lane->item);
+    loop_task_post_behind(t->all->loop, &t->all->turn, on_turn);
+}
+
+static void leave_ring(struct task *t)
+{
+    list_remove(&t->ready);
+    if (list_is_empty(&t->lane->ready))
+        list_remove(&t->lane->item);
+}
+
+/* --- running --- */
+
+static void run(void *ctx)
+{
+    struct task *t = ctx;
+
+    t->fn(t->ctx);
+    t->ended = true;
+}
+
+static void end_task(struct task *t)
+{
+    struct tasks *all = t->all;
+
+    list_remove(&t->item);
+    leave_ring(t);
+    leave_lane(t);
+    all->n--;
+    if (all->n_pool < POOL_MAX) {
+        all->pool[all->n_pool++] = t;
+    } else {
+        task_stack_free(t->stack);
+        free(t);
+    }
+}
+
+/* The running task has held the loop until now. */
+static void report_stall(const struct task *t, uint64_t now_us, const void *place)
+{
+    const struct tasks *all = t->all;
+
+    if (all->stall_us > 0 && now_us - t->since_us > all->stall_us)
+        all->on_stall(all->stall_ctx, t->lane->owner, now_us - t->since_us, place);
+}
+
+/* Time that tasks have left in this iteration of the loop. */
+static uint64_t quota_left(struct tasks *all)
+{
+    uint64_t turn = loop_turns(all->loop);
+
+    if (all->turn_number != turn) {
+        all->turn_number = turn;
+        all->left_us = QUOTA_US;
+    }
+    return all->left_us;
+}
+
+/* Returns true if the task has ended: it is gone. */
+static bool resume(struct task *t)
+{
+    struct tasks *all = t->all;
+    uint64_t now_us = clock_us();
+
+    t->outer = task_running;
+    t->since_us = now_us;
+    t->until_us = now_us + MAX_OF(quota_left(all), (uint64_t)LEAST_US);
+    task_running = t;
+    task_stack_enter(t->stack);
+    task_running = t->outer;
+    now_us = clock_us() - now_us;
+    all->left_us -= MIN_OF(all->left_us, now_us);
+    if (!t->ended)
+        return false;
+    report_stall(t, t->since_us + now_us, NULL);
+    end_task(t);
+    return true;
+}
+
+static void on_turn(struct loop_task *lt)
+{
+    struct tasks *all = CONTAINER_OF(lt, struct tasks, turn);
+    struct task_lane *l;
+
+    for (size_t n = all->n; n > 0 && quota_left(all) > 0; n--) {
+        struct task *t;
+
+        l = LIST_FIRST_OF(&all->ring, struct task_lane, item);
+        if (!l)
+            return;
+        t = LIST_FIRST_OF(&l->ready, struct task, ready);
+        list_remove(&l->item);
+        list_remove(&t->ready);
+        if (!list_is_empty(&l->ready))
+            list_append(&all->ring, &l->item);
+        (void)resume(t);
+    }
+    if (!list_is_empty(&all->ring))
+        loop_task_post_behind(all->loop, lt, on_turn);
+}
+
+struct task *task_start(struct tasks *all, struct str owner, task_fn fn, void *ctx)
+{
+    struct task *t = all->n_pool > 0 ? all->pool[--all->n_pool] : mem_zalloc(sizeof(*t));
+    struct task_stack *stack = t->stack;
+
+    *t = (struct task){.all = all, .stack = stack, .fn = fn, .ctx = ctx};
+    if (!stack)
+        t->stack = task_stack_new(run, t);
+    t->lane = find_lane(all, owner);
+    t->lane->n++;
+    list_append(&all->living, &t->item);
+    all->n++;
+    return resume(t) ? NULL : t;
+}
+
+uint64_t task_turns(void)
+{
+    return task_running ? task_running->turns : 0;
+}
+
+/* --- pauses and waits --- */
+
+/* Whether the next pause or wait fails. */
+static bool is_cancelled(const struct task *t)
+{
+    return t->cancelled && t->shields == 0;
+}
+
+static void yield(struct task *t, uint64_t now_us, const void *place)
+{
+    CHECK(t->atomic == 0);
+    report_stall(t, now_us, place);
+    t->turns++;
+    task_stack_leave(t->stack);
+}
+
+int task_pause_slow(struct err *e)
+{
+    struct task *t = task_running;
+    uint64_t now_us;
+
+    CHECK(t->atomic == 0);
+    if (is_cancelled(t))
+        return cancel_fail(e);
+    now_us = clock_us();
+    if (t->all->ending || (now_us < t->until_us && !t->all->yields_always))
+        return 0;
+    make_ready(t);
+    yield(t, now_us, __builtin_return_address(0));
+    return is_cancelled(t) ? cancel_fail(e) : 0;
+}
+
+int task_wait(struct waiter *w, struct err *e)
+{
+    struct task *t = task_running;
+
+    CHECK(t && t->atomic == 0);
+    while (!w->woken && !is_cancelled(t) && !t->all->ending) {
+        w->task = t;
+        t->wait = w;
+        yield(t, clock_us(), __builtin_return_address(0));
+        t->wait = NULL;
+        w->task = NULL;
+    }
+    if (!w->woken)
+        return cancel_fail(e);
+    w->woken = false;
+    return 0;
+}
+
+void waiter_wake(struct waiter *w)
+{
+    w->woken = true;
+    if (w->task)
+        make_ready(w->task);
+}
+
+void waiter_on_event(void *waiter)
+{
+    waiter_wake(waiter);
+}
+
+void task_cancel(struct task *t)
+{
+    t->cancelled = true;
+    if (t->shields > 0 || t->lost)
+        return;
+    if (t->job)
+        helpers_cancel(t->all->helpers.h, t->job); /* its end makes the task ready */
+    else if (t->wait)
+        make_ready(t);
+}
+
+void task_shield(void)
+{
+    if (task_running)
+        task_running->shields++;
+}
+
+void task_unshield(void)
+{
+    if (task_running)
+        task_running->shields--;
+}
+
+void task_atomic(int delta)
+{
+    if (task_running)
+        task_running->atomic += delta;
+}
+
+/* --- helper threads --- */
+
+struct offload {
+    struct helper_job job;
+    struct task *task;
+    const struct task_work *work;
+    struct err err;
+    int rc;
+    enum helper_end end;
+    bool returned;
+};
+
+static void on_run(struct helper_job *j, void *tool)
+{
+    struct offload *o = CONTAINER_OF(j, struct offload, job);
+
+    o->rc = o->work->fn(o->work->ctx, tool, &o->err);
+}
+
+static void on_job_end(struct helper_job *j, enum helper_end end)
+{
+    struct offload *o = CONTAINER_OF(j, struct offload, job);
+    struct task *t = o->task;
+    const struct task_helpers *h = &t->all->helpers;
+
+    if (h->on_job)
+        h->on_job(h->ctx, j, end == HELPER_STUCK);
+    if (end == HELPER_STUCK) { /* the thread may write to the task's stack from now on */
+        t->lost = true;
+        if (t->on_lost)
+            t->on_lost(t->lost_ctx);
+        return;
+    }
+    o->end = end;
+    o->returned = true;
+    t->job = NULL;
+    make_ready(t);
+}
+
+int task_offload(const struct task_work *w, struct err *e)
+{
+    struct task *t = task_running;
+    struct offload o = {
+        .job = {.run = on_run, .done = on_job_end, .is_long = w->is_long}, .task = t, .work = w};
+
+    if (!t || !t->all->helpers.h)
+        return w->fn(w->ctx, t ? t->all->helpers.own_tool : NULL, e);
+    if (is_cancelled(t) || t->all->ending)
+        return cancel_fail(e);
+    t->job = &o.job;
+    helpers_push(t->all->helpers.h, &o.job, w->lane);
+    yield(t, clock_us(), __builtin_return_address(0));
+    if (!o.returned || (o.end == HELPER_CANCELLED && t->cancelled))
+        return cancel_fail(e);
+    if (o.end == HELPER_CANCELLED)
+        return err_set(e, ERR_INTERNAL, "the request took too long to prepare");
+    if (o.rc && e)
+        *e = o.err;
+    return o.rc;
+}
+
+void task_on_lost(void (*fn)(void *ctx), void *ctx)
+{
+    task_running->on_lost = fn;
+    task_running->lost_ctx = ctx;
+}
+
+/* --- life --- */
+
+/* In a signal handler. */
+static bool describe_running(struct task_overflow *ret)
+{
+    const struct task *t = task_running;
+
+    if (!t)
+        return false;
+    *ret = (struct task_overflow){t->stack, t->lane->owner.p, t->lane->owner.len};
+    return true;
+}
+
+struct tasks *tasks_new(struct loop *l)
+{
+    struct tasks *all = mem_zalloc(sizeof(*all));
+
+    all->loop = l;
+    all->left_us = QUOTA_US;
+    all->yields_always = YIELDS_ALWAYS;
+    task_stack_watch(describe_running);
+    return all;
+}
+
+void tasks_use_helpers(struct tasks *all, const struct task_helpers *h)
+{
+    all->helpers = *h;
+}
+
+void tasks_on_stall(struct tasks *all, uint64_t limit_us, task_stall_fn fn, void *ctx)
+{
+    all->stall_us = limit_us;
+    all->on_stall = fn;
+    all->stall_ctx = ctx;
+}
+
+void tasks_yield_always(struct tasks *all, bool always)
+{
+    all->yields_always = always;
+}
+
+size_t tasks_count(const struct tasks *all)
+{
+    return all->n;
+}
+
+void tasks_finish(struct tasks *all, bool helpers_ended)
+{
+    struct task *t, *next;
+
+    all->ending = true;
+    if (helpers_ended)
+        all->helpers.h = NULL;
+    LIST_EACH_SAFE(&all->living, t, next, struct task, item) {
+        t->cancelled = true;
+        if (t->lost || (t->job && !helpers_ended))
+            continue;
+        t->job = NULL;
+        leave_ring(t);
+        CHECK(resume(t)); /* neither pauses nor waits any more */
+    }
+}
+
+void tasks_free(struct tasks *all)
+{
+    if (!all)
+        return;
+    loop_task_cancel(all->loop, &all->turn);
+    while (all->n_pool > 0) {
+        struct task *t = all->pool[--all->n_pool];
+
+        task_stack_free(t->stack);
+        free(t);
+    }
+    map_done(&all->lanes);
+    free(all);
+}

@@ -1,0 +1,35 @@
+/*
+ * struct task_stack: a stack with a guard page, and the switch to and from it. One stack runs one
+ * function after the other, so that it can be pooled under each sanitizer.
+ */
+#ifndef RG_OS_TASK_STACK_H
+#define RG_OS_TASK_STACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct task_stack;
+
+/* `run` is called on the new stack at the first switch and at each switch after it has returned. */
+struct task_stack *task_stack_new(void (*run)(void *ctx), void *ctx);
+
+/* Not while its function runs. */
+void task_stack_free(struct task_stack *s);
+
+/* Runs the stack until it calls task_stack_leave or `run` returns. Calls nest. */
+void task_stack_enter(struct task_stack *s);
+
+/* From the stack s back to its task_stack_enter. */
+void task_stack_leave(struct task_stack *s);
+
+/* Names the task in the last words of a process that overflows a stack: `describe` returns the text
+ * for the running task, and its stack, or NULL. It is called in a signal handler. */
+struct task_overflow {
+    const struct task_stack *stack;
+    const char *owner;
+    size_t owner_len;
+};
+
+void task_stack_watch(bool (*describe)(struct task_overflow *ret));
+
+#endif
