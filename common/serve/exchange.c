@@ -22,77 +22,20 @@
 #include "common/base/mem.h"
 #include "common/net/http1.h"
 #include "common/os/loop.h"
-#include "common/proc/presented.h"
 #include "common/serve/server_internal.h"
 
 enum { PART_BYTES = 256 << 10 }; /* of what waits: what is appended to it moves no more */
 
-static struct str str_of_iovec(h2o_iovec_t v)
-{
-    return str_of(v.base, v.len);
-}
-
-struct str exchange_method(const struct exchange *x)
-{
-    return str_of_iovec(x->req->input.method);
-}
-
-struct str exchange_path(const struct exchange *x)
-{
-    struct str path = str_of_iovec(x->req->input.path);
-
-    return str_sub(path, 0, MIN_OF(x->req->input.query_at, path.len));
-}
-
-/* Without the "?"; empty if there is none. */
-struct str exchange_query(const struct exchange *x)
-{
-    struct str path = str_of_iovec(x->req->input.path);
-
-    if (x->req->input.query_at >= path.len)
-        return STR("");
-    return str_sub(path, x->req->input.query_at + 1, SIZE_MAX);
-}
-
-struct str exchange_authority(const struct exchange *x)
-{
-    return str_of_iovec(x->req->input.authority);
-}
-
-/* `name` in lower case, as libh2o keeps them. */
-struct str exchange_header(const struct exchange *x, const char *name)
-{
-    size_t len = strlen(name);
-
-    for (size_t i = 0; i < x->req->headers.size; i++) {
-        const h2o_header_t *h = &x->req->headers.entries[i];
-
-        if (h->name->len == len && memcmp(h->name->base, name, len) == 0)
-            return str_of(h->value.base ? h->value.base : "", h->value.len);
-    }
-    return (struct str){0};
-}
-
-/* All keys of the request, however many headers have some. */
-void exchange_keys(const struct exchange *x, struct presented *to)
-{
-    for (size_t i = 0; i < x->req->headers.size; i++) {
-        const h2o_header_t *h = &x->req->headers.entries[i];
-        struct str name = str_of_iovec(*h->name), value = str_of_iovec(h->value);
-
-        if (str_eq_c(name, "authorization"))
-            presented_add(to, PRESENTED_BEARER, value);
-        else if (str_eq_c(name, "x-api-key") || str_eq_c(name, "api-key"))
-            presented_add(to, PRESENTED_PLAIN, value);
-    }
-}
-
 /* Replaces one of that name. */
 void exchange_set_header(struct exchange *x, const char *name, struct str value)
 {
-    h2o_iovec_t copy = h2o_strdup(&x->req->pool, value.p, value.len);
-    h2o_headers_t *all = &x->req->res.headers;
+    h2o_headers_t *all;
+    h2o_iovec_t copy;
 
+    if (x->over)
+        return;
+    copy = h2o_strdup(&x->req->pool, value.p, value.len);
+    all = &x->req->res.headers;
     for (size_t i = 0; i < all->size; i++) {
         const h2o_iovec_t *had = all->entries[i].name;
 
@@ -147,7 +90,7 @@ bool exchange_given(const struct server_conn *c)
 
 bool exchange_peer_gone(const struct exchange *x)
 {
-    return conn_closed(x->conn);
+    return x->over || conn_closed(x->conn);
 }
 
 /* Whether its peer is there. A client that leaves once it has read all of the answer had it, so
@@ -244,13 +187,12 @@ static void land(struct exchange *x)
 /* The request's pool is going: either all is sent or the connection has broken. */
 static void exchange_dispose(void *p)
 {
-    struct exchange *x = p;
+    struct exchange *x = *(struct exchange **)p;
     bool sent = x->final && !x->failing;
     bool delivered = sent && peer_stays(x->conn);
 
     list_remove(&x->late);
     CHECK(!x->held); /* libh2o reads nothing while a handler waits, so it does not close either */
-    x->conn->server->busy--;
     if (x->conn->lent && sent && x->req->http1_is_persistent)
         lent_answered(x->conn);
     if (sent)
@@ -264,9 +206,14 @@ static void exchange_dispose(void *p)
     exchange_free_coding(x);
     exchange_drop_unsent(x);
     land(x);
+    x->over = true;
+    x->sending = false;
     server_rest(x->conn);
     if (x->conn->server->draining)
         server_announce(x->conn);
+    x->req = NULL;
+    x->conn = NULL;
+    exchange_release(x);
 }
 
 void exchange_drop_unsent(struct exchange *x)
@@ -375,13 +322,14 @@ static void on_stop(h2o_generator_t *g, h2o_req_t *req)
 /* A request has come whole. What lies on the connection from before is settled by that. */
 struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
 {
-    struct exchange *x = h2o_mem_alloc_shared(&req->pool, sizeof(*x), exchange_dispose);
+    struct exchange *x = mem_zalloc(sizeof(*x));
 
-    *x = (struct exchange){
-        .generator = {on_proceed, on_stop},
-        .req = req,
-        .conn = conn,
-    };
+    *(struct exchange **)h2o_mem_alloc_shared(&req->pool, sizeof(x), exchange_dispose) = x;
+    x->generator = (h2o_generator_t){on_proceed, on_stop};
+    x->req = req;
+    x->conn = conn;
+    x->server = conn->server;
+    x->refs = 1;
     conn->exchange = x;
     x->body_bytes = exchange_closed_body(x).len;
     conn->server->body_bytes += x->body_bytes;
@@ -495,8 +443,7 @@ static void reply_stranded(struct exchange *x, int status, const char *content_t
     buf_done(&answer);
 }
 
-/* A whole answer; the body is copied. */
-void exchange_reply(struct exchange *x, int status, const char *content_type, struct str body)
+static void reply(struct exchange *x, int status, const char *content_type, struct str body)
 {
     bool empty = status == 204 || status == 304;
 
@@ -512,9 +459,20 @@ void exchange_reply(struct exchange *x, int status, const char *content_type, st
     pump(x);
 }
 
+/* A whole answer; the body is copied. */
+void exchange_reply(struct exchange *x, int status, const char *content_type, struct str body)
+{
+    if (!x->over)
+        reply(x, status, content_type, body);
+}
+
 /* The body is taken over. */
 void exchange_reply_buf(struct exchange *x, int status, const char *content_type, struct buf *body)
 {
+    if (x->over) {
+        buf_done(body);
+        return;
+    }
     x->req->res.content_length = body->len;
     begin(x, status, content_type);
     x->waiting = *body;
@@ -525,6 +483,8 @@ void exchange_reply_buf(struct exchange *x, int status, const char *content_type
 
 void exchange_start(struct exchange *x, const char *content_type)
 {
+    if (x->over)
+        return;
     begin(x, 200, content_type);
     x->sending = true;
     h2o_send(x->req, NULL, 0, H2O_SEND_STATE_IN_PROGRESS);
@@ -538,7 +498,7 @@ bool exchange_started(const struct exchange *x)
 /* `bytes` is empty afterwards; it may get a used buffer in exchange. */
 void exchange_send(struct exchange *x, struct buf *bytes)
 {
-    if (x->cut) {
+    if (x->cut || x->over) {
         buf_clear(bytes);
         return;
     }
@@ -583,12 +543,16 @@ size_t exchange_waiting(const struct exchange *x)
 
 void exchange_end(struct exchange *x)
 {
+    if (x->over)
+        return;
     x->ending = true;
     pump(x);
 }
 
 void exchange_fail(struct exchange *x)
 {
+    if (x->over)
+        return;
     x->failing = true;
     x->req->http1_is_persistent = 0;
     if (!x->pulling)
@@ -616,13 +580,14 @@ void exchange_mute(struct exchange *x)
 /* Ends what can be ended of an exchange without a peer. */
 static void end_lonely(struct exchange *x)
 {
+    x->over = true;
     if (x->final) {
         x->req->http1_is_persistent = 0;
         return;
     }
     exchange_mute(x);
     if (!x->begun) {
-        exchange_reply(x, 499, "text/plain", STR(""));
+        reply(x, 499, "text/plain", STR(""));
         return;
     }
     x->failing = true;

@@ -38,9 +38,17 @@ const struct err *exchange_body_error(const struct exchange *x);
 /* Adds the keys that the request shows. */
 void exchange_keys(const struct exchange *x, struct presented *to);
 
-/* Keeps x and its request in memory until exchange_let, also when the peer leaves (`closed` says so
- * at once): for another thread, or for what the loop does in slices. A server that drains counts x
- * as busy until then. Holds do not nest. */
+/* Keeps x and the head of its request in memory until exchange_release. `closed` comes when the
+ * answer has ended or the peer has left; after that nothing is sent any more. A server that drains
+ * counts x as busy until the release. */
+void exchange_retain(struct exchange *x);
+void exchange_release(struct exchange *x);
+
+/* Returns the owner by whom requests share the loop (server_options.owner). */
+struct str exchange_owner(const struct exchange *x);
+
+/* Keeps the body of the request in memory, too, until exchange_let: another thread reads it. The
+ * peer may leave meanwhile (`closed` comes at once). Holds do not nest. */
 void exchange_hold(struct exchange *x);
 
 /* x may be gone then. */

@@ -16,7 +16,8 @@ struct body_coding {
 
 static struct str encoded_body(const struct exchange *x)
 {
-    return x->req->entity.base ? str_of(x->req->entity.base, x->req->entity.len) : STR("");
+    return x->req && x->req->entity.base ? str_of(x->req->entity.base, x->req->entity.len)
+                                         : STR("");
 }
 
 struct str exchange_closed_body(const struct exchange *x)
@@ -26,7 +27,7 @@ struct str exchange_closed_body(const struct exchange *x)
 
 void exchange_open_body(const struct exchange *x, struct str part)
 {
-    if (!x->coding)
+    if (!x->coding && x->conn)
         packed_input_open(&x->conn->packed, part);
 }
 

@@ -103,12 +103,27 @@ struct server {
     struct loop_task begin_late;
 };
 
-/* Lives in the request's memory pool; the pool's end calls exchange_dispose. */
+/* A copy of a request's head. */
+struct exchange_head {
+    struct str method, path, authority; /* the path with its query */
+    size_t query_at;
+    size_t n;
+
+    struct exchange_header {
+        struct str name, value;
+    } * headers;
+};
+
+/* One reference is libh2o's: the end of the request's pool calls exchange_dispose. */
 struct exchange {
     h2o_generator_t generator; /* first: libh2o hands it back */
-    h2o_req_t *req;
-    struct server_conn *conn;
-    VEC(struct buf) parts; /* to be sent, each long enough; those before the first went */
+    h2o_req_t *req;            /* NULL: libh2o has freed it */
+    struct server_conn *conn;  /* NULL: req is */
+    struct server *server;
+    unsigned refs;
+    struct exchange_head *head; /* own, of a retained one; or NULL */
+    bool over;                  /* nobody is there to be answered */
+    VEC(struct buf) parts;      /* to be sent, each long enough; those before the first went */
     size_t first_part, parts_bytes;
     struct buf waiting;             /* to be sent after them */
     struct buf flying;              /* libh2o reads from it */
@@ -140,6 +155,11 @@ struct exchange {
     struct loop_timer wait_end;
     struct exchange *next_awaiting;
 };
+
+static inline struct str str_of_iovec(h2o_iovec_t v)
+{
+    return str_of(v.base ? v.base : "", v.len);
+}
 
 /* While draining, on a connection without an answer under way: asks the peer to begin no further
  * request on it (HTTP1_RETIRING). One that it has begun is served, and its answer says "Connection:
