@@ -1,8 +1,8 @@
 /* Tasks (task.h) and their turns.
  *
- *   task_start -> resume --enter--> run: fn ... task_pause -> yield --leave--> resume returns
- *                   ^                                                              |
- *                   '------ on_turn <- loop_task_post_behind <- make_ready <-------'
+ *   task_start -> resume_task --enter--> fn ... task_pause -> yield_to_outer --.
+ *                      ^                                                       |
+ *                      '--- on_turn <- loop_task_post_behind <- make_ready <---'
  *
  * A ready task is in the lane of its owner, and the lane is in a ring. Each step of on_turn takes
  * the first task of the next lane, so that owners share the time. A task returns to whoever resumed
@@ -125,7 +125,7 @@ static void leave_ring(struct task *t)
 
 /* --- running --- */
 
-static void run(void *ctx)
+static void run_function(void *ctx)
 {
     struct task *t = ctx;
 
@@ -171,7 +171,7 @@ static uint64_t quota_left(struct tasks *all)
 }
 
 /* Returns true if the task has ended: it is gone. */
-static bool resume(struct task *t)
+static bool resume_task(struct task *t)
 {
     struct tasks *all = t->all;
     uint64_t now_us = clock_us();
@@ -207,7 +207,7 @@ static void on_turn(struct loop_task *lt)
         list_remove(&t->ready);
         if (!list_is_empty(&l->ready))
             list_append(&all->ring, &l->item);
-        (void)resume(t);
+        (void)resume_task(t);
     }
     if (!list_is_empty(&all->ring))
         loop_task_post_behind(all->loop, lt, on_turn);
@@ -220,12 +220,12 @@ struct task *task_start(struct tasks *all, struct str owner, task_fn fn, void *c
 
     *t = (struct task){.all = all, .stack = stack, .fn = fn, .ctx = ctx};
     if (!stack)
-        t->stack = task_stack_new(run, t);
+        t->stack = task_stack_new(run_function, t);
     t->lane = find_lane(all, owner);
     t->lane->n++;
     list_append(&all->living, &t->item);
     all->n++;
-    return resume(t) ? NULL : t;
+    return resume_task(t) ? NULL : t;
 }
 
 uint64_t task_turns(void)
@@ -241,7 +241,7 @@ static bool is_cancelled(const struct task *t)
     return t->cancelled && t->shields == 0;
 }
 
-static void yield(struct task *t, uint64_t now_us, const void *place)
+static void yield_to_outer(struct task *t, uint64_t now_us, const void *place)
 {
     CHECK(t->atomic == 0);
     report_stall(t, now_us, place);
@@ -261,7 +261,7 @@ int task_pause_slow(struct err *e)
     if (t->all->ending || (now_us < t->until_us && !t->all->yields_always))
         return 0;
     make_ready(t);
-    yield(t, now_us, __builtin_return_address(0));
+    yield_to_outer(t, now_us, __builtin_return_address(0));
     return is_cancelled(t) ? cancel_fail(e) : 0;
 }
 
@@ -273,7 +273,7 @@ int task_wait(struct waiter *w, struct err *e)
     while (!w->woken && !is_cancelled(t) && !t->all->ending) {
         w->task = t;
         t->wait = w;
-        yield(t, clock_us(), __builtin_return_address(0));
+        yield_to_outer(t, clock_us(), __builtin_return_address(0));
         t->wait = NULL;
         w->task = NULL;
     }
@@ -375,7 +375,7 @@ int task_offload(const struct task_work *w, struct err *e)
         return cancel_fail(e);
     t->job = &o.job;
     helpers_push(t->all->helpers.h, &o.job, w->lane);
-    yield(t, clock_us(), __builtin_return_address(0));
+    yield_to_outer(t, clock_us(), __builtin_return_address(0));
     if (!o.returned || (o.end == HELPER_CANCELLED && t->cancelled))
         return cancel_fail(e);
     if (o.end == HELPER_CANCELLED)
@@ -441,6 +441,8 @@ void tasks_finish(struct tasks *all, bool helpers_ended)
 {
     struct task *t, *next;
 
+    if (!all)
+        return;
     all->ending = true;
     if (helpers_ended)
         all->helpers.h = NULL;
@@ -450,7 +452,7 @@ void tasks_finish(struct tasks *all, bool helpers_ended)
             continue;
         t->job = NULL;
         leave_ring(t);
-        CHECK(resume(t)); /* neither pauses nor waits any more */
+        CHECK(resume_task(t)); /* neither pauses nor waits any more */
     }
 }
 

@@ -62,7 +62,8 @@ void tasks_yield_always(struct tasks *all, bool always);
 size_t tasks_count(const struct tasks *all);
 
 /* Cancels all tasks and runs them to their end. Waits fail from now on, and pauses do not yield. A
- * task that waits for a thread is skipped unless the threads have ended (`helpers_ended`). */
+ * task that waits for a thread is skipped unless the threads have ended (`helpers_ended`). NULL is
+ * accepted. */
 void tasks_finish(struct tasks *all, bool helpers_ended);
 
 /* Runs fn until its first wait or its end. Tasks of one owner (copied) share one lane. Returns NULL

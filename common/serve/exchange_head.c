@@ -88,7 +88,7 @@ struct str exchange_owner(const struct exchange *x)
 
 /* --- copies --- */
 
-static struct str append(char **at, struct str text)
+static struct str append_copy(char **at, struct str text)
 {
     struct str copy = str_of(*at, text.len);
 
@@ -113,12 +113,12 @@ static struct exchange_head *copy_head(const struct exchange *x)
     at = (char *)(head->headers + n);
     head->n = n;
     head->query_at = x->req->input.query_at;
-    head->method = append(&at, str_of_iovec(x->req->input.method));
-    head->path = append(&at, str_of_iovec(x->req->input.path));
-    head->authority = append(&at, str_of_iovec(x->req->input.authority));
+    head->method = append_copy(&at, str_of_iovec(x->req->input.method));
+    head->path = append_copy(&at, str_of_iovec(x->req->input.path));
+    head->authority = append_copy(&at, str_of_iovec(x->req->input.authority));
     for (size_t i = 0; i < n; i++) {
-        head->headers[i].name = append(&at, str_of_iovec(*all->entries[i].name));
-        head->headers[i].value = append(&at, str_of_iovec(all->entries[i].value));
+        head->headers[i].name = append_copy(&at, str_of_iovec(*all->entries[i].name));
+        head->headers[i].value = append_copy(&at, str_of_iovec(all->entries[i].value));
     }
     return head;
 }
