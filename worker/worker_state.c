@@ -131,11 +131,17 @@ void worker_state_reload(struct worker_state *w)
 
 unsigned worker_state_stop(struct worker_state *w)
 {
+    struct call_env *env = &w->service.calls;
+    unsigned lost;
+
     worker_journals_stop(w);
-    control_stop(&w->service);
-    if (w->service.calls.engines)
-        model_call_end_all(&w->service.calls);
-    return call_helpers_end(&w->service.calls);
+    call_tasks_finish(env, false);
+    if (env->engines)
+        model_call_end_all(env);
+    lost = call_helpers_end(env);
+    if (lost == 0)
+        call_tasks_finish(env, true);
+    return lost;
 }
 
 /* keep: some helper thread is lost and may still read what is not freed. */

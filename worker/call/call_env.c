@@ -22,6 +22,7 @@
 /* Returns -1 and e; what is there by then is for call_env_close. */
 int call_env_open(struct call_env *env, const struct call_env_parts *parts, struct err *e)
 {
+    call_tasks_begin(env, parts);
     env->residency = mem_zalloc(sizeof(*env->residency));
     env->residency->places = mem_zalloc(sizeof(*env->residency->places));
     env->ids = ids_new(e);
@@ -65,6 +66,7 @@ void call_env_close(struct call_env *env, bool keep)
         return;
     if (env->store)
         session_store_free(env->store);
+    call_tasks_free(env);
     free(env->rules);
     free(env->ledger);
     if (env->residency)

@@ -39,10 +39,14 @@ struct residency;
 struct session;
 struct session_defaults;
 struct session_store;
+struct tasks;
 struct web_rules;
+struct work_tools;
 
 struct call_env {
     struct loop *loop;
+    struct tasks *tasks;
+    struct work_tools *own_tools; /* the loop's, for tasks; NULL before call_helpers_begin */
     const struct model *model;
     struct model_scratch *scratch;
     struct encoder *encoder;       /* for text completions */
@@ -126,6 +130,14 @@ void call_fresh_id(void *ctx, char *out, size_t size);
 /* The context length that calls are held to: the model's, else what the engines tell; 0: unknown.
  */
 uint32_t call_context_length(const struct call_env *env);
+
+/* Tasks of the worker (common/os/task.h): begins, ends and frees them. call_tasks_finish runs them
+ * to their end: those that a helper thread works for only after call_helpers_end, if no thread is
+ * lost.
+ */
+void call_tasks_begin(struct call_env *env, const struct call_env_parts *parts);
+void call_tasks_finish(struct call_env *env, bool helpers_ended);
+void call_tasks_free(struct call_env *env);
 
 /* Helper threads for long work (work.h), two at least, as one of them is for what is short; with 0
  * all is done on the spot. on_lost (with env): n threads in all were given up as lost. */

@@ -17,6 +17,7 @@
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/call/call_env.h"
+#include "worker/call/call_tasks.h"
 #include "worker/call/give_back.h"
 #include "worker/model/model.h"
 #include "worker/residency/residency.h"
@@ -116,6 +117,21 @@ int work_note(const struct work_tools *tools, uint64_t body_hash, struct err *e)
     return 0;
 }
 
+int work_note_bytes(_Atomic uint64_t *ret_hash, const struct work_tools *tools, struct str body,
+                    struct err *e)
+{
+    uint64_t own[2], hash = hash_body(tools->board, body, NULL, own);
+
+    atomic_store_explicit(ret_hash, hash, memory_order_relaxed);
+    return work_note(tools, hash, e);
+}
+
+void work_note_end(const struct work_tools *tools)
+{
+    if (tools->note)
+        atomic_store_explicit(tools->note, 0, memory_order_relaxed);
+}
+
 int work_note_body(struct long_work *w, const struct work_tools *tools, struct str body,
                    const struct hash128 *known, uint64_t whole[2], struct err *e)
 {
@@ -130,8 +146,7 @@ static int run_noted(struct long_work *w, struct work_tools *tools, struct err *
 {
     int rc = w->run(w, tools, e);
 
-    if (tools->note)
-        atomic_store_explicit(tools->note, 0, memory_order_relaxed);
+    work_note_end(tools);
     return rc;
 }
 
@@ -144,18 +159,10 @@ static void on_run(struct helper_job *j, void *tool)
 
 /* --- on the loop --- */
 
-/* Metrics of the work that has ended. */
 static void count(const struct long_work *w, enum helper_end end)
 {
-    struct metrics_page *page = w->env->page;
-    const struct helper_job *j = &w->job->job;
-
-    if (j->began_us == 0 || w->pool != &w->env->helpers)
-        return;
-    metrics_observe_us(page, METRIC_helper_wait, j->began_us - j->pushed_us);
-    metrics_observe_us(page, METRIC_helper_work, j->ended_us - j->began_us);
-    if (end == HELPER_STUCK)
-        metrics_count(page, METRIC_helper_stuck, 1);
+    if (w->pool == &w->env->helpers)
+        call_count_job(w->env, &w->job->job, end == HELPER_STUCK);
 }
 
 /* The helper has let go of the request, or never will. */
@@ -347,6 +354,8 @@ int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms
     if (threads > 0 && helpers_new(env->loop, &o, &env->helpers, e))
         return -1;
     env->residency->helpers = env->helpers;
+    call_tasks_use_helpers(
+        env, &(struct work_tools){env->scratch, env->encoder, env->board, note_of(env, 0), NULL});
     return 0;
 }
 

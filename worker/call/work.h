@@ -118,6 +118,13 @@ int work_note(const struct work_tools *tools, uint64_t body_hash, struct err *e)
 int work_note_body(struct long_work *w, const struct work_tools *tools, struct str body,
                    const struct hash128 *known, uint64_t whole[2], struct err *e);
 
+/* Like work_note_body, for a task's job (task_offload), which calls work_note_end before it
+ * returns.
+ */
+int work_note_bytes(_Atomic uint64_t *ret_hash, const struct work_tools *tools, struct str body,
+                    struct err *e);
+void work_note_end(const struct work_tools *tools);
+
 /* Its owner gives it up: drop follows, at once or when the helper has let go. Fine for work that
  * was not begun or is over. */
 void work_drop(struct long_work *w);

@@ -138,7 +138,6 @@ void admin_done(struct service *a)
     if (a->calls.engines) /* a worker that could not start has none */
         version_round_stop(a->calls.engines);
     engines_done(a);
-    bulks_done(a);
     if (a->drain)
         pause_anew(a, ENGINE_HOLD);
 }

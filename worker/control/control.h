@@ -6,17 +6,13 @@
 
 struct service;
 
-/* Once a second: sessions over their TTL expire; tombstones and data over their retention go. Of
- * many sessions that goes on in later turns of the loop; control_sweep_all, before the worker
- * serves, does all of it. */
+/* Once a second: sessions over their TTL expire; tombstones and data over their retention go, in a
+ * task. control_sweep_all, before the worker serves, does all of it at once. */
 void control_sweep(struct service *a);
 void control_sweep_all(struct service *a);
 
 /* The worker drains: long polls are handed back, or end with 503 when the whole service stops. */
 void control_drain(struct service *a);
-
-/* The loop has ended, and the server is still there: finishes what is not to stay half done. */
-void control_stop(struct service *a);
 
 /* Ends what still waits: a pause, questions to siblings. No request comes any more. */
 void control_done(struct service *a);

@@ -1,15 +1,8 @@
 /* POST /sessions: whether there is room, and one session or a group. The answer with all ids and
- * keys is written beside the records; it is sent when the last record is durable
- * (durable_answer).
+ * keys is written with the records; it is sent when the last record is durable.
  *
- *   control_create -> create_slice: create_next twice for each session, which makes its record and
- *                      |             writes it -> create_last, and the answer
- *                      '-> more: the exchange is held, another slice in a later turn
- *                           '-> the client leaves: the same without an answer, or nothing where
- *                               nothing was written
- *                           '-> the worker ends: groups_finish, the rest at once
- *
- * A group is never left partial: a held exchange keeps a worker that drains from ending. */
+ * A group is never left partial: the task is shielded from its first record on, and a worker that
+ * drains waits for it. */
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -17,21 +10,17 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/codec/session_rules.h"
-#include "common/os/loop.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
 #include "common/proc/metrics.h"
-#include "common/serve/exchange.h"
 #include "worker/call/give_back.h"
 #include "worker/control/handlers.h"
-#include "worker/control/pending.h"
 #include "worker/ledger/ledger.h"
-#include "worker/service/respond.h"
+#include "worker/service/answering.h"
+#include "worker/service/awaits.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
-
-enum { SLICE_US = 250 };
 
 /* Sessions that are made together: samples of one task. */
 struct minted_group {
@@ -144,78 +133,20 @@ static void write_created(struct service_request *r, struct str id, const struct
     json_out_end_obj(o);
 }
 
-/* Sessions on their way. Those of a long group, and one of long metadata, are made in slices, so
- * that others have their turns between; the exchange is held meanwhile, so that a worker that
- * drains waits for the last one. */
 struct creating {
-    struct service_request request; /* strings are the exchange's */
-    struct arena arena;             /* of the options */
+    struct answering *answer;
+    struct arena arena; /* of the options */
     const struct json *options;
     struct minted_group group;
     uint64_t now_ms;
     int64_t made;
-    char id[ID_TEXT_MAX]; /* of the next session, and */
-    struct buf record;    /* that it is made of; empty before it is written */
-    bool left;            /* the client has: nobody is answered */
-    struct buf answer;
-    struct json_out out; /* to the answer */
-    struct loop_task later;
-    struct list_item item; /* of service->groups, while the exchange is held */
+    struct json_out out;   /* to the answer */
+    struct waiter durable; /* the last record */
 };
-
-static void hold_exchange(struct creating *c)
-{
-    list_append(&c->request.service->groups, &c->item);
-    exchange_hold(c->request.x);
-}
-
-/* Before an answer, and at the end. */
-static void let_exchange(struct creating *c)
-{
-    if (!list_holds(&c->item))
-        return;
-    list_remove(&c->item);
-    exchange_let(c->request.x);
-}
-
-static void creating_free(struct creating *c)
-{
-    loop_task_cancel(c->request.service->calls.loop, &c->later);
-    let_exchange(c);
-    buf_done(&c->answer);
-    buf_done(&c->record);
-    call_give_back(&c->request.service->calls, &c->arena, str_cstr(c->request.request_id));
-    free(c);
-}
-
-/* The next session's id, and the record that makes it. */
-static int write_record(struct creating *c, struct err *e)
-{
-    const struct service *s = c->request.service;
-    struct str id = str_of(c->id, ids_session(s->calls.ids, s->heritage->index, c->id));
-
-    return session_create_record(s->calls.store, id,
-                                 options_of(&c->arena, c->options, &c->group, c->made), c->now_ms,
-                                 &c->record, e);
-}
-
-/* Makes the session of the record; `done` comes for that. */
-static int create_one(struct creating *c, struct ledger_done done, struct err *e)
-{
-    struct call_env *env = &c->request.service->calls;
-    int rc = ledger_write(env->ledger, str_cstr(c->id), buf_str(&c->record), done, e);
-
-    buf_done(&c->record);
-    if (rc)
-        return rc;
-    metrics_count(env->page, METRIC_sessions_created, 1);
-    c->made++;
-    return 0;
-}
 
 static void begin_answer(struct creating *c)
 {
-    c->out = json_out_to(&c->answer);
+    c->out = json_out_to(&c->answer->out);
     if (!c->group.list)
         return;
     json_out_obj(&c->out);
@@ -233,127 +164,54 @@ static void end_answer(struct creating *c)
     json_out_end_obj(&c->out);
 }
 
-/* The answer goes out behind the last record, whose end may come at once. */
-static void create_last(struct creating *c)
+/* Makes the session of the record. Before the first one others may have used up the space. After it
+ * the group is made whole, whether or not the client stays. */
+static int write_record(struct creating *c, struct str id, struct str record, struct err *e)
 {
-    struct durable_answer *p = durable_answer_new(&c->request, 200);
-    struct err e = {0};
-
-    end_answer(c);
-    *durable_answer_body(p) = c->answer;
-    c->answer = (struct buf){0};
-    let_exchange(c);
-    if (create_one(c, (struct ledger_done){durable_answer_send, p}, &e))
-        durable_answer_fail(p, &e);
-}
-
-/* The journal failed on the way. */
-static void create_fail(struct creating *c, const struct err *e)
-{
-    struct service_request *r = &c->request;
-
-    if (c->left) {
-        log_warn(NULL, "a group whose client left stays without its rest",
-                 LOG_S("group", c->group.id), LOG_I("sessions", c->made),
-                 LOG_I("asked", c->group.count), LOG_T("error", e->text));
-        return;
-    }
-    let_exchange(c);
-    exchange_watch(r->x, NULL, NULL);
-    respond_error(r, NULL, e);
-}
-
-/* A step of the next session: its record is made, or written, and the session told of if somebody
- * listens. Both take a while where its metadata is long. 1: it was the last, or it failed, and the
- * request is answered. */
-static int create_next(struct creating *c)
-{
+    struct service *s = c->answer->request.service;
     bool last = c->made + 1 == c->group.count;
-    struct err e = {0};
+    struct ledger_done done = {last ? waiter_on_event : NULL, &c->durable};
 
-    if (c->record.len == 0) {
-        if (write_record(c, &e) == 0)
-            return 0;
-        create_fail(c, &e);
-        return 1;
-    }
-    if (!c->left)
-        write_created(&c->request, str_cstr(c->id), &c->group, c->made, c->now_ms, &c->out);
-    if (last && !c->left) {
-        create_last(c);
-        return 1;
-    }
-    if (create_one(c, (struct ledger_done){0}, &e) != 0) {
-        create_fail(c, &e);
-        return 1;
-    }
-    return last;
+    if (c->made == 0 && service_room(s, c->group.count, e))
+        return -1;
+    if (ledger_write(s->calls.ledger, id, record, done, e))
+        return -1;
+    if (c->made++ == 0)
+        task_shield();
+    metrics_count(s->calls.page, METRIC_sessions_created, 1);
+    return 0;
 }
 
-/* The client left between two slices: the next ones make what is missing of the group, if any of it
- * was made. */
-static void on_left(void *ctx, bool delivered)
+/* Record and write both take a while if the metadata is long. */
+MAY_PAUSE static int create_next(struct creating *c, struct err *e)
 {
-    struct creating *c = ctx;
+    struct service_request *r = &c->answer->request;
+    const struct service *s = r->service;
+    char text[ID_TEXT_MAX];
+    struct str id = str_of(text, ids_session(s->calls.ids, s->heritage->index, text));
+    struct buf record = {0};
+    int rc = session_create_record(s->calls.store, id,
+                                   options_of(&c->arena, c->options, &c->group, c->made), c->now_ms,
+                                   &record, e);
 
-    (void)delivered;
-    c->left = true;
-}
-
-/* Nothing was made, and nobody asks for it any more. */
-static bool is_dropped(const struct creating *c)
-{
-    return c->left && c->made == 0;
-}
-
-static void create_slice(struct loop_task *t)
-{
-    struct creating *c = CONTAINER_OF(t, struct creating, later);
-    uint64_t end_us = clock_us() + SLICE_US;
-    struct err e = {0};
-    int rc = is_dropped(c);
-
-    /* Others may have been made since it was looked at, or the worker may end: nothing of it is
-     * made yet. */
-    if (rc == 0 && c->made == 0 && list_holds(&c->item) &&
-        service_room(c->request.service, c->group.count, &e)) {
-        create_fail(c, &e);
-        rc = 1;
+    if (rc == 0)
+        rc = task_pause(e);
+    if (rc == 0) {
+        write_created(r, id, &c->group, c->made, c->now_ms, &c->out);
+        rc = write_record(c, id, buf_str(&record), e);
     }
-    while (rc == 0) {
-        rc = create_next(c);
-        if (clock_us() >= end_us)
-            break;
-    }
-    if (rc) {
-        creating_free(c);
-        return;
-    }
-    if (!list_holds(&c->item))
-        hold_exchange(c);
-    loop_task_post(c->request.service->calls.loop, t, create_slice);
-}
-
-void groups_finish(struct service *a)
-{
-    struct creating *c, *next;
-
-    LIST_EACH_SAFE(&a->groups, c, next, struct creating, item) {
-        while (!is_dropped(c) && create_next(c) == 0) {
-        }
-        creating_free(c);
-    }
+    buf_done(&record);
+    return rc;
 }
 
 /* Every check comes before the first record, so a group is made whole or not at all, but for a
  * journal that fails on the way. */
-static int check(struct creating *c, struct err *e)
+static int check_options(struct creating *c, struct err *e)
 {
-    struct service_request *r = &c->request;
+    struct service_request *r = &c->answer->request;
     struct arena *a = &c->arena;
 
     c->group.count = 1;
-    c->options = control_take_body(r, a);
     if (session_rules_lift(a, c->options, &c->options, e) ||
         add_evaluation(r->service, a, &c->options, e) ||
         session_rules_nodes(c->options, r->service->config->max_nodes, e) ||
@@ -362,20 +220,42 @@ static int check(struct creating *c, struct err *e)
     return service_room(r->service, c->group.count, e);
 }
 
+MAY_PAUSE static int create_all(struct creating *c, struct err *e)
+{
+    if (check_options(c, e))
+        return -1;
+    begin_answer(c);
+    while (c->made < c->group.count)
+        if (create_next(c, e) || task_pause(e))
+            return -1;
+    end_answer(c);
+    return await_durable(c->answer->request.service, &c->durable, e);
+}
+
+static void create_sessions(struct answering *a, void *ctx)
+{
+    struct creating *c = ctx;
+    struct err e = {0};
+
+    c->answer = a;
+    if (create_all(c, &e) == 0)
+        answering_end(a);
+    else
+        answering_fail(a, "", &e);
+    if (a->left && c->made > 0 && c->made < c->group.count)
+        log_warn(NULL, "a group whose client left stays without its rest",
+                 LOG_S("group", c->group.id), LOG_I("sessions", c->made),
+                 LOG_I("asked", c->group.count), LOG_T("error", e.text));
+    call_give_back(&a->request.service->calls, &c->arena, str_cstr(a->request.request_id));
+    free(c);
+}
+
 void control_create(struct service_request *r)
 {
     struct creating *c = mem_zalloc(sizeof(*c));
-    struct err e = {0};
 
-    c->request = *r;
     c->arena.sum = &r->service->calls.request_bytes;
-    if (check(c, &e) != 0) {
-        respond_error(r, NULL, &e);
-        creating_free(c);
-        return;
-    }
-    begin_answer(c);
+    c->options = control_take_body(r, &c->arena);
     c->now_ms = clock_wall_ms();
-    exchange_watch(r->x, on_left, c);
-    create_slice(&c->later);
+    answering_start(r, create_sessions, c);
 }

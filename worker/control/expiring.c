@@ -11,13 +11,14 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/os/loop.h"
+#include "common/os/task.h"
 #include "common/proc/ids.h"
 #include "common/proc/metrics.h"
 #include "worker/control/ending.h"
 #include "worker/control/handlers.h"
 #include "worker/engine/scorers.h"
 #include "worker/ledger/ledger.h"
-#include "worker/residency/residency.h"
+#include "worker/service/awaits.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
 
@@ -26,26 +27,10 @@
 enum { EXPIRING_MAX = 16, READ_TRIES = 3, READ_AGAIN_MS = 1000 };
 
 struct expiring {
-    struct list_item item;
+    struct list_item item; /* of service->expiring */
     struct service *service;
     char id[ID_TEXT_MAX];
-    struct residency_waiter waiter;
-    struct loop_timer again;
-    int failed;              /* times that it could not be read back */
-    struct session *session; /* pinned while it is scored */
-    struct scoring_wait *scoring;
 };
-
-static void forget(struct expiring *x)
-{
-    residency_leave(&x->waiter);
-    loop_timer_stop(x->service->calls.loop, &x->again);
-    scoring_wait_cancel(x->scoring);
-    if (x->session)
-        session_unpin(x->service->calls.store, x->session);
-    list_remove(&x->item);
-    free(x);
-}
 
 int control_expire(struct service *a, struct session *s, struct err *e)
 {
@@ -55,101 +40,77 @@ int control_expire(struct service *a, struct session *s, struct err *e)
     return 0;
 }
 
-/* What the next sweep finds undone, it begins anew. */
-static void end(struct expiring *x)
-{
-    struct session *s = x->session;
-    struct err e = {0};
+struct delay {
+    struct loop_timer timer;
+    struct waiter over;
+};
 
-    if (s && session_expired(s, clock_wall_ms()) && control_expire(x->service, s, &e) != 0)
-        log_warn(NULL, "cannot expire a session", LOG_T("error", e.text));
-    forget(x);
+static void on_delay_over(struct loop_timer *t)
+{
+    waiter_wake(&CONTAINER_OF(t, struct delay, timer)->over);
 }
 
-static void end_unscored(struct expiring *x, const struct err *why)
+MAY_PAUSE static int wait_ms(struct loop *l, uint64_t ms, struct err *e)
 {
-    log_warn(NULL, "a session expires without its scores", LOG_T("session", x->id),
-             LOG_T("error", why->text));
-    end(x);
-}
-
-static void on_scored(void *ctx, const struct err *e)
-{
-    struct expiring *x = ctx;
-
-    x->scoring = NULL;
-    if (e)
-        end_unscored(x, e);
-    else
-        end(x);
-}
-
-/* Unless it has ended meanwhile. */
-static void hold(struct expiring *x)
-{
-    bool ended;
-
-    x->session = session_find(x->service->calls.store, str_cstr(x->id), &ended);
-    if (x->session)
-        session_pin(x->session);
-}
-
-/* Its content is in memory. */
-static void score(struct expiring *x)
-{
-    struct err e = {0};
+    struct delay d = {0};
     int rc;
 
-    hold(x);
-    rc = x->session ? scoring_wait_begin(x->service, x->session, NULL,
-                                         (struct scoring_done){on_scored, x}, &x->scoring, &e)
-                    : 1;
-    if (rc < 0)
-        end_unscored(x, &e);
-    else if (rc > 0)
-        end(x);
+    loop_timer_set(l, &d.timer, ms, on_delay_over);
+    rc = task_wait(&d.over, e);
+    loop_timer_stop(l, &d.timer);
+    return rc;
 }
 
-static void read_back(struct expiring *x)
+/* Returns 0 with *ret pinned, or NULL if the session is gone. -1: it has no content, and *ret is
+ * set if it has an entry; or ERR_CANCELLED. */
+MAY_PAUSE static int read_back(struct expiring *x, struct session **ret, struct err *e)
 {
-    struct residency *r = x->service->calls.residency;
+    struct call_env *env = &x->service->calls;
     struct str id = str_cstr(x->id);
-
-    if (residency_ready(r, id, false))
-        score(x);
-    else
-        residency_wait(r, id, &x->waiter);
-}
-
-static void on_again(struct loop_timer *t)
-{
-    struct expiring *x = CONTAINER_OF(t, struct expiring, again);
     bool ended;
 
-    if (session_find(x->service->calls.store, str_cstr(x->id), &ended))
-        read_back(x);
-    else
-        forget(x);
+    for (int tries = 1; await_session(x->service, id, false, ret, e); tries++) {
+        if (e->kind == ERR_CANCELLED)
+            return -1;
+        if (tries == READ_TRIES) {
+            *ret = session_find(env->store, id, &ended);
+            if (*ret)
+                session_pin(*ret);
+            return *ret ? -1 : 0;
+        }
+        if (wait_ms(env->loop, READ_AGAIN_MS, e))
+            return -1;
+    }
+    return 0;
 }
 
-/* What cannot be read back is not tried for ever. */
-static void on_ready(void *ctx, const struct err *e)
+/* The next sweep begins again with what is left undone here. */
+static void end_session(struct expiring *x, struct session *s)
+{
+    struct err e = {0};
+
+    if (session_expired(s, clock_wall_ms()) && control_expire(x->service, s, &e) != 0)
+        log_warn(NULL, "cannot expire a session", LOG_T("error", e.text));
+}
+
+static void expire_session(void *ctx)
 {
     struct expiring *x = ctx;
+    struct session *s = NULL;
+    struct err e = {0};
+    int rc = read_back(x, &s, &e);
 
-    if (!e) {
-        score(x);
-        return;
-    }
-    if (++x->failed < READ_TRIES) {
-        loop_timer_set(x->service->calls.loop, &x->again, READ_AGAIN_MS, on_again);
-        return;
-    }
-    hold(x);
-    if (x->session)
-        end_unscored(x, e);
-    else
-        end(x);
+    if (rc == 0 && s)
+        rc = control_score(x->service, s, NULL, &e);
+    if (rc && e.kind != ERR_CANCELLED)
+        log_warn(NULL, "a session expires without its scores", LOG_T("session", x->id),
+                 LOG_T("error", e.text));
+    if (s && (rc == 0 || e.kind != ERR_CANCELLED))
+        end_session(x, s);
+    if (s)
+        session_unpin(x->service->calls.store, s);
+    list_remove(&x->item);
+    free(x);
 }
 
 static bool is_under_way(const struct service *a, struct str id, size_t *ret_n)
@@ -178,20 +139,7 @@ bool expiring_takes(struct service *a, struct session *s)
     x = mem_zalloc(sizeof(*x));
     x->service = a;
     memcpy(x->id, id.p, id.len);
-    x->waiter.fn = on_ready;
-    x->waiter.ctx = x;
     list_append(&a->expiring, &x->item);
-    if (session_resident(s))
-        score(x);
-    else
-        read_back(x);
+    (void)task_start(a->calls.tasks, id, expire_session, x);
     return true;
-}
-
-void expiring_done(struct service *a)
-{
-    struct expiring *x, *next;
-
-    LIST_EACH_SAFE(&a->expiring, x, next, struct expiring, item)
-        forget(x);
 }

@@ -11,18 +11,17 @@
 #include "common/codec/json_build.h"
 #include "common/proc/heritage.h"
 #include "common/proc/ids.h"
-#include "worker/call/work.h"
 #include "worker/control/copying.h"
 #include "worker/control/handlers.h"
 #include "worker/dialect/responses.h"
 #include "worker/media/media_store.h"
+#include "worker/service/answering.h"
 #include "worker/service/respond.h"
 #include "worker/session/session.h"
 #include "worker/session/session_fork.h"
 
 struct forking {
     struct copying copy;
-    struct long_work work;
     struct session *source; /* pinned */
     struct session_fork fork;
     struct fork_reader reader;
@@ -32,18 +31,6 @@ struct forking {
     struct buf record;  /* the one on its way */
     char id[ID_TEXT_MAX];
 };
-
-/* Not when a helper is stuck in it. */
-static void forking_free(struct copying *c)
-{
-    struct forking *f = CONTAINER_OF(c, struct forking, copy);
-
-    session_fork_done(&f->reader);
-    session_unpin(c->request.service->calls.store, f->source);
-    arena_done(&f->arena);
-    buf_done(&f->record);
-    free(f);
-}
 
 /* The options of the session, with those of the request in their place, and how many records make
  * the copy. A fork is its caller's: the dispatcher does not end it with its attempt. */
@@ -89,7 +76,7 @@ static int make_beginning(struct forking *f, struct err *e)
         return rc;
     f->counted = true;
     return session_create_record(
-        f->copy.request.service->calls.store, f->fork.id,
+        f->copy.answer->request.service->calls.store, f->fork.id,
         options_of(&f->arena, f->source, f->body, session_fork_records(&f->reader)), f->fork.now_ms,
         &f->record, e);
 }
@@ -107,64 +94,32 @@ static int next_record(struct copying *c, struct str *ret, struct err *e)
 
 /* --- pictures --- */
 
-static int lend_run(struct long_work *w, struct work_tools *tools, struct err *e)
+static int link_pictures(void *ctx, void *tool, struct err *e)
 {
-    const struct forking *f = CONTAINER_OF(w, struct forking, work);
+    const struct forking *f = ctx;
 
-    (void)tools;
-    return media_store_lend(w->env->media, session_id(f->source), f->fork.id, e);
-}
-
-static void on_lent(struct long_work *w, const struct err *e)
-{
-    struct forking *f = CONTAINER_OF(w, struct forking, work);
-
-    if (w->stuck) /* the helper may still link some */
-        respond_error(&f->copy.request, NULL, e);
-    else if (e)
-        copying_fail(&f->copy, e);
-    else
-        copying_write(&f->copy);
-}
-
-/* The client left, and the helper has let go. */
-static void on_dropped(struct long_work *w)
-{
-    copying_drop(&CONTAINER_OF(w, struct forking, work)->copy);
+    (void)tool;
+    return media_store_lend(f->copy.answer->request.service->calls.media, session_id(f->source),
+                            f->fork.id, e);
 }
 
 /* --- life --- */
 
-static struct forking *forking_new(struct service_request *r, struct session *s)
+static void forking_free(struct forking *f, struct session_store *st)
 {
-    struct call_env *env = &r->service->calls;
-    struct forking *f = mem_zalloc(sizeof(*f));
-
-    session_pin(s);
-    f->source = s;
-    f->arena.sum = &env->request_bytes;
-    f->fork.id = str_of(f->id, ids_session(env->ids, r->service->heritage->index, f->id));
-    f->fork.now_ms = clock_wall_ms();
-    f->copy = (struct copying){.request = *r,
-                               .id = f->fork.id,
-                               .now_ms = f->fork.now_ms,
-                               .told_as = "forked_from",
-                               .from = session_id(s),
-                               .next = next_record,
-                               .free = forking_free};
-    f->work =
-        (struct long_work){.run = lend_run, .done = on_lent, .drop = on_dropped, .exchange = r->x};
-    copying_enter(&f->copy);
-    return f;
+    session_fork_done(&f->reader);
+    session_unpin(st, f->source);
+    arena_done(&f->arena);
+    buf_done(&f->record);
+    free(f);
 }
 
-/* What is wrong is found before the first record. */
-static int begin_fork(struct forking *f, struct err *e)
+/* Finds what is wrong before the first record. */
+static int read_fork(struct forking *f, struct err *e)
 {
-    struct service_request *r = &f->copy.request;
+    struct service *a = f->copy.answer->request.service;
 
-    f->body = control_take_body(r, &f->arena);
-    if (service_room(r->service, 1, e))
+    if (service_room(a, 1, e))
         return -1;
     f->fork.response_id = json_string(json_get(f->body, "response_id"));
     if (f->fork.response_id.p)
@@ -172,31 +127,40 @@ static int begin_fork(struct forking *f, struct err *e)
     f->fork.train_prefix = json_is_true(json_get(f->body, "train_prefix"));
     if (session_fork_begin(f->source, &f->fork, &f->reader, e) != 0)
         return -1;
-    f->copy.pictures = media_store_holds(r->service->calls.media, session_id(f->source));
-    f->work.is_long = f->copy.pictures; /* a disk */
+    f->copy.pictures = media_store_holds(a->calls.media, session_id(f->source));
     return 0;
 }
 
-/* Writes it, once its pictures are there. */
-static void go_on(struct forking *f)
+MAY_PAUSE static int write_fork(struct forking *f, struct err *e)
 {
-    struct err e = {0};
+    struct task_work links = {
+        .fn = link_pictures, .ctx = f, .lane = f->fork.id, .is_long = true}; /* a disk */
 
-    switch (
-        work_begin(&f->copy.request.service->calls, &f->work, f->fork.id, !f->copy.pictures, &e)) {
-    case WORK_DONE:
-        copying_write(&f->copy);
-        break;
-    case WORK_FAILED:
-        copying_fail(&f->copy, &e);
-        break;
-    case WORK_HELPED:
-        break;
-    }
+    if (read_fork(f, e) || (f->copy.pictures && task_offload(&links, e)))
+        return -1;
+    return copying_write(&f->copy, e);
+}
+
+static void fork_session(struct answering *a, void *ctx)
+{
+    struct forking *f = ctx;
+    struct err e = {0};
+    int rc;
+
+    f->copy.answer = a;
+    copying_begin(&f->copy);
+    rc = write_fork(f, &e);
+    copying_end(&f->copy);
+    if (rc == 0)
+        answering_end(a);
+    else
+        answering_fail(a, "", &e);
+    forking_free(f, a->request.service->calls.store);
 }
 
 void control_fork(struct service_request *r)
 {
+    struct call_env *env = &r->service->calls;
     struct err e = {0};
     struct session *s = control_find(r, true, &e);
     struct forking *f;
@@ -205,9 +169,17 @@ void control_fork(struct service_request *r)
         respond_error(r, NULL, &e);
         return;
     }
-    f = forking_new(r, s);
-    if (begin_fork(f, &e) != 0)
-        copying_fail(&f->copy, &e);
-    else
-        go_on(f);
+    f = mem_zalloc(sizeof(*f));
+    session_pin(s);
+    f->source = s;
+    f->arena.sum = &env->request_bytes;
+    f->body = control_take_body(r, &f->arena);
+    f->fork.id = str_of(f->id, ids_session(env->ids, r->service->heritage->index, f->id));
+    f->fork.now_ms = clock_wall_ms();
+    f->copy = (struct copying){.id = f->fork.id,
+                               .now_ms = f->fork.now_ms,
+                               .told_as = "forked_from",
+                               .from = session_id(s),
+                               .next = next_record};
+    answering_start(r, fork_session, f);
 }

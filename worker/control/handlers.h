@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/attrs.h"
 #include "common/base/str.h"
 
 struct arena;
@@ -23,10 +24,6 @@ struct session;
 
 /* create.c */
 void control_create(struct service_request *r);
-
-/* The loop has ended, the server and the ledger are still there: groups whose sessions are being
- * made are made whole. */
-void groups_finish(struct service *a);
 
 /* create_checks.c: whether the engines of now can do what the options of a new session ask of them.
  * -1: e names the option. */
@@ -65,9 +62,6 @@ void control_abort(struct service_request *r);
 void control_abort_many(struct service_request *r);
 void control_finalize_many(struct service_request *r);
 
-/* The worker ends: orders of bulk.c that wait are forgotten; what they have ended stays ended. */
-void bulks_done(struct service *a);
-
 /* The body as an object, until the handler returns; NULL: there is none. */
 const struct json *control_body(const struct service_request *r);
 
@@ -77,7 +71,7 @@ const struct json *control_take_body(const struct service_request *r, struct are
 /* media.c */
 void media_get(struct service_request *r);
 
-/* records.c: answers with the session's state, in slices; `records`: with all calls. */
+/* records.c: answers with the session's state; `records`: with all calls. */
 void state_send(struct service_request *r, struct session *s, bool records);
 
 /* GET /sessions/{id}/wait: answers when the session is over, or when the time is. */
@@ -86,7 +80,7 @@ void wait_get(struct service_request *r);
 /* GET /sessions: pages over all workers, one worker after the other by index. */
 void listing_get(struct service_request *r);
 
-/* exporting.c: trajectories and tokens of a session, in slices between other work. */
+/* exporting.c: trajectories and tokens of a session. */
 void exporting_trajectories(struct service_request *r);
 void exporting_tokens(struct service_request *r);
 
@@ -151,30 +145,18 @@ void admin_done(struct service *a);
  * NULL and e. */
 struct session *control_find(struct service_request *r, bool reading, struct err *e);
 
-/* A finalize that waits for other engines' logprobs of its branches: those of `given` (JSON,
- * checked here), or NULL: those that the session wants. The session is pinned by the caller; while
- * it waits it is open, and what an agent adds is scored as well. Each answer is durable before the
- * next is asked for. `done` is called once, later: NULL, all is known; else why not. Returns 1 if
- * nothing is wanted, 0 with *ret, -1 ERR_INVALID. */
-struct scoring_wait;
-
-struct scoring_done {
-    void (*fn)(void *ctx, const struct err *e);
-    void *ctx;
-};
-
-int scoring_wait_begin(struct service *a, struct session *s, const struct json *given,
-                       struct scoring_done done, struct scoring_wait **ret, struct err *e);
+/* score_branches.c: gets other engines' logprobs of the session's branches: those of `given` (JSON,
+ * checked here), or NULL: those that the session wants. The session is pinned by the caller.
+ * Meanwhile it is open, and what an agent adds is scored as well. Each answer is durable before the
+ * next is asked for. Returns 0 when all is known, or nothing is wanted. */
+MAY_PAUSE RG_MUSTCHECK int control_score(struct service *a, struct session *s,
+                                         const struct json *given, struct err *e);
 
 /* expiring.c: whether the session, whose time is over, expires by itself once it has the scores
  * that it wants; false: there are no scorers here. */
 bool expiring_takes(struct service *a, struct session *s);
-void expiring_done(struct service *a);
 
 /* Ends the session, whose time is over. */
 int control_expire(struct service *a, struct session *s, struct err *e);
-
-/* `done` is not called any more. NULL is fine. */
-void scoring_wait_cancel(struct scoring_wait *w);
 
 #endif

@@ -28,7 +28,7 @@ struct import_reading {
     struct snapshot_target to; /* its id and time are the session's that is to be */
     struct snapshot_records records;
     struct import_pictures pictures;
-    struct str from; /* which session it is of, or absent; in the body */
+    struct str from; /* which session it is of, or absent */
     char id[ID_TEXT_MAX];
 };
 
@@ -156,10 +156,12 @@ static int apply(struct import_reading *r, const struct json *body, struct err *
 int import_reading_run(struct import_reading *r, struct err *e)
 {
     const struct json *body = NULL;
+    struct str from;
 
     if (parse(r, &body, e) || apply(r, body, e))
         return -1;
-    r->from = json_string(json_get(body, "session_id"));
+    from = json_string(json_get(body, "session_id"));
+    r->from = from.p ? arena_str(&r->arena, from) : from;
     r->pictures.images = r->records.images.at;
     r->pictures.n = r->records.images.n;
     return import_pictures(&r->pictures, &r->arena, body, e);

@@ -31,7 +31,7 @@ int import_reading_run(struct import_reading *r, struct err *e);
 struct str import_reading_id(const struct import_reading *r);
 uint64_t import_reading_now_ms(const struct import_reading *r);
 
-/* The session that it was taken of, or absent; in the body. */
+/* The session that it was taken of, or absent. */
 struct str import_reading_from(const struct import_reading *r);
 
 /* After a reading that went well: how many records session_apply takes, and the one at `i`. */

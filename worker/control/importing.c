@@ -1,11 +1,9 @@
 /*
- * POST /sessions/import: a new session that goes on from a snapshot.
- *
- *   import_reading_run   in a helper: reads and checks it, and stores its pictures.
- *   copying_write        on the loop, in slices: the records into journal and store.
+ * POST /sessions/import: a new session that goes on from a snapshot. A helper reads and checks it,
+ * and stores its pictures (import_reading_run); then its records are written (copying_write).
  *
  * Pictures are stored before there is a session: until its last record is written control_copies
- * says that they are wanted; whatever goes wrong drops both.
+ * says that they are wanted. An error drops both.
  */
 #include <stdlib.h>
 
@@ -16,31 +14,25 @@
 #include "worker/control/copying.h"
 #include "worker/control/handlers.h"
 #include "worker/control/import_reading.h"
+#include "worker/service/answering.h"
 #include "worker/service/respond.h"
 
 struct importing {
     struct copying copy;
-    struct long_work work;
     struct import_reading *reading; /* own */
     size_t given;                   /* records */
 };
 
-/* Not when a helper is stuck in it. */
-static void importing_free(struct copying *c)
+static int read_snapshot(void *ctx, void *tool, struct err *e)
 {
-    struct importing *v = CONTAINER_OF(c, struct importing, copy);
+    struct importing *v = ctx;
+    struct answering *a = v->copy.answer;
+    int rc = work_note_bytes(&a->body_hash, tool, exchange_body(a->request.x), e);
 
-    import_reading_free(v->reading);
-    free(v);
-}
-
-static int import_run(struct long_work *w, struct work_tools *tools, struct err *e)
-{
-    struct importing *v = CONTAINER_OF(w, struct importing, work);
-
-    if (work_note_body(w, tools, exchange_body(v->copy.request.x), NULL, NULL, e))
-        return -1;
-    return import_reading_run(v->reading, e);
+    if (rc == 0)
+        rc = import_reading_run(v->reading, e);
+    work_note_end(tool);
+    return rc;
 }
 
 static int next_record(struct copying *c, struct str *ret, struct err *e)
@@ -52,60 +44,41 @@ static int next_record(struct copying *c, struct str *ret, struct err *e)
     return v->given == import_reading_records(v->reading);
 }
 
-/* It was read, or cannot be; its helper has let go. */
-static void end(struct importing *v, const struct err *e)
+MAY_PAUSE static int write_import(struct importing *v, struct err *e)
 {
+    struct task_work reads = {
+        .fn = read_snapshot, .ctx = v, .lane = v->copy.id, .is_long = true}; /* pictures, a disk */
+    int rc;
+
+    answering_hold_body(v->copy.answer);
+    rc = task_offload(&reads, e);
+    answering_let_body(v->copy.answer);
     v->copy.pictures = import_reading_stored(v->reading);
     v->copy.from = import_reading_from(v->reading);
-    if (e)
-        copying_fail(&v->copy, e);
+    return rc ? -1 : copying_write(&v->copy, e);
+}
+
+static void import_session(struct answering *a, void *ctx)
+{
+    struct importing *v = ctx;
+    struct err e = {0};
+    int rc;
+
+    v->copy.answer = a;
+    copying_begin(&v->copy);
+    rc = write_import(v, &e);
+    copying_end(&v->copy);
+    if (rc == 0)
+        answering_end(a);
     else
-        copying_write(&v->copy);
-}
-
-static void on_read(struct long_work *w, const struct err *e)
-{
-    struct importing *v = CONTAINER_OF(w, struct importing, work);
-
-    if (w->stuck) /* the helper may still read all of it, and store pictures */
-        respond_error(&v->copy.request, NULL, e);
-    else
-        end(v, e);
-}
-
-/* The client left, and the helper has let go. */
-static void on_dropped(struct long_work *w)
-{
-    struct importing *v = CONTAINER_OF(w, struct importing, work);
-
-    v->copy.pictures = import_reading_stored(v->reading);
-    copying_drop(&v->copy);
-}
-
-static struct importing *importing_new(struct service_request *r)
-{
-    struct importing *v = mem_zalloc(sizeof(*v));
-
-    v->reading = import_reading_new(r, clock_wall_ms());
-    v->copy = (struct copying){.request = *r,
-                               .id = import_reading_id(v->reading),
-                               .now_ms = import_reading_now_ms(v->reading),
-                               .told_as = "imported_from",
-                               .next = next_record,
-                               .free = importing_free};
-    v->work.run = import_run;
-    v->work.done = on_read;
-    v->work.is_long = true; /* pictures, and a disk */
-    v->work.drop = on_dropped;
-    v->work.exchange = r->x;
-    copying_enter(&v->copy);
-    return v;
+        answering_fail(a, "", &e);
+    import_reading_free(v->reading);
+    free(v);
 }
 
 void control_import(struct service_request *r)
 {
     struct importing *v;
-    enum work_state state;
     struct err e = {0};
 
     if (service_room(r->service, 1, &e) ||
@@ -113,8 +86,11 @@ void control_import(struct service_request *r)
         respond_error(r, NULL, &e);
         return;
     }
-    v = importing_new(r);
-    state = work_begin(&r->service->calls, &v->work, import_reading_id(v->reading), false, &e);
-    if (state != WORK_HELPED)
-        end(v, state == WORK_FAILED ? &e : NULL);
+    v = mem_zalloc(sizeof(*v));
+    v->reading = import_reading_new(r, clock_wall_ms());
+    v->copy = (struct copying){.id = import_reading_id(v->reading),
+                               .now_ms = import_reading_now_ms(v->reading),
+                               .told_as = "imported_from",
+                               .next = next_record};
+    answering_start(r, import_session, v);
 }

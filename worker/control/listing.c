@@ -1,10 +1,8 @@
 /*
  * GET /sessions over all workers: this worker asks its siblings one after the other for the rows
- * behind the cursor until the page is full. What is long is sent as it is made, a part at a time:
- *
- *     go_on -> own_rows -> a slice of them -> send_some -> a later turn, or when there is room
- *           -> ask      -> a sibling's page, of some 192 KiB at most, and the next -> send_some
- *           -> answer: the end; all of it, where it is short
+ * behind the cursor until the page is full. A long page is sent as it is made. A sibling gets a
+ * page
+ * (?local=1) as a whole, of some 192 KiB at most.
  *
  * A worker lists the sessions of its store, then finalized ones that have left the store and are
  * still kept (past_rows): each is read back for its row, and leaves again.
@@ -21,7 +19,6 @@
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/codec/query.h"
-#include "common/os/loop.h"
 #include "common/proc/board.h"
 #include "common/proc/heritage.h"
 #include "common/serve/exchange.h"
@@ -29,32 +26,31 @@
 #include "worker/control/list_page.h"
 #include "worker/control/session_walk.h"
 #include "worker/control/sibling.h"
-#include "worker/service/respond.h"
+#include "worker/service/answering.h"
+#include "worker/service/awaits.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
 
-enum { LIMIT_DEFAULT = 100, SLICE_US = 1000 };
+enum { LIMIT_DEFAULT = 100 };
 
-/* Bytes of rows that are made in one turn (and the row that is longer): a sibling's page, what is
- * sent at once. */
-enum { PART_BYTES = 192 << 10 };
+/* A sibling's page ends with the row that passes it. */
+enum { PAGE_BYTES = 192 << 10 };
 
 struct listing {
     struct service *service;
-    struct exchange *x;
-    unsigned dialect;
+    struct answering *answer; /* its `out` has the rows that are not sent yet */
     struct arena arena;
     struct str phase, label, reseeded; /* filters, decoded */
     bool archived;                     /* finalized sessions that have left the store, too */
+    bool local;                        /* a sibling asks */
     struct str query;                  /* as given */
+    struct str cursor;                 /* of the query; absent: none */
     uint64_t limit, got;
     uint32_t workers[BOARD_WORKERS_MAX];
     size_t n_workers, at;
     struct str after;         /* cursor in workers[at], without its index; absent: from the start */
-    struct buf rows;          /* of the answer, not sent yet */
     struct buf last;          /* the same of the last row */
     struct buf unreachable;   /* indexes of workers that did not answer, then peers; by commas */
-    struct http_fetch *asked; /* the running question */
     struct session_walk walk; /* over this worker's own */
 
     struct {
@@ -62,34 +58,17 @@ struct listing {
         struct session_past at; /* the last one looked at; its id is in `id` */
         struct buf id;
         uint64_t last_serial; /* of the store's rows: entries behind it were not listed */
-        bool revived;         /* the entry of the one at hand was made for its row */
-        bool awaited;         /* the one at hand has no row yet */
-        bool unread;          /* the one at hand cannot be read back */
     } past;
-    struct loop_task later;
-    bool waiting; /* for a session whose row is not known, for the next slice, or for room */
-    bool local;   /* a sibling asks: a part is a page */
-    bool begun;   /* the head of the answer is out, and some rows */
 };
 
-/* Also called when the client leaves while a sibling or a reload is awaited. */
 static void listing_free(struct listing *v)
 {
-    http_fetch_cancel(v->asked);
     session_walk_done(&v->walk);
-    loop_task_cancel(v->service->calls.loop, &v->later);
-    buf_done(&v->rows);
     buf_done(&v->last);
     buf_done(&v->unreachable);
     buf_done(&v->past.id);
     arena_done(&v->arena);
     free(v);
-}
-
-static void on_closed(void *ctx, bool delivered)
-{
-    (void)delivered;
-    listing_free(ctx);
 }
 
 static bool any_filter(const struct listing *v)
@@ -141,67 +120,23 @@ static bool past_may_be_wanted(const struct listing *v)
 /* Rows are copied as text. */
 static void add_row(struct listing *v, struct str text)
 {
-    buf_puts(&v->rows, v->got == 0 ? "{\"sessions\":[" : ",");
-    buf_add_str(&v->rows, text);
+    struct buf *out = &v->answer->out;
+
+    buf_puts(out, v->got == 0 ? "{\"sessions\":[" : ",");
+    buf_add_str(out, text);
     v->got++;
 }
 
 /* No more rows are wanted of anybody. */
 static bool is_full(const struct listing *v)
 {
-    return v->got >= v->limit || (v->local && v->rows.len >= PART_BYTES);
+    return v->got >= v->limit || (v->local && v->answer->out.len >= PAGE_BYTES);
 }
 
-static void go_on(struct listing *v);
-
-static void on_later(struct loop_task *t)
+/* After each row. */
+MAY_PAUSE static int send_rows(struct listing *v, struct err *e)
 {
-    struct listing *v = CONTAINER_OF(t, struct listing, later);
-
-    v->waiting = false;
-    go_on(v);
-}
-
-/* The session is back, or gone, or cannot be read: such a one has no row. */
-static void on_back(void *ctx, const struct err *e)
-{
-    struct listing *v = ctx;
-
-    if (e && v->past.begun)
-        v->past.unread = true;
-    else if (e)
-        session_walk_leave(&v->walk, v->walk.awaited);
-    loop_task_post(v->service->calls.loop, &v->later, on_later);
-}
-
-/* A client that reads slowly is waited for, others have the loop between two parts. */
-static void send_some(struct listing *v)
-{
-    if (v->local || (!v->begun && v->rows.len < PART_BYTES))
-        return;
-    if (!v->begun) {
-        respond_count(v->service, v->dialect, 200);
-        exchange_start(v->x, "application/json");
-    }
-    v->begun = true;
-    exchange_send(v->x, &v->rows);
-}
-
-static void on_room(void *ctx)
-{
-    struct listing *v = ctx;
-
-    loop_task_post(v->service->calls.loop, &v->later, on_later);
-}
-
-/* on_later follows. */
-static void rest_a_turn(struct listing *v)
-{
-    v->waiting = true;
-    if (v->begun && exchange_waiting(v->x) >= EXCHANGE_WINDOW)
-        exchange_on_room(v->x, on_room, v);
-    else
-        loop_task_post_behind(v->service->calls.loop, &v->later, on_later);
+    return v->local ? task_pause(e) : answering_flow(v->answer, e);
 }
 
 /* The number of a decimal text up to its end or a dot, which is passed; 0: there is none. */
@@ -236,8 +171,6 @@ static struct session *own_first(struct listing *v)
     size_t dot;
     bool ended = false;
 
-    if (v->past.begun)
-        return NULL;
     if (v->walk.seen > 0 || !tail.p)
         return session_walk_next(&v->walk, st);
     dot = str_find(tail, STR("."), 0);
@@ -245,59 +178,52 @@ static struct session *own_first(struct listing *v)
     tail = str_sub(tail, dot == SIZE_MAX ? tail.len : dot + 1, SIZE_MAX);
     serial = take_number(&tail);
     if (take_number(&tail) == own_start() && !(s && session_serial(s) == serial)) {
-        session_walk_leave(&v->walk, serial);
+        v->walk.seen = serial;
         s = NULL;
     }
     return s ? session_next(st, s) : session_walk_next(&v->walk, st);
 }
 
-static void own_row(struct listing *v, struct str row, const struct session *s)
+/* The row of the entered session. */
+MAY_PAUSE static int add_own(struct listing *v, struct buf *row, struct err *e)
 {
-    struct str id = session_id(s);
+    const struct session_walk *w = &v->walk;
+    struct arena a = {0};
 
-    add_row(v, row);
-    buf_clear(&v->last);
-    buf_printf(&v->last, "%.*s.%llu.%llu", (int)id.len, id.p, (unsigned long long)session_serial(s),
-               (unsigned long long)own_start());
+    if (session_walk_row(w, v->service, row, e))
+        return -1;
+    if (row->len > 0 && (!any_filter(v) || row_wanted(v, session_row_head(&a, buf_str(row))))) {
+        add_row(v, buf_str(row));
+        buf_clear(&v->last);
+        buf_printf(&v->last, "%.*s.%llu.%llu", (int)w->at_id.len, w->at_id.p,
+                   (unsigned long long)w->at, (unsigned long long)own_start());
+    }
+    arena_done(&a);
+    return 0;
 }
 
-/* The slice is over; a page may be. */
-static void break_off(struct listing *v)
+/* This worker's own rows behind the cursor, until the page is full. */
+MAY_PAUSE static int add_own_rows(struct listing *v, struct err *e)
 {
-    if (is_full(v))
-        return;
-    send_some(v);
-    rest_a_turn(v);
-}
-
-/* This worker's own rows behind the last one looked at, until the page is full or the slice over.
- */
-static void own_rows(struct listing *v)
-{
-    uint64_t end_us = clock_us() + SLICE_US;
+    struct session_store *st = v->service->calls.store;
     struct buf row = {0};
-    size_t had = v->rows.len;
+    struct session *s = own_first(v);
+    int rc = 0;
 
-    for (struct session *s = own_first(v); s && !is_full(v) && !v->waiting;
-         s = session_next(v->service->calls.store, s)) {
-        struct arena a = {0};
-        bool wanted = may_be_wanted(v, s) && !session_copying(s);
+    while (rc == 0 && s && !is_full(v)) {
+        uint64_t turns = task_turns();
 
-        if (wanted &&
-            !session_walk_row(&v->walk, v->service->calls.residency, s, &row, on_back, v)) {
-            v->waiting = true;
-            break;
-        }
-        if (wanted && any_filter(v))
-            wanted = row_wanted(v, session_row_head(&a, buf_str(&row)));
-        if (wanted)
-            own_row(v, buf_str(&row), s);
-        arena_done(&a);
-        session_walk_pass(&v->walk, s);
-        if (clock_us() >= end_us || v->rows.len - had >= PART_BYTES)
-            break_off(v);
+        session_walk_enter(&v->walk, s);
+        if (may_be_wanted(v, s) && !session_copying(s))
+            rc = add_own(v, &row, e);
+        session_walk_pass(&v->walk);
+        if (rc == 0)
+            rc = send_rows(v, e);
+        if (rc == 0)
+            s = task_turns() == turns ? session_next(st, s) : session_walk_next(&v->walk, st);
     }
     buf_done(&row);
+    return rc;
 }
 
 /* --- finalized sessions that have left the store --- */
@@ -314,7 +240,7 @@ static void past_done(struct listing *v)
 {
     buf_clear(&v->past.id);
     v->past.at = (struct session_past){0};
-    v->past.begun = v->past.revived = v->past.awaited = v->past.unread = false;
+    v->past.begun = false;
 }
 
 /* Goes on behind the cursor, if it is one of the second kind. */
@@ -354,30 +280,26 @@ static bool past_next(struct listing *v)
     return true;
 }
 
-/* The row of the one at hand, in `row`. False: it is read back, and on_back comes. */
-static bool past_row(struct listing *v, struct buf *row)
+/* Writes the row of the one at hand, which leaves memory again. Without a row if it cannot be read
+ * back. */
+MAY_PAUSE static int past_row(struct listing *v, struct buf *row, struct err *e)
 {
-    struct residency *r = v->service->calls.residency;
     struct session_store *st = v->service->calls.store;
     struct str id = buf_str(&v->past.id);
-    bool ended = false;
-    struct session *s = session_find_any(st, id, &ended);
+    bool ended = false, revived = session_find_any(st, id, &ended) == NULL;
+    struct session *s;
 
     buf_clear(row);
-    if (v->past.unread)
-        return true;
-    v->past.revived |= !s;
-    if (!residency_ready(r, id, true)) {
-        v->walk.waiter = (struct residency_waiter){.fn = on_back, .ctx = v};
-        residency_wait(r, id, &v->walk.waiter);
-        return false;
-    }
-    s = session_find_any(st, id, &ended);
-    if (s && session_resident(s))
+    if (await_session(v->service, id, true, &s, e))
+        return e->kind == ERR_CANCELLED ? -1 : 0;
+    if (!s)
+        return 0;
+    if (session_resident(s))
         session_write_row(s, row);
-    if (s && v->past.revived)
+    session_unpin(st, s);
+    if (revived)
         session_leave_again(s);
-    return true;
+    return 0;
 }
 
 static void past_add(struct listing *v, struct str row)
@@ -393,59 +315,48 @@ static void past_add(struct listing *v, struct str row)
                (unsigned long long)own_start());
 }
 
-/* Rows of finalized sessions, behind the store's, until the page is full or the slice over. */
-static void past_rows(struct listing *v)
+/* Rows of finalized sessions, behind the store's, until the page is full. */
+MAY_PAUSE static int add_past_rows(struct listing *v, struct err *e)
 {
-    uint64_t end_us = clock_us() + SLICE_US;
     struct buf row = {0};
-    size_t had = v->rows.len;
+    int rc = 0;
 
     past_begin(v);
-    while (!is_full(v) && !v->waiting && (v->past.awaited || past_next(v))) {
-        if (v->past.awaited || past_may_be_wanted(v)) {
-            v->past.awaited = v->waiting = !past_row(v, &row);
-            if (v->waiting)
-                break;
-            past_add(v, buf_str(&row));
+    while (rc == 0 && !is_full(v) && past_next(v)) {
+        if (past_may_be_wanted(v)) {
+            rc = past_row(v, &row, e);
+            if (rc == 0)
+                past_add(v, buf_str(&row));
         }
-        v->past.revived = v->past.unread = false;
-        if (clock_us() >= end_us || v->rows.len - had >= PART_BYTES)
-            break_off(v);
+        if (rc == 0)
+            rc = send_rows(v, e);
     }
     buf_done(&row);
+    return rc;
 }
 
 /* The end of the page, with a cursor only if there may be more. */
-static void answer(struct listing *v)
+static void put_end(struct listing *v)
 {
-    struct exchange *x = v->x;
     struct json_out missing = {&v->unreachable, v->unreachable.len > 0};
+    struct buf *out = &v->answer->out;
 
     if (!v->local)
         heritage_put_peers(v->service->heritage, &missing);
     if (v->got == 0)
-        buf_puts(&v->rows, "{\"sessions\":[");
-    buf_puts(&v->rows, "],\"next_cursor\":");
+        buf_puts(out, "{\"sessions\":[");
+    buf_puts(out, "],\"next_cursor\":");
     if (v->at < v->n_workers && v->last.len > 0)
-        buf_printf(&v->rows, "\"%u.%.*s\"", v->workers[v->at], (int)v->last.len, v->last.p);
+        buf_printf(out, "\"%u.%.*s\"", v->workers[v->at], (int)v->last.len, v->last.p);
     else
-        buf_puts(&v->rows, "null");
-    buf_puts(&v->rows, ",\"unreachable\":[");
-    buf_add_str(&v->rows, buf_str(&v->unreachable));
-    buf_puts(&v->rows, "]}");
-    exchange_watch(x, NULL, NULL);
-    if (v->begun) {
-        exchange_send(x, &v->rows);
-        exchange_end(x);
-    } else {
-        respond_count(v->service, v->dialect, 200);
-        exchange_reply_buf(x, 200, "application/json", &v->rows);
-    }
-    listing_free(v);
+        buf_puts(out, "null");
+    buf_puts(out, ",\"unreachable\":[");
+    buf_add_str(out, buf_str(&v->unreachable));
+    buf_puts(out, "]}");
 }
 
 /* The worker at hand has no more rows, or the page is full. */
-static void step(struct listing *v)
+static void next_worker(struct listing *v)
 {
     if (is_full(v))
         return;
@@ -470,28 +381,37 @@ static void on_page_row(void *ctx, struct str text)
     add_row(ctx, text);
 }
 
-/* A sibling's page. One that cannot be reached is left out, and named. */
+/* A question to a sibling, and its answer. */
+struct asking {
+    struct waiter answered;
+    int status;
+    struct buf body;
+    struct err err;
+};
+
 static void on_answer(void *ctx, int status, struct str body, const struct err *e)
 {
-    struct listing *v = ctx;
+    struct asking *q = ctx;
+
+    q->status = status;
+    buf_add_str(&q->body, body);
+    if (e)
+        q->err = *e;
+    waiter_wake(&q->answered);
+}
+
+/* Adds a sibling's page. One that cannot be reached is left out, and named. */
+static void add_page(struct listing *v, const struct asking *q)
+{
     struct str cursor = {0};
     struct err bad = {0};
 
-    v->asked = NULL;
-    if (status != 200 || list_page_read(body, &v->arena, on_page_row, v, &cursor, &bad))
-        miss(v, status, e);
+    if (q->status != 200 ||
+        list_page_read(buf_str(&q->body), &v->arena, on_page_row, v, &cursor, &bad))
+        miss(v, q->status, &q->err);
     buf_clear(&v->last);
     buf_add_str(&v->last, cursor);
-    if (cursor.p && !is_full(v))
-        v->after = cursor;
-    else
-        step(v);
-    if (!v->begun && v->rows.len < PART_BYTES) {
-        go_on(v);
-        return;
-    }
-    send_some(v);
-    rest_a_turn(v);
+    v->after = cursor;
 }
 
 /* The query's filters as they were given: this page's limit and cursor are ours. */
@@ -515,43 +435,71 @@ static void add_filters(struct str query, struct buf *path)
     }
 }
 
-/* The worker at hand, for as many rows as are missing. */
-static void ask(struct listing *v)
+static struct http_fetch *ask_sibling(struct listing *v, struct asking *q)
 {
     struct buf path = {0};
     uint32_t index = v->workers[v->at];
+    struct http_fetch *f;
 
     buf_printf(&path, "/sessions?local=1&limit=%llu", (unsigned long long)(v->limit - v->got));
     buf_printf(&path, "&cursor=%u.%.*s", index, (int)v->after.len, v->after.p ? v->after.p : "");
     add_filters(v->query, &path);
-    v->asked = sibling_ask(
-        siblings_of(v->service), index,
-        &(struct sibling_question){.method = "GET", .path = buf_str(&path), .from = v->x},
-        on_answer, v);
+    f = sibling_ask(siblings_of(v->service), index,
+                    &(struct sibling_question){
+                        .method = "GET", .path = buf_str(&path), .from = v->answer->request.x},
+                    on_answer, q);
     buf_done(&path);
+    return f;
 }
 
-/* Worker by worker until the page is full; returns early when something must be awaited. */
-static void go_on(struct listing *v)
+/* The worker at hand, page by page, for as many rows as are missing. */
+MAY_PAUSE static int add_sibling_rows(struct listing *v, struct err *e)
+{
+    struct asking q = {0};
+    struct http_fetch *f;
+    int rc = 0;
+
+    do {
+        buf_clear(&q.body);
+        f = ask_sibling(v, &q);
+        if (!f)
+            break;
+        rc = task_wait(&q.answered, e);
+        if (rc)
+            http_fetch_cancel(f);
+        else
+            add_page(v, &q);
+        if (rc == 0)
+            rc = send_rows(v, e);
+    } while (rc == 0 && v->after.p && !is_full(v));
+    buf_done(&q.body);
+    return rc;
+}
+
+/* Worker by worker until the page is full. */
+MAY_PAUSE static int add_all(struct listing *v, struct err *e)
 {
     while (v->at < v->n_workers && !is_full(v)) {
+        int rc = 0;
+
         if (v->workers[v->at] == v->service->heritage->index) {
             past_place(v);
-            own_rows(v);
-            if (v->archived && !v->waiting && !is_full(v))
-                past_rows(v);
+            if (!v->past.begun)
+                rc = add_own_rows(v, e);
+            if (rc == 0 && v->archived && !is_full(v))
+                rc = add_past_rows(v, e);
         } else {
-            ask(v);
+            rc = add_sibling_rows(v, e);
         }
-        if (v->asked || v->waiting)
-            return;
-        step(v);
+        if (rc)
+            return -1;
+        next_worker(v);
     }
-    answer(v);
+    return 0;
 }
 
 /* Checked by inputs.def. */
-static void read_query(struct listing *v, struct str query, struct str *ret_cursor)
+static void read_query(struct listing *v, struct str query)
 {
     v->limit = LIMIT_DEFAULT;
     (void)str_to_u64(query_get(&v->arena, query, "limit"), UINT32_MAX, &v->limit);
@@ -559,12 +507,13 @@ static void read_query(struct listing *v, struct str query, struct str *ret_curs
     v->label = query_get(&v->arena, query, "label");
     v->reseeded = query_get(&v->arena, query, "reseeded");
     v->archived = !str_eq_c(query_get(&v->arena, query, "archived"), "false");
-    *ret_cursor = query_get(&v->arena, query, "cursor");
+    v->cursor = query_get(&v->arena, query, "cursor");
 }
 
 /* The workers to ask and where the cursor stands. */
-static int place_cursor(struct listing *v, struct str cursor, struct err *e)
+static int place_cursor(struct listing *v, struct err *e)
 {
+    struct str cursor = v->cursor;
     size_t dot = str_find(cursor, STR("."), 0);
     uint64_t index = 0;
 
@@ -585,25 +534,30 @@ static int place_cursor(struct listing *v, struct str cursor, struct err *e)
     return 0;
 }
 
+static void list_sessions(struct answering *a, void *ctx)
+{
+    struct listing *v = ctx;
+    struct err e = {0};
+
+    v->answer = a;
+    if (place_cursor(v, &e) == 0 && add_all(v, &e) == 0) {
+        put_end(v);
+        answering_end(a);
+    } else {
+        answering_fail(a, "a list of sessions broke", &e);
+    }
+    listing_free(v);
+}
+
 /* ?local=1 (other workers ask so) lists this worker's sessions only. */
 void listing_get(struct service_request *r)
 {
     struct listing *v = mem_zalloc(sizeof(*v));
     struct str query = arena_str(&v->arena, exchange_query(r->x));
-    struct str cursor = {0};
-    struct err e = {0};
 
     v->service = r->service;
-    v->x = r->x;
-    v->dialect = r->dialect;
     v->query = query;
     v->local = query_get(&v->arena, query, "local").p != NULL;
-    read_query(v, query, &cursor);
-    if (place_cursor(v, cursor, &e)) {
-        respond_error(r, NULL, &e);
-        listing_free(v);
-        return;
-    }
-    exchange_watch(v->x, on_closed, v);
-    go_on(v);
+    read_query(v, query);
+    answering_start(r, list_sessions, v);
 }

@@ -4,56 +4,26 @@
 
 #include "common/base/mem.h"
 #include "common/codec/sha256.h"
-#include "common/os/loop.h"
 #include "common/serve/exchange.h"
 #include "worker/control/handlers.h"
 #include "worker/image/image_header.h"
 #include "worker/media/media_store.h"
+#include "worker/service/answering.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
 
 enum { PIECE_BYTES = 128 << 10 };
 
 struct picture_sending {
-    struct service_request request; /* until the answer has started */
     struct media_file file;
-    struct buf out;
-    struct loop_task later; /* the next piece, after everybody else had a turn */
+    struct buf start; /* its first piece */
 };
 
 static void sending_free(struct picture_sending *s)
 {
-    loop_task_cancel(s->request.service->calls.loop, &s->later);
     media_file_close(&s->file);
-    buf_done(&s->out);
+    buf_done(&s->start);
     free(s);
-}
-
-static void on_closed(void *ctx, bool delivered)
-{
-    (void)delivered;
-    sending_free(ctx);
-}
-
-static void on_later(struct loop_task *t)
-{
-    struct picture_sending *s = CONTAINER_OF(t, struct picture_sending, later);
-    struct exchange *x = s->request.x;
-
-    if (media_file_read(&s->file, PIECE_BYTES, &s->out) != 0) {
-        exchange_fail(x);
-        return;
-    }
-    exchange_send(x, &s->out);
-    if (s->file.left == 0)
-        exchange_end(x);
-}
-
-static void on_more(void *ctx)
-{
-    struct picture_sending *s = ctx;
-
-    loop_task_post(s->request.service->calls.loop, &s->later, on_later);
 }
 
 static const char *type_of(struct str start)
@@ -65,22 +35,30 @@ static const char *type_of(struct str start)
     return image_format_of(start, &format) ? types[format] : "application/octet-stream";
 }
 
-/* The first piece is there: what is no longer is a plain answer. */
-static void send_picture(struct picture_sending *s)
+MAY_PAUSE static int put_picture(struct answering *a, struct media_file *file, struct err *e)
 {
-    struct service_request *r = &s->request;
-    const char *type = type_of(buf_str(&s->out));
-
-    respond_count(r->service, r->dialect, 200);
-    if (s->file.left == 0) {
-        exchange_reply_buf(r->x, 200, type, &s->out);
-        sending_free(s);
-        return;
+    while (file->left > 0) {
+        if (answering_flow(a, e))
+            return -1;
+        if (media_file_read(file, PIECE_BYTES, &a->out))
+            return err_set(e, ERR_STORAGE_FAILED, "an image cannot be read back");
     }
-    exchange_watch(r->x, on_closed, s);
-    exchange_start(r->x, type);
-    exchange_send(r->x, &s->out);
-    exchange_pull(r->x, on_more, s);
+    return 0;
+}
+
+static void send_picture(struct answering *a, void *ctx)
+{
+    struct picture_sending *s = ctx;
+    struct err e = {0};
+
+    a->type = type_of(buf_str(&s->start));
+    a->out = s->start;
+    s->start = (struct buf){0};
+    if (put_picture(a, &s->file, &e) == 0)
+        answering_end(a);
+    else
+        answering_fail(a, "an image broke", &e);
+    sending_free(s);
 }
 
 /* Hostile bytes that a browser opens as what they are not run nothing. Returns whether the client
@@ -109,7 +87,7 @@ static int open_picture(struct service_request *r, struct str media, struct pict
         return err_set(e, ERR_NOT_FOUND, "the session has no such image");
     if (media_store_open(r->service->calls.media, r->id, media, &s->file, e) != 0)
         return -1;
-    if (media_file_read(&s->file, PIECE_BYTES, &s->out) != 0)
+    if (media_file_read(&s->file, PIECE_BYTES, &s->start) != 0)
         return err_set(e, ERR_STORAGE_FAILED, "an image cannot be read back");
     return 0;
 }
@@ -120,7 +98,6 @@ void media_get(struct service_request *r)
     struct picture_sending *s = mem_zalloc(sizeof(*s));
     struct err e = {0};
 
-    s->request = *r;
     s->file.fd = -1;
     if (open_picture(r, media, s, &e) != 0) {
         respond_error(r, NULL, &e);
@@ -129,6 +106,6 @@ void media_get(struct service_request *r)
         respond_empty(r, 304);
         sending_free(s);
     } else {
-        send_picture(s);
+        answering_start(r, send_picture, s);
     }
 }

@@ -1,39 +1,46 @@
-/* GET /sessions/{id}, with ?records=1 every call's record too: a sliced answer. Every call's prompt
- * is told anew, so that records grow with the square of the session; without them the state grows
- * with its answers. */
-#include <stdlib.h>
-
-#include "common/base/mem.h"
+/* GET /sessions/{id}, with ?records=1 every call's record too. Every call's prompt is written in
+ * full, so records grow with the square of the session; without them the state grows with its
+ * answers. */
 #include "worker/control/handlers.h"
-#include "worker/control/sliced_answer.h"
-#include "worker/ledger/ledger.h"
+#include "worker/service/answering.h"
+#include "worker/session/session.h"
 #include "worker/session/telling.h"
 
-struct recounting {
-    struct sliced_answer answer;
-    struct session_telling telling;
-};
-
-static int step(struct sliced_answer *a, struct err *e)
+MAY_PAUSE static int write_steps(struct answering *a, struct session_telling *t, struct err *e)
 {
-    return session_tell(&CONTAINER_OF(a, struct recounting, answer)->telling, e);
+    int rc;
+
+    do
+        rc = session_tell(t, e);
+    while (rc == 0 && answering_flow(a, e) == 0);
+    return rc == 1 ? 0 : -1;
 }
 
-static void recounting_free(struct sliced_answer *a)
+MAY_PAUSE static void write_session(struct answering *a, struct session *s, bool records)
 {
-    struct recounting *v = CONTAINER_OF(a, struct recounting, answer);
+    struct session_telling t = {.session = s, .records = records, .out = json_out_to(&a->out)};
+    struct err e = {0};
 
-    session_tell_done(&v->telling);
-    free(v);
+    if (write_steps(a, &t, &e) == 0)
+        answering_end(a);
+    else
+        answering_fail(a, "a session's state cannot be told", &e);
+    session_tell_done(&t);
+    session_unpin(a->request.service->calls.store, s);
+}
+
+static void write_state(struct answering *a, void *session)
+{
+    write_session(a, session, false);
+}
+
+static void write_records(struct answering *a, void *session)
+{
+    write_session(a, session, true);
 }
 
 void state_send(struct service_request *r, struct session *s, bool records)
 {
-    struct recounting *v = mem_zalloc(sizeof(*v));
-
-    v->answer = (struct sliced_answer){
-        .broken = "a session's state cannot be told", .step = step, .free = recounting_free};
-    v->telling = (struct session_telling){
-        .session = s, .records = records, .out = json_out_to(&v->answer.out)};
-    sliced_answer_send(&v->answer, r, s);
+    session_pin(s);
+    answering_start(r, records ? write_records : write_state, s);
 }

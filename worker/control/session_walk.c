@@ -6,14 +6,16 @@
 #include "common/base/arena.h"
 #include "common/codec/json.h"
 #include "common/codec/json_scan.h"
+#include "worker/service/awaits.h"
+#include "worker/service/service.h"
 #include "worker/session/session.h"
 
 enum { MEMBER_MAX = 4096 }; /* bytes of a member's name in a row: they are ours */
 
 void session_walk_done(struct session_walk *w)
 {
-    residency_leave(&w->waiter);
     buf_done(&w->anchor_id);
+    buf_done(&w->at_id);
     *w = (struct session_walk){0};
 }
 
@@ -30,35 +32,65 @@ struct session *session_walk_next(const struct session_walk *w, struct session_s
     return s;
 }
 
-void session_walk_pass(struct session_walk *w, const struct session *s)
+void session_walk_enter(struct session_walk *w, const struct session *s)
 {
-    w->seen = w->anchor = session_serial(s);
-    buf_clear(&w->anchor_id);
-    buf_add_str(&w->anchor_id, session_id(s));
+    w->at = session_serial(s);
+    buf_clear(&w->at_id);
+    buf_add_str(&w->at_id, session_id(s));
 }
 
-void session_walk_leave(struct session_walk *w, uint64_t serial)
+/* One that was read back from the journal is another by its serial, and comes later in the walk. */
+struct session *session_walk_find(const struct session_walk *w, struct session_store *st)
 {
-    w->seen = serial;
+    bool ended = false;
+    struct session *s = session_find_any(st, buf_str(&w->at_id), &ended);
+
+    return s && session_serial(s) == w->at ? s : NULL;
 }
 
-bool session_walk_row(struct session_walk *w, struct residency *r, struct session *s,
-                      struct buf *row, void (*fn)(void *ctx, const struct err *e), void *ctx)
+void session_walk_pass(struct session_walk *w)
 {
+    struct buf spare = w->anchor_id;
+
+    w->seen = w->anchor = w->at;
+    w->anchor_id = w->at_id;
+    w->at_id = spare;
+}
+
+void session_walk_leave(struct session_walk *w)
+{
+    w->seen = w->at;
+}
+
+void session_walk_stop_before(struct session_walk *w, const struct session *s)
+{
+    session_walk_enter(w, s);
+    session_walk_pass(w);
+    w->seen--;
+}
+
+int session_walk_row(const struct session_walk *w, struct service *a, struct buf *row,
+                     struct err *e)
+{
+    struct session *s = session_walk_find(w, a->calls.store), *back;
+
     buf_clear(row);
-    if (!session_resident(s) && session_kept_row(s).p) {
+    if (s && !session_resident(s) && session_kept_row(s).p) {
         buf_add_str(row, session_kept_row(s));
-        return true;
+        return 0;
     }
-    if (session_resident(s) || residency_ready(r, session_id(s), false)) {
+    if (s && session_resident(s)) {
         session_write_row(s, row);
-        return true;
+        return 0;
     }
-    w->waiter.fn = fn;
-    w->waiter.ctx = ctx;
-    w->awaited = session_serial(s);
-    residency_wait(r, session_id(s), &w->waiter);
-    return false;
+    if (await_session(a, buf_str(&w->at_id), false, &back, e))
+        return e->kind == ERR_CANCELLED ? -1 : 0;
+    if (!back)
+        return 0;
+    if (back == session_walk_find(w, a->calls.store) && session_resident(back))
+        session_write_row(back, row);
+    session_unpin(a->calls.store, back);
+    return 0;
 }
 
 /* Bytes of the row before the member "metadata" and its comma; 0: it is no row. */

@@ -1,9 +1,9 @@
 /*
- * struct session_walk: the way of a request over all sessions of a worker, oldest first, in slices:
- * between two of them sessions come and go, and one whose row is not known is read back.
+ * struct session_walk: the way of a task over all sessions of a worker, oldest first. At each pause
+ * sessions come and go.
  *
- *     while ((s = session_walk_next(w, st)) && session_walk_row(w, r, s, &row, fn, ctx)) {
- *         ... session_walk_pass(w, s); ...
+ *     while ((s = session_walk_next(w, st))) {
+ *         ... session_walk_row(w, a, s, &row, e) ... task_pause(e) ...
  *     }
  */
 #ifndef RG_CONTROL_SESSION_WALK_H
@@ -13,38 +13,49 @@
 #include <stdint.h>
 
 #include "common/base/buf.h"
-#include "worker/residency/residency.h"
+#include "common/os/task.h"
 
 struct arena;
+struct err;
 struct json;
+struct service;
 struct session;
 struct session_store;
 
-/* A zeroed one stands before the first session. */
+/* A zeroed one is in front of the first session. */
 struct session_walk {
     uint64_t seen;        /* serial of the last session passed; 0: none yet */
     uint64_t anchor;      /* serial of one that was passed and may still be there ... */
     struct buf anchor_id; /* ... and its id: from it on the next one is looked for */
-    uint64_t awaited;     /* serial of the one that is read back */
-    struct residency_waiter waiter;
+    uint64_t at;          /* serial of the entered session ... */
+    struct buf at_id;     /* ... and its id */
 };
 
-/* Ends a wait, too. The struct may be used for another walk. */
+/* Frees what it holds. The struct may be used for another walk. */
 void session_walk_done(struct session_walk *w);
 
-/* The first session behind the last one passed; NULL: there is none. */
+/* The first session after the last one passed; NULL: there is none. */
 struct session *session_walk_next(const struct session_walk *w, struct session_store *st);
 
-/* Goes past s, which stays in the store for now. */
-void session_walk_pass(struct session_walk *w, const struct session *s);
+/* Enters s: the functions below are about it, also when it is gone. */
+void session_walk_enter(struct session_walk *w, const struct session *s);
 
-/* Goes past the serial of a session that leaves the store. */
-void session_walk_leave(struct session_walk *w, uint64_t serial);
+/* The entered session, or NULL if it is gone. */
+struct session *session_walk_find(const struct session_walk *w, struct session_store *st);
 
-/* The row of s in `row`, or false: it is read back, and fn comes. Its error means that it has no
- * row: session_walk_leave(w, w->awaited). */
-bool session_walk_row(struct session_walk *w, struct residency *r, struct session *s,
-                      struct buf *row, void (*fn)(void *ctx, const struct err *e), void *ctx);
+/* Goes past it. */
+void session_walk_pass(struct session_walk *w);
+
+/* Goes past it when it is about to leave the store. */
+void session_walk_leave(struct session_walk *w);
+
+/* Before a pause: the walk goes on with s, or with the one after it if s is gone by then. */
+void session_walk_stop_before(struct session_walk *w, const struct session *s);
+
+/* Writes its row: a session that is not in memory is read back. Returns 0 with an empty `row` if it
+ * is gone or cannot be read (then with e). -1: ERR_CANCELLED. */
+MAY_PAUSE RG_MUSTCHECK int session_walk_row(const struct session_walk *w, struct service *a,
+                                            struct buf *row, struct err *e);
 
 /* What a row says before its metadata, which may be long: the members that lists are filtered by,
  * as an object in the arena; NULL: it is no row. */

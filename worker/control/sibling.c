@@ -105,6 +105,7 @@ struct sibling_round {
     const struct sibling_round_fns *fns;
     void *ctx;
     size_t waiting, failed;
+    bool left;
 };
 
 /* Counts the answers; the last one ends the round. */
@@ -115,12 +116,19 @@ static void on_one(void *ctx, int status, struct str body, const struct err *e)
     (void)e;
     if (status < 200 || status > 299)
         r->failed++;
-    else
+    else if (!r->left)
         r->fns->one(r->ctx, body);
     if (--r->waiting > 0)
         return;
-    r->fns->all(r->ctx, r->failed);
+    if (!r->left)
+        r->fns->all(r->ctx, r->failed);
     free(r);
+}
+
+void sibling_round_leave(struct sibling_round *r)
+{
+    if (r)
+        r->left = true;
 }
 
 /* NULL when there is nobody else. */

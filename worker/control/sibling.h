@@ -47,6 +47,9 @@ struct sibling_round_fns {
 struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_question *q,
                                       const struct sibling_round_fns *fns, void *ctx);
 
+/* Calls none of its functions any more. NULL is accepted. */
+void sibling_round_leave(struct sibling_round *r);
+
 /* Indexes of the workers that serve, this one included, ascending; `ret` has room for
  * BOARD_WORKERS_MAX. */
 size_t siblings_list(const struct heritage *h, uint32_t *ret);

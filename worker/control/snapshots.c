@@ -1,125 +1,116 @@
 /*
- * GET /sessions/{id}/snapshot: a whole session as one JSON object, for POST /sessions/import. It is
- * made and sent in slices, as its reader takes them: the records, the pictures that they name, and
- * the records' checksum at the end.
+ * GET /sessions/{id}/snapshot: a whole session as one JSON object, for POST /sessions/import: the
+ * records, the pictures that they name, and the records' checksum at the end. It is made as its
+ * reader takes it.
  */
-#include <stdlib.h>
-
-#include "common/base/mem.h"
 #include "common/codec/base64.h"
 #include "common/codec/json.h"
 #include "worker/control/handlers.h"
-#include "worker/control/sliced_answer.h"
 #include "worker/control/snapshot_pictures.h"
+#include "worker/service/answering.h"
 #include "worker/service/respond.h"
 #include "worker/session/session.h"
 #include "worker/session/snapshot.h"
 
-enum { STEP_BYTES = 24 << 10 }; /* encoded at once */
+enum { STEP_BYTES = 24 << 10 }; /* encoded at once; base64 has groups of three */
 
-/* One on its way out. */
-struct snapshot_sending {
-    struct sliced_answer answer;
-    struct snapshot_writer writer;
-    struct buf frames; /* read back, not yet written: less than a record and two bytes */
-    size_t at;         /* in them */
-    struct snapshot_pictures *pictures; /* NULL: there are none */
-    bool told_records;
-};
-
-static void sending_free(struct sliced_answer *a)
+static void put_base64(struct buf *out, const char *p, size_t n)
 {
-    struct snapshot_sending *v = CONTAINER_OF(a, struct snapshot_sending, answer);
-
-    snapshot_pictures_free(v->pictures);
-    buf_done(&v->frames);
-    free(v);
+    base64_encode(p, n, buf_reserve(out, base64_encoded_len(n)));
+    out->len += base64_encoded_len(n);
 }
 
-/* Base64 of the next bytes: in threes, but for the last ones. */
-static void put_bytes(struct snapshot_sending *v, bool last)
+/* Encodes the frames but for an incomplete group, which stays in them unless it is the last. */
+MAY_PAUSE static int put_frames(struct answering *a, struct buf *frames, bool last, struct err *e)
 {
-    size_t n = MIN_OF(v->frames.len - v->at, (size_t)STEP_BYTES);
+    size_t n = frames->len - (last ? 0 : frames->len % 3);
 
-    n -= last && n == v->frames.len - v->at ? 0 : n % 3;
-    base64_encode(v->frames.p + v->at, n, buf_reserve(&v->answer.out, base64_encoded_len(n)));
-    v->answer.out.len += base64_encoded_len(n);
-    v->at += n;
-}
-
-static void put_end(struct snapshot_sending *v)
-{
-    struct json_out o = {&v->answer.out, true};
-
-    json_out_member_i64(&o, "n_records", v->writer.n);
-    json_out_member_i64(&o, "crc32c", v->writer.crc);
-    buf_add_c(&v->answer.out, '}');
-}
-
-/* Some bytes of the records more. 1: that was all. */
-static int put_records(struct snapshot_sending *v, struct err *e)
-{
-    int rc = 0;
-
-    if (v->frames.len - v->at < 3) {
-        buf_consume(&v->frames, v->at);
-        v->at = 0;
-        rc = snapshot_next(&v->writer, &v->frames, e);
+    for (size_t at = 0; at < n; at += STEP_BYTES) {
+        put_base64(&a->out, frames->p + at, MIN_OF(n - at, (size_t)STEP_BYTES));
+        if (answering_flow(a, e))
+            return -1;
     }
-    if (rc < 0)
-        return -1;
-    put_bytes(v, rc == 1);
-    if (rc == 1)
-        buf_add_c(&v->answer.out, '"');
-    return rc;
+    buf_consume(frames, n);
+    return 0;
 }
 
-/* Some bytes more (sliced_answer.h). */
-static int make_step(struct sliced_answer *a, struct err *e)
+MAY_PAUSE static int put_records(struct answering *a, struct snapshot_writer *w, struct err *e)
 {
-    struct snapshot_sending *v = CONTAINER_OF(a, struct snapshot_sending, answer);
+    struct buf frames = {0};
     int rc;
 
-    if (v->told_records) {
-        rc = snapshot_pictures_next(v->pictures, &v->answer.out, e);
-    } else {
-        rc = put_records(v, e);
-        v->told_records = rc == 1;
-        if (rc == 1 && v->pictures)
-            return 0;
-    }
-    if (rc == 1)
-        put_end(v);
-    return rc;
+    do {
+        rc = snapshot_next(w, &frames, e);
+        if (rc >= 0 && put_frames(a, &frames, rc == 1, e))
+            rc = -1;
+    } while (rc == 0);
+    buf_done(&frames);
+    return rc == 1 ? 0 : -1;
 }
 
-static void put_head(struct snapshot_sending *v)
+MAY_PAUSE static int put_pictures(struct answering *a, struct snapshot_pictures *p, struct err *e)
 {
-    struct json_out o = json_out_to(&v->answer.out);
+    int rc = p ? 0 : 1;
+
+    while (rc == 0) {
+        rc = snapshot_pictures_next(p, &a->out, e);
+        if (rc == 0 && answering_flow(a, e))
+            rc = -1;
+    }
+    return rc == 1 ? 0 : -1;
+}
+
+MAY_PAUSE static int put_all(struct answering *a, struct snapshot_writer *w,
+                             struct snapshot_pictures *p, struct err *e)
+{
+    struct json_out o = json_out_to(&a->out);
 
     json_out_obj(&o);
     json_out_member_i64(&o, "version", SNAPSHOT_VERSION);
-    json_out_member_str(&o, "session_id", session_id(v->writer.session));
+    json_out_member_str(&o, "session_id", session_id(w->session));
     json_out_key(&o, "records");
-    buf_add_c(&v->answer.out, '"'); /* base64 needs no escapes */
+    buf_add_c(&a->out, '"'); /* base64 needs no escapes */
+    if (put_records(a, w, e))
+        return -1;
+    buf_add_c(&a->out, '"');
+    if (put_pictures(a, p, e))
+        return -1;
+    o = (struct json_out){&a->out, true};
+    json_out_member_i64(&o, "n_records", w->n);
+    json_out_member_i64(&o, "crc32c", w->crc);
+    buf_add_c(&a->out, '}');
+    return 0;
+}
+
+static void write_snapshot(struct answering *a, void *ctx)
+{
+    struct session *s = ctx;
+    struct snapshot_pictures *p = NULL;
+    struct snapshot_writer w;
+    struct err e = {0};
+    int rc = snapshot_begin(s, &w, &e);
+
+    if (rc == 0) { /* the pictures of these records */
+        p = snapshot_pictures_new(a->request.service->calls.media, s);
+        rc = put_all(a, &w, p, &e);
+    }
+    if (rc == 0)
+        answering_end(a);
+    else
+        answering_fail(a, "a session's snapshot cannot be told", &e);
+    snapshot_pictures_free(p);
+    session_unpin(a->request.service->calls.store, s);
 }
 
 void control_snapshot(struct service_request *r)
 {
-    struct snapshot_writer writer;
-    struct snapshot_sending *v;
     struct err e = {0};
     struct session *s = control_find(r, true, &e);
 
-    if (!s || snapshot_begin(s, &writer, &e) != 0) {
+    if (!s) {
         respond_error(r, NULL, &e);
         return;
     }
-    v = mem_zalloc(sizeof(*v));
-    v->answer = (struct sliced_answer){
-        .broken = "a session's snapshot cannot be told", .step = make_step, .free = sending_free};
-    v->writer = writer;
-    v->pictures = snapshot_pictures_new(r->service->calls.media, s);
-    put_head(v);
-    sliced_answer_send(&v->answer, r, s);
+    session_pin(s);
+    answering_start(r, write_snapshot, s);
 }

@@ -1,14 +1,12 @@
 /* Once a second: steps of the wall clock are noticed, memory is kept below its limits, and all
  * sessions are looked at: those whose time is over are expired, tombstones and exports past their
- * time are dropped. Of many sessions that takes a while: it is done a millisecond at a time, and
- * the next second's look begins when the last has ended. */
+ * time are dropped. Many sessions take a while: a task goes through them, and the next one begins
+ * after it has ended. */
 #include <stdlib.h>
 
-#include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/mem.h"
-#include "common/os/loop.h"
+#include "common/os/task.h"
 #include "common/proc/config.h"
 #include "worker/call/call_env.h"
 #include "worker/control/control.h"
@@ -24,17 +22,16 @@
 #include "worker/session/session.h"
 #include "worker/session/session_totals.h"
 
-enum { STEP_MIN_MS = 500, SLICE_US = 1000 };
+enum { STEP_MIN_MS = 500 };
 
-enum { LOOKS = 16, ENDS = 64 }; /* sessions that stay, and ends, between two looks at the clock */
+enum { LOOKS = 16, ENDS = 64 }; /* sessions that stay, and ends, between two pauses */
 
-struct sweeping {
+/* On the stack of its task. */
+struct sweep {
     struct service *service;
-    struct session_walk walk; /* its next session is the one to look at */
-    uint64_t now_ms;          /* when it began, by the clock as it is set now; 0: none goes on */
-    bool walked;              /* all sessions; ends are left */
-    bool stuck;               /* an end could not be written: none is tried any more */
-    struct loop_task task;    /* posted: it goes on */
+    struct session_walk walk;
+    uint64_t now_ms; /* when it began, by the clock as it is set now */
+    bool stuck;      /* an end could not be written: none is tried any more */
 };
 
 /* Steps of the wall clock (somebody sets it) are no time that has passed. */
@@ -46,8 +43,8 @@ static void watch_clock(struct service *a, uint64_t now_ms)
     if (a->clock_ahead_ms && (step_ms > STEP_MIN_MS || step_ms < -STEP_MIN_MS)) {
         log_warn(NULL, "the clock was set", LOG_I("by_ms", step_ms));
         session_clock_stepped(a->calls.store, step_ms);
-        if (a->sweeping && a->sweeping->now_ms != 0)
-            a->sweeping->now_ms += (uint64_t)step_ms;
+        if (a->sweep)
+            a->sweep->now_ms += (uint64_t)step_ms;
     }
     a->clock_ahead_ms = ahead_ms;
 }
@@ -65,7 +62,7 @@ static void drop_copy(struct service *a, struct session *s)
 }
 
 /* Whether that took more than a look; s may be gone. */
-static bool look_at(struct sweeping *w, struct session *s)
+static bool look_at(struct sweep *w, struct session *s)
 {
     struct service *a = w->service;
     struct err e = {0};
@@ -85,67 +82,39 @@ static bool look_at(struct sweeping *w, struct session *s)
     return true;
 }
 
-/* The next slice begins with s, unless it is gone by then. */
-static void stop_before(struct session_walk *w, const struct session *s)
-{
-    session_walk_pass(w, s);
-    session_walk_leave(w, session_serial(s) - 1);
-}
-
-/* False: time is over, and there is more. */
-static bool walk_on(struct sweeping *w, uint64_t until_us)
+MAY_PAUSE static int look_at_all(struct sweep *w)
 {
     struct session_store *st = w->service->calls.store;
     struct session *s = session_walk_next(&w->walk, st), *next;
 
     for (unsigned n = 1; s; s = next, n++) {
+        uint64_t turns = task_turns();
+
         next = session_next(st, s);
         if (look_at(w, s))
             n = 0;
-        if (next && n % LOOKS == 0 && clock_us() >= until_us) {
-            stop_before(&w->walk, next);
-            return false;
-        }
+        if (!next || n % LOOKS != 0)
+            continue;
+        session_walk_stop_before(&w->walk, next);
+        if (task_pause(NULL))
+            return -1;
+        if (task_turns() != turns)
+            next = session_walk_next(&w->walk, st);
     }
-    session_walk_done(&w->walk);
-    return true;
+    return 0;
 }
 
-/* As walk_on, of all that is to be done. */
-static bool sweep_on(struct sweeping *w, uint64_t until_us)
+static void sweep_sessions(void *ctx)
 {
-    w->walked = w->walked || walk_on(w, until_us);
-    if (!w->walked)
-        return false;
-    while (session_sweep_ends(w->service->calls.store, w->now_ms, ENDS)) {
-        if (clock_us() >= until_us)
-            return false;
-    }
-    return true;
-}
+    struct service *a = ctx;
+    struct sweep w = {.service = a, .now_ms = clock_wall_ms()};
 
-static void on_slice(struct loop_task *t)
-{
-    struct sweeping *w = CONTAINER_OF(t, struct sweeping, task);
-
-    if (sweep_on(w, clock_us() + SLICE_US))
-        w->now_ms = 0;
-    else
-        loop_task_post_behind(w->service->calls.loop, t, on_slice);
-}
-
-/* NULL: the last one has not ended. */
-static struct sweeping *begin(struct service *a)
-{
-    struct sweeping *w = a->sweeping ? a->sweeping : mem_zalloc(sizeof(*w));
-
-    a->sweeping = w;
-    if (w->now_ms != 0)
-        return NULL;
-    w->service = a;
-    w->now_ms = clock_wall_ms();
-    w->walked = w->stuck = false;
-    return w;
+    a->sweep = &w;
+    if (look_at_all(&w) == 0)
+        while (session_sweep_ends(a->calls.store, w.now_ms, ENDS) && task_pause(NULL) == 0)
+            ;
+    session_walk_done(&w.walk);
+    a->sweep = NULL;
 }
 
 /* What is looked at in each second, whatever the number of sessions. */
@@ -170,40 +139,21 @@ static void look_around(struct service *a)
 
 void control_sweep(struct service *a)
 {
-    struct sweeping *w;
-
     look_around(a);
-    w = begin(a);
-    if (w)
-        on_slice(&w->task);
+    if (!a->sweep)
+        (void)task_start(a->calls.tasks, STR("sweep"), sweep_sessions, a);
 }
 
 void control_sweep_all(struct service *a)
 {
-    struct sweeping *w;
-
     look_around(a);
-    w = begin(a);
-    CHECK(w && sweep_on(w, UINT64_MAX));
-    w->now_ms = 0;
-}
-
-void control_stop(struct service *a)
-{
-    groups_finish(a);
+    sweep_sessions(a);
 }
 
 void control_done(struct service *a)
 {
-    if (a->sweeping) {
-        loop_task_cancel(a->calls.loop, &a->sweeping->task);
-        session_walk_done(&a->sweeping->walk);
-        free(a->sweeping);
-        a->sweeping = NULL;
-    }
     admin_done(a);
     discovery_done(a);
-    expiring_done(a);
     events_free(a);
     siblings_free(a->siblings);
 }

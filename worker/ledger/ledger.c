@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/journal/journal.h"
+#include "common/os/task.h"
 #include "common/proc/metrics.h"
 #include "worker/ledger/delivery.h"
 #include "worker/ledger/loose_parts.h"
@@ -132,8 +133,10 @@ int ledger_write(struct ledger *l, struct str session_id, struct str record,
         return err_set(e, ERR_ENGINE_INVALID,
                        "what is to be recorded has %zu bytes; a record has at most %d", record.len,
                        JOURNAL_RECORD_MAX);
+    task_atomic(1); /* nobody sees a record that is half applied */
     rc = journal_append(j, session_id, record, done.fn, done.ctx, e);
     if (rc < 0) {
+        task_atomic(-1);
         metrics_count(r->page, METRIC_journal_errors, 1);
         if (e->kind == ERR_IO) /* nothing was recorded: the request may be sent again */
             e->kind = ERR_STORAGE_FAILED;
@@ -148,5 +151,6 @@ int ledger_write(struct ledger *l, struct str session_id, struct str record,
     residency_watch(r);
     if (rc > 0 && done.fn)
         done.fn(done.ctx);
+    task_atomic(-1);
     return 0;
 }

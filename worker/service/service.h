@@ -43,16 +43,14 @@ struct service {
     uint64_t engines_seen;          /* stamp of those changes as this worker obeys them */
     uint64_t weights_seen;          /* stamp of what was told of the weights, likewise */
     struct discovery *discovery;    /* who looks for engines; made on first use */
-    struct list_head bulks;         /* orders for sessions by labels under way */
     struct list_head engine_orders; /* changes under way */
-    struct list_head groups;        /* of sessions, being made */
     struct list_head copies;        /* forks and imports under way */
     struct list_head expiring;      /* sessions that are scored before they expire */
     bool draining;                  /* the worker ends */
     bool disk_low;                  /* less than --journal-min-free is left: no new sessions */
     uint64_t started_s;
-    int64_t clock_ahead_ms;    /* of the monotonic one, at the last sweep; 0: not looked yet */
-    struct sweeping *sweeping; /* or NULL (control/sweep.c) */
+    int64_t clock_ahead_ms; /* of the monotonic one, at the last sweep; 0: not looked yet */
+    struct sweep *sweep;    /* the one that runs, or NULL (control/sweep.c) */
 };
 
 /* Whether the whole service stops, so that nothing new may begin. A worker that is only retired or

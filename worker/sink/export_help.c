@@ -7,6 +7,7 @@
 #include "common/base/cancel.h"
 #include "common/base/mem.h"
 #include "common/os/helpers.h"
+#include "common/os/task.h"
 #include "worker/call/work.h"
 #include "worker/export/export.h"
 
@@ -17,10 +18,25 @@ struct export_help {
     void *ctx;
 };
 
+/* In a helper. */
+static int do_work(void *export, void *tool, struct err *e)
+{
+    const struct work_tools *tools = tool;
+
+    export_work(export, tools->scratch, helpers_step);
+    return cancel_wanted() ? cancel_fail(e) : 0;
+}
+
 static int run(struct long_work *w, struct work_tools *tools, struct err *e)
 {
-    export_work(CONTAINER_OF(w, struct export_help, work)->export, tools->scratch, helpers_step);
-    return cancel_wanted() ? cancel_fail(e) : 0;
+    return do_work(CONTAINER_OF(w, struct export_help, work)->export, tools, e);
+}
+
+int export_help_await(struct export *x, struct str lane, struct err *e)
+{
+    struct task_work w = {.fn = do_work, .ctx = x, .lane = lane, .is_long = export_work_is_long(x)};
+
+    return task_offload(&w, e);
 }
 
 static void on_done(struct long_work *w, const struct err *e)

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 
+#include "common/base/attrs.h"
 #include "common/base/str.h"
 
 struct call_env;
@@ -27,6 +28,9 @@ struct export_help_events {
 /* Has it done. NULL: it is done already, for there are no helpers. */
 struct export_help *export_help_begin(struct call_env *env, struct export *x, struct str session_id,
                                       const struct export_help_events *events, void *ctx);
+
+/* Has it done for a task, in the order of the lane's jobs. */
+MAY_PAUSE RG_MUSTCHECK int export_help_await(struct export *x, struct str lane, struct err *e);
 
 /* Gives it up: `left` follows, at once maybe. */
 void export_help_leave(struct export_help *h);

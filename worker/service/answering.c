@@ -1,0 +1,178 @@
+/* Answers that tasks make (answering.h). */
+#include "worker/service/answering.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/serve/exchange.h"
+#include "worker/service/respond.h"
+
+enum { FLOW_BYTES = 64 << 10 };
+
+static void on_closed(void *ctx, bool delivered)
+{
+    struct answering *a = ctx;
+
+    a->left = true;
+    a->delivered = delivered;
+    if (!a->ended)
+        task_cancel(a->task);
+    waiter_wake(&a->changed);
+}
+
+static void begin_answer(struct answering *a)
+{
+    if (a->begun)
+        return;
+    a->begun = true;
+    respond_count(a->request.service, a->request.dialect, 200);
+    exchange_start(a->request.x, a->type);
+}
+
+int answering_flow(struct answering *a, struct err *e)
+{
+    struct exchange *x = a->request.x;
+
+    if (a->out.len < FLOW_BYTES)
+        return task_pause(e);
+    begin_answer(a);
+    exchange_send(x, &a->out);
+    while (!a->left && exchange_waiting(x) >= EXCHANGE_WINDOW) {
+        exchange_on_room(x, waiter_on_event, &a->changed);
+        if (task_wait(&a->changed, e))
+            return -1;
+    }
+    return task_pause(e);
+}
+
+void answering_end(struct answering *a)
+{
+    struct exchange *x = a->request.x;
+
+    a->ended = true;
+    if (a->begun) {
+        exchange_send(x, &a->out);
+        exchange_end(x);
+        return;
+    }
+    respond_count(a->request.service, a->request.dialect, 200);
+    exchange_reply_buf(x, 200, a->type, &a->out);
+}
+
+bool answering_end_wait(struct answering *a)
+{
+    answering_end(a);
+    while (!a->left)
+        if (task_wait(&a->changed, NULL))
+            break;
+    return a->delivered;
+}
+
+void answering_fail(struct answering *a, const char *what, const struct err *e)
+{
+    const struct service_request *r = &a->request;
+
+    if (e->kind == ERR_CANCELLED || a->left) /* a worker that ends: its successor is asked */
+        return;
+    a->ended = true;
+    if (a->begun) {
+        log_warn(&(struct log_scope){.session = r->id}, what, LOG_T("error", e->text));
+        exchange_fail(r->x);
+        return;
+    }
+    respond_error_to(r->service, r->x, NULL, r->dialect, r->request_id, e);
+}
+
+void answering_hold_body(struct answering *a)
+{
+    a->reads_body = true;
+    exchange_hold(a->request.x);
+}
+
+void answering_let_body(struct answering *a)
+{
+    a->reads_body = false;
+    exchange_let(a->request.x);
+}
+
+/* Nothing that the thread may read is freed. */
+static void on_lost(void *ctx)
+{
+    struct answering *a = ctx;
+    struct exchange *x = a->request.x;
+    struct err e = {0};
+
+    log_error(NULL, "a request's work does not end, its thread is given up",
+              LOG_U("body_hash", atomic_load(&a->body_hash)));
+    (void)err_set(&e, ERR_INTERNAL, "the request took too long to prepare and was given up");
+    if (a->reads_body)
+        exchange_strand(x);
+    answering_fail(a, "a request's answer broke", &e);
+    if (a->reads_body)
+        return;
+    exchange_watch(x, NULL, NULL);
+    exchange_release(x);
+}
+
+static void run_answering(void *ctx)
+{
+    struct answering *a = ctx;
+    struct exchange *x = a->request.x;
+
+    a->task = task_running;
+    task_on_lost(on_lost, a);
+    a->fn(a, a->ctx);
+    exchange_watch(x, NULL, NULL);
+    exchange_on_room(x, NULL, NULL);
+    exchange_release(x);
+    buf_done(&a->out);
+    free(a->copies);
+    free(a);
+}
+
+static struct str append_copy(char **at, struct str text)
+{
+    struct str copy = str_of(*at, text.len);
+
+    if (!text.p)
+        return text;
+    memcpy(*at, text.p, text.len);
+    *at += text.len;
+    return copy;
+}
+
+/* Requests without a session belong to their key, which no log shows. */
+static struct str name_owner(const struct service_request *r, char *text, size_t size)
+{
+    struct str owner = exchange_owner(r->x);
+
+    if (str_eq(owner, r->id) || owner.len == 0)
+        return owner;
+    return str_of(
+        text, (size_t)snprintf(text, size, "key-%016llx", (unsigned long long)str_hash(owner, 0)));
+}
+
+void answering_start(const struct service_request *r, void (*fn)(struct answering *a, void *ctx),
+                     void *ctx)
+{
+    struct answering *a = mem_zalloc(sizeof(*a));
+    char *at = mem_alloc(r->id.len + r->rest.len + 1);
+    char owner[32];
+
+    a->copies = at;
+    a->request = *r;
+    a->request.id = append_copy(&at, r->id);
+    a->request.rest = append_copy(&at, r->rest);
+    a->request.body = NULL;
+    a->type = "application/json";
+    a->fn = fn;
+    a->ctx = ctx;
+    exchange_retain(r->x);
+    exchange_watch(r->x, on_closed, a);
+    (void)task_start(r->service->calls.tasks, name_owner(r, owner, sizeof(owner)), run_answering,
+                     a);
+}
