@@ -56,15 +56,27 @@ struct str exchange_authority(const struct exchange *x)
     return x->head ? x->head->authority : str_of_iovec(x->req->input.authority);
 }
 
+static struct str find_copied(const struct exchange_head *head, struct str name)
+{
+    for (size_t i = 0; i < head->n; i++)
+        if (str_eq(head->headers[i].name, name))
+            return head->headers[i].value;
+    return (struct str){0};
+}
+
 /* `name` in lower case, as libh2o keeps them. */
 struct str exchange_header(const struct exchange *x, const char *name)
 {
-    struct str wanted = str_cstr(name);
-    struct exchange_header h;
+    size_t len = strlen(name);
 
-    for (size_t i = 0; header_at(x, i, &h); i++)
-        if (str_eq(h.name, wanted))
-            return h.value;
+    if (x->head)
+        return find_copied(x->head, str_of(name, len));
+    for (size_t i = 0; i < x->req->headers.size; i++) {
+        const h2o_header_t *h = &x->req->headers.entries[i];
+
+        if (h->name->len == len && memcmp(h->name->base, name, len) == 0)
+            return str_of_iovec(h->value);
+    }
     return (struct str){0};
 }
 

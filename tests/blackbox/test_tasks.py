@@ -18,7 +18,7 @@ TEXT = "a long question of many words " * 400
 
 def request(method, path, body=None):
     data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-    return (f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    return (f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(data)}\r\n\r\n").encode() + data
 
 
@@ -110,8 +110,9 @@ def read_status(c):
     return b""
 
 
-def test_a_worker_ends_in_the_middle_of_groups(start):
-    gateway = start(engine="builtin:echo", workers=1)
+@pytest.mark.parametrize("grace", ["10s", "0s"])
+def test_a_worker_ends_in_the_middle_of_groups(start, grace):
+    gateway = start(engine="builtin:echo", workers=1, grace=grace)
     session, sent, answered = talk(gateway), {}, []
     for turn in range(max(1, TRIES // 10)):
         names = [f"group-{turn}-{i}" for i in range(6)]
@@ -140,7 +141,10 @@ def test_a_slow_reader_gets_all_of_a_list(start):
     with connect(gateway) as c:
         c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         c.sendall(request("GET", "/sessions?limit=1000"))
-        got = b""
+        got = c.recv(1000)
+        assert got.startswith(b"HTTP/1.1 200"), got
         while not got.endswith(b"0\r\n\r\n"):
-            got += c.recv(1000)
+            more = c.recv(1000)
+            assert more, "the list breaks off"
+            got += more
     assert all(s["session_id"].encode() in got for s in made)

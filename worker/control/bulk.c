@@ -133,11 +133,10 @@ static bool may_have_labels(const struct bulk_order *b, const struct session *s)
 }
 
 /* Ends the entered session if it has the labels. */
-MAY_PAUSE static int end_entered(struct bulk_order *b, struct buf *row, struct err *e)
+MAY_PAUSE static int end_entered(struct bulk_order *b, struct session *s, struct buf *row,
+                                 struct err *e)
 {
-    struct session *s;
-
-    if (session_walk_row(&b->walk, service_of(b), row, e))
+    if (session_walk_row(&b->walk, service_of(b), s, row, e))
         return -1;
     if (row->len == 0) {
         b->failed += e->kind != ERR_NONE;
@@ -167,7 +166,7 @@ MAY_PAUSE static int end_own(struct bulk_order *b, struct err *e)
     while (rc == 0 && (s = session_walk_next(&b->walk, st)) && session_serial(s) <= b->newest) {
         session_walk_enter(&b->walk, s);
         if (!has_ended(s) && !session_copying(s) && may_have_labels(b, s))
-            rc = end_entered(b, &row, e);
+            rc = end_entered(b, s, &row, e);
         else
             session_walk_pass(&b->walk);
         if (rc == 0)

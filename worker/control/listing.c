@@ -185,12 +185,12 @@ static struct session *own_first(struct listing *v)
 }
 
 /* The row of the entered session. */
-MAY_PAUSE static int add_own(struct listing *v, struct buf *row, struct err *e)
+MAY_PAUSE static int add_own(struct listing *v, struct session *s, struct buf *row, struct err *e)
 {
     const struct session_walk *w = &v->walk;
     struct arena a = {0};
 
-    if (session_walk_row(w, v->service, row, e))
+    if (session_walk_row(w, v->service, s, row, e))
         return -1;
     if (row->len > 0 && (!any_filter(v) || row_wanted(v, session_row_head(&a, buf_str(row))))) {
         add_row(v, buf_str(row));
@@ -215,7 +215,7 @@ MAY_PAUSE static int add_own_rows(struct listing *v, struct err *e)
 
         session_walk_enter(&v->walk, s);
         if (may_be_wanted(v, s) && !session_copying(s))
-            rc = add_own(v, &row, e);
+            rc = add_own(v, s, &row, e);
         session_walk_pass(&v->walk);
         if (rc == 0)
             rc = send_rows(v, e);

@@ -69,17 +69,17 @@ void session_walk_stop_before(struct session_walk *w, const struct session *s)
     w->seen--;
 }
 
-int session_walk_row(const struct session_walk *w, struct service *a, struct buf *row,
-                     struct err *e)
+int session_walk_row(const struct session_walk *w, struct service *a, struct session *s,
+                     struct buf *row, struct err *e)
 {
-    struct session *s = session_walk_find(w, a->calls.store), *back;
+    struct session *back;
 
     buf_clear(row);
-    if (s && !session_resident(s) && session_kept_row(s).p) {
+    if (!session_resident(s) && session_kept_row(s).p) {
         buf_add_str(row, session_kept_row(s));
         return 0;
     }
-    if (s && session_resident(s)) {
+    if (session_resident(s)) {
         session_write_row(s, row);
         return 0;
     }

@@ -52,10 +52,11 @@ void session_walk_leave(struct session_walk *w);
 /* Before a pause: the walk goes on with s, or with the one after it if s is gone by then. */
 void session_walk_stop_before(struct session_walk *w, const struct session *s);
 
-/* Writes its row: a session that is not in memory is read back. Returns 0 with an empty `row` if it
- * is gone or cannot be read (then with e). -1: ERR_CANCELLED. */
+/* Writes the row of the entered session, which is s: one that is not in memory is read back.
+ * Returns 0 with an empty `row` if it is gone or cannot be read (then with e). -1: ERR_CANCELLED.
+ */
 MAY_PAUSE RG_MUSTCHECK int session_walk_row(const struct session_walk *w, struct service *a,
-                                            struct buf *row, struct err *e);
+                                            struct session *s, struct buf *row, struct err *e);
 
 /* What a row says before its metadata, which may be long: the members that lists are filtered by,
  * as an object in the arena; NULL: it is no row. */

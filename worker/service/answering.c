@@ -2,7 +2,6 @@
 #include "worker/service/answering.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,7 +129,6 @@ static void run_answering(void *ctx)
     exchange_on_room(x, NULL, NULL);
     exchange_release(x);
     buf_done(&a->out);
-    free(a->copies);
     free(a);
 }
 
@@ -145,25 +143,28 @@ static struct str append_copy(char **at, struct str text)
     return copy;
 }
 
-/* Requests without a session belong to their key, which no log shows. */
-static struct str name_owner(const struct service_request *r, char *text, size_t size)
+enum { KEY_NAME_BYTES = 16 };
+
+/* Requests without a session belong to their key. Logs show a lane's owner, so it is a hash. */
+static struct str name_owner(const struct service_request *r, char text[KEY_NAME_BYTES])
 {
     struct str owner = exchange_owner(r->x);
+    uint64_t hash;
 
-    if (str_eq(owner, r->id) || owner.len == 0)
+    if (owner.len == 0 || str_eq(owner, r->id))
         return owner;
-    return str_of(
-        text, (size_t)snprintf(text, size, "key-%016llx", (unsigned long long)str_hash(owner, 0)));
+    hash = str_hash(owner, 0);
+    for (size_t i = 0; i < KEY_NAME_BYTES; i++)
+        text[i] = "0123456789abcdef"[hash >> (4 * i) & 15];
+    return str_of(text, KEY_NAME_BYTES);
 }
 
 void answering_start(const struct service_request *r, void (*fn)(struct answering *a, void *ctx),
                      void *ctx)
 {
-    struct answering *a = mem_zalloc(sizeof(*a));
-    char *at = mem_alloc(r->id.len + r->rest.len + 1);
-    char owner[32];
+    struct answering *a = mem_zalloc(sizeof(*a) + r->id.len + r->rest.len);
+    char *at = (char *)(a + 1), owner[KEY_NAME_BYTES];
 
-    a->copies = at;
     a->request = *r;
     a->request.id = append_copy(&at, r->id);
     a->request.rest = append_copy(&at, r->rest);
@@ -173,6 +174,5 @@ void answering_start(const struct service_request *r, void (*fn)(struct answerin
     a->ctx = ctx;
     exchange_retain(r->x);
     exchange_watch(r->x, on_closed, a);
-    (void)task_start(r->service->calls.tasks, name_owner(r, owner, sizeof(owner)), run_answering,
-                     a);
+    (void)task_start(r->service->calls.tasks, name_owner(r, owner), run_answering, a);
 }

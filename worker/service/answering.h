@@ -18,7 +18,7 @@
 #include "worker/service/service.h"
 
 struct answering {
-    struct service_request request; /* a copy with strings of its own */
+    struct service_request request; /* a copy; its strings are of this block */
     struct buf out;                 /* made, not yet sent */
     const char *type;               /* of the content; JSON unless fn sets another */
     _Atomic uint64_t body_hash;     /* for the log if a thread hangs; 0: unknown */
@@ -28,7 +28,6 @@ struct answering {
     bool begun, ended, delivered; /* own */
     struct task *task;
     struct waiter changed;
-    char *copies;
     void (*fn)(struct answering *a, void *ctx);
     void *ctx;
 };
