@@ -12,6 +12,7 @@
 #include "common/base/attrs.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/os/task_switch.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define STACK_ASAN 1
@@ -46,91 +47,6 @@ struct task_stack {
 };
 
 /* --- the switch --- */
-
-/* Saves the registers that a callee must keep on this stack, its pointer in *from, and continues on
- * the stack `to`. */
-void task_stack_switch(void **from, void *to);
-void task_stack_first(void);
-
-#if defined(__x86_64__)
-__asm__(".text\n"
-        ".globl task_stack_switch\n"
-        ".type task_stack_switch, @function\n"
-        "task_stack_switch:\n"
-        "    pushq %rbp\n"
-        "    pushq %rbx\n"
-        "    pushq %r12\n"
-        "    pushq %r13\n"
-        "    pushq %r14\n"
-        "    pushq %r15\n"
-        "    movq %rsp, (%rdi)\n"
-        "    movq %rsi, %rsp\n"
-        "    popq %r15\n"
-        "    popq %r14\n"
-        "    popq %r13\n"
-        "    popq %r12\n"
-        "    popq %rbx\n"
-        "    popq %rbp\n"
-        "    ret\n"
-        ".size task_stack_switch, .-task_stack_switch\n"
-        /* The first frame: r12 is the argument. No return address ends backtraces. */
-        ".globl task_stack_first\n"
-        ".type task_stack_first, @function\n"
-        "task_stack_first:\n"
-        "    movq %r12, %rdi\n"
-        "    pushq $0\n"
-        "    jmp task_stack_begin\n"
-        ".size task_stack_first, .-task_stack_first\n");
-
-/* An odd number, so that the stack is aligned as after a call. */
-enum { SAVED_WORDS = 7, ARGUMENT_WORD = 3, ENTRY_WORD = 6 };
-#elif defined(__aarch64__)
-__asm__(".text\n"
-        ".globl task_stack_switch\n"
-        ".type task_stack_switch, %function\n"
-        "task_stack_switch:\n"
-        "    sub sp, sp, #160\n"
-        "    stp x19, x20, [sp, #0]\n"
-        "    stp x21, x22, [sp, #16]\n"
-        "    stp x23, x24, [sp, #32]\n"
-        "    stp x25, x26, [sp, #48]\n"
-        "    stp x27, x28, [sp, #64]\n"
-        "    stp x29, x30, [sp, #80]\n"
-        "    stp d8, d9, [sp, #96]\n"
-        "    stp d10, d11, [sp, #112]\n"
-        "    stp d12, d13, [sp, #128]\n"
-        "    stp d14, d15, [sp, #144]\n"
-        "    mov x9, sp\n"
-        "    str x9, [x0]\n"
-        "    mov sp, x1\n"
-        "    ldp x19, x20, [sp, #0]\n"
-        "    ldp x21, x22, [sp, #16]\n"
-        "    ldp x23, x24, [sp, #32]\n"
-        "    ldp x25, x26, [sp, #48]\n"
-        "    ldp x27, x28, [sp, #64]\n"
-        "    ldp x29, x30, [sp, #80]\n"
-        "    ldp d8, d9, [sp, #96]\n"
-        "    ldp d10, d11, [sp, #112]\n"
-        "    ldp d12, d13, [sp, #128]\n"
-        "    ldp d14, d15, [sp, #144]\n"
-        "    add sp, sp, #160\n"
-        "    ret\n"
-        ".size task_stack_switch, .-task_stack_switch\n"
-        /* The first frame: x19 is the argument. No return address ends backtraces. */
-        ".globl task_stack_first\n"
-        ".type task_stack_first, %function\n"
-        "task_stack_first:\n"
-        "    mov x0, x19\n"
-        "    mov x30, #0\n"
-        "    b task_stack_begin\n"
-        ".size task_stack_first, .-task_stack_first\n");
-
-enum { SAVED_WORDS = 20, ARGUMENT_WORD = 0, ENTRY_WORD = 11 };
-#else
-#error "tasks: the switch of stacks is written for x86-64 and aarch64"
-#endif
-
-void task_stack_begin(struct task_stack *s);
 
 /* Runs one function after the other: `run` reads from ctx which one. */
 void task_stack_begin(struct task_stack *s)
