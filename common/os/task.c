@@ -100,6 +100,7 @@ static void leave_lane(struct task *t)
 
     if (--l->n > 0)
         return;
+    list_remove(&l->item);
     (void)map_take(&t->all->lanes, l->owner);
     free(l);
 }

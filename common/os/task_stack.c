@@ -101,11 +101,13 @@ void task_stack_leave(struct task_stack *s)
 
 /* --- memory --- */
 
+enum { MAP_FLAGS = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK };
+
 struct task_stack *task_stack_new(void (*run)(void *ctx), void *ctx)
 {
     struct task_stack *s = mem_zalloc(sizeof(*s));
-    char *p = mmap(NULL, STACK_BYTES + GUARD_BYTES, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    /* cppcheck-suppress invalidFunctionArg ; -1 goes with MAP_ANONYMOUS */
+    char *p = mmap(NULL, STACK_BYTES + GUARD_BYTES, PROT_READ | PROT_WRITE, MAP_FLAGS, -1, 0);
 
     CHECK(p != MAP_FAILED && mprotect(p, GUARD_BYTES, PROT_NONE) == 0);
     (void)madvise(p, STACK_BYTES + GUARD_BYTES, MADV_NOHUGEPAGE);
