@@ -49,3 +49,12 @@ void heritage_put_unreachable(const struct heritage *h, struct json_out *out)
     heritage_put_peers(h, out);
     json_out_end_arr(out);
 }
+
+void heritage_write_unreachable(const struct heritage *h, struct buf *out)
+{
+    struct json_out o = json_out_to(out);
+
+    json_out_obj(&o);
+    heritage_put_unreachable(h, &o);
+    json_out_end_obj(&o);
+}

@@ -89,4 +89,7 @@ void heritage_list_peers(const struct heritage *h, bool indexes_only, struct buf
 /* Writes a member "unreachable" with that list, within an object. Writes nothing without peers. */
 void heritage_put_unreachable(const struct heritage *h, struct json_out *out);
 
+/* Appends an object that has that member alone, or none. */
+void heritage_write_unreachable(const struct heritage *h, struct buf *out);
+
 #endif

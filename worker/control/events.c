@@ -14,7 +14,6 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
-#include "common/codec/json.h"
 #include "common/codec/query.h"
 #include "common/os/loop.h"
 #include "common/proc/heritage.h"
@@ -220,7 +219,6 @@ void events_get(struct service_request *r)
     bool local = query_get(&a, exchange_query(r->x), "local").p != NULL;
     struct exchange *x = r->x;
     struct buf hello = {0};
-    struct json_out o = json_out_to(&hello);
     struct err e = {0};
 
     arena_done(&a);
@@ -230,9 +228,7 @@ void events_get(struct service_request *r)
     }
     if (!local)
         event_sources_follow(w->sources, x);
-    json_out_obj(&o);
-    heritage_put_unreachable(r->service->heritage, &o);
-    json_out_end_obj(&o);
+    heritage_write_unreachable(r->service->heritage, &hello);
     if (feed_join(&w->all, x, !local, buf_str(&hello), (struct str){0}, &e)) {
         respond_error(r, NULL, &e);
     } else {

@@ -90,9 +90,9 @@ struct trajectory {
     uint32_t trained; /* tokens with mask 1 */
     uint32_t trimmed;
     struct json *messages;
-    uint8_t *generated; /* per message */
+    uint8_t *generated;      /* per message */
     uint32_t verl_num_turns; /* user and assistant messages + 1, as verl counts */
-    uint32_t repaired;  /* merged: answers that stand where the client's copy had other ids */
+    uint32_t repaired;       /* merged: answers that stand where the client's copy had other ids */
     struct checkpoint *
         *lost; /* merged: answers whose place was not found; they are not trained here */
     uint32_t n_lost;
