@@ -93,7 +93,8 @@ def test_a_file_that_is_not_regular_is_refused_at_the_start(folder, name, make):
 @pytest.mark.parametrize("expression", [
     "(' ' * 1000000)|trim", "('x' * 1000000).strip('x')", "('\u00df' * 300000)|lower", "('\u00df' * 300000)|upper", "('\u00e9' * 300000)|title",
     "('\u00e9' * 300000)|urlencode", "('<' * 1000000)|e", "('\u00e9' * 300000)[::-1]", "('\u00e9' * 300000)[299999]",
-    "('\u00e9' * 300000).isalpha()", "('\u00e9 ' * 300000).split()", "('x' * 1000000).find('x' * 500000 ~ 'y')"])
+    "('\u00e9' * 300000).isalpha()", "('\u00e9 ' * 300000).split()", "('x' * 1000000).find('x' * 500000 ~ 'y')",
+    "('ab' * 500000).count('ab')", "('9' * 4000)|int", "('9' * 300000)|float"])
 def test_work_for_each_character_is_counted(folder, expression):
     """A loop over it ends by the budget of steps within seconds: a step stands for the same work everywhere."""
     template = folder().parent / "endless.jinja"

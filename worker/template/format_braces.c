@@ -235,7 +235,7 @@ static bool field(struct braces *b, struct buf *out, struct str s, int depth)
     return ok;
 }
 
-/* The place of the brace that closes a field whose inside begins at `at`; s.len: no brace does. */
+/* The index of the brace that closes a field whose inside begins at `at`; s.len without one. */
 static size_t find_close(struct str s, size_t at)
 {
     for (int open = 1; at < s.len; at++) {

@@ -120,8 +120,11 @@ static struct value m_count(struct template_run *r, struct value self, struct va
         return v_int(0);
     if (needle.len == 0)
         return v_int((int64_t)pystr_len(s) + 1);
-    for (size_t at = 0; (at = str_find(s, needle, at)) != SIZE_MAX; at += needle.len)
+    for (size_t at = 0; (at = str_find(s, needle, at)) != SIZE_MAX; at += needle.len) {
+        if (!run_spend(r, 2))
+            return v_err();
         n++;
+    }
     return v_int(n);
 }
 

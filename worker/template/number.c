@@ -313,21 +313,26 @@ static struct value parse_based(struct template_run *r, struct str digits, uint3
 }
 
 /* int(text, base): white space around, a sign, a prefix of the base (0x ...), digits with
- * underscores. Longer texts than Python's limit of 4300 are no number. */
+ * underscores. Longer texts than Python's limit are no number. */
+enum { INT_DIGITS_MAX = 4300 };
+
 struct value number_parse_int(struct template_run *r, struct str text, int base)
 {
     struct buf digits = {0};
     struct value v = v_missing();
     bool negative;
     const char *prefix = base == 16 ? "xX" : base == 8 ? "oO" : base == 2 ? "bB" : "";
+    uint64_t n = MIN_OF(text.len, (size_t)INT_DIGITS_MAX);
 
+    if (!run_spend(r, text.len / 4 + n * n / 2048))
+        return v_err();
     text = pystr_strip(text, 3);
     negative = text.len && text.p[0] == '-';
     if (text.len && (text.p[0] == '-' || text.p[0] == '+'))
         text = str_sub(text, 1, text.len);
     if (text.len > 2 && text.p[0] == '0' && *prefix && strchr(prefix, text.p[1]) && text.p[1])
         text = str_sub(text, 2, text.len);
-    if (text.len <= 4300 &&
+    if (text.len <= INT_DIGITS_MAX &&
         plain_digits(text, &digits,
                      base > 10 ? "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" : ""))
         v = base == 10 ? number_from_digits(r->a, buf_str(&digits))
@@ -346,7 +351,7 @@ struct value number_parse_float(struct template_run *r, struct str text)
     double d;
     bool word;
 
-    if (!run_spend_text(r, text.len, text.len))
+    if (!run_spend(r, text.len + 1) || !run_room(r, text.len))
         return v_err();
     text = pystr_strip(text, 3);
     word = str_eq_nocase(text, STR("inf")) || str_eq_nocase(text, STR("nan")) ||
