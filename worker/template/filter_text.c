@@ -471,7 +471,7 @@ static bool quote_pair(struct template_run *r, struct buf *out, struct value pai
     for (uint32_t i = 0; i < 2 && kv.t != V_ERR; i++) {
         struct value text = filter_text(r, kv.list->at[i]);
 
-        if (text.t == V_ERR || !run_spend(r, text.n * 4 + 1) ||
+        if (text.t == V_ERR || !run_spend(r, (uint64_t)text.n * 4 + 1) ||
             !run_room(r, out->len + (uint64_t)text.n * 3))
             return false;
         if (i || out->len)
@@ -492,7 +492,8 @@ static struct value f_urlencode(struct template_run *r, struct value v, struct v
     (void)a;
     if (v.t != V_DICT && v.t != V_VIEW && v.t != V_GEN && v.t != V_RANGE && !v_is_seq(v)) {
         text = filter_text(r, v);
-        if (text.t == V_ERR || !run_spend(r, text.n * 4) || !run_room(r, (uint64_t)text.n * 3))
+        if (text.t == V_ERR || !run_spend(r, (uint64_t)text.n * 4) ||
+            !run_room(r, (uint64_t)text.n * 3))
             return v_err();
         url_quote(&out, v_bytes(text), false);
         return run_take(r, &out);
