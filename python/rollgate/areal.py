@@ -3,7 +3,7 @@
 The data set's row is the runner's input. A rollout that failed is None: rejected, the others of its group are trained. Before
 the first rollout under new weights the gateway is told their version, because AReaL's servers tell none. Contract: AReaL
 4aef98d, api/workflow_api.py (RolloutWorkflow), infra/workflow_executor.py (check_trajectory_format),
-infra/remote_inf_engine.py (GroupedRolloutWorkflow).
+infra/remote_inf_engine.py (GroupedRolloutWorkflow), infra/workflow_context.py (is_eval).
 """
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import logging
 from typing import Any, Mapping, Optional
 
 from areal.api.workflow_api import RolloutWorkflow
+from areal.infra import workflow_context
 
 from . import hooks
 
@@ -20,8 +21,7 @@ SCORES = {"teacher": "teacher_logp", "reference": "ref_logp"}   # columns of ses
 
 
 class RollgateWorkflow(RolloutWorkflow):
-    """sampling_params: of every rollout, by the gateway's or SGLang's names. group, session, export: as of hooks.Hook. AReaL does
-    not say what an evaluation is: its eval_workflow gets session={"evaluation": True}."""
+    """sampling_params: of every rollout, by the gateway's or SGLang's names. group, session, export: as of hooks.Hook."""
 
     def __init__(self, runner: str, url: Optional[str] = None, key: Optional[str] = None,
                  group: Optional[Mapping[str, Any]] = None, sampling_params: Optional[Mapping[str, Any]] = None,
@@ -48,7 +48,7 @@ class RollgateWorkflow(RolloutWorkflow):
         import torch
         version = await self._tell_version(engine)
         try:
-            member = await self.hook.one(data, self.sampling_params, version=version)
+            member = await self.hook.one(data, self.sampling_params, version=version, evaluation=workflow_context.get().is_eval)
         except hooks.RolloutFailed as e:
             log.warning("rejected: %s", e)
             return None

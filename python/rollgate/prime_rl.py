@@ -9,7 +9,8 @@
 
 prime-rl keeps tasks, groups, advantages and its dispatcher; env servers run this class in place of a harness. A task's
 data is the runner's input. Contract: verifiers a60a606, v1/env.py (Env.run_episode), v1/episode.py, v1/trace.py (Trace, Branch),
-v1/graph.py (MessageNode); prime-rl 559b447, orchestrator/trajectories.py (trace_to_samples) and orchestrator/envs.py.
+v1/graph.py (MessageNode); prime-rl 559b447, orchestrator/trajectories.py (trace_to_samples), orchestrator/envs.py and
+its configs/orchestrator.py (sampling).
 """
 from __future__ import annotations
 
@@ -34,6 +35,12 @@ def sampling_of(given: Any) -> dict[str, Any]:
     out = {NAMES.get(k, k): v for k, v in all_.items() if k not in NOT_OURS}
     rest = {k: v for k, v in body.items() if k not in NOT_OURS}
     return {**out, **({"engine_extra": rest} if rest else {})}
+
+
+def is_evaluation(given: Any) -> bool:
+    """Whether prime-rl's request is of an evaluation: it asks for log-probabilities wherever it trains (configs/orchestrator.py,
+    TrainSamplingConfig and EvalSamplingConfig), and nowhere else."""
+    return not (given is not None and given.model_dump(exclude_none=True, exclude_unset=True).get("logprobs"))
 
 
 class RollgateEnvConfig(vf.EnvConfig):
@@ -68,7 +75,7 @@ class RollgateEnv(vf.Env[RollgateEnvConfig]):
         episode = vf.Episode(env=vf.EnvInfo(id=self.config.env_id), task=told)
         try:
             member = await self.hook.one(task.data.model_dump(mode="json"), sampling_of(ctx.sampling),
-                                         labels={"task": str(task.key or task.hash or "")})
+                                         labels={"task": str(task.key or task.hash or "")}, evaluation=is_evaluation(ctx.sampling))
         except RolloutFailed as e:
             episode.errors.append(vf.Error(type="RolloutFailed", message=str(e)))
             return episode

@@ -2,6 +2,7 @@
 rollouts run through a real gateway and a real executor, on a stub engine that tells ids and logprobs."""
 import asyncio
 import collections
+import contextvars
 import dataclasses
 import enum
 import importlib
@@ -845,11 +846,18 @@ def test_slime(monkeypatch, place):
 # --- AReaL: 4aef98d api/workflow_api.py, infra/workflow_executor.py check_trajectory_format, utils/data.py
 # concat_padded_tensors ---
 
-def test_areal(monkeypatch, place):
-    class RolloutWorkflow:
-        pass
-    fake(monkeypatch, "areal.api.workflow_api", RolloutWorkflow=RolloutWorkflow)
+def areal_fakes(monkeypatch):
+    """AReaL's modules; gives the ContextVar of infra/workflow_context.py, which its executor sets for each task of its own."""
+    var = contextvars.ContextVar("workflow_context", default=types.SimpleNamespace(is_eval=False, task_id=None))
+    fake(monkeypatch, "areal.api.workflow_api", RolloutWorkflow=type("RolloutWorkflow", (), {}))
+    fake(monkeypatch, "areal.infra.workflow_context", get=var.get, set=var.set)
+    vars(sys.modules["areal.infra"])["workflow_context"] = sys.modules["areal.infra.workflow_context"]
     fake(monkeypatch, "torch", from_numpy=lambda array: array)
+    return var
+
+
+def test_areal(monkeypatch, place):
+    context = areal_fakes(monkeypatch)
     module = adapter(monkeypatch, "areal")
     engine = types.SimpleNamespace(get_version=lambda: 11)
     workflow = module.RollgateWorkflow("agent", place.url, group=ONCE, sampling_params={"temperature": 1.0})
@@ -860,6 +868,13 @@ def test_areal(monkeypatch, place):
     assert a["rewards"].shape == (1,) and a["rewards"][0] == 0.5 and a["loss_mask"].sum() == 4 and a["attention_mask"].all()
     assert a["versions"][0, 0] == -1 and a["versions"][0, -1] == 7
     assert run(workflow.arun_episode(engine, {"question": "fails"})) is None, "rejected, not raised: the group goes on"
+    assert evaluations(place) == 0
+
+    async def evaluate():       # WorkflowExecutor: the context is set within the task
+        context.set(types.SimpleNamespace(is_eval=True, task_id=7))
+        return await workflow.arun_episode(engine, {"question": "x"})
+    run(evaluate())
+    assert evaluations(place) == 1
     with pytest.raises(ValueError, match="external"):
         module.RollgateWorkflow("agent", group={"reward": "external"})
 
@@ -868,10 +883,7 @@ def test_areal(monkeypatch, place):
 
 def test_scores_reach_areal(monkeypatch, start):
     """AReaL 4aef98d, trainer/ppo/actor.py: both are looked for in the rollout's tensors, as its own compute_logp makes them."""
-    class RolloutWorkflow:
-        pass
-    fake(monkeypatch, "areal.api.workflow_api", RolloutWorkflow=RolloutWorkflow)
-    fake(monkeypatch, "torch", from_numpy=lambda array: array)
+    areal_fakes(monkeypatch)
     module = adapter(monkeypatch, "areal")
     with StubEngine("sglang") as engine, ScoringEngine("sglang") as scorer:
         engine.otherwise = lambda body: {"ids": [40, 41, 42, 1], "finish": "stop", "matched": 1, "version": "7"}
@@ -988,7 +1000,9 @@ def test_prime_rl(monkeypatch, place):
     assert [type(n.message).__name__ for n in trace.nodes if n.sampled] == ["AssistantMessage"] * 2
     assert all(c.finish_reason == "stop" and trace.nodes[c.node].sampled for c in trace.calls) and len(trace.calls) == 2
     assert all((b["sampling_params"]["temperature"], b["sampling_params"]["top_k"], b["priority"]) == (0.5, 5, 3) for b in sent)
-    assert "cache_salt" not in sent[0]
+    assert "cache_salt" not in sent[0] and evaluations(place) == 0
+    run(env.run_episode(vf_task("x"), vf_ctx(temperature=0.5, reasoning_effort="low")))
+    assert evaluations(place) == 1, "prime-rl asks for log-probabilities where it trains"
 
 
 def test_prime_rl_drops_what_failed(monkeypatch, place):
@@ -1109,7 +1123,7 @@ EXPORT = {"train_once": False, "select": "last"}
 def hooks_of_all(monkeypatch, place, verl_loop, verl_worker, group, session, export):
     """The hook of each adapter, made with the same options by the adapter's own way."""
     fake(monkeypatch, "miles.rollout.base_types", GenerateFnInput=GenerateFnInput, GenerateFnOutput=GenerateFnOutput)
-    fake(monkeypatch, "areal.api.workflow_api", RolloutWorkflow=type("RolloutWorkflow", (), {}))
+    areal_fakes(monkeypatch)
     fake(monkeypatch, "skyrl.train.generators.base", GeneratorInterface=type("GeneratorInterface", (), {}))
     fake(monkeypatch, "verifiers.v1", **VERIFIERS)
     from rollgate import samples
