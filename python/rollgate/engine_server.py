@@ -49,6 +49,12 @@ def own_address() -> str:
             return "127.0.0.1"
 
 
+def bind_address(host: Optional[str]) -> str:
+    """Where to listen for a gateway that reaches this process by `host` (None: own_address()). A name, or another machine's address
+    that leads here, says nothing about this machine's: then everywhere."""
+    return own_address() if host is None else host if host in ("127.0.0.1", "::1") else "0.0.0.0"
+
+
 def engine_setting(trainer: str, host: Optional[str], port: int) -> tuple[str, str]:
     """(name, setting) of an engine served at that port, as POST /admin/engines takes it. host: else this machine's address."""
     host = host or own_address()
@@ -66,9 +72,9 @@ class EngineServer:
         self._server: Optional[asyncio.Server] = None
         self._writers: set[asyncio.StreamWriter] = set()
 
-    async def start(self, host: str = "0.0.0.0", port: int = 0) -> int:
-        """Serves on the running loop; the port."""
-        self._server = await asyncio.start_server(self._serve, host, port, limit=HEAD_MAX, backlog=1024)
+    async def start(self, host: Optional[str] = None) -> int:
+        """Serves on the running loop, at bind_address(host); the port. It asks for no key."""
+        self._server = await asyncio.start_server(self._serve, bind_address(host), 0, limit=HEAD_MAX, backlog=1024)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:

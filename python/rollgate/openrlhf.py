@@ -69,7 +69,7 @@ class RollgateExecutor(AgentExecutorBase):
     async def _serve(self, llm_engine: Any) -> None:
         """Serves the actor's vLLM, and names it to the gateway. A start that failed is tried by the next rollout."""
         try:
-            port = await EngineServer(lambda ids, given: generate(llm_engine, ids, given)).start()
+            port = await EngineServer(lambda ids, given: generate(llm_engine, ids, given)).start(self.host)
             await connect(self.hook.url, self.hook.key).add_engines([engine_setting("openrlhf", self.host, port)[1]])
         except BaseException:
             self._serving = None

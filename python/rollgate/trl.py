@@ -118,7 +118,7 @@ class RollgateRollouts:
             raise ValueError("engine='trl' needs use_vllm=True and vllm_mode='server': a colocated vLLM samples in the trainer's own thread")
         base = (args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}").rstrip("/")
         self._server = EngineServer(VllmServe(base).sample)
-        name, setting = engine_setting("trl", self.host, await self._server.start())
+        name, setting = engine_setting("trl", self.host, await self._server.start(self.host))
         await connect(self.hook.url, self.hook.key).add_engines([setting])
         self._engine = name
 

@@ -11,7 +11,7 @@ import pytest
 import gateway as g
 import rollgate
 from rollgate import hooks
-from rollgate.engine_server import EngineServer, Sampled
+from rollgate.engine_server import EngineServer, Sampled, bind_address, engine_setting, own_address
 from test_adapters import ONCE, adapter, agent, evaluations, fake, place, run     # noqa: F401
 from test_executor import Running
 
@@ -262,6 +262,12 @@ def test_openrlhf_rows(openrlhf, place):     # noqa: F811
 
 
 # --- the engine that an adapter serves ---
+
+def test_a_served_engine_listens_where_it_is_reached():
+    assert bind_address("127.0.0.1") == "127.0.0.1" and bind_address("trainer-0.cluster") == "0.0.0.0"
+    assert bind_address(None) == own_address(), "not on every network that this machine is on"
+    assert engine_setting("trl", "fd00::7", 81) == ("trl-fd00--7-81", "trl-fd00--7-81=sglang:http://[fd00::7]:81")
+
 
 def test_a_served_engine_fails_calls_and_ends_cancelled_ones(start, caplog):
     """An error of the trainer's engine is the gateway's 502, and is in the trainer's log; a call that is cancelled cancels its sample."""
