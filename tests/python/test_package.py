@@ -24,6 +24,7 @@ def test_wheel_and_sdist(tmp_path):
     modules.add("rollgate_prime_rl.py")
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     assert modules <= set(zipfile.ZipFile(wheel).namelist())
+    assert any(n == f"rollgate-{rollgate.__version__}.dist-info/METADATA" for n in zipfile.ZipFile(wheel).namelist())
     (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
     with tarfile.open(sdist) as tar:
         assert modules <= {n.split("/", 1)[1] for n in tar.getnames() if "/" in n}
@@ -31,4 +32,15 @@ def test_wheel_and_sdist(tmp_path):
 
 def test_versions_agree():
     told = re.search(r"project\(rollgate VERSION (\S+)", (g.ROOT / "CMakeLists.txt").read_text())[1]
-    assert rollgate.__version__ == told == re.search(r'^version = "(.*)"', (PACKAGE / "pyproject.toml").read_text(), re.M)[1]
+    assert rollgate.__version__ == told
+    assert 'version = {attr = "rollgate.__version__"}' in (PACKAGE / "pyproject.toml").read_text(), "it is told once"
+
+
+def test_each_adapter_has_an_extra():
+    import tomllib
+    extras = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {p.stem for p in (g.ROOT / "docs/trainers").iterdir()} | {"arrays", "redis"} == set(extras)
+    for page in (g.ROOT / "docs/trainers").iterdir():
+        modules = [p for p in (PACKAGE / "rollgate").glob("*.py") if p.stem in (page.stem.replace("-", "_"), f"{page.stem}_manager")]
+        pictures = any("pil_images" in p.read_text() or "from . import samples" in p.read_text() for p in modules)
+        assert ("pillow" in extras[page.stem]) == pictures, page.stem

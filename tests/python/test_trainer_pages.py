@@ -95,6 +95,16 @@ def check_calls(tree):
             assert {k.arg for k in node.keywords} <= arguments_of(ours[name], name), ast.unparse(node)
 
 
+def test_examples_are_the_pages_configurations():
+    shown = {(page.name, text) for page in PAGES for _, text in blocks(page)}
+    files = sorted((g.ROOT / "examples/trainers").iterdir())
+    for path in files:
+        head, _, text = path.read_text().partition("\n")
+        page = re.fullmatch(r"# docs/trainers/(.+) explains it\.", head)[1]
+        assert (page, text) in shown and path.name.startswith(page.removesuffix(".md").replace("-", "_")), path.name
+    assert len(files) == len(shown), "each block is a file"
+
+
 def test_the_common_options_are_the_hooks():
     index = (DOCS / "trainers.md").read_text()
     taken = set(inspect.signature(hooks.Hook).parameters)

@@ -77,7 +77,7 @@ def program(tmp_path, text):
     return mypy("--ignore-missing-imports", "program.py", cwd=tmp_path)
 
 
-@pytest.mark.parametrize("version", ["3.11", "3.13"])
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
 def test_the_package_is_strictly_typed(version):
     assert "Success" in mypy("--config-file", "pyproject.toml", "--python-version", version, cwd=g.ROOT / "python")
 
