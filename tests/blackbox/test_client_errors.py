@@ -177,3 +177,20 @@ def test_prompts_of_one_stream_that_are_refused_have_a_plain_status(start):
         sid = gateway.post("/sessions", {}).json()["session_id"]
         a = gateway.post(f"/sessions/{sid}/v1/completions", {"model": "m", "prompt": ["a", "b"], "stream": True})
         assert a.status == 400 and a.json()["error"]["code"] == "engine_refused", a.text
+
+
+REFUSING = {
+    "half a character": ({"error": {"message": "no \ud83d"}}, "engine: no \ufffd"),
+    "a NUL": ({"error": {"message": "no\0thing"}}, "engine: no thing"),
+    "a list of one": ([{"error": {"message": "no room", "status": "INVALID_ARGUMENT"}}], "engine: no room"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSING)
+def test_words_of_a_refusal_are_text(start, what):
+    body, words = REFUSING[what]
+    with StubEngine("openai") as engine:
+        gateway = start(engine=engine.setting, workers=1, engine_retries=0)
+        gateway.allow(".*")
+        engine.plan.append({"status": 400, "body": body})
+        assert ask(gateway, "chat").json()["error"]["message"] == words

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 import engine_kit
+import export_readers
 from asides_engine import AsidesEngine
 from gateway import wait_until
 from stub_engines import StubEngine
@@ -145,3 +146,15 @@ def test_an_abort_names_the_id_that_the_engine_returned(returned):
         d.tell(op="cancel", id=call)
         wait_until(lambda: engine.count(path) == 1, 5, "the word")
         assert engine.asked[-1] == (path, {"request_ids": [returned]}) and engine.requests[-1]["body"]["request_id"] == "s:2.0.0."
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("plan", [{"version": "v\ud800"}, {"version": "v", "versions": [{"version": "v\ud800", "start": 0, "end": 3}]}], ids=["one", "spans"])
+def test_half_a_character_of_a_version_breaks_no_export(start, plan, stream):
+    with StubEngine("sglang") as engine:
+        gateway = start(engine=engine.setting, workers=1)
+        sid = gateway.post("/sessions", {}).json()["session_id"]
+        engine.plan.append({"ids": [104, 105, 257], "matched": 257, **plan})
+        assert gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "stream": stream}).status == 200
+        whole = export_readers.read_msgpack(gateway.get(f"/sessions/{sid}/trajectories?format=msgpack").body)
+        assert [v["version"] for v in whole["trajectories"][0]["turns"][0]["weight_versions"]] == ["v\ufffd"]

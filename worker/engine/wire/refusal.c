@@ -7,7 +7,10 @@
  */
 #include "worker/engine/wire/refusal.h"
 
+#include "common/base/arena.h"
+#include "common/base/buf.h"
 #include "common/codec/json.h"
+#include "common/codec/surrogates.h"
 #include "common/codec/utf8.h"
 #include "worker/engine/wire/overflow.h"
 
@@ -89,6 +92,21 @@ enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
     return ENGINE_SAID_5XX;
 }
 
+/* As an error's text can have it, which ends at a NUL. */
+static struct str clean_words(struct arena *a, struct str words)
+{
+    struct buf out = {0};
+    struct str ret;
+
+    surrogates_add_whole(words, &out);
+    for (size_t i = 0; i < out.len; i++)
+        if (out.p[i] == '\0')
+            out.p[i] = ' ';
+    ret = arena_str(a, buf_str(&out));
+    buf_done(&out);
+    return ret;
+}
+
 struct str refusal_text(struct arena *a, struct str body)
 {
     static const char *const names[] = {"message", "detail", "error"};
@@ -97,6 +115,8 @@ struct str refusal_text(struct arena *a, struct str body)
 
     if (json_parse(a, body, &v, &e) < 0)
         return utf8_valid(body) ? body : STR("(not text)");
+    if (json_is(v, JSON_ARRAY) && v->n == 1)
+        v = json_at(v, 0); /* Gemini has it in a list */
     inner = json_get(v, "error");
     if (json_is(inner, JSON_OBJECT))
         v = inner;
@@ -104,7 +124,7 @@ struct str refusal_text(struct arena *a, struct str body)
         struct str text = json_string(json_get(v, names[i]));
 
         if (text.p)
-            return overflow_message(a, v, text);
+            return clean_words(a, overflow_message(a, v, text));
     }
     return body;
 }

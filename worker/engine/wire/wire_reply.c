@@ -19,6 +19,7 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/json_number.h"
+#include "common/codec/surrogates.h"
 
 void reply_init(struct reply *y, uint32_t n_top, atomic_size_t *held)
 {
@@ -350,8 +351,8 @@ void reply_take_span(struct reply *y, enum reply_span_member member, const struc
         last->end = reply_int(s);
     } else {
         last->text_at = y->version_text.len;
-        last->text_len = s->text.len;
-        buf_add_str(&y->version_text, s->text);
+        surrogates_add_whole(s->text, &y->version_text);
+        last->text_len = y->version_text.len - last->text_at;
     }
 }
 
@@ -439,7 +440,7 @@ void reply_text(struct buf *to, const struct json_scan *s)
 {
     buf_clear(to);
     if (s->token == JSON_TOKEN_STRING || s->token == JSON_TOKEN_NUMBER)
-        buf_add_str(to, s->text);
+        surrogates_add_whole(s->text, to);
 }
 
 void reply_end_error(struct reply *y)
