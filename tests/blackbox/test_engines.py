@@ -168,6 +168,20 @@ def test_top_logprobs(kind, stream):
             assert sorted(i for i, _ in e["top"][3 * j:3 * j + 3]) == [t, t + 1, t + 2]
 
 
+@pytest.mark.parametrize("stream", STREAMS)
+def test_the_best_alternatives_stay_where_the_sampled_token_is_one_more(stream):
+    """Completions of vLLM list the sampled token first, and the best ones after it."""
+    def edit(docs):
+        for choice in (c for x in docs for c in x["choices"]):
+            tops = (choice.get("logprobs") or {}).get("top_logprobs") or []
+            tops[:] = [{next(iter(t)): -5.0, "token_id:90": -0.5, "token_id:91": -1.0} for t in tops]
+        return docs
+    with StubEngine("vllm", routes=("completions",)) as engine, engine_kit.Driver(engine) as d:
+        engine.plan.append({"edit": edit})
+        e = check(d.call(stream=stream, top=2))
+        assert [tuple(t) for t in e["top"]] == [(90, -0.5), (91, -1.0)] * len(DEFAULT["ids"]), e["top"]
+
+
 # --- weight versions ---
 
 def test_versions():

@@ -265,7 +265,7 @@ static void store_entry_id(struct reply *y, int32_t id, bool name)
         vec_last(ids) = id;
 }
 
-/* Stores a member of the alternative that is being read. The server lists the sampled token first,
+/* Stores a member of the alternative that is being read. generate lists the sampled token first,
  * also if it is none of the best. The last of the best is cut off then. */
 static void store_top_member(struct reply *y, int id, const struct json_scan *s)
 {

@@ -581,9 +581,28 @@ static void check_last_top(struct reply_event *v)
         v->misfit = "an alternative names no token id";
 }
 
+/* Drops the worst alternative of a position that has one too many: completions of vLLM list the
+ * sampled token beside the best. */
+static void drop_worst_top(struct reply *y)
+{
+    struct reply_event *v = &y->event;
+    size_t from = v->top_positions > 0 ? (v->top_positions - 1) * y->n_top : 0, worst = from;
+
+    if (v->top_ids.n != v->top_logprobs.n || v->top_ids.n <= from + y->n_top)
+        return;
+    for (size_t i = from + 1; i < v->top_ids.n; i++)
+        if (isnan(v->top_logprobs.at[i]) || v->top_logprobs.at[i] <= v->top_logprobs.at[worst])
+            worst = i;
+    v->top_ids.at[worst] = vec_last(&v->top_ids);
+    v->top_logprobs.at[worst] = vec_last(&v->top_logprobs);
+    v->top_ids.n--;
+    v->top_logprobs.n--;
+}
+
 void reply_begin_top(struct reply *y)
 {
     check_last_top(&y->event);
+    drop_worst_top(y);
     *vec_push(&y->event.top_ids) = -1;
     *vec_push(&y->event.top_logprobs) = NAN;
 }
@@ -591,6 +610,7 @@ void reply_begin_top(struct reply *y)
 void reply_end_position(struct reply *y)
 {
     check_last_top(&y->event);
+    drop_worst_top(y);
     pad_tops(y, y->event.top_positions * y->n_top);
 }
 
