@@ -70,6 +70,7 @@ struct think_tags {
     bool forced;      /* the model starts inside its thought even if the prompt does not say so */
     bool call_closes; /* a tool call ends an open thought */
     bool bare_end;    /* an end tag may open an answer without a thought */
+    bool newlines;    /* newlines behind the end tag are syntax */
 };
 
 enum parser_phase {
@@ -153,10 +154,11 @@ struct parser {
     bool final;
     bool reasoning_open;
     bool call_closes; /* a call ends an open thought */
-    bool quiet;       /* only white space since the start, the thought or the last call */
-    bool marked;      /* some thought or call was recognised */
-    bool in_section;  /* a section with a valid call is open */
-    bool in_list;     /* between the calls of a list */
+    bool drops_newlines;
+    bool quiet;      /* only white space since the start, the thought or the last call */
+    bool marked;     /* some thought or call was recognised */
+    bool in_section; /* a section with a valid call is open */
+    bool in_list;    /* between the calls of a list */
     int n_calls;
     struct tool_call call;
     bool harmony;               /* channels: `phase` is then enum harmony_phase */

@@ -430,6 +430,7 @@ const struct grammar *grammar_of(enum tool_kind kind)
 
 static const struct think_tags thoughts[REASONING_KIND_COUNT] = {
     [REASONING_QWEN3] = {XML_THOUGHT, .call_closes = true},
+    [REASONING_GRANITE_THINKING] = {XML_THOUGHT, .call_closes = true, .newlines = true},
     [REASONING_DEEPSEEK_R1] = {XML_THOUGHT, .forced = true, .call_closes = true},
     [REASONING_GLM45] = {XML_THOUGHT, .call_closes = true},
     [REASONING_MINIMAX] = {XML_THOUGHT, .forced = true, .call_closes = true},
@@ -444,9 +445,7 @@ static const struct think_tags thoughts[REASONING_KIND_COUNT] = {
                           .wrap = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>",
                                    "<|END_TEXT|>"},
                           .call_closes = true},
-    [REASONING_SEED_OSS] = {.start = {"<seed:think>"},
-                            .end = {"</seed:think>"},
-                            .call_closes = true},
+    [REASONING_SEED_OSS] = {.start = {"<seed:think>"}, .end = {"</seed:think>"}},
     [REASONING_MINIMAX_M3] = {.start = {"<mm:think>"},
                               .end = {"</mm:think>"},
                               .call_closes = true,

@@ -81,7 +81,7 @@ struct buf;
       "deepseek_v3 deepseek_v31 deepseek_v32 deepseek_v4 deepseek_v41 interns1 intern_s1 "       \
       "nemotron_3 nemotron_v3 nano_v3 mimo dots nanbeige holo2 hy_v3 hunyuan ling3 poolside_v1 " \
       "olmo3 "                                                                                   \
-      "granite_thinking_parser trinity spark25 glm53_flash minicpm5 telechat4")                  \
+      "trinity spark25 glm53_flash minicpm5 telechat4")                                          \
     X(DEEPSEEK_R1, "deepseek_r1", "qwen3_thinking step3 step3p5 gigachat35 iquest_q1")           \
     X(GLM45, "glm45", "glm47")                                                                   \
     X(HARMONY, "harmony", "gpt_oss openai_gptoss")                                               \
@@ -99,6 +99,7 @@ struct buf;
     X(APERTUS, "apertus2509", "apertus")                                                         \
     X(ERNIE45, "ernie45", "")                                                                    \
     X(GRANITE, "granite", "")                                                                    \
+    X(GRANITE_THINKING, "granite_thinking_parser", "")                                           \
     X(SOLAR2, "solar_open2", "solar_open")                                                       \
     X(INKLING, "inkling", "")                                                                    \
     X(LONGCAT, "longcat", "")                                                                    \

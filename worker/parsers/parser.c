@@ -192,8 +192,22 @@ static bool reasoning_step(struct parser *p)
     p->marked = true;
     p->quiet = true;
     p->headless = false;
+    p->drops_newlines = p->think->newlines && m.kind[which] == MARK_THINK_END;
     p->phase = PHASE_CONTENT;
     return true;
+}
+
+/* Drops newlines behind a thought. False: more of them may come. */
+static bool drop_newlines(struct parser *p)
+{
+    p->pos = p->done;
+    while (p->pos < core_end(p) && core_at(p, p->pos) == '\n')
+        p->pos++;
+    p->drops_newlines = p->pos == core_end(p);
+    if (p->pos > p->done)
+        core_take(p, PARSE_SOURCE, p->pos);
+    p->pos = p->done;
+    return !p->drops_newlines;
 }
 
 /* --- text and calls --- */
@@ -570,7 +584,7 @@ static bool step(struct parser *p)
     case PHASE_REASONING:
         return reasoning_step(p);
     case PHASE_CONTENT:
-        return content_step(p);
+        return (!p->drops_newlines || drop_newlines(p)) && content_step(p);
     case PHASE_OPENED:
         return opened_step(p);
     case PHASE_HEADER:
