@@ -185,3 +185,231 @@ def test_another_pool_gets_no_signatures(start):
         assert came_back(judge) == ({}, [{}])
         gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": history, "tools": [TOOL]})
         assert came_back(engine) == ({}, [GEMINI])
+
+
+# --- what clients of other dialects see ---
+
+OWN = "rollgate-"
+# name -> the upstream's message, and the thought as Messages and Responses have it: (text, seal, whether the seal signs the text).
+SEEN = {
+    "OpenRouter, signed": ({"reasoning": "hmm", "reasoning_details": DETAILS[:1], "content": "Said."}, [("hmm", "S1", True)]),
+    "OpenRouter, signed and encrypted": ({"reasoning": "hmm", "reasoning_details": DETAILS, "content": "Said."}, [("hmm", "S1", True), ("", "D1", False)]),
+    "OpenRouter, a summary and its data": ({"reasoning": "sum", "reasoning_details": [{"type": "reasoning.summary", "summary": "sum", "index": 0}, DETAILS[1]], "content": "Said."}, [("sum", None, False), ("", "D1", False)]),
+    "OpenRouter, encrypted alone": ({"reasoning_details": DETAILS[1:], "content": "Said."}, [("", "D1", False)]),
+    "LiteLLM": ({"reasoning_content": "hmm", "thinking_blocks": BLOCKS, "content": "Said."}, [("hmm", "S1", True), ("", "D1", False)]),
+    "LiteLLM, two thoughts": ({"thinking_blocks": [{"type": "thinking", "thinking": "a", "signature": "S1"}, {"type": "thinking", "thinking": "b", "signature": "S2"}], "content": "Said."}, [("a", "S1", True), ("b", "S2", True)]),
+    "parts": ({"content": PARTS}, [("hmm", "S1", True)]),
+    "Copilot": ({"reasoning_text": "hmm", "reasoning_opaque": "O", "content": "Said."}, [("hmm", "O", True)]),
+    "sealed": ({"encrypted_content": "E", "content": "Said."}, [("", "E", False)]),
+    "a call": ({"reasoning": "hmm", "reasoning_details": DETAILS[:1], "content": "", "tool_calls": [{**CALL, **GEMINI}]}, [("hmm", "S1", True)]),
+    "nothing": ({"reasoning": "hmm", "content": "Said."}, [("hmm", None, False)]),
+    "a list without a seal": ({"reasoning": "hmm", "reasoning_details": [{"type": "reasoning.text", "text": "hmm"}], "content": "Said."}, [("hmm", None, False)]),
+    "Gemini, a text": ({"content": "Said.", **GEMINI}, []),
+}
+
+
+def events(a):
+    return [json.loads(x[6:]) for x in a.text.split("\n") if x.startswith("data: {")]
+
+
+def blocks_of_stream(a):
+    blocks = []
+    for e in events(a):
+        if e["type"] == "content_block_start":
+            blocks.append(dict(e["content_block"]))
+        elif e["type"] == "content_block_delta":
+            d = e["delta"]
+            for key in ("thinking", "signature", "text"):
+                if d["type"] == key + "_delta":
+                    blocks[-1][key] += d[key]
+    return blocks
+
+
+def thought_in_messages(gateway, sid, stream):
+    body = {"model": "m", "max_tokens": 9, "tools": [{"name": "f", "input_schema": {"type": "object"}}], "messages": [USER], "stream": stream}
+    a = gateway.post(f"/sessions/{sid}/v1/messages", body)
+    assert a.status == 200, a.text
+    blocks = blocks_of_stream(a) if stream else a.json()["content"]
+    seen = []
+    for b in blocks:
+        if b["type"] == "thinking":
+            assert b["signature"]
+            seen.append((b["thinking"], None if b["signature"].startswith(OWN) else b["signature"], not b["signature"].startswith(OWN)))
+        elif b["type"] == "redacted_thinking":
+            seen.append(("", b["data"], False))
+    return seen, blocks, body
+
+
+def thought_in_responses(gateway, sid, stream, include=("reasoning.encrypted_content",)):
+    body = {"model": "m", "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}], "store": False, "include": list(include), "input": [USER], "stream": stream}
+    a = gateway.post(f"/sessions/{sid}/v1/responses", body)
+    assert a.status == 200, a.text
+    if stream:
+        done = [e["item"] for e in events(a) if e["type"] == "response.output_item.done"]
+        output = events(a)[-1]["response"]["output"]
+        assert output == done
+    else:
+        output = a.json()["output"]
+    seen = []
+    for item in output:
+        if item["type"] == "reasoning":
+            seal = item.get("encrypted_content", OWN)
+            seen.append(("".join(c["text"] for c in item["content"]), None if seal.startswith(OWN) else seal))
+    return seen, output, body
+
+
+def in_responses(thought):
+    """Data next to a text that has no seal of its own is that item's."""
+    items = []
+    for text, seal, _ in thought:
+        if items and not text and items[-1][1] is None:
+            items[-1] = (items[-1][0], seal)
+        else:
+            items.append((text, seal))
+    return items
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("what", SEEN)
+def test_agent_of_messages_sees_the_upstreams_signatures(pair, what, stream):
+    """And what it sends back is known: nothing is reported, and the upstream gets its own."""
+    engine, gateway = pair
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    message, thought = SEEN[what]
+    answer(engine, message, stream)
+    seen, blocks, body = thought_in_messages(gateway, sid, stream)
+    assert seen == thought, blocks
+    said = "Said." if "tool_calls" not in message else ""
+    assert "".join(b["text"] for b in blocks if b["type"] == "text") == said
+    more = [{"type": "tool_result", "tool_use_id": i, "content": "r"} for i in results(message)] or [{"type": "text", "text": "go on"}]
+    blocks = [{**b, "input": {}} if b["type"] == "tool_use" else b for b in blocks]
+    a = gateway.post(f"/sessions/{sid}/v1/messages", {**body, "stream": False, "messages": [USER, {"role": "assistant", "content": blocks}, {"role": "user", "content": more}]})
+    assert a.status == 200 and "rollgate-not-obeyed" not in a.headers, (a.headers, a.text)
+    expect_own(engine, message, what)
+
+
+def expect_own(engine, message, what):
+    members, of_calls = came_back(engine)
+    for name in ("reasoning_details", "thinking_blocks", "reasoning_opaque", "encrypted_content", "extra_content"):
+        assert members.get(name) == message.get(name), (what, members)
+    assert of_calls == [GEMINI for _ in message.get("tool_calls", [])]
+
+
+@pytest.mark.parametrize("ids", [True, False], ids=["with ids", "without ids"])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("what", SEEN)
+def test_agent_of_responses_sees_the_upstreams_encrypted_content(pair, what, stream, ids):
+    """Codex sends items back without their ids."""
+    engine, gateway = pair
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    message, thought = SEEN[what]
+    answer(engine, message, stream)
+    seen, output, body = thought_in_responses(gateway, sid, stream)
+    assert seen == in_responses(thought), output
+    more = [{"type": "function_call_output", "call_id": i, "output": "r"} for i in results(message)] or [{"role": "user", "content": "go on"}]
+    items = [x if ids else {k: v for k, v in x.items() if k not in ("id", "status")} for x in output]
+    a = gateway.post(f"/sessions/{sid}/v1/responses", {**body, "stream": False, "input": [USER] + items + more})
+    assert a.status == 200 and "rollgate-not-obeyed" not in a.headers, (a.headers, a.text)
+    expect_own(engine, message, what)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_encrypted_content_is_sent_where_it_was_asked_for(pair, stream):
+    engine, gateway = pair
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    answer(engine, SEEN["OpenRouter, signed and encrypted"][0], stream)
+    seen, output, _ = thought_in_responses(gateway, sid, stream, include=())
+    assert seen == [("hmm", None)] and "S1" not in json.dumps(output) and "D1" not in json.dumps(output)
+
+
+def test_foreign_seals_are_reported(pair):
+    """Also after a restart, what the session's upstream sealed is none of them."""
+    engine, gateway = pair
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    answer(engine, SEEN["OpenRouter, encrypted alone"][0], False)
+    _, blocks, body = thought_in_messages(gateway, sid, False)
+    gateway.stop()
+    gateway.start()
+    for data, reported in (("D1", False), ("D2", True)):
+        echo = [{**b, "data": data} if b["type"] == "redacted_thinking" else b for b in blocks]
+        a = gateway.post(f"/sessions/{sid}/v1/messages", {**body, "messages": [USER, {"role": "assistant", "content": echo}, {"role": "user", "content": f"go on, {data}"}]})
+        assert a.status == 200 and ("rollgate-not-obeyed" in a.headers) == reported, (data, a.headers)
+        item = {"type": "reasoning", "summary": [], "encrypted_content": data}
+        a = gateway.post(f"/sessions/{sid}/v1/responses", {"model": "m", "input": [USER, item, {"role": "assistant", "content": "Said."}, {"role": "user", "content": f"and on, {data}"}]})
+        assert a.status == 200 and ("rollgate-not-obeyed" in a.headers) == reported, (data, a.headers)
+
+
+@pytest.mark.parametrize("dialect", ["messages", "responses"])
+def test_signature_that_comes_late_is_a_block_of_its_own(pair, dialect):
+    """Its thought has ended by then; a repeated request is answered in order."""
+    engine, gateway = pair
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+
+    def delta(**d):
+        return {"choices": [{"index": 0, "delta": d, "finish_reason": None}]}
+    docs = [delta(reasoning="hmm"), delta(content="Said."), delta(thinking_blocks=[{"type": "thinking", "thinking": "", "signature": "S1"}]), {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}]
+    engine.plan.append({"edit": lambda _: docs, "stream": True})
+    if dialect == "messages":
+        seen, blocks, body = thought_in_messages(gateway, sid, True)
+        assert seen == [("hmm", None, False), ("", "S1", True)] and [b["type"] for b in blocks] == ["thinking", "text", "thinking"]
+    else:
+        seen, output, body = thought_in_responses(gateway, sid, True)
+        assert seen == [("hmm", None), ("", "S1")] and [x["type"] for x in output] == ["reasoning", "message", "reasoning"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("dialect", ["messages", "responses"])
+def test_repeated_request_gets_the_same_signatures(pair, dialect, stream):
+    engine, gateway = pair
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    for what in ("OpenRouter, signed and encrypted", "LiteLLM, two thoughts", "Copilot"):
+        message, _ = SEEN[what]
+        answer(engine, message, stream)
+        body = {"model": "m", "stream": stream, "metadata": {"user_id": what}, **({"max_tokens": 9, "messages": [USER]} if dialect == "messages" else {"input": [USER], "include": ["reasoning.encrypted_content"]})}
+        path, headers = f"/sessions/{sid}/v1/{dialect}", {"idempotency-key": what}
+        first = gateway.post(path, body, headers=headers)
+        asked = len(engine.requests)
+        again = gateway.post(path, body, headers=headers)
+        assert len(engine.requests) == asked and first.status == again.status == 200
+        if not stream:
+            assert again.text == first.text
+        elif dialect == "messages":
+            assert blocks_of_stream(again) == blocks_of_stream(first)
+        else:
+            assert events(again)[-1]["response"]["output"] == events(first)[-1]["response"]["output"]
+
+
+CUSTOM = {"type": "custom", "custom": {"name": "patch", "description": "x"}}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_custom_calls_that_are_signed(pair, stream):
+    """The text of the call, and its signature in a fragment of the same type."""
+    engine, gateway = pair
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    call = {"id": "c1", "type": "custom", "custom": {"name": "patch", "input": "*** a\n\"b\""}, **GEMINI}
+    answer(engine, {"content": None, "tool_calls": [call, {**CALL, "id": "c2", "provider_specific_fields": {"thought_signature": "L"}}]}, stream)
+    tools = [CUSTOM, TOOL]
+    a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER], "tools": tools, "stream": stream})
+    assert a.status == 200, a.text
+    if stream:
+        got = {}
+        for e in events(a):
+            for c in (e["choices"][0]["delta"].get("tool_calls", []) if e["choices"] else []):
+                to = got.setdefault(c["index"], {})
+                for key, v in c.items():
+                    if key in ("custom", "function"):
+                        inner = to.setdefault(key, {})
+                        for k, x in v.items():
+                            inner[k] = inner.get(k, "") + x
+                    elif key != "index":
+                        to[key] = v
+        calls = [got[i] for i in sorted(got)]
+    else:
+        calls = a.json()["choices"][0]["message"]["tool_calls"]
+    assert calls == [call, {**CALL, "id": "c2", "provider_specific_fields": {"thought_signature": "L"}}]
+    # A client that drops the signatures.
+    bare = [{k: c[k] for k in ("id", "type", "custom", "function") if k in c} for c in calls]
+    gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER, {"role": "assistant", "content": None, "tool_calls": bare}] + [
+        {"role": "tool", "tool_call_id": c["id"], "content": "r"} for c in bare], "tools": tools})
+    assert came_back(engine)[1] == [{k: v for k, v in GEMINI.items()} | ({"custom": call["custom"]}), {"provider_specific_fields": {"thought_signature": "L"}}]

@@ -101,6 +101,16 @@ static void on_reasoning(void *ctx, uint32_t index, struct str delta)
     api_call_flush(c);
 }
 
+static void on_sealed(void *ctx, uint32_t index, struct str seal, bool signs_text)
+{
+    struct api_call *c = ctx;
+
+    if (!c->writer->sink->sealed)
+        return;
+    c->writer->sink->sealed(c->writer, index, seal, signs_text);
+    api_call_flush(c);
+}
+
 static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
 {
     struct api_call *c = ctx;
@@ -227,4 +237,4 @@ void api_call_fail_stuck(struct api_call *c, const struct err *e)
     exchange_fail(c->x);
 }
 
-const struct answer_sink api_call_sink = ANSWER_SINK_ON;
+const struct answer_sink api_call_sink = ANSWER_SINK_ON_AND(.sealed = on_sealed);

@@ -35,7 +35,9 @@ struct past_look {
     const struct json *messages; /* found, or NULL; or the one message */
     struct str asked;            /* likewise; of the session that the call holds, or in the arena */
     struct str instructions;     /* where they are not in `asked`: of the first of the messages */
-    member_taken_fn takes;       /* what the engines obey by themselves */
+    struct str seal;             /* looked for */
+    bool has_seal;
+    member_taken_fn takes; /* what the engines obey by themselves */
 };
 
 /* The conversation up to a stored response; runs on the loop. */
@@ -119,6 +121,25 @@ static const struct json *past_message(void *ctx, struct str response_id)
     return l.messages;
 }
 
+/* Whether the session has such a seal; runs on the loop. */
+static void look_for_seal(void *ctx)
+{
+    struct past_look *l = ctx;
+    bool ended = false;
+    const struct session *s =
+        session_find(l->call->service->calls.store, str_cstr(l->call->id), &ended);
+
+    l->has_seal = s && session_has_seal(s, l->seal);
+}
+
+static bool past_sealed(void *ctx, struct str seal)
+{
+    struct past_look l = {.call = ctx, .seal = seal};
+
+    look(&l, look_for_seal);
+    return l.has_seal;
+}
+
 /* A body within the limit has nothing in it that is not. */
 static int check_recorded(struct api_call *c, size_t body_bytes, struct err *e)
 {
@@ -135,7 +156,8 @@ static int api_call_parse(struct api_call *c, const struct body_text *body, stru
 {
     struct dialect_headers headers = {header_get, c->x};
     struct past_look engines = {.call = c};
-    struct dialect_past past = {past_response, past_message, c, &c->images, c->lifts, NULL};
+    struct dialect_past past = {past_response, past_message, past_sealed, c,
+                                &c->images,    c->lifts,     NULL};
     int rc;
 
     c->arena.max_bytes = request_limits_budget(&c->limits, MAX_OF(body->whole.len, c->came_bytes));

@@ -108,6 +108,11 @@ static void to_reasoning(void *ctx, uint32_t index, struct str delta)
     EACH_STREAM(l->sink->reasoning(l->ctx, index, delta));
 }
 
+static void to_sealed(void *ctx, uint32_t index, struct str seal, bool signs_text)
+{
+    EACH_STREAM(if (l->sink->sealed) l->sink->sealed(l->ctx, index, seal, signs_text));
+}
+
 static void to_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
 {
     EACH_STREAM(l->sink->tool_begin(l->ctx, index, tool, id, name));
@@ -148,6 +153,7 @@ const struct answer_sink call_listeners_sink = {
     .tool_args = to_tool_args,
     .tool_end = to_tool_end,
     .logprobs = to_logprobs,
+    .sealed = to_sealed,
 };
 
 /* --- what the others have heard before --- */

@@ -50,6 +50,7 @@ struct token_count;
 /* How far somebody was told what came of an answer before (sampled_answer_repeat). */
 struct repeat_place {
     size_t reasoning, text; /* bytes */
+    size_t seal;            /* the one to be told next */
     uint32_t call;          /* the one to be told next */
     bool begun;             /* its beginning was told ... */
     size_t args;            /* ... and so many bytes of its arguments */

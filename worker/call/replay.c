@@ -14,6 +14,7 @@
 #include "worker/call/told.h"
 #include "worker/model/model.h"
 #include "worker/request/answer_sink.h"
+#include "worker/request/thought_blocks.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
 #include "worker/session/session_past.h"
@@ -136,14 +137,20 @@ struct hearer {
 };
 
 /* The deltas that the message would have come in, each whole. */
-static void send_deltas(const struct json *m, uint32_t index, const struct hearer *l)
+static void send_deltas(struct arena *a, const struct json *m, uint32_t index,
+                        const struct hearer *l)
 {
     const struct json *calls = json_get(m, "tool_calls");
-    struct str reasoning = json_string(json_get(m, "reasoning_content"));
     struct str text = json_string(json_get(m, "content"));
+    struct thought_block *blocks;
+    size_t n = thought_blocks_read(a, m, &blocks);
 
-    if (reasoning.len > 0)
-        l->sink->reasoning(l->ctx, index, reasoning);
+    for (size_t i = 0; i < n; i++) {
+        if (blocks[i].text.len > 0)
+            l->sink->reasoning(l->ctx, index, blocks[i].text);
+        if (blocks[i].seal.len > 0 && l->sink->sealed)
+            l->sink->sealed(l->ctx, index, blocks[i].seal, blocks[i].signs_text);
+    }
     if (text.len > 0)
         l->sink->text(l->ctx, index, text);
     for (uint32_t i = 0; calls && i < calls->n; i++) {
@@ -215,7 +222,7 @@ static void send_answers(const struct recorded_call *r, const struct hearer *l)
         out[i].n_logprobs = out[i].logprobs ? p->ids.n : 0;
         if (l->stream) {
             l->sink->logprobs(l->ctx, i, out[i].logprobs, out[i].n_logprobs);
-            send_deltas(out[i].message, i, l);
+            send_deltas(r->arena, out[i].message, i, l);
         }
     }
     l->sink->finish(l->ctx, out, r->call->n_answers, &head.usage);

@@ -9,6 +9,7 @@
 
 #include "worker/call/sampled_answer.h"
 
+#include "common/base/arena.h"
 #include "common/base/limits.h"
 #include "common/base/map.h"
 #include "common/base/mem.h"
@@ -216,6 +217,10 @@ void sampled_answer_done(struct sampled_answer *a)
     if (a->taken_ids)
         map_done(a->taken_ids);
     free(a->taken_ids);
+    vec_done(&a->seals);
+    if (a->seals_arena)
+        arena_done(a->seals_arena);
+    free(a->seals_arena);
 }
 
 /* Whether the id is one that ends the model's turn. */
@@ -471,6 +476,20 @@ static void take_text(struct sampled_answer *a, enum parse_kind kind, const stru
         on_event(a, &ev);
 }
 
+static void take_seal(struct sampled_answer *a, const struct json *v)
+{
+    struct str seal = json_string(json_get(v, "seal"));
+    bool signs_text = json_is_true(json_get(v, "signs_text"));
+
+    if (seal.len == 0)
+        return;
+    if (!a->seals_arena)
+        a->seals_arena = mem_zalloc(sizeof(*a->seals_arena));
+    *vec_push(&a->seals) =
+        (struct sampled_seal){arena_str(a->seals_arena, seal), a->reasoning.len, signs_text};
+    a->opt.sink->sealed(a->opt.sink_ctx, a->opt.index, seal, signs_text);
+}
+
 /* Looks for stop strings in the text of an upstream. Returns whether the text goes on after one. */
 static bool overruns_stop(struct sampled_answer *a, struct str text)
 {
@@ -494,6 +513,7 @@ void sampled_answer_take(struct sampled_answer *a, const struct json *message)
                       *text = json_get(message, "content");
 
     take_text(a, PARSE_REASONING, json_get(message, "reasoning_content"));
+    take_seal(a, json_get(message, "sealed"));
     if (overruns_stop(a, json_string(text)))
         return;
     take_text(a, PARSE_TEXT, text);
@@ -529,16 +549,36 @@ static struct str next_piece(const struct buf *b, size_t *at, size_t *room)
     return str_sub(rest, 0, n);
 }
 
+/* Repeats the reasoning, up to the next seal, and the seals there. Returns whether more is left. */
+static bool repeat_reasoning(const struct sampled_answer *a, struct repeat_place *at, size_t *room,
+                             const struct answer_sink *sink, void *ctx)
+{
+    struct buf known = a->reasoning;
+    struct str piece;
+
+    known.len = at->seal < a->seals.n ? a->seals.at[at->seal].at : known.len;
+    piece = next_piece(&known, &at->reasoning, room);
+    if (piece.len > 0)
+        sink->reasoning(ctx, a->opt.index, piece);
+    for (; at->seal < a->seals.n && a->seals.at[at->seal].at == at->reasoning; at->seal++) {
+        const struct sampled_seal *s = &a->seals.at[at->seal];
+
+        if (sink->sealed)
+            sink->sealed(ctx, a->opt.index, s->seal, s->signs_text);
+    }
+    return at->reasoning < a->reasoning.len;
+}
+
 /* Of reasoning and text, which may have grown since. */
 static void repeat_texts(const struct sampled_answer *a, struct repeat_place *at, size_t *room,
                          const struct answer_sink *sink, void *ctx)
 {
-    struct str piece = next_piece(&a->reasoning, &at->reasoning, room);
+    struct str piece;
 
-    if (piece.len > 0)
-        sink->reasoning(ctx, a->opt.index, piece);
-    if (at->reasoning < a->reasoning.len)
-        return;
+    while (repeat_reasoning(a, at, room, sink, ctx)) {
+        if (*room == 0)
+            return;
+    }
     piece = next_piece(&a->text, &at->text, room);
     if (piece.len > 0)
         sink->text(ctx, a->opt.index, piece);

@@ -16,6 +16,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/str.h"
+#include "common/base/vec.h"
 
 struct answer_sink;
 struct repeat_place;
@@ -34,6 +35,13 @@ struct tokenizer;
 struct sampled_call {
     struct buf id, name, args;
     bool ended;
+};
+
+/* A seal of the thought (answer_sink.h), which came behind so many bytes of it. */
+struct sampled_seal {
+    struct str seal;
+    size_t at;
+    bool signs_text;
 };
 
 /* Fresh tool-call ids, unique in the session; writes a NUL-terminated text. */
@@ -81,6 +89,8 @@ struct sampled_answer {
     /* What an upstream signed: {"message": {...}, "calls": [{...} or null, ...]}, members that its
      * message and its calls have besides; borrowed; or NULL. */
     const struct json *signed_members;
+    struct arena *seals_arena; /* its own; NULL: no seal came */
+    VEC(struct sampled_seal) seals;
     uint32_t reasoning_tokens;
 };
 

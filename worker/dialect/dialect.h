@@ -36,6 +36,8 @@ struct dialect_past {
                                    struct str *ret_instructions);
     /* That response's own message alone, as it stands in the session; NULL: unknown id. */
     const struct json *(*message)(void *ctx, struct str response_id);
+    /* Whether an answer of the session has that seal, an upstream's. NULL: no session. */
+    bool (*sealed)(void *ctx, struct str seal);
     void *ctx;
     const struct image_rules *images;   /* NULL: the model takes text only */
     struct image_lifts *lifts;          /* pictures that were taken out of the body; NULL: none */

@@ -33,6 +33,7 @@ struct messages_reader {
     struct anthropic_tools tools;
     struct json messages;
     struct chat_request *req;
+    const struct dialect_past *past;
     struct err *e;
 };
 
@@ -219,8 +220,16 @@ static int refuse_summary(struct block_place at, struct err *e)
                      path);
 }
 
-/* Adds a block to the turn. Others (redacted_thinking, server_tool_use ...) are nothing that a
- * model here wrote or can read. */
+/* Whether it is a thought that an upstream of this session sealed, which gets it back with its
+ * answer. */
+static bool is_of_session(const struct messages_reader *r, const struct json *block)
+{
+    return str_eq_c(json_string(json_get(block, "type")), "redacted_thinking") && r->past &&
+           r->past->sealed && r->past->sealed(r->past->ctx, json_string(json_get(block, "data")));
+}
+
+/* Adds a block to the turn. Others (foreign redacted_thinking, server_tool_use ...) are nothing
+ * that a model here wrote or can read. */
 static int read_assistant_block(struct messages_reader *r, const struct json *block,
                                 struct block_place at, struct spoken *s)
 {
@@ -246,7 +255,7 @@ static int read_assistant_block(struct messages_reader *r, const struct json *bl
         grown_add(a, &s->thought, text);
     } else if (str_eq_c(type, "compaction")) {
         return refuse_summary(at, e);
-    } else {
+    } else if (!is_of_session(r, block)) {
         request_note_skipped(a, "messages", type, r->req);
     }
     return 0;
@@ -358,10 +367,11 @@ static int check_thinking(const struct json *body, struct err *e)
 /* What messages and count_tokens have in common. The choice of a tool comes after the messages,
  * because a message can add tools. */
 static int parse_both(struct arena *a, const struct json *body,
-                      const struct dialect_headers *headers, struct chat_request *ret,
-                      struct err *e)
+                      const struct dialect_headers *headers, const struct dialect_past *past,
+                      struct chat_request *ret, struct err *e)
 {
-    struct messages_reader r = {.a = a, .messages = json_empty(JSON_ARRAY), .req = ret, .e = e};
+    struct messages_reader r = {
+        .a = a, .messages = json_empty(JSON_ARRAY), .req = ret, .past = past, .e = e};
 
     if (!json_is_null(json_get(body, "thread")))
         return err_field(e, "thread", "threads are not supported: send the whole history");
@@ -431,7 +441,7 @@ static int messages_parse(struct arena *a, const struct json *body,
 {
     const struct json *stops = json_get(body, "stop_sequences");
 
-    if (parse_both(a, body, headers, ret, e) || check_edits(body, e))
+    if (parse_both(a, body, headers, past, ret, e) || check_edits(body, e))
         return -1;
     if (json_is_null(json_get(body, "max_tokens")))
         return err_field(e, "max_tokens", "max_tokens is required");
@@ -447,7 +457,7 @@ static int count_parse(struct arena *a, const struct json *body,
                        const struct dialect_headers *headers, const struct dialect_past *past,
                        struct chat_request *ret, struct err *e)
 {
-    return parse_both(a, body, headers, ret, e) ? -1 : image_parts_settle(a, past, ret, e);
+    return parse_both(a, body, headers, past, ret, e) ? -1 : image_parts_settle(a, past, ret, e);
 }
 
 const struct dialect dialect_messages = {.name = "messages",

@@ -8,14 +8,16 @@
 #include "common/codec/json.h"
 #include "worker/request/answer_sink.h"
 #include "worker/request/chat_request.h"
+#include "worker/request/thought_blocks.h"
 
-enum block { BLOCK_NONE, BLOCK_THINKING, BLOCK_TEXT, BLOCK_TOOL };
+enum block { BLOCK_NONE, BLOCK_THINKING, BLOCK_REDACTED, BLOCK_TEXT, BLOCK_TOOL };
 
 struct anthropic_writer {
     struct writer w; /* first */
     enum block open;
     uint32_t index;     /* of the open or next block */
     struct grown blank; /* white space that no block was opened for yet */
+    struct told_seals told;
 };
 
 static void begin_event(struct anthropic_writer *aw, struct json_out *o, const char *name)
@@ -86,11 +88,15 @@ static void on_head(void *ctx, const struct answer_head *h)
     end_event(aw, &o);
 }
 
-/* A signature names the answer the thought belongs to; nothing secret, clients only echo it. */
-static void write_signature(struct anthropic_writer *aw, struct json_out *o)
+/* The upstream's own signature; without one it names the answer that the thought belongs to.
+ * Nothing secret, clients only echo it. */
+static void write_signature(struct anthropic_writer *aw, struct json_out *o, struct str own)
 {
     json_out_key(o, "signature");
-    write_id(o, "rollgate-", aw->w.head.response_id);
+    if (own.len)
+        json_out_str(o, own);
+    else
+        write_id(o, "rollgate-", aw->w.head.response_id);
 }
 
 /* content_block_delta up to the inside of its delta. */
@@ -111,8 +117,9 @@ static void end_delta(struct anthropic_writer *aw, struct json_out *o)
     end_event(aw, o);
 }
 
-/* Ends the open block, if there is one; a thought ends with its signature. The index moves on. */
-static void close_block(struct anthropic_writer *aw)
+/* Ends the open block, if there is one; a thought ends with its signature, the upstream's own if it
+ * is known. The index moves on. */
+static void close_signed(struct anthropic_writer *aw, struct str own)
 {
     struct json_out o;
 
@@ -120,7 +127,7 @@ static void close_block(struct anthropic_writer *aw)
         return;
     if (aw->open == BLOCK_THINKING) {
         begin_delta(aw, &o, "signature_delta");
-        write_signature(aw, &o);
+        write_signature(aw, &o, own);
         end_delta(aw, &o);
     }
     begin_event(aw, &o, "content_block_stop");
@@ -128,6 +135,11 @@ static void close_block(struct anthropic_writer *aw)
     json_out_i64(&o, aw->index++);
     end_event(aw, &o);
     aw->open = BLOCK_NONE;
+}
+
+static void close_block(struct anthropic_writer *aw)
+{
+    close_signed(aw, (struct str){0});
 }
 
 /* Closes the open block and starts the next one, up to the inside of content_block. */
@@ -181,25 +193,54 @@ static void on_text(void *ctx, uint32_t index, struct str text)
     aw->blank.len = 0;
 }
 
+static void open_thinking(struct anthropic_writer *aw)
+{
+    struct json_out o;
+
+    if (aw->open == BLOCK_THINKING)
+        return;
+    begin_block(aw, &o, BLOCK_THINKING, "thinking");
+    json_out_key(&o, "thinking");
+    json_out_cstr(&o, "");
+    json_out_key(&o, "signature");
+    json_out_cstr(&o, "");
+    json_out_end_obj(&o);
+    end_event(aw, &o);
+}
+
 /* Opens a thinking block when none is open. */
 static void on_reasoning(void *ctx, uint32_t index, struct str text)
+{
+    struct anthropic_writer *aw = ctx;
+
+    (void)index;
+    if (!aw->w.req->stream || !text.len)
+        return;
+    open_thinking(aw);
+    text_delta(aw, "thinking_delta", "thinking", text);
+}
+
+/* Ends the open thought with its signature. One that came too late for that is a block of its own,
+ * without a text; data is a redacted block. */
+static void on_sealed(void *ctx, uint32_t index, struct str seal, bool signs_text)
 {
     struct anthropic_writer *aw = ctx;
     struct json_out o;
 
     (void)index;
-    if (!aw->w.req->stream || !text.len)
+    if (!aw->w.req->stream || !told_seals_add(&aw->told, aw->w.a, seal))
         return;
-    if (aw->open != BLOCK_THINKING) {
-        begin_block(aw, &o, BLOCK_THINKING, "thinking");
-        json_out_key(&o, "thinking");
-        json_out_cstr(&o, "");
-        json_out_key(&o, "signature");
-        json_out_cstr(&o, "");
-        json_out_end_obj(&o);
-        end_event(aw, &o);
+    if (signs_text) {
+        open_thinking(aw);
+        close_signed(aw, seal);
+        return;
     }
-    text_delta(aw, "thinking_delta", "thinking", text);
+    begin_block(aw, &o, BLOCK_REDACTED, "redacted_thinking");
+    json_out_key(&o, "data");
+    json_out_str(&o, seal);
+    json_out_end_obj(&o);
+    end_event(aw, &o);
+    close_block(aw);
 }
 
 /* A call's block starts with an empty input; the arguments come as JSON text in deltas. */
@@ -299,21 +340,41 @@ static void write_calls(struct anthropic_writer *aw, struct json_out *o, const s
     }
 }
 
+static void write_thinking(struct anthropic_writer *aw, struct json_out *o, struct str text,
+                           struct str signature)
+{
+    json_out_obj(o);
+    json_out_member_cstr(o, "type", "thinking");
+    json_out_member_str(o, "thinking", text.p ? text : STR(""));
+    write_signature(aw, o, signature);
+    json_out_end_obj(o);
+}
+
+static void write_thought(struct anthropic_writer *aw, struct json_out *o, const struct json *m)
+{
+    struct thought_block *blocks;
+    size_t n = thought_blocks_read(aw->w.a, m, &blocks);
+
+    for (size_t i = 0; i < n; i++) {
+        const struct thought_block *b = &blocks[i];
+
+        if (b->signs_text || b->text.len)
+            write_thinking(aw, o, b->text, b->signs_text ? b->seal : (struct str){0});
+        if (b->signs_text || !b->seal.len)
+            continue;
+        json_out_obj(o);
+        json_out_member_cstr(o, "type", "redacted_thinking");
+        json_out_member_str(o, "data", b->seal);
+        json_out_end_obj(o);
+    }
+}
+
 /* The blocks of a whole message in the stream's order: thought, text, calls. */
 static void write_content(struct anthropic_writer *aw, struct json_out *o, const struct json *m)
 {
-    struct str thought = json_string(json_get(m, "reasoning_content"));
     struct str text = json_string(json_get(m, "content"));
 
-    if (thought.len) {
-        json_out_obj(o);
-        json_out_key(o, "type");
-        json_out_cstr(o, "thinking");
-        json_out_key(o, "thinking");
-        json_out_str(o, thought);
-        write_signature(aw, o);
-        json_out_end_obj(o);
-    }
+    write_thought(aw, o, m);
     if (!text_blank(text)) {
         json_out_obj(o);
         json_out_key(o, "type");
@@ -358,6 +419,7 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
         json_out_end_obj(&o);
         return;
     }
+    writer_send_late_seals(&aw->w, answers[0].message, on_sealed);
     close_block(aw);
     begin_event(aw, &o, "message_delta");
     json_out_key(&o, "delta");
@@ -468,7 +530,7 @@ void anthropic_write_count(size_t n_tokens, struct buf *out)
 struct dialect_writer *anthropic_writer_new(struct arena *a, const struct chat_request *req,
                                             const struct json *body, struct buf *out)
 {
-    static const struct answer_sink sink = ANSWER_SINK_ON;
+    static const struct answer_sink sink = ANSWER_SINK_ON_AND(.sealed = on_sealed);
     struct anthropic_writer *aw = ARENA_NEW(a, struct anthropic_writer);
 
     writer_init(&aw->w, &sink, a, req, body, out);

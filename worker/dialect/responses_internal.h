@@ -33,14 +33,19 @@ struct responses_writer {
     struct str id;                   /* of the open item */
     struct grown text;               /* of the open item: text, thought or arguments */
     struct str call_id, name, space; /* of the open call; space absent: none */
-    struct grown blank;              /* white space that no message was opened for yet */
-    struct grown output;             /* finished items, JSON with commas */
+    struct str seal;                 /* the upstream's of the open thought; absent: none */
+    struct told_seals told;
+    struct grown blank;    /* white space that no message was opened for yet */
+    struct grown output;   /* finished items, JSON with commas */
     struct grown logprobs; /* of all tokens so far, JSON with commas between those of one message */
     size_t logprobs_told;  /* bytes of them that the messages before have */
     const char *incomplete; /* why the answer is; NULL: it is whole */
     bool compacts;          /* the answer is one item: what the model wrote, as a compaction */
     bool alone;             /* of /responses/compact: the answer is no response */
 };
+
+/* Whether the request asks for encrypted_content of thoughts. */
+bool responses_wants_encrypted(const struct responses_writer *rw);
 
 /* The open item, begun or done. */
 void responses_item(struct responses_writer *rw, struct json_out *o, bool done);

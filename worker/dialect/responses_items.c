@@ -10,9 +10,8 @@
 #include "worker/dialect/responses_internal.h"
 #include "worker/dialect/writers.h"
 
-/* include: ["reasoning.encrypted_content"]. The value that we give only names the response;
- * clients send it back unread. */
-static bool wants_encrypted(const struct responses_writer *rw)
+/* include: ["reasoning.encrypted_content"]. */
+bool responses_wants_encrypted(const struct responses_writer *rw)
 {
     const struct json *include = json_get(rw->w.body, "include");
 
@@ -58,7 +57,8 @@ void responses_part(struct responses_writer *rw, struct json_out *o, struct str 
     json_out_end_obj(o);
 }
 
-/* A thought; its summary is empty, as the whole thought is told. */
+/* A thought; its summary is empty, as the whole thought is told. Its encrypted_content is the
+ * upstream's seal. Without one it only names the response; clients send it back unread. */
 static void write_reasoning_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
     begin_item(o, "reasoning", rw->id, done);
@@ -70,9 +70,12 @@ static void write_reasoning_item(struct responses_writer *rw, struct json_out *o
     if (done)
         responses_part(rw, o, grown_str(&rw->text));
     json_out_end_arr(o);
-    if (wants_encrypted(rw)) {
+    if (responses_wants_encrypted(rw)) {
         json_out_key(o, "encrypted_content");
-        write_id(o, RESPONSES_THOUGHT_SEAL, rw->w.head.response_id);
+        if (rw->seal.len)
+            json_out_str(o, rw->seal);
+        else
+            write_id(o, RESPONSES_THOUGHT_SEAL, rw->w.head.response_id);
     }
     json_out_end_obj(o);
 }

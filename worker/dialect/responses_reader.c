@@ -166,6 +166,13 @@ static bool is_sealed(const struct json *item)
     return sealed.len && !str_starts(sealed, STR(RESPONSES_THOUGHT_SEAL));
 }
 
+/* Whether an upstream of this session sealed it, which gets it back with its answer. */
+static bool is_of_session(const struct responses_reader *r, const struct json *item)
+{
+    return r->past && r->past->sealed &&
+           r->past->sealed(r->past->ctx, json_string(json_get(item, "encrypted_content")));
+}
+
 /* A thought: its content, or its summary when there is no content. */
 static int read_reasoning(struct responses_reader *r, const struct json *item)
 {
@@ -180,7 +187,7 @@ static int read_reasoning(struct responses_reader *r, const struct json *item)
     }
     grown_add(r->a, &r->spoken.thought, json_string(&text));
     r->spoken.any = true;
-    return text.n || !is_sealed(item) ? 0 : skip(r, item);
+    return text.n || !is_sealed(item) || is_of_session(r, item) ? 0 : skip(r, item);
 }
 
 /* A call that the model made. The text of a custom tool is wrapped into arguments again, as the

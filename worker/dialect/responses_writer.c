@@ -15,6 +15,7 @@
 #include "worker/dialect/request_fields.h"
 #include "worker/dialect/writers.h"
 #include "worker/request/answer_sink.h"
+#include "worker/request/thought_blocks.h"
 
 /* --- events --- */
 
@@ -156,6 +157,7 @@ static void open_item(struct responses_writer *rw, enum item kind)
 
     close_item(rw);
     rw->open = kind;
+    rw->seal = (struct str){0};
     rw->text = (struct grown){0};
     if (kind >= ITEM_CALL)
         nth = rw->of_kind[ITEM_CALL] + rw->of_kind[ITEM_CUSTOM] + rw->of_kind[ITEM_SEARCH] - 1;
@@ -238,6 +240,27 @@ static void on_reasoning(void *ctx, uint32_t index, struct str text)
     add_text(rw, text);
 }
 
+/* Ends the open thought with its seal. One that finds none open is an item of its own, without a
+ * text, for clients that asked for it. */
+static void add_seal(struct responses_writer *rw, struct str seal)
+{
+    if (rw->open != ITEM_REASONING && !responses_wants_encrypted(rw))
+        return;
+    if (rw->open != ITEM_REASONING)
+        open_item(rw, ITEM_REASONING);
+    rw->seal = arena_str(rw->w.a, seal);
+    close_item(rw);
+}
+
+static void on_sealed(void *ctx, uint32_t index, struct str seal, bool signs_text)
+{
+    struct responses_writer *rw = ctx;
+
+    (void)index, (void)signs_text;
+    if (tells(rw) && told_seals_add(&rw->told, rw->w.a, seal))
+        add_seal(rw, seal);
+}
+
 /* Opens the item of a call. The model's name leads to the request's tool, which tells the kind
  * and the namespace. */
 static void begin_call(struct responses_writer *rw, struct str id, struct str name)
@@ -315,13 +338,19 @@ static void on_keepalive(void *ctx)
 /* The items of a whole message, as the stream would have had them. */
 static void whole_items(struct responses_writer *rw, const struct json *m)
 {
-    struct str thought = json_string(json_get(m, "reasoning_content"));
+    struct thought_block *blocks;
+    size_t n = thought_blocks_read(rw->w.a, m, &blocks);
     struct str text = json_string(json_get(m, "content"));
     const struct json *calls = json_get(m, "tool_calls");
 
-    if (thought.len) {
-        open_item(rw, ITEM_REASONING);
-        add_text(rw, thought);
+    for (size_t i = 0; i < n; i++) {
+        if (blocks[i].text.len) {
+            if (rw->open != ITEM_REASONING)
+                open_item(rw, ITEM_REASONING);
+            add_text(rw, blocks[i].text);
+        }
+        if (blocks[i].seal.len)
+            add_seal(rw, blocks[i].seal);
     }
     if (!text_blank(text)) {
         open_item(rw, ITEM_MESSAGE);
@@ -366,6 +395,8 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
     } else if (!rw->w.req->stream) {
         on_logprobs(rw, 0, answers[0].logprobs, answers[0].n_logprobs);
         whole_items(rw, answers[0].message);
+    } else {
+        writer_send_late_seals(&rw->w, answers[0].message, on_sealed);
     }
     close_item(rw);
     /* An empty answer is an empty message, so that a client's history has the turn. */
@@ -432,7 +463,7 @@ static void on_failed(void *ctx, const struct err *failure)
     rw->w.base.failed_in_stream = true;
 }
 
-static const struct answer_sink responses_sink = ANSWER_SINK_ON;
+static const struct answer_sink responses_sink = ANSWER_SINK_ON_AND(.sealed = on_sealed);
 
 /* Knows the request's tools, to tell calls of custom tools and namespaces apart. */
 struct dialect_writer *responses_writer_new(struct arena *a, const struct chat_request *req,

@@ -7,6 +7,7 @@
 #include "common/codec/utf8.h"
 #include "worker/dialect/responses.h"
 #include "worker/dialect/responses_tools.h"
+#include "worker/request/thought_blocks.h"
 
 void writer_init(struct writer *w, const struct answer_sink *sink, struct arena *a,
                  const struct chat_request *req, const struct json *body, struct buf *out)
@@ -217,4 +218,31 @@ void grown_add(struct arena *a, struct grown *g, struct str s)
 bool text_blank(struct str s)
 {
     return str_trim(s).len == 0;
+}
+
+bool told_seals_add(struct told_seals *t, struct arena *a, struct str seal)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        if (str_eq(t->at[i], seal))
+            return false;
+    }
+    if (t->n == t->cap) {
+        t->cap = t->cap ? t->cap * 2 : 4;
+        t->at = arena_grow_alone(a, t->at, t->cap * sizeof(*t->at));
+    }
+    t->at[t->n++] = arena_str(a, seal);
+    return true;
+}
+
+void writer_send_late_seals(struct writer *w, const struct json *message,
+                            void (*sealed)(void *ctx, uint32_t index, struct str seal,
+                                           bool signs_text))
+{
+    struct thought_block *blocks;
+    size_t n = thought_blocks_read(w->a, message, &blocks);
+
+    for (size_t i = 0; i < n; i++) {
+        if (blocks[i].seal.len)
+            sealed(w, 0, blocks[i].seal, blocks[i].signs_text);
+    }
 }

@@ -81,6 +81,20 @@ void logprob_token(struct json_out *o, const struct token_logprob *lp);
 /* One entry of logprobs.content, with top_logprobs. */
 void logprob_entry(struct json_out *o, const struct token_logprob *lp);
 
+/* Seals that a stream has sent, so that none goes out twice. */
+struct told_seals {
+    struct str *at;
+    size_t n, cap;
+};
+
+/* Notes a seal, copied into the arena. Returns false if it was noted before. */
+bool told_seals_add(struct told_seals *t, struct arena *a, struct str seal);
+
+/* Passes the seals of a whole message to `sealed`, at the end of a stream. */
+void writer_send_late_seals(struct writer *w, const struct json *message,
+                            void (*sealed)(void *ctx, uint32_t index, struct str seal,
+                                           bool signs_text));
+
 /* An id: prefix and the bare response id. */
 void write_id(struct json_out *o, const char *prefix, struct str id);
 

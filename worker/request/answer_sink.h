@@ -6,6 +6,7 @@
 #ifndef RG_REQUEST_ANSWER_SINK_H
 #define RG_REQUEST_ANSWER_SINK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -70,14 +71,18 @@ struct answer_sink {
     void (*finish)(void *ctx, const struct finished_answer *answers, size_t n,
                    const struct call_usage *usage);
     void (*failed)(void *ctx, const struct err *e);
+    /* An upstream's seal: the signature of the reasoning so far (signs_text), or data of its own.
+     * NULL: the sink has no place for it. A seal may come with `finish` alone. */
+    void (*sealed)(void *ctx, uint32_t index, struct str seal, bool signs_text);
 };
 
-/* The sink of a file that names its functions on_head, on_text ... */
-#define ANSWER_SINK_ON                                                                            \
+/* The sink of a file that names its functions on_head, on_text ..., and one that has more. */
+#define ANSWER_SINK_ON_AND(more)                                                                  \
     {                                                                                             \
         .head = on_head, .text = on_text, .reasoning = on_reasoning, .tool_begin = on_tool_begin, \
         .tool_args = on_tool_args, .tool_end = on_tool_end, .logprobs = on_logprobs,              \
-        .keepalive = on_keepalive, .finish = on_finish, .failed = on_failed,                      \
+        .keepalive = on_keepalive, .finish = on_finish, .failed = on_failed, more                 \
     }
+#define ANSWER_SINK_ON ANSWER_SINK_ON_AND(.sealed = NULL)
 
 #endif

@@ -276,7 +276,8 @@ static void link_node(struct session *s, struct checkpoint *t, struct message_no
                     : forest_child_of_own(&s->forest, prompt, t->message);
     t->older = t->node->newest;
     t->node->newest = t;
-    s->forest.has_signed = s->forest.has_signed || message_is_signed(t->message);
+    if (message_is_signed(t->message))
+        forest_note_signed(&s->forest, t->message);
     s->forest.shape += s->forest.nodes.n == n_before; /* a node that was there has another answer */
     if (!ready)
         forest_note_echo(&s->forest, t->node);

@@ -34,6 +34,7 @@ void forest_done(struct forest *f)
     vec_done(&f->checkpoints);
     vec_done(&f->calls);
     vec_done(&f->by_number);
+    vec_done(&f->seals);
     free(f->buckets);
     map_done(&f->by_env);
     map_done(&f->by_response);

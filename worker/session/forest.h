@@ -181,6 +181,7 @@ struct forest {
     struct walk_end ends[WALK_ENDS]; /* the newest first */
     bool has_images;                 /* some message has a picture */
     bool has_signed;                 /* some answer is signed (message_is_signed) */
+    VEC(uint64_t) seals;             /* hashes of the seals of answers' thoughts */
     struct forest_leaves leaves;
 };
 
@@ -272,6 +273,9 @@ struct message_node *forest_find_child(struct forest *f, struct message_node *pa
 /* The child that matches, or that the message is an echo of (message_is_echo), or NULL. */
 struct message_node *forest_find_echo(struct forest *f, struct message_node *parent,
                                       const struct message *m);
+
+/* Notes an answer that an upstream signed, and the seals of its thought. */
+void forest_note_signed(struct forest *f, const struct json *message);
 
 /* An answer was generated at this node: its echoes are to be found. */
 void forest_note_echo(struct forest *f, struct message_node *n);

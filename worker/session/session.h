@@ -341,6 +341,9 @@ const struct json *session_messages(const struct session *s, struct arena *a,
 /* That answer's own message, the last of these, as the session has it; NULL for unknown ids. */
 const struct json *session_message(const struct session *s, struct str response_id);
 
+/* Returns whether an answer of the session has that seal of its thought (thought_blocks.h). */
+bool session_has_seal(const struct session *s, struct str seal);
+
 /* What the answer behind a response id was, and its call's true counts. */
 struct session_past_response {
     struct str finish_reason, asked, told;

@@ -6,7 +6,9 @@
 
 #include "common/base/arena.h"
 #include "common/base/attrs.h"
+#include "common/base/vec.h"
 #include "common/codec/json_build.h"
+#include "worker/request/thought_blocks.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/message.h"
 #include "worker/session/plan.h"
@@ -46,6 +48,33 @@ bool message_is_signed(const struct json *message)
             return true;
     return false;
 }
+
+/* --- seals of thoughts, by their hashes --- */
+
+void forest_note_signed(struct forest *f, const struct json *message)
+{
+    struct arena a = {0};
+    struct thought_block *blocks;
+    size_t n = thought_blocks_read(&a, message, &blocks);
+
+    f->has_signed = true;
+    for (size_t i = 0; i < n; i++)
+        if (blocks[i].seal.len > 0)
+            *vec_push(&f->seals) = str_hash(blocks[i].seal, 0);
+    arena_done(&a);
+}
+
+bool session_has_seal(const struct session *s, struct str seal)
+{
+    uint64_t hash = str_hash(seal, 0);
+
+    for (size_t i = 0; i < s->forest.seals.n; i++)
+        if (s->forest.seals.at[i] == hash)
+            return true;
+    return false;
+}
+
+/* --- what goes back --- */
 
 static struct str first_id(const struct json *message)
 {

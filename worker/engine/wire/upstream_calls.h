@@ -54,6 +54,9 @@ struct upstream_calls {
 
 void upstream_calls_done(struct upstream_calls *c);
 
+/* Returns whether nothing that came waits, so that other messages keep their order. */
+bool upstream_calls_are_sent(const struct upstream_calls *c);
+
 /* A piece of text or thought. */
 void upstream_calls_text(struct upstream_calls *c, int kind, struct str text,
                          const struct upstream_out *out);

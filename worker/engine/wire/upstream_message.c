@@ -218,6 +218,8 @@ static int read_members(struct reader *r)
         read_thought(r) < 0)
         return -1;
     read_signed_thought(r);
+    if (r->stream && upstream_calls_are_sent(&r->m->calls))
+        upstream_signed_send(&r->m->signed_members, r->m->thought_from != 0, r->out);
     return read_upstream_content(r) < 0 || read_upstream_calls(r) < 0 ? -1 : 0;
 }
 

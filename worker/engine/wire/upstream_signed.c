@@ -8,6 +8,7 @@
 #include "common/base/mem.h"
 #include "common/codec/json_build.h"
 #include "common/codec/surrogates.h"
+#include "worker/request/thought_blocks.h"
 
 /* The lists of a message, and what their items have for text. content_parts is `content`. */
 static const struct {
@@ -19,7 +20,6 @@ static const struct {
 };
 
 static const char *const texts[] = {"text", "summary", "thinking"};
-static const char *const seals[] = {"signature", "data", "encrypted_content", "thought_signature"};
 static const char *const of_message[] = {"extra_content", "provider_specific_fields",
                                          "reasoning_opaque", "encrypted_content"};
 static const char *const of_call[] = {"extra_content", "provider_specific_fields",
@@ -139,14 +139,6 @@ static void keep_members(struct upstream_signed *s, const struct json *from,
 
 /* --- lists --- */
 
-static bool has_seal(const struct json *item)
-{
-    for (size_t i = 0; i < ARRAY_LEN(seals); i++)
-        if (json_string(json_get(item, seals[i])).len > 0)
-            return true;
-    return false;
-}
-
 /* Its text; NULL: it has none. */
 static const char *text_key(const struct json *item)
 {
@@ -197,7 +189,7 @@ static void add_item(struct upstream_signed *s, struct signed_list *l, const str
     if (!to || !continues_item(to, item, key))
         to = append_item(s, l);
     to->key = to->key ? to->key : key;
-    to->sealed = to->sealed || has_seal(item);
+    to->sealed = to->sealed || thought_item_seal(item).len > 0;
     for (uint32_t i = 0; i < item->n; i++) {
         struct str name = json_string(&item->members[i].key);
 
@@ -270,6 +262,54 @@ void upstream_signed_thought(const struct json *message, struct buf *out)
                 buf_add_str(out, json_string(json_get(json_at(list, k), key)));
         }
     }
+}
+
+/* --- seals as they come --- */
+
+static void send_seal(const struct upstream_out *out, struct str seal, bool signs_text)
+{
+    struct json m = json_empty(JSON_OBJECT), v = json_empty(JSON_OBJECT);
+
+    json_put(out->arena, &v, "seal", json_make_string(arena_str(out->arena, seal)));
+    json_put(out->arena, &v, "signs_text",
+             (struct json){.kind = JSON_BOOL, .flags = signs_text ? JSON_TRUE : 0});
+    json_put(out->arena, &m, "sealed", v);
+    json_push(out->arena, out->list, m);
+}
+
+/* A seal of the message itself, where no list has any. */
+static void send_own_seal(struct upstream_signed *s, bool thought, const struct upstream_out *out)
+{
+    static const char *const names[] = {"reasoning_opaque", "encrypted_content"};
+
+    for (size_t i = 0; i < ARRAY_LEN(names) && !s->seals_from; i++) {
+        struct str seal = json_string(json_get(s->members, names[i]));
+
+        if (seal.len == 0)
+            continue;
+        s->seals_from = SIGNED_LISTS + 1;
+        send_seal(out, seal, thought);
+    }
+}
+
+void upstream_signed_send(struct upstream_signed *s, bool thought, const struct upstream_out *out)
+{
+    for (int i = 0; i < SIGNED_LISTS; i++) {
+        struct signed_list *l = &s->lists[i];
+
+        if (s->seals_from && s->seals_from != i + 1)
+            continue;
+        for (size_t k = 0; k < l->n; k++) {
+            struct signed_item *item = &l->at[k];
+
+            if (!item->sealed || item->told)
+                continue;
+            item->told = true;
+            s->seals_from = i + 1;
+            send_seal(out, thought_item_seal(item->members), item->key != NULL);
+        }
+    }
+    send_own_seal(s, thought, out);
 }
 
 /* --- writing --- */

@@ -17,6 +17,7 @@
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
+#include "worker/engine/wire/upstream_out.h"
 
 struct json;
 struct json_out;
@@ -28,7 +29,8 @@ struct signed_item {
     struct json *members; /* without the text, in the arena */
     const char *key;      /* name of the text member; NULL: no text */
     struct buf text;
-    bool sealed; /* a signature is there */
+    bool sealed; /* a signature is there, */
+    bool told;   /* which has gone out */
 };
 
 struct signed_list {
@@ -42,7 +44,8 @@ struct upstream_signed {
     struct json *members; /* others of the message, an object, or NULL */
     struct json **calls;  /* per call number: an object or NULL */
     size_t n_calls, cap_calls;
-    size_t bytes; /* bytes kept */
+    size_t bytes;   /* bytes kept */
+    int seals_from; /* the member whose seals go out, + 1; 0: none has any */
 };
 
 void upstream_signed_done(struct upstream_signed *s);
@@ -57,6 +60,10 @@ void upstream_signed_call(struct upstream_signed *s, const struct json *entry, s
 
 /* The text of a thought that these members alone tell, or an empty one: appends it. */
 void upstream_signed_thought(const struct json *message, struct buf *out);
+
+/* Passes on the seals that have come since the last time, of the first member that has any.
+ * thought: a text of it has come. */
+void upstream_signed_send(struct upstream_signed *s, bool thought, const struct upstream_out *out);
 
 /* Writes {"message": {...}, "calls": [{...} or null, ...]}; null if there is nothing. */
 void upstream_signed_write(const struct upstream_signed *s, struct json_out *o);
