@@ -217,7 +217,7 @@ void sampled_answer_done(struct sampled_answer *a)
     if (a->taken_ids)
         map_done(a->taken_ids);
     free(a->taken_ids);
-    vec_done(&a->seals);
+    free(a->seals);
     if (a->seals_arena)
         arena_done(a->seals_arena);
     free(a->seals_arena);
@@ -485,7 +485,11 @@ static void take_seal(struct sampled_answer *a, const struct json *v)
         return;
     if (!a->seals_arena)
         a->seals_arena = mem_zalloc(sizeof(*a->seals_arena));
-    *vec_push(&a->seals) =
+    if (a->n_seals == a->cap_seals) {
+        a->cap_seals = a->cap_seals ? a->cap_seals * 2 : 4;
+        a->seals = mem_realloc_array(a->seals, a->cap_seals, sizeof(*a->seals));
+    }
+    a->seals[a->n_seals++] =
         (struct sampled_seal){arena_str(a->seals_arena, seal), a->reasoning.len, signs_text};
     a->opt.sink->sealed(a->opt.sink_ctx, a->opt.index, seal, signs_text);
 }
@@ -556,12 +560,12 @@ static bool repeat_reasoning(const struct sampled_answer *a, struct repeat_place
     struct buf known = a->reasoning;
     struct str piece;
 
-    known.len = at->seal < a->seals.n ? a->seals.at[at->seal].at : known.len;
+    known.len = at->seal < a->n_seals ? a->seals[at->seal].at : known.len;
     piece = next_piece(&known, &at->reasoning, room);
     if (piece.len > 0)
         sink->reasoning(ctx, a->opt.index, piece);
-    for (; at->seal < a->seals.n && a->seals.at[at->seal].at == at->reasoning; at->seal++) {
-        const struct sampled_seal *s = &a->seals.at[at->seal];
+    for (; at->seal < a->n_seals && a->seals[at->seal].at == at->reasoning; at->seal++) {
+        const struct sampled_seal *s = &a->seals[at->seal];
 
         if (sink->sealed)
             sink->sealed(ctx, a->opt.index, s->seal, s->signs_text);

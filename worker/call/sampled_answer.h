@@ -16,7 +16,6 @@
 
 #include "common/base/buf.h"
 #include "common/base/str.h"
-#include "common/base/vec.h"
 
 struct answer_sink;
 struct repeat_place;
@@ -90,7 +89,8 @@ struct sampled_answer {
      * message and its calls have besides; borrowed; or NULL. */
     const struct json *signed_members;
     struct arena *seals_arena; /* its own; NULL: no seal came */
-    VEC(struct sampled_seal) seals;
+    struct sampled_seal *seals;
+    size_t n_seals, cap_seals;
     uint32_t reasoning_tokens;
 };
 

@@ -421,7 +421,8 @@ static void send_ready(struct upstream_calls *c, const struct upstream_out *out,
 
 bool upstream_calls_are_sent(const struct upstream_calls *c)
 {
-    return c->n_begun == c->n && (c->n == 0 || c->at[c->n - 1].ended) && !has_texts(c);
+    return c->n_begun == c->calls.n && (c->calls.n == 0 || c->calls.at[c->calls.n - 1].ended) &&
+           !has_texts(c);
 }
 
 void upstream_calls_advance(struct upstream_calls *c, const struct upstream_out *out)
