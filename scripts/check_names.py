@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """One name, one thing: no struct, enum or union name is defined twice in the tree, and no two files
-of different rooms share a name (a .c and its .h are one). Tests have names of their own. See docs/glossary.md."""
+of different rooms share a name (a .c and its .h are one). Tests have names of their own. See docs/terms.md."""
 import collections
 import os
 import re

@@ -1,4 +1,4 @@
-// A branch as the gateway sends it: a file of tensors (docs/http.md) with ids, mask and logprobs, and JSON beside them.
+// A branch as the gateway sends it: a file of tensors (docs/viewer.md) with ids, mask and logprobs, and JSON beside them.
 
 const KINDS = {I32: Int32Array, F32: Float32Array, U8: Uint8Array};
 

@@ -70,3 +70,17 @@ def test_files_that_the_page_names_exist():
     packages = re.search(r"libh2o-evloop0[\s\S]*?zlib1g", text)[0].replace("\\", "").split()
     image = re.search(r"libh2o-evloop0[\s\S]*?zlib1g", (g.ROOT / "deploy/Containerfile").read_text(encoding="utf-8"))[0]
     assert packages == image.replace("\\", "").split()
+
+
+def test_executor_key_of_the_page_is_good(start, tmp_path):
+    """`rollgate key` needs the state folder of the gateway: that of the unit."""
+    name, folder = re.search(r"rollgate key executor (\S+ \S+) --state-dir (\S+) >", PAGE.read_text(encoding="utf-8")).groups()
+    unit = (g.ROOT / "deploy/systemd/rollgate.service").read_text(encoding="utf-8")
+    assert name == "$(hostname -s)" and folder == "/var/lib/" + re.search(r"^StateDirectory=(\S+)$", unit, re.M)[1]
+    (tmp_path / "admin-keys").write_text("k" * 48 + "\n", encoding="utf-8")
+    gateway = start(workers=1, admin_key_file=str(tmp_path / "admin-keys"))
+    key = subprocess.run([g.BINARY, "key", "executor", "node7", "--state-dir", f"{gateway.folder}/state"], check=True,
+                         capture_output=True, text=True, timeout=60).stdout.strip()
+    claim = gateway.post("/attempts/claim", {"executor": "node7", "slots": {"swe": 1}, "wait_s": 0},
+                         headers={"Authorization": f"Bearer {key}"})
+    assert claim.json() == {"attempts": []}

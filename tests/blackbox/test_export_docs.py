@@ -117,7 +117,7 @@ def test_every_array_stands_with_its_type_and_shape(start):
         told = [name.removesuffix("_dtype") for name in native if name.endswith("_dtype")]
         assert len(told) == 5 + 1 + 9, told
         for name in told:
-            row, = [r for r in rows if r.startswith("| `") and f"`{name}`" in r.split("|")[1]]
+            row, *_ = [r for r in rows if r.startswith("| `") and f"`{name}`" in r.split("|")[1]]
             shape = re.search(r"\[(.*?)\]", row)[1].split(", ")
             assert len(shape) == len(native[name + "_shape"]) and native[name + "_dtype"] in row, (name, row)
         seen = 0
