@@ -59,7 +59,7 @@ static void tell_unknown(const char *flag, struct buf *mistakes)
 
     for (size_t i = 0; i < ARRAY_LEN(options); i++)
         nearest_offer(&near, options[i].flag);
-    buf_printf(mistakes, "%.*s: no option is called so", (int)strcspn(flag, "="), flag);
+    buf_printf(mistakes, "%.*s: unknown option", (int)strcspn(flag, "="), flag);
     if (near.name)
         buf_printf(mistakes, "; did you mean %s?", near.name);
     buf_add_c(mistakes, '\n');
@@ -195,7 +195,7 @@ int runner_command(int argc, char **argv)
     o.logs = logs = config_absolute_path("logs", w.logs, &mistakes);
     o.work = work = w.work ? config_absolute_path("work-dir", w.work, &mistakes) : NULL;
     if (!w.runners)
-        buf_puts(&mistakes, "--runners: the file with the runners is needed\n");
+        buf_puts(&mistakes, "--runners: needs the name of a runner file\n");
     else
         (void)roster_load(w.runners, &roster, &mistakes);
     if (mistakes.len > 0)

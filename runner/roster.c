@@ -107,7 +107,7 @@ static const char *word_fault(const char *word)
 
     if (str_find(s, STR("{input"), 0) == SIZE_MAX || is_place(s))
         return NULL;
-    return "{input.NAME} stands for a whole argument";
+    return "{input.NAME} must be a whole argument";
 }
 
 static bool is_name(const char *s)
@@ -133,10 +133,10 @@ static bool is_ours(const char *name)
 static const char *program_fault(const char *program)
 {
     if (!*program || is_place(str_cstr(program)))
-        return "begins with a program, which the input cannot choose";
+        return "must begin with a program, not with an input";
     if (*program == '~' || *program == '$' || (*program != '/' && strchr(program, '/')))
-        return "begins with a program: a full path, or a name in PATH, as runs begin in an empty "
-               "folder";
+        return "must begin with a program: an absolute path, or a name in PATH; runs start in an "
+               "empty folder";
     return word_fault(program);
 }
 
@@ -148,7 +148,7 @@ static char **read_words(struct roster_reader *r, const yaml_node_t *n, const ch
     char **out;
 
     if (count == 0 || count > WORDS_MAX) {
-        mistake(r, n, runner, f->name, "must be a list of 1 to 4096 texts");
+        mistake(r, n, runner, f->name, "must be a list of 1 to 4096 strings");
         return NULL;
     }
     out = arena_calloc(&r->roster->arena, count + 1, sizeof(*out));
@@ -158,13 +158,13 @@ static char **read_words(struct roster_reader *r, const yaml_node_t *n, const ch
 
         out[i] = text_of(r, item);
         if (!out[i])
-            fault = "must be a list of texts";
+            fault = "must be a list of strings";
         else if (f->kind == ARGV)
             fault = i == 0 ? program_fault(out[i]) : word_fault(out[i]);
         else if (!is_name(out[i]))
-            fault = "must hold names of variables";
+            fault = "must contain names of variables";
         else if (is_ours(out[i]))
-            fault = "hands on a variable that rollgate sets itself";
+            fault = "names a variable that rollgate sets itself";
         if (fault) {
             mistake(r, item, runner, f->name, fault);
             return NULL;
@@ -180,7 +180,7 @@ static char **read_variables(struct roster_reader *r, const yaml_node_t *n, cons
     char **out;
 
     if (n->type != YAML_MAPPING_NODE || count > WORDS_MAX) {
-        mistake(r, n, runner, f->name, "must be a mapping of variables to texts");
+        mistake(r, n, runner, f->name, "must be a mapping of variables to strings");
         return NULL;
     }
     out = arena_calloc(&r->roster->arena, count + 1, sizeof(*out));
@@ -191,7 +191,7 @@ static char **read_variables(struct roster_reader *r, const yaml_node_t *n, cons
         if (!is_name(name) || !value || is_ours(name)) {
             mistake(r, node(r, pair.key), runner, f->name,
                     is_name(name) && value ? "sets a variable that rollgate sets itself"
-                                           : "must be a mapping of variables to texts");
+                                           : "must be a mapping of variables to strings");
             return NULL;
         }
         out[i] = (char *)(uintptr_t)arena_printf(&r->roster->arena, "%s=%s", name, value).p;
@@ -295,7 +295,7 @@ static void tell_unknown(struct roster_reader *r, const yaml_node_t *at, const c
 
     for (size_t i = 0; i < ARRAY_LEN(fields); i++)
         nearest_offer(&near, fields[i].name);
-    (void)snprintf(what, sizeof(what), "has no setting \"%.*s\"%s%s%s", (int)MIN_OF(name.len, 60u),
+    (void)snprintf(what, sizeof(what), "unknown setting \"%.*s\"%s%s%s", (int)MIN_OF(name.len, 60u),
                    name.p ? name.p : "", near.name ? "; did you mean \"" : "",
                    near.name ? near.name : "", near.name ? "\"?" : "");
     mistake(r, at, runner, NULL, what);
@@ -309,12 +309,12 @@ static void check_runner(struct roster_reader *r, const yaml_node_t *n,
     bool http = seen & 1u << (find_field(STR("http")) - fields);
 
     if (run == http)
-        mistake(r, n, p->name, NULL, "needs either run or http");
+        mistake(r, n, p->name, NULL, "needs run or http, and not both");
     for (size_t i = 0; http && !run && i < ARRAY_LEN(of_processes); i++)
         if (seen & 1u << (find_field(str_cstr(of_processes[i])) - fields))
-            mistake(r, n, p->name, of_processes[i], "goes with run alone");
+            mistake(r, n, p->name, of_processes[i], "is allowed with run only");
     if (run && seen & 1u << (find_field(STR("cancel")) - fields))
-        mistake(r, n, p->name, "cancel", "goes with http alone");
+        mistake(r, n, p->name, "cancel", "is allowed with http only");
 }
 
 static void read_runner(struct roster_reader *r, const yaml_node_t *n, struct roster_runner *p)
@@ -334,7 +334,7 @@ static void read_runner(struct roster_reader *r, const yaml_node_t *n, struct ro
         if (!f)
             tell_unknown(r, key, p->name, scalar(key));
         else if (seen & bit)
-            mistake(r, key, p->name, f->name, "is set twice");
+            mistake(r, key, p->name, f->name, "set twice");
         else
             read_field(r, node(r, pair.value), p, f);
         seen |= bit;
@@ -362,7 +362,7 @@ static void read_runners(struct roster_reader *r, const yaml_node_t *n)
         struct roster_runner *one = &p->at[p->n];
 
         if (!name_is_good(scalar(key))) {
-            mistake(r, key, NULL, NULL, "a runner's name is a text of 1 to 128 bytes");
+            mistake(r, key, NULL, NULL, "a runner's name must be a string of 1 to 128 bytes");
             continue;
         }
         *one = (struct roster_runner){.name = text_of(r, key),
@@ -371,7 +371,7 @@ static void read_runners(struct roster_reader *r, const yaml_node_t *n)
                                       .score_timeout_ms = 600000,
                                       .grace_ms = 20000};
         if (roster_find(p, scalar(key)))
-            mistake(r, key, one->name, NULL, "is there twice");
+            mistake(r, key, one->name, NULL, "is defined twice");
         p->n++;
         read_runner(r, node(r, pair.value), one);
     }
@@ -389,7 +389,8 @@ static void read_root(struct roster_reader *r, const yaml_node_t *root)
         yaml_node_pair_t pair = root->data.mapping.pairs.start[i];
 
         if (!str_eq_c(scalar(node(r, pair.key)), "runners") || found) {
-            mistake(r, node(r, pair.key), NULL, NULL, "the file holds \"runners\" alone, once");
+            mistake(r, node(r, pair.key), NULL, NULL,
+                    "the file may contain \"runners\" only, once");
             continue;
         }
         found = true;

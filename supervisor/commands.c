@@ -35,9 +35,10 @@ static void check_live(const struct config *c, struct buf *mistakes)
 static void check_executor(const struct config *c, struct buf *mistakes)
 {
     if (c->runners && c->upstream.n > 0)
-        buf_puts(mistakes, "--runners: a router alone starts no executor; use `rollgate runner`\n");
+        buf_puts(mistakes,
+                 "--runners: `rollgate route` starts no executor; use `rollgate runner`\n");
     else if (c->runners && !c->dispatcher)
-        buf_puts(mistakes, "--runners: an executor has nothing to do with --dispatcher=off\n");
+        buf_puts(mistakes, "--runners: needs --dispatcher=on\n");
 }
 
 /* The caller frees the settings. `words`: arguments next to the settings are no mistake. */
@@ -62,7 +63,7 @@ static struct config *load_settings(int argc, char **argv, enum commands_care ca
         if (c->upstream.n == 0)
             worker_check(c, care == COMMANDS_MODEL, &mistakes, &warnings);
         if (care == COMMANDS_ROUTE && c->upstream.n == 0)
-            buf_puts(&mistakes, "--upstream: route needs at least one\n");
+            buf_puts(&mistakes, "--upstream: `rollgate route` needs at least one\n");
     }
     if (mistakes.len) {
         config_free(c);

@@ -232,7 +232,7 @@ static int resolve(const struct config *c, struct addresses *ret, struct err *e)
     if (split_address(c->listen, host, port, e))
         return -1;
     if (str_to_u64(str_cstr(port), UINT16_MAX, &number))
-        return err_set(e, ERR_CONFIG, "--listen: \"%s\" is no port", port);
+        return err_set(e, ERR_CONFIG, "--listen: \"%s\" is not a port", port);
     hints.ai_family = host[0] ? AF_UNSPEC : AF_INET;
     rc = resolve_names(host[0] ? host : NULL, port, &hints, &found);
     if (rc)
@@ -271,10 +271,11 @@ static int check_socket_paths(const struct config *c, struct err *e)
                             (unsigned)c->worker_base + BOARD_WORKERS_MAX - 1);
     if (strlen(c->run_dir) + name <= max)
         return 0;
-    return err_set(e, ERR_CONFIG,
-                   "--run-dir: %zu bytes are too many: paths of unix sockets may have %zu, which "
-                   "leaves %zu for the folder; set --run-dir to a shorter one than %s",
-                   strlen(c->run_dir), max, max - name, c->run_dir);
+    return err_set(
+        e, ERR_CONFIG,
+        "--run-dir: %zu bytes are too long: paths of unix sockets have at most %zu, which "
+        "leaves %zu for the folder; set --run-dir to a shorter one than %s",
+        strlen(c->run_dir), max, max - name, c->run_dir);
 }
 
 int listeners_check(const struct config *c, struct err *e)
@@ -520,13 +521,13 @@ static int take_given(struct listeners *l, const struct config *c, int fd, struc
 
     if (getsockname(fd, (struct sockaddr *)&a, &len) ||
         getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepting, &optlen) || !accepting)
-        return err_set(e, ERR_CONFIG, "LISTEN_FDS: descriptor %d is no listening socket", fd);
+        return err_set(e, ERR_CONFIG, "LISTEN_FDS: descriptor %d is not a listening socket", fd);
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     (void)fcntl(fd, F_SETFL, O_NONBLOCK);
     if (a.any.ss_family == AF_UNIX) {
         home = home_of(l, c, &a.un);
         if (!home)
-            return err_set(e, ERR_CONFIG, "LISTEN_FDS: descriptor %d is no worker's socket", fd);
+            return err_set(e, ERR_CONFIG, "LISTEN_FDS: descriptor %d is not a worker's socket", fd);
         *home = fd;
         return 0;
     }

@@ -33,7 +33,7 @@ static void check_engines(const struct config *c, struct buf *mistakes)
 
     engine_set_of(&set, (const char *const *)c->engine.at, c->engine.n);
     if (set.n != c->engine.n && c->engine.n > 1)
-        buf_puts(mistakes, "--engine: none stands alone, or not at all\n");
+        buf_puts(mistakes, "--engine: \"none\" excludes other engines\n");
     for (size_t i = 0; i < set.n; i++) {
         if (engine_check(set.at[i].text, &o, &e))
             note(mistakes, "engine", &e);
@@ -89,19 +89,19 @@ static void check_names(struct model_options *o, struct buf *mistakes)
     enum tool_kind tool;
 
     if (o->tool_parser && tool_kind_named(str_cstr(o->tool_parser), &tool)) {
-        buf_printf(mistakes, "--tool-parser: unknown: %s; known: ", o->tool_parser);
+        buf_printf(mistakes, "--tool-parser: \"%s\" is not one of ", o->tool_parser);
         tool_kind_names(mistakes);
         buf_add_c(mistakes, '\n');
         o->tool_parser = NULL;
     }
     if (o->reasoning_parser && reasoning_kind_named(str_cstr(o->reasoning_parser), &reasoning)) {
-        buf_printf(mistakes, "--reasoning-parser: unknown: %s; known: ", o->reasoning_parser);
+        buf_printf(mistakes, "--reasoning-parser: \"%s\" is not one of ", o->reasoning_parser);
         reasoning_kind_names(mistakes);
         buf_add_c(mistakes, '\n');
         o->reasoning_parser = NULL;
     }
     if (o->tito_family && !family_named(o->tito_family)) {
-        buf_printf(mistakes, "--tito-family: unknown: %s; known: %s\n", o->tito_family,
+        buf_printf(mistakes, "--tito-family: \"%s\" is not one of %s\n", o->tito_family,
                    family_names());
         o->tito_family = NULL;
     }

@@ -18,7 +18,7 @@ static const struct {
 } kinds[] = {
     [ERR_NONE] = {200, "ok", false, "", ""},
 
-#define X(kind, http, name, again, openai, messages) \
+#define X(kind, http, name, again, openai, messages, meaning) \
     [ERR_##kind] = {http, name, again, openai, messages},
 #include "common/base/err.def"
 #undef X

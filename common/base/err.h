@@ -14,7 +14,7 @@
 enum err_kind {
     ERR_NONE = 0,
 
-#define X(kind, status, code, retry, openai, messages) ERR_##kind,
+#define X(kind, status, code, retry, openai, messages, meaning) ERR_##kind,
 #include "common/base/err.def"
 #undef X
     ERR_KIND_COUNT

@@ -23,7 +23,7 @@ static int parse_authority(struct str text, struct url *ret, struct err *e)
     ret->authority = text;
     if (v6) {
         if (end == SIZE_MAX)
-            return err_set(e, ERR_CONFIG, "no \"]\" behind the address");
+            return err_set(e, ERR_CONFIG, "no \"]\" after the address");
         ret->host = str_sub(text, 1, end - 1);
         end++;
     } else {
@@ -35,7 +35,7 @@ static int parse_authority(struct str text, struct url *ret, struct err *e)
     if (end == text.len)
         return 0;
     if (text.p[end] != ':')
-        return err_set(e, ERR_CONFIG, "text behind the address");
+        return err_set(e, ERR_CONFIG, "text after the address");
     return parse_port(str_sub(text, end + 1, text.len), ret, e);
 }
 

@@ -43,15 +43,14 @@ char *config_absolute_path(const char *flag, const char *path, struct buf *mista
     if (path[0] == '~' || path[0] == '$')
         buf_printf(
             mistakes,
-            "--%s: \"%s\" begins with '%c', which only a shell replaces: write the path from / "
-            "on (a file called so: ./%s)\n",
+            "--%s: \"%s\" begins with '%c', which only a shell replaces: write an absolute path "
+            "(or ./%s for a file of this name)\n",
             flag, path, path[0], path);
     else if (!(full = file_absolute_path(path)))
-        buf_printf(
-            mistakes,
-            "--%s: \"%s\" begins in the folder that rollgate was started in, which cannot be "
-            "found: %s\n",
-            flag, path, strerror(errno));
+        buf_printf(mistakes,
+                   "--%s: \"%s\" is relative to the folder of the start, which does not exist: "
+                   "%s\n",
+                   flag, path, strerror(errno));
     return full;
 }
 

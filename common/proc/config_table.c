@@ -73,7 +73,7 @@ void config_unknown(struct config_load *l, struct str name, const char *place)
 {
     const char *best = nearest(name).name;
 
-    buf_printf(l->mistakes, "%s: no setting is called \"%.*s\"", place, (int)name.len, name.p);
+    buf_printf(l->mistakes, "%s: unknown setting \"%.*s\"", place, (int)name.len, name.p);
     if (best)
         buf_printf(l->mistakes, "; did you mean \"%s\"?", best);
     buf_puts(l->mistakes, "\n");
@@ -254,7 +254,7 @@ static void set_enum(struct config_load *l, const struct config_row *row, struct
         }
     }
     begin_mistake(l, row, place);
-    buf_printf(l->mistakes, "\"%.*s\" is none of", (int)text.len, text.p);
+    buf_printf(l->mistakes, "\"%.*s\" is not one of", (int)text.len, text.p);
     for (size_t i = 0; i < row->n_values; i++)
         buf_printf(l->mistakes, "%s %s", i > 0 ? "," : "", row->values[i]);
     buf_puts(l->mistakes, "\n");

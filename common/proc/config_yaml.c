@@ -46,7 +46,7 @@ static void take_scalar(struct yaml_reader *r, const yaml_event_t *event)
         if (!r->row)
             config_unknown(r->load, text, place);
         else if (r->seen[r->row - config_rows])
-            buf_printf(r->load->mistakes, "%s: %s: is set twice\n", place, r->row->flag);
+            buf_printf(r->load->mistakes, "%s: %s: set twice\n", place, r->row->flag);
         else
             r->seen[r->row - config_rows] = true;
         return;
@@ -54,7 +54,7 @@ static void take_scalar(struct yaml_reader *r, const yaml_event_t *event)
     if (r->row && bare && (str_eq_c(text, "null") || str_eq_c(text, "~")))
         text = str_of("", 0);
     if (r->row && r->row->offset == offsetof(struct config, config_file))
-        buf_printf(r->load->mistakes, "%s: config: cannot be set inside a file\n", place);
+        buf_printf(r->load->mistakes, "%s: config: not allowed in a file\n", place);
     else if (r->row)
         config_set(r->load, r->row, text, CONFIG_FROM_FILE, place);
     if (!r->list) {
@@ -72,13 +72,13 @@ static void take_start(struct yaml_reader *r, const yaml_event_t *event)
     place_of(r, &event->start_mark, place, sizeof(place));
     r->depth++;
     if (r->depth == 1 && sequence)
-        buf_printf(r->load->mistakes, "%s: settings are \"name: value\" lines\n", place);
+        buf_printf(r->load->mistakes, "%s: a setting is a line \"name: value\"\n", place);
     if (r->depth == 1)
         return;
     if (r->depth > 2 || !sequence)
         buf_printf(r->load->mistakes, "%s: settings are not nested\n", place);
     else if (r->row && r->row->type != CONFIG_LIST)
-        buf_printf(r->load->mistakes, "%s: %s: takes one value\n", place, r->row->flag);
+        buf_printf(r->load->mistakes, "%s: %s: needs one value, not a list\n", place, r->row->flag);
     if (!sequence || (r->row && r->row->type != CONFIG_LIST)) {
         r->row = NULL;
         r->unknown = true; /* whatever is inside is skipped */
@@ -107,7 +107,7 @@ static bool take_event(struct yaml_reader *r, const yaml_event_t *event)
         if (r->depth == 0) {
             place_of(r, &event->start_mark, place, sizeof(place));
             if (event->data.scalar.length)
-                buf_printf(r->load->mistakes, "%s: settings are \"name: value\" lines\n", place);
+                buf_printf(r->load->mistakes, "%s: a setting is a line \"name: value\"\n", place);
         } else {
             take_scalar(r, event);
         }

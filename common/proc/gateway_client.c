@@ -50,7 +50,7 @@ char *gateway_client_read_key(const char *path, struct buf *mistakes)
     } while (line[0] && (key.len == 0 || key.p[0] == '#'));
     (void)fclose(f);
     if (key.len == 0 || memchr(key.p, ' ', key.len)) {
-        buf_printf(mistakes, "--key-file: %s: its first line holds no key\n", path);
+        buf_printf(mistakes, "--key-file: %s: the first line has no key\n", path);
         return NULL;
     }
     return mem_strndup(key.p, key.len);

@@ -93,7 +93,7 @@ static int load_admins(struct keys *k, const char *path, struct err *e)
         k->n_admins++;
     }
     if (k->n_admins == 0) {
-        err_set(e, ERR_CONFIG, "%s: holds no key", path);
+        err_set(e, ERR_CONFIG, "%s: contains no key", path);
         goto out;
     }
     k->required = true;
@@ -122,7 +122,7 @@ static int load_secrets(struct keys *k, const char *path, struct err *e)
         k->secrets[k->n_secrets++] = (struct secret){mem_strndup(line.p, line.len), line.len};
     }
     if (k->n_secrets == 0) {
-        err_set(e, ERR_CONFIG, "%s: holds no secret", path);
+        err_set(e, ERR_CONFIG, "%s: contains no secret", path);
         goto out;
     }
     rc = 0;

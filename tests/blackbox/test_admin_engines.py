@@ -196,7 +196,7 @@ def test_names_that_are_not_there(start):
 
 def test_settings_with_one_name_twice_are_refused(start, tmp_path):
     for engines, told in ((["a=builtin:echo", "a=builtin:echo,weight=2"], 'two engines are called "a"'),
-                          (["none", "builtin:echo"], "none stands alone"), (["a/b=builtin"], "an engine's name is")):
+                          (["none", "builtin:echo"], '"none" excludes other engines'), (["a/b=builtin"], "an engine's name is")):
         out = subprocess.run([g.BINARY, "config", "--check", f"--state-dir={tmp_path}", *(f"--engine={e}" for e in engines)],
                              capture_output=True, text=True, timeout=60)
         assert out.returncode != 0 and told in out.stdout + out.stderr, out

@@ -13,13 +13,19 @@ import check_words  # noqa: E402
 STRING = r'((?:"(?:[^"\\]|\\.)*"\s*)+)'
 TABLES = {"config.def": rf'^X\(\w+, \w+, "([a-z0-9-]+)", "[^"]*", [^"]*(?:LIVE|START),\s*{STRING}\)',
           "metrics.def": rf'^X\(\w+, \w+, "(\w+)", \w+, \w+,\s*{STRING}\)',
-          "commands.def": rf'^(?:OPTION|COMMAND)\("([^"]+)", (?:\w+, )?{STRING}[,)]'}
+          "commands.def": rf'^(?:OPTION|COMMAND)\("([^"]+)", (?:\w+, )?{STRING}[,)]',
+          "err.def": rf'^X\((\w+), [^\n]*",\s*{STRING}\)',
+          "routes.def": rf'^(?:GLOBAL|SESSION)\("(\w+ *", "[^"]*)", [^"]*{STRING}\)',
+          "paths.def": rf'^X\("(\w+", "[^"]*)", [^"]*(?:"[^"]*"[,\s]*)+,\s+{STRING}\)',
+          "inputs.def": rf'^X\([^"]*"(\w+)", [^"]*(?:"[^"]*",|NULL,)\s*{STRING}\)',
+          "exports.def": rf'^X\([^"]*"([\w-]+)", [^"]*(?:"[^"]*",|NULL,)\s*{STRING}\)',
+          "session_options.def": rf'^X\([^"]*"(\w+)", [^"]*(?:"[^"]*",|NULL,)\s*{STRING}\)'}
 SENTENCE_WORDS, TEXT_WORDS = 25, 40
 
 
 def texts(table):
     rows = re.findall(TABLES[table], source(table), re.M)
-    assert len(rows) == len(re.findall(r"^(?:X|OPTION|COMMAND)\(", source(table), re.M)), table
+    assert len(rows) == len(re.findall(r"^(?:X|OPTION|COMMAND|GLOBAL|SESSION)\(", source(table), re.M)), table
     return {name: "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', text)) for name, text in rows}
 
 

@@ -222,7 +222,7 @@ def test_slurms_script_starts_an_executor(start, tmp_path):
 
 
 @pytest.mark.parametrize("command, more, says", [
-    ("serve", {"dispatcher": False}, "--runners: an executor has nothing to do with --dispatcher=off"),
+    ("serve", {"dispatcher": False}, "--runners: needs --dispatcher=on"),
     ("route", {"upstream": "http://127.0.0.1:9"}, "--runners: a router alone starts no executor"),
 ])
 def test_what_cannot_be_is_said(command, more, says):
@@ -237,7 +237,7 @@ def test_a_bad_file_is_told_at_the_start():
         f.write("runners:\n  r: {slots: 0}\n")
     done = subprocess.run(gateway.arguments(), capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2 and "r.slots: must be a number" in done.stderr, done.stderr
-    assert "r: needs either run or http" in done.stderr
+    assert "r: needs run or http, and not both" in done.stderr
 
 
 @pytest.mark.alone

@@ -188,7 +188,7 @@ def test_scopes_and_errors(api):
     assert o["POST", "/sessions/{id}/v1/messages"]["security"] == [{"admin": []}, {"agent": []}]
     assert o["POST", "/attempts/claim"]["security"] == [{"admin": []}, {"executor": []}]
     codes = api["components"]["responses"]["Error"]["x-codes"]
-    assert {"status": 503, "code": "engine_unavailable", "retry": True} in codes
+    assert {"status": 503, "code": "engine_unavailable", "retry": True, "meaning": "No engine answers"} in codes
     error = api["components"]["schemas"]["Error"]["properties"]["error"]["properties"]
     assert [c["code"] for c in codes] == error["code"]["enum"]
     assert "config" not in {c["code"] for c in codes} and all(o["responses"]["default"] for o in operations(api).values())

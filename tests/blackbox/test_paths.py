@@ -115,5 +115,5 @@ def test_a_runner_names_its_program_by_a_full_path(tmp_path):
         (tmp_path / "r.yaml").write_text(f'runners: {{a: {{run: ["{word}"]}}, b: {{run: [true], score: ["{word}"]}}}}')
         done = subprocess.run([str(g.BINARY), "runner", f"--runners={tmp_path}/r.yaml"], capture_output=True, text=True,
                               timeout=20, check=False)
-        assert done.returncode == 2 and "a.run: begins with a program: a full path" in done.stderr, done.stderr
-        assert "b.score: begins with a program: a full path" in done.stderr, done.stderr
+        assert done.returncode == 2 and "a.run: must begin with a program: an absolute path" in done.stderr, done.stderr
+        assert "b.score: must begin with a program: an absolute path" in done.stderr, done.stderr

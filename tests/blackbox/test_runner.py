@@ -708,15 +708,15 @@ BAD = """runners:
 other: 1
 """
 MISTAKES = [
-    "3: a.run: {input.NAME} stands for a whole argument", "4: a.slots: must be a number from 1 to 10000",
+    "3: a.run: {input.NAME} must be a whole argument", "4: a.slots: must be a number from 1 to 10000",
     "5: a.start_rate: must be a rate such as 4/s or 30/m", "6: a.timeout: must be a duration",
-    '7: a: has no setting "slotz"; did you mean "slots"?', "8: b.score: goes with run alone",
-    "9: c.run: must be a list of 1 to 4096 texts", "9: c.http: must begin with http:// or https://",
-    "9: c: needs either run or http", "10: d: needs either run or http", "11: e: must be a mapping with run or http",
-    "12: f.run: begins with a program, which the input cannot choose", "12: f.env: sets a variable that rollgate sets itself",
-    "12: f.pass_env: must hold names of variables", "12: f.cancel: goes with http alone", "13: f: is there twice",
-    "13: f.run: is set twice", "14: g.pass_env: hands on a variable that rollgate sets itself",
-    "15: h.pass_env: hands on a variable that rollgate sets itself", '16: the file holds "runners" alone, once']
+    '7: a: unknown setting "slotz"; did you mean "slots"?', "8: b.score: is allowed with run only",
+    "9: c.run: must be a list of 1 to 4096 strings", "9: c.http: must begin with http:// or https://",
+    "9: c: needs run or http, and not both", "10: d: needs run or http, and not both", "11: e: must be a mapping with run or http",
+    "12: f.run: must begin with a program, not with an input", "12: f.env: sets a variable that rollgate sets itself",
+    "12: f.pass_env: must contain names of variables", "12: f.cancel: is allowed with http only", "13: f: is defined twice",
+    "13: f.run: set twice", "14: g.pass_env: names a variable that rollgate sets itself",
+    "15: h.pass_env: names a variable that rollgate sets itself", '16: the file may contain "runners" only, once']
 
 
 def test_all_mistakes_of_a_runner_file_are_told_at_once(tmp_path):

@@ -42,16 +42,17 @@ static const struct dispatcher_route {
 
 /* Served by routers, and those of the data plane that no dialect has. */
 static const struct api_route more_routes[] = {
-    {"GET", "/health", SCOPE_P, NULL, INPUT_NOTHING, "Whether the gateway runs"},
+    {"GET", "/health", SCOPE_P, NULL, INPUT_NOTHING, "Returns 200 while the gateway runs"},
     {"GET", "/ready", SCOPE_P, NULL, INPUT_NOTHING,
-     "Whether every worker serves and an engine answers"},
+     "Returns 200 if every worker serves and an engine answers, else 503"},
     {"GET", "/metrics", SCOPE_P, NULL, INPUT_NOTHING,
-     "Metrics as Prometheus text; --metrics-auth: for admins"},
-    {"GET", "/sessions/{id}/v1/models", SCOPE_A | SCOPE_G, NULL, INPUT_NOTHING, "The served model"},
+     "Returns metrics as Prometheus text. --metrics-auth: needs an admin key"},
+    {"GET", "/sessions/{id}/v1/models", SCOPE_A | SCOPE_G, NULL, INPUT_NOTHING,
+     "Lists the served model"},
     {"GET", "/sessions/{id}/v1/models/{name}", SCOPE_A | SCOPE_G, NULL, INPUT_NOTHING,
-     "The served model"},
+     "Returns the served model"},
     {"GET", "/sessions/{id}/v1/responses/{response}", SCOPE_A | SCOPE_G, NULL, INPUT_NOTHING,
-     "A recorded answer of the Responses dialect"},
+     "Returns a recorded response"},
 };
 
 /* --- the list of all routes --- */
@@ -103,14 +104,14 @@ static void add_dispatcher(struct told_routes *all)
 /* One route for each path of a dialect, and the others of the data plane. */
 static void add_data_plane(struct told_routes *all)
 {
-    static const struct api_route like = {
-        "POST", "", SCOPE_A | SCOPE_G, NULL, INPUT_NOTHING, "A model call, in this dialect"};
+    static const struct api_route like = {"POST", "", SCOPE_A | SCOPE_G, NULL, INPUT_NOTHING, ""};
 
     for (size_t i = 0; dialect_path_at(i); i++) {
         struct told_route *t = add(all, &like, "data");
 
         (void)snprintf(t->path, sizeof(t->path), "/sessions/{id}/v1%s", dialect_path_at(i));
         t->dialect = dialect_for_path(str_cstr(dialect_path_at(i)));
+        t->summary = dialect_summary_at(i);
     }
     for (size_t i = 0; i < ARRAY_LEN(more_routes); i++) {
         bool below = str_starts(str_cstr(more_routes[i].path), STR("/sessions"));

@@ -17,9 +17,11 @@ static const struct {
     int status;
     const char *code;
     bool retry;
+    const char *meaning;
 } errors[] = {
 
-#define X(kind, status, code, retry, openai, messages) {ERR_##kind, status, code, retry},
+#define X(kind, status, code, retry, openai, messages, meaning) \
+    {ERR_##kind, status, code, retry, meaning},
 #include "common/base/err.def"
 #undef X
 };
@@ -59,6 +61,7 @@ static const struct {
     {ERR_TRUNCATED, ON_CALLS},
     {ERR_GROUP_EXISTS, ON_GROUPS},
     {ERR_SESSION_ENDED, ON_SESSIONS},
+    {ERR_BUDGET, ON_CALLS},
     {ERR_ATTEMPT_ENDED, ON_ATTEMPTS},
     {ERR_BODY_TOO_LARGE, ON_BODIES},
     {ERR_CODING, ON_BODIES},
@@ -67,6 +70,7 @@ static const struct {
     {ERR_UPGRADE, ON_NO_TOLD},
     {ERR_QUEUE_FULL, ON_CALLS},
     {ERR_MAX_NODES, ON_CALLS},
+    {ERR_PROMPT_LEAK, ON_CALLS},
     {ERR_ENGINE_INVALID, ON_CALLS},
     {ERR_WORKER_INVALID, ON_WORKERS},
     {ERR_WORKER_UNAVAILABLE, ON_WORKERS},
@@ -171,9 +175,10 @@ void openapi_error_codes(struct json_out *o)
     json_out_obj(o);
     json_out_key(o, "Error");
     json_out_obj(o);
-    openapi_member(o, "description",
-                   "error.code tells the failure, x-should-retry whether the same request may be "
-                   "sent again. Anthropic's paths answer in Anthropic's shape");
+    openapi_member(
+        o, "description",
+        "error.code names the failure. x-should-retry says whether the same request may be "
+        "sent again. Anthropic paths answer in Anthropic's form");
     json_out_key(o, "content");
     json_out_raw(o, STR(CONTENT));
     json_out_key(o, "x-codes");
@@ -187,6 +192,7 @@ void openapi_error_codes(struct json_out *o)
         openapi_member(o, "code", errors[i].code);
         json_out_key(o, "retry");
         json_out_bool(o, errors[i].retry);
+        openapi_member(o, "meaning", errors[i].meaning);
         json_out_end_obj(o);
     }
     json_out_end_arr(o);

@@ -10,13 +10,14 @@
 static const struct {
     const char *path;
     const struct dialect *dialect;
+    const char *summary;
 } dialects[] = {
-    {"/chat/completions", &dialect_chat},
-    {"/messages", &dialect_messages},
-    {"/messages/count_tokens", &dialect_count_tokens},
-    {"/responses", &dialect_responses},
-    {"/responses/compact", &dialect_compact},
-    {"/completions", &dialect_completions},
+    {"/chat/completions", &dialect_chat, "Samples a turn (OpenAI Chat Completions)"},
+    {"/messages", &dialect_messages, "Samples a turn (Anthropic Messages)"},
+    {"/messages/count_tokens", &dialect_count_tokens, "Counts the tokens of a prompt (Anthropic)"},
+    {"/responses", &dialect_responses, "Samples a turn (OpenAI Responses)"},
+    {"/responses/compact", &dialect_compact, "Samples a summary of the history (Codex)"},
+    {"/completions", &dialect_completions, "Samples a continuation of a text (OpenAI Completions)"},
 };
 
 /* Azure's clients name the model in the path, slashes and all. */
@@ -38,6 +39,11 @@ struct str dialect_path(struct str path)
 const char *dialect_path_at(size_t i)
 {
     return i < ARRAY_LEN(dialects) ? dialects[i].path : NULL;
+}
+
+const char *dialect_summary_at(size_t i)
+{
+    return i < ARRAY_LEN(dialects) ? dialects[i].summary : NULL;
 }
 
 const struct dialect *dialect_for_path(struct str path)

@@ -96,5 +96,6 @@ const struct dialect *dialect_for_path(struct str path);
 
 /* The i-th of the paths that dialects serve (behind /v1), or NULL behind the last. */
 const char *dialect_path_at(size_t i);
+const char *dialect_summary_at(size_t i); /* one sentence for /openapi.json */
 
 #endif

@@ -124,8 +124,8 @@ static int check_staying(const struct engine_set *s, const struct engine_set *no
             !engine_set_pool(s, &t) != !engine_set_pool(now, &t))
             return err_set(e, ERR_CONFIG,
                            "engine \"%.100s\" is the policy's, and would become the pool \"%s\" "
-                           "beside engines without a name: give those a name, too, or take it "
-                           "out and bring it back as the policy's (option name=%s)",
+                           "because other engines have no name: name them, too, or remove it "
+                           "and add it again with the option name=%s",
                            t.name, t.label, t.label);
     }
     return 0;
@@ -389,13 +389,13 @@ static int check_options(const struct engine_set *s, const struct engine_target 
 
     if (pool && idle)
         return err_set(e, ERR_CONFIG,
-                       "engine option %s of \"%.100s\" means nothing in the pool \"%s\", which is "
-                       "asked with messages and has no token ids",
+                       "engine option %s of \"%.100s\" has no effect in the pool \"%s\", which "
+                       "gets messages and returns no token ids",
                        idle, t->name, pool);
     if (t->model && (pool ? builtin : strcmp(t->kind, "openai") != 0))
         return err_set(e, ERR_CONFIG,
-                       "engine option model says what an upstream that is asked with messages is "
-                       "asked for (a pool's, or kind openai); \"%.100s\" is not",
+                       "engine option model is for upstreams that get messages (of a pool, or of "
+                       "kind openai); \"%.100s\" gets token ids",
                        t->name);
     return 0;
 }

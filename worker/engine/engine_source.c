@@ -88,7 +88,7 @@ int engine_source_lines(struct arena *a, struct str text, struct engine_texts *r
         else if (line.len > 0 && line.p[0] != '#' && add(a, ret, line, &why))
             return err_set(e, ERR_CONFIG, "line %u: %s", number, why.text);
     }
-    return ret->none && ret->n > 0 ? err_set(e, ERR_CONFIG, "none stands alone, or not at all") : 0;
+    return ret->none && ret->n > 0 ? err_set(e, ERR_CONFIG, "\"none\" excludes other engines") : 0;
 }
 
 /* Whether it is a server that answers /generate by itself, over HTTP. */
@@ -141,7 +141,7 @@ int engine_source_workers(struct arena *a, const struct engine_source *s, struct
 
     *ret = (struct engine_texts){0};
     if (json_parse(a, text, &v, NULL))
-        return err_set(e, ERR_CONFIG, "the list of workers is no JSON");
+        return err_set(e, ERR_CONFIG, "the list of workers is not JSON");
     list = json_get(v, "workers");
     if (!json_is(list, JSON_ARRAY))
         list = json_get(v, "urls");

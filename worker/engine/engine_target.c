@@ -252,13 +252,12 @@ int engine_target_parse(struct arena *a, const char *text, struct engine_target 
                        "(KIND:URL), builtin",
                        ret->kind);
     if ((ret->priority || ret->dp_ranks) && strcmp(ret->kind, "vllm") != 0)
-        return err_set(e, ERR_CONFIG, "engine option %s says what a vllm does not tell; %s %s",
+        return err_set(e, ERR_CONFIG, "engine option %s is for kind vllm; %s %s",
                        ret->priority ? "priority" : "dp-ranks", ret->kind,
-                       strcmp(ret->kind, "sglang") == 0 ? "tells it by itself" : "has none");
+                       strcmp(ret->kind, "sglang") == 0 ? "reports it" : "has none");
     if (ret->logprobs && (adapter->asks_basis != BASIS_UNKNOWN || !adapter->basis))
         return err_set(e, ERR_CONFIG,
-                       "engine option logprobs says what no answer tells (sglang, vllm, openai); "
-                       "%s tells it by itself",
+                       "engine option logprobs is for kinds sglang, vllm and openai; %s reports it",
                        ret->kind);
     return strcmp(ret->kind, "builtin") == 0 ? 0 : check_url(ret, e);
 }

@@ -73,8 +73,8 @@ int weights_load(const char *state_dir, struct weights_told *ret, struct err *e)
     *ret = (struct weights_told){0};
     if (rc == 0 && take_text(ret, buf_str(&text)))
         rc = err_set(e, ERR_CONFIG,
-                     "weights.json of the state folder is damaged: remove it, and tell the "
-                     "versions of the weights anew");
+                     "weights.json of the state folder is damaged: remove it, and set the "
+                     "weight versions again");
     else if (rc && why.sys == ENOENT)
         rc = 0;
     else if (rc)

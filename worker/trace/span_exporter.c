@@ -106,7 +106,7 @@ static int add_header(const char *file, unsigned number, struct str line, struct
 
     if (!is_token(name) || !is_line_text(value) || is_ours(name)) /* the value is a secret */
         return err_set(e, ERR_CONFIG, "--otlp-headers-file %s: line %u is not NAME: VALUE%s", file,
-                       number, is_ours(name) ? " of a header that may be set" : "");
+                       number, is_ours(name) ? " of a header that can be set" : "");
     buf_printf(out, "%.*s: %.*s\r\n", (int)name.len, name.p, (int)value.len, value.p);
     return 0;
 }

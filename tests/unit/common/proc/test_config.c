@@ -78,11 +78,11 @@ TEST(config, all_mistakes_come_in_one_run_with_their_places)
                         ARG("--routers")));
     (void)snprintf(place, sizeof(place), "%s:1: workers: \"many\" is not", path);
     cr_assert(says(&m, place), "%.*s", (int)m.len, m.p);
-    (void)snprintf(place, sizeof(place), "%s:2: no setting is called \"worker\"; did you", path);
+    (void)snprintf(place, sizeof(place), "%s:2: unknown setting \"worker\"; did you", path);
     cr_assert(says(&m, place));
-    (void)snprintf(place, sizeof(place), "%s:3: grace: takes one value", path);
+    (void)snprintf(place, sizeof(place), "%s:3: grace: needs one value, not a list", path);
     cr_assert(says(&m, place));
-    (void)snprintf(place, sizeof(place), "%s:5: log-format: \"xml\" is none of text, json", path);
+    (void)snprintf(place, sizeof(place), "%s:5: log-format: \"xml\" is not one of text, json", path);
     cr_assert(says(&m, place));
     (void)snprintf(place, sizeof(place), "%s:6: settings are not nested", path);
     cr_assert(says(&m, place));
