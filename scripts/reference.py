@@ -8,10 +8,12 @@ settings.md comes from `rollgate config --docs`, metrics.md from common/proc/met
 """
 import json
 import re
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -23,8 +25,8 @@ SETTINGS_HEAD = f"""# Settings
 
 {NOTE}
 
-For operators: every setting. A setting is a flag (`--workers 4`), a key of the YAML file that `--config` names (`workers: 4`), and
-an environment variable (`ROLLGATE_WORKERS=4`). Flags win over the environment, the environment wins over the file.
+For operators: every setting. A setting is a flag (`--workers 4`), a key of the YAML file that `--config` names (`workers: 4`),
+and an environment variable (`ROLLGATE_WORKERS=4`). Flags win over the environment, the environment wins over the file.
 `live`: a reload (`SIGHUP`) applies it.
 
 `rollgate config --docs > rollgate.yaml` writes them as a file to start from."""
@@ -88,3 +90,216 @@ def metrics_page(table):
         of = ", ".join(metrics) if len(metrics) < 4 else f"{len(metrics)} metrics"
         out += [f"| {label} | {of} | {shown} |"]
     return "\n".join(out) + "\n"
+
+
+API_HEAD = f"""# HTTP API
+
+{NOTE}
+
+For authors of clients: every route, with its fields and one example. `GET /openapi.json` has the same as OpenAPI 3.1.
+How routes work together: [http.md](http.md), [sessions.md](sessions.md), [rollouts.md](rollouts.md) and
+[trajectories.md](trajectories.md).
+
+Examples are shortened: `...` replaces text, members or items. Unknown fields of the control plane are rejected with 400.
+
+| key | what it is |
+|---|---|
+"""
+PLANES = {"operation": "Operation", "control": "Sessions and administration", "data": "Model calls", "rollouts": "Rollouts"}
+
+
+def fill(value, saved):
+    """The value with $name replaced by what earlier answers gave."""
+    if isinstance(value, str):
+        if value[1:] in saved and value[0] == "$":
+            return saved[value[1:]]
+        return re.sub(r"\$([a-z]+)", lambda m: saved[m[1]], value)
+    if isinstance(value, dict):
+        return {name: fill(v, saved) for name, v in value.items()}
+    return [fill(v, saved) for v in value] if isinstance(value, list) else value
+
+
+def play(url, steps):
+    """Plays the examples; returns (step, path, body, status, content type, answer) of each."""
+    saved, played = {}, []
+    for step in steps:
+        method = step["route"].split()[0]
+        path, body = fill(step["path"], saved), fill(step.get("body"), saved)
+        data = None if method in ("GET", "DELETE") else json.dumps(body).encode() if body is not None else b""
+        try:
+            answer = urllib.request.urlopen(urllib.request.Request(url + path, data, method=method), timeout=60)
+        except urllib.error.HTTPError as e:
+            answer = e
+        kind = (answer.headers.get("Content-Type") or "").split(";")[0]
+        text = b""
+        while kind == "text/event-stream" and not text.endswith(b"\n\n"):
+            text += answer.read(1)
+        text = text or answer.read()
+        answer.close()
+        assert answer.status == step.get("status", 200), (step, answer.status, text)
+        text = json.loads(text) if kind == "application/json" else text.decode(errors="replace")
+        for name, where in step.get("save", {}).items():
+            found = text
+            for key in where.split(".") if where else ():
+                found = found[int(key)] if key.isdigit() else found[key]
+            saved[name] = found
+        played.append((step, path, body, answer.status, kind, text))
+    return played
+
+
+class Shown:
+    """Values as the page shows them: random ids, addresses and times are replaced, long ones shortened."""
+    CHANGING = re.compile(r"(_at|_s|_ms|_us|_seconds|created|crc32c|latency)$")
+
+    def __init__(self):
+        self.ids = {}
+
+    def id_of(self, match):
+        return self.ids.setdefault(match[0], f"{(0x96bf + 7919 * len(self.ids)) % 65536:04x}...")
+
+    def text(self, text):
+        text = re.sub(r"http://(127\.0\.0\.1:\d+|localhost(:\d+)?)(?=/)", "http://127.0.0.1:8600", text)
+        text = re.sub(r"(?<![0-9a-f])(?!0{32})[0-9a-f]{32,64}(?![0-9a-f])", self.id_of, text)
+        return text if len(text) <= 100 else text[:60] + "..."
+
+    def value(self, value, name="", depth=0):
+        if isinstance(value, str):
+            return value[:4] + "..." if name in ("records", "encrypted_content") else self.text(value)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and self.CHANGING.search(name):
+            return 1790000000 if value > 1e9 and name != "crc32c" else 0
+        if depth == 4 and isinstance(value, (dict, list)) and len(json.dumps(value)) > 60:
+            return {"...": "..."} if isinstance(value, dict) else ["..."]
+        if isinstance(value, dict):
+            shown = {k: self.value(v, k, depth + 1) for k, v in list(value.items())[:12 if depth < 2 else 6]}
+            return {**shown, "...": "..."} if len(shown) < len(value) else shown
+        if isinstance(value, list):
+            limit = 1 if value and isinstance(value[0], (dict, list)) else 6
+            return [self.value(v, name, depth + 1) for v in value[:limit]] + ["..."] * (len(value) > limit)
+        return value
+
+
+def pretty(value, indent=0):
+    """JSON with one member a line, and short values on one line."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(line) + indent <= 110 or not isinstance(value, (dict, list)) or not value:
+        return line
+    pad = " " * (indent + 2)
+    if isinstance(value, dict):
+        members = [f"{pad}{json.dumps(k)}: {pretty(v, indent + 2)}" for k, v in value.items()]
+    else:
+        members = [pad + pretty(v, indent + 2) for v in value]
+    a, b = "{}" if isinstance(value, dict) else "[]"
+    return f"{a}\n" + ",\n".join(members) + f"\n{' ' * indent}{b}"
+
+
+def example(shown, step, path, body, status, kind, answer):
+    """The block of one example."""
+    method = step["route"].split()[0]
+    lines = [f"{method} {shown.text(path)}"]
+    if body is not None:
+        lines += [pretty(shown.value(body))]
+    lines += ["", f"{status}" + (f" {kind}" if kind not in ("", "application/json") else "")]
+    if kind == "application/json":
+        lines += [pretty(shown.value(answer))]
+    elif kind.startswith("text/"):
+        lines += [line for line in answer.strip().split("\n")[:4]] + ["..."]
+    return "```\n" + "\n".join(lines) + "\n```\n"
+
+
+def type_of(schema):
+    """The type of a field in a few words."""
+    if schema is True:
+        return ""
+    forms = [f for f in schema.get("anyOf", [schema]) if f.get("type") != "null"]
+    words = []
+    for form in forms:
+        kinds = form.get("type", "any")
+        kinds = [k for k in (kinds if isinstance(kinds, list) else [kinds]) if k != "null"]
+        word = " or ".join(kinds)
+        if "enum" in form:
+            word = ", ".join(f"`{v}`" for v in form["enum"])
+        elif "minimum" in form or "maximum" in form:
+            word += f", {form.get('minimum', '')} to {form.get('maximum', '')}"
+        words.append(word)
+    return cell(" or ".join(dict.fromkeys(words)))
+
+
+def fields(operation):
+    """The table of query parameters and body fields, or nothing."""
+    rows = [(p["name"], p["in"], type_of(p["schema"]), p.get("description", "")) for p in operation["parameters"]
+            if p["in"] != "path"]
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    rows += [(n, "body", type_of(f), "" if f is True else f.get("description", "")) for n, f in
+             body.get("properties", {}).items()]
+    if not rows:
+        return ""
+    table = "".join(f"| `{n}` | {w} | {t} | {cell(d)} |\n" for n, w, t, d in rows)
+    return f"| field | in | type | meaning |\n|---|---|---|---|\n{table}\n"
+
+
+def api_page(api, played):
+    """The page of the routes; api: /openapi.json, played: what play returned."""
+    shown, examples = Shown(), {}
+    for step, *rest in played:
+        block = example(shown, step, *rest)
+        examples.setdefault(step["route"], block)
+    out = [API_HEAD + "".join(f"| {name} | {s['description']} |\n" for name, s in api["components"]["securitySchemes"].items())]
+    operations = [(m.upper(), p, o) for p, item in api["paths"].items() for m, o in item.items()]
+    for plane, title in PLANES.items():
+        out.append(f"## {title}\n")
+        for method, path, o in operations:
+            if o["tags"] != [plane]:
+                continue
+            keys = ", ".join(k for s in o["security"] for k in s)
+            status = ", ".join(s for s in o["responses"] if s.isdigit())
+            out.append(f"### `{method} {path}`\n\n{o['summary']}. Key: {keys or 'no key'}.\n")
+            out.append(fields(o) + examples[f"{method} {path}"])
+            out.append(f"Errors: {status}.\n" if status else "")
+    out.append("## Errors\n\n`retry`: the same request may be sent again (`x-should-retry`).\n\n"
+               "| status | code | retry | meaning |\n|---|---|---|---|")
+    for c in sorted(api["components"]["responses"]["Error"]["x-codes"], key=lambda c: c["status"]):
+        out.append(f"| {c['status']} | `{c['code']}` | {'yes' if c['retry'] else 'no'} | {cell(c['meaning'])} |")
+    return "\n".join(line for line in out if line) + "\n"
+
+
+def steps():
+    return json.loads((ROOT / "tests/data/api/examples.json").read_text())
+
+
+def write_pages(binary):
+    """Writes the three pages, with a gateway of its own for api.md."""
+    docs = ROOT / "docs"
+    told = subprocess.run([binary, "config", "--docs"], capture_output=True, text=True, check=True).stdout
+    (docs / "settings.md").write_text(settings_page(told))
+    (docs / "metrics.md").write_text(metrics_page((ROOT / "common/proc/metrics.def").read_text()))
+    with tempfile.TemporaryDirectory() as folder:
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        gateway = subprocess.Popen(
+            [binary, "serve", "--listen", f"127.0.0.1:{port}", "--workers=1", "--routers=1", f"--state-dir={folder}/state",
+             f"--run-dir={folder}/run", f"--sink=file:{folder}/out"], stderr=subprocess.DEVNULL)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            wait_until_ready(gateway, url)
+            with urllib.request.urlopen(url + "/openapi.json") as answer:
+                api = json.load(answer)
+            (docs / "api.md").write_text(api_page(api, play(url, steps())))
+        finally:
+            gateway.terminate()
+            gateway.wait()
+
+
+def wait_until_ready(gateway, url):
+    while gateway.poll() is None:
+        try:
+            return urllib.request.urlopen(url + "/ready").close()
+        except OSError:
+            time.sleep(0.05)
+    raise SystemExit("the gateway ended")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    write_pages(sys.argv[1])
