@@ -42,6 +42,7 @@ def with_links(text, name, page, known):
         if (ROOT / at).is_dir():
             return f"{shown} (`{at}/`)"
         return f"{shown} (`{at}`)"
+    text = re.sub(r"^(```\w+) [^\n`]*$", r"\1", text, flags=re.M)     # marks of the tests that run blocks
     fences = re.split(r"(^```.*?^```$)", text, flags=re.S | re.M)
     for i in range(0, len(fences), 2):
         fences[i] = re.sub(r"\[((?:[^]\[]|\[[^]]*\])*)\]\(([^)#\s]*)(#[^)\s]*)?\)", link, fences[i])
@@ -94,6 +95,7 @@ def faults(site):
     for path in sorted(site.rglob("*.html")):
         parsed[path] = Links()
         parsed[path].feed(path.read_text())
+        found += [f"{path.relative_to(site)}: a block of code was not read as one"] if "```" in path.read_text() else []
     for path, links in parsed.items():
         shown = path.relative_to(site)
         found += [f"{shown}: loads {url}" for url in links.loaded if re.match(r"(https?:)?//", url)]

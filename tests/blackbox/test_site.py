@@ -28,9 +28,9 @@ def test_the_site_has_every_page(site):
     assert (site / "search/search_index.json").stat().st_size > 100_000
 
 
-def test_a_dead_link_is_found(site, tmp_path):
+def test_faults_of_a_site_are_found(site, tmp_path):
     for text, said in (('<a href="nowhere.html">', "leads nowhere"), ('<a href="index.html#nothing">', "no such heading"),
-                       ('<script src="https://cdn.example/x.js">', "loads https://")):
+                       ("<p>```sh run</p>", "was not read"), ('<script src="https://cdn.example/x.js">', "loads https://")):
         (tmp_path / "index.html").write_text("<h1 id=x></h1>" + text)
         found = build_site.faults(tmp_path)
         assert len(found) == 1 and said in found[0], found

@@ -82,7 +82,8 @@ TEST(config, all_mistakes_come_in_one_run_with_their_places)
     cr_assert(says(&m, place));
     (void)snprintf(place, sizeof(place), "%s:3: grace: needs one value, not a list", path);
     cr_assert(says(&m, place));
-    (void)snprintf(place, sizeof(place), "%s:5: log-format: \"xml\" is not one of text, json", path);
+    (void)snprintf(place, sizeof(place), "%s:5: log-format: \"xml\" is not one of text, json",
+                   path);
     cr_assert(says(&m, place));
     (void)snprintf(place, sizeof(place), "%s:6: settings are not nested", path);
     cr_assert(says(&m, place));
