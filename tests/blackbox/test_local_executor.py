@@ -223,7 +223,7 @@ def test_slurms_script_starts_an_executor(start, tmp_path):
 
 @pytest.mark.parametrize("command, more, says", [
     ("serve", {"dispatcher": False}, "--runners: needs --dispatcher=on"),
-    ("route", {"upstream": "http://127.0.0.1:9"}, "--runners: a router alone starts no executor"),
+    ("route", {"upstream": "http://127.0.0.1:9"}, "--runners: `rollgate route` starts no executor"),
 ])
 def test_what_cannot_be_is_said(command, more, says):
     gateway = prepared(command=command, **more)

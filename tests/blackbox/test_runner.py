@@ -727,7 +727,7 @@ def test_all_mistakes_of_a_runner_file_are_told_at_once(tmp_path):
     assert done.returncode == 2
     for line in MISTAKES:
         assert f"{path}:{line}" in done.stderr, (line, done.stderr)
-    assert "--grace: must be a duration" in done.stderr and "--loggs: no option" in done.stderr
+    assert "--grace: must be a duration" in done.stderr and "--loggs: unknown option" in done.stderr
     assert len(done.stderr.splitlines()) == len(MISTAKES) + 2, done.stderr
     check = [str(g.BINARY), "config", "--check", "--runners", str(path), "--workers", "x"]
     done = subprocess.run(check, capture_output=True, text=True, timeout=20, check=False)
