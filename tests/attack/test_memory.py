@@ -407,12 +407,12 @@ def test_a_retry_joins_its_call_without_room(start):
 @pytest.mark.alone
 def test_a_long_text_leaves_nothing_behind(start):
     """What a helper has rendered, also when it is more than the context has room for."""
-    size = 96 * MIB
+    size = 60 * MIB
     gateway = start(engine="builtin:echo", workers=1, context_length=4096)
     session, pid = gateway.post("/sessions").json(), gateway.child("worker-0")
     assert gateway.chat(session, "hello").status == 200
     before = gateway.resident(pid)
-    a = gateway.chat(session, "!" * size)
+    a = gateway.chat(session, [{"role": "user", "content": [{"type": "text", "text": "!" * (size // 4)}] * 4}])
     assert a.status == 400 and a.json()["error"]["code"] == "context_length_exceeded", a.text[:300]
     wait_until(lambda: gateway.resident(pid) < before + peak_allowed(size) - size // 2, 30, "the system has it again")
 
