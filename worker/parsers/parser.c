@@ -200,9 +200,8 @@ static bool reasoning_step(struct parser *p)
 /* Drops newlines behind a thought. False: more of them may come. */
 static bool drop_newlines(struct parser *p)
 {
-    p->pos = p->done;
-    while (p->pos < core_end(p) && core_at(p, p->pos) == '\n')
-        p->pos++;
+    for (p->pos = p->done; p->pos < core_end(p) && core_at(p, p->pos) == '\n'; p->pos++)
+        ;
     p->drops_newlines = p->pos == core_end(p);
     if (p->pos > p->done)
         core_take(p, PARSE_SOURCE, p->pos);

@@ -2,6 +2,7 @@
 #include "worker/engine/wire/error_words.h"
 
 #include "common/base/attrs.h"
+#include "common/base/clock.h"
 #include "common/codec/json.h"
 #include "common/net/retry_after.h"
 #include "worker/engine/wire/overflow.h"
@@ -80,8 +81,9 @@ int64_t error_words_read(const struct json *error)
     return 500;
 }
 
-uint32_t error_words_wait(const struct json *error, int64_t now_s)
+uint32_t error_words_wait(const struct json *error)
 {
+    int64_t now_s = (int64_t)(clock_wall_ms() / 1000);
     const struct json *from[] = {error, json_get(error, "metadata")};
     uint32_t wait = 0;
 

@@ -21,6 +21,6 @@ int64_t error_words_read(const struct json *error);
 
 /* Returns the seconds to wait that an error object asks for, next to its message or in `metadata`.
  * 0: it asks for none. */
-uint32_t error_words_wait(const struct json *error, int64_t now_s);
+uint32_t error_words_wait(const struct json *error);
 
 #endif

@@ -2,7 +2,6 @@
  * Kind `openai`: POST /v1/chat/completions upstream, the client's request as it is but for `stream`
  * and `n`. Text in, text out; ids and logprobs are taken where the upstream gives them.
  */
-#include "common/base/clock.h"
 #include "common/codec/surrogates.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/engine_result.h"
@@ -181,7 +180,7 @@ static void take_error(struct reply *y, const struct json *error)
 
     y->failed = true;
     y->status = error_words_read(error);
-    y->retry_after_s = error_words_wait(error, (int64_t)(clock_wall_ms() / 1000));
+    y->retry_after_s = error_words_wait(error);
     buf_clear(&y->message);
     buf_add_str(&y->message,
                 text.p ? text

@@ -1,6 +1,6 @@
 /*
- * What servers call the end of an answer, in the API's words. Every server has its own for a full
- * length, a filter and a failure: one taken for "stop" would make a cut answer a complete one. Pure.
+ * Reads the words of servers for the end of an answer. Each server has its own for a full length, a
+ * filter and a failure: one taken for "stop" would make a cut answer a complete one. Pure.
  */
 #ifndef RG_WIRE_UPSTREAM_FINISH_H
 #define RG_WIRE_UPSTREAM_FINISH_H
