@@ -131,7 +131,7 @@ ODD = {"hermes: name last", "hermes: arguments as text", "hermes: no arguments, 
        "llama3_json: calls without anything between", "pythonic: no comma between parameters",
        "mistral: the object's quotes escaped as in HTML", "raw_families: kimi, bare ordinals: the arguments tell whose they are",
        "qwen3_coder: an odd name that the tool has", "pythonic: newlines in a text without marks", "pythonic: such quotes without marks",
-       "glm: an empty list", "deepseek_v32: JSON with an indent, blanks as a body", "gpt_oss: a recipient without its namespace"}
+       "glm: an empty list", "glm: a list whose quotes are escaped", "deepseek_v32: JSON with an indent, blanks as a body", "gpt_oss: a recipient without its namespace"}
 
 
 def cut(text, n):

@@ -238,7 +238,7 @@ def test_what_was_reseeded_is_told(gateway):
     a = gateway.post(f"/sessions/{asked}/v1/chat/completions",
                      {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
     fresh = a.headers["Rollgate-Session"]
-    gateway.wait_line(rf"warn .*unknown session.*{fresh}.*asked={asked}")
+    gateway.wait_line(rf"warn .*session reseeded.*{fresh}.*asked={asked}")
     [row] = gateway.get("/sessions?reseeded=true").json()["sessions"]
     assert row["session_id"] == fresh and row["reseeded_from"] == asked
     [row] = gateway.get("/sessions?reseeded=false").json()["sessions"]

@@ -1059,7 +1059,7 @@ def test_openai_upstream(stream):
         e = d.call(chat_body=CHAT, stream=stream)
         assert e["event"] == "done" and e["ids"] == [] and e["logprobs"] is None, e
         choice = e["openai"]["choices"][0]
-        assert choice["finish_reason"] == "stop"
+        assert e["finish"] == "stop" and choice["filtered"] is False
         assert stream or [m["content"] for m in choice["messages"]] == ["Hello there."]
         assert engine.requests[0]["body"]["messages"] == CHAT["messages"] and engine.requests[0]["body"]["temperature"] == 0.5
         if stream:

@@ -243,7 +243,7 @@ def test_long_messages_and_tools_go_out_whole(pair, size, dialect):
     text = ("words \u00e9\"\n\t\u0001 and \U0001f600 " * (size // 20 + 1))[:size].strip()
     messages = [{"role": "user", "content": "first"}, {"role": "assistant", "content": text}, {"role": "user", "content": text}]
     tools = [{"type": "function", "function": {"name": f"f{i}", "description": text[:200], "parameters": {"type": "object"}}}
-             for i in range(size // 1000 + 1)]
+             for i in range(size // 2000 + 1)]
     engine.plan.append({"status": 503, "body": b"{}"})
     body = {"model": "m", "max_tokens": 8, "messages": messages}
     if dialect == "chat/completions":

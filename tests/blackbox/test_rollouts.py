@@ -813,7 +813,7 @@ def test_an_answer_to_a_claim_is_not_of_any_length(start):
 
 def test_a_dispatcher_finds_its_sessions_however_long_their_metadata_are(start):
     """All of them in one list are more than it reads: it asks for fewer at a time."""
-    gateway = start(workers=1).allow("process died")
+    gateway = start(workers=1, max_control_body_bytes="8MiB", max_metadata_bytes="8MiB").allow("process died")
     label = {"attempt": "0" * 32}
     for _ in range(20):
         a = gateway.post("/sessions", {"labels": label, "metadata": {"x": "x" * (7 << 19)}})

@@ -202,9 +202,10 @@ def test_events_stream_one_by_one(pair):
         assert c.reader.until(b"0\r\n\r\n") == b""
 
 
-def test_upload_backpressure(pair):
+def test_upload_backpressure(bench):
     """A worker that does not read stops the client; nothing piles up in the router."""
-    router, worker = pair
+    worker = bench.worker()
+    router = bench.router("--max-body-bytes", "256MiB")
     hold = threading.Event()
     total, sent = 128 * MB, 0
     digest = []

@@ -256,13 +256,14 @@ def test_calls_in_flight_finish_while_their_worker_is_scaled_away(start):
 
 
 def test_a_reload_changes_limits_without_a_restart(start):
-    s = configured(workers=1, routers=1, **{"max-body-bytes": "1MiB"}).start()
+    others = {"max-control-body-bytes": "4MiB", "max-metadata-bytes": "4MiB"}
+    s = configured(workers=1, routers=1, **{"max-body-bytes": "1MiB", **others}).start()
     family = s.family()
     body = b'{"metadata": "' + b"x" * 5000 + b'"}'
     assert s.post("/sessions", body).status in (200, 400)
-    reload(s, workers=1, routers=1, **{"max-body-bytes": "4KiB"})
+    reload(s, workers=1, routers=1, **{"max-body-bytes": "4KiB", **others})
     g.wait_until(lambda: s.post("/sessions", body).status == 413, what="the router applies the limit")
-    reload(s, workers=1, routers=1, **{"max-body-bytes": "2MiB"})     # more than at the start
+    reload(s, workers=1, routers=1, **{"max-body-bytes": "2MiB", **others})     # more than at the start
     long = b'{"metadata": {"x": "' + b"x" * 1_500_000 + b'"}}'
     g.wait_until(lambda: s.post("/sessions", long).status == 200, what="router and worker apply the limit")
     assert s.family() == family

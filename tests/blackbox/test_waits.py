@@ -15,10 +15,11 @@ def submit(gateway, **group):
 
 def waits(gateway, group):
     """Of the group, which its row in the list says, too."""
-    one = gateway.get(f"/groups/{group}").json()["waits"]
-    [row] = [r for r in gateway.get("/groups").json()["groups"] if r["id"] == group]
-    assert (row["waits"] is None) == (one is None)
-    return one
+    def both():
+        one = gateway.get(f"/groups/{group}").json()["waits"]
+        [row] = [r for r in gateway.get("/groups").json()["groups"] if r["id"] == group]
+        return [one] if (row["waits"] is None) == (one is None) else None  # it may change between the two answers
+    return g.wait_until(both, 10, "the group and its row agree")[0]
 
 
 def blocked(gateway, queue="train"):
