@@ -188,6 +188,8 @@ def test_slime(monkeypatch, place):
 
 def test_trainers_that_take_none_say_so(monkeypatch, place):
     fake(monkeypatch, "areal.api.workflow_api", RolloutWorkflow=object)
+    context = types.SimpleNamespace(get=lambda: types.SimpleNamespace(is_eval=False))
+    fake(monkeypatch, "areal.infra", workflow_context=context)
     fake(monkeypatch, "torch", from_numpy=lambda array: array)
     workflow = adapter(monkeypatch, "areal").RollgateWorkflow("agent", place.url, group=ONCE)
     with pytest.raises(ValueError, match="AReaL's workflow takes no images"):
