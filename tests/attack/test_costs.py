@@ -98,7 +98,7 @@ def test_many_stop_strings_are_a_helpers_work(start):
 
 def test_what_an_answer_echoes_is_made_ready_by_a_helper(start):
     """All of the tools, which the record of an answer tells, too, whatever becomes of the request."""
-    tools = [{"type": "function", "name": f"t{i}", "description": "d" * 3800, "parameters": {"type": "object"}} for i in range(4000)]
+    tools = [{"type": "function", "name": f"t{i}", "description": "d" * 3800, "parameters": {"type": "object"}} for i in range(1000)]
     seen, limit = [], 0.010 + fresh_memory()    # its ends are hashed as they came
     for _ in range(3):
         gateway = start(engine="builtin:echo", workers=1, context_length=4096)
@@ -137,7 +137,7 @@ def test_a_long_echo_is_written_by_a_helper(start):
 
 def test_calls_and_their_results_are_exported_one_by_one(start):
     """As atif, where a result names its call: each was looked for among all calls of its step, in one step of the loop."""
-    n, seen, limit = 7_000, [], 0.010 + fresh_memory()
+    n, seen, limit = 4_000, [], 0.010 + fresh_memory()
     calls = [{"id": f"call_{i:06}", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}} for i in range(n)]
     results = [{"role": "tool", "tool_call_id": f"call_{i:06}", "content": f"{i}"} for i in reversed(range(n))]
     for _ in range(3):

@@ -40,7 +40,7 @@ def die_at(gateway, session, text):
 def test_a_request_that_kills_twice_is_answered_500(start):
     gateway = start(engine="builtin:echo", workers=1, context_length=100_000_000, max_restarts=1, max_request_growth=1000)
     gateway.allow("process died", "workers died at the same request")
-    session, deadly = new(gateway), "deadly " * 4_000_000
+    session, deadly = new(gateway), [{"role": "user", "content": "deadly " * 2_000_000}] * 2
     die_at(gateway, session, deadly)
     assert not gateway.has_line("workers died at the same request")
     die_at(gateway, session, deadly)
