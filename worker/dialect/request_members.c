@@ -10,7 +10,6 @@
 #include "worker/dialect/request_members.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "common/base/attrs.h"
 #include "common/codec/json_build.h"
@@ -200,21 +199,6 @@ static void look_at(struct dropping *d, const struct json_member *m)
 
 /* --- texts --- */
 
-/* Reads four hexadecimal digits. */
-static bool hex4_read(struct str s, uint64_t *ret)
-{
-    *ret = 0;
-    for (size_t i = 0; i < s.len; i++) {
-        int c = s.p[i] | 0x20;
-        bool digit = c >= '0' && c <= '9';
-
-        if (!digit && (c < 'a' || c > 'f'))
-            return false;
-        *ret = *ret * 16 + (uint64_t)(digit ? c - '0' : c - 'a' + 10);
-    }
-    return s.len == 4;
-}
-
 static bool has_surrogate(const struct json *v)
 {
     bool found = v->kind == JSON_STRING && (v->flags & JSON_SURROGATE);
@@ -226,60 +210,18 @@ static bool has_surrogate(const struct json *v)
     return found;
 }
 
-/* Returns whether a JSON text, such as a call's arguments, escapes half a character alone. */
-static bool escapes_surrogate(struct str text)
-{
-    size_t at = 0;
-
-    while (at + 1 < text.len) {
-        const char *p = memchr(text.p + at, '\\', text.len - at - 1);
-        uint64_t half = 0, low = 0;
-
-        if (!p)
-            return false;
-        at = (size_t)(p - text.p) + 2;
-        if (p[1] != 'u' || !hex4_read(str_sub(text, at, 4), &half) || half < 0xd800 ||
-            half > 0xdfff)
-            continue;
-        if (half > 0xdbff || !str_starts(str_sub(text, at + 4, 2), STR("\\u")) ||
-            !hex4_read(str_sub(text, at + 6, 4), &low) || low < 0xdc00 || low > 0xdfff)
-            return true;
-        at += 10;
-    }
-    return false;
-}
-
-/* Of a message, or of an item of Responses. */
-static bool has_escaped_surrogate(const struct json *item)
-{
-    static const struct str names[] = {STR_LIT("tool_calls"), STR_LIT("function_call"),
-                                       STR_LIT("arguments")};
-    const struct json *at[ARRAY_LEN(names)];
-    bool found;
-
-    if (!json_is(item, JSON_OBJECT))
-        return false;
-    json_get_each(item, names, ARRAY_LEN(names), at);
-    found = escapes_surrogate(json_string(at[2])) ||
-            escapes_surrogate(json_string(json_get(at[1], "arguments")));
-    for (size_t i = 0; json_at(at[0], i) && !found; i++)
-        found = escapes_surrogate(
-            json_string(json_get(json_get(json_at(at[0], i), "function"), "arguments")));
-    return found;
-}
-
 /* Notes "NAME.lone_surrogate" for the member, or "NAME[i].lone_surrogate" for an item of a list. */
-static void look_for_surrogates(struct dropping *d, const struct json_member *m, bool any)
+static void look_for_surrogates(struct dropping *d, const struct json_member *m)
 {
     static const struct str kind = STR_LIT("lone_surrogate");
     const struct json *v = &m->value;
     struct str name = json_string(&m->key);
 
     for (uint32_t i = 0; v->kind == JSON_ARRAY && i < v->n; i++) {
-        if ((any && has_surrogate(&v->items[i])) || has_escaped_surrogate(&v->items[i]))
+        if (has_surrogate(&v->items[i]))
             drop(d, arena_printf(d->a, "%.*s[%u]", (int)name.len, name.p, i), kind, USE_UNUSED);
     }
-    if (any && v->kind != JSON_ARRAY && has_surrogate(v))
+    if (v->kind != JSON_ARRAY && has_surrogate(v))
         drop(d, name, kind, USE_UNUSED);
 }
 
@@ -351,8 +293,8 @@ void request_note_dropped(struct arena *a, const struct dialect *d, const struct
         json_push(a, &x.names, req->skipped->items[i]);
     for (uint32_t i = 0; i < body->n; i++)
         look_at(&x, &body->members[i]);
-    for (uint32_t i = 0; i < body->n; i++)
-        look_for_surrogates(&x, &body->members[i], body->flags & JSON_SURROGATE);
+    for (uint32_t i = 0; i < body->n && (body->flags & JSON_SURROGATE); i++)
+        look_for_surrogates(&x, &body->members[i]);
     if (!(taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS))
         look_at_tools(&x, json_get(body, "tools"), false);
     if (!(taken && (d->members & IN_CHAT)) && !(d->members & IN_COMPLETIONS))
