@@ -23,24 +23,28 @@ def pytest_configure(config):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--cases", type=int, metavar="N", help="the first N cases of each test function; the others are left out")
+    parser.addoption("--cases", type=int, metavar="N", help="only the first N cases of each test function")
+    parser.addoption("--per-file", type=int, metavar="N", help="only the first N tests of each file")
 
 
-def leave_out(config, items, cases):
-    """Deselects what comes behind the first `cases` items of each function."""
+def keep_first(config, items, n, group_of):
+    """Deselects all but the first n items of each group."""
     seen, kept, out = collections.Counter(), [], []
     for item in items:
-        function = item.nodeid.split("[")[0]
-        seen[function] += 1
-        (kept if seen[function] <= cases else out).append(item)
+        group = group_of(item)
+        seen[group] += 1
+        (kept if seen[group] <= n else out).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=out)
 
 
+@pytest.hookimpl(trylast=True)   # after -m
 def pytest_collection_modifyitems(config, items):
     """The longest files first, also under ASan: none is left alone at the end of a run side by side."""
     if config.getoption("--cases"):
-        leave_out(config, items, config.getoption("--cases"))
+        keep_first(config, items, config.getoption("--cases"), lambda item: item.nodeid.split("[")[0])
+    if config.getoption("--per-file"):
+        keep_first(config, items, config.getoption("--per-file"), lambda item: item.path)
     long = ("read_back", "memory", "large_answers", "clients", "tokens_corpus", "runner", "traces", "known_bodies", "endings",
             "gateway_odd_engines", "rollouts", "leaks", "gateway_faults", "snapshots_faults", "scripts", "events", "discovery")
     rank = {f"test_{name}": n for n, name in enumerate(long)}

@@ -57,6 +57,24 @@ def test_progress_counts_packages(tmp_path, lines):
     assert done.returncode == 0, done.stdout
 
 
+def test_progress_counts_tests_and_failures(tmp_path):
+    lines = ("..F.                          [ 50%]", "build: 50 %, 1 failed"), ("..E.   [100%]", "build: 100 %, 2 failed")
+    done = progress(tmp_path, steps(*lines), PROGRESS_EVERY="1")
+    assert done.returncode == 0, done.stdout
+
+
+def test_progress_follows_a_process_of_others(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("[1/4] Building x.o\n", encoding="utf-8")
+    with subprocess.Popen(["sleep", "60"]) as other:
+        run = [g.ROOT / "scripts/progress", "--follow", "build", log, str(other.pid)]
+        with subprocess.Popen(run, env=dict(os.environ, PROGRESS_EVERY="1"), stdout=subprocess.PIPE, text=True) as follower:
+            assert "25 % (1 of 4)" in follower.stdout.readline()
+            other.kill()
+            other.wait()
+            assert follower.wait(20) == 0
+
+
 def test_progress_fails_as_its_command_and_shows_why(tmp_path):
     done = progress(tmp_path, "echo what is wrong; exit 3")
     assert done.returncode == 3 and "what is wrong" in done.stderr

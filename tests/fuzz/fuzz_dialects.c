@@ -25,9 +25,9 @@ static const struct json *past(void *ctx, struct arena *a, struct str id,
 
 static const struct json *past_message(void *ctx, struct str id)
 {
-    const struct json *asked, *all = past(NULL, ctx, id, &asked);
+    struct str instructions;
 
-    return json_at(all, 1);
+    return json_at(past(NULL, ctx, id, &instructions), 1);
 }
 
 static void check_dropped(struct arena *a, const struct dialect *d, const struct json *body,
