@@ -9,6 +9,7 @@
 
 #include "common/proc/command_line.h"
 #include "common/proc/config.h"
+#include "common/proc/ids.h"
 #include "common/proc/keys.h"
 #include "dispatcher/dispatcher.h"
 #include "router/router.h"
@@ -48,6 +49,7 @@ static struct config *load_settings(int argc, char **argv, enum commands_care ca
     struct config *c = config_load_rest(argc, argv, &mistakes);
     struct err e;
 
+    ids_set_bare(c->session_ids == SESSION_IDS_BARE);
     for (size_t i = 0; !words && i < c->args.n; i++)
         buf_printf(&mistakes, "%s: unexpected argument\n", c->args.at[i]);
     if (care != COMMANDS_SYNTAX) {

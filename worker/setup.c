@@ -158,6 +158,7 @@ struct engine_options setup_engines(const struct config *c, const struct model *
         .kv_session_tokens = (uint64_t)c->kv_session_tokens,
         .kv_hold_ms = (uint64_t)c->kv_hold_ms,
         .kv_lease_idle_ms = (uint64_t)c->kv_lease_idle_ms,
+        .error_texts = c->engine_error_texts,
         .resume_aborts = c->on_engine_abort == ENGINE_ABORT_RESUME,
         .insecure_tls = c->engine_insecure_tls,
         .ca_file = c->engine_ca_file,
@@ -215,6 +216,8 @@ void setup_calls(struct call_env *env, const struct config *c, const struct mode
     env->context_length = info->context_length;
     env->model_known = c->model != NULL;
     env->strict_logprobs = c->strict_logprobs;
+    env->answers_conflicts = c->linear_conflict == LINEAR_CONFLICT_ANSWER;
+    env->serial_calls = c->serial_calls;
     env->media_drift = c->media_drift == MEDIA_DRIFT_ALLOW;
     env->keepalive_ms = (uint64_t)c->keepalive_ms;
     env->nonstream_keepalive_ms = (uint64_t)c->nonstream_keepalive_ms;

@@ -15,6 +15,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/mem.h"
+#include "common/proc/compat.h"
 #include "common/proc/config_internal.h"
 
 extern char **environ;
@@ -202,6 +203,22 @@ static void resolve(struct config *c)
         c->run_dir = run && *run && !strchr(run, ':') ? mem_strdup(run) : join(c->state_dir, "run");
 }
 
+/* A bare id names no worker: all sessions are those of one. */
+static void check_bare_ids(const struct config *c, struct buf *mistakes)
+{
+    if (c->session_ids != SESSION_IDS_BARE)
+        return;
+    if (c->workers != 1)
+        buf_puts(mistakes, "--session-ids: \"bare\" needs --workers=1");
+    else if (c->peer.n > 0 || c->worker_base > 0 || c->upstream.n > 0)
+        buf_puts(mistakes, "--session-ids: \"bare\" excludes --peer, --worker-base and --upstream");
+    else
+        return;
+    buf_puts(mistakes, c->compat == COMPAT_MILES
+                           ? ", or set --session-ids=routed (--compat=miles sets bare)\n"
+                           : "\n");
+}
+
 /* Also returns the settings when there were mistakes, for further checks. */
 struct config *config_load_rest(int argc, char *const *argv, struct buf *mistakes)
 {
@@ -217,6 +234,8 @@ struct config *config_load_rest(int argc, char *const *argv, struct buf *mistake
         config_read_yaml(&l, file);
     load_environment(&l);
     load_flags(&l, argc, argv);
+    compat_apply(&l);
+    check_bare_ids(l.config, mistakes);
     l.config->worker_base_given =
         l.source[config_row_find(STR("worker-base")) - config_rows] != CONFIG_FROM_DEFAULT;
     resolve(l.config);

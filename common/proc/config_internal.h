@@ -36,7 +36,13 @@ extern const struct config_row config_rows[];
 extern const size_t config_n_rows;
 
 /* Where a value came from; lists of a later source replace those of an earlier one. */
-enum config_source { CONFIG_FROM_DEFAULT, CONFIG_FROM_FILE, CONFIG_FROM_ENV, CONFIG_FROM_FLAG };
+enum config_source {
+    CONFIG_FROM_DEFAULT,
+    CONFIG_FROM_PROFILE,
+    CONFIG_FROM_FILE,
+    CONFIG_FROM_ENV,
+    CONFIG_FROM_FLAG
+};
 
 /* One load: the config in the making, where each value came from, and the mistakes so far. */
 struct config_load {

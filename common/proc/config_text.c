@@ -8,6 +8,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/limits.h"
+#include "common/proc/compat.h"
 #include "common/proc/config_internal.h"
 
 static const char *const type_names[] = {
@@ -87,6 +88,21 @@ void config_value_text(const struct config *c, const struct config_row *row, str
     }
 }
 
+/* Appends a line, and why the profile of --compat has this value. */
+static void dump_setting(const struct config *c, const struct config_row *row, struct buf *out)
+{
+    size_t value;
+    const char *why;
+
+    buf_printf(out, "%s: ", row->flag);
+    value = out->len;
+    config_value_text(c, row, out);
+    why = compat_why(c, row, str_sub(buf_str(out), value, SIZE_MAX));
+    if (why)
+        buf_printf(out, " # --compat: %s", why);
+    buf_puts(out, "\n");
+}
+
 /* With a comment for each group. */
 void config_dump(const struct config *c, struct buf *out)
 {
@@ -97,9 +113,7 @@ void config_dump(const struct config *c, struct buf *out)
             buf_printf(out, "%s# %s\n", i ? "\n" : "", row->group);
         } else if (row->offset != offsetof(struct config, config_file) &&
                    (row->offset != offsetof(struct config, worker_base) || c->worker_base_given)) {
-            buf_printf(out, "%s: ", row->flag);
-            config_value_text(c, row, out);
-            buf_puts(out, "\n");
+            dump_setting(c, row, out);
         }
     }
 }

@@ -101,27 +101,47 @@ void ids_hex(struct ids *ids, char *out, size_t n_bytes)
     mbedtls_platform_zeroize(raw, sizeof(raw));
 }
 
+static bool ids_are_bare;
+
+void ids_set_bare(bool on)
+{
+    ids_are_bare = on;
+}
+
 /* A new id of that worker; its length. */
 size_t ids_session(struct ids *ids, uint32_t index, char ret_text[ID_TEXT_MAX])
 {
     int head;
 
     CHECK(index <= ID_INDEX_MAX);
-    head = snprintf(ret_text, ID_TEXT_MAX, "w%u-", index);
-    CHECK(head > 0 && head + ID_HEX_LEN < ID_TEXT_MAX);
+    head = ids_are_bare ? 0 : snprintf(ret_text, ID_TEXT_MAX, "w%u-", index);
+    CHECK(head >= 0 && head + ID_HEX_LEN < ID_TEXT_MAX);
     ids_hex(ids, ret_text + head, ID_HEX_LEN / 2);
     return (size_t)head + ID_HEX_LEN;
 }
 
 static const unsigned char is_hex[256] = {['0' ... '9'] = 1, ['a' ... 'f'] = 1};
 
+/* No branch per digit: they are random, and a router does this for every request. */
+static bool ends_in_hex(struct str text)
+{
+    unsigned hex = 1;
+
+    for (size_t i = text.len - ID_HEX_LEN; i < text.len; i++)
+        hex &= is_hex[(unsigned char)text.p[i]];
+    return hex;
+}
+
 /* -1: no id of this form. Only one text means one id: no leading zeros, lower case. */
 int ids_parse(struct str text, uint32_t *ret_index)
 {
     uint64_t index;
     size_t digits;
-    unsigned hex = 1;
 
+    if (ids_are_bare && text.len == ID_HEX_LEN && ends_in_hex(text)) {
+        *ret_index = 0;
+        return 0;
+    }
     if (text.len < 1 + 1 + 1 + ID_HEX_LEN || text.len >= ID_TEXT_MAX || text.p[0] != 'w')
         return -1;
     digits = text.len - 2 - ID_HEX_LEN;
@@ -129,13 +149,15 @@ int ids_parse(struct str text, uint32_t *ret_index)
         return -1;
     if (str_to_u64(str_sub(text, 1, digits), ID_INDEX_MAX, &index))
         return -1;
-    /* No branch per digit: they are random, and a router does this for every request. */
-    for (size_t i = text.len - ID_HEX_LEN; i < text.len; i++)
-        hex &= is_hex[(unsigned char)text.p[i]];
-    if (!hex)
+    if (!ends_in_hex(text))
         return -1;
     *ret_index = (uint32_t)index;
     return 0;
+}
+
+const char *ids_form(void)
+{
+    return ids_are_bare ? "<32 hex digits>" : "w<index>-<32 hex digits>";
 }
 
 static size_t count_hex(struct str s)
@@ -177,6 +199,8 @@ const char *ids_fault(struct str text)
     for (size_t i = 0; i < text.len; i++)
         if (text.p[i] >= 'A' && text.p[i] <= 'F')
             return "it has upper-case letters";
+    if (!has_head && ids_are_bare)
+        return "it has no 32 hex digits";
     if (!has_head)
         return digits == ID_HEX_LEN ? "its w<index>- is missing"
                                     : "it does not begin with w<index>-";

@@ -8,6 +8,7 @@
 #ifndef RG_PROC_IDS_H
 #define RG_PROC_IDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,10 @@ void ids_random(struct ids *ids, void *out, size_t len_bytes);
 /* Writes 2 * n_bytes random lower-case hex digits and a NUL. */
 void ids_hex(struct ids *ids, char *out, size_t n_bytes);
 
+/* With `on`, session ids of this process and its children are bare: the 32 hex digits alone, of the
+ * worker of index 0. Ids with an index are still read. Call it before threads start. */
+void ids_set_bare(bool on);
+
 /* Writes a new session id, NUL-terminated, and returns its length. index <= ID_INDEX_MAX. */
 size_t ids_session(struct ids *ids, uint32_t index, char ret_text[ID_TEXT_MAX]);
 
@@ -39,7 +44,7 @@ size_t ids_session(struct ids *ids, uint32_t index, char ret_text[ID_TEXT_MAX]);
 int ids_parse(struct str text, uint32_t *ret_index);
 
 /* The form of a session id, for errors. */
-#define IDS_FORM "w<index>-<32 hex digits>"
+const char *ids_form(void);
 
 /* What is wrong with the text as a session id, as a sentence whose subject is the id ("it is cut");
  * NULL: nothing. Nothing of the text is in it. */

@@ -74,8 +74,10 @@ struct call_env {
     atomic_size_t fetch_bytes;       /* that fetched pictures take, or may, until they are kept */
     const struct media_store *media; /* NULL: there is none; no picture is taken */
     bool finish_on_disconnect;
-    bool media_drift;     /* answers to another prompt with images than was sent are taken */
-    bool strict_logprobs; /* logprobs of another distribution than the sampled one are refused */
+    bool media_drift;       /* answers to another prompt with images than was sent are taken */
+    bool answers_conflicts; /* --linear-conflict=answer */
+    bool serial_calls;      /* calls of a session wait for its earlier ones */
+    bool strict_logprobs;   /* logprobs of another distribution than the sampled one are refused */
     struct residency *residency;
     atomic_size_t request_bytes; /* of the arenas of requests and calls, and of answers that come */
     atomic_size_t export_bytes;  /* that exports hold which are being sent, or spooled */

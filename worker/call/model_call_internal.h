@@ -92,6 +92,8 @@ struct model_call {
     bool leaving;             /* counted in env->n_leaving */
     bool over;                /* ended; only its memory is still held */
     unsigned n_held;          /* by whom: model_call_hold */
+    bool unrecorded;          /* linear: a concurrent call was recorded first, and --linear-conflict
+                                 answers this one all the same */
     bool dropping, dropped;   /* linear: the drop's record is written; is durable */
     int64_t call;             /* number in the session, -1 before prepare */
     const char *cause;        /* of the attachment, for the log */
@@ -126,6 +128,14 @@ void model_call_leaving(struct model_call *t);
 
 /* It runs no more: takes it off all lists of calls. */
 void model_call_unlist(struct model_call *t);
+
+/* The oldest of the other calls of its session may run, if it waits for its turn (--serial-calls).
+ * Call it before the call leaves its row. */
+void model_call_wake_next(const struct model_call *ended);
+
+/* The commit failed with t->err. If a concurrent call of a linear session was recorded first and
+ * --linear-conflict is `answer`, the call goes on and nothing records it: STEP_NEXT. */
+enum step_result model_call_lose(struct model_call *t);
 
 /* Writes the call's line of the log. */
 void model_call_log_end(struct model_call *t, const char *outcome);

@@ -55,6 +55,7 @@ void model_call_leaving(struct model_call *t)
 void model_call_unlist(struct model_call *t)
 {
     list_remove(&t->item);
+    model_call_wake_next(t);
     call_rows_leave(t);
     t->env->n_running--;
     t->env->n_leaving -= t->leaving;

@@ -118,7 +118,8 @@ static void on_messages(struct long_work *w, const struct err *e)
  * session keeps. */
 enum step_result step_messages(struct model_call *t)
 {
-    size_t bytes = session_long_messages(t->answers, t->n_samples, ANSWERS_PART);
+    size_t bytes =
+        t->unrecorded ? 0 : session_long_messages(t->answers, t->n_samples, ANSWERS_PART);
     struct long_work *w;
     struct str lane; /* what was sampled does not wait for what others of the session ask */
 
@@ -137,6 +138,8 @@ enum step_result step_answers(struct model_call *t)
     bool more;
     int rc = 0;
 
+    if (t->unrecorded)
+        return STEP_NEXT;
     if (session_compares_context(t->plan))
         return model_call_next_part(t);
     more = session_answers_record(t->plan, t->answers, t->n_samples, ANSWERS_PART, clock_wall_ms(),

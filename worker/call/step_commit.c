@@ -46,7 +46,9 @@ static int record_commit(struct model_call *t, struct err *e)
  * was sampled is on record before the end of the answer is told. */
 enum step_result step_check(struct model_call *t)
 {
-    return answer_check(t) || session_check_commit(t->plan, &t->err) ? STEP_FAILED : STEP_NEXT;
+    if (answer_check(t))
+        return STEP_FAILED;
+    return session_check_commit(t->plan, &t->err) ? model_call_lose(t) : STEP_NEXT;
 }
 
 /* The record of the call; session_commit asks the session once more, for it may have changed while
@@ -56,8 +58,10 @@ enum step_result step_commit(struct model_call *t)
     enum session_cause cause = t->plan->cause;
     uint32_t trimmed = t->plan->trimmed;
 
+    if (t->unrecorded)
+        return STEP_NEXT;
     if (record_commit(t, &t->err))
-        return STEP_FAILED;
+        return model_call_lose(t);
     call_trace_mark(t, CALL_COMMITTED);
     t->cause = session_cause_name(commit_count(t, t->answers, cause, trimmed));
     return STEP_NEXT;
@@ -65,16 +69,17 @@ enum step_result step_commit(struct model_call *t)
 
 enum step_result step_durable(struct model_call *t)
 {
-    return t->durable ? STEP_NEXT : STEP_WAIT;
+    return t->durable || t->unrecorded ? STEP_NEXT : STEP_WAIT;
 }
 
 /* Makes what the listeners get. */
 static void write_finished(struct model_call *t)
 {
     t->finished = arena_calloc(&t->arena, t->n_samples, sizeof(*t->finished));
-    model_call_log_end(t, "ok");
-    ledger_open_delivery(t->env->ledger, t->in.session_id, t->in.body_hash,
-                         t->in.req->idempotency_key, (uint64_t)t->call);
+    model_call_log_end(t, t->unrecorded ? "unrecorded" : "ok");
+    if (!t->unrecorded)
+        ledger_open_delivery(t->env->ledger, t->in.session_id, t->in.body_hash,
+                             t->in.req->idempotency_key, (uint64_t)t->call);
     for (uint32_t i = 0; i < t->n_samples; i++)
         t->finished[i] = t->samples[i].out;
 }

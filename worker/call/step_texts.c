@@ -16,7 +16,8 @@ enum step_result step_texts(struct model_call *t)
     struct call_env *env = t->env;
     struct buf record = {0};
     int rc = 0;
-    bool more = session_texts_record(t->plan, TEXTS_PART, clock_wall_ms(), &record);
+    bool more =
+        !t->unrecorded && session_texts_record(t->plan, TEXTS_PART, clock_wall_ms(), &record);
 
     if (more)
         rc = ledger_write_call(env->ledger, t->in.session_id, buf_str(&record),

@@ -15,6 +15,7 @@
 #include "common/proc/config.h"
 #include "common/proc/ids.h"
 #include "worker/commands/html_page.h"
+#include "worker/commands/id_form.h"
 #include "worker/commands/replayed.h"
 #include "worker/export/export.h"
 #include "worker/media/media_store.h"
@@ -256,6 +257,7 @@ int export_command(int argc, char **argv)
     char path[4096];
     int n = 1;
 
+    id_form_read();
     export_options_init(&q.options);
     for (int i = 1; i < argc && n > 0; i += n)
         n = take_argument(&q, argv + i, argc - i, &e);

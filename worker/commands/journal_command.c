@@ -20,6 +20,7 @@
 #include "common/proc/command_line.h"
 #include "common/proc/config.h"
 #include "common/proc/ids.h"
+#include "worker/commands/id_form.h"
 #include "worker/commands/replayed.h"
 #include "worker/ledger/loose_parts.h"
 #include "worker/session/session.h"
@@ -340,6 +341,7 @@ int journal_command(int argc, char **argv)
 {
     int rc = -1;
 
+    id_form_read();
     file_lock_allow_none(command_line_take_flag(&argc, argv, "--unlocked-state"));
     if (argc > 2 && (strcmp(argv[1], "verify") == 0 || strcmp(argv[1], "dump") == 0)) {
         rc = look_command(argc - 1, argv + 1);

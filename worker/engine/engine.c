@@ -208,6 +208,7 @@ static void reload_one(struct engine_pool *p, const struct engine_options *o)
     mine->max_session_queue = o->max_session_queue;
     mine->retries = o->retries;
     mine->retry_5xx = o->retry_5xx;
+    mine->error_texts = o->error_texts;
     mine->routed_experts = o->routed_experts && !mine->pool;
     mine->indexer_max = o->indexer_max;
     mine->kv_per_version = o->kv_per_version && !mine->pool;

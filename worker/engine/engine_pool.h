@@ -44,6 +44,7 @@ struct engine_options {
     uint32_t max_session_queue; /* calls of one session in it; 0: no other limit */
     uint32_t retries;
     bool retry_5xx;
+    bool error_texts; /* clients see the text of an engine's 5xx */
     bool routed_experts;
     uint64_t indexer_max;  /* bytes of a branch's indexer top-k; a larger one is not kept */
     const char *pool;      /* of these engines, which are asked with messages; NULL: the policy's */

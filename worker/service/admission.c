@@ -27,14 +27,16 @@ int service_no_session(const struct service_request *r, struct err *e)
         return err_set(
             e, ERR_UNKNOWN_SESSION,
             "the request names no session: its path begins with /sessions/ID, or it has a "
-            "session's key; an ID has the form " IDS_FORM);
+            "session's key; an ID has the form %s",
+            ids_form());
     if (fault)
         return err_set(e, ERR_UNKNOWN_SESSION,
-                       "no such session: an id has the form " IDS_FORM " and this one has not: %s",
-                       fault);
+                       "no such session: an id has the form %s and this one has not: %s",
+                       ids_form(), fault);
     return err_set(e, ERR_UNKNOWN_SESSION,
-                   "no such session: this id, of the form " IDS_FORM ", is mistyped, of another "
-                   "gateway, or forgotten");
+                   "no such session: this id, of the form %s, is mistyped, of another gateway, or "
+                   "forgotten",
+                   ids_form());
 }
 
 int service_room(struct service *a, int64_t count, struct err *e)

@@ -2,7 +2,7 @@
  * Every answer of the control plane and every error passes here, so all of them are counted once,
  * with their dialect and status. An error that says "again" tells clients so by header
  * (x-should-retry, Retry-After) besides its status, for SDKs look at one or the other. Ended
- * sessions and used budgets answer 400 instead of 410 where --ended-status says so, for clients
+ * sessions and used budgets answer 400 or 404 instead of 410 if --ended-status says so, for clients
  * that repeat a call upon 410.
  */
 #include "worker/service/respond.h"
@@ -12,6 +12,7 @@
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/dialect/writers.h"
+#include "worker/service/miles_errors.h"
 #include "worker/service/service.h"
 
 void respond_count(struct service *a, unsigned dialect, int status)
@@ -54,17 +55,17 @@ void respond_error_to(struct service *a, struct exchange *x, const struct dialec
     int status = err_status(e);
 
     if ((e->kind == ERR_SESSION_ENDED || e->kind == ERR_BUDGET) &&
-        a->config->ended_status == ENDED_400) {
-        status = 400;
-        shown.status = 400;
-    }
+        a->config->ended_status != ENDED_410)
+        status = shown.status = a->config->ended_status == ENDED_400 ? 400 : 404;
     exchange_set_header(x, "x-should-retry", err_retry(e) ? STR("true") : STR("false"));
     buf_add_u64(&wait, e->retry_after_s);
     if (e->retry_after_s > 0)
         exchange_set_header(x, "Retry-After", buf_str(&wait));
     else if (err_retry(e) && (status == 429 || status == 503))
         exchange_set_header(x, "Retry-After", STR("1"));
-    if (d)
+    if (a->config->error_body == ERROR_BODY_MILES && (!d || d->error == openai_write_error))
+        miles_write_error(&shown, exchange_path(x), &body);
+    else if (d)
         d->error(&shown, str_cstr(request_id), &body);
     else
         openai_write_error(&shown, str_cstr(request_id), &body);

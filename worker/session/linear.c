@@ -85,8 +85,7 @@ static int linear_position(struct session *s, struct plan *p, struct err *e)
             return err_set(e, ERR_HISTORY_CONFLICT,
                            "rollback failed: discard_count=%u exceeds "
                            "max_assistant_rollback_steps=%d (stored has %u messages, request has "
-                           "%u messages): a linear history may be extended or retried from one "
-                           "generated turn back",
+                           "%u messages)",
                            beyond, ROLLBACK_MAX, head->node->depth, p->walk.n);
         head = head->parent;
         p->pub.drops = true;

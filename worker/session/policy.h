@@ -13,8 +13,10 @@
 #include "common/base/str.h"
 
 struct branch_vec;
+struct chain;
 struct checkpoint;
 struct err;
+struct json_out;
 struct plan;
 struct record_in;
 struct session;
@@ -57,6 +59,9 @@ int linear_apply_drop(struct session *s, struct record_in *r, struct err *e);
 /* chains, closing without a commit (budget gone); `kept`: its last answer is rolled back, too, and
  * so many ids stay; 0: all do. */
 int chains_close(struct session *s, uint32_t chain, uint32_t kept, struct err *e);
+
+/* Appends a chain to `active_chains` of the session's state; nothing for a closed one. */
+void chain_put(const struct session *s, const struct chain *c, struct json_out *o);
 
 /* What stays of the path (ids) that ends in `dropped` without that answer and the generation
  * prompt before it. */

@@ -315,6 +315,7 @@ static void tell_head(struct session_telling *t)
     t->n_checkpoints = s->forest.checkpoints.n;
     t->n_rewards = s->checkpoint_rewards.n;
     t->n_calls = t->records ? s->forest.calls.n : 0;
+    t->n_chains = s->chains.n;
     t->checkpoint_ids = mem_calloc(t->n_checkpoints + 1, sizeof(*t->checkpoint_ids));
     t->hidden = mem_calloc(t->n_checkpoints + 1, sizeof(*t->hidden));
     for (size_t i = 0; i < t->n_checkpoints; i++)
@@ -324,7 +325,6 @@ static void tell_head(struct session_telling *t)
     put_head(&t->out, s);
     put_counts(&t->out, s, t->branches.n);
     put_warnings(&t->out, &s->forest);
-    put_rewards(&t->out, s);
 }
 
 static void tell_reward(struct session_telling *t)
@@ -366,6 +366,8 @@ static size_t stage_size(const struct session_telling *t)
     switch (t->stage) {
     case TELLING_HEAD:
         return 1;
+    case TELLING_CHAINS:
+        return t->n_chains;
     case TELLING_REWARDS:
         return t->n_rewards;
     case TELLING_NODES:
@@ -386,6 +388,9 @@ static bool tell_piece(struct session_telling *t)
     switch (t->stage) {
     case TELLING_HEAD:
         tell_head(t);
+        break;
+    case TELLING_CHAINS:
+        chain_put(t->session, t->session->chains.at[t->at], &t->out);
         break;
     case TELLING_REWARDS:
         tell_reward(t);
@@ -409,6 +414,12 @@ static int begin_next(struct session_telling *t)
 
     switch (t->stage) {
     case TELLING_HEAD:
+        json_out_key(o, "active_chains");
+        json_out_arr(o);
+        break;
+    case TELLING_CHAINS:
+        json_out_end_arr(o);
+        put_rewards(o, t->session);
         break;
     case TELLING_REWARDS:
         json_out_end_obj(o);
@@ -454,8 +465,8 @@ static int begin_next(struct session_telling *t)
 static size_t pieces_of(enum telling_stage stage)
 {
     static const size_t n[] = {
-        [TELLING_HEAD] = 1,   [TELLING_REWARDS] = 64, [TELLING_NODES] = 64,
-        [TELLING_LEAVES] = 8, [TELLING_IDS] = 4096,   [TELLING_RECORDS] = 1,
+        [TELLING_HEAD] = 1,   [TELLING_CHAINS] = 64, [TELLING_REWARDS] = 64, [TELLING_NODES] = 64,
+        [TELLING_LEAVES] = 8, [TELLING_IDS] = 4096,  [TELLING_RECORDS] = 1,
     };
 
     return stage < ARRAY_LEN(n) ? n[stage] : 1;

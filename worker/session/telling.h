@@ -21,6 +21,7 @@ struct session;
 
 enum telling_stage {
     TELLING_HEAD,
+    TELLING_CHAINS,
     TELLING_REWARDS,
     TELLING_NODES,
     TELLING_LEAVES,
@@ -39,7 +40,7 @@ struct session_telling {
     /* The steps' own. */
     enum telling_stage stage;
     size_t at; /* in the stage */
-    size_t n_checkpoints, n_rewards, n_calls;
+    size_t n_checkpoints, n_rewards, n_calls, n_chains;
     struct branch_vec branches;
     struct arena arena; /* of the nodes' ids */
     struct map ids;     /* (parent checkpoint, trie node) -> state id */

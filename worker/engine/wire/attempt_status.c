@@ -1,13 +1,28 @@
 /* What the status of an engine's answer says: by which route it can be asked, what it refuses, and
- * what a further try is worth. Its own words about a failure of its own are for the log only. */
+ * what a further try is worth. Its own words about a failure of its own are for the log, and for
+ * clients only with --engine-error-texts. */
+#include <stdio.h>
+
 #include "common/base/arena.h"
 #include "common/base/log.h"
 #include "common/net/http1.h"
+#include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_request.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/refusal.h"
 
-/* Its own words about a failure of its own are for the log only: they may hold exceptions. */
+/* Appends the words to the error's text, cut before half of a character. */
+static void add_words(struct err *e, struct str text)
+{
+    size_t at = strlen(e->text), room = sizeof(e->text) - at - 3;
+    size_t n = MIN_OF(text.len, room);
+
+    while (n > 0 && n < text.len && ((unsigned char)text.p[n] & 0xc0) == 0x80)
+        n--;
+    if (n > 0)
+        (void)snprintf(e->text + at, sizeof(e->text) - at, ": %.*s", (int)n, text.p);
+}
+
 void remote_log_words(const struct remote *r, int64_t status, struct str text)
 {
     log_warn(NULL, "an engine reports a failure", LOG_T("engine", r->target->name),
@@ -22,6 +37,9 @@ enum engine_failure remote_judge(const struct remote *r, int64_t status, struct 
     if (how != ENGINE_NOT_READY &&
         (e->kind == ERR_ENGINE_INVALID || e->kind == ERR_ENGINE_UNAVAILABLE))
         remote_log_words(r, status, text);
+    if (status >= 500 && r->options->error_texts &&
+        (e->kind == ERR_ENGINE_INVALID || e->kind == ERR_ENGINE_UNAVAILABLE))
+        add_words(e, text);
     return how;
 }
 
