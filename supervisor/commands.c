@@ -42,31 +42,38 @@ static void check_executor(const struct config *c, struct buf *mistakes)
         buf_puts(mistakes, "--runners: needs --dispatcher=on\n");
 }
 
+void commands_check(const struct config *c, enum commands_care care, struct buf *mistakes,
+                    struct buf *warnings)
+{
+    struct err e;
+
+    if (care != COMMANDS_SYNTAX) {
+        if (listeners_check(c, &e))
+            buf_printf(mistakes, "%s\n", e.text);
+        router_check(c, mistakes);
+        check_executor(c, mistakes);
+    }
+    if (care > COMMANDS_SITE) {
+        if (c->runners)
+            runner_check(c->runners, mistakes);
+        keys_check_files(c->admin_key_file, c->key_secret_file, mistakes);
+        if (c->upstream.n == 0)
+            worker_check(c, care == COMMANDS_MODEL, mistakes, warnings);
+        if (care == COMMANDS_ROUTE && c->upstream.n == 0)
+            buf_puts(mistakes, "--upstream: `rollgate route` needs at least one\n");
+    }
+}
+
 /* The caller frees the settings. `words`: arguments next to the settings are no mistake. */
 static struct config *load_settings(int argc, char **argv, enum commands_care care, bool words)
 {
     struct buf mistakes = {0}, warnings = {0};
     struct config *c = config_load_rest(argc, argv, &mistakes);
-    struct err e;
 
     ids_set_bare(c->session_ids == SESSION_IDS_BARE);
     for (size_t i = 0; !words && i < c->args.n; i++)
         buf_printf(&mistakes, "%s: unexpected argument\n", c->args.at[i]);
-    if (care != COMMANDS_SYNTAX) {
-        if (listeners_check(c, &e))
-            buf_printf(&mistakes, "%s\n", e.text);
-        router_check(c, &mistakes);
-        check_executor(c, &mistakes);
-    }
-    if (care > COMMANDS_SITE) {
-        if (c->runners)
-            runner_check(c->runners, &mistakes);
-        keys_check_files(c->admin_key_file, c->key_secret_file, &mistakes);
-        if (c->upstream.n == 0)
-            worker_check(c, care == COMMANDS_MODEL, &mistakes, &warnings);
-        if (care == COMMANDS_ROUTE && c->upstream.n == 0)
-            buf_puts(&mistakes, "--upstream: `rollgate route` needs at least one\n");
-    }
+    commands_check(c, care, &mistakes, &warnings);
     if (mistakes.len) {
         config_free(c);
         c = NULL;

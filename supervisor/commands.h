@@ -6,6 +6,9 @@
 #ifndef RG_SUPERVISOR_COMMANDS_H
 #define RG_SUPERVISOR_COMMANDS_H
 
+struct buf;
+struct config;
+
 /* `rollgate serve`: supervisor, workers and routers of this node. */
 int serve_command(int argc, char **argv);
 
@@ -32,6 +35,11 @@ enum commands_care {
 };
 
 struct config *commands_load(int argc, char **argv, enum commands_care care);
+
+/* Appends a line to `mistakes` for each wrong setting, and to `warnings` for each without effect.
+ */
+void commands_check(const struct config *c, enum commands_care care, struct buf *mistakes,
+                    struct buf *warnings);
 
 /* The same for a command with words next to its settings, in any order: config.args has them. */
 struct config *commands_load_words(int argc, char **argv, enum commands_care care);

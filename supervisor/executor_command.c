@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include "common/base/arena.h"
+#include "common/base/buf.h"
 #include "common/base/log.h"
 #include "common/base/vec.h"
 #include "common/proc/config.h"
+#include "supervisor/local_address.h"
 #include "supervisor/supervisor_internal.h"
 #include "supervisor/user.h"
 
@@ -34,13 +36,13 @@ static const char *below(struct command_words *a, const char *folder, const char
 /* Our own port, as a client on this machine names it. */
 static const char *gateway_url(struct command_words *a, const char *address)
 {
-    const char *port = strrchr(address, ':');
+    struct buf text = {0};
+    const char *url;
 
-    if (strncmp(address, "0.0.0.0:", 8) == 0)
-        return arena_printf(&a->arena, "http://127.0.0.1%s", port).p;
-    if (strncmp(address, "[::]:", 5) == 0)
-        return arena_printf(&a->arena, "http://[::1]%s", port).p;
-    return arena_printf(&a->arena, "http://%s", address).p;
+    local_address_add(address, &text);
+    url = arena_printf(&a->arena, "http://%.*s", (int)text.len, text.p).p;
+    buf_done(&text);
+    return url;
 }
 
 /* The key in a file without a name, which the executed program inherits: neither its arguments nor

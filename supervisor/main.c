@@ -8,6 +8,7 @@
 #include "common/os/process_title.h"
 #include "runner/runner.h"
 #include "supervisor/commands.h"
+#include "supervisor/doctor.h"
 #include "supervisor/top.h"
 #include "worker/commands/check_command.h"
 #include "worker/commands/export_command.h"

@@ -20,6 +20,7 @@
 #include "common/proc/command_line.h"
 #include "common/proc/config.h"
 #include "supervisor/commands.h"
+#include "supervisor/local_address.h"
 
 struct site {
     const char *name, *certificate, *key, *listen;
@@ -36,23 +37,6 @@ static int split_peer(const char *peer, unsigned *first, unsigned *last, const c
         return -1;
     (*address)++;
     return 0;
-}
-
-/* Appends where nginx reaches this node: an address that stands for all becomes loopback. */
-static void add_own_address(const struct config *c, struct buf *out)
-{
-    static const char *const all[][2] = {
-        {":", "127.0.0.1:"}, {"0.0.0.0:", "127.0.0.1:"}, {"[::]:", "[::1]:"}};
-
-    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        size_t n = strlen(all[i][0]);
-
-        if (strncmp(c->listen, all[i][0], n) == 0) {
-            buf_printf(out, "%s%s", all[i][1], c->listen + n);
-            return;
-        }
-    }
-    buf_puts(out, c->listen);
 }
 
 /* Which node a worker index lives on, from --peer and our own range. */
@@ -95,9 +79,9 @@ static void add_hosts(const struct config *c, struct buf *out)
     if (c->peer.n > 0)
         buf_puts(out, "localhost");
     else
-        add_own_address(c, out);
+        local_address_add(c->listen, out);
     buf_puts(out, ";\n    rollgate_node_0 ");
-    add_own_address(c, out);
+    local_address_add(c->listen, out);
     buf_puts(out, ";\n");
     for (size_t p = 0; p < c->peer.n; p++) {
         unsigned first, last;
@@ -114,7 +98,7 @@ static void add_hosts(const struct config *c, struct buf *out)
 static void add_upstreams(const struct config *c, struct buf *out)
 {
     buf_puts(out, "upstream rollgate_node_0 { server ");
-    add_own_address(c, out);
+    local_address_add(c->listen, out);
     buf_puts(out, " max_fails=0; }\n");
     for (size_t p = 0; p < c->peer.n; p++) {
         unsigned first, last;
@@ -126,7 +110,7 @@ static void add_upstreams(const struct config *c, struct buf *out)
     }
     buf_puts(out, "upstream rollgate_any {\n    zone rollgate_any 256k;\n    least_conn;\n"
                   "    server ");
-    add_own_address(c, out);
+    local_address_add(c->listen, out);
     buf_puts(out, " max_fails=1 fail_timeout=5s;\n");
     for (size_t p = 0; p < c->peer.n; p++) {
         unsigned first, last;

@@ -26,6 +26,7 @@
 #include "common/proc/metrics.h"
 #include "supervisor/supervisor_internal.h"
 #include "supervisor/suspects.h"
+#include "supervisor/terminal_summary.h"
 
 enum {
     TICK_MS = 200,
@@ -126,6 +127,7 @@ static void announce(struct supervisor *s)
     (void)sd_notifyf(0, "READY=1\nMAINPID=%d\nSTATUS=serving on %s", (int)getpid(),
                      s->listeners.address);
     log_info(NULL, "serving", LOG_T("listen", s->listeners.address));
+    terminal_summary_plan(s);
 }
 
 /* Every process that is wanted has reported. */
@@ -226,6 +228,7 @@ static void on_tick(struct loop_timer *t)
     int64_t now = (int64_t)clock_ms();
 
     reap_stuck(s);
+    terminal_summary_advance(s);
     if (s->watchdog_ms && now >= s->watchdog_next && s->phase != PHASE_STARTING) {
         (void)sd_notify(0, "WATCHDOG=1");
         s->watchdog_next = now + s->watchdog_ms / 3;

@@ -50,8 +50,9 @@ struct supervisor {
     enum supervisor_phase phase;
     bool asked_reload, asked_upgrade; /* by a signal, not done yet */
     int exit_status;
-    int64_t watchdog_ms;   /* 0: systemd asks for no sign of life */
-    int64_t watchdog_next; /* loop clock */
+    int64_t watchdog_ms;      /* 0: systemd asks for no sign of life */
+    int64_t watchdog_next;    /* loop clock */
+    int64_t summary_until_ms; /* loop clock; 0: no lines for a terminal are planned */
     struct upgrade upgrade;
     struct local_executor executor;
     struct suspects *suspects; /* own */

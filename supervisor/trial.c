@@ -7,7 +7,6 @@
 #include "supervisor/trial.h"
 
 #include <errno.h>
-#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,10 +21,10 @@
 #include "common/base/buf.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "common/os/file.h"
 #include "common/proc/config.h"
+#include "supervisor/last_words.h"
 #include "supervisor/processes.h"
-
-enum { SAID_MAX = 4096, FOLDERS_OPEN = 16 };
 
 /* --- its folder --- */
 
@@ -37,18 +36,11 @@ static char *folder_of(const struct trial *t)
     return buf_take(&out);
 }
 
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *where)
-{
-    (void)st, (void)kind, (void)where;
-    (void)remove(path);
-    return 0;
-}
-
 static void remove_folder(const struct trial *t)
 {
     char *path = folder_of(t);
 
-    (void)nftw(path, remove_one, FOLDERS_OPEN, FTW_DEPTH | FTW_PHYS);
+    file_remove_tree(path);
     free(path);
 }
 
@@ -108,45 +100,25 @@ int trial_start(struct trial *t, const char *binary, const struct config *c, con
     return 0;
 }
 
-/* The last line that tells of an error, else the last line. */
-static struct str last_words(struct str said)
-{
-    struct str last = str_of("", 0);
-    bool is_error = false;
-
-    while (said.len) {
-        size_t end = str_find(said, STR("\n"), 0);
-        struct str line = str_trim(str_sub(said, 0, end));
-        bool error = str_find(line, STR("error"), 0) != SIZE_MAX;
-
-        said = end == SIZE_MAX ? str_of("", 0) : str_sub(said, end + 1, SIZE_MAX);
-        if (line.len && (error || !is_error)) {
-            last = line;
-            is_error |= error;
-        }
-    }
-    return last;
-}
-
 /* 0: it served. Else e has why not. */
 int trial_end(struct trial *t, int wait_status, struct err *e)
 {
     bool served = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == TRIAL_SERVED;
-    char text[SAID_MAX], how[96];
-    off_t size = lseek(t->said_fd, 0, SEEK_END);
-    ssize_t n = pread(t->said_fd, text, sizeof(text), MAX_OF(size - SAID_MAX, 0));
-    struct str words = last_words(str_of(text, (size_t)MAX_OF(n, 0)));
+    struct buf words = {0};
+    char how[96];
 
+    last_words_read(t->said_fd, &words);
     close(t->said_fd);
     remove_folder(t);
     t->pid = 0;
     process_death(wait_status, how, sizeof(how));
-    if (served)
-        return 0;
     if (t->too_late)
         (void)snprintf(how, sizeof(how), "it did not serve within --start-timeout");
-    return err_set(e, ERR_CONFIG, "%s%s%.*s", how, words.len ? ": " : "",
-                   (int)MIN_OF(words.len, (size_t)280), words.p);
+    if (!served)
+        err_set(e, ERR_CONFIG, "%s%s%.*s", how, words.len ? ": " : "",
+                (int)MIN_OF(words.len, (size_t)280), words.p ? words.p : "");
+    buf_done(&words);
+    return served ? 0 : -1;
 }
 
 void trial_kill(struct trial *t)

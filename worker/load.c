@@ -75,3 +75,8 @@ void worker_unload(const struct model *m)
 {
     model_free((struct model *)(uintptr_t)m);
 }
+
+bool worker_judge_model(const struct model *m, struct buf *out)
+{
+    return model_judge(m, out);
+}

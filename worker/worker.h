@@ -25,6 +25,9 @@ int worker_load(const struct config *c, const struct model **ret, struct buf *re
                 struct err *e);
 void worker_unload(const struct model *m);
 
+/* Appends what the model is good for, as one line without its end. False: with a reservation. */
+bool worker_judge_model(const struct model *m, struct buf *out);
+
 /* The body of a worker after the fork: serves until it is told to drain, lets running calls finish
  * within the grace time, flushes its journals and returns the exit status. */
 int worker_run(const struct heritage *h);

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,4 +157,18 @@ char *file_absolute_path(const char *path)
     buf_puts(&out, path);
     free(here);
     return buf_take(&out);
+}
+
+static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *where)
+{
+    (void)st, (void)kind, (void)where;
+    (void)remove(path);
+    return 0;
+}
+
+void file_remove_tree(const char *path)
+{
+    enum { FOLDERS_OPEN = 16 };
+
+    (void)nftw(path, remove_entry, FOLDERS_OPEN, FTW_DEPTH | FTW_PHYS);
 }

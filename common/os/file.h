@@ -33,6 +33,9 @@ uint64_t file_stamp(const char *path);
  * begins in the working folder. NULL with errno if that cannot be found. */
 char *file_absolute_path(const char *path);
 
+/* Removes the folder and all below it, as far as possible. Links are not followed. */
+void file_remove_tree(const char *path);
+
 /* Names in the folder are on the disk when this returns 0; -1 with errno. */
 int file_sync_folder(const char *path);
 

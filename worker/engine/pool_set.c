@@ -301,6 +301,8 @@ static void put_replica(const struct replica *r, struct json_out *out)
     json_out_cstr(out, state_of(r));
     json_out_key(out, "up");
     json_out_bool(out, r->up);
+    json_out_key(out, "answers"); /* also before the first probe `up` is true */
+    json_out_bool(out, replica_serves(r));
     json_out_key(out, "logprobs");
     json_out_obj(out);
     json_out_key(out, "asked");

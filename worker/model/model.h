@@ -105,6 +105,10 @@ void model_try(const struct model *m, uint64_t seed, size_t n, struct model_tria
  * or ignored. Appends lines of text. */
 void model_report(const struct model *m, struct buf *out);
 
+/* Appends the verdict for a training run as one line without its end. True if the model is ready as
+ * it is; false if the line has a reservation. */
+bool model_judge(const struct model *m, struct buf *out);
+
 /* A prompt with two pictures, as collapsed ids, that ends in two tokens where the tokenizer would
  * write one: how an engine takes both is known by its length. -1: there is none. */
 int model_vision_sample(const struct model *m, struct token_vec *ids);

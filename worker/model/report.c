@@ -1,6 +1,8 @@
 /* What `rollgate check` says about a model. */
 #include "worker/model/verdict.h"
 
+enum { LABEL_BYTES = 20 }; /* width of the labels of a report */
+
 static void quoted(struct buf *out, const char *label, struct str text)
 {
     buf_printf(out, "%-20s ", label);
@@ -139,4 +141,26 @@ void model_report(const struct model *m, struct buf *out)
     buf_add_str(out, buf_str(&m->notes));
     buf_puts(out, tokenizer_note(m->tokenizer));
     verdict_report(m, out);
+}
+
+bool model_judge(const struct model *m, struct buf *out)
+{
+    struct buf lines = {0};
+    struct str rest;
+    bool first = true, ready;
+
+    verdict_explain(m, &lines);
+    rest = buf_str(&lines);
+    ready = str_find(rest, STR(" ready: "), 0) != SIZE_MAX;
+    while (rest.len) {
+        size_t end = str_find(rest, STR("\n"), 0);
+        struct str text = str_trim(str_sub(rest, LABEL_BYTES, end - LABEL_BYTES));
+
+        rest = str_sub(rest, end + 1, SIZE_MAX);
+        buf_printf(out, "%s%.*s", first ? "" : "; ", (int)text.len, text.p);
+        ready = ready && first;
+        first = false;
+    }
+    buf_done(&lines);
+    return ready;
 }

@@ -1,0 +1,165 @@
+/* The command itself: order of the checks, and the page or JSON that is made of the findings
+ * (doctor.h). */
+#include "supervisor/doctor.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/buf.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "common/proc/command_line.h"
+#include "common/proc/config.h"
+#include "supervisor/commands.h"
+#include "worker/worker.h"
+
+static const char *const level_names[] = {
+    [FINDING_OK] = "ok", [FINDING_WARNING] = "warning", [FINDING_ERROR] = "error"};
+
+void doctor_add(struct doctor *d, const char *check, enum finding_level level, const char *cure,
+                const char *format, ...)
+{
+    struct buf text = {0};
+    va_list args;
+
+    va_start(args, format);
+    buf_vprintf(&text, format, args);
+    va_end(args);
+    *vec_push(&d->findings) = (struct finding){.check = check,
+                                               .level = level,
+                                               .text = buf_take(&text),
+                                               .cure = cure ? mem_strdup(cure) : NULL};
+}
+
+static bool has_errors(const struct doctor *d)
+{
+    for (size_t i = 0; i < d->findings.n; i++) {
+        if (d->findings.at[i].level == FINDING_ERROR)
+            return true;
+    }
+    return false;
+}
+
+/* Adds one finding a line. Lines about the model belong to the check of that name. */
+static void add_lines(struct doctor *d, struct str lines, enum finding_level level)
+{
+    while (lines.len) {
+        size_t end = str_find(lines, STR("\n"), 0);
+        struct str line = str_sub(lines, 0, end);
+        bool model = str_starts(line, STR("--model: "));
+
+        lines = end == SIZE_MAX ? str_of("", 0) : str_sub(lines, end + 1, SIZE_MAX);
+        doctor_add(d, model ? "model" : "settings", level,
+                   model ? "set --model to a local folder that `rollgate check DIR` accepts"
+                         : "correct the setting; `rollgate config --docs` lists all",
+                   "%.*s", (int)line.len, line.p);
+    }
+}
+
+/* The settings, as `rollgate config --check` sees them, and the model's verdict. False if a gateway
+ * cannot start with them. */
+static bool check_settings(struct doctor *d)
+{
+    const struct model *m = NULL;
+    struct buf mistakes = {0}, warnings = {0}, text = {0};
+    bool good;
+    struct err e;
+
+    commands_check(d->config, COMMANDS_MODEL, &mistakes, &warnings);
+    good = mistakes.len == 0;
+    if (good)
+        doctor_add(d, "settings", FINDING_OK, NULL, "are valid");
+    add_lines(d, buf_str(&mistakes), FINDING_ERROR);
+    add_lines(d, buf_str(&warnings), FINDING_WARNING);
+    if (good && worker_load(d->config, &m, &text, &e)) {
+        doctor_add(d, "model", FINDING_ERROR, "`rollgate check DIR` reports more", "%s", e.text);
+        good = false;
+    } else if (good) {
+        bool ready;
+
+        buf_clear(&text);
+        ready = worker_judge_model(m, &text);
+        doctor_add(d, "model", ready ? FINDING_OK : FINDING_WARNING,
+                   ready ? NULL : "`rollgate check DIR` lists what would be better", "%.*s",
+                   (int)text.len, text.p);
+        worker_unload(m);
+    }
+    buf_done(&mistakes);
+    buf_done(&warnings);
+    buf_done(&text);
+    return good;
+}
+
+static void print_lines(const struct doctor *d)
+{
+    for (size_t i = 0; i < d->findings.n; i++) {
+        const struct finding *f = &d->findings.at[i];
+
+        printf("%-8s %-12s %s", level_names[f->level], f->check, f->text);
+        if (f->cure)
+            printf(" -> %s", f->cure);
+        printf("\n");
+    }
+}
+
+static void print_json(const struct doctor *d)
+{
+    struct buf out = {0};
+    struct json_out o = json_out_to(&out);
+
+    json_out_obj(&o);
+    json_out_key(&o, "ok");
+    json_out_bool(&o, !has_errors(d));
+    json_out_key(&o, "findings");
+    json_out_arr(&o);
+    for (size_t i = 0; i < d->findings.n; i++) {
+        const struct finding *f = &d->findings.at[i];
+
+        json_out_obj(&o);
+        json_out_member_cstr(&o, "check", f->check);
+        json_out_member_cstr(&o, "level", level_names[f->level]);
+        json_out_member_cstr(&o, "text", f->text);
+        json_out_member_str(&o, "cure", f->cure ? str_cstr(f->cure) : (struct str){0});
+        json_out_end_obj(&o);
+    }
+    json_out_end_arr(&o);
+    json_out_end_obj(&o);
+    printf("%.*s\n", (int)out.len, out.p);
+    buf_done(&out);
+}
+
+static void free_findings(struct doctor *d)
+{
+    for (size_t i = 0; i < d->findings.n; i++) {
+        free(d->findings.at[i].text);
+        free(d->findings.at[i].cure);
+    }
+    vec_done(&d->findings);
+}
+
+int doctor_command(int argc, char **argv)
+{
+    bool json = command_line_take_flag(&argc, argv, "--json");
+    struct config *c = commands_load(argc, argv, COMMANDS_SYNTAX);
+    struct doctor d = {.config = c, .argc = argc, .argv = argv};
+    int rc;
+
+    if (!c)
+        return 2;
+    log_setup("doctor", LOG_ERROR, LOG_TEXT); /* findings say what the log would */
+    doctor_check_machine(&d);
+    if (check_settings(&d))
+        doctor_check_gateway(&d);
+    else
+        doctor_add(&d, "call", FINDING_ERROR, "cure settings and model first", "was not tried");
+    if (json)
+        print_json(&d);
+    else
+        print_lines(&d);
+    rc = has_errors(&d) ? 1 : 0;
+    free_findings(&d);
+    config_free(c);
+    return rc;
+}

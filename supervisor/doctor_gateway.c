@@ -1,0 +1,315 @@
+/* The gateway from outside: its port, its engines, and one call from the session to its deletion.
+ * The session is never finalized, so no sink gets it. */
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/arena.h"
+#include "common/base/clock.h"
+#include "common/codec/json.h"
+#include "common/proc/config.h"
+#include "common/proc/gateway_client.h"
+#include "supervisor/doctor.h"
+#include "supervisor/local_address.h"
+#include "supervisor/own_gateway.h"
+
+enum {
+    POLL_US = 50000,
+    ENGINE_WAIT_MS = 5000, /* workers probe engines after they serve */
+    ANSWER_SHOWN = 300     /* bytes of an unexpected answer that a finding shows */
+};
+
+struct visit { /* one gateway that is being checked */
+    struct doctor *d;
+    struct gateway_client *client;
+    struct arena arena;
+    struct buf answer;
+    const struct json *json; /* of the last answer; NULL: it is no JSON */
+};
+
+/* Returns the status, 0 if there was no answer. */
+static int ask(struct visit *v, const char *method, const char *path, const char *body)
+{
+    int status = gateway_client_call(v->client, method, path, str_cstr(body), &v->answer);
+    struct err e;
+
+    if (json_parse(&v->arena, buf_str(&v->answer), &v->json, &e))
+        v->json = NULL;
+    return status;
+}
+
+/* --- the port --- */
+
+/* 0 if the address can be bound, else errno. */
+static int try_port(const char *listen_at)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *all = NULL;
+    const char *colon = strrchr(listen_at, ':');
+    char host[256];
+    int on = 1, failure = 0, fd;
+
+    (void)snprintf(host, sizeof(host), "%.*s", (int)(colon - listen_at), listen_at);
+    if (host[0] == '[') {
+        memmove(host, host + 1, strlen(host));
+        host[strcspn(host, "]")] = 0;
+    }
+    if (getaddrinfo(host[0] ? host : NULL, colon + 1, &hints, &all))
+        return EADDRNOTAVAIL;
+    fd = socket(all->ai_family, all->ai_socktype | SOCK_CLOEXEC, 0);
+    if (fd >= 0)
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (fd < 0 || bind(fd, all->ai_addr, all->ai_addrlen))
+        failure = errno;
+    if (fd >= 0)
+        close(fd);
+    freeaddrinfo(all);
+    return failure;
+}
+
+/* True if a gateway runs at --listen. */
+static bool check_port(struct visit *v)
+{
+    const char *at = v->d->config->listen;
+    int failure = try_port(at), status;
+
+    if (failure == 0) {
+        doctor_add(v->d, "port", FINDING_OK, NULL, "%s is free", at);
+        return false;
+    }
+    if (failure != EADDRINUSE) {
+        doctor_add(v->d, "port", FINDING_ERROR,
+                   failure == EACCES ? "choose a --listen port from 1024 on"
+                                     : "choose a --listen address of this machine",
+                   "%s cannot be opened: %s", at, strerror(failure));
+        return false;
+    }
+    status = ask(v, "GET", "/health", "");
+    if (v->json && json_get(v->json, "session_server_instance_id")) {
+        doctor_add(v->d, "port", FINDING_OK, NULL, "%s: a gateway runs here", at);
+        return true;
+    }
+    doctor_add(
+        v->d, "port", FINDING_ERROR, "find it with `ss -ltnp`, or choose a different --listen",
+        "%s belongs to a different program (its answer to /health has status %d)", at, status);
+    return false;
+}
+
+/* --- engines --- */
+
+static bool is_reached(const struct json *engine)
+{
+    return json_is_true(json_get(engine, "answers"));
+}
+
+static size_t count_reached(const struct json *engines)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; json_at(engines, i); i++)
+        n += is_reached(json_at(engines, i));
+    return n;
+}
+
+/* Adds a finding with the unexpected answer to a request of ours. */
+static void add_failure(struct visit *v, const char *check, const char *request, int status)
+{
+    bool key = status == 401 || status == 403;
+
+    doctor_add(v->d, check, FINDING_ERROR,
+               key ? "the first key of --admin-key-file must be one that the running gateway read "
+                     "at its start: restart it"
+                   : "search troubleshooting.md for a word of the answer",
+               "%s: status %d: %.*s", request, status,
+               (int)MIN_OF(v->answer.len, (size_t)ANSWER_SHOWN), v->answer.p ? v->answer.p : "");
+}
+
+/* True if an engine answers. */
+static bool check_engines(struct visit *v)
+{
+    uint64_t end = clock_ms() + ENGINE_WAIT_MS;
+    const struct json *engines;
+    size_t reached;
+    int status;
+
+    do {
+        status = ask(v, "GET", "/admin/engines", "");
+        engines = v->json ? json_get(v->json, "engines") : NULL;
+        reached = count_reached(engines);
+        if (status != 200 || (engines && reached == engines->n) || clock_ms() > end)
+            break;
+        (void)usleep(POLL_US);
+    } while (true);
+    if (status != 200 || !engines) {
+        add_failure(v, "engine", "GET /admin/engines", status);
+        return false;
+    }
+    for (size_t i = 0; json_at(engines, i); i++) {
+        const struct json *engine = json_at(engines, i);
+        struct str name = json_string(json_get(engine, "engine"));
+
+        doctor_add(
+            v->d, "engine", is_reached(engine) ? FINDING_OK : FINDING_ERROR,
+            is_reached(engine) ? NULL
+                               : "start the engine, or correct --engine; its /health must answer",
+            "%.*s: %s", (int)name.len, name.p, is_reached(engine) ? "answers" : "does not answer");
+    }
+    if (engines->n == 0)
+        doctor_add(v->d, "engine", FINDING_ERROR, "set --engine, or POST /admin/engines",
+                   "there is no engine");
+    return reached > 0;
+}
+
+/* --- one call --- */
+
+/* Adds the verdict on the exported trajectory: it must hold the sampled tokens. */
+static void judge_export(struct visit *v)
+{
+    const struct json *t = json_at(v->json ? json_get(v->json, "trajectories") : NULL, 0);
+    const struct json *prompt = json_get(t, "prompt_ids"), *ids = json_get(t, "response_ids");
+    const struct json *logprobs = json_get(t, "response_logprobs");
+
+    if (!json_is(ids, JSON_ARRAY) || ids->n == 0 || !json_is(prompt, JSON_ARRAY))
+        add_failure(v, "call", "the trajectory has no sampled tokens", 200);
+    else if (!json_is(logprobs, JSON_ARRAY) || json_is_null(json_at(logprobs, 0)))
+        doctor_add(v->d, "call", FINDING_WARNING, "start the engine as engines.md says",
+                   "captured and exported %zu sampled tokens, but the engine reports no logprobs",
+                   (size_t)ids->n);
+    else
+        doctor_add(v->d, "call", FINDING_OK, NULL,
+                   "captured and exported: %zu prompt tokens, %zu sampled with logprobs",
+                   (size_t)prompt->n, (size_t)ids->n);
+}
+
+/* A session, its call, and its export; the session is deleted at the end. */
+static void check_call(struct visit *v)
+{
+    static const char chat[] = "{\"model\": \"policy\", \"max_tokens\": 16, \"messages\": "
+                               "[{\"role\": \"user\", \"content\": \"Say hello.\"}]}";
+    int status = ask(v, "POST", "/sessions", "{\"sink\": false}");
+    struct str id = json_string(v->json ? json_get(v->json, "session_id") : NULL);
+    const char *path;
+
+    if (!id.len) {
+        add_failure(v, "call", "POST /sessions", status);
+        return;
+    }
+    path = arena_printf(&v->arena, "/sessions/%.*s", (int)id.len, id.p).p;
+    status = ask(v, "POST", arena_printf(&v->arena, "%s/v1/chat/completions", path).p, chat);
+    if (status != 200) {
+        add_failure(v, "call", "POST /v1/chat/completions", status);
+    } else {
+        status = ask(v, "GET", arena_printf(&v->arena, "%s/trajectories", path).p, "");
+        if (status == 200)
+            judge_export(v);
+        else
+            add_failure(v, "call", "GET /trajectories", status);
+    }
+    status = ask(v, "DELETE", path, "");
+    if (status < 200 || status > 299)
+        add_failure(v, "call", "DELETE /sessions/ID", status);
+}
+
+/* A paused gateway holds calls back, maybe for hours. */
+static bool is_paused(struct visit *v)
+{
+    int64_t paused = 0;
+
+    (void)ask(v, "GET", "/health", "");
+    return v->json && json_get(v->json, "paused") &&
+           json_to_i64(json_get(v->json, "paused"), &paused) == 0 && paused > 0;
+}
+
+static void visit_gateway(struct visit *v)
+{
+    if (!check_engines(v))
+        doctor_add(v->d, "call", FINDING_ERROR, "cure the engine first", "was not tried");
+    else if (is_paused(v))
+        doctor_add(v->d, "call", FINDING_WARNING, "POST /admin/resume",
+                   "was not tried: the gateway holds all calls (POST /admin/pause)");
+    else
+        check_call(v);
+}
+
+/* --- which gateway --- */
+
+/* NULL after adding a finding. */
+static struct gateway_client *open_client(struct doctor *d, const char *url)
+{
+    struct gateway_client_options o = {.url = url, .key_file = d->config->admin_key_file};
+    struct buf mistakes = {0};
+    struct gateway_client *c = gateway_client_new(&o, &mistakes);
+
+    if (!c)
+        doctor_add(d, "call", FINDING_ERROR, "run rollgate doctor as the gateway's user", "%.*s",
+                   (int)mistakes.len, mistakes.p);
+    buf_done(&mistakes);
+    return c;
+}
+
+/* True when it serves. */
+static bool await_own(struct visit *v, struct own_gateway *g)
+{
+    uint64_t end = clock_ms() + (uint64_t)v->d->config->start_timeout_ms;
+    struct buf why = {0};
+    bool lives = true, serves = false;
+
+    while (lives && !serves && clock_ms() < end) {
+        (void)usleep(POLL_US);
+        lives = own_gateway_lives(g, &why);
+        serves = lives && ask(v, "GET", "/health", "") == 200;
+    }
+    if (!serves)
+        doctor_add(v->d, "call", FINDING_ERROR, "search troubleshooting.md for a word of it",
+                   "a gateway with these settings %s: %.*s",
+                   lives ? "does not serve within --start-timeout" : "does not start", (int)why.len,
+                   why.p ? why.p : "");
+    buf_done(&why);
+    return serves;
+}
+
+/* Starts a gateway and checks that. */
+static void visit_own(struct visit *v)
+{
+    struct own_gateway g;
+    struct err e;
+
+    if (own_gateway_start(&g, v->d->config, v->d->argc, v->d->argv, &e)) {
+        doctor_add(v->d, "call", FINDING_ERROR, "free /tmp and loopback", "was not tried: %s",
+                   e.text);
+    } else {
+        v->client = open_client(v->d, g.url);
+        if (v->client && await_own(v, &g))
+            visit_gateway(v);
+        gateway_client_free(v->client);
+        v->client = NULL;
+    }
+    own_gateway_stop(&g);
+}
+
+void doctor_check_gateway(struct doctor *d)
+{
+    struct visit v = {.d = d};
+    struct buf url = {0};
+
+    buf_puts(&url, "http://");
+    local_address_add(d->config->listen, &url);
+    buf_add_c(&url, 0);
+    v.client = open_client(d, url.p);
+    if (v.client) {
+        bool runs = check_port(&v);
+
+        if (runs)
+            visit_gateway(&v);
+        gateway_client_free(v.client);
+        v.client = NULL;
+        if (!runs)
+            visit_own(&v);
+    }
+    buf_done(&url);
+    buf_done(&v.answer);
+    arena_done(&v.arena);
+}

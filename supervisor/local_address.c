@@ -1,0 +1,22 @@
+/* A listening address of 0.0.0.0 or [::] is no address to connect to (local_address.h). */
+#include "supervisor/local_address.h"
+
+#include <string.h>
+
+#include "common/base/buf.h"
+
+void local_address_add(const char *listen, struct buf *out)
+{
+    static const char *const all[][2] = {
+        {":", "127.0.0.1:"}, {"0.0.0.0:", "127.0.0.1:"}, {"[::]:", "[::1]:"}};
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        size_t n = strlen(all[i][0]);
+
+        if (strncmp(listen, all[i][0], n) == 0) {
+            buf_printf(out, "%s%s", all[i][1], listen + n);
+            return;
+        }
+    }
+    buf_puts(out, listen);
+}

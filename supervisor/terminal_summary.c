@@ -1,0 +1,81 @@
+/* The lines of terminal_summary.h. Workers probe their engines after they have reported, so the
+ * lines wait a moment for an engine that answers: "not reached" must not be printed too early. */
+#include "supervisor/terminal_summary.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/base/clock.h"
+#include "common/proc/config.h"
+#include "supervisor/local_address.h"
+#include "supervisor/supervisor.h"
+#include "supervisor/supervisor_internal.h"
+
+enum { ENGINE_WAIT_MS = 3000 };
+
+void terminal_summary_plan(struct supervisor *s)
+{
+    if (s->bodies->worker && !s->upgrade.is_trial && s->upgrade.previous.n == 0 &&
+        isatty(STDOUT_FILENO))
+        s->summary_until_ms = (int64_t)clock_ms() + ENGINE_WAIT_MS;
+}
+
+/* Appends the configured engines, and whether a worker reaches one. */
+static void add_engine(const struct supervisor *s, struct buf *out)
+{
+    const struct config *c = s->config;
+
+    if (c->engine_source) {
+        buf_printf(out, "from %s", c->engine_source);
+    } else if (c->engine.n == 0) {
+        buf_puts(out, "builtin:echo repeats the user's last message; set --engine for a real one");
+        return;
+    } else {
+        for (size_t i = 0; i < c->engine.n; i++)
+            buf_printf(out, "%s%s", i ? ", " : "", c->engine.at[i]);
+    }
+    buf_puts(out, board_engine_answers(s->board)
+                      ? ": reached"
+                      : ": NOT reached, calls wait for it; `rollgate doctor` says why");
+}
+
+/* Writes all five lines at a time, so that log lines of other processes come before or after. */
+static void print_summary(const struct supervisor *s)
+{
+    const struct config *c = s->config;
+    struct buf out = {0};
+
+    buf_printf(&out, "address  http://%s", s->listeners.address);
+    buf_puts(&out, "\nviewer   ");
+    if (c->ui) {
+        buf_puts(&out, "http://");
+        local_address_add(s->listeners.address, &out);
+        buf_puts(&out, "/ui");
+    } else {
+        buf_puts(&out, "off (--ui off)");
+    }
+    buf_printf(&out, "\nkeys     %s\n",
+               c->admin_key_file
+                   ? "on: every request needs a key; the trainer's are in --admin-key-file"
+                   : "off: every program that reaches the port is the operator");
+    buf_printf(&out, "state    %s%s\nengine   ", c->state_dir,
+               c->durability == DURABILITY_NONE ? ": nothing survives a restart (--durability none)"
+                                                : ": sessions survive restarts here");
+    add_engine(s, &out);
+    buf_add_c(&out, '\n');
+    (void)fwrite(out.p, 1, out.len, stdout);
+    (void)fflush(stdout);
+    buf_done(&out);
+}
+
+void terminal_summary_advance(struct supervisor *s)
+{
+    if (s->summary_until_ms == 0 || s->phase != PHASE_SERVING)
+        return;
+    if (!board_engine_answers(s->board) && (int64_t)clock_ms() < s->summary_until_ms)
+        return;
+    s->summary_until_ms = 0;
+    print_summary(s);
+}
