@@ -158,11 +158,14 @@ static void allow_settings(const struct rules *r, const struct config *c)
     for (size_t i = 0; i < c->engine.n; i++) {
         struct str key = option_of(str_cstr(c->engine.at[i]), STR("key-file="), ',');
         struct str script = option_of(str_cstr(c->engine.at[i]), STR("builtin:script:"), ',');
+        struct str record = option_of(str_cstr(c->engine.at[i]), STR("builtin:recorded:"), ',');
 
         if (key.len > 0)
             allow_around(r, key, READ);
         if (script.len > 0)
             allow_around(r, script, READ);
+        if (record.len > 0)
+            allow_around(r, record, READ);
     }
 }
 

@@ -27,6 +27,7 @@ struct inner_path {
 static const struct inner_path inner_paths[] = {
     INNER(upstream, "unix:", true, 0),
     INNER(engine, "builtin:script:", false, ','),
+    INNER(engine, "builtin:recorded:", false, ','),
     INNER(engine, ",key-file=", false, ','),
     INNER(scorer, ",key-file=", false, ','),
     INNER(engine_source, "file:", true, 0),

@@ -129,7 +129,7 @@ def test_json_log_lines_are_whole(start):
 WRONG = {
     "listen": ["127.0.0.1:99999", "nowhere", "127.0.0.1:http"],
     "peer": ["zzz", "4-7=127.0.0.1:99999", "7-4=127.0.0.1:1"],
-    "engine": ["bar:baz", "sglang:foo", "vllm:http://127.0.0.1:99999", "builtin:dance", "builtin:script:/no/script",
+    "engine": ["bar:baz", "sglang:foo", "vllm:http://127.0.0.1:99999", "builtin:dance", "builtin:script:/no/script", "builtin:recorded:/no/record",
                "sglang:http://127.0.0.1:1,key-file=/no/engine-key", "vllm:http://127.0.0.1:1,weight=much"],
     "sink": ["ftp:x", "redis:x", "redis://127.0.0.1?password_file=/no/password"],
     "tool-parser": ["none-such-tools"], "reasoning-parser": ["none-such-thoughts"], "tito-family": ["none-such-family"],

@@ -17,16 +17,17 @@
 #include "common/os/file.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/engine/engine_request.h"
+#include "worker/engine/recorded.h"
 #include "worker/model/model.h"
 #include "worker/parsers/gbnf_sample.h"
 #include "worker/parsers/tool_grammar.h"
 #include "worker/tokens/tokenizer.h"
 
-enum { SCRIPT_BYTES_MAX = 64 << 20 };
+enum { SCRIPT_BYTES_MAX = 64 << 20, RECORD_BYTES_MAX = 256 << 20 };
 
 enum { RANDOM_MIN = 16, RANDOM_SPAN = 48 };
 
-enum builtin_mode { MODE_ECHO, MODE_SCRIPT, MODE_RANDOM };
+enum builtin_mode { MODE_ECHO, MODE_SCRIPT, MODE_RANDOM, MODE_RECORDED };
 
 struct builtin {
     unsigned refs; /* beside the first */
@@ -40,6 +41,7 @@ struct builtin {
     bool splits;        /* see splits_lines */
     struct buf script_text;
     const struct json *script; /* array, not empty */
+    struct recorded *recorded; /* or NULL */
     struct arena arena;
 };
 
@@ -74,6 +76,17 @@ static int script_load(struct builtin *b, const char *path, struct err *e)
     return 0;
 }
 
+static int load_record(struct builtin *b, const char *path, struct err *e)
+{
+    struct buf bytes = {0};
+    int rc = file_read(path, RECORD_BYTES_MAX, &bytes, e);
+
+    if (rc == 0)
+        rc = recorded_new(buf_str(&bytes), &b->recorded, e);
+    buf_done(&bytes);
+    return rc;
+}
+
 static int mode_parse(struct builtin *b, const char *mode, struct err *e)
 {
     struct str m = str_cstr(mode);
@@ -83,6 +96,10 @@ static int mode_parse(struct builtin *b, const char *mode, struct err *e)
     if (str_starts(m, STR("script:"))) {
         b->mode = MODE_SCRIPT;
         return script_load(b, mode + strlen("script:"), e);
+    }
+    if (str_starts(m, STR("recorded:"))) {
+        b->mode = MODE_RECORDED;
+        return load_record(b, mode + strlen("recorded:"), e);
     }
     b->mode = MODE_RANDOM;
     if (!str_starts(m, STR("random:")) ||
@@ -96,6 +113,7 @@ int builtin_check(const char *mode, struct err *e)
     struct builtin b = {0};
     int rc = mode_parse(&b, mode, e);
 
+    recorded_free(b.recorded);
     buf_done(&b.script_text);
     arena_done(&b.arena);
     return rc;
@@ -178,6 +196,7 @@ void builtin_free(struct builtin *b)
     if (b->refs-- > 0)
         return;
     encoder_free(b->encoder);
+    recorded_free(b->recorded);
     buf_done(&b->script_text);
     arena_done(&b->arena);
     free(b);
@@ -470,12 +489,77 @@ static void clip(const struct builtin *b, const struct engine_request *r,
     }
 }
 
+/* Says what ended a recorded answer: its last id, or a stop string of the request that its text
+ * ends with. */
+static void find_end(const struct builtin *b, const struct engine_request *r,
+                     const struct recorded_turn *turn, struct builtin_answer *ret)
+{
+    const struct json *stops = r->sampling->stop;
+    struct buf text = {0};
+
+    if (turn->cut) {
+        ret->finish = ENGINE_LENGTH;
+        return;
+    }
+    if (turn->ids.n > 0 && is_stop(b, r->sampling, turn->ids.at[turn->ids.n - 1])) {
+        ret->stop_id = turn->ids.at[turn->ids.n - 1];
+        return;
+    }
+    if (stops && stops->n > 0)
+        tokenizer_decode(b->tokenizer, turn->ids.at, turn->ids.n, false, &text);
+    for (size_t i = 0; stops && i < stops->n && !ret->stop_text.p; i++) {
+        struct str stop = json_string(json_at(stops, i));
+
+        if (stop.len > 0 && stop.len <= text.len &&
+            memcmp(text.p + text.len - stop.len, stop.p, stop.len) == 0) {
+            ret->stop_text = stop;
+            ret->finish = ENGINE_STOP_STRING;
+        }
+    }
+    buf_done(&text);
+}
+
+static int answer_recorded(const struct builtin *b, const struct engine_request *r,
+                           struct builtin_answer *ret, struct err *e)
+{
+    const struct recorded_turn *turn = recorded_next(b->recorded, r->prompt);
+    size_t n;
+
+    if (!turn) {
+        recorded_explain(b->recorded, r->prompt, b->tokenizer, e);
+        return -1;
+    }
+    n = turn->ids.n;
+    if (r->sampling->max_tokens > 0 && (size_t)r->sampling->max_tokens < n)
+        return err_set(e, ERR_ENGINE_REFUSED,
+                       "the request leaves the record of session %.*s, turn %u of %u: its answer "
+                       "has %zu tokens, and max_tokens allows %lld",
+                       (int)MIN_OF(turn->session.len, (size_t)80), turn->session.p, turn->number,
+                       turn->n_turns, n, (long long)r->sampling->max_tokens);
+    vec_reserve(&ret->ids, n + 1);
+    ret->ids.n = n;
+    if (n > 0)
+        memcpy(ret->ids.at, turn->ids.at, n * sizeof(*turn->ids.at));
+    if (turn->logprobs) {
+        ret->logprobs = mem_calloc(MAX_OF(n, 1), sizeof(*ret->logprobs));
+        if (n > 0)
+            memcpy(ret->logprobs, turn->logprobs, n * sizeof(*turn->logprobs));
+    }
+    ret->basis = turn->basis;
+    ret->versions = turn->versions;
+    ret->n_versions = turn->n_versions;
+    find_end(b, r, turn, ret);
+    return 0;
+}
+
 int builtin_answer(const struct builtin *b, const struct engine_request *r,
                    struct builtin_answer *ret, struct err *e)
 {
     int rc;
 
-    *ret = (struct builtin_answer){.finish = ENGINE_STOP, .stop_id = -1};
+    *ret = (struct builtin_answer){.finish = ENGINE_STOP, .stop_id = -1, .basis = BASIS_PROCESSED};
+    if (b->mode == MODE_RECORDED)
+        return answer_recorded(b, r, ret, e);
     rc = fill(b, r, ret, e);
     clip(b, r, ret);
     ret->logprobs = mem_calloc(MAX_OF(ret->ids.n, 1), sizeof(*ret->logprobs));

@@ -3,11 +3,13 @@
  *   echo         the last user turn's text (what stands behind the role line of the last closed
  * turn) script:FILE  a JSON list; call c of a session gets item c, from the end on the last one
  * again. An item is a string, or {"text", "finish": "stop"|"length"} or {"ids", "finish"}
+ *   recorded:FILE  the recorded answer to exactly these ids, with its logprobs, versions and end
+ * (recorded.h); a prompt that is in no record is refused, and says where it leaves the nearest one
  *   random:SEED  printable ASCII picked by a generator seeded with SEED, session, call and answer
  * An answer that a grammar forces is its shortest sentence in modes echo and random. A script plays
  * an engine, one that disobeys too: it stands as written.
- * Answers end with the model's first stop id unless they are cut; logprob of output token j with
- * id t is -((t * 7 + j * 13) % 100) / 100.
+ * Other answers than recorded ones end with the model's first stop id unless they are cut; their
+ * logprob of output token j with id t is -((t * 7 + j * 13) % 100) / 100.
  */
 #ifndef RG_ENGINE_BUILTIN_ANSWER_H
 #define RG_ENGINE_BUILTIN_ANSWER_H
@@ -21,7 +23,10 @@ struct builtin;
 /* One whole answer; done with builtin_answer_done. */
 struct builtin_answer {
     struct token_vec ids;
-    float *logprobs; /* ids.n */
+    float *logprobs; /* ids.n; NULL: a record without them */
+    enum logprob_basis basis;
+    const struct engine_version *versions; /* the engine's, or NULL */
+    size_t n_versions;
     enum engine_finish finish;
     int32_t stop_id;      /* or -1 */
     struct str stop_text; /* borrowed from the request, or absent */
@@ -36,7 +41,8 @@ int builtin_check(const char *mode, struct err *e);
 void builtin_hold(struct builtin *b);
 void builtin_free(struct builtin *b);
 
-/* -1: the request's grammar cannot be followed; ret is to be freed all the same. */
+/* -1: the request's grammar cannot be followed, or its prompt is in no record; ret is to be freed
+ * all the same. */
 int builtin_answer(const struct builtin *b, const struct engine_request *r,
                    struct builtin_answer *ret, struct err *e);
 

@@ -107,7 +107,9 @@ static void attempt_finish(struct builtin_attempt *a)
         .stop_text = a->answer.stop_text,
         .ids = {a->answer.ids.at, a->answer.ids.n},
         .logprobs = a->answer.logprobs,
-        .basis = BASIS_PROCESSED,
+        .basis = a->answer.basis,
+        .versions = a->answer.versions,
+        .n_versions = a->answer.n_versions,
         .cached_tokens = a->req->reused, /* it computes nothing: an engine whose cache is perfect */
         .first_us = (a->first_ms - a->asked_ms) * 1000,
         .total_us = (clock_ms() - a->asked_ms) * 1000,
@@ -136,7 +138,7 @@ static void give(struct builtin_attempt *a)
     if (now > a->sent) {
         struct engine_delta d = {
             .ids = {a->answer.ids.at + a->sent, now - a->sent},
-            .logprobs = a->answer.logprobs + a->sent,
+            .logprobs = a->answer.logprobs ? a->answer.logprobs + a->sent : NULL,
         };
 
         a->sent = now;

@@ -65,7 +65,12 @@ static bool is_name(struct str s)
     return of_letters(s, "_-.");
 }
 
-/* ",name=value" with an unknown name. In a script's path it may belong to the file's name; there,
+static bool is_file(struct str rest)
+{
+    return str_starts(rest, STR("builtin:script:")) || str_starts(rest, STR("builtin:recorded:"));
+}
+
+/* ",name=value" with an unknown name. In a file's path it may belong to the file's name; there,
  * only what looks like a slip is an error. */
 static int check_unknown(struct str rest, struct str name, struct err *e)
 {
@@ -73,7 +78,7 @@ static int check_unknown(struct str rest, struct str name, struct err *e)
 
     for (size_t i = 0; i < ARRAY_LEN(options); i++)
         nearest_offer(&near, options[i]);
-    if (!is_word(name) || (str_starts(rest, STR("builtin:script:")) && !near.name))
+    if (!is_word(name) || (is_file(rest) && !near.name))
         return 0;
     return err_set(e, ERR_CONFIG,
                    "unknown engine option \"%.*s\"%s%s%s; known: weight, key-file, token-ids, "
