@@ -239,6 +239,31 @@ def test_an_export_makes_its_folder(start, tmp_path):
     assert done.returncode == 1 and "--out" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+def test_an_export_writes_a_line_for_each_trajectory(start, tmp_path):
+    s = start(engine="builtin:random:3", workers=1, durability="process")
+    sessions = [s.post("/sessions", {"history": "tree"}).json() for _ in range(2)]
+    for session in sessions:
+        s.post(f"/sessions/{session['session_id']}/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "n": 2})
+    whole = [s.get(f"/sessions/{x['session_id']}/trajectories").json() for x in sessions]
+    s.stop()
+    folder = f"{s.folder}/state/worker-0"
+    done = run("export", folder, "--to", "jsonl")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    want = [{"session_id": x["session_id"], **t} for x in whole for t in x["trajectories"]]
+    assert done.returncode == 0 and len(want) == 4
+
+    def order(rows):
+        return sorted(rows, key=lambda row: (row["session_id"], row["trajectory_index"]))
+    assert order(lines) == order(want) and [list(a) for a in order(lines)] == [list(b) for b in order(want)]
+    done = run("export", folder, "--to", "jsonl", "--out", tmp_path, "select=longest")
+    files = {p.name: p.read_text().splitlines() for p in tmp_path.iterdir()}
+    assert done.returncode == 0 and {k: len(v) for k, v in files.items()} == {f"{x['session_id']}.jsonl": 1 for x in sessions}
+    for arguments, words in ((["--to", "csv"], "--to is jsonl, not csv"), (["--to", "jsonl", "--format", "verl"], "takes no --format"),
+                             (["--html", sessions[0]["session_id"], "--to", "jsonl"], "--to or OPTION=VALUE")):
+        done = run("export", folder, *arguments)
+        assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
 COMMANDS = ["serve", "route", "runner", "group", "key", "journal", "export", "config", "tokenize", "detokenize", "render", "check",
             "top", "nginx-config"]
 

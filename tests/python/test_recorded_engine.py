@@ -49,12 +49,19 @@ def same(a, b):
         assert [t["logprob_basis"] for t in x.turns] == [t["logprob_basis"] for t in y.turns]
 
 
-@pytest.mark.parametrize("format", ["msgpack", "json"])
+def as_lines(data):
+    """As `rollgate export --to jsonl` writes an export."""
+    document = json.loads(data)
+    return b"".join(json.dumps({"session_id": document["session_id"], **t}).encode() + b"\n" for t in document["trajectories"])
+
+
+@pytest.mark.parametrize("format", ["msgpack", "json", "jsonl"])
 def test_an_agent_gets_its_record_again(start, source, tmp_path, format):
     session = agent(source)
     (t,) = first = export(source, session)
     assert t.num_turns == 3 and t.versions == (3, 3) and t.trained_tokens > 60
-    replay = start(workers=1, engine=record(tmp_path, export(source, session, format, raw=True)))
+    data = export(source, session, format.rstrip("l"), raw=True)
+    replay = start(workers=1, engine=record(tmp_path, as_lines(data) if format == "jsonl" else data))
     same(first, export(replay, agent(replay)))
     same(first, export(replay, agent(replay)))      # again, from the first on
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "common/proc/config.h"
 #include "common/proc/ids.h"
 #include "worker/commands/html_page.h"
@@ -25,12 +26,50 @@ enum { SLICE_BYTES = 1 << 20 };
 struct export_request {
     const char *dir, *session, *out, *format;
     const char *html; /* this session, as a page */
+    const char *to;   /* "jsonl": a trajectory a line; or NULL */
     bool chosen;      /* an OPTION=VALUE was given */
     struct model_options model;
     struct export_options options;
 };
 
-/* Writes slice by slice; a session without a reward is warned of, not left out. */
+static int write_bytes(struct str bytes, FILE *to, struct err *e)
+{
+    if (bytes.len > 0 && fwrite(bytes.p, 1, bytes.len, to) != bytes.len)
+        return err_sys(e, ERR_IO, "cannot write");
+    return 0;
+}
+
+/* Writes each trajectory of a native export as a line: the session's id, then its own members. */
+static int write_lines(struct str text, FILE *to, struct err *e)
+{
+    struct arena a = {0};
+    struct buf line = {0};
+    const struct json *v = NULL, *all;
+    int rc = json_parse(&a, text, &v, e);
+
+    all = json_get(v, "trajectories");
+    for (size_t i = 0; rc == 0 && all && i < all->n; i++) {
+        const struct json *t = json_at(all, i);
+        struct json_out o = json_out_to(&line);
+
+        buf_clear(&line);
+        json_out_obj(&o);
+        json_out_member_str(&o, "session_id", json_string(json_get(v, "session_id")));
+        for (uint32_t k = 0; k < t->n; k++) {
+            json_out_key_str(&o, json_string(&t->members[k].key));
+            json_out_value(&o, &t->members[k].value);
+        }
+        json_out_end_obj(&o);
+        buf_add_c(&line, '\n');
+        rc = write_bytes(buf_str(&line), to, e);
+    }
+    buf_done(&line);
+    arena_done(&a);
+    return rc;
+}
+
+/* Writes slice by slice, or line by line when all is made. A session without a reward is warned of,
+ * not left out. */
 static int export_session(const struct export_request *q, struct replayed *r,
                           struct model_scratch *scratch, struct session *s, FILE *to, struct err *e)
 {
@@ -42,11 +81,14 @@ static int export_session(const struct export_request *q, struct replayed *r,
         fprintf(stderr, "%.*s: warning: no reward is known\n", (int)session_id(s).len,
                 session_id(s).p);
     while (rc == 0) {
-        buf_clear(&bytes);
+        if (!q->to)
+            buf_clear(&bytes);
         rc = export_next(x, &bytes, SLICE_BYTES, e);
-        if (bytes.len > 0 && fwrite(bytes.p, 1, bytes.len, to) != bytes.len)
-            rc = err_sys(e, ERR_IO, "cannot write");
+        if (!q->to && write_bytes(buf_str(&bytes), to, e))
+            rc = -1;
     }
+    if (q->to && rc > 0)
+        rc = write_lines(buf_str(&bytes), to, e);
     export_free(x);
     buf_done(&bytes);
     return rc < 0 ? -1 : 0;
@@ -61,7 +103,8 @@ static int export_to_file(const struct export_request *q, struct replayed *r,
     FILE *f;
     int rc;
 
-    (void)snprintf(path, sizeof(path), "%s/%.*s.%s", q->out, (int)id.len, id.p, q->format);
+    (void)snprintf(path, sizeof(path), "%s/%.*s.%s", q->out, (int)id.len, id.p,
+                   q->to ? q->to : q->format);
     f = fopen(path, "wbe");
     if (!f)
         return err_sys(e, ERR_IO, "cannot make %s", path);
@@ -90,7 +133,7 @@ static int export_one(const struct export_request *q, struct replayed *r,
         rc = export_to_file(q, r, scratch, s, &e);
     } else {
         rc = export_session(q, r, scratch, s, stdout, &e);
-        if (strcmp(q->format, "json") == 0)
+        if (!q->to && strcmp(q->format, "json") == 0)
             (void)fputc('\n', stdout);
     }
     if (rc)
@@ -188,8 +231,9 @@ static int run(struct export_request *q)
 /* One argument (and its value); how many were taken, or -1. */
 static int take_argument(struct export_request *q, char **argv, int left, struct err *e)
 {
-    static const char *const names[] = {"--session", "--model", "--format", "--out", "--html"};
-    const char **places[] = {&q->session, &q->model.dir, &q->format, &q->out, &q->html};
+    static const char *const names[] = {"--session", "--model", "--format",
+                                        "--out",     "--html",  "--to"};
+    const char **places[] = {&q->session, &q->model.dir, &q->format, &q->out, &q->html, &q->to};
     const char *eq = strchr(argv[0], '=');
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
@@ -238,15 +282,25 @@ static int place_session(const char *id, char *path, size_t size, struct err *e)
  * when no DIR was given. */
 static int take_page(struct export_request *q, char *path, size_t size, struct err *e)
 {
-    if (q->out || q->session || q->format || q->chosen)
+    if (q->out || q->session || q->format || q->to || q->chosen)
         return err_set(e, ERR_CONFIG,
                        "--html writes one session whole to standard output: it takes no --session, "
-                       "--out, --format or OPTION=VALUE");
+                       "--out, --format, --to or OPTION=VALUE");
     q->session = q->html;
     if (q->dir)
         return 0;
     q->dir = path;
     return place_session(q->html, path, size, e);
+}
+
+/* JSON lines are made of the format json. */
+static int check_lines(const struct export_request *q, struct err *e)
+{
+    if (q->to && strcmp(q->to, "jsonl") != 0)
+        return err_set(e, ERR_CONFIG, "--to is jsonl, not %s; other formats: --format", q->to);
+    if (q->to && q->format)
+        return err_set(e, ERR_CONFIG, "--to jsonl takes no --format: its lines are in format json");
+    return 0;
 }
 
 /* 0: done; 1: some session failed; 2: usage. */
@@ -263,16 +317,19 @@ int export_command(int argc, char **argv)
         n = take_argument(&q, argv + i, argc - i, &e);
     if (n > 0 && q.html && take_page(&q, path, sizeof(path), &e))
         n = -1;
+    if (n > 0 && check_lines(&q, &e))
+        n = -1;
     if (!q.format)
         q.format = "json";
     if (n > 0 && export_option(&q.options, STR("format"), str_cstr(q.format), &e))
         n = -1;
     if (n < 0 || !q.dir) {
-        fprintf(stderr,
-                "%s%susage: rollgate export DIR [--session ID] [--model DIR] [--format F] "
-                "[--out DIR] [OPTION=VALUE ...]\n"
-                "       rollgate export [DIR] --html ID [--model DIR] > page.html\n",
-                e.text, e.text[0] ? "\n" : "");
+        fprintf(
+            stderr,
+            "%s%susage: rollgate export DIR [--session ID] [--model DIR] [--format F | --to jsonl] "
+            "[--out DIR] [OPTION=VALUE ...]\n"
+            "       rollgate export [DIR] --html ID [--model DIR] > page.html\n",
+            e.text, e.text[0] ? "\n" : "");
         return 2;
     }
     return run(&q);
