@@ -51,6 +51,7 @@ struct task {
     struct task *outer;     /* the task that resumed it; NULL: the loop */
     struct waiter *wait;    /* NULL: it does not wait */
     struct helper_job *job; /* NULL: no thread works for it */
+    struct helpers *pool;   /* whose thread that is */
     uint64_t since_us, until_us, turns;
     unsigned shields;
     int atomic;
@@ -304,7 +305,7 @@ void task_cancel(struct task *t)
     if (t->shields > 0 || t->lost)
         return;
     if (t->job)
-        helpers_cancel(t->all->helpers.h, t->job); /* its end makes the task ready */
+        helpers_cancel(t->pool, t->job); /* its end makes the task ready */
     else if (t->wait)
         make_ready(t);
 }
@@ -352,7 +353,7 @@ static void on_job_end(struct helper_job *j, enum helper_end end)
     struct task *t = o->task;
     const struct task_helpers *h = &t->all->helpers;
 
-    if (h->on_job)
+    if (h->on_job && !o->work->pool)
         h->on_job(h->ctx, j, end == HELPER_STUCK);
     if (end == HELPER_STUCK) { /* the thread may write to the task's stack from now on */
         t->lost = true;
@@ -372,12 +373,15 @@ int task_offload(const struct task_work *w, struct err *e)
     struct offload o = {
         .job = {.run = on_run, .done = on_job_end, .is_long = w->is_long}, .task = t, .work = w};
 
-    if (!t || !t->all->helpers.h)
-        return w->fn(w->ctx, t ? t->all->helpers.own_tool : NULL, e);
+    if (!t)
+        return w->fn(w->ctx, NULL, e);
+    t->pool = w->pool ? w->pool : t->all->helpers.h;
+    if (!t->pool || (w->is_short && !helpers_busy(t->pool, w->lane)))
+        return w->fn(w->ctx, t->all->helpers.own_tool, e);
     if (is_cancelled(t) || t->all->ending)
         return cancel_fail(e);
     t->job = &o.job;
-    helpers_push(t->all->helpers.h, &o.job, w->lane);
+    helpers_push(t->pool, &o.job, w->lane);
     yield_to_outer(t, clock_us(), __builtin_return_address(0));
     if (!o.returned || (o.end == HELPER_CANCELLED && t->cancelled))
         return cancel_fail(e);
@@ -449,11 +453,14 @@ void tasks_finish(struct tasks *all, bool helpers_ended)
     all->ending = true;
     if (helpers_ended)
         all->helpers.h = NULL;
-    LIST_EACH_SAFE(&all->living, t, next, struct task, item) {
+    LIST_EACH(&all->living, t, struct task, item) {
         t->cancelled = true;
-        if (t->lost || (t->job && !helpers_ended))
+        if (helpers_ended) /* one task may cancel another */
+            t->job = NULL;
+    }
+    LIST_EACH_SAFE(&all->living, t, next, struct task, item) {
+        if (t->lost || t->job)
             continue;
-        t->job = NULL;
         leave_ring(t);
         CHECK(resume_task(t)); /* neither pauses nor waits any more */
     }

@@ -102,12 +102,13 @@ void waiter_wake(struct waiter *w);
 void waiter_on_event(void *waiter);
 
 /* Work for a helper thread. Jobs of one lane run in order. A long job takes several milliseconds; a
- * thread stays free for others. */
+ * thread stays free for others. A short job runs at once, unless its lane has jobs. */
 struct task_work {
     int (*fn)(void *ctx, void *tool, struct err *e);
     void *ctx;
     struct str lane;
-    bool is_long;
+    bool is_short, is_long;
+    struct helpers *pool; /* other threads than task_helpers.h, or NULL */
 };
 
 /* Runs the work in a helper thread and returns its result. A cancelled task returns after the

@@ -333,7 +333,8 @@ TEST(task, an_overflow_aborts)
 struct offloading {
     struct err e;
     int rc;
-    bool lost, returned;
+    bool is_short, lost, returned;
+    struct helpers *pool;
     void *tool;
     atomic_bool began, gate;
 };
@@ -360,7 +361,12 @@ static void on_lost(void *ctx)
 static void offload(void *ctx)
 {
     struct offloading *v = ctx;
-    struct task_work w = {.fn = in_thread, .ctx = v, .lane = STR("s"), .is_long = true};
+    struct task_work w = {.fn = in_thread,
+                          .ctx = v,
+                          .lane = STR("s"),
+                          .is_short = v->is_short,
+                          .is_long = !v->is_short,
+                          .pool = v->pool};
 
     task_on_lost(on_lost, v);
     v->rc = task_offload(&w, &v->e);
@@ -386,6 +392,47 @@ TEST(task, offload_without_threads_calls_the_function)
     tasks_use_helpers(tasks, &(struct task_helpers){.own_tool = &v});
     cr_assert_null(task_start(tasks, STR(""), offload, &v));
     cr_assert(v.rc == -1 && v.tool == &v);
+    end();
+}
+
+TEST(task, offload_does_short_work_at_once_unless_its_lane_has_jobs)
+{
+    struct offloading first = {.is_short = true, .gate = true}, before = {0},
+                      after = {.is_short = true, .gate = true};
+    struct helpers *h;
+
+    begin(true);
+    h = new_helpers(0);
+    (void)task_start(tasks, STR(""), offload, &first);
+    cr_assert(first.returned && first.tool == loop);
+    (void)task_start(tasks, STR(""), offload, &before);
+    (void)task_start(tasks, STR(""), offload, &after);
+    cr_assert_not(after.returned);
+    atomic_store(&before.gate, true);
+    while (!after.returned)
+        (void)loop_poll(loop, 10);
+    cr_assert(before.returned && !after.tool);
+    cr_assert_eq(helpers_free(h), 0u);
+    end();
+}
+
+TEST(task, offload_to_another_pool_is_cancelled_there)
+{
+    struct offloading v = {0};
+    struct helpers *h;
+    struct task *t;
+
+    begin(true);
+    h = new_helpers(0);
+    v.pool = h;
+    tasks_use_helpers(tasks, &(struct task_helpers){.own_tool = &v});
+    t = task_start(tasks, STR(""), offload, &v);
+    cr_assert_not_null(t);
+    task_cancel(t);
+    while (!v.returned)
+        (void)loop_poll(loop, 10);
+    cr_assert(v.rc == -1 && v.e.kind == ERR_CANCELLED);
+    cr_assert_eq(helpers_free(h), 0u);
     end();
 }
 
