@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from typing import Any, Mapping, Optional
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional
 
 from .aio import AsyncClient, on_loop
 from .calls import plain
 from .errors import RollgateError
+from .trajectory import Trajectory
 
 log = logging.getLogger("rollgate.hooks")
 CANCEL_S = 10.0     # a cancelled hook holds its trainer up no longer
@@ -41,6 +42,40 @@ class RolloutFailed(RuntimeError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.result,)
+
+
+class Turn(NamedTuple):
+    """One trained answer: the ids before it, what was sampled with its log-probabilities, and its entry in the trajectory's `turns`."""
+
+    prompt_ids: list[int]
+    ids: list[int]
+    logprobs: list[float]
+    told: Mapping[str, Any]
+
+
+def trained_turns(trajectories: Iterable[Trajectory], trainer: str) -> Iterator[Turn]:
+    """The trained answers of a rollout, branch by branch, for trainers that take calls instead of rows. ValueError: an answer that
+    such a trainer cannot take whole (no ids or log-probabilities, images, routed experts, a mask within it)."""
+    for t in trajectories:
+        t.without_images(trainer)
+        if not t.has_tokens or t.response_logprobs is None:
+            raise ValueError(f"session {t.session_id}: the engine told no {'log-probabilities' if t.has_tokens else 'ids'}")
+        if t.routed_experts is not None:
+            raise ValueError(f"session {t.session_id} kept routed experts, and {trainer} has no place for them")
+        ids, logprobs, mask = t.ids.tolist(), t.response_logprobs.tolist(), t.response_mask.tolist()
+        for turn in t.turns:
+            start, end = turn["start"], turn["end"]
+            if not any(mask[start:end]):
+                continue
+            if not all(mask[start:end]):
+                raise ValueError(f"answer {turn['response_id']} is trained in part, and {trainer} trains whole answers")
+            at = t.prompt_len + start
+            yield Turn(ids[:at], ids[at:t.prompt_len + end], logprobs[start:end], turn)
+
+
+def numbers_of(reward_info: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers that scorers told beside the reward, for a trainer's metrics."""
+    return {k: float(v) for k, v in reward_info.items() if k not in ("reward", "finished") and isinstance(v, (int, float))}
 
 
 def sampling(parameters: Mapping[str, Any]) -> dict[str, Any]:

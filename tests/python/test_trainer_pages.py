@@ -13,8 +13,8 @@ from rollgate import hooks
 DOCS, PACKAGE = g.ROOT / "docs", g.ROOT / "python/rollgate"
 PAGES = sorted(DOCS.glob("trainers/*.md"))
 # modules that import a trainer, and the page of each
-ADAPTERS = {"areal": "areal", "miles": "miles", "openrlhf": "openrlhf", "prime_rl": "prime-rl", "rllm": "rllm", "skyrl": "skyrl", "slime": "slime",
-            "trl": "trl", "uni_agent": "uni-agent", "verl": "verl", "verl_manager": "verl"}
+ADAPTERS = {"agent_lightning": "agent-lightning", "areal": "areal", "miles": "miles", "nemo_gym": "nemo-gym", "openrlhf": "openrlhf", "prime_rl": "prime-rl",
+            "rllm": "rllm", "skyrl": "skyrl", "slime": "slime", "tinker": "tinker", "tinker_cookbook": "tinker", "trl": "trl", "uni_agent": "uni-agent", "verl": "verl", "verl_manager": "verl"}
 
 
 def blocks(page):
@@ -47,7 +47,7 @@ def test_a_page_is_complete(page):
 def test_what_a_page_configures_exists(page):
     named = set(re.findall(r"rollgate\.(\w+)\.(\w+)", page.read_text())) | {
         (m, n.strip()) for m, names in re.findall(r"from rollgate\.(\w+) import (.+)", page.read_text()) for n in names.split(",")}
-    assert named or page.stem == "prime-rl"
+    assert named or page.stem in ("prime-rl", "agent-lightning")
     for module, name in named:
         assert name in members(module), f"rollgate.{module} has no {name}"
     for kind, text in blocks(page):
@@ -55,6 +55,8 @@ def test_what_a_page_configures_exists(page):
             check_settings(page, yaml.safe_load(text))
         elif kind == "toml":
             assert set(tomllib.loads(text)["train"]["source"][0]["env"]) - {"id", "taskset"} <= set(fields_of("prime_rl", "RollgateEnvConfig"))
+        elif kind == "sh":
+            check_command(text)
         elif kind == "python":
             check_calls(ast.parse(text))
         own = [line for line in text.splitlines() if line.strip() and not line.startswith(("import", "from"))]
@@ -68,6 +70,8 @@ def fields_of(module, name):
 def arguments_of(module, name):
     node = members(module)[name]
     init = next((n for n in node.body if getattr(n, "name", "") == "__init__"), node)
+    if not hasattr(init, "args"):
+        return set(fields_of(module, name))     # a dataclass
     return {a.arg for a in [*init.args.args, *init.args.kwonlyargs]} - {"self"}
 
 
@@ -79,15 +83,27 @@ def check_settings(page, given):
     elif "custom" in given and "rollgate" in given["custom"]:
         settings = next(n for n in ast.parse((PACKAGE / "verl_manager.py").read_text()).body if getattr(getattr(n, "targets", [0])[0], "id", "") == "SETTINGS")
         assert set(given["custom"]["rollgate"]) <= set(ast.literal_eval(settings.value))
+    elif "rollgate_agent" in given:
+        agent = given["rollgate_agent"]["responses_api_agents"]["rollgate_agent"]
+        assert set(agent) - {"entrypoint"} <= set(fields_of("nemo_gym", "RollgateAgentConfig"))
     elif "custom" in given:
         assert set(given["custom"]["agent_framework"]["rollgate"]) <= {"url", "key", "session", "export"}
     else:
         assert set(given) <= {f"rollgate_{n}" for n in ("runner", "url", "key", "group", "session", "export")}, text
 
 
+def check_command(text):
+    """Options of the module that it runs are in the module's own parser."""
+    module = re.search(r"-m rollgate\.(\w+) \w", text)[1]
+    source = (PACKAGE / f"{module}.py").read_text()
+    for option in re.findall(r"--([a-z]+)", text):
+        assert f'"--{option}"' in source or f'"{option}"' in source, option
+
+
 def check_calls(tree):
     """Keywords of calls of our classes and functions are theirs."""
-    ours = {"RollgateWorkflow": "areal", "RollgateGenerator": "skyrl", "RollgateRollouts": "trl", "RollgateExecutor": "openrlhf", "install": "rllm"}
+    ours = {"RollgateWorkflow": "areal", "RollgateGenerator": "skyrl", "RollgateRollouts": "trl", "RollgateExecutor": "openrlhf", "install": "rllm",
+            "RollgateStrategy": "tinker_cookbook", "RollgateTasks": "tinker_cookbook"}
     for node in ast.walk(tree):
         name = getattr(getattr(node, "func", None), "id", None) or getattr(getattr(node, "func", None), "attr", None)
         name = "RollgateExecutor" if name == "__init__" else name
