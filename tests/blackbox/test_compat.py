@@ -13,7 +13,7 @@ from test_streaming import new, user
 
 PROFILE = {"miles": {"workers": "1", "session-ids": "bare", "history": "linear", "message-matcher": "strict", "linear-conflict": "answer",
                      "samples-select": "longest", "reseed": "off", "ended-status": "404", "error-body": "miles"},
-           "uni-agent": {"history": "chains", "message-matcher": "canonical", "rollback-last-assistant": "on", "reseed": "off",
+           "uni-agent": {"history": "chains", "message-matcher": "canonical", "rollback-last-assistant": "on", "reseed": "off", "ended-status": "409",
                          "engine-error-texts": "on", "serial-calls": "off"}}
 
 
@@ -90,7 +90,7 @@ def test_without_the_setting_a_bare_id_is_no_id(start):
     assert answer.status == 404 and "its w<index>- is missing" in answer.text
 
 
-@pytest.mark.parametrize("status", [410, 400, 404])
+@pytest.mark.parametrize("status", [410, 400, 404, 409])
 def test_the_status_of_ended_sessions(start, status):
     gateway = start(workers=1, engine="builtin:echo", ended_status=str(status))
     s = new(gateway)
@@ -274,6 +274,8 @@ def test_active_chains_have_tip_hashes_and_calls_in_flight(start):
         gateway.stop()
         gateway.start()
         assert chains(gateway, s) == after
+        gateway.post(f"/sessions/{s['session_id']}/finalize", {})
+        assert chains(gateway, s) == [], "a finalized session has no active chain"
 
 
 def test_a_closed_chain_is_not_active(start):

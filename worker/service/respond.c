@@ -2,7 +2,7 @@
  * Every answer of the control plane and every error passes here, so all of them are counted once,
  * with their dialect and status. An error that says "again" tells clients so by header
  * (x-should-retry, Retry-After) besides its status, for SDKs look at one or the other. Ended
- * sessions and used budgets answer 400 or 404 instead of 410 if --ended-status says so, for clients
+ * sessions and used budgets answer what --ended-status says instead of 410, for clients
  * that repeat a call upon 410.
  */
 #include "worker/service/respond.h"
@@ -47,6 +47,13 @@ static void count_refusal(struct service *a, const struct err *e)
                          0, 1);
 }
 
+static const int ended_statuses[] = {
+    [ENDED_410] = 410,
+    [ENDED_400] = 400,
+    [ENDED_404] = 404,
+    [ENDED_409] = 409,
+};
+
 void respond_error_to(struct service *a, struct exchange *x, const struct dialect *d,
                       unsigned label, const char *request_id, const struct err *e)
 {
@@ -54,9 +61,8 @@ void respond_error_to(struct service *a, struct exchange *x, const struct dialec
     struct err shown = *e;
     int status = err_status(e);
 
-    if ((e->kind == ERR_SESSION_ENDED || e->kind == ERR_BUDGET) &&
-        a->config->ended_status != ENDED_410)
-        status = shown.status = a->config->ended_status == ENDED_400 ? 400 : 404;
+    if (e->kind == ERR_SESSION_ENDED || e->kind == ERR_BUDGET)
+        status = shown.status = ended_statuses[a->config->ended_status];
     exchange_set_header(x, "x-should-retry", err_retry(e) ? STR("true") : STR("false"));
     buf_add_u64(&wait, e->retry_after_s);
     if (e->retry_after_s > 0)

@@ -315,7 +315,7 @@ static void tell_head(struct session_telling *t)
     t->n_checkpoints = s->forest.checkpoints.n;
     t->n_rewards = s->checkpoint_rewards.n;
     t->n_calls = t->records ? s->forest.calls.n : 0;
-    t->n_chains = s->chains.n;
+    t->n_chains = session_has_ended(s) ? 0 : s->chains.n;
     t->checkpoint_ids = mem_calloc(t->n_checkpoints + 1, sizeof(*t->checkpoint_ids));
     t->hidden = mem_calloc(t->n_checkpoints + 1, sizeof(*t->hidden));
     for (size_t i = 0; i < t->n_checkpoints; i++)
