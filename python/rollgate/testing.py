@@ -1,0 +1,135 @@
+"""A real gateway for tests of agents and trainers, with an engine whose answers the test writes.
+
+    with gateway(["Hello.", "Bye."]) as g:
+        session = g.client.create_session()
+        session.chat([{"role": "user", "content": "Hi"}])       # Hello.
+        g.engine.requests[0].prompt_ids
+
+With pytest the fixtures `rollgate_gateway` and `rollgate_engine` do so (pytest_plugin.py).
+"""
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Iterator, Optional, Union
+
+from .client import Client
+from .errors import RollgateError
+from .scripted import Answer, Answers, Request, ScriptedEngine
+
+__all__ = ["Answer", "Gateway", "Request", "ScriptedEngine", "find_binary", "gateway"]
+
+STARTS = 5      # tries: another program may take the port first
+TAKEN = "Address already in use"
+
+
+def find_binary() -> str:
+    """The gateway's program: ROLLGATE, else `rollgate` on the path, else the build of this checkout. FileNotFoundError: none."""
+    build = Path(__file__).resolve().parents[2] / "build"
+    for path in (os.environ.get("ROLLGATE"), shutil.which("rollgate"), build / "release/rollgate", build / "dev/rollgate"):
+        if path and os.access(path, os.X_OK):
+            return str(path)
+    raise FileNotFoundError("no rollgate is found: set ROLLGATE to the program, or put it on the path")
+
+
+def _arguments(settings: dict[str, Any]) -> list[str]:
+    """Settings by name as flags: sink=[...] is repeated, True and False are on and off."""
+    out = []
+    for name, value in settings.items():
+        for one in value if isinstance(value, list) else [value]:
+            text = {True: "on", False: "off"}[one] if isinstance(one, bool) else one
+            out.append(f"--{name.replace('_', '-')}={text}")
+    return out
+
+
+class Gateway:
+    """A running gateway of its own state and port. Settings are those of docs/settings.md by name: workers=2, tool_parser="hermes".
+
+    engine: a scripted one, or the setting of another ("builtin:echo"). `client` is a Client of it, `url` its address, `engine` the scripted one. `log()` is all that it has logged, `errors()` the lines
+    of warnings and errors. RuntimeError: it does not serve, with its log.
+    """
+
+    def __init__(self, engine: Union[ScriptedEngine, str], *, binary: Optional[str] = None, **settings: Any):
+        self.binary, self.engine = binary or find_binary(), engine if isinstance(engine, ScriptedEngine) else None
+        self.settings = {"engine": engine.setting if isinstance(engine, ScriptedEngine) else engine, **settings}
+        self.folder = tempfile.mkdtemp(prefix="rollgate-test-")
+        self._process: Optional[subprocess.Popen[bytes]] = None
+
+    def __enter__(self) -> "Gateway":
+        try:
+            for last in range(STARTS - 1, -1, -1):
+                if self._starts(last == 0):
+                    break
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        status, text = self.stop()
+        if status:
+            raise RuntimeError(f"the gateway ended with status {status}:\n{text[-4000:]}")
+
+    def _starts(self, is_last: bool) -> bool:
+        """False: the port was taken, and there are tries left."""
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.url = f"http://127.0.0.1:{s.getsockname()[1]}"
+        given = {"workers": 1, "routers": 1, "grace": "5s", **self.settings}
+        command = [self.binary, "serve", f"--listen={self.url.removeprefix('http://')}", f"--state-dir={self.folder}/state", *_arguments(given)]
+        with open(f"{self.folder}/log", "wb") as f:
+            self._process = subprocess.Popen(command, stdout=f, stderr=f, stdin=subprocess.DEVNULL)
+        self.client = Client(self.url)
+        probe = Client(self.url, retry_s=0)
+        until = time.monotonic() + 60
+        with contextlib.closing(probe):
+            while self._process.poll() is None and time.monotonic() < until:
+                with contextlib.suppress(RollgateError):
+                    probe.ready()
+                    return True
+                time.sleep(0.01)
+        if TAKEN in self.log() and not is_last:
+            return False
+        raise RuntimeError(f"the gateway does not serve: {' '.join(command)}\n{self.log()[-4000:]}")
+
+    def log(self) -> str:
+        path = Path(f"{self.folder}/log")
+        return path.read_text("utf-8", "replace") if path.exists() else ""
+
+    def errors(self) -> list[str]:
+        """The log's lines of level warn and error."""
+        return [line for line in self.log().splitlines() if line.split(" ")[1:2] in (["warn"], ["error"])]
+
+    def stop(self) -> tuple[int, str]:
+        """Ends it (SIGTERM, and SIGKILL after a minute) and removes its state: (exit status, log). A second call does nothing."""
+        process, self._process = self._process, None
+        status = 0
+        if process is not None:
+            self.client.close()
+            process.terminate()
+            try:
+                status = process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                status = process.wait()
+        text = self.log()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return status, text
+
+
+@contextlib.contextmanager
+def gateway(answers: Optional[Answers] = None, *, engine: Optional[str] = None, binary: Optional[str] = None, **settings: Any) -> Iterator[Gateway]:
+    """A gateway while the block runs, whose engine has these answers (ScriptedEngine); or engine= names another ("builtin:echo")."""
+    if (answers is None) == (engine is None):
+        raise ValueError("gateway() needs either answers or engine=")
+    binary = binary or find_binary()
+    with contextlib.ExitStack() as stack:
+        one: Union[ScriptedEngine, str] = engine or stack.enter_context(
+            ScriptedEngine(answers or (), binary=binary, model=settings.get("model")))
+        yield stack.enter_context(Gateway(one, binary=binary, **settings))
