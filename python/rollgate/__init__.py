@@ -12,11 +12,12 @@ imports its trainer. docs/python.md tells all of it.
 from .aio import AsyncClient
 from .calls import Calls
 from .client import Client
+from .datasets import Dataset, StreamDataset, dataset
 from .errors import Ended, NotFound, Retryable, RollgateError
 from .records import Export, Tensors
 from .session import AsyncSession, Session
 from .trajectory import Trajectory, diff, pack, pad, to_torch
 
 __version__ = "0.1.0"
-__all__ = ["AsyncClient", "AsyncSession", "Calls", "Client", "Ended", "Export", "NotFound", "Retryable", "RollgateError", "Session", "Tensors",
-           "Trajectory", "diff", "pack", "pad", "to_torch"]
+__all__ = ["AsyncClient", "AsyncSession", "Calls", "Client", "Dataset", "Ended", "Export", "NotFound", "Retryable", "RollgateError", "Session",
+           "StreamDataset", "Tensors", "Trajectory", "dataset", "diff", "pack", "pad", "to_torch"]

@@ -257,15 +257,21 @@ def from_msgpack(data: bytes) -> Export:
 _JSON_KINDS = {"int32": "i", "float32": "f"}
 
 
+def decode_arrays(t: dict[str, Any]) -> dict[str, Any]:
+    """A trajectory of format=json, with views for its arrays that are text there (base64)."""
+    for name in [k.removesuffix("_dtype") for k in t if k.endswith("_dtype")]:
+        if isinstance(t.get(name), str):
+            raw = base64.b64decode(t[name])
+            # routed_experts keep their dtype, as in msgpack; a view of the others has it
+            t[name] = raw if name == "routed_experts" else memoryview(raw).cast(_JSON_KINDS[t.pop(f"{name}_dtype")])
+    return t
+
+
 def from_json(data: bytes) -> Export:
     """An export with format=json: the same fields, arrays that are text there (base64) as views."""
     document = json.loads(data)
     for t in document["trajectories"]:
-        for name in [k.removesuffix("_dtype") for k in t if k.endswith("_dtype")]:
-            if isinstance(t.get(name), str):
-                raw = base64.b64decode(t[name])
-                # routed_experts keep their dtype, as in msgpack; a view of the others has it
-                t[name] = raw if name == "routed_experts" else memoryview(raw).cast(_JSON_KINDS[t.pop(f"{name}_dtype")])
+        decode_arrays(t)
     for row in document["summary"].get("media") or ():
         if isinstance(row.get("data"), str):
             row["data"] = base64.b64decode(row["data"])

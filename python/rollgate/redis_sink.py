@@ -138,13 +138,18 @@ class Consumer:
         """Of the checkpoint that training goes on from: these keys are never given again."""
         self._trained = set(state)
 
-    def commit(self) -> int:
-        """After the checkpoint: everything taken is acknowledged, deleted and remembered, all or nothing. How many. What was
-        restored is remembered, too: its entries, which another consumer may still have, are deleted when they come."""
-        n = len(self._taken)
-        self._finish({**{key: set() for key in self._trained}, **self._taken})
-        self._taken, self._trained = {}, set()
-        return n
+    def restored(self) -> set[str]:
+        """Keys of the checkpoint that no commit has remembered yet."""
+        return set(self._trained)
+
+    def commit(self, keys: Optional[Iterable[str]] = None) -> int:
+        """After the checkpoint: everything taken (or of it these keys) is acknowledged, deleted and remembered, all or nothing. How
+        many. What was restored is remembered, too: its entries, which another consumer may still have, are deleted when they come."""
+        done = self._taken if keys is None else {key: self._taken[key] for key in keys if key in self._taken}
+        self._finish({**{key: set() for key in self._trained}, **done})
+        self._taken = {key: entries for key, entries in self._taken.items() if key not in done}
+        self._trained = set()
+        return len(done)
 
     def drop(self) -> int:
         """What was taken is not trained: it stays pending here and comes to another consumer after idle_s. How many."""

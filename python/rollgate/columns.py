@@ -1,0 +1,101 @@
+"""Trajectories as rows of a table: Parquet and Arrow with pyarrow, JSON lines without."""
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from typing import Any, Iterable, Iterator
+
+from .trajectory import Trajectory
+
+# column -> pyarrow's type by name; JSON: text that holds what has no fixed columns
+COLUMNS = {"session_id": "string", "trajectory_index": "int32", "uid": "string", "group": "string", "rollout": "int32", "group_size": "int32",
+           "prompt_ids": "list<int32>", "response_ids": "list<int32>", "response_mask": "list<uint8>", "response_logprobs": "list<float32>",
+           "response_versions": "list<string>", "reward": "float64", "reward_info": "json", "turn_rewards": "json", "num_turns": "int32",
+           "messages": "json", "turns": "json", "extra_fields": "json"}
+PLAIN = ("prompt_ids", "response_ids", "response_mask", "response_logprobs")     # lists of numbers in JSON
+DTYPES = {"i": "int32", "f": "float32"}
+
+
+def _cell(t: Trajectory, name: str, kind: str) -> Any:
+    value: Any = t.session_id if name == "session_id" else t.num_turns if name == "num_turns" else t.get(name)
+    if value is None:
+        return None
+    if kind == "json":
+        return json.dumps(value)
+    if kind == "list<string>":
+        return [str(v) for v in value]
+    return list(value) if kind.startswith("list") else value
+
+
+def rows_of(trajectories: Iterable[Trajectory]) -> Iterator[dict[str, Any]]:
+    """A flat row for each: ids and logprobs as lists, versions as texts, messages and the like as JSON."""
+    for t in trajectories:
+        yield {name: _cell(t, name, kind) for name, kind in COLUMNS.items()}
+
+
+def import_pyarrow() -> Any:
+    """The module. ImportError says which extra brings it."""
+    try:
+        import pyarrow
+    except ImportError as e:
+        raise ImportError("Parquet and Arrow files need pyarrow: install rollgate[arrow]") from e
+    return pyarrow
+
+
+def schema_of(pyarrow: Any) -> Any:
+    def kind(text: str) -> Any:
+        if text.startswith("list<"):
+            return pyarrow.list_(kind(text[5:-1]))
+        return getattr(pyarrow, {"json": "string"}.get(text, text))()
+    return pyarrow.schema([(name, kind(text)) for name, text in COLUMNS.items()])
+
+
+def _write_tables(writer: Any, trajectories: Iterable[Trajectory], rows: int, pyarrow: Any, schema: Any) -> int:
+    all_, n = rows_of(trajectories), 0
+    while chunk := list(itertools.islice(all_, rows)):
+        writer.write_table(pyarrow.Table.from_pylist(chunk, schema=schema))
+        n += len(chunk)
+    return n
+
+
+def write_parquet(path: str, trajectories: Iterable[Trajectory], rows: int) -> int:
+    """How many rows were written, in groups of at most so many."""
+    pyarrow = import_pyarrow()
+    from pyarrow import parquet
+    schema = schema_of(pyarrow)
+    with parquet.ParquetWriter(path, schema) as writer:
+        return _write_tables(writer, trajectories, rows, pyarrow, schema)
+
+
+def write_arrow(path: str, trajectories: Iterable[Trajectory], rows: int) -> int:
+    """The same in Arrow's file format."""
+    pyarrow = import_pyarrow()
+    schema = schema_of(pyarrow)
+    with pyarrow.ipc.new_file(path, schema) as writer:
+        return _write_tables(writer, trajectories, rows, pyarrow, schema)
+
+
+def _json_fields(t: Trajectory) -> dict[str, Any]:
+    """The fields as format=json has them: lists of ids and logprobs, base64 of other arrays with their dtype."""
+    out: dict[str, Any] = {"session_id": t.session_id}
+    for name, value in t.items():
+        if not isinstance(value, (bytes, memoryview)):
+            out[name] = value
+        elif name in PLAIN or name == "response_versions":
+            out[name] = memoryview(value).tolist()
+        else:
+            out[name] = base64.b64encode(memoryview(value).cast("B")).decode()
+            if isinstance(value, memoryview) and value.format in DTYPES:
+                out[f"{name}_dtype"] = DTYPES[value.format]
+    return out
+
+
+def write_jsonl(path: str, trajectories: Iterable[Trajectory]) -> int:
+    """How many lines were written."""
+    n = 0
+    with open(path, "w", encoding="utf-8") as f:
+        for t in trajectories:
+            f.write(json.dumps(_json_fields(t), separators=(",", ":")) + "\n")
+            n += 1
+    return n

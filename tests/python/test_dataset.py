@@ -1,0 +1,243 @@
+"""rollgate.dataset: trajectories of files and of the Redis sink, in order or shuffled, from where a checkpoint left off."""
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import gateway as g
+import rollgate
+from rollgate import columns
+from rollgate.redis_sink import Consumer
+from test_redis_sink import play, redis, server  # noqa: F401
+
+numpy = pytest.importorskip("numpy")
+
+
+@pytest.fixture(scope="module")
+def episodes(tmp_path_factory):
+    """A folder of six sessions as a file sink writes them; session i has reward i."""
+    folder = tmp_path_factory.mktemp("episodes")
+    gateway = g.Gateway(workers=1, engine="builtin:random:5", sink=f"file:{folder}").start()
+    try:
+        play(gateway, 6)
+        g.wait_until(lambda: len(list(folder.glob("*.msgpack"))) == 6, what="six files")
+    finally:
+        gateway.stop()
+        gateway.destroy()
+    return folder
+
+
+def rewards(data):
+    return [t.reward for t in data]
+
+
+def test_files_come_once_an_epoch_in_the_order_of_their_names(episodes):
+    data = rollgate.dataset(f"{episodes}/*.msgpack")
+    names = [p.stem for p in sorted(episodes.glob("*.msgpack"))]
+    assert [t.session_id for t in data] == names == [t.session_id for t in data]
+    assert sorted(rewards(data)) == [0, 1, 2, 3, 4, 5] and data.state()["epoch"] == 3
+    two = rollgate.dataset([episodes / f"{n}.msgpack" for n in names[:2]], where=lambda t: t.trained_tokens > 0)
+    assert [t.session_id for t in two] == names[:2]
+    assert rewards(rollgate.dataset(f"{episodes}/*", where=lambda t: t.reward > 3)) in ([4, 5], [5, 4])
+
+
+def test_a_seed_shuffles_and_each_epoch_differs(episodes):
+    def epochs(seed, window=16):
+        data = rollgate.dataset(f"{episodes}/*", shuffle=seed, window=window)
+        return [rewards(data) for _ in range(3)]
+    assert epochs(7) == epochs(7) and epochs(7, 2) == epochs(7, 2)
+    seen = [tuple(e) for seed in (7, 8) for e in epochs(seed)]
+    assert len(set(seen)) > 3 and {tuple(sorted(e)) for e in seen} == {(0, 1, 2, 3, 4, 5)}
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": 3, "window": 2}, {"shuffle": 3, "where": lambda t: t.reward != 2}])
+def test_a_checkpoint_goes_on_where_it_left(episodes, options):
+    whole = rollgate.dataset(f"{episodes}/*", **options)
+    want = rewards(whole) + rewards(whole)
+    n = len(want) // 2
+    for stop in range(n + 1):
+        data = rollgate.dataset(f"{episodes}/*", **options)
+        walk, got = iter(data), []
+        for _ in range(stop):
+            got.append(next(walk).reward)
+        state = json.loads(json.dumps(data.state()))
+        other = rollgate.dataset(f"{episodes}/*", **options).restore(state)
+        assert got + rewards(other) + (rewards(other) if stop < n or state["epoch"] == 0 else []) == want, stop
+
+
+def lengths(bins):
+    return [(b["rewards"].tolist(), b["cu_seqlens"].tolist()) for b in bins]
+
+
+def test_bins_go_on_between_checkpoints(episodes):
+    most = max(len(t.ids) for t in rollgate.dataset(f"{episodes}/*"))
+    whole = lengths(rollgate.dataset(f"{episodes}/*", shuffle=1).pack(most, chunk=4))
+    assert sorted(r for rewards, _ in whole for r in rewards) == [0, 1, 2, 3, 4, 5] and len(whole) > 2
+    for stop in range(1, len(whole)):
+        data = rollgate.dataset(f"{episodes}/*", shuffle=1)
+        walk = data.pack(most, chunk=4)
+        got = lengths([next(walk) for _ in range(stop)])
+        other = rollgate.dataset(f"{episodes}/*", shuffle=1).restore(data.state())
+        assert got + lengths(other.pack(most, chunk=4)) == whole, stop
+    data.restore({**data.state(), "bins": 1, "chunk": 4, "max_len": most})
+    with pytest.raises(ValueError, match="between bins of pack"):
+        next(data.pack(most + 1, chunk=4))
+    with pytest.raises(ValueError, match="go on with pack"):
+        iter(data)
+    batches = list(rollgate.dataset(f"{episodes}/*").pad(4, pad_id=9))
+    assert [len(b["rewards"]) for b in batches] == [4, 2] and batches[0]["input_ids"].shape[0] == 4
+
+
+def test_mistakes_are_named(episodes, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no file matches .*nothing"):
+        rollgate.dataset(f"{tmp_path}/nothing*")
+    (tmp_path / "a.txt").write_text("")
+    with pytest.raises(ValueError, match="a.txt: a file of trajectories ends in .msgpack, .json, .jsonl"):
+        list(rollgate.dataset(tmp_path / "a.txt"))
+    (tmp_path / "b.msgpack").write_bytes(b"\x81")
+    with pytest.raises(ValueError, match="b.msgpack holds no trajectories: ValueError"):
+        list(rollgate.dataset(tmp_path / "b.msgpack"))
+    state = rollgate.dataset(f"{episodes}/*", shuffle=1).state()
+    with pytest.raises(ValueError, match="shuffle was 1 and is 2"):
+        rollgate.dataset(f"{episodes}/*", shuffle=2).restore(state)
+    with pytest.raises(ValueError, match="files was 6 and is 1"):
+        rollgate.dataset(next(episodes.iterdir()), shuffle=1).restore(state)
+    with pytest.raises(ValueError, match="window must be 1 or more"):
+        rollgate.dataset(f"{episodes}/*", window=0)
+
+
+def same(a, b):
+    for x, y in zip(a, b, strict=True):
+        assert not rollgate.diff(x, y, tolerance=0) and x.session_id == y.session_id and x.turns == y.turns, rollgate.diff(x, y)
+
+
+def test_json_lines_are_read_back(episodes, tmp_path, start):
+    data = rollgate.dataset(f"{episodes}/*")
+    assert data.write_jsonl(f"{tmp_path}/all.jsonl") == 6
+    same(rollgate.dataset(f"{episodes}/*"), rollgate.dataset(tmp_path / "all.jsonl"))
+    gateway = start(workers=1, engine="builtin:random:5", durability="process")
+    play(gateway, 2)
+    with rollgate.Client(gateway.url) as client:
+        for row in client.list_sessions()["sessions"]:
+            (tmp_path / f"{row['session_id']}.json").write_bytes(client.trajectories(row["session_id"], format="json", raw=True))
+    gateway.stop()
+    done = subprocess.run([g.BINARY, "export", f"{gateway.folder}/state/worker-0", "--to", "jsonl"], capture_output=True, check=True)
+    (tmp_path / "two.jsonl").write_bytes(b"".join(sorted(done.stdout.splitlines(keepends=True))))
+    same(rollgate.dataset(tmp_path / "two.jsonl"), rollgate.dataset(f"{tmp_path}/*.json"))
+
+
+def test_arrays_that_a_session_asked_for_keep_their_types_in_lines(tmp_path):
+    t = rollgate.Trajectory({"prompt_ids": [1], "response_ids": [2, 3], "response_mask": [1, 1], "response_logprobs": None, "response_versions": ["a", "b"],
+                             "teacher_logprobs": memoryview(numpy.array([0, 1, 2], "f4")), "teacher_logprobs_shape": [3],
+                             "routed_experts": memoryview(bytes([1, 2])), "routed_experts_shape": [2, 1, 1], "routed_experts_dtype": "uint8"},
+                            session_id="s")
+    assert columns.write_jsonl(f"{tmp_path}/x.jsonl", [t]) == 1
+    (back,) = rollgate.dataset(f"{tmp_path}/x.jsonl")
+    assert back.array("teacher_logprobs").tolist() == [0, 1, 2] and back.array("teacher_logprobs").dtype == "f4"
+    assert back.routed_experts.tolist() == t.routed_experts.tolist() and back.session_id == "s"
+
+
+ROWS = """
+import { asyncBufferFromFile, parquetReadObjects } from 'hyparquet'
+const rows = await parquetReadObjects({ file: await asyncBufferFromFile(process.argv[2]) })
+console.log(JSON.stringify(rows, (k, v) => typeof v === 'bigint' ? Number(v) : v))
+"""
+
+
+def test_parquet_and_arrow_or_what_they_need(episodes, tmp_path):
+    """pyarrow is no package of Debian 12: where it is absent the error names the extra. Where it is, npm's hyparquet reads the file."""
+    data = rollgate.dataset(f"{episodes}/*")
+    rows = list(columns.rows_of(data))
+    assert [r["reward"] for r in rows] == rewards(rollgate.dataset(f"{episodes}/*")) and set(rows[0]) == set(columns.COLUMNS)
+    assert json.loads(rows[0]["messages"])[0]["role"] == "user" and rows[0]["response_ids"] and rows[0]["num_turns"] == 1
+    try:
+        import pyarrow
+    except ImportError:
+        for write in (data.write_parquet, data.write_arrow):
+            with pytest.raises(ImportError, match=r"need pyarrow: install rollgate\[arrow\]"):
+                write(f"{tmp_path}/x")
+        return
+    assert rollgate.dataset(f"{episodes}/*").write_arrow(f"{tmp_path}/x.arrow") == 6
+    with pyarrow.ipc.open_file(f"{tmp_path}/x.arrow") as f:
+        assert f.read_all().to_pylist() == rows
+    assert rollgate.dataset(f"{episodes}/*").write_parquet(f"{tmp_path}/x.parquet", rows=4) == 6
+    (tmp_path / "rows.mjs").write_text(ROWS)
+    subprocess.run(["npm", "install", "--no-fund", "--no-audit", "hyparquet@1.33.0"], cwd=tmp_path, check=True, capture_output=True)
+    done = subprocess.run(["node", "rows.mjs", "x.parquet"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    for mine, its in zip(rows, json.loads(done.stdout), strict=True):
+        assert mine["response_ids"] == its["response_ids"] and mine["reward"] == its["reward"]
+
+
+class Table:
+    """What pyarrow gets: its calls, by the names that it has."""
+
+    def __init__(self):
+        self.rows, self.schema = [], None
+
+    def module(self):
+        import types
+        log = self
+
+        class Writer:
+            def __init__(self, path, schema):
+                log.path, log.schema = path, schema
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *_):
+                pass
+
+            def write_table(self, table):
+                log.rows.append(table)
+        names = {name: (lambda name=name: name) for name in ("string", "int32", "uint8", "float32", "float64")}
+        made = types.ModuleType("pyarrow")
+        made.__dict__.update(names, list_=lambda kind: f"list<{kind}>", schema=dict, ipc=types.SimpleNamespace(new_file=Writer),
+                             Table=types.SimpleNamespace(from_pylist=lambda rows, schema: rows))
+        made.parquet = types.ModuleType("pyarrow.parquet")
+        made.parquet.ParquetWriter = Writer
+        return made
+
+
+def test_what_pyarrow_is_asked_for(episodes, monkeypatch):
+    """Its calls alone, where it cannot be had."""
+    table = Table()
+    monkeypatch.setitem(sys.modules, "pyarrow", table.module())
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", sys.modules["pyarrow"].parquet)
+    for write in (rollgate.dataset(f"{episodes}/*").write_parquet, rollgate.dataset(f"{episodes}/*").write_arrow):
+        assert write("x", rows=4) == 6
+    assert [len(rows) for rows in table.rows] == [4, 2, 4, 2]
+    assert table.schema["response_ids"] == "list<int32>" and table.schema["messages"] == "string" and list(table.schema) == list(columns.COLUMNS)
+
+
+def test_the_redis_sink_is_a_stream(start, server):  # noqa: F811
+    client, url = server
+    gateway = start(engine="builtin:echo", sink=url)
+    play(gateway, 6)
+    consumer = Consumer(client, "trainer", name="a")
+    data = rollgate.dataset(consumer, where=lambda t: t.reward != 1, wait_s=5)
+    walk = iter(data)
+    got = [next(walk).reward for _ in range(3)]
+    state = data.state()
+    assert len(state) >= 3 and data.commit() == len(state) and client.xlen(consumer.stream) == 6 - len(state)
+    got += [b["rewards"].tolist()[0] for b in data.pad(1)]
+    assert sorted(got) == [0, 2, 3, 4, 5]
+    # the trainer dies after its checkpoint, before commit
+    state = data.state()
+    other = rollgate.dataset(Consumer(client, "trainer", name="b", idle_s=0), wait_s=0.05).restore(state)
+    assert list(other) == [] and client.xlen(consumer.stream) == 0
+    with pytest.raises(ValueError, match="cannot be shuffled"):
+        rollgate.dataset(consumer, shuffle=1)
+
+
+def test_bins_of_a_stream_commit_what_they_hold(start, server):  # noqa: F811
+    client, url = server
+    gateway = start(engine="builtin:echo", sink=url)
+    play(gateway, 4)
+    data = rollgate.dataset(Consumer(client, "trainer"), wait_s=5)
+    walk = data.pack(40, chunk=4)
+    first = next(walk)
+    assert len(first["rewards"]) < 4 and data.commit() == len(first["rewards"]) and client.xlen("rollgate:trajectories") == 4 - len(first["rewards"])
+    assert sum(len(b["rewards"]) for b in walk) == 4 - len(first["rewards"])
