@@ -4,6 +4,8 @@ It is an ordinary client of a chat API and sees text alone. The scorer rewards e
 """
 from __future__ import annotations
 
+import zlib
+
 from policy import LETTER_OF
 from rollgate.executor import Session, Task, runner
 
@@ -21,7 +23,8 @@ async def tiny(task: Task, session: Session) -> float:
     messages = [{"role": "user", "content": f"task {task.input[0]}"}]
     rewards: list[float] = []
     for turn in range(TURNS):
-        answer = await session.chat(messages, max_tokens=4)
+        seed = zlib.crc32(f"{task.group}/{task.rollout}/{turn}".encode())      # the same run again samples the same
+        answer = await session.chat(messages, max_tokens=4, seed=seed)
         said = answer["choices"][0]["message"]["content"] or ""
         rewards.append(score(task.input[turn], said))
         await session.reward({"reward": rewards[-1]}, answer["id"])

@@ -65,15 +65,13 @@ class Learner:
         out: Array = log_softmax(self.table)[rows, actions]
         return out
 
-    def update(self, rows: Array, actions: Array, advantages: Array, old_logprobs: Array, clip: float = 0.2) -> None:
-        """One step of PPO's clipped objective; d log p(a) / d logits = onehot(a) - p."""
-        ratio = numpy.exp(self.logprobs(rows, actions) - old_logprobs)
-        clipped = ((advantages > 0) & (ratio > 1 + clip)) | ((advantages < 0) & (ratio < 1 - clip))
-        weight = numpy.where(clipped, 0.0, ratio * advantages) / len(rows)
+    def update(self, rows: Array, actions: Array, weights: Array) -> None:
+        """One step up sum(weights x log p); d log p(a) / d logits = onehot(a) - p."""
+        weights = weights / len(rows)
         grad = numpy.zeros_like(self.table)
-        numpy.add.at(grad, (rows, actions), weight)
+        numpy.add.at(grad, (rows, actions), weights)
         spread = numpy.zeros(CONTEXTS)
-        numpy.add.at(spread, rows, weight)
+        numpy.add.at(spread, rows, weights)
         grad -= spread[:, None] * numpy.exp(log_softmax(self.table))
         self.step += 1
         self.m = 0.9 * self.m + 0.1 * grad

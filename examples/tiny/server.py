@@ -33,6 +33,7 @@ class Server:
         """Whole results as SGLang streams them: each holds everything so far."""
         ids, given = body["input_ids"], body["sampling_params"]
         task, written = policy.digits_before(ids), 0
+        random = numpy.random.default_rng(given["sampling_seed"]) if "sampling_seed" in given else self.random
         out: list[int] = []
         told: list[Any] = []
         for _ in range(given.get("max_new_tokens", 128)):
@@ -45,7 +46,7 @@ class Server:
             if given.get("temperature", 1.0) == 0:
                 action = int(logprobs.argmax())
             else:
-                action = int(self.random.choice(len(logprobs), p=numpy.exp(logprobs)))
+                action = int(random.choice(len(logprobs), p=numpy.exp(logprobs)))
             token = policy.ACTIONS[action]
             out.append(token)
             told.append([float(logprobs[action]), token, None])

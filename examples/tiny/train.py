@@ -1,7 +1,8 @@
 """A whole training loop on a tiny task that really learns: no GPU, no download, two cores, minutes.
 
-    python3 examples/tiny/train.py                        # learns; --plot FILE.png
+    python3 examples/tiny/train.py                        # learns by PPO; --plot FILE.png
     python3 examples/tiny/train.py --retokenize           # the same through the text of the messages
+    python3 examples/tiny/train.py --algorithm off-policy # or grpo, reinforce; --compare FILE.png plots them all
 
 Every part is the real one: a server of SGLang's shape samples, the gateway records, an executor runs the agent's tool loop, groups come from
 a queue, weights go through pause, update, resume. Before each first gradient step the importance ratio of every token must be
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import collections
 import contextlib
 import json
 import os
@@ -33,6 +35,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "python")]
 import policy  # noqa: E402
 import rollgate  # noqa: E402
 from agent import TURNS, tiny  # noqa: E402
+from algorithms import ALGORITHMS, Ppo  # noqa: E402
 from rollgate import pace  # noqa: E402
 from rollgate.executor import Executor  # noqa: E402
 
@@ -143,19 +146,19 @@ def retokenized(answer: Iterable[int], logprobs: Iterable[float]) -> tuple[list[
     return ids, [*map(float, logprobs), *[0.0] * len(ids)][:len(ids)]
 
 
-def batch_of(client: rollgate.Client, groups: Iterable[Any], version: int, text: bool) -> dict[str, Any]:
-    """Rows, actions, recorded logprobs and advantages of every trained token; how many answers text has changed."""
-    out: dict[str, Any] = {"rows": [], "actions": [], "logprobs": [], "advantages": [], "rewards": [], "answers": 0, "changed": 0}
+def batch_of(client: rollgate.Client, groups: Iterable[Any], version: int, algorithm: Ppo, text: bool) -> dict[str, Any]:
+    """Rows, actions, recorded logprobs, versions and advantages of every trained token; how many answers text has changed."""
+    out: dict[str, Any] = {"rows": [], "actions": [], "logprobs": [], "versions": [], "advantages": [], "rewards": [], "answers": 0, "changed": 0}
     for group in groups:
         members = [client.finalize(m["session_id"])[0] for m in group["members"] if m["state"] == "succeeded"]
         for t in members:
-            if t.versions != (version, version) or t.trained_tokens != sum(e["end"] - e["start"] for e in t["turns"]):
+            if t.versions != (version, version) or t.trained_tokens != sum(e["end"] - e["start"] for e in t.turns):
                 raise RuntimeError(f"{t!r}: not what version {version} sampled")
         answers = [list(turns_of(t)) for t in members]
-        base = numpy.mean([[a[3] for a in turns] for turns in answers], axis=0)
+        advantages = algorithm.advantages(numpy.array([[a[3] for a in turns] for turns in answers]))
         out["rewards"] += [t.reward for t in members]
-        for turns in answers:
-            for (prompt, answer, logprobs, reward), mean in zip(turns, base):
+        for turns, row in zip(answers, advantages):
+            for (prompt, answer, logprobs, _), advantage in zip(turns, row):
                 ids, lps = (list(map(int, answer)), list(map(float, logprobs)))
                 out["answers"] += 1
                 if text:
@@ -165,7 +168,8 @@ def batch_of(client: rollgate.Client, groups: Iterable[Any], version: int, text:
                 out["rows"] += policy.contexts(prompt, ids)
                 out["actions"] += [policy.ACTION_OF[i] for i in ids]
                 out["logprobs"] += lps
-                out["advantages"] += [reward - mean] * len(ids)
+                out["versions"] += [version] * len(ids)
+                out["advantages"] += [advantage] * len(ids)
     return {k: numpy.array(v) if isinstance(v, list) else v for k, v in out.items()}
 
 
@@ -179,26 +183,40 @@ def update_weights(client: rollgate.Client, engine: str, folder: str, table: pol
     client.resume()
 
 
-def train(binary: str, steps: int, groups: int = 8, n: int = 8, epochs: int = 4, text: bool = False, goal: float = 0.0,
+def sample(client: rollgate.Client, step: int, seeds: random.Random, groups: int, n: int) -> list[Any]:
+    """The step's groups, sampled by the weights of now."""
+    tasks = [[f"{seeds.randrange(8)}{seeds.randrange(8)}" for _ in range(TURNS)] for _ in range(groups)]
+    client.submit([{"id": f"s{step}-{i}", "input": task} for i, task in enumerate(tasks)], {"runner": "tiny", "n": n, "version": step})
+    taken, _ = pace.collect(client, "train", groups)
+    return sorted(taken, key=lambda group: str(group["id"]))
+
+
+def train(binary: str, steps: int, groups: int = 8, n: int = 8, algorithm: str = "ppo", text: bool = False, goal: float = 0.0,
           tell: Callable[[str], None] = print) -> list[dict[str, Any]]:
-    """Rows of {step, reward, ratio, changed}: the mean reward, the worst |ratio - 1| before the first gradient step, and the share of answers
-    whose ids text has changed. Ends early once the reward has passed the goal."""
+    """Rows of {step, reward, ratio, mean_ratio, largest, staleness, changed}: the mean reward of what this step's weights sampled; the worst
+    |ratio - 1|, the mean and the largest ratio of the batch that is trained, before its first gradient step; how many versions old it is; the
+    share of its answers whose ids text has changed. Ends early once the reward has passed the goal."""
     seeds, learner, history = random.Random(3), policy.Learner(), []
+    chosen, waiting = ALGORITHMS[algorithm](), collections.deque[dict[str, Any]]()
     with stage(binary) as (client, engine, folder):
         for step in range(steps):
-            tasks = [[f"{seeds.randrange(8)}{seeds.randrange(8)}" for _ in range(TURNS)] for _ in range(groups)]
-            client.submit([{"id": f"s{step}-{i}", "input": task} for i, task in enumerate(tasks)],
-                          {"runner": "tiny", "n": n, "version": step})
-            taken, _ = pace.collect(client, "train", groups)
-            b = batch_of(client, taken, step, text)
-            ratio = numpy.exp(learner.logprobs(b["rows"], b["actions"]) - b["logprobs"])
-            history.append({"step": step, "reward": float(b["rewards"].mean()), "ratio": float(abs(ratio - 1).max()),
-                            "changed": b["changed"] / b["answers"]})
-            tell("step {step:3d}  reward {reward:.3f}  worst |ratio - 1| {ratio:.2e}  answers changed {changed:.1%}".format(**history[-1]))
-            if goal and history[-1]["reward"] > goal:
+            taken = sample(client, step, seeds, groups, n)
+            waiting.append(batch_of(client, taken, step, chosen, text))
+            reward = float(waiting[-1]["rewards"].mean())
+            b = waiting.popleft() if len(waiting) > chosen.lag else waiting[0]      # the first one again until there are enough
+            staleness = step - b["versions"]
+
+            def ratios() -> Any:
+                return numpy.exp(learner.logprobs(b["rows"], b["actions"]) - b["logprobs"])
+            ratio = ratios()
+            history.append({"step": step, "reward": reward, "ratio": float(abs(ratio - 1).max()), "mean_ratio": float(ratio.mean()),
+                            "largest": float(ratio.max()), "staleness": int(staleness.max()), "changed": b["changed"] / b["answers"]})
+            tell("step {step:3d}  reward {reward:.3f}  {staleness} old  worst |ratio - 1| {ratio:.2e}  answers changed {changed:.1%}".format(
+                **history[-1]))
+            if goal and reward > goal:
                 break
-            for _ in range(epochs):
-                learner.update(b["rows"], b["actions"], b["advantages"], b["logprobs"])
+            for _ in range(chosen.epochs):
+                learner.update(b["rows"], b["actions"], chosen.weights(ratios(), b["advantages"], staleness))
             update_weights(client, engine, folder, learner.table, step + 1)
             client.ack("train", [g["id"] for g in taken])
     return history
@@ -220,15 +238,38 @@ def plot(path: str, true: list[dict[str, Any]], text: list[dict[str, Any]]) -> N
     figure.savefig(path, dpi=110)
 
 
+def compare(path: str, runs: dict[str, list[dict[str, Any]]]) -> None:
+    """Rewards, and the largest and mean ratio before a step's first gradient step, of each algorithm's run."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 3.6))
+    for name, rows in runs.items():
+        steps = [r["step"] for r in rows]
+        line = left.plot(steps, [r["reward"] for r in rows], label=name)[0]
+        right.plot(steps, [r["largest"] for r in rows], color=line.get_color(), label=f"{name}, largest")
+        right.plot(steps, [r["mean_ratio"] for r in rows], color=line.get_color(), linestyle=":")
+    left.set(xlabel="step", ylabel="reward", ylim=(0, 1.02))
+    right.set(xlabel="step", ylabel="importance ratio (dotted: mean)", yscale="log")
+    left.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=90)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--binary", default=os.environ.get("ROLLGATE", str(HERE.parents[1] / "build/release/rollgate")))
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--retokenize", action="store_true", help="train on the messages' text, encoded anew")
     parser.add_argument("--plot", help="a PNG of both runs")
+    parser.add_argument("--algorithm", choices=ALGORITHMS, default="ppo")
+    parser.add_argument("--compare", help="a PNG of a run of each algorithm")
     given = parser.parse_args()
     began = time.monotonic()
-    history = train(given.binary, given.steps, text=given.retokenize)
+    if given.compare:
+        compare(given.compare, {name: train(given.binary, given.steps, algorithm=name) for name in ALGORITHMS})
+        return 0
+    history = train(given.binary, given.steps, algorithm=given.algorithm, text=given.retokenize)
     print(f"reward {history[0]['reward']:.3f} -> {history[-1]['reward']:.3f} in {time.monotonic() - began:.0f} s")
     if given.plot:
         plot(given.plot, history, train(given.binary, given.steps, text=True))

@@ -83,7 +83,7 @@ def test_the_package_is_strictly_typed(version):
 
 
 def test_the_example_is_strictly_typed():
-    said = mypy("--ignore-missing-imports", "train.py", "agent.py", "policy.py", "server.py", cwd=g.ROOT / "examples/tiny")
+    said = mypy("--ignore-missing-imports", "train.py", "agent.py", "algorithms.py", "policy.py", "server.py", cwd=g.ROOT / "examples/tiny")
     assert "Success" in said, said
 
 
