@@ -227,6 +227,7 @@ class StreamDataset:
         return sorted(self._given | self.consumer.restored())
 
     def restore(self, state: Iterable[str]) -> "StreamDataset":
+        """Goes on behind a checkpoint's state: what it holds never comes again."""
         self.consumer.restore(state)
         return self
 

@@ -34,6 +34,7 @@ class Pace:
         self._acked = client.queue(queue)["acked_total"]
 
     def room(self, version: int) -> int:
+        """How many groups may be submitted now, for the policy's version."""
         counts = self.client.queue(self.queue)
         if counts["acked_total"] < self._acked:
             log.warning("queue %s counts %d acknowledged groups, %d before: its dispatcher was started anew; those acknowledged since this was last "

@@ -150,9 +150,11 @@ class Tensors(Mapping[str, "numpy.ndarray[Any, Any]"]):
         return self._data[begin:end]
 
     def dtype(self, name: str) -> str:
+        """The file's name for it: F32, I64 ..."""
         return str(self._head[name]["dtype"])
 
     def shape(self, name: str) -> list[int]:
+        """The sizes of its axes."""
         return list(self._head[name]["shape"])
 
     def __getitem__(self, name: str) -> "numpy.ndarray[Any, Any]":

@@ -99,6 +99,7 @@ class Gateway:
         raise RuntimeError(f"the gateway does not serve: {' '.join(command)}\n{self.log()[-4000:]}")
 
     def log(self) -> str:
+        """All that it has logged."""
         path = Path(f"{self.folder}/log")
         return path.read_text("utf-8", "replace") if path.exists() else ""
 

@@ -148,10 +148,12 @@ class Trajectory(Mapping[str, Any]):
 
     @property
     def prompt_len(self) -> int:
+        """P: tokens of the prompt."""
         return len(self._fields["prompt_ids"] or ())
 
     @property
     def response_len(self) -> int:
+        """R: tokens of the response."""
         return len(self._fields["response_ids"] or ())
 
     @property

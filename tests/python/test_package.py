@@ -44,3 +44,10 @@ def test_each_adapter_has_an_extra():
         modules = [p for p in (PACKAGE / "rollgate").glob("*.py") if p.stem in (page.stem.replace("-", "_"), f"{page.stem}_manager")]
         pictures = any("pil_images" in p.read_text() or "from . import samples" in p.read_text() for p in modules)
         assert ("pillow" in extras[page.stem]) == pictures, page.stem
+
+
+def test_the_page_of_the_api_is_what_the_docstrings_say():
+    done = subprocess.run([sys.executable, g.ROOT / "scripts/python_api.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    page = (g.ROOT / "docs/python-api.md").read_text()
+    assert [n for n in rollgate.__all__ if n != "Calls" and f"class {n}" not in page and f"def {n}(" not in page] == []
