@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #include "common/codec/fields.h"
+#include "common/codec/format_list.h"
 #include "common/codec/json.h"
 
 enum option_kind { OPTION_NAME, OPTION_SWITCH, OPTION_INTEGER, OPTION_TEXT, OPTION_OBJECT };

@@ -89,7 +89,7 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
     w->service.keys = w->keys;
     w->service.started_s = clock_wall_ms() / 1000;
     if (worker_engines_open(w, on_health, ctx, e) ||
-        sinks_new(&(struct sinks_env){env->ledger, env, w->media}, c, w->h->state_dir,
+        sinks_new(&(struct sinks_env){env->ledger, env, env->tasks, w->media}, c, w->h->state_dir,
                   &w->service.sinks, e) ||
         worker_state_open_place(w, w->h->index, e))
         return -1;

@@ -301,37 +301,49 @@ static void bench_matching(void)
 
 /* --- exports --- */
 
-/* As the worker does it: in steps of 4 KB, the longest of which is what others wait for. */
+/* As the worker does it; the longest time between two pauses is what others wait for. */
+struct timed_out {
+    struct export_out out;
+    struct buf bytes;
+    size_t n_bytes, steps;
+    double since, total, longest;
+    FILE *dump;
+};
+
+static int on_pause(struct export_out *o, struct err *e)
+{
+    struct timed_out *t = CONTAINER_OF(o, struct timed_out, out);
+    double step = clock_s(CLOCK_PROCESS_CPUTIME_ID) - t->since;
+
+    (void)e;
+    t->total += step;
+    t->longest = step > t->longest ? step : t->longest;
+    t->steps++;
+    t->n_bytes += t->bytes.len;
+    if (t->dump)
+        CHECK(fwrite(t->bytes.p, 1, t->bytes.len, t->dump) == t->bytes.len);
+    buf_clear(&t->bytes);
+    t->since = clock_s(CLOCK_PROCESS_CPUTIME_ID);
+    return 0;
+}
+
 static void export_one(struct harness *h, const char *format, FILE *dump)
 {
+    struct timed_out t = {.out = {.bytes = &t.bytes, .flow = on_pause}, .dump = dump};
     struct export_options o;
     struct export *x;
-    struct buf out = {0};
     struct err e;
-    size_t bytes = 0, steps = 0;
-    double longest = 0, total = 0;
-    int rc;
 
     export_options_init(&o);
     CHECK(export_option(&o, STR("format"), str_cstr(format), &e) == 0);
     CHECK(export_new(h->s, NULL, NULL, &o, &x, &e) == 0);
-    do {
-        double one = clock_s(CLOCK_PROCESS_CPUTIME_ID);
-
-        rc = export_next(x, &out, 4 << 10, &e);
-        one = clock_s(CLOCK_PROCESS_CPUTIME_ID) - one;
-        total += one;
-        longest = one > longest ? one : longest;
-        bytes += out.len;
-        if (dump)
-            CHECK(fwrite(out.p, 1, out.len, dump) == out.len);
-        buf_clear(&out);
-        steps++;
-    } while (rc == 0);
-    printf("%-18s %10.1f %10.0f %10.1f %10zu %16.2f\n", format, (double)bytes / 1e6,
-           (double)bytes / 1e6 / total, total * 1e3, steps, longest * 1e3);
+    t.since = clock_s(CLOCK_PROCESS_CPUTIME_ID);
+    CHECK(export_write(x, &t.out, &e) == 0);
+    (void)on_pause(&t.out, &e);
+    printf("%-18s %10.1f %10.0f %10.1f %10zu %16.2f\n", format, (double)t.n_bytes / 1e6,
+           (double)t.n_bytes / 1e6 / t.total, t.total * 1e3, t.steps, t.longest * 1e3);
     export_free(x);
-    buf_done(&out);
+    buf_done(&t.bytes);
 }
 
 static const char *const FORMATS[] = {"json",  "msgpack", "safetensors", "verl",           "miles",

@@ -18,7 +18,7 @@ TABLES = {"config.def": rf'^X\(\w+, \w+, "([a-z0-9-]+)", "[^"]*", [^"]*(?:LIVE|S
           "routes.def": rf'^(?:GLOBAL|SESSION)\("(\w+ *", "[^"]*)", [^"]*{STRING}\)',
           "paths.def": rf'^X\("(\w+", "[^"]*)", [^"]*(?:"[^"]*"[,\s]*)+,\s+{STRING}\)',
           "inputs.def": rf'^X\([^"]*"(\w+)", [^"]*(?:"[^"]*",|NULL,)\s*{STRING}\)',
-          "exports.def": rf'^X\([^"]*"([\w-]+)", [^"]*(?:"[^"]*",|NULL,)\s*{STRING}\)',
+          "exports.def": rf'^X\([^"]*"([\w-]+)", [^"]*(?:"[^"]*",|NULL,|FORMAT_LIST,)\s*{STRING}\)',
           "session_options.def": rf'^X\([^"]*"(\w+)", [^"]*(?:"[^"]*",|NULL,)\s*{STRING}\)'}
 SENTENCE_WORDS, TEXT_WORDS = 25, 40
 

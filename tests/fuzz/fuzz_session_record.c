@@ -141,6 +141,19 @@ static void check_lazy(const struct session_defaults *d, const struct records *r
     session_store_free(st);
 }
 
+struct evicting_out {
+    struct export_out out;
+    struct session_store *store;
+};
+
+static int on_pause(struct export_out *o, struct err *e)
+{
+    (void)e;
+    buf_clear(o->bytes);
+    (void)session_evict(CONTAINER_OF(o, struct evicting_out, out)->store, 0, SIZE_MAX);
+    return 0;
+}
+
 static void export_as(struct session_store *st, const struct records *r, unsigned format)
 {
     static char some_model;
@@ -148,6 +161,7 @@ static void export_as(struct session_store *st, const struct records *r, unsigne
     struct export_options o;
     struct export *x;
     struct buf out = {0};
+    struct evicting_out to = {{.bytes = &out, .flow = on_pause}, st};
     struct err e;
 
     export_options_init(&o);
@@ -160,10 +174,7 @@ static void export_as(struct session_store *st, const struct records *r, unsigne
     s = load(st, r);
     if (export_new(s, (const struct model *)(const void *)&some_model, NULL, &o, &x, &e) != 0)
         return;
-    while (export_next(x, &out, 1000, &e) == 0) {
-        buf_clear(&out);
-        (void)session_evict(st, 0, SIZE_MAX);
-    }
+    (void)export_write(x, &to.out, &e);
     export_free(x);
     buf_done(&out);
 }

@@ -398,15 +398,31 @@ static void write_calls(struct player *p, struct json_out *o)
     json_out_end_obj(o);
 }
 
+/* At its pauses others may need memory. */
+struct evicting_out {
+    struct export_out out;
+    struct session_store *store; /* NULL: nothing is evicted */
+};
+
+static int on_pause(struct export_out *o, struct err *e)
+{
+    struct session_store *store = CONTAINER_OF(o, struct evicting_out, out)->store;
+
+    (void)e;
+    if (store)
+        (void)session_evict(store, 0, SIZE_MAX);
+    return 0;
+}
+
 static void write_export(const struct player *p, struct session_store *st,
                          const struct json *options, struct buf *out)
 {
     static char some_model;
     struct export_options eo;
     struct export *x;
+    struct evicting_out to = {{.bytes = out, .flow = on_pause}, p->evict ? st : NULL};
     struct err e = {0};
     bool ended;
-    int rc;
     struct session *s = session_find_any(st, p->id, &ended);
 
     export_options_init(&eo);
@@ -419,10 +435,7 @@ static void write_export(const struct player *p, struct session_store *st,
         json_write_string(out, str_cstr(e.text));
         return;
     }
-    while ((rc = export_next(x, out, 100, &e)) == 0)
-        if (p->evict) /* between two slices others may need room */
-            (void)session_evict(st, 0, SIZE_MAX);
-    if (rc < 0)
+    if (export_write(x, &to.out, &e))
         json_write_string(out, str_cstr(e.text));
     export_free(x);
 }

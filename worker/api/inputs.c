@@ -13,6 +13,7 @@
 #include "common/base/attrs.h"
 #include "common/base/nearest.h"
 #include "common/codec/fields.h"
+#include "common/codec/format_list.h"
 #include "common/codec/json.h"
 #include "common/codec/query.h"
 #include "worker/api/routes.h"

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/attrs.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/proc/config.h"
@@ -21,7 +22,7 @@
 #include "worker/export/export.h"
 #include "worker/media/media_store.h"
 
-enum { SLICE_BYTES = 1 << 20 };
+enum { FLUSH_BYTES = 1 << 20 };
 
 struct export_request {
     const char *dir, *session, *out, *format;
@@ -32,27 +33,43 @@ struct export_request {
     struct export_options options;
 };
 
-static int write_bytes(struct str bytes, FILE *to, struct err *e)
+/* A file as the reader of an export. */
+struct file_out {
+    struct export_out out;
+    struct buf bytes;
+    bool as_lines; /* the whole export becomes lines at its end */
+    FILE *to;
+};
+
+static int write_bytes(struct file_out *f, struct err *e)
 {
-    if (bytes.len > 0 && fwrite(bytes.p, 1, bytes.len, to) != bytes.len)
-        return err_sys(e, ERR_IO, "cannot write");
-    return 0;
+    size_t n = f->bytes.len;
+
+    buf_clear(&f->bytes);
+    return n > 0 && fwrite(f->bytes.p, 1, n, f->to) != n ? err_sys(e, ERR_IO, "cannot write") : 0;
 }
 
-/* Writes each trajectory of a native export as a line: the session's id, then its own members. */
-static int write_lines(struct str text, FILE *to, struct err *e)
+static int flow_file(struct export_out *o, struct err *e)
+{
+    struct file_out *f = CONTAINER_OF(o, struct file_out, out);
+
+    return f->bytes.len >= FLUSH_BYTES && !f->as_lines ? write_bytes(f, e) : 0;
+}
+
+/* Replaces a native export with its trajectories as lines: the session's id, then its own members.
+ */
+static int make_lines(struct buf *bytes, struct err *e)
 {
     struct arena a = {0};
-    struct buf line = {0};
+    struct buf lines = {0};
     const struct json *v = NULL, *all;
-    int rc = json_parse(&a, text, &v, e);
+    int rc = json_parse(&a, buf_str(bytes), &v, e);
 
     all = json_get(v, "trajectories");
     for (size_t i = 0; rc == 0 && all && i < all->n; i++) {
         const struct json *t = json_at(all, i);
-        struct json_out o = json_out_to(&line);
+        struct json_out o = json_out_to(&lines);
 
-        buf_clear(&line);
         json_out_obj(&o);
         json_out_member_str(&o, "session_id", json_string(json_get(v, "session_id")));
         for (uint32_t k = 0; k < t->n; k++) {
@@ -60,38 +77,38 @@ static int write_lines(struct str text, FILE *to, struct err *e)
             json_out_value(&o, &t->members[k].value);
         }
         json_out_end_obj(&o);
-        buf_add_c(&line, '\n');
-        rc = write_bytes(buf_str(&line), to, e);
+        buf_add_c(&lines, '\n');
     }
-    buf_done(&line);
     arena_done(&a);
+    buf_done(bytes);
+    *bytes = lines;
     return rc;
 }
 
-/* Writes slice by slice, or line by line when all is made. A session without a reward is warned of,
- * not left out. */
+static int write_export(struct export *x, struct file_out *f, struct err *e)
+{
+    if (export_write(x, &f->out, e) || (f->as_lines && make_lines(&f->bytes, e)))
+        return -1;
+    return write_bytes(f, e);
+}
+
+/* A session without a reward is warned of, not left out. */
 static int export_session(const struct export_request *q, struct replayed *r,
                           struct model_scratch *scratch, struct session *s, FILE *to, struct err *e)
 {
+    struct file_out f = {
+        .out = {.bytes = &f.bytes, .flow = flow_file}, .as_lines = q->to != NULL, .to = to};
     struct export *x = NULL;
-    struct buf bytes = {0};
     int rc = export_new(s, r->model, scratch, &q->options, &x, e);
 
     if (rc == 0 && export_lacks_reward(x))
         fprintf(stderr, "%.*s: warning: no reward is known\n", (int)session_id(s).len,
                 session_id(s).p);
-    while (rc == 0) {
-        if (!q->to)
-            buf_clear(&bytes);
-        rc = export_next(x, &bytes, SLICE_BYTES, e);
-        if (!q->to && write_bytes(buf_str(&bytes), to, e))
-            rc = -1;
-    }
-    if (q->to && rc > 0)
-        rc = write_lines(buf_str(&bytes), to, e);
+    if (rc == 0)
+        rc = write_export(x, &f, e);
     export_free(x);
-    buf_done(&bytes);
-    return rc < 0 ? -1 : 0;
+    buf_done(&f.bytes);
+    return rc;
 }
 
 /* OUT/ID.FORMAT. */

@@ -14,8 +14,6 @@
 #include "worker/session/branch.h"
 #include "worker/viewer/assets.h"
 
-enum { SLICE_BYTES = 1 << 20 };
-
 static int write_text(FILE *to, struct str text, struct err *e)
 {
     if (fwrite(text.p, 1, text.len, to) != text.len)
@@ -37,6 +35,13 @@ static int write_json(FILE *to, struct str json, struct err *e)
     return 0;
 }
 
+static int keep_all(struct export_out *o, struct err *e)
+{
+    (void)o;
+    (void)e;
+    return 0;
+}
+
 /* The branch's file, as GET /sessions/{id}/tokens answers it. */
 static int branch_bytes(struct replayed *r, struct model_scratch *scratch, struct session *s,
                         struct str end, struct buf *out, struct err *e)
@@ -50,10 +55,10 @@ static int branch_bytes(struct replayed *r, struct model_scratch *scratch, struc
     o.select = SELECT_LAST;
     o.branch = end;
     rc = export_new(s, r->model, scratch, &o, &x, e);
-    while (rc == 0)
-        rc = export_next(x, out, SLICE_BYTES, e);
+    if (rc == 0)
+        rc = export_write(x, &(struct export_out){.bytes = out, .flow = keep_all}, e);
     export_free(x);
-    return rc < 0 ? -1 : 0;
+    return rc;
 }
 
 /* "ID":"base64 of the file" */

@@ -18,7 +18,7 @@
 #include "worker/control/handlers.h"
 #include "worker/engine/scorers.h"
 #include "worker/ledger/ledger.h"
-#include "worker/service/awaits.h"
+#include "worker/residency/await_session.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
 
@@ -69,7 +69,7 @@ MAY_PAUSE static int read_back(struct expiring *x, struct session **ret, struct 
     struct str id = str_cstr(x->id);
     bool ended;
 
-    for (int tries = 1; await_session(x->service, id, false, ret, e); tries++) {
+    for (int tries = 1; await_session(x->service->calls.residency, id, false, ret, e); tries++) {
         if (e->kind == ERR_CANCELLED)
             return -1;
         if (tries == READ_TRIES) {

@@ -24,17 +24,14 @@
 #include "worker/session/session.h"
 #include "worker/sink/export_help.h"
 
-enum { STEP_BYTES = 4 << 10 }; /* of output or work between two pauses */
-
 struct exporting {
     struct service *service;
     struct answering *answer;
     struct session *s; /* pinned */
     struct export *export;
     struct export_options options;
-    struct arena arena;                 /* what options and `score` borrow */
-    const struct json *score;           /* the body's member; NULL: there is none */
-    uint32_t drifted[DRIFT_KIND_COUNT]; /* counted so far */
+    struct arena arena;       /* what options and `score` borrow */
+    const struct json *score; /* the body's member; NULL: there is none */
 };
 
 static void exporting_free(struct exporting *v)
@@ -63,44 +60,48 @@ static void note_delivery(struct exporting *v)
     buf_done(&record);
 }
 
-/* Adds what the last step found to the metrics. */
-static void count_drift(struct exporting *v)
+static void count_export(struct exporting *v)
 {
-    const uint32_t *n = export_drifted(v->export);
+    struct metrics_page *page = v->service->calls.page;
+    const uint32_t *drifted = export_drifted(v->export), *merged = export_merged(v->export);
 
     for (unsigned k = 0; k < DRIFT_KIND_COUNT; k++)
-        if (n[k] > v->drifted[k])
-            metrics_count_at(v->service->calls.page, METRIC_drift, k, 0, n[k] - v->drifted[k]);
-    memcpy(v->drifted, n, sizeof(v->drifted));
-}
-
-/* What was merged is known at the end. */
-static void count_merge(struct exporting *v)
-{
-    const uint32_t *n = export_merged(v->export);
-
+        if (drifted[k] > 0)
+            metrics_count_at(page, METRIC_drift, k, 0, drifted[k]);
     for (unsigned k = 0; k < 2; k++)
-        if (n[k] > 0)
-            metrics_count_at(v->service->calls.page, METRIC_merged, k, 0, n[k]);
+        if (merged[k] > 0)
+            metrics_count_at(page, METRIC_merged, k, 0, merged[k]);
 }
 
 /* --- the export --- */
 
+/* An answer as the reader of an export. */
+struct answer_out {
+    struct export_out out;
+    struct answering *answer;
+};
+
+MAY_PAUSE static int flow_answer(struct export_out *o, struct err *e)
+{
+    return answering_flow(CONTAINER_OF(o, struct answer_out, out)->answer, e);
+}
+
+MAY_PAUSE static int offload_work(struct export_out *o, struct export *x, struct err *e)
+{
+    return export_help(x, CONTAINER_OF(o, struct answer_out, out)->answer->request.id, e);
+}
+
 MAY_PAUSE static int put_export(struct exporting *v, struct err *e)
 {
+    struct answer_out o = {.out = {.bytes = &v->answer->out, .flow = flow_answer},
+                           .answer = v->answer};
     int rc;
 
-    while ((rc = export_next(v->export, &v->answer->out, STEP_BYTES, e)) == 0) {
-        count_drift(v);
-        if (export_has_work(v->export) && export_help_await(v->export, v->answer->request.id, e))
-            return -1;
-        if (answering_flow(v->answer, e))
-            return -1;
-    }
-    count_drift(v);
-    if (rc == 1)
-        count_merge(v);
-    return rc == 1 ? 0 : -1;
+    if (v->service->calls.helpers)
+        o.out.offload = offload_work;
+    rc = export_write(v->export, &o.out, e);
+    count_export(v);
+    return rc;
 }
 
 /* Fixes the branches, and sends them. */
@@ -111,7 +112,6 @@ MAY_PAUSE static int send_export(struct exporting *v, struct err *e)
 
     v->options.store = env->media;
     v->options.held_bytes = &env->export_bytes;
-    v->options.helped = env->helpers != NULL;
     if (export_new(v->s, strange ? NULL : env->model, env->scratch, &v->options, &v->export, e))
         return -1;
     if (export_lacks_reward(v->export))

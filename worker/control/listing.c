@@ -26,8 +26,8 @@
 #include "worker/control/list_page.h"
 #include "worker/control/session_walk.h"
 #include "worker/control/sibling.h"
+#include "worker/residency/await_session.h"
 #include "worker/service/answering.h"
-#include "worker/service/awaits.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
 
@@ -290,7 +290,7 @@ MAY_PAUSE static int past_row(struct listing *v, struct buf *row, struct err *e)
     struct session *s;
 
     buf_clear(row);
-    if (await_session(v->service, id, true, &s, e))
+    if (await_session(v->service->calls.residency, id, true, &s, e))
         return e->kind == ERR_CANCELLED ? -1 : 0;
     if (!s)
         return 0;

@@ -6,7 +6,7 @@
 #include "common/base/arena.h"
 #include "common/codec/json.h"
 #include "common/codec/json_scan.h"
-#include "worker/service/awaits.h"
+#include "worker/residency/await_session.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
 
@@ -83,7 +83,7 @@ int session_walk_row(const struct session_walk *w, struct service *a, struct ses
         session_write_row(s, row);
         return 0;
     }
-    if (await_session(a, buf_str(&w->at_id), false, &back, e))
+    if (await_session(a->calls.residency, buf_str(&w->at_id), false, &back, e))
         return e->kind == ERR_CANCELLED ? -1 : 0;
     if (!back)
         return 0;

@@ -20,9 +20,6 @@
 
 static const char VERSION[] = "ATIF-v1.7";
 
-/* Of a part: messages, calls and results, which may be long. */
-enum { PART_PIECES = 64, PART_BYTES = 64 << 10 };
-
 static bool has_role(const struct json *m, const char *role)
 {
     return str_eq_c(json_string(json_get(m, "role")), role);
@@ -89,92 +86,71 @@ static void put_arguments(struct export *x, struct str text, struct json_out *o)
     json_out_end_obj(o);
 }
 
-/* --- the document at hand --- */
+/* --- calls and results --- */
 
-/* What is written next of the message at hand. */
-enum atif_place { AT_MESSAGE, AT_CALLS, AT_RESULTS };
-
-/* Where the document of the trajectory at hand stands. A step has as many calls and results as an
- * agent likes: they are written one by one, in parts. */
-struct atif {
-    uint32_t at;   /* messages, or a completion's turns, that are steps by now */
-    uint32_t turn; /* generated ones of them */
-    int64_t steps;
-    enum atif_place place;
-    uint32_t calls, results; /* of message `at`, written by now */
-    struct lookup ids;       /* of its calls */
-    bool observed;           /* a tool's answer stands with the agent's step before it */
-    bool ended;
-    bool comma; /* the next value needs one before it */
-};
-
-/* A message's calls, or NULL. */
-static const struct json *calls_of(const struct json *m)
+static void put_call(struct export *x, const struct json *call, struct lookup *ids,
+                     struct json_out *o)
 {
-    const struct json *calls = json_get(m, "tool_calls");
+    const struct json *f = json_get(call, "function");
+    struct str id = json_string(json_get(call, "id")), name = json_string(json_get(f, "name"));
 
-    return json_is_null(calls) || calls->kind != JSON_ARRAY || calls->n == 0 ? NULL : calls;
-}
-
-/* The next call of message m. False: there is none. */
-static bool put_call(struct export *x, struct atif *a, const struct json *m, struct json_out *o)
-{
-    const struct json *calls = calls_of(m), *f;
-    struct str id, name;
-
-    if (!calls || a->calls == calls->n) {
-        if (calls)
-            json_out_end_arr(o);
-        return false;
-    }
-    f = json_get(&calls->items[a->calls], "function");
-    id = json_string(json_get(&calls->items[a->calls], "id"));
-    name = json_string(json_get(f, "name"));
-    if (a->calls++ == 0) {
-        a->ids = (struct lookup){.arena = &x->scratch};
-        json_out_key(o, "tool_calls");
-        json_out_arr(o);
-    }
     if (id.p)
-        (void)lookup_add(&a->ids, id, 0);
+        (void)lookup_add(ids, id, 0);
     json_out_obj(o);
     json_out_member_str(o, "tool_call_id", id.p ? id : STR(""));
     json_out_member_str(o, "function_name", name.p ? name : STR(""));
     put_arguments(x, json_string(json_get(f, "arguments")), o);
     json_out_end_obj(o);
-    return true;
 }
 
-/* The next of the tools' answers right behind message `at`, which names its call only if the step
- * made it. False: there is none. */
-static bool put_result(struct export *x, struct atif *a, const struct trajectory *t,
+/* Of message m. Adds their ids. */
+MAY_PAUSE static void put_calls(struct export *x, const struct json *m, struct lookup *ids,
+                                struct json_out *o)
+{
+    const struct json *calls = json_get(m, "tool_calls");
+
+    if (json_is_null(calls) || calls->kind != JSON_ARRAY || calls->n == 0)
+        return;
+    json_out_key(o, "tool_calls");
+    json_out_arr(o);
+    for (uint32_t i = 0; i < calls->n && export_pause(x); i++)
+        put_call(x, &calls->items[i], ids, o);
+    json_out_end_arr(o);
+}
+
+/* A tool's answer names its call only if the step made the call. */
+static void put_result(struct export *x, const struct json *result, const struct lookup *ids,
                        struct json_out *o)
 {
-    uint32_t at = a->at + 1 + a->results;
-    const struct json *result = at < t->messages->n ? &t->messages->items[at] : NULL;
-    struct str id;
+    struct str id = json_string(json_get(result, "tool_call_id"));
 
-    if (!result || !has_role(result, "tool")) {
-        if (a->results > 0) {
-            json_out_end_arr(o);
-            json_out_end_obj(o);
-        }
-        return false;
-    }
-    if (a->results++ == 0) {
-        json_out_key(o, "observation");
-        json_out_obj(o);
-        json_out_key(o, "results");
-        json_out_arr(o);
-    }
-    id = json_string(json_get(result, "tool_call_id"));
     json_out_obj(o);
-    if (a->calls > 0 && id.p && lookup_get(&a->ids, id) != LOOKUP_NONE)
+    if (id.p && lookup_get(ids, id) != LOOKUP_NONE)
         json_out_member_str(o, "source_call_id", id);
     json_out_key(o, "content");
     put_content(x, json_get(result, "content"), o);
     json_out_end_obj(o);
-    return true;
+}
+
+static bool is_result(const struct trajectory *t, uint32_t at)
+{
+    return at < t->messages->n && has_role(&t->messages->items[at], "tool");
+}
+
+/* The tools' answers that follow a step, from message `at` on. */
+MAY_PAUSE static void put_results(struct export *x, const struct trajectory *t, uint32_t at,
+                                  const struct lookup *ids, struct json_out *o)
+{
+    if (!is_result(t, at))
+        return;
+    json_out_key(o, "observation");
+    json_out_obj(o);
+    json_out_key(o, "results");
+    json_out_arr(o);
+    for (; is_result(t, at) && export_pause(x); at++)
+        put_result(x, &t->messages->items[at], ids, o);
+    json_out_end_arr(o);
+    json_out_end_obj(o);
 }
 
 /* --- steps --- */
@@ -252,83 +228,54 @@ static void begin_step(struct export *x, const struct json *m, int64_t step,
         json_out_member_str(o, "reasoning_content", thought);
 }
 
-/* A completion has no messages: its turns are the steps. */
-static void put_completion(struct export *x, const struct trajectory *t, struct atif *a,
-                           struct json_out *o)
+/* A completion has no messages: its turns are the steps. Returns their number. */
+MAY_PAUSE static int64_t put_completions(struct export *x, const struct trajectory *t,
+                                         struct json_out *o)
 {
-    const struct trajectory_turn *turn = &t->turns[a->at++];
+    for (uint32_t i = 0; i < t->n_turns && export_pause(x); i++) {
+        const struct checkpoint *answer = t->turns[i].checkpoint;
 
-    json_out_obj(o);
-    json_out_member_i64(o, "step_id", ++a->steps);
-    put_time(x, turn->checkpoint->at_ms, o);
-    json_out_member_str(o, "source", STR("agent"));
-    json_out_key(o, "message");
-    put_content(x, json_get(turn->checkpoint->message, "content"), o);
-    put_turn(x, t, turn, o);
-    json_out_end_obj(o);
-}
-
-/* What generated the message at hand, or NULL. */
-static const struct trajectory_turn *turn_of(const struct trajectory *t, const struct atif *a)
-{
-    return t->generated[a->at] && a->turn < t->n_turns ? &t->turns[a->turn] : NULL;
-}
-
-/* Behind the calls and results of the message at hand. */
-static void end_step(struct export *x, const struct trajectory *t, struct atif *a,
-                     struct json_out *o)
-{
-    const struct trajectory_turn *turn = turn_of(t, a);
-
-    if (turn) {
-        put_turn(x, t, turn, o);
-        a->turn++;
+        json_out_obj(o);
+        json_out_member_i64(o, "step_id", (int64_t)i + 1);
+        put_time(x, answer->at_ms, o);
+        json_out_member_str(o, "source", STR("agent"));
+        json_out_key(o, "message");
+        put_content(x, json_get(answer->message, "content"), o);
+        put_turn(x, t, &t->turns[i], o);
+        json_out_end_obj(o);
     }
-    json_out_end_obj(o);
-    a->place = AT_MESSAGE;
-    a->at++;
+    return t->n_turns;
 }
 
-/* A message, up to its calls, or the next call or result of it. A tool's answer is a step of its
- * own only where no agent's step stands before it. */
-static void put_message(struct export *x, const struct trajectory *t, struct atif *a,
-                        struct json_out *o)
+/* A tool's answer is a step of its own only if no agent's step precedes it. Returns the number of
+ * steps. */
+MAY_PAUSE static int64_t put_messages(struct export *x, const struct trajectory *t,
+                                      struct json_out *o)
 {
-    const struct json *m = &t->messages->items[a->at];
+    bool observed = false; /* results belong to the agent's step before them */
+    uint32_t n_turns = 0;
+    int64_t steps = 0;
 
-    if (a->place == AT_CALLS) {
-        a->place = put_call(x, a, m, o) ? AT_CALLS : AT_RESULTS;
-    } else if (a->place == AT_RESULTS) {
-        if (!put_result(x, a, t, o))
-            end_step(x, t, a, o);
-    } else if (has_role(m, "tool") && a->observed) {
-        a->at++;
-    } else {
-        begin_step(x, m, ++a->steps, turn_of(t, a), o);
-        a->observed = has_role(m, "assistant");
-        a->calls = a->results = 0;
-        if (a->observed)
-            a->place = AT_CALLS;
-        else
-            end_step(x, t, a, o);
+    for (uint32_t i = 0; i < t->messages->n && export_pause(x); i++) {
+        const struct json *m = &t->messages->items[i];
+        const struct trajectory_turn *turn = NULL;
+        struct lookup ids = {.arena = &x->scratch};
+
+        if (has_role(m, "tool") && observed)
+            continue;
+        if (t->generated[i] && n_turns < t->n_turns)
+            turn = &t->turns[n_turns++];
+        begin_step(x, m, ++steps, turn, o);
+        observed = has_role(m, "assistant");
+        if (observed) {
+            put_calls(x, m, &ids, o);
+            put_results(x, t, i + 1, &ids, o);
+        }
+        if (turn)
+            put_turn(x, t, turn, o);
+        json_out_end_obj(o);
     }
-}
-
-/* Some steps, or parts of one; true while there are more. */
-static bool put_steps(struct export *x, const struct trajectory *t, struct atif *a,
-                      struct json_out *o)
-{
-    bool messages = t->messages->n > 0;
-    uint32_t n = messages ? t->messages->n : t->n_turns;
-    size_t end = o->b->len + PART_BYTES;
-
-    for (uint32_t i = 0; i < PART_PIECES && a->at < n && o->b->len < end; i++) {
-        if (messages)
-            put_message(x, t, a, o);
-        else
-            put_completion(x, t, a, o);
-    }
-    return a->at < n;
+    return steps;
 }
 
 /* --- the document --- */
@@ -375,13 +322,12 @@ static void put_final_metrics(const struct trajectory *t, int64_t steps, struct 
     json_out_end_obj(o);
 }
 
-/* Up to the steps, which atif_settle writes. */
-static void atif_one(struct export *x, const struct trajectory *t)
+MAY_PAUSE static void atif_write(struct export *x, const struct trajectory *t)
 {
     struct json_out o = {&x->rope.text, t->index > 0};
     struct str head = t->track->head->response_id;
+    int64_t steps;
 
-    *(struct atif *)x->own = (struct atif){0};
     json_out_obj(&o);
     json_out_member_str(&o, "schema_version", str_cstr(VERSION));
     json_out_member_str(&o, "session_id", session_view(x->session).id);
@@ -391,43 +337,21 @@ static void atif_one(struct export *x, const struct trajectory *t)
     put_agent(x, t, &o);
     json_out_key(&o, "steps");
     json_out_arr(&o);
-}
-
-/* Behind the steps. */
-static void end_document(struct export *x, const struct trajectory *t, int64_t steps,
-                         struct json_out *o)
-{
-    json_out_end_arr(o);
-    put_final_metrics(t, steps, o);
-    json_out_key(o, "extra");
-    json_out_obj(o);
-    group_put(x->session, o);
-    json_out_member_i64(o, "trajectory_index", (int64_t)t->index);
-    native_write_outcome(x, t, o);
-    json_out_end_obj(o);
-    json_out_end_obj(o);
-}
-
-static bool atif_settle(struct export *x)
-{
-    struct atif *a = x->own;
-    struct json_out o = {&x->rope.text, a->comma};
-    bool more;
-
-    if (a->ended)
-        return false;
-    more = put_steps(x, &x->t, a, &o);
-    a->comma = o.comma;
-    if (more)
-        return true;
-    end_document(x, &x->t, a->steps, &o);
-    a->ended = true;
-    return false;
+    steps = t->messages->n > 0 ? put_messages(x, t, &o) : put_completions(x, t, &o);
+    json_out_end_arr(&o);
+    put_final_metrics(t, steps, &o);
+    json_out_key(&o, "extra");
+    json_out_obj(&o);
+    group_put(x->session, &o);
+    json_out_member_i64(&o, "trajectory_index", (int64_t)t->index);
+    native_write_outcome(x, t, &o);
+    json_out_end_obj(&o);
+    json_out_end_obj(&o);
 }
 
 static void atif_begin(struct export *x, struct buf *out)
 {
-    x->own = ARENA_NEW(&x->arena, struct atif);
+    (void)x;
     buf_puts(out, "{\"trajectories\":[");
 }
 
@@ -440,11 +364,5 @@ static void atif_end(struct export *x, struct buf *out)
     buf_add_c(out, '}');
 }
 
-const struct format format_atif = {.name = "atif",
-                                   .content_type = "application/json",
-                                   .text_too = true,
-                                   .passes = 1,
-                                   .begin = atif_begin,
-                                   .one = atif_one,
-                                   .settle = atif_settle,
-                                   .end = atif_end};
+const struct format format_atif = {
+    .text_too = true, .passes = 1, .begin = atif_begin, .write = atif_write, .end = atif_end};

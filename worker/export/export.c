@@ -1,27 +1,28 @@
 /*
- * First the options, then the object. An export is a machine that makes one step in each turn of
- * export_next's loop:
+ * An export, from top to bottom (export_write):
  *
- *   SELECT -> BEGIN -> MIDDLE, format->end (again for each pass of the format) -> DONE
+ *   choose_branches
+ *   format->begin
+ *   for each pass of the format:
+ *     for each trajectory (write_trajectory):
+ *       build          what has left memory is read back, and copied into flat arrays
+ *       audit_drift    first pass: the ids are compared with a fresh rendering
+ *       check          against the invariants; images become runs of their token
+ *       format->write  into the rope
+ *       drain_rope     into the answer, a few kilobytes at a time
+ *     format->end
  *
- *   MIDDLE, for each trajectory:  recall, build, audit, format->part, recall, check and expand,
- *   format->rest, format->one, format->lay, format->settle, drain the rope
+ * Between two parts of each step others run (export_pause). Only drain_rope waits for a slow
+ * reader: nothing of the session is held in memory by then, for a trajectory has its own copy of
+ * what it needs.
  *
- * What has left memory is read back a part in each step, and held until the step behind it is over:
- * built, a trajectory has its own copy of nearly all.
- * Audits and format->lay of long trajectories are left to whoever has helper threads (export_work).
- *
- * A step's cost is counted in bytes, also where it makes no output (selection, audit, passes for
- * sizes), so a slice ends in time. What is known without building anything is checked at the end
- * of SELECT: most mistakes are errors before the first byte. A payload that cannot be read back is
- * noted in x->failed by whoever met it, and ends the export after that step.
+ * Mistakes that are visible without building anything are errors before the first byte. Each error
+ * is in x->failed, and each step returns false.
  */
 #include "worker/export/export.h"
 
 #include <stdlib.h>
 
-#include "common/base/attrs.h"
-#include "common/base/cancel.h"
 #include "common/base/mem.h"
 #include "worker/export/drift_audit.h"
 #include "worker/export/export_format.h"
@@ -35,15 +36,7 @@
 #include "worker/session/session.h"
 #include "worker/session/session_view.h"
 
-/* What a step of the selection and a format's part of a trajectory count as, in bytes; tokens above
- * which a trajectory is work for a helper, a millisecond of encoding, and above which it is long
- * work there. */
-enum {
-    SELECT_WORK = 16 << 10,
-    PART_WORK = 16 << 10,
-    HELPED_TOKENS = 8 << 10,
-    LONG_TOKENS = 4 * HELPED_TOKENS
-};
+enum { DRAIN_BYTES = 4 << 10 }; /* between two pauses: some microseconds */
 
 int export_new(struct session *s, const struct model *m, struct model_scratch *scratch,
                const struct export_options *o, struct export **ret, struct err *e)
@@ -65,7 +58,7 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
     wants = arena_alloc(&x->arena, sizeof(*wants));
     *wants = session_score_wants(s);
     x->score_wants = wants;
-    x->format = export_format_of(o->format);
+    x->format = export_formats[o->format].functions;
     x->input =
         (struct trajectory_input){.session = s,
                                   .model = m,
@@ -86,344 +79,157 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
     return 0;
 }
 
+/* --- steps --- */
+
 static int no_logprobs(const struct export *x, size_t trajectory, struct err *e)
 {
     return err_set(e, ERR_UNASSEMBLABLE,
                    "the %s format needs the logprobs of every sampled token, and trajectory %zu "
                    "has none",
-                   x->format->name, trajectory);
+                   export_formats[x->options.format].name, trajectory);
 }
 
-/* A part of the selection; at its end what is known without building anything is checked, so that
- * most of what is wrong is an error before the first byte. */
-static int choose(struct export *x, struct err *e)
+/* Checks the selection without building anything. */
+static int check_selection(struct export *x, struct err *e)
 {
-    size_t without;
+    size_t without = x->selection->tracks.n;
 
-    if (selection_next(&x->input, &x->options, x->selection))
-        return 0;
-    x->input.owners = x->selection->owners;
-    x->step = EXPORT_BEGIN;
     if (x->options.strict && x->selection->textual > 0)
         return err_set(e, ERR_UNASSEMBLABLE,
                        "the session cannot be assembled: %u of its trajectories were captured as "
                        "text, without token ids",
                        x->selection->textual);
-    without = x->format->needs_logprobs ? selection_without_logprobs(x->selection)
-                                        : x->selection->tracks.n;
+    if (x->format->needs_logprobs)
+        without = selection_without_logprobs(x->selection);
     if (without < x->selection->tracks.n)
         return no_logprobs(x, without, e);
     return selection_check(x->selection, x->session, e);
 }
 
-bool export_recalls(struct export *x)
+MAY_PAUSE static bool choose_branches(struct export *x)
 {
-    return recall_some(x->recall, RECALL_STEP, &x->failed) == 1;
+    while (selection_next(&x->input, &x->options, x->selection))
+        if (!export_pause(x))
+            return false;
+    x->input.owners = x->selection->owners;
+    return x->failed.kind == ERR_NONE && check_selection(x, &x->failed) == 0;
 }
 
-static int check(const struct export *x, struct err *e)
+MAY_PAUSE static bool build(struct export *x)
 {
-    if (x->pass > 0)
-        return 0;
-    if (trajectory_check(&x->t, e) != 0)
+    const struct track *track = &x->selection->tracks.at[x->at];
+
+    x->recall->rows = true;
+    trajectory_note(track, x->recall);
+    if (!export_recall(x))
+        return false;
+    trajectory_build(&x->input, track, x->at, &x->scratch, &x->t);
+    recall_done(x->recall);
+    return export_pause(x);
+}
+
+static void run_audit(struct export *x, struct model_scratch *scratch)
+{
+    trajectory_audit(&x->input, &x->t, scratch, x->audit);
+    while (drift_next(x->audit))
+        if (!export_work_goes_on(x))
+            return;
+    trajectory_audited(x->audit, &x->scratch, &x->t);
+}
+
+MAY_PAUSE static bool audit_drift(struct export *x)
+{
+    if (trajectory_audit_kept(&x->input, &x->t) || !trajectory_is_audited(&x->input, &x->t))
+        return true;
+    if (!export_offload(x, run_audit))
+        return false;
+    trajectory_keep_audit(x->session, &x->t);
+    if (x->t.drift.count)
+        x->drifted[x->t.drift.first]++;
+    return true;
+}
+
+static int check_first(const struct export *x, struct err *e)
+{
+    if (trajectory_check(&x->t, e))
         return -1;
     if (x->format->needs_logprobs && !x->t.logprobs)
         return no_logprobs(x, x->t.index, e);
     return x->format->check ? x->format->check(x, &x->t, e) : 0;
 }
 
-/* Begins the next trajectory, when all that it is made of is there; returns the bytes that took. */
-static size_t build(struct export *x)
+/* Its turns are read once more: they may have left memory since it was built. */
+MAY_PAUSE static bool check(struct export *x)
 {
-    const struct track *track = &x->selection->tracks.at[x->at];
-
-    if (!x->recall->begun) {
-        x->recall->rows = true;
-        trajectory_note(track, x->recall);
-    }
-    if (export_recalls(x) || x->failed.kind != ERR_NONE)
-        return PART_WORK;
-    trajectory_build(&x->input, track, x->at, &x->scratch, &x->t);
-    recall_done(x->recall);
-    x->building = true;
-    if (!trajectory_audit_kept(&x->input, &x->t) && trajectory_is_audited(&x->input, &x->t))
-        x->auditing = AUDIT_DUE;
-    return (size_t)x->t.total * sizeof(int32_t);
-}
-
-/* To a helper, where there is one and it is worth one. */
-static bool hand_over(struct export *x)
-{
-    x->work_due = x->options.helped && x->t.total > HELPED_TOKENS;
-    return x->work_due;
-}
-
-/* This and the next return the bytes of text that took. */
-static size_t start_audit(struct export *x, struct model_scratch *scratch)
-{
-    trajectory_audit(&x->input, &x->t, scratch, x->audit);
-    x->auditing = AUDIT_STARTED;
-    return x->audit->text.len;
-}
-
-/* Its next part. */
-static size_t go_on_auditing(struct export *x)
-{
-    size_t before = x->audit->at, work;
-    bool more = drift_next(x->audit);
-
-    work = x->audit->at - before;
-    if (more)
-        return work;
-    trajectory_audited(x->audit, &x->scratch, &x->t);
-    x->auditing = AUDIT_MADE;
-    return work;
-}
-
-static void keep_audit(struct export *x)
-{
-    trajectory_keep_audit(x->session, &x->t);
-    if (x->t.drift.count)
-        x->drifted[x->t.drift.first]++;
-    x->auditing = AUDIT_NONE;
-}
-
-/* The next step of an audit; returns the bytes that took. */
-static size_t audit(struct export *x)
-{
-    if (x->auditing == AUDIT_DUE)
-        return hand_over(x) ? 0 : start_audit(x, x->input.scratch);
-    if (x->auditing == AUDIT_STARTED)
-        return go_on_auditing(x);
-    keep_audit(x);
-    return 0;
-}
-
-static void lay(struct export *x)
-{
-    x->format->lay(x, &x->t);
-    x->laid = true;
-}
-
-static bool is_laid(const struct export *x)
-{
-    return x->laid || x->pass > 0 || !x->format->lay;
-}
-
-bool export_has_work(const struct export *x)
-{
-    return x->work_due;
-}
-
-bool export_work_is_long(const struct export *x)
-{
-    return x->t.total > LONG_TOKENS;
-}
-
-/* Who gave it up drops the export. */
-void export_work(struct export *x, struct model_scratch *scratch, void (*step)(void))
-{
-    if (x->auditing == AUDIT_DUE) {
-        (void)start_audit(x, scratch);
-        while (x->auditing == AUDIT_STARTED && !cancel_wanted()) {
-            step();
-            (void)go_on_auditing(x);
-        }
-    } else {
-        lay(x);
-    }
-    x->work_due = false;
-}
-
-/* The rope has been drained: goes on to the next trajectory. */
-static void forget_one(struct export *x)
-{
-    x->at++;
-    x->building = x->checked = x->writing = x->laid = false;
-    arena_reset(&x->scratch);
-}
-
-/* Its turns once more: it was built in an earlier slice. */
-static bool reads_turns(struct export *x)
-{
-    if (!x->recall->begun) {
-        x->recall->rows = false;
-        trajectory_note_turns(&x->t, x->recall);
-    }
-    return export_recalls(x);
-}
-
-/* The trajectory at hand, which is held against what the engine was asked with. -1: it cannot be
- * exported. */
-static int settle_one(struct export *x, struct err *e)
-{
-    if (check(x, e) != 0 ||
-        trajectory_expand(&x->input, x->options.collapsed_ids, &x->scratch, &x->t, e) != 0 ||
-        media_note(x, &x->t, e) != 0)
-        return -1;
+    x->recall->rows = false;
+    trajectory_note_turns(&x->t, x->recall);
+    if (!export_recall(x) || (x->pass == 0 && check_first(x, &x->failed)) ||
+        trajectory_expand(&x->input, x->options.collapsed_ids, &x->scratch, &x->t, &x->failed) ||
+        media_note(x, &x->t, &x->failed))
+        return false;
     recall_done(x->recall);
     export_sum_up(x, &x->t);
-    x->checked = true;
-    return 0;
+    return x->failed.kind == ERR_NONE;
 }
 
-/* Whether one of the two that are made in parts has made one. */
-static bool is_in_parts(struct export *x)
+MAY_PAUSE static bool drain_rope(struct export *x)
 {
-    const struct format *f = x->format;
+    while (!rope_empty(&x->rope)) {
+        rope_drain(&x->rope, x->out->bytes, DRAIN_BYTES);
+        if (!export_pause(x))
+            return false;
+    }
+    arena_reset(&x->scratch);
+    return export_pause(x);
+}
 
-    if (x->writing || x->pass > 0)
+MAY_PAUSE static bool write_trajectory(struct export *x)
+{
+    if (!build(x) || !audit_drift(x) || !check(x))
         return false;
-    if (!x->checked) /* those are over when the turns are read once more */
-        return !x->recall->begun && f->part && f->part(x, &x->t);
-    return f->rest && native_is_long(&x->t) && f->rest(x, &x->t);
+    if (x->format->write)
+        x->format->write(x, &x->t);
+    return export_pause(x) && drain_rope(x);
 }
 
-/* Likewise behind `one`. */
-static bool settles(struct export *x)
+MAY_PAUSE static bool end_pass(struct export *x)
 {
-    return x->writing && is_laid(x) && x->pass == 0 && x->format->settle && x->format->settle(x);
-}
-
-/* A step of the trajectory at hand. Work that made no output counts too: neither a pass over sizes
- * nor the audit of a long one must hold the loop. Adds to *done. */
-static int one(struct export *x, struct buf *out, size_t budget, size_t *done, struct err *e)
-{
-    size_t before = out->len;
-
-    if (!x->building) {
-        *done += build(x);
-    } else if (x->auditing != AUDIT_NONE) {
-        *done += audit(x);
-    } else if (is_in_parts(x) || settles(x)) {
-        *done += PART_WORK;
-    } else if (!x->checked) {
-        if (reads_turns(x))
-            *done += PART_WORK;
-        else if (x->failed.kind == ERR_NONE)
-            return settle_one(x, e);
-    } else if (!x->writing) {
-        x->format->one(x, &x->t);
-        x->writing = true;
-    } else if (!is_laid(x)) {
-        if (!hand_over(x))
-            lay(x);
-        *done += (size_t)x->t.total * sizeof(int32_t);
-    } else {
-        rope_drain(&x->rope, out, budget);
-        *done += out->len - before;
-        if (rope_empty(&x->rope))
-            forget_one(x);
-    }
-    return 0;
-}
-
-/* The session knows what merging did; asked again, an export does the same once more. */
-static void tell_merge(struct export *x)
-{
-    if (x->pass == 0)
+    if (x->pass == 0) /* the session knows what merging did: the next export does the same */
         session_note_merge(x->session, x->sums.repaired, x->sums.lost, x->news);
-}
-
-static void end_of_pass(struct export *x, struct buf *out)
-{
-    tell_merge(x);
     if (x->format->end)
-        x->format->end(x, out);
-    x->pass++;
-    x->at = x->format->takes_once ? x->selection->tracks.n : 0;
+        x->format->end(x, x->out->bytes);
     x->input.audit = false; /* once is enough */
-    x->step = x->pass < x->format->passes ? EXPORT_MIDDLE : EXPORT_DONE;
+    return export_pause(x) && drain_rope(x);
 }
 
-void export_defer(struct export *x, struct buf *b)
+MAY_PAUSE static bool write_all(struct export *x)
 {
-    if (b->len == 0)
-        return;
-    *vec_push(&x->parts) = *b;
-    x->part_bytes += b->cap;
-    *b = (struct buf){0};
-}
+    if (!choose_branches(x))
+        return false;
+    if (x->format->begin)
+        x->format->begin(x, x->out->bytes);
+    for (x->pass = 0; x->pass < x->format->passes; x->pass++) {
+        size_t n = x->pass > 0 && x->format->takes_once ? 0 : x->selection->tracks.n;
 
-static bool is_deferred(const struct export *x)
-{
-    return x->part < x->parts.n;
-}
-
-static size_t hand_out(struct export *x, struct buf *out, size_t max)
-{
-    struct buf *b = &x->parts.at[x->part];
-    size_t n = MIN_OF(max, b->len - x->part_at);
-
-    buf_add(out, b->p + x->part_at, n);
-    x->part_at += n;
-    if (x->part_at == b->len) {
-        x->part_bytes -= b->cap;
-        buf_done(b);
-        x->part_at = 0;
-        x->part++;
+        for (x->at = 0; x->at < n; x->at++)
+            if (!write_trajectory(x))
+                return false;
+        if (!end_pass(x))
+            return false;
     }
-    return n;
+    return true;
 }
 
-static bool is_over(const struct export *x)
+int export_write(struct export *x, struct export_out *out, struct err *e)
 {
-    return x->step == EXPORT_DONE && !is_deferred(x) && rope_empty(&x->rope);
+    x->out = out;
+    if (write_all(x))
+        return 0;
+    *e = x->failed;
+    return -1;
 }
 
-/* Texts that wait; arenas count themselves. */
-static void count_texts(struct export *x)
-{
-    size_t now =
-        x->part_bytes + x->made_bytes + x->rope.text.cap + x->rope.cap * sizeof(*x->rope.at);
-
-    if (x->options.held_bytes)
-        atomic_fetch_add_explicit(x->options.held_bytes, now - x->counted_bytes,
-                                  memory_order_relaxed);
-    x->counted_bytes = now;
-}
-
-static int some(struct export *x, struct buf *out, size_t budget_bytes, struct err *e)
-{
-    size_t done = 0;
-
-    while (!is_over(x) && !x->work_due && done < budget_bytes) {
-        if (is_deferred(x)) {
-            done += hand_out(x, out, budget_bytes - done);
-        } else if (x->step == EXPORT_SELECT) {
-            if (choose(x, e) != 0)
-                return -1;
-            done += SELECT_WORK;
-        } else if (x->step == EXPORT_BEGIN) {
-            if (x->format->begin)
-                x->format->begin(x, out);
-            x->step = EXPORT_MIDDLE;
-        } else if (!x->writing && !rope_empty(&x->rope)) { /* what the end of a pass has left */
-            size_t before = out->len;
-
-            rope_drain(&x->rope, out, budget_bytes - done);
-            done += out->len - before;
-        } else if (x->step == EXPORT_MIDDLE && x->at < x->selection->tracks.n) {
-            if (one(x, out, budget_bytes - done, &done, e) != 0)
-                return -1;
-        } else {
-            end_of_pass(x, out);
-        }
-        if (x->failed.kind != ERR_NONE) {
-            *e = x->failed;
-            return -1;
-        }
-    }
-    return is_over(x);
-}
-
-int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct err *e)
-{
-    int rc = some(x, out, budget_bytes, e);
-
-    count_texts(x);
-    return rc;
-}
+/* --- facts --- */
 
 size_t export_branches(const struct export *x)
 {
@@ -442,7 +248,7 @@ const uint32_t *export_merged(const struct export *x)
 
 const char *export_content_type(const struct export *x)
 {
-    return x->format->content_type;
+    return export_formats[x->options.format].content_type;
 }
 
 void export_free(struct export *x)
@@ -453,15 +259,11 @@ void export_free(struct export *x)
         x->format->drop(x);
     recall_done(x->recall);
     drift_drop(x->audit);
-    native_rest_drop(x);
     rope_done(&x->rope);
     selection_done(x->selection);
-    for (size_t i = x->part; i < x->parts.n; i++)
-        buf_done(&x->parts.at[i]);
-    x->part_bytes = 0;
+    x->kept_bytes = 0;
     x->rope = (struct rope){0};
-    count_texts(x);
-    vec_done(&x->parts);
+    export_count_texts(x);
     media_drop(x);
     arena_done(&x->scratch);
     arena_done(&x->arena);

@@ -1,11 +1,13 @@
 /*
  * struct export: one session's trajectories on their way out, in one of the formats of
- * docs/trajectories.md. It pins the session, fixes which branches go out when it is made, and
- * then yields bytes in slices, so that ten thousand trajectories never hold the loop: pull with
- * export_next until it says 1. One export of a session may run beside its live calls; what is
- * committed meanwhile is not in it.
- * Works the same on a session of a replayed journal (`rollgate export`).
- * It does not send, spool or finalize anything.
+ * docs/trajectories.md.
+ *
+ *     export_new(s, ..., &x, e)      pins the session and fixes the branches that go out
+ *     export_write(x, &out, e)       writes them, and pauses between parts of some kilobytes
+ *     export_free(x)
+ *
+ * Calls of the session may run meanwhile; their answers are not in the export. The session may also
+ * be of a replayed journal (`rollgate export`): nothing here sends, spools or finalizes.
  */
 #ifndef RG_EXPORT_EXPORT_H
 #define RG_EXPORT_EXPORT_H
@@ -16,6 +18,7 @@
 #include <stdint.h>
 
 #include "common/base/arena.h"
+#include "common/base/attrs.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/str.h"
@@ -29,21 +32,10 @@ struct session;
 struct session_store;
 
 enum export_format {
-    EXPORT_JSON,
-    EXPORT_MSGPACK,
-    EXPORT_SAFETENSORS,
-    EXPORT_VERL,
-    EXPORT_MILES, /* also POST /samples */
-    EXPORT_AREAL,
-    EXPORT_SLIME,
-    EXPORT_PRIME_RL,
-    EXPORT_OPENAI_MESSAGES,
-    EXPORT_PREFIX_TREE,
-    EXPORT_SKYRL,
-    EXPORT_NEMO_GYM,
-    EXPORT_ATIF,
-    EXPORT_NONE, /* the summary alone */
-    EXPORT_VIEW, /* what the viewer reads: no option names it */
+
+#define X(id, name, type, symbol) EXPORT_##id,
+#include "common/codec/export_formats.def"
+#undef X
     EXPORT_FORMAT_COUNT
 };
 
@@ -97,7 +89,6 @@ struct export_options {
     int64_t global_steps;        /* verl tags; -1: metadata.global_steps, else left out */
     const struct json *metadata; /* miles: session metadata, `reward` inside; NULL: none */
     atomic_size_t *held_bytes;   /* what the export holds is counted there, too; NULL: nowhere */
-    bool helped; /* export_work is called where there is some; false: export_next does all */
 };
 
 void export_options_init(struct export_options *o);
@@ -133,19 +124,24 @@ bool export_has_no_calls(const struct export *x);
 int export_new(struct session *s, const struct model *m, struct model_scratch *scratch,
                const struct export_options *o, struct export **ret, struct err *e);
 
-/* Appends the next bytes, stopping soon after `budget_bytes` of output or of work: 1 done, 0 more
- * (it may have appended nothing yet), -1 ERR_UNASSEMBLABLE: a trajectory breaks what
- * always holds (docs/trajectories.md, section 2), or (strict) cannot be a sample as it was
- * captured. */
-int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct err *e);
+/* Where an export goes. */
+struct export_out {
+    struct buf *bytes; /* written, not yet sent */
 
-/* Whether what comes next is long, and looks at nothing of the session that changes (an audit of a
- * long history): then export_next does nothing until export_work has done it, in a thread that
- * renders and encodes with `scratch`, while nobody else touches the
- * export; it calls `step` between parts of some milliseconds. */
-bool export_has_work(const struct export *x);
-bool export_work_is_long(const struct export *x); /* several milliseconds */
-void export_work(struct export *x, struct model_scratch *scratch, void (*step)(void));
+    /* Sends of `bytes` what is worth sending, and pauses. -1: nothing more is wanted. */
+    int (*flow)(struct export_out *o, struct err *e);
+    /* Calls export_run_work in a helper thread, and waits for it. NULL: there is no thread. */
+    int (*offload)(struct export_out *o, struct export *x, struct err *e);
+};
+
+/* Writes all of it, and leaves the last bytes in out->bytes. -1: ERR_UNASSEMBLABLE if a trajectory
+ * breaks what always holds (docs/trajectories.md, section 2) or, strict, cannot be a sample as it
+ * was captured; or an error of reading, flow or offload. Only once. */
+MAY_PAUSE int export_write(struct export *x, struct export_out *out, struct err *e);
+
+/* For `offload`: does the work in the calling thread. Nobody else touches the export meanwhile. */
+void export_run_work(struct export *x, struct model_scratch *scratch);
+bool export_work_is_long(const struct export *x); /* it takes several milliseconds */
 
 /* What merging did beyond any export of the session before, known at the end: answers put in place
  * of other ids, answers not found. For metrics. */

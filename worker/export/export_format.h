@@ -1,8 +1,11 @@
 /*
- * struct format: how trajectories become bytes. An export calls begin, one per trajectory in
- * order, end; with several passes (files whose header needs all sizes first) it goes through all
- * trajectories once per pass. begin and end append to `out`; one leaves its texts and arrays in
- * x->rope, from where they go out a part at a time.
+ * struct format: how trajectories become bytes. export_write calls begin, then write for each
+ * trajectory, then end. A file whose header needs all sizes first has several passes, and each goes
+ * through all trajectories. `begin` and `end` append to `out`; `write` leaves texts and arrays in
+ * x->rope, which the export drains to its reader before the next trajectory.
+ *
+ * To add a format: a row in common/codec/export_formats.def, and a struct format in a file of its
+ * own.
  */
 #ifndef RG_EXPORT_EXPORT_FORMAT_H
 #define RG_EXPORT_EXPORT_FORMAT_H
@@ -17,7 +20,6 @@
 
 struct drift_audit;
 struct json_out;
-struct native_rest;
 struct recall;
 struct reward;
 struct score_wants;
@@ -35,6 +37,9 @@ struct export_sums {
 
 struct export_picture;
 
+/* With a scratch of the thread that runs it. */
+typedef void (*export_work_fn)(struct export *x, struct model_scratch *scratch);
+
 struct export
 {
     struct session *session; /* pinned */
@@ -48,16 +53,10 @@ struct export
     struct recall *recall;     /* what is read back in steps (export_recalls); in the arena */
     struct arena arena;        /* of the export */
     struct arena scratch;      /* of the trajectory at hand */
-    struct trajectory t;       /* the one at hand, while `building` */
+    struct trajectory t;       /* the one at hand */
     struct drift_audit *audit; /* in the export's arena */
-    bool building, writing;
-
-    enum { AUDIT_NONE, AUDIT_DUE, AUDIT_STARTED, AUDIT_MADE } auditing;
-
-    bool checked;                       /* and expanded */
-    struct native_rest *rest;           /* own; NULL: none was made yet */
-    bool laid;                          /* format->lay is done */
-    bool work_due;                      /* export_work is to come */
+    struct export_out *out;
+    export_work_fn work;                /* what export_run_work does */
     struct rope rope;                   /* of the trajectory at hand */
     uint32_t drifted[DRIFT_KIND_COUNT]; /* newly audited ones, by their first mismatch */
     struct selection *selection;        /* likewise */
@@ -70,28 +69,19 @@ struct export
     bool all_logprobs; /* verl: every row has them */
     const struct score_wants *score_wants; /* the session's own; in the arena */
     bool unscored;                         /* one of them is not known of some trajectory */
-    bool unsupported;      /* a sampling support was wanted, and some trained token has none */
-    bool unindexed;        /* the indexer's top-k was wanted, and some trajectory has none */
-    bool recomputed;       /* some turn's rows were computed again: token_rows.h */
-    const char *unrouted;  /* why some trajectory has no routed experts; NULL: none was asked for */
-    bool unversioned;      /* areal: some trajectory has no weight versions, told as -1 */
-    VEC(struct buf) parts; /* made, but not yet handed out (a header), in order */
-    size_t part_bytes;     /* of them */
-    size_t made_bytes;     /* of what format->rest has made so far */
-    size_t counted_bytes;  /* of both and of the rope, as the options' held_bytes has them */
-    size_t part;
-    size_t part_at;
+    bool unsupported;     /* a sampling support was wanted, and some trained token has none */
+    bool unindexed;       /* the indexer's top-k was wanted, and some trajectory has none */
+    bool recomputed;      /* some turn's rows were computed again: token_rows.h */
+    const char *unrouted; /* why some trajectory has no routed experts; NULL: none was asked for */
+    bool unversioned;     /* areal: some trajectory has no weight versions, told as -1 */
+    size_t kept_bytes;    /* of texts that the format keeps for later */
+    size_t counted_bytes; /* of them and of the rope, as the options' held_bytes has them */
     unsigned pass;
     size_t at;
-
-    enum { EXPORT_SELECT, EXPORT_BEGIN, EXPORT_MIDDLE, EXPORT_END, EXPORT_DONE } step;
 };
 
 struct format {
-    const char *name;
-    const char *content_type;
     unsigned passes;
-    bool hidden;         /* the gateway's own: no client names it */
     bool indexer;        /* it has a place for the indexer's rows */
     bool text_too;       /* trajectories without tokens, too */
     bool takes_once;     /* it takes all it needs of the trajectories in the first pass */
@@ -102,27 +92,45 @@ struct format {
     void (*begin)(struct export *x, struct buf *out);
     /* Whether the format can hold this one (NULL: any); asked in the first pass. */
     int (*check)(const struct export *x, const struct trajectory *t, struct err *e);
-    void (*one)(struct export *x, const struct trajectory *t);
-    /* In the first pass, before `one`: a part of what would take long in one step; true while there
-     * is more. NULL: nothing. */
-    bool (*part)(struct export *x, const struct trajectory *t);
-    /* In the first pass, of a long history, when it is checked: the next part of what `one` writes
-     * behind the arrays; true while there is more. NULL: nothing, or `one` does all. */
-    bool (*rest)(struct export *x, const struct trajectory *t);
-    /* In the first pass, behind `one`: what takes long for a long trajectory. It looks at nothing
-     * of the session that changes, so another thread may do it. NULL: nothing. */
-    void (*lay)(struct export *x, const struct trajectory *t);
-    /* In the first pass, behind all that: a part of what `one` has left to be done in steps; true
-     * while there is more. NULL: nothing. */
-    bool (*settle)(struct export *x);
-    /* At the end of every pass (x->pass tells which). */
-    void (*end)(struct export *x, struct buf *out);
+    /* NULL: nothing. Pauses by export_pause in its loops. */
+    MAY_PAUSE void (*write)(struct export *x, const struct trajectory *t);
+    /* At the end of every pass (x->pass is its number). Pauses likewise. */
+    MAY_PAUSE void (*end)(struct export *x, struct buf *out);
     /* Frees what begin made outside the arena; NULL: nothing. */
     void (*drop)(struct export *x);
 };
 
-/* By its name in the options. */
-const struct format *export_format_of(enum export_format f);
+/* A row of common/codec/export_formats.def. */
+struct format_row {
+    const char *name, *content_type;
+    const struct format *functions;
+    bool hidden; /* no client names it */
+};
+
+extern const struct format_row export_formats[EXPORT_FORMAT_COUNT];
+
+/* The format's functions, by the last column of its row. */
+#define X(id, name, type, symbol) extern const struct format symbol;
+#include "common/codec/export_formats.def"
+#undef X
+
+/* Counts texts that wait in the options' held_bytes. Arenas count themselves. */
+void export_count_texts(struct export *x);
+
+/* Lets others run. False: the export has failed or was cancelled (x->failed), and what is written
+ * from now on is worthless. */
+MAY_PAUSE bool export_pause(struct export *x);
+
+/* Does work that is long for a long trajectory and reads nothing of the session that changes: in a
+ * helper thread if it is worth one, else here. False: like export_pause. */
+MAY_PAUSE bool export_offload(struct export *x, export_work_fn fn);
+
+/* Between parts of that work: true while it goes on. In a helper thread it does not pause. */
+MAY_PAUSE bool export_work_goes_on(struct export *x);
+
+/* Reads back what x->recall was told of. True: all is there, and stays until recall_done. False:
+ * like export_pause. */
+MAY_PAUSE bool export_recall(struct export *x);
 
 /* export_sums.c: adds a trajectory that is whole to x->sums; in the first pass only. */
 void export_sum_up(struct export *x, const struct trajectory *t);
@@ -131,19 +139,8 @@ void export_sum_up(struct export *x, const struct trajectory *t);
  * leave out of its group: uid, index, steps. */
 void export_take_options(struct export *x, const struct export_options *o);
 
-/* Reads back the next part of what x->recall was told of. True: there is more, for another step;
- * false: all is there, and stays until recall_done, or x->failed says why it is not. */
-bool export_recalls(struct export *x);
-
 /* How many trajectories it holds. */
 size_t export_branches(const struct export *x);
-
-/* Takes the bytes over, to be handed out before anything else; `b` is empty afterwards. */
-void export_defer(struct export *x, struct buf *b);
-
-extern const struct format format_json, format_msgpack, format_safetensors, format_verl,
-    format_miles, format_areal, format_slime, format_prime_rl, format_openai_messages,
-    format_prefix_tree, format_skyrl, format_nemo_gym, format_atif, format_none, format_view;
 
 /* A member whose value is an array of numbers, drained from the rope o writes to. */
 void export_array(struct export *x, struct json_out *o, const char *key, enum rope_piece_kind kind,
@@ -153,22 +150,11 @@ void export_array(struct export *x, struct json_out *o, const char *key, enum ro
 
 /* A trajectory without its arrays as one item of the JSON array in the metadata of a file of
  * tensors, and the metadata at that file's end. */
-void tensors_note_rest(struct export *x, const struct trajectory *t);
+MAY_PAUSE void tensors_note_rest(struct export *x, const struct trajectory *t);
 void tensors_note_end(struct export *x);
 
-/* The members behind the arrays: num_turns .. extra_fields, without the enclosing braces. A long
- * history has megabytes of them: with format->rest = native_rest_part they are made in parts
- * before. */
-void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o);
-void native_take_rest(struct export *x, const struct trajectory *t,
-                      struct buf *ret); /* as a text */
-bool native_rest_part(struct export *x, const struct trajectory *t);
-
-/* Whether it is worth parts. */
-bool native_is_long(const struct trajectory *t);
-
-/* Gives up what parts have made. */
-void native_rest_drop(struct export *x);
+/* The members behind the arrays: num_turns .. extra_fields, without the enclosing braces. */
+MAY_PAUSE void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o);
 
 /* Of these members all but messages and turns; and turn i, an object. */
 void native_write_brief(struct export *x, const struct trajectory *t, struct json_out *o);
@@ -196,7 +182,8 @@ void native_write_warnings(const struct export *x, struct json_out *o);
 
 /* Message i as an item; and those before the first one that was generated, as an array. */
 void native_write_message(const struct trajectory *t, uint32_t i, struct json_out *o);
-void native_write_prompt(const struct export *x, const struct trajectory *t, struct json_out *o);
+MAY_PAUSE void native_write_prompt(struct export *x, const struct trajectory *t,
+                                   struct json_out *o);
 
 /* Why it ends where it ends (materialization_reason), or NULL. */
 const char *native_reason(const struct trajectory *t);

@@ -1,4 +1,5 @@
 /* What a client may say of its export: each option by its name, and what contradicts each other. */
+#include "common/codec/format_list.h"
 #include "common/codec/json.h"
 #include "worker/export/export_format.h"
 #include "worker/export/options_text.h"
@@ -78,14 +79,11 @@ static int read_merge(struct export_options *o, struct str v, struct err *e)
 static int read_format(struct export_options *o, struct str v, struct err *e)
 {
     for (int i = 0; i < EXPORT_FORMAT_COUNT; i++)
-        if (!export_format_of((enum export_format)i)->hidden &&
-            str_eq_c(v, export_format_of((enum export_format)i)->name)) {
+        if (!export_formats[i].hidden && str_eq_c(v, export_formats[i].name)) {
             o->format = (enum export_format)i;
             return 0;
         }
-    return bad(e, "format",
-               "json, msgpack, safetensors, verl, miles, areal, slime, prime-rl, openai-messages, "
-               "prefix-tree, skyrl, nemo-gym, atif, none");
+    return bad(e, "format", FORMAT_LIST);
 }
 
 static int read_drift(struct export_options *o, struct str v, struct err *e)
@@ -234,9 +232,9 @@ int export_options_check(const struct export_options *o, struct err *e)
                          "select=all_checkpoints keeps every answer apart and merge=%s joins them: "
                          "use one of the two (merge=none, or select=leaves, last, longest)",
                          export_merge_names[o->merge]);
-    if (o->media == MEDIA_INLINE && export_format_of(o->format)->no_media)
+    if (o->media == MEDIA_INLINE && export_formats[o->format].functions->no_media)
         return err_field(e, "media", "media=inline: the %s format holds no images",
-                         export_format_of(o->format)->name);
+                         export_formats[o->format].name);
     return 0;
 }
 

@@ -17,7 +17,6 @@
 static const char KEY_META[] = "meta", META_HEAD[] = "{\"samples\":[";
 
 struct miles {
-    struct sample_text text;
     struct sample_ids ids;
     uint32_t trim; /* the most that a checkpoint trimmed */
 };
@@ -72,22 +71,13 @@ static void put_reward(const struct export *x, struct json_out *o)
     export_put_reward(x, o);
 }
 
-/* The sample's text begins with its response. */
-static bool decode_part(struct export *x, const struct trajectory *t)
-{
-    struct buf *meta = tensors_meta(x, KEY_META);
-    struct sample_text *text = &((struct miles *)x->own)->text;
-
-    if (!text->begun)
-        buf_puts(meta, t->index == 0 ? META_HEAD : ",");
-    return sample_text_part(x, t, text, meta);
-}
-
-static void note_sample(struct export *x, const struct trajectory *t)
+MAY_PAUSE static void note_sample(struct export *x, const struct trajectory *t)
 {
     struct json_out o = json_out_to(tensors_meta(x, KEY_META));
 
-    o.comma = true; /* behind the response */
+    buf_puts(o.b, t->index == 0 ? META_HEAD : ",");
+    json_out_obj(&o);
+    sample_put_response(x, t, &o);
     json_out_member_i64(&o, "response_length", t->n);
     json_out_key(&o, "status");
     json_out_cstr(&o, sample_status(t));
@@ -106,6 +96,7 @@ static void note_sample(struct export *x, const struct trajectory *t)
         json_out_cstr(&o, "rollout_indexer_topk");
     json_out_end_arr(&o);
     json_out_end_obj(&o);
+    tensors_escape_meta(x);
 }
 
 /* miles takes int32 only. */
@@ -193,7 +184,7 @@ static void put_teacher(struct export *x, const struct trajectory *t)
                     CELLS(RAW, teacher->logprobs + t->n_prompt));
 }
 
-static void miles_one(struct export *x, const struct trajectory *t)
+MAY_PAUSE static void miles_write(struct export *x, const struct trajectory *t)
 {
     struct shape n = SHAPE1(t->n);
 
@@ -217,17 +208,15 @@ static void miles_one(struct export *x, const struct trajectory *t)
         media_put_spans(x, t);
 }
 
-static void put_session_metadata(struct export *x, struct json_out *o)
+MAY_PAUSE static void put_session_metadata(struct export *x, struct json_out *o)
 {
-    struct miles *own = x->own;
+    const struct miles *own = x->own;
 
     json_out_key(o, "session_metadata");
     json_out_obj(o);
     json_out_key(o, "accumulated_token_ids");
     json_out_arr(o);
-    while (sample_ids_part(x, &own->ids)) { /* of a session without samples */
-    }
-    tensors_take(x, KEY_META, &own->ids.text);
+    sample_put_ids(x, &own->ids, o->b);
     json_out_end_arr(o);
     json_out_member_i64(o, "max_trim_tokens", own->trim);
     if (x->selection->unchosen)
@@ -239,7 +228,7 @@ static void put_session_metadata(struct export *x, struct json_out *o)
 }
 
 /* Behind the samples. */
-static void end_meta(struct export *x)
+MAY_PAUSE static void end_meta(struct export *x)
 {
     struct json_out o = json_out_to(tensors_meta(x, KEY_META));
 
@@ -290,7 +279,7 @@ static int miles_check(const struct export *x, const struct trajectory *t, struc
     return t->has_indexer ? 0 : check_rows(t, ROWS_INDEXER, "indexer top-k does", e);
 }
 
-static void miles_end(struct export *x, struct buf *out)
+MAY_PAUSE static void miles_end(struct export *x, struct buf *out)
 {
     if (tensors_sizing(x))
         end_meta(x);
@@ -313,34 +302,11 @@ static void miles_begin(struct export *x, struct buf *out)
         own->trim = MAX_OF(own->trim, v.checkpoints[i]->trim);
 }
 
-/* The ids that the end tells are made with the last sample, a part in a step. */
-static bool miles_settle(struct export *x)
-{
-    struct miles *own = x->own;
-
-    return tensors_settle(x) || (x->at + 1 == export_branches(x) && sample_ids_part(x, &own->ids));
-}
-
-static void miles_drop(struct export *x)
-{
-    struct miles *own = x->own;
-
-    if (own) {
-        sample_text_drop(&own->text);
-        sample_ids_drop(&own->ids);
-    }
-    tensors_drop(x);
-}
-
-const struct format format_miles = {.name = "miles",
-                                    .content_type = "application/octet-stream",
-                                    .needs_reward = true,
+const struct format format_miles = {.needs_reward = true,
                                     .indexer = true,
                                     .passes = TENSOR_PASSES,
                                     .begin = miles_begin,
                                     .check = miles_check,
-                                    .one = miles_one,
-                                    .part = decode_part,
-                                    .settle = miles_settle,
+                                    .write = miles_write,
                                     .end = miles_end,
-                                    .drop = miles_drop};
+                                    .drop = tensors_drop};

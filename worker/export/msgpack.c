@@ -14,9 +14,6 @@
 
 enum { EXT_IDS = 1, EXT_MASK = 2, EXT_FLOATS = 3 };
 
-/* Of JSON that one part packs: about a quarter of a millisecond. */
-enum { PACKED_BYTES = 16 << 10 };
-
 static int to_buf(void *data, const char *p, size_t n)
 {
     buf_add(data, p, n);
@@ -235,82 +232,48 @@ static void put_tokens(struct export *x, msgpack_packer *pk, const struct trajec
     put_array(x, pk, "response_logprobs", EXT_FLOATS, array_of(t->logprobs, t->n * sizeof(float)));
 }
 
-/* Messages and turns of a trajectory, packed in parts. */
-struct packing {
-    struct buf messages, turns;
-    uint32_t n_messages, n_turns; /* packed so far */
-};
-
-static struct packing *packing_of(struct export *x)
-{
-    if (!x->state)
-        x->state = ARENA_NEW(&x->arena, struct packing);
-    return x->state;
-}
-
 /* An item, whose JSON is in `text`. */
-static void pack_item(struct export *x, const struct buf *text, struct buf *out)
+static void pack_item(struct export *x, const struct buf *text, msgpack_packer *pk)
 {
     struct arena a = {0};
-    msgpack_packer pk;
 
-    msgpack_packer_init(&pk, out, to_buf);
-    put_json(&pk, read_back(x, &a, buf_str(text)));
+    put_json(pk, read_back(x, &a, buf_str(text)));
     arena_done(&a);
 }
 
-static bool msgpack_rest(struct export *x, const struct trajectory *t)
+MAY_PAUSE static void put_messages(struct export *x, msgpack_packer *pk, const struct trajectory *t)
 {
-    struct packing *p = packing_of(x);
     struct buf text = {0};
 
-    for (size_t some = 0; some < PACKED_BYTES; some += text.len) {
+    put_key(pk, "messages");
+    msgpack_pack_array(pk, t->messages->n);
+    for (uint32_t i = 0; i < t->messages->n && export_pause(x); i++) {
         struct json_out o = json_out_to(&text);
 
         buf_clear(&text);
-        if (p->n_messages < t->messages->n) {
-            native_write_message(t, p->n_messages++, &o);
-            pack_item(x, &text, &p->messages);
-        } else if (p->n_turns < t->n_turns) {
-            native_write_turn(t, p->n_turns++, &o);
-            pack_item(x, &text, &p->turns);
-        } else {
-            break;
-        }
+        native_write_message(t, i, &o);
+        pack_item(x, &text, pk);
     }
     buf_done(&text);
-    x->made_bytes = p->messages.cap + p->turns.cap;
-    return p->n_messages < t->messages->n || p->n_turns < t->n_turns;
 }
 
-/* The scratch arena has the bytes while the rope is drained. */
-static void put_packed(struct export *x, msgpack_packer *pk, const char *key, size_t n,
-                       struct buf *items)
+MAY_PAUSE static void put_turns(struct export *x, msgpack_packer *pk, const struct trajectory *t)
 {
-    put_key(pk, key);
-    msgpack_pack_array(pk, n);
-    if (items->len > 0) {
-        rope_add(&x->rope, PIECE_RAW, items->p, items->len);
-        arena_own(&x->scratch, items->p, items->cap);
+    struct buf text = {0};
+
+    put_key(pk, "turns");
+    msgpack_pack_array(pk, t->n_turns);
+    for (uint32_t i = 0; i < t->n_turns && export_pause(x); i++) {
+        struct json_out o = json_out_to(&text);
+
+        buf_clear(&text);
+        native_write_turn(t, i, &o);
+        pack_item(x, &text, pk);
     }
-    *items = (struct buf){0};
+    buf_done(&text);
 }
 
-static void put_rest(struct export *x, msgpack_packer *pk, const struct trajectory *t,
-                     const struct json *brief)
-{
-    struct packing *p = packing_of(x);
-
-    while (msgpack_rest(x, t)) {
-    }
-    put_members(pk, brief);
-    put_packed(x, pk, "messages", p->n_messages, &p->messages);
-    put_packed(x, pk, "turns", p->n_turns, &p->turns);
-    *p = (struct packing){0};
-    x->made_bytes = 0;
-}
-
-static void msgpack_one(struct export *x, const struct trajectory *t)
+MAY_PAUSE static void msgpack_write(struct export *x, const struct trajectory *t)
 {
     struct buf text = {0};
     struct json_out o = json_out_to(&text);
@@ -337,17 +300,9 @@ static void msgpack_one(struct export *x, const struct trajectory *t)
     put_versions(x, &pk, t);
     put_experts(x, &pk, t);
     put_arrays(x, &pk, t);
-    put_rest(x, &pk, t, brief);
-}
-
-static void msgpack_drop(struct export *x)
-{
-    struct packing *p = x->state;
-
-    if (!p)
-        return;
-    buf_done(&p->messages);
-    buf_done(&p->turns);
+    put_members(&pk, brief);
+    put_messages(x, &pk, t);
+    put_turns(x, &pk, t);
 }
 
 /* The table of pictures, with their bytes. */
@@ -391,13 +346,9 @@ static void msgpack_end(struct export *x, struct buf *out)
     buf_done(&text);
 }
 
-const struct format format_msgpack = {.name = "msgpack",
-                                      .content_type = "application/msgpack",
-                                      .indexer = true,
+const struct format format_msgpack = {.indexer = true,
                                       .passes = 1,
                                       .text_too = true,
                                       .begin = msgpack_begin,
-                                      .one = msgpack_one,
-                                      .rest = msgpack_rest,
-                                      .drop = msgpack_drop,
+                                      .write = msgpack_write,
                                       .end = msgpack_end};

@@ -304,7 +304,7 @@ static void put_tokens(struct export *x, const struct trajectory *t, struct json
     }
 }
 
-static void json_one(struct export *x, const struct trajectory *t)
+MAY_PAUSE static void native_write(struct export *x, const struct trajectory *t)
 {
     struct json_out o = {&x->rope.text, t->index > 0};
 
@@ -441,13 +441,10 @@ static void json_end(struct export *x, struct buf *out)
     buf_add_c(o.b, '}');
 }
 
-const struct format format_json = {.name = "json",
-                                   .content_type = "application/json",
-                                   .text_too = true,
+const struct format format_json = {.text_too = true,
                                    .media_in_table = true,
                                    .indexer = true,
                                    .passes = 1,
                                    .begin = json_begin,
-                                   .one = json_one,
-                                   .rest = native_rest_part,
+                                   .write = native_write,
                                    .end = json_end};

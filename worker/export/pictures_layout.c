@@ -169,6 +169,8 @@ int trajectory_expand(const struct trajectory_input *in, bool collapsed, struct 
     const struct vision *v = in->model ? model_info(in->model)->vision : NULL;
     struct images_sum sum = {0};
 
+    t->sampled = t->ids + t->n_prompt;
+    t->n_sampled = t->n;
     if (session_view(in->session).has_images && !t->text)
         sum = images_sum(t->messages, 0);
     if (sum.n == 0)

@@ -36,7 +36,16 @@ static int tree_check(const struct export *x, const struct trajectory *t, struct
     return 0;
 }
 
-static void tree_one(struct export *x, const struct trajectory *t)
+/* A tree of a long history takes tens of milliseconds. */
+static void add_tokens(struct export *x, struct model_scratch *scratch)
+{
+    struct prefix_tree *p = x->own;
+
+    (void)scratch;
+    token_tree_add(&p->tokens, &x->t);
+}
+
+MAY_PAUSE static void tree_write(struct export *x, const struct trajectory *t)
 {
     struct prefix_tree *p = x->own;
 
@@ -45,14 +54,7 @@ static void tree_one(struct export *x, const struct trajectory *t)
     p->no_versions = p->no_versions || !t->versions;
     for (int i = 0; i < SCORE_KINDS; i++)
         p->unscored[i] = p->unscored[i] || !t->scores[i];
-}
-
-/* A tree of a long history takes tens of milliseconds. */
-static void tree_lay(struct export *x, const struct trajectory *t)
-{
-    struct prefix_tree *p = x->own;
-
-    token_tree_add(&p->tokens, t);
+    (void)export_offload(x, add_tokens);
 }
 
 static void add(struct export *x, const char *name, enum tensor_type type, uint64_t n,
@@ -86,7 +88,7 @@ static void add_rewards(struct export *x, struct prefix_tree *p)
     add(x, "rewards", TENSOR_F32, n, CELLS(RAW, p->rewards));
 }
 
-static void tree_end(struct export *x, struct buf *out)
+MAY_PAUSE static void tree_end(struct export *x, struct buf *out)
 {
     struct prefix_tree *p = x->own;
     const struct token_tree *t = &p->tokens;
@@ -118,16 +120,11 @@ static void tree_drop(struct export *x)
     tensors_drop(x);
 }
 
-const struct format format_prefix_tree = {.name = "prefix-tree",
-                                          .content_type = "application/octet-stream",
-                                          .needs_reward = true,
+const struct format format_prefix_tree = {.needs_reward = true,
                                           .takes_once = true,
                                           .passes = TENSOR_PASSES,
                                           .begin = tree_begin,
                                           .check = tree_check,
-                                          .one = tree_one,
-                                          .rest = native_rest_part,
-                                          .lay = tree_lay,
-                                          .settle = tensors_settle,
+                                          .write = tree_write,
                                           .end = tree_end,
                                           .drop = tree_drop};

@@ -33,9 +33,9 @@ void tensors_note_rest(struct export *x, const struct trajectory *t)
             json_out_str(&o, t->version_texts[i].p ? t->version_texts[i] : STR("-1"));
         json_out_end_arr(&o);
     }
-    buf_add_c(o.b, ',');
-    tensors_put_rest(x, t, KEY_ROWS);
-    buf_add_c(tensors_meta(x, KEY_ROWS), '}');
+    native_write_rest(x, t, &o);
+    json_out_end_obj(&o);
+    tensors_escape_meta(x);
 }
 
 static void put_experts(struct export *x, const struct trajectory *t)
@@ -62,7 +62,7 @@ void tensors_put_arrays(struct export *x, const struct trajectory *t)
     }
 }
 
-static void safetensors_one(struct export *x, const struct trajectory *t)
+MAY_PAUSE static void safetensors_write(struct export *x, const struct trajectory *t)
 {
     struct shape n = SHAPE1(t->n);
 
@@ -91,7 +91,7 @@ void tensors_note_end(struct export *x)
     buf_puts(tensors_meta(x, "phase"), session_phase_name(x->session));
 }
 
-static void safetensors_end(struct export *x, struct buf *out)
+MAY_PAUSE static void safetensors_end(struct export *x, struct buf *out)
 {
     if (tensors_sizing(x))
         tensors_note_end(x);
@@ -99,13 +99,9 @@ static void safetensors_end(struct export *x, struct buf *out)
     tensors_end(x, out);
 }
 
-const struct format format_safetensors = {.name = "safetensors",
-                                          .content_type = "application/octet-stream",
-                                          .indexer = true,
+const struct format format_safetensors = {.indexer = true,
                                           .passes = TENSOR_PASSES,
                                           .begin = tensors_begin,
-                                          .one = safetensors_one,
-                                          .rest = native_rest_part,
-                                          .settle = tensors_settle,
+                                          .write = safetensors_write,
                                           .end = safetensors_end,
                                           .drop = tensors_drop};

@@ -39,34 +39,28 @@ static void put_text(struct buf *out, struct buf *text)
     buf_done(text);
 }
 
-bool sample_text_part(struct export *x, const struct trajectory *t, struct sample_text *s,
-                      struct buf *out)
+void sample_put_response(struct export *x, const struct trajectory *t, struct json_out *o)
 {
+    const struct tokenizer *k = x->input.model ? model_tokenizer(x->input.model) : NULL;
+    struct detok *detok = k ? detok_new(k, false) : NULL;
     struct buf text = {0};
 
-    if (!s->begun) {
-        buf_puts(out, "{\"response\":\"");
-        *s = (struct sample_text){.begun = true};
-        if (x->input.model && model_tokenizer(x->input.model))
-            s->detok = detok_new(model_tokenizer(x->input.model), false);
+    json_out_key(o, "response");
+    o->comma = true;
+    buf_add_c(o->b, '"');
+    for (uint32_t i = 0; detok && i < t->n_sampled; i++) {
+        detok_feed(detok, t->sampled[i], &text);
+        if (i % PART_IDS != PART_IDS - 1)
+            continue;
+        put_text(o->b, &text);
+        if (!export_pause(x))
+            break;
     }
-    for (uint32_t i = 0; s->detok && i < PART_IDS && s->at < t->n; i++)
-        detok_feed(s->detok, t->ids[t->n_prompt + s->at++], &text);
-    if (s->detok && s->at == t->n)
-        detok_finish(s->detok, &text);
-    put_text(out, &text);
-    if (s->detok && s->at < t->n)
-        return true;
-    buf_add_c(out, '"');
-    detok_free(s->detok);
-    *s = (struct sample_text){0};
-    return false;
-}
-
-void sample_text_drop(struct sample_text *s)
-{
-    if (s)
-        detok_free(s->detok);
+    if (detok)
+        detok_finish(detok, &text);
+    put_text(o->b, &text);
+    buf_add_c(o->b, '"');
+    detok_free(detok);
 }
 
 /* --- facts --- */
@@ -174,39 +168,28 @@ void sample_ids_begin(struct session *session, struct sample_ids *s)
     vec_done(&b);
 }
 
-/* Reads them back, a part at a time, then takes them. False: the export fails. */
-static bool read_ids(struct export *x, struct sample_ids *s)
+/* In the scratch arena. NULL: the export has failed. */
+MAY_PAUSE static int32_t *read_ids(struct export *x, const struct sample_ids *s)
 {
-    if (!x->recall->begun) {
-        x->recall->rows = false;
-        recall_path(x->recall, s->of);
-    }
-    if (export_recalls(x))
-        return true;
-    if (x->failed.kind != ERR_NONE)
-        return false;
-    s->ids = arena_alloc(&x->scratch, s->of->total * sizeof(*s->ids));
-    checkpoint_copy(s->of, s->ids);
+    int32_t *ids;
+
+    x->recall->rows = false;
+    recall_path(x->recall, s->of);
+    if (!export_recall(x))
+        return NULL;
+    ids = arena_alloc(&x->scratch, s->of->total * sizeof(*ids));
+    checkpoint_copy(s->of, ids);
     recall_done(x->recall);
-    return true;
+    return ids;
 }
 
-bool sample_ids_part(struct export *x, struct sample_ids *s)
+void sample_put_ids(struct export *x, const struct sample_ids *s, struct buf *out)
 {
-    size_t n = MIN_OF(s->n - s->at, (size_t)PART_NUMBERS);
+    const int32_t *ids = s->n > 0 ? read_ids(x, s) : NULL;
 
-    if (n == 0)
-        return false;
-    if (!s->ids)
-        return read_ids(x, s);
-    if (s->at > 0)
-        buf_add_c(&s->text, ',');
-    numbers_i32(&s->text, s->ids + s->at, n);
-    s->at += n;
-    return s->at < s->n;
-}
-
-void sample_ids_drop(struct sample_ids *s)
-{
-    buf_done(&s->text);
+    for (size_t at = 0; ids && at < s->n && export_pause(x); at += PART_NUMBERS) {
+        if (at > 0)
+            buf_add_c(out, ',');
+        numbers_i32(out, ids + at, MIN_OF(s->n - at, (size_t)PART_NUMBERS));
+    }
 }

@@ -38,26 +38,6 @@ static void put_reward(const struct export *x, struct json_out *o)
 
 /* --- slime: masks and logprobs over the response region --- */
 
-static void slime_begin(struct export *x, struct buf *out)
-{
-    samples_begin(x, out);
-    x->own = ARENA_NEW(&x->arena, struct sample_text);
-}
-
-static bool slime_part(struct export *x, const struct trajectory *t)
-{
-    struct sample_text *text = x->own;
-
-    if (!text->begun && t->index > 0)
-        buf_add_c(&x->rope.text, ',');
-    return sample_text_part(x, t, text, &x->rope.text);
-}
-
-static void slime_drop(struct export *x)
-{
-    sample_text_drop(x->own);
-}
-
 /* Its name for the sampling support: ids in ragged rows, which are empty between answers. */
 static void put_top_p(struct export *x, const struct trajectory *t, struct json_out *o)
 {
@@ -70,11 +50,13 @@ static void put_top_p(struct export *x, const struct trajectory *t, struct json_
                  t->n + (size_t)1);
 }
 
-static void slime_one(struct export *x, const struct trajectory *t)
+MAY_PAUSE static void slime_write(struct export *x, const struct trajectory *t)
 {
-    struct json_out o = {&x->rope.text, true}; /* behind the response */
+    struct json_out o = {&x->rope.text, t->index > 0};
     bool cut = checkpoint_truncated(t->track->head) || t->track->head != t->track->whole;
 
+    json_out_obj(&o);
+    sample_put_response(x, t, &o);
     export_array(x, &o, "tokens", PIECE_JSON_I32, t->ids, t->total);
     json_out_member_i64(&o, "response_length", t->n);
     export_array(x, &o, "loss_mask", PIECE_JSON_BITS, t->mask, t->n);
@@ -221,7 +203,7 @@ static void put_refs(struct export *x, const struct trajectory *t, struct json_o
     json_out_end_obj(o);
 }
 
-static void prime_rl_one(struct export *x, const struct trajectory *t)
+MAY_PAUSE static void prime_rl_write(struct export *x, const struct trajectory *t)
 {
     struct json_out o = {&x->rope.text, t->index > 0};
     float *full = arena_calloc(&x->scratch, t->total, sizeof(*full));
@@ -253,37 +235,32 @@ static void prime_rl_one(struct export *x, const struct trajectory *t)
     json_out_end_obj(&o);
 }
 
-const struct format format_slime = {.name = "slime",
-                                    .content_type = "application/json",
-                                    .needs_reward = true,
+const struct format format_slime = {.needs_reward = true,
                                     .passes = 1,
-                                    .begin = slime_begin,
-                                    .one = slime_one,
-                                    .rest = native_rest_part,
-                                    .part = slime_part,
-                                    .end = samples_end,
-                                    .drop = slime_drop};
+                                    .begin = samples_begin,
+                                    .write = slime_write,
+                                    .end = samples_end};
 
-const struct format format_prime_rl = {.name = "prime-rl",
-                                       .content_type = "application/json",
-                                       .needs_reward = true,
+const struct format format_prime_rl = {.needs_reward = true,
                                        .needs_logprobs = true,
                                        .passes = 1,
                                        .begin = samples_begin,
-                                       .one = prime_rl_one,
-                                       .rest = native_rest_part,
+                                       .write = prime_rl_write,
                                        .end = samples_end};
 
 /* --- openai-messages: one line a trajectory --- */
 
-static void messages_one(struct export *x, const struct trajectory *t)
+MAY_PAUSE static void messages_write(struct export *x, const struct trajectory *t)
 {
     struct json_out o = json_out_to(&x->rope.text);
     const struct message_node *node = t->track->head->node;
 
     json_out_obj(&o);
     json_out_key(&o, "messages");
-    json_out_value(&o, t->messages);
+    json_out_arr(&o);
+    for (uint32_t i = 0; i < t->messages->n && export_pause(x); i++)
+        json_out_value(&o, &t->messages->items[i]);
+    json_out_end_arr(&o);
     if (node && node->env->tools) {
         json_out_key(&o, "tools");
         json_out_value(&o, node->env->tools);
@@ -292,9 +269,5 @@ static void messages_one(struct export *x, const struct trajectory *t)
     buf_add_c(o.b, '\n');
 }
 
-const struct format format_openai_messages = {.name = "openai-messages",
-                                              .content_type = "application/jsonl",
-                                              .passes = 1,
-                                              .text_too = true,
-                                              .no_media = true,
-                                              .one = messages_one};
+const struct format format_openai_messages = {
+    .passes = 1, .text_too = true, .no_media = true, .write = messages_write};

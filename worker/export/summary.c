@@ -13,12 +13,6 @@ static void none_begin(struct export *x, struct buf *out)
     buf_add_c(out, '{');
 }
 
-static void none_one(struct export *x, const struct trajectory *t)
-{
-    (void)x;
-    (void)t;
-}
-
 static void none_end(struct export *x, struct buf *out)
 {
     const struct reward *r = x->told;
@@ -43,10 +37,5 @@ static void none_end(struct export *x, struct buf *out)
     buf_add_c(out, '}');
 }
 
-const struct format format_none = {.name = "none",
-                                   .content_type = "application/json",
-                                   .passes = 1,
-                                   .text_too = true,
-                                   .begin = none_begin,
-                                   .one = none_one,
-                                   .end = none_end};
+const struct format format_none = {
+    .passes = 1, .text_too = true, .begin = none_begin, .end = none_end};

@@ -11,9 +11,8 @@
  * it (class_at), and every tensor is aligned without padding. A pass for a size that does not
  * occur is left out.
  *
- * Header texts may be long: a trajectory's are written fresh, or taken over from who made them in
- * parts, then settled a piece in a step (tensors_settle): escaped into chunks that never move,
- * which are handed to the export as they are.
+ * Header texts may be long: after each trajectory tensors_escape_meta escapes them into chunks that
+ * never move. The rope reads those where they are.
  */
 #include "worker/export/tensors.h"
 
@@ -29,7 +28,7 @@ enum {
     PASS_ENTRIES = 1,
     PASS_DATA = 2,
     CHUNK_BYTES = 256 << 10,
-    SETTLED_BYTES = 64 << 10 /* in a step: about a fifth of a millisecond */
+    PIECE_BYTES = 64 << 10 /* escaped between two pauses: a fifth of a millisecond */
 };
 
 /* A text that may become very long: never one buffer that has to move. */
@@ -41,13 +40,8 @@ struct chunks {
 
 struct meta {
     const char *key;
-    /* JSON text of the trajectory at hand, in this order; of the first of them that is left, what
-     * is settled already. */
-    VEC(struct buf) taken;
-    struct buf fresh;
-    size_t first, settled;
-    struct chunks
-        text; /* what came before it, as the inside of a JSON string (no_meta: as it is) */
+    struct buf fresh;   /* JSON text of the trajectory at hand */
+    struct chunks text; /* all before it, as the inside of a JSON string (no_meta: as it is) */
 };
 
 struct tensors {
@@ -75,7 +69,7 @@ static uint64_t chunks_len(const struct chunks *c)
 /* A long text is taken over; `b` is empty afterwards. */
 static void chunks_take(struct chunks *c, struct buf *b)
 {
-    if (b->len < SETTLED_BYTES) {
+    if (b->len < PIECE_BYTES) {
         buf_add_str(&c->last, buf_str(b));
         buf_done(b);
         return;
@@ -96,12 +90,22 @@ static void chunks_settle(struct chunks *c)
     c->last = (struct buf){0};
 }
 
-static void chunks_defer(struct chunks *c, struct export *x)
+/* Puts the bytes into the rope, and frees them with the scratch arena. */
+static void send_text(struct export *x, struct buf *b)
+{
+    if (b->len == 0)
+        return;
+    rope_add(&x->rope, PIECE_RAW, b->p, b->len);
+    arena_own(&x->scratch, b->p, b->cap);
+    *b = (struct buf){0};
+}
+
+static void chunks_send(struct chunks *c, struct export *x)
 {
     for (size_t i = 0; i < c->full.n; i++)
-        export_defer(x, &c->full.at[i]);
+        send_text(x, &c->full.at[i]);
     vec_clear(&c->full);
-    export_defer(x, &c->last);
+    send_text(x, &c->last);
 }
 
 static void chunks_done(struct chunks *c)
@@ -128,9 +132,6 @@ void tensors_drop(struct export *x)
     for (size_t i = 0; i < t->n_metas; i++) {
         struct meta *m = &t->metas[i];
 
-        for (size_t k = m->first; k < m->taken.n; k++)
-            buf_done(&m->taken.at[k]);
-        vec_done(&m->taken);
         buf_done(&m->fresh);
         chunks_done(&m->text);
     }
@@ -150,8 +151,18 @@ static uint64_t bytes_of(enum tensor_type type, struct shape s)
     return n;
 }
 
-/* Appends to the settled text, as the inside of a string. */
-static void settle(struct meta *m, struct str piece)
+/* The text from `at` on, up to a character's end. */
+static struct str next_piece(const struct buf *from, size_t at)
+{
+    size_t end = MIN_OF(from->len, at + PIECE_BYTES);
+
+    while (end < from->len && ((unsigned char)from->p[end] & 0xc0) == 0x80)
+        end++;
+    return str_of(from->p + at, end - at);
+}
+
+/* Appends to the text, as the inside of a string. */
+static void escape_piece(struct meta *m, struct str piece)
 {
     struct buf *text = &m->text.last;
     size_t at = text->len;
@@ -162,59 +173,43 @@ static void settle(struct meta *m, struct str piece)
     chunks_settle(&m->text);
 }
 
-/* Up to a character's end. */
-static struct str next_piece(const struct buf *from, size_t at)
+MAY_PAUSE static void escape_fresh(struct export *x, struct meta *m)
 {
-    size_t end = MIN_OF(from->len, at + SETTLED_BYTES);
+    struct str piece;
 
-    while (end < from->len && ((unsigned char)from->p[end] & 0xc0) == 0x80)
-        end++;
-    return str_of(from->p + at, end - at);
+    for (size_t at = 0; at < m->fresh.len && export_pause(x); at += piece.len) {
+        piece = next_piece(&m->fresh, at);
+        escape_piece(m, piece);
+    }
+    buf_done(&m->fresh);
 }
 
-/* False: nothing is left. */
-static bool settle_some(const struct tensors *t, struct meta *m)
+/* All texts that are kept. */
+static void count_kept(struct export *x)
 {
-    bool taken = m->first < m->taken.n;
-    struct buf *from = taken ? &m->taken.at[m->first] : &m->fresh;
+    const struct tensors *t = x->state;
 
-    if (t->no_meta) {
-        chunks_take(&m->text, from);
-        chunks_settle(&m->text);
-    } else if (m->settled < from->len) {
-        struct str piece = next_piece(from, m->settled);
-
-        m->settled += piece.len;
-        settle(m, piece);
-        return true;
-    }
-    m->settled = 0;
-    if (!taken) {
-        vec_clear(&m->taken);
-        m->first = 0;
-        buf_clear(from);
-        return false;
-    }
-    buf_done(from);
-    m->first++;
-    return true;
+    x->kept_bytes = chunks_len(&t->entries);
+    for (size_t i = 0; i < t->n_metas; i++)
+        x->kept_bytes += t->metas[i].fresh.cap + chunks_len(&t->metas[i].text);
 }
 
-bool tensors_settle(struct export *x)
+void tensors_escape_meta(struct export *x)
 {
     struct tensors *t = x->state;
 
-    for (size_t i = 0; i < t->n_metas; i++)
-        if (settle_some(t, &t->metas[i]))
-            return true;
-    return false;
-}
+    for (size_t i = 0; i < t->n_metas; i++) {
+        struct meta *m = &t->metas[i];
 
-/* What is left: the ends of lists, or what a format without long texts has. */
-static void settle_metas(struct export *x)
-{
-    while (tensors_settle(x)) {
+        count_kept(x);
+        if (t->no_meta) {
+            chunks_take(&m->text, &m->fresh);
+            chunks_settle(&m->text);
+        } else {
+            escape_fresh(x, m);
+        }
     }
+    count_kept(x);
 }
 
 static void put_entry(struct tensors *t, struct str name, enum tensor_type type, struct shape shape,
@@ -285,7 +280,7 @@ void tensors_add_meta(struct export *x, const char *name)
     struct shape shape;
 
     CHECK(t->no_meta && t->n_metas == 1);
-    settle_metas(x);
+    tensors_escape_meta(x);
     shape = SHAPE1(chunks_len(c));
     if (!tensors_want(x, TENSOR_U8)) {
         tensors_add(x, name, SIZE_MAX, TENSOR_U8, shape, CELLS(RAW, NULL));
@@ -313,23 +308,6 @@ struct buf *tensors_meta(struct export *x, const char *key)
     return &meta_of(x, key)->fresh;
 }
 
-void tensors_take(struct export *x, const char *key, struct buf *text)
-{
-    struct meta *m = meta_of(x, key);
-
-    *vec_push(&m->taken) = m->fresh;
-    *vec_push(&m->taken) = *text;
-    m->fresh = *text = (struct buf){0};
-}
-
-void tensors_put_rest(struct export *x, const struct trajectory *t, const char *key)
-{
-    struct buf text;
-
-    native_take_rest(x, t, &text);
-    tensors_take(x, key, &text);
-}
-
 void tensors_forget_meta(struct export *x)
 {
     struct tensors *t = x->state;
@@ -338,25 +316,25 @@ void tensors_forget_meta(struct export *x)
 }
 
 /* Hands the metadata's texts over as they are; `text` is what stands before the next one. */
-static void put_metas(struct export *x, struct buf *text, uint64_t *total)
+MAY_PAUSE static void put_metas(struct export *x, struct buf *text, uint64_t *total)
 {
     struct tensors *t = x->state;
 
-    settle_metas(x);
+    tensors_escape_meta(x);
     buf_puts(text, "\"__metadata__\":{");
     for (size_t i = 0; i < t->n_metas; i++) {
         buf_puts(text, i ? ",\"" : "\"");
         buf_puts(text, t->metas[i].key);
         buf_puts(text, "\":\"");
         *total += text->len + chunks_len(&t->metas[i].text);
-        export_defer(x, text);
-        chunks_defer(&t->metas[i].text, x);
+        send_text(x, text);
+        chunks_send(&t->metas[i].text, x);
         buf_add_c(text, '"');
     }
     buf_add_c(text, '}');
 }
 
-static void put_header(struct export *x, struct buf *out)
+MAY_PAUSE static void put_header(struct export *x, struct buf *out)
 {
     struct tensors *t = x->state;
     struct buf text = {0};
@@ -368,13 +346,13 @@ static void put_header(struct export *x, struct buf *out)
     if (!t->no_meta && chunks_len(&t->entries) > 0)
         buf_add_c(&text, ',');
     total += text.len;
-    export_defer(x, &text);
-    chunks_defer(&t->entries, x);
+    send_text(x, &text);
+    chunks_send(&t->entries, x);
     do {
         buf_add_c(&text, text.len ? ' ' : '}');
     } while ((total + text.len) % 8);
     total += text.len;
-    export_defer(x, &text);
+    send_text(x, &text);
     buf_add(out, &total, sizeof(total));
 }
 

@@ -72,21 +72,15 @@ void tensors_put_arrays(struct export *x, const struct trajectory *t);
 /* JSON text for __metadata__ under this key, kept until the header is written. */
 struct buf *tensors_meta(struct export *x, const char *key);
 
-/* Adds a text to it, which is taken over: `text` is empty afterwards. */
-void tensors_take(struct export *x, const char *key, struct buf *text);
-
-/* Adds what native_write_rest writes; what parts have made of that is not copied. */
-void tensors_put_rest(struct export *x, const struct trajectory *t, const char *key);
-
-/* For format.settle. */
-bool tensors_settle(struct export *x);
+/* After a trajectory: escapes the texts for the header. */
+MAY_PAUSE void tensors_escape_meta(struct export *x);
 
 /* Leaves the metadata out of the header, called first: the format has one key only and adds its
  * text as a tensor of bytes in every pass. */
 void tensors_forget_meta(struct export *x);
-void tensors_add_meta(struct export *x, const char *name);
+MAY_PAUSE void tensors_add_meta(struct export *x, const char *name);
 
 /* For format.end: writes the header after the sizing pass. */
-void tensors_end(struct export *x, struct buf *out);
+MAY_PAUSE void tensors_end(struct export *x, struct buf *out);
 
 #endif

@@ -97,13 +97,14 @@ static struct json_out meta_item(struct export *x, const char *key, const struct
 }
 
 /* The trajectory's members that are no arrays, as an item. */
-static void put_native(struct export *x, const char *key, const struct trajectory *t)
+MAY_PAUSE static void put_native(struct export *x, const char *key, const struct trajectory *t)
 {
     struct json_out o = meta_item(x, key, t);
 
     json_out_obj(&o);
-    tensors_put_rest(x, t, key);
-    buf_add_c(tensors_meta(x, key), '}');
+    native_write_rest(x, t, &o);
+    json_out_end_obj(&o);
+    tensors_escape_meta(x);
 }
 
 /* The policy's steps that sampled the row; of the batch's step where no engine told versions: -1
@@ -183,7 +184,7 @@ static bool is_own_column(struct str name)
 
 /* Columns that are no tensors: the row's own, then those of the data set, which the session was
  * made with as its metadata. Text sessions have no multi-modal inputs: an empty object. */
-static void verl_columns(struct export *x, const struct trajectory *t, struct json_out *o)
+MAY_PAUSE static void verl_columns(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     const struct json *data = session_view(x->session).metadata;
 
@@ -207,7 +208,7 @@ static void verl_columns(struct export *x, const struct trajectory *t, struct js
     }
 }
 
-static void verl_notes(struct export *x, const struct trajectory *t)
+MAY_PAUSE static void verl_notes(struct export *x, const struct trajectory *t)
 {
     struct str uid = verl_uid(x);
     struct json_out o = meta_item(x, KEY_KEYS, t);
@@ -308,7 +309,7 @@ static void verl_other_engines(struct export *x, const struct trajectory *t)
                     CELLS(RAW, reference->logprobs + t->n_prompt));
 }
 
-static void verl_one(struct export *x, const struct trajectory *t)
+MAY_PAUSE static void verl_write(struct export *x, const struct trajectory *t)
 {
     if (tensors_sizing(x))
         verl_notes(x, t);
@@ -327,7 +328,7 @@ static void close_list(struct export *x, const char *key)
     buf_puts(tensors_meta(x, key), export_branches(x) ? "]" : "[]");
 }
 
-static void verl_end(struct export *x, struct buf *out)
+MAY_PAUSE static void verl_end(struct export *x, struct buf *out)
 {
     if (tensors_sizing(x)) {
         struct json_out o = json_out_to(tensors_meta(x, "summary"));
@@ -342,14 +343,10 @@ static void verl_end(struct export *x, struct buf *out)
     tensors_end(x, out);
 }
 
-const struct format format_verl = {.name = "verl",
-                                   .content_type = "application/octet-stream",
-                                   .needs_reward = true,
+const struct format format_verl = {.needs_reward = true,
                                    .passes = TENSOR_PASSES,
                                    .begin = verl_begin,
-                                   .one = verl_one,
-                                   .rest = native_rest_part,
-                                   .settle = tensors_settle,
+                                   .write = verl_write,
                                    .end = verl_end,
                                    .drop = tensors_drop};
 
@@ -400,7 +397,7 @@ static void areal_other_engines(struct export *x, const struct trajectory *t)
     }
 }
 
-static void areal_one(struct export *x, const struct trajectory *t)
+MAY_PAUSE static void areal_write(struct export *x, const struct trajectory *t)
 {
     struct shape full = SHAPE2(1, t->total);
 
@@ -416,7 +413,7 @@ static void areal_one(struct export *x, const struct trajectory *t)
     media_put_spans(x, t);
 }
 
-static void areal_end(struct export *x, struct buf *out)
+MAY_PAUSE static void areal_end(struct export *x, struct buf *out)
 {
     if (tensors_sizing(x)) {
         struct json_out o = json_out_to(tensors_meta(x, "summary"));
@@ -428,14 +425,10 @@ static void areal_end(struct export *x, struct buf *out)
     tensors_end(x, out);
 }
 
-const struct format format_areal = {.name = "areal",
-                                    .content_type = "application/octet-stream",
-                                    .needs_reward = true,
+const struct format format_areal = {.needs_reward = true,
                                     .needs_logprobs = true,
                                     .passes = TENSOR_PASSES,
                                     .begin = areal_begin,
-                                    .one = areal_one,
-                                    .rest = native_rest_part,
-                                    .settle = tensors_settle,
+                                    .write = areal_write,
                                     .end = areal_end,
                                     .drop = tensors_drop};

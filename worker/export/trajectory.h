@@ -85,6 +85,9 @@ struct trajectory {
     bool has_steps;            /* min_step and max_step are known */
     int64_t min_step, max_step;
 
+    const int32_t *sampled; /* the response's ids before images became runs of theirs */
+    uint32_t n_sampled;
+
     struct trajectory_turn *turns;
     uint32_t n_turns;
     uint32_t trained; /* tokens with mask 1 */

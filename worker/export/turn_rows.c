@@ -17,11 +17,8 @@ static void put_turn(const struct trajectory *t, const struct trajectory_turn *t
     json_out_end_obj(o);
 }
 
-enum { PART_TURNS = 64 };
-
 struct rows {
     bool comma;    /* a row stands before the next one */
-    uint32_t at;   /* turns of the trajectory at hand that are rows by now */
     uint8_t *told; /* nemo-gym: by checkpoint id */
 };
 
@@ -103,41 +100,24 @@ static void put_step(struct export *x, uint32_t i, struct json_out *o)
 /* Writes turn i as a row. */
 typedef void (*row_fn)(struct export *x, uint32_t i, struct json_out *o);
 
-/* The next turns as rows; true while there are more. */
-static bool put_some(struct export *x, row_fn put)
+MAY_PAUSE static void write_rows(struct export *x, row_fn put)
 {
     struct rows *rows = x->own;
     struct json_out o = {&x->rope.text, rows->comma};
-    uint32_t end = rows->at + MIN_OF((uint32_t)PART_TURNS, x->t.n_turns - rows->at);
 
-    for (; rows->at < end; rows->at++)
-        put(x, rows->at, &o);
+    for (uint32_t i = 0; i < x->t.n_turns && export_pause(x); i++)
+        put(x, i, &o);
     rows->comma = o.comma;
-    return rows->at < x->t.n_turns;
 }
 
-/* The rows follow in parts. */
-static void rows_one(struct export *x, const struct trajectory *t)
+MAY_PAUSE static void steps_write(struct export *x, const struct trajectory *t)
 {
-    struct rows *rows = x->own;
-
     (void)t;
-    rows->at = 0;
+    write_rows(x, put_step);
 }
 
-static bool steps_settle(struct export *x)
-{
-    return put_some(x, put_step);
-}
-
-const struct format format_skyrl = {.name = "skyrl",
-                                    .content_type = "application/json",
-                                    .needs_reward = true,
-                                    .passes = 1,
-                                    .begin = steps_begin,
-                                    .one = rows_one,
-                                    .settle = steps_settle,
-                                    .end = rows_end};
+const struct format format_skyrl = {
+    .needs_reward = true, .passes = 1, .begin = steps_begin, .write = steps_write, .end = rows_end};
 
 /* --- NeMo Gym: a record is a call, whichever trajectories it is in --- */
 
@@ -209,17 +189,15 @@ static void put_new_record(struct export *x, uint32_t i, struct json_out *o)
     put_record(x, &x->t, turn, o);
 }
 
-static bool records_settle(struct export *x)
+MAY_PAUSE static void records_write(struct export *x, const struct trajectory *t)
 {
-    return put_some(x, put_new_record);
+    (void)t;
+    write_rows(x, put_new_record);
 }
 
-const struct format format_nemo_gym = {.name = "nemo-gym",
-                                       .content_type = "application/json",
-                                       .needs_reward = true,
+const struct format format_nemo_gym = {.needs_reward = true,
                                        .needs_logprobs = true,
                                        .passes = 1,
                                        .begin = records_begin,
-                                       .one = rows_one,
-                                       .settle = records_settle,
+                                       .write = records_write,
                                        .end = rows_end};

@@ -101,7 +101,7 @@ static void view_begin(struct export *x, struct buf *out)
     x->own = v;
 }
 
-static void view_one(struct export *x, const struct trajectory *t)
+MAY_PAUSE static void view_write(struct export *x, const struct trajectory *t)
 {
     struct shape n = SHAPE1(t->n);
 
@@ -122,7 +122,7 @@ static void view_one(struct export *x, const struct trajectory *t)
     }
 }
 
-static void view_end(struct export *x, struct buf *out)
+MAY_PAUSE static void view_end(struct export *x, struct buf *out)
 {
     if (tensors_sizing(x)) {
         open_vocabulary(x);
@@ -132,14 +132,9 @@ static void view_end(struct export *x, struct buf *out)
     tensors_end(x, out);
 }
 
-const struct format format_view = {.hidden =
-                                       true, /* docs name formats that begin with their name */
-                                   .name = "view",
-                                   .content_type = "application/octet-stream",
-                                   .passes = TENSOR_PASSES,
+const struct format format_view = {.passes = TENSOR_PASSES,
                                    .text_too = true,
                                    .begin = view_begin,
-                                   .one = view_one,
-                                   .settle = tensors_settle,
+                                   .write = view_write,
                                    .end = view_end,
                                    .drop = tensors_drop};

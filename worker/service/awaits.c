@@ -1,64 +1,7 @@
 #include "worker/service/awaits.h"
 
-#include "common/base/err.h"
 #include "worker/ledger/ledger.h"
-#include "worker/residency/residency.h"
 #include "worker/service/service.h"
-#include "worker/session/session.h"
-
-struct session_await {
-    struct residency_waiter residency;
-    struct waiter waiter;
-    struct session_store *store;
-    struct str id;
-    struct session *session; /* pinned: it stays until the task runs */
-    struct err err;
-};
-
-static void pin(struct session_await *w)
-{
-    bool ended;
-
-    w->session = session_find_any(w->store, w->id, &ended);
-    if (w->session)
-        session_pin(w->session);
-}
-
-static void on_back(void *ctx, const struct err *e)
-{
-    struct session_await *w = ctx;
-
-    if (e)
-        w->err = *e;
-    else
-        pin(w);
-    waiter_wake(&w->waiter);
-}
-
-int await_session(struct service *a, struct str id, bool ended, struct session **ret, struct err *e)
-{
-    struct residency *r = a->calls.residency;
-    struct session_await w = {.residency.fn = on_back, .store = a->calls.store, .id = id};
-
-    w.residency.ctx = &w;
-    *ret = NULL;
-    if (residency_ready(r, id, ended)) {
-        pin(&w);
-        *ret = w.session;
-        return 0;
-    }
-    residency_wait(r, id, &w.residency);
-    if (task_wait(&w.waiter, e)) {
-        residency_leave(&w.residency);
-        return -1;
-    }
-    if (w.err.kind != ERR_NONE) {
-        *e = w.err;
-        return -1;
-    }
-    *ret = w.session;
-    return 0;
-}
 
 int await_durable(struct service *a, struct waiter *w, struct err *e)
 {

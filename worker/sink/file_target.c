@@ -1,6 +1,6 @@
-/* --sink file:DIR: one file per session, put there by one rename. From another file system that
- * cannot be: then the file is copied beside its place in slices (on_copy), synced with
- * durability power, renamed, and the folder synced, before the spooled one may go. */
+/* --sink file:DIR: one file per session, put there by one rename. If DIR is on a different file
+ * system, a task copies the file next to its place (copy_file), then renames the copy. With
+ * durability power the copy and its name are on disk before the spooled file is removed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,8 +11,7 @@
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
-#include "common/journal/syncer.h"
-#include "common/os/loop.h"
+#include "worker/sink/disk_wait.h"
 #include "worker/sink/sink_target.h"
 
 enum { COPY_STEP = 1 << 20 };
@@ -20,13 +19,9 @@ enum { COPY_STEP = 1 << 20 };
 struct files {
     struct target *target;
     char *dir;
-    /* a copy under way, to another file system */
-    int from, to; /* once it has its name, `to` is the folder */
-    char *part, *whole;
-    struct loop_task later;
-    struct syncer *syncer; /* durability power: made by the first copy */
-    uint64_t ticket;       /* waited for; 0: none */
-    bool named;
+    char *part, *whole;    /* paths of the file that is sent */
+    int from, to;          /* of a copy to a different file system */
+    struct disk_wait disk; /* durability power: the first copy makes its syncer */
 };
 
 /* A folder that does not exist may be made. */
@@ -71,29 +66,24 @@ out:
     return -1;
 }
 
-/* Whatever is under way ends. */
 static void close_copy(struct files *f)
 {
-    loop_task_cancel(f->target->env->loop, &f->later);
     if (f->from >= 0)
         (void)close(f->from);
     if (f->to >= 0)
         (void)close(f->to);
     f->from = f->to = -1;
-    f->ticket = 0;
-    f->named = false;
     free(f->part);
     free(f->whole);
     f->part = f->whole = NULL;
 }
 
-/* A copy that is under way leaves its part behind. */
 static void files_close(struct target *t)
 {
     struct files *f = t->state;
 
     close_copy(f);
-    syncer_free(f->syncer);
+    disk_wait_done(&f->disk);
     free(f->dir);
     free(f);
 }
@@ -101,94 +91,62 @@ static void files_close(struct target *t)
 /* why NULL: it is there. */
 static void done(struct files *f, const struct err *why)
 {
-    struct target *t = f->target;
-
-    if (why && f->part)
+    if (why)
         (void)unlink(f->part);
     close_copy(f);
-    target_done(t, why);
-}
-
-static void fail(struct files *f, const char *what, const char *path)
-{
-    struct err e = {0};
-
-    (void)err_sys(&e, ERR_IO, "%s %s", what, path);
-    done(f, &e);
-}
-
-/* The spool is on another disk: the new name must be on this one before the spooled file goes. */
-static void sync_folder(struct files *f)
-{
-    (void)close(f->to);
-    f->named = true;
-    f->to = open(f->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (f->to < 0)
-        fail(f, "cannot sync", f->dir);
-    else
-        f->ticket = syncer_ask(f->syncer, f->to);
+    target_done(f->target, why);
 }
 
 /* Somebody put a folder where this session's file goes: it waits, and others do not wait for it. */
 static void name_taken(struct files *f)
 {
-    struct target *t = f->target;
     struct err e = {0};
 
     (void)err_set(&e, ERR_IO, "a folder stands at %s", f->whole);
-    if (f->to >= 0)
-        (void)unlink(f->part);
+    (void)unlink(f->part);
     close_copy(f);
-    target_postpone(t, &e);
+    target_postpone(f->target, &e);
 }
 
-/* The copy is whole. */
-static void give_name(struct files *f)
+MAY_PAUSE static int copy_bytes(struct files *f, struct err *e)
 {
-    bool gone_wrong = rename(f->part, f->whole) != 0;
+    ssize_t n;
 
-    if (gone_wrong && errno == EISDIR)
-        name_taken(f);
-    else if (gone_wrong)
-        fail(f, "cannot rename to", f->whole);
-    else if (f->syncer)
-        sync_folder(f);
-    else
-        done(f, NULL);
+    while ((n = sendfile(f->to, f->from, NULL, COPY_STEP)) > 0)
+        if (task_pause(e))
+            return -1;
+    if (n < 0)
+        return err_sys(e, ERR_IO, "cannot copy to %s", f->part);
+    return disk_wait_for(&f->disk, f->to, f->part, e);
 }
 
-/* The copy's bytes, or its name in the folder. */
-static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
+/* Returns 0 also if a folder has the name: *ret_taken. */
+MAY_PAUSE static int give_name(struct files *f, bool *ret_taken, struct err *e)
+{
+    if (rename(f->part, f->whole)) {
+        *ret_taken = errno == EISDIR;
+        return *ret_taken ? 0 : err_sys(e, ERR_IO, "cannot rename to %s", f->whole);
+    }
+    return disk_wait_folder(&f->disk, f->dir, e);
+}
+
+static void copy_file(void *ctx)
 {
     struct files *f = ctx;
+    struct err e = {0};
+    bool taken = false;
 
-    (void)took_us;
-    if (f->ticket == 0 || ticket < f->ticket)
-        return;
-    f->ticket = 0;
-    errno = failed;
-    if (failed)
-        fail(f, "cannot sync", f->named ? f->dir : f->part);
-    else if (f->named)
-        done(f, NULL);
-    else
-        give_name(f);
-}
-
-/* A step of the copy. */
-static void on_copy(struct loop_task *task)
-{
-    struct files *f = CONTAINER_OF(task, struct files, later);
-    ssize_t n = sendfile(f->to, f->from, NULL, COPY_STEP);
-
-    if (n > 0)
-        loop_task_post(f->target->env->loop, &f->later, on_copy);
-    else if (n < 0)
-        fail(f, "cannot copy to", f->part);
-    else if (f->syncer)
-        f->ticket = syncer_ask(f->syncer, f->to);
-    else
-        give_name(f);
+    if (copy_bytes(f, &e) == 0 && give_name(f, &taken, &e) == 0) {
+        if (taken)
+            name_taken(f);
+        else
+            done(f, NULL);
+    } else if (e.kind == ERR_CANCELLED) { /* the worker ends: the next one sends it */
+        (void)unlink(f->part);
+        close_copy(f);
+    } else {
+        done(f, &e);
+    }
 }
 
 /* The folder is on another file system. */
@@ -197,16 +155,18 @@ static void start_copy(struct files *f, const char *path)
     const struct target_env *env = f->target->env;
     struct err e = {0};
 
-    if (env->durable && !f->syncer && syncer_new(env->loop, on_synced, f, &f->syncer, &e)) {
+    if (env->durable && !f->disk.syncer && disk_wait_init(&f->disk, env->loop, &e)) {
         done(f, &e);
         return;
     }
     f->from = open(path, O_RDONLY | O_CLOEXEC);
     f->to = f->from < 0 ? -1 : open(f->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (f->to < 0)
-        fail(f, "cannot copy to", f->part);
-    else
-        loop_task_post(env->loop, &f->later, on_copy);
+    if (f->to >= 0) {
+        (void)task_start(env->tasks, STR("sinks"), copy_file, f);
+        return;
+    }
+    (void)err_sys(&e, ERR_IO, "cannot copy to %s", f->part);
+    done(f, &e);
 }
 
 /* Its folder may have been taken away, and is made again then. */
@@ -225,19 +185,22 @@ static void files_send(struct target *t, const char *path)
 {
     struct files *f = t->state;
     struct buf name = {0};
+    struct err e = {0};
 
     buf_printf(&name, "%s/.%s.part", f->dir, t->first->session_id);
     f->part = buf_take(&name);
     buf_printf(&name, "%s/%s.msgpack", f->dir, t->first->session_id);
     f->whole = buf_take(&name);
-    if (move(f, path) == 0)
+    if (move(f, path) == 0) {
         done(f, NULL);
-    else if (errno == EXDEV)
+    } else if (errno == EXDEV) {
         start_copy(f, path);
-    else if (errno == EISDIR)
+    } else if (errno == EISDIR) {
         name_taken(f);
-    else
-        fail(f, "cannot rename to", f->whole);
+    } else {
+        (void)err_sys(&e, ERR_IO, "cannot rename to %s", f->whole);
+        done(f, &e);
+    }
 }
 
 const struct target_kind target_file = {.name = "file",

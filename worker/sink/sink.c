@@ -2,9 +2,9 @@
  * at a time:
  *
  *   sinks_promise   DUE record          before the session's END record
- *   sinks_take      into the queue
- *   spool_next      read back if it is not in memory, then its export is written (spooling.c)
- *   on_spooled      SPOOLED record, and each target gets the file (target_add)
+ *   sinks_take      into the queue, which a task empties (spool_due):
+ *   spooling_run    read back if it is not in memory, then its export is written
+ *   note_spooled    SPOOLED record, and each target gets the file (target_add)
  *
  * A crash anywhere in between leaves the DUE record, from which take_owed fills the queue again;
  * at worst an export is made twice, with the same bytes under the same name. What cannot be read
@@ -26,8 +26,8 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
-#include "common/journal/syncer.h"
 #include "common/os/loop.h"
+#include "common/os/task.h"
 #include "common/proc/config.h"
 #include "common/proc/ids.h"
 #include "common/proc/metrics.h"
@@ -63,26 +63,17 @@ struct sinks {
     uint64_t max_waiting;
     uint64_t ticks;
     VEC(struct target *) targets;
-    struct syncer *syncer; /* durability power */
 
     VEC(char *) unnoted;    /* spooled, but the journal took no record of it: later once more */
     VEC(struct owed) later; /* could not be read back or exported: once more at their time */
     VEC(struct owed) due;   /* to be spooled, in order */
     size_t next_due;
-    unsigned n_stuck;          /* exports that a helper was lost with */
-    struct spooling *spooling; /* of due.at[next_due] */
+    unsigned n_stuck; /* exports that a helper was lost with */
+    struct spooling *spooling;
+    bool running; /* a task spools due.at[next_due] */
     uint64_t delay_ms;
     struct loop_timer retry;
-    struct residency_waiter waiter; /* for its session to be read from the journal */
 };
-
-static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
-{
-    struct sinks *k = ctx;
-
-    (void)took_us;
-    spooling_synced(k->spooling, ticket, failed);
-}
 
 /* NULL: there is none of that name. */
 static const struct target *find_target(const struct sinks *k, const char *name)
@@ -92,6 +83,23 @@ static const struct target *find_target(const struct sinks *k, const char *name)
             return k->targets.at[i];
     }
     return NULL;
+}
+
+static void on_lost(void *ctx);
+
+static int open_spooling(struct sinks *k, struct err *e)
+{
+    const struct spooling_options o = {.calls = k->env.calls,
+                                       .residency = k->residency,
+                                       .media = k->env.media,
+                                       .targets = (const struct target *const *)k->targets.at,
+                                       .n_targets = k->targets.n,
+                                       .state_dir = k->state_dir,
+                                       .durable = k->targets_env.durable,
+                                       .on_lost = on_lost,
+                                       .ctx = k};
+
+    return spooling_new(&o, &k->spooling, e);
 }
 
 /* *ret stays NULL without --sink. Returns -1 and e. */
@@ -113,12 +121,11 @@ int sinks_new(const struct sinks_env *env, const struct config *c, const char *s
     k->state_dir = mem_strdup(state_dir);
     k->delay_ms = DELAY_MIN_MS;
     k->targets_env = (struct target_env){.loop = k->residency->loop,
+                                         .tasks = env->tasks,
                                          .page = k->residency->page,
                                          .state_dir = k->state_dir,
                                          .durable = c->durability == DURABILITY_POWER};
     sinks_configure(k, c);
-    if (k->targets_env.durable && syncer_new(k->residency->loop, on_synced, k, &k->syncer, e))
-        goto out;
     for (size_t i = 0; i < c->sink.n; i++) {
         struct target *t;
 
@@ -131,6 +138,8 @@ int sinks_new(const struct sinks_env *env, const struct config *c, const char *s
         }
         *vec_push(&k->targets) = t;
     }
+    if (open_spooling(k, e))
+        goto out;
     *ret = k;
     return 0;
 out:
@@ -151,9 +160,7 @@ void sinks_free(struct sinks *k)
     if (!k)
         return;
     loop_timer_stop(k->residency->loop, &k->retry);
-    residency_leave(&k->waiter);
-    spooling_stop(k->spooling);
-    syncer_free(k->syncer);
+    spooling_free(k->spooling);
     for (size_t i = 0; i < k->targets.n; i++)
         target_free(k->targets.at[i]);
     vec_done(&k->targets);
@@ -300,11 +307,14 @@ int sinks_open_place(struct sinks *k, struct session_store *store, const char *s
 
 /* --- from a session to the spool --- */
 
-static void spool_next(struct sinks *k);
+static void spool_due(void *ctx);
 
 static void on_retry(struct loop_timer *t)
 {
-    spool_next(CONTAINER_OF(t, struct sinks, retry));
+    struct sinks *k = CONTAINER_OF(t, struct sinks, retry);
+
+    if (!k->running && k->due.n > 0)
+        (void)task_start(k->env.tasks, STR("sinks"), spool_due, k);
 }
 
 static void spool_later(struct sinks *k, uint64_t delay_ms)
@@ -442,40 +452,58 @@ static void hold_up(struct sinks *k, const struct err *why)
     k->delay_ms = MIN_OF(k->delay_ms * 2, DELAY_MAX_MS);
 }
 
-/* The export is written, or why it is not. */
-static void on_spooled(void *ctx, enum spooling_end end, const struct err *why)
+/* A helper thread is lost with the export of the first of the queue, and the task with it. */
+static void on_lost(void *ctx)
 {
     struct sinks *k = ctx;
+    struct err e = {0};
 
-    k->spooling = NULL;
-    if (end == SPOOLING_NO_ROOM) {
-        hold_up(k, why);
-        return;
-    }
-    if (end == SPOOLING_WHOLE) {
-        note_spooled(k, str_cstr(k->due.at[k->next_due].id));
-        forget_due(k);
-        k->delay_ms = DELAY_MIN_MS;
-    } else {
-        not_exported(k, end == SPOOLING_STUCK, why);
-    }
+    (void)err_set(&e, ERR_INTERNAL, "the request took too long to prepare and was given up");
+    k->running = false;
+    not_exported(k, true, &e);
     if (k->due.n > 0)
         spool_later(k, 1);
 }
 
-/* The session is in memory, or cannot be read. */
-static void on_resident(void *ctx, const struct err *err)
+/* Returns true if the queue goes on now. */
+static bool end_first(struct sinks *k, enum spooling_end end, const struct err *why)
+{
+    switch (end) {
+    case SPOOLING_WHOLE:
+        note_spooled(k, str_cstr(k->due.at[k->next_due].id));
+        forget_due(k);
+        k->delay_ms = DELAY_MIN_MS;
+        return true;
+    case SPOOLING_NO_ROOM:
+        hold_up(k, why);
+        return false;
+    case SPOOLING_FAILED:
+        not_exported(k, false, why);
+        return true;
+    case SPOOLING_UNREADABLE:
+        metrics_count(k->residency->page, METRIC_sink_errors, 1);
+        set_aside(k, AGAIN_TICKS);
+        return true;
+    case SPOOLING_DELETED:
+        forget_due(k);
+        return true;
+    case SPOOLING_CANCELLED:
+        return false;
+    }
+    return false;
+}
+
+static void spool_due(void *ctx)
 {
     struct sinks *k = ctx;
+    enum spooling_end end;
+    struct err e = {0};
 
-    if (!err) {
-        spool_next(k);
-        return;
-    }
-    metrics_count(k->residency->page, METRIC_sink_errors, 1);
-    set_aside(k, AGAIN_TICKS);
-    if (k->due.n > 0)
-        spool_later(k, 1);
+    k->running = true;
+    do
+        end = spooling_run(k->spooling, str_cstr(k->due.at[k->next_due].id), &e);
+    while (end_first(k, end, &e) && k->due.n > 0);
+    k->running = false;
 }
 
 /* Whose time has come, in the order in which they were set aside. */
@@ -494,40 +522,6 @@ static void take_later(struct sinks *k)
         spool_later(k, 1);
     }
     k->later.n = kept;
-}
-
-/* One session at a time; does nothing while one is under way. */
-static void spool_next(struct sinks *k)
-{
-    struct spooling_options o = {.calls = k->env.calls,
-                                 .media = k->env.media,
-                                 .syncer = k->syncer,
-                                 .targets = (const struct target *const *)k->targets.at,
-                                 .n_targets = k->targets.n,
-                                 .state_dir = k->state_dir,
-                                 .done = on_spooled,
-                                 .ctx = k};
-    bool ended = false;
-    struct session *s;
-    struct str id;
-
-    if (k->spooling || k->waiter.load || k->due.n == 0)
-        return;
-    id = str_cstr(k->due.at[k->next_due].id);
-    s = session_find_any(k->residency->store, id, &ended);
-    if (!s) { /* deleted while it waited */
-        forget_due(k);
-        spool_later(k, 1);
-        return;
-    }
-    if (!residency_ready(k->residency, id, true)) {
-        k->waiter.fn = on_resident;
-        k->waiter.ctx = k;
-        residency_wait(k->residency, id, &k->waiter);
-        return;
-    }
-    o.place = places_find(k->residency->places, id)->index;
-    k->spooling = spooling_start(&o, s);
 }
 
 /* Returns -1 and e if the journal does not take it; then the session must not end. */

@@ -33,11 +33,13 @@ struct media_store;
 struct session;
 struct session_store;
 struct sinks;
+struct tasks;
 
 /* What exports are made with, and how they are recorded; borrowed. */
 struct sinks_env {
     struct ledger *ledger;
     struct call_env *calls; /* whose helpers do what is long */
+    struct tasks *tasks;
     const struct media_store *media;
 };
 

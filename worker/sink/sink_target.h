@@ -19,10 +19,12 @@ struct loop;
 struct metrics_page;
 struct spooled;
 struct target;
+struct tasks;
 
 /* What every kind needs to know; owned by struct sinks. */
 struct target_env {
     struct loop *loop;
+    struct tasks *tasks;
     struct metrics_page *page;
     const char *state_dir;
     uint64_t inline_max, retention_ms;
@@ -54,7 +56,7 @@ struct target_kind {
      * later or at once. */
     void (*send)(struct target *t, const char *path);
 
-    /* Stops what is under way, without target_done, and frees the state. */
+    /* Stops what is under way, without target_done, and frees the state. Tasks have ended. */
     void (*close)(struct target *t);
 };
 

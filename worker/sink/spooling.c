@@ -1,12 +1,11 @@
-/* One session's export into the spool (spooling.h):
+/* One session's export into the spool, from top to bottom (spooling_run):
  *
- *   begin_...    the promised options, an export, a file ID.part
- *   on_slice     a slice of the export a turn, written on the spot
- *   (helper)     what is long of it, and needs nothing of the session
- *   (syncer)     with durability power: the part's bytes
- *   publish      one name in each target's folder, no copy
- *   (syncer)     and each of those folders
- *   finish       the part's own name goes */
+ *   await_session  reads it back if it is not in memory
+ *   write_export   into ID.part, while others run
+ *   disk_wait_for  with durability power: its bytes
+ *   link_all       one name in each target's folder, no copy
+ *   sync_folders   with durability power: the names
+ *   unlink         the part's own name */
 
 #include "worker/sink/spooling.h"
 
@@ -17,263 +16,229 @@
 
 #include "common/base/mem.h"
 #include "common/codec/json.h"
-#include "common/journal/syncer.h"
-#include "common/os/loop.h"
 #include "worker/call/call_env.h"
 #include "worker/export/export.h"
-#include "worker/export/slice.h"
+#include "worker/residency/await_session.h"
+#include "worker/residency/places.h"
+#include "worker/residency/residency.h"
 #include "worker/session/session.h"
+#include "worker/sink/disk_wait.h"
 #include "worker/sink/export_help.h"
 #include "worker/sink/sink_target.h"
 
+enum { FLUSH_BYTES = 64 << 10 };
+
 struct spooling {
     struct spooling_options o;
-    struct session *session;
-    struct export *export;
-    struct arena arena; /* what the options borrow */
-    struct buf out, part;
-    int fd;          /* of the part, then of a folder that is being synced */
-    size_t synced;   /* folders */
-    uint64_t ticket; /* waited for; 0: none */
-    bool linked;
-    struct loop_task later;
-    struct export_help *help; /* NULL: no helper has the export */
-    bool stuck;               /* one has it for ever */
+    struct disk_wait disk;
 };
 
-/* What a helper may still read, unless one is stuck in it. */
-static void free_export(struct spooling *g)
+/* The part file as the reader of an export. */
+struct part_file {
+    struct export_out out;
+    struct buf bytes, path;
+    int fd;
+    uint32_t place;
+    bool failed;   /* the file, not the export */
+    struct str id; /* of the session */
+    struct spooling *spooling;
+};
+
+static int flush_part(struct part_file *f, struct err *e)
 {
-    if (g->stuck)
-        return;
-    export_free(g->export);
-    free(g);
+    size_t at = 0;
+
+    while (at < f->bytes.len) {
+        ssize_t n = write(f->fd, f->bytes.p + at, f->bytes.len - at);
+
+        if (n < 0 && errno != EINTR) {
+            f->failed = true;
+            return err_sys(e, disk_error_kind(), "cannot write to the spool");
+        }
+        at += n > 0 ? (size_t)n : 0;
+    }
+    buf_clear(&f->bytes);
+    return 0;
 }
 
-static void on_help_left(void *ctx)
+MAY_PAUSE static int flow_part(struct export_out *o, struct err *e)
 {
-    free_export(ctx);
+    struct part_file *f = CONTAINER_OF(o, struct part_file, out);
+
+    if (f->bytes.len >= FLUSH_BYTES && flush_part(f, e))
+        return -1;
+    return task_pause(e);
 }
 
-/* What was not published is gone. */
-static void spooling_free(struct spooling *g)
+MAY_PAUSE static int offload_work(struct export_out *o, struct export *x, struct err *e)
 {
-    loop_task_cancel(g->o.calls->loop, &g->later);
-    if (g->fd >= 0)
-        (void)close(g->fd);
-    if (g->part.len > 0)
-        (void)unlink(g->part.p);
-    buf_done(&g->part);
-    buf_done(&g->out);
-    arena_done(&g->arena);
-    if (g->help)
-        export_help_leave(g->help);
-    else
-        free_export(g);
+    return export_help(x, CONTAINER_OF(o, struct part_file, out)->id, e);
 }
 
-void spooling_stop(struct spooling *g)
+static int read_options(const struct spooling_options *o, struct session *s, struct arena *a,
+                        struct export_options *ret, struct err *e)
 {
-    if (g)
-        spooling_free(g);
+    const struct json *given = NULL;
+    struct str text = {0};
+
+    export_options_init(ret);
+    (void)session_sink(s, &text);
+    if (text.len > 0 &&
+        (json_parse(a, arena_str(a, text), &given, e) || export_options_json(ret, given, e)))
+        return -1;
+    ret->format = EXPORT_MSGPACK;
+    ret->store = o->media;
+    ret->held_bytes = &o->calls->export_bytes;
+    return 0;
 }
 
-/* why NULL: every target's folder has it. */
-static void finish(struct spooling *g, enum spooling_end end, const struct err *why)
+MAY_PAUSE static int write_export(struct part_file *f, struct session *s, struct err *e)
 {
-    void (*done)(void *, enum spooling_end, const struct err *) = g->o.done;
-    void *ctx = g->o.ctx;
+    const struct spooling_options *o = &f->spooling->o;
+    const struct call_env *env = o->calls;
+    struct export_options options;
+    struct export *x = NULL;
+    struct arena a = {0};
+    int rc = -1;
 
-    spooling_free(g);
-    done(ctx, end, why);
+    if (read_options(o, s, &a, &options, e) == 0)
+        rc = export_new(s, env->model, env->scratch, &options, &x, e);
+    if (rc == 0)
+        rc = export_write(x, &f->out, e);
+    if (rc == 0)
+        rc = flush_part(f, e);
+    export_free(x);
+    arena_done(&a);
+    return rc;
 }
 
-/* The export is not made. */
-static void fail(struct spooling *g, const struct err *why)
+static int open_part(struct part_file *f, struct err *e)
 {
-    finish(g, g->stuck ? SPOOLING_STUCK : SPOOLING_FAILED, why);
+    buf_printf(&f->path, "%s/worker-%u/spool/%.*s.part", f->spooling->o.state_dir, f->place,
+               (int)f->id.len, f->id.p);
+    f->fd = open(f->path.p, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    f->failed = f->fd < 0;
+    return f->failed ? err_sys(e, disk_error_kind(), "cannot write to the spool") : 0;
 }
 
-static void finish_sys(struct spooling *g, const char *what)
+/* The same bytes under every target's folder. */
+static int link_all(const struct part_file *f, struct err *e)
 {
-    struct err e = {0};
-
-    (void)err_sys(&e, errno == ENOSPC || errno == EDQUOT ? ERR_STORAGE_FULL : ERR_IO, "%s", what);
-    finish(g, SPOOLING_NO_ROOM, &e);
-}
-
-/* The same bytes under every target's folder: a name each, no copy. 0 or -1 with errno. */
-static int link_all(struct spooling *g)
-{
+    const struct spooling_options *o = &f->spooling->o;
     struct buf to = {0};
-    struct str id = session_id(g->session);
     int rc = 0;
 
-    for (size_t i = 0; i < g->o.n_targets && rc == 0; i++) {
-        target_folder(g->o.targets[i], g->o.place, &to);
-        buf_printf(&to, "/%.*s.msgpack", (int)id.len, id.p);
-        rc = link(g->part.p, to.p);
+    for (size_t i = 0; i < o->n_targets && rc == 0; i++) {
+        target_folder(o->targets[i], f->place, &to);
+        buf_printf(&to, "/%.*s.msgpack", (int)f->id.len, f->id.p);
+        rc = link(f->path.p, to.p);
         if (rc && errno == EEXIST) /* from before a crash: replaced by the same */
-            rc = unlink(to.p) || link(g->part.p, to.p) ? -1 : 0;
+            rc = unlink(to.p) || link(f->path.p, to.p) ? -1 : 0;
     }
+    if (rc)
+        (void)err_sys(e, disk_error_kind(), "cannot put an export into the spool");
     buf_done(&to);
     return rc;
 }
 
-/* Has the next folder synced; done behind the last. */
-static void sync_folders(struct spooling *g)
+MAY_PAUSE static int sync_folders(const struct part_file *f, struct err *e)
 {
+    const struct spooling_options *o = &f->spooling->o;
     struct buf path = {0};
+    int rc = 0;
 
-    (void)close(g->fd);
-    g->fd = -1;
-    if (!g->o.syncer || g->synced == g->o.n_targets) {
-        finish(g, SPOOLING_WHOLE, NULL);
-        return;
+    for (size_t i = 0; i < o->n_targets && rc == 0; i++) {
+        target_folder(o->targets[i], f->place, &path);
+        rc = disk_wait_folder(&f->spooling->disk, path.p, e);
     }
-    target_folder(g->o.targets[g->synced++], g->o.place, &path);
-    g->fd = open(path.p, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     buf_done(&path);
-    if (g->fd < 0)
-        finish_sys(g, "cannot sync the spool");
-    else
-        g->ticket = syncer_ask(g->o.syncer, g->fd);
+    return rc;
 }
 
-/* The bytes are as durable as they are to be. */
-static void publish(struct spooling *g)
+/* After write_export: what fails from now on is the disk. */
+MAY_PAUSE static int publish(struct part_file *f, struct err *e)
 {
-    g->linked = true;
-    if (link_all(g))
-        finish_sys(g, "cannot put an export into the spool");
-    else
-        sync_folders(g);
-}
-
-/* An answer of the syncer that all spooling of a worker shares; later tickets answer for earlier
- * ones. */
-void spooling_synced(struct spooling *g, uint64_t ticket, int failed)
-{
-    if (!g || g->ticket == 0 || ticket < g->ticket)
-        return;
-    g->ticket = 0;
-    if (failed) {
-        errno = failed;
-        finish_sys(g, "cannot sync the spool");
-    } else if (g->linked) {
-        sync_folders(g);
-    } else {
-        publish(g);
-    }
-}
-
-/* 0, or -1 with errno. */
-static int write_out(struct spooling *g)
-{
-    size_t at = 0;
-
-    while (at < g->out.len) {
-        ssize_t n = write(g->fd, g->out.p + at, g->out.len - at);
-
-        if (n < 0 && errno != EINTR)
-            return -1;
-        at += n > 0 ? (size_t)n : 0;
-    }
-    buf_clear(&g->out);
+    f->failed = true;
+    if (disk_wait_for(&f->spooling->disk, f->fd, "the spool", e) || link_all(f, e) ||
+        sync_folders(f, e))
+        return -1;
     return 0;
 }
 
-static void on_slice(struct loop_task *t);
-
-static void on_helped(void *ctx, const struct err *e, bool stuck)
+static void close_part(struct part_file *f)
 {
-    struct spooling *g = ctx;
-
-    g->help = NULL;
-    g->stuck = stuck;
-    if (e)
-        fail(g, e);
-    else
-        loop_task_post(g->o.calls->loop, &g->later, on_slice);
+    if (f->fd >= 0)
+        (void)close(f->fd);
+    (void)unlink(f->path.p);
+    buf_done(&f->path);
+    buf_done(&f->bytes);
 }
 
-static void go_on(struct spooling *g)
+/* The thread reads the export for ever, so that is not freed. */
+static void on_lost(void *ctx)
 {
-    static const struct export_help_events events = {on_helped, on_help_left};
+    struct part_file *f = ctx;
 
-    g->help = export_has_work(g->export)
-                  ? export_help_begin(g->o.calls, g->export, session_id(g->session), &events, g)
-                  : NULL;
-    if (!g->help)
-        loop_task_post(g->o.calls->loop, &g->later, on_slice);
+    close_part(f);
+    f->spooling->o.on_lost(f->spooling->o.ctx);
 }
 
-/* Others get their turn between two. */
-static void on_slice(struct loop_task *t)
+MAY_PAUSE static enum spooling_end spool_session(struct spooling *g, struct session *s,
+                                                 struct err *e)
 {
-    struct spooling *g = CONTAINER_OF(t, struct spooling, later);
-    struct err e = {0};
-    int rc = export_slice(g->export, &g->out, &e);
+    struct part_file f = {.out = {.bytes = &f.bytes, .flow = flow_part},
+                          .fd = -1,
+                          .id = session_id(s),
+                          .place = places_find(g->o.residency->places, session_id(s))->index,
+                          .spooling = g};
+    int rc = open_part(&f, e);
 
-    if (rc < 0)
-        fail(g, &e);
-    else if (write_out(g))
-        finish_sys(g, "cannot write to the spool");
-    else if (rc == 0)
-        go_on(g);
-    else if (g->o.syncer)
-        g->ticket = syncer_ask(g->o.syncer, g->fd);
-    else
-        publish(g);
+    if (g->o.calls->helpers)
+        f.out.offload = offload_work;
+    task_on_lost(on_lost, &f);
+    if (rc == 0)
+        rc = write_export(&f, s, e);
+    if (rc == 0)
+        rc = publish(&f, e);
+    close_part(&f);
+    if (rc == 0)
+        return SPOOLING_WHOLE;
+    if (e->kind == ERR_CANCELLED)
+        return SPOOLING_CANCELLED;
+    return f.failed ? SPOOLING_NO_ROOM : SPOOLING_FAILED;
 }
 
-/* -1 and e. */
-static int begin_export(struct spooling *g, struct str options, struct err *e)
+enum spooling_end spooling_run(struct spooling *g, struct str session_id, struct err *e)
 {
-    const struct json *given = NULL;
-    struct export_options o;
+    enum spooling_end end;
+    struct session *s;
 
-    export_options_init(&o);
-    if (options.len > 0 && (json_parse(&g->arena, arena_str(&g->arena, options), &given, e) ||
-                            export_options_json(&o, given, e)))
-        return -1;
-    o.format = EXPORT_MSGPACK;
-    o.store = g->o.media;
-    o.held_bytes = &g->o.calls->export_bytes;
-    o.helped = g->o.calls->helpers != NULL;
-    return export_new(g->session, g->o.calls->model, g->o.calls->scratch, &o, &g->export, e);
+    if (await_session(g->o.residency, session_id, true, &s, e))
+        return e->kind == ERR_CANCELLED ? SPOOLING_CANCELLED : SPOOLING_UNREADABLE;
+    if (!s)
+        return SPOOLING_DELETED;
+    end = spool_session(g, s, e);
+    session_unpin(g->o.residency->store, s);
+    return end;
 }
 
-/* -1 with errno. */
-static int begin_part(struct spooling *g)
-{
-    struct str id = session_id(g->session);
-
-    buf_printf(&g->part, "%s/worker-%u/spool/%.*s.part", g->o.state_dir, g->o.place, (int)id.len,
-               id.p);
-    g->fd = open(g->part.p, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    return g->fd < 0 ? -1 : 0;
-}
-
-/* NULL: it has failed already, and done was called. */
-struct spooling *spooling_start(const struct spooling_options *o, struct session *s)
+int spooling_new(const struct spooling_options *o, struct spooling **ret, struct err *e)
 {
     struct spooling *g = mem_zalloc(sizeof(*g));
-    struct str options;
-    struct err e = {0};
 
     g->o = *o;
-    g->session = s;
-    g->fd = -1;
-    (void)session_sink(s, &options);
-    if (begin_export(g, options, &e)) {
-        fail(g, &e);
-        return NULL;
+    if (o->durable && disk_wait_init(&g->disk, o->residency->loop, e)) {
+        free(g);
+        return -1;
     }
-    if (begin_part(g)) {
-        finish_sys(g, "cannot write to the spool");
-        return NULL;
-    }
-    loop_task_post(o->calls->loop, &g->later, on_slice);
-    return g;
+    *ret = g;
+    return 0;
+}
+
+void spooling_free(struct spooling *g)
+{
+    if (!g)
+        return;
+    disk_wait_done(&g->disk);
+    free(g);
 }

@@ -1,49 +1,51 @@
-/*
- * struct spooling: one session's export made in slices into a part file, and put under each
- * target's folder once it is whole (and synced, when that is asked for).
- */
+/* struct spooling: writes exports of sessions into the spool, one at a time: to a part file, which
+ * then gets a name in each target's folder. */
 #ifndef RG_SINK_SPOOLING_H
 #define RG_SINK_SPOOLING_H
 
+#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
+
+#include "common/base/attrs.h"
+#include "common/base/str.h"
 
 struct call_env;
 struct err;
 struct media_store;
-struct session;
+struct residency;
 struct spooling;
-struct syncer;
 struct target;
 
 enum spooling_end {
-    SPOOLING_WHOLE,   /* the file is with every target */
-    SPOOLING_NO_ROOM, /* the spool takes nothing, of any session */
-    SPOOLING_FAILED,  /* this export was not made */
-    SPOOLING_STUCK,   /* nor was this, and a helper is lost with it */
+    SPOOLING_WHOLE,      /* the file is with every target */
+    SPOOLING_NO_ROOM,    /* the spool takes nothing, of any session */
+    SPOOLING_FAILED,     /* this export was not made */
+    SPOOLING_UNREADABLE, /* the journal does not give the session back */
+    SPOOLING_DELETED,    /* the session is gone */
+    SPOOLING_CANCELLED,  /* the worker ends */
 };
 
 struct spooling_options {
     struct call_env *calls;
+    struct residency *residency;
     const struct media_store *media;
-    struct syncer *syncer; /* NULL: nothing is synced */
     const struct target *const *targets;
     size_t n_targets;
-    uint32_t place;
     const char *state_dir;
+    bool durable; /* each step is on disk before the next */
 
-    /* The end, and why it is none (NULL for SPOOLING_WHOLE). The spooling is freed by then. */
-    void (*done)(void *ctx, enum spooling_end end, const struct err *why);
+    /* A helper thread is lost with the export: the call of spooling_run never returns. */
+    void (*on_lost)(void *ctx);
     void *ctx;
 };
 
-/* The session stays pinned meanwhile. NULL: done was called. */
-struct spooling *spooling_start(const struct spooling_options *o, struct session *s);
+RG_MUSTCHECK int spooling_new(const struct spooling_options *o, struct spooling **ret,
+                              struct err *e);
 
-/* The syncer has come so far; `failed` is an errno or 0. */
-void spooling_synced(struct spooling *g, uint64_t ticket, int failed);
+/* The task that ran it has ended. NULL is accepted. */
+void spooling_free(struct spooling *g);
 
-/* Stops it without `done`; the part file goes. NULL is fine. */
-void spooling_stop(struct spooling *g);
+/* Spools the session. Other ends than SPOOLING_WHOLE leave no file, and set *e. */
+MAY_PAUSE enum spooling_end spooling_run(struct spooling *g, struct str session_id, struct err *e);
 
 #endif

@@ -1,3 +1,5 @@
+#include "common/base/attrs.h"
+#include "common/base/cancel.h"
 #include "common/codec/json.h"
 #include "testing.h"
 #include "worker/export/drift.h"
@@ -107,38 +109,68 @@ static void turn(struct world *w, const char *messages, const char *answer, bool
     apply(w, &record);
 }
 
-static void export_all(struct world *w, const struct export_options *o, size_t slice,
-                       struct buf *out)
+/* A reader of exports. */
+struct reader {
+    struct export_out out;
+    struct buf bytes, taken; /* `taken`: at pauses */
+    bool takes, fails;       /* takes the bytes at each pause; fails at pause `at` */
+    size_t pauses, at;       /* so far; number of the one at which fn is called */
+    void (*fn)(struct world *w);
+    struct world *w;
+};
+
+static int on_pause(struct export_out *o, struct err *e)
+{
+    struct reader *r = CONTAINER_OF(o, struct reader, out);
+
+    if (r->takes) {
+        buf_add_str(&r->taken, buf_str(&r->bytes));
+        buf_clear(&r->bytes);
+    }
+    if (r->pauses++ != r->at)
+        return 0;
+    if (r->fn)
+        r->fn(r->w);
+    return r->fails ? cancel_fail(e) : 0;
+}
+
+static int read_export(struct world *w, const struct export_options *o, struct reader *r,
+                       struct err *e)
 {
     struct export *x;
-    struct err e = {0};
     int rc;
 
-    cr_assert_eq(export_new(w->s, model_for(o), NULL, o, &x, &e), 0, "%s", e.text);
-    while ((rc = export_next(x, out, slice, &e)) == 0)
-        ;
-    cr_assert_eq(rc, 1);
+    r->out = (struct export_out){.bytes = &r->bytes, .flow = on_pause};
+    r->w = w;
+    cr_assert_eq(export_new(w->s, model_for(o), NULL, o, &x, e), 0, "%s", e->text);
+    rc = export_write(x, &r->out, e);
     export_free(x);
+    buf_add_str(&r->taken, buf_str(&r->bytes));
+    buf_done(&r->bytes);
+    return rc;
+}
+
+static void export_all(struct world *w, const struct export_options *o, struct buf *out)
+{
+    struct reader r = {.at = SIZE_MAX};
+    struct err e = {0};
+
+    cr_assert_eq(read_export(w, o, &r, &e), 0, "%s", e.text);
+    *out = r.taken;
 }
 
 /* Returns the bytes that came before the error. */
 static size_t expect_fails(struct world *w, const struct export_options *o, const char *what)
 {
-    struct export *x;
-    struct buf out = {0};
-    size_t n;
+    struct reader r = {.at = SIZE_MAX};
     struct err e = {0};
-    int rc;
+    size_t n;
 
-    cr_assert_eq(export_new(w->s, model_for(o), NULL, o, &x, &e), 0, "%s", e.text);
-    while ((rc = export_next(x, &out, 64, &e)) == 0)
-        ;
-    cr_expect_eq(rc, -1);
+    cr_expect_eq(read_export(w, o, &r, &e), -1);
     cr_expect_eq(e.kind, ERR_UNASSEMBLABLE);
-    cr_expect_neq(str_find(str_cstr(e.text), str_cstr(what), 0), SIZE_MAX);
-    n = out.len;
-    buf_done(&out);
-    export_free(x);
+    cr_expect_neq(str_find(str_cstr(e.text), str_cstr(what), 0), SIZE_MAX, "%s", e.text);
+    n = r.taken.len;
+    buf_done(&r.taken);
     return n;
 }
 
@@ -157,7 +189,30 @@ static void branches(struct world *w)
     turn(w, "[" U("q") "," A("one") "," U("s") "]", "three", true, 0);
 }
 
-TEST(export, slices_of_any_size_are_the_same_bytes)
+TEST(export, bytes_are_the_same_however_they_are_taken)
+{
+    struct world w;
+
+    world_init(&w, "tree");
+    branches(&w);
+    for (int format = 0; format < EXPORT_FORMAT_COUNT; format++) {
+        struct reader whole = {.at = SIZE_MAX}, pieces = {.at = SIZE_MAX, .takes = true};
+        struct export_options o;
+        struct err e = {0};
+
+        export_options_init(&o);
+        o.format = (enum export_format)format;
+        cr_assert_eq(read_export(&w, &o, &whole, &e), 0, "%s", e.text);
+        cr_assert_eq(read_export(&w, &o, &pieces, &e), 0, "%s", e.text);
+        cr_expect(str_eq(buf_str(&whole.taken), buf_str(&pieces.taken)), "format %d", format);
+        cr_expect_gt(whole.taken.len, 100);
+        buf_done(&whole.taken);
+        buf_done(&pieces.taken);
+    }
+    world_done(&w);
+}
+
+TEST(export, ends_at_the_pause_where_it_is_cancelled)
 {
     struct world w;
 
@@ -165,16 +220,20 @@ TEST(export, slices_of_any_size_are_the_same_bytes)
     branches(&w);
     for (int format = 0; format < EXPORT_FORMAT_COUNT; format++) {
         struct export_options o;
-        struct buf whole = {0}, pieces = {0};
+        int rc = -1;
 
         export_options_init(&o);
         o.format = (enum export_format)format;
-        export_all(&w, &o, SIZE_MAX, &whole);
-        export_all(&w, &o, 1, &pieces);
-        cr_expect(str_eq(buf_str(&whole), buf_str(&pieces)), "format %d", format);
-        cr_expect_gt(whole.len, 100);
-        buf_done(&whole);
-        buf_done(&pieces);
+        for (size_t at = 0; rc; at++) {
+            struct reader r = {.at = at, .fails = true};
+            struct err e = {0};
+
+            rc = read_export(&w, &o, &r, &e);
+            cr_assert(rc == 0 || (e.kind == ERR_CANCELLED && r.pauses == at + 1), "format %d: %s",
+                      format, e.text);
+            cr_assert(rc || r.pauses == at, "an end that was not asked for");
+            buf_done(&r.taken);
+        }
     }
     world_done(&w);
 }
@@ -202,7 +261,7 @@ TEST(export, what_cannot_be_packed_is_an_error)
                  e.text);
     apply(&w, &record);
     export_options_init(&o);
-    export_all(&w, &o, SIZE_MAX, &out);
+    export_all(&w, &o, &out);
     cr_expect_gt(out.len, (size_t)2 * DEPTH);
     o.format = EXPORT_MSGPACK;
     (void)expect_fails(&w, &o, "cannot be read");
@@ -237,26 +296,28 @@ TEST(export, dropped_fields_that_are_no_json_are_not_recorded)
     world_done(&w);
 }
 
+static void delete_session(struct world *w)
+{
+    struct buf record = {0};
+    struct err e = {0};
+
+    cr_assert_eq(session_end_record(w->s, SESSION_END_DELETE, NULL, 9, &record, &e), 0);
+    apply(w, &record);
+}
+
 TEST(export, goes_on_while_the_session_is_deleted)
 {
+    struct reader r = {.fn = delete_session};
     struct export_options o;
-    struct export *x;
     struct world w;
-    struct buf out = {0}, record = {0};
     struct err e = {0};
 
     world_init(&w, "tree");
     branches(&w);
     export_options_init(&o);
-    cr_assert_eq(export_new(w.s, NULL, NULL, &o, &x, &e), 0);
-    cr_expect_eq(export_next(x, &out, 1, &e), 0);
-    cr_assert_eq(session_end_record(w.s, SESSION_END_DELETE, NULL, 9, &record, &e), 0);
-    apply(&w, &record);
-    while (export_next(x, &out, 1, &e) == 0)
-        ;
-    cr_expect(str_ends(buf_str(&out), STR("}}")));
-    export_free(x);
-    buf_done(&out);
+    cr_assert_eq(read_export(&w, &o, &r, &e), 0, "%s", e.text);
+    cr_expect(str_ends(buf_str(&r.taken), STR("}}")));
+    buf_done(&r.taken);
     world_done(&w);
 }
 
@@ -298,13 +359,12 @@ static void tell_more(struct world *w)
     apply(w, &record);
 }
 
-/* Both come behind the first k steps of an export, which is of one path. */
-static void more_comes_behind(enum export_format format, size_t k)
+/* Both come at pause k of an export, which is of one path. Returns false if it has fewer. */
+static bool more_comes_at(enum export_format format, size_t k)
 {
+    struct reader r = {.at = k, .fn = tell_more};
     struct export_options o;
-    struct export *x;
     struct world w;
-    struct buf out = {0};
     struct err e = {0};
 
     world_init(&w, "tree");
@@ -312,16 +372,11 @@ static void more_comes_behind(enum export_format format, size_t k)
     turn(&w, "[" U("q") "," A("one") "," U("r") "]", "two", true, 0);
     export_options_init(&o);
     o.format = format;
-    cr_assert_eq(export_new(w.s, MODEL, NULL, &o, &x, &e), 0, "%s", e.text);
-    for (size_t i = 0; i < k && export_next(x, &out, 1, &e) == 0; i++)
-        ;
-    tell_more(&w);
-    while (export_next(x, &out, 1, &e) == 0)
-        ;
-    cr_expect_eq(told_bytes(&w, &out), out.len, "format %d, behind %zu steps", (int)format, k);
-    export_free(x);
-    buf_done(&out);
+    cr_assert_eq(read_export(&w, &o, &r, &e), 0, "%s", e.text);
+    cr_expect_eq(told_bytes(&w, &r.taken), r.taken.len, "format %d, at pause %zu", (int)format, k);
+    buf_done(&r.taken);
     world_done(&w);
+    return r.pauses > k;
 }
 
 TEST(export, what_a_session_is_told_meanwhile_breaks_no_file)
@@ -330,8 +385,8 @@ TEST(export, what_a_session_is_told_meanwhile_breaks_no_file)
                                                  EXPORT_PREFIX_TREE, EXPORT_SAFETENSORS};
 
     for (size_t i = 0; i < ARRAY_LEN(formats); i++)
-        for (size_t k = 0; k < 120; k++)
-            more_comes_behind(formats[i], k);
+        for (size_t k = 0; more_comes_at(formats[i], k); k++)
+            continue;
 }
 
 static void give(struct world *w, const char *response_id, const char *info)
@@ -344,31 +399,31 @@ static void give(struct world *w, const char *response_id, const char *info)
     apply(w, &record);
 }
 
+static void replace_answer(struct world *w)
+{
+    turn(w, "[" U("q") "]", "one", true, 0);
+    turn(w, "[" U("q") "]", "one", true, 0);
+    give(w, "r1", "{\"b\":2}");
+    give(w, "r2", "{\"c\":3}");
+}
+
 /* An export has the branches that there were when it began, so the answer that was replaced. */
 TEST(export, a_reward_stays_with_an_answer_that_another_replaces_meanwhile)
 {
     static const char want[] = "\"turn_rewards\":{\"r0\":{\"a\":1,\"b\":2,\"c\":3}}";
+    struct reader r = {.fn = replace_answer};
     struct export_options o;
-    struct export *x;
     struct world w;
-    struct buf out = {0};
     struct err e = {0};
 
     world_init(&w, "tree");
     turn(&w, "[" U("q") "]", "one", true, 0);
     give(&w, "r0", "{\"a\":1}");
     export_options_init(&o);
-    cr_assert_eq(export_new(w.s, MODEL, NULL, &o, &x, &e), 0, "%s", e.text);
-    turn(&w, "[" U("q") "]", "one", true, 0);
-    turn(&w, "[" U("q") "]", "one", true, 0);
-    give(&w, "r1", "{\"b\":2}");
-    give(&w, "r2", "{\"c\":3}");
-    while (export_next(x, &out, SIZE_MAX, &e) == 0)
-        ;
-    cr_expect_neq(str_find(buf_str(&out), str_cstr(want), 0), SIZE_MAX, "%.*s", (int)out.len,
-                  out.p);
-    export_free(x);
-    buf_done(&out);
+    cr_assert_eq(read_export(&w, &o, &r, &e), 0, "%s", e.text);
+    cr_expect_neq(str_find(buf_str(&r.taken), str_cstr(want), 0), SIZE_MAX, "%.*s",
+                  (int)r.taken.len, r.taken.p);
+    buf_done(&r.taken);
     world_done(&w);
 }
 
@@ -377,7 +432,7 @@ static const struct json *trajectories(struct world *w, const struct export_opti
     struct buf out = {0};
     const struct json *v;
 
-    export_all(w, o, SIZE_MAX, &out);
+    export_all(w, o, &out);
     buf_add_c(&out, 0);
     v = json_get(json(w, out.p), "trajectories");
     buf_done(&out);
@@ -422,7 +477,7 @@ TEST(export, without_logprobs_no_format_invents_them)
             expect_fails_at_once(&w, &o, "needs the logprobs");
             continue;
         }
-        export_all(&w, &o, 64, &out);
+        export_all(&w, &o, &out);
         for (size_t i = 0; i < ARRAY_LEN(never); i++)
             cr_expect_eq(str_find(buf_str(&out), str_cstr(never[i]), 0), SIZE_MAX, "format %d: %s",
                          format, never[i]);
@@ -436,21 +491,15 @@ static void expect_refused(struct world *w, const char *what)
 {
     for (int format = 0; format < EXPORT_FORMAT_COUNT; format++) {
         struct export_options o;
-        struct export *x;
-        struct buf out = {0};
+        struct reader r = {.at = SIZE_MAX};
         struct err e = {0};
-        int rc;
 
         export_options_init(&o);
         o.format = (enum export_format)format;
-        cr_assert_eq(export_new(w->s, model_for(&o), NULL, &o, &x, &e), 0);
-        while ((rc = export_next(x, &out, 100, &e)) == 0)
-            continue;
-        cr_expect_eq(rc, -1, "format %d: %s", format, what);
+        cr_expect_eq(read_export(w, &o, &r, &e), -1, "format %d: %s", format, what);
         cr_expect_eq(e.kind, ERR_UNASSEMBLABLE);
-        cr_expect_eq(out.len, 0, "format %d: %s", format, what);
-        export_free(x);
-        buf_done(&out);
+        cr_expect_eq(r.taken.len, 0, "format %d: %s", format, what);
+        buf_done(&r.taken);
     }
 }
 
@@ -458,7 +507,6 @@ static void expect_refused(struct world *w, const char *what)
 TEST(export, other_ids_than_were_sent_are_an_error)
 {
     struct world w;
-    struct buf out = {0};
     int32_t *ids;
 
     world_init(&w, "tree");
@@ -466,9 +514,6 @@ TEST(export, other_ids_than_were_sent_are_an_error)
     for (size_t i = 0; i < w.s->forest.checkpoints.n; i++) {
         struct checkpoint *t = w.s->forest.checkpoints.at[i];
         struct export_options o;
-        struct export *x;
-        struct err e = {0};
-        int rc;
 
         cr_assert_neq(t->sent, 0);
         if (t->context.n == 0 || t->hidden)
@@ -477,14 +522,7 @@ TEST(export, other_ids_than_were_sent_are_an_error)
         ids[0] ^= 1;
         export_options_init(&o);
         o.select = SELECT_ALL_CHECKPOINTS;
-        cr_assert_eq(export_new(w.s, NULL, NULL, &o, &x, &e), 0);
-        while ((rc = export_next(x, &out, 1000, &e)) == 0)
-            continue;
-        cr_expect_eq(rc, -1);
-        cr_expect_eq(e.kind, ERR_UNASSEMBLABLE);
-        cr_expect(strstr(e.text, "is not what the engine was asked with"));
-        export_free(x);
-        buf_done(&out);
+        (void)expect_fails(&w, &o, "is not what the engine was asked with");
         ids[0] ^= 1;
     }
     world_done(&w);
@@ -521,7 +559,7 @@ TEST(export, what_breaks_an_invariant_is_an_error)
     world_init(&w, "tree");
     branches(&w);
     export_options_init(&o);
-    export_all(&w, &o, SIZE_MAX, &out);
+    export_all(&w, &o, &out);
     cr_expect_gt(out.len, 100);
     buf_done(&out);
     world_done(&w);

@@ -1,4 +1,7 @@
-/* An export reads back what has left memory a part in each step, whatever leaves it meanwhile. */
+/* An export reads back what has left memory, and pauses between two parts, whatever leaves memory
+ * meanwhile. */
+#include "common/base/attrs.h"
+#include "common/base/cancel.h"
 #include "testing.h"
 #include "worker/export/export.h"
 #include "worker/session/ahead_kit.h"
@@ -10,7 +13,7 @@
 
 enum { PART = 128 << 10, IDS = 300000, BYTES = 8 * IDS };
 
-enum { STEP_MOST = RECALL_STEP + PART + (8 << 10), BUDGET = 4 << 10 };
+enum { STEP_MOST = RECALL_STEP + PART + (8 << 10) };
 
 /* A session whose journal counts what is read. */
 struct lab {
@@ -63,30 +66,47 @@ static void evict(struct lab *w)
     (void)session_evict(w->k.store, 0, SIZE_MAX);
 }
 
-static struct export *begin(struct lab *w, enum export_format format)
-{
-    struct export_options o = {.format = format};
-    struct export *x;
+/* A reader of exports. */
+struct reader {
+    struct export_out out;
+    struct lab *w;
+    bool leaves;  /* what left memory before leaves it at each pause */
+    bool fails;   /* at the first pause at which something was read */
+    size_t steps; /* between pauses, in which something was read */
+};
 
-    cr_assert_eq(export_new(w->k.s, NULL, NULL, &o, &x, &w->k.err), 0, "%s", w->k.err.text);
-    return x;
+static void count_step(struct reader *r)
+{
+    cr_assert_leq(r->w->now, STEP_MOST);
+    r->steps += r->w->now > 0;
+    r->w->now = 0;
 }
 
-/* All of it, with what leaves memory between two steps, or none; in how many steps some was read.
- */
-static int export_all(struct lab *w, struct export *x, bool leaves, struct buf *out, size_t *ret)
+static int on_pause(struct export_out *o, struct err *e)
 {
+    struct reader *r = CONTAINER_OF(o, struct reader, out);
+
+    count_step(r);
+    if (r->leaves)
+        evict(r->w);
+    if (!r->fails || r->w->bytes == 0)
+        return 0;
+    cr_expect_gt(r->w->k.s->room_bytes, 0);
+    return cancel_fail(e);
+}
+
+static int read_export(struct reader *r, enum export_format format, struct buf *out)
+{
+    struct export_options o = {.format = format};
+    struct err *e = &r->w->k.err;
+    struct export *x;
     int rc;
 
-    *ret = 0;
-    do {
-        w->now = 0;
-        rc = export_next(x, out, BUDGET, &w->k.err);
-        cr_assert_leq(w->now, STEP_MOST);
-        *ret += w->now > 0;
-        if (leaves)
-            evict(w);
-    } while (rc == 0);
+    r->out = (struct export_out){.bytes = out, .flow = on_pause};
+    r->steps = r->w->now = 0;
+    cr_assert_eq(export_new(r->w->k.s, NULL, NULL, &o, &x, e), 0, "%s", e->text);
+    rc = export_write(x, &r->out, e);
+    count_step(r);
     export_free(x);
     return rc;
 }
@@ -94,26 +114,27 @@ static int export_all(struct lab *w, struct export *x, bool leaves, struct buf *
 TEST(export_recall, comes_in_steps_and_is_the_same)
 {
     for (int i = 0; i <= EXPORT_NONE; i++) {
+        enum export_format format = (enum export_format)i;
         struct buf want = {0}, got = {0}, again = {0};
         struct lab w;
-        size_t steps;
+        struct reader r = {.w = &w};
 
         lab_init(&w);
-        cr_assert_eq(export_all(&w, begin(&w, (enum export_format)i), false, &want, &steps), 1);
+        cr_assert_eq(read_export(&r, format, &want), 0);
         cr_expect_eq(w.bytes, 0);
         evict(&w);
         cr_assert_eq(w.k.s->payload_bytes, 0);
-        cr_assert_eq(export_all(&w, begin(&w, (enum export_format)i), false, &got, &steps), 1, "%s",
-                     w.k.err.text);
-        cr_expect_geq(steps, BYTES / STEP_MOST);
+        cr_assert_eq(read_export(&r, format, &got), 0, "%s", w.k.err.text);
+        cr_expect_geq(r.steps, BYTES / STEP_MOST);
         cr_expect_lt(w.bytes, BYTES + BYTES / 100, "it is read once");
         cr_expect(str_eq(buf_str(&want), buf_str(&got)), "format %d", i);
         evict(&w);
         cr_assert_eq(w.k.s->payload_bytes, 0, "nothing is held any more");
         w.bytes = 0;
-        cr_assert_eq(export_all(&w, begin(&w, (enum export_format)i), true, &again, &steps), 1);
+        r.leaves = true;
+        cr_assert_eq(read_export(&r, format, &again), 0);
         cr_expect(str_eq(buf_str(&want), buf_str(&again)), "format %d", i);
-        cr_expect_lt(w.bytes, 10 * BYTES, "twice in each pass, at most");
+        cr_expect_lt(w.bytes, 11 * BYTES, "twice in each of five passes, at most");
         buf_done(&want);
         buf_done(&got);
         buf_done(&again);
@@ -124,16 +145,13 @@ TEST(export_recall, comes_in_steps_and_is_the_same)
 TEST(export_recall, is_given_up_in_the_middle)
 {
     struct buf out = {0};
-    struct export *x;
     struct lab w;
+    struct reader r = {.w = &w, .fails = true};
 
     lab_init(&w);
     evict(&w);
-    x = begin(&w, EXPORT_JSON);
-    while (w.bytes == 0)
-        cr_assert_eq(export_next(x, &out, BUDGET, &w.k.err), 0);
-    cr_expect_gt(w.k.s->room_bytes, 0);
-    export_free(x);
+    cr_expect_eq(read_export(&r, EXPORT_JSON, &out), -1);
+    cr_expect_eq(w.k.err.kind, ERR_CANCELLED);
     cr_expect_eq(w.k.s->room_bytes, 0);
     cr_expect_eq(w.k.s->payload_bytes, 0);
     buf_done(&out);
@@ -145,18 +163,18 @@ TEST(export_recall, fails_where_the_journal_does)
     for (size_t broken = 1; broken < 15; broken += 6) {
         struct buf out = {0};
         struct lab w;
-        size_t steps;
+        struct reader r = {.w = &w};
 
         lab_init(&w);
         cr_assert_eq(ahead_head(&w.k, broken).type, RECORD_BLOCKS);
         evict(&w);
         w.broken = broken;
-        cr_assert_eq(export_all(&w, begin(&w, EXPORT_JSON), false, &out, &steps), -1);
+        cr_assert_eq(read_export(&r, EXPORT_JSON, &out), -1);
         cr_expect_eq(w.k.err.kind, ERR_IO);
         cr_expect_eq(w.k.s->room_bytes, 0);
         w.broken = 0;
         buf_clear(&out);
-        cr_assert_eq(export_all(&w, begin(&w, EXPORT_JSON), false, &out, &steps), 1);
+        cr_assert_eq(read_export(&r, EXPORT_JSON, &out), 0);
         buf_done(&out);
         lab_done(&w);
     }

@@ -1,0 +1,10 @@
+/* The names of the formats of exports that clients may use, "json, msgpack, ...". */
+#ifndef RG_CODEC_FORMAT_LIST_H
+#define RG_CODEC_FORMAT_LIST_H
+
+extern const char format_list[];
+
+/* The list begins behind a comma. */
+#define FORMAT_LIST (format_list + 2)
+
+#endif
