@@ -304,7 +304,7 @@ void task_cancel(struct task *t)
     t->cancelled = true;
     if (t->shields > 0 || t->lost)
         return;
-    if (t->job)
+    if (t->job && !t->all->ending) /* else the threads may have ended, all but those that hang */
         helpers_cancel(t->pool, t->job); /* its end makes the task ready */
     else if (t->wait)
         make_ready(t);

@@ -1,57 +1,17 @@
 /* A request that was read becomes a model call, joins one, or gets a recorded answer again. The way
  * of one request is drawn in api_call_entry.c. */
-#include <stdlib.h>
-
+#include "worker/api/api_call.h"
 #include "common/base/log.h"
 #include "common/serve/exchange.h"
-#include "worker/api/api_call.h"
-#include "worker/api/known_bodies.h"
 #include "worker/call/give_back.h"
 #include "worker/dialect/dialect.h"
 #include "worker/request/chat_request.h"
-#include "worker/session/session.h"
 
 void api_call_give_arena(struct api_call *c)
 {
     if (c->service)
         call_give_back(&c->service->calls, &c->arena, str_cstr(c->id));
 }
-
-/* Lets the session go and frees what the request still owns; never what a stuck helper uses. */
-void api_call_free(struct api_call *c)
-{
-    if (!api_call_written(c)) {
-        api_call_drop_writing(c);
-        return;
-    }
-    api_call_drop_recall(c);
-    api_call_awaited(c);
-    if (c->held)
-        session_unpin(c->service->calls.store, c->held);
-    known_reading_free(c->known);
-    if (c->written)
-        c->written(c->written_ctx);
-    buf_done(&c->out);
-    api_call_give_arena(c);
-    free(c);
-}
-
-bool api_call_stuck(const struct api_call *c)
-{
-    return c->reading.stuck || c->fetching.stuck;
-}
-
-/* The client left, or the answer is out; either way this request is over. */
-static void on_closed(void *ctx, bool delivered)
-{
-    struct api_call *c = ctx;
-
-    (void)delivered; /* the client may have it, or not yet: on_arrived knows */
-    model_call_leave(&c->listener);
-    api_call_free(c);
-}
-
-/* --- from request to model call --- */
 
 /* What the model call is told; texts are copied into the arena, because the call outlives this
  * request. */
@@ -66,7 +26,7 @@ struct call_input api_call_input(struct api_call *c)
         .body_hash = {c->hash[0], c->hash[1]},
         .body_bytes = exchange_closed_body(c->x).len,
         .shared_bytes = c->shared_bytes,
-        .work_hash = c->reading.body_hash,
+        .work_hash = c->body_hash,
         .scope = scope,
         .dialect = c->dialect->name,
         .asked = c->asked,
@@ -97,11 +57,13 @@ void api_call_start(struct api_call *c)
     api_call_heed(c);
     arena = c->arena; /* the request lies in it; the model call outlives what uses it */
     c->arena = (struct arena){.sum = arena.sum};
+    c->front->asks = true;
     model_call_start(&c->service->calls, &arena, &in, &c->listener);
+    c->front->asks = false;
 }
 
 /* Makes the dialect's writer and becomes the listener. */
-static void call_begin(struct api_call *c)
+MAY_PAUSE static void call_begin(struct api_call *c)
 {
     c->writer = c->dialect->writer(&c->arena, c->req, c->body, &c->out);
     c->listener = (struct call_listener){
@@ -109,7 +71,6 @@ static void call_begin(struct api_call *c)
         .ctx = c,
         .stream = c->req->stream,
     };
-    exchange_watch(c->x, on_closed, c);
     api_call_start(c);
 }
 

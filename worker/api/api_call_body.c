@@ -60,10 +60,8 @@ static void look_back(void *ctx)
 /* A helper has the loop look: sessions are the loop's. */
 static void look(struct past_look *l, void (*fn)(void *ctx))
 {
-    struct api_call *c = l->call;
-
-    if (c->reading.helped)
-        (void)helpers_ask(c->service->calls.helpers, fn, l);
+    if (helpers_within())
+        (void)helpers_ask(l->call->service->calls.helpers, fn, l);
     else
         fn(l);
 }

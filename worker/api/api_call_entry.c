@@ -5,14 +5,14 @@
  *
  *   api_call_handle        by path and method: models, stored answers, a dialect, passthrough; an
  *                          agent whose session has ended gets none of it
- *     call_read            (api_call_reading.c) body -> chat_request, session found or made
+ *     call_read            (api_call_reading.c) a task: body -> chat_request, session found or made
  *       api_call_begin     several prompts: batch.c; else call_begin
  *         api_call_repeats is it a retry? (api_call_repeat.c) joins the running call, replays, or
  *                          waits to know
  *         model_call_start otherwise: the arena with the request moves into the model call
  *   on_head ... on_finish  (api_call_answer.c) the model call's events, through the dialect's
  *                          writer, to the exchange
- *   on_closed              the exchange is over: the api_call is freed
+ *   on_closed              (api_call_task.c) the exchange is over: the api_call is freed
  *
  * The model call lives on its own: a client that leaves only takes its listener off. With
  * --on-disconnect finish a request becomes one whether or not its client stays: until then nobody

@@ -5,16 +5,20 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/os/helpers.h"
+#include "common/os/task.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/api/picture_fetch.h"
+#include "worker/call/work.h"
 
 /* Places: requests that wait or are fetched for; those beyond are sent away. */
 enum { FETCHING_MAX = 256 };
 
-static int fetch_all(struct long_work *w, struct work_tools *tools, struct err *e)
+static int fetch_all(void *call, void *tool, struct err *e)
 {
-    struct api_call *c = CONTAINER_OF(w, struct api_call, fetching);
+    struct api_call *c = call;
+    struct work_tools *tools = tool;
     int rc;
 
     c->pictures->tls = &tools->tls;
@@ -35,40 +39,6 @@ static void tell(const struct api_call *c, const struct picture_fetch *f)
     if (f->why.kind)
         log_warn(&scope, "an image by URL was not fetched", LOG_T("host", f->host),
                  LOG_T("why", f->why.text));
-}
-
-/* The thread has let go. What it fetched belongs to the call from here on. */
-static void end(struct api_call *c)
-{
-    c->service->calls.n_fetching--;
-    if (c->fetching.stuck)
-        return;
-    tell(c, c->pictures);
-    picture_fetch_free(c->pictures);
-    c->pictures = NULL;
-}
-
-static void on_fetched(struct long_work *w, const struct err *e)
-{
-    struct api_call *c = CONTAINER_OF(w, struct api_call, fetching);
-
-    end(c);
-    c->fetched(c, e);
-}
-
-/* The client left, and the thread has let go. */
-static void on_dropped(struct long_work *w)
-{
-    struct api_call *c = CONTAINER_OF(w, struct api_call, fetching);
-
-    end(c);
-    api_call_free(c);
-}
-
-/* The client left, and the thread never lets go. */
-static void on_lost(struct long_work *w)
-{
-    end(CONTAINER_OF(w, struct api_call, fetching));
 }
 
 static struct picture_fetch *begin(const struct api_call *c)
@@ -98,32 +68,38 @@ static const char *no_place(const struct call_env *env, struct str session_id)
 
     if (left == 0)
         return "too many requests wait for images by URL; ask again";
-    return work_fetches(env, session_id) < left
+    return helpers_jobs(env->fetchers, session_id) < left
                ? NULL
                : "too many requests of this session wait for images by URL; ask again";
 }
 
-void api_call_fetch(struct api_call *c, void (*done)(struct api_call *c, const struct err *e))
+/* On the loop. If the thread hangs, api_call_on_lost gives the place back. */
+MAY_PAUSE static int fetch(struct api_call *c, struct str lane, struct err *e)
 {
     struct call_env *env = &c->service->calls;
-    struct str key = str_cstr(c->held ? c->id : c->request_id);
-    const char *why = no_place(env, key);
-    struct err e = {0};
+    struct task_work w = {.fn = fetch_all, .ctx = c, .lane = lane, .pool = env->fetchers};
+    int rc;
 
-    if (why) {
-        metrics_count_at(env->page, METRIC_fetches, METRIC_FETCH_UNAVAILABLE, 0, 1);
-        (void)err_set(&e, ERR_OVERLOADED, "%s", why);
-        e.status = 503;
-        done(c, &e);
-        return;
-    }
     env->n_fetching++;
     c->pictures = begin(c);
-    c->fetched = done;
-    c->fetching.run = fetch_all;
-    c->fetching.done = on_fetched;
-    c->fetching.drop = on_dropped;
-    c->fetching.lost = on_lost;
-    c->fetching.exchange = c->x;
-    work_fetch(env, &c->fetching, key);
+    rc = api_call_offload(c, &w, e);
+    env->n_fetching--;
+    tell(c, c->pictures);
+    picture_fetch_free(c->pictures);
+    c->pictures = NULL;
+    return rc;
+}
+
+int api_call_fetch(struct api_call *c, struct err *e)
+{
+    struct call_env *env = &c->service->calls;
+    struct str lane = str_cstr(c->held ? c->id : c->request_id);
+    const char *why = no_place(env, lane);
+
+    if (!why)
+        return fetch(c, lane, e);
+    metrics_count_at(env->page, METRIC_fetches, METRIC_FETCH_UNAVAILABLE, 0, 1);
+    (void)err_set(e, ERR_OVERLOADED, "%s", why);
+    e->status = 503;
+    return -1;
 }

@@ -3,9 +3,11 @@
 #include <string.h>
 
 #include "common/base/limits.h"
+#include "common/os/helpers.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/api/known_bodies.h"
+#include "worker/call/work.h"
 #include "worker/dialect/dialect.h"
 #include "worker/dialect/regroup.h"
 #include "worker/dialect/responses.h"
@@ -49,7 +51,7 @@ void api_call_drop_body(const struct api_call *c)
 {
     struct str body = exchange_closed_body(c->x);
 
-    if (c->reading.helped && c->came_bytes == 0 && body.len >= BODY_DROP_LEAST)
+    if (helpers_within() && c->came_bytes == 0 && body.len >= BODY_DROP_LEAST)
         exchange_drop_body(c->x, body);
 }
 
@@ -65,25 +67,24 @@ static struct str open_ends(const struct exchange *x)
 }
 
 /* What is known of its beginning is not hashed again. */
-static int note_work(struct api_call *c, struct long_work *w, const struct work_tools *tools,
-                     struct err *e)
+static int note_work(struct api_call *c, const struct work_tools *tools, struct err *e)
 {
     struct str body = open_ends(c->x);
     bool knows = c->known && body.len <= WORK_HASHED_BYTES;
 
-    return work_note_body(w, tools, body,
+    return work_note_body(&c->body_hash, tools, body,
                           knows ? known_reading_hashed(c->known, c->dialect, body) : NULL, c->hash,
                           e);
 }
 
 /* In a helper, when the body is long: see work.h. The call's arena is this function's meanwhile. */
-int api_call_read(struct long_work *w, struct work_tools *tools, struct err *e)
+int api_call_read(void *call, void *tool, struct err *e)
 {
-    struct api_call *c = CONTAINER_OF(w, struct api_call, reading);
+    struct api_call *c = call;
     struct body_text body;
     int rc;
 
-    if (note_work(c, w, tools, e))
+    if (note_work(c, tool, e))
         return -1;
     rc = api_call_read_body(c, &body, e);
     if (rc == 0)

@@ -5,13 +5,14 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/os/task.h"
 #include "common/proc/config.h"
 #include "common/proc/ids.h"
-#include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/api/known_bodies.h"
 #include "worker/api/reseed.h"
+#include "worker/call/work.h"
 #include "worker/dialect/dialect.h"
 #include "worker/request/chat_request.h"
 #include "worker/request/request_limits.h"
@@ -49,6 +50,7 @@ static struct api_call *call_new(struct service_request *r, const struct dialect
     struct api_call *c = mem_zalloc(sizeof(*c) + ID_TEXT_MAX);
 
     c->id = (char *)(c + 1);
+    c->front = c;
     c->service = r->service;
     c->request = *r;
     c->x = r->x;
@@ -99,19 +101,19 @@ static int meet_session(struct api_call *c, struct err *e)
         return -1;
     c->arena.max_bytes = 0; /* what the engine answers is not the request's to pay for */
     /* A request that waited in the socket while its client left and tried elsewhere. */
-    if (!c->service->calls.finish_on_disconnect && exchange_peer_gone(c->x))
+    if (!c->service->calls.finish_on_disconnect && exchange_peer_gone(c->x)) {
+        exchange_mute(c->x);
         return err_set(e, ERR_CANCELLED, "the client has left");
+    }
     return 0;
 }
 
-/* Nothing that a stuck helper may still read is freed. */
 static void refuse_call(struct api_call *c, const struct err *e)
 {
-    if (e->kind == ERR_CANCELLED) /* the client has left */
-        exchange_mute(c->x);
     respond_error(&c->request, c->dialect, e);
-    if (!api_call_stuck(c))
-        api_call_free(c);
+    known_reading_free(c->known);
+    c->known = NULL;
+    api_call_give_arena(c);
 }
 
 /* It is over: it would hold what others of the session know as long as the answer takes. */
@@ -123,63 +125,28 @@ static void note_body(struct api_call *c)
     c->known = NULL;
 }
 
-/* The session stays in memory until the call stands somewhere in it. */
-static void settle(struct api_call *c, const struct err *given)
+/* The session stays in memory while the task runs. */
+static void meet_and_begin(struct api_call *c)
 {
-    struct call_env *env = &c->service->calls;
-    struct session *held = api_call_stuck(c) ? NULL : c->held; /* what is stuck keeps it */
+    struct session_store *store = c->service->calls.store;
     struct err e = {0};
-    int rc = given ? -1 : meet_session(c, &e);
+    bool ended = false;
+    int rc = meet_session(c, &e);
 
-    if (held)
-        c->held = NULL;
     if (c->id[0])
         exchange_set_header(c->x, "Rollgate-Session", str_cstr(c->id));
     if (rc) {
-        refuse_call(c, given ? given : &e);
-    } else {
-        api_call_tell_dropped(c);
-        if (c->known)
-            note_body(c);
-        c->ready(c);
+        refuse_call(c, &e);
+        return;
     }
-    if (held)
-        session_unpin(env->store, held);
-}
-
-static void on_pictures(struct api_call *c, const struct err *e)
-{
-    c->late = true;
-    settle(c, e);
-}
-
-static void on_read(struct api_call *c, const struct err *given)
-{
-    struct err e = {0};
-
-    if (given || c->req->n_awaited == 0)
-        settle(c, given);
-    else if (judge_session(c, &e) ||
-             residency_room(c->service->calls.residency, c->held,
-                            exchange_closed_body(c->x).len + c->arena.held_bytes, &e))
-        settle(c, &e);
-    else
-        api_call_fetch(c, on_pictures);
-}
-
-/* A helper has read the body. */
-static void on_helped(struct long_work *w, const struct err *e)
-{
-    struct api_call *c = CONTAINER_OF(w, struct api_call, reading);
-
-    c->late = true;
-    on_read(c, e);
-}
-
-/* The client left while a helper read the body; the helper has let go now. */
-static void on_dropped(struct long_work *w)
-{
-    api_call_free(CONTAINER_OF(w, struct api_call, reading));
+    if (!c->held) {
+        c->held = session_find(store, str_cstr(c->id), &ended);
+        session_pin(c->held);
+    }
+    api_call_tell_dropped(c);
+    if (c->known)
+        note_body(c);
+    c->ready(c);
 }
 
 /* What earlier requests of the session began with. Where pictures are lifted out of a body, it is
@@ -204,51 +171,89 @@ static bool is_short(struct api_call *c)
 }
 
 /* Nothing of the body would change that. */
-static int read_ended(struct long_work *w, struct work_tools *tools, struct err *e)
+static int read_ended(void *call, void *tool, struct err *e)
 {
-    (void)tools;
-    api_call_drop_body(CONTAINER_OF(w, struct api_call, reading));
+    (void)tool;
+    api_call_drop_body(call);
     return refuse_ended(e);
 }
 
-/* Reads on the spot when the body is short, else in a helper; `ready` is called on the loop. The
- * session is pinned meanwhile, so it is not evicted between its look-up and the call's position
- * in it. */
-void call_read(struct service_request *r, const struct dialect *d, call_ready_fn ready)
+/* Reads on the spot when the body is short, else in a helper. */
+MAY_PAUSE static int read_body(struct api_call *c, bool ended, struct err *e)
 {
-    struct api_call *c = call_new(r, d);
-    struct err e = {0};
-    bool ended = false;
-    enum work_state state;
+    struct residency *r = c->service->calls.residency;
+    size_t bytes = exchange_closed_body(c->x).len;
+    struct task_work w = {.fn = api_call_read, .ctx = c, .lane = str_cstr(c->id)};
 
-    c->ready = ready;
+    if (ended) {
+        w.fn = read_ended;
+        w.is_short = bytes < BODY_DROP_LEAST;
+        return api_call_offload(c, &w, e);
+    }
+    if (bytes > WORK_JSON_MAX && residency_room(r, c->held, bytes, e))
+        return -1; /* reading it would take more than it is long */
+    w.is_short = is_short(c);
+    w.is_long = bytes > WORK_JSON_LONG;
+    return api_call_offload(c, &w, e);
+}
+
+/* The pictures that the request names by URL. */
+MAY_PAUSE static int read_pictures(struct api_call *c, struct err *e)
+{
+    if (c->req->n_awaited == 0)
+        return 0;
+    if (judge_session(c, e) ||
+        residency_room(c->service->calls.residency, c->held,
+                       exchange_closed_body(c->x).len + c->arena.held_bytes, e))
+        return -1;
+    return api_call_fetch(c, e);
+}
+
+/* The session is pinned, so it is not evicted between its look-up and the call's position in it. */
+MAY_PAUSE static int read_request(struct api_call *c, struct err *e)
+{
+    const struct service_request *r = &c->request;
+    struct call_env *env = &r->service->calls;
+    uint64_t turns = task_turns();
+    bool ended = false;
+    int rc;
+
     if (r->id_valid && r->id.len < ID_TEXT_MAX)
         memcpy(c->id, r->id.p, r->id.len); /* for previous responses; find_session decides */
     if (c->id[0])
-        c->held = session_find(r->service->calls.store, str_cstr(c->id), &ended);
+        c->held = session_find(env->store, str_cstr(c->id), &ended);
     if (c->held)
         session_pin(c->held);
-    c->reading.run = ended ? read_ended : api_call_read;
     if (c->held && !session_exhausts(c->held))
-        c->limits.context = call_context_length(&r->service->calls);
+        c->limits.context = call_context_length(env);
     know_body(c);
-    c->reading.done = on_helped;
-    c->reading.drop = on_dropped;
-    c->reading.exchange = c->x;
-    if (ended) {
-        state = work_begin(&r->service->calls, &c->reading, str_cstr(c->id),
-                           exchange_closed_body(c->x).len < BODY_DROP_LEAST, &e);
-        if (state != WORK_HELPED)
-            on_read(c, &e);
-        return;
+    rc = read_body(c, ended, e);
+    if (rc == 0)
+        rc = read_pictures(c, e);
+    c->late = task_turns() != turns;
+    return rc;
+}
+
+static void serve_call(void *ctx)
+{
+    struct api_call *c = ctx;
+    struct err e = {0};
+
+    api_call_begin_task(c);
+    if (read_request(c, &e) == 0) {
+        meet_and_begin(c);
+    } else if (e.kind != ERR_CANCELLED) {
+        if (c->id[0])
+            exchange_set_header(c->x, "Rollgate-Session", str_cstr(c->id));
+        refuse_call(c, &e);
     }
-    c->reading.is_long = exchange_closed_body(c->x).len > WORK_JSON_LONG;
-    if (exchange_closed_body(r->x).len > WORK_JSON_MAX &&
-        residency_room(r->service->calls.residency, c->held, exchange_closed_body(r->x).len, &e)) {
-        on_read(c, &e); /* reading it would take more than it is long */
-        return;
-    }
-    state = work_begin(&r->service->calls, &c->reading, str_cstr(c->id), is_short(c), &e);
-    if (state != WORK_HELPED)
-        on_read(c, state == WORK_FAILED ? &e : NULL);
+    api_call_end_task(c);
+}
+
+void call_read(struct service_request *r, const struct dialect *d, call_ready_fn ready)
+{
+    struct api_call *c = call_new(r, d);
+
+    c->ready = ready;
+    (void)task_start(r->service->calls.tasks, r->id, serve_call, c);
 }

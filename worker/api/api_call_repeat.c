@@ -2,6 +2,7 @@
  * an answer twice: struct delivery (ledger/delivery.h) knows which answers are not confirmed yet.
  */
 
+#include "common/os/task.h"
 #include "common/proc/config.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
@@ -14,33 +15,17 @@
 #include "worker/session/session_past.h"
 
 /* A request that waits is silent: no longer than a model call may be. */
-bool api_call_await(struct api_call *c, exchange_again_fn again, void *ctx)
+int api_call_await(struct api_call *c)
 {
+    struct waiter *known = ARENA_NEW(&c->arena, struct waiter);
     struct exchange_wait w = {.key_start = str_of((const char *)c->hash, sizeof(c->hash)),
                               .max_ms = (uint64_t)c->service->config->keepalive_ms,
-                              .again = again,
-                              .ctx = ctx};
+                              .again = waiter_on_event,
+                              .ctx = known};
 
     if (!exchange_await(c->x, &w))
-        return false;
-    api_call_hold_session(c);
-    return true;
-}
-
-void api_call_hold_session(struct api_call *c)
-{
-    bool ended = false;
-
-    c->awaiting = session_find(c->service->calls.store, str_cstr(c->id), &ended);
-    if (c->awaiting)
-        session_pin(c->awaiting);
-}
-
-void api_call_awaited(struct api_call *c)
-{
-    if (c->awaiting)
-        session_unpin(c->service->calls.store, c->awaiting);
-    c->awaiting = NULL;
+        return 0;
+    return task_wait(known, NULL) || c->front->left ? -1 : 1;
 }
 
 static bool listener_gone(struct call_listener *l)
@@ -110,46 +95,59 @@ static struct model_call *find_running(const struct api_call *c, const struct ca
     return model_call_find(&c->service->calls, in, NULL);
 }
 
-static void on_known(void *ctx)
+/* Joins the running call that the request repeats. False: there is none. */
+MAY_PAUSE static bool joins(struct api_call *c, const struct call_input *in)
 {
-    api_call_awaited(ctx);
-    api_call_start(ctx);
-}
-
-/* A repeated request whose answer did not arrive: joins the running call, replays, or waits until
- * it is known. The request may be here before the loop has seen what became of the old connection:
- * the kernel is asked. */
-bool api_call_repeats(struct api_call *c, const struct call_input *in)
-{
-    struct call_env *env = &c->service->calls;
-    bool ended = false;
-    struct session *s = session_find(env->store, in->session_id, &ended);
-    enum missing found;
-    struct model_call *t;
-    uint64_t call;
+    struct model_call *t = find_running(c, in);
     struct err e;
 
-    if (!s || c->anew)
+    if (!t)
         return false;
-    exchange_settle(c->x, str_of((const char *)c->hash, sizeof(c->hash)));
-    t = find_running(c, in);
-    if (t) {
-        api_call_heed(c);
-        if (model_call_join(t, &c->listener, &e) != 0)
-            c->listener.sink->failed(c->listener.ctx, &e);
-        return true;
-    }
-    found = find_answered(c, s, &call);
-    if (found == MISSING_MAYBE && api_call_await(c, on_known, c))
-        return true;
-    if (found == MISSING_SURELY) {
-        api_call_heed(c);
-        return api_call_replay(c, s, call);
-    }
+    api_call_heed(c);
+    if (model_call_join(t, &c->listener, &e) != 0)
+        c->listener.sink->failed(c->listener.ctx, &e);
+    return true;
+}
+
+/* Nothing is running that the request repeats. */
+static void note_new(const struct api_call *c, struct session *s)
+{
+    struct call_env *env = &c->service->calls;
+    uint64_t call;
+
     /* A sample more of what was answered: after a crash it must be known that that one arrived. */
     if (session_find_call(s, c->hash, (struct str){0}, &call))
         ledger_note_deliveries(env->ledger);
     if (session_reserves_chains(s))
-        model_call_drop_gone(env, in->session_id, listener_gone);
-    return false;
+        model_call_drop_gone(env, str_cstr(c->id), listener_gone);
+}
+
+/* A repeated request whose answer did not arrive joins the running call, replays, or waits until it
+ * is known. The request may be here before the loop has seen what became of the old connection: the
+ * kernel is asked. */
+bool api_call_repeats(struct api_call *c, const struct call_input *in)
+{
+    int waited = 1;
+
+    while (waited == 1) {
+        bool ended = false;
+        struct session *s = session_find(c->service->calls.store, in->session_id, &ended);
+        enum missing found;
+        uint64_t call;
+
+        if (!s || c->anew)
+            return false;
+        exchange_settle(c->x, str_of((const char *)c->hash, sizeof(c->hash)));
+        if (joins(c, in))
+            return true;
+        found = find_answered(c, s, &call);
+        waited = found == MISSING_MAYBE ? api_call_await(c) : 0;
+        if (found == MISSING_SURELY) {
+            api_call_heed(c);
+            return api_call_replay(c, s, call);
+        }
+        if (waited == 0)
+            note_new(c, s);
+    }
+    return waited < 0;
 }

@@ -2,8 +2,9 @@
  * parts, each an api_call of its own with one prompt, a hash of its own and its own place in the
  * journal; they share the front's exchange and writer, and what was read of the request.
  *
- *   batch_begin -> batch_start   waits until it is known whether the same request was answered
- *     batch_go_on                checks every part (counts its tokens), then starts all
+ *   batch_begin                  in the request's task: waits until it is known whether the same
+ *                                request was answered, checks every part (counts its tokens), then
+ *                                starts all, one after the other
  *       on_head, on_text ...     events of a part, with its answers' indexes shifted
  *       on_finish                kept until the last part is over, then written as one answer
  *
@@ -11,7 +12,7 @@
  * when the client asks again, because each has its own hash. */
 #include "common/base/mem.h"
 #include "common/codec/json.h"
-#include "common/os/loop.h"
+#include "common/os/task.h"
 #include "common/proc/ids.h"
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
@@ -27,20 +28,17 @@ struct batch_part {
     struct api_call call; /* first: its listener's ctx */
     struct batch *batch;
     uint32_t k;
-    struct token_count *counting; /* or NULL */
-    struct model_call *answered;  /* held: what it answered is told with the others'; or NULL */
-    bool over;                    /* its answer is there */
+    struct model_call *answered; /* held: what it answered is told with the others'; or NULL */
+    bool over;                   /* its answer is there */
 };
 
 struct batch {
     struct api_call *front;
     struct batch_request *shared; /* of the front's arena and the parts' */
     struct chat_request *req;     /* the front's, with the answers of all parts; in its arena */
-    uint32_t n, n_parts, n_checked, n_started, n_over;
-    struct loop_task task; /* the next part is to be checked or started */
-    bool begun, failed;
+    uint32_t n, n_parts, n_over;
+    bool begun, failed, closed;
     size_t part_bytes;               /* of the arenas of the parts that are checked */
-    bool starting, closed;           /* closed while it starts: freed then */
     struct finished_answer *answers; /* n_parts * n, in the front's arena */
     struct call_usage usage;
     struct batch_part *parts;
@@ -53,11 +51,6 @@ static void part_hash(const uint64_t base[2], uint32_t k, uint64_t ret[2])
 }
 
 /* --- life --- */
-
-static struct loop *loop_of(const struct batch *b)
-{
-    return b->front->service->calls.loop;
-}
 
 /* What parts have answered is not told any more. */
 static void let_answers(struct batch *b)
@@ -87,32 +80,21 @@ static void on_written(void *ctx)
     free(b);
 }
 
-/* When the exchange is closed and nothing of the batch is on the stack. A helper may still write:
- * b goes with the front. */
-static void batch_free(struct batch *b)
-{
-    loop_task_cancel(loop_of(b), &b->task);
-    api_call_free(b->front);
-}
-
 static void leave_all(struct batch *b)
 {
     for (uint32_t k = 0; k < b->n_parts; k++)
         model_call_leave(&b->parts[k].call.listener);
 }
 
-/* The client left, or the answer is out. */
+/* The client left, or the answer is out. The batch goes with the front (on_written). */
 static void on_closed(void *ctx, bool delivered)
 {
     struct batch *b = ctx;
 
     (void)delivered;
     leave_all(b);
-    for (uint32_t k = 0; k < b->n_parts; k++)
-        token_count_drop(b->parts[k].counting);
     b->closed = true;
-    if (!b->starting)
-        batch_free(b);
+    api_call_left(b->front);
 }
 
 /* --- what arrived --- */
@@ -327,6 +309,7 @@ static void part_make(struct batch_part *p)
 
     c->service = front->service;
     c->x = front->x;
+    c->front = p->batch->front;
     c->anew = front->anew;
     c->arena.sum = &c->service->calls.request_bytes;
     c->dialect = front->dialect;
@@ -334,7 +317,7 @@ static void part_make(struct batch_part *p)
     memcpy(c->request_id, front->request_id, sizeof(c->request_id));
     c->id = front->id;
     part_hash(front->hash, p->k, c->hash);
-    c->reading.body_hash = front->reading.body_hash;
+    c->body_hash = front->body_hash;
     c->body = front->body;
     c->req = batch_part_request(p->batch->shared, p->k, &c->arena);
     c->listener = (struct call_listener){.sink = &part_sink, .ctx = p, .stream = c->req->stream};
@@ -360,92 +343,59 @@ static int part_check(const struct batch_part *p, size_t n, const struct err *co
     return 0;
 }
 
-static void batch_go_on(struct batch *b);
-
-/* The part's tokens are counted; its arena comes back. */
-static void on_counted(void *ctx, struct arena *arena, size_t n, const struct err *counted)
-{
-    struct batch_part *p = ctx;
-    struct batch *b = p->batch;
-    struct err e = {0};
-
-    p->counting = NULL;
-    p->call.arena = *arena;
-    *arena = (struct arena){0};
-    b->part_bytes += p->call.arena.held_bytes;
-    b->n_checked++;
-    if (part_check(p, n, counted, &e))
-        on_failed(p, &e);
-    if (!b->starting)
-        batch_go_on(b);
-}
-
 /* What the request holds so far, but for its body. */
 static size_t bytes_of(const struct batch *b)
 {
     return b->front->arena.held_bytes + batch_shared_bytes(b->shared) + b->part_bytes;
 }
 
-/* Makes the next part and counts its tokens, which a helper may take over. */
-static void check_next(struct batch *b)
+/* Makes the part and counts its tokens. */
+MAY_PAUSE static int check_part(struct batch *b, struct batch_part *p)
 {
-    struct batch_part *p = &b->parts[b->n_checked];
+    struct api_call *c = &p->call;
     struct call_input in;
-    struct arena arena;
+    struct err counted = {0}, e = {0};
+    size_t n = 0;
+    int rc;
 
     part_make(p);
-    in = (struct call_input){.session_id = arena_str(&p->call.arena, str_cstr(p->call.id)),
-                             .req = p->call.req,
-                             .body = p->call.body,
-                             .body_hash = {p->call.hash[0], p->call.hash[1]},
+    in = (struct call_input){.session_id = arena_str(&c->arena, str_cstr(c->id)),
+                             .req = c->req,
+                             .body = c->body,
+                             .body_hash = {c->hash[0], c->hash[1]},
                              .body_bytes = exchange_closed_body(b->front->x).len,
                              .shared_bytes = bytes_of(b),
-                             .work_hash = p->call.reading.body_hash};
-    arena = p->call.arena;
-    p->call.arena = (struct arena){.sum = arena.sum};
-    p->counting = call_count_tokens(&p->call.service->calls, &arena, &in, on_counted, p);
+                             .work_hash = c->body_hash};
+    rc = call_count_tokens(&c->service->calls, &c->arena, &in, &n, &counted);
+    b->part_bytes += c->arena.held_bytes;
+    if (b->closed || counted.kind == ERR_CANCELLED)
+        return -1;
+    if (part_check(p, n, rc ? &counted : NULL, &e) == 0)
+        return 0;
+    on_failed(p, &e);
+    return -1;
 }
 
-static void on_task(struct loop_task *task)
+MAY_PAUSE static void start_part(const struct batch *b, struct batch_part *p)
 {
-    batch_go_on(CONTAINER_OF(task, struct batch, task));
-}
-
-static void start_next(struct batch *b)
-{
-    struct api_call *c = &b->parts[b->n_started++].call;
+    struct api_call *c = &p->call;
 
     c->shared_bytes = bytes_of(b) - c->arena.held_bytes;
     api_call_start(c);
+    task_on_lost(api_call_on_lost, b->front);
 }
 
-/* Checks or starts the next part. False: there is none left to start, or a helper counts. */
-static bool step(struct batch *b)
+/* All parts are checked, then all begin: others come between when it takes long. */
+MAY_PAUSE static void serve_parts(struct batch *b)
 {
-    if (b->n_started == b->n_parts || b->failed || b->closed)
-        return false;
-    if (b->n_checked == b->n_parts) {
-        start_next(b);
-        return true;
+    for (uint32_t k = 0; k < b->n_parts; k++)
+        if (check_part(b, &b->parts[k]) || task_pause(NULL))
+            return;
+    for (uint32_t k = 0; k < b->n_parts && !b->failed && !b->closed; k++) {
+        start_part(b, &b->parts[k]);
+        if (task_pause(NULL))
+            return;
     }
-    check_next(b);
-    return !b->parts[MIN_OF(b->n_checked, b->n_parts - 1)].counting;
-}
-
-/* All parts are checked, then all begin, one at a time: others come between when it takes long. */
-static void batch_go_on(struct batch *b)
-{
-    bool more;
-
-    b->starting = true;
-    more = step(b);
-    b->starting = false;
-    if (b->n_started == b->n_parts || b->failed)
-        api_call_awaited(b->front);
-    if (b->closed)
-        batch_free(b);
-    else if (more)
-        loop_task_post(loop_of(b), &b->task, on_task);
 }
 
 /* Room for the answers of all parts. */
@@ -471,24 +421,26 @@ static struct batch *batch_new(struct api_call *front)
     return b;
 }
 
-/* As soon as it is known whether the same request's answers under way have arrived. */
-static void batch_start(void *ctx)
+/* Waits until it is known whether the same request's answers under way have arrived. */
+MAY_PAUSE static int await_known(struct batch *b)
 {
-    struct batch *b = ctx;
     char text[EXCHANGE_NOTE_MAX];
     struct str key = write_key(b->front, text);
 
-    api_call_awaited(b->front);
-    exchange_settle(b->front->x, key);
-    if (exchange_under_way(b->front->x, key)) {
-        if (api_call_await(b->front, batch_start, b))
-            return;
-        b->front->anew = !api_call_marked(b->front);
+    for (;;) {
+        int waited;
+
+        exchange_settle(b->front->x, key);
+        if (!exchange_under_way(b->front->x, key))
+            return 0;
+        waited = api_call_await(b->front);
+        if (waited < 0)
+            return -1;
+        if (waited == 0)
+            break;
     }
-    api_call_hold_session(b->front); /* a part's call holds it from its own beginning on */
-    /* Not here: the request still holds the session as well, and who is held twice counts for full
-     * when room is asked for. */
-    loop_task_post(loop_of(b), &b->task, on_task);
+    b->front->anew = !api_call_marked(b->front);
+    return 0;
 }
 
 /* The front's writer writes for all parts. */
@@ -500,5 +452,6 @@ void batch_begin(struct api_call *front)
     exchange_watch(front->x, on_closed, b);
     if (exchange_finishing(front->x)) /* until all its parts have begun */
         exchange_finish(front->x, b->n_parts);
-    batch_start(b);
+    if (await_known(b) == 0)
+        serve_parts(b);
 }

@@ -1,13 +1,16 @@
-/* A long check has a place of its own among the helpers' jobs (its request's id), for no session
- * waits for it. */
+/* A long check is a task's, with a lane of its own among the helpers' jobs (its request's id), for
+ * no session waits for it. */
 #include "worker/api/check_inputs.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
+#include "common/base/cancel.h"
 #include "common/base/limits.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
 #include "common/codec/session_rules.h"
+#include "common/os/task.h"
 #include "common/proc/config.h"
 #include "common/serve/exchange.h"
 #include "worker/api/inputs.h"
@@ -19,7 +22,9 @@
 #include "worker/service/service.h"
 
 struct input_check {
-    struct long_work work;
+    struct task *task;
+    bool left;                      /* the client; the exchange may be gone */
+    _Atomic uint64_t body_hash;     /* for the log */
     struct service_request request; /* strings are the exchange's */
     const struct api_route *route;
     inputs_passed_fn passed;
@@ -71,19 +76,13 @@ static int check(const struct service_request *r, const struct api_route *route,
     return rc;
 }
 
-static int check_run(struct long_work *w, struct work_tools *tools, struct err *e)
+static int check_run(void *ctx, void *tool, struct err *e)
 {
-    struct input_check *v = CONTAINER_OF(w, struct input_check, work);
+    struct input_check *v = ctx;
 
-    if (work_note_body(w, tools, exchange_body(v->request.x), NULL, NULL, e))
+    if (work_note_bytes(&v->body_hash, tool, exchange_body(v->request.x), e))
         return -1;
     return check(&v->request, v->route, v->read, e);
-}
-
-static void free_check(struct input_check *v)
-{
-    inputs_drop(v->request.service, v->read);
-    free(v);
 }
 
 /* What was read goes to who is called, with the request. */
@@ -95,29 +94,59 @@ static void pass(struct service_request *r, const struct api_route *route, input
     passed(r, route);
 }
 
-static void end(struct input_check *v, const struct err *e)
+static void on_left(void *ctx, bool delivered)
 {
-    if (e)
-        respond_error(&v->request, NULL, e);
-    else
+    struct input_check *v = ctx;
+
+    (void)delivered;
+    v->left = true;
+    task_cancel(v->task);
+}
+
+/* The thread may still read all of it. */
+static void on_lost(void *ctx)
+{
+    struct input_check *v = ctx;
+    struct err e = {0};
+
+    work_report_hung(v->body_hash, &e);
+    exchange_strand(v->request.x);
+    if (!v->left)
+        respond_error(&v->request, NULL, &e);
+}
+
+MAY_PAUSE static int check_in_helper(struct input_check *v, struct err *e)
+{
+    struct exchange *x = v->request.x;
+    struct task_work w = {.fn = check_run,
+                          .ctx = v,
+                          .lane = str_cstr(v->request.request_id),
+                          .is_long = exchange_body(x).len > WORK_JSON_LONG};
+    int rc;
+
+    exchange_hold(x);
+    exchange_watch(x, on_left, v);
+    rc = work_offload(&w, e);
+    if (!v->left)
+        exchange_watch(x, NULL, NULL);
+    exchange_let(x);
+    return v->left ? cancel_fail(e) : rc;
+}
+
+static void run_check(void *ctx)
+{
+    struct input_check *v = ctx;
+    struct service *service = v->request.service;
+    struct err e = {0};
+
+    v->task = task_running;
+    task_on_lost(on_lost, v);
+    if (check_in_helper(v, &e) == 0)
         pass(&v->request, v->route, v->passed, &v->read);
-    free_check(v);
-}
-
-static void on_checked(struct long_work *w, const struct err *e)
-{
-    struct input_check *v = CONTAINER_OF(w, struct input_check, work);
-
-    if (w->stuck) /* the helper may still read all of it */
-        respond_error(&v->request, NULL, e);
-    else
-        end(v, e);
-}
-
-/* The client left, and the helper has let go. */
-static void on_dropped(struct long_work *w)
-{
-    free_check(CONTAINER_OF(w, struct input_check, work));
+    else if (e.kind != ERR_CANCELLED)
+        respond_error(&v->request, NULL, &e);
+    inputs_drop(service, v->read);
+    free(v);
 }
 
 static void check_here(struct service_request *r, const struct api_route *route,
@@ -149,9 +178,7 @@ static int check_size(const struct service_request *r, const struct api_route *r
 
 void check_inputs(struct service_request *r, const struct api_route *route, inputs_passed_fn passed)
 {
-    struct call_env *env = &r->service->calls;
     struct input_check *v;
-    enum work_state state;
     struct err e = {0};
 
     if (check_size(r, route, &e) != 0) {
@@ -167,12 +194,5 @@ void check_inputs(struct service_request *r, const struct api_route *route, inpu
     v->route = route;
     v->passed = passed;
     v->read = read_new(r->service);
-    v->work.run = check_run;
-    v->work.done = on_checked;
-    v->work.drop = on_dropped;
-    v->work.exchange = r->x;
-    v->work.is_long = exchange_body(r->x).len > WORK_JSON_LONG;
-    state = work_begin(env, &v->work, str_cstr(v->request.request_id), false, &e);
-    if (state != WORK_HELPED)
-        end(v, state == WORK_FAILED ? &e : NULL);
+    (void)task_start(r->service->calls.tasks, str_cstr(r->request_id), run_check, v);
 }

@@ -2,11 +2,12 @@
  * is written by a helper, which has the session's texts meanwhile: they never change, and the
  * session is pinned. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/attrs.h"
-#include "common/base/cancel.h"
 #include "common/base/mem.h"
 #include "common/codec/json_build.h"
+#include "common/os/task.h"
 #include "common/serve/exchange.h"
 #include "worker/api/dispatch.h"
 #include "worker/call/told.h"
@@ -15,16 +16,17 @@
 #include "worker/dialect/writers.h"
 #include "worker/model/model.h"
 #include "worker/request/answer_sink.h"
+#include "worker/service/answering.h"
 #include "worker/service/respond.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
 
 /* A response, and what it is written of. */
 struct stored_answer {
-    struct long_work work;
-    struct service_request request; /* strings are the exchange's */
-    struct session *session;        /* pinned while a helper writes */
-    struct str id;                  /* bare */
+    struct service_request request;
+    struct session *session;  /* pinned while a helper writes */
+    struct str id;            /* bare */
+    struct answering *answer; /* while a task writes */
     struct session_past_response past;
     struct told told;
     struct buf body;
@@ -92,59 +94,47 @@ static void write(struct stored_answer *v)
     arena_done(&a);
 }
 
-static int write_run(struct long_work *w, struct work_tools *tools, struct err *e)
+static int write_run(void *ctx, void *tool, struct err *e)
 {
-    struct stored_answer *v = CONTAINER_OF(w, struct stored_answer, work);
+    struct stored_answer *v = ctx;
 
-    if (work_note_body(w, tools, v->id, NULL, NULL, e))
+    if (work_note_bytes(&v->answer->body_hash, tool, v->id, e))
         return -1;
     write(v);
-    return cancel_wanted() ? cancel_fail(e) : 0;
+    return 0;
 }
 
-static void let_go(struct stored_answer *v)
+static void answer_long(struct answering *a, void *ctx)
 {
+    struct stored_answer *v = ctx;
+    struct task_work w = {.fn = write_run, .ctx = v, .lane = a->request.id};
+    struct err e = {0};
+
+    v->request = a->request;
+    v->answer = a;
+    a->errors = &dialect_responses;
+    if (work_offload(&w, &e) || /* others may wait since */
+        service_unread_room(v->request.service, v->request.x, v->request.id, &e)) {
+        answering_fail(a, "a stored answer broke", &e);
+    } else {
+        a->out = v->body;
+        v->body = (struct buf){0};
+        answering_end(a);
+    }
     session_unpin(v->request.service->calls.store, v->session);
     buf_done(&v->body);
     free(v);
 }
 
-static void on_written(struct long_work *w, const struct err *e)
+static void start_long(const struct stored_answer *found)
 {
-    struct stored_answer *v = CONTAINER_OF(w, struct stored_answer, work);
-    const struct service_request *r = &v->request;
-    struct err full;
-
-    if (!e && service_unread_room(r->service, r->x, r->id, &full)) /* others may wait since */
-        e = &full;
-    if (e)
-        respond_error(&v->request, &dialect_responses, e);
-    else
-        respond_json_buf(&v->request, &v->body);
-    if (!w->stuck) /* else the helper may still read all of it */
-        let_go(v);
-}
-
-/* The client left, and the helper has let go. */
-static void on_dropped(struct long_work *w)
-{
-    let_go(CONTAINER_OF(w, struct stored_answer, work));
-}
-
-static void write_beside(const struct stored_answer *found)
-{
-    struct stored_answer *v = mem_zalloc(sizeof(*v));
-    struct call_env *env = &found->request.service->calls;
-    enum work_state state;
-    struct err e = {0};
+    struct stored_answer *v = mem_zalloc(sizeof(*v) + found->id.len);
 
     *v = *found;
+    v->id = str_of((char *)(v + 1), found->id.len);
+    memcpy(v + 1, found->id.p, found->id.len);
     session_pin(v->session);
-    v->work = (struct long_work){
-        .run = write_run, .done = on_written, .drop = on_dropped, .exchange = v->request.x};
-    state = work_begin(env, &v->work, v->request.id, false, &e);
-    if (state != WORK_HELPED)
-        on_written(&v->work, state == WORK_FAILED ? &e : NULL);
+    answering_start(&found->request, answer_long, v);
 }
 
 /* What is parsed and written is JSON as that of a body. */
@@ -171,6 +161,6 @@ void stored_get(struct service_request *r, struct str id)
         respond_json(r, &v.body);
         buf_done(&v.body);
     } else {
-        write_beside(&v);
+        start_long(&v);
     }
 }

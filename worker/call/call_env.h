@@ -20,7 +20,6 @@ struct call_rules;
 struct call_tracer;
 struct call_watch;
 struct encoder;
-struct ended_calls;
 struct engine_pool;
 struct err;
 struct helper_job;
@@ -70,7 +69,7 @@ struct call_env {
     const struct web_rules *web; /* from where pictures may be fetched; NULL: from nowhere */
     const char *web_ca_file;
     uint64_t fetch_timeout_ms;       /* of all that one request has fetched */
-    unsigned n_fetching;             /* requests that are in work_fetch */
+    unsigned n_fetching;             /* requests for which a fetcher works, or that wait for one */
     atomic_size_t fetch_bytes;       /* that fetched pictures take, or may, until they are kept */
     const struct media_store *media; /* NULL: there is none; no picture is taken */
     bool finish_on_disconnect;
@@ -91,7 +90,6 @@ struct call_env {
     size_t n_running;               /* with those */
     size_t n_leaving;               /* of them: all that is left to do is to give back or abort */
     struct map *rows;               /* of calls by their sessions (call_rows.h); NULL: none runs */
-    struct ended_calls *ended;      /* of sessions that have ended; NULL: there is none left */
 };
 
 /* What a call_env is made of; all borrowed. */
@@ -146,7 +144,7 @@ void call_tasks_free(struct call_env *env);
 int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
                        void (*on_lost)(void *env, unsigned n), struct err *e);
 
-/* Threads for work_fetch, of which there is at least one; limit_ms and on_lost as above. */
+/* Threads that wait for the network, at least one; limit_ms and on_lost as above. */
 int call_fetchers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
                         void (*on_lost)(void *env, unsigned n), struct err *e);
 

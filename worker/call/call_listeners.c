@@ -3,9 +3,9 @@
 
 #include "common/base/mem.h"
 #include "common/os/loop.h"
+#include "common/os/task.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
-#include "worker/call/call_timers.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/call/sampled_answer.h"
@@ -63,7 +63,7 @@ void call_listeners_add(struct model_call *t, struct call_listener *l)
     arm(l, true);
 }
 
-/* It hears nothing more. */
+/* It hears nothing more. The call may wait for one that was behind. */
 void call_listeners_drop(struct model_call *t, struct call_listener *l)
 {
     struct call_listener **at = &t->listeners;
@@ -76,6 +76,8 @@ void call_listeners_drop(struct model_call *t, struct call_listener *l)
     free(l->beat);
     l->beat = NULL;
     l->model_call = NULL;
+    if (l->behind)
+        model_call_wake(t);
 }
 
 /* Whether it hears what comes of this answer now, or later with what came before. */
@@ -206,44 +208,28 @@ static void repeat_some(const struct model_call *t, struct call_listener *l)
     l->behind = l->at_sample < t->n_samples;
 }
 
-/* The one that has waited longest: new ones stand in front. */
-static struct call_listener *first_behind(const struct model_call *t)
-{
-    struct call_listener *first = NULL;
-
-    for (struct call_listener *l = t->listeners; l; l = l->next)
-        if (l->behind)
-            first = l;
-    return first;
-}
-
 bool call_listeners_behind(const struct model_call *t)
 {
-    return first_behind(t) != NULL;
+    for (const struct call_listener *l = t->listeners; l; l = l->next)
+        if (l->behind)
+            return true;
+    return false;
 }
 
-static void on_repeat(struct loop_task *task)
-{
-    struct model_call *t = CONTAINER_OF(task, struct call_timers, repeat)->model_call;
-    struct call_listener *l = first_behind(t);
-
-    if (l)
-        repeat_some(t, l);
-    if (call_listeners_behind(t))
-        loop_task_post_behind(t->env->loop, task, on_repeat);
-    else if (t->step == STEP_AT_FINISH)
-        model_call_advance(t);
-}
-
-/* Its head at once, the rest in steps between which others have their turns. */
+/* It may leave at a pause, and then the call may be gone. */
 void call_listeners_repeat(struct model_call *t, struct call_listener *l)
 {
     if (!t->head_sent)
         return;
     l->unheaded = l->behind = true;
     repeat_some(t, l);
-    if (l->behind)
-        loop_task_post_behind(t->env->loop, &t->timers->repeat, on_repeat);
+    while (l->model_call == t && l->behind) {
+        if (task_pause(NULL) || l->model_call != t)
+            return;
+        repeat_some(t, l);
+    }
+    if (l->model_call == t)
+        model_call_wake(t);
 }
 
 /* The newest first. */

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "common/base/attrs.h"
+
 struct answer_sink;
 struct call_listener;
 struct err;
@@ -21,9 +23,9 @@ void call_listeners_add(struct model_call *t, struct call_listener *l);
 /* How many there are: at most MODEL_CALL_LISTENERS_MAX. */
 size_t call_listeners_count(const struct model_call *t);
 
-/* Tells a new one what the others have heard before: at once, or in some turns of the loop if it is
- * much. The call does not tell its end before; FINISH goes on then. */
-void call_listeners_repeat(struct model_call *t, struct call_listener *l);
+/* Sends a new one what the others have had before, in the running task. The call does not send its
+ * end before: FINISH waits. */
+MAY_PAUSE void call_listeners_repeat(struct model_call *t, struct call_listener *l);
 
 bool call_listeners_behind(const struct model_call *t);
 

@@ -1,19 +1,19 @@
-/* Sessions wait in the order of their ends; of each the newest calls fail first: those wait for an
- * engine, and a place that an older one leaves is none for them. */
-#include "worker/call/ended_calls.h"
+/* Calls of sessions that have ended while they ran. A session may have hundreds, each with many
+ * engine requests and clients: its task ends them one after the other.
+ *
+ * From the end on, before its own failure, such a call is as good as failed: no step of it runs,
+ * no event of an engine is passed on, none of its answers that waits is sent to an engine, and no
+ * request finds it (it is in no call_row). Of each call the newest engine requests end first: they
+ * wait for an engine, and a slot that an older one leaves must not be theirs. */
 
-#include <limits.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
 #include "common/base/mem.h"
-#include "common/os/loop.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
 #include "worker/call/call_rows.h"
-#include "worker/call/call_timers.h"
+#include "worker/call/call_waits.h"
 #include "worker/call/call_watch.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
@@ -21,68 +21,37 @@
 #include "worker/engine/engine_pool.h"
 #include "worker/session/session.h"
 
-enum { SLICE_US = 1000 };
-
 struct ended_session {
-    struct list_item item;  /* of ended_calls.sessions */
+    struct call_env *env;
     struct list_head calls; /* model_call.item */
     size_t len;
     char id[];
 };
 
-struct ended_calls {
-    struct call_env *env;
-    struct list_head sessions;
-    struct loop_task task; /* posted while there are any */
-};
-
-/* What is left of a step. */
-struct room {
-    unsigned n;
-    uint64_t until_us;
-};
-
-static bool is_over(const struct room *r)
-{
-    return r->n == 0 || clock_us() >= r->until_us;
-}
-
-/* Aborts engine requests, the newest first: those wait for an engine, and a place that an older one
- * leaves is none for them. True: there are more. */
-static bool cancel_some(struct model_call *t, unsigned *room)
+MAY_PAUSE static void cancel_requests(struct model_call *t)
 {
     for (uint32_t i = t->n_samples; i-- > 0;) {
         if (!t->samples[i].call)
             continue;
-        if (*room == 0)
-            return true;
-        --*room;
         engine_cancel(t->samples[i].call);
         t->samples[i].call = NULL;
+        (void)task_pause(NULL);
     }
-    return false;
 }
 
-/* Its requests to engines end, then its clients hear of it, then it is gone. False: the step is
- * over before. */
-static bool end_call(struct model_call *t, struct room *r)
+/* Its requests to engines end, then its clients get the error, then it is gone. */
+MAY_PAUSE static void end_call(struct model_call *t)
 {
-    if (cancel_some(t, &r->n))
-        return false;
+    cancel_requests(t);
     while (t->listeners) {
-        if (is_over(r))
-            return false;
         call_listeners_fail(t, &t->err, 1);
-        r->n--;
+        (void)task_pause(NULL);
     }
-    if (is_over(r))
-        return false;
     model_call_fail_now(t, &t->err);
-    r->n--;
-    return true;
+    (void)task_pause(NULL);
 }
 
-/* Whoever made another session of that id meanwhile ends it some day, too. */
+/* A session of that id that was made meanwhile ends some day, too. */
 static void tell_engines(const struct call_env *env, struct str id)
 {
     bool ended;
@@ -91,68 +60,29 @@ static void tell_engines(const struct call_env *env, struct str id)
         engine_pool_end_session(env->engines, id);
 }
 
-static void on_turn(struct loop_task *task);
-
-/* Each call is looked for anew: whoever hears of one may leave others (a batch its parts). Behind
- * the last one e is gone. */
-static void go_on(struct ended_calls *e, struct room r)
+static void end_session(void *ctx)
 {
-    struct call_env *env = e->env;
-    struct ended_session *s;
+    struct ended_session *s = ctx;
     struct model_call *t;
 
-    loop_task_post_behind(env->loop, &e->task, on_turn);
-    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what is freed has left its list */
-    while ((s = LIST_FIRST_OF(&e->sessions, struct ended_session, item))) {
-        while ((t = LIST_FIRST_OF(&s->calls, struct model_call, item))) {
-            if (!end_call(t, &r))
-                return;
-        }
-        tell_engines(env, str_of(s->id, s->len));
-        list_remove(&s->item);
-        free(s);
-    }
-    loop_task_cancel(env->loop, &e->task);
-    env->ended = NULL;
-    free(e);
+    task_shield();
+    while ((t = LIST_FIRST_OF(&s->calls, struct model_call, item)))
+        end_call(t);
+    tell_engines(s->env, str_of(s->id, s->len));
+    free(s);
 }
 
-static void step(struct ended_calls *e)
-{
-    go_on(e, (struct room){ENDED_CALLS_STEP, clock_us() + SLICE_US});
-}
-
-static void on_turn(struct loop_task *task)
-{
-    step(CONTAINER_OF(task, struct ended_calls, task));
-}
-
-/* Nothing of it goes on. Who looks at calls sees it end now, as long as its number is its own. */
+/* Nothing of it goes on. Watchers see its end now, as long as its number is its own. */
 static void stop(struct model_call *t)
 {
-    struct loop *l = t->env->loop;
-
     call_watch_call(t, true);
     t->failing = t->ended = true;
     model_call_leaving(t);
     (void)err_set(&t->err, ERR_SESSION_ENDED, "the session ended during the call");
-    loop_timer_stop(l, &t->timers->rejoin);
-    loop_task_cancel(l, &t->timers->take);
-    loop_task_cancel(l, &t->timers->part);
-    loop_task_cancel(l, &t->timers->repeat);
-    loop_task_cancel(l, &t->timers->fail);
+    loop_timer_stop(t->env->loop, &t->waits->rejoin);
+    model_call_wake(t);
     call_rows_leave(t);
     list_remove(&t->item);
-}
-
-static struct ended_session *session_new(struct str id)
-{
-    struct ended_session *s = mem_zalloc(sizeof(*s) + id.len);
-
-    s->len = id.len;
-    if (id.len > 0)
-        memcpy(s->id, id.p, id.len);
-    return s;
 }
 
 /* All but those whose commit is written; the row goes with its last call. */
@@ -161,30 +91,27 @@ static void take_calls(struct call_row *row, struct ended_session *s)
     struct model_call *t, *next;
 
     LIST_EACH_SAFE(&row->calls, t, next, struct model_call, in_row) {
-        if (t->step >= STEP_AT_DURABLE)
+        if (t->answered && t->step >= STEP_AT_DURABLE)
             continue;
         stop(t);
         list_append(&s->calls, &t->item);
     }
 }
 
-void ended_calls_take(struct call_env *env, struct str session_id)
+void model_call_end_session(struct call_env *env, struct str session_id)
 {
-    struct ended_session *s = session_new(session_id);
     struct call_row *row = call_rows_find(env, session_id);
+    struct ended_session *s;
 
-    if (row)
-        take_calls(row, s);
-    if (!env->ended) {
-        env->ended = mem_zalloc(sizeof(*env->ended));
-        env->ended->env = env;
+    if (!row) {
+        tell_engines(env, session_id);
+        return;
     }
-    list_append(&env->ended->sessions, &s->item);
-    step(env->ended);
-}
-
-void ended_calls_finish(struct call_env *env)
-{
-    if (env->ended)
-        go_on(env->ended, (struct room){UINT_MAX, UINT64_MAX});
+    s = mem_zalloc(sizeof(*s) + session_id.len);
+    s->env = env;
+    s->len = session_id.len;
+    if (s->len > 0)
+        memcpy(s->id, session_id.p, s->len);
+    take_calls(row, s);
+    (void)task_start(env->tasks, str_of(s->id, s->len), end_session, s);
 }

@@ -1,64 +1,79 @@
-/* Each piece of an engine's work gets a struct long_work of its own, which is its job. */
+/* Each piece of an engine's work has a task, which waits for the helper. */
 #include "worker/call/engine_helper.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-#include "common/base/attrs.h"
 #include "common/base/err.h"
+#include "common/base/log.h"
 #include "common/base/mem.h"
-#include "worker/call/work.h"
+#include "common/os/task.h"
+#include "worker/call/call_env.h"
 #include "worker/engine/engine_work.h"
 
 struct engine_job {
-    struct long_work work;
     struct engine_work *of;
+    struct task *task;
+    bool dropped;
+    size_t len;
+    char lane[];
 };
 
-static int run(struct long_work *w, struct work_tools *tools, struct err *e)
+static int run(void *ctx, void *tool, struct err *e)
 {
-    struct engine_work *of = CONTAINER_OF(w, struct engine_job, work)->of;
+    struct engine_work *of = ctx;
 
-    (void)tools;
+    (void)tool;
     (void)e;
     of->run(of);
     return 0;
 }
 
-/* A stuck helper still has the job. */
-static void done(struct long_work *w, const struct err *e)
+/* The thread still has the job. */
+static void on_lost(void *ctx)
 {
-    struct engine_job *j = CONTAINER_OF(w, struct engine_job, work);
-    struct engine_work *of = j->of;
-    bool stuck = w->stuck;
+    struct engine_job *j = ctx;
 
-    of->job = NULL;
-    if (!stuck)
-        free(j);
-    of->done(of, stuck ? ENGINE_WORK_STUCK : e ? ENGINE_WORK_FAILED : ENGINE_WORK_DONE);
+    log_error(NULL, "an engine's work does not end, its thread is given up",
+              LOG_S("session", str_of(j->lane, j->len)));
+    if (j->dropped)
+        return;
+    j->of->job = NULL;
+    j->of->done(j->of, ENGINE_WORK_STUCK);
 }
 
-static void drop(struct long_work *w)
+/* If the worker ends, the owner still drops the work. */
+static void run_job(void *ctx)
 {
-    struct engine_job *j = CONTAINER_OF(w, struct engine_job, work);
+    struct engine_job *j = ctx;
     struct engine_work *of = j->of;
+    struct task_work w = {
+        .fn = run, .ctx = of, .lane = str_of(j->lane, j->len), .is_long = of->is_long};
+    struct err e = {0};
+    int rc;
 
+    j->task = task_running;
+    task_on_lost(on_lost, j);
+    rc = task_offload(&w, &e);
+    of->job = NULL;
+    if (j->dropped)
+        of->drop(of);
+    else if (e.kind != ERR_CANCELLED)
+        of->done(of, rc ? ENGINE_WORK_FAILED : ENGINE_WORK_DONE);
     free(j);
-    of->drop(of);
 }
 
 static void begin(void *ctx, struct engine_work *w, struct str session_id)
 {
-    struct engine_job *j = mem_zalloc(sizeof(*j));
-    struct err e = {0};
+    struct call_env *env = ctx;
+    struct engine_job *j = mem_zalloc(sizeof(*j) + session_id.len);
 
-    j->work.run = run;
-    j->work.done = done;
-    j->work.drop = drop;
-    j->work.is_long = w->is_long;
     j->of = w;
+    j->len = session_id.len;
+    if (j->len > 0)
+        memcpy(j->lane, session_id.p, j->len);
     w->job = j;
-    if (work_begin(ctx, &j->work, session_id, false, &e) != WORK_HELPED)
-        done(&j->work, NULL);
+    (void)task_start(env->tasks, session_id, run_job, j);
 }
 
 static void drop_work(void *ctx, struct engine_work *w)
@@ -66,7 +81,12 @@ static void drop_work(void *ctx, struct engine_work *w)
     struct engine_job *j = w->job;
 
     (void)ctx;
-    work_drop(&j->work);
+    if (!j) {
+        w->drop(w);
+        return;
+    }
+    j->dropped = true;
+    task_cancel(j->task);
 }
 
 const struct engine_helper call_engine_helper = {begin, drop_work};

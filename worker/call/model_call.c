@@ -1,21 +1,24 @@
-/* The life of a model call (model_call.h): model_call_advance runs the steps of call_steps.def
- * one after the other until one must wait (STEP_WAIT) or fails. Whatever ends a wait (a helper,
- * the engine, the journal) calls model_call_advance again. At its end the call frees itself. Who
- * starts, joins and leaves calls is in running_calls.c. */
+/* The life of a model call (model_call.h), in two tasks:
+ *
+ *   model_call_ask      in the caller's task: from the parsed request to the engine
+ *     (sample_take.c)   the engine's events: tokens, parsed and sent on as they come
+ *   model_call_go_on    in a task of its own: the rest of long answers, then call_steps.def
+ *
+ * Whoever ends a call while its task runs leaves its memory to that task. Who starts, joins and
+ * leaves calls is in running_calls.c. */
 
 #include "worker/call/model_call.h"
 
 #include "common/base/buf.h"
-#include "common/os/loop.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
-#include "worker/call/call_timers.h"
 #include "worker/call/call_trace.h"
+#include "worker/call/call_waits.h"
 #include "worker/call/call_watch.h"
-#include "worker/call/call_work.h"
 #include "worker/call/give_back.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
+#include "worker/call/work.h"
 #include "worker/engine/engine.h"
 #include "worker/ledger/ledger.h"
 #include "worker/session/session.h"
@@ -30,8 +33,8 @@ static void end_memory(struct model_call *t)
     call_give_back(t->env, &arena, t->in.session_id);
 }
 
-/* The helper of its steps RENDER and PROMPT reads it no more. */
-static void on_let_go(struct model_call *t)
+/* No task runs it. */
+static void end_call(struct model_call *t)
 {
     if (t->pinned)
         session_unpin(t->env->store, t->pinned);
@@ -52,7 +55,6 @@ void model_call_let(struct model_call *t)
         end_memory(t);
 }
 
-/* A helper that still reads the call's arena frees it when it has let go. */
 void model_call_free(struct model_call *t)
 {
     struct call_env *env = t->env;
@@ -62,11 +64,7 @@ void model_call_free(struct model_call *t)
     if (t->trace)
         call_trace_end(t);
     model_call_unlist(t);
-    loop_timer_stop(env->loop, &t->timers->rejoin);
-    loop_task_cancel(env->loop, &t->timers->take);
-    loop_task_cancel(env->loop, &t->timers->part);
-    loop_task_cancel(env->loop, &t->timers->repeat);
-    loop_task_cancel(env->loop, &t->timers->fail);
+    loop_timer_stop(env->loop, &t->waits->rejoin);
     for (uint32_t i = t->n_samples; i-- > 0;) /* an engine's slot is then free for others alone */
         sample_end(&t->samples[i]);
     if (t->tops)
@@ -75,7 +73,11 @@ void model_call_free(struct model_call *t)
         ledger_forget(env->ledger, t);
     if (t->plan && !t->ended) /* it has not committed; a session's end gives up all by itself */
         ledger_give_up(env->ledger, t->in.session_id, t->plan->call);
-    call_work_drop(t->work, on_let_go);
+    t->freed = t->failing = true;
+    if (!t->task)
+        end_call(t);
+    else if (t->task != task_running)
+        task_cancel(t->task);
 }
 
 /* All listeners get the error; what was reserved is released. */
@@ -105,12 +107,105 @@ void model_call_abandon(struct model_call *t)
     session_let_chain(t->plan);
 }
 
-static void on_fail_task(struct loop_task *task)
+/* --- its tasks --- */
+
+/* A helper's thread hangs, and may read the call for ever. */
+static void on_lost(void *ctx)
 {
-    model_call_fail(CONTAINER_OF(task, struct call_timers, fail)->model_call);
+    struct model_call *t = ctx;
+    struct err e = {0};
+
+    work_report_hung(t->in.work_hash, &e);
+    if (!t->freed)
+        model_call_fail_now(t, &e);
 }
 
-/* From inside of callbacks that still use the call. */
+static void begin_task(struct model_call *t)
+{
+    t->task = task_running;
+    task_on_lost(on_lost, t);
+}
+
+/* A call whose session has ended is left to ended_calls.c, one that is cancelled to
+ * model_call_end_all. t may be gone then. */
+static void end_task(struct model_call *t, int rc)
+{
+    t->task = NULL;
+    if (t->freed) {
+        end_call(t);
+    } else if (t->ended) {
+        return;
+    } else if (t->failing && t->gone) {
+        model_call_log_end(t, "client_gone");
+        model_call_free(t);
+    } else if (t->failing || (rc && t->err.kind != ERR_CANCELLED)) {
+        model_call_fail(t);
+    }
+}
+
+/* -1 if the call does not go on after a pause. */
+static int check_going(struct model_call *t, int rc, const struct err *e)
+{
+    if (rc && !t->failing)
+        t->err = *e;
+    return rc || t->failing ? -1 : 0;
+}
+
+int model_call_pause(struct model_call *t)
+{
+    struct err e = {0};
+    int rc = task_pause(&e);
+
+    return check_going(t, rc, &e);
+}
+
+int model_call_wait(struct model_call *t)
+{
+    struct err e = {0};
+    int rc = task_wait(&t->waits->changed, &e);
+
+    return check_going(t, rc, &e);
+}
+
+int model_call_offload(struct model_call *t, const struct task_work *w)
+{
+    struct err e = {0};
+    int rc = work_offload(w, &e);
+
+    return check_going(t, rc, &e);
+}
+
+void model_call_wake(struct model_call *t)
+{
+    waiter_wake(&t->waits->changed);
+}
+
+static void run_end(void *ctx)
+{
+    struct model_call *t = ctx;
+    struct err e = {0};
+
+    begin_task(t);
+    end_task(t, task_wait(&t->waits->changed, &e));
+}
+
+/* The call ends in a later loop iteration: callbacks use it until then. */
+static void end_later(struct model_call *t)
+{
+    if (!t->task) {
+        t->waits->changed = (struct waiter){0};
+        (void)task_start(t->env->tasks, t->in.session_id, run_end, t);
+    }
+    model_call_wake(t);
+}
+
+void model_call_end_gone(struct model_call *t)
+{
+    model_call_abandon(t);
+    t->gone = true;
+    end_later(t);
+}
+
 void model_call_fail_later(struct model_call *t, const struct err *e)
 {
     if (t->failing)
@@ -118,10 +213,10 @@ void model_call_fail_later(struct model_call *t, const struct err *e)
     t->failing = true;
     t->err = *e;
     model_call_leaving(t);
-    loop_task_post(t->env->loop, &t->timers->fail, on_fail_task);
+    end_later(t);
 }
 
-/* --- the steps --- */
+/* --- after the engine --- */
 
 static enum step_result (*const steps[STEP_COUNT])(struct model_call *t) = {
 
@@ -130,43 +225,65 @@ static enum step_result (*const steps[STEP_COUNT])(struct model_call *t) = {
 #undef X
 };
 
-/* Steps are numbers in order; none is run twice unless it waits. */
-void model_call_advance(struct model_call *t)
+MAY_PAUSE static int run_steps(struct model_call *t)
 {
-    if (t->failing)
-        return;
+    t->answered = true;
     while (t->step < STEP_COUNT) {
         enum step_result r = steps[t->step](t);
+        int rc = 0;
 
-        if (r == STEP_WAIT)
-            return;
-        if (r == STEP_FAILED) {
-            model_call_fail(t);
-            return;
-        }
-        t->step++;
+        if (r == STEP_NEXT)
+            t->step++;
+        else if (r == STEP_AGAIN)
+            rc = model_call_pause(t);
+        else if (r == STEP_WAIT)
+            rc = model_call_wait(t);
+        if (rc || r == STEP_FAILED)
+            return -1;
     }
     model_call_free(t);
-}
-
-static void on_part_task(struct loop_task *task)
-{
-    model_call_advance(CONTAINER_OF(task, struct call_timers, part)->model_call);
-}
-
-/* Other sessions' turns come between. */
-enum step_result model_call_next_part(struct model_call *t)
-{
-    loop_task_post_behind(t->env->loop, &t->timers->part, on_part_task);
-    return STEP_WAIT;
+    return 0;
 }
 
 /* A call whose client is gone commits nothing, unless a retry joins it in time. */
-void model_call_answered(struct model_call *t)
+MAY_PAUSE static int finish_answers(struct model_call *t)
 {
-    if (!t->listeners && !t->env->finish_on_disconnect)
-        return;
-    call_trace_mark(t, CALL_ANSWERED);
-    t->step = STEP_AT_CHECK;
-    model_call_advance(t);
+    if (sample_take_rest(t))
+        return -1;
+    if (t->n_done < t->n_samples || (!t->listeners && !t->env->finish_on_disconnect))
+        return 0;
+    if (!t->plan->exhausted)
+        call_trace_mark(t, CALL_ANSWERED);
+    return run_steps(t);
+}
+
+static void run_answered(void *ctx)
+{
+    struct model_call *t = ctx;
+
+    begin_task(t);
+    end_task(t, finish_answers(t));
+}
+
+void model_call_go_on(struct model_call *t)
+{
+    if (!t->task && !t->failing && !t->answered)
+        (void)task_start(t->env->tasks, t->in.session_id, run_answered, t);
+}
+
+/* --- before the engine --- */
+
+MAY_PAUSE static int prepare_and_ask(struct model_call *t)
+{
+    if (call_await_turn(t) || call_prepare(t) || call_render(t) || call_place(t) ||
+        call_record_drop(t))
+        return -1;
+    call_generate(t);
+    return t->failing ? -1 : finish_answers(t);
+}
+
+void model_call_ask(struct model_call *t)
+{
+    begin_task(t);
+    end_task(t, prepare_and_ask(t));
 }

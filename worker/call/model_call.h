@@ -1,15 +1,16 @@
 /*
  * struct model_call: one model call from the parsed request to the committed answer, and the only
- * place that sees the whole slope: session, engine, tokens, parsers, journal. Its steps stand in
- * call_steps.def. Listeners (usually one HTTP answer) get the events of answer_sink; a repeated
- * request may join, and a call that lost its last listener ends, or goes on, by --on-disconnect.
+ * code that sees the whole way: session, engine, tokens, parsers, journal. Its steps after the
+ * engine are in call_steps.def. Listeners (usually one HTTP answer) get the events of answer_sink;
+ * a repeated request may join, and a call that lost its last listener ends, or goes on, by
+ * --on-disconnect.
  *
  * The life of a call:
  *
- *   request ---> PREPARE --> RENDER --> PLACE --+--> DROP (linear: a retry) --+
+ *   request ---> prepare --> render --> place --+--> drop (linear: a retry) --+
  *                   |          | (a helper)     '-----------------------------+
  *                   |          |                                              v
- *                   '----------'---- refused: nothing was changed          GENERATE <-- a repeated
+ *                   '----------'---- refused: nothing was changed          generate <-- a repeated
  *                                                                             |         request
  *        deltas to the listeners, checked and parsed as they come <-----------|         joins here
  *                                                                             v
@@ -18,7 +19,7 @@
  *                                                                             |      session
  *        the end of the answer, to all listeners <-- FINISH <-- DURABLE <-----'
  *
- * A client that leaves before RENDER is through ends the call; later the call waits
+ * A client that leaves before the prompt is rendered ends the call; later the call waits
  * --rejoin-window for a retry, or runs to its end (--on-disconnect). From COMMIT on only a
  * bad answer or a full disk stops it: what was sampled is on record before the end is told.
  *
@@ -34,6 +35,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/attrs.h"
 #include "common/base/str.h"
 
 struct answer_sink;
@@ -45,7 +47,6 @@ struct json;
 struct listener_beat;
 struct log_scope;
 struct model_call;
-struct token_count;
 
 /* How far somebody was told what came of an answer before (sampled_answer_repeat). */
 struct repeat_place {
@@ -87,9 +88,10 @@ struct call_input {
     const struct str *asked; /* what a stored answer echoes, by enum asked_text; or NULL */
 };
 
-/* Starts a call; the arena becomes the call's. Events may come from inside this call. */
-void model_call_start(struct call_env *env, struct arena *arena, const struct call_input *in,
-                      struct call_listener *l);
+/* Starts a call, in the running task; the arena becomes the call's. Events may come from inside
+ * this call, which returns when engines are asked or the call has ended. */
+MAY_PAUSE void model_call_start(struct call_env *env, struct arena *arena,
+                                const struct call_input *in, struct call_listener *l);
 
 /* A running call that a request with this body and Idempotency-Key (or none) may repeat: the oldest
  * whose listeners are all `gone`, if it has any; with gone NULL the oldest of all. Calls with
@@ -98,8 +100,8 @@ struct model_call *model_call_find(struct call_env *env, const struct call_input
                                    bool (*gone)(struct call_listener *l));
 
 /* The listener gets all that came so far, then what follows. -1 and ERR_OVERLOADED: as many wait
- * for this call as may. */
-int model_call_join(struct model_call *t, struct call_listener *l, struct err *e);
+ * for this call as may. Returns when the listener has what came before, or has left. */
+MAY_PAUSE int model_call_join(struct model_call *t, struct call_listener *l, struct err *e);
 
 /* The listener's client has left. Not attached: nothing. */
 void model_call_leave(struct call_listener *l);
@@ -115,22 +117,16 @@ void model_call_hold(struct model_call *t);
 void model_call_let(struct model_call *t);
 
 /* The session was ended: its calls fail with ERR_SESSION_ENDED, their engine requests are aborted,
- * and the engines hear of the end; of many calls that goes on when this returns (ended_calls.h),
- * but none of them goes on itself. */
+ * and the engines are notified. A task does this, so that other sessions' turns come between; but
+ * when this returns no step of the calls runs any more, and no request finds them. They still count
+ * as running. Calls whose commit is written go on. */
 void model_call_end_session(struct call_env *env, struct str session_id);
 
 /* Ends all calls (shutdown): they fail with ERR_DRAINING. */
 void model_call_end_all(struct call_env *env);
 
-/* Tells the number of prompt tokens that the request would have, without a call, or e why not; the
- * arena is given back with it, and freed afterwards unless it was taken. */
-typedef void (*token_count_fn)(void *ctx, struct arena *arena, size_t n, const struct err *e);
-
-/* NULL: it was told already. The arena becomes the count's until then. */
-struct token_count *call_count_tokens(struct call_env *env, struct arena *arena,
-                                      const struct call_input *in, token_count_fn fn, void *ctx);
-
-/* Nobody wants to know any more. NULL is fine. */
-void token_count_drop(struct token_count *c);
+/* Counts the prompt tokens that the request would have, without a call, in the running task. */
+MAY_PAUSE int call_count_tokens(struct call_env *env, struct arena *arena,
+                                const struct call_input *in, size_t *ret, struct err *e);
 
 #endif

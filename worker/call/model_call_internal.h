@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "common/base/arena.h"
+#include "common/base/attrs.h"
 #include "common/base/err.h"
 #include "common/base/list.h"
 #include "worker/call/model_call.h"
@@ -20,9 +21,8 @@ struct answer_formats;
 struct buf;
 struct call_env;
 struct call_row;
-struct call_timers;
 struct call_trace;
-struct call_work;
+struct call_waits;
 struct chat_text;
 struct engine_image;
 struct engine_pool;
@@ -35,6 +35,8 @@ struct session_answer;
 struct session_call_input;
 struct session_plan;
 struct stop_tree;
+struct task;
+struct task_work;
 
 enum call_step {
 
@@ -44,7 +46,7 @@ enum call_step {
     STEP_COUNT
 };
 
-enum step_result { STEP_NEXT, STEP_WAIT, STEP_FAILED };
+enum step_result { STEP_NEXT, STEP_AGAIN, STEP_WAIT, STEP_FAILED };
 
 struct model_call {
     struct call_env *env;
@@ -53,7 +55,7 @@ struct model_call {
     struct call_row *row;    /* its session's; NULL: the session has ended, or all have heard */
     struct arena arena;
     struct call_input in;
-    enum call_step step;
+    enum call_step step;         /* after the engine */
     struct engine_pool *engines; /* that answer: the policy's, or another pool's */
     struct sampling *sampling;   /* in the arena */
     struct ready_texts *ready;   /* long values of it as text, from RENDER on, in the arena */
@@ -63,7 +65,6 @@ struct model_call {
     const struct json *format; /* response_format, before it became a grammar; NULL: none */
     struct session_call_input *call_input; /* of the plan, in the arena, from PREPARE on */
     struct session_plan *plan;
-    struct call_work *work;       /* the steps RENDER and PROMPT */
     struct session *pinned;       /* of a text completion, which has no plan until it is encoded */
     struct answer_formats *kinds; /* as they were when the call came; the thought is the prompt's.
                                      In the arena */
@@ -86,15 +87,20 @@ struct model_call {
     size_t tops_at;                 /* of the tokens before this one */
     struct call_listener *listeners;
     struct finished_answer *finished; /* what FINISH tells them, in the arena; NULL before */
-    struct call_timers *timers;       /* in the arena */
+    struct task *task;                /* that runs it; NULL: the engine is asked */
+    struct call_waits *waits;         /* in the arena */
+    bool rendered, answered; /* it has its prompt; its engine calls have ended, and steps run */
     bool head_sent, durable, failing;
-    bool ended;               /* so has its session: ended_calls.h */
+    bool gone;                /* it fails because its clients have left */
+    bool freed;               /* while its task ran, which frees the memory */
+    bool ended;               /* so has its session: ended_calls.c */
     bool leaving;             /* counted in env->n_leaving */
     bool over;                /* ended; only its memory is still held */
     unsigned n_held;          /* by whom: model_call_hold */
+    bool awaits_turn;         /* --serial-calls: earlier calls of the session have not ended */
     bool unrecorded;          /* linear: a concurrent call was recorded first, and --linear-conflict
                                  answers this one all the same */
-    bool dropping, dropped;   /* linear: the drop's record is written; is durable */
+    bool dropped;             /* linear: the drop's record is durable */
     int64_t call;             /* number in the session, -1 before prepare */
     const char *cause;        /* of the attachment, for the log */
     const char *outcome;      /* for the log and the spans; from its end on */
@@ -113,12 +119,27 @@ struct model_call {
     const struct id_rules *id_rules; /* which ids the request allows; NULL: all. In the arena */
 };
 
-/* Goes on from t->step until a step waits, fails or the last is done; t may be gone afterwards. One
- * that is about to fail does not go on. */
-void model_call_advance(struct model_call *t);
+/* Runs a new call in the running task until engines are asked, or it has ended: t may be gone. */
+MAY_PAUSE void model_call_ask(struct model_call *t);
 
-/* A step that has done a part of its work waits for the loop's next turn: STEP_WAIT. */
-enum step_result model_call_next_part(struct model_call *t);
+/* More of the engine's answers has come: takes it, and runs the steps if that was all. t may be
+ * gone then. */
+void model_call_go_on(struct model_call *t);
+
+/* For the call's task: lets others run; waits for model_call_wake, which may have come for another
+ * reason; does the work as work_offload does. -1: the call does not go on. */
+MAY_PAUSE RG_MUSTCHECK int model_call_pause(struct model_call *t);
+MAY_PAUSE RG_MUSTCHECK int model_call_wait(struct model_call *t);
+MAY_PAUSE RG_MUSTCHECK int model_call_offload(struct model_call *t, const struct task_work *w);
+
+void model_call_wake(struct model_call *t);
+
+/* A step that has done a part of its work is called again after a pause. */
+static inline enum step_result model_call_next_part(struct model_call *t)
+{
+    (void)t;
+    return STEP_AGAIN;
+}
 
 /* Ends it without a word: nobody listens any more, or all have heard the end. */
 void model_call_free(struct model_call *t);
@@ -147,9 +168,6 @@ void model_call_note_budget(struct model_call *t, const struct err *e);
  * nothing for another error. */
 void model_call_note_leak(const struct model_call *t, const struct err *e);
 
-/* All its engine calls have ended: goes on to the commit if somebody waits for it. */
-void model_call_answered(struct model_call *t);
-
 /* Fails; t is gone afterwards. Its session's end stays the reason, if it has ended. */
 void model_call_fail_now(struct model_call *t, const struct err *e);
 
@@ -175,6 +193,24 @@ struct session *model_call_session(struct model_call *t);
 /* Part of RENDER: makes the grammar that the answer is held to, where one is needed and made here,
  * and what is long of what engines are sent (t->ready). */
 int model_call_constrain(struct model_call *t, struct err *e);
+
+/* With --serial-calls, waits for the session's earlier calls. -1: the call does not go on. */
+MAY_PAUSE int call_await_turn(struct model_call *t);
+
+/* Before the engine; -1 and t->err. Checks the request and finds its position. */
+MAY_PAUSE int call_prepare(struct model_call *t);
+
+/* Makes the exact prompt and the grammar, in a helper thread if they are long. */
+MAY_PAUSE int call_render(struct model_call *t);
+
+/* Gives the call its number and its budget of tokens. */
+MAY_PAUSE int call_place(struct model_call *t);
+
+/* Records what a linear retry discards, as durable as promised. */
+MAY_PAUSE int call_record_drop(struct model_call *t);
+
+/* Asks the engines. A call without room asks none: its answer is empty and ends by length. */
+void call_generate(struct model_call *t);
 
 /* The steps; see call_steps.def. */
 #define X(name, function) enum step_result step_##function(struct model_call *t);

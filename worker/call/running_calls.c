@@ -9,10 +9,8 @@
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
 #include "worker/call/call_rows.h"
-#include "worker/call/call_timers.h"
 #include "worker/call/call_trace.h"
-#include "worker/call/call_work.h"
-#include "worker/call/ended_calls.h"
+#include "worker/call/call_waits.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/parsers/kinds.h"
@@ -24,9 +22,8 @@ void model_call_start(struct call_env *env, struct arena *arena, const struct ca
 {
     struct model_call *t = ARENA_NEW(arena, struct model_call);
 
-    t->work = call_work_new(arena, t);
-    t->timers = ARENA_NEW(arena, struct call_timers);
-    t->timers->model_call = t;
+    t->waits = ARENA_NEW(arena, struct call_waits);
+    t->waits->model_call = t;
     t->kinds = ARENA_NEW(arena, struct answer_formats);
     t->sampling = ARENA_NEW(arena, struct sampling);
     t->env = env;
@@ -43,7 +40,7 @@ void model_call_start(struct call_env *env, struct arena *arena, const struct ca
     metrics_move(env->page, METRIC_calls_inflight, 1);
     call_trace_begin(t);
     call_listeners_add(t, l);
-    model_call_advance(t);
+    model_call_ask(t);
 }
 
 void model_call_leaving(struct model_call *t)
@@ -100,33 +97,23 @@ int model_call_join(struct model_call *t, struct call_listener *l, struct err *e
     if (call_listeners_count(t) >= MODEL_CALL_LISTENERS_MAX)
         return err_set(e, ERR_OVERLOADED, "more than %d requests wait for the answer of one call",
                        MODEL_CALL_LISTENERS_MAX);
-    loop_timer_stop(t->env->loop, &t->timers->rejoin);
+    loop_timer_stop(t->env->loop, &t->waits->rejoin);
     model_call_set_left(t, false);
     metrics_count(t->env->page, METRIC_joins, 1);
     call_listeners_add(t, l);
     call_listeners_repeat(t, l);
-    if (t->step == STEP_AT_GENERATE && t->n_samples > 0 && t->n_done == t->n_samples && !t->failing)
-        model_call_answered(t);
+    if (l->model_call == t && t->n_samples > 0 && t->n_done == t->n_samples)
+        model_call_go_on(t);
     return 0;
-}
-
-static void on_gone(struct loop_task *task)
-{
-    struct model_call *t = CONTAINER_OF(task, struct call_timers, fail)->model_call;
-
-    model_call_log_end(t, "client_gone");
-    model_call_free(t);
 }
 
 /* Nobody has come back for the answer: nobody finds the call any more. */
 static void on_rejoin_over(struct loop_timer *timer)
 {
-    struct model_call *t = CONTAINER_OF(timer, struct call_timers, rejoin)->model_call;
+    struct model_call *t = CONTAINER_OF(timer, struct call_waits, rejoin)->model_call;
 
-    if (t->step >= STEP_AT_CHECK || t->failing) /* joined in time; its client has left once more */
-        return;
-    model_call_abandon(t);
-    on_gone(&t->timers->fail);
+    if (!t->answered && !t->failing) /* else joined in time; its client has left once more */
+        model_call_end_gone(t);
 }
 
 /* The last listener's leaving starts the time for a retry, or ends the call. */
@@ -139,15 +126,15 @@ void model_call_leave(struct call_listener *l)
     call_listeners_drop(t, l);
     if (t->ended) /* as do the others, in its turn */
         return;
-    if (t->listeners || t->env->finish_on_disconnect || t->step >= STEP_AT_CHECK)
+    if (t->listeners || t->env->finish_on_disconnect || t->answered)
         return;
-    if (t->step <= STEP_AT_RENDER) { /* a retry that comes loses nothing */
+    if (!t->rendered) { /* a retry that comes loses nothing */
         model_call_log_end(t, "client_gone");
         model_call_free(t);
         return;
     }
     model_call_set_left(t, true);
-    loop_timer_set(t->env->loop, &t->timers->rejoin, t->env->rejoin_window_ms, on_rejoin_over);
+    loop_timer_set(t->env->loop, &t->waits->rejoin, t->env->rejoin_window_ms, on_rejoin_over);
 }
 
 /* Detaches the listeners that have left; the last one's leaving may free the call. */
@@ -176,24 +163,12 @@ void model_call_drop_gone(struct call_env *env, struct str session_id,
     }
 }
 
-void model_call_end_gone(struct model_call *t)
-{
-    model_call_abandon(t);
-    loop_task_post(t->env->loop, &t->timers->fail, on_gone);
-}
-
-void model_call_end_session(struct call_env *env, struct str session_id)
-{
-    ended_calls_take(env, session_id);
-}
-
 /* When the worker ends. */
 void model_call_end_all(struct call_env *env)
 {
     struct model_call *t;
     struct err e = {0};
 
-    ended_calls_finish(env);
     (void)err_set(&e, ERR_DRAINING, "the gateway is shutting down");
     /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a failed one leaves the list */
     while ((t = LIST_FIRST_OF(&env->running, struct model_call, item))) {

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/attrs.h"
 #include "common/base/str.h"
 #include "worker/engine/engine.h"
 #include "worker/request/answer_sink.h"
@@ -94,6 +95,9 @@ void sample_hold_top(struct sample *r, const struct engine_result *res);
 /* Takes what the engine told at the end and has not told before, maybe over some turns of the loop.
  * When all answers are taken, the call goes on. r->ids and r->logprobs are set. */
 void sample_take_end(struct sample *r, const struct engine_result *res);
+
+/* Takes what is left of long answers that are there. -1: the call does not go on. */
+MAY_PAUSE RG_MUSTCHECK int sample_take_rest(struct model_call *t);
 
 /* Drops all tokens from the n-th on, with what belongs to them. Once the whole answer is taken. */
 void sample_cut(struct sample *r, size_t n);

@@ -3,11 +3,9 @@
  * are taken. */
 #include "common/base/arena.h"
 #include "common/base/check.h"
-#include "common/os/loop.h"
 #include "worker/call/answer_rules.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
-#include "worker/call/call_timers.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/call/sampled_answer.h"
@@ -76,33 +74,29 @@ static void take_rows(struct model_call *t, struct sample *r, size_t most)
     answer_rules_check_message(t, r);
 }
 
-/* t may be gone then. */
-static void go_on(struct model_call *t)
+/* The first long answer that is there and not taken, or NULL. */
+static struct sample *find_untaken(const struct model_call *t)
 {
-    if (t->n_done == t->n_samples && t->step == STEP_AT_GENERATE && !t->failing)
-        model_call_answered(t);
+    for (uint32_t i = 0; i < t->n_samples; i++)
+        if (t->samples[i].done && !t->samples[i].taken)
+            return &t->samples[i];
+    return NULL;
 }
 
-/* Some of the first long answer that is there; the call goes on in the turn after the last. */
-static void on_take(struct loop_task *task)
+int sample_take_rest(struct model_call *t)
 {
-    struct model_call *t = CONTAINER_OF(task, struct call_timers, take)->model_call;
-    struct sample *r = t->samples, *end = r + t->n_samples;
+    struct sample *r;
 
-    if (t->failing) /* what came since is not kept */
-        return;
-    while (r < end && (!r->done || r->taken))
-        r++;
-    if (r == end) {
-        go_on(t);
-        return;
+    while ((r = find_untaken(t))) {
+        if (r->upstream)
+            take_rows(t, r, take_most(t));
+        else
+            take_ids(t, r, MAX_OF(take_most(t) / (1 + r->n_top), (size_t)1));
+        t->n_done += r->taken;
+        if (model_call_pause(t)) /* what came since is not kept */
+            return -1;
     }
-    if (r->upstream)
-        take_rows(t, r, take_most(t));
-    else
-        take_ids(t, r, MAX_OF(take_most(t) / (1 + r->n_top), (size_t)1));
-    t->n_done += r->taken;
-    loop_task_post_behind(t->env->loop, task, on_take);
+    return 0;
 }
 
 /* Ids that came as deltas are taken already; what is new of a long answer is taken in steps. */
@@ -118,7 +112,7 @@ void sample_take_end(struct sample *r, const struct engine_result *res)
         take_ids(t, r, new);
         r->top = NULL;
         t->n_done++;
-        go_on(t);
+        model_call_go_on(t);
         return;
     }
     if (r->top) {
@@ -127,7 +121,7 @@ void sample_take_end(struct sample *r, const struct engine_result *res)
     }
     if (t->in.req->logprobs && r->logprobs)
         sample_lp_reserve(t, r, new);
-    loop_task_post_behind(t->env->loop, &t->timers->take, on_take);
+    model_call_go_on(t);
 }
 
 void sample_taken(struct sample *r)
@@ -136,11 +130,9 @@ void sample_taken(struct sample *r)
 
     size_t most = take_most(t);
 
-    if (r->n_rows > 0 && sample_lp_within(r->lp, r->n_rows, most) < r->n_rows) {
-        loop_task_post_behind(t->env->loop, &t->timers->take, on_take);
-        return;
+    if (r->n_rows == 0 || sample_lp_within(r->lp, r->n_rows, most) == r->n_rows) {
+        take_rows(t, r, most);
+        t->n_done++;
     }
-    take_rows(t, r, most);
-    t->n_done++;
-    go_on(t);
+    model_call_go_on(t);
 }

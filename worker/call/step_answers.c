@@ -4,8 +4,8 @@
  * other sessions' turns come between. An ordinary call passes at once. */
 #include "common/base/buf.h"
 #include "common/base/clock.h"
+#include "common/os/task.h"
 #include "worker/call/call_env.h"
-#include "worker/call/call_work.h"
 #include "worker/call/commit_counts.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
@@ -90,46 +90,31 @@ enum step_result step_results(struct model_call *t)
 }
 
 /* In a helper, maybe: see work.h. */
-static int make_messages(struct long_work *w, struct work_tools *tools, struct err *e)
+static int make_messages(void *ctx, void *tool, struct err *e)
 {
-    struct model_call *t = call_work_of(w);
+    struct model_call *t = ctx;
 
-    if (work_note(tools, w->body_hash, e))
+    if (work_note(tool, t->in.work_hash, e))
         return -1;
     session_make_messages(t->plan, t->answers, t->n_samples);
     return 0;
 }
 
-/* What was sampled is recorded, whether a helper had the time for its messages or not: what it did
- * not make the record makes. A stuck one keeps the call's memory. */
-static void on_messages(struct long_work *w, const struct err *e)
-{
-    struct model_call *t = call_work_of(w);
-
-    if (w->stuck) {
-        model_call_fail_now(t, e);
-        return;
-    }
-    t->step++;
-    model_call_advance(t);
-}
-
 /* Long messages of answers, and many tool calls, become the JSON that is journaled and what the
- * session keeps. */
+ * session keeps. The record makes what a helper had no time for: what was sampled is recorded. */
 enum step_result step_messages(struct model_call *t)
 {
     size_t bytes =
         t->unrecorded ? 0 : session_long_messages(t->answers, t->n_samples, ANSWERS_PART);
-    struct long_work *w;
-    struct str lane; /* what was sampled does not wait for what others of the session ask */
+    struct task_work w = {.fn = make_messages, .ctx = t, .is_long = bytes > WORK_JSON_LONG};
 
     if (bytes == 0)
         return STEP_NEXT;
-    w = call_work_begin(t, make_messages, on_messages);
-    w->is_long = bytes > WORK_JSON_LONG;
-    lane =
+    /* not the session's lane: what was sampled does not wait for what others of it ask */
+    w.lane =
         arena_printf(&t->arena, "answers of %.*s", (int)t->in.session_id.len, t->in.session_id.p);
-    return work_begin(t->env, w, lane, false, &t->err) == WORK_HELPED ? STEP_WAIT : STEP_NEXT;
+    return model_call_offload(t, &w) && (t->failing || t->err.kind == ERR_CANCELLED) ? STEP_FAILED
+                                                                                     : STEP_NEXT;
 }
 
 enum step_result step_answers(struct model_call *t)

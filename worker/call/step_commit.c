@@ -16,14 +16,12 @@
 #include "worker/session/session_answer.h"
 #include "worker/session/session_call.h"
 
-/* Maybe still inside of step_commit; then step_durable finds it so. */
 static void on_durable(void *ctx)
 {
     struct model_call *t = ctx;
 
     t->durable = true;
-    if (t->step == STEP_AT_DURABLE)
-        model_call_advance(t);
+    model_call_wake(t);
 }
 
 /* The record is written, journaled and applied; the plan is used up. */

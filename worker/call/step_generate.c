@@ -1,6 +1,6 @@
-/* The long step of a call: engine calls are started, one for each sample, and the listeners hear
- * the answer's head. What the engine tells then is taken by sample_take.c; the last sample's end
- * lets the call go on (model_call_answered). */
+/* Engine calls are started, one for each sample, and the listeners get the answer's head. The
+ * engine's events are taken by sample_take.c; after the last sample's end the call goes on
+ * (model_call_go_on). */
 
 #include "common/base/clock.h"
 #include "worker/call/call_env.h"
@@ -85,16 +85,15 @@ static void ask(struct model_call *t, uint32_t i)
     t->samples[i].call = engine_start(t->engines, &er, &sample_events, &t->samples[i]);
 }
 
-/* A call without room asks no engine: its answer is empty and ends by length. */
-enum step_result step_generate(struct model_call *t)
+void call_generate(struct model_call *t)
 {
     begin_samples(t);
     if (t->plan->exhausted) {
         for (uint32_t i = 0; i < t->n_samples; i++)
             t->samples[i].finish = ENGINE_LENGTH;
-        return STEP_NEXT;
+        t->n_done = t->n_samples;
+        return;
     }
     for (uint32_t i = 0; i < t->n_samples && !t->failing; i++)
         ask(t, i);
-    return STEP_WAIT;
 }

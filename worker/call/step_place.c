@@ -1,6 +1,6 @@
-/* The steps between the prompt and the engine: step_place gives the call its number and its budget
- * of tokens; a text completion is positioned here, as a position needs its ids. step_drop (linear)
- * puts on record what a retry discards. */
+/* Between the prompt and the engine: call_place gives the call its number and its budget of tokens;
+ * a text completion is positioned here, as a position needs its ids. call_record_drop (linear)
+ * records what a retry discards. */
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -77,20 +77,23 @@ static int place_text(struct model_call *t)
 }
 
 /* From here on the call counts as one of the session's. */
-enum step_result step_place(struct model_call *t)
+int call_place(struct model_call *t)
 {
     struct call_env *env = t->env;
     int rc;
 
     call_trace_mark(t, CALL_RENDERED);
-    rc = prepare_is_text(t->in.req) ? place_text(t)
-                                    : session_prepare_end(t->plan, t->call_input, &t->err);
-    if (rc == 1)
-        return model_call_next_part(t);
+    if (prepare_is_text(t->in.req)) {
+        rc = place_text(t);
+    } else {
+        while ((rc = session_prepare_end(t->plan, t->call_input, &t->err)) == 1)
+            if (model_call_pause(t))
+                return -1;
+    }
     if (rc)
-        return STEP_FAILED;
+        return -1;
     if (ledger_room(env->ledger, t->in.session_id, session_plan_adds(t->plan), &t->err))
-        return STEP_FAILED;
+        return -1;
     t->asked_tokens = t->sampling->max_tokens;
     t->sampling->max_tokens = t->plan->max_tokens;
     collect_stop_ids(t);
@@ -103,35 +106,30 @@ enum step_result step_place(struct model_call *t)
     metrics_count(env->page, METRIC_tokens_prompt, t->usage.prompt_tokens);
     metrics_count(env->page, METRIC_tokens_reused, t->plan->reused);
     metrics_count(env->page, METRIC_tokens_encoded, t->plan->prompt.n - t->plan->reused);
-    return STEP_NEXT;
+    return 0;
 }
 
-/* The drop's record is as durable as promised; maybe still inside of step_drop. */
 static void on_dropped(void *ctx)
 {
     struct model_call *t = ctx;
 
     t->dropped = true;
-    if (t->step == STEP_AT_DROP && t->dropping)
-        model_call_advance(t);
+    model_call_wake(t);
 }
 
-/* Before the engine is asked: a crash from here on must not bring the discarded checkpoint back. */
-enum step_result step_drop(struct model_call *t)
+/* A crash from here on must not bring the discarded checkpoint back. */
+int call_record_drop(struct model_call *t)
 {
     struct buf record = {0};
     int rc;
 
-    if (!t->dropping && !t->plan->drops)
-        return STEP_NEXT;
-    if (!t->dropping) {
-        session_drop_record(t->plan, clock_wall_ms(), &record);
-        rc = ledger_write(t->env->ledger, t->in.session_id, buf_str(&record),
-                          (struct ledger_done){on_dropped, t}, &t->err);
-        buf_done(&record);
-        if (rc)
-            return STEP_FAILED;
-        t->dropping = true;
-    }
-    return t->dropped ? STEP_NEXT : STEP_WAIT;
+    if (!t->plan->drops)
+        return 0;
+    session_drop_record(t->plan, clock_wall_ms(), &record);
+    rc = ledger_write(t->env->ledger, t->in.session_id, buf_str(&record),
+                      (struct ledger_done){on_dropped, t}, &t->err);
+    buf_done(&record);
+    while (rc == 0 && !t->dropped)
+        rc = model_call_wait(t);
+    return rc;
 }

@@ -1,6 +1,6 @@
-/* The first step of a call: what is asked for is held against limits, the session and what the
- * engines can do, and the call finds where it stands in its session. Nothing is changed. A text
- * completion stands nowhere yet: its position needs its ids (step_place.c). */
+/* The beginning of a call: what is asked for is held against limits, the session and what the
+ * engines can do, and the call finds its position in the session. Nothing is changed. A text
+ * completion has none yet: its position needs its ids (step_place.c). */
 
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
@@ -82,33 +82,25 @@ static int check_constraint(struct model_call *t)
     return 0;
 }
 
-/* Where a chat stands; completions stand nowhere before their ids are known. */
-static enum step_result find_position(struct model_call *t, struct session *s)
+/* The position of a chat; completions have none before their ids are known. */
+MAY_PAUSE static int find_position(struct model_call *t, struct session *s)
 {
     int rc;
 
     if (prepare_is_text(t->in.req)) {
         t->pinned = s;
         session_pin(s);
-        return STEP_NEXT;
+        return 0;
     }
-    rc = t->plan ? session_prepare_go_on(&t->plan, &t->err)
-                 : session_prepare_begin(s, &t->arena, t->call_input, &t->plan, &t->err);
+    rc = session_prepare_begin(s, &t->arena, t->call_input, &t->plan, &t->err);
     model_call_end_displaced(t);
-    if (rc == 1)
-        return model_call_next_part(t);
-    return rc ? STEP_FAILED : STEP_NEXT;
-}
-
-/* What is known of the call once it has its position. */
-static enum step_result settle_position(struct model_call *t, enum step_result found)
-{
-    if (found != STEP_NEXT)
-        return found;
-    t->format = t->sampling->grammar;
-    if (t->plan && t->plan->images > 0 && engine_pool_check_images(t->engines, &t->err))
-        return STEP_FAILED;
-    return check_constraint(t) ? STEP_FAILED : STEP_NEXT;
+    while (rc == 1) {
+        if (model_call_pause(t) || !model_call_session(t))
+            return -1;
+        rc = session_prepare_go_on(&t->plan, &t->err);
+        model_call_end_displaced(t);
+    }
+    return rc;
 }
 
 /* The request named a pool that the trainer did not list. */
@@ -165,27 +157,27 @@ static int merge(struct model_call *t, const struct session *s)
                           own ? session_lock_sampling(s) : NULL, t->sampling, &t->err);
 }
 
-/* Refusals of this step change nothing and cost no rendering. */
-enum step_result step_prepare(struct model_call *t)
+/* Refusals change nothing and cost no rendering. */
+int call_prepare(struct model_call *t)
 {
     struct call_env *env = t->env;
     struct session *s = model_call_session(t);
     uint64_t own_bytes = t->in.body_bytes + t->in.shared_bytes + t->arena.held_bytes;
 
-    if (s && t->plan) /* its history is gone through */
-        return settle_position(t, find_position(t, s));
-    if (!s || residency_room(env->residency, s, own_bytes, &t->err))
-        return STEP_FAILED;
-    if (choose_engines(t, s))
-        return STEP_FAILED;
+    if (!s || residency_room(env->residency, s, own_bytes, &t->err) || choose_engines(t, s))
+        return -1;
     if (session_inflight(s) >= env->max_session_inflight ||
         env->n_running - env->n_leaving > env->max_inflight) {
         metrics_count_at(env->page, METRIC_refusals, METRIC_REFUSAL_INFLIGHT, 0, 1);
-        (void)err_set(&t->err, ERR_OVERLOADED, "too many calls are running");
-        return STEP_FAILED;
+        return err_set(&t->err, ERR_OVERLOADED, "too many calls are running");
     }
     t->call_input = ARENA_NEW(&t->arena, struct session_call_input);
-    if (merge(t, s) || prepare_input(env, t->engines, &t->in, t->sampling, t->call_input, &t->err))
-        return STEP_FAILED;
-    return settle_position(t, find_position(t, s));
+    if (merge(t, s) ||
+        prepare_input(env, t->engines, &t->in, t->sampling, t->call_input, &t->err) ||
+        find_position(t, s))
+        return -1;
+    t->format = t->sampling->grammar;
+    if (t->plan && t->plan->images > 0 && engine_pool_check_images(t->engines, &t->err))
+        return -1;
+    return check_constraint(t);
 }

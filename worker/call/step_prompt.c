@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "common/base/vec.h"
+#include "common/os/task.h"
 #include "worker/call/call_env.h"
-#include "worker/call/call_work.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/call/work.h"
@@ -46,42 +46,27 @@ static void render(struct model_call *t, struct model_scratch *scratch)
 }
 
 /* In a helper, maybe: see work.h. The call's arena is this function's meanwhile. */
-static int run(struct long_work *w, struct work_tools *tools, struct err *e)
+static int run(void *ctx, void *tool, struct err *e)
 {
-    if (work_note(tools, w->body_hash, e))
+    struct model_call *t = ctx;
+    const struct work_tools *tools = tool;
+
+    if (work_note(tools, t->in.work_hash, e))
         return -1;
-    render(call_work_of(w), tools->scratch);
+    render(t, tools->scratch);
     return 0;
-}
-
-static void on_rendered(struct long_work *w, const struct err *e)
-{
-    struct model_call *t = call_work_of(w);
-
-    if (e) {
-        model_call_fail_now(t, e);
-        return;
-    }
-    t->step++;
-    model_call_advance(t);
 }
 
 enum step_result step_prompt(struct model_call *t)
 {
-    struct long_work *w;
     size_t bytes = t->in.body_bytes;
+    struct task_work w = {.fn = run,
+                          .ctx = t,
+                          .lane = t->in.session_id,
+                          .is_short = bytes <= WORK_TEXT_MAX,
+                          .is_long = bytes > WORK_TEXT_LONG};
 
     if (!is_needed(t))
         return STEP_NEXT;
-    w = call_work_begin(t, run, on_rendered);
-    w->is_long = bytes > WORK_TEXT_LONG;
-    switch (work_begin(t->env, w, t->in.session_id, bytes <= WORK_TEXT_MAX, &t->err)) {
-    case WORK_DONE:
-        return STEP_NEXT;
-    case WORK_HELPED:
-        return STEP_WAIT;
-    case WORK_FAILED:
-        break;
-    }
-    return STEP_FAILED;
+    return model_call_offload(t, &w) ? STEP_FAILED : STEP_NEXT;
 }

@@ -1,11 +1,11 @@
-/* The step that makes the exact ids of the prompt, the grammar and the tree of stop strings. Long
+/* Makes the exact ids of the prompt, the grammar and the tree of stop strings. Long
  * ones are made in a helper (work.h), so the session may have changed, or ended, when it is
  * through. A text completion is encoded here. */
 
 #include "common/codec/json.h"
 #include "common/codec/sampling.h"
+#include "common/os/task.h"
 #include "worker/call/call_images.h"
-#include "worker/call/call_work.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/prepare_input.h"
 #include "worker/call/prompt_look.h"
@@ -23,52 +23,14 @@ enum {
     JSON_COST = 8 /* bytes that are written as one's render */
 };
 
-struct call_work {
-    struct long_work work;
-    struct model_call *call;
-    void (*let_go)(struct model_call *t);
-};
-
-struct call_work *call_work_new(struct arena *arena, struct model_call *t)
-{
-    struct call_work *w = ARENA_NEW(arena, struct call_work);
-
-    w->call = t;
-    return w;
-}
-
-struct long_work *call_work_begin(struct model_call *t, work_run_fn run, work_done_fn done)
-{
-    t->work->work = (struct long_work){.run = run, .done = done, .body_hash = t->in.work_hash};
-    return &t->work->work;
-}
-
-struct model_call *call_work_of(struct long_work *w)
-{
-    return CONTAINER_OF(w, struct call_work, work)->call;
-}
-
-static void on_drop(struct long_work *w)
-{
-    struct call_work *c = CONTAINER_OF(w, struct call_work, work);
-
-    c->let_go(c->call);
-}
-
-void call_work_drop(struct call_work *w, void (*let_go)(struct model_call *t))
-{
-    w->let_go = let_go;
-    w->work.drop = on_drop;
-    work_drop(&w->work);
-}
-
 /* In a helper, maybe: see work.h. The call's arena is this function's meanwhile. */
-static int render(struct long_work *w, struct work_tools *tools, struct err *e)
+static int render(void *ctx, void *tool, struct err *e)
 {
-    struct model_call *t = call_work_of(w);
+    struct model_call *t = ctx;
+    const struct work_tools *tools = tool;
     struct token_span prompt;
 
-    if (work_note(tools, w->body_hash, e))
+    if (work_note(tools, t->in.work_hash, e))
         return -1;
     t->stops = stop_tree_new(&t->arena, t->sampling->stop);
     if (t->asks_text)
@@ -87,20 +49,6 @@ static int render(struct long_work *w, struct work_tools *tools, struct err *e)
         return -1;
     t->kinds->thought = prompt_thought(t, prompt);
     return model_call_constrain(t, e);
-}
-
-/* A helper is through: the call goes on with the next step. */
-static void on_rendered(struct long_work *w, const struct err *e)
-{
-    struct model_call *t = call_work_of(w);
-
-    if (e) {
-        model_call_note_leak(t, e);
-        model_call_fail_now(t, e);
-        return;
-    }
-    t->step++;
-    model_call_advance(t);
 }
 
 /* Bytes of what a grammar is made from; a schema's byte becomes several of a grammar. */
@@ -140,32 +88,24 @@ static bool has_images(const struct model_call *t)
     return t->plan && t->plan->images > 0;
 }
 
-/* Short work is done on the spot; "short" goes by bytes, as nothing else is known yet. Images make
- * a helper's. */
-enum step_result step_render(struct model_call *t)
+/* "Short" goes by bytes, as nothing else is known yet. Images make a helper's work. */
+int call_render(struct model_call *t)
 {
-    struct long_work *w;
-    size_t bytes;
-
-    w = call_work_begin(t, render, on_rendered);
-    bytes = prepare_is_text(t->in.req) ? t->in.req->prompt.len
-                                       : session_prompt_bytes(t->plan, WORK_TEXT_LONG + 1);
+    struct task_work w = {.fn = render, .ctx = t, .lane = t->in.session_id};
+    size_t bytes = prepare_is_text(t->in.req) ? t->in.req->prompt.len
+                                              : session_prompt_bytes(t->plan, WORK_TEXT_LONG + 1);
 
     t->asks_text = engine_pool_some_text(t->engines);
     if (t->asks_text && t->plan)
         t->signed_answers = session_plan_signed(t->plan, &t->arena);
     bytes += constraint_bytes(t) + stop_bytes(t) + value_bytes(t) / JSON_COST;
     bytes += t->asks_text ? t->in.body_bytes / JSON_COST : 0;
-    w->is_long = bytes > WORK_TEXT_LONG || (has_images(t) && t->in.body_bytes > WORK_JSON_LONG);
-    switch (work_begin(t->env, w, t->in.session_id, !has_images(t) && bytes <= WORK_TEXT_MAX,
-                       &t->err)) {
-    case WORK_DONE:
-        return STEP_NEXT;
-    case WORK_HELPED:
-        return STEP_WAIT;
-    case WORK_FAILED:
+    w.is_long = bytes > WORK_TEXT_LONG || (has_images(t) && t->in.body_bytes > WORK_JSON_LONG);
+    w.is_short = !has_images(t) && bytes <= WORK_TEXT_MAX;
+    if (model_call_offload(t, &w)) {
         model_call_note_leak(t, &t->err);
-        break;
+        return -1;
     }
-    return STEP_FAILED;
+    t->rendered = true;
+    return 0;
 }

@@ -13,6 +13,7 @@
 #include "common/base/mem.h"
 #include "common/net/tls.h"
 #include "common/os/helpers.h"
+#include "common/os/task.h"
 #include "common/proc/board.h"
 #include "common/proc/metrics.h"
 #include "common/serve/exchange.h"
@@ -120,10 +121,7 @@ int work_note(const struct work_tools *tools, uint64_t body_hash, struct err *e)
 int work_note_bytes(_Atomic uint64_t *ret_hash, const struct work_tools *tools, struct str body,
                     struct err *e)
 {
-    uint64_t own[2], hash = hash_body(tools->board, body, NULL, own);
-
-    atomic_store_explicit(ret_hash, hash, memory_order_relaxed);
-    return work_note(tools, hash, e);
+    return work_note_body(ret_hash, tools, body, NULL, NULL, e);
 }
 
 void work_note_end(const struct work_tools *tools)
@@ -132,13 +130,38 @@ void work_note_end(const struct work_tools *tools)
         atomic_store_explicit(tools->note, 0, memory_order_relaxed);
 }
 
-int work_note_body(struct long_work *w, const struct work_tools *tools, struct str body,
+int work_note_body(_Atomic uint64_t *ret_hash, const struct work_tools *tools, struct str body,
                    const struct hash128 *known, uint64_t whole[2], struct err *e)
 {
     uint64_t own[2], hash = hash_body(tools->board, body, known, whole ? whole : own);
 
-    atomic_store_explicit(&w->body_hash, hash, memory_order_relaxed);
+    atomic_store_explicit(ret_hash, hash, memory_order_relaxed);
     return work_note(tools, hash, e);
+}
+
+void work_report_hung(uint64_t body_hash, struct err *ret)
+{
+    log_error(NULL, "a request's work does not end, its thread is given up",
+              LOG_U("body_hash", body_hash));
+    (void)err_set(ret, ERR_INTERNAL, "the request took too long to prepare and was given up");
+}
+
+static int run_offloaded(void *ctx, void *tool, struct err *e)
+{
+    const struct task_work *w = ctx;
+    int rc = w->fn(w->ctx, tool, e);
+
+    work_note_end(tool);
+    return rc;
+}
+
+int work_offload(const struct task_work *w, struct err *e)
+{
+    struct task_work noted = *w, inner = *w;
+
+    noted.fn = run_offloaded;
+    noted.ctx = &inner;
+    return task_offload(&noted, e);
 }
 
 /* The work itself, between two notes. */
@@ -283,17 +306,6 @@ enum work_state work_begin(struct call_env *env, struct long_work *w, struct str
         return run_noted(w, &own, e) ? WORK_FAILED : WORK_DONE;
     push(w, &env->helpers, session_id);
     return WORK_HELPED;
-}
-
-void work_fetch(struct call_env *env, struct long_work *w, struct str session_id)
-{
-    w->env = env;
-    push(w, &env->fetchers, session_id);
-}
-
-unsigned work_fetches(const struct call_env *env, struct str session_id)
-{
-    return helpers_jobs(env->fetchers, session_id);
 }
 
 /* --- memory --- */

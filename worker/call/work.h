@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/attrs.h"
 #include "common/base/err.h"
 #include "common/base/list.h"
 #include "common/base/str.h"
@@ -24,6 +25,7 @@ struct encoder;
 struct exchange;
 struct helpers;
 struct model_scratch;
+struct task_work;
 struct tls_context;
 struct work_job;
 
@@ -97,12 +99,11 @@ enum { WORK_TEXT_LONG = 4 * WORK_TEXT_MAX, WORK_JSON_LONG = 4 * WORK_JSON_MAX };
 enum work_state work_begin(struct call_env *env, struct long_work *w, struct str session_id,
                            bool is_short, struct err *e);
 
-/* Work that waits for others over the network: always WORK_HELPED, in a thread of its own kind
- * (call_fetchers_begin), beside what is done for its session. Of its tools there is `tls` alone. */
-void work_fetch(struct call_env *env, struct long_work *w, struct str session_id);
+/* Logs that a request's thread hangs, and makes the error for its client. */
+void work_report_hung(uint64_t body_hash, struct err *ret);
 
-/* How much such work of the session waits or is done. */
-unsigned work_fetches(const struct call_env *env, struct str session_id);
+/* Like task_offload, but ends the note on the board. `fn` gets struct work_tools. */
+MAY_PAUSE RG_MUSTCHECK int work_offload(const struct task_work *w, struct err *e);
 
 enum { WORK_HASHED_BYTES = 2 << 20 }; /* at each end of a body */
 
@@ -111,16 +112,14 @@ enum { WORK_HASHED_BYTES = 2 << 20 }; /* at each end of a body */
  * quarantine). */
 int work_note(const struct work_tools *tools, uint64_t body_hash, struct err *e);
 
-/* As work_note, of w's body, whose hash becomes w's: of all of it up to 4 MiB, else of its length,
+/* As work_note, of a body, whose hash it stores: of all of it up to 4 MiB, else of its length,
  * beginning and end, under the board's seed, so that no client makes a body that passes for
  * another's. Nothing else of it is read. `whole` becomes the body's str_hash128 where that was
  * computed on the way, else 0, 0; or NULL. `known`: of the body's beginning, or NULL. */
-int work_note_body(struct long_work *w, const struct work_tools *tools, struct str body,
+int work_note_body(_Atomic uint64_t *ret_hash, const struct work_tools *tools, struct str body,
                    const struct hash128 *known, uint64_t whole[2], struct err *e);
 
-/* Like work_note_body, for a task's job (task_offload), which calls work_note_end before it
- * returns.
- */
+/* Like work_note_body, for a job of task_offload, which calls work_note_end before it returns. */
 int work_note_bytes(_Atomic uint64_t *ret_hash, const struct work_tools *tools, struct str body,
                     struct err *e);
 void work_note_end(const struct work_tools *tools);

@@ -1,13 +1,13 @@
 /* Answers that tasks make (answering.h). */
 #include "worker/service/answering.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/serve/exchange.h"
+#include "worker/call/work.h"
 #include "worker/service/respond.h"
 
 enum { FLOW_BYTES = 64 << 10 };
@@ -83,7 +83,7 @@ void answering_fail(struct answering *a, const char *what, const struct err *e)
         exchange_fail(r->x);
         return;
     }
-    respond_error_to(r->service, r->x, NULL, r->dialect, r->request_id, e);
+    respond_error_to(r->service, r->x, a->errors, r->dialect, r->request_id, e);
 }
 
 void answering_hold_body(struct answering *a)
@@ -105,9 +105,7 @@ static void on_lost(void *ctx)
     struct exchange *x = a->request.x;
     struct err e = {0};
 
-    log_error(NULL, "a request's work does not end, its thread is given up",
-              LOG_U("body_hash", atomic_load(&a->body_hash)));
-    (void)err_set(&e, ERR_INTERNAL, "the request took too long to prepare and was given up");
+    work_report_hung(a->body_hash, &e);
     if (a->reads_body)
         exchange_strand(x);
     answering_fail(a, "a request's answer broke", &e);

@@ -1,16 +1,14 @@
 /* A session ends while many of its calls run: they fail a few in a turn of the loop, and nothing of
  * them goes on meanwhile. */
-#include "worker/call/ended_calls.h"
-
 #include "common/base/buf.h"
 #include "common/codec/sampling.h"
 #include "common/os/loop.h"
+#include "common/os/task.h"
 #include "testing.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_listeners.h"
 #include "worker/call/call_rows.h"
-#include "worker/call/call_timers.h"
-#include "worker/call/call_work.h"
+#include "worker/call/call_waits.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sample.h"
 #include "worker/engine/adapter.h"
@@ -28,7 +26,7 @@
 #define ENDED STR("ended")
 #define OTHER STR("other")
 
-enum { RUNNING = 2 };
+enum { RUNNING = 2, STEP = 2 /* what ends in a turn if each pause yields */ };
 
 static struct fixture {
     struct call_env env;
@@ -117,6 +115,8 @@ static void open_env(void)
 
     fx = (struct fixture){0};
     env->loop = loop_new(&e);
+    env->tasks = tasks_new(env->loop);
+    tasks_yield_always(env->tasks, true);
     env->ledger = &fx.ledger;
     env->ledger->residency = env->residency = &fx.residency;
     env->residency->places = &fx.places;
@@ -135,7 +135,9 @@ static void close_env(void)
     cr_expect_eq(env->n_running, 0);
     cr_expect_eq(env->n_leaving, 0);
     cr_expect_eq(engine_pool_inflight(env->engines), 0);
-    cr_expect_null(env->ended);
+    tasks_finish(env->tasks, true);
+    cr_expect_eq(tasks_count(env->tasks), 0);
+    tasks_free(env->tasks);
     cr_expect_null(env->rows);
     session_store_free(env->store);
     engine_pool_free(env->engines);
@@ -160,13 +162,12 @@ static struct model_call *begin(struct str session, uint32_t answers, unsigned c
     struct arena arena = {0};
     struct model_call *t = ARENA_NEW(&arena, struct model_call);
 
-    t->work = call_work_new(&arena, t);
-    t->timers = ARENA_NEW(&arena, struct call_timers);
-    t->timers->model_call = t;
     t->env = env;
     t->in = (struct call_input){.session_id = session, .req = &fx.request, .dialect = ""};
     t->cause = t->outcome = "";
-    t->step = STEP_AT_GENERATE;
+    t->waits = ARENA_NEW(&arena, struct call_waits);
+    t->waits->model_call = t;
+    t->rendered = true;
     t->samples = arena_calloc(&arena, answers, sizeof(*t->samples));
     for (; t->n_samples < answers; t->n_samples++)
         ask_engine(t, &t->samples[t->n_samples]);
@@ -207,7 +208,7 @@ static unsigned end_in_turns(size_t left)
     for (;; turns++) {
         size_t now = ended(calls, asked);
 
-        cr_assert_leq(now - before, ENDED_CALLS_STEP, "%zu in turn %u", now - before, turns);
+        cr_assert_leq(now - before, STEP, "%zu in turn %u", now - before, turns);
         cr_assert_lt(turns, 10000);
         before = now;
         if (env->n_running == left)
@@ -222,9 +223,10 @@ TEST(ended_calls, fail_a_few_in_a_turn)
     begin_some(OTHER, 5);
     begin_some(ENDED, 60);
     (void)loop_poll(fx.env.loop, 0);
-    cr_expect_geq(end_in_turns(5), 60 * 3 / ENDED_CALLS_STEP - 1);
+    cr_expect_geq(end_in_turns(5), 60 * 3 / STEP - 1);
     cr_expect_eq(fx.failed[ERR_SESSION_ENDED], 60);
     cr_expect_eq(told(), 60);
+    (void)loop_poll(fx.env.loop, 0);
     cr_expect_eq(fx.ends, 1, "the engine hears of it behind the last");
     model_call_end_all(&fx.env);
     cr_expect_eq(fx.failed[ERR_DRAINING], 5);
@@ -236,7 +238,7 @@ TEST(ended_calls, one_of_many_answers_and_clients_takes_turns_too)
     open_env();
     (void)begin(ENDED, 100, 70);
     (void)loop_poll(fx.env.loop, 0);
-    cr_expect_geq(end_in_turns(0), 170 / ENDED_CALLS_STEP - 1);
+    cr_expect_geq(end_in_turns(0), 170 / STEP - 1);
     cr_expect_eq(fx.failed[ERR_SESSION_ENDED], 70);
     close_env();
 }
@@ -263,6 +265,7 @@ TEST(ended_calls, begin_nothing_more)
     (void)loop_poll(fx.env.loop, 0);
     cr_expect_eq(fx.begun_of_ended, 0);
     cr_expect_eq(fx.begun, RUNNING);
+    tasks_finish(fx.env.tasks, true);
     model_call_end_all(&fx.env);
     cr_expect_eq(fx.failed[ERR_SESSION_ENDED], 40);
     cr_expect_eq(fx.failed[ERR_DRAINING], 5);
@@ -289,9 +292,9 @@ TEST(ended_calls, are_as_good_as_failed)
     model_call_end_session(&fx.env, ENDED);
     cr_expect_null(model_call_find(&fx.env, &in, is_gone));
     cr_expect_null(model_call_find(&fx.env, &in, NULL));
-    oldest->step = STEP_AT_COMMIT; /* it would read a plan, of which there is none */
-    model_call_advance(oldest);
-    cr_expect_eq(oldest->step, STEP_AT_COMMIT);
+    oldest->n_done = oldest->n_samples; /* it would read a plan, of which there is none */
+    model_call_go_on(oldest);
+    cr_expect_not(oldest->answered);
     model_call_leave(oldest->listeners);
     while (fx.env.n_running > 0)
         (void)loop_poll(fx.env.loop, 0);
@@ -306,6 +309,7 @@ TEST(ended_calls, of_a_session_that_is_made_anew_go_on)
 
     open_env();
     committed = begin(ENDED, 0, 1);
+    committed->answered = true;
     committed->step = STEP_AT_DURABLE;
     begin_some(ENDED, 40);
     model_call_end_session(&fx.env, ENDED);
