@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/nearest.h"
 #include "common/net/url.h"
@@ -20,6 +19,7 @@
 #include "common/proc/keys.h"
 #include "runner/executor.h"
 #include "runner/runner.h"
+#include "runner/runner_log.h"
 
 struct command_line {
     const char *runners, *gateway, *executor, *key_file, *ca_file, *logs, *work, *grace, *reconnect,
@@ -132,24 +132,6 @@ static char *read_name(const char *given, const char *key)
     return buf_take(&out);
 }
 
-static void set_log(const struct command_line *w, struct buf *mistakes)
-{
-    static const char *const levels[] = {"error", "warn", "info", "debug"};
-    size_t level = LOG_INFO;
-
-    if (w->level) {
-        for (level = 0; level < ARRAY_LEN(levels); level++)
-            if (strcmp(levels[level], w->level) == 0)
-                break;
-        if (level == ARRAY_LEN(levels))
-            buf_puts(mistakes, "--log-level: must be error, warn, info or debug\n");
-    }
-    if (w->format && strcmp(w->format, "text") != 0 && strcmp(w->format, "json") != 0)
-        buf_puts(mistakes, "--log-format: must be text or json\n");
-    log_setup("runner", (enum log_level)level,
-              w->format && strcmp(w->format, "json") == 0 ? LOG_JSON : LOG_TEXT);
-}
-
 static int run(struct roster *roster, struct executor_options *o)
 {
     char made[] = "/tmp/rollgate-runner-XXXXXX";
@@ -158,16 +140,16 @@ static int run(struct roster *roster, struct executor_options *o)
     int rc;
 
     if (own && !mkdtemp(made)) {
-        fprintf(stderr, "%s: %s\n", made, strerror(errno));
+        runner_log_fault(made, strerror(errno));
         return 1;
     }
     if (own)
         o->work = made;
     rc = executor_run(roster, o, &e);
     if (rc < 0)
-        fprintf(stderr, "rollgate runner: %s\n", e.text);
+        runner_log_fault("rollgate runner", e.text);
     if (own && rmdir(made))
-        fprintf(stderr, "%s: %s\n", made, strerror(errno));
+        runner_log_fault(made, strerror(errno));
     if (own)
         o->work = NULL;
     return rc < 0 ? 1 : rc;
@@ -186,7 +168,7 @@ int runner_command(int argc, char **argv)
         i += take_option(&w, argv + i, argc - i, &mistakes);
     read_duration("--grace", w.grace, &o.grace_ms, &mistakes);
     read_duration("--reconnect", w.reconnect, &o.reconnect_ms, &mistakes);
-    set_log(&w, &mistakes);
+    runner_log_begin(w.level, w.format, &mistakes);
     o.gateway = read_gateway(w.gateway, &mistakes);
     o.key = w.key_file ? gateway_client_read_key(w.key_file, &mistakes) : NULL;
     o.name = read_name(w.executor, o.key);
@@ -199,7 +181,7 @@ int runner_command(int argc, char **argv)
     else
         (void)roster_load(w.runners, &roster, &mistakes);
     if (mistakes.len > 0)
-        (void)fwrite(mistakes.p, 1, mistakes.len, stderr);
+        runner_log_mistakes(buf_str(&mistakes));
     else
         rc = run(&roster, &o);
     roster_done(&roster);

@@ -485,7 +485,6 @@ static int open_all(struct executor_head *h, struct roster *roster, struct err *
         return -1;
     (void)signal(SIGPIPE, SIG_IGN);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
-    (void)prctl(PR_SET_NAME, "rollgate-runner");
     cgroup_open();
     d = edition_new(h->x.loop, roster, o->ca_file, e);
     if (!d)

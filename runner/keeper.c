@@ -165,6 +165,7 @@ void keeper_run(const struct keeper_order *o)
     sigset_t set;
 
     process_title_set("rollgate: keeper of one run");
+    process_title_name_thread("rollgate-keeper");
     (void)setsid();
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);

@@ -1,12 +1,16 @@
 /* What the supervisor tells of itself: its limits as metrics, and one line at the start. */
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/proc/config.h"
 #include "common/proc/metrics.h"
 #include "router/router.h"
 #include "supervisor/sandbox.h"
 #include "supervisor/supervisor_internal.h"
+
+enum { DISK_EVERY_MS = 5000 };
 
 void supervisor_tell_limits(struct supervisor *s)
 {
@@ -46,6 +50,18 @@ void supervisor_tell_limits(struct supervisor *s)
 
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         metrics_set_at(s->page, METRIC_limit, all[i].limit, (uint64_t)all[i].value);
+}
+
+void supervisor_measure_disk(struct supervisor *s)
+{
+    int64_t now = (int64_t)clock_ms();
+    struct statvfs v;
+
+    if (now < s->disk_ms || s->config->upstream.n > 0)
+        return;
+    s->disk_ms = now + DISK_EVERY_MS;
+    if (statvfs(s->config->state_dir, &v) == 0)
+        metrics_set(s->page, METRIC_disk_free, (uint64_t)v.f_bavail * v.f_frsize);
 }
 
 void supervisor_announce(const struct supervisor *s, uint64_t descriptors, struct str remark)

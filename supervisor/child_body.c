@@ -56,6 +56,7 @@ static void close_inherited(struct supervisor *s, const struct process *own)
         close(s->upgrade.previous.at[i].control_fd);
     if (s->upgrade.trial.pid)
         close(s->upgrade.trial.said_fd);
+    tls_front_close(s);
     upgrade_done(s);
     close(s->status_fds[0]);
     close(s->signals.io.fd);
@@ -111,10 +112,10 @@ static void limit_address_space(const struct config *c)
                  LOG_T("reason", strerror(errno)));
 }
 
-/* "worker-3" is shown as "rollgate: worker 3". */
+/* Shows "worker-3" as "rollgate: worker 3", and its first thread as "rollgate-w3". */
 static void show_title(const char *name)
 {
-    char title[64];
+    char title[64], thread[16];
     char *dash;
 
     (void)snprintf(title, sizeof(title), "rollgate: %s", name);
@@ -122,6 +123,9 @@ static void show_title(const char *name)
     if (dash)
         *dash = ' ';
     process_title_set(title);
+    dash = strchr(name, '-');
+    (void)snprintf(thread, sizeof(thread), "rollgate-%c%s", name[0], dash ? dash + 1 : "");
+    process_title_name_thread(thread);
 }
 
 void spawn_be_child(struct supervisor *s, struct process *p, pid_t parent)

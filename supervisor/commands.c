@@ -7,15 +7,18 @@
 
 #include <stdio.h>
 
+#include "common/base/log.h"
 #include "common/proc/command_line.h"
 #include "common/proc/config.h"
 #include "common/proc/ids.h"
 #include "common/proc/keys.h"
+#include "common/proc/logs.h"
 #include "dispatcher/dispatcher.h"
 #include "router/router.h"
 #include "runner/runner.h"
 #include "supervisor/listeners.h"
 #include "supervisor/supervisor.h"
+#include "supervisor/tls_front.h"
 #include "worker/worker.h"
 
 static void print(FILE *to, struct buf *b)
@@ -23,6 +26,26 @@ static void print(FILE *to, struct buf *b)
     if (b->len > 0)
         (void)fwrite(b->p, 1, b->len, to);
     buf_done(b);
+}
+
+/* Prints lines about the settings: as lines of the log of a gateway whose log is JSON. */
+static void print_faults(enum log_level level, const char *msg, struct buf *lines)
+{
+    struct str rest = buf_str(lines);
+
+    if (!log_is_json()) {
+        print(stderr, lines);
+        return;
+    }
+    while (rest.len) {
+        size_t end = str_find(rest, STR("\n"), 0);
+
+        log_write(
+            level, NULL, msg,
+            (const struct log_field[]){LOG_S("reason", str_sub(rest, 0, end)), {.type = LOG_END}});
+        rest = end == SIZE_MAX ? str_of("", 0) : str_sub(rest, end + 1, SIZE_MAX);
+    }
+    buf_done(lines);
 }
 
 /* What a reload must get right, too. */
@@ -51,6 +74,7 @@ void commands_check(const struct config *c, enum commands_care care, struct buf 
         if (listeners_check(c, &e))
             buf_printf(mistakes, "%s\n", e.text);
         router_check(c, mistakes);
+        tls_front_check(c, mistakes);
         check_executor(c, mistakes);
     }
     if (care > COMMANDS_SITE) {
@@ -64,13 +88,17 @@ void commands_check(const struct config *c, enum commands_care care, struct buf 
     }
 }
 
-/* The caller frees the settings. `words`: arguments next to the settings are no mistake. */
-static struct config *load_settings(int argc, char **argv, enum commands_care care, bool words)
+/* The caller frees the settings. `words`: arguments next to the settings are no mistake. `serves`:
+ * what is wrong is written as the gateway's log. */
+static struct config *load_settings(int argc, char **argv, enum commands_care care, bool words,
+                                    bool serves)
 {
     struct buf mistakes = {0}, warnings = {0};
     struct config *c = config_load_rest(argc, argv, &mistakes);
 
     ids_set_bare(c->session_ids == SESSION_IDS_BARE);
+    if (serves)
+        logs_setup("rollgate", c, NULL);
     for (size_t i = 0; !words && i < c->args.n; i++)
         buf_printf(&mistakes, "%s: unexpected argument\n", c->args.at[i]);
     commands_check(c, care, &mistakes, &warnings);
@@ -78,19 +106,19 @@ static struct config *load_settings(int argc, char **argv, enum commands_care ca
         config_free(c);
         c = NULL;
     }
-    print(stderr, &mistakes);
-    print(stderr, &warnings);
+    print_faults(LOG_ERROR, "a setting is wrong", &mistakes);
+    print_faults(LOG_WARN, "a setting has no effect", &warnings);
     return c;
 }
 
 struct config *commands_load(int argc, char **argv, enum commands_care care)
 {
-    return load_settings(argc, argv, care, false);
+    return load_settings(argc, argv, care, false, false);
 }
 
 struct config *commands_load_words(int argc, char **argv, enum commands_care care)
 {
-    return load_settings(argc, argv, care, true);
+    return load_settings(argc, argv, care, true, false);
 }
 
 /* The bodies are the rooms that the supervisor does not know: it only calls them. */
@@ -104,7 +132,7 @@ int serve_command(int argc, char **argv)
         .dispatcher = dispatcher_run,
         .check = check_live,
     };
-    struct config *c = commands_load(argc, argv, COMMANDS_VALUES);
+    struct config *c = load_settings(argc, argv, COMMANDS_VALUES, false, true);
     int rc;
 
     if (!c)
@@ -118,7 +146,7 @@ int serve_command(int argc, char **argv)
 int route_command(int argc, char **argv)
 {
     static const struct supervisor_bodies bodies = {.router = router_run, .check = router_check};
-    struct config *c = commands_load(argc, argv, COMMANDS_ROUTE);
+    struct config *c = load_settings(argc, argv, COMMANDS_ROUTE, false, true);
     int rc;
 
     if (!c)

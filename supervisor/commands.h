@@ -25,6 +25,9 @@ int nginx_command(int argc, char **argv);
 /* `rollgate key executor NAME [settings]`: prints the executor's key. */
 int key_command(int argc, char **argv);
 
+/* `rollgate support DIR|FILE.tar [--log FILE] [settings]`: a bundle for a person who helps. */
+int support_command(int argc, char **argv);
+
 /* Loads the settings, or prints every mistake to stderr and returns NULL. */
 enum commands_care {
     COMMANDS_SYNTAX, /* names and values by themselves */

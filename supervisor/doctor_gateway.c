@@ -32,7 +32,7 @@ struct visit { /* one gateway that is being checked */
 };
 
 /* Returns the status, 0 if there was no answer. */
-static int ask(struct visit *v, const char *method, const char *path, const char *body)
+static int ask_gateway(struct visit *v, const char *method, const char *path, const char *body)
 {
     int status = gateway_client_call(v->client, method, path, str_cstr(body), &v->answer);
     struct err e;
@@ -87,7 +87,7 @@ static bool check_port(struct visit *v)
                    "%s cannot be opened: %s", at, strerror(failure));
         return false;
     }
-    status = ask(v, "GET", "/health", "");
+    status = ask_gateway(v, "GET", "/health", "");
     if (v->json && json_get(v->json, "session_server_instance_id")) {
         doctor_add(v->d, "port", FINDING_OK, NULL, "%s: a gateway runs here", at);
         return true;
@@ -136,7 +136,7 @@ static bool check_engines(struct visit *v)
     int status;
 
     do {
-        status = ask(v, "GET", "/admin/engines", "");
+        status = ask_gateway(v, "GET", "/admin/engines", "");
         engines = v->json ? json_get(v->json, "engines") : NULL;
         reached = count_reached(engines);
         if (status != 200 || (engines && reached == engines->n) || clock_ms() > end)
@@ -189,7 +189,7 @@ static void check_call(struct visit *v)
 {
     static const char chat[] = "{\"model\": \"policy\", \"max_tokens\": 16, \"messages\": "
                                "[{\"role\": \"user\", \"content\": \"Say hello.\"}]}";
-    int status = ask(v, "POST", "/sessions", "{\"sink\": false}");
+    int status = ask_gateway(v, "POST", "/sessions", "{\"sink\": false}");
     struct str id = json_string(v->json ? json_get(v->json, "session_id") : NULL);
     const char *path;
 
@@ -198,17 +198,18 @@ static void check_call(struct visit *v)
         return;
     }
     path = arena_printf(&v->arena, "/sessions/%.*s", (int)id.len, id.p).p;
-    status = ask(v, "POST", arena_printf(&v->arena, "%s/v1/chat/completions", path).p, chat);
+    status =
+        ask_gateway(v, "POST", arena_printf(&v->arena, "%s/v1/chat/completions", path).p, chat);
     if (status != 200) {
         add_failure(v, "call", "POST /v1/chat/completions", status);
     } else {
-        status = ask(v, "GET", arena_printf(&v->arena, "%s/trajectories", path).p, "");
+        status = ask_gateway(v, "GET", arena_printf(&v->arena, "%s/trajectories", path).p, "");
         if (status == 200)
             judge_export(v);
         else
             add_failure(v, "call", "GET /trajectories", status);
     }
-    status = ask(v, "DELETE", path, "");
+    status = ask_gateway(v, "DELETE", path, "");
     if (status < 200 || status > 299)
         add_failure(v, "call", "DELETE /sessions/ID", status);
 }
@@ -218,7 +219,7 @@ static bool is_paused(struct visit *v)
 {
     int64_t paused = 0;
 
-    (void)ask(v, "GET", "/health", "");
+    (void)ask_gateway(v, "GET", "/health", "");
     return v->json && json_get(v->json, "paused") &&
            json_to_i64(json_get(v->json, "paused"), &paused) == 0 && paused > 0;
 }
@@ -260,7 +261,7 @@ static bool await_own(struct visit *v, struct own_gateway *g)
     while (lives && !serves && clock_ms() < end) {
         (void)usleep(POLL_US);
         lives = own_gateway_lives(g, &why);
-        serves = lives && ask(v, "GET", "/health", "") == 200;
+        serves = lives && ask_gateway(v, "GET", "/health", "") == 200;
     }
     if (!serves)
         doctor_add(v->d, "call", FINDING_ERROR, "search troubleshooting.md for a word of it",

@@ -27,7 +27,7 @@ enum {
 static const double MIB = 1048576;
 
 /* The number in a small file such as those of /proc and cgroups; -1: there is no number. */
-static long long read_number(const char *path)
+static long long read_small_number(const char *path)
 {
     FILE *f = fopen(path, "re");
     char text[64] = "", *end;
@@ -46,7 +46,7 @@ static void check_kernel(struct doctor *d)
 {
     struct utsname u = {0};
     const char *landlock = sandbox_landlock(d->config);
-    long long backlog = read_number("/proc/sys/net/core/somaxconn");
+    long long backlog = read_small_number("/proc/sys/net/core/somaxconn");
     bool bare = d->config->sandbox && strcmp(landlock, "on") != 0;
 
     (void)uname(&u);
@@ -99,7 +99,7 @@ static double memory_bytes(void)
                                          "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
 
     for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
-        long long limit = read_number(limits[i]);
+        long long limit = read_small_number(limits[i]);
 
         if (limit > 0)
             all = MIN_OF(all, (double)limit);

@@ -1,196 +1,14 @@
-/*
- * `rollgate nginx-config`: writes an nginx site for several nodes. The site sends
- *
- *     a worker index in the path or in a session key        to the node that owns the index
- *     groups, queues, attempts, /admin, lists, bulk orders  to the first node, always
- *     all others, new sessions among them                   to any node
- *
- * Each node gets its own address as Host, so that it accepts the request without keys; the
- * client's goes into X-Forwarded-Host.
- *
- * Every line below was tried in front of a running gateway (tests/blackbox/test_deploy.py): SSE
- * unbuffered, uploads unbuffered, no resending of a request a session may have acted on, no pool
- * of connections to session upstreams (a node cut off from the network would hang those who take a
- * pooled connection; a connect costs 0.1 ms).
- */
+/* `rollgate nginx-config`: writes an nginx site for several nodes (nginx_site.h). */
 #include <stdio.h>
-#include <string.h>
 
 #include "common/base/buf.h"
 #include "common/proc/command_line.h"
 #include "common/proc/config.h"
 #include "supervisor/commands.h"
-#include "supervisor/local_address.h"
-
-struct site {
-    const char *name, *certificate, *key, *listen;
-};
-
-/* "4-7=host:port" -> range and address; -1 when it is not. */
-static int split_peer(const char *peer, unsigned *first, unsigned *last, const char **address)
-{
-    char end;
-
-    *address = strchr(peer, '=');
-    if (!*address || sscanf(peer, "%u-%u%c", first, last, &end) != 3 || end != '=' || /* NOLINT */
-        *last < *first || *last - *first >= 4096)
-        return -1;
-    (*address)++;
-    return 0;
-}
-
-/* Which node a worker index lives on, from --peer and our own range. */
-static void add_map(const struct config *c, struct buf *out)
-{
-    buf_puts(out, "# worker index of the session id in the path or in a session key -> node\n"
-                  "map \"$uri $http_authorization $http_x_api_key\" $rollgate_worker {\n"
-                  "    default \"\";\n"
-                  "    \"~^/sessions/(?<rg_path>w[0-9]+)-[0-9a-f]+\" $rg_path;\n"
-                  "    \"~ (Bearer )?rg[ar]-(?<rg_key>w[0-9]+)-[0-9a-f]+-\" $rg_key;\n"
-                  "}\n"
-                  "map $rollgate_worker $rollgate_owner {\n"
-                  "    default rollgate_any;\n");
-    for (int64_t i = 0; i < c->workers; i++)
-        buf_printf(out, "    w%lld rollgate_node_0;\n", (long long)c->worker_base + i);
-    for (size_t p = 0; p < c->peer.n; p++) {
-        unsigned first = 0, last = 0;
-        const char *address;
-
-        if (split_peer(c->peer.at[p], &first, &last, &address))
-            continue;
-        for (unsigned i = first; i <= last; i++)
-            buf_printf(out, "    w%u rollgate_node_%zu;\n", i, p + 1);
-    }
-    buf_puts(out, "}\n"
-                  "# what one node keeps for all, or does for itself alone -> the first node\n"
-                  "map \"$request_method $uri\" $rollgate_node {\n"
-                  "    default $rollgate_owner;\n"
-                  "    \"~^[A-Z]+ /(groups|queues|attempts|admin)(/|$)\" rollgate_node_0;\n"
-                  "    \"~^[A-Z]+ /(events|sessions/abort|sessions/finalize)$\" rollgate_node_0;\n"
-                  "    \"~^(GET|HEAD) /sessions$\" rollgate_node_0;\n"
-                  "}\n");
-}
-
-/* The Host that each node gets: its own address. A request that any of several nodes may get has a
- * name that all of them accept. */
-static void add_hosts(const struct config *c, struct buf *out)
-{
-    buf_puts(out, "map $rollgate_node $rollgate_host {\n    default ");
-    if (c->peer.n > 0)
-        buf_puts(out, "localhost");
-    else
-        local_address_add(c->listen, out);
-    buf_puts(out, ";\n    rollgate_node_0 ");
-    local_address_add(c->listen, out);
-    buf_puts(out, ";\n");
-    for (size_t p = 0; p < c->peer.n; p++) {
-        unsigned first, last;
-        const char *address;
-
-        if (!split_peer(c->peer.at[p], &first, &last, &address) &&
-            strncmp(address, "unix:", 5) != 0)
-            buf_printf(out, "    rollgate_node_%zu %s;\n", p + 1, address);
-    }
-    buf_puts(out, "}\n");
-}
-
-/* One upstream for each node, and one for all of them. */
-static void add_upstreams(const struct config *c, struct buf *out)
-{
-    buf_puts(out, "upstream rollgate_node_0 { server ");
-    local_address_add(c->listen, out);
-    buf_puts(out, " max_fails=0; }\n");
-    for (size_t p = 0; p < c->peer.n; p++) {
-        unsigned first, last;
-        const char *address;
-
-        if (!split_peer(c->peer.at[p], &first, &last, &address))
-            buf_printf(out, "upstream rollgate_node_%zu { server %s max_fails=0; }\n", p + 1,
-                       address);
-    }
-    buf_puts(out, "upstream rollgate_any {\n    zone rollgate_any 256k;\n    least_conn;\n"
-                  "    server ");
-    local_address_add(c->listen, out);
-    buf_puts(out, " max_fails=1 fail_timeout=5s;\n");
-    for (size_t p = 0; p < c->peer.n; p++) {
-        unsigned first, last;
-        const char *address;
-
-        if (!split_peer(c->peer.at[p], &first, &last, &address))
-            buf_printf(out, "    server %s max_fails=1 fail_timeout=5s;\n", address);
-    }
-    buf_puts(out, "}\n");
-}
-
-/* The site itself; see the head of this file. */
-static void add_server(const struct config *c, const struct site *site, struct buf *out)
-{
-    /* A silent stream still says something every --keepalive; a non-stream answer may take as long
-     * as the engine does. */
-    long long read_s = (c->engine_timeout_ms + c->queue_timeout_ms) / 1000 + 60;
-
-    buf_printf(out,
-               "server {\n"
-               "    listen %s ssl http2 backlog=4096 so_keepalive=30s:10s:3;\n"
-               "    server_name %s;\n"
-               "    ssl_certificate %s;\n"
-               "    ssl_certificate_key %s;\n"
-               "    ssl_protocols TLSv1.2 TLSv1.3;\n"
-               "    ssl_session_cache shared:rollgate:20m;\n"
-               "    ssl_buffer_size 4k;\n"
-               "\n"
-               "    client_max_body_size %lld;\n"
-               "    client_body_timeout %llds;\n"
-               "    large_client_header_buffers 8 %lld;\n"
-               "    keepalive_timeout 300s;\n"
-               "    tcp_nodelay on;\n"
-               "    gzip off;\n"
-               "\n",
-               site->listen, site->name, site->certificate, site->key, (long long)c->max_body_bytes,
-               (long long)c->body_timeout_ms / 1000, (long long)c->max_header_bytes);
-    buf_printf(out,
-               "    proxy_http_version 1.1;\n"
-               "    proxy_set_header Host $rollgate_host;  # without keys a node checks it\n"
-               "    proxy_set_header X-Forwarded-Host $http_host;\n"
-               "    proxy_set_header Origin $http_origin;\n"
-               "    proxy_set_header Connection \"\";\n"
-               "    proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n"
-               "    proxy_set_header X-Forwarded-Proto $scheme;\n"
-               "    proxy_buffering off;          # each SSE event goes out as it comes\n"
-               "    proxy_request_buffering off;  # large prompts stream through\n"
-               "    proxy_max_temp_file_size 0;\n"
-               "    proxy_connect_timeout 2s;\n"
-               "    proxy_read_timeout %llds;\n"
-               "    proxy_send_timeout %llds;\n"
-               "    proxy_socket_keepalive on;\n"
-               "\n"
-               "    location / {\n"
-               "        proxy_next_upstream off;  # a session lives on one node: never resend\n"
-               "        proxy_pass http://$rollgate_node;\n"
-               "    }\n"
-               "    location = /sessions {        # any node may make one; only a failed connect "
-               "moves on\n"
-               "        proxy_next_upstream error timeout;\n"
-               "        proxy_next_upstream_tries 3;\n"
-               "        proxy_pass http://$rollgate_node;\n"
-               "    }\n"
-               "    location = /metrics { deny all; }  # scraped from the nodes themselves\n"
-               "}\n",
-               read_s, (long long)c->send_timeout_ms / 1000);
-}
-
-/* What would mean something else to nginx than a value. */
-static bool is_value(const char *text)
-{
-    for (const char *p = text; *p; p++) {
-        if (strchr(";{}\"'\\$#", *p) || (unsigned char)*p < ' ')
-            return false;
-    }
-    return *text != 0;
-}
+#include "supervisor/nginx_site.h"
 
 /* Refuses values that would end a directive. */
-static bool check_site(const struct site *site)
+static bool check_site(const struct nginx_site *site)
 {
     const struct {
         const char *flag, *value;
@@ -202,7 +20,7 @@ static bool check_site(const struct site *site)
     bool good = true;
 
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        if (is_value(all[i].value))
+        if (nginx_site_is_value(all[i].value))
             continue;
         fprintf(stderr, "%s: \"%s\" cannot stand in an nginx file\n", all[i].flag, all[i].value);
         good = false;
@@ -213,7 +31,7 @@ static bool check_site(const struct site *site)
 /* Writes the file to standard output. */
 int nginx_command(int argc, char **argv)
 {
-    struct site site;
+    struct nginx_site site;
     struct buf out = {0};
     struct config *c;
     bool good;
@@ -230,10 +48,8 @@ int nginx_command(int argc, char **argv)
         return 2;
     }
     buf_puts(&out, "# Written by `rollgate nginx-config`: include it inside http { }.\n");
-    add_map(c, &out);
-    add_hosts(c, &out);
-    add_upstreams(c, &out);
-    add_server(c, &site, &out);
+    site.node = c->listen;
+    nginx_site_add(c, &site, &out);
     (void)fwrite(out.p, 1, out.len, stdout);
     buf_done(&out);
     config_free(c);

@@ -171,7 +171,7 @@ void reap_all(struct supervisor *s)
             upgrade_go_on(s, wait_status);
             continue;
         }
-        if (local_executor_bury(s, pid, wait_status))
+        if (local_executor_bury(s, pid, wait_status) || tls_front_bury(s, pid, wait_status))
             continue;
         bury_previous(s, pid);
         for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {

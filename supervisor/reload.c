@@ -161,6 +161,7 @@ void reload_config(struct supervisor *s)
             scale(s, BOARD_WORKER0, BOARD_WORKERS_MAX, (unsigned)s->config->workers);
         }
         local_executor_signal(s, SIGHUP);
+        tls_front_reload(s);
         metrics_count(s->page, METRIC_reloads, 1);
         log_info(NULL, "configuration reloaded", LOG_I("workers", s->config->workers),
                  LOG_I("routers", s->config->routers));

@@ -6,6 +6,7 @@
 
 #include "common/base/clock.h"
 #include "common/os/file_lock.h"
+#include "common/os/process_title.h"
 #include "common/proc/config.h"
 #include "common/proc/ids.h"
 #include "common/proc/logs.h"
@@ -77,6 +78,9 @@ int supervisor_start(struct supervisor *s, struct err *e)
     uint64_t watchdog = 0;
     int rc = -1;
 
+    process_title_set(s->upgrade.is_trial ? "rollgate: trial of a new binary"
+                                          : "rollgate: supervisor");
+    process_title_name_thread("rollgate");
     (void)signal(SIGPIPE, SIG_IGN);
     file_lock_allow_none(s->config->unlocked_state);
     s->board = board_new();

@@ -26,7 +26,6 @@
 #include "common/proc/metrics.h"
 #include "supervisor/supervisor_internal.h"
 #include "supervisor/suspects.h"
-#include "supervisor/terminal_summary.h"
 
 enum {
     TICK_MS = 200,
@@ -65,6 +64,7 @@ static void end_routers(struct supervisor *s)
 static void end_workers(struct supervisor *s)
 {
     enter(s, PHASE_WORKERS, WORKERS_MS);
+    tls_front_end(s, SIGTERM);
     (void)spawn_signal(s, -1, SIGTERM);
 }
 
@@ -73,6 +73,7 @@ static void kill_all(struct supervisor *s)
 {
     unsigned left = spawn_signal(s, -1, SIGKILL);
 
+    tls_front_end(s, SIGKILL);
     if (left)
         log_warn(NULL, "killed what did not end in time", LOG_U("processes", left));
     enter(s, PHASE_KILLED, KILLED_MS);
@@ -103,6 +104,7 @@ void supervisor_stop(struct supervisor *s, int exit_status)
     log_info(NULL, "stopping", LOG_I("grace_ms", s->config->grace_ms),
              LOG_I("exit_status", s->exit_status));
     local_executor_stop(s);
+    tls_front_end(s, SIGQUIT);
     if (s->executor.pid) {
         local_executor_signal(s, SIGTERM);
         enter(s, PHASE_EXECUTOR, s->config->grace_ms + EXECUTOR_AFTER_MS);
@@ -164,6 +166,7 @@ void supervisor_advance(struct supervisor *s)
         if (s->upgrade.is_trial)
             supervisor_stop(s, TRIAL_SERVED);
         local_executor_start(s);
+        tls_front_start(s);
         obey(s);
     }
     if (s->phase == PHASE_EXECUTOR && !s->executor.pid)
@@ -171,7 +174,7 @@ void supervisor_advance(struct supervisor *s)
     if (s->phase == PHASE_ROUTERS && spawn_signal(s, ROLE_ROUTER, 0) == 0)
         end_workers(s);
     if (s->phase >= PHASE_WORKERS && spawn_signal(s, -1, 0) == 0 && !s->upgrade.trial.pid &&
-        !s->executor.pid)
+        !s->executor.pid && !tls_front_lives(s))
         loop_stop(s->loop);
 }
 
@@ -194,6 +197,7 @@ static void on_signal(struct signals *signals, int signo, int sender)
     case SIGQUIT:
         supervisor_stop(s, 0);
         local_executor_signal(s, SIGKILL);
+        tls_front_end(s, SIGKILL);
         (void)spawn_signal(s, -1, SIGKILL);
         s->phase = PHASE_KILLED;
         supervisor_advance(s);
@@ -229,6 +233,8 @@ static void on_tick(struct loop_timer *t)
 
     reap_stuck(s);
     terminal_summary_advance(s);
+    tls_front_watch(s);
+    supervisor_measure_disk(s);
     if (s->watchdog_ms && now >= s->watchdog_next && s->phase != PHASE_STARTING) {
         (void)sd_notify(0, "WATCHDOG=1");
         s->watchdog_next = now + s->watchdog_ms / 3;
@@ -260,6 +266,7 @@ static void release(struct supervisor *s)
         process_done(&s->processes[slot]);
     vec_done(&s->deaths);
     local_executor_done(s);
+    tls_front_done(s);
     upgrade_done(s);
     if (s->bodies->unload && s->model)
         s->bodies->unload(s->model);
@@ -282,6 +289,7 @@ void supervisor_forget(struct supervisor *s)
         free(s->processes[i].adopted);
     vec_done(&s->deaths);
     local_executor_done(s);
+    tls_front_done(s);
     if (s->bodies->unload && s->model)
         s->bodies->unload(s->model);
     config_free(s->config);

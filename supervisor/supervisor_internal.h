@@ -23,6 +23,7 @@ struct metrics_page;
 struct model;
 struct supervisor_bodies;
 struct suspects;
+struct tls_front;
 
 enum supervisor_phase {
     PHASE_STARTING, /* until every child has reported */
@@ -52,9 +53,11 @@ struct supervisor {
     int exit_status;
     int64_t watchdog_ms;      /* 0: systemd asks for no sign of life */
     int64_t watchdog_next;    /* loop clock */
+    int64_t disk_ms;          /* loop clock of the next look at the disk */
     int64_t summary_until_ms; /* loop clock; 0: no lines for a terminal are planned */
     struct upgrade upgrade;
     struct local_executor executor;
+    struct tls_front *front;   /* own */
     struct suspects *suspects; /* own */
     VEC(int64_t) deaths;       /* loop clock of the crashes within the window */
     struct process processes[BOARD_SLOTS];
@@ -105,6 +108,46 @@ void supervisor_announce(const struct supervisor *s, uint64_t descriptors, struc
 
 /* Shows the configured limits among the metrics, so that a graph can show figures against them. */
 void supervisor_tell_limits(struct supervisor *s);
+
+/* Publishes the free bytes of the state folder's disk, every few seconds. */
+void supervisor_measure_disk(struct supervisor *s);
+
+/* --- terminal_summary.c: address, viewer, keys, state folder and engine --- */
+
+/* Plans the lines, unless standard output is no terminal or this process is a trial or an upgrade.
+ * Call it when all processes serve. */
+void terminal_summary_plan(struct supervisor *s);
+
+/* Prints planned lines as soon as an engine answers, or the wait for one is over. */
+void terminal_summary_advance(struct supervisor *s);
+
+/* --- tls_front.c --- */
+
+/* Starts it if it is configured and does not run. */
+void tls_front_start(struct supervisor *s);
+
+/* Whether the process that ended was it; then it is replaced as long as we serve. */
+bool tls_front_bury(struct supervisor *s, pid_t pid, int wait_status);
+
+/* Writes the site again and makes nginx read it. */
+void tls_front_reload(struct supervisor *s);
+
+/* Looks for a new certificate, at most once a second. */
+void tls_front_watch(struct supervisor *s);
+
+/* Sends a signal: QUIT finishes its requests, TERM does not. No further start. */
+void tls_front_end(struct supervisor *s, int signo);
+
+/* What an upgrade leaves to the next binary, in the environment; the other takes it there. */
+void tls_front_leave(const struct supervisor *s);
+void tls_front_take(struct supervisor *s);
+
+/* Whether it runs. */
+bool tls_front_lives(const struct supervisor *s);
+
+/* In a child: closes the pipe of its output. */
+void tls_front_close(struct supervisor *s);
+void tls_front_done(struct supervisor *s);
 
 /* --- supervisor.c --- */
 

@@ -1,7 +1,6 @@
-/* The lines of terminal_summary.h. Workers probe their engines after they have reported, so the
- * lines wait a moment for an engine that answers: "not reached" must not be printed too early. */
-#include "supervisor/terminal_summary.h"
-
+/* The five lines that a person needs at a terminal. Workers probe their engines after they have
+ * reported, so the lines wait a moment for an engine that answers: "not reached" must not be
+ * printed too early. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,6 +47,9 @@ static void print_summary(const struct supervisor *s)
     struct buf out = {0};
 
     buf_printf(&out, "address  http://%s", s->listeners.address);
+    if (c->front != FRONT_NONE)
+        buf_printf(&out, ", and https://%s%s", c->front_listen[0] == ':' ? "0.0.0.0" : "",
+                   c->front_listen);
     buf_puts(&out, "\nviewer   ");
     if (c->ui) {
         buf_puts(&out, "http://");

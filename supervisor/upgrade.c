@@ -6,6 +6,7 @@
  *   RG_BINARY           the program's path, remembered because the file may be replaced
  *   RG_BEFORE           a descriptor of the binary before: the way back until all serve
  *   RG_PAUSED           an order of the admin, which outlives a binary
+ *   RG_FRONT            nginx, and the pipe of its output (tls_front.c)
  *   RG_EXECUTOR         the runner that belongs to this program (local_executor.c)
  *
  * become() sets all of it, executes, and takes everything back when the exec fails: the supervisor
@@ -118,6 +119,7 @@ static void become(struct supervisor *s, int fd, int before_fd)
     if (before_fd >= 0)
         leave_number("RG_BEFORE", before_fd);
     local_executor_leave(s);
+    tls_front_leave(s);
     leave_orders(s->board);
     listeners_hand_over(&s->listeners);
     set_inherited(s, true);
@@ -240,6 +242,7 @@ void upgrade_init(struct supervisor *s)
     }
     take_previous(u, getenv("RG_PREVIOUS"));
     local_executor_take(s);
+    tls_front_take(s);
     (void)unsetenv("RG_PREVIOUS");
     (void)unsetenv("RG_BINARY");
     (void)unsetenv("RG_BEFORE");

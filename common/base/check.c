@@ -7,15 +7,53 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static char *last_words;
 static size_t last_words_len;
 
+static struct {
+    const char *role;
+    bool json, journald;
+} form; /* of the line: as the log has it */
+
 void check_set_last_words(char *page, size_t len)
 {
     last_words = page;
     last_words_len = len;
+}
+
+void check_set_log(const char *role, bool json, bool journald)
+{
+    form.role = role;
+    form.json = json;
+    form.journald = journald;
+}
+
+/* Writes the line of a failed check as JSON, with apostrophes for quotes in the code's text. */
+static void write_json_line(const char *file, int line, const char *what)
+{
+    char out[512], text[200], at[40];
+    struct timespec now = {0};
+    struct tm tm = {0};
+    int n;
+
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    (void)strftime(at, sizeof(at), "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &tm));
+    (void)snprintf(text, sizeof(text), "%s", what);
+    for (char *p = text; *p; p++) {
+        if (*p == '"' || *p == '\\')
+            *p = '\'';
+    }
+    n = snprintf(out, sizeof(out),
+                 "%s{\"ts\":\"%s.%03ldZ\",\"level\":\"error\",\"role\":\"%s\",\"pid\":%d,"
+                 "\"msg\":\"check failed\",\"fields\":{\"at\":\"%s:%d\",\"what\":\"%s\"}}\n",
+                 form.journald ? "<3>" : "", at, now.tv_nsec / 1000000, form.role, (int)getpid(),
+                 file, line, text);
+    if (write(STDERR_FILENO, out, (size_t)n < sizeof(out) ? (size_t)n : sizeof(out) - 1) < 0) {
+        /* No reader is left. */
+    }
 }
 
 void check_failed(const char *file, int line, const char *what)
@@ -27,7 +65,9 @@ void check_failed(const char *file, int line, const char *what)
         n = 0;
     if ((size_t)n >= sizeof(text))
         n = (int)sizeof(text) - 1;
-    if (write(STDERR_FILENO, text, (size_t)n) < 0) {
+    if (form.json)
+        write_json_line(file, line, what);
+    else if (write(STDERR_FILENO, text, (size_t)n) < 0) {
         /* Nothing is left to tell it to. */
     }
     if (last_words && last_words_len > 0) {

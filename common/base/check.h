@@ -8,6 +8,8 @@
 
 #include <stddef.h>
 
+#include <stdbool.h>
+
 #include "common/base/attrs.h"
 
 #define CHECK(cond)                                  \
@@ -25,5 +27,8 @@ RG_NORETURN RG_COLD void check_failed(const char *file, int line, const char *wh
 /* Hands over a buffer of `len` bytes (shared memory) that a failed check fills with its text.
  * Borrowed until the process ends; NULL takes it back. */
 void check_set_last_words(char *page, size_t len);
+
+/* Makes the line of a failed check one of the log: role (borrowed), form, priority for journald. */
+void check_set_log(const char *role, bool json, bool journald);
 
 #endif

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
+#include "common/base/check.h"
 
 enum { LOG_LINE_MAX = 4096 };
 
@@ -40,6 +41,12 @@ void log_setup(const char *role, enum log_level max, enum log_format format)
     setup.max = max;
     setup.format = format;
     setup.journald = getenv("JOURNAL_STREAM") != NULL;
+    check_set_log(role, format == LOG_JSON, setup.journald);
+}
+
+bool log_is_json(void)
+{
+    return setup.format == LOG_JSON;
 }
 
 void log_limit_setup(unsigned per_second, void (*suppressed)(void *ctx), void *ctx)
@@ -74,13 +81,46 @@ bool log_enabled(enum log_level level)
     return level <= setup.max;
 }
 
+/* Bytes of the UTF-8 character that begins here; 0: no character does. */
+static size_t character_bytes(struct str s)
+{
+    const unsigned char *p = (const unsigned char *)s.p;
+    size_t n = p[0] < 0xc2 ? 0 : (p[0] < 0xe0 ? 2 : (p[0] < 0xf0 ? 3 : (p[0] < 0xf5 ? 4 : 0)));
+
+    if (n == 0 || n > s.len)
+        return 0;
+    for (size_t i = 1; i < n; i++) {
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    }
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
+        (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
+        return 0; /* too long a form, a surrogate, or beyond Unicode */
+    return n;
+}
+
+/* Appends the character at the front of s, which is not ASCII; bytes that are no character become
+ * U+FFFD, since JSON is UTF-8. Returns the bytes that were read. */
+static size_t add_character(struct buf *b, struct str s)
+{
+    size_t n = character_bytes(s);
+
+    if (n)
+        buf_add_str(b, str_sub(s, 0, n));
+    else
+        buf_puts(b, "\\ufffd");
+    return n ? n : 1;
+}
+
 /* Quotes, backslashes and control characters, as JSON or as text has them. */
 static void add_escaped(struct buf *b, struct str s, bool json)
 {
     for (size_t i = 0; i < s.len; i++) {
         unsigned char c = (unsigned char)s.p[i];
 
-        if (c == '"' || c == '\\')
+        if (json && c >= 0x80)
+            i += add_character(b, str_sub(s, i, s.len - i)) - 1;
+        else if (c == '"' || c == '\\')
             buf_printf(b, "\\%c", c);
         else if (c < 0x20 || c == 0x7f)
             buf_printf(b, json ? "\\u%04x" : "\\x%02x", c);
@@ -101,12 +141,15 @@ static bool is_plain(struct str s)
     return s.len > 0;
 }
 
-/* One field behind the others. Hardly by printf: a call's line has twelve of them. */
+/* Appends one field. Hardly by printf: a call's line has twelve of them. */
 static void add_field(struct buf *b, const struct log_field *f)
 {
     bool json = setup.format == LOG_JSON;
 
-    buf_puts(b, json ? ",\"" : " ");
+    if (json)
+        buf_puts(b, b->p[b->len - 1] == '{' ? "\"" : ",\"");
+    else
+        buf_add_c(b, ' ');
     buf_puts(b, f->key);
     buf_puts(b, json ? "\":" : "=");
     switch (f->type) {
@@ -155,6 +198,7 @@ static void add_head(struct buf *b, enum log_level level, const char *msg)
 void log_write(enum log_level level, const struct log_scope *scope, const char *msg,
                const struct log_field *fields)
 {
+    bool json = setup.format == LOG_JSON;
     struct buf b = {0};
     unsigned dropped;
 
@@ -165,6 +209,10 @@ void log_write(enum log_level level, const struct log_scope *scope, const char *
         add_field(&b, &LOG_S("session", scope->session));
     if (scope && scope->request.len)
         add_field(&b, &LOG_S("request", scope->request));
+    if (json && dropped > 0)
+        add_field(&b, &LOG_U("suppressed", dropped));
+    if (json)
+        buf_puts(&b, ",\"fields\":{");
     for (; fields->type != LOG_END; fields++) {
         size_t before = b.len;
 
@@ -174,9 +222,9 @@ void log_write(enum log_level level, const struct log_scope *scope, const char *
             add_field(&b, &LOG_T(fields->key, "(too long)"));
         }
     }
-    if (dropped > 0)
+    if (!json && dropped > 0)
         add_field(&b, &LOG_U("suppressed", dropped));
-    buf_puts(&b, setup.format == LOG_JSON ? "}\n" : "\n");
+    buf_puts(&b, json ? "}}\n" : "\n");
     if (write(STDERR_FILENO, b.p, b.len) < 0) {
         /* Nobody reads stderr: the line is lost, the work goes on. */
     }

@@ -1,7 +1,9 @@
 /*
  * Log lines: one event, one line, one write(2) to stderr, under 4 KiB (longer ones are cut).
  *     ts level role pid msg key=value ...        (--log-format text)
- *     {"ts":..., "level":..., "role":..., ...}   (--log-format json)
+ *     {"ts":..., "level":..., "role":..., "pid":..., "msg":..., "fields":{"key":...}}
+ *                                                (--log-format json); "session", "request" and
+ *     "suppressed" before "fields" if there are such. No line has other keys.
  * Under systemd (JOURNAL_STREAM set) a "<n>" priority prefix stands in front.
  * Pure layers (tokens, template, parsers, http1, sse, json) never log; they return struct err.
  * Never pass keys, prompts or completions above debug.
@@ -43,6 +45,9 @@ struct log_field {
 
 /* Process-wide settings, made once at start of each process. `role` is borrowed ("router-0"). */
 void log_setup(const char *role, enum log_level max, enum log_format format);
+
+/* Whether lines are JSON, for what is not written by log_write. */
+bool log_is_json(void);
 
 /* At most so many lines of one text a second (0: no limit); `suppressed` (or NULL) is called for
  * each that does not go out, and the next that does tells how many there were. */

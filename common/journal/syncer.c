@@ -14,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/os/loop.h"
+#include "common/os/process_title.h"
 
 struct syncer {
     struct loop *loop;
@@ -71,6 +72,7 @@ static void *run(void *arg)
 {
     struct syncer *s = arg;
 
+    process_title_name_thread("rollgate-fsync");
     (void)pthread_mutex_lock(&s->lock);
     while (!s->stop || s->fd >= 0) {
         if (s->fd >= 0)

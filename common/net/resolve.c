@@ -22,6 +22,7 @@
 #include "common/base/cancel.h"
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/os/process_title.h"
 
 enum { LOOK_MS = 50 /* who waits in a thread looks whether it still should */ };
 
@@ -125,6 +126,7 @@ static void *job_run(void *arg)
     struct resolve_job *j = arg;
     uint64_t one = 1;
 
+    process_title_name_thread("rollgate-names");
     if (j->counted)
         ask_for_name_itself();
     j->answer = ask(j->host, j->port, 0);

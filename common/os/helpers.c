@@ -31,6 +31,7 @@
 #include "common/base/map.h"
 #include "common/base/mem.h"
 #include "common/os/loop.h"
+#include "common/os/process_title.h"
 
 enum {
     WATCH_PARTS = 4,       /* looks at running jobs so often within their limit */
@@ -308,6 +309,7 @@ static void *thread_main(void *arg)
     void *tool = NULL;
     bool mine = true;
 
+    process_title_name_thread("rollgate-helper");
     /* On Linux the niceness is the thread's own. */
     if (h->opt.nice)
         (void)setpriority(PRIO_PROCESS, 0, h->opt.nice);

@@ -5,6 +5,7 @@
 #include "common/os/process_title.h"
 
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "common/base/mem.h"
@@ -59,4 +60,9 @@ void process_title_set(const char *title)
         n = n_shown - 1;
     memcpy(shown, title, n);
     memset(shown + n, 0, n_shown - n);
+}
+
+void process_title_name_thread(const char *name)
+{
+    (void)prctl(PR_SET_NAME, name);
 }

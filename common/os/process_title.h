@@ -14,4 +14,8 @@ char **process_title_begin(int argc, char **argv);
  * Without process_title_begin it does nothing. */
 void process_title_set(const char *title);
 
+/* Names the calling thread, at most 15 bytes: what `ps -T`, `top -H` and debuggers show. The name
+ * of the first thread is the process's (comm). */
+void process_title_name_thread(const char *name);
+
 #endif

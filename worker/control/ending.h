@@ -22,4 +22,7 @@ int control_end(struct service *a, struct session *s, enum session_end how,
 int control_close(struct service *a, struct session *s, enum session_end how,
                   const struct export_options *o, struct ledger_done done, struct err *e);
 
+/* Counts a session that was finalized, by whether it has a reward. */
+void ending_count_reward(struct service *a, bool rewarded);
+
 #endif

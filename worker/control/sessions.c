@@ -112,10 +112,12 @@ int control_close(struct service *a, struct session *s, enum session_end how,
     struct str id = session_id(s);
     char copy[ID_TEXT_MAX] = "";
     struct sinks *sinks = session_goes_to_sinks(s) ? a->sinks : NULL;
+    bool rewarded = session_is_rewarded(s);
 
     memcpy(copy, id.p, MIN_OF(id.len, sizeof(copy) - 1));
     if (sinks_promise(sinks, s, o, e) || control_end(a, s, how, NULL, done, e))
         return -1;
+    ending_count_reward(a, rewarded);
     sinks_take(sinks, str_cstr(copy));
     return 0;
 }

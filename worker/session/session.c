@@ -116,6 +116,13 @@ void session_sink_record(const struct session *s, enum session_sink state, struc
     record_put_str(record, options);
 }
 
+bool session_is_rewarded(const struct session *s)
+{
+    double number;
+
+    return reward_number(&s->reward, &number);
+}
+
 bool session_goes_to_sinks(const struct session *s)
 {
     return !s->options.no_sinks;

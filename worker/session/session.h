@@ -274,6 +274,9 @@ enum session_sink { SESSION_SINK_NONE, SESSION_SINK_DUE, SESSION_SINK_SPOOLED };
 /* `options` is the owner's text, which session_sink gives back (absent: none); DUE sets it. */
 void session_sink_record(const struct session *s, enum session_sink state, struct str options,
                          uint64_t now_ms, struct buf *record);
+/* Whether trainers get a number as the session's reward. */
+bool session_is_rewarded(const struct session *s);
+
 /* Whether sinks get the session (option sink). */
 bool session_goes_to_sinks(const struct session *s);
 

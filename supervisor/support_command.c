@@ -1,0 +1,330 @@
+/* `rollgate support DIR`: what a person who helps needs to see, and nothing that an agent wrote.
+ * Every file is made of figures, of settings, or of log lines that log_filter.h lets through, and
+ * passes redaction_add as a whole. Journals are counted, never copied. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/journal/scan.h"
+#include "common/proc/command_line.h"
+#include "common/proc/config.h"
+#include "common/proc/gateway_client.h"
+#include "common/proc/log_filter.h"
+#include "common/proc/redaction.h"
+#include "supervisor/commands.h"
+#include "supervisor/local_address.h"
+#include "supervisor/support_archive.h"
+
+enum { LOG_BYTES_MAX = 32 << 20 };
+
+struct support_bundle {
+    const struct config *config;
+    const char *log_path; /* NULL: from journald, if the unit runs under systemd */
+    const char *unit;
+    struct support_archive archive;
+    struct buf left_out; /* lines about what could not be had */
+};
+
+/* Adds a file, without the secrets of its text. */
+static int add_file(struct support_bundle *s, const char *name, struct str text, struct err *e)
+{
+    struct buf safe = {0};
+    int rc;
+
+    redaction_add(text, &safe);
+    rc = support_archive_add(&s->archive, name, buf_str(&safe), e);
+    buf_done(&safe);
+    return rc;
+}
+
+static int add_versions(struct support_bundle *s, struct err *e)
+{
+    struct utsname u = {0};
+    struct buf out = {0};
+    FILE *f = fopen("/etc/os-release", "re");
+    char line[256];
+    int rc;
+
+    (void)uname(&u);
+    buf_printf(&out, "rollgate %s\nkernel %s %s\nprocessors %ld\nmemory_bytes %lld\n", RG_VERSION,
+               u.release, u.machine, sysconf(_SC_NPROCESSORS_ONLN),
+               (long long)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
+    while (f && fgets(line, sizeof(line), f)) {
+        if (strncmp(line, "PRETTY_NAME=", 12) == 0)
+            buf_printf(&out, "system %s", line + 12);
+    }
+    if (f)
+        (void)fclose(f);
+    rc = add_file(s, "versions.txt", buf_str(&out), e);
+    buf_done(&out);
+    return rc;
+}
+
+static int add_settings(struct support_bundle *s, struct err *e)
+{
+    struct buf out = {0};
+    int rc;
+
+    config_dump(s->config, &out);
+    rc = add_file(s, "settings.yaml", buf_str(&out), e);
+    buf_done(&out);
+    return rc;
+}
+
+/* Copies metrics without the names that trainers chose: of runners and queues. */
+static void add_metrics(struct str page, struct buf *out)
+{
+    static const char *const labels[] = {"runner=\"", "queue=\""};
+
+    for (size_t i = 0; i < page.len;) {
+        struct str rest = str_sub(page, i, page.len - i);
+        size_t n = 0;
+
+        for (size_t k = 0; k < ARRAY_LEN(labels); k++) {
+            if (str_starts(rest, str_cstr(labels[k])))
+                n = strlen(labels[k]);
+        }
+        buf_add_str(out, str_sub(rest, 0, MAX_OF(n, (size_t)1)));
+        i += MAX_OF(n, (size_t)1);
+        if (n) {
+            buf_puts(out, "(removed)");
+            while (i < page.len && page.p[i] != '"' && page.p[i] != '\n')
+                i += page.p[i] == '\\' ? 2 : 1;
+        }
+    }
+}
+
+/* What the gateway says of itself now. */
+static int add_answers(struct support_bundle *s, struct err *e)
+{
+    static const char *const all[][2] = {{"/metrics", "metrics.txt"},
+                                         {"/health", "health.json"},
+                                         {"/admin/engines", "engines.json"}};
+    struct gateway_client_options o = {.key_file = s->config->admin_key_file};
+    struct buf url = {0}, answer = {0};
+    struct gateway_client *c;
+    int rc = 0;
+
+    buf_puts(&url, "http://");
+    local_address_add(s->config->listen, &url);
+    buf_add_c(&url, 0);
+    o.url = url.p;
+    c = gateway_client_new(&o, &s->left_out);
+    for (size_t i = 0; c && rc == 0 && i < ARRAY_LEN(all); i++) {
+        int status = gateway_client_call(c, "GET", all[i][0], (struct str){0}, &answer);
+
+        if (status == 200) {
+            struct buf text = {0};
+
+            add_metrics(buf_str(&answer), &text);
+            rc = add_file(s, all[i][1], buf_str(&text), e);
+            buf_done(&text);
+        } else
+            buf_printf(&s->left_out, "%s: the gateway at %s answered with status %d\n", all[i][1],
+                       s->config->listen, status);
+    }
+    gateway_client_free(c);
+    buf_done(&url);
+    buf_done(&answer);
+    return rc;
+}
+
+/* --- journals --- */
+
+struct support_tally {
+    unsigned long long records, bytes, torn, damaged;
+};
+
+static void on_record(void *ctx, const struct scan_record *r)
+{
+    struct support_tally *t = ctx;
+
+    t->records++;
+    t->bytes += r->payload.len;
+}
+
+static void on_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last)
+{
+    struct support_tally *t = ctx;
+
+    (void)segment, (void)offset, (void)bytes;
+    t->torn += last;
+    t->damaged += !last;
+}
+
+/* Bytes and number of the files in a folder. */
+static void measure_folder(const char *path, unsigned long long *files, unsigned long long *bytes)
+{
+    DIR *d = opendir(path);
+    const struct dirent *entry;
+    struct stat st;
+
+    *files = *bytes = 0;
+    while (d && (entry = readdir(d))) {
+        if (fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
+            continue;
+        ++*files;
+        *bytes += (unsigned long long)st.st_size;
+    }
+    if (d)
+        (void)closedir(d);
+}
+
+static void add_journal(const char *state_dir, const char *name, struct buf *out)
+{
+    static const struct scan_events events = {on_record, on_damage};
+    struct support_tally t = {0};
+    unsigned long long files, bytes;
+    struct buf path = {0};
+    struct err e;
+
+    buf_printf(&path, "%s/%s%c", state_dir, name, 0);
+    measure_folder(path.p, &files, &bytes);
+    buf_printf(out, "%s: %llu files, %llu bytes", name, files, bytes);
+    if (scan_journal(path.p, &events, &t, &e))
+        buf_printf(out, "; not readable as a journal\n");
+    else
+        buf_printf(out, "; %llu records of %llu bytes, %llu torn, %llu damaged\n", t.records,
+                   t.bytes, t.torn, t.damaged);
+    path.len = 0;
+    buf_printf(&path, "%s/%s/spool%c", state_dir, name, 0);
+    measure_folder(path.p, &files, &bytes);
+    if (files)
+        buf_printf(out, "%s/spool: %llu files, %llu bytes\n", name, files, bytes);
+    buf_done(&path);
+}
+
+/* worker-N and dispatcher, in the order of the folder. */
+static int add_journals(struct support_bundle *s, struct err *e)
+{
+    DIR *d = opendir(s->config->state_dir);
+    const struct dirent *entry;
+    struct buf out = {0};
+    int rc;
+
+    while (d && (entry = readdir(d))) {
+        unsigned index;
+        char end;
+
+        if (strcmp(entry->d_name, "dispatcher") == 0 ||
+            sscanf(entry->d_name, "worker-%u%c", &index, &end) == 1) /* NOLINT */
+            add_journal(s->config->state_dir, entry->d_name, &out);
+    }
+    if (!d)
+        buf_printf(&s->left_out, "journals.txt: %s: %s\n", s->config->state_dir, strerror(errno));
+    if (d)
+        (void)closedir(d);
+    rc = add_file(s, "journals.txt", buf_str(&out), e);
+    buf_done(&out);
+    return rc;
+}
+
+/* --- the log --- */
+
+/* Starts journalctl for the unit; its output is read from what is returned. NULL: there is no
+ * systemd. */
+static FILE *open_journald(const struct support_bundle *s)
+{
+    struct buf command = {0};
+    FILE *f = NULL;
+
+    if (access("/run/systemd/system", F_OK) == 0 &&
+        strspn(s->unit, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@._-") ==
+            strlen(s->unit)) {
+        buf_printf(&command, "journalctl --no-pager -o cat -n 100000 -u '%s' 2>/dev/null%c",
+                   s->unit, 0);
+        f = popen(command.p, "re"); /* NOLINT: the unit's name holds nothing that a shell reads */
+    }
+    buf_done(&command);
+    return f;
+}
+
+/* The end of a long log is what matters. */
+static FILE *open_log(const struct support_bundle *s)
+{
+    FILE *f = fopen(s->log_path, "re");
+    long size;
+
+    if (f && fseek(f, 0, SEEK_END) == 0 && (size = ftell(f)) > LOG_BYTES_MAX)
+        (void)fseek(f, size - LOG_BYTES_MAX, SEEK_SET);
+    else if (f)
+        rewind(f);
+    return f;
+}
+
+static int add_log(struct support_bundle *s, struct err *e)
+{
+    FILE *f = s->log_path ? open_log(s) : open_journald(s);
+    unsigned long long kept = 0, removed = 0;
+    struct buf out = {0};
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t n;
+    int rc = 0;
+
+    if (!f) {
+        buf_printf(&s->left_out, "log.jsonl: %s\n",
+                   s->log_path ? strerror(errno) : "name the log: --log FILE");
+        return 0;
+    }
+    while ((n = getline(&line, &room, f)) > 0) {
+        struct str text = str_of(line, (size_t)n - (line[n - 1] == '\n'));
+
+        if (log_filter_add(text, &out))
+            kept++;
+        else
+            removed++;
+    }
+    free(line);
+    (void)(s->log_path ? fclose(f) : pclose(f));
+    if (removed)
+        buf_printf(&s->left_out, "log.jsonl: %llu lines that are not of the gateway's log\n",
+                   removed);
+    rc = support_archive_add(&s->archive, "log.jsonl", buf_str(&out), e);
+    buf_done(&out);
+    return rc;
+}
+
+static int pack(struct support_bundle *s, const char *path, struct err *e)
+{
+    if (support_archive_open(&s->archive, path, e))
+        return -1;
+    if (add_versions(s, e) || add_settings(s, e) || add_answers(s, e) || add_journals(s, e) ||
+        add_log(s, e) || add_file(s, "left-out.txt", buf_str(&s->left_out), e)) {
+        close(s->archive.fd);
+        return -1;
+    }
+    return support_archive_close(&s->archive, e);
+}
+
+int support_command(int argc, char **argv)
+{
+    struct support_bundle s = {.log_path = command_line_take_value(&argc, argv, "--log", NULL),
+                               .unit = command_line_take_value(&argc, argv, "--unit", "rollgate")};
+    struct config *c = commands_load_words(argc, argv, COMMANDS_SYNTAX);
+    struct err e;
+    int rc = 2;
+
+    if (!c)
+        return 2;
+    s.config = c;
+    if (c->args.n != 1) {
+        fprintf(stderr, "usage: rollgate support DIR|FILE.tar [--log FILE] [settings]\n");
+    } else if (pack(&s, c->args.at[0], &e)) {
+        fprintf(stderr, "rollgate support: %s\n", e.text);
+        rc = 1;
+    } else {
+        printf("%s\n%.*s", c->args.at[0], (int)s.left_out.len, s.left_out.p ? s.left_out.p : "");
+        rc = 0;
+    }
+    buf_done(&s.left_out);
+    config_free(c);
+    return rc;
+}

@@ -1,0 +1,23 @@
+/*
+ * nginx as a child of the gateway (serve --front nginx). It is no process of the
+ * table, like the local executor: a program of its own with our site, in RUN_DIR/nginx.
+ *
+ *   starts once all others serve; is replaced when it ends, after a back-off, for ever
+ *   SIGHUP, or a new certificate or key: the site is written again, and nginx reads it
+ *   SIGUSR2: it stays, and the next binary is its parent from then on
+ *   the end: it finishes its requests while the routers drain, and is killed with the last worker
+ *
+ * What it does for the supervisor is declared in supervisor_internal.h. What it prints becomes
+ * lines of our log ("nginx"). The gateway never opens the private key.
+ */
+#ifndef RG_SUPERVISOR_TLS_FRONT_H
+#define RG_SUPERVISOR_TLS_FRONT_H
+
+struct buf;
+struct config;
+
+/* Appends a line for each setting of the front that is wrong: missing files, a key that others may
+ * read, an address that needs keys, no nginx. */
+void tls_front_check(const struct config *c, struct buf *mistakes);
+
+#endif
