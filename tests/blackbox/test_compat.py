@@ -11,7 +11,7 @@ from stub_engines import StubEngine
 from test_commands import run
 from test_streaming import new, user
 
-PROFILE = {"miles": {"workers": "1", "session-ids": "bare", "history": "linear", "message-matcher": "strict", "linear-conflict": "answer",
+PROFILE = {"miles": {"workers": "1", "session-ids": "bare", "history": "linear", "message-matcher": "strict", "idempotent-retry": "off", "linear-conflict": "answer",
                      "samples-select": "longest", "reseed": "off", "ended-status": "404", "error-body": "miles"},
            "uni-agent": {"history": "chains", "message-matcher": "canonical", "rollback-last-assistant": "on", "reseed": "off", "ended-status": "409",
                          "engine-error-texts": "on", "serial-calls": "off"}}
@@ -116,6 +116,7 @@ def test_errors_as_miles_writes_them(start):
         "error": "rollback failed: discard_count=3 exceeds max_assistant_rollback_steps=1 (stored has 6 messages, request has 1 messages)"}
     anthropic = gateway.request("POST", f"{path}/v1/messages", {"max_tokens": 1})
     assert anthropic.status == 400 and anthropic.json()["type"] == "error", "Messages keeps its form"
+    assert gateway.get("/sessions/nonexistent/trajectories").json()["error"].startswith("session not found")
     gateway.request("DELETE", path)
     gone = gateway.chat(s, user("hi"))
     assert (gone.status, gone.json()) == (404, {"error": f"session not found: session_id={s['session_id']}"})
@@ -287,3 +288,49 @@ def test_a_closed_chain_is_not_active(start):
     assert gateway.chat(s, messages + [a] + user("more")).json()["choices"][0]["finish_reason"] == "length"
     assert chains(gateway, s) == []
     assert chains(gateway, new(gateway, history="tree")) == []
+
+
+def test_an_engines_refusal_in_miles_form_is_its_text(start):
+    with StubEngine("sglang") as engine:
+        engine.otherwise = lambda body: {"status": 400, "body": {"error": "context too long"}}
+        for style, error in (("miles", "context too long"), ("dialect", None)):
+            gateway = start(engine=engine.setting, workers=1, error_body=style)
+            answer = gateway.chat(new(gateway), user("hi"))
+            assert answer.status == 400
+            assert answer.json()["error"] == error if error else answer.json()["error"]["message"] == "engine: context too long"
+
+
+def samples_of(gateway, s):
+    raw = gateway.post(f"/sessions/{s['session_id']}/samples", {"metadata": {"lifecycle": "mine", "task": 7}}).body
+    size = int.from_bytes(raw[:8], "little")
+    begin, end = json.loads(raw[8:8 + size])["_samples_meta"]["data_offsets"]
+    return json.loads(raw[8 + size + begin:8 + size + end])
+
+
+def test_samples_have_lifecycle_and_mismatch(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    s = new(gateway)
+    first = gateway.chat(s, user("one")).json()["choices"][0]["message"]
+    (one,) = samples_of(gateway, s)["samples"]
+    assert set(one["metadata"]["lifecycle"]) == {"t0", "t1", "turn", "req_ts"} and one["metadata"]["task"] == 7
+    gateway.chat(s, user("one") + [first] + user("two"))
+    meta = samples_of(gateway, s)
+    (both,) = meta["samples"]
+    a, b = both["metadata"]["lifecycle"]
+    assert a == one["metadata"]["lifecycle"] and b["turn"] == 2 and b["prev_t1"] == a["t1"]
+    assert a["req_ts"] <= a["t0"] <= a["t1"] <= b["req_ts"] <= b["t0"] <= b["t1"]
+    assert both["metadata"]["tito_session_mismatch"] == meta["session_metadata"]["tito_session_mismatch"] == []
+
+
+def test_a_mismatch_of_samples_says_where(start):
+    """The model sampled two tokens for what a new encoding has as one."""
+    with StubEngine("sglang") as engine:
+        gateway = start(engine=engine.setting, workers=1, model=str(g.MODELS / "chatml-drift"))
+        engine.otherwise = lambda body: {"ids": [*b"li", 257], "matched": 257}
+        s = new(gateway)
+        gateway.chat(s, user("hi"))
+        drift = gateway.get(f"/sessions/{s['session_id']}/trajectories").json()["trajectories"][0]["extra_fields"]["drift"]
+        assert drift["count"] > 0
+        (mismatch,) = samples_of(gateway, s)["samples"][0]["metadata"]["tito_session_mismatch"]
+        assert mismatch == {"type": drift["first"]["kind"], "segment_index": -1, "expected_text": "", "actual_text": "",
+                            "detail": f"{drift['count']} differences, the first at token {drift['first']['position']}"}

@@ -5,6 +5,7 @@
 #include "worker/export/export.h"
 #include "worker/export/export_reward.h"
 #include "worker/export/media_table.h"
+#include "worker/export/miles_metadata.h"
 #include "worker/export/sample_parts.h"
 #include "worker/export/select.h"
 #include "worker/export/tensors.h"
@@ -18,13 +19,14 @@ static const char KEY_META[] = "meta", META_HEAD[] = "{\"samples\":[";
 
 struct miles {
     struct sample_ids ids;
-    uint32_t trim; /* the most that a checkpoint trimmed */
+    struct drift drift; /* of the last sample */
+    uint32_t trim;      /* the most that a checkpoint trimmed */
 };
 
 /* Keys of a sample's metadata that the caller cannot replace. */
 static bool is_ours(struct str key)
 {
-    return str_eq_c(key, "leaf") || str_eq_c(key, "extra_fields") ||
+    return str_eq_c(key, "leaf") || str_eq_c(key, "extra_fields") || str_eq_c(key, "lifecycle") ||
            str_eq_c(key, "accumulated_token_ids") || str_eq_c(key, "tito_session_mismatch");
 }
 
@@ -59,6 +61,8 @@ static void put_metadata(struct export *x, const struct trajectory *t, struct js
     json_out_key(o, "response_id");
     json_out_str(o, head->response_id);
     json_out_end_obj(o);
+    miles_put_lifecycle(t, o);
+    miles_put_mismatch(&t->drift, o);
     json_out_key(o, "extra_fields");
     native_write_extra(x, t, o);
     json_out_end_obj(o);
@@ -75,6 +79,7 @@ MAY_PAUSE static void note_sample(struct export *x, const struct trajectory *t)
 {
     struct json_out o = json_out_to(tensors_meta(x, KEY_META));
 
+    ((struct miles *)x->own)->drift = t->drift;
     buf_puts(o.b, t->index == 0 ? META_HEAD : ",");
     json_out_obj(&o);
     sample_put_response(x, t, &o);
@@ -219,6 +224,8 @@ MAY_PAUSE static void put_session_metadata(struct export *x, struct json_out *o)
     sample_put_ids(x, &own->ids, o->b);
     json_out_end_arr(o);
     json_out_member_i64(o, "max_trim_tokens", own->trim);
+    if (x->selection->tracks.n > 0)
+        miles_put_mismatch(&own->drift, o);
     if (x->selection->unchosen)
         json_out_member_i64(o, "branches_left_out", (int64_t)x->selection->unchosen);
     if (export_has_no_calls(x) || export_lacks_reward(x) || x->unsupported || x->unindexed ||

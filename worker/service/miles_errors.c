@@ -1,4 +1,4 @@
-/* miles' clients read texts, so two kinds of errors have miles' own (miles_errors.h). */
+/* miles' clients read texts, so some errors have miles' own (miles_errors.h). */
 #include "worker/service/miles_errors.h"
 
 #include "common/base/arena.h"
@@ -16,7 +16,7 @@ static struct str id_in(struct str path)
 
 void miles_write_error(const struct err *e, struct str path, struct buf *out)
 {
-    static const struct str json = STR_LIT("JSON: ");
+    static const struct str json = STR_LIT("JSON: "), engine = STR_LIT("engine: ");
 
     struct json_out o = json_out_to(out);
     struct buf text = {0}, whole = {0};
@@ -27,6 +27,8 @@ void miles_write_error(const struct err *e, struct str path, struct buf *out)
         buf_printf(&text, "session not found: session_id=%.*s", (int)id.len, id.p);
     } else if (str_starts(str_cstr(e->text), json)) {
         buf_printf(&text, "invalid JSON body: %s", e->text + json.len);
+    } else if (e->kind == ERR_ENGINE_REFUSED && str_starts(str_cstr(e->text), engine)) {
+        buf_puts(&text, e->text + engine.len);
     } else {
         buf_puts(&text, e->text);
     }
