@@ -1,6 +1,10 @@
 """--compat and the settings that it consists of: what a replacement of miles' session server or uni-agent's gateway needs."""
+import importlib.util
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -334,3 +338,56 @@ def test_a_mismatch_of_samples_says_where(start):
         (mismatch,) = samples_of(gateway, s)["samples"][0]["metadata"]["tito_session_mismatch"]
         assert mismatch == {"type": drift["first"]["kind"], "segment_index": -1, "expected_text": "", "actual_text": "",
                             "detail": f"{drift['count']} differences, the first at token {drift['first']['position']}"}
+
+
+# --- the peers' own suites (scripts/test peers), whose sources a machine may lack ---
+
+PEERS = g.ROOT / "tests/peers"
+
+
+def runner():
+    spec = importlib.util.spec_from_file_location("peers_run", PEERS / "run.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("peer, page", [("uni-agent", "uni-agent"), ("miles", "miles")])
+def test_each_failure_of_a_peers_suite_is_by_design_and_counted_on_its_page(peer, page):
+    run_peers = runner()
+    expected = run_peers.expected_of(peer)
+    assert expected and all(why.startswith("by design: ") for why in expected.values())
+    text = (g.ROOT / f"docs/trainers/{page}.md").read_text()
+    assert run_peers.PEERS[peer][1][:7] in text
+    passed, all_of, left = map(int, re.search(r"(\d+) of (\d+) tests (?:[a-z ]*)pass\. (\d+) fail by design", text).groups())
+    assert left == len(expected) and passed + left <= all_of
+
+
+def test_a_peers_suite_is_compared_with_its_list(monkeypatch):
+    run_peers = runner()
+    monkeypatch.setattr(run_peers, "expected_of", lambda name: {"a": "by design: x", "b": "by design: x", "c": "by design: x"})
+    assert run_peers.compare("miles", {"a": "failed", "b": "failed", "c": "skipped", "d": "passed"}) == []
+    assert run_peers.compare("miles", {"a": "passed", "b": "failed", "d": "failed"}) == [
+        "d: fails, and is not named", "a: passes now: take it out of miles.expected", "c: is not there any more"]
+
+
+def test_sources_that_cannot_be_had_are_named(tmp_path):
+    done = subprocess.run([sys.executable, PEERS / "run.py"], env={**os.environ, "RG_PEER_SOURCES": str(tmp_path)}, capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0 and done.stdout.count("not reached") == 2 and done.stdout.endswith("0 passed, 0 failed\n")
+
+
+def test_a_peers_failure_that_is_not_named_fails_the_run(tmp_path):
+    """A suite of one file stands for a peer's."""
+    files = runner().PEERS["miles"][3]
+    for name in files:
+        file = tmp_path / "miles" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("def test_new():\n    assert False\n" if name == files[0] else "")
+    package = tmp_path / "miles/miles/utils/__init__.py"
+    package.parent.mkdir(parents=True)
+    package.write_text("")
+    (tmp_path / "miles/miles/__init__.py").write_text("")
+    done = subprocess.run([sys.executable, PEERS / "run.py", "miles"], env={**os.environ, "RG_PEER_SOURCES": str(tmp_path)},
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "test_sessions::test_new: fails, and is not named" in done.stdout, done.stdout

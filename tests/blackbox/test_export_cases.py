@@ -359,7 +359,7 @@ def test_samples_metadata(scene):
     assert len(samples) == 2
     for x in samples:
         assert x["reward"] == 1.5 and x["metadata"]["task"] == "x" and isinstance(x["metadata"]["leaf"], dict)
-        assert "tito_session_mismatch" not in x["metadata"]
+        assert x["metadata"]["tito_session_mismatch"] == []
     assert [len(x["metadata"]["leaf"]["path_node_ids"]) for x in samples] == [3, 1]
     s.new()
     s.chat([user("q")], "one")
