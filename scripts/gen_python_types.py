@@ -24,6 +24,7 @@ Reward = Union[float, Mapping[str, Any]]
 '''
 EXPORTS = (("format: Literal['msgpack', 'json', 'safetensors'] = 'msgpack', *, raw: Literal[False] = False", "Export"),
            ("format: Literal['verl', 'miles', 'areal', 'prefix-tree'], *, raw: Literal[False] = False", "Tensors"),
+           ("format: str = 'msgpack', *, raw: Literal[True]", "bytes"),
            ("format: str, *, raw: bool = False", "Any"))
 ID = "session_id: str"
 # method, arguments before the options, operation whose fields are options, those that are given already, answer; S is a session

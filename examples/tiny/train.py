@@ -247,10 +247,10 @@ def compare(path: str, runs: dict[str, list[dict[str, Any]]]) -> None:
     for name, rows in runs.items():
         steps = [r["step"] for r in rows]
         line = left.plot(steps, [r["reward"] for r in rows], label=name)[0]
-        right.plot(steps, [r["largest"] for r in rows], color=line.get_color(), label=f"{name}, largest")
+        right.plot(steps, [r["largest"] for r in rows], color=line.get_color())
         right.plot(steps, [r["mean_ratio"] for r in rows], color=line.get_color(), linestyle=":")
     left.set(xlabel="step", ylabel="reward", ylim=(0, 1.02))
-    right.set(xlabel="step", ylabel="importance ratio (dotted: mean)", yscale="log")
+    right.set(xlabel="step", ylabel="importance ratio, largest (dotted: mean)")
     left.legend()
     figure.tight_layout()
     figure.savefig(path, dpi=90)

@@ -157,6 +157,17 @@ class SyncCalls:
                      require_trained: Optional[bool] = None, require_reward: Optional[bool] = None, uid: Optional[str] = None,
                      session_index: Optional[int] = None, global_steps: Optional[int] = None) -> Tensors: ...
     @overload
+    def trajectories(self, session_id: str, format: str = 'msgpack', *, raw: Literal[True],
+                     select: Optional[Literal['leaves', 'all_checkpoints', 'last', 'longest']] = None,
+                     pick: Optional[Literal['all', 'drop_retries']] = None, train_once: Optional[bool] = None,
+                     purposes: Optional[str] = None, train_purposes: Optional[str] = None, roles: Optional[str] = None,
+                     train_roles: Optional[str] = None, merge: Optional[Literal['none', 'text', 'token']] = None,
+                     ignore_tools: Optional[bool] = None, max_tokens: Optional[int] = None, max_seq_len: Optional[int] = None,
+                     drift: Optional[bool] = None, ids: Optional[Literal['expanded', 'collapsed']] = None,
+                     media: Optional[Literal['refs', 'inline', 'none']] = None, mask_unfinished: Optional[bool] = None,
+                     require_trained: Optional[bool] = None, require_reward: Optional[bool] = None, uid: Optional[str] = None,
+                     session_index: Optional[int] = None, global_steps: Optional[int] = None) -> bytes: ...
+    @overload
     def trajectories(self, session_id: str, format: str, *, raw: bool = False,
                      select: Optional[Literal['leaves', 'all_checkpoints', 'last', 'longest']] = None,
                      pick: Optional[Literal['all', 'drop_retries']] = None, train_once: Optional[bool] = None,
@@ -191,6 +202,17 @@ class SyncCalls:
                  media: Optional[Literal['refs', 'inline', 'none']] = None, mask_unfinished: Optional[bool] = None,
                  require_trained: Optional[bool] = None, require_reward: Optional[bool] = None, uid: Optional[str] = None,
                  session_index: Optional[int] = None, global_steps: Optional[int] = None) -> Tensors: ...
+    @overload
+    def finalize(self, session_id: str, format: str = 'msgpack', *, raw: Literal[True],
+                 select: Optional[Literal['leaves', 'all_checkpoints', 'last', 'longest']] = None,
+                 pick: Optional[Literal['all', 'drop_retries']] = None, train_once: Optional[bool] = None,
+                 purposes: Optional[str] = None, train_purposes: Optional[str] = None, roles: Optional[str] = None,
+                 train_roles: Optional[str] = None, merge: Optional[Literal['none', 'text', 'token']] = None,
+                 ignore_tools: Optional[bool] = None, max_tokens: Optional[int] = None, max_seq_len: Optional[int] = None,
+                 drift: Optional[bool] = None, ids: Optional[Literal['expanded', 'collapsed']] = None,
+                 media: Optional[Literal['refs', 'inline', 'none']] = None, mask_unfinished: Optional[bool] = None,
+                 require_trained: Optional[bool] = None, require_reward: Optional[bool] = None, uid: Optional[str] = None,
+                 session_index: Optional[int] = None, global_steps: Optional[int] = None) -> bytes: ...
     @overload
     def finalize(self, session_id: str, format: str, *, raw: bool = False,
                  select: Optional[Literal['leaves', 'all_checkpoints', 'last', 'longest']] = None,
@@ -348,6 +370,19 @@ class AsyncCalls:
                            uid: Optional[str] = None, session_index: Optional[int] = None,
                            global_steps: Optional[int] = None) -> Tensors: ...
     @overload
+    async def trajectories(self, session_id: str, format: str = 'msgpack', *, raw: Literal[True],
+                           select: Optional[Literal['leaves', 'all_checkpoints', 'last', 'longest']] = None,
+                           pick: Optional[Literal['all', 'drop_retries']] = None, train_once: Optional[bool] = None,
+                           purposes: Optional[str] = None, train_purposes: Optional[str] = None, roles: Optional[str] = None,
+                           train_roles: Optional[str] = None, merge: Optional[Literal['none', 'text', 'token']] = None,
+                           ignore_tools: Optional[bool] = None, max_tokens: Optional[int] = None,
+                           max_seq_len: Optional[int] = None, drift: Optional[bool] = None,
+                           ids: Optional[Literal['expanded', 'collapsed']] = None,
+                           media: Optional[Literal['refs', 'inline', 'none']] = None, mask_unfinished: Optional[bool] = None,
+                           require_trained: Optional[bool] = None, require_reward: Optional[bool] = None,
+                           uid: Optional[str] = None, session_index: Optional[int] = None,
+                           global_steps: Optional[int] = None) -> bytes: ...
+    @overload
     async def trajectories(self, session_id: str, format: str, *, raw: bool = False,
                            select: Optional[Literal['leaves', 'all_checkpoints', 'last', 'longest']] = None,
                            pick: Optional[Literal['all', 'drop_retries']] = None, train_once: Optional[bool] = None,
@@ -388,6 +423,19 @@ class AsyncCalls:
                        require_trained: Optional[bool] = None, require_reward: Optional[bool] = None,
                        uid: Optional[str] = None, session_index: Optional[int] = None,
                        global_steps: Optional[int] = None) -> Tensors: ...
+    @overload
+    async def finalize(self, session_id: str, format: str = 'msgpack', *, raw: Literal[True],
+                       select: Optional[Literal['leaves', 'all_checkpoints', 'last', 'longest']] = None,
+                       pick: Optional[Literal['all', 'drop_retries']] = None, train_once: Optional[bool] = None,
+                       purposes: Optional[str] = None, train_purposes: Optional[str] = None, roles: Optional[str] = None,
+                       train_roles: Optional[str] = None, merge: Optional[Literal['none', 'text', 'token']] = None,
+                       ignore_tools: Optional[bool] = None, max_tokens: Optional[int] = None,
+                       max_seq_len: Optional[int] = None, drift: Optional[bool] = None,
+                       ids: Optional[Literal['expanded', 'collapsed']] = None,
+                       media: Optional[Literal['refs', 'inline', 'none']] = None, mask_unfinished: Optional[bool] = None,
+                       require_trained: Optional[bool] = None, require_reward: Optional[bool] = None,
+                       uid: Optional[str] = None, session_index: Optional[int] = None,
+                       global_steps: Optional[int] = None) -> bytes: ...
     @overload
     async def finalize(self, session_id: str, format: str, *, raw: bool = False,
                        select: Optional[Literal['leaves', 'all_checkpoints', 'last', 'longest']] = None,

@@ -12,6 +12,7 @@ import gateway as g
 
 PROGRAM = '''\
 import asyncio
+import pathlib
 import rollgate
 from rollgate.executor import Session, Task, runner
 
@@ -22,7 +23,7 @@ async def math(task: Task, session: Session) -> float:
     return float("4" in answer["choices"][0]["message"]["content"])
 
 
-def train(url: str) -> float:
+def train(url: str, folder: str) -> float:
     with rollgate.Client(url) as gateway:
         with gateway.create_session(labels={"task": "42"}, sampling_params={"temperature": 0.5}, history="tree") as s:
             answer = s.chat([{"role": "user", "content": "What is 6 times 7?"}], max_tokens=32)
@@ -33,6 +34,9 @@ def train(url: str) -> float:
         export = s.finalize(train_once=True)
         tensors = gateway.finalize(s.id, "verl")
         print(tensors.rows, [t.reward_info.get("acc") for t in export])
+        (pathlib.Path(folder) / "one.msgpack").write_bytes(gateway.finalize(s.id, raw=True))
+        data = rollgate.dataset(f"{folder}/*.msgpack", shuffle=1, where=lambda t: t.trained_tokens > 0)
+        print([bin["rewards"].tolist() for bin in data.pack(4096)], data.state()["epoch"])
         made = gateway.create_session(count=2)["sessions"]
         for one in made:
             one.delete()
@@ -52,7 +56,7 @@ async def watch(url: str) -> int:
 
 if __name__ == "__main__":
     import sys
-    print(train(sys.argv[1]), asyncio.run(watch(sys.argv[1])))
+    print(train(sys.argv[1], sys.argv[2]), asyncio.run(watch(sys.argv[1])))
 '''
 MISTAKES = {        # what is written instead -> what is reported
     "a forgotten await": ("            await s.chat([{\"role\": \"user\", \"content\": \"hi\"}])\n",
@@ -63,6 +67,7 @@ MISTAKES = {        # what is written instead -> what is reported
     "a value that an option does not take": ('history="tree"', 'history="forest"', "call-overload"),
     "an option of an export": ("train_once=True", "train_ones=True", "call-arg"),
     "a misspelt member of an answer": ('state["num_calls"]', 'state["num_call"]', "typeddict-item"),
+    "an option that a data set does not take": ("shuffle=1", "shuffled=1", "call-overload"),
     "a reward that may be unknown": ("t.reward or 0.0 for", "t.reward for", "misc")}
 ENV = {**os.environ, "MYPYPATH": str(g.ROOT / "python"), "MYPY_CACHE_DIR": str(g.ROOT / "build/mypy")}
 
@@ -87,10 +92,25 @@ def test_the_example_is_strictly_typed():
     assert "Success" in said, said
 
 
+TRAINERS = ["--allow-subclassing-any", "--allow-untyped-defs", "--allow-untyped-calls"]     # their own classes have no types here
+
+
+def trainers_examples():
+    return sorted(p.name for p in (g.ROOT / "examples/trainers").glob("*.py"))
+
+
+def test_the_trainers_examples_are_typed(tmp_path):
+    said = mypy("--ignore-missing-imports", *TRAINERS, *trainers_examples(), cwd=g.ROOT / "examples/trainers")
+    assert "Success" in said, said
+    wrong = (g.ROOT / "examples/trainers/skyrl_generator.py").read_text().replace("group=", "gruop=")
+    (tmp_path / "wrong.py").write_text(wrong)
+    assert "[call-arg]" in mypy("--ignore-missing-imports", *TRAINERS, "wrong.py", cwd=tmp_path)
+
+
 def test_a_program_of_the_types_alone_passes_and_runs(tmp_path, start):
     said = program(tmp_path, PROGRAM)
     assert "Success" in said, said
-    done = subprocess.run([sys.executable, "program.py", start(workers=1).url], capture_output=True, text=True, cwd=tmp_path,
+    done = subprocess.run([sys.executable, "program.py", start(workers=1).url, "."], capture_output=True, text=True, cwd=tmp_path,
                           env={**os.environ, "PYTHONPATH": str(g.ROOT / "python")})
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "1.0 2", done.stdout + done.stderr
 
