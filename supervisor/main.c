@@ -10,6 +10,7 @@
 #include "supervisor/commands.h"
 #include "supervisor/doctor.h"
 #include "supervisor/top.h"
+#include "worker/commands/backup_command.h"
 #include "worker/commands/check_command.h"
 #include "worker/commands/export_command.h"
 #include "worker/commands/journal_command.h"

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
+#include "common/journal/format.h"
 #include "common/journal/segment.h"
 #include "common/os/file_lock.h"
 #include "common/proc/metrics.h"
@@ -25,7 +26,7 @@
 enum { LOCK_PAUSE_MS = 20 };
 
 #define ROOM_NAME "reserve"
-#define MANIFEST_TITLE "rollgate-journal 1\n"
+#define MANIFEST_NAME "rollgate-journal "
 
 /* mkdir -p. */
 static int make_path(const char *dir)
@@ -90,21 +91,69 @@ static void segment_name(uint32_t number, char out[32])
     (void)snprintf(out, 32, "seg-%08u", number);
 }
 
-/* A manifest of a newer version is told apart from a damaged one. */
-static int parse_manifest(struct str text, struct numbers *ret, struct err *e)
-{
-    if (!str_starts(text, STR(MANIFEST_TITLE))) {
-        struct str named = STR("rollgate-journal ");
-        int digits = (int)MIN_OF(text.len, named.len + 8) - (int)named.len;
+/* The first line of a manifest. */
+struct manifest_title {
+    uint64_t format;
+    struct str since; /* the first version that reads it; empty: not named */
+    size_t len;       /* of the line */
+};
 
-        if (str_starts(text, named) && digits > 0)
-            return err_set(e, ERR_UNSUPPORTED,
-                           "the journal is of version %.*s, this program reads 1",
-                           (int)MIN_OF(str_find(text, STR("\n"), 0) - named.len, (size_t)digits),
-                           text.p + named.len);
-        return err_set(e, ERR_IO, "the journal's manifest is not one of ours");
+/* Returns -1 if the line is not that of a manifest. */
+static int parse_title(struct str text, struct manifest_title *ret)
+{
+    struct str name = STR(MANIFEST_NAME);
+    size_t end = str_find(str_sub(text, 0, 256), STR("\n"), 0), space;
+    struct str rest;
+
+    if (!str_starts(text, name) || end == SIZE_MAX)
+        return -1;
+    rest = str_sub(text, name.len, end - name.len);
+    space = MIN_OF(str_find(rest, STR(" "), 0), rest.len);
+    ret->since = str_sub(rest, space + 1, SIZE_MAX);
+    ret->len = end + 1;
+    return str_to_u64(str_sub(rest, 0, space), UINT32_MAX, &ret->format) ? -1 : 0;
+}
+
+static uint64_t own_format(void)
+{
+    struct manifest_title own = {0};
+
+    (void)parse_title(str_cstr(journal_format_line), &own);
+    return own.format;
+}
+
+static bool is_version(struct str text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        if ((text.p[i] < '0' || text.p[i] > '9') && text.p[i] != '.')
+            return false;
     }
-    text = str_sub(text, strlen(MANIFEST_TITLE), SIZE_MAX);
+    return text.len > 0;
+}
+
+/* An error that names the first version that reads the journal. */
+static int refuse_format(const struct manifest_title *title, struct err *e)
+{
+    struct str since = is_version(title->since) ? title->since : STR("a later one");
+
+    return err_set(e, ERR_UNSUPPORTED,
+                   "the journal has format %llu; the first version that reads it is %.*s; this is "
+                   "rollgate " RG_VERSION ", which reads format %llu",
+                   (unsigned long long)title->format, (int)since.len, since.p,
+                   (unsigned long long)own_format());
+}
+
+/* A manifest of a later format is an error of its own. */
+static int parse_manifest(struct str text, struct numbers *ret, bool *older, struct err *e)
+{
+    struct manifest_title title = {0};
+
+    if (parse_title(text, &title))
+        return err_set(e, ERR_IO, "the journal's manifest is not one of ours");
+    if (title.format > own_format())
+        return refuse_format(&title, e);
+    *older = !str_starts(text, str_cstr(journal_format_line));
+    text = str_sub(text, title.len, SIZE_MAX);
     while (text.len > 0) {
         size_t end = str_find(text, STR("\n"), 0);
         uint64_t n;
@@ -118,19 +167,20 @@ static int parse_manifest(struct str text, struct numbers *ret, struct err *e)
 }
 
 /* No manifest: an empty journal. */
-int files_read_manifest(int dirfd, struct numbers *ret, struct err *e)
+int files_read_manifest(int dirfd, struct numbers *ret, bool *older, struct err *e)
 {
     int fd = openat(dirfd, "MANIFEST", O_RDONLY | O_CLOEXEC);
     struct str bytes = {0};
     int rc;
 
+    *older = false;
     if (fd < 0 && errno == ENOENT)
         return 0;
     if (fd < 0)
         return err_sys(e, ERR_IO, "cannot open the journal's manifest");
     rc = files_map(fd, true, &bytes, e);
     if (rc == 0)
-        rc = parse_manifest(bytes, ret, e);
+        rc = parse_manifest(bytes, ret, older, e);
     files_unmap(bytes);
     (void)close(fd);
     return rc;
@@ -144,7 +194,7 @@ int files_write_manifest(int dirfd, const uint32_t *numbers, size_t n, bool sync
     int fd = openat(dirfd, "MANIFEST.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     int rc = -1;
 
-    buf_puts(&text, MANIFEST_TITLE);
+    buf_puts(&text, journal_format_line);
     for (size_t i = 0; i < n; i++)
         buf_printf(&text, "%u\n", numbers[i]);
     part = (struct iovec){text.p, text.len};
@@ -291,6 +341,54 @@ int files_open_segment(int dirfd, uint32_t number, bool writable, struct err *e)
                        "lists the loss and continues)",
                        number);
     return fd;
+}
+
+static void suffixed_name(uint32_t number, const char *suffix, char out[64])
+{
+    (void)snprintf(out, 64, "seg-%08u%s", number, suffix);
+}
+
+/* An earlier repair that failed has kept it already. */
+static bool is_same_file(int dirfd, const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return fstatat(dirfd, a, &x, 0) == 0 && fstatat(dirfd, b, &y, 0) == 0 && x.st_ino == y.st_ino;
+}
+
+int files_keep_segment(int dirfd, uint32_t number, struct err *e)
+{
+    char name[32], kept[64], fresh[64];
+    unsigned char head[SEGMENT_HEAD];
+    struct iovec part = {head, sizeof(head)};
+    int fd;
+
+    segment_name(number, name);
+    suffixed_name(number, ".before-repair", kept);
+    suffixed_name(number, ".repaired", fresh);
+    if (linkat(dirfd, name, dirfd, kept, 0) && !is_same_file(dirfd, name, kept))
+        return err_sys(e, ERR_IO, "cannot keep %s as %s (move an older one away first)", name,
+                       kept);
+    fd = openat(dirfd, fresh, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_sys(e, ERR_IO, "cannot make %s", fresh);
+    segment_head(number, head);
+    if (files_append(fd, &part, 1, e)) {
+        (void)close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+int files_replace_segment(int dirfd, uint32_t number, int fd, struct err *e)
+{
+    char name[32], fresh[64];
+
+    segment_name(number, name);
+    suffixed_name(number, ".repaired", fresh);
+    return fdatasync(fd) || renameat(dirfd, fresh, dirfd, name)
+               ? err_sys(e, ERR_IO, "cannot replace %s", name)
+               : 0;
 }
 
 /* A file that nothing is written to. */

@@ -3,7 +3,8 @@
  * replay order; a segment that it does not name is rubbish of an interrupted rotation or compaction
  * and is removed on open.
  *
- *   MANIFEST     "rollgate-journal 1\n" then one segment number a line; replaced by rename
+ *   MANIFEST     "rollgate-journal FORMAT VERSION\n", then one segment number a line; replaced by
+ *                rename. VERSION is the first that reads the format; it may be missing.
  *   seg-%08u     see segment.h
  */
 #ifndef RG_JOURNAL_FILES_H
@@ -32,8 +33,10 @@ int files_lock(int dirfd, uint64_t wait_ms, struct err *e);
 /* Whether another process has it. True also if that is not known: locks are refused. */
 bool files_in_use(int dirfd);
 
-/* Reads the manifest; a folder without one has no segments. */
-int files_read_manifest(int dirfd, struct numbers *ret, struct err *e);
+/* Reads the manifest; a folder without one has no segments. *older: its first line is not that of
+ * this version, and must be written anew before any record. -1 with ERR_UNSUPPORTED if the format
+ * is of a later version, which the text names. */
+int files_read_manifest(int dirfd, struct numbers *ret, bool *older, struct err *e);
 
 /* Replaces the manifest. `sync`: its bytes are on the disk before it has its name; that it has that
  * name after a power cut takes an fsync of the folder. -1: the old one stands. */
@@ -48,6 +51,12 @@ int files_check_manifest(int dirfd, struct err *e);
 
 /* Keeps the manifest, if there is one, under the name MANIFEST.before-repair. */
 int files_keep_manifest(int dirfd, struct err *e);
+
+/* For a segment that is to be written anew: keeps the old file under the name
+ * seg-N.before-repair, too, and returns a new one with its head, or -1. files_replace_segment gives
+ * the new one its name when it is on the disk. */
+int files_keep_segment(int dirfd, uint32_t number, struct err *e);
+int files_replace_segment(int dirfd, uint32_t number, int fd, struct err *e);
 
 /* Appends the numbers of the folder's segments, in ascending order. */
 int files_list_segments(int dirfd, struct numbers *ret, struct err *e);

@@ -214,10 +214,11 @@ static int start_segment(struct journal *j, struct err *e)
 static int replay_all(struct journal *j, const struct replay *r, struct err *e)
 {
     struct numbers v = {0};
+    bool older = false;
     int rc = files_check_manifest(j->dirfd, e);
 
     if (rc == 0)
-        rc = files_read_manifest(j->dirfd, &v, e);
+        rc = files_read_manifest(j->dirfd, &v, &older, e);
 
     for (size_t i = 0; i < v.n && rc == 0; i++) {
         j->next_number = MAX_OF(j->next_number, v.at[i] + 1);
@@ -229,6 +230,8 @@ static int replay_all(struct journal *j, const struct replay *r, struct err *e)
         files_remove_strays(j->dirfd, v.at, v.n);
     if (rc == 0 && v.n == 0)
         rc = start_segment(j, e);
+    else if (rc == 0 && older)
+        rc = write_manifest(j, e);
     vec_done(&v);
     return rc;
 }

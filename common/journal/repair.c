@@ -1,25 +1,27 @@
 /*
  * The manifest that a journal opens with must name segments that are there (files.h). This writes
  * one that does: the old one without its missing segments or, if it cannot be read, one with every
- * segment in the order of their numbers.
+ * segment in the order of their numbers. Damaged segments are copied without the damage first.
  */
 #include "common/journal/repair.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "common/journal/files.h"
+#include "common/journal/segment.h"
 
 /* The manifest's numbers, or those of the folder's files. Returns whether they had to be rebuilt;
  * -1 and e. */
 static int read_or_rebuild(int dirfd, const struct repair_events *events, void *ctx,
                            struct numbers *ret, struct err *e)
 {
-    bool named = files_has_manifest(dirfd);
+    bool named = files_has_manifest(dirfd), older;
 
-    if (named && files_read_manifest(dirfd, ret, e) == 0)
+    if (named && files_read_manifest(dirfd, ret, &older, e) == 0)
         return 0;
     if (named && e->kind == ERR_UNSUPPORTED)
         return -1;
@@ -56,15 +58,86 @@ static int drop_missing(int dirfd, const struct repair_events *events, void *ctx
     return missing;
 }
 
+/* Writes the whole records of a segment to `out`, and reports the bytes between them. Returns
+ * whether there were any; -1 and e. */
+static int copy_whole(int out, uint32_t number, struct str bytes,
+                      const struct repair_events *events, void *ctx, struct err *e)
+{
+    struct segment_reader in;
+    struct journal_record rec;
+    size_t at, known = 0;
+
+    if (segment_reader_init(&in, bytes, number, e))
+        return -1;
+    at = in.at - in.damaged;
+    while (segment_reader_next(&in, &rec) == 1) {
+        struct iovec part = {(void *)(uintptr_t)(bytes.p + in.at - rec.size), rec.size};
+
+        if (in.damaged > known && out >= 0)
+            events->bytes_lost(ctx, number, at, in.damaged - known, false);
+        known = in.damaged;
+        at = in.at;
+        if (out >= 0 && files_append(out, &part, 1, e))
+            return -1;
+    }
+    if (in.at < bytes.len && out >= 0)
+        events->bytes_lost(ctx, number, in.at, bytes.len - in.at, true);
+    return known > 0 || in.damaged > 0 || in.at < bytes.len;
+}
+
+/* Writes a segment with damage anew; the old one stays under another name. Returns whether it was
+ * damaged; -1 and e. */
+static int rewrite_segment(int dirfd, uint32_t number, const struct repair_events *events,
+                           void *ctx, struct err *e)
+{
+    int fd = files_open_segment(dirfd, number, false, e), out = -1, rc;
+    struct str bytes = {0};
+
+    if (fd < 0)
+        return -1;
+    rc = files_map(fd, false, &bytes, e);
+    if (rc == 0)
+        rc = copy_whole(-1, number, bytes, events, ctx, e);
+    if (rc == 1) {
+        out = files_keep_segment(dirfd, number, e);
+        if (out < 0 || copy_whole(out, number, bytes, events, ctx, e) < 0 ||
+            files_replace_segment(dirfd, number, out, e))
+            rc = -1;
+    }
+    if (out >= 0)
+        (void)close(out);
+    files_unmap(bytes);
+    (void)close(fd);
+    return rc;
+}
+
+/* Returns how many segments were written anew; -1 and e. */
+static int rewrite_damaged(int dirfd, const struct numbers *all, const struct repair_events *events,
+                           void *ctx, struct err *e)
+{
+    int n = 0;
+
+    for (size_t i = 0; i < all->n; i++) {
+        int rc = rewrite_segment(dirfd, all->at[i], events, ctx, e);
+
+        if (rc < 0)
+            return -1;
+        n += rc;
+    }
+    return n;
+}
+
 static int repair_folder(int dirfd, const struct repair_events *events, void *ctx, struct err *e)
 {
     struct numbers all = {0};
-    int rebuilt, missing = 0;
+    int rebuilt, missing = 0, damaged = 0;
 
     rebuilt = files_lock(dirfd, 0, e) ? -1 : read_or_rebuild(dirfd, events, ctx, &all, e);
     if (rebuilt >= 0)
         missing = drop_missing(dirfd, events, ctx, &all, e);
-    if (rebuilt < 0 || missing < 0 ||
+    if (rebuilt >= 0 && missing >= 0)
+        damaged = rewrite_damaged(dirfd, &all, events, ctx, e);
+    if (rebuilt < 0 || missing < 0 || damaged < 0 ||
         (rebuilt + missing > 0 &&
          (files_keep_manifest(dirfd, e) || files_write_manifest(dirfd, all.at, all.n, true, e)))) {
         vec_done(&all);
@@ -72,7 +145,7 @@ static int repair_folder(int dirfd, const struct repair_events *events, void *ct
     }
     vec_done(&all);
     (void)fsync(dirfd);
-    return rebuilt + missing > 0;
+    return rebuilt + missing + damaged > 0;
 }
 
 int journal_repair(const char *dir, const struct repair_events *events, void *ctx, struct err *e)

@@ -1,11 +1,12 @@
 /*
- * Repair of a journal folder whose files do not fit its manifest, for `rollgate journal repair`.
- * Segments are never changed or removed: only the manifest is written anew, after a copy of the old
- * one was kept as MANIFEST.before-repair.
+ * Repair of a journal folder that is damaged, for `rollgate journal repair`. A segment with damage
+ * is written anew with its whole records, and the manifest without missing segments. The old files
+ * stay as seg-N.before-repair and MANIFEST.before-repair.
  */
 #ifndef RG_JOURNAL_REPAIR_H
 #define RG_JOURNAL_REPAIR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
@@ -15,10 +16,13 @@ struct repair_events {
     void (*manifest_rebuilt)(void *ctx, const char *why);
     /* The manifest names a segment that is not in the folder: its records are lost. */
     void (*segment_missing)(void *ctx, uint32_t number);
+    /* These bytes of a segment are not copied: damage or, with `last`, a torn tail. */
+    void (*bytes_lost)(void *ctx, uint32_t number, uint64_t offset, uint64_t bytes, bool last);
 };
 
 /* Returns 1 if something was repaired, 0 if the folder is whole; -1 with ERR_IO (no folder, in use,
- * a file that cannot be read) or ERR_UNSUPPORTED (another version), and nothing was changed. */
+ * a file that cannot be read, a seg-N.before-repair of an earlier repair) or ERR_UNSUPPORTED
+ * (another version). Segments that were written anew before the error are whole. */
 int journal_repair(const char *dir, const struct repair_events *events, void *ctx, struct err *e);
 
 #endif

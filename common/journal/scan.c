@@ -26,6 +26,8 @@ static int scan_bytes(uint32_t number, struct str bytes, bool last,
     size_t at;
     size_t known = 0;
 
+    if (events->segment)
+        events->segment(ctx, number, bytes.len);
     if (segment_reader_init(&in, bytes, number, e))
         return -1;
     at = in.at - in.damaged;
@@ -67,7 +69,9 @@ static void close_segments(struct opened_segments *v)
 /* A folder without a manifest is no journal. */
 static int read_numbers(int dirfd, struct numbers *ret, struct err *e)
 {
-    if (files_read_manifest(dirfd, ret, e))
+    bool older;
+
+    if (files_read_manifest(dirfd, ret, &older, e))
         return -1;
     return ret->n > 0
                ? 0

@@ -1,5 +1,5 @@
 /*
- * Reading a journal folder without opening it for writing: for `rollgate journal verify|dump`.
+ * Reading a journal folder without opening it for writing: for `rollgate journal check|dump`.
  * Nothing is repaired or removed. A running gateway's folder may be read, too: all that stood in it
  * at the beginning is seen.
  */
@@ -22,6 +22,8 @@ struct scan_events {
     void (*record)(void *ctx, const struct scan_record *r);
     /* The rest of a segment does not fit; `last` when nothing can follow it (a torn tail). */
     void (*damage)(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last);
+    /* A segment begins, before its records; or NULL. */
+    void (*segment)(void *ctx, uint32_t segment, uint64_t bytes);
 };
 
 /* -1 when the folder is no journal. */

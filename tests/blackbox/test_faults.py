@@ -374,7 +374,7 @@ def last_segment(folder):
 
 
 def verify(folder):
-    return subprocess.run([str(BINARY), "journal", "verify", folder], capture_output=True, text=True)
+    return subprocess.run([str(BINARY), "journal", "check", folder], capture_output=True, text=True)
 
 
 def test_a_journal_torn_at_every_byte(start):

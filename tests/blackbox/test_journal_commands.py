@@ -1,4 +1,4 @@
-"""rollgate journal verify|dump|compact and rollgate export on folders that live, are torn, are
+"""rollgate journal check|dump|compact and rollgate export on folders that live, are torn, are
 foreign, or are of another version: never a change that was not asked for, always a plain text."""
 import json
 import os
@@ -40,7 +40,7 @@ def test_a_live_folder_is_read_and_not_compacted(start):
     folder = folder_of(gateway)
     try:
         for _ in range(15):
-            said = run("journal", "verify", folder)
+            said = run("journal", "check", folder)
             assert said.returncode == 0 and " 0 torn, 0 damaged" in said.stdout, said
             dumped = run("journal", "dump", folder)
             assert dumped.returncode == 0, dumped
@@ -76,20 +76,21 @@ def folder(start, tmp_path):
     return str(copy)
 
 
-COMMANDS = (["journal", "verify"], ["journal", "dump"], ["journal", "compact"], ["export"])
+COMMANDS = (["journal", "check"], ["journal", "dump"], ["journal", "compact"], ["export"])
 
 
 def test_what_is_no_journal(tmp_path, folder):
     before = content(folder)
+    (tmp_path / "empty").mkdir()
     for command in COMMANDS:
         said = run(*command, str(tmp_path / "nowhere"))
         assert said.returncode == 1 and "No such file" in said.stderr, said
-        said = run(*command, str(tmp_path))
+        said = run(*command, str(tmp_path / "empty"))
         assert said.returncode == 1 and "no journal" in said.stderr, said
         said = run(*command)
         assert said.returncode == 2 and "usage" in said.stderr, said
     assert content(folder) == before
-    assert sorted(os.listdir(tmp_path)) == ["worker-0"], "a command made something"
+    assert sorted(os.listdir(tmp_path)) == ["empty", "worker-0"], "a command made something"
 
 
 def test_foreign_files_do_not_matter(folder):
@@ -98,7 +99,7 @@ def test_foreign_files_do_not_matter(folder):
         with open(f"{folder}/{name}", "w") as f:
             f.write("not yours")
     os.mkdir(f"{folder}/seg-dir")
-    said = run("journal", "verify", folder)
+    said = run("journal", "check", folder)
     assert said.returncode == 0, said
     assert run("export", folder).stdout == want
     assert run("journal", "compact", folder).returncode == 0
@@ -108,7 +109,7 @@ def test_foreign_files_do_not_matter(folder):
 
 @pytest.mark.parametrize("where", ["manifest", "segment", "record"])
 def test_another_version_is_left_alone(folder, where, start):
-    said_version = "version 99" if where == "record" else "version 2"
+    said_version = {"manifest": "format 2", "segment": "version 2", "record": "version 99"}[where]
     if where == "manifest":
         with open(f"{folder}/MANIFEST") as f:
             text = f.read()
@@ -161,7 +162,7 @@ def test_damage_is_named_and_read_over(folder):
         byte = f.read(1)
         f.seek(victim["offset"] + 20)
         f.write(bytes([byte[0] ^ 0x10]))
-    said = run("journal", "verify", folder)
+    said = run("journal", "check", folder)
     assert said.returncode == 1 and f"offset {victim['offset']}" in said.stderr, said
     left = [json.loads(l) for l in run("journal", "dump", folder).stdout.splitlines()]
     assert [l["offset"] for l in lines if l != victim] == [l["offset"] for l in left]
@@ -194,9 +195,9 @@ def test_one_journal_has_one_owner(start):
 
 def test_what_no_command_takes_is_a_usage_error(tmp_path):
     (tmp_path / "a").mkdir()
-    for words in (["verify", "--json", tmp_path / "a"], ["dump", tmp_path / "a", "-v"], ["compact", tmp_path / "a", tmp_path],
+    for words in (["check", "--json", tmp_path / "a"], ["dump", tmp_path / "a", "-v"], ["compact", tmp_path / "a", tmp_path],
                   ["compact", tmp_path / "a", "--keep", "1h"], ["compact", tmp_path / "a", "--tombstone-ttl", "long"],
-                  ["verify"], ["mend", tmp_path / "a"]):
+                  ["check"], ["mend", tmp_path / "a"]):
         done = run("journal", *words)
         assert done.returncode == 2 and done.stderr.startswith("usage:") and not done.stdout, (words, done)
 

@@ -22,7 +22,7 @@ def test_verify_dump_and_export(start):
     live = gateway.get(f"/sessions/{s['session_id']}/trajectories").json()
     assert gateway.stop() == 0
     folder = f"{gateway.folder}/state/worker-0"
-    checked = run("journal", "verify", folder)
+    checked = run("journal", "check", folder)
     assert checked.returncode == 0 and "0 damaged" in checked.stdout, checked
     lines = [json.loads(l) for l in run("journal", "dump", folder).stdout.splitlines()]
     mine = [l["kind"] for l in lines if l["session_id"] == s["session_id"]]
@@ -36,7 +36,7 @@ def test_verify_dump_and_export(start):
     assert run("export", folder, "--session", "w0-nobody").returncode == 1
     with open(f"{folder}/seg-00000001", "r+b") as f:
         f.truncate(os.path.getsize(f.name) - 3)
-    torn = run("journal", "verify", folder)
+    torn = run("journal", "check", folder)
     assert torn.returncode == 1 and "torn tail" in torn.stderr
 
 
@@ -60,7 +60,7 @@ def test_compaction_keeps_what_lives(start):
     done = run("journal", "compact", folder, "--tombstone-ttl", "0", "--export-retention", "0")
     assert done.returncode == 0, done.stderr
     assert sum(os.path.getsize(f"{folder}/{n}") for n in os.listdir(folder)) < min(size, written / 2)
-    assert run("journal", "verify", folder).returncode == 0
+    assert run("journal", "check", folder).returncode == 0
     gateway.start()
     assert gateway.get(f"/sessions/{keep['session_id']}?records=1").json() == before
     assert gateway.chat(keep, messages).status == 200
@@ -182,7 +182,7 @@ def test_compaction_under_load_keeps_the_disk_bounded(start):
     before = [gateway.get(f"/sessions/{s['session_id']}?records=1").json() for s, _ in kept]
     assert all(len(b["records"]) == 3 for b in before)
     assert gateway.stop() == 0
-    assert run("journal", "verify", folder).returncode == 0
+    assert run("journal", "check", folder).returncode == 0
     gateway.start()
     assert [gateway.get(f"/sessions/{s['session_id']}?records=1").json() for s, _ in kept] == before
     for s, messages in kept[:5]:

@@ -226,7 +226,7 @@ static int run(struct export_request *q)
         return 1;
     }
     if (r.skipped > 0)
-        fprintf(stderr, "%s: %llu records do not fit (damage): run `rollgate journal verify`\n",
+        fprintf(stderr, "%s: %llu records do not fit (damage): run `rollgate journal check`\n",
                 q->dir, (unsigned long long)r.skipped);
     scratch = model_scratch_new(r.model);
     open_media(q, &store);

@@ -1,5 +1,5 @@
-/* `rollgate journal verify|dump|compact|repair`: looks at a journal's folder without a gateway.
- * verify and dump scan its segments and change nothing; compact opens it as a worker does (no
+/* `rollgate journal check|dump|compact|repair`: looks at a journal's folder without a gateway.
+ * check and dump scan its segments and change nothing; compact opens it as a worker does (no
  * worker may have it open) and rewrites what is still needed. */
 
 #include "worker/commands/journal_command.h"
@@ -12,6 +12,7 @@
 #include "common/base/map.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "common/journal/backup.h"
 #include "common/journal/journal.h"
 #include "common/journal/repair.h"
 #include "common/journal/scan.h"
@@ -28,22 +29,50 @@
 struct journal_tally {
     const char *dir;
     bool print;
-    uint64_t records, bytes, notes, damaged, torn;
+    uint64_t records, bytes, damaged, torn;
+    uint32_t segment; /* the one that is read, and what it has so far */
+    uint64_t segment_records, segment_bytes;
+    struct map sessions; /* ids in the segment, as keys and values, owned */
+    bool open;
 };
 
-/* Counts the record; dump prints one line of JSON for it. */
-static void on_record(void *ctx, const struct scan_record *r)
+static void free_sessions(struct journal_tally *v)
+{
+    struct map_slot *slot;
+    size_t at = 0;
+
+    while ((slot = map_next(&v->sessions, &at)))
+        free(slot->value);
+    map_done(&v->sessions);
+    v->sessions = (struct map){0};
+}
+
+/* Prints the line of a segment that was read to its end. */
+static void print_segment(struct journal_tally *v)
+{
+    if (v->open && !v->print)
+        printf("%s/seg-%08u: %llu records, %zu sessions, %llu bytes\n", v->dir, v->segment,
+               (unsigned long long)v->segment_records, v->sessions.n,
+               (unsigned long long)v->segment_bytes);
+    free_sessions(v);
+}
+
+static void on_segment(void *ctx, uint32_t segment, uint64_t bytes)
 {
     struct journal_tally *v = ctx;
-    bool note = str_eq_c(r->id, JOURNAL_NOTE);
+
+    print_segment(v);
+    v->segment = segment;
+    v->segment_bytes = bytes;
+    v->segment_records = 0;
+    v->open = true;
+}
+
+static void print_record(const struct scan_record *r, bool note)
+{
     struct buf line = {0};
     struct json_out o = json_out_to(&line);
 
-    v->records++;
-    v->bytes += r->payload.len;
-    v->notes += note;
-    if (!v->print)
-        return;
     json_out_obj(&o);
     json_out_key(&o, "segment");
     json_out_i64(&o, r->segment);
@@ -64,6 +93,24 @@ static void on_record(void *ctx, const struct scan_record *r)
     buf_done(&line);
 }
 
+/* Counts the record; dump prints one line of JSON for it. */
+static void on_record(void *ctx, const struct scan_record *r)
+{
+    struct journal_tally *v = ctx;
+    bool note = str_eq_c(r->id, JOURNAL_NOTE);
+
+    v->records++;
+    v->segment_records++;
+    v->bytes += r->payload.len;
+    if (v->print) {
+        print_record(r, note);
+    } else if (!note && !map_get(&v->sessions, r->id)) {
+        char *id = mem_strndup(r->id.p, r->id.len);
+
+        (void)map_set(&v->sessions, str_cstr(id), id);
+    }
+}
+
 /* A torn tail is what a crash leaves; anything else is damage. */
 static void on_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last)
 {
@@ -76,13 +123,15 @@ static void on_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t byt
 }
 
 /* 1 when there is anything torn or damaged. */
-static int look_at(const char *dir, bool print)
+static int check_folder(const char *dir, bool print)
 {
-    static const struct scan_events events = {on_record, on_damage};
+    static const struct scan_events events = {on_record, on_damage, on_segment};
     struct journal_tally v = {.dir = dir, .print = print};
     struct err e = {0};
+    int rc = scan_journal(dir, &events, &v, &e);
 
-    if (scan_journal(dir, &events, &v, &e)) {
+    print_segment(&v);
+    if (rc) {
         fprintf(stderr, "%s: %s\n", dir, e.text);
         return 1;
     }
@@ -210,7 +259,7 @@ struct losses {
     const char *dir;
     struct replayed replayed;
     struct map by_session; /* struct loss, owned */
-    bool damaged, has_groups;
+    bool has_groups;
 };
 
 static void on_manifest_rebuilt(void *ctx, const char *why)
@@ -249,15 +298,17 @@ static void on_kept_record(void *ctx, const struct scan_record *r)
     loss->records++;
 }
 
-static void on_lost_bytes(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last)
+static void on_bytes_lost(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last)
 {
-    struct losses *v = ctx;
-
-    if (last)
-        return; /* a torn tail: nothing of it was answered */
-    v->damaged = true;
-    printf("%s: segment %u: damage at offset %llu; %llu bytes are lost\n", v->dir, segment,
+    printf("%s: segment %u: %s at offset %llu; %llu bytes are not copied\n",
+           ((const struct losses *)ctx)->dir, segment, last ? "torn tail" : "damage",
            (unsigned long long)offset, (unsigned long long)bytes);
+}
+
+/* The repair has reported and left out all damage. */
+static void on_damage_left(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last)
+{
+    on_bytes_lost(ctx, segment, offset, bytes, last);
 }
 
 /* One line for each session that has lost records, or all. */
@@ -297,8 +348,9 @@ static void free_losses(struct losses *v)
 /* Repairs the manifest, then replays what is left to name the sessions that lost something. */
 static int repair(const char *dir)
 {
-    static const struct repair_events repairs = {on_manifest_rebuilt, on_segment_missing};
-    static const struct scan_events records = {on_kept_record, on_lost_bytes};
+    static const struct repair_events repairs = {on_manifest_rebuilt, on_segment_missing,
+                                                 on_bytes_lost};
+    static const struct scan_events records = {.record = on_kept_record, .damage = on_damage_left};
     struct model_options model = {0};
     struct losses v = {.dir = dir};
     struct err e = {0};
@@ -308,7 +360,7 @@ static int repair(const char *dir)
         scan_journal(dir, &records, &v, &e)) {
         fprintf(stderr, "%s: %s\n", dir, e.text);
         rc = -1;
-    } else if (rc == 0 && !v.damaged) {
+    } else if (rc == 0) {
         printf("%s: nothing to repair\n", dir);
     } else {
         print_losses(&v);
@@ -322,8 +374,27 @@ static int repair(const char *dir)
     return rc < 0;
 }
 
+/* All journals of a state folder, or of the folder itself if it is one. */
+static int check_journals(const char *dir, bool print)
+{
+    struct backup_folders found = {0};
+    struct err e = {0};
+    int rc = 0;
+
+    if (backup_find_journals(dir, &found, &e)) {
+        fprintf(stderr, "%s: %s\n", dir, e.text);
+        return 1;
+    }
+    for (size_t i = 0; i < found.n; i++)
+        rc |= check_folder(found.at[i], print);
+    if (found.n == 0)
+        rc = check_folder(dir, print);
+    backup_free_folders(&found);
+    return rc;
+}
+
 /* -1: usage. */
-static int look_command(int argc, char **argv)
+static int check_command_line(int argc, char **argv)
 {
     int rc = 0;
 
@@ -332,7 +403,7 @@ static int look_command(int argc, char **argv)
             return -1;
     }
     for (int i = 1; i < argc; i++)
-        rc |= look_at(argv[i], strcmp(argv[0], "dump") == 0);
+        rc |= check_journals(argv[i], strcmp(argv[0], "dump") == 0);
     return rc;
 }
 
@@ -343,8 +414,8 @@ int journal_command(int argc, char **argv)
 
     id_form_read();
     file_lock_allow_none(command_line_take_flag(&argc, argv, "--unlocked-state"));
-    if (argc > 2 && (strcmp(argv[1], "verify") == 0 || strcmp(argv[1], "dump") == 0)) {
-        rc = look_command(argc - 1, argv + 1);
+    if (argc > 2 && (strcmp(argv[1], "check") == 0 || strcmp(argv[1], "dump") == 0)) {
+        rc = check_command_line(argc - 1, argv + 1);
     } else if (argc > 2 && strcmp(argv[1], "compact") == 0) {
         rc = compact_command(argc - 1, argv + 1);
     } else if (argc == 3 && strcmp(argv[1], "repair") == 0 && argv[2][0] != '-') {
@@ -353,7 +424,7 @@ int journal_command(int argc, char **argv)
     if (rc >= 0)
         return rc;
     fprintf(stderr,
-            "usage: rollgate journal verify|dump DIR...\n"
+            "usage: rollgate journal check|dump DIR...\n"
             "       rollgate journal repair DIR [--unlocked-state]\n"
             "       rollgate journal compact DIR [--tombstone-ttl D] [--export-retention D]\n");
     return 2;

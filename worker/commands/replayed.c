@@ -57,7 +57,7 @@ static void on_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t byt
 int replayed_load(const char *dir, const struct model_options *o, const struct session_defaults *d,
                   struct replayed *ret, struct err *e)
 {
-    static const struct scan_events events = {on_record, on_damage};
+    static const struct scan_events events = {.record = on_record, .damage = on_damage};
 
     if (replayed_init(o, d, ret, e))
         return -1;

@@ -1,0 +1,245 @@
+/* Copies of journals (backup.h): the segments that the manifest names, the last one up to its last
+ * whole record, then the manifest. If the manifest has changed meanwhile, only the segments that it
+ * names anew are copied, and the last one again. */
+
+#include "common/journal/backup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "common/journal/files.h"
+#include "common/journal/segment.h"
+
+enum { TRIES = 100, CHUNK = 1 << 20 };
+
+/* Appends all that can be read. Returns 1 if the file was cut short meanwhile. */
+static int copy_bytes(int in, int out, struct backup_tally *tally, struct err *e)
+{
+    char *chunk = mem_alloc(CHUNK);
+    uint64_t before = tally->bytes;
+    struct stat st;
+    ssize_t n;
+    int rc = 0;
+
+    while (rc == 0 && (n = read(in, chunk, CHUNK)) != 0) {
+        struct iovec part = {chunk, n > 0 ? (size_t)n : 0};
+
+        if (n < 0)
+            rc = errno == EINTR ? 0 : err_sys(e, ERR_IO, "cannot read a file");
+        else
+            rc = files_append(out, &part, 1, e);
+        tally->bytes += part.iov_len;
+    }
+    free(chunk);
+    if (rc == 0 && fstat(in, &st))
+        return err_sys(e, ERR_IO, "cannot look at a file");
+    return rc == 0 ? (uint64_t)st.st_size < tally->bytes - before : rc;
+}
+
+int backup_copy_file(const char *from, const char *to, struct backup_tally *tally, struct err *e)
+{
+    int in = open(from, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), out, rc = -1;
+
+    if (in < 0)
+        return errno == ENOENT ? 1 : err_sys(e, ERR_IO, "cannot open %s", from);
+    out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (out < 0)
+        (void)err_sys(e, ERR_IO, "cannot make %s", to);
+    else
+        rc = copy_bytes(in, out, tally, e);
+    if (rc == 0 && fdatasync(out))
+        rc = err_sys(e, ERR_IO, "cannot sync %s", to);
+    tally->files += rc == 0;
+    if (out >= 0)
+        (void)close(out);
+    (void)close(in);
+    return rc;
+}
+
+/* Cuts what follows the last whole record: it was being written, or is a torn tail. */
+static int cut_tail(const char *path, uint32_t number, struct err *e)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC), rc;
+    struct segment_reader in;
+    struct journal_record rec;
+    struct str bytes = {0};
+
+    if (fd < 0)
+        return err_sys(e, ERR_IO, "cannot open %s", path);
+    rc = files_map(fd, false, &bytes, e) || segment_reader_init(&in, bytes, number, e);
+    while (rc == 0 && segment_reader_next(&in, &rec) == 1)
+        ;
+    if (rc == 0 && in.at < bytes.len && (ftruncate(fd, (off_t)in.at) || fdatasync(fd)))
+        rc = err_sys(e, ERR_IO, "cannot cut %s", path);
+    files_unmap(bytes);
+    (void)close(fd);
+    return rc ? -1 : 0;
+}
+
+static bool has_number(const struct numbers *v, uint32_t number)
+{
+    for (size_t i = 0; i < v->n; i++) {
+        if (v->at[i] == number)
+            return true;
+    }
+    return false;
+}
+
+char *backup_join(const char *folder, const char *name)
+{
+    struct buf path = {0};
+
+    buf_printf(&path, "%s/%s", folder, name);
+    return buf_take(&path);
+}
+
+static char *segment_path(const char *dir, uint32_t number)
+{
+    char name[64];
+
+    (void)snprintf(name, sizeof(name), "seg-%08u", number);
+    return backup_join(dir, name);
+}
+
+/* Copies a segment. Returns 1 if it is gone. */
+static int copy_segment(const char *from, const char *to, uint32_t number, bool last,
+                        struct backup_tally *tally, struct err *e)
+{
+    char *in = segment_path(from, number), *out = segment_path(to, number);
+    int rc = backup_copy_file(in, out, tally, e);
+
+    if (rc == 0 && last)
+        rc = cut_tail(out, number, e);
+    free(in);
+    free(out);
+    return rc;
+}
+
+/* Copies the segments that are named and not copied yet, and the last one in any case. Returns 1 if
+ * one is gone: the manifest has changed. */
+static int copy_named(const char *from, const char *to, const struct numbers *named,
+                      struct numbers *copied, struct backup_tally *tally, struct err *e)
+{
+    for (size_t i = 0; i < named->n; i++) {
+        bool last = i + 1 == named->n;
+        int rc;
+
+        if (has_number(copied, named->at[i]))
+            continue;
+        rc = copy_segment(from, to, named->at[i], last, tally, e);
+        if (rc)
+            return rc;
+        if (!last)
+            *vec_push(copied) = named->at[i];
+    }
+    return 0;
+}
+
+static bool is_same(const struct numbers *a, const struct numbers *b)
+{
+    return a->n == b->n && memcmp(a->at, b->at, a->n * sizeof(*a->at)) == 0;
+}
+
+/* One try. Returns 1 if the manifest has changed meanwhile; -1 and e. */
+static int copy_once(int in, int out, const char *from, const char *to, struct numbers *copied,
+                     struct backup_tally *tally, struct err *e)
+{
+    struct numbers named = {0}, again = {0};
+    bool older;
+    int rc = files_read_manifest(in, &named, &older, e);
+
+    if (rc == 0 && named.n == 0)
+        rc = err_set(e, ERR_IO, "no journal: a folder with a MANIFEST is one");
+    if (rc == 0)
+        rc = copy_named(from, to, &named, copied, tally, e);
+    if (rc == 0)
+        rc = files_read_manifest(in, &again, &older, e);
+    if (rc == 0)
+        rc = !is_same(&named, &again);
+    if (rc == 0)
+        rc = files_write_manifest(out, named.at, named.n, true, e);
+    if (rc == 0)
+        files_remove_strays(out, named.at, named.n);
+    vec_done(&named);
+    vec_done(&again);
+    return rc;
+}
+
+int backup_copy_journal(const char *from, const char *to, struct backup_tally *tally, struct err *e)
+{
+    int in = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC), out = -1, rc = -1;
+    struct numbers copied = {0};
+
+    if (in < 0)
+        return err_sys(e, ERR_IO, "cannot open %s", from);
+    out = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (out < 0)
+        (void)err_sys(e, ERR_IO, "cannot open %s", to);
+    else
+        rc = 1;
+    for (int i = 0; i < TRIES && rc == 1; i++)
+        rc = copy_once(in, out, from, to, &copied, tally, e);
+    if (rc == 1)
+        (void)err_set(e, ERR_IO, "%s changes faster than it can be copied", from);
+    if (rc == 0 && fsync(out))
+        rc = err_sys(e, ERR_IO, "cannot sync %s", to);
+    vec_done(&copied);
+    if (out >= 0)
+        (void)close(out);
+    (void)close(in);
+    return rc ? -1 : 0;
+}
+
+/* --- journals of a state folder --- */
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Adds the folder if it has a manifest. */
+static void add_folder(const char *state_dir, const char *name, struct backup_folders *ret)
+{
+    char *folder = backup_join(state_dir, name);
+    char *manifest = backup_join(folder, "MANIFEST");
+
+    if (access(manifest, F_OK) == 0)
+        *vec_push(ret) = folder;
+    else
+        free(folder);
+    free(manifest);
+}
+
+int backup_find_journals(const char *state_dir, struct backup_folders *ret, struct err *e)
+{
+    DIR *d = opendir(state_dir);
+    const struct dirent *entry;
+
+    if (!d)
+        return err_sys(e, ERR_IO, "cannot open the folder");
+    while ((entry = readdir(d)) != NULL) {
+        if (strncmp(entry->d_name, "worker-", 7) == 0 || strcmp(entry->d_name, "dispatcher") == 0)
+            add_folder(state_dir, entry->d_name, ret);
+    }
+    (void)closedir(d);
+    if (ret->n > 0) /* "dispatcher" comes before "worker-N" */
+        qsort(ret->at, ret->n, sizeof(*ret->at), compare_paths);
+    return 0;
+}
+
+void backup_free_folders(struct backup_folders *v)
+{
+    for (size_t i = 0; i < v->n; i++)
+        free(v->at[i]);
+    vec_done(v);
+}
