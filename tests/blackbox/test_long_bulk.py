@@ -1,4 +1,4 @@
-"""A long prompt and a long answer with logprobs and alternatives are recorded in parts before their commit (RECORD_BLOCKS):
+"""A long prompt and a long answer with logprobs and alternatives are recorded in parts before their commit (RECORD_BULK):
 what comes back is what the engine was sent and told, whichever way it comes back."""
 import json
 import os
@@ -93,6 +93,6 @@ def test_the_parts_stand_before_their_commit_and_the_next_turn_on_them(long):
     r.gateway.stop()
     out = subprocess.run([r.gateway.binary, "journal", "dump", folder_of(r.gateway)], capture_output=True, text=True, check=True)
     kinds = [json.loads(line).get("kind") for line in out.stdout.splitlines()]
-    kinds = [k for k in kinds if k in ("blocks", "texts", "commit")]
+    kinds = [k for k in kinds if k in ("bulk", "commit")]
     bulk = 4 * len(prompt) + 8 * N + N * 2 * 8
-    assert kinds[-4:] == ["commit"] * 4 and kinds[:-4].count("blocks") >= bulk // (128 << 10)
+    assert kinds[-4:] == ["commit"] * 4 and kinds[:-4].count("bulk") >= bulk // (128 << 10)

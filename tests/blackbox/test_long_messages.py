@@ -67,7 +67,7 @@ def test_an_upstreams_long_text_is_kept(start, threads, durability):
         if durability == "none":
             return
         parts = parts_of(gateway, s)
-        assert parts.count("blocks") > 15 and parts.count("commit") == 2, parts
+        assert parts.count("bulk") > 15 and parts.count("commit") == 2, parts
         kill_worker(gateway)
         assert records(gateway, s) == whole
         assert trajectories(gateway, path_of(s)) == seen
@@ -77,7 +77,7 @@ def test_an_upstreams_long_text_is_kept(start, threads, durability):
         fork = gateway.post(f"{path_of(s)}/fork", {}).json()
         for other in (copy, fork):
             assert told(trajectories(gateway, path_of(other))) == told(seen)
-            assert parts_of(gateway, other).count("blocks") == parts.count("blocks")
+            assert parts_of(gateway, other).count("bulk") == parts.count("bulk")
         kill_worker(gateway)
         for other in (copy, fork):
             assert [r["answers"][0]["message"] for r in records(gateway, other)["records"]] == \
@@ -95,7 +95,7 @@ def test_a_thought_and_arguments_are_long_as_well(start):
         assert len(messages[0]["tool_calls"][0]["function"]["arguments"]) > 300_000 and len(messages[0]["reasoning_content"]) == 400_000
         whole, seen = records(gateway, s), trajectories(gateway, path_of(s))
         assert sorted((r["message"] for r in whole["records"][0]["answers"]), key=lambda m: m["content"]) == messages
-        assert parts_of(gateway, s).count("blocks") >= 10
+        assert parts_of(gateway, s).count("bulk") >= 10
         kill_worker(gateway)
         assert records(gateway, s) == whole and trajectories(gateway, path_of(s)) == seen
         copy = gateway.post("/sessions/import", gateway.get(f"{path_of(s)}/snapshot").json()).json()
@@ -155,10 +155,10 @@ def test_a_worker_that_dies_among_the_parts(start, script):
     size = os.path.getsize(segment)
     ask(gateway, s, messages)
     parts = parts_of(gateway, s)
-    assert parts.count("blocks") >= 2 * 4
+    assert parts.count("bulk") >= 2 * 4
     with open(segment, "rb") as f:
         journal, sid = f.read(), s["session_id"].encode()
-    commit = journal.rindex(bytes([2, 8, len(sid) + 1]) + sid)    # of version 8: type, version, id with its length + 1
+    commit = journal.rindex(bytes([2, 9, len(sid) + 1]) + sid)    # type, version, id with its length + 1
     assert commit > size
     assert gateway.stop() == 0
     gateway.allow("torn tail")
@@ -182,7 +182,7 @@ def test_a_worker_that_dies_among_the_parts(start, script):
 
 def test_a_session_that_ends_among_the_parts(faulty, script):  # noqa: F811
     gateway, inject = faulty(**script)
-    end_among_the_parts(gateway, inject, {**ASK, "max_tokens": 1_000_000}, "blocks")
+    end_among_the_parts(gateway, inject, {**ASK, "max_tokens": 1_000_000}, "bulk")
 
 
 def test_a_disk_that_is_full_among_the_parts(faulty, script):  # noqa: F811
@@ -190,7 +190,7 @@ def test_a_disk_that_is_full_among_the_parts(faulty, script):  # noqa: F811
     gateway.allow("journal", "cannot")
     s = new(gateway)
     message_of(gateway.chat(s, user("first"), max_tokens=10))
-    fill_among_the_parts(gateway, inject, s, lambda: gateway.chat(s, user("again"), max_tokens=1_000_000), "blocks")
+    fill_among_the_parts(gateway, inject, s, lambda: gateway.chat(s, user("again"), max_tokens=1_000_000), "bulk")
     ask(gateway, s, user("again"))
     whole = records(gateway, s)
     assert len(whole["records"]) == 2

@@ -1,5 +1,5 @@
 """A state folder whose sessions another model made: another tokenizer is refused, or its sessions are kept for
-export; another template or other special tokens are said; an older program's sessions are adopted."""
+export; another template or other special tokens are said; an older program's folder is refused."""
 import json
 import shutil
 import signal
@@ -160,23 +160,19 @@ def test_a_file_written_anew_is_the_same_tokenizer(made, tmp_path):
     assert "tokenizer" not in gateway.log()[gateway.log_start:]
 
 
-def test_sessions_of_an_older_program_are_adopted(start, tmp_path):
-    """tests/data/journals/v1: a session of the built-in model, whose records tell no tokenizer."""
+def test_a_folder_of_an_older_program_is_refused(start):
+    """tests/data/journals/v1: the message names the way out, and nothing is changed."""
     gateway = g.Gateway(workers=1)
     shutil.copytree(g.ROOT / "tests/data/journals/v1", f"{gateway.folder}/state")
-    gateway.start()
-    assert gateway.has_line("sessions of an older program.*sessions=1")
-    (row,) = gateway.get("/sessions").json()["sessions"]
-    session = {"session_id": row["session_id"]}
-    talk(gateway, session, user("Hello"))
-    assert gateway.stop() == 0
-    gateway.start()
-    assert "older program" not in gateway.log()[gateway.log_start:], "once"
-    assert gateway.stop() == 0
-    gateway.settings["model"] = copy_of(tmp_path, "other", tokenizer=one_more_token)
-    gateway.start(wait=False)       # and now it is known whose they are
-    assert gateway.wait() != 0 and "another tokenizer" in gateway.log()[gateway.log_start:]
-    gateway.allow("another tokenizer", "worker", "cannot start")
+    gateway.allow("record is of version", "worker", "cannot start")
+    gateway.start(wait=False)
+    assert gateway.wait() != 0
+    assert "version 1, this program reads" in gateway.log() and "rollgate export" in gateway.log() and "--state-dir" in gateway.log()
+    worker = "state/worker-0"
+    for name in ("MANIFEST", "seg-00000001"):
+        assert open(f"{gateway.folder}/{worker}/{name}", "rb").read() == (g.ROOT / "tests/data/journals/v1/worker-0" / name).read_bytes()
+    run = subprocess.run([g.BINARY, "export", f"{gateway.folder}/{worker}"], capture_output=True, text=True)
+    assert run.returncode != 0 and "rollgate export" in run.stderr
 
 
 def test_the_command_says_what_it_leaves_out(made, tmp_path):

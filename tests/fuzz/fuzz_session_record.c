@@ -9,6 +9,7 @@
  * Exports in all formats would take most of a run. So the seeds (-runs=0) are exported
  * in each of them, and what the fuzzer tries in one, which its bytes choose.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@
 #include "worker/session/commit.h"
 #include "worker/session/record.h"
 #include "worker/session/session.h"
+#include "worker/session/session_texts.h"
 #include "worker/session/store.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -50,25 +52,35 @@ static void add(struct records *r, unsigned type, struct str bytes)
 {
     struct buf record = {0};
 
-    if (type >= RECORD_CREATE && type <= RECORD_BLOCKS)
+    if (type >= RECORD_CREATE && type <= RECORD_BULK)
         record_begin(&record, (enum record_type)type, ID, 1000);
     buf_add_str(&record, bytes);
     *vec_push(&r->all) = arena_str(&r->arena, buf_str(&record));
     buf_done(&record);
 }
 
-/* Records that do not apply count, too: their numbers are those of the list. */
+/* Records that do not apply count, too: their numbers are those of the list. Long texts of every
+ * second one are made before, as a helper does it. */
 static void apply_all(struct session_store *st, const struct records *r)
 {
+    static atomic_size_t sum;
     struct err e;
     bool ended;
 
     for (size_t i = 0; i < r->all.n; i++) {
         struct session *s = session_find_any(st, ID, &ended);
 
-        if (s)
+        if (s) {
             session_load_at(s, i);
+            session_pin(s);
+            if (i % 2)
+                CHECK(session_texts_make(s, r->all.at[i], &sum, &e) == 0);
+        }
         (void)session_apply(st, r->all.at[i], &e);
+        if (s) {
+            session_texts_end(s);
+            session_unpin(st, s);
+        }
     }
 }
 

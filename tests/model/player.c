@@ -135,9 +135,7 @@ static void commit_answers(struct player *p, int64_t call, struct session_answer
     struct buf record = {0};
     struct err e = {0};
 
-    while (session_texts_record(p->plans[call], 100, p->now, &record))
-        apply(p, &record);
-    while (session_answers_record(p->plans[call], a, n, 100, p->now, &record))
+    while (session_bulk_record(p->plans[call], a, n, 100, p->now, &record))
         apply(p, &record);
     if (session_commit(p->plans[call], a, n, p->now, &record, &e) == 0) {
         p->status[call] = 200;

@@ -9,8 +9,8 @@
 #include "worker/call/give_back.h"
 #include "worker/engine/engine_pool.h"
 #include "worker/ledger/delivery.h"
+#include "worker/ledger/fragments.h"
 #include "worker/ledger/ledger.h"
-#include "worker/ledger/loose_parts.h"
 #include "worker/model/model.h"
 #include "worker/parsers/kinds.h"
 #include "worker/residency/places.h"
@@ -41,10 +41,11 @@ int call_env_open(struct call_env *env, const struct call_env_parts *parts, stru
     env->residency->loop = env->loop;
     env->residency->store = env->store;
     env->residency->page = env->page;
+    env->residency->tasks = env->tasks;
     env->ledger = mem_zalloc(sizeof(*env->ledger));
     env->ledger->residency = env->residency;
     env->ledger->deliveries = mem_zalloc(sizeof(*env->ledger->deliveries));
-    env->ledger->loose = loose_parts_new();
+    env->ledger->fragments = fragments_new();
     if (parts->journaled)
         residency_evicts(env->residency);
     return 0;
@@ -57,7 +58,7 @@ void call_env_close(struct call_env *env, bool keep)
         ledger_note_deliveries(env->ledger);
         residency_done(env->residency);
         deliveries_done(env->ledger->deliveries);
-        loose_parts_free(env->ledger->loose);
+        fragments_free(env->ledger->fragments);
         free(env->ledger->deliveries);
     }
     if (env->residency)

@@ -365,7 +365,6 @@ int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms
 
     if (threads > 0 && helpers_new(env->loop, &o, &env->helpers, e))
         return -1;
-    env->residency->helpers = env->helpers;
     call_tasks_use_helpers(
         env, &(struct work_tools){env->scratch, env->encoder, env->board, note_of(env, 0), NULL});
     return 0;
@@ -415,8 +414,6 @@ unsigned call_helpers_end(struct call_env *env)
     struct long_work *w, *next;
 
     env->helpers = env->fetchers = NULL;
-    if (env->residency)
-        residency_helpers_end(env->residency, lost > 0);
     env->threads_lost = lost > 0;
     call_give_back_end(env, lost > 0);
     if (lost > 0)

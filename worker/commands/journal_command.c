@@ -23,7 +23,7 @@
 #include "common/proc/ids.h"
 #include "worker/commands/id_form.h"
 #include "worker/commands/replayed.h"
-#include "worker/ledger/loose_parts.h"
+#include "worker/ledger/fragments.h"
 #include "worker/session/session.h"
 
 struct journal_tally {
@@ -148,7 +148,7 @@ static int check_folder(const char *dir, bool print)
 struct compacted {
     struct journal *journal;
     struct replayed replayed;
-    struct loose_parts *loose;
+    struct fragments *fragments;
 };
 
 /* A record of a newer program stops the command: what is not understood must not be dropped. */
@@ -162,8 +162,8 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
         return -1;
     }
     if (!str_eq_c(session_id, JOURNAL_NOTE))
-        loose_parts_note(c->loose, c->journal, session_id, payload,
-                         (uint32_t)journal_records(c->journal, session_id));
+        fragments_note(c->fragments, c->journal, session_id, payload,
+                       (uint32_t)journal_records(c->journal, session_id));
     return 0;
 }
 
@@ -174,8 +174,8 @@ static bool is_needed(void *ctx, struct str id)
     return session_find_any(ctx, id, &ended) || ended;
 }
 
-/* Drops sessions past their time and parts without a commit, then compacts until nothing is left to
- * do. */
+/* Drops sessions past their time and fragments without a commit, then compacts until nothing is
+ * left to do. */
 static int compact_all(struct compacted *c, struct err *e)
 {
     struct session_store *store = c->replayed.store;
@@ -184,7 +184,7 @@ static int compact_all(struct compacted *c, struct err *e)
     char *id;
     int rc;
 
-    loose_parts_give_up_all(c->loose, j);
+    fragments_drop_all(c->fragments, j);
     while ((id = session_take_gone(store))) {
         journal_drop_earlier(j, str_cstr(id));
         free(id);
@@ -205,7 +205,7 @@ static int compact(const char *dir, const struct session_defaults *d)
     struct journal_options o = {
         .dir = dir, .durability = JOURNAL_PROCESS, .syncs = true, .last_word = session_last_word};
     struct model_options model = {0};
-    struct compacted c = {.loose = loose_parts_new()};
+    struct compacted c = {.fragments = fragments_new()};
     struct err e = {0};
     int rc = 1;
 
@@ -214,7 +214,7 @@ static int compact(const char *dir, const struct session_defaults *d)
         fprintf(stderr, "%s: %s\n", dir, e.text);
     else
         rc = 0;
-    loose_parts_free(c.loose);
+    fragments_free(c.fragments);
     journal_close(c.journal);
     replayed_done(&c.replayed);
     return rc;

@@ -9,6 +9,7 @@
 #include "worker/control/handlers.h"
 #include "worker/ledger/ledger.h"
 #include "worker/media/media_store.h"
+#include "worker/residency/residency.h"
 #include "worker/service/answering.h"
 #include "worker/service/awaits.h"
 #include "worker/session/session.h"
@@ -149,28 +150,12 @@ MAY_PAUSE static int write_last(struct copying *c, struct str record, struct err
     return await_durable(service_of(c), &durable, e);
 }
 
-static void on_texts(struct text_help *h, const struct err *e)
-{
-    struct copying *c = CONTAINER_OF(h, struct copying, help);
-
-    if (e)
-        c->unread = *e;
-    waiter_wake(&c->waiter);
-}
-
 /* A helper reads the record's long texts before it is applied. */
-MAY_PAUSE static int read_texts(struct copying *c, struct str record, struct err *e)
+MAY_PAUSE static int read_texts(const struct copying *c, struct str record, struct err *e)
 {
-    if (!c->session || !text_help_begin(&c->help, env_of(c)->residency, c->session, record))
-        return 0;
-    if (task_wait(&c->waiter, e)) {
-        text_help_leave(&c->help);
-        return -1;
-    }
-    if (c->unread.kind == ERR_NONE)
-        return 0;
-    *e = c->unread;
-    return -1;
+    return c->session
+               ? session_texts_make(c->session, record, &env_of(c)->residency->texts_bytes, e)
+               : 0;
 }
 
 MAY_PAUSE static int write_all(struct copying *c, struct err *e)
@@ -192,7 +177,6 @@ MAY_PAUSE static int write_all(struct copying *c, struct err *e)
 
 void copying_begin(struct copying *c)
 {
-    c->help.done = on_texts;
     list_append(&service_of(c)->copies, &c->item);
 }
 

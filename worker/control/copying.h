@@ -1,8 +1,8 @@
 /*
  * struct copying: a new session that is made of existing records, a fork's or an import's. A task
  * writes them into journal and store; a helper reads long texts before their record is applied
- * (text_help.h). Nobody finds the session before its last record is written. Nothing of it stays if
- * that record does not come: the client leaves, the journal refuses, the process dies
+ * (session_texts.h). Nobody finds the session before its last record is written. Nothing of it
+ * stays if that record does not come: the client leaves, the journal refuses, the process dies
  * (session_copying: hidden, and deleted by the next sweep).
  *
  *     copying_begin(c); ... (pictures are stored) ... copying_write(c, e); ... copying_end(c);
@@ -17,7 +17,6 @@
 #include "common/base/list.h"
 #include "common/base/str.h"
 #include "common/os/task.h"
-#include "worker/residency/text_help.h"
 
 struct answering;
 struct copying;
@@ -42,10 +41,8 @@ struct copying {
     enum copying_state state;
     bool whole;              /* its last record is written */
     struct session *session; /* pinned, after its first record */
-    struct waiter waiter;    /* for its place among the writers, for texts */
-    struct text_help help;
-    struct err unread;     /* why a helper has no texts */
-    struct list_item item; /* of service->copies */
+    struct waiter waiter;    /* for its place among the writers */
+    struct list_item item;   /* of service->copies */
 };
 
 /* From now on its pictures are wanted (control_copies). */

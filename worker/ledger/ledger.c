@@ -12,7 +12,7 @@
 #include "common/os/task.h"
 #include "common/proc/metrics.h"
 #include "worker/ledger/delivery.h"
-#include "worker/ledger/loose_parts.h"
+#include "worker/ledger/fragments.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
@@ -85,7 +85,7 @@ static void tell_changed(const struct ledger *l, struct str id, bool was_hidden)
 
 void ledger_give_up(struct ledger *l, struct str session_id, uint64_t call)
 {
-    loose_parts_give_up(l->loose, journal_of(l, session_id), session_id, call);
+    fragments_drop(l->fragments, journal_of(l, session_id), session_id, call);
 }
 
 int ledger_room(const struct ledger *l, struct str session_id, uint64_t more, struct err *e)
@@ -144,7 +144,7 @@ int ledger_write(struct ledger *l, struct str session_id, struct str record,
     }
     records = journal_records(j, session_id);
     if (records > 0)
-        loose_parts_note(l->loose, j, session_id, record, (uint32_t)(records - 1));
+        fragments_note(l->fragments, j, session_id, record, (uint32_t)(records - 1));
     CHECK(session_apply(r->store, record, &applied) == 0);
     if (l->changed)
         tell_changed(l, session_id, was_hidden);

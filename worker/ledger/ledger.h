@@ -12,14 +12,14 @@
 #include "common/base/str.h"
 
 struct deliveries;
-struct loose_parts;
+struct fragments;
 struct model;
 struct residency;
 
 struct ledger {
     struct residency *residency;
     struct deliveries *deliveries; /* committed answers that did not arrive (yet) */
-    struct loose_parts *loose;     /* of the calls that run */
+    struct fragments *fragments;   /* of the calls that run */
     uint64_t session_bytes; /* of one session's records, beyond which its calls add none; 0: any */
     void (*changed)(void *ctx, struct str session_id); /* after each change; NULL: nobody looks */
     void *changed_ctx;

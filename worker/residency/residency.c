@@ -1,19 +1,15 @@
 /* Eviction and reload (residency.h). The way out: when the sessions hold more than the high
  * water, on_evict lets session_evict drop payloads and sessions (session/eviction.c chooses),
  * some at a time, until an eighth of the limit is free. The way back: a request finds that its
- * session is not in memory (residency_ready), a load is queued, on_load reads its records in
- * slices of LOAD_SLICE_US and applies each with session_apply, as a replay does; then the
- * waiters are told. Where a commit with long new messages comes, the load stops before it: a helper
- * makes them ready, and others are read meanwhile. Records that come to a session between slices
- * are in its journal, and read with the rest; what ends it is noted at once (session_load_rests).
+ * session is not in memory (residency_ready), and a task reads its records and applies each with
+ * session_apply, as a replay does; then the waiters are told. Records that come to a session
+ * between two of these are in its journal, and read with the rest; what ends it is noted at once
+ * (session_load_rests).
  *
  *   residency_watch -> on_evict -> session_evict                    (out)
- *   residency_ready -> read_slice -> on_record -> session_apply     (back; on_load goes on)
- *                                        |
- *                                        '-> stop_for_texts -> helper (text_help.h)
- *                                            on_load (from the same record on) <- on_texts
+ *   residency_ready -> load_session -> session_apply -> on_loaded   (back)
  *
- * What is read back may push others out (read_slice -> make_room). Finalized sessions leave
+ * What is read back may push others out (make_room). Finalized sessions leave
  * besides, when nobody has read them for a while (session_leave_late in session/store.c).
  *
  * Payloads of sessions in memory come back at once, within the step that needs them (read_back). */
@@ -22,57 +18,57 @@
 
 #include <stdlib.h>
 
+#include "common/base/buf.h"
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/base/vec.h"
 #include "common/journal/journal.h"
 #include "common/os/loop.h"
+#include "common/os/task.h"
 #include "common/proc/metrics.h"
 #include "worker/residency/places.h"
-#include "worker/residency/text_help.h"
 #include "worker/session/session.h"
 #include "worker/session/session_texts.h"
 #include "worker/session/session_totals.h"
 
-enum { LOAD_SLICE_US = 1000, SPILL_STEP = 64 };
+enum { SPILL_STEP = 64 };
 
 /* What requests may hold without being counted: also below a small limit calls come through. */
 enum { REQUESTS_FREE = 16 << 20 };
 
-/* So many helpers have texts at a time: each holds those of a call. Loads that come to long texts
- * then are stopped before them; with so many of both kinds no further one is begun, for no session
- * that is being read can be evicted. */
-enum { HELPED_MAX = 4, STOPPED_MAX = 20 };
+/* So many are read at a time, most of them waiting for helpers: no session that is being read can
+ * be evicted. */
+enum { READING_MAX = 20 };
 
 /* One session that is being read. */
 struct residency_load {
     struct residency *residency;
-    struct session *s;     /* pinned */
-    size_t record;         /* next */
-    struct text_help help; /* with the texts of the next record: nothing is read meanwhile */
-    bool parked;   /* it would want help: nothing is read before one of the others is done */
-    size_t looked; /* records before this number were looked at for their texts */
-    bool revived;  /* only its tombstone was left */
-    int rc;        /* of the last slice: 1 all is read, 0, -1 and err */
+    struct session *s; /* pinned */
+    size_t record;     /* next */
+    bool revived;      /* only its tombstone was left */
+    bool reads;        /* a task has it, or had */
+    bool over;         /* with rc: 1 all is read, -1 and err */
+    int rc;
     struct err err;
     struct list_head waiters; /* in the order of their coming */
     struct list_item item;    /* of residency->loads */
 };
 
 /* What it does when nobody else has anything to do. */
-struct residency_tasks {
+struct residency_posts {
     struct residency *of;
-    struct loop_task evict, load;
+    struct loop_task evict, loaded;
 };
 
-static struct residency_tasks *tasks_of(struct residency *r)
+static struct residency_posts *posts_of(struct residency *r)
 {
-    if (!r->tasks) {
-        r->tasks = mem_zalloc(sizeof(*r->tasks));
-        r->tasks->of = r;
+    if (!r->posts) {
+        r->posts = mem_zalloc(sizeof(*r->posts));
+        r->posts->of = r;
     }
-    return r->tasks;
+    return r->posts;
 }
 
 /* --- reading --- */
@@ -143,122 +139,131 @@ static size_t make_room(struct residency *r)
     return n;
 }
 
-static void on_load(struct loop_task *t);
+/* Records of a session, copied out of the journal. */
+struct record_batch {
+    VEC(size_t) numbers, ends; /* ends: in bytes */
+    struct buf bytes;
+};
 
-/* Parked ones go on as soon as a helper is free, to end if their session is gone. */
-static bool is_stopped(const struct residency_load *l)
+static int keep_record(void *ctx, size_t record, struct str payload, struct err *e)
 {
-    return l->help.job ||
-           (l->parked && l->residency->n_helped == HELPED_MAX && !session_unlinked(l->s));
-}
-
-/* The first of the queue that waits for no helper; NULL: nothing can be read now. */
-static struct residency_load *next_load(const struct residency *r)
-{
-    struct residency_load *l;
-    unsigned stopped = 0;
-
-    LIST_EACH(&r->loads, l, struct residency_load, item) {
-        if (!is_stopped(l))
-            return l;
-        if (++stopped == STOPPED_MAX)
-            break;
-    }
-    return NULL;
-}
-
-/* The queue goes on, if any of it can. */
-static void go_on(struct residency *r)
-{
-    if (next_load(r))
-        loop_task_post(r->loop, &tasks_of(r)->load, on_load);
-}
-
-/* With an error the load ends. */
-static void on_texts(struct text_help *h, const struct err *e)
-{
-    struct residency_load *l = CONTAINER_OF(h, struct residency_load, help);
-
-    l->residency->n_helped--;
-    if (e) {
-        l->err = *e;
-        l->rc = -1;
-    }
-    go_on(l->residency);
-}
-
-/* Whether a helper is to make the record's long new messages ready before it is applied. Each
- * record is looked at once: it is read again behind that. */
-static bool stop_for_texts(struct residency_load *l, size_t record, struct str payload)
-{
-    struct residency *r = l->residency;
-
-    if (!r->helpers || record < l->looked)
-        return false;
-    if (r->n_helped == HELPED_MAX && session_texts_wait(l->s, payload)) {
-        l->looked = record; /* once more, then */
-        l->parked = true;
-        return true;
-    }
-    l->looked = record + 1;
-    if (!text_help_begin(&l->help, r, l->s, payload))
-        return false;
-    r->n_helped++;
-    return true;
-}
-
-/* One record of the session that is being read. -1: a helper comes first. */
-static int on_record(void *ctx, size_t record, struct str payload, struct err *e)
-{
-    struct residency_load *l = ctx;
-    struct err bad = {0};
+    struct record_batch *b = ctx;
 
     (void)e;
-    if (session_unlinked(l->s))
-        return 0;
-    if (stop_for_texts(l, record, payload))
+    buf_add_str(&b->bytes, payload);
+    *vec_push(&b->numbers) = record;
+    *vec_push(&b->ends) = b->bytes.len;
+    return 0;
+}
+
+static void batch_done(struct record_batch *b)
+{
+    vec_done(&b->numbers);
+    vec_done(&b->ends);
+    buf_done(&b->bytes);
+}
+
+/* -1: the task is cancelled. */
+MAY_PAUSE static int apply_record(struct residency_load *l, size_t record, struct str payload)
+{
+    struct err bad = {0};
+
+    session_load_rests(l->s);
+    if (task_pause(&l->err) ||
+        session_texts_make(l->s, payload, &l->residency->texts_bytes, &l->err))
         return -1;
-    session_load_at(l->s, record);
-    /* Damage stood before one that does not fit: a replay skipped it, too, or counted it unread. */
-    if (session_apply(l->residency->store, payload, &bad))
-        log_error(&(struct log_scope){.session = session_id(l->s)},
-                  "journal: record does not apply", LOG_T("error", bad.text));
+    if (!session_unlinked(l->s)) { /* its time was over while it was read */
+        task_atomic(1);
+        session_load_at(l->s, record);
+        /* Damage stood before one that does not fit: a replay skipped it, too. */
+        if (session_apply(l->residency->store, payload, &bad))
+            log_error(&(struct log_scope){.session = session_id(l->s)},
+                      "journal: record does not apply", LOG_T("error", bad.text));
+        session_load_at(l->s, record + 1);
+        session_load_rests(l->s);
+        task_atomic(-1);
+    }
     session_texts_end(l->s);
     return 0;
 }
 
+/* Some more. 1: there may be others; 0: no; -1. */
+MAY_PAUSE static int read_some(struct residency_load *l, struct record_batch *b)
+{
+    struct str id = session_id(l->s);
+    struct journal *j = places_find(l->residency->places, id)->journal;
+    struct journal_reader reader = {keep_record, b};
+    int rc = journal_read(j, id, &l->record, &reader, &l->err);
+    size_t from = 0;
+
+    for (size_t i = 0; rc >= 0 && i < b->numbers.n; from = b->ends.at[i++])
+        if (apply_record(l, b->numbers.at[i], str_of(b->bytes.p + from, b->ends.at[i] - from)))
+            rc = -1;
+    session_load_at(l->s, l->record);
+    session_load_rests(l->s);
+    make_room(l->residency); /* of a large one, what was read first may have to go again */
+    return rc;
+}
+
 /* All records were applied. One that has none any more cannot be read, unless only its tombstone
  * was left. */
-static int all_read(struct residency_load *l)
+static int check_read(struct residency_load *l)
 {
     if (session_filled(l->s) || session_unlinked(l->s) || l->revived)
         return 1;
     return err_set(&l->err, ERR_IO, "the journal has no records of it");
 }
 
-/* Until the slice is over, a helper comes first, or nothing is left. */
-static void read_slice(struct residency_load *l)
-{
-    struct str id = session_id(l->s);
-    struct journal *j = places_find(l->residency->places, id)->journal;
-    struct journal_reader reader = {on_record, l};
-    uint64_t end_us = clock_us() + LOAD_SLICE_US;
-    int rc = 0;
+/* Ends in the loop: whoever waits must not be called on a task's stack. */
+static void on_loaded(struct loop_task *t);
 
-    l->parked = false;
-    do {
-        if (session_unlinked(l->s)) /* its time was over while it was read */
-            break;
-        rc = journal_read(j, id, &l->record, &reader, &l->err);
-        if (l->help.job || l->parked) { /* of what was read it is the last, and the next */
-            l->record = l->parked ? l->looked : l->looked - 1;
-            rc = 1;
-        }
-        make_room(l->residency); /* of a large one, what was read first may have to go again */
-    } while (rc == 1 && !l->help.job && !l->parked && clock_us() < end_us);
-    session_load_at(l->s, l->record);
-    session_load_rests(l->s);
-    l->rc = rc == 0 ? all_read(l) : rc == 1 ? 0 : -1;
+static void read_end(struct residency_load *l, int rc)
+{
+    l->rc = rc;
+    l->over = true;
+    l->residency->n_reading--;
+    loop_task_post(l->residency->loop, &posts_of(l->residency)->loaded, on_loaded);
+}
+
+/* The thread may still read what the session has of texts. */
+static void on_lost(void *ctx)
+{
+    struct residency_load *l = ctx;
+
+    session_texts_lost(l->s);
+    read_end(l, err_set(&l->err, ERR_INTERNAL, "a helper is stuck in its messages"));
+}
+
+/* As a task. */
+static void load_session(void *ctx)
+{
+    struct residency_load *l = ctx;
+    int rc = 1;
+
+    task_on_lost(on_lost, l);
+    while (rc == 1 && !session_unlinked(l->s)) {
+        struct record_batch b = {0};
+
+        rc = read_some(l, &b);
+        batch_done(&b);
+    }
+    read_end(l, rc < 0 ? -1 : check_read(l));
+}
+
+/* Those that may be read now. */
+static void begin_some(struct residency *r)
+{
+    struct residency_load *l;
+
+    LIST_EACH(&r->loads, l, struct residency_load, item) {
+        if (r->n_reading == READING_MAX)
+            return;
+        if (l->reads)
+            continue;
+        l->reads = true;
+        r->n_reading++;
+        (void)task_start(r->tasks, STR("reload"), load_session, l);
+    }
 }
 
 /* It is through: its waiters are told. */
@@ -268,7 +273,6 @@ static void load_end(struct residency_load *l)
     struct residency_waiter *w;
 
     list_remove(&l->item);
-    go_on(r);
     metrics_count(r->page, METRIC_session_loads, 1);
     if (l->rc < 0)
         log_error(&(struct log_scope){.session = session_id(l->s)}, "a session cannot be read back",
@@ -284,20 +288,24 @@ static void load_end(struct residency_load *l)
     residency_watch(r);
 }
 
-/* The first load of the queue that can goes on. */
-static void on_load(struct loop_task *t)
+static struct residency_load *first_over(const struct residency *r)
 {
-    struct residency *r = CONTAINER_OF(t, struct residency_tasks, load)->of;
-    struct residency_load *l = next_load(r);
+    struct residency_load *l;
 
-    if (!l) /* it ended, or stopped, within residency_ready */
-        return;
-    if (l->rc == 0)
-        read_slice(l);
-    if (l->rc == 0)
-        go_on(r);
-    else
+    LIST_EACH(&r->loads, l, struct residency_load, item)
+        if (l->over)
+            break;
+    return l;
+}
+
+static void on_loaded(struct loop_task *t)
+{
+    struct residency *r = CONTAINER_OF(t, struct residency_posts, loaded)->of;
+    struct residency_load *l;
+
+    while ((l = first_over(r)))
         load_end(l);
+    begin_some(r);
 }
 
 /* The load that reads this session, or NULL. */
@@ -318,15 +326,14 @@ static struct residency_load *load_begin(struct residency *r, struct session *s)
 
     l->residency = r;
     l->s = s;
-    l->help.done = on_texts;
     session_load_begin(s);
     session_load_rests(s);
     list_append(&r->loads, &l->item);
     return l;
 }
 
-/* Returns true if the session is in memory, or unknown. Reads the first slice at once: short
- * sessions need no waiting. */
+/* Returns true if the session is in memory, or unknown. A short one is read at once, without a
+ * wait. */
 bool residency_ready(struct residency *r, struct str session_id, bool ended)
 {
     struct residency_load *l;
@@ -346,14 +353,11 @@ bool residency_ready(struct residency *r, struct str session_id, bool ended)
         return false;
     l = load_begin(r, s);
     l->revived = revived;
-    if (l == next_load(r))
-        read_slice(l);
-    if (l->rc == 1) {
-        load_end(l);
-        return true;
-    }
-    go_on(r);
-    return false;
+    begin_some(r);
+    if (!l->over || l->rc < 0)
+        return false;
+    load_end(l);
+    return true;
 }
 
 /* Only right after residency_ready was false: the session is being read. */
@@ -406,7 +410,7 @@ void residency_evicts(struct residency *r)
 /* Some steps, then others get their turn. */
 static void on_evict(struct loop_task *t)
 {
-    struct residency *r = CONTAINER_OF(t, struct residency_tasks, evict)->of;
+    struct residency *r = CONTAINER_OF(t, struct residency_posts, evict)->of;
     size_t n = evict_some(r);
 
     count_moves(r);
@@ -432,7 +436,7 @@ void residency_watch(struct residency *r)
         return;
     }
     r->watching = true;
-    loop_task_post(r->loop, &tasks_of(r)->evict, on_evict);
+    loop_task_post(r->loop, &posts_of(r)->evict, on_evict);
 }
 
 /* Whether others hold an eighth more than there is room for. */
@@ -467,32 +471,21 @@ int residency_room(struct residency *r, const struct session *called, uint64_t o
     return residency_room_more(r, called, own_bytes, 0, e);
 }
 
-void residency_helpers_end(struct residency *r, bool lost)
-{
-    struct residency_load *l;
-
-    r->helpers = NULL;
-    r->n_helped = 0;
-    LIST_EACH(&r->loads, l, struct residency_load, item) {
-        if (l->help.job)
-            l->rc = err_set(&l->err, ERR_INTERNAL, "the worker ends");
-    }
-    text_helps_end(r, lost);
-}
-
 /* Drops the loads that wait; nobody is told. */
 void residency_done(struct residency *r)
 {
     struct residency_load *l, *next;
 
-    if (r->tasks) {
-        loop_task_cancel(r->loop, &r->tasks->evict);
-        loop_task_cancel(r->loop, &r->tasks->load);
-        free(r->tasks);
-        r->tasks = NULL;
+    if (r->posts) {
+        loop_task_cancel(r->loop, &r->posts->evict);
+        loop_task_cancel(r->loop, &r->posts->loaded);
+        free(r->posts);
+        r->posts = NULL;
     }
     LIST_EACH_SAFE(&r->loads, l, next, struct residency_load, item) {
         list_remove(&l->item);
+        if (!l->over) /* a thread hangs, and its task waits for it */
+            session_texts_lost(l->s);
         (void)session_load_end(l->s, false, 0);
         free(l);
     }

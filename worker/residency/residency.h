@@ -1,8 +1,8 @@
 /*
  * Which sessions are in memory: the least recently used are evicted when all together come near
- * --max-worker-memory, since the journal has them, and read back when somebody needs them. Reading
- * is done in slices of a millisecond, long new messages are read by a helper (session_texts.h); who
- * needs the session waits and is told. Of sessions in use,
+ * --max-worker-memory, since the journal has them, and read back when somebody needs them. A task
+ * reads each, with a helper for long texts (session_texts.h); whoever needs the session waits and
+ * is notified. Of sessions in use,
  * the ids, logprobs and experts of calls on branches not used lately are evicted, too; those are
  * read back within the step that needs them, a path at a time. Without a journal nothing can be
  * evicted: the limit then only refuses. What requests hold (bodies, arenas, answers that wait) is
@@ -19,35 +19,34 @@
 #include "common/base/list.h"
 #include "common/base/str.h"
 
-struct helpers;
 struct loop;
 struct metrics_page;
 struct places;
 struct residency_load;
-struct residency_tasks;
+struct residency_posts;
 struct session;
 struct session_store;
+struct tasks;
 
 struct residency {
     struct loop *loop;
     struct session_store *store;
     struct metrics_page *page;
     struct places *places;           /* where sessions are read back from */
-    struct helpers *helpers;         /* for long texts that are read back; NULL: none */
+    struct tasks *tasks;             /* that read sessions back */
     uint64_t limit;                  /* bytes of sessions and requests; 0: none */
     uint64_t (*requests)(void *ctx); /* bytes that requests hold; or NULL */
     void *requests_ctx;
     bool full;                     /* at the limit, and nothing can be evicted */
     bool watching;                 /* the task is posted */
-    struct residency_tasks *tasks; /* own; made on first use */
+    struct residency_posts *posts; /* own; made on first use */
 
     struct { /* in the metrics so far */
         uint64_t evictions, payload_evictions, payload_loads;
     } told;
-    struct list_head loads;     /* being read: the first that waits for no helper */
-    unsigned n_helped;          /* of them a helper has the texts */
-    struct list_head text_jobs; /* texts that helpers have, of loads and of copies (text_help.h) */
-    atomic_size_t texts_bytes;  /* that they have, and what they make of them */
+    struct list_head loads;    /* being read, or waiting for that */
+    unsigned n_reading;        /* of them */
+    atomic_size_t texts_bytes; /* that helpers make of long texts */
 };
 
 /* Somebody who waits for a session. Embedded in its owner. */
@@ -87,11 +86,7 @@ int residency_room(struct residency *r, const struct session *called, uint64_t o
 int residency_room_more(struct residency *r, const struct session *called, uint64_t own_bytes,
                         uint64_t more_bytes, struct err *e);
 
-/* The helpers have ended, all but lost ones: what these may still use is not freed. Loads that wait
- * for a helper can only be dropped from now on. */
-void residency_helpers_end(struct residency *r, bool lost);
-
-/* Ends all reading; nobody is told. The helpers have ended. */
+/* Frees what is left of all reading; nobody is told. The tasks have ended. */
 void residency_done(struct residency *r);
 
 #endif

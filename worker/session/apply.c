@@ -4,9 +4,8 @@
  *
  *   commit_record_read    bytes -> struct commit_record       (commit_record.c)
  *   take_commit           what it means in this session: environment, node, parent, answers
- *                         (take_answer.c, or answers_ahead.c has them)
  *   check_chain           a chain's continuation must fit the chain
- *   carry_out             payload, message nodes, checkpoints, the policy's own books
+ *   carry_out             payloads, message nodes, checkpoints, the policy's own books
  *   add_call              the call itself, found again by the hash of its body
  *
  * Everything in a record is checked before anything is linked: one that makes no sense is
@@ -14,9 +13,9 @@
 #include <string.h>
 
 #include "common/codec/json.h"
+#include "worker/session/call_bulk.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit_record.h"
-#include "worker/session/new_env.h"
 #include "worker/session/payload.h"
 #include "worker/session/policy.h"
 #include "worker/session/recall.h"
@@ -26,20 +25,29 @@
 
 enum { TOTAL_MAX = INT32_MAX };
 
+/* Where the numbers of an answer are, in the call's bulk. */
+struct answer_pieces {
+    uint32_t own, apart[ROWS_KINDS]; /* apart: 0 if that block is in `own` */
+    struct str told;                 /* of the record; or: */
+    size_t told_bytes;               /* the next of BULK_TOLD */
+};
+
 /* A commit record in its session, before it is carried out. */
 struct commit {
     struct commit_record rec;
+    struct call_bulk *bulk; /* with COMMIT_BULK, else NULL */
     struct call_record call;
     struct prompt_env *env;
-    struct env_key env_key;    /* of a new one */
-    struct new_env *ready_env; /* which has the values of that, ready; or NULL */
+    struct env_key env_key;  /* of a new one */
+    struct arena *ready_env; /* with the values of that, ready; or NULL */
     struct message_node *base;
     const struct json **messages; /* NULL: `ready` has them */
     struct new_messages *ready;   /* of the call that is recorded, or of a long record that is read
                                      back: the very texts of the record, read and copied */
     struct checkpoint *parent;
     struct checkpoint *run;
-    struct checkpoint **answers; /* in the forest's arena (or to be), without links */
+    struct checkpoint **answers; /* in the forest's arena, without links */
+    struct answer_pieces *pieces;
     struct checkpoint **duplicates;
     enum commit_duplicate *modes;
     struct checkpoint shared; /* fields that all answers have in common */
@@ -75,9 +83,7 @@ static int find_env(struct session *s, struct arena *tmp, struct commit *c, stru
     struct forest *f = &s->forest;
 
     if (c->rec.flags & COMMIT_NEW_ENV) {
-        c->ready_env = session_new_env(s, c->rec.call);
-        if (c->ready_env)
-            c->env_key = c->ready_env->key;
+        c->ready_env = session_new_env(s, c->rec.call, &c->env_key);
         c->env_key.pool = c->rec.pool;
         if (!c->ready_env && (read_json(c->rec.tools, tmp, true, &c->env_key.tools, e) != 0 ||
                               read_json(c->rec.kwargs, tmp, true, &c->env_key.kwargs, e) != 0))
@@ -106,9 +112,6 @@ static int find_place(struct session *s, struct arena *tmp, struct commit *c, st
     c->ready = session_new_messages(s, c->rec.call);
     if (c->ready)
         return 0;
-    if (c->rec.flags & COMMIT_AHEAD &&
-        session_texts_ahead(s, c->rec.call, c->rec.n_messages, &texts, e) != 0)
-        return -1;
     c->messages = arena_calloc(tmp, c->rec.n_messages, sizeof(*c->messages));
     for (uint32_t i = 0; i < c->rec.n_messages; i++)
         if (read_json(record_str(&texts), tmp, false, &c->messages[i], e) != 0)
@@ -164,10 +167,8 @@ static int take_context(struct forest *f, struct arena *tmp, struct commit *c, s
     return check_context(c, e);
 }
 
-/* What the request asked and what each answer told. */
-static int take_told(struct forest *f, struct commit *c, struct err *e)
+static int take_asked(struct forest *f, struct commit *c, struct err *e)
 {
-    struct record_in told = c->rec.told;
     uint64_t asked = c->rec.asked;
 
     c->call.asked_brief = c->rec.flags & COMMIT_ASKED_BRIEF;
@@ -177,58 +178,71 @@ static int take_told(struct forest *f, struct commit *c, struct err *e)
         c->call.asked = f->calls.at[asked - 2].asked;
     else if (asked > 0)
         return bad(e, "asks what no call asked");
-    for (uint32_t i = 0; i < c->rec.n_here; i++) {
-        struct str text = record_str(&told);
-
-        if (text.p) /* else it may have stood before the record */
-            c->answers[i]->told = forest_str(f, text);
-    }
     return 0;
 }
 
-/* Those that the record itself has. */
-static int take_here(struct session *s, struct arena *tmp, struct commit *c, struct err *e)
+/* A piece is named once. False: it is not there as the answer says. */
+static bool name_pieces(struct commit *c, uint32_t i, const struct commit_answer *a)
+{
+    const struct answer_pieces *x = &c->pieces[i];
+    uint32_t before = i == 0 ? 0 : c->pieces[i - 1].own;
+
+    if (x->own < BULK_PAYLOADS ||
+        (x->own != before && !bulk_name(c->bulk, x->own, bulk_bytes(c->bulk, x->own).len)))
+        return false;
+    for (int k = 0; k < ROWS_KINDS; k++)
+        if (x->apart[k] > 0 && (x->apart[k] <= BULK_PAYLOADS || a->rows[k].block.len == 0 ||
+                                !bulk_name(c->bulk, x->apart[k], a->rows[k].block.len)))
+            return false;
+    return true;
+}
+
+static int take_one(struct session *s, struct commit *c, uint32_t i, const struct commit_answer *a,
+                    struct err *e)
 {
     struct forest *f = &s->forest;
-    struct checkpoint *all = arena_calloc(&f->arena, c->rec.n_here, sizeof(*all));
-    struct answer_cursor at = commit_record_answers(&c->rec);
 
-    c->answers = arena_calloc(tmp, c->rec.n_here, sizeof(struct checkpoint *));
-    for (uint32_t i = 0; i < c->rec.n_here; i++) {
-        struct block_owner of = {c->rec.call, i};
-        struct commit_answer a;
-
-        c->answers[i] = &all[i];
-        commit_record_answer(&c->rec, &at, &a);
-        if (take_answer(&all[i], &a, c->rec.flags, &f->arena, e) != 0 ||
-            session_name_blocks(s, of, &a, &all[i], &f->arena, e) != 0 ||
-            session_take_message(s, of, &a, &all[i], &f->arena, e) != 0)
-            return -1;
-        if (a.mode == DUPLICATE_NONE)
-            continue;
-        c->modes[i] = a.mode;
-        c->duplicates[i] = find_checkpoint(f, a.duplicate);
-        if (!c->duplicates[i])
-            return bad(e, "torn answer");
-    }
-    return 0;
+    c->pieces[i] = (struct answer_pieces){.own = a->piece,
+                                          .apart = {a->apart[0], a->apart[1]},
+                                          .told = a->told,
+                                          .told_bytes = a->told_bytes};
+    if (c->bulk && !name_pieces(c, i, a))
+        return bad(e, "names a piece that is not there");
+    if (take_answer(c->answers[i], a, c->rec.flags, &f->arena, e) != 0 ||
+        take_message(c->answers[i], s, c->rec.call, i, a->message, e) != 0)
+        return -1;
+    if ((uint64_t)c->shared.total + c->answers[i]->n > TOTAL_MAX)
+        return bad(e, "too many tokens");
+    if (a->mode == DUPLICATE_NONE)
+        return 0;
+    c->modes[i] = a->mode;
+    c->duplicates[i] = find_checkpoint(f, a->duplicate);
+    return c->duplicates[i] ? 0 : bad(e, "torn answer");
 }
 
 /* The checkpoints, not linked yet. */
 static int take_answers(struct session *s, struct arena *tmp, struct commit *c, struct err *e)
 {
-    bool ahead = c->rec.flags & COMMIT_ANSWERS_AHEAD;
+    uint32_t n = c->rec.n_answers;
+    struct checkpoint *all = arena_calloc(&s->forest.arena, n, sizeof(*all));
+    struct answer_cursor at = commit_record_answers(&c->rec);
+    size_t told = 0;
 
-    /* before anything is made for as many as it says */
-    if (ahead && session_answers_ahead(s, &c->rec, &c->answers, e) != 0)
-        return -1;
-    c->duplicates = arena_calloc(tmp, c->rec.n_answers, sizeof(struct checkpoint *));
-    c->modes = arena_calloc(tmp, c->rec.n_answers, sizeof(*c->modes));
-    if (!ahead && take_here(s, tmp, c, e) != 0)
-        return -1;
-    for (uint32_t i = 0; i < c->rec.n_answers; i++)
-        if ((uint64_t)c->shared.total + c->answers[i]->n > TOTAL_MAX)
-            return bad(e, "too many tokens");
+    c->answers = arena_calloc(tmp, n, sizeof(struct checkpoint *));
+    c->pieces = arena_calloc(tmp, n, sizeof(*c->pieces));
+    c->duplicates = arena_calloc(tmp, n, sizeof(struct checkpoint *));
+    c->modes = arena_calloc(tmp, n, sizeof(*c->modes));
+    for (uint32_t i = 0; i < n; i++) {
+        struct commit_answer a;
+
+        c->answers[i] = &all[i];
+        commit_record_answer(&c->rec, &at, &a);
+        if (take_one(s, c, i, &a, e) != 0)
+            return -1;
+        told += a.told_bytes;
+    }
+    if (c->bulk && !bulk_name(c->bulk, BULK_TOLD, told))
+        return bad(e, "tells what is not there");
     return 0;
 }
 
@@ -244,9 +258,10 @@ static int take_commit(struct session *s, struct arena *tmp, struct commit *c, s
         if (!c->parent || !c->parent->node || (c->rec.flags & COMMIT_RAW))
             return bad(e, "stands on a checkpoint that does not exist");
     }
-    if (take_context(f, tmp, c, e) != 0 || take_answers(s, tmp, c, e) != 0)
-        return -1;
-    return c->rec.flags & COMMIT_TOLD ? take_told(f, c, e) : 0;
+    return take_context(f, tmp, c, e) != 0 || take_answers(s, tmp, c, e) != 0 ||
+                   take_asked(f, c, e) != 0
+               ? -1
+               : 0;
 }
 
 /* --- carrying out --- */
@@ -254,8 +269,7 @@ static int take_commit(struct session *s, struct arena *tmp, struct commit *c, s
 /* The node of the last message; missing ones are made. */
 static struct message_node *make_place(struct forest *f, struct commit *c)
 {
-    struct arena *own = c->ready_env ? &c->ready_env->copy : NULL;
-    struct prompt_env *g = c->env ? c->env : forest_env_add(f, &c->env_key, own);
+    struct prompt_env *g = c->env ? c->env : forest_env_add(f, &c->env_key, c->ready_env);
     struct message_node *at = c->base ? c->base : &g->root;
 
     if (c->ready)
@@ -387,52 +401,105 @@ static int link_checkpoint(struct session *s, const struct commit *c, uint32_t i
                                      i == 0 && (c->rec.flags & COMMIT_ROLLBACK), e);
 }
 
-/* The bulk of the call: out of the record, and before that what the run cannot share. Answers of
- * records before have theirs. */
-static int make_payload(struct session *s, struct commit *c, struct context_run *run, struct err *e)
+/* A piece of the bulk; nothing is in one that no fragment had. */
+static struct payload *take_piece(struct session *s, const struct commit *c, uint32_t piece,
+                                  bool fixed)
+{
+    if (bulk_bytes(c->bulk, piece).len == 0)
+        return payload_new(s, c->call.number, 0, fixed);
+    return payload_of_piece(s, c->bulk, piece, fixed);
+}
+
+/* The numbers of context and first answers: out of the record or the bulk, and before that what the
+ * run cannot share. */
+static struct payload *make_first(struct session *s, const struct commit *c, uint32_t before,
+                                  bool copies)
+{
+    size_t size = before * sizeof(int32_t);
+    struct str piece = c->bulk ? bulk_bytes(c->bulk, BULK_PAYLOADS) : (struct str){0};
+    struct payload *p;
+
+    if (c->bulk && !copies)
+        return take_piece(s, c, BULK_PAYLOADS, false);
+    p = payload_new(s, c->call.number,
+                    size + (c->bulk ? piece.len : commit_record_bulk(&c->rec, NULL)), copies);
+    if (before > 0)
+        context_run_copy(&c->run->context, c->rec.common, (int32_t *)(void *)p->bytes);
+    if (!c->bulk)
+        (void)commit_record_bulk(&c->rec, p->bytes + size);
+    else if (piece.len > 0)
+        memcpy(p->bytes + size, piece.p, piece.len);
+    return p;
+}
+
+/* What the answers told stays in memory, as a stored answer is read without a recall. */
+static void take_told(struct session *s, const struct commit *c)
+{
+    const struct payload *told = c->bulk && bulk_bytes(c->bulk, BULK_TOLD).len > 0
+                                     ? take_piece(s, c, BULK_TOLD, true)
+                                     : NULL;
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < c->rec.n_answers; i++) {
+        const struct answer_pieces *x = &c->pieces[i];
+
+        if (x->told_bytes > 0)
+            c->answers[i]->told = str_of(told->bytes + at, x->told_bytes);
+        else if (x->told.p)
+            c->answers[i]->told = forest_str(&s->forest, x->told);
+        at += x->told_bytes;
+    }
+}
+
+/* Reading back what the first one copies may fail; nothing was changed then. */
+static int make_payloads(struct session *s, struct commit *c, struct context_run *run,
+                         struct err *e)
 {
     struct forest *f = &s->forest;
     const struct context_run *base = c->run ? &c->run->context : NULL;
     bool copies = base && !context_run_extends(base, c->rec.common);
-    size_t bulk = commit_record_bulk(&c->rec, NULL), before, at;
+    size_t bulk =
+        c->bulk ? bulk_bytes(c->bulk, BULK_PAYLOADS).len : commit_record_bulk(&c->rec, NULL);
+    struct payload *p;
+    uint32_t piece = BULK_PAYLOADS;
+    size_t at;
 
     if (copies && session_recall_context(s, c->run, e) != 0)
         return -1;
     if (bulk + (uint64_t)c->rec.common * sizeof(int32_t) > UINT32_MAX)
         return bad(e, "too large");
-    before = forest_run(f, run, base, c->rec.common, c->rec.n_context) * sizeof(int32_t);
-    if (c->rec.bulk.p && !copies) {
-        run->payload = session_take_bulk(s, &f->arena, c->call.number);
-    } else {
-        run->payload = payload_new(s, &f->arena, c->call.number, before + bulk, copies);
-        if (before > 0)
-            context_run_copy(base, c->rec.common, (int32_t *)(void *)run->payload->bytes);
-        (void)commit_record_bulk(&c->rec, run->payload->bytes + before);
-    }
+    p = make_first(s, c, forest_run(f, run, base, c->rec.common, c->rec.n_context), copies);
+    run->payload = p;
     at = run->n * sizeof(int32_t);
-    f->top_id = take_top(f->top_id, (const int32_t *)(const void *)run->payload->bytes, run->n);
-    for (uint32_t i = 0; i < c->rec.n_here; i++) {
-        at = take_bulk(c->answers[i], run->payload, at);
-        f->top_id = take_top(f->top_id, checkpoint_ids(c->answers[i]), c->answers[i]->n);
+    f->top_id = take_top(f->top_id, (const int32_t *)(const void *)p->bytes, run->n);
+    for (uint32_t i = 0; i < c->rec.n_answers; i++) {
+        const struct answer_pieces *x = &c->pieces[i];
+        struct checkpoint *t = c->answers[i];
+
+        if (c->bulk && x->own != piece) {
+            piece = x->own;
+            p = take_piece(s, c, piece, false);
+            at = 0;
+        }
+        for (int k = 0; k < ROWS_KINDS; k++)
+            t->rows[k].apart = x->apart[k] > 0 ? take_piece(s, c, x->apart[k], false) : NULL;
+        at = take_bulk(t, p, at);
+        f->top_id = take_top(f->top_id, checkpoint_ids(t), t->n);
+        t->context = *run;
     }
-    for (uint32_t i = 0; i < c->rec.n_answers; i++)
-        c->answers[i]->context = *run;
+    take_told(s, c);
     return 0;
 }
 
-/* The payload first: reading back what it copies may fail. Then the links. */
+/* The payloads first: reading back what one copies may fail. Then the links. */
 static int carry_out(struct session *s, struct commit *c, struct err *e)
 {
     struct forest *f = &s->forest;
     struct message_node *prompt;
     struct context_run run;
 
-    if (make_payload(s, c, &run, e) != 0)
+    if (make_payloads(s, c, &run, e) != 0)
         return -1;
-    if (c->rec.flags & COMMIT_ANSWERS_AHEAD)
-        session_take_answers(s, c->rec.call);
-    if (c->rec.flags & COMMIT_BLOCKS_AHEAD)
-        session_take_blocks(s, c->rec.call);
     prompt = c->rec.flags & COMMIT_RAW ? NULL : make_place(f, c);
     c->call.first_checkpoint = (uint32_t)f->checkpoints.n;
     c->call.n_checkpoints = c->rec.n_answers;
@@ -579,10 +646,11 @@ int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms
 
     if (commit_record_read(r, &c.rec, e) != 0)
         return -1;
-    if ((c.rec.flags & (COMMIT_BULK_AHEAD | COMMIT_EXHAUSTED)) == COMMIT_BULK_AHEAD &&
-        session_attach_bulk(s, (struct block_owner){c.rec.call, c.rec.n_answers - c.rec.n_here},
-                            &c.rec, e) != 0)
-        return -1;
+    if ((c.rec.flags & (COMMIT_BULK | COMMIT_EXHAUSTED)) == COMMIT_BULK) {
+        c.bulk = session_bulk(s, c.rec.call);
+        if (!c.bulk || !commit_record_attach(&c.rec, c.bulk))
+            return bad(e, "its bulk is not there");
+    }
     c.call = (struct call_record){.number = c.rec.call,
                                   .body_hash = {c.rec.body_hash[0], c.rec.body_hash[1]},
                                   .max_tokens = c.rec.max_tokens,
@@ -594,8 +662,7 @@ int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms
                                         : apply_answers(s, &c, now_ms, e)) != 0)
         return -1;
     add_call(s, &c.call);
-    session_drop_texts(s, c.call.number);
-    session_drop_answers(s, c.call.number);
+    session_drop_bulk(s, c.call.number);
     s->updated_ms = now_ms;
     if (s->residence != LOADING)
         s->idle_ms = now_ms;

@@ -1,55 +1,29 @@
-/* The long bulk of a record (ids, logprobs, odds and short blocks of rows, in the layout of its
- * payload) -> records of its parts, before it (bulk_ahead.h reads them). */
-#include <string.h>
+/* The long bytes of a call's record -> fragments before it (call_bulk.h reads them). A record with
+ * more than max_bytes of them has all of them there, but for texts that were not made ready; the
+ * record itself, the head, then has lengths alone. What goes where is decided once: it depends on
+ * the answers, not on the session. */
+#include <stdlib.h>
 
 #include "common/base/buf.h"
-#include "worker/session/checkpoint.h"
+#include "common/base/mem.h"
+#include "worker/session/call_bulk.h"
 #include "worker/session/commit.h"
-#include "worker/session/commit_record.h"
+#include "worker/session/new_messages.h"
+#include "worker/session/payload.h"
 #include "worker/session/plan.h"
 #include "worker/session/record.h"
 #include "worker/session/session_answer.h"
 #include "worker/session/store.h"
 
-/* Counts the bulk, and copies what of it lies within [from, to). */
-struct bulk_cut {
-    size_t from, to, at;
-    struct buf *out; /* NULL: only counts */
+struct bulk_span {
+    struct str bytes;
+    uint32_t piece;
+    bool over; /* nobody reads them once they are written */
 };
 
-/* `n` bytes and what fills them up to a multiple of 4. */
-static void piece(struct bulk_cut *c, const void *p, size_t n)
-{
-    static const char zeros[4];
-
-    size_t begin = c->at, bytes = begin + n, end = begin + payload_padded(n);
-    size_t from = MAX_OF(c->from, begin), to = MIN_OF(c->to, end);
-
-    c->at = end;
-    if (!c->out || from >= to)
-        return;
-    if (from < bytes)
-        buf_add(c->out, (const char *)p + (from - begin), MIN_OF(to, bytes) - from);
-    if (to > bytes)
-        buf_add(c->out, zeros, to - MAX_OF(from, bytes));
-}
-
-static void block(struct bulk_cut *c, const struct plan *p, struct str s)
-{
-    if (!plan_block_ahead(p, s))
-        piece(c, s.p, s.len);
-}
-
-/* In the order of commit_record_bulk. */
-static void answer(struct bulk_cut *c, const struct plan *p, const struct session_answer *a)
-{
-    piece(c, a->ids.at, a->ids.n * sizeof(*a->ids.at));
-    if (a->logprobs)
-        piece(c, a->logprobs, a->ids.n * sizeof(*a->logprobs));
-    block(c, p, a->rows[ROWS_EXPERTS].block);
-    piece(c, a->odds.p, a->odds.len);
-    block(c, p, a->rows[ROWS_INDEXER].block);
-}
+/* Spans of an answer at most: message, told, ids, logprobs, odds, two blocks, with what fills up.
+ */
+enum { ANSWER_SPANS = 12 };
 
 struct token_span plan_own_context(const struct plan *p, uint32_t common)
 {
@@ -58,50 +32,163 @@ struct token_span plan_own_context(const struct plan *p, uint32_t common)
     return (struct token_span){all.at + all.n - p->n_context + common, p->n_context - common};
 }
 
-static void walk(struct bulk_cut *c, const struct plan *p, const struct bulk_of *of)
+static size_t numbers_of(const struct session_answer *a)
 {
-    struct token_span context = plan_own_context(p, of->common);
-
-    if (of->context)
-        piece(c, context.at, context.n * sizeof(*context.at));
-    for (size_t i = 0; i < of->n; i++)
-        answer(c, p, &of->answers[i]);
+    return a->ids.n * (sizeof(*a->ids.at) + (a->logprobs ? sizeof(*a->logprobs) : 0)) + a->odds.len;
 }
 
-size_t plan_bulk_bytes(const struct plan *p, const struct bulk_of *of)
+size_t session_bulk_bytes(const struct session_plan *pub, const struct session_answer *answers,
+                          size_t n)
 {
-    struct bulk_cut c = {0};
+    const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */
+    size_t bytes = plan_new_texts(p).len + p->n_context * sizeof(int32_t);
 
-    walk(&c, p, of);
-    return c.at;
+    for (size_t i = 0; i < n; i++)
+        bytes += numbers_of(&answers[i]) + answers[i].rows[ROWS_EXPERTS].block.len +
+                 answers[i].rows[ROWS_INDEXER].block.len + answers[i].told.len +
+                 answers[i].message_text.len;
+    return bytes;
 }
 
-bool plan_bulk_record(struct plan *p, const struct bulk_of *of, size_t max_bytes, uint64_t now_ms,
-                      struct buf *record)
+static void add_span(struct plan *p, uint32_t piece, struct str bytes, bool over)
+{
+    if (bytes.len > 0)
+        p->bulk.spans[p->bulk.n_spans++] = (struct bulk_span){bytes, piece, over};
+}
+
+/* Numbers begin at a multiple of 4. */
+static void add_numbers(struct plan *p, uint32_t piece, const void *at, size_t n)
+{
+    static const char zeros[4];
+
+    add_span(p, piece, str_of(at, n), false);
+    add_span(p, piece, str_of(zeros, payload_padded(n) - n), false);
+}
+
+static void add_texts(struct plan *p, const struct session_answer *answers, size_t n)
+{
+    struct str texts = plan_new_texts(p);
+    size_t at = texts.len;
+
+    if (texts.p)
+        p->bulk.texts_from = p->made.messages->texts.len - texts.len;
+    add_span(p, BULK_TEXTS, texts, true);
+    for (size_t i = 0; i < n; i++) {
+        add_span(p, BULK_TEXTS, answers[i].message_text, true);
+        p->bulk.places[i].text_at = at;
+        at += answers[i].message_text.len;
+    }
+    for (size_t i = 0; i < n; i++)
+        add_span(p, BULK_TOLD, answers[i].told, true);
+}
+
+/* A long block of rows has a piece of its own, as turns need no rows. */
+static bool is_apart(struct str block, size_t max_bytes)
+{
+    return block.len > max_bytes;
+}
+
+/* In the order of commit_record_bulk. */
+static void add_answer(struct plan *p, uint32_t piece, const struct session_answer *a,
+                       size_t max_bytes)
+{
+    struct str experts = a->rows[ROWS_EXPERTS].block, indexer = a->rows[ROWS_INDEXER].block;
+
+    add_numbers(p, piece, a->ids.at, a->ids.n * sizeof(*a->ids.at));
+    if (a->logprobs)
+        add_numbers(p, piece, a->logprobs, a->ids.n * sizeof(*a->logprobs));
+    if (!is_apart(experts, max_bytes))
+        add_numbers(p, piece, experts.p, experts.len);
+    add_numbers(p, piece, a->odds.p, a->odds.len);
+    if (!is_apart(indexer, max_bytes))
+        add_numbers(p, piece, indexer.p, indexer.len);
+}
+
+/* Answers share a piece up to max_bytes: a turn reads back that of its own answer. */
+static uint32_t add_all_numbers(struct plan *p, const struct session_answer *answers, size_t n,
+                                size_t max_bytes)
+{
+    struct token_span context = plan_own_context(p, p->bulk.common);
+    size_t bytes = context.n * sizeof(*context.at);
+    uint32_t piece = BULK_PAYLOADS;
+
+    add_numbers(p, piece, context.at, bytes);
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0 && bytes + numbers_of(&answers[i]) > max_bytes) {
+            piece++;
+            bytes = 0;
+        }
+        p->bulk.places[i].piece = piece;
+        add_answer(p, piece, &answers[i], max_bytes);
+        bytes += numbers_of(&answers[i]);
+    }
+    return piece;
+}
+
+static void add_rows(struct plan *p, const struct session_answer *answers, size_t n,
+                     size_t max_bytes, uint32_t piece)
+{
+    for (size_t i = 0; i < n; i++)
+        for (int k = 0; k < ROWS_KINDS; k++) {
+            if (!is_apart(answers[i].rows[k].block, max_bytes))
+                continue;
+            p->bulk.places[i].apart[k] = ++piece;
+            add_span(p, piece, answers[i].rows[k].block, true);
+        }
+}
+
+static bool begin(struct plan *p, const struct session_answer *answers, size_t n, size_t max_bytes)
+{
+    plan_renew(p);
+    if (session_bulk_bytes(&p->pub, answers, n) <= max_bytes)
+        return false;
+    plan_settle_run(p);
+    p->bulk.settled = true;
+    p->bulk.written = mem_zalloc(sizeof(struct call_bulk));
+    p->bulk.written->call = p->pub.call;
+    p->bulk.written->skips_texts = true;
+    p->bulk.spans = arena_calloc(p->arena, 3 + n * ANSWER_SPANS, sizeof(*p->bulk.spans));
+    p->bulk.places = arena_calloc(p->arena, n, sizeof(*p->bulk.places));
+    add_texts(p, answers, n);
+    add_rows(p, answers, n, max_bytes, add_all_numbers(p, answers, n, max_bytes));
+    return true;
+}
+
+/* Moves on by what was copied of the span. */
+static void copy_span(struct plan *p, size_t most, struct buf *record)
+{
+    const struct bulk_span *from = &p->bulk.spans[p->bulk.span];
+    struct str part = str_sub(from->bytes, p->bulk.byte, most);
+
+    buf_add_str(record, part);
+    if (from->over)
+        mem_drop_pages(part.p, part.len); /* all at once at the end they would take a while */
+    p->bulk.byte += part.len;
+    if (p->bulk.byte < from->bytes.len)
+        return;
+    p->bulk.byte = 0;
+    p->bulk.span++;
+}
+
+bool plan_bulk_record(struct plan *p, const struct session_answer *answers, size_t n,
+                      size_t max_bytes, uint64_t now_ms, struct buf *record)
 {
     enum { BESIDES = 64 };
 
-    struct record_head h = {RECORD_BLOCKS, RECORD_VERSION_BULK, p->session->id, now_ms};
-    struct bulk_cut c = {.from = p->bulk.at, .to = p->bulk.at + max_bytes, .out = record};
-    size_t before;
+    uint32_t piece;
+    size_t from;
 
-    if (p->bulk.ahead && p->bulk.at == p->bulk.len)
+    if ((!p->bulk.written && !begin(p, answers, n, max_bytes)) || p->bulk.span == p->bulk.n_spans)
         return false;
-    if (!p->bulk.ahead) {
-        p->bulk.len = plan_bulk_bytes(p, of);
-        if (p->bulk.len <= max_bytes)
-            return false;
-        p->bulk.ahead = true;
-    }
+    piece = p->bulk.spans[p->bulk.span].piece;
     (void)buf_reserve(record, max_bytes + p->session->id.len + BESIDES);
-    record_put_head(record, &h);
+    record_begin(record, RECORD_BULK, p->session->id, now_ms);
     record_put_u(record, p->pub.call);
-    record_put_u(record, p->blocks.ahead);
-    record_put_u(record, of->first);
-    record_put_u(record, BLOCK_BULK);
-    before = record->len;
-    walk(&c, p, of);
-    p->blocks.ahead += record->len - before;
-    p->bulk.at += record->len - before;
+    record_put_u(record, p->bulk.written->len);
+    record_put_u(record, piece);
+    from = record->len;
+    while (p->bulk.span < p->bulk.n_spans && p->bulk.spans[p->bulk.span].piece == piece &&
+           record->len - from < max_bytes)
+        copy_span(p, max_bytes - (record->len - from), record);
     return true;
 }

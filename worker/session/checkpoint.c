@@ -127,32 +127,21 @@ static const char *part(const struct checkpoint *t, size_t behind)
     return payload_bytes(t->payload) + t->at + (size_t)t->n * (t->has_logprobs ? 8 : 4) + behind;
 }
 
-static size_t padded(size_t n)
-{
-    return (n + 3) & ~(size_t)3;
-}
-
 size_t checkpoint_rows_here(const struct checkpoint *t, enum rows_kind kind)
 {
-    return t->rows[kind].parts ? 0 : padded(t->rows[kind].len);
+    return t->rows[kind].apart ? 0 : payload_padded(t->rows[kind].len);
 }
 
 void checkpoint_block_copy(const struct checkpoint *t, enum rows_kind kind, size_t n, char *out)
 {
     const struct checkpoint_rows *r = &t->rows[kind];
-    size_t behind =
-        kind == ROWS_EXPERTS ? 0 : checkpoint_rows_here(t, ROWS_EXPERTS) + padded(t->odds_len);
+    size_t behind = kind == ROWS_EXPERTS
+                        ? 0
+                        : checkpoint_rows_here(t, ROWS_EXPERTS) + payload_padded(t->odds_len);
 
     CHECK(n <= r->len);
-    if (!r->parts && n > 0)
-        memcpy(out, part(t, behind), n);
-    for (uint32_t i = 0; r->parts && n > 0; i++) {
-        size_t more = MIN_OF(n, r->parts[i]->size);
-
-        memcpy(out, payload_bytes(r->parts[i]), more);
-        out += more;
-        n -= more;
-    }
+    if (n > 0)
+        memcpy(out, r->apart ? payload_bytes(r->apart) : part(t, behind), n);
 }
 
 const char *checkpoint_lacks_experts(const struct checkpoint *t)

@@ -47,14 +47,12 @@ struct checkpoint_audit {
     uint32_t count, position;
 };
 
-/* A struct token_rows whose block is in the payload, or, of a long one that was recorded before its
- * answer (blocks_ahead.c), in payloads of its own. */
+/* A struct token_rows whose block is in the answer's payload, or, a long one, in its own. */
 struct checkpoint_rows {
     bool has;
     uint32_t len; /* bytes */
     uint32_t from, n, layers, topk;
-    struct payload **parts; /* one behind the other; NULL: it is in the payload */
-    uint32_t n_parts;
+    struct payload *apart; /* NULL: it is in the answer's payload */
 };
 
 /* One generated answer. */
@@ -66,8 +64,7 @@ struct checkpoint {
     uint32_t n_context; /* ids of `context` */
     uint32_t at;        /* in the payload: the sampled ids, logprobs, experts */
     struct checkpoint *parent;
-    struct payload *payload; /* its call's, as the context's; or, of an answer that was recorded
-                                before its commit, that record's (answers_ahead.c) */
+    struct payload *payload; /* its call's, as the context's; or another piece of its bulk */
     struct context_run context;
 
     uint32_t seq;               /* order of commits and refreshes: the newest wins */

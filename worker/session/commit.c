@@ -14,6 +14,7 @@
 
 #include "common/codec/json.h"
 #include "worker/session/checkpoint.h"
+#include "worker/session/new_messages.h"
 #include "worker/session/plan.h"
 #include "worker/session/policy.h"
 #include "worker/session/record.h"
@@ -23,11 +24,13 @@
 
 void record_begin(struct buf *b, enum record_type type, struct str id, uint64_t now_ms)
 {
-    uint64_t version = type >= RECORD_BLOCKS  ? RECORD_VERSION_BLOCKS
-                       : type >= RECORD_TEXTS ? RECORD_VERSION_AHEAD
-                                              : RECORD_VERSION_USUAL;
+    record_put_head(b, &(struct record_head){type, RECORD_VERSION, id, now_ms});
+}
 
-    record_put_head(b, &(struct record_head){type, version, id, now_ms});
+/* Whether the new messages are in fragments before the record. */
+static bool has_texts_apart(const struct plan *p)
+{
+    return p->bulk.written && plan_new_texts(p).p;
 }
 
 /* Environment and messages: numbers of what is stored, texts of what is new. */
@@ -52,9 +55,11 @@ static void put_place(struct buf *b, const struct plan *p)
     if (p->prompt)
         record_put_u(b, p->prompt->id);
     record_put_u(b, n);
-    if (plan_texts_ahead(p))
-        return;
     ready = plan_new_texts(p);
+    if (has_texts_apart(p)) {
+        record_put_u(b, p->made.messages->texts.len - ready.len - p->bulk.texts_from);
+        return;
+    }
     if (ready.p) {
         buf_add_str(b, ready);
         return;
@@ -63,40 +68,31 @@ static void put_place(struct buf *b, const struct plan *p)
         record_put_json(b, &p->chat.messages->items[i]);
 }
 
-/* Goes on with the hash of the ids that the engine was asked with, `most` of them. What was sent
- * before is not gone through again: its hash is known with the checkpoint that this one stands on.
- */
-static void hash_sent(struct plan *p, size_t most)
+/* The hash of the ids that the engine was asked with. What was sent before is not gone through
+ * again: its hash is known with the checkpoint that this one stands on. */
+static uint64_t hash_sent(const struct plan *p)
 {
     const struct checkpoint *parent = p->parent;
     struct token_span all = p->pub.prompt;
-    size_t n;
+    size_t from = parent && parent->sent ? checkpoint_start(parent) : 0;
 
-    if (p->sent.at == 0) {
-        p->sent.at = parent && parent->sent ? checkpoint_start(parent) : 0;
-        p->sent.hash = p->sent.at ? parent->sent : IDS_HASH_NONE;
-    }
-    n = MIN_OF(most, all.n - p->sent.at);
-    p->sent.hash = ids_hash(p->sent.hash, all.at + p->sent.at, n);
-    p->sent.at += n;
+    return ids_hash(from ? parent->sent : IDS_HASH_NONE, all.at + from, all.n - from);
 }
 
 /* Tokens between parent and answers, and why the call starts where it does. */
-static void put_context(struct buf *b, struct plan *p)
+static void put_context(struct buf *b, const struct plan *p)
 {
     struct token_span rest = plan_own_context(p, p->bulk.common);
 
     record_put_u(b, p->trim);
     record_put_u(b, p->n_close);
-    if (!p->text) {
-        hash_sent(p, SIZE_MAX);
-        record_put_u64(b, p->sent.hash);
-    }
+    if (!p->text)
+        record_put_u64(b, hash_sent(p));
     if (p->bulk.run) {
         record_put_u(b, p->bulk.run->id);
         record_put_u(b, p->bulk.common);
     }
-    if (p->bulk.ahead)
+    if (p->bulk.written)
         record_put_u(b, rest.n);
     else
         record_put_ids(b, rest);
@@ -114,9 +110,9 @@ static void put_context(struct buf *b, struct plan *p)
 /* --- answers --- */
 
 /* Which optional parts some answer has. */
-static unsigned parts_of(const struct plan *p, const struct session_answer *answers, size_t n)
+static unsigned parts_of(const struct session_answer *answers, size_t n)
 {
-    unsigned parts = p->blocks.ahead > 0 ? COMMIT_BLOCKS_AHEAD : 0;
+    unsigned parts = 0;
 
     for (size_t i = 0; i < n; i++) {
         if (answers[i].odds.p)
@@ -127,57 +123,65 @@ static unsigned parts_of(const struct plan *p, const struct session_answer *answ
             parts |= COMMIT_INDEXER;
         if (answers[i].asked_basis.p)
             parts |= COMMIT_ASKED;
-        if (plan_block_ahead(p, answers[i].message_text))
-            parts |= COMMIT_MESSAGE_AHEAD;
     }
     return parts;
 }
 
-/* A text, unless it stands in records before. */
-static void put_block(const struct plan *p, struct buf *b, struct str block)
-{
-    if (plan_block_ahead(p, block))
-        block = (struct str){0};
-    record_put_str(b, block);
-}
-
-/* A text of the bulk: its length alone when that stands in records before. */
+/* Its length alone if the bytes are in fragments before the record. */
 static void put_bulky(const struct plan *p, struct buf *b, struct str text)
 {
-    if (p->bulk.ahead)
+    if (p->bulk.written)
         record_put_u(b, text.p ? text.len + 1 : 0);
     else
         record_put_str(b, text);
 }
 
-static void put_rows(const struct plan *p, struct buf *b, const struct token_rows *r)
+static void put_rows(const struct plan *p, struct buf *b, const struct token_rows *r,
+                     uint32_t apart)
 {
-    struct str block = {0};
-
-    if (!plan_block_ahead(p, r->block))
-        block = r->block;
-    put_bulky(p, b, block);
+    put_bulky(p, b, r->block);
+    if (p->bulk.written && r->block.p)
+        record_put_u(b, apart);
     record_put_u(b, r->from);
     record_put_u(b, r->rows);
     record_put_u(b, r->layers);
     record_put_u(b, r->topk);
 }
 
+static void put_message(const struct plan *p, struct buf *b, const struct session_answer *a,
+                        const struct answer_place *place)
+{
+    bool apart = place && a->message_text.p;
+
+    if (p->bulk.written)
+        record_put_u(b, apart);
+    if (apart) {
+        record_put_u(b, place->text_at);
+        record_put_u(b, a->message_text.len);
+    } else if (a->message_text.p) {
+        record_put_str(b, a->message_text);
+    } else {
+        record_put_json(b, a->message);
+    }
+}
+
 /* `alone`: the call's only answer; only such ones are looked up as duplicates. parts: the optional
  * ones. */
 static void put_answer(const struct plan *p, struct buf *b, const struct session_answer *a,
-                       unsigned parts, bool alone)
+                       const struct answer_place *place, unsigned parts, bool alone)
 {
     bool in_use = false;
     struct checkpoint *duplicate = alone ? plan_duplicate(p, a->message, &in_use) : NULL;
     enum commit_duplicate mode = in_use ? DUPLICATE_KEEP : DUPLICATE_REPLACE;
 
-    if (p->bulk.ahead)
+    if (place) {
+        record_put_u(b, place->piece);
         record_put_u(b, a->ids.n);
-    else
+    } else {
         record_put_ids(b, a->ids);
+    }
     record_put_u(b, a->logprobs != NULL);
-    if (a->logprobs && !p->bulk.ahead)
+    if (a->logprobs && !place)
         record_put_floats(b, a->logprobs, a->ids.n);
     record_put_u(b, a->n_versions);
     for (size_t i = 0; i < a->n_versions; i++) {
@@ -187,15 +191,10 @@ static void put_answer(const struct plan *p, struct buf *b, const struct session
     }
     record_put_u(b, a->cut);
     record_put_str(b, a->finish_reason);
-    if (plan_block_ahead(p, a->message_text))
-        record_put_str(b, (struct str){0});
-    else if (a->message_text.p)
-        record_put_str(b, a->message_text);
-    else
-        record_put_json(b, a->message);
+    put_message(p, b, a, place);
     record_put_str(b, a->response_id);
     record_put_str(b, a->parse_warning);
-    put_rows(p, b, &a->rows[ROWS_EXPERTS]);
+    put_rows(p, b, &a->rows[ROWS_EXPERTS], place ? place->apart[ROWS_EXPERTS] : 0);
     record_put_u(b, a->queue_us);
     record_put_u(b, a->engine_us);
     record_put_u(b, a->gateway_us);
@@ -210,47 +209,10 @@ static void put_answer(const struct plan *p, struct buf *b, const struct session
     if (parts & COMMIT_DRIFT)
         record_put_u(b, a->drifted_tokens);
     if (parts & COMMIT_INDEXER)
-        put_rows(p, b, &a->rows[ROWS_INDEXER]);
+        put_rows(p, b, &a->rows[ROWS_INDEXER], place ? place->apart[ROWS_INDEXER] : 0);
     if (parts & COMMIT_ASKED)
         record_put_str(b, a->asked_basis);
-    for (int k = 0; k < BLOCK_KINDS; k++) {
-        struct str block = session_answer_block(a, k);
-
-        if (parts & block_flag(k))
-            record_put_u(b, plan_block_ahead(p, block) ? block.len : 0);
-    }
-}
-
-/* About what an answer takes in a record. */
-static size_t answer_bytes(const struct plan *p, const struct session_answer *a)
-{
-    size_t n = a->ids.n * (sizeof(*a->ids.at) + (a->logprobs ? sizeof(*a->logprobs) : 0));
-
-    for (int k = 0; k < BLOCK_KINDS; k++) {
-        struct str block = session_answer_block(a, k);
-
-        n += plan_block_ahead(p, block) ? 0 : block.len;
-    }
-    if (!a->message_text.p)
-        n += json_text_bytes(a->message, SIZE_MAX);
-    return n + a->odds.len;
-}
-
-/* How many of n answers have up to so many bytes and stand in one record, at least one; and how
- * many bytes they have. */
-static size_t answers_within(const struct plan *p, const struct session_answer *answers, size_t n,
-                             size_t max_bytes, size_t *ret_bytes)
-{
-    size_t k = 0;
-
-    for (*ret_bytes = 0; k < n && k < ANSWERS_PART_MOST; k++) {
-        size_t more = answer_bytes(p, &answers[k]);
-
-        if (k > 0 && *ret_bytes + more > max_bytes)
-            break;
-        *ret_bytes += more;
-    }
-    return k;
+    put_bulky(p, b, a->told);
 }
 
 static bool is_text(struct str a, struct str b)
@@ -298,32 +260,20 @@ static void put_asked(struct buf *b, const struct forest *f, struct str asked)
         record_put_str(b, asked);
 }
 
-/* The answers and what they told; of those that stand in records before how many there are. */
 static void put_answers(struct buf *b, const struct plan *p, const struct session_answer *answers,
                         size_t n, unsigned parts)
 {
-    uint64_t tokens = 0;
-
     record_put_u(b, n);
-    for (size_t i = 0; i < n; i++) {
-        tokens += answers[i].ids.n;
-        if (!p->answers_ahead)
-            put_answer(p, b, &answers[i], parts, n == 1);
-    }
-    if (p->answers_ahead)
-        record_put_u(b, tokens);
+    for (size_t i = 0; i < n; i++)
+        put_answer(p, b, &answers[i], p->bulk.written ? &p->bulk.places[i] : NULL, parts, n == 1);
     put_asked(b, &p->session->forest, parts & COMMIT_ASKED_BRIEF ? p->asked_brief : p->asked);
-    for (size_t i = 0; i < n && !p->answers_ahead; i++)
-        put_block(p, b, answers[i].told);
 }
 
 /* Which optional parts the record has, and of what kind it is. */
 static unsigned flags_of(const struct plan *p, unsigned parts)
 {
-    unsigned flags = p->pub.exhausted ? 0 : COMMIT_TOLD | COMMIT_BASIS;
+    unsigned flags = p->pub.exhausted ? 0 : parts;
 
-    if (!p->pub.exhausted)
-        flags |= parts;
     if (p->text)
         flags |= COMMIT_TEXT;
     else if (!p->pub.exhausted)
@@ -332,10 +282,8 @@ static unsigned flags_of(const struct plan *p, unsigned parts)
         flags |= COMMIT_KEY;
     if (p->dropped_fields.p && !p->pub.exhausted)
         flags |= COMMIT_DROPPED;
-    if (plan_texts_ahead(p))
-        flags |= COMMIT_AHEAD;
-    if (p->answers_ahead)
-        flags |= COMMIT_ANSWERS_AHEAD;
+    if (has_texts_apart(p))
+        flags |= COMMIT_TEXTS;
     if (!p->chat.messages)
         flags |= COMMIT_RAW;
     if (p->rollback)
@@ -354,8 +302,8 @@ static unsigned flags_of(const struct plan *p, unsigned parts)
         flags |= COMMIT_BASE;
     if (p->bulk.run)
         flags |= COMMIT_RUN;
-    if (p->bulk.ahead)
-        flags |= COMMIT_BULK_AHEAD;
+    if (p->bulk.written)
+        flags |= COMMIT_BULK;
     return flags;
 }
 
@@ -433,24 +381,6 @@ static void settle_upstream(struct plan *p, struct session_answer *answers, size
         p->parent = NULL;
 }
 
-/* A commit that names records before it is of the version that knows them. */
-static void put_head(const struct plan *p, struct buf *record, unsigned parts, uint64_t now_ms)
-{
-    struct record_head h = {RECORD_COMMIT, RECORD_VERSION_USUAL, p->session->id, now_ms};
-
-    if (plan_texts_ahead(p) || p->answers_ahead)
-        h.version = RECORD_VERSION_AHEAD;
-    if (p->blocks.ahead > 0)
-        h.version = RECORD_VERSION_BLOCKS;
-    if (parts & COMMIT_ASKED_BRIEF)
-        h.version = RECORD_VERSION_BRIEF;
-    if (p->bulk.ahead)
-        h.version = RECORD_VERSION_BULK;
-    if (parts & COMMIT_MESSAGE_AHEAD)
-        h.version = RECORD_VERSION_MESSAGE;
-    record_put_head(record, &h);
-}
-
 /* What other calls stored since the plan was made: the same new environment, the same new messages.
  * The checkpoint it stands on does not change. */
 void plan_renew(struct plan *p)
@@ -483,12 +413,11 @@ static void reserve(struct buf *record, const struct plan *p, const struct sessi
 {
     enum { BESIDES = 512 };
 
-    size_t bytes = 0;
+    size_t bytes = p->bulk.written ? 0 : session_bulk_bytes(&p->pub, answers, n);
 
-    for (size_t i = 0; i < n && !p->answers_ahead; i++)
-        bytes += answer_bytes(p, &answers[i]);
-    if (!p->bulk.ahead)
-        bytes += (p->n_context - p->bulk.common) * sizeof(int32_t);
+    for (size_t i = 0; i < n; i++)
+        if (!answers[i].message_text.p)
+            bytes += json_text_bytes(answers[i].message, SIZE_MAX);
     (void)buf_reserve(record, bytes + BESIDES);
 }
 
@@ -523,8 +452,7 @@ void session_settle_answers(struct session_plan *pub, struct session_answer *ans
     settle(p, answers, n);
 }
 
-/* What the context begins with. It stays so once it was told in a part. */
-static void settle_run(struct plan *p)
+void plan_settle_run(struct plan *p)
 {
     if (p->bulk.settled)
         return;
@@ -533,73 +461,8 @@ static void settle_run(struct plan *p)
         p->bulk.common = 0;
 }
 
-/* Several answers of one part in all, or a single one, stand in the commit. */
-static bool put_part(struct plan *p, const struct session_answer *answers, size_t n,
-                     size_t max_bytes, uint64_t now_ms, struct buf *record)
-{
-    size_t from = p->answers_ahead, bytes, k;
-    struct record_head h = {RECORD_ANSWERS, RECORD_VERSION_AHEAD, p->session->id, now_ms};
-    struct bulk_of of;
-    unsigned parts;
-
-    if (n < 2 || from == n)
-        return false;
-    k = answers_within(p, answers + from, n - from, max_bytes, &bytes);
-    if (from == 0 && k == n)
-        return false;
-    of = (struct bulk_of){.first = (uint32_t)from, .answers = answers + from, .n = k};
-    if (plan_bulk_record(p, &of, max_bytes, now_ms, record))
-        return true;
-    parts = parts_of(p, answers, n) | COMMIT_TOLD | COMMIT_BASIS | (p->text ? COMMIT_TEXT : 0);
-    if (parts & COMMIT_BLOCKS_AHEAD)
-        h.version = RECORD_VERSION_BLOCKS;
-    if (p->bulk.ahead) {
-        parts |= COMMIT_BULK_AHEAD;
-        h.version = RECORD_VERSION_BULK;
-        bytes = 0;
-    }
-    if (parts & COMMIT_MESSAGE_AHEAD)
-        h.version = RECORD_VERSION_MESSAGE;
-    (void)buf_reserve(record, bytes + bytes / 8);
-    record_put_head(record, &h);
-    record_put_u(record, p->pub.call);
-    record_put_u(record, from);
-    record_put_u(record, parts);
-    record_put_u(record, k);
-    for (size_t i = from; i < from + k; i++)
-        put_answer(p, record, &answers[i], parts, false);
-    for (size_t i = from; i < from + k; i++)
-        put_block(p, record, answers[i].told);
-    p->answers_ahead += (uint32_t)k;
-    p->bulk.ahead = false;
-    p->bulk.at = 0;
-    return true;
-}
-
-/* The bulk of the commit. A part of it takes as many ids along for their hash, which would take a
- * while at the end. */
-static bool put_bulk(struct plan *p, const struct session_answer *answers, size_t n,
-                     size_t max_bytes, uint64_t now_ms, struct buf *record)
-{
-    struct bulk_of of = {.context = true,
-                         .first = p->answers_ahead,
-                         .answers = answers,
-                         .n = p->answers_ahead ? 0 : n};
-
-    if (!p->bulk.settled && plan_bulk_bytes(p, &of) <= max_bytes)
-        return false;
-    settle_run(p);
-    p->bulk.settled = true;
-    of.common = p->bulk.common;
-    if (!plan_bulk_record(p, &of, max_bytes, now_ms, record))
-        return false;
-    if (!p->text)
-        hash_sent(p, max_bytes / sizeof(int32_t));
-    return true;
-}
-
-bool session_answers_record(struct session_plan *pub, struct session_answer *answers, size_t n,
-                            size_t max_bytes, uint64_t now_ms, struct buf *record)
+bool session_bulk_record(struct session_plan *pub, struct session_answer *answers, size_t n,
+                         size_t max_bytes, uint64_t now_ms, struct buf *record)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
     struct err why;
@@ -608,9 +471,7 @@ bool session_answers_record(struct session_plan *pub, struct session_answer *ans
         session_check_commit(pub, &why) != 0)
         return false;
     settle(p, answers, n);
-    return plan_block_record(p, answers, n, max_bytes, now_ms, record) ||
-           put_part(p, answers, n, max_bytes, now_ms, record) ||
-           put_bulk(p, answers, n, max_bytes, now_ms, record);
+    return plan_bulk_record(p, answers, n, max_bytes, now_ms, record);
 }
 
 /* Appends the record of the call. Returns -1 and e if it cannot be recorded; then the call has
@@ -625,12 +486,12 @@ int session_commit(struct session_plan *pub, struct session_answer *answers, siz
         return -1;
     plan_renew(p);
     settle(p, answers, n);
-    parts = parts_of(p, answers, n);
+    parts = parts_of(answers, n);
     if (!p->pub.exhausted && asks_by_prompt(p))
         parts |= COMMIT_ASKED_BRIEF;
-    settle_run(p);
+    plan_settle_run(p);
     reserve(record, p, answers, n);
-    put_head(p, record, parts, now_ms);
+    record_begin(record, RECORD_COMMIT, p->session->id, now_ms);
     record_put_u(record, p->pub.call);
     record_put_u64(record, p->body_hash[0]);
     record_put_u64(record, p->body_hash[1]);

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "worker/session/call_bulk.h"
+#include "worker/session/payload.h"
 #include "worker/session/session.h"
 
 enum { MESSAGES_MAX = 1 << 24 };
@@ -41,7 +43,7 @@ void commit_record_read_head(struct record_in *r, struct commit_record *c)
 /* Environment and new messages. */
 static int read_place(struct record_in *r, struct commit_record *c, struct err *e)
 {
-    bool ahead = c->flags & COMMIT_AHEAD;
+    bool apart = c->flags & COMMIT_TEXTS;
 
     if (c->flags & COMMIT_NEW_ENV) {
         c->tools = record_str(r);
@@ -54,12 +56,15 @@ static int read_place(struct record_in *r, struct commit_record *c, struct err *
     if (c->flags & COMMIT_BASE)
         c->base = record_u32(r);
     c->n_messages = record_u32(r);
-    if (c->n_messages > MESSAGES_MAX || (!ahead && c->n_messages > (size_t)(r->end - r->p)) ||
-        ((ahead || !(c->flags & COMMIT_BASE)) && c->n_messages == 0))
+    if (c->n_messages > MESSAGES_MAX || (!apart && c->n_messages > (size_t)(r->end - r->p)) ||
+        ((apart || !(c->flags & COMMIT_BASE)) && c->n_messages == 0))
         return bad(e, "impossible number of messages");
+    if (apart) {
+        c->texts_at = record_u(r);
+        return 0;
+    }
     c->messages = *r;
-    if (!ahead)
-        skip_strs(r, c->n_messages);
+    skip_strs(r, c->n_messages);
     return 0;
 }
 
@@ -74,7 +79,7 @@ static int read_context(struct record_in *r, struct commit_record *c, struct err
         c->run = record_u32(r);
         c->common = record_u32(r);
     }
-    if (c->flags & COMMIT_BULK_AHEAD) {
+    if (c->flags & COMMIT_BULK) {
         c->n_context = record_u32(r);
     } else {
         c->context = record_ids(r, &c->n_context);
@@ -93,26 +98,50 @@ static int read_context(struct record_in *r, struct commit_record *c, struct err
     return 0;
 }
 
-/* Bytes that stand in records before: the next n of the bulk, NULL while there is none. */
+/* The next n bytes of the piece; NULL while there is none. */
 static const char *from_bulk(const struct commit_record *c, struct answer_cursor *at, size_t n)
 {
-    const char *p = c->bulk.p ? c->bulk.p + at->bulk_at : NULL;
+    struct str piece = c->bulk ? bulk_bytes(c->bulk, at->piece) : (struct str){0};
+    const char *p = piece.p ? piece.p + at->bulk_at : NULL;
 
     at->bulk_at += payload_padded(n);
-    return p;
+    if (!c->bulk || at->bulk_at <= piece.len)
+        return p;
+    at->in.bad = true;
+    return NULL;
 }
 
-/* A text of the bulk, wherever that stands. */
-static struct str read_bulky(const struct commit_record *c, struct answer_cursor *at)
+/* A block of bytes, with its piece if it may have one of its own. */
+static struct str read_block(const struct commit_record *c, struct answer_cursor *at,
+                             uint32_t *piece)
 {
     uint64_t n;
 
-    if (!(c->flags & COMMIT_BULK_AHEAD))
+    if (!(c->flags & COMMIT_BULK))
         return record_str(&at->in);
     n = record_u32(&at->in);
     if (n == 0)
         return (struct str){0};
-    return (struct str){from_bulk(c, at, (size_t)n - 1), (size_t)n - 1};
+    if (piece)
+        *piece = record_u32(&at->in);
+    if (!piece || *piece == 0)
+        return (struct str){from_bulk(c, at, (size_t)n - 1), (size_t)n - 1};
+    return (struct str){c->bulk ? bulk_bytes(c->bulk, *piece).p : NULL, (size_t)n - 1};
+}
+
+/* JSON; of the bulk, as far as there is one. */
+static struct str read_message(const struct commit_record *c, struct record_in *r)
+{
+    struct str all = c->bulk ? bulk_bytes(c->bulk, BULK_TEXTS) : (struct str){0};
+    uint64_t at, n;
+
+    if (!(c->flags & COMMIT_BULK) || record_u(r) == 0)
+        return record_str(r);
+    at = record_u32(r);
+    n = record_u32(r);
+    if (c->bulk && at + n > all.len)
+        r->bad = true;
+    return (struct str){r->bad || !all.p ? NULL : all.p + at, (size_t)n};
 }
 
 /* Ids with logprobs and the versions of the weights. */
@@ -120,9 +149,14 @@ static void read_sampled(const struct commit_record *c, struct answer_cursor *at
                          struct commit_answer *a)
 {
     struct record_in *r = &at->in;
-    bool ahead = c->flags & COMMIT_BULK_AHEAD;
+    bool apart = c->flags & COMMIT_BULK;
 
-    if (ahead) {
+    if (apart) {
+        a->piece = record_u32(r);
+        if (a->piece != at->piece) {
+            at->piece = a->piece;
+            at->bulk_at = 0;
+        }
         a->n = record_u32(r);
         a->ids = from_bulk(c, at, a->n * sizeof(int32_t));
     } else {
@@ -130,7 +164,7 @@ static void read_sampled(const struct commit_record *c, struct answer_cursor *at
     }
     a->has_logprobs = record_u(r) != 0;
     if (a->has_logprobs)
-        a->logprobs = ahead ? from_bulk(c, at, a->n * sizeof(float)) : record_floats(r, a->n);
+        a->logprobs = apart ? from_bulk(c, at, a->n * sizeof(float)) : record_floats(r, a->n);
     a->n_versions = record_u32(r);
     a->versions = *r;
     for (uint32_t i = 0; i < a->n_versions && !r->bad; i++) {
@@ -140,30 +174,29 @@ static void read_sampled(const struct commit_record *c, struct answer_cursor *at
     }
 }
 
-static struct token_rows read_rows(const struct commit_record *c, struct answer_cursor *at)
+static void read_rows(const struct commit_record *c, struct answer_cursor *at, int kind,
+                      struct commit_answer *a)
 {
-    struct token_rows x = {.block = read_bulky(c, at)};
+    struct token_rows *x = &a->rows[kind];
     struct record_in *r = &at->in;
 
-    x.from = record_u32(r);
-    x.rows = record_u32(r);
-    x.layers = record_u32(r);
-    x.topk = record_u32(r);
-    return x;
+    x->block = read_block(c, at, &a->apart[kind]);
+    x->from = record_u32(r);
+    x->rows = record_u32(r);
+    x->layers = record_u32(r);
+    x->topk = record_u32(r);
 }
 
-/* What stands in records before this one. It is in one place. */
-static void read_ahead(struct record_in *r, unsigned flags, struct commit_answer *a)
+static void read_told(const struct commit_record *c, struct record_in *r, struct commit_answer *a)
 {
-    for (int k = 0; k < BLOCK_KINDS; k++) {
-        if (!(flags & block_flag(k)))
-            continue;
-        a->ahead[k] = record_u32(r);
-        if (k < ROWS_KINDS && a->ahead[k] > 0 && a->rows[k].block.len > 0)
-            r->bad = true;
+    uint64_t n;
+
+    if (!(c->flags & COMMIT_BULK)) {
+        a->told = record_str(r);
+        return;
     }
-    if (a->ahead[BLOCK_MESSAGE] > 0 && (a->message.p || !(flags & COMMIT_BLOCKS_AHEAD)))
-        r->bad = true;
+    n = record_u32(r);
+    a->told_bytes = n > 0 ? (size_t)n - 1 : 0;
 }
 
 /* All fields of one answer, in put_answer's order. */
@@ -178,10 +211,10 @@ static void read_answer(const struct commit_record *c, struct answer_cursor *at,
     read_sampled(c, at, a);
     a->cut = record_u(r) != 0;
     a->finish_reason = record_str(r);
-    a->message = record_str(r);
+    a->message = read_message(c, r);
     a->response_id = record_str(r);
     a->parse_warning = record_str(r);
-    a->rows[ROWS_EXPERTS] = read_rows(c, at);
+    read_rows(c, at, ROWS_EXPERTS, a);
     a->queue_us = record_u(r);
     a->engine_us = record_u(r);
     a->gateway_us = record_u(r);
@@ -191,20 +224,18 @@ static void read_answer(const struct commit_record *c, struct answer_cursor *at,
     a->mode = mode > DUPLICATE_KEEP ? DUPLICATE_NONE : (enum commit_duplicate)mode;
     if (mode != DUPLICATE_NONE)
         a->duplicate = record_u32(r);
-    if (flags & COMMIT_BASIS) {
-        a->basis = record_str(r);
-        a->scored_tokens = record_u32(r);
-        a->cached = record_u(r);
-    }
+    a->basis = record_str(r);
+    a->scored_tokens = record_u32(r);
+    a->cached = record_u(r);
     if (flags & COMMIT_ODDS)
-        a->odds = read_bulky(c, at);
+        a->odds = read_block(c, at, NULL);
     if (flags & COMMIT_DRIFT)
         a->drifted = record_u32(r);
     if (flags & COMMIT_INDEXER)
-        a->rows[ROWS_INDEXER] = read_rows(c, at);
+        read_rows(c, at, ROWS_INDEXER, a);
     if (flags & COMMIT_ASKED)
         a->asked = record_str(r);
-    read_ahead(r, flags, a);
+    read_told(c, r, a);
 }
 
 /* The next answer of a record that was read. */
@@ -220,24 +251,23 @@ static const struct commit_answer *next_answer(const struct commit_record *c,
 }
 
 /* Each answer is read once to find where it ends; commit_record_answer reads those again of which
- * there are several, or whose bulk comes later. */
-static int read_here(struct record_in *r, struct commit_record *c, struct err *e)
+ * there are several, or whose bytes are in the bulk. */
+static int read_each(struct record_in *r, struct commit_record *c, struct err *e)
 {
     struct answer_cursor at;
 
     if (c->n_answers > (size_t)(r->end - r->p))
         return bad(e, "impossible number of answers");
-    c->n_here = c->n_answers;
     c->answers = *r;
     at = commit_record_answers(c);
-    for (uint32_t i = 0; i < c->n_here; i++) {
+    for (uint32_t i = 0; i < c->n_answers; i++) {
         struct commit_answer a;
 
         read_answer(c, &at, &a);
         if (at.in.bad)
             return bad(e, "torn answer");
         c->tokens += a.n;
-        if (c->n_here == 1 && !(c->flags & COMMIT_BULK_AHEAD)) {
+        if (c->n_answers == 1 && !(c->flags & COMMIT_BULK)) {
             c->has_only = true;
             c->only = a;
             c->only_end = at.in.p;
@@ -247,31 +277,18 @@ static int read_here(struct record_in *r, struct commit_record *c, struct err *e
     return 0;
 }
 
-static void read_told(struct record_in *r, struct commit_record *c)
-{
-    c->told = *r;
-    skip_strs(r, c->n_here);
-}
-
-/* Those of a commit, and what was asked. */
+/* And what was asked. */
 static int read_answers(struct record_in *r, struct commit_record *c, struct err *e)
 {
-    bool ahead = c->flags & COMMIT_ANSWERS_AHEAD;
-
     c->n_answers = record_u32(r);
     if (r->bad || c->n_answers == 0)
         return bad(e, "impossible number of answers");
     c->tokens = c->n_context;
-    if (ahead)
-        c->tokens += record_u(r);
-    else if (read_here(r, c, e) != 0)
+    if (read_each(r, c, e) != 0)
         return -1;
-    if (!(c->flags & COMMIT_TOLD))
-        return 0;
     c->asked = record_u(r);
     if (c->asked == 1)
         c->asked_text = record_str(r);
-    read_told(r, c);
     return 0;
 }
 
@@ -305,28 +322,10 @@ int commit_record_read(struct record_in *r, struct commit_record *ret, struct er
     return at_end(r, e);
 }
 
-int commit_record_read_answers(struct record_in *r, struct commit_record *ret, struct err *e)
-{
-    struct commit_record *c = ret;
-
-    *c = (struct commit_record){.chain = UINT32_MAX};
-    c->call = record_u(r);
-    c->before = record_u32(r);
-    c->flags = (unsigned)record_u32(r);
-    c->n_answers = record_u32(r);
-    if (r->bad || c->n_answers == 0 ||
-        c->flags & ~(unsigned)(COMMIT_ANSWER_PARTS | COMMIT_ANSWER_PLACES))
-        return bad(e, "answers of an unknown form");
-    if (read_here(r, c, e) != 0)
-        return -1;
-    if (c->flags & COMMIT_TOLD)
-        read_told(r, c);
-    return at_end(r, e);
-}
-
 struct answer_cursor commit_record_answers(const struct commit_record *c)
 {
-    return (struct answer_cursor){c->answers, payload_padded(c->n_context * sizeof(int32_t))};
+    return (struct answer_cursor){c->answers, BULK_PAYLOADS,
+                                  payload_padded(c->n_context * sizeof(int32_t))};
 }
 
 void commit_record_answer(const struct commit_record *c, struct answer_cursor *at,
@@ -338,13 +337,30 @@ void commit_record_answer(const struct commit_record *c, struct answer_cursor *a
         *ret = *a;
 }
 
-bool commit_record_attach(struct commit_record *c, struct str bulk)
+/* Each byte of a piece of numbers is some answer's. */
+bool commit_record_attach(struct commit_record *c, const struct call_bulk *bulk)
 {
-    if (commit_record_bulk(c, NULL) != bulk.len)
-        return false;
+    struct answer_cursor at, before;
+    struct str texts = bulk_bytes(bulk, BULK_TEXTS);
+
     c->bulk = bulk;
-    c->context = bulk.p;
-    return true;
+    c->context = bulk_bytes(bulk, BULK_PAYLOADS).p;
+    if (c->flags & COMMIT_TEXTS && c->texts_at >= texts.len)
+        return false;
+    if (c->flags & COMMIT_TEXTS && texts.p)
+        c->messages = record_in_of(str_sub(texts, (size_t)c->texts_at, SIZE_MAX));
+    at = before = commit_record_answers(c);
+    if (at.bulk_at > bulk_bytes(bulk, at.piece).len)
+        return false;
+    for (uint32_t i = 0; i < c->n_answers; i++, before = at) {
+        struct commit_answer a;
+
+        commit_record_answer(c, &at, &a);
+        if (at.in.bad ||
+            (at.piece != before.piece && before.bulk_at != bulk_bytes(bulk, before.piece).len))
+            return false;
+    }
+    return at.bulk_at == bulk_bytes(bulk, at.piece).len;
 }
 
 static void put(char *to, size_t *at, const char *p, size_t n)
@@ -366,7 +382,7 @@ size_t commit_record_bulk(const struct commit_record *c, char *to)
     size_t at = 0;
 
     put(to, &at, c->context, c->n_context * sizeof(int32_t));
-    for (uint32_t i = 0; i < c->n_here; i++) {
+    for (uint32_t i = 0; i < c->n_answers; i++) {
         struct commit_answer room;
         const struct commit_answer *a = next_answer(c, &r, &room);
 
@@ -392,6 +408,23 @@ bool session_record_commits(struct str record, struct str *ret_id, struct sessio
     commit_record_read_head(&r, &c);
     *ret_id = h.id;
     *ret = (struct session_request){
-        .call = c.call, .body_hash = {c.body_hash[0], c.body_hash[1]}, .key = c.key};
+        .call = c.call,
+        .body_hash = {c.body_hash[0], c.body_hash[1]},
+        .key = c.key,
+        .has_bulk = c.flags & COMMIT_BULK,
+    };
     return !r.bad;
+}
+
+bool session_record_fragment(struct str record, uint64_t *ret_call, bool *ret_first)
+{
+    struct record_in r = record_in_of(record);
+    struct bulk_fragment f;
+    struct record_head h;
+
+    if (!record_read_head(&r, &h) || h.type != RECORD_BULK || !bulk_fragment_read(&r, &f))
+        return false;
+    *ret_call = f.call;
+    *ret_first = f.before == 0;
+    return true;
 }

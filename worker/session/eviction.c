@@ -72,8 +72,7 @@ static uint64_t memory_of(const struct session *s)
     const struct forest *f = &s->forest;
 
     return sizeof(*s) + s->id.len + s->row.len + f->arena.held_bytes + s->payload_bytes +
-           s->room_bytes + s->texts_bytes + map_bytes(&s->texts_ahead) + s->answers_bytes +
-           map_bytes(&s->answers_ahead) + map_bytes(&s->blocks_ahead) + map_bytes(&f->by_response) +
+           s->room_bytes + s->bulk_bytes + map_bytes(&s->bulks) + map_bytes(&f->by_response) +
            map_bytes(&f->by_hash) + map_bytes(&f->by_key) + map_bytes(&f->by_echo) +
            map_bytes(&f->by_call) + map_bytes(&f->by_env) + map_bytes(&s->rewards_by_response) +
            (s->payloads.cap + f->envs.cap + f->nodes.cap + f->checkpoints.cap + f->buckets_room +
@@ -144,8 +143,7 @@ static void forget_content(struct session *s)
     s->reward = (struct reward){0};
     vec_done(&s->chains);
     vec_done(&s->scores);
-    session_free_texts(s);
-    session_free_answers(s);
+    session_free_bulks(s);
     session_free_content(s);
     forest_init(&s->forest, s->options.matcher);
     session_forget_options(s);
@@ -310,10 +308,8 @@ int session_load_end(struct session *s, bool whole, uint64_t now_ms)
     bool there = whole && s->filled;
 
     s->rests = false;
-    if (s->copying == 0) { /* of calls that were never recorded */
-        session_free_texts(s);
-        session_free_answers(s);
-    }
+    if (s->copying == 0) /* of calls that were never recorded */
+        session_free_bulks(s);
     if (there) {
         drop_row(s);
         s->residence = RESIDENT;
@@ -358,7 +354,7 @@ int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64
 
     if (type == RECORD_ORIGIN)
         return session_apply_origin(s, r, e);
-    if (type == RECORD_TEXTS || type == RECORD_ANSWERS) /* nothing, until their commit */
+    if (type == RECORD_BULK) /* nothing, until its commit */
         return 0;
     drop_row(s);
     if (type != RECORD_EXPORTED)

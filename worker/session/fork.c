@@ -9,12 +9,10 @@
 #include <string.h>
 
 #include "common/base/err.h"
-#include "common/base/mem.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit.h"
 #include "worker/session/policy.h"
 #include "worker/session/record.h"
-#include "worker/session/record_parts.h"
 #include "worker/session/session_fork.h"
 #include "worker/session/store.h"
 
@@ -32,47 +30,39 @@ void session_write_options(const struct session *s, struct buf *json)
 static bool is_content(uint64_t type)
 {
     return type == RECORD_COMMIT || type == RECORD_DROP || type == RECORD_FORK ||
-           type == RECORD_TEXTS || type == RECORD_ANSWERS || type == RECORD_BLOCKS;
+           type == RECORD_BULK;
 }
 
-static struct str key_of(const uint64_t *call)
+/* Notes the record at r->at. */
+static void note_record(struct fork_reader *r, uint64_t type, struct record_in body)
 {
-    return str_of((const char *)call, sizeof(*call));
+    struct fork_record f = {.number = r->at, .fragment = type == RECORD_BULK};
+
+    if (type == RECORD_COMMIT || type == RECORD_BULK)
+        f.call = record_u(&body);
+    if (type == RECORD_COMMIT)
+        *vec_push(&r->calls) = f.call;
+    *vec_push(&r->records) = f;
 }
 
-struct fork_commits {
-    struct map by_call;
-    struct arena arena;
-};
-
-/* Notes the record at r->at, and what it says of parts. */
-static void note_record(struct fork_reader *r, struct str record)
+static int by_number(const void *a, const void *b)
 {
-    struct record_parts p, *commit;
+    const uint64_t *x = a, *y = b;
 
-    session_record_parts(record, &p);
-    *vec_push(&r->records) =
-        (struct fork_record){r->at, p.sense == PARTS_ONE, (uint8_t)p.kind, p.call};
-    if (p.sense != PARTS_NAMED)
-        return;
-    if (!r->commits)
-        r->commits = mem_zalloc(sizeof(*r->commits));
-    commit = arena_alloc(&r->commits->arena, sizeof(*commit));
-    *commit = p;
-    (void)map_set(&r->commits->by_call, key_of(&commit->call), commit);
+    return (*x > *y) - (*x < *y);
 }
 
-/* Leaves those out that no commit names. */
+/* Leaves out fragments of calls without a commit. */
 static void settle_records(struct fork_reader *r)
 {
     size_t n = 0;
 
+    qsort(r->calls.at, r->calls.n, sizeof(*r->calls.at), by_number);
     for (size_t i = 0; i < r->records.n; i++) {
         const struct fork_record *f = &r->records.at[i];
-        const struct record_parts *commit =
-            f->is_part && r->commits ? map_get(&r->commits->by_call, key_of(&f->call)) : NULL;
 
-        if (!f->is_part || (commit && commit->named[f->kind]))
+        if (!f->fragment ||
+            bsearch(&f->call, r->calls.at, r->calls.n, sizeof(*r->calls.at), by_number))
             r->records.at[n++] = *f;
     }
     r->records.n = n;
@@ -99,7 +89,7 @@ static int look_at(void *ctx, size_t i, struct str record, struct err *e)
     if (!record_read_head(&in, &h))
         return err_set(e, ERR_IO, "session record: torn");
     if (is_content(h.type))
-        note_record(r, record);
+        note_record(r, h.type, in);
     if (h.type == RECORD_COMMIT && record_u(&in) == r->last_call)
         settle_records(r);
     return 0;
@@ -235,11 +225,7 @@ int session_fork_next(struct fork_reader *r, struct buf *record, struct err *e)
 void session_fork_done(struct fork_reader *r)
 {
     vec_done(&r->records);
-    if (!r->commits)
-        return;
-    map_done(&r->commits->by_call);
-    arena_done(&r->commits->arena);
-    free(r->commits);
+    vec_done(&r->calls);
 }
 
 bool session_copying(const struct session *s)
@@ -277,8 +263,7 @@ int session_apply_fork(struct session *s, struct record_in *r, struct err *e)
         linear_fork(s, t);
     s->forked_from = forest_text(f, from);
     s->copied_calls = f->calls.n;
-    session_free_texts(s);
-    session_free_answers(s);
+    session_free_bulks(s);
     arena_done(&tmp);
     return 0;
 }

@@ -71,19 +71,15 @@ struct new_messages *new_messages_make(const struct json *messages, uint32_t fro
     return m;
 }
 
-struct new_messages *new_messages_read(struct str texts, uint32_t n, const struct matcher *mt,
+struct new_messages *new_messages_read(struct record_in texts, uint32_t n, const struct matcher *mt,
                                        atomic_size_t *sum)
 {
-    struct record_in at;
-    struct new_messages *m;
+    struct new_messages *m = begin(0, n, sum);
 
-    if (!record_last_strs(texts, n, &at))
-        return NULL;
-    m = begin(0, n, sum);
     for (uint32_t i = 0; i < n; i++) {
-        struct str text = record_str(&at);
+        struct str text = record_str(&texts);
 
-        if (read_one(m, i, text, mt) != 0) {
+        if (!text.p || read_one(m, i, text, mt) != 0) {
             new_messages_free(m);
             return NULL;
         }

@@ -26,11 +26,9 @@ struct message_node;
 enum { NEW_MESSAGES_MIN = 64 << 10 };
 
 struct new_messages {
-    uint32_t from, n;  /* messages [from, from + n) of the request */
-    struct buf texts;  /* n of them, as record_put_json writes them */
-    size_t ahead_from; /* those before this byte have become the forest's meanwhile */
-    size_t ahead;      /* bytes of them that stand in records before the commit (texts_ahead.c) */
-    struct arena copy; /* what the forest takes over (arena_take) */
+    uint32_t from, n;            /* messages [from, from + n) of the request */
+    struct buf texts;            /* n of them, as record_put_json writes them */
+    struct arena copy;           /* what the forest takes over (arena_take) */
     struct message_node **nodes; /* n of them in `copy`, each right before its message, which is
                                     read and has its hashes; the rest of them is the forest's */
     bool has_images;             /* some message has a picture */
@@ -43,9 +41,10 @@ struct new_messages {
 struct new_messages *new_messages_make(const struct json *messages, uint32_t from,
                                        const struct matcher *mt, atomic_size_t *sum);
 
-/* The last n of texts as a commit record has them, for a record that is read back: `texts` stays
- * empty. NULL if one cannot be read, there are not so many, or the thread's job is cancelled. */
-struct new_messages *new_messages_read(struct str texts, uint32_t n, const struct matcher *mt,
+/* The next n texts as a commit record has them, for a record that is read back: `texts` stays
+ * empty. NULL if one cannot be read, or the thread's job is cancelled. */
+struct record_in;
+struct new_messages *new_messages_read(struct record_in texts, uint32_t n, const struct matcher *mt,
                                        atomic_size_t *sum);
 
 /* The same of the message of an answer, alone, which will have its checkpoint at its node: that one
@@ -62,15 +61,15 @@ struct str new_messages_texts(const struct new_messages *m, uint32_t k);
 /* NULL is fine. */
 void new_messages_free(struct new_messages *m);
 
-/* Long messages of a call's answers (new_answer_make, new_answer_read): of the call that is
- * recorded (plan.h), or of a record that is read back (session_texts.h). */
+/* Messages of a call's answers (new_answer_make, new_answer_read): of the call that is recorded
+ * (plan.h), or of a record that is read back (session_texts.h). */
 struct ready_answers {
-    uint32_t first, n;         /* answers [first, first + n) of the call */
+    uint32_t n;
     struct new_messages *at[]; /* own; NULL: it is short, or was not made */
 };
 
-/* Of none yet. */
-struct ready_answers *ready_answers_new(uint32_t first, uint32_t n);
+/* Of n answers, without any message yet. */
+struct ready_answers *ready_answers_new(uint32_t n);
 
 /* NULL: it has none of that answer; all may be NULL. */
 struct new_messages *ready_answers_get(const struct ready_answers *all, uint32_t answer);

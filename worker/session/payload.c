@@ -1,6 +1,6 @@
 /* The bulk of calls (payload.h): context ids, answers' ids, logprobs, experts, in one block for
  * each record. It is most of a session's memory, and can be evicted while the session stays: its
- * bytes are in the journal, in the record that made it, or in those of its parts before that.
+ * bytes are in the journal, in the record that made it, or in fragments before that.
  *
  *   payload_new -> in memory  --payload_evict-->  bytes NULL
  *                      ^                               |
@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "worker/session/bulk_ahead.h"
+#include "worker/session/call_bulk.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/session_totals.h"
 #include "worker/session/store.h"
@@ -44,15 +44,13 @@ struct bytes {
     size_t n;
 };
 
-static struct payload *make(struct session *s, struct arena *a, uint64_t call, struct bytes bytes,
-                            bool fixed)
+static struct payload *make(struct session *s, uint64_t call, struct bytes bytes, bool fixed)
 {
-    struct payload *p = ARENA_NEW(a, struct payload);
+    struct payload *p = ARENA_NEW(&s->forest.arena, struct payload);
 
     p->session = s;
     p->bytes = bytes.at;
     p->call = call;
-    p->place = s->payloads.n;
     p->size = (uint32_t)bytes.n;
     p->record = s->record;
     p->fixed = fixed || bytes.n == 0;
@@ -64,21 +62,26 @@ static struct payload *make(struct session *s, struct arena *a, uint64_t call, s
 }
 
 /* `fixed`: what is in it cannot be read back from its record alone. */
-struct payload *payload_new(struct session *s, struct arena *a, uint64_t call, size_t size,
-                            bool fixed)
+struct payload *payload_new(struct session *s, uint64_t call, size_t size, bool fixed)
 {
-    return make(s, a, call, (struct bytes){mem_alloc(MAX_OF(size, 1)), size}, fixed);
+    return make(s, call, (struct bytes){mem_alloc(MAX_OF(size, 1)), size}, fixed);
 }
 
-struct payload *payload_of_bulk(struct session *s, struct arena *a, uint64_t call,
-                                struct bulk_ahead *bulk)
+struct payload *payload_of_piece(struct session *s, struct call_bulk *b, uint32_t piece, bool fixed)
 {
-    const struct payload_parts *parts;
-    size_t size = bulk->bytes.len;
-    struct payload *p =
-        make(s, a, call, (struct bytes){bulk_ahead_take(bulk, a, &parts), size}, false);
+    struct bulk_piece *from = &b->pieces.at[piece];
+    size_t n = from->parts.n;
+    struct payload_parts *parts =
+        arena_alloc(&s->forest.arena, sizeof(*parts) + n * sizeof(struct payload_part));
+    char *bytes = payload_resize((char *)(uintptr_t)from->bytes.p, from->cap, from->bytes.len);
+    struct payload *p = make(s, b->call, (struct bytes){bytes, from->bytes.len}, fixed);
 
+    parts->n = (uint32_t)n;
+    memcpy(parts->at, from->parts.at, n * sizeof(struct payload_part));
     p->parts = parts;
+    s->bulk_bytes -= from->cap + vec_bytes(&from->parts);
+    vec_done(&from->parts);
+    *from = (struct bulk_piece){0};
     return p;
 }
 
@@ -163,21 +166,6 @@ void payload_take_room(struct payload *p)
     s->payload_evicted -= p->size;
     s->store->totals->payload_loads++;
     payload_touch(p);
-}
-
-/* The last of the session's takes its place there. */
-void payload_drop(struct payload *p)
-{
-    struct session *s = p->session;
-    struct payload *last = vec_pop(&s->payloads);
-
-    CHECK(!p->room); /* only what a checkpoint has is read back */
-    list_remove(&p->lru);
-    *(p->bytes ? &s->payload_bytes : &s->payload_evicted) -= p->size;
-    free_bytes(p);
-    last->place = p->place;
-    if (last != p)
-        s->payloads.at[p->place] = last;
 }
 
 void payloads_displace(struct session *s)

@@ -1,14 +1,12 @@
 /*
- * struct payload: the bulk of one record: of a committed call's the context ids that it added, and
- * of each answer ids, logprobs, routed experts, odds and indexer's rows; or these alone, of answers
- * that were recorded before their call (answers_ahead.c); or a part of a long block of rows, that
- * was recorded before its answer (blocks_ahead.c). Of a long one the bytes stand in several records
- * before that record (bulk_ahead.h). Everything else of a checkpoint always
- * stays in memory while its session does; a payload may be evicted, the least recently used first,
- * because the record that brought it is in the journal. Who needs one asks for it before (recall.h)
- * and reads it in the same breath: only the eviction of a later turn of the loop takes it away
- * again, and never while it is held: a running call holds its path, and a recall in several steps
- * what it has read.
+ * struct payload: numbers of a call: the context ids that it added, and of each answer ids,
+ * logprobs, routed experts, odds and indexer's rows. They come with the commit record, or are a
+ * piece of its bulk (call_bulk.h): then several answers have several payloads, and a long block of
+ * rows has its own. Everything else of a checkpoint always stays in memory while its session does;
+ * a payload may be evicted, the least recently used first, because the record that brought it is in
+ * the journal. Who needs one asks for it before (recall.h) and reads it in the same breath: only
+ * the eviction of a later turn of the loop takes it away again, and never while it is held: a
+ * running call holds its path, and a recall in several steps what it has read.
  *
  * Layout: context ids, then each answer's ids, logprobs, experts, odds, indexer's rows, each at
  * a multiple of 4 bytes. Owned by its session (session.payloads); the bytes are its own, so that
@@ -52,7 +50,6 @@ struct payload {
     bool wanted; /* a recall that is just noting what is missing has noted it */
 
     uint64_t call;   /* its number: the record must say the same */
-    size_t place;    /* in session.payloads */
     uint32_t record; /* which one of its session's */
 
     /* While it is read back, which recall.c does, and is not there yet. */
@@ -60,6 +57,12 @@ struct payload {
     uint32_t n_came;    /* of its parts, the first: they are in `room` */
     uint32_t n_readers; /* recalls that go on with it in their next step */
 };
+
+/* A part of a payload begins at a multiple of 4 bytes. */
+static inline size_t payload_padded(size_t n)
+{
+    return (n + 3) & ~(size_t)3;
+}
 
 /* The one way to the bytes. */
 static inline const char *payload_bytes(const struct payload *p)
@@ -77,17 +80,13 @@ char *payload_resize(char *room, size_t had, size_t n);
 void payload_free_room(char *room, size_t n);
 
 /* A payload of so many bytes, all of which the caller fills in; of the record that the session
- * applies now. The struct lies in the arena. */
-struct payload *payload_new(struct session *s, struct arena *a, uint64_t call, size_t size,
-                            bool fixed);
+ * applies now. The struct is in the forest's arena. */
+struct payload *payload_new(struct session *s, uint64_t call, size_t size, bool fixed);
 
-/* The same of all that came of a bulk, whose bytes become the payload's own. */
-struct bulk_ahead;
-struct payload *payload_of_bulk(struct session *s, struct arena *a, uint64_t call,
-                                struct bulk_ahead *bulk);
-
-/* Gives up one that no checkpoint of the forest has; its struct is the arena's. */
-void payload_drop(struct payload *p);
+/* A payload of a piece of the call's bulk, whose bytes become the payload's own. */
+struct call_bulk;
+struct payload *payload_of_piece(struct session *s, struct call_bulk *b, uint32_t piece,
+                                 bool fixed);
 
 /* Evicts it; it is in the store's order, so nobody holds it. */
 void payload_evict(struct payload *p);

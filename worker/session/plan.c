@@ -5,9 +5,11 @@
 
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "worker/session/call_bulk.h"
 #include "worker/session/new_env.h"
 #include "worker/session/new_messages.h"
 #include "worker/session/policy.h"
+#include "worker/session/session_texts.h"
 #include "worker/session/store.h"
 
 struct plan *plan_new(struct session *s, struct arena *a, const struct session_call_input *in)
@@ -75,8 +77,11 @@ void plan_free(struct plan *p)
 
     let_chain(p);
     plan_let(p);
-    if (p->answers_ahead || p->blocks.ahead)
-        session_drop_answers(s, p->pub.call);
+    if (p->bulk.written) {
+        s->bulk_bytes -= bulk_memory(p->bulk.written);
+        bulk_done(p->bulk.written);
+        free(p->bulk.written);
+    }
     list_remove(&p->item);
     s->inflight--;
     new_messages_free(p->made.messages);
@@ -152,29 +157,27 @@ const struct message *plan_new_message(const struct plan *p)
     return m ? &m->nodes[p->walk.n_matched - m->from]->msg : NULL;
 }
 
-bool plan_texts_ahead(const struct plan *p)
-{
-    const struct new_messages *m = ready(p);
-
-    return m && m->ahead > 0;
-}
-
 struct new_messages *session_new_messages(struct session *s, uint64_t call)
 {
     const struct plan *p = plan_find(s, call);
 
     if (p)
         return p->made.messages;
-    return s->ready_call == call ? s->read_ready : NULL;
+    return s->ready && s->ready->call == call ? s->ready->messages : NULL;
 }
 
-struct new_env *session_new_env(struct session *s, uint64_t call)
+struct arena *session_new_env(struct session *s, uint64_t call, struct env_key *ret)
 {
     const struct plan *p = plan_find(s, call);
+    struct new_env *v = NULL;
 
     if (p)
-        return p->made.env;
-    return s->ready_call == call ? s->read_env : NULL;
+        v = p->made.env;
+    else if (s->ready && s->ready->call == call)
+        v = s->ready->env;
+    if (v)
+        *ret = v->key;
+    return v ? &v->copy : NULL;
 }
 
 struct new_messages *session_ready_answer(struct session *s, uint64_t call, uint32_t answer)
@@ -183,7 +186,7 @@ struct new_messages *session_ready_answer(struct session *s, uint64_t call, uint
 
     if (p)
         return ready_answers_get(p->made.answers, answer);
-    return s->ready_call == call ? ready_answers_get(s->read_answers, answer) : NULL;
+    return s->ready && s->ready->call == call ? ready_answers_get(s->ready->answers, answer) : NULL;
 }
 
 struct plan *plan_find(struct session *s, uint64_t call)
@@ -201,15 +204,15 @@ void session_release(struct session_store *st, struct session_plan *pub)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
     struct session *s;
-    bool ahead;
+    bool written;
 
     (void)st;
     if (!pub)
         return;
     s = p->session;
-    ahead = p->answers_ahead || p->blocks.ahead;
+    written = p->bulk.written;
     plan_free(p);
-    if (ahead && !s->unlinked)
+    if (written && !s->unlinked)
         session_account(s);
     session_maybe_free(s);
 }

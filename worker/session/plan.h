@@ -13,6 +13,8 @@
 #include "worker/tokens/span.h"
 
 struct arena;
+struct call_bulk;
+struct bulk_span;
 struct chain;
 struct checkpoint;
 struct err;
@@ -65,32 +67,21 @@ struct plan {
     bool left;                   /* chains: no client waits for the call: its chain is free */
     uint64_t head_version;       /* linear */
     uint32_t n_context, n_close, trim;
-    bool settled;           /* it is known which ids its answers have (commit.c) */
-    uint32_t answers_ahead; /* of its answers, that stand in records before the commit */
+    bool settled; /* it is known which ids its answers have (commit.c) */
 
+    /* The long bytes of its record (bulk_record.c), once any stand before it. */
     struct {
-        uint64_t ahead;  /* bytes of its answers' long blocks, that stand in records before */
-        size_t max;      /* a longer one does, once some byte is ahead */
-        uint32_t answer; /* the next part is this one's, */
-        int kind;        /* of this block, */
-        size_t at;       /* from this byte on */
-    } blocks;
+        struct call_bulk *written;   /* own: what did so far; NULL: all are in the record */
+        struct bulk_span *spans;     /* what does, in this order; in the arena, */
+        size_t n_spans, span, byte;  /* the next byte is this one's */
+        struct answer_place *places; /* of its answers, in the arena */
+        size_t texts_from;           /* the new messages, from this byte of their texts on */
 
-    /* Of the bulk of the record that comes next. */
-    struct {
-        bool ahead;     /* it stands in records before it, all of it when at == len */
-        size_t at, len; /* bytes */
-
-        /* with the context: what it begins with, which is not part of it */
+        /* what its context begins with: not in the record */
         bool settled;
         struct checkpoint *run; /* or NULL */
         uint32_t common;
     } bulk;
-
-    struct {
-        uint64_t hash; /* ids_hash of what the engine was asked with, so far */
-        size_t at;     /* of so many ids; 0: nothing was hashed */
-    } sent;
 
     uint32_t kept; /* exhausted, chains: ids that stay of a chain that is rolled back and closed */
 
@@ -167,43 +158,25 @@ struct str plan_new_texts(const struct plan *p);
 /* The first of them, ready to be compared; NULL as above. Lives as long as the plan. */
 const struct message *plan_new_message(const struct plan *p);
 
-/* Whether their texts stand in records before the commit (texts_ahead.c). Never those of an
- * exhausted call. */
-bool plan_texts_ahead(const struct plan *p);
-
 /* duplicate.c: the checkpoint of this very answer, with this message, when it was recorded at this
  * very place before: with idempotent_retry a client that sent a request twice gets one checkpoint.
  * Else NULL. Only under policy tree. *ret_in_use: something stands on it. */
 struct checkpoint *plan_duplicate(const struct plan *p, const struct json *message,
                                   bool *ret_in_use);
 
-/* block_record.c: a block of an answer (enum block_kind), or an absent text. */
-struct str session_answer_block(const struct session_answer *a, int kind);
-
-/* Writes the record of the next part of a block of more than max_bytes; false: there is none. The
- * block's bytes are not to be read afterwards. */
-bool plan_block_record(struct plan *p, const struct session_answer *answers, size_t n,
-                       size_t max_bytes, uint64_t now_ms, struct buf *record);
-
-/* Whether the block stands in records before the one of its answer. */
-bool plan_block_ahead(const struct plan *p, struct str block);
-
-/* bulk_record.c: whose bulk: the context behind the first `common` ids, or none, and n answers,
- * behind `first` others of their call. */
-struct bulk_of {
-    bool context;
-    uint32_t common;
-    uint32_t first;
-    const struct session_answer *answers;
-    size_t n;
+/* Where the long bytes of an answer are (call_bulk.h). */
+struct answer_place {
+    uint32_t piece, apart[ROWS_KINDS]; /* apart: 0 if that block is in `piece` */
+    size_t text_at;                    /* of its message, if it was made ready */
 };
 
-size_t plan_bulk_bytes(const struct plan *p, const struct bulk_of *of);
+/* commit.c: what the context begins with, which stays so. */
+void plan_settle_run(struct plan *p);
 
-/* Writes the record of the next part of a bulk of more than max_bytes, p->bulk; false: there is
- * none (left). The same `of` until then. */
-bool plan_bulk_record(struct plan *p, const struct bulk_of *of, size_t max_bytes, uint64_t now_ms,
-                      struct buf *record);
+/* bulk_record.c: writes the next fragment of more than max_bytes of long bytes. Returns false if
+ * there are not so many, or none is left. Such bytes are not to be read afterwards. */
+bool plan_bulk_record(struct plan *p, const struct session_answer *answers, size_t n,
+                      size_t max_bytes, uint64_t now_ms, struct buf *record);
 
 /* The ids that the call adds before its answers, without the first `common`. */
 struct token_span plan_own_context(const struct plan *p, uint32_t common);

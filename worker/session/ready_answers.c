@@ -12,21 +12,18 @@
 #include "worker/session/session_answer.h"
 #include "worker/session/store.h"
 
-struct ready_answers *ready_answers_new(uint32_t first, uint32_t n)
+struct ready_answers *ready_answers_new(uint32_t n)
 {
     struct ready_answers *all =
         mem_zalloc(sizeof(*all) + (size_t)n * sizeof(struct new_messages *));
 
-    all->first = first;
     all->n = n;
     return all;
 }
 
 struct new_messages *ready_answers_get(const struct ready_answers *all, uint32_t answer)
 {
-    if (!all || answer < all->first || answer - all->first >= all->n)
-        return NULL;
-    return all->at[answer - all->first];
+    return all && answer < all->n ? all->at[answer] : NULL;
 }
 
 void ready_answers_free(struct ready_answers *all)
@@ -79,7 +76,7 @@ void session_make_messages(struct session_plan *pub, struct session_answer *answ
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
     const struct matcher *mt = &p->session->forest.matcher;
-    struct ready_answers *all = ready_answers_new(0, (uint32_t)n);
+    struct ready_answers *all = ready_answers_new((uint32_t)n);
 
     for (size_t i = 0; i < n; i++) {
         struct new_messages *m;

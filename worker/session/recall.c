@@ -10,6 +10,7 @@
 
 #include "common/base/err.h"
 #include "common/base/mem.h"
+#include "worker/session/call_bulk.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit_record.h"
 #include "worker/session/payload.h"
@@ -49,8 +50,8 @@ void recall_checkpoint(struct recall *r, const struct checkpoint *t)
 {
     CHECK(!r->begun);
     for (int k = 0; r->rows && k < ROWS_KINDS; k++)
-        for (uint32_t i = 0; i < t->rows[k].n_parts; i++)
-            note(r, t->rows[k].parts[i]);
+        if (t->rows[k].apart)
+            note(r, t->rows[k].apart);
     if (checkpoint_lies_apart(t))
         note(r, t->payload);
     recall_context(r, t);
@@ -114,17 +115,16 @@ static uint32_t record_of(const struct recalled *x)
     return x->p->parts ? x->p->parts->at[x->part].record : x->p->record;
 }
 
-/* Of a record that has a part alone. */
+/* A fragment that has a part alone. */
 static bool take_part(const struct recalled *x, struct record_in *r)
 {
     struct payload *p = x->p;
     uint32_t from = piece_begin(p, x->part), to = piece_end(p, x->part);
-    struct block_part part;
+    struct bulk_fragment f;
 
-    if (!session_block_read(r, &part) || part.call != p->call || part.bytes.len != to - from ||
-        (part.kind == BLOCK_BULK) != (p->parts != NULL))
+    if (!bulk_fragment_read(r, &f) || f.call != p->call || f.bytes.len != to - from || !p->parts)
         return false;
-    memcpy(p->room + from, part.bytes.p, part.bytes.len);
+    memcpy(p->room + from, f.bytes.p, f.bytes.len);
     return true;
 }
 
@@ -135,19 +135,13 @@ static bool take_bytes(const struct recalled *x, struct str record)
     struct payload *p = x->p;
     struct commit_record c;
     struct record_head h;
-    int rc = -1;
 
-    if (!record_read_head(&r, &h) || h.version < 1 || h.version > RECORD_VERSION ||
-        !str_eq(h.id, p->session->id))
+    if (!record_read_head(&r, &h) || h.version != RECORD_VERSION || !str_eq(h.id, p->session->id))
         return false;
-    if (h.type == RECORD_BLOCKS)
+    if (h.type == RECORD_BULK)
         return take_part(x, &r);
-    if (h.type == RECORD_COMMIT)
-        rc = commit_record_read(&r, &c, NULL);
-    if (h.type == RECORD_ANSWERS)
-        rc = commit_record_read_answers(&r, &c, NULL);
-    if (rc != 0 || c.call != p->call || c.flags & COMMIT_BULK_AHEAD ||
-        commit_record_bulk(&c, NULL) != p->size)
+    if (h.type != RECORD_COMMIT || commit_record_read(&r, &c, NULL) != 0 || c.call != p->call ||
+        c.flags & COMMIT_BULK || commit_record_bulk(&c, NULL) != p->size)
         return false;
     (void)commit_record_bulk(&c, p->room);
     return true;

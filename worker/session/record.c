@@ -152,22 +152,6 @@ struct str record_str(struct record_in *r)
     return p ? str_of(p, n - 1) : (struct str){0};
 }
 
-/* They are counted first: which are the last ones is not known before. */
-bool record_last_strs(struct str texts, uint32_t n, struct record_in *ret)
-{
-    struct record_in r = record_in_of(texts);
-    size_t all = 0;
-
-    *ret = r;
-    for (; !r.bad && r.p < r.end; all++)
-        (void)record_str(&r);
-    if (r.bad || all < n)
-        return false;
-    for (; all > n; all--)
-        (void)record_str(ret);
-    return true;
-}
-
 /* Points into the record, which need not be aligned. */
 const char *record_ids(struct record_in *r, uint32_t *ret_n)
 {

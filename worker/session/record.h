@@ -58,10 +58,6 @@ uint32_t record_u32(struct record_in *r); /* LEB128 that must fit */
 uint64_t record_u64(struct record_in *r);
 struct str record_str(struct record_in *r); /* borrowed from the record */
 
-/* Of texts behind each other the last n: ret stands before them. False: there are not so many, or
- * they are torn. */
-bool record_last_strs(struct str texts, uint32_t n, struct record_in *ret);
-
 /* Raw runs: their count was read before; the bytes are borrowed and may be unaligned. NULL when
  * fewer are left. */
 const char *record_ids(struct record_in *r, uint32_t *ret_n);

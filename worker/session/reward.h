@@ -59,10 +59,9 @@ void reward_move(struct session *s, struct str from, struct str to);
 int reward_check_room(const struct session *s, struct str response_id, const struct json *more,
                       struct err *e);
 
-/* Merges the last field of a record into the reward of a response. `members`: it is in the older
- * form (member_record.h). 0, or -1 and ERR_IO, without a change. */
-int reward_apply(struct session *s, struct str response_id, struct str text, bool members,
-                 struct err *e);
+/* Merges the last field of a record into the reward of a response. 0, or -1 and ERR_IO, without a
+ * change. */
+int reward_apply(struct session *s, struct str response_id, struct str text, struct err *e);
 
 /* Frees the rewards, of the session and of its responses. */
 void session_free_rewards(struct session *s);

@@ -8,7 +8,6 @@
 #include "common/codec/json.h"
 #include "common/codec/session_rules.h"
 #include "worker/session/checkpoint.h"
-#include "worker/session/member_record.h"
 #include "worker/session/store.h"
 
 /* The id under which the reward of a response is kept: that of the answer that stands for it. */
@@ -116,14 +115,12 @@ static void set_member(struct session *s, struct reward *r, const struct lookup 
         (struct reward_member){forest_str(&s->forest, key), forest_str(&s->forest, json)};
 }
 
-int reward_apply(struct session *s, struct str response_id, struct str text, bool members,
-                 struct err *e)
+int reward_apply(struct session *s, struct str response_id, struct str text, struct err *e)
 {
     struct arena tmp = {0};
     struct buf b = {0};
     const struct json *v;
-    int rc = members ? member_record_read(text, &tmp, &v, e)
-                     : json_parse(&tmp, text.p ? text : STR(""), &v, e);
+    int rc = json_parse(&tmp, text.p ? text : STR(""), &v, e);
 
     if (rc == 0 && v->kind == JSON_OBJECT) {
         struct reward *r = session_reward(s, response_id);

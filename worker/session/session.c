@@ -11,7 +11,6 @@
 #include "worker/model/model.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit.h"
-#include "worker/session/member_record.h"
 #include "worker/session/policy.h"
 #include "worker/session/record.h"
 #include "worker/session/reward.h"
@@ -155,22 +154,13 @@ int session_apply_sink(struct session *s, struct record_in *r, struct err *e)
     return 0;
 }
 
-/* Whether metadata or a reward is in the older form (member_record.h). */
-static bool has_members(const struct record_head *h)
-{
-    return h->version >= RECORD_VERSION_MEMBERS;
-}
-
-/* The content of a session that begins: v are its options, and `metadata` stands beside them if it
- * has long values. */
+/* The content of a session that begins: v are its options. */
 static void fill(struct session *s, const struct session_options *o, const struct json *v,
-                 const struct json *metadata, uint64_t now_ms)
+                 uint64_t now_ms)
 {
     forest_init(&s->forest, o->matcher);
     v = message_copy(&s->forest.arena, v);
     CHECK(session_options_read(s->store, v, &s->options, &(struct err){0}) == 0);
-    if (metadata)
-        s->options.metadata = message_copy(&s->forest.arena, metadata);
     s->created_ms = s->updated_ms = now_ms;
     s->filled = true;
 }
@@ -183,11 +173,10 @@ static int apply_create(struct session_store *st, const struct record_head *h, s
     struct arena tmp = {0};
     struct session_options o;
     struct session *s = map_get(&st->sessions, h->id);
-    const struct json *v, *metadata = NULL;
+    const struct json *v;
     struct str text = record_str(r);
 
-    if ((has_members(h) && member_record_read(record_str(r), &tmp, &metadata, e) != 0) || r->bad ||
-        (r->p != r->end && origin_read(r, &origin) != 0) ||
+    if (r->bad || (r->p != r->end && origin_read(r, &origin) != 0) ||
         json_parse(&tmp, text.p ? text : STR(""), &v, e) != 0 ||
         (s && (s->residence != LOADING || s->filled)) || session_options_read(st, v, &o, e) != 0) {
         arena_done(&tmp);
@@ -203,7 +192,7 @@ static int apply_create(struct session_store *st, const struct record_head *h, s
     if (origin.tokenizer) /* a later adoption stays, while an older beginning is read back */
         session_set_origin(s, &origin);
     if (s->residence != EVICTED) {
-        fill(s, &o, v, metadata, h->at_ms);
+        fill(s, &o, v, h->at_ms);
         s->record++;
     }
     if (s->residence != LOADING) /* a copy that is there is read back as it is: whole */
@@ -230,7 +219,7 @@ static int apply_end(struct session *s, const struct record_head *h, struct reco
         flags >> STOP_SHIFT > SESSION_STOP_INFRASTRUCTURE ||
         (head > s->forest.checkpoints.n && head != HEAD_AS_IT_WAS && !drops))
         return err_set(e, ERR_IO, "session record: torn end");
-    if (reward.p && reward_apply(s, (struct str){0}, reward, has_members(h), e) != 0)
+    if (reward.p && reward_apply(s, (struct str){0}, reward, e) != 0)
         return -1;
     if (s->options.policy == &policy_linear && head != HEAD_AS_IT_WAS && !drops)
         linear_move(s, head && s->forest.checkpoints.at[head - 1]->node
@@ -284,7 +273,7 @@ static int apply_to(struct session *s, const struct record_head *h, struct recor
     case RECORD_REWARD:
         response_id = record_str(r);
         s->updated_ms = now_ms;
-        return reward_apply(s, response_id, record_str(r), has_members(h), e);
+        return reward_apply(s, response_id, record_str(r), e);
     case RECORD_END:
         return apply_end(s, h, r, e);
     case RECORD_DROP:
@@ -305,21 +294,19 @@ static int apply_to(struct session *s, const struct record_head *h, struct recor
         return session_apply_fork(s, r, e);
     case RECORD_IMPORT:
         s->copied_calls = s->forest.calls.n;
-        session_free_texts(s);
-        session_free_answers(s);
+        session_free_bulks(s);
         return 0;
-    case RECORD_TEXTS:
-        return session_apply_texts(s, r, e);
-    case RECORD_ANSWERS:
-        return session_apply_answers(s, r, e);
-    case RECORD_BLOCKS:
-        return session_apply_blocks(s, r, e);
+    case RECORD_BULK:
+        return session_apply_bulk(s, r, e);
     case RECORD_BUDGET:
         return session_apply_budget(s, r, e);
     default:
         return err_set(e, ERR_IO, "session record of an unknown type");
     }
 }
+
+/* Versions and types of other programs are below: larger ones are damage. */
+enum { VERSIONS_MAX = 100, TYPES_MAX = 15 };
 
 /* The one way in which a session changes. Returns -1 and e, without a change, if the record is
  * torn or does not fit. */
@@ -331,13 +318,15 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     struct session *s;
     int rc;
 
-    if (whole && h.version > RECORD_VERSION && h.version < RECORD_VERSION_MAX &&
-        h.type <= RECORD_BLOCKS)
+    if (whole && h.version > 0 && h.version != RECORD_VERSION && h.version < VERSIONS_MAX &&
+        h.type >= RECORD_CREATE && h.type <= TYPES_MAX)
         return err_set(e, ERR_UNSUPPORTED,
-                       "a session's record is of version %u, this program reads %d",
+                       "a session's record is of version %u, this program reads %d: export its "
+                       "sessions with the rollgate that wrote them (rollgate export), then start "
+                       "with an empty --state-dir",
                        (unsigned)h.version, RECORD_VERSION);
-    if (!whole || h.version == 0 || h.version > RECORD_VERSION || h.id.len == 0 ||
-        h.id.len > ID_MAX || !utf8_valid(h.id))
+    if (!whole || h.version != RECORD_VERSION || h.id.len == 0 || h.id.len > ID_MAX ||
+        !utf8_valid(h.id))
         return err_set(e, ERR_IO, "session record of an unknown form");
     if (h.type == RECORD_CREATE)
         return apply_create(st, &h, &r, e);
@@ -365,11 +354,11 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
 const char *session_record_kind(struct str record)
 {
     static const char *const kinds[] = {
-        [RECORD_CREATE] = "create",     [RECORD_COMMIT] = "commit",   [RECORD_REWARD] = "reward",
-        [RECORD_END] = "end",           [RECORD_DROP] = "drop",       [RECORD_SINK] = "sink",
-        [RECORD_EXPORTED] = "exported", [RECORD_ORIGIN] = "origin",   [RECORD_SCORE] = "score",
-        [RECORD_BUDGET] = "budget",     [RECORD_FORK] = "fork",       [RECORD_IMPORT] = "import",
-        [RECORD_TEXTS] = "texts",       [RECORD_ANSWERS] = "answers", [RECORD_BLOCKS] = "blocks"};
+        [RECORD_CREATE] = "create",     [RECORD_COMMIT] = "commit", [RECORD_REWARD] = "reward",
+        [RECORD_END] = "end",           [RECORD_DROP] = "drop",     [RECORD_SINK] = "sink",
+        [RECORD_EXPORTED] = "exported", [RECORD_ORIGIN] = "origin", [RECORD_SCORE] = "score",
+        [RECORD_BUDGET] = "budget",     [RECORD_FORK] = "fork",     [RECORD_IMPORT] = "import",
+        [RECORD_BULK] = "bulk"};
     struct record_in r = record_in_of(record);
     struct record_head h;
 

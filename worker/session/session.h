@@ -4,7 +4,7 @@
  *
  * Life of a call:   session_prepare_begin, _go_on, _render, _end (session_prepare: all at once)
  *                     -> (engine) -> session_commit -> journal -> session_apply
- *                          (long new texts and answers before that: session_texts_record,
+ *                          (long bytes before that: session_bulk_record,
  *                          session_answers_record, the same way)
  *                           \-> session_release (error, cancel, client gone)
  * All lasting change goes through records: session_commit and the other *_record functions only
@@ -294,7 +294,12 @@ struct session_request {
     uint64_t call;
     uint64_t body_hash[2];
     struct str key; /* Idempotency-Key, or absent */
+    bool has_bulk;  /* it names the call's fragments */
 };
+
+/* Whether the record is a fragment of a call, and then of which. *ret_first: those before it are
+ * void. */
+bool session_record_fragment(struct str record, uint64_t *ret_call, bool *ret_first);
 
 /* Whether the record commits a call, and then whose and which. It borrows the record's bytes. */
 bool session_record_commits(struct str record, struct str *ret_id, struct session_request *ret);

@@ -1,6 +1,6 @@
 /*
- * What a call adds to its session: session_commit writes the record of one plan's answers, behind
- * those of session_answers_record when they are long.
+ * What a call adds to its session: session_commit writes the record of one plan's answers, after
+ * the fragments of session_bulk_record when they are long.
  */
 #ifndef RG_SESSION_SESSION_ANSWER_H
 #define RG_SESSION_SESSION_ANSWER_H
@@ -81,21 +81,17 @@ size_t session_long_messages(const struct session_answer *answers, size_t n, siz
  * with their record. */
 void session_make_messages(struct session_plan *p, struct session_answer *answers, size_t n);
 
-/* Answers of one record, however short: each is looked up, parsed and linked. */
-enum { ANSWERS_PART_MOST = 32 };
+/* Bytes of numbers and long texts that the record of these answers has. */
+size_t session_bulk_bytes(const struct session_plan *p, const struct session_answer *answers,
+                          size_t n);
 
-/* Blocks of rows, told texts and made messages of more than max_bytes are recorded before their
- * answers, so many bytes in a record; then several answers of more than max_bytes in all, or more
- * than ANSWERS_PART_MOST, before the commit, whole ones, as many in a record as have about so many
- * bytes, ANSWERS_PART_MOST at most; and before each of these and before the commit their ids,
- * logprobs and odds, and the commit's context, if they are longer than that in all: writes the
- * record of what comes next, to be journaled and applied. Returns false if there is nothing (left),
- * or session_commit would refuse the answers; it comes next, with the same answers. max_bytes is
- * the same in all calls. The bytes of blocks that were written may read as zeros from then on. Here
- * and in session_commit answers are settled (session_settle_answers) that are not yet.
- */
-bool session_answers_record(struct session_plan *p, struct session_answer *answers, size_t n,
-                            size_t max_bytes, uint64_t now_ms, struct buf *record);
+/* More of them than max_bytes are recorded before the commit: writes the next fragment, of so many
+ * bytes at most, to be journaled and applied. Returns false if there is none (left), or
+ * session_commit would refuse the answers; it comes next, with the same answers. max_bytes is the
+ * same in all calls. Texts and long rows that were written may read as zeros from then on. Here and
+ * in session_commit answers are settled (session_settle_answers) that are not yet. */
+bool session_bulk_record(struct session_plan *p, struct session_answer *answers, size_t n,
+                         size_t max_bytes, uint64_t now_ms, struct buf *record);
 
 /* Writes the record that commits n >= 1 answers of one plan (n > 1: siblings). Errors:
  * ERR_SESSION_ENDED, ERR_STATE_CONFLICT; then release the plan. After session_apply of that record

@@ -1,7 +1,7 @@
 /*
  * A call of a session, from where it attaches to what it adds: session_prepare_begin makes a plan,
  * session_prepare_render and session_prepare_end complete it (session_prepare: all three at once),
- * the engine answers, session_texts_record writes long new texts, session_commit
+ * the engine answers, session_bulk_record writes long bytes, session_commit
  * (session_answer.h) the call's record (session.h has the order); or session_release gives the plan
  * back.
  */
@@ -126,13 +126,6 @@ void session_drop_record(struct session_plan *p, uint64_t now_ms, struct buf *re
 /* Whether the session would still take the call's commit: -1 and ERR_SESSION_ENDED, or what its
  * policy says (ERR_STATE_CONFLICT). session_commit asks the same. */
 int session_check_commit(const struct session_plan *p, struct err *e);
-
-/* New messages of more than max_bytes in all are recorded before the commit, in parts of so many
- * bytes at most: writes the record of the next part, to be journaled and applied. Returns false if
- * there is none (left), the session has ended, or the call is exhausted, which stores no messages.
- * max_bytes is the same in all calls. */
-bool session_texts_record(struct session_plan *p, size_t max_bytes, uint64_t now_ms,
-                          struct buf *record);
 
 /* Records whether clients wait for the call. If none does, another call may take its chain
  * (session_plan.displaced). NULL is fine. */

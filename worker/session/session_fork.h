@@ -21,7 +21,6 @@
 
 struct buf;
 struct err;
-struct fork_commits;
 struct session;
 
 /* What is asked for. */
@@ -32,13 +31,12 @@ struct session_fork {
     uint64_t now_ms;
 };
 
-/* A record to be copied. A part of a call (record_parts.h) only with the commit that names it:
- * others are given up sooner or later, and then there would be fewer records than were told. */
+/* A record to be copied. Fragments of a call come only with its commit: others are dropped sooner
+ * or later, and then there would be fewer records than were told. */
 struct fork_record {
     uint32_t number;
-    bool is_part;
-    uint8_t kind;  /* enum part_kind */
-    uint64_t call; /* of a part */
+    bool fragment; /* of a call: */
+    uint64_t call;
 };
 
 /* One under way. */
@@ -49,8 +47,8 @@ struct fork_reader {
     uint32_t checkpoint;             /* the answer's */
     uint32_t at, end;                /* numbers of records that are looked at */
     bool known;                      /* all that are copied */
-    VEC(struct fork_record) records; /* they; before that also parts that nothing may name */
-    struct fork_commits *commits;    /* what each commit among them names; NULL: none yet */
+    VEC(struct fork_record) records; /* they; before that also fragments without a commit */
+    VEC(uint64_t) calls;             /* with a commit among them */
     size_t copied;
 };
 

@@ -11,6 +11,7 @@
 
 #include "common/base/cancel.h"
 #include "common/base/lookup.h"
+#include "common/base/map.h"
 #include "common/codec/crc32c.h"
 #include "common/codec/json.h"
 #include "worker/request/images.h"
@@ -28,8 +29,7 @@ static bool travels(uint64_t type)
 {
     return type == RECORD_CREATE || type == RECORD_COMMIT || type == RECORD_REWARD ||
            type == RECORD_DROP || type == RECORD_ORIGIN || type == RECORD_SCORE ||
-           type == RECORD_BUDGET || type == RECORD_FORK || type == RECORD_TEXTS ||
-           type == RECORD_ANSWERS || type == RECORD_BLOCKS;
+           type == RECORD_BUDGET || type == RECORD_FORK || type == RECORD_BULK;
 }
 
 /* --- writing --- */
@@ -98,13 +98,58 @@ static int bad(const struct snapshot_reader *r, size_t i, const char *what)
     return err_field(r->e, "records", "records: record %zu %s", i, what);
 }
 
+/* Whether a record of that call, which came later, names its fragments; in the arena. */
+static bool *named_by(const struct snapshot_reader *r, struct map *calls, uint64_t call)
+{
+    struct str key = str_of((const char *)&call, sizeof(call));
+    bool *named = map_get(calls, key);
+
+    if (!named) {
+        named = ARENA_NEW(r->arena, bool);
+        (void)map_set(calls, arena_str(r->arena, key), named);
+    }
+    return named;
+}
+
+/* Fragments that no commit names would be dropped from the journal sooner or later, and then there
+ * would be fewer records than were told. */
+static void drop_void(const struct snapshot_reader *r)
+{
+    struct snapshot_records *all = r->records;
+    size_t n = all->all.n, kept = n;
+    struct map calls = {0};
+
+    for (size_t i = n; i-- > 0;) {
+        struct session_request commit;
+        struct str id;
+        uint64_t call;
+        bool first, *named = NULL;
+
+        if (session_record_fragment(all->all.at[i], &call, &first)) {
+            named = named_by(r, &calls, call);
+            if (*named)
+                all->all.at[--kept] = all->all.at[i];
+            *named = *named && !first;
+            continue;
+        }
+        if (session_record_commits(all->all.at[i], &id, &commit))
+            *named_by(r, &calls, commit.call) = commit.has_bulk;
+        all->all.at[--kept] = all->all.at[i];
+    }
+    memmove(all->all.at, all->all.at + kept, (n - kept) * sizeof(*all->all.at));
+    all->all.n = n - kept;
+    map_done(&calls);
+}
+
 /* As they are; what they are is looked at before anything is made of it. */
 static int split(struct snapshot_reader *r, struct str frames)
 {
     for (size_t at = 0, i = 0; at < frames.len; i++) {
         struct record_head h;
         struct record_in in;
+        uint64_t call;
         uint32_t n;
+        bool first;
 
         if (frames.len - at < FRAME_HEAD)
             return bad(r, i, "is cut");
@@ -117,16 +162,19 @@ static int split(struct snapshot_reader *r, struct str frames)
             return bad(r, i, "has no head");
         if (!travels(h.type) || (h.type == RECORD_CREATE) != (i == 0))
             return bad(r, i, "is of a type that cannot stand there");
-        if ((h.type == RECORD_COMMIT || h.type == RECORD_DROP || h.type == RECORD_TEXTS ||
-             h.type == RECORD_ANSWERS || h.type == RECORD_BLOCKS) &&
+        if ((h.type == RECORD_COMMIT || h.type == RECORD_DROP || h.type == RECORD_BULK) &&
             record_u(&in) > CALL_MAX)
             return bad(r, i, "has a call's number above 2^48");
+        if (h.type == RECORD_BULK &&
+            !session_record_fragment(str_sub(frames, at, n), &call, &first))
+            return bad(r, i, "is cut");
         r->newest_ms = MAX_OF(r->newest_ms, h.at_ms);
         *vec_push(&r->records->all) = str_sub(frames, at, n);
         at += n;
     }
     if (r->records->all.n == 0)
         return err_field(r->e, "records", "records: there are none");
+    drop_void(r);
     return 0;
 }
 

@@ -87,8 +87,7 @@ static void session_free(struct session *s)
     session_free_rewards(s);
     vec_done(&s->chains);
     vec_done(&s->scores);
-    session_free_texts(s);
-    session_free_answers(s);
+    session_free_bulks(s);
     session_free_content(s);
     free((char *)(uintptr_t)s->row.p);
     session_set_origin(s, NULL);

@@ -18,6 +18,7 @@
 #include "worker/session/session.h"
 
 struct buf;
+struct call_bulk;
 struct checkpoint;
 struct commit_answer;
 struct commit_record;
@@ -25,15 +26,13 @@ struct json;
 struct json_out;
 struct model;
 struct model_fingerprint;
-struct new_env;
 struct new_messages;
 struct payload;
 struct plan;
 struct policy;
-struct ready_answers;
+struct commit_texts;
 struct record_in;
 struct score;
-struct text_parts;
 
 struct session_options {
     const struct policy *policy;
@@ -141,15 +140,9 @@ struct session {
     uint64_t head_version;   /* changes with every commit and rollback */
     VEC(struct chain *) chains;
     VEC(struct score) scores;
-    struct map texts_ahead; /* by call: that no commit has named yet, read back or copied */
-    uint64_t texts_bytes;   /* that they take, but for the map */
-    struct new_messages *read_ready;    /* of the commit that is applied next, or NULL */
-    struct new_env *read_env;           /* likewise, its environment */
-    struct ready_answers *read_answers; /* likewise, long messages of its answers */
-    uint64_t ready_call;                /* its call (session_texts.h) */
-    struct map answers_ahead;           /* by call: that no commit has named yet */
-    struct map blocks_ahead;            /* likewise, long blocks of answers */
-    uint64_t answers_bytes;             /* that both take, but for the maps and their payloads */
+    struct map bulks;           /* by call: struct call_bulk that no commit has named yet */
+    uint64_t bulk_bytes;        /* that they take, and those of running calls, but for the map */
+    struct commit_texts *ready; /* of the commit that is applied next, or NULL (session_texts.h) */
     uint32_t rollbacks;
     uint64_t rollback_dropped;
 
@@ -250,11 +243,10 @@ void session_call_recorded(struct session *s, uint64_t call);
  * was made ready of its record, which is read back; or NULL. */
 struct new_messages *session_new_messages(struct session *s, uint64_t call);
 
-/* The same of the request's environment. */
-struct new_env *session_new_env(struct session *s, uint64_t call);
+/* The same of the request's environment: its key, and the arena with the key's values. */
+struct arena *session_new_env(struct session *s, uint64_t call, struct env_key *ret);
 
-/* The same of the long message of one of its answers, which is recorded in parts: the node is not
- * hung yet. */
+/* The same of the message of one of its answers: the node is not hung yet. */
 struct new_messages *session_ready_answer(struct session *s, uint64_t call, uint32_t answer);
 
 /* --- eviction.c --- */
@@ -320,105 +312,16 @@ int session_apply_budget(struct session *s, struct record_in *r, struct err *e);
 /* Applies the body of a record of the sinks. */
 int session_apply_sink(struct session *s, struct record_in *r, struct err *e);
 
-/* --- texts_ahead.c --- */
+/* --- call_bulk.c --- */
 
-/* Applies the body of RECORD_TEXTS. -1: it does not follow the parts before it. */
-int session_apply_texts(struct session *s, struct record_in *r, struct err *e);
+/* What came of the long bytes of a call that runs, or is read back or copied; or NULL. */
+struct call_bulk *session_bulk(struct session *s, uint64_t call);
 
-/* The last n messages of that call's texts ahead, each to be read by record_str, borrowed. -1:
- * there are not so many, or they are torn. */
-int session_texts_ahead(struct session *s, uint64_t call, uint32_t n, struct record_in *ret,
-                        struct err *e);
+/* Applies the body of RECORD_BULK. -1: it does not follow those before it. */
+int session_apply_bulk(struct session *s, struct record_in *r, struct err *e);
 
-/* How long that call's texts ahead are; 0: there are none. */
-size_t session_ahead_bytes(const struct session *s, uint64_t call);
-
-/* All bytes of that call's texts ahead, none or some, become the caller's; and back again, before
- * any other record is applied. */
-struct text_parts session_lend_texts(struct session *s, uint64_t call);
-void session_return_texts(struct session *s, uint64_t call, struct text_parts *texts);
-
-/* The call is recorded: what is kept of its texts ahead is freed. */
-void session_drop_texts(struct session *s, uint64_t call);
-
-/* Frees what is kept of all calls'. */
-void session_free_texts(struct session *s);
-
-/* --- answers_ahead.c --- */
-
-/* Applies the body of RECORD_ANSWERS. -1: it does not follow those before it, or makes no sense. */
-int session_apply_answers(struct session *s, struct record_in *r, struct err *e);
-
-/* *ret: the answers of that call that stand in records before its commit, as checkpoints without
- * links and without what they have in common; until they are dropped. -1: they are not those that
- * the commit names. */
-int session_answers_ahead(const struct session *s, const struct commit_record *commit,
-                          struct checkpoint ***ret, struct err *e);
-
-/* How many answers of that call stand in records so far. */
-size_t session_answers_so_far(const struct session *s, uint64_t call);
-
-/* The forest takes them over, with their payloads. */
-void session_take_answers(struct session *s, uint64_t call);
-
-/* What is kept of that call's, or of all calls', is freed, with the blocks ahead; and their
- * payloads, unless they were taken over. */
-void session_drop_answers(struct session *s, uint64_t call);
-void session_free_answers(struct session *s);
-
-/* --- blocks_ahead.c --- */
-
-/* Applies the body of RECORD_BLOCKS. -1: it does not follow those before it, or makes no sense. */
-int session_apply_blocks(struct session *s, struct record_in *r, struct err *e);
-
-/* What such a record is made of. */
-struct block_part {
-    uint64_t call, before;
-    uint32_t answer;
-    uint64_t kind;    /* enum block_kind */
-    struct str bytes; /* borrowed from the record */
-};
-
-/* Reads its body; false: it is torn. */
-bool session_block_read(struct record_in *r, struct block_part *ret);
-
-/* Whose blocks: an answer of a call. */
-struct block_owner {
-    uint64_t call;
-    uint32_t answer;
-};
-
-/* The blocks that the answer's record says to stand before it become t's: which payloads have its
- * rows, and what it told, in `own`. -1: they are not there as it says. */
-int session_name_blocks(struct session *s, struct block_owner of, const struct commit_answer *a,
-                        struct checkpoint *t, struct arena *own, struct err *e);
-
-/* The bulk that stands before a record with COMMIT_BULK_AHEAD, which was read, is
- * attached to the record, which borrows it. `of`: how many answers the records before it have.
- * Returns -1 if it is not there as the record says. */
-int session_attach_bulk(struct session *s, struct block_owner of, struct commit_record *c,
-                        struct err *e);
-
-/* A payload of the bytes of that call's bulk, which was attached; its struct lies in `own`. */
-struct payload *session_take_bulk(struct session *s, struct arena *own, uint64_t call);
-
-/* Behind that: t gets the answer's message, in `own`, and, if it was made ready, a node for it
- * that has no place yet. -1: it is missing, or not JSON. */
-int session_take_message(struct session *s, struct block_owner of, const struct commit_answer *a,
-                         struct checkpoint *t, struct arena *own, struct err *e);
-
-/* How long what there is of the JSON of that answer's message is; 0: none is. */
-size_t session_message_bytes(struct session *s, struct block_owner of);
-
-/* That JSON becomes the caller's, and back again, before any other record is applied. */
-struct text_parts session_lend_message(struct session *s, struct block_owner of);
-void session_return_message(struct session *s, struct block_owner of, struct text_parts *json);
-
-/* The forest takes over those of the call that were named; others are freed. */
-void session_take_blocks(struct session *s, uint64_t call);
-
-/* As session_drop_answers and session_free_answers, of the blocks alone. */
-void session_drop_blocks(struct session *s, uint64_t call);
-void session_free_blocks(struct session *s);
+/* Frees what no commit has named: of a call, or of all that do not run. */
+void session_drop_bulk(struct session *s, uint64_t call);
+void session_free_bulks(struct session *s);
 
 #endif

@@ -8,6 +8,9 @@
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit_record.h"
 #include "worker/session/forest.h"
+#include "worker/session/new_messages.h"
+#include "worker/session/payload.h"
+#include "worker/session/store.h"
 
 static int bad(struct err *e, const char *what)
 {
@@ -57,8 +60,8 @@ int take_answer(struct checkpoint *t, const struct commit_answer *a, unsigned fl
     for (int k = 0; k < ROWS_KINDS; k++) {
         const struct token_rows *x = &a->rows[k];
 
-        t->rows[k] = (struct checkpoint_rows){.has = x->block.p || a->ahead[k] > 0,
-                                              .len = (uint32_t)(x->block.len + a->ahead[k]),
+        t->rows[k] = (struct checkpoint_rows){.has = x->block.p != NULL,
+                                              .len = (uint32_t)x->block.len,
                                               .from = x->from,
                                               .n = x->rows,
                                               .layers = x->layers,
@@ -67,8 +70,7 @@ int take_answer(struct checkpoint *t, const struct commit_answer *a, unsigned fl
     t->queue_us = a->queue_us;
     t->engine_us = a->engine_us;
     t->gateway_us = a->gateway_us;
-    if (flags & COMMIT_BASIS)
-        t->logprob_basis = forest_text_in(own, a->basis);
+    t->logprob_basis = forest_text_in(own, a->basis);
     if (flags & COMMIT_ASKED)
         t->asked_basis = forest_text_in(own, a->asked);
     t->scored_tokens = a->scored_tokens;
@@ -76,6 +78,23 @@ int take_answer(struct checkpoint *t, const struct commit_answer *a, unsigned fl
     t->cached_told = a->cached > 0;
     t->cached_tokens = a->cached > 0 ? (uint32_t)(a->cached - 1) : 0;
     return 0;
+}
+
+int take_message(struct checkpoint *t, struct session *s, uint64_t call, uint32_t i,
+                 struct str text, struct err *e)
+{
+    struct new_messages *ready = session_ready_answer(s, call, i);
+
+    if (ready) {
+        arena_take(&s->forest.arena, &ready->copy);
+        t->node = ready->nodes[0];
+        t->message = t->node->msg.json;
+        return 0;
+    }
+    if (!text.p)
+        return bad(e, "a value is missing");
+    t->message = message_copy_text(&s->forest.arena, text);
+    return t->message ? 0 : bad(e, "a value is not JSON");
 }
 
 size_t take_bulk(struct checkpoint *t, struct payload *payload, size_t at)

@@ -1,6 +1,5 @@
 /*
- * One answer of a record -> a checkpoint that stands nowhere yet: of a commit (apply.c), and of
- * answers that were recorded before theirs (answers_ahead.c).
+ * One answer of a commit record -> a checkpoint without links (apply.c).
  */
 #ifndef RG_SESSION_TAKE_ANSWER_H
 #define RG_SESSION_TAKE_ANSWER_H
@@ -8,16 +7,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/str.h"
+
 struct arena;
 struct checkpoint;
 struct commit_answer;
 struct err;
 struct payload;
+struct session;
 
-/* Fills in what the answer tells; flags are its record's. What is kept is copied into the arena. *t
- * is zeroed before. Returns -1 and e if it makes no sense. */
+/* Fills in what the answer says, but for its message and what it told; flags are its record's.
+ * Texts are copied into the arena. *t is zeroed before. Returns -1 and e if it makes no sense. */
 int take_answer(struct checkpoint *t, const struct commit_answer *a, unsigned flags,
                 struct arena *own, struct err *e);
+
+/* The message of answer i of the call, in the forest's arena, and a node for it without a place if
+ * it was made ready. -1: the text is missing, or not JSON. */
+int take_message(struct checkpoint *t, struct session *s, uint64_t call, uint32_t i,
+                 struct str text, struct err *e);
 
 /* Its bulk lies in the payload from byte `at` on. Returns where the next one's does. */
 size_t take_bulk(struct checkpoint *t, struct payload *payload, size_t at);

@@ -160,13 +160,13 @@ TEST(export_recall, is_given_up_in_the_middle)
 
 TEST(export_recall, fails_where_the_journal_does)
 {
-    for (size_t broken = 1; broken < 15; broken += 6) {
+    for (size_t broken = 2; broken < 15; broken += 6) {
         struct buf out = {0};
         struct lab w;
         struct reader r = {.w = &w};
 
         lab_init(&w);
-        cr_assert_eq(ahead_head(&w.k, broken).type, RECORD_BLOCKS);
+        cr_assert(ahead_is_numbers(&w.k, broken));
         evict(&w);
         w.broken = broken;
         cr_assert_eq(read_export(&r, EXPORT_JSON, &out), -1);

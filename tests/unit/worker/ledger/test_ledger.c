@@ -1,5 +1,6 @@
 /* The one way to change a session: record, append, apply, then the answer. */
 #include "common/os/loop.h"
+#include "worker/ledger/fragments.h"
 #include "worker/ledger/ledger.h"
 
 #include <errno.h>
@@ -13,7 +14,6 @@
 #include "common/journal/journal.h"
 #include "testing.h"
 #include "worker/ledger/delivery.h"
-#include "worker/ledger/loose_parts.h"
 #include "worker/residency/places.h"
 #include "worker/residency/residency.h"
 #include "worker/session/session.h"
@@ -52,7 +52,7 @@ static void open_journal(struct fixture *f, enum journal_durability durability)
     f->residency.places = &f->places;
     f->residency.store = session_store_new(NULL, &d);
     f->ledger = (struct ledger){
-        .residency = &f->residency, .deliveries = &f->deliveries, .loose = loose_parts_new()};
+        .residency = &f->residency, .deliveries = &f->deliveries, .fragments = fragments_new()};
     cr_assert_eq(journal_open(f->loop, &o, on_replayed, f, &f->journal, &e), 0, "%s", e.text);
     places_add(&f->places, 0, f->journal);
 }
@@ -70,7 +70,7 @@ static void open_all(struct fixture *f, enum journal_durability durability)
 
 static void close_journal(struct fixture *f)
 {
-    loose_parts_free(f->ledger.loose);
+    fragments_free(f->ledger.fragments);
     residency_done(&f->residency);
     places_done(&f->places); /* it closes the journal */
     session_store_free(f->residency.store);

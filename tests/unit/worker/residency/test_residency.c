@@ -13,12 +13,13 @@
 #include "common/journal/journal.h"
 #include "common/os/helpers.h"
 #include "common/os/loop.h"
+#include "common/os/task.h"
 #include "testing.h"
 #include "worker/residency/places.h"
-#include "worker/residency/text_help.h"
 #include "worker/session/kit.h"
+#include "worker/session/new_messages.h"
+#include "worker/session/record.h"
 #include "worker/session/session.h"
-#include "worker/session/session_texts.h"
 
 enum { SESSIONS_MAX = 20, LIMIT_MS = 60000, LONG = 50 << 10 };
 
@@ -39,19 +40,22 @@ struct fixture {
 
 /* --- what helpers do (the linker puts this between) --- */
 
-void __real_session_texts_make(struct session_texts *t);
-void __wrap_session_texts_make(struct session_texts *t);
+struct new_messages *__real_new_messages_read(struct record_in texts, uint32_t n,
+                                              const struct matcher *mt, atomic_size_t *sum);
+struct new_messages *__wrap_new_messages_read(struct record_in texts, uint32_t n,
+                                              const struct matcher *mt, atomic_size_t *sum);
 
 static atomic_bool held;   /* they wait until this is not set, or */
 static atomic_bool obeys;  /* until they are cancelled */
 static atomic_uint n_made; /* that have begun */
 
-void __wrap_session_texts_make(struct session_texts *t)
+struct new_messages *__wrap_new_messages_read(struct record_in texts, uint32_t n,
+                                              const struct matcher *mt, atomic_size_t *sum)
 {
     (void)atomic_fetch_add(&n_made, 1);
     while (atomic_load(&held) && !(atomic_load(&obeys) && cancel_wanted()))
         (void)usleep(500);
-    __real_session_texts_make(t);
+    return __real_new_messages_read(texts, n, mt, sum);
 }
 
 /* --- sessions in a journal --- */
@@ -81,6 +85,8 @@ static void open_all(struct fixture *f)
     places_add(&f->places, 0, f->journal);
     session_defaults_init(&d);
     f->residency.loop = f->loop;
+    f->residency.tasks = tasks_new(f->loop);
+    tasks_yield_always(f->residency.tasks, false);
     f->residency.places = &f->places;
     f->residency.store = session_store_new(NULL, &d);
     residency_evicts(&f->residency);
@@ -94,16 +100,18 @@ static void begin_helpers(struct fixture *f, unsigned threads, uint64_t limit_ms
                              &(struct helpers_options){.threads = threads, .limit_ms = limit_ms},
                              &f->helpers, &e),
                  0, "%s", e.text);
-    f->residency.helpers = f->helpers;
+    tasks_use_helpers(f->residency.tasks, &(struct task_helpers){.h = f->helpers});
 }
 
 /* As when a worker ends. */
 static void end_helpers(struct fixture *f)
 {
-    unsigned lost = helpers_free(f->helpers);
+    unsigned lost;
 
+    tasks_finish(f->residency.tasks, false);
+    lost = helpers_free(f->helpers);
     f->helpers = NULL;
-    residency_helpers_end(&f->residency, lost > 0);
+    tasks_finish(f->residency.tasks, true);
     cr_assert_eq(lost, 0);
 }
 
@@ -114,6 +122,7 @@ static void close_all(struct fixture *f)
     if (f->helpers)
         end_helpers(f);
     residency_done(&f->residency);
+    tasks_free(f->residency.tasks);
     places_done(&f->places);
     session_store_free(f->residency.store);
     for (size_t i = 0; i < f->n; i++) {
@@ -265,7 +274,7 @@ TEST(residency, long_texts_are_read_by_a_helper)
     close_all(f);
 }
 
-/* Four helpers have texts at most, and what is short comes back meanwhile, also then. */
+/* What is short comes back while helpers have texts, of as many sessions as there are. */
 TEST(residency, others_are_read_while_helpers_work)
 {
     struct fixture *f = fixture();
@@ -281,10 +290,7 @@ TEST(residency, others_are_read_while_helpers_work)
     at_once = ask(f, 3);
     for (size_t i = 4; i < SESSIONS_MAX - 1; i++)
         cr_assert_not(ask(f, i));
-    until_made(f, 4);
-    for (int i = 0; i < 20; i++)
-        (void)loop_poll(f->loop, 1);
-    cr_assert_eq(atomic_load(&n_made), 4);
+    until_made(f, 8);
     at_once += ask(f, SESSIONS_MAX - 1);
     until_told(f, 2 - (unsigned)at_once);
     atomic_store(&held, false);
@@ -422,17 +428,17 @@ TEST(residency, sessions_that_end_before_their_turn_hold_nobody_up)
     atomic_store(&held, true);
     for (size_t i = 0; i < SESSIONS_MAX; i++)
         cr_assert_not(ask(f, i));
-    until_made(f, 4);
+    until_made(f, 8);
     for (int i = 0; i < 50; i++)
         (void)loop_poll(f->loop, 1);
-    for (size_t i = 4; i < SESSIONS_MAX - 1; i++)
+    for (size_t i = 8; i < SESSIONS_MAX - 1; i++)
         end_one(f, i, SESSION_END_ABORT);
     atomic_store(&held, false);
     until_told(f, SESSIONS_MAX);
-    for (size_t i = 0; i < 4; i++)
+    for (size_t i = 0; i < 8; i++)
         assert_back(f, i);
     assert_back(f, SESSIONS_MAX - 1);
-    cr_assert_eq(f->residency.n_helped, 0);
+    cr_assert_eq(f->residency.n_reading, 0);
     close_all(f);
 }
 
@@ -488,143 +494,4 @@ TEST(residency, a_session_that_is_removed_while_a_helper_works_is_gone)
     cr_assert_eq(f->failed, 0);
     cr_assert_eq(atomic_load(&f->residency.texts_bytes), 0);
     close_all(f);
-}
-
-/* --- sessions that are made as copies (text_help.h) --- */
-
-struct copy {
-    struct fixture *f;
-    struct kit *k;
-    struct session *s; /* pinned */
-    struct text_help help;
-    size_t at; /* the record that is applied next */
-};
-
-static void on_help(struct text_help *h, const struct err *e)
-{
-    struct copy *c = CONTAINER_OF(h, struct copy, help);
-
-    c->f->told++;
-    c->f->failed += e != NULL;
-}
-
-/* The first session's, of the same id: it is not in that store. */
-static void copy_begin(struct fixture *f, struct copy *c)
-{
-    bool ended;
-
-    *c = (struct copy){.f = f, .k = &f->kits[f->n++], .help = {.done = on_help}};
-    kit_init(c->k, NULL);
-    c->k->part_bytes = 64 << 10;
-    cr_assert_geq(kit_turn(c->k, messages(c->k, 2, LONG), "A"), 0);
-    cr_assert_eq(session_apply(f->residency.store, buf_str(&c->k->journal[c->at++]), &c->k->err),
-                 0);
-    c->s = session_find(f->residency.store, session_id(c->k->s), &ended);
-    session_pin(c->s);
-}
-
-/* Until a helper has something, or all are applied. */
-static bool copy_on(struct copy *c)
-{
-    struct residency *r = &c->f->residency;
-
-    for (; c->at < c->k->n_journal; c->at++) {
-        struct str record = buf_str(&c->k->journal[c->at]);
-
-        if (c->f->told == 0 && text_help_begin(&c->help, r, c->s, record))
-            return false;
-        cr_assert_eq(session_apply(r->store, record, &c->k->err), 0, "%s", c->k->err.text);
-        session_texts_end(c->s);
-    }
-    return true;
-}
-
-static void copy_end(struct copy *c)
-{
-    session_unpin(c->f->residency.store, c->s);
-    close_all(c->f);
-}
-
-TEST(residency, a_copy_gets_texts_that_a_helper_has_read)
-{
-    struct fixture *f = fixture();
-    struct copy c;
-    struct buf was = {0}, made = {0};
-
-    copy_begin(f, &c);
-    begin_helpers(f, 1, 0);
-    cr_assert_not(copy_on(&c));
-    until_told(f, 1);
-    cr_assert_null(c.help.job);
-    cr_assert_eq(f->failed, 0);
-    cr_assert(copy_on(&c));
-    cr_assert_eq(session_write_state(c.k->s, true, &was, &c.k->err), 0);
-    cr_assert_eq(session_write_state(c.s, true, &made, &c.k->err), 0);
-    cr_assert(str_eq(buf_str(&was), buf_str(&made)), "%.*s", (int)made.len, made.p);
-    cr_assert_eq(atomic_load(&f->residency.texts_bytes), 0);
-    buf_done(&was);
-    buf_done(&made);
-    copy_end(&c);
-}
-
-/* Nobody is told; the helper lets go later, when the session may be gone. */
-TEST(residency, a_copy_that_is_given_up_while_a_helper_works_leaves_nothing)
-{
-    struct fixture *f = fixture();
-    uint64_t end_ms = clock_ms() + LIMIT_MS;
-    struct copy c;
-
-    copy_begin(f, &c);
-    begin_helpers(f, 1, 0);
-    atomic_store(&held, true);
-    cr_assert_not(copy_on(&c));
-    until_made(f, 1);
-    cr_assert_gt(atomic_load(&f->residency.texts_bytes), 0);
-    text_help_leave(&c.help);
-    text_help_leave(&c.help);
-    cr_assert_null(c.help.job);
-    session_unpin(f->residency.store, c.s);
-    session_store_free(f->residency.store);
-    f->residency.store = NULL;
-    atomic_store(&held, false);
-    while (atomic_load(&f->residency.texts_bytes) > 0 && clock_ms() < end_ms)
-        (void)loop_poll(f->loop, 50);
-    cr_assert_eq(atomic_load(&f->residency.texts_bytes), 0);
-    cr_assert_eq(f->told, 0);
-    close_all(f);
-}
-
-TEST(residency, a_copy_whose_helper_is_stuck_is_told)
-{
-    struct fixture *f = fixture();
-    struct copy c;
-
-    copy_begin(f, &c);
-    begin_helpers(f, 1, 10);
-    atomic_store(&held, true);
-    cr_assert_not(copy_on(&c));
-    until_told(f, 1);
-    cr_assert_eq(f->failed, 1);
-    cr_assert_null(c.help.job);
-    atomic_store(&held, false);
-    copy_end(&c);
-}
-
-TEST(residency, a_worker_that_ends_while_a_copy_waits_leaves_nothing)
-{
-    struct fixture *f = fixture();
-    struct copy c;
-
-    copy_begin(f, &c);
-    begin_helpers(f, 1, 0);
-    atomic_store(&held, true);
-    atomic_store(&obeys, true);
-    cr_assert_not(copy_on(&c));
-    until_made(f, 1);
-    end_helpers(f);
-    cr_assert_null(c.help.job);
-    cr_assert_eq(atomic_load(&f->residency.texts_bytes), 0);
-    text_help_leave(&c.help);
-    cr_assert_eq(f->told, 0);
-    copy_end(&c);
 }

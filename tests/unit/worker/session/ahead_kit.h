@@ -24,6 +24,9 @@ size_t ahead_parts(struct kit *k, struct session_plan *p, struct session_answer 
 void ahead_commit(struct kit *k, struct session_plan *p, struct session_answer *answers,
                   uint32_t n);
 
+/* Whether the record is a fragment of a payload. */
+bool ahead_is_numbers(const struct kit *k, size_t record);
+
 struct record_head ahead_head(const struct kit *k, size_t record);
 
 /* The session made once more of its records, in a store of its own. */
@@ -37,9 +40,9 @@ void ahead_same(struct session *s, const struct session_answer *answers, uint32_
 struct checkpoint;
 int ahead_recall(struct kit *k, const struct checkpoint *t);
 
-/* Applies a part of a block, as a snapshot may have it. 0 / -1 with k->err. */
-int ahead_block(struct kit *k, uint64_t call, uint64_t before, uint64_t answer, uint64_t kind,
-                const char *bytes);
+/* Applies a fragment, as a snapshot may have it. 0 / -1 with k->err. */
+int ahead_fragment(struct kit *k, uint64_t call, uint64_t before, uint64_t piece,
+                   const char *bytes);
 
 /* Of the records the second to the last but one stand before a commit, the last: without any one of
  * them, or all, it is refused whole. */

@@ -12,7 +12,7 @@ struct kit {
     struct session_store *store;
     struct session *s;
     struct arena arena;
-    struct buf journal[1024]; /* every record that was applied */
+    struct buf journal[4096]; /* every record that was applied */
     size_t n_journal;
     uint64_t now;
     unsigned answers;
@@ -22,7 +22,7 @@ struct kit {
     uint64_t body_hash;
     struct str key;          /* the calls' Idempotency-Key, or absent */
     struct chat_known known; /* of the next one's messages; .messages is set by kit_ask */
-    size_t part_bytes; /* of new texts that are recorded ahead; at first so few that most are */
+    size_t part_bytes;       /* of a fragment; at first so few that most calls have some */
 };
 
 void kit_init(struct kit *k, const char *options);
@@ -32,8 +32,8 @@ void kit_done(struct kit *k);
 /* Prepares a call; NULL and k->err when it is refused. tools: JSON text or NULL. */
 struct session_plan *kit_ask(struct kit *k, const char *messages, const char *tools);
 
-/* Records the call's new texts ahead, where they are more than k->part_bytes; in how many parts. */
-size_t kit_texts(struct kit *k, struct session_plan *p);
+/* Records the fragments of a call that will not commit; how many they are. */
+size_t kit_fragments(struct kit *k, struct session_plan *p);
 
 /* Commits an answer of bytes and <|im_end|> (none when cut by length). 0 / -1 with k->err. */
 int kit_answer(struct kit *k, struct session_plan *p, const char *text, bool cut);

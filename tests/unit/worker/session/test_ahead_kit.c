@@ -6,6 +6,7 @@
 
 #include "common/base/mem.h"
 #include "testing.h"
+#include "worker/session/call_bulk.h"
 #include "worker/session/checkpoint.h"
 #include "worker/session/commit.h"
 #include "worker/session/payload.h"
@@ -49,7 +50,7 @@ size_t ahead_parts(struct kit *k, struct session_plan *p, struct session_answer 
     struct buf record = {0};
     size_t parts = 0;
 
-    while (session_answers_record(p, answers, n, part, ++k->now, &record)) {
+    while (session_bulk_record(p, answers, n, part, ++k->now, &record)) {
         cr_assert_lt(record.len, part + MAX_OF(part, 10 * answers[0].ids.n));
         ahead_apply(k, &record);
         parts++;
@@ -72,6 +73,16 @@ struct record_head ahead_head(const struct kit *k, size_t record)
 
     cr_assert(record_read_head(&r, &h));
     return h;
+}
+
+bool ahead_is_numbers(const struct kit *k, size_t record)
+{
+    struct record_in r = record_in_of(buf_str(&k->journal[record]));
+    struct bulk_fragment f;
+    struct record_head h;
+
+    return record_read_head(&r, &h) && h.type == RECORD_BULK && bulk_fragment_read(&r, &f) &&
+           f.piece >= BULK_PAYLOADS;
 }
 
 /* A session_source; ctx is the kit. */
@@ -110,7 +121,7 @@ struct session_store *ahead_replayed(struct kit *k, bool lazy, struct session **
                      k->err.text);
     *ret = session_find(st, STR("w0-1"), &ended);
     cr_assert(*ret);
-    session_free_answers(*ret); /* as at the end of a reading */
+    session_free_bulks(*ret); /* as at the end of a reading */
     return st;
 }
 
@@ -175,17 +186,15 @@ void ahead_same(struct session *s, const struct session_answer *answers, uint32_
     }
 }
 
-int ahead_block(struct kit *k, uint64_t call, uint64_t before, uint64_t answer, uint64_t kind,
-                const char *bytes)
+int ahead_fragment(struct kit *k, uint64_t call, uint64_t before, uint64_t piece, const char *bytes)
 {
     struct buf record = {0};
     int rc;
 
-    record_begin(&record, RECORD_BLOCKS, STR("w0-1"), ++k->now);
+    record_begin(&record, RECORD_BULK, STR("w0-1"), ++k->now);
     record_put_u(&record, call);
     record_put_u(&record, before);
-    record_put_u(&record, answer);
-    record_put_u(&record, kind);
+    record_put_u(&record, piece);
     buf_puts(&record, bytes);
     rc = session_apply(k->store, buf_str(&record), &k->err);
     buf_done(&record);
@@ -231,9 +240,8 @@ void ahead_replays(struct kit *k)
     cr_assert_eq(s->forest.tokens, k->s->forest.tokens);
     cr_assert_eq(s->payloads.n, k->s->payloads.n);
     cr_assert_eq(s->payload_bytes, k->s->payload_bytes + k->s->payload_evicted);
-    cr_assert_eq(k->s->answers_ahead.n, 0);
-    cr_assert_eq(k->s->blocks_ahead.n, 0);
-    cr_assert_eq(k->s->answers_bytes, 0);
+    cr_assert_eq(k->s->bulks.n, 0);
+    cr_assert_eq(k->s->bulk_bytes, 0);
     session_store_totals(again, &here);
     session_store_free(again);
     again = ahead_replayed(k, true, &s); /* sums are told by the commits alone */

@@ -12,7 +12,7 @@
 static void applied(struct kit *k, struct buf *record)
 {
     cr_assert_eq(session_apply(k->store, buf_str(record), &k->err), 0, "%s", k->err.text);
-    cr_assert_lt(k->n_journal, 1024);
+    cr_assert_lt(k->n_journal, 4096);
     k->journal[k->n_journal++] = *record;
     *record = (struct buf){0};
 }
@@ -31,7 +31,7 @@ void kit_defaults(struct kit *k, const struct session_defaults *d, const char *o
     struct buf record = {0};
     bool ended;
 
-    *k = (struct kit){.now = 1000, .part_bytes = 48};
+    *k = (struct kit){.now = 1000, .part_bytes = 200};
     k->store = session_store_new(NULL, d);
     cr_assert_eq(session_create_record(k->store, STR("w0-1"), options ? kit_json(k, options) : NULL,
                                        k->now, &record, &k->err),
@@ -96,19 +96,8 @@ static const struct json *message(struct kit *k, const char *text)
     return v;
 }
 
-size_t kit_texts(struct kit *k, struct session_plan *p)
-{
-    struct buf record = {0};
-    size_t n = 0;
-
-    for (; session_texts_record(p, k->part_bytes, ++k->now, &record); n++) {
-        cr_assert_lt(record.len, k->part_bytes + 64, "a head and a part");
-        applied(k, &record);
-    }
-    return n;
-}
-
-int kit_answer(struct kit *k, struct session_plan *p, const char *text, bool cut)
+static struct session_answer make_answer(struct kit *k, const struct session_plan *p,
+                                         const char *text, bool cut)
 {
     size_t n = strlen(text);
     int32_t *ids = arena_calloc(&k->arena, n + 1, sizeof(*ids));
@@ -118,7 +107,6 @@ int kit_answer(struct kit *k, struct session_plan *p, const char *text, bool cut
                                .cut = cut,
                                .finish_reason = cut ? STR("length") : STR("stop"),
                                .message = message(k, text)};
-    struct buf record = {0};
 
     if (p->exhausted)
         a.ids.n = 0;
@@ -126,8 +114,35 @@ int kit_answer(struct kit *k, struct session_plan *p, const char *text, bool cut
     for (size_t i = 0; i < n; i++)
         ids[i] = (unsigned char)text[i];
     ids[n] = 257;
+    return a;
+}
+
+static size_t write_fragments(struct kit *k, struct session_plan *p, struct session_answer *a)
+{
+    struct buf record = {0};
+    size_t n = 0;
+
+    for (; session_bulk_record(p, a, 1, k->part_bytes, ++k->now, &record); n++) {
+        cr_assert_lt(record.len, k->part_bytes + 64, "a head and a fragment");
+        applied(k, &record);
+    }
+    return n;
+}
+
+size_t kit_fragments(struct kit *k, struct session_plan *p)
+{
+    struct session_answer a = make_answer(k, p, "never", false);
+
+    return write_fragments(k, p, &a);
+}
+
+int kit_answer(struct kit *k, struct session_plan *p, const char *text, bool cut)
+{
+    struct session_answer a = make_answer(k, p, text, cut);
+    struct buf record = {0};
+
     k->err = (struct err){0};
-    (void)kit_texts(k, p);
+    (void)write_fragments(k, p, &a);
     if (session_commit(p, &a, 1, ++k->now, &record, &k->err) != 0) {
         session_release(k->store, p);
         buf_done(&record);
