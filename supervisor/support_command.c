@@ -179,7 +179,7 @@ static void measure_folder(const char *path, unsigned long long *files, unsigned
 
 static void add_journal(const char *state_dir, const char *name, struct buf *out)
 {
-    static const struct scan_events events = {on_record, on_damage};
+    static const struct scan_events events = {.record = on_record, .damage = on_damage};
     struct support_tally t = {0};
     unsigned long long files, bytes;
     struct buf path = {0};

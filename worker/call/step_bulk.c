@@ -104,15 +104,8 @@ static int make_messages(void *ctx, void *tool, struct err *e)
  * session keeps. The record makes what a helper had no time for: what was sampled is recorded. */
 enum step_result step_messages(struct model_call *t)
 {
-<<<<<<< HEAD:worker/call/step_answers.c
-    size_t bytes =
-        t->unrecorded ? 0 : session_long_messages(t->answers, t->n_samples, ANSWERS_PART);
+    size_t bytes = t->unrecorded ? 0 : session_long_messages(t->answers, t->n_samples, FRAGMENT);
     struct task_work w = {.fn = make_messages, .ctx = t, .is_long = bytes > WORK_JSON_LONG};
-=======
-    size_t bytes = session_long_messages(t->answers, t->n_samples, FRAGMENT);
-    struct long_work *w;
-    struct str lane; /* what was sampled does not wait for what others of the session ask */
->>>>>>> fd3bf5f1 (session, ledger: write long bytes of a call as one kind of fragment, head last):worker/call/step_bulk.c
 
     if (bytes == 0)
         return STEP_NEXT;
