@@ -83,7 +83,7 @@ def test_bare_ids_are_ids_everywhere(start, tmp_path):
     gateway.stop()
     journal = f"{gateway.folder}/state/worker-0"
     env = {"ROLLGATE_SESSION_IDS": "bare", "PATH": "/usr/bin", "HOME": str(tmp_path)}
-    assert run("journal", "verify", journal, env=env).returncode == 0
+    assert run("journal", "check", journal, env=env).returncode == 0
     out = run("export", journal, "--session", name, env=env)
     assert out.returncode == 0 and name in out.stdout, out.stderr
 

@@ -104,6 +104,75 @@ def test_clients_leave_at_each_pause(start, helpers):
     check_copies(gateway)
 
 
+def calls_of(session):
+    """One call of each kind; a retry follows each, which joins, replays or is a new one."""
+    of, long = f"/sessions/{session}/v1", TEXT * 25  # longer than the loop reads by itself
+    chat = {"model": "m", "max_tokens": 40, "n": 2, "logprobs": True, "top_logprobs": 2}
+
+    def chat_of(text, **more):
+        return lambda name: request("POST", f"{of}/chat/completions", {
+            **chat, "messages": [{"role": "user", "content": name + text}], **more})
+
+    return {
+        "chat": chat_of("hello"),
+        "stream": chat_of("hello", stream=True),
+        "long": chat_of(long),
+        "no room": chat_of(TEXT, max_tokens=None),
+        "messages": lambda name: request("POST", f"{of}/messages", {
+            "model": "m", "max_tokens": 40, "messages": [{"role": "user", "content": name}]}),
+        "count": lambda name: request("POST", f"{of}/messages/count_tokens", {
+            "model": "m", "messages": [{"role": "user", "content": name + TEXT * 4}]}),
+        "text": lambda name: request("POST", f"{of}/completions", {"model": "m", "max_tokens": 20, "prompt": name}),
+        "batch": lambda name: request("POST", f"{of}/completions", {
+            "model": "m", "max_tokens": 20, "logprobs": 1, "prompt": [f"{name} {i}" for i in range(8)]}),
+        "response": lambda name: request("GET", f"{of}/responses/no-such"),
+    }
+
+
+def is_idle(gateway):
+    return sum(value for key, value in gateway.metrics().items() if key.startswith("rollgate_calls_inflight")) == 0
+
+
+@pytest.mark.parametrize("history", ["tree", "linear"])
+@pytest.mark.parametrize("options", [{}, {"helpers": 0}, {"on_disconnect": "finish"}], ids=["helpers", "alone", "finish"])
+def test_clients_leave_at_each_pause_of_a_call(start, history, options):
+    gateway = start(engine="builtin:echo", workers=1, rejoin_window="50ms", **options)
+    session = gateway.post("/sessions", {"history": history}).json()["session_id"]
+    for kind, make in calls_of(session).items():
+        for trips in range(TRIES):
+            for _ in range(2):
+                with connect(gateway) as c:
+                    c.sendall(make(f"{kind}-{trips}"))
+                    for _ in range(trips):
+                        assert gateway.get(f"/sessions/{session}").status == 200
+    g.wait_until(lambda: is_idle(gateway), what="no call is left")
+    calls = gateway.get(f"/sessions/{session}").json()["num_calls"]
+    assert gateway.stop() == 0, "no request keeps the worker"
+    gateway.start()
+    assert gateway.get(f"/sessions/{session}").json()["num_calls"] == calls
+    with connect(gateway) as c:
+        c.sendall(calls_of(session)["chat"]("again"))
+        assert read_status(c).endswith(b"200")
+
+
+@pytest.mark.parametrize("grace", ["10s", "0s"])
+def test_a_worker_ends_in_the_middle_of_calls(start, grace):
+    gateway = start(engine="builtin:echo", workers=1, grace=grace)
+    session = gateway.post("/sessions").json()["session_id"]
+    for turn in range(max(2, TRIES // 10)):
+        clients = [connect(gateway) for _ in calls_of(session)]
+        pid = gateway.child("worker-0")
+        for c, make in zip(clients, calls_of(session).values()):
+            c.sendall(make(f"turn {turn}"))
+        assert gateway.get(f"/sessions/{session}").status == 200
+        os.kill(pid, signal.SIGTERM)
+        for c in clients:
+            assert read_status(c), "each client is answered"
+            c.close()
+        g.wait_until(lambda: gateway.child("worker-0") not in (None, pid), what="the worker is replaced")
+    assert gateway.stop() == 0
+
+
 def read_status(c):
     with contextlib.suppress(OSError):
         return c.recv(12)

@@ -45,7 +45,7 @@ enum { LOGPROBS_MAX = 1 << 10 };
 enum { LOGPROBS_MAX = 0 };
 #endif
 
-/* A helper takes several milliseconds for more (long_work.is_long). */
+/* A helper takes several milliseconds for more (task_work.is_long). */
 enum { TEXT_LONG = 8 << 20, LOGPROBS_LONG = 8 << 10 };
 
 /* What there is to write. */

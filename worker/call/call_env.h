@@ -48,13 +48,11 @@ struct call_env {
     struct work_tools *own_tools; /* the loop's, for tasks; NULL before call_helpers_begin */
     const struct model *model;
     struct model_scratch *scratch;
-    struct encoder *encoder;       /* for text completions */
-    struct helpers *helpers;       /* for long work (work.h); NULL: it is done on the spot */
-    struct helpers *fetchers;      /* for what waits for the network; NULL: nothing is fetched */
-    struct list_head dropped_work; /* nobody wants it, but a helper still has it */
-    struct list_head giving;       /* memory that helpers give back (give_back.h) */
-    bool threads_lost;             /* helpers ended, and a thread of theirs did not */
-    struct board *board;           /* where work is noted (work.h), in this slot; or NULL */
+    struct encoder *encoder;  /* for text completions */
+    struct helpers *helpers;  /* for long work (work.h); NULL: it is done on the spot */
+    struct helpers *fetchers; /* for what waits for the network; NULL: nothing is fetched */
+    struct list_head giving;  /* memory that helpers give back (give_back.h) */
+    struct board *board;      /* where work is noted (work.h), in this slot; or NULL */
     unsigned slot;
     atomic_uint n_tools; /* threads that have tools of their own */
     struct session_store *store;
@@ -151,7 +149,7 @@ int call_fetchers_begin(struct call_env *env, unsigned threads, uint64_t limit_m
 /* They may take so long from now on; a shorter time is not taken, as it would hit what runs. */
 void call_fetchers_limit(struct call_env *env, uint64_t limit_ms);
 
-/* Ends all threads, and drops what was dropped. How many threads do not end: then the process must
+/* Ends all threads. How many threads do not end: then the process must
  * leave by _exit and free nothing that a request uses. */
 unsigned call_helpers_end(struct call_env *env);
 

@@ -1,7 +1,6 @@
-/* Long work of a request (work.h): on the loop when it is short and no helper works for the same
- * session, else as a helper's job. While a body is worked on, its hash stands on the board: if
- * the process dies, the supervisor knows which request to blame (supervisor/suspects.c), and a
- * quarantined body is refused here. */
+/* Long work of a request (work.h), and the threads that do it. While a body is worked on, its hash
+ * stands on the board: if the process dies, the supervisor knows which request to blame
+ * (supervisor/suspects.c), and a quarantined body is refused here. */
 
 #include "worker/call/work.h"
 
@@ -16,7 +15,6 @@
 #include "common/os/task.h"
 #include "common/proc/board.h"
 #include "common/proc/metrics.h"
-#include "common/serve/exchange.h"
 #include "worker/call/call_env.h"
 #include "worker/call/call_tasks.h"
 #include "worker/call/give_back.h"
@@ -26,12 +24,6 @@
 #include "worker/tokens/tokenizer.h"
 
 enum { NICE = 5 };
-
-/* Work as a helper's job. */
-struct work_job {
-    struct helper_job job;
-    struct long_work *work;
-};
 
 enum { TRIM_LEAST = 32 << 20, TRIM_CALLS = 5 };
 
@@ -164,150 +156,6 @@ int work_offload(const struct task_work *w, struct err *e)
     return task_offload(&noted, e);
 }
 
-/* The work itself, between two notes. */
-static int run_noted(struct long_work *w, struct work_tools *tools, struct err *e)
-{
-    int rc = w->run(w, tools, e);
-
-    work_note_end(tools);
-    return rc;
-}
-
-static void on_run(struct helper_job *j, void *tool)
-{
-    struct long_work *w = CONTAINER_OF(j, struct work_job, job)->work;
-
-    w->rc = run_noted(w, tool, &w->err);
-}
-
-/* --- on the loop --- */
-
-static void count(const struct long_work *w, enum helper_end end)
-{
-    if (w->pool == &w->env->helpers)
-        call_count_job(w->env, &w->job->job, end == HELPER_STUCK);
-}
-
-/* The helper has let go of the request, or never will. */
-static void let_exchange(struct exchange *x, bool stuck)
-{
-    if (x && stuck)
-        exchange_strand(x);
-    else if (x)
-        exchange_let(x);
-}
-
-/* Nobody wants what it made. */
-static void end_dropped(struct long_work *w)
-{
-    struct exchange *x = w->exchange;
-    bool stuck = w->stuck;
-
-    if (!stuck)
-        w->drop(w);
-    else if (w->lost)
-        w->lost(w);
-    let_exchange(x, stuck);
-}
-
-/* A stuck helper still has the job. */
-static void forget_job(struct long_work *w)
-{
-    if (!w->stuck)
-        free(w->job);
-    w->job = NULL;
-    w->helped = false;
-}
-
-/* On the loop: the work's end is told, or dropped. */
-static void on_done(struct helper_job *j, enum helper_end end)
-{
-    struct long_work *w = CONTAINER_OF(j, struct work_job, job)->work;
-
-    w->stuck = end == HELPER_STUCK;
-    count(w, end);
-    forget_job(w);
-    if (w->stuck)
-        log_error(NULL, "a request's work does not end, its thread is given up",
-                  LOG_U("body_hash", w->body_hash));
-    if (w->dropped) {
-        list_remove(&w->item);
-        end_dropped(w);
-        return;
-    }
-    if (w->exchange)
-        exchange_watch(w->exchange, NULL, NULL);
-    let_exchange(w->exchange, w->stuck);
-    if (w->stuck) {
-        struct err e = {0};
-
-        (void)err_set(&e, ERR_INTERNAL, "the request took too long to prepare and was given up");
-        w->done(w, &e);
-        return;
-    }
-    if (end == HELPER_CANCELLED) { /* not by its owner: its time was over */
-        w->rc = err_set(&w->err, ERR_INTERNAL, "the request took too long to prepare");
-    }
-    w->done(w, w->rc ? &w->err : NULL);
-}
-
-/* The work is cancelled; `drop` comes when its helper has let go. */
-void work_drop(struct long_work *w)
-{
-    if (w->stuck)
-        return;
-    if (!w->helped) {
-        w->drop(w);
-        return;
-    }
-    if (!*w->pool) { /* none any more: the worker ends, maybe with a thread that is still at it */
-        w->stuck = w->env->threads_lost && !w->exchange;
-        forget_job(w);
-        end_dropped(w);
-        return;
-    }
-    w->dropped = true;
-    list_prepend(&w->env->dropped_work, &w->item);
-    helpers_cancel(*w->pool, &w->job->job);
-}
-
-static void on_left(void *ctx, bool delivered)
-{
-    (void)delivered;
-    work_drop(ctx);
-}
-
-static void push(struct long_work *w, struct helpers **pool, struct str session_id)
-{
-    w->job = mem_zalloc(sizeof(*w->job));
-    w->job->work = w;
-    w->job->job.run = on_run;
-    w->job->job.done = on_done;
-    w->job->job.is_long = w->is_long;
-    w->pool = pool;
-    w->helped = true;
-    w->dropped = false;
-    w->err = (struct err){0};
-    helpers_push(*pool, &w->job->job, session_id);
-    if (!w->exchange)
-        return;
-    exchange_hold(w->exchange);
-    exchange_watch(w->exchange, on_left, w);
-}
-
-/* WORK_DONE, WORK_FAILED, or WORK_HELPED: then its end is told later. */
-enum work_state work_begin(struct call_env *env, struct long_work *w, struct str session_id,
-                           bool is_short, struct err *e)
-{
-    struct work_tools own = {env->scratch, env->encoder, env->board, note_of(env, 0), NULL};
-
-    w->env = env;
-    if (!env->helpers || (is_short && !helpers_busy(env->helpers, session_id)))
-        return run_noted(w, &own, e) ? WORK_FAILED : WORK_DONE;
-    push(w, &env->helpers, session_id);
-    return WORK_HELPED;
-}
-
 /* --- memory --- */
 
 /* What requests held and hold no more lies between what others hold. It takes a while, and the heap
@@ -411,8 +259,6 @@ void call_fetchers_limit(struct call_env *env, uint64_t limit_ms)
 unsigned call_helpers_end(struct call_env *env)
 {
     unsigned lost = helpers_free(env->helpers) + helpers_free(env->fetchers);
-    struct long_work *w, *next;
-
     env->helpers = env->fetchers = NULL;
     env->threads_lost = lost > 0;
     call_give_back_end(env, lost > 0);
@@ -420,10 +266,5 @@ unsigned call_helpers_end(struct call_env *env)
         return lost;
     free(env->trim);
     env->trim = NULL;
-    LIST_EACH_SAFE(&env->dropped_work, w, next, struct long_work, item) {
-        list_remove(&w->item);
-        forget_job(w);
-        end_dropped(w);
-    }
     return 0;
 }
