@@ -260,7 +260,6 @@ unsigned call_helpers_end(struct call_env *env)
 {
     unsigned lost = helpers_free(env->helpers) + helpers_free(env->fetchers);
     env->helpers = env->fetchers = NULL;
-    env->threads_lost = lost > 0;
     call_give_back_end(env, lost > 0);
     if (lost > 0)
         return lost;
