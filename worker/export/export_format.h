@@ -76,6 +76,7 @@ struct export
     bool unversioned;     /* areal: some trajectory has no weight versions, told as -1 */
     size_t kept_bytes;    /* of texts that the format keeps for later */
     size_t counted_bytes; /* of them and of the rope, as the options' held_bytes has them */
+    size_t prompt_at, prompt_bytes; /* of the messages before the first answer: native_write_rest */
     unsigned pass;
     size_t at;
 };
@@ -153,7 +154,8 @@ void export_array(struct export *x, struct json_out *o, const char *key, enum ro
 MAY_PAUSE void tensors_note_rest(struct export *x, const struct trajectory *t);
 void tensors_note_end(struct export *x);
 
-/* The members behind the arrays: num_turns .. extra_fields, without the enclosing braces. */
+/* The members behind the arrays: num_turns .. extra_fields, without the enclosing braces. Sets
+ * x->prompt_at. */
 MAY_PAUSE void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o);
 
 /* Of these members all but messages and turns; and turn i, an object. */
@@ -180,10 +182,8 @@ void native_write_summary(struct export *x, struct json_out *o);
 /* Its member `warnings`: sentences about what a trainer may miss. */
 void native_write_warnings(const struct export *x, struct json_out *o);
 
-/* Message i as an item; and those before the first one that was generated, as an array. */
+/* Message i as an item. */
 void native_write_message(const struct trajectory *t, uint32_t i, struct json_out *o);
-MAY_PAUSE void native_write_prompt(struct export *x, const struct trajectory *t,
-                                   struct json_out *o);
 
 /* Why it ends where it ends (materialization_reason), or NULL. */
 const char *native_reason(const struct trajectory *t);

@@ -104,7 +104,6 @@ MAY_PAUSE static void put_native(struct export *x, const char *key, const struct
     json_out_obj(&o);
     native_write_rest(x, t, &o);
     json_out_end_obj(&o);
-    tensors_escape_meta(x);
 }
 
 /* The policy's steps that sampled the row; of the batch's step where no engine told versions: -1
@@ -184,12 +183,16 @@ static bool is_own_column(struct str name)
 
 /* Columns that are no tensors: the row's own, then those of the data set, which the session was
  * made with as its metadata. Text sessions have no multi-modal inputs: an empty object. */
-MAY_PAUSE static void verl_columns(struct export *x, const struct trajectory *t, struct json_out *o)
+static void verl_columns(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     const struct json *data = session_view(x->session).metadata;
+    const struct buf *native = tensors_meta(x, KEY_NATIVE); /* it has the prompt's text */
 
     json_out_key(o, "raw_prompt");
-    native_write_prompt(x, t, o);
+    json_out_arr(o);
+    if (x->prompt_bytes > 0)
+        json_out_raw(o, str_of(native->p + x->prompt_at, x->prompt_bytes));
+    json_out_end_arr(o);
     json_out_key(o, "multi_modal_inputs");
     json_out_obj(o);
     json_out_end_obj(o);
@@ -217,6 +220,7 @@ MAY_PAUSE static void verl_notes(struct export *x, const struct trajectory *t)
                                   x->options.session_index, t->index));
     verl_tag(x, t, uid);
     o = meta_item(x, KEY_ROWS, t);
+    put_native(x, KEY_NATIVE, t);
     json_out_obj(&o);
     json_out_key(&o, "uid");
     json_out_str(&o, uid);
@@ -226,7 +230,7 @@ MAY_PAUSE static void verl_notes(struct export *x, const struct trajectory *t)
     put_steps(x, t, &o);
     verl_columns(x, t, &o);
     json_out_end_obj(&o);
-    put_native(x, KEY_NATIVE, t);
+    tensors_escape_meta(x);
 }
 
 /* Models that place pictures in rows and columns want four numbers for each id, of texts, too. */
@@ -404,6 +408,7 @@ MAY_PAUSE static void areal_write(struct export *x, const struct trajectory *t)
     if (tensors_sizing(x)) {
         x->unversioned = x->unversioned || !t->versions;
         put_native(x, KEY_ROWS, t);
+        tensors_escape_meta(x);
     }
     tensors_add(x, "input_ids", t->index, TENSOR_I64, full, CELLS(WIDE_I32, t->ids));
     areal_words(x, t);

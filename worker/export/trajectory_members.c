@@ -11,14 +11,6 @@ static void begin(struct export *x, const struct trajectory *t, struct json_out 
     json_out_member_i64(o, "num_turns", t->n_turns);
 }
 
-void native_write_prompt(struct export *x, const struct trajectory *t, struct json_out *o)
-{
-    json_out_arr(o);
-    for (uint32_t i = 0; i < t->messages->n && !t->generated[i] && export_pause(x); i++)
-        native_write_message(t, i, o);
-    json_out_end_arr(o);
-}
-
 void native_write_turn(const struct trajectory *t, uint32_t i, struct json_out *o)
 {
     json_out_obj(o);
@@ -35,11 +27,19 @@ void native_write_brief(struct export *x, const struct trajectory *t, struct jso
 
 void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o)
 {
+    bool answered = false;
+
     begin(x, t, o);
     json_out_key(o, "messages");
     json_out_arr(o);
-    for (uint32_t i = 0; i < t->messages->n && export_pause(x); i++)
+    x->prompt_at = o->b->len;
+    x->prompt_bytes = 0;
+    for (uint32_t i = 0; i < t->messages->n && export_pause(x); i++) {
         native_write_message(t, i, o);
+        answered = answered || t->generated[i];
+        if (!answered)
+            x->prompt_bytes = o->b->len - x->prompt_at;
+    }
     json_out_end_arr(o);
     images_write(t, o);
     json_out_key(o, "turns");
