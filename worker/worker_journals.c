@@ -3,11 +3,9 @@
 #include <stdlib.h>
 #include <sys/statvfs.h>
 
-#include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/mem.h"
 #include "common/journal/journal.h"
-#include "common/os/loop.h"
+#include "common/os/task.h"
 #include "common/proc/config.h"
 #include "common/proc/heritage.h"
 #include "common/proc/metrics.h"
@@ -26,16 +24,7 @@ bool worker_disk_low(const struct worker_state *w)
     return (uint64_t)v.f_bavail * v.f_frsize < (uint64_t)c->journal_min_free;
 }
 
-/* Of a look-over; the clock is looked at behind so many places. */
-enum { LOOK_SLICE_US = 1000, LOOK_PLACES = 64 };
-
-struct look_over {
-    struct worker_state *worker;
-    struct loop_task task;  /* posted between two slices */
-    bool goes_on;           /* it has not ended */
-    size_t place;           /* the journal at hand */
-    struct journal_look at; /* in it */
-};
+enum { LOOK_PLACES = 64 }; /* between two pauses */
 
 static bool session_needed(void *ctx, struct str id)
 {
@@ -57,72 +46,56 @@ static void drop_gone(struct worker_state *w)
     }
 }
 
-/* One step in every turn of the loop, until no journal needs one. */
-static void on_compact(struct loop_task *t)
+/* A task: compacts until no journal needs it. */
+static void compact(void *ctx)
 {
-    struct worker_state *w = CONTAINER_OF(t, struct worker_state, compact);
+    struct worker_state *w = ctx;
     const struct places *p = w->service.calls.residency->places;
     struct err e = {0};
+    size_t i = 0;
 
-    for (size_t i = 0; i < p->n; i++) {
+    w->compacting = true;
+    while (i < p->n) {
         int rc = journal_compact(p->at[i].journal, false, &e);
 
         if (rc < 0) {
             log_warn(NULL, "journal: compaction failed", LOG_T("error", e.text));
             w->compact_after = w->ticks + WORKER_LOOK_OVER_TICKS;
-            return;
+            break;
         }
-        if (rc > 0) {
-            loop_task_post(w->loop, t, on_compact);
-            return;
-        }
+        i = rc > 0 ? 0 : i + 1;
+        if (rc > 0 && task_pause(&e))
+            break;
     }
+    w->compacting = false;
 }
 
-/* A slice. */
-static void on_look(struct loop_task *t)
+/* Of journal i. -1: cancelled. */
+MAY_PAUSE static int drop_absent(struct worker_state *w, size_t i)
 {
-    struct look_over *l = CONTAINER_OF(t, struct look_over, task);
-    struct worker_state *w = l->worker;
-    struct call_env *env = &w->service.calls;
-    const struct places *p = env->residency->places;
-    uint64_t until_us = clock_us() + LOOK_SLICE_US;
+    const struct call_env *env = &w->service.calls;
+    struct journal_look at = {0};
+    struct err e;
 
-    while (l->place < p->n) {
-        if (!journal_drop_some(p->at[l->place].journal, &l->at, session_needed, env->store,
-                               LOOK_PLACES)) {
-            w->many_absent = w->many_absent || l->at.dropped >= JOURNAL_LAST_WORDS;
-            l->at = (struct journal_look){0};
-            l->place++;
-        }
-        if (clock_us() >= until_us) {
-            loop_task_post_behind(w->loop, t, on_look);
-            return;
-        }
-    }
-    l->goes_on = false;
+    while (journal_drop_some(env->residency->places->at[i].journal, &at, session_needed, env->store,
+                             LOOK_PLACES))
+        if (task_pause(&e))
+            return -1;
+    w->many_absent = w->many_absent || at.dropped >= JOURNAL_LAST_WORDS;
+    return 0;
 }
 
-/* For sessions that nobody needs, of all journals. The last look-over may not have ended. */
-static void begin_look(struct worker_state *w)
+/* A task: drops sessions that nobody needs, of all journals. */
+static void drop_all_absent(void *ctx)
 {
-    struct look_over *l = w->look ? w->look : mem_zalloc(sizeof(*l));
+    struct worker_state *w = ctx;
 
-    w->look = l;
-    if (l->goes_on)
-        return;
+    w->dropping = true;
     w->many_absent = false;
-    *l = (struct look_over){.worker = w, .goes_on = true};
-    on_look(&l->task);
-}
-
-void worker_journals_stop(struct worker_state *w)
-{
-    loop_task_cancel(w->loop, &w->compact);
-    if (w->look)
-        loop_task_cancel(w->loop, &w->look->task);
-    free(w->look);
-    w->look = NULL;
+    for (size_t i = 0; i < w->service.calls.residency->places->n; i++)
+        if (drop_absent(w, i))
+            break;
+    w->dropping = false;
 }
 
 void worker_journals_look_over(struct worker_state *w)
@@ -133,8 +106,8 @@ void worker_journals_look_over(struct worker_state *w)
     uint64_t disk = 0, live = 0, records = 0, bytes = 0;
 
     drop_gone(w);
-    if (w->ticks % WORKER_LOOK_OVER_TICKS == 0 || w->many_absent)
-        begin_look(w);
+    if (!w->dropping && (w->ticks % WORKER_LOOK_OVER_TICKS == 0 || w->many_absent))
+        (void)task_start(env->tasks, STR("journals"), drop_all_absent, w);
     for (size_t i = 0; i < p->n; i++) {
         journal_stats(p->at[i].journal, &s);
         disk += s.disk_bytes;
@@ -148,8 +121,8 @@ void worker_journals_look_over(struct worker_state *w)
     w->told_bytes = bytes;
     metrics_set(env->page, METRIC_journal_disk, disk);
     metrics_set(env->page, METRIC_journal_live, live);
-    if (w->ticks >= w->compact_after)
-        loop_task_post(w->loop, &w->compact, on_compact);
+    if (!w->compacting && w->ticks >= w->compact_after)
+        (void)task_start(env->tasks, STR("journals"), compact, w);
 }
 
 uint64_t worker_state_table_bytes(const struct worker_state *w)

@@ -134,7 +134,6 @@ unsigned worker_state_stop(struct worker_state *w)
     struct call_env *env = &w->service.calls;
     unsigned lost;
 
-    worker_journals_stop(w);
     call_tasks_finish(env, false);
     if (env->engines)
         model_call_end_all(env);

@@ -11,7 +11,6 @@
 struct engine_home;
 struct fragments;
 struct journal;
-struct look_over;
 
 struct worker_state {
     const struct heritage *h;
@@ -19,10 +18,9 @@ struct worker_state {
     struct service service;
     struct keys *keys;
     uint64_t ticks; /* seconds since the start */
-    struct loop_task compact;
+    bool compacting, dropping;         /* a task does so (worker_journals.c) */
     uint64_t compact_after;            /* tick */
     bool many_absent;                  /* the journals had more to drop than a look-over does */
-    struct look_over *look;            /* the look-over of the journals; NULL: none yet */
     uint64_t told_records, told_bytes; /* to the counters */
     uint64_t skipped;                  /* replayed records that did not fit */
     struct engine_home *engine_home;   /* own */
@@ -72,9 +70,6 @@ enum { WORKER_LOOK_OVER_TICKS = 30 };
 
 /* Once a second: drops what nobody needs, compacts, adds the journals' figures up for metrics. */
 void worker_journals_look_over(struct worker_state *w);
-
-/* The worker ends: nothing of that goes on. */
-void worker_journals_stop(struct worker_state *w);
 
 /* The settings of journals have changed. */
 void worker_journals_reload(struct worker_state *w);

@@ -10,6 +10,7 @@ import msgpack
 import pytest
 
 import gateway as g
+from test_faults import faulty  # noqa: F401
 
 redis = pytest.importorskip("redis")
 STREAM = "rollgate:trajectories"
@@ -601,3 +602,21 @@ def test_the_pages_consumer_trains_each_trajectory_once(start, server):
                  {"r": PageClient(c), "stream": STREAM, "me": "me", "msgpack": msgpack, "train": trained.append})
         assert c.xlen(STREAM) == 0
     assert sorted(t["session_id"] for t in trained) == sids
+
+
+def test_an_end_while_the_disk_is_slow_leaves_no_part(faulty, tmp_path):
+    """The worker ends while its export waits to be on disk: nothing is left of it, and the next worker makes it again."""
+    gw, inject = faulty(sink=f"file:{tmp_path}/out", durability="power", grace="1s")
+    inject("where", ".part")
+    inject("hold", "1")
+    sid, native = episode(gw)
+    part = f"{gw.folder}/state/worker-0/spool/{sid}.part"
+    g.wait_until(lambda: os.path.exists(part), 30, "the export is being made")
+    gw.signal(signal.SIGTERM)
+    g.wait_until(lambda: not os.path.exists(part), 60, "it is given up")
+    inject("hold", None)
+    gw.wait()
+    assert not os.path.exists(tmp_path / "out" / f"{sid}.msgpack")
+    gw.start()
+    g.wait_until((tmp_path / "out" / f"{sid}.msgpack").exists, 60, "it came")
+    same(unpack((tmp_path / "out" / f"{sid}.msgpack").read_bytes())["trajectories"][0], native["trajectories"][0])

@@ -45,7 +45,6 @@ struct watching {
     struct feed all;
     struct event_sources *sources;
     struct list_head sessions; /* struct session_stream */
-    struct loop_task sweep;    /* frees streams that nobody follows any more */
     struct call_watch calls;
 };
 
@@ -151,13 +150,13 @@ static void on_left(void *ctx)
     set_hooks(w);
 }
 
-/* Frees feeds without viewers; a task of its own, because a feed cannot be freed inside of its
- * own callback. */
-static void on_sweep(struct loop_task *task)
+void events_sweep(struct service *a)
 {
-    struct watching *w = CONTAINER_OF(task, struct watching, sweep);
+    struct watching *w = a->watching;
     struct session_stream *t, *next;
 
+    if (!w || list_is_empty(&w->sessions))
+        return;
     LIST_EACH_SAFE(&w->sessions, t, next, struct session_stream, item) {
         if (feed_watched(&t->feed))
             continue;
@@ -165,13 +164,6 @@ static void on_sweep(struct loop_task *task)
         free(t);
     }
     set_hooks(w);
-}
-
-static void on_stream_left(void *ctx)
-{
-    struct session_stream *t = ctx;
-
-    loop_task_post(t->watching->service->calls.loop, &t->watching->sweep, on_sweep);
 }
 
 static void on_relay(void *ctx, struct str events)
@@ -250,7 +242,6 @@ static struct session_stream *stream_made(struct watching *w, struct str id)
     memcpy(t->id, id.p, MIN_OF(id.len, sizeof(t->id) - 1));
     feed_init(&t->feed, w->service->calls.loop, SESSION_TICK_MS);
     t->feed.write = write_stream;
-    t->feed.left = on_stream_left;
     t->feed.ctx = t;
     list_append(&w->sessions, &t->item);
     return t;
@@ -308,7 +299,6 @@ void events_free(struct service *a)
     if (!w)
         return;
     events_end(a);
-    loop_task_cancel(a->calls.loop, &w->sweep);
     event_sources_free(w->sources);
     free(w);
     a->watching = NULL;

@@ -31,6 +31,9 @@ void event_sources_follow(struct event_sources *s, const struct exchange *x);
 void event_sources_leave(struct event_sources *s); /* follows none */
 void event_sources_free(struct event_sources *s);  /* NULL is fine */
 
+/* Frees streams of sessions that have no viewer any more. */
+void events_sweep(struct service *a);
+
 /* Ends all streams: the worker ends. */
 void events_end(struct service *a);
 void events_free(struct service *a);

@@ -131,6 +131,7 @@ static void look_around(struct service *a)
     if (weights_follow(a, &e))
         log_error(NULL, "what was told of the weights cannot be obeyed", LOG_T("error", e.text));
     discovery_look(a);
+    events_sweep(a);
     session_store_totals(env->store, &t);
     if (t.tokens > max_tokens)
         (void)session_make_room(env->store, t.tokens - max_tokens);
