@@ -131,3 +131,18 @@ def test_every_array_stands_with_its_type_and_shape(start):
                 assert kind in [m[1] for m in kinds if m], (form, name, kind)
                 seen += 1
         assert seen > 50
+
+
+def listed(path, pattern):
+    return re.findall(r'["`]([a-z-]+)["`]', re.search(pattern, (g.ROOT / path).read_text(), re.M | re.S)[1])
+
+
+def test_lists_of_formats_have_the_rows_of_the_table():
+    rows = re.findall(r'^X\(\w+, "([a-z-]+)"', (g.ROOT / "common/codec/export_formats.def").read_text(), re.M)
+    assert len(rows) >= 14
+    assert listed("docs/trajectories.md", r"^\| `format` \| (.*?) \|$") == rows
+    assert sorted(re.findall(r'"([a-z-]+)":', re.search(r"^_READERS.*?= \{(.*?)\}", (
+        g.ROOT / "python/rollgate/records.py").read_text(), re.M | re.S)[1])) == sorted(rows)
+    pairs = re.findall(r'\["([a-z-]+)", "[a-z]+"\]', re.search(r"^const FORMATS = (.*?);$", (
+        g.ROOT / "ui/session.js").read_text(), re.M | re.S)[1])
+    assert pairs == [name for name in rows if name != "none"], "the viewer offers all but the summary"
