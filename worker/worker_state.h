@@ -17,7 +17,7 @@ struct worker_state {
     struct loop *loop;
     struct service service;
     struct keys *keys;
-    uint64_t ticks; /* seconds since the start */
+    uint64_t ticks;                    /* seconds since the start */
     bool compacting, dropping;         /* a task does so (worker_journals.c) */
     uint64_t compact_after;            /* tick */
     bool many_absent;                  /* the journals had more to drop than a look-over does */
