@@ -109,7 +109,7 @@ static size_t count_reached(const struct json *engines)
 {
     size_t n = 0;
 
-    for (size_t i = 0; json_at(engines, i); i++)
+    for (size_t i = 0; engines && json_at(engines, i); i++)
         n += is_reached(json_at(engines, i));
     return n;
 }
@@ -148,8 +148,8 @@ static bool check_engines(struct visit *v)
         return false;
     }
     for (size_t i = 0; json_at(engines, i); i++) {
-        const struct json *engine = json_at(engines, i);
-        struct str name = json_string(json_get(engine, "engine"));
+        const struct json *engine = json_at(engines, i), *text = json_get(engine, "engine");
+        struct str name = text ? json_string(text) : (struct str){0};
 
         doctor_add(
             v->d, "engine", is_reached(engine) ? FINDING_OK : FINDING_ERROR,
@@ -168,7 +168,8 @@ static bool check_engines(struct visit *v)
 /* Adds the verdict on the exported trajectory: it must hold the sampled tokens. */
 static void judge_export(struct visit *v)
 {
-    const struct json *t = json_at(v->json ? json_get(v->json, "trajectories") : NULL, 0);
+    const struct json *all = v->json ? json_get(v->json, "trajectories") : NULL;
+    const struct json *t = all ? json_at(all, 0) : NULL;
     const struct json *prompt = json_get(t, "prompt_ids"), *ids = json_get(t, "response_ids");
     const struct json *logprobs = json_get(t, "response_logprobs");
 
@@ -190,7 +191,8 @@ static void check_call(struct visit *v)
     static const char chat[] = "{\"model\": \"policy\", \"max_tokens\": 16, \"messages\": "
                                "[{\"role\": \"user\", \"content\": \"Say hello.\"}]}";
     int status = ask_gateway(v, "POST", "/sessions", "{\"sink\": false}");
-    struct str id = json_string(v->json ? json_get(v->json, "session_id") : NULL);
+    const struct json *made = v->json ? json_get(v->json, "session_id") : NULL;
+    struct str id = made ? json_string(made) : (struct str){0};
     const char *path;
 
     if (!id.len) {

@@ -48,7 +48,7 @@ def busy(tmp_path, form):
     gateway.post(path, {"model": "policy", "messages": says, "tools": [{"type": "function", "function": {"name": AGENT["tool"] + "\n"}}]}, headers=own)
     gateway.post(f"/sessions/{AGENT['session']}/v1/chat/completions", {"model": "policy", "messages": says}, headers=admin)
     gateway.get(f"/{AGENT['path']}?{AGENT['path']}=1", headers=own)
-    gateway.post(f"/sessions/{made['session_id']}/reward_info", {"reward": 1, AGENT["reward"]: 2}, headers=admin)
+    gateway.post(f"/sessions/{made['session_id']}/reward_info", {"reward_info": {"reward": 1, AGENT["reward"]: 2}}, headers=admin)
     group = {"id": AGENT["group"], "runner": AGENT["runner"], "queue": AGENT["queue"], "reward": "external", "input": AGENT["input"], "labels": {"l": AGENT["label"]},
              "attempts": 1}
     answer = gateway.post("/groups", group, headers=admin)
