@@ -150,53 +150,78 @@ static bool is_same(const struct numbers *a, const struct numbers *b)
     return a->n == b->n && memcmp(a->at, b->at, a->n * sizeof(*a->at)) == 0;
 }
 
-/* One try. Returns 1 if the manifest has changed meanwhile; -1 and e. */
-static int copy_once(int in, int out, const char *from, const char *to, struct numbers *copied,
-                     struct backup_tally *tally, struct err *e)
+/* Returns 1 if the manifest names other segments now; -1 and e. */
+static int is_changed(int in, const struct numbers *named, struct err *e)
 {
-    struct numbers named = {0}, again = {0};
+    struct numbers again = {0};
     bool older;
-    int rc = files_read_manifest(in, &named, &older, e);
+    int rc = files_read_manifest(in, &again, &older, e);
+
+    if (rc == 0)
+        rc = !is_same(named, &again);
+    vec_done(&again);
+    return rc;
+}
+
+/* Writes the manifest of the copy, and removes segments of earlier tries. */
+static int finish_copy(int out, const struct numbers *named, struct err *e)
+{
+    if (files_write_manifest(out, named->at, named->n, true, e))
+        return -1;
+    files_remove_strays(out, named->at, named->n);
+    return 0;
+}
+
+/* One journal's copy under way. */
+struct journal_copy {
+    const char *from, *to;
+    int in, out; /* both folders */
+    struct numbers copied;
+    struct backup_tally *tally;
+};
+
+/* One try. Returns 1 if the manifest has changed meanwhile; -1 and e. */
+static int copy_once(struct journal_copy *c, struct err *e)
+{
+    struct numbers named = {0};
+    bool older;
+    int rc = files_read_manifest(c->in, &named, &older, e);
 
     if (rc == 0 && named.n == 0)
         rc = err_set(e, ERR_IO, "no journal: a folder with a MANIFEST is one");
     if (rc == 0)
-        rc = copy_named(from, to, &named, copied, tally, e);
+        rc = copy_named(c->from, c->to, &named, &c->copied, c->tally, e);
     if (rc == 0)
-        rc = files_read_manifest(in, &again, &older, e);
+        rc = is_changed(c->in, &named, e);
     if (rc == 0)
-        rc = !is_same(&named, &again);
-    if (rc == 0)
-        rc = files_write_manifest(out, named.at, named.n, true, e);
-    if (rc == 0)
-        files_remove_strays(out, named.at, named.n);
+        rc = finish_copy(c->out, &named, e);
     vec_done(&named);
-    vec_done(&again);
     return rc;
 }
 
 int backup_copy_journal(const char *from, const char *to, struct backup_tally *tally, struct err *e)
 {
-    int in = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC), out = -1, rc = -1;
-    struct numbers copied = {0};
+    struct journal_copy c = {.from = from, .to = to, .out = -1, .tally = tally};
+    int rc = -1;
 
-    if (in < 0)
+    c.in = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (c.in < 0)
         return err_sys(e, ERR_IO, "cannot open %s", from);
-    out = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (out < 0)
+    c.out = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (c.out < 0)
         (void)err_sys(e, ERR_IO, "cannot open %s", to);
     else
         rc = 1;
     for (int i = 0; i < TRIES && rc == 1; i++)
-        rc = copy_once(in, out, from, to, &copied, tally, e);
+        rc = copy_once(&c, e);
     if (rc == 1)
         (void)err_set(e, ERR_IO, "%s changes faster than it can be copied", from);
-    if (rc == 0 && fsync(out))
+    if (rc == 0 && fsync(c.out))
         rc = err_sys(e, ERR_IO, "cannot sync %s", to);
-    vec_done(&copied);
-    if (out >= 0)
-        (void)close(out);
-    (void)close(in);
+    vec_done(&c.copied);
+    if (c.out >= 0)
+        (void)close(c.out);
+    (void)close(c.in);
     return rc ? -1 : 0;
 }
 

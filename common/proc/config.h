@@ -83,7 +83,7 @@ void config_docs(struct buf *out);
 /* Appends a page in Markdown: every limit (docs/limits-table.md). */
 void config_limits(struct buf *out);
 
-/* Appends the manual page (roff, section 8). */
+/* Appends the manual page of the settings (roff, rollgate.yaml(5)). */
 void config_manual(struct buf *out);
 
 /* Returns a flag's path from / on; the caller frees it. NULL after adding a line to `mistakes`:

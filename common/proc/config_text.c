@@ -292,9 +292,12 @@ static void roff_text(const char *s, struct buf *out)
 void config_manual(struct buf *out)
 {
     buf_puts(out,
-             ".TH ROLLGATE 8 \"\" \"rollgate " RG_VERSION "\"\n.ad l\n.nh\n.SH NAME\n"
-             "rollgate \\- session gateway for agentic reinforcement learning\n"
-             ".SH SYNOPSIS\n.B rollgate serve\n[\\fIsettings\\fR]\n.SH SETTINGS\n"
+             ".TH ROLLGATE.YAML 5 \"\" \"rollgate " RG_VERSION "\"\n.ad l\n.nh\n.SH NAME\n"
+             "rollgate.yaml \\- settings of rollgate, session gateway for agentic reinforcement "
+             "learning\n"
+             ".SH SYNOPSIS\n.B rollgate serve \\-\\-config /etc/rollgate/rollgate.yaml\n"
+             "[\\fIsettings\\fR]\n.SH SETTINGS\n"
+             "Each setting is a key of the file and a flag. "
              "Flags win over the environment (ROLLGATE_...), the environment over the file.\n");
     for (size_t i = 0; i < config_n_rows; i++) {
         const struct config_row *row = &config_rows[i];

@@ -42,8 +42,8 @@ def test_docs_and_manual_come_from_the_table(tmp_path):
     for flag in flags:
         assert flag.replace("-", "\\-") in manual
     if shutil.which("man"):
-        (tmp_path / "rollgate.8").write_text(manual)
-        done = subprocess.run(["man", "--warnings", "-l", tmp_path / "rollgate.8"], capture_output=True, text=True)
+        (tmp_path / "rollgate.yaml.5").write_text(manual)
+        done = subprocess.run(["man", "--warnings", "-l", tmp_path / "rollgate.yaml.5"], capture_output=True, text=True)
         assert done.returncode == 0 and "warning" not in done.stderr
 
 

@@ -1,0 +1,37 @@
+"""What operators install: packages, image, manifests and moves of state. Needs root, apt and the packages of
+`scripts/setup --packages`. systemd does not run in the bare tree: the tests start the binary as the unit's ExecStart does."""
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "blackbox")]
+from packages_kit import BARE, DIST, ROOT, Tree, run  # noqa: E402  pylint: disable=wrong-import-position
+
+
+@pytest.fixture(scope="session")
+def dist():
+    """The folder that scripts/release makes. RG_DIST names a folder that is there already."""
+    if "RG_DIST" not in os.environ:
+        run(ROOT / "scripts/release", DIST)
+    return DIST
+
+
+@pytest.fixture(scope="session")
+def bare():
+    """A Debian 12 as mmdebstrap makes it: essential packages and apt."""
+    if os.getuid() != 0:
+        pytest.skip("a bare tree needs root")
+    if not BARE.exists():
+        run(ROOT / "scripts/image", "--bare", BARE)
+    return BARE
+
+
+@pytest.fixture
+def tree(bare, tmp_path):
+    tmp_path.chmod(0o755)
+    made = Tree(tmp_path / "tree", bare)
+    yield made
+    made.close()
