@@ -48,14 +48,14 @@ class Container:
     """The image under podman, in a storage of its own."""
 
     def __init__(self, folder, image, environment):
-        self.folder, self.name = folder, "rollgate:" + re.search(r"VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())[1]
+        self.folder, self.name = folder, "rollgate:" + re.search(r"rollgate VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())[1]
         self.storage = tempfile.mkdtemp()      # podman wants a short path
         self.podman = ["podman", "--root", f"{self.storage}/root", "--runroot", f"{self.storage}/run", "--storage-driver", "vfs", "--runtime", "runc",
                        "--cgroup-manager", "cgroupfs"]
         limits = ["--ulimit", "nofile=1024:4096", "--ulimit", "nproc=4096:4096"]     # those of podman may exceed the machine's
         self.options = ["--network", "host", "--read-only", "--read-only-tmpfs=false", "--cap-drop", "all", *limits, "-v", f"{folder}/state:/var/lib/rollgate",
                         "-v", f"{folder}/keys:/run/keys:ro", *(w for k, v in environment.items() for w in ("-e", f"{k}={v}"))]
-        run(*self.podman, "load", "-i", image)
+        run("sh", "-c", 'image=$1; shift; gunzip -c "$image" | "$@" load', "load", image, *self.podman)
 
     def works(self):
         """Why containers do not run here, or an empty text."""
