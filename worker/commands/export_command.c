@@ -62,12 +62,10 @@ static int make_lines(struct buf *bytes, struct err *e)
 {
     struct arena a = {0};
     struct buf lines = {0};
-    const struct json *v = NULL, *all;
+    const struct json *v = NULL, *t;
     int rc = json_parse(&a, buf_str(bytes), &v, e);
 
-    all = json_get(v, "trajectories");
-    for (size_t i = 0; rc == 0 && all && i < all->n; i++) {
-        const struct json *t = json_at(all, i);
+    for (size_t i = 0; rc == 0 && (t = json_at(json_get(v, "trajectories"), i)); i++) {
         struct json_out o = json_out_to(&lines);
 
         json_out_obj(&o);
