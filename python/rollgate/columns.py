@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
+import os
 from typing import Any, Iterable, Iterator
 
 from .trajectory import Trajectory
@@ -12,12 +14,14 @@ from .trajectory import Trajectory
 COLUMNS = {"session_id": "string", "trajectory_index": "int32", "uid": "string", "group": "string", "rollout": "int32", "group_size": "int32",
            "prompt_ids": "list<int32>", "response_ids": "list<int32>", "response_mask": "list<uint8>", "response_logprobs": "list<float32>",
            "response_versions": "list<string>", "reward": "float64", "reward_info": "json", "turn_rewards": "json", "num_turns": "int32",
-           "messages": "json", "turns": "json", "extra_fields": "json"}
+           "messages": "json", "turns": "json", "extra_fields": "json", "attempt": "json", "images": "json", "left_out": "list<string>"}
 PLAIN = ("prompt_ids", "response_ids", "response_mask", "response_logprobs")     # lists of numbers in JSON
 DTYPES = {"i": "int32", "f": "float32"}
 
 
 def _cell(t: Trajectory, name: str, kind: str) -> Any:
+    if name == "left_out":
+        return [k for k, v in t.items() if isinstance(v, (bytes, memoryview)) and k not in COLUMNS] or None
     value: Any = t.session_id if name == "session_id" else t.num_turns if name == "num_turns" else t.get(name)
     if value is None:
         return None
@@ -29,9 +33,23 @@ def _cell(t: Trajectory, name: str, kind: str) -> Any:
 
 
 def rows_of(trajectories: Iterable[Trajectory]) -> Iterator[dict[str, Any]]:
-    """A flat row for each: ids and logprobs as lists, versions as texts, messages and the like as JSON."""
+    """A flat row for each: ids and logprobs as lists, versions as texts, messages and the like as JSON. `left_out` names the arrays that
+    have no column (`routed_experts`, scores ...)."""
     for t in trajectories:
         yield {name: _cell(t, name, kind) for name, kind in COLUMNS.items()}
+
+
+@contextlib.contextmanager
+def whole_file(path: str) -> Iterator[str]:
+    """Where to write: it becomes `path` when all is written, and nothing is left of it when that fails."""
+    unfinished = f"{path}.unfinished"
+    try:
+        yield unfinished
+        os.replace(unfinished, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(unfinished)
+        raise
 
 
 def import_pyarrow() -> Any:
@@ -64,7 +82,7 @@ def write_parquet(path: str, trajectories: Iterable[Trajectory], rows: int) -> i
     pyarrow = import_pyarrow()
     from pyarrow import parquet
     schema = schema_of(pyarrow)
-    with parquet.ParquetWriter(path, schema) as writer:
+    with whole_file(path) as unfinished, parquet.ParquetWriter(unfinished, schema) as writer:
         return _write_tables(writer, trajectories, rows, pyarrow, schema)
 
 
@@ -72,7 +90,7 @@ def write_arrow(path: str, trajectories: Iterable[Trajectory], rows: int) -> int
     """The same in Arrow's file format."""
     pyarrow = import_pyarrow()
     schema = schema_of(pyarrow)
-    with pyarrow.ipc.new_file(path, schema) as writer:
+    with whole_file(path) as unfinished, pyarrow.ipc.new_file(unfinished, schema) as writer:
         return _write_tables(writer, trajectories, rows, pyarrow, schema)
 
 
@@ -94,7 +112,7 @@ def _json_fields(t: Trajectory) -> dict[str, Any]:
 def write_jsonl(path: str, trajectories: Iterable[Trajectory]) -> int:
     """How many lines were written."""
     n = 0
-    with open(path, "w", encoding="utf-8") as f:
+    with whole_file(path) as unfinished, open(unfinished, "w", encoding="utf-8") as f:
         for t in trajectories:
             f.write(json.dumps(_json_fields(t), separators=(",", ":")) + "\n")
             n += 1

@@ -16,7 +16,7 @@ import json
 import os
 import random
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Optional, Union, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Iterable, Iterator, Optional, Union, overload
 
 from .records import decode_arrays, from_json, from_msgpack
 from .trajectory import Trajectory, pack, pad
@@ -26,41 +26,53 @@ if TYPE_CHECKING:
 
 Where = Callable[[Trajectory], bool]
 Path = Union[str, "os.PathLike[str]"]
+WINDOW, WAIT_S = 16, 5.0
 
 
-def _read_lines(data: bytes) -> list[Trajectory]:
-    out = []
-    for line in data.splitlines():
-        if line.strip():
-            fields = decode_arrays(json.loads(line))
-            out.append(Trajectory(fields, session_id=fields.pop("session_id", None)))
-    return out
+def _read_lines(f: BinaryIO) -> Iterator[Trajectory]:
+    """One line in memory at a time."""
+    at = 0
+    for number, line in enumerate(f, 1):
+        try:
+            if line.strip():
+                fields = decode_arrays(json.loads(line))
+                yield Trajectory(fields, session_id=fields.pop("session_id", None))
+        except UNREADABLE as e:
+            raise ValueError(f"line {number}, at byte {at}: {type(e).__name__}: {e}") from e
+        at += len(line)
 
 
-READERS: dict[str, Callable[[bytes], list[Trajectory]]] = {
-    ".msgpack": lambda data: from_msgpack(data).trajectories, ".json": lambda data: from_json(data).trajectories, ".jsonl": _read_lines}
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+READERS: dict[str, Callable[[BinaryIO], Iterable[Trajectory]]] = {
+    ".msgpack": lambda f: from_msgpack(f.read()).trajectories, ".json": lambda f: from_json(f.read()).trajectories, ".jsonl": _read_lines}
 
 
-def read_file(path: str) -> list[Trajectory]:
-    """The trajectories of a file, by how its name ends. ValueError names the file when it cannot be read."""
+def read_file(path: str) -> Iterator[Trajectory]:
+    """The trajectories of a file, by how its name ends. ValueError names the file, and the place in it, when it cannot be read."""
     kind = os.path.splitext(path)[1]
     if kind not in READERS:
         raise ValueError(f"{path}: a file of trajectories ends in {', '.join(READERS)}")
     with open(path, "rb") as f:
-        data = f.read()
-    try:
-        return READERS[kind](data)
-    except (ValueError, KeyError, TypeError) as e:
-        raise ValueError(f"{path} holds no trajectories: {type(e).__name__}: {e}") from e
+        try:
+            yield from READERS[kind](f)
+        except UNREADABLE as e:
+            raise ValueError(f"{path} holds no trajectories: {type(e).__name__}: {e}") from e
 
 
 def find_files(source: Union[Path, Iterable[Path]]) -> list[str]:
-    """The files that a pattern, or each of several, names, in the order of their names. FileNotFoundError: none."""
+    """The files that a pattern, or each of several, names, in the order of their names. FileNotFoundError: a pattern names none."""
     patterns = [os.fspath(one) for one in ([source] if isinstance(source, (str, os.PathLike)) else source)]
-    found = sorted({path for pattern in patterns for path in glob.glob(pattern, recursive=True)})
-    if not found:
-        raise FileNotFoundError(f"no file matches {', '.join(patterns)}")
-    return found
+    found = {pattern: glob.glob(pattern, recursive=True) for pattern in patterns}
+    empty = [pattern for pattern, paths in found.items() if not paths]
+    if empty or not found:
+        raise FileNotFoundError(f"no file matches {', '.join(empty) or 'an empty list of patterns'}")
+    return sorted({path for paths in found.values() for path in paths})
+
+
+def check_count(name: str, n: int) -> None:
+    """ValueError: it is below 1."""
+    if n < 1:
+        raise ValueError(f"{name} must be 1 or more, not {n}")
 
 
 @dataclass(frozen=True)
@@ -78,11 +90,14 @@ class Position:
 class Dataset:
     """Iteration gives each trajectory once; the next iteration is the next epoch. See dataset()."""
 
-    def __init__(self, files: list[str], where: Optional[Where], shuffle: Optional[int], window: int):
-        if window < 1:
-            raise ValueError(f"window must be 1 or more, not {window}")
+    def __init__(self, files: list[str], where: Optional[Where], shuffle: Optional[int], window: Optional[int]):
+        if window is not None:
+            check_count("window", window)
+            if shuffle is None:
+                raise ValueError(f"window={window} is how many files shuffle= mixes: give a seed, or leave it out")
         self.files, self.where, self.shuffle = files, where, shuffle
-        self.window = window if shuffle is not None else 1
+        self.window = 1 if shuffle is None else WINDOW if window is None else window
+        self.digest = self._digest()
         self._position = Position()
 
     def __repr__(self) -> str:
@@ -96,67 +111,86 @@ class Dataset:
             random.Random(f"{self.shuffle}/{epoch}").shuffle(files)
         return files
 
-    def _load(self, files: list[str], epoch: int, shard: int) -> list[Trajectory]:
-        out = [t for path in files[shard:shard + self.window] for t in read_file(path)]
-        if self.shuffle is not None:
-            random.Random(f"{self.shuffle}/{epoch}/{shard}").shuffle(out)
+    def _load(self, files: list[str], epoch: int, shard: int) -> Iterable[Trajectory]:
+        read = itertools.chain.from_iterable(map(read_file, files[shard:shard + self.window]))
+        if self.shuffle is None:
+            return read
+        out = list(read)
+        random.Random(f"{self.shuffle}/{epoch}/{shard}").shuffle(out)
         return out
 
     def __iter__(self) -> Iterator[Trajectory]:
         if self._position.bins:
             raise ValueError("the position is between the bins of pack(): go on with pack()")
-        return self._walk()
+        return self._each()
 
-    def _walk(self) -> Iterator[Trajectory]:
+    def _each(self) -> Iterator[Trajectory]:
+        for trajectory, after in self._walk():
+            self._position = after
+            yield trajectory
+        self._position = Position(epoch=self._position.epoch + 1)
+
+    def _walk(self) -> Iterator[tuple[Trajectory, Position]]:
+        """What is left of the epoch, each with the position after it. The caller moves to it when the trajectory is given."""
         at = replace(self._position, bins=0, chunk=0, max_len=0)
         files = self._shards(at.epoch)
         while at.shard < len(files):
-            trajectories = self._load(files, at.epoch, at.shard)
-            for i in range(at.done, len(trajectories)):
-                self._position = replace(at, done=i + 1)
-                if self.where is None or self.where(trajectories[i]):
-                    yield trajectories[i]
-            self._position = at = replace(at, shard=at.shard + self.window, done=0)
-        self._position = Position(epoch=at.epoch + 1)
+            for i, trajectory in enumerate(self._load(files, at.epoch, at.shard)):
+                if i >= at.done and (self.where is None or self.where(trajectory)):
+                    yield trajectory, replace(at, done=i + 1)
+            at = replace(at, shard=at.shard + self.window, done=0)
 
     # --- batches ---
 
     def pad(self, rows: int, **options: Any) -> Iterator[dict[str, Any]]:
         """Batches of so many trajectories (the last of an epoch may have fewer), as rollgate.pad makes them with these options."""
-        walk = iter(self)
-        while chunk := list(itertools.islice(walk, rows)):
-            yield pad(chunk, **options)
+        check_count("rows", rows)
+        if self._position.bins:
+            raise ValueError("the position is between the bins of pack(): go on with pack()")
+        walk = self._walk()
+        while given := list(itertools.islice(walk, rows)):
+            batch = pad([trajectory for trajectory, _ in given], **options)
+            self._position = given[-1][1]
+            yield batch
+        self._position = Position(epoch=self._position.epoch + 1)
 
     def pack(self, max_len: int, *, chunk: int = 256, images: str = "refuse") -> Iterator[dict[str, Any]]:
         """Bins of at most max_len tokens, as rollgate.pack makes them of `chunk` trajectories at a time."""
+        check_count("max_len", max_len)
+        check_count("chunk", chunk)
         skip = self._position.bins
         if skip and (self._position.chunk, self._position.max_len) != (chunk, max_len):
             raise ValueError(f"the position is between bins of pack({self._position.max_len}, chunk={self._position.chunk}), "
                              f"not of pack({max_len}, chunk={chunk})")
         walk = self._walk()
         begin = replace(self._position, bins=0, chunk=0, max_len=0)
-        while trajectories := list(itertools.islice(walk, chunk)):
-            end = self._position
-            bins = pack(trajectories, max_len, images)
+        while given := list(itertools.islice(walk, chunk)):
+            end = given[-1][1]
+            bins = pack([trajectory for trajectory, _ in given], max_len, images)
+            if skip >= len(bins):
+                raise ValueError(f"the position is after {skip} bins of a chunk that has {len(bins)}: the state is of another filter")
             for i, one in enumerate(bins):
                 if i < skip:
                     continue
                 self._position = end if i + 1 == len(bins) else replace(begin, bins=i + 1, chunk=chunk, max_len=max_len)
                 yield one
             begin, skip = end, 0
+        self._position = Position(epoch=self._position.epoch + 1)
 
     # --- the position ---
 
     def _digest(self) -> str:
-        return hashlib.sha256("\n".join(self.files).encode()).hexdigest()[:16]
+        """Of names and sizes: a file that has changed has other trajectories at a position."""
+        rows = (f"{os.path.getsize(path)} {path}" for path in self.files)
+        return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
 
     def state(self) -> dict[str, Any]:
         """For the checkpoint: the position behind all that was given, as JSON."""
-        return {**asdict(self._position), "shuffle": self.shuffle, "window": self.window, "files": len(self.files), "digest": self._digest()}
+        return {**asdict(self._position), "shuffle": self.shuffle, "window": self.window, "files": len(self.files), "digest": self.digest}
 
     def restore(self, state: dict[str, Any]) -> "Dataset":
         """Goes on behind a checkpoint's state. ValueError: it is of other files, or of another order."""
-        for name, mine in (("files", len(self.files)), ("digest", self._digest()), ("shuffle", self.shuffle), ("window", self.window)):
+        for name, mine in (("files", len(self.files)), ("digest", self.digest), ("shuffle", self.shuffle), ("window", self.window)):
             if state[name] != mine:
                 raise ValueError(f"the state is of another order: {name} was {state[name]!r} and is {mine!r}")
         self._position = Position(**{k: state[k] for k in asdict(Position())})
@@ -184,8 +218,9 @@ class StreamDataset:
     """Trajectories of the Redis sink as they come; iteration ends when none has come for wait_s. `state`, `restore` and `commit` are
     those of its Consumer, of what was given alone: entries that were read ahead stay pending."""
 
-    def __init__(self, consumer: "Consumer", where: Optional[Where], wait_s: float, ahead: int = 32):
-        self.consumer, self.where, self.wait_s, self.ahead = consumer, where, wait_s, ahead
+    def __init__(self, consumer: "Consumer", where: Optional[Where], wait_s: Optional[float], ahead: int = 32):
+        self.consumer, self.where, self.ahead = consumer, where, ahead
+        self.wait_s = WAIT_S if wait_s is None else wait_s
         self._given: set[str] = set()
         self._read: list[Any] = []
 
@@ -195,8 +230,9 @@ class StreamDataset:
                 self._read = self.consumer.take(self.ahead, self.wait_s)
             if not self._read:
                 return
+            wanted = self.where is None or self.where(self._read[0].trajectory)
             entry = self._read.pop(0)
-            if self.where is None or self.where(entry.trajectory):
+            if wanted:
                 yield entry
             else:
                 self._given.add(entry.key)
@@ -206,21 +242,39 @@ class StreamDataset:
             self._given.add(entry.key)
             yield entry.trajectory
 
+    def _take_chunk(self, n: int) -> list[Any]:
+        chunk: list[Any] = []
+        try:
+            chunk.extend(itertools.islice(self._entries(), n))
+        except BaseException:
+            self._read[:0] = chunk      # they come next
+            raise
+        return chunk
+
     def pad(self, rows: int, **options: Any) -> Iterator[dict[str, Any]]:
         """As Dataset.pad; the last batch has what came within wait_s."""
-        walk = self._entries()
-        while chunk := list(itertools.islice(walk, rows)):
-            batch = pad([entry.trajectory for entry in chunk], **options)
+        check_count("rows", rows)
+        while chunk := self._take_chunk(rows):
+            try:
+                batch = pad([entry.trajectory for entry in chunk], **options)
+            except BaseException:
+                self._read[:0] = chunk
+                raise
             self._given.update(entry.key for entry in chunk)
             yield batch
 
     def pack(self, max_len: int, *, chunk: int = 256, images: str = "refuse") -> Iterator[dict[str, Any]]:
-        """As Dataset.pack."""
-        walk = self._entries()
-        while entries := list(itertools.islice(walk, chunk)):
-            for one in pack([entry.trajectory for entry in entries], max_len, images):
-                self._given.update(entries[i].key for i in one["index"])
-                yield one
+        """As Dataset.pack. What a loop that is left had not been given comes with the next."""
+        check_count("max_len", max_len)
+        check_count("chunk", chunk)
+        while entries := self._take_chunk(chunk):
+            left = dict(enumerate(entries))
+            try:
+                for one in pack([entry.trajectory for entry in entries], max_len, images):
+                    self._given.update(left.pop(i).key for i in one["index"].tolist())
+                    yield one
+            finally:
+                self._read[:0] = left.values()
 
     def state(self) -> list[str]:
         """For the checkpoint: what was given and is not committed."""
@@ -238,22 +292,24 @@ class StreamDataset:
 
 
 @overload
-def dataset(source: "Consumer", *, where: Optional[Where] = None, wait_s: float = 5.0) -> StreamDataset: ...
+def dataset(source: "Consumer", *, where: Optional[Where] = None, wait_s: Optional[float] = None) -> StreamDataset: ...
 @overload
 def dataset(source: Union[Path, Iterable[Path]], *, where: Optional[Where] = None, shuffle: Optional[int] = None,
-            window: int = 16) -> Dataset: ...
+            window: Optional[int] = None) -> Dataset: ...
 
 
-def dataset(source: Any, *, where: Optional[Where] = None, shuffle: Optional[int] = None, window: int = 16,
-            wait_s: float = 5.0) -> Union[Dataset, StreamDataset]:
+def dataset(source: Any, *, where: Optional[Where] = None, shuffle: Optional[int] = None,
+            window: Optional[int] = None, wait_s: Optional[float] = None) -> Union[Dataset, StreamDataset]:
     """Trajectories of files (a pattern or several: a Dataset), or of a redis_sink.Consumer (a StreamDataset).
 
-    where: a filter, called with each trajectory. shuffle: a seed; files come in another order each epoch, and `window` files at a time
-    are mixed. wait_s: how long a stream may be silent before its iteration ends. ValueError: a stream is to be shuffled.
+    where: a filter, called with each trajectory. shuffle: a seed; files come in another order each epoch, and `window` files (16) at a
+    time are mixed, in memory. wait_s: how long (5) a stream may be silent before its iteration ends. ValueError: an option of the other kind.
     """
     from .redis_sink import Consumer
     if isinstance(source, Consumer):
-        if shuffle is not None:
-            raise ValueError("a stream cannot be shuffled: shuffle= is for files")
+        if shuffle is not None or window is not None:
+            raise ValueError("a stream cannot be shuffled: shuffle= and window= are for files")
         return StreamDataset(source, where, wait_s)
+    if wait_s is not None:
+        raise ValueError(f"files do not wait: wait_s={wait_s} is for a Consumer")
     return Dataset(find_files(source), where, shuffle, window)

@@ -8,6 +8,8 @@ import logging
 import socket
 from typing import Any, Awaitable, Callable, Mapping, NamedTuple, Optional, Sequence
 
+from .aio import AsyncClient
+
 log = logging.getLogger("rollgate.engine")
 HEAD_MAX, BODY_MAX = 1 << 16, 1 << 28
 
@@ -76,6 +78,16 @@ class EngineServer:
         """Serves on the running loop, at bind_address(host); the port. It asks for no key."""
         self._server = await asyncio.start_server(self._serve, bind_address(host), 0, limit=HEAD_MAX, backlog=1024)
         return int(self._server.sockets[0].getsockname()[1])
+
+    async def join(self, client: AsyncClient, trainer: str, host: Optional[str] = None) -> str:
+        """Starts, and names itself to the gateway; the engine's name there. Closed where that fails."""
+        name, setting = engine_setting(trainer, host, await self.start(host))
+        try:
+            await client.add_engines([setting])
+        except BaseException:
+            await self.close()
+            raise
+        return name
 
     async def close(self) -> None:
         """Closes the port and its connections; samples that run are cancelled."""

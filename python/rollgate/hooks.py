@@ -31,6 +31,9 @@ LOCKED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "prese
           "logit_bias", "bad_words", "allowed_token_ids", "min_tokens", "ignore_eos", "max_thinking_tokens", "response_format")
 
 
+TRAINERS = ("id", "queue", "runner", "input", "n")       # of a group, what the trainer and the adapter say
+
+
 class RolloutFailed(RuntimeError):
     """A rollout that gave nothing to train: `result` is its group's."""
 
@@ -162,6 +165,8 @@ class Hook:
         if not runner:
             raise ValueError("which runner? Its name is needed: as executors offer it")
         self.runner, self.url, self.key, self.group = runner, url, key, group_options(group, session, export)
+        for name in [k for k in TRAINERS if k in self.group]:
+            raise ValueError(f"group.{name} is {self.group[name]!r}, and the trainer's own would go before it: leave it out")
         self.exports = export_options(self.group.get("export"), one_row)
         self.live: dict[str, AsyncClient] = {}
 

@@ -17,7 +17,7 @@ from typing import Any, Mapping, Optional
 
 from openrlhf.utils.agent import AgentExecutorBase
 
-from .engine_server import EngineServer, Sampled, engine_setting, vllm_parameters
+from .engine_server import EngineServer, Sampled, vllm_parameters
 from .hooks import Hook, connect
 from .trajectory import Trajectory
 
@@ -69,8 +69,8 @@ class RollgateExecutor(AgentExecutorBase):
     async def _serve(self, llm_engine: Any) -> None:
         """Serves the actor's vLLM, and names it to the gateway. A start that failed is tried by the next rollout."""
         try:
-            port = await EngineServer(lambda ids, given: generate(llm_engine, ids, given)).start(self.host)
-            await connect(self.hook.url, self.hook.key).add_engines([engine_setting("openrlhf", self.host, port)[1]])
+            server = EngineServer(lambda ids, given: generate(llm_engine, ids, given))
+            await server.join(connect(self.hook.url, self.hook.key), "openrlhf", self.host)
         except BaseException:
             self._serving = None
             raise

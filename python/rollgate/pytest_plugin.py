@@ -34,6 +34,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def _settings(request: pytest.FixtureRequest) -> dict[str, Any]:
     marker = request.node.get_closest_marker("rollgate")
+    if marker and marker.args:
+        raise pytest.UsageError(f"the marker rollgate takes settings by name, not {', '.join(map(repr, marker.args))}")
     return dict(marker.kwargs) if marker else {}
 
 

@@ -18,7 +18,7 @@ from typing import Any, Callable, Iterable, Optional, Sequence, Union
 class Answer:
     """One answer. text: encoded by the model's tokenizer, and closed by its end token unless finish is length. ids: the tokens
     themselves, the end token included. logprobs: one a token; without them a formula of token and place. version: of the weights.
-    status: an HTTP error instead, with text as its message."""
+    status: an HTTP error instead, with text as its message. ValueError: another finish than stop, length or abort."""
 
     text: str = ""
     ids: Optional[Sequence[int]] = None
@@ -26,6 +26,10 @@ class Answer:
     finish: str = "stop"
     version: Union[int, str, None] = None
     status: int = 200
+
+    def __post_init__(self) -> None:
+        if self.finish not in ("stop", "length", "abort"):
+            raise ValueError(f"finish must be stop, length or abort, not {self.finish!r}")
 
 
 @dataclass
@@ -48,17 +52,29 @@ def logprob_of(place: int, token: int) -> float:
 
 class ScriptedEngine:
     """A context manager. answers: a list, which is used up in order, or a function of the Request. A call beyond the list is
-    answered with an error, which names the call. `answers` may be replaced while it runs; `requests` has what was asked."""
+    answered with an error, which names the call. `answers` may be replaced while it runs: the next call gets the first of the new ones.
+    `requests` has what was asked."""
 
     def __init__(self, answers: Answers = (), *, version: Union[int, str, None] = None, binary: Optional[str] = None,
                  model: Optional[str] = None):
-        self.answers, self.version, self.binary, self.model = answers, version, binary, model
+        self.version, self.binary, self.model = version, binary, model
         self.requests: list[Request] = []
         self._lock = threading.Lock()
+        self.answers = answers
         self._connections: set[Any] = set()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+
+    @property
+    def answers(self) -> Answers:
+        return self._answers
+
+    @answers.setter
+    def answers(self, answers: Answers) -> None:
+        with self._lock:
+            self._answers: Answers = answers if callable(answers) else list(answers)
+            self._before = len(self.requests)       # calls that had others
 
     @property
     def url(self) -> str:
@@ -88,13 +104,14 @@ class ScriptedEngine:
         with self._lock:
             request = Request(len(self.requests), list(body["input_ids"]), dict(body.get("sampling_params") or {}), body)
             self.requests.append(request)
-        if callable(self.answers):
-            chosen = self.answers(request)
+            answers, place = self._answers, request.call - self._before
+        if callable(answers):
+            chosen = answers(request)
         else:
-            answers = self.answers = list(self.answers)
-            if request.call >= len(answers):
-                return Answer(f"the script has {len(answers)} answers, and this is call {request.call + 1}", status=400)
-            chosen = answers[request.call]
+            script = list(answers)
+            if place >= len(script):
+                return Answer(f"the script has {len(script)} answers, and this is call {place + 1}", status=400)
+            chosen = script[place]
         return chosen if isinstance(chosen, Answer) else Answer(chosen)
 
     def encode(self, text: str) -> list[int]:

@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Iterator, Optional, Union
 
 from .client import Client
@@ -26,7 +27,9 @@ from .scripted import Answer, Answers, Request, ScriptedEngine
 __all__ = ["Answer", "Gateway", "Request", "ScriptedEngine", "find_binary", "gateway"]
 
 STARTS = 5      # tries: another program may take the port first
-TAKEN = "Address already in use"
+TAKEN, SERVES = "Address already in use", " serving listen="
+# waits for the end of its standard input: of this process, however it dies. Then it ends the gateway and removes its state
+WATCH = 'read -r _; kill "$0"; i=0; while [ $i -lt 900 ] && kill -0 "$0"; do i=$((i+1)); sleep 0.1; done; rm -rf "$1"'
 
 
 def find_binary() -> str:
@@ -39,9 +42,13 @@ def find_binary() -> str:
 
 
 def _arguments(settings: dict[str, Any]) -> list[str]:
-    """Settings by name as flags: sink=[...] is repeated, True and False are on and off."""
+    """Settings by name as flags: sink=[...] is repeated, True and False are on and off. ValueError: one has no value, or is chosen here."""
     out = []
     for name, value in settings.items():
+        if name in ("listen", "state_dir"):
+            raise ValueError(f"{name}={value!r}: a gateway of a test has its own {name}")
+        if value is None:
+            raise ValueError(f"{name} is None: leave it out for its default")
         for one in value if isinstance(value, list) else [value]:
             text = {True: "on", False: "off"}[one] if isinstance(one, bool) else one
             out.append(f"--{name.replace('_', '-')}={text}")
@@ -57,9 +64,11 @@ class Gateway:
 
     def __init__(self, engine: Union[ScriptedEngine, str], *, binary: Optional[str] = None, **settings: Any):
         self.binary, self.engine = binary or find_binary(), engine if isinstance(engine, ScriptedEngine) else None
-        self.settings = {"engine": engine.setting if isinstance(engine, ScriptedEngine) else engine, **settings}
+        given = {"engine": engine.setting if isinstance(engine, ScriptedEngine) else engine, "workers": 1, "routers": 1, "grace": "5s", **settings}
+        self._flags = _arguments(given)
         self.folder = tempfile.mkdtemp(prefix="rollgate-test-")
         self._process: Optional[subprocess.Popen[bytes]] = None
+        self._watch: Optional[subprocess.Popen[bytes]] = None
 
     def __enter__(self) -> "Gateway":
         try:
@@ -71,32 +80,46 @@ class Gateway:
             raise
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException], where: Optional[TracebackType]) -> None:
         status, text = self.stop()
         if status:
-            raise RuntimeError(f"the gateway ended with status {status}:\n{text[-4000:]}")
+            told = f"the gateway ended with status {status}:\n{text[-4000:]}"
+            if error is None:
+                raise RuntimeError(told)
+            error.add_note(told)
 
     def _starts(self, is_last: bool) -> bool:
         """False: the port was taken, and there are tries left."""
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.url = f"http://127.0.0.1:{s.getsockname()[1]}"
-        given = {"workers": 1, "routers": 1, "grace": "5s", **self.settings}
-        command = [self.binary, "serve", f"--listen={self.url.removeprefix('http://')}", f"--state-dir={self.folder}/state", *_arguments(given)]
+        command = [self.binary, "serve", f"--listen={self.url.removeprefix('http://')}", f"--state-dir={self.folder}/state", *self._flags]
         with open(f"{self.folder}/log", "wb") as f:
             self._process = subprocess.Popen(command, stdout=f, stderr=f, stdin=subprocess.DEVNULL)
+        self._watch_over(self._process.pid)
         self.client = Client(self.url)
         probe = Client(self.url, retry_s=0)
         until = time.monotonic() + 60
         with contextlib.closing(probe):
             while self._process.poll() is None and time.monotonic() < until:
                 with contextlib.suppress(RollgateError):
-                    probe.ready()
-                    return True
+                    if SERVES in self.log():        # else another's gateway may have the port, and answer
+                        probe.ready()
+                        return True
                 time.sleep(0.01)
         if TAKEN in self.log() and not is_last:
             return False
         raise RuntimeError(f"the gateway does not serve: {' '.join(command)}\n{self.log()[-4000:]}")
+
+    def _watch_over(self, pid: Optional[int]) -> None:
+        """A gateway ends with this process, even if that is killed. None: ends the watch."""
+        old, self._watch = self._watch, None
+        if old is not None:
+            old.kill()
+            old.communicate()
+        if pid is not None:
+            self._watch = subprocess.Popen(["/bin/sh", "-c", WATCH, str(pid), self.folder], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                           stderr=subprocess.DEVNULL, start_new_session=True)
 
     def log(self) -> str:
         """All that it has logged."""
@@ -119,6 +142,7 @@ class Gateway:
             except subprocess.TimeoutExpired:
                 process.kill()
                 status = process.wait()
+        self._watch_over(None)
         text = self.log()
         shutil.rmtree(self.folder, ignore_errors=True)
         return status, text

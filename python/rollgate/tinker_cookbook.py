@@ -24,7 +24,7 @@ from tinker_cookbook.rl.types import Trajectory as CookbookTrajectory
 from tinker_cookbook.rl.types import Transition
 
 from .aio import on_loop
-from .engine_server import EngineServer, Sampled, engine_setting, vllm_parameters
+from .engine_server import EngineServer, Sampled, vllm_parameters
 from .hooks import Hook, RolloutFailed, connect, numbers_of, trained_turns
 from .records import Export
 
@@ -130,10 +130,9 @@ class RollgateStrategy(RolloutStrategy):
         served: _Served = on_loop(asyncio.get_running_loop(), f"tinker {self.url} {self.host}", _Served)
         served.use(policy)
         async with served.lock:
-            if not served.port:
-                port = await EngineServer(served.sample, lambda: str(served.version)).start(self.host)
-                await connect(self.url, self.key).add_engines([engine_setting("tinker", self.host, port)[1]])
-                served.port = port
+            if not served.engine:
+                server = EngineServer(served.sample, lambda: str(served.version))
+                served.engine = await server.join(connect(self.url, self.key), "tinker", self.host)
         return served
 
 
@@ -142,7 +141,7 @@ class _Served:
 
     def __init__(self) -> None:
         self.policy: Any = None
-        self.version, self.port, self.lock = -1, 0, asyncio.Lock()
+        self.version, self.engine, self.lock = -1, "", asyncio.Lock()
 
     def use(self, policy: Any) -> None:
         if self.policy is None or policy.sampling_client is not self.policy.sampling_client:

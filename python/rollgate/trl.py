@@ -16,7 +16,7 @@ import threading
 import urllib.request
 from typing import Any, Coroutine, Mapping, Optional, Sequence
 
-from .engine_server import EngineServer, Sampled, engine_setting, vllm_parameters
+from .engine_server import EngineServer, Sampled, vllm_parameters
 from .hooks import Hook, RolloutFailed, clients_of, connect
 from .trajectory import Trajectory
 
@@ -117,10 +117,9 @@ class RollgateRollouts:
         if not args.use_vllm or args.vllm_mode != "server":
             raise ValueError("engine='trl' needs use_vllm=True and vllm_mode='server': a colocated vLLM samples in the trainer's own thread")
         base = (args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}").rstrip("/")
-        self._server = EngineServer(VllmServe(base).sample)
-        name, setting = engine_setting("trl", self.host, await self._server.start(self.host))
-        await connect(self.hook.url, self.hook.key).add_engines([setting])
-        self._engine = name
+        server = EngineServer(VllmServe(base).sample)
+        self._engine = await server.join(connect(self.hook.url, self.hook.key), "trl", self.host)
+        self._server = server
 
 
 class VllmServe:
@@ -162,7 +161,8 @@ class VllmServe:
         request = urllib.request.Request(self.base + "/generate/", body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=3600) as answer:
             told = json.load(answer)
-        return [Sampled(ids, [p[0] for p in logprobs], "length" if len(ids) >= own["max_tokens"] else "stop")
+        ends, most = given.get("stop_token_ids") or [], own.get("max_tokens")
+        return [Sampled(ids, [p[0] for p in logprobs], "length" if most is not None and len(ids) >= most and ids[-1] not in ends else "stop")
                 for ids, logprobs in zip(told["completion_ids"], told["logprobs"], strict=True)]
 
 

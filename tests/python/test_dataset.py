@@ -106,6 +106,65 @@ def test_mistakes_are_named(episodes, tmp_path):
         rollgate.dataset(next(episodes.iterdir()), shuffle=1).restore(state)
     with pytest.raises(ValueError, match="window must be 1 or more"):
         rollgate.dataset(f"{episodes}/*", window=0)
+    for batches, name in ((lambda d: d.pad(0), "rows"), (lambda d: d.pack(8, chunk=0), "chunk"), (lambda d: d.pack(0), "max_len")):
+        with pytest.raises(ValueError, match=f"{name} must be 1 or more, not 0"):
+            next(batches(rollgate.dataset(f"{episodes}/*")))
+    with pytest.raises(ValueError, match="window=4 is how many files shuffle= mixes"):
+        rollgate.dataset(f"{episodes}/*", window=4)
+    with pytest.raises(ValueError, match="wait_s=1 is for a Consumer"):
+        rollgate.dataset(f"{episodes}/*", wait_s=1)
+    with pytest.raises(FileNotFoundError, match="no file matches .*/typo"):
+        rollgate.dataset([f"{episodes}/*", f"{episodes}/typo*"])
+
+
+def test_a_broken_line_is_named_and_those_before_it_come(episodes, tmp_path):
+    """Lines are read one at a time: the first come before the last is looked at."""
+    path = tmp_path / "all.jsonl"
+    assert rollgate.dataset(f"{episodes}/*").write_jsonl(str(path)) == 6
+    whole = path.read_bytes()
+    at = whole[:-1].rindex(b"\n") + 1
+    for broken, why in ((whole[at:-9], "JSONDecodeError"), (b"[1]", "AttributeError"), (b"[" * 100000, "RecursionError")):
+        path.write_bytes(whole[:at] + broken)
+        walk = iter(rollgate.dataset(path))
+        assert len([next(walk) for _ in range(5)]) == 5
+        with pytest.raises(ValueError, match=f"all.jsonl holds no trajectories: .*line 6, at byte {at}: {why}"):
+            next(walk)
+
+
+def test_what_a_failure_had_read_is_given_again(episodes):
+    """A trainer that saves its position after an error, or after Ctrl-C, loses nothing."""
+    want = rewards(rollgate.dataset(f"{episodes}/*"))
+    for use in (lambda d: list(d), lambda d: list(d.pad(4)), lambda d: list(d.pack(1 << 20, chunk=4))):
+        calls = []
+
+        def where(t):
+            calls.append(t)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+            return True
+        data, given = rollgate.dataset(f"{episodes}/*", where=where), []
+        with pytest.raises(KeyboardInterrupt):
+            given = use(data)
+        state = data.state()
+        first = state["done"] + state["shard"]
+        assert given + rewards(rollgate.dataset(f"{episodes}/*").restore(state)) == want[first:] and first == (2 if use(
+            rollgate.dataset(f"{episodes}/*"))[0].__class__ is rollgate.Trajectory else 0)
+
+
+def test_a_state_is_of_the_files_that_it_counted(episodes, tmp_path):
+    path = tmp_path / "all.jsonl"
+    rollgate.dataset(f"{episodes}/*").write_jsonl(str(path))
+    state = rollgate.dataset(path).state()
+    path.write_bytes(path.read_bytes().split(b"\n", 1)[1])
+    with pytest.raises(ValueError, match="digest was"):
+        rollgate.dataset(path).restore(state)
+
+
+def test_a_file_is_whole_or_not_there(episodes, tmp_path):
+    (tmp_path / "x.jsonl").write_text("old")
+    with pytest.raises(ZeroDivisionError):
+        rollgate.dataset(f"{episodes}/*", where=lambda t: 1 / (t.reward - 3)).write_jsonl(f"{tmp_path}/x.jsonl")
+    assert [p.name for p in tmp_path.iterdir()] == ["x.jsonl"] and (tmp_path / "x.jsonl").read_text() == "old"
 
 
 def same(a, b):
@@ -137,6 +196,7 @@ def test_arrays_that_a_session_asked_for_keep_their_types_in_lines(tmp_path):
     (back,) = rollgate.dataset(f"{tmp_path}/x.jsonl")
     assert back.array("teacher_logprobs").tolist() == [0, 1, 2] and back.array("teacher_logprobs").dtype == "f4"
     assert back.routed_experts.tolist() == t.routed_experts.tolist() and back.session_id == "s"
+    assert next(columns.rows_of([t]))["left_out"] == ["teacher_logprobs", "routed_experts"]
 
 
 ROWS = """
@@ -183,6 +243,7 @@ class Table:
         class Writer:
             def __init__(self, path, schema):
                 log.path, log.schema = path, schema
+                open(path, "w", encoding="utf-8").close()
 
             def __enter__(self):
                 return self
@@ -201,13 +262,13 @@ class Table:
         return made
 
 
-def test_what_pyarrow_is_asked_for(episodes, monkeypatch):
+def test_what_pyarrow_is_asked_for(episodes, monkeypatch, tmp_path):
     """Its calls alone, where it cannot be had."""
     table = Table()
     monkeypatch.setitem(sys.modules, "pyarrow", table.module())
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", sys.modules["pyarrow"].parquet)
     for write in (rollgate.dataset(f"{episodes}/*").write_parquet, rollgate.dataset(f"{episodes}/*").write_arrow):
-        assert write("x", rows=4) == 6
+        assert write(f"{tmp_path}/x", rows=4) == 6
     assert [len(rows) for rows in table.rows] == [4, 2, 4, 2]
     assert table.schema["response_ids"] == "list<int32>" and table.schema["messages"] == "string" and list(table.schema) == list(columns.COLUMNS)
 
@@ -241,3 +302,36 @@ def test_bins_of_a_stream_commit_what_they_hold(start, server):  # noqa: F811
     first = next(walk)
     assert len(first["rewards"]) < 4 and data.commit() == len(first["rewards"]) and client.xlen("rollgate:trajectories") == 4 - len(first["rewards"])
     assert sum(len(b["rewards"]) for b in walk) == 4 - len(first["rewards"])
+
+
+class Entries:
+    """A consumer of a list, for what a StreamDataset does with entries."""
+
+    def __init__(self, trajectories):
+        self.waiting = [type("Entry", (), {"key": f"s/{i}", "trajectory": t}) for i, t in enumerate(trajectories)]
+
+    def take(self, n, block_s):
+        out, self.waiting = self.waiting[:n], self.waiting[n:]
+        return out
+
+
+def test_a_loop_that_is_left_loses_nothing_of_a_stream(episodes):
+    from rollgate.datasets import StreamDataset
+    all_ = list(rollgate.dataset(f"{episodes}/*"))
+    most = max(len(t.ids) for t in all_)
+    data = StreamDataset(Entries(all_), None, 1)
+    given = []
+    for one in data.pack(most, chunk=4):
+        given += one["rewards"].tolist()
+        break
+    assert sorted(data._given) == sorted(f"s/{i}" for i in range(6) if all_[i].reward in given)
+    for one in data.pack(most, chunk=4):
+        given += one["rewards"].tolist()
+    assert sorted(given) == [0, 1, 2, 3, 4, 5] and len(data._given) == 6
+    for fail in (lambda d: list(d.pad(4, max_len=1)), lambda d: list(d.pack(1))):
+        data = StreamDataset(Entries(all_), None, 1)
+        with pytest.raises(ValueError, match="more than max_len 1"):
+            fail(data)
+        assert not data._given and [t.reward for t in data] == [t.reward for t in all_]
+    with pytest.raises(ValueError, match="rows must be 1 or more"):
+        next(data.pad(0))

@@ -142,3 +142,62 @@ def test_a_stopped_gateway_leaves_nothing():
         with at:
             assert at.client.ready()
         assert at.stop() == (0, "")
+
+
+def test_new_answers_begin_at_their_first():
+    with gateway(["Hello."]) as at:
+        s = at.client.create_session(history="tree")
+
+        def say():
+            return s.chat(USER)["choices"][0]["message"]["content"]
+        assert say() == "Hello."
+        at.engine.answers = iter(["Bye.", "Again."])
+        assert [say(), say()] == ["Bye.", "Again."] and [r.call for r in at.engine.requests] == [0, 1, 2]
+        with pytest.raises(rollgate.errors.EngineRefused, match="the script has 2 answers, and this is call 3"):
+            say()
+
+
+def test_mistakes_of_a_test_are_named():
+    with pytest.raises(ValueError, match="finish must be stop, length or abort, not 'lenght'"):
+        Answer("x", finish="lenght")
+    for settings, why in (({"listen": "127.0.0.1:1"}, "has its own listen"), ({"state_dir": "/tmp"}, "has its own state_dir"), ({"model": None}, "model is None")):
+        with pytest.raises(ValueError, match=why):
+            with gateway(engine="builtin:echo", **settings):
+                pass
+
+
+def test_a_failure_of_the_test_is_not_hidden_by_the_gateways_end():
+    with pytest.raises(KeyboardInterrupt) as caught:
+        with gateway(engine="builtin:echo") as at:
+            at._process.kill()
+            raise KeyboardInterrupt
+    assert "the gateway ended with status -9" in caught.value.__notes__[0]
+    with pytest.raises(RuntimeError, match="the gateway ended with status -9"):
+        with gateway(engine="builtin:echo") as at:
+            at._process.kill()
+
+
+KILLED = """
+import os, signal, sys
+from rollgate.testing import gateway
+with gateway(engine="builtin:echo") as at:
+    print(at._process.pid, at.folder, flush=True)
+    os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM"])
+def test_a_killed_test_leaves_no_gateway(how):
+    done = subprocess.run([sys.executable, "-c", KILLED, how], capture_output=True, text=True, check=False,
+                          env={**os.environ, "PYTHONPATH": str(g.ROOT / "python")})
+    pid, folder = done.stdout.split()
+    g.wait_until(lambda: not os.path.exists(f"/proc/{pid}") and not os.path.exists(folder), what="the end of the gateway")
+
+
+def test_a_marker_takes_settings_by_name(tmp_path):
+    (tmp_path / "test_suite.py").write_text('import pytest\n\n@pytest.mark.rollgate("hermes")\ndef test_it(rollgate_gateway):\n    pass\n')
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["rollgate.pytest_plugin"]')
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_suite.py"], cwd=tmp_path, capture_output=True,
+                          text=True, env={**os.environ, "PYTHONPATH": str(g.ROOT / "python")})
+    assert "takes settings by name, not 'hermes'" in done.stdout and done.returncode, done.stdout
