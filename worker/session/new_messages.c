@@ -11,6 +11,9 @@
 #include "worker/session/forest.h"
 #include "worker/session/record.h"
 
+/* Bytes for each message, but for the message. */
+enum { EACH = sizeof(struct message_node *) + sizeof(size_t) };
+
 static void count(atomic_size_t *sum, size_t bytes)
 {
     if (sum)
@@ -24,7 +27,8 @@ static struct new_messages *begin(uint32_t from, uint32_t n, atomic_size_t *sum)
     *m = (struct new_messages){
         .from = from, .n = n, .copy = {.tight = true, .sum = sum}, .sum = sum};
     m->nodes = mem_calloc(n, sizeof(struct message_node *));
-    count(sum, n * sizeof(struct message_node *));
+    m->starts = mem_calloc(n, sizeof(size_t));
+    count(sum, n * EACH);
     return m;
 }
 
@@ -52,6 +56,7 @@ static int make_one(struct new_messages *m, uint32_t i, const struct json *given
     size_t cap = m->texts.cap, from = m->texts.len;
     struct record_in r;
 
+    m->starts[i] = from;
     record_put_json(&m->texts, given);
     count(m->sum, m->texts.cap - cap);
     r = record_in_of(str_sub(buf_str(&m->texts), from, SIZE_MAX));
@@ -116,11 +121,8 @@ struct new_messages *new_answer_read(struct str text, const struct matcher *mt, 
 
 struct str new_messages_texts(const struct new_messages *m, uint32_t k)
 {
-    struct record_in r = record_in_of(buf_str(&m->texts));
-
-    for (uint32_t i = k; i < m->n; i++)
-        (void)record_str(&r);
-    return str_of(r.p, (size_t)(r.end - r.p));
+    CHECK(k > 0 && k <= m->n);
+    return str_sub(buf_str(&m->texts), m->starts[m->n - k], SIZE_MAX);
 }
 
 struct message_node *new_messages_hang(struct new_messages *m, uint32_t n, struct forest *f,
@@ -137,9 +139,10 @@ void new_messages_free(struct new_messages *m)
 {
     if (!m)
         return;
-    count(m->sum, 0 - (m->texts.cap + m->n * sizeof(struct message_node *)));
+    count(m->sum, 0 - (m->texts.cap + m->n * EACH));
     buf_done(&m->texts);
     arena_done(&m->copy);
     free(m->nodes);
+    free(m->starts);
     free(m);
 }

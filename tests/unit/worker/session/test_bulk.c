@@ -296,6 +296,40 @@ TEST(bulk, messages_that_another_call_has_recorded_meanwhile_are_stored_once)
     kit_done(&k);
 }
 
+/* What a fragment has may be gone from memory (mem_drop_pages): where a message begins must not be
+ * read from there. */
+TEST(bulk, several_messages_that_another_call_has_recorded_meanwhile)
+{
+    enum { LONG = 60000 };
+
+    struct kit k;
+    struct session_plan *p, *q;
+    struct session_answer *a, *b;
+    const char *second, *both;
+
+    ahead_init(&k, NULL);
+    a = answers_of(&k, 1, IDS, 1);
+    b = answers_of(&k, 1, IDS, 2);
+    second = long_text(&k, LONG, "") + 1; /* "{...}]" */
+    both = arena_printf(&k.arena, ",%s", second).p;
+    p = kit_ask(&k,
+                long_text(&k, LONG, arena_printf(&k.arena, "%.*s", (int)strlen(both) - 1, both).p),
+                NULL);
+    q = kit_ask(&k,
+                long_text(&k, LONG,
+                          arena_printf(&k.arena, "%.*s,{\"role\":\"user\",\"content\":\"more\"}",
+                                       (int)strlen(both) - 1, both)
+                              .p),
+                NULL);
+    cr_assert_gt(ahead_parts(&k, q, b, 1, 4 * LONG / 3), 1);
+    cr_assert_gt(ahead_parts(&k, p, a, 1, PART), 1);
+    ahead_commit(&k, p, a, 1);
+    ahead_commit(&k, q, b, 1);
+    cr_assert_eq(k.s->forest.nodes.n, 5);
+    ahead_replays(&k);
+    kit_done(&k);
+}
+
 /* Every policy, and an upstream that tells no ids. */
 TEST(bulk, every_policy_takes_them)
 {
