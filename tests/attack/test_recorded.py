@@ -121,6 +121,26 @@ def test_parts_that_a_killed_worker_left_are_needed_no_longer(faulty):  # noqa: 
     settled(gateway, idle + 6 * LONG)
 
 
+def test_parts_of_a_call_that_the_end_of_its_session_stops_are_needed_no_longer(faulty):  # noqa: F811
+    """The session stays for its exports; its call's parts do not."""
+    gateway, inject = faulty(context_length=40_000_000, journal_segment_bytes="1MiB")
+    session = new(gateway)
+    path = f"/sessions/{session['session_id']}"
+    assert gateway.chat(session, user("first"), max_tokens=3).status == 200
+    idle = settled(gateway, MIB)
+    inject("slow", 400)
+    answers = []
+    t = threading.Thread(target=lambda: answers.append(gateway.chat(session, user(text(1)), max_tokens=3)))
+    t.start()
+    wait_until(lambda: sizes(gateway, session).get("bulk", 0) > 0, 10, "a part is there")
+    assert gateway.post(f"{path}/finalize", {}).status == 200
+    inject("slow", None)
+    t.join()
+    assert answers[0].status in (404, 410), answers[0].text
+    settled(gateway, idle + 10_000)
+    assert gateway.get(f"{path}/trajectories?format=json").status == 200
+
+
 def test_long_echoes_are_recorded_once(start):
     """What a Responses request has echoed is recorded once for calls that ask the same; long instructions stand in their message alone."""
     gateway = start(engine="builtin:echo", workers=1, context_length=40_000_000)

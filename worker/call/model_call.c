@@ -71,7 +71,7 @@ void model_call_free(struct model_call *t)
         buf_done(t->tops);
     if (!t->durable)
         ledger_forget(env->ledger, t);
-    if (t->plan && !t->ended) /* it has not committed; a session's end gives up all by itself */
+    if (t->plan) /* it has not committed; a session that has ended may stay for its exports */
         ledger_give_up(env->ledger, t->in.session_id, t->plan->call);
     t->freed = t->failing = true;
     if (!t->task)
