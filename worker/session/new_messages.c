@@ -28,7 +28,7 @@ static struct new_messages *begin(uint32_t from, uint32_t n, atomic_size_t *sum)
         .from = from, .n = n, .copy = {.tight = true, .sum = sum}, .sum = sum};
     m->nodes = mem_calloc(n, sizeof(struct message_node *));
     m->starts = mem_calloc(n, sizeof(size_t));
-    count(sum, n * EACH);
+    count(sum, (size_t)n * EACH);
     return m;
 }
 
@@ -139,7 +139,7 @@ void new_messages_free(struct new_messages *m)
 {
     if (!m)
         return;
-    count(m->sum, 0 - (m->texts.cap + m->n * EACH));
+    count(m->sum, 0 - (m->texts.cap + (size_t)m->n * EACH));
     buf_done(&m->texts);
     arena_done(&m->copy);
     free(m->nodes);
