@@ -1,5 +1,6 @@
 """What operators install: packages, image, manifests and moves of state. Needs root, apt and the packages of
-`scripts/setup --packages`. systemd does not run in the bare tree: the tests start the binary as the unit's ExecStart does."""
+`scripts/setup --packages`. systemd does not run in the bare tree: the tests start the binary as the unit's ExecStart does.
+Tests marked `whole` run in `scripts/test packages`, and not in CI."""
 import os
 import sys
 from pathlib import Path
@@ -9,6 +10,10 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "blackbox")]
 from packages_kit import BARE, DIST, ROOT, Tree, run  # noqa: E402  pylint: disable=wrong-import-position
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "whole: too long for CI; scripts/test packages runs it")
 
 
 @pytest.fixture(scope="session")

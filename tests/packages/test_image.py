@@ -16,6 +16,7 @@ import gateway as g
 from packages_kit import ROOT, run
 from test_packages import package
 
+pytestmark = pytest.mark.whole
 MOST_BYTES = 60 * 10**6
 
 

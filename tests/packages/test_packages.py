@@ -11,6 +11,8 @@ import subprocess
 import threading
 
 import jsonschema
+import pytest
+import yaml
 
 import gateway as g
 from packages_kit import ROOT, run
@@ -72,6 +74,15 @@ def test_package_has_pages_and_completions_from_the_table(dist, tmp_path):
     found = run("fish", "--no-config", "-c", f"source {fish}; complete -C 'rollgate '").stdout
     assert set(commands) <= {line.split("\t")[0] for line in found.split("\n")}
     assert all(f"--{s}[" in zsh.read_text() for s in settings)
+
+
+def test_examples_find_their_files(dist, tmp_path):
+    """They are installed as they are, not compressed, and Compose mounts what is next to it."""
+    examples = unpack(package(dist, "rollgate"), tmp_path / "tree") / "usr/share/doc/rollgate/examples"
+    assert not list(examples.rglob("*.gz"))
+    services = yaml.safe_load((examples / "compose/docker-compose.yaml").read_text())["services"].values()
+    mounts = [v.split(":")[0] for service in services for v in service["volumes"] if v.startswith(".")]
+    assert len(mounts) >= 3 and all((examples / "compose" / m).is_file() for m in mounts), mounts
 
 
 def test_cmake_installs_below_another_prefix(dist, tmp_path):
@@ -196,6 +207,7 @@ def install_commands():
     return re.findall(r"^    (apt-get install [^\n]*\.deb[^\n]*)$", text, re.M)
 
 
+@pytest.mark.whole
 def test_life_in_a_bare_tree(dist, tree):
     names = [package(dist, name).name for name in NAMES]
     for name in names:
